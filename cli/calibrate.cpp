@@ -1,0 +1,138 @@
+#include "studies/calibrate.h"
+
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/human.h"
+#include "cli/launch_ranks.h"
+#include "cli/print_prediction.h"
+#include "cli/progress.h"
+#include "cli/text_table.h"
+#include "core/config/config.h"
+#include "core/error.h"
+#include "core/whole_file.h"
+#include "runtime/launch.h"
+
+namespace stepcast::cli {
+namespace {
+
+struct CalibrateCommand {
+  std::string backend = "cpu", out, rows, emulate;
+  bool quick = false;
+  int ranks = 0;
+  std::uint64_t seed = 1;
+  OutputFormat format = OutputFormat::kText;
+};
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
+}
+
+void write_rows(const std::filesystem::path& folder,
+                const std::vector<studies::MeasuredRow>& rows) {
+  std::filesystem::create_directories(folder);
+  std::string text = csv_line({"configuration", "kind", "name", "s0", "s1", "s2", "s3", "s4", "s5",
+                               "flops", "bytes", "seconds", "samples"});
+  for (const studies::MeasuredRow& r : rows) {
+    std::vector<std::string> cells{r.configuration, r.kind, r.name};
+    for (const std::int64_t s : r.shape) {
+      cells.push_back(std::to_string(s));
+    }
+    cells.insert(cells.end(), {fmt::format("{:.9g}", r.flops), fmt::format("{:.9g}", r.bytes),
+                               fmt::format("{:.6g}", r.seconds), std::to_string(r.samples)});
+    text += csv_line(cells);
+  }
+  write_whole_file(folder / "ops.csv", text);
+}
+
+void print_fits(const studies::CalibrationResult& result, std::ostream& out) {
+  TextTable table({"model", "form", "rows", "median", "mean", "p90", "bias"});
+  table.left(1);
+  const auto add = [&](const FittedModels& models) {
+    for (const auto& [key, m] : models) {
+      const bool has_error = m.error.median > 0 || m.error.mean > 0;
+      table.row({key, m.form, std::to_string(m.samples), has_error ? percent(m.error.median) : "",
+                 has_error ? percent(m.error.mean) : "", has_error ? percent(m.error.p90) : "",
+                 has_error ? percent_signed(m.error.bias) : ""});
+    }
+  };
+  add(result.system.device.fitted);
+  add(result.system.fitted);
+  out << fmt::format("{} training jobs measured; errors are those of jobs held out of each fit\n\n",
+                     result.configurations);
+  table.print(out);
+}
+
+int measure(const CalibrateCommand& options, const System& emulated, runtime::MpiSession& session) {
+  Progress progress("calibrating");
+  studies::CalibrateOptions calibrate_options;
+  calibrate_options.quick = options.quick;
+  calibrate_options.seed = options.seed;
+  calibrate_options.emulate = options.emulate.empty() ? nullptr : &emulated;
+  calibrate_options.date = today();
+  calibrate_options.progress = [&](double done, const std::string& what) {
+    progress.update(done, 1, what);
+  };
+  const studies::CalibrationResult result = studies::calibrate_cpu(calibrate_options, session);
+  if (session.rank() != 0) {
+    return 0;
+  }
+  write_whole_file(options.out, config::system_to_json(result.system) + "\n");
+  if (!options.rows.empty()) {
+    write_rows(options.rows, result.rows);
+  }
+  if (options.format == OutputFormat::kJson) {
+    std::cout << config::system_to_json(result.system) << '\n';
+  } else {
+    print_fits(result, std::cout);
+  }
+  return 0;
+}
+
+int calibrate(const CalibrateCommand& options, Context& context) {
+  if (options.backend == "cuda") {
+    throw EnvironmentError(
+        "--backend cuda: the CUDA backend is not implemented in this version; use --backend cpu");
+  }
+  const int ranks = options.ranks > 0 ? options.ranks : std::min(2, runtime::available_cores());
+  System emulated;
+  if (!options.emulate.empty()) {
+    emulated = config::load_system(options.emulate, {context.library});
+  }
+  const auto session = as_ranks(context, ranks, 60);
+  if (session == nullptr) {
+    return context.exit_code;
+  }
+  return as_one_rank(*session, [&] { return measure(options, emulated, *session); });
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, Context& context) {
+  auto options = std::make_shared<CalibrateCommand>();
+  CLI::App* command =
+      app.add_subcommand("calibrate", "Measure this machine, fit the models, write a system file");
+  command->add_option("--backend", options->backend, "cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  command->add_flag("--quick", options->quick, "Under a minute instead of under five");
+  command
+      ->add_option("--ranks", options->ranks,
+                   "Ranks to measure with (default: 2, or 1 on a single core)")
+      ->check(CLI::Range(1, 4096));
+  command->add_option("--out", options->out, "System file to write")->required();
+  command->add_option("--rows", options->rows, "Folder for the measured rows (CSV)");
+  command->add_option("--seed", options->seed, "Seed of the training jobs that are measured");
+  command->add_option("--emulate", options->emulate,
+                      "System whose fabric collectives are paced to while measuring");
+  add_format_option(*command, options->format);
+  command->callback([options, &context] { context.exit_code = calibrate(*options, context); });
+}
+
+}  // namespace stepcast::cli

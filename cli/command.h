@@ -1,0 +1,49 @@
+#pragma once
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+#include "core/job.h"
+
+namespace stepcast::cli {
+
+/// What every subcommand gets from main: where the data files are, how the program was called, and
+/// where its exit code goes.
+struct Context {
+  std::filesystem::path library;  ///< folder with workloads/zoo, models/devices, models/systems
+  std::filesystem::path executable;
+  std::vector<std::string> arguments;  ///< argv[1..], to start ranks with the same command
+  int exit_code = 0;
+};
+
+enum class OutputFormat { kText, kJson, kCsv };
+
+/// The options of every command that takes a JOB: a file, `-` for standard input, or nothing with
+/// --set workload=... --set system=...
+struct JobOptions {
+  std::string job;
+  std::vector<std::string> overrides;
+  OutputFormat format = OutputFormat::kText;
+};
+void add_job_options(CLI::App& command, JobOptions& options);
+void add_format_option(CLI::App& command, OutputFormat& format);
+/// The text of the job. Standard input is read here: once.
+config::Source job_source(const JobOptions& options);
+Job load_job(const JobOptions& options, const Context& context);
+
+/// The subcommands, one source file each; main calls them in this order. A new command is one line
+/// here and one in main.cpp.
+void add_predict(CLI::App& app, Context& context);
+void add_sweep(CLI::App& app, Context& context);
+void add_run(CLI::App& app, Context& context);
+void add_calibrate(CLI::App& app, Context& context);
+void add_compare(CLI::App& app, Context& context);
+void add_show(CLI::App& app, Context& context);
+void add_list(CLI::App& app, Context& context);
+void add_convert(CLI::App& app, Context& context);
+void add_validate(CLI::App& app, Context& context);
+void add_commands_to_come(CLI::App& app);
+
+}  // namespace stepcast::cli

@@ -1,0 +1,31 @@
+#include <array>
+#include <utility>
+
+#include "cli/command.h"
+#include "core/error.h"
+
+namespace stepcast::cli {
+
+/// Commands of the fixed command line that this version does not have: known by name, refused in
+/// words.
+void add_commands_to_come(CLI::App& app) {
+  constexpr std::array<std::pair<const char*, const char*>, 7> kCommands{{
+      {"plan", "Choose a sharding or parallel plan (not implemented in this version)"},
+      {"fit", "Fit device constants to measured rows or traces (not implemented in this version)"},
+      {"profile", "Capture a CUDA program through CUPTI (not implemented in this version)"},
+      {"replay", "Re-simulate a recorded trace (not implemented in this version)"},
+      {"explain",
+       "Where the difference between two jobs comes from (not implemented in this version)"},
+      {"hitcurve", "Cache hit curve of recorded lookups (not implemented in this version)"},
+      {"report", "One page of pictures (not implemented in this version)"},
+  }};
+  for (const auto& [name, description] : kCommands) {
+    CLI::App* command = app.add_subcommand(name, description);
+    command->allow_extras();
+    command->callback([name = std::string(name)] {
+      throw InputError(name, "is not implemented in this version; `stepcast --help` lists what is");
+    });
+  }
+}
+
+}  // namespace stepcast::cli

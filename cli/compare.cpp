@@ -1,0 +1,157 @@
+#include "studies/compare.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "cli/command.h"
+#include "cli/human.h"
+#include "cli/print_prediction.h"
+#include "cli/text_table.h"
+#include "core/config/config.h"
+#include "core/error.h"
+#include "traces/native/native_trace.h"
+
+namespace stepcast::cli {
+namespace {
+
+struct CompareCommand {
+  std::string trace;
+  JobOptions job;
+  std::string system;
+  bool by_name = false;
+};
+
+Job job_of(const CompareCommand& options, const traces::Trace& trace, const Context& context) {
+  JobOptions job = options.job;
+  if (!options.system.empty()) {
+    job.overrides.push_back("system=" + options.system);
+  }
+  if (!job.job.empty()) {
+    return load_job(job, context);
+  }
+  if (trace.job.empty()) {
+    throw InputError(options.trace,
+                     "carries no job; name the job file it was recorded from after it");
+  }
+  return config::load_job(config::text_source(trace.job, options.trace + "/trace.json: job"),
+                          job.overrides, {context.library});
+}
+
+std::string signed_error(const studies::ComparisonRow& r) {
+  const Seconds predicted = r.predicted + r.predicted_wait;
+  const Seconds measured = r.measured + r.measured_wait;
+  return measured > Seconds{} ? percent_signed(predicted / measured - 1) : "";
+}
+
+void print_text(const studies::Comparison& c, bool by_name, std::ostream& out) {
+  TextTable table(
+      {by_name ? "op" : "op kind", "count", "predicted", "measured", "error", "of the step"});
+  for (const studies::ComparisonRow& r : by_name ? c.by_name : c.by_kind) {
+    const auto both = [](Seconds t, Seconds wait) {
+      return wait > microseconds(0.05) ? human(t) + " + " + human(wait) + " wait" : human(t);
+    };
+    table.row({r.name, r.executions > 0 ? std::to_string(r.executions) : "",
+               both(r.predicted, r.predicted_wait), both(r.measured, r.measured_wait),
+               signed_error(r), percent_signed(r.contribution)});
+  }
+  table.row({"step", "", human(c.predicted), human(c.measured), percent_signed(c.error),
+             percent_signed(c.error)});
+  out << fmt::format(
+      "{} on {}: predicted beside measured, rank {}, median of {} steps (spread {})\n\n",
+      c.workload, c.system, c.rank, c.steps, percent(c.spread));
+  table.print(out);
+  if (c.dropped_records > 0) {
+    out << fmt::format("\nwarning: the recorder dropped {} records; measured sums are too low\n",
+                       c.dropped_records);
+  }
+}
+
+nlohmann::ordered_json rows_json(const std::vector<studies::ComparisonRow>& rows) {
+  nlohmann::ordered_json j = nlohmann::ordered_json::array();
+  for (const studies::ComparisonRow& r : rows) {
+    j.push_back({{"name", r.name},
+                 {"kind", r.kind},
+                 {"executions", r.executions},
+                 {"predicted_s", r.predicted.base()},
+                 {"measured_s", r.measured.base()},
+                 {"predicted_wait_s", r.predicted_wait.base()},
+                 {"measured_wait_s", r.measured_wait.base()},
+                 {"contribution", r.contribution}});
+  }
+  return j;
+}
+
+void print_json(const studies::Comparison& c, std::ostream& out) {
+  nlohmann::ordered_json j;
+  j["stepcast"] = provenance_json();
+  j["workload"] = c.workload;
+  j["system"] = c.system;
+  j["rank"] = c.rank;
+  j["steps"] = c.steps;
+  j["predicted_step_s"] = c.predicted.base();
+  j["measured_step_s"] = c.measured.base();
+  j["error"] = c.error;
+  j["spread"] = c.spread;
+  j["dropped_records"] = c.dropped_records;
+  j["by_kind"] = rows_json(c.by_kind);
+  j["by_name"] = rows_json(c.by_name);
+  out << j.dump(2) << '\n';
+}
+
+void print_csv(const studies::Comparison& c, bool by_name, std::ostream& out) {
+  out << csv_line({"name", "kind", "executions", "predicted_s", "measured_s", "predicted_wait_s",
+                   "measured_wait_s", "contribution"});
+  const auto row = [&out](const studies::ComparisonRow& r) {
+    out << csv_line(
+        {r.name, r.kind, std::to_string(r.executions), fmt::format("{:.9g}", r.predicted.base()),
+         fmt::format("{:.9g}", r.measured.base()), fmt::format("{:.9g}", r.predicted_wait.base()),
+         fmt::format("{:.9g}", r.measured_wait.base()), fmt::format("{:.6g}", r.contribution)});
+  };
+  for (const studies::ComparisonRow& r : by_name ? c.by_name : c.by_kind) {
+    row(r);
+  }
+  studies::ComparisonRow step;
+  step.name = "step";
+  step.executions = 1;
+  step.predicted = c.predicted;
+  step.measured = c.measured;
+  step.contribution = c.error;
+  row(step);
+}
+
+int compare(const CompareCommand& options, const Context& context) {
+  if (!traces::is_native(options.trace)) {
+    throw InputError(options.trace, "is not the folder of a stepcast trace (no trace.json in it)");
+  }
+  const traces::Trace trace = traces::read_native(options.trace);
+  const studies::Comparison c = studies::compare(trace, job_of(options, trace, context));
+  switch (options.job.format) {
+    case OutputFormat::kText:
+      print_text(c, options.by_name, std::cout);
+      break;
+    case OutputFormat::kJson:
+      print_json(c, std::cout);
+      break;
+    case OutputFormat::kCsv:
+      print_csv(c, options.by_name, std::cout);
+      break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app, Context& context) {
+  auto options = std::make_shared<CompareCommand>();
+  CLI::App* command =
+      app.add_subcommand("compare", "Predicted beside measured, per op kind and for the step");
+  command->add_option("trace", options->trace, "Trace folder")->required();
+  add_job_options(*command, options->job);
+  command->add_option("--system", options->system,
+                      "Predict for this system instead of the one named in the job");
+  command->add_flag("--ops", options->by_name, "One row per named op instead of per kind");
+  command->callback([options, &context] { context.exit_code = compare(*options, context); });
+}
+
+}  // namespace stepcast::cli

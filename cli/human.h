@@ -1,0 +1,19 @@
+#pragma once
+#include <string>
+
+#include "core/units.h"
+
+namespace stepcast::cli {
+
+/// Amounts as people read them, three significant digits and a unit: "12.4 ms", "3.35 TB/s", "1.57
+/// GiB", "4.45 EFLOP".
+std::string human(Seconds t);
+std::string human(Bytes b);  ///< binary units: memory
+std::string human(Flops f);
+std::string human(BytesPerSecond b);  ///< decimal units: links and memory bandwidth
+std::string human(FlopsPerSecond f);
+std::string percent(double fraction);  ///< "12.3 %"
+std::string percent_signed(double fraction);
+std::string count(double n);  ///< "1.2 M"
+
+}  // namespace stepcast::cli

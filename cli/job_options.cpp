@@ -1,0 +1,44 @@
+#include <fmt/format.h>
+
+#include <iostream>
+#include <iterator>
+
+#include "cli/command.h"
+#include "core/config/config.h"
+
+namespace stepcast::cli {
+
+void add_format_option(CLI::App& command, OutputFormat& format) {
+  const std::map<std::string, OutputFormat> names{
+      {"text", OutputFormat::kText}, {"json", OutputFormat::kJson}, {"csv", OutputFormat::kCsv}};
+  command.add_option("--format", format, "text, json or csv")
+      ->transform(CLI::CheckedTransformer(names, CLI::ignore_case));
+}
+
+void add_job_options(CLI::App& command, JobOptions& options) {
+  command.add_option("job", options.job,
+                     "Job file, or - for standard input; may be left out with --set workload=... "
+                     "--set system=...");
+  command
+      .add_option("--set", options.overrides,
+                  "key=value, with the dotted path that errors print; repeatable")
+      ->allow_extra_args(false);
+  add_format_option(command, options.format);
+}
+
+config::Source job_source(const JobOptions& options) {
+  if (options.job.empty()) {
+    return config::text_source("", "--set");
+  }
+  if (options.job == "-") {
+    return config::text_source(std::string(std::istreambuf_iterator<char>(std::cin), {}),
+                               "standard input");
+  }
+  return config::file_source(options.job);
+}
+
+Job load_job(const JobOptions& options, const Context& context) {
+  return config::load_job(job_source(options), options.overrides, {context.library});
+}
+
+}  // namespace stepcast::cli

@@ -1,0 +1,29 @@
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "cli/command.h"
+#include "runtime/mpi/session.h"
+
+namespace stepcast::cli {
+
+/// Makes this command run as `ranks` ranks. Under no launcher it runs itself again under mpirun,
+/// waits, sets the exit code and returns nothing; as one of the ranks it returns the session.
+/// Errors: InputError when a launcher started another number of ranks.
+std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks, double timeout_seconds);
+
+/// Runs a command's work as one of the ranks: an error on one of several ranks is told and ends the
+/// run on all, with the error's own exit code, instead of leaving the others to wait.
+template <typename Work>
+int as_one_rank(runtime::MpiSession& session, const Work& work) {
+  try {
+    return work();
+  } catch (const std::exception& e) {
+    if (session.size() > 1) {
+      session.abort(e);
+    }
+    throw;
+  }
+}
+
+}  // namespace stepcast::cli

@@ -1,0 +1,92 @@
+#include <fmt/format.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/text_table.h"
+#include "core/config/config.h"
+#include "core/error.h"
+#include "core/formats.h"
+#include "models/kernel_form.h"
+
+namespace stepcast::cli {
+namespace {
+
+std::vector<config::Entry> formats() {
+  std::vector<config::Entry> entries;
+  for (const FormatInfo& f : all_formats()) {
+    entries.push_back(
+        {std::string(f.name),
+         f.block == 0
+             ? fmt::format("{} bits per element + {} bytes per row", f.element_bits, f.row_bytes)
+             : fmt::format("{:g} bits per element", bits_per_element(f.format))});
+  }
+  return entries;
+}
+
+std::vector<config::Entry> model_forms() {
+  std::vector<config::Entry> entries;
+  for (const auto& form : models::builtin_kernel_forms()) {
+    entries.push_back({std::string(form->name()), "kernels"});
+  }
+  return entries;
+}
+
+struct ListOptions {
+  std::string what;
+  OutputFormat format = OutputFormat::kText;
+};
+
+std::vector<config::Entry> entries_of(const std::string& what, const config::Library& library) {
+  if (what == "workloads") {
+    return config::list_workloads(library);
+  }
+  if (what == "systems") {
+    return config::list_systems(library);
+  }
+  if (what == "devices") {
+    return config::list_devices(library);
+  }
+  return what == "formats" ? formats() : model_forms();
+}
+
+void print(const std::vector<config::Entry>& entries, OutputFormat format) {
+  if (format == OutputFormat::kJson) {
+    nlohmann::json json = nlohmann::json::array();
+    for (const auto& e : entries) {
+      json.push_back({{"name", e.name}, {"facts", e.facts}});
+    }
+    std::cout << json.dump(2) << '\n';
+    return;
+  }
+  if (format == OutputFormat::kCsv) {
+    std::cout << csv_line({"name", "facts"});
+    for (const auto& e : entries) {
+      std::cout << csv_line({e.name, e.facts});
+    }
+    return;
+  }
+  TextTable table({"name", "facts"});
+  table.left(1);
+  for (const auto& e : entries) {
+    table.row({e.name, e.facts});
+  }
+  table.print(std::cout);
+}
+
+}  // namespace
+
+void add_list(CLI::App& app, Context& context) {
+  auto options = std::make_shared<ListOptions>();
+  CLI::App* command = app.add_subcommand("list", "What is built in");
+  command->add_option("what", options->what, "workloads, systems, devices, formats or models")
+      ->required()
+      ->check(CLI::IsMember({"workloads", "systems", "devices", "formats", "models"}));
+  add_format_option(*command, options->format);
+  command->callback([options, &context] {
+    print(entries_of(options->what, {context.library}), options->format);
+  });
+}
+
+}  // namespace stepcast::cli

@@ -1,0 +1,87 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <iostream>
+#include <new>
+
+#include "cli/command.h"
+#include "cli/version.h"
+#include "core/error.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using stepcast::cli::Context;
+
+/// The data files stand beside an installed executable (share/stepcast) or in the source tree it
+/// was built from.
+fs::path find_library(const fs::path& executable) {
+  const fs::path installed = executable.parent_path().parent_path() / "share" / "stepcast";
+  return fs::is_directory(installed / "workloads" / "zoo") ? installed
+                                                           : fs::path(STEPCAST_SOURCE_DIR);
+}
+
+int fail(int code, std::string_view what) {
+  fmt::print(stderr, "stepcast: {}\n", what);
+  return code;
+}
+
+/// The one place that turns an error into an exit code.
+template <typename Run>
+int with_exit_code(const Run& run) {
+  try {
+    return run();
+  } catch (const stepcast::InputError& e) {
+    return fail(2, e.what());
+  } catch (const stepcast::EnvironmentError& e) {
+    return fail(3, e.what());
+  } catch (const stepcast::RunError& e) {
+    return fail(4, e.what());
+  } catch (const std::bad_alloc&) {
+    return fail(4, "out of memory");
+  } catch (const fs::filesystem_error& e) {
+    return fail(2, e.what());
+  } catch (const std::exception& e) {
+    return fail(70, fmt::format("internal error: {}\nThis is a defect of stepcast; please report "
+                                "it with the command that caused it.",
+                                e.what()));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"Forecast a training step before you run it", "stepcast"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string(stepcast::cli::kVersionText));
+  Context context;
+  std::error_code ignored;
+  context.executable = fs::read_symlink("/proc/self/exe", ignored);
+  context.library = find_library(context.executable);
+  context.arguments.assign(argv + 1, argv + argc);
+
+  using namespace stepcast::cli;
+  add_predict(app, context);
+  add_sweep(app, context);
+  add_run(app, context);
+  add_calibrate(app, context);
+  add_compare(app, context);
+  add_show(app, context);
+  add_list(app, context);
+  add_convert(app, context);
+  add_validate(app, context);
+  add_commands_to_come(app);
+
+  return with_exit_code([&] {
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+      if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
+        throw stepcast::InputError(argv[1], "is no command; `stepcast --help` lists them all");
+      }
+      const int code = app.exit(e, std::cout, std::cerr);
+      return code == 0 ? 0 : 2;
+    }
+    return context.exit_code;
+  });
+}

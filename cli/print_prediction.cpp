@@ -1,0 +1,134 @@
+#include "cli/print_prediction.h"
+
+#include <fmt/format.h>
+
+#include "cli/human.h"
+#include "cli/text_table.h"
+#include "cli/version.h"
+#include "core/config/config.h"
+
+namespace stepcast::cli {
+namespace {
+
+using studies::OpRow;
+using studies::StepPrediction;
+
+void print_split(const StepPrediction& p, std::ostream& out) {
+  TextTable table(
+      {"where the step goes (rank " + std::to_string(p.critical_rank) + ")", "time", "share"});
+  const auto row = [&](const char* name, Seconds t) {
+    table.row({name, human(t), percent(t / p.iteration)});
+  };
+  row("compute", p.split.compute);
+  row("exposed communication", p.split.exposed_communication);
+  row("bubble", p.split.bubble);
+  row("host", p.split.host);
+  row("other", p.split.other);
+  table.print(out);
+}
+
+void print_ops(const StepPrediction& p, std::ostream& out) {
+  TextTable table({"op kind", "count", "time", "wait", "bound by", "model"});
+  table.left(4);
+  table.left(5);
+  for (std::size_t i = 0; i < p.by_kind.size() && i < 12; ++i) {
+    const OpRow& r = p.by_kind[i];
+    table.row({r.name, std::to_string(r.executions), human(r.time),
+               r.wait > Seconds{} ? human(r.wait) : "", r.bound,
+               r.model + (r.in_range ? "" : " (outside calibrated range)")});
+  }
+  table.print(out);
+}
+
+void print_memory(const StepPrediction& p, std::ostream& out) {
+  TextTable table(
+      {"memory of the fullest device (rank " + std::to_string(p.fullest_rank) + ")", "size"});
+  const auto row = [&](const char* name, Bytes b) {
+    if (b > Bytes{}) {
+      table.row({name, human(b)});
+    }
+  };
+  row("parameters", p.memory.parameters);
+  row("gradients", p.memory.gradients);
+  row("optimizer", p.memory.optimizer);
+  row("embeddings", p.memory.embeddings);
+  row("activations", p.memory.activations);
+  row("buffers", p.memory.buffers);
+  row("reserve", p.reserve);
+  table.row({"total", human(p.memory.total() + p.reserve)});
+  table.row({"capacity", human(p.capacity)});
+  table.print(out);
+}
+
+}  // namespace
+
+void print_prediction(const StepPrediction& p, std::ostream& out) {
+  out << fmt::format(
+      "{} on {} x {}: {} per step{}\n", p.job.workload.name, p.job.devices,
+      p.job.system.device.name, human(p.iteration),
+      p.interval ? fmt::format(" ({} .. {})", human(p.interval->p5), human(p.interval->p95)) : "");
+  out << fmt::format(
+      "{:.4g} samples/s{}, MFU {} of {} peak (causal {}, hardware {})\n\n", p.samples_per_second,
+      p.tokens_per_second > 0 ? fmt::format(", {:.4g} tokens/s", p.tokens_per_second) : "",
+      percent(p.mfu), name_of(p.peak_format), percent(p.mfu_causal), percent(p.hfu));
+  print_split(p, out);
+  out << '\n';
+  print_ops(p, out);
+  out << '\n';
+  print_memory(p, out);
+  for (const std::string& w : p.warnings) {
+    out << "\nwarning: " << w << '\n';
+  }
+}
+
+nlohmann::ordered_json provenance_json() {
+  return {{"version", kVersion}, {"git", kGit}, {"schema", 1}};
+}
+
+nlohmann::ordered_json prediction_json(const StepPrediction& p) {
+  nlohmann::ordered_json j;
+  j["stepcast"] = provenance_json();
+  j["job"] = nlohmann::ordered_json::parse(config::job_to_json(p.job));
+  j["iteration_time_s"] = p.iteration.base();
+  if (p.interval) {
+    j["interval_s"] = {{"p5", p.interval->p5.base()}, {"p95", p.interval->p95.base()}};
+  }
+  j["in_calibrated_range"] = p.in_calibrated_range;
+  j["throughput"] = {{"samples_per_s", p.samples_per_second},
+                     {"tokens_per_s", p.tokens_per_second}};
+  j["flops"] = {{"model_per_iteration", p.flops.model.base()},
+                {"hardware_per_iteration", p.flops.hardware.base()},
+                {"peak_format", name_of(p.peak_format)}};
+  j["mfu"] = p.mfu;
+  j["mfu_causal"] = p.mfu_causal;
+  j["hfu"] = p.hfu;
+  j["time_s"] = {{"compute", p.split.compute.base()},
+                 {"exposed_communication", p.split.exposed_communication.base()},
+                 {"bubble", p.split.bubble.base()},
+                 {"host", p.split.host.base()},
+                 {"other", p.split.other.base()}};
+  const MemoryUse& m = p.memory;
+  j["memory_bytes"] = {
+      {"parameters", m.parameters.base()}, {"gradients", m.gradients.base()},
+      {"optimizer", m.optimizer.base()},   {"activations", m.activations.base()},
+      {"embeddings", m.embeddings.base()}, {"buffers", m.buffers.base()},
+      {"reserve", p.reserve.base()},       {"total", (m.total() + p.reserve).base()},
+      {"capacity", p.capacity.base()}};
+  j["fits"] = p.fits;
+  j["critical_rank"] = p.critical_rank;
+  j["ops"] = nlohmann::ordered_json::array();
+  for (const OpRow& r : p.by_name) {
+    j["ops"].push_back({{"name", r.name},
+                        {"kind", r.kind},
+                        {"executions", r.executions},
+                        {"time_s", r.time.base()},
+                        {"wait_s", r.wait.base()},
+                        {"bound", r.bound},
+                        {"model", r.model},
+                        {"in_calibrated_range", r.in_range}});
+  }
+  j["warnings"] = p.warnings;
+  return j;
+}
+
+}  // namespace stepcast::cli

@@ -1,0 +1,26 @@
+#pragma once
+#include <chrono>
+#include <string>
+
+namespace stepcast::cli {
+
+/// A progress bar on stderr, shown only on a terminal and only when the work takes over a second.
+/// Erased when done.
+class Progress {
+ public:
+  explicit Progress(std::string what);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  /// `done` of `total` units of work are finished; `note` names the one in hand.
+  void update(double done, double total, const std::string& note = "");
+
+ private:
+  std::string what_;
+  std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::time_point last_;
+  bool terminal_;
+  bool shown_ = false;
+};
+
+}  // namespace stepcast::cli

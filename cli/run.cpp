@@ -1,0 +1,179 @@
+#include "runtime/trainer.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "cli/command.h"
+#include "cli/human.h"
+#include "cli/launch_ranks.h"
+#include "cli/print_prediction.h"
+#include "cli/progress.h"
+#include "cli/text_table.h"
+#include "cli/version.h"
+#include "core/config/config.h"
+#include "core/error.h"
+#include "studies/error_statistics.h"
+#include "studies/recorded_run.h"
+#include "workloads/build_graph.h"
+
+namespace stepcast::cli {
+namespace {
+
+struct RunCommand {
+  JobOptions job;
+  std::string backend = "cpu", trace, emulate, data;
+  int ranks = 0;
+  std::int64_t steps = 20, warmup = 3;
+  std::uint64_t seed = 0;
+  double timeout = 20;
+};
+
+std::vector<double> seconds_of(const runtime::RunResult& result) {
+  std::vector<double> v;
+  for (const runtime::StepRecord& s : result.steps) {
+    v.push_back(s.time.base());
+  }
+  return v;
+}
+
+void print_text(const Job& job, const runtime::RunResult& r, std::ostream& out) {
+  const std::vector<double> t = seconds_of(r);
+  TextTable table({"step", "loss", "time"});
+  for (std::size_t i = 0; i < r.steps.size(); ++i) {
+    if (i % std::max<std::size_t>(1, r.steps.size() / 10) == 0 || i + 1 == r.steps.size()) {
+      table.row({std::to_string(r.steps[i].step), fmt::format("{:.5f}", r.steps[i].loss),
+                 human(r.steps[i].time)});
+    }
+  }
+  table.print(out);
+  out << fmt::format(
+      "\n{} on {} ranks: median {} per step (p5 {}, p95 {}), {} steps after {} of warm-up\n",
+      job.workload.name, r.ranks, human(seconds(studies::quantile_of(t, 0.5))),
+      human(seconds(studies::quantile_of(t, 0.05))), human(seconds(studies::quantile_of(t, 0.95))),
+      r.steps.size(), r.warmup.size());
+  out << fmt::format("tensors {} on the fullest rank, process {}\n", human(r.allocated),
+                     human(r.peak_resident));
+}
+
+nlohmann::ordered_json result_json(const Job& job, const runtime::RunResult& r) {
+  const std::vector<double> t = seconds_of(r);
+  nlohmann::ordered_json j;
+  j["stepcast"] = provenance_json();
+  j["job"] = nlohmann::ordered_json::parse(config::job_to_json(job));
+  j["ranks"] = r.ranks;
+  j["step_time_s"] = {{"median", studies::quantile_of(t, 0.5)},
+                      {"p5", studies::quantile_of(t, 0.05)},
+                      {"p95", studies::quantile_of(t, 0.95)}};
+  j["allocated_bytes"] = r.allocated.base();
+  j["peak_resident_bytes"] = r.peak_resident.base();
+  j["steps"] = nlohmann::ordered_json::array();
+  for (const runtime::StepRecord& s : r.steps) {
+    j["steps"].push_back({{"step", s.step},
+                          {"loss", s.loss},
+                          {"time_s", s.time.base()},
+                          {"involuntary_switches", s.involuntary_switches}});
+  }
+  return j;
+}
+
+void print_csv(const runtime::RunResult& r, std::ostream& out) {
+  out << csv_line({"step", "loss", "time_s", "involuntary_switches"});
+  for (const runtime::StepRecord& s : r.steps) {
+    out << csv_line({std::to_string(s.step), fmt::format("{:.9g}", s.loss),
+                     fmt::format("{:.9g}", s.time.base()),
+                     fmt::format("{:.0f}", s.involuntary_switches)});
+  }
+}
+
+int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options,
+          const Context& context, runtime::MpiSession& session) {
+  System emulated;
+  runtime::RunOptions run_options;
+  run_options.steps = options.steps;
+  run_options.warmup = options.warmup;
+  run_options.seed = options.seed;
+  run_options.data_file = options.data;
+  run_options.real_time = true;
+  if (!options.emulate.empty()) {
+    emulated = config::load_system(options.emulate, {context.library});
+    run_options.emulate = &emulated;
+  }
+  Progress progress(job.workload.name);
+  run_options.on_step = [&](const runtime::StepRecord& s) {
+    progress.update(static_cast<double>(s.step + 1),
+                    static_cast<double>(options.steps + options.warmup),
+                    fmt::format("loss {:.4f}", s.loss));
+  };
+  const runtime::RunResult result =
+      options.trace.empty()
+          ? runtime::run_training(job, graph, run_options, session)
+          : studies::run_traced(job, graph, run_options, session, options.trace,
+                                config::job_to_json(job), std::string(kVersionText));
+  if (session.rank() == 0) {
+    switch (options.job.format) {
+      case OutputFormat::kText:
+        print_text(job, result, std::cout);
+        break;
+      case OutputFormat::kJson:
+        std::cout << result_json(job, result).dump(2) << '\n';
+        break;
+      case OutputFormat::kCsv:
+        print_csv(result, std::cout);
+        break;
+    }
+  }
+  return 0;
+}
+
+int run(const RunCommand& options, Context& context) {
+  if (options.backend == "cuda") {
+    throw EnvironmentError(
+        "--backend cuda: the CUDA backend is not implemented in this version; use --backend cpu");
+  }
+  JobOptions job_options = options.job;
+  if (options.ranks > 0) {
+    job_options.overrides.push_back(fmt::format("devices={}", options.ranks));
+  }
+  // Read before the ranks start, so that a mistake in the job is told once.
+  const Job job = load_job(job_options, context);
+  const ExecutionGraph graph = workloads::build_graph(job);
+  if (options.ranks == 0 && job.devices > 64) {
+    throw InputError(
+        "devices",
+        fmt::format("{} ranks on this machine? Say so with --ranks, or set devices", job.devices));
+  }
+  const auto session = as_ranks(context, static_cast<int>(job.devices), options.timeout);
+  if (session == nullptr) {
+    return context.exit_code;
+  }
+  return as_one_rank(*session, [&] { return train(job, graph, options, context, *session); });
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Context& context) {
+  auto options = std::make_shared<RunCommand>();
+  CLI::App* command =
+      app.add_subcommand("run", "Really train on this machine's ranks: loss, step time, trace");
+  add_job_options(*command, options->job);
+  command->add_option("--backend", options->backend, "cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  command->add_option("--ranks", options->ranks, "Number of ranks; sets devices")
+      ->check(CLI::Range(1, 4096));
+  command->add_option("--steps", options->steps, "Steps to time")->check(CLI::Range(1, 1000000));
+  command->add_option("--warmup", options->warmup, "Steps before them")
+      ->check(CLI::Range(0, 1000000));
+  command->add_option("--seed", options->seed, "Seed of the training data");
+  command->add_option("--trace", options->trace, "Folder for a native trace of the run");
+  command->add_option("--emulate", options->emulate,
+                      "System whose fabric collectives are paced to");
+  command->add_option(
+      "--data", options->data,
+      "Criteo TSV file (DLRM) or text file (transformer); drawn from the workload otherwise");
+  command
+      ->add_option("--timeout", options->timeout, "Seconds after which a collective counts as hung")
+      ->check(CLI::Range(1.0, 3600.0));
+  command->callback([options, &context] { context.exit_code = run(*options, context); });
+}
+
+}  // namespace stepcast::cli

@@ -1,0 +1,139 @@
+#include <fmt/format.h>
+
+#include <iostream>
+#include <optional>
+
+#include "cli/command.h"
+#include "cli/print_prediction.h"
+#include "cli/show_tables.h"
+#include "core/error.h"
+#include "traces/native/native_trace.h"
+#include "workloads/build_graph.h"
+
+namespace stepcast::cli {
+namespace {
+
+struct ShowCommand {
+  JobOptions job;
+  bool graph = false, flops = false, bytes = false, memory = false;
+  std::optional<std::int32_t> rank;
+  std::int32_t skip = 0;
+  [[nodiscard]] bool sections() const { return graph || flops || bytes || memory; }
+};
+
+void check_rank(const ShowCommand& options, const ExecutionGraph& graph) {
+  if (options.rank && *options.rank >= graph.ranks()) {
+    throw InputError("--rank",
+                     fmt::format("found {}; expected 0..{}", *options.rank, graph.ranks() - 1));
+  }
+}
+
+void append(Tables& all, Tables more) {
+  std::move(more.begin(), more.end(), std::back_inserter(all));
+}
+
+/// The sections asked for. A recorded graph has no tensors: its memory is that of its job's graph.
+Tables sections(const ShowCommand& options, const Job* job, const ExecutionGraph& graph,
+                const std::string& what) {
+  check_rank(options, graph);
+  Tables tables;
+  if (options.graph) {
+    append(tables, graph_tables(graph, options.rank));
+  }
+  if (options.flops) {
+    append(tables, flops_tables(job, graph));
+  }
+  if (options.bytes) {
+    append(tables, bytes_tables(job, graph));
+  }
+  if (options.memory) {
+    if (job == nullptr) {
+      throw InputError(what,
+                       "the trace names no job, so nothing is known of its tensors; give the "
+                       "job instead of the trace");
+    }
+    append(tables, memory_tables(*job, graph, options.rank));
+  }
+  return tables;
+}
+
+Tables show_trace(const ShowCommand& options, const Context& context) {
+  if (!options.job.overrides.empty()) {
+    throw InputError("--set", "a recorded trace cannot be changed; give its job instead");
+  }
+  const traces::Trace trace = traces::read_native(options.job.job);
+  if (!options.sections()) {
+    const studies::RecordedStep step = studies::recorded_step(trace, options.skip);
+    for (const std::string& w : step.warnings) {
+      fmt::print(stderr, "stepcast: {}: {}\n", options.job.job, w);
+    }
+    return recorded_tables(step);
+  }
+  std::optional<Job> job;
+  if (!trace.job.empty()) {
+    job = config::load_job(config::text_source(trace.job, options.job.job + "/trace.json: job"), {},
+                           {context.library});
+  }
+  // The job's graph knows exchanges and tensors that the trace leaves out; it has the same ops.
+  return job ? sections(options, &*job, workloads::build_graph(*job), options.job.job)
+             : sections(options, nullptr, trace.graph, options.job.job);
+}
+
+Tables show_job(const ShowCommand& options, const Context& context) {
+  if (!options.job.job.empty() && options.job.job != "-" &&
+      std::filesystem::is_directory(options.job.job)) {
+    throw InputError(options.job.job,
+                     "is a folder without trace.json; expected a job file or the folder of a "
+                     "stepcast trace");
+  }
+  const Job job = load_job(options.job, context);
+  const ExecutionGraph graph = workloads::build_graph(job);
+  return options.sections() ? sections(options, &job, graph, options.job.job)
+                            : summary_tables(job, graph);
+}
+
+void print(const Tables& tables, OutputFormat format) {
+  if (format == OutputFormat::kJson) {
+    nlohmann::ordered_json j;
+    j["stepcast"] = provenance_json();
+    for (const DataTable& t : tables) {
+      j[t.key()] = t.json();
+    }
+    std::cout << j.dump(2) << '\n';
+    return;
+  }
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    std::cout << (i > 0 ? "\n" : "");
+    if (format == OutputFormat::kText) {
+      tables[i].print_text(std::cout);
+    } else {
+      tables[i].print_csv(std::cout);
+    }
+  }
+}
+
+}  // namespace
+
+void add_show(CLI::App& app, Context& context) {
+  auto options = std::make_shared<ShowCommand>();
+  CLI::App* command =
+      app.add_subcommand("show", "What a step consists of; what bounds a recorded one");
+  add_job_options(*command, options->job);
+  command->get_option("job")->description(
+      "Job file, - for standard input, or the folder of a recorded trace");
+  command->add_flag("--graph", options->graph, "The ops, per class of ranks and segment");
+  command->add_flag("--flops", options->flops, "FLOPs by convention, op kind and phase");
+  command->add_flag("--bytes", options->bytes, "Memory traffic, communication, embedding lookups");
+  command->add_flag("--memory", options->memory, "The memory ledger and the largest tensors");
+  command->add_option("--rank", options->rank, "--graph and --memory: only the class of this rank")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--skip", options->skip, "Traces: leave out the first steps")
+      ->check(CLI::NonNegativeNumber);
+  command->callback([options, &context] {
+    const bool trace =
+        !options->job.job.empty() && options->job.job != "-" && traces::is_native(options->job.job);
+    print(trace ? show_trace(*options, context) : show_job(*options, context), options->job.format);
+  });
+}
+
+}  // namespace stepcast::cli

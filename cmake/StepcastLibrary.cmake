@@ -1,0 +1,72 @@
+# stepcast_library(NAME SOURCES ... HEADERS ... PUBLIC ... PRIVATE ...)
+#
+# Declares the library of one room, `stepcast::NAME`. Every room is declared with this one function, so that its
+# dependency list reads as documentation. Headers form a file set: `all_verify_interface_header_sets` compiles each alone.
+function(stepcast_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;PUBLIC;PRIVATE" ${ARGN})
+  set(target stepcast_${name})
+  if(ARG_SOURCES)
+    set(scope PUBLIC)
+    add_library(${target} STATIC ${ARG_SOURCES})
+    stepcast_warnings(${target})
+    target_link_libraries(${target} PRIVATE ${ARG_PRIVATE})
+  else()
+    set(scope INTERFACE)
+    add_library(${target} INTERFACE)
+  endif()
+  add_library(stepcast::${name} ALIAS ${target})
+  target_sources(${target} ${scope} FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARG_HEADERS})
+  target_compile_features(${target} ${scope} cxx_std_20)
+  target_link_libraries(${target} ${scope} ${ARG_PUBLIC})
+endfunction()
+
+# Warnings are private to our own targets; STEPCAST_WERROR (presets dev, asan, tidy) turns them into errors.
+# -Wrestrict is left out: g++ 12 reports false positives on std::string concatenation (GCC bug 105651).
+function(stepcast_warnings target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wold-style-cast
+    -Wzero-as-null-pointer-constant $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
+    $<$<BOOL:${STEPCAST_WERROR}>:-Werror>)
+endfunction()
+
+# stepcast_test(NAME SOURCES ... LINK ... [LABELS ...]): one Catch2 executable per folder, found by ctest case by case.
+function(stepcast_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS" ${ARGN})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  add_executable(test_${name} ${ARG_SOURCES})
+  stepcast_warnings(test_${name})
+  target_link_libraries(test_${name} PRIVATE ${ARG_LINK} Catch2::Catch2WithMain)
+  target_compile_definitions(test_${name} PRIVATE
+    STEPCAST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" STEPCAST_SHARED_DATA="${STEPCAST_SHARED_DATA}"
+    STEPCAST_EXECUTABLE="${CMAKE_BINARY_DIR}/bin/stepcast")
+  catch_discover_tests(test_${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600)
+endfunction()
+
+# stepcast_fuzzer(NAME SOURCE ROOMS ... LINK ...): fuzz_NAME, run by scripts/fuzz (clang, STEPCAST_FUZZ).
+# The rooms' sources are built again, instrumented. corpus/ beside the source holds the seeds.
+function(stepcast_fuzzer name source)
+  cmake_parse_arguments(ARG "" "" "ROOMS;LINK" ${ARGN})
+  set(sources ${source})
+  foreach(room ${ARG_ROOMS})
+    get_target_property(files stepcast_${room} SOURCES)
+    get_target_property(folder stepcast_${room} SOURCE_DIR)
+    list(FILTER files INCLUDE REGEX "[.]cpp$")
+    list(TRANSFORM files PREPEND ${folder}/)
+    list(APPEND sources ${files})
+  endforeach()
+  set(sanitizers -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined)
+  set(target fuzz_${name})
+  add_executable(${target} EXCLUDE_FROM_ALL ${sources})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_options(${target} PRIVATE ${sanitizers})
+  target_link_options(${target} PRIVATE ${sanitizers})
+  target_link_libraries(${target} PRIVATE fmt::fmt ${ARG_LINK})
+  target_compile_definitions(${target} PRIVATE STEPCAST_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  add_custom_command(TARGET ${target} POST_BUILD COMMAND ${CMAKE_COMMAND} -E copy_directory
+    ${CMAKE_CURRENT_SOURCE_DIR}/corpus ${CMAKE_BINARY_DIR}/corpus-${target})
+  if(NOT TARGET fuzzers)
+    add_custom_target(fuzzers)
+  endif()
+  add_dependencies(fuzzers ${target})
+endfunction()

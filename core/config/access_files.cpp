@@ -1,0 +1,229 @@
+#include "core/config/access_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "core/config/internal/document.h"
+#include "core/error.h"
+
+namespace stepcast::config {
+namespace {
+
+constexpr std::uintmax_t kLargestFile = std::uintmax_t{16} << 30U;
+
+std::string_view trimmed(std::string_view s) {
+  const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
+  while (!s.empty() && blank(s.front())) {
+    s.remove_prefix(1);
+  }
+  while (!s.empty() && blank(s.back())) {
+    s.remove_suffix(1);
+  }
+  return s;
+}
+
+/// Calls `line(number from 1, text)` for each line.
+template <class F>
+void for_each_line(std::string_view text, F&& line) {
+  std::size_t number = 1;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    line(number++, trimmed(text.substr(0, end)));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
+std::vector<std::string_view> cells(std::string_view line) {
+  std::vector<std::string_view> all;
+  while (true) {
+    const std::size_t comma = line.find(',');
+    all.push_back(trimmed(line.substr(0, comma)));
+    if (comma == std::string_view::npos) {
+      return all;
+    }
+    line.remove_prefix(comma + 1);
+  }
+}
+
+double cell_number(std::string_view cell, const std::string& where, std::string_view column) {
+  double v = 0;
+  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), v);
+  const bool infinite = std::isinf(v) && v > 0 && column == "reuse_high";
+  if (error != std::errc() || end != cell.data() + cell.size() || !(v >= 0) ||
+      (std::isinf(v) && !infinite)) {
+    throw InputError(where, fmt::format("column {} holds \"{}\", expected a number of at least 0",
+                                        column, cell.substr(0, 40)));
+  }
+  return v;
+}
+
+/// The columns of a histogram file, by name.
+std::map<std::string, std::size_t> header_columns(std::string_view line, const std::string& where) {
+  const std::vector<std::string> known = {"reuse_low", "reuse_high", "unique_rows", "accesses",
+                                          "n0"};
+  std::map<std::string, std::size_t> columns;
+  const auto names = cells(line);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (std::find(known.begin(), known.end(), names[i]) == known.end()) {
+      throw InputError(where, fmt::format("unknown column \"{}\"; {}", names[i].substr(0, 40),
+                                          suggestion(names[i], known)));
+    }
+    if (!columns.emplace(names[i], i).second) {
+      throw InputError(where, fmt::format("column \"{}\" appears twice; remove one", names[i]));
+    }
+  }
+  for (std::size_t i = 0; i < 4; ++i) {
+    if (columns.count(known[i]) == 0) {
+      throw InputError(
+          where,
+          fmt::format(
+              "column \"{}\" is missing, expected reuse_low, reuse_high, unique_rows and accesses",
+              known[i]));
+    }
+  }
+  return columns;
+}
+
+/// A bin must be able to hold what it claims: low < mean reuse <= high, with the slack of rounded
+/// counts.
+void check_bin(const ReuseBin& bin, const std::string& where) {
+  constexpr double kSlack = 1.02;
+  if (bin.reuse_low >= bin.reuse_high) {
+    throw InputError(where,
+                     fmt::format("reuse_low {} is not below reuse_high {}; swap or widen the bin",
+                                 bin.reuse_low, bin.reuse_high));
+  }
+  const bool empty = bin.unique_rows == 0;
+  if (empty != (bin.accesses == 0) ||
+      bin.accesses * kSlack < bin.unique_rows * std::max(1.0, bin.reuse_low) ||
+      bin.accesses > bin.unique_rows * bin.reuse_high * kSlack) {
+    throw InputError(where,
+                     fmt::format("{} accesses to {} rows cannot have reuse in ({}, {}]; each row "
+                                 "of the bin must be seen that often",
+                                 bin.accesses, bin.unique_rows, bin.reuse_low, bin.reuse_high));
+  }
+}
+
+}  // namespace
+
+ReuseHistogram read_histogram(const std::filesystem::path& file, std::string_view where) {
+  const std::string text = read_whole_file(file, where, kLargestFile);
+  ReuseHistogram histogram;
+  std::map<std::string, std::size_t> columns;
+  std::optional<double> n0;
+  double accesses = 0;
+  for_each_line(text, [&](std::size_t number, std::string_view line) {
+    if (line.empty() || line.front() == '#') {
+      return;
+    }
+    const std::string at = fmt::format("{}: line {}", file.string(), number);
+    if (columns.empty()) {
+      columns = header_columns(line, at);
+      return;
+    }
+    const auto values = cells(line);
+    if (values.size() != columns.size()) {
+      throw InputError(at, fmt::format("found {} columns, expected {} as in the header",
+                                       values.size(), columns.size()));
+    }
+    const auto value = [&](const char* column) {
+      return cell_number(values[columns.at(column)], at, column);
+    };
+    ReuseBin bin{value("reuse_low"), value("reuse_high"), value("unique_rows"), value("accesses")};
+    check_bin(bin, at);
+    if (columns.count("n0") != 0) {
+      const double v = value("n0");
+      if (n0 && *n0 != v) {
+        throw InputError(
+            at, fmt::format(
+                    "n0 is {} here and {} above, expected one number of lookups for the whole file",
+                    v, *n0));
+      }
+      n0 = v;
+    }
+    if (bin.unique_rows > 0) {
+      if (std::isinf(bin.reuse_high)) {
+        bin.reuse_high = std::max(bin.reuse_low + 1, bin.accesses);
+      }
+      accesses += bin.accesses;
+      histogram.bins.push_back(bin);
+    }
+  });
+  if (histogram.bins.empty()) {
+    throw InputError(file.string(),
+                     "no bins with rows in it; expected a header and at least one line "
+                     "reuse_low,reuse_high,unique_rows,accesses");
+  }
+  histogram.sample_lookups = n0.value_or(accesses);
+  if (accesses > histogram.sample_lookups * 1.02) {
+    throw InputError(
+        file.string(),
+        fmt::format("accesses sum to {}, more than n0 = {}; n0 is the number of lookups recorded",
+                    accesses, *n0));
+  }
+  return histogram;
+}
+
+std::vector<std::int64_t> read_indices(const std::filesystem::path& file, std::string_view where) {
+  const std::string bytes = read_whole_file(file, where, kLargestFile);
+  const auto textual = [](char c) {
+    return (c >= '0' && c <= '9') || c == '\n' || c == '\r' || c == ' ' || c == '\t' || c == '-' ||
+           c == '#';
+  };
+  std::vector<std::int64_t> ids;
+  if (bytes.empty()) {
+    throw InputError(file.string(), "the file is empty, expected row ids: int64, or one per line");
+  }
+  if (!std::all_of(
+          bytes.begin(),
+          bytes.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(bytes.size(), 4096)),
+          textual)) {
+    if (bytes.size() % 8 != 0) {
+      throw InputError(file.string(),
+                       fmt::format("holds {} bytes, expected a multiple of 8 (little-endian "
+                                   "int64), or text with one id per line",
+                                   bytes.size()));
+    }
+    ids.resize(bytes.size() / 8);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      std::uint64_t v = 0;
+      for (std::size_t b = 0; b < 8; ++b) {
+        v |= std::uint64_t{static_cast<unsigned char>(bytes[i * 8 + b])} << (8 * b);
+      }
+      ids[i] = static_cast<std::int64_t>(v);
+    }
+  } else {
+    for_each_line(bytes, [&](std::size_t number, std::string_view line) {
+      if (line.empty() || line.front() == '#') {
+        return;
+      }
+      std::int64_t v = 0;
+      const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), v);
+      if (error != std::errc() || end != line.data() + line.size()) {
+        throw InputError(fmt::format("{}: line {}", file.string(), number),
+                         fmt::format("found \"{}\", expected one row id", line.substr(0, 40)));
+      }
+      ids.push_back(v);
+    });
+  }
+  if (const auto bad = std::find_if(ids.begin(), ids.end(), [](std::int64_t v) { return v < 0; });
+      bad != ids.end()) {
+    throw InputError(file.string(),
+                     fmt::format("id {} at position {} is negative, expected row ids from 0", *bad,
+                                 bad - ids.begin()));
+  }
+  if (ids.empty()) {
+    throw InputError(file.string(), "no ids in it, expected one per line");
+  }
+  return ids;
+}
+
+}  // namespace stepcast::config

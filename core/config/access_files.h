@@ -1,0 +1,28 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "core/access.h"
+
+namespace stepcast::config {
+
+/// A reuse histogram: bins and the number n0 of lookups it was taken from.
+struct ReuseHistogram {
+  std::vector<ReuseBin> bins;
+  double sample_lookups = 0;
+};
+
+/// CSV with a header naming the columns reuse_low, reuse_high, unique_rows, accesses in any order;
+/// a row stands for `unique_rows` rows seen (reuse_low, reuse_high] times, `reuse_high` may be
+/// "inf". n0 is the sum of `accesses`, unless a column `n0` gives it (the same on every line).
+/// Lines that begin with '#' are comments. `where` names the place that asked for the file. Errors:
+/// InputError naming the file and line.
+ReuseHistogram read_histogram(const std::filesystem::path& file, std::string_view where);
+
+/// Recorded row ids: little-endian int64, or text with one id per line (told apart by content).
+/// Errors: InputError naming the file and the first bad position.
+std::vector<std::int64_t> read_indices(const std::filesystem::path& file, std::string_view where);
+
+}  // namespace stepcast::config

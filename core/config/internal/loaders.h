@@ -1,0 +1,70 @@
+#pragma once
+#include "core/config/internal/document.h"
+
+namespace stepcast::config {
+
+// Structs from values, and back. One source file per struct family.
+
+Workload workload_from(const Value& v);
+Device device_from(const Value& v);
+/// `device` replaces what the key "device" names, when an override reached inside it.
+System system_from(const Value& v, const Library& library, const Document* device = nullptr);
+EmbeddingPlan plan_from(const Value& v);
+
+/// Checks a plan against the tables and ranks it is used for: same tables, shards that tile rows x
+/// columns exactly once. `where` goes before the path inside the plan: "plan.json: " or "job.json:
+/// embedding.plan.".
+void check_plan(const EmbeddingPlan& plan, const DlrmWorkload& workload, std::int64_t devices,
+                const std::string& where);
+
+/// Checks that need only the job (divisibility, degrees, heads over ranks). `v` is the job's root,
+/// for places.
+void check_job(const Job& job, const Value& v);
+
+enum class FileKind { kWorkload, kDevice, kSystem };
+/// Folder of the built-in files of a kind.
+std::filesystem::path built_in_folder(FileKind kind, const Library& library);
+/// Opens what a name or path denotes: a path when it has a '/' or ends in ".json" (relative to
+/// `folder`), else a built-in name.
+Document open_named(const std::string& text, FileKind kind, const std::filesystem::path& folder,
+                    const std::string& where, const Library& library);
+
+/// The job's files, opened as far as overrides reach into them.
+struct JobDocuments {
+  Document job;
+  std::optional<Document> workload, system, device;
+};
+JobDocuments apply_overrides(Document job, const std::vector<std::string>& overrides,
+                             const Library& library);
+
+// Writers build ordered JSON; `pretty` prints it with short objects and lists of numbers on one
+// line.
+using OrderedJson = nlohmann::ordered_json;
+OrderedJson workload_json(const Workload& w);
+OrderedJson device_json(const Device& d);
+OrderedJson system_json(const System& s);
+OrderedJson plan_json(const EmbeddingPlan& p);
+std::string pretty(const OrderedJson& value, int indent);
+/// A number without a needless ".0".
+OrderedJson plain(double v);
+
+// Names of enumerations as files spell them.
+const std::vector<std::pair<std::string, Activation>>& activation_names();
+const std::vector<std::pair<std::string, PoolingMode>>& pooling_names();
+const std::vector<std::pair<std::string, InteractionKind>>& interaction_names();
+const std::vector<std::pair<std::string, ShardingKind>>& sharding_names();
+const std::vector<std::pair<std::string, Split>>& split_names();
+const std::vector<std::pair<std::string, OptimizerKind>>& optimizer_names();
+const std::vector<std::pair<std::string, ScheduleKind>>& schedule_names();
+
+template <class T>
+std::string name_in(const std::vector<std::pair<std::string, T>>& names, T value) {
+  for (const auto& [name, v] : names) {
+    if (v == value) {
+      return name;
+    }
+  }
+  STEPCAST_CHECK(false, "an enumeration value has no name");
+}
+
+}  // namespace stepcast::config

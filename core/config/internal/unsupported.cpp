@@ -1,0 +1,73 @@
+#include "core/config/internal/unsupported.h"
+
+#include <algorithm>
+#include <array>
+
+namespace stepcast::config {
+namespace {
+
+struct Missing {
+  std::string_view feature;
+  std::string_view what;
+  std::string_view instead;
+};
+
+/// All that CONTRACT promises and this version lacks. Keep it shrinking.
+constexpr std::array kMissing{
+    // Workloads.
+    Missing{"moe", "mixture-of-experts layers",
+            "leave \"moe\" out and describe a dense transformer"},
+    Missing{"mla", "multi-head latent attention", "leave \"mla\" out and give heads and kv_heads"},
+    Missing{"window", "sliding-window attention",
+            "leave \"window\" out: attention is causal over the whole sequence"},
+    Missing{"parallel_block", "parallel attention and MLP blocks", "leave \"parallel_block\" out"},
+    Missing{"wukong", "workloads of kind wukong", "use kind transformer or dlrm"},
+    Missing{"dhen", "workloads of kind dhen", "use kind transformer or dlrm"},
+    Missing{"dit", "workloads of kind dit", "use kind transformer or dlrm"},
+    Missing{"rnn_ctc", "workloads of kind rnn_ctc", "use kind transformer or dlrm"},
+    Missing{"graph", "workloads given as a list of ops", "use kind transformer or dlrm"},
+    // Ways to split a transformer.
+    Missing{"kv_replication", "more tensor ranks than key and value heads",
+            "use a degree that divides workload.kv_heads"},
+    Missing{"context", "context parallelism", "use 1"},
+    Missing{"context_algorithm", "a choice of context-parallel algorithm", "use auto"},
+    Missing{"expert", "expert parallelism", "use 1"},
+    Missing{"zero", "ZeRO stages 2 and 3", "use 0 or 1"},
+    Missing{"zero_level", "sharding inside a level of the fabric", "use 0 or 1"},
+    Missing{"zb-h1", "the zero-bubble schedule", "use 1f1b or gpipe"},
+    Missing{"prefill", "inference", "use train"},
+    Missing{"decode", "inference", "use train"},
+    Missing{"cached", "inference", "leave \"cached\" out"},
+    // Embeddings.
+    Missing{"sparse_dist", "pipelining batches of a DLRM", "use none"},
+    Missing{"prefetch", "pipelining batches of a DLRM", "use none"},
+    Missing{"fused", "pipelining batches of a DLRM", "use none"},
+    Missing{"tiered", "tiered embedding plans",
+            "use auto, table_wise, row_wise, column_wise, table_row_wise or data_parallel"},
+    Missing{"ikjt", "deduplicated lookups", "use off"},
+    Missing{"sptt", "the tower transform", "use none"},
+    Missing{"tower_compression", "tower compression", "leave it out"},
+    Missing{"plan_tier", "plans outside the device's own memory", "use tier \"hbm\""},
+    Missing{"plan_cache", "caches in plans", "leave \"cache\" out"},
+    // Side traffic.
+    Missing{"flows", "side flows such as checkpoints and readers", "use []"},
+};
+
+const Missing* find(std::string_view feature) {
+  const auto it = std::find_if(kMissing.begin(), kMissing.end(),
+                               [&](const Missing& m) { return m.feature == feature; });
+  return it == kMissing.end() ? nullptr : &*it;
+}
+
+}  // namespace
+
+bool is_not_implemented(std::string_view feature) { return find(feature) != nullptr; }
+
+void not_implemented(const Value& value, std::string_view feature) {
+  const Missing* m = find(feature);
+  STEPCAST_CHECK(m != nullptr, "'{}' is not in the table of missing features", feature);
+  value.refuse(fmt::format("found {}: {} not implemented in this version; {}", shown(value.json()),
+                           m->what, m->instead));
+}
+
+}  // namespace stepcast::config

@@ -1,0 +1,225 @@
+#include <algorithm>
+
+#include "core/config/internal/loaders.h"
+
+namespace stepcast::config {
+namespace {
+
+constexpr std::uintmax_t kLargestJson = 256U << 20U;
+
+std::string_view noun(FileKind kind) {
+  switch (kind) {
+    case FileKind::kWorkload:
+      return "workload";
+    case FileKind::kDevice:
+      return "device";
+    case FileKind::kSystem:
+      return "system";
+  }
+  return "file";
+}
+
+std::vector<std::string> built_in_names(FileKind kind, const Library& library) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(built_in_folder(kind, library), error), end;
+       !error && it != end; it.increment(error)) {
+    if (it->path().extension() == ".json") {
+      names.push_back(it->path().stem().string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Document read_document(const std::filesystem::path& file, const std::string& where) {
+  return parse_document(
+      {file.string(), read_whole_file(file, where, kLargestJson), file.parent_path()});
+}
+
+Document open_top(std::string_view name, FileKind kind, const Library& library) {
+  return open_named(std::string(name), kind, ".", std::string(noun(kind)), library);
+}
+
+std::string transformer_facts(const Workload& w, const TransformerWorkload& t) {
+  return fmt::format("transformer, {} layers, hidden {}, {} heads{}, {:.4g} B parameters", t.layers,
+                     t.hidden, t.heads,
+                     t.kv_heads == t.heads ? "" : fmt::format(" ({} kv)", t.kv_heads),
+                     parameter_count(w) / 1e9);
+}
+
+std::string dlrm_facts(const Workload& w, const DlrmWorkload& d) {
+  double lookups = 0;
+  for (const EmbeddingTable& t : d.tables) {
+    lookups += t.pooling;
+  }
+  return fmt::format("dlrm, {} tables, {:.4g} lookups per sample, {:.4g} B parameters",
+                     d.tables.size(), lookups, parameter_count(w) / 1e9);
+}
+
+/// W[out, in] and bias of each layer.
+double mlp_parameters(std::int64_t input, const std::vector<std::int64_t>& outputs) {
+  double count = 0;
+  auto in = static_cast<double>(input);
+  for (const std::int64_t width : outputs) {
+    const auto out = static_cast<double>(width);
+    count += in * out + out;
+    in = out;
+  }
+  return count;
+}
+
+double dlrm_parameters(const DlrmWorkload& w) {
+  double count = mlp_parameters(w.dense_features, w.bottom_mlp);
+  std::int64_t concatenated = w.bottom_mlp.back();
+  for (const EmbeddingTable& t : w.tables) {
+    count += static_cast<double>(t.rows) * static_cast<double>(t.dim);
+    concatenated += t.dim;
+  }
+  std::int64_t top_input = concatenated;
+  if (w.interaction.kind == InteractionKind::kDot) {
+    const auto vectors = static_cast<std::int64_t>(w.tables.size()) + 1;
+    top_input = w.bottom_mlp.back() + vectors * (vectors - 1) / 2;
+  } else if (w.interaction.kind == InteractionKind::kDcnV2) {
+    // x0 * (V (U x) + b) + x: two matrices [width, rank] and a bias.
+    const auto width = static_cast<double>(concatenated);
+    count += static_cast<double>(w.interaction.layers) *
+             (2 * width * static_cast<double>(w.interaction.rank) + width);
+  }
+  return count + mlp_parameters(top_input, w.top_mlp);
+}
+
+/// GPT style counts biases, LayerNorm pairs and learned positions; the others have RMSNorm scales
+/// only.
+double transformer_parameters(const TransformerWorkload& w, std::int64_t sequence) {
+  const auto h = static_cast<double>(w.hidden);
+  const auto q = static_cast<double>(w.query_width());
+  const auto kv = static_cast<double>(w.kv_width());
+  const auto f = static_cast<double>(w.ffn_hidden);
+  const auto v = static_cast<double>(w.vocabulary);
+  const bool biases = !w.llama_style();
+  double layer = h * (q + 2 * kv) + q * h + (w.gated() ? 3 : 2) * h * f + 2 * h;
+  if (biases) {
+    layer += (q + 2 * kv) + h + f + h + 2 * h;
+  }
+  const double norm = biases ? 2 * h : h;
+  const double positions = biases ? static_cast<double>(sequence) * h : 0;
+  return static_cast<double>(w.layers) * layer + norm + positions +
+         v * h * (w.tied_embeddings ? 1 : 2);
+}
+
+template <class Facts>
+std::vector<Entry> entries(FileKind kind, const Library& library, Facts&& facts) {
+  std::vector<Entry> all;
+  for (const std::string& name : built_in_names(kind, library)) {
+    all.push_back({name, facts(name)});
+  }
+  return all;
+}
+
+}  // namespace
+
+std::filesystem::path built_in_folder(FileKind kind, const Library& library) {
+  switch (kind) {
+    case FileKind::kWorkload:
+      return library.root / "workloads" / "zoo";
+    case FileKind::kDevice:
+      return library.root / "models" / "devices";
+    case FileKind::kSystem:
+      return library.root / "models" / "systems";
+  }
+  return library.root;
+}
+
+Document open_named(const std::string& text, FileKind kind, const std::filesystem::path& folder,
+                    const std::string& where, const Library& library) {
+  const bool path = text.find('/') != std::string::npos ||
+                    (text.size() > 5 && text.compare(text.size() - 5, 5, ".json") == 0);
+  if (path) {
+    return read_document(folder / text, where);
+  }
+  const std::vector<std::string> names = built_in_names(kind, library);
+  if (names.empty()) {
+    throw InputError(
+        where,
+        fmt::format(
+            "found \"{}\", but no built-in {}s lie in {}; give a path or the right data folder",
+            text.substr(0, 60), noun(kind), built_in_folder(kind, library).string()));
+  }
+  if (std::find(names.begin(), names.end(), text) == names.end()) {
+    throw InputError(
+        where, fmt::format("no {} is called \"{}\"; {}, or give a path ending in .json", noun(kind),
+                           text.substr(0, 60), suggestion(text, names)));
+  }
+  return read_document(built_in_folder(kind, library) / (text + ".json"), where);
+}
+
+Workload load_workload(std::string_view name, const Library& library) {
+  const Document d = open_top(name, FileKind::kWorkload, library);
+  return workload_from(Value::root_of(d));
+}
+Device load_device(std::string_view name, const Library& library) {
+  const Document d = open_top(name, FileKind::kDevice, library);
+  return device_from(Value::root_of(d));
+}
+System load_system(std::string_view name, const Library& library) {
+  const Document d = open_top(name, FileKind::kSystem, library);
+  return system_from(Value::root_of(d), library);
+}
+
+Workload read_workload(const Source& source) {
+  const Document d = parse_document(source);
+  return workload_from(Value::root_of(d));
+}
+Device read_device(const Source& source) {
+  const Document d = parse_document(source);
+  return device_from(Value::root_of(d));
+}
+System read_system(const Source& source, const Library& library) {
+  const Document d = parse_document(source);
+  return system_from(Value::root_of(d), library);
+}
+EmbeddingPlan read_plan(const Source& source) {
+  const Document d = parse_document(source);
+  return plan_from(Value::root_of(d));
+}
+
+std::vector<Entry> list_workloads(const Library& library) {
+  return entries(FileKind::kWorkload, library, [&](const std::string& name) {
+    const Workload w = load_workload(name, library);
+    return w.transformer() != nullptr ? transformer_facts(w, *w.transformer())
+                                      : dlrm_facts(w, *w.dlrm());
+  });
+}
+
+std::vector<Entry> list_systems(const Library& library) {
+  return entries(FileKind::kSystem, library, [&](const std::string& name) {
+    const System s = load_system(name, library);
+    std::string levels;
+    for (const FabricLevel& l : s.fabric) {
+      levels += fmt::format(", {} {} x {}", l.name, l.size, quantity_text(l.bandwidth));
+    }
+    return fmt::format("{} per machine of {}{}{}", s.host.devices, s.device.name, levels,
+                       s.fitted.empty() && s.device.fitted.empty() ? "" : ", calibrated");
+  });
+}
+
+std::vector<Entry> list_devices(const Library& library) {
+  return entries(FileKind::kDevice, library, [&](const std::string& name) {
+    const Device d = load_device(name, library);
+    const auto peak = d.peak_of(Format::kBf16);
+    return fmt::format("{}, {}{}{}", quantity_text(d.memory), quantity_text(d.bandwidth),
+                       peak ? fmt::format(", {} bf16", quantity_text(*peak)) : "",
+                       d.fitted.empty() ? "" : ", calibrated");
+  });
+}
+
+double parameter_count(const Workload& workload) {
+  if (const TransformerWorkload* t = workload.transformer()) {
+    return transformer_parameters(*t,
+                                  workload.default_batch ? workload.default_batch->sequence : 0);
+  }
+  return dlrm_parameters(*workload.dlrm());
+}
+
+}  // namespace stepcast::config

@@ -1,0 +1,459 @@
+#include <algorithm>
+
+#include "core/config/internal/loaders.h"
+#include "core/config/internal/unsupported.h"
+
+namespace stepcast::config {
+namespace {
+
+constexpr std::int64_t kMostDevices = 1 << 20;
+constexpr std::int64_t kLargestBatch = std::int64_t{1} << 32;
+
+bool is_transformer(const Job& job) { return job.workload.transformer() != nullptr; }
+
+/// A name of an enumeration that CONTRACT has but this version does not.
+void refuse_missing_names(const Value& v) {
+  if (v.is_string() && is_not_implemented(v.text(""))) {
+    not_implemented(v, v.text(""));
+  }
+}
+
+/// The workload or system of a job: the document an override opened, a name or path, or an inline
+/// object.
+template <class Make>
+auto resolve(const Value& job, const char* key, FileKind kind,
+             const std::optional<Document>& opened, const Library& library, Make&& make) {
+  if (opened) {
+    return make(Value::root_of(*opened));
+  }
+  const Value v = job.at(key, fmt::format("a {} name, path or object", key));
+  if (!v.is_string()) {
+    return make(v);
+  }
+  const Document d = open_named(v.text(""), kind, v.folder(), v.where(), library);
+  return make(Value::root_of(d));
+}
+
+std::int64_t degree(const Value& v, const char* key, bool dlrm) {
+  const auto d = v.find(key);
+  if (!d) {
+    return 1;
+  }
+  const std::int64_t n = d->integer(1, kMostDevices);
+  if (n > 1 && dlrm) {
+    d->refuse(fmt::format(
+        "found {}: a dlrm is only data-parallel, its tables are split by embedding.plan; use 1",
+        n));
+  }
+  return n;
+}
+
+void read_data_degree(const Value& job, const std::optional<Value>& parallel, Job& j) {
+  const std::int64_t split = j.parallel.tensor * j.parallel.context * j.parallel.pipeline;
+  if (j.devices % split != 0) {
+    throw InputError(
+        job.where("devices"),
+        fmt::format(
+            "{} is not a multiple of tensor * context * pipeline = {} * {} * {} = {}; use {}",
+            j.devices, j.parallel.tensor, j.parallel.context, j.parallel.pipeline, split,
+            j.devices < split ? fmt::format("{}", split)
+                              : fmt::format("{} or {}", j.devices / split * split,
+                                            (j.devices / split + 1) * split)));
+  }
+  j.parallel.data = j.devices / split;
+  const auto data = parallel ? parallel->find("data") : std::nullopt;
+  if (data && !data->is("auto")) {
+    if (data->is_string()) {
+      data->fail("\"auto\" or an integer");
+    }
+    const std::int64_t n = data->integer(1, kMostDevices);
+    if (n != j.parallel.data) {
+      data->refuse(
+          fmt::format("found {}, expected devices / (tensor * context * pipeline) = {} / {} = {}; "
+                      "use \"auto\" or set devices={}",
+                      n, j.devices, split, j.parallel.data, n * split));
+    }
+  }
+}
+
+Recompute recompute_from(const Value& v) {
+  Recompute r;
+  if (v.is_object()) {
+    v.keys({"layers"});
+    r.kind = RecomputeKind::kFirstLayers;
+    r.layers = v.at("layers", "how many layers of each stage").integer(0, 10'000);
+    return r;
+  }
+  r.kind = v.choice<RecomputeKind>({{"none", RecomputeKind::kNone},
+                                    {"selective", RecomputeKind::kSelective},
+                                    {"full", RecomputeKind::kFull}});
+  return r;
+}
+
+Overlap overlap_from(const Value& v, bool dlrm) {
+  v.keys(
+      {"data", "tensor", "pipeline", "input_all_to_all", "output_all_to_all", "dense_all_reduce"});
+  const auto flag = [&](const char* key, bool for_dlrm) {
+    const auto f = v.find(key);
+    const bool on = f && f->boolean();
+    if (on && for_dlrm != dlrm) {
+      f->refuse(fmt::format("found true: {} belongs to {} jobs; use {}", key,
+                            for_dlrm ? "dlrm" : "transformer",
+                            dlrm ? "input_all_to_all, output_all_to_all or dense_all_reduce"
+                                 : "data, tensor or pipeline"));
+    }
+    return on;
+  };
+  return {flag("data", false),
+          flag("tensor", false),
+          flag("pipeline", false),
+          flag("input_all_to_all", true),
+          flag("output_all_to_all", true),
+          flag("dense_all_reduce", true)};
+}
+
+void read_zero(const Value& v, bool dlrm, Parallel& p) {
+  if (v.is_object()) {
+    not_implemented(v, "zero_level");
+  }
+  const std::int64_t zero = v.integer(0, 3);
+  if (zero > 1) {
+    not_implemented(v, "zero");
+  }
+  if (zero > 0 && dlrm) {
+    v.refuse(fmt::format("found {}: the dense layers of a dlrm are replicated; use 0", zero));
+  }
+  p.zero = static_cast<int>(zero);
+}
+
+void read_parallel(const Value& job, Job& j) {
+  const auto v = job.find("parallel");
+  const bool dlrm = !is_transformer(j);
+  if (v) {
+    v->keys({"tensor", "context", "pipeline", "expert", "data", "virtual_stages", "schedule",
+             "sequence_parallel", "zero", "recompute", "bucket", "overlap", "context_algorithm",
+             "dlrm_pipeline"});
+    Parallel& p = j.parallel;
+    p.tensor = degree(*v, "tensor", dlrm);
+    p.context = degree(*v, "context", dlrm);
+    p.pipeline = degree(*v, "pipeline", dlrm);
+    p.expert = degree(*v, "expert", dlrm);
+    p.virtual_stages = degree(*v, "virtual_stages", dlrm);
+    if (p.context > 1) {
+      not_implemented(v->at("context", ""), "context");
+    }
+    if (p.expert > 1) {
+      not_implemented(v->at("expert", ""), "expert");
+    }
+    if (const auto s = v->find("schedule")) {
+      refuse_missing_names(*s);
+      p.schedule = s->choice(schedule_names());
+    }
+    if (const auto s = v->find("sequence_parallel")) {
+      p.sequence_parallel = s->boolean();
+      if (p.sequence_parallel && dlrm) {
+        s->refuse("found true: a dlrm has no sequences to split; use false");
+      }
+    }
+    if (const auto z = v->find("zero")) {
+      read_zero(*z, dlrm, p);
+    }
+    if (const auto r = v->find("recompute")) {
+      p.recompute = recompute_from(*r);
+      if (p.recompute.kind != RecomputeKind::kNone && dlrm) {
+        r->refuse(
+            fmt::format("found {}: a dlrm keeps its activations; use \"none\"", shown(r->json())));
+      }
+    }
+    if (const auto b = v->find("bucket")) {
+      p.bucket = b->amount<Bytes>();
+    }
+    if (const auto o = v->find("overlap")) {
+      p.overlap = overlap_from(*o, dlrm);
+    }
+    if (const auto a = v->find("context_algorithm"); a && !a->is("auto")) {
+      (void)a->choice<int>({{"auto", 0},
+                            {"all_gather", 1},
+                            {"ring", 2},
+                            {"pass_kv", 3},
+                            {"pass_q", 4},
+                            {"all_to_all", 5}});
+      not_implemented(*a, "context_algorithm");
+    }
+    if (const auto d = v->find("dlrm_pipeline"); d && !d->is("none")) {
+      refuse_missing_names(*d);
+      (void)d->choice<int>({{"none", 0}});
+    }
+  }
+  read_data_degree(job, v, j);
+}
+
+void read_batch(const Value& job, Job& j) {
+  const auto v = job.find("batch");
+  const bool transformer = is_transformer(j);
+  const std::optional<Batch>& usual = j.workload.default_batch;
+  if (!v && !usual) {
+    throw InputError(
+        job.where("batch"),
+        fmt::format("missing, and workload {} has no default_batch; expected {}", j.workload.name,
+                    transformer ? "{\"global\": .., \"micro\": .., \"sequence\": ..}"
+                                : "{\"global\": ..}"));
+  }
+  j.batch = usual.value_or(Batch{});
+  if (v) {
+    v->keys({"global", "micro", "sequence"});
+    const auto read = [&](const char* key, std::int64_t& into, std::int64_t high) {
+      if (const auto n = v->find(key)) {
+        into = n->integer(1, high);
+      } else if (into == 0) {
+        (void)v->at(key, "an integer, as the workload has no default_batch");
+      }
+    };
+    read("global", j.batch.global, kLargestBatch);
+    if (transformer) {
+      read("micro", j.batch.micro, kLargestBatch);
+      read("sequence", j.batch.sequence, 1 << 26);
+    } else if (const auto s = v->find("sequence")) {
+      s->refuse(fmt::format("found {}: a dlrm has no sequences; remove it", shown(s->json())));
+    }
+  }
+  if (!transformer) {
+    // One micro-batch: each rank trains on global / devices samples.
+    if (j.batch.global % j.devices != 0) {
+      const std::int64_t down = j.batch.global / j.devices * j.devices;
+      throw InputError(
+          job.where("batch.global"),
+          fmt::format("{} is not divisible by devices = {}; use {}", j.batch.global, j.devices,
+                      down > 0 ? fmt::format("{} or {}", down, down + j.devices)
+                               : fmt::format("{}", j.devices)));
+    }
+    j.batch.micro = j.batch.global / j.devices;
+    j.batch.sequence = 0;
+    const auto micro = v ? v->find("micro") : std::nullopt;
+    if (micro && micro->integer(1, kLargestBatch) != j.batch.micro) {
+      micro->refuse(fmt::format(
+          "found {}: a dlrm trains on global / devices = {} samples per rank at once; remove it",
+          shown(micro->json()), j.batch.micro));
+    }
+  }
+}
+
+Format role_format(const Value& v, const std::vector<Format>& allowed) {
+  std::vector<std::pair<std::string, Format>> names;
+  for (const Format f : allowed) {
+    names.emplace_back(name_of(f), f);
+  }
+  return v.choice(names);
+}
+
+void read_formats(const Value& job, Job& j) {
+  const auto has = [&](Format f) { return j.system.device.peak.count(f) != 0; };
+  j.formats.compute = has(Format::kBf16)   ? Format::kBf16
+                      : has(Format::kFp16) ? Format::kFp16
+                                           : Format::kFp32;
+  if (const auto v = job.find("formats")) {
+    v->keys({"compute", "gradient", "embedding", "all_to_all_forward", "all_to_all_backward"});
+    const std::vector<Format> wide{Format::kFp32, Format::kBf16, Format::kFp16};
+    std::vector<Format> compute = wide;
+    compute.insert(compute.end(),
+                   {Format::kTf32, Format::kFp8, Format::kMxfp8, Format::kMxint8, Format::kMxfp6,
+                    Format::kMxfp4, Format::kNvfp4, Format::kMx9, Format::kMx6, Format::kMx4});
+    std::vector<Format> stored = wide;
+    stored.insert(stored.end(), {Format::kFp8, Format::kInt8Row, Format::kInt4Row});
+    const auto read = [&](const char* key, Format& into, const std::vector<Format>& allowed) {
+      if (const auto f = v->find(key)) {
+        into = role_format(*f, allowed);
+      }
+    };
+    read("compute", j.formats.compute, compute);
+    read("gradient", j.formats.gradient, wide);
+    read("embedding", j.formats.embedding, stored);
+    read("all_to_all_forward", j.formats.all_to_all_forward, stored);
+    read("all_to_all_backward", j.formats.all_to_all_backward, stored);
+  }
+  if (!j.system.device.peak_of(j.formats.compute)) {
+    throw InputError(
+        job.where("formats.compute"),
+        fmt::format("device {} has no peak for {} or a wider format; use another or add the peak",
+                    j.system.device.name, name_of(j.formats.compute)));
+  }
+}
+
+void read_plan(const Value& v, Job& j) {
+  if (v.is_string()) {
+    const std::string text = v.text("");
+    refuse_missing_names(v);
+    if (text == "auto" || sharding_named(text)) {
+      j.embedding_choice = text;
+      return;
+    }
+    if (text.find('/') == std::string::npos && text.find(".json") == std::string::npos) {
+      std::vector<std::string> names{"auto"};
+      for (const auto& [name, kind] : sharding_names()) {
+        names.push_back(name);
+      }
+      v.refuse(fmt::format("found \"{}\"; {}, or the path of a plan file", text,
+                           suggestion(text, names)));
+    }
+    const std::filesystem::path file = v.folder() / text;
+    const Document d = parse_document(
+        {file.string(), read_whole_file(file, v.where(), 256U << 20U), file.parent_path()});
+    j.embedding_plan = plan_from(Value::root_of(d));
+    check_plan(*j.embedding_plan, *j.workload.dlrm(), j.devices, d.label + ": ");
+  } else {
+    j.embedding_plan = plan_from(v);
+    check_plan(*j.embedding_plan, *j.workload.dlrm(), j.devices, v.where() + ".");
+  }
+  j.embedding_choice = "file";
+}
+
+void read_embedding(const Value& job, Job& j) {
+  const auto v = job.find("embedding");
+  if (!v) {
+    return;
+  }
+  v->keys({"plan", "dedup", "transform", "tower_compression"});
+  if (const auto plan = v->find("plan")) {
+    if (is_transformer(j) && !plan->is("auto")) {
+      plan->refuse(
+          fmt::format("found {}: a transformer has no embedding tables to place; remove it",
+                      shown(plan->json())));
+    }
+    read_plan(*plan, j);
+  }
+  if (const auto d = v->find("dedup")) {
+    refuse_missing_names(*d);
+    (void)d->choice<int>({{"off", 0}});
+  }
+  if (const auto t = v->find("transform")) {
+    refuse_missing_names(*t);
+    (void)t->choice<int>({{"none", 0}});
+  }
+  if (const auto t = v->find("tower_compression")) {
+    not_implemented(*t, "tower_compression");
+  }
+}
+
+void read_optimizer(const Value& job, Job& j) {
+  const bool transformer = is_transformer(j);
+  j.dense_optimizer = transformer ? OptimizerKind::kAdam : OptimizerKind::kSgd;
+  j.embedding_optimizer = transformer ? OptimizerKind::kAdam : OptimizerKind::kRowwiseAdagrad;
+  const auto v = job.find("optimizer");
+  if (!v) {
+    return;
+  }
+  const auto dense = [&](const Value& o) {
+    if (o.is("rowwise_adagrad")) {
+      o.fail(
+          "sgd, adam or adagrad: rowwise_adagrad keeps one number per embedding row and needs a "
+          "table; for tables alone write {\"dense\": \"sgd\", \"embedding\": \"rowwise_adagrad\"}");
+    }
+    return o.choice(optimizer_names());
+  };
+  if (!v->is_object()) {
+    j.dense_optimizer = dense(*v);
+    j.embedding_optimizer = j.dense_optimizer;
+    return;
+  }
+  v->keys({"dense", "embedding"});
+  if (const auto o = v->find("dense")) {
+    j.dense_optimizer = dense(*o);
+  }
+  if (const auto o = v->find("embedding")) {
+    j.embedding_optimizer = o->choice(optimizer_names());
+  } else if (transformer) {
+    j.embedding_optimizer = j.dense_optimizer;
+  }
+  if (transformer && j.embedding_optimizer != j.dense_optimizer) {
+    throw InputError(v->where("embedding"),
+                     "a transformer has one optimizer for all its parameters; write \"optimizer\": "
+                     "\"adam\" or \"sgd\"");
+  }
+}
+
+void read_rest(const Value& job, Job& j) {
+  if (const auto a = job.find("attention")) {
+    j.flash_attention = a->choice<bool>({{"flash", true}, {"unfused", false}});
+    if (!j.flash_attention && !is_transformer(j)) {
+      a->refuse("found \"unfused\": a dlrm has no attention; remove it");
+    }
+  }
+  if (const auto f = job.find("flows"); f && !f->items("a list").empty()) {
+    not_implemented(*f, "flows");
+  }
+  if (const auto p = job.find("phase")) {
+    refuse_missing_names(*p);
+    (void)p->choice<int>({{"train", 0}});
+  }
+  if (const auto c = job.find("cached")) {
+    not_implemented(*c, "cached");
+  }
+  if (const auto c = job.find("calibration")) {
+    using Kind = Calibration::Kind;
+    if (c->is_object()) {
+      c->keys({"scale"});
+      j.calibration = {Kind::kScale, c->at("scale", "a factor on times").number(1e-3, 1e3)};
+    } else {
+      j.calibration.kind = c->choice<Kind>({{"auto", Kind::kAuto}, {"none", Kind::kNone}});
+    }
+  }
+}
+
+}  // namespace
+
+const std::vector<std::pair<std::string, OptimizerKind>>& optimizer_names() {
+  static const std::vector<std::pair<std::string, OptimizerKind>> names = [] {
+    std::vector<std::pair<std::string, OptimizerKind>> all;
+    for (const OptimizerKind k : {OptimizerKind::kSgd, OptimizerKind::kAdam,
+                                  OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdagrad}) {
+      all.emplace_back(name_of(k), k);
+    }
+    return all;
+  }();
+  return names;
+}
+const std::vector<std::pair<std::string, ScheduleKind>>& schedule_names() {
+  static const std::vector<std::pair<std::string, ScheduleKind>> names{
+      {"gpipe", ScheduleKind::kGpipe}, {"1f1b", ScheduleKind::kOneFOneB}};
+  return names;
+}
+
+Job load_job(const Source& source, const std::vector<std::string>& overrides,
+             const Library& library) {
+  const JobDocuments documents = apply_overrides(parse_document(source), overrides, library);
+  const Value v = Value::root_of(documents.job);
+  v.keys({"stepcast", "workload", "system", "devices", "batch", "parallel", "formats", "embedding",
+          "optimizer", "attention", "flows", "calibration", "phase", "cached"});
+  if (const auto version = v.find("stepcast")) {
+    (void)version->integer(1, 1);
+  }
+  Job j;
+  j.workload = resolve(v, "workload", FileKind::kWorkload, documents.workload, library,
+                       [](const Value& w) { return workload_from(w); });
+  j.system =
+      resolve(v, "system", FileKind::kSystem, documents.system, library, [&](const Value& s) {
+        return system_from(s, library, documents.device ? &*documents.device : nullptr);
+      });
+  const std::int64_t most =
+      j.system.fabric.empty() ? 1 : j.system.devices_in_level(j.system.fabric.size() - 1);
+  j.devices = std::min(j.system.host.devices, most);
+  if (const auto d = v.find("devices")) {
+    j.devices = d->integer(1, kMostDevices);
+    if (j.devices > most) {
+      d->refuse(
+          fmt::format("found {}, but system {} joins at most {} devices (the product of its fabric "
+                      "sizes); use fewer or enlarge system.fabric",
+                      j.devices, j.system.name, most));
+    }
+  }
+  read_parallel(v, j);
+  read_batch(v, j);
+  read_formats(v, j);
+  read_embedding(v, j);
+  read_optimizer(v, j);
+  read_rest(v, j);
+  check_job(j, v);
+  return j;
+}
+
+}  // namespace stepcast::config

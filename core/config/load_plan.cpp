@@ -1,0 +1,240 @@
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "core/config/internal/loaders.h"
+#include "core/config/internal/unsupported.h"
+
+namespace stepcast::config {
+namespace {
+
+using Range = std::array<std::int64_t, 2>;
+
+Range range_from(const Value& v) {
+  const auto ends = v.items("[first, end): two integers, the second one larger", 2);
+  if (ends.size() != 2) {
+    v.fail("[first, end): two integers, the second one larger");
+  }
+  const std::int64_t first = ends[0].integer(0, std::int64_t{1} << 40);
+  const std::int64_t end = ends[1].integer(0, std::int64_t{1} << 40);
+  if (end <= first) {
+    v.fail("[first, end) with first below end");
+  }
+  return {first, end};
+}
+
+std::vector<std::vector<std::int32_t>> groups_from(const Value& v, std::int64_t devices) {
+  std::vector<std::vector<std::int32_t>> groups;
+  std::vector<bool> seen(static_cast<std::size_t>(devices), false);
+  for (const Value& g : v.items("a list of groups of ranks, such as [[0, 1]]", 1)) {
+    std::vector<std::int32_t> group;
+    for (const Value& r : g.items("a list of at least one rank", 1)) {
+      const std::int64_t rank = r.integer(0, devices - 1);
+      if (seen[static_cast<std::size_t>(rank)]) {
+        r.refuse(fmt::format(
+            "rank {} appears twice in the groups of this shard; a rank holds one copy at most",
+            rank));
+      }
+      seen[static_cast<std::size_t>(rank)] = true;
+      group.push_back(static_cast<std::int32_t>(rank));
+    }
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+/// What a kind of sharding means for its groups: whole shards on single ranks, copies, or rows
+/// spread over a group.
+void check_kind(const PlanShard& s, const Value& v) {
+  const auto single = [](const auto& group) { return group.size() == 1; };
+  const bool spread =
+      s.sharding == ShardingKind::kRowWise || s.sharding == ShardingKind::kTableRowWise;
+  const bool copies = s.sharding == ShardingKind::kDataParallel;
+  if (!spread && !copies && !std::all_of(s.groups.begin(), s.groups.end(), single)) {
+    throw InputError(v.where("groups"),
+                     fmt::format("{} puts a shard on one rank, but a group here has several; use "
+                                 "one rank per group, or row_wise",
+                                 name_of(s.sharding)));
+  }
+  if (copies && s.split != Split::kReplicate) {
+    throw InputError(v.where("split"), "data_parallel keeps a copy on every member; use replicate");
+  }
+  if (spread && s.split == Split::kReplicate) {
+    throw InputError(
+        v.where("split"),
+        fmt::format("{} spreads rows over a group; use block or stripe", name_of(s.sharding)));
+  }
+}
+
+PlanShard shard_from(const Value& v, std::int64_t devices) {
+  v.keys({"rows", "columns", "sharding", "tier", "groups", "split", "cache"});
+  PlanShard s;
+  s.rows = range_from(v.at("rows", "[first, end)"));
+  s.columns = range_from(v.at("columns", "[first, end)"));
+  s.sharding = v.at("sharding", "a kind of sharding").choice(sharding_names());
+  if (const auto tier = v.find("tier")) {
+    s.tier = tier->name();
+    if (s.tier != "hbm") {
+      not_implemented(*tier, "plan_tier");
+    }
+  }
+  if (const auto cache = v.find("cache")) {
+    not_implemented(*cache, "plan_cache");
+  }
+  s.groups = groups_from(v.at("groups", "a list of groups of ranks"), devices);
+  const bool copies = s.sharding == ShardingKind::kDataParallel;
+  s.split = copies ? Split::kReplicate : Split::kBlock;
+  if (const auto split = v.find("split")) {
+    s.split = split->choice(split_names());
+  }
+  check_kind(s, v);
+  return s;
+}
+
+bool overlap(const Range& a, const Range& b) { return a[0] < b[1] && b[0] < a[1]; }
+
+void check_disjoint(const PlanTable& t, const std::string& where) {
+  for (std::size_t i = 0; i < t.shards.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (overlap(t.shards[i].rows, t.shards[j].rows) &&
+          overlap(t.shards[i].columns, t.shards[j].columns)) {
+        throw InputError(fmt::format("{}.shards[{}]", where, i),
+                         fmt::format("rows [{}, {}) x columns [{}, {}) overlap shards[{}]; shards "
+                                     "tile rows x columns exactly once",
+                                     t.shards[i].rows[0], t.shards[i].rows[1],
+                                     t.shards[i].columns[0], t.shards[i].columns[1], j));
+      }
+    }
+  }
+}
+
+PlanTable table_from(const Value& v, std::int64_t devices) {
+  v.keys({"name", "row_order", "shards"});
+  PlanTable t;
+  t.name = v.at("name", "the name of a table").name();
+  if (const auto order = v.find("row_order")) {
+    t.frequency_order = order->choice<bool>({{"frequency", true}, {"workload", false}});
+  }
+  for (const Value& s :
+       v.at("shards", "a list of shards").items("a list of at least one shard", 1)) {
+    t.shards.push_back(shard_from(s, devices));
+    if (t.shards.size() > 4096) {
+      v.refuse("more than 4096 shards for one table; use fewer");
+    }
+  }
+  check_disjoint(t, v.where());
+  return t;
+}
+
+/// With disjoint shards inside the table, equal areas mean that they tile it.
+void check_tiling(const PlanTable& plan, const EmbeddingTable& table, const std::string& where) {
+  double covered = 0;
+  for (std::size_t i = 0; i < plan.shards.size(); ++i) {
+    const PlanShard& s = plan.shards[i];
+    const auto inside = [&](const char* key, const Range& r, std::int64_t size) {
+      if (r[1] > size) {
+        throw InputError(fmt::format("{}.shards[{}].{}", where, i, key),
+                         fmt::format("[{}, {}) reaches beyond the {} {} of table {}; end at {}",
+                                     r[0], r[1], size, key, table.name, size));
+      }
+    };
+    inside("rows", s.rows, table.rows);
+    inside("columns", s.columns, table.dim);
+    covered += static_cast<double>(s.rows[1] - s.rows[0]) *
+               static_cast<double>(s.columns[1] - s.columns[0]);
+  }
+  const double whole = static_cast<double>(table.rows) * static_cast<double>(table.dim);
+  if (covered != whole) {
+    throw InputError(where + ".shards",
+                     fmt::format("the shards cover {:.0f} of the {:.0f} elements of table {} ({} "
+                                 "rows x {} columns); they must tile it exactly once",
+                                 covered, whole, table.name, table.rows, table.dim));
+  }
+}
+
+}  // namespace
+
+const std::vector<std::pair<std::string, ShardingKind>>& sharding_names() {
+  static const std::vector<std::pair<std::string, ShardingKind>> names = [] {
+    std::vector<std::pair<std::string, ShardingKind>> all;
+    for (const ShardingKind k :
+         {ShardingKind::kTableWise, ShardingKind::kRowWise, ShardingKind::kColumnWise,
+          ShardingKind::kTableRowWise, ShardingKind::kDataParallel}) {
+      all.emplace_back(name_of(k), k);
+    }
+    return all;
+  }();
+  return names;
+}
+const std::vector<std::pair<std::string, Split>>& split_names() {
+  static const std::vector<std::pair<std::string, Split>> names{
+      {"replicate", Split::kReplicate}, {"block", Split::kBlock}, {"stripe", Split::kStripe}};
+  return names;
+}
+
+EmbeddingPlan plan_from(const Value& v) {
+  if (!v.is_object()) {
+    v.fail("a plan {\"kind\": \"embedding\", ...}");
+  }
+  v.keys({"stepcast", "kind", "workload", "system", "devices", "predicted_step_s", "lower_bound_s",
+          "gap", "content_hash", "tables", "ledger"});
+  if (const auto version = v.find("stepcast")) {
+    (void)version->integer(1, 1);
+  }
+  if (const auto kind = v.find("kind"); kind && !kind->is("embedding")) {
+    kind->fail("\"embedding\": only an embedding plan places tables");
+  }
+  EmbeddingPlan p;
+  p.workload = v.at("workload", "the name of the workload it was made for").name();
+  p.system = v.at("system", "the name of the system it was made for").name();
+  p.devices = v.at("devices", "the number of devices").integer(1, 1 << 20);
+  std::map<std::string, std::size_t> seen;
+  for (const Value& t :
+       v.at("tables", "a list of tables").items("a list of at least one table", 1)) {
+    p.tables.push_back(table_from(t, p.devices));
+    if (const auto [first, fresh] = seen.emplace(p.tables.back().name, p.tables.size() - 1);
+        !fresh) {
+      throw InputError(t.where("name"),
+                       fmt::format("table \"{}\" is also tables[{}]; list each table once",
+                                   first->first, first->second));
+    }
+  }
+  return p;
+}
+
+void check_plan(const EmbeddingPlan& plan, const DlrmWorkload& workload, std::int64_t devices,
+                const std::string& where) {
+  if (plan.devices != devices) {
+    throw InputError(
+        where + "devices",
+        fmt::format(
+            "the plan is for {} devices, the job has {}; make another plan or set devices={}",
+            plan.devices, devices, plan.devices));
+  }
+  std::map<std::string, const EmbeddingTable*> tables;
+  std::vector<std::string> names;
+  for (const EmbeddingTable& t : workload.tables) {
+    tables.emplace(t.name, &t);
+    names.push_back(t.name);
+  }
+  for (std::size_t i = 0; i < plan.tables.size(); ++i) {
+    const std::string at = fmt::format("{}tables[{}]", where, i);
+    const auto it = tables.find(plan.tables[i].name);
+    if (it == tables.end()) {
+      throw InputError(
+          at + ".name",
+          fmt::format("the workload has no table \"{}\" (the plan was made for {}); {}",
+                      plan.tables[i].name, plan.workload, suggestion(plan.tables[i].name, names)));
+    }
+    check_tiling(plan.tables[i], *it->second, at);
+    it->second = nullptr;
+    tables.erase(it);
+  }
+  if (!tables.empty()) {
+    throw InputError(where + "tables", fmt::format("table \"{}\" of the workload is not in the "
+                                                   "plan (made for {}); every table needs a place",
+                                                   tables.begin()->first, plan.workload));
+  }
+}
+
+}  // namespace stepcast::config

@@ -1,0 +1,330 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/config/access_files.h"
+#include "core/config/internal/loaders.h"
+#include "core/config/internal/unsupported.h"
+
+namespace stepcast::config {
+namespace {
+
+// Bounds far beyond anything built, so that later products stay exact in 64 bits and in doubles.
+constexpr std::int64_t kWidest = 1 << 20;
+constexpr std::int64_t kMostLayers = 10'000;
+constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
+constexpr std::int64_t kLargestBatch = std::int64_t{1} << 32;
+
+/// Laws shared by tables that ask for the same one: hundreds of tables often have a handful of
+/// laws.
+class AccessReader {
+ public:
+  void read(const Value& v, EmbeddingTable& table) {
+    v.keys({"uniform", "zipf", "seed", "histogram", "indices", "session", "remap"});
+    std::vector<std::string> laws;
+    for (const char* law : {"uniform", "zipf", "histogram", "indices"}) {
+      if (v.find(law)) {
+        laws.emplace_back(law);
+      }
+    }
+    if (laws.size() != 1) {
+      v.fail("exactly one of uniform, zipf, histogram or indices");
+    }
+    if (v.find("seed") && laws[0] != "zipf") {
+      v.refuse("seed belongs to zipf; remove it");
+    }
+    table.access = law(v, laws[0], table);
+    if (const auto session = v.find("session")) {
+      session->keys({"samples", "keep"});
+      table.session =
+          Session{session->at("samples", "the samples per session").number(1, 1e9),
+                  session->at("keep", "the probability that a value is kept").number(0, 1)};
+    }
+    if (const auto remap = v.find("remap")) {
+      remap->keys({"buckets", "kind"});
+      const std::int64_t buckets =
+          remap->at("buckets", "the number of buckets").integer(1, table.rows);
+      const auto kind = remap->at("kind", "mod or frequency")
+                            .choice<Access::Remap>({{"mod", Access::Remap::kMod},
+                                                    {"frequency", Access::Remap::kFrequency}});
+      table.remapped = Remapping{table.rows, table.access, kind};
+      table.access = std::make_shared<const Access>(table.access->remapped(buckets, kind));
+      table.rows = buckets;
+    }
+  }
+
+ private:
+  std::shared_ptr<const Access> law(const Value& v, const std::string& name,
+                                    EmbeddingTable& table) {
+    const Value value = v.at(name, "a law");
+    std::string key = fmt::format("{} {}", name, table.rows);
+    if (name == "uniform") {
+      if (!value.boolean()) {
+        value.fail("true; to have another law name zipf, histogram or indices instead");
+      }
+      return shared(key, [&] { return Access::uniform(table.rows); });
+    }
+    if (name == "zipf") {
+      const double exponent = value.number(0, 10);
+      const auto seed_value = v.find("seed");
+      const auto seed =
+          static_cast<std::uint64_t>(seed_value ? seed_value->integer(0, INT64_MAX) : 0);
+      return shared(fmt::format("{} {} {}", key, exponent, seed),
+                    [&] { return Access::zipf(table.rows, exponent, seed); });
+    }
+    std::filesystem::path file = value.text(name == "histogram" ? "the path of a CSV file"
+                                                                : "the path of a file of row ids");
+    if (file.is_relative()) {
+      file = value.folder() / file;
+    }
+    table.access_file = std::filesystem::absolute(file).lexically_normal().string();
+    key += " " + table.access_file;
+    return shared(key, [&] {
+      return name == "histogram" ? histogram(value, file, table.rows)
+                                 : indices(value, file, table.rows);
+    });
+  }
+
+  static Access histogram(const Value& v, const std::filesystem::path& file, std::int64_t rows) {
+    ReuseHistogram h = read_histogram(file, v.where());
+    double unique = 0;
+    for (const ReuseBin& b : h.bins) {
+      unique += b.unique_rows;
+    }
+    if (unique > static_cast<double>(rows) * 1.001) {
+      v.refuse(fmt::format(
+          "{} counts {} rows, more than the table's {}; raise rows or use another histogram",
+          file.string(), unique, rows));
+    }
+    return Access::histogram(rows, std::move(h.bins), h.sample_lookups);
+  }
+
+  static Access indices(const Value& v, const std::filesystem::path& file, std::int64_t rows) {
+    std::vector<std::int64_t> ids = read_indices(file, v.where());
+    if (const auto bad =
+            std::find_if(ids.begin(), ids.end(), [&](std::int64_t i) { return i >= rows; });
+        bad != ids.end()) {
+      v.refuse(fmt::format("{} names row {} at position {}, but the table has {} rows; raise rows",
+                           file.string(), *bad, bad - ids.begin(), rows));
+    }
+    return Access::indices(rows, std::move(ids));
+  }
+
+  template <class Make>
+  std::shared_ptr<const Access> shared(const std::string& key, Make&& make) {
+    auto& law = laws_[key];
+    if (!law) {
+      law = std::make_shared<const Access>(make());
+    }
+    return law;
+  }
+
+  std::map<std::string, std::shared_ptr<const Access>> laws_;
+};
+
+std::vector<std::int64_t> widths(const Value& v) {
+  std::vector<std::int64_t> all;
+  for (const Value& w :
+       v.items("a list of at least one output width, such as [512, 256, 128]", 1)) {
+    all.push_back(w.integer(1, kWidest));
+  }
+  if (all.size() > 1000) {
+    v.fail("at most 1000 layers");
+  }
+  return all;
+}
+
+Interaction interaction_from(const Value& v) {
+  v.keys({"kind", "layers", "rank"});
+  Interaction i;
+  i.kind = v.at("kind", "dot, cat or dcnv2").choice(interaction_names());
+  const bool cross = i.kind == InteractionKind::kDcnV2;
+  for (const char* key : {"layers", "rank"}) {
+    if (const auto k = v.find(key); k && !cross) {
+      k->refuse(fmt::format("found {}: only dcnv2 has {}; remove it", shown(k->json()), key));
+    }
+  }
+  if (cross) {
+    i.layers = v.at("layers", "the number of cross layers").integer(1, 1000);
+    i.rank = v.at("rank", "the rank of a cross layer").integer(1, kWidest);
+  }
+  return i;
+}
+
+EmbeddingTable table_from(const Value& v, AccessReader& laws) {
+  v.keys({"name", "rows", "dim", "pooling", "mode", "access"});
+  EmbeddingTable t;
+  t.name = v.at("name", "a name in quotes").name();
+  t.rows = v.at("rows", "the number of rows").integer(1, kMostRows);
+  t.dim = v.at("dim", "the embedding dimension").integer(1, 1 << 16);
+  if (const auto pooling = v.find("pooling")) {
+    t.pooling = pooling->number(0, 1e6);
+    if (t.pooling <= 0) {
+      pooling->fail("more than 0 lookups per sample");
+    }
+  }
+  if (const auto mode = v.find("mode")) {
+    t.mode = mode->choice(pooling_names());
+  }
+  if (const auto access = v.find("access")) {
+    laws.read(*access, t);
+  } else {
+    t.access = std::make_shared<const Access>(Access::uniform(t.rows));
+  }
+  return t;
+}
+
+/// `dot` multiplies vectors of one width; the bottom output is one of them.
+void check_interaction(const DlrmWorkload& w, const Value& v) {
+  if (w.interaction.kind != InteractionKind::kDot) {
+    return;
+  }
+  for (std::size_t i = 0; i < w.tables.size(); ++i) {
+    if (w.tables[i].dim != w.bottom_mlp.back()) {
+      throw InputError(
+          v.where(fmt::format("tables[{}].dim", i)),
+          fmt::format("{} differs from the last width of bottom_mlp = {}, and interaction dot "
+                      "needs them equal; make them equal or use cat or dcnv2",
+                      w.tables[i].dim, w.bottom_mlp.back()));
+    }
+  }
+}
+
+DlrmWorkload dlrm_from(const Value& v) {
+  v.keys({"kind", "name", "source", "default_batch", "dense_features", "bottom_mlp", "interaction",
+          "top_mlp", "tables"});
+  DlrmWorkload w;
+  w.dense_features = v.at("dense_features", "the number of dense features").integer(1, kWidest);
+  w.bottom_mlp = widths(v.at("bottom_mlp", "a list of output widths"));
+  w.interaction =
+      interaction_from(v.at("interaction", "{\"kind\": \"dot\"}, \"cat\" or \"dcnv2\""));
+  const Value top = v.at("top_mlp", "a list of output widths that ends in 1");
+  w.top_mlp = widths(top);
+  if (w.top_mlp.back() != 1) {
+    top.fail("a list that ends in 1: the model has one logit");
+  }
+  AccessReader laws;
+  std::map<std::string, std::size_t> seen;
+  for (const Value& t :
+       v.at("tables", "a list of tables").items("a list of at least one table", 1)) {
+    w.tables.push_back(table_from(t, laws));
+    if (const auto [first, fresh] = seen.emplace(w.tables.back().name, w.tables.size() - 1);
+        !fresh) {
+      throw InputError(
+          t.where("name"),
+          fmt::format("\"{}\" is also the name of tables[{}]; plans need names that differ",
+                      first->first, first->second));
+    }
+  }
+  check_interaction(w, v);
+  return w;
+}
+
+TransformerWorkload transformer_from(const Value& v) {
+  v.keys({"kind", "name", "source", "default_batch", "layers", "hidden", "heads", "kv_heads",
+          "head_dim", "ffn_hidden", "activation", "vocabulary", "tied_embeddings", "parallel_block",
+          "window", "moe", "mla"});
+  for (const char* feature : {"moe", "mla", "window", "parallel_block"}) {
+    const auto f = v.find(feature);
+    if (f && !(f->json().is_boolean() && !f->boolean())) {
+      not_implemented(*f, feature);
+    }
+  }
+  TransformerWorkload w;
+  w.layers = v.at("layers", "the number of layers").integer(1, kMostLayers);
+  w.hidden = v.at("hidden", "the hidden width").integer(1, kWidest);
+  const Value heads = v.at("heads", "the number of attention heads");
+  w.heads = heads.integer(1, 1 << 16);
+  w.kv_heads = w.heads;
+  if (const auto kv = v.find("kv_heads")) {
+    w.kv_heads = kv->integer(1, w.heads);
+    if (w.heads % w.kv_heads != 0) {
+      kv->fail(fmt::format("a divisor of heads = {}", w.heads));
+    }
+  }
+  if (const auto dim = v.find("head_dim")) {
+    w.head_dim = dim->integer(1, 1 << 16);
+  } else if (w.hidden % w.heads != 0) {
+    heads.fail(fmt::format("a divisor of hidden = {}, or head_dim beside it", w.hidden));
+  } else {
+    w.head_dim = w.hidden / w.heads;
+  }
+  w.ffn_hidden = v.at("ffn_hidden", "the width of the feed-forward layer").integer(1, kWidest);
+  w.activation = v.at("activation", list_of({"gelu", "squared_relu", "swiglu", "geglu"}))
+                     .choice(activation_names());
+  w.vocabulary = v.at("vocabulary", "the vocabulary size").integer(2, std::int64_t{1} << 32);
+  if (w.llama_style() && w.head_dim % 2 != 0) {
+    throw InputError(v.where("head_dim"),
+                     fmt::format("{} is odd, and rotary positions turn pairs; use {}", w.head_dim,
+                                 w.head_dim + 1));
+  }
+  if (const auto tied = v.find("tied_embeddings")) {
+    w.tied_embeddings = tied->boolean();
+  }
+  return w;
+}
+
+Batch default_batch_from(const Value& v, bool transformer) {
+  Batch b;
+  if (transformer) {
+    v.keys({"global", "micro", "sequence"});
+    b.micro = v.at("micro", "sequences per micro-batch").integer(1, kLargestBatch);
+    b.sequence = v.at("sequence", "tokens per sequence").integer(1, 1 << 26);
+  } else {
+    v.keys({"global"});
+  }
+  b.global = v.at("global", "samples per optimizer step").integer(1, kLargestBatch);
+  return b;
+}
+
+}  // namespace
+
+const std::vector<std::pair<std::string, Activation>>& activation_names() {
+  static const std::vector<std::pair<std::string, Activation>> names{
+      {"gelu", Activation::kGelu},
+      {"squared_relu", Activation::kSquaredRelu},
+      {"swiglu", Activation::kSwiGlu},
+      {"geglu", Activation::kGeGlu}};
+  return names;
+}
+const std::vector<std::pair<std::string, PoolingMode>>& pooling_names() {
+  static const std::vector<std::pair<std::string, PoolingMode>> names{
+      {"sum", PoolingMode::kSum},
+      {"mean", PoolingMode::kMean},
+      {"sequence", PoolingMode::kSequence}};
+  return names;
+}
+const std::vector<std::pair<std::string, InteractionKind>>& interaction_names() {
+  static const std::vector<std::pair<std::string, InteractionKind>> names{
+      {"dot", InteractionKind::kDot},
+      {"cat", InteractionKind::kCat},
+      {"dcnv2", InteractionKind::kDcnV2}};
+  return names;
+}
+
+Workload workload_from(const Value& v) {
+  if (!v.is_object()) {
+    v.fail("a workload {\"kind\": ..., ...}");
+  }
+  const Value kind = v.at("kind", "transformer or dlrm");
+  if (kind.is_string() && is_not_implemented(kind.text(""))) {
+    not_implemented(kind, kind.text(""));
+  }
+  const bool transformer = kind.choice<bool>({{"transformer", true}, {"dlrm", false}});
+  Workload w;
+  if (transformer) {
+    w.model = transformer_from(v);
+  } else {
+    w.model = dlrm_from(v);
+  }
+  w.name = v.at("name", "a name in quotes").name();
+  if (const auto source = v.find("source")) {
+    (void)source->text("where the facts come from");
+  }
+  if (const auto batch = v.find("default_batch")) {
+    w.default_batch = default_batch_from(*batch, transformer);
+  }
+  return w;
+}
+
+}  // namespace stepcast::config

@@ -1,0 +1,225 @@
+#include <charconv>
+
+#include "core/config/internal/loaders.h"
+
+namespace stepcast::config {
+namespace {
+
+/// "tables[3].rows" -> {"tables", 3, "rows"}; "tables.3.rows" says the same.
+struct Step {
+  std::string key;
+  std::optional<std::size_t> index;  ///< "[3]"
+};
+
+[[noreturn]] void bad_key(const std::string& text) {
+  throw InputError("--set " + text.substr(0, 80),
+                   "expected key=value with a dotted path, such as parallel.tensor=8 or "
+                   "workload.tables[3].rows=1000");
+}
+
+std::vector<Step> steps_of(const std::string& path, const std::string& text) {
+  std::vector<Step> steps;
+  std::size_t i = 0;
+  while (i < path.size()) {
+    if (path[i] == '[') {
+      const std::size_t close = path.find(']', i);
+      std::size_t index = 0;
+      const char* end = path.data() + std::min(close, path.size());
+      const auto [stop, error] = std::from_chars(path.data() + i + 1, end, index);
+      if (close == std::string::npos || error != std::errc() || stop != end || steps.empty()) {
+        bad_key(text);
+      }
+      steps.push_back({"", index});
+      i = close + 1;
+      if (i < path.size() && path[i] == '.') {
+        ++i;
+      }
+      continue;
+    }
+    const std::size_t end = std::min(path.find_first_of(".[", i), path.size());
+    if (end == i) {
+      bad_key(text);
+    }
+    steps.push_back({path.substr(i, end - i), std::nullopt});
+    i = end < path.size() && path[end] == '.' ? end + 1 : end;
+  }
+  if (steps.empty() || steps.size() > 32 || path.back() == '.') {
+    bad_key(text);
+  }
+  return steps;
+}
+
+std::string path_text(const std::vector<Step>& steps, std::size_t count) {
+  std::string path;
+  for (std::size_t i = 0; i < count; ++i) {
+    path = steps[i].index ? path + fmt::format("[{}]", *steps[i].index)
+                          : join_path(path, steps[i].key);
+  }
+  return path;
+}
+
+/// JSON when the text is JSON, else the text itself.
+Json value_of(const std::string& text) {
+  try {
+    return parse_json(text, "--set");
+  } catch (const InputError&) {
+    return text;
+  }
+}
+
+std::size_t list_index(const Step& s, const Json& list, const std::string& where) {
+  std::size_t index = 0;
+  if (s.index) {
+    index = *s.index;
+  } else {
+    const char* end = s.key.data() + s.key.size();
+    const auto [stop, error] = std::from_chars(s.key.data(), end, index);
+    if (error != std::errc() || stop != end) {
+      throw InputError(where,
+                       fmt::format("a list has no key \"{}\"; use an index such as [0]", s.key));
+    }
+  }
+  if (index >= list.size()) {
+    throw InputError(where, fmt::format("index {} is outside a list of {} values; use 0 to {}",
+                                        index, list.size(), list.empty() ? 0 : list.size() - 1));
+  }
+  return index;
+}
+
+/// Sets the value at steps[from..] below `node`. A text on the way ("calibration": "auto") gives
+/// way to an object.
+void assign(Json& node, const std::vector<Step>& steps, std::size_t from, Json value) {
+  Json* at = &node;
+  for (std::size_t i = from; i < steps.size(); ++i) {
+    const std::string where = "--set " + path_text(steps, i + 1);
+    if (at->is_array()) {
+      at = &(*at)[list_index(steps[i], *at, where)];
+      continue;
+    }
+    if (steps[i].index) {
+      throw InputError(
+          where, fmt::format("found {}, expected a list before [{}]", shown(*at), *steps[i].index));
+    }
+    if (at->is_null() || at->is_string()) {
+      *at = Json::object();
+    }
+    if (!at->is_object()) {
+      throw InputError(where, fmt::format("{} is {}, expected an object to set \"{}\" in",
+                                          path_text(steps, i), shown(*at), steps[i].key));
+    }
+    at = &(*at)[steps[i].key];
+  }
+  *at = std::move(value);
+}
+
+/// The document behind a name, opened so that an override can reach into it; nullopt when the key
+/// holds an object or nothing.
+std::optional<Document> opened(const Document& in, const Json& holder, const char* key,
+                               const std::string& job_path, FileKind kind, const Library& library) {
+  const auto it = holder.find(key);
+  if (it == holder.end() || !it->is_string()) {
+    return std::nullopt;
+  }
+  const Value v(in, *it, key);
+  Document d = open_named(it->get<std::string>(), kind, v.folder(), v.where(), library);
+  d.job_path = job_path;
+  return d;
+}
+
+class Overrider {
+ public:
+  Overrider(Document job, const Library& library)
+      : documents_{std::move(job), {}, {}, {}}, library_(library) {}
+
+  void apply(const std::string& text) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      bad_key(text);
+    }
+    const std::string path = text.substr(0, equals);
+    const std::vector<Step> steps = steps_of(path, text);
+    set(steps, value_of(text.substr(equals + 1)));
+    const std::string normal = path_text(steps, steps.size());
+    for (Document* d : {&documents_.job, pointer(documents_.workload), pointer(documents_.system),
+                        pointer(documents_.device)}) {
+      if (d != nullptr) {
+        d->overridden.push_back(normal);
+      }
+    }
+  }
+
+  JobDocuments take() { return std::move(documents_); }
+
+ private:
+  static Document* pointer(std::optional<Document>& d) { return d ? &*d : nullptr; }
+
+  void set(const std::vector<Step>& steps, Json value) {
+    Document& job = documents_.job;
+    if (steps[0].key == "workload") {
+      if (steps.size() == 1) {
+        documents_.workload.reset();
+      } else if (open(documents_.workload, job, job.root, "workload", "workload",
+                      FileKind::kWorkload)) {
+        return assign(documents_.workload->root, steps, 1, std::move(value));
+      }
+    }
+    if (steps[0].key == "system") {
+      if (steps.size() == 1) {
+        documents_.system.reset();
+        documents_.device.reset();
+      } else if (set_in_system(steps, value)) {
+        return;
+      }
+    }
+    assign(job.root, steps, 0, std::move(value));
+  }
+
+  bool set_in_system(const std::vector<Step>& steps, const Json& value) {
+    Document& job = documents_.job;
+    const bool separate =
+        open(documents_.system, job, job.root, "system", "system", FileKind::kSystem);
+    if (steps[1].key == "device") {
+      if (steps.size() == 2) {
+        documents_.device.reset();
+      } else {
+        const Document& in = separate ? *documents_.system : job;
+        const auto holder = separate ? in.root : in.root.value("system", Json::object());
+        if (open(documents_.device, in, holder, "device", "system.device", FileKind::kDevice)) {
+          assign(documents_.device->root, steps, 2, value);
+          return true;
+        }
+      }
+    }
+    if (separate) {
+      assign(documents_.system->root, steps, 1, value);
+    }
+    return separate;
+  }
+
+  bool open(std::optional<Document>& slot, const Document& in, const Json& holder, const char* key,
+            const std::string& job_path, FileKind kind) {
+    if (!slot) {
+      slot = opened(in, holder, key, job_path, kind, library_);
+      if (slot) {
+        slot->overridden = documents_.job.overridden;
+      }
+    }
+    return slot.has_value();
+  }
+
+  JobDocuments documents_;
+  const Library& library_;
+};
+
+}  // namespace
+
+JobDocuments apply_overrides(Document job, const std::vector<std::string>& overrides,
+                             const Library& library) {
+  Overrider overrider(std::move(job), library);
+  for (const std::string& o : overrides) {
+    overrider.apply(o);
+  }
+  return overrider.take();
+}
+
+}  // namespace stepcast::config

@@ -1,0 +1,84 @@
+#include "core/config/suggest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace stepcast::config {
+namespace {
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+/// Optimal string alignment distance, three rows of the table at a time.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::array<std::vector<std::size_t>, 3> row;
+  for (auto& r : row) {
+    r.assign(b.size() + 1, 0);
+  }
+  for (std::size_t j = 0; j <= b.size(); ++j) {
+    row[0][j] = j;
+  }
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    auto& now = row[i % 3];
+    const auto& before = row[(i + 2) % 3];
+    const auto& two_before = row[(i + 1) % 3];
+    now[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const bool same = lower(a[i - 1]) == lower(b[j - 1]);
+      now[j] = std::min({before[j] + 1, now[j - 1] + 1, before[j - 1] + (same ? 0U : 1U)});
+      if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
+          lower(a[i - 2]) == lower(b[j - 1])) {
+        now[j] = std::min(now[j], two_before[j - 2] + 1);
+      }
+    }
+  }
+  return row[a.size() % 3][b.size()];
+}
+
+}  // namespace
+
+std::string nearest_name(std::string_view found, const std::vector<std::string>& candidates) {
+  constexpr std::size_t kLongest = 64;  // nobody mistypes more than this, and the table stays small
+  if (found.empty() || found.size() > kLongest) {
+    return {};
+  }
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(1, found.size() / 3) + 1;
+  for (const std::string& c : candidates) {
+    if (c.size() > kLongest) {
+      continue;
+    }
+    if (const std::size_t d = distance(found, c); d < best_distance) {
+      best_distance = d;
+      best = c;
+    }
+  }
+  if (best.empty() && found.size() > 1) {  // the beginning of a name: "h100" of "h100-sxm-80gb"
+    for (const std::string& c : candidates) {
+      if (c.compare(0, found.size(), found) == 0) {
+        return c;
+      }
+    }
+  }
+  return best;
+}
+
+std::string list_of(const std::vector<std::string>& names, std::size_t limit) {
+  std::string text;
+  const std::size_t shown = std::min(limit, names.size());
+  for (std::size_t i = 0; i < shown; ++i) {
+    const bool last = i + 1 == names.size();
+    text += (i == 0 ? "" : last ? " or " : ", ") + names[i];
+  }
+  return shown < names.size() ? text + ", ..." : text;
+}
+
+std::string suggestion(std::string_view found, const std::vector<std::string>& candidates) {
+  const std::string near = nearest_name(found, candidates);
+  return near.empty()
+             ? fmt::format("use one of {}", list_of(candidates, 48))
+             : fmt::format("did you mean \"{}\"? (one of {})", near, list_of(candidates, 12));
+}
+
+}  // namespace stepcast::config

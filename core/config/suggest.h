@@ -1,0 +1,20 @@
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace stepcast::config {
+
+/// The candidate closest to `found` by edit distance (insert, delete, replace, swap of neighbours;
+/// case ignored), or empty when none is within a third of its length or begins with `found`. Ties
+/// go to the first candidate.
+std::string nearest_name(std::string_view found, const std::vector<std::string>& candidates);
+
+/// "a", "a or b", "a, b or c"; at most `limit` names, then "...".
+std::string list_of(const std::vector<std::string>& names, std::size_t limit = 24);
+
+/// How an unknown name is reported: `did you mean "x"? (one of a, b or c)`, without the question
+/// when nothing is near.
+std::string suggestion(std::string_view found, const std::vector<std::string>& candidates);
+
+}  // namespace stepcast::config

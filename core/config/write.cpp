@@ -1,0 +1,376 @@
+#include <algorithm>
+#include <cmath>
+
+#include "core/config/internal/loaders.h"
+
+namespace stepcast::config {
+namespace {
+
+OrderedJson fitted_json(const FittedModels& models) {
+  OrderedJson all = OrderedJson::object();
+  for (const auto& [name, m] : models) {
+    OrderedJson j;
+    j["form"] = m.form;
+    j["constants"] = OrderedJson::object();
+    for (const auto& [constant, value] : m.constants) {
+      j["constants"][constant] = plain(value);
+    }
+    j["range"] = OrderedJson::object();
+    for (const auto& [feature, r] : m.range) {
+      j["range"][feature] = {plain(r.first), plain(r.second)};
+    }
+    j["samples"] = m.samples;
+    j["error"] = {{"median", plain(m.error.median)},
+                  {"mean", plain(m.error.mean)},
+                  {"p90", plain(m.error.p90)},
+                  {"worst", plain(m.error.worst)},
+                  {"bias", plain(m.error.bias)}};
+    j["log_sigma"] = plain(m.log_sigma);
+    j["source"] = m.source;
+    j["points"] = OrderedJson::array();
+    for (const auto& p : m.points) {
+      OrderedJson point = OrderedJson::array();
+      for (const double f : p.features) {
+        point.push_back(plain(f));
+      }
+      point.push_back(plain(p.log_ratio));
+      j["points"].push_back(std::move(point));
+    }
+    all[name] = std::move(j);
+  }
+  return all;
+}
+
+OrderedJson access_json(const EmbeddingTable& t) {
+  const Access& law = t.remapped ? *t.remapped->access : *t.access;
+  OrderedJson j;
+  switch (law.kind()) {
+    case AccessKind::kUniform:
+      j["uniform"] = true;
+      break;
+    case AccessKind::kZipf:
+      j["zipf"] = plain(law.exponent());
+      j["seed"] = law.seed();
+      break;
+    case AccessKind::kHistogram:
+      STEPCAST_CHECK(!t.access_file.empty(), "table {} has a histogram without a file", t.name);
+      j["histogram"] = t.access_file;
+      break;
+    case AccessKind::kIndices:
+      STEPCAST_CHECK(!t.access_file.empty(), "table {} has recorded indices without a file",
+                     t.name);
+      j["indices"] = t.access_file;
+      break;
+  }
+  if (t.session) {
+    j["session"] = {{"samples", plain(t.session->samples)}, {"keep", plain(t.session->keep)}};
+  }
+  if (t.remapped) {
+    j["remap"] = {{"buckets", t.rows},
+                  {"kind", t.remapped->kind == Access::Remap::kMod ? "mod" : "frequency"}};
+  }
+  return j;
+}
+
+OrderedJson batch_json(const Batch& b, bool transformer) {
+  OrderedJson j;
+  j["global"] = b.global;
+  if (transformer) {
+    j["micro"] = b.micro;
+    j["sequence"] = b.sequence;
+  }
+  return j;
+}
+
+void add_transformer(OrderedJson& j, const TransformerWorkload& w) {
+  j["layers"] = w.layers;
+  j["hidden"] = w.hidden;
+  j["heads"] = w.heads;
+  j["kv_heads"] = w.kv_heads;
+  j["head_dim"] = w.head_dim;
+  j["ffn_hidden"] = w.ffn_hidden;
+  j["activation"] = name_in(activation_names(), w.activation);
+  j["vocabulary"] = w.vocabulary;
+  j["tied_embeddings"] = w.tied_embeddings;
+}
+
+void add_dlrm(OrderedJson& j, const DlrmWorkload& w) {
+  j["dense_features"] = w.dense_features;
+  j["bottom_mlp"] = w.bottom_mlp;
+  j["interaction"]["kind"] = name_in(interaction_names(), w.interaction.kind);
+  if (w.interaction.kind == InteractionKind::kDcnV2) {
+    j["interaction"]["layers"] = w.interaction.layers;
+    j["interaction"]["rank"] = w.interaction.rank;
+  }
+  j["top_mlp"] = w.top_mlp;
+  j["tables"] = OrderedJson::array();
+  for (const EmbeddingTable& t : w.tables) {
+    OrderedJson table;
+    table["name"] = t.name;
+    table["rows"] = t.remapped ? t.remapped->rows : t.rows;
+    table["dim"] = t.dim;
+    table["pooling"] = plain(t.pooling);
+    table["mode"] = name_in(pooling_names(), t.mode);
+    table["access"] = access_json(t);
+    j["tables"].push_back(std::move(table));
+  }
+}
+
+OrderedJson recompute_json(const Recompute& r) {
+  switch (r.kind) {
+    case RecomputeKind::kNone:
+      return "none";
+    case RecomputeKind::kSelective:
+      return "selective";
+    case RecomputeKind::kFull:
+      return "full";
+    case RecomputeKind::kFirstLayers:
+      return {{"layers", r.layers}};
+  }
+  STEPCAST_CHECK(false, "unknown recompute");
+}
+
+OrderedJson parallel_json(const Parallel& p, bool transformer) {
+  OrderedJson j;
+  j["tensor"] = p.tensor;
+  j["context"] = p.context;
+  j["pipeline"] = p.pipeline;
+  j["expert"] = p.expert;
+  j["data"] = p.data;
+  j["virtual_stages"] = p.virtual_stages;
+  j["schedule"] = name_in(schedule_names(), p.schedule);
+  j["sequence_parallel"] = p.sequence_parallel;
+  j["zero"] = p.zero;
+  j["recompute"] = recompute_json(p.recompute);
+  j["bucket"] = quantity_text(p.bucket);
+  if (transformer) {
+    j["overlap"] = {
+        {"data", p.overlap.data}, {"tensor", p.overlap.tensor}, {"pipeline", p.overlap.pipeline}};
+  } else {
+    j["overlap"] = {{"input_all_to_all", p.overlap.input_all_to_all},
+                    {"output_all_to_all", p.overlap.output_all_to_all},
+                    {"dense_all_reduce", p.overlap.dense_all_reduce}};
+  }
+  j["context_algorithm"] = "auto";
+  j["dlrm_pipeline"] = "none";
+  return j;
+}
+
+OrderedJson optimizer_json(const Job& job) {
+  const std::string dense = name_in(optimizer_names(), job.dense_optimizer);
+  if (job.workload.transformer() != nullptr) {
+    return dense;
+  }
+  return {{"dense", dense}, {"embedding", name_in(optimizer_names(), job.embedding_optimizer)}};
+}
+
+OrderedJson calibration_json(const Calibration& c) {
+  switch (c.kind) {
+    case Calibration::Kind::kAuto:
+      return "auto";
+    case Calibration::Kind::kNone:
+      return "none";
+    case Calibration::Kind::kScale:
+      return {{"scale", plain(c.scale)}};
+  }
+  STEPCAST_CHECK(false, "unknown calibration");
+}
+
+/// On one line, with a blank after each comma and colon.
+std::string line(const OrderedJson& value) {
+  if (!value.is_structured()) {
+    return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  }
+  std::string out = value.is_object() ? "{" : "[";
+  for (const auto& [key, item] : value.items()) {
+    out += out.size() > 1 ? ", " : "";
+    out += value.is_object() ? line(OrderedJson(key)) + ": " + line(item) : line(item);
+  }
+  return out + (value.is_object() ? "}" : "]");
+}
+
+/// Lists of numbers and short values below the top stay on one line.
+bool fits_one_line(const OrderedJson& value, std::size_t depth) {
+  constexpr std::size_t kLine = 150;
+  const auto leaf = [](const OrderedJson& v) { return !v.is_structured() || v.empty(); };
+  if (leaf(value) || (value.is_array() && std::all_of(value.begin(), value.end(), leaf))) {
+    return true;
+  }
+  return depth > 0 && value.size() <= 16 && line(value).size() <= kLine;
+}
+
+void print(std::string& out, const OrderedJson& value, int indent, std::size_t depth) {
+  if (fits_one_line(value, depth)) {
+    out += line(value);
+    return;
+  }
+  const std::string pad((depth + 1) * static_cast<std::size_t>(indent), ' ');
+  out += value.is_object() ? "{" : "[";
+  bool first = true;
+  for (const auto& [key, item] : value.items()) {
+    out += (first ? "\n" : ",\n") + pad;
+    first = false;
+    if (value.is_object()) {
+      out += line(OrderedJson(key)) + ": ";
+    }
+    print(out, item, indent, depth + 1);
+  }
+  out += "\n" + std::string(depth * static_cast<std::size_t>(indent), ' ') +
+         (value.is_object() ? "}" : "]");
+}
+
+}  // namespace
+
+OrderedJson plain(double v) {
+  STEPCAST_CHECK(std::isfinite(v), "{} has no JSON form", v);
+  constexpr double kExact = 9007199254740992.0;  // 2^53
+  if (v == std::floor(v) && std::abs(v) < kExact && !(v == 0 && std::signbit(v))) {
+    return static_cast<std::int64_t>(v);
+  }
+  return v;
+}
+
+std::string pretty(const OrderedJson& value, int indent) {
+  if (indent < 0) {
+    return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  }
+  std::string out;
+  print(out, value, indent, 0);
+  return out + "\n";
+}
+
+OrderedJson workload_json(const Workload& w) {
+  OrderedJson j;
+  const bool transformer = w.transformer() != nullptr;
+  j["kind"] = transformer ? "transformer" : "dlrm";
+  j["name"] = w.name;
+  if (transformer) {
+    add_transformer(j, *w.transformer());
+  } else {
+    add_dlrm(j, *w.dlrm());
+  }
+  if (w.default_batch) {
+    j["default_batch"] = batch_json(*w.default_batch, transformer);
+  }
+  return j;
+}
+
+OrderedJson device_json(const Device& d) {
+  OrderedJson j;
+  j["name"] = d.name;
+  j["memory"] = quantity_text(d.memory);
+  j["bandwidth"] = quantity_text(d.bandwidth);
+  j["l2"] = quantity_text(d.l2);
+  j["multiprocessors"] = d.multiprocessors;
+  j["launch"] = quantity_text(d.launch);
+  j["watts"] = plain(d.watts);
+  j["peak"] = OrderedJson::object();
+  for (const auto& [format, rate] : d.peak) {
+    j["peak"][std::string(name_of(format))] = quantity_text(rate);
+  }
+  j["source"] = d.source;
+  j["fitted"] = fitted_json(d.fitted);
+  return j;
+}
+
+OrderedJson system_json(const System& s) {
+  OrderedJson j;
+  j["name"] = s.name;
+  j["device"] = device_json(s.device);
+  j["fabric"] = OrderedJson::array();
+  for (const FabricLevel& l : s.fabric) {
+    OrderedJson level;
+    level["name"] = l.name;
+    level["size"] = l.size;
+    level["bandwidth"] = quantity_text(l.bandwidth);
+    level["latency"] = quantity_text(l.latency);
+    level["oversubscription"] = plain(l.oversubscription);
+    level["in_switch_reduction"] = l.in_switch_reduction;
+    j["fabric"].push_back(std::move(level));
+  }
+  j["tiers"] = OrderedJson::array();
+  for (const Tier& t : s.tiers) {
+    OrderedJson tier;
+    tier["name"] = t.name;
+    if (t.name != "hbm") {
+      tier["capacity"] = quantity_text(t.capacity);
+      tier["bandwidth"] = quantity_text(t.bandwidth);
+      tier["shared_by"] = t.shared_by;
+    }
+    j["tiers"].push_back(std::move(tier));
+  }
+  j["host"] = {{"devices", s.host.devices},
+               {"cores", s.host.cores},
+               {"shares_core", s.host.shares_core},
+               {"collectives_hold_core", s.host.collectives_hold_core}};
+  j["fitted"] = fitted_json(s.fitted);
+  return j;
+}
+
+OrderedJson plan_json(const EmbeddingPlan& p) {
+  OrderedJson j;
+  j["stepcast"] = 1;
+  j["kind"] = "embedding";
+  j["workload"] = p.workload;
+  j["system"] = p.system;
+  j["devices"] = p.devices;
+  j["tables"] = OrderedJson::array();
+  for (const PlanTable& t : p.tables) {
+    OrderedJson table;
+    table["name"] = t.name;
+    table["row_order"] = t.frequency_order ? "frequency" : "workload";
+    table["shards"] = OrderedJson::array();
+    for (const PlanShard& s : t.shards) {
+      OrderedJson shard;
+      shard["rows"] = s.rows;
+      shard["columns"] = s.columns;
+      shard["sharding"] = name_in(sharding_names(), s.sharding);
+      shard["tier"] = s.tier;
+      shard["groups"] = s.groups;
+      shard["split"] = name_in(split_names(), s.split);
+      table["shards"].push_back(std::move(shard));
+    }
+    j["tables"].push_back(std::move(table));
+  }
+  return j;
+}
+
+std::string workload_to_json(const Workload& w, int indent) {
+  return pretty(workload_json(w), indent);
+}
+std::string device_to_json(const Device& d, int indent) { return pretty(device_json(d), indent); }
+std::string system_to_json(const System& s, int indent) { return pretty(system_json(s), indent); }
+std::string plan_to_json(const EmbeddingPlan& p, int indent) {
+  return pretty(plan_json(p), indent);
+}
+
+std::string job_to_json(const Job& job, int indent) {
+  const bool transformer = job.workload.transformer() != nullptr;
+  OrderedJson j;
+  j["stepcast"] = 1;
+  j["workload"] = workload_json(job.workload);
+  j["system"] = system_json(job.system);
+  j["devices"] = job.devices;
+  j["batch"] = batch_json(job.batch, transformer);
+  j["parallel"] = parallel_json(job.parallel, transformer);
+  j["formats"] = {{"compute", name_of(job.formats.compute)},
+                  {"gradient", name_of(job.formats.gradient)},
+                  {"embedding", name_of(job.formats.embedding)},
+                  {"all_to_all_forward", name_of(job.formats.all_to_all_forward)},
+                  {"all_to_all_backward", name_of(job.formats.all_to_all_backward)}};
+  j["embedding"] = OrderedJson::object();
+  if (job.embedding_plan) {
+    j["embedding"]["plan"] = plan_json(*job.embedding_plan);
+  } else {
+    j["embedding"]["plan"] = job.embedding_choice;
+  }
+  j["embedding"]["dedup"] = "off";
+  j["embedding"]["transform"] = "none";
+  j["optimizer"] = optimizer_json(job);
+  j["attention"] = job.flash_attention ? "flash" : "unfused";
+  j["flows"] = OrderedJson::array();
+  j["calibration"] = calibration_json(job.calibration);
+  return pretty(j, indent);
+}
+
+}  // namespace stepcast::config

@@ -1,0 +1,74 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/formats.h"
+#include "core/op.h"
+#include "core/plan.h"
+#include "core/system.h"
+#include "core/workload.h"
+
+namespace stepcast {
+
+enum class ScheduleKind : std::uint8_t { kGpipe, kOneFOneB };
+enum class RecomputeKind : std::uint8_t { kNone, kSelective, kFull, kFirstLayers };
+struct Recompute {
+  RecomputeKind kind = RecomputeKind::kNone;
+  std::int64_t layers = 0;  ///< kFirstLayers: full recompute of the first k layers of each stage
+};
+
+struct Overlap {
+  bool data = false, tensor = false, pipeline = false;  // transformer
+  bool input_all_to_all = false, output_all_to_all = false, dense_all_reduce = false;  // DLRM
+};
+
+struct Parallel {
+  std::int64_t tensor = 1, context = 1, pipeline = 1, expert = 1, data = 1;
+  std::int64_t virtual_stages = 1;
+  ScheduleKind schedule = ScheduleKind::kOneFOneB;
+  bool sequence_parallel = false;
+  int zero = 0;
+  Recompute recompute;
+  Bytes bucket = MB(25);
+  Overlap overlap;
+};
+
+/// Number formats by role (primitive P2).
+struct RoleFormats {
+  Format compute = Format::kBf16;
+  Format gradient = Format::kFp32;
+  Format embedding = Format::kFp32;
+  Format all_to_all_forward = Format::kFp32;
+  Format all_to_all_backward = Format::kFp32;
+};
+
+struct Calibration {
+  enum class Kind : std::uint8_t { kAuto, kNone, kScale };
+  Kind kind = Kind::kAuto;
+  double scale = 1;  ///< multiplies time, one scalar for a software stack
+};
+
+/// A fully resolved job: what is trained, how it is split, on what. Made and checked by
+/// core/config.
+struct Job {
+  Workload workload;
+  System system;
+  std::int64_t devices = 1;
+  Batch batch;
+  Parallel parallel;
+  RoleFormats formats;
+  std::string embedding_choice =
+      "auto";  ///< auto, table_wise, ..., or "file" when `embedding_plan` was given
+  std::optional<EmbeddingPlan> embedding_plan;
+  OptimizerKind dense_optimizer = OptimizerKind::kAdam;
+  OptimizerKind embedding_optimizer = OptimizerKind::kRowwiseAdagrad;
+  bool flash_attention = true;
+  Calibration calibration;
+  [[nodiscard]] std::int64_t microbatches() const {
+    return batch.global / (parallel.data * batch.micro);
+  }
+};
+
+}  // namespace stepcast

@@ -1,0 +1,146 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "core/formats.h"
+#include "core/units.h"
+
+namespace stepcast {
+
+/// What an op does. `shape` is read by kind; [x] marks an optional operand. Matrices are row-major
+/// [rows, columns].
+enum class OpKind : std::uint8_t {
+  // Matrix products and attention.
+  kGemm,  ///< {m, n, k, batch}: C = op(A) op(B) [+ C]; flags transpose_a, transpose_b, accumulate
+  kAttentionForward,   ///< {batch, heads, kv_heads, query_length, kv_length, head_dim}: qkv -> out,
+                       ///< log-sum-exp
+  kAttentionBackward,  ///< same shape: qkv, out, log-sum-exp, d_out -> d_qkv
+  // Embedding bags. `detail` is an EmbeddingGroup of the program.
+  kIndexPack,    ///< {lookups, bags, peers}: sorts the local batch's ids by owner into the send
+                 ///< buffer
+  kIndexUnpack,  ///< {lookups, bags, peers}: received ids -> one bag list per local shard
+  kEmbeddingForward,  ///< {lookups, bags, total_dim}: gather and pool all local shards of the group
+  kEmbeddingBackward,    ///< {lookups, bags, total_dim}: sort, accumulate per unique row, optimizer
+                         ///< fused
+  kEmbeddingGradient,    ///< {lookups, bags, total_dim}: dense gradient of data-parallel tables
+  kSequencePoolForward,  ///< {lookups, bags, total_dim}: mean of exchanged rows per bag
+  kSequencePoolBackward,  ///< {lookups, bags, total_dim}
+  // Feature interaction of DLRM.
+  kDotInteractionForward,   ///< {batch, features, dim}: pairwise dots without self-pairs, after the
+                            ///< dense vector
+  kDotInteractionBackward,  ///< same shape
+  kCrossForward,            ///< {rows, width}: x0 * (u + bias) + x
+  kCrossBackward,           ///< {rows, width}
+  // Memory-bound ops.
+  kBiasActivationForward,   ///< {rows, width}: y = act(x + bias); variant = Activation
+  kBiasActivationBackward,  ///< {rows, width}: dx = dy * act'(y), dbias = column sums
+  kActivationForward,   ///< {rows, width of the output}: gelu, swiglu, ...; variant = Activation
+  kActivationBackward,  ///< {rows, width of the output}
+  kNormForward,         ///< {rows, width}: variant = Norm
+  kNormBackward,        ///< {rows, width}
+  kRopeForward,         ///< {tokens, heads, head_dim, rotated width}: rotary positions in place
+  kRopeBackward,        ///< same shape
+  kAdd,                 ///< {rows, width}: y = a + b
+  kCopyColumns,         ///< {rows, width}: assembles or splits column blocks of row-major matrices; `detail`: Program::column_copies
+  kFill,                ///< {elements}: zeroes gradients
+  kCast,                ///< {elements}: change of number format
+  kTokenEmbeddingForward,   ///< {tokens, hidden, local vocabulary rows} (+ learned positions)
+  kTokenEmbeddingBackward,  ///< same shape: scatter-add into the dense gradient
+  kCrossEntropyMax,         ///< {tokens, local vocabulary}: row maxima of the logits
+  kCrossEntropySum,  ///< {tokens, local vocabulary}: sum of exp(logit - max) and the target's logit
+  kCrossEntropyLoss,    ///< {tokens, local vocabulary}: loss and gradient of the logits, in place
+  kBinaryCrossEntropy,  ///< {rows}: loss of logits against labels and its gradient
+  kOptimizer,           ///< {elements}: variant = OptimizerKind
+  kLoadBatch,  ///< {bytes}: the next batch becomes visible to the device (host-to-device copy)
+  // Collectives: {elements} per the NCCL convention of each (docs/architecture.md). `detail` of
+  // all-to-all-v is an Exchange.
+  kAllReduce,      ///< elements of the buffer
+  kAllGather,      ///< elements of the gathered output
+  kReduceScatter,  ///< elements of the input
+  kAllToAll,       ///< elements of one rank's send buffer, equal parts
+  kAllToAllV,      ///< elements of this rank's send buffer, parts by the Exchange
+  kBroadcast,      ///< elements of the buffer; peer = root
+  kSend,           ///< {elements, tag}; asynchronous: the stream goes on once the send is posted
+  kRecv,           ///< {elements, tag}; the stream waits for the data
+  kBarrier,
+  kCount
+};
+
+/// What part of the step an op belongs to.
+enum class Phase : std::uint8_t {
+  kInput,
+  kForward,
+  kRecompute,
+  kBackward,
+  kGradientSync,
+  kOptimizer,
+  kCount
+};
+
+enum class Activation : std::uint8_t { kNone, kRelu, kGelu, kSquaredRelu, kSwiGlu, kGeGlu };
+enum class Norm : std::uint8_t { kLayerNorm, kRmsNorm };
+enum class OptimizerKind : std::uint8_t { kSgd, kAdam, kRowwiseAdagrad, kAdagrad };
+
+/// The class of model that costs an op; also the row of a breakdown.
+enum class OpClass : std::uint8_t {
+  kGemm,
+  kAttention,
+  kEmbedding,
+  kMemoryBound,
+  kCollective,
+  kCount
+};
+
+namespace op_flags {
+constexpr std::uint8_t kTransposeA = 1;
+constexpr std::uint8_t kTransposeB = 2;
+constexpr std::uint8_t kAccumulate = 4;
+constexpr std::uint8_t kCausal = 8;
+constexpr std::uint8_t kUnfused = 16;  ///< attention that materialises the score matrix
+}  // namespace op_flags
+
+/// One op template of a program. Operands, waits and details live in the program's contiguous
+/// arrays.
+struct Op {
+  OpKind kind = OpKind::kFill;
+  Phase phase = Phase::kForward;
+  Format format =
+      Format::kFp32;  ///< of the main operand: compute format, or wire format of a collective
+  std::uint8_t flags = 0;
+  std::uint8_t variant = 0;  ///< Activation, Norm or OptimizerKind, by kind
+  std::uint8_t stream = 0;
+  std::int32_t communicator = -1;  ///< index into ExecutionGraph::communicators
+  std::int32_t peer = -1;    ///< position in the communicator: root, or partner of a send or recv
+  std::int32_t detail = -1;  ///< index into the side table of the kind
+  std::int32_t record = -1;  ///< event recorded when the op ends
+  std::uint32_t name = 0;    ///< index into Program::names, e.g. "layer.attention.qkv"
+  std::uint32_t first_operand = 0;
+  std::uint16_t inputs = 0;
+  std::uint16_t outputs = 0;
+  std::uint32_t first_wait = 0;
+  std::uint32_t waits = 0;
+  std::array<std::int64_t, 6> shape{};
+  Flops flops;
+  Bytes bytes_read;
+  Bytes bytes_written;
+};
+
+std::string_view name_of(OpKind kind);
+std::string_view name_of(Phase phase);
+std::string_view name_of(OpClass op_class);
+std::string_view name_of(OptimizerKind kind);
+std::string_view name_of(Activation activation);
+std::optional<OpKind> op_kind_named(std::string_view name);
+std::optional<Phase> phase_named(std::string_view name);
+OpClass class_of(OpKind kind);
+inline bool is_collective(OpKind kind) { return class_of(kind) == OpClass::kCollective; }
+
+/// Fills flops, bytes_read and bytes_written of an op from kind, shape, format, flags and variant:
+/// the one place that knows them. Embedding kinds are filled by their builder (they depend on the
+/// group's tables). FLOPs count a multiply-add as 2. Attention with the causal flag counts half of
+/// the score matrix (executed work); full-attention conventions are the report's business.
+void fill_work(Op& op);
+
+}  // namespace stepcast

@@ -1,0 +1,220 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/access.h"
+#include "core/op.h"
+
+namespace stepcast {
+
+/// What a tensor is for; decides where its bytes stand in the memory ledger.
+enum class TensorRole : std::uint8_t {
+  kParameter,
+  kGradient,
+  kOptimizerState,
+  kEmbedding,
+  kActivation,
+  kBuffer,
+  kInput,
+  kCount
+};
+std::string_view name_of(TensorRole role);
+
+/// How a block of a parameter is initialised: element (i, j) of the block is a pure function of
+/// (key, row + i * row_stride, column + j), so that every sharding of a model starts from the same
+/// numbers.
+struct ParameterPiece {
+  std::uint64_t key = 0;        ///< hash of the global parameter's name
+  std::int64_t row = 0;         ///< global row of the block's first row
+  std::int64_t row_stride = 1;  ///< > 1 for striped rows
+  std::int64_t column = 0;
+  std::int64_t local_column = 0;  ///< where the block stands in the local tensor
+  std::int64_t columns = 0;
+  double scale = 0;  ///< uniform in [-scale, scale]; 0 and `constant` give constants
+  double constant = 0;
+  /// The block's first row on rank r is row + r * row_per_rank: ranks that hold different rows of a table can share a program.
+  std::int64_t row_per_rank = 0;
+  /// Likewise by the rank's tensor coordinate c: row + c * tensor_row_step, column + c * tensor_column_step.
+  std::int64_t tensor_row_step = 0;
+  std::int64_t tensor_column_step = 0;
+};
+
+/// A tensor of one rank, row-major [rows, columns]. A per-microbatch tensor has one instance for
+/// each microbatch in flight.
+struct Tensor {
+  std::string name;
+  TensorRole role = TensorRole::kActivation;
+  Format format = Format::kFp32;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  bool per_microbatch = false;
+  std::vector<ParameterPiece> pieces;  ///< parameters only
+  /// >= 0: no storage of its own but that of the tensor `view_of`, from element `view_offset` + `view_data_step` * (the rank's data
+  /// coordinate) on. Gradients are views of their bucket, shards of an optimizer views of the whole.
+  std::int32_t view_of = -1;
+  std::int64_t view_offset = 0;
+  std::int64_t view_data_step = 0;
+  [[nodiscard]] bool is_view() const { return view_of >= 0; }
+  [[nodiscard]] std::int64_t elements() const { return rows * columns; }
+  [[nodiscard]] Bytes bytes() const { return format_bytes(format, rows, columns); }
+};
+using TensorId = std::uint32_t;
+
+/// One shard of one table as a rank's embedding op sees it.
+struct EmbeddingShard {
+  std::int32_t table = 0;       ///< index into the workload's tables
+  std::int64_t first_row = 0;   ///< range in the table's row order ...
+  std::int64_t rows = 0;        ///< ... number of rows held here
+  std::int64_t row_stride = 1;  ///< global row = first_row + i * row_stride
+  std::int64_t first_column = 0;
+  std::int64_t dim = 0;  ///< columns held here
+  std::int64_t table_rows = 0;
+  double lookups = 0;  ///< expected lookups that reach this shard in one op
+  double bags = 0;     ///< bags (samples) of one op
+  bool mean = false;
+  bool sequence = false;  ///< rows leave unpooled
+  TensorId weights = 0;   ///< [rows, dim]
+  TensorId state = 0;     ///< optimizer state, if `has_state`
+  bool has_state = false;
+  std::shared_ptr<const Access> access;  ///< law over the rows held here
+};
+
+/// The tables one embedding op works on, together (a table-batched embedding), and the optimizer
+/// its backward fuses.
+struct EmbeddingGroup {
+  std::vector<EmbeddingShard> shards;
+  Format format = Format::kFp32;
+  OptimizerKind optimizer = OptimizerKind::kRowwiseAdagrad;
+};
+
+/// Elements this rank sends to each member of the communicator in an all-to-all-v (expected values;
+/// the runtime's are the batch's own).
+struct Exchange {
+  std::vector<double> send_elements;
+};
+
+/// One strided block that a kCopyColumns op with a `detail` moves: `columns` elements in each of the op's shape[0] rows; row i starts at
+/// offset + i * pitch of the operand, in elements. Blocks of one op are disjoint; the op converts between the operands' formats.
+struct ColumnBlock {
+  std::int32_t input = 0;     ///< position among the op's inputs
+  std::int32_t output = 0;    ///< position among its outputs
+  std::int64_t from_offset = 0;
+  std::int64_t from_pitch = 0;
+  std::int64_t to_offset = 0;
+  std::int64_t to_pitch = 0;
+  std::int64_t columns = 0;
+};
+
+/// A run of ops that is issued as a whole: forward of a pipeline chunk, its backward, the
+/// optimizer, ...
+struct Segment {
+  std::string name;
+  std::uint32_t first_op = 0;
+  std::uint32_t op_count = 0;
+};
+/// One issue of a segment. Programs are stored as templates plus calls, so 512 microbatches cost
+/// 512 calls, not 512 copies.
+struct Call {
+  std::uint32_t segment = 0;
+  std::int32_t microbatch = 0;
+};
+/// Names one executed op of a program: the same id in predictions, runs and traces.
+struct OpRef {
+  std::uint32_t call = 0;
+  std::uint32_t op = 0;
+  auto operator<=>(const OpRef&) const = default;
+};
+
+/// One step of one rank: ops in issue order of its host thread, each on a stream, with explicit
+/// event edges (record -> wait; a wait refers to the latest record issued before it). Contiguous
+/// storage; immutable once built by ProgramBuilder.
+struct Program {
+  std::vector<std::string> streams;  ///< stream 0 is the compute stream
+  std::vector<std::string> names;
+  std::vector<Op> ops;
+  std::vector<TensorId> operands;   ///< CSR: inputs, then outputs of each op
+  std::vector<std::int32_t> waits;  ///< CSR: event ids
+  std::int32_t events = 0;
+  std::vector<Tensor> tensors;
+  std::vector<EmbeddingGroup> embeddings;
+  std::vector<Exchange> exchanges;
+  std::vector<std::vector<ColumnBlock>> column_copies;   ///< detail of kCopyColumns (-1: inputs side by side = outputs side by side)
+  std::vector<Segment> segments;
+  std::vector<Call> calls;  ///< issue order
+  std::int32_t microbatches = 1;
+
+  [[nodiscard]] std::span<const Op> ops_of(const Segment& s) const {
+    return {ops.data() + s.first_op, s.op_count};
+  }
+  [[nodiscard]] std::span<const TensorId> inputs(const Op& o) const {
+    return {operands.data() + o.first_operand, o.inputs};
+  }
+  [[nodiscard]] std::span<const TensorId> outputs(const Op& o) const {
+    return {operands.data() + o.first_operand + o.inputs, o.outputs};
+  }
+  [[nodiscard]] std::span<const std::int32_t> waits_of(const Op& o) const {
+    return {waits.data() + o.first_wait, o.waits};
+  }
+  [[nodiscard]] const std::string& name(const Op& o) const { return names[o.name]; }
+  /// Number of executed ops of a step: sum over calls.
+  [[nodiscard]] std::uint64_t executed_ops() const;
+};
+
+/// The device mesh, innermost axis first; ranks fill it in that order, and fabric levels likewise.
+enum class Axis : std::uint8_t { kTensor, kContext, kPipeline, kData, kCount };
+struct Mesh {
+  std::int32_t tensor = 1, context = 1, pipeline = 1, data = 1;
+  [[nodiscard]] std::int32_t size() const { return tensor * context * pipeline * data; }
+  [[nodiscard]] std::int32_t extent(Axis a) const;
+  [[nodiscard]] std::int32_t stride(Axis a) const;
+  [[nodiscard]] std::int32_t coordinate(std::int32_t rank, Axis a) const {
+    return rank / stride(a) % extent(a);
+  }
+};
+
+/// Groups of ranks that communicate: all combinations of the named mesh axes, or explicit disjoint
+/// rank lists.
+struct Communicator {
+  std::string name;
+  std::vector<Axis> axes;
+  std::vector<std::vector<std::int32_t>> groups;  ///< explicit lists, when `axes` is empty
+};
+
+/// Ranks with equal programs share one.
+struct RankClass {
+  std::int32_t program = 0;
+  std::vector<std::int32_t> ranks;
+};
+
+/// The execution graph of one training step.
+struct ExecutionGraph {
+  Mesh mesh;
+  std::vector<Communicator> communicators;
+  std::vector<Program> programs;
+  std::vector<RankClass> classes;
+  [[nodiscard]] std::int32_t ranks() const { return mesh.size(); }
+  [[nodiscard]] std::int32_t class_of(std::int32_t rank) const;
+  [[nodiscard]] const Program& program_of(std::int32_t rank) const {
+    return programs[static_cast<std::size_t>(
+        classes[static_cast<std::size_t>(class_of(rank))].program)];
+  }
+  /// Ranks of the group of `communicator` that `rank` belongs to, ascending; its position in it is
+  /// its index for `peer`.
+  [[nodiscard]] std::vector<std::int32_t> members(std::int32_t communicator,
+                                                  std::int32_t rank) const;
+};
+
+/// Bytes of one rank by role. Activations are the peak of live per-microbatch tensors over the
+/// calls of the step plus the largest segment's temporaries; everything else is allocated for good.
+struct MemoryUse {
+  Bytes parameters, gradients, optimizer, embeddings, activations, buffers;
+  [[nodiscard]] Bytes total() const {
+    return parameters + gradients + optimizer + embeddings + activations + buffers;
+  }
+};
+MemoryUse memory_use(const Program& program);
+
+}  // namespace stepcast

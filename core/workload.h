@@ -1,0 +1,95 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/access.h"
+#include "core/op.h"
+
+namespace stepcast {
+
+struct Batch {
+  std::int64_t global = 0;    ///< samples (sequences for transformers) per optimizer step
+  std::int64_t micro = 1;     ///< per data-parallel replica
+  std::int64_t sequence = 0;  ///< tokens per sequence; transformers only
+};
+
+/// A dense decoder-only transformer. Defaults follow CONTRACT section 3.
+struct TransformerWorkload {
+  std::int64_t layers = 0;
+  std::int64_t hidden = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;  ///< = heads for multi-head attention
+  std::int64_t head_dim = 0;  ///< = hidden / heads unless given
+  std::int64_t ffn_hidden = 0;
+  Activation activation = Activation::kGelu;
+  std::int64_t vocabulary = 0;
+  bool tied_embeddings = false;
+  /// GPT style (LayerNorm with bias, learned positions, biased projections) when the activation is
+  /// gelu; Llama style (RMSNorm, rotary positions, no biases) otherwise.
+  [[nodiscard]] bool llama_style() const { return activation != Activation::kGelu; }
+  [[nodiscard]] bool gated() const {
+    return activation == Activation::kSwiGlu || activation == Activation::kGeGlu;
+  }
+  [[nodiscard]] std::int64_t query_width() const { return heads * head_dim; }
+  [[nodiscard]] std::int64_t kv_width() const { return kv_heads * head_dim; }
+};
+
+enum class PoolingMode : std::uint8_t { kSum, kMean, kSequence };
+
+/// Deduplication structure of a feature's values inside sessions (RecD).
+struct Session {
+  double samples = 1;
+  double keep = 0;
+};
+
+/// What a table was before its rows were hashed into fewer buckets.
+struct Remapping {
+  std::int64_t rows = 0;
+  std::shared_ptr<const Access> access;
+  Access::Remap kind = Access::Remap::kMod;
+};
+
+struct EmbeddingTable {
+  std::string name;
+  std::int64_t rows = 0;
+  std::int64_t dim = 0;
+  double pooling =
+      1;  ///< lookups per sample; an integer is exact, a fraction is the mean of a Poisson
+  PoolingMode mode = PoolingMode::kSum;
+  std::shared_ptr<const Access> access;  ///< over the table's rows (after remap, if any)
+  std::optional<Session> session;
+  std::string access_file;             ///< the histogram or indices file behind `access`, if any
+  std::optional<Remapping> remapped;   ///< when rows were remapped; `rows` counts buckets then
+};
+
+enum class InteractionKind : std::uint8_t { kDot, kCat, kDcnV2 };
+struct Interaction {
+  InteractionKind kind = InteractionKind::kDot;
+  std::int64_t layers = 0;  ///< dcnv2
+  std::int64_t rank = 0;    ///< dcnv2
+};
+
+/// A deep-learning recommendation model (arXiv 1906.00091). MLP lists give output widths.
+struct DlrmWorkload {
+  std::int64_t dense_features = 0;
+  std::vector<std::int64_t> bottom_mlp;
+  std::vector<std::int64_t> top_mlp;
+  Interaction interaction;
+  std::vector<EmbeddingTable> tables;
+};
+
+struct Workload {
+  std::string name;
+  std::variant<TransformerWorkload, DlrmWorkload> model;
+  std::optional<Batch> default_batch;
+  [[nodiscard]] const TransformerWorkload* transformer() const {
+    return std::get_if<TransformerWorkload>(&model);
+  }
+  [[nodiscard]] const DlrmWorkload* dlrm() const { return std::get_if<DlrmWorkload>(&model); }
+};
+
+}  // namespace stepcast

@@ -1,0 +1,289 @@
+#include "models/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "core/error.h"
+#include "models/collective_form.h"
+#include "models/kernel_form.h"
+#include "models/residual.h"
+
+namespace stepcast::models {
+namespace {
+
+double constant_or(const FittedModel* model, const std::string& name, double otherwise) {
+  if (model == nullptr) {
+    return otherwise;
+  }
+  const auto it = model->constants.find(name);
+  return it == model->constants.end() ? otherwise : it->second;
+}
+
+const FittedModel* find(const FittedModels& models, const std::string& key) {
+  const auto it = models.find(key);
+  return it == models.end() ? nullptr : &it->second;
+}
+
+/// A model made from measurements of this device states its ranges; constants taken over from
+/// elsewhere have none and are never in range.
+bool inside(const FittedModel& model, std::span<const std::string_view> names,
+            std::span<const double> coordinates) {
+  if (model.samples <= 0 || model.range.empty()) {
+    return false;
+  }
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto it = model.range.find(std::string(names[i]));
+    const double slack = 1e-6;
+    if (it == model.range.end() || coordinates[i] < it->second.first - slack ||
+        coordinates[i] > it->second.second + slack) {
+      return false;
+    }
+  }
+  return true;
+}
+
+struct Kernel {
+  const KernelForm* form = nullptr;
+  const FittedModel* fitted = nullptr;
+  std::vector<double> constants;
+  ResidualSurface residual;
+};
+
+struct Collective {
+  const CollectiveForm* form = nullptr;
+  const FittedModel* fitted = nullptr;
+  std::vector<double> constants;
+  CollectiveCurves curves;
+};
+
+}  // namespace
+
+struct CostModel::Impl {
+  System system;
+  double scale = 1;
+  std::map<std::string, Kernel> fitted_kernels;                 // by key of FittedModels
+  std::vector<Kernel> plain_kernels;                            // one per form, ideal constants
+  std::map<std::pair<OpKind, Format>, Collective> collectives;  // fp32 always; others where fitted
+
+  Impl(const System& of, const Calibration& calibration) : system(of) {
+    if (calibration.kind == Calibration::Kind::kNone) {
+      system.fitted.clear();
+      system.device.fitted.clear();
+    }
+    scale = calibration.kind == Calibration::Kind::kScale ? calibration.scale : 1;
+    for (const auto& form : builtin_kernel_forms()) {
+      plain_kernels.push_back(
+          {form.get(), nullptr, constants_of(*form, system.device, nullptr), {}});
+    }
+    for (const auto& [key, model] : system.device.fitted) {
+      if (const KernelForm* form = kernel_form_named(model.form)) {
+        fitted_kernels[key] = {form, &model, constants_of(*form, system.device, &model),
+                               ResidualSurface(model)};
+      }
+    }
+    for (auto kind = static_cast<int>(OpKind::kAllReduce);
+         kind <= static_cast<int>(OpKind::kBarrier); ++kind) {
+      for (const FormatInfo& f : all_formats()) {
+        const auto of_kind = static_cast<OpKind>(kind);
+        if (f.format == Format::kFp32 ||
+            fitted(collective_keys(of_kind, f.format).front()) != nullptr) {
+          collectives[{of_kind, f.format}] = collective_model(of_kind, f.format);
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] const FittedModel* fitted(const std::string& key) const {
+    const FittedModel* model = find(system.fitted, key);
+    return model != nullptr ? model : find(system.device.fitted, key);
+  }
+
+  [[nodiscard]] Collective collective_model(OpKind kind, Format format) const {
+    Collective c;
+    c.form = builtin_collective_forms().front().get();
+    for (const std::string& key : collective_keys(kind, format)) {
+      const FittedModel* model = fitted(key);
+      if (const CollectiveForm* form =
+              model != nullptr ? collective_form_named(model->form) : nullptr) {
+        c.form = form;
+        c.fitted = model;
+        c.curves = CollectiveCurves(*model);
+        break;
+      }
+    }
+    for (const Constant& k : c.form->constants(system)) {
+      c.constants.push_back(constant_or(c.fitted, std::string(k.name), k.ideal));
+    }
+    return c;
+  }
+
+  [[nodiscard]] const Collective& collective_of(OpKind kind, Format format) const {
+    const auto it = collectives.find({kind, format});
+    return it != collectives.end() ? it->second : collectives.at({kind, Format::kFp32});
+  }
+
+  [[nodiscard]] const Kernel& kernel_of(const Op& op) const {
+    for (const std::string& key : fitted_keys(op)) {
+      if (const auto it = fitted_kernels.find(key);
+          it != fitted_kernels.end() && it->second.form->covers(op)) {
+        return it->second;
+      }
+    }
+    for (const Kernel& k : plain_kernels) {
+      if (k.form->covers(op)) {
+        return k;
+      }
+    }
+    throw InternalError(std::string("no kernel form covers ") + std::string(name_of(op.kind)));
+  }
+
+  void rescale(Prediction& p) const {
+    p.time *= scale;
+    p.compute *= scale;
+    p.memory *= scale;
+    p.overhead *= scale;
+  }
+};
+
+CostModel::CostModel(const System& system, const Calibration& calibration)
+    : impl_(std::make_unique<Impl>(system, calibration)) {}
+CostModel::~CostModel() = default;
+CostModel::CostModel(CostModel&&) noexcept = default;
+
+const System& CostModel::system() const { return impl_->system; }
+
+Prediction CostModel::kernel(const Program& program, const Op& op) const {
+  STEPCAST_CHECK(!is_collective(op.kind), "{} is not a kernel", name_of(op.kind));
+  const OpFacts facts(program, op);
+  const Kernel& k = impl_->kernel_of(op);
+  Prediction p = k.form->predict(facts, impl_->system.device, k.constants);
+  p.model = k.form->name();
+  if (k.fitted != nullptr) {
+    const std::vector<double> coordinates = k.form->coordinates(facts);
+    p.log_sigma = k.fitted->log_sigma;
+    p.in_range = inside(*k.fitted, k.form->coordinate_names(), coordinates);
+    if (!k.residual.empty()) {
+      p.time *= std::exp(k.residual.at(coordinates));
+    }
+  }
+  impl_->rescale(p);
+  return p;
+}
+
+Prediction CostModel::collective(const Op& op, const GroupShape& group) const {
+  STEPCAST_CHECK(is_collective(op.kind), "{} is not a collective", name_of(op.kind));
+  if (group.size <= 1 || impl_->system.fabric.empty()) {
+    return {};
+  }
+  const Collective& c = impl_->collective_of(op.kind, op.format);
+  const double bytes =
+      op.kind == OpKind::kBarrier ? 0 : format_bytes(op.format, 1, op.shape[0]).base();
+  Prediction p = c.form->predict(op.kind, bytes, group, impl_->system, c.constants);
+  p.model = c.form->name();
+  if (c.fitted != nullptr) {
+    const std::array<double, 2> at{std::log(std::max(bytes, 1.0)),
+                                   std::log(static_cast<double>(group.size))};
+    constexpr std::array<std::string_view, 2> kNames{"log_bytes", "log_size"};
+    p.log_sigma = c.fitted->log_sigma;
+    p.in_range = inside(*c.fitted, kNames, at);
+    if (!c.curves.empty() && op.kind != OpKind::kBarrier) {
+      p.time *= std::exp(c.curves.at(at[0], at[1], [&](double log_bytes) {
+        return std::log(
+            c.form->predict(op.kind, std::exp(log_bytes), group, impl_->system, c.constants)
+                .time.base());
+      }));
+    }
+  }
+  impl_->rescale(p);
+  return p;
+}
+
+std::vector<Seconds> CostModel::all_to_all_v(std::span<const double> send,
+                                             std::span<const std::int32_t> ranks,
+                                             Format format) const {
+  const std::size_t n = ranks.size();
+  std::vector<Seconds> end(n);
+  if (n <= 1 || impl_->system.fabric.empty()) {
+    return end;
+  }
+  const Collective& c = impl_->collective_of(OpKind::kAllToAllV, format);
+  const GroupShape group = group_shape(impl_->system, ranks);
+  const std::size_t levels = impl_->system.fabric.size();
+  const std::vector<double> ports = exchange_port_bytes(send, ranks, impl_->system);
+  for (std::size_t r = 0; r < n; ++r) {
+    double peers = 0;
+    double moved = 0;
+    for (std::size_t p = 0; p < n; ++p) {
+      peers += p != r && (send[r * n + p] > 0 || send[p * n + r] > 0) ? 1 : 0;
+    }
+    const std::span<const double> mine(ports.data() + r * levels, levels);
+    for (const double b : mine) {
+      moved = std::max(moved, b);
+    }
+    Seconds t = c.form->exchange(mine, send[r * n + r], peers, group, impl_->system, c.constants);
+    if (!c.curves.empty() && moved > 0) {
+      // Residual points were taken on equal exchanges: look them up at the equal exchange that
+      // moves as much.
+      const auto size = static_cast<double>(n);
+      const double equal = std::log(moved * size / (size - 1));
+      t *= std::exp(c.curves.at(equal, std::log(size), [&](double log_bytes) {
+        return std::log(c.form
+                            ->predict(OpKind::kAllToAllV, std::exp(log_bytes), group, impl_->system,
+                                      c.constants)
+                            .time.base());
+      }));
+    }
+    end[r] = t * impl_->scale;
+  }
+  return end;
+}
+
+HostCost CostModel::host() const {
+  const FittedModel* model = impl_->fitted("host");
+  HostCost h;
+  h.issue = Seconds(constant_or(model, "issue", impl_->system.device.launch.base())) * impl_->scale;
+  h.dispatch = Seconds(constant_or(model, "dispatch", 0)) * impl_->scale;
+  h.step = Seconds(constant_or(model, "step", 0)) * impl_->scale;
+  h.queue_depth = static_cast<std::int64_t>(
+      constant_or(model, "queue_depth", static_cast<double>(h.queue_depth)));
+  h.shares_core = impl_->system.host.shares_core;
+  return h;
+}
+
+Straggler CostModel::straggler() const {
+  const FittedModel* model = impl_->fitted("straggler");
+  return {constant_or(model, "log_sigma", 0), constant_or(model, "rho", 0)};
+}
+
+double CostModel::compute_slowdown() const {
+  return std::max(1.0, constant_or(impl_->fitted("slowdown"), "compute", 1));
+}
+
+GroupShape group_shape(const System& system, std::span<const std::int32_t> ranks,
+                       std::int64_t devices) {
+  GroupShape shape;
+  shape.size = static_cast<std::int64_t>(ranks.size());
+  for (std::size_t level = 0; level < system.fabric.size(); ++level) {
+    const std::int64_t unit = std::max<std::int64_t>(1, system.devices_in_level(level));
+    std::map<std::int64_t, std::int64_t> members;
+    for (const std::int32_t r : ranks) {
+      ++members[r / unit];
+    }
+    std::int64_t most = 1;
+    for (const auto& [index, count] : members) {
+      most = std::max(most, count);
+    }
+    if (level + 1 == system.fabric.size()) {
+      most = std::max<std::int64_t>(shape.size, 1);  // the outermost level joins everything
+    }
+    const std::int64_t present = devices > 0 ? std::min(unit, devices) : unit;
+    shape.members.push_back(most);
+    shape.siblings.push_back(std::max<std::int64_t>(1, present / most));
+  }
+  return shape;
+}
+
+}  // namespace stepcast::models

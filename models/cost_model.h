@@ -1,0 +1,96 @@
+#pragma once
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/job.h"
+#include "core/program.h"
+#include "core/system.h"
+
+namespace stepcast::models {
+
+/// A predicted duration with its reasons.
+struct Prediction {
+  Seconds time;
+  Seconds compute;              ///< time at the compute limit
+  Seconds memory;               ///< time at the memory (or link) limit
+  Seconds overhead;             ///< launch, latency
+  std::string_view bound = "";  ///< the term that decided: "compute", "memory", "latency", "link"
+  std::string_view model = "";  ///< which model answered
+  std::string_view algorithm = "";  ///< collectives: which algorithm, and how its levels combine
+  bool in_range =
+      false;  ///< inside the range the constants were fitted on; always false without calibration
+  double log_sigma = 0;  ///< fitted residual, the source of intervals
+};
+
+/// How the members of a group lie on the fabric: `members[i]` of them share one unit of level i;
+/// members.back() is the whole group when the fabric spans it. `siblings[i]`: how many groups of
+/// the same communicator share that unit (their traffic shares its uplink).
+struct GroupShape {
+  std::int64_t size = 1;
+  std::vector<std::int64_t> members;
+  std::vector<std::int64_t> siblings;
+};
+/// Siblings are taken as if groups like this one tile the `devices` of the job (0: the whole
+/// machine).
+GroupShape group_shape(const System& system, std::span<const std::int32_t> ranks,
+                       std::int64_t devices = 0);
+
+/// Host side of issuing ops: what one issue costs, how many ops may wait in a stream's queue, what
+/// a step costs outside its ops.
+struct HostCost {
+  Seconds issue;     ///< host thread, per op
+  Seconds dispatch;  ///< stream side, per op: from the previous op's end to this op's begin
+  Seconds step;      ///< once per step: start, final synchronisation
+  std::int64_t queue_depth = 1024;
+  bool shares_core = false;  ///< host thread and streams take turns on one core
+};
+
+/// Waiting for the slowest of n equal ranks: wait = sigma * sqrt(1 - rho) * d_n (reference:
+/// embedding-and-step-time 9.1).
+struct Straggler {
+  double log_sigma = 0;  ///< standard deviation of a rank's segment time, relative
+  double rho = 0;        ///< share correlated over ranks: makes no wait
+};
+/// Expected maximum of n standard normals, d_n = Phi^-1((n - 0.375) / (n + 0.25)) (Blom); 0 for
+/// one.
+double expected_maximum(std::int64_t n);
+/// Expected wait at a rendezvous of n equal ranks after a segment of that length.
+Seconds rendezvous_wait(Seconds segment, const Straggler& straggler, std::int64_t n);
+
+/// Op -> time on one system: the one door through which simulator, planner and studies ask for
+/// costs.
+///
+///   const CostModel cost(job.system, job.calibration);
+///   Prediction p = cost.kernel(program, op);
+class CostModel {
+ public:
+  CostModel(const System& system, const Calibration& calibration);
+  ~CostModel();
+  CostModel(CostModel&&) noexcept;
+
+  /// Device time of a computing op. Every op kind is covered by at least the plain analytical form.
+  [[nodiscard]] Prediction kernel(const Program& program, const Op& op) const;
+  /// Transfer time of a symmetric collective, send or recv once all members have arrived.
+  /// `elements` and format from the op. For a send or recv pass the shape of the pair; of a larger
+  /// group the outermost level it spans is taken.
+  [[nodiscard]] Prediction collective(const Op& op, const GroupShape& group) const;
+  /// All-to-all-v: when each member is done after the common start; `send` is the full matrix of
+  /// bytes, row = sender.
+  /// `format` of the elements: what is exchanged decides what a receiver does with it.
+  [[nodiscard]] std::vector<Seconds> all_to_all_v(std::span<const double> send,
+                                                  std::span<const std::int32_t> ranks,
+                                                  Format format = Format::kFp32) const;
+  [[nodiscard]] HostCost host() const;
+  [[nodiscard]] Straggler straggler() const;
+  /// Factor on compute time while a collective of the same rank is in flight (>= 1).
+  [[nodiscard]] double compute_slowdown() const;
+  [[nodiscard]] const System& system() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace stepcast::models

@@ -1,0 +1,232 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "models/fit/fit.h"
+#include "models/fit/least_squares.h"
+#include "models/fit/points.h"
+#include "models/kernel_form.h"
+#include "models/residual.h"
+
+namespace stepcast::models {
+namespace {
+
+struct Row {
+  OpFacts facts;
+  double time;
+  std::int64_t configuration;
+  std::vector<double> coordinates;
+};
+using Rows = std::vector<const Row*>;
+
+std::vector<const Row*> every_nth(const Rows& rows, std::size_t limit) {
+  Rows out;
+  const double stride =
+      std::max(1.0, static_cast<double>(rows.size()) / static_cast<double>(limit));
+  for (double at = 0; at < static_cast<double>(rows.size()); at += stride) {
+    out.push_back(rows[static_cast<std::size_t>(at)]);
+  }
+  return out;
+}
+
+double form_time(const KernelForm& form, const Device& device, const Row& row,
+                 std::span<const double> c) {
+  return form.predict(row.facts, device, c).time.base();
+}
+
+/// Constants alone, in the logarithm.
+FittedModel fit_constants(const KernelForm& form, const Device& device, const Rows& all,
+                          const FitOptions& options) {
+  const Rows rows = every_nth(all, options.max_rows);
+  const std::vector<Constant> constants = form.constants(device);
+  LeastSquares problem;
+  problem.rows = rows.size();
+  for (const Constant& c : constants) {
+    problem.start.push_back(std::log(std::clamp(c.start, c.low, c.high)));
+    problem.low.push_back(std::log(c.low));
+    problem.high.push_back(std::log(c.high));
+  }
+  std::vector<double> values(constants.size());
+  problem.residuals = [&](std::span<const double> x, std::span<double> r) {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      values[i] = std::exp(x[i]);
+    }
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      r[i] = std::log(form_time(form, device, *rows[i], values) / rows[i]->time);
+    }
+  };
+  const std::vector<double> x = minimise(problem);
+  FittedModel model;
+  model.form = form.name();
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    model.constants[std::string(constants[i].name)] = std::exp(x[i]);
+  }
+  return model;
+}
+
+FittedModel fit_form(const KernelForm& form, const Device& device, const Rows& rows,
+                     const FitOptions& options, bool points) {
+  FittedModel model = fit_constants(form, device, rows, options);
+  if (points && options.max_points > 0) {
+    const std::vector<double> c = constants_of(form, device, &model);
+    std::vector<FittedModel::Point> residuals;
+    for (const Row* row : rows) {
+      residuals.push_back(
+          {row->coordinates, std::log(row->time / form_time(form, device, *row, c))});
+    }
+    add_residual_surface(model, thin_points(std::move(residuals), options.max_points));
+  }
+  return model;
+}
+
+std::vector<double> predict_rows(const KernelForm& form, const Device& device,
+                                 const FittedModel& model, const Rows& rows) {
+  const std::vector<double> c = constants_of(form, device, &model);
+  const ResidualSurface surface(model);
+  std::vector<double> out;
+  for (const Row* row : rows) {
+    out.push_back(form_time(form, device, *row, c) * std::exp(surface.at(row->coordinates)));
+  }
+  return out;
+}
+
+void score(FittedModel& model, const KernelForm& form, const Device& device, const Rows& rows,
+           const FitOptions& options, bool points) {
+  std::vector<std::int64_t> configurations;
+  std::set<std::int64_t> distinct;
+  for (const Row* row : rows) {
+    configurations.push_back(row->configuration);
+    distinct.insert(row->configuration);
+  }
+  std::vector<double> predicted;
+  std::vector<double> measured;
+  const auto add = [&](const FittedModel& from, const Rows& held) {
+    for (const double p : predict_rows(form, device, from, held)) {
+      predicted.push_back(p);
+    }
+    for (const Row* row : held) {
+      measured.push_back(row->time);
+    }
+  };
+  const bool hold_out = options.folds >= 2 && rows.size() >= 2 * kMinimumRows &&
+                        (distinct.size() > 1 || distinct.contains(-1));
+  if (hold_out) {
+    const std::vector<std::int64_t> fold = folds_of(configurations, options.folds);
+    for (std::int64_t f = 0; f < options.folds; ++f) {
+      Rows kept;
+      Rows held;
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        (fold[i] == f ? held : kept).push_back(rows[i]);
+      }
+      if (!held.empty() && kept.size() >= kMinimumRows) {
+        add(fit_form(form, device, kept, options, points), held);
+      }
+    }
+  } else {
+    add(model, rows);
+  }
+  model.error = error_of(predicted, measured);
+  std::vector<double> logs;
+  for (std::size_t i = 0; i < predicted.size(); ++i) {
+    logs.push_back(std::log(measured[i] / predicted[i]));
+  }
+  model.log_sigma = robust_sigma(logs);
+  model.source = options.source + (hold_out ? " (errors on held-out configurations)"
+                                            : " (errors on the fitted rows)");
+}
+
+void set_ranges(FittedModel& model, const KernelForm& form, const Rows& rows) {
+  const std::vector<std::string_view> names = form.coordinate_names();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    double low = rows.front()->coordinates[i];
+    double high = low;
+    for (const Row* row : rows) {
+      low = std::min(low, row->coordinates[i]);
+      high = std::max(high, row->coordinates[i]);
+    }
+    model.range[std::string(names[i])] = {low, high};
+  }
+  model.samples = static_cast<std::int64_t>(rows.size());
+}
+
+/// The form an op's rows are fitted with: on a device with many multiprocessors the first that
+/// covers it, on a core the last.
+const KernelForm* form_for(const Op& op, const Device& device) {
+  const KernelForm* chosen = nullptr;
+  for (const auto& form : builtin_kernel_forms()) {
+    if (form->covers(op)) {
+      if (device.multiprocessors > 1) {
+        return form.get();
+      }
+      const bool generic = form->name() == "memory.levels" || form->name() == "memory.roofline";
+      if (chosen == nullptr || !generic || chosen->name() == "memory.roofline" ||
+          chosen->name() == "gemm.tile_wave") {
+        chosen = form.get();
+      }
+    }
+  }
+  return chosen;
+}
+
+/// Key of an op's rows: by variant for kinds that have one, by format only when the rows hold
+/// several.
+std::string key_of(const Op& op, bool several_formats) {
+  const std::vector<std::string> keys = fitted_keys(op);
+  const bool by_format =
+      keys.front() == std::string(name_of(op.kind)) + "." + std::string(name_of(op.format));
+  return by_format && !several_formats ? std::string(name_of(op.kind)) : keys.front();
+}
+
+}  // namespace
+
+FittedModels fit_kernels(const Device& device, std::span<const MeasuredOp> measured,
+                         const FitOptions& options) {
+  std::map<OpKind, std::set<Format>> formats;
+  for (const MeasuredOp& m : measured) {
+    formats[m.op->kind].insert(m.op->format);
+  }
+  std::vector<Row> rows;
+  rows.reserve(measured.size());
+  std::map<std::string, Rows> by_key;
+  std::map<std::string, const KernelForm*> form_of;
+  Rows memory_bound;
+  for (const MeasuredOp& m : measured) {
+    if (is_collective(m.op->kind) || m.time <= Seconds{}) {
+      continue;
+    }
+    const KernelForm* form = form_for(*m.op, device);
+    rows.push_back({OpFacts(*m.program, *m.op), m.time.base(), m.configuration, {}});
+    Row& row = rows.back();
+    row.coordinates = form->coordinates(row.facts);
+    const std::string key = key_of(*m.op, formats[m.op->kind].size() > 1);
+    by_key[key].push_back(&row);
+    form_of[key] = form;
+    if (class_of(m.op->kind) == OpClass::kMemoryBound) {
+      memory_bound.push_back(&row);
+      form_of[std::string(name_of(OpClass::kMemoryBound))] = form;
+    }
+  }
+  FittedModels models;
+  for (const auto& [key, of_key] : by_key) {
+    if (of_key.size() >= kMinimumRows) {
+      const KernelForm& form = *form_of[key];
+      FittedModel& model = models[key] = fit_form(form, device, of_key, options, true);
+      score(model, form, device, of_key, options, true);
+      set_ranges(model, form, of_key);
+    }
+  }
+  if (memory_bound.size() >= kMinimumRows) {
+    const std::string key(name_of(OpClass::kMemoryBound));
+    const KernelForm& form = *form_of[key];
+    FittedModel& model = models[key] = fit_form(form, device, memory_bound, options, false);
+    FitOptions once = options;
+    once.folds = 1;
+    score(model, form, device, memory_bound, once, false);
+    model.samples =
+        static_cast<std::int64_t>(memory_bound.size());  // no range: other kinds are extrapolation
+  }
+  return models;
+}
+
+}  // namespace stepcast::models

@@ -1,0 +1,24 @@
+#pragma once
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace stepcast::models {
+
+/// A bounded robust least-squares problem in x. `residuals` fills one entry per row; they are
+/// errors of logarithms.
+struct LeastSquares {
+  std::size_t rows = 0;
+  std::function<void(std::span<const double> x, std::span<double> residuals)> residuals;
+  std::vector<double> start, low, high;
+  double huber = 0.1;            ///< residuals beyond this count linearly
+  double prior_sigma = 4;        ///< pull of x to `start`: standard deviation in units of x ...
+  double prior_residual = 0.05;  ///< ... worth one row of this residual
+  int iterations = 60;
+};
+
+/// Levenberg-Marquardt with Huber reweighting and clamping to the bounds; deterministic. Returns
+/// the best x seen.
+std::vector<double> minimise(const LeastSquares& problem);
+
+}  // namespace stepcast::models

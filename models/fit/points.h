@@ -1,0 +1,30 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/system.h"
+
+namespace stepcast::models {
+
+/// Quantile q of a sample, linear between order statistics; 0 of an empty one.
+double quantile(std::vector<double> values, double q);
+/// Half the distance between the 16th and 84th percentile.
+double robust_sigma(std::vector<double> log_residuals);
+
+/// Points at the same coordinates become one with their median; at most `limit` remain, spread by
+/// farthest-point selection.
+std::vector<FittedModel::Point> thin_points(std::vector<FittedModel::Point> points,
+                                            std::size_t limit);
+
+/// Chooses scale and noise of the residual surface by its leave-one-out error and stores points,
+/// "residual_scale" and "residual_noise" in the model; stores nothing when the surface does not
+/// beat the form alone.
+void add_residual_surface(FittedModel& model, std::vector<FittedModel::Point> points);
+
+/// Fold of each row: rows of one configuration share a fold; rows without one get their own.
+/// Deterministic.
+std::vector<std::int64_t> folds_of(const std::vector<std::int64_t>& configurations,
+                                   std::int64_t folds);
+
+}  // namespace stepcast::models

@@ -1,0 +1,51 @@
+#pragma once
+#include "models/kernel_form.h"
+
+namespace stepcast::models {
+
+/// Any op as a roofline: time = start + max(flops / peak, bytes / (bandwidth * memory_efficiency)).
+/// Covers every kind: the last resort. Valid:   all sizes; row-wise kernels (norms, softmax) depend
+/// on the row length more than this form knows. Source:  Williams et al., "Roofline", CACM 52(4),
+/// 2009.
+class MemoryRoofline final : public KernelForm {
+ public:
+  std::string_view name() const override { return "memory.roofline"; }
+  bool covers(const Op& op) const override { return !is_collective(op.kind); }
+  std::vector<Constant> constants(const Device& device) const override;
+  Prediction predict(const OpFacts& facts, const Device& device,
+                     std::span<const double> c) const override;
+  std::vector<double> coordinates(const OpFacts& facts) const override;
+  std::vector<std::string_view> coordinate_names() const override;
+};
+
+/// A streaming or row-wise op on one core, whose operands may lie in a cache:
+///
+///   time = start + rows * row + elements * element + sum over operands of bytes *
+///   seconds_per_byte(reuse distance) seconds_per_byte(d) = 1/near + (1/far - 1/near) * x^2 / (1 +
+///   x^2),  x = d / capacity
+///
+/// near, far: bandwidth of operands in cache and in memory; capacity: the reuse distance at which
+/// half of the bytes come from memory. `elements` are those of the main operand; for copies of
+/// columns `rows` counts each block. Monotone in rows, elements and bytes. Source:  derived; the
+/// cache curve of runtime section 6 measured on CPU gathers has this shape.
+class MemoryLevels final : public KernelForm {
+ public:
+  std::string_view name() const override { return "memory.levels"; }
+  bool covers(const Op& op) const override { return !is_collective(op.kind); }
+  std::vector<Constant> constants(const Device& device) const override;
+  Prediction predict(const OpFacts& facts, const Device& device,
+                     std::span<const double> c) const override;
+  std::vector<double> coordinates(const OpFacts& facts) const override;
+  std::vector<std::string_view> coordinate_names() const override;
+};
+
+/// Seconds per byte of a working set: near in cache, far beyond `capacity`, smooth between; never
+/// falls as the set grows.
+double seconds_per_byte(double working_set, double near_bandwidth, double far_bandwidth,
+                        double capacity);
+
+/// Time to move all operands of an op, each from the level its reuse distance puts it in.
+double operand_seconds(const OpFacts& facts, double near_bandwidth, double far_bandwidth,
+                       double capacity);
+
+}  // namespace stepcast::models

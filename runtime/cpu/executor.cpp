@@ -1,0 +1,378 @@
+#include "runtime/cpu/executor.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <array>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "core/error.h"
+#include "runtime/cpu/kernels/gemm.h"
+#include "runtime/emulation/core_lease.h"
+#include "runtime/futex.h"
+
+namespace stepcast::runtime::cpu {
+namespace {
+
+constexpr std::size_t kFamilies = 4;
+
+struct Entry {
+  OpFunction function = nullptr;
+  std::uint8_t family = 0;
+};
+using Dispatch = std::array<Entry, static_cast<std::size_t>(OpKind::kCount)>;
+
+Dispatch join_families() {
+  Dispatch dispatch{};
+  const std::array<OpTable, kFamilies> tables{generic_ops(), collective_ops(), dlrm_ops(),
+                                              transformer_ops()};
+  for (std::uint8_t family = 0; family < kFamilies; ++family) {
+    for (const auto& [kind, function] : tables[family]) {
+      Entry& entry = dispatch.at(static_cast<std::size_t>(kind));
+      STEPCAST_CHECK(entry.function == nullptr, "two functions execute '{}'", name_of(kind));
+      entry = {function, family};
+    }
+  }
+  return dispatch;
+}
+
+void prepare_thread(const ExecutorOptions& options) {
+  if (options.core >= 0) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(static_cast<std::size_t>(options.core), &set);
+    pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+  }
+  if (options.real_time) {  // refused without the privilege: then the run is merely noisier
+    sched_param parameters{};
+    parameters.sched_priority = 5;
+    pthread_setschedparam(pthread_self(), SCHED_RR, &parameters);
+  }
+  prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
+}
+
+constexpr std::uint64_t kHostWaits = std::uint64_t{1} << 32;
+
+bool reached(std::uint32_t counter, std::uint32_t target) {
+  return static_cast<std::int32_t>(counter - target) >= 0;
+}
+
+}  // namespace
+
+/// One op of the step in issue order.
+struct Executor::Issue {
+  const Op* op = nullptr;
+  OpFunction function = nullptr;
+  Collectives* collectives = nullptr;
+  OpRef ref;
+  std::int32_t microbatch = 0;
+  std::uint32_t first_target = 0;  ///< into wait_targets_, one per wait of the op
+  std::uint32_t generation = 0;    ///< of the event it records
+  std::uint8_t family = 0;
+  bool compute = false;  ///< needs a core: everything but collectives
+  std::int64_t issued_ns = 0;
+};
+
+/// A record raises `generation`; a wait sleeps until it reaches the one it was issued for.
+struct alignas(64) Executor::Event {
+  std::atomic<std::uint32_t> generation{0};
+  std::atomic<std::uint32_t> waiters{0};
+};
+
+/// The counters run on from step to step and wrap; only their differences mean anything.
+struct Executor::Stream {
+  std::vector<std::uint32_t> issues;  ///< indices into Executor::issues_
+  alignas(64) std::atomic<std::uint32_t> issued{0};
+  std::atomic<std::uint32_t> asleep{0};
+  alignas(64) std::atomic<std::uint32_t> done{0};
+  std::atomic<std::uint64_t> host_target{0};  ///< kHostWaits + the `done` the host sleeps for
+  std::atomic<bool> stop{false};
+  std::atomic<bool> failed{false};
+  std::exception_ptr failure;
+  double loss = 0;
+  std::int64_t lease_wait_ns = 0;
+  std::vector<float> scratch;
+  std::thread thread;
+};
+
+Executor::Executor(const Job& job, const ExecutionGraph& graph, std::int32_t rank,
+                   std::vector<Collectives*> communicators, ExecutorOptions options,
+                   Observer* observer)
+    : job_(job),
+      program_(graph.program_of(rank)),
+      rank_(rank),
+      communicators_(std::move(communicators)),
+      options_(std::move(options)),
+      observer_(observer),
+      storage_(program_, rank, graph.mesh),
+      states_(kFamilies) {
+  compile(graph);
+  if (sched_getaffinity(0, sizeof affinity_before_, &affinity_before_) != 0) {
+    options_.core = -1;
+  }
+  prepare_thread(options_);
+  for (auto& stream : streams_) {
+    stream->thread = std::thread([this, s = stream.get()] { worker(*s); });
+  }
+}
+
+Executor::~Executor() {
+  for (auto& stream : streams_) {
+    stream->stop = true;
+    stream->issued.fetch_add(1);
+    futex_wake_all(stream->issued);
+  }
+  for (auto& stream : streams_) {
+    stream->thread.join();
+  }
+  if (options_.core >= 0) {
+    sched_setaffinity(0, sizeof affinity_before_, &affinity_before_);
+  }
+}
+
+Matrix Executor::tensor(TensorId id, std::int32_t microbatch) const {
+  const Tensor& t = program_.tensors.at(id);
+  return {storage_.at(id, microbatch), t.rows, t.columns};
+}
+
+Seconds Executor::lease_wait() const {
+  std::int64_t sum = 0;
+  for (const auto& stream : streams_) {
+    sum += stream->lease_wait_ns;
+  }
+  return nanoseconds(static_cast<double>(sum));
+}
+
+void Executor::compile(const ExecutionGraph& graph) {
+  const Dispatch dispatch = join_families();
+  for (std::size_t s = 0; s < program_.streams.size(); ++s) {
+    streams_.push_back(std::make_unique<Stream>());
+  }
+  events_ = std::make_unique<Event[]>(static_cast<std::size_t>(program_.events));
+  std::vector<std::uint32_t> recorded(static_cast<std::size_t>(program_.events), 0);
+  issues_.reserve(program_.executed_ops());
+  for (std::uint32_t c = 0; c < program_.calls.size(); ++c) {
+    const Call& call = program_.calls[c];
+    const Segment& segment = program_.segments[call.segment];
+    for (std::uint32_t o = 0; o < segment.op_count; ++o) {
+      const Op& op = program_.ops[segment.first_op + o];
+      const Entry& entry = dispatch.at(static_cast<std::size_t>(op.kind));
+      if (entry.function == nullptr) {
+        throw InputError("", fmt::format("op '{}' of kind '{}' cannot run on the cpu backend",
+                                         program_.name(op), name_of(op.kind)));
+      }
+      Issue issue;
+      issue.op = &op;
+      issue.function = entry.function;
+      issue.family = entry.family;
+      issue.compute = !is_collective(op.kind);
+      issue.ref = {c, segment.first_op + o};
+      issue.microbatch = call.microbatch;
+      issue.first_target = static_cast<std::uint32_t>(wait_targets_.size());
+      if (op.communicator >= 0) {
+        issue.collectives = communicators_.at(static_cast<std::size_t>(op.communicator));
+        STEPCAST_CHECK(issue.collectives != nullptr, "rank {} executes '{}' outside '{}'", rank_,
+                       program_.name(op),
+                       graph.communicators.at(static_cast<std::size_t>(op.communicator)).name);
+      }
+      // A wait refers to the latest record issued before it; one of the step before is long done.
+      for (const std::int32_t event : program_.waits_of(op)) {
+        wait_targets_.push_back(recorded.at(static_cast<std::size_t>(event)));
+      }
+      if (op.record >= 0) {
+        issue.generation = ++recorded.at(static_cast<std::size_t>(op.record));
+      }
+      streams_.at(op.stream)->issues.push_back(static_cast<std::uint32_t>(issues_.size()));
+      issues_.push_back(issue);
+    }
+  }
+}
+
+double Executor::run_step(std::int64_t step, const HostBatch& batch, std::int32_t observed_step) {
+  batch_ = &batch;
+  step_ = step;
+  observed_step_ = observed_step;
+  for (std::int32_t e = 0; e < program_.events; ++e) {
+    events_[static_cast<std::size_t>(e)].generation.store(0, std::memory_order_relaxed);
+  }
+  for (auto& stream : streams_) {
+    stream->loss = 0;
+    stream->lease_wait_ns = 0;
+  }
+  const bool observed = observer_ != nullptr && observed_step >= 0;
+  std::int64_t issue_begin = steady_ns();
+  if (observed) {
+    observer_->on_step_begin(rank_, observed_step, at(issue_begin));
+  }
+  for (Issue& issue : issues_) {
+    Stream& stream = *streams_[issue.op->stream];
+    const std::uint32_t issued = stream.issued.load(std::memory_order_relaxed);
+    if (issued - stream.done.load(std::memory_order_acquire) >= options_.queue_depth) {
+      report_host(HostSpan::Kind::kIssue, issue_begin, steady_ns());
+      wake_workers();
+      wait_until_done(stream, issued - options_.queue_depth / 2, HostSpan::Kind::kQueueFull);
+      issue_begin = steady_ns();
+    }
+    if (observed) {
+      issue.issued_ns = steady_ns();
+    }
+    stream.issued.store(issued + 1, std::memory_order_release);
+  }
+  report_host(HostSpan::Kind::kIssue, issue_begin, steady_ns());
+  wake_workers();
+  double loss = 0;
+  for (auto& stream : streams_) {
+    wait_until_done(*stream, stream->issued.load(std::memory_order_relaxed),
+                    HostSpan::Kind::kSynchronize);
+    loss += stream->loss;
+  }
+  for (Collectives* c : communicators_) {
+    if (c != nullptr) {
+      c->finish_sends();
+    }
+  }
+  if (observed) {
+    observer_->on_step_end(rank_, observed_step, at(steady_ns()));
+  }
+  for (auto& stream : streams_) {
+    if (stream->failed) {
+      std::rethrow_exception(stream->failure);
+    }
+  }
+  return loss;
+}
+
+void Executor::wake_workers() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (auto& stream : streams_) {
+    if (stream->asleep.load(std::memory_order_seq_cst) != 0) {
+      futex_wake_all(stream->issued);
+    }
+  }
+}
+
+void Executor::wait_until_done(Stream& stream, std::uint32_t target, HostSpan::Kind why) {
+  const std::int64_t begin = steady_ns();
+  stream.host_target.store(kHostWaits + target, std::memory_order_seq_cst);
+  while (true) {
+    const std::uint32_t done = stream.done.load(std::memory_order_seq_cst);
+    if (reached(done, target)) {
+      break;
+    }
+    futex_wait(stream.done, done);
+  }
+  stream.host_target.store(0, std::memory_order_relaxed);
+  report_host(why, begin, steady_ns());
+}
+
+void Executor::report_host(HostSpan::Kind kind, std::int64_t begin, std::int64_t end) {
+  if (observer_ != nullptr && observed_step_ >= 0) {
+    observer_->on_host({rank_, observed_step_, kind, at(begin), at(end)});
+  }
+}
+
+void Executor::worker(Stream& stream) {
+  prepare_thread(options_);
+  kernels::use_one_thread();
+  std::uint32_t done = 0;
+  std::uint32_t position = 0;  // within the step
+  while (true) {
+    const std::uint32_t issued = stream.issued.load(std::memory_order_acquire);
+    if (stream.stop.load(std::memory_order_relaxed)) {
+      return;
+    }
+    if (issued != done) {
+      execute(stream, position);
+      position = position + 1 == stream.issues.size() ? 0 : position + 1;
+      stream.done.store(++done, std::memory_order_seq_cst);
+      const std::uint64_t target = stream.host_target.load(std::memory_order_seq_cst);
+      if (target != 0 && reached(done, static_cast<std::uint32_t>(target))) {
+        futex_wake_all(stream.done);
+      }
+      continue;
+    }
+    stream.asleep.store(1, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (stream.issued.load(std::memory_order_seq_cst) == issued) {
+      futex_wait(stream.issued, issued);
+    }
+    stream.asleep.store(0, std::memory_order_relaxed);
+  }
+}
+
+void Executor::execute(Stream& stream, std::uint32_t position) {
+  const Issue& issue = issues_[stream.issues[position]];
+  const auto waits = program_.waits_of(*issue.op);
+  for (std::size_t i = 0; i < waits.size(); ++i) {
+    wait_for(events_[static_cast<std::size_t>(waits[i])], wait_targets_[issue.first_target + i]);
+  }
+  if (!stream.failed.load(std::memory_order_relaxed)) {
+    const bool leased = issue.compute && options_.lease != nullptr;
+    if (leased) {
+      stream.lease_wait_ns += options_.lease->acquire();
+    }
+    const bool observed = observer_ != nullptr && observed_step_ >= 0;
+    const std::int64_t begin = observed ? steady_ns() : 0;
+    OpContext context{.job = job_,
+                      .program = program_,
+                      .op = *issue.op,
+                      .microbatch = issue.microbatch,
+                      .step = step_,
+                      .batch = *batch_,
+                      .collectives = issue.collectives,
+                      .scratch = stream.scratch,
+                      .state = states_[issue.family],
+                      .bytes_sent = 0,
+                      .loss = &stream.loss,
+                      .storage = storage_.pointers(),
+                      .rank = rank_};
+    try {
+      issue.function(context);
+    } catch (const std::exception& e) {
+      if (options_.on_failure) {
+        options_.on_failure(e);
+      }
+      stream.failure = std::current_exception();
+      stream.failed = true;
+    }
+    if (observed) {
+      const std::int64_t end = steady_ns();
+      observer_->on_op({rank_, observed_step_, issue.ref, at(issue.issued_ns), at(begin), at(begin),
+                        at(end), context.bytes_sent});
+    }
+    if (leased) {
+      options_.lease->release();
+    }
+  }
+  if (issue.op->record >= 0) {
+    record(events_[static_cast<std::size_t>(issue.op->record)], issue.generation);
+  }
+}
+
+void Executor::wait_for(Event& event, std::uint32_t target) {
+  std::uint32_t generation = event.generation.load(std::memory_order_acquire);
+  if (generation >= target) {
+    return;
+  }
+  event.waiters.fetch_add(1, std::memory_order_seq_cst);
+  while ((generation = event.generation.load(std::memory_order_seq_cst)) < target) {
+    futex_wait(event.generation, generation);
+  }
+  event.waiters.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Executor::record(Event& event, std::uint32_t generation) {
+  std::uint32_t current = event.generation.load(std::memory_order_relaxed);
+  while (current < generation &&
+         !event.generation.compare_exchange_weak(current, generation, std::memory_order_seq_cst)) {
+  }
+  if (event.waiters.load(std::memory_order_seq_cst) != 0) {
+    futex_wake_all(event.generation);
+  }
+}
+
+}  // namespace stepcast::runtime::cpu

@@ -1,0 +1,34 @@
+#pragma once
+#include <cstdint>
+
+#include "runtime/cpu/kernels/embedding.h"
+
+namespace stepcast::runtime::kernels {
+
+/// Which part owns a row, and the row's number there. Ranges: part p owns [boundaries[p],
+/// boundaries[p + 1]), local row = row - boundaries[p]. Without boundaries: part = row mod parts,
+/// local row = row / parts. Every row must have an owner.
+struct RowSplit {
+  Index parts = 1;
+  const std::int64_t* boundaries = nullptr;  ///< parts + 1, ascending; ranges may be empty
+};
+
+/// First pass of sorting a batch's lookups by owner: lengths[p * bags.count + b] = lookups of bag b
+/// that part p owns.
+void count_by_owner(const Bags& bags, const RowSplit& split, std::int64_t* lengths);
+
+/// Second pass: writes each lookup's local row to out[cursors[owner]++]. Within a part the order is
+/// that of the lookups. Set cursors[p] to where the part's block starts in the send buffer;
+/// afterwards each stands one past its block.
+void fill_by_owner(const Bags& bags, const RowSplit& split, std::int64_t* cursors,
+                   std::int64_t* out);
+
+/// offsets[0] = base, offsets[i + 1] = offsets[i] + lengths[i]; returns the last. offsets has count
+/// + 1 entries.
+std::int64_t lengths_to_offsets(const std::int64_t* lengths, Index count, std::int64_t base,
+                                std::int64_t* offsets);
+
+/// lengths[b] = size of bag b.
+void bag_lengths(const Bags& bags, std::int64_t* lengths);
+
+}  // namespace stepcast::runtime::kernels

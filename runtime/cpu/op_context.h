@@ -1,0 +1,96 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/job.h"
+#include "core/program.h"
+#include "runtime/collectives.h"
+
+namespace stepcast::runtime::cpu {
+
+/// A row-major fp32 matrix of this rank. Every tensor is stored as fp32, whatever its format.
+struct Matrix {
+  float* data = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  [[nodiscard]] std::int64_t elements() const { return rows * columns; }
+};
+
+/// What this rank trains on in one step, all microbatches, drawn by a data generator outside the
+/// timed step; microbatch m owns samples [m * batch.micro, (m + 1) * batch.micro). `dense`
+/// [batch, features], `labels` [batch]; `lookups[t]`/`offsets[t]` are the local batch's ids (in the
+/// workload's row numbering) and batch + 1 bag offsets of table t; `ranks[t]` the popularity rank
+/// behind each id; `tokens` [batch * (sequence + 1)]: the targets are the tokens one later.
+struct HostBatch {
+  std::vector<float> dense;
+  std::vector<float> labels;
+  std::vector<std::vector<std::int64_t>> lookups;
+  std::vector<std::vector<std::int64_t>> offsets;
+  std::vector<std::int32_t> tokens;
+  std::vector<std::vector<std::int64_t>> ranks;
+};
+
+/// State a family of ops keeps between the ops of a step and between steps (e.g. index lists of an
+/// exchange). One per rank and family.
+struct OpState {
+  virtual ~OpState() = default;
+};
+
+/// Everything an op's function may touch while it runs on one rank.
+class OpContext {
+ public:
+  const Job& job;
+  const Program& program;
+  const Op& op;
+  std::int32_t microbatch;
+  std::int64_t step;  ///< counts all steps, warm-up included: Adam's t is step + 1
+  const HostBatch& batch;
+  Collectives* collectives;         ///< of op.communicator; null without one
+  std::vector<float>& scratch;      ///< reusable, per stream
+  std::unique_ptr<OpState>& state;  ///< family state of this rank
+  double bytes_sent = 0;            ///< set by collective ops
+  double* loss = nullptr;           ///< loss ops add their (already scaled) share here
+
+  [[nodiscard]] Matrix input(std::size_t i) const { return tensor(program.inputs(op)[i]); }
+  [[nodiscard]] Matrix output(std::size_t i) const { return tensor(program.outputs(op)[i]); }
+  [[nodiscard]] Matrix tensor(TensorId id) const;  ///< the instance of this microbatch
+  [[nodiscard]] float* scratch_floats(std::size_t count) const;  ///< contents undefined
+
+  float* const* const* storage = nullptr;  ///< [tensor][microbatch]
+  std::int32_t rank = 0;                   ///< global rank of this program's executor
+};
+
+/// Step size of each optimizer, the same for every op that updates parameters (dense and
+/// embedding).
+float learning_rate(OptimizerKind kind);
+
+using OpFunction = void (*)(OpContext&);
+using OpTable = std::vector<std::pair<OpKind, OpFunction>>;
+
+/// The functions that execute each op kind, one list per family; the executor joins them.
+///
+/// Operands of the generic and collective ops (inputs -> outputs):
+///   gemm                       A, B -> C
+///   bias_activation_forward    x, [bias] -> y
+///   bias_activation_backward   dy, [y] -> dx, [dbias]: dbias is added to; dx may be dy
+///   add                        a, b, ... -> y: the sum of all inputs; y may be one of them
+///                              (a third input of one row is added to every row)
+///   copy_columns               by `detail`, else inputs side by side = outputs side by side
+///   fill                       -> tensors, zeroed
+///   cast                       x -> y, rounded to the op's format
+///   optimizer                  gradients, weights and states found by role among the operands, in
+///                              order; each gradient belongs to the weight of the same position
+///   load_batch                 -> [input tensors], filled from the host batch by the end of their
+///                              names: "dense", "labels" or "tokens" (as fp32 numbers)
+///   all_reduce                 tensors -> the same tensors (or one -> another); variant 1 =
+///   maximum all_gather, reduce_scatter tensors -> tensors; several operands count as one buffer in
+///   order broadcast                  tensors, in place; send: tensors ->; recv: -> tensors
+OpTable generic_ops();
+OpTable collective_ops();   ///< all collectives but all-to-all-v
+OpTable dlrm_ops();         ///< embeddings, index exchange, all-to-all-v, interaction, bce
+OpTable transformer_ops();  ///< attention, norms, rope, activations, token embedding, ce
+
+}  // namespace stepcast::runtime::cpu

@@ -1,0 +1,149 @@
+#include "runtime/cpu/ops_dlrm.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "runtime/cpu/kernels/elementwise.h"
+#include "runtime/cpu/kernels/interaction.h"
+#include "runtime/cpu/kernels/loss.h"
+
+namespace stepcast::runtime::cpu {
+namespace {
+
+kernels::MatrixView view(const Matrix& m) { return {m.data, m.rows, m.columns}; }
+
+void dot_interaction_forward(OpContext& c) {
+  const kernels::DotInteraction shape{c.op.shape[1], c.op.shape[2]};
+  float* scratch = c.scratch_floats(static_cast<std::size_t>(shape.scratch_floats()));
+  kernels::dot_interaction_forward(shape, view(c.input(0)), view(c.output(0)), scratch);
+}
+
+void dot_interaction_backward(OpContext& c) {
+  const kernels::DotInteraction shape{c.op.shape[1], c.op.shape[2]};
+  float* scratch = c.scratch_floats(static_cast<std::size_t>(shape.scratch_floats()));
+  kernels::dot_interaction_backward(shape, view(c.input(1)), view(c.input(0)), view(c.output(0)),
+                                    scratch);
+}
+
+void cross_forward(OpContext& c) {
+  kernels::cross_forward(view(c.input(0)), view(c.input(1)), c.input(2).data, view(c.input(3)),
+                         view(c.output(0)));
+}
+
+void cross_backward(OpContext& c) {
+  const Matrix d_first = c.output(1);
+  if ((c.op.flags & op_flags::kAccumulate) == 0) {
+    kernels::fill(d_first.data, 0, d_first.elements());
+  }
+  const Matrix d_out = c.input(3);
+  kernels::cross_backward(view(d_out), view(c.input(0)), view(c.input(1)), c.input(2).data,
+                          view(c.output(0)), c.output(2).data, view(d_first), view(d_out));
+}
+
+void binary_cross_entropy(OpContext& c) {
+  const float factor = 1.0F / static_cast<float>(c.job.batch.global);
+  *c.loss += kernels::binary_cross_entropy(c.input(0).data, c.input(1).data, c.op.shape[0], factor,
+                                           c.output(0).data);
+}
+
+}  // namespace
+
+void DlrmState::Counts::set_offsets() {
+  std::int64_t sent = 0;
+  std::int64_t received = 0;
+  for (std::size_t p = 0; p < send.size(); ++p) {
+    send_offsets[p] = sent;
+    receive_offsets[p] = received;
+    sent += send[p];
+    received += receive[p];
+  }
+}
+
+DlrmState::DlrmState(const OpContext& c)
+    : workload(*c.job.workload.dlrm()),
+      layout(workloads::embedding_layout(c.job)),
+      rank(c.rank),
+      batch(c.job.batch.global / c.job.devices),
+      global(c.job.batch.global),
+      parts_of(layout.slices.size()),
+      boundaries(layout.slices.size()),
+      widths(workloads::kRoutes),
+      shards(workloads::kRoutes),
+      length_counts(static_cast<std::size_t>(layout.devices)),
+      id_counts(static_cast<std::size_t>(layout.devices)),
+      row_counts(static_cast<std::size_t>(layout.devices)) {
+  std::int64_t next = 0;
+  for (std::int32_t peer = 0; peer < static_cast<std::int32_t>(layout.devices); ++peer) {
+    const std::int64_t first = next;
+    for (const std::int32_t s : layout.held[static_cast<std::size_t>(peer)]) {
+      if (!workloads::is_local(slice(s).route)) {
+        parts_of[static_cast<std::size_t>(s)].push_back(static_cast<std::int32_t>(parts.size()));
+        parts.push_back({.slice = s, .peer = peer, .lengths = next});
+        next += batch * (whole_lengths(slice(s)) ? 2 : 1);
+      }
+    }
+    length_counts.send[static_cast<std::size_t>(peer)] = next - first;
+  }
+  sent_lengths.resize(static_cast<std::size_t>(next));
+  for (std::size_t s = 0; s < layout.slices.size(); ++s) {
+    const workloads::EmbeddingSlice& of = layout.slices[s];
+    if (of.row_split() && of.split == Split::kBlock) {
+      for (std::size_t i = 0; i <= of.ranks.size(); ++i) {
+        boundaries[s].push_back(std::min(static_cast<std::int64_t>(i) * of.block(), of.table_rows));
+      }
+    }
+  }
+  for (const workloads::EmbeddingRoute route : workloads::kAllRoutes) {
+    for (std::int32_t r = 0; r < static_cast<std::int32_t>(layout.devices); ++r) {
+      widths[static_cast<std::size_t>(route)].push_back(layout.width(r, route));
+    }
+  }
+  const std::int64_t arriving = length_counts.send[static_cast<std::size_t>(rank)];
+  std::fill(length_counts.receive.begin(), length_counts.receive.end(), arriving);
+  length_counts.set_offsets();
+  lengths.resize(static_cast<std::size_t>(arriving * layout.devices));
+  for (const std::int32_t s : layout.held[static_cast<std::size_t>(rank)]) {
+    Shard shard;
+    shard.slice = s;
+    shard.peer_begin.resize(static_cast<std::size_t>(layout.devices) + 1);
+    shard.row_elements.resize(static_cast<std::size_t>(layout.devices));
+    shards_of(slice(s).route).push_back(std::move(shard));
+  }
+}
+
+kernels::Bags DlrmState::local_bags(const OpContext& c, const workloads::EmbeddingSlice& s) const {
+  const auto t = static_cast<std::size_t>(s.table);
+  const std::vector<std::int64_t>& rows =
+      s.frequency_order && s.row_split() ? c.batch.ranks.at(t) : c.batch.lookups.at(t);
+  STEPCAST_CHECK(c.batch.offsets.at(t).size() == static_cast<std::size_t>(batch) + 1 &&
+                     rows.size() == c.batch.lookups[t].size(),
+                 "table '{}' has {} bag offsets for {} samples, {} rows for {} lookups",
+                 table(s).name, c.batch.offsets[t].size(), batch, rows.size(),
+                 c.batch.lookups[t].size());
+  return {rows.data(), c.batch.offsets[t].data(), batch};
+}
+
+DlrmState& dlrm_state(OpContext& c) {
+  if (!c.state) {
+    c.state = std::make_unique<DlrmState>(c);
+  }
+  return static_cast<DlrmState&>(*c.state);
+}
+
+OpTable dlrm_ops() {
+  return {{OpKind::kIndexPack, index_pack},
+          {OpKind::kIndexUnpack, index_unpack},
+          {OpKind::kAllToAllV, all_to_all_v},
+          {OpKind::kEmbeddingForward, embedding_forward},
+          {OpKind::kEmbeddingBackward, embedding_backward},
+          {OpKind::kEmbeddingGradient, embedding_gradient},
+          {OpKind::kSequencePoolForward, sequence_pool_forward},
+          {OpKind::kSequencePoolBackward, sequence_pool_backward},
+          {OpKind::kDotInteractionForward, dot_interaction_forward},
+          {OpKind::kDotInteractionBackward, dot_interaction_backward},
+          {OpKind::kCrossForward, cross_forward},
+          {OpKind::kCrossBackward, cross_backward},
+          {OpKind::kBinaryCrossEntropy, binary_cross_entropy}};
+}
+
+}  // namespace stepcast::runtime::cpu

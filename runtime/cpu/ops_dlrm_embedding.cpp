@@ -1,0 +1,263 @@
+#include <algorithm>
+
+#include "core/error.h"
+#include "runtime/cpu/kernels/data_movement.h"
+#include "runtime/cpu/kernels/elementwise.h"
+#include "runtime/cpu/kernels/sequence_pool.h"
+#include "runtime/cpu/ops_dlrm.h"
+
+namespace stepcast::runtime::cpu {
+namespace {
+
+using workloads::EmbeddingRoute;
+using workloads::EmbeddingSlice;
+using Part = DlrmState::Part;
+using Shard = DlrmState::Shard;
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+const EmbeddingGroup& group_of(const OpContext& c) {
+  return c.program.embeddings.at(index(c.op.detail));
+}
+
+kernels::MatrixView weights_of(const OpContext& c, const EmbeddingShard& shard) {
+  return {c.tensor(shard.weights).data, shard.rows, shard.dim};
+}
+
+kernels::EmbeddingState state_of(const OpContext& c, const EmbeddingShard& shard) {
+  if (!shard.has_state) {
+    return {};
+  }
+  float* first = c.tensor(shard.state).data;
+  return {first, first + shard.rows * shard.dim};  // the second half is Adam's
+}
+
+kernels::OptimizerSettings settings_of(const OpContext& c) {
+  kernels::OptimizerSettings settings;
+  settings.kind = group_of(c).optimizer;
+  settings.learning_rate = learning_rate(settings.kind);
+  settings.step = c.step + 1;
+  return settings;
+}
+
+/// What one shard of the op's group works on: its bags, how they pool, its columns in the op's
+/// matrix.
+struct Work {
+  const EmbeddingShard& shard;
+  Shard& lists;
+  kernels::Bags bags;
+  kernels::Pooling pooling = kernels::Pooling::kSum;
+  bool scaled = false;  ///< a mean split by rows
+  std::int64_t column = 0;
+};
+
+template <class Visit>
+void for_each_shard(OpContext& c, Visit visit) {
+  DlrmState& state = dlrm_state(c);
+  const EmbeddingGroup& group = group_of(c);
+  const auto route = static_cast<EmbeddingRoute>(c.op.shape[4]);
+  auto& lists = state.shards_of(route);
+  STEPCAST_CHECK(lists.size() == group.shards.size(), "'{}' has {} shards, the plan {}",
+                 c.program.name(c.op), group.shards.size(), lists.size());
+  std::int64_t column = 0;
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    const EmbeddingShard& shard = group.shards[i];
+    const EmbeddingSlice& s = state.slice(lists[i].slice);
+    Work work{shard,
+              lists[i],
+              {},
+              shard.mean ? kernels::Pooling::kMean : kernels::Pooling::kSum,
+              state.whole_lengths(s),
+              column};
+    if (work.scaled) {
+      work.pooling = kernels::Pooling::kSum;
+    }
+    work.bags = workloads::is_local(route)
+                    ? state.local_bags(c, s)
+                    : kernels::Bags{lists[i].ids.data(), lists[i].offsets.data(), state.global};
+    visit(state, work);
+    column += shard.dim;
+  }
+}
+
+/// Rows of one peer's samples, as they travel.
+kernels::MatrixView travelling(DlrmState& state, const Work& work, std::size_t peer) {
+  const std::int64_t count = work.lists.peer_begin[peer + 1] - work.lists.peer_begin[peer];
+  return {state.rows_there.data() + work.lists.row_elements[peer], count, work.shard.dim};
+}
+
+void gather_sequence(const OpContext& c, DlrmState& state, const Work& work) {
+  for (std::size_t peer = 0; peer < index(state.layout.devices); ++peer) {
+    const kernels::MatrixView out = travelling(state, work, peer);
+    const kernels::Bags rows{work.lists.ids.data() + work.lists.peer_begin[peer], nullptr,
+                             out.rows};
+    kernels::embedding_bag_forward(weights_of(c, work.shard), rows, kernels::Pooling::kSum, out);
+  }
+}
+
+/// The rows' gradients of all peers, one after the other.
+kernels::MatrixView collect_sequence(DlrmState& state, const Work& work) {
+  const std::int64_t dim = work.shard.dim;
+  const std::int64_t count = work.bags.lookups();
+  if (state.shard_gradient.size() < index(count * dim)) {
+    state.shard_gradient.resize(index(count * dim));
+  }
+  for (std::size_t peer = 0; peer < index(state.layout.devices); ++peer) {
+    const kernels::MatrixView rows = travelling(state, work, peer);
+    std::copy_n(rows.data, rows.rows * dim,
+                state.shard_gradient.data() + work.lists.peer_begin[peer] * dim);
+  }
+  return {state.shard_gradient.data(), count, dim};
+}
+
+/// Offsets of a part's bags among its own rows.
+const std::int64_t* part_offsets(DlrmState& state, const Part& part) {
+  if (state.cursors.size() < index(state.batch + 1)) {
+    state.cursors.resize(index(state.batch + 1));
+  }
+  state.cursors[0] = 0;
+  for (std::int64_t b = 0; b < state.batch; ++b) {
+    state.cursors[index(b + 1)] =
+        state.cursors[index(b)] + state.sent_lengths[index(part.lengths + b)];
+  }
+  return state.cursors.data();
+}
+
+/// Adds the rows of each bag to its mean: x [rows, dim], out [bags, dim], the bag's size from
+/// `bags`.
+void add_to_mean(kernels::ConstMatrixView x, const std::int64_t* offsets, const kernels::Bags& bags,
+                 kernels::MatrixView out) {
+  for (std::int64_t b = 0; b < out.rows; ++b) {
+    const float factor =
+        1.0F / static_cast<float>(std::max<std::int64_t>(1, bags.end(b) - bags.begin(b)));
+    for (std::int64_t i = offsets[b]; i < offsets[b + 1]; ++i) {
+      kernels::axpy(factor, x.row(i), out.row(b), x.columns);
+    }
+  }
+}
+
+void spread_from_mean(kernels::ConstMatrixView d_out, const std::int64_t* offsets,
+                      const kernels::Bags& bags, kernels::MatrixView dx) {
+  for (std::int64_t b = 0; b < d_out.rows; ++b) {
+    const float factor =
+        1.0F / static_cast<float>(std::max<std::int64_t>(1, bags.end(b) - bags.begin(b)));
+    for (std::int64_t i = offsets[b]; i < offsets[b + 1]; ++i) {
+      kernels::scale(d_out.row(b), factor, dx.row(i), dx.columns);
+    }
+  }
+}
+
+/// Visits the parts of the local batch's sequence slices with the columns of the slice in the
+/// pooled matrix.
+template <class Visit>
+void for_each_sequence_part(OpContext& c, const Matrix& pooled, Visit visit) {
+  DlrmState& state = dlrm_state(c);
+  std::int64_t column = 0;
+  for (std::size_t i = 0; i < state.layout.slices.size(); ++i) {
+    const EmbeddingSlice& s = state.layout.slices[i];
+    if (s.route != EmbeddingRoute::kSequence) {
+      continue;
+    }
+    const kernels::MatrixView block =
+        kernels::MatrixView(pooled.data, pooled.rows, pooled.columns).block(column, s.dim);
+    column += s.dim;
+    bool first = true;
+    for (const std::int32_t p : state.parts_of[i]) {
+      const Part& part = state.parts[index(p)];
+      const kernels::MatrixView rows(state.rows_here.data() + part.row_elements, part.count, s.dim);
+      visit(s, rows, part_offsets(state, part), state.local_bags(c, s), block, first);
+      first = false;
+    }
+  }
+}
+
+void clear(kernels::MatrixView m) {
+  for (std::int64_t i = 0; i < m.rows; ++i) {
+    std::fill_n(m.row(i), m.columns, 0.0F);
+  }
+}
+
+}  // namespace
+
+void embedding_forward(OpContext& c) {
+  for_each_shard(c, [&c](DlrmState& state, const Work& work) {
+    if (work.shard.sequence) {
+      gather_sequence(c, state, work);
+      return;
+    }
+    const Matrix pooled = c.output(0);
+    const kernels::MatrixView out = kernels::MatrixView(pooled.data, pooled.rows, pooled.columns)
+                                        .block(work.column, work.shard.dim);
+    kernels::embedding_bag_forward(weights_of(c, work.shard), work.bags, work.pooling, out);
+    if (work.scaled) {
+      kernels::scale_rows(out, work.lists.factors.data());
+    }
+  });
+}
+
+void embedding_backward(OpContext& c) {
+  for_each_shard(c, [&c](DlrmState& state, const Work& work) {
+    if (work.shard.sequence) {
+      const kernels::MatrixView gradient = collect_sequence(state, work);
+      const kernels::Bags rows{work.lists.ids.data(), nullptr, gradient.rows};
+      kernels::embedding_bag_backward(gradient, rows, kernels::Pooling::kSum, settings_of(c),
+                                      weights_of(c, work.shard), state_of(c, work.shard),
+                                      state.workspace);
+      return;
+    }
+    const Matrix d_pooled = c.input(0);
+    const kernels::MatrixView gradient =
+        kernels::MatrixView(d_pooled.data, d_pooled.rows, d_pooled.columns)
+            .block(work.column, work.shard.dim);
+    if (work.scaled) {
+      kernels::scale_rows(gradient, work.lists.factors.data());
+    }
+    kernels::embedding_bag_backward(gradient, work.bags, work.pooling, settings_of(c),
+                                    weights_of(c, work.shard), state_of(c, work.shard),
+                                    state.workspace);
+  });
+}
+
+void embedding_gradient(OpContext& c) {
+  std::size_t i = 0;
+  for_each_shard(c, [&c, &i](DlrmState&, const Work& work) {
+    const Matrix d_pooled = c.input(0);
+    const kernels::MatrixView gradient =
+        kernels::MatrixView(d_pooled.data, d_pooled.rows, d_pooled.columns)
+            .block(work.column, work.shard.dim);
+    const Matrix d_weights = c.output(i++);
+    kernels::embedding_bag_gradient(gradient, work.bags, work.pooling,
+                                    {d_weights.data, d_weights.rows, d_weights.columns});
+  });
+}
+
+void sequence_pool_forward(OpContext& c) {
+  for_each_sequence_part(
+      c, c.output(0),
+      [](const EmbeddingSlice& s, kernels::MatrixView rows, const std::int64_t* offsets,
+         const kernels::Bags& bags, kernels::MatrixView out, bool first) {
+        if (!s.row_split()) {
+          kernels::sequence_mean_forward(rows, offsets, out);
+          return;
+        }
+        if (first) {
+          clear(out);
+        }
+        add_to_mean(rows, offsets, bags, out);
+      });
+}
+
+void sequence_pool_backward(OpContext& c) {
+  for_each_sequence_part(
+      c, c.input(0),
+      [](const EmbeddingSlice& s, kernels::MatrixView rows, const std::int64_t* offsets,
+         const kernels::Bags& bags, kernels::MatrixView d_out, bool) {
+        if (s.row_split()) {
+          spread_from_mean(d_out, offsets, bags, rows);
+        } else {
+          kernels::sequence_mean_backward(d_out, offsets, rows);
+        }
+      });
+}
+
+}  // namespace stepcast::runtime::cpu

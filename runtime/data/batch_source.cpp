@@ -1,0 +1,63 @@
+#include "runtime/data/batch_source.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "runtime/data/criteo_source.h"
+#include "runtime/data/dlrm_source.h"
+#include "runtime/data/mapped_file.h"
+#include "runtime/data/token_source.h"
+
+namespace stepcast::runtime {
+
+SampleRange samples_of(const Job& job, const Mesh& mesh, std::int32_t rank) {
+  const std::int64_t replicas = mesh.data;
+  if (job.batch.global % replicas != 0) {
+    throw InputError("job: batch.global",
+                     fmt::format("{} samples do not divide over {} data-parallel ranks",
+                                 job.batch.global, replicas));
+  }
+  const std::int64_t count = job.batch.global / replicas;
+  return {count * mesh.coordinate(rank, Axis::kData), count, job.batch.global};
+}
+
+std::unique_ptr<BatchSource> make_batch_source(const Job& job, const Mesh& mesh, std::int32_t rank,
+                                               std::uint64_t seed, const std::string& file) {
+  const SampleRange range = samples_of(job, mesh, rank);
+  if (const DlrmWorkload* dlrm = job.workload.dlrm()) {
+    if (file.empty()) {
+      return std::make_unique<DlrmSource>(*dlrm, range, seed);
+    }
+    return std::make_unique<CriteoSource>(*dlrm, range, file);
+  }
+  const TransformerWorkload* transformer = job.workload.transformer();
+  STEPCAST_CHECK(transformer != nullptr, "workload '{}' has no data", job.workload.name);
+  return std::make_unique<TokenSource>(transformer->vocabulary, job.batch.sequence, range, seed,
+                                       file);
+}
+
+MappedFile::MappedFile(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat status {};
+  if (file >= 0 && fstat(file, &status) == 0 && status.st_size > 0) {
+    void* address =
+        mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, file, 0);
+    if (address != MAP_FAILED) {
+      data_ = static_cast<const char*>(address);
+      size_ = static_cast<std::size_t>(status.st_size);
+    }
+  }
+  if (file >= 0) {
+    close(file);
+  }
+  if (data_ == nullptr) {
+    throw InputError(path, "cannot be read, or is empty; expected a data file");
+  }
+}
+
+MappedFile::~MappedFile() { munmap(const_cast<char*>(data_), size_); }
+
+}  // namespace stepcast::runtime

@@ -1,0 +1,35 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "core/workload.h"
+#include "runtime/data/batch_source.h"
+#include "runtime/data/mapped_file.h"
+
+namespace stepcast::runtime {
+
+/// Click logs in the Criteo layout: label, 13 integers, 26 hexadecimal categories, separated by
+/// tabs, any of them empty. Integers x become log(1 + max(x, 0)); category c of column i becomes
+/// row hash(c) mod rows of table i (empty is a category too). Samples follow the file's order and
+/// start over at its end.
+/// Errors: InputError naming the line for a wrong label or number of columns, and for workloads
+/// that do not have 13 dense features and at most 26 tables.
+class CriteoSource final : public BatchSource {
+ public:
+  CriteoSource(const DlrmWorkload& workload, SampleRange range, const std::string& file);
+  void draw(std::int64_t step, cpu::HostBatch& batch) override;
+
+  static constexpr int kIntegers = 13;
+  static constexpr int kCategories = 26;
+
+ private:
+  void parse(std::size_t line, std::size_t sample, cpu::HostBatch& batch) const;
+
+  const DlrmWorkload& workload_;
+  SampleRange range_;
+  std::string name_;
+  MappedFile file_;
+  std::vector<std::size_t> lines_;  ///< where each line starts
+};
+
+}  // namespace stepcast::runtime

@@ -1,0 +1,217 @@
+#include "runtime/emulation/schedules.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "runtime/futex.h"
+
+namespace stepcast::runtime {
+
+void Mailbox::put(Mail mail) {
+  const std::uint32_t n = written.load(std::memory_order_relaxed);
+  std::uint32_t taken = 0;
+  while (n - (taken = read.load()) >= kCapacity) {
+    futex_wait(read, taken, true);
+  }
+  mails[n % kCapacity] = mail;
+  written.store(n + 1);
+  futex_wake_all(written, true);
+}
+
+Mailbox::Mail Mailbox::take() {
+  const std::uint32_t n = read.load(std::memory_order_relaxed);
+  while (written.load() == n) {
+    futex_wait(written, n, true);
+  }
+  const Mail mail = mails[n % kCapacity];
+  read.store(n + 1);
+  if (written.load() - n >= kCapacity) {
+    futex_wake_all(read, true);
+  }
+  return mail;
+}
+
+Schedules::Schedules(PacedFabric& fabric, std::vector<std::int32_t> members, int position,
+                     GroupMemory memory)
+    : fabric_(fabric), members_(std::move(members)), position_(position), memory_(memory) {
+  find_rings();
+}
+
+/// Level by level, the peers are the members that differ only in which unit of the level below
+/// they are in. Needs every unit to hold equally many members, in equal places.
+void Schedules::find_rings() {
+  const auto n = static_cast<int>(members_.size());
+  // place[i]: index of member i among the members of its unit of the level at hand.
+  std::vector<int> place(members_.size(), 0);
+  std::vector<int> own_unit(members_.size());
+  std::vector<std::vector<int>> rings;
+  std::size_t per_unit = 1;
+  bool regular = true;
+  for (std::size_t level = 0; level < fabric_.levels() && regular; ++level) {
+    std::map<std::int64_t, std::vector<int>> units;
+    for (int i = 0; i < n; ++i) {
+      units[members_[static_cast<std::size_t>(i)] / fabric_.unit(level)].push_back(i);
+    }
+    const std::size_t here = units.begin()->second.size();
+    for (const auto& [unit, inside] : units) {
+      regular = regular && inside.size() == here && here % per_unit == 0;
+      std::vector<std::size_t> seen(per_unit, 0);
+      for (const int i : inside) {
+        ++seen[static_cast<std::size_t>(place[static_cast<std::size_t>(i)])];
+      }
+      regular = regular && std::count(seen.begin(), seen.end(), here / per_unit) ==
+                               static_cast<std::ptrdiff_t>(per_unit);
+    }
+    if (!regular) {
+      break;
+    }
+    const auto& mine = units[members_[static_cast<std::size_t>(position_)] / fabric_.unit(level)];
+    std::vector<int> peers;
+    std::copy_if(mine.begin(), mine.end(), std::back_inserter(peers), [&](int i) {
+      return place[static_cast<std::size_t>(i)] == place[static_cast<std::size_t>(position_)];
+    });
+    if (peers.size() > 1) {
+      rings.push_back(peers);
+    }
+    for (const auto& [unit, inside] : units) {
+      for (std::size_t k = 0; k < inside.size(); ++k) {
+        place[static_cast<std::size_t>(inside[k])] = static_cast<int>(k);
+      }
+    }
+    per_unit = here;
+  }
+  if (!regular || per_unit != members_.size()) {
+    rings.assign(1, {});
+    for (int i = 0; i < n; ++i) {
+      rings[0].push_back(i);
+    }
+  }
+  rings_ = std::move(rings);
+}
+
+std::int64_t Schedules::send(int to, double bytes, std::int64_t start) {
+  const auto delivery =
+      fabric_.transfer(members_[static_cast<std::size_t>(position_)],
+                       members_[static_cast<std::size_t>(to)], bytes, start, true);
+  box(memory_.collective, position_, to).put({delivery.arrived, 0});
+  return delivery.sent;
+}
+
+/// peers - 1 steps; in each, everybody sends to the next and receives from the one before.
+std::int64_t Schedules::ring(std::span<const int> peers, double bytes_per_step,
+                             std::int64_t start) {
+  const std::size_t n = peers.size();
+  const auto own =
+      static_cast<std::size_t>(std::find(peers.begin(), peers.end(), position_) - peers.begin());
+  const int next = peers[(own + 1) % n];
+  const int before = peers[(own + n - 1) % n];
+  std::int64_t clock = start;
+  for (std::size_t step = 0; step + 1 < n; ++step) {
+    const std::int64_t sent = send(next, bytes_per_step, clock);
+    clock = std::max(sent, receive(before));
+  }
+  return clock;
+}
+
+std::int64_t Schedules::reduce_scatter(double bytes, std::int64_t start) {
+  for (const auto& peers : rings_) {
+    bytes /= static_cast<double>(peers.size());
+    start = ring(peers, bytes, start);
+  }
+  return start;
+}
+
+std::int64_t Schedules::all_gather(double bytes, std::int64_t start) {
+  bytes /= static_cast<double>(members_.size());
+  for (auto peers = rings_.rbegin(); peers != rings_.rend(); ++peers) {
+    start = ring(*peers, bytes, start);
+    bytes *= static_cast<double>(peers->size());
+  }
+  return start;
+}
+
+std::int64_t Schedules::all_reduce(double bytes, std::int64_t start) {
+  return all_gather(bytes, reduce_scatter(bytes, start));
+}
+
+std::int64_t Schedules::all_to_all(std::span<const double> bytes_to, std::int64_t start) {
+  const auto n = static_cast<int>(members_.size());
+  std::int64_t clock = start;
+  for (int step = 1; step < n; ++step) {
+    const int to = (position_ + step) % n;
+    clock = send(to, bytes_to[static_cast<std::size_t>(to)], clock);
+  }
+  for (int step = 1; step < n; ++step) {
+    clock = std::max(clock, receive((position_ + n - step) % n));
+  }
+  return clock;
+}
+
+/// A chain from the root, in parts, so that the links work at the same time.
+std::int64_t Schedules::broadcast(double bytes, int root, std::int64_t start) {
+  constexpr int kParts = 8;
+  const auto n = static_cast<int>(members_.size());
+  const int place = (position_ + n - root) % n;
+  const int next = (position_ + 1) % n;
+  std::int64_t clock = start;
+  for (int part = 0; part < kParts && n > 1; ++part) {
+    if (place > 0) {
+      clock = std::max(clock, receive((position_ + n - 1) % n));
+    }
+    if (place + 1 < n) {
+      clock = send(next, bytes / kParts, clock);
+    }
+  }
+  return clock;
+}
+
+/// Dissemination: in round k, tell the member 2^k further on.
+std::int64_t Schedules::barrier(std::int64_t start) {
+  const auto n = static_cast<int>(members_.size());
+  for (int distance = 1; distance < n; distance *= 2) {
+    send((position_ + distance) % n, 0, start);
+    start = std::max(start, receive((position_ + n - distance) % n));
+  }
+  return start;
+}
+
+void Schedules::post(int to, double bytes, std::int64_t tag, std::int64_t start) {
+  const auto delivery =
+      fabric_.transfer(members_[static_cast<std::size_t>(position_)],
+                       members_[static_cast<std::size_t>(to)], bytes, start, false);
+  box(memory_.direct, position_, to).put({delivery.arrived, tag});
+}
+
+std::int64_t Schedules::await(int from, std::int64_t tag) {
+  const auto early = std::find_if(early_.begin(), early_.end(), [&](const auto& e) {
+    return e.first == from && e.second.tag == tag;
+  });
+  if (early != early_.end()) {
+    const std::int64_t arrived = early->second.arrived;
+    early_.erase(early);
+    return arrived;
+  }
+  while (true) {
+    const Mailbox::Mail mail = box(memory_.direct, from, position_).take();
+    if (mail.tag == tag) {
+      return mail.arrived;
+    }
+    early_.emplace_back(from, mail);
+  }
+}
+
+void Schedules::rendezvous() {
+  arrivals_ += static_cast<std::uint32_t>(members_.size());
+  std::uint32_t here = memory_.arrivals->fetch_add(1) + 1;
+  if (here == arrivals_) {
+    futex_wake_all(*memory_.arrivals, true);
+    return;
+  }
+  while (static_cast<std::int32_t>(here - arrivals_) < 0) {
+    futex_wait(*memory_.arrivals, here, true);
+    here = memory_.arrivals->load();
+  }
+}
+
+}  // namespace stepcast::runtime

@@ -1,0 +1,36 @@
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace stepcast::runtime {
+
+/// The environment, as `NAME=value` strings: whoever may read it passes it in.
+using Environment = std::vector<std::string>;
+
+/// Whether a launcher (Open MPI, MPICH, Intel MPI, srun with PMI) started this process as a rank.
+/// A Slurm batch script itself is not a rank, although SLURM_PROCID is set in it.
+bool under_launcher(const Environment& environment);
+
+struct LaunchRequest {
+  std::string executable;              ///< of this program
+  std::vector<std::string> arguments;  ///< without the program's name
+  int ranks = 1;
+  int cores = 1;  ///< of this machine; more ranks than that yield when idle
+  Environment environment;
+};
+
+struct LaunchResult {
+  int exit_code = 0;    ///< 0, 1, 2, 3, 4 and 70 as the ranks returned; 4 for anything else
+  std::string message;  ///< what happened, when the ranks themselves may not have been able to say
+};
+
+/// Runs the program again as ranks under mpirun and waits for them. Interrupts are passed on.
+/// Errors: EnvironmentError when there is no mpirun in PATH.
+LaunchResult run_under_mpirun(const LaunchRequest& request);
+
+/// Cores this process may use, and the n-th of them (counting from 0, going round).
+int available_cores();
+int nth_core(int n);
+
+}  // namespace stepcast::runtime

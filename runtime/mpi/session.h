@@ -1,0 +1,71 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/program.h"
+#include "runtime/collectives.h"
+#include "runtime/mpi/watchdog.h"
+
+namespace stepcast::runtime {
+
+struct MpiOptions {
+  std::chrono::duration<double> timeout{20};  ///< of one collective
+  /// Receives the message of a run that is about to be aborted; the process ends right after it.
+  std::function<void(const std::string&)> report;
+};
+
+/// This process as one MPI rank, from MPI_Init to MPI_Finalize. One per process.
+/// Errors: EnvironmentError when MPI lacks thread support.
+class MpiSession {
+ public:
+  explicit MpiSession(MpiOptions options = {});
+  /// Finalises MPI; if an exception is passing through, aborts the run instead, because a rank that
+  /// leaves alone would let the others wait.
+  ~MpiSession();
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return size_; }
+  [[nodiscard]] int local_rank() const { return local_rank_; }  ///< among the ranks of this machine
+  [[nodiscard]] int local_size() const { return local_size_; }
+
+  /// The collectives of every communicator of a graph, in its order; null where this rank is in no
+  /// group. All ranks call it together. They stay valid as long as the session.
+  std::vector<std::unique_ptr<Collectives>> communicators(const ExecutionGraph& graph,
+                                                          Waiting waiting = Waiting::kBlocking);
+  /// Collectives over all ranks; blocking and unpaced.
+  [[nodiscard]] Collectives& world() { return *world_; }
+
+  // Small exchanges outside the timed step.
+  std::vector<double> maximum(std::vector<double> values);  ///< element by element, on all ranks
+  std::vector<double> sum(std::vector<double> values);
+  std::int64_t local_sum(std::int64_t value);  ///< over the ranks of this machine
+  std::int64_t from_rank_zero(std::int64_t value);
+
+  /// Memory that all ranks of this machine map, zeroed; freed with the session.
+  void* shared_memory(std::size_t bytes);
+
+  /// Reports and ends the whole run with this exit code, on all ranks. Never returns.
+  [[noreturn]] void abort(int exit_code, const std::string& message);
+  /// The same for an error that only this rank may have met: code 2, 3, 4 or 70 by its type.
+  [[noreturn]] void abort(const std::exception& error);
+
+ private:
+  struct Handles;
+  MpiOptions options_;
+  std::unique_ptr<Handles> handles_;
+  int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
+  std::unique_ptr<Watchdog> watchdog_;
+  InFlight* flight_ = nullptr;  ///< of the session's own exchanges
+  std::unique_ptr<Collectives> world_;
+  int uncaught_ = 0;
+};
+
+}  // namespace stepcast::runtime

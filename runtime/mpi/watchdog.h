@@ -1,0 +1,57 @@
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace stepcast::runtime {
+
+/// The collective a thread of this rank is inside of, seen by the watchdog. `what` is a literal.
+struct InFlight {
+  std::string communicator;
+  std::atomic<const char*> what{nullptr};
+  std::atomic<std::int64_t> since_ns{0};  ///< 0: none
+};
+
+/// Notices that a collective of this rank has been under way for longer than a deadline (a lost
+/// rank, ranks that disagree about what comes next) and calls `on_timeout` once, from its own
+/// thread, with the collective's name and age.
+class Watchdog {
+ public:
+  Watchdog(std::chrono::duration<double> deadline,
+           std::function<void(const std::string&)> on_timeout);
+  ~Watchdog();
+  /// A slot that lives as long as the watchdog.
+  InFlight& watch(std::string communicator);
+
+ private:
+  void patrol();
+
+  std::chrono::duration<double> deadline_;
+  std::function<void(const std::string&)> on_timeout_;
+  std::mutex mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::list<InFlight> slots_;
+  std::thread thread_;
+};
+
+/// Marks a collective as in flight for its scope.
+class Flight {
+ public:
+  Flight(InFlight& slot, const char* what);
+  ~Flight() { slot_.since_ns.store(outer_since_, std::memory_order_relaxed); }
+  Flight(const Flight&) = delete;
+  Flight& operator=(const Flight&) = delete;
+
+ private:
+  InFlight& slot_;
+  std::int64_t outer_since_;
+};
+
+}  // namespace stepcast::runtime

@@ -1,0 +1,173 @@
+#include "runtime/trainer.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "core/error.h"
+#include "runtime/cpu/executor.h"
+#include "runtime/data/batch_source.h"
+#include "runtime/emulation/core_lease.h"
+#include "runtime/emulation/emulated_collectives.h"
+#include "runtime/futex.h"
+#include "runtime/launch.h"
+
+namespace stepcast::runtime {
+namespace {
+
+struct Usage {
+  double switches = 0;
+  double cpu = 0;
+  double peak_bytes = 0;
+};
+
+Usage usage_now() {
+  rusage u{};
+  getrusage(RUSAGE_SELF, &u);
+  const auto seconds_of = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return {static_cast<double>(u.ru_nivcsw), seconds_of(u.ru_utime) + seconds_of(u.ru_stime),
+          static_cast<double>(u.ru_maxrss) * 1024};
+}
+
+/// Memory the kernel says is free for use; 0 when it does not say.
+double available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  double kilobytes = 0;
+  std::string unit;
+  while (file >> key >> kilobytes >> unit) {
+    if (key == "MemAvailable:") {
+      return kilobytes * 1024;
+    }
+  }
+  return 0;
+}
+
+void refuse_too_much_memory(const Program& program, MpiSession& session) {
+  const double own = cpu::storage_bytes(program).base();
+  const auto all = static_cast<double>(session.local_sum(static_cast<std::int64_t>(own)));
+  const double available = available_memory();
+  if (available > 0 && all > 0.95 * available) {
+    throw RunError(
+        fmt::format("out of memory: the {} ranks of this machine need {:.3g} GB for "
+                    "tensors, {:.3g} GB are free; use fewer rows, a smaller batch or "
+                    "more machines",
+                    session.local_size(), all * 1e-9, available * 1e-9));
+  }
+}
+
+/// What one rank needs to run; the members depend on each other in this order.
+class Rank {
+ public:
+  Rank(const Job& job, const ExecutionGraph& graph, const RunOptions& options, MpiSession& session,
+       Observer* observer)
+      : options_(options), session_(session), begin_ns_(steady_ns()) {
+    const Program& program = graph.program_of(session.rank());
+    refuse_too_much_memory(program, session);
+    const int cores = available_cores();
+    // A stream that waits by polling would take the core from the other streams of its rank.
+    const bool shares = program.streams.size() > 1 || session.local_size() > cores;
+    communicators_ = session.communicators(graph, shares ? Waiting::kYield : Waiting::kBlocking);
+    if (options.emulate != nullptr) {
+      emulation_ = std::make_unique<Emulation>(*options.emulate, graph, cores, session);
+      communicators_ = emulation_->paced(std::move(communicators_));
+    }
+    std::vector<Collectives*> collectives;
+    for (const auto& c : communicators_) {
+      collectives.push_back(c.get());
+    }
+    source_ = make_batch_source(job, graph.mesh, session.rank(), options.seed, options.data_file);
+    cpu::ExecutorOptions executor;
+    executor.queue_depth = std::max<std::uint32_t>(2, options.queue_depth);
+    executor.core =
+        options.pin && session.local_size() <= cores ? nth_core(session.local_rank()) : -1;
+    if (emulation_ != nullptr && session.local_size() > cores) {
+      executor.lease = &emulation_->core_lease();
+      executor.core = nth_core(session.local_rank() % cores);
+    }
+    executor.real_time = options.real_time;
+    if (session.size() > 1) {
+      executor.on_failure = [&session](const std::exception& e) { session.abort(e); };
+    }
+    session.world().barrier();
+    const std::int64_t here = steady_ns();
+    executor.epoch_ns =
+        session.local_size() == session.size() ? session.from_rank_zero(here) : here;
+    executor_ = std::make_unique<cpu::Executor>(job, graph, session.rank(), std::move(collectives),
+                                                executor, observer);
+  }
+
+  RunResult run() {
+    RunResult result;
+    result.ranks = session_.size();
+    session_.world().barrier();
+    result.setup = nanoseconds(static_cast<double>(steady_ns() - begin_ns_));
+    for (std::int64_t step = 0; step < options_.warmup + options_.steps; ++step) {
+      const StepRecord record = run_step(step);
+      (step < options_.warmup ? result.warmup : result.steps).push_back(record);
+      if (options_.on_step && session_.rank() == 0) {
+        options_.on_step(record);
+      }
+    }
+    const auto peaks = session_.maximum({executor_->allocated().base(), usage_now().peak_bytes});
+    result.allocated = Bytes(peaks[0]);
+    result.peak_resident = Bytes(peaks[1]);
+    return result;
+  }
+
+ private:
+  StepRecord run_step(std::int64_t step) {
+    source_->draw(step, batch_);
+    session_.world().barrier();
+    const Usage before = usage_now();
+    const std::int64_t begin = steady_ns();
+    const double loss =
+        executor_->run_step(step, batch_, static_cast<std::int32_t>(step - options_.warmup));
+    const std::int64_t end = steady_ns();
+    const Usage after = usage_now();
+    const auto worst =
+        session_.maximum({static_cast<double>(end - begin), after.switches - before.switches,
+                          -(after.cpu - before.cpu), executor_->lease_wait().base()});
+    StepRecord record;
+    record.step = step;
+    record.loss = session_.sum({loss})[0];
+    record.time = nanoseconds(worst[0]);
+    record.involuntary_switches = worst[1];
+    record.cpu = seconds(-worst[2]);
+    record.lease_wait = seconds(worst[3]);
+    return record;
+  }
+
+  const RunOptions& options_;
+  MpiSession& session_;
+  std::int64_t begin_ns_;
+  std::unique_ptr<Emulation> emulation_;
+  std::vector<std::unique_ptr<Collectives>> communicators_;
+  std::unique_ptr<BatchSource> source_;
+  cpu::HostBatch batch_;
+  std::unique_ptr<cpu::Executor> executor_;
+};
+
+}  // namespace
+
+RunResult run_training(const Job& job, const ExecutionGraph& graph, const RunOptions& options,
+                       MpiSession& session, Observer* observer) {
+  if (graph.ranks() != session.size()) {
+    throw InputError("job: devices", fmt::format("{} devices, but {} ranks were started; they must "
+                                                 "be equal",
+                                                 graph.ranks(), session.size()));
+  }
+  if (session.size() == 1) {
+    return Rank(job, graph, options, session, observer).run();
+  }
+  try {
+    return Rank(job, graph, options, session, observer).run();
+  } catch (const std::exception& e) {
+    session.abort(e);
+  }
+}
+
+}  // namespace stepcast::runtime

@@ -1,0 +1,55 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/job.h"
+#include "core/observer.h"
+#include "core/program.h"
+#include "core/system.h"
+#include "runtime/mpi/session.h"
+
+namespace stepcast::runtime {
+
+/// One executed step over all ranks.
+struct StepRecord {
+  std::int64_t step = 0;            ///< of the run, warm-up included
+  double loss = 0;                  ///< of the global batch
+  Seconds time;                     ///< wall time from a common start, of the slowest rank
+  double involuntary_switches = 0;  ///< times a rank was pushed off its core, of the worst rank
+  Seconds cpu;                      ///< CPU time of the rank that used least
+  Seconds lease_wait;               ///< time compute ops waited for a core, of the worst rank
+};
+
+struct RunOptions {
+  std::int64_t steps = 20;
+  std::int64_t warmup = 3;
+  std::uint64_t seed = 0;
+  const System* emulate = nullptr;  ///< paces collectives to this system's fabric
+  std::string data_file;            ///< Criteo TSV or text; empty: drawn from the workload's laws
+  bool pin = true;                  ///< a rank's threads to one core, when every rank has one
+  bool real_time = false;           ///< round-robin real-time scheduling where permitted
+  std::uint32_t queue_depth = 1024;
+  std::function<void(const StepRecord&)> on_step;  ///< called on rank 0 after each step
+};
+
+struct RunResult {
+  std::vector<StepRecord> warmup;
+  std::vector<StepRecord> steps;
+  Bytes allocated;      ///< tensors, of the fullest rank
+  Bytes peak_resident;  ///< whole process, of the fullest rank
+  Seconds setup;        ///< until the first step
+  int ranks = 1;
+};
+
+/// Trains for real: this rank of every rank of the session executes its program of the graph, step
+/// after step, on batches drawn between the steps. The observer sees the steps after the warm-up,
+/// numbered from 0, with times since the run began (one clock for all ranks of a machine).
+/// All ranks return the same records.
+/// Errors: InputError when graph and session differ in ranks or data does not fit; RunError when a
+/// rank has too little memory. With several ranks an error on one ends the run on all.
+RunResult run_training(const Job& job, const ExecutionGraph& graph, const RunOptions& options,
+                       MpiSession& session, Observer* observer = nullptr);
+
+}  // namespace stepcast::runtime

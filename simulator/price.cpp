@@ -1,0 +1,250 @@
+#include "simulator/step_costs.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "core/error.h"
+#include "simulator/issue_order.h"
+
+namespace stepcast::simulator {
+namespace {
+
+/// Prices a graph instance by instance; answers are kept by (program, op) or (program, op, ranks).
+class Pricer {
+ public:
+  Pricer(const ExecutionGraph& graph, const models::CostModel& model, StepCosts& costs)
+      : graph_(graph), model_(model), costs_(costs), kernels_(graph.programs.size()) {
+    for (const Program& program : graph.programs) {
+      orders_.emplace_back(program, graph.communicators.size());
+    }
+  }
+
+  void run() {
+    for (std::size_t i = 0; i < costs_.ops.size(); ++i) {
+      const Instance& instance = costs_.folding.instances[i];
+      OpCosts& row = costs_.ops[i];
+      row = kernels(static_cast<std::size_t>(instance.program));
+      const Program& program = program_of(i);
+      for (std::size_t o = 0; o < program.ops.size(); ++o) {
+        if (is_collective(program.ops[o].kind) && program.ops[o].kind != OpKind::kAllToAllV) {
+          price_collective(i, o);
+        }
+      }
+    }
+    for (std::size_t g = 0; g < costs_.folding.groups.size(); ++g) {
+      price_all_to_all_v(costs_.folding.groups[g]);
+    }
+  }
+
+ private:
+  const Program& program_of(std::size_t instance) const {
+    return graph_.programs[static_cast<std::size_t>(costs_.folding.instances[instance].program)];
+  }
+
+  void answer(OpCosts& row, std::size_t op, const models::Prediction& p) {
+    STEPCAST_CHECK(p.time.base() >= 0, "model '{}' answered {} s", p.model, p.time.base());
+    row.ticks[op] = to_ticks(p.time);
+    row.log_sigma[op] = static_cast<float>(p.log_sigma);
+    row.model[op] =
+        model_ids_.try_emplace(std::string(p.model), static_cast<std::int32_t>(model_ids_.size()))
+            .first->second;
+    if (static_cast<std::size_t>(row.model[op]) == costs_.models.size()) {
+      costs_.models.emplace_back(p.model);
+    }
+    costs_.in_range = costs_.in_range && p.in_range;
+  }
+
+  /// A row with the compute ops of a program filled in.
+  const OpCosts& kernels(std::size_t p) {
+    OpCosts& row = kernels_[p];
+    const Program& program = graph_.programs[p];
+    if (row.ticks.size() != program.ops.size()) {
+      const std::size_t n = program.ops.size();
+      row = {.ticks = std::vector<std::int64_t>(n, 0),
+             .model = std::vector<std::int32_t>(n, -1),
+             .log_sigma = std::vector<float>(n, 0),
+             .link_share = std::vector<float>(n, 0),
+             .path = std::vector<std::int32_t>(n, -1),
+             .needs = std::vector<std::int32_t>(n, -1)};
+      for (std::size_t o = 0; o < n; ++o) {
+        if (!is_collective(program.ops[o].kind)) {
+          answer(row, o, model_.kernel(program, program.ops[o]));
+        }
+      }
+    }
+    return row;
+  }
+
+  /// Ranks that take part in one transfer: the whole group, or sender and receiver.
+  std::vector<std::int32_t> ranks_of(std::size_t instance, const Op& op) const {
+    const std::int32_t g =
+        costs_.folding.group(static_cast<std::int32_t>(instance), op.communicator);
+    const std::int32_t own = costs_.folding.instances[instance].rank;
+    if (g < 0) {
+      return {own};
+    }
+    const Group& group = costs_.folding.groups[static_cast<std::size_t>(g)];
+    if (op.kind != OpKind::kSend && op.kind != OpKind::kRecv) {
+      return group.ranks;
+    }
+    const auto peer = static_cast<std::size_t>(op.peer);
+    STEPCAST_CHECK(op.peer >= 0 && peer < group.members.size(), "op of rank {} names peer {} of {}",
+                   own, op.peer, group.members.size());
+    const auto& members = graph_.members(op.communicator, own);
+    return {std::min(own, members[peer]), std::max(own, members[peer])};
+  }
+
+  /// Levels on which the ranks lie apart.
+  std::int32_t path_of(const models::GroupShape& shape) {
+    std::vector<std::int32_t> levels;
+    std::int64_t inside = 1;
+    for (std::size_t level = 0; level < shape.members.size(); ++level) {
+      if (shape.members[level] > inside) {
+        levels.push_back(static_cast<std::int32_t>(level));
+      }
+      inside = std::max(inside, shape.members[level]);
+    }
+    if (levels.empty()) {
+      return -1;
+    }
+    const auto [it, fresh] =
+        path_ids_.try_emplace(levels, static_cast<std::int32_t>(costs_.paths.size()));
+    if (fresh) {
+      costs_.paths.push_back(levels);
+    }
+    return it->second;
+  }
+
+  void price_collective(std::size_t instance, std::size_t o) {
+    const Op& op = program_of(instance).ops[o];
+    OpCosts& row = costs_.ops[instance];
+    const models::GroupShape shape =
+        models::group_shape(model_.system(), ranks_of(instance, op), graph_.ranks());
+    const auto key = std::make_pair(std::make_pair(costs_.folding.instances[instance].program, o),
+                                    std::make_pair(shape.members, shape.siblings));
+    auto it = collectives_.find(key);
+    if (it == collectives_.end()) {
+      it = collectives_.emplace(key, model_.collective(op, shape)).first;
+    }
+    const models::Prediction& p = it->second;
+    answer(row, o, p);
+    row.path[o] = path_of(shape);
+    row.link_share[o] =
+        p.time.base() > 0 ? static_cast<float>(std::clamp(p.memory / p.time, 0.0, 1.0)) : 0;
+  }
+
+  /// Every all-to-all-v of a group needs the send counts of all members: the one with the same
+  /// sequence number in each member's program.
+  void price_all_to_all_v(const Group& group) {
+    const auto c = static_cast<std::size_t>(group.communicator);
+    const auto first = static_cast<std::size_t>(group.distinct.front());
+    const auto& sequence = order_of(first).collectives[c];
+    std::map<std::uint32_t, char> done;
+    for (std::size_t s = 0; s < sequence.size(); ++s) {
+      if (program_of(first).ops[sequence[s]].kind == OpKind::kAllToAllV &&
+          done.try_emplace(sequence[s], char{1}).second) {
+        price_exchange(group, s);
+      }
+    }
+  }
+
+  void price_exchange(const Group& group, std::size_t s) {
+    const auto c = static_cast<std::size_t>(group.communicator);
+    const std::size_t n = group.members.size();
+    std::vector<double> send(n * n, 0.0);
+    Format format = Format::kFp32;
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto member = static_cast<std::size_t>(group.members[i]);
+      const Program& program = program_of(member);
+      const auto& own = order_of(member).collectives[c];
+      STEPCAST_CHECK(s < own.size() && program.ops[own[s]].kind == OpKind::kAllToAllV,
+                     "collective {} of communicator '{}' is no all_to_all_v on rank {}", s,
+                     graph_.communicators[c].name, group.ranks[i]);
+      const Op& op = program.ops[own[s]];
+      STEPCAST_CHECK(op.detail >= 0, "all_to_all_v '{}' has no exchange", program.name(op));
+      format = op.format;
+      const auto& elements =
+          program.exchanges.at(static_cast<std::size_t>(op.detail)).send_elements;
+      STEPCAST_CHECK(elements.size() == n, "exchange of '{}' has {} entries for {} ranks",
+                     program.name(op), elements.size(), n);
+      for (std::size_t j = 0; j < n; ++j) {
+        send[i * n + j] = elements[j] * bits_per_element(op.format, std::int64_t{1} << 20) / 8;
+      }
+    }
+    const std::vector<Seconds> ends = model_.all_to_all_v(send, group.ranks, format);
+    STEPCAST_CHECK(ends.size() == n, "all_to_all_v model answered for {} of {} ranks", ends.size(),
+                   n);
+    const std::int32_t path =
+        path_of(models::group_shape(model_.system(), group.ranks, graph_.ranks()));
+    for (const std::int32_t d : group.distinct) {
+      const auto instance = static_cast<std::size_t>(d);
+      const std::uint32_t o = order_of(instance).collectives[c][s];
+      OpCosts& row = costs_.ops[instance];
+      row.path[o] = path;
+      row.link_share[o] = 1;
+      std::vector<std::int32_t> needs;
+      Seconds longest;
+      for (std::size_t i = 0; i < n; ++i) {
+        if (group.members[i] != d) {
+          continue;
+        }
+        longest = std::max(longest, ends[i]);
+        for (std::size_t j = 0; j < n; ++j) {
+          if (j != i && (send[i * n + j] > 0 || send[j * n + i] > 0)) {
+            needs.push_back(group.members[j]);
+          }
+        }
+      }
+      models::Prediction prediction;
+      prediction.time = longest;
+      prediction.model = "all_to_all_v";
+      prediction.in_range = true;  // the model of the symmetric collectives says when it is not
+      answer(row, o, prediction);
+      std::sort(needs.begin(), needs.end());
+      needs.erase(std::unique(needs.begin(), needs.end()), needs.end());
+      row.needs[o] = static_cast<std::int32_t>(costs_.needs.size());
+      costs_.needs.push_back(std::move(needs));
+    }
+  }
+
+  const IssueOrder& order_of(std::size_t instance) const {
+    return orders_[static_cast<std::size_t>(costs_.folding.instances[instance].program)];
+  }
+
+  using CollectiveKey = std::pair<std::pair<std::int32_t, std::size_t>,
+                                  std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>>;
+  const ExecutionGraph& graph_;
+  const models::CostModel& model_;
+  StepCosts& costs_;
+  std::vector<OpCosts> kernels_;
+  std::vector<IssueOrder> orders_;
+  std::map<std::string, std::int32_t> model_ids_;
+  std::map<std::vector<std::int32_t>, std::int32_t> path_ids_;
+  std::map<CollectiveKey, models::Prediction> collectives_;
+};
+
+}  // namespace
+
+StepCosts price(const ExecutionGraph& graph, const models::CostModel& model,
+                const PricingOptions& options) {
+  StepCosts costs;
+  costs.folding = fold(graph, options.unfold);
+  costs.ops.resize(costs.folding.instances.size());
+  for (const FabricLevel& level : model.system().fabric) {
+    costs.level_capacity.push_back(level.bandwidth.base());
+  }
+  const models::HostCost host = model.host();
+  costs.issue = to_ticks(host.issue);
+  costs.dispatch = to_ticks(host.dispatch);
+  costs.step = to_ticks(host.step);
+  costs.queue_depth = host.queue_depth;
+  costs.shares_core = host.shares_core;
+  costs.collectives_hold_core = host.shares_core && options.collectives_hold_core;
+  costs.slowdown = model.compute_slowdown();
+  costs.straggler = model.straggler();
+  Pricer(graph, model, costs).run();
+  return costs;
+}
+
+}  // namespace stepcast::simulator

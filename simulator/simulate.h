@@ -1,0 +1,58 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "core/observer.h"
+#include "core/program.h"
+#include "simulator/step_costs.h"
+
+namespace stepcast::simulator {
+
+/// Random differences between ranks, for tests of the straggler term: every op takes
+/// `ticks * (1 + sigma * (sqrt(rho) * z + sqrt(1 - rho) * z_rank))`, z standard normal.
+struct Jitter {
+  double sigma = 0;
+  double rho = 0;
+  std::uint64_t seed = 1;
+};
+
+struct SimulationOptions {
+  bool presum = true;  ///< runs of compute ops as one block; off: op by op. Same ticks either way
+  std::int32_t step = 0;  ///< step number written into spans
+  Jitter jitter;
+};
+
+/// Sums over one simulated rank. Ops on different streams overlap, so they need not add up to
+/// `end`.
+struct RankSummary {
+  std::int32_t rank = 0;
+  std::int32_t ranks = 1;  ///< real ranks it stands for
+  SimTime host_end{};      ///< all ops issued
+  SimTime end{};           ///< all streams drained
+  SimTime compute{};
+  SimTime wait{};      ///< in collectives, for other ranks
+  SimTime transfer{};  ///< in collectives, once all were there
+};
+
+struct SimulationResult {
+  SimTime makespan{};
+  std::vector<RankSummary> ranks;  ///< ascending by rank
+  std::size_t critical =
+      0;  ///< index of the rank that ends last; of several, the one that waits least
+  std::uint64_t ops = 0;  ///< executed, over all simulated ranks
+};
+
+/// One training step: deterministic, integer picoseconds, ties in order of issue.
+///
+/// A host thread per rank issues the ops in call order (`issue` each; blocked while the stream's
+/// queue is full); a stream takes its ops in order, each beginning `dispatch` after the previous
+/// one ended, it was issued and its waits are recorded. A collective starts when its last needed
+/// member has arrived. With `shares_core` the host thread and compute take turns on one core, the
+/// host first.
+///
+/// Errors: InternalError naming the ops when ranks wait for each other in a circle or for nobody.
+/// Tests: tests/simulator/engine_test.cpp (closed forms), property_test.cpp.
+SimulationResult simulate(const ExecutionGraph& graph, const StepCosts& costs,
+                          const SimulationOptions& options = {}, Observer* observer = nullptr);
+
+}  // namespace stepcast::simulator

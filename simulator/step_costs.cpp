@@ -1,0 +1,32 @@
+#include "simulator/step_costs.h"
+
+#include <utility>
+
+namespace stepcast::simulator {
+
+StepCosts blank_costs(const ExecutionGraph& graph, bool unfold) {
+  StepCosts costs;
+  costs.folding = fold(graph, unfold);
+  costs.paths = {{0}};
+  costs.level_capacity = {1.0};
+  for (const Instance& instance : costs.folding.instances) {
+    const Program& program = graph.programs[static_cast<std::size_t>(instance.program)];
+    const std::size_t n = program.ops.size();
+    OpCosts row{.ticks = std::vector<std::int64_t>(n, 0),
+                .model = std::vector<std::int32_t>(n, -1),
+                .log_sigma = std::vector<float>(n, 0),
+                .link_share = std::vector<float>(n, 0),
+                .path = std::vector<std::int32_t>(n, -1),
+                .needs = std::vector<std::int32_t>(n, -1)};
+    for (std::size_t o = 0; o < n; ++o) {
+      if (is_collective(program.ops[o].kind)) {
+        row.path[o] = 0;
+        row.link_share[o] = 1;
+      }
+    }
+    costs.ops.push_back(std::move(row));
+  }
+  return costs;
+}
+
+}  // namespace stepcast::simulator

@@ -1,0 +1,59 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/cost_model.h"
+#include "simulator/folding.h"
+
+namespace stepcast::simulator {
+
+/// Costs of the op templates of one simulated rank, in picoseconds; index = op template of its
+/// program. Of a collective: the transfer once its partners are there; of all-to-all-v: until this
+/// rank is done.
+struct OpCosts {
+  std::vector<std::int64_t> ticks;
+  std::vector<std::int32_t> model;  ///< index into StepCosts::models: who answered
+  std::vector<float> log_sigma;     ///< residual of that model
+  // Collectives only.
+  std::vector<float> link_share;    ///< share of its outermost link's bandwidth used when alone
+  std::vector<std::int32_t> path;   ///< index into StepCosts::paths, -1: shares no link
+  std::vector<std::int32_t> needs;  ///< index into StepCosts::needs, -1: all members
+};
+
+/// All durations a simulation needs, as plain arrays: the engine never asks a model. Made by
+/// price() from a CostModel, or by hand in tests from blank_costs().
+struct StepCosts {
+  Folding folding;
+  std::vector<OpCosts> ops;         ///< by instance
+  std::vector<std::string> models;  ///< names, e.g. "gemm.roofline"
+  std::vector<std::vector<std::int32_t>>
+      needs;  ///< instances an all-to-all-v exchanges bytes with, ascending; symmetric
+  std::vector<std::vector<std::int32_t>> paths;  ///< fabric levels a transfer uses, innermost first
+  std::vector<double> level_capacity;            ///< by fabric level; any unit, only ratios matter
+  std::int64_t issue = 0;                        ///< host, per op
+  std::int64_t dispatch = 0;                     ///< stream, per op
+  std::int64_t step = 0;                         ///< host, before the first issue
+  std::int64_t queue_depth = 1024;     ///< ops issued to a stream and not yet ended, at most
+  bool shares_core = false;            ///< host thread and compute take turns on one core
+  bool collectives_hold_core = false;  ///< transfers need that core too (no paced fabric)
+  double slowdown = 1;                 ///< of compute while a transfer of the rank is in flight
+  models::Straggler straggler;
+  bool in_range = true;  ///< every prediction was in its calibrated range
+};
+
+struct PricingOptions {
+  bool unfold = false;
+  /// On a system whose host shares a core: are transfers done by the CPU (true), or by a fabric
+  /// that the ranks only wait for (emulated links)?
+  bool collectives_hold_core = true;
+};
+
+/// Asks the model once per op template and group shape.
+StepCosts price(const ExecutionGraph& graph, const models::CostModel& model,
+                const PricingOptions& options = {});
+
+/// Costs of the right shape, all zero; one fabric level that every collective fills.
+StepCosts blank_costs(const ExecutionGraph& graph, bool unfold = false);
+
+}  // namespace stepcast::simulator

@@ -1,0 +1,41 @@
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/system.h"
+#include "runtime/mpi/session.h"
+
+namespace stepcast::studies {
+
+struct CalibrateOptions {
+  bool quick = false;               ///< about half a minute of runs instead of about four
+  std::uint64_t seed = 1;           ///< of the training jobs it measures
+  const System* emulate = nullptr;  ///< paces collectives; the fit sees only the times
+  std::string date;                 ///< written into the source of every model
+  std::function<void(double done, const std::string& what)>
+      progress;  ///< on rank 0; done in [0, 1]
+};
+
+/// One row of what was measured, for `--rows`: an op of a real step, or a whole step.
+struct MeasuredRow {
+  std::string configuration, kind, name;
+  std::array<std::int64_t, 6> shape{};
+  double flops = 0, bytes = 0, seconds = 0;
+  std::int64_t samples = 0;
+};
+
+struct CalibrationResult {
+  System system;  ///< device inline, everything fitted, with residuals
+  std::vector<MeasuredRow> rows;
+  std::int64_t configurations = 0;
+};
+
+/// Measures this machine by really training small random jobs (studies/runtime_cases.h) on the
+/// session's ranks, and fits every model to the ops of their steps: kernels from op durations,
+/// collectives from transfer times, the host from the gaps between ops. Ops are measured where they
+/// occur, with the caches as their step leaves them, instead of in loops of their own. All ranks
+/// call it together; the result is rank 0's.
+CalibrationResult calibrate_cpu(const CalibrateOptions& options, runtime::MpiSession& session);
+
+}  // namespace stepcast::studies

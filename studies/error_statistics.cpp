@@ -1,0 +1,55 @@
+#include "studies/error_statistics.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace stepcast::studies {
+
+double quantile_of(std::vector<double> values, double q) {
+  const auto rank = static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1) + 0.5);
+  std::nth_element(values.begin(), values.begin() + rank, values.end());
+  return values[static_cast<std::size_t>(rank)];
+}
+
+ErrorStatistics statistics_of(std::span<const double> errors) {
+  ErrorStatistics s;
+  s.n = errors.size();
+  if (errors.empty()) {
+    return s;
+  }
+  const auto n = static_cast<double>(errors.size());
+  std::vector<double> sorted;
+  for (std::size_t i = 0; i < errors.size(); ++i) {
+    const double a = std::abs(errors[i]);
+    sorted.push_back(a);
+    s.mean += a / n;
+    s.bias += errors[i] / n;
+    s.geomean += std::log(a + 4e-4) / n;
+    if (a > s.worst) {
+      s.worst = a;
+      s.worst_index = i;
+    }
+  }
+  s.geomean = std::exp(s.geomean);
+  std::sort(sorted.begin(), sorted.end());
+  const auto quantile = [&sorted, n](double q) {
+    return sorted[static_cast<std::size_t>(std::ceil(q * n)) - 1];
+  };  // nearest rank
+  s.median = quantile(0.5);
+  s.p90 = quantile(0.9);
+  return s;
+}
+
+double permuted_error(std::span<const double> predicted, std::span<const double> measured) {
+  double sum = 0;
+  double count = 0;
+  for (std::size_t shift = 1; shift < measured.size(); ++shift) {
+    for (std::size_t i = 0; i < measured.size(); ++i) {
+      sum += std::abs(predicted[(i + shift) % measured.size()] / measured[i] - 1);
+      ++count;
+    }
+  }
+  return count > 0 ? sum / count : 0;
+}
+
+}  // namespace stepcast::studies

@@ -1,0 +1,28 @@
+#pragma once
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace stepcast::studies {
+
+/// Aggregates of relative errors predicted / measured - 1, as fractions. `geomean` is
+/// exp(mean(ln(|error| + 4e-4))), the metric of the published baseline (arXiv 2404.12674); absolute
+/// unless `bias`.
+struct ErrorStatistics {
+  std::size_t n = 0;
+  double median = 0, mean = 0, geomean = 0, p90 = 0, worst = 0, bias = 0;
+  std::size_t worst_index = 0;
+};
+ErrorStatistics statistics_of(std::span<const double> errors);
+
+/// Quantile q of a sample that is not empty, the nearest order statistic; the median is that of
+/// 0.5.
+double quantile_of(std::vector<double> values, double q);
+inline double median_of(std::vector<double> values) { return quantile_of(std::move(values), 0.5); }
+
+/// Mean |error| when every measurement is set beside some other case's prediction: the mean over
+/// all n - 1 rotations. What a predictor would score whose answers had nothing to do with the
+/// question.
+double permuted_error(std::span<const double> predicted, std::span<const double> measured);
+
+}  // namespace stepcast::studies

@@ -1,0 +1,206 @@
+#include "studies/predict.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "models/cost_model.h"
+#include "simulator/intervals.h"
+#include "simulator/reports/breakdown.h"
+#include "simulator/reports/op_table.h"
+#include "simulator/reports/timeline.h"
+#include "simulator/step_costs.h"
+
+namespace stepcast::studies {
+namespace {
+
+/// The same job with every table's rows equally likely: what a predictor knows that has not seen
+/// the data.
+Job without_distribution(Job job) {
+  if (auto* dlrm = std::get_if<DlrmWorkload>(&job.workload.model)) {
+    for (EmbeddingTable& table : dlrm->tables) {
+      table.access = std::make_shared<Access>(Access::uniform(table.rows));
+    }
+  }
+  return job;
+}
+
+Bytes reserve_of(const Device& device) {
+  const auto it = device.fitted.find("memory");
+  if (it == device.fitted.end()) {
+    return {};
+  }
+  const auto constant = it->second.constants.find("reserve");
+  return constant == it->second.constants.end() ? Bytes{} : Bytes(constant->second);
+}
+
+void fill_memory(StepPrediction& p, const ExecutionGraph& graph) {
+  p.capacity = p.job.system.device.memory;
+  p.reserve = reserve_of(p.job.system.device);
+  for (const RankClass& c : graph.classes) {
+    const MemoryUse use = memory_use(graph.programs[static_cast<std::size_t>(c.program)]);
+    if (use.total() > p.memory.total()) {
+      p.memory = use;
+      p.fullest_rank = c.ranks.front();
+    }
+  }
+  p.fits = p.capacity.base() <= 0 || p.memory.total() + p.reserve <= p.capacity;
+  if (!p.fits) {
+    p.warnings.push_back(fmt::format(
+        "does not fit: rank {} needs {:.4g} GB, the device has {:.4g} GB", p.fullest_rank,
+        (p.memory.total() + p.reserve).base() * 1e-9, p.capacity.base() * 1e-9));
+  }
+}
+
+void fill_rates(StepPrediction& p) {
+  const double seconds = p.iteration.base();
+  const Job& job = p.job;
+  p.samples_per_second = static_cast<double>(job.batch.global) / seconds;
+  p.tokens_per_second = job.workload.transformer() != nullptr
+                            ? p.samples_per_second * static_cast<double>(job.batch.sequence)
+                            : 0;
+  p.flops = workloads::step_flops(job);
+  p.peak_format = job.formats.compute;
+  if (const auto peak = job.system.device.peak_of(job.formats.compute)) {
+    const Flops available = p.iteration * *peak * static_cast<double>(job.devices);
+    p.mfu = p.flops.model / available;
+    p.mfu_causal = p.flops.model_causal / available;
+    p.hfu = p.flops.hardware / available;
+  }
+}
+
+models::Prediction explain(const models::CostModel& model, const ExecutionGraph& graph,
+                           const Program& program, const Op& op, std::int32_t rank) {
+  if (!is_collective(op.kind)) {
+    return model.kernel(program, op);
+  }
+  if (op.communicator < 0) {
+    return {};
+  }
+  const auto members = graph.members(op.communicator, rank);
+  return model.collective(op, models::group_shape(model.system(), members, graph.ranks()));
+}
+
+/// Rows of the critical rank, with the reason of the longest op template behind each.
+std::vector<OpRow> rows_of(const simulator::Timeline& timeline, const ExecutionGraph& graph,
+                           const models::CostModel& model, std::int32_t rank, bool by_name) {
+  const Program& program = graph.program_of(rank);
+  struct Sum {
+    std::int64_t executions = 0, time = 0, wait = 0;
+  };
+  std::vector<Sum> templates(program.ops.size());
+  for (const OpSpan& span : timeline.ops()) {
+    Sum& s = templates[span.ref.op];
+    ++s.executions;
+    s.time += ticks(span.end) - ticks(span.ready);
+    s.wait += ticks(span.ready) - ticks(span.begin);
+  }
+  std::map<std::string, std::pair<OpRow, std::int64_t>> rows;
+  for (std::size_t o = 0; o < templates.size(); ++o) {
+    const Sum& s = templates[o];
+    if (s.executions == 0) {
+      continue;
+    }
+    const Op& op = program.ops[o];
+    auto& [row, longest] =
+        rows[by_name ? fmt::format("{} [{}]", program.name(op), name_of(op.phase))
+                     : std::string(name_of(op.kind))];
+    row.kind = name_of(op.kind);
+    row.executions += s.executions;
+    row.time += to_seconds(SimTime{s.time});
+    row.wait += to_seconds(SimTime{s.wait});
+    const models::Prediction reason = explain(model, graph, program, op, rank);
+    row.overhead += std::min(reason.overhead, reason.time) * static_cast<double>(s.executions);
+    if (s.time >= longest) {
+      longest = s.time;
+      row.bound = reason.bound;
+      row.model = reason.model;
+      row.in_range = reason.in_range;
+    }
+  }
+  std::vector<OpRow> sorted;
+  for (auto& [name, entry] : rows) {
+    entry.first.name = name;
+    sorted.push_back(std::move(entry.first));
+  }
+  std::stable_sort(sorted.begin(), sorted.end(), [](const OpRow& a, const OpRow& b) {
+    return a.time + a.wait > b.time + b.wait;
+  });
+  return sorted;
+}
+
+/// The slowest rank if nobody waited for anybody.
+SimTime without_waits(const simulator::SimulationResult& result) {
+  std::int64_t longest = 0;
+  for (const simulator::RankSummary& r : result.ranks) {
+    longest = std::max(longest, ticks(r.end) - ticks(r.wait));
+  }
+  return SimTime{longest};
+}
+
+}  // namespace
+
+StepPrediction predict(const Job& job, const PredictOptions& options) {
+  const Job seen = options.data_distribution ? job : without_distribution(job);
+  return predict(seen, workloads::build_graph(seen), options);
+}
+
+StepPrediction predict(const Job& job, const ExecutionGraph& graph, const PredictOptions& options) {
+  StepPrediction p;
+  p.job = job;
+  const models::CostModel model(job.system, job.calibration);
+  simulator::StepCosts costs = simulator::price(
+      graph, model,
+      {.unfold = false, .collectives_hold_core = job.system.host.collectives_hold_core});
+  if (!options.host_cost) {
+    costs.issue = costs.dispatch = costs.step = 0;
+  }
+  const simulator::SimulationResult result = simulator::simulate(graph, costs);
+  const SimTime makespan = options.rendezvous ? result.makespan : without_waits(result);
+  p.iteration = to_seconds(makespan);
+  p.in_calibrated_range = costs.in_range;
+  p.executed_ops = result.ops;
+  const simulator::RankSummary& critical = result.ranks.at(result.critical);
+  p.critical_rank = critical.rank;
+
+  // The critical rank once more, op by op: the breakdown and the tables of what it did.
+  simulator::Timeline timeline(options.timeline ? simulator::Timeline()
+                                                : simulator::Timeline(critical.rank));
+  simulator::simulate(graph, costs, {}, &timeline);
+  simulator::Timeline own(critical.rank);
+  if (options.timeline) {
+    for (const OpSpan& s : timeline.ops()) {
+      own.on_op(s);
+    }
+    for (const HostSpan& s : timeline.hosts()) {
+      own.on_host(s);
+    }
+    p.timeline = timeline.ops();
+  } else {
+    own = timeline;
+  }
+  const simulator::Breakdown parts =
+      simulator::breakdown(graph.program_of(critical.rank), own, critical.rank,
+                           {.begin = SimTime{},
+                            .end = result.makespan,
+                            .rank_end = critical.end,
+                            .shares_core = costs.shares_core});
+  p.split = {to_seconds(parts.compute), to_seconds(parts.exposed_communication),
+             to_seconds(parts.bubble), to_seconds(parts.host), to_seconds(parts.other)};
+  if (options.intervals) {
+    const simulator::StepInterval interval = simulator::step_interval(graph, costs);
+    p.interval = Interval{interval.p5, interval.p95};
+  }
+  p.by_kind = rows_of(own, graph, model, critical.rank, false);
+  p.by_name = rows_of(own, graph, model, critical.rank, true);
+  fill_memory(p, graph);
+  fill_rates(p);
+  if (!p.in_calibrated_range && job.calibration.kind != Calibration::Kind::kNone) {
+    p.warnings.push_back(
+        "outside the calibrated range: some op was costed from hardware facts or beyond its "
+        "measurements");
+  }
+  return p;
+}
+
+}  // namespace stepcast::studies

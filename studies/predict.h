@@ -1,0 +1,75 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/job.h"
+#include "core/observer.h"
+#include "core/program.h"
+#include "simulator/simulate.h"
+#include "workloads/build_graph.h"
+
+namespace stepcast::studies {
+
+/// Where the critical rank's step goes; sums to the step exactly.
+struct TimeSplit {
+  Seconds compute, exposed_communication, bubble, host, other;
+};
+
+/// Time of one op kind or one named op on the critical rank, summed over its executions.
+struct OpRow {
+  std::string name;
+  std::string kind;
+  std::int64_t executions = 0;
+  Seconds time;       ///< collectives: transfer only
+  Seconds wait;       ///< collectives: waiting for other members
+  Seconds overhead;   ///< part of `time` that does not depend on the op's size: start-up, latency
+  std::string bound;  ///< what decided the prediction
+  std::string model;
+  bool in_range = false;
+};
+
+struct PredictOptions {
+  bool timeline = false;   ///< keep every op's span
+  bool intervals = false;  ///< p5 and p95 from the fitted residuals
+  // Ablations: what a predictor without this part would say.
+  bool data_distribution = true;  ///< off: every row equally likely
+  bool host_cost = true;          ///< off: issuing ops costs nothing
+  bool rendezvous = true;         ///< off: no rank waits for another
+};
+
+struct Interval {
+  Seconds p5, p95;
+};
+
+/// One predicted training step (CONTRACT section 4).
+struct StepPrediction {
+  Job job;
+  Seconds iteration;
+  std::optional<Interval> interval;
+  bool in_calibrated_range = false;
+  double samples_per_second = 0;
+  double tokens_per_second = 0;  ///< 0 for workloads without tokens
+  workloads::StepFlops flops;
+  Format peak_format = Format::kFp32;
+  double mfu = 0, mfu_causal = 0, hfu = 0;
+  TimeSplit split;
+  std::int32_t critical_rank = 0;
+  MemoryUse memory;  ///< of the fullest rank
+  Bytes reserve;     ///< context and library buffers, a constant of the device
+  Bytes capacity;
+  std::int32_t fullest_rank = 0;
+  bool fits = true;
+  std::vector<OpRow> by_kind;  ///< descending by time
+  std::vector<OpRow> by_name;
+  std::uint64_t executed_ops = 0;
+  std::vector<OpSpan> timeline;  ///< with PredictOptions::timeline
+  std::vector<std::string> warnings;
+};
+
+/// Builds the graph, costs it, simulates one step.
+StepPrediction predict(const Job& job, const PredictOptions& options = {});
+StepPrediction predict(const Job& job, const ExecutionGraph& graph,
+                       const PredictOptions& options = {});
+
+}  // namespace stepcast::studies

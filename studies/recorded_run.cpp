@@ -1,0 +1,86 @@
+#include "studies/recorded_run.h"
+
+#include <numeric>
+#include <type_traits>
+
+#include "profiler/host/host_recorder.h"
+#include "traces/native/native_trace.h"
+
+namespace stepcast::studies {
+namespace {
+
+/// Appends rank 0's view of what every rank holds: one all-to-all in which only rank 0 receives.
+template <typename Record>
+std::vector<std::vector<Record>> gather(const std::vector<Record>& own,
+                                        runtime::MpiSession& session) {
+  static_assert(std::is_trivially_copyable_v<Record>);
+  const auto n = static_cast<std::size_t>(session.size());
+  std::vector<double> counts(n, 0);
+  counts[static_cast<std::size_t>(session.rank())] = static_cast<double>(own.size());
+  counts = session.sum(counts);
+  std::vector<std::int64_t> send(n, 0), receive(n, 0), offsets(n, 0), none(n, 0);
+  send[0] = static_cast<std::int64_t>(own.size());
+  std::vector<Record> all;
+  if (session.rank() == 0) {
+    for (std::size_t r = 0; r < n; ++r) {
+      receive[r] = static_cast<std::int64_t>(counts[r]);
+    }
+    std::exclusive_scan(receive.begin(), receive.end(), offsets.begin(), std::int64_t{0});
+    all.resize(static_cast<std::size_t>(offsets.back() + receive.back()));
+  }
+  session.world().all_to_all_v(own.data(), send, none, all.data(), receive, offsets,
+                               sizeof(Record));
+  std::vector<std::vector<Record>> parts(n);
+  for (std::size_t r = 0; session.rank() == 0 && r < n; ++r) {
+    parts[r].assign(all.begin() + offsets[r], all.begin() + offsets[r] + receive[r]);
+  }
+  return parts;
+}
+
+}  // namespace
+
+RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
+                         const runtime::RunOptions& options, runtime::MpiSession& session) {
+  profiler::HostRecorder recorder(session.rank(), graph.program_of(session.rank()),
+                                  static_cast<std::int32_t>(options.steps));
+  RecordedRun run;
+  run.result = runtime::run_training(job, graph, options, session, &recorder);
+  const traces::RankTrace own = recorder.finish();
+  auto ops = gather(own.ops, session);
+  auto host = gather(own.host, session);
+  auto steps = gather(own.steps, session);
+  if (session.rank() == 0) {
+    run.trace.graph = graph;
+    for (std::size_t r = 0; r < ops.size(); ++r) {
+      traces::RankTrace rank;
+      rank.rank = static_cast<std::int32_t>(r);
+      rank.ops = std::move(ops[r]);
+      rank.host = std::move(host[r]);
+      rank.steps = std::move(steps[r]);
+      run.trace.ranks.push_back(std::move(rank));
+    }
+    traces::align_clocks(run.trace);
+  }
+  return run;
+}
+
+runtime::RunResult run_traced(const Job& job, const ExecutionGraph& graph,
+                              const runtime::RunOptions& options, runtime::MpiSession& session,
+                              const std::filesystem::path& folder, const std::string& job_text,
+                              const std::string& producer) {
+  profiler::HostRecorder recorder(session.rank(), graph.program_of(session.rank()),
+                                  static_cast<std::int32_t>(options.steps));
+  const runtime::RunResult result = runtime::run_training(job, graph, options, session, &recorder);
+  traces::write_rank(folder, recorder.finish());
+  session.world().barrier();
+  if (session.rank() == 0) {
+    traces::Trace trace;
+    trace.graph = graph;
+    trace.job = job_text;
+    trace.producer = producer;
+    traces::write_manifest(folder, trace, session.size());
+  }
+  return result;
+}
+
+}  // namespace stepcast::studies

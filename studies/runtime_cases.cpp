@@ -1,0 +1,240 @@
+#include "studies/runtime_cases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace stepcast::studies {
+namespace {
+
+/// Ranges of a DLRM by what it is meant to be bound by.
+struct DlrmRanges {
+  double batch_low, batch_high;
+  double width_low, width_high;
+  double pooling_low, pooling_high;
+  double rows_high;
+  std::int64_t tables_low, tables_high;
+};
+
+DlrmRanges dlrm_ranges(Bound bound) {
+  switch (bound) {
+    case Bound::kHost:
+      return {16, 64, 16, 48, 1, 4, 1e5, 12, 40};
+    case Bound::kEmbedding:
+      return {512, 4096, 32, 128, 8, 64, 1e7, 4, 40};
+    case Bound::kMatrix:
+      return {256, 2048, 256, 1024, 1, 6, 1e6, 4, 12};
+    case Bound::kCommunication:
+      return {32, 256, 512, 1536, 1, 6, 1e6, 4, 24};
+  }
+  return {};
+}
+
+/// Bytes of all tables with row-wise or element-wise optimizer state.
+double table_bytes(const DlrmWorkload& dlrm, OptimizerKind optimizer) {
+  double total = 0;
+  for (const EmbeddingTable& t : dlrm.tables) {
+    const double state = optimizer == OptimizerKind::kAdam ? 2.0 * static_cast<double>(t.dim)
+                         : optimizer == OptimizerKind::kRowwiseAdagrad ? 1
+                                                                       : 0;
+    total += static_cast<double>(t.rows) * (static_cast<double>(t.dim) + state) * 4;
+  }
+  return total;
+}
+
+/// Scales the largest tables down until everything fits 2 GB.
+void fit_memory(DlrmWorkload& dlrm, OptimizerKind optimizer) {
+  while (table_bytes(dlrm, optimizer) > 2e9) {
+    auto largest = std::max_element(dlrm.tables.begin(), dlrm.tables.end(),
+                                    [](const EmbeddingTable& a, const EmbeddingTable& b) {
+                                      return a.rows * a.dim < b.rows * b.dim;
+                                    });
+    largest->rows = std::max<std::int64_t>(1000, largest->rows / 2);
+  }
+}
+
+std::int64_t rounded(double v, std::int64_t multiple) {
+  return std::max<std::int64_t>(multiple,
+                                std::llround(v / static_cast<double>(multiple)) * multiple);
+}
+
+DlrmWorkload draw_dlrm(Bound bound, std::int64_t ranks, bool sequences, Draw& draw,
+                       OptimizerKind optimizer) {
+  const DlrmRanges range = dlrm_ranges(bound);
+  DlrmWorkload dlrm;
+  dlrm.dense_features = draw.integer(4, 64);
+  const std::int64_t dims[] = {16, 32, 64, 128};
+  const std::int64_t dim = draw.one_of(dims);
+  dlrm.interaction.kind = static_cast<InteractionKind>(draw.integer(0, 2));
+  if (dlrm.interaction.kind == InteractionKind::kDcnV2) {
+    dlrm.interaction.layers = draw.integer(1, 3);
+    dlrm.interaction.rank = rounded(draw.log_uniform(8, bound == Bound::kMatrix ? 256 : 64), 8);
+  }
+  const auto width = [&] {
+    return rounded(draw.log_uniform(range.width_low, range.width_high), 8);
+  };
+  for (std::int64_t i = draw.integer(1, 3); i > 0; --i) {
+    dlrm.bottom_mlp.push_back(width());
+  }
+  dlrm.bottom_mlp.push_back(dim);
+  for (std::int64_t i = draw.integer(1, 3); i > 0; --i) {
+    dlrm.top_mlp.push_back(width());
+  }
+  dlrm.top_mlp.push_back(1);
+  const std::int64_t tables = draw.integer(range.tables_low, range.tables_high);
+  const double exponent = draw.uniform(0, 1.2);
+  const bool equal_dims = dlrm.interaction.kind == InteractionKind::kDot;
+  for (std::int64_t t = 0; t < tables; ++t) {
+    EmbeddingTable table;
+    table.name = fmt::format("t{}", t);
+    table.rows = draw.log_integer(1e3, range.rows_high);
+    table.dim = equal_dims ? dim : rounded(draw.log_uniform(8, 128), 2 * ranks);
+    table.pooling = static_cast<double>(draw.log_integer(range.pooling_low, range.pooling_high));
+    table.mode = sequences                 ? PoolingMode::kSequence
+                 : draw.integer(0, 3) == 0 ? PoolingMode::kMean
+                                           : PoolingMode::kSum;
+    dlrm.tables.push_back(std::move(table));
+  }
+  fit_memory(dlrm, optimizer);
+  for (EmbeddingTable& table : dlrm.tables) {
+    const double a = std::clamp(exponent + draw.uniform(-0.2, 0.2), 0.0, 1.2);
+    table.access = std::make_shared<Access>(a < 0.05 ? Access::uniform(table.rows)
+                                                     : Access::zipf(table.rows, a, draw.bits()));
+  }
+  return dlrm;
+}
+
+TransformerWorkload draw_transformer(Bound bound, std::int64_t ranks, Draw& draw) {
+  TransformerWorkload t;
+  const bool small = bound == Bound::kHost;
+  const bool wide = bound == Bound::kMatrix || bound == Bound::kCommunication;
+  t.head_dim = small ? 16 : 32 * draw.integer(1, 2);
+  t.heads = ranks * draw.integer(1, small ? 2 : wide ? 5 : 3);
+  t.hidden = t.heads * t.head_dim;
+  t.kv_heads = draw.integer(0, 1) == 0 ? t.heads : ranks;
+  if (t.heads % t.kv_heads != 0) {
+    t.kv_heads = t.heads;
+  }
+  const bool llama = draw.integer(0, 1) == 0;
+  t.activation = llama ? Activation::kSwiGlu : Activation::kGelu;
+  t.ffn_hidden = llama ? rounded(static_cast<double>(t.hidden) * 8 / 3, 16 * ranks) : 4 * t.hidden;
+  t.layers = ranks * draw.integer(1, small ? 4 : 2);
+  t.vocabulary =
+      rounded(draw.log_uniform(256, bound == Bound::kCommunication ? 16384 : 4096), 64 * ranks);
+  t.tied_embeddings = draw.integer(0, 3) == 0;
+  return t;
+}
+
+void split_transformer(Job& job, Bound bound, std::int64_t ranks, Draw& draw) {
+  // Pipelines wait more than they talk; data and tensor ranks talk.
+  const std::int64_t choice =
+      bound == Bound::kCommunication ? draw.integer(0, 1) : draw.integer(0, 2);
+  Parallel& p = job.parallel;
+  p.data = choice == 0 ? ranks : 1;
+  p.tensor = choice == 1 ? ranks : 1;
+  p.pipeline = choice == 2 ? ranks : 1;
+  p.sequence_parallel = p.tensor > 1 && draw.integer(0, 1) == 0;
+  p.zero = p.data > 1 ? static_cast<int>(draw.integer(0, 1)) : 0;
+  p.schedule = draw.integer(0, 1) == 0 ? ScheduleKind::kGpipe : ScheduleKind::kOneFOneB;
+  p.recompute.kind = draw.integer(0, 3) == 0 ? RecomputeKind::kFull : RecomputeKind::kNone;
+  const std::int64_t microbatches = p.pipeline > 1 ? draw.integer(2, 6) : draw.integer(1, 2);
+  const bool few_tokens = bound == Bound::kCommunication && p.data > 1;
+  job.batch.micro = bound == Bound::kMatrix ? draw.integer(1, 4) : 1;
+  job.batch.sequence = rounded(
+      bound == Bound::kHost || few_tokens ? draw.log_uniform(16, 48) : draw.log_uniform(64, 384),
+      8 * ranks);
+  job.batch.global = job.batch.micro * p.data * (few_tokens ? 1 : microbatches);
+  job.workload.default_batch = job.batch;
+}
+
+}  // namespace
+
+std::string_view name_of(Bound bound) {
+  switch (bound) {
+    case Bound::kHost:
+      return "host";
+    case Bound::kEmbedding:
+      return "embedding";
+    case Bound::kMatrix:
+      return "matrix";
+    case Bound::kCommunication:
+      return "communication";
+  }
+  return "unknown";
+}
+
+std::uint64_t Draw::bits() {
+  state_ += 0x9e3779b97f4a7c15ULL;
+  std::uint64_t z = state_;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  return z ^ (z >> 31);
+}
+
+double Draw::uniform(double low, double high) {
+  return low + (high - low) * (static_cast<double>(bits() >> 11) * 0x1p-53);
+}
+
+std::int64_t Draw::integer(std::int64_t low, std::int64_t high) {
+  return low + static_cast<std::int64_t>(bits() % static_cast<std::uint64_t>(high - low + 1));
+}
+
+double Draw::log_uniform(double low, double high) {
+  return std::exp(uniform(std::log(low), std::log(high)));
+}
+std::int64_t Draw::log_integer(double low, double high) {
+  return std::llround(log_uniform(low, high));
+}
+
+Job draw_case(CaseKind kind, Bound bound, const System& system, std::int64_t ranks, Draw& draw) {
+  Job job;
+  job.system = system;
+  job.devices = ranks;
+  job.formats = {Format::kFp32, Format::kFp32, Format::kFp32, Format::kFp32, Format::kFp32};
+  if (kind == CaseKind::kTransformer) {
+    job.workload.model = draw_transformer(bound, ranks, draw);
+    job.dense_optimizer = draw.integer(0, 1) == 0 ? OptimizerKind::kAdam : OptimizerKind::kSgd;
+    split_transformer(job, bound, ranks, draw);
+  } else {
+    job.dense_optimizer = OptimizerKind::kSgd;
+    const std::int64_t optimizer = draw.integer(0, 5);
+    job.embedding_optimizer = optimizer == 0   ? OptimizerKind::kAdam
+                              : optimizer == 1 ? OptimizerKind::kSgd
+                                               : OptimizerKind::kRowwiseAdagrad;
+    const bool sequences = draw.integer(0, 5) == 0;
+    job.workload.model = draw_dlrm(bound, ranks, sequences, draw, job.embedding_optimizer);
+    const DlrmRanges range = dlrm_ranges(bound);
+    job.batch.global = rounded(draw.log_uniform(range.batch_low, range.batch_high), 8 * ranks);
+    job.parallel.data = ranks;
+    // Data-parallel tables exchange dense gradients of every row: only sensible for small tables.
+    double rows = 0;
+    for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+      rows += static_cast<double>(t.rows * t.dim);
+    }
+    const std::int64_t shardings = !sequences && rows < 2e6 ? 4 : 3;
+    job.embedding_choice =
+        std::string(name_of(static_cast<ShardingKind>(draw.integer(0, shardings))));
+  }
+  job.workload.name = describe(job);
+  return job;
+}
+
+std::string describe(const Job& job) {
+  if (const DlrmWorkload* d = job.workload.dlrm()) {
+    constexpr std::string_view kInteractions[] = {"dot", "cat", "dcnv2"};
+    const bool sequence = !d->tables.empty() && d->tables[0].mode == PoolingMode::kSequence;
+    return fmt::format("dlrm {} tables{} {} {} batch {}", d->tables.size(),
+                       sequence ? " sequence" : "",
+                       kInteractions[static_cast<std::size_t>(d->interaction.kind)],
+                       job.embedding_choice, job.batch.global);
+  }
+  const TransformerWorkload& t = *job.workload.transformer();
+  const Parallel& p = job.parallel;
+  return fmt::format("{} {}x{} seq {} t{}{} p{} d{} z{} batch {}x{}",
+                     t.llama_style() ? "llama" : "gpt", t.layers, t.hidden, job.batch.sequence,
+                     p.tensor, p.sequence_parallel ? "s" : "", p.pipeline, p.data, p.zero,
+                     job.batch.global, job.batch.micro);
+}
+
+}  // namespace stepcast::studies

@@ -1,0 +1,71 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/system.h"
+#include "runtime/mpi/session.h"
+#include "studies/error_statistics.h"
+#include "studies/runtime_cases.h"
+
+namespace stepcast::studies {
+
+/// Parts of the prediction that the ablation leaves out, one at a time.
+inline constexpr std::array<const char*, 3> kAblations{"no data distribution", "no host cost",
+                                                       "no rendezvous"};
+
+/// One training job that calibration never saw: what was predicted before it ran, and what it took.
+struct RuntimeCase {
+  CaseKind kind = CaseKind::kDlrm;
+  Bound bound = Bound::kMatrix;  ///< largest part of the predicted step
+  Job job;
+  double predicted = 0;  ///< seconds, as are all that follow
+  double linear = 0;     ///< regression on FLOPs and bytes, same calibration
+  std::array<double, kAblations.size()> ablated{};
+  bool in_range = false;
+  double measured = 0;  ///< median step
+  double noise = 0;     ///< |median of the first half / median of the second half - 1|
+  int runs = 0;         ///< runs it took to get below the limit of noise
+  std::optional<std::string> skipped;  ///< why the case does not count
+  [[nodiscard]] double error() const { return predicted / measured - 1; }
+};
+
+struct ValidateRuntimeOptions {
+  std::uint64_t seed = 1;
+  std::int64_t dlrm = 24, transformers = 12;
+  double noise_limit =
+      0.05;  ///< noisier cases run again, at most twice more, then are listed as void
+  /// On rank 0, after all predictions and before the first run: write them down.
+  std::function<void(const std::vector<RuntimeCase>&)> predicted;
+  std::function<void(double done, const std::string& what)> progress;
+};
+
+/// One family's table row: ours, and the predictors it must beat.
+struct RuntimeGroup {
+  std::string name;
+  ErrorStatistics ours, linear;
+  double permuted = 0;
+  std::array<ErrorStatistics, kAblations.size()> ablated;
+  double noise = 0;  ///< median repeat noise
+  double in_range_share = 0;
+  std::string worst_case;
+  std::size_t skipped = 0;
+  [[nodiscard]] bool pass() const {
+    return ours.n > 0 && ours.mean <= 0.10 && ours.p90 <= 0.20 && ours.mean <= 0.5 * linear.mean;
+  }
+};
+
+/// Draws jobs (a quarter each bound by host, embedding, matrix products, communication), predicts
+/// them all, then really runs them and compares medians. All ranks call it together and return the
+/// same cases.
+std::vector<RuntimeCase> validate_runtime(const System& system,
+                                          const ValidateRuntimeOptions& options,
+                                          runtime::MpiSession& session);
+
+/// Families "dlrm", "transformer", and each bound over both.
+std::vector<RuntimeGroup> runtime_groups(const std::vector<RuntimeCase>& cases);
+
+}  // namespace stepcast::studies

@@ -1,0 +1,47 @@
+#pragma once
+#include <sys/types.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+/// How the tests of the command line call the executable: as a user does, in a process of its own.
+namespace stepcast::cli_test {
+
+struct Outcome {
+  int code = -1;  ///< exit code; 128 + n when signal n ended it; -1 when it had to be stopped
+  std::string out;
+  std::string err;
+  double seconds = 0;
+};
+
+/// Runs `stepcast arguments...` with `input` on its standard input. Whatever is not over after
+/// `limit_seconds` is stopped. `meanwhile` is called with the process id once it has started.
+Outcome call(const std::vector<std::string>& arguments, const std::string& input = "",
+             double limit_seconds = 60, const std::function<void(pid_t)>& meanwhile = {});
+/// The same with any executable.
+Outcome execute(const std::string& executable, const std::vector<std::string>& arguments,
+                const std::string& input = "", double limit_seconds = 60,
+                const std::function<void(pid_t)>& meanwhile = {});
+
+/// A fresh folder, removed with everything in it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  [[nodiscard]] std::string operator/(const std::string& name) const { return path_ / name; }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  /// Writes a file and returns its path.
+  [[nodiscard]] std::string file(const std::string& name, const std::string& text) const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string text_of(const std::filesystem::path& file);
+
+}  // namespace stepcast::cli_test

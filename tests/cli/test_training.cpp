@@ -1,0 +1,155 @@
+// Real training through the executable: `stepcast run` starts its own ranks.
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "command_line.h"
+
+using namespace stepcast::cli_test;
+using Catch::Matchers::Contains;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The examples name the machine calibrate writes; any system serves where no time is predicted.
+const std::vector<std::string> kAnySystem{"--set", "system=dgx-h100", "--set",
+                                          "formats.compute=fp32"};
+
+std::vector<std::string> run(const std::string& job, const std::vector<std::string>& more) {
+  std::vector<std::string> arguments{"run", job, "--ranks", "2"};
+  arguments.insert(arguments.end(), kAnySystem.begin(), kAnySystem.end());
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+std::string example(const std::string& name) {
+  return std::string(STEPCAST_SOURCE_DIR) + "/docs/examples/" + name;
+}
+
+std::vector<double> losses_of(const Outcome& outcome) {
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  std::vector<double> losses;
+  const json result = json::parse(outcome.out);
+  for (const json& step : result["steps"]) {
+    losses.push_back(step["loss"].get<double>());
+  }
+  return losses;
+}
+
+double mean(const std::vector<double>& v, std::size_t from, std::size_t to) {
+  double sum = 0;
+  for (std::size_t i = from; i < to; ++i) {
+    sum += v[i];
+  }
+  return sum / static_cast<double>(to - from);
+}
+
+/// Four small tables over which every plan can be laid; two skewed, one wider pooling than rows.
+constexpr const char* kTiny = R"({
+  "system": "dgx-h100", "devices": 2, "batch": {"global": 64},
+  "workload": {"kind": "dlrm", "name": "tiny", "dense_features": 4, "bottom_mlp": [16, 8],
+    "interaction": {"kind": "dot"}, "top_mlp": [16, 1], "tables": [
+      {"name": "a", "rows": 300, "dim": 8, "pooling": 4, "mode": "sum", "access": {"zipf": 1.1}},
+      {"name": "b", "rows": 200, "dim": 8, "pooling": 2, "mode": "mean", "access": {"zipf": 0.6}},
+      {"name": "c", "rows": 50, "dim": 8, "pooling": 1, "mode": "sum", "access": {"uniform": true}},
+      {"name": "d", "rows": 7, "dim": 8, "pooling": 9, "mode": "sum", "access": {"uniform": true}}]}})";
+
+}  // namespace
+
+TEST_CASE("the examples really train on two ranks: the loss falls", "[cli][mpi]") {
+  // The small recommendation model starts near log 2 and learns the draw of its labels; the
+  // language model starts near log 2048 = 7.6.
+  for (const char* name : {"dlrm.json", "transformer.json"}) {
+    const std::vector<double> losses =
+        losses_of(call(run(example(name), {"--steps", "12", "--warmup", "0", "--format", "json"})));
+    INFO(name);
+    REQUIRE(losses.size() == 12);
+    CHECK(mean(losses, 9, 12) < mean(losses, 0, 3));
+  }
+}
+
+// Element-wise Adagrad: the row-wise one keeps a mean over the columns a rank holds, so that
+// splitting columns changes the optimizer itself.
+TEST_CASE("all sharding plans of one model print the same losses", "[cli][mpi]") {
+  const TemporaryFolder folder;
+  const std::string job = folder.file("tiny.json", kTiny);
+  std::vector<double> reference;
+  for (const char* plan :
+       {"table_wise", "row_wise", "column_wise", "table_row_wise", "data_parallel"}) {
+    const std::vector<double> losses =
+        losses_of(call(run(job, {"--steps", "8", "--warmup", "0", "--format", "json", "--set",
+                                 R"(optimizer={"dense": "sgd", "embedding": "adagrad"})", "--set",
+                                 std::string("embedding.plan=") + plan})));
+    REQUIRE(losses.size() == 8);
+    reference = reference.empty() ? losses : reference;
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      INFO(plan << ", step " << i);
+      CHECK(losses[i] == Approx(reference[i]).margin(1e-4).epsilon(0));
+    }
+  }
+  // The losses must differ between steps, or agreement would say nothing.
+  CHECK(reference.front() != Approx(reference.back()).margin(1e-4).epsilon(0));
+}
+
+TEST_CASE("a run is recorded, converted whole and in part, and shown", "[cli][mpi]") {
+  const TemporaryFolder folder;
+  const std::string job = folder.file("tiny.json", kTiny);
+  const std::string trace = folder / "trace";
+  const Outcome recorded = call(run(job, {"--steps", "4", "--warmup", "1", "--trace", trace}));
+  INFO(recorded.err);
+  REQUIRE(recorded.code == 0);
+  CHECK_THAT(recorded.out, Contains("tiny on 2 ranks"));
+  for (const char* file : {"trace.json", "rank-0.csv", "rank-1.csv"}) {
+    CHECK(fs::exists(fs::path(trace) / file));
+  }
+
+  const auto events = [&folder, &trace](const std::string& name,
+                                        const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"convert", trace, folder / name, "--to", "perfetto"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome converted = call(arguments);
+    INFO(converted.err);
+    REQUIRE(converted.code == 0);
+    CHECK(converted.out.empty());
+    std::size_t spans = 0;
+    const json timeline = json::parse(text_of(folder / name));
+    for (const json& event : timeline["traceEvents"]) {
+      spans += event["ph"] == "X" ? 1U : 0U;
+    }
+    return spans;
+  };
+  const std::size_t all = events("all.json", {});
+  const std::size_t half = events("half.json", {"--steps", "0:2"});
+  CHECK(half > 0);
+  CHECK(all > half);
+  // Native again: the same folder, readable as before.
+  const std::string copy = folder / "copy";
+  REQUIRE(call({"convert", trace, copy, "--to", "native"}).code == 0);
+  CHECK(call({"convert", copy, folder / "again.json", "--to", "perfetto"}).code == 0);
+  // A step that was not recorded is an error, not an empty file.
+  const Outcome beyond = call({"convert", trace, folder / "none.json", "--steps", "90:99"});
+  CHECK(beyond.code == 2);
+  CHECK_THAT(beyond.err, Contains("90:99"));
+  CHECK_FALSE(fs::exists(folder / "none.json"));
+  // A rank's file that was cut off makes the trace unreadable, with its name.
+  const std::string rank = text_of(fs::path(trace) / "rank-1.csv");
+  (void)folder.file("trace/rank-1.csv", rank.substr(0, rank.size() / 2));
+  const Outcome cut = call({"convert", trace, folder / "cut.json"});
+  CHECK(cut.code == 2);
+  CHECK_THAT(cut.err, Contains("rank-1.csv"));
+  CHECK_FALSE(fs::exists(folder / "cut.json"));
+}
+
+TEST_CASE("a job that cannot run says so once, before ranks start", "[cli][mpi]") {
+  const TemporaryFolder folder;
+  const std::string job = folder.file("tiny.json", kTiny);
+  const Outcome odd = call(run(job, {"--set", "batch.global=63"}));
+  CHECK(odd.code == 2);
+  CHECK(odd.out.empty());
+  CHECK(odd.err.find("batch.global") == odd.err.rfind("batch.global"));
+  CHECK_THAT(odd.err, Contains("63"));
+  const Outcome three = call({"run", job, "--ranks", "3", "--set", "formats.compute=fp32"});
+  CHECK(three.code == 2);
+  CHECK_THAT(three.err, Contains("devices") || Contains("64"));
+}

@@ -1,0 +1,185 @@
+// What users type and what they get: exit codes, one document on standard output, whole files or
+// none.
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "command_line.h"
+
+using namespace stepcast::cli_test;
+using Catch::Matchers::Contains;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::vector<std::string> kSmall{"--set", "workload=rm1", "--set", "system=dgx-h100"};
+
+std::vector<std::string> predict(std::vector<std::string> more) {
+  std::vector<std::string> arguments{"predict"};
+  arguments.insert(arguments.end(), kSmall.begin(), kSmall.end());
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+/// Standard output as the one JSON document it must be; json::parse refuses anything before or
+/// after.
+json document(const Outcome& outcome) {
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  return json::parse(outcome.out);
+}
+
+}  // namespace
+
+TEST_CASE("a prediction exits with 0 and says what the step takes", "[cli]") {
+  const Outcome outcome = call(predict({}));
+  CHECK(outcome.code == 0);
+  CHECK(outcome.err.empty());
+  CHECK_THAT(outcome.out, Contains("rm1") && Contains("per step") && Contains("compute"));
+}
+
+TEST_CASE("JSON output by --format json is one document and nothing else", "[cli]") {
+  const json prediction = document(call(predict({"--format", "json"})));
+  for (const char* key :
+       {"stepcast", "job", "iteration_time_s", "in_calibrated_range", "throughput", "flops", "mfu",
+        "hfu", "time_s", "memory_bytes", "fits", "warnings"}) {
+    INFO(key);
+    CHECK(prediction.contains(key));
+  }
+  double sum = 0;
+  for (const auto& part : prediction["time_s"]) {
+    sum += part.get<double>();
+  }
+  CHECK(sum == Approx(prediction["iteration_time_s"].get<double>()).epsilon(1e-9));
+  for (const char* what : {"workloads", "systems", "devices", "formats", "models"}) {
+    INFO(what);
+    CHECK_FALSE(document(call({"list", what, "--format", "json"})).empty());
+  }
+}
+
+TEST_CASE("predict --strict exits with 1 when the job does not fit, and still predicts", "[cli]") {
+  const std::vector<std::string> large{
+      "predict", "--set", "workload=gpt3-175b", "--set", "system=dgx-h100", "--format", "json"};
+  std::vector<std::string> strict = large;
+  strict.push_back("--strict");
+  const Outcome outcome = call(strict);
+  CHECK(outcome.code == 1);
+  CHECK(json::parse(outcome.out)["fits"] == false);
+  CHECK(call(large).code == 0);
+  CHECK(call(predict({"--strict"})).code == 0);  // fits
+}
+
+TEST_CASE("wrong usage exits with 2 and says what was wrong", "[cli]") {
+  struct Case {
+    std::vector<std::string> arguments;
+    const char* message;
+  };
+  const std::vector<Case> cases{
+      {{}, "subcommand"},
+      {{"predikt"}, "predikt"},
+      {{"predict", "--frmat", "json"}, "--frmat"},
+      {predict({"--format", "xml"}), "xml"},
+      {predict({"--set", "devices"}), "devices"},
+      {predict({"--set", "=8"}), "--set"},
+      {{"predict"}, "workload"},
+      {{"predict", "no-such-job.json"}, "no-such-job.json"},
+      {{"run", "--ranks", "0"}, "--ranks"},
+      {{"run", "--ranks", "2", "--steps", "many"}, "--steps"},
+      {{"list", "planets"}, "planets"},
+      {{"convert", "no-such-trace", "out.json"}, "no-such-trace"},
+      {{"convert", "a", "b", "--to", "chakra"}, "not implemented"},
+      {{"convert", "a", "b", "--to", "tarot"}, "tarot"},
+  };
+  for (const Case& c : cases) {
+    const Outcome outcome = call(c.arguments);
+    INFO((c.arguments.empty() ? "" : c.arguments.back()) << "\n" << outcome.err);
+    CHECK(outcome.code == 2);
+    CHECK(outcome.out.empty());
+    CHECK_THAT(outcome.err, Contains(c.message));
+  }
+}
+
+TEST_CASE("commands of later versions say that they are not implemented", "[cli]") {
+  for (const char* command :
+       {"plan", "fit", "profile", "replay", "explain", "hitcurve", "report"}) {
+    const Outcome outcome = call({command, "some.json", "--some-flag"});
+    INFO(command << ": " << outcome.err);
+    CHECK(outcome.code == 2);
+    CHECK(outcome.out.empty());
+    CHECK_THAT(outcome.err, Contains(command) && Contains("not implemented"));
+  }
+}
+
+TEST_CASE("a missing GPU backend exits with 3", "[cli]") {
+  const Outcome outcome = call({"run", "--set", "workload=rm1", "--set", "system=dgx-h100",
+                                "--backend", "cuda", "--ranks", "2"});
+  CHECK(outcome.code == 3);
+  CHECK(outcome.out.empty());
+  CHECK_THAT(outcome.err, Contains("cuda") && Contains("--backend cpu"));
+}
+
+TEST_CASE("a job comes from a file, from standard input or from --set alone", "[cli]") {
+  const TemporaryFolder folder;
+  const std::string text = R"({"workload": "rm1", "system": "dgx-h100", "devices": 4})";
+  const std::string from_file =
+      call({"predict", folder.file("job.json", text), "--format", "json"}).out;
+  const std::string from_input = call({"predict", "-", "--format", "json"}, text).out;
+  const std::string from_set = call(predict({"--set", "devices=4", "--format", "json"})).out;
+  CHECK(json::parse(from_file)["job"]["devices"] == 4);
+  CHECK(from_file == from_input);
+  CHECK(from_file == from_set);
+  const Outcome broken = call({"predict", "-"}, R"({"workload": "rm1")");
+  CHECK(broken.code == 2);
+  CHECK_THAT(broken.err, Contains("standard input") && Contains("truncated"));
+}
+
+TEST_CASE("the job that is printed predicts the same again", "[cli]") {
+  const json first = document(call(predict({"--format", "json"})));
+  const json again = document(call({"predict", "-", "--format", "json"}, first["job"].dump()));
+  CHECK(again == first);
+}
+
+TEST_CASE("two predictions are equal byte by byte", "[cli]") {
+  const TemporaryFolder folder;
+  const auto once = [&folder](const std::string& timeline) {
+    return call({"predict", "--set", "workload=llama2-7b", "--set", "system=dgx-a100-80gb", "--set",
+                 "devices=16", "--set", "parallel.tensor=8", "--format", "json", "--timeline",
+                 folder / timeline})
+        .out;
+  };
+  const std::string first = once("a.json");
+  CHECK(json::accept(first));
+  CHECK(first == once("b.json"));
+  const std::string timeline = text_of(folder / "a.json");
+  CHECK(json::parse(timeline)["traceEvents"].size() > 100);
+  CHECK(timeline == text_of(folder / "b.json"));
+}
+
+TEST_CASE("an output file that cannot be written leaves nothing behind", "[cli]") {
+  const TemporaryFolder folder;
+  const Outcome missing = call(predict({"--timeline", folder / "missing/timeline.json"}));
+  CHECK(missing.code == 2);
+  CHECK(missing.out.empty());
+  CHECK_THAT(missing.err, Contains("missing/timeline.json") && Contains("folder exists"));
+  CHECK(fs::is_empty(folder.path()));
+  // A folder stands where the file should go.
+  fs::create_directory(folder / "taken");
+  const Outcome taken = call(predict({"--timeline", folder / "taken"}));
+  CHECK(taken.code == 2);
+  CHECK_THAT(taken.err, Contains("taken"));
+  CHECK(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()) == 1);
+  // A file that stands there already is replaced as a whole.
+  (void)folder.file("timeline.json", "old");
+  const Outcome ok = call(predict({"--timeline", folder / "timeline.json"}));
+  CHECK(ok.code == 0);
+  CHECK(json::accept(text_of(folder / "timeline.json")));
+  CHECK_FALSE(fs::exists(folder / "timeline.json.part"));
+}
+
+TEST_CASE("help and version exit with 0", "[cli]") {
+  CHECK_THAT(call({"--help"}).out, Contains("predict") && Contains("calibrate"));
+  CHECK(call({"predict", "--help"}).code == 0);
+  const Outcome version = call({"--version"});
+  CHECK(version.code == 0);
+  CHECK_THAT(version.out, Contains("0.1.0"));
+}

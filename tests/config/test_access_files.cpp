@@ -1,0 +1,115 @@
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "core/config/access_files.h"
+#include "core/config/config.h"
+#include "core/error.h"
+
+using namespace stepcast;
+using namespace stepcast::config;
+using Catch::Matchers::Contains;
+
+namespace {
+
+/// A folder that goes when the test ends.
+struct Folder {
+  std::filesystem::path path;
+  explicit Folder(const std::string& name)
+      : path(std::filesystem::temp_directory_path() /
+             ("stepcast_" + name + std::to_string(std::random_device{}()))) {
+    std::filesystem::create_directories(path);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() { std::filesystem::remove_all(path); }
+  [[nodiscard]] std::filesystem::path write(const std::string& name,
+                                            const std::string& text) const {
+    std::ofstream(path / name, std::ios::binary) << text;
+    return path / name;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a histogram is read with its bins and n0", "[config][access]") {
+  const Folder folder("histogram");
+  const auto file = folder.write(
+      "h.csv",
+      "# "
+      "recorded\nreuse_low,reuse_high,unique_rows,accesses\n0,1,100,100\n1,2,10,20\n2,inf,5,500\n");
+  const ReuseHistogram h = read_histogram(file, "x");
+  REQUIRE(h.bins.size() == 3);
+  CHECK(h.sample_lookups == 620);  // 100 + 20 + 500
+  CHECK(h.bins[2].reuse_low == 2);
+  CHECK(h.bins[2].reuse_high >= 100);  // 500 / 5
+  const auto with_n0 =
+      folder.write("n.csv", "n0,unique_rows,accesses,reuse_low,reuse_high\n1000,100,100,0,1\n");
+  CHECK(read_histogram(with_n0, "x").sample_lookups == 1000);
+
+  const auto bad = [&](const std::string& text, const std::string& part) {
+    const auto path = folder.write("bad.csv", text);
+    CHECK_THROWS_WITH(read_histogram(path, "x"), Contains("bad.csv") && Contains(part));
+  };
+  const std::string header = "reuse_low,reuse_high,unique_rows,accesses\n";
+  bad("reuse_low,reuse_hihg,unique_rows,accesses\n", "did you mean \"reuse_high\"");
+  bad("reuse_low,unique_rows,accesses\n", "\"reuse_high\" is missing");
+  bad(header + "0,1,100\n", "line 2: found 3 columns, expected 4");
+  bad(header + "0,1,-100,100\n", "expected a number of at least 0");
+  bad(header + "0,1,nan,100\n", "expected a number of at least 0");
+  bad(header + "1,1,100,100\n", "not below reuse_high");
+  bad(header + "0,1,100,300\n", "cannot have reuse");  // three accesses each are not in (0, 1]
+  bad(header, "no bins");
+  bad("", "no bins");
+}
+
+TEST_CASE("row ids are read from text and from int64", "[config][access]") {
+  const Folder folder("indices");
+  const std::vector<std::int64_t> expected{3, 0, 70000, 3};
+  CHECK(read_indices(folder.write("i.txt", "3\n0\n70000\r\n3\n"), "x") == expected);
+  std::string binary;
+  for (const std::int64_t v : expected) {
+    for (int b = 0; b < 8; ++b) {
+      binary += static_cast<char>((v >> (8 * b)) & 0xff);
+    }
+  }
+  CHECK(read_indices(folder.write("i.bin", binary), "x") == expected);
+  CHECK_THROWS_WITH(read_indices(folder.write("odd.bin", binary + "\1"), "x"),
+                    Contains("33 bytes") && Contains("multiple of 8"));
+  CHECK_THROWS_WITH(read_indices(folder.write("n.txt", "1\n-2\n"), "x"),
+                    Contains("-2") && Contains("negative"));
+  CHECK_THROWS_WITH(read_indices(folder.write("w.txt", "1\n2 3\n"), "x"), Contains("line 2"));
+  CHECK_THROWS_WITH(read_indices(folder.write("e.txt", ""), "x"), Contains("empty"));
+  CHECK_THROWS_WITH(read_indices(folder.path / "i.txd", "w.json: access"),
+                    Contains("w.json: access") && Contains("did you mean \"i.txt\""));
+  CHECK_THROWS_WITH(read_indices(folder.path, "w.json: access"), Contains("not a regular file"));
+}
+
+TEST_CASE("a table's files are relative to the workload's folder and survive a round trip",
+          "[config][access]") {
+  const Folder folder("relative");
+  (void)folder.write("h.csv",
+                     "reuse_low,reuse_high,unique_rows,accesses\n0,1,100,100\n1,2,10,20\n");
+  (void)folder.write("i.txt", "1\n2\n1\n");
+  const auto file = folder.write(
+      "w.json",
+      R"({"kind": "dlrm", "name": "w", "dense_features": 1, "bottom_mlp": [8], "interaction": {"kind": "dot"}, "top_mlp": [1], "default_batch": {"global": 8},
+    "tables": [{"name": "a", "rows": 1000, "dim": 8, "access": {"histogram": "h.csv"}},
+               {"name": "b", "rows": 10, "dim": 8, "access": {"indices": "i.txt", "session": {"samples": 4, "keep": 0.5}}},
+               {"name": "c", "rows": 1000, "dim": 8, "pooling": 2.5, "mode": "sequence", "access": {"zipf": 1.1, "seed": 3, "remap": {"buckets": 100, "kind": "mod"}}}]})");
+  const Library library{STEPCAST_SOURCE_DIR};
+  const Workload w = load_workload(file.string(), library);
+  CHECK(w.dlrm()->tables[0].access->sample_lookups() == 120);
+  CHECK(w.dlrm()->tables[1].access->recorded() == std::vector<std::int64_t>{1, 2, 1});
+  CHECK(w.dlrm()->tables[2].rows == 100);
+  CHECK(w.dlrm()->tables[2].remapped->rows == 1000);
+  const std::string text = workload_to_json(w);
+  CHECK(workload_to_json(read_workload(text_source(text, "again", "/nowhere"))) == text);
+  // Row 2 of a table with 2 rows.
+  (void)folder.write(
+      "small.json",
+      R"({"kind": "dlrm", "name": "w", "dense_features": 1, "bottom_mlp": [8], "interaction": {"kind": "dot"}, "top_mlp": [1],
+    "tables": [{"name": "b", "rows": 2, "dim": 8, "access": {"indices": "i.txt"}}]})");
+  CHECK_THROWS_WITH(load_workload((folder.path / "small.json").string(), library),
+                    Contains("tables[0].access.indices") && Contains("row 2 at position 1"));
+}

@@ -1,0 +1,211 @@
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "core/config/config.h"
+#include "core/error.h"
+
+using namespace stepcast;
+using namespace stepcast::config;
+using Catch::Matchers::Contains;
+
+namespace {
+
+const Library kLibrary{STEPCAST_SOURCE_DIR};
+
+Job job(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  return load_job(text_source(text, "job.json"), overrides, kLibrary);
+}
+
+/// Written, loaded and written again: every field of the struct is in the text, so equal texts are
+/// equal jobs.
+void check_round_trip(const Job& j) {
+  const std::string text = job_to_json(j);
+  CHECK(job_to_json(job(text)) == text);
+  CHECK(job_to_json(job(job_to_json(j, -1))) == text);
+}
+
+const std::string kGpt = R"({"workload": "gpt3-175b", "system": "dgx-a100-80gb"})";
+const std::string kDlrm = R"({"workload": "mlperf-dlrm-v2", "system": "dgx-h100"})";
+
+}  // namespace
+
+TEST_CASE("a transformer job gets the contract's defaults", "[config][job]") {
+  const Job j = job(kGpt);
+  CHECK(j.devices == 8);  // one machine
+  CHECK(j.batch.global == 1536);
+  CHECK(j.batch.sequence == 2048);
+  CHECK(j.parallel.tensor == 1);
+  CHECK(j.parallel.data == 8);     // 8 / (1 * 1 * 1)
+  CHECK(j.microbatches() == 192);  // 1536 / (8 * 1)
+  CHECK(j.parallel.schedule == ScheduleKind::kOneFOneB);
+  CHECK(j.parallel.recompute.kind == RecomputeKind::kNone);
+  CHECK_FALSE(j.parallel.overlap.data);
+  CHECK(j.parallel.bucket == MB(25));
+  CHECK(j.formats.compute == Format::kBf16);
+  CHECK(j.dense_optimizer == OptimizerKind::kAdam);
+  CHECK(j.flash_attention);
+  CHECK(j.calibration.kind == Calibration::Kind::kAuto);
+  check_round_trip(j);
+}
+
+TEST_CASE("a dlrm job gets the contract's defaults", "[config][job]") {
+  const Job j = job(kDlrm);
+  CHECK(j.devices == 8);
+  CHECK(j.batch.global == 65536);
+  CHECK(j.batch.micro == 8192);  // 65536 / 8, one micro-batch
+  CHECK(j.microbatches() == 1);
+  CHECK(j.embedding_choice == "auto");
+  CHECK(j.dense_optimizer == OptimizerKind::kSgd);
+  CHECK(j.embedding_optimizer == OptimizerKind::kRowwiseAdagrad);
+  check_round_trip(j);
+}
+
+TEST_CASE("the compute format is what the device has: bf16, else fp16, else fp32",
+          "[config][job]") {
+  CHECK(job(kDlrm, {"system=dgx-v100-32gb"}).formats.compute == Format::kFp16);
+  CHECK(job(kDlrm, {"system=dgx-v100-32gb", R"(system.device.peak={"fp32": "15.7 TFLOP/s"})"})
+            .formats.compute == Format::kFp32);
+  CHECK(job(kDlrm, {"formats.compute=tf32"}).formats.compute == Format::kTf32);
+}
+
+TEST_CASE("the contract's example job loads and resolves", "[config][job]") {
+  const Job j = job(R"({
+    "stepcast": 1, "workload": "gpt3-175b", "system": "dgx-a100-80gb", "devices": 1024,  // a comment
+    "batch": {"global": 1536, "micro": 1, "sequence": 2048},
+    "parallel": {"tensor": 8, "context": 1, "pipeline": 8, "expert": 1, "data": "auto", "virtual_stages": 1, "schedule": "1f1b", "sequence_parallel": false,
+                 "zero": 0, "recompute": "full", "bucket": "25 MB", "overlap": {"data": true, "tensor": false, "pipeline": false}, "context_algorithm": "auto", "dlrm_pipeline": "none"},
+    "formats": {"compute": "bf16", "gradient": "fp32", "embedding": "fp32", "all_to_all_forward": "fp32", "all_to_all_backward": "fp32"},
+    "embedding": {"plan": "auto", "dedup": "off", "transform": "none"},
+    "optimizer": "adam", "attention": "flash", "flows": [], "calibration": "auto"})");
+  CHECK(j.parallel.data == 16);   // 1024 / (8 * 8)
+  CHECK(j.microbatches() == 96);  // 1536 / 16
+  CHECK(j.parallel.overlap.data);
+  CHECK(j.parallel.recompute.kind == RecomputeKind::kFull);
+  check_round_trip(j);
+}
+
+TEST_CASE("every setting of a job survives a round trip", "[config][job]") {
+  const Job gpt =
+      job(kGpt, {"devices=64", "parallel.tensor=4", "parallel.pipeline=4",
+                 "parallel.virtual_stages=2", "parallel.sequence_parallel=true", "parallel.zero=1",
+                 "parallel.recompute.layers=3", "parallel.bucket=40 MiB",
+                 "parallel.overlap.tensor=true", "formats.compute=fp16", "formats.gradient=bf16",
+                 "optimizer=sgd", "attention=unfused", "calibration.scale=1.25", "batch.micro=2"});
+  CHECK(gpt.parallel.data == 4);
+  CHECK(gpt.parallel.recompute.kind == RecomputeKind::kFirstLayers);
+  CHECK(gpt.parallel.recompute.layers == 3);
+  CHECK(gpt.parallel.bucket == MiB(40));
+  CHECK(gpt.calibration.scale == 1.25);
+  CHECK_FALSE(gpt.flash_attention);
+  check_round_trip(gpt);
+  const Job dlrm =
+      job(kDlrm, {"embedding.plan=row_wise", "formats.all_to_all_forward=fp16",
+                  "formats.embedding=int8_row", "parallel.overlap.input_all_to_all=true",
+                  "calibration=none", R"(optimizer={"dense": "adam", "embedding": "adagrad"})"});
+  CHECK(dlrm.embedding_choice == "row_wise");
+  CHECK(dlrm.embedding_optimizer == OptimizerKind::kAdagrad);
+  check_round_trip(dlrm);
+}
+
+TEST_CASE("overrides by --set reach everything an error can name", "[config][set]") {
+  SECTION("values are JSON, else text") {
+    CHECK(job("", {"workload=gpt3-175b", "system=dgx-h100"}).workload.name == "gpt3-175b");
+    CHECK(job(kGpt, {R"(batch={"global": 64, "micro": 1, "sequence": 128})"}).batch.sequence ==
+          128);
+  }
+  SECTION("objects on the way are created") {
+    CHECK(job(kGpt, {"parallel.overlap.data=true"}).parallel.overlap.data);
+  }
+  SECTION("the last one wins") { CHECK(job(kGpt, {"devices=16", "devices=32"}).devices == 32); }
+  SECTION("a named workload is opened") {
+    const Job j = job(kDlrm, {"workload.tables[3].rows=1000", "workload.tables.4.dim=64"});
+    CHECK(j.workload.dlrm()->tables[3].rows == 1000);
+    CHECK(j.workload.dlrm()->tables[4].dim == 64);
+    CHECK(j.workload.dlrm()->tables[5].dim == 128);
+  }
+  SECTION("a named system and its device are opened") {
+    const Job j = job(kGpt, {"system.device.memory=1 TB", "system.fabric[0].bandwidth=1 TB/s",
+                             "system.device.peak.fp32=1 TFLOP/s"});
+    CHECK(j.system.device.memory == GB(1000));
+    CHECK(j.system.tiers[0].capacity == GB(1000));
+    CHECK(j.system.device.name == "a100-sxm-80gb");
+    CHECK(j.system.fabric[0].bandwidth == GBps(1000));
+    CHECK(j.system.device.peak.at(Format::kFp32) == teraflops(1));
+  }
+  SECTION("another system drops what was set inside the first") {
+    CHECK(job(kGpt, {"system.device.memory=1 TB", "system=dgx-h100"}).system.device.memory ==
+          GB(80));
+  }
+  SECTION("mistakes name the override") {
+    CHECK_THROWS_WITH(job(kGpt, {"devices"}), Contains("--set devices") && Contains("key=value"));
+    CHECK_THROWS_WITH(job(kGpt, {"parallel.tensr=2"}),
+                      Contains("--set parallel.tensr") && Contains("did you mean \"tensor\""));
+    CHECK_THROWS_WITH(job(kGpt, {"parallel.tensor=two"}), Contains("--set parallel.tensor") &&
+                                                              Contains("\"two\"") &&
+                                                              Contains("integer"));
+    CHECK_THROWS_WITH(job(kDlrm, {"workload.tables[99].rows=5"}),
+                      Contains("--set workload.tables[99]") && Contains("26 values"));
+    CHECK_THROWS_WITH(job(kDlrm, {"workload.tables.rows=5"}), Contains("index such as [0]"));
+    CHECK_THROWS_WITH(job(kGpt, {"devices=8", "devices.x=1"}), Contains("devices is 8"));
+    CHECK_THROWS_WITH(job(kGpt, {"parallel.=1"}), Contains("dotted path"));
+    CHECK_THROWS_WITH(job(kGpt, {"batch[0]=1"}), Contains("expected a list"));
+    CHECK_THROWS_WITH(job(kGpt, {"workload=gpt3-176b"}), Contains("did you mean \"gpt3-175b\""));
+  }
+}
+
+TEST_CASE("a system with fitted constants survives a round trip", "[config][system]") {
+  System s = load_system("dgx-h100", kLibrary);
+  FittedModel m;
+  m.form = "roofline";
+  m.constants = {{"efficiency", 0.8712345678901234}, {"launch_s", 3.1e-6}};
+  m.range = {{"flops", {1e6, 1e12}}};
+  m.points = {{{1e6, 2.5}, -0.125}, {{1e9, 3}, 0.03}};
+  m.samples = 120;
+  m.error = {0.05, 0.06, 0.1, 0.2, -0.01};
+  m.log_sigma = 0.07;
+  m.source = "calibrate, 120 rows";
+  s.device.fitted["gemm"] = m;
+  s.fitted["all_reduce"] = m;
+  s.host.shares_core = true;
+  const std::string text = system_to_json(s);
+  const System again = read_system(text_source(text, "s.json"), kLibrary);
+  CHECK(system_to_json(again) == text);
+  const FittedModel& f = again.device.fitted.at("gemm");
+  CHECK(f.constants == m.constants);
+  CHECK(f.range == m.range);
+  REQUIRE(f.points.size() == 2);
+  CHECK(f.points[0].features == std::vector<double>{1e6, 2.5});
+  CHECK(f.points[0].log_ratio == -0.125);
+  CHECK(f.error.bias == -0.01);
+  CHECK(f.samples == 120);
+  CHECK(f.source == m.source);
+  CHECK(again.host.shares_core);
+}
+
+TEST_CASE("a device may be inline and a system may carry only what it needs", "[config][system]") {
+  const System s = read_system(
+      text_source(
+          R"({"name": "laptop", "device": {"name": "cpu", "memory": "8 GiB", "bandwidth": "20 GB/s", "peak": {"fp32": "100 GFLOP/s"}},
+    "fabric": [{"name": "shared_memory", "size": 4, "bandwidth": "5 GB/s", "latency": "1 us"}]})",
+          "laptop.json"),
+      kLibrary);
+  CHECK(s.host.devices == 4);  // the innermost level
+  REQUIRE(s.tiers.size() == 1);
+  CHECK(s.tiers[0].capacity == GiB(8));
+  CHECK(s.fabric[0].oversubscription == 1);
+}
+
+TEST_CASE("the fuzzer's seeds are inputs that load", "[config]") {
+  const std::filesystem::path corpus =
+      std::filesystem::path(STEPCAST_SOURCE_DIR) / "tests" / "config" / "corpus";
+  // The first byte chooses the loader.
+  const auto seed = [&](const char* name) {
+    Source s = file_source(corpus / name);
+    s.text.erase(0, 1);
+    return s;
+  };
+  CHECK_NOTHROW(load_job(seed("job_dlrm"), {}, kLibrary));
+  CHECK_NOTHROW(load_job(seed("job_transformer"), {}, kLibrary));
+  CHECK_NOTHROW(read_system(seed("system"), kLibrary));
+  CHECK_NOTHROW(read_plan(seed("plan")));
+}

@@ -1,0 +1,114 @@
+#include <catch2/catch.hpp>
+
+#include "core/config/config.h"
+#include "core/error.h"
+
+using namespace stepcast;
+using namespace stepcast::config;
+using Catch::Matchers::Contains;
+
+namespace {
+
+const Library kLibrary{STEPCAST_SOURCE_DIR};
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+const std::string kPlan =
+    R"({"stepcast": 1, "kind": "embedding", "workload": "w", "system": "s", "devices": 4, "predicted_step_s": 0.1,
+ "tables": [
+  {"name": "a", "row_order": "frequency", "shards": [
+    {"rows": [0, 10], "columns": [0, 8], "sharding": "data_parallel", "tier": "hbm", "groups": [[0, 1, 2, 3]], "split": "replicate"},
+    {"rows": [10, 100], "columns": [0, 8], "sharding": "row_wise", "groups": [[0, 1], [2, 3]], "split": "stripe"}]},
+  {"name": "b", "shards": [
+    {"rows": [0, 50], "columns": [0, 4], "sharding": "column_wise", "groups": [[1]]},
+    {"rows": [0, 50], "columns": [4, 8], "sharding": "column_wise", "groups": [[2]]}]}],
+ "ledger": []})";
+
+Job job_with(const std::string& plan) {
+  return load_job(
+      text_source(
+          R"({"workload": {"kind": "dlrm", "name": "w", "dense_features": 2, "bottom_mlp": [8], "interaction": {"kind": "dot"}, "top_mlp": [1], "default_batch": {"global": 16},
+      "tables": [{"name": "a", "rows": 100, "dim": 8}, {"name": "b", "rows": 50, "dim": 8}]}, "system": "dgx-h100", "devices": 4, "embedding": {"plan": )" +
+              plan + "}}",
+          "job.json"),
+      {}, kLibrary);
+}
+
+}  // namespace
+
+TEST_CASE("a plan is read, kept in the job and written back", "[config][plan]") {
+  const Job job = job_with(kPlan);
+  REQUIRE(job.embedding_plan.has_value());
+  CHECK(job.embedding_choice == "file");
+  const EmbeddingPlan& p = *job.embedding_plan;
+  REQUIRE(p.tables.size() == 2);
+  CHECK(p.tables[0].frequency_order);
+  CHECK_FALSE(p.tables[1].frequency_order);
+  CHECK(p.tables[0].shards[1].split == Split::kStripe);
+  CHECK(p.tables[0].shards[1].groups == std::vector<std::vector<std::int32_t>>{{0, 1}, {2, 3}});
+  CHECK(p.tables[1].shards[0].tier == "hbm");
+  const std::string text = plan_to_json(p);
+  CHECK(plan_to_json(read_plan(text_source(text, "plan.json"))) == text);
+  const std::string resolved = job_to_json(job);
+  CHECK(job_to_json(load_job(text_source(resolved, "again.json"), {}, kLibrary)) == resolved);
+}
+
+TEST_CASE("a plan that does not fit its tables is refused", "[config][plan]") {
+  struct Case {
+    const char* from;
+    const char* to;
+    const char* place;
+    const char* message;
+  };
+  const std::vector<Case> cases{
+      {"[10, 100]", "[11, 100]", "embedding.plan.tables[0].shards",
+       "cover 792 of the 800"},  // one row of 8 is missing
+      {"[10, 100]", "[9, 100]", "tables[0].shards[1]", "overlap shards[0]"},
+      {"[10, 100]", "[10, 101]", "tables[0].shards[1].rows", "beyond the 100 rows"},
+      {"[10, 100]", "[100, 10]", "tables[0].shards[1].rows", "first below end"},
+      {"[10, 100]", "[10]", "tables[0].shards[1].rows", "two integers"},
+      {"[4, 8]", "[4, 9]", "tables[1].shards[1].columns", "beyond the 8 columns"},
+      {"[[0, 1], [2, 3]]", "[[0, 1], [2, 4]]", "groups[1][1]", "integer from 0 to 3"},
+      {"[[0, 1], [2, 3]]", "[[0, 1], [1, 3]]", "groups[1][0]", "rank 1 appears twice"},
+      {"[[0, 1], [2, 3]]", "[]", "shards[1].groups", "list of groups"},
+      {"[[1]]", "[[1, 3]]", "tables[1].shards[0].groups", "on one rank"},
+      {"\"split\": \"stripe\"", "\"split\": \"replicate\"", "shards[1].split", "block or stripe"},
+      {"\"split\": \"replicate\"", "\"split\": \"block\"", "shards[0].split", "use replicate"},
+      {"\"split\": \"stripe\"", "\"split\": \"strip\"", "shards[1].split",
+       "did you mean \"stripe\""},
+      {"row_wise", "row-wise", "shards[1].sharding", "did you mean \"row_wise\""},
+      {"\"hbm\"", "\"ddr\"", "shards[0].tier", "not implemented"},
+      {"\"groups\": [[1]]", "\"groups\": [[1]], \"cache\": {\"bytes\": 1}", "shards[0].cache",
+       "not implemented"},
+      {"\"name\": \"b\"", "\"name\": \"c\"", "tables[1].name", "no table \"c\""},
+      {"\"name\": \"b\"", "\"name\": \"a\"", "tables[1].name", "list each table once"},
+      {"\"devices\": 4", "\"devices\": 8", "embedding.plan.devices",
+       "for 8 devices, the job has 4"},
+      {"\"kind\": \"embedding\"", "\"kind\": \"parallel\"", "embedding.plan.kind",
+       "only an embedding plan"},
+      {"\"stepcast\": 1", "\"stepcast\": 2", "stepcast", "from 1 to 1"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.from, c.to);
+    const std::string plan = replaced(kPlan, c.from, c.to);
+    CHECK_THROWS_AS(job_with(plan), InputError);
+    CHECK_THROWS_WITH(job_with(plan),
+                      Contains("job.json") && Contains(c.place) && Contains(c.message));
+  }
+  const std::string only_a = kPlan.substr(0, kPlan.find(",\n  {\"name\": \"b\"")) + "]}";
+  CHECK_THROWS_WITH(job_with(only_a),
+                    Contains("embedding.plan.tables") &&
+                        Contains("table \"b\" of the workload is not in the plan"));
+}
+
+TEST_CASE("a plan file is named by path, and a wrong name gets suggestions", "[config][plan]") {
+  CHECK_THROWS_WITH(job_with("\"row_wize\""),
+                    Contains("embedding.plan") && Contains("did you mean \"row_wise\""));
+  CHECK_THROWS_WITH(job_with("\"missing/plan.json\""),
+                    Contains("embedding.plan") && Contains("no file"));
+  CHECK_THROWS_WITH(job_with("\"tiered\""), Contains("not implemented"));
+}

@@ -1,0 +1,115 @@
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+
+#include "core/config/config.h"
+#include "core/error.h"
+
+using namespace stepcast;
+using namespace stepcast::config;
+
+namespace {
+const Library kLibrary{STEPCAST_SOURCE_DIR};
+
+std::set<std::string> names(const std::vector<Entry>& entries) {
+  std::set<std::string> all;
+  for (const Entry& e : entries) {
+    all.insert(e.name);
+    CHECK_FALSE(e.facts.empty());
+  }
+  return all;
+}
+}  // namespace
+
+TEST_CASE("the library holds every device and system of the contract", "[config][zoo]") {
+  const auto devices = names(list_devices(kLibrary));
+  for (const char* d :
+       {"v100-sxm2-16gb", "v100-sxm2-32gb", "v100-sxm3-32gb", "v100-pcie-32gb", "p100", "p4", "t4",
+        "a100-sxm-40gb", "a100-sxm-80gb", "a100-pcie-40gb", "h100-sxm-80gb", "h100-sxm-96gb",
+        "h200-sxm-141gb", "b200-sxm", "gb200", "l40s"}) {
+    CAPTURE(d);
+    REQUIRE(devices.count(d) == 1);
+    const Device device = load_device(d, kLibrary);
+    CHECK(device.name == d);
+    CHECK(device.peak.count(Format::kFp32) == 1);
+    CHECK_FALSE(device.source.empty());
+  }
+  const auto systems = names(list_systems(kLibrary));
+  for (const char* s :
+       {"dgx-v100-32gb", "dgx2h-v100", "dgx-a100-40gb", "dgx-a100-80gb", "zionex-a100-40gb",
+        "dgx-h100", "p5-h100", "dgx-h200", "dgx-b200", "gb200-nvl72", "l40s-8"}) {
+    CAPTURE(s);
+    REQUIRE(systems.count(s) == 1);
+    const System system = load_system(s, kLibrary);
+    CHECK(system.name == s);
+    CHECK(system.tiers.front().name == "hbm");
+    CHECK(system.tiers.front().capacity == system.device.memory);
+    CHECK(system.devices_in_level(0) % system.host.devices == 0);  // nvl72: 18 machines of 4
+    // Inner links are never slower than outer ones.
+    for (std::size_t i = 1; i < system.fabric.size(); ++i) {
+      CHECK(system.fabric[i].bandwidth <= system.fabric[i - 1].bandwidth);
+    }
+  }
+  CHECK(load_system("gb200-nvl72", kLibrary).host.devices == 4);
+}
+
+TEST_CASE("each zoo workload loads, has a default batch and runs on one machine", "[config][zoo]") {
+  const auto workloads = names(list_workloads(kLibrary));
+  CHECK(workloads.size() == 36);
+  for (const std::string& w : workloads) {
+    CAPTURE(w);
+    const Workload workload = load_workload(w, kLibrary);
+    CHECK(workload.name == w);
+    REQUIRE(workload.default_batch.has_value());
+    const Job job = load_job(
+        text_source("", "job"),
+        {"workload=" + w, "system=dgx-h100",
+         workload.transformer() != nullptr && w == "gpt-22b" ? "parallel.tensor=8" : "devices=8"},
+        kLibrary);
+    CHECK(job.devices == 8);
+    CHECK(job.microbatches() >= 1);
+    CHECK(job.parallel.data * job.parallel.tensor == 8);
+  }
+}
+
+TEST_CASE("parameters of the zoo's transformers are the published ones", "[config][zoo][oracle]") {
+  // In billions, from the papers (SC21 Table 1 prints its own formula; model cards for the others),
+  // within 1 %.
+  const std::map<std::string, double> published{
+      {"gpt3-175b", 175},      {"sc21-1.7b", 1.65},     {"sc21-3.6b", 3.6},
+      {"sc21-7.5b", 7.5},      {"sc21-18b", 18.4},      {"sc21-39b", 39.1},
+      {"sc21-76b", 76.1},      {"sc21-145b", 145.6},    {"sc21-310b", 310.1},
+      {"sc21-530b", 529.6},    {"sc21-1t", 1008},       {"gpt-22b", 22},
+      {"mt-nlg-530b", 530},    {"bloom-176b", 176.2},   {"llama2-7b", 6.74},
+      {"llama2-13b", 13.02},   {"llama2-70b", 68.98},   {"llama3-8b", 8.03},
+      {"llama3-70b", 70.55},   {"llama3-405b", 405.85}, {"nemotron4-15b", 15.6},
+      {"nemotron4-340b", 341}, {"megatron-8.3b", 8.3},  {"mpt-7b", 6.65},
+      {"mpt-30b", 29.98}};
+  for (const auto& [name, billions] : published) {
+    CAPTURE(name);
+    CHECK(parameter_count(load_workload(name, kLibrary)) / 1e9 == Approx(billions).epsilon(0.012));
+  }
+  // SC21's formula 12 l h^2 (1 + 13/(12h) + (V+s)/(12 l h)) for its largest model, with s = 2048
+  // learned positions.
+  const double l = 128, h = 25600, v = 51200, s = 2048;
+  const double formula = 12 * l * h * h * (1 + 13 / (12 * h) + (v + s) / (12 * l * h));
+  // We count the final LayerNorm too: 2h.
+  CHECK(parameter_count(load_workload("sc21-1t", kLibrary)) ==
+        Approx(formula + 2 * h).epsilon(1e-12));
+}
+
+TEST_CASE("the zoo's tables are the published ones", "[config][zoo]") {
+  const Workload v2 = load_workload("mlperf-dlrm-v2", kLibrary);
+  double rows = 0, lookups = 0;
+  for (const EmbeddingTable& t : v2.dlrm()->tables) {
+    rows += static_cast<double>(t.rows);
+    lookups += t.pooling;
+  }
+  CHECK(rows == 204184588);  // total_rows of the reference configuration
+  CHECK(lookups == 214);
+  CHECK(load_workload("hugectr-510", kLibrary).dlrm()->tables.size() == 510);
+  // 8 x 1e6 x 64, MLPs 512-512-64 and (64 + 36)-1024-1024-1024-1: 36 = 9 * 8 / 2 dots.
+  const double mlps = (512 * 512 + 512) + (512 * 64 + 64) + (100 * 1024 + 1024) +
+                      2 * (1024 * 1024 + 1024) + (1024 + 1);
+  CHECK(parameter_count(load_workload("dlrm-default", kLibrary)) == 8e6 * 64 + mlps);
+}

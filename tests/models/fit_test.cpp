@@ -1,0 +1,262 @@
+#include "models/fit/fit.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <deque>
+#include <random>
+
+#include "models/collective_form.h"
+#include "models/fit/points.h"
+#include "models/kernel_form.h"
+
+namespace stepcast::models {
+namespace {
+
+Device core() {
+  Device d;
+  d.bandwidth = GBps(10);
+  d.l2 = MB(2);
+  d.multiprocessors = 1;
+  d.launch = microseconds(1);
+  d.peak = {{Format::kFp32, teraflops(0.2)}};
+  return d;
+}
+
+/// Programs of one op each, in a container that keeps their addresses.
+struct Bench {
+  std::deque<Program> programs;
+  std::vector<MeasuredOp> rows;
+  void add(Program p, const KernelForm& form, const Device& device, const FittedModel& truth,
+           double noise) {
+    programs.push_back(std::move(p));
+    const Program& program = programs.back();
+    const double t =
+        form.predict(OpFacts(program, program.ops[0]), device, constants_of(form, device, &truth))
+            .time.base();
+    rows.push_back({&program, &program.ops[0], Seconds(t * std::exp(noise)),
+                    static_cast<std::int64_t>(rows.size())});
+  }
+};
+
+Program gemm_program(std::int64_t m, std::int64_t n, std::int64_t k, std::uint8_t flags) {
+  Program p;
+  Op op;
+  op.kind = OpKind::kGemm;
+  op.shape = {m, n, k, 1, 0, 0};
+  op.flags = flags;
+  fill_work(op);
+  p.ops.push_back(op);
+  return p;
+}
+
+FittedModel gemm_truth() {
+  FittedModel truth;
+  truth.constants = {{"start", 2e-6},   {"call", 1e-8},    {"rate", 1.5e11}, {"half_m", 3},
+                     {"half_n", 12},    {"half_k", 20},    {"nt", 0.9},      {"tn", 0.7},
+                     {"tn_half_n", 40}, {"vector", 1e-10}, {"near", 8e10},   {"far", 1e10},
+                     {"capacity", 2e6}};
+  return truth;
+}
+
+Bench gemm_bench(double sigma, std::uint64_t seed, bool outliers = false) {
+  const KernelForm& form = *kernel_form_named("gemm.shape_rate");
+  std::mt19937_64 engine(seed);
+  std::normal_distribution<double> normal(0, sigma);
+  std::uniform_real_distribution<double> size(std::log(2.0), std::log(2000.0));
+  Bench bench;
+  for (int i = 0; i < 240; ++i) {
+    const auto draw = [&] { return static_cast<std::int64_t>(std::exp(size(engine))); };
+    const auto flags = static_cast<std::uint8_t>(i % 3 == 0   ? 0
+                                                 : i % 3 == 1 ? op_flags::kTransposeA
+                                                              : op_flags::kTransposeB);
+    const double slow =
+        outliers && i % 20 == 0 ? 2.0 : 0.0;  // one row in twenty took 7 times as long
+    bench.add(gemm_program(draw(), draw(), draw(), flags), form, core(), gemm_truth(),
+              (sigma > 0 ? normal(engine) : 0) + slow);
+  }
+  return bench;
+}
+
+Program embedding_program(OpKind kind, std::int64_t tables, std::int64_t rows, std::int64_t dim,
+                          double lookups, double exponent) {
+  Program p;
+  EmbeddingGroup group;
+  for (std::int64_t t = 0; t < tables; ++t) {
+    EmbeddingShard s;
+    s.rows = s.table_rows = rows;
+    s.dim = dim;
+    s.lookups = lookups;
+    s.bags = 256;
+    s.access = std::make_shared<const Access>(Access::zipf(rows, exponent));
+    group.shards.push_back(s);
+  }
+  p.embeddings.push_back(group);
+  Op op;
+  op.kind = kind;
+  op.detail = 0;
+  op.shape = {static_cast<std::int64_t>(lookups) * tables, 256 * tables, dim * tables, 0, 0, 0};
+  p.ops.push_back(op);
+  return p;
+}
+
+}  // namespace
+
+TEST_CASE("constants that matter are recovered", "[models][fit]") {
+  const Bench bench = gemm_bench(0, 1);
+  FitOptions options;
+  options.max_points = 0;
+  const FittedModel model = fit_kernels(core(), bench.rows, options).at("gemm");
+  CHECK(model.form == "gemm.shape_rate");
+  for (const std::string name : {"rate", "half_n", "half_k", "nt", "tn", "start"}) {
+    CAPTURE(name);
+    CHECK(model.constants.at(name) == Approx(gemm_truth().constants.at(name)).epsilon(0.05));
+  }
+  CHECK(model.error.p90 < 0.005);
+  CHECK(model.samples == 240);
+}
+
+TEST_CASE("noise and outliers leave the fit where it is", "[models][fit]") {
+  const Bench bench = gemm_bench(0.03, 2, true);
+  FitOptions options;
+  options.max_points = 0;
+  const FittedModel model = fit_kernels(core(), bench.rows, options).at("gemm");
+  CHECK(model.constants.at("rate") == Approx(1.5e11).epsilon(0.08));
+  CHECK(model.log_sigma ==
+        Approx(0.03).epsilon(0.3));  // of the bulk: quantiles do not see one row in twenty
+  CHECK(model.error.median < 0.03);
+}
+
+TEST_CASE("a fit is a function of its rows", "[models][fit]") {
+  const Bench bench = gemm_bench(0.05, 3);
+  const FittedModel a = fit_kernels(core(), bench.rows).at("gemm");
+  const FittedModel b = fit_kernels(core(), bench.rows).at("gemm");
+  CHECK(a.constants == b.constants);
+  CHECK(a.error.mean == b.error.mean);
+}
+
+TEST_CASE("residual points learn what the form cannot say, and do not hurt when it says all",
+          "[models][fit]") {
+  Bench bench = gemm_bench(0.01, 4);
+  FitOptions without;
+  without.max_points = 0;
+  const double plain = fit_kernels(core(), bench.rows, without).at("gemm").error.mean;
+  CHECK(fit_kernels(core(), bench.rows).at("gemm").error.mean < 1.2 * plain);
+  // A smooth bump of 30 % around n = 64 that no constant describes.
+  for (MeasuredOp& row : bench.rows) {
+    const double x = std::log(static_cast<double>(row.op->shape[1]) / 64);
+    row.time *= std::exp(0.3 * std::exp(-x * x));
+  }
+  const double bump = fit_kernels(core(), bench.rows, without).at("gemm").error.mean;
+  CHECK(fit_kernels(core(), bench.rows).at("gemm").error.mean < 0.8 * bump);
+}
+
+TEST_CASE("embedding constants predict held-out groups", "[models][fit][embedding]") {
+  const KernelForm& form = *kernel_form_named("embedding_forward.levels");
+  FittedModel truth;
+  truth.constants = {{"start", 2e-6},     {"table", 4e-7},    {"bag", 2e-8},
+                     {"lookup", 5e-9},    {"element", 1e-10}, {"near_miss", 1e-9},
+                     {"near_line", 2e-9}, {"far_miss", 2e-8}, {"far_line", 1e-8},
+                     {"near", 1e6},       {"far", 3e7},       {"kept", 0.3}};
+  Bench bench;
+  for (const std::int64_t tables : {1, 8}) {
+    for (const std::int64_t rows : {1000, 30'000, 300'000}) {
+      for (const std::int64_t dim : {16, 128}) {
+        for (const double lookups : {256.0, 4096.0}) {
+          for (const double exponent : {0.0, 1.05}) {
+            bench.add(
+                embedding_program(OpKind::kEmbeddingForward, tables, rows, dim, lookups, exponent),
+                form, core(), truth, 0);
+          }
+        }
+      }
+    }
+  }
+  const FittedModel model = fit_kernels(core(), bench.rows).at("embedding_forward");
+  CHECK(model.error.median < 0.03);
+  CHECK(model.error.p90 < 0.10);
+}
+
+TEST_CASE("kinds with few rows fall back to the class of memory-bound ops", "[models][fit]") {
+  const KernelForm& form = *kernel_form_named("memory.levels");
+  FittedModel truth;
+  truth.constants = {{"start", 1e-6}, {"row", 1e-9}, {"element", 2e-10},
+                     {"near", 4e10},  {"far", 1e10}, {"capacity", 2e6}};
+  Bench bench;
+  for (std::int64_t width = 8; width <= 4096; width *= 2) {
+    Program p;
+    Op op;
+    op.kind = OpKind::kAdd;
+    op.shape = {128, width, 0, 0, 0, 0};
+    fill_work(op);
+    p.ops.push_back(op);
+    bench.add(p, form, core(), truth, 0);
+  }
+  const FittedModels models = fit_kernels(core(), bench.rows);
+  REQUIRE(models.contains("memory_bound"));
+  System system;
+  system.device = core();
+  system.device.fitted = models;
+  Op copy = bench.programs.front().ops[0];
+  copy.kind = OpKind::kCopyColumns;
+  fill_work(copy);
+  const Prediction p = CostModel(system, {}).kernel(bench.programs.front(), copy);
+  CHECK(p.model == "memory.levels");
+  CHECK_FALSE(p.in_range);
+  CHECK(models.at("add").error.median < 0.05);
+}
+
+TEST_CASE("collective constants are recovered", "[models][fit][collective]") {
+  System system;
+  system.fabric = {{"memory", 2, GBps(8), microseconds(1), 1, false}};
+  const CollectiveForm& form = *collective_form_named("collective.knee");
+  const std::map<std::string, double> truth{
+      {"start", 2e-6},   {"member", 1e-6},     {"near", 1.2e10},   {"far", 4e9},
+      {"capacity", 4e6}, {"rendezvous", 3e-6}, {"threshold", 9e3}, {"self", 1e-10}};
+  std::vector<double> c;
+  for (const Constant& k : form.constants(system)) {
+    c.push_back(truth.at(std::string(k.name)));
+  }
+  const GroupShape pair = group_shape(system, std::vector<std::int32_t>{0, 1});
+  std::vector<MeasuredCollective> rows;
+  for (double bytes = 4; bytes < 3e8; bytes *= 2) {
+    rows.push_back({OpKind::kAllReduce, bytes, pair,
+                    form.predict(OpKind::kAllReduce, bytes, pair, system, c).time});
+  }
+  FitOptions options;
+  options.max_points = 0;
+  const FittedModel model =
+      fit_collectives(system, rows, "collective.knee", options).at("all_reduce");
+  CHECK(model.constants.at("near") == Approx(1.2e10).epsilon(0.1));
+  CHECK(model.constants.at("far") == Approx(4e9).epsilon(0.1));
+  CHECK(model.constants.at("start") + model.constants.at("member") == Approx(3e-6).epsilon(0.05));
+  CHECK(model.error.p90 < 0.05);
+}
+
+TEST_CASE("rows of one configuration share a fold", "[models][fit]") {
+  std::vector<std::int64_t> configurations;
+  for (int i = 0; i < 300; ++i) {
+    configurations.push_back(i / 3);
+  }
+  const auto folds = folds_of(configurations, 4);
+  std::array<int, 4> counts{};
+  for (std::size_t i = 0; i < folds.size(); ++i) {
+    CHECK(folds[i] == folds[i / 3 * 3]);
+    ++counts[static_cast<std::size_t>(folds[i])];
+  }
+  for (const int n : counts) {  // 75 expected, standard deviation 3 * sqrt(100 * 3/16) = 13
+    CHECK(n > 30);
+    CHECK(n < 120);
+  }
+}
+
+TEST_CASE("errors of a fit", "[models][fit]") {
+  // Relative errors +10 %, -20 %, 0, +50 %.
+  const FitError e =
+      error_of(std::vector<double>{1.1, 0.8, 1, 1.5}, std::vector<double>{1, 1, 1, 1});
+  CHECK(e.mean == Approx(0.2));
+  CHECK(e.median == Approx(0.15));
+  CHECK(e.worst == Approx(0.5));
+  CHECK(e.bias == Approx(0.1));
+}
+
+}  // namespace stepcast::models

@@ -1,0 +1,252 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <random>
+#include <string>
+
+#include "core/plan.h"
+#include "tests/runtime/thread_ranks.h"
+#include "workloads/build_graph.h"
+#include "workloads/embedding_plan.h"
+
+using namespace stepcast;
+
+namespace {
+
+constexpr std::int64_t kGlobal = 16;
+
+/// Five tables of every pooling mode; row counts that do not divide over ranks.
+Job small_job(InteractionKind interaction,
+              OptimizerKind embedding_optimizer = OptimizerKind::kSgd) {
+  DlrmWorkload w;
+  w.dense_features = 5;
+  w.bottom_mlp = {12, 8};
+  w.top_mlp = {16, 1};
+  w.interaction = {interaction, 2, 4};
+  const std::vector<PoolingMode> modes{PoolingMode::kSum, PoolingMode::kMean,
+                                       PoolingMode::kSequence, PoolingMode::kSum,
+                                       PoolingMode::kMean};
+  for (std::size_t t = 0; t < modes.size(); ++t) {
+    EmbeddingTable table;
+    table.name = "t" + std::to_string(t);
+    table.rows = 31 + 10 * static_cast<std::int64_t>(t);
+    table.dim = interaction == InteractionKind::kDot || t % 2 == 0 ? 8 : 16;
+    table.pooling = 2.5;
+    table.mode = modes[t];
+    w.tables.push_back(table);
+  }
+  Job job;
+  job.workload.name = "small";
+  job.workload.model = w;
+  job.system.host.devices = 2;
+  job.batch.global = kGlobal;
+  job.formats.compute = Format::kFp32;
+  job.dense_optimizer = OptimizerKind::kSgd;
+  job.embedding_optimizer = embedding_optimizer;
+  job.parallel.bucket = Bytes(1024);  // several buckets
+  return job;
+}
+
+/// Samples [first, first + count) of a step's global batch: a pure function of the step. Bags have
+/// 0 to 5 lookups.
+runtime::cpu::HostBatch batch_of(const Job& job, std::int64_t step, std::int64_t first,
+                                 std::int64_t count) {
+  const DlrmWorkload& w = *job.workload.dlrm();
+  runtime::cpu::HostBatch batch;
+  batch.lookups.resize(w.tables.size());
+  batch.offsets.assign(w.tables.size(), {0});
+  for (std::int64_t i = 0; i < kGlobal; ++i) {
+    std::mt19937 random(static_cast<unsigned>(1000 * step + i));
+    const bool mine = i >= first && i < first + count;
+    double logit = 0;
+    for (std::int64_t f = 0; f < w.dense_features; ++f) {
+      const float x = static_cast<float>(random() % 2000) / 1000.0F - 1.0F;
+      logit += x;
+      if (mine) {
+        batch.dense.push_back(x);
+      }
+    }
+    for (std::size_t t = 0; t < w.tables.size(); ++t) {
+      const auto lookups = random() % 6;
+      for (unsigned l = 0; l < lookups; ++l) {
+        const auto row = static_cast<std::int64_t>(
+            random() % 7 == 0 ? 0 : random() % static_cast<unsigned>(w.tables[t].rows));
+        logit += row % 2 == 0 ? 0.3 : -0.3;
+        if (mine) {
+          batch.lookups[t].push_back(row);
+        }
+      }
+      if (mine) {
+        batch.offsets[t].push_back(static_cast<std::int64_t>(batch.lookups[t].size()));
+      }
+    }
+    if (mine) {
+      batch.labels.push_back(logit > 0 ? 1.0F : 0.0F);
+    }
+  }
+  return batch;
+}
+
+std::vector<runtime::cpu::HostBatch> batches_of(const Job& job, std::int64_t step) {
+  std::vector<runtime::cpu::HostBatch> batches;
+  const std::int64_t each = kGlobal / job.devices;
+  for (std::int64_t r = 0; r < job.devices; ++r) {
+    batches.push_back(batch_of(job, step, r * each, each));
+  }
+  return batches;
+}
+
+std::vector<double> loss_curve(const Job& job, int steps) {
+  const ExecutionGraph graph = workloads::build_graph(job);
+  runtime::test::ThreadRanks ranks(job, graph);
+  std::vector<double> losses;
+  for (int s = 0; s < steps; ++s) {
+    losses.push_back(ranks.step(s, batches_of(job, s)));
+  }
+  return losses;
+}
+
+void check_equal_curves(Job job, const std::vector<std::string>& plans,
+                        const std::vector<std::int64_t>& devices, bool overlap = false) {
+  constexpr int kSteps = 6;
+  job.devices = 1;
+  job.embedding_choice = "table_wise";
+  const std::vector<double> alone = loss_curve(job, kSteps);
+  for (const std::int64_t n : devices) {
+    for (const std::string& plan : plans) {
+      CAPTURE(n, plan, overlap);
+      job.devices = n;
+      job.embedding_choice = plan;
+      job.parallel.overlap.input_all_to_all = overlap;
+      job.parallel.overlap.output_all_to_all = overlap;
+      job.parallel.overlap.dense_all_reduce = overlap;
+      const std::vector<double> curve = loss_curve(job, kSteps);
+      for (int s = 0; s < kSteps; ++s) {
+        CAPTURE(s);
+        CHECK(curve[static_cast<std::size_t>(s)] ==
+              Approx(alone[static_cast<std::size_t>(s)]).epsilon(2e-5));
+      }
+    }
+  }
+}
+
+const std::vector<std::string> kEveryPlan{"table_wise",     "row_wise",      "column_wise",
+                                          "table_row_wise", "data_parallel", "auto"};
+
+}  // namespace
+
+TEST_CASE("every embedding plan trains the same DLRM", "[runtime][dlrm]") {
+  const auto interaction =
+      GENERATE(InteractionKind::kDot, InteractionKind::kCat, InteractionKind::kDcnV2);
+  check_equal_curves(small_job(interaction), kEveryPlan, {1, 2, 4});
+}
+
+TEST_CASE("plans agree under every embedding optimizer", "[runtime][dlrm]") {
+  // Row-wise Adagrad keeps one sum per row: of the columns a shard holds, so column-wise plans
+  // really train differently.
+  const auto optimizer =
+      GENERATE(OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdam, OptimizerKind::kAdagrad);
+  std::vector<std::string> plans{"table_wise", "row_wise", "table_row_wise", "data_parallel"};
+  if (optimizer != OptimizerKind::kRowwiseAdagrad) {
+    plans.emplace_back("column_wise");
+  }
+  check_equal_curves(small_job(InteractionKind::kCat, optimizer), plans, {4});
+}
+
+TEST_CASE("overlapped exchanges change nothing but time", "[runtime][dlrm]") {
+  check_equal_curves(small_job(InteractionKind::kDot), kEveryPlan, {2, 4}, true);
+}
+
+TEST_CASE("striped rows train as blocks do", "[runtime][dlrm]") {
+  Job job = small_job(InteractionKind::kCat, OptimizerKind::kRowwiseAdagrad);
+  job.devices = 1;
+  const std::vector<double> alone = loss_curve(job, 4);
+  job.devices = 4;
+  const auto kind = GENERATE(ShardingKind::kRowWise, ShardingKind::kTableRowWise);
+  job.embedding_plan = workloads::make_embedding_plan(job, kind);
+  for (PlanTable& t : job.embedding_plan->tables) {
+    t.shards.front().split = Split::kStripe;
+  }
+  const std::vector<double> striped = loss_curve(job, 4);
+  for (std::size_t s = 0; s < 4; ++s) {
+    CHECK(striped[s] == Approx(alone[s]).epsilon(2e-5));
+  }
+}
+
+TEST_CASE("a DLRM learns", "[runtime][dlrm]") {
+  Job job = small_job(InteractionKind::kDot);
+  job.devices = 2;
+  job.embedding_choice = "row_wise";
+  const ExecutionGraph graph = workloads::build_graph(job);
+  runtime::test::ThreadRanks ranks(job, graph);
+  const auto batches = batches_of(job, 0);
+  const double first = ranks.step(0, batches);
+  double last = first;
+  for (int s = 1; s < 200; ++s) {
+    last = ranks.step(s, batches);
+  }
+  CHECK(first == Approx(std::log(2.0)).margin(0.3));
+  CHECK(last < 0.5 * first);
+}
+
+namespace {
+
+TensorId tensor_named(const Program& program, const std::string& name) {
+  for (std::size_t i = 0; i < program.tensors.size(); ++i) {
+    if (program.tensors[i].name == name) {
+      return static_cast<TensorId>(i);
+    }
+  }
+  FAIL("no tensor '" << name << "'");
+  return 0;
+}
+
+/// Loss of the first step when element `i` of a tensor is moved by `by`.
+double perturbed_loss(const Job& job, const ExecutionGraph& graph, TensorId id, std::int64_t i,
+                      float by) {
+  runtime::test::ThreadRanks ranks(job, graph);
+  ranks.executor(0).tensor(id).data[i] += by;
+  return ranks.step(0, batches_of(job, 0));
+}
+
+}  // namespace
+
+TEST_CASE("gradients are those of the loss", "[runtime][dlrm]") {
+  const auto interaction =
+      GENERATE(InteractionKind::kDot, InteractionKind::kCat, InteractionKind::kDcnV2);
+  Job job = small_job(interaction);
+  job.devices = 1;
+  job.embedding_choice = "table_wise";
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const Program& program = graph.programs.front();
+  std::vector<std::string> names{
+      "bottom.0.weight", "bottom.1.weight", "bottom.1.bias",  "top.0.weight",   "top.0.bias",
+      "top.1.weight",    "top.1.bias",      "embedding.t0.0", "embedding.t1.0", "embedding.t2.0"};
+  if (interaction == InteractionKind::kDcnV2) {
+    names.insert(names.end(), {"cross.0.down", "cross.0.up", "cross.0.bias", "cross.1.down",
+                               "cross.1.up", "cross.1.bias"});
+  }
+  for (const std::string& name : names) {
+    const TensorId id = tensor_named(program, name);
+    runtime::test::ThreadRanks ranks(job, graph);
+    const runtime::cpu::Matrix weights = ranks.executor(0).tensor(id);
+    const std::vector<float> before(weights.data, weights.data + weights.elements());
+    ranks.step(0, batches_of(job, 0));
+    for (const std::int64_t i : {std::int64_t{0}, weights.elements() / 2, weights.elements() - 1}) {
+      CAPTURE(name, i);
+      // SGD: w' = w - lr g. The differences to either side are equal but for fp32 noise (1e-7 / h)
+      // and where a ReLU has its kink: there the gradient is one of the two slopes.
+      const double rate = runtime::cpu::learning_rate(OptimizerKind::kSgd);
+      const double analytic =
+          static_cast<double>(before[static_cast<std::size_t>(i)] - weights.data[i]) / rate;
+      constexpr float kStep = 5e-4F;
+      const double here = perturbed_loss(job, graph, id, i, 0);
+      const double right =
+          (perturbed_loss(job, graph, id, i, kStep) - here) / static_cast<double>(kStep);
+      const double left =
+          (here - perturbed_loss(job, graph, id, i, -kStep)) / static_cast<double>(kStep);
+      const double margin = 5e-4 + 0.01 * std::abs(analytic);
+      CHECK(analytic > std::min(left, right) - margin);
+      CHECK(analytic < std::max(left, right) + margin);
+    }
+  }
+}

@@ -1,0 +1,235 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "core/access.h"
+#include "core/error.h"
+#include "runtime/data/batch_source.h"
+#include "runtime/data/counter_random.h"
+#include "runtime/data/dlrm_source.h"
+
+using namespace stepcast;
+using namespace stepcast::runtime;
+
+namespace {
+
+EmbeddingTable table(std::int64_t rows, double pooling, Access access) {
+  EmbeddingTable t;
+  t.name = fmt::format("t{}", rows);
+  t.rows = rows;
+  t.dim = 8;
+  t.pooling = pooling;
+  t.access = std::make_shared<const Access>(std::move(access));
+  return t;
+}
+
+Job dlrm_job(std::int64_t global) {
+  DlrmWorkload w;
+  w.dense_features = 13;
+  w.tables = {table(1000, 3, Access::zipf(1000, 1.1)), table(50, 2.5, Access::uniform(50)),
+              table(100000, 1, Access::zipf(100000, 0.8, 7))};
+  w.tables[0].session = Session{5, 0.6};
+  Job job;
+  job.workload.model = w;
+  job.batch.global = global;
+  return job;
+}
+
+Job text_job(std::int64_t vocabulary, std::int64_t sequence, std::int64_t global) {
+  TransformerWorkload w;
+  w.vocabulary = vocabulary;
+  Job job;
+  job.workload.model = w;
+  job.batch.global = global;
+  job.batch.sequence = sequence;
+  return job;
+}
+
+cpu::HostBatch drawn(const Job& job, std::int32_t ranks, std::int32_t rank, std::int64_t step,
+                     const std::string& file = {}) {
+  Mesh mesh;
+  mesh.data = ranks;
+  cpu::HostBatch batch;
+  make_batch_source(job, mesh, rank, 11, file)->draw(step, batch);
+  return batch;
+}
+
+/// A file in the temporary folder that goes away again.
+struct File {
+  std::filesystem::path path;
+  File(const std::string& name, const std::string& text)
+      : path(std::filesystem::temp_directory_path() / ("stepcast_data_" + name)) {
+    std::ofstream(path, std::ios::binary) << text;
+  }
+  ~File() { std::filesystem::remove(path); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+};
+
+}  // namespace
+
+TEST_CASE("any number of ranks draws the same global batch", "[runtime][data]") {
+  const Job job = dlrm_job(360);
+  const auto whole = drawn(job, 1, 0, 4);
+  const std::int32_t ranks = GENERATE(2, 3, 8);
+  CAPTURE(ranks);
+  std::size_t sample = 0;
+  std::vector<std::size_t> lookup(3, 0);
+  for (std::int32_t rank = 0; rank < ranks; ++rank) {
+    const auto part = drawn(job, ranks, rank, 4);
+    REQUIRE(part.labels.size() == 360U / static_cast<std::size_t>(ranks));
+    for (std::size_t s = 0; s < part.labels.size(); ++s, ++sample) {
+      REQUIRE(part.labels[s] == whole.labels[sample]);
+      for (std::size_t f = 0; f < 13; ++f) {
+        REQUIRE(part.dense[s * 13 + f] == whole.dense[sample * 13 + f]);
+      }
+    }
+    for (std::size_t t = 0; t < 3; ++t) {
+      REQUIRE(part.offsets[t].size() == part.labels.size() + 1);
+      REQUIRE(static_cast<std::size_t>(part.offsets[t].back()) == part.lookups[t].size());
+      for (const std::int64_t row : part.lookups[t]) {
+        REQUIRE(row == whole.lookups[t][lookup[t]++]);
+      }
+    }
+  }
+  CHECK(sample == whole.labels.size());
+  for (std::size_t t = 0; t < 3; ++t) {
+    CHECK(lookup[t] == whole.lookups[t].size());
+  }
+}
+
+TEST_CASE("steps differ, repeats do not", "[runtime][data]") {
+  const Job job = dlrm_job(64);
+  CHECK(drawn(job, 1, 0, 1).lookups == drawn(job, 1, 0, 1).lookups);
+  CHECK(drawn(job, 1, 0, 1).lookups != drawn(job, 1, 0, 2).lookups);
+}
+
+TEST_CASE("lookups follow pooling and access law", "[runtime][data]") {
+  const Job job = dlrm_job(4096);
+  const auto batch = drawn(job, 1, 0, 0);
+  const DlrmWorkload& w = *job.workload.dlrm();
+  // Exact pooling is exact; Poisson pooling of mean 2.5 over 4096 samples has deviation
+  // sqrt(2.5 / 4096) = 0.025 of its mean count.
+  CHECK(batch.lookups[0].size() == 3 * 4096U);
+  CHECK(batch.lookups[2].size() == 4096U);
+  CHECK(static_cast<double>(batch.lookups[1].size()) / 4096 == Approx(2.5).margin(5 * 0.025));
+  for (std::size_t t = 0; t < 3; ++t) {
+    REQUIRE(batch.ranks[t].size() == batch.lookups[t].size());
+    for (std::size_t i = 0; i < batch.lookups[t].size(); ++i) {
+      REQUIRE(batch.lookups[t][i] >= 0);
+      REQUIRE(batch.lookups[t][i] < w.tables[t].rows);
+      REQUIRE(w.tables[t].access->row_of_rank(batch.ranks[t][i]) == batch.lookups[t][i]);
+    }
+  }
+  // Table 2: 4096 lookups of one each; the share of the hottest row is p(0), within 5 deviations.
+  const double p = w.tables[2].access->probability(0);
+  const auto hot = static_cast<double>(std::count(batch.ranks[2].begin(), batch.ranks[2].end(), 0));
+  CHECK(hot / 4096 == Approx(p).margin(5 * std::sqrt(p / 4096)));
+}
+
+TEST_CASE("values stay inside a session with the given probability", "[runtime][data]") {
+  // Sessions of 5 samples keep with 0.6: 4 of 5 samples may keep. A fresh draw repeats by chance
+  // with the small probability that three zipf lookups agree.
+  const auto batch = drawn(dlrm_job(5000), 1, 0, 0);
+  int same = 0;
+  int first_same = 0;
+  for (std::size_t s = 1; s < 5000; ++s) {
+    const auto begin = batch.lookups[0].begin() + static_cast<std::ptrdiff_t>(3 * s);
+    const bool equal = std::equal(begin, begin + 3, begin - 3);
+    (s % 5 == 0 ? first_same : same) += equal ? 1 : 0;
+  }
+  CHECK(same / 4000.0 == Approx(0.6).margin(0.04));
+  CHECK(first_same < 50);
+}
+
+TEST_CASE("labels depend on the features", "[runtime][data]") {
+  // The best linear score of the planted dense part alone must separate labels: the mean score of
+  // the positive samples is higher by several standard errors.
+  const auto batch = drawn(dlrm_job(4096), 1, 0, 0);
+  double sums[2] = {0, 0};
+  double counts[2] = {0, 0};
+  for (std::size_t s = 0; s < 4096; ++s) {
+    double score = 0;
+    for (std::size_t f = 0; f < 13; ++f) {
+      score += static_cast<double>(batch.dense[s * 13 + f]) *
+               planted_effect(SIZE_MAX, static_cast<std::int64_t>(f));
+    }
+    const int label = batch.labels[s] > 0.5F ? 1 : 0;
+    sums[label] += score;
+    counts[label] += 1;
+  }
+  CHECK(counts[0] > 800);
+  CHECK(counts[1] > 800);
+  // A score's deviation is about sqrt(13 * 2/3 * 1/3) = 1.7; that of a mean of 2000, 0.04.
+  CHECK(sums[1] / counts[1] - sums[0] / counts[0] > 5 * 0.06);
+}
+
+TEST_CASE("synthetic text can be learnt and covers the vocabulary's range", "[runtime][data]") {
+  const auto batch = drawn(text_job(5120, 100, 40), 2, 1, 3);
+  REQUIRE(batch.tokens.size() == 20 * 101);
+  std::map<std::int32_t, std::map<std::int32_t, int>> followers;
+  for (std::size_t i = 0; i < batch.tokens.size(); ++i) {
+    REQUIRE(batch.tokens[i] >= 0);
+    REQUIRE(batch.tokens[i] < 5120);
+    if (i % 101 != 0) {
+      ++followers[batch.tokens[i - 1]][batch.tokens[i]];
+    }
+  }
+  int predicted = 0;
+  for (const auto& [token, next] : followers) {
+    predicted += std::max_element(next.begin(), next.end(), [](auto& a, auto& b) {
+                   return a.second < b.second;
+                 })->second;
+  }
+  CHECK(predicted > 0.7 * 2000);
+  CHECK(followers.rbegin()->first > 5120 / 2);
+}
+
+TEST_CASE("text files are read as bytes", "[runtime][data]") {
+  const File file("text", "the quick brown fox jumps over the lazy dog");
+  const auto batch = drawn(text_job(256, 10, 8), 1, 0, 0, file.path.string());
+  const std::string text = "the quick brown fox jumps over the lazy dog";
+  for (std::size_t s = 0; s < 8; ++s) {
+    const std::string piece(batch.tokens.begin() + static_cast<std::ptrdiff_t>(s * 11),
+                            batch.tokens.begin() + static_cast<std::ptrdiff_t>((s + 1) * 11));
+    CHECK(text.find(piece) != std::string::npos);
+  }
+  CHECK_THROWS_AS(drawn(text_job(100, 10, 8), 1, 0, 0, file.path.string()), InputError);
+  CHECK_THROWS_AS(drawn(text_job(256, 43, 8), 1, 0, 0, file.path.string()), InputError);
+  CHECK_THROWS_AS(drawn(text_job(256, 10, 8), 1, 0, 0, "/no/such/file"), InputError);
+}
+
+TEST_CASE("Criteo lines become samples", "[runtime][data]") {
+  const auto line = [](const std::string& label, const std::string& first_category) {
+    std::string text = label;
+    for (int i = 0; i < 13; ++i) {
+      text += fmt::format("\t{}", i == 1 ? "" : i == 2 ? "-3" : fmt::format("{}", i));
+    }
+    text.append("\t").append(first_category);
+    for (int i = 1; i < 26; ++i) {
+      text += "\t68fd1e64";
+    }
+    return text;
+  };
+  const Job job = dlrm_job(4);
+  const File good("criteo",
+                  line("1", "05db9164") + "\r\n" + line("0", "") + "\n" + line("0", "05db9164"));
+  const auto batch = drawn(job, 1, 0, 0, good.path.string());  // 3 lines: the 4th starts over
+  CHECK(batch.labels == std::vector<float>{1, 0, 0, 1});
+  CHECK(batch.dense[0] == 0.0F);
+  CHECK(batch.dense[1] == 0.0F);  // empty
+  CHECK(batch.dense[2] == 0.0F);  // negative
+  CHECK(batch.dense[7] == Approx(std::log1p(7.0)));
+  CHECK(batch.lookups[0][0] == batch.lookups[0][2]);
+  CHECK(batch.lookups[0][0] != batch.lookups[0][1]);
+  CHECK(batch.lookups[1][0] < 50);
+  CHECK(batch.offsets[2] == std::vector<std::int64_t>{0, 1, 2, 3, 4});
+
+  const File short_line("criteo_short", line("1", "a") + "\n0\t1\t2\n");
+  CHECK_THROWS_WITH(drawn(job, 1, 0, 0, short_line.path.string()),
+                    Catch::Contains(":2") && Catch::Contains("3 columns"));
+  const File label("criteo_label", line("yes", "a"));
+  CHECK_THROWS_WITH(drawn(job, 1, 0, 0, label.path.string()), Catch::Contains("label 'yes'"));
+}

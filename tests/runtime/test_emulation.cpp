@@ -1,0 +1,204 @@
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "core/error.h"
+#include "runtime/emulation/core_lease.h"
+#include "runtime/emulation/paced_fabric.h"
+#include "runtime/emulation/schedules.h"
+#include "runtime/futex.h"
+
+using namespace stepcast;
+using namespace stepcast::runtime;
+
+namespace {
+
+/// Slow links, so that what is booked lies far ahead of the clock and thread timing plays no part:
+/// 1 MB/s and 2 ms inside a node of `node` devices, 0.25 MB/s and 8 ms between nodes.
+System system_of(std::int64_t node, std::int64_t nodes, double oversubscription = 1) {
+  System s;
+  s.name = "toy";
+  s.fabric.push_back({"inner", node, BytesPerSecond(1e6), milliseconds(2), 1, false});
+  if (nodes > 1) {
+    s.fabric.push_back(
+        {"outer", nodes, BytesPerSecond(0.25e6), milliseconds(8), oversubscription, false});
+  }
+  return s;
+}
+
+constexpr double kMs = 1e6;  // ns
+
+/// Ranks as threads over one memory, as processes would map it.
+class Toy {
+ public:
+  Toy(const System& system, int ranks)
+      : ranks_(ranks),
+        links_(PacedFabric::links_needed(system, ranks)),
+        boxes_(static_cast<std::size_t>(2 * ranks * ranks)),
+        fabric(system, ranks, links_.data()) {}
+
+  /// Durations in ns from the common start until each rank's part is done.
+  std::vector<double> play(const std::function<std::int64_t(Schedules&, int, std::int64_t)>& part) {
+    const std::int64_t start = steady_ns();
+    std::vector<double> took(static_cast<std::size_t>(ranks_));
+    std::vector<std::int32_t> members;
+    for (int r = 0; r < ranks_; ++r) {
+      members.push_back(r);
+    }
+    std::vector<std::thread> threads;
+    for (int r = 0; r < ranks_; ++r) {
+      threads.emplace_back([&, r] {
+        Schedules schedules(fabric, members, r,
+                            {&arrivals_, boxes_.data(), boxes_.data() + ranks_ * ranks_});
+        took[static_cast<std::size_t>(r)] = static_cast<double>(part(schedules, r, start) - start);
+      });
+    }
+    for (auto& t : threads) {
+      t.join();
+    }
+    return took;
+  }
+
+ private:
+  int ranks_;
+  std::vector<PacedFabric::Link> links_;
+  std::vector<Mailbox> boxes_;
+  std::atomic<std::uint32_t> arrivals_{0};
+
+ public:
+  PacedFabric fabric;
+};
+
+void check_all(const std::vector<double>& took, double expected) {
+  for (const double t : took) {
+    CHECK(t == Approx(expected).epsilon(1e-4));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("one message takes its bytes over the bandwidth, plus the latency",
+          "[runtime][emulate]") {
+  Toy toy(system_of(2, 2), 4);
+  // 3000 bytes at 1 MB/s: 3 ms, + 2 ms; across nodes at 0.25 MB/s: 12 ms, + 8 ms.
+  const auto inner = toy.fabric.transfer(0, 1, 3000, 0, false);
+  CHECK(inner.sent == Approx(3 * kMs));
+  CHECK(inner.arrived == Approx(5 * kMs));
+  const auto outer = toy.fabric.transfer(1, 2, 3000, 0, false);
+  CHECK(outer.sent == Approx(12 * kMs));
+  CHECK(outer.arrived == Approx(20 * kMs));
+}
+
+TEST_CASE("flows into one port share it, flows to different ports do not", "[runtime][emulate]") {
+  Toy toy(system_of(4, 1), 4);
+  const double bytes = 1e6;  // 1 s alone, 16 chunks
+  const auto a = toy.fabric.transfer(0, 3, bytes, 0, false);
+  const auto b = toy.fabric.transfer(1, 3, bytes, 0, false);  // behind a at the port of 3
+  const auto c = toy.fabric.transfer(2, 0, bytes, 0, false);  // alone
+  CHECK(a.sent == Approx(1000 * kMs));
+  CHECK(b.sent == Approx(2000 * kMs).epsilon(1e-3));
+  CHECK(c.sent == Approx(1000 * kMs));
+}
+
+TEST_CASE("an oversubscribed level shares its uplinks", "[runtime][emulate]") {
+  // Two devices per node; 4-fold oversubscription leaves each node 2 * 0.25 / 4 MB/s: both devices
+  // together send 2 * 1000 bytes in 16 ms instead of 4.
+  const System s = system_of(2, 2, 4);
+  Toy toy(s, 4);
+  const auto a = toy.fabric.transfer(0, 2, 1000, 0, false);
+  const auto b = toy.fabric.transfer(1, 3, 1000, 0, false);
+  CHECK(a.sent == Approx(8 * kMs));
+  CHECK(b.sent == Approx(16 * kMs));
+  CHECK_THROWS_AS(Toy(s, 5), InputError);
+}
+
+TEST_CASE("a ring all-reduce takes 2 (n - 1) steps of B / n", "[runtime][emulate]") {
+  const int n = GENERATE(2, 3, 5);
+  CAPTURE(n);
+  Toy toy(system_of(n, 1), n);
+  const double bytes = 30000.0;
+  const double step = bytes / n / 1e6 * 1e9 + 2 * kMs;  // ns
+  check_all(toy.play([&](Schedules& s, int, std::int64_t t) { return s.all_reduce(bytes, t); }),
+            2 * (n - 1) * step);
+}
+
+TEST_CASE("gathers and scatters are half an all-reduce", "[runtime][emulate]") {
+  Toy toy(system_of(4, 1), 4);
+  const double step = 10000.0 / 1e6 * 1e9 + 2 * kMs;
+  check_all(toy.play([](Schedules& s, int, std::int64_t t) { return s.all_gather(40000, t); }),
+            3 * step);
+  Toy again(system_of(4, 1), 4);
+  check_all(
+      again.play([](Schedules& s, int, std::int64_t t) { return s.reduce_scatter(40000, t); }),
+      3 * step);
+}
+
+TEST_CASE("across nodes every NIC carries its share", "[runtime][emulate]") {
+  // 2 nodes of 2: inside, 1 step of B / 2 each way; between, 1 step of B / 4 each way, over the
+  // slow level.
+  Toy toy(system_of(2, 2), 4);
+  const double bytes = 40000;
+  const double inside = bytes / 2 / 1e6 * 1e9 + 2 * kMs;
+  const double between = bytes / 4 / 0.25e6 * 1e9 + 8 * kMs;
+  check_all(toy.play([&](Schedules& s, int, std::int64_t t) { return s.all_reduce(bytes, t); }),
+            2 * inside + 2 * between);
+}
+
+TEST_CASE("unequal all-to-all ends rank by rank", "[runtime][emulate]") {
+  // Rank 0 sends 6000 bytes to 1 and 1000 to 2, the others 1000 to everybody.
+  Toy toy(system_of(3, 1), 3);
+  const auto took = toy.play([](Schedules& s, int rank, std::int64_t t) {
+    const std::vector<double> bytes{1000, rank == 0 ? 6000.0 : 1000.0, 1000};
+    return s.all_to_all(bytes, t);
+  });
+  // Rank 0 sends for 7 ms; the 6000 bytes are in after 6 + 2 ms at the earliest, or 1 ms later
+  // behind rank 2's; rank 2 hears from rank 0 last, at 7 + 2 ms or later.
+  CHECK(took[1] >= 8 * kMs);
+  CHECK(took[1] <= 9.01 * kMs);
+  CHECK(took[2] >= 9 * kMs);
+  CHECK(took[2] <= 10.01 * kMs);
+  CHECK(took[0] >= 7 * kMs);
+}
+
+TEST_CASE("sends arrive by tag, whatever the order they are awaited in", "[runtime][emulate]") {
+  Toy toy(system_of(2, 1), 2);
+  const auto took = toy.play([](Schedules& s, int rank, std::int64_t t) {
+    if (rank == 0) {
+      s.post(1, 1000, 7, t);
+      s.post(1, 4000, 8, t);
+      return t;
+    }
+    const std::int64_t second = s.await(0, 8);
+    const std::int64_t first = s.await(0, 7);
+    CHECK(second - first == Approx(4 * kMs));
+    return second;
+  });
+  CHECK(took[1] == Approx(7 * kMs).epsilon(1e-4));  // 1 + 4 ms on the link, 2 ms latency
+}
+
+TEST_CASE("a core's token goes to one at a time, first come first served", "[runtime][emulate]") {
+  CoreLease::Token token{};
+  int inside = 0;
+  int most = 0;
+  std::int64_t waited = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      CoreLease lease(token);
+      for (int k = 0; k < 200; ++k) {
+        const std::int64_t ns = lease.acquire();
+        waited += ns;
+        most = std::max(most, ++inside);
+        --inside;
+        lease.release();
+      }
+    });
+  }
+  for (auto& t : threads) {
+    t.join();
+  }
+  CHECK(most == 1);
+  CHECK(waited >= 0);
+  CHECK(token.serving.load() == 800);
+}

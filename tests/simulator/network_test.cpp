@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "simulator/network.h"
+
+namespace stepcast::simulator {
+namespace {
+
+struct Start {
+  std::int64_t time = 0, duration = 0;
+  double speed = 1;
+  std::vector<std::uint32_t> links;
+};
+
+/// Ends by id.
+std::vector<std::int64_t> run(const std::vector<double>& capacity,
+                              const std::vector<Start>& starts) {
+  Network network(capacity);
+  std::vector<std::int64_t> ends(starts.size(), -1);
+  std::size_t next = 0;
+  while (next < starts.size() || !network.idle()) {
+    const bool start =
+        network.idle() || (next < starts.size() && starts[next].time <= network.next_end());
+    if (start) {
+      const std::int64_t now = starts[next].time;
+      while (next < starts.size() && starts[next].time == now) {
+        network.start(static_cast<std::uint32_t>(next), now, starts[next].duration,
+                      starts[next].speed, starts[next].links);
+        ++next;
+      }
+      network.settle(now);
+    } else {
+      const std::int64_t now = network.next_end();
+      ends[network.finish_next()] = now;
+      network.settle(now);
+    }
+  }
+  return ends;
+}
+
+TEST_CASE("a transfer alone takes its own time exactly", "[simulator][network]") {
+  CHECK(run({1.0}, {{5, 1000, 1, {0}}}) == std::vector<std::int64_t>{1005});
+}
+
+TEST_CASE("equal transfers share a link equally", "[simulator][network]") {
+  const auto n = static_cast<std::size_t>(GENERATE(2, 3, 64));
+  // n transfers of 1000 on one link: all end at n * 1000.
+  const auto ends = run({1.0}, std::vector<Start>(n, Start{0, 1000, 1, {0}}));
+  CHECK(ends == std::vector<std::int64_t>(n, static_cast<std::int64_t>(n) * 1000));
+}
+
+TEST_CASE("max-min: a transfer bound elsewhere leaves its share to the others",
+          "[simulator][network]") {
+  // Links 0 and 1, capacity 1. A on both, B and C on 0, D on 1. Link 0: 1/3 each. Link 1: A has
+  // 1/3, D the remaining 2/3. So D, of 600, ends at 900; A, B, C of 300 end at 900 too.
+  const auto ends =
+      run({1.0, 1.0}, {{0, 300, 1, {0, 1}}, {0, 300, 1, {0}}, {0, 300, 1, {0}}, {0, 600, 1, {1}}});
+  CHECK(ends == std::vector<std::int64_t>{900, 900, 900, 900});
+}
+
+TEST_CASE("a transfer slower than its share keeps its own speed", "[simulator][network]") {
+  // Speeds 0.25 and 1 on a link of 1: the first runs at its own speed (1000), the second at 0.75:
+  // 750 / 0.75.
+  CHECK(run({1.0}, {{0, 1000, 0.25, {0}}, {0, 750, 1, {0}}}) ==
+        std::vector<std::int64_t>{1000, 1000});
+}
+
+TEST_CASE("a late start slows what is in flight from then on", "[simulator][network]") {
+  // A alone until 400 (600 left), then half rate: B of 300 ends at 1000, A has 300 left: 1300.
+  CHECK(run({1.0}, {{0, 1000, 1, {0}}, {400, 300, 1, {0}}}) ==
+        std::vector<std::int64_t>{1300, 1000});
+}
+
+TEST_CASE("a start at the very end of another does not slow it", "[simulator][network]") {
+  CHECK(run({1.0}, {{0, 400, 1, {0}}, {400, 300, 1, {0}}}) == std::vector<std::int64_t>{400, 700});
+}
+
+TEST_CASE("a link is never used beyond its capacity, and never idles while it is wanted",
+          "[simulator][network][property]") {
+  // One link, all transfers full speed: work is conserved, so the last end is that of a single
+  // server.
+  std::mt19937 engine(static_cast<unsigned>(GENERATE(range(1, 51))));
+  std::vector<Start> starts;
+  std::int64_t time = 0;
+  for (int i = 0; i < 40; ++i) {
+    time += static_cast<std::int64_t>(engine() % 700);
+    starts.push_back({time, static_cast<std::int64_t>(1 + engine() % 1000) * 1000, 1, {0}});
+    time += 1;
+  }
+  std::int64_t server = 0;
+  for (const Start& s : starts) {
+    server = std::max(server, s.time) + s.duration;
+  }
+  const auto ends = run({1.0}, starts);
+  CHECK(std::abs(*std::max_element(ends.begin(), ends.end()) - server) <=
+        80);  // rounding, 1 per change
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    CHECK(ends[i] >= starts[i].time + starts[i].duration);
+  }
+}
+
+}  // namespace
+}  // namespace stepcast::simulator

@@ -1,0 +1,124 @@
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "core/config/config.h"
+#include "core/error.h"
+#include "studies/compare.h"
+#include "studies/predict.h"
+#include "studies/runtime_cases.h"
+#include "workloads/build_graph.h"
+
+using namespace stepcast;
+using namespace stepcast::studies;
+
+namespace {
+
+config::Library library() { return {STEPCAST_SOURCE_DIR}; }
+
+Job zoo_job(const std::string& workload, const std::string& system,
+            std::vector<std::string> more = {}) {
+  more.insert(more.begin(), {"workload=" + workload, "system=" + system});
+  return config::load_job(config::text_source("", "test"), more, library());
+}
+
+double sum(const TimeSplit& s) {
+  return (s.compute + s.exposed_communication + s.bubble + s.host + s.other).base();
+}
+
+}  // namespace
+
+TEST_CASE("the breakdown of a prediction sums to its step", "[studies]") {
+  const Job job = GENERATE(zoo_job("mlperf-dlrm-v2", "dgx-h100", {"devices=8"}),
+                           zoo_job("dlrm-default", "dgx-a100-80gb"),
+                           zoo_job("gpt-22b", "dgx-a100-80gb",
+                                   {"devices=16", "parallel.tensor=8", "parallel.pipeline=2",
+                                    "batch.global=16", "batch.micro=2"}));
+  const StepPrediction p = predict(job);
+  CHECK(sum(p.split) == Approx(p.iteration.base()).epsilon(1e-12));
+  CHECK(p.iteration > Seconds{});
+  CHECK(p.mfu > 0);
+  CHECK(p.hfu >= p.mfu);
+  CHECK(p.hfu < 1);
+  CHECK(p.memory.total() > Bytes{});
+  // The same question, the same answer, to the last bit.
+  CHECK(predict(job).iteration == p.iteration);
+}
+
+TEST_CASE("more work never takes less time", "[studies][property]") {
+  const auto time = [](std::vector<std::string> more) {
+    more.push_back("devices=8");
+    return predict(zoo_job("mlperf-dlrm-v2", "dgx-h100", std::move(more))).iteration;
+  };
+  const Seconds base = time({"batch.global=32768"});
+  CHECK(time({"batch.global=65536"}) > base);
+  CHECK(time({"batch.global=32768", "formats.all_to_all_forward=fp16",
+              "formats.all_to_all_backward=fp16"}) < base);
+}
+
+TEST_CASE("a published step is predicted from devices fitted on other data",
+          "[studies][accuracy]") {
+  // Korthikanti et al., arXiv 2205.05198, Table 5: 175B, 64 A100-80GB, t 8, p 8, v 3, global batch
+  // 64, micro-batch 1, full recompute: 18.13 s. The kernel and collective constants of the device
+  // come from GEMM and attention microbenchmarks and collective sweeps.
+  const StepPrediction p = predict(zoo_job(
+      "gpt3-175b", "dgx-a100-80gb",
+      {"devices=64", "parallel.tensor=8", "parallel.pipeline=8", "parallel.virtual_stages=3",
+       "parallel.recompute=full", "attention=unfused", "batch.global=64", "batch.micro=1"}));
+  CHECK(p.iteration.base() == Approx(18.13).epsilon(0.10));
+}
+
+TEST_CASE("ablations take a part of the prediction away", "[studies]") {
+  const Job job = zoo_job("dlrm-criteo-kaggle", "dgx-a100-80gb", {"devices=8"});
+  const Seconds whole = predict(job).iteration;
+  CHECK(predict(job, {.host_cost = false}).iteration <= whole);
+  CHECK(predict(job, {.rendezvous = false}).iteration <= whole);
+  // Skewed rows are cheaper than equally likely ones: fewer of them are distinct.
+  CHECK(predict(job, {.data_distribution = false}).iteration >= whole);
+}
+
+TEST_CASE("a job that does not fit is predicted all the same", "[studies]") {
+  const StepPrediction p = predict(
+      zoo_job("llama3-70b", "dgx-a100-40gb", {"devices=8", "parallel.tensor=8", "batch.global=8"}));
+  CHECK_FALSE(p.fits);
+  CHECK_FALSE(p.warnings.empty());
+  CHECK(p.iteration > Seconds{});
+}
+
+TEST_CASE("drawn runtime cases are deterministic, legal and inside their ranges", "[studies]") {
+  const System system = config::load_system("dgx-h100", library());
+  const auto names = [&](std::uint64_t seed) {
+    Draw draw(seed);
+    std::vector<std::string> all;
+    for (int i = 0; i < 40; ++i) {
+      const Job job = draw_case(i % 3 == 2 ? CaseKind::kTransformer : CaseKind::kDlrm,
+                                static_cast<Bound>(i % 4), system, 2, draw);
+      all.push_back(job.workload.name);
+      if (const DlrmWorkload* d = job.workload.dlrm()) {
+        CHECK(d->tables.size() >= 4);
+        CHECK(d->tables.size() <= 40);
+        double bytes = 0;
+        for (const EmbeddingTable& t : d->tables) {
+          CHECK(t.rows >= 1000);
+          CHECK(t.rows <= 10'000'000);
+          CHECK(t.access->exponent() <= 1.2);
+          bytes += 4.0 * static_cast<double>(t.rows * t.dim);
+        }
+        CHECK(bytes <= 2e9);
+      }
+      CHECK(job.batch.global % job.parallel.data == 0);
+    }
+    return all;
+  };
+  const auto first = names(1);
+  CHECK(names(1) == first);
+  CHECK(names(2) != first);
+}
+
+TEST_CASE("a trace of another job is refused", "[studies]") {
+  traces::Trace trace;
+  trace.graph = workloads::build_graph(
+      zoo_job("dlrm-default", "dgx-h100", {"devices=2", "batch.global=2048"}));
+  CHECK_THROWS_AS(
+      compare(trace, zoo_job("dlrm-default", "dgx-h100", {"devices=2", "batch.global=4096"})),
+      InputError);
+}

@@ -1,0 +1,187 @@
+#include "studies/sweep.h"
+
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "core/config/config.h"
+#include "core/error.h"
+
+namespace stepcast::studies {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+constexpr const char* kJob = R"({"workload": {"kind": "dlrm", "name": "small",
+  "dense_features": 4, "bottom_mlp": [16, 8], "interaction": {"kind": "dot"}, "top_mlp": [16, 1],
+  "tables": [{"name": "a", "rows": 1000, "dim": 8, "pooling": 2, "access": {"uniform": true}},
+             {"name": "b", "rows": 3000, "dim": 8, "pooling": 1, "access": {"uniform": true}}]},
+  "system": "dgx-a100-80gb", "devices": 2, "batch": {"global": 1024}})";
+
+Job make_job(const Strings& overrides) {
+  return config::load_job(config::text_source(kJob, "job"), overrides, {STEPCAST_SOURCE_DIR});
+}
+
+TEST_CASE("values are split at commas outside brackets and quotes", "[studies][sweep]") {
+  CHECK(split_values("1,2,4") == Strings{"1", "2", "4"});
+  CHECK(split_values("one") == Strings{"one"});
+  CHECK(split_values("[1,2],[3]") == Strings{"[1,2]", "[3]"});
+  CHECK(split_values(R"({"a":[1,{"b":2,"c":3}]},x)") == Strings{R"({"a":[1,{"b":2,"c":3}]})", "x"});
+  CHECK(split_values(R"("a,b",c)") == Strings{R"("a,b")", "c"});
+  CHECK(split_values(R"("a\",[b",c)") == Strings{R"("a\",[b")", "c"});  // escaped quote, bracket
+  CHECK_THROWS_WITH(split_values("1,,2"), Catch::Contains("empty value"));
+  CHECK_THROWS_WITH(split_values("1,"), Catch::Contains("empty value"));
+  CHECK_THROWS_WITH(split_values("[1,2"), Catch::Contains("not closed"));
+  CHECK_THROWS_WITH(split_values("1],2"), Catch::Contains("closes nothing"));
+  CHECK_THROWS_WITH(split_values("\"a,b"), Catch::Contains("quote is not closed"));
+}
+
+TEST_CASE("an axis needs a key, once", "[studies][sweep]") {
+  const auto axes = sweep_axes({"devices=1,2", "batch.global=64"});
+  REQUIRE(axes.size() == 2);
+  CHECK(axes[0].key == "devices");
+  CHECK(axes[0].values == Strings{"1", "2"});
+  CHECK(axes[1].values == Strings{"64"});
+  CHECK(sweep_axes({"a==b"})[0].values == Strings{"=b"});  // the first = separates
+  CHECK_THROWS_AS(sweep_axes({"devices"}), InputError);
+  CHECK_THROWS_AS(sweep_axes({"=1"}), InputError);
+  CHECK_THROWS_WITH(sweep_axes({"a=1", "a=2"}), Catch::Contains("a is set twice"));
+}
+
+TEST_CASE("the cross product is bounded", "[studies][sweep]") {
+  const Strings thousand(1000, "1");
+  CHECK(sweep_size({{"a", thousand}, {"b", thousand}}) == 1'000'000);
+  CHECK(sweep_size({}) == 1);
+  CHECK_THROWS_AS(sweep_size({{"a", thousand}, {"b", thousand}, {"c", {"1", "2"}}}), InputError);
+}
+
+TEST_CASE("a sweep has one point per combination, last axis fastest, none dropped",
+          "[studies][sweep]") {
+  // 3 devices do not divide a batch of 1024; tables larger than 80 GB do not fit one device.
+  const auto axes = sweep_axes({"devices=1,3,4", "workload.tables[1].rows=3000,9000000000"});
+  std::vector<Strings> order;
+  std::size_t progress = 0;
+  SweepOptions options{.threads = 3,
+                       .on_point = [&](const SweepPoint& p) { order.push_back(p.values); },
+                       .on_progress = [&](std::size_t done) { progress = done; }};
+  const auto points = sweep(axes, make_job, options);
+  REQUIRE(points.size() == 6);
+  CHECK(order == std::vector<Strings>{{"1", "3000"},
+                                      {"1", "9000000000"},
+                                      {"3", "3000"},
+                                      {"3", "9000000000"},
+                                      {"4", "3000"},
+                                      {"4", "9000000000"}});
+  CHECK(progress == 6);
+  CHECK(points[0].status == SweepStatus::kOk);
+  CHECK(points[0].reason.empty());
+  CHECK(points[0].iteration > Seconds{});
+  // samples/s = 1024 / step
+  CHECK(points[0].samples_per_second == Approx(1024 / points[0].iteration.base()));
+  // 9e9 rows * 8 fp32 = 288 GB on one device of 80 GB.
+  CHECK(points[1].status == SweepStatus::kDoesNotFit);
+  CHECK(points[1].memory > GB(288));
+  CHECK_THAT(points[1].reason, Catch::Contains("the device has 80 GB"));
+  for (const std::size_t i : {2U, 3U}) {
+    CHECK(points[i].status == SweepStatus::kInvalid);
+    CHECK_FALSE(points[i].predicted());
+    CHECK_THAT(points[i].reason, Catch::Contains("1024"));
+  }
+}
+
+TEST_CASE("a sweep does not depend on the number of threads", "[studies][sweep][property]") {
+  const auto axes =
+      sweep_axes({"devices=1,2,3,4,8", "embedding.plan=table_wise,row_wise,nonsense"});
+  const auto one = sweep(axes, make_job, {.threads = 1});
+  const int threads = GENERATE(2, 5, 64);
+  const auto many = sweep(axes, make_job, {.threads = threads});
+  REQUIRE(many.size() == one.size());
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    CHECK(many[i].values == one[i].values);
+    CHECK(many[i].status == one[i].status);
+    CHECK(many[i].iteration == one[i].iteration);
+    CHECK(many[i].memory == one[i].memory);
+    CHECK(many[i].reason == one[i].reason);
+  }
+}
+
+TEST_CASE("what breaks at one point is told there and the sweep goes on", "[studies][sweep]") {
+  const auto fragile = [](const Strings& overrides) {
+    STEPCAST_CHECK(overrides.at(0) != "devices=2", "promise broken");
+    return make_job(overrides);
+  };
+  const auto points = sweep(sweep_axes({"devices=1,2,4"}), fragile, {.threads = 2});
+  CHECK(points[0].status == SweepStatus::kOk);
+  CHECK(points[1].status == SweepStatus::kFailed);
+  CHECK_THAT(points[1].reason, Catch::Contains("promise broken"));
+  CHECK(points[2].status == SweepStatus::kOk);
+}
+
+SweepPoint point(double step, double memory, double mfu, SweepStatus status = SweepStatus::kOk) {
+  SweepPoint p;
+  p.status = status;
+  p.iteration = Seconds(step);
+  p.memory = Bytes(memory);
+  p.mfu = mfu;
+  return p;
+}
+
+TEST_CASE("the front holds what nothing beats", "[studies][sweep]") {
+  std::vector<SweepPoint> points{
+      point(1, 9, 0.1),
+      point(2, 5, 0.1),
+      point(2, 6, 0.1),                             // beaten by the second
+      point(3, 5, 0.9),                             // likewise, though its mfu is best
+      point(2, 5, 0.1),                             // equal to the second: both stay
+      point(0.1, 0.1, 1, SweepStatus::kDoesNotFit)  // would beat all, but cannot run
+  };
+  const auto marks = [&points] {
+    std::vector<bool> m;
+    for (const SweepPoint& p : points) {
+      m.push_back(p.pareto);
+    }
+    return m;
+  };
+  mark_pareto(points, {}, {"iteration_time_s", "memory_bytes"});
+  CHECK(marks() == std::vector<bool>{true, true, false, false, true, false});
+  mark_pareto(points, {}, {"iteration_time_s", "memory_bytes", "mfu"});  // more mfu is better
+  CHECK(marks() == std::vector<bool>{true, true, false, true, true, false});
+  mark_pareto(points, {}, {"iteration_time_s"});
+  CHECK(marks() == std::vector<bool>{true, false, false, false, false, false});
+}
+
+TEST_CASE("a front can be taken over a swept number", "[studies][sweep]") {
+  const auto axes = sweep_axes({"devices=2,4"});
+  std::vector<SweepPoint> points{point(3, 1, 0), point(3, 1, 0)};
+  points[0].values = {"2"};
+  points[1].values = {"4"};
+  mark_pareto(points, axes, {"devices", "iteration_time_s"});
+  CHECK(points[0].pareto);
+  CHECK_FALSE(points[1].pareto);  // as fast with more devices
+  std::vector<SweepPoint> none;
+  CHECK_THROWS_WITH(mark_pareto(none, axes, {"speed"}), Catch::Contains("'speed' is no column"));
+  CHECK_THROWS_WITH(mark_pareto(none, sweep_axes({"system=x,y"}), {"system"}),
+                    Catch::Contains("'x' is not a number"));
+}
+
+TEST_CASE("the front agrees with the definition on random points", "[studies][sweep][property]") {
+  const int seed = GENERATE(range(0, 20));
+  std::mt19937 engine(static_cast<std::uint32_t>(seed));
+  std::uniform_int_distribution<int> value(0, 9);  // coarse: ties are common
+  std::vector<SweepPoint> points;
+  for (int i = 0; i < 60; ++i) {
+    points.push_back(point(value(engine), value(engine), value(engine)));
+  }
+  mark_pareto(points, {}, {"iteration_time_s", "memory_bytes", "mfu"});
+  for (const SweepPoint& p : points) {
+    bool beaten = false;
+    for (const SweepPoint& q : points) {
+      const bool no_worse = q.iteration <= p.iteration && q.memory <= p.memory && q.mfu >= p.mfu;
+      const bool better = q.iteration < p.iteration || q.memory < p.memory || q.mfu > p.mfu;
+      beaten = beaten || (no_worse && better);
+    }
+    CHECK(p.pareto == !beaten);
+  }
+}
+
+}  // namespace
+}  // namespace stepcast::studies

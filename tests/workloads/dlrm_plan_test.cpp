@@ -1,0 +1,185 @@
+#include <catch2/catch.hpp>
+#include <numeric>
+
+#include "core/error.h"
+#include "tests/workloads/dlrm_jobs.h"
+#include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan_layout.h"
+
+using namespace stepcast;
+using namespace stepcast::test;
+using workloads::make_embedding_plan;
+
+TEST_CASE("named plans tile every table", "[workloads][plan][property]") {
+  const std::string choice =
+      GENERATE("table_wise", "row_wise", "column_wise", "table_row_wise", "data_parallel", "auto");
+  const auto devices = GENERATE(1, 2, 6, 8, 128);
+  CAPTURE(choice, devices);
+  const Job job = mixed_job(devices, choice);
+  const EmbeddingPlan plan = make_embedding_plan(job, choice);
+  CHECK_NOTHROW(workloads::check_embedding_plan(job, plan, "plan"));
+  CHECK(plan.devices == devices);
+  // Element by element, counted through the rows each rank holds.
+  const workloads::EmbeddingLayout layout = workloads::embedding_layout(job);
+  std::vector<double> elements(plan.tables.size(), 0.0);
+  for (std::int32_t r = 0; r < devices; ++r) {
+    for (const std::int32_t id : layout.held[static_cast<std::size_t>(r)]) {
+      const auto& slice = layout.slices[static_cast<std::size_t>(id)];
+      const double copies =
+          slice.split == Split::kReplicate ? static_cast<double>(slice.ranks.size()) : 1;
+      elements[static_cast<std::size_t>(slice.table)] +=
+          static_cast<double>(workloads::held_rows(slice, r).rows * slice.dim) / copies;
+    }
+  }
+  for (std::size_t t = 0; t < elements.size(); ++t) {
+    const EmbeddingTable& table = job.workload.dlrm()->tables[t];
+    CHECK(elements[t] == Approx(static_cast<double>(table.rows * table.dim)));
+  }
+}
+
+TEST_CASE("stripes and blocks hold each row once", "[workloads][plan]") {
+  workloads::EmbeddingSlice slice;
+  slice.table_rows = 10;
+  slice.ranks = {4, 5, 6, 7};
+  const auto rows_of = [&slice](std::int32_t rank) {
+    const workloads::HeldRows h = workloads::held_rows(slice, rank);
+    std::vector<std::int64_t> rows;
+    for (std::int64_t i = 0; i < h.rows; ++i) {
+      rows.push_back(h.first + i * h.stride);
+    }
+    return rows;
+  };
+  slice.split = Split::kBlock;  // ceil(10 / 4) = 3
+  CHECK(rows_of(4) == std::vector<std::int64_t>{0, 1, 2});
+  CHECK(rows_of(7) == std::vector<std::int64_t>{9});
+  slice.split = Split::kStripe;
+  CHECK(rows_of(4) == std::vector<std::int64_t>{0, 4, 8});
+  CHECK(rows_of(7) == std::vector<std::int64_t>{3, 7});
+  slice.split = Split::kBlock;
+  slice.table_rows = 3;  // the last rank is empty
+  CHECK(rows_of(7).empty());
+}
+
+TEST_CASE("table-wise puts the costliest tables on the least loaded ranks", "[workloads][plan]") {
+  // Equal rows and dims, pooling 8 7 6 5 4: greedy gives {8, 5} {7, 6} then 4 goes to the lighter;
+  // ties to the lower rank.
+  Job job = dlrm_job(2, 5, 1000, 16, 1);
+  for (std::size_t t = 0; t < 5; ++t) {
+    model_of(job).tables[t].pooling = 8.0 - static_cast<double>(t);
+  }
+  const EmbeddingPlan plan = make_embedding_plan(job, ShardingKind::kTableWise);
+  std::vector<std::int32_t> ranks;
+  for (const PlanTable& t : plan.tables) {
+    ranks.push_back(t.shards.front().groups.front().front());
+  }
+  CHECK(ranks == std::vector<std::int32_t>{0, 1, 1, 0, 0});
+}
+
+TEST_CASE("table-wise respects memory before balance", "[workloads][plan]") {
+  Job job = dlrm_job(2, 3, 1000, 16, 1);
+  model_of(job).tables[0].pooling = 100;  // costly
+  job.embedding_optimizer = OptimizerKind::kSgd;
+  // A table has 64,000 B, usable memory 0.85 * 100,000 B = 85,000 B: one table a rank, the third
+  // fits nowhere and goes to the rank with most room, the first of equals.
+  job.system.device.memory = Bytes(100'000);
+  const EmbeddingPlan plan = make_embedding_plan(job, ShardingKind::kTableWise);
+  CHECK(plan.tables[0].shards.front().groups.front().front() == 0);
+  CHECK(plan.tables[1].shards.front().groups.front().front() == 1);
+  CHECK(plan.tables[2].shards.front().groups.front().front() == 0);
+  job.system.device.memory = Bytes(200'000);  // two fit: balance decides
+  CHECK(make_embedding_plan(job, ShardingKind::kTableWise)
+            .tables[2]
+            .shards.front()
+            .groups.front()
+            .front() == 1);
+}
+
+TEST_CASE("column-wise cuts into equal parts on distinct ranks", "[workloads][plan]") {
+  const Job job = dlrm_job(8, 2, 1000, 64, 1);
+  // Two tables over eight ranks: a fair share is a quarter of a table, so four parts of 16 columns.
+  for (const PlanTable& t : make_embedding_plan(job, ShardingKind::kColumnWise).tables) {
+    REQUIRE(t.shards.size() == 4);
+    std::vector<std::int32_t> ranks;
+    for (const PlanShard& s : t.shards) {
+      CHECK(s.columns[1] - s.columns[0] == 16);
+      ranks.push_back(s.groups.front().front());
+    }
+    std::sort(ranks.begin(), ranks.end());
+    CHECK(std::adjacent_find(ranks.begin(), ranks.end()) == ranks.end());
+  }
+}
+
+TEST_CASE("table-row-wise uses whole nodes, or equal parts of them", "[workloads][plan]") {
+  Job job = dlrm_job(8, 2, 1000, 16, 1);  // machines of 4
+  CHECK(workloads::node_size(job) == 4);
+  const EmbeddingPlan plan = make_embedding_plan(job, ShardingKind::kTableRowWise);
+  CHECK(plan.tables[0].shards.front().groups ==
+        std::vector<std::vector<std::int32_t>>{{0, 1, 2, 3}});
+  CHECK(plan.tables[1].shards.front().groups ==
+        std::vector<std::vector<std::int32_t>>{{4, 5, 6, 7}});
+  job.devices = 2;
+  CHECK(workloads::node_size(job) == 2);
+  job.devices = 6;  // one and a half machines: parts of 2
+  CHECK(workloads::node_size(job) == 2);
+}
+
+TEST_CASE("auto: tiny tables everywhere, dominant ones by row, the rest by table",
+          "[workloads][plan]") {
+  Job job = dlrm_job(4, 10, 100'000, 16, 2);
+  model_of(job).tables[3].rows = 64;      // the local batch
+  model_of(job).tables[5].pooling = 200;  // most of the cost
+  const EmbeddingPlan plan = make_embedding_plan(job, "auto");
+  CHECK(plan.tables[3].shards.front().sharding == ShardingKind::kDataParallel);
+  CHECK(plan.tables[5].shards.front().sharding == ShardingKind::kRowWise);
+  CHECK(plan.tables[0].shards.front().sharding == ShardingKind::kTableWise);
+  CHECK_THROWS_WITH(make_embedding_plan(job, "tabel_wise"), Catch::Contains("embedding.plan") &&
+                                                                Catch::Contains("tabel_wise") &&
+                                                                Catch::Contains("table_wise"));
+}
+
+TEST_CASE("plans that do not fit are refused with their place", "[workloads][plan]") {
+  const Job job = dlrm_job(4, 4, 1000, 64, 1);
+  const EmbeddingPlan good = make_embedding_plan(job, ShardingKind::kTableWise);
+  const auto refusal = [&job](const EmbeddingPlan& plan) -> std::string {
+    try {
+      workloads::check_embedding_plan(job, plan, "plan.json");
+    } catch (const InputError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  using Catch::Contains;
+  using Catch::StartsWith;
+  EmbeddingPlan plan = good;
+  plan.tables[3].shards.front().columns = {0, 32};  // a gap
+  CHECK_THAT(refusal(plan), StartsWith("plan.json: tables[3].shards") &&
+                                Contains("tile rows x columns exactly once"));
+  plan.tables[3].shards.push_back(plan.tables[3].shards.front());
+  CHECK_THAT(refusal(plan),
+             StartsWith("plan.json: tables[3].shards") && Contains("shards 0 and 1 overlap"));
+  plan = good;
+  plan.tables[2].shards.front().rows[1] = 1001;
+  CHECK_THAT(refusal(plan),
+             StartsWith("plan.json: tables[2].shards[0].rows") && Contains("1000 rows"));
+  plan = good;
+  plan.tables[1].shards.front().groups = {{4}};
+  CHECK_THAT(refusal(plan),
+             StartsWith("plan.json: tables[1].shards[0].groups") && Contains("rank 4"));
+  plan.tables[1].shards.front().groups = {};
+  CHECK_THAT(refusal(plan), Contains("tables[1].shards[0].groups"));
+  plan = good;
+  plan.tables[1].shards.front().sharding = ShardingKind::kRowWise;
+  CHECK_THAT(refusal(plan), Contains("row_wise needs one group with all ranks"));
+  plan = good;
+  plan.tables[0].shards.front().tier = "ddr";
+  CHECK_THAT(refusal(plan), Contains("tables[0].shards[0].tier"));
+  plan = good;
+  plan.tables.pop_back();
+  CHECK_THAT(refusal(plan), StartsWith("plan.json: tables") && Contains("3 tables"));
+  plan = good;
+  std::swap(plan.tables[0], plan.tables[1]);
+  CHECK_THAT(refusal(plan), StartsWith("plan.json: tables[0].name"));
+  plan = good;
+  plan.devices = 8;
+  CHECK_THAT(refusal(plan), StartsWith("plan.json: devices"));
+}

@@ -1,0 +1,151 @@
+#include "workloads/schedule.h"
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+
+using namespace stepcast;
+using namespace stepcast::workloads;
+
+namespace {
+
+struct Case {
+  ScheduleKind kind;
+  PipelineShape shape;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const std::int32_t p : {1, 2, 3, 4, 8}) {
+    for (const std::int32_t m : {1, 2, 5, 8, 24}) {
+      all.push_back({ScheduleKind::kGpipe, {p, 1, m}});
+      all.push_back({ScheduleKind::kOneFOneB, {p, 1, m}});
+      for (const std::int32_t v : {2, 3}) {
+        if (p > 1 && m % p == 0) {
+          all.push_back({ScheduleKind::kGpipe, {p, v, m}});
+          all.push_back({ScheduleKind::kOneFOneB, {p, v, m}});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+/// Ends of all steps when every stage works through its list and waits for what it needs: the
+/// neighbour's pass before. Forward takes 1, backward 2. Empty when stages wait for each other for
+/// ever.
+std::map<std::tuple<Pass, std::int64_t, std::int32_t>, std::int64_t> run(const Case& c) {
+  const auto& [stages, chunks, microbatches] = c.shape;
+  const std::int64_t last = std::int64_t{stages} * chunks - 1;
+  std::vector<std::vector<ScheduleStep>> lists;
+  for (std::int32_t i = 0; i < stages; ++i) {
+    lists.push_back(pipeline_schedule(c.kind, c.shape, i));
+  }
+  std::map<std::tuple<Pass, std::int64_t, std::int32_t>, std::int64_t> end;
+  std::vector<std::size_t> at(lists.size(), 0);
+  std::vector<std::int64_t> free_at(lists.size(), 0);
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t i = 0; i < lists.size(); ++i) {
+      while (at[i] < lists[i].size()) {
+        const ScheduleStep s = lists[i][at[i]];
+        const std::int64_t stage = std::int64_t{s.chunk} * stages + static_cast<std::int64_t>(i);
+        std::int64_t ready = free_at[i];
+        std::optional<std::tuple<Pass, std::int64_t, std::int32_t>> needs;
+        if (s.pass == Pass::kForward && stage > 0) {
+          needs = {Pass::kForward, stage - 1, s.microbatch};
+        } else if (s.pass == Pass::kBackward) {
+          needs = {stage == last ? Pass::kForward : Pass::kBackward,
+                   stage == last ? stage : stage + 1, s.microbatch};
+        }
+        if (needs) {
+          const auto found = end.find(*needs);
+          if (found == end.end()) {
+            break;
+          }
+          ready = std::max(ready, found->second);
+        }
+        free_at[i] = ready + (s.pass == Pass::kForward ? 1 : 2);
+        end[{s.pass, stage, s.microbatch}] = free_at[i];
+        ++at[i];
+        moved = true;
+      }
+    }
+  }
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    if (at[i] != lists[i].size()) {
+      return {};
+    }
+  }
+  return end;
+}
+
+}  // namespace
+
+TEST_CASE("each micro-batch passes each chunk once forward, then once backward, in order",
+          "[workloads][schedule]") {
+  for (const Case& c : cases()) {
+    for (std::int32_t stage = 0; stage < c.shape.stages; ++stage) {
+      const auto steps = pipeline_schedule(c.kind, c.shape, stage);
+      REQUIRE(steps.size() == static_cast<std::size_t>(2 * c.shape.chunks * c.shape.microbatches));
+      std::set<ScheduleStep> seen;
+      std::map<std::pair<Pass, std::int32_t>, std::int32_t> next;
+      for (const ScheduleStep& s : steps) {
+        REQUIRE(seen.insert(s).second);
+        REQUIRE(s.microbatch ==
+                next[{s.pass, s.chunk}]++);  // so messages of a chunk match first-in first-out
+        if (s.pass == Pass::kBackward) {
+          REQUIRE(seen.count({Pass::kForward, s.chunk, s.microbatch}) == 1);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("activations in flight are those of the schedule's name", "[workloads][schedule]") {
+  for (const Case& c : cases()) {
+    const std::int64_t p = c.shape.stages;
+    const std::int64_t v = c.shape.chunks;
+    const std::int64_t m = c.shape.microbatches;
+    for (std::int64_t i = 0; i < p; ++i) {
+      const auto most =
+          most_in_flight(pipeline_schedule(c.kind, c.shape, static_cast<std::int32_t>(i)));
+      if (c.kind == ScheduleKind::kGpipe) {
+        CHECK(most == m * v);
+      } else if (v == 1) {
+        CHECK(most == std::min(m, p - i));
+      } else {  // in chunks; / v gives micro-batch equivalents of the stage
+        CHECK(most == std::min(m * v, (v - 1) * p + 2 * (p - i) - 1));
+      }
+    }
+  }
+}
+
+TEST_CASE("no pipeline waits for itself, and its bubble is the ideal one",
+          "[workloads][schedule]") {
+  for (const Case& c : cases()) {
+    INFO("p " << c.shape.stages << " v " << c.shape.chunks << " m " << c.shape.microbatches);
+    const auto ends = run(c);
+    REQUIRE(ends.size() ==
+            static_cast<std::size_t>(2 * c.shape.stages * c.shape.chunks * c.shape.microbatches));
+    std::int64_t makespan = 0;
+    for (const auto& [step, end] : ends) {
+      makespan = std::max(makespan, end);
+    }
+    const std::int64_t v = c.shape.chunks;
+    const std::int64_t m = c.shape.microbatches;
+    if (v == 1 || c.kind == ScheduleKind::kOneFOneB) {
+      // Work of a stage is m v (1 + 2); the bubble is p - 1 passes of one chunk: a fraction (p - 1)
+      // / (v m) of it.
+      CHECK(makespan == 3 * (m * v + c.shape.stages - 1));
+    }
+  }
+}
+
+TEST_CASE("an interleaved pipeline names the batch that does not fit it", "[workloads][schedule]") {
+  CHECK_THROWS_AS(pipeline_schedule(ScheduleKind::kOneFOneB, {4, 2, 6}, 0), InputError);
+  CHECK_THROWS_WITH(pipeline_schedule(ScheduleKind::kOneFOneB, {4, 2, 6}, 0),
+                    Catch::StartsWith("parallel.virtual_stages: ") && Catch::Contains("(6)"));
+}

@@ -1,0 +1,110 @@
+#include <catch2/catch.hpp>
+
+#include "tests/workloads/transformer_jobs.h"
+#include "workloads/build_graph.h"
+
+using namespace stepcast;
+using namespace stepcast::test;
+
+namespace {
+
+/// Bytes one more layer keeps per micro-batch: temporaries and ends do not grow with the layers.
+double bytes_of_a_layer(Job job) {
+  const auto activations = [&job](std::int64_t layers) {
+    model_of(job).layers = layers;
+    return memory_use(workloads::build_graph(job).programs.front()).activations.base();
+  };
+  return activations(5) - activations(4);
+}
+
+double d(std::int64_t v) { return static_cast<double>(v); }
+
+}  // namespace
+
+TEST_CASE("activation bytes of a layer are those of the closed forms", "[workloads][transformer]") {
+  // llm.md section 1.2, general dense layer with fused attention and no dropout, w = 4 (GELU) or 6
+  // (SwiGLU):
+  //   all but tensor-parallel: s b h (12 + 4 g + w f / h); TP: s b h (8 + (4 + 4 g + w f / h) / t);
+  //   TP + SP: all / t.
+  // Our op set adds what that form leaves out: the fp32 log-sum-exp, 4 a s b / t, and two fp32
+  // numbers per row and norm, 16 s b.
+  const bool gpt = GENERATE(true, false);
+  const std::int64_t t = GENERATE(1, 2, 4);
+  const bool sequence_parallel = GENERATE(false, true);
+  const std::int64_t b = GENERATE(1, 2);
+  const std::int64_t s = 64;
+  Job job = gpt ? gpt_job(4, 128, 8, s, 256) : llama_job(4, 128, 8, 4, 352, s, 256);
+  job.batch.micro = b;
+  split(job, t, 1, 1, 1);
+  job.parallel.sequence_parallel = sequence_parallel;
+  const TransformerWorkload m = *job.workload.transformer();
+  const double h = 128;
+  const double g = d(m.kv_heads) / d(m.heads);
+  const double w = gpt ? 4 : 6;
+  const double split_part = 4 + 4 * g + w * d(m.ffn_hidden) / h;
+  const bool rows_split = sequence_parallel && t > 1;
+  const double whole_part = 8;
+  const double rows = d(s * b) / (rows_split ? d(t) : 1);
+  const double form = rows * h * whole_part + d(s * b) * h * split_part / d(t);
+  CHECK(bytes_of_a_layer(job) == form + 4 * d(m.heads * s * b / t) + 16 * rows);
+}
+
+TEST_CASE("unfused attention keeps its score matrix, selective recomputation drops it",
+          "[workloads][transformer]") {
+  const std::int64_t s = 64;
+  const double h = 128;
+  Job job = gpt_job(4, 128, 8, s, 256);
+  job.batch.micro = 2;
+  split(job, 1, 1, 1, 1);
+  job.flash_attention = false;
+  const double sb = d(s) * 2;
+  // Without dropout 34 -> 32 and 5 a s^2 b -> 2 a s^2 b; plus the norms' 16 s b.
+  CHECK(bytes_of_a_layer(job) == sb * h * 32 + 2 * 8 * d(s * s) * 2 + 16 * sb);
+  job.parallel.recompute.kind = RecomputeKind::kSelective;
+  CHECK(bytes_of_a_layer(job) == sb * h * 32 + 16 * sb);
+  job.parallel.recompute.kind = RecomputeKind::kFull;  // the layer's input only
+  CHECK(bytes_of_a_layer(job) == sb * h * 2);
+}
+
+TEST_CASE("a pipeline stage keeps what its schedule has in flight", "[workloads][transformer]") {
+  const std::int64_t s = 64;
+  Job job = gpt_job(32, 128, 8, s, 256);
+  split(job, 1, 4, 1, 16);
+  const auto activations = [&job](std::size_t stage) {
+    return memory_use(workloads::build_graph(job).programs[stage]).activations.base();
+  };
+  // Middle stages differ by one micro-batch in flight: 8 layers, and the received input is the
+  // first layer's own.
+  const double layer = d(s) * 128 * 32 + 4 * 8 * d(s) + 16 * d(s);
+  const double microbatch = 8 * layer;
+  CHECK(activations(1) - activations(2) == microbatch);
+  job.parallel.schedule = ScheduleKind::kGpipe;
+  CHECK(activations(1) == activations(2));
+  const double gpipe = activations(1);
+  job.parallel.schedule = ScheduleKind::kOneFOneB;
+  // GPipe holds 16, 1F1B 3 on stage 1; the chunk's output lives for its own call only.
+  CHECK(gpipe - activations(1) == 13 * microbatch);
+  job.parallel.virtual_stages = 2;
+  // Interleaved, stage 1: (v - 1) p + 2 (p - 1) - 1 = 9 chunks of 4 layers are 4.5 micro-batches,
+  // plain 3.
+  const double interleaved = activations(1);
+  job.parallel.virtual_stages = 1;
+  CHECK(interleaved - activations(1) == 1.5 * microbatch);
+}
+
+TEST_CASE("model state is 18 bytes a parameter, with ZeRO 6 + 12 / d", "[workloads][transformer]") {
+  Job job = gpt_job(4, 128, 8, 64, 256);
+  split(job, 2, 1, 4, 1);
+  MemoryUse use = memory_use(workloads::build_graph(job).programs.front());
+  const double n = use.parameters.base() / 2;  // bf16
+  CHECK(use.gradients.base() == 4 * n);
+  CHECK(use.optimizer.base() == 12 * n);
+  job.parallel.zero = 1;
+  use = memory_use(workloads::build_graph(job).programs.front());
+  CHECK(use.parameters.base() == 2 * n);  // every bucket divides by 4 here
+  CHECK(use.gradients.base() == 4 * n);
+  CHECK(use.optimizer.base() == 12 * n / 4);
+  job.formats.compute = Format::kFp32;  // no second copy of the weights
+  job.parallel.zero = 0;
+  CHECK(memory_use(workloads::build_graph(job).programs.front()).optimizer.base() == 8 * n);
+}

@@ -1,0 +1,199 @@
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "tests/workloads/transformer_jobs.h"
+#include "workloads/build_graph.h"
+
+using namespace stepcast;
+using namespace stepcast::test;
+
+namespace {
+
+constexpr std::int64_t kSequence = 32;
+constexpr std::int64_t kHidden = 64;
+
+/// Times each op of a program is executed in a step.
+template <typename Use>
+void each_executed(const Program& program, Use&& use) {
+  for (const Call& call : program.calls) {
+    for (const Op& op : program.ops_of(program.segments[call.segment])) {
+      use(op, call);
+    }
+  }
+}
+
+/// Elements a ring moves per device: an all-gather or reduce-scatter of n sends n (t - 1) / t, an
+/// all-reduce twice that.
+double ring_units(const Op& op, double elements) {
+  const double share = static_cast<double>(op.shape[0]) / elements;
+  return op.kind == OpKind::kAllReduce ? 2 * share : share;
+}
+
+std::int32_t communicator(const ExecutionGraph& graph, const std::string& name) {
+  for (std::size_t i = 0; i < graph.communicators.size(); ++i) {
+    if (graph.communicators[i].name == name) {
+      return static_cast<std::int32_t>(i);
+    }
+  }
+  return -2;
+}
+
+}  // namespace
+
+TEST_CASE("tensor-parallel traffic of a layer is 8, 10, 12 or 14 units",
+          "[workloads][transformer]") {
+  struct Case {
+    bool sequence, overlap;
+    RecomputeKind recompute;
+    double units;
+  };
+  const auto c = GENERATE(
+      Case{false, false, RecomputeKind::kNone, 8}, Case{true, false, RecomputeKind::kNone, 10},
+      Case{false, false, RecomputeKind::kFull, 12}, Case{true, false, RecomputeKind::kFull, 14},
+      Case{false, false, RecomputeKind::kSelective, 8},
+      Case{true, true, RecomputeKind::kSelective, 10}, Case{true, true, RecomputeKind::kFull, 14});
+  const bool gpt = GENERATE(true, false);
+  Job job = gpt ? gpt_job(4, kHidden, 4, kSequence, 128)
+                : llama_job(4, kHidden, 4, 2, 96, kSequence, 128);
+  job.batch.micro = 2;
+  split(job, 2, 1, 1, 3);
+  job.parallel.sequence_parallel = c.sequence;
+  job.parallel.overlap.tensor = c.overlap;
+  job.parallel.recompute.kind = c.recompute;
+  const ExecutionGraph graph = workloads::build_graph(job);
+  double units = 0;
+  double loss_elements = 0;
+  each_executed(graph.programs.front(), [&](const Op& op, const Call&) {
+    const std::string& name = graph.programs.front().name(op);
+    if (is_collective(op.kind) && name.starts_with("layer.")) {
+      CHECK(op.communicator == communicator(graph, "tensor"));
+      CHECK(op.format == Format::kBf16);
+      CHECK((op.stream != 0) == c.overlap);
+      units += ring_units(op, 2 * kSequence * kHidden);
+    } else if (name.starts_with("loss.reduce")) {
+      loss_elements += static_cast<double>(op.shape[0]);
+    }
+  });
+  CHECK(units == Approx(c.units * 4 * 3));        // 4 layers, 3 micro-batches
+  CHECK(loss_elements == 3 * 2 * kSequence * 3);  // row maxima; sums and targets' logits
+}
+
+TEST_CASE("what one stage sends its neighbour receives, in order", "[workloads][transformer]") {
+  const std::int64_t chunks = GENERATE(1, 2);
+  const bool gpipe = GENERATE(false, true);
+  const bool sequence = GENERATE(false, true);
+  const bool overlap = GENERATE(false, true);
+  const std::int64_t p = 4;
+  const std::int64_t m = 8;
+  Job job = gpt_job(8, kHidden, 4, kSequence, 128);
+  split(job, 2, p, 1, m);
+  job.parallel.virtual_stages = chunks;
+  job.parallel.sequence_parallel = sequence;
+  job.parallel.overlap.pipeline = overlap;
+  job.parallel.schedule = gpipe ? ScheduleKind::kGpipe : ScheduleKind::kOneFOneB;
+  const ExecutionGraph graph = workloads::build_graph(job);
+  using Channel = std::tuple<std::int32_t, std::int64_t, std::int32_t,
+                             std::int64_t>;  // communicator, from, to, tag
+  std::map<Channel, std::vector<std::int32_t>> sent;
+  std::map<Channel, std::vector<std::int32_t>> received;
+  for (std::int64_t stage = 0; stage < p; ++stage) {
+    const Program& program = graph.programs[static_cast<std::size_t>(stage)];
+    double elements = 0;
+    each_executed(program, [&](const Op& op, const Call& call) {
+      if (op.kind == OpKind::kSend) {
+        sent[{op.communicator, stage, op.peer, op.shape[1]}].push_back(call.microbatch);
+        elements += static_cast<double>(op.shape[0]);
+      } else if (op.kind == OpKind::kRecv) {
+        received[{op.communicator, op.peer, static_cast<std::int32_t>(stage), op.shape[1]}]
+            .push_back(call.microbatch);
+      }
+    });
+    // v b s h per micro-batch each way; the outermost virtual stages have one neighbour less.
+    // Divided by t with split rows.
+    const double ways = static_cast<double>(2 * chunks - (stage == 0 || stage == p - 1 ? 1 : 0));
+    CHECK(elements == ways * m * kSequence * kHidden / (sequence ? 2 : 1));
+  }
+  CHECK(sent == received);
+  std::size_t messages = 0;
+  for (const auto& [channel, microbatches] : sent) {
+    messages += microbatches.size();
+  }
+  CHECK(messages ==
+        static_cast<std::size_t>(2 * (p * chunks - 1) * m));  // p v - 1 crossings each way
+}
+
+TEST_CASE("data-parallel traffic is one sum of all gradients", "[workloads][transformer]") {
+  const bool overlap = GENERATE(false, true);
+  const bool sequence = GENERATE(false, true);
+  const int zero = GENERATE(0, 1);
+  const std::int64_t d = 3;
+  Job job = gpt_job(8, kHidden, 4, kSequence, 128);
+  split(job, 2, 2, d, 4);
+  job.parallel.sequence_parallel = sequence;
+  job.parallel.zero = zero;
+  job.parallel.overlap.data = overlap;
+  job.parallel.bucket = Bytes(40000);
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const std::int32_t data = communicator(graph, "data");
+  for (const Program& program : graph.programs) {
+    std::int64_t parameters = 0;
+    std::int64_t buckets = 0;
+    for (const Tensor& t : program.tensors) {
+      if (t.role == TensorRole::kGradient && t.is_view() && !t.name.ends_with("shard")) {
+        parameters += t.elements();
+      }
+      buckets += t.role == TensorRole::kGradient && !t.is_view() ? 1 : 0;
+    }
+    REQUIRE(buckets > 3);
+    std::map<OpKind, std::int64_t> elements;
+    std::int64_t exchanges = 0;
+    std::int64_t beside_backward = 0;
+    each_executed(program, [&](const Op& op, const Call& call) {
+      if (op.communicator == data) {
+        elements[op.kind] += op.shape[0];
+        exchanges += op.kind == OpKind::kAllGather ? 0 : 1;
+        CHECK(op.format == (op.kind == OpKind::kAllGather ? Format::kBf16 : Format::kFp32));
+        beside_backward += program.segments[call.segment].name.starts_with("backward_last") ? 1 : 0;
+        CHECK((op.stream != 0) == overlap);
+      }
+    });
+    CHECK(exchanges == buckets);
+    CHECK((beside_backward > 0) == overlap);
+    if (zero == 0) {
+      CHECK(elements == std::map<OpKind, std::int64_t>{{OpKind::kAllReduce, parameters}});
+    } else {  // buckets are padded to whole shards
+      CHECK(elements[OpKind::kReduceScatter] == elements[OpKind::kAllGather]);
+      CHECK(elements[OpKind::kReduceScatter] >= parameters);
+      CHECK(elements[OpKind::kReduceScatter] < parameters + d * buckets);
+      CHECK(elements.count(OpKind::kAllReduce) == 0);
+    }
+  }
+}
+
+TEST_CASE("tied embeddings are summed between the ends of the pipeline only",
+          "[workloads][transformer]") {
+  Job job = gpt_job(8, kHidden, 4, kSequence, 128);
+  split(job, 2, 4, 2, 4);
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const std::int32_t ends = communicator(graph, "embedding");
+  REQUIRE(ends >= 0);
+  for (std::size_t stage = 0; stage < 4; ++stage) {
+    std::int64_t elements = 0;
+    each_executed(graph.programs[stage], [&](const Op& op, const Call&) {
+      elements += op.communicator == ends ? op.shape[0] : 0;
+    });
+    CHECK(elements == (stage % 3 == 0 ? 128 / 2 * kHidden : 0));
+  }
+  // Ranks: tensor innermost, then pipeline (stride 2), then data (stride 8).
+  CHECK(graph.members(ends, 1) == std::vector<std::int32_t>{1, 7});
+  CHECK(graph.members(ends, 14) == std::vector<std::int32_t>{8, 14});
+  CHECK(graph.members(ends, 2).empty());
+}
+
+TEST_CASE("ranks that differ only in their slices share a program", "[workloads][transformer]") {
+  Job job = gpt_job(8, kHidden, 4, kSequence, 128);
+  split(job, 2, 4, 2, 4);
+  const ExecutionGraph graph = workloads::build_graph(job);
+  REQUIRE(graph.classes.size() == 4);
+  CHECK(graph.classes[1].ranks == std::vector<std::int32_t>{2, 3, 10, 11});
+}

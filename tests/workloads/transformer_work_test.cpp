@@ -1,0 +1,208 @@
+#include <catch2/catch.hpp>
+
+#include "core/error.h"
+#include "tests/workloads/transformer_jobs.h"
+#include "workloads/build_graph.h"
+#include "workloads/transformer_shape.h"
+
+using namespace stepcast;
+using namespace stepcast::test;
+
+namespace {
+
+/// Sums of doubles in another order: a few units in the last place.
+Approx digits(double v) { return Approx(v).epsilon(1e-13); }
+
+struct Published {
+  double billions;
+  std::int64_t heads, hidden, layers, tensor, pipeline, data, global, micro, virtual_stages;
+};
+
+/// arXiv 2104.04473, table 1; micro-batches and interleaving of the published launch script.
+const std::vector<Published> kTable1{{1.7, 24, 2304, 24, 1, 1, 32, 512, 16, 1},
+                                     {3.6, 32, 3072, 30, 2, 1, 32, 512, 16, 1},
+                                     {7.5, 32, 4096, 36, 4, 1, 32, 512, 16, 1},
+                                     {18.4, 48, 6144, 40, 8, 1, 32, 1024, 8, 1},
+                                     {39.1, 64, 8192, 48, 8, 2, 32, 1536, 4, 1},
+                                     {76.1, 80, 10240, 60, 8, 4, 32, 1792, 2, 3},
+                                     {145.6, 96, 12288, 80, 8, 8, 24, 2304, 2, 2},
+                                     {310.1, 128, 16384, 96, 8, 16, 15, 2160, 1, 2},
+                                     {529.6, 128, 20480, 105, 8, 35, 9, 2520, 1, 3},
+                                     {1008.0, 160, 25600, 128, 8, 64, 6, 3072, 1, 1}};
+
+Job published_job(const Published& row) {
+  Job job = gpt_job(row.layers, row.hidden, row.heads);
+  split(job, row.tensor, row.pipeline, row.data, 1);
+  job.batch.global = row.global;
+  job.batch.micro = row.micro;
+  job.parallel.virtual_stages = row.virtual_stages;
+  return job;
+}
+
+/// `factor` * B s l h^2 (1 + s / (attention h) + V / (vocabulary l h)).
+double closed_form(const Job& job, double factor, double attention, double vocabulary) {
+  const TransformerWorkload& m = *job.workload.transformer();
+  const auto d = [](std::int64_t v) { return static_cast<double>(v); };
+  const double h = d(m.hidden);
+  const double s = d(job.batch.sequence);
+  return factor * d(job.batch.global) * s * d(m.layers) * h * h *
+         (1 + s * attention / h + d(m.vocabulary) / (vocabulary * d(m.layers) * h));
+}
+
+}  // namespace
+
+TEST_CASE("parameters are those of the closed form and of the published table",
+          "[workloads][transformer]") {
+  for (const Published& row : kTable1) {
+    const Job job = published_job(row);
+    const double l = static_cast<double>(row.layers);
+    const double h = static_cast<double>(row.hidden);
+    const auto n = workloads::transformer_parameters(*job.workload.transformer(), 2048);
+    // The published form leaves the final norm's 2 h out.
+    const double form =
+        12 * l * h * h * (1 + 13 / (12 * h) + (51200 + 2048) / (12 * l * h)) + 2 * h;
+    CHECK(static_cast<double>(n) == digits(form));
+    CHECK(static_cast<double>(n) * 1e-9 ==
+          Approx(row.billions).margin(row.billions > 1000 ? 0.5 : 0.06));
+  }
+  // Llama 2 70B has 68,976,648,192 parameters as published with its weights.
+  const Job llama = llama_job(80, 8192, 64, 8, 28672, 4096, 32000);
+  CHECK(workloads::transformer_parameters(*llama.workload.transformer(), 4096) == 68'976'648'192);
+}
+
+TEST_CASE("the graph holds each parameter", "[workloads][transformer]") {
+  const bool gpt = GENERATE(true, false);
+  const std::int64_t tensor = GENERATE(1, 2);
+  const std::int64_t pipeline = GENERATE(1, 2, 4);
+  const std::int64_t chunks = GENERATE(1, 2);
+  if (pipeline == 1 && chunks > 1) {
+    return;
+  }
+  Job job = gpt ? gpt_job(8, 64, 4, 32, 128) : llama_job(8, 64, 4, 2, 96, 32, 128);
+  split(job, tensor, pipeline, 2, 4);
+  job.parallel.virtual_stages = chunks;
+  const ExecutionGraph graph = workloads::build_graph(job);
+  REQUIRE(graph.programs.size() == static_cast<std::size_t>(pipeline));
+  std::int64_t held = 0;
+  for (const Program& program : graph.programs) {
+    for (const Tensor& t : program.tensors) {
+      if (t.role == TensorRole::kParameter && !t.is_view()) {
+        held += tensor * t.elements();
+      }
+    }
+  }
+  const TransformerWorkload& m = *job.workload.transformer();
+  // Norms (and biases after row-parallel products) are on every tensor rank; a tied embedding is on
+  // both ends of a pipeline.
+  const std::int64_t replicated = m.layers * (gpt ? 6 : 2) * 64 + (gpt ? 2 : 1) * 64;
+  const std::int64_t copied = gpt && pipeline > 1 ? 128 * 64 : 0;
+  CHECK(held == workloads::transformer_parameters(m, 32) + (tensor - 1) * replicated + copied);
+}
+
+TEST_CASE("FLOPs of a step are those of the closed forms", "[workloads][transformer]") {
+  for (const Published& row : kTable1) {
+    Job job = published_job(row);
+    INFO(row.billions << " B");
+    job.flash_attention = false;
+    job.parallel.recompute.kind = RecomputeKind::kFull;
+    workloads::StepFlops f = workloads::step_flops(job);
+    CHECK(f.model.base() == digits(closed_form(job, 72, 1.0 / 6, 12)));
+    CHECK(f.model_causal.base() == digits(closed_form(job, 72, 1.0 / 12, 12)));
+    CHECK(f.hardware.base() == digits(closed_form(job, 96, 1.0 / 6, 16)));
+    job.parallel.recompute.kind = RecomputeKind::kSelective;  // the attention core again
+    f = workloads::step_flops(job);
+    CHECK(f.model.base() == digits(closed_form(job, 72, 1.0 / 6, 12)));
+    CHECK(f.hardware.base() == digits(closed_form(job, 72, 2.0 / 9, 12)));
+    job.parallel.recompute.kind = RecomputeKind::kNone;
+    CHECK(workloads::step_flops(job).hardware.base() == digits(closed_form(job, 72, 1.0 / 6, 12)));
+    job.flash_attention = true;  // its backward pass makes the scores again
+    f = workloads::step_flops(job);
+    CHECK(f.model.base() == digits(closed_form(job, 72, 1.0 / 6, 12)));
+    CHECK(f.model_causal.base() == digits(closed_form(job, 72, 1.0 / 12, 12)));
+    CHECK(f.hardware.base() == digits(closed_form(job, 72, 7.0 / 36, 12)));
+  }
+}
+
+TEST_CASE("a GPT-3 step on 1,536 sequences is 3.386e18 FLOP", "[workloads][transformer]") {
+  Job job = gpt_job(96, 12288, 96);
+  split(job, 8, 8, 16, 96);
+  // 72 * 1536 * 2048 * 96 * 12288^2 * (1 + 2048 / 73728 + 51200 / (12 * 96 * 12288)), worked out in
+  // integers: layers 24 * 96 * 12288^2 * 3 = 1,043,677,052,928 per token, attention 12 * 96 * 2048
+  // * 12288 = 28,991,029,248, head 6 * 51200 * 12288 = 3,774,873,600; sum 1,076,442,955,776 times
+  // 1536 * 2048 tokens.
+  CHECK(workloads::step_flops(job).model.base() == digits(1'076'442'955'776.0 * 1536 * 2048));
+}
+
+TEST_CASE("FLOPs of a gated model with grouped heads count the real matrices",
+          "[workloads][transformer]") {
+  const std::int64_t tensor = GENERATE(1, 2, 8);
+  Job job = llama_job(16, 4096, 32, 8, 14336, 8192, 128256);
+  split(job, tensor, 2, 2, 4);
+  job.parallel.virtual_stages = 2;
+  // Per token, forward: qkv 2 h (h + 2 h / 4), projection 2 h^2, gate, up and down 6 h f, all 16
+  // times; head 2 h V; attention 4 s h (full), 16 times. Backward twice that.
+  const double h = 4096;
+  const double layer = 2 * h * 1.5 * h + 2 * h * h + 6 * h * 14336 + 4 * 8192 * h;
+  const double token = 3 * (16 * layer + 2 * h * 128256);
+  CHECK(workloads::step_flops(job).model.base() ==
+        digits(token * static_cast<double>(job.batch.global) * 8192));
+}
+
+TEST_CASE("a transformer that cannot be split says where and how to mend it",
+          "[workloads][transformer]") {
+  const auto message = [](const Job& job) {
+    try {
+      workloads::build_graph(job);
+    } catch (const InputError& e) {
+      return std::string(e.what());
+    }
+    return std::string("accepted");
+  };
+  Job job = gpt_job(8, 70, 7, 32, 128);
+  split(job, 2, 1, 1, 1);
+  CHECK(message(job) ==
+        "parallel.tensor: 7 attention heads cannot be split over 2 equal parts; choose a divisor "
+        "of 7");
+  job = llama_job(8, 64, 8, 2, 96, 32, 128);
+  split(job, 4, 1, 1, 1);
+  CHECK_THAT(message(job), Catch::Contains("2 key and value heads"));
+  job = gpt_job(8, 64, 4, 32, 127);
+  split(job, 2, 1, 1, 1);
+  CHECK_THAT(message(job), Catch::Contains("127 rows of the vocabulary"));
+  job = gpt_job(3, 64, 4, 32, 128);
+  split(job, 1, 4, 1, 4);
+  CHECK_THAT(message(job), Catch::StartsWith("parallel.pipeline: 3 layers"));
+  job = gpt_job(8, 64, 4, 32, 128);
+  split(job, 1, 1, 2, 2);
+  job.parallel.zero = 3;
+  CHECK_THAT(message(job), Catch::StartsWith("parallel.zero: "));
+  job.parallel.zero = 0;
+  job.batch.global = 3;
+  CHECK_THAT(message(job), Catch::StartsWith("batch.global: "));
+}
+
+TEST_CASE("layers that do not divide leave the ends of the pipeline short",
+          "[workloads][transformer]") {
+  Job job = llama_job(126, 256, 8, 8, 512, 32, 128);
+  split(job, 1, 16, 1, 16);
+  const auto shape =
+      workloads::transformer_shape(job);  // 126 = 7 + 14 * 8 + 7, as published for Llama 3 405B
+  CHECK(shape.range(0, 0).count == 7);
+  CHECK(shape.range(1, 0).count == 8);
+  CHECK(shape.range(14, 0).count == 8);
+  CHECK(shape.range(15, 0).first == 119);
+  CHECK(shape.range(15, 0).count == 7);
+}
+
+TEST_CASE("a trillion parameters on 3,072 devices is a small graph", "[workloads][transformer]") {
+  const Job job = published_job(kTable1.back());
+  const ExecutionGraph graph = workloads::build_graph(job);
+  CHECK(graph.ranks() == 3072);
+  CHECK(graph.programs.size() == 64);
+  std::size_t ops = 0;
+  for (const Program& p : graph.programs) {
+    ops += p.ops.size();
+  }
+  CHECK(ops < 64 * 400);  // 2 layers of about 50 ops, buckets, ends
+  CHECK(graph.programs.front().calls.size() == 2 + 2 * 512);
+}

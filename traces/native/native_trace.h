@@ -1,0 +1,30 @@
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <string>
+
+#include "traces/trace.h"
+
+namespace stepcast::traces {
+
+/// Our own trace format, a folder (schema: docs/trace-format.md): `trace.json` with the graph that
+/// ran, one `rank-R.csv` per rank with its spans. Text, so that a diff can be read; nanoseconds, so
+/// that no time is lost.
+///
+/// Writing is whole or absent: files appear under a temporary name and are renamed. Ranks write
+/// their own file; rank 0 writes the manifest last, so a folder with a manifest is complete.
+void write_rank(const std::filesystem::path& folder, const RankTrace& rank);
+void write_manifest(const std::filesystem::path& folder, const Trace& trace, int ranks);
+/// Errors: InputError naming file and line for anything that is not what the format promises;
+/// nothing is skipped silently.
+Trace read_native(const std::filesystem::path& folder);
+/// The same from wherever the parts are: `open` yields the text of "rank-R.csv", a failed stream
+/// when there is none; `label` stands for the folder in errors.
+using OpenPart = std::function<std::unique_ptr<std::istream>(const std::string& name)>;
+Trace read_native(std::istream& manifest, const std::string& label, const OpenPart& open);
+/// True when the folder looks like a native trace (has a manifest).
+bool is_native(const std::filesystem::path& folder);
+
+}  // namespace stepcast::traces

@@ -1,0 +1,19 @@
+#pragma once
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "core/observer.h"
+#include "core/program.h"
+
+namespace stepcast::traces {
+
+/// Writes a timeline, predicted or measured, as Chrome trace JSON, which Perfetto (ui.perfetto.dev)
+/// opens: one process per rank, one track per stream and one for the host. Times in microseconds
+/// with three decimals. A collective's wait is a slice of its own before the transfer, so that
+/// stragglers can be seen. The file appears whole or not at all.
+void write_perfetto(const std::filesystem::path& file, const ExecutionGraph& graph,
+                    std::span<const OpSpan> ops, std::span<const HostSpan> host = {},
+                    const std::string& title = "stepcast");
+
+}  // namespace stepcast::traces

@@ -1,0 +1,60 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/observer.h"
+#include "core/program.h"
+
+namespace stepcast::traces {
+
+/// Step boundaries of one rank, in its own clock until aligned.
+struct StepMark {
+  std::int32_t step = 0;
+  SimTime begin{};
+  SimTime end{};
+};
+
+/// What one rank recorded. Spans are in order of completion per stream.
+struct RankTrace {
+  std::int32_t rank = 0;
+  std::vector<StepMark> steps;
+  std::vector<OpSpan> ops;
+  std::vector<HostSpan> host;
+  std::uint64_t dropped =
+      0;  ///< records that did not fit the buffers; a trace with drops says so everywhere
+  SimTime clock_offset{};  ///< added to this rank's times by align_clocks
+  Seconds clock_residual;  ///< median |distance| of this rank's symmetric-collective ends from rank
+                           ///< 0's, after alignment
+};
+
+/// A recorded run: the graph that was executed and when each of its ops ran on each rank. The graph
+/// carries the op ids of the prediction, so that both are compared op by op; tensors and embedding
+/// tables are not part of it (the job rebuilds them).
+struct Trace {
+  std::string job;       ///< the resolved job, JSON text; may be empty
+  std::string producer;  ///< tool and version
+  ExecutionGraph graph;
+  std::vector<RankTrace> ranks;
+};
+
+/// Puts all ranks on rank 0's clock and fills `ready` of collectives. Offsets are the median
+/// distance between the ends of symmetric collectives (all-reduce, all-gather, reduce-scatter,
+/// barrier), which no rank can leave before the last one came; `ready` is the latest begin among
+/// the members (for all-to-all-v, send and recv likewise an upper bound). Source: reference
+/// section 9.
+void align_clocks(Trace& trace);
+
+/// Durations of every (call, op) of one rank over the steps after `skip`, in step order; empty
+/// where an op never ran.
+struct OpSamples {
+  OpRef ref;
+  std::vector<double> seconds;       ///< end - begin; collectives: end - ready
+  std::vector<double> wait_seconds;  ///< ready - begin
+};
+std::vector<OpSamples> samples_of(const Trace& trace, std::int32_t rank, std::int32_t skip);
+
+/// Wall time of each step over all ranks (latest end - earliest begin), after `skip` steps.
+std::vector<double> step_seconds(const Trace& trace, std::int32_t skip);
+
+}  // namespace stepcast::traces

@@ -1,0 +1,16 @@
+#include "workloads/build_graph.h"
+
+#include "workloads/dlrm.h"
+#include "workloads/transformer.h"
+
+namespace stepcast::workloads {
+
+ExecutionGraph build_graph(const Job& job) {
+  return job.workload.transformer() != nullptr ? build_transformer(job) : build_dlrm(job);
+}
+
+StepFlops step_flops(const Job& job) {
+  return job.workload.transformer() != nullptr ? transformer_flops(job) : dlrm_flops(job);
+}
+
+}  // namespace stepcast::workloads

@@ -1,0 +1,21 @@
+#pragma once
+#include "core/job.h"
+#include "core/program.h"
+
+namespace stepcast::workloads {
+
+/// The execution graph of one training step of a job: the only description of a step in the
+/// toolkit. Predicted by models and simulator, executed by the runtime, recovered from traces, all
+/// with the same op ids. Errors: InputError when the job cannot be split as asked (heads over
+/// ranks, tables over shards, ...), naming the job's path.
+ExecutionGraph build_graph(const Job& job);
+
+/// FLOPs of one training step over all devices, by convention (reference: llm.md section 1).
+struct StepFlops {
+  Flops model;         ///< full attention, no recompute (the `mfu` convention)
+  Flops model_causal;  ///< causal attention at half
+  Flops hardware;      ///< model + recomputation
+};
+StepFlops step_flops(const Job& job);
+
+}  // namespace stepcast::workloads

@@ -1,0 +1,290 @@
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "workloads/dlrm_step.h"
+
+namespace stepcast::workloads {
+namespace {
+
+double real(std::int64_t v) { return static_cast<double>(v); }
+std::int64_t rounded(double v) { return std::llround(v); }
+
+}  // namespace
+
+bool ShardLaws::placed(const EmbeddingSlice& s) const {
+  if (!s.row_split()) {
+    return false;
+  }
+  const EmbeddingTable& t = workload_.tables[static_cast<std::size_t>(s.table)];
+  const bool skewed = t.access && t.access->kind() != AccessKind::kUniform &&
+                      (t.access->kind() != AccessKind::kZipf || t.access->exponent() > 0);
+  return skewed && (devices_ <= kPlacedRanks || (s.frequency_order && s.split == Split::kBlock));
+}
+
+ShardLaws::Key ShardLaws::key_of(const EmbeddingSlice& s, const HeldRows& held) const {
+  return {s.table, held.rows, placed(s) ? held.first : -1};
+}
+
+const ShardLaws::Law& ShardLaws::law(const EmbeddingSlice& s, const HeldRows& held) {
+  const auto [it, fresh] = laws_.try_emplace(key_of(s, held));
+  if (fresh) {
+    it->second = make(s, held);
+  }
+  return it->second;
+}
+
+const std::vector<std::pair<std::int64_t, double>>& ShardLaws::hottest(const EmbeddingSlice& s,
+                                                                       const Access& access) {
+  const auto [it, fresh] = hottest_.try_emplace(s.table);
+  for (std::int64_t k = 0; fresh && k < std::min(kHottest, s.table_rows); ++k) {
+    it->second.emplace_back(s.frequency_order ? k : access.row_of_rank(k),
+                            access.probability(real(k)));
+  }
+  return it->second;
+}
+
+ShardLaws::Law ShardLaws::make(const EmbeddingSlice& s, const HeldRows& held) {
+  const EmbeddingTable& t = workload_.tables[static_cast<std::size_t>(s.table)];
+  const std::shared_ptr<const Access> whole =
+      t.access ? t.access : std::make_shared<Access>(Access::uniform(t.rows));
+  if (held.rows == 0) {
+    return {std::make_shared<Access>(Access::uniform(1)), 0};
+  }
+  if (held.rows == t.rows) {
+    return {whole, 1};
+  }
+  if (s.frequency_order && s.split == Split::kBlock) {
+    auto [access, mass] = whole->ranks(held.first, held.first + held.rows);
+    return {std::make_shared<Access>(std::move(access)), mass};
+  }
+  auto& subset = subsets_[{s.table, held.rows}];
+  if (!subset) {
+    subset = std::make_shared<Access>(whole->random_subset(held.rows));
+  }
+  Law law{subset, real(held.rows) / real(t.rows)};
+  if (placed(s)) {
+    // The hottest rows one by one, the others spread evenly.
+    double here = 0;
+    std::int64_t rows_here = 0;
+    const auto& hot = hottest(s, *whole);
+    for (const auto& [row, popularity] : hot) {
+      const std::int64_t offset = row - held.first;
+      if (offset >= 0 && offset < held.rows * held.stride && offset % held.stride == 0) {
+        here += popularity;
+        ++rows_here;
+      }
+    }
+    const auto placed_rows = static_cast<std::int64_t>(hot.size());
+    const double others = std::max(0.0, 1 - whole->cdf(real(placed_rows)).value);
+    const std::int64_t rows_left = t.rows - placed_rows;
+    law.mass = here + (rows_left > 0 ? others * real(held.rows - rows_here) / real(rows_left) : 0);
+  }
+  return law;
+}
+
+double ShardLaws::unique(const EmbeddingSlice& s, const HeldRows& held, double lookups) {
+  const auto [it, fresh] = unique_.try_emplace({key_of(s, held), lookups}, 0.0);
+  if (fresh && held.rows > 0) {
+    it->second = law(s, held).access->unique(lookups).value;
+  }
+  return it->second;
+}
+
+Bytes DlrmStep::row_bytes(std::int64_t dim) const {
+  return format_bytes(job_.formats.embedding, 1, dim);
+}
+
+double DlrmStep::state_bytes(std::int64_t dim) const {
+  switch (job_.embedding_optimizer) {
+    case OptimizerKind::kSgd:
+      return 0;
+    case OptimizerKind::kAdam:
+      return 8 * real(dim);
+    case OptimizerKind::kAdagrad:
+      return 4 * real(dim);
+    case OptimizerKind::kRowwiseAdagrad:
+      return 4;
+  }
+  return 0;
+}
+
+EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
+  const EmbeddingSlice& s = slice(id);
+  const EmbeddingTable& t = table(s);
+  const HeldRows held = held_rows(s, rank_);
+  const ShardLaws::Law& law = laws_.law(s, held);
+  const bool local = is_local(s.route);
+  EmbeddingShard shard;
+  shard.table = s.table;
+  shard.first_row = held.first;
+  shard.rows = held.rows;
+  shard.row_stride = held.stride;
+  shard.first_column = s.first_column;
+  shard.dim = s.dim;
+  shard.table_rows = t.rows;
+  shard.lookups = samples * t.pooling * law.mass;
+  shard.bags = samples;
+  shard.mean = t.mode == PoolingMode::kMean || (local && t.mode == PoolingMode::kSequence);
+  shard.sequence = s.route == EmbeddingRoute::kSequence;
+  shard.access = law.access;
+  const std::int64_t step = !shared_ || !s.row_split()  ? 0
+                            : s.split == Split::kStripe ? 1
+                                                        : s.block();
+  const std::string name = fmt::format("embedding.{}.{}", t.name, s.first_column);
+  ParameterPiece piece{.key = parameter_key("embedding." + t.name),
+                       .row = held.first - rank_ * step,
+                       .row_stride = held.stride,
+                       .column = s.first_column,
+                       .columns = s.dim,
+                       .scale = 1 / std::sqrt(real(t.rows))};
+  piece.row_per_rank = step;
+  shard.weights = b_.tensor({.name = name,
+                             .role = TensorRole::kEmbedding,
+                             .format = job_.formats.embedding,
+                             .rows = held.rows,
+                             .columns = s.dim,
+                             .per_microbatch = false,
+                             .pieces = {piece}});
+  if (s.route != EmbeddingRoute::kReplicated && job_.embedding_optimizer != OptimizerKind::kSgd) {
+    const bool adam = job_.embedding_optimizer == OptimizerKind::kAdam;
+    const bool by_row = job_.embedding_optimizer == OptimizerKind::kRowwiseAdagrad;
+    shard.has_state = true;
+    shard.state = b_.tensor({.name = name + ".state",
+                             .role = TensorRole::kOptimizerState,
+                             .format = Format::kFp32,
+                             .rows = adam ? 2 * held.rows : held.rows,
+                             .columns = by_row ? 1 : s.dim,
+                             .per_microbatch = false,
+                             .pieces = {}});
+  }
+  return shard;
+}
+
+void DlrmStep::declare_routes() {
+  for (const EmbeddingRoute r : kAllRoutes) {
+    Route& route_r = route(r);
+    route_r.present = layout_.uses(r);
+    route_r.slices = layout_.held_by(rank_, r);
+    if (!route_r.present) {
+      continue;
+    }
+    const double samples = real(is_local(r) ? batch_ : global_batch_);
+    EmbeddingGroup group{
+        .shards = {}, .format = job_.formats.embedding, .optimizer = job_.embedding_optimizer};
+    double sequence_elements = 0;
+    for (const std::int32_t s : route_r.slices) {
+      group.shards.push_back(shard_of(s, samples));
+      const EmbeddingShard& shard = group.shards.back();
+      route_r.weights.push_back(shard.weights);
+      route_r.width += shard.dim;
+      route_r.lookups += shard.lookups;
+      route_r.bags += shard.bags;
+      sequence_elements += shard.lookups * real(shard.dim);
+    }
+    if (!group.shards.empty()) {
+      route_r.group = b_.embedding_group(std::move(group));
+    }
+    const Format forward = is_local(r) ? compute_ : job_.formats.all_to_all_forward;
+    const Format backward = is_local(r) ? compute_ : job_.formats.all_to_all_backward;
+    std::int64_t arriving = 0;
+    for (const Place& p : places(r)) {
+      arriving += slice(p.slice).dim;
+    }
+    const auto declare = [&](bool gradient) {
+      const Format f = gradient ? backward : forward;
+      const std::string name =
+          fmt::format("embedding.{}.{}", name_of(r), gradient ? "gradient" : "pooled");
+      const bool sequence = r == EmbeddingRoute::kSequence;
+      const TensorId output =
+          sequence ? b_.activation(name + ".rows", rounded(sequence_elements), 1, f)
+                   : b_.activation(name, is_local(r) ? batch_ : global_batch_, route_r.width, f);
+      const TensorId arrived =
+          is_local(r) ? output
+                      : b_.activation(name + ".local", batch_, arriving, sequence ? compute_ : f);
+      TensorId between = 0;
+      if (r == EmbeddingRoute::kNodeReduce) {
+        between = b_.activation(name + ".node", global_batch_ / layout_.node, route_r.width, f);
+      } else if (sequence) {
+        double elements = 0;
+        for (const Place& p : places(r)) {
+          elements += real(batch_) * table(slice(p.slice)).pooling * real(slice(p.slice).dim);
+        }
+        between = b_.activation(name + ".local_rows", rounded(elements), 1, f);
+      }
+      (gradient ? route_r.d_output : route_r.output) = output;
+      (gradient ? route_r.d_arrived : route_r.arrived) = arrived;
+      (gradient ? route_r.d_between : route_r.between) = between;
+    };
+    declare(false);
+    declare(true);
+  }
+}
+
+DlrmStep::SequenceSizes DlrmStep::sequence_sizes() const {
+  SequenceSizes n;
+  for (const Place& p : places(EmbeddingRoute::kSequence)) {
+    const EmbeddingSlice& s = slice(p.slice);
+    n.lookups += real(batch_) * table(s).pooling;
+    n.bags += real(batch_);
+    n.row_elements += real(batch_) * table(s).pooling * real(s.dim);
+    n.bag_elements += real(batch_) * real(s.dim);
+  }
+  return n;
+}
+
+std::vector<DlrmStep::Place> DlrmStep::places(EmbeddingRoute r) const {
+  std::vector<Place> all;
+  if (r == EmbeddingRoute::kExchange || r == EmbeddingRoute::kNodeReduce) {
+    // One block per sender: the local samples' rows of its slices, side by side.
+    const std::int64_t senders =
+        r == EmbeddingRoute::kExchange ? devices() : devices() / layout_.node;
+    std::int64_t base = 0;
+    for (std::int64_t sender = 0; sender < senders; ++sender) {
+      const auto rank = static_cast<std::int32_t>(sender * (devices() / senders));
+      const std::vector<std::int32_t> held = layout_.held_by(rank, r);
+      std::int64_t width = 0;
+      for (const std::int32_t s : held) {
+        width += slice(s).dim;
+      }
+      std::int64_t column = 0;
+      for (const std::int32_t s : held) {
+        all.push_back({s, base + column, width});
+        column += slice(s).dim;
+      }
+      base += batch_ * width;
+    }
+    return all;
+  }
+  std::int64_t column = 0;
+  for (std::size_t s = 0; s < layout_.slices.size(); ++s) {
+    if (layout_.slices[s].route == r) {
+      all.push_back({static_cast<std::int32_t>(s), column, 0});
+      column += layout_.slices[s].dim;
+    }
+  }
+  for (Place& p : all) {
+    p.pitch = column;
+  }
+  return all;
+}
+
+/// Moves between a route's columns (operand number `operand`) and the assembled stack (operand 0 of
+/// the other side).
+std::vector<ColumnBlock> DlrmStep::column_blocks(EmbeddingRoute r, std::int32_t operand,
+                                                 bool forward) const {
+  std::vector<ColumnBlock> blocks;
+  for (const Place& p : places(r)) {
+    const std::int64_t column = workload_.bottom_mlp.back() + slice(p.slice).feature_column;
+    ColumnBlock block{.columns = slice(p.slice).dim};
+    (forward ? block.input : block.output) = operand;
+    (forward ? block.from_offset : block.to_offset) = p.offset;
+    (forward ? block.from_pitch : block.to_pitch) = p.pitch;
+    (forward ? block.to_offset : block.from_offset) = column;
+    (forward ? block.to_pitch : block.from_pitch) = stack_width_;
+    blocks.push_back(block);
+  }
+  return blocks;
+}
+
+}  // namespace stepcast::workloads

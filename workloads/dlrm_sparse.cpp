@@ -1,0 +1,452 @@
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "workloads/dlrm_step.h"
+
+namespace stepcast::workloads {
+namespace {
+
+constexpr double kIdBytes = 8;      // int64
+constexpr double kLengthBytes = 4;  // int32
+
+double element_bytes(Format f) { return bits_per_element(f, 1024) / 8; }
+double real(std::int64_t v) { return static_cast<double>(v); }
+
+std::int64_t rounded(double v) { return std::llround(v); }
+
+/// Lengths a rank sends per sample and slice: the part's own, and the whole bag's where a mean is
+/// split by rows.
+std::int64_t lengths_per_bag(const EmbeddingSlice& s, const EmbeddingTable& t) {
+  return s.row_split() && t.mode == PoolingMode::kMean ? 2 : 1;
+}
+
+}  // namespace
+
+void DlrmStep::load_batch() {
+  double ids = 0;
+  double bytes_in = real(batch_) * real(workload_.dense_features + 1) * 4;
+  for (const EmbeddingTable& t : workload_.tables) {
+    ids += real(batch_) * t.pooling;
+  }
+  bytes_in += ids * kIdBytes + real(batch_) *
+                                   real(static_cast<std::int64_t>(workload_.tables.size())) *
+                                   kLengthBytes;
+  const auto input = [this](std::string name, std::int64_t rows, std::int64_t columns, Format f) {
+    return b_.tensor({.name = std::move(name),
+                      .role = TensorRole::kInput,
+                      .format = f,
+                      .rows = rows,
+                      .columns = columns,
+                      .per_microbatch = false,
+                      .pieces = {}});
+  };
+  dense_ = input("dense", batch_, workload_.dense_features, compute_);
+  labels_ = input("labels", batch_, 1, Format::kFp32);
+  auto load = b_.op(OpKind::kLoadBatch, "load_batch", {rounded(bytes_in)})
+                  .out({dense_, labels_})
+                  .on(input_stream_);
+  loaded_ = handover(input_stream_, kComputeStream);
+  load.records(loaded_);
+}
+
+void DlrmStep::exchange_indices() {
+  indexed_ = loaded_;
+  if (!layout_.exchanges_ids()) {
+    return;
+  }
+  Exchange lengths;
+  Exchange ids;
+  for (std::int32_t peer = 0; peer < static_cast<std::int32_t>(devices()); ++peer) {
+    double peer_lengths = 0;
+    double peer_ids = 0;
+    for (const std::int32_t id : layout_.held[static_cast<std::size_t>(peer)]) {
+      const EmbeddingSlice& s = slice(id);
+      if (!is_local(s.route)) {
+        peer_lengths += real(batch_ * lengths_per_bag(s, table(s)));
+        peer_ids += real(batch_) * table(s).pooling * laws_.law(s, held_rows(s, peer)).mass;
+      }
+    }
+    lengths.send_elements.push_back(peer_lengths);
+    ids.send_elements.push_back(peer_ids);
+  }
+  double sent_ids = 0;
+  double sent_lengths = 0;
+  for (std::size_t i = 0; i < ids.send_elements.size(); ++i) {
+    sent_ids += ids.send_elements[i];
+    sent_lengths += lengths.send_elements[i];
+  }
+  const double arriving_lengths =
+      lengths.send_elements[static_cast<std::size_t>(rank_)] * real(devices());
+  const double arriving_ids = ids.send_elements[static_cast<std::size_t>(rank_)] * real(devices());
+  sent_lengths_ = b_.activation("lengths.sent", rounded(sent_lengths), 1, Format::kInt32);
+  sent_ids_ = b_.activation("ids.sent", rounded(sent_ids), 1, Format::kInt64);
+  lengths_ = b_.activation("lengths", rounded(arriving_lengths), 1, Format::kInt32);
+  ids_ = b_.activation("ids", rounded(arriving_ids), 1, Format::kInt64);
+  const auto traffic = [](double id_count, double length_count) {
+    return Bytes(id_count * kIdBytes + length_count * kLengthBytes);
+  };
+  b_.op(OpKind::kIndexPack, "index_pack", {rounded(sent_ids), rounded(sent_lengths), devices()})
+      .format(Format::kInt64)
+      .out({sent_lengths_, sent_ids_})
+      .on(input_stream_)
+      .work(Flops{}, traffic(sent_ids, sent_lengths), traffic(sent_ids, sent_lengths));
+  b_.op(OpKind::kAllToAllV, "lengths.all_to_all", {rounded(sent_lengths)})
+      .format(Format::kInt32)
+      .communicator(comm_.input)
+      .detail(b_.exchange(std::move(lengths)))
+      .in({sent_lengths_})
+      .out({lengths_})
+      .on(input_stream_);
+  b_.op(OpKind::kAllToAllV, "ids.all_to_all", {rounded(sent_ids)})
+      .format(Format::kInt64)
+      .communicator(comm_.input)
+      .detail(b_.exchange(std::move(ids)))
+      .in({sent_ids_})
+      .out({ids_})
+      .on(input_stream_);
+  indexed_ = handover(input_stream_, kComputeStream);
+  b_.op(OpKind::kIndexUnpack, "index_unpack",
+        {rounded(arriving_ids), rounded(arriving_lengths), devices()})
+      .format(Format::kInt64)
+      .in({lengths_, ids_})
+      .on(input_stream_)
+      .work(Flops{}, traffic(arriving_ids, arriving_lengths),
+            traffic(arriving_ids, 2 * arriving_lengths))
+      .records(indexed_);
+}
+
+void DlrmStep::embedding_forward() {
+  for (const EmbeddingRoute r : kAllRoutes) {
+    if (route(r).present) {
+      embedding_forward(r);
+    }
+  }
+}
+
+void DlrmStep::embedding_forward(EmbeddingRoute r) {
+  Route& to = route(r);
+  std::int32_t done = -1;
+  if (to.width > 0) {
+    double rows = 0;
+    double elements = 0;
+    double additions = 0;
+    for (const std::int32_t id : to.slices) {
+      const EmbeddingSlice& s = slice(id);
+      const double samples = real(is_local(r) ? batch_ : global_batch_);
+      const double lookups = samples * table(s).pooling * laws_.law(s, held_rows(s, rank_)).mass;
+      rows += lookups * row_bytes(s.dim).base();
+      additions += lookups * real(s.dim);
+      elements += (r == EmbeddingRoute::kSequence ? lookups : samples) * real(s.dim);
+    }
+    const std::int64_t order = is_local(r)                        ? 0
+                               : r == EmbeddingRoute::kNodeReduce ? layout_.node
+                                                                  : 1;
+    auto op =
+        b_.op(OpKind::kEmbeddingForward, fmt::format("embedding.{}.forward", name_of(r)),
+              {rounded(to.lookups), rounded(to.bags), to.width, order,
+               static_cast<std::int64_t>(r)})
+            .format(job_.formats.embedding)
+            .detail(to.group)
+            .in(is_local(r) ? std::vector<TensorId>{} : std::vector<TensorId>{lengths_, ids_})
+            .out({to.output})
+            .work(Flops(additions), Bytes(rows + to.lookups * kIdBytes + to.bags * kLengthBytes),
+                  Bytes(elements * element_bytes(b_.tensor_at(to.output).format)));
+    wait(op, indexed_);
+    indexed_ = -1;
+    if (!is_local(r)) {
+      done = handover(kComputeStream, exchange_stream_);
+      op.records(done);
+    }
+  }
+  if (!is_local(r)) {
+    to.ready = done;
+    exchange_output(r);
+  }
+}
+
+/// Elements of one row on the wire, for formats that scale rows: the widest slice of the route.
+std::int64_t DlrmStep::row_elements(EmbeddingRoute r) const {
+  std::int64_t widest = 0;
+  for (const EmbeddingSlice& s : layout_.slices) {
+    widest = s.route == r ? std::max(widest, s.dim) : widest;
+  }
+  return widest;
+}
+
+void DlrmStep::exchange_output(EmbeddingRoute r) {
+  Route& of = route(r);
+  const std::int32_t start = of.ready;
+  of.ready = handover(exchange_stream_, kComputeStream);
+  const auto collective = [&](OpKind kind, const char* name, std::int64_t elements,
+                              std::int32_t communicator, TensorId in, TensorId out) {
+    auto op = b_.op(kind, fmt::format("embedding.{}.{}", name_of(r), name),
+                    {elements, row_elements(r), static_cast<std::int64_t>(r)})
+                  .format(job_.formats.all_to_all_forward)
+                  .communicator(communicator)
+                  .in({in})
+                  .out({out})
+                  .on(exchange_stream_);
+    wait(op, start);
+    return op;
+  };
+  switch (r) {
+    case EmbeddingRoute::kExchange: {
+      Exchange e{.send_elements = std::vector<double>(static_cast<std::size_t>(devices()),
+                                                      real(batch_ * of.width))};
+      collective(OpKind::kAllToAllV, "all_to_all", global_batch_ * of.width, comm_.exchange,
+                 of.output, of.arrived)
+          .detail(b_.exchange(std::move(e)))
+          .records(of.ready);
+      return;
+    }
+    case EmbeddingRoute::kReduce:
+      collective(OpKind::kReduceScatter, "reduce_scatter", global_batch_ * of.width, comm_.exchange,
+                 of.output, of.arrived)
+          .records(of.ready);
+      return;
+    case EmbeddingRoute::kNodeReduce: {
+      if (of.width > 0) {
+        collective(OpKind::kReduceScatter, "reduce_scatter", global_batch_ * of.width, comm_.node,
+                   of.output, of.between);
+      }
+      const auto nodes = static_cast<std::size_t>(devices() / layout_.node);
+      Exchange e{.send_elements = std::vector<double>(nodes, real(batch_ * of.width))};
+      collective(OpKind::kAllToAllV, "all_to_all", global_batch_ / layout_.node * of.width,
+                 comm_.across, of.between, of.arrived)
+          .detail(b_.exchange(std::move(e)))
+          .records(of.ready);
+      return;
+    }
+    case EmbeddingRoute::kSequence: {
+      double elements = 0;
+      for (const std::int32_t id : of.slices) {
+        const EmbeddingSlice& s = slice(id);
+        elements +=
+            real(batch_) * table(s).pooling * laws_.law(s, held_rows(s, rank_)).mass * real(s.dim);
+      }
+      Exchange e{.send_elements =
+                     std::vector<double>(static_cast<std::size_t>(devices()), elements)};
+      collective(OpKind::kAllToAllV, "all_to_all", rounded(elements * real(devices())),
+                 comm_.exchange, of.output, of.between)
+          .detail(b_.exchange(std::move(e)))
+          .records(of.ready);
+      return;
+    }
+    case EmbeddingRoute::kReplicated:
+    case EmbeddingRoute::kLocal:
+      return;
+  }
+}
+
+void DlrmStep::pool_sequences() {
+  Route& of = route(EmbeddingRoute::kSequence);
+  if (!of.present) {
+    return;
+  }
+  const SequenceSizes n = sequence_sizes();
+  const double wire = element_bytes(job_.formats.all_to_all_forward);
+  auto op = b_.op(OpKind::kSequencePoolForward, "embedding.sequence.pool",
+                  {rounded(n.lookups), rounded(n.bags), rounded(n.bag_elements / real(batch_))})
+                .in({of.between, sent_lengths_})
+                .out({of.arrived})
+                .work(Flops(n.row_elements), Bytes(n.row_elements * wire + n.bags * kLengthBytes),
+                      Bytes(n.bag_elements * element_bytes(compute_)));
+  wait(op, of.ready);
+  of.ready = -1;
+}
+
+TensorId DlrmStep::assemble(TensorId bottom) {
+  const std::int64_t bottom_width = workload_.bottom_mlp.back();
+  const TensorId stack = b_.activation("features", batch_, stack_width_, compute_);
+  std::vector<TensorId> in{bottom};
+  std::vector<ColumnBlock> blocks{
+      {.from_pitch = bottom_width, .to_pitch = stack_width_, .columns = bottom_width}};
+  double read = b_.tensor_at(bottom).bytes().base();
+  for (const EmbeddingRoute r : kAllRoutes) {
+    if (route(r).present) {
+      const auto part = column_blocks(r, static_cast<std::int32_t>(in.size()), true);
+      blocks.insert(blocks.end(), part.begin(), part.end());
+      in.push_back(route(r).arrived);
+      read += b_.tensor_at(route(r).arrived).bytes().base();
+    }
+  }
+  auto op = b_.op(OpKind::kCopyColumns, "features.assemble", {batch_, stack_width_})
+                .detail(b_.column_copy(std::move(blocks)))
+                .in(in)
+                .out({stack})
+                .work(Flops{}, Bytes(read), b_.tensor_at(stack).bytes());
+  for (const EmbeddingRoute r : kAllRoutes) {
+    wait(op, route(r).ready);
+  }
+  return stack;
+}
+
+TensorId DlrmStep::split(TensorId d_stack) {
+  const std::int64_t bottom_width = workload_.bottom_mlp.back();
+  const TensorId d_bottom = b_.activation("bottom.gradient", batch_, bottom_width, compute_);
+  std::vector<TensorId> out{d_bottom};
+  std::vector<ColumnBlock> blocks{
+      {.from_pitch = stack_width_, .to_pitch = bottom_width, .columns = bottom_width}};
+  double written = b_.tensor_at(d_bottom).bytes().base();
+  for (const EmbeddingRoute r : kAllRoutes) {
+    if (route(r).present) {
+      const auto part = column_blocks(r, static_cast<std::int32_t>(out.size()), false);
+      blocks.insert(blocks.end(), part.begin(), part.end());
+      out.push_back(route(r).d_arrived);
+      written += b_.tensor_at(route(r).d_arrived).bytes().base();
+    }
+  }
+  split_ = handover(kComputeStream, exchange_stream_);
+  b_.op(OpKind::kCopyColumns, "features.split", {batch_, stack_width_})
+      .detail(b_.column_copy(std::move(blocks)))
+      .in({d_stack})
+      .out(out)
+      .work(Flops{}, b_.tensor_at(d_stack).bytes(), Bytes(written))
+      .records(split_);
+  return d_bottom;
+}
+
+void DlrmStep::exchange_gradients() {
+  for (const EmbeddingRoute r : kAllRoutes) {
+    if (route(r).present && !is_local(r)) {
+      exchange_gradient(r);
+    }
+  }
+}
+
+void DlrmStep::exchange_gradient(EmbeddingRoute r) {
+  Route& of = route(r);
+  std::int32_t start = split_;
+  if (r == EmbeddingRoute::kSequence) {
+    const SequenceSizes n = sequence_sizes();
+    const double wire = element_bytes(job_.formats.all_to_all_backward);
+    start = handover(kComputeStream, exchange_stream_);
+    b_.op(OpKind::kSequencePoolBackward, "embedding.sequence.pool_backward",
+          {rounded(n.lookups), rounded(n.bags), rounded(n.bag_elements / real(batch_))})
+        .in({of.d_arrived, sent_lengths_})
+        .out({of.d_between})
+        .work(Flops(n.row_elements),
+              Bytes(n.bag_elements * element_bytes(compute_) + n.bags * kLengthBytes),
+              Bytes(n.row_elements * wire))
+        .records(start);
+  }
+  of.d_ready = handover(exchange_stream_, kComputeStream);
+  const auto collective = [&](OpKind kind, const char* name, std::int64_t elements,
+                              std::int32_t communicator, TensorId in, TensorId out) {
+    auto op = b_.op(kind, fmt::format("embedding.{}.{}", name_of(r), name),
+                    {elements, row_elements(r), static_cast<std::int64_t>(r)})
+                  .format(job_.formats.all_to_all_backward)
+                  .communicator(communicator)
+                  .in({in})
+                  .out({out})
+                  .on(exchange_stream_);
+    wait(op, start);
+    return op;
+  };
+  const bool by_node = r == EmbeddingRoute::kNodeReduce;
+  if (r == EmbeddingRoute::kReduce) {
+    collective(OpKind::kAllGather, "gradient.all_gather", global_batch_ * of.width, comm_.exchange,
+               of.d_arrived, of.d_output)
+        .records(of.d_ready);
+    return;
+  }
+  const std::int64_t peers = by_node ? devices() / layout_.node : devices();
+  Exchange e;
+  double elements = 0;
+  for (std::int64_t peer = 0; peer < peers; ++peer) {
+    const auto owner = static_cast<std::int32_t>(peer * (devices() / peers));
+    double to_peer = 0;
+    for (const std::int32_t id : layout_.held_by(owner, r)) {
+      const EmbeddingSlice& s = slice(id);
+      const double rows = r == EmbeddingRoute::kSequence
+                              ? table(s).pooling * laws_.law(s, held_rows(s, owner)).mass
+                              : 1;
+      to_peer += real(batch_) * rows * real(s.dim);
+    }
+    e.send_elements.push_back(to_peer);
+    elements += to_peer;
+  }
+  const TensorId in = r == EmbeddingRoute::kSequence ? of.d_between : of.d_arrived;
+  auto op =
+      collective(OpKind::kAllToAllV, "gradient.all_to_all", rounded(elements),
+                 by_node ? comm_.across : comm_.exchange, in, by_node ? of.d_between : of.d_output)
+          .detail(b_.exchange(std::move(e)));
+  if (by_node && of.width > 0) {
+    collective(OpKind::kAllGather, "gradient.all_gather", global_batch_ * of.width, comm_.node,
+               of.d_between, of.d_output)
+        .records(of.d_ready);
+  } else {
+    op.records(of.d_ready);
+  }
+}
+
+void DlrmStep::replicated_gradient() {
+  const Route& of = route(EmbeddingRoute::kReplicated);
+  if (!of.present) {
+    return;
+  }
+  std::vector<TensorId> gradients;
+  std::vector<std::size_t> complete;
+  double elements = 0;
+  double touched = 0;
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    if (parameters_[p].slice >= 0) {
+      const EmbeddingSlice& s = slice(parameters_[p].slice);
+      const double lookups = real(batch_) * table(s).pooling;
+      elements += lookups * real(s.dim);
+      touched += laws_.unique(s, held_rows(s, rank_), lookups) * real(s.dim);
+      gradients.push_back(parameters_[p].gradient);
+      complete.push_back(p);
+    }
+  }
+  const double gradient_bytes = touched * element_bytes(job_.formats.gradient);
+  auto op =
+      b_.op(OpKind::kEmbeddingGradient, "embedding.replicated.gradient",
+            {rounded(of.lookups), rounded(of.bags), of.width, 0})
+          .format(job_.formats.embedding)
+          .detail(of.group)
+          .in({of.d_arrived})
+          .out(gradients)
+          .work(Flops(elements),
+                Bytes(elements * element_bytes(compute_) + of.lookups * kIdBytes + gradient_bytes),
+                Bytes(gradient_bytes));
+  gradients_done(op, complete);
+}
+
+void DlrmStep::embedding_backward() {
+  for (const EmbeddingRoute r : kAllRoutes) {
+    Route& of = route(r);
+    if (of.width == 0 || r == EmbeddingRoute::kReplicated) {
+      continue;
+    }
+    const double samples = real(is_local(r) ? batch_ : global_batch_);
+    double gathered = 0;
+    double updated = 0;
+    double elements = 0;
+    for (const std::int32_t id : of.slices) {
+      const EmbeddingSlice& s = slice(id);
+      const HeldRows held = held_rows(s, rank_);
+      const double lookups = samples * table(s).pooling * laws_.law(s, held).mass;
+      elements += lookups * real(s.dim);
+      gathered += lookups * real(s.dim) * element_bytes(b_.tensor_at(of.d_output).format);
+      updated += laws_.unique(s, held, lookups) * (row_bytes(s.dim).base() + state_bytes(s.dim));
+    }
+    const std::int64_t order = is_local(r)                        ? 0
+                               : r == EmbeddingRoute::kNodeReduce ? layout_.node
+                                                                  : 1;
+    auto op = b_.op(OpKind::kEmbeddingBackward, fmt::format("embedding.{}.backward", name_of(r)),
+                    {rounded(of.lookups), rounded(of.bags), of.width, order,
+                     static_cast<std::int64_t>(r)})
+                  .format(job_.formats.embedding)
+                  .variant(static_cast<std::uint8_t>(job_.embedding_optimizer))
+                  .detail(of.group)
+                  .in(is_local(r) ? std::vector<TensorId>{of.d_output}
+                                  : std::vector<TensorId>{of.d_output, lengths_, ids_})
+                  .work(Flops(elements), Bytes(gathered + of.lookups * kIdBytes + updated),
+                        Bytes(updated));
+    wait(op, of.d_ready);
+  }
+}
+
+}  // namespace stepcast::workloads

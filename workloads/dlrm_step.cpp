@@ -1,0 +1,83 @@
+#include "workloads/dlrm_step.h"
+
+namespace stepcast::workloads {
+
+DlrmStep::DlrmStep(const Job& job, const EmbeddingLayout& layout, ShardLaws& laws,
+                   std::int32_t rank, bool shared)
+    : job_(job),
+      workload_(*job.workload.dlrm()),
+      layout_(layout),
+      laws_(laws),
+      rank_(rank),
+      shared_(shared),
+      batch_(job.batch.global / job.devices),
+      global_batch_(job.batch.global),
+      stack_width_(workload_.bottom_mlp.back() + layout.columns),
+      compute_(job.formats.compute) {
+  const Overlap& overlap = job.parallel.overlap;
+  const bool several = job.devices > 1;
+  if (several && overlap.input_all_to_all) {
+    input_stream_ = "input";
+  }
+  if (several && overlap.output_all_to_all) {
+    exchange_stream_ = "exchange";
+  }
+  if (several && overlap.dense_all_reduce) {
+    reduce_stream_ = "all_reduce";
+  }
+}
+
+Program DlrmStep::build() && {
+  b_.set_format(compute_);
+  declare_routes();
+  declare_parameters();
+  for (std::size_t i = 0, next = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].slice >= 0) {
+      parameters_[i].weight = route(EmbeddingRoute::kReplicated).weights[next++];
+    }
+  }
+  std::vector<std::uint32_t> segments;
+  b_.set_phase(Phase::kInput);
+  segments.push_back(b_.begin_segment("input"));
+  load_batch();
+  exchange_indices();
+  b_.end_segment();
+
+  b_.set_phase(Phase::kForward);
+  segments.push_back(b_.begin_segment("forward"));
+  // What of the bottom MLP hides the input exchange, and what the output exchange.
+  const std::size_t layers = bottom_.size();
+  const std::size_t early = input_stream_ == kComputeStream      ? 0
+                            : exchange_stream_ == kComputeStream ? layers
+                                                                 : (layers + 1) / 2;
+  TensorId x = mlp_forward(bottom_, 0, early, dense_);
+  embedding_forward();
+  x = mlp_forward(bottom_, early, layers, x);
+  pool_sequences();
+  const TensorId stack = assemble(x);
+  const TensorId logits = mlp_forward(top_, 0, top_.size(), interaction_forward(stack));
+  const TensorId d_logits = b_.activation("logits.gradient", batch_, 1, compute_);
+  b_.op(OpKind::kBinaryCrossEntropy, "loss", {batch_, 1}).in({logits, labels_}).out({d_logits});
+  b_.end_segment();
+
+  b_.set_phase(Phase::kBackward);
+  segments.push_back(b_.begin_segment("backward"));
+  zero_gradients();
+  const TensorId d_bottom = split(interaction_backward(stack, mlp_backward(top_, d_logits, true)));
+  exchange_gradients();
+  replicated_gradient();
+  mlp_backward(bottom_, d_bottom, false);
+  embedding_backward();
+  b_.end_segment();
+
+  b_.set_phase(Phase::kOptimizer);
+  segments.push_back(b_.begin_segment("optimizer"));
+  optimizers();
+  b_.end_segment();
+  for (const std::uint32_t s : segments) {
+    b_.call(s);
+  }
+  return std::move(b_).finish();
+}
+
+}  // namespace stepcast::workloads

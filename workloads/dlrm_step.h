@@ -1,0 +1,226 @@
+#pragma once
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "core/job.h"
+#include "core/program_builder.h"
+#include "workloads/embedding_plan_layout.h"
+
+namespace stepcast::workloads {
+
+/// Popularity laws of the rows shards hold, and their distinct rows: asked once per distinct shard,
+/// whatever the number of ranks.
+///
+/// Row splits of up to kPlacedRanks devices know which of their ranks the hottest rows of a skewed
+/// table fall to, so lookups per rank are those of the data. Beyond, and for the tail, rows are
+/// taken as spread evenly, and ranks with as many rows are equal.
+class ShardLaws {
+ public:
+  struct Law {
+    std::shared_ptr<const Access> access;  ///< over the rows held, renormalised
+    double mass = 0;                       ///< share of the table's lookups that go there
+  };
+  explicit ShardLaws(const Job& job) : workload_(*job.workload.dlrm()), devices_(job.devices) {}
+  const Law& law(const EmbeddingSlice& slice, const HeldRows& held);
+  /// Expected distinct rows among `lookups` lookups of the shard.
+  double unique(const EmbeddingSlice& slice, const HeldRows& held, double lookups);
+  /// Whether the law depends on which rows are held, not only on how many.
+  [[nodiscard]] bool placed(const EmbeddingSlice& slice) const;
+
+ private:
+  static constexpr std::int64_t kPlacedRanks = 16;
+  static constexpr std::int64_t kHottest = 512;
+  using Key = std::tuple<std::int32_t, std::int64_t, std::int64_t>;  // table, rows, first if placed
+  [[nodiscard]] Key key_of(const EmbeddingSlice& slice, const HeldRows& held) const;
+  [[nodiscard]] Law make(const EmbeddingSlice& slice, const HeldRows& held);
+  /// Rows and popularities of a table's hottest rows.
+  const std::vector<std::pair<std::int64_t, double>>& hottest(const EmbeddingSlice& slice,
+                                                              const Access& access);
+  const DlrmWorkload& workload_;
+  std::int64_t devices_;
+  std::map<Key, Law> laws_;
+  std::map<std::pair<std::int32_t, std::int64_t>, std::shared_ptr<const Access>> subsets_;
+  std::map<std::pair<Key, double>, double> unique_;
+  std::map<std::int32_t, std::vector<std::pair<std::int64_t, double>>> hottest_;
+};
+
+/// Indices of the communicators of a DLRM graph; each is used by one stream.
+struct DlrmCommunicators {
+  std::int32_t input = 0;     ///< lengths and ids
+  std::int32_t exchange = 1;  ///< pooled rows and their gradients
+  std::int32_t data = 2;      ///< dense gradients
+  std::int32_t node = 3;      ///< row splits inside nodes; only if the plan has them
+  std::int32_t across = 4;    ///< ranks of equal place in their nodes
+};
+
+constexpr std::string_view kComputeStream = "compute";
+
+/// Writes the program of one class of ranks. The dense half is in dlrm_dense.cpp, the sparse half
+/// in dlrm_sparse.cpp.
+class DlrmStep {
+ public:
+  /// `rank`: lowest of its class; `shared`: the class has more ranks.
+  DlrmStep(const Job& job, const EmbeddingLayout& layout, ShardLaws& laws, std::int32_t rank,
+           bool shared);
+  Program build() &&;
+
+ private:
+  struct DenseParameter {
+    std::string name;
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+    double scale = 0;
+    std::int32_t slice = -1;  ///< a replicated table's gradient; else a dense parameter
+    std::size_t bucket = 0;
+    TensorId weight = 0;
+    TensorId gradient = 0;
+  };
+  /// Gradients that are all-reduced together; of dense parameters also the weights, which one
+  /// optimizer op updates.
+  struct Bucket {
+    bool tables = false;
+    bool full = false;
+    std::int64_t elements = 0;
+    std::size_t waiting = 0;  ///< parameters whose gradient is still to come
+    TensorId weights = 0;
+    TensorId gradients = 0;
+  };
+  struct Layer {
+    std::size_t weight = 0;  ///< indices into parameters_
+    std::size_t bias = 0;
+    std::int64_t in = 0;
+    std::int64_t out = 0;
+    Activation activation = Activation::kRelu;
+    std::string name;
+    TensorId x = 0;
+    TensorId y = 0;
+  };
+  struct Cross {
+    std::size_t down = 0, up = 0, bias = 0;
+    std::string name;
+    TensorId x = 0, projected = 0, u = 0;
+  };
+  /// One embedding op pair and the tensors between it and the assembled columns.
+  struct Route {
+    std::vector<std::int32_t> slices;  ///< held by this rank
+    std::int64_t width = 0;
+    std::int32_t group = -1;
+    double lookups = 0, bags = 0;
+    TensorId output = 0;   ///< of the embedding op
+    TensorId arrived = 0;  ///< what the assembly reads, in the layout of `blocks`
+    TensorId d_arrived = 0;
+    TensorId d_output = 0;
+    TensorId between = 0,
+             d_between = 0;  ///< node reduce: between its two collectives; sequence: exchanged rows
+    std::int32_t ready = -1, d_ready = -1;  ///< events of the last exchange
+    bool present = false;                   ///< some rank uses it
+    std::vector<TensorId> weights;          ///< of the slices
+  };
+  /// Where the columns of a slice stand in a route's `arrived` tensor.
+  struct Place {
+    std::int32_t slice = 0;
+    std::int64_t offset = 0;
+    std::int64_t pitch = 0;
+  };
+
+  /// The local batch's rows of sequence tables.
+  struct SequenceSizes {
+    double lookups = 0, bags = 0, row_elements = 0, bag_elements = 0;
+  };
+
+  // dlrm_dense.cpp
+  void declare_parameters();
+  std::size_t add_parameter(std::string name, std::int64_t rows, std::int64_t columns, double scale,
+                            std::int32_t slice = -1);
+  std::size_t bucket_for(bool tables);
+  void declare_buckets();
+  void add_mlp(std::vector<Layer>& layers, const std::string& name, std::int64_t in,
+               const std::vector<std::int64_t>& widths, bool ends_linear);
+  TensorId mlp_forward(std::vector<Layer>& layers, std::size_t first, std::size_t last, TensorId x);
+  TensorId mlp_backward(const std::vector<Layer>& layers, TensorId d_y, bool input_gradient);
+  TensorId interaction_forward(TensorId stack);
+  TensorId interaction_backward(TensorId stack, TensorId d_out);
+  TensorId cross_forward(TensorId stack);
+  TensorId cross_backward(TensorId stack, TensorId d_out);
+  void zero_gradients();
+  /// Notes that `op`, the last written, completes the gradients of these parameters; all-reduces
+  /// the buckets they were the last of.
+  void gradients_done(ProgramBuilder::OpEdit op, const std::vector<std::size_t>& parameters);
+  void optimizers();
+  void optimizer(const std::string& name, OptimizerKind kind, TensorId weights, TensorId gradients,
+                 std::int64_t state_rows, std::int64_t state_columns, std::int64_t row_width);
+  [[nodiscard]] TensorId weight(std::size_t p) const { return parameters_[p].weight; }
+  [[nodiscard]] TensorId gradient(std::size_t p) const { return parameters_[p].gradient; }
+
+  // dlrm_sparse.cpp
+  Route& route(EmbeddingRoute r) { return routes_[static_cast<std::size_t>(r)]; }
+  void declare_routes();
+  EmbeddingShard shard_of(std::int32_t slice, double samples);
+  void load_batch();
+  void exchange_indices();
+  void embedding_forward();
+  void embedding_forward(EmbeddingRoute r);
+  void exchange_output(EmbeddingRoute r);
+  void pool_sequences();
+  TensorId assemble(TensorId bottom);
+  TensorId split(TensorId d_stack);
+  void exchange_gradient(EmbeddingRoute r);
+  void exchange_gradients();
+  void replicated_gradient();
+  void embedding_backward();
+  std::vector<Place> places(EmbeddingRoute r) const;
+  std::vector<ColumnBlock> column_blocks(EmbeddingRoute r, std::int32_t operand,
+                                         bool forward) const;
+  Bytes row_bytes(std::int64_t dim) const;
+  double state_bytes(std::int64_t dim) const;
+  SequenceSizes sequence_sizes() const;
+  std::int64_t row_elements(EmbeddingRoute r) const;
+
+  [[nodiscard]] const EmbeddingSlice& slice(std::int32_t s) const {
+    return layout_.slices[static_cast<std::size_t>(s)];
+  }
+  [[nodiscard]] const EmbeddingTable& table(const EmbeddingSlice& s) const {
+    return workload_.tables[static_cast<std::size_t>(s.table)];
+  }
+  [[nodiscard]] std::int64_t devices() const { return layout_.devices; }
+  /// An event where two ops are on different streams, else -1.
+  std::int32_t handover(std::string_view from, std::string_view to) {
+    return from == to ? -1 : b_.event();
+  }
+  static void wait(ProgramBuilder::OpEdit& op, std::int32_t event) {
+    if (event >= 0) {
+      op.waits(event);
+    }
+  }
+
+  const Job& job_;
+  const DlrmWorkload& workload_;
+  const EmbeddingLayout& layout_;
+  ShardLaws& laws_;
+  std::int32_t rank_;
+  bool shared_;
+  std::int64_t batch_;  ///< local
+  std::int64_t global_batch_;
+  std::int64_t stack_width_ = 0;
+  Format compute_;
+  ProgramBuilder b_;
+  DlrmCommunicators comm_;
+  std::string_view input_stream_ = kComputeStream, exchange_stream_ = kComputeStream,
+                   reduce_stream_ = kComputeStream;
+
+  std::vector<DenseParameter> parameters_;  ///< in the order of the backward pass
+  std::vector<Bucket> buckets_;
+  std::vector<Layer> bottom_, top_;
+  std::vector<Cross> cross_;
+  std::array<Route, kRoutes> routes_;
+  TensorId dense_ = 0, labels_ = 0;
+  TensorId sent_ids_ = 0, sent_lengths_ = 0, ids_ = 0, lengths_ = 0;
+  std::int32_t loaded_ = -1, indexed_ = -1, split_ = -1, reduced_ = -1;  ///< events
+};
+
+}  // namespace stepcast::workloads

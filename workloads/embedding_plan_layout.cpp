@@ -1,0 +1,297 @@
+#include "workloads/embedding_plan_layout.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+#include "workloads/embedding_plan.h"
+
+namespace stepcast::workloads {
+namespace {
+
+bool overlap(const std::array<std::int64_t, 2>& a, const std::array<std::int64_t, 2>& b) {
+  return a[0] < b[1] && b[0] < a[1];
+}
+
+/// Every shard lies inside the table, no two overlap, and together they have its area: so they tile
+/// it.
+void check_tiling(const PlanTable& plan, const EmbeddingTable& table, const std::string& where) {
+  if (plan.shards.empty()) {
+    throw InputError(where + ".shards",
+                     "empty; a table needs shards that tile its rows and columns");
+  }
+  double area = 0;
+  for (std::size_t i = 0; i < plan.shards.size(); ++i) {
+    const PlanShard& s = plan.shards[i];
+    const std::string at = fmt::format("{}.shards[{}]", where, i);
+    if (s.rows[0] < 0 || s.rows[1] > table.rows || s.rows[0] >= s.rows[1]) {
+      throw InputError(at + ".rows", fmt::format("[{}, {}) is not a range of the {} rows of '{}'",
+                                                 s.rows[0], s.rows[1], table.rows, table.name));
+    }
+    if (s.columns[0] < 0 || s.columns[1] > table.dim || s.columns[0] >= s.columns[1]) {
+      throw InputError(at + ".columns",
+                       fmt::format("[{}, {}) is not a range of the {} columns of '{}'",
+                                   s.columns[0], s.columns[1], table.dim, table.name));
+    }
+    for (std::size_t j = 0; j < i; ++j) {
+      if (overlap(s.rows, plan.shards[j].rows) && overlap(s.columns, plan.shards[j].columns)) {
+        throw InputError(
+            where + ".shards",
+            fmt::format(
+                "shards {} and {} overlap; every row and column belongs to exactly one shard", j,
+                i));
+      }
+    }
+    area += static_cast<double>(s.rows[1] - s.rows[0]) *
+            static_cast<double>(s.columns[1] - s.columns[0]);
+  }
+  const double whole = static_cast<double>(table.rows) * static_cast<double>(table.dim);
+  if (area != whole) {
+    throw InputError(where + ".shards",
+                     fmt::format("the shards cover {:.6g} of the {:.6g} elements of '{}'; they "
+                                 "must tile rows x columns exactly once",
+                                 area, whole, table.name));
+  }
+}
+
+void check_ranks(const PlanShard& s, std::int64_t devices, const std::string& at) {
+  if (s.groups.empty()) {
+    throw InputError(at + ".groups", "empty; name the ranks that hold the shard");
+  }
+  std::vector<bool> seen(static_cast<std::size_t>(devices), false);
+  for (const auto& group : s.groups) {
+    if (group.empty()) {
+      throw InputError(at + ".groups", "a group is empty; name the ranks that hold the shard");
+    }
+    for (const std::int32_t r : group) {
+      if (r < 0 || r >= devices) {
+        throw InputError(at + ".groups",
+                         fmt::format("rank {} is not one of the {} devices of the job (0 to {})", r,
+                                     devices, devices - 1));
+      }
+      if (seen[static_cast<std::size_t>(r)]) {
+        throw InputError(at + ".groups", fmt::format("rank {} is named twice", r));
+      }
+      seen[static_cast<std::size_t>(r)] = true;
+    }
+  }
+}
+
+bool contiguous(const std::vector<std::int32_t>& ranks) {
+  for (std::size_t i = 1; i < ranks.size(); ++i) {
+    if (ranks[i] != ranks[i - 1] + 1) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// The group of a shard suits its kind of sharding.
+void check_kind(const PlanShard& s, std::int64_t devices, const std::string& at) {
+  const auto size = static_cast<std::int64_t>(s.groups.front().size());
+  const bool single = s.groups.size() == 1;
+  const auto require = [&at, &s](bool good, std::string_view what) {
+    if (!good) {
+      throw InputError(at + ".groups", fmt::format("{} needs {}", name_of(s.sharding), what));
+    }
+  };
+  if (s.tier != "hbm") {
+    throw InputError(at + ".tier", fmt::format("'{}' is not supported yet; use hbm", s.tier));
+  }
+  switch (s.sharding) {
+    case ShardingKind::kTableWise:
+    case ShardingKind::kColumnWise:
+      require(single && size == 1, "one group with one rank");
+      break;
+    case ShardingKind::kRowWise:
+      require(single && size == devices && contiguous(s.groups.front()),
+              "one group with all ranks in order");
+      break;
+    case ShardingKind::kTableRowWise:
+      require(single && contiguous(s.groups.front()) && devices % size == 0 &&
+                  s.groups.front().front() % size == 0,
+              "one group of consecutive ranks, a whole node (or equal part of one)");
+      break;
+    case ShardingKind::kDataParallel:
+      require(single && size == devices && contiguous(s.groups.front()),
+              "one group with all ranks in order");
+      break;
+  }
+  const bool replicated = s.sharding == ShardingKind::kDataParallel;
+  if (size > 1 && replicated != (s.split == Split::kReplicate)) {
+    throw InputError(at + ".split", fmt::format("{} needs split {}", name_of(s.sharding),
+                                                replicated ? "replicate" : "block or stripe"));
+  }
+}
+
+EmbeddingRoute route_of(const PlanShard& s, const EmbeddingTable& t, std::int64_t devices) {
+  if (s.sharding == ShardingKind::kDataParallel) {
+    return EmbeddingRoute::kReplicated;
+  }
+  if (devices == 1) {
+    return EmbeddingRoute::kLocal;
+  }
+  if (t.mode == PoolingMode::kSequence) {
+    return EmbeddingRoute::kSequence;
+  }
+  const auto members = static_cast<std::int64_t>(s.groups.front().size());
+  if (members == 1) {
+    return EmbeddingRoute::kExchange;
+  }
+  return members == devices ? EmbeddingRoute::kReduce : EmbeddingRoute::kNodeReduce;
+}
+
+}  // namespace
+
+std::string_view name_of(EmbeddingRoute r) {
+  switch (r) {
+    case EmbeddingRoute::kReplicated:
+      return "replicated";
+    case EmbeddingRoute::kLocal:
+      return "local";
+    case EmbeddingRoute::kExchange:
+      return "exchange";
+    case EmbeddingRoute::kReduce:
+      return "reduce";
+    case EmbeddingRoute::kNodeReduce:
+      return "node_reduce";
+    case EmbeddingRoute::kSequence:
+      return "sequence";
+  }
+  return "";
+}
+
+void check_embedding_plan(const Job& job, const EmbeddingPlan& plan, std::string_view where) {
+  const DlrmWorkload* w = job.workload.dlrm();
+  STEPCAST_CHECK(w != nullptr, "embedding plan of '{}', which is not a DLRM", job.workload.name);
+  if (plan.devices != job.devices) {
+    throw InputError(
+        fmt::format("{}: devices", where),
+        fmt::format("the plan is for {} devices, the job has {}", plan.devices, job.devices));
+  }
+  if (plan.tables.size() != w->tables.size()) {
+    throw InputError(fmt::format("{}: tables", where),
+                     fmt::format("{} tables, but '{}' has {}", plan.tables.size(),
+                                 job.workload.name, w->tables.size()));
+  }
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    const std::string at = fmt::format("{}: tables[{}]", where, t);
+    if (plan.tables[t].name != w->tables[t].name) {
+      throw InputError(at + ".name",
+                       fmt::format("'{}', but table {} of '{}' is '{}'; keep the workload's order",
+                                   plan.tables[t].name, t, job.workload.name, w->tables[t].name));
+    }
+    check_tiling(plan.tables[t], w->tables[t], at);
+    for (std::size_t s = 0; s < plan.tables[t].shards.size(); ++s) {
+      const std::string shard = fmt::format("{}.shards[{}]", at, s);
+      check_ranks(plan.tables[t].shards[s], job.devices, shard);
+      check_kind(plan.tables[t].shards[s], job.devices, shard);
+    }
+  }
+}
+
+std::int64_t EmbeddingSlice::block() const {
+  const auto members = static_cast<std::int64_t>(ranks.size());
+  return (table_rows + members - 1) / members;
+}
+
+HeldRows held_rows(const EmbeddingSlice& slice, std::int32_t rank) {
+  if (!slice.row_split()) {
+    return {0, slice.table_rows, 1};
+  }
+  const auto members = static_cast<std::int64_t>(slice.ranks.size());
+  const std::int64_t position = rank - slice.ranks.front();
+  if (slice.split == Split::kStripe) {
+    return {position,
+            std::max<std::int64_t>(0, (slice.table_rows - position + members - 1) / members),
+            members};
+  }
+  const std::int64_t first = std::min(position * slice.block(), slice.table_rows);
+  return {first, std::min(slice.block(), slice.table_rows - first), 1};
+}
+
+std::vector<std::int32_t> EmbeddingLayout::held_by(std::int32_t rank, EmbeddingRoute route) const {
+  std::vector<std::int32_t> ids;
+  for (const std::int32_t s : held[static_cast<std::size_t>(rank)]) {
+    if (slices[static_cast<std::size_t>(s)].route == route) {
+      ids.push_back(s);
+    }
+  }
+  return ids;
+}
+
+std::int64_t EmbeddingLayout::width(std::int32_t rank, EmbeddingRoute route) const {
+  std::int64_t sum = 0;
+  for (const std::int32_t s : held_by(rank, route)) {
+    sum += slices[static_cast<std::size_t>(s)].dim;
+  }
+  return sum;
+}
+
+bool EmbeddingLayout::uses(EmbeddingRoute route) const {
+  return std::any_of(slices.begin(), slices.end(),
+                     [route](const EmbeddingSlice& s) { return s.route == route; });
+}
+
+bool EmbeddingLayout::exchanges_ids() const {
+  return std::any_of(slices.begin(), slices.end(), [](const EmbeddingSlice& s) {
+    return s.route != EmbeddingRoute::kReplicated && s.route != EmbeddingRoute::kLocal;
+  });
+}
+
+EmbeddingLayout embedding_layout(const Job& job) {
+  const EmbeddingPlan plan = resolved_embedding_plan(job);
+  const DlrmWorkload& w = *job.workload.dlrm();
+  EmbeddingLayout layout;
+  layout.devices = job.devices;
+  for (std::size_t t = 0; t < w.tables.size(); ++t) {
+    std::vector<EmbeddingSlice> slices;
+    for (std::size_t i = 0; i < plan.tables[t].shards.size(); ++i) {
+      const PlanShard& s = plan.tables[t].shards[i];
+      if (s.rows[0] != 0 || s.rows[1] != w.tables[t].rows) {
+        throw InputError(fmt::format("plan: tables[{}].shards[{}].rows", t, i),
+                         "shards that hold part of a table's rows are not supported yet; split "
+                         "rows over the ranks of one group");
+      }
+      EmbeddingSlice slice;
+      slice.table = static_cast<std::int32_t>(t);
+      slice.first_column = s.columns[0];
+      slice.dim = s.columns[1] - s.columns[0];
+      slice.feature_column = layout.columns + s.columns[0];
+      slice.route = route_of(s, w.tables[t], job.devices);
+      slice.split = s.split;
+      slice.frequency_order = plan.tables[t].frequency_order;
+      slice.ranks = s.groups.front();
+      slice.table_rows = w.tables[t].rows;
+      if (slice.route == EmbeddingRoute::kNodeReduce) {
+        const auto members = static_cast<std::int64_t>(slice.ranks.size());
+        if (layout.node != 1 && layout.node != members) {
+          throw InputError(
+              fmt::format("plan: tables[{}].shards[{}].groups", t, i),
+              fmt::format("{} ranks, but another table_row_wise shard has {}; use one size",
+                          members, layout.node));
+        }
+        layout.node = members;
+      }
+      slices.push_back(std::move(slice));
+    }
+    std::sort(slices.begin(), slices.end(),
+              [](const auto& a, const auto& b) { return a.first_column < b.first_column; });
+    std::move(slices.begin(), slices.end(), std::back_inserter(layout.slices));
+    layout.columns += w.tables[t].dim;
+  }
+  layout.held.resize(static_cast<std::size_t>(job.devices));
+  for (std::size_t route = 0; route < kRoutes; ++route) {
+    for (std::size_t s = 0; s < layout.slices.size(); ++s) {
+      if (layout.slices[s].route != static_cast<EmbeddingRoute>(route)) {
+        continue;
+      }
+      for (const std::int32_t r : layout.slices[s].ranks) {
+        layout.held[static_cast<std::size_t>(r)].push_back(static_cast<std::int32_t>(s));
+      }
+    }
+  }
+  return layout;
+}
+
+}  // namespace stepcast::workloads

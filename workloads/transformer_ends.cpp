@@ -1,0 +1,106 @@
+#include "workloads/transformer_stage.h"
+
+// What stands before the first layer and after the last: vocabulary-parallel embedding, final norm,
+// head and cross-entropy.
+namespace stepcast::workloads {
+
+void TransformerStage::embedding_forward(TensorId output) {
+  const std::int64_t n = shape_.tokens;
+  const std::int64_t h = shape_.model.hidden;
+  std::vector<TensorId> in{parameter("embedding.weight").weight};
+  if (gpt_) {
+    in.push_back(parameter("embedding.positions").weight);
+  }
+  // Without sequence parallelism the sum over tensor ranks can happen in place.
+  const TensorId lookup =
+      shape_.sequence_parallel ? writer_.workspace("partial", n, h, compute_) : output;
+  writer_.compute(OpKind::kTokenEmbeddingForward, "embedding.lookup", {n, h, shape_.vocabulary})
+      .in(in)
+      .out({lookup});
+  if (shape_.tensor == 1) {
+    return;
+  }
+  if (!shape_.sequence_parallel) {
+    writer_.await(reduce_in_place("embedding.reduce", output, n * h, 0));
+    return;
+  }
+  OpWriter::Transfer t;
+  t.kind = OpKind::kReduceScatter;
+  t.name = "embedding.reduce";
+  t.elements = n * h;
+  t.in = {lookup};
+  t.out = {output};
+  t.communicator = communicators_.tensor;
+  t.format = compute_;
+  writer_.await(writer_.transfer("tensor", job_.parallel.overlap.tensor, t));
+}
+
+void TransformerStage::embedding_backward(TensorId gradient) {
+  const Gathered dy = gathered("embedding.gather_gradient", gradient, "gathered.gradient");
+  writer_.await(dy.ready);
+  std::vector<TensorId> out{parameter("embedding.weight").gradient};
+  if (gpt_) {
+    out.push_back(parameter("embedding.positions").gradient);
+  }
+  writer_
+      .compute(OpKind::kTokenEmbeddingBackward, "embedding.gradient",
+               {shape_.tokens, shape_.model.hidden, shape_.vocabulary})
+      .in({dy.tensor})
+      .out(out);
+  if (gpt_) {
+    parameters_.finished("embedding.positions");
+  }
+  parameters_.finished("embedding.weight");
+}
+
+void TransformerStage::head_forward(TensorId input) {
+  const std::int64_t n = shape_.tokens;
+  const std::int64_t v = shape_.vocabulary;
+  norm_forward("head.norm", "head.norm", input, ends_.norm, ends_.norm_statistics);
+  const Gathered x = gathered("head.gather", ends_.norm, "gathered");
+  writer_.await(x.ready);
+  gemm({"head.logits", n, v, shape_.model.hidden, x.tensor, parameter(head_weight()).weight,
+        ends_.logits, op_flags::kTransposeB});
+  const TensorId maxima = writer_.workspace("loss.maxima", n, 1, Format::kFp32);
+  const TensorId sums = writer_.workspace("loss.sums", 2, n, Format::kFp32);
+  writer_.compute(OpKind::kCrossEntropyMax, "loss.max", {n, v})
+      .in({ends_.logits})
+      .out({maxima})
+      .format(Format::kFp32);
+  if (shape_.tensor > 1) {
+    writer_.await(reduce_in_place("loss.reduce_max", maxima, n, 1));
+  }
+  writer_.compute(OpKind::kCrossEntropySum, "loss.sum", {n, v})
+      .in({ends_.logits, maxima})
+      .out({sums})
+      .format(Format::kFp32);
+  if (shape_.tensor > 1) {
+    writer_.await(reduce_in_place("loss.reduce_sum", sums, 2 * n, 0));
+  }
+  writer_.compute(OpKind::kCrossEntropyLoss, "loss.gradient", {n, v})
+      .in({ends_.logits, maxima, sums})
+      .out({ends_.logits})
+      .format(Format::kFp32);
+}
+
+void TransformerStage::head_backward(TensorId input, TensorId input_gradient) {
+  const std::int64_t n = shape_.tokens;
+  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t v = shape_.vocabulary;
+  const auto& head = parameter(head_weight());
+  const TensorId partial = writer_.workspace("partial", n, h, compute_);
+  const Gathered x = gathered("head.gather", ends_.norm, "gathered");
+  gemm({"head.input_gradient", n, h, v, ends_.logits, head.weight, partial, 0});
+  const Gathered d_norm = reduced("head.reduce_gradient", partial);
+  writer_.await(x.ready);
+  gemm({"head.weight_gradient", v, h, n, ends_.logits, x.tensor, head.gradient,
+        op_flags::kTransposeA | op_flags::kAccumulate});
+  if (!shape_.model.tied_embeddings || shape_.pipeline > 1) {
+    parameters_.finished(head_weight());  // else the embedding's backward pass adds to it
+  }
+  writer_.await(d_norm.ready);
+  norm_backward("head.norm_gradient", "head.norm",
+                {d_norm.tensor, input, ends_.norm_statistics, d_norm.tensor, input_gradient});
+}
+
+}  // namespace stepcast::workloads

@@ -1,0 +1,241 @@
+#include <fmt/format.h>
+
+#include "workloads/transformer_stage.h"
+
+// One decoder layer, forward and backward. y = x + attention(norm1(x)); out = y + mlp(norm2(y)).
+namespace stepcast::workloads {
+
+using op_flags::kAccumulate;
+using op_flags::kTransposeA;
+using op_flags::kTransposeB;
+
+namespace {
+
+std::string layer_name(std::int64_t layer) { return fmt::format("layer.{}.", layer); }
+
+/// A fused kernel skips the masked half of the score matrix; the unfused one masks the whole
+/// matrix.
+std::uint8_t attention_flags(const Job& job) {
+  return job.flash_attention ? op_flags::kCausal : op_flags::kUnfused;
+}
+
+}  // namespace
+
+TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t layer,
+                                                               std::int64_t index_in_stage) {
+  const Recompute& recompute = job_.parallel.recompute;
+  LayerTensors t;
+  t.recompute_layer =
+      recompute.kind == RecomputeKind::kFull ||
+      (recompute.kind == RecomputeKind::kFirstLayers && index_in_stage < recompute.layers);
+  t.recompute_attention = recompute.kind == RecomputeKind::kSelective;
+  const bool keep = !t.recompute_layer;
+  const std::string at = layer_name(layer);
+  const std::int64_t h = shape_.model.hidden;
+  t.norm1 = kept(keep, at + "norm1", shape_.rows, h, compute_);
+  t.norm1_statistics = kept(keep, at + "norm1_statistics", shape_.rows, 2, Format::kFp32);
+  t.qkv = kept(keep, at + "qkv", shape_.tokens, shape_.qkv_width, compute_);
+  const std::int64_t score_rows = shape_.samples * shape_.heads;
+  const bool keep_core = keep && !t.recompute_attention;
+  if (job_.flash_attention) {
+    t.log_sum_exp = kept(keep_core, at + "log_sum_exp", score_rows, shape_.sequence, Format::kFp32);
+  } else {
+    t.scores =
+        kept(keep_core, at + "scores", score_rows * shape_.sequence, shape_.sequence, compute_);
+  }
+  t.attention = kept(keep, at + "attention", shape_.tokens, shape_.query_width, compute_);
+  t.middle = kept(keep, at + "middle", shape_.rows, h, compute_);
+  t.norm2 = kept(keep, at + "norm2", shape_.rows, h, compute_);
+  t.norm2_statistics = kept(keep, at + "norm2_statistics", shape_.rows, 2, Format::kFp32);
+  t.fc1 = kept(keep, at + "fc1", shape_.tokens, shape_.fc1_width, compute_);
+  t.activated = kept(keep, at + "activated", shape_.tokens, shape_.ffn, compute_);
+  return t;
+}
+
+void TransformerStage::attention_forward(const LayerTensors& t) {
+  const std::int64_t head_dim = shape_.model.head_dim;
+  std::vector<TensorId> out{t.attention, job_.flash_attention ? t.log_sum_exp : t.scores};
+  writer_
+      .compute(OpKind::kAttentionForward, "layer.attention.core",
+               {shape_.samples, shape_.heads, shape_.kv_heads, shape_.sequence, shape_.sequence,
+                head_dim})
+      .in({t.qkv})
+      .out(out)
+      .flags(attention_flags(job_));
+}
+
+void TransformerStage::layer_forward(std::int64_t layer, const LayerTensors& t, TensorId output) {
+  const TransformerWorkload& m = shape_.model;
+  const std::string at = layer_name(layer);
+  const std::int64_t h = m.hidden;
+  const std::int64_t n = shape_.tokens;
+  const TensorId partial = writer_.workspace("partial", n, h, compute_);
+
+  norm_forward("layer.norm1", at + "norm1", t.input, t.norm1, t.norm1_statistics);
+  const Gathered x = gathered("layer.attention.gather", t.norm1, "gathered");
+  writer_.await(x.ready);
+  gemm({"layer.attention.qkv", n, shape_.qkv_width, h, x.tensor,
+        parameter(at + "attention.qkv.weight").weight, t.qkv});
+  if (gpt_) {
+    writer_.compute(OpKind::kBiasActivationForward, "layer.attention.bias", {n, shape_.qkv_width})
+        .in({t.qkv, parameter(at + "attention.qkv.bias").weight})
+        .out({t.qkv});
+  } else {
+    writer_
+        .compute(OpKind::kRopeForward, "layer.attention.rope",
+                 {n, shape_.heads + shape_.kv_heads, m.head_dim, m.head_dim})
+        .in({t.qkv})
+        .out({t.qkv});
+  }
+  attention_forward(t);
+  gemm({"layer.attention.projection", n, h, shape_.query_width, t.attention,
+        parameter(at + "attention.projection.weight").weight, partial});
+  const Gathered attended = reduced("layer.attention.reduce", partial);
+  writer_.await(attended.ready);
+  add("layer.attention.add", t.input, attended.tensor, at + "attention.projection.bias", t.middle);
+
+  norm_forward("layer.norm2", at + "norm2", t.middle, t.norm2, t.norm2_statistics);
+  const Gathered y = gathered("layer.mlp.gather", t.norm2, "gathered");
+  writer_.await(y.ready);
+  gemm({"layer.mlp.fc1", n, shape_.fc1_width, h, y.tensor, parameter(at + "mlp.fc1.weight").weight,
+        t.fc1});
+  std::vector<TensorId> in{t.fc1};
+  if (gpt_) {
+    in.push_back(parameter(at + "mlp.fc1.bias").weight);
+  }
+  writer_.compute(OpKind::kActivationForward, "layer.mlp.activation", {n, shape_.ffn})
+      .in(in)
+      .out({t.activated})
+      .variant(static_cast<std::uint8_t>(m.activation));
+  gemm({"layer.mlp.fc2", n, h, shape_.ffn, t.activated, parameter(at + "mlp.fc2.weight").weight,
+        partial});
+  const Gathered fed = reduced("layer.mlp.reduce", partial);
+  writer_.await(fed.ready);
+  add("layer.mlp.add", t.middle, fed.tensor, at + "mlp.fc2.bias", output);
+}
+
+void TransformerStage::layer_backward(std::int64_t layer, const LayerTensors& t,
+                                      TensorId output_gradient, TensorId input_gradient) {
+  const std::string at = layer_name(layer);
+  if (t.recompute_layer) {
+    writer_.set_phase(Phase::kRecompute);
+    layer_forward(
+        layer, t,
+        writer_.workspace("recomputed.output", shape_.rows, shape_.model.hidden, compute_));
+    writer_.set_phase(Phase::kBackward);
+  }
+  feed_forward_backward(at, t, output_gradient);
+  attention_backward(at, t, input_gradient);
+}
+
+/// From the gradient of the layer's output to that of its middle, in the workspace "gradient".
+void TransformerStage::feed_forward_backward(const std::string& at, const LayerTensors& t,
+                                             TensorId output_gradient) {
+  const TransformerWorkload& m = shape_.model;
+  const std::int64_t h = m.hidden;
+  const std::int64_t n = shape_.tokens;
+  const TensorId partial = writer_.workspace("partial", n, h, compute_);
+  const TensorId d_activated = writer_.workspace("gradient.activated", n, shape_.ffn, compute_);
+  const TensorId d_fc1 = writer_.workspace("gradient.fc1", n, shape_.fc1_width, compute_);
+  const auto& fc1 = parameter(at + "mlp.fc1.weight");
+  const auto& fc2 = parameter(at + "mlp.fc2.weight");
+
+  const Gathered dy = gathered("layer.mlp.gather_gradient", output_gradient, "gathered.gradient");
+  if (gpt_) {
+    bias_gradient("layer.mlp.fc2_bias_gradient", at + "mlp.fc2.bias", output_gradient, shape_.rows,
+                  h);
+  }
+  const Gathered x = gathered("layer.mlp.gather", t.norm2, "gathered");
+  writer_.await(dy.ready);
+  gemm({"layer.mlp.fc2_input_gradient", n, shape_.ffn, h, dy.tensor, fc2.weight, d_activated,
+        kTransposeB});
+  gemm({"layer.mlp.fc2_weight_gradient", shape_.ffn, h, n, t.activated, dy.tensor, fc2.gradient,
+        kTransposeA | kAccumulate});
+  parameters_.finished(at + "mlp.fc2.weight");
+  std::vector<TensorId> in{d_activated, t.fc1};
+  std::vector<TensorId> out{d_fc1};
+  if (gpt_) {
+    in.push_back(parameter(at + "mlp.fc1.bias").weight);
+    out.push_back(parameter(at + "mlp.fc1.bias").gradient);
+  }
+  writer_.compute(OpKind::kActivationBackward, "layer.mlp.activation_gradient", {n, shape_.ffn})
+      .in(in)
+      .out(out)
+      .variant(static_cast<std::uint8_t>(m.activation));
+  if (gpt_) {
+    parameters_.finished(at + "mlp.fc1.bias");
+  }
+  gemm({"layer.mlp.fc1_input_gradient", n, h, shape_.fc1_width, d_fc1, fc1.weight, partial,
+        kTransposeB});
+  const Gathered d_norm = reduced("layer.mlp.reduce_gradient", partial);
+  writer_.await(x.ready);
+  gemm({"layer.mlp.fc1_weight_gradient", h, shape_.fc1_width, n, x.tensor, d_fc1, fc1.gradient,
+        kTransposeA | kAccumulate});
+  parameters_.finished(at + "mlp.fc1.weight");
+  writer_.await(d_norm.ready);
+  norm_backward("layer.norm2_gradient", at + "norm2",
+                {d_norm.tensor, t.middle, t.norm2_statistics, output_gradient,
+                 writer_.workspace("gradient", shape_.rows, h, compute_)});
+}
+
+/// From the gradient of the layer's middle to that of its input.
+void TransformerStage::attention_backward(const std::string& at, const LayerTensors& t,
+                                          TensorId input_gradient) {
+  const TransformerWorkload& m = shape_.model;
+  const std::int64_t h = m.hidden;
+  const std::int64_t n = shape_.tokens;
+  const TensorId partial = writer_.workspace("partial", n, h, compute_);
+  const TensorId d_middle = writer_.workspace("gradient", shape_.rows, h, compute_);
+  const TensorId d_attention =
+      writer_.workspace("gradient.attention", n, shape_.query_width, compute_);
+  const TensorId d_qkv = writer_.workspace("gradient.qkv", n, shape_.qkv_width, compute_);
+  const auto& qkv = parameter(at + "attention.qkv.weight");
+  const auto& projection = parameter(at + "attention.projection.weight");
+
+  const Gathered dy = gathered("layer.attention.gather_gradient", d_middle, "gathered.gradient");
+  if (gpt_) {
+    bias_gradient("layer.attention.projection_bias_gradient", at + "attention.projection.bias",
+                  d_middle, shape_.rows, h);
+  }
+  const Gathered x = gathered("layer.attention.gather", t.norm1, "gathered");
+  if (t.recompute_attention) {
+    writer_.set_phase(Phase::kRecompute);
+    attention_forward(t);
+    writer_.set_phase(Phase::kBackward);
+  }
+  writer_.await(dy.ready);
+  gemm({"layer.attention.projection_input_gradient", n, shape_.query_width, h, dy.tensor,
+        projection.weight, d_attention, kTransposeB});
+  gemm({"layer.attention.projection_weight_gradient", shape_.query_width, h, n, t.attention,
+        dy.tensor, projection.gradient, kTransposeA | kAccumulate});
+  parameters_.finished(at + "attention.projection.weight");
+  writer_
+      .compute(OpKind::kAttentionBackward, "layer.attention.core_gradient",
+               {shape_.samples, shape_.heads, shape_.kv_heads, shape_.sequence, shape_.sequence,
+                m.head_dim})
+      .in({t.qkv, t.attention, job_.flash_attention ? t.log_sum_exp : t.scores, d_attention})
+      .out({d_qkv})
+      .flags(attention_flags(job_));
+  if (gpt_) {
+    bias_gradient("layer.attention.qkv_bias_gradient", at + "attention.qkv.bias", d_qkv, n,
+                  shape_.qkv_width);
+  } else {
+    writer_
+        .compute(OpKind::kRopeBackward, "layer.attention.rope_gradient",
+                 {n, shape_.heads + shape_.kv_heads, m.head_dim, m.head_dim})
+        .in({d_qkv})
+        .out({d_qkv});
+  }
+  gemm({"layer.attention.qkv_input_gradient", n, h, shape_.qkv_width, d_qkv, qkv.weight, partial,
+        kTransposeB});
+  const Gathered d_norm = reduced("layer.attention.reduce_gradient", partial);
+  writer_.await(x.ready);
+  gemm({"layer.attention.qkv_weight_gradient", h, shape_.qkv_width, n, x.tensor, d_qkv,
+        qkv.gradient, kTransposeA | kAccumulate});
+  parameters_.finished(at + "attention.qkv.weight");
+  writer_.await(d_norm.ready);
+  norm_backward("layer.norm1_gradient", at + "norm1",
+                {d_norm.tensor, t.input, t.norm1_statistics, d_middle, input_gradient});
+}
+
+}  // namespace stepcast::workloads

@@ -1,0 +1,148 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "workloads/transformer_stage.h"
+
+// Which parameters a stage has, how they are split over tensor ranks and what they start from.
+// Weights are stored [in, out].
+namespace stepcast::workloads {
+namespace {
+
+/// Standard deviation of a uniform distribution in [-a, a] is a / sqrt(3).
+double uniform_bound(double deviation) { return std::sqrt(3.0) * deviation; }
+
+constexpr double kEmbeddingDeviation = 0.02;  // Radford et al. 2019
+
+ParameterPiece piece(const std::string& key, std::int64_t columns, double scale,
+                     double constant = 0) {
+  ParameterPiece p;
+  p.key = parameter_key(key);
+  p.columns = columns;
+  p.scale = scale;
+  p.constant = constant;
+  return p;
+}
+
+ParameterSpec constant(const std::string& name, std::int64_t columns, double value,
+                       GradientSum sum) {
+  return {name, 1, columns, {piece(name, columns, 0, value)}, sum};
+}
+
+/// Columns split over tensor ranks.
+ParameterSpec column_parallel(const std::string& name, std::int64_t rows, std::int64_t columns,
+                              double scale) {
+  ParameterPiece p = piece(name, columns, scale);
+  p.tensor_column_step = columns;
+  return {name, rows, columns, {p}, GradientSum::kNone};
+}
+
+ParameterSpec row_parallel(const std::string& name, std::int64_t rows, std::int64_t columns,
+                           double scale) {
+  ParameterPiece p = piece(name, columns, scale);
+  p.tensor_row_step = rows;
+  return {name, rows, columns, {p}, GradientSum::kNone};
+}
+
+/// Several column-parallel matrices side by side in one: each rank holds a part of each.
+ParameterSpec fused_columns(const std::string& name, std::int64_t rows,
+                            const std::vector<std::pair<const char*, std::int64_t>>& blocks,
+                            double scale) {
+  ParameterSpec spec{name, rows, 0, {}, GradientSum::kNone};
+  for (const auto& [part, columns] : blocks) {
+    ParameterPiece p = piece(name + "." + part, columns, scale);
+    p.local_column = spec.columns;
+    p.tensor_column_step = columns;
+    spec.pieces.push_back(p);
+    spec.columns += columns;
+  }
+  return spec;
+}
+
+}  // namespace
+
+void TransformerStage::declare_parameters() {
+  for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
+    parameters_.declare(chunk_parameters(chunk));
+  }
+}
+
+std::vector<ParameterSpec> TransformerStage::chunk_parameters(std::int64_t chunk) const {
+  const std::int64_t h = shape_.model.hidden;
+  const GradientSum replicated =
+      shape_.sequence_parallel ? GradientSum::kOverTensor : GradientSum::kNone;
+  const bool tied = shape_.model.tied_embeddings;
+  std::vector<ParameterSpec> specs;
+  if (has_head(chunk)) {
+    if (!tied || shape_.pipeline > 1) {
+      specs.push_back(
+          row_parallel(head_weight(), shape_.vocabulary, h, uniform_bound(kEmbeddingDeviation)));
+      specs.back().sum = tied ? GradientSum::kOverEnds : GradientSum::kNone;
+    }
+    specs.push_back(constant("head.norm.gamma", h, 1, replicated));
+    if (gpt_) {
+      specs.push_back(constant("head.norm.beta", h, 0, replicated));
+    }
+  }
+  const LayerRange& range = shape_.range(stage_, chunk);
+  for (std::int64_t layer = range.first + range.count - 1; layer >= range.first; --layer) {
+    add_layer_parameters(layer, specs);
+  }
+  if (has_embedding(chunk)) {
+    add_embedding_parameters(specs);
+  }
+  return specs;
+}
+
+void TransformerStage::add_layer_parameters(std::int64_t layer,
+                                            std::vector<ParameterSpec>& specs) const {
+  const TransformerWorkload& m = shape_.model;
+  const std::int64_t h = m.hidden;
+  const GradientSum replicated =
+      shape_.sequence_parallel ? GradientSum::kOverTensor : GradientSum::kNone;
+  const std::string at = fmt::format("layer.{}.", layer);
+  // Variance 1 / inputs; the products that end on the residual stream start smaller by sqrt(2
+  // layers), one share each.
+  const double in = uniform_bound(1 / std::sqrt(static_cast<double>(h)));
+  const double share = 1 / std::sqrt(2.0 * static_cast<double>(m.layers));
+  const double from_heads =
+      share * uniform_bound(1 / std::sqrt(static_cast<double>(m.query_width())));
+  const double from_ffn = share * uniform_bound(1 / std::sqrt(static_cast<double>(m.ffn_hidden)));
+  const std::int64_t kv = shape_.kv_heads * m.head_dim;
+  std::vector<std::pair<const char*, std::int64_t>> fc1{{"up", shape_.ffn}};
+  if (m.gated()) {
+    fc1.insert(fc1.begin(), {"gate", shape_.ffn});
+  }
+  const std::vector<std::pair<const char*, std::int64_t>> qkv{
+      {"query", shape_.query_width}, {"key", kv}, {"value", kv}};
+
+  specs.push_back(row_parallel(at + "mlp.fc2.weight", shape_.ffn, h, from_ffn));
+  specs.push_back(fused_columns(at + "mlp.fc1.weight", h, fc1, in));
+  specs.push_back(constant(at + "norm2.gamma", h, 1, replicated));
+  specs.push_back(
+      row_parallel(at + "attention.projection.weight", shape_.query_width, h, from_heads));
+  specs.push_back(fused_columns(at + "attention.qkv.weight", h, qkv, in));
+  specs.push_back(constant(at + "norm1.gamma", h, 1, replicated));
+  if (gpt_) {
+    specs.push_back(constant(at + "mlp.fc2.bias", h, 0, replicated));
+    specs.push_back(fused_columns(at + "mlp.fc1.bias", 1, fc1, 0));
+    specs.push_back(constant(at + "norm2.beta", h, 0, replicated));
+    specs.push_back(constant(at + "attention.projection.bias", h, 0, replicated));
+    specs.push_back(fused_columns(at + "attention.qkv.bias", 1, qkv, 0));
+    specs.push_back(constant(at + "norm1.beta", h, 0, replicated));
+  }
+}
+
+void TransformerStage::add_embedding_parameters(std::vector<ParameterSpec>& specs) const {
+  const std::int64_t h = shape_.model.hidden;
+  const double scale = uniform_bound(kEmbeddingDeviation);
+  if (gpt_) {  // each tensor rank adds its columns before the sum over ranks
+    specs.push_back(
+        column_parallel("embedding.positions", shape_.sequence, h / shape_.tensor, scale));
+  }
+  specs.push_back(row_parallel("embedding.weight", shape_.vocabulary, h, scale));
+  const bool copied = shape_.model.tied_embeddings && shape_.pipeline > 1;
+  specs.back().sum = copied ? GradientSum::kOverEnds : GradientSum::kNone;
+}
+
+}  // namespace stepcast::workloads

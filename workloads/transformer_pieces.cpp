@@ -1,0 +1,127 @@
+#include "workloads/transformer_stage.h"
+
+// Pieces shared by layers, embedding and head.
+namespace stepcast::workloads {
+
+void TransformerStage::gemm(const Product& p) {
+  writer_.compute(OpKind::kGemm, p.name, {p.m, p.n, p.k, 1})
+      .in({p.a, p.b})
+      .out({p.c})
+      .flags(p.flags);
+}
+
+void TransformerStage::norm_forward(const char* name, const std::string& parameter_name, TensorId x,
+                                    TensorId y, TensorId statistics) {
+  std::vector<TensorId> in{x, parameter(parameter_name + ".gamma").weight};
+  if (gpt_) {
+    in.push_back(parameter(parameter_name + ".beta").weight);
+  }
+  const Norm norm = gpt_ ? Norm::kLayerNorm : Norm::kRmsNorm;
+  writer_.compute(OpKind::kNormForward, name, {shape_.rows, shape_.model.hidden})
+      .in(in)
+      .out({y, statistics})
+      .variant(static_cast<std::uint8_t>(norm));
+}
+
+/// Adds the residual branch's gradient in the same pass; uses the branch's gradient up.
+void TransformerStage::norm_backward(const char* name, const std::string& parameter_name,
+                                     const NormGradient& g) {
+  const bool residual = g.residual != g.branch;
+  std::vector<TensorId> in{g.branch, g.input, parameter(parameter_name + ".gamma").weight,
+                           g.statistics};
+  std::vector<TensorId> out{g.out, parameter(parameter_name + ".gamma").gradient};
+  if (residual) {
+    in.push_back(g.residual);
+  }
+  if (gpt_) {
+    out.push_back(parameter(parameter_name + ".beta").gradient);
+  }
+  const Norm norm = gpt_ ? Norm::kLayerNorm : Norm::kRmsNorm;
+  auto op = writer_.compute(OpKind::kNormBackward, name, {shape_.rows, shape_.model.hidden});
+  op.in(in).out(out).variant(static_cast<std::uint8_t>(norm));
+  if (residual) {
+    op.work(op.op().flops, op.op().bytes_read * 1.5, op.op().bytes_written);
+  }
+  parameters_.finished(parameter_name + ".gamma");
+  if (gpt_) {
+    parameters_.finished(parameter_name + ".beta");
+  }
+}
+
+/// Column sums only: the gradient itself stays as it is.
+void TransformerStage::bias_gradient(const char* name, const std::string& parameter_name,
+                                     TensorId gradient, std::int64_t rows, std::int64_t columns) {
+  auto op = writer_.compute(OpKind::kBiasActivationBackward, name, {rows, columns});
+  op.in({gradient}).out({gradient, parameter(parameter_name).gradient});
+  op.variant(static_cast<std::uint8_t>(Activation::kNone));
+  op.work(op.op().flops * 0.5, op.op().bytes_written, Bytes{});
+  parameters_.finished(parameter_name);
+}
+
+void TransformerStage::add(const char* name, TensorId residual, TensorId branch,
+                           const std::string& bias, TensorId out) {
+  std::vector<TensorId> in{residual, branch};
+  if (gpt_) {
+    in.push_back(parameter(bias).weight);
+  }
+  writer_.compute(OpKind::kAdd, name, {shape_.rows, shape_.model.hidden}).in(in).out({out});
+}
+
+TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId part,
+                                                      const char* workspace) {
+  if (!shape_.sequence_parallel) {
+    return {part, -1};
+  }
+  const TensorId whole = writer_.workspace(workspace, shape_.tokens, shape_.model.hidden, compute_);
+  OpWriter::Transfer t;
+  t.kind = OpKind::kAllGather;
+  t.name = name;
+  t.elements = shape_.tokens * shape_.model.hidden;
+  t.in = {part};
+  t.out = {whole};
+  t.communicator = communicators_.tensor;
+  t.format = compute_;
+  return {whole, writer_.transfer("tensor", job_.parallel.overlap.tensor, t)};
+}
+
+TransformerStage::Gathered TransformerStage::reduced(const char* name, TensorId partial) {
+  if (shape_.tensor == 1) {
+    return {partial, -1};
+  }
+  const std::int64_t elements = shape_.tokens * shape_.model.hidden;
+  if (!shape_.sequence_parallel) {
+    return {partial, reduce_in_place(name, partial, elements, 0)};
+  }
+  OpWriter::Transfer t;
+  t.kind = OpKind::kReduceScatter;
+  t.name = name;
+  t.elements = elements;
+  t.in = {partial};
+  t.out = {writer_.workspace("reduced", shape_.rows, shape_.model.hidden, compute_)};
+  t.communicator = communicators_.tensor;
+  t.format = compute_;
+  return {t.out.front(), writer_.transfer("tensor", job_.parallel.overlap.tensor, t)};
+}
+
+OpWriter::Event TransformerStage::reduce_in_place(const char* name, TensorId values,
+                                                  std::int64_t elements, std::uint8_t variant) {
+  OpWriter::Transfer t;
+  t.name = name;
+  t.elements = elements;
+  t.in = t.out = {values};
+  t.communicator = communicators_.tensor;
+  t.format = writer_.builder().tensor_at(values).format;
+  t.variant = variant;
+  return writer_.transfer("tensor", job_.parallel.overlap.tensor, t);
+}
+
+TensorId TransformerStage::kept(bool keep, const std::string& name, std::int64_t rows,
+                                std::int64_t columns, Format format) {
+  if (keep) {
+    return writer_.builder().activation(name, rows, columns, format);
+  }
+  return writer_.workspace("recomputed" + name.substr(name.find('.', name.find('.') + 1)), rows,
+                           columns, format);
+}
+
+}  // namespace stepcast::workloads

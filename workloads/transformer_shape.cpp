@@ -1,0 +1,113 @@
+#include "workloads/transformer_shape.h"
+
+#include "core/error.h"
+
+namespace stepcast::workloads {
+namespace {
+
+void require_divides(const char* where, const char* what, std::int64_t amount, std::int64_t parts) {
+  if (amount % parts != 0) {
+    throw InputError(
+        where, fmt::format("{} {} cannot be split over {} equal parts; choose a divisor of {}",
+                           amount, what, parts, amount));
+  }
+}
+
+void require_built(const Job& job) {
+  const Parallel& p = job.parallel;
+  if (p.context > 1) {
+    throw InputError("parallel.context", "context parallelism is not implemented yet; use 1");
+  }
+  if (p.expert > 1) {
+    throw InputError("parallel.expert", "a dense transformer has no experts; use 1");
+  }
+  if (p.zero > 1) {
+    throw InputError("parallel.zero",
+                     fmt::format("ZeRO stage {} is not implemented yet; use 0 or 1", p.zero));
+  }
+  if (p.virtual_stages > 1 && p.pipeline == 1) {
+    throw InputError("parallel.virtual_stages",
+                     "virtual stages need a pipeline; use 1 or raise parallel.pipeline");
+  }
+  if (job.dense_optimizer == OptimizerKind::kRowwiseAdagrad) {
+    throw InputError("optimizer",
+                     "rowwise_adagrad is for embedding tables; use adam, adagrad or sgd");
+  }
+}
+
+std::vector<LayerRange> split_layers(std::int64_t layers, std::int64_t parts) {
+  if (layers < parts) {
+    throw InputError("parallel.pipeline",
+                     fmt::format("{} layers cannot fill {} virtual stages", layers, parts));
+  }
+  const std::int64_t extra = layers % parts;
+  const std::int64_t first_long = (parts - extra) / 2;
+  std::vector<LayerRange> ranges;
+  std::int64_t next = 0;
+  for (std::int64_t i = 0; i < parts; ++i) {
+    const bool is_long = i >= first_long && i < first_long + extra;
+    ranges.push_back({next, layers / parts + (is_long ? 1 : 0)});
+    next += ranges.back().count;
+  }
+  return ranges;
+}
+
+}  // namespace
+
+TransformerShape transformer_shape(const Job& job) {
+  STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",
+                 job.workload.name);
+  require_built(job);
+  const Parallel& p = job.parallel;
+  TransformerShape s;
+  const TransformerWorkload& m = s.model = *job.workload.transformer();
+  const std::int64_t t = s.tensor = p.tensor;
+  require_divides("parallel.tensor", "attention heads", m.heads, t);
+  require_divides("parallel.tensor", "key and value heads", m.kv_heads, t);
+  require_divides("workload.kv_heads", "attention heads", m.heads, m.kv_heads);
+  require_divides("parallel.tensor", "columns of the feed-forward layer", m.ffn_hidden, t);
+  require_divides("parallel.tensor", "rows of the vocabulary", m.vocabulary, t);
+  require_divides("parallel.tensor", "columns of the hidden state", m.hidden, t);
+  if (m.llama_style() && m.head_dim % 2 != 0) {
+    throw InputError("workload.head_dim",
+                     fmt::format("rotary positions need an even width, not {}", m.head_dim));
+  }
+  require_divides("batch.global", "samples", job.batch.global, p.data * job.batch.micro);
+  s.pipeline = p.pipeline;
+  s.data = p.data;
+  s.chunks = p.virtual_stages;
+  s.sequence_parallel = p.sequence_parallel && t > 1;
+  s.samples = job.batch.micro;
+  s.sequence = job.batch.sequence;
+  s.tokens = s.samples * s.sequence;
+  if (s.sequence_parallel) {
+    require_divides("parallel.sequence_parallel", "tokens of a micro-batch", s.tokens, t);
+  }
+  s.rows = s.sequence_parallel ? s.tokens / t : s.tokens;
+  s.heads = m.heads / t;
+  s.kv_heads = m.kv_heads / t;
+  s.query_width = s.heads * m.head_dim;
+  s.qkv_width = (s.heads + 2 * s.kv_heads) * m.head_dim;
+  s.ffn = m.ffn_hidden / t;
+  s.fc1_width = s.ffn * (m.gated() ? 2 : 1);
+  s.vocabulary = m.vocabulary / t;
+  s.microbatches = job.microbatches();
+  s.ranges = split_layers(m.layers, s.pipeline * s.chunks);
+  return s;
+}
+
+std::int64_t transformer_parameters(const TransformerWorkload& m, std::int64_t sequence) {
+  const bool gpt = !m.llama_style();
+  const std::int64_t qkv = m.query_width() + 2 * m.kv_width();
+  const std::int64_t fc1 = m.ffn_hidden * (m.gated() ? 2 : 1);
+  const std::int64_t norm = m.hidden * (gpt ? 2 : 1);
+  std::int64_t layer = m.hidden * qkv + m.query_width() * m.hidden + m.hidden * fc1 +
+                       m.ffn_hidden * m.hidden + 2 * norm;
+  if (gpt) {
+    layer += qkv + m.hidden + fc1 + m.hidden;  // biases
+  }
+  const std::int64_t vocabulary = m.vocabulary * m.hidden * (m.tied_embeddings ? 1 : 2);
+  return m.layers * layer + vocabulary + (gpt ? sequence * m.hidden : 0) + norm;
+}
+
+}  // namespace stepcast::workloads

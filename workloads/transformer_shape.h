@@ -1,0 +1,46 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "core/job.h"
+
+namespace stepcast::workloads {
+
+/// Consecutive layers [first, first + count) of one virtual stage.
+struct LayerRange {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
+/// What one rank of a split transformer holds and works on. Widths are per rank.
+struct TransformerShape {
+  TransformerWorkload model;
+  std::int64_t tensor = 1, pipeline = 1, data = 1, chunks = 1;
+  bool sequence_parallel = false;  ///< and tensor > 1
+  std::int64_t samples = 1;        ///< of a micro-batch
+  std::int64_t sequence = 1;
+  std::int64_t tokens = 1;  ///< of a micro-batch: rows between a gather and a reduction
+  std::int64_t rows = 1;  ///< rows elsewhere: tokens, or tokens / tensor under sequence parallelism
+  std::int64_t heads = 1, kv_heads = 1;
+  std::int64_t query_width = 1, qkv_width = 1;
+  std::int64_t ffn = 1;        ///< width of the second matrix's input
+  std::int64_t fc1_width = 1;  ///< ffn, or 2 ffn with a gate
+  std::int64_t vocabulary = 1;
+  std::int64_t microbatches = 1;
+  std::vector<LayerRange> ranges;  ///< by virtual stage, chunk * pipeline + stage
+
+  [[nodiscard]] const LayerRange& range(std::int64_t stage, std::int64_t chunk) const {
+    return ranges[static_cast<std::size_t>(chunk * pipeline + stage)];
+  }
+};
+
+/// Splits a job's transformer. Layers that do not divide evenly leave the outermost virtual stages
+/// (which hold the embedding and the head) one layer short. Errors: InputError naming the job's
+/// key, when heads, widths, vocabulary, rows or layers do not divide as asked, or a part of the
+/// contract is not built yet.
+TransformerShape transformer_shape(const Job& job);
+
+/// Parameters of the model, all ranks together, each counted once.
+std::int64_t transformer_parameters(const TransformerWorkload& model, std::int64_t sequence);
+
+}  // namespace stepcast::workloads

@@ -1,0 +1,222 @@
+#include "workloads/transformer_stage.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "core/error.h"
+#include "workloads/schedule.h"
+
+// The step of one stage: which segments there are and in which order they are called.
+namespace stepcast::workloads {
+
+TransformerStage::TransformerStage(const Job& job, const TransformerShape& shape,
+                                   const TransformerCommunicators& communicators,
+                                   std::int32_t stage)
+    : job_(job),
+      shape_(shape),
+      communicators_(communicators),
+      stage_(stage),
+      writer_(job.formats.compute, job.parallel.overlap.data || job.parallel.overlap.tensor ||
+                                       job.parallel.overlap.pipeline),
+      parameters_(writer_, job, shape, communicators.data),
+      compute_(job.formats.compute),
+      gpt_(!shape.model.llama_style()) {}
+
+Program TransformerStage::write() && {
+  writer_.builder().set_microbatches(static_cast<std::int32_t>(shape_.microbatches));
+  declare_parameters();
+  plan_tensors();
+  call_in_order();
+  return std::move(writer_).finish();
+}
+
+void TransformerStage::plan_tensors() {
+  ProgramBuilder& b = writer_.builder();
+  const std::int64_t h = shape_.model.hidden;
+  std::int64_t index = 0;
+  for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
+    const LayerRange& range = shape_.range(stage_, chunk);
+    const auto residual = [&](const std::string& name) {
+      return b.activation(name, shape_.rows, h, compute_);
+    };
+    ChunkTensors c;
+    TensorId next = c.input = residual(fmt::format("chunk.{}.input", chunk));
+    for (std::int64_t i = 0; i < range.count; ++i) {
+      LayerTensors layer = layer_tensors(range.first + i, index++);
+      layer.input = next;
+      next = residual(fmt::format("layer.{}.output", range.first + i));
+      c.layers.push_back(layer);
+    }
+    c.output = next;
+    const TensorId gradient = writer_.workspace("gradient", shape_.rows, h, compute_);
+    c.output_gradient =
+        has_head(chunk) ? gradient : residual(fmt::format("chunk.{}.output_gradient", chunk));
+    c.input_gradient =
+        has_embedding(chunk) ? gradient : residual(fmt::format("chunk.{}.input_gradient", chunk));
+    if (has_head(chunk)) {
+      ends_.norm = residual("head.norm");
+      ends_.norm_statistics = b.activation("head.norm_statistics", shape_.rows, 2, Format::kFp32);
+      ends_.logits = b.activation("head.logits", shape_.tokens, shape_.vocabulary, Format::kFp32);
+    }
+    chunks_.push_back(std::move(c));
+  }
+}
+
+/// Messages between two stages are told apart by the receiving chunk and the direction; within
+/// those, micro-batches go in order.
+void TransformerStage::send(const char* name, TensorId tensor, std::int64_t to, bool forward) {
+  OpWriter::Transfer t;
+  t.kind = OpKind::kSend;
+  t.name = name;
+  t.elements = shape_.rows * shape_.model.hidden;
+  t.tag = 2 * (to / shape_.pipeline) + (forward ? 0 : 1);
+  t.in = {tensor};
+  t.communicator = forward ? communicators_.forward : communicators_.backward;
+  t.peer = static_cast<std::int32_t>(to % shape_.pipeline);
+  t.format = compute_;
+  writer_.transfer(forward ? "forward" : "backward", job_.parallel.overlap.pipeline, t);
+}
+
+void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t to, bool forward) {
+  const std::int64_t from = forward ? to - 1 : to + 1;
+  OpWriter::Transfer t;
+  t.kind = OpKind::kRecv;
+  t.name = name;
+  t.elements = shape_.rows * shape_.model.hidden;
+  t.tag = 2 * (to / shape_.pipeline) + (forward ? 0 : 1);
+  t.out = {tensor};
+  t.communicator = forward ? communicators_.forward : communicators_.backward;
+  t.peer = static_cast<std::int32_t>(from % shape_.pipeline);
+  t.format = compute_;
+  t.after_compute = false;
+  writer_.await(
+      writer_.transfer(forward ? "forward" : "backward", job_.parallel.overlap.pipeline, t));
+}
+
+void TransformerStage::write_begin() {
+  const bool reads_tokens = stage_ == 0 || stage_ == shape_.pipeline - 1;
+  writer_.set_phase(Phase::kInput);
+  if (reads_tokens) {
+    const std::int64_t tokens = shape_.microbatches * shape_.samples * (shape_.sequence + 1);
+    writer_.compute(OpKind::kLoadBatch, "batch.load", {4 * tokens}).format(Format::kInt32);
+  }
+  writer_.set_phase(Phase::kBackward);
+  parameters_.zero_gradients();
+}
+
+std::uint32_t TransformerStage::write_forward(std::int64_t chunk) {
+  const ChunkTensors& c = chunks_[static_cast<std::size_t>(chunk)];
+  const LayerRange& range = shape_.range(stage_, chunk);
+  const std::uint32_t segment = writer_.begin_segment(fmt::format("forward.{}", chunk));
+  writer_.set_phase(Phase::kForward);
+  if (has_embedding(chunk)) {
+    embedding_forward(c.input);
+  } else {
+    receive("pipeline.receive", c.input, virtual_stage(chunk), true);
+  }
+  for (std::int64_t i = 0; i < range.count; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const TensorId output = at + 1 < c.layers.size() ? c.layers[at + 1].input : c.output;
+    layer_forward(range.first + i, c.layers[at], output);
+  }
+  if (has_head(chunk)) {
+    head_forward(c.output);
+  } else {
+    send("pipeline.send", c.output, virtual_stage(chunk) + 1, true);
+  }
+  writer_.end_segment();
+  return segment;
+}
+
+std::uint32_t TransformerStage::write_backward(std::int64_t chunk, bool last_microbatch) {
+  const ChunkTensors& c = chunks_[static_cast<std::size_t>(chunk)];
+  const LayerRange& range = shape_.range(stage_, chunk);
+  const TensorId gradient =
+      writer_.workspace("gradient", shape_.rows, shape_.model.hidden, compute_);
+  const std::uint32_t segment = writer_.begin_segment(
+      fmt::format("{}.{}", last_microbatch ? "backward_last" : "backward", chunk));
+  writer_.set_phase(Phase::kBackward);
+  if (last_microbatch) {
+    parameters_.begin_overlapped_exchange();
+  }
+  if (has_head(chunk)) {
+    head_backward(c.output, c.output_gradient);
+  } else {
+    receive("pipeline.receive_gradient", c.output_gradient, virtual_stage(chunk), false);
+  }
+  for (std::int64_t i = range.count - 1; i >= 0; --i) {
+    const TensorId from = i + 1 == range.count ? c.output_gradient : gradient;
+    layer_backward(range.first + i, c.layers[static_cast<std::size_t>(i)], from,
+                   i == 0 ? c.input_gradient : gradient);
+  }
+  if (has_embedding(chunk)) {
+    embedding_backward(c.input_gradient);
+  } else {
+    send("pipeline.send_gradient", c.input_gradient, virtual_stage(chunk) - 1, false);
+  }
+  parameters_.end_overlapped_exchange();
+  writer_.end_segment();
+  return segment;
+}
+
+/// Everything the backward passes have not exchanged yet.
+void TransformerStage::write_synchronisation() {
+  const bool overlapped = job_.parallel.overlap.data;
+  writer_.set_phase(Phase::kGradientSync);
+  for (Bucket& bucket : parameters_.buckets()) {
+    if (bucket.sum == GradientSum::kOverTensor) {
+      writer_.await(reduce_in_place("gradients.tensor_sum", bucket.gradients, bucket.elements, 0));
+    } else if (bucket.sum == GradientSum::kOverEnds) {
+      OpWriter::Transfer t;
+      t.name = "gradients.ends_sum";
+      t.elements = bucket.elements;
+      t.in = t.out = {bucket.gradients};
+      t.communicator = communicators_.ends;
+      t.format = job_.formats.gradient;
+      writer_.transfer("compute", false, t);
+    }
+    if (!overlapped || bucket.sum != GradientSum::kNone) {
+      parameters_.exchange(bucket);
+      writer_.set_phase(Phase::kGradientSync);
+    }
+  }
+}
+
+void TransformerStage::call_in_order() {
+  ProgramBuilder& b = writer_.builder();
+  const bool overlapped = job_.parallel.overlap.data && shape_.data > 1;
+  const std::uint32_t begin = writer_.begin_segment("begin");
+  write_begin();
+  writer_.end_segment();
+  std::vector<std::uint32_t> forward;
+  std::vector<std::uint32_t> backward;
+  std::vector<std::uint32_t> backward_last;
+  for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
+    forward.push_back(write_forward(chunk));
+    backward.push_back(write_backward(chunk, false));
+    backward_last.push_back(overlapped ? write_backward(chunk, true) : backward.back());
+  }
+  const std::uint32_t finish = writer_.begin_segment("optimizer");
+  write_synchronisation();
+  parameters_.optimize();
+  writer_.end_segment();
+
+  const PipelineShape pipeline{static_cast<std::int32_t>(shape_.pipeline),
+                               static_cast<std::int32_t>(shape_.chunks),
+                               static_cast<std::int32_t>(shape_.microbatches)};
+  b.call(begin, 0);
+  for (const ScheduleStep& s :
+       pipeline_schedule(job_.parallel.schedule, pipeline, static_cast<std::int32_t>(stage_))) {
+    const auto chunk = static_cast<std::size_t>(s.chunk);
+    if (s.pass == Pass::kForward) {
+      b.call(forward[chunk], s.microbatch);
+    } else {
+      b.call(s.microbatch + 1 == pipeline.microbatches ? backward_last[chunk] : backward[chunk],
+             s.microbatch);
+    }
+  }
+  b.call(finish, 0);
+}
+
+}  // namespace stepcast::workloads

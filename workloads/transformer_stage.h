@@ -1,0 +1,140 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/job.h"
+#include "workloads/op_writer.h"
+#include "workloads/stage_parameters.h"
+#include "workloads/transformer_shape.h"
+
+namespace stepcast::workloads {
+
+/// Indices into ExecutionGraph::communicators; -1 where the job needs none.
+struct TransformerCommunicators {
+  std::int32_t tensor = -1, data = -1;
+  std::int32_t forward = -1,
+               backward = -1;  ///< along the pipeline; two when they have streams of their own
+  std::int32_t ends = -1;      ///< first and last stage, for tied embeddings
+};
+
+/// Writes the program of one pipeline stage (all tensor and data ranks of a stage have equal
+/// programs). Row-major activations [tokens, width]; the residual stream has `rows` rows: all
+/// tokens, or this rank's part under sequence parallelism, where gathers and reduce-scatters stand
+/// in the place of all-reduces.
+class TransformerStage {
+ public:
+  TransformerStage(const Job& job, const TransformerShape& shape,
+                   const TransformerCommunicators& communicators, std::int32_t stage);
+  Program write() &&;
+
+ private:
+  /// What the backward pass of a layer reads: per micro-batch when kept, temporaries when
+  /// recomputed.
+  struct LayerTensors {
+    TensorId input = 0, norm1 = 0, norm1_statistics = 0, qkv = 0, attention = 0;
+    TensorId log_sum_exp = 0;  ///< of fused attention
+    TensorId scores = 0;       ///< of unfused attention
+    TensorId middle = 0, norm2 = 0, norm2_statistics = 0, fc1 = 0, activated = 0;
+    bool recompute_layer = false, recompute_attention = false;
+  };
+  /// Residual stream into and out of a chunk, and its gradients; sent and received instances are
+  /// per micro-batch.
+  struct ChunkTensors {
+    TensorId input = 0, output = 0, output_gradient = 0, input_gradient = 0;
+    std::vector<LayerTensors> layers;
+  };
+  struct EndTensors {
+    TensorId norm = 0, norm_statistics = 0, logits = 0;
+  };
+  struct NormGradient {
+    TensorId branch, input, statistics, residual, out;
+  };
+
+  // Parameters (transformer_parameters.cpp).
+  void declare_parameters();
+  std::vector<ParameterSpec> chunk_parameters(std::int64_t chunk) const;
+  void add_layer_parameters(std::int64_t layer, std::vector<ParameterSpec>& specs) const;
+  void add_embedding_parameters(std::vector<ParameterSpec>& specs) const;
+
+  // Layers (transformer_layer.cpp).
+  void layer_forward(std::int64_t layer, const LayerTensors& t, TensorId output);
+  void attention_forward(const LayerTensors& t);
+  void layer_backward(std::int64_t layer, const LayerTensors& t, TensorId output_gradient,
+                      TensorId input_gradient);
+  void feed_forward_backward(const std::string& prefix, const LayerTensors& t,
+                             TensorId output_gradient);
+  void attention_backward(const std::string& prefix, const LayerTensors& t,
+                          TensorId input_gradient);
+
+  // Embedding and head (transformer_ends.cpp).
+  void embedding_forward(TensorId output);
+  void embedding_backward(TensorId gradient);
+  void head_forward(TensorId input);
+  void head_backward(TensorId input, TensorId input_gradient);
+
+  // Shared pieces (transformer_pieces.cpp).
+  [[nodiscard]] const ProgramBuilder::Parameter& parameter(const std::string& name) const {
+    return parameters_.at(name);
+  }
+  struct Product {
+    const char* name;
+    std::int64_t m, n, k;
+    TensorId a, b, c;
+    std::uint8_t flags = 0;
+  };
+  void gemm(const Product& p);
+  void norm_forward(const char* name, const std::string& parameter_name, TensorId x, TensorId y,
+                    TensorId statistics);
+  void norm_backward(const char* name, const std::string& parameter_name, const NormGradient& g);
+  void bias_gradient(const char* name, const std::string& parameter_name, TensorId gradient,
+                     std::int64_t rows, std::int64_t columns);
+  void add(const char* name, TensorId residual, TensorId branch, const std::string& bias,
+           TensorId out);
+  /// All rows of a tensor split by rows: itself without sequence parallelism.
+  struct Gathered {
+    TensorId tensor;
+    OpWriter::Event ready = -1;
+  };
+  Gathered gathered(const char* name, TensorId part, const char* workspace);
+  /// Sum of partial products [tokens, hidden] over the tensor ranks; this rank's rows of it.
+  Gathered reduced(const char* name, TensorId partial);
+  OpWriter::Event reduce_in_place(const char* name, TensorId values, std::int64_t elements,
+                                  std::uint8_t variant);
+  TensorId kept(bool keep, const std::string& name, std::int64_t rows, std::int64_t columns,
+                Format format);
+
+  // The stage's step (transformer_stage.cpp).
+  void plan_tensors();
+  LayerTensors layer_tensors(std::int64_t layer, std::int64_t index_in_stage);
+  void write_begin();
+  std::uint32_t write_forward(std::int64_t chunk);
+  std::uint32_t write_backward(std::int64_t chunk, bool last_microbatch);
+  void write_synchronisation();
+  void call_in_order();
+  void send(const char* name, TensorId tensor, std::int64_t virtual_stage, bool forward);
+  void receive(const char* name, TensorId tensor, std::int64_t virtual_stage, bool forward);
+  [[nodiscard]] std::int64_t virtual_stage(std::int64_t chunk) const {
+    return chunk * shape_.pipeline + stage_;
+  }
+  [[nodiscard]] bool has_embedding(std::int64_t chunk) const { return virtual_stage(chunk) == 0; }
+  [[nodiscard]] bool has_head(std::int64_t chunk) const {
+    return virtual_stage(chunk) == shape_.pipeline * shape_.chunks - 1;
+  }
+  [[nodiscard]] const char* head_weight() const {
+    return shape_.model.tied_embeddings ? "embedding.weight" : "head.weight";
+  }
+
+  const Job& job_;
+  const TransformerShape& shape_;
+  TransformerCommunicators communicators_;
+  std::int64_t stage_;
+  OpWriter writer_;
+  StageParameters parameters_;
+  std::vector<ChunkTensors> chunks_;
+  EndTensors ends_;
+  Format compute_;
+  bool gpt_;
+};
+
+}  // namespace stepcast::workloads
