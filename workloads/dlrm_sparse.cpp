@@ -105,7 +105,9 @@ void DlrmStep::exchange_indices() {
       .in({sent_ids_})
       .out({ids_})
       .on(input_stream_);
-  indexed_ = handover(input_stream_, kComputeStream);
+  // Both streams wait: an exchange starts from here where this rank holds none of its slices.
+  unpacked_ = handover(input_stream_, exchange_stream_);
+  indexed_ = input_stream_ == kComputeStream ? -1 : unpacked_ >= 0 ? unpacked_ : b_.event();
   b_.op(OpKind::kIndexUnpack, "index_unpack",
         {rounded(arriving_ids), rounded(arriving_lengths), devices()})
       .format(Format::kInt64)
@@ -113,7 +115,7 @@ void DlrmStep::exchange_indices() {
       .on(input_stream_)
       .work(Flops{}, traffic(arriving_ids, arriving_lengths),
             traffic(arriving_ids, 2 * arriving_lengths))
-      .records(indexed_);
+      .records(unpacked_ >= 0 ? unpacked_ : indexed_);
 }
 
 void DlrmStep::embedding_forward() {
@@ -126,7 +128,7 @@ void DlrmStep::embedding_forward() {
 
 void DlrmStep::embedding_forward(EmbeddingRoute r) {
   Route& to = route(r);
-  std::int32_t done = -1;
+  std::int32_t done = unpacked_;
   if (to.width > 0) {
     double rows = 0;
     double elements = 0;

@@ -220,7 +220,7 @@ class DlrmStep {
   std::array<Route, kRoutes> routes_;
   TensorId dense_ = 0, labels_ = 0;
   TensorId sent_ids_ = 0, sent_lengths_ = 0, ids_ = 0, lengths_ = 0;
-  std::int32_t loaded_ = -1, indexed_ = -1, split_ = -1, reduced_ = -1;  ///< events
+  std::int32_t loaded_ = -1, indexed_ = -1, unpacked_ = -1, split_ = -1, reduced_ = -1;  ///< events
 };
 
 }  // namespace stepcast::workloads

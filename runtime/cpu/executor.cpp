@@ -26,12 +26,12 @@ struct Entry {
 };
 using Dispatch = std::array<Entry, static_cast<std::size_t>(OpKind::kCount)>;
 
-Dispatch join_families() {
+using Families = std::array<OpFamily, kFamilies>;
+
+Dispatch join(const Families& families) {
   Dispatch dispatch{};
-  const std::array<OpTable, kFamilies> tables{generic_ops(), collective_ops(), dlrm_ops(),
-                                              transformer_ops()};
   for (std::uint8_t family = 0; family < kFamilies; ++family) {
-    for (const auto& [kind, function] : tables[family]) {
+    for (const auto& [kind, function] : families[family].ops) {
       Entry& entry = dispatch.at(static_cast<std::size_t>(kind));
       STEPCAST_CHECK(entry.function == nullptr, "two functions execute '{}'", name_of(kind));
       entry = {function, family};
@@ -148,7 +148,8 @@ Seconds Executor::lease_wait() const {
 }
 
 void Executor::compile(const ExecutionGraph& graph) {
-  const Dispatch dispatch = join_families();
+  const Families families{generic_ops(), collective_ops(), dlrm_ops(), transformer_ops()};
+  const Dispatch dispatch = join(families);
   for (std::size_t s = 0; s < program_.streams.size(); ++s) {
     streams_.push_back(std::make_unique<Stream>());
   }
@@ -164,6 +165,9 @@ void Executor::compile(const ExecutionGraph& graph) {
       if (entry.function == nullptr) {
         throw InputError("", fmt::format("op '{}' of kind '{}' cannot run on the cpu backend",
                                          program_.name(op), name_of(op.kind)));
+      }
+      if (states_[entry.family] == nullptr && families[entry.family].make_state != nullptr) {
+        states_[entry.family] = families[entry.family].make_state(job_, program_, rank_);
       }
       Issue issue;
       issue.op = &op;
@@ -325,7 +329,7 @@ void Executor::execute(Stream& stream, std::uint32_t position) {
                       .batch = *batch_,
                       .collectives = issue.collectives,
                       .scratch = stream.scratch,
-                      .state = states_[issue.family],
+                      .state = states_[issue.family].get(),
                       .bytes_sent = 0,
                       .loss = &stream.loss,
                       .storage = storage_.pointers(),

@@ -34,7 +34,7 @@ struct HostBatch {
 };
 
 /// State a family of ops keeps between the ops of a step and between steps (e.g. index lists of an
-/// exchange). One per rank and family.
+/// exchange). One per rank and family, made before the first op: streams share it.
 struct OpState {
   virtual ~OpState() = default;
 };
@@ -48,11 +48,11 @@ class OpContext {
   std::int32_t microbatch;
   std::int64_t step;  ///< counts all steps, warm-up included: Adam's t is step + 1
   const HostBatch& batch;
-  Collectives* collectives;         ///< of op.communicator; null without one
-  std::vector<float>& scratch;      ///< reusable, per stream
-  std::unique_ptr<OpState>& state;  ///< family state of this rank
-  double bytes_sent = 0;            ///< set by collective ops
-  double* loss = nullptr;           ///< loss ops add their (already scaled) share here
+  Collectives* collectives;     ///< of op.communicator; null without one
+  std::vector<float>& scratch;  ///< reusable, per stream
+  OpState* state;               ///< family state of this rank; null where it keeps none
+  double bytes_sent = 0;        ///< set by collective ops
+  double* loss = nullptr;       ///< loss ops add their (already scaled) share here
 
   [[nodiscard]] Matrix input(std::size_t i) const { return tensor(program.inputs(op)[i]); }
   [[nodiscard]] Matrix output(std::size_t i) const { return tensor(program.outputs(op)[i]); }
@@ -68,7 +68,13 @@ class OpContext {
 float learning_rate(OptimizerKind kind);
 
 using OpFunction = void (*)(OpContext&);
-using OpTable = std::vector<std::pair<OpKind, OpFunction>>;
+
+/// Ops that share one state, and what makes it for a rank.
+struct OpFamily {
+  std::vector<std::pair<OpKind, OpFunction>> ops;
+  std::unique_ptr<OpState> (*make_state)(const Job& job, const Program& program,
+                                         std::int32_t rank) = nullptr;
+};
 
 /// The functions that execute each op kind, one list per family; the executor joins them.
 ///
@@ -88,9 +94,9 @@ using OpTable = std::vector<std::pair<OpKind, OpFunction>>;
 ///   all_reduce                 tensors -> the same tensors (or one -> another); variant 1 =
 ///   maximum all_gather, reduce_scatter tensors -> tensors; several operands count as one buffer in
 ///   order broadcast                  tensors, in place; send: tensors ->; recv: -> tensors
-OpTable generic_ops();
-OpTable collective_ops();   ///< all collectives but all-to-all-v
-OpTable dlrm_ops();         ///< embeddings, index exchange, all-to-all-v, interaction, bce
-OpTable transformer_ops();  ///< attention, norms, rope, activations, token embedding, ce
+OpFamily generic_ops();
+OpFamily collective_ops();   ///< all collectives but all-to-all-v
+OpFamily dlrm_ops();         ///< embeddings, index exchange, all-to-all-v, interaction, bce
+OpFamily transformer_ops();  ///< attention, norms, rope, activations, token embedding, ce
 
 }  // namespace stepcast::runtime::cpu

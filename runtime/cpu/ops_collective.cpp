@@ -171,15 +171,16 @@ void barrier(OpContext& c) { c.collectives->barrier(); }
 
 }  // namespace
 
-OpTable collective_ops() {
-  return {{OpKind::kAllReduce, all_reduce},
-          {OpKind::kAllGather, all_gather},
-          {OpKind::kReduceScatter, reduce_scatter},
-          {OpKind::kAllToAll, all_to_all},
-          {OpKind::kBroadcast, broadcast},
-          {OpKind::kSend, send},
-          {OpKind::kRecv, receive},
-          {OpKind::kBarrier, barrier}};
+OpFamily collective_ops() {
+  return {{{OpKind::kAllReduce, all_reduce},
+           {OpKind::kAllGather, all_gather},
+           {OpKind::kReduceScatter, reduce_scatter},
+           {OpKind::kAllToAll, all_to_all},
+           {OpKind::kBroadcast, broadcast},
+           {OpKind::kSend, send},
+           {OpKind::kRecv, receive},
+           {OpKind::kBarrier, barrier}},
+          nullptr};
 }
 
 }  // namespace stepcast::runtime::cpu

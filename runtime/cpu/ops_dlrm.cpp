@@ -59,12 +59,12 @@ void DlrmState::Counts::set_offsets() {
   }
 }
 
-DlrmState::DlrmState(const OpContext& c)
-    : workload(*c.job.workload.dlrm()),
-      layout(workloads::embedding_layout(c.job)),
-      rank(c.rank),
-      batch(c.job.batch.global / c.job.devices),
-      global(c.job.batch.global),
+DlrmState::DlrmState(const Job& job, std::int32_t its_rank)
+    : workload(*job.workload.dlrm()),
+      layout(workloads::embedding_layout(job)),
+      rank(its_rank),
+      batch(job.batch.global / job.devices),
+      global(job.batch.global),
       parts_of(layout.slices.size()),
       boundaries(layout.slices.size()),
       widths(workloads::kRoutes),
@@ -123,27 +123,23 @@ kernels::Bags DlrmState::local_bags(const OpContext& c, const workloads::Embeddi
   return {rows.data(), c.batch.offsets[t].data(), batch};
 }
 
-DlrmState& dlrm_state(OpContext& c) {
-  if (!c.state) {
-    c.state = std::make_unique<DlrmState>(c);
-  }
-  return static_cast<DlrmState&>(*c.state);
-}
-
-OpTable dlrm_ops() {
-  return {{OpKind::kIndexPack, index_pack},
-          {OpKind::kIndexUnpack, index_unpack},
-          {OpKind::kAllToAllV, all_to_all_v},
-          {OpKind::kEmbeddingForward, embedding_forward},
-          {OpKind::kEmbeddingBackward, embedding_backward},
-          {OpKind::kEmbeddingGradient, embedding_gradient},
-          {OpKind::kSequencePoolForward, sequence_pool_forward},
-          {OpKind::kSequencePoolBackward, sequence_pool_backward},
-          {OpKind::kDotInteractionForward, dot_interaction_forward},
-          {OpKind::kDotInteractionBackward, dot_interaction_backward},
-          {OpKind::kCrossForward, cross_forward},
-          {OpKind::kCrossBackward, cross_backward},
-          {OpKind::kBinaryCrossEntropy, binary_cross_entropy}};
+OpFamily dlrm_ops() {
+  return {{{OpKind::kIndexPack, index_pack},
+           {OpKind::kIndexUnpack, index_unpack},
+           {OpKind::kAllToAllV, all_to_all_v},
+           {OpKind::kEmbeddingForward, embedding_forward},
+           {OpKind::kEmbeddingBackward, embedding_backward},
+           {OpKind::kEmbeddingGradient, embedding_gradient},
+           {OpKind::kSequencePoolForward, sequence_pool_forward},
+           {OpKind::kSequencePoolBackward, sequence_pool_backward},
+           {OpKind::kDotInteractionForward, dot_interaction_forward},
+           {OpKind::kDotInteractionBackward, dot_interaction_backward},
+           {OpKind::kCrossForward, cross_forward},
+           {OpKind::kCrossBackward, cross_backward},
+           {OpKind::kBinaryCrossEntropy, binary_cross_entropy}},
+          [](const Job& job, const Program&, std::int32_t rank) -> std::unique_ptr<OpState> {
+            return std::make_unique<DlrmState>(job, rank);
+          }};
 }
 
 }  // namespace stepcast::runtime::cpu

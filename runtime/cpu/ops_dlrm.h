@@ -41,7 +41,7 @@ struct DlrmState : OpState {
     void set_offsets();
   };
 
-  explicit DlrmState(const OpContext& c);
+  DlrmState(const Job& job, std::int32_t rank);
   [[nodiscard]] const workloads::EmbeddingSlice& slice(std::int32_t s) const {
     return layout.slices[static_cast<std::size_t>(s)];
   }
@@ -80,8 +80,7 @@ struct DlrmState : OpState {
   kernels::EmbeddingWorkspace workspace;
 };
 
-/// The state of the rank, made by its first DLRM op.
-DlrmState& dlrm_state(OpContext& c);
+inline DlrmState& dlrm_state(OpContext& c) { return static_cast<DlrmState&>(*c.state); }
 
 void index_pack(OpContext& c);
 void index_unpack(OpContext& c);

@@ -212,12 +212,6 @@ std::vector<GenericState::Update> plan_updates(const OpContext& c) {
 }
 
 const std::vector<GenericState::Update>& updates_of(OpContext& c) {
-  if (!c.state) {
-    auto fresh = std::make_unique<GenericState>();
-    fresh->updates.resize(c.program.ops.size());
-    fresh->planned.assign(c.program.ops.size(), 0);
-    c.state = std::move(fresh);
-  }
   auto& state = static_cast<GenericState&>(*c.state);
   const auto index = static_cast<std::size_t>(&c.op - c.program.ops.data());
   if (state.planned[index] == 0) {
@@ -285,16 +279,22 @@ void load_batch(OpContext& c) {
 
 }  // namespace
 
-OpTable generic_ops() {
-  return {{OpKind::kGemm, gemm},
-          {OpKind::kBiasActivationForward, bias_activation_forward},
-          {OpKind::kBiasActivationBackward, bias_activation_backward},
-          {OpKind::kAdd, add},
-          {OpKind::kCopyColumns, copy_columns},
-          {OpKind::kFill, fill},
-          {OpKind::kCast, cast},
-          {OpKind::kOptimizer, optimizer},
-          {OpKind::kLoadBatch, load_batch}};
+OpFamily generic_ops() {
+  return {{{OpKind::kGemm, gemm},
+           {OpKind::kBiasActivationForward, bias_activation_forward},
+           {OpKind::kBiasActivationBackward, bias_activation_backward},
+           {OpKind::kAdd, add},
+           {OpKind::kCopyColumns, copy_columns},
+           {OpKind::kFill, fill},
+           {OpKind::kCast, cast},
+           {OpKind::kOptimizer, optimizer},
+           {OpKind::kLoadBatch, load_batch}},
+          [](const Job&, const Program& program, std::int32_t) -> std::unique_ptr<OpState> {
+            auto state = std::make_unique<GenericState>();
+            state->updates.resize(program.ops.size());
+            state->planned.assign(program.ops.size(), 0);
+            return state;
+          }};
 }
 
 }  // namespace stepcast::runtime::cpu

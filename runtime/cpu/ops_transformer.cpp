@@ -54,9 +54,6 @@ struct TransformerState : OpState {
 };
 
 const kernels::RotaryTable& rotary_table(OpContext& c) {
-  if (!c.state) {
-    c.state = std::make_unique<TransformerState>();
-  }
   auto& tables = static_cast<TransformerState&>(*c.state).rotary;
   const std::int64_t head_dim = c.op.shape[2];
   const auto found = tables.find(head_dim);
@@ -387,20 +384,23 @@ void cross_entropy_loss(OpContext& c) {
 
 }  // namespace
 
-OpTable transformer_ops() {
-  return {{OpKind::kAttentionForward, attention_forward},
-          {OpKind::kAttentionBackward, attention_backward},
-          {OpKind::kActivationForward, activation_forward},
-          {OpKind::kActivationBackward, activation_backward},
-          {OpKind::kNormForward, norm_forward},
-          {OpKind::kNormBackward, norm_backward},
-          {OpKind::kRopeForward, rope_forward},
-          {OpKind::kRopeBackward, rope_backward},
-          {OpKind::kTokenEmbeddingForward, token_embedding_forward},
-          {OpKind::kTokenEmbeddingBackward, token_embedding_backward},
-          {OpKind::kCrossEntropyMax, cross_entropy_max},
-          {OpKind::kCrossEntropySum, cross_entropy_sum},
-          {OpKind::kCrossEntropyLoss, cross_entropy_loss}};
+OpFamily transformer_ops() {
+  return {{{OpKind::kAttentionForward, attention_forward},
+           {OpKind::kAttentionBackward, attention_backward},
+           {OpKind::kActivationForward, activation_forward},
+           {OpKind::kActivationBackward, activation_backward},
+           {OpKind::kNormForward, norm_forward},
+           {OpKind::kNormBackward, norm_backward},
+           {OpKind::kRopeForward, rope_forward},
+           {OpKind::kRopeBackward, rope_backward},
+           {OpKind::kTokenEmbeddingForward, token_embedding_forward},
+           {OpKind::kTokenEmbeddingBackward, token_embedding_backward},
+           {OpKind::kCrossEntropyMax, cross_entropy_max},
+           {OpKind::kCrossEntropySum, cross_entropy_sum},
+           {OpKind::kCrossEntropyLoss, cross_entropy_loss}},
+          [](const Job&, const Program&, std::int32_t) -> std::unique_ptr<OpState> {
+            return std::make_unique<TransformerState>();
+          }};
 }
 
 }  // namespace stepcast::runtime::cpu
