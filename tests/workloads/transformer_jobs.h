@@ -37,7 +37,7 @@ inline Job llama_job(std::int64_t layers, std::int64_t hidden, std::int64_t head
   return job;
 }
 
-inline TransformerWorkload& model_of(Job& job) {
+inline TransformerWorkload& transformer_of(Job& job) {
   return std::get<TransformerWorkload>(job.workload.model);
 }
 

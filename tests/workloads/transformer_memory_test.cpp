@@ -11,7 +11,7 @@ namespace {
 /// Bytes one more layer keeps per micro-batch: temporaries and ends do not grow with the layers.
 double bytes_of_a_layer(Job job) {
   const auto activations = [&job](std::int64_t layers) {
-    model_of(job).layers = layers;
+    transformer_of(job).layers = layers;
     return memory_use(workloads::build_graph(job).programs.front()).activations.base();
   };
   return activations(5) - activations(4);
