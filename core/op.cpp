@@ -47,6 +47,7 @@ constexpr std::array<KindInfo, static_cast<std::size_t>(OpKind::kCount)> kKinds{
     {"binary_cross_entropy", OpClass::kMemoryBound},
     {"optimizer", OpClass::kMemoryBound},
     {"load_batch", OpClass::kMemoryBound},
+    {"recorded", OpClass::kRecorded},
     {"all_reduce", OpClass::kCollective},
     {"all_gather", OpClass::kCollective},
     {"reduce_scatter", OpClass::kCollective},
@@ -61,7 +62,7 @@ constexpr std::array<KindInfo, static_cast<std::size_t>(OpKind::kCount)> kKinds{
 constexpr std::array<std::string_view, static_cast<std::size_t>(Phase::kCount)> kPhases{
     "input", "forward", "recompute", "backward", "gradient_sync", "optimizer"};
 constexpr std::array<std::string_view, static_cast<std::size_t>(OpClass::kCount)> kClasses{
-    "gemm", "attention", "embedding", "memory_bound", "collective"};
+    "gemm", "attention", "embedding", "memory_bound", "recorded", "collective"};
 
 /// Work of a row-wise op: elements read and written per output element, FLOPs per output element.
 struct PerElement {
@@ -278,6 +279,8 @@ void fill_work(Op& op) {
       op.bytes_written = Bytes(w.written * s(0) * e);
       return;
     }
+    case OpKind::kRecorded:
+      return;  // unknown
     case OpKind::kIndexPack:
     case OpKind::kIndexUnpack:
     case OpKind::kEmbeddingForward:

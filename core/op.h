@@ -54,6 +54,8 @@ enum class OpKind : std::uint8_t {
   kBinaryCrossEntropy,  ///< {rows}: loss of logits against labels and its gradient
   kOptimizer,           ///< {elements}: variant = OptimizerKind
   kLoadBatch,  ///< {bytes}: the next batch becomes visible to the device (host-to-device copy)
+  // Traces of other programs.
+  kRecorded,  ///< {}: a kernel, copy or host call known by name and time only
   // Collectives: {elements} per the NCCL convention of each (docs/architecture.md). `detail` of
   // all-to-all-v is an Exchange.
   kAllReduce,      ///< elements of the buffer
@@ -89,6 +91,7 @@ enum class OpClass : std::uint8_t {
   kAttention,
   kEmbedding,
   kMemoryBound,
+  kRecorded,
   kCollective,
   kCount
 };
@@ -99,6 +102,9 @@ constexpr std::uint8_t kTransposeB = 2;
 constexpr std::uint8_t kAccumulate = 4;
 constexpr std::uint8_t kCausal = 8;
 constexpr std::uint8_t kUnfused = 16;  ///< attention that materialises the score matrix
+constexpr std::uint8_t kHostWaits =
+    32;  ///< the host thread waits for the op's events before it issues it (a synchronising call)
+constexpr std::uint8_t kNextBatch = 32;  ///< works on the batch of the next step, not of this one
 }  // namespace op_flags
 
 /// One op template of a program. Operands, waits and details live in the program's contiguous

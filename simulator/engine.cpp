@@ -67,6 +67,8 @@ void Engine::prepare(std::size_t instance) {
   const std::size_t templates = order.program->ops.size();
   STEPCAST_CHECK(rank.costs->ticks.size() == templates, "{} costs for {} op templates",
                  rank.costs->ticks.size(), templates);
+  STEPCAST_CHECK(rank.costs->issue.empty() || rank.costs->issue.size() == templates,
+                 "{} issue costs for {} op templates", rank.costs->issue.size(), templates);
 
   // Can two of its transfers be in flight at once, or a transfer beside compute?
   std::uint64_t talking = 0;
@@ -85,7 +87,7 @@ void Engine::prepare(std::size_t instance) {
   timed_ = timed_ || core_ || rated || talkers > 1;
 
   const auto depth = static_cast<std::uint64_t>(costs_.queue_depth);
-  rank.unbounded = !core_;
+  rank.unbounded = !core_ && rank.costs->issue.empty() && !order.host_waits;
   std::size_t ring = 0;
   for (const std::uint64_t total : order.stream_ops) {
     rank.unbounded = rank.unbounded && total <= depth;
@@ -268,26 +270,25 @@ std::int64_t Engine::issue_time(const Rank& rank, const Stream& stream, std::uin
   return costs_.step + static_cast<std::int64_t>(number) * costs_.issue;
 }
 
-bool Engine::waits_known(const Rank& rank, Stream& stream, std::uint32_t op, std::int64_t& time) {
+std::int64_t Engine::unknown_record(const Rank& rank, std::uint32_t call, std::uint32_t op,
+                                    std::int64_t& time) const {
   const IssueOrder& order = *rank.order;
   const std::uint32_t count = order.program->ops[op].waits;
   for (std::uint32_t w = order.first_wait[op]; w < order.first_wait[op] + count; ++w) {
     const IssueOrder::Wait wait = order.waits[w];
     const std::int32_t record =
-        wait.external ? order.external_records[order.first_external[stream.call] + wait.index]
-                      : static_cast<std::int32_t>(order.first_record[stream.call] + wait.index);
+        wait.external ? order.external_records[order.first_external[call] + wait.index]
+                      : static_cast<std::int32_t>(order.first_record[call] + wait.index);
     if (record < 0) {
       continue;  // nothing recorded yet: nothing to wait for
     }
     const std::int64_t recorded = rank.record_time[static_cast<std::size_t>(record)];
     if (recorded == kUnknown) {
-      stream.state = State::kOnRecord;
-      stream.record = static_cast<std::uint32_t>(record);
-      return false;
+      return record;
     }
     time = std::max(time, recorded);
   }
-  return true;
+  return -1;
 }
 
 void Engine::advance(std::uint32_t r, std::uint32_t s) {
@@ -311,7 +312,10 @@ void Engine::advance(std::uint32_t r, std::uint32_t s) {
     const std::uint32_t op = order.list[stream.at];
     stream.issued_at = rank.unbounded ? issue_time(rank, stream, op) : stream.ring[stream.end_slot];
     std::int64_t time = std::max(stream.free, stream.issued_at);
-    if (!waits_known(rank, stream, op, time)) {
+    const std::int64_t unknown = unknown_record(rank, stream.call, op, time);
+    if (unknown >= 0) {
+      stream.state = State::kOnRecord;
+      stream.record = static_cast<std::uint32_t>(unknown);
       return;
     }
     switch (order.role[op]) {
@@ -463,6 +467,11 @@ void Engine::finish_op(std::uint32_t r, std::uint32_t s, std::int64_t end) {
     const std::uint32_t record =
         rank.order->first_record[stream.call] + static_cast<std::uint32_t>(rank.order->record[op]);
     rank.record_time[record] = end;
+    if (rank.host_record == record) {
+      rank.host_record = -1;
+      rank.host_ready = true;
+      enlist(r);
+    }
     for (std::uint32_t i = 0; i < rank.streams.size(); ++i) {
       if (rank.streams[i].state == State::kOnRecord && rank.streams[i].record == record) {
         wake(r, i);

@@ -89,10 +89,12 @@ class Engine {
     bool listed = false;         // in the work list
     // Host.
     bool host_ready = true;
-    std::int32_t host_block = -1;  // stream whose queue is full
+    std::int32_t host_block = -1;   // stream whose queue is full
+    std::int64_t host_record = -1;  // record the host thread waits for
     std::int64_t host_time = 0;
     std::uint64_t host_issued = 0;
     std::uint32_t host_call = 0, host_op = 0;
+    HostSpan::Kind host_idle = HostSpan::Kind::kQueueFull;  // why it last left the core
     // Core.
     std::int64_t host_room = 0;  // when the host can go on, if it is not blocked
     bool core_busy = false;
@@ -147,9 +149,12 @@ class Engine {
   void prepare(std::size_t instance);
   void drive(std::uint32_t rank);
   void run_host(Rank& rank);
+  bool host_may_issue(Rank& rank, std::uint32_t op, std::int64_t& burst);
   void advance(std::uint32_t rank, std::uint32_t stream);
   void run_plain(Rank& rank, Stream& stream, std::uint32_t stream_index);
-  bool waits_known(const Rank& rank, Stream& stream, std::uint32_t op, std::int64_t& time);
+  /// The first unknown record among an op's waits, else -1 and `time` is at least all of them.
+  std::int64_t unknown_record(const Rank& rank, std::uint32_t call, std::uint32_t op,
+                              std::int64_t& time) const;
   void seek(const Rank& rank, Stream& stream, std::uint32_t stream_index);
   std::int64_t issue_time(const Rank& rank, const Stream& stream, std::uint32_t op) const;
   void leave_queue(Rank& rank, Stream& stream, std::uint32_t stream_index, std::int64_t end);

@@ -5,6 +5,23 @@
 
 namespace stepcast::simulator {
 
+/// Waits of a synchronising call: true once their time is known, and the host thread there.
+bool Engine::host_may_issue(Rank& rank, std::uint32_t op, std::int64_t& burst) {
+  std::int64_t time = rank.host_time;
+  rank.host_record = unknown_record(rank, rank.host_call, op, time);
+  if (rank.host_record >= 0) {
+    rank.host_idle = HostSpan::Kind::kSynchronize;
+    emit_host(rank, HostSpan::Kind::kIssue, burst, rank.host_time);
+    return false;
+  }
+  if (time > rank.host_time) {
+    emit_host(rank, HostSpan::Kind::kIssue, burst, rank.host_time);
+    emit_host(rank, HostSpan::Kind::kSynchronize, rank.host_time, time);
+    rank.host_time = burst = time;
+  }
+  return true;
+}
+
 void Engine::run_host(Rank& rank) {
   const IssueOrder& order = *rank.order;
   const Program& program = *order.program;
@@ -13,17 +30,23 @@ void Engine::run_host(Rank& rank) {
   for (; rank.host_call < program.calls.size(); ++rank.host_call, rank.host_op = 0) {
     const Segment& segment = program.segments[program.calls[rank.host_call].segment];
     for (; rank.host_op < segment.op_count; ++rank.host_op) {
-      const std::uint8_t s = order.stream[segment.first_op + rank.host_op];
+      const std::uint32_t op = segment.first_op + rank.host_op;
+      if ((program.ops[op].flags & op_flags::kHostWaits) != 0 && !host_may_issue(rank, op, burst)) {
+        return;
+      }
+      const std::uint8_t s = order.stream[op];
       Stream& stream = rank.streams[s];
       if (stream.issued >= depth) {
         if (stream.next + depth <= stream.issued) {
           rank.host_block = s;
+          rank.host_idle = HostSpan::Kind::kQueueFull;
           emit_host(rank, HostSpan::Kind::kIssue, burst, rank.host_time);
           return;
         }
         const std::int64_t room = stream.ring[stream.issue_slot];
         if (room > rank.host_time && core_) {
           rank.host_room = room;  // leaves the core until then
+          rank.host_idle = HostSpan::Kind::kQueueFull;
           emit_host(rank, HostSpan::Kind::kIssue, burst, rank.host_time);
           return;
         }
@@ -34,7 +57,7 @@ void Engine::run_host(Rank& rank) {
           burst = room;
         }
       }
-      rank.host_time += costs_.issue;
+      rank.host_time += rank.costs->issue.empty() ? costs_.issue : rank.costs->issue[op];
       stream.ring[stream.issue_slot] = rank.host_time;
       stream.issue_slot = stream.issue_slot + 1 == stream.capacity ? 0 : stream.issue_slot + 1;
       ++stream.issued;
@@ -54,10 +77,10 @@ void Engine::grant_core(std::uint32_t r) {
     return;
   }
   std::int64_t next = kNever;  // when there will be something to do
-  if (rank.host_issued < rank.order->ops && rank.host_block < 0) {
+  if (rank.host_issued < rank.order->ops && rank.host_block < 0 && rank.host_record < 0) {
     const std::uint64_t before = rank.host_issued;
     if (now_ > rank.host_time) {
-      emit_host(rank, HostSpan::Kind::kQueueFull, rank.host_time, now_);
+      emit_host(rank, rank.host_idle, rank.host_time, now_);
       rank.host_time = now_;
     }
     run_host(rank);
@@ -67,7 +90,7 @@ void Engine::grant_core(std::uint32_t r) {
       enlist(r);
       return;
     }
-    next = rank.host_block < 0 ? rank.host_room : kNever;
+    next = rank.host_block < 0 && rank.host_record < 0 ? rank.host_room : kNever;
   }
   const auto first = std::min_element(
       rank.core_tasks.begin(), rank.core_tasks.end(), [](const CoreTask& a, const CoreTask& b) {

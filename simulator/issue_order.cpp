@@ -108,6 +108,7 @@ IssueOrder::IssueOrder(const Program& source, std::size_t communicator_count)
                    communicator_count);
     stream[o] = op.stream;
     role[o] = op.communicator < 0 ? Role::kCompute : role_of(op.kind);
+    host_waits = host_waits || (op.flags & op_flags::kHostWaits) != 0;
   }
   std::vector<SegmentEdges> edges;
   std::vector<std::vector<std::uint32_t>> talk;  // by segment: collectives in issue order

@@ -39,6 +39,7 @@ struct IssueOrder {
 
   // By op template.
   std::vector<Role> role;
+  bool host_waits = false;  ///< some op has op_flags::kHostWaits
   std::vector<std::uint8_t> stream;
   std::vector<std::int32_t> record;  ///< number among its segment's records, -1 none
   std::vector<std::uint32_t>

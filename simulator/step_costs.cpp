@@ -15,6 +15,7 @@ StepCosts blank_costs(const ExecutionGraph& graph, bool unfold) {
     OpCosts row{.ticks = std::vector<std::int64_t>(n, 0),
                 .model = std::vector<std::int32_t>(n, -1),
                 .log_sigma = std::vector<float>(n, 0),
+                .issue = {},
                 .link_share = std::vector<float>(n, 0),
                 .path = std::vector<std::int32_t>(n, -1),
                 .needs = std::vector<std::int32_t>(n, -1)};

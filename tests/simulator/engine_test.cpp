@@ -1,6 +1,7 @@
 // Closed forms of the engine. Times are ticks; every expected number is derived beside its check.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <numeric>
 
 #include "tests/simulator/graphs.h"
 
@@ -82,6 +83,53 @@ TEST_CASE("the host waits while a queue is full", "[simulator][engine]") {
     full += h.kind == HostSpan::Kind::kQueueFull ? ticks(h.end) - ticks(h.begin) : 0;
   }
   CHECK(full == (110 - 20) + (210 - 120));
+}
+
+TEST_CASE("each op may cost the host its own time", "[simulator][engine]") {
+  const auto g = chain(3);
+  auto c = blank_costs(g);
+  set_cost(g, c, "op", 100);
+  c.ops[0].issue = {10, 500, 20};
+  Recorder r;
+  simulate(g, c, {}, &r);
+  // Issued at 10, 510 and 530; the second waits for its issue, the third for the second.
+  CHECK(ticks(r.of(0, 0).begin) == 10);
+  CHECK(ticks(r.of(0, 1).begin) == 510);
+  CHECK(ticks(r.of(0, 2).issued) == 530);
+  CHECK(ticks(r.of(0, 2).end) == 710);
+}
+
+TEST_CASE("a synchronising call holds the host until its event", "[simulator][engine]") {
+  ProgramBuilder b;
+  const auto s = b.begin_segment("all");
+  const auto done = b.event();
+  compute(b, "kernel").records(done);
+  compute(b, "synchronize", "calls").flags(op_flags::kHostWaits).waits(done);
+  compute(b, "next");
+  b.end_segment();
+  b.call(s);
+  b.call(s);
+  const auto g = alike(1, std::move(b).finish());
+  for (const bool shared : {false, true}) {
+    auto c = blank_costs(g);
+    c.shares_core = shared;
+    set_cost(g, c, "kernel", 100);
+    set_cost(g, c, "next", 30);
+    c.issue = 10;
+    Recorder r;
+    simulate(g, c, {}, &r);
+    // Kernel: issued 10, ends 110; the call returns at 120; next: issued 130, ends 160.
+    CHECK(ticks(r.of(0, 1).issued) == 120);
+    CHECK(ticks(r.of(0, 2).issued) == 130);
+    // On its own core the host goes on: the second kernel is issued at 140 and follows `next`. On a
+    // shared one it issues first, and `next` begins when it blocks, at 140.
+    CHECK(makespan(g, c) == (shared ? 140 + 30 + 100 + 20 + 30 : 160 + 100 + 20 + 30));
+    const std::int64_t waited = std::accumulate(
+        r.hosts.begin(), r.hosts.end(), std::int64_t{0}, [](std::int64_t sum, const HostSpan& h) {
+          return sum + (h.kind == HostSpan::Kind::kSynchronize ? ticks(h.end) - ticks(h.begin) : 0);
+        });
+    CHECK(waited >= 100);
+  }
 }
 
 TEST_CASE("an event orders streams; a wait means the latest record before it",
