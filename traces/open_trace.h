@@ -1,0 +1,33 @@
+#pragma once
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+#include "traces/events/recording.h"
+
+namespace stepcast::traces {
+
+/// Opens what others record: Kineto and other Chrome JSON (2021 on), PyTorch execution traces,
+/// Chakra protobuf, our native folders; plain, gzip or zstd. The format is told by content, never
+/// by name.
+///
+/// `path` is a file (one rank), a folder whose files are the ranks of one run, a tar archive of
+/// such files, or a native trace. Of a folder all ranks must be there; to look at some of many
+/// ranks give their files (below). Ranks are those of the metadata, else those in the file names,
+/// else the order of names; each may come once.
+///
+/// Memory is bounded by what is kept: input is read in windows. Oddities that a reader can live
+/// with are counted in the result; anything else is an InputError naming file and byte.
+Recording open_trace(const std::filesystem::path& path);
+/// The same for files of one run given one by one; missing ranks are counted, not refused.
+Recording open_traces(std::span<const std::filesystem::path> paths);
+
+/// The formats that can be opened, for lists and help: {"kineto", "Kineto / Chrome trace JSON"},
+/// ...
+struct FormatName {
+  std::string_view name;
+  std::string_view description;
+};
+std::span<const FormatName> readable_formats();
+
+}  // namespace stepcast::traces
