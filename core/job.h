@@ -24,6 +24,12 @@ struct Overlap {
   bool input_all_to_all = false, output_all_to_all = false, dense_all_reduce = false;  // DLRM
 };
 
+/// How far the sparse half of a DLRM runs ahead of the dense half. During the step of batch i, also
+/// done for batch i + 1: nothing | host input and index exchange | and the embedding lookups | and
+/// the exchange of what was looked up. Lookups follow the update by batch i, so no mode trains on
+/// stale rows.
+enum class DlrmPipeline : std::uint8_t { kNone, kSparseDist, kPrefetch, kFused };
+
 struct Parallel {
   std::int64_t tensor = 1, context = 1, pipeline = 1, expert = 1, data = 1;
   std::int64_t virtual_stages = 1;
@@ -33,6 +39,7 @@ struct Parallel {
   Recompute recompute;
   Bytes bucket = MB(25);
   Overlap overlap;
+  DlrmPipeline dlrm_pipeline = DlrmPipeline::kNone;
 };
 
 /// Number formats by role (primitive P2).

@@ -57,6 +57,9 @@ struct Tensor {
   std::int32_t view_of = -1;
   std::int64_t view_offset = 0;
   std::int64_t view_data_step = 0;
+  /// >= 0: what this step prepares for the next one, which reads it as the tensor `next_of`: the two
+  /// trade places between steps.
+  std::int32_t next_of = -1;
   [[nodiscard]] bool is_view() const { return view_of >= 0; }
   [[nodiscard]] std::int64_t elements() const { return rows * columns; }
   [[nodiscard]] Bytes bytes() const { return format_bytes(format, rows, columns); }

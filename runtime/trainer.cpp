@@ -103,6 +103,10 @@ class Rank {
   RunResult run() {
     RunResult result;
     result.ranks = session_.size();
+    if (executor_->pipelined()) {
+      source_->draw(0, batch_);
+      executor_->fill_pipeline(batch_);
+    }
     session_.world().barrier();
     result.setup = nanoseconds(static_cast<double>(steady_ns() - begin_ns_));
     for (std::int64_t step = 0; step < options_.warmup + options_.steps; ++step) {
@@ -120,13 +124,21 @@ class Rank {
 
  private:
   StepRecord run_step(std::int64_t step) {
-    source_->draw(step, batch_);
+    if (executor_->pipelined()) {
+      source_->draw(step + 1, next_);
+    } else {
+      source_->draw(step, batch_);
+    }
     session_.world().barrier();
     const Usage before = usage_now();
     const std::int64_t begin = steady_ns();
     const double loss =
-        executor_->run_step(step, batch_, static_cast<std::int32_t>(step - options_.warmup));
+        executor_->run_step(step, batch_, static_cast<std::int32_t>(step - options_.warmup),
+                            executor_->pipelined() ? &next_ : nullptr);
     const std::int64_t end = steady_ns();
+    if (executor_->pipelined()) {
+      std::swap(batch_, next_);
+    }
     const Usage after = usage_now();
     const auto worst =
         session_.maximum({static_cast<double>(end - begin), after.switches - before.switches,
@@ -147,7 +159,7 @@ class Rank {
   std::unique_ptr<Emulation> emulation_;
   std::vector<std::unique_ptr<Collectives>> communicators_;
   std::unique_ptr<BatchSource> source_;
-  cpu::HostBatch batch_;
+  cpu::HostBatch batch_, next_;
   std::unique_ptr<cpu::Executor> executor_;
 };
 

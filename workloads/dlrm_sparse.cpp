@@ -15,155 +15,59 @@ double real(std::int64_t v) { return static_cast<double>(v); }
 
 std::int64_t rounded(double v) { return std::llround(v); }
 
-/// Lengths a rank sends per sample and slice: the part's own, and the whole bag's where a mean is
-/// split by rows.
-std::int64_t lengths_per_bag(const EmbeddingSlice& s, const EmbeddingTable& t) {
-  return s.row_split() && t.mode == PoolingMode::kMean ? 2 : 1;
-}
-
 }  // namespace
 
-void DlrmStep::load_batch() {
-  double ids = 0;
-  double bytes_in = real(batch_) * real(workload_.dense_features + 1) * 4;
-  for (const EmbeddingTable& t : workload_.tables) {
-    ids += real(batch_) * t.pooling;
-  }
-  bytes_in += ids * kIdBytes + real(batch_) *
-                                   real(static_cast<std::int64_t>(workload_.tables.size())) *
-                                   kLengthBytes;
-  const auto input = [this](std::string name, std::int64_t rows, std::int64_t columns, Format f) {
-    return b_.tensor({.name = std::move(name),
-                      .role = TensorRole::kInput,
-                      .format = f,
-                      .rows = rows,
-                      .columns = columns,
-                      .per_microbatch = false,
-                      .pieces = {}});
-  };
-  dense_ = input("dense", batch_, workload_.dense_features, compute_);
-  labels_ = input("labels", batch_, 1, Format::kFp32);
-  auto load = b_.op(OpKind::kLoadBatch, "load_batch", {rounded(bytes_in)})
-                  .out({dense_, labels_})
-                  .on(input_stream_);
-  loaded_ = handover(input_stream_, kComputeStream);
-  load.records(loaded_);
-}
-
-void DlrmStep::exchange_indices() {
-  indexed_ = loaded_;
-  if (!layout_.exchanges_ids()) {
-    return;
-  }
-  Exchange lengths;
-  Exchange ids;
-  for (std::int32_t peer = 0; peer < static_cast<std::int32_t>(devices()); ++peer) {
-    double peer_lengths = 0;
-    double peer_ids = 0;
-    for (const std::int32_t id : layout_.held[static_cast<std::size_t>(peer)]) {
-      const EmbeddingSlice& s = slice(id);
-      if (!is_local(s.route)) {
-        peer_lengths += real(batch_ * lengths_per_bag(s, table(s)));
-        peer_ids += real(batch_) * table(s).pooling * laws_.law(s, held_rows(s, peer)).mass;
-      }
-    }
-    lengths.send_elements.push_back(peer_lengths);
-    ids.send_elements.push_back(peer_ids);
-  }
-  double sent_ids = 0;
-  double sent_lengths = 0;
-  for (std::size_t i = 0; i < ids.send_elements.size(); ++i) {
-    sent_ids += ids.send_elements[i];
-    sent_lengths += lengths.send_elements[i];
-  }
-  const double arriving_lengths =
-      lengths.send_elements[static_cast<std::size_t>(rank_)] * real(devices());
-  const double arriving_ids = ids.send_elements[static_cast<std::size_t>(rank_)] * real(devices());
-  sent_lengths_ = b_.activation("lengths.sent", rounded(sent_lengths), 1, Format::kInt32);
-  sent_ids_ = b_.activation("ids.sent", rounded(sent_ids), 1, Format::kInt64);
-  lengths_ = b_.activation("lengths", rounded(arriving_lengths), 1, Format::kInt32);
-  ids_ = b_.activation("ids", rounded(arriving_ids), 1, Format::kInt64);
-  const auto traffic = [](double id_count, double length_count) {
-    return Bytes(id_count * kIdBytes + length_count * kLengthBytes);
-  };
-  b_.op(OpKind::kIndexPack, "index_pack", {rounded(sent_ids), rounded(sent_lengths), devices()})
-      .format(Format::kInt64)
-      .out({sent_lengths_, sent_ids_})
-      .on(input_stream_)
-      .work(Flops{}, traffic(sent_ids, sent_lengths), traffic(sent_ids, sent_lengths));
-  b_.op(OpKind::kAllToAllV, "lengths.all_to_all", {rounded(sent_lengths)})
-      .format(Format::kInt32)
-      .communicator(comm_.input)
-      .detail(b_.exchange(std::move(lengths)))
-      .in({sent_lengths_})
-      .out({lengths_})
-      .on(input_stream_);
-  b_.op(OpKind::kAllToAllV, "ids.all_to_all", {rounded(sent_ids)})
-      .format(Format::kInt64)
-      .communicator(comm_.input)
-      .detail(b_.exchange(std::move(ids)))
-      .in({sent_ids_})
-      .out({ids_})
-      .on(input_stream_);
-  // Both streams wait: an exchange starts from here where this rank holds none of its slices.
-  unpacked_ = handover(input_stream_, exchange_stream_);
-  indexed_ = input_stream_ == kComputeStream ? -1 : unpacked_ >= 0 ? unpacked_ : b_.event();
-  b_.op(OpKind::kIndexUnpack, "index_unpack",
-        {rounded(arriving_ids), rounded(arriving_lengths), devices()})
-      .format(Format::kInt64)
-      .in({lengths_, ids_})
-      .on(input_stream_)
-      .work(Flops{}, traffic(arriving_ids, arriving_lengths),
-            traffic(arriving_ids, 2 * arriving_lengths))
-      .records(unpacked_ >= 0 ? unpacked_ : indexed_);
-}
-
-void DlrmStep::embedding_forward() {
+void DlrmStep::embedding_forward(bool next) {
   for (const EmbeddingRoute r : kAllRoutes) {
-    if (route(r).present) {
-      embedding_forward(r);
+    Route& of = route(r);
+    if (!of.present) {
+      continue;
+    }
+    // Nothing to wait for where the step before has prepared it.
+    of.ready = next == ahead(DlrmPipeline::kSparseDist) ? unpacked_ : -1;
+    if (looked_up_ahead(r) == next && of.width > 0) {
+      lookup(r, next);
+    }
+    if (!is_local(r) && exchanged_ahead(r) == next) {
+      exchange_output(r, next);
     }
   }
 }
 
-void DlrmStep::embedding_forward(EmbeddingRoute r) {
+void DlrmStep::lookup(EmbeddingRoute r, bool next) {
   Route& to = route(r);
-  std::int32_t done = unpacked_;
-  if (to.width > 0) {
-    double rows = 0;
-    double elements = 0;
-    double additions = 0;
-    for (const std::int32_t id : to.slices) {
-      const EmbeddingSlice& s = slice(id);
-      const double samples = real(is_local(r) ? batch_ : global_batch_);
-      const double lookups = samples * table(s).pooling * laws_.law(s, held_rows(s, rank_)).mass;
-      rows += lookups * row_bytes(s.dim).base();
-      additions += lookups * real(s.dim);
-      elements += (r == EmbeddingRoute::kSequence ? lookups : samples) * real(s.dim);
-    }
-    const std::int64_t order = is_local(r)                        ? 0
-                               : r == EmbeddingRoute::kNodeReduce ? layout_.node
-                                                                  : 1;
-    auto op =
-        b_.op(OpKind::kEmbeddingForward, fmt::format("embedding.{}.forward", name_of(r)),
-              {rounded(to.lookups), rounded(to.bags), to.width, order,
-               static_cast<std::int64_t>(r)})
-            .format(job_.formats.embedding)
-            .detail(to.group)
-            .in(is_local(r) ? std::vector<TensorId>{} : std::vector<TensorId>{lengths_, ids_})
-            .out({to.output})
-            .work(Flops(additions), Bytes(rows + to.lookups * kIdBytes + to.bags * kLengthBytes),
-                  Bytes(elements * element_bytes(b_.tensor_at(to.output).format)));
+  double rows = 0;
+  double elements = 0;
+  double additions = 0;
+  for (const std::int32_t id : to.slices) {
+    const EmbeddingSlice& s = slice(id);
+    const double samples = real(is_local(r) ? batch_ : global_batch_);
+    const double lookups = samples * table(s).pooling * laws_.law(s, held_rows(s, rank_)).mass;
+    rows += lookups * row_bytes(s.dim).base();
+    additions += lookups * real(s.dim);
+    elements += (r == EmbeddingRoute::kSequence ? lookups : samples) * real(s.dim);
+  }
+  const std::int64_t order = is_local(r) ? 0 : r == EmbeddingRoute::kNodeReduce ? layout_.node : 1;
+  const Indices& from = next ? next_indices_ : indices_;
+  const std::string_view stream = next ? lookup_stream_ : kComputeStream;
+  auto op =
+      b_.op(OpKind::kEmbeddingForward, fmt::format("embedding.{}.forward", name_of(r)),
+            {rounded(to.lookups), rounded(to.bags), to.width, order, static_cast<std::int64_t>(r)})
+          .format(job_.formats.embedding)
+          .detail(to.group)
+          .in(is_local(r) ? std::vector<TensorId>{} : std::vector<TensorId>{from.lengths, from.ids})
+          .out({to.output})
+          .on(stream)
+          .work(Flops(additions), Bytes(rows + to.lookups * kIdBytes + to.bags * kLengthBytes),
+                Bytes(elements * element_bytes(b_.tensor_at(to.output).format)));
+  mark(op, next);
+  if (next == ahead(DlrmPipeline::kSparseDist)) {
     wait(op, indexed_);
     indexed_ = -1;
-    if (!is_local(r)) {
-      done = handover(kComputeStream, exchange_stream_);
-      op.records(done);
-    }
   }
-  if (!is_local(r)) {
-    to.ready = done;
-    exchange_output(r);
+  if (!is_local(r) && exchanged_ahead(r) == next) {
+    to.ready = handover(stream, exchange_stream_);
+    op.records(to.ready);
   }
 }
 
@@ -176,10 +80,10 @@ std::int64_t DlrmStep::row_elements(EmbeddingRoute r) const {
   return widest;
 }
 
-void DlrmStep::exchange_output(EmbeddingRoute r) {
+void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
   Route& of = route(r);
   const std::int32_t start = of.ready;
-  of.ready = handover(exchange_stream_, kComputeStream);
+  of.ready = next ? -1 : handover(exchange_stream_, kComputeStream);
   const auto collective = [&](OpKind kind, const char* name, std::int64_t elements,
                               std::int32_t communicator, TensorId in, TensorId out) {
     auto op = b_.op(kind, fmt::format("embedding.{}.{}", name_of(r), name),
@@ -189,6 +93,7 @@ void DlrmStep::exchange_output(EmbeddingRoute r) {
                   .in({in})
                   .out({out})
                   .on(exchange_stream_);
+    mark(op, next);
     wait(op, start);
     return op;
   };
@@ -250,7 +155,7 @@ void DlrmStep::pool_sequences() {
   const double wire = element_bytes(job_.formats.all_to_all_forward);
   auto op = b_.op(OpKind::kSequencePoolForward, "embedding.sequence.pool",
                   {rounded(n.lookups), rounded(n.bags), rounded(n.bag_elements / real(batch_))})
-                .in({of.between, sent_lengths_})
+                .in({of.between, indices_.sent_lengths})
                 .out({of.arrived})
                 .work(Flops(n.row_elements), Bytes(n.row_elements * wire + n.bags * kLengthBytes),
                       Bytes(n.bag_elements * element_bytes(compute_)));
@@ -300,6 +205,9 @@ TensorId DlrmStep::split(TensorId d_stack) {
     }
   }
   split_ = handover(kComputeStream, exchange_stream_);
+  if (split_ < 0) {
+    split_ = handover(kComputeStream, lookup_stream_);
+  }
   b_.op(OpKind::kCopyColumns, "features.split", {batch_, stack_width_})
       .detail(b_.column_copy(std::move(blocks)))
       .in({d_stack})
@@ -326,14 +234,14 @@ void DlrmStep::exchange_gradient(EmbeddingRoute r) {
     start = handover(kComputeStream, exchange_stream_);
     b_.op(OpKind::kSequencePoolBackward, "embedding.sequence.pool_backward",
           {rounded(n.lookups), rounded(n.bags), rounded(n.bag_elements / real(batch_))})
-        .in({of.d_arrived, sent_lengths_})
+        .in({of.d_arrived, indices_.sent_lengths})
         .out({of.d_between})
         .work(Flops(n.row_elements),
               Bytes(n.bag_elements * element_bytes(compute_) + n.bags * kLengthBytes),
               Bytes(n.row_elements * wire))
         .records(start);
   }
-  of.d_ready = handover(exchange_stream_, kComputeStream);
+  of.d_ready = handover(exchange_stream_, lookup_stream_);
   const auto collective = [&](OpKind kind, const char* name, std::int64_t elements,
                               std::int32_t communicator, TensorId in, TensorId out) {
     auto op = b_.op(kind, fmt::format("embedding.{}.{}", name_of(r), name),
@@ -437,17 +345,19 @@ void DlrmStep::embedding_backward() {
     const std::int64_t order = is_local(r)                        ? 0
                                : r == EmbeddingRoute::kNodeReduce ? layout_.node
                                                                   : 1;
-    auto op = b_.op(OpKind::kEmbeddingBackward, fmt::format("embedding.{}.backward", name_of(r)),
-                    {rounded(of.lookups), rounded(of.bags), of.width, order,
-                     static_cast<std::int64_t>(r)})
-                  .format(job_.formats.embedding)
-                  .variant(static_cast<std::uint8_t>(job_.embedding_optimizer))
-                  .detail(of.group)
-                  .in(is_local(r) ? std::vector<TensorId>{of.d_output}
-                                  : std::vector<TensorId>{of.d_output, lengths_, ids_})
-                  .work(Flops(elements), Bytes(gathered + of.lookups * kIdBytes + updated),
-                        Bytes(updated));
-    wait(op, of.d_ready);
+    auto op =
+        b_.op(OpKind::kEmbeddingBackward, fmt::format("embedding.{}.backward", name_of(r)),
+              {rounded(of.lookups), rounded(of.bags), of.width, order,
+               static_cast<std::int64_t>(r)})
+            .format(job_.formats.embedding)
+            .variant(static_cast<std::uint8_t>(job_.embedding_optimizer))
+            .detail(of.group)
+            .in(is_local(r) ? std::vector<TensorId>{of.d_output}
+                            : std::vector<TensorId>{of.d_output, indices_.lengths, indices_.ids})
+            .on(lookup_stream_)
+            .work(Flops(elements), Bytes(gathered + of.lookups * kIdBytes + updated),
+                  Bytes(updated));
+    wait(op, is_local(r) && lookup_stream_ != kComputeStream ? split_ : of.d_ready);
   }
 }
 

@@ -16,8 +16,11 @@ DlrmStep::DlrmStep(const Job& job, const EmbeddingLayout& layout, ShardLaws& law
       compute_(job.formats.compute) {
   const Overlap& overlap = job.parallel.overlap;
   const bool several = job.devices > 1;
-  if (several && overlap.input_all_to_all) {
+  if ((several && overlap.input_all_to_all) || ahead(DlrmPipeline::kSparseDist)) {
     input_stream_ = "input";
+  }
+  if (ahead(DlrmPipeline::kPrefetch)) {
+    lookup_stream_ = "embedding";
   }
   if (several && overlap.output_all_to_all) {
     exchange_stream_ = "exchange";
@@ -47,11 +50,12 @@ Program DlrmStep::build() && {
   segments.push_back(b_.begin_segment("forward"));
   // What of the bottom MLP hides the input exchange, and what the output exchange.
   const std::size_t layers = bottom_.size();
-  const std::size_t early = input_stream_ == kComputeStream      ? 0
+  const bool waits_for_input = input_stream_ != kComputeStream && !ahead(DlrmPipeline::kSparseDist);
+  const std::size_t early = !waits_for_input                     ? 0
                             : exchange_stream_ == kComputeStream ? layers
                                                                  : (layers + 1) / 2;
   TensorId x = mlp_forward(bottom_, 0, early, dense_);
-  embedding_forward();
+  embedding_forward(false);
   x = mlp_forward(bottom_, early, layers, x);
   pool_sequences();
   const TensorId stack = assemble(x);
@@ -69,6 +73,13 @@ Program DlrmStep::build() && {
   mlp_backward(bottom_, d_bottom, false);
   embedding_backward();
   b_.end_segment();
+
+  if (ahead(DlrmPipeline::kPrefetch)) {
+    b_.set_phase(Phase::kForward);
+    segments.push_back(b_.begin_segment("lookup_ahead"));
+    embedding_forward(true);
+    b_.end_segment();
+  }
 
   b_.set_phase(Phase::kOptimizer);
   segments.push_back(b_.begin_segment("optimizer"));

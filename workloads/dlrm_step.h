@@ -128,6 +128,11 @@ class DlrmStep {
     std::int64_t pitch = 0;
   };
 
+  /// What the index exchange leaves behind.
+  struct Indices {
+    TensorId sent_lengths = 0, lengths = 0, ids = 0;
+  };
+
   /// The local batch's rows of sequence tables.
   struct SequenceSizes {
     double lookups = 0, bags = 0, row_elements = 0, bag_elements = 0;
@@ -157,15 +162,21 @@ class DlrmStep {
   [[nodiscard]] TensorId weight(std::size_t p) const { return parameters_[p].weight; }
   [[nodiscard]] TensorId gradient(std::size_t p) const { return parameters_[p].gradient; }
 
+  // dlrm_input.cpp
+  void load_batch();
+  void exchange_indices();
+  Indices declare_indices(const std::string& prefix, const Exchange& lengths, const Exchange& ids,
+                          const Indices* now);
+
   // dlrm_sparse.cpp
   Route& route(EmbeddingRoute r) { return routes_[static_cast<std::size_t>(r)]; }
   void declare_routes();
   EmbeddingShard shard_of(std::int32_t slice, double samples);
-  void load_batch();
-  void exchange_indices();
-  void embedding_forward();
-  void embedding_forward(EmbeddingRoute r);
-  void exchange_output(EmbeddingRoute r);
+  /// Lookups and output exchanges of this step's batch, or of the next step's: whatever the
+  /// pipeline leaves to do, or to do ahead.
+  void embedding_forward(bool next);
+  void lookup(EmbeddingRoute r, bool next);
+  void exchange_output(EmbeddingRoute r, bool next);
   void pool_sequences();
   TensorId assemble(TensorId bottom);
   TensorId split(TensorId d_stack);
@@ -188,6 +199,21 @@ class DlrmStep {
     return workload_.tables[static_cast<std::size_t>(s.table)];
   }
   [[nodiscard]] std::int64_t devices() const { return layout_.devices; }
+  /// Whether the pipeline does this stage for the next batch.
+  [[nodiscard]] bool ahead(DlrmPipeline stage) const {
+    return job_.parallel.dlrm_pipeline >= stage;
+  }
+  /// Replicated tables are updated by the dense optimizer, too late to be looked up ahead.
+  [[nodiscard]] bool looked_up_ahead(EmbeddingRoute r) const {
+    return ahead(DlrmPipeline::kPrefetch) && r != EmbeddingRoute::kReplicated;
+  }
+  [[nodiscard]] bool exchanged_ahead(EmbeddingRoute r) const {
+    return ahead(DlrmPipeline::kFused) && !is_local(r);
+  }
+  /// Notes that the op works on the next step's batch.
+  static void mark(ProgramBuilder::OpEdit& op, bool next) {
+    op.op().flags |= next ? op_flags::kNextBatch : std::uint8_t{0};
+  }
   /// An event where two ops are on different streams, else -1.
   std::int32_t handover(std::string_view from, std::string_view to) {
     return from == to ? -1 : b_.event();
@@ -211,7 +237,7 @@ class DlrmStep {
   ProgramBuilder b_;
   DlrmCommunicators comm_;
   std::string_view input_stream_ = kComputeStream, exchange_stream_ = kComputeStream,
-                   reduce_stream_ = kComputeStream;
+                   reduce_stream_ = kComputeStream, lookup_stream_ = kComputeStream;
 
   std::vector<DenseParameter> parameters_;  ///< in the order of the backward pass
   std::vector<Bucket> buckets_;
@@ -219,7 +245,7 @@ class DlrmStep {
   std::vector<Cross> cross_;
   std::array<Route, kRoutes> routes_;
   TensorId dense_ = 0, labels_ = 0;
-  TensorId sent_ids_ = 0, sent_lengths_ = 0, ids_ = 0, lengths_ = 0;
+  Indices indices_, next_indices_;  ///< of this step's batch; of the one unpacked in this step
   std::int32_t loaded_ = -1, indexed_ = -1, unpacked_ = -1, split_ = -1, reduced_ = -1;  ///< events
 };
 

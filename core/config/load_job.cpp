@@ -180,9 +180,12 @@ void read_parallel(const Value& job, Job& j) {
                             {"all_to_all", 5}});
       not_implemented(*a, "context_algorithm");
     }
-    if (const auto d = v->find("dlrm_pipeline"); d && !d->is("none")) {
-      refuse_missing_names(*d);
-      (void)d->choice<int>({{"none", 0}});
+    if (const auto d = v->find("dlrm_pipeline")) {
+      p.dlrm_pipeline = d->choice(dlrm_pipeline_names());
+      if (p.dlrm_pipeline != DlrmPipeline::kNone && !dlrm) {
+        d->refuse(
+            "found a pipeline of embedding stages, but the workload is a transformer; use none");
+      }
     }
   }
   read_data_degree(job, v, j);
@@ -415,6 +418,15 @@ const std::vector<std::pair<std::string, OptimizerKind>>& optimizer_names() {
 const std::vector<std::pair<std::string, ScheduleKind>>& schedule_names() {
   static const std::vector<std::pair<std::string, ScheduleKind>> names{
       {"gpipe", ScheduleKind::kGpipe}, {"1f1b", ScheduleKind::kOneFOneB}};
+  return names;
+}
+
+const std::vector<std::pair<std::string, DlrmPipeline>>& dlrm_pipeline_names() {
+  static const std::vector<std::pair<std::string, DlrmPipeline>> names{
+      {"none", DlrmPipeline::kNone},
+      {"sparse_dist", DlrmPipeline::kSparseDist},
+      {"prefetch", DlrmPipeline::kPrefetch},
+      {"fused", DlrmPipeline::kFused}};
   return names;
 }
 

@@ -152,7 +152,7 @@ OrderedJson parallel_json(const Parallel& p, bool transformer) {
                     {"dense_all_reduce", p.overlap.dense_all_reduce}};
   }
   j["context_algorithm"] = "auto";
-  j["dlrm_pipeline"] = "none";
+  j["dlrm_pipeline"] = name_in(dlrm_pipeline_names(), p.dlrm_pipeline);
   return j;
 }
 

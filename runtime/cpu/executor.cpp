@@ -190,16 +190,35 @@ void Executor::compile(const ExecutionGraph& graph) {
       if (op.record >= 0) {
         issue.generation = ++recorded.at(static_cast<std::size_t>(op.record));
       }
+      pipelined_ = pipelined_ || (op.flags & op_flags::kNextBatch) != 0;
       streams_.at(op.stream)->issues.push_back(static_cast<std::uint32_t>(issues_.size()));
       issues_.push_back(issue);
     }
   }
 }
 
-double Executor::run_step(std::int64_t step, const HostBatch& batch, std::int32_t observed_step) {
+void Executor::fill_pipeline(const HostBatch& first) {
+  STEPCAST_CHECK(pipelined_ && !filled_, "rank {} fills a pipeline twice, or without one", rank_);
+  batch_ = next_batch_ = &first;
+  observed_step_ = -1;
+  filling_ = true;
+  run_ops();
+  filling_ = false;
+  filled_ = true;
+}
+
+double Executor::run_step(std::int64_t step, const HostBatch& batch, std::int32_t observed_step,
+                          const HostBatch* next) {
+  STEPCAST_CHECK(!pipelined_ || (filled_ && next != nullptr),
+                 "rank {} runs a pipelined step without the next batch", rank_);
   batch_ = &batch;
+  next_batch_ = next;
   step_ = step;
   observed_step_ = observed_step;
+  return run_ops();
+}
+
+double Executor::run_ops() {
   for (std::int32_t e = 0; e < program_.events; ++e) {
     events_[static_cast<std::size_t>(e)].generation.store(0, std::memory_order_relaxed);
   }
@@ -207,10 +226,10 @@ double Executor::run_step(std::int64_t step, const HostBatch& batch, std::int32_
     stream->loss = 0;
     stream->lease_wait_ns = 0;
   }
-  const bool observed = observer_ != nullptr && observed_step >= 0;
+  const bool observed = observer_ != nullptr && observed_step_ >= 0;
   std::int64_t issue_begin = steady_ns();
   if (observed) {
-    observer_->on_step_begin(rank_, observed_step, at(issue_begin));
+    observer_->on_step_begin(rank_, observed_step_, at(issue_begin));
   }
   for (Issue& issue : issues_) {
     Stream& stream = *streams_[issue.op->stream];
@@ -240,11 +259,19 @@ double Executor::run_step(std::int64_t step, const HostBatch& batch, std::int32_
     }
   }
   if (observed) {
-    observer_->on_step_end(rank_, observed_step, at(steady_ns()));
+    observer_->on_step_end(rank_, observed_step_, at(steady_ns()));
   }
   for (auto& stream : streams_) {
     if (stream->failed) {
       std::rethrow_exception(stream->failure);
+    }
+  }
+  if (pipelined_) {
+    storage_.begin_next_batch(program_);
+    for (auto& state : states_) {
+      if (state != nullptr) {
+        state->begin_next_batch();
+      }
     }
   }
   return loss;
@@ -314,7 +341,8 @@ void Executor::execute(Stream& stream, std::uint32_t position) {
   for (std::size_t i = 0; i < waits.size(); ++i) {
     wait_for(events_[static_cast<std::size_t>(waits[i])], wait_targets_[issue.first_target + i]);
   }
-  if (!stream.failed.load(std::memory_order_relaxed)) {
+  const bool ahead = (issue.op->flags & op_flags::kNextBatch) != 0;
+  if ((ahead || !filling_) && !stream.failed.load(std::memory_order_relaxed)) {
     const bool leased = issue.compute && options_.lease != nullptr;
     if (leased) {
       stream.lease_wait_ns += options_.lease->acquire();
@@ -326,7 +354,7 @@ void Executor::execute(Stream& stream, std::uint32_t position) {
                       .op = *issue.op,
                       .microbatch = issue.microbatch,
                       .step = step_,
-                      .batch = *batch_,
+                      .batch = ahead ? *next_batch_ : *batch_,
                       .collectives = issue.collectives,
                       .scratch = stream.scratch,
                       .state = states_[issue.family].get(),

@@ -48,9 +48,16 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
+  /// Whether a step also works on the batch of the next one (ops of op_flags::kNextBatch).
+  [[nodiscard]] bool pipelined() const { return pipelined_; }
+  /// Fills the pipeline: runs the ops that work ahead, for the batch of the first step. All ranks
+  /// call it once, before the first step of a pipelined program.
+  void fill_pipeline(const HostBatch& first);
   /// Runs one step; returns this rank's share of the loss. `step` counts all steps of the run,
-  /// `observed_step` is what the observer is told (negative: this step is not observed).
-  double run_step(std::int64_t step, const HostBatch& batch, std::int32_t observed_step);
+  /// `observed_step` is what the observer is told (negative: this step is not observed). `next`:
+  /// the batch of the next step, which a pipelined program needs.
+  double run_step(std::int64_t step, const HostBatch& batch, std::int32_t observed_step,
+                  const HostBatch* next = nullptr);
 
   [[nodiscard]] Matrix tensor(TensorId id, std::int32_t microbatch = 0) const;
   [[nodiscard]] Bytes allocated() const { return storage_.allocated(); }
@@ -63,6 +70,7 @@ class Executor {
   struct Event;
 
   void compile(const ExecutionGraph& graph);
+  double run_ops();
   void worker(Stream& stream);
   void execute(Stream& stream, std::uint32_t position);
   void wait_for(Event& event, std::uint32_t target);
@@ -87,9 +95,13 @@ class Executor {
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<std::unique_ptr<OpState>> states_;  ///< per family
   cpu_set_t affinity_before_{};                   ///< of the host thread
+  bool pipelined_ = false;
+  bool filled_ = false;
 
   // Of the step under way; written by the host while all workers sleep.
   const HostBatch* batch_ = nullptr;
+  const HostBatch* next_batch_ = nullptr;
+  bool filling_ = false;  ///< only ops of the next batch do their work
   std::int64_t step_ = 0;
   std::int32_t observed_step_ = -1;
 };

@@ -37,6 +37,8 @@ struct HostBatch {
 /// exchange). One per rank and family, made before the first op: streams share it.
 struct OpState {
   virtual ~OpState() = default;
+  /// What a pipelined step prepared for the next batch becomes that of the batch under way.
+  virtual void begin_next_batch() {}
 };
 
 /// Everything an op's function may touch while it runs on one rank.
@@ -47,7 +49,7 @@ class OpContext {
   const Op& op;
   std::int32_t microbatch;
   std::int64_t step;  ///< counts all steps, warm-up included: Adam's t is step + 1
-  const HostBatch& batch;
+  const HostBatch& batch;       ///< the next step's for ops of the next batch
   Collectives* collectives;     ///< of op.communicator; null without one
   std::vector<float>& scratch;  ///< reusable, per stream
   OpState* state;               ///< family state of this rank; null where it keeps none

@@ -123,23 +123,34 @@ kernels::Bags DlrmState::local_bags(const OpContext& c, const workloads::Embeddi
   return {rows.data(), c.batch.offsets[t].data(), batch};
 }
 
+DlrmBatches::DlrmBatches(const Job& job, const Program& program, std::int32_t rank)
+    : now(std::make_unique<DlrmState>(job, rank)) {
+  const bool pipelined = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
+    return (op.flags & op_flags::kNextBatch) != 0;
+  });
+  if (pipelined) {
+    next = std::make_unique<DlrmState>(job, rank);
+  }
+}
+
 OpFamily dlrm_ops() {
-  return {{{OpKind::kIndexPack, index_pack},
-           {OpKind::kIndexUnpack, index_unpack},
-           {OpKind::kAllToAllV, all_to_all_v},
-           {OpKind::kEmbeddingForward, embedding_forward},
-           {OpKind::kEmbeddingBackward, embedding_backward},
-           {OpKind::kEmbeddingGradient, embedding_gradient},
-           {OpKind::kSequencePoolForward, sequence_pool_forward},
-           {OpKind::kSequencePoolBackward, sequence_pool_backward},
-           {OpKind::kDotInteractionForward, dot_interaction_forward},
-           {OpKind::kDotInteractionBackward, dot_interaction_backward},
-           {OpKind::kCrossForward, cross_forward},
-           {OpKind::kCrossBackward, cross_backward},
-           {OpKind::kBinaryCrossEntropy, binary_cross_entropy}},
-          [](const Job& job, const Program&, std::int32_t rank) -> std::unique_ptr<OpState> {
-            return std::make_unique<DlrmState>(job, rank);
-          }};
+  return {
+      {{OpKind::kIndexPack, index_pack},
+       {OpKind::kIndexUnpack, index_unpack},
+       {OpKind::kAllToAllV, all_to_all_v},
+       {OpKind::kEmbeddingForward, embedding_forward},
+       {OpKind::kEmbeddingBackward, embedding_backward},
+       {OpKind::kEmbeddingGradient, embedding_gradient},
+       {OpKind::kSequencePoolForward, sequence_pool_forward},
+       {OpKind::kSequencePoolBackward, sequence_pool_backward},
+       {OpKind::kDotInteractionForward, dot_interaction_forward},
+       {OpKind::kDotInteractionBackward, dot_interaction_backward},
+       {OpKind::kCrossForward, cross_forward},
+       {OpKind::kCrossBackward, cross_backward},
+       {OpKind::kBinaryCrossEntropy, binary_cross_entropy}},
+      [](const Job& job, const Program& program, std::int32_t rank) -> std::unique_ptr<OpState> {
+        return std::make_unique<DlrmBatches>(job, program, rank);
+      }};
 }
 
 }  // namespace stepcast::runtime::cpu

@@ -1,5 +1,7 @@
 #pragma once
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "runtime/cpu/kernels/embedding.h"
@@ -13,7 +15,7 @@ namespace stepcast::runtime::cpu {
 ///
 /// Ids travel as [peer][slice the peer holds][bag]; rows of sequence tables come back in the same
 /// order, their gradients likewise.
-struct DlrmState : OpState {
+struct DlrmState {
   /// The ids of one slice that go to one of its holders.
   struct Part {
     std::int32_t slice = 0;
@@ -80,7 +82,18 @@ struct DlrmState : OpState {
   kernels::EmbeddingWorkspace workspace;
 };
 
-inline DlrmState& dlrm_state(OpContext& c) { return static_cast<DlrmState&>(*c.state); }
+/// The batch under way and, in a pipelined program, the next one.
+struct DlrmBatches : OpState {
+  DlrmBatches(const Job& job, const Program& program, std::int32_t rank);
+  void begin_next_batch() override { std::swap(now, next); }
+  std::unique_ptr<DlrmState> now, next;
+};
+
+/// The lists of the batch an op works on.
+inline DlrmState& dlrm_state(OpContext& c) {
+  auto& batches = static_cast<DlrmBatches&>(*c.state);
+  return (c.op.flags & op_flags::kNextBatch) != 0 ? *batches.next : *batches.now;
+}
 
 void index_pack(OpContext& c);
 void index_unpack(OpContext& c);

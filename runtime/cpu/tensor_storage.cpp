@@ -200,6 +200,14 @@ float* TensorStorage::at(TensorId id, std::int32_t microbatch) const {
   return tables_[id][per_microbatch_[id] ? microbatch : 0];
 }
 
+void TensorStorage::begin_next_batch(const Program& program) {
+  for (std::size_t t = 0; t < program.tensors.size(); ++t) {
+    if (program.tensors[t].next_of >= 0) {
+      std::swap(tables_[t], tables_[static_cast<std::size_t>(program.tensors[t].next_of)]);
+    }
+  }
+}
+
 void TensorStorage::plan_instances(const Program& program) {
   Slots slots = plan_slots(program);
   slots_ = std::move(slots.count);

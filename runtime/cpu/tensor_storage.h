@@ -30,6 +30,8 @@ class TensorStorage {
 
   [[nodiscard]] float* const* const* pointers() const { return tables_.data(); }
   [[nodiscard]] float* at(TensorId id, std::int32_t microbatch) const;
+  /// The tensors `next_of` names trade places with those that replace them.
+  void begin_next_batch(const Program& program);
   [[nodiscard]] Bytes allocated() const { return Bytes(static_cast<double>(allocated_)); }
 
  private:

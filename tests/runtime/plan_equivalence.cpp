@@ -81,6 +81,14 @@ std::map<std::string, Job> plans(const std::string& family, int ranks) {
       job.embedding_choice = choice;
       all[fmt::format("{} x {}", choice, ranks)] = job;
     }
+    const std::map<std::string, DlrmPipeline> pipelines{{"sparse_dist", DlrmPipeline::kSparseDist},
+                                                        {"prefetch", DlrmPipeline::kPrefetch},
+                                                        {"fused", DlrmPipeline::kFused}};
+    for (const auto& [name, pipeline] : pipelines) {
+      Job job = all.at(fmt::format("row_wise x {}", ranks));
+      job.parallel.dlrm_pipeline = pipeline;
+      all[fmt::format("{} x {}", name, ranks)] = job;
+    }
     return all;
   }
   const auto add = [&](const char* name, std::int64_t tensor, std::int64_t pipeline,

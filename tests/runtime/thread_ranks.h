@@ -194,25 +194,37 @@ class ThreadRanks {
     }
   }
 
-  /// One step of all ranks; the loss of the global batch.
-  double step(std::int64_t step, const std::vector<cpu::HostBatch>& batches) {
+  /// One step of all ranks; the loss of the global batch. `next`: the batches of the next step, for
+  /// pipelined programs.
+  double step(std::int64_t step, const std::vector<cpu::HostBatch>& batches,
+              const std::vector<cpu::HostBatch>* next = nullptr) {
     std::vector<double> losses(executors_.size());
-    std::vector<std::thread> threads;
-    for (std::size_t r = 0; r < executors_.size(); ++r) {
-      threads.emplace_back([&, r] { losses[r] = executors_[r]->run_step(step, batches[r], -1); });
-    }
-    for (auto& t : threads) {
-      t.join();
-    }
+    on_each([&](std::size_t r) {
+      losses[r] = executors_[r]->run_step(step, batches[r], -1, next ? &next->at(r) : nullptr);
+    });
     double sum = 0;
     for (const double l : losses) {
       sum += l;
     }
     return sum;
   }
+  void fill_pipeline(const std::vector<cpu::HostBatch>& first) {
+    on_each([&](std::size_t r) { executors_[r]->fill_pipeline(first[r]); });
+  }
   cpu::Executor& executor(std::size_t rank) { return *executors_[rank]; }
 
  private:
+  template <typename Work>
+  void on_each(Work&& work) {
+    std::vector<std::thread> threads;
+    for (std::size_t r = 0; r < executors_.size(); ++r) {
+      threads.emplace_back([&, r] { work(r); });
+    }
+    for (auto& t : threads) {
+      t.join();
+    }
+  }
+
   const ExecutionGraph& graph_;
   std::vector<std::unique_ptr<ThreadCollectives>> collectives_;
   std::vector<std::unique_ptr<cpu::Executor>> executors_;

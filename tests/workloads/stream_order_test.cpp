@@ -120,6 +120,21 @@ TEST_CASE("streams of a DLRM step race for no tensor", "[workloads][streams]") {
   CHECK(races_of(job) == kNone);
 }
 
+TEST_CASE("streams of a pipelined DLRM step race for no tensor", "[workloads][streams]") {
+  const std::string plan =
+      GENERATE("table_wise", "row_wise", "column_wise", "table_row_wise", "data_parallel", "auto");
+  const auto pipeline =
+      GENERATE(DlrmPipeline::kSparseDist, DlrmPipeline::kPrefetch, DlrmPipeline::kFused);
+  const int overlaps = GENERATE(range(0, 4));
+  const std::int64_t devices = GENERATE(1, 2, 8);
+  Job job = test::mixed_job(devices, plan);
+  job.parallel.dlrm_pipeline = pipeline;
+  job.parallel.overlap.output_all_to_all = (overlaps & 1) != 0;
+  job.parallel.overlap.dense_all_reduce = (overlaps & 2) != 0;
+  CAPTURE(plan, static_cast<int>(pipeline), overlaps, devices);
+  CHECK(races_of(job) == kNone);
+}
+
 TEST_CASE("streams of a transformer step race for no tensor", "[workloads][streams]") {
   const bool llama = GENERATE(false, true);
   const int overlaps = GENERATE(range(0, 8));

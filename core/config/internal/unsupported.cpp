@@ -39,9 +39,6 @@ constexpr std::array kMissing{
     Missing{"decode", "inference", "use train"},
     Missing{"cached", "inference", "leave \"cached\" out"},
     // Embeddings.
-    Missing{"sparse_dist", "pipelining batches of a DLRM", "use none"},
-    Missing{"prefetch", "pipelining batches of a DLRM", "use none"},
-    Missing{"fused", "pipelining batches of a DLRM", "use none"},
     Missing{"tiered", "tiered embedding plans",
             "use auto, table_wise, row_wise, column_wise, table_row_wise or data_parallel"},
     Missing{"ikjt", "deduplicated lookups", "use off"},

@@ -1,0 +1,171 @@
+#include <cmath>
+
+#include "workloads/dlrm_step.h"
+
+// Host input and index exchange of a DLRM step: of its own batch or, in a pipeline, of the next.
+
+namespace stepcast::workloads {
+namespace {
+
+constexpr double kIdBytes = 8;      // int64
+constexpr double kLengthBytes = 4;  // int32
+
+double real(std::int64_t v) { return static_cast<double>(v); }
+std::int64_t rounded(double v) { return std::llround(v); }
+
+double total(const Exchange& e) {
+  double sum = 0;
+  for (const double elements : e.send_elements) {
+    sum += elements;
+  }
+  return sum;
+}
+
+/// Lengths a rank sends per sample and slice: the part's own, and the whole bag's where a mean is
+/// split by rows.
+std::int64_t lengths_per_bag(const EmbeddingSlice& s, const EmbeddingTable& t) {
+  return s.row_split() && t.mode == PoolingMode::kMean ? 2 : 1;
+}
+
+}  // namespace
+
+void DlrmStep::load_batch() {
+  double ids = 0;
+  double bytes_in = real(batch_) * real(workload_.dense_features + 1) * 4;
+  for (const EmbeddingTable& t : workload_.tables) {
+    ids += real(batch_) * t.pooling;
+  }
+  bytes_in += ids * kIdBytes + real(batch_) *
+                                   real(static_cast<std::int64_t>(workload_.tables.size())) *
+                                   kLengthBytes;
+  const auto input = [this](std::string name, std::int64_t rows, std::int64_t columns, Format f) {
+    return b_.tensor({.name = std::move(name),
+                      .role = TensorRole::kInput,
+                      .format = f,
+                      .rows = rows,
+                      .columns = columns,
+                      .per_microbatch = false,
+                      .pieces = {}});
+  };
+  dense_ = input("dense", batch_, workload_.dense_features, compute_);
+  labels_ = input("labels", batch_, 1, Format::kFp32);
+  std::vector<TensorId> loaded{dense_, labels_};
+  const bool next = ahead(DlrmPipeline::kSparseDist);
+  if (next) {
+    for (TensorId& id : loaded) {
+      Tensor t = b_.tensor_at(id);
+      t.name = "next." + t.name;
+      t.next_of = static_cast<std::int32_t>(id);
+      id = b_.tensor(std::move(t));
+    }
+  }
+  auto load =
+      b_.op(OpKind::kLoadBatch, "load_batch", {rounded(bytes_in)}).out(loaded).on(input_stream_);
+  mark(load, next);
+  if (!next) {
+    loaded_ = indexed_ = handover(input_stream_, kComputeStream);
+  } else if (ahead(DlrmPipeline::kPrefetch)) {
+    indexed_ = handover(input_stream_, lookup_stream_);
+  }
+  load.records(next ? indexed_ : loaded_);
+}
+
+DlrmStep::Indices DlrmStep::declare_indices(const std::string& prefix, const Exchange& lengths,
+                                            const Exchange& ids, const Indices* now) {
+  const auto list = [&](const char* name, double elements, Format f, const TensorId* replaced) {
+    Tensor t{
+        .name = prefix + name,
+        .role = ahead(DlrmPipeline::kSparseDist) ? TensorRole::kBuffer : TensorRole::kActivation,
+        .format = f,
+        .rows = rounded(elements),
+        .columns = 1,
+        .per_microbatch = !ahead(DlrmPipeline::kSparseDist),
+        .pieces = {}};
+    t.next_of = replaced != nullptr ? static_cast<std::int32_t>(*replaced) : -1;
+    return b_.tensor(std::move(t));
+  };
+  const auto arriving = [this](const Exchange& e) {
+    return e.send_elements[static_cast<std::size_t>(rank_)] * real(devices());
+  };
+  Indices all;
+  all.sent_lengths = list("lengths.sent", total(lengths), Format::kInt32,
+                          now != nullptr ? &now->sent_lengths : nullptr);
+  all.lengths =
+      list("lengths", arriving(lengths), Format::kInt32, now != nullptr ? &now->lengths : nullptr);
+  all.ids = list("ids", arriving(ids), Format::kInt64, now != nullptr ? &now->ids : nullptr);
+  return all;
+}
+
+void DlrmStep::exchange_indices() {
+  if (!layout_.exchanges_ids()) {
+    return;
+  }
+  Exchange lengths;
+  Exchange ids;
+  for (std::int32_t peer = 0; peer < static_cast<std::int32_t>(devices()); ++peer) {
+    double peer_lengths = 0;
+    double peer_ids = 0;
+    for (const std::int32_t id : layout_.held[static_cast<std::size_t>(peer)]) {
+      const EmbeddingSlice& s = slice(id);
+      if (!is_local(s.route)) {
+        peer_lengths += real(batch_ * lengths_per_bag(s, table(s)));
+        peer_ids += real(batch_) * table(s).pooling * laws_.law(s, held_rows(s, peer)).mass;
+      }
+    }
+    lengths.send_elements.push_back(peer_lengths);
+    ids.send_elements.push_back(peer_ids);
+  }
+  const double sent_ids = total(ids);
+  const double sent_lengths = total(lengths);
+  const double arriving_lengths =
+      lengths.send_elements[static_cast<std::size_t>(rank_)] * real(devices());
+  const double arriving_ids = ids.send_elements[static_cast<std::size_t>(rank_)] * real(devices());
+  const bool next = ahead(DlrmPipeline::kSparseDist);
+  indices_ = declare_indices("", lengths, ids, nullptr);
+  next_indices_ = next ? declare_indices("next.", lengths, ids, &indices_) : indices_;
+  const TensorId ids_sent = b_.activation("ids.sent", rounded(sent_ids), 1, Format::kInt64);
+  const auto traffic = [](double id_count, double length_count) {
+    return Bytes(id_count * kIdBytes + length_count * kLengthBytes);
+  };
+  auto pack =
+      b_.op(OpKind::kIndexPack, "index_pack", {rounded(sent_ids), rounded(sent_lengths), devices()})
+          .format(Format::kInt64)
+          .out({next_indices_.sent_lengths, ids_sent})
+          .on(input_stream_)
+          .work(Flops{}, traffic(sent_ids, sent_lengths), traffic(sent_ids, sent_lengths));
+  mark(pack, next);
+  auto exchange_lengths = b_.op(OpKind::kAllToAllV, "lengths.all_to_all", {rounded(sent_lengths)})
+                              .format(Format::kInt32)
+                              .communicator(comm_.input)
+                              .detail(b_.exchange(std::move(lengths)))
+                              .in({next_indices_.sent_lengths})
+                              .out({next_indices_.lengths})
+                              .on(input_stream_);
+  mark(exchange_lengths, next);
+  auto exchange_ids = b_.op(OpKind::kAllToAllV, "ids.all_to_all", {rounded(sent_ids)})
+                          .format(Format::kInt64)
+                          .communicator(comm_.input)
+                          .detail(b_.exchange(std::move(ids)))
+                          .in({ids_sent})
+                          .out({next_indices_.ids})
+                          .on(input_stream_);
+  mark(exchange_ids, next);
+  // Both streams wait: an exchange starts from here where this rank holds none of its slices.
+  const bool looked_up = !next || ahead(DlrmPipeline::kPrefetch);  // in this step
+  const bool exchanged = !next || ahead(DlrmPipeline::kFused);
+  unpacked_ = exchanged ? handover(input_stream_, exchange_stream_) : -1;
+  indexed_ = !looked_up || input_stream_ == lookup_stream_ ? -1
+             : unpacked_ >= 0                              ? unpacked_
+                                                           : b_.event();
+  auto unpack = b_.op(OpKind::kIndexUnpack, "index_unpack",
+                      {rounded(arriving_ids), rounded(arriving_lengths), devices()})
+                    .format(Format::kInt64)
+                    .in({next_indices_.lengths, next_indices_.ids})
+                    .on(input_stream_)
+                    .work(Flops{}, traffic(arriving_ids, arriving_lengths),
+                          traffic(arriving_ids, 2 * arriving_lengths))
+                    .records(unpacked_ >= 0 ? unpacked_ : indexed_);
+  mark(unpack, next);
+}
+
+}  // namespace stepcast::workloads
