@@ -5,6 +5,7 @@
 
 #include "core/system.h"
 #include "runtime/mpi/session.h"
+#include "studies/step_rows.h"
 
 namespace stepcast::studies {
 
@@ -15,14 +16,6 @@ struct CalibrateOptions {
   std::string date;                 ///< written into the source of every model
   std::function<void(double done, const std::string& what)>
       progress;  ///< on rank 0; done in [0, 1]
-};
-
-/// One row of what was measured, for `--rows`: an op of a real step, or a whole step.
-struct MeasuredRow {
-  std::string configuration, kind, name;
-  std::array<std::int64_t, 6> shape{};
-  double flops = 0, bytes = 0, seconds = 0;
-  std::int64_t samples = 0;
 };
 
 struct CalibrationResult {

@@ -1,0 +1,52 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/system.h"
+#include "studies/step_rows.h"
+
+namespace stepcast::studies {
+
+struct FitTracesOptions {
+  std::string device;  ///< name of the device that is fitted
+  std::string system;  ///< name of the system around it; empty: the device's
+  /// Hardware facts to fit on; what they carry as fitted is replaced. Without: those of the traces'
+  /// job where it names a system whose ranks share cores, as `stepcast calibrate` writes it, else a
+  /// bare core.
+  std::optional<System> facts;
+  std::filesystem::path library;  ///< where names in the traces' jobs are looked up
+};
+
+/// One trace that was fitted to.
+struct FittedTrace {
+  std::string folder, workload;
+  std::string hash;  ///< FNV-1a of its files, in hexadecimal
+  std::int64_t ranks = 0;
+  std::int64_t steps = 0;       ///< recorded
+  std::int64_t used_steps = 0;  ///< the quieter half
+};
+
+struct FitTracesResult {
+  System system;  ///< device inline, everything fitted, with residuals
+  std::vector<FittedTrace> traces;
+  std::vector<MeasuredRow> rows;         ///< what the fits were made from
+  std::vector<Unexplained> unexplained;  ///< what they could not use, by reason and name
+};
+
+/// From captured traces to models: joins every op span of a native trace to its op's shape (through
+/// the graph in the trace, and the job in it for embedding tables and exchanges), takes collectives
+/// from the last arrival to the end, host gaps as they were, and fits what `stepcast calibrate`
+/// fits, and the straggler term.
+///
+/// Traces carry no index streams: lookups follow the access law of the trace's job.
+/// Deterministic: the same traces, in any order, give the same bytes.
+/// Errors: InputError naming the trace: no trace at that place, a missing rank file, no complete
+/// step, ranks that differ from the first trace's.
+FitTracesResult fit_traces(std::span<const std::filesystem::path> folders,
+                           const FitTracesOptions& options);
+
+}  // namespace stepcast::studies

@@ -1,0 +1,358 @@
+#include "studies/step_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "models/cost_model.h"
+#include "studies/error_statistics.h"
+
+namespace stepcast::studies {
+namespace {
+
+double seconds_between(SimTime begin, SimTime end) {
+  return to_seconds(SimTime{ticks(end) - ticks(begin)}).base();
+}
+
+/// Counts by reason and name, in order of both.
+class Unused {
+ public:
+  void add(const std::string& reason, const std::string& name, std::int64_t count = 1) {
+    counts_[{reason, name}] += count;
+  }
+  void move_to(std::vector<Unexplained>& list) const {
+    for (const auto& [key, count] : counts_) {
+      const auto known = std::find_if(list.begin(), list.end(), [&](const Unexplained& u) {
+        return u.reason == key.first && u.name == key.second;
+      });
+      if (known != list.end()) {
+        known->count += count;
+      } else {
+        list.push_back({key.first, key.second, count});
+      }
+    }
+  }
+
+ private:
+  std::map<std::pair<std::string, std::string>, std::int64_t> counts_;
+};
+
+/// Leaves the steps that are whole on every rank, and of those the faster half: whatever else the
+/// machine did meanwhile is in the slower one. Returns the duration of each step that was whole.
+std::vector<double> keep_quiet_steps(traces::Trace& trace, Unused& unused) {
+  using Bounds = std::pair<SimTime, SimTime>;
+  std::map<std::int32_t, Bounds> whole;
+  for (traces::RankTrace& rank : trace.ranks) {
+    const Program& program = trace.graph.program_of(rank.rank);
+    std::map<std::int32_t, Bounds> marks;
+    for (const traces::StepMark& m : rank.steps) {
+      marks[m.step] = {m.begin, m.end};
+    }
+    std::map<std::int32_t, std::uint64_t> executed;
+    std::erase_if(rank.ops, [&](const OpSpan& s) {
+      const auto mark = marks.find(s.step);
+      const bool outside =
+          mark == marks.end() || s.begin < mark->second.first || s.end > mark->second.second;
+      if (outside) {
+        unused.add("outside every step", program.name(program.ops[s.ref.op]));
+      } else {
+        ++executed[s.step];
+      }
+      return outside;
+    });
+    std::map<std::int32_t, Bounds> common;
+    for (const auto& [step, bounds] : marks) {
+      const auto others = whole.find(step);
+      if (executed[step] != program.executed_ops()) {
+        unused.add("step not whole", "rank " + std::to_string(rank.rank));
+      } else if (rank.rank == trace.ranks.front().rank) {
+        common[step] = bounds;
+      } else if (others != whole.end()) {
+        common[step] = {std::min(others->second.first, bounds.first),
+                        std::max(others->second.second, bounds.second)};
+      }
+    }
+    whole = std::move(common);
+    if (rank.dropped > 0) {
+      unused.add("dropped by the recorder", "rank " + std::to_string(rank.rank),
+                 static_cast<std::int64_t>(rank.dropped));
+    }
+  }
+  std::vector<double> durations;
+  for (const auto& [step, bounds] : whole) {
+    durations.push_back(seconds_between(bounds.first, bounds.second));
+  }
+  if (durations.empty()) {
+    return durations;
+  }
+  const double limit = median_of(durations);
+  const auto noisy = [&](const auto& record) {
+    const auto it = whole.find(record.step);
+    return it == whole.end() || seconds_between(it->second.first, it->second.second) > limit;
+  };
+  for (traces::RankTrace& rank : trace.ranks) {
+    std::erase_if(rank.ops, noisy);
+    std::erase_if(rank.host, noisy);
+    std::erase_if(rank.steps, noisy);
+  }
+  return durations;
+}
+
+/// Bytes that stand for a collective in the fits: the NCCL convention, an unequal exchange by the
+/// equal one that moves as much.
+double collective_bytes(const Program& program, const Op& op, std::size_t self, double size) {
+  if (op.kind != OpKind::kAllToAllV) {
+    return format_bytes(op.format, 1, op.shape[0]).base();
+  }
+  double moved = 0;
+  const auto& send = program.exchanges[static_cast<std::size_t>(op.detail)].send_elements;
+  for (std::size_t p = 0; p < send.size(); ++p) {
+    moved += p == self ? 0 : send[p];
+  }
+  return moved * bits_per_element(op.format, 1) / 8 * size / (size - 1);
+}
+
+/// Why an op's duration says nothing to a fit; empty where it does.
+std::string_view refusal(const Program& program, const Op& op) {
+  switch (op.kind) {
+    case OpKind::kEmbeddingForward:
+    case OpKind::kEmbeddingBackward:
+    case OpKind::kEmbeddingGradient:
+      return op.detail < 0 || static_cast<std::size_t>(op.detail) >= program.embeddings.size()
+                 ? "no tables: the trace's job does not give them"
+                 : "";
+    case OpKind::kAllToAllV:
+      return op.detail < 0 || static_cast<std::size_t>(op.detail) >= program.exchanges.size()
+                 ? "no exchange: the trace's job does not give it"
+                 : "";
+    case OpKind::kBarrier:
+      return "";
+    default:
+      return op.shape[0] <= 0 ? "no shape" : "";
+  }
+}
+
+void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const traces::Trace& trace,
+             Unused& unused) {
+  struct Rendezvous {
+    models::MeasuredCollective row;
+    double seconds;
+  };
+  // By executed op and first member of its group: ranks of one class meet at equal ids.
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::int32_t>, Rendezvous> least;
+  const auto index = static_cast<std::int64_t>(all.graphs.size()) - 1;
+  for (const traces::RankTrace& rank : trace.ranks) {
+    const Program& program = graph.program_of(rank.rank);
+    std::map<std::uint32_t, std::vector<double>> by_template;
+    for (const traces::OpSamples& s : traces::samples_of(trace, rank.rank, 0)) {
+      if (s.seconds.empty()) {
+        continue;
+      }
+      const Op& op = program.ops[s.ref.op];
+      if (const std::string_view reason = refusal(program, op); !reason.empty()) {
+        unused.add(std::string(reason), program.name(op),
+                   static_cast<std::int64_t>(s.seconds.size()));
+        continue;
+      }
+      const double typical = median_of(s.seconds);
+      if (!is_collective(op.kind)) {
+        by_template[s.ref.op].push_back(typical);
+        continue;
+      }
+      if (op.communicator < 0) {
+        continue;
+      }
+      const auto members = graph.members(op.communicator, rank.rank);
+      const auto self = static_cast<std::size_t>(
+          std::find(members.begin(), members.end(), rank.rank) - members.begin());
+      const models::GroupShape group = models::group_shape(job.system, members);
+      Rendezvous r{
+          {op.kind, collective_bytes(program, op, self, static_cast<double>(members.size())), group,
+           seconds(typical), op.format},
+          typical};
+      if (op.kind == OpKind::kAllToAllV || op.kind == OpKind::kSend || op.kind == OpKind::kRecv) {
+        all.collectives.push_back(r.row);  // each rank ends for itself
+        all.rows.push_back({job.workload.name, std::string(name_of(op.kind)), program.name(op),
+                            op.shape, 0, r.row.bytes, typical, 1});
+        continue;
+      }
+      const auto [it, fresh] = least.try_emplace({s.ref.call, s.ref.op, members.front()}, r);
+      if (!fresh && typical < it->second.seconds) {
+        it->second = r;
+      }
+    }
+    for (const auto& [o, typical] : by_template) {
+      const Op& op = program.ops[o];
+      const double t = median_of(typical);
+      if (t <= 0) {
+        unused.add("shorter than the clock's tick", program.name(op),
+                   static_cast<std::int64_t>(typical.size()));
+        continue;
+      }
+      all.ops.push_back({&program, &op, seconds(t), index});
+      all.rows.push_back({job.workload.name, std::string(name_of(op.kind)), program.name(op),
+                          op.shape, op.flops.base(), (op.bytes_read + op.bytes_written).base(), t,
+                          static_cast<std::int64_t>(typical.size())});
+    }
+  }
+  for (const auto& [id, r] : least) {
+    all.collectives.push_back(r.row);
+    all.rows.push_back({job.workload.name,
+                        std::string(name_of(r.row.kind)),
+                        "",
+                        {},
+                        0,
+                        r.row.bytes,
+                        r.seconds,
+                        1});
+  }
+}
+
+std::vector<const OpSpan*> compute_spans(const Program& program, const traces::RankTrace& rank,
+                                         std::int32_t step) {
+  std::vector<const OpSpan*> spans;
+  for (const OpSpan& s : rank.ops) {
+    if (s.step == step && program.ops[s.ref.op].stream == 0) {
+      spans.push_back(&s);
+    }
+  }
+  std::sort(spans.begin(), spans.end(),
+            [](const OpSpan* a, const OpSpan* b) { return a->begin < b->begin; });
+  return spans;
+}
+
+/// The host's part of every step of one rank: issuing per op, gaps of the stream between ops, and
+/// what is left of the step.
+void add_host(StepRows::HostOfJob& host, const Program& program, const traces::RankTrace& rank) {
+  const auto executed = static_cast<double>(program.executed_ops());
+  models::MeasuredHost steps;
+  for (const traces::StepMark& mark : rank.steps) {
+    std::int64_t issue = 0, busy = 0, gaps = 0, last_end = -1;
+    double gap_count = 0;
+    for (const OpSpan* s : compute_spans(program, rank, mark.step)) {
+      busy += ticks(s->end) - ticks(s->begin);
+      if (last_end >= 0 && ticks(s->issued) <= last_end) {
+        gaps += ticks(s->begin) - last_end;
+        ++gap_count;
+        host.all.dispatch.push_back(seconds_between(SimTime{last_end}, s->begin));
+      }
+      last_end = ticks(s->end);
+    }
+    for (const HostSpan& s : rank.host) {
+      issue += s.step == mark.step && s.kind == HostSpan::Kind::kIssue
+                   ? ticks(s.end) - ticks(s.begin)
+                   : 0;
+    }
+    const auto in_seconds = [](std::int64_t t) { return static_cast<double>(t) * 1e-12; };
+    steps.issue.push_back(in_seconds(issue) / executed);
+    if (gap_count > 0) {
+      steps.dispatch.push_back(std::max(0.0, in_seconds(gaps) / gap_count));
+    }
+    const double rest = in_seconds(ticks(mark.end) - ticks(mark.begin) - issue - busy - gaps);
+    steps.step.push_back(std::max(0.0, rest));
+  }
+  const auto add_median = [](std::vector<double>& to, const std::vector<double>& from) {
+    if (!from.empty()) {
+      to.push_back(median_of(from));
+    }
+  };
+  add_median(host.medians.issue, steps.issue);
+  add_median(host.medians.dispatch, steps.dispatch);
+  add_median(host.medians.step, steps.step);
+  host.all.issue.insert(host.all.issue.end(), steps.issue.begin(), steps.issue.end());
+  host.all.step.insert(host.all.step.end(), steps.step.begin(), steps.step.end());
+}
+
+/// Compute time of one rank's step between its rendezvous.
+std::vector<double> segments_of(const ExecutionGraph& graph, const Program& program,
+                                const traces::RankTrace& rank, std::int32_t step) {
+  std::vector<double> segments{0};
+  for (const OpSpan* s : compute_spans(program, rank, step)) {
+    const Op& op = program.ops[s->ref.op];
+    if (!is_collective(op.kind)) {
+      segments.back() += seconds_between(s->begin, s->end);
+    } else if (op.communicator >= 0 && graph.members(op.communicator, rank.rank).size() > 1) {
+      segments.push_back(0);
+    }
+  }
+  return segments;
+}
+
+/// Segments that are a twentieth of the rank's compute at least: shorter ones show the clock.
+void add_segments(StepRows& all, const ExecutionGraph& graph, const traces::Trace& trace) {
+  constexpr double kShortest = 0.05;
+  for (const RankClass& c : graph.classes) {
+    if (c.ranks.size() < 2) {
+      continue;
+    }
+    const Program& program = graph.programs[static_cast<std::size_t>(c.program)];
+    std::map<std::int32_t, std::vector<std::vector<double>>> by_step;  // [rank][segment]
+    for (const traces::RankTrace& rank : trace.ranks) {
+      if (std::find(c.ranks.begin(), c.ranks.end(), rank.rank) != c.ranks.end()) {
+        for (const traces::StepMark& m : rank.steps) {
+          by_step[m.step].push_back(segments_of(graph, program, rank, m.step));
+        }
+      }
+    }
+    std::vector<double> mean;
+    for (const auto& [step, ranks] : by_step) {
+      for (const std::vector<double>& segments : ranks) {
+        mean.resize(std::max(mean.size(), segments.size()), 0.0);
+        for (std::size_t k = 0; k < segments.size(); ++k) {
+          mean[k] += segments[k] / static_cast<double>(by_step.size() * c.ranks.size());
+        }
+      }
+    }
+    double whole = 0;
+    for (const double m : mean) {
+      whole += m;
+    }
+    for (const auto& [step, ranks] : by_step) {
+      for (std::size_t k = 0; k < mean.size() && ranks.size() == c.ranks.size(); ++k) {
+        std::vector<double> times;
+        for (const std::vector<double>& segments : ranks) {
+          if (k < segments.size() && segments[k] > 0 && mean[k] >= kShortest * whole) {
+            times.push_back(segments[k] / mean[k]);
+          }
+        }
+        if (times.size() == ranks.size()) {
+          all.segments.push_back(std::move(times));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t add_steps(StepRows& all, const Job& job, ExecutionGraph graph, traces::Trace trace) {
+  Unused unused;
+  const std::vector<double> steps = keep_quiet_steps(trace, unused);
+  std::int64_t used = 0;
+  if (!steps.empty()) {
+    const ExecutionGraph& kept = all.graphs.emplace_back(std::move(graph));
+    add_ops(all, job, kept, trace, unused);
+    all.hosts.push_back({median_of(steps), {}, {}});
+    for (const traces::RankTrace& rank : trace.ranks) {
+      add_host(all.hosts.back(), kept.program_of(rank.rank), rank);
+    }
+    add_segments(all, kept, trace);
+    all.steps.push_back(step_sample(kept, seconds(median_of(steps))));
+    all.rows.push_back({job.workload.name,
+                        "step",
+                        "",
+                        {},
+                        all.steps.back().flops,
+                        all.steps.back().bytes,
+                        median_of(steps),
+                        static_cast<std::int64_t>(steps.size())});
+    used = static_cast<std::int64_t>(trace.ranks.front().steps.size());
+  }
+  unused.move_to(all.unexplained);
+  return used;
+}
+
+}  // namespace stepcast::studies

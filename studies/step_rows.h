@@ -1,0 +1,72 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "core/job.h"
+#include "models/fit/fit.h"
+#include "studies/linear_baseline.h"
+#include "traces/trace.h"
+
+namespace stepcast::studies {
+
+/// One row of what was measured: an op of a real step, or a whole step.
+struct MeasuredRow {
+  std::string configuration, kind, name;
+  std::array<std::int64_t, 6> shape{};
+  double flops = 0, bytes = 0, seconds = 0;
+  std::int64_t samples = 0;
+};
+
+/// Records of a trace that no fit can use.
+struct Unexplained {
+  std::string reason;  ///< "outside every step", "no tables", ...
+  std::string name;    ///< of the op, or the kind of record
+  std::int64_t count = 0;
+};
+
+/// What recorded steps say about costs, ready for every fit. `ops` point into `graphs`, whose
+/// elements never move.
+struct StepRows {
+  struct HostOfJob {
+    double step_seconds = 0;
+    models::MeasuredHost medians;  ///< one per rank
+    models::MeasuredHost all;      ///< every gap, and issue and rest of every step
+  };
+  StepRows() = default;
+  StepRows(StepRows&&) = default;
+  StepRows& operator=(StepRows&&) = default;
+  StepRows(const StepRows&) = delete;
+  StepRows& operator=(const StepRows&) = delete;
+  ~StepRows() = default;
+
+  std::deque<ExecutionGraph> graphs;  ///< one per job
+  std::vector<models::MeasuredOp> ops;
+  std::vector<models::MeasuredCollective> collectives;
+  std::vector<HostOfJob> hosts;
+  /// Compute between two rendezvous, [repeat][rank] over ranks with equal programs, each relative
+  /// to the mean of its segment.
+  std::vector<std::vector<double>> segments;
+  std::vector<StepSample> steps;
+  std::vector<MeasuredRow> rows;
+  std::vector<Unexplained> unexplained;
+};
+
+/// Adds the quieter half of a trace's steps: kernels from op durations (median per op and rank),
+/// collectives from transfer times (last arrival to end; the least over ranks, except where each
+/// ends for itself), the host from the gaps between ops. `graph` is the one the trace ran, with
+/// tables and exchanges as far as they are known. A step that is not whole on every rank is not
+/// used but listed. Returns the number of steps used.
+std::int64_t add_steps(StepRows& rows, const Job& job, ExecutionGraph graph, traces::Trace trace);
+
+/// Sets the rates of a device and its innermost fabric level to the best and the typical that the
+/// rows show: facts for people and for forms without constants; fitted forms do not depend on them.
+void set_measured_rates(System& system, const StepRows& rows);
+
+/// Fits every model to the rows: kernels, collectives among ranks of one machine, host, linear
+/// baseline.
+void fit_steps(System& system, const StepRows& rows, const models::FitOptions& options);
+
+}  // namespace stepcast::studies
