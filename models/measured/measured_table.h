@@ -1,0 +1,152 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/program.h"
+#include "core/system.h"
+#include "models/fit/fit.h"
+
+namespace stepcast::models {
+
+/// What the rows of one measurement share: the device (zoo name where it is known, else as the file
+/// writes it), the system for collectives, the software stack, and a variant where the kernel
+/// measured only stands in for the op kind it is filed under ("mul" for add, "softmax",
+/// "fp8_block").
+struct Testbed {
+  std::string device, system, stack, variant;
+  auto operator<=>(const Testbed&) const = default;
+};
+
+/// Measured rows read from published tables and from `stepcast calibrate --rows`, in the types the
+/// fits take. Rows stay in file order; every one knows its file and line.
+///
+///   const MeasuredTable table = read_measured({"data/kernels/gemm/x.csv.gz"});
+///   const auto rows = find_ops(table, {.device = "h100-sxm-80gb", .kind = OpKind::kGemm});
+///   const FittedModels fitted = fit_kernels(device, measured_ops(table, rows), options);
+struct MeasuredTable {
+  struct File {
+    std::string path;
+    std::string schema;  ///< name in the list of schemas: "gemm", "nccl", ...
+    std::string sha256;  ///< of the file as stored, 64 hexadecimal digits
+    std::int64_t rows = 0;
+  };
+  struct Origin {
+    std::uint32_t file = 0;  ///< index into files
+    std::uint32_t line = 0;  ///< 1 is the header
+    std::uint32_t testbed = 0;
+  };
+  struct OpRow {
+    std::uint32_t op = 0;  ///< index into program->ops
+    Seconds time;
+    /// Rows that a held-out score leaves out together: GEMMs of one (n, k), attention of one
+    /// (heads, kv_heads, head_dim), row-wise ops of one width, embeddings of one (rows, dim), all
+    /// rows of one calibration job.
+    std::int64_t configuration = -1;
+    std::int64_t samples = 1;
+    Origin origin;
+  };
+  struct CollectiveRow {
+    OpKind kind = OpKind::kAllReduce;
+    double bytes = 0;  ///< NCCL convention of the op
+    Format format = Format::kFp32;
+    std::int64_t ranks = 0;
+    std::int64_t ranks_per_machine = 0;  ///< equal to `ranks` on one machine
+    Seconds time;
+    std::int64_t samples = 1;
+    Origin origin;
+  };
+  /// A measured part of what the host does per op, as mean, standard deviation and count.
+  struct HostRow {
+    enum class Part : std::uint8_t { kIssue, kDispatch, kStep, kBetweenOps, kBeforeLaunch };
+    Part part = Part::kIssue;
+    std::string workload;  ///< rows of one workload (and batch size) belong together
+    double mean = 0, deviation = 0, count = 1;  ///< seconds, seconds, samples
+    Origin origin;
+  };
+  /// A whole step of a calibration job: what the linear baseline is fitted to.
+  struct StepRow {
+    std::string workload;
+    double flops = 0, bytes = 0;
+    Seconds time;
+    Origin origin;
+  };
+  /// A row that is not used, and why.
+  struct Skipped {
+    Origin origin;
+    std::string reason;  ///< what was found, what was expected, the remedy
+  };
+
+  std::vector<File> files;
+  std::vector<Testbed> testbeds;
+  std::unique_ptr<Program> program;  ///< holds the op templates; its address is stable
+  std::vector<OpRow> ops;
+  std::vector<CollectiveRow> collectives;
+  std::vector<HostRow> host;
+  std::vector<StepRow> steps;
+  std::vector<Skipped> skipped;
+
+  [[nodiscard]] const Op& op(const OpRow& row) const { return program->ops[row.op]; }
+  [[nodiscard]] const Testbed& testbed(const Origin& o) const { return testbeds[o.testbed]; }
+  /// "path:line", a place the user can open.
+  [[nodiscard]] std::string place(const Origin& o) const;
+};
+
+/// Of files that do not name theirs, as zoo names. A folder may hold files of any machine: there
+/// only what `stepcast calibrate` wrote is taken to be of these.
+struct ReadOptions {
+  std::string device, system;
+};
+
+/// Reads CSV files, plain or gzip, whose header line is one of the known schemas (docs/models.md
+/// lists them); a folder stands for every .csv and .csv.gz below it, in order of name. A row that
+/// cannot be used (time not positive, unknown number format, not a number, a shape below 1) is
+/// listed in `skipped`.
+/// Errors: InputError naming the file when it cannot be read, has no rows, or its header is not a
+/// known one (with the nearest schema and the column that is missing).
+MeasuredTable read_measured(std::span<const std::filesystem::path> paths,
+                            const ReadOptions& options = {});
+inline MeasuredTable read_measured(const std::filesystem::path& path,
+                                   const ReadOptions& options = {}) {
+  return read_measured(std::span(&path, 1), options);
+}
+
+/// Which op rows are wanted; an empty field asks for nothing. Rows of a variant are found only when
+/// it is named ("*": any).
+struct OpFilter {
+  std::string device, stack, variant;
+  std::optional<OpKind> kind;
+  std::optional<Format> format;
+};
+/// Indices into table.ops, ascending.
+std::vector<std::uint32_t> find_ops(const MeasuredTable& table, const OpFilter& filter);
+/// As the fits take them; pointers stay valid as long as `table` lives (also when it is moved).
+std::vector<MeasuredOp> measured_ops(const MeasuredTable& table,
+                                     std::span<const std::uint32_t> rows);
+
+/// Indices into table.collectives of rows that say something about `system`: those taken on it, and
+/// those taken inside one machine of the same device. An empty `stack` asks for nothing.
+std::vector<std::uint32_t> find_collectives(const MeasuredTable& table, const System& system,
+                                            std::string_view stack = {});
+/// As the fits take them: the group's shape on the fabric of `system`, with no sibling groups.
+std::vector<MeasuredCollective> measured_collectives(const MeasuredTable& table,
+                                                     const System& system,
+                                                     std::span<const std::uint32_t> rows);
+
+/// Host samples of a device. Where a table tells the gap between ops apart from the time before an
+/// op's first launch, one issue sample per workload is their sum, count-weighted.
+MeasuredHost measured_host(const MeasuredTable& table, std::string_view device);
+
+/// Why a row cannot have been measured on that device: above its peak rate, or, beyond what its
+/// caches hold, above its memory bandwidth. Empty when it can.
+std::string impossible_on(const Device& device, const Op& op, Seconds time);
+/// Likewise for a collective: above the ports of the group's innermost level. All-reduce counts the
+/// buffer once (reduction in the switch), the others what every algorithm must move.
+std::string impossible_on(const System& system, const MeasuredCollective& row);
+
+}  // namespace stepcast::models
