@@ -5,66 +5,45 @@
 
 #include "core/error.h"
 #include "models/cost_model.h"
-#include "simulator/reports/timeline.h"
-#include "simulator/simulate.h"
 #include "studies/error_statistics.h"
-#include "workloads/build_graph.h"
+#include "studies/recorded_graph.h"
+#include "studies/simulated_step.h"
 
 namespace stepcast::studies {
 namespace {
 
-void require_same_graph(const ExecutionGraph& ran, const ExecutionGraph& predicted) {
-  const auto differ = [](const std::string& what) {
-    throw InputError("trace", "was recorded from another job: " + what +
-                                  "; compare it with the job it was recorded from");
-  };
-  if (ran.ranks() != predicted.ranks()) {
-    differ(fmt::format("{} ranks ran, the job has {}", ran.ranks(), predicted.ranks()));
-  }
-  for (std::int32_t r = 0; r < ran.ranks(); ++r) {
-    const Program& a = ran.program_of(r);
-    const Program& b = predicted.program_of(r);
-    if (a.ops.size() != b.ops.size() || a.calls.size() != b.calls.size()) {
-      differ(fmt::format("rank {} ran {} ops in {} calls, the job has {} in {}", r, a.ops.size(),
-                         a.calls.size(), b.ops.size(), b.calls.size()));
-    }
-    for (std::size_t o = 0; o < a.ops.size(); ++o) {
-      if (a.ops[o].kind != b.ops[o].kind || a.ops[o].shape != b.ops[o].shape) {
-        differ(fmt::format("op {} '{}' of rank {} differs", o, a.name(a.ops[o]), r));
-      }
-    }
-  }
-}
-
-struct Sums {
+/// Measured times of one op template over its executions.
+struct Measured {
   std::int64_t executions = 0;
-  double predicted = 0, measured = 0, predicted_wait = 0, measured_wait = 0;
+  double time = 0, wait = 0;
 };
 
-std::vector<ComparisonRow> rows_of(const Program& program, const std::vector<Sums>& templates,
-                                   bool by_name, const Comparison& step) {
+std::vector<ComparisonRow> rows_of(const Program& program,
+                                   const std::vector<TemplateTime>& predicted,
+                                   const std::vector<Measured>& measured, bool by_name,
+                                   const Comparison& step) {
   std::map<std::string, ComparisonRow> rows;
   ComparisonRow rest;
   rest.name = "host and gaps";
   rest.predicted = step.predicted;
   rest.measured = step.measured;
-  for (std::size_t o = 0; o < templates.size(); ++o) {
-    const Sums& s = templates[o];
-    if (s.executions == 0) {
+  for (std::size_t o = 0; o < program.ops.size(); ++o) {
+    const TemplateTime& p = predicted[o];
+    const Measured& m = measured[o];
+    if (p.executions == 0 && m.executions == 0) {
       continue;
     }
     const Op& op = program.ops[o];
-    ComparisonRow& row = rows[by_name ? fmt::format("{} [{}]", program.name(op), name_of(op.phase))
-                                      : std::string(name_of(op.kind))];
+    ComparisonRow& row = rows[row_name(program, op, by_name)];
     row.kind = name_of(op.kind);
-    row.executions += s.executions;
-    row.predicted += seconds(s.predicted);
-    row.measured += seconds(s.measured);
-    row.predicted_wait += seconds(s.predicted_wait);
-    row.measured_wait += seconds(s.measured_wait);
+    row.executions += m.executions;
+    row.predicted += p.time;
+    row.measured += seconds(m.time);
+    row.predicted_wait += p.wait;
+    row.measured_wait += seconds(m.wait);
     if (op.stream == 0) {  // other streams run beside it
-      rest.predicted -= seconds(s.predicted + s.predicted_wait);
-      rest.measured -= seconds(s.measured + s.measured_wait);
+      rest.predicted -= p.time + p.wait;
+      rest.measured -= seconds(m.time + m.wait);
     }
   }
   std::vector<ComparisonRow> sorted;
@@ -86,8 +65,7 @@ std::vector<ComparisonRow> rows_of(const Program& program, const std::vector<Sum
 }  // namespace
 
 Comparison compare(const traces::Trace& trace, const Job& job) {
-  const ExecutionGraph graph = workloads::build_graph(job);
-  require_same_graph(trace.graph, graph);
+  const ExecutionGraph graph = rebuilt_graph(trace, job);
   Comparison c;
   c.workload = job.workload.name;
   c.system = job.system.name;
@@ -100,34 +78,25 @@ Comparison compare(const traces::Trace& trace, const Job& job) {
   c.spread = (quantile_of(steps, 0.95) - quantile_of(steps, 0.05)) / c.measured.base();
 
   const models::CostModel model(job.system, job.calibration);
-  const simulator::StepCosts costs = simulator::price(
-      graph, model,
-      {.unfold = false, .collectives_hold_core = job.system.host.collectives_hold_core});
   simulator::Timeline timeline;
-  const simulator::SimulationResult result = simulator::simulate(graph, costs, {}, &timeline);
-  c.predicted = to_seconds(result.makespan);
+  const SimulatedStep step = simulate_step(graph, model, &timeline);
+  c.predicted = to_seconds(step.result.makespan);
   c.error = c.predicted / c.measured - 1;
-  c.rank = result.ranks.at(result.critical).rank;
+  c.rank = step.critical().rank;
 
   const Program& program = graph.program_of(c.rank);
-  std::vector<Sums> templates(program.ops.size());
-  for (const OpSpan& s : timeline.ops()) {
-    if (s.rank == c.rank) {
-      templates[s.ref.op].predicted += to_seconds(SimTime{ticks(s.end) - ticks(s.ready)}).base();
-      templates[s.ref.op].predicted_wait +=
-          to_seconds(SimTime{ticks(s.ready) - ticks(s.begin)}).base();
-    }
-  }
+  std::vector<Measured> measured(program.ops.size());
   for (const traces::OpSamples& s : traces::samples_of(trace, c.rank, 0)) {
     if (!s.seconds.empty()) {
-      Sums& sums = templates[s.ref.op];
+      Measured& sums = measured[s.ref.op];
       ++sums.executions;
-      sums.measured += quantile_of(s.seconds, 0.5);
-      sums.measured_wait += quantile_of(s.wait_seconds, 0.5);
+      sums.time += quantile_of(s.seconds, 0.5);
+      sums.wait += quantile_of(s.wait_seconds, 0.5);
     }
   }
-  c.by_kind = rows_of(program, templates, false, c);
-  c.by_name = rows_of(program, templates, true, c);
+  const std::vector<TemplateTime> predicted = template_times(timeline, program, c.rank);
+  c.by_kind = rows_of(program, predicted, measured, false, c);
+  c.by_name = rows_of(program, predicted, measured, true, c);
   for (const traces::RankTrace& r : trace.ranks) {
     c.dropped_records += r.dropped;
   }

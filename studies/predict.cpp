@@ -8,8 +8,7 @@
 #include "simulator/intervals.h"
 #include "simulator/reports/breakdown.h"
 #include "simulator/reports/op_table.h"
-#include "simulator/reports/timeline.h"
-#include "simulator/step_costs.h"
+#include "studies/simulated_step.h"
 
 namespace stepcast::studies {
 namespace {
@@ -85,30 +84,19 @@ models::Prediction explain(const models::CostModel& model, const ExecutionGraph&
 std::vector<OpRow> rows_of(const simulator::Timeline& timeline, const ExecutionGraph& graph,
                            const models::CostModel& model, std::int32_t rank, bool by_name) {
   const Program& program = graph.program_of(rank);
-  struct Sum {
-    std::int64_t executions = 0, time = 0, wait = 0;
-  };
-  std::vector<Sum> templates(program.ops.size());
-  for (const OpSpan& span : timeline.ops()) {
-    Sum& s = templates[span.ref.op];
-    ++s.executions;
-    s.time += ticks(span.end) - ticks(span.ready);
-    s.wait += ticks(span.ready) - ticks(span.begin);
-  }
-  std::map<std::string, std::pair<OpRow, std::int64_t>> rows;
+  const std::vector<TemplateTime> templates = template_times(timeline, program, rank);
+  std::map<std::string, std::pair<OpRow, Seconds>> rows;
   for (std::size_t o = 0; o < templates.size(); ++o) {
-    const Sum& s = templates[o];
+    const TemplateTime& s = templates[o];
     if (s.executions == 0) {
       continue;
     }
     const Op& op = program.ops[o];
-    auto& [row, longest] =
-        rows[by_name ? fmt::format("{} [{}]", program.name(op), name_of(op.phase))
-                     : std::string(name_of(op.kind))];
+    auto& [row, longest] = rows[row_name(program, op, by_name)];
     row.kind = name_of(op.kind);
     row.executions += s.executions;
-    row.time += to_seconds(SimTime{s.time});
-    row.wait += to_seconds(SimTime{s.wait});
+    row.time += s.time;
+    row.wait += s.wait;
     const models::Prediction reason = explain(model, graph, program, op, rank);
     row.overhead += std::min(reason.overhead, reason.time) * static_cast<double>(s.executions);
     if (s.time >= longest) {
@@ -149,13 +137,7 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
   StepPrediction p;
   p.job = job;
   const models::CostModel model(job.system, job.calibration);
-  simulator::StepCosts costs = simulator::price(
-      graph, model,
-      {.unfold = false, .collectives_hold_core = job.system.host.collectives_hold_core});
-  if (!options.host_cost) {
-    costs.issue = costs.dispatch = costs.step = 0;
-  }
-  const simulator::SimulationResult result = simulator::simulate(graph, costs);
+  const auto [costs, result] = simulate_step(graph, model, nullptr, options.host_cost);
   const SimTime makespan = options.rendezvous ? result.makespan : without_waits(result);
   p.iteration = to_seconds(makespan);
   p.in_calibrated_range = costs.in_range;
