@@ -1,10 +1,7 @@
 #include "models/collective_form.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
-
-#include "models/memory_bound.h"
 
 namespace stepcast::models {
 namespace {
@@ -16,73 +13,31 @@ double members_at(const GroupShape& group, std::size_t level) {
   return static_cast<double>(group.members[level]);
 }
 
-bool halves(OpKind kind) { return kind == OpKind::kAllGather || kind == OpKind::kReduceScatter; }
-
-/// Sum over levels of latency times sequential hops: a ring walks every member, a tree or a switch
-/// doubles at each hop.
-double hop_latency(const System& system, const GroupShape& group, bool ring) {
-  double total = 0;
-  const auto size = static_cast<double>(group.size);
-  for (std::size_t i = 0; i < group.members.size(); ++i) {
-    const double below = members_below(group, i);
-    const double at = members_at(group, i);
-    const double hops = ring ? size / below - size / at : std::log2(at / below);
-    total += hops * system.fabric[i].latency.base();
-  }
-  return total;
+std::vector<std::unique_ptr<CollectiveForm>> make_forms() {
+  std::vector<std::unique_ptr<CollectiveForm>> forms;
+  forms.push_back(std::make_unique<FabricCollective>());
+  forms.push_back(std::make_unique<KneeCollective>());
+  return forms;
 }
 
-double outermost_latency(const System& system, const GroupShape& group) {
-  double latency = 0;
-  for (std::size_t i = 0; i < group.members.size(); ++i) {
-    if (members_at(group, i) > members_below(group, i)) {
-      latency = system.fabric[i].latency.base();
-    }
+}  // namespace
+
+std::vector<Algorithm> algorithms(OpKind kind, const GroupShape& group, const System& system) {
+  if (kind == OpKind::kAllGather || kind == OpKind::kReduceScatter) {
+    return {Algorithm::kRing};
   }
-  return latency;
-}
-
-enum FabricConstant { kStart, kLatency, kPeer, kRing, kHierarchical, kInSwitch, kRamp, kRampBytes };
-enum KneeConstant { kKneeStart, kMember, kNear, kFar, kCapacity, kRendezvous, kThreshold, kSelf };
-
-double slowest_port(std::span<const double> bytes, const GroupShape& group, const System& system,
-                    double efficiency) {
-  double slowest = 0;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    if (bytes[i] > 0) {
-      slowest = std::max(slowest, bytes[i] / (port_bandwidth(system, group, i) * efficiency));
-    }
+  if (kind != OpKind::kAllReduce && kind != OpKind::kBarrier) {
+    return {Algorithm::kDirect};
   }
-  return slowest;
-}
-
-double saturating(double x, double half) { return x <= 0 ? 0 : x / (x + half); }
-
-std::string_view algorithm_name(Algorithm a) {
-  switch (a) {
-    case Algorithm::kRing:
-      return "ring, pipelined over levels";
-    case Algorithm::kHierarchical:
-      return "hierarchical, pipelined over levels";
-    case Algorithm::kInSwitch:
-      return "reduction in the switch";
-    case Algorithm::kDirect:
-      return "direct";
+  std::vector<Algorithm> out{Algorithm::kRing};
+  if (!group.members.empty() && group.members[0] < group.size) {
+    out.push_back(Algorithm::kHierarchical);  // inside one unit it is the ring
   }
-  return "";
-}
-
-/// Algorithms that may carry out a collective on this group.
-std::vector<Algorithm> candidates(OpKind kind, const GroupShape& group, const System& system) {
-  if (kind == OpKind::kAllReduce || halves(kind)) {
-    std::vector<Algorithm> a{Algorithm::kRing, Algorithm::kHierarchical};
-    if (kind == OpKind::kAllReduce && !group.members.empty() && group.members[0] > 1 &&
-        system.fabric[0].in_switch_reduction) {
-      a.push_back(Algorithm::kInSwitch);
-    }
-    return a;
+  if (kind == OpKind::kAllReduce && !group.members.empty() && group.members[0] > 1 &&
+      system.fabric[0].in_switch_reduction) {
+    out.push_back(Algorithm::kInSwitch);
   }
-  return {Algorithm::kDirect};
+  return out;
 }
 
 double moved_bytes(OpKind kind, double bytes, double n) {
@@ -98,15 +53,6 @@ double moved_bytes(OpKind kind, double bytes, double n) {
       return bytes;
   }
 }
-
-std::vector<std::unique_ptr<CollectiveForm>> make_forms() {
-  std::vector<std::unique_ptr<CollectiveForm>> forms;
-  forms.push_back(std::make_unique<FabricCollective>());
-  forms.push_back(std::make_unique<KneeCollective>());
-  return forms;
-}
-
-}  // namespace
 
 std::vector<double> port_bytes(OpKind kind, Algorithm algorithm, double bytes,
                                const GroupShape& group) {
@@ -174,115 +120,38 @@ double port_bandwidth(const System& system, const GroupShape& group, std::size_t
   return std::min(port, port / std::max(1.0, fabric.oversubscription) * devices / active);
 }
 
-std::vector<Constant> FabricCollective::constants(const System& system) const {
-  return {{"start", system.device.launch.base(), 8e-6, 1e-7, 1e-3},
-          {"latency", 1, 0.5, 0.01, 20},  // factor on the fabric's hop latencies
-          {"peer", 0, 1e-6, 1e-9, 1e-4},  // per peer message of an all-to-all
-          {"ring", 1, 0.8, 0.05, 1},
-          {"hierarchical", 1, 0.7, 0.05, 1},
-          {"in_switch", 1, 0.7, 0.05, 1},
-          {"ramp", 0, 2e-5, 1e-9, 1e-2},
-          {"ramp_bytes", 1e6, 1e6, 1e3, 1e9}};
-}
-
-Prediction FabricCollective::predict(OpKind kind, double bytes, const GroupShape& group,
-                                     const System& system, std::span<const double> c) const {
-  Prediction best;
-  if (group.size <= 1) {
-    return best;
-  }
-  best.time = Seconds(std::numeric_limits<double>::infinity());
-  const double ramp = kind == OpKind::kBarrier ? 0 : c[kRamp] * saturating(bytes, c[kRampBytes]);
-  for (const Algorithm a : candidates(kind, group, system)) {
-    const double efficiency = a == Algorithm::kHierarchical ? c[kHierarchical]
-                              : a == Algorithm::kInSwitch   ? c[kInSwitch]
-                                                            : c[kRing];
-    const bool personalised = kind == OpKind::kAllToAll || kind == OpKind::kAllToAllV;
-    double latency = 0;
-    if (personalised || kind == OpKind::kSend || kind == OpKind::kRecv) {
-      latency = outermost_latency(system, group) * c[kLatency];
-      latency += personalised ? static_cast<double>(group.size - 1) * c[kPeer] : 0;
-    } else {
-      const double passes = kind == OpKind::kAllReduce || kind == OpKind::kBarrier ? 2 : 1;
-      latency = passes * hop_latency(system, group, a == Algorithm::kRing) * c[kLatency];
-    }
-    const std::vector<double> ports = port_bytes(kind, a, bytes, group);
-    const Seconds link(slowest_port(ports, group, system, efficiency) + ramp);
-    const Seconds overhead(c[kStart] + latency);
-    if (overhead + link < best.time) {
-      best.time = overhead + link;
-      best.memory = link;
-      best.overhead = overhead;
-      best.bound = link > overhead ? "link" : "latency";
-      best.algorithm = algorithm_name(a);
+Seconds slowest_port(std::span<const double> bytes, const GroupShape& group, const System& system,
+                     double efficiency) {
+  double slowest = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] > 0) {
+      slowest = std::max(slowest, bytes[i] / (port_bandwidth(system, group, i) * efficiency));
     }
   }
-  return best;
+  return Seconds(slowest);
 }
 
-Seconds FabricCollective::exchange(std::span<const double> level_bytes, double, double peers,
-                                   const GroupShape& group, const System& system,
-                                   std::span<const double> c) const {
-  double total = 0;
-  for (const double b : level_bytes) {
-    total = std::max(total, b);
-  }
-  const double latency =
-      peers > 0 ? outermost_latency(system, group) * c[kLatency] + peers * c[kPeer] : 0;
-  return Seconds(c[kStart] + latency + slowest_port(level_bytes, group, system, c[kRing]) +
-                 c[kRamp] * saturating(total, c[kRampBytes]));
-}
-
-std::vector<Constant> KneeCollective::constants(const System& system) const {
-  const double bandwidth =
-      system.fabric.empty() ? 1e9 : std::max(system.fabric[0].bandwidth.base(), 1e3);
-  const double latency = system.fabric.empty() ? 0 : system.fabric[0].latency.base();
-  return {{"start", latency, 1e-6, 1e-8, 1e-2},
-          {"member", 0, 5e-7, 1e-9, 1e-2},
-          {"near", bandwidth, bandwidth, bandwidth / 100, bandwidth * 100},
-          {"far", bandwidth, bandwidth / 2, bandwidth / 1000, bandwidth * 10},
-          {"capacity", 1e9, 2e6, 1e5, 1e9},
-          {"rendezvous", 0, 2e-6, 1e-9, 1e-2},
-          {"threshold", 4e3, 8e3, 256, 1e6},
-          {"self", 0, 2e-10, 1e-13, 1e-8}};
-}
-
-Prediction KneeCollective::predict(OpKind kind, double bytes, const GroupShape& group,
-                                   const System&, std::span<const double> c) const {
-  Prediction p;
+Seconds physical_limit(OpKind kind, double bytes, const GroupShape& group, const System& system) {
   if (group.size <= 1) {
-    return p;
+    return {};
   }
-  const auto n = static_cast<double>(group.size);
-  p.overhead = Seconds(c[kKneeStart] + (n - 1) * c[kMember]);
-  if (kind != OpKind::kBarrier) {
-    const double x = (bytes / c[kThreshold]) * (bytes / c[kThreshold]);
-    const double kept = bytes - moved_bytes(OpKind::kAllToAll, bytes, n);
-    const bool copies_own =
-        kind == OpKind::kAllToAll || kind == OpKind::kAllToAllV || kind == OpKind::kAllGather;
-    p.memory = Seconds(moved_bytes(kind, bytes, n) *
-                           seconds_per_byte(bytes, c[kNear], c[kFar], c[kCapacity]) +
-                       c[kRendezvous] * x / (1 + x) + (copies_own ? kept * c[kSelf] : 0));
+  Seconds least(std::numeric_limits<double>::infinity());
+  std::vector<Algorithm> all = algorithms(kind, group, system);
+  if (all.front() == Algorithm::kRing) {
+    all.push_back(Algorithm::kHierarchical);  // the least any algorithm without the switch can do
   }
-  p.time = p.overhead + p.memory;
-  p.bound = p.memory > p.overhead ? "link" : "latency";
-  p.algorithm = "message passing";
-  return p;
+  for (const Algorithm a : all) {
+    least = std::min(least, slowest_port(port_bytes(kind, a, bytes, group), group, system, 1));
+  }
+  return least;
 }
 
-Seconds KneeCollective::exchange(std::span<const double> level_bytes, double kept, double peers,
-                                 const GroupShape& group, const System&,
-                                 std::span<const double> c) const {
-  double moved = 0;
-  for (const double b : level_bytes) {
-    moved = std::max(moved, b);
+double exchanged_bytes(std::span<const double> level_bytes) {
+  double outside = 0;
+  for (std::size_t i = 1; i < level_bytes.size(); ++i) {
+    outside = std::max(outside, level_bytes[i]);
   }
-  const double n = static_cast<double>(std::max<std::int64_t>(group.size, 2));
-  const double bytes = moved * n / (n - 1);  // the buffer of an equal exchange that moves as much
-  const double x = (bytes / c[kThreshold]) * (bytes / c[kThreshold]);
-  return Seconds(c[kKneeStart] + peers * c[kMember] +
-                 moved * seconds_per_byte(bytes, c[kNear], c[kFar], c[kCapacity]) +
-                 c[kRendezvous] * x / (1 + x) + kept * c[kSelf]);
+  return (level_bytes.empty() ? 0 : level_bytes[0]) + outside;
 }
 
 const std::vector<std::unique_ptr<CollectiveForm>>& builtin_collective_forms() {

@@ -29,27 +29,56 @@ class CollectiveForm {
   [[nodiscard]] virtual Seconds exchange(std::span<const double> level_bytes, double kept,
                                          double peers, const GroupShape& group,
                                          const System& system, std::span<const double> c) const = 0;
+  /// What no constants and no residual may undercut; 0 where the fabric is not described.
+  [[nodiscard]] virtual Seconds limit(OpKind, double, const GroupShape&, const System&) const {
+    return {};
+  }
+  [[nodiscard]] virtual Seconds exchange_limit(std::span<const double>, const GroupShape&,
+                                               const System&) const {
+    return {};
+  }
 };
 
-/// From the fabric: for each level, bytes through one device's port over what that port sustains,
-/// levels pipelined (maximum over levels).
+/// From the fabric. A collective of n ranks costs what its messages' latencies add up to, and what
+/// its bytes need at the slowest port; protocols move the first part up in smooth steps.
 ///
-///   time = start + hop latencies + max over levels of bytes_level / (bandwidth_level * efficiency)
-///   + ramp * bytes / (bytes + ramp_bytes)
+///   time = (start + latency * hops + peer * (n-1)) * (1 + wide * s(chunk / wide_bytes))
+///        + bulk * steps * s(chunk / bulk_bytes)
+///        + ramp * chunk / (chunk + ramp_bytes)
+///        + (1 + own / (n-1)) * max over levels of bytes_level / (bandwidth_level * efficiency)
+///   s(x) = x^2 / (1 + x^2),  chunk = bytes / n
+///
+/// hops    latencies of the links on the path: a ring walks every member, a tree or a switch
+/// doubles
+///         at each hop, an exchange pays its outermost link once; `outer` multiplies the latencies
+///         of all levels but the innermost (a data sheet rarely gives them)
+/// wide    share by which latency grows once messages are spread over all channels and threads
+/// bulk    latencies a step adds when flags in the data (LL, LL128) give way to the bandwidth
+///         (Simple) protocol; of a ring n - 1 steps at the pace of its slowest
+///         link, of an exchange one per peer, of a tree as hops
+/// own     share of one chunk's transfer that a rank's own part costs (ring, direct)
+/// ramp    pipeline filling of large messages
+/// ring, hierarchical, in_switch   share of the port's bandwidth each algorithm sustains (<= 1)
 ///
 /// With m_i members of the group per unit of level i (L = m_0), G = size, S = bytes
-/// (kernels-and-collectives section 3.3):
+/// (kernels-and-collectives section 3.3), bytes through one device's port:
 ///   ring          level 0: S (G-1)(L-1)/(G L) (S (G-1)/G when one unit holds the group); level i:
-///   S (G-1)/(G m_{i-1}) hierarchical  level i: S (m_i - m_{i-1}) / (m_{i-1} m_i), the lower bound
-///   of any algorithm without reduction in the switch in-switch     level 0 of an all-reduce: S
-///   (L+1)/L (reduce by load, store by multicast); higher levels as hierarchical all-to-all level
-///   0: S (L-1)/G; level i: S (G - m_{i-1})/G, no division by L
-/// all-reduce = twice the reduce-scatter; the algorithm of smallest predicted time answers and is
-/// named. Oversubscription: the uplinks of a unit carry bandwidth / oversubscription per device,
-/// shared by the members and sibling groups active in that unit. Valid:   any size, any group.
-/// Below 32 MB across nodes there is little data to check against: trust it less there. Source:
-/// derived in the reference; ring: Patarasuk & Yuan, JPDC 69(2), 2009. Checked by
-/// tests/models/collective_test.cpp.
+///                 S (G-1)/(G m_{i-1})
+///   hierarchical  level i: S (m_i - m_{i-1}) / (m_{i-1} m_i), the lower bound of any algorithm
+///                 without reduction in the switch
+///   in-switch     level 0 of an all-reduce: S (L+1)/L (reduce by load, store by multicast); higher
+///                 levels as hierarchical
+///   all-to-all    level 0: S (L-1)/G; level i: S (G - m_{i-1})/G, no division by L
+/// All-reduce = twice the reduce-scatter. The levels are pipelined (maximum); the algorithm of
+/// smallest predicted time answers and is named. Oversubscription: the uplinks of a unit carry
+/// bandwidth / oversubscription per device, shared by the members and sibling groups active in it.
+///
+/// Valid:   any size, any group. Without constants (ideal values) it is the bound from hardware
+///          facts. Below 32 MB across nodes there is no data to check against: trust it less there.
+/// Source:  byte counts derived in the reference; ring: Patarasuk & Yuan, JPDC 69(2), 2009;
+/// protocols:
+///          the knees measured NCCL curves show. Checked by tests/models/collective_test.cpp and
+///          collective_accuracy_test.cpp.
 class FabricCollective final : public CollectiveForm {
  public:
   std::string_view name() const override { return "collective.fabric"; }
@@ -59,6 +88,10 @@ class FabricCollective final : public CollectiveForm {
   Seconds exchange(std::span<const double> level_bytes, double kept, double peers,
                    const GroupShape& group, const System& system,
                    std::span<const double> c) const override;
+  Seconds limit(OpKind kind, double bytes, const GroupShape& group,
+                const System& system) const override;
+  Seconds exchange_limit(std::span<const double> level_bytes, const GroupShape& group,
+                         const System& system) const override;
 };
 
 /// Ranks that exchange through shared memory or sockets of one machine: no ports, but protocol and
@@ -89,6 +122,21 @@ enum class Algorithm : std::uint8_t { kRing, kHierarchical, kInSwitch, kDirect }
 /// Bytes through one device's port at each level of the system's fabric, by the table above.
 std::vector<double> port_bytes(OpKind kind, Algorithm algorithm, double bytes,
                                const GroupShape& group);
+/// Algorithms that may carry out a collective on this group, as NCCL's: all-gather and
+/// reduce-scatter the ring; all-reduce ring, tree ("hierarchical", across units) and the switch;
+/// the rest direct.
+std::vector<Algorithm> algorithms(OpKind kind, const GroupShape& group, const System& system);
+/// Time at the slowest port; `bytes` per level, each port at this share of its bandwidth.
+Seconds slowest_port(std::span<const double> bytes, const GroupShape& group, const System& system,
+                     double efficiency);
+/// The least over algorithms of the time at the slowest port at full bandwidth: no measurement of
+/// this fabric can be faster, no prediction is. Readers of measured rows refuse what lies below.
+Seconds physical_limit(OpKind kind, double bytes, const GroupShape& group, const System& system);
+/// Bytes that one rank's ports carry in an exchange: those of level 0 and those leaving the unit.
+double exchanged_bytes(std::span<const double> level_bytes);
+/// Bytes that one rank moves in a symmetric collective of n ranks: all-reduce 2 (n-1)/n S;
+/// all-gather, reduce-scatter, all-to-all (n-1)/n S; else S.
+double moved_bytes(OpKind kind, double bytes, double n);
 /// What one member's port sustains at a level when the group and its siblings are active.
 double port_bandwidth(const System& system, const GroupShape& group, std::size_t level);
 

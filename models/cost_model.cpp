@@ -1,12 +1,14 @@
 #include "models/cost_model.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <optional>
 #include <set>
 
 #include "core/error.h"
+#include "models/collective_curves.h"
 #include "models/collective_form.h"
 #include "models/kernel_form.h"
 #include "models/residual.h"
@@ -57,6 +59,25 @@ struct Collective {
   const FittedModel* fitted = nullptr;
   std::vector<double> constants;
   CollectiveCurves curves;
+
+  /// exp of what the points add to the form.
+  [[nodiscard]] double correction(OpKind kind, double bytes, const GroupShape& group,
+                                  const System& system) const {
+    return std::exp(curves.at(place_of(bytes, group), [&](double log_bytes) {
+      return std::log(
+          form->predict(kind, std::exp(log_bytes), group, system, constants).time.base());
+    }));
+  }
+
+  /// Were such sizes and such groups among the rows of the fit?
+  [[nodiscard]] bool measured(double bytes, const GroupShape& group) const {
+    const CollectivePlace place = place_of(bytes, group);
+    const std::array<double, 3> at{place.log_bytes, place.log_size, place.log_members};
+    constexpr std::array<std::string_view, 3> kNames{"log_bytes", "log_size", "log_members"};
+    // Ranks of one machine state no members per unit.
+    const std::size_t stated = fitted->range.contains(std::string(kNames[2])) ? 3 : 2;
+    return inside(*fitted, std::span(kNames).first(stated), std::span(at).first(stated));
+  }
 };
 
 }  // namespace
@@ -157,7 +178,11 @@ const System& CostModel::system() const { return impl_->system; }
 
 Prediction CostModel::kernel(const Program& program, const Op& op) const {
   STEPCAST_CHECK(!is_collective(op.kind), "{} is not a kernel", name_of(op.kind));
-  const OpFacts facts(program, op);
+  return kernel(OpFacts(program, op));
+}
+
+Prediction CostModel::kernel(const OpFacts& facts) const {
+  const Op& op = *facts.op;
   const Kernel& k = impl_->kernel_of(op);
   Prediction p = k.form->predict(facts, impl_->system.device, k.constants);
   p.model = k.form->name();
@@ -184,61 +209,55 @@ Prediction CostModel::collective(const Op& op, const GroupShape& group) const {
   Prediction p = c.form->predict(op.kind, bytes, group, impl_->system, c.constants);
   p.model = c.form->name();
   if (c.fitted != nullptr) {
-    const std::array<double, 2> at{std::log(std::max(bytes, 1.0)),
-                                   std::log(static_cast<double>(group.size))};
-    constexpr std::array<std::string_view, 2> kNames{"log_bytes", "log_size"};
     p.log_sigma = c.fitted->log_sigma;
-    p.in_range = inside(*c.fitted, kNames, at);
+    p.in_range = c.measured(bytes, group);
     if (!c.curves.empty() && op.kind != OpKind::kBarrier) {
-      p.time *= std::exp(c.curves.at(at[0], at[1], [&](double log_bytes) {
-        return std::log(
-            c.form->predict(op.kind, std::exp(log_bytes), group, impl_->system, c.constants)
-                .time.base());
-      }));
+      p.time *= c.correction(op.kind, bytes, group, impl_->system);
+      p.time = std::max(p.time, c.form->limit(op.kind, bytes, group, impl_->system));
     }
   }
   impl_->rescale(p);
   return p;
 }
 
-std::vector<Seconds> CostModel::all_to_all_v(std::span<const double> send,
-                                             std::span<const std::int32_t> ranks,
-                                             Format format) const {
+ExchangePrediction CostModel::all_to_all_v(std::span<const double> send,
+                                           std::span<const std::int32_t> ranks,
+                                           Format format) const {
   const std::size_t n = ranks.size();
-  std::vector<Seconds> end(n);
+  ExchangePrediction out;
+  out.ends.resize(n);
   if (n <= 1 || impl_->system.fabric.empty()) {
-    return end;
+    out.in_range = true;  // nothing is exchanged
+    return out;
   }
   const Collective& c = impl_->collective_of(OpKind::kAllToAllV, format);
   const GroupShape group = group_shape(impl_->system, ranks);
   const std::size_t levels = impl_->system.fabric.size();
   const std::vector<double> ports = exchange_port_bytes(send, ranks, impl_->system);
+  const auto size = static_cast<double>(n);
+  double most = 0;
   for (std::size_t r = 0; r < n; ++r) {
     double peers = 0;
-    double moved = 0;
     for (std::size_t p = 0; p < n; ++p) {
       peers += p != r && (send[r * n + p] > 0 || send[p * n + r] > 0) ? 1 : 0;
     }
     const std::span<const double> mine(ports.data() + r * levels, levels);
-    for (const double b : mine) {
-      moved = std::max(moved, b);
-    }
+    // Points and ranges were taken on equal exchanges: of this rank the one that moves as much.
+    const double equal = exchanged_bytes(mine) * size / (size - 1);
+    most = std::max(most, equal);
     Seconds t = c.form->exchange(mine, send[r * n + r], peers, group, impl_->system, c.constants);
-    if (!c.curves.empty() && moved > 0) {
-      // Residual points were taken on equal exchanges: look them up at the equal exchange that
-      // moves as much.
-      const auto size = static_cast<double>(n);
-      const double equal = std::log(moved * size / (size - 1));
-      t *= std::exp(c.curves.at(equal, std::log(size), [&](double log_bytes) {
-        return std::log(c.form
-                            ->predict(OpKind::kAllToAllV, std::exp(log_bytes), group, impl_->system,
-                                      c.constants)
-                            .time.base());
-      }));
+    if (!c.curves.empty() && equal > 0) {
+      t *= c.correction(OpKind::kAllToAllV, equal, group, impl_->system);
+      t = std::max(t, c.form->exchange_limit(mine, group, impl_->system));
     }
-    end[r] = t * impl_->scale;
+    out.ends[r] = t * impl_->scale;
   }
-  return end;
+  out.model = c.form->name();
+  if (c.fitted != nullptr) {
+    out.log_sigma = c.fitted->log_sigma;
+    out.in_range = c.measured(most, group);
+  }
+  return out;
 }
 
 HostCost CostModel::host() const {

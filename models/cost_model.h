@@ -10,6 +10,8 @@
 
 namespace stepcast::models {
 
+struct OpFacts;
+
 /// A predicted duration with its reasons.
 struct Prediction {
   Seconds time;
@@ -36,6 +38,15 @@ struct GroupShape {
 /// machine).
 GroupShape group_shape(const System& system, std::span<const std::int32_t> ranks,
                        std::int64_t devices = 0);
+
+/// A personalised exchange: when each member is done after the common start, and how far that is to
+/// be trusted.
+struct ExchangePrediction {
+  std::vector<Seconds> ends;
+  std::string_view model = "";
+  bool in_range = false;  ///< what the busiest member moves, and the group, were measured
+  double log_sigma = 0;
+};
 
 /// Host side of issuing ops: what one issue costs, how many ops may wait in a stream's queue, what
 /// a step costs outside its ops.
@@ -72,6 +83,9 @@ class CostModel {
 
   /// Device time of a computing op. Every op kind is covered by at least the plain analytical form.
   [[nodiscard]] Prediction kernel(const Program& program, const Op& op) const;
+  /// The same of an op whose facts are at hand: a search that asks for many shards of one table
+  /// counts its distinct rows once.
+  [[nodiscard]] Prediction kernel(const OpFacts& facts) const;
   /// Transfer time of a symmetric collective, send or recv once all members have arrived.
   /// `elements` and format from the op. For a send or recv pass the shape of the pair; of a larger
   /// group the outermost level it spans is taken.
@@ -79,9 +93,9 @@ class CostModel {
   /// All-to-all-v: when each member is done after the common start; `send` is the full matrix of
   /// bytes, row = sender.
   /// `format` of the elements: what is exchanged decides what a receiver does with it.
-  [[nodiscard]] std::vector<Seconds> all_to_all_v(std::span<const double> send,
-                                                  std::span<const std::int32_t> ranks,
-                                                  Format format = Format::kFp32) const;
+  [[nodiscard]] ExchangePrediction all_to_all_v(std::span<const double> send,
+                                                std::span<const std::int32_t> ranks,
+                                                Format format = Format::kFp32) const;
   [[nodiscard]] HostCost host() const;
   [[nodiscard]] Straggler straggler() const;
   /// Factor on compute time while a collective of the same rank is in flight (>= 1).

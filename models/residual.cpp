@@ -72,23 +72,4 @@ std::vector<double> ResidualSurface::leave_one_out() const {
   return out;
 }
 
-CollectiveCurves::CollectiveCurves(const FittedModel& model) {
-  std::map<double, std::vector<Knot>> by_size;
-  for (const FittedModel::Point& p : model.points) {
-    STEPCAST_CHECK(p.features.size() == 2, "a collective's point has features log_bytes, log_size");
-    by_size[p.features[1]].push_back({p.features[0], p.log_ratio});
-  }
-  for (auto& [size, knots] : by_size) {
-    std::sort(knots.begin(), knots.end(),
-              [](const Knot& a, const Knot& b) { return a.log_bytes < b.log_bytes; });
-    curves_.push_back({size, std::move(knots)});
-  }
-}
-
-const CollectiveCurves::Curve& CollectiveCurves::nearest(double log_size) const {
-  return *std::min_element(curves_.begin(), curves_.end(), [&](const Curve& a, const Curve& b) {
-    return std::abs(a.log_size - log_size) < std::abs(b.log_size - log_size);
-  });
-}
-
 }  // namespace stepcast::models

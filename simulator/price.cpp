@@ -173,7 +173,8 @@ class Pricer {
         send[i * n + j] = elements[j] * bits_per_element(op.format, std::int64_t{1} << 20) / 8;
       }
     }
-    const std::vector<Seconds> ends = model_.all_to_all_v(send, group.ranks, format);
+    const models::ExchangePrediction exchange = model_.all_to_all_v(send, group.ranks, format);
+    const std::vector<Seconds>& ends = exchange.ends;
     STEPCAST_CHECK(ends.size() == n, "all_to_all_v model answered for {} of {} ranks", ends.size(),
                    n);
     const std::int32_t path =
@@ -200,7 +201,8 @@ class Pricer {
       models::Prediction prediction;
       prediction.time = longest;
       prediction.model = "all_to_all_v";
-      prediction.in_range = true;  // the model of the symmetric collectives says when it is not
+      prediction.in_range = exchange.in_range;
+      prediction.log_sigma = exchange.log_sigma;
       answer(row, o, prediction);
       std::sort(needs.begin(), needs.end());
       needs.erase(std::unique(needs.begin(), needs.end()), needs.end());

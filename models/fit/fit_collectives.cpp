@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 #include <tuple>
 
 #include "core/error.h"
+#include "models/collective_curves.h"
 #include "models/collective_form.h"
 #include "models/fit/fit.h"
 #include "models/fit/least_squares.h"
@@ -30,34 +32,101 @@ std::vector<double> constants_in(const CollectiveForm& form, const System& syste
   return c;
 }
 
-double log_bytes_of(const MeasuredCollective& row) { return std::log(std::max(row.bytes, 1.0)); }
-double log_size_of(const MeasuredCollective& row) {
-  return std::log(static_cast<double>(row.group.size));
+/// The key of a place: rows of one group within a factor of 1.35 in bytes are one point.
+std::tuple<double, double> group_of(const CollectivePlace& p) {
+  return {p.log_size, p.log_members};
 }
 
-/// Points of one group size within a factor of 1.35 in bytes become one, their median: a curve
-/// through every single measurement would follow its noise.
-std::vector<FittedModel::Point> smoothed(std::vector<FittedModel::Point> points) {
-  std::sort(points.begin(), points.end(),
-            [](const FittedModel::Point& a, const FittedModel::Point& b) {
-              return std::tie(a.features[1], a.features[0], a.log_ratio) <
-                     std::tie(b.features[1], b.features[0], b.log_ratio);
-            });
-  std::vector<FittedModel::Point> merged;
-  for (std::size_t first = 0; first < points.size();) {
+struct PlacedRatio {
+  CollectivePlace place;
+  double log_ratio = 0;
+};
+
+/// Repeats and near sizes of one group become one point, their median: a curve through every single
+/// measurement would follow its noise.
+std::vector<PlacedRatio> merged(std::vector<PlacedRatio> ratios) {
+  const auto order = [](const PlacedRatio& r) {
+    return std::tuple(r.place.log_size, r.place.log_members, r.place.log_bytes, r.log_ratio);
+  };
+  std::sort(ratios.begin(), ratios.end(),
+            [&](const PlacedRatio& a, const PlacedRatio& b) { return order(a) < order(b); });
+  std::vector<PlacedRatio> out;
+  for (std::size_t first = 0; first < ratios.size();) {
     std::size_t last = first;
     std::vector<double> sizes;
-    std::vector<double> ratios;
-    while (last < points.size() && points[last].features[1] == points[first].features[1] &&
-           points[last].features[0] - points[first].features[0] < 0.3) {
-      sizes.push_back(points[last].features[0]);
-      ratios.push_back(points[last].log_ratio);
+    std::vector<double> values;
+    while (last < ratios.size() && group_of(ratios[last].place) == group_of(ratios[first].place) &&
+           ratios[last].place.log_bytes - ratios[first].place.log_bytes < 0.3) {
+      sizes.push_back(ratios[last].place.log_bytes);
+      values.push_back(ratios[last].log_ratio);
       ++last;
     }
-    merged.push_back({{quantile(sizes, 0.5), points[first].features[1]}, quantile(ratios, 0.5)});
+    PlacedRatio point = ratios[first];
+    point.place.log_bytes = quantile(sizes, 0.5);
+    point.log_ratio = quantile(values, 0.5);
+    out.push_back(point);
     first = last;
   }
-  return merged;
+  return out;
+}
+
+/// Where the residual is smoothed: chunk (the coordinate of protocols), group size, and whether the
+/// group leaves its unit (far apart: they do not borrow from each other).
+std::vector<double> smoothing_coordinates(const CollectivePlace& p) {
+  constexpr double kApart = 20;
+  return {p.log_bytes - p.log_size, p.log_size,
+          p.log_size - p.log_members > 1e-6 ? kApart + p.log_members : 0};
+}
+
+/// Residual points of the fitted form: merged, smoothed by the surface that best predicts left-out
+/// points (none when that does not beat the form alone), and made non-decreasing in time per group
+/// (pool adjacent violators; Ayer et al., Ann. Math. Stat. 26(4), 1955).
+std::vector<FittedModel::Point> residual_points(
+    std::vector<PlacedRatio> ratios, std::size_t limit,
+    const std::function<double(const PlacedRatio&)>& form) {
+  ratios = merged(std::move(ratios));
+  FittedModel smoother;
+  std::vector<FittedModel::Point> raw;
+  for (const PlacedRatio& r : ratios) {
+    raw.push_back({smoothing_coordinates(r.place), r.log_ratio});
+  }
+  add_residual_surface(smoother, thin_points(std::move(raw), limit));
+  if (smoother.points.empty()) {
+    return {};
+  }
+  const ResidualSurface surface(smoother);
+  struct Block {
+    double log_time;
+    std::size_t count;
+  };
+  std::vector<FittedModel::Point> points;
+  for (std::size_t first = 0; first < ratios.size();) {
+    std::vector<Block> blocks;
+    std::size_t last = first;
+    for (; last < ratios.size() && group_of(ratios[last].place) == group_of(ratios[first].place);
+         ++last) {
+      blocks.push_back(
+          {form(ratios[last]) + surface.at(smoothing_coordinates(ratios[last].place)), 1});
+      while (blocks.size() > 1 && blocks[blocks.size() - 2].log_time > blocks.back().log_time) {
+        const Block top = blocks.back();
+        blocks.pop_back();
+        Block& into = blocks.back();
+        const auto n = static_cast<double>(into.count);
+        const auto m = static_cast<double>(top.count);
+        into = {(n * into.log_time + m * top.log_time) / (n + m), into.count + top.count};
+      }
+    }
+    std::size_t at = first;
+    for (const Block& block : blocks) {
+      for (std::size_t i = 0; i < block.count; ++i, ++at) {
+        const CollectivePlace& p = ratios[at].place;
+        points.push_back(
+            {{p.log_bytes, p.log_size, p.log_members}, block.log_time - form(ratios[at])});
+      }
+    }
+    first = last;
+  }
+  return thin_points(std::move(points), limit);
 }
 
 FittedModel fit_form(const CollectiveForm& form, const System& system, const Rows& rows,
@@ -87,11 +156,19 @@ FittedModel fit_form(const CollectiveForm& form, const System& system, const Row
   }
   if (options.max_points > 0) {
     const std::vector<double> c = constants_in(form, system, model);
+    std::vector<PlacedRatio> ratios;
+    std::map<std::tuple<double, double>, const MeasuredCollective*> groups;
     for (const MeasuredCollective* row : rows) {
-      model.points.push_back({{log_bytes_of(*row), log_size_of(*row)},
-                              std::log(row->time.base() / form_time(form, system, *row, c))});
+      const CollectivePlace place = place_of(row->bytes, row->group);
+      groups.emplace(group_of(place), row);
+      ratios.push_back({place, std::log(row->time.base() / form_time(form, system, *row, c))});
     }
-    model.points = thin_points(smoothed(std::move(model.points)), options.max_points);
+    model.points =
+        residual_points(std::move(ratios), options.max_points, [&](const PlacedRatio& r) {
+          MeasuredCollective at = *groups.at(group_of(r.place));
+          at.bytes = std::exp(r.place.log_bytes);
+          return std::log(form_time(form, system, at, c));
+        });
   }
   return model;
 }
@@ -100,11 +177,13 @@ double predict_row(const CollectiveForm& form, const System& system, const Fitte
                    const CollectiveCurves& curves, const MeasuredCollective& row) {
   const std::vector<double> c = constants_in(form, system, model);
   const double base = form_time(form, system, row, c);
-  return base * std::exp(curves.at(log_bytes_of(row), log_size_of(row), [&](double log_bytes) {
-           MeasuredCollective other = row;
-           other.bytes = std::exp(log_bytes);
-           return std::log(form_time(form, system, other, c));
-         }));
+  const double corrected =
+      base * std::exp(curves.at(place_of(row.bytes, row.group), [&](double log_bytes) {
+        MeasuredCollective other = row;
+        other.bytes = std::exp(log_bytes);
+        return std::log(form_time(form, system, other, c));
+      }));
+  return std::max(corrected, form.limit(row.kind, row.bytes, row.group, system).base());
 }
 
 void score(FittedModel& model, const CollectiveForm& form, const System& system, const Rows& rows,
@@ -112,7 +191,8 @@ void score(FittedModel& model, const CollectiveForm& form, const System& system,
   // Held out by size: a repeat of a fitted size would only show the repeat noise.
   std::vector<std::int64_t> sizes;
   for (const MeasuredCollective* row : rows) {
-    sizes.push_back(std::llround(log_bytes_of(*row) * 1e3) * 64 + row->group.size % 64);
+    const CollectivePlace place = place_of(row->bytes, row->group);
+    sizes.push_back(std::llround(place.log_bytes * 1e3) * 64 + row->group.size % 64);
   }
   std::vector<double> predicted;
   std::vector<double> measured;
@@ -150,37 +230,60 @@ void score(FittedModel& model, const CollectiveForm& form, const System& system,
       options.source + (hold_out ? " (errors on held-out sizes)" : " (errors on the fitted rows)");
 }
 
+using RowsByFormat = std::map<OpKind, std::map<Format, Rows>>;
+
+/// Rows of one kind and format become the generic model of the kind (no suffix): fp32 where
+/// measured, else the float format with most rows, since a network moves bytes whatever they mean.
+Format generic_format(const std::map<Format, Rows>& formats) {
+  const auto integer = [](Format f) {
+    return f == Format::kInt8 || f == Format::kInt32 || f == Format::kInt64;
+  };
+  const auto rank = [&](const std::pair<const Format, Rows>& entry) {
+    return std::tuple(entry.first == Format::kFp32, !integer(entry.first), entry.second.size());
+  };
+  return std::max_element(formats.begin(), formats.end(),
+                          [&](const auto& a, const auto& b) { return rank(a) < rank(b); })
+      ->first;
+}
+
+void add_ranges(FittedModel& model, const Rows& rows) {
+  const auto widen = [&](const std::string& name, double value) {
+    const auto [it, fresh] = model.range.try_emplace(name, value, value);
+    it->second = {std::min(it->second.first, value), std::max(it->second.second, value)};
+  };
+  for (const MeasuredCollective* row : rows) {
+    const CollectivePlace place = place_of(row->bytes, row->group);
+    widen("log_bytes", place.log_bytes);
+    widen("log_size", place.log_size);
+    widen("log_members", place.log_members);
+  }
+}
+
 }  // namespace
 
 FittedModels fit_collectives(const System& system, std::span<const MeasuredCollective> measured,
                              std::string_view form_name, const FitOptions& options) {
   const CollectiveForm* form = collective_form_named(form_name);
   STEPCAST_CHECK(form != nullptr, "no collective form named '{}'", form_name);
-  std::map<std::pair<OpKind, Format>, Rows> by_kind;
+  RowsByFormat by_kind;
   for (const MeasuredCollective& row : measured) {
     if (row.group.size > 1 && row.time > Seconds{}) {
-      by_kind[{row.kind, row.format}].push_back(&row);
+      by_kind[row.kind][row.format].push_back(&row);
     }
   }
   FittedModels models;
-  for (const auto& [key, rows] : by_kind) {
-    if (rows.size() < kMinimumRows && key.first != OpKind::kBarrier) {
-      continue;
-    }
-    FittedModel& model = models[collective_keys(key.first, key.second).front()] =
-        fit_form(*form, system, rows, options);
-    score(model, *form, system, rows, options);
-    const auto range = [&](const std::string& name, auto of) {
-      double low = of(*rows.front());
-      double high = low;
-      for (const MeasuredCollective* row : rows) {
-        low = std::min(low, of(*row));
-        high = std::max(high, of(*row));
+  for (const auto& [kind, formats] : by_kind) {
+    const Format generic = generic_format(formats);
+    for (const auto& [format, rows] : formats) {
+      if (rows.size() < kMinimumRows && kind != OpKind::kBarrier) {
+        continue;
       }
-      model.range[name] = {low, high};
-    };
-    range("log_bytes", log_bytes_of);
-    range("log_size", log_size_of);
+      const Format key = format == generic ? Format::kFp32 : format;
+      FittedModel& model = models[collective_keys(kind, key).front()] =
+          fit_form(*form, system, rows, options);
+      score(model, *form, system, rows, options);
+      add_ranges(model, rows);
+    }
   }
   return models;
 }
