@@ -19,8 +19,27 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What the machine says of itself; rates come from the measurements.
-System machine(const runtime::MpiSession& session) {
+void measure(StepRows& all, const Job& job, ExecutionGraph graph, const CalibrateOptions& options,
+             runtime::MpiSession& session) {
+  runtime::RunOptions run;
+  // Short steps get more of them: caches and branch predictors take many steps of some hundred
+  // microseconds to settle. The guess only decides how often a job runs, to a factor of some.
+  const StepSample work = step_sample(graph, Seconds{});
+  const double guess = 5e-5 + work.flops / 5e10 + work.bytes / 5e9;
+  run.warmup = std::clamp<std::int64_t>(std::llround(0.05 / guess), 3, 20);
+  run.steps = std::clamp<std::int64_t>(std::llround(0.2 / guess), options.quick ? 9 : 13, 60);
+  run.seed = options.seed;
+  run.real_time = true;
+  run.emulate = options.emulate;
+  RecordedRun recorded = run_recorded(job, graph, run, session);
+  if (session.rank() == 0) {
+    add_steps(all, job, std::move(graph), std::move(recorded.trace));
+  }
+}
+
+}  // namespace
+
+System local_machine(const runtime::MpiSession& session) {
   System s;
   s.name = "local-cpu";
   Device& d = s.device;
@@ -44,29 +63,9 @@ System machine(const runtime::MpiSession& session) {
   return s;
 }
 
-void measure(StepRows& all, const Job& job, ExecutionGraph graph, const CalibrateOptions& options,
-             runtime::MpiSession& session) {
-  runtime::RunOptions run;
-  // Short steps get more of them: caches and branch predictors take many steps of some hundred
-  // microseconds to settle. The guess only decides how often a job runs, to a factor of some.
-  const StepSample work = step_sample(graph, Seconds{});
-  const double guess = 5e-5 + work.flops / 5e10 + work.bytes / 5e9;
-  run.warmup = std::clamp<std::int64_t>(std::llround(0.05 / guess), 3, 20);
-  run.steps = std::clamp<std::int64_t>(std::llround(0.2 / guess), options.quick ? 9 : 13, 60);
-  run.seed = options.seed;
-  run.real_time = true;
-  run.emulate = options.emulate;
-  RecordedRun recorded = run_recorded(job, graph, run, session);
-  if (session.rank() == 0) {
-    add_steps(all, job, std::move(graph), std::move(recorded.trace));
-  }
-}
-
-}  // namespace
-
 CalibrationResult calibrate_cpu(const CalibrateOptions& options, runtime::MpiSession& session) {
   CalibrationResult result;
-  result.system = machine(session);
+  result.system = local_machine(session);
   if (options.emulate != nullptr) {
     result.system.name = "local-cpu-paced";
     result.system.host.collectives_hold_core = false;

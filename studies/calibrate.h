@@ -24,6 +24,10 @@ struct CalibrationResult {
   std::int64_t configurations = 0;
 };
 
+/// What this machine says of itself, as a system of the session's ranks: memory, caches, cores.
+/// Rates come from measurements.
+System local_machine(const runtime::MpiSession& session);
+
 /// Measures this machine by really training small random jobs (studies/runtime_cases.h) on the
 /// session's ranks, and fits every model to the ops of their steps: kernels from op durations,
 /// collectives from transfer times, the host from the gaps between ops. Ops are measured where they

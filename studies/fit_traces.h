@@ -12,13 +12,13 @@
 namespace stepcast::studies {
 
 struct FitTracesOptions {
-  std::string device;  ///< name of the device that is fitted
-  std::string system;  ///< name of the system around it; empty: the device's
+  std::string device = {};  ///< name of the device that is fitted
+  std::string system = {};  ///< name of the system around it; empty: the device's
   /// Hardware facts to fit on; what they carry as fitted is replaced. Without: those of the traces'
   /// job where it names a system whose ranks share cores, as `stepcast calibrate` writes it, else a
   /// bare core.
-  std::optional<System> facts;
-  std::filesystem::path library;  ///< where names in the traces' jobs are looked up
+  std::optional<System> facts = {};
+  std::filesystem::path library = {};  ///< where names in the traces' jobs are looked up
 };
 
 /// One trace that was fitted to.

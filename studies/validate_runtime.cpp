@@ -190,15 +190,20 @@ std::vector<RuntimeCase> validate_runtime(const System& system,
       options.progress(static_cast<double>(i) / static_cast<double>(cases.size()),
                        c.job.workload.name);
     }
-    do {
-      run_case(c, options, session);
-    } while (c.noise > options.noise_limit && c.runs < 3);
-    if (c.noise > options.noise_limit) {
-      c.skipped =
-          fmt::format("void: repeats differ by {:.1f} % in each of {} runs", c.noise * 100, c.runs);
-    }
+    measure_case(c, options, session);
   }
   return cases;
+}
+
+void measure_case(RuntimeCase& c, const ValidateRuntimeOptions& options,
+                  runtime::MpiSession& session) {
+  do {
+    run_case(c, options, session);
+  } while (c.noise > options.noise_limit && c.runs < 3);
+  if (c.noise > options.noise_limit) {
+    c.skipped =
+        fmt::format("void: repeats differ by {:.1f} % in each of {} runs", c.noise * 100, c.runs);
+  }
 }
 
 std::vector<RuntimeGroup> runtime_groups(const std::vector<RuntimeCase>& cases) {

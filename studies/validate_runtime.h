@@ -65,6 +65,12 @@ std::vector<RuntimeCase> validate_runtime(const System& system,
                                           const ValidateRuntimeOptions& options,
                                           runtime::MpiSession& session);
 
+/// Really runs a case and fills what it took. A noisy case runs again, at most twice more; of
+/// several runs the quietest counts, and one that never came below the limit is marked as skipped.
+/// All ranks call it together, with the same prediction.
+void measure_case(RuntimeCase& c, const ValidateRuntimeOptions& options,
+                  runtime::MpiSession& session);
+
 /// Families "dlrm", "transformer", and each bound over both.
 std::vector<RuntimeGroup> runtime_groups(const std::vector<RuntimeCase>& cases);
 
