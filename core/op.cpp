@@ -130,8 +130,11 @@ PerElement optimizer_work(OptimizerKind kind) {
 void fill_attention(Op& op, double per_element) {
   const auto [batch, heads, kv_heads, queries, keys, dim] = op.shape;
   const auto d = [](std::int64_t v) { return static_cast<double>(v); };
+  // A causal window w leaves query i min(i + 1, w) keys: w - w^2 / 2k of k on average.
+  const double reach =
+      op.detail > 0 ? std::min(1.0, op.detail / d(std::max<std::int64_t>(keys, 1))) : 1.0;
   const double scores = d(batch) * d(heads) * d(queries) * d(keys) *
-                        ((op.flags & op_flags::kCausal) != 0 ? 0.5 : 1.0);
+                        ((op.flags & op_flags::kCausal) != 0 ? reach * (1 - reach / 2) : 1.0);
   const double query_elements = d(batch) * d(queries) * d(heads) * d(dim);
   const double kv_elements = 2 * d(batch) * d(keys) * d(kv_heads) * d(dim);
   const double statistics = 4 * d(batch) * d(heads) * d(queries);  // fp32 log-sum-exp

@@ -15,7 +15,7 @@ enum class OpKind : std::uint8_t {
   // Matrix products and attention.
   kGemm,  ///< {m, n, k, batch}: C = op(A) op(B) [+ C]; flags transpose_a, transpose_b, accumulate
   kAttentionForward,   ///< {batch, heads, kv_heads, query_length, kv_length, head_dim}: qkv -> out,
-                       ///< log-sum-exp
+                       ///< log-sum-exp; `detail`: causal window in tokens, -1 none
   kAttentionBackward,  ///< same shape: qkv, out, log-sum-exp, d_out -> d_qkv
   // Embedding bags. `detail` is an EmbeddingGroup of the program.
   kIndexPack,    ///< {lookups, bags, peers}: sorts the local batch's ids by owner into the send

@@ -6,6 +6,9 @@
 namespace stepcast::models {
 namespace {
 
+constexpr double kQueryTile = 128;  // rows of a block: FlashAttention-2 and -3 at usual widths
+constexpr double kKeyTile = 64;     // keys of one step
+
 struct Shape {
   explicit Shape(const Op& op)
       : batch(size(op, 0)),
@@ -14,7 +17,9 @@ struct Shape {
         queries(size(op, 3)),
         keys(size(op, 4)),
         dim(size(op, 5)),
+        window(op.detail > 0 ? std::min(static_cast<double>(op.detail), keys) : keys),
         causal((op.flags & op_flags::kCausal) != 0),
+        unfused((op.flags & op_flags::kUnfused) != 0),
         backward(op.kind == OpKind::kAttentionBackward) {}
   static double size(const Op& op, std::size_t axis) {
     return static_cast<double>(std::max<std::int64_t>(op.shape[axis], 1));
@@ -22,8 +27,38 @@ struct Shape {
   [[nodiscard]] double scores() const {
     return batch * heads * queries * keys * (causal ? 0.5 : 1.0);
   }
-  double batch, heads, kv_heads, queries, keys, dim;
-  bool causal, backward;
+  /// Products of the forward pass this op amounts to.
+  [[nodiscard]] double passes() const { return !backward ? 1 : unfused ? 2 : 2.5; }
+  double batch, heads, kv_heads, queries, keys, dim, window;
+  bool causal, unfused, backward;
+};
+
+/// The grid of an attention kernel.
+struct Blocks {
+  /// `packed` heads fill a block together.
+  Blocks(const Shape& s, double packed, double multiprocessors) {
+    const double span = kQueryTile / packed;  // positions one block covers
+    const double per_head = std::ceil(s.queries / span);
+    const double heads = s.batch * s.heads / packed;
+    const double most = s.causal && !s.unfused ? std::min(s.keys, s.window + span) : s.keys;
+    const double full = std::ceil(most / kKeyTile) * kKeyTile;
+    double seen = per_head * full;  // keys walked by the blocks of one head
+    if (s.causal && !s.unfused) {
+      // Block i sees min(full, offset + (i + 1) span) keys, in whole tiles.
+      const double offset = std::max(0.0, s.keys - s.queries);
+      const double ramp = std::clamp(std::floor((full - offset) / span), 0.0, per_head);
+      const double rounded = kKeyTile / 2 * per_head * std::max(0.0, 1 - span / kKeyTile);
+      seen = std::min(
+          seen, ramp * offset + span * ramp * (ramp + 1) / 2 + (per_head - ramp) * full + rounded);
+    }
+    count = heads * per_head;
+    steps = heads * std::max(seen / kKeyTile, per_head);
+    longest = full / kKeyTile;
+    if (per_head <= 1) {
+      longest /= std::clamp(multiprocessors / count, 1.0, longest);
+    }
+  }
+  double count = 0, steps = 0, longest = 0;
 };
 
 bool attention(const Op& op) {
@@ -33,9 +68,12 @@ bool attention(const Op& op) {
 std::vector<double> attention_coordinates(const OpFacts& facts) {
   const Shape s(*facts.op);
   constexpr double kStep = 8;
-  return {
-      std::log(s.batch * s.heads),    std::log(s.queries),       std::log(s.keys), std::log(s.dim),
-      std::log(s.heads / s.kv_heads), kStep * (s.causal ? 1 : 0)};
+  return {std::log(s.batch * s.heads),
+          std::log(s.queries),
+          std::log(s.window),
+          std::log(s.dim),
+          std::log(s.heads / s.kv_heads),
+          kStep * (s.causal ? 1 : 0)};
 }
 std::vector<std::string_view> attention_coordinate_names() {
   return {"log_batch_heads", "log_queries", "log_keys", "log_head_dim", "log_group", "causal"};
@@ -46,26 +84,38 @@ std::vector<std::string_view> attention_coordinate_names() {
 bool AttentionTiles::covers(const Op& op) const { return attention(op); }
 
 std::vector<Constant> AttentionTiles::constants(const Device& device) const {
-  return {{"start", device.launch.base(), 5e-6, 2e-7, 1e-4},
-          {"compute_efficiency", 1, 0.6, 0.05, 1},
-          {"backward_efficiency", 1, 0.8, 0.1, 1},
-          {"memory_efficiency", 1, 0.7, 0.02, 1.2},
-          {"half_queries", 0, 100, 0.1, 5000},
-          {"diagonal", 0, 100, 0.1, 1000},
-          {"half_parallel", 0, 20, 0.1, 2000}};
+  return {{"start", device.launch.base(), 1e-5, 2e-7, 1e-4},
+          {"memory_efficiency", 1, 0.5, 0.02, 1},
+          {"serial", 0, 0.5, 0.01, 1},
+          {"compute_efficiency", 1, 0.7, 0.05, 1},
+          {"softmax_columns", 0, 30, 0.1, 500},
+          {"block", 0, 1e-6, 1e-8, 1e-4},
+          {"critical", 0, 0.7, 0.01, 2},
+          {"packing", 0, 0.3, 0.01, 1},
+          {"backward_efficiency", 1, 0.8, 0.1, 1}};
 }
 
 Prediction AttentionTiles::predict(const OpFacts& facts, const Device& device,
                                    std::span<const double> c) const {
+  enum { kStart, kMemory, kSerial, kCompute, kSoftmax, kBlock, kCritical, kPacking, kBackward };
   const Op& op = *facts.op;
   const Shape s(op);
-  const double diagonal = s.causal ? 1 + c[5] / s.keys : 1;
-  const double heads = s.batch * s.heads;
-  const double efficiency = c[1] * (s.backward ? c[2] : 1) * s.queries / (s.queries + c[4]) *
-                            heads / (heads + c[6] * c[4] / (s.queries + c[4]));
-  const Seconds compute(op.flops.base() * diagonal / (peak_rate(device, op.format) * efficiency));
-  const Seconds memory(facts.bytes / (device.bandwidth.base() * c[3]));
-  return bounded_by(compute, memory, Seconds(c[0]));
+  const double multiprocessors = std::max<double>(1, static_cast<double>(device.multiprocessors));
+  const double rate = peak_rate(device, op.format) / multiprocessors * c[kCompute] *
+                      (s.backward ? c[kBackward] : 1);
+  const double step = s.passes() * 4 * kQueryTile * kKeyTile * (s.dim + c[kSoftmax]) / rate;
+  const auto work_of = [&](double packed) {
+    const Blocks blocks(s, packed, multiprocessors);
+    return (blocks.steps * step + blocks.count * c[kBlock]) / multiprocessors +
+           c[kCritical] * blocks.longest * step;
+  };
+  const double group = std::max(1.0, s.heads / s.kv_heads);
+  const Seconds work(group == 1 ? work_of(1)
+                                : (1 - c[kPacking]) * work_of(1) + c[kPacking] * work_of(group));
+  const Seconds streams(facts.bytes / (device.bandwidth.base() * c[kMemory]));
+  Prediction p = bounded_by(work, streams, Seconds(c[kStart]));
+  p.time += c[kSerial] * std::min(work, streams);
+  return p;
 }
 
 std::vector<double> AttentionTiles::coordinates(const OpFacts& facts) const {

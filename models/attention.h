@@ -3,18 +3,28 @@
 
 namespace stepcast::models {
 
-/// Attention core (scores, softmax, weighted sum), fused or unfused, causal or full, forward or
-/// backward.
+/// Attention core (scores, softmax, weighted sum) as blocks of query rows that walk over tiles of
+/// keys; causal or full, windowed, grouped queries, fused or unfused, forward or backward.
 ///
-///   time = start + max(flops (1 + causal diagonal) / (peak * efficiency * q / (q + half_queries)),
-///   bytes / (bandwidth * memory_efficiency))
+///   time  = start + longer(work, streams) + serial * shorter(work, streams)
+///   work  = (steps * step + blocks * block) / multiprocessors + critical * longest * step
+///   step  = 4 * 128 * 64 * (head_dim + softmax_columns) / (peak / multiprocessors *
+///           compute_efficiency)
+///   streams = bytes / (bandwidth * memory_efficiency)
 ///
-/// FLOPs and bytes are those of the op (fused: no score traffic; unfused: the score matrix is
-/// written and read back). Whole tiles on the causal diagonal are executed: (1 + diagonal / kv)
-/// with `diagonal` about the tile width. Backward has its own efficiency factor. In:      {batch,
-/// heads, kv_heads, queries, keys, head_dim}. Valid: sizes >= 1. Source:  Dao, "FlashAttention-2",
-/// arXiv 2307.08691 (work partition); FLOP counts by fill_work. Backward is not measured: lower
-/// trust.
+/// A block holds 128 query rows of one head; in the share `packing` of the kernels rows of all
+/// heads that share keys fill it together. steps = key tiles of 64 that the mask and the window
+/// leave to all blocks, the diagonal ones whole; longest = those of the last block, which ends the
+/// kernel when the others are done (Graham, SIAM J. Appl. Math. 17(2), 1969). A single block per
+/// head splits its keys over idle multiprocessors. `serial`: share of the streams (preparing q, k,
+/// v) not hidden under the blocks. Unfused: the mask skips nothing and bytes count the score
+/// matrix. Backward: the op's products (5 instead of 2 when fused) divided by
+/// `backward_efficiency`; no rows were measured, so its constants are transferred and marked so.
+///
+/// In:      {batch, heads, kv_heads, queries, keys, head_dim}; detail = window in tokens, -1 none.
+/// Valid:   sizes >= 1. One software stack per set of constants: stacks differ by 24 % median.
+/// Source:  Dao, "FlashAttention-2", arXiv 2307.08691 (partition of work); derived. Checked by
+///          tests/models/attention_accuracy_test.cpp.
 class AttentionTiles final : public KernelForm {
  public:
   std::string_view name() const override { return "attention.tiles"; }

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <map>
 
 #include "models/cost_model.h"
 #include "models/kernel_form.h"
@@ -48,10 +49,13 @@ FittedModels realistic() {
                                             {"blend", 0.3},
                                             {"depth", 90}})},
           {"attention", model("attention.tiles", {{"start", 5e-6},
-                                                  {"compute_efficiency", 0.6},
-                                                  {"half_queries", 100},
-                                                  {"half_parallel", 20},
-                                                  {"diagonal", 40}})},
+                                                  {"memory_efficiency", 0.5},
+                                                  {"serial", 0.6},
+                                                  {"compute_efficiency", 0.7},
+                                                  {"softmax_columns", 25},
+                                                  {"block", 2e-6},
+                                                  {"critical", 0.7},
+                                                  {"packing", 0.5}})},
           {"memory_bound", model("memory.levels", {{"start", 1e-6},
                                                    {"row", 1e-9},
                                                    {"element", 1e-11},
@@ -144,7 +148,54 @@ TEST_CASE("a causal mask halves attention that is bound by compute", "[models][a
   Op causal = full;
   causal.flags = op_flags::kCausal;
   fill_work(causal);
-  CHECK(predict(toy(), causal).time.base() == Approx(predict(toy(), full).time.base() / 2));
+  // 32 blocks of 128 rows walk 1, 2, ..., 32 times 128 keys instead of 32 times 32: the diagonal
+  // tiles are executed whole. 528 / 1024.
+  const double both = predict(toy(), full).time.base();
+  CHECK(predict(toy(), causal).time.base() == Approx(both * 528 / 1024));
+  // A window of 512 leaves blocks 1, 2, 3, 4, then 28 times 5 of them: 10 + 140 of 1024.
+  causal.detail = 512;
+  fill_work(causal);
+  CHECK(predict(toy(), causal).time.base() == Approx(both * 150 / 1024));
+  // Needed work: 512 keys for all queries but the first 512, which see half of it.
+  CHECK(causal.flops.base() ==
+        Approx(full.flops.base() * (512 * 4096 - 512 * 512 / 2) / (4096.0 * 4096)));
+}
+
+TEST_CASE("attention blocks: what each constant adds", "[models][attention]") {
+  // 10^12 FLOP/s over 10 multiprocessors, 10^11 B/s.
+  System system = toy();
+  system.device.multiprocessors = 10;
+  const Op op = op_of(OpKind::kAttentionForward, {2, 4, 2, 256, 256, 64});
+  // 2 * 4 heads, 2 blocks each, 4 key tiles: 64 steps of 4 * 128 * 64 * 64 FLOP at 10^11 FLOP/s.
+  const double step = 4.0 * 128 * 64 * 64 / 1e11;
+  const double memory = (op.bytes_read + op.bytes_written).base() / 1e11;
+  const auto time_with = [&](std::map<std::string, double> constants) {
+    FittedModel m;
+    m.form = "attention.tiles";
+    m.constants = std::move(constants);
+    m.constants.try_emplace("start", 0.0);
+    system.device.fitted["attention_forward"] = m;
+    return predict(system, op).time.base();
+  };
+  const double plain = 64 * step / 10;
+  REQUIRE(plain > memory);
+  CHECK(time_with({}) == Approx(plain));
+  CHECK(time_with({{"start", 1e-5}}) == Approx(plain + 1e-5));
+  CHECK(time_with({{"compute_efficiency", 0.5}}) == Approx(2 * plain));
+  CHECK(time_with({{"softmax_columns", 64}}) == Approx(2 * plain));
+  CHECK(time_with({{"block", 1e-6}}) == Approx(plain + 16 * 1e-6 / 10));
+  CHECK(time_with({{"critical", 0.5}}) == Approx(plain + 0.5 * 4 * step));
+  CHECK(time_with({{"serial", 0.25}}) == Approx(plain + 0.25 * memory));
+  // Packed: 2 heads fill blocks of 64 positions, so 2 * 2 packed heads with 4 blocks each.
+  CHECK(time_with({{"packing", 1}, {"block", 1e-6}}) == Approx(plain + 16 * 1e-6 / 10));
+  // One query per sequence: a packed block serves both heads of a group.
+  const Op decode = op_of(OpKind::kAttentionForward, {2, 4, 2, 1, 256, 64});
+  const auto blocks = [&](double packing) {
+    time_with({{"block", 1e-2}, {"packing", packing}});
+    return predict(system, decode).time.base() / 1e-3;
+  };
+  CHECK(blocks(0) == Approx(8).epsilon(0.01));
+  CHECK(blocks(1) == Approx(4).epsilon(0.01));
 }
 
 TEST_CASE("calibrated answers say whether they are in range", "[models]") {

@@ -114,12 +114,6 @@ void read_gemm(const Row& row, TableBuilder& to) {
 
 // Causal prefill: query length = key length = isl.
 void read_attention(const Row& row, TableBuilder& to) {
-  const std::string_view window = row.text("window_size");
-  if (!window.empty() && row.count("window_size", 0) != 0) {
-    throw RowError(fmt::format(
-        "window_size {}: attention over a window has no op here; only full rows (0) are used",
-        window));
-  }
   if (row.count("step", 0) != 0) {
     throw RowError("step is not 0: only prefill rows without cached tokens are used");
   }
@@ -127,6 +121,9 @@ void read_attention(const Row& row, TableBuilder& to) {
   op.kind = OpKind::kAttentionForward;
   op.format = format_in(row.text("attn_dtype")).format;
   op.flags = op_flags::kCausal;
+  if (!row.text("window_size").empty() && row.count("window_size", 0) != 0) {
+    op.detail = static_cast<std::int32_t>(row.count("window_size", 0));
+  }
   const std::int64_t length = row.count("isl");
   op.shape = {row.count("batch_size"),
               row.count("num_heads"),
