@@ -50,6 +50,8 @@ System local_machine(const runtime::MpiSession& session) {
   d.memory = Bytes(system_value(_SC_PHYS_PAGES) * system_value(_SC_PAGESIZE) /
                    std::max(1, session.local_size()));
   d.l2 = Bytes(system_value(_SC_LEVEL2_CACHE_SIZE));
+  d.bandwidth = GBps(5);  // this and the peak until they are measured
+  d.peak[Format::kFp32] = FlopsPerSecond(5e10);
   d.source = "read from the operating system and measured by stepcast calibrate";
   s.host.devices = session.local_size();
   s.host.cores = runtime::available_cores();

@@ -100,7 +100,7 @@ DlrmWorkload draw_dlrm(Bound bound, std::int64_t ranks, bool sequences, Draw& dr
   for (EmbeddingTable& table : dlrm.tables) {
     const double a = std::clamp(exponent + draw.uniform(-0.2, 0.2), 0.0, 1.2);
     table.access = std::make_shared<Access>(a < 0.05 ? Access::uniform(table.rows)
-                                                     : Access::zipf(table.rows, a, draw.bits()));
+                                                     : Access::zipf(table.rows, a, draw.bits() >> 1));
   }
   return dlrm;
 }
