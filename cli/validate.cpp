@@ -1,16 +1,19 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "cli/command.h"
 #include "cli/human.h"
 #include "cli/launch_ranks.h"
 #include "cli/print_prediction.h"
+#include "cli/print_validation.h"
 #include "cli/progress.h"
 #include "cli/text_table.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/whole_file.h"
+#include "studies/validate_dlrm.h"
 #include "studies/validate_overlap.h"
 #include "studies/validate_runtime.h"
 
@@ -28,6 +31,7 @@ constexpr double kOverlapBound = 0.10;
 struct ValidateCommand {
   std::vector<std::string> suites;
   std::string system, predictions, emulate;
+  std::string data, calibrate = "one-row";
   std::uint64_t seed = 1;
   std::int64_t count = 36;
   int ranks = 2;
@@ -236,13 +240,33 @@ int validate_runtime(const ValidateCommand& options, Context& context) {
   return as_one_rank(*session, [&] { return run_suite(options, system, *session); });
 }
 
-int validate(const ValidateCommand& options, Context& context) {
-  for (const std::string& suite : options.suites) {
-    if (suite != "runtime") {
-      throw InputError(suite, "is not implemented in this version; the suite there is: runtime");
-    }
+studies::ValidationSuite validate_dlrm(const ValidateCommand& options, const Context& context) {
+  if (options.data.empty()) {
+    throw InputError("--data", "is needed: the folder of mlperf_step_times.csv, or a file like it");
   }
-  return validate_runtime(options, context);
+  if (options.calibrate == "loso") {
+    throw InputError("--calibrate", "loso is not implemented for dlrm; use facts or one-row");
+  }
+  return studies::validate_dlrm(
+      studies::read_dlrm_step_times(options.data), {context.library},
+      options.calibrate == "facts" ? studies::DlrmRegime::kFacts : studies::DlrmRegime::kOneRow);
+}
+
+int validate(const ValidateCommand& options, Context& context) {
+  std::vector<studies::ValidationSuite> suites;
+  for (const std::string& suite : options.suites) {
+    if (suite == "runtime" && options.suites.size() == 1) {
+      return validate_runtime(options, context);
+    }
+    if (suite != "dlrm") {
+      throw InputError(suite,
+                       "is not implemented in this version, or not beside other suites; "
+                       "there are: dlrm, and runtime alone");
+    }
+    suites.push_back(validate_dlrm(options, context));
+  }
+  print_validation(suites, options.format, std::cout);
+  return std::all_of(suites.begin(), suites.end(), [](const auto& s) { return s.pass; }) ? 0 : 1;
 }
 
 }  // namespace
@@ -252,11 +276,16 @@ void add_validate(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("validate", "Predictions against measurements");
   command
       ->add_option("suite", options->suites,
-                   "runtime (published, dlrm, kernels, collectives, traces, plans: not yet)")
+                   "runtime, dlrm (published, kernels, collectives, traces, plans: not yet)")
       ->required()
       ->check(CLI::IsMember(
           {"published", "dlrm", "kernels", "collectives", "traces", "runtime", "plans"}));
   command->add_option("--system", options->system, "Calibrated system file");
+  command->add_option("--data", options->data, "Measurements: a file or folder (dlrm)");
+  command
+      ->add_option("--calibrate", options->calibrate,
+                   "What the rows show (dlrm): hardware facts only, or one scalar per round")
+      ->check(CLI::IsMember({"facts", "loso", "one-row"}));
   command->add_option("--seed", options->seed, "Seed of the cases");
   command->add_option("--count", options->count, "Number of cases, a third of them transformers")
       ->check(CLI::Range(3, 1000));

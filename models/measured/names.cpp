@@ -18,6 +18,8 @@ constexpr std::array kDevices{
     DeviceName{"NVIDIA A100-PCIE-40GB", "a100-pcie-40gb", ""},
     DeviceName{"NVIDIA A100-SXM4-40GB", "a100-sxm-40gb", "dgx-a100-40gb"},
     DeviceName{"NVIDIA A100-SXM4-80GB", "a100-sxm-80gb", "dgx-a100-80gb"},
+    DeviceName{"NVIDIA A100-SXM-80GB", "a100-sxm-80gb", "dgx-a100-80gb"},
+    DeviceName{"NVIDIA H100-SXM5-80GB", "h100-sxm-80gb", "dgx-h100"},
     DeviceName{"NVIDIA H100 80GB HBM3", "h100-sxm-80gb", "dgx-h100"},
     DeviceName{"NVIDIA H200", "h200-sxm-141gb", "dgx-h200"},
     DeviceName{"NVIDIA B200", "b200-sxm", "dgx-b200"},

@@ -1,0 +1,117 @@
+#include "cli/print_validation.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/human.h"
+#include "cli/print_prediction.h"
+#include "cli/text_table.h"
+
+namespace stepcast::cli {
+namespace {
+
+using studies::ValidationGroup;
+using studies::ValidationRow;
+using studies::ValidationSuite;
+using Json = nlohmann::ordered_json;
+
+void print_text(const ValidationSuite& suite, std::ostream& out) {
+  TextTable rows({suite.name, "measured", "predicted", "error", "not scored"});
+  rows.left(4);
+  for (const ValidationRow& r : suite.rows) {
+    const bool predicted = r.predicted > 0;
+    rows.row({r.id, human(seconds(r.measured)), predicted ? human(seconds(r.predicted)) : "-",
+              predicted ? percent_signed(r.error()) : "-", r.skipped.value_or("")});
+  }
+  rows.print(out);
+  out << "\nerrors\n";
+  TextTable groups({"group", "n", "median", "mean", "geomean", "p90", "worst", "bias", "noise",
+                    "naive mean", "in range", "worst row"});
+  groups.left(11);
+  for (const ValidationGroup& g : suite.groups) {
+    const auto& e = g.errors;
+    groups.row({g.name, std::to_string(e.n), percent(e.median), percent(e.mean), percent(e.geomean),
+                percent(e.p90), percent(e.worst), percent_signed(e.bias),
+                g.repeat_noise ? percent(*g.repeat_noise) : "-",
+                g.baseline.empty() ? "-" : percent(g.baseline_mean), percent(g.in_range_share),
+                g.worst_row});
+  }
+  groups.print(out);
+  for (const std::string& note : suite.notes) {
+    out << note << '\n';
+  }
+  out << fmt::format("\n{}: {} ({})\n", suite.name, suite.pass ? "pass" : "FAIL", suite.bound);
+}
+
+Json json_of(const ValidationGroup& g) {
+  const auto& e = g.errors;
+  Json j = {{"name", g.name},         {"n", e.n},
+            {"median", e.median},     {"mean", e.mean},
+            {"geomean", e.geomean},   {"p90", e.p90},
+            {"worst", e.worst},       {"worst_row", g.worst_row},
+            {"bias", e.bias},         {"baseline_mean", nullptr},
+            {"baseline", nullptr},    {"in_range_share", g.in_range_share},
+            {"kendall_tau", nullptr}, {"regret", nullptr},
+            {"repeat_noise", nullptr}};
+  if (!g.baseline.empty()) {
+    j["baseline_mean"] = g.baseline_mean;
+    j["baseline"] = g.baseline;
+  }
+  if (g.repeat_noise) {
+    j["repeat_noise"] = *g.repeat_noise;
+  }
+  return j;
+}
+
+Json json_of(const ValidationSuite& suite) {
+  Json j = {{"name", suite.name},      {"bound", suite.bound},  {"pass", suite.pass},
+            {"groups", Json::array()}, {"rows", Json::array()}, {"notes", suite.notes}};
+  for (const ValidationGroup& g : suite.groups) {
+    j["groups"].push_back(json_of(g));
+  }
+  for (const ValidationRow& r : suite.rows) {
+    const bool predicted = r.predicted > 0;
+    j["rows"].push_back({{"id", r.id},
+                         {"measured", r.measured},
+                         {"predicted", predicted ? Json(r.predicted) : Json()},
+                         {"error", predicted ? Json(r.error()) : Json()},
+                         {"skipped", r.skipped ? Json(*r.skipped) : Json()}});
+  }
+  return j;
+}
+
+void print_csv(const ValidationSuite& suite, std::ostream& out) {
+  for (const ValidationRow& r : suite.rows) {
+    const bool predicted = r.predicted > 0;
+    out << csv_line({suite.name, r.id, fmt::format("{:.6g}", r.measured),
+                     predicted ? fmt::format("{:.6g}", r.predicted) : "",
+                     predicted ? fmt::format("{:.4f}", r.error()) : "", r.skipped.value_or("")});
+  }
+}
+
+}  // namespace
+
+void print_validation(const std::vector<ValidationSuite>& suites, OutputFormat format,
+                      std::ostream& out) {
+  if (format == OutputFormat::kJson) {
+    Json all = {{"stepcast", provenance_json()}, {"suites", Json::array()}};
+    for (const ValidationSuite& suite : suites) {
+      all["suites"].push_back(json_of(suite));
+    }
+    out << all.dump(2) << '\n';
+    return;
+  }
+  if (format == OutputFormat::kCsv) {
+    out << csv_line({"suite", "id", "measured_s", "predicted_s", "error", "skipped"});
+  }
+  for (const ValidationSuite& suite : suites) {
+    if (format == OutputFormat::kCsv) {
+      print_csv(suite, out);
+    } else {
+      print_text(suite, out);
+    }
+  }
+}
+
+}  // namespace stepcast::cli
