@@ -116,9 +116,6 @@ double CollectiveCurves::at(const CollectivePlace& place, const LogTime& form) c
     }
   }
   const double here = form(place.log_bytes);
-  const auto drifted = [](double log_time, double log_bytes) {
-    return log_time + kDrift * log_bytes;
-  };
   bool first = true;
   double last_position = 0;  // of the last knot passed: its bytes, corrected time and form
   double last_time = 0;
@@ -141,10 +138,14 @@ double CollectiveCurves::at(const CollectivePlace& place, const LogTime& form) c
       if (first) {
         return time - knot_form;
       }
-      const double from = drifted(last_form, last_position);
-      const double share =
-          (drifted(here, place.log_bytes) - from) / (drifted(knot_form, position) - from);
-      return last_time + share * (time - last_time) - here;
+      // Up: evenly as the form and a little as ln bytes, so also where the form is flat. Down: as
+      // the form alone, which rises by more, so time does not fall.
+      const double before = last_time - last_form;
+      const double change = time - knot_form - before;
+      const double drift = change > 0 ? kDrift : 0;
+      const double passed = here - last_form + drift * (place.log_bytes - last_position);
+      const double whole = knot_form - last_form + drift * (position - last_position);
+      return before + (change != 0 ? change * passed / whole : 0);
     }
     first = false;
     last_position = position;

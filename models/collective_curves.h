@@ -16,17 +16,18 @@ CollectivePlace place_of(double bytes, const GroupShape& group);
 
 /// What calibration points add to a collective's form: curves in bytes, one per measured group.
 ///
-/// Between the points of a curve time goes from one measured value to the next, and the form says
-/// where in between it rises:
+/// Between two points the residual r = ln(measured / form) changes as the form rises:
 ///
-///   ln t(b) = y_k + (y_k+1 - y_k) (G(b) - G_k) / (G_k+1 - G_k),  G = ln form + 0.05 ln b
+///   r(b) = r_k + (r_k+1 - r_k) (G(b) - G_k) / (G_k+1 - G_k)
+///   G = ln form + 0.05 ln b where r rises, ln form where it falls
 ///
-/// with the y made non-decreasing, so time is monotone and continuous whatever the points say;
-/// beyond the first and last point the form continues, scaled. A group between two measured sizes
-/// takes the points of both, weighted by its logarithm and aligned at equal chunks (bytes / size),
-/// the protocols' own coordinate. Groups inside one unit and groups across units do not borrow from
-/// each other; away from the measured sizes and members per unit the points fade by exp(-distance):
-/// the form alone answers. Checked by tests/models/collective_test.cpp.
+/// with the times at the points made non-decreasing, so time is monotone and continuous whatever
+/// the points say, and a knee of the form between two points stays where it is; beyond the first
+/// and last point the form continues, scaled. A group between two measured sizes takes the points
+/// of both, weighted by its logarithm and aligned at equal chunks (bytes / size), the protocols'
+/// own coordinate. Groups inside one unit and groups across units do not borrow from each other;
+/// away from the measured sizes and members per unit the points fade by exp(-distance): the form
+/// alone answers. Checked by tests/models/collective_test.cpp.
 class CollectiveCurves {
  public:
   using LogTime =

@@ -1,9 +1,12 @@
 #include "models/collective_form.h"
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <numeric>
+#include <random>
 
+#include "core/config/config.h"
 #include "models/cost_model.h"
 #include "models/fit/fit.h"
 
@@ -44,25 +47,48 @@ const std::vector<OpKind> kSized{OpKind::kAllReduce, OpKind::kAllGather, OpKind:
                                  OpKind::kAllToAll,  OpKind::kAllToAllV, OpKind::kBroadcast,
                                  OpKind::kSend,      OpKind::kRecv};
 
-/// Constants that switch every term of a form on.
-FittedModels knees(const std::string& form) {
-  FittedModels fitted;
+/// Any model a fit could write: constants anywhere within their bounds (evenly in logarithm), and
+/// points that rise and fall by up to a factor of two on three groups.
+FittedModels random_models(const System& system, const std::string& form, std::uint64_t seed) {
+  std::mt19937_64 engine(seed);
+  std::uniform_real_distribution<double> share(0, 1);
   FittedModel m;
   m.form = form;
-  if (form == "collective.fabric") {
-    m.constants = {{"start", 6e-6},        {"latency", 2},     {"peer", 3e-7}, {"ring", 0.8},
-                   {"hierarchical", 0.65}, {"in_switch", 0.6}, {"ramp", 4e-5}, {"ramp_bytes", 4e6}};
-  } else {
-    m.constants = {{"start", 1e-6},   {"member", 5e-7},     {"near", 1e10},     {"far", 3e9},
-                   {"capacity", 2e6}, {"rendezvous", 4e-6}, {"threshold", 8e3}, {"self", 1e-10}};
+  for (const Constant& c : collective_form_named(form)->constants(system)) {
+    m.constants[std::string(c.name)] = c.low * std::pow(c.high / c.low, share(engine));
   }
-  // Residual points that would make time fall with size where they are taken as they are.
-  m.points = {{{std::log(1e3), std::log(16.0)}, 0.3},
-              {{std::log(1.2e3), std::log(16.0)}, -0.6},
-              {{std::log(1e7), std::log(16.0)}, 0.2}};
-  m.samples = 3;
-  fitted["collective"] = m;
-  return fitted;
+  const std::array<std::pair<double, double>, 3> groups{{{4, 4}, {16, 8}, {64, 8}}};
+  for (const auto& [size, members] : groups) {
+    for (double log_bytes = 6; log_bytes < 22; log_bytes += 0.2 + 2 * share(engine)) {
+      m.points.push_back({{log_bytes, std::log(size), std::log(members)},
+                          std::log(2.0) * (2 * share(engine) - 1)});
+    }
+  }
+  m.samples = 100;
+  m.range = {{"log_bytes", {6, 22}},
+             {"log_size", {std::log(4), std::log(64)}},
+             {"log_members", {std::log(4), std::log(8)}}};
+  m.log_sigma = 0.1;
+  return {{"collective", m}};
+}
+
+/// Time never falls as bytes grow, takes no jump, and stays above what the links allow.
+void check_curve(const CostModel& cost, OpKind kind, const GroupShape& group, double step) {
+  double previous = 0;
+  for (double size = 1; size <= 64.0 * (1ULL << 30U); size = std::ceil(size * step)) {
+    const double t = time_of(cost, kind, size, group);
+    REQUIRE(std::isfinite(t));
+    REQUIRE(t >= previous * (1 - 1e-12));
+    if (cost.system().fabric.size() > 1) {  // ports are described
+      REQUIRE(t >= physical_limit(kind, size, group, cost.system()).base() * (1 - 1e-12));
+    }
+    // One byte more: no jump. The steepest stretch is between two points 0.2 apart whose times
+    // differ by 2 ln 2 plus what the form adds, all of which may sit in a knee of slope 2.
+    if (size > 1000) {
+      REQUIRE(time_of(cost, kind, size + 1, group) <= t * (1 + 100 / size));
+    }
+    previous = t;
+  }
 }
 
 }  // namespace
@@ -125,32 +151,173 @@ TEST_CASE("reduction in the switch beats the ring's bound on large groups",
   CHECK(with.bound == "link");
 }
 
-TEST_CASE("every collective is monotone and continuous in bytes",
+TEST_CASE("time grows with bytes, without a jump, above the limit: every system and kind",
           "[models][collective][property]") {
-  const auto form = GENERATE(values<std::string>({"none", "collective.fabric", "collective.knee"}));
-  const auto in_switch = GENERATE(false, true);
-  System system = cluster(in_switch);
-  if (form != "none") {
-    system.fitted = knees(form);
-  }
-  const CostModel cost(system, {});
-  for (const auto& ranks :
-       {strided(2, 1), strided(8, 1), strided(16, 1), strided(4, 8), strided(24, 1)}) {
-    const GroupShape g = group_shape(system, ranks);
-    for (const OpKind kind : kSized) {
-      double previous = 0;
-      for (double bytes = 4; bytes <= 16.0 * (1ULL << 30U); bytes *= 1.07) {
-        const double t = time_of(cost, kind, bytes, g);
-        CAPTURE(form, in_switch, name_of(kind), ranks.size(), bytes);
-        REQUIRE(t >= previous * (1 - 1e-12));
-        // No jump: growing bytes by at most 1.07 (rounding included: 2 at the smallest) grows time
-        // by no more than the steepest segment of the points, which rises 0.3 + ln(bandwidth terms)
-        // over ln 1.2.
-        if (previous > 0 && bytes > 64) {
-          REQUIRE(t <= previous * (form == "none" ? 1.08 : 1.5));
+  const config::Library library{STEPCAST_SOURCE_DIR};
+  for (const config::Entry& entry : config::list_systems(library)) {
+    const System system = config::load_system(entry.name, library);
+    const auto unit = static_cast<std::int32_t>(system.fabric[0].size);
+    for (const Calibration::Kind calibration :
+         {Calibration::Kind::kAuto, Calibration::Kind::kNone}) {
+      const CostModel cost(system, {calibration, 1});
+      for (const auto& ranks : {strided(2, 1), strided(unit, 1), strided(3 * unit, 1),
+                                strided(4, unit), strided(5, unit / 2)}) {
+        const GroupShape group = group_shape(system, ranks);
+        for (const OpKind kind : kSized) {
+          CAPTURE(system.name, name_of(kind), ranks.size());
+          check_curve(cost, kind, group, 1.1);
         }
-        previous = t;
       }
+    }
+  }
+}
+
+TEST_CASE("time grows with bytes whatever a fit writes", "[models][collective][property]") {
+  const auto form = GENERATE(values<std::string>({"collective.fabric", "collective.knee"}));
+  const auto seed = GENERATE(range(0, 24));
+  System system = cluster(seed % 2 == 0, seed % 3 == 0 ? 4 : 1);
+  if (form == "collective.knee") {
+    system.fabric.resize(1);
+  }
+  system.fitted = random_models(system, form, static_cast<std::uint64_t>(seed));
+  const CostModel cost(system, {});
+  for (const auto& ranks : {strided(2, 1), strided(4, 1), strided(6, 1), strided(16, 1),
+                            strided(24, 1), strided(4, 8), strided(128, 1)}) {
+    const GroupShape group = group_shape(system, ranks);
+    for (const OpKind kind : {OpKind::kAllReduce, OpKind::kAllGather, OpKind::kAllToAll,
+                              OpKind::kBroadcast, OpKind::kSend}) {
+      CAPTURE(form, seed, name_of(kind), ranks.size());
+      check_curve(cost, kind, group, 1.04);
+    }
+  }
+}
+
+TEST_CASE("points are met where they were measured and fade beyond", "[models][collective]") {
+  System system = cluster();
+  FittedModel m;
+  m.form = "collective.fabric";
+  // 30 % above the form on 8 and 16 devices (two nodes), 10 % above it on 4.
+  for (const double log_bytes : {8.0, 12.0, 16.0, 20.0}) {
+    m.points.push_back({{log_bytes, std::log(4.0), std::log(4.0)}, std::log(1.1)});
+    m.points.push_back({{log_bytes, std::log(8.0), std::log(8.0)}, std::log(1.3)});
+    m.points.push_back({{log_bytes, std::log(16.0), std::log(8.0)}, std::log(1.3)});
+  }
+  system.fitted["all_gather"] = m;
+  const CostModel cost(system, {});
+  const CostModel plain(system, {Calibration::Kind::kNone, 1});
+  const auto added = [&](const std::vector<std::int32_t>& ranks, double bytes) {
+    const GroupShape g = group_shape(system, ranks);
+    return time_of(cost, OpKind::kAllGather, bytes, g) /
+           time_of(plain, OpKind::kAllGather, bytes, g);
+  };
+  const double at = std::round(std::exp(16.0));
+  CHECK(added(strided(4, 1), at) == Approx(1.1).epsilon(1e-4));
+  CHECK(added(strided(8, 1), at) == Approx(1.3).epsilon(1e-4));
+  CHECK(added(strided(16, 1), at) == Approx(1.3).epsilon(1e-4));
+  CHECK(added(strided(8, 1), 1e12) == Approx(1.3).epsilon(1e-4));  // beyond: the form, scaled
+  // 6 devices lie ln(6/4) / ln(8/4) = 0.585 of the way from 4 to 8.
+  const double share = std::log(1.5) / std::log(2.0);
+  CHECK(added(strided(6, 1), at) ==
+        Approx(std::exp((1 - share) * std::log(1.1) + share * std::log(1.3))).epsilon(1e-3));
+  // 32 devices are ln 2 beyond the last size: the residual halves. One per node is ln 8 away from
+  // eight per node as well; no group of one node says anything about it.
+  CHECK(added(strided(32, 1), at) == Approx(std::pow(1.3, 0.5)).epsilon(1e-3));
+  CHECK(added(strided(16, 8), at) == Approx(std::pow(1.3, 1.0 / 8)).epsilon(1e-3));
+}
+
+TEST_CASE("between two points the form says where time rises", "[models][collective]") {
+  // A protocol switch of 100 us at a chunk of 1 MB; measured at 64 KiB per rank, on the form, and
+  // at 64 MiB, 20 % above it. At 256 KiB hardly any of the 20 % is there.
+  System system = cluster();
+  FittedModel m;
+  m.form = "collective.fabric";
+  m.constants = {{"bulk", 50}, {"bulk_bytes", 1e6}};
+  const auto point = [](double bytes, double log_ratio) {
+    return FittedModel::Point{{std::log(bytes), std::log(2.0), std::log(2.0)}, log_ratio};
+  };
+  m.points = {point(2.0 * 65536, 0), point(2.0 * 67108864, std::log(1.2))};
+  system.fitted["all_gather"] = m;
+  System without = system;
+  without.fitted["all_gather"].points.clear();
+  const CostModel with_points(system, {});
+  const CostModel form(without, {});
+  const GroupShape pair = group_shape(system, strided(2, 1));
+  const auto form_time = [&](double bytes) {
+    return std::log(time_of(form, OpKind::kAllGather, bytes, pair));
+  };
+  for (double bytes = 131072; bytes <= 134217728; bytes *= 2) {
+    const double drift = 0.05 * std::log(bytes / 131072);
+    const double share = (form_time(bytes) - form_time(131072) + drift) /
+                         (form_time(134217728) - form_time(131072) + 0.05 * std::log(1024.0));
+    CHECK(time_of(with_points, OpKind::kAllGather, bytes, pair) ==
+          Approx(time_of(form, OpKind::kAllGather, bytes, pair) * std::pow(1.2, share)));
+    CHECK((bytes > 524288 || share < 0.25));
+  }
+}
+
+TEST_CASE("no residual takes a prediction below the links' limit", "[models][collective]") {
+  System system = cluster();
+  system.fitted = random_models(system, "collective.fabric", 1);
+  for (FittedModel::Point& p : system.fitted.at("collective").points) {
+    p.log_ratio = -3;
+  }
+  const GroupShape g = group_shape(system, strided(8, 1));
+  CHECK(time_of(CostModel(system, {}), OpKind::kAllGather, 1e9, g) ==
+        Approx(1e9 * 7 / 8 / 450e9));  // S (n-1)/n at full bandwidth
+}
+
+TEST_CASE("a collective says whether its size and its group were measured",
+          "[models][collective]") {
+  System system = cluster();
+  system.fitted = random_models(system, "collective.fabric", 2);
+  const CostModel cost(system, {});
+  const auto asked = [&](double bytes, const std::vector<std::int32_t>& ranks) {
+    return cost.collective(collective_of(OpKind::kAllGather, bytes), group_shape(system, ranks));
+  };
+  CHECK(asked(1e6, strided(8, 1)).in_range);
+  CHECK(asked(1e6, strided(8, 1)).log_sigma == 0.1);
+  CHECK_FALSE(asked(1e10, strided(8, 1)).in_range);   // e^22 = 3.6 GB is the largest measured
+  CHECK_FALSE(asked(1e6, strided(128, 1)).in_range);  // more ranks than any row
+  CHECK_FALSE(asked(1e6, strided(8, 8)).in_range);    // one member per node
+  CHECK_FALSE(
+      CostModel(system, {Calibration::Kind::kNone, 1})
+          .collective(collective_of(OpKind::kAllGather, 1e6), group_shape(system, strided(8, 1)))
+          .in_range);
+}
+
+TEST_CASE("an exchange says whether it was measured", "[models][collective][exchange]") {
+  System system = cluster();
+  system.fitted = random_models(system, "collective.fabric", 3);
+  const CostModel cost(system, {});
+  std::vector<double> send(64, 1e5);
+  const ExchangePrediction inside = cost.all_to_all_v(send, strided(8, 1));
+  CHECK(inside.in_range);
+  CHECK(inside.log_sigma == 0.1);
+  CHECK(inside.model == "collective.fabric");
+  send[1] = 1e11;  // one pair far beyond the rows
+  CHECK_FALSE(cost.all_to_all_v(send, strided(8, 1)).in_range);
+  CHECK_FALSE(cost.all_to_all_v(std::vector<double>(64, 1e5), strided(8, 8)).in_range);
+  const ExchangePrediction facts = CostModel(system, {Calibration::Kind::kNone, 1})
+                                       .all_to_all_v(std::vector<double>(64, 1e5), strided(8, 1));
+  CHECK_FALSE(facts.in_range);
+}
+
+TEST_CASE("an equal all-to-all-v is an all-to-all, constants and points included",
+          "[models][collective][exchange][property]") {
+  const auto seed = GENERATE(range(0, 6));
+  System system = cluster();
+  system.fitted = random_models(system, "collective.fabric", static_cast<std::uint64_t>(seed));
+  const CostModel cost(system, {});
+  for (const std::int32_t n : {2, 8, 16, 24}) {
+    for (const double bytes : {1e3, 1e5, 1e7}) {
+      const auto ranks = strided(n, 1);
+      const auto count = static_cast<std::size_t>(n);
+      const auto equal = time_of(cost, OpKind::kAllToAll, bytes * n, group_shape(system, ranks));
+      const ExchangePrediction v =
+          cost.all_to_all_v(std::vector<double>(count * count, bytes), ranks);
+      CAPTURE(seed, n, bytes);
+      CHECK(v.ends.front().base() == Approx(equal));
+      CHECK(v.ends.back().base() == Approx(equal));
     }
   }
 }
@@ -247,7 +414,7 @@ TEST_CASE("incast is limited by the receiving port", "[models][collective][excha
 
 TEST_CASE("calibration scales time and can be set aside", "[models][collective]") {
   System system = cluster();
-  system.fitted = knees("collective.fabric");
+  system.fitted = random_models(system, "collective.fabric", 7);
   const GroupShape g = group_shape(system, strided(16, 1));
   const Op op = collective_of(OpKind::kAllReduce, 1e6);
   const Prediction fitted = CostModel(system, {}).collective(op, g);
