@@ -3,6 +3,7 @@
 #include <map>
 
 #include "studies/error_statistics.h"
+#include "studies/fit_few.h"
 #include "studies/step_rows.h"
 
 namespace stepcast::studies {
@@ -80,6 +81,7 @@ void set_measured_rates(System& system, const StepRows& rows) {
 void fit_steps(System& system, const StepRows& rows, const models::FitOptions& options) {
   system.device.fitted = models::fit_kernels(system.device, rows.ops, options);
   system.fitted = models::fit_collectives(system, rows.collectives, "collective.knee", options);
+  fit_few(system, rows, options);
   system.device.fitted.merge(fit_host_of(rows, options));
   system.device.fitted["baseline"] = fit_linear_baseline(rows.steps, options.source);
 }
