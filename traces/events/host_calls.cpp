@@ -37,6 +37,18 @@ std::string_view without_prefix(std::string_view name) {
 }  // namespace
 
 HostCall host_call_of(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, HostCall>, 5> kOwn{{
+      {kOwnLaunch, HostCall::kLaunch},
+      {kOwnRecord, HostCall::kEventRecord},
+      {kOwnStreamWait, HostCall::kStreamWait},
+      {kOwnQueueFull, HostCall::kStreamSync},
+      {kOwnSynchronize, HostCall::kDeviceSync},
+  }};
+  for (const auto& [own, kind] : kOwn) {
+    if (name == own) {
+      return kind;
+    }
+  }
   const std::string_view call = without_prefix(name);
   if (call.starts_with("LaunchHostFunc")) {
     return HostCall::kOther;

@@ -23,6 +23,12 @@ enum class HostCall : std::uint8_t {
   kOther
 };
 HostCall host_call_of(std::string_view name);
+/// What our own runtime's calls are named in a recording.
+constexpr std::string_view kOwnLaunch = "launch";
+constexpr std::string_view kOwnRecord = "record event";
+constexpr std::string_view kOwnStreamWait = "stream wait event";
+constexpr std::string_view kOwnQueueFull = "wait for room in the queue";
+constexpr std::string_view kOwnSynchronize = "synchronize";
 /// Calls whose recorded duration is a wait for the device, not work of the host: strip it before
 /// replay (R2).
 constexpr bool waits_for_device(HostCall c) {

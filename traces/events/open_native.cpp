@@ -1,0 +1,189 @@
+#include "traces/events/open_native.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "traces/events/host_calls.h"
+#include "traces/events/rank_builder.h"
+
+namespace stepcast::traces {
+namespace {
+
+Nanoseconds nanoseconds_of(SimTime t) {
+  // Towards earlier, also before zero: begin and end of neighbours stay equal.
+  const std::int64_t ps = ticks(t);
+  return Nanoseconds(ps >= 0 ? ps / 1000 : -((-ps + 999) / 1000));
+}
+
+EventCategory category_of(const Op& op) {
+  if (is_collective(op.kind)) {
+    return EventCategory::kCollective;
+  }
+  return op.kind == OpKind::kLoadBatch ? EventCategory::kMemcpy : EventCategory::kKernel;
+}
+
+class NativeRank {
+ public:
+  NativeRank(const Trace& trace, const RankTrace& rank, Names& names, const std::string& source)
+      : trace_(trace),
+        rank_(rank),
+        program_(trace.graph.program_of(rank.rank)),
+        names_(names),
+        builder_(names, fmt::format("{}/rank-{}.csv", source, rank.rank)),
+        host_(builder_.host_lane(rank.rank, 0, "host")) {}
+
+  RankRecording read() && {
+    RankRecording& out = builder_.rank();
+    out.rank = rank_.rank;
+    out.world_size = trace_.graph.ranks();
+    if (rank_.dropped > 0) {
+      out.oddities.add(
+          Oddity::kDropped,
+          [&] { return fmt::format("{}: records beyond the recorder's buffers", out.source); },
+          rank_.dropped);
+    }
+    for (const Communicator& c : trace_.graph.communicators) {
+      Group& g = out.groups[static_cast<std::size_t>(builder_.group(c.name))];
+      const auto index = static_cast<std::int32_t>(&c - trace_.graph.communicators.data());
+      g.ranks = trace_.graph.members(index, rank_.rank);
+      g.size = static_cast<std::int32_t>(g.ranks.size());
+    }
+    for (const StepMark& s : rank_.steps) {
+      range(fmt::format("ProfilerStep#{}", s.step), s.begin, s.end, EventCategory::kUserRange);
+    }
+    for (const HostSpan& s : rank_.host) {
+      const bool issues = s.kind == HostSpan::Kind::kIssue;
+      range(issues                                 ? "issue"
+            : s.kind == HostSpan::Kind::kQueueFull ? kOwnQueueFull
+                                                   : kOwnSynchronize,
+            s.begin, s.end, issues ? EventCategory::kUserRange : EventCategory::kRuntimeCall);
+    }
+    std::vector<const OpSpan*> spans;
+    for (const OpSpan& s : rank_.ops) {
+      spans.push_back(&s);
+    }
+    std::stable_sort(spans.begin(), spans.end(), [](const OpSpan* a, const OpSpan* b) {
+      return std::tie(a->step, a->ref) < std::tie(b->step, b->ref);
+    });
+    for (const OpSpan* s : spans) {
+      op(*s);
+    }
+    out.records["op"] = rank_.ops.size();
+    out.records["host"] = rank_.host.size();
+    out.records["step"] = rank_.steps.size();
+    return std::move(builder_).finish();
+  }
+
+ private:
+  struct Record {
+    std::int64_t correlation;
+    std::int32_t stream;
+  };
+
+  void range(std::string_view name, SimTime begin, SimTime end, EventCategory category) {
+    NewEvent e;
+    e.begin = nanoseconds_of(begin);
+    e.duration = nanoseconds_of(end) - e.begin;
+    e.name = names_.intern(name);
+    e.category = category;
+    e.lane = host_;
+    builder_.add(e);
+  }
+
+  std::int64_t call(std::string_view name, SimTime at) {
+    NewEvent e;
+    e.begin = nanoseconds_of(at);
+    e.name = names_.intern(name);
+    e.category = EventCategory::kRuntimeCall;
+    e.lane = host_;
+    e.correlation = ++correlation_;
+    builder_.add(e);
+    return correlation_;
+  }
+
+  void op(const OpSpan& span) {
+    const Op& op = program_.ops[span.ref.op];
+    const auto stream = static_cast<std::int32_t>(op.stream);
+    NewEvent e;
+    e.lane = builder_.stream_lane(rank_.rank, -1, stream);
+    for (const std::int32_t event : program_.waits_of(op)) {
+      if (const auto found = recorded_.find(event); found != recorded_.end()) {
+        wait(span, stream, event, found->second, e.lane);
+      }
+    }
+    e.correlation = call(kOwnLaunch, span.issued);
+    e.begin = nanoseconds_of(span.begin);
+    e.duration = nanoseconds_of(span.end) - e.begin;
+    e.name = names_.intern(program_.name(op));
+    e.category = category_of(op);
+    e.external = static_cast<std::int64_t>(span.ref.call) << 32 | span.ref.op;
+    if (e.category == EventCategory::kCollective) {
+      e.detail = collective(op);
+    }
+    builder_.add(e);
+    if (op.record >= 0) {
+      recorded_[op.record] = {call(kOwnRecord, span.issued), stream};
+    }
+  }
+
+  void wait(const OpSpan& span, std::int32_t stream, std::int32_t event, const Record& record,
+            std::uint16_t lane) {
+    NewEvent e;
+    e.correlation = call(kOwnStreamWait, span.issued);
+    e.begin = nanoseconds_of(span.issued);
+    e.name = names_.intern("Stream Wait Event");
+    e.category = EventCategory::kSync;
+    e.lane = lane;
+    auto& syncs = builder_.rank().syncs;
+    e.detail = static_cast<std::int32_t>(syncs.size());
+    syncs.push_back(
+        {SyncInfo::Kind::kStreamWait, stream, record.stream, event, record.correlation});
+    builder_.add(e);
+  }
+
+  std::int32_t collective(const Op& op) {
+    CollectiveInfo info;
+    info.kind = op.kind;
+    info.name = names_.intern(name_of(op.kind));
+    info.group = op.communicator;
+    info.elements_in = op.kind == OpKind::kBarrier ? 0 : op.shape[0];
+    info.dtype = names_.intern(name_of(op.format));
+    info.bytes = static_cast<std::int64_t>(format_bytes(op.format, 1, info.elements_in).base());
+    if (op.peer >= 0 && op.communicator >= 0) {
+      const auto members = trace_.graph.members(op.communicator, rank_.rank);
+      info.peer = static_cast<std::size_t>(op.peer) < members.size()
+                      ? members[static_cast<std::size_t>(op.peer)]
+                      : -1;
+    }
+    auto& table = builder_.rank().collectives;
+    table.push_back(std::move(info));
+    return static_cast<std::int32_t>(table.size() - 1);
+  }
+
+  const Trace& trace_;
+  const RankTrace& rank_;
+  const Program& program_;
+  Names& names_;
+  RankBuilder builder_;
+  std::uint16_t host_;
+  std::int64_t correlation_ = 0;
+  std::map<std::int32_t, Record> recorded_;
+};
+
+}  // namespace
+
+Recording recording_of(const Trace& trace, const std::string& source) {
+  Recording recording;
+  recording.format = "native";
+  recording.producer = trace.producer;
+  recording.job = trace.job;
+  for (const RankTrace& rank : trace.ranks) {
+    recording.ranks.push_back(NativeRank(trace, rank, recording.names, source).read());
+  }
+  return recording;
+}
+
+}  // namespace stepcast::traces

@@ -1,0 +1,303 @@
+#include "traces/input/input.h"
+
+#include <zlib.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "core/error.h"
+
+namespace stepcast::traces {
+namespace {
+
+constexpr std::size_t kChunk = std::size_t{1} << 18;
+
+class StreamSource final : public ByteSource {
+ public:
+  explicit StreamSource(std::unique_ptr<std::istream> in) : in_(std::move(in)) {}
+  std::size_t read(char* to, std::size_t size) override {
+    in_->read(to, static_cast<std::streamsize>(size));
+    return static_cast<std::size_t>(in_->gcount());
+  }
+
+ private:
+  std::unique_ptr<std::istream> in_;
+};
+
+/// What the decompressors share: chunks of compressed bytes, and where in the file they are.
+class Compressed : public ByteSource {
+ public:
+  Compressed(std::string label, std::unique_ptr<ByteSource> bytes)
+      : label_(std::move(label)), bytes_(std::move(bytes)), chunk_(kChunk) {}
+
+ protected:
+  /// False at the end of the file.
+  bool refill() {
+    before_ += size_;
+    size_ = bytes_->read(chunk_.data(), chunk_.size());
+    used_ = 0;
+    return size_ > 0;
+  }
+  [[noreturn]] void fail(std::string_view what) const {
+    throw InputError(fmt::format("{}: byte {}", label_, before_ + used_), what);
+  }
+
+  std::string label_;
+  std::unique_ptr<ByteSource> bytes_;
+  std::vector<char> chunk_;
+  std::size_t size_ = 0;
+  std::size_t used_ = 0;
+  std::uint64_t before_ = 0;
+};
+
+class GzipSource final : public Compressed {
+ public:
+  GzipSource(std::string label, std::unique_ptr<ByteSource> bytes)
+      : Compressed(std::move(label), std::move(bytes)) {
+    STEPCAST_CHECK(inflateInit2(&z_, 15 + 16) == Z_OK, "zlib does not start");
+  }
+  ~GzipSource() override { inflateEnd(&z_); }
+  GzipSource(const GzipSource&) = delete;
+  GzipSource& operator=(const GzipSource&) = delete;
+
+  std::size_t read(char* to, std::size_t size) override {
+    z_.next_out = reinterpret_cast<Bytef*>(to);
+    z_.avail_out = static_cast<uInt>(std::min(size, kChunk));
+    const uInt wanted = z_.avail_out;
+    while (!ended_ && z_.avail_out == wanted) {
+      if (used_ == size_ && !refill()) {
+        if (inside_) {
+          fail("the gzip data end early; the file was cut, fetch or compress it again");
+        }
+        ended_ = true;
+        break;
+      }
+      if (!inside_ && chunk_[used_] == '\0') {  // padding after the last member
+        ++used_;
+        continue;
+      }
+      inside_ = true;
+      z_.next_in = reinterpret_cast<Bytef*>(chunk_.data() + used_);
+      z_.avail_in = static_cast<uInt>(size_ - used_);
+      const int state = inflate(&z_, Z_NO_FLUSH);
+      used_ = size_ - z_.avail_in;
+      if (state == Z_STREAM_END) {  // another member may follow
+        inside_ = false;
+        inflateReset(&z_);
+      } else if (state != Z_OK && state != Z_BUF_ERROR) {
+        fail(fmt::format("the gzip data are damaged ({})",
+                         z_.msg != nullptr ? z_.msg : "no reason given"));
+      }
+    }
+    return wanted - z_.avail_out;
+  }
+
+ private:
+  z_stream z_{};
+  bool inside_ = false;  ///< within a member
+  bool ended_ = false;
+};
+
+class ZstdSource final : public Compressed {
+ public:
+  ZstdSource(std::string label, std::unique_ptr<ByteSource> bytes)
+      : Compressed(std::move(label), std::move(bytes)), stream_(ZSTD_createDStream()) {
+    STEPCAST_CHECK(stream_ != nullptr, "zstd does not start");
+  }
+  ~ZstdSource() override { ZSTD_freeDStream(stream_); }
+  ZstdSource(const ZstdSource&) = delete;
+  ZstdSource& operator=(const ZstdSource&) = delete;
+
+  std::size_t read(char* to, std::size_t size) override {
+    ZSTD_outBuffer out{to, size, 0};
+    while (out.pos == 0) {
+      if (used_ == size_ && !flushing_ && !refill()) {
+        if (inside_) {
+          fail("the zstd data end early; the file was cut, fetch or compress it again");
+        }
+        return 0;
+      }
+      ZSTD_inBuffer in{chunk_.data(), size_, used_};
+      const std::size_t state = ZSTD_decompressStream(stream_, &out, &in);
+      used_ = in.pos;
+      if (ZSTD_isError(state) != 0) {
+        fail(fmt::format("the zstd data are damaged ({})", ZSTD_getErrorName(state)));
+      }
+      inside_ = state != 0;
+      flushing_ = inside_ && out.pos == out.size;
+    }
+    return out.pos;
+  }
+
+ private:
+  ZSTD_DStream* stream_;
+  bool inside_ = false;
+  bool flushing_ = false;  ///< the decompressor holds output that did not fit
+};
+
+class MemberSource final : public ByteSource {
+ public:
+  MemberSource(Input& archive, std::uint64_t size) : archive_(archive), left_(size) {}
+  std::size_t read(char* to, std::size_t size) override {
+    const std::size_t wanted = static_cast<std::size_t>(std::min<std::uint64_t>(size, left_));
+    const std::size_t got = archive_.read(to, wanted);
+    if (got < wanted) {
+      archive_.fail(archive_.offset(), "the archive ends inside a member; it was cut");
+    }
+    left_ -= got;
+    return got;
+  }
+  [[nodiscard]] std::uint64_t left() const { return left_; }
+
+ private:
+  Input& archive_;
+  std::uint64_t left_;
+};
+
+constexpr std::size_t kTarBlock = 512;
+
+/// A number of a tar header: octal digits, ended by a blank or zero.
+std::uint64_t octal(const Input& archive, std::string_view field) {
+  std::uint64_t value = 0;
+  for (const char c : field) {
+    if (c == '\0' || c == ' ') {
+      break;
+    }
+    if (c < '0' || c > '7') {
+      archive.fail(archive.offset(), "is no tar header: its size is not an octal number");
+    }
+    value = value * 8 + static_cast<std::uint64_t>(c - '0');
+  }
+  return value;
+}
+
+std::string_view text_field(std::string_view header, std::size_t at, std::size_t size) {
+  const std::string_view field = header.substr(at, size);
+  return field.substr(0, field.find('\0'));
+}
+
+}  // namespace
+
+Input Input::of_file(const std::filesystem::path& file) {
+  const std::string label = file.string();
+  auto in = std::make_unique<std::ifstream>(file, std::ios::binary);
+  if (!*in || std::filesystem::is_directory(file)) {
+    throw InputError(label, "cannot be read; expected a trace file");
+  }
+  unsigned char head[4] = {};
+  in->read(reinterpret_cast<char*>(head), sizeof head);
+  const auto size = in->gcount();
+  in->clear();
+  in->seekg(0);
+  auto bytes = std::make_unique<StreamSource>(std::move(in));
+  if (size >= 2 && head[0] == 0x1f && head[1] == 0x8b) {
+    return {label, std::make_unique<GzipSource>(label, std::move(bytes))};
+  }
+  if (size == 4 && head[0] == 0x28 && head[1] == 0xb5 && head[2] == 0x2f && head[3] == 0xfd) {
+    return {label, std::make_unique<ZstdSource>(label, std::move(bytes))};
+  }
+  return {label, std::move(bytes)};
+}
+
+Input Input::of_text(std::string label, std::string text) {
+  return {std::move(label),
+          std::make_unique<StreamSource>(std::make_unique<std::istringstream>(std::move(text)))};
+}
+
+std::string_view Input::peek(std::size_t size) {
+  ahead_.erase(ahead_.begin(), ahead_.begin() + static_cast<std::ptrdiff_t>(taken_));
+  taken_ = 0;
+  std::size_t have = ahead_.size();
+  if (have < size) {
+    ahead_.resize(size);
+    while (have < size) {
+      const std::size_t got = bytes_->read(ahead_.data() + have, size - have);
+      if (got == 0) {
+        break;
+      }
+      have += got;
+    }
+    ahead_.resize(have);
+  }
+  return {ahead_.data(), std::min(size, have)};
+}
+
+std::size_t Input::read(char* to, std::size_t size) {
+  std::size_t done = std::min(size, ahead_.size() - taken_);
+  if (done > 0) {
+    std::memcpy(to, ahead_.data() + taken_, done);
+    taken_ += done;
+  }
+  while (done < size) {
+    const std::size_t got = bytes_->read(to + done, size - done);
+    if (got == 0) {
+      break;
+    }
+    done += got;
+  }
+  offset_ += done;
+  return done;
+}
+
+void Input::fail(std::uint64_t at, std::string_view what) const {
+  throw InputError(fmt::format("{}: byte {}", label_, at), what);
+}
+
+bool is_tar(Input& input) {
+  const std::string_view head = input.peek(kTarBlock);
+  return head.size() == kTarBlock && head.substr(257, 5) == "ustar";
+}
+
+void for_each_member(Input& archive, const std::function<void(const std::string&, Input&)>& use) {
+  char block[kTarBlock];
+  std::string long_name;
+  while (true) {
+    const std::uint64_t at = archive.offset();
+    const std::size_t got = archive.read(block, kTarBlock);
+    const std::string_view header(block, kTarBlock);
+    if (got == 0 || (got == kTarBlock && block[0] == '\0')) {
+      return;
+    }
+    if (got < kTarBlock || header.substr(257, 5) != "ustar") {
+      archive.fail(at, "expected the header of an archive member; the archive is cut or damaged");
+    }
+    const std::uint64_t size = octal(archive, header.substr(124, 12));
+    const std::string prefix(text_field(header, 345, 155));
+    std::string name(text_field(header, 0, 100));
+    if (header[262] == '\0' && header[263] != '\0' && !prefix.empty()) {
+      name.insert(0, prefix + "/");
+    }
+    if (!long_name.empty()) {
+      name = std::exchange(long_name, {});
+    }
+    auto source = std::make_unique<MemberSource>(archive, size);
+    const MemberSource& member = *source;
+    Input input(archive.label() + "/" + name, std::move(source));
+    const char type = header[156];
+    const std::size_t slash = name.rfind('/');
+    const std::string_view base =
+        std::string_view(name).substr(slash == std::string::npos ? 0 : slash + 1);
+    if (type == 'L' && size < 4096) {  // GNU: the next member's name
+      long_name.resize(static_cast<std::size_t>(size));
+      input.read(long_name.data(), long_name.size());
+      long_name.resize(std::strlen(long_name.c_str()));
+    } else if ((type == '0' || type == '\0') && !base.starts_with("._")) {
+      use(name, input);
+    }
+    char rest[4096];
+    while (member.left() > 0) {
+      input.read(rest, sizeof rest);
+    }
+    const std::size_t padding =
+        static_cast<std::size_t>((kTarBlock - size % kTarBlock) % kTarBlock);
+    if (archive.read(rest, padding) < padding) {
+      archive.fail(archive.offset(), "the archive ends inside a member; it was cut");
+    }
+  }
+}
+
+}  // namespace stepcast::traces

@@ -1,0 +1,56 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace stepcast::traces {
+
+/// Bytes that come one after the other: a file, a decompressor, a member of an archive.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  /// Up to `size` bytes; 0 only at the end. Errors: InputError for damaged or cut compressed data.
+  virtual std::size_t read(char* to, std::size_t size) = 0;
+};
+
+/// A named stream of bytes with a little look-ahead: what every reader of a foreign format reads
+/// from. Compression is undone; offsets count decompressed bytes.
+class Input {
+ public:
+  Input(std::string label, std::unique_ptr<ByteSource> bytes)
+      : label_(std::move(label)), bytes_(std::move(bytes)) {}
+  /// Plain, gzip (also of several members) or zstd, told by the first bytes.
+  static Input of_file(const std::filesystem::path& file);
+  /// The same of a text in memory, for tests.
+  static Input of_text(std::string label, std::string text);
+
+  /// The next bytes without consuming them, fewer than `size` only at the end.
+  std::string_view peek(std::size_t size);
+  /// Consumes up to `size` bytes; fewer only at the end.
+  std::size_t read(char* to, std::size_t size);
+
+  [[nodiscard]] std::uint64_t offset() const { return offset_; }
+  [[nodiscard]] const std::string& label() const { return label_; }
+  /// Throws the InputError "label: byte N: what".
+  [[noreturn]] void fail(std::uint64_t at, std::string_view what) const;
+
+ private:
+  std::string label_;
+  std::unique_ptr<ByteSource> bytes_;
+  std::vector<char> ahead_;
+  std::size_t taken_ = 0;  ///< of `ahead_`
+  std::uint64_t offset_ = 0;
+};
+
+/// True when the next bytes are the header of a tar archive.
+bool is_tar(Input& input);
+/// Calls `use` for every regular file of an archive, in order, with an input that ends with the
+/// member. Labels are "archive/member". Members that macOS adds ("._name") are passed over.
+void for_each_member(Input& archive,
+                     const std::function<void(const std::string& member, Input& input)>& use);
+
+}  // namespace stepcast::traces

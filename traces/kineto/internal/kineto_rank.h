@@ -1,0 +1,43 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "traces/events/rank_builder.h"
+#include "traces/input/input.h"
+#include "traces/kineto/internal/raw_event.h"
+
+namespace stepcast::traces::internal {
+
+/// Turns the events and members of one Kineto file into a RankRecording.
+class KinetoRank {
+ public:
+  KinetoRank(Input& input, Names& names);
+  /// Any member beside the events: device properties, distributed information, base time, ...
+  void member(std::string_view key, std::string_view json);
+  void event(const RawEvent& event, std::uint64_t offset);
+  void repaired(std::uint64_t windows);
+  RankRecording finish() &&;
+
+ private:
+  [[nodiscard]] std::string place(std::uint64_t offset) const;
+  NameId name_of_text(std::string_view text, std::uint64_t offset);
+  std::uint16_t lane(const RawEvent& e, bool device);
+  std::int64_t number_of(std::string_view id);
+  std::int32_t detail(const RawEvent& e, EventCategory category);
+  std::int32_t collective(const RawCollective& c);
+  std::int32_t group(const RawCollective& c);
+  bool times(const RawEvent& e, std::uint64_t offset, Nanoseconds& begin, Nanoseconds& duration);
+  void profiler_notes(std::string_view line);
+
+  Input& input_;
+  Names& names_;
+  RankBuilder builder_;
+  std::array<std::uint64_t, 128> phases_{};
+  std::uint64_t own_spans_ = 0;
+  std::optional<Nanoseconds> first_;
+  std::int64_t base_ = 0;
+};
+
+}  // namespace stepcast::traces::internal

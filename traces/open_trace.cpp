@@ -1,0 +1,346 @@
+#include "traces/open_trace.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <map>
+#include <optional>
+
+#include "core/error.h"
+#include "traces/chakra/chakra_reader.h"
+#include "traces/events/open_native.h"
+#include "traces/input/input.h"
+#include "traces/kineto/kineto_reader.h"
+#include "traces/native/native_trace.h"
+#include "traces/pytorch_et/pytorch_et_reader.h"
+
+namespace stepcast::traces {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_json(std::string_view head) {
+  const std::size_t first = head.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && (head[first] == '{' || head[first] == '[');
+}
+bool has(std::string_view head, std::string_view key) {
+  return head.find(key) != std::string_view::npos;
+}
+
+struct Format {
+  FormatName name;
+  bool (*recognises)(std::string_view head);
+  RankRecording (*read)(Input& input, Names& names);
+};
+
+/// The one place that lists formats; the first that recognises a file's first bytes reads it.
+constexpr std::array<Format, 4> kFormats{{
+    {{"chakra-json", "Chakra nodes as JSON (workload_graph)"},
+     [](std::string_view head) { return is_json(head) && has(head, "\"workload_graph\""); },
+     read_chakra_json},
+    {{"pytorch-et", "PyTorch execution trace 1.0.1 to 1.1.1 (JSON)"},
+     [](std::string_view head) {
+       return is_json(head) && has(head, "\"schema\"") && !has(head, "\"traceEvents\"");
+     },
+     read_pytorch_et},
+    {{"kineto", "Kineto and other Chrome trace JSON"}, is_json, read_kineto},
+    // A length, then a message that opens with field 1 or 2, of bytes: version or attribute.
+    {{"chakra", "Chakra execution trace (protobuf)"},
+     [](std::string_view head) {
+       std::size_t i = 0;
+       while (i < head.size() && i < 10 && (static_cast<unsigned char>(head[i]) & 0x80) != 0) {
+         ++i;
+       }
+       return i + 1 < head.size() && (head[i + 1] == '\x0a' || head[i + 1] == '\x12');
+     },
+     read_chakra},
+}};
+
+constexpr auto kNames = [] {
+  std::array<FormatName, kFormats.size() + 1> names{};
+  for (std::size_t i = 0; i < kFormats.size(); ++i) {
+    names[i] = kFormats[i].name;
+  }
+  names[kFormats.size()] = {"native", "our own folder: of a run, or of a recording"};
+  return names;
+}();
+
+struct Part {
+  std::string_view format;
+  RankRecording rank;
+};
+
+Part read_part(Input& input, Names& names) {
+  constexpr std::size_t kHead = 4096;
+  const std::string_view head = input.peek(kHead);
+  if (head.empty()) {
+    input.fail(0, "the file is empty; expected a trace");
+  }
+  for (const Format& f : kFormats) {
+    if (f.recognises(head)) {
+      return {f.name.name, f.read(input, names)};
+    }
+  }
+  std::string known;
+  for (const FormatName& f : kNames) {
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", f.name);
+  }
+  input.fail(0, fmt::format("is in no format known here; expected one of {}", known));
+}
+
+/// All numbers in a file's name that may be its rank: behind "rank", "worker", "host", "gpu"; else
+/// every number.
+std::optional<std::int32_t> rank_in_name(std::string_view source) {
+  const std::size_t slash = source.rfind('/');
+  std::string name(source.substr(slash == std::string_view::npos ? 0 : slash + 1));
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto number_at = [&name](std::size_t at) -> std::optional<std::int32_t> {
+    std::int32_t value = 0;
+    const auto [end, error] = std::from_chars(name.data() + at, name.data() + name.size(), value);
+    return error == std::errc{} && value >= 0 ? std::optional(value) : std::nullopt;
+  };
+  for (const std::string_view word : {"rank", "worker"}) {
+    if (std::size_t at = name.find(word); at != std::string::npos) {
+      at += word.size();
+      at += at < name.size() && (name[at] == '-' || name[at] == '_' || name[at] == '.') ? 1 : 0;
+      if (const auto number = number_at(at)) {
+        return number;
+      }
+    }
+  }
+  // "chakra.0.et", "dlrm_eg_0.json.gz": a number of its own, between marks.
+  const auto mark = [](char c) { return c == '.' || c == '_' || c == '-'; };
+  std::optional<std::int32_t> found;
+  for (std::size_t i = 1; i < name.size(); ++i) {
+    if (mark(name[i - 1]) && std::isdigit(static_cast<unsigned char>(name[i])) != 0) {
+      std::size_t end = i;
+      while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end])) != 0) {
+        ++end;
+      }
+      if (end < name.size() && mark(name[end])) {
+        found = number_at(i);
+      }
+      i = end;
+    }
+  }
+  return found;
+}
+
+/// Ranks that stand in no metadata: from the names if these tell them apart, else by order.
+void guess_ranks(std::vector<RankRecording>& ranks) {
+  const auto unknown = [](const RankRecording& r) { return r.rank < 0; };
+  if (std::none_of(ranks.begin(), ranks.end(), unknown)) {
+    return;
+  }
+  std::map<std::int32_t, int> named;
+  bool all = true;
+  for (const RankRecording& r : ranks) {
+    const auto rank = r.rank >= 0 ? r.rank : rank_in_name(r.source);
+    all = all && rank && ++named[*rank] == 1;
+  }
+  std::int32_t next = 0;
+  for (RankRecording& r : ranks) {
+    if (unknown(r)) {
+      r.rank = all ? *rank_in_name(r.source) : next;
+      r.oddities.add(Oddity::kRankGuessed,
+                     [&r] { return fmt::format("{}: taken for rank {}", r.source, r.rank); });
+    }
+    next = std::max(next, r.rank + 1);
+  }
+}
+
+void check_ranks(Recording& recording, bool whole) {
+  auto& ranks = recording.ranks;
+  std::stable_sort(ranks.begin(), ranks.end(),
+                   [](const RankRecording& a, const RankRecording& b) { return a.rank < b.rank; });
+  std::int32_t world = 0;
+  for (const RankRecording& r : ranks) {
+    if (r.world_size > 0 && r.rank >= r.world_size) {
+      throw InputError(r.source, fmt::format("is rank {} of {}; expected a rank below that number; "
+                                             "correct its distributedInfo",
+                                             r.rank, r.world_size));
+    }
+    if (world > 0 && r.world_size > 0 && r.world_size != world) {
+      throw InputError(r.source, fmt::format("is of a run of {} ranks, {} of one of {}; expected "
+                                             "one run; give the files of one run",
+                                             r.world_size, ranks.front().source, world));
+    }
+    world = std::max(world, r.world_size);
+  }
+  for (std::size_t i = 1; i < ranks.size(); ++i) {
+    if (ranks[i].rank == ranks[i - 1].rank) {
+      throw InputError(ranks[i].source,
+                       fmt::format("is rank {}, and so is {}; expected each rank once; give the "
+                                   "file you mean, or name the files by rank",
+                                   ranks[i].rank, ranks[i - 1].source));
+    }
+  }
+  const auto given = static_cast<std::int32_t>(ranks.size());
+  if (world > given) {
+    if (whole && given > 1) {
+      throw InputError(ranks.front().source,
+                       fmt::format("is of a run of {} ranks, but {} are here; to go on without the "
+                                   "others give the files one by one",
+                                   world, given));
+    }
+    recording.oddities.add(
+        Oddity::kMissingRank,
+        [&] { return fmt::format("{}: {} of {} ranks given", ranks.front().source, given, world); },
+        static_cast<std::uint64_t>(world - given));
+  }
+}
+
+/// Makes the earliest event of all ranks the origin.
+void set_origin(Recording& recording) {
+  std::optional<Nanoseconds> origin;
+  std::optional<Nanoseconds> latest_first;
+  std::optional<Nanoseconds> earliest_last;
+  for (const RankRecording& rank : recording.ranks) {
+    const auto& begin = rank.events.begin;
+    if (begin.empty() || rank.timing != Timing::kTimeline) {
+      continue;
+    }
+    const auto [first, last] = std::minmax_element(begin.begin(), begin.end());
+    origin = std::min(origin.value_or(*first), *first);
+    latest_first = std::max(latest_first.value_or(*first), *first);
+    earliest_last = std::min(earliest_last.value_or(*last), *last);
+  }
+  if (!origin) {
+    return;
+  }
+  if (*latest_first > *earliest_last) {
+    recording.oddities.add(Oddity::kClockApart, [&] {
+      return fmt::format("{}: one rank begins {} ns after another has ended",
+                         recording.ranks.front().source, (*latest_first - *earliest_last).count());
+    });
+  }
+  constexpr Nanoseconds kThisCentury = std::chrono::hours(24 * 365 * 35);
+  recording.absolute = *origin > kThisCentury;
+  recording.origin = *origin;
+  for (RankRecording& rank : recording.ranks) {
+    if (rank.timing != Timing::kTimeline) {
+      continue;
+    }
+    for (Nanoseconds& t : rank.events.begin) {
+      t -= *origin;
+    }
+    for (StepRange& s : rank.steps) {
+      s.begin -= *origin;
+      s.end -= *origin;
+    }
+  }
+}
+
+class Opener {
+ public:
+  void add(const fs::path& path) {
+    Input input = Input::of_file(path);
+    if (!is_tar(input)) {
+      add(input);
+      return;
+    }
+    for_each_member(input, [this](const std::string&, Input& member) { add(member); });
+  }
+  void add_folder(const fs::path& folder) {
+    std::vector<fs::path> files;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+      if (entry.is_regular_file() && !entry.path().filename().string().starts_with('.')) {
+        files.push_back(entry.path());
+      }
+    }
+    if (files.empty()) {
+      throw InputError(folder.string(), "holds no file; expected the ranks of a trace");
+    }
+    std::sort(files.begin(), files.end());
+    for (const fs::path& file : files) {
+      add(file);
+    }
+  }
+  /// A path that goes on inside an archive: "traces.tar.gz/member".
+  bool add_member(const fs::path& path) {
+    fs::path archive = path;
+    while (archive.has_relative_path() && !fs::exists(archive)) {
+      archive = archive.parent_path();
+    }
+    if (!fs::is_regular_file(archive)) {
+      return false;
+    }
+    const std::string wanted = path.lexically_relative(archive).generic_string();
+    Input input = Input::of_file(archive);
+    bool found = false;
+    if (is_tar(input)) {
+      for_each_member(input, [&](const std::string& name, Input& member) {
+        if (name == wanted) {
+          found = true;
+          add(member);
+        }
+      });
+    }
+    if (!found) {
+      throw InputError(
+          path.string(),
+          fmt::format("is not in {}; expected a file or a member of an archive", archive.string()));
+    }
+    return true;
+  }
+  Recording finish(bool whole) && {
+    if (recording_.ranks.empty()) {
+      throw InputError("trace", "no file given; expected at least one");
+    }
+    guess_ranks(recording_.ranks);
+    check_ranks(recording_, whole);
+    set_origin(recording_);
+    return std::move(recording_);
+  }
+
+ private:
+  void add(Input& input) {
+    Part part = read_part(input, recording_.names);
+    if (!recording_.format.empty() && recording_.format != part.format) {
+      throw InputError(
+          input.label(),
+          fmt::format("is a {} trace, {} a {} trace; expected one format in one run", part.format,
+                      recording_.ranks.front().source, recording_.format));
+    }
+    recording_.format = part.format;
+    recording_.ranks.push_back(std::move(part.rank));
+  }
+  Recording recording_;
+};
+
+}  // namespace
+
+Recording open_trace(const fs::path& path) {
+  Opener opener;
+  if (fs::is_directory(path)) {
+    if (is_native(path)) {
+      return recording_of(read_native(path), path.string());
+    }
+    opener.add_folder(path);
+  } else if (fs::exists(path)) {
+    opener.add(path);
+  } else if (!opener.add_member(path)) {
+    throw InputError(path.string(), "does not exist; expected a trace file or folder");
+  }
+  return std::move(opener).finish(true);
+}
+
+Recording open_traces(std::span<const fs::path> paths) {
+  if (paths.size() == 1) {
+    return open_trace(paths.front());
+  }
+  Opener opener;
+  for (const fs::path& path : paths) {
+    if (fs::is_directory(path)) {
+      throw InputError(path.string(), "is a folder; expected one folder, or files");
+    }
+    opener.add(path);
+  }
+  return std::move(opener).finish(false);
+}
+
+std::span<const FormatName> readable_formats() { return kNames; }
+
+}  // namespace stepcast::traces
