@@ -1,7 +1,6 @@
 #include "studies/calibrate.h"
 
 #include <chrono>
-#include <ctime>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -27,13 +26,6 @@ struct CalibrateCommand {
   std::uint64_t seed = 1;
   OutputFormat format = OutputFormat::kText;
 };
-
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
-}
 
 void write_rows(const std::filesystem::path& folder,
                 const std::vector<studies::MeasuredRow>& rows) {

@@ -1,5 +1,7 @@
 #include "cli/human.h"
 
+#include <ctime>
+
 #include <fmt/format.h>
 
 #include <array>
@@ -66,6 +68,13 @@ std::string count(double n) {
     text.pop_back();
   }
   return n < 1000 ? fmt::format("{:g}", n) : text;
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
 }
 
 }  // namespace stepcast::cli

@@ -15,5 +15,6 @@ std::string human(FlopsPerSecond f);
 std::string percent(double fraction);  ///< "12.3 %"
 std::string percent_signed(double fraction);
 std::string count(double n);  ///< "1.2 M"
+std::string today();          ///< "2026-11-21", UTC
 
 }  // namespace stepcast::cli

@@ -91,6 +91,9 @@ std::vector<MeasuredCollective> measured_collectives(const MeasuredTable& table,
   for (const std::uint32_t i : rows) {
     const MeasuredTable::CollectiveRow& row = table.collectives[i];
     MeasuredCollective c{row.kind, row.bytes, {}, row.time, row.format};
+    if (!system.host.shares_core && (c.format == Format::kFp16 || c.format == Format::kBf16)) {
+      c.format = Format::kFp32;
+    }
     c.group.size = row.ranks;
     for (std::size_t level = 0; level < system.fabric.size(); ++level) {
       const bool outermost = level + 1 == system.fabric.size();

@@ -134,6 +134,8 @@ std::vector<MeasuredOp> measured_ops(const MeasuredTable& table,
 std::vector<std::uint32_t> find_collectives(const MeasuredTable& table, const System& system,
                                             std::string_view stack = {});
 /// As the fits take them: the group's shape on the fabric of `system`, with no sibling groups.
+/// Between devices of their own, 16-bit floats count as fp32: a collective moves bytes, and fp32 is
+/// the format whose model serves every other.
 std::vector<MeasuredCollective> measured_collectives(const MeasuredTable& table,
                                                      const System& system,
                                                      std::span<const std::uint32_t> rows);

@@ -1,0 +1,259 @@
+#include "studies/fit.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/data_table.h"
+#include "cli/human.h"
+#include "cli/print_prediction.h"
+#include "core/config/config.h"
+#include "core/error.h"
+#include "core/whole_file.h"
+#include "studies/fit_traces.h"
+
+namespace stepcast::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct FitCommand {
+  std::vector<std::string> inputs;
+  std::string device, system, out, stack, date;
+  std::size_t points = 400;
+  OutputFormat format = OutputFormat::kText;
+};
+
+bool is_table(const fs::path& p) {
+  return p.extension() == ".csv" || (p.extension() == ".gz" && p.stem().extension() == ".csv");
+}
+
+/// A folder with a CSV file anywhere below it holds measurements; any other folder, or a file that
+/// is no CSV, is a captured trace.
+bool is_data(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) {
+    return is_table(path) || !fs::exists(path, error);
+  }
+  const fs::recursive_directory_iterator files(path, error);
+  return !error && std::any_of(begin(files), end(files),
+                               [](const fs::directory_entry& e) { return is_table(e.path()); });
+}
+
+/// The facts to fit on: the named system with the named device in it.
+System base_of(const FitCommand& options, const Context& context) {
+  const config::Library library{context.library};
+  System base;
+  if (!options.system.empty()) {
+    base = config::load_system(options.system, library);
+    if (options.device.empty() || options.device == base.device.name) {
+      return base;
+    }
+  }
+  base.device = config::load_device(options.device, library);
+  return base;
+}
+
+DataTable models_table(const studies::FitDataResult& result) {
+  DataTable table("models", "held-out errors",
+                  {{"model", "", true},
+                   {"form", "", true},
+                   {"rows"},
+                   {"skipped"},
+                   {"points"},
+                   {"median"},
+                   {"mean"},
+                   {"p90"},
+                   {"worst"},
+                   {"bias"},
+                   {"stack", "", true}});
+  for (const auto* lines : {&result.kernels, &result.collectives}) {
+    for (const studies::FittedLine& l : *lines) {
+      const FitError& e = l.model.error;
+      table.row({cell(l.key), cell(l.model.form), cell(l.used), cell(l.skipped),
+                 cell(static_cast<std::int64_t>(l.model.points.size())), share(e.median),
+                 share(e.mean), share(e.p90), share(e.worst), share(e.bias), cell(l.stack)});
+    }
+  }
+  return table;
+}
+
+DataTable skipped_table(const std::vector<studies::SkippedRow>& rows) {
+  DataTable table("skipped", "rows not used", {{"place", "", true}, {"reason", "", true}});
+  for (const studies::SkippedRow& r : rows) {
+    table.row({cell(r.place), cell(r.reason)});
+  }
+  table.limit(10);
+  return table;
+}
+
+void print(const FitCommand& options, const studies::FitDataResult& result) {
+  const DataTable models = models_table(result);
+  const DataTable skipped = skipped_table(result.skipped);
+  if (options.format == OutputFormat::kCsv) {
+    models.print_csv(std::cout);
+    return;
+  }
+  if (options.format == OutputFormat::kJson) {
+    nlohmann::ordered_json files = nlohmann::ordered_json::array();
+    for (const auto& f : result.files) {
+      files.push_back({{"path", f.path}, {"sha256", f.sha256}, {"rows", f.rows}});
+    }
+    const nlohmann::ordered_json document = {{"stepcast", provenance_json()},
+                                             {"device", result.system.device.name},
+                                             {"system", result.system.name},
+                                             {"out", options.out},
+                                             {"models", models.json()},
+                                             {"files", files},
+                                             {"other_devices", result.other_devices},
+                                             {"other_stacks", result.other_stacks},
+                                             {"stand_ins", result.stand_ins},
+                                             {"skipped", skipped.json()}};
+    std::cout << document.dump(2) << '\n';
+    return;
+  }
+  models.print_text(std::cout);
+  if (!result.skipped.empty()) {
+    std::cout << '\n';
+    skipped.print_text(std::cout);
+  }
+  const auto left_out = [](std::int64_t rows, const char* why) {
+    if (rows > 0) {
+      std::cout << fmt::format("{} rows {}\n", rows, why);
+    }
+  };
+  std::cout << '\n';
+  left_out(result.other_devices, "were taken on other devices");
+  left_out(result.other_stacks, "are of another stack than --stack");
+  left_out(result.stand_ins, "are of kernels that only stand in for an op kind");
+  std::cout << fmt::format("{} written\n", options.out);
+}
+
+int fit_data(const FitCommand& options, const Context& context) {
+  const System base = base_of(options, context);
+  studies::FitDataOptions fit;
+  fit.base = base;
+  fit.collectives = !options.system.empty();
+  fit.stack = options.stack;
+  fit.date = options.date;
+  fit.max_points = options.points;
+  const std::vector<fs::path> paths(options.inputs.begin(), options.inputs.end());
+  const models::MeasuredTable table =
+      models::read_measured(paths, {.device = base.device.name, .system = base.name});
+  const studies::FitDataResult result = studies::fit_data(table, fit);
+  write_whole_file(options.out, options.system.empty()
+                                    ? config::device_to_json(result.system.device)
+                                    : config::system_to_json(result.system));
+  print(options, result);
+  return 0;
+}
+
+int fit_traces(const FitCommand& options, const Context& context) {
+  studies::FitTracesOptions fit;
+  fit.device = options.device;
+  fit.system = options.system;
+  fit.library = context.library;
+  if (!options.system.empty()) {
+    fit.facts = base_of(options, context);
+    fit.system = fit.facts->name;
+  }
+  const std::vector<fs::path> folders(options.inputs.begin(), options.inputs.end());
+  const studies::FitTracesResult result = studies::fit_traces(folders, fit);
+  write_whole_file(options.out, config::system_to_json(result.system));
+  DataTable table("models", "held-out errors",
+                  {{"model", "", true},
+                   {"form", "", true},
+                   {"rows"},
+                   {"median"},
+                   {"mean"},
+                   {"p90"},
+                   {"worst"},
+                   {"bias"}});
+  for (const auto* models : {&result.system.device.fitted, &result.system.fitted}) {
+    for (const auto& [key, m] : *models) {
+      table.row({cell(key), cell(m.form), cell(m.samples), share(m.error.median),
+                 share(m.error.mean), share(m.error.p90), share(m.error.worst),
+                 share(m.error.bias)});
+    }
+  }
+  DataTable traces(
+      "traces", "traces",
+      {{"trace", "", true}, {"workload", "", true}, {"ranks"}, {"steps"}, {"used"}, {"hash"}});
+  for (const studies::FittedTrace& t : result.traces) {
+    traces.row({cell(t.folder), cell(t.workload), cell(t.ranks), cell(t.steps), cell(t.used_steps),
+                cell(t.hash)});
+  }
+  DataTable unexplained("unexplained", "records not used",
+                        {{"reason", "", true}, {"name", "", true}, {"count"}});
+  for (const studies::Unexplained& u : result.unexplained) {
+    unexplained.row({cell(u.reason), cell(u.name), cell(u.count)});
+  }
+  unexplained.limit(10);
+  if (options.format == OutputFormat::kJson) {
+    const nlohmann::ordered_json document = {
+        {"stepcast", provenance_json()},    {"device", result.system.device.name},
+        {"system", result.system.name},     {"out", options.out},
+        {"models", table.json()},           {"traces", traces.json()},
+        {"unexplained", unexplained.json()}};
+    std::cout << document.dump(2) << '\n';
+  } else if (options.format == OutputFormat::kCsv) {
+    table.print_csv(std::cout);
+  } else {
+    for (const DataTable* t : {&traces, &table, &unexplained}) {
+      t->print_text(std::cout);
+      std::cout << '\n';
+    }
+    std::cout << fmt::format("{} written\n", options.out);
+  }
+  return 0;
+}
+
+/// The one place that tells measured rows from captured traces.
+int fit(FitCommand options, const Context& context) {
+  if (options.device.empty() && options.system.empty()) {
+    throw InputError("--device",
+                     "is needed: the device the rows were taken on, such as "
+                     "h100-sxm-80gb (`stepcast list devices` names them)");
+  }
+  options.date = options.date.empty() ? today() : options.date;
+  const auto data = std::count_if(options.inputs.begin(), options.inputs.end(),
+                                  [](const std::string& path) { return is_data(path); });
+  if (data == 0) {
+    return fit_traces(options, context);
+  }
+  if (data != static_cast<std::ptrdiff_t>(options.inputs.size())) {
+    throw InputError(*std::find_if(options.inputs.begin(), options.inputs.end(),
+                                   [](const std::string& path) { return !is_data(path); }),
+                     "is no table of measurements, and the others are; fit tables and traces in "
+                     "two calls, the second with --system on the file the first wrote");
+  }
+  return fit_data(options, context);
+}
+
+}  // namespace
+
+void add_fit(CLI::App& app, Context& context) {
+  auto options = std::make_shared<FitCommand>();
+  CLI::App* command =
+      app.add_subcommand("fit", "Fit device and system constants to measured rows or traces");
+  command
+      ->add_option("data", options->inputs,
+                   "Tables of measurements (.csv, .csv.gz), folders of them, or traces")
+      ->required();
+  command->add_option("--device", options->device, "Device whose rows are fitted: name or file");
+  command->add_option("--system", options->system,
+                      "System whose collectives are fitted too: name or file");
+  command->add_option("--out", options->out, "Device file (with --system: system file) to write")
+      ->required();
+  command->add_option("--stack", options->stack,
+                      "Software stack, where an op kind was measured on several");
+  command->add_option("--date", options->date, "Date written into the models (default: today)");
+  command->add_option("--points", options->points, "Residual points kept per model")
+      ->check(CLI::Range(0, 5000));
+  add_format_option(*command, options->format);
+  command->callback([options, &context] { context.exit_code = fit(*options, context); });
+}
+
+}  // namespace stepcast::cli
