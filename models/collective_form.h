@@ -29,6 +29,9 @@ class CollectiveForm {
   [[nodiscard]] virtual Seconds exchange(std::span<const double> level_bytes, double kept,
                                          double peers, const GroupShape& group,
                                          const System& system, std::span<const double> c) const = 0;
+  /// Do constants of some kinds say something about the others? Then a fit also writes
+  /// "collective".
+  [[nodiscard]] virtual bool serves_other_kinds() const { return false; }
   /// What no constants and no residual may undercut; 0 where the fabric is not described.
   [[nodiscard]] virtual Seconds limit(OpKind, double, const GroupShape&, const System&) const {
     return {};
@@ -82,6 +85,7 @@ class CollectiveForm {
 class FabricCollective final : public CollectiveForm {
  public:
   std::string_view name() const override { return "collective.fabric"; }
+  bool serves_other_kinds() const override { return true; }
   std::vector<Constant> constants(const System& system) const override;
   Prediction predict(OpKind kind, double bytes, const GroupShape& group, const System& system,
                      std::span<const double> c) const override;

@@ -259,6 +259,28 @@ void add_ranges(FittedModel& model, const Rows& rows) {
   }
 }
 
+/// Constants for kinds without rows, from those of all kinds: never in range, and as uncertain as
+/// one set of constants is for the kinds that have rows.
+FittedModel fit_together(const CollectiveForm& form, const System& system,
+                         const RowsByFormat& by_kind, const FitOptions& options) {
+  Rows all;
+  for (const auto& [kind, formats] : by_kind) {
+    const Rows& rows = formats.at(generic_format(formats));
+    all.insert(all.end(), rows.begin(), rows.end());
+  }
+  FitOptions plain = options;
+  plain.max_points = 0;
+  FittedModel model = fit_form(form, system, all, plain);
+  const std::vector<double> c = constants_in(form, system, model);
+  std::vector<double> logs;
+  for (const MeasuredCollective* row : all) {
+    logs.push_back(std::log(row->time.base() / form_time(form, system, *row, c)));
+  }
+  model.log_sigma = robust_sigma(logs);
+  model.source = options.source + " (all kinds together, for kinds without rows)";
+  return model;
+}
+
 }  // namespace
 
 FittedModels fit_collectives(const System& system, std::span<const MeasuredCollective> measured,
@@ -284,6 +306,9 @@ FittedModels fit_collectives(const System& system, std::span<const MeasuredColle
       score(model, *form, system, rows, options);
       add_ranges(model, rows);
     }
+  }
+  if (!models.empty() && form->serves_other_kinds()) {
+    models.try_emplace("collective", fit_together(*form, system, by_kind, options));
   }
   return models;
 }
