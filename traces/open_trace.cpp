@@ -89,8 +89,8 @@ Part read_part(Input& input, Names& names) {
   input.fail(0, fmt::format("is in no format known here; expected one of {}", known));
 }
 
-/// All numbers in a file's name that may be its rank: behind "rank", "worker", "host", "gpu"; else
-/// every number.
+/// The rank in a file's name: the number behind "rank" or "worker", else the only number that stands
+/// between marks.
 std::optional<std::int32_t> rank_in_name(std::string_view source) {
   const std::size_t slash = source.rfind('/');
   std::string name(source.substr(slash == std::string_view::npos ? 0 : slash + 1));
@@ -113,6 +113,7 @@ std::optional<std::int32_t> rank_in_name(std::string_view source) {
   // "chakra.0.et", "dlrm_eg_0.json.gz": a number of its own, between marks.
   const auto mark = [](char c) { return c == '.' || c == '_' || c == '-'; };
   std::optional<std::int32_t> found;
+  int numbers = 0;
   for (std::size_t i = 1; i < name.size(); ++i) {
     if (mark(name[i - 1]) && std::isdigit(static_cast<unsigned char>(name[i])) != 0) {
       std::size_t end = i;
@@ -121,11 +122,12 @@ std::optional<std::int32_t> rank_in_name(std::string_view source) {
       }
       if (end < name.size() && mark(name[end])) {
         found = number_at(i);
+        ++numbers;
       }
-      i = end;
+      i = end - 1;
     }
   }
-  return found;
+  return numbers == 1 ? found : std::nullopt;
 }
 
 /// Ranks that stand in no metadata: from the names if these tell them apart, else by order.

@@ -124,7 +124,7 @@ void fill_bytes(CollectiveInfo& c, const Names& names, std::int32_t group_size) 
 
 /// The nearest host range around a launch that says what the collective moves, and the one that
 /// names its communicator.
-void describe_from_host(RankRecording& rank, const Names& names, EventId call, CollectiveInfo& c) {
+void describe_from_host(RankRecording& rank, Names& names, EventId call, CollectiveInfo& c) {
   const Events& e = rank.events;
   const EventId first = rank.lanes[e.lane[call]].first;
   constexpr EventId kFarthest = 512;
@@ -146,8 +146,9 @@ void describe_from_host(RankRecording& rank, const Names& names, EventId call, C
       return;
     }
     if (name.starts_with("nccl:") || name == "record_param_comms") {
+      // A kernel's name is nearer to what ran: "nccl:all_to_all" also stands for unequal parts.
       if (const auto kind = collective_kind_of(name)) {
-        c.kind = *kind;
+        c.kind = c.kind == OpKind::kCount ? *kind : c.kind;
         c.name = e.name[i];
       }
       std::int64_t elements = 0;
@@ -156,10 +157,9 @@ void describe_from_host(RankRecording& rank, const Names& names, EventId call, C
         elements = n < 0 || elements > INT64_MAX / 2 - n ? INT64_MAX / 2 : elements + n;
       }
       const std::string_view type = first_type(names.view(op.types));
-      const NameId dtype = type.empty() ? kNoName : names.find(type);
-      if (elements > 0 && c.elements_in < 0 && element_bytes_of(type) && dtype != kNoName) {
+      if (elements > 0 && c.elements_in < 0 && element_bytes_of(type)) {
         c.elements_in = elements;
-        c.dtype = dtype;
+        c.dtype = names.intern(type);
         c.from_host = true;
       }
     }
