@@ -1,0 +1,134 @@
+#include "models/transfer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/formats.h"
+#include "models/collective_form.h"
+#include "models/kernel_form.h"
+
+namespace stepcast::models {
+namespace {
+
+constexpr std::string_view kTransferred = "transferred from ";
+
+/// Residual corrections belong to their points.
+bool of_residual(std::string_view constant) { return constant.starts_with("residual_"); }
+
+void carry(FittedModel& model, const std::vector<Constant>& from, const std::vector<Constant>& to) {
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const auto it = model.constants.find(std::string(from[i].name));
+    if (it == model.constants.end()) {
+      continue;
+    }
+    const double ratio = to[i].ideal / from[i].ideal;
+    const double scaled = std::isfinite(ratio) && ratio > 0 ? it->second * ratio : it->second;
+    it->second = std::clamp(scaled, to[i].low, to[i].high);
+  }
+}
+
+bool same_chip(const Device& a, const Device& b) {
+  return a.multiprocessors == b.multiprocessors && a.l2 == b.l2;
+}
+
+FittedModel stripped(const FittedModel& model, const std::string& from, bool same,
+                     const TransferRule& rule) {
+  FittedModel t = model;
+  t.range.clear();
+  t.samples = 0;
+  t.error = {};
+  if (!same) {
+    t.points.clear();
+    std::erase_if(t.constants, [](const auto& c) { return of_residual(c.first); });
+  }
+  t.log_sigma = same ? rule.same_chip * model.log_sigma
+                     : std::max(rule.least_sigma, rule.other_chip * model.log_sigma);
+  t.source = model.source.starts_with(kTransferred)
+                 ? model.source
+                 : fmt::format("{}{}: {}", kTransferred, from, model.source);
+  return t;
+}
+
+/// The format a key is about: "gemm.fp8", "attention_forward.bf16".
+std::optional<Format> format_of(const std::string& key) {
+  const auto dot = key.rfind('.');
+  return dot == std::string::npos ? std::nullopt
+                                  : format_named(std::string_view(key).substr(dot + 1));
+}
+
+/// Kinds that only have models of single formats get that of most samples for all others.
+void add_kinds(FittedModels& models, const FittedModels& source) {
+  std::map<std::string, std::pair<std::int64_t, std::string>> best;
+  for (const auto& [key, model] : models) {
+    const auto s = source.find(key);
+    if (format_of(key) && s != source.end()) {
+      auto& now = best[key.substr(0, key.rfind('.'))];
+      now = std::max(now, std::pair{s->second.samples, key});
+    }
+  }
+  for (const auto& [kind, of] : best) {
+    if (!models.contains(kind)) {
+      models[kind] = models.at(of.second);
+    }
+  }
+}
+
+template <typename T>
+T completed(T to, FittedModels transferred_models) {
+  for (auto& [key, model] : to.fitted) {
+    if (model.samples > 0) {
+      transferred_models[key] = model;
+    }
+  }
+  to.fitted = std::move(transferred_models);
+  return to;
+}
+
+}  // namespace
+
+FittedModels transferred(const Device& from, const Device& to, const TransferRule& rule) {
+  FittedModels models;
+  for (const auto& [key, model] : from.fitted) {
+    FittedModel t = stripped(model, from.name, same_chip(from, to), rule);
+    if (const KernelForm* form = kernel_form_named(model.form)) {
+      carry(t, form->constants(from), form->constants(to));
+    }
+    models[key] = std::move(t);
+  }
+  add_kinds(models, from.fitted);
+  std::erase_if(models, [&to](const auto& entry) {
+    const auto format = format_of(entry.first);
+    return format && !to.peak.contains(*format);
+  });
+  return models;
+}
+
+FittedModels transferred(const System& from, const System& to, const TransferRule& rule) {
+  FittedModels models;
+  for (const auto& [key, model] : from.fitted) {
+    FittedModel t = stripped(model, from.name, same_chip(from.device, to.device), rule);
+    if (const CollectiveForm* form = collective_form_named(model.form)) {
+      carry(t, form->constants(from), form->constants(to));
+    }
+    models[key] = std::move(t);
+  }
+  return models;
+}
+
+Device with_transferred(Device to, const Device& from, const TransferRule& rule) {
+  FittedModels models = transferred(from, to, rule);
+  return completed(std::move(to), std::move(models));
+}
+
+System with_transferred(System to, const System& from, const TransferRule& rule) {
+  FittedModels models = transferred(from, to, rule);
+  return completed(std::move(to), std::move(models));
+}
+
+}  // namespace stepcast::models

@@ -1,0 +1,40 @@
+#pragma once
+#include "core/system.h"
+
+namespace stepcast::models {
+
+/// How much wider than the source's a transferred residual is taken to be, ln(measured /
+/// predicted).
+struct TransferRule {
+  double same_chip = 1.25;    ///< factor: only clocks and memory differ
+  double other_chip = 2;      ///< factor: another generation
+  double least_sigma = 0.15;  ///< of another chip, however good the source
+};
+
+/// Constants for a device that was not measured, from one that was. Every form states for each of
+/// its constants the value that hardware facts alone give (Constant::ideal); what calibration adds
+/// is the distance from it, and that is what is carried over:
+///
+///   c(to) = c(from) * ideal(to) / ideal(from)
+///
+/// so efficiencies (ideal 1) stay, launch costs scale with the launch of the device, rates and
+/// capacities with its bandwidth, peak and cache. Constants without such a fact (ideal 0: shares,
+/// sizes of tiles, times of blocks) stay. All are kept within the bounds of the form.
+///
+/// Dropped: ranges, sample counts and errors, so nothing is ever inside the calibrated range;
+/// residual points, unless it is the same chip (as many multiprocessors, as large a cache), whose
+/// tiles and waves fall alike; formats ("gemm.fp8") the target has no peak for. Where the source
+/// fitted formats only, the one of most samples also answers for the kind ("gemm"). log_sigma grows
+/// by the rule; sources begin with "transferred from". Models of forms without constants of their
+/// own (host, straggler) are carried over unchanged but for that. Valid:   devices of one kind (GPU
+/// to GPU). Source: own; tests/models/transfer_test.cpp scores it
+///          from one GPU generation to the next.
+FittedModels transferred(const Device& from, const Device& to, const TransferRule& rule = {});
+/// Likewise the constants of collectives.
+FittedModels transferred(const System& from, const System& to, const TransferRule& rule = {});
+
+/// `to` with what it has fitted itself (samples > 0), and transferred constants for the rest.
+Device with_transferred(Device to, const Device& from, const TransferRule& rule = {});
+System with_transferred(System to, const System& from, const TransferRule& rule = {});
+
+}  // namespace stepcast::models

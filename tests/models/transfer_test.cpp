@@ -1,0 +1,191 @@
+#include "models/transfer.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+
+#include "core/config/config.h"
+#include "core/program_builder.h"
+#include "models/cost_model.h"
+#include "models/measured/measured_table.h"
+
+using namespace stepcast;
+using namespace stepcast::models;
+
+namespace {
+
+const config::Library kLibrary{STEPCAST_SOURCE_DIR};
+
+/// One fitted GEMM; launch 4 us.
+Device source_device() {
+  Device d;
+  d.name = "old";
+  d.bandwidth = BytesPerSecond(1000e9);
+  d.l2 = MB(40);
+  d.multiprocessors = 100;
+  d.launch = microseconds(4);
+  d.peak = {{Format::kFp32, FlopsPerSecond(10e12)},
+            {Format::kBf16, FlopsPerSecond(100e12)},
+            {Format::kFp8, FlopsPerSecond(200e12)}};
+  FittedModel gemm;
+  gemm.form = "gemm.tile_wave";
+  gemm.constants = {{"start", 6e-6},   {"compute_efficiency", 0.8}, {"memory_efficiency", 0.9},
+                    {"tile_cost", 10}, {"wave_share", 0.2},         {"blend", 0.3},
+                    {"depth", 50},     {"residual_scale", 1},       {"residual_noise", 0.1}};
+  gemm.points = {{{1, 2, 3, 4, 0, 0}, 0.2}};
+  gemm.range = {{"log_m", {0, 10}}};
+  gemm.samples = 1000;
+  gemm.error.median = 0.03;
+  gemm.log_sigma = 0.1;
+  gemm.source = "rows";
+  d.fitted["gemm.bf16"] = gemm;
+  gemm.samples = 10;
+  gemm.constants["compute_efficiency"] = 0.5;
+  d.fitted["gemm.fp8"] = gemm;
+  return d;
+}
+
+Device target_device() {
+  Device d = source_device();
+  d.name = "new";
+  d.multiprocessors = 132;
+  d.launch = microseconds(2);
+  d.peak = {{Format::kFp32, FlopsPerSecond(20e12)}, {Format::kBf16, FlopsPerSecond(300e12)}};
+  d.fitted.clear();
+  return d;
+}
+
+}  // namespace
+
+TEST_CASE("a transfer keeps efficiencies and scales times by the facts", "[models][transfer]") {
+  const FittedModels t = transferred(source_device(), target_device());
+  // No fp8 peak, so no fp8 model; "gemm" is that of most samples.
+  REQUIRE(t.count("gemm.bf16") == 1);
+  CHECK(t.count("gemm.fp8") == 0);
+  REQUIRE(t.count("gemm") == 1);
+  CHECK(t.at("gemm").constants.at("compute_efficiency") == 0.8);
+  const FittedModel& gemm = t.at("gemm.bf16");
+  CHECK(gemm.constants.at("start") == Approx(3e-6));  // 6 us * 2 us / 4 us
+  CHECK(gemm.constants.at("compute_efficiency") == 0.8);
+  CHECK(gemm.constants.at("memory_efficiency") == 0.9);
+  CHECK(gemm.constants.at("tile_cost") == 10);
+}
+
+TEST_CASE("a transfer is never in range and less certain than its source", "[models][transfer]") {
+  const FittedModel gemm = transferred(source_device(), target_device()).at("gemm.bf16");
+  CHECK(gemm.samples == 0);
+  CHECK(gemm.range.empty());
+  CHECK(gemm.points.empty());
+  CHECK(gemm.constants.count("residual_scale") == 0);
+  CHECK(gemm.log_sigma == Approx(0.2));  // 2 * 0.1
+  CHECK(gemm.source == "transferred from old: rows");
+  ProgramBuilder b;
+  b.begin_segment("s");
+  const TensorId x = b.activation("x", 1024, 1024, Format::kBf16);
+  b.op(OpKind::kGemm, "g", {1024, 1024, 1024, 1}).format(Format::kBf16).in({x, x}).out({x});
+  b.end_segment();
+  b.call(0);
+  const Program program = std::move(b).finish();
+  System system;
+  system.device = with_transferred(target_device(), source_device());
+  const Prediction p = CostModel(system, {}).kernel(program, program.ops[0]);
+  CHECK_FALSE(p.in_range);
+  CHECK(p.log_sigma == Approx(0.2));
+}
+
+TEST_CASE("the same chip keeps its residual points", "[models][transfer]") {
+  Device faster = source_device();
+  faster.name = "faster memory";
+  faster.bandwidth = BytesPerSecond(1300e9);
+  const FittedModel gemm = transferred(source_device(), faster).at("gemm.bf16");
+  CHECK(gemm.points.size() == 1);
+  CHECK(gemm.constants.count("residual_scale") == 1);
+  CHECK(gemm.log_sigma == Approx(0.125));  // 1.25 * 0.1
+  CHECK(gemm.samples == 0);
+}
+
+TEST_CASE("a device keeps what was fitted on itself", "[models][transfer]") {
+  Device own = target_device();
+  own.fitted["gemm.bf16"] = source_device().fitted.at("gemm.fp8");  // 10 samples of its own
+  own.fitted["memory_bound"] = {};                                  // no samples: not its own
+  const Device d = with_transferred(own, source_device());
+  CHECK(d.fitted.at("gemm.bf16").samples == 10);
+  CHECK(d.fitted.at("gemm").source == "transferred from old: rows");
+  CHECK(d.fitted.count("memory_bound") == 0);
+}
+
+TEST_CASE("to itself a transfer changes no prediction", "[models][transfer][property]") {
+  const Device d = source_device();
+  for (const auto& [key, model] : transferred(d, d)) {
+    CAPTURE(key);
+    if (const auto own = d.fitted.find(key); own != d.fitted.end()) {
+      CHECK(model.constants == own->second.constants);
+    }
+  }
+}
+
+namespace {
+
+struct Score {
+  double median = 0, mean = 0;
+  std::size_t n = 0;
+};
+
+Score score(const Device& device, const MeasuredTable& table,
+            const std::vector<std::uint32_t>& rows) {
+  System system;
+  system.device = device;
+  const CostModel cost(system, {});
+  std::vector<double> errors;
+  for (const std::uint32_t i : rows) {
+    const auto& row = table.ops[i];
+    const double predicted = cost.kernel(*table.program, table.op(row)).time.base();
+    errors.push_back(std::abs(predicted / row.time.base() - 1));
+  }
+  Score s;
+  s.n = errors.size();
+  for (const double e : errors) {
+    s.mean += e / static_cast<double>(errors.size());
+  }
+  std::nth_element(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2),
+                   errors.end());
+  s.median = errors[errors.size() / 2];
+  return s;
+}
+
+/// Constants of one generation, rows of the next. Fails where the transfer does no better than
+/// hardware facts.
+void check_generation(const char* from, const char* to, const char* folder, OpKind kind,
+                      const char* stack, double bound) {
+  const std::filesystem::path data = std::filesystem::path(STEPCAST_SHARED_DATA) / folder;
+  if (!std::filesystem::exists(data)) {
+    WARN("skipped: " << data << " is not there");
+    return;
+  }
+  const MeasuredTable table = read_measured(data);
+  std::vector<std::uint32_t> rows = find_ops(table, {to, stack, "", kind, Format::kBf16});
+  REQUIRE(rows.size() > 100);
+  std::vector<std::uint32_t> thinned;
+  for (std::size_t i = 0; i < rows.size(); i += std::max<std::size_t>(1, rows.size() / 1500)) {
+    thinned.push_back(rows[i]);
+  }
+  Device target = config::load_device(to, kLibrary);
+  target.fitted.clear();
+  const Score facts = score(target, table, thinned);
+  const Score transfer =
+      score(with_transferred(target, config::load_device(from, kLibrary)), table, thinned);
+  std::cout << name_of(kind) << ", " << from << " -> " << to << ": " << transfer.n
+            << " rows, transferred median " << transfer.median << " mean " << transfer.mean
+            << "; hardware facts median " << facts.median << " mean " << facts.mean << '\n';
+  CHECK(transfer.median < facts.median);
+  CHECK(transfer.median <= bound);
+}
+
+}  // namespace
+
+TEST_CASE("constants of one generation predict the next better than hardware facts",
+          "[models][transfer][accuracy]") {
+  check_generation("a100-sxm-80gb", "h100-sxm-80gb", "kernels/gemm", OpKind::kGemm, "", 0.25);
+}
