@@ -38,7 +38,7 @@ bool inside(const FittedModel& model, std::span<const std::string_view> names,
   }
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto it = model.range.find(std::string(names[i]));
-    const double slack = 1e-6;
+    const double slack = 1e-3;  // ranges are logarithms, written with five digits
     if (it == model.range.end() || coordinates[i] < it->second.first - slack ||
         coordinates[i] > it->second.second + slack) {
       return false;
