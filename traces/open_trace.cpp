@@ -13,6 +13,7 @@
 #include "traces/input/input.h"
 #include "traces/kineto/kineto_reader.h"
 #include "traces/native/native_trace.h"
+#include "traces/native/recording_files.h"
 #include "traces/pytorch_et/pytorch_et_reader.h"
 
 namespace stepcast::traces {
@@ -89,8 +90,8 @@ Part read_part(Input& input, Names& names) {
   input.fail(0, fmt::format("is in no format known here; expected one of {}", known));
 }
 
-/// The rank in a file's name: the number behind "rank" or "worker", else the only number that stands
-/// between marks.
+/// The rank in a file's name: the number behind "rank" or "worker", else the only number that
+/// stands between marks.
 std::optional<std::int32_t> rank_in_name(std::string_view source) {
   const std::size_t slash = source.rfind('/');
   std::string name(source.substr(slash == std::string_view::npos ? 0 : slash + 1));
@@ -319,6 +320,9 @@ Recording open_trace(const fs::path& path) {
   if (fs::is_directory(path)) {
     if (is_native(path)) {
       return recording_of(read_native(path), path.string());
+    }
+    if (is_recording(path)) {
+      return read_recording(path);
     }
     opener.add_folder(path);
   } else if (fs::exists(path)) {

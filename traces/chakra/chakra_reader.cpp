@@ -50,9 +50,20 @@ void set_attribute(ChakraNode& n, const Attribute& a) {
   const std::pair<std::string_view, std::int64_t*> numbers[] = {
       {"rf_id", &n.record_function}, {"seq_id", &n.sequence},      {"fw_tid", &n.forward_thread},
       {"comm_type", &n.comm_type},   {"comm_size", &n.comm_bytes}, {"comm_dst", &n.peer},
-      {"comm_src", &n.peer},         {"root_rank", &n.peer},
+      {"comm_src", &n.peer},         {"root_rank", &n.peer},       {"process", &n.process},
+      {"context", &n.context},       {"device", &n.device},        {"bytes", &n.bytes},
   };
   for (const auto& [name, number] : numbers) {
+    if (name == a.name) {
+      *number = a.number;
+      return;
+    }
+  }
+  const std::pair<std::string_view, std::optional<std::int64_t>*> ours[] = {
+      {"begin_ns", &n.begin_ns},       {"duration_ns", &n.duration_ns}, {"category", &n.category},
+      {"correlation", &n.correlation}, {"external", &n.external},
+  };
+  for (const auto& [name, number] : ours) {
     if (name == a.name) {
       *number = a.number;
       return;
@@ -64,6 +75,8 @@ void set_attribute(ChakraNode& n, const Attribute& a) {
     n.stream = a.number;
   } else if (a.name == "is_cpu_op") {
     n.on_cpu = a.number != 0;
+  } else if (a.name == "lane_name" && a.is_text) {
+    n.lane_name = std::string(a.text);
   } else if (a.name == "pg_name" && a.is_text) {
     n.group = std::string(a.text);
   }
@@ -144,6 +157,15 @@ void metadata_of(const Input& input, const std::string& message, std::uint64_t o
       rank.metadata["version"] = std::string(f.bytes);
     } else if (f.number == 2 && f.type == 2) {
       const Attribute a = attribute_of(input, f);
+      const bool small = !a.is_text && a.number >= 0 && a.number < INT32_MAX;
+      if (small && a.name == "rank") {
+        rank.rank = static_cast<std::int32_t>(a.number);
+        continue;
+      }
+      if (small && a.name == "world_size") {
+        rank.world_size = static_cast<std::int32_t>(a.number);
+        continue;
+      }
       rank.metadata[std::string(a.name)] =
           a.is_text ? std::string(a.text) : std::to_string(a.number);
     } else {

@@ -25,6 +25,10 @@ bool communicates(NodeType type) {
 }
 
 EventCategory category_of(const ChakraNode& n) {
+  if (n.category && *n.category >= 0 &&
+      *n.category < static_cast<std::int64_t>(EventCategory::kCount)) {
+    return static_cast<EventCategory>(*n.category);
+  }
   if (n.on_cpu.value_or(false)) {
     return EventCategory::kCpuOp;
   }
@@ -73,11 +77,11 @@ ChakraRank::ChakraRank(const std::string& source, Names& names)
 
 std::uint16_t ChakraRank::lane(const ChakraNode& n) {
   if (!on_device(category_of(n))) {
-    return builder_.host_lane(0, n.thread.value_or(0));
+    return builder_.host_lane(n.process, n.thread.value_or(0), n.lane_name);
   }
   // Generated graphs name no stream: compute and communication are resources of their own there.
   const std::int64_t stream = n.stream.value_or(n.thread.value_or(communicates(n.type) ? 1 : 0));
-  return builder_.stream_lane(0, -1, small(stream));
+  return builder_.stream_lane(small(n.device), small(n.context), small(stream));
 }
 
 std::int32_t ChakraRank::collective(const ChakraNode& n) {
@@ -112,11 +116,24 @@ void ChakraRank::node(const ChakraNode& n) {
   e.lane = lane(n);
   e.begin = std::chrono::microseconds(n.begin_us.value_or(0));
   e.duration = std::chrono::microseconds(n.duration_us);
-  e.external = n.id;
+  if (n.begin_ns && n.duration_ns && *n.duration_ns >= 0 &&
+      *n.duration_ns<kLongest&& * n.begin_ns> - kLongest * 2048 && *n.begin_ns < kLongest * 2048) {
+    e.begin = Nanoseconds(*n.begin_ns);
+    e.duration = Nanoseconds(*n.duration_ns);
+  }
+  // Our own timelines: ids and edges were made for the file, and are implied by the rest.
+  const bool own = n.begin_ns.has_value();
+  e.external = own ? n.external.value_or(-1) : n.id;
+  e.correlation = n.correlation.value_or(0);
   all_begin_ = all_begin_ && n.begin_us.has_value();
   if (e.category == EventCategory::kCollective) {
     e.detail = collective(n);
-  } else if (e.category == EventCategory::kCpuOp) {
+  } else if (n.bytes >= 0 &&
+             (e.category == EventCategory::kMemcpy || e.category == EventCategory::kMemset)) {
+    rank.copies.push_back({n.bytes, small(n.peer)});
+    e.detail = static_cast<std::int32_t>(rank.copies.size() - 1);
+  } else if (e.category == EventCategory::kCpuOp ||
+             (e.category == EventCategory::kUserRange && !n.shapes.empty())) {
     const auto text = [this](const std::string& t) {
       return t.empty() ? kNoName : names_.intern(t);
     };
@@ -129,6 +146,9 @@ void ChakraRank::node(const ChakraNode& n) {
     e.detail = static_cast<std::int32_t>(rank.ops.size() - 1);
   }
   const EventId added = builder_.add(e);
+  if (own) {
+    return;
+  }
   for (const std::int64_t on : n.control) {
     builder_.depends(added, on, Dependencies::Kind::kControl);
   }

@@ -35,6 +35,10 @@ struct ChakraNode {
   std::optional<std::int64_t> thread, stream;
   std::int64_t comm_type = -1, comm_bytes = -1, peer = -1;
   std::string group;
+  // What our own writer adds, so that nothing is lost.
+  std::optional<std::int64_t> begin_ns, duration_ns, category, correlation, external;
+  std::int64_t process = 0, context = -1, device = 0, bytes = -1;
+  std::string lane_name;
 };
 
 /// CollectiveCommType of the schema to and from our kinds; kCount and -1 where there is none.

@@ -184,8 +184,10 @@ std::int32_t KinetoRank::group(const RawCollective& c) {
   return index;
 }
 
-std::int32_t KinetoRank::collective(const RawCollective& c) {
+std::int32_t KinetoRank::collective(const RawEvent& e) {
+  const RawCollective& c = e.collective;
   CollectiveInfo info;
+  info.bytes = e.bytes;
   info.name = c.name.empty() ? kNoName : names_.intern(c.name);
   info.kind = collective_kind_of(c.name).value_or(OpKind::kCount);
   info.group = group(c);
@@ -213,12 +215,12 @@ std::int32_t KinetoRank::detail(const RawEvent& e, EventCategory category) {
       return append(rank.ops,
                     OpInfo{text(e.shapes), text(e.types), text(e.inputs), e.sequence,
                            e.record_function, e.forward_thread,
-                           e.has_collective && !e.collective.name.empty() ? collective(e.collective)
+                           e.has_collective && !e.collective.name.empty() ? collective(e)
                                                                           : kNoDetail});
     case EventCategory::kKernel:
       return e.has_launch ? builder_.launch(e.launch) : kNoDetail;
     case EventCategory::kCollective:
-      return e.has_collective ? collective(e.collective) : kNoDetail;
+      return e.has_collective ? collective(e) : kNoDetail;
     case EventCategory::kMemcpy:
     case EventCategory::kMemset:
       return append(rank.copies, CopyInfo{e.bytes, small(e.peer_device)});

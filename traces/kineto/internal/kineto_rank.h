@@ -26,7 +26,7 @@ class KinetoRank {
   std::uint16_t lane(const RawEvent& e, bool device);
   std::int64_t number_of(std::string_view id);
   std::int32_t detail(const RawEvent& e, EventCategory category);
-  std::int32_t collective(const RawCollective& c);
+  std::int32_t collective(const RawEvent& e);
   std::int32_t group(const RawCollective& c);
   bool times(const RawEvent& e, std::uint64_t offset, Nanoseconds& begin, Nanoseconds& duration);
   void profiler_notes(std::string_view line);

@@ -1,0 +1,173 @@
+#include "traces/events/edit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "traces/events/host_calls.h"
+
+namespace stepcast::traces {
+namespace {
+
+template <typename T>
+void keep(std::vector<T>& column, const std::vector<bool>& kept) {
+  std::size_t to = 0;
+  for (std::size_t i = 0; i < column.size(); ++i) {
+    if (kept[i]) {
+      column[to++] = column[i];
+    }
+  }
+  column.resize(to);
+}
+
+void keep_events(RankRecording& rank, const std::vector<bool>& kept) {
+  Events& e = rank.events;
+  std::vector<EventId> place(e.size(), kNoEvent);
+  EventId next = 0;
+  for (EventId i = 0; i < e.size(); ++i) {
+    place[i] = kept[i] ? next++ : kNoEvent;
+  }
+  for (Lane& lane : rank.lanes) {
+    const EventId end = lane.first + lane.count;
+    const auto count =
+        static_cast<std::uint32_t>(std::count(kept.begin() + lane.first, kept.begin() + end, true));
+    EventId before = lane.first;
+    while (before < kept.size() && !kept[before]) {
+      ++before;
+    }
+    lane.first = before < kept.size() ? place[before] : next;
+    lane.count = count;
+  }
+  Dependencies left;
+  if (!rank.dependencies.offsets.empty()) {
+    left.offsets.push_back(0);
+    for (EventId i = 0; i < e.size(); ++i) {
+      if (!kept[i]) {
+        continue;
+      }
+      for (std::uint32_t d = rank.dependencies.offsets[i]; d < rank.dependencies.offsets[i + 1];
+           ++d) {
+        if (kept[rank.dependencies.targets[d]]) {
+          left.targets.push_back(place[rank.dependencies.targets[d]]);
+          left.kinds.push_back(rank.dependencies.kinds[d]);
+        }
+      }
+      left.offsets.push_back(static_cast<std::uint32_t>(left.targets.size()));
+    }
+  }
+  rank.dependencies = std::move(left);
+  for (EventId& link : e.link) {
+    link = link == kNoEvent ? kNoEvent : place[link];
+  }
+  std::erase_if(rank.steps, [&kept](const StepRange& s) { return !kept[s.event]; });
+  for (StepRange& s : rank.steps) {
+    s.event = place[s.event];
+  }
+  keep(e.begin, kept);
+  keep(e.duration, kept);
+  keep(e.name, kept);
+  keep(e.category, kept);
+  keep(e.lane, kept);
+  keep(e.correlation, kept);
+  keep(e.external, kept);
+  keep(e.detail, kept);
+  keep(e.link, kept);
+}
+
+}  // namespace
+
+void add_loss(Losses& losses, std::string what, std::uint64_t count) {
+  if (count > 0) {
+    losses.push_back({std::move(what), count});
+  }
+}
+
+void cut_steps(Recording& recording, std::int64_t first, std::int64_t last) {
+  for (RankRecording& rank : recording.ranks) {
+    const auto steps = static_cast<std::int64_t>(rank.steps.size());
+    if (first >= steps) {
+      throw InputError("--steps", fmt::format("found {}:{}; {} marks {} steps", first, last,
+                                              rank.source, steps));
+    }
+    const Nanoseconds begin = rank.steps[static_cast<std::size_t>(first)].begin;
+    const std::int64_t final_step = std::min(last, steps) - 1;
+    const Nanoseconds end = final_step + 1 < steps
+                                ? rank.steps[static_cast<std::size_t>(final_step + 1)].begin
+                                : rank.steps[static_cast<std::size_t>(final_step)].end;
+    const Events& e = rank.events;
+    std::vector<bool> kept(e.size());
+    for (EventId i = 0; i < e.size(); ++i) {
+      const EventId call = on_device(e.category[i]) ? e.link[i] : kNoEvent;
+      const Nanoseconds at = call == kNoEvent ? e.begin[i] : e.begin[call];
+      kept[i] = at >= begin && at < end;
+    }
+    keep_events(rank, kept);
+  }
+}
+
+void anonymize(Recording& recording) {
+  Names names;
+  std::map<std::pair<EventCategory, NameId>, NameId> renamed;
+  std::map<EventCategory, std::uint64_t> next;
+  const auto name_for = [&](EventCategory category, NameId id) {
+    const std::string_view text = recording.names.view(id);
+    const bool words_of_the_api =
+        category == EventCategory::kRuntimeCall || category == EventCategory::kSync ||
+        text.starts_with("ProfilerStep#") ||
+        (category == EventCategory::kCollective && is_collective_kernel(text)) ||
+        text.starts_with("nccl:") || text == "record_param_comms" ||
+        category == EventCategory::kMemcpy || category == EventCategory::kMemset;
+    const auto [it, fresh] = renamed.try_emplace({category, id}, kNoName);
+    if (fresh) {
+      it->second = names.intern(words_of_the_api
+                                    ? std::string(text)
+                                    : fmt::format("{} {}", name_of(category), ++next[category]));
+    }
+    return it->second;
+  };
+  const auto same = [&](NameId id) {
+    return id == kNoName ? kNoName : names.intern(recording.names.view(id));
+  };
+  for (RankRecording& rank : recording.ranks) {
+    Events& e = rank.events;
+    for (EventId i = 0; i < e.size(); ++i) {
+      e.name[i] = name_for(e.category[i], e.name[i]);
+      if (e.category[i] == EventCategory::kKernel) {
+        e.detail[i] = kNoDetail;  // a grid tells the shape
+      }
+    }
+    rank.launches.clear();
+    for (Lane& lane : rank.lanes) {
+      lane.name = kNoName;
+      if (lane.kind == Lane::Kind::kHostThread) {
+        lane.process = rank.rank;
+        lane.thread = &lane - rank.lanes.data();
+      }
+    }
+    for (OpInfo& op : rank.ops) {
+      op.shapes = op.types = op.inputs = kNoName;
+      op.forward_thread = -1;
+    }
+    for (CollectiveInfo& c : rank.collectives) {
+      c.dtype = same(c.dtype);
+      c.name = c.kind == OpKind::kCount ? kNoName : names.intern(name_of(c.kind));
+    }
+    for (Group& g : rank.groups) {
+      g.name = fmt::format("group {}", &g - rank.groups.data());
+      g.description.clear();
+    }
+    rank.metadata.clear();
+    rank.oddities = {};
+    rank.source = fmt::format("rank {}", rank.rank);
+  }
+  recording.names = std::move(names);
+  recording.oddities = {};
+  recording.job.clear();
+  recording.producer.clear();
+  recording.origin = Nanoseconds{0};  // not even the day
+  recording.absolute = false;
+}
+
+}  // namespace stepcast::traces

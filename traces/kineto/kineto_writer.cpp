@@ -1,0 +1,176 @@
+#include "traces/kineto/kineto_writer.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "core/error.h"
+#include "core/whole_file.h"
+#include "traces/kineto/internal/chrome_json.h"
+
+namespace stepcast::traces {
+namespace {
+
+using internal::ArgumentWriter;
+using internal::microseconds_of;
+using internal::json_text;
+
+/// The list of a Chrome trace under construction.
+class Document {
+ public:
+  template <typename... Parts>
+  void event(fmt::format_string<Parts...> format, Parts&&... parts) {
+    fmt::format_to(std::back_inserter(text_), "{}", first_ ? "\n" : ",\n");
+    first_ = false;
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Parts>(parts)...);
+  }
+  fmt::memory_buffer& text() { return text_; }
+
+ private:
+  fmt::memory_buffer text_;
+  bool first_ = true;
+};
+
+void slice(Document& d, const ArgumentWriter& writer, const RankRecording& rank, EventId i,
+           std::int64_t process, std::int64_t thread, Nanoseconds begin) {
+  d.event(R"({{"ph":"X","cat":"{}","name":{},"pid":{},"tid":{},"ts":{},"dur":{},"args":{{)",
+          internal::kineto_category(rank.events.category[i]), writer.name(rank.events.name[i]),
+          process, thread, microseconds_of(begin), microseconds_of(rank.events.duration[i]));
+  writer.write(d.text(), rank, i);
+  fmt::format_to(std::back_inserter(d.text()), "}}}}");
+}
+
+void arrow(Document& d, char phase, std::int64_t id, std::int64_t process, std::int64_t thread,
+           Nanoseconds at) {
+  d.event(R"({{"ph":"{}","id":{},"cat":"ac2g","name":"ac2g","pid":{},"tid":{},"ts":{}{}}})", phase,
+          id, process, thread, microseconds_of(at), phase == 'f' ? R"(,"bp":"e")" : "");
+}
+
+std::string document_of(const Recording& recording, const ArgumentWriter& writer,
+                        const RankRecording& rank) {
+  Document d;
+  const Events& e = rank.events;
+  const Nanoseconds shift = recording.absolute ? Nanoseconds{0} : recording.origin;
+  const auto process_of = [&rank](const Lane& lane) {
+    return lane.kind == Lane::Kind::kStream ? std::int64_t{lane.device} : lane.process;
+  };
+  for (const Lane& lane : rank.lanes) {
+    for (EventId i = lane.first; i < lane.first + lane.count; ++i) {
+      slice(d, writer, rank, i, process_of(lane), lane.thread, e.begin[i] + shift);
+      if (e.link[i] != kNoEvent && e.correlation[i] != 0) {
+        arrow(d, on_device(e.category[i]) ? 'f' : 's', e.correlation[i], process_of(lane),
+              lane.thread, e.begin[i] + shift);
+      }
+    }
+  }
+  nlohmann::ordered_json head;
+  head["schemaVersion"] = 1;
+  for (std::size_t i = 0; i < rank.devices.size(); ++i) {
+    head["deviceProperties"].push_back({{"id", i}, {"name", rank.devices[i]}});
+  }
+  nlohmann::ordered_json info;
+  info["backend"] = rank.metadata.contains("backend") ? rank.metadata.at("backend") : "nccl";
+  info["rank"] = rank.rank;
+  info["world_size"] = rank.world_size > 0 ? rank.world_size : std::ssize(recording.ranks);
+  for (const Group& g : rank.groups) {
+    info["pg_config"].push_back(
+        {{"pg_name", g.name}, {"pg_desc", g.description}, {"pg_size", g.size}, {"ranks", g.ranks}});
+  }
+  if (rank.metadata.contains("nccl_version")) {
+    info["nccl_version"] = rank.metadata.at("nccl_version");
+  }
+  head["distributedInfo"] = info;
+  head["displayTimeUnit"] = "ns";
+  if (recording.absolute) {
+    head["baseTimeNanoseconds"] = recording.origin.count();
+  }
+  for (const auto& [key, value] : rank.metadata) {
+    if (!head.contains(key) && key != "backend" && key != "nccl_version" && key != "traceEvents") {
+      head[key] = value;
+    }
+  }
+  std::string text = head.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
+  text.resize(text.rfind('}') - 1);  // the line's end before it too
+  return text + ",\n \"traceEvents\": [" + fmt::to_string(d.text()) + "\n]}\n";
+}
+
+Losses losses_of(const Recording& recording) {
+  Losses losses;
+  std::uint64_t edges = 0;
+  for (const RankRecording& rank : recording.ranks) {
+    edges += rank.dependencies.targets.size();
+  }
+  add_loss(losses, "dependencies", edges);
+  add_loss(losses, "job", recording.job.empty() ? 0 : 1);
+  return losses;
+}
+
+}  // namespace
+
+Losses write_kineto(const std::filesystem::path& out, const Recording& recording) {
+  internal::check_timeline(recording, "kineto");
+  const ArgumentWriter writer(recording);
+  if (recording.ranks.size() == 1) {
+    write_whole_file(out, document_of(recording, writer, recording.ranks.front()));
+    return losses_of(recording);
+  }
+  std::error_code failure;
+  std::filesystem::create_directories(out, failure);
+  if (failure) {
+    throw InputError(out.string(), "cannot be made: " + failure.message());
+  }
+  for (const RankRecording& rank : recording.ranks) {
+    write_whole_file(out / fmt::format("rank-{}.json", rank.rank),
+                     document_of(recording, writer, rank));
+  }
+  return losses_of(recording);
+}
+
+Losses write_timeline(const std::filesystem::path& file, const Recording& recording) {
+  internal::check_timeline(recording, "perfetto");
+  const ArgumentWriter writer(recording);
+  Document d;
+  Losses losses = losses_of(recording);
+  std::int64_t tracks = 0;
+  std::uint64_t moved = 0;
+  for (const RankRecording& rank : recording.ranks) {
+    d.event(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":"rank {}"}}}})", rank.rank,
+            rank.rank);
+    for (const Lane& lane : rank.lanes) {
+      const std::string label = lane.name != kNoName ? std::string(recording.names.view(lane.name))
+                                : lane.kind == Lane::Kind::kStream
+                                    ? fmt::format("device {} stream {}", lane.device, lane.stream)
+                                    : fmt::format("thread {}", lane.thread);
+      std::vector<std::vector<Nanoseconds>> open;  // per track: ends of the slices around now
+      const std::int64_t first_track = tracks;
+      for (EventId i = lane.first; i < lane.first + lane.count; ++i) {
+        const Nanoseconds begin = rank.events.begin[i];
+        const Nanoseconds end = rank.events.end(i);
+        std::size_t t = 0;
+        for (; t < open.size(); ++t) {
+          while (!open[t].empty() && open[t].back() <= begin) {
+            open[t].pop_back();
+          }
+          if (open[t].empty() || end <= open[t].back()) {
+            break;
+          }
+        }
+        if (t == open.size()) {
+          open.emplace_back();
+          d.event(R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":{}}}}})",
+                  rank.rank, first_track + std::ssize(open) - 1, json_text(label));
+        }
+        open[t].push_back(end);
+        moved += t > 0 ? 1 : 0;
+        slice(d, writer, rank, i, rank.rank, first_track + static_cast<std::int64_t>(t), begin);
+      }
+      tracks += std::ssize(open);
+    }
+  }
+  write_whole_file(
+      file, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[" + fmt::to_string(d.text()) + "\n]}\n");
+  add_loss(losses, "slices that cross others, on a track of their own", moved);
+  return losses;
+}
+
+}  // namespace stepcast::traces

@@ -1,0 +1,333 @@
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+
+#include "traces/events/internal/link_events.h"
+#include "traces/native/internal/json_node.h"
+#include "traces/native/recording_files.h"
+
+namespace stepcast::traces {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using Node = internal::JsonNode;
+constexpr int kSchema = 1;
+constexpr const char* kManifest = "recording.json";
+
+Oddity oddity_named(const std::string& name) {
+  for (std::size_t k = 0; k < static_cast<std::size_t>(Oddity::kCount); ++k) {
+    if (name_of(static_cast<Oddity>(k)) == name) {
+      return static_cast<Oddity>(k);
+    }
+  }
+  return Oddity::kCount;
+}
+
+void read_oddities(const Node& node, Oddities& to) {
+  for (const auto& [key, value] : node.object().items()) {
+    const Oddity kind = oddity_named(key);
+    const Node entry = node.member(key);
+    if (kind == Oddity::kCount) {
+      entry.fail("is no oddity this version knows");
+    }
+    to.add(
+        kind, [&] { return entry[1].text(); }, entry[0].whole<std::uint64_t>(0));
+  }
+}
+
+RankRecording rank_of(const Node& node, const Names& names) {
+  RankRecording rank;
+  rank.rank = node["rank"].whole<std::int32_t>(0);
+  rank.world_size = node["world_size"].whole<std::int32_t>(0);
+  rank.source = node["source"].text();
+  rank.timing = static_cast<Timing>(node["timing"].whole<int>(0, 2));
+  const Node lanes = node["lanes"];
+  EventId first = 0;
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    const Node n = lanes[i];
+    Lane l;
+    l.kind = static_cast<Lane::Kind>(n[0].whole<int>(0, 1));
+    l.process = n[1].whole<std::int64_t>();
+    l.thread = n[2].whole<std::int64_t>();
+    l.device = n[3].whole<std::int32_t>();
+    l.stream = n[4].whole<std::int32_t>();
+    l.context = n[5].whole<std::int32_t>();
+    l.name = n[6].name(names);
+    l.count = n[7].whole<std::uint32_t>();
+    l.first = first;
+    if (l.count >= kNoEvent - first) {
+      n.fail("more than 4 billion events");
+    }
+    first += l.count;
+    rank.lanes.push_back(l);
+  }
+  const Node groups = node["groups"];
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const Node n = groups[i];
+    rank.groups.push_back(
+        {n[0].text(), n[1].text(), n[2].list<std::int32_t>(), n[3].whole<std::int32_t>(0)});
+  }
+  const Node collectives = node["collectives"];
+  const auto last_group = static_cast<std::int64_t>(rank.groups.size()) - 1;
+  for (std::size_t i = 0; i < collectives.size(); ++i) {
+    const Node n = collectives[i];
+    CollectiveInfo c;
+    const std::string kind = n[0].text();
+    c.kind = kind.empty() ? OpKind::kCount : op_kind_named(kind).value_or(OpKind::kCount);
+    if (!kind.empty() && (c.kind == OpKind::kCount || !is_collective(c.kind))) {
+      n[0].fail(fmt::format("'{}' is no collective", kind.substr(0, 40)));
+    }
+    c.name = n[1].name(names);
+    c.group = n[2].whole<std::int32_t>(-1, last_group);
+    c.sequence = n[3].whole<std::int64_t>();
+    c.elements_in = n[4].whole<std::int64_t>(-1);
+    c.elements_out = n[5].whole<std::int64_t>(-1);
+    c.dtype = n[6].name(names);
+    c.bytes = n[7].whole<std::int64_t>(-1);
+    c.peer = n[8].whole<std::int32_t>();
+    c.split_in = n[9].list<std::int64_t>();
+    c.split_out = n[10].list<std::int64_t>();
+    c.from_host = n[11].truth();
+    rank.collectives.push_back(std::move(c));
+  }
+  const Node ops = node["ops"];
+  const auto last_collective = static_cast<std::int64_t>(rank.collectives.size()) - 1;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const Node n = ops[i];
+    rank.ops.push_back({n[0].name(names), n[1].name(names), n[2].name(names),
+                        n[3].whole<std::int64_t>(), n[4].whole<std::int64_t>(),
+                        n[5].whole<std::int64_t>(), n[6].whole<std::int32_t>(-1, last_collective)});
+  }
+  const Node launches = node["launches"];
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    const Node n = launches[i];
+    LaunchInfo l;
+    for (std::size_t d = 0; d < 3; ++d) {
+      l.grid[d] = n[0][d].whole<std::int32_t>();
+      l.block[d] = n[1][d].whole<std::int32_t>();
+    }
+    l.registers = n[2].whole<std::int32_t>();
+    l.shared_memory = n[3].whole<std::int32_t>();
+    rank.launches.push_back(l);
+  }
+  const Node copies = node["copies"];
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    rank.copies.push_back(
+        {copies[i][0].whole<std::int64_t>(-1), copies[i][1].whole<std::int32_t>()});
+  }
+  const Node syncs = node["syncs"];
+  for (std::size_t i = 0; i < syncs.size(); ++i) {
+    const Node n = syncs[i];
+    rank.syncs.push_back({static_cast<SyncInfo::Kind>(n[0].whole<int>(0, 4)),
+                          n[1].whole<std::int32_t>(), n[2].whole<std::int32_t>(),
+                          n[3].whole<std::int64_t>(), n[4].whole<std::int64_t>()});
+  }
+  const Node devices = node["devices"];
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    rank.devices.push_back(devices[i].text());
+  }
+  for (const auto& [key, value] : node["metadata"].object().items()) {
+    rank.metadata[key] = node["metadata"].member(key).text();
+  }
+  for (const auto& [key, value] : node["records"].object().items()) {
+    rank.records[key] = node["records"].member(key).whole<std::uint64_t>(0);
+  }
+  read_oddities(node["oddities"], rank.oddities);
+  return rank;
+}
+
+/// Reads rank-R.csv into a rank whose tables are there.
+class EventsReader {
+ public:
+  EventsReader(const fs::path& file, RankRecording& rank, const Names& names)
+      : file_(file.string()), in_(file), rank_(rank), names_(names) {
+    if (!in_) {
+      throw InputError(file_, "cannot be read; recording.json names this rank");
+    }
+  }
+
+  void read() {
+    const EventId expected =
+        rank_.lanes.empty() ? 0 : rank_.lanes.back().first + rank_.lanes.back().count;
+    Dependencies& d = rank_.dependencies;
+    bool ended = false;
+    while (!ended && std::getline(in_, line_)) {
+      ++number_;
+      at_ = 0;
+      const std::string_view kind = word();
+      if (kind == "event") {
+        event(expected);
+      } else if (kind == "step") {
+        StepRange s;
+        s.number = whole(INT64_MIN, INT64_MAX);
+        s.begin = Nanoseconds(whole(-kLatest, kLatest));
+        s.end = Nanoseconds(whole(s.begin.count(), kLatest));
+        s.event = static_cast<EventId>(whole(0, std::int64_t{expected} - 1));
+        rank_.steps.push_back(s);
+      } else if (kind == "edge") {
+        d.offsets.resize(std::size_t{expected} + 1);
+        const auto from = static_cast<EventId>(whole(last_edge_, std::int64_t{expected} - 1));
+        last_edge_ = from;
+        d.targets.push_back(static_cast<EventId>(whole(0, std::int64_t{expected} - 1)));
+        d.kinds.push_back(static_cast<Dependencies::Kind>(whole(0, 1)));
+        ++d.offsets[from + 1];
+      } else if (kind == "end") {
+        whole(rank_.events.size() == expected ? expected : -1, expected);
+        ended = rank_.events.size() == expected;
+      } else {
+        fail(fmt::format("starts with '{}', none of event, step, edge, end", kind.substr(0, 20)));
+      }
+      if (at_ <= line_.size()) {
+        fail("too many columns");
+      }
+    }
+    if (!ended) {
+      fail(fmt::format("found {} events; expected {} and a closing 'end' line", rank_.events.size(),
+                       expected));
+    }
+    for (std::size_t i = 1; i < d.offsets.size(); ++i) {
+      d.offsets[i] += d.offsets[i - 1];
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLatest = std::int64_t{1} << 62;
+
+  [[noreturn]] void fail(std::string_view what) const {
+    throw InputError(fmt::format("{}:{}", file_, number_), what);
+  }
+  std::string_view word() {
+    if (at_ > line_.size()) {
+      fail("too few columns");
+    }
+    const std::size_t comma = std::min(line_.find(',', at_), line_.size());
+    const std::string_view w = std::string_view(line_).substr(at_, comma - at_);
+    at_ = comma + 1;
+    return w;
+  }
+  std::int64_t whole(std::int64_t least, std::int64_t most) {
+    const std::string_view w = word();
+    std::int64_t v = 0;
+    const auto [end, error] = std::from_chars(w.data(), w.data() + w.size(), v);
+    if (error != std::errc{} || end != w.data() + w.size() || v < least || v > most) {
+      fail(fmt::format("found '{}'; expected a whole number from {} to {}", w.substr(0, 24), least,
+                       most));
+    }
+    return v;
+  }
+  [[nodiscard]] std::size_t details(EventCategory category) const {
+    switch (category) {
+      case EventCategory::kCpuOp:
+      case EventCategory::kUserRange:
+        return rank_.ops.size();
+      case EventCategory::kKernel:
+        return rank_.launches.size();
+      case EventCategory::kCollective:
+        return rank_.collectives.size();
+      case EventCategory::kMemcpy:
+      case EventCategory::kMemset:
+        return rank_.copies.size();
+      case EventCategory::kSync:
+      case EventCategory::kEventRecord:
+        return rank_.syncs.size();
+      default:
+        return 0;
+    }
+  }
+  void event(EventId expected) {
+    Events& e = rank_.events;
+    const auto i = static_cast<EventId>(e.size());
+    if (i == expected) {
+      fail("more events than the lanes hold");
+    }
+    const auto lane = static_cast<std::uint16_t>(whole(0, std::ssize(rank_.lanes) - 1));
+    const Lane& l = rank_.lanes[lane];
+    if (i < l.first || i - l.first >= l.count) {
+      fail(fmt::format("is of lane {}, out of its turn", lane));
+    }
+    e.lane.push_back(lane);
+    e.begin.emplace_back(whole(-kLatest, kLatest));
+    if (rank_.timing == Timing::kTimeline && i > l.first && e.begin[i] < e.begin[i - 1]) {
+      fail("begins before the event above it on its lane");
+    }
+    e.duration.emplace_back(whole(0, kLatest / 2));
+    const std::string_view category = word();
+    std::size_t c = 0;
+    while (c < static_cast<std::size_t>(EventCategory::kCount) &&
+           name_of(static_cast<EventCategory>(c)) != category) {
+      ++c;
+    }
+    if (c == static_cast<std::size_t>(EventCategory::kCount)) {
+      fail(fmt::format("'{}' is no category", category.substr(0, 24)));
+    }
+    e.category.push_back(static_cast<EventCategory>(c));
+    const std::int64_t name = whole(-1, static_cast<std::int64_t>(names_.size()) - 1);
+    e.name.push_back(name < 0 ? kNoName : static_cast<NameId>(name));
+    e.correlation.push_back(whole(INT64_MIN, INT64_MAX));
+    e.external.push_back(whole(INT64_MIN, INT64_MAX));
+    e.detail.push_back(static_cast<std::int32_t>(
+        whole(-1, static_cast<std::int64_t>(details(e.category.back())) - 1)));
+  }
+
+  std::string file_;
+  std::ifstream in_;
+  RankRecording& rank_;
+  const Names& names_;
+  std::string line_;
+  std::size_t at_ = 0;
+  std::size_t number_ = 0;
+  std::int64_t last_edge_ = 0;
+};
+
+}  // namespace
+
+bool is_recording(const fs::path& folder) { return fs::is_regular_file(folder / kManifest); }
+
+Recording read_recording(const fs::path& folder) {
+  const std::string file = (folder / kManifest).string();
+  std::ifstream in(file);
+  if (!in) {
+    throw InputError(file, "cannot be read; expected the folder of a recording");
+  }
+  const json parsed = json::parse(in, nullptr, false);
+  if (parsed.is_discarded()) {
+    throw InputError(file, "is not JSON; was the file cut?");
+  }
+  const Node root(file, parsed, "");
+  if (const int schema = root["schema"].whole<int>(); schema != kSchema) {
+    root["schema"].fail(
+        fmt::format("{} is not the schema this version reads ({})", schema, kSchema));
+  }
+  Recording recording;
+  recording.format = root["format"].text();
+  recording.producer = root["producer"].text();
+  recording.job = root["job"].text();
+  recording.origin = Nanoseconds(root["origin_ns"].whole<std::int64_t>());
+  recording.absolute = root["absolute"].truth();
+  const Node names = root["names"];
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (recording.names.intern(names[i].text()) != i) {
+      names[i].fail("appears twice; expected each name once");
+    }
+  }
+  read_oddities(root["oddities"], recording.oddities);
+  const Node ranks = root["ranks"];
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    RankRecording rank = rank_of(ranks[i], recording.names);
+    if (!recording.ranks.empty() && rank.rank <= recording.ranks.back().rank) {
+      ranks[i]["rank"].fail("ranks must ascend, each once");
+    }
+    EventsReader(folder / fmt::format("rank-{}.csv", rank.rank), rank, recording.names).read();
+    const Oddities noted = rank.oddities;
+    internal::link_launches(rank, recording.names);
+    rank.oddities = noted;
+    recording.ranks.push_back(std::move(rank));
+  }
+  if (recording.ranks.empty()) {
+    ranks.fail("expected at least one rank");
+  }
+  return recording;
+}
+
+}  // namespace stepcast::traces

@@ -1,0 +1,134 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/whole_file.h"
+#include "traces/native/recording_files.h"
+
+namespace stepcast::traces {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+constexpr int kSchema = 1;
+
+/// kNoName is written as -1.
+std::int64_t written(NameId id) { return id == kNoName ? -1 : static_cast<std::int64_t>(id); }
+
+std::string csv_of(const RankRecording& rank) {
+  const Events& e = rank.events;
+  fmt::memory_buffer out;
+  const auto line = std::back_inserter(out);
+  for (EventId i = 0; i < e.size(); ++i) {
+    fmt::format_to(line, "event,{},{},{},{},{},{},{},{}\n", e.lane[i], e.begin[i].count(),
+                   e.duration[i].count(), name_of(e.category[i]), written(e.name[i]),
+                   e.correlation[i], e.external[i], e.detail[i]);
+  }
+  for (const StepRange& s : rank.steps) {
+    fmt::format_to(line, "step,{},{},{},{}\n", s.number, s.begin.count(), s.end.count(), s.event);
+  }
+  for (EventId i = 0; !rank.dependencies.offsets.empty() && i < e.size(); ++i) {
+    for (std::uint32_t d = rank.dependencies.offsets[i]; d < rank.dependencies.offsets[i + 1];
+         ++d) {
+      fmt::format_to(line, "edge,{},{},{}\n", i, rank.dependencies.targets[d],
+                     static_cast<int>(rank.dependencies.kinds[d]));
+    }
+  }
+  fmt::format_to(line, "end,{}\n", e.size());
+  return fmt::to_string(out);
+}
+
+json json_of(const Oddities& oddities) {
+  json j = json::object();
+  for (std::size_t k = 0; k < static_cast<std::size_t>(Oddity::kCount); ++k) {
+    const auto kind = static_cast<Oddity>(k);
+    if (oddities[kind].count > 0) {
+      j[std::string(name_of(kind))] = {oddities[kind].count, oddities[kind].example};
+    }
+  }
+  return j;
+}
+
+json json_of(const RankRecording& rank) {
+  json lanes = json::array();
+  for (const Lane& l : rank.lanes) {
+    lanes.push_back({static_cast<int>(l.kind), l.process, l.thread, l.device, l.stream, l.context,
+                     written(l.name), l.count});
+  }
+  json ops = json::array();
+  for (const OpInfo& o : rank.ops) {
+    ops.push_back({written(o.shapes), written(o.types), written(o.inputs), o.sequence,
+                   o.record_function, o.forward_thread, o.collective});
+  }
+  json launches = json::array();
+  for (const LaunchInfo& l : rank.launches) {
+    launches.push_back({l.grid, l.block, l.registers, l.shared_memory});
+  }
+  json copies = json::array();
+  for (const CopyInfo& c : rank.copies) {
+    copies.push_back({c.bytes, c.peer});
+  }
+  json collectives = json::array();
+  for (const CollectiveInfo& c : rank.collectives) {
+    collectives.push_back({c.kind == OpKind::kCount ? "" : name_of(c.kind), written(c.name),
+                           c.group, c.sequence, c.elements_in, c.elements_out, written(c.dtype),
+                           c.bytes, c.peer, c.split_in, c.split_out, c.from_host});
+  }
+  json syncs = json::array();
+  for (const SyncInfo& s : rank.syncs) {
+    syncs.push_back(
+        {static_cast<int>(s.kind), s.stream, s.source_stream, s.event, s.record_correlation});
+  }
+  json groups = json::array();
+  for (const Group& g : rank.groups) {
+    groups.push_back({g.name, g.description, g.ranks, g.size});
+  }
+  return {{"rank", rank.rank},
+          {"world_size", rank.world_size},
+          {"source", rank.source},
+          {"timing", static_cast<int>(rank.timing)},
+          {"lanes", lanes},
+          {"ops", ops},
+          {"launches", launches},
+          {"copies", copies},
+          {"collectives", collectives},
+          {"syncs", syncs},
+          {"groups", groups},
+          {"devices", rank.devices},
+          {"metadata", rank.metadata},
+          {"records", rank.records},
+          {"oddities", json_of(rank.oddities)}};
+}
+
+}  // namespace
+
+void write_recording(const fs::path& folder, const Recording& recording) {
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  if (failure) {
+    throw InputError(folder.string(), "cannot be made: " + failure.message());
+  }
+  json ranks = json::array();
+  for (const RankRecording& rank : recording.ranks) {
+    write_whole_file(folder / fmt::format("rank-{}.csv", rank.rank), csv_of(rank));
+    ranks.push_back(json_of(rank));
+  }
+  json names = json::array();
+  for (NameId i = 0; i < recording.names.size(); ++i) {
+    names.push_back(recording.names.view(i));
+  }
+  const json manifest = {{"schema", kSchema},
+                         {"format", recording.format},
+                         {"producer", recording.producer},
+                         {"job", recording.job},
+                         {"origin_ns", recording.origin.count()},
+                         {"absolute", recording.absolute},
+                         {"names", names},
+                         {"ranks", ranks},
+                         {"oddities", json_of(recording.oddities)}};
+  write_whole_file(folder / "recording.json",
+                   manifest.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+}  // namespace stepcast::traces
