@@ -124,17 +124,18 @@ class Predictions {
  public:
   explicit Predictions(const config::Library& library) : library_(library) {}
   const Predicted& of(const DlrmStepTime& row) {
-    const auto [it, fresh] =
-        all_.try_emplace(fmt::format("{}|{}|{}|{}", row.benchmark, row.gpu, row.gpus, row.batch));
-    if (fresh) {
-      Job job = job_of(row, library_);
-      const StepPrediction with_models = predict(job);
-      it->second.models = with_models.iteration.base();
-      it->second.in_range = with_models.in_calibrated_range;
-      job.calibration.kind = Calibration::Kind::kNone;
-      it->second.facts = predict(job).iteration.base();
+    const std::string key = fmt::format("{}|{}|{}|{}", row.benchmark, row.gpu, row.gpus, row.batch);
+    if (const auto known = all_.find(key); known != all_.end()) {
+      return known->second;
     }
-    return it->second;
+    Job job = job_of(row, library_);
+    const StepPrediction with_models = predict(job);
+    job.calibration.kind = Calibration::Kind::kNone;
+    const StepPrediction from_facts = predict(job);
+    return all_
+        .emplace(key, Predicted{from_facts.iteration.base(), with_models.iteration.base(),
+                                with_models.in_calibrated_range})
+        .first->second;
   }
 
  private:
