@@ -12,6 +12,7 @@
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/whole_file.h"
+#include "models/transfer.h"
 #include "studies/fit_traces.h"
 
 namespace stepcast::cli {
@@ -21,7 +22,7 @@ namespace fs = std::filesystem;
 
 struct FitCommand {
   std::vector<std::string> inputs;
-  std::string device, system, out, stack, date;
+  std::string device, system, out, stack, date, transfer;
   std::size_t points = 400;
   OutputFormat format = OutputFormat::kText;
 };
@@ -210,12 +211,60 @@ int fit_traces(const FitCommand& options, const Context& context) {
   return 0;
 }
 
+/// Constants of a measured device (with --system: of a measured system) for one that is not.
+int transfer(const FitCommand& options, const Context& context) {
+  if (!options.inputs.empty()) {
+    throw InputError(options.inputs.front(),
+                     "has no place beside --transfer, which takes constants from a device or "
+                     "system file; fit data in a call of its own");
+  }
+  const config::Library library{context.library};
+  FittedModels models;
+  if (options.system.empty()) {
+    const Device device = models::with_transferred(config::load_device(options.device, library),
+                                                   config::load_device(options.transfer, library));
+    models = device.fitted;
+    write_whole_file(options.out, config::device_to_json(device));
+  } else {
+    const System system = models::with_transferred(config::load_system(options.system, library),
+                                                   config::load_system(options.transfer, library));
+    models = system.fitted;
+    write_whole_file(options.out, config::system_to_json(system));
+  }
+  DataTable table("models", "constants",
+                  {{"model", "", true}, {"form", "", true}, {"log sigma"}, {"source", "", true}});
+  for (const auto& [key, m] : models) {
+    table.row({cell(key), cell(m.form), share(m.log_sigma), cell(m.source)});
+  }
+  if (options.format == OutputFormat::kJson) {
+    const nlohmann::ordered_json document = {{"stepcast", provenance_json()},
+                                             {"from", options.transfer},
+                                             {"out", options.out},
+                                             {"models", table.json()}};
+    std::cout << document.dump(2) << '\n';
+  } else if (options.format == OutputFormat::kCsv) {
+    table.print_csv(std::cout);
+  } else {
+    table.print_text(std::cout);
+    std::cout << fmt::format("\n{} written\n", options.out);
+  }
+  return 0;
+}
+
 /// The one place that tells measured rows from captured traces.
 int fit(FitCommand options, const Context& context) {
   if (options.device.empty() && options.system.empty()) {
     throw InputError("--device",
                      "is needed: the device the rows were taken on, such as "
                      "h100-sxm-80gb (`stepcast list devices` names them)");
+  }
+  if (!options.transfer.empty()) {
+    return transfer(options, context);
+  }
+  if (options.inputs.empty()) {
+    throw InputError("data",
+                     "is needed: tables of measurements, folders of them, or traces (or "
+                     "--transfer with the device to take constants from)");
   }
   options.date = options.date.empty() ? today() : options.date;
   const auto data = std::count_if(options.inputs.begin(), options.inputs.end(),
@@ -238,10 +287,11 @@ void add_fit(CLI::App& app, Context& context) {
   auto options = std::make_shared<FitCommand>();
   CLI::App* command =
       app.add_subcommand("fit", "Fit device and system constants to measured rows or traces");
-  command
-      ->add_option("data", options->inputs,
-                   "Tables of measurements (.csv, .csv.gz), folders of them, or traces")
-      ->required();
+  command->add_option("data", options->inputs,
+                      "Tables of measurements (.csv, .csv.gz), folders of them, or traces");
+  command->add_option("--transfer", options->transfer,
+                      "Instead of data: the measured device (with --system: system) whose "
+                      "constants --device takes over, scaled by hardware facts");
   command->add_option("--device", options->device, "Device whose rows are fitted: name or file");
   command->add_option("--system", options->system,
                       "System whose collectives are fitted too: name or file");
