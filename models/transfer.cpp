@@ -37,13 +37,19 @@ bool same_chip(const Device& a, const Device& b) {
   return a.multiprocessors == b.multiprocessors && a.l2 == b.l2;
 }
 
-FittedModel stripped(const FittedModel& model, const std::string& from, bool same,
+/// The links inside a machine are alike; what joins machines never is.
+bool same_links(const System& a, const System& b) {
+  return same_chip(a.device, b.device) && !a.fabric.empty() && !b.fabric.empty() &&
+         a.fabric[0].size == b.fabric[0].size && a.fabric[0].bandwidth == b.fabric[0].bandwidth;
+}
+
+FittedModel stripped(const FittedModel& model, const std::string& from, bool keep_points, bool same,
                      const TransferRule& rule) {
   FittedModel t = model;
   t.range.clear();
   t.samples = 0;
   t.error = {};
-  if (!same) {
+  if (!keep_points) {
     t.points.clear();
     std::erase_if(t.constants, [](const auto& c) { return of_residual(c.first); });
   }
@@ -93,9 +99,10 @@ T completed(T to, FittedModels transferred_models) {
 }  // namespace
 
 FittedModels transferred(const Device& from, const Device& to, const TransferRule& rule) {
+  const bool same = same_chip(from, to);
   FittedModels models;
   for (const auto& [key, model] : from.fitted) {
-    FittedModel t = stripped(model, from.name, same_chip(from, to), rule);
+    FittedModel t = stripped(model, from.name, same, same, rule);
     if (const KernelForm* form = kernel_form_named(model.form)) {
       carry(t, form->constants(from), form->constants(to));
     }
@@ -112,7 +119,7 @@ FittedModels transferred(const Device& from, const Device& to, const TransferRul
 FittedModels transferred(const System& from, const System& to, const TransferRule& rule) {
   FittedModels models;
   for (const auto& [key, model] : from.fitted) {
-    FittedModel t = stripped(model, from.name, same_chip(from.device, to.device), rule);
+    FittedModel t = stripped(model, from.name, same_links(from, to), false, rule);
     if (const CollectiveForm* form = collective_form_named(model.form)) {
       carry(t, form->constants(from), form->constants(to));
     }

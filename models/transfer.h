@@ -30,7 +30,8 @@ struct TransferRule {
 /// to GPU). Source: own; tests/models/transfer_test.cpp scores it
 ///          from one GPU generation to the next.
 FittedModels transferred(const Device& from, const Device& to, const TransferRule& rule = {});
-/// Likewise the constants of collectives.
+/// Likewise the constants of collectives; residual points stay where the links inside a machine are
+/// alike, but the residual is always taken as that of another chip: networks and hosts differ.
 FittedModels transferred(const System& from, const System& to, const TransferRule& rule = {});
 
 /// `to` with what it has fitted itself (samples > 0), and transferred constants for the rest.

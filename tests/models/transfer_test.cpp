@@ -116,6 +116,34 @@ TEST_CASE("a device keeps what was fitted on itself", "[models][transfer]") {
   CHECK(d.fitted.count("memory_bound") == 0);
 }
 
+TEST_CASE("collectives scale their start with the launch and keep link efficiencies",
+          "[models][transfer]") {
+  System from;
+  from.name = "old";
+  from.device = source_device();
+  from.fabric = {{.name = "links", .size = 8, .bandwidth = GBps(300), .latency = microseconds(2)}};
+  FittedModel ring;
+  ring.form = "collective.fabric";
+  ring.constants = {{"start", 8e-6}, {"ring", 0.7}, {"ramp", 2e-5}};
+  ring.points = {{{1, 1}, 0.1}};
+  ring.samples = 60;
+  ring.log_sigma = 0.05;
+  from.fitted["all_reduce"] = ring;
+  System to = from;
+  to.name = "new";
+  to.device = target_device();
+  to.fitted.clear();
+  const System t = with_transferred(to, from);
+  const FittedModel& moved = t.fitted.at("all_reduce");
+  CHECK(moved.constants.at("start") == Approx(4e-6));  // 8 us * 2 us / 4 us
+  CHECK(moved.constants.at("ring") == 0.7);
+  CHECK(moved.constants.at("ramp") == 2e-5);
+  CHECK(moved.points.empty());
+  CHECK(moved.log_sigma == Approx(0.15));  // 2 * 0.05 is less than the least
+  to.device = source_device();
+  CHECK(with_transferred(to, from).fitted.at("all_reduce").points.size() == 1);
+}
+
 TEST_CASE("to itself a transfer changes no prediction", "[models][transfer][property]") {
   const Device d = source_device();
   for (const auto& [key, model] : transferred(d, d)) {
