@@ -10,6 +10,7 @@ namespace {
 
 constexpr double kSector = 32;     // bytes of one DRAM transaction of the devices
 constexpr double kLine = 64;       // bytes of a host cache line
+constexpr double kLongRun = 16;    // lookups of one row whose sums wait for each other on a core
 constexpr double kIndexBytes = 8;  // int64 row ids and offsets
 constexpr double kSortBytes = 24;  // per key and pass: 8 B key + 4 B position, read and written
 
@@ -17,6 +18,8 @@ double dim_of(const ShardTraffic& s) { return static_cast<double>(s.shard->dim);
 double pooled_bytes(const ShardTraffic& s) {
   return (s.shard->sequence ? s.lookups : s.bags) * sector_bytes(4 * dim_of(s), kSector);
 }
+/// Lookups a core has in flight: the kernel prefetches 4 KiB of rows ahead, 4 to 32 of them.
+double lookups_in_flight(double dim) { return std::clamp(1024 / std::max(dim, 1.0), 4.0, 32.0); }
 /// Passes of a radix sort over the row ids of one core: wide digits pay off over many lookups only.
 double sort_passes(const ShardTraffic& s) {
   constexpr double kManyLookups = 16384;
@@ -25,6 +28,33 @@ double sort_passes(const ShardTraffic& s) {
 }
 double digits(const ShardTraffic& s) {
   return std::max(1.0, std::ceil(std::log2(std::max(2.0, s.rows)) / 8));
+}
+
+double output_bytes(const std::vector<ShardTraffic>& shards) {
+  double total = 0;
+  for (const ShardTraffic& s : shards) {
+    total += (s.shard->sequence ? s.lookups : s.bags) * 4 * dim_of(s);
+  }
+  return total;
+}
+/// What the ops of a group stream through a host's caches besides rows, forward and backward: ids,
+/// sort words twice, pooled rows and their gradients.
+double list_bytes(const std::vector<ShardTraffic>& shards) {
+  double total = output_bytes(shards);
+  for (const ShardTraffic& s : shards) {
+    total += s.lookups * 3 * kIndexBytes;
+  }
+  return total;
+}
+
+/// Share of data used a distance of x capacities ago that has left the cache.
+double outside(double x) { return x * x / (1 + x * x); }
+
+/// The longer of two times that overlap, rounded off where they are equal: (a^4 + b^4)^(1/4).
+double longer(double a, double b) {
+  const double most = std::max(a, b);
+  const double ratio = most > 0 ? std::min(a, b) / most : 0;
+  return most * std::sqrt(std::sqrt(1 + ratio * ratio * ratio * ratio));
 }
 
 OptimizerKind optimizer_of(const OpFacts& facts) {
@@ -135,16 +165,16 @@ std::vector<Constant> EmbeddingForwardLevels::constants(const Device& device) co
   const double line = kLine / std::max(device.bandwidth.base(), 1e6);
   return {{"start", device.launch.base(), 1e-6, 1e-8, 1e-3},
           {"table", 0, 5e-7, 1e-9, 1e-4},
-          {"bag", 0, 1e-8, 1e-11, 1e-6},
-          {"lookup", 0, 3e-9, 1e-11, 1e-6},
-          {"element", 0, 1e-10, 1e-13, 1e-8},
-          {"near_miss", 0, 2e-9, 1e-12, 1e-6},
-          {"near_line", 0, line / 4, line / 1e4, line * 100},
-          {"far_miss", 0, 1e-8, 1e-11, 1e-6},
-          {"far_line", line, line, line / 100, line * 100},
-          {"near", 1e6, 1e6, 1e4, 6.4e7},
-          {"far", std::max(device.l2.base(), 1e5), 3e7, 1e6, 1e9},
-          {"kept", 0, 0.3, 0.01, 1}};
+          {"bag", 0, 2e-9, 1e-11, 1e-6},
+          {"lookup", 0, 5e-10, 1e-11, 1e-6},
+          {"element", 0, 2e-11, 1e-13, 1e-8},
+          {"first_line", 0, line / 50, line / 1e4, line * 10},
+          {"near_line", 0, line / 20, line / 1e4, line * 10},
+          {"far_line", line, line / 4, line / 100, line * 100},
+          {"far_latency", 0, 1e-7, 1e-9, 1e-6},
+          {"first", 32768, 32768, 8192, 262144},
+          {"near", 1e6, 1e6, 1e5, 6.4e7},
+          {"far", std::max(device.l2.base(), 1e5), 3e7, 1e6, 1e9}};
 }
 
 Prediction EmbeddingForwardLevels::predict(const OpFacts& facts, const Device&,
@@ -155,29 +185,41 @@ Prediction EmbeddingForwardLevels::predict(const OpFacts& facts, const Device&,
     kBag,
     kLookup,
     kElement,
-    kNearMiss,
+    kFirstLine,
     kNearLine,
-    kFarMiss,
     kFarLine,
+    kFarLatency,
+    kFirst,
     kNear,
-    kFar,
-    kKept
+    kFar
   };
   double compute = 0;
   double memory = 0;
-  double touched = 0;
-  for (const ShardTraffic& s : facts.shards) {
-    touched += s.unique_rows() * sector_bytes(s.row_bytes, kLine);
-  }
+  const double streamed = facts.streamed + list_bytes(facts.shards);
+  const auto across = [&](double capacity) {
+    return window_across(facts.shards, streamed, capacity, kLine);
+  };
+  const double output = output_bytes(facts.shards);
+  const double first_across = across(c[kFirst]);
+  const double near_across = across(c[kNear]);
+  const double far_across = across(c[kFar]);
   for (const ShardTraffic& s : facts.shards) {
     const double lines = sector_bytes(s.row_bytes, kLine) / kLine;
-    compute += s.bags * c[kBag] + s.lookups * (c[kLookup] + dim_of(s) * c[kElement]);
-    const double near = s.misses(own_window(s, c[kNear], kLine));
-    const double far = s.misses(own_window(s, c[kFar], kLine));
-    // Rows kept over a step: all tables and their updates pass through the level in between.
-    const double keep = c[kKept] * c[kFar] / (c[kFar] + touched);
-    memory += near * (c[kNearMiss] + lines * c[kNearLine]) +
-              far * (1 - keep) * (c[kFarMiss] + lines * c[kFarLine]);
+    const double pooled = s.bags * c[kBag] + s.lookups * (c[kLookup] + dim_of(s) * c[kElement]);
+    const double first = s.misses(own_window(s, c[kFirst], kLine), first_across);
+    const double near = s.misses(own_window(s, c[kNear], kLine), near_across);
+    const double far = s.misses(own_window(s, c[kFar], kLine), far_across);
+    // Lines come from the near levels, and pooled ones go there, while others are added up.
+    const double written =
+        2 * (s.shard->sequence ? s.lookups : s.bags);  // owned, then written back
+    compute +=
+        longer(pooled, lines * ((first + written * outside(output / c[kFirst])) * c[kFirstLine] +
+                                (near + written * outside(output / c[kNear])) * c[kNearLine]));
+    memory += lines * far * c[kFarLine];
+    // Misses among the lookups in flight wait together.
+    const double flight = lookups_in_flight(dim_of(s));
+    const double none = std::pow(1 - std::min(1.0, far / std::max(s.lookups, 1e-9)), flight);
+    memory += s.lookups / flight * (1 - none) * c[kFarLatency];
   }
   const Seconds overhead(c[kStart] + static_cast<double>(facts.shards.size()) * c[kTable]);
   Prediction p = bounded_by(Seconds(compute), Seconds(memory), overhead);
@@ -194,18 +236,21 @@ std::vector<std::string_view> EmbeddingForwardLevels::coordinate_names() const {
 
 std::vector<Constant> EmbeddingBackwardLevels::constants(const Device& device) const {
   const double line = kLine / std::max(device.bandwidth.base(), 1e6);
-  return {{"start", device.launch.base(), 1e-6, 1e-8, 1e-3},
+  return {{"start", device.launch.base(), 1e-7, 1e-8, 1e-3},
           {"table", 0, 1e-6, 1e-9, 1e-3},
-          {"lookup", 0, 5e-9, 1e-11, 1e-6},
-          {"sort", 0, 3e-9, 1e-11, 1e-6},
-          {"gradient", 0, 2e-10, 1e-13, 1e-8},
-          {"row", 0, 1e-8, 1e-11, 1e-5},
-          {"near_line", line, line / 2, line / 1e3, line * 100},
-          {"far_line", line, line * 2, line / 100, line * 100},
-          {"capacity", std::max(device.l2.base(), 1e5), 2e7, 1e5, 1e9},
-          {"update", 0, 3e-10, 1e-13, 1e-8},
-          {"gradient_line", 0, line / 4, line / 1e4, line * 100},
-          {"gradient_capacity", 1e6, 1e6, 5e4, 6.4e7}};
+          {"lookup", 0, 1e-9, 1e-11, 1e-6},
+          {"sort", 0, 8e-10, 1e-11, 1e-6},
+          {"gradient", 0, 2e-11, 1e-13, 1e-8},
+          {"chain", 0, 2e-9, 1e-11, 1e-6},
+          {"turn", 0, 1e-8, 1e-10, 1e-6},
+          {"row", 0, 2e-9, 1e-11, 1e-5},
+          {"near_line", line, line / 5, line / 1e3, line * 100},
+          {"far_line", line, line / 5, line / 100, line * 100},
+          {"state_miss", line, line, line / 100, line * 100},
+          {"near", 1e6, 1e6, 1e5, 6.4e7},
+          {"far", std::max(device.l2.base(), 1e5), 3e7, 1e6, 1e9},
+          {"gradient_line", 0, line / 10, line / 1e4, line * 100},
+          {"gradient_capacity", 1e6, 1e6, 3e4, 6.4e7}};
 }
 
 Prediction EmbeddingBackwardLevels::predict(const OpFacts& facts, const Device&,
@@ -216,11 +261,14 @@ Prediction EmbeddingBackwardLevels::predict(const OpFacts& facts, const Device&,
     kLookup,
     kSort,
     kGradient,
+    kChain,
+    kTurn,
     kRow,
     kNearLine,
     kFarLine,
-    kCapacity,
-    kUpdate,
+    kStateMiss,
+    kNear,
+    kFar,
     kGradientLine,
     kGradientCapacity
   };
@@ -229,26 +277,35 @@ Prediction EmbeddingBackwardLevels::predict(const OpFacts& facts, const Device&,
   double touched = 0;
   const OptimizerKind optimizer =
       facts.op->kind == OpKind::kEmbeddingGradient ? OptimizerKind::kSgd : optimizer_of(facts);
-  const auto lines_of = [&](const ShardTraffic& s) {
-    return (sector_bytes(s.row_bytes, kLine) +
-            sector_bytes(optimizer_row_bytes(optimizer, dim_of(s)), kLine)) /
-           kLine;
+  const auto state_lines = [&](const ShardTraffic& s) {
+    return sector_bytes(optimizer_row_bytes(optimizer, dim_of(s)), kLine) / kLine;
   };
   for (const ShardTraffic& s : facts.shards) {
-    touched += s.unique_rows() * lines_of(s) * kLine;
+    touched += s.unique_rows() * (sector_bytes(s.row_bytes, kLine) + state_lines(s) * kLine);
   }
-  const double line = seconds_per_byte(touched, 1 / c[kNearLine], 1 / c[kFarLine], c[kCapacity]);
+  const double streamed = facts.streamed + list_bytes(facts.shards);
+  // The forward of this step read the rows before all else of the step passed by.
+  const double near = outside((touched + streamed) / c[kNear]) * c[kNearLine];
+  const double far = outside((touched + streamed) / c[kFar]);
+  const double across = window_across(facts.shards, streamed, c[kFar], kLine);
   for (const ShardTraffic& s : facts.shards) {
     const double unique = s.unique_rows();
-    const double state_elements = optimizer_row_bytes(optimizer, dim_of(s)) / 4;
-    compute += s.lookups * (c[kLookup] + sort_passes(s) * c[kSort] + dim_of(s) * c[kGradient]) +
-               unique * (c[kRow] + (dim_of(s) + state_elements) * c[kUpdate]);
-    // A lookup reads the gradient of its bag: from memory once those of the table outgrow the near
-    // level.
-    const double gradient_row = sector_bytes(4 * dim_of(s), kLine);
-    const double x = (s.shard->sequence ? s.lookups : s.bags) * gradient_row / c[kGradientCapacity];
-    memory += unique * lines_of(s) * line +
-              s.lookups * gradient_row / kLine * c[kGradientLine] * x * x / (1 + x * x);
+    const double lines = sector_bytes(s.row_bytes, kLine) / kLine;
+    const double turn = unique / std::max(s.lookups, 1e-9);  // the next lookup is of another row
+    const double add = dim_of(s) * c[kGradient];
+    const double in_long_runs = 1 - s.miss_rate(1 / kLongRun);
+    compute += s.lookups * (c[kLookup] + sort_passes(s) * c[kSort] + turn * (1 - turn) * c[kTurn] +
+                            (1 - in_long_runs) * add + in_long_runs * longer(add, c[kChain])) +
+               unique * c[kRow];
+    // A row that came from memory is written back there; its state was last seen as long ago.
+    const double cold = s.misses(1, across);
+    memory += unique * ((lines + state_lines(s)) * near + lines * far * c[kFarLine]) +
+              cold * (lines * c[kFarLine] + state_lines(s) * c[kStateMiss]);
+    // A lookup reads the gradient of its bag, which may have left the near level.
+    const double gradient_lines = sector_bytes(4 * dim_of(s), kLine) / kLine;
+    const double gradients = (s.shard->sequence ? s.lookups : s.bags) * gradient_lines * kLine;
+    memory +=
+        s.lookups * gradient_lines * c[kGradientLine] * outside(gradients / c[kGradientCapacity]);
   }
   const Seconds overhead(c[kStart] + static_cast<double>(facts.shards.size()) * c[kTable]);
   Prediction p = bounded_by(Seconds(compute), Seconds(memory), overhead);

@@ -52,31 +52,67 @@ double ShardTraffic::unique_in(double window) const {
   return unique[i] + share * (unique[i + 1] - unique[i]);
 }
 
+double ShardTraffic::unique_over(double ops) const {
+  if (ops <= 1 || over[0] <= 0) {
+    return unique_in(ops);
+  }
+  const double position = std::log2(std::min(ops, std::exp2(kSteps)));
+  const auto i = static_cast<std::size_t>(
+      std::clamp(position, 0.0, static_cast<double>(kSteps) - 1));  // between 2^i and 2^(i + 1)
+  const double below = i == 0 ? unique_rows() : over[i - 1];
+  const double start = std::exp2(static_cast<double>(i));
+  const double share = std::clamp((ops - start) / start, 0.0, 1.0);
+  return below + share * (over[i] - below);
+}
+
+/// Slope of U between neighbouring grid windows, per lookup; intervals of `over` follow those of
+/// `unique`.
+double ShardTraffic::slope(std::size_t interval) const {
+  const auto value = [this](std::size_t i) {
+    return i < kWindows ? unique[i] : over[i - kWindows];
+  };
+  return (value(interval + 1) - value(interval)) / (window_at(interval + 1) - window_at(interval)) /
+         lookups;
+}
+
+double ShardTraffic::miss_rate(double window) const {
+  if (lookups <= 0) {
+    return 0;
+  }
+  if (window <= window_at(0)) {
+    return std::min(1.0, unique[0] / (window_at(0) * lookups));
+  }
+  // U is concave, so its slope falls from 1 to 0; grid slopes at geometric interval centres, linear
+  // between them in log window.
+  const std::size_t last = kLast - 1 + (over[0] > 0 ? kSteps : 0);
+  const double position = std::log2(window) + static_cast<double>(kLast) - 0.5;
+  const double lower = std::clamp(std::floor(position), 0.0, static_cast<double>(last));
+  const auto i = static_cast<std::size_t>(lower);
+  const double share = std::clamp(position - lower, 0.0, 1.0);
+  const double rate = (1 - share) * slope(i) + share * slope(std::min(i + 1, last));
+  return std::clamp(rate, 0.0, 1.0);
+}
+
 double ShardTraffic::misses(double window) const {
   if (window >= 1 || lookups <= 0) {
     return unique_rows();
   }
   window = std::max(window, 0.0);
-  // U is concave, so its slope falls from 1 to 0; grid slopes at geometric interval centres, linear
-  // between them in log window.
-  const auto slope = [this](std::size_t i) {
-    return (unique[i + 1] - unique[i]) / (window_at(i + 1) - window_at(i)) / lookups;
-  };
-  double rate = 1;
-  if (window > window_at(0)) {
-    const double position = std::log2(window) + static_cast<double>(kLast) - 0.5;
-    const double lower = std::clamp(std::floor(position), 0.0, static_cast<double>(kLast - 1));
-    const auto i = static_cast<std::size_t>(lower);
-    const std::size_t next = std::min(i + 1, kLast - 1);
-    const double share = std::clamp(position - lower, 0.0, 1.0);
-    rate = (1 - share) * slope(i) + share * slope(next);
-  } else {
-    rate = std::min(1.0, unique[0] / (window_at(0) * lookups));
-  }
-  rate = std::clamp(rate, 0.0, 1.0);
-  const double filled = unique_in(window);
-  return std::clamp(filled + (1 - window) * lookups * rate, unique_rows(),
+  return std::clamp(unique_in(window) + (1 - window) * lookups * miss_rate(window), unique_rows(),
                     std::max(lookups, unique_rows()));
+}
+
+double ShardTraffic::misses(double window, double across) const {
+  const double cold = misses(window);
+  if (across <= 0 || lookups <= 0 || over[0] <= 0) {
+    return cold;
+  }
+  if (across >= 1 && window >= 1) {
+    return std::min(cold, lookups * miss_rate(across));
+  }
+  const double x = std::min({across, window, 1.0});
+  const double saved = unique_in(x) - x * lookups * miss_rate(x);  // first uses that hit after all
+  return std::clamp(cold - saved, 0.0, cold);
 }
 
 ShardTraffic shard_traffic(const EmbeddingShard& shard, Format format) {
@@ -87,12 +123,17 @@ ShardTraffic shard_traffic(const EmbeddingShard& shard, Format format) {
   t.rows = static_cast<double>(shard.rows);
   t.row_bytes = format_bytes(format, 1, shard.dim).base();
   const double rows = std::max(1.0, t.rows);
-  for (std::size_t i = 0; i < ShardTraffic::kWindows; ++i) {
-    const double n = t.lookups * window_at(i);
+  const auto distinct_in = [&](double n) {
     const double distinct =
         shard.access ? shard.access->unique(n).value
                      : rows * -std::expm1(n * std::log1p(-std::min(1.0 / rows, 0.999999)));
-    t.unique[i] = std::clamp(distinct, 0.0, std::min(n, rows));
+    return std::clamp(distinct, 0.0, std::min(n, rows));
+  };
+  for (std::size_t i = 0; i < ShardTraffic::kWindows; ++i) {
+    t.unique[i] = distinct_in(t.lookups * window_at(i));
+  }
+  for (std::size_t i = 0; i < ShardTraffic::kSteps; ++i) {
+    t.over[i] = distinct_in(t.lookups * std::exp2(static_cast<double>(i + 1)));
   }
   return t;
 }
@@ -112,6 +153,37 @@ double shared_window(const std::vector<ShardTraffic>& shards, double capacity, d
 double own_window(const ShardTraffic& shard, double capacity, double sector) {
   const double row = sector_bytes(shard.row_bytes, sector);
   return window_that_fills(capacity, [&](std::size_t i) { return shard.unique[i] * row; });
+}
+
+double window_across(const std::vector<ShardTraffic>& shards, double streamed, double capacity,
+                     double sector) {
+  const auto footprint = [&](std::size_t doublings) {
+    const double ops = std::exp2(static_cast<double>(doublings));
+    double total = ops * streamed;
+    for (const ShardTraffic& s : shards) {
+      total += s.unique_over(ops) * sector_bytes(s.row_bytes, sector);
+    }
+    return total;
+  };
+  double below = footprint(0);
+  if (below >= capacity) {
+    return window_that_fills(capacity, [&](std::size_t i) {
+      double total = window_at(i) * streamed;
+      for (const ShardTraffic& s : shards) {
+        total += s.unique[i] * sector_bytes(s.row_bytes, sector);
+      }
+      return total;
+    });
+  }
+  for (std::size_t i = 0; i < ShardTraffic::kSteps; ++i) {
+    const double above = footprint(i + 1);
+    if (above >= capacity) {
+      const double start = std::exp2(static_cast<double>(i));
+      return start + start * (capacity - below) / (above - below);
+    }
+    below = above;
+  }
+  return std::exp2(static_cast<double>(ShardTraffic::kSteps));
 }
 
 }  // namespace stepcast::models

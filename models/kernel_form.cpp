@@ -149,11 +149,33 @@ std::vector<OperandUse> operand_uses(const Program& program, const Op& op, doubl
   return uses;
 }
 
+bool looks_up(OpKind kind) {
+  return kind == OpKind::kEmbeddingForward || kind == OpKind::kEmbeddingBackward ||
+         kind == OpKind::kEmbeddingGradient;
+}
+
+/// Bytes the ops of one step move, lookups apart.
+double streamed_bytes(const Program& program) {
+  std::vector<double> of_segment;
+  for (const Segment& segment : program.segments) {
+    of_segment.push_back(0);
+    for (const Op& op : program.ops_of(segment)) {
+      of_segment.back() += looks_up(op.kind) ? 0 : (op.bytes_read + op.bytes_written).base();
+    }
+  }
+  double total = 0;
+  for (const Call& call : program.calls) {
+    total += of_segment[call.segment];
+  }
+  return total;
+}
+
 std::vector<std::unique_ptr<KernelForm>> make_forms() {
   std::vector<std::unique_ptr<KernelForm>> forms;
   forms.push_back(std::make_unique<GemmTileWave>());
   forms.push_back(std::make_unique<AttentionTiles>());
   forms.push_back(std::make_unique<EmbeddingSharedCache>());
+  forms.push_back(std::make_unique<MemoryRowwise>());
   forms.push_back(std::make_unique<MemoryRoofline>());  // covers every kind
   forms.push_back(std::make_unique<GemmShapeRate>());
   forms.push_back(std::make_unique<DotInteractionParts>());
@@ -170,15 +192,13 @@ OpFacts::OpFacts(const Program& of_program, const Op& of_op) : program(&of_progr
   rows = static_cast<double>(std::max<std::int64_t>(of_op.shape[0], 1));
   elements = elements_of(of_op);
   bytes = (of_op.bytes_read + of_op.bytes_written).base();
-  const bool lookups = of_op.kind == OpKind::kEmbeddingForward ||
-                       of_op.kind == OpKind::kEmbeddingBackward ||
-                       of_op.kind == OpKind::kEmbeddingGradient;
-  if (lookups && of_op.detail >= 0 &&
+  if (looks_up(of_op.kind) && of_op.detail >= 0 &&
       static_cast<std::size_t>(of_op.detail) < of_program.embeddings.size()) {
     const EmbeddingGroup& group = of_program.embeddings[static_cast<std::size_t>(of_op.detail)];
     for (const EmbeddingShard& s : group.shards) {
       shards.push_back(shard_traffic(s, group.format));
     }
+    streamed = streamed_bytes(of_program);
   } else {
     operands = operand_uses(of_program, of_op, bytes);
   }

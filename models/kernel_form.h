@@ -34,6 +34,7 @@ struct OpFacts {
   double rows = 0;  ///< leading extent of the main operand
   double elements = 0;  ///< elements of the main operand
   double bytes = 0;     ///< read + written
+  double streamed = 0;  ///< embedding kinds only: bytes all other ops of the step move
 };
 
 /// One constant of a form. `ideal` is its value on a device without calibration (the roofline of
@@ -60,6 +61,11 @@ class KernelForm {
   /// `c` in the order of `constants`. Fills time, compute, memory, overhead and bound.
   [[nodiscard]] virtual Prediction predict(const OpFacts& facts, const Device& device,
                                            std::span<const double> c) const = 0;
+  /// What no kernel on this device can beat, whatever its residual points say; 0 where the form
+  /// knows no such bound.
+  [[nodiscard]] virtual Seconds limit(const OpFacts&, const Device&) const { return {}; }
+  /// Does `predict` look at the op's own fields only? Then its answers may be kept (KernelMemo).
+  [[nodiscard]] virtual bool of_op_alone() const { return false; }
   /// Where an op stands in the form's own space: natural logarithms of sizes (distance 1 = a factor
   /// of e), and categories as multiples of a large step. Used for the calibrated range and the
   /// residual points.

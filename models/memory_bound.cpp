@@ -11,6 +11,14 @@ std::vector<double> size_coordinates(const OpFacts& facts) {
 }
 std::vector<std::string_view> size_coordinate_names() { return {"log_rows", "log_width"}; }
 
+bool is_norm(const Op& op) {
+  return op.kind == OpKind::kNormForward || op.kind == OpKind::kNormBackward;
+}
+bool is_softmax(const Op& op) {
+  return op.kind == OpKind::kCrossEntropyMax || op.kind == OpKind::kCrossEntropySum ||
+         op.kind == OpKind::kCrossEntropyLoss;
+}
+
 /// Rows that start something: a copy of column blocks starts one run of bytes per row and block.
 double started_rows(const OpFacts& facts) {
   const double blocks = std::max<double>(1, facts.op->inputs + facts.op->outputs - 1);
@@ -56,6 +64,50 @@ std::vector<double> MemoryRoofline::coordinates(const OpFacts& facts) const {
   return size_coordinates(facts);
 }
 std::vector<std::string_view> MemoryRoofline::coordinate_names() const {
+  return size_coordinate_names();
+}
+
+bool MemoryRowwise::covers(const Op& op) const { return is_norm(op) || is_softmax(op); }
+
+std::vector<Constant> MemoryRowwise::constants(const Device& device) const {
+  return {{"start", device.launch.base(), 2e-5, 2e-7, 1e-4},
+          {"memory_efficiency", 1, 0.8, 0.1, 1},
+          {"cache", 1, 1, 0.05, 20},
+          {"reread", 0, 1, 0.05, 3},
+          {"row", 0, 1e-8, 1e-10, 1e-5},
+          {"wide", 0, 1e-7, 1e-10, 1e-5},
+          {"element", 0, 1e-10, 1e-12, 1e-8}};
+}
+
+Prediction MemoryRowwise::predict(const OpFacts& facts, const Device& device,
+                                  std::span<const double> c) const {
+  enum { kStart, kMemory, kCache, kReread, kRow, kWide, kElement };
+  constexpr double kHeld = 1024;    // columns of a row that a warp keeps in registers
+  constexpr double kStep = 512;     // columns of one step of a block
+  constexpr double kInFlight = 16;  // rows of one multiprocessor
+  const double width = facts.elements / facts.rows;
+  const double main_bytes = facts.elements * bits_per_element(facts.op->format, 1024) / 8;
+  const double multiprocessors = std::max<double>(1, static_cast<double>(device.multiprocessors));
+  const bool wide = is_softmax(*facts.op) && width > kHeld;
+  double bytes = facts.bytes;
+  if ((wide || is_norm(*facts.op)) && device.l2 > Bytes{}) {
+    const double flight = multiprocessors * kInFlight * main_bytes / facts.rows;
+    const double x = flight / (c[kCache] * device.l2.base());
+    bytes += main_bytes * c[kReread] * x * x / (1 + x * x);
+  }
+  const Seconds memory(bytes / (device.bandwidth.base() * c[kMemory]));
+  const Seconds work(
+      facts.rows *
+      (c[kRow] + (wide ? c[kWide] : 0) + std::ceil(width / kStep) * kStep * c[kElement]) /
+      multiprocessors);
+  const Seconds arithmetic = facts.op->flops / FlopsPerSecond(peak_rate(device, Format::kFp32));
+  return bounded_by(std::max(work, arithmetic), memory, Seconds(c[kStart]));
+}
+
+std::vector<double> MemoryRowwise::coordinates(const OpFacts& facts) const {
+  return size_coordinates(facts);
+}
+std::vector<std::string_view> MemoryRowwise::coordinate_names() const {
   return size_coordinate_names();
 }
 

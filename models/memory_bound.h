@@ -18,6 +18,31 @@ class MemoryRoofline final : public KernelForm {
   std::vector<std::string_view> coordinate_names() const override;
 };
 
+/// A row-wise kernel of a GPU: a norm, a softmax or what a cross entropy does with its logits. A
+/// group of threads owns a row, and what it has to keep of the row decides how often it reads it.
+///
+///   time   = start + max(memory, work)
+///   memory = (bytes + again * reread * out(flight / (cache * l2))) / (bandwidth *
+///   memory_efficiency) work   = rows * (row + wide + steps * 512 * element) / multiprocessors
+///
+/// again: bytes of the main operand where a row is read once more: always for norms, beyond 1024
+/// columns for softmax-like kernels, which hold shorter rows in a warp's registers; those longer
+/// rows take a block each and cost `wide`. The second read comes from the L2 as long as the rows in
+/// flight (16 per multiprocessor) fit there: out(x) = x^2 / (1 + x^2). steps = ceil(width / 512):
+/// 128 threads of 4 columns.
+/// In:      {rows, width}. Valid: kernels written like PyTorch 2.1's, fp32; widths of 512 to 4100
+/// were measured. Source: derived. Checked by tests/models/rowwise_accuracy_test.cpp.
+class MemoryRowwise final : public KernelForm {
+ public:
+  std::string_view name() const override { return "memory.rowwise"; }
+  bool covers(const Op& op) const override;
+  std::vector<Constant> constants(const Device& device) const override;
+  Prediction predict(const OpFacts& facts, const Device& device,
+                     std::span<const double> c) const override;
+  std::vector<double> coordinates(const OpFacts& facts) const override;
+  std::vector<std::string_view> coordinate_names() const override;
+};
+
 /// A streaming or row-wise op on one core, whose operands may lie in a cache:
 ///
 ///   time = start + rows * row + elements * element + sum over operands of bytes *

@@ -50,7 +50,7 @@ FittedModels levels() {
   forward.constants = {{"start", 1e-6},     {"table", 5e-7},    {"bag", 1e-8},
                        {"lookup", 3e-9},    {"element", 1e-10}, {"near_miss", 2e-9},
                        {"near_line", 2e-9}, {"far_miss", 1e-8}, {"far_line", 5e-9},
-                       {"near", 1e6},       {"far", 3e7},       {"kept", 0.4}};
+                       {"near", 1e6},       {"far", 3e7}};
   FittedModel backward;
   backward.form = "embedding_backward.levels";
   backward.constants = {{"start", 1e-6},     {"table", 1e-6},     {"lookup", 5e-9},
