@@ -4,11 +4,19 @@
 
 #include "cli/command.h"
 #include "core/error.h"
+#include "traces/chakra/chakra_writer.h"
+#include "traces/kineto/kineto_writer.h"
 #include "traces/native/native_trace.h"
+#include "traces/native/recording_files.h"
+#include "traces/open_trace.h"
 #include "traces/perfetto/perfetto_writer.h"
 
 namespace stepcast::cli {
 namespace {
+
+using traces::Losses;
+using traces::Oddity;
+using traces::Recording;
 
 struct ConvertOptions {
   std::string input, output, to = "perfetto", steps;
@@ -38,26 +46,16 @@ void keep_steps(std::vector<Record>& records, std::pair<std::int32_t, std::int32
       records, [range](const Record& r) { return r.step < range.first || r.step >= range.second; });
 }
 
-int convert(const ConvertOptions& options) {
-  if (options.anonymize) {
-    throw InputError("--anonymize", "is not implemented in this version");
-  }
-  if (options.to == "kineto" || options.to == "chakra") {
-    throw InputError(
-        "--to",
-        fmt::format("{} is not implemented in this version; use native or perfetto", options.to));
-  }
-  if (!traces::is_native(options.input)) {
-    throw InputError(
-        options.input,
-        "is not the folder of a stepcast trace; other formats are not implemented in this version");
-  }
+/// A trace of our own runtime stays one: with its graph, and waits told from transfers.
+void convert_own(const ConvertOptions& options) {
   traces::Trace trace = traces::read_native(options.input);
   const auto range = step_range(options.steps);
+  std::uint64_t dropped = 0;
   for (traces::RankTrace& rank : trace.ranks) {
     keep_steps(rank.ops, range);
     keep_steps(rank.host, range);
     keep_steps(rank.steps, range);
+    dropped += rank.dropped;
     if (rank.ops.empty()) {
       throw InputError("--steps",
                        fmt::format("'{}' keeps nothing of rank {}", options.steps, rank.rank));
@@ -77,16 +75,66 @@ int convert(const ConvertOptions& options) {
     }
     traces::write_perfetto(options.output, trace.graph, ops, host, trace.producer);
   }
-  std::uint64_t dropped = 0;
-  for (const traces::RankTrace& rank : trace.ranks) {
-    dropped += rank.dropped;
-  }
   if (dropped > 0) {
     fmt::print(stderr,
                "stepcast: {}: the recorder dropped {} records; they are missing from {} too\n",
                options.input, dropped, options.output);
   }
+}
+
+Losses write(const ConvertOptions& options, const Recording& recording) {
+  if (options.to == "native") {
+    traces::write_recording(options.output, recording);
+    return {};
+  }
+  if (options.to == "kineto") {
+    return traces::write_kineto(options.output, recording);
+  }
+  if (options.to == "chakra") {
+    return traces::write_chakra(options.output, recording);
+  }
+  return traces::write_timeline(options.output, recording);
+}
+
+void convert_recording(const ConvertOptions& options) {
+  Recording recording = traces::open_trace(options.input);
+  const traces::Oddities oddities = recording.all_oddities();
+  for (std::size_t k = 0; k < static_cast<std::size_t>(Oddity::kCount); ++k) {
+    const auto kind = static_cast<Oddity>(k);
+    if (oddities[kind].count > 0) {
+      fmt::print(stderr, "stepcast: {}: {} {} ({}), e.g. {}\n", options.input, oddities[kind].count,
+                 name_of(kind), meaning_of(kind), oddities[kind].example);
+    }
+  }
+  if (!options.steps.empty()) {
+    const auto [first, last] = step_range(options.steps);
+    traces::cut_steps(recording, first, last);
+  }
+  if (options.anonymize) {
+    traces::anonymize(recording);
+  }
+  for (const traces::Loss& loss : write(options, recording)) {
+    fmt::print(stderr, "stepcast: {}: {} cannot hold and leaves out: {} {}\n", options.output,
+               options.to, loss.count, loss.what);
+  }
+}
+
+int convert(const ConvertOptions& options) {
+  const bool keeps_graph = options.to == "native" || options.to == "perfetto";
+  if (traces::is_native(options.input) && keeps_graph && !options.anonymize) {
+    convert_own(options);
+  } else {
+    convert_recording(options);
+  }
   return 0;
+}
+
+std::string format_list() {
+  std::string list;
+  for (const traces::FormatName& f : traces::readable_formats()) {
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", f.name);
+  }
+  return list;
 }
 
 }  // namespace
@@ -94,10 +142,16 @@ int convert(const ConvertOptions& options) {
 void add_convert(CLI::App& app, Context& context) {
   auto options = std::make_shared<ConvertOptions>();
   CLI::App* command =
-      app.add_subcommand("convert", "Convert a trace: native or Perfetto (Chrome JSON)");
-  command->add_option("input", options->input, "Trace folder")->required();
-  command->add_option("output", options->output, "File (perfetto) or folder (native)")->required();
-  command->add_option("--to", options->to, "native or perfetto")
+      app.add_subcommand("convert", "Convert a trace of any format; says what is lost");
+  command
+      ->add_option("input", options->input,
+                   "File, folder of ranks or archive (" + format_list() + ")")
+      ->required();
+  command
+      ->add_option("output", options->output,
+                   "Folder (native; kineto and chakra of several ranks) or file")
+      ->required();
+  command->add_option("--to", options->to, "native, kineto, chakra or perfetto (default)")
       ->check(CLI::IsMember({"native", "perfetto", "kineto", "chakra"}));
   command->add_option("--steps", options->steps, "Keep steps A:B");
   command->add_flag("--anonymize", options->anonymize, "Remove names and shapes that identify");

@@ -29,6 +29,27 @@ bool has(std::string_view head, std::string_view key) {
   return head.find(key) != std::string_view::npos;
 }
 
+/// A length, then a message that opens with a version ("0.0.4") or an attribute, or is empty.
+bool is_chakra(std::string_view head) {
+  const auto byte = [head](std::size_t i) {
+    return i < head.size() ? static_cast<unsigned char>(head[i]) : 0U;
+  };
+  std::size_t i = 0;
+  while (i < 4 && (byte(i) & 0x80U) != 0) {
+    ++i;
+  }
+  const std::size_t message = i == 0 ? byte(0) : SIZE_MAX;  // only short ones are told here
+  ++i;
+  if (message == 0) {
+    return byte(i + 1) == 0x08 || byte(i + 1) == 0x12;  // a length and the id or name of a node
+  }
+  if (byte(i + 1) + 2 > message) {
+    return false;
+  }
+  const unsigned first = byte(i + 2);
+  return byte(i) == 0x0a ? first >= '0' && first <= '9' : byte(i) == 0x12 && first == 0x0a;
+}
+
 struct Format {
   FormatName name;
   bool (*recognises)(std::string_view head);
@@ -37,6 +58,7 @@ struct Format {
 
 /// The one place that lists formats; the first that recognises a file's first bytes reads it.
 constexpr std::array<Format, 4> kFormats{{
+    {{"chakra", "Chakra execution trace (protobuf)"}, is_chakra, read_chakra},
     {{"chakra-json", "Chakra nodes as JSON (workload_graph)"},
      [](std::string_view head) { return is_json(head) && has(head, "\"workload_graph\""); },
      read_chakra_json},
@@ -46,16 +68,6 @@ constexpr std::array<Format, 4> kFormats{{
      },
      read_pytorch_et},
     {{"kineto", "Kineto and other Chrome trace JSON"}, is_json, read_kineto},
-    // A length, then a message that opens with field 1 or 2, of bytes: version or attribute.
-    {{"chakra", "Chakra execution trace (protobuf)"},
-     [](std::string_view head) {
-       std::size_t i = 0;
-       while (i < head.size() && i < 10 && (static_cast<unsigned char>(head[i]) & 0x80) != 0) {
-         ++i;
-       }
-       return i + 1 < head.size() && (head[i + 1] == '\x0a' || head[i + 1] == '\x12');
-     },
-     read_chakra},
 }};
 
 constexpr auto kNames = [] {

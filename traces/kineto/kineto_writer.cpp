@@ -12,8 +12,8 @@ namespace stepcast::traces {
 namespace {
 
 using internal::ArgumentWriter;
-using internal::microseconds_of;
 using internal::json_text;
+using internal::microseconds_of;
 
 /// The list of a Chrome trace under construction.
 class Document {
@@ -71,7 +71,9 @@ std::string document_of(const Recording& recording, const ArgumentWriter& writer
   nlohmann::ordered_json info;
   info["backend"] = rank.metadata.contains("backend") ? rank.metadata.at("backend") : "nccl";
   info["rank"] = rank.rank;
-  info["world_size"] = rank.world_size > 0 ? rank.world_size : std::ssize(recording.ranks);
+  if (const auto given = std::ssize(recording.ranks); rank.world_size > 0 || rank.rank < given) {
+    info["world_size"] = rank.world_size > 0 ? rank.world_size : given;
+  }
   for (const Group& g : rank.groups) {
     info["pg_config"].push_back(
         {{"pg_name", g.name}, {"pg_desc", g.description}, {"pg_size", g.size}, {"ranks", g.ranks}});

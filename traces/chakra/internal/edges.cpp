@@ -52,7 +52,7 @@ class TimelineEdges {
     EventId before = kNoEvent;
     for (EventId i = lane.first; i < lane.first + lane.count; ++i) {
       if (e_.link[i] != kNoEvent) {
-        depends(i, e_.link[i], Kind::kControl);
+        depends(i, e_.link[i], Kind::kData);
       }
       if (is_device_work(e_.category[i])) {
         if (before != kNoEvent) {
@@ -182,21 +182,13 @@ std::vector<Nanoseconds> own_times(const RankRecording& rank, const Names& names
 EventId find_cycle(const Dependencies& edges, std::size_t n) {
   // Nodes leave when all they wait for has left; those that never do are on a cycle or behind one.
   std::vector<std::uint32_t> waits(n, 0);
-  std::vector<std::uint32_t> first(n + 1, 0);
-  for (std::size_t e = 0; e < n && !edges.offsets.empty(); ++e) {
-    waits[e] = edges.offsets[e + 1] - edges.offsets[e];
-  }
-  for (const EventId t : edges.targets) {
-    ++first[t + 1];
-  }
-  for (std::size_t i = 1; i <= n; ++i) {
-    first[i] += first[i - 1];
-  }
-  std::vector<EventId> followers(edges.targets.size());
-  std::vector<std::uint32_t> next(first.begin(), first.end() - 1);
+  std::vector<std::vector<EventId>> followers(n);
   for (EventId e = 0; e < n && !edges.offsets.empty(); ++e) {
-    for (const EventId t : edges.of(e)) {
-      followers[next[t]++] = e;
+    for (std::uint32_t d = edges.offsets[e]; d < edges.offsets[e + 1]; ++d) {
+      if (edges.kinds[d] == Kind::kData) {
+        followers[edges.targets[d]].push_back(e);
+        ++waits[e];
+      }
     }
   }
   std::vector<EventId> free;
@@ -210,9 +202,9 @@ EventId find_cycle(const Dependencies& edges, std::size_t n) {
     const EventId e = free.back();
     free.pop_back();
     --left;
-    for (std::uint32_t f = first[e]; f < first[e + 1]; ++f) {
-      if (--waits[followers[f]] == 0) {
-        free.push_back(followers[f]);
+    for (const EventId f : followers[e]) {
+      if (--waits[f] == 0) {
+        free.push_back(f);
       }
     }
   }
