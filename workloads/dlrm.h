@@ -20,6 +20,21 @@ namespace stepcast::workloads {
 /// all-to-all-v of unpooled rows, mean-pooled on arrival. The loss is the mean over the global
 /// batch.
 ///
+/// With parallel.dlrm_pipeline the program is one steady-state step of a pipeline over batches: ops
+/// of op_flags::kNextBatch work on batch i + 1 beside or after those of batch i, and fill tensors
+/// that trade places with this step's between steps (Tensor::next_of).
+///
+///   sparse_dist   load_batch and the index exchange of i + 1, on the stream "input", beside all of
+///                 i (TorchRec TrainPipelineSparseDist, HugeCTR)
+///   prefetch      and the lookups of i + 1, right after the update by i, while the last gradients
+///                 of i are reduced; not of replicated tables, which the dense optimizer updates
+///   fused         and their exchange, beside the dense optimizer of i
+///   (TrainPipelineFusedSparseDist,
+///                 but never on rows older than the update)
+///
+/// Every mode trains on the same numbers as `none`. The first batch is loaded before the first step
+/// (Executor::fill_pipeline), outside what a program describes.
+///
 /// Conventions of operands, beyond core/op.h:
 ///   weights are [in, out]; bias and activation work in place; load_batch -> {dense, labels};
 ///   cross_forward {x0, u, bias, x} -> {y};

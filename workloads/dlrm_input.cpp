@@ -65,7 +65,7 @@ void DlrmStep::load_batch() {
   if (!next) {
     loaded_ = indexed_ = handover(input_stream_, kComputeStream);
   } else if (ahead(DlrmPipeline::kPrefetch)) {
-    indexed_ = handover(input_stream_, lookup_stream_);
+    indexed_ = handover(input_stream_, kComputeStream);
   }
   load.records(next ? indexed_ : loaded_);
 }
@@ -154,7 +154,7 @@ void DlrmStep::exchange_indices() {
   const bool looked_up = !next || ahead(DlrmPipeline::kPrefetch);  // in this step
   const bool exchanged = !next || ahead(DlrmPipeline::kFused);
   unpacked_ = exchanged ? handover(input_stream_, exchange_stream_) : -1;
-  indexed_ = !looked_up || input_stream_ == lookup_stream_ ? -1
+  indexed_ = !looked_up || input_stream_ == kComputeStream ? -1
              : unpacked_ >= 0                              ? unpacked_
                                                            : b_.event();
   auto unpack = b_.op(OpKind::kIndexUnpack, "index_unpack",

@@ -49,7 +49,6 @@ void DlrmStep::lookup(EmbeddingRoute r, bool next) {
   }
   const std::int64_t order = is_local(r) ? 0 : r == EmbeddingRoute::kNodeReduce ? layout_.node : 1;
   const Indices& from = next ? next_indices_ : indices_;
-  const std::string_view stream = next ? lookup_stream_ : kComputeStream;
   auto op =
       b_.op(OpKind::kEmbeddingForward, fmt::format("embedding.{}.forward", name_of(r)),
             {rounded(to.lookups), rounded(to.bags), to.width, order, static_cast<std::int64_t>(r)})
@@ -57,7 +56,6 @@ void DlrmStep::lookup(EmbeddingRoute r, bool next) {
           .detail(to.group)
           .in(is_local(r) ? std::vector<TensorId>{} : std::vector<TensorId>{from.lengths, from.ids})
           .out({to.output})
-          .on(stream)
           .work(Flops(additions), Bytes(rows + to.lookups * kIdBytes + to.bags * kLengthBytes),
                 Bytes(elements * element_bytes(b_.tensor_at(to.output).format)));
   mark(op, next);
@@ -66,7 +64,7 @@ void DlrmStep::lookup(EmbeddingRoute r, bool next) {
     indexed_ = -1;
   }
   if (!is_local(r) && exchanged_ahead(r) == next) {
-    to.ready = handover(stream, exchange_stream_);
+    to.ready = handover(kComputeStream, exchange_stream_);
     op.records(to.ready);
   }
 }
@@ -205,9 +203,6 @@ TensorId DlrmStep::split(TensorId d_stack) {
     }
   }
   split_ = handover(kComputeStream, exchange_stream_);
-  if (split_ < 0) {
-    split_ = handover(kComputeStream, lookup_stream_);
-  }
   b_.op(OpKind::kCopyColumns, "features.split", {batch_, stack_width_})
       .detail(b_.column_copy(std::move(blocks)))
       .in({d_stack})
@@ -241,7 +236,7 @@ void DlrmStep::exchange_gradient(EmbeddingRoute r) {
               Bytes(n.row_elements * wire))
         .records(start);
   }
-  of.d_ready = handover(exchange_stream_, lookup_stream_);
+  of.d_ready = handover(exchange_stream_, kComputeStream);
   const auto collective = [&](OpKind kind, const char* name, std::int64_t elements,
                               std::int32_t communicator, TensorId in, TensorId out) {
     auto op = b_.op(kind, fmt::format("embedding.{}.{}", name_of(r), name),
@@ -354,10 +349,9 @@ void DlrmStep::embedding_backward() {
             .detail(of.group)
             .in(is_local(r) ? std::vector<TensorId>{of.d_output}
                             : std::vector<TensorId>{of.d_output, indices_.lengths, indices_.ids})
-            .on(lookup_stream_)
             .work(Flops(elements), Bytes(gathered + of.lookups * kIdBytes + updated),
                   Bytes(updated));
-    wait(op, is_local(r) && lookup_stream_ != kComputeStream ? split_ : of.d_ready);
+    wait(op, of.d_ready);
   }
 }
 

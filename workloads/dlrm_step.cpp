@@ -19,9 +19,6 @@ DlrmStep::DlrmStep(const Job& job, const EmbeddingLayout& layout, ShardLaws& law
   if ((several && overlap.input_all_to_all) || ahead(DlrmPipeline::kSparseDist)) {
     input_stream_ = "input";
   }
-  if (ahead(DlrmPipeline::kPrefetch)) {
-    lookup_stream_ = "embedding";
-  }
   if (several && overlap.output_all_to_all) {
     exchange_stream_ = "exchange";
   }
@@ -74,6 +71,8 @@ Program DlrmStep::build() && {
   embedding_backward();
   b_.end_segment();
 
+  // On the compute stream: lookups fill the device, so beside other kernels they would gain
+  // nothing. They run while the last gradients are reduced.
   if (ahead(DlrmPipeline::kPrefetch)) {
     b_.set_phase(Phase::kForward);
     segments.push_back(b_.begin_segment("lookup_ahead"));

@@ -237,7 +237,7 @@ class DlrmStep {
   ProgramBuilder b_;
   DlrmCommunicators comm_;
   std::string_view input_stream_ = kComputeStream, exchange_stream_ = kComputeStream,
-                   reduce_stream_ = kComputeStream, lookup_stream_ = kComputeStream;
+                   reduce_stream_ = kComputeStream;
 
   std::vector<DenseParameter> parameters_;  ///< in the order of the backward pass
   std::vector<Bucket> buckets_;
