@@ -4,11 +4,13 @@
 namespace stepcast::models {
 
 /// How much wider than the source's a transferred residual is taken to be, ln(measured /
-/// predicted).
+/// predicted). Between A100 and H100 the accuracy test finds median errors of 12 % (matrix
+/// products), 18 and 24 % (collectives) and 39 % (attention, whose rows are also of two stacks):
+/// sigmas of 0.18 to 0.58, median / 0.674.
 struct TransferRule {
-  double same_chip = 1.25;    ///< factor: only clocks and memory differ
-  double other_chip = 2;      ///< factor: another generation
-  double least_sigma = 0.15;  ///< of another chip, however good the source
+  double same_chip = 1.25;   ///< factor: only clocks and memory differ
+  double other_chip = 2;     ///< factor: another generation
+  double least_sigma = 0.3;  ///< of another chip, however good the source
 };
 
 /// Constants for a device that was not measured, from one that was. Every form states for each of

@@ -38,7 +38,7 @@ Device source_device() {
   gemm.range = {{"log_m", {0, 10}}};
   gemm.samples = 1000;
   gemm.error.median = 0.03;
-  gemm.log_sigma = 0.1;
+  gemm.log_sigma = 0.2;
   gemm.source = "rows";
   d.fitted["gemm.bf16"] = gemm;
   gemm.samples = 10;
@@ -79,7 +79,7 @@ TEST_CASE("a transfer is never in range and less certain than its source", "[mod
   CHECK(gemm.range.empty());
   CHECK(gemm.points.empty());
   CHECK(gemm.constants.count("residual_scale") == 0);
-  CHECK(gemm.log_sigma == Approx(0.2));  // 2 * 0.1
+  CHECK(gemm.log_sigma == Approx(0.4));  // 2 * 0.2
   CHECK(gemm.source == "transferred from old: rows");
   ProgramBuilder b;
   b.begin_segment("s");
@@ -92,7 +92,7 @@ TEST_CASE("a transfer is never in range and less certain than its source", "[mod
   system.device = with_transferred(target_device(), source_device());
   const Prediction p = CostModel(system, {}).kernel(program, program.ops[0]);
   CHECK_FALSE(p.in_range);
-  CHECK(p.log_sigma == Approx(0.2));
+  CHECK(p.log_sigma == Approx(0.4));
 }
 
 TEST_CASE("the same chip keeps its residual points", "[models][transfer]") {
@@ -102,7 +102,7 @@ TEST_CASE("the same chip keeps its residual points", "[models][transfer]") {
   const FittedModel gemm = transferred(source_device(), faster).at("gemm.bf16");
   CHECK(gemm.points.size() == 1);
   CHECK(gemm.constants.count("residual_scale") == 1);
-  CHECK(gemm.log_sigma == Approx(0.125));  // 1.25 * 0.1
+  CHECK(gemm.log_sigma == Approx(0.25));  // 1.25 * 0.2
   CHECK(gemm.samples == 0);
 }
 
@@ -139,7 +139,7 @@ TEST_CASE("collectives scale their start with the launch and keep link efficienc
   CHECK(moved.constants.at("ring") == 0.7);
   CHECK(moved.constants.at("ramp") == 2e-5);
   CHECK(moved.points.empty());
-  CHECK(moved.log_sigma == Approx(0.15));  // 2 * 0.05 is less than the least
+  CHECK(moved.log_sigma == Approx(0.3));  // 2 * 0.05 is less than the least
   to.device = source_device();
   CHECK(with_transferred(to, from).fitted.at("all_reduce").points.size() == 1);
 }
@@ -161,10 +161,20 @@ struct Score {
   std::size_t n = 0;
 };
 
-Score score(const Device& device, const MeasuredTable& table,
+Score score_of(std::vector<double> errors) {
+  Score s;
+  s.n = errors.size();
+  for (const double e : errors) {
+    s.mean += e / static_cast<double>(errors.size());
+  }
+  const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
+  std::nth_element(errors.begin(), middle, errors.end());
+  s.median = *middle;
+  return s;
+}
+
+Score score(const System& system, const MeasuredTable& table,
             const std::vector<std::uint32_t>& rows) {
-  System system;
-  system.device = device;
   const CostModel cost(system, {});
   std::vector<double> errors;
   for (const std::uint32_t i : rows) {
@@ -172,48 +182,86 @@ Score score(const Device& device, const MeasuredTable& table,
     const double predicted = cost.kernel(*table.program, table.op(row)).time.base();
     errors.push_back(std::abs(predicted / row.time.base() - 1));
   }
-  Score s;
-  s.n = errors.size();
-  for (const double e : errors) {
-    s.mean += e / static_cast<double>(errors.size());
-  }
-  std::nth_element(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2),
-                   errors.end());
-  s.median = errors[errors.size() / 2];
-  return s;
+  return score_of(std::move(errors));
 }
 
-/// Constants of one generation, rows of the next. Fails where the transfer does no better than
-/// hardware facts.
-void check_generation(const char* from, const char* to, const char* folder, OpKind kind,
-                      const char* stack, double bound) {
-  const std::filesystem::path data = std::filesystem::path(STEPCAST_SHARED_DATA) / folder;
-  if (!std::filesystem::exists(data)) {
-    WARN("skipped: " << data << " is not there");
+Score score(const System& system, const std::vector<MeasuredCollective>& rows) {
+  const CostModel cost(system, {});
+  std::vector<double> errors;
+  for (const MeasuredCollective& row : rows) {
+    Op op;
+    op.kind = row.kind;
+    op.format = row.format;
+    op.shape[0] = std::llround(row.bytes / (bits_per_element(row.format, 1) / 8));
+    const double predicted = cost.collective(op, row.group).time.base();
+    errors.push_back(std::abs(predicted / row.time.base() - 1));
+  }
+  return score_of(std::move(errors));
+}
+
+std::filesystem::path data(const char* folder) {
+  return std::filesystem::path(STEPCAST_SHARED_DATA) / folder;
+}
+
+/// Constants of one generation, rows of another: no worse than the bound, and than what hardware
+/// facts alone say.
+void check_scores(const std::string& what, const char* from, const char* to, const Score& moved,
+                  const Score& facts, double bound) {
+  std::cout << what << ", " << from << " -> " << to << ": " << moved.n
+            << " rows, transferred median " << moved.median << " mean " << moved.mean
+            << "; hardware facts median " << facts.median << " mean " << facts.mean << '\n';
+  CHECK(moved.n >= 50);
+  CHECK(moved.median < facts.median);
+  CHECK(moved.median <= bound);
+}
+
+void check_kernels(const char* folder, OpKind kind, const char* from, const char* to,
+                   double bound) {
+  if (!std::filesystem::exists(data(folder))) {
+    WARN("skipped: " << data(folder) << " is not there");
     return;
   }
-  const MeasuredTable table = read_measured(data);
-  std::vector<std::uint32_t> rows = find_ops(table, {to, stack, "", kind, Format::kBf16});
-  REQUIRE(rows.size() > 100);
+  const MeasuredTable table = read_measured(data(folder));
+  const std::vector<std::uint32_t> rows = find_ops(table, {to, "", "", kind, Format::kBf16});
   std::vector<std::uint32_t> thinned;
   for (std::size_t i = 0; i < rows.size(); i += std::max<std::size_t>(1, rows.size() / 1500)) {
     thinned.push_back(rows[i]);
   }
-  Device target = config::load_device(to, kLibrary);
-  target.fitted.clear();
-  const Score facts = score(target, table, thinned);
-  const Score transfer =
-      score(with_transferred(target, config::load_device(from, kLibrary)), table, thinned);
-  std::cout << name_of(kind) << ", " << from << " -> " << to << ": " << transfer.n
-            << " rows, transferred median " << transfer.median << " mean " << transfer.mean
-            << "; hardware facts median " << facts.median << " mean " << facts.mean << '\n';
-  CHECK(transfer.median < facts.median);
-  CHECK(transfer.median <= bound);
+  REQUIRE(!thinned.empty());
+  System facts;
+  facts.device = config::load_device(to, kLibrary);
+  facts.device.fitted.clear();
+  System moved;
+  moved.device = with_transferred(facts.device, config::load_device(from, kLibrary));
+  check_scores(std::string(name_of(kind)), from, to, score(moved, table, thinned),
+               score(facts, table, thinned), bound);
+}
+
+void check_collectives(const char* from, const char* to, double bound) {
+  if (!std::filesystem::exists(data("collectives"))) {
+    WARN("skipped: " << data("collectives") << " is not there");
+    return;
+  }
+  const MeasuredTable table = read_measured(data("collectives"));
+  System facts = config::load_system(to, kLibrary);
+  facts.fitted.clear();
+  const System moved = with_transferred(facts, config::load_system(from, kLibrary));
+  const auto rows = measured_collectives(table, facts, find_collectives(table, facts));
+  check_scores("collectives", from, to, score(moved, rows), score(facts, rows), bound);
 }
 
 }  // namespace
 
-TEST_CASE("constants of one generation predict the next better than hardware facts",
+TEST_CASE("constants of one generation predict another better than hardware facts",
           "[models][transfer][accuracy]") {
-  check_generation("a100-sxm-80gb", "h100-sxm-80gb", "kernels/gemm", OpKind::kGemm, "", 0.25);
+  check_kernels("kernels/gemm", OpKind::kGemm, "a100-sxm-80gb", "h100-sxm-80gb", 0.15);
+  check_kernels("kernels/gemm", OpKind::kGemm, "h100-sxm-80gb", "a100-sxm-80gb", 0.15);
+  // The attention rows of the two are also of two software stacks, which differ by 24 % (median)
+  // on the same device.
+  check_kernels("kernels/attention", OpKind::kAttentionForward, "a100-sxm-80gb", "h100-sxm-80gb",
+                0.40);
+  check_kernels("kernels/attention", OpKind::kAttentionForward, "h100-sxm-80gb", "a100-sxm-80gb",
+                0.40);
+  check_collectives("dgx-a100-80gb", "dgx-h100", 0.25);
+  check_collectives("dgx-h100", "dgx-a100-80gb", 0.25);
 }
