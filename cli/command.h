@@ -37,9 +37,12 @@ Job load_job(const JobOptions& options, const Context& context);
 /// here and one in main.cpp.
 void add_predict(CLI::App& app, Context& context);
 void add_sweep(CLI::App& app, Context& context);
+void add_plan(CLI::App& app, Context& context);
 void add_run(CLI::App& app, Context& context);
 void add_calibrate(CLI::App& app, Context& context);
+void add_fit(CLI::App& app, Context& context);
 void add_compare(CLI::App& app, Context& context);
+void add_replay(CLI::App& app, Context& context);
 void add_show(CLI::App& app, Context& context);
 void add_list(CLI::App& app, Context& context);
 void add_convert(CLI::App& app, Context& context);

@@ -9,11 +9,8 @@ namespace stepcast::cli {
 /// Commands of the fixed command line that this version does not have: known by name, refused in
 /// words.
 void add_commands_to_come(CLI::App& app) {
-  constexpr std::array<std::pair<const char*, const char*>, 7> kCommands{{
-      {"plan", "Choose a sharding or parallel plan (not implemented in this version)"},
-      {"fit", "Fit device constants to measured rows or traces (not implemented in this version)"},
+  constexpr std::array<std::pair<const char*, const char*>, 4> kCommands{{
       {"profile", "Capture a CUDA program through CUPTI (not implemented in this version)"},
-      {"replay", "Re-simulate a recorded trace (not implemented in this version)"},
       {"explain",
        "Where the difference between two jobs comes from (not implemented in this version)"},
       {"hitcurve", "Cache hit curve of recorded lookups (not implemented in this version)"},

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 struct FitCommand {
   std::vector<std::string> inputs;
   std::string device, system, out, stack, date, transfer;
-  std::size_t points = 400;
+  std::size_t points = 1000;
   OutputFormat format = OutputFormat::kText;
 };
 

@@ -63,9 +63,12 @@ int main(int argc, char** argv) {
   using namespace stepcast::cli;
   add_predict(app, context);
   add_sweep(app, context);
+  add_plan(app, context);
   add_run(app, context);
   add_calibrate(app, context);
+  add_fit(app, context);
   add_compare(app, context);
+  add_replay(app, context);
   add_show(app, context);
   add_list(app, context);
   add_convert(app, context);

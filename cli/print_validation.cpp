@@ -17,24 +17,38 @@ using studies::ValidationSuite;
 using Json = nlohmann::ordered_json;
 
 void print_text(const ValidationSuite& suite, std::ostream& out) {
+  // Every row while they can be read; of more, those that were not scored.
+  constexpr std::size_t kReadable = 200;
+  constexpr std::size_t kSkipped = 20;
+  std::size_t skipped = 0;
   TextTable rows({suite.name, "measured", "predicted", "error", "not scored"});
   rows.left(4);
   for (const ValidationRow& r : suite.rows) {
     const bool predicted = r.predicted > 0;
+    if (suite.rows.size() > kReadable && (predicted || ++skipped > kSkipped)) {
+      continue;
+    }
     rows.row({r.id, human(seconds(r.measured)), predicted ? human(seconds(r.predicted)) : "-",
               predicted ? percent_signed(r.error()) : "-", r.skipped.value_or("")});
   }
-  rows.print(out);
+  if (suite.rows.size() <= kReadable || skipped > 0) {
+    rows.print(out);
+  }
+  if (skipped > kSkipped) {
+    out << fmt::format("... and {} more that were not scored\n", skipped - kSkipped);
+  }
   out << "\nerrors\n";
   TextTable groups({"group", "n", "median", "mean", "geomean", "p90", "worst", "bias", "noise",
-                    "naive mean", "in range", "worst row"});
+                    "naive mean", "in range", "bar", "worst row"});
   groups.left(11);
+  groups.left(12);
   for (const ValidationGroup& g : suite.groups) {
     const auto& e = g.errors;
     groups.row({g.name, std::to_string(e.n), percent(e.median), percent(e.mean), percent(e.geomean),
                 percent(e.p90), percent(e.worst), percent_signed(e.bias),
                 g.repeat_noise ? percent(*g.repeat_noise) : "-",
                 g.baseline.empty() ? "-" : percent(g.baseline_mean), percent(g.in_range_share),
+                g.bound.empty() ? "-" : fmt::format("{} ({})", g.pass ? "pass" : "FAIL", g.bound),
                 g.worst_row});
   }
   groups.print(out);
@@ -60,6 +74,13 @@ Json json_of(const ValidationGroup& g) {
   }
   if (g.repeat_noise) {
     j["repeat_noise"] = *g.repeat_noise;
+  }
+  if (!g.bound.empty()) {
+    j["bound"] = g.bound;
+    j["pass"] = g.pass;
+  }
+  if (g.skipped > 0) {
+    j["skipped"] = g.skipped;
   }
   return j;
 }

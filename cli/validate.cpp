@@ -10,6 +10,8 @@
 #include "cli/print_validation.h"
 #include "cli/progress.h"
 #include "cli/text_table.h"
+#include "cli/validate_embedding.h"
+#include "cli/validate_models.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/whole_file.h"
@@ -29,6 +31,8 @@ constexpr std::string_view kBound =
 constexpr double kOverlapBound = 0.10;
 
 struct ValidateCommand {
+  ValidateModelsCommand models;
+  ValidateEmbeddingCommand embedding;
   std::vector<std::string> suites;
   std::string system, predictions, emulate;
   std::string data, calibrate = "one-row";
@@ -252,16 +256,31 @@ studies::ValidationSuite validate_dlrm(const ValidateCommand& options, const Con
       options.calibrate == "facts" ? studies::DlrmRegime::kFacts : studies::DlrmRegime::kOneRow);
 }
 
+ValidateModelsCommand model_options(const ValidateCommand& options) {
+  ValidateModelsCommand models = options.models;
+  models.data = options.data;
+  models.system = options.system;
+  return models;
+}
+
 int validate(const ValidateCommand& options, Context& context) {
   std::vector<studies::ValidationSuite> suites;
   for (const std::string& suite : options.suites) {
     if (suite == "runtime" && options.suites.size() == 1) {
       return validate_runtime(options, context);
     }
+    if (suite == "kernels" && !options.embedding.measure.empty()) {
+      suites.push_back(validate_embedding(options.embedding, options.seed));
+      continue;
+    }
+    if (suite == "kernels" || suite == "collectives") {
+      suites.push_back(validate_models(suite, model_options(options), context));
+      continue;
+    }
     if (suite != "dlrm") {
       throw InputError(suite,
                        "is not implemented in this version, or not beside other suites; "
-                       "there are: dlrm, and runtime alone");
+                       "there are: kernels, collectives, dlrm, and runtime alone");
     }
     suites.push_back(validate_dlrm(options, context));
   }
@@ -276,12 +295,12 @@ void add_validate(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("validate", "Predictions against measurements");
   command
       ->add_option("suite", options->suites,
-                   "runtime, dlrm (published, kernels, collectives, traces, plans: not yet)")
+                   "kernels, collectives, dlrm, runtime (published, traces, plans: not yet)")
       ->required()
       ->check(CLI::IsMember(
           {"published", "dlrm", "kernels", "collectives", "traces", "runtime", "plans"}));
   command->add_option("--system", options->system, "Calibrated system file");
-  command->add_option("--data", options->data, "Measurements: a file or folder (dlrm)");
+  command->add_option("--data", options->data, "Measurements: a file or folder");
   command
       ->add_option("--calibrate", options->calibrate,
                    "What the rows show (dlrm): hardware facts only, or one scalar per round")
@@ -295,6 +314,8 @@ void add_validate(CLI::App& app, Context& context) {
       "Instead: steps whose communication overlaps compute, on this system's fabric (paced)");
   command->add_option("--predictions", options->predictions,
                       "Where the predictions are written before the runs");
+  add_model_options(*command, options->models);
+  add_measure_options(*command, options->embedding);
   add_format_option(*command, options->format);
   command->callback([options, &context] { context.exit_code = validate(*options, context); });
 }

@@ -26,6 +26,9 @@ struct ValidationGroup {
   double baseline_mean = 0;
   double in_range_share = 0;
   std::optional<double> repeat_noise;  ///< of the measurements themselves
+  std::size_t skipped = 0;             ///< rows of the group that could not be scored
+  std::string bound;                   ///< the group's own bar; empty: only reported
+  bool pass = true;
 };
 
 /// What `stepcast validate` prints for one suite.
