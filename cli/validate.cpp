@@ -249,7 +249,9 @@ studies::ValidationSuite validate_dlrm(const ValidateCommand& options, const Con
     throw InputError("--data", "is needed: the folder of mlperf_step_times.csv, or a file like it");
   }
   if (options.calibrate == "loso") {
-    throw InputError("--calibrate", "loso is not implemented for dlrm; use facts or one-row");
+    throw InputError("--calibrate",
+                     "loso has no other source for dlrm: each GPU occurs in one round only; use "
+                     "facts or one-row");
   }
   return studies::validate_dlrm(
       studies::read_dlrm_step_times(options.data), {context.library},
