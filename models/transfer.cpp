@@ -33,8 +33,14 @@ void carry(FittedModel& model, const std::vector<Constant>& from, const std::vec
   }
 }
 
+/// As many multiprocessors of the same make: clocks, memory and caches in use may differ.
 bool same_chip(const Device& a, const Device& b) {
-  return a.multiprocessors == b.multiprocessors && a.l2 == b.l2;
+  const auto tensor_over_vector = [](const Device& d) {
+    return d.peak_of(Format::kFp16).value_or(FlopsPerSecond(0)) /
+           d.peak_of(Format::kFp32).value_or(FlopsPerSecond(1));
+  };
+  return a.multiprocessors == b.multiprocessors &&
+         std::abs(tensor_over_vector(a) / tensor_over_vector(b) - 1) < 0.03;
 }
 
 /// The links inside a machine are alike; what joins machines never is.

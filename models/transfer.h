@@ -24,12 +24,12 @@ struct TransferRule {
 /// sizes of tiles, times of blocks) stay. All are kept within the bounds of the form.
 ///
 /// Dropped: ranges, sample counts and errors, so nothing is ever inside the calibrated range;
-/// residual points, unless it is the same chip (as many multiprocessors, as large a cache), whose
-/// tiles and waves fall alike; formats ("gemm.fp8") the target has no peak for. Where the source
-/// fitted formats only, the one of most samples also answers for the kind ("gemm"). log_sigma grows
-/// by the rule; sources begin with "transferred from". Models of forms without constants of their
-/// own (host, straggler) are carried over unchanged but for that. Valid:   devices of one kind (GPU
-/// to GPU). Source: own; tests/models/transfer_test.cpp scores it
+/// residual points, unless it is the same chip (as many multiprocessors, the same peak of fp16 over
+/// fp32), whose tiles and waves fall alike; formats ("gemm.fp8") the target has no peak for. Where
+/// the source fitted formats only, the one of most samples also answers for the kind ("gemm").
+/// log_sigma grows by the rule; sources begin with "transferred from". Models of forms without
+/// constants of their own (host, straggler) are carried over unchanged but for that. Valid: devices
+/// of one kind (GPU to GPU). Source: own; tests/models/transfer_test.cpp scores it
 ///          from one GPU generation to the next.
 FittedModels transferred(const Device& from, const Device& to, const TransferRule& rule = {});
 /// Likewise the constants of collectives; residual points stay where the links inside a machine are

@@ -106,6 +106,20 @@ TEST_CASE("the same chip keeps its residual points", "[models][transfer]") {
   CHECK(gemm.samples == 0);
 }
 
+TEST_CASE("chips are told by multiprocessors and rates, not by clocks", "[models][transfer]") {
+  const auto points = [](const char* from, const char* to) {
+    Device source = config::load_device(from, kLibrary);
+    source.fitted = source_device().fitted;
+    Device target = config::load_device(to, kLibrary);
+    return transferred(source, target).at("gemm").points.size();
+  };
+  CHECK(points("h100-sxm-80gb", "h200-sxm-141gb") == 1);
+  CHECK(points("a100-sxm-80gb", "a100-pcie-40gb") == 1);
+  CHECK(points("v100-sxm2-32gb", "v100-pcie-32gb") == 1);
+  CHECK(points("a100-sxm-80gb", "h100-sxm-80gb") == 0);
+  CHECK(points("h100-sxm-80gb", "l40s") == 0);
+}
+
 TEST_CASE("a device keeps what was fitted on itself", "[models][transfer]") {
   Device own = target_device();
   own.fitted["gemm.bf16"] = source_device().fitted.at("gemm.fp8");  // 10 samples of its own

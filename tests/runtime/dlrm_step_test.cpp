@@ -3,6 +3,7 @@
 #include <random>
 #include <string>
 
+#include "core/error.h"
 #include "core/plan.h"
 #include "tests/runtime/thread_ranks.h"
 #include "workloads/build_graph.h"
@@ -187,6 +188,21 @@ TEST_CASE("a pipeline over batches trains on the same rows as one step after the
       }
     }
   }
+}
+
+TEST_CASE("a pipelined step wants its pipeline filled, and the next batch", "[runtime][dlrm]") {
+  Job job = small_job(InteractionKind::kDot);
+  job.devices = 1;
+  job.parallel.dlrm_pipeline = DlrmPipeline::kSparseDist;
+  const ExecutionGraph graph = workloads::build_graph(job);
+  runtime::cpu::Executor executor(job, graph, 0, std::vector<runtime::Collectives*>(3), {});
+  REQUIRE(executor.pipelined());
+  const runtime::cpu::HostBatch first = batch_of(job, 0, 0, kGlobal);
+  CHECK_THROWS_AS(executor.run_step(0, first, -1, &first), InternalError);
+  executor.fill_pipeline(first);
+  CHECK_THROWS_AS(executor.fill_pipeline(first), InternalError);
+  CHECK_THROWS_AS(executor.run_step(0, first, -1), InternalError);
+  CHECK(executor.run_step(0, first, -1, &first) > 0);
 }
 
 TEST_CASE("striped rows train as blocks do", "[runtime][dlrm]") {
