@@ -117,7 +117,20 @@ constexpr std::array kBenchmarks{
 struct Predicted {
   double facts = 0, models = 0;
   bool in_range = false;
+  std::string parts;  ///< where the step predicted from the models goes
 };
+
+std::string parts_of(const StepPrediction& p) {
+  constexpr std::size_t kLongest = 5;
+  std::string text =
+      fmt::format("compute {:.2f} ms, exposed communication {:.2f} ms; longest kinds",
+                  p.split.compute.base() * 1e3, p.split.exposed_communication.base() * 1e3);
+  for (std::size_t i = 0; i < std::min(kLongest, p.by_kind.size()); ++i) {
+    text += fmt::format("{} {} {:.2f} ms", i > 0 ? "," : "", p.by_kind[i].name,
+                        p.by_kind[i].time.base() * 1e3);
+  }
+  return text;
+}
 
 /// Rows of one system differ only in what was measured: each job is predicted once.
 class Predictions {
@@ -134,7 +147,7 @@ class Predictions {
     const StepPrediction from_facts = predict(job);
     return all_
         .emplace(key, Predicted{from_facts.iteration.base(), with_models.iteration.base(),
-                                with_models.in_calibrated_range})
+                                with_models.in_calibrated_range, parts_of(with_models)})
         .first->second;
   }
 
@@ -273,6 +286,8 @@ ValidationSuite validate_dlrm(const std::vector<DlrmStepTime>& rows, const confi
         if (&row == s.reference) {
           suite.notes.push_back(fmt::format("scalar of {} from {}: x{:.4g}", row.round,
                                             row.organisation + " " + row.system, scale));
+          suite.notes.push_back(fmt::format("  without it {:.2f} ms: {}", s.predicted.models * 1e3,
+                                            s.predicted.parts));
         }
         scored.push_back(std::move(s));
       } catch (const InputError& e) {
