@@ -523,6 +523,7 @@ void Engine::finish_ranks(SimulationResult& result) {
       emit_host(rank, HostSpan::Kind::kIssue, 0, rank.host_time);
     }
     emit_host(rank, HostSpan::Kind::kSynchronize, rank.host_time, end);
+    end += costs_.finish;
     if (observer_ != nullptr) {
       observer_->on_step_end(rank.rank, options_.step, SimTime{end});
     }

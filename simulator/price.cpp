@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "models/since_use.h"
 #include "simulator/issue_order.h"
 
 namespace stepcast::simulator {
@@ -18,6 +19,7 @@ class Pricer {
     for (const Program& program : graph.programs) {
       orders_.emplace_back(program, graph.communicators.size());
     }
+    since_use_.resize(graph.programs.size());
   }
 
   void run() {
@@ -73,8 +75,22 @@ class Pricer {
           answer(row, o, model_.kernel(program, program.ops[o]));
         }
       }
+      if (model_.rest_matters()) {
+        std::vector<Seconds> op_time;
+        for (const std::int64_t ticks : row.ticks) {
+          op_time.emplace_back(static_cast<double>(ticks) * 1e-12);
+        }
+        since_use_[p] = models::since_last_use(program, op_time);
+      }
     }
     return row;
+  }
+
+  /// Compute of the rank since the communicator's last use; negative where it does not matter.
+  Seconds since_use(std::size_t instance, std::size_t op) const {
+    const auto& of_program =
+        since_use_[static_cast<std::size_t>(costs_.folding.instances[instance].program)];
+    return of_program.empty() ? Seconds(-1) : of_program[op];
   }
 
   /// Ranks that take part in one transfer: the whole group, or sender and receiver.
@@ -126,7 +142,7 @@ class Pricer {
                                     std::make_pair(shape.members, shape.siblings));
     auto it = collectives_.find(key);
     if (it == collectives_.end()) {
-      it = collectives_.emplace(key, model_.collective(op, shape)).first;
+      it = collectives_.emplace(key, model_.collective(op, shape, since_use(instance, o))).first;
     }
     const models::Prediction& p = it->second;
     answer(row, o, p);
@@ -155,6 +171,7 @@ class Pricer {
     const std::size_t n = group.members.size();
     std::vector<double> send(n * n, 0.0);
     Format format = Format::kFp32;
+    Seconds rest(-1);  // the longest: all wait for the coldest
     for (std::size_t i = 0; i < n; ++i) {
       const auto member = static_cast<std::size_t>(group.members[i]);
       const Program& program = program_of(member);
@@ -165,6 +182,7 @@ class Pricer {
       const Op& op = program.ops[own[s]];
       STEPCAST_CHECK(op.detail >= 0, "all_to_all_v '{}' has no exchange", program.name(op));
       format = op.format;
+      rest = std::max(rest, since_use(member, own[s]));
       const auto& elements =
           program.exchanges.at(static_cast<std::size_t>(op.detail)).send_elements;
       STEPCAST_CHECK(elements.size() == n, "exchange of '{}' has {} entries for {} ranks",
@@ -173,7 +191,8 @@ class Pricer {
         send[i * n + j] = elements[j] * bits_per_element(op.format, std::int64_t{1} << 20) / 8;
       }
     }
-    const models::ExchangePrediction exchange = model_.all_to_all_v(send, group.ranks, format);
+    const models::ExchangePrediction exchange =
+        model_.all_to_all_v(send, group.ranks, format, rest);
     const std::vector<Seconds>& ends = exchange.ends;
     STEPCAST_CHECK(ends.size() == n, "all_to_all_v model answered for {} of {} ranks", ends.size(),
                    n);
@@ -221,6 +240,7 @@ class Pricer {
   const models::CostModel& model_;
   StepCosts& costs_;
   std::vector<OpCosts> kernels_;
+  std::vector<std::vector<Seconds>> since_use_;  // by program and op template
   std::vector<IssueOrder> orders_;
   std::map<std::string, std::int32_t> model_ids_;
   std::map<std::vector<std::int32_t>, std::int32_t> path_ids_;

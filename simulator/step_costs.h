@@ -35,6 +35,7 @@ struct StepCosts {
   std::int64_t issue = 0;                        ///< host, per op
   std::int64_t dispatch = 0;                     ///< stream, per op
   std::int64_t step = 0;                         ///< host, before the first issue
+  std::int64_t finish = 0;                       ///< host, after its last op has ended
   std::int64_t queue_depth = 1024;     ///< ops issued to a stream and not yet ended, at most
   bool shares_core = false;            ///< host thread and compute take turns on one core
   bool collectives_hold_core = false;  ///< transfers need that core too (no paced fabric)

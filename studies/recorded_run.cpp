@@ -51,6 +51,7 @@ RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
   auto steps = gather(own.steps, session);
   if (session.rank() == 0) {
     run.trace.graph = graph;
+    run.trace.collectives_hold_core = options.emulate == nullptr;
     for (std::size_t r = 0; r < ops.size(); ++r) {
       traces::RankTrace rank;
       rank.rank = static_cast<std::int32_t>(r);
@@ -78,6 +79,7 @@ runtime::RunResult run_traced(const Job& job, const ExecutionGraph& graph,
     trace.graph = graph;
     trace.job = job_text;
     trace.producer = producer;
+    trace.collectives_hold_core = options.emulate == nullptr;
     traces::write_manifest(folder, trace, session.size());
   }
   return result;

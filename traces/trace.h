@@ -34,6 +34,9 @@ struct RankTrace {
 struct Trace {
   std::string job;       ///< the resolved job, JSON text; may be empty
   std::string producer;  ///< tool and version
+  /// How the recorded machine ran: host thread and compute of a rank took turns on one core (always
+  /// so on the cpu backend), and collectives needed that core too (not so on a paced fabric).
+  bool shares_core = true, collectives_hold_core = true;
   ExecutionGraph graph;
   std::vector<RankTrace> ranks;
 };

@@ -68,6 +68,11 @@ class ManifestReader {
     trace.producer = at<std::string>(root_, "producer", "producer");
     trace.job = root_.contains("job") && !root_["job"].is_null() ? root_["job"].dump() : "";
     ranks = at<int>(root_, "ranks", "ranks");
+    if (root_.contains("host")) {
+      trace.shares_core = at<bool>(root_["host"], "shares_core", "host.shares_core");
+      trace.collectives_hold_core =
+          at<bool>(root_["host"], "collectives_hold_core", "host.collectives_hold_core");
+    }
     ExecutionGraph& g = trace.graph;
     const auto mesh = at<std::vector<std::int32_t>>(root_, "mesh", "mesh");
     if (mesh.size() != 4) {
@@ -142,6 +147,10 @@ class ManifestReader {
            fmt::format("found {}, which has the wrong type or range", j.dump().substr(0, 40)));
     }
     return value;
+  }
+  static bool convert(const json& j, bool& to) {
+    to = j.is_boolean() && j.get<bool>();
+    return j.is_boolean();
   }
   template <std::integral T>
   static bool convert(const json& j, T& to) {
@@ -430,6 +439,9 @@ void write_manifest(const fs::path& folder, const Trace& trace, int ranks) {
                          {"producer", trace.producer},
                          {"job", trace.job.empty() ? json() : json::parse(trace.job)},
                          {"ranks", ranks},
+                         {"host",
+                          {{"shares_core", trace.shares_core},
+                           {"collectives_hold_core", trace.collectives_hold_core}}},
                          {"mesh", {g.mesh.tensor, g.mesh.context, g.mesh.pipeline, g.mesh.data}},
                          {"communicators", communicators},
                          {"programs", programs},

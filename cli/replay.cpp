@@ -1,0 +1,203 @@
+#include "studies/replay.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <iostream>
+
+#include "cli/command.h"
+#include "cli/human.h"
+#include "cli/print_prediction.h"
+#include "cli/text_table.h"
+#include "core/error.h"
+#include "traces/graph/measured_recording.h"
+#include "traces/native/native_trace.h"
+#include "traces/open_trace.h"
+
+namespace stepcast::cli {
+namespace {
+
+struct ReplayCommand {
+  std::vector<std::string> traces;
+  std::vector<std::string> scales, drops;
+  std::string network;
+  std::int64_t ranks = 0;
+  OutputFormat format = OutputFormat::kText;
+};
+
+std::pair<std::string, double> scale_of(const std::string& text) {
+  const std::size_t equals = text.rfind('=');
+  double factor = -1;
+  if (equals != std::string::npos && equals > 0) {
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + equals + 1, end, factor);
+    factor = error == std::errc{} && stop == end ? factor : -1;
+  }
+  if (!(factor >= 0 && factor <= 1e6)) {
+    throw InputError("--scale " + text,
+                     "expected NAME=FACTOR with a factor from 0 to 1e6, e.g. --scale gemm=0.5 or "
+                     "--scale comm=2");
+  }
+  return {text.substr(0, equals), factor};
+}
+
+traces::MeasuredRun read_run(const std::string& path) {
+  return traces::is_native(path) ? traces::measured_run(traces::read_native(path))
+                                 : traces::measured_run(traces::open_trace(path));
+}
+
+void print_text(const std::string& name, const studies::Replay& r, std::ostream& out) {
+  out << fmt::format("{}: {} ranks, {} steps{}\n\n", name, r.ranks, r.steps,
+                     r.host_bound ? ", host-bound: says nothing of devices or network" : "");
+  TextTable table({"", "step", "against measured"});
+  const auto row = [&](const char* what, Seconds t) {
+    table.row({what, human(t), percent_signed(t / r.measured_step - 1)});
+  };
+  table.row({"measured (median)", human(r.measured_step), ""});
+  row("replayed", r.replayed_step);
+  row("  control: device times x 0", r.scale_0);
+  row("  control: device times x 2", r.scale_2);
+  if (r.changed_step) {
+    table.row(
+        {"with the change", human(*r.changed_step), percent_signed(r.change - 1) + " of replayed"});
+  }
+  table.print(out);
+  if (r.next_step_error >= 0) {
+    out << fmt::format(
+        "\nnext step, from those before it: {} median error (same as the last step: {}; median of "
+        "all before: {})\n",
+        percent(r.next_step_error), percent(r.last_step_error), percent(r.median_step_error));
+  }
+  out << fmt::format("op begins of the last step: {} off at p50, {} at p95; last end {} off\n",
+                     human(r.kernel_start_p50), human(r.kernel_start_p95),
+                     percent_signed(r.last_end_error));
+  out << fmt::format("host time stripped as waiting: {} a step\n\n", human(r.stripped_wait));
+  TextTable ranks({"rank", "busy", "recorded", "exposed communication", "recorded"});
+  for (const studies::ReplayedRank& k : r.by_rank) {
+    ranks.row({std::to_string(k.rank), human(k.busy), human(k.measured_busy),
+               human(k.exposed_communication), human(k.measured_exposed_communication)});
+  }
+  ranks.print(out);
+  for (const std::string& w : r.warnings) {
+    out << "warning: " << w << '\n';
+  }
+}
+
+nlohmann::ordered_json to_json(const std::string& name, const studies::Replay& r) {
+  nlohmann::ordered_json j;
+  j["trace"] = name;
+  j["ranks"] = r.ranks;
+  j["steps"] = r.steps;
+  j["measured_step_s"] = r.measured_step.base();
+  j["replayed_step_s"] = r.replayed_step.base();
+  j["error"] = r.error;
+  j["host_bound"] = r.host_bound;
+  j["controls"] = {{"scale_0", r.scale_0.base()}, {"scale_2", r.scale_2.base()}};
+  if (r.next_step_error >= 0) {
+    j["next_step"] = {{"error", r.next_step_error},
+                      {"naive_error", r.last_step_error},
+                      {"naive_median_error", r.median_step_error}};
+  } else {
+    j["next_step"] = nullptr;
+  }
+  j["kernel_start_error_s"] = {{"p50", r.kernel_start_p50.base()},
+                               {"p95", r.kernel_start_p95.base()}};
+  j["last_end_error"] = r.last_end_error;
+  for (const studies::ReplayedRank& k : r.by_rank) {
+    j["busy_s"].push_back(k.busy.base());
+    j["measured_busy_s"].push_back(k.measured_busy.base());
+    j["exposed_communication_s"].push_back(k.exposed_communication.base());
+    j["measured_exposed_communication_s"].push_back(k.measured_exposed_communication.base());
+  }
+  j["stripped_wait_s"] = r.stripped_wait.base();
+  if (r.changed_step) {
+    j["what_if"] = {{"step_s", r.changed_step->base()}, {"ratio", r.change}};
+  }
+  j["dropped_records"] = r.dropped_records;
+  j["warnings"] = r.warnings;
+  return j;
+}
+
+void print_csv(const std::vector<std::pair<std::string, studies::Replay>>& all, std::ostream& out) {
+  out << csv_line({"trace", "ranks", "steps", "measured_step_s", "replayed_step_s", "error",
+                   "host_bound", "scale_0_s", "scale_2_s", "next_step_error", "last_step_error",
+                   "median_step_error", "kernel_start_p50_s", "kernel_start_p95_s",
+                   "last_end_error", "changed_step_s", "dropped_records"});
+  const auto number = [](double v) { return fmt::format("{:.9g}", v); };
+  for (const auto& [name, r] : all) {
+    const bool next = r.next_step_error >= 0;
+    out << csv_line({name, std::to_string(r.ranks), std::to_string(r.steps),
+                     number(r.measured_step.base()), number(r.replayed_step.base()),
+                     number(r.error), r.host_bound ? "true" : "false", number(r.scale_0.base()),
+                     number(r.scale_2.base()), next ? number(r.next_step_error) : "",
+                     next ? number(r.last_step_error) : "", next ? number(r.median_step_error) : "",
+                     number(r.kernel_start_p50.base()), number(r.kernel_start_p95.base()),
+                     number(r.last_end_error), r.changed_step ? number(r.changed_step->base()) : "",
+                     std::to_string(r.dropped_records)});
+  }
+}
+
+int replay(const ReplayCommand& options, const Context& context) {
+  studies::ReplayOptions study;
+  study.library = {context.library};
+  study.ranks = options.ranks;
+  study.change.drops = options.drops;
+  for (const std::string& s : options.scales) {
+    study.change.scales.push_back(scale_of(s));
+  }
+  System network;
+  if (!options.network.empty()) {
+    network = config::load_system(options.network, {context.library});
+    study.change.network = &network;
+  }
+  std::vector<std::pair<std::string, studies::Replay>> all;
+  for (const std::string& path : options.traces) {
+    all.emplace_back(path, studies::replay(read_run(path), study));
+  }
+  switch (options.format) {
+    case OutputFormat::kText:
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        std::cout << (i > 0 ? "\n" : "");
+        print_text(all[i].first, all[i].second, std::cout);
+      }
+      break;
+    case OutputFormat::kJson: {
+      nlohmann::ordered_json j;
+      j["stepcast"] = provenance_json();
+      j["replays"] = nlohmann::ordered_json::array();
+      for (const auto& [name, r] : all) {
+        j["replays"].push_back(to_json(name, r));
+      }
+      std::cout << j.dump(2) << '\n';
+      break;
+    }
+    case OutputFormat::kCsv:
+      print_csv(all, std::cout);
+      break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_replay(CLI::App& app, Context& context) {
+  auto options = std::make_shared<ReplayCommand>();
+  CLI::App* command =
+      app.add_subcommand("replay", "Simulate a recorded run again: errors with controls, what-if");
+  command->add_option("trace", options->traces, "Recorded runs")->required();
+  command
+      ->add_option("--scale", options->scales,
+                   "NAME=FACTOR: device times of an op kind, class (comm, compute, embedding, "
+                   "...) or op name times FACTOR")
+      ->allow_extra_args(false);
+  command->add_option("--drop", options->drops, "Ops of this kind, class or name cost nothing")
+      ->allow_extra_args(false);
+  command->add_option("--network", options->network,
+                      "Collectives cost what this system's models say");
+  command->add_option("--ranks", options->ranks, "The same job on this number of ranks")
+      ->check(CLI::PositiveNumber);
+  add_format_option(*command, options->format);
+  command->callback([options, &context] { context.exit_code = replay(*options, context); });
+}
+
+}  // namespace stepcast::cli

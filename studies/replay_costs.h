@@ -1,0 +1,48 @@
+#pragma once
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/job.h"
+#include "core/system.h"
+#include "simulator/step_costs.h"
+#include "traces/measured_step.h"
+
+namespace stepcast::studies {
+
+/// What is changed before a recorded step is simulated again.
+struct ReplayChange {
+  /// Factors on device times, applied in order. The name is an op kind ("gemm", "all_reduce"), a
+  /// class ("embedding", "memory_bound", "comm" = collectives, "compute" = everything else, "all"),
+  /// or the name of an op, "*" standing for any text.
+  std::vector<std::pair<std::string, double>> scales;
+  std::vector<std::string> drops;   ///< ops of these names (as above) cost nothing
+  const System* network = nullptr;  ///< collectives cost what its models say
+  [[nodiscard]] bool empty() const { return scales.empty() && drops.empty() && network == nullptr; }
+};
+
+/// Costs of a graph as recorded: by op template the median over `steps` (which ran this graph) of
+/// device time and host gap; symmetric collectives the least over the members, as each rank's own
+/// record still holds some wait (reference: profiling-and-traces, section 2). Every rank is
+/// simulated.
+simulator::StepCosts measured_costs(const traces::MeasuredRun& run,
+                                    std::span<const traces::MeasuredStep> steps);
+
+/// Errors: InputError naming a scale or drop that matches no op of the graph, with the nearest
+/// name.
+void apply(const ReplayChange& change, const ExecutionGraph& graph, simulator::StepCosts& costs);
+
+/// Multiplies every device time, collectives included: the controls of rule R1.
+void scale_device_times(simulator::StepCosts& costs, double factor);
+
+/// Carries recorded costs over to the same job on another number of ranks: an op of the new graph
+/// takes the time of the recorded op of its name and kind, times the ratio of what the models of
+/// `system` say of both; an op without a counterpart takes what they say times the median of those
+/// ratios' corrections. Collectives likewise, each with its own group.
+simulator::StepCosts carried_costs(const ExecutionGraph& recorded,
+                                   const simulator::StepCosts& recorded_costs,
+                                   const ExecutionGraph& graph, const System& system,
+                                   const Calibration& calibration);
+
+}  // namespace stepcast::studies

@@ -1,0 +1,101 @@
+#include "traces/graph/host_order.h"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+
+namespace stepcast::traces {
+namespace {
+
+bool acts(HostCall what) { return what != HostCall::kMemory && what != HostCall::kOther; }
+
+}  // namespace
+
+HostOrder::HostOrder(const Recording& recording, const RankRecording& rank)
+    : rank_(rank), first_launched_(rank.events.size() + 1, 0), work_(rank.lanes.size()) {
+  const Events& e = rank.events;
+  std::vector<HostCall> kinds(recording.names.size());
+  for (NameId n = 0; n < kinds.size(); ++n) {
+    kinds[n] = host_call_of(recording.names.view(n));
+  }
+  for (EventId i = 0; i < e.size(); ++i) {
+    if (e.category[i] == EventCategory::kRuntimeCall && acts(kinds[e.name[i]])) {
+      actions_.push_back({i, kinds[e.name[i]]});
+    } else if (is_device_work(e.category[i])) {
+      work_[e.lane[i]].push_back(i);
+      if (e.link[i] != kNoEvent) {
+        ++first_launched_[e.link[i] + 1];
+      }
+    } else if ((e.category[i] == EventCategory::kSync ||
+                e.category[i] == EventCategory::kEventRecord) &&
+               e.detail[i] != kNoDetail && e.correlation[i] != 0) {
+      syncs_.emplace_back(e.correlation[i], e.detail[i]);
+    }
+  }
+  std::sort(syncs_.begin(), syncs_.end());
+  std::stable_sort(actions_.begin(), actions_.end(),
+                   [&e](const HostAction& a, const HostAction& b) {
+                     return e.begin[a.event] < e.begin[b.event];
+                   });
+  std::partial_sum(first_launched_.begin(), first_launched_.end(), first_launched_.begin());
+  launched_.resize(first_launched_.back());
+  std::vector<std::uint32_t> next(first_launched_.begin(), first_launched_.end() - 1);
+  for (const auto& lane : work_) {
+    for (const EventId i : lane) {
+      if (e.link[i] != kNoEvent) {
+        launched_[next[e.link[i]]++] = i;
+      }
+    }
+  }
+  for (EventId i = 0; i < e.size(); ++i) {
+    std::stable_sort(launched_.begin() + first_launched_[i],
+                     launched_.begin() + first_launched_[i + 1],
+                     [&e](EventId a, EventId b) { return e.begin[a] < e.begin[b]; });
+  }
+  measure_latencies(e);
+}
+
+std::span<const EventId> HostOrder::launched_by(EventId call) const {
+  return std::span(launched_).subspan(first_launched_[call],
+                                      first_launched_[call + 1] - first_launched_[call]);
+}
+
+const SyncInfo* HostOrder::sync_of(EventId call) const {
+  const std::int64_t correlation = rank_.events.correlation[call];
+  const auto at =
+      std::lower_bound(syncs_.begin(), syncs_.end(), std::pair{correlation, std::int32_t{0}});
+  return correlation != 0 && at != syncs_.end() && at->first == correlation
+             ? &rank_.syncs[static_cast<std::size_t>(at->second)]
+             : nullptr;
+}
+
+void HostOrder::measure_latencies(const Events& e) {
+  std::vector<std::int64_t> latency, gaps;
+  for (const auto& lane : work_) {
+    Nanoseconds free = Nanoseconds::min();
+    for (const EventId i : lane) {
+      if (e.link[i] != kNoEvent && e.category[i] != EventCategory::kCollective) {
+        const Nanoseconds called = e.begin[e.link[i]];
+        if (free < called) {
+          latency.push_back((e.begin[i] - called).count());
+        } else if (free > called + e.duration[e.link[i]] + std::chrono::microseconds(20)) {
+          gaps.push_back(std::max<std::int64_t>(0, (e.begin[i] - free).count()));
+        }
+      }
+      free = std::max(free, e.end(i));
+    }
+  }
+  if (!latency.empty()) {
+    const auto middle = latency.begin() + static_cast<std::ptrdiff_t>(latency.size() / 2);
+    std::nth_element(latency.begin(), middle, latency.end());
+    launch_latency_ = Nanoseconds(std::max<std::int64_t>(0, *middle));
+  }
+  if (!gaps.empty()) {
+    std::sort(gaps.begin(), gaps.end());
+    const auto cut = static_cast<std::ptrdiff_t>(gaps.size() / 20);
+    const std::int64_t sum = std::accumulate(gaps.begin() + cut, gaps.end() - cut, std::int64_t{0});
+    dispatch_gap_ = Nanoseconds(sum / (static_cast<std::int64_t>(gaps.size()) - 2 * cut));
+  }
+}
+
+}  // namespace stepcast::traces

@@ -1,0 +1,47 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "traces/events/host_calls.h"
+#include "traces/events/recording.h"
+
+namespace stepcast::traces {
+
+/// A call that matters for the order of device work.
+struct HostAction {
+  EventId event = kNoEvent;
+  HostCall what = HostCall::kOther;
+};
+
+/// The calls of a rank that launch, copy, wait or order streams, of all host threads, by begin: in
+/// training one thread issues while the others wait for it, so one order of all threads is the
+/// order of issue. What each launched, and how launching went.
+class HostOrder {
+ public:
+  HostOrder(const Recording& recording, const RankRecording& rank);
+
+  [[nodiscard]] const std::vector<HostAction>& actions() const { return actions_; }
+  /// Device work a call launched, by begin.
+  [[nodiscard]] std::span<const EventId> launched_by(EventId call) const;
+  /// Device work of a stream lane, by begin.
+  [[nodiscard]] const std::vector<EventId>& work_of(std::size_t lane) const { return work_[lane]; }
+  /// Median time from the begin of a launching call to that of its work on an idle stream.
+  [[nodiscard]] Nanoseconds launch_latency() const { return launch_latency_; }
+  /// Mean gap between pieces of work that were both waiting in their stream (outer 5 % dropped).
+  [[nodiscard]] Nanoseconds dispatch_gap() const { return dispatch_gap_; }
+  /// The sync record of a call: stream waits, event records; null where the profiler wrote none.
+  [[nodiscard]] const SyncInfo* sync_of(EventId call) const;
+
+ private:
+  void measure_latencies(const Events& events);
+
+  const RankRecording& rank_;
+  std::vector<HostAction> actions_;
+  std::vector<std::uint32_t> first_launched_;  ///< CSR by event
+  std::vector<EventId> launched_;
+  std::vector<std::vector<EventId>> work_;                    ///< by lane
+  std::vector<std::pair<std::int64_t, std::int32_t>> syncs_;  ///< correlation, index; sorted
+  Nanoseconds launch_latency_{}, dispatch_gap_{};
+};
+
+}  // namespace stepcast::traces

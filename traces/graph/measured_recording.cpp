@@ -1,0 +1,310 @@
+#include "traces/graph/measured_recording.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "traces/graph/step_graph.h"
+
+namespace stepcast::traces {
+namespace {
+
+constexpr std::size_t kUsableEnds = 10;
+
+bool ends_together(OpKind kind) {
+  return kind == OpKind::kAllReduce || kind == OpKind::kAllGather ||
+         kind == OpKind::kReduceScatter || kind == OpKind::kBarrier;
+}
+
+/// Host intervals of one step, by rank.
+using Window = std::vector<std::pair<Nanoseconds, Nanoseconds>>;
+
+std::map<std::int64_t, Window> windows_of(const Recording& recording) {
+  std::map<std::int64_t, Window> windows;
+  const bool marked = std::all_of(recording.ranks.begin(), recording.ranks.end(),
+                                  [](const RankRecording& r) { return !r.steps.empty(); });
+  for (const RankRecording& rank : recording.ranks) {
+    if (marked) {
+      for (const StepRange& s : rank.steps) {
+        windows[s.number].emplace_back(s.begin, s.end);
+      }
+      continue;
+    }
+    Nanoseconds begin = Nanoseconds::max(), end = Nanoseconds::min();
+    for (EventId e = 0; e < rank.events.size(); ++e) {
+      if (!on_device(rank.events.category[e])) {
+        begin = std::min(begin, rank.events.begin[e]);
+        end = std::max(end, rank.events.end(e));
+      }
+    }
+    if (begin <= end) {
+      windows[0].emplace_back(begin, end);
+    }
+  }
+  std::erase_if(windows,
+                [&recording](const auto& w) { return w.second.size() != recording.ranks.size(); });
+  return windows;
+}
+
+/// Where a communicator of the step lies: named members, else all ranks of the trace.
+struct Communicators {
+  explicit Communicators(const Recording& recording) {
+    for (std::size_t i = 0; i < recording.ranks.size(); ++i) {
+      place[recording.ranks[i].rank] = static_cast<std::int32_t>(i);
+    }
+  }
+  /// Index into `all`, or -1 where some member is not in the trace.
+  std::int32_t of(const CollectiveNode& node) {
+    std::vector<std::int32_t> members;
+    for (const std::int32_t m : node.members) {
+      const auto found = place.find(m);
+      if (found == place.end()) {
+        return -1;
+      }
+      members.push_back(found->second);
+    }
+    if (members.empty()) {
+      for (std::int32_t r = 0; r < static_cast<std::int32_t>(place.size()); ++r) {
+        members.push_back(r);
+      }
+    }
+    std::sort(members.begin(), members.end());
+    const auto [it, fresh] =
+        ids.try_emplace({node.group, members}, static_cast<std::int32_t>(all.size()));
+    if (fresh) {
+      all.push_back(
+          {.name = node.group.empty() ? fmt::format("communicator {}", all.size()) : node.group,
+           .axes = {},
+           .groups = {members}});
+    }
+    return it->second;
+  }
+  std::map<std::int32_t, std::int32_t> place;  ///< rank of the trace: position
+  std::map<std::pair<std::string, std::vector<std::int32_t>>, std::int32_t> ids;
+  std::vector<Communicator> all;
+};
+
+/// Gives collectives their communicators; of those whose members do not run the same sequence,
+/// none.
+std::uint64_t connect(std::vector<RankGraph>& ranks, Communicators& communicators) {
+  // By communicator and rank: its collectives, in order.
+  std::vector<std::map<std::size_t, std::vector<const CollectiveNode*>>> sequences;
+  std::uint64_t alone = 0;
+  std::vector<std::vector<std::int32_t>> ids(ranks.size());
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    for (const CollectiveNode& node : ranks[r].collectives) {
+      const std::int32_t c = node.kind == OpKind::kCount ? -1 : communicators.of(node);
+      ids[r].push_back(c);
+      sequences.resize(communicators.all.size());
+      if (c >= 0) {
+        sequences[static_cast<std::size_t>(c)][r].push_back(&node);
+      }
+    }
+  }
+  std::vector<bool> usable(sequences.size(), true);
+  for (std::size_t c = 0; c < sequences.size(); ++c) {
+    const auto& members = communicators.all[c].groups.front();
+    const auto& first = sequences[c].begin()->second;
+    usable[c] = members.size() > 1 && sequences[c].size() == members.size();
+    for (const auto& [rank, nodes] : sequences[c]) {
+      usable[c] = usable[c] && nodes.size() == first.size() &&
+                  std::equal(nodes.begin(), nodes.end(), first.begin(),
+                             [](const CollectiveNode* a, const CollectiveNode* b) {
+                               return a->kind == b->kind && a->kind != OpKind::kSend &&
+                                      a->kind != OpKind::kRecv;
+                             });
+    }
+  }
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    for (std::size_t i = 0; i < ids[r].size(); ++i) {
+      const std::int32_t c = ids[r][i];
+      const bool meets = c >= 0 && usable[static_cast<std::size_t>(c)];
+      alone += meets || ranks.size() == 1 ? 0 : 1;
+      ranks[r].program.ops[ranks[r].collectives[i].op].communicator = meets ? c : -1;
+    }
+  }
+  return alone;
+}
+
+/// Spans of the n-th collective of a communicator, by rank.
+using Meetings =
+    std::map<std::pair<std::int32_t, std::size_t>, std::vector<std::pair<std::size_t, OpSpan*>>>;
+
+Meetings meetings_of(std::vector<RankGraph>& ranks) {
+  Meetings meetings;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    std::map<std::int32_t, std::size_t> count;
+    for (OpSpan& span : ranks[r].measured.spans) {
+      const Op& op = ranks[r].program.ops[span.ref.op];
+      if (op.communicator >= 0) {
+        meetings[{op.communicator, count[op.communicator]++}].emplace_back(r, &span);
+      }
+    }
+  }
+  return meetings;
+}
+
+/// Distances of each rank's collective ends from rank 0's, in ticks, over all steps.
+void add_distances(const Meetings& meetings, const std::vector<RankGraph>& ranks,
+                   const std::vector<std::int64_t>& origins,
+                   std::vector<std::vector<std::int64_t>>& distances) {
+  for (const auto& [key, members] : meetings) {
+    const OpSpan& reference = *members.front().second;
+    const Op& op = ranks[members.front().first].program.ops[reference.ref.op];
+    if (members.front().first != 0 || !ends_together(op.kind)) {
+      continue;
+    }
+    for (const auto& [r, span] : members) {
+      distances[r].push_back(ticks(reference.end) + origins[0] - ticks(span->end) - origins[r]);
+    }
+  }
+}
+
+std::int64_t median(std::vector<std::int64_t> v) {
+  const auto middle = v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2);
+  std::nth_element(v.begin(), middle, v.end());
+  return *middle;
+}
+
+/// Takes waits out of collectives: what is left once the last member came.
+void strip_waits(const Meetings& meetings, std::vector<RankGraph>& ranks) {
+  for (const auto& [key, members] : meetings) {
+    SimTime last = members.front().second->begin;
+    for (const auto& [r, span] : members) {
+      last = std::max(last, span->begin);
+    }
+    for (const auto& [r, span] : members) {
+      span->ready = std::clamp(last, span->begin, span->end);
+      ranks[r].measured.duration[span->ref.op] = ticks(span->end) - ticks(span->ready);
+    }
+  }
+}
+
+struct RawStep {
+  std::int64_t number = 0;
+  std::vector<RankGraph> ranks;
+  std::vector<std::int64_t> origins;  ///< ticks: begin of the step on each rank
+  std::vector<Communicator> communicators;
+};
+
+void shift(MeasuredRank& rank, std::int64_t by) {
+  rank.begin += by;
+  rank.end += by;
+  if (!rank.issue.empty()) {
+    rank.issue.front() += by;  // the rank begins its step that much later than the first
+  }
+  for (OpSpan& s : rank.spans) {
+    for (SimTime* t : {&s.issued, &s.begin, &s.ready, &s.end}) {
+      *t = SimTime{ticks(*t) + by};
+    }
+  }
+}
+
+MeasuredStep finish(RawStep& raw, const std::vector<std::int64_t>& offsets) {
+  std::vector<std::int64_t> begins;
+  for (std::size_t r = 0; r < raw.ranks.size(); ++r) {
+    begins.push_back(raw.origins[r] + offsets[r]);
+  }
+  const std::int64_t first = *std::min_element(begins.begin(), begins.end());
+  for (std::size_t r = 0; r < raw.ranks.size(); ++r) {
+    shift(raw.ranks[r].measured, begins[r] - first);
+  }
+  strip_waits(meetings_of(raw.ranks), raw.ranks);
+  auto graph = std::make_shared<ExecutionGraph>();
+  graph->mesh.data = static_cast<std::int32_t>(raw.ranks.size());
+  graph->communicators = raw.communicators;
+  MeasuredStep step;
+  step.number = static_cast<std::int32_t>(raw.number);
+  for (std::size_t r = 0; r < raw.ranks.size(); ++r) {
+    MeasuredRank& m = raw.ranks[r].measured;
+    const auto rank = static_cast<std::int32_t>(r);
+    step.wall = std::max(step.wall, m.end);
+    for (OpSpan& s : m.spans) {
+      s.rank = rank;
+      step.wall = std::max(step.wall, ticks(s.end));  // the drain included
+    }
+    graph->programs.push_back(std::move(raw.ranks[r].program));
+    graph->classes.push_back({rank, {rank}});
+    step.ranks.push_back(std::move(m));
+  }
+  step.graph = std::move(graph);
+  return step;
+}
+
+}  // namespace
+
+MeasuredRun measured_run(const Recording& recording) {
+  MeasuredRun run;
+  run.job = recording.job;
+  if (recording.ranks.empty() || recording.ranks.front().timing != Timing::kTimeline) {
+    throw InputError(recording.ranks.empty() ? "trace" : recording.ranks.front().source,
+                     "is an execution graph without times; a replay needs a recorded timeline "
+                     "(Kineto, or our own)");
+  }
+  std::vector<HostOrder> orders;
+  for (const RankRecording& rank : recording.ranks) {
+    orders.emplace_back(recording, rank);
+  }
+  GraphAssumptions assumptions;
+  std::uint64_t alone = 0;
+  std::vector<RawStep> steps;
+  std::vector<std::vector<std::int64_t>> distances(recording.ranks.size());
+  for (const auto& [number, window] : windows_of(recording)) {
+    RawStep step;
+    step.number = number;
+    std::size_t work = 0;
+    for (std::size_t r = 0; r < recording.ranks.size(); ++r) {
+      step.ranks.push_back(build_rank_graph(recording, recording.ranks[r], orders[r],
+                                            window[r].first, window[r].second, assumptions));
+      step.origins.push_back(window[r].first.count() * 1000);
+      work += step.ranks.back().measured.spans.size();
+    }
+    if (work == 0) {
+      run.warnings.push_back(fmt::format("step {} has no device work: left out", number));
+      continue;
+    }
+    Communicators communicators(recording);
+    alone += connect(step.ranks, communicators);
+    step.communicators = std::move(communicators.all);
+    add_distances(meetings_of(step.ranks), step.ranks, step.origins, distances);
+    steps.push_back(std::move(step));
+  }
+  if (steps.empty()) {
+    throw InputError(recording.ranks.front().source,
+                     "has no step with device work; was the device recorded?");
+  }
+  std::vector<std::int64_t> offsets(recording.ranks.size(), 0);
+  for (std::size_t r = 1; r < offsets.size(); ++r) {
+    if (distances[r].size() >= kUsableEnds) {
+      offsets[r] = median(distances[r]);
+    } else {
+      run.warnings.push_back(fmt::format(
+          "clock of rank {} not aligned: {} symmetric collectives shared with rank {}, "
+          "{} needed; taken as it stands",
+          recording.ranks[r].rank, distances[r].size(), recording.ranks[0].rank, kUsableEnds));
+    }
+  }
+  for (RawStep& step : steps) {
+    run.steps.push_back(finish(step, offsets));
+  }
+  const Oddities oddities = recording.all_oddities();
+  run.dropped = oddities[Oddity::kDropped].count;
+  const auto note = [&run](std::uint64_t count, std::string_view what) {
+    if (count > 0) {
+      run.warnings.push_back(fmt::format("{} {}", count, what));
+    }
+  };
+  note(run.dropped, "records were dropped by the profiler; replayed times are too low");
+  note(alone, "collectives stand alone, waits included: not all their members are in the trace");
+  note(assumptions.inferred_edges,
+       "stream waits without event ids, inferred from the order of calls");
+  note(assumptions.refuted_edges, "such waits contradict the recorded times and are left out");
+  note(assumptions.orphans, "pieces of device work have no launch: kept in stream order");
+  note(assumptions.full_queues, "launches waited for room in the queue: stripped");
+  return run;
+}
+
+}  // namespace stepcast::traces

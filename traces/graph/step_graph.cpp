@@ -1,0 +1,442 @@
+#include "traces/graph/step_graph.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "core/program_builder.h"
+
+namespace stepcast::traces {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr Nanoseconds kNever = Nanoseconds::min();
+constexpr std::int64_t kTicksPerNanosecond = 1000;
+constexpr std::size_t kNone = SIZE_MAX;
+constexpr std::size_t kCalls = SIZE_MAX;  ///< the lane of synchronising calls
+/// CUDA lets about a thousand launches wait in a queue; then the launching call blocks.
+constexpr std::size_t kFullQueue = 1000;
+/// A copy call that takes this long and returns after its copy has waited for it.
+constexpr Nanoseconds kBlockingCopyCall = microseconds(20);
+
+struct Node {
+  EventId event = kNoEvent;  ///< device work; else a call
+  std::size_t lane = kCalls;
+  std::int64_t issue = 0, duration = 0;  ///< nanoseconds
+  Nanoseconds issued{};
+  bool host_waits = false;
+  std::vector<std::size_t> waits;  ///< nodes
+};
+
+OpKind kind_of_kernel(std::string_view name) {
+  std::string lower(name);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto has = [&lower](std::string_view part) {
+    return lower.find(part) != std::string::npos;
+  };
+  if (has("flash") || has("fmha") || has("attention")) {
+    return has("bwd") || has("backward") ? OpKind::kAttentionBackward : OpKind::kAttentionForward;
+  }
+  if (has("gemm") || has("xmma") || has("cutlass") || has("gemv") || has("cudnn") ||
+      has("convolve") || has("winograd")) {
+    return OpKind::kGemm;
+  }
+  if (has("embedding")) {
+    return has("backward") || has("grad") ? OpKind::kEmbeddingBackward : OpKind::kEmbeddingForward;
+  }
+  return OpKind::kRecorded;
+}
+
+class Builder {
+ public:
+  Builder(const Recording& recording, const RankRecording& rank, const HostOrder& order,
+          Nanoseconds begin, Nanoseconds end, GraphAssumptions& assumptions)
+      : recording_(recording),
+        rank_(rank),
+        e_(rank.events),
+        order_(order),
+        begin_(begin),
+        end_(end),
+        assumptions_(assumptions),
+        last_(rank.lanes.size(), kNone),
+        next_work_(rank.lanes.size(), 0),
+        pending_(rank.lanes.size()),
+        cursor_(begin) {}
+
+  RankGraph build() {
+    carry_over();
+    const auto& actions = order_.actions();
+    auto at = std::lower_bound(
+        actions.begin(), actions.end(), begin_,
+        [this](const HostAction& a, Nanoseconds t) { return e_.begin[a.event] < t; });
+    for (; at != actions.end() && e_.begin[at->event] < end_; ++at) {
+      act(*at);
+    }
+    for (std::size_t lane = 0; lane < rank_.lanes.size(); ++lane) {
+      place_orphans(lane, end_);
+    }
+    if (end_ > cursor_) {  // the host's own work up to the end of the step
+      add_call(end_, (end_ - cursor_).count(), false);
+    }
+    return finish();
+  }
+
+ private:
+  /// Earlier calls' work that still occupies its stream when the step begins.
+  void carry_over() {
+    for (std::size_t lane = 0; lane < rank_.lanes.size(); ++lane) {
+      const auto& work = order_.work_of(lane);
+      Nanoseconds busy = begin_;
+      EventId last = kNoEvent;
+      std::size_t& next = next_work_[lane];
+      while (next < work.size() && before_step(work[next])) {
+        if (e_.end(work[next]) > busy) {
+          busy = e_.end(work[next]);
+          last = work[next];
+        }
+        ++next;
+      }
+      if (last != kNoEvent) {
+        nodes_.push_back({.event = last,
+                          .lane = lane,
+                          .issue = 0,
+                          .duration = (busy - begin_).count(),
+                          .issued = begin_,
+                          .host_waits = false,
+                          .waits = {}});
+        carried_.insert(nodes_.size() - 1);
+        last_[lane] = nodes_.size() - 1;
+      }
+    }
+  }
+  [[nodiscard]] bool before_step(EventId work) const {
+    return e_.link[work] != kNoEvent ? e_.begin[e_.link[work]] < begin_ : e_.begin[work] < begin_;
+  }
+
+  void act(const HostAction& action) {
+    const Nanoseconds called = e_.begin[action.event];
+    switch (action.what) {
+      case HostCall::kLaunch:
+      case HostCall::kCopy:
+      case HostCall::kBlockingCopy:
+        launch(action);
+        return;
+      case HostCall::kEventRecord:
+        if (e_.correlation[action.event] != 0) {
+          recorded_[e_.correlation[action.event]] = last_;
+        }
+        return;
+      case HostCall::kStreamWait:
+        wait_on_stream(action.event);
+        return;
+      case HostCall::kStreamSync:
+      case HostCall::kDeviceSync:
+      case HostCall::kEventSync:
+        synchronise(action.event, called, awaited_by(action));
+        return;
+      case HostCall::kMemory:
+      case HostCall::kOther:
+        return;
+    }
+  }
+
+  void launch(const HostAction& action) {
+    const Nanoseconds called = e_.begin[action.event];
+    const Nanoseconds returned = e_.end(action.event);
+    const auto work = order_.launched_by(action.event);
+    std::vector<std::size_t> launched;
+    for (const EventId w : work) {
+      place_orphans(e_.lane[w], e_.begin[w]);
+      launched.push_back(place(w, called));
+    }
+    if (launched.empty()) {
+      return;  // its work was not recorded: the call is host time like any other
+    }
+    cursor_ = called;
+    Nanoseconds done = kNever;
+    for (const EventId w : work) {
+      done = std::max(done, e_.end(w));
+    }
+    const bool waited_for_copy =
+        action.what == HostCall::kBlockingCopy ||
+        (action.what == HostCall::kCopy && returned - called > kBlockingCopyCall &&
+         done <= returned + microseconds(1));
+    if (waited_for_copy) {
+      synchronise(action.event, called, launched);
+    } else if (returned - called > microseconds(100) && waiting_at(called) >= kFullQueue) {
+      stripped_ += (returned - called).count();
+      cursor_ = returned;
+      ++assumptions_.full_queues;
+    }
+  }
+
+  /// Pieces of work issued and not ended.
+  std::size_t waiting_at(Nanoseconds t) const {
+    std::size_t waiting = 0;
+    for (std::size_t i = nodes_.size(); i > 0 && waiting < kFullQueue; --i) {
+      const Node& n = nodes_[i - 1];
+      if (n.lane != kCalls) {
+        if (e_.end(n.event) <= t) {
+          break;
+        }
+        ++waiting;
+      }
+    }
+    return waiting;
+  }
+
+  std::size_t place(EventId work, Nanoseconds issued) {
+    const std::size_t lane = e_.lane[work];
+    Node node{.event = work,
+              .lane = lane,
+              .issue = std::max<std::int64_t>(0, (issued - cursor_).count()),
+              .duration = e_.duration[work].count(),
+              .issued = issued,
+              .host_waits = false,
+              .waits = {}};
+    if (first_issue_) {  // from here on, host times are those at which work can start
+      node.issue +=
+          std::max<std::int64_t>(0, (order_.launch_latency() - order_.dispatch_gap()).count());
+      first_issue_ = false;
+    }
+    cursor_ = std::max(cursor_, issued);
+    node.waits = std::move(pending_[lane]);
+    pending_[lane].clear();
+    if (guess_pending_) {
+      guess_pending_ = false;
+      guess_edge(node);
+    }
+    nodes_.push_back(std::move(node));
+    last_[lane] = nodes_.size() - 1;
+    return last_[lane];
+  }
+
+  /// A wait without ids: for the latest work issued to another stream.
+  void guess_edge(Node& node) {
+    std::size_t source = kNone;
+    for (std::size_t lane = 0; lane < last_.size(); ++lane) {
+      if (lane != node.lane && last_[lane] != kNone && (source == kNone || last_[lane] > source)) {
+        source = last_[lane];
+      }
+    }
+    if (source == kNone) {
+      return;
+    }
+    if (e_.end(nodes_[source].event) > e_.begin[node.event]) {
+      ++assumptions_.refuted_edges;
+      return;
+    }
+    ++assumptions_.inferred_edges;
+    node.waits.push_back(source);
+  }
+
+  /// Work without a launch, in its stream's order, up to a time.
+  void place_orphans(std::size_t lane, Nanoseconds until) {
+    const auto& work = order_.work_of(lane);
+    std::size_t& next = next_work_[lane];
+    for (; next < work.size() && e_.begin[work[next]] < until; ++next) {
+      if (e_.link[work[next]] == kNoEvent) {
+        ++assumptions_.orphans;
+        place(work[next], cursor_);
+      }
+    }
+  }
+
+  void wait_on_stream(EventId call) {
+    const SyncInfo* sync = order_.sync_of(call);
+    if (sync == nullptr || sync->record_correlation < 0) {
+      guess_pending_ = true;
+      return;
+    }
+    const auto recorded = recorded_.find(sync->record_correlation);
+    const std::size_t target = lane_of(sync->stream);
+    const std::size_t source = lane_of(sync->source_stream);
+    if (recorded != recorded_.end() && target != kNone && source != kNone &&
+        recorded->second[source] != kNone) {
+      pending_[target].push_back(recorded->second[source]);
+    }
+  }
+
+  [[nodiscard]] std::size_t lane_of(std::int32_t stream) const {
+    for (std::size_t lane = 0; lane < rank_.lanes.size(); ++lane) {
+      if (rank_.lanes[lane].kind == Lane::Kind::kStream && rank_.lanes[lane].stream == stream) {
+        return lane;
+      }
+    }
+    return kNone;
+  }
+
+  [[nodiscard]] std::vector<std::size_t> awaited_by(const HostAction& action) const {
+    const SyncInfo* sync = order_.sync_of(action.event);
+    std::vector<std::size_t> all;
+    if (action.what == HostCall::kStreamSync && sync != nullptr && sync->stream >= 0) {
+      const std::size_t lane = lane_of(sync->stream);
+      if (lane != kNone && last_[lane] != kNone) {
+        all.push_back(last_[lane]);
+      }
+      return all;
+    }
+    // Without a record of what it waited for: what had ended when the call returned.
+    for (const std::size_t node : last_) {
+      if (node != kNone && (action.what == HostCall::kDeviceSync ||
+                            e_.end(nodes_[node].event) <= e_.end(action.event))) {
+        all.push_back(node);
+      }
+    }
+    return all;
+  }
+
+  void synchronise(EventId call, Nanoseconds called, const std::vector<std::size_t>& awaited) {
+    Nanoseconds done = called;
+    for (const std::size_t node : awaited) {
+      done = std::max(done, e_.end(nodes_[node].event));
+    }
+    const Nanoseconds returned = e_.end(call);
+    const std::int64_t waited =
+        std::max<std::int64_t>(0, (std::min(returned, done) - called).count());
+    if (called > cursor_) {
+      add_call(called, (called - cursor_).count(), false);
+    }
+    stripped_ += waited;
+    add_call(returned, (returned - called).count() - waited, true);
+    nodes_.back().event = call;
+    nodes_.back().waits = awaited;
+    cursor_ = returned;
+  }
+
+  void add_call(Nanoseconds issued, std::int64_t host_time, bool waits) {
+    nodes_.push_back({.event = kNoEvent,
+                      .lane = kCalls,
+                      .issue = host_time,
+                      .duration = 0,
+                      .issued = issued,
+                      .host_waits = waits,
+                      .waits = {}});
+  }
+
+  RankGraph finish() {
+    std::map<std::size_t, std::string> streams;  // by lane
+    std::vector<std::string> names;
+    for (const Node& n : nodes_) {
+      if (n.lane != kCalls && streams.count(n.lane) == 0) {
+        const Lane& lane = rank_.lanes[n.lane];
+        streams[n.lane] = fmt::format("device {} stream {}", lane.device, lane.stream);
+        names.push_back(streams[n.lane]);
+      }
+    }
+    if (names.size() > 63) {
+      throw InputError(rank_.source, fmt::format("uses {} streams in a step; up to 63 are possible",
+                                                 names.size()));
+    }
+    names.emplace_back("calls");
+    ProgramBuilder b(names);
+    std::vector<std::int32_t> event_of(nodes_.size(), -1);
+    for (const Node& n : nodes_) {
+      for (const std::size_t w : n.waits) {
+        event_of[w] = event_of[w] < 0 ? b.event() : event_of[w];
+      }
+    }
+    RankGraph graph;
+    MeasuredRank& m = graph.measured;
+    const auto segment = b.begin_segment("step");
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      add_op(b, i, streams, event_of, graph);
+    }
+    b.end_segment();
+    b.call(segment);
+    graph.program = std::move(b).finish();
+    m.dispatch = order_.dispatch_gap().count() * kTicksPerNanosecond;
+    m.begin = 0;
+    m.end = (end_ - begin_).count() * kTicksPerNanosecond;
+    m.stripped = stripped_ * kTicksPerNanosecond;
+    return graph;
+  }
+
+  void add_op(ProgramBuilder& b, std::size_t i, const std::map<std::size_t, std::string>& streams,
+              const std::vector<std::int32_t>& event_of, RankGraph& graph) {
+    const Node& n = nodes_[i];
+    const bool carried = carried_.count(i) > 0;
+    const bool collective =
+        n.lane != kCalls && !carried && e_.category[n.event] == EventCategory::kCollective;
+    const std::string name(n.event == kNoEvent ? "host"
+                           : carried           ? "carried over"
+                                               : recording_.names.view(e_.name[n.event]));
+    OpKind kind = n.lane == kCalls || carried ? OpKind::kRecorded : kind_of_kernel(name);
+    if (collective) {
+      CollectiveNode node = describe(n.event);
+      node.op = i;
+      kind = node.kind == OpKind::kCount ? OpKind::kRecorded : node.kind;
+      graph.collectives.push_back(std::move(node));
+    }
+    auto op = b.op(kind, name, {0});
+    op.on(n.lane == kCalls ? std::string_view("calls") : std::string_view(streams.at(n.lane)));
+    op.records(event_of[i]);
+    if (n.host_waits) {
+      op.flags(op_flags::kHostWaits);
+    }
+    for (const std::size_t w : n.waits) {
+      op.waits(event_of[w]);
+    }
+    MeasuredRank& m = graph.measured;
+    m.duration.push_back(n.duration * kTicksPerNanosecond);
+    m.issue.push_back(n.issue * kTicksPerNanosecond);
+    if (n.lane != kCalls && !carried) {
+      const auto at = [this](Nanoseconds t) {
+        return SimTime{(t - begin_).count() * kTicksPerNanosecond};
+      };
+      m.spans.push_back({.rank = rank_.rank,
+                         .step = 0,
+                         .ref = {0, static_cast<std::uint32_t>(i)},
+                         .issued = at(n.issued),
+                         .begin = at(e_.begin[n.event]),
+                         .ready = at(e_.begin[n.event]),
+                         .end = at(e_.end(n.event)),
+                         .bytes = 0});
+    }
+  }
+
+  [[nodiscard]] CollectiveNode describe(EventId event) const {
+    CollectiveNode node;
+    if (e_.detail[event] == kNoDetail) {
+      return node;
+    }
+    const CollectiveInfo& info = rank_.collectives[static_cast<std::size_t>(e_.detail[event])];
+    node.kind = info.kind;
+    if (info.group >= 0) {
+      const Group& group = rank_.groups[static_cast<std::size_t>(info.group)];
+      node.members = group.ranks;
+      node.group = group.name;
+    }
+    return node;
+  }
+
+  const Recording& recording_;
+  const RankRecording& rank_;
+  const Events& e_;
+  const HostOrder& order_;
+  Nanoseconds begin_, end_;
+  GraphAssumptions& assumptions_;
+  std::vector<Node> nodes_;
+  std::set<std::size_t> carried_;
+  std::vector<std::size_t> last_;                  ///< by lane: latest node
+  std::vector<std::size_t> next_work_;             ///< by lane: for orphans
+  std::vector<std::vector<std::size_t>> pending_;  ///< by lane: what its next work waits for
+  std::map<std::int64_t, std::vector<std::size_t>> recorded_;  ///< by record call: last_ then
+  bool guess_pending_ = false;
+  bool first_issue_ = true;
+  Nanoseconds cursor_;  ///< host time accounted for
+  std::int64_t stripped_ = 0;
+};
+
+}  // namespace
+
+RankGraph build_rank_graph(const Recording& recording, const RankRecording& rank,
+                           const HostOrder& order, Nanoseconds begin, Nanoseconds end,
+                           GraphAssumptions& assumptions) {
+  return Builder(recording, rank, order, begin, end, assumptions).build();
+}
+
+}  // namespace stepcast::traces

@@ -1,0 +1,52 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/observer.h"
+#include "core/program.h"
+#include "traces/trace.h"
+
+namespace stepcast::traces {
+
+/// What one rank did in one recorded step, waits taken out: what a replay is built from. Times are
+/// in ticks (core/observer.h) from the begin of the step on the rank that began first.
+struct MeasuredRank {
+  /// By op template of its program: mean over its executions; -1 where none was recorded. Device
+  /// time of an op; of a collective the transfer, [ready, end).
+  std::vector<std::int64_t> duration;
+  /// By op template: host time from the previous issue to this op's, without what the host spent
+  /// blocked; before the first op, from the begin of the step.
+  std::vector<std::int64_t> issue;
+  std::int64_t dispatch = 0;  ///< mean gap of a stream between two ops that nothing held up
+  std::int64_t finish = 0;    ///< host, from the end of its last op or call to the end of the step
+  std::int64_t begin = 0, end = 0;  ///< step marks
+  std::int64_t stripped = 0;        ///< host time removed: full queues and synchronising calls
+  std::vector<OpSpan> spans;        ///< in issue order; for scoring, never an input
+};
+
+/// One recorded step: the graph that ran and what every rank did.
+struct MeasuredStep {
+  std::shared_ptr<const ExecutionGraph> graph;  ///< steps that ran the same graph share it
+  std::int32_t number = 0;
+  std::int64_t wall = 0;  ///< first begin to last end; for scoring, never an input of a replay
+  std::vector<MeasuredRank> ranks;
+};
+
+/// A recorded run as replay reads it, whatever format it came from.
+struct MeasuredRun {
+  std::vector<MeasuredStep> steps;  ///< in order
+  std::string job;                  ///< JSON text of the job, if the trace carries one
+  bool shares_core = false;         ///< host thread and compute of a rank took turns on one core
+  bool collectives_hold_core = false;
+  std::uint64_t dropped = 0;
+  std::vector<std::string> warnings;
+};
+
+/// Of an aligned native trace. Host gaps are those between issues, minus full queues (reference:
+/// profiling-and-traces, rule R2). Steps that lack a rank or any record are left out, with a
+/// warning. Errors: InputError when no step remains.
+MeasuredRun measured_run(const Trace& trace);
+
+}  // namespace stepcast::traces
