@@ -154,13 +154,20 @@ bool looks_up(OpKind kind) {
          kind == OpKind::kEmbeddingGradient;
 }
 
-/// Bytes the ops of one step move, lookups apart.
-double streamed_bytes(const Program& program) {
+/// Bytes the ops of one step move, lookups apart. A program without streams is a table of measured
+/// rows, not a step: there each row's segment holds what its own step streamed.
+double streamed_bytes(const Program& program, const Op& op) {
+  const auto position = static_cast<std::size_t>(&op - program.ops.data());
   std::vector<double> of_segment;
   for (const Segment& segment : program.segments) {
+    const bool own = position >= segment.first_op && position < segment.first_op + segment.op_count;
     of_segment.push_back(0);
-    for (const Op& op : program.ops_of(segment)) {
-      of_segment.back() += looks_up(op.kind) ? 0 : (op.bytes_read + op.bytes_written).base();
+    if (program.streams.empty() && !own) {
+      continue;
+    }
+    for (const Op& other : program.ops_of(segment)) {
+      of_segment.back() +=
+          looks_up(other.kind) ? 0 : (other.bytes_read + other.bytes_written).base();
     }
   }
   double total = 0;
@@ -198,7 +205,8 @@ OpFacts::OpFacts(const Program& of_program, const Op& of_op) : program(&of_progr
     for (const EmbeddingShard& s : group.shards) {
       shards.push_back(shard_traffic(s, group.format));
     }
-    streamed = streamed_bytes(of_program);
+    streamed = streamed_bytes(of_program, of_op);
+    operands = {{0, streamed + bytes}};
   } else {
     operands = operand_uses(of_program, of_op, bytes);
   }
