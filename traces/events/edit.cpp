@@ -159,6 +159,7 @@ void anonymize(Recording& recording) {
       g.description.clear();
     }
     rank.metadata.clear();
+    rank.devices.clear();
     rank.oddities = {};
     rank.source = fmt::format("rank {}", rank.rank);
   }

@@ -222,6 +222,10 @@ void describe_collectives(RankRecording& rank, Names& names) {
       c.kind = collective_kind_of(names.view(said))
                    .value_or(collective_kind_of(names.view(e.name[i])).value_or(OpKind::kCount));
     }
+    if (c.kind == OpKind::kAllToAll &&
+        collective_kind_of(names.view(e.name[i])) == OpKind::kAllToAllV) {
+      c.kind = OpKind::kAllToAllV;  // nothing says that the parts are equal
+    }
     if (c.elements_in < 0 && c.elements_out < 0 && c.bytes < 0 && e.link[i] != kNoEvent) {
       describe_from_host(rank, names, e.link[i], c);
     }

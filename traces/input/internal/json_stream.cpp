@@ -23,12 +23,13 @@ bool JsonStream::fill() {
     end_ -= begin_ - 1;
     begin_ = 1;
   }
-  if (ended_ || end_ >= room()) {
-    return false;
+  std::size_t got = 0;
+  if (!ended_ && end_ < room()) {
+    got = input_.read(buffer_.data() + end_, room() - end_);
+    ended_ = got < room() - end_;
+    end_ += got;
   }
-  const std::size_t got = input_.read(buffer_.data() + end_, room() - end_);
-  ended_ = got < room() - end_;
-  end_ += got;
+  // simdjson looks at what follows a document: nothing of what stood there before.
   std::fill_n(buffer_.begin() + static_cast<std::ptrdiff_t>(end_), simdjson::SIMDJSON_PADDING,
               '\0');
   return got > 0;
@@ -180,7 +181,7 @@ bool JsonStream::open_window(simdjson::ondemand::document& document) {
     } else if (error != simdjson::UNCLOSED_STRING) {
       fail(offset(), simdjson::error_message(error));
     } else if (ended_) {
-      fail(base_ + end_, "the file ends inside a text; was it cut?");
+      fail(offset_of(end_), "the file ends inside a text; was it cut?");
     } else {
       cut_ = cut_before(cut_);
       ++cuts;
@@ -202,7 +203,7 @@ bool JsonStream::list_goes_on(const char* after) {
   }
   begin_ = cut_;
   if (ended_ && begin_ == end_) {
-    fail(base_ + end_, "the list of events is not closed; was the file cut?");
+    fail(offset_of(end_), "the list of events is not closed; was the file cut?");
   }
   expect(',', "a list");
   return true;
@@ -214,9 +215,10 @@ void JsonStream::retry_from(const char* start, simdjson::error_code error) {
   constexpr std::size_t kPatience = std::size_t{16} << 20;  // no event is that long
   const bool stuck = place == begin_ && buffer_.size() >= kPatience;
   if (start == nullptr || stuck || (ended_ && cut_ == end_)) {
-    fail(base_ + place, fmt::format("found something that is no list of whole events ({}); was the "
-                                    "file cut or edited?",
-                                    simdjson::error_message(error)));
+    fail(offset_of(place),
+         fmt::format("found something that is no list of whole events ({}); was the "
+                     "file cut or edited?",
+                     simdjson::error_message(error)));
   }
   if (place > begin_) {
     begin_ = place;

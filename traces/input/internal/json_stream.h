@@ -36,7 +36,7 @@ class JsonStream {
   template <typename OnElement>
   void list(OnElement&& on_element);
 
-  [[nodiscard]] std::uint64_t offset() const { return base_ + begin_; }
+  [[nodiscard]] std::uint64_t offset() const { return offset_of(begin_); }
   [[nodiscard]] Input& input() { return input_; }
   [[noreturn]] void fail(std::uint64_t at, std::string_view what) const { input_.fail(at, what); }
   /// Windows in which bytes that are no UTF-8 were replaced.
@@ -46,6 +46,7 @@ class JsonStream {
   static constexpr std::size_t kWindow = std::size_t{2} << 20;
   static constexpr std::size_t kLargestWindow = std::size_t{64} << 20;
 
+  [[nodiscard]] std::uint64_t offset_of(std::size_t index) const { return base_ + index - 1; }
   [[nodiscard]] std::size_t room() const { return buffer_.size() - simdjson::SIMDJSON_PADDING - 1; }
   /// Moves unread text to the front and reads what fits. False when nothing came.
   bool fill();
@@ -69,7 +70,7 @@ class JsonStream {
   std::vector<char> buffer_;  ///< [begin_, end_) is unread text; padding follows
   std::size_t begin_ = 1;     ///< never 0: an opening bracket may go in front
   std::size_t end_ = 1;
-  std::uint64_t base_ = 0;  ///< what an index into buffer_ lacks to be an offset
+  std::uint64_t base_ = 0;  ///< offset in the file of buffer_[1]
   bool ended_ = false;      ///< all input is in the buffer
   std::size_t cut_ = 0;
   char under_front_ = 0;  ///< what stood where the brackets were put
@@ -103,8 +104,9 @@ void JsonStream::list(OnElement&& on_element) {
         }
         start = value.raw_json_token().data();
         if ((error = value.get_object().get(item)) != simdjson::SUCCESS ||
-            (error = on_element(item, base_ + static_cast<std::uint64_t>(
-                                                  start - buffer_.data()))) != simdjson::SUCCESS) {
+            (error =
+                 on_element(item, offset_of(static_cast<std::size_t>(start - buffer_.data())))) !=
+                simdjson::SUCCESS) {
           break;
         }
       }
