@@ -52,6 +52,33 @@ Job dlrm_job(const System& system, std::int64_t ranks, bool hidden) {
   return job;
 }
 
+/// Many ids: those of the next batch travel beside this one.
+Job pipelined_job(const System& system, std::int64_t ranks) {
+  Job job = base_job(system, ranks);
+  DlrmWorkload d;
+  d.dense_features = 16;
+  d.bottom_mlp = {512, 16};
+  d.top_mlp = {512, 1};
+  d.interaction.kind = InteractionKind::kCat;
+  for (int t = 0; t < 2; ++t) {
+    EmbeddingTable table;
+    table.name = fmt::format("t{}", t);
+    table.rows = 100000;
+    table.dim = 16;
+    table.pooling = 60;
+    table.access =
+        std::make_shared<Access>(Access::zipf(table.rows, 0.8, static_cast<std::uint64_t>(t)));
+    d.tables.push_back(std::move(table));
+  }
+  job.workload.model = std::move(d);
+  job.batch.global = 2048 * ranks;
+  job.embedding_choice = "table_wise";
+  job.dense_optimizer = OptimizerKind::kSgd;
+  job.parallel.dlrm_pipeline = DlrmPipeline::kSparseDist;
+  job.workload.name = "dlrm, next ids under this batch";
+  return job;
+}
+
 Job transformer_job(const System& system, std::int64_t ranks, bool hidden) {
   Job job = base_job(system, ranks);
   TransformerWorkload t;
@@ -86,8 +113,12 @@ std::vector<OverlapCase> validate_overlap(
   const System system = calibrate_cpu(calibrate, session).system;  // fitted on rank 0 only
   std::vector<OverlapCase> cases;
   for (const bool hidden : {true, false}) {
-    for (const Job& job : {dlrm_job(system, session.size(), hidden),
-                           transformer_job(system, session.size(), hidden)}) {
+    std::vector<Job> jobs{dlrm_job(system, session.size(), hidden),
+                          transformer_job(system, session.size(), hidden)};
+    if (hidden) {
+      jobs.push_back(pipelined_job(system, session.size()));
+    }
+    for (const Job& job : jobs) {
       const ExecutionGraph graph = workloads::build_graph(job);
       OverlapCase c;
       c.name = job.workload.name;
@@ -96,7 +127,7 @@ std::vector<OverlapCase> validate_overlap(
         const StepPrediction p = predict(job, graph);
         c.predicted = p.iteration.base();
         c.predicted_exposed = p.split.exposed_communication.base();
-        progress(0.8 + 0.05 * static_cast<double>(cases.size()), c.name);
+        progress(0.8 + 0.04 * static_cast<double>(cases.size()), c.name);
       }
       runtime::RunOptions run;
       run.warmup = 4;

@@ -20,8 +20,9 @@ struct OverlapCase {
 
 /// Does the prediction know when communication hides? Calibrates quickly under the paced fabric
 /// (the fit sees times only, never the description that paces), predicts one DLRM and one
-/// transformer each with little and with much communication beside its compute, then runs them. All
-/// ranks call it together and return the same cases.
+/// transformer each with little and with much communication beside its compute, and a DLRM that
+/// exchanges the next batch's ids beside this one, then runs them. All ranks call it together and
+/// return the same cases.
 std::vector<OverlapCase> validate_overlap(
     const System& paced, std::uint64_t seed, runtime::MpiSession& session,
     const std::function<void(double, const std::string&)>& progress);
