@@ -43,10 +43,13 @@ function(stepcast_test name)
   catch_discover_tests(test_${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600)
 endfunction()
 
-# stepcast_fuzzer(NAME SOURCE ROOMS ... LINK ...): fuzz_NAME, run by scripts/fuzz (clang, STEPCAST_FUZZ).
-# The rooms' sources are built again, instrumented. corpus/ beside the source holds the seeds.
+# stepcast_fuzzer(NAME SOURCE ROOMS ... LINK ... [CORPUS FOLDER]): fuzz_NAME, run by scripts/fuzz (clang, STEPCAST_FUZZ).
+# The rooms' sources are built again, instrumented. corpus/ beside the source, or CORPUS, holds the seeds.
 function(stepcast_fuzzer name source)
-  cmake_parse_arguments(ARG "" "" "ROOMS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "CORPUS" "ROOMS;LINK" ${ARGN})
+  if(NOT ARG_CORPUS)
+    set(ARG_CORPUS corpus)
+  endif()
   set(sources ${source})
   foreach(room ${ARG_ROOMS})
     get_target_property(files stepcast_${room} SOURCES)
@@ -64,7 +67,7 @@ function(stepcast_fuzzer name source)
   target_link_libraries(${target} PRIVATE fmt::fmt ${ARG_LINK})
   target_compile_definitions(${target} PRIVATE STEPCAST_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_custom_command(TARGET ${target} POST_BUILD COMMAND ${CMAKE_COMMAND} -E copy_directory
-    ${CMAKE_CURRENT_SOURCE_DIR}/corpus ${CMAKE_BINARY_DIR}/corpus-${target})
+    ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_CORPUS} ${CMAKE_BINARY_DIR}/corpus-${target})
   if(NOT TARGET fuzzers)
     add_custom_target(fuzzers)
   endif()
