@@ -29,6 +29,11 @@ class CollectiveForm {
   [[nodiscard]] virtual Seconds exchange(std::span<const double> level_bytes, double kept,
                                          double peers, const GroupShape& group,
                                          const System& system, std::span<const double> c) const = 0;
+  /// What a collective costs on top when its communicator was not used for a while: buffers and
+  /// code have left the caches. Monotone in both; 0 for a time below 0 (not known).
+  [[nodiscard]] virtual Seconds after_rest(double, Seconds, std::span<const double>) const {
+    return {};
+  }
   /// Do constants of some kinds say something about the others? Then a fit also writes
   /// "collective".
   [[nodiscard]] virtual bool serves_other_kinds() const { return false; }
@@ -103,6 +108,8 @@ class FabricCollective final : public CollectiveForm {
 ///
 ///   time = start + (n-1) member + volume * seconds_per_byte(bytes; near, far, capacity) +
 ///   rendezvous * x / (1 + x) + kept * self, x = (bytes / threshold)^2
+///   after a rest of t:  + (cold + cold_byte * bytes / (1 + bytes / capacity)) * t / (t +
+///   cold_after)
 ///
 /// volume = bytes moved by one rank: all-reduce 2 (n-1)/n S; all-gather, reduce-scatter, all-to-all
 /// (n-1)/n S; else S. Valid:   groups of the sizes it was fitted on. Source: derived; two knees
@@ -116,6 +123,7 @@ class KneeCollective final : public CollectiveForm {
   Seconds exchange(std::span<const double> level_bytes, double kept, double peers,
                    const GroupShape& group, const System& system,
                    std::span<const double> c) const override;
+  Seconds after_rest(double bytes, Seconds since_use, std::span<const double> c) const override;
 };
 
 /// The first answers where nothing was fitted.

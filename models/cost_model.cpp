@@ -198,7 +198,7 @@ Prediction CostModel::kernel(const OpFacts& facts) const {
   return p;
 }
 
-Prediction CostModel::collective(const Op& op, const GroupShape& group) const {
+Prediction CostModel::collective(const Op& op, const GroupShape& group, Seconds since_use) const {
   STEPCAST_CHECK(is_collective(op.kind), "{} is not a collective", name_of(op.kind));
   if (group.size <= 1 || impl_->system.fabric.empty()) {
     return {};
@@ -216,13 +216,16 @@ Prediction CostModel::collective(const Op& op, const GroupShape& group) const {
       p.time = std::max(p.time, c.form->limit(op.kind, bytes, group, impl_->system));
     }
   }
+  const Seconds rest = c.form->after_rest(bytes, since_use, c.constants);
+  p.time += rest;
+  p.overhead += rest;
   impl_->rescale(p);
   return p;
 }
 
 ExchangePrediction CostModel::all_to_all_v(std::span<const double> send,
-                                           std::span<const std::int32_t> ranks,
-                                           Format format) const {
+                                           std::span<const std::int32_t> ranks, Format format,
+                                           Seconds since_use) const {
   const std::size_t n = ranks.size();
   ExchangePrediction out;
   out.ends.resize(n);
@@ -250,7 +253,7 @@ ExchangePrediction CostModel::all_to_all_v(std::span<const double> send,
       t *= c.correction(OpKind::kAllToAllV, equal, group, impl_->system);
       t = std::max(t, c.form->exchange_limit(mine, group, impl_->system));
     }
-    out.ends[r] = t * impl_->scale;
+    out.ends[r] = (t + c.form->after_rest(equal, since_use, c.constants)) * impl_->scale;
   }
   out.model = c.form->name();
   if (c.fitted != nullptr) {
@@ -258,6 +261,13 @@ ExchangePrediction CostModel::all_to_all_v(std::span<const double> send,
     out.in_range = c.measured(most, group);
   }
   return out;
+}
+
+bool CostModel::rest_matters() const {
+  return std::any_of(impl_->collectives.begin(), impl_->collectives.end(), [](const auto& entry) {
+    const Collective& c = entry.second;
+    return c.form->after_rest(1, Seconds(1), c.constants) > Seconds{};
+  });
 }
 
 HostCost CostModel::host() const {

@@ -89,13 +89,19 @@ class CostModel {
   /// Transfer time of a symmetric collective, send or recv once all members have arrived.
   /// `elements` and format from the op. For a send or recv pass the shape of the pair; of a larger
   /// group the outermost level it spans is taken.
-  [[nodiscard]] Prediction collective(const Op& op, const GroupShape& group) const;
+  /// `since_use`: what the rank computes between the communicator's last use and this one
+  /// (since_use.h); negative: not known, taken as just now.
+  [[nodiscard]] Prediction collective(const Op& op, const GroupShape& group,
+                                      Seconds since_use = Seconds(-1)) const;
   /// All-to-all-v: when each member is done after the common start; `send` is the full matrix of
   /// bytes, row = sender.
   /// `format` of the elements: what is exchanged decides what a receiver does with it.
   [[nodiscard]] ExchangePrediction all_to_all_v(std::span<const double> send,
                                                 std::span<const std::int32_t> ranks,
-                                                Format format = Format::kFp32) const;
+                                                Format format = Format::kFp32,
+                                                Seconds since_use = Seconds(-1)) const;
+  /// Does any collective cost more after a rest? Otherwise `since_use` need not be found out.
+  [[nodiscard]] bool rest_matters() const;
   [[nodiscard]] HostCost host() const;
   [[nodiscard]] Straggler straggler() const;
   /// Factor on compute time while a collective of the same rank is in flight (>= 1).

@@ -7,7 +7,19 @@
 namespace stepcast::models {
 namespace {
 
-enum KneeConstant { kStart, kMember, kNear, kFar, kCapacity, kRendezvous, kThreshold, kSelf };
+enum KneeConstant {
+  kStart,
+  kMember,
+  kNear,
+  kFar,
+  kCapacity,
+  kRendezvous,
+  kThreshold,
+  kSelf,
+  kCold,
+  kColdByte,
+  kColdAfter
+};
 
 }  // namespace
 
@@ -22,7 +34,10 @@ std::vector<Constant> KneeCollective::constants(const System& system) const {
           {"capacity", 1e9, 2e6, 1e5, 1e9},
           {"rendezvous", 0, 2e-6, 1e-9, 1e-2},
           {"threshold", 4e3, 8e3, 256, 1e6},
-          {"self", 0, 2e-10, 1e-13, 1e-8}};
+          {"self", 0, 2e-10, 1e-13, 1e-8},
+          {"cold", 0, 1e-7, 1e-9, 1e-3},
+          {"cold_byte", 0, 1e-12, 1e-14, 1e-9},
+          {"cold_after", 1e-3, 1e-3, 1e-5, 0.1}};
 }
 
 Prediction KneeCollective::predict(OpKind kind, double bytes, const GroupShape& group,
@@ -61,6 +76,15 @@ Seconds KneeCollective::exchange(std::span<const double> level_bytes, double kep
   return Seconds(c[kStart] + peers * c[kMember] +
                  moved * seconds_per_byte(bytes, c[kNear], c[kFar], c[kCapacity]) +
                  c[kRendezvous] * x / (1 + x) + kept * c[kSelf]);
+}
+
+Seconds KneeCollective::after_rest(double bytes, Seconds since_use,
+                                   std::span<const double> c) const {
+  if (since_use <= Seconds{}) {
+    return {};
+  }
+  const double cold = c[kCold] + c[kColdByte] * bytes / (1 + bytes / c[kCapacity]);
+  return Seconds(cold * since_use.base() / (since_use.base() + c[kColdAfter]));
 }
 
 }  // namespace stepcast::models

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "models/cost_model.h"
+#include "models/since_use.h"
 #include "studies/error_statistics.h"
 
 namespace stepcast::studies {
@@ -135,6 +136,23 @@ std::string_view refusal(const Program& program, const Op& op) {
   }
 }
 
+/// Time of each op template: the mean over its calls of their medians.
+std::vector<Seconds> op_times(const Program& program,
+                              const std::vector<traces::OpSamples>& samples) {
+  std::vector<Seconds> total(program.ops.size());
+  std::vector<double> calls(program.ops.size(), 0);
+  for (const traces::OpSamples& s : samples) {
+    if (!s.seconds.empty()) {
+      total[s.ref.op] += seconds(median_of(s.seconds));
+      ++calls[s.ref.op];
+    }
+  }
+  for (std::size_t o = 0; o < total.size(); ++o) {
+    total[o] = calls[o] > 0 ? total[o] / calls[o] : Seconds{};
+  }
+  return total;
+}
+
 void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const traces::Trace& trace,
              Unused& unused) {
   struct Rendezvous {
@@ -147,7 +165,10 @@ void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const t
   for (const traces::RankTrace& rank : trace.ranks) {
     const Program& program = graph.program_of(rank.rank);
     std::map<std::uint32_t, std::vector<double>> by_template;
-    for (const traces::OpSamples& s : traces::samples_of(trace, rank.rank, 0)) {
+    const std::vector<traces::OpSamples> samples = traces::samples_of(trace, rank.rank, 0);
+    const std::vector<Seconds> since_use =
+        models::since_last_use(program, op_times(program, samples));
+    for (const traces::OpSamples& s : samples) {
       if (s.seconds.empty()) {
         continue;
       }
@@ -171,7 +192,7 @@ void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const t
       const models::GroupShape group = models::group_shape(job.system, members);
       Rendezvous r{
           {op.kind, collective_bytes(program, op, self, static_cast<double>(members.size())), group,
-           seconds(typical), op.format},
+           seconds(typical), op.format, since_use[s.ref.op]},
           typical};
       if (op.kind == OpKind::kAllToAllV || op.kind == OpKind::kSend || op.kind == OpKind::kRecv) {
         all.collectives.push_back(r.row);  // each rank ends for itself

@@ -30,6 +30,8 @@ struct MeasuredCollective {
   GroupShape group;
   Seconds time;
   Format format = Format::kFp32;
+  /// Since the communicator's last use on this rank (since_use.h); negative: not known.
+  Seconds since_use = Seconds(-1);
 };
 
 /// Samples of the host side, each in seconds: issuing one op; stream gap before one op; a step's

@@ -18,9 +18,23 @@ namespace {
 
 using Rows = std::vector<const MeasuredCollective*>;
 
-double form_time(const CollectiveForm& form, const System& system, const MeasuredCollective& row,
+/// Right after the communicator's last use: what the residual points refer to.
+double warm_time(const CollectiveForm& form, const System& system, const MeasuredCollective& row,
                  std::span<const double> c) {
   return form.predict(row.kind, row.bytes, row.group, system, c).time.base();
+}
+
+double form_time(const CollectiveForm& form, const System& system, const MeasuredCollective& row,
+                 std::span<const double> c) {
+  return warm_time(form, system, row, c) + form.after_rest(row.bytes, row.since_use, c).base();
+}
+
+/// ln of what a row says about the form's warm time: measured, less what the rest before it cost.
+double log_ratio_of(const CollectiveForm& form, const System& system, const MeasuredCollective& row,
+                    std::span<const double> c) {
+  const double measured = row.time.base();
+  const double rest = form.after_rest(row.bytes, row.since_use, c).base();
+  return std::log(std::max(measured - rest, measured / 5) / warm_time(form, system, row, c));
 }
 
 std::vector<double> constants_in(const CollectiveForm& form, const System& system,
@@ -161,13 +175,13 @@ FittedModel fit_form(const CollectiveForm& form, const System& system, const Row
     for (const MeasuredCollective* row : rows) {
       const CollectivePlace place = place_of(row->bytes, row->group);
       groups.emplace(group_of(place), row);
-      ratios.push_back({place, std::log(row->time.base() / form_time(form, system, *row, c))});
+      ratios.push_back({place, log_ratio_of(form, system, *row, c)});
     }
     model.points =
         residual_points(std::move(ratios), options.max_points, [&](const PlacedRatio& r) {
           MeasuredCollective at = *groups.at(group_of(r.place));
           at.bytes = std::exp(r.place.log_bytes);
-          return std::log(form_time(form, system, at, c));
+          return std::log(warm_time(form, system, at, c));
         });
   }
   return model;
@@ -176,14 +190,15 @@ FittedModel fit_form(const CollectiveForm& form, const System& system, const Row
 double predict_row(const CollectiveForm& form, const System& system, const FittedModel& model,
                    const CollectiveCurves& curves, const MeasuredCollective& row) {
   const std::vector<double> c = constants_in(form, system, model);
-  const double base = form_time(form, system, row, c);
+  const double base = warm_time(form, system, row, c);
   const double corrected =
       base * std::exp(curves.at(place_of(row.bytes, row.group), [&](double log_bytes) {
         MeasuredCollective other = row;
         other.bytes = std::exp(log_bytes);
-        return std::log(form_time(form, system, other, c));
+        return std::log(warm_time(form, system, other, c));
       }));
-  return std::max(corrected, form.limit(row.kind, row.bytes, row.group, system).base());
+  return std::max(corrected, form.limit(row.kind, row.bytes, row.group, system).base()) +
+         form.after_rest(row.bytes, row.since_use, c).base();
 }
 
 void score(FittedModel& model, const CollectiveForm& form, const System& system, const Rows& rows,
