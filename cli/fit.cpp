@@ -14,6 +14,7 @@
 #include "core/whole_file.h"
 #include "models/transfer.h"
 #include "studies/fit_traces.h"
+#include "traces/native/native_trace.h"
 
 namespace stepcast::cli {
 namespace {
@@ -34,6 +35,9 @@ bool is_table(const fs::path& p) {
 /// A folder with a CSV file anywhere below it holds measurements; any other folder, or a file that
 /// is no CSV, is a captured trace.
 bool is_data(const fs::path& path) {
+  if (traces::is_native(path)) {
+    return false;  // although its ranks are CSV files too
+  }
   std::error_code error;
   if (!fs::is_directory(path, error)) {
     return is_table(path) || !fs::exists(path, error);

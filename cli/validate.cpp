@@ -11,6 +11,7 @@
 #include "cli/progress.h"
 #include "cli/text_table.h"
 #include "cli/validate_embedding.h"
+#include "cli/validate_from_traces.h"
 #include "cli/validate_models.h"
 #include "core/config/config.h"
 #include "core/error.h"
@@ -32,6 +33,7 @@ constexpr double kOverlapBound = 0.10;
 
 struct ValidateCommand {
   ValidateModelsCommand models;
+  ValidateFromTracesCommand from_traces;
   ValidateEmbeddingCommand embedding;
   std::vector<std::string> suites;
   std::string system, predictions, emulate;
@@ -231,6 +233,14 @@ int validate_runtime(const ValidateCommand& options, Context& context) {
                ? context.exit_code
                : as_one_rank(*session, [&] { return run_overlap(options, paced, *session); });
   }
+  if (options.from_traces.traces > 0) {
+    const auto session = as_ranks(context, options.ranks, 60);
+    return session == nullptr ? context.exit_code : as_one_rank(*session, [&] {
+      return validate_from_traces(
+          options.from_traces,
+          {options.seed, options.count, options.predictions, options.format}, context, *session);
+    });
+  }
   if (options.system.empty()) {
     throw InputError("--system",
                      "is needed: the file that `stepcast calibrate --backend cpu --out FILE` wrote "
@@ -317,6 +327,7 @@ void add_validate(CLI::App& app, Context& context) {
   command->add_option("--predictions", options->predictions,
                       "Where the predictions are written before the runs");
   add_model_options(*command, options->models);
+  add_from_traces_options(*command, options->from_traces);
   add_measure_options(*command, options->embedding);
   add_format_option(*command, options->format);
   command->callback([options, &context] { context.exit_code = validate(*options, context); });

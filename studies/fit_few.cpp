@@ -40,6 +40,7 @@ FittedModel fit_together(const models::CollectiveForm& form, const System& syste
     problem.low.push_back(std::log(c.low));
     problem.high.push_back(std::log(c.high));
   }
+  problem.prior_sigma = 1;  // a few sizes of one or two kinds say little about the other constants
   std::vector<double> values(constants.size());
   problem.residuals = [&](std::span<const double> x, std::span<double> r) {
     std::transform(x.begin(), x.end(), values.begin(), [](double v) { return std::exp(v); });

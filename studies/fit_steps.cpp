@@ -72,6 +72,15 @@ void set_measured_rates(System& system, const StepRows& rows) {
     }
     latency = c.group.size > 1 ? std::min(latency, c.time.base()) : latency;
   }
+  if (links.empty()) {
+    double best = 0;
+    for (const models::MeasuredCollective& c : rows.collectives) {
+      best = c.group.size > 1 ? std::max(best, c.bytes / c.time.base()) : best;
+    }
+    if (best > 0) {
+      links.push_back(best);
+    }
+  }
   if (!links.empty()) {
     system.fabric[0].bandwidth = BytesPerSecond(median_of(links));
   }

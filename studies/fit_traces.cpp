@@ -116,6 +116,9 @@ FitTracesResult fit_traces(std::span<const fs::path> folders, const FitTracesOpt
   if (folders.empty()) {
     throw InputError("fit", "needs at least one trace folder");
   }
+  if (options.device.empty()) {
+    throw InputError("--device", "is needed: the name that the fitted device gets");
+  }
   std::vector<Input> inputs;
   for (const fs::path& folder : folders) {
     inputs.push_back(read(folder, options));

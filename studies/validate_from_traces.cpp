@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 
 #include "core/config/config.h"
 #include "core/error.h"
@@ -21,10 +22,10 @@
 namespace stepcast::studies {
 namespace {
 
-/// An op as `spread_of` sees it.
+/// An op as `traces_for` sees it.
 struct OpPoint {
-  double log_flops = 0, log_bytes = 0;
-  double share = 0;  ///< of its job
+  std::vector<double> at;  ///< coordinates of its model, reuse distance; of a collective the bytes
+  double share = 0;        ///< of its job
 };
 using JobPoints = std::map<std::string, std::vector<OpPoint>>;  // by model key
 
@@ -33,8 +34,27 @@ double rough_seconds(const Op& op) {
   return 1e-6 + op.flops.base() / 5e10 + (op.bytes_read + op.bytes_written).base() / 5e9;
 }
 
+double rough_step(const ExecutionGraph& graph) {
+  const StepSample work = step_sample(graph, Seconds{});
+  return 5e-5 + work.flops / 5e10 + work.bytes / 5e9;
+}
+
+/// The form an op is fitted with on a core: the last that covers it, the generic ones only where no
+/// other does.
+const models::KernelForm& form_of(const Op& op) {
+  const models::KernelForm* chosen = nullptr;
+  for (const auto& form : models::builtin_kernel_forms()) {
+    if (form->covers(op) && (chosen == nullptr || form->name() != "memory.levels" ||
+                             chosen->name() == "memory.roofline")) {
+      chosen = form.get();
+    }
+  }
+  return *chosen;
+}
+
 JobPoints points_of(const ExecutionGraph& graph) {
   JobPoints points;
+  std::map<const Op*, std::vector<double>> at;
   double whole = 0;
   for (const Program& program : graph.programs) {
     for (const Call& call : program.calls) {
@@ -42,9 +62,23 @@ JobPoints points_of(const ExecutionGraph& graph) {
         const std::string key = is_collective(op.kind)
                                     ? models::collective_keys(op.kind, op.format).front()
                                     : models::fitted_keys(op).front();
-        const OpPoint point{std::log1p(op.flops.base()),
-                            std::log1p((op.bytes_read + op.bytes_written).base()),
-                            rough_seconds(op)};
+        OpPoint point;
+        point.share = rough_seconds(op);
+        if (is_collective(op.kind)) {
+          point.at = {std::log1p((op.bytes_read + op.bytes_written).base())};
+        } else {
+          auto known = at.find(&op);
+          if (known == at.end()) {
+            const models::OpFacts facts(program, op);
+            known = at.emplace(&op, form_of(op).coordinates(facts)).first;
+            double distance = 1;
+            for (const models::OperandUse& use : facts.operands) {
+              distance = std::max(distance, use.distance);
+            }
+            known->second.push_back(std::log(distance));
+          }
+          point.at = known->second;
+        }
         whole += point.share;
         points[key].push_back(point);
       }
@@ -68,8 +102,11 @@ std::vector<double> distances(const JobPoints& job, const JobPoints& other) {
       double nearest = kNeverSeen;
       if (seen != other.end()) {
         for (const OpPoint& q : seen->second) {
-          nearest = std::min(
-              nearest, std::abs(p.log_flops - q.log_flops) + std::abs(p.log_bytes - q.log_bytes));
+          double distance = 0;
+          for (std::size_t k = 0; k < p.at.size(); ++k) {
+            distance += std::abs(p.at[k] - q.at[k]);
+          }
+          nearest = std::min(nearest, distance);
         }
       }
       out.push_back(nearest * p.share);
@@ -79,14 +116,17 @@ std::vector<double> distances(const JobPoints& job, const JobPoints& other) {
 }
 
 /// Draws jobs of one family with all bounds in turn, none shorter than 0.2 ms or longer than 0.4 s
-/// a step by rule of thumb.
+/// a step by rule of thumb, which stands in for the prediction at first.
 std::vector<RuntimeCase> draw_jobs(CaseKind kind, std::size_t count, const System& system,
                                    std::int64_t ranks, Draw& draw,
                                    std::vector<ExecutionGraph>& graphs) {
   const std::size_t bounds = 4;
   std::vector<RuntimeCase> cases;
   for (std::size_t turn = 0; cases.size() < count; ++turn) {
-    auto bound = static_cast<Bound>(turn % bounds);
+    if (turn > 8 * (count + bounds)) {
+      throw InputError("--ranks", fmt::format("{}: hardly any drawn job splits over them", ranks));
+    }
+    const auto bound = static_cast<Bound>(turn % bounds);
     if (kind == CaseKind::kTransformer && bound == Bound::kEmbedding) {
       continue;  // transformers never are
     }
@@ -97,12 +137,11 @@ std::vector<RuntimeCase> draw_jobs(CaseKind kind, std::size_t count, const Syste
       try {
         c.job = draw_case(kind, bound, system, ranks, draw);
         ExecutionGraph graph = workloads::build_graph(c.job);
-        const StepSample work = step_sample(graph, Seconds{});
-        const double guess = 5e-5 + work.flops / 5e10 + work.bytes / 5e9;
+        const double guess = rough_step(graph);
         if (guess < 2e-4 || guess > 0.4) {
           continue;
         }
-        c.predicted = guess;  // until there is a prediction
+        c.predicted = guess;
         graphs.push_back(std::move(graph));
         cases.push_back(std::move(c));
         break;
@@ -127,64 +166,61 @@ void trace_job(const RuntimeCase& c, const ExecutionGraph& graph,
 
 }  // namespace
 
-std::vector<std::size_t> spread_of(const std::vector<ExecutionGraph>& jobs, std::size_t wanted) {
-  const std::size_t n = jobs.size();
-  STEPCAST_CHECK(wanted >= 1 && wanted <= n, "{} of {} jobs", wanted, n);
+std::vector<std::size_t> traces_for(const std::vector<ExecutionGraph>& jobs,
+                                    const std::vector<ExecutionGraph>& candidates,
+                                    std::size_t wanted) {
+  const std::size_t n = candidates.size();
+  STEPCAST_CHECK(wanted >= 1 && wanted <= n, "{} of {} candidates", wanted, n);
+  std::vector<std::vector<std::vector<double>>> unseen(jobs.size());  // [job][candidate][op]
   std::vector<JobPoints> points;
-  for (const ExecutionGraph& graph : jobs) {
+  for (const ExecutionGraph& graph : candidates) {
     points.push_back(points_of(graph));
   }
-  std::vector<std::vector<std::vector<double>>> far(n);  // [job][chosen][op]
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t j = 0; j < n; ++j) {
-      far[i].push_back(distances(points[i], points[j]));
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const JobPoints job = points_of(jobs[i]);
+    for (const JobPoints& candidate : points) {
+      unseen[i].push_back(distances(job, candidate));
     }
   }
-  // One more at a time, each time the one that helps most, then exchanges while any helps.
   const auto cost = [&](const std::vector<std::size_t>& chosen) {
     double sum = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-      for (std::size_t op = 0; op < far[i][0].size(); ++op) {
+    for (const auto& job : unseen) {
+      for (std::size_t op = 0; op < job.front().size(); ++op) {
         double nearest = std::numeric_limits<double>::infinity();
         for (const std::size_t j : chosen) {
-          nearest = std::min(nearest, far[i][j][op]);
+          nearest = std::min(nearest, job[j][op]);
         }
         sum += nearest;
       }
     }
     return sum;
   };
+  // One from each range of step lengths: the middle one first, then exchanges while any leaves less
+  // unseen.
+  std::vector<std::size_t> by_length(n);
+  std::iota(by_length.begin(), by_length.end(), std::size_t{0});
+  std::stable_sort(by_length.begin(), by_length.end(), [&](std::size_t a, std::size_t b) {
+    return rough_step(candidates[a]) < rough_step(candidates[b]);
+  });
   std::vector<std::size_t> chosen;
-  double least = std::numeric_limits<double>::infinity();
-  const auto try_at = [&](std::size_t position) {
-    bool better = false;
-    std::vector<std::size_t> next = chosen;
-    for (std::size_t j = 0; j < n; ++j) {
-      if (std::find(chosen.begin(), chosen.end(), j) != chosen.end()) {
-        continue;
-      }
-      next[position] = j;
-      const double c = cost(next);
-      if (c < least) {
-        least = c;
-        chosen[position] = j;
-        better = true;
-      }
-    }
-    return better;
-  };
-  while (chosen.size() < wanted) {
-    chosen.push_back(n);
-    least = std::numeric_limits<double>::infinity();
-    try_at(chosen.size() - 1);
+  for (std::size_t range = 0; range < wanted; ++range) {
+    chosen.push_back(by_length[(2 * range + 1) * n / (2 * wanted)]);
   }
+  double least = cost(chosen);
   for (bool better = true; better;) {
     better = false;
-    for (std::size_t position = 0; position < wanted; ++position) {
-      better = try_at(position) || better;
+    for (std::size_t range = 0; range < wanted; ++range) {
+      for (std::size_t at = range * n / wanted; at < (range + 1) * n / wanted; ++at) {
+        std::vector<std::size_t> next = chosen;
+        next[range] = by_length[at];
+        if (const double c = cost(next); c < least) {
+          least = c;
+          chosen = next;
+          better = true;
+        }
+      }
     }
   }
-  std::sort(chosen.begin(), chosen.end());
   return chosen;
 }
 
@@ -192,7 +228,7 @@ FromTracesResult validate_from_traces(const FromTracesOptions& options,
                                       runtime::MpiSession& session) {
   FromTracesResult result;
   const System machine = local_machine(session);
-  Draw draw(options.seed * 0x9e3779b97f4a7c15ULL + 0x7ace);
+  Draw draw(Draw(options.seed).bits() ^ 0x7ace);
   const double jobs = static_cast<double>(2 * (options.traces + options.cases));
   double done = 0;
   const auto progress = [&](const std::string& what) {
@@ -206,25 +242,25 @@ FromTracesResult validate_from_traces(const FromTracesOptions& options,
     family.kind = kind;
     std::vector<ExecutionGraph> graphs;
     std::vector<RuntimeCase> drawn =
-        draw_jobs(kind, options.traces + options.cases, machine, session.size(), draw, graphs);
-    const std::vector<std::size_t> chosen = spread_of(graphs, options.traces);
+        draw_jobs(kind, options.cases, machine, session.size(), draw, graphs);
+    std::vector<ExecutionGraph> candidate_graphs;
+    const std::vector<RuntimeCase> candidates =
+        draw_jobs(kind, options.candidates, machine, session.size(), draw, candidate_graphs);
+    const std::vector<std::size_t> chosen = traces_for(graphs, candidate_graphs, options.traces);
     std::vector<std::filesystem::path> folders;
     for (const std::size_t i : chosen) {
-      const RuntimeCase& c = drawn[i];
+      const RuntimeCase& c = candidates[i];
       progress("tracing " + c.job.workload.name);
       folders.push_back(options.folder /
                         fmt::format("{}-{}", kind == CaseKind::kDlrm ? "dlrm" : "transformer", i));
       family.traced.push_back(c.job.workload.name);
-      trace_job(c, graphs[i], folders.back(), options, session);
+      trace_job(c, candidate_graphs[i], folders.back(), options, session);
     }
     if (session.rank() == 0) {
       family.fit = fit_traces(
           folders, {.device = "local-cpu-core", .system = "local-cpu", .library = options.library});
     }
     for (std::size_t i = 0; i < drawn.size(); ++i) {
-      if (std::find(chosen.begin(), chosen.end(), i) != chosen.end()) {
-        continue;
-      }
       RuntimeCase& c = drawn[i];
       c.predicted = c.linear = 0;
       if (session.rank() == 0) {
@@ -254,6 +290,50 @@ FromTracesResult validate_from_traces(const FromTracesOptions& options,
     measure_case(c, run, session);
   }
   return result;
+}
+
+ValidationSuite from_traces_suite(const FromTracesResult& result) {
+  constexpr double kBar = 0.10;
+  ValidationSuite suite;
+  suite.name = "runtime from traces";
+  suite.bound = "mean <= 0.10";
+  suite.pass = true;
+  for (const FromTracesFamily& family : result.families) {
+    const std::string name(family.kind == CaseKind::kDlrm ? "dlrm" : "transformer");
+    std::vector<ValidationRow> rows;
+    std::vector<double> linear, noise;
+    double in_range = 0;
+    std::size_t skipped = 0;
+    for (const RuntimeCase& c : result.cases) {
+      if (c.kind != family.kind) {
+        continue;
+      }
+      suite.rows.push_back({c.job.workload.name, c.measured, c.predicted, c.skipped});
+      if (c.skipped) {
+        ++skipped;
+        continue;
+      }
+      rows.push_back(suite.rows.back());
+      linear.push_back(c.linear / c.measured - 1);
+      noise.push_back(c.noise);
+      in_range += c.in_range ? 1 : 0;
+    }
+    ValidationGroup group = group_of(name, rows);
+    group.skipped = skipped;
+    group.bound = suite.bound;
+    group.pass = !rows.empty() && group.errors.mean <= kBar;
+    group.baseline = "linear regression on FLOPs and bytes of the same traces";
+    group.baseline_mean = statistics_of(linear).mean;
+    if (!rows.empty()) {
+      group.in_range_share = in_range / static_cast<double>(rows.size());
+      group.repeat_noise = median_of(noise);
+    }
+    suite.pass = suite.pass && group.pass;
+    suite.groups.push_back(std::move(group));
+    suite.notes.push_back(
+        fmt::format("{} fitted on traces of: {}", name, fmt::join(family.traced, "; ")));
+  }
+  return suite;
 }
 
 }  // namespace stepcast::studies

@@ -1,0 +1,80 @@
+#include "cli/validate_from_traces.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+
+#include "cli/print_prediction.h"
+#include "cli/print_validation.h"
+#include "cli/progress.h"
+#include "cli/version.h"
+#include "core/whole_file.h"
+#include "studies/validate_from_traces.h"
+
+namespace stepcast::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string predictions_csv(const std::vector<studies::RuntimeCase>& cases) {
+  std::string text = csv_line({"case", "job", "predicted_s", "linear_s", "in_calibrated_range"});
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    text += csv_line(
+        {std::to_string(i), cases[i].job.workload.name, fmt::format("{:.6g}", cases[i].predicted),
+         fmt::format("{:.6g}", cases[i].linear), cases[i].in_range ? "true" : "false"});
+  }
+  return text;
+}
+
+}  // namespace
+
+void add_from_traces_options(CLI::App& command, ValidateFromTracesCommand& options) {
+  command
+      .add_option("--from-traces", options.traces,
+                  "runtime: fit on traces of this many jobs of each family instead of on a system "
+                  "file")
+      ->check(CLI::Range(1, 60));
+  command.add_option("--keep-traces", options.keep,
+                     "Folder the traces of --from-traces stay in (default: they are removed)");
+}
+
+int validate_from_traces(const ValidateFromTracesCommand& options, const FromTracesRun& run,
+                         const Context& context, runtime::MpiSession& session) {
+  Progress progress("validating");
+  studies::FromTracesOptions study;
+  study.seed = run.seed;
+  study.traces = options.traces;
+  study.cases = static_cast<std::size_t>(std::max<std::int64_t>(1, run.count / 2));
+  study.library = context.library;
+  study.producer = std::string(kVersionText);
+  const auto process = session.from_rank_zero(getpid());  // one name on all ranks
+  study.folder = options.keep.empty()
+                     ? fs::temp_directory_path() / fmt::format("stepcast-traces-{}", process)
+                     : fs::path(options.keep);
+  study.predicted = [&run](const std::vector<studies::RuntimeCase>& cases) {
+    const std::string file = run.predictions.empty()
+                                 ? fmt::format("from-traces-predictions-{}.csv", run.seed)
+                                 : run.predictions;
+    write_whole_file(file, predictions_csv(cases));
+    fmt::print(stderr, "stepcast: {} predictions written to {} before the first run\n",
+               cases.size(), file);
+  };
+  study.progress = [&progress](double done, const std::string& what) {
+    progress.update(done, 1, what);
+  };
+  const studies::FromTracesResult result = studies::validate_from_traces(study, session);
+  const studies::ValidationSuite suite = studies::from_traces_suite(result);
+  if (session.rank() == 0) {
+    if (options.keep.empty()) {
+      std::error_code ignored;
+      fs::remove_all(study.folder, ignored);
+    }
+    print_validation({suite}, run.format, std::cout);
+  }
+  return suite.pass ? 0 : 1;
+}
+
+}  // namespace stepcast::cli
