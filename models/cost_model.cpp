@@ -192,11 +192,14 @@ Prediction CostModel::kernel(const OpFacts& facts) const {
     p.in_range = inside(*k.fitted, k.form->coordinate_names(), coordinates);
     if (!k.residual.empty()) {
       p.time *= std::exp(k.residual.at(coordinates));
+      p.time = std::max(p.time, k.form->limit(facts, impl_->system.device));
     }
   }
   impl_->rescale(p);
   return p;
 }
+
+bool CostModel::of_op_alone(const Op& op) const { return impl_->kernel_of(op).form->of_op_alone(); }
 
 Prediction CostModel::collective(const Op& op, const GroupShape& group, Seconds since_use) const {
   STEPCAST_CHECK(is_collective(op.kind), "{} is not a collective", name_of(op.kind));

@@ -86,6 +86,8 @@ class CostModel {
   /// The same of an op whose facts are at hand: a search that asks for many shards of one table
   /// counts its distinct rows once.
   [[nodiscard]] Prediction kernel(const OpFacts& facts) const;
+  /// Does the answer follow from the op's own fields, whatever program it stands in (KernelMemo)?
+  [[nodiscard]] bool of_op_alone(const Op& op) const;
   /// Transfer time of a symmetric collective, send or recv once all members have arrived.
   /// `elements` and format from the op. For a send or recv pass the shape of the pair; of a larger
   /// group the outermost level it spans is taken.

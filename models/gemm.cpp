@@ -2,26 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "models/memory_bound.h"
 
 namespace stepcast::models {
 namespace {
 
-/// Block shapes that libraries choose among; structure of the form, not calibrated.
-struct Tile {
-  double m, n;
-};
-constexpr std::array<Tile, 7> kTiles{
-    {{256, 128}, {128, 256}, {128, 128}, {64, 256}, {128, 64}, {64, 128}, {64, 64}}};
-
 double extent(const Op& op, std::size_t axis) {
   return static_cast<double>(std::max<std::int64_t>(op.shape[axis], 1));
-}
-
-bool dot_interaction(const Op& op) {
-  return op.kind == OpKind::kDotInteractionForward || op.kind == OpKind::kDotInteractionBackward;
 }
 
 /// A layout costs a category step in the coordinates, so that residuals of one layout do not leak
@@ -32,90 +20,14 @@ double layout_coordinate(const Op& op) {
          2 * kStep * ((op.flags & op_flags::kTransposeB) != 0 ? 1 : 0);
 }
 
-std::vector<double> gemm_coordinates(const OpFacts& facts) {
-  const Op& op = *facts.op;
+}  // namespace
+
+std::vector<double> gemm_coordinates(const Op& op) {
   return {std::log(extent(op, 0)), std::log(extent(op, 1)), std::log(extent(op, 2)),
           std::log(extent(op, 3)), layout_coordinate(op)};
 }
 std::vector<std::string_view> gemm_coordinate_names() {
   return {"log_m", "log_n", "log_k", "log_batch", "layout"};
-}
-
-double smooth_maximum(double a, double b, double blend) {
-  const double high = std::max(a, b);
-  const double low = std::min(a, b);
-  if (blend <= 0 || low <= 0) {
-    return high;
-  }
-  return high * std::pow(1 + std::pow(low / high, 1 / blend), blend);
-}
-
-enum TileWaveConstant {
-  kStart,
-  kComputeEfficiency,
-  kMemoryEfficiency,
-  kTileCost,
-  kWaveShare,
-  kBlend,
-  kDepth
-};
-
-}  // namespace
-
-bool GemmTileWave::covers(const Op& op) const {
-  return op.kind == OpKind::kGemm || dot_interaction(op);
-}
-
-std::vector<Constant> GemmTileWave::constants(const Device& device) const {
-  return {{"start", device.launch.base(), 3e-6, 2e-7, 5e-5},
-          {"compute_efficiency", 1, 0.8, 0.05, 1},
-          {"memory_efficiency", 1, 0.8, 0.05, 1.2},
-          {"tile_cost", 0, 8, 0.01, 200},
-          {"wave_share", 0, 0.5, 0.01, 1},
-          {"blend", 0, 0.3, 0.02, 1},
-          {"depth", 0, 64, 0.01, 2000}};
-}
-
-Prediction GemmTileWave::predict(const OpFacts& facts, const Device& device,
-                                 std::span<const double> c) const {
-  const Op& op = *facts.op;
-  const double peak = peak_rate(device, op.format);
-  const double bandwidth = device.bandwidth.base() * c[kMemoryEfficiency];
-  const Seconds memory(facts.bytes / bandwidth);
-  if (dot_interaction(op)) {
-    return bounded_by(Seconds(op.flops.base() / (peak * c[kComputeEfficiency])), memory,
-                      Seconds(c[kStart]));
-  }
-  const double m = extent(op, 0);
-  const double n = extent(op, 1);
-  const double k = extent(op, 2);
-  const double batch = extent(op, 3);
-  const double units = static_cast<double>(std::max<std::int64_t>(device.multiprocessors, 1));
-  const double ideal = op.flops.base() / peak;
-  double compute = std::numeric_limits<double>::infinity();
-  for (const Tile& tile : kTiles) {
-    const double tiles = std::ceil(m / tile.m) * std::ceil(n / tile.n) * batch;
-    const double exact = tiles / units;
-    const double waves = (1 - c[kWaveShare]) * exact + c[kWaveShare] * std::ceil(exact);
-    const double work = 2 * tile.m * tile.n * (k + c[kDepth]);
-    const double efficiency =
-        c[kComputeEfficiency] / (1 + c[kTileCost] * (1 / tile.m + 1 / tile.n));
-    compute = std::min(compute, waves * work / (peak / units * efficiency));
-  }
-  if (c[kWaveShare] <= 0 && c[kTileCost] <= 0) {
-    compute = ideal / c[kComputeEfficiency];  // plain roofline: partial tiles are not padded
-  }
-  compute = std::max(compute, ideal);
-  Prediction p = bounded_by(Seconds(compute), memory, Seconds(c[kStart]));
-  p.time = Seconds(c[kStart] + smooth_maximum(compute, memory.base(), c[kBlend]));
-  return p;
-}
-
-std::vector<double> GemmTileWave::coordinates(const OpFacts& facts) const {
-  return gemm_coordinates(facts);
-}
-std::vector<std::string_view> GemmTileWave::coordinate_names() const {
-  return gemm_coordinate_names();
 }
 
 bool GemmShapeRate::covers(const Op& op) const { return op.kind == OpKind::kGemm; }
@@ -176,7 +88,7 @@ Prediction GemmShapeRate::predict(const OpFacts& facts, const Device&,
 }
 
 std::vector<double> GemmShapeRate::coordinates(const OpFacts& facts) const {
-  return gemm_coordinates(facts);
+  return gemm_coordinates(*facts.op);
 }
 std::vector<std::string_view> GemmShapeRate::coordinate_names() const {
   return gemm_coordinate_names();

@@ -3,21 +3,35 @@
 
 namespace stepcast::models {
 
+/// Coordinates of matrix products: ln m, ln n, ln k, ln batch, and a step per layout that keeps
+/// residuals of one layout out of the others.
+std::vector<double> gemm_coordinates(const Op& op);
+std::vector<std::string_view> gemm_coordinate_names();
+
 /// Device time of one (batched) matrix product C[m,n] = A[m,k] B[k,n] on a device with many
-/// multiprocessors.
+/// multiprocessors: the fastest of a menu of tiles and splits of k.
 ///
-///   time    = start + blend(compute, memory)
-///   compute = min over tiles of ceil-like waves(tiles, multiprocessors) * tile work / (peak share
-///   * tile efficiency) memory  = (m k + k n + m n) bytes / (bandwidth * memory_efficiency) blend
-///   = (compute^p + memory^p)^(1/p), p = 1 / blend; the maximum where blend is 0
+///   time    = start + min over tiles [tm, tn] and splits s of blend(compute, memory) + split
+///   compute = max(waves * (max(products, load) / s + store), flops / (peak * sustained))
+///   memory  = (B + (A + C) * out(A + C over resident * L2)) / (bandwidth * memory_efficiency)
+///   split   = 0 for s = 1, else split_start + split_traffic * s m n 8 B / bandwidth
 ///
-/// A tile of tm x tn reaches compute_efficiency / (1 + tile_cost (1/tm + 1/tn)): smaller tiles move
-/// more operand bytes per product. The last wave is paid in full up to `wave_share`; the rest is
-/// smoothed (split-k and persistent kernels fill it). In:      shape {m, n, k, batch}. Out: device
-/// time, launch included as `start`. Valid:   m, n, k >= 1; layouts are not told apart (only
-/// forward layouts are measured). Errors: none. Source:  Williams et al., "Roofline", CACM 52(4),
-/// 2009; wave quantisation as in the device vendor's GEMM guides. Checked by
-/// tests/models/gemm_accuracy_test.cpp.
+/// waves: w = (1 - wave_share) x + wave_share ceil(x), at least 1, x = tiles * s / multiprocessors.
+/// All but the largest tile cost 1 + crowding (x - 1) beyond one wave: libraries leave them once
+/// large ones fill the device. products: 2 tm tn k at the tile's share of a multiprocessor's peak,
+/// tile_efficiency / (1 + (half_tile / h)^tile_power) with 1 / h = 1 / tm + 1 / tn, since a tile
+/// moves 1 / h operand elements per product. load: the tile's operands at core_bandwidth (limit of
+/// one multiprocessor) or cache_bandwidth (limit of all), in shares of the memory bandwidth.
+/// store: the tile's results at that share, times epilogue. sustained: the share of peak that power
+/// allows. out(x) = x^4 / (1 + x^4): A and C of a small product stay in the cache, B never is
+/// there. blend(a, b) = (a^p + b^p)^(1/p), p = 1 / blend. transposed_a, transposed_b: rates of the
+/// backward layouts relative to forward; 1 without measurements.
+///
+/// In:      shape {m, n, k, batch}, flags. Out: device time, launch included as `start`.
+/// Valid:   m, n, k >= 1. Never falls as m, n, k or batch grow. Without constants: the roofline.
+/// Errors:  none.
+/// Source:  Williams et al., "Roofline", CACM 52(4), 2009; wave quantisation and split k as in the
+/// device vendor's GEMM guides; the rest derived. Checked by tests/models/gemm_accuracy_test.cpp.
 class GemmTileWave final : public KernelForm {
  public:
   std::string_view name() const override { return "gemm.tile_wave"; }
@@ -25,6 +39,9 @@ class GemmTileWave final : public KernelForm {
   std::vector<Constant> constants(const Device& device) const override;
   Prediction predict(const OpFacts& facts, const Device& device,
                      std::span<const double> c) const override;
+  /// Peak FLOPs, and memory traffic of what cannot have been in the cache.
+  Seconds limit(const OpFacts& facts, const Device& device) const override;
+  bool of_op_alone() const override { return true; }
   std::vector<double> coordinates(const OpFacts& facts) const override;
   std::vector<std::string_view> coordinate_names() const override;
 };

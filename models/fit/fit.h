@@ -45,6 +45,7 @@ struct FitOptions {
       4;  ///< held-out folds by configuration; < 2 reports the error on the fitted rows
   std::size_t max_rows = 3000;   ///< rows used by the search of constants, evenly thinned beyond
   std::size_t max_points = 200;  ///< residual points kept per key; 0: constants only
+  std::size_t max_surface_rows = 8000;  ///< rows the residual surface is smoothed over
   std::string source;            ///< written into every model
 };
 

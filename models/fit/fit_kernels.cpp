@@ -71,11 +71,18 @@ FittedModel fit_form(const KernelForm& form, const Device& device, const Rows& r
   if (points && options.max_points > 0) {
     const std::vector<double> c = constants_of(form, device, &model);
     std::vector<FittedModel::Point> residuals;
-    for (const Row* row : rows) {
+    std::vector<std::int64_t> configurations;
+    for (const Row* row : every_nth(rows, options.max_surface_rows)) {
       residuals.push_back(
           {row->coordinates, std::log(row->time / form_time(form, device, *row, c))});
+      configurations.push_back(row->configuration);
     }
-    add_residual_surface(model, thin_points(std::move(residuals), options.max_points));
+    const std::vector<FittedModel::Point> sites = thin_points(residuals, options.max_points);
+    if (residuals.size() > 4 * sites.size()) {
+      add_smoothed_surface(model, sites, residuals, configurations);
+    } else {
+      add_residual_surface(model, sites);
+    }
   }
   return model;
 }
@@ -86,7 +93,8 @@ std::vector<double> predict_rows(const KernelForm& form, const Device& device,
   const ResidualSurface surface(model);
   std::vector<double> out;
   for (const Row* row : rows) {
-    out.push_back(form_time(form, device, *row, c) * std::exp(surface.at(row->coordinates)));
+    const double time = form_time(form, device, *row, c) * std::exp(surface.at(row->coordinates));
+    out.push_back(std::max(time, form.limit(row->facts, device).base()));
   }
   return out;
 }

@@ -1,5 +1,6 @@
 #include "models/fit/points.h"
 
+#include <Eigen/Cholesky>
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -23,6 +24,54 @@ std::uint64_t scramble(std::uint64_t x) {  // splitmix64 finaliser (Steele, Lea,
   x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
   x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
   return x ^ (x >> 31U);
+}
+
+using Points = std::vector<FittedModel::Point>;
+
+/// exp(-|x - y| / scale) between the points of two sets.
+Eigen::MatrixXd kernel_matrix(const Points& rows, const Points& columns, double scale) {
+  Eigen::MatrixXd k(static_cast<Eigen::Index>(rows.size()),
+                    static_cast<Eigen::Index>(columns.size()));
+  for (Eigen::Index j = 0; j < k.cols(); ++j) {
+    const auto& y = columns[static_cast<std::size_t>(j)].features;
+    for (Eigen::Index i = 0; i < k.rows(); ++i) {
+      const double d = squared_distance(rows[static_cast<std::size_t>(i)].features, y);
+      k(i, j) = std::exp(-std::sqrt(d) / scale);
+    }
+  }
+  return k;
+}
+
+/// Weights of the sites that fit the rows best, by reweighted ridge regression.
+Eigen::VectorXd site_weights(const Points& sites, const Points& rows, double scale) {
+  constexpr double kHuber = 0.05;
+  constexpr double kRidge = 0.2;
+  const Eigen::MatrixXd p = kernel_matrix(rows, sites, scale);
+  const Eigen::MatrixXd k = kernel_matrix(sites, sites, scale);
+  Eigen::VectorXd r(p.rows());
+  for (Eigen::Index i = 0; i < r.size(); ++i) {
+    r(i) = rows[static_cast<std::size_t>(i)].log_ratio;
+  }
+  Eigen::VectorXd root_weight = Eigen::VectorXd::Ones(r.size());
+  Eigen::VectorXd w;
+  for (int round = 0; round < 3; ++round) {
+    const Eigen::MatrixXd weighted = root_weight.asDiagonal() * p;
+    Eigen::MatrixXd normal = kRidge * k;
+    normal.selfadjointView<Eigen::Lower>().rankUpdate(weighted.transpose());
+    w = normal.selfadjointView<Eigen::Lower>().llt().solve(
+        weighted.transpose() * (root_weight.array() * r.array()).matrix());
+    const Eigen::VectorXd left = r - p * w;
+    root_weight = (kHuber / left.array().abs().max(kHuber)).sqrt();
+  }
+  return w;
+}
+
+double mean_size(const std::vector<double>& r) {
+  double sum = 0;
+  for (const double v : r) {
+    sum += std::min(std::abs(v), 1.0);
+  }
+  return sum / static_cast<double>(r.size());
 }
 
 }  // namespace
@@ -67,13 +116,6 @@ void add_residual_surface(FittedModel& model, std::vector<FittedModel::Point> po
   }
   constexpr double kScales[] = {0.5, 1, 2, 4, 8};
   constexpr double kNoises[] = {0.02, 0.1, 0.4, 1.5};
-  const auto mean_size = [](const std::vector<double>& r) {
-    double sum = 0;
-    for (const double v : r) {
-      sum += std::min(std::abs(v), 1.0);
-    }
-    return sum / static_cast<double>(r.size());
-  };
   std::vector<double> alone;
   for (const FittedModel::Point& p : points) {
     alone.push_back(p.log_ratio);
@@ -92,6 +134,49 @@ void add_residual_surface(FittedModel& model, std::vector<FittedModel::Point> po
   if (model.constants.contains("residual_scale")) {
     model.points = std::move(points);
   }
+}
+
+void add_smoothed_surface(FittedModel& model, const Points& sites, const Points& rows,
+                          const std::vector<std::int64_t>& configurations) {
+  constexpr std::int64_t kFolds = 4;
+  const std::vector<std::int64_t> fold = folds_of(configurations, kFolds);
+  Points kept;
+  Points held;
+  std::vector<double> alone;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    (fold[i] == 0 ? held : kept).push_back(rows[i]);
+    if (fold[i] == 0) {
+      alone.push_back(rows[i].log_ratio);
+    }
+  }
+  if (held.empty() || kept.size() < sites.size()) {
+    return;
+  }
+  constexpr double kScales[] = {1, 4};
+  double best = 0.95 * mean_size(alone);
+  double chosen = 0;
+  for (const double scale : kScales) {
+    const Eigen::VectorXd at = kernel_matrix(held, sites, scale) * site_weights(sites, kept, scale);
+    std::vector<double> left;
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      left.push_back(held[i].log_ratio - at(static_cast<Eigen::Index>(i)));
+    }
+    if (const double error = mean_size(left); error < best) {
+      best = error;
+      chosen = scale;
+    }
+  }
+  if (chosen <= 0) {
+    return;
+  }
+  const Eigen::VectorXd values =
+      kernel_matrix(sites, sites, chosen) * site_weights(sites, rows, chosen);
+  model.points = sites;
+  for (std::size_t j = 0; j < sites.size(); ++j) {
+    model.points[j].log_ratio = values(static_cast<Eigen::Index>(j));
+  }
+  model.constants["residual_scale"] = chosen;
+  model.constants["residual_noise"] = 1e-4;  // the values are smooth already
 }
 
 std::vector<std::int64_t> folds_of(const std::vector<std::int64_t>& configurations,

@@ -22,6 +22,18 @@ std::vector<FittedModel::Point> thin_points(std::vector<FittedModel::Point> poin
 /// beat the form alone.
 void add_residual_surface(FittedModel& model, std::vector<FittedModel::Point> points);
 
+/// The same from many more rows than points: the values at `sites` are those of the smooth surface
+/// through all rows, so each point speaks for its neighbourhood and not for one noisy row.
+///
+///   minimise over w   sum over rows Huber(r_i - k(x_i)^T w) + ridge w^T K w,  value at site j = (K w)_j
+///
+/// (subset of regressors; Rasmussen & Williams, section 8.3.1). The scale is chosen on a quarter of
+/// the configurations that is left out meanwhile; stores nothing where the surface does not beat
+/// the form alone there.
+void add_smoothed_surface(FittedModel& model, const std::vector<FittedModel::Point>& sites,
+                          const std::vector<FittedModel::Point>& rows,
+                          const std::vector<std::int64_t>& configurations);
+
 /// Fold of each row: rows of one configuration share a fold; rows without one get their own.
 /// Deterministic.
 std::vector<std::int64_t> folds_of(const std::vector<std::int64_t>& configurations,

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "models/cost_model.h"
 #include "models/fit/fit.h"
+#include "models/fit/points.h"
 #include "models/kernel_form.h"
 #include "tests/models/measured.h"
 
@@ -46,44 +48,92 @@ std::optional<MeasuredSet> gemm_rows(const std::string& file, const std::string&
 }  // namespace
 
 // Baselines of the same data (reference: kernels-and-collectives 2.1): ideal roofline 37-47 %
-// median, fitted roofline 7-10 %.
-TEST_CASE("a few constants predict measured matrix products", "[models][gemm][accuracy]") {
+// median, fitted roofline 7-10 %, tile and wave form 5.9-6.8 %, half the data as a table 2.5-4.0 %.
+// Errors are those of folds: whole (n, k) pairs are withheld from constants and points.
+TEST_CASE("measured matrix products of unseen (n, k)", "[models][gemm][accuracy]") {
+  struct Bound {
+    double median, p90;
+  };
   struct Case {
     std::string file, dtype;
     Format format;
     Device device;
-    double median_bound;
+    Bound form, points;
   };
-  const auto c = GENERATE(values<Case>(
-      {{"gemm__h100_sxm__trtllm_1.3.0rc20.csv.gz", "bfloat16", Format::kBf16, test::h100(), 0.07},
-       {"gemm__a100_sxm__sglang_0.5.10.csv.gz", "bfloat16", Format::kBf16, test::a100(), 0.075}}));
+  const auto c = GENERATE(values<Case>({{"gemm__h100_sxm__trtllm_1.3.0rc20.csv.gz",
+                                         "bfloat16",
+                                         Format::kBf16,
+                                         test::h100(),
+                                         {0.05, 0.15},
+                                         {0.03, 0.10}},
+                                        {"gemm__a100_sxm__sglang_0.5.10.csv.gz",
+                                         "bfloat16",
+                                         Format::kBf16,
+                                         test::a100(),
+                                         {0.05, 0.15},
+                                         {0.042, 0.125}}}));
   const auto set = gemm_rows(c.file, c.dtype, c.format);
   if (!set) {
     WARN("skipped: " << c.file << " is not in " << STEPCAST_SHARED_DATA);
     return;
   }
-  const auto fit_rows = set->rows(0, 2);
-  const auto test_rows = set->rows(1, 2);
-  FitOptions constants_only;
-  constants_only.folds = 1;
-  constants_only.max_points = 0;
-  const FittedModels constants = fit_kernels(c.device, fit_rows, constants_only);
-  fmt::print("{} {}\n", c.device.name, c.dtype);
-  test::print_constants(constants);
-  test::print_error("hardware facts only, the other half", test::score(c.device, {}, test_rows));
-  const FitError held = test::score(c.device, constants, test_rows);
-  test::print_error("constants, the other half", held);
-  CHECK(held.median <= c.median_bound);
-  CHECK(held.p90 <= 0.30);
+  fmt::print("{} {}, {} rows, unseen (n, k)\n", c.device.name, c.dtype, set->times.size());
+  test::print_error("hardware facts only", test::score(c.device, {}, set->rows()));
+  FitOptions options;
+  options.folds = 5;
+  options.max_rows = 2000;
+  options.max_points = 0;
+  const FittedModels form = fit_kernels(c.device, set->rows(), options);
+  test::print_constants(form);
+  test::print_error("form only", form.at("gemm").error);
+  CHECK(form.at("gemm").error.median <= c.form.median);
+  CHECK(form.at("gemm").error.p90 <= c.form.p90);
+  options.max_points = 400;
+  const FittedModels points = fit_kernels(c.device, set->rows(), options);
+  test::print_error("form and 400 points", points.at("gemm").error);
+  CHECK(points.at("gemm").error.median <= c.points.median);
+  CHECK(points.at("gemm").error.p90 <= c.points.p90);
+}
 
-  // With residual points, whole (n, k) pairs withheld: the error estimate of the fit itself.
-  FitOptions with_points;
-  with_points.folds = 4;
-  with_points.max_rows = 1500;
-  with_points.max_points = 400;
-  const FittedModels points = fit_kernels(c.device, set->rows(0, 7), with_points);
-  test::print_error("constants + 400 points, unseen (n, k)", points.at("gemm").error);
-  CHECK(points.at("gemm").error.median <= held.median + 0.01);
+TEST_CASE("measured matrix products of an unseen generation", "[models][gemm][accuracy]") {
+  const auto old = gemm_rows("gemm__a100_sxm__sglang_0.5.10.csv.gz", "bfloat16", Format::kBf16);
+  const auto fresh =
+      gemm_rows("gemm__h100_sxm__trtllm_1.3.0rc20.csv.gz", "bfloat16", Format::kBf16);
+  if (!old || !fresh) {
+    WARN("skipped: no matrix products in " << STEPCAST_SHARED_DATA);
+    return;
+  }
+  FitOptions options;
+  options.folds = 1;
+  options.max_rows = 2000;
+  options.max_points = 0;
+  const FittedModels models = fit_kernels(test::a100(), old->rows(), options);
+  const std::vector<MeasuredOp> rows = fresh->rows();
+  test::print_error("a100 constants, h100 facts", test::score(test::h100(), models, rows));
+  // One scalar: the median ratio over every 100th row; scored on the others.
+  System system;
+  system.device = test::h100();
+  system.device.fitted = models;
+  const CostModel cost(system, {});
+  std::vector<double> ratios;
+  std::vector<double> predicted;
+  std::vector<double> measured;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const double p = cost.kernel(*rows[i].program, *rows[i].op).time.base();
+    if (i % 100 == 0) {
+      ratios.push_back(rows[i].time.base() / p);
+    } else {
+      predicted.push_back(p);
+      measured.push_back(rows[i].time.base());
+    }
+  }
+  const double scale = quantile(ratios, 0.5);
+  for (double& p : predicted) {
+    p *= scale;
+  }
+  const FitError error = error_of(predicted, measured);
+  test::print_error(fmt::format("a100 constants, h100 facts, times {:.3f}", scale), error);
+  CHECK(error.median <= 0.15);
 }
 
 }  // namespace stepcast::models
