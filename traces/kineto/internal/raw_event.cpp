@@ -1,6 +1,8 @@
 #include "traces/kineto/internal/raw_event.h"
 
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #include "traces/kineto/internal/decimal.h"
 
@@ -23,170 +25,138 @@ std::int64_t whole(value& v, std::int64_t otherwise) {
   return integer_of(v.raw_json_token()).value_or(otherwise);
 }
 
-error_code three(value& v, std::array<std::int32_t, 3>& to) {
-  simdjson::ondemand::array list;
-  if (v.get_array().get(list) != SUCCESS) {
-    return SUCCESS;  // a dialect that writes something else: not known
-  }
-  std::size_t i = 0;
-  for (auto item : list) {
-    value number;
-    if (const error_code error = std::move(item).get(number); error != SUCCESS) {
-      return error;
-    }
-    if (i < 3) {
-      to[i++] = static_cast<std::int32_t>(whole(number, 0));
-    }
-  }
-  return SUCCESS;
-}
+/// One argument of an event: finds the field of its key and sets it.
+class Argument {
+ public:
+  Argument(const char* key, value& v, RawEvent& event) : key_(key), value_(v), e_(event) {}
 
-/// The text of a value of any kind.
-error_code text_of(value& v, std::string_view& to) {
-  const char first = *v.raw_json_token().data();
-  if (first == '[') {
+  /// Most events have five to ten arguments and most keys differ in their first letter.
+  error_code read() {
+    switch (key_[0]) {
+      case 'E':
+      case 'e':
+        known_ = number("External id", e_.external) || number("external id", e_.external) ||
+                 number("event_id", e_.event_id);
+        break;
+      case 'c':
+        known_ = number("correlation", e_.correlation) || number("context", e_.context) ||
+                 text("cuda_sync_kind", e_.sync_kind) || number("cuda_event_id", e_.event_id);
+        break;
+      case 's':
+        known_ = number("stream", e_.stream) || number("shared memory", e_.launch.shared_memory);
+        break;
+      case 'r':
+        known_ = number("registers per thread", e_.launch.registers);
+        break;
+      case 'b':
+        known_ = number("bytes", e_.bytes) || three("block", e_.launch.block);
+        break;
+      case 'g':
+        known_ = three("grid", e_.launch.grid);
+        e_.has_launch = e_.has_launch || known_;
+        break;
+      case 't':
+        known_ = number("toDevice", e_.peer_device) || number("to device", e_.peer_device);
+        break;
+      case 'w':
+        known_ = number("wait_on_stream", e_.wait_stream) ||
+                 number("wait_on_cuda_event_record_corr_id", e_.record_correlation) ||
+                 number("wait_on_cuda_event_id", e_.event_id);
+        break;
+      case 'd':
+        known_ = number("device", e_.device) || collective();
+        break;
+      default:
+        known_ = op() || collective();
+        break;
+    }
+    return error_;
+  }
+
+ private:
+  bool op() {
+    const bool known = text("Input Dims", e_.shapes) || text("Input type", e_.types) ||
+                       text("Concrete Inputs", e_.inputs) ||
+                       number("Sequence number", e_.sequence) ||
+                       number("Record function id", e_.record_function) ||
+                       number("Fwd thread id", e_.forward_thread);
+    e_.has_op = e_.has_op || known;
+    return known;
+  }
+  bool collective() {
+    RawCollective& c = e_.collective;
+    const bool known =
+        text("Collective name", c.name) || text("dtype", c.dtype) ||
+        number("In msg nelems", c.elements_in) || number("Out msg nelems", c.elements_out) ||
+        text("In split size", c.split_in) || text("Out split size", c.split_out) ||
+        number("Group size", c.group_size) || number("Seq", c.sequence) ||
+        number("Src Rank", c.peer) || number("Dst Rank", c.peer) ||
+        text("Comms Id", c.communicator) || text("Process Group Name", c.group_name) ||
+        text("Process Group ID", c.group_name) ||
+        text("Process Group Description", c.group_description) ||
+        text("Process Group Ranks", c.group_ranks);
+    e_.has_collective = e_.has_collective || known;
+    return known;
+  }
+
+  template <std::size_t n, typename Number>
+  bool number(const char (&word)[n], Number& to) {
+    if (!is(key_, word)) {
+      return false;
+    }
+    if constexpr (std::is_same_v<Number, std::optional<std::int64_t>>) {
+      to = integer_of(value_.raw_json_token());
+    } else {
+      to = static_cast<Number>(whole(value_, to));
+    }
+    return true;
+  }
+  /// The text of a value of any kind; of a list, its JSON.
+  template <std::size_t n>
+  bool text(const char (&word)[n], std::string_view& to) {
+    if (!is(key_, word)) {
+      return false;
+    }
+    if (*value_.raw_json_token().data() != '[') {
+      to = bare(value_.raw_json_token());
+      return true;
+    }
     simdjson::ondemand::array list;
-    if (const error_code error = v.get_array().get(list); error != SUCCESS) {
-      return error;
+    error_ = value_.get_array().get(list);
+    if (error_ == SUCCESS) {
+      error_ = list.raw_json().get(to);
     }
-    return list.raw_json().get(to);
+    return true;
   }
-  to = bare(v.raw_json_token());
-  return SUCCESS;
-}
+  /// Three numbers; a dialect that writes something else leaves them unknown.
+  template <std::size_t n>
+  bool three(const char (&word)[n], std::array<std::int32_t, 3>& to) {
+    simdjson::ondemand::array list;
+    if (!is(key_, word)) {
+      return false;
+    }
+    if (value_.get_array().get(list) != SUCCESS) {
+      return true;
+    }
+    std::size_t i = 0;
+    for (auto item : list) {
+      value part;
+      if (error_ = std::move(item).get(part); error_ != SUCCESS) {
+        break;
+      }
+      if (i < 3) {
+        to[i++] = static_cast<std::int32_t>(whole(part, 0));
+      }
+    }
+    return true;
+  }
 
-error_code collective_argument(const char* key, value& v, RawEvent& e, bool& known) {
-  RawCollective& c = e.collective;
-  known = true;
-  const auto text = [&](std::string_view& to) {
-    e.has_collective = true;
-    return text_of(v, to);
-  };
-  const auto number = [&](std::int64_t& to) {
-    e.has_collective = true;
-    to = whole(v, to);
-    return SUCCESS;
-  };
-  switch (key[0]) {
-    case 'C':
-      if (is(key, "Collective name")) return text(c.name);
-      if (is(key, "Comms Id")) return text(c.communicator);
-      break;
-    case 'D':
-      if (is(key, "Dst Rank")) return number(c.peer);
-      break;
-    case 'G':
-      if (is(key, "Group size")) return number(c.group_size);
-      break;
-    case 'I':
-      if (is(key, "In msg nelems")) return number(c.elements_in);
-      if (is(key, "In split size")) return text(c.split_in);
-      break;
-    case 'O':
-      if (is(key, "Out msg nelems")) return number(c.elements_out);
-      if (is(key, "Out split size")) return text(c.split_out);
-      break;
-    case 'P':
-      if (is(key, "Process Group Name") || is(key, "Process Group ID")) return text(c.group_name);
-      if (is(key, "Process Group Description")) return text(c.group_description);
-      if (is(key, "Process Group Ranks")) return text(c.group_ranks);
-      break;
-    case 'S':
-      if (is(key, "Seq")) return number(c.sequence);
-      if (is(key, "Src Rank")) return number(c.peer);
-      break;
-    case 'd':
-      if (is(key, "dtype")) return text(c.dtype);
-      break;
-    default:
-      break;
-  }
-  known = false;
-  return SUCCESS;
-}
-
-error_code argument(const char* key, value& v, RawEvent& e) {
-  switch (key[0]) {
-    case 'E':
-    case 'e':
-      if (is(key, "External id") || is(key, "external id")) e.external = whole(v, -1);
-      if (is(key, "event_id")) e.event_id = whole(v, -1);
-      return SUCCESS;
-    case 'c':
-      if (is(key, "correlation")) e.correlation = whole(v, 0);
-      if (is(key, "context")) e.context = whole(v, -1);
-      if (is(key, "cuda_sync_kind")) e.sync_kind = bare(v.raw_json_token());
-      if (is(key, "cuda_event_id")) e.event_id = whole(v, -1);
-      return SUCCESS;
-    case 'd':
-      if (is(key, "device")) {
-        e.device = integer_of(v.raw_json_token());
-        return SUCCESS;
-      }
-      break;
-    case 's':
-      if (is(key, "stream")) e.stream = integer_of(v.raw_json_token());
-      if (is(key, "shared memory"))
-        e.launch.shared_memory = static_cast<std::int32_t>(whole(v, -1));
-      return SUCCESS;
-    case 'r':
-      if (is(key, "registers per thread"))
-        e.launch.registers = static_cast<std::int32_t>(whole(v, -1));
-      return SUCCESS;
-    case 'b':
-      if (is(key, "bytes")) e.bytes = whole(v, -1);
-      if (is(key, "block")) return three(v, e.launch.block);
-      return SUCCESS;
-    case 'g':
-      if (is(key, "grid")) {
-        e.has_launch = true;
-        return three(v, e.launch.grid);
-      }
-      return SUCCESS;
-    case 't':
-      if (is(key, "toDevice") || is(key, "to device")) e.peer_device = whole(v, -1);
-      return SUCCESS;
-    case 'w':
-      if (is(key, "wait_on_stream")) e.wait_stream = whole(v, -1);
-      if (is(key, "wait_on_cuda_event_record_corr_id")) e.record_correlation = whole(v, -1);
-      if (is(key, "wait_on_cuda_event_id")) e.event_id = whole(v, -1);
-      return SUCCESS;
-    case 'I':
-      e.has_op = true;
-      if (is(key, "Input Dims")) return text_of(v, e.shapes);
-      if (is(key, "Input type")) return text_of(v, e.types);
-      break;
-    case 'C':
-      if (is(key, "Concrete Inputs")) {
-        e.has_op = true;
-        return text_of(v, e.inputs);
-      }
-      break;
-    case 'S':
-      if (is(key, "Sequence number")) {
-        e.has_op = true;
-        e.sequence = whole(v, -1);
-        return SUCCESS;
-      }
-      break;
-    case 'R':
-      if (is(key, "Record function id")) {
-        e.has_op = true;
-        e.record_function = whole(v, -1);
-      }
-      return SUCCESS;
-    case 'F':
-      if (is(key, "Fwd thread id")) {
-        e.has_op = true;
-        e.forward_thread = whole(v, -1);
-      }
-      return SUCCESS;
-    default:
-      break;
-  }
-  bool known = false;
-  return collective_argument(key, v, e, known);
-}
+  const char* key_;
+  value& value_;
+  RawEvent& e_;
+  error_code error_ = SUCCESS;
+  bool known_ = false;
+};
 
 error_code arguments(value& v, RawEvent& e) {
   object list;
@@ -201,7 +171,7 @@ error_code arguments(value& v, RawEvent& e) {
     if (error_code error = std::move(item).get(field); error != SUCCESS) {
       return error;
     }
-    if (error_code error = argument(field.key().raw(), field.value(), e); error != SUCCESS) {
+    if (error_code error = Argument(field.key().raw(), field.value(), e).read(); error != SUCCESS) {
       return error;
     }
   }
