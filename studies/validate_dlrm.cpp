@@ -281,7 +281,9 @@ ValidationSuite validate_dlrm(const std::vector<DlrmStepTime>& rows, const confi
                           : regime == DlrmRegime::kModels ? s.predicted.models
                                                           : s.scaled;
         if (regime == DlrmRegime::kOneRow && s.is_reference()) {
-          shown.skipped = fmt::format("gives the scalar of {}, x{:.4g}", row.round, scale);
+          shown.skipped = fmt::format("{} the scalar of {}, x{:.4g}",
+                                      &row == s.reference ? "gives" : "of the system that gives",
+                                      row.round, scale);
         }
         if (&row == s.reference) {
           suite.notes.push_back(fmt::format("scalar of {} from {}: x{:.4g}", row.round,
@@ -304,6 +306,7 @@ ValidationSuite validate_dlrm(const std::vector<DlrmStepTime>& rows, const confi
   const bool runs_only = std::none_of(scored.begin(), scored.end(), median);
   const auto gate = [&](const Scored& s) { return held_out(s) && (runs_only || median(s)); };
   suite.groups.push_back(group("one scalar per round", scored, gate, scaled));
+  suite.groups.front().skipped = rows.size() - scored.size();
   suite.pass = suite.groups.front().errors.n > 0 && suite.groups.front().errors.mean <= kBound;
   for (const auto& [round, reference] : references) {
     suite.groups.push_back(group(

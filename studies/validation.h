@@ -36,9 +36,9 @@ struct ValidationSuite {
   std::string name;
   std::string bound;
   bool pass = false;
-  std::vector<ValidationGroup> groups;
-  std::vector<ValidationRow> rows;
-  std::vector<std::string> notes;  ///< settings that decide the figures, for the reader
+  std::vector<ValidationGroup> groups{};
+  std::vector<ValidationRow> rows{};
+  std::vector<std::string> notes{};  ///< settings that decide the figures, for the reader
 };
 
 /// Statistics of `rows`, of which none is skipped.

@@ -68,6 +68,7 @@ TEST_CASE("rows that cannot be predicted are listed with the reason", "[studies]
   CHECK_FALSE(suite.rows[5].skipped);
   REQUIRE(suite.groups.front().name == "one scalar per round");
   CHECK(suite.groups.front().errors.n == 1);
+  CHECK(suite.groups.front().skipped == 4);  // GPU, benchmark, batch, time
   // A constant rate says 1.5 ms * 51200 / 55296 = 1.3889 ms; measured 1.41.
   CHECK(suite.groups.front().baseline_mean == Approx(1 - 1.388889 / 1.41).epsilon(1e-4));
 }
