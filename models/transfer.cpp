@@ -33,6 +33,30 @@ void carry(FittedModel& model, const std::vector<Constant>& from, const std::vec
   }
 }
 
+/// The rule for collectives between devices on a described fabric, see the header.
+void carry_links(FittedModel& model, const System& from, const System& to) {
+  if (from.fabric.empty() || to.fabric.empty()) {
+    return;
+  }
+  constexpr double kTestedStep = 1.5;  // A100 to H100: 300 to 450 GB/s
+  const FabricLevel& a = from.fabric.front();
+  const FabricLevel& b = to.fabric.front();
+  const double ratio = std::clamp(a.bandwidth / b.bandwidth, 1 / kTestedStep, kTestedStep);
+  const double hop = b.latency > Seconds{} ? ratio * (a.latency / b.latency) : ratio;
+  const auto scale = [&model](std::string_view name, double by) {
+    if (const auto it = model.constants.find(std::string(name)); it != model.constants.end()) {
+      it->second *= by;
+    }
+  };
+  for (const std::string_view time : {"start", "peer", "ramp"}) {
+    scale(time, ratio);
+  }
+  for (const std::string_view hops : {"latency", "bulk"}) {
+    scale(hops, hop);
+  }
+  scale("outer", 1 / hop);
+}
+
 /// As many multiprocessors of the same make: clocks, memory and caches in use may differ.
 bool same_chip(const Device& a, const Device& b) {
   const auto tensor_over_vector = [](const Device& d) {
@@ -126,7 +150,9 @@ FittedModels transferred(const System& from, const System& to, const TransferRul
   FittedModels models;
   for (const auto& [key, model] : from.fitted) {
     FittedModel t = stripped(model, from.name, same_links(from, to), false, rule);
-    if (const CollectiveForm* form = collective_form_named(model.form)) {
+    if (model.form == "collective.fabric") {
+      carry_links(t, from, to);
+    } else if (const CollectiveForm* form = collective_form_named(model.form)) {
       carry(t, form->constants(from), form->constants(to));
     }
     models[key] = std::move(t);

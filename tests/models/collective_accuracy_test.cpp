@@ -9,8 +9,8 @@
 #include "models/collective_form.h"
 #include "models/fit/fit.h"
 #include "models/fit/points.h"
-#include "models/fit/transfer.h"
 #include "models/measured/measured_table.h"
+#include "models/transfer.h"
 
 namespace stepcast::models {
 namespace {
@@ -192,8 +192,9 @@ TEST_CASE("a system not measured: constants carried over, bandwidth from facts",
     const FittedModels source = fit(d.from, d.rows, 0);
     const Score facts = score(d.to, {}, d.truth, d.name + ", hardware facts only");
     const Score plain = score(d.to, source, d.truth, d.name + ", constants as they are");
-    const Score s =
-        score(d.to, transferred(source, d.from, d.to), d.truth, d.name + ", transfer rule");
+    System from = d.from;
+    from.fitted = source;
+    const Score s = score(d.to, transferred(from, d.to), d.truth, d.name + ", transfer rule");
     CHECK(s.error.median <= 0.15);
     CHECK(s.error.median < 0.5 * plain.error.median);
     CHECK(s.error.median < 0.5 * facts.error.median);

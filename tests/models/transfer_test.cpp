@@ -130,7 +130,7 @@ TEST_CASE("a device keeps what was fitted on itself", "[models][transfer]") {
   CHECK(d.fitted.count("memory_bound") == 0);
 }
 
-TEST_CASE("collectives scale their start with the launch and keep link efficiencies",
+TEST_CASE("collectives keep link efficiencies and the bytes that their times are worth",
           "[models][transfer]") {
   System from;
   from.name = "old";
@@ -138,7 +138,7 @@ TEST_CASE("collectives scale their start with the launch and keep link efficienc
   from.fabric = {{.name = "links", .size = 8, .bandwidth = GBps(300), .latency = microseconds(2)}};
   FittedModel ring;
   ring.form = "collective.fabric";
-  ring.constants = {{"start", 8e-6}, {"ring", 0.7}, {"ramp", 2e-5}};
+  ring.constants = {{"start", 8e-6}, {"ring", 0.7}, {"ramp", 2e-5}, {"latency", 0.5}, {"outer", 2}};
   ring.points = {{{1, 1}, 0.1}};
   ring.samples = 60;
   ring.log_sigma = 0.05;
@@ -146,15 +146,22 @@ TEST_CASE("collectives scale their start with the launch and keep link efficienc
   System to = from;
   to.name = "new";
   to.device = target_device();
+  to.fabric[0].bandwidth = GBps(400);
+  to.fabric[0].latency = microseconds(1);
   to.fitted.clear();
   const System t = with_transferred(to, from);
   const FittedModel& moved = t.fitted.at("all_reduce");
-  CHECK(moved.constants.at("start") == Approx(4e-6));  // 8 us * 2 us / 4 us
+  CHECK(moved.constants.at("start") == Approx(6e-6));  // 8 us * 300 / 400
   CHECK(moved.constants.at("ring") == 0.7);
-  CHECK(moved.constants.at("ramp") == 2e-5);
+  CHECK(moved.constants.at("ramp") == Approx(1.5e-5));
+  // A hop of 0.5 * 2 us becomes one of 0.75 us = 0.75 * 1 us; an outer hop stays 0.5 * 2 of its
+  // fact.
+  CHECK(moved.constants.at("latency") == Approx(0.75));
+  CHECK(moved.constants.at("latency") * moved.constants.at("outer") == Approx(0.5 * 2));
   CHECK(moved.points.empty());
   CHECK(moved.log_sigma == Approx(0.3));  // 2 * 0.05 is less than the least
   to.device = source_device();
+  to.fabric = from.fabric;
   CHECK(with_transferred(to, from).fitted.at("all_reduce").points.size() == 1);
 }
 
@@ -276,6 +283,6 @@ TEST_CASE("constants of one generation predict another better than hardware fact
                 0.40);
   check_kernels("kernels/attention", OpKind::kAttentionForward, "h100-sxm-80gb", "a100-sxm-80gb",
                 0.40);
-  check_collectives("dgx-a100-80gb", "dgx-h100", 0.25);
-  check_collectives("dgx-h100", "dgx-a100-80gb", 0.25);
+  check_collectives("dgx-a100-80gb", "dgx-h100", 0.15);
+  check_collectives("dgx-h100", "dgx-a100-80gb", 0.15);
 }
