@@ -112,12 +112,17 @@ std::vector<Constant> EmbeddingSharedCache::constants(const Device& device) cons
           {"update_efficiency", 1, 0.6, 0.05, 1.2},
           {"cache_ratio", 1e9, 2, 1, 10},  // ideal: the cache is never the limit
           {"cache_share", 1, 0.8, 0.05, 1},
-          {"sort_start", 0, 2e-5, 1e-7, 1e-3}};
+          {"sort_start", 0, 2e-5, 1e-7, 1e-3},
+          {"sorted", 1, 0.5, 0.001, 1}};
 }
 
 Prediction EmbeddingSharedCache::predict(const OpFacts& facts, const Device& device,
                                          std::span<const double> c) const {
-  const double window = shared_window(facts.shards, device.l2.base() * c[4], kSector);
+  enum { kStart, kMemory, kUpdate, kCacheRatio, kCacheShare, kSortStart, kSorted };
+  const double capacity = device.l2.base() * c[kCacheShare];
+  const double window = shared_window(facts.shards, capacity, kSector);
+  const double across =
+      window_across(facts.shards, facts.streamed + list_bytes(facts.shards), capacity, kSector);
   const bool forward = facts.op->kind == OpKind::kEmbeddingForward;
   double missed = 0;   // bytes from device memory
   double total = 0;    // bytes through the cache
@@ -126,28 +131,28 @@ Prediction EmbeddingSharedCache::predict(const OpFacts& facts, const Device& dev
     const double row = sector_bytes(s.row_bytes, kSector);
     const double lists = s.lookups * kIndexBytes + s.bags * kIndexBytes;
     if (forward) {
-      missed += s.misses(window) * row + lists + pooled_bytes(s);
+      missed += s.misses(window, across) * row + lists + pooled_bytes(s);
       total += s.lookups * row + lists + pooled_bytes(s);
       continue;
     }
     const double gradient_row = sector_bytes(4 * dim_of(s), kSector);
     const double gradient_bytes = pooled_bytes(s);
-    const double resident = std::min(1.0, device.l2.base() * c[4] / std::max(gradient_bytes, 1.0));
+    const double resident = std::min(1.0, capacity / std::max(gradient_bytes, 1.0));
     const double again = std::max(0.0, s.lookups * gradient_row - gradient_bytes);
-    missed += gradient_bytes + (1 - resident) * again;
+    missed += gradient_bytes + (1 - resident) * again * c[kSorted];
     total += s.lookups * gradient_row;
-    missed += lists + s.lookups * digits(s) * kSortBytes;
-    if (facts.op->kind == OpKind::kEmbeddingGradient) {
-      updated += s.unique_rows() * 2 * row;
-    } else {
-      const double state = optimizer_row_bytes(optimizer_of(facts), dim_of(s));
-      updated += s.unique_rows() * 2 * (row + (state > 0 ? sector_bytes(state, kSector) : 0));
-    }
+    missed += lists + s.lookups * digits(s) * kSortBytes * c[kSorted];
+    const double state = facts.op->kind == OpKind::kEmbeddingGradient
+                             ? 0
+                             : optimizer_row_bytes(optimizer_of(facts), dim_of(s));
+    const double updates = c[kSorted] * s.unique_rows() + (1 - c[kSorted]) * s.misses(window);
+    updated += updates * 2 * (row + (state > 0 ? sector_bytes(state, kSector) : 0));
   }
   const double bandwidth = device.bandwidth.base();
-  const Seconds dram(missed / (bandwidth * c[1]) + updated / (bandwidth * c[2]));
-  const Seconds cache(total / (bandwidth * c[3]));
-  Prediction p = bounded_by(cache, dram, Seconds(c[0] + (forward ? 0 : c[5])));
+  const Seconds dram(missed / (bandwidth * c[kMemory]) + updated / (bandwidth * c[kUpdate]));
+  const Seconds cache(total / (bandwidth * c[kCacheRatio]));
+  Prediction p =
+      bounded_by(cache, dram, Seconds(c[kStart] + (forward ? 0 : c[kSorted] * c[kSortStart])));
   if (p.bound == "compute") {
     p.bound = "cache";
   }

@@ -8,17 +8,23 @@ namespace stepcast::models {
 ///
 ///   forward : time = start + max(miss_bytes / (bandwidth eff), all_bytes / (bandwidth
 ///   cache_ratio)) backward: time = start + sort + gather + update, each bytes / bandwidth:
-///             sort   = lookups * ceil(log2(rows) / 8) passes * 24 B (8 B key + 4 B position, read
-///             and written) gather = one pooled gradient row per lookup, from cache as far as the
-///             [bags, dim] gradients fit there update = unique rows * (row and optimizer state,
-///             read and written)
-///   miss_bytes = sum over tables of misses(window) * sectors(row) + indices + offsets + pooled
-///   output; window = the lookups whose distinct rows fill cache_share * l2, common to the group's
-///   tables (Che, Tung, Wang, JSAC 20(7), 2002).
-/// In:      the op's EmbeddingGroup with an Access law per shard; the cache starts empty each step.
-/// Valid:   any law; E -> infinity gives all-DRAM, one hot row gives one miss. Sectors of 32 B. All
-/// lookups of a table are independent. Source:  embedding-and-step-time sections 2 and 13; runtime
-/// section 9.4. Checked by tests/models/embedding_test.cpp.
+///     sort   = lookups * ceil(log2(rows) / 8) passes * 24 B (8 B key + 4 B position, read and
+///              written)
+///     gather = one pooled gradient row per lookup, from cache as far as the [bags, dim] gradients
+///              fit there
+///     update = rows updated * (row and optimizer state, read and written)
+///   miss_bytes = sum over tables of misses(window, across) * sectors(row) + indices + offsets +
+///   pooled output
+///
+/// window: the lookups whose distinct rows fill cache_share * l2, common to the group's tables
+/// (Che, Tung, Wang, JSAC 20(7), 2002); across: likewise over successive steps with all they
+/// stream, so that tables smaller than the cache stay there in a loop of their own. `sorted` 1: the
+/// kernel sorts and updates each distinct row once; 0: it updates with every lookup, and a row is
+/// read and written again whenever it has left the cache. In:      the op's EmbeddingGroup with an
+/// Access law per shard. Valid:   any law; E -> infinity gives all-DRAM, one hot row gives one
+/// miss. Sectors of 32 B. All lookups of a table are independent. Source:  embedding-and-step-time
+/// sections 2 and 13; runtime section 9.4. Checked by tests/models/embedding_test.cpp and
+/// rowwise_accuracy_test.cpp.
 class EmbeddingSharedCache final : public KernelForm {
  public:
   std::string_view name() const override { return "embedding.shared_cache"; }
