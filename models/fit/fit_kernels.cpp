@@ -169,6 +169,7 @@ const KernelForm* form_for(const Op& op, const Device& device) {
       }
       const bool generic = form->name() == "memory.levels" || form->name() == "memory.roofline";
       if (chosen == nullptr || !generic || chosen->name() == "memory.roofline" ||
+          chosen->name() == "memory.rowwise" ||
           chosen->name() == "gemm.tile_wave") {
         chosen = form.get();
       }
