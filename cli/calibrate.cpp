@@ -27,23 +27,6 @@ struct CalibrateCommand {
   OutputFormat format = OutputFormat::kText;
 };
 
-void write_rows(const std::filesystem::path& folder,
-                const std::vector<studies::MeasuredRow>& rows) {
-  std::filesystem::create_directories(folder);
-  std::string text = csv_line({"configuration", "kind", "name", "s0", "s1", "s2", "s3", "s4", "s5",
-                               "flops", "bytes", "seconds", "samples"});
-  for (const studies::MeasuredRow& r : rows) {
-    std::vector<std::string> cells{r.configuration, r.kind, r.name};
-    for (const std::int64_t s : r.shape) {
-      cells.push_back(std::to_string(s));
-    }
-    cells.insert(cells.end(), {fmt::format("{:.9g}", r.flops), fmt::format("{:.9g}", r.bytes),
-                               fmt::format("{:.6g}", r.seconds), std::to_string(r.samples)});
-    text += csv_line(cells);
-  }
-  write_whole_file(folder / "ops.csv", text);
-}
-
 void print_fits(const studies::CalibrationResult& result, std::ostream& out) {
   TextTable table({"model", "form", "rows", "median", "mean", "p90", "bias"});
   table.left(1);
@@ -78,7 +61,8 @@ int measure(const CalibrateCommand& options, const System& emulated, runtime::Mp
   }
   write_whole_file(options.out, config::system_to_json(result.system) + "\n");
   if (!options.rows.empty()) {
-    write_rows(options.rows, result.rows);
+    std::filesystem::create_directories(options.rows);
+    write_whole_file(std::filesystem::path(options.rows) / "ops.csv", result.rows_csv);
   }
   if (options.format == OutputFormat::kJson) {
     std::cout << config::system_to_json(result.system) << '\n';

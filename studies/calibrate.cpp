@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "runtime/launch.h"
+#include "studies/calibration_rows.h"
 #include "studies/recorded_run.h"
 #include "studies/runtime_cases.h"
 #include "studies/step_rows.h"
@@ -110,7 +111,7 @@ CalibrationResult calibrate_cpu(const CalibrateOptions& options, runtime::MpiSes
   fit.source = fmt::format("stepcast calibrate, {} small training jobs on {} ranks, {}",
                            result.configurations, session.size(), options.date);
   fit_steps(result.system, all, fit);
-  result.rows = std::move(all.rows);
+  result.rows_csv = calibration_csv(all);
   return result;
 }
 

@@ -20,7 +20,7 @@ struct CalibrateOptions {
 
 struct CalibrationResult {
   System system;  ///< device inline, everything fitted, with residuals
-  std::vector<MeasuredRow> rows;
+  std::string rows_csv;  ///< everything measured, for `stepcast fit` (calibration_rows.h)
   std::int64_t configurations = 0;
 };
 

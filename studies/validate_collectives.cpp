@@ -12,7 +12,7 @@
 #include "models/cost_model.h"
 #include "models/fit/fit.h"
 #include "models/fit/points.h"
-#include "models/fit/transfer.h"
+#include "models/transfer.h"
 #include "studies/scored_group.h"
 
 namespace stepcast::studies {
@@ -232,7 +232,7 @@ class CollectiveValidation {
   }
 
   /// Constants of the other system measured with most of these kinds, by the rule of
-  /// models/fit/transfer.h; no scalar.
+  /// models/transfer.h; no scalar.
   void transfer(const Unit& unit, const Indices& own, const System& system) {
     const Unit* source = nullptr;
     for (const Unit& u : units_) {
@@ -249,8 +249,9 @@ class CollectiveValidation {
       }
       return;
     }
-    const System& from = facts_.systems.at(source->system);
-    score(own, system, cost_of(system, models::transferred(fit(from, source->own), from, system)));
+    System from = facts_.systems.at(source->system);
+    from.fitted = fit(from, source->own);
+    score(own, system, cost_of(system, models::transferred(from, system)));
     for (const std::uint32_t i : own) {
       group_of(i).note = fmt::format(" / constants of {}", source->system);
     }

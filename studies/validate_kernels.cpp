@@ -12,6 +12,7 @@
 #include "models/fit/fit.h"
 #include "models/fit/points.h"
 #include "models/kernel_form.h"
+#include "models/transfer.h"
 #include "studies/scored_group.h"
 
 namespace stepcast::studies {
@@ -270,12 +271,10 @@ class KernelValidation {
     const Device& from = facts_.devices.at(source->device);
     ScoredGroup ignored;
     const Indices fitted_rows = possible(ignored, all_.at(*source), from);
-    FittedModels fitted =
+    Device measured = from;
+    measured.fitted =
         models::fit_kernels(from, models::measured_ops(table_, fitted_rows), fit_options(0));
-    for (auto& [name, model] : fitted) {
-      model.range.clear();  // nothing was measured on the target
-    }
-    const CostModel cost(system_with(device, std::move(fitted)), {});
+    const CostModel cost(system_with(device, models::transferred(measured, device)), {});
     const CostModel naive(system_with(device, {}), {});
     std::vector<std::int64_t> configurations;
     for (const std::uint32_t i : rows) {

@@ -13,8 +13,8 @@ namespace stepcast::studies {
 
 /// What is left out of a fit and then predicted.
 enum class Holdout : std::uint8_t {
-  kPairs,  ///< whole configurations: (n, k) of a GEMM, heads and head width of attention, row
-           ///< width, (rows, dim) of an embedding
+  kPairs,   ///< whole configurations: (n, k) of a GEMM, heads and head width of attention, row
+            ///< width, (rows, dim) of an embedding
   kSizes,   ///< message sizes of a collective; m, sequence length or rows of a kernel
   kRanks,   ///< rank counts between the smallest and the largest measured
   kDevice,  ///< all rows of the device: constants of another one on its facts, and one scalar
@@ -31,13 +31,13 @@ struct ModelFacts {
 
 struct ValidateModelsOptions {
   Holdout holdout = Holdout::kPairs;
-  bool form_only = false;        ///< the analytical form without residual points
-  std::string device;            ///< only rows of this device; empty: all
-  std::string stack;             ///< only stacks that begin so; empty: all
+  bool form_only = false;         ///< the analytical form without residual points
+  std::string device;             ///< only rows of this device; empty: all
+  std::string stack;              ///< only stacks that begin so; empty: all
   std::size_t max_points = 1000;  ///< residual points per model
-  std::size_t max_rows = 3000;   ///< rows the search of constants looks at
-  std::int64_t folds = 4;        ///< every row is held out of one of them
-  std::int64_t thin = 1;         ///< looks at every n-th configuration only
+  std::size_t max_rows = 3000;    ///< rows the search of constants looks at
+  std::int64_t folds = 4;         ///< every row is held out of one of them
+  std::int64_t thin = 1;          ///< looks at every n-th configuration only
 };
 
 /// One op kind of one device and stack as a picture shows it.
@@ -60,9 +60,9 @@ struct ModelValidation {
 /// predictions of the cost model on it. Beside each group stands the roofline of hardware facts.
 /// Rows that cannot have been measured on the device, or cannot be predicted, are listed.
 ///
-///   device holdout: constants of the device with rows of this kind whose bandwidth is nearest, on
-///   the target's facts, times exp(median ln(measured / predicted)) over every 16th configuration,
-///   scored on the others.
+/// Device holdout: constants of the device with rows of this kind whose bandwidth is nearest,
+/// carried over by models/transfer.h, times exp(median ln(measured / predicted)) over every 16th
+/// configuration, scored on the others.
 ModelValidation validate_kernels(const models::MeasuredTable& table, const ModelFacts& facts,
                                  const ValidateModelsOptions& options);
 /// Likewise for collectives: all kinds of one system and stack are fitted together, rows of several

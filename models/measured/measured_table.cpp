@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace stepcast::models {
 namespace {
@@ -35,6 +36,23 @@ double least_port_bytes(const MeasuredCollective& row) {
     default:
       return 0;
   }
+}
+
+std::set<std::string> jobs_of_short_steps(const MeasuredTable& table, std::string_view device) {
+  std::vector<const MeasuredTable::StepRow*> steps;
+  for (const MeasuredTable::StepRow& row : table.steps) {
+    if (wanted(device, table.testbed(row.origin).device)) {
+      steps.push_back(&row);
+    }
+  }
+  std::stable_sort(steps.begin(), steps.end(),
+                   [](const auto* a, const auto* b) { return a->time < b->time; });
+  steps.resize((steps.size() + 2) / 3);
+  std::set<std::string> names;
+  for (const MeasuredTable::StepRow* row : steps) {
+    names.insert(row->workload);
+  }
+  return names;
 }
 
 }  // namespace
@@ -90,7 +108,7 @@ std::vector<MeasuredCollective> measured_collectives(const MeasuredTable& table,
   std::vector<MeasuredCollective> out;
   for (const std::uint32_t i : rows) {
     const MeasuredTable::CollectiveRow& row = table.collectives[i];
-    MeasuredCollective c{row.kind, row.bytes, {}, row.time, row.format};
+    MeasuredCollective c{row.kind, row.bytes, {}, row.time, row.format, row.since_use};
     if (!system.host.shares_core && (c.format == Format::kFp16 || c.format == Format::kBf16)) {
       c.format = Format::kFp32;
     }
@@ -114,8 +132,12 @@ MeasuredHost measured_host(const MeasuredTable& table, std::string_view device) 
     double between = 0, before = 0, before_count = 0;
   };
   std::map<std::string, Gaps> by_workload;
+  const std::set<std::string> short_steps = jobs_of_short_steps(table, device);
   for (const MeasuredTable::HostRow& row : table.host) {
     if (!wanted(device, table.testbed(row.origin).device)) {
+      continue;
+    }
+    if (!short_steps.empty() && !short_steps.contains(row.workload)) {
       continue;
     }
     Gaps& gaps = by_workload[row.workload];

@@ -58,6 +58,7 @@ struct MeasuredTable {
     std::int64_t ranks = 0;
     std::int64_t ranks_per_machine = 0;  ///< equal to `ranks` on one machine
     Seconds time;
+    Seconds since_use = Seconds(-1);  ///< as MeasuredCollective
     std::int64_t samples = 1;
     Origin origin;
   };
@@ -140,8 +141,10 @@ std::vector<MeasuredCollective> measured_collectives(const MeasuredTable& table,
                                                      const System& system,
                                                      std::span<const std::uint32_t> rows);
 
-/// Host samples of a device. Where a table tells the gap between ops apart from the time before an
-/// op's first launch, one issue sample per workload is their sum, count-weighted.
+/// Host samples of a device. Where whole steps were measured too, of the third of the jobs with the
+/// shortest steps: there the host's part matters. Where a table tells the gap between ops apart
+/// from the time before an op's first launch, one issue sample per workload is their sum,
+/// count-weighted.
 MeasuredHost measured_host(const MeasuredTable& table, std::string_view device);
 
 /// Why a row cannot have been measured on that device: above its peak rate, or, beyond what its

@@ -33,6 +33,12 @@ void read_op(const Row& row, TableBuilder& to, OpKind kind, Format format, Secon
     op.bytes_read = Bytes(bytes);  // what the step's builder counted; forms look at the sum
     op.bytes_written = Bytes{};
   }
+  const bool looks_up = kind == OpKind::kEmbeddingForward || kind == OpKind::kEmbeddingBackward ||
+                        kind == OpKind::kEmbeddingGradient;
+  if (looks_up && row.text("embedding").empty()) {
+    throw RowError(
+        "no embedding tables: only uniform and zipf laws have a text; measure one of them");
+  }
   try {
     if (const std::string_view tables = row.text("embedding"); !tables.empty()) {
       op.detail = static_cast<std::int32_t>(to.program().embeddings.size());
@@ -88,6 +94,7 @@ void read_calibration(const Row& row, TableBuilder& to) {
   c.bytes = row.number("bytes");
   c.ranks = row.count("ranks");
   c.ranks_per_machine = row.count("ranks_per_machine");
+  c.since_use = row.text("since_use").empty() ? Seconds(-1) : seconds(row.number("since_use"));
   c.time = time;
   c.samples = samples;
   to.collective(c);

@@ -86,7 +86,7 @@ const std::vector<Schema>& measured_schemas() {
                    "ranks_per_machine",
                    "operands",
                    "embedding"},
-       .optional = {},
+       .optional = {"since_use"},
        .read = read_calibration},
   };
   return schemas;
