@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <iostream>
 
-#include "cli/print_prediction.h"
 #include "cli/print_validation.h"
 #include "cli/progress.h"
+#include "cli/text_table.h"
 #include "cli/version.h"
 #include "core/whole_file.h"
 #include "studies/validate_from_traces.h"
