@@ -9,6 +9,7 @@
 #include "models/collective_form.h"
 #include "models/fit/least_squares.h"
 #include "models/kernel_form.h"
+#include "models/residual.h"
 
 namespace stepcast::studies {
 namespace {
@@ -146,6 +147,10 @@ void few_kernels(Device& device, const StepRows& rows, const models::FitOptions&
       measured.push_back(row.time.base());
       model.points.push_back(
           {form.coordinates(facts), std::log(measured.back() / predicted.back())});
+    }
+    const models::ResidualSurface surface(model);
+    for (std::size_t i = 0; i < predicted.size(); ++i) {
+      predicted[i] *= std::exp(surface.at(model.points[i].features));
     }
     finish(model, predicted, measured, options.source + " (constants of the class, own points)");
     device.fitted[key] = std::move(model);

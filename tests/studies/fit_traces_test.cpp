@@ -1,0 +1,328 @@
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "core/config/config.h"
+#include "core/error.h"
+#include "models/cost_model.h"
+#include "simulator/reports/timeline.h"
+#include "studies/fit_traces.h"
+#include "studies/predict.h"
+#include "studies/simulated_step.h"
+#include "studies/validate_from_traces.h"
+#include "traces/native/native_trace.h"
+#include "workloads/build_graph.h"
+
+using namespace stepcast;
+using namespace stepcast::studies;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct TemporaryFolder {
+  fs::path path =
+      fs::temp_directory_path() / ("stepcast-fit-" + std::to_string(std::random_device{}()));
+  TemporaryFolder() { fs::create_directories(path); }
+  ~TemporaryFolder() { fs::remove_all(path); }
+};
+
+FittedModel constants(const std::string& form, std::map<std::string, double> values) {
+  FittedModel m;
+  m.form = form;
+  m.constants = std::move(values);
+  return m;
+}
+
+/// A machine whose every cost is known.
+System known_machine() {
+  System s;
+  s.name = "known";
+  s.device.name = "known-core";
+  s.device.memory = GB(4);
+  s.device.bandwidth = GBps(10);
+  s.device.l2 = MB(2);
+  s.device.peak[Format::kFp32] = FlopsPerSecond(5e10);
+  s.device.source = "test";
+  s.host = {.devices = 2, .cores = 2, .shares_core = true};
+  s.fabric.push_back(
+      {.name = "shared-memory", .size = 2, .bandwidth = GBps(2), .latency = microseconds(1)});
+  FittedModels& d = s.device.fitted;
+  d["gemm"] = constants("gemm.shape_rate", {{"start", 4e-7},
+                                            {"call", 1e-7},
+                                            {"rate", 1e11},
+                                            {"half_m", 6},
+                                            {"half_n", 12},
+                                            {"half_k", 8},
+                                            {"nt", 0.9},
+                                            {"tn", 0.8},
+                                            {"near", 8e10},
+                                            {"far", 1.2e10},
+                                            {"capacity", 4e6},
+                                            {"tn_half_n", 12},
+                                            {"vector", 1e-10}});
+  d["memory_bound"] = constants("memory.levels", {{"start", 3e-7},
+                                                  {"row", 2e-9},
+                                                  {"element", 2e-10},
+                                                  {"near", 5e10},
+                                                  {"far", 1e10},
+                                                  {"capacity", 4e6}});
+  d["host"] = constants("host.constant", {{"issue", 1.5e-7}, {"dispatch", 2.5e-7}, {"step", 5e-6}});
+  s.fitted["collective"] = constants("collective.knee", {{"start", 3e-6},
+                                                         {"member", 5e-7},
+                                                         {"near", 4e9},
+                                                         {"far", 2e9},
+                                                         {"capacity", 1e6},
+                                                         {"rendezvous", 2e-6},
+                                                         {"threshold", 8e3},
+                                                         {"self", 1e-10}});
+  return s;
+}
+
+Job transformer(std::int64_t hidden, std::int64_t sequence, std::int64_t layers, bool tensor) {
+  TransformerWorkload t;
+  t.layers = layers;
+  t.hidden = hidden;
+  t.heads = t.kv_heads = 4;
+  t.head_dim = hidden / 4;
+  t.ffn_hidden = 4 * hidden;
+  t.activation = Activation::kGelu;
+  t.vocabulary = 512;
+  Job job;
+  job.workload.model = t;
+  job.workload.name = "gpt " + std::to_string(hidden) + "x" + std::to_string(sequence);
+  job.system = known_machine();
+  job.devices = 2;
+  job.formats = {Format::kFp32, Format::kFp32, Format::kFp32, Format::kFp32, Format::kFp32};
+  (tensor ? job.parallel.tensor : job.parallel.data) = 2;
+  job.batch = {.global = 4, .micro = 2, .sequence = sequence};
+  job.workload.default_batch = job.batch;
+  return job;
+}
+
+/// What the CPU runtime would have recorded of `steps` steps had they taken exactly as long as the
+/// known machine says. Rank 1's clock runs 3 ms ahead.
+traces::Trace simulated_trace(const Job& job, std::int32_t steps) {
+  traces::Trace trace;
+  trace.producer = "test";
+  trace.job = config::job_to_json(job);
+  trace.graph = workloads::build_graph(job);
+  const models::CostModel model(job.system, job.calibration);
+  simulator::StepCosts costs = simulator::price(trace.graph, model, {.unfold = true});
+  simulator::Timeline timeline;
+  const auto result = simulator::simulate(trace.graph, costs, {}, &timeline);
+  for (std::int32_t r = 0; r < 2; ++r) {
+    traces::RankTrace rank;
+    rank.rank = r;
+    for (std::int32_t step = 0; step < steps; ++step) {
+      const std::int64_t shift =
+          3'000'000'000LL * r + step * (ticks(result.makespan) + 50'000'000LL);
+      const auto moved = [shift](SimTime t) { return SimTime{ticks(t) + shift}; };
+      rank.steps.push_back({step, moved(SimTime{}), moved(result.makespan)});
+      for (OpSpan s : timeline.ops()) {
+        if (s.rank == r) {
+          s.step = step;
+          s.issued = moved(s.issued);
+          s.begin = moved(s.begin);
+          s.ready = s.begin;
+          s.end = moved(s.end);
+          rank.ops.push_back(s);
+        }
+      }
+      for (HostSpan s : timeline.hosts()) {
+        if (s.rank == r) {
+          s.step = step;
+          s.begin = moved(s.begin);
+          s.end = moved(s.end);
+          rank.host.push_back(s);
+        }
+      }
+    }
+    trace.ranks.push_back(std::move(rank));
+  }
+  return trace;
+}
+
+void write(const fs::path& folder, const traces::Trace& trace) {
+  for (const traces::RankTrace& r : trace.ranks) {
+    traces::write_rank(folder, r);
+  }
+  traces::write_manifest(folder, trace, static_cast<int>(trace.ranks.size()));
+}
+
+const FitTracesOptions& to_known_core() {
+  static const FitTracesOptions options{
+      .device = "fitted-core", .system = "fitted", .library = STEPCAST_SOURCE_DIR};
+  return options;
+}
+
+fs::path recorded(const std::string& name) {
+  return fs::path(STEPCAST_SOURCE_DIR) / "traces" / "recorded" / name;
+}
+
+std::string error_of(const std::vector<fs::path>& folders) {
+  try {
+    fit_traces(folders, to_known_core());
+  } catch (const InputError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("constants behind a trace are recovered from it", "[studies][fit]") {
+  const TemporaryFolder folder;
+  std::vector<fs::path> folders;
+  for (const Job& job : {transformer(64, 32, 2, true), transformer(128, 128, 2, false),
+                         transformer(256, 96, 2, true)}) {
+    folders.push_back(folder.path / job.workload.name);
+    write(folders.back(), simulated_trace(job, 4));
+  }
+  const FitTracesResult fit = fit_traces(folders, to_known_core());
+  REQUIRE(fit.traces.size() == 3);
+  CHECK(fit.unexplained.empty());
+  CHECK(fit.system.name == "fitted");
+  CHECK(fit.system.device.name == "fitted-core");
+
+  const models::CostModel truth(known_machine(), {});
+  const models::CostModel fitted(fit.system, {});
+  // The host: its share of every op is the same, so that rounding to nanoseconds is all that is
+  // lost.
+  CHECK(fitted.host().issue / truth.host().issue == Approx(1).margin(0.02));
+  CHECK(fitted.host().dispatch / truth.host().dispatch == Approx(1).margin(0.02));
+  // Equal ranks that took equal times make no stragglers.
+  CHECK(fitted.straggler().log_sigma < 1e-3);
+  // Jobs between and a little beyond the traced ones, op by op and as steps.
+  for (const Job& unseen : {transformer(128, 64, 3, true), transformer(192, 96, 2, false)}) {
+    CAPTURE(unseen.workload.name);
+    const ExecutionGraph graph = workloads::build_graph(unseen);
+    const Program& program = graph.program_of(0);
+    for (const Op& op : program.ops) {
+      if (op.kind == OpKind::kGemm) {
+        CAPTURE(program.name(op), op.shape[0], op.shape[1], op.shape[2]);
+        CHECK(fitted.kernel(program, op).time / truth.kernel(program, op).time ==
+              Approx(1).margin(0.10));
+      }
+    }
+    Job on_fitted = unseen;
+    on_fitted.system = fit.system;
+    CHECK(predict(on_fitted, graph).iteration / predict(unseen, graph).iteration ==
+          Approx(1).margin(0.03));
+  }
+}
+
+TEST_CASE("spans outside steps, steps that are not whole and drops are counted by name",
+          "[studies][fit]") {
+  traces::Trace trace = simulated_trace(transformer(64, 32, 2, true), 6);
+  const std::string lost = trace.graph.program_of(0).name(trace.graph.program_of(0).ops[0]);
+  OpSpan stray = trace.ranks[0].ops.front();
+  stray.step = 99;  // no such step
+  trace.ranks[0].ops.push_back(stray);
+  std::erase_if(trace.ranks[1].ops,
+                [](const OpSpan& s) { return s.step == 2 && s.ref.op == 3 && s.ref.call == 0; });
+  trace.ranks[1].dropped = 1;
+  const TemporaryFolder folder;
+  write(folder.path, trace);
+  const FitTracesResult fit = fit_traces(std::vector<fs::path>{folder.path}, to_known_core());
+  const auto count = [&fit](const std::string& reason, const std::string& name) {
+    for (const Unexplained& u : fit.unexplained) {
+      if (u.reason == reason && u.name == name) {
+        return u.count;
+      }
+    }
+    return std::int64_t{0};
+  };
+  CHECK(count("outside every step", lost) == 1);
+  CHECK(count("step not whole", "rank 1") == 1);
+  CHECK(count("dropped by the recorder", "rank 1") == 1);
+  CHECK(fit.traces[0].steps == 6);
+}
+
+TEST_CASE("without its job a trace tells nothing about tables and exchanges", "[studies][fit]") {
+  traces::Trace trace = traces::read_native(recorded("dlrm-2"));
+  trace.job.clear();
+  const TemporaryFolder folder;
+  write(folder.path, trace);
+  const FitTracesResult fit = fit_traces(std::vector<fs::path>{folder.path}, to_known_core());
+  CHECK(std::any_of(fit.unexplained.begin(), fit.unexplained.end(), [](const Unexplained& u) {
+    return u.reason.starts_with("no tables") && u.count > 0;
+  }));
+  CHECK(std::any_of(fit.unexplained.begin(), fit.unexplained.end(),
+                    [](const Unexplained& u) { return u.reason.starts_with("no exchange"); }));
+  CHECK(fit.system.device.fitted.count("embedding_forward") == 0);
+  CHECK(fit.system.device.fitted.count("gemm") == 1);
+}
+
+TEST_CASE("recordings of the CPU runtime give a usable machine, the same bytes twice",
+          "[studies][fit]") {
+  const std::string ranks = GENERATE("2", "4");
+  CAPTURE(ranks);
+  const std::vector<fs::path> folders{recorded("dlrm-" + ranks), recorded("gpt-" + ranks)};
+  const FitTracesResult fit = fit_traces(folders, to_known_core());
+  const std::string text = config::system_to_json(fit.system);
+  CHECK(config::system_to_json(
+            fit_traces(std::vector<fs::path>{folders[1], folders[0]}, to_known_core()).system) ==
+        text);
+  // It loads back, and a core does between 1 and 1000 GFLOP/s and issues an op in 5 us at most.
+  const System loaded =
+      config::read_system(config::text_source(text, "fitted"), {STEPCAST_SOURCE_DIR});
+  CHECK(loaded.device.peak.at(Format::kFp32).base() > 1e9);
+  CHECK(loaded.device.peak.at(Format::kFp32).base() < 1e12);
+  const models::HostCost host = models::CostModel(loaded, {}).host();
+  CHECK(host.issue > Seconds{});
+  CHECK(host.issue < microseconds(5));
+  CHECK(loaded.host.shares_core);
+  // The recorded jobs themselves, predicted by what was fitted to them.
+  for (const fs::path& folder : folders) {
+    const traces::Trace trace = traces::read_native(folder);
+    Job job = config::load_job(config::text_source(trace.job, "job"), {}, {STEPCAST_SOURCE_DIR});
+    job.system = loaded;
+    std::vector<double> steps = traces::step_seconds(trace, 0);
+    std::sort(steps.begin(), steps.end());
+    CAPTURE(folder.string());
+    CHECK(predict(job).iteration.base() / steps[steps.size() / 2] == Approx(1).margin(0.25));
+  }
+}
+
+TEST_CASE("traces that cannot be fitted are refused by name", "[studies][fit][malformed]") {
+  const TemporaryFolder folder;
+  const fs::path empty = folder.path / "empty";
+  fs::create_directories(empty);
+  CHECK_THAT(error_of({empty}), Catch::Contains("empty: holds no trace.json (it is empty)"));
+  CHECK_THAT(error_of({folder.path / "absent"}), Catch::Contains("absent: is not a folder"));
+  CHECK_THAT(error_of({}), Catch::Contains("at least one trace"));
+
+  const traces::Trace trace = simulated_trace(transformer(64, 32, 2, true), 2);
+  traces::Trace unmarked = trace;
+  for (traces::RankTrace& r : unmarked.ranks) {
+    r.steps.clear();
+  }
+  write(folder.path / "unmarked", unmarked);
+  CHECK_THAT(error_of({folder.path / "unmarked"}),
+             Catch::Contains("unmarked: holds no step that is whole on every rank"));
+
+  write(folder.path / "lost", trace);
+  fs::remove(folder.path / "lost" / "rank-1.csv");
+  CHECK_THAT(error_of({folder.path / "lost"}),
+             Catch::Contains("rank-1.csv") && Catch::Contains("cannot be opened"));
+
+  write(folder.path / "two", trace);
+  CHECK_THAT(error_of({folder.path / "two", recorded("gpt-4")}),
+             Catch::Contains("gpt-4: was recorded on 4 ranks") && Catch::Contains("2"));
+}
+
+TEST_CASE("the jobs to trace are those that leave nothing unseen, where there are such",
+          "[studies]") {
+  std::vector<ExecutionGraph> jobs, candidates;
+  for (const std::int64_t hidden : {64, 128, 256}) {
+    jobs.push_back(workloads::build_graph(transformer(hidden, 64, 2, true)));
+  }
+  // By length: the three jobs, each beside two of another split that lack its collectives.
+  for (const std::int64_t hidden : {64, 128, 256}) {
+    candidates.push_back(workloads::build_graph(transformer(hidden - 16, 64, 2, false)));
+    candidates.push_back(workloads::build_graph(transformer(hidden, 64, 2, true)));
+    candidates.push_back(workloads::build_graph(transformer(hidden + 16, 64, 2, false)));
+  }
+  CHECK(traces_for(jobs, candidates, 3) == std::vector<std::size_t>{1, 4, 7});
+}
