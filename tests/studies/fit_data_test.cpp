@@ -1,0 +1,139 @@
+#include <catch2/catch.hpp>
+
+#include "core/error.h"
+#include "models/cost_model.h"
+#include "studies/fit.h"
+#include "tests/studies/synthetic_rows.h"
+
+using namespace stepcast;
+using namespace stepcast::studies;
+using Catch::Matchers::Contains;
+
+namespace {
+
+FitDataOptions options_on(Device device) {
+  FitDataOptions options;
+  options.base.device = std::move(device);
+  options.date = "2026-01-02";
+  options.max_points = 50;
+  return options;
+}
+
+double worst_error(const models::MeasuredTable& table, const System& system) {
+  const models::CostModel cost(system, {});
+  double worst = 0;
+  for (const auto& row : table.ops) {
+    const double predicted = cost.kernel(*table.program, table.op(row)).time.base();
+    worst = std::max(worst, std::abs(predicted / row.time.base() - 1));
+  }
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("a fit recovers the law its rows follow", "[studies][fit]") {
+  const auto table =
+      test::adds("law", 120, [](double bytes, int) { return test::typical_milliseconds(bytes); });
+  const FitDataResult result = fit_data(table, options_on(test::t4()));
+  CHECK(worst_error(table, result.system) < 0.01);
+  const FittedModel& add = result.system.device.fitted.at("add");
+  CHECK(add.samples == 120);
+  CHECK(add.error.p90 < 0.01);
+  CHECK_FALSE(add.range.empty());
+  // Which data, which stack, when.
+  CHECK_THAT(add.source, Contains("law.csv (sha256 " + table.files[0].sha256.substr(0, 16)) &&
+                             Contains("PyTorch 2.1.0") && Contains("2026-01-02") &&
+                             Contains("held-out"));
+}
+
+TEST_CASE("two fits of the same rows are the same bytes", "[studies][fit]") {
+  const auto noisy = [](double bytes, int row) {
+    return test::typical_milliseconds(bytes) * (1 + 0.05 * std::sin(7.0 * row));
+  };
+  const auto a = fit_data(test::adds("twice", 90, noisy), options_on(test::t4()));
+  const auto b = fit_data(test::adds("twice", 90, noisy), options_on(test::t4()));
+  const std::string text = config::device_to_json(a.system.device);
+  CHECK(text == config::device_to_json(b.system.device));
+  // What is written is what the loader reads.
+  const Device back = config::read_device(config::text_source(text, "fitted"));
+  CHECK(config::device_to_json(back) == text);
+}
+
+TEST_CASE("a fit replaces what answers for its rows and keeps the rest", "[studies][fit]") {
+  const auto table =
+      test::adds("merge", 60, [](double bytes, int) { return test::typical_milliseconds(bytes); });
+  Device base = test::t4();
+  FittedModel wrong;
+  wrong.form = "memory.roofline";
+  wrong.constants["memory_efficiency"] = 0.01;
+  base.fitted["add.fp32"] = wrong;  // more specific than "add": would answer in its place
+  base.fitted["add"] = wrong;
+  base.fitted["norm_forward"] = wrong;
+  const FitDataResult result = fit_data(table, options_on(base));
+  CHECK(worst_error(table, result.system) < 0.01);
+  CHECK(result.system.device.fitted.at("norm_forward").constants == wrong.constants);
+}
+
+TEST_CASE("rows the device cannot have run are named, not used", "[studies][fit]") {
+  // Every tenth row a hundred times too fast: 80 % of 320 GB/s becomes 25.6 TB/s.
+  const auto table = test::adds("fast", 100, [](double bytes, int row) {
+    return test::typical_milliseconds(bytes) / (row % 10 == 3 ? 100 : 1);
+  });
+  const FitDataResult result = fit_data(table, options_on(test::t4()));
+  REQUIRE(result.skipped.size() == 10);
+  CHECK_THAT(result.skipped[0].place, Contains("fast.csv:5"));  // row 3, after the header
+  CHECK_THAT(result.skipped[0].reason, Contains("above the memory bandwidth of t4"));
+  CHECK(result.system.device.fitted.at("add").samples == 90);
+  REQUIRE_FALSE(result.kernels.empty());
+  CHECK(result.kernels[0].skipped == 10);
+}
+
+TEST_CASE("rows of other devices, stand-ins and other stacks are counted", "[studies][fit]") {
+  const auto table = test::adds(
+      "mixed", 40, [](double bytes, int) { return test::typical_milliseconds(bytes); },
+      "add,Tesla P4,64,64,0.01\nmul,Tesla T4,64,64,0.01\nadd,Tesla T4,64,64,-1\n");
+  const FitDataResult result = fit_data(table, options_on(test::t4()));
+  CHECK(result.other_devices == 1);
+  CHECK(result.stand_ins == 1);
+  REQUIRE(result.skipped.size() == 1);
+  CHECK_THAT(result.skipped[0].place, Contains("mixed.csv:44"));
+
+  Device other = test::t4();
+  other.name = "l40s";
+  try {
+    (void)fit_data(table, options_on(other));
+    FAIL("a device without rows was fitted");
+  } catch (const InputError& e) {
+    CHECK_THAT(e.what(), Contains("l40s") && Contains("p4, t4"));
+  }
+}
+
+TEST_CASE("stacks are not mixed unless the user chooses", "[studies][fit]") {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "stepcast-stacks";
+  std::filesystem::create_directories(folder);
+  for (const char* stack : {"one_1.0", "two_2.0"}) {
+    std::string text = "gemm_dtype,m,n,k,latency_ms\n";
+    for (int i = 1; i <= 20; ++i) {
+      const double seconds = 1e-5 + 2.0 * (128 * i) * 1024 * 1024 / (0.5 * 125e12);
+      text += fmt::format("half,{},1024,1024,{:.6g}\n", 128 * i, 1e3 * seconds);
+    }
+    write_whole_file(folder / fmt::format("gemm__t4__{}.csv", stack), text);
+  }
+  const auto table = models::read_measured(folder);
+  FitDataOptions options = options_on(test::t4());
+  options.base.device.peak[Format::kFp16] = teraflops(125);
+  try {
+    (void)fit_data(table, options);
+    FAIL("two stacks were mixed");
+  } catch (const InputError& e) {
+    CHECK_THAT(e.what(), Contains("--stack") && Contains("one 1.0, two 2.0"));
+  }
+  options.stack = "two";
+  const FitDataResult result = fit_data(table, options);
+  CHECK(result.other_stacks == 20);
+  REQUIRE(result.kernels.size() == 1);
+  CHECK(result.kernels[0].stack == "two 2.0");
+  CHECK(result.kernels[0].used == 20);
+  options.stack = "three";
+  CHECK_THROWS_AS(fit_data(table, options), InputError);
+}
