@@ -171,6 +171,7 @@ void check_ranks(Recording& recording, bool whole) {
   std::stable_sort(ranks.begin(), ranks.end(),
                    [](const RankRecording& a, const RankRecording& b) { return a.rank < b.rank; });
   std::int32_t world = 0;
+  std::string said_by;
   for (const RankRecording& r : ranks) {
     if (r.world_size > 0 && r.rank >= r.world_size) {
       throw InputError(r.source, fmt::format("is rank {} of {}; expected a rank below that number; "
@@ -180,9 +181,12 @@ void check_ranks(Recording& recording, bool whole) {
     if (world > 0 && r.world_size > 0 && r.world_size != world) {
       throw InputError(r.source, fmt::format("is of a run of {} ranks, {} of one of {}; expected "
                                              "one run; give the files of one run",
-                                             r.world_size, ranks.front().source, world));
+                                             r.world_size, said_by, world));
     }
-    world = std::max(world, r.world_size);
+    if (r.world_size > world) {
+      world = r.world_size;
+      said_by = r.source;
+    }
   }
   for (std::size_t i = 1; i < ranks.size(); ++i) {
     if (ranks[i].rank == ranks[i - 1].rank) {

@@ -41,8 +41,11 @@ RankRecording small_rank(Names& names, std::int32_t number) {
     const std::int64_t t = 1700000000000000001 + s * 100000;
     const std::int64_t c = 10 * s;
     add(t, 90000, fmt::format("ProfilerStep#{}", 5 + s), EventCategory::kUserRange, host);
-    b.rank().ops.push_back({names.intern("[[4,8],[8,2]]"), names.intern("[\"float\",\"float\"]"),
-                            kNoName, 17 + s, 3 + s, 1});
+    b.rank().ops.push_back({.shapes = names.intern("[[4,8],[8,2]]"),
+                            .types = names.intern("[\"float\",\"float\"]"),
+                            .sequence = 17 + s,
+                            .record_function = 3 + s,
+                            .forward_thread = 1});
     add(t + 1000, 30000, "secret::layer", EventCategory::kCpuOp, host, 0,
         static_cast<std::int32_t>(s));
     add(t + 2003, 5000, "cudaLaunchKernel", EventCategory::kRuntimeCall, host, c + 1);

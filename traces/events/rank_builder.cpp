@@ -31,6 +31,20 @@ RankBuilder::RankBuilder(Names& names, std::string source) : names_(names) {
   rank_.source = std::move(source);
 }
 
+void RankBuilder::reserve(std::uint64_t events) {
+  const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(events, std::uint64_t{1} << 28));
+  Events& e = rank_.events;
+  e.begin.reserve(n);
+  e.duration.reserve(n);
+  e.name.reserve(n);
+  e.category.reserve(n);
+  e.lane.reserve(n);
+  e.correlation.reserve(n);
+  e.external.reserve(n);
+  e.detail.reserve(n);
+  rank_.ops.reserve(n / 2);
+}
+
 std::uint16_t RankBuilder::lane(const Lane& lane) {
   auto& lanes = rank_.lanes;
   if (recent_lane_ < lanes.size() && place_of(lanes[recent_lane_]) == place_of(lane) &&

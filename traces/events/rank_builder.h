@@ -34,6 +34,8 @@ class RankBuilder {
   /// `names` must outlive the builder; ranks of a recording share it.
   RankBuilder(Names& names, std::string source);
 
+  /// Makes room: no copy of what is there while it grows. Untouched room costs nothing.
+  void reserve(std::uint64_t events);
   std::uint16_t host_lane(std::int64_t process, std::int64_t thread, std::string_view name = {});
   std::uint16_t stream_lane(std::int32_t device, std::int32_t context, std::int32_t stream);
   /// The id of the event until finish() sorts.

@@ -96,12 +96,12 @@ struct Lane {
 /// shapes_of() parses them.
 struct OpInfo {
   NameId shapes = kNoName;
-  NameId types = kNoName;             ///< e.g. ["float","float"]
-  NameId inputs = kNoName;            ///< concrete values
-  std::int64_t sequence = -1;         ///< joins a forward op to its backward
-  std::int64_t record_function = -1;  ///< the execution trace's rf_id
-  std::int64_t forward_thread = -1;
+  NameId types = kNoName;               ///< e.g. ["float","float"]
+  NameId inputs = kNoName;              ///< concrete values
   std::int32_t collective = kNoDetail;  ///< index into `collectives`: the op issues a collective
+  std::int64_t sequence = -1;           ///< joins a forward op to its backward
+  std::int64_t record_function = -1;    ///< the execution trace's rf_id
+  std::int64_t forward_thread = -1;
 };
 
 /// How a kernel was launched; equal launches share one entry.

@@ -193,14 +193,22 @@ Input Input::of_file(const std::filesystem::path& file) {
   const auto size = in->gcount();
   in->clear();
   in->seekg(0);
+  std::error_code unknown;
+  const std::uintmax_t on_disk = std::filesystem::file_size(file, unknown);
   auto bytes = std::make_unique<StreamSource>(std::move(in));
+  const auto input = [&](std::unique_ptr<ByteSource> source, std::uint64_t factor) {
+    Input made(label, std::move(source));
+    made.expected_ = unknown ? 0 : factor * on_disk;
+    return made;
+  };
+  constexpr std::uint64_t kCompression = 8;
   if (size >= 2 && head[0] == 0x1f && head[1] == 0x8b) {
-    return {label, std::make_unique<GzipSource>(label, std::move(bytes))};
+    return input(std::make_unique<GzipSource>(label, std::move(bytes)), kCompression);
   }
   if (size == 4 && head[0] == 0x28 && head[1] == 0xb5 && head[2] == 0x2f && head[3] == 0xfd) {
-    return {label, std::make_unique<ZstdSource>(label, std::move(bytes))};
+    return input(std::make_unique<ZstdSource>(label, std::move(bytes)), kCompression);
   }
-  return {label, std::move(bytes)};
+  return input(std::move(bytes), 1);
 }
 
 Input Input::of_text(std::string label, std::string text) {

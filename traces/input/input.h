@@ -34,6 +34,9 @@ class Input {
   std::size_t read(char* to, std::size_t size);
 
   [[nodiscard]] std::uint64_t offset() const { return offset_; }
+  /// About how many bytes there will be: the file's size, times eight where it is compressed; 0
+  /// where nothing is known. For reserving memory, nothing else.
+  [[nodiscard]] std::uint64_t expected() const { return expected_; }
   [[nodiscard]] const std::string& label() const { return label_; }
   /// Throws the InputError "label: byte N: what".
   [[noreturn]] void fail(std::uint64_t at, std::string_view what) const;
@@ -44,6 +47,7 @@ class Input {
   std::vector<char> ahead_;
   std::size_t taken_ = 0;  ///< of `ahead_`
   std::uint64_t offset_ = 0;
+  std::uint64_t expected_ = 0;
 };
 
 /// True when the next bytes are the header of a tar archive.

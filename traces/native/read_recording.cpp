@@ -95,9 +95,13 @@ RankRecording rank_of(const Node& node, const Names& names) {
   const auto last_collective = static_cast<std::int64_t>(rank.collectives.size()) - 1;
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const Node n = ops[i];
-    rank.ops.push_back({n[0].name(names), n[1].name(names), n[2].name(names),
-                        n[3].whole<std::int64_t>(), n[4].whole<std::int64_t>(),
-                        n[5].whole<std::int64_t>(), n[6].whole<std::int32_t>(-1, last_collective)});
+    rank.ops.push_back({.shapes = n[0].name(names),
+                        .types = n[1].name(names),
+                        .inputs = n[2].name(names),
+                        .collective = n[6].whole<std::int32_t>(-1, last_collective),
+                        .sequence = n[3].whole<std::int64_t>(),
+                        .record_function = n[4].whole<std::int64_t>(),
+                        .forward_thread = n[5].whole<std::int64_t>()});
   }
   const Node launches = node["launches"];
   for (std::size_t i = 0; i < launches.size(); ++i) {

@@ -211,8 +211,12 @@ class PytorchRank {
       input_.fail(offset, "a node without an id; expected a whole number");
     }
     const std::string_view type = n.dtype.empty() ? n.types : n.dtype;
-    OpInfo op{text(n.shapes), text(n.types),     text(n.inputs),
-              n.sequence,     n.record_function, n.forward_thread};
+    OpInfo op{.shapes = text(n.shapes),
+              .types = text(n.types),
+              .inputs = text(n.inputs),
+              .sequence = n.sequence,
+              .record_function = n.record_function,
+              .forward_thread = n.forward_thread};
     if (!n.collective.empty() || n.name.starts_with("nccl:")) {
       op.collective = collective(n, type);
     }

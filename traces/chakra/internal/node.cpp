@@ -137,8 +137,12 @@ void ChakraRank::node(const ChakraNode& n) {
     const auto text = [this](const std::string& t) {
       return t.empty() ? kNoName : names_.intern(t);
     };
-    OpInfo op{text(n.shapes), text(n.types),     text(n.values),
-              n.sequence,     n.record_function, n.forward_thread};
+    OpInfo op{.shapes = text(n.shapes),
+              .types = text(n.types),
+              .inputs = text(n.values),
+              .sequence = n.sequence,
+              .record_function = n.record_function,
+              .forward_thread = n.forward_thread};
     if (communicates(n.type) && n.comm_bytes >= 0) {
       op.collective = collective(n);
     }
