@@ -30,6 +30,7 @@ struct PlanShard {
   std::string tier = "hbm";
   std::vector<std::vector<std::int32_t>> groups;
   Split split = Split::kBlock;
+  double cache_bytes = 0;  ///< on each rank, in its own memory, for rows of a slower tier
 };
 
 struct PlanTable {
@@ -38,11 +39,29 @@ struct PlanTable {
   std::vector<PlanShard> shards;
 };
 
-/// Where every row and column of every embedding table lives (CONTRACT section 5).
+/// Bytes that a rank needs of a memory tier under a plan, by purpose, and what it has.
+struct LedgerLine {
+  std::int32_t rank = 0;
+  std::string tier = "hbm";
+  double weights = 0, optimizer = 0, gradients = 0, cache = 0, remap = 0;
+  double buffers = 0;  ///< inputs, outputs and synchronisation
+  double dense = 0;    ///< the dense model and what libraries reserve
+  double capacity = 0;
+  [[nodiscard]] double total() const {
+    return weights + optimizer + gradients + cache + remap + buffers + dense;
+  }
+};
+
+/// Where every row and column of every embedding table lives (CONTRACT section 5). What a planner
+/// knows about it stays 0 or empty in plans made by hand.
 struct EmbeddingPlan {
   std::string workload, system;
   std::int64_t devices = 1;
   std::vector<PlanTable> tables;
+  double predicted_step = 0;  ///< seconds
+  double lower_bound = 0;     ///< seconds: no plan of the searched space is faster
+  double gap = 0;             ///< of the part that plans decide, as a fraction
+  std::vector<LedgerLine> ledger;
 };
 
 }  // namespace stepcast

@@ -176,6 +176,62 @@ OrderedJson calibration_json(const Calibration& c) {
   STEPCAST_CHECK(false, "unknown calibration");
 }
 
+/// Bytes by rank and tier (CONTRACT section 5); whole numbers.
+OrderedJson ledger_json(const std::vector<LedgerLine>& ledger) {
+  OrderedJson lines = OrderedJson::array();
+  for (const LedgerLine& l : ledger) {
+    OrderedJson j;
+    j["rank"] = l.rank;
+    j["tier"] = l.tier;
+    const auto bytes = [&j](const char* name, double value) { j[name] = plain(std::ceil(value)); };
+    bytes("weights", l.weights);
+    bytes("optimizer", l.optimizer);
+    bytes("gradients", l.gradients);
+    bytes("cache", l.cache);
+    bytes("remap", l.remap);
+    bytes("buffers", l.buffers);
+    bytes("dense", l.dense);
+    bytes("total", l.total());
+    bytes("capacity", l.capacity);
+    lines.push_back(std::move(j));
+  }
+  return lines;
+}
+
+/// FNV-1a, 64 bits: names a plan by what it places where.
+std::uint64_t fnv1a(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  }
+  return hash;
+}
+
+OrderedJson plan_tables_json(const EmbeddingPlan& p) {
+  OrderedJson tables = OrderedJson::array();
+  for (const PlanTable& t : p.tables) {
+    OrderedJson table;
+    table["name"] = t.name;
+    table["row_order"] = t.frequency_order ? "frequency" : "workload";
+    table["shards"] = OrderedJson::array();
+    for (const PlanShard& s : t.shards) {
+      OrderedJson shard;
+      shard["rows"] = s.rows;
+      shard["columns"] = s.columns;
+      shard["sharding"] = name_in(sharding_names(), s.sharding);
+      shard["tier"] = s.tier;
+      shard["groups"] = s.groups;
+      shard["split"] = name_in(split_names(), s.split);
+      if (s.cache_bytes > 0) {
+        shard["cache"] = {{"bytes", plain(s.cache_bytes)}, {"policy", "lru"}};
+      }
+      table["shards"].push_back(std::move(shard));
+    }
+    tables.push_back(std::move(table));
+  }
+  return tables;
+}
+
 /// On one line, with a blank after each comma and colon.
 std::string line(const OrderedJson& value) {
   if (!value.is_structured()) {
@@ -314,23 +370,16 @@ OrderedJson plan_json(const EmbeddingPlan& p) {
   j["workload"] = p.workload;
   j["system"] = p.system;
   j["devices"] = p.devices;
-  j["tables"] = OrderedJson::array();
-  for (const PlanTable& t : p.tables) {
-    OrderedJson table;
-    table["name"] = t.name;
-    table["row_order"] = t.frequency_order ? "frequency" : "workload";
-    table["shards"] = OrderedJson::array();
-    for (const PlanShard& s : t.shards) {
-      OrderedJson shard;
-      shard["rows"] = s.rows;
-      shard["columns"] = s.columns;
-      shard["sharding"] = name_in(sharding_names(), s.sharding);
-      shard["tier"] = s.tier;
-      shard["groups"] = s.groups;
-      shard["split"] = name_in(split_names(), s.split);
-      table["shards"].push_back(std::move(shard));
-    }
-    j["tables"].push_back(std::move(table));
+  if (p.predicted_step > 0) {
+    j["predicted_step_s"] = p.predicted_step;
+    j["lower_bound_s"] = p.lower_bound;
+    j["gap"] = p.gap;
+  }
+  const OrderedJson tables = plan_tables_json(p);
+  j["content_hash"] = fmt::format("{:016x}", fnv1a(tables.dump()));
+  j["tables"] = tables;
+  if (!p.ledger.empty()) {
+    j["ledger"] = ledger_json(p.ledger);
   }
   return j;
 }

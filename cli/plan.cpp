@@ -1,0 +1,282 @@
+#include "studies/plan.h"
+
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/human.h"
+#include "cli/print_prediction.h"
+#include "cli/text_table.h"
+#include "core/config/config.h"
+#include "core/error.h"
+#include "core/whole_file.h"
+
+namespace stepcast::cli {
+namespace {
+
+using studies::PlanReport;
+using studies::RankedPlan;
+
+struct PlanCommand {
+  JobOptions job;
+  std::size_t top = 3;
+  double time_limit = 0;
+  std::uint64_t seed = 1;
+  bool compare = false;
+  bool no_tiers = false;
+  double sync_interval = 1;
+  bool dedup = false;
+  std::string out;
+};
+
+std::string mix_text(const RankedPlan& p) {
+  std::string text;
+  for (const auto& [kind, tables] : p.mix) {
+    text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", tables, kind);
+    if (text.size() > 100) {
+      return text + ", ...";
+    }
+  }
+  return text;
+}
+
+double log_points(double gap) { return 100 * gap; }
+
+/// Fullest and emptiest rank of a tier, and what fills the fullest.
+void print_ledger(const EmbeddingPlan& plan, std::ostream& out) {
+  TextTable table({"tier", "rank", "weights", "optimizer", "gradients", "cache", "remap", "buffers",
+                   "dense", "total", "capacity"});
+  std::vector<std::string> tiers;
+  for (const LedgerLine& l : plan.ledger) {
+    if (std::find(tiers.begin(), tiers.end(), l.tier) == tiers.end()) {
+      tiers.push_back(l.tier);
+    }
+  }
+  for (const std::string& tier : tiers) {
+    const LedgerLine* most = nullptr;
+    const LedgerLine* least = nullptr;
+    for (const LedgerLine& l : plan.ledger) {
+      if (l.tier == tier) {
+        most = most == nullptr || l.total() > most->total() ? &l : most;
+        least = least == nullptr || l.total() < least->total() ? &l : least;
+      }
+    }
+    for (const LedgerLine* l : {most, least}) {
+      if (l == least && least->rank == most->rank) {
+        continue;
+      }
+      const auto bytes = [](double b) { return human(Bytes(b)); };
+      table.row({l->tier, fmt::format("{} ({})", l->rank, l == most ? "fullest" : "emptiest"),
+                 bytes(l->weights), bytes(l->optimizer), bytes(l->gradients), bytes(l->cache),
+                 bytes(l->remap), bytes(l->buffers), bytes(l->dense), bytes(l->total()),
+                 bytes(l->capacity)});
+    }
+  }
+  table.print(out);
+}
+
+void print_text(const PlanReport& r, std::ostream& out) {
+  out << fmt::format("{} on {} x {}, {} tables\n\n", r.job.workload.name, r.job.devices,
+                     r.job.system.device.name, r.job.workload.dlrm()->tables.size());
+  TextTable table({"plan", "step", "embedding", "bound", "gap", "built by", "tables"});
+  table.left(5);
+  table.left(6);
+  std::size_t rank = 0;
+  for (const RankedPlan& p : r.plans) {
+    const double bound = p.simulated ? r.bound : r.bound_with_tiers;
+    table.row({std::to_string(++rank), human(Seconds(p.plan.predicted_step)),
+               human(Seconds(p.objective)), human(Seconds(bound)), percent(p.plan.gap),
+               p.simulated ? "simulated" : "not yet", mix_text(p)});
+  }
+  table.print(out);
+  out << fmt::format(
+      "\nlower bound {} ({}), gap of the best plan {:.3g} %; the rest of the step, {}, is the same "
+      "for all plans\n",
+      human(Seconds(r.bound)), r.bound_reason, log_points(r.gap), human(Seconds(r.rest_of_step)));
+  out << fmt::format("search: {} evaluations in a space of 10^{:.0f} plans, {}{}; simulation {}\n",
+                     count(static_cast<double>(r.evaluations)), r.space_log10,
+                     human(Seconds(r.search_seconds)), r.cut ? " (cut by the time limit)" : "",
+                     human(Seconds(r.simulation_seconds)));
+  for (const RankedPlan& p : r.plans) {
+    if (!p.simulated) {
+      out << fmt::format("not yet built: {}\n", p.not_built_because);
+    }
+  }
+  out << "\nbytes per rank of plan 1\n";
+  print_ledger(r.plans.front().plan, out);
+  if (!r.compared.empty()) {
+    out << '\n';
+    TextTable rows({"planner", "step", "embedding", "over the bound", "fullest rank", "fits",
+                    "time to plan", "remark"});
+    rows.left(7);
+    for (const studies::ComparedPlan& c : r.compared) {
+      rows.row({c.name, c.step ? human(Seconds(*c.step)) : "-",
+                c.objective ? human(Seconds(*c.objective)) : "-",
+                c.objective ? percent_signed(*c.objective / r.bound - 1) : "-",
+                human(Bytes(c.fullest_bytes)), c.fits ? "yes" : "no", human(Seconds(c.seconds)),
+                c.remark});
+    }
+    rows.print(out);
+  }
+}
+
+nlohmann::ordered_json plan_document(const RankedPlan& p) {
+  auto j = nlohmann::ordered_json::parse(config::plan_to_json(p.plan, -1));
+  j["objective_s"] = p.objective;
+  j["buildable"] = p.simulated;
+  if (!p.simulated) {
+    j["not_built_because"] = p.not_built_because;
+  }
+  j["mix"] = nlohmann::ordered_json::object();
+  for (const auto& [kind, tables] : p.mix) {
+    j["mix"][kind] = tables;
+  }
+  return j;
+}
+
+void print_json(const PlanReport& r, std::ostream& out) {
+  nlohmann::ordered_json j;
+  j["stepcast"] = provenance_json();
+  j["plans"] = nlohmann::ordered_json::array();
+  for (const RankedPlan& p : r.plans) {
+    j["plans"].push_back(plan_document(p));
+  }
+  j["bound"] = {{"objective_s", r.objective},
+                {"lower_bound_s", r.bound},
+                {"lower_bound_with_tiers_s", r.bound_with_tiers},
+                {"gap", r.gap},
+                {"reason", r.bound_reason},
+                {"rest_of_step_s", r.rest_of_step}};
+  j["search"] = {{"seconds", r.search_seconds},
+                 {"simulation_seconds", r.simulation_seconds},
+                 {"evaluations", r.evaluations},
+                 {"space", r.space_log10 < 300 ? std::pow(10.0, r.space_log10) : 1e300},
+                 {"space_log10", r.space_log10},
+                 {"cut", r.cut}};
+  if (!r.compared.empty()) {
+    j["compare"] = nlohmann::ordered_json::array();
+    for (const studies::ComparedPlan& c : r.compared) {
+      nlohmann::ordered_json row;
+      row["planner"] = c.name;
+      row["step_s"] = c.step ? nlohmann::ordered_json(*c.step) : nlohmann::ordered_json();
+      row["objective_s"] =
+          c.objective ? nlohmann::ordered_json(*c.objective) : nlohmann::ordered_json();
+      row["fullest_bytes"] = c.fullest_bytes;
+      row["fits"] = c.fits;
+      row["seconds"] = c.seconds;
+      row["remark"] = c.remark;
+      j["compare"].push_back(std::move(row));
+    }
+  }
+  out << j.dump(2) << '\n';
+}
+
+void print_csv(const PlanReport& r, std::ostream& out) {
+  const auto number = [](double v) { return fmt::format("{:.9g}", v); };
+  if (!r.compared.empty()) {
+    out << csv_line({"planner", "step_s", "objective_s", "lower_bound_s", "fullest_bytes", "fits",
+                     "seconds", "remark"});
+    for (const studies::ComparedPlan& c : r.compared) {
+      out << csv_line({c.name, c.step ? number(*c.step) : "",
+                       c.objective ? number(*c.objective) : "", number(r.bound),
+                       fmt::format("{:.0f}", c.fullest_bytes), c.fits ? "true" : "false",
+                       number(c.seconds), c.remark});
+    }
+    return;
+  }
+  out << csv_line(
+      {"plan", "predicted_step_s", "lower_bound_s", "gap", "objective_s", "buildable", "tables"});
+  std::size_t rank = 0;
+  for (const RankedPlan& p : r.plans) {
+    out << csv_line({std::to_string(++rank), number(p.plan.predicted_step),
+                     number(p.plan.lower_bound), number(p.plan.gap), number(p.objective),
+                     p.simulated ? "true" : "false", mix_text(p)});
+  }
+}
+
+std::string shortage_text(const planner::Shortage& s) {
+  return fmt::format("no plan fits: {} need{} {} bytes of {} {}, which has {}: {} bytes short",
+                     s.table.empty() ? "the tables together" : fmt::format("table '{}'", s.table),
+                     s.table.empty() ? "" : "s", s.needed, s.tier,
+                     s.table.empty() ? "in all" : "at least on one unit", s.capacity, s.missing());
+}
+
+int plan(const PlanCommand& options, const Context& context) {
+  const Job job = load_job(options.job, context);
+  if (job.workload.transformer() != nullptr) {
+    throw InputError("plan", fmt::format("parallel plans of a transformer ('{}') are not "
+                                         "implemented in this version; use a dlrm workload",
+                                         job.workload.name));
+  }
+  studies::PlanOptions o;
+  o.top = options.top;
+  if (options.time_limit > 0) {
+    o.time_limit = options.time_limit;
+  }
+  o.seed = options.seed;
+  o.tiers = !options.no_tiers;
+  o.sync_interval = options.sync_interval;
+  o.dedup = options.dedup;
+  o.compare = options.compare;
+  o.clock = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  };
+  const PlanReport report = studies::plan(job, o);
+  if (report.plans.empty()) {
+    const std::string why = report.shortage ? shortage_text(*report.shortage)
+                                            : std::string("no plan fits the memory of the devices");
+    if (options.job.format == OutputFormat::kJson) {
+      nlohmann::ordered_json j;
+      j["stepcast"] = provenance_json();
+      j["plans"] = nlohmann::ordered_json::array();
+      j["infeasible"] = why;
+      std::cout << j.dump(2) << '\n';
+    }
+    fmt::print(stderr, "stepcast: {}\n", why);
+    return 1;
+  }
+  if (!options.out.empty()) {
+    write_whole_file(options.out, config::plan_to_json(report.plans.front().plan) + "\n");
+  }
+  switch (options.job.format) {
+    case OutputFormat::kText:
+      print_text(report, std::cout);
+      break;
+    case OutputFormat::kJson:
+      print_json(report, std::cout);
+      break;
+    case OutputFormat::kCsv:
+      print_csv(report, std::cout);
+      break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Context& context) {
+  auto options = std::make_shared<PlanCommand>();
+  CLI::App* command = app.add_subcommand(
+      "plan", "Choose an embedding-sharding plan: ranked, with a lower bound and a byte ledger");
+  add_job_options(*command, options->job);
+  command->add_option("--top", options->top, "Plans to show")->check(CLI::Range(1, 100));
+  command
+      ->add_option("--time-limit", options->time_limit,
+                   "Seconds of search; without it the effort is fixed and the result repeats")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--seed", options->seed, "Seed of the search");
+  command->add_flag("--compare", options->compare, "Table the plans of other planners beside it");
+  command->add_flag("--no-tiers", options->no_tiers,
+                    "Leave out row tiers and slower memory, which cannot be built yet");
+  command
+      ->add_option("--sync-interval", options->sync_interval,
+                   "Steps between synchronisations of replicated rows (row tiers)")
+      ->check(CLI::Range(1.0, 1e6));
+  command->add_flag("--dedup", options->dedup, "Row tiers as if ids were deduplicated per rank");
+  command->add_option("--out", options->out, "Write the best plan as a plan file");
+  command->callback([options, &context] { context.exit_code = plan(*options, context); });
+}
+
+}  // namespace stepcast::cli

@@ -1,0 +1,27 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/job.h"
+#include "core/plan.h"
+#include "models/cost_model.h"
+
+namespace stepcast::planner {
+
+struct BaselinePlan {
+  std::optional<EmbeddingPlan> plan;  ///< empty where the method found none
+  std::string remark;                 ///< why there is none, or what the method says of its plan
+};
+
+/// Another planner's method, written from its description: what our own search has to beat.
+struct Baseline {
+  std::string_view name;
+  BaselinePlan (*make)(const Job& job, const models::CostModel& model, std::uint64_t seed);
+};
+/// All of them, in the order they are tabled.
+const std::vector<Baseline>& baselines();
+
+}  // namespace stepcast::planner

@@ -1,0 +1,50 @@
+#include "planner/capacity.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "planner/shard_bytes.h"
+
+namespace stepcast::planner {
+
+double reserve_bytes(const Device& device) {
+  const auto it = device.fitted.find("memory");
+  if (it == device.fitted.end()) {
+    return 0;
+  }
+  const auto constant = it->second.constants.find("reserve");
+  return constant == it->second.constants.end() ? 0 : constant->second;
+}
+
+std::vector<TierCapacity> capacities_of(const Job& job, bool slow_tiers) {
+  const Device& device = job.system.device;
+  if (!(device.memory.base() > 0)) {
+    throw InputError(
+        "job: system.device.memory",
+        fmt::format("device '{}' has a memory of 0; a plan needs its capacity", device.name));
+  }
+  const auto ranks = static_cast<std::size_t>(job.devices);
+  std::vector<TierCapacity> tiers;
+  const double left = device.memory.base() - reserve_bytes(device) - dense_bytes(job);
+  tiers.push_back(
+      {"hbm", 1, std::vector<std::int64_t>(ranks, static_cast<std::int64_t>(std::floor(left)))});
+  for (const Tier& tier : job.system.tiers) {
+    if (!slow_tiers || tier.name == "hbm" || tiers.size() == kMaxTiers) {
+      continue;
+    }
+    if (!(tier.capacity.base() > 0) || !(tier.bandwidth.base() > 0)) {
+      throw InputError(fmt::format("job: system.tiers.{}", tier.name),
+                       "a tier needs a capacity and a bandwidth above 0");
+    }
+    const auto shared = static_cast<std::int32_t>(std::max<std::int64_t>(1, tier.shared_by));
+    const std::size_t units =
+        (ranks + static_cast<std::size_t>(shared) - 1) / static_cast<std::size_t>(shared);
+    tiers.push_back(
+        {tier.name, shared,
+         std::vector<std::int64_t>(units, static_cast<std::int64_t>(tier.capacity.base()))});
+  }
+  return tiers;
+}
+
+}  // namespace stepcast::planner

@@ -1,0 +1,234 @@
+#include "planner/embedding_planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "core/error.h"
+#include "planner/capacity.h"
+#include "planner/embedding_prices.h"
+#include "planner/ledger.h"
+#include "planner/plan_space.h"
+#include "workloads/embedding_plan_layout.h"
+
+namespace stepcast::planner {
+namespace {
+
+/// Why the graph builder refuses a plan; empty when it does not.
+std::string refusal(const Job& job, const EmbeddingPlan& plan) {
+  Job with = job;
+  with.embedding_plan = plan;
+  try {
+    (void)workloads::embedding_layout(with);
+  } catch (const InputError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+double space_log10(const PlacementProblem& problem) {
+  double sum = 0;
+  for (const PlacementTable& table : problem.tables) {
+    double ways = 0;
+    for (const PlacementOption& o : table.options) {
+      const double groups = problem.ranks / o.group;
+      double choices = 1;
+      for (std::int32_t p = 0; p < o.pieces && groups > 1; ++p) {
+        choices *= std::max(1.0, (groups - p) / (p + 1));
+      }
+      ways += choices;
+    }
+    sum += std::log10(std::max(1.0, ways));
+  }
+  return sum;
+}
+
+class Planning {
+ public:
+  Planning(const Job& job, const models::CostModel& model, const PlannerOptions& options)
+      : job_(job), options_(options), prices_(job, model) {}
+
+  EmbeddingPlanning run() {
+    const std::vector<std::int64_t> sizes = group_sizes(job_);
+    result_.bound = std::numeric_limits<double>::infinity();
+    std::vector<std::vector<std::int64_t>> spaces;
+    for (const std::int64_t size : sizes) {
+      spaces.push_back({size});
+    }
+    if (spaces.empty()) {
+      spaces.emplace_back();
+    }
+    for (const auto& space : spaces) {
+      explore({.group_sizes = space}, true);
+    }
+    result_.bound_with_tiers = result_.bound;
+    const bool found = result_.best_buildable() != nullptr;
+    if (options_.tiers && (job_.devices > 1 || !found)) {
+      explore({.group_sizes = sizes,
+               .row_tiers = job_.devices > 1,
+               .slow_tiers = true,
+               .sync_interval = options_.sync_interval,
+               .dedup = options_.dedup},
+              false);
+    }
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+  void explore(const PlanSpaceOptions& space_options, bool buildable) {
+    const PlanSpace space(job_, prices_, space_options);
+    if (buildable) {
+      result_.space_log10 = std::max(result_.space_log10, space_log10(space.problem()));
+      // A group size whose bound is above the best plan in hand cannot improve on it.
+      const LowerBound bound = lower_bound(space.problem());
+      const double seconds = load_seconds(bound.value);
+      if (const PlannedCandidate* best = result_.best_buildable();
+          best != nullptr && seconds >= best->objective) {
+        return;
+      }
+    }
+    const SearchResult found = search(space.problem(), options_.search);
+    result_.evaluations += found.evaluations;
+    result_.cut = result_.cut || found.cut;
+    const double bound = load_seconds(found.bound.value);
+    if (found.best.empty()) {
+      if (!result_.shortage || buildable) {
+        result_.shortage = found.shortage;
+      }
+      return;
+    }
+    if (buildable) {
+      if (bound < result_.bound) {
+        result_.bound = bound;
+        result_.bound_reason = found.bound.reason;
+      }
+    } else {
+      result_.bound_with_tiers = std::min(result_.bound_with_tiers, bound);
+    }
+    for (const auto& [objective, placement] : found.best) {
+      PlannedCandidate c;
+      c.plan = space.plan(job_, placement);
+      c.objective = load_seconds(objective);
+      c.plan.ledger = ledger_of(job_, c.plan);
+      if (const auto excess = excess_of(job_, c.plan, c.plan.ledger)) {
+        STEPCAST_CHECK(false, "rank {} exceeds {} by {} bytes", excess->line.rank,
+                       excess->line.tier, excess->line.total() - excess->line.capacity);
+      }
+      c.buildable_because = buildable ? "" : refusal(job_, c.plan);
+      std::map<std::string, std::int64_t> mix;
+      for (std::size_t t = 0; t < placement.size(); ++t) {
+        ++mix[space.problem()
+                  .tables[t]
+                  .options[static_cast<std::size_t>(placement[t].option)]
+                  .label];
+      }
+      c.mix.assign(mix.begin(), mix.end());
+      result_.candidates.push_back(std::move(c));
+    }
+  }
+
+  void finish() {
+    auto& all = result_.candidates;
+    std::stable_sort(all.begin(), all.end(),
+                     [](const auto& a, const auto& b) { return a.objective < b.objective; });
+    // What the wider space found and the builder accepts was in the narrower space too.
+    const auto same = [](const auto& a, const auto& b) {
+      return a.objective == b.objective && a.buildable() == b.buildable();
+    };
+    all.erase(std::unique(all.begin(), all.end(), same), all.end());
+    const PlannedCandidate* best = result_.best_buildable();
+    if (best != nullptr) {
+      result_.shortage.reset();
+      result_.gap = best->objective / std::max(result_.bound, 1e-15) - 1;
+    } else if (!all.empty()) {
+      result_.shortage.reset();
+      result_.bound = result_.bound_with_tiers;
+      result_.gap = all.front().objective / std::max(result_.bound_with_tiers, 1e-15) - 1;
+    } else {
+      result_.bound = result_.bound_with_tiers = 0;
+    }
+    std::vector<PlannedCandidate> kept;
+    std::size_t built = 0;
+    std::size_t others = 0;
+    for (PlannedCandidate& c : all) {
+      if (c.buildable() ? built++ < options_.keep : others++ < 1) {
+        kept.push_back(std::move(c));
+      }
+    }
+    all = std::move(kept);
+  }
+
+  const Job& job_;
+  const PlannerOptions& options_;
+  EmbeddingPrices prices_;
+  EmbeddingPlanning result_;
+};
+
+/// The option of a table that a plan's shards describe, and their groups.
+std::optional<Choice> choice_of(const PlanSpace& space, std::size_t t, const PlanTable& table,
+                                std::int64_t devices) {
+  const auto& options = space.problem().tables[t].options;
+  const PlanShard& first = table.shards.front();
+  if (first.groups.size() != 1) {
+    return std::nullopt;
+  }
+  for (std::size_t o = 0; o < options.size(); ++o) {
+    const OptionMeaning& m = space.meaning(t, static_cast<std::int32_t>(o));
+    const auto size = static_cast<std::int64_t>(first.groups.front().size());
+    const bool whole = m.kind == ShardingKind::kDataParallel
+                           ? first.split == Split::kReplicate && size == devices
+                           : first.split != Split::kReplicate || size == 1;
+    if (!whole || m.group != size || m.tier != first.tier || m.row_tiers ||
+        m.column_parts != static_cast<std::int64_t>(table.shards.size()) ||
+        (m.kind == ShardingKind::kDataParallel) !=
+            (first.sharding == ShardingKind::kDataParallel)) {
+      continue;
+    }
+    Choice c{static_cast<std::int32_t>(o), {}};
+    if (size < devices) {
+      for (const PlanShard& s : table.shards) {
+        c.groups.push_back(s.groups.front().front() / static_cast<std::int32_t>(size));
+      }
+    }
+    return c;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+const PlannedCandidate* EmbeddingPlanning::best_buildable() const {
+  const PlannedCandidate* best = nullptr;
+  for (const PlannedCandidate& c : candidates) {
+    if (c.buildable() && (best == nullptr || c.objective < best->objective)) {
+      best = &c;
+    }
+  }
+  return best;
+}
+
+EmbeddingPlanning plan_embeddings(const Job& job, const models::CostModel& model,
+                                  const PlannerOptions& options) {
+  check_plannable(job);
+  return Planning(job, model, options).run();
+}
+
+std::optional<double> objective_of_plan(const Job& job, const models::CostModel& model,
+                                        const EmbeddingPlan& plan) {
+  check_plannable(job);
+  const EmbeddingPrices prices(job, model);
+  const PlanSpace space(job, prices, {.group_sizes = group_sizes(job)});
+  Placement placement;
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    if (auto c = choice_of(space, t, plan.tables[t], job.devices)) {
+      placement.push_back(std::move(*c));
+    } else {
+      return std::nullopt;
+    }
+  }
+  return load_seconds(stepcast::planner::objective_of(space.problem(), placement));
+}
+
+}  // namespace stepcast::planner

@@ -1,0 +1,57 @@
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/job.h"
+#include "core/plan.h"
+#include "models/cost_model.h"
+#include "planner/search.h"
+
+namespace stepcast::planner {
+
+struct PlannerOptions {
+  std::size_t keep = 4;  ///< plans handed back, best first
+  SearchOptions search;
+  bool tiers = true;         ///< also search plans the graph builder cannot express yet
+  double sync_interval = 1;  ///< of row tiers, steps
+  bool dedup = false;
+};
+
+/// One plan with what the planner's own model says of it.
+struct PlannedCandidate {
+  EmbeddingPlan plan;             ///< with its ledger
+  double objective = 0;           ///< seconds that the plan decides: lookups, exchanges, update
+  std::string buildable_because;  ///< empty: workloads can build it; else what stands in the way
+  std::vector<std::pair<std::string, std::int64_t>> mix;  ///< tables by kind of option
+  [[nodiscard]] bool buildable() const { return buildable_because.empty(); }
+};
+
+/// The result of a search over the embedding plans of a job.
+struct EmbeddingPlanning {
+  std::vector<PlannedCandidate> candidates;  ///< ascending by objective
+  /// Of the plans that can be built, and of all.
+  double bound = 0, bound_with_tiers = 0;
+  std::string bound_reason;
+  double gap = 0;  ///< best buildable objective / bound - 1
+  std::uint64_t evaluations = 0;
+  double space_log10 = 0;  ///< placements in the space, as a power of ten
+  bool cut = false;
+  std::optional<Shortage> shortage;  ///< set when nothing fits
+  [[nodiscard]] const PlannedCandidate* best_buildable() const;
+};
+
+/// Chooses where every row and column of a job's tables lives. Plans that workloads can build are
+/// searched for each size of row-split groups; with `tiers` and more than one device the wider
+/// space too. Every candidate's ledger stays within every capacity. Errors: InputError as
+/// check_plannable and capacities_of.
+EmbeddingPlanning plan_embeddings(const Job& job, const models::CostModel& model,
+                                  const PlannerOptions& options = {});
+
+/// The planner's objective of any plan made of whole-table kinds (a baseline's, a file's), in the
+/// same prices; nullopt where the plan holds shards that the space does not have.
+std::optional<double> objective_of_plan(const Job& job, const models::CostModel& model,
+                                        const EmbeddingPlan& plan);
+
+}  // namespace stepcast::planner

@@ -1,0 +1,105 @@
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "planner/placement_state.h"
+#include "planner/search.h"
+
+namespace stepcast::planner::internal {
+
+/// Evaluations spent, and the clock where there is a limit.
+class Budget {
+ public:
+  explicit Budget(const SearchOptions& options);
+  void add(std::uint64_t evaluations) { evaluations_ += evaluations; }
+  /// The time is over. Looks at the clock, but not each time it is asked.
+  [[nodiscard]] bool spent();
+  [[nodiscard]] bool timed() const { return limit_.has_value(); }
+  [[nodiscard]] std::uint64_t evaluations() const { return evaluations_; }
+  [[nodiscard]] bool cut() const { return cut_; }
+  [[nodiscard]] double effort() const { return effort_; }
+
+ private:
+  std::optional<double> limit_;
+  std::function<double()> clock_;
+  double begin_ = 0;
+  double effort_ = 1;
+  std::uint64_t evaluations_ = 0;
+  std::uint32_t asked_ = 0;
+  bool cut_ = false;
+};
+
+/// The best distinct placements seen.
+class Incumbents {
+ public:
+  Incumbents(std::size_t keep, Ticks enough) : keep_(keep), enough_(enough) {}
+  void offer(const PlacementState& state);
+  void offer(Ticks objective, Ticks phased, const Placement& placement);
+  [[nodiscard]] Ticks best() const {
+    return best_.empty() ? std::numeric_limits<Ticks>::max() : best_.front().objective;
+  }
+  [[nodiscard]] const Placement& placement() const { return best_.front().placement; }
+  std::vector<std::pair<Ticks, Placement>> take();
+
+ private:
+  struct Entry {
+    Ticks objective;
+    Ticks phased;
+    Placement placement;
+  };
+  std::size_t keep_;
+  Ticks enough_;
+  std::vector<Entry> best_;
+};
+
+/// Descent from a placement and kicks from the best one known.
+class LocalSearch {
+ public:
+  LocalSearch(const PlacementProblem& problem, std::uint64_t seed, Ticks enough, Budget& budget,
+              Incumbents& incumbents);
+  /// Moves until nothing improves (objective, then unevenness): on the busiest rank of each phase,
+  /// and on a few tables that lie on all ranks.
+  void descend(PlacementState& state);
+  /// Kicks from a local optimum, with a share of the effort.
+  void kick(const Placement& from, double share);
+  /// For problems where memory is tight: from a placement that does not fit, lowers what is too
+  /// much.
+  void repair(const std::vector<std::int32_t>& choose);
+  [[nodiscard]] std::optional<Shortage> closest_shortage() const { return closest_; }
+
+ private:
+  /// Lexicographic: the objective down to what is good enough, then the phased time, then how
+  /// evenly ranks are loaded.
+  struct Score {
+    Ticks objective;
+    Ticks phased;
+    double unevenness;
+    [[nodiscard]] bool better_than(const Score& o) const {
+      return objective != o.objective ? objective < o.objective
+             : phased != o.phased     ? phased < o.phased
+                                      : unevenness < o.unevenness * (1 - 1e-9);
+    }
+  };
+  [[nodiscard]] Score score(const PlacementState& s) const {
+    return {std::max(s.objective(), enough_), s.phased(), s.unevenness()};
+  }
+  /// The best other choice of one table; applied when better than `at`.
+  bool improve_table(PlacementState& state, std::size_t table, Score& at);
+  bool improve_by_swap(PlacementState& state, std::int32_t rank, Score& at);
+  bool without_route(PlacementState& state, Score& at);
+  std::uint64_t random();
+
+  const PlacementProblem& problem_;
+  std::uint64_t random_state_;
+  Ticks enough_;
+  Budget& budget_;
+  Incumbents& incumbents_;
+  std::size_t cursor_ = 0;
+  std::optional<Shortage> closest_;
+};
+
+}  // namespace stepcast::planner::internal

@@ -1,0 +1,329 @@
+#include "planner/internal/tier_options.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "core/error.h"
+#include "planner/internal/hot_rows.h"
+#include "planner/shard_bytes.h"
+
+namespace stepcast::planner::internal {
+namespace {
+
+double real(std::int64_t v) { return static_cast<double>(v); }
+std::int64_t whole(double bytes) { return static_cast<std::int64_t>(std::ceil(bytes)); }
+
+/// Options of one table; the pricing of levels follows reference/planner.md 1.3 with the measured
+/// price of each link level in the place of byte counts.
+class TierOptions {
+ public:
+  TierOptions(const Job& job, std::size_t t, const EmbeddingPrices& prices,
+              const RoutePrices& routes, const PlanSpaceOptions& options,
+              const std::vector<TierCapacity>& tiers)
+      : job_(job),
+        t_(t),
+        table_(job.workload.dlrm()->tables[t]),
+        prices_(prices),
+        routes_(routes),
+        options_(options),
+        tiers_(tiers),
+        access_(table_.access ? *table_.access : Access::uniform(table_.rows)),
+        global_(real(job.batch.global)),
+        lookups_(global_ * table_.pooling) {}
+
+  std::vector<std::pair<PlacementOption, OptionMeaning>> all() {
+    if (options_.row_tiers) {
+      row_tiers();
+    }
+    if (options_.slow_tiers) {
+      for (std::size_t tier = 1; tier < tiers_.size(); ++tier) {
+        slow_tier(tier);
+      }
+    }
+    return std::move(made_);
+  }
+
+ private:
+  [[nodiscard]] bool unpooled() const { return table_.mode == PoolingMode::kSequence; }
+
+  /// Levels by group size: 1, then the groups, then all ranks (one copy).
+  [[nodiscard]] std::vector<std::int64_t> groups() const {
+    std::vector<std::int64_t> sizes{1};
+    for (const std::int64_t g : options_.group_sizes) {
+      if (g > 1 && g < job_.devices) {
+        sizes.push_back(g);
+      }
+    }
+    std::sort(sizes.begin(), sizes.end());
+    sizes.push_back(job_.devices);
+    return sizes;
+  }
+
+  [[nodiscard]] RowLevel level(std::int64_t group) const {
+    RowLevel l;
+    const double devices = real(job_.devices);
+    const double dim = real(table_.dim);
+    const std::int64_t copies = job_.devices / group;
+    if (group > 1) {
+      const double row = unpooled() ? dim : 0;  // pooled partial sums do not grow with accesses
+      l.per_access = (routes_.group_exchange(group, row, true) +
+                      routes_.group_exchange(group, row, false) + routes_.group_ids(group, 1)) /
+                     devices;
+    }
+    if (copies > 1) {
+      l.per_row =
+          (routes_.replica_sync(dim / real(group), copies, group) / options_.sync_interval) +
+          routes_.replica_update(dim / real(group)) / options_.sync_interval;
+    }
+    const BytesByPurpose row =
+        held_bytes(job_, table_, {Holding::kReplicated, 1, table_.dim, 0, 1});
+    l.memory = (row.weights + row.optimizer + (copies > 1 ? row.gradients : 0)) / real(group);
+    return l;
+  }
+
+  /// What a level costs because it exists, however few rows it has: pooled partial sums.
+  [[nodiscard]] std::pair<double, double> presence(std::int64_t group) const {
+    if (unpooled() || group == 1) {
+      return {0, 0};
+    }
+    const double sent = global_ * real(table_.dim);
+    if (group == job_.devices) {
+      return {routes_.reduce_forward(sent), routes_.reduce_backward(sent)};
+    }
+    // Each group reduces the partial sums of its own samples only.
+    const double own = sent * real(group) / real(job_.devices);
+    return {routes_.node_forward(group, own), routes_.node_backward(group, own)};
+  }
+
+  void row_tiers() {
+    const std::vector<std::int64_t> sizes = groups();
+    const AccessCounting count{options_.dedup ? real(job_.devices) : 0};
+    std::vector<RowLevel> all_levels;
+    double least = 1;
+    for (const std::int64_t g : sizes) {
+      all_levels.push_back(level(g));
+      least = std::min(least, all_levels.back().memory);
+    }
+    // Prices of memory from none to one that leaves a single copy.
+    const double top = all_levels.back().per_access * lookups_ /
+                       std::max(1.0, all_levels.front().memory * real(table_.rows));
+    std::set<std::vector<std::int64_t>> seen;
+    for (const double lambda : {0.0, 0.01 * top, 0.1 * top, top, 10 * top, 1000 * top}) {
+      std::optional<std::pair<double, std::pair<RowTierCut, std::vector<std::int64_t>>>> best;
+      for (unsigned set = 1; set < 1U << sizes.size(); ++set) {
+        std::vector<RowLevel> levels;
+        std::vector<std::int64_t> chosen;
+        double cost = 0;
+        for (std::size_t i = 0; i < sizes.size(); ++i) {
+          if ((set >> i & 1U) != 0) {
+            levels.push_back(all_levels[i]);
+            chosen.push_back(sizes[i]);
+            const auto [f, b] = presence(sizes[i]);
+            cost += f + b;
+          }
+        }
+        if (unpooled() && chosen.size() < sizes.size()) {
+          continue;  // levels cost nothing by being there: the full set is best
+        }
+        if (chosen.size() < 2 && !unpooled()) {
+          continue;  // whole-table kinds
+        }
+        RowTierCut cut = cut_rows(access_, lookups_, level_thresholds(levels, count, lambda));
+        const RowTierCost c = cost_of(access_, lookups_, cut, levels, count);
+        cost += c.cost + lambda * c.memory;
+        if (!best || cost < best->first) {
+          best.emplace(cost, std::make_pair(std::move(cut), std::move(chosen)));
+        }
+      }
+      if (best && seen.insert(best->second.first.ends).second) {
+        add_cut(best->second.first, best->second.second, count);
+      }
+    }
+  }
+
+  void add_cut(const RowTierCut& cut, const std::vector<std::int64_t>& groups_used,
+               const AccessCounting& count) {
+    PlacementOption o;
+    o.group = static_cast<std::int32_t>(job_.devices);
+    const double share = 1 / real(job_.devices);
+    double forward = prices_.forward({t_, global_, share, table_.dim, unpooled()});
+    double backward = 0;
+    double output = 0;
+    const double update = prices_.backward({t_, global_, share, table_.dim, unpooled()});
+    std::vector<RowLevel> levels;
+    for (const std::int64_t g : groups_used) {
+      levels.push_back(level(g));
+    }
+    const RowTierCost cost = cost_of(access_, lookups_, cut, levels, count);
+    double bytes = remap_bytes(table_);
+    std::int64_t first = 0;
+    std::string label = "row tiers";
+    for (std::size_t i = 0; i < groups_used.size(); ++i) {
+      const std::int64_t g = groups_used[i];
+      const std::int64_t rows = cut.ends[i] - first;
+      first = cut.ends[i];
+      if (rows == 0) {
+        continue;
+      }
+      label += fmt::format(" {:.3g}/{}", real(rows), g);
+      const double here = cut.accesses[i];
+      const double touched = cost.touches[i] / real(job_.devices);  // rows that move, per rank
+      const std::int64_t copies = job_.devices / g;
+      if (unpooled() && g > 1) {
+        output += routes_.group_exchange(g, touched * real(table_.dim), true);
+        backward += routes_.group_exchange(g, touched * real(table_.dim), false);
+      }
+      if (g > 1) {
+        forward += routes_.group_ids(g, touched);
+      }
+      const auto [f, b] = presence(g);
+      output += f;
+      backward += b;
+      const std::int64_t held = (rows + g - 1) / g;
+      if (copies > 1) {
+        const double elements = real(held) * real(table_.dim);
+        backward += (routes_.replica_sync(elements, copies, g) + routes_.replica_update(elements)) /
+                    options_.sync_interval;
+        backward += here * update;  // gathering gradients costs as in a fused update
+      } else {
+        backward += here * update;
+      }
+      const Holding holding = g == 1              ? Holding::kReplicated
+                              : unpooled()        ? Holding::kUnpooled
+                              : g == job_.devices ? Holding::kReduced
+                                                  : Holding::kNodeReduced;
+      BytesByPurpose held_here =
+          held_bytes(job_, table_, {holding, held, table_.dim, here / real(job_.devices), g});
+      if (copies > 1 && g > 1) {
+        held_here.gradients = format_bytes(job_.formats.gradient, held, table_.dim).base();
+      }
+      bytes += std::ceil(held_here.total());
+      bytes += std::ceil(arriving_bytes(job_, table_, holding, table_.dim).total());
+    }
+    o.label = label;
+    o.load = {to_load(forward), to_load(output), to_load(backward)};
+    o.bytes[0] = whole(bytes) + 4096 * static_cast<std::int64_t>(groups_used.size());  // rounding
+    o.routes =
+        RoutePrices::bits({RoutePrices::Route::kIds, unpooled() ? RoutePrices::Route::kSequence
+                                                                : RoutePrices::Route::kReduce});
+    OptionMeaning m;
+    m.kind = ShardingKind::kRowWise;
+    m.group = job_.devices;
+    m.split = Split::kStripe;
+    m.row_tiers = cut;
+    m.level_groups = groups_used;
+    made_.emplace_back(std::move(o), std::move(m));
+  }
+
+  /// Row-wise over all ranks in a slower tier, with caches of some sizes; whole on one rank too.
+  void slow_tier(std::size_t tier) {
+    const Tier* slow = nullptr;
+    for (const Tier& candidate : job_.system.tiers) {
+      slow = candidate.name == tiers_[tier].name ? &candidate : slow;
+    }
+    STEPCAST_CHECK(slow != nullptr, "tier '{}'", tiers_[tier].name);
+    const double bandwidth =
+        slow->bandwidth.base() / real(std::max<std::int64_t>(1, slow->shared_by));
+    const double row = format_bytes(job_.formats.embedding, 1, table_.dim).base();
+    const double state = state_row_bytes(job_.embedding_optimizer, table_.dim);
+    for (const std::int64_t members : {std::int64_t{1}, job_.devices}) {
+      const HotRows hot = members > 1 ? hot_rows(table_, members, job_.devices) : HotRows{};
+      const double most = hot.mass.empty() ? 1 / real(members)
+                                           : *std::max_element(hot.mass.begin(), hot.mass.end());
+      const std::int64_t rows = (table_.rows + members - 1) / members;
+      for (const double fraction : {0.0, 0.05, 0.2}) {
+        const double cached = std::floor(fraction * real(table_.rows));
+        const double hit = cached > 0 ? access_.hit_rate(cached, CachePolicy::kLru).value : 0;
+        const double share = 1 / real(members);
+        const double missed = lookups_ * share * (1 - hit);
+        const double distinct = std::min(missed, prices_.unique(t_, lookups_) * share);
+        PlacementOption o;
+        o.group = static_cast<std::int32_t>(members);
+        const double sent = (unpooled() ? lookups_ * share : global_) * real(table_.dim);
+        const bool all = members > 1;
+        o.load[kLookup] =
+            to_load(prices_.forward({t_, global_, share, table_.dim, unpooled()}) +
+                    routes_.ids(lookups_ * share, global_) + missed * row / bandwidth);
+        const bool reduced = all && !unpooled();
+        o.load[kOutput] =
+            to_load(reduced ? routes_.reduce_forward(sent) : routes_.exchange_forward(sent));
+        o.load[kUpdate] =
+            to_load((reduced ? routes_.reduce_backward(sent) : routes_.exchange_backward(sent)) +
+                    prices_.backward({t_, global_, share, table_.dim, unpooled()}) +
+                    2 * distinct * (row + state) / bandwidth);
+        const Holding holding = unpooled() ? Holding::kUnpooled
+                                : all      ? Holding::kReduced
+                                           : Holding::kExchanged;
+        const BytesByPurpose held =
+            held_bytes(job_, table_, {holding, rows, table_.dim, most, members});
+        const double cache = std::ceil(fraction * real(rows)) * (row + state + 16);
+        o.bytes[0] = whole(held.buffers + cache);
+        o.bytes[tier] = whole(held.weights + held.optimizer);
+        o.bytes_everywhere[0] = whole(arriving_bytes(job_, table_, holding, table_.dim).total());
+        o.routes =
+            RoutePrices::bits({RoutePrices::Route::kIds, unpooled() ? RoutePrices::Route::kSequence
+                                                         : all      ? RoutePrices::Route::kReduce
+                                                               : RoutePrices::Route::kExchange});
+        o.label = fmt::format("{} in {}{}", all ? "row_wise" : "table_wise", slow->name,
+                              fraction > 0 ? fmt::format(", cache {:.0f} %", 100 * fraction) : "");
+        OptionMeaning m;
+        m.kind = all ? ShardingKind::kRowWise : ShardingKind::kTableWise;
+        m.group = members;
+        m.split = hot.split;
+        m.tier = slow->name;
+        m.cache_bytes = std::ceil(cache);
+        made_.emplace_back(std::move(o), std::move(m));
+      }
+    }
+  }
+
+  const Job& job_;
+  std::size_t t_;
+  const EmbeddingTable& table_;
+  const EmbeddingPrices& prices_;
+  const RoutePrices& routes_;
+  const PlanSpaceOptions& options_;
+  const std::vector<TierCapacity>& tiers_;
+  Access access_;
+  double global_;
+  double lookups_;
+  std::vector<std::pair<PlacementOption, OptionMeaning>> made_;
+};
+
+}  // namespace
+
+std::vector<std::pair<PlacementOption, OptionMeaning>> tier_options(
+    const Job& job, std::size_t table, const EmbeddingPrices& prices, const RoutePrices& routes,
+    const PlanSpaceOptions& options, const std::vector<TierCapacity>& tiers) {
+  return TierOptions(job, table, prices, routes, options, tiers).all();
+}
+
+void add_row_tiers(const Job& job, const EmbeddingTable& table, const OptionMeaning& m,
+                   PlanTable& to) {
+  to.frequency_order = true;
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < m.level_groups.size(); ++i) {
+    const std::int64_t end = m.row_tiers->ends[i];
+    if (end == first) {
+      continue;
+    }
+    const std::int64_t group = m.level_groups[i];
+    PlanShard s;
+    s.rows = {first, end};
+    s.columns = {0, table.dim};
+    s.sharding = group == 1 ? ShardingKind::kDataParallel : ShardingKind::kRowWise;
+    s.split = group == 1 ? Split::kReplicate : Split::kStripe;
+    const std::int64_t size = group == 1 ? job.devices : group;
+    for (std::int64_t begin = 0; begin < job.devices; begin += size) {
+      std::vector<std::int32_t> ranks(static_cast<std::size_t>(size));
+      std::iota(ranks.begin(), ranks.end(), static_cast<std::int32_t>(begin));
+      s.groups.push_back(std::move(ranks));
+    }
+    to.shards.push_back(std::move(s));
+    first = end;
+  }
+}
+
+}  // namespace stepcast::planner::internal

@@ -1,0 +1,206 @@
+#include "planner/ledger.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/error.h"
+#include "planner/capacity.h"
+#include "planner/internal/hot_rows.h"
+#include "planner/shard_bytes.h"
+
+namespace stepcast::planner {
+namespace {
+
+double real(std::int64_t v) { return static_cast<double>(v); }
+
+Holding holding_of(const PlanShard& s, const EmbeddingTable& t, std::int64_t devices) {
+  const auto members = static_cast<std::int64_t>(s.groups.front().size());
+  if (s.split == Split::kReplicate && members == devices) {
+    return Holding::kReplicated;
+  }
+  if (devices == 1) {
+    return Holding::kLocal;
+  }
+  if (t.mode == PoolingMode::kSequence) {
+    return Holding::kUnpooled;
+  }
+  return members == 1         ? Holding::kExchanged
+         : members == devices ? Holding::kReduced
+                              : Holding::kNodeReduced;
+}
+
+/// Rows of the member at `position` of a group of `members`.
+std::int64_t rows_held(const PlanShard& s, std::int64_t members, std::int64_t position) {
+  const std::int64_t rows = s.rows[1] - s.rows[0];
+  if (members == 1 || s.split == Split::kReplicate) {
+    return rows;
+  }
+  if (s.split == Split::kStripe) {
+    return std::max<std::int64_t>(0, (rows - position + members - 1) / members);
+  }
+  const std::int64_t block = (rows + members - 1) / members;
+  return std::clamp<std::int64_t>(rows - position * block, 0, block);
+}
+
+class Ledger {
+ public:
+  Ledger(const Job& job, const EmbeddingPlan& plan) : job_(job), plan_(plan) {
+    const double dense = dense_bytes(job) + reserve_bytes(job.system.device);
+    for (std::int64_t r = 0; r < job.devices; ++r) {
+      lines_["hbm"].push_back({.rank = static_cast<std::int32_t>(r),
+                               .tier = "hbm",
+                               .dense = dense,
+                               .capacity = job.system.device.memory.base()});
+    }
+  }
+
+  std::vector<LedgerLine> lines() {
+    const DlrmWorkload& w = *job_.workload.dlrm();
+    for (std::size_t t = 0; t < plan_.tables.size(); ++t) {
+      for (const PlanShard& s : plan_.tables[t].shards) {
+        shard(plan_.tables[t], w.tables[t], s);
+      }
+      arriving(plan_.tables[t], w.tables[t]);
+    }
+    std::vector<LedgerLine> all;
+    for (auto& [tier, lines] : lines_) {
+      all.insert(all.end(), lines.begin(), lines.end());
+    }
+    std::stable_sort(all.begin(), all.end(),
+                     [](const LedgerLine& a, const LedgerLine& b) { return a.rank < b.rank; });
+    return all;
+  }
+
+ private:
+  LedgerLine& line(const std::string& tier, std::int32_t rank) {
+    auto& lines = lines_[tier];
+    if (lines.empty()) {
+      double capacity = 0;
+      for (const Tier& candidate : job_.system.tiers) {
+        if (candidate.name == tier) {
+          capacity =
+              candidate.capacity.base() / real(std::max<std::int64_t>(1, candidate.shared_by));
+        }
+      }
+      for (std::int64_t r = 0; r < job_.devices; ++r) {
+        lines.push_back({.rank = static_cast<std::int32_t>(r), .tier = tier, .capacity = capacity});
+      }
+    }
+    return lines[static_cast<std::size_t>(rank)];
+  }
+
+  void shard(const PlanTable& plan, const EmbeddingTable& table, const PlanShard& s) {
+    const Holding holding = holding_of(s, table, job_.devices);
+    const std::int64_t columns = s.columns[1] - s.columns[0];
+    const bool copies = s.groups.size() > 1;
+    double share = 1;
+    if (plan.frequency_order && table.access) {
+      const auto upto = [&](std::int64_t row) {
+        return row <= 0 ? 0.0 : row >= table.rows ? 1.0 : table.access->cdf(real(row)).value;
+      };
+      share = std::max(0.0, upto(s.rows[1]) - upto(s.rows[0]));
+    }
+    for (const auto& group : s.groups) {
+      const auto members = static_cast<std::int64_t>(group.size());
+      std::vector<double> mass;
+      if (!plan.frequency_order && members > 1 && holding != Holding::kReplicated) {
+        mass = masses(table, s, members);
+      }
+      for (std::int64_t i = 0; i < members; ++i) {
+        const std::int64_t rows = rows_held(s, members, i);
+        const double member = members == 1 || holding == Holding::kReplicated ? 1
+                              : mass.empty()                                  ? 1 / real(members)
+                                             : mass[static_cast<std::size_t>(i)];
+        const double arrives =
+            share * member / (copies ? real(static_cast<std::int64_t>(s.groups.size())) : 1);
+        const BytesByPurpose b =
+            held_bytes(job_, table, {holding, rows, columns, arrives, members});
+        const std::int32_t rank = group[static_cast<std::size_t>(i)];
+        LedgerLine& home = line(s.tier, rank);
+        home.weights += b.weights;
+        home.optimizer += b.optimizer;
+        LedgerLine& device = line("hbm", rank);
+        device.gradients += b.gradients;
+        if (copies && holding != Holding::kReplicated) {
+          device.gradients += format_bytes(job_.formats.gradient, rows, columns).base();
+        }
+        device.buffers += b.buffers;
+        device.cache += s.tier == "hbm" ? 0 : s.cache_bytes;
+      }
+    }
+  }
+
+  /// Where the hot rows of a split fall; the ledger follows the plan's own split.
+  [[nodiscard]] std::vector<double> masses(const EmbeddingTable& table, const PlanShard& s,
+                                           std::int64_t members) const {
+    const internal::HotRows hot = internal::hot_rows(table, members, job_.devices);
+    return hot.split == s.split ? hot.mass : std::vector<double>{};
+  }
+
+  void arriving(const PlanTable& plan, const EmbeddingTable& table) {
+    // Once per route that columns of the table use; levels of one column range add up.
+    double bytes = 0;
+    for (const PlanShard& s : plan.shards) {
+      const Holding holding = holding_of(s, table, job_.devices);
+      BytesByPurpose b = arriving_bytes(job_, table, holding, s.columns[1] - s.columns[0]);
+      bytes += b.total();
+    }
+    const double remap = plan.frequency_order && plan.shards.size() > 1 ? remap_bytes(table) : 0;
+    for (std::int64_t r = 0; r < job_.devices; ++r) {
+      LedgerLine& at = line("hbm", static_cast<std::int32_t>(r));
+      at.buffers += bytes;
+      at.remap += remap;
+    }
+  }
+
+  const Job& job_;
+  const EmbeddingPlan& plan_;
+  std::map<std::string, std::vector<LedgerLine>> lines_;
+};
+
+}  // namespace
+
+std::vector<LedgerLine> ledger_of(const Job& job, const EmbeddingPlan& plan) {
+  return Ledger(job, plan).lines();
+}
+
+std::optional<LedgerExcess> excess_of(const Job& job, const EmbeddingPlan& plan,
+                                      const std::vector<LedgerLine>& ledger) {
+  const LedgerLine* worst = nullptr;
+  for (const LedgerLine& line : ledger) {
+    if (line.total() > line.capacity &&
+        (worst == nullptr || line.total() - line.capacity > worst->total() - worst->capacity)) {
+      worst = &line;
+    }
+  }
+  if (worst == nullptr) {
+    return std::nullopt;
+  }
+  LedgerExcess excess{*worst, ""};
+  double most = -1;
+  const DlrmWorkload& w = *job.workload.dlrm();
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    double bytes = 0;
+    for (const PlanShard& s : plan.tables[t].shards) {
+      for (const auto& group : s.groups) {
+        for (std::size_t i = 0; i < group.size(); ++i) {
+          if (group[i] == worst->rank && s.tier == worst->tier) {
+            bytes += format_bytes(job.formats.embedding,
+                                  rows_held(s, static_cast<std::int64_t>(group.size()),
+                                            static_cast<std::int64_t>(i)),
+                                  s.columns[1] - s.columns[0])
+                         .base();
+          }
+        }
+      }
+    }
+    if (bytes > most) {
+      most = bytes;
+      excess.largest_table = w.tables[t].name;
+    }
+  }
+  return excess;
+}
+
+}  // namespace stepcast::planner

@@ -1,0 +1,120 @@
+#include "planner/placement.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace stepcast::planner {
+
+Ticks to_load(double seconds) {
+  STEPCAST_CHECK(seconds >= 0 && seconds < 4e3, "load of {} s", seconds);
+  return std::llround(seconds * 1e15);
+}
+double load_seconds(Ticks ticks) { return static_cast<double>(ticks) * 1e-15; }
+
+Ticks PlacementOption::piece_total() const {
+  Ticks most = 0;
+  for (const Load& extra : skew) {
+    Ticks sum = 0;
+    for (std::size_t p = 0; p < kPhases; ++p) {
+      sum += load[p] + extra[p] + everywhere[p];
+    }
+    most = std::max(most, sum);
+  }
+  if (skew.empty()) {
+    for (std::size_t p = 0; p < kPhases; ++p) {
+      most += load[p] + everywhere[p];
+    }
+  }
+  return most;
+}
+
+namespace {
+
+std::vector<Load> loads_of(const PlacementProblem& problem, const Placement& placement) {
+  std::vector<Load> load(static_cast<std::size_t>(problem.ranks));
+  for (std::size_t t = 0; t < placement.size(); ++t) {
+    const Choice& c = placement[t];
+    const PlacementOption& o = problem.tables[t].options[static_cast<std::size_t>(c.option)];
+    for (std::int32_t r = 0; r < problem.ranks; ++r) {
+      Load& at = load[static_cast<std::size_t>(r)];
+      const auto held = o.group == problem.ranks
+                            ? static_cast<std::ptrdiff_t>(o.pieces)
+                            : std::count(c.groups.begin(), c.groups.end(), r / o.group);
+      for (std::size_t p = 0; p < kPhases; ++p) {
+        const Ticks extra = o.skew.empty() ? 0 : o.skew[static_cast<std::size_t>(r % o.group)][p];
+        at[p] += o.everywhere[p] + held * (o.load[p] + extra);
+      }
+    }
+  }
+  return load;
+}
+
+Ticks charges_of(const PlacementProblem& problem, const Placement& placement) {
+  std::uint32_t routes = 0;
+  for (std::size_t t = 0; t < placement.size(); ++t) {
+    routes |= problem.tables[t].options[static_cast<std::size_t>(placement[t].option)].routes;
+  }
+  Ticks total = problem.constant;
+  for (std::size_t f = 0; f < problem.fixed.size(); ++f) {
+    total += (routes >> f & 1U) != 0 ? problem.fixed[f] : 0;
+  }
+  return total;
+}
+
+}  // namespace
+
+Ticks objective_of(const PlacementProblem& problem, const Placement& placement) {
+  Ticks most = 0;
+  for (const Load& at : loads_of(problem, placement)) {
+    most = std::max(most, std::accumulate(at.begin(), at.end(), Ticks{0}));
+  }
+  return charges_of(problem, placement) + most;
+}
+
+Ticks phased_of(const PlacementProblem& problem, const Placement& placement) {
+  Load most{};
+  for (const Load& at : loads_of(problem, placement)) {
+    for (std::size_t p = 0; p < kPhases; ++p) {
+      most[p] = std::max(most[p], at[p]);
+    }
+  }
+  return charges_of(problem, placement) + std::accumulate(most.begin(), most.end(), Ticks{0});
+}
+
+std::vector<std::vector<std::int64_t>> bytes_of(const PlacementProblem& problem,
+                                                const Placement& placement) {
+  std::vector<std::vector<std::int64_t>> bytes;
+  for (std::size_t tier = 0; tier < problem.tiers.size(); ++tier) {
+    const std::int32_t shared = problem.tiers[tier].shared_by;
+    auto& units = bytes.emplace_back(problem.tiers[tier].capacity.size(), 0);
+    for (std::size_t t = 0; t < placement.size(); ++t) {
+      const Choice& c = placement[t];
+      const PlacementOption& o = problem.tables[t].options[static_cast<std::size_t>(c.option)];
+      for (std::int32_t r = 0; r < problem.ranks; ++r) {
+        const auto held = o.group == problem.ranks
+                              ? static_cast<std::ptrdiff_t>(o.pieces)
+                              : std::count(c.groups.begin(), c.groups.end(), r / o.group);
+        units[static_cast<std::size_t>(r / shared)] +=
+            o.bytes_everywhere[tier] + held * o.bytes[tier];
+      }
+    }
+  }
+  return bytes;
+}
+
+bool fits(const PlacementProblem& problem, const Placement& placement) {
+  const auto bytes = bytes_of(problem, placement);
+  for (std::size_t tier = 0; tier < bytes.size(); ++tier) {
+    for (std::size_t u = 0; u < bytes[tier].size(); ++u) {
+      if (bytes[tier][u] > problem.tiers[tier].capacity[u]) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace stepcast::planner

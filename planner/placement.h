@@ -1,0 +1,87 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/plan.h"
+
+namespace stepcast::planner {
+
+/// Time as the search adds it up: integer femtoseconds, so that a load that is added and taken away
+/// again leaves nothing behind and every delta is exact.
+using Ticks = std::int64_t;
+Ticks to_load(double seconds);
+double load_seconds(Ticks ticks);
+
+/// Parts of a step that ranks leave together: ids arrive and rows are looked up; the output
+/// exchange starts when the slowest rank is there; gradients arrive and rows are updated until the
+/// slowest rank ends the step.
+constexpr std::size_t kPhases = 3;
+enum LoadPhase : std::uint8_t { kLookup, kOutput, kUpdate };
+using Load = std::array<Ticks, kPhases>;
+
+constexpr std::size_t kMaxTiers = 3;
+using TierBytes = std::array<std::int64_t, kMaxTiers>;
+
+/// One way to place a table, with its price. `pieces` equal parts (columns) each go to one group of
+/// `group` consecutive ranks; a group of all ranks needs no choice of place.
+struct PlacementOption {
+  std::string label;      ///< "row_wise", "column_wise x4": for people
+  std::int32_t form = 0;  ///< the caller's own number: what the option means
+  std::int32_t pieces = 1;
+  std::int32_t group = 1;  ///< ranks that share one piece
+  Load load{};             ///< one piece adds to each member of its group
+  Load everywhere{};       ///< the option adds to every rank
+  std::vector<Load> skew;  ///< by position in the group: beyond `load`; empty when even
+  TierBytes bytes{};       ///< one piece needs on each member
+  TierBytes bytes_everywhere{};
+  std::uint32_t routes = 0;  ///< fixed charges it brings in, bits of PlacementProblem::fixed
+  [[nodiscard]] Ticks piece_total() const;
+};
+
+struct PlacementTable {
+  std::string name;
+  std::vector<PlacementOption> options;
+};
+
+/// Capacity of one memory tier. `shared_by` consecutive ranks draw on one unit (a machine's DDR);
+/// `capacity[i]` is that of unit i.
+struct TierCapacity {
+  std::string name;
+  std::int32_t shared_by = 1;
+  std::vector<std::int64_t> capacity;
+};
+
+/// Minimise  max over ranks of the load of all phases  +  fixed charges of the routes in use, one
+/// option per table, memory within every capacity. Among placements that are as good as a search
+/// is asked for, the one of least `phased_of`: no phase has a slow rank of its own.
+///
+/// Promises: every option's group divides `ranks`; loads and bytes are not negative.
+struct PlacementProblem {
+  std::int32_t ranks = 1;
+  std::vector<PlacementTable> tables;
+  std::vector<TierCapacity> tiers;
+  std::vector<Ticks> fixed;  ///< by route bit
+  Ticks constant = 0;        ///< the same for every plan
+};
+
+/// The option of a table and the group of each of its pieces (empty for options on all ranks);
+/// pieces of one table go to distinct groups.
+struct Choice {
+  std::int32_t option = -1;
+  std::vector<std::int32_t> groups;
+};
+using Placement = std::vector<Choice>;
+
+/// The objective from scratch: the recount that incremental evaluation is tested against.
+Ticks objective_of(const PlacementProblem& problem, const Placement& placement);
+/// Sum over phases of the slowest rank of each, constant and fixed charges included: at least the
+/// objective, and what a step takes whose phases all end in a rendezvous.
+Ticks phased_of(const PlacementProblem& problem, const Placement& placement);
+/// Bytes by [tier][unit] from scratch.
+std::vector<std::vector<std::int64_t>> bytes_of(const PlacementProblem& problem,
+                                                const Placement& placement);
+bool fits(const PlacementProblem& problem, const Placement& placement);
+
+}  // namespace stepcast::planner

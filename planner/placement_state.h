@@ -1,0 +1,78 @@
+#pragma once
+#include <limits>
+#include <vector>
+
+#include "planner/placement.h"
+
+namespace stepcast::planner {
+
+/// A placement with its loads and bytes kept up to date: adding or removing a table costs
+/// O(ranks it touches + sqrt(ranks)), the objective is exact at any moment (integers).
+///
+///   PlacementState state(problem);
+///   state.add(t, {option, groups});
+///   Ticks with = state.objective();
+///   state.remove(t);                 // and it is as before
+class PlacementState {
+ public:
+  explicit PlacementState(const PlacementProblem& problem);
+  void add(std::size_t table, Choice choice);
+  void remove(std::size_t table);  ///< no-op for a table that is not placed
+  [[nodiscard]] Ticks objective() const;
+  [[nodiscard]] Ticks phased() const;  ///< as phased_of
+  /// No unit holds more than it can.
+  [[nodiscard]] bool fits() const { return overfull_ == 0; }
+  [[nodiscard]] const Placement& placement() const { return placement_; }
+  [[nodiscard]] const PlacementProblem& problem() const { return problem_; }
+  /// Load of a rank, what lies on all ranks included.
+  [[nodiscard]] Ticks load(std::int32_t rank, std::size_t phase) const {
+    return on_all_[phase] + load_[phase][static_cast<std::size_t>(rank)];
+  }
+  /// The rank with most of a phase, or of all phases together (`kPhases`).
+  [[nodiscard]] std::int32_t busiest(std::size_t phase) const;
+  /// Both phases of the busiest member of a group together.
+  [[nodiscard]] Ticks group_total(std::int32_t group, std::int32_t size) const;
+  /// Bytes free on a member of the group for one more piece: the tightest tier decides.
+  [[nodiscard]] bool has_room(const PlacementOption& option, std::int32_t group) const;
+  /// Groups that an option's pieces would go to when each takes the least loaded one with room (the
+  /// least loaded at all where none has). Empty for options on all ranks.
+  [[nodiscard]] std::vector<std::int32_t> least_loaded(const PlacementOption& option) const;
+  /// Tables with a piece on that rank (options on all ranks left out).
+  [[nodiscard]] const std::vector<std::int32_t>& tables_on(std::int32_t rank) const {
+    return tables_on_[static_cast<std::size_t>(rank)];
+  }
+  /// Sum of squares of the ranks' loads: tells apart placements of equal objective.
+  [[nodiscard]] double unevenness() const { return squares_; }
+  /// Tables priced so far: one each time a table is put somewhere.
+  [[nodiscard]] std::uint64_t evaluations() const { return evaluations_; }
+
+ private:
+  static constexpr std::size_t kTogether = kPhases;
+  void apply(std::size_t table, const Choice& choice, std::int64_t sign);
+  void add_to_rank(std::int32_t rank, const Load& load, std::int64_t times);
+  void add_to_all(const Load& load, std::int64_t times);
+  void refresh_blocks(std::int32_t first, std::int32_t last);
+  void add_bytes(std::size_t tier, std::size_t unit, std::int64_t bytes);
+  [[nodiscard]] Ticks most(std::size_t phase) const;
+  [[nodiscard]] const PlacementOption& option(std::size_t table, const Choice& c) const {
+    return problem_.tables[table].options[static_cast<std::size_t>(c.option)];
+  }
+
+  const PlacementProblem& problem_;
+  Placement placement_;
+  // By phase, then all phases together: what lies on all ranks, the rest by rank, and its maximum
+  // by block of ranks.
+  std::array<Ticks, kPhases + 1> on_all_{};
+  std::array<std::vector<Ticks>, kPhases + 1> load_;
+  std::array<std::vector<Ticks>, kPhases + 1> block_most_;
+  std::size_t block_ = 8;                        ///< ranks per block
+  std::vector<std::vector<std::int64_t>> used_;  ///< [tier][unit]
+  std::int64_t overfull_ = 0;
+  std::vector<std::int32_t> route_uses_;
+  Ticks fixed_ = 0;
+  std::vector<std::vector<std::int32_t>> tables_on_;
+  double squares_ = 0;
+  std::uint64_t evaluations_ = 0;
+};
+
+}  // namespace stepcast::planner

@@ -1,0 +1,297 @@
+#include "planner/plan_space.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "core/error.h"
+#include "planner/capacity.h"
+#include "planner/embedding_prices.h"
+#include "planner/internal/hot_rows.h"
+#include "planner/internal/route_prices.h"
+#include "planner/internal/tier_options.h"
+#include "planner/shard_bytes.h"
+#include "workloads/embedding_plan.h"
+
+namespace stepcast::planner {
+namespace {
+
+constexpr std::int64_t kNarrowest = 4;  // columns of a column-wise part: one vector of fp32
+constexpr std::int64_t kMostParts = 64;
+
+double real(std::int64_t v) { return static_cast<double>(v); }
+std::int64_t whole(double bytes) { return static_cast<std::int64_t>(std::ceil(bytes)); }
+
+std::vector<std::int64_t> column_parts(const EmbeddingTable& t, std::int64_t devices) {
+  std::vector<std::int64_t> parts;
+  for (std::int64_t k = 2; k <= std::min({devices, t.dim / kNarrowest, kMostParts}); ++k) {
+    if (t.dim % k == 0 && (k <= 4 || (k & (k - 1)) == 0)) {
+      parts.push_back(k);
+    }
+  }
+  return parts;
+}
+
+}  // namespace
+
+/// Writes the options of a job's tables.
+class PlanSpaceBuilder {
+ public:
+  PlanSpaceBuilder(const Job& job, const EmbeddingPrices& prices, const PlanSpaceOptions& options,
+                   PlanSpace& to)
+      : job_(job), options_(options), to_(to), prices_(prices), routes_(job, prices_) {}
+
+  void run() {
+    const DlrmWorkload& w = *job_.workload.dlrm();
+    to_.problem_.ranks = static_cast<std::int32_t>(job_.devices);
+    to_.problem_.tiers = capacities_of(job_, options_.slow_tiers);
+    for (std::size_t t = 0; t < w.tables.size(); ++t) {
+      table(t, w.tables[t]);
+    }
+    to_.problem_.fixed = routes_.fixed();
+  }
+
+ private:
+  using Route = internal::RoutePrices::Route;
+
+  void table(std::size_t t, const EmbeddingTable& table) {
+    to_.problem_.tables.push_back({table.name, {}});
+    to_.meanings_.emplace_back();
+    add(t, replicated(t, table),
+        {.kind = ShardingKind::kDataParallel, .group = job_.devices, .split = Split::kReplicate});
+    if (job_.devices == 1) {
+      return;
+    }
+    add(t, split_rows(t, table, job_.devices),
+        {.kind = ShardingKind::kRowWise, .group = job_.devices, .split = split_});
+    for (const std::int64_t g : options_.group_sizes) {
+      if (g > 1 && g < job_.devices) {
+        add(t, split_rows(t, table, g),
+            {.kind = ShardingKind::kTableRowWise, .group = g, .split = split_});
+      }
+    }
+    add(t, columns(t, table, 1), {.kind = ShardingKind::kTableWise});
+    for (const std::int64_t parts : column_parts(table, job_.devices)) {
+      add(t, columns(t, table, parts), {.kind = ShardingKind::kColumnWise, .column_parts = parts});
+    }
+    if (options_.row_tiers || options_.slow_tiers) {
+      for (auto& [option, meaning] :
+           internal::tier_options(job_, t, prices_, routes_, options_, to_.problem_.tiers)) {
+        add(t, std::move(option), std::move(meaning));
+      }
+    }
+  }
+
+  void add(std::size_t t, PlacementOption option, OptionMeaning meaning) {
+    option.form = static_cast<std::int32_t>(to_.meanings_[t].size());
+    if (option.label.empty()) {
+      option.label = std::string(name_of(meaning.kind));
+    }
+    to_.problem_.tables[t].options.push_back(std::move(option));
+    to_.meanings_[t].push_back(std::move(meaning));
+  }
+
+  void set_bytes(PlacementOption& o, const EmbeddingTable& table, const HeldPiece& piece) const {
+    o.bytes[0] = whole(held_bytes(job_, table, piece).total());
+    // Each column part sends ids of its own.
+    o.bytes_everywhere[0] =
+        o.pieces * whole(arriving_bytes(job_, table, piece.holding, piece.columns).total());
+  }
+
+  PlacementOption replicated(std::size_t t, const EmbeddingTable& table) const {
+    const double local = real(job_.batch.global) / real(job_.devices);
+    PlacementOption o;
+    o.group = to_.problem_.ranks;
+    const EmbeddingPrices::Lookups lookups{t, local, 1, table.dim, false};
+    o.load[kLookup] = to_load(prices_.forward(lookups));
+    if (job_.devices == 1) {
+      o.load[kUpdate] = to_load(prices_.backward(lookups));
+    } else {
+      const double elements = real(table.rows) * real(table.dim);
+      o.load[kUpdate] = to_load(prices_.gradient(lookups) + routes_.replica_update(elements) +
+                                routes_.replica_sync(elements));
+    }
+    o.routes = internal::RoutePrices::bits({Route::kReplicated});
+    set_bytes(o, table, {Holding::kReplicated, table.rows, table.dim, 1, 1});
+    return o;
+  }
+
+  PlacementOption columns(std::size_t t, const EmbeddingTable& table, std::int64_t parts) const {
+    const double global = real(job_.batch.global);
+    const bool unpooled = table.mode == PoolingMode::kSequence;
+    const std::int64_t width = table.dim / parts;
+    PlacementOption o;
+    o.pieces = static_cast<std::int32_t>(parts);
+    o.label = parts > 1 ? fmt::format("column_wise x{}", parts) : "";
+    const EmbeddingPrices::Lookups lookups{t, global, 1, width, unpooled};
+    const double sent = (unpooled ? global * table.pooling : global) * real(width);
+    o.load[kLookup] =
+        to_load(prices_.forward(lookups) + routes_.ids(global * table.pooling, global));
+    o.load[kOutput] = to_load(routes_.exchange_forward(sent));
+    o.load[kUpdate] = to_load(prices_.backward(lookups) + routes_.exchange_backward(sent));
+    finish_route(o, table, unpooled, Route::kExchange);
+    set_bytes(o, table,
+              {unpooled ? Holding::kUnpooled : Holding::kExchanged, table.rows, width, 1, 1});
+    return o;
+  }
+
+  PlacementOption split_rows(std::size_t t, const EmbeddingTable& table, std::int64_t group) {
+    const double global = real(job_.batch.global);
+    const bool unpooled = table.mode == PoolingMode::kSequence;
+    const bool all = group == job_.devices;
+    const double share = 1 / real(group);
+    PlacementOption o;
+    o.group = static_cast<std::int32_t>(group);
+    if (!all) {
+      o.label = fmt::format("table_row_wise over {}", group);
+    }
+    const internal::HotRows hot = internal::hot_rows(table, group, job_.devices);
+    split_ = hot.split;
+    const EmbeddingPrices::Lookups lookups{t, global, share, table.dim, unpooled};
+    const double arriving = global * table.pooling * share;
+    const double sent = (unpooled ? arriving : global) * real(table.dim);
+    const double forward = prices_.forward(lookups) + routes_.ids(arriving, global);
+    const double backward = prices_.backward(lookups);
+    double output = 0;
+    double gradient = 0;
+    if (unpooled) {
+      output = routes_.exchange_forward(sent);
+      gradient = routes_.exchange_backward(sent);
+    } else if (all) {
+      output = routes_.reduce_forward(sent);
+      gradient = routes_.reduce_backward(sent);
+    } else {
+      output = routes_.node_forward(group, sent);
+      gradient = routes_.node_backward(group, sent);
+    }
+    o.load = {to_load(forward), to_load(output), to_load(backward + gradient)};
+    for (const double mass : hot.mass) {
+      // What grows with the lookups that fall to a member: all but the pooled exchange.
+      const double f = std::max(-1.0, mass * real(group) - 1);
+      o.skew.push_back({to_load_signed(forward * f), unpooled ? to_load_signed(output * f) : 0,
+                        to_load_signed((backward + (unpooled ? gradient : 0)) * f)});
+    }
+    finish_route(o, table, unpooled,
+                 unpooled ? Route::kExchange
+                 : all    ? Route::kReduce
+                          : Route::kNode,
+                 group);
+    const std::int64_t rows = (table.rows + group - 1) / group;
+    const double most =
+        hot.mass.empty() ? share : *std::max_element(hot.mass.begin(), hot.mass.end());
+    set_bytes(o, table,
+              {unpooled ? Holding::kUnpooled
+               : all    ? Holding::kReduced
+                        : Holding::kNodeReduced,
+               rows, table.dim, std::max(share, most), group});
+    return o;
+  }
+
+  void finish_route(PlacementOption& o, const EmbeddingTable& table, bool unpooled, Route route,
+                    std::int64_t group = 1) const {
+    if (unpooled) {
+      const double local = real(job_.batch.global) / real(job_.devices);
+      const auto [forward, backward] =
+          routes_.pool_rows(local * table.pooling * real(table.dim), local * real(table.dim));
+      o.everywhere[kLookup] += to_load(forward);
+      o.everywhere[kUpdate] += to_load(backward);
+      o.routes = internal::RoutePrices::bits({Route::kIds, Route::kSequence});
+    } else {
+      o.routes = internal::RoutePrices::bits({Route::kIds, route}, routes_.group_index(group));
+    }
+  }
+
+  static Ticks to_load_signed(double seconds) {
+    return seconds < 0 ? -to_load(-seconds) : to_load(seconds);
+  }
+
+  const Job& job_;
+  const PlanSpaceOptions& options_;
+  PlanSpace& to_;
+  const EmbeddingPrices& prices_;
+  internal::RoutePrices routes_;
+  Split split_ = Split::kBlock;
+};
+
+void check_plannable(const Job& job) {
+  const DlrmWorkload* w = job.workload.dlrm();
+  if (w == nullptr || w->tables.empty()) {
+    throw InputError("job: workload",
+                     fmt::format("'{}' has no embedding tables to place; use a dlrm workload",
+                                 job.workload.name));
+  }
+  if (job.batch.global < job.devices || job.batch.global % job.devices != 0) {
+    throw InputError("job: batch.global",
+                     fmt::format("{} samples do not divide over {} devices; use a multiple",
+                                 job.batch.global, job.devices));
+  }
+}
+
+PlanSpace::PlanSpace(const Job& job, const EmbeddingPrices& prices,
+                     const PlanSpaceOptions& options) {
+  check_plannable(job);
+  PlanSpaceBuilder(job, prices, options, *this).run();
+}
+
+EmbeddingPlan PlanSpace::plan(const Job& job, const Placement& placement) const {
+  EmbeddingPlan plan;
+  plan.workload = job.workload.name;
+  plan.system = job.system.name;
+  plan.devices = job.devices;
+  const DlrmWorkload& w = *job.workload.dlrm();
+  std::vector<std::int32_t> all(static_cast<std::size_t>(job.devices));
+  std::iota(all.begin(), all.end(), 0);
+  for (std::size_t t = 0; t < w.tables.size(); ++t) {
+    const EmbeddingTable& table = w.tables[t];
+    const OptionMeaning& m = meaning(t, placement[t].option);
+    PlanTable& to = plan.tables.emplace_back();
+    to.name = table.name;
+    if (m.row_tiers) {
+      internal::add_row_tiers(job, table, m, to);
+      continue;
+    }
+    const std::int64_t width = table.dim / m.column_parts;
+    for (std::int64_t p = 0; p < m.column_parts; ++p) {
+      PlanShard s;
+      s.rows = {0, table.rows};
+      s.columns = {p * width, (p + 1) * width};
+      s.sharding = m.kind;
+      s.split = m.split;
+      s.tier = m.tier;
+      s.cache_bytes = m.cache_bytes;
+      if (m.group == job.devices) {
+        s.groups = {all};
+      } else {
+        const std::int32_t g = placement[t].groups[static_cast<std::size_t>(p)];
+        const auto first = all.begin() + static_cast<std::ptrdiff_t>(g * m.group);
+        s.groups = {{first, first + static_cast<std::ptrdiff_t>(m.group)}};
+      }
+      to.shards.push_back(std::move(s));
+    }
+  }
+  return plan;
+}
+
+std::vector<std::int64_t> group_sizes(const Job& job) {
+  std::vector<std::int64_t> sizes;
+  const auto offer = [&](std::int64_t size) {
+    if (size > 1 && size < job.devices && job.devices % size == 0 &&
+        std::find(sizes.begin(), sizes.end(), size) == sizes.end()) {
+      sizes.push_back(size);
+    }
+  };
+  offer(workloads::node_size(job));
+  for (std::size_t level = 0; level + 1 < job.system.fabric.size(); ++level) {
+    offer(job.system.devices_in_level(level));
+  }
+  const std::vector<std::int64_t> units = sizes;
+  for (const std::int64_t unit : units) {
+    for (const std::int64_t times : {2, 4}) {
+      offer(unit * times);
+    }
+  }
+  return sizes;
+}
+
+}  // namespace stepcast::planner

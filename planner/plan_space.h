@@ -1,0 +1,69 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/job.h"
+#include "core/plan.h"
+#include "planner/embedding_prices.h"
+#include "planner/placement.h"
+#include "planner/row_tiers.h"
+
+namespace stepcast::planner {
+
+/// What an option of the placement problem means for the table's rows and columns.
+struct OptionMeaning {
+  ShardingKind kind = ShardingKind::kTableWise;
+  std::int64_t column_parts = 1;
+  std::int64_t group = 1;
+  Split split = Split::kBlock;
+  std::string tier = "hbm";
+  double cache_bytes = 0;  ///< in HBM, for rows that live in a slower tier
+  /// Rows by popularity: level i has one copy per group of `level_groups[i]` consecutive ranks (1:
+  /// on every rank).
+  std::optional<RowTierCut> row_tiers = std::nullopt;
+  std::vector<std::int64_t> level_groups = {};
+};
+
+struct PlanSpaceOptions {
+  /// Ranks of a table-row-wise group; 0 leaves the kind out. More than one size cannot be built by
+  /// workloads today.
+  std::vector<std::int64_t> group_sizes = {};
+  bool row_tiers = false;    ///< per-row replication levels
+  bool slow_tiers = false;   ///< DDR, SSD, with caches in HBM
+  double sync_interval = 1;  ///< steps between synchronisations of replicas (row tiers)
+  bool dedup = false;        ///< ids deduplicated per rank before the exchange (row tiers)
+};
+
+/// The plans a job can have, as a placement problem with priced options.
+///
+///   kinds: data_parallel; row_wise; table_row_wise on groups of each size (a node, several nodes,
+///   a pod); table_wise; column_wise in 2 to 64 equal parts; and with `row_tiers` / `slow_tiers`
+///   the kinds that the graph builder cannot express yet.
+class PlanSpace {
+ public:
+  /// Errors: InputError when the job cannot be planned (no DLRM, capacity 0, batch over devices).
+  PlanSpace(const Job& job, const EmbeddingPrices& prices, const PlanSpaceOptions& options);
+
+  [[nodiscard]] const PlacementProblem& problem() const { return problem_; }
+  [[nodiscard]] const OptionMeaning& meaning(std::size_t table, std::int32_t option) const {
+    return meanings_[table][static_cast<std::size_t>(option)];
+  }
+  /// The plan file's form of a placement.
+  [[nodiscard]] EmbeddingPlan plan(const Job& job, const Placement& placement) const;
+
+ private:
+  friend class PlanSpaceBuilder;
+  PlacementProblem problem_;
+  std::vector<std::vector<OptionMeaning>> meanings_;
+};
+
+/// Errors: InputError when a job's tables cannot be planned: no DLRM, no tables, a batch that does
+/// not divide over the devices.
+void check_plannable(const Job& job);
+
+/// Sizes of row-split groups worth trying: units of every fabric level and machines, and small
+/// multiples of them, that divide the job's devices; the machine first.
+std::vector<std::int64_t> group_sizes(const Job& job);
+
+}  // namespace stepcast::planner

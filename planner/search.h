@@ -1,0 +1,58 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/bound.h"
+#include "planner/placement.h"
+
+namespace stepcast::planner {
+
+struct SearchOptions {
+  std::uint64_t seed = 1;
+  /// Seconds of wall clock; without a limit the effort is fixed by the size of the problem and the
+  /// result depends on the seed alone.
+  std::optional<double> time_limit = std::nullopt;
+  /// A placement this close to the bound, as a fraction, is not improved any more; the search then
+  /// lowers its phased time instead.
+  double good_enough = 2e-3;
+  double effort = 1;     ///< multiplies the evaluations spent after the first local optimum
+  std::size_t keep = 4;  ///< distinct placements handed back
+  std::function<double()> clock = nullptr;  ///< seconds; only asked with a time limit
+};
+
+/// What is missing where a placement cannot be found: the shortest explanation.
+struct Shortage {
+  std::string table;  ///< empty: all tables together
+  std::string tier;
+  std::int64_t needed = 0;
+  std::int64_t capacity = 0;
+  [[nodiscard]] std::int64_t missing() const { return needed - capacity; }
+};
+
+struct SearchResult {
+  std::vector<std::pair<Ticks, Placement>> best;  ///< ascending; empty when infeasible
+  LowerBound bound;
+  std::uint64_t evaluations = 0;
+  bool cut = false;  ///< by the time limit
+  std::optional<Shortage> shortage;
+  [[nodiscard]] double gap() const;  ///< best / bound - 1
+};
+
+/// Minimises a placement problem: several greedy starts (cheapest options whose pieces stay under a
+/// threshold, longest piece first onto the least loaded group), local search with exact deltas on
+/// the ranks that are busiest in each phase (move, change of option, swap, doing without a route),
+/// and seeded kicks from local optima. Never returns a placement that exceeds a capacity.
+SearchResult search(const PlacementProblem& problem, const SearchOptions& options = {});
+
+/// Why nothing fits, if a relaxation can tell: a table whose smallest option is larger than a unit,
+/// or all tables together larger than all units.
+std::optional<Shortage> shortage_of(const PlacementProblem& problem);
+
+/// Puts tables, largest piece first, where they fit and load least; false when one did not fit.
+/// `choose` names the option of each table.
+bool place_greedily(class PlacementState& state, const std::vector<std::int32_t>& choose);
+
+}  // namespace stepcast::planner

@@ -1,0 +1,126 @@
+#include "planner/shard_bytes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/embedding.h"
+#include "workloads/dlrm.h"
+
+namespace stepcast::planner {
+namespace {
+
+constexpr double kIdBytes = 8;      // int64
+constexpr double kLengthBytes = 4;  // int32
+
+double element_bytes(Format f) { return bits_per_element(f, 1024) / 8; }
+double real(std::int64_t v) { return static_cast<double>(v); }
+
+/// Forward and backward copy of an activation on the wire.
+double both_ways(const Job& job) {
+  return element_bytes(job.formats.all_to_all_forward) +
+         element_bytes(job.formats.all_to_all_backward);
+}
+
+}  // namespace
+
+BytesByPurpose& BytesByPurpose::operator+=(const BytesByPurpose& o) {
+  weights += o.weights;
+  optimizer += o.optimizer;
+  gradients += o.gradients;
+  cache += o.cache;
+  remap += o.remap;
+  buffers += o.buffers;
+  dense += o.dense;
+  return *this;
+}
+
+double state_row_bytes(OptimizerKind kind, std::int64_t columns) {
+  return models::optimizer_row_bytes(kind, real(columns));
+}
+
+BytesByPurpose held_bytes(const Job& job, const EmbeddingTable& table, const HeldPiece& piece) {
+  BytesByPurpose b;
+  const double global = real(job.batch.global);
+  const double local = global / real(job.devices);
+  const double columns = real(piece.columns);
+  b.weights = format_bytes(job.formats.embedding, piece.rows, piece.columns).base();
+  b.optimizer = real(piece.rows) * state_row_bytes(job.embedding_optimizer, piece.columns);
+  const double lookups = std::ceil(global * table.pooling * piece.share);
+  const double wire = both_ways(job);
+  const double ids = lookups * kIdBytes + 2 * global * kLengthBytes;
+  switch (piece.holding) {
+    case Holding::kReplicated:
+      b.gradients = format_bytes(job.formats.gradient, piece.rows, piece.columns).base();
+      b.buffers = 2 * local * columns * element_bytes(job.formats.compute);
+      break;
+    case Holding::kLocal:
+      b.buffers = 2 * local * columns * element_bytes(job.formats.compute);
+      break;
+    case Holding::kExchanged:
+    case Holding::kReduced:
+      b.buffers = global * columns * wire + ids;
+      break;
+    case Holding::kNodeReduced:
+      b.buffers = (global + global / real(piece.group)) * columns * wire + ids;
+      break;
+    case Holding::kUnpooled:
+      b.buffers = lookups * columns * wire + ids;
+      break;
+  }
+  return b;
+}
+
+BytesByPurpose arriving_bytes(const Job& job, const EmbeddingTable& table, Holding holding,
+                              std::int64_t columns) {
+  BytesByPurpose b;
+  if (holding == Holding::kReplicated || holding == Holding::kLocal) {
+    return b;
+  }
+  const double local = real(job.batch.global) / real(job.devices);
+  const double lookups = std::ceil(local * table.pooling);
+  const double wire = both_ways(job);
+  b.buffers = lookups * kIdBytes + 2 * local * kLengthBytes + local * real(columns) * wire;
+  if (holding == Holding::kUnpooled) {
+    b.buffers += lookups * real(columns) * wire +
+                 2 * local * real(columns) * element_bytes(job.formats.compute);
+  }
+  return b;
+}
+
+double remap_bytes(const EmbeddingTable& table) {
+  return real(table.rows) * (table.rows > (std::int64_t{1} << 32) ? 8 : 4);
+}
+
+double dense_bytes(const Job& job) {
+  const DlrmWorkload& w = *job.workload.dlrm();
+  const double local = real(job.batch.global) / real(job.devices);
+  const double compute = element_bytes(job.formats.compute);
+  double parameters = 0;
+  double widths = 0;
+  const auto mlp = [&](std::int64_t in, const std::vector<std::int64_t>& layers) {
+    for (const std::int64_t out : layers) {
+      parameters += real(in) * real(out) + real(out);
+      widths += 2 * real(out);
+      in = out;
+    }
+  };
+  double stack = real(w.bottom_mlp.back());
+  for (const EmbeddingTable& t : w.tables) {
+    stack += real(t.dim);
+  }
+  mlp(w.dense_features, w.bottom_mlp);
+  mlp(workloads::interaction_width(w), w.top_mlp);
+  widths += 4 * stack + 4 * real(workloads::interaction_width(w)) + real(w.dense_features) + 2;
+  if (w.interaction.kind == InteractionKind::kDcnV2) {
+    const double layers = real(w.interaction.layers);
+    parameters += layers * (2 * stack * real(w.interaction.rank) + stack);
+    widths += layers * (4 * stack + 2 * real(w.interaction.rank));
+  }
+  const double state = job.dense_optimizer == OptimizerKind::kSgd    ? 0
+                       : job.dense_optimizer == OptimizerKind::kAdam ? 8
+                                                                     : 4;
+  return parameters * (compute + element_bytes(job.formats.gradient) + state) +
+         local * widths * compute;
+}
+
+}  // namespace stepcast::planner

@@ -1,0 +1,90 @@
+#include "studies/plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "models/cost_model.h"
+#include "simulator/simulate.h"
+#include "simulator/step_costs.h"
+#include "studies/plan_comparison.h"
+#include "workloads/build_graph.h"
+
+namespace stepcast::studies {
+
+double simulated_step(const Job& job, const models::CostModel& model, const EmbeddingPlan& plan) {
+  Job with = job;
+  with.embedding_plan = plan;
+  const ExecutionGraph graph = workloads::build_graph(with);
+  const simulator::StepCosts costs = simulator::price(
+      graph, model,
+      {.unfold = false, .collectives_hold_core = job.system.host.collectives_hold_core});
+  return to_seconds(simulator::simulate(graph, costs).makespan).base();
+}
+
+PlanReport plan(const Job& job, const PlanOptions& options) {
+  const auto now = [&options] { return options.clock ? options.clock() : 0.0; };
+  PlanReport report;
+  report.job = job;
+  const models::CostModel model(job.system, job.calibration);
+  planner::PlannerOptions search;
+  search.keep = std::max<std::size_t>(options.top, 4);
+  search.search.keep = search.keep;
+  search.search.seed = options.seed;
+  search.search.time_limit = options.time_limit;
+  search.search.clock = options.clock;
+  search.tiers = options.tiers;
+  search.sync_interval = options.sync_interval;
+  search.dedup = options.dedup;
+  const double begin = now();
+  planner::EmbeddingPlanning found = planner::plan_embeddings(job, model, search);
+  report.search_seconds = now() - begin;
+  report.bound = found.bound;
+  report.bound_with_tiers = found.bound_with_tiers;
+  report.bound_reason = found.bound_reason;
+  report.gap = found.gap;
+  report.evaluations = found.evaluations;
+  report.space_log10 = found.space_log10;
+  report.cut = found.cut;
+  report.shortage = found.shortage;
+
+  const double simulating = now();
+  const planner::PlannedCandidate* best = found.best_buildable();
+  if (best != nullptr) {
+    report.objective = best->objective;
+    report.rest_of_step = std::max(0.0, simulated_step(job, model, best->plan) - best->objective);
+  } else if (!found.candidates.empty()) {
+    report.objective = found.candidates.front().objective;
+  }
+  for (planner::PlannedCandidate& c : found.candidates) {
+    RankedPlan ranked;
+    ranked.objective = c.objective;
+    ranked.simulated = c.buildable();
+    ranked.not_built_because = c.buildable_because;
+    ranked.mix = std::move(c.mix);
+    c.plan.predicted_step =
+        c.buildable() ? simulated_step(job, model, c.plan) : report.rest_of_step + c.objective;
+    const double bound = c.buildable() ? report.bound : report.bound_with_tiers;
+    c.plan.lower_bound =
+        std::min(c.plan.predicted_step, c.plan.predicted_step - (c.objective - bound));
+    c.plan.gap = bound > 0 ? std::max(0.0, c.objective / bound - 1) : 0;
+    ranked.plan = std::move(c.plan);
+    report.plans.push_back(std::move(ranked));
+  }
+  // Plans that can be built come first: the others are an outlook.
+  std::stable_sort(
+      report.plans.begin(), report.plans.end(), [](const RankedPlan& a, const RankedPlan& b) {
+        return a.simulated != b.simulated ? a.simulated
+                                          : a.plan.predicted_step < b.plan.predicted_step;
+      });
+  std::size_t built = 0;
+  std::erase_if(report.plans,
+                [&](const RankedPlan& p) { return p.simulated && built++ >= options.top; });
+  report.simulation_seconds = now() - simulating;
+  if (options.compare && !report.plans.empty()) {
+    report.compared = compare_plans(job, model, report, options);
+  }
+  return report;
+}
+
+}  // namespace stepcast::studies

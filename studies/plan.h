@@ -1,0 +1,63 @@
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/job.h"
+#include "core/plan.h"
+#include "planner/embedding_planner.h"
+
+namespace stepcast::studies {
+
+struct PlanOptions {
+  std::size_t top = 3;
+  std::optional<double> time_limit;  ///< seconds of search
+  std::uint64_t seed = 1;
+  bool tiers = true;
+  double sync_interval = 1;
+  bool dedup = false;
+  bool compare = false;
+  std::function<double()> clock;  ///< seconds; without it no time is reported
+};
+
+/// A plan, simulated where the graph builder can express it.
+struct RankedPlan {
+  EmbeddingPlan plan;
+  double objective = 0;  ///< the planner's own figure: what the plan decides
+  bool simulated = false;
+  std::string not_built_because;
+  std::vector<std::pair<std::string, std::int64_t>> mix;
+};
+
+/// One row of `--compare`: a baseline's plan in the same measures.
+struct ComparedPlan {
+  std::string name;
+  std::optional<double> objective;
+  std::optional<double> step;
+  double fullest_bytes = 0;
+  bool fits = true;
+  double seconds = 0;  ///< to make it
+  std::string remark;
+};
+
+struct PlanReport {
+  Job job;
+  std::vector<RankedPlan> plans;  ///< ascending by predicted step
+  double objective = 0;           ///< of the best plan that can be built
+  double bound = 0, bound_with_tiers = 0, gap = 0;
+  std::string bound_reason;
+  double rest_of_step = 0;  ///< seconds of the step no plan changes, by simulation of the best
+  double search_seconds = 0, simulation_seconds = 0;
+  std::uint64_t evaluations = 0;
+  double space_log10 = 0;
+  bool cut = false;
+  std::optional<planner::Shortage> shortage;  ///< nothing fits
+  std::vector<ComparedPlan> compared;
+};
+
+/// Searches, then ranks the best few by a full simulation of the step. A plan that cannot be built
+/// yet gets the planner's figure plus the rest of the simulated step. Errors: InputError.
+PlanReport plan(const Job& job, const PlanOptions& options);
+
+}  // namespace stepcast::studies

@@ -1,0 +1,168 @@
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "planner/bound.h"
+#include "planner/placement_state.h"
+#include "planner/search.h"
+#include "tests/planner/problems.h"
+
+using namespace stepcast;
+using namespace stepcast::planner;
+using stepcast::planner::testing::brute_force;
+using stepcast::planner::testing::random_problem;
+
+namespace {
+
+constexpr Ticks kMs = 1'000'000'000'000;  // femtoseconds
+
+PlacementOption on_one_rank(Ticks lookup, Ticks output, std::int64_t bytes = 0) {
+  PlacementOption o;
+  o.load = {lookup, output, 0};
+  o.bytes[0] = bytes;
+  return o;
+}
+
+}  // namespace
+
+TEST_CASE("the objective is the busiest rank, the phased time the sum of the slowest of each phase",
+          "[planner][placement]") {
+  PlacementProblem p;
+  p.ranks = 2;
+  p.fixed = {5 * kMs};
+  p.constant = kMs;
+  PlacementOption a = on_one_rank(3 * kMs, kMs);
+  a.routes = 1;
+  PlacementOption everywhere;
+  everywhere.group = 2;
+  everywhere.load = {kMs, 0, 2 * kMs};
+  p.tables = {{"a", {a}}, {"b", {on_one_rank(kMs, 4 * kMs)}}, {"c", {everywhere}}};
+  // a on rank 0, b on rank 1: 3 + 1 + 3 and 1 + 4 + 3; constant 1 and the route's 5.
+  const Placement placement{{0, {0}}, {0, {1}}, {0, {}}};
+  CHECK(objective_of(p, placement) == (8 + 6) * kMs);
+  // Lookup 3 + 1 on rank 0, output 4 on rank 1, update 2 on both.
+  CHECK(phased_of(p, placement) == (4 + 4 + 2 + 6) * kMs);
+  // Both on rank 0: 4 + 5 + 3 there.
+  CHECK(objective_of(p, {{0, {0}}, {0, {0}}, {0, {}}}) == (12 + 6) * kMs);
+}
+
+TEST_CASE("incremental evaluation equals the recount after any sequence of changes",
+          "[planner][placement][property]") {
+  std::mt19937 rng(7);
+  for (const std::int32_t ranks : {4, 6, 32}) {
+    const PlacementProblem p = random_problem(rng, ranks, 12, true);
+    PlacementState state(p);
+    for (std::size_t t = 0; t < p.tables.size(); ++t) {
+      state.add(t, {0, {static_cast<std::int32_t>(t) % ranks}});
+    }
+    for (int step = 0; step < 300; ++step) {
+      const std::size_t t = rng() % p.tables.size();
+      state.remove(t);
+      const auto o = static_cast<std::int32_t>(rng() % p.tables[t].options.size());
+      state.add(t, {o, state.least_loaded(p.tables[t].options[static_cast<std::size_t>(o)])});
+      REQUIRE(state.objective() == objective_of(p, state.placement()));
+      REQUIRE(state.phased() == phased_of(p, state.placement()));
+      REQUIRE(state.fits() == fits(p, state.placement()));
+    }
+  }
+}
+
+TEST_CASE("the search finds the optimum of every problem small enough to enumerate",
+          "[planner][search][oracle]") {
+  std::mt19937 rng(11);
+  int feasible = 0;
+  for (int i = 0; i < 60; ++i) {
+    const std::int32_t ranks = i % 3 == 0 ? 4 : i % 3 == 1 ? 2 : 3;
+    const PlacementProblem p = random_problem(rng, ranks, ranks == 4 ? 3 : 4, i % 2 == 0);
+    const Ticks optimum = brute_force(p);
+    const SearchResult found = search(p, {.good_enough = 0});
+    CAPTURE(i, ranks);
+    if (optimum < 0) {
+      CHECK(found.best.empty());
+      CHECK(found.shortage.has_value());
+      continue;
+    }
+    ++feasible;
+    REQUIRE_FALSE(found.best.empty());
+    CHECK(found.best.front().first == optimum);
+    CHECK(found.bound.value <= optimum);
+    CHECK(objective_of(p, found.best.front().second) == found.best.front().first);
+    CHECK(fits(p, found.best.front().second));
+  }
+  CHECK(feasible >= 40);
+}
+
+TEST_CASE("the bound is tight where loads divide evenly", "[planner][bound]") {
+  // 8 tables of 1 ms on 4 ranks: two each; mean = 8 / 4 = 2 ms = the optimum.
+  PlacementProblem p;
+  p.ranks = 4;
+  for (int t = 0; t < 8; ++t) {
+    p.tables.push_back({"t" + std::to_string(t), {on_one_rank(kMs, 0)}});
+  }
+  const SearchResult found = search(p, {.good_enough = 0});
+  CHECK(found.best.front().first == 2 * kMs);
+  CHECK(found.gap() < 1e-6);
+  // One table of 5 ms decides: no rank can be done before.
+  p.tables.push_back({"large", {on_one_rank(5 * kMs, 0)}});
+  CHECK(static_cast<double>(lower_bound(p).value) == Approx(5.0 * kMs).epsilon(1e-5));
+  CHECK(lower_bound(p).reason == "largest piece");
+}
+
+TEST_CASE("scarce memory raises the bound and is never exceeded", "[planner][bound][memory]") {
+  // Fast needs 10 bytes on each rank, slow 1: of ten tables only one in ten can be fast when a rank
+  // has 19 bytes: 9 * 1 + 10. Objective: 9 slow of 2 ms + 1 fast of 1 ms.
+  PlacementProblem p;
+  p.ranks = 2;
+  for (int t = 0; t < 10; ++t) {
+    PlacementOption fast;
+    fast.group = 2;
+    fast.load = {kMs, 0, 0};
+    fast.bytes[0] = 10;
+    PlacementOption slow = fast;
+    slow.load = {2 * kMs, 0, 0};
+    slow.bytes[0] = 1;
+    p.tables.push_back({"t" + std::to_string(t), {fast, slow}});
+  }
+  p.tiers = {{"hbm", 1, {19, 19}}};
+  const SearchResult found = search(p, {.good_enough = 0});
+  REQUIRE_FALSE(found.best.empty());
+  CHECK(found.best.front().first == 19 * kMs);
+  CHECK(found.bound.without_memory <= 10 * kMs);
+  CHECK(static_cast<double>(found.bound.value) == Approx(19.0 * kMs).epsilon(1e-4));
+  CHECK(found.bound.reason == "memory");
+}
+
+TEST_CASE("what cannot fit is said in bytes", "[planner][search][memory]") {
+  PlacementProblem p;
+  p.ranks = 2;
+  p.tables = {{"small", {on_one_rank(kMs, 0, 4)}}, {"big", {on_one_rank(kMs, 0, 130)}}};
+  p.tiers = {{"hbm", 1, {100, 100}}};
+  SearchResult found = search(p);
+  CHECK(found.best.empty());
+  REQUIRE(found.shortage);
+  CHECK(found.shortage->table == "big");
+  CHECK(found.shortage->tier == "hbm");
+  CHECK(found.shortage->missing() == 30);
+  // Each fits, together they do not: 3 * 70 on 2 * 100.
+  p.tables = {{"a", {on_one_rank(kMs, 0, 70)}},
+              {"b", {on_one_rank(kMs, 0, 70)}},
+              {"c", {on_one_rank(kMs, 0, 70)}}};
+  found = search(p);
+  CHECK(found.best.empty());
+  REQUIRE(found.shortage);
+  CHECK(found.shortage->missing() == 10);
+}
+
+TEST_CASE("the same seed gives the same plan", "[planner][search][property]") {
+  std::mt19937 rng(3);
+  const PlacementProblem p = random_problem(rng, 8, 40, true);
+  const SearchResult a = search(p, {.seed = 5});
+  const SearchResult b = search(p, {.seed = 5});
+  REQUIRE(a.best.size() == b.best.size());
+  CHECK(a.evaluations == b.evaluations);
+  for (std::size_t i = 0; i < a.best.size(); ++i) {
+    CHECK(a.best[i].first == b.best[i].first);
+    for (std::size_t t = 0; t < p.tables.size(); ++t) {
+      CHECK(a.best[i].second[t].groups == b.best[i].second[t].groups);
+    }
+  }
+}
