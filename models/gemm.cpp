@@ -47,7 +47,9 @@ std::vector<Constant> GemmShapeRate::constants(const Device& device) const {
           {"far", bandwidth, bandwidth, bandwidth / 20, bandwidth * 1000},
           {"capacity", std::max(device.l2.base(), 1e5), 2e6, 1e5, 1e9},
           {"tn_half_n", 0, 30, 0.01, 1000},
-          {"vector", 2 / peak, 1e-10, 1e-12, 1e-8}};
+          {"vector", 2 / peak, 1e-10, 1e-12, 1e-8},
+          {"cold", 0, 1e-7, 1e-10, 2e-5},
+          {"cold_ops", 100, 100, 10, 3000}};
 }
 
 Prediction GemmShapeRate::predict(const OpFacts& facts, const Device&,
@@ -65,7 +67,9 @@ Prediction GemmShapeRate::predict(const OpFacts& facts, const Device&,
     kFar,
     kCapacity,
     kTnHalfN,
-    kVector
+    kVector,
+    kCold,
+    kColdOps
   };
   const Op& op = *facts.op;
   const double m = extent(op, 0);
@@ -81,7 +85,8 @@ Prediction GemmShapeRate::predict(const OpFacts& facts, const Device&,
   const bool vector = m == 1 || n == 1;
   const Seconds compute(vector ? op.flops.base() / 2 * c[kVector] : op.flops.base() / rate);
   const Seconds memory(operand_seconds(facts, c[kNear], c[kFar], c[kCapacity]));
-  const Seconds overhead(c[kStart0] + extent(op, 3) * c[kCall]);
+  const double cold = c[kCold] * facts.idle_ops / (facts.idle_ops + c[kColdOps]);
+  const Seconds overhead(c[kStart0] + cold + extent(op, 3) * c[kCall]);
   Prediction p = bounded_by(compute, memory, overhead);
   p.time = overhead + compute + memory;  // one core: operand traffic is not hidden
   return p;

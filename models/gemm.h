@@ -48,8 +48,12 @@ class GemmTileWave final : public KernelForm {
 
 /// Time of one matrix product on one core, as a sustained rate with shape penalties.
 ///
-///   time = start + batch * (call + 2 m n k / (rate layout) * (1 + half_m/m + half_n/n + half_k/k))
-///   + operands
+///   time = start + cold * idle / (idle + cold_ops)
+///        + batch * (call + 2 m n k / (rate layout) * (1 + half_m/m + half_n/n + half_k/k))
+///        + operands
+///
+/// idle: ops the step runs between two products of this shape. A product in every layer finds its
+/// code in the caches, one that runs once per step does not: `cold` seconds more at most.
 ///
 /// half_x / x are per-element costs of B, A and C (packing, edges, storing) relative to the
 /// products; A^T B has its own half_n, because its A is packed across rows. `layout` is 1 for A B,

@@ -71,6 +71,21 @@ class ReuseWalk {
 
   [[nodiscard]] bool found() const { return found_; }
 
+  /// Executed ops between the last one that runs the same code on the same shape and this one; a
+  /// whole step where there is no other.
+  [[nodiscard]] double ops_since_like(const Op& op) {
+    double between = 0;
+    while (step_back()) {
+      const Op& other = program_.ops[op_];
+      if (other.kind == op.kind && other.shape == op.shape && other.flags == op.flags &&
+          other.format == op.format && other.variant == op.variant) {
+        return between;
+      }
+      ++between;
+    }
+    return between;
+  }
+
   /// Distances of the operands of the op; a tensor the step never touches elsewhere was touched one
   /// step ago.
   void fill(std::vector<OperandUse>& uses, std::span<const TensorId> ids) {
@@ -125,11 +140,22 @@ class ReuseWalk {
   bool found_ = false;
 };
 
+bool stands_in(const Program& program, const Op& op) {
+  return !program.ops.empty() && &op >= program.ops.data() &&
+         &op < program.ops.data() + program.ops.size();
+}
+
+double idle_ops_of(const Program& program, const Op& op) {
+  if (!stands_in(program, op)) {
+    return 0;
+  }
+  ReuseWalk walk(program, op);
+  return walk.found() ? walk.ops_since_like(op) : 0;
+}
+
 std::vector<OperandUse> operand_uses(const Program& program, const Op& op, double bytes) {
-  const bool inside = !program.ops.empty() && &op >= program.ops.data() &&
-                      &op < program.ops.data() + program.ops.size();
   const std::size_t count = op.inputs + op.outputs;
-  if (!inside || count == 0 || program.operands.size() < op.first_operand + count) {
+  if (!stands_in(program, op) || count == 0 || program.operands.size() < op.first_operand + count) {
     return {{bytes, bytes}};
   }
   const std::span<const TensorId> ids(program.operands.data() + op.first_operand, count);
@@ -209,6 +235,9 @@ OpFacts::OpFacts(const Program& of_program, const Op& of_op) : program(&of_progr
     operands = {{0, streamed + bytes}};
   } else {
     operands = operand_uses(of_program, of_op, bytes);
+  }
+  if (of_op.kind == OpKind::kGemm) {
+    idle_ops = idle_ops_of(of_program, of_op);
   }
 }
 

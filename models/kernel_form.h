@@ -34,6 +34,9 @@ struct OpFacts {
   double rows = 0;  ///< leading extent of the main operand
   double elements = 0;  ///< elements of the main operand
   double bytes = 0;     ///< read + written
+  /// Matrix products: ops the step runs between the last product of this shape and layout and this
+  /// one; the whole step where it is the only one, 0 outside a program. How cold its code is.
+  double idle_ops = 0;
   double streamed = 0;  ///< embedding kinds only: bytes all other ops of the step move
 };
 

@@ -150,6 +150,31 @@ TEST_CASE("residual points learn what the form cannot say, and do not hurt when 
   CHECK(fit_kernels(core(), bench.rows).at("gemm").error.mean < 0.8 * bump);
 }
 
+TEST_CASE("a surface smoothed over many rows is better than single noisy ones", "[models][fit]") {
+  // A bump in n that no constant describes, under noise of 10 %: each of 40 points speaks for the
+  // rows around it.
+  Bench bench;
+  const KernelForm& form = *kernel_form_named("gemm.shape_rate");
+  std::mt19937_64 engine(5);
+  std::normal_distribution<double> normal(0, 0.1);
+  std::uniform_real_distribution<double> size(std::log(16.0), std::log(2000.0));
+  for (int i = 0; i < 1200; ++i) {
+    const auto n = static_cast<std::int64_t>(std::exp(size(engine)));
+    const double x = std::log(static_cast<double>(n) / 180);
+    bench.add(gemm_program(256, n, 256, 0), form, core(), gemm_truth(),
+              0.4 * std::sin(2 * x) + normal(engine));
+  }
+  FitOptions options;
+  options.max_points = 0;
+  const double plain = fit_kernels(core(), bench.rows, options).at("gemm").error.median;
+  options.max_points = 40;
+  const FittedModel smoothed = fit_kernels(core(), bench.rows, options).at("gemm");
+  CHECK(smoothed.points.size() == 40);
+  CHECK(smoothed.error.median < 0.5 * plain);
+  // What is left is mostly the noise: the median of |N(0, 0.1)| is 0.067.
+  CHECK(smoothed.error.median < 0.1);
+}
+
 TEST_CASE("embedding constants predict held-out groups", "[models][fit][embedding]") {
   const KernelForm& form = *kernel_form_named("embedding_forward.levels");
   FittedModel truth;

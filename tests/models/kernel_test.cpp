@@ -2,6 +2,7 @@
 #include <cmath>
 #include <map>
 
+#include "core/program_builder.h"
 #include "models/cost_model.h"
 #include "models/kernel_form.h"
 #include "models/residual.h"
@@ -302,6 +303,45 @@ TEST_CASE("the most specific constants win", "[models]") {
   CHECK(predict(system, op).overhead.base() == 2.0);
   op.variant = static_cast<std::uint8_t>(OptimizerKind::kSgd);
   CHECK(predict(system, op).overhead.base() == 1.0);
+}
+
+TEST_CASE("a product that runs once per step is colder than one of every layer",
+          "[models][gemm][facts]") {
+  ProgramBuilder b;
+  const TensorId x = b.activation("x", 16, 16, Format::kFp32);
+  const auto product = [&](std::int64_t n) {
+    b.op(OpKind::kGemm, "product", {16, n, 16, 1}).in({x, x}).out({x});
+  };
+  const std::uint32_t layer = b.begin_segment("layer");
+  product(16);
+  b.op(OpKind::kAdd, "add", {16, 16}).in({x, x}).out({x});
+  product(32);
+  b.end_segment();
+  const std::uint32_t head = b.begin_segment("head");
+  product(64);
+  b.end_segment();
+  for (int i = 0; i < 4; ++i) {
+    b.call(layer);
+  }
+  b.call(head);
+  const Program program = std::move(b).finish();
+  // Between two layers' first products lie the add and the second product; the head's product waits
+  // for four layers of three ops.
+  CHECK(OpFacts(program, program.ops[0]).idle_ops == 2);
+  CHECK(OpFacts(program, program.ops[2]).idle_ops == 2);
+  CHECK(OpFacts(program, program.ops[3]).idle_ops == 12);
+  CHECK(OpFacts(program, program.ops[1]).idle_ops == 0);  // no product
+  CHECK(OpFacts(Program{}, program.ops[3]).idle_ops == 0);
+
+  System core = toy();
+  FittedModel gemm;
+  gemm.form = "gemm.shape_rate";
+  gemm.constants = {{"start", 0}, {"cold", 1e-6}, {"cold_ops", 12}, {"near", 1e18}, {"far", 1e18}};
+  core.device.fitted["gemm"] = gemm;
+  const CostModel cost(core, {});
+  const double warm = cost.kernel(Program{}, program.ops[3]).time.base();
+  // 1 us * 12 / (12 + 12)
+  CHECK(cost.kernel(program, program.ops[3]).time.base() == Approx(warm + 0.5e-6));
 }
 
 TEST_CASE("the residual surface meets its points and fades away from them", "[models][residual]") {
