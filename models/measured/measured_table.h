@@ -101,7 +101,7 @@ struct MeasuredTable {
 /// Of files that do not name theirs, as zoo names. A folder may hold files of any machine: there
 /// only what `stepcast calibrate` wrote is taken to be of these.
 struct ReadOptions {
-  std::string device, system;
+  std::string device = {}, system = {};
 };
 
 /// Reads CSV files, plain or gzip, whose header line is one of the known schemas (docs/models.md
@@ -120,9 +120,9 @@ inline MeasuredTable read_measured(const std::filesystem::path& path,
 /// Which op rows are wanted; an empty field asks for nothing. Rows of a variant are found only when
 /// it is named ("*": any).
 struct OpFilter {
-  std::string device, stack, variant;
-  std::optional<OpKind> kind;
-  std::optional<Format> format;
+  std::string device = {}, stack = {}, variant = {};
+  std::optional<OpKind> kind = {};
+  std::optional<Format> format = {};
 };
 /// Indices into table.ops, ascending.
 std::vector<std::uint32_t> find_ops(const MeasuredTable& table, const OpFilter& filter);
