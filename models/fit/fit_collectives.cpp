@@ -261,6 +261,36 @@ Format generic_format(const std::map<Format, Rows>& formats) {
       ->first;
 }
 
+/// Fit and held-out error; where rows know how long their communicator rested, that has to earn its
+/// place: without it the fit must be worse on held-out rows.
+FittedModel fit_best(const CollectiveForm& form, const System& system, const Rows& rows,
+                     const FitOptions& options) {
+  FittedModel model = fit_form(form, system, rows, options);
+  score(model, form, system, rows, options);
+  const bool known = std::any_of(rows.begin(), rows.end(), [](const MeasuredCollective* row) {
+    return row->since_use > Seconds{};
+  });
+  if (!known || !model.constants.contains("cold")) {
+    return model;
+  }
+  std::vector<MeasuredCollective> copies;
+  for (const MeasuredCollective* row : rows) {
+    copies.push_back(*row);
+    copies.back().since_use = Seconds(-1);
+  }
+  Rows blind_rows;
+  for (const MeasuredCollective& row : copies) {
+    blind_rows.push_back(&row);
+  }
+  FittedModel blind = fit_form(form, system, blind_rows, options);
+  score(blind, form, system, blind_rows, options);
+  if (model.error.mean < blind.error.mean) {
+    return model;
+  }
+  blind.constants["cold"] = blind.constants["cold_byte"] = 0;
+  return blind;
+}
+
 void add_ranges(FittedModel& model, const Rows& rows) {
   const auto widen = [&](const std::string& name, double value) {
     const auto [it, fresh] = model.range.try_emplace(name, value, value);
@@ -317,8 +347,7 @@ FittedModels fit_collectives(const System& system, std::span<const MeasuredColle
       }
       const Format key = format == generic ? Format::kFp32 : format;
       FittedModel& model = models[collective_keys(kind, key).front()] =
-          fit_form(*form, system, rows, options);
-      score(model, *form, system, rows, options);
+          fit_best(*form, system, rows, options);
       add_ranges(model, rows);
     }
   }
