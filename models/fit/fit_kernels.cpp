@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <map>
 #include <set>
 
@@ -109,10 +110,8 @@ void score(FittedModel& model, const KernelForm& form, const Device& device, con
   }
   std::vector<double> predicted;
   std::vector<double> measured;
-  const auto add = [&](const FittedModel& from, const Rows& held) {
-    for (const double p : predict_rows(form, device, from, held)) {
-      predicted.push_back(p);
-    }
+  const auto add = [&](const std::vector<double>& times, const Rows& held) {
+    predicted.insert(predicted.end(), times.begin(), times.end());
     for (const Row* row : held) {
       measured.push_back(row->time);
     }
@@ -121,6 +120,7 @@ void score(FittedModel& model, const KernelForm& form, const Device& device, con
                         (distinct.size() > 1 || distinct.contains(-1));
   if (hold_out) {
     const std::vector<std::int64_t> fold = folds_of(configurations, options.folds);
+    std::vector<std::pair<Rows, std::future<std::vector<double>>>> parts;  // folds side by side
     for (std::int64_t f = 0; f < options.folds; ++f) {
       Rows kept;
       Rows held;
@@ -128,11 +128,17 @@ void score(FittedModel& model, const KernelForm& form, const Device& device, con
         (fold[i] == f ? held : kept).push_back(rows[i]);
       }
       if (!held.empty() && kept.size() >= kMinimumRows) {
-        add(fit_form(form, device, kept, options, points), held);
+        auto times = std::async(std::launch::async, [&, kept = std::move(kept), held] {
+          return predict_rows(form, device, fit_form(form, device, kept, options, points), held);
+        });
+        parts.emplace_back(std::move(held), std::move(times));
       }
     }
+    for (auto& [held, times] : parts) {
+      add(times.get(), held);
+    }
   } else {
-    add(model, rows);
+    add(predict_rows(form, device, model, rows), rows);
   }
   model.error = error_of(predicted, measured);
   std::vector<double> logs;
@@ -169,8 +175,7 @@ const KernelForm* form_for(const Op& op, const Device& device) {
       }
       const bool generic = form->name() == "memory.levels" || form->name() == "memory.roofline";
       if (chosen == nullptr || !generic || chosen->name() == "memory.roofline" ||
-          chosen->name() == "memory.rowwise" ||
-          chosen->name() == "gemm.tile_wave") {
+          chosen->name() == "memory.rowwise" || chosen->name() == "gemm.tile_wave") {
         chosen = form.get();
       }
     }
