@@ -307,10 +307,18 @@ TEST_CASE("steps are cut with the device work they launched", "[traces]") {
   Recording r = small_recording();
   const std::size_t all = r.ranks[0].events.size();
   cut_steps(r, 1, 2);
+  CHECK(r.names.find("ProfilerStep#6") != kNoName);
+  CHECK(r.names.find("ProfilerStep#5") == kNoName);
   for (const RankRecording& rank : r.ranks) {
     REQUIRE(rank.steps.size() == 1);
     CHECK(rank.steps[0].number == 6);
     CHECK(rank.events.size() == all / 2);
+    // One of each a step; of equal launches one in all.
+    CHECK(rank.collectives.size() == 1);
+    CHECK(rank.collectives[0].sequence == 1);
+    CHECK(rank.ops.size() == 1);
+    CHECK(rank.syncs.size() == 1);
+    CHECK(rank.launches.size() == 1);
     EventId next = 0;
     for (const Lane& lane : rank.lanes) {
       CHECK(lane.first == next);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "core/error.h"
 #include "traces/events/host_calls.h"
@@ -76,6 +77,96 @@ void keep_events(RankRecording& rank, const std::vector<bool>& kept) {
   keep(e.link, kept);
 }
 
+/// Rows of a detail table that are still named, in order of first use.
+template <typename T>
+class Used {
+ public:
+  explicit Used(std::vector<T>& table) : table_(table), place_(table.size(), kNoDetail) {}
+  void keep(std::int32_t& row) {
+    if (row == kNoDetail) {
+      return;
+    }
+    std::int32_t& place = place_[static_cast<std::size_t>(row)];
+    if (place == kNoDetail) {
+      place = static_cast<std::int32_t>(kept_.size());
+      kept_.push_back(std::move(table_[static_cast<std::size_t>(row)]));
+    }
+    row = place;
+  }
+  void finish() { table_ = std::move(kept_); }
+
+ private:
+  std::vector<T>& table_;
+  std::vector<std::int32_t> place_;
+  std::vector<T> kept_;
+};
+
+/// Drops rows of tables that no event names any more.
+void prune_tables(RankRecording& rank) {
+  Used ops(rank.ops);
+  Used launches(rank.launches);
+  Used copies(rank.copies);
+  Used collectives(rank.collectives);
+  Used syncs(rank.syncs);
+  Events& e = rank.events;
+  for (EventId i = 0; i < e.size(); ++i) {
+    switch (e.category[i]) {
+      case EventCategory::kCpuOp:
+      case EventCategory::kUserRange:
+        ops.keep(e.detail[i]);
+        break;
+      case EventCategory::kKernel:
+        launches.keep(e.detail[i]);
+        break;
+      case EventCategory::kCollective:
+        collectives.keep(e.detail[i]);
+        break;
+      case EventCategory::kMemcpy:
+      case EventCategory::kMemset:
+        copies.keep(e.detail[i]);
+        break;
+      case EventCategory::kSync:
+      case EventCategory::kEventRecord:
+        syncs.keep(e.detail[i]);
+        break;
+      default:
+        break;
+    }
+  }
+  ops.finish();
+  for (OpInfo& op : rank.ops) {
+    collectives.keep(op.collective);
+  }
+  launches.finish();
+  copies.finish();
+  collectives.finish();
+  syncs.finish();
+}
+
+/// Drops texts that nothing names any more.
+void prune_names(Recording& recording) {
+  Names names;
+  const auto keep_name = [&](NameId& id) {
+    id = id == kNoName ? kNoName : names.intern(recording.names.view(id));
+  };
+  for (RankRecording& rank : recording.ranks) {
+    std::for_each(rank.events.name.begin(), rank.events.name.end(), keep_name);
+    for (Lane& lane : rank.lanes) {
+      keep_name(lane.name);
+    }
+    for (OpInfo& op : rank.ops) {
+      keep_name(op.shapes);
+      keep_name(op.types);
+      keep_name(op.inputs);
+    }
+    for (CollectiveInfo& c : rank.collectives) {
+      keep_name(c.name);
+      keep_name(c.dtype);
+    }
+  }
+  recording.names = std::move(names);
+}
+
 }  // namespace
 
 void add_loss(Losses& losses, std::string what, std::uint64_t count) {
@@ -104,7 +195,9 @@ void cut_steps(Recording& recording, std::int64_t first, std::int64_t last) {
       kept[i] = at >= begin && at < end;
     }
     keep_events(rank, kept);
+    prune_tables(rank);
   }
+  prune_names(recording);
 }
 
 void anonymize(Recording& recording) {
