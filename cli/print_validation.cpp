@@ -44,8 +44,9 @@ void print_text(const ValidationSuite& suite, std::ostream& out) {
   groups.left(12);
   for (const ValidationGroup& g : suite.groups) {
     const auto& e = g.errors;
-    groups.row({g.name, std::to_string(e.n), percent(e.median), percent(e.mean), percent(e.geomean),
-                percent(e.p90), percent(e.worst), percent_signed(e.bias),
+    const auto figure = [&e](double f) { return e.n > 0 ? percent(f) : "-"; };
+    groups.row({g.name, std::to_string(e.n), figure(e.median), figure(e.mean), figure(e.geomean),
+                figure(e.p90), figure(e.worst), e.n > 0 ? percent_signed(e.bias) : "-",
                 g.repeat_noise ? percent(*g.repeat_noise) : "-",
                 g.baseline.empty() ? "-" : percent(g.baseline_mean), percent(g.in_range_share),
                 g.bound.empty() ? "-" : fmt::format("{} ({})", g.pass ? "pass" : "FAIL", g.bound),
