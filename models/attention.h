@@ -24,7 +24,7 @@ namespace stepcast::models {
 /// In:      {batch, heads, kv_heads, queries, keys, head_dim}; detail = window in tokens, -1 none.
 /// Valid:   sizes >= 1. One software stack per set of constants: stacks differ by 24 % median.
 /// Source:  Dao, "FlashAttention-2", arXiv 2307.08691 (partition of work); derived. Checked by
-///          tests/models/attention_accuracy_test.cpp.
+///          tests/models/kernel_accuracy_test.cpp.
 class AttentionTiles final : public KernelForm {
  public:
   std::string_view name() const override { return "attention.tiles"; }

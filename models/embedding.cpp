@@ -50,13 +50,6 @@ double list_bytes(const std::vector<ShardTraffic>& shards) {
 /// Share of data used a distance of x capacities ago that has left the cache.
 double outside(double x) { return x * x / (1 + x * x); }
 
-/// The longer of two times that overlap, rounded off where they are equal: (a^4 + b^4)^(1/4).
-double longer(double a, double b) {
-  const double most = std::max(a, b);
-  const double ratio = most > 0 ? std::min(a, b) / most : 0;
-  return most * std::sqrt(std::sqrt(1 + ratio * ratio * ratio * ratio));
-}
-
 OptimizerKind optimizer_of(const OpFacts& facts) {
   return facts.program->embeddings[static_cast<std::size_t>(facts.op->detail)].optimizer;
 }

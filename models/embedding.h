@@ -24,7 +24,7 @@ namespace stepcast::models {
 /// Access law per shard. Valid:   any law; E -> infinity gives all-DRAM, one hot row gives one
 /// miss. Sectors of 32 B. All lookups of a table are independent. Source:  embedding-and-step-time
 /// sections 2 and 13; runtime section 9.4. Checked by tests/models/embedding_test.cpp and
-/// rowwise_accuracy_test.cpp.
+/// kernel_accuracy_test.cpp.
 class EmbeddingSharedCache final : public KernelForm {
  public:
   std::string_view name() const override { return "embedding.shared_cache"; }

@@ -82,15 +82,16 @@ double ShardTraffic::miss_rate(double window) const {
   if (window <= window_at(0)) {
     return std::min(1.0, unique[0] / (window_at(0) * lookups));
   }
-  // U is concave, so its slope falls from 1 to 0; grid slopes at geometric interval centres, linear
-  // between them in log window.
+  // U is concave, so its slope falls from 1 to 0; grid slopes at geometric interval centres,
+  // powers of the window between them.
   const std::size_t last = kLast - 1 + (over[0] > 0 ? kSteps : 0);
   const double position = std::log2(window) + static_cast<double>(kLast) - 0.5;
   const double lower = std::clamp(std::floor(position), 0.0, static_cast<double>(last));
   const auto i = static_cast<std::size_t>(lower);
   const double share = std::clamp(position - lower, 0.0, 1.0);
-  const double rate = (1 - share) * slope(i) + share * slope(std::min(i + 1, last));
-  return std::clamp(rate, 0.0, 1.0);
+  const double here = std::clamp(slope(i), 1e-12, 1.0);
+  const double next = std::clamp(slope(std::min(i + 1, last)), 1e-12, 1.0);
+  return here * std::pow(next / here, share);
 }
 
 double ShardTraffic::misses(double window) const {

@@ -27,6 +27,12 @@ double started_rows(const OpFacts& facts) {
 
 }  // namespace
 
+double longer(double a, double b) {
+  const double most = std::max(a, b);
+  const double ratio = most > 0 ? std::min(a, b) / most : 0;
+  return most * std::sqrt(std::sqrt(1 + ratio * ratio * ratio * ratio));
+}
+
 double seconds_per_byte(double working_set, double near_bandwidth, double far_bandwidth,
                         double capacity) {
   const double x = working_set / std::max(capacity, 1.0);
@@ -74,7 +80,7 @@ std::vector<Constant> MemoryRowwise::constants(const Device& device) const {
           {"memory_efficiency", 1, 0.8, 0.1, 1},
           {"cache", 1, 1, 0.05, 20},
           {"reread", 0, 1, 0.05, 3},
-          {"row", 0, 1e-8, 1e-10, 1e-5},
+          {"row", 0, 1e-7, 1e-10, 1e-5},
           {"wide", 0, 1e-7, 1e-10, 1e-5},
           {"element", 0, 1e-10, 1e-12, 1e-8}};
 }
@@ -101,7 +107,9 @@ Prediction MemoryRowwise::predict(const OpFacts& facts, const Device& device,
       (c[kRow] + (wide ? c[kWide] : 0) + std::ceil(width / kStep) * kStep * c[kElement]) /
       multiprocessors);
   const Seconds arithmetic = facts.op->flops / FlopsPerSecond(peak_rate(device, Format::kFp32));
-  return bounded_by(std::max(work, arithmetic), memory, Seconds(c[kStart]));
+  Prediction p = bounded_by(std::max(work, arithmetic), memory, Seconds(c[kStart]));
+  p.time = p.overhead + std::max(Seconds(longer(work.base(), memory.base())), arithmetic);
+  return p;
 }
 
 std::vector<double> MemoryRowwise::coordinates(const OpFacts& facts) const {

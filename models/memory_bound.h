@@ -21,7 +21,7 @@ class MemoryRoofline final : public KernelForm {
 /// A row-wise kernel of a GPU: a norm, a softmax or what a cross entropy does with its logits. A
 /// group of threads owns a row, and what it has to keep of the row decides how often it reads it.
 ///
-///   time   = start + max(memory, work)
+///   time   = start + longer(memory, work)
 ///   memory = (bytes + again * reread * out(flight / (cache * l2))) / (bandwidth *
 ///   memory_efficiency) work   = rows * (row + wide + steps * 512 * element) / multiprocessors
 ///
@@ -31,7 +31,7 @@ class MemoryRoofline final : public KernelForm {
 /// flight (16 per multiprocessor) fit there: out(x) = x^2 / (1 + x^2). steps = ceil(width / 512):
 /// 128 threads of 4 columns.
 /// In:      {rows, width}. Valid: kernels written like PyTorch 2.1's, fp32; widths of 512 to 4100
-/// were measured. Source: derived. Checked by tests/models/rowwise_accuracy_test.cpp.
+/// were measured. Source: derived. Checked by tests/models/kernel_accuracy_test.cpp.
 class MemoryRowwise final : public KernelForm {
  public:
   std::string_view name() const override { return "memory.rowwise"; }
@@ -63,6 +63,9 @@ class MemoryLevels final : public KernelForm {
   std::vector<double> coordinates(const OpFacts& facts) const override;
   std::vector<std::string_view> coordinate_names() const override;
 };
+
+/// The longer of two times that overlap, rounded off where they are equal: (a^4 + b^4)^(1/4).
+double longer(double a, double b);
 
 /// Seconds per byte of a working set: near in cache, far beyond `capacity`, smooth between; never
 /// falls as the set grows.
