@@ -56,37 +56,37 @@ class CollectiveForm {
 ///        + (1 + own / (n-1)) * max over levels of bytes_level / (bandwidth_level * efficiency)
 ///   s(x) = x^2 / (1 + x^2),  chunk = bytes / n
 ///
-/// hops    latencies of the links on the path: a ring walks every member, a tree or a switch
-/// doubles
-///         at each hop, an exchange pays its outermost link once; `outer` multiplies the latencies
-///         of all levels but the innermost (a data sheet rarely gives them)
-/// wide    share by which latency grows once messages are spread over all channels and threads
-/// bulk    latencies a step adds when flags in the data (LL, LL128) give way to the bandwidth
-///         (Simple) protocol; of a ring n - 1 steps at the pace of its slowest
-///         link, of an exchange one per peer, of a tree as hops
-/// own     share of one chunk's transfer that a rank's own part costs (ring, direct)
-/// ramp    pipeline filling of large messages
-/// ring, hierarchical, in_switch   share of the port's bandwidth each algorithm sustains (<= 1)
+/// - hops: latencies of the links on the path. A ring walks every member; a tree or a switch is a
+///   chain inside the innermost unit and doubles at each hop across units; an exchange pays its
+///   outermost link once. `outer` multiplies the latencies of all levels but the innermost, which
+///   a data sheet rarely gives.
+/// - wide: share by which latency grows once messages are spread over all channels and threads.
+/// - bulk: latencies a step adds when flags in the data (LL, LL128) give way to the bandwidth
+///   (Simple) protocol. Steps: of a ring n - 1 at the pace of its slowest link, of an exchange one
+///   per peer, of a tree as hops.
+/// - own: share of one chunk's transfer that a rank's own part costs (ring, direct).
+/// - ramp: pipeline filling of large messages.
+/// - ring, hierarchical, in_switch: share of the port each algorithm sustains, at most 1.
 ///
-/// With m_i members of the group per unit of level i (L = m_0), G = size, S = bytes
-/// (kernels-and-collectives section 3.3), bytes through one device's port:
-///   ring          level 0: S (G-1)(L-1)/(G L) (S (G-1)/G when one unit holds the group); level i:
-///                 S (G-1)/(G m_{i-1})
-///   hierarchical  level i: S (m_i - m_{i-1}) / (m_{i-1} m_i), the lower bound of any algorithm
-///                 without reduction in the switch
-///   in-switch     level 0 of an all-reduce: S (L+1)/L (reduce by load, store by multicast); higher
-///                 levels as hierarchical
-///   all-to-all    level 0: S (L-1)/G; level i: S (G - m_{i-1})/G, no division by L
-/// All-reduce = twice the reduce-scatter. The levels are pipelined (maximum); the algorithm of
+/// Bytes through one device's port, with m_i members of the group per unit of level i (L = m_0),
+/// G = size, S = bytes (kernels-and-collectives section 3.3):
+/// - ring: level 0 S (G-1)(L-1)/(G L), or S (G-1)/G when one unit holds the group; level i
+///   S (G-1)/(G m_{i-1}).
+/// - hierarchical: level i S (m_i - m_{i-1}) / (m_{i-1} m_i), the lower bound of any algorithm
+///   without reduction in the switch.
+/// - in-switch: level 0 of an all-reduce S (L+1)/L (reduce by load, store by multicast); higher
+///   levels as hierarchical.
+/// - all-to-all: level 0 S (L-1)/G; level i S (G - m_{i-1})/G, no division by L.
+///
+/// All-reduce is twice the reduce-scatter. The levels are pipelined (maximum); the algorithm of
 /// smallest predicted time answers and is named. Oversubscription: the uplinks of a unit carry
-/// bandwidth / oversubscription per device, shared by the members and sibling groups active in it.
+/// bandwidth / oversubscription per device, shared by members and sibling groups active in it.
 ///
-/// Valid:   any size, any group. Without constants (ideal values) it is the bound from hardware
-///          facts. Below 32 MB across nodes there is no data to check against: trust it less there.
+/// Valid:   any size, any group. Ideal values give the bound from hardware facts. Below 32 MB
+///          across nodes there are no data to check against: trust it less there.
 /// Source:  byte counts derived in the reference; ring: Patarasuk & Yuan, JPDC 69(2), 2009;
-/// protocols:
-///          the knees measured NCCL curves show. Checked by tests/models/collective_test.cpp and
-///          collective_accuracy_test.cpp.
+///          protocols: the knees of measured NCCL curves.
+/// Checked: tests/models/collective_test.cpp, collective_accuracy_test.cpp.
 class FabricCollective final : public CollectiveForm {
  public:
   std::string_view name() const override { return "collective.fabric"; }
