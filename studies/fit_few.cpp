@@ -56,6 +56,9 @@ FittedModel fit_together(const models::CollectiveForm& form, const System& syste
     values[i] = std::exp(x[i]);
     model.constants[std::string(constants[i].name)] = values[i];
   }
+  if (model.constants.contains("cold")) {  // these rows are not told apart by the rest before them
+    model.constants["cold"] = model.constants["cold_byte"] = 0;
+  }
   std::vector<double> predicted, measured;
   for (const MeasuredCollective* row : rows) {
     predicted.push_back(form_time(form, system, *row, values).base());
