@@ -14,10 +14,10 @@ struct FitDataOptions {
   bool collectives = false;  ///< fit them too, to rows taken on the system `base`
   /// Keeps rows of this stack (or one that begins so) where an op kind was measured on several.
   std::string stack;
-  std::string date;              ///< written into every model's source
+  std::string date;               ///< written into every model's source
   std::size_t max_points = 1000;  ///< residual points kept per model; 0: constants only
-  std::size_t max_rows = 3000;   ///< rows the search of constants looks at
-  std::int64_t folds = 4;        ///< of the held-out error
+  std::size_t max_rows = 3000;    ///< rows the search of constants looks at
+  std::int64_t folds = 4;         ///< of the held-out error
 };
 
 /// One fitted model, for the report.

@@ -2,6 +2,9 @@
 
 #include "core/error.h"
 #include "models/cost_model.h"
+#include "models/kernel_form.h"
+#include "models/measured/op_text.h"
+#include "studies/calibration_rows.h"
 #include "studies/fit.h"
 #include "tests/studies/synthetic_rows.h"
 
@@ -136,4 +139,56 @@ TEST_CASE("stacks are not mixed unless the user chooses", "[studies][fit]") {
   CHECK(result.kernels[0].used == 20);
   options.stack = "three";
   CHECK_THROWS_AS(fit_data(table, options), InputError);
+}
+
+TEST_CASE("calibration rows are read back as they were measured", "[studies][fit]") {
+  StepRows rows;
+  ExecutionGraph graph;
+  graph.programs.emplace_back();
+  Program& program = graph.programs.front();
+  program.names = {"layer, first"};
+  Op op;
+  op.kind = OpKind::kGemm;
+  op.flags = op_flags::kTransposeB;
+  op.shape = {64, 32, 16, 1};
+  fill_work(op);
+  const std::uint32_t index = models::add_with_reuse(program, op, "4096@14336 2048@1000000");
+  rows.graphs.push_back(std::move(graph));
+  const Program& kept = rows.graphs.front().programs.front();
+  rows.ops.push_back({&kept, &kept.ops[index], microseconds(12), 0});
+  rows.collectives.push_back(
+      {OpKind::kAllReduce, 4096, {2, {2}, {1}}, microseconds(20), Format::kFp32, seconds(1e-3)});
+  rows.hosts.push_back({1e-3, {{1e-6}, {2e-6}, {3e-6}}, {}});
+  rows.steps.push_back({5e6, 6e6, 1e-3});
+
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "stepcast-own";
+  std::filesystem::create_directories(folder);
+  write_whole_file(folder / "ops.csv", calibration_csv(rows));
+  const auto table =
+      models::read_measured(folder, {.device = "local-cpu-core", .system = "local-cpu"});
+  CHECK(table.skipped.empty());
+  REQUIRE(table.ops.size() == 1);
+  const Op& back = table.op(table.ops[0]);
+  CHECK(back.kind == OpKind::kGemm);
+  CHECK(back.flags == op_flags::kTransposeB);
+  CHECK(back.shape == op.shape);
+  CHECK(back.flops == op.flops);
+  CHECK(table.ops[0].time.base() == Approx(12e-6));
+  const models::OpFacts before(kept, kept.ops[index]);
+  const models::OpFacts after(*table.program, back);
+  REQUIRE(after.operands.size() == before.operands.size());
+  for (std::size_t i = 0; i < before.operands.size(); ++i) {
+    CHECK(after.operands[i].bytes ==
+          Approx(before.operands[i].bytes).epsilon(1e-3));  // whole bytes
+    CHECK(after.operands[i].distance == Approx(before.operands[i].distance));
+  }
+  REQUIRE(table.collectives.size() == 1);
+  CHECK(table.collectives[0].bytes == 4096);
+  CHECK(table.collectives[0].since_use.base() == Approx(1e-3));
+  const models::MeasuredHost host = models::measured_host(table, "local-cpu-core");
+  CHECK(host.issue == std::vector<double>{1e-6});
+  CHECK(host.dispatch == std::vector<double>{2e-6});
+  CHECK(host.step == std::vector<double>{3e-6});
+  REQUIRE(table.steps.size() == 1);
+  CHECK(table.steps[0].flops == 5e6);
 }
