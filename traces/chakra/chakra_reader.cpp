@@ -1,6 +1,5 @@
 #include "traces/chakra/chakra_reader.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -38,7 +37,9 @@ Attribute attribute_of(const Input& input, const WireField& field) {
     } else if ((f.number == 15 || f.number == 17) && f.type == 0) {
       a.number = f.zigzag();
     } else if ((f.number == 3 || f.number == 5) && f.type != 2 && f.type != 0) {
-      a.number = static_cast<std::int64_t>(std::clamp(f.real(), -9e18, 9e18));
+      constexpr double kLargest = 9e18;
+      const double real = f.real();  // may be no number at all
+      a.number = real > -kLargest && real < kLargest ? static_cast<std::int64_t>(real) : 0;
     } else if (f.number >= 7 && f.number <= 27 && f.type != 2) {
       a.number = f.integer();
     }
