@@ -69,6 +69,8 @@ void Engine::prepare(std::size_t instance) {
                  rank.costs->ticks.size(), templates);
   STEPCAST_CHECK(rank.costs->issue.empty() || rank.costs->issue.size() == templates,
                  "{} issue costs for {} op templates", rank.costs->issue.size(), templates);
+  STEPCAST_CHECK(rank.costs->latency.empty() || rank.costs->latency.size() == templates,
+                 "{} latencies for {} op templates", rank.costs->latency.size(), templates);
 
   // Can two of its transfers be in flight at once, or a transfer beside compute?
   std::uint64_t talking = 0;
@@ -87,7 +89,8 @@ void Engine::prepare(std::size_t instance) {
   timed_ = timed_ || core_ || rated || talkers > 1;
 
   const auto depth = static_cast<std::uint64_t>(costs_.queue_depth);
-  rank.unbounded = !core_ && rank.costs->issue.empty() && !order.host_waits;
+  rank.unbounded =
+      !core_ && rank.costs->issue.empty() && rank.costs->latency.empty() && !order.host_waits;
   std::size_t ring = 0;
   for (const std::uint64_t total : order.stream_ops) {
     rank.unbounded = rank.unbounded && total <= depth;
@@ -311,7 +314,7 @@ void Engine::advance(std::uint32_t r, std::uint32_t s) {
     }
     const std::uint32_t op = order.list[stream.at];
     stream.issued_at = rank.unbounded ? issue_time(rank, stream, op) : stream.ring[stream.end_slot];
-    std::int64_t time = std::max(stream.free, stream.issued_at);
+    std::int64_t time = std::max(stream.free, stream.issued_at + latency_of(rank, op));
     const std::int64_t unknown = unknown_record(rank, stream.call, op, time);
     if (unknown >= 0) {
       stream.state = State::kOnRecord;
@@ -371,7 +374,7 @@ void Engine::run_plain(Rank& rank, Stream& stream, std::uint32_t stream_index) {
     std::uint32_t slot = stream.end_slot;
     for (std::uint32_t i = 0; i < count; ++i) {
       const std::int64_t issued = ring[slot];
-      const std::int64_t begin = std::max(free, issued) + dispatch;
+      const std::int64_t begin = std::max(free, issued + latency_of(rank, list[i])) + dispatch;
       free = begin + ticks[list[i]];
       ring[slot] = free;
       slot = slot + 1 == stream.capacity ? 0 : slot + 1;

@@ -157,6 +157,9 @@ class Engine {
                               std::int64_t& time) const;
   void seek(const Rank& rank, Stream& stream, std::uint32_t stream_index);
   std::int64_t issue_time(const Rank& rank, const Stream& stream, std::uint32_t op) const;
+  [[nodiscard]] static std::int64_t latency_of(const Rank& rank, std::uint32_t op) {
+    return rank.costs->latency.empty() ? 0 : rank.costs->latency[op];
+  }
   void leave_queue(Rank& rank, Stream& stream, std::uint32_t stream_index, std::int64_t end);
   void start_compute(std::uint32_t rank, std::uint32_t stream, std::int64_t time, std::uint32_t op);
   void start_running(std::uint32_t rank, std::uint32_t stream, std::int64_t begin);

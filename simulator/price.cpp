@@ -67,6 +67,7 @@ class Pricer {
              .model = std::vector<std::int32_t>(n, -1),
              .log_sigma = std::vector<float>(n, 0),
              .issue = {},
+             .latency = {},
              .link_share = std::vector<float>(n, 0),
              .path = std::vector<std::int32_t>(n, -1),
              .needs = std::vector<std::int32_t>(n, -1)};

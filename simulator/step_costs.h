@@ -16,6 +16,9 @@ struct OpCosts {
   std::vector<std::int32_t> model;  ///< index into StepCosts::models: who answered
   std::vector<float> log_sigma;     ///< residual of that model
   std::vector<std::int64_t> issue;  ///< host, before each op; empty: StepCosts::issue for all
+  /// Device, from the issue of each op until it may begin; empty: none. Hidden while the stream has
+  /// work.
+  std::vector<std::int64_t> latency;
   // Collectives only.
   std::vector<float> link_share;    ///< share of its outermost link's bandwidth used when alone
   std::vector<std::int32_t> path;   ///< index into StepCosts::paths, -1: shares no link

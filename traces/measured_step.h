@@ -19,6 +19,8 @@ struct MeasuredRank {
   /// By op template: host time from the previous issue to this op's, without what the host spent
   /// blocked; before the first op, from the begin of the step.
   std::vector<std::int64_t> issue;
+  /// By op template: from its issue until it could begin on an idle stream; empty: at once.
+  std::vector<std::int64_t> latency;
   std::int64_t dispatch = 0;  ///< mean gap of a stream between two ops that nothing held up
   std::int64_t finish = 0;    ///< host, from the end of its last op or call to the end of the step
   std::int64_t begin = 0, end = 0;  ///< step marks

@@ -99,6 +99,21 @@ TEST_CASE("each op may cost the host its own time", "[simulator][engine]") {
   CHECK(ticks(r.of(0, 2).end) == 710);
 }
 
+TEST_CASE("launch latency is hidden while the stream is busy", "[simulator][engine]") {
+  const auto g = chain(3);
+  auto c = blank_costs(g);
+  set_cost(g, c, "op", 100);
+  c.issue = 10;
+  c.ops[0].latency = {7, 50, 200};
+  Recorder r;
+  simulate(g, c, {}, &r);
+  // Issued at 10, 20, 30. The first begins 7 later; the second could at 70, but the stream is busy
+  // until 117; the third could at 230 only.
+  CHECK(ticks(r.of(0, 0).begin) == 17);
+  CHECK(ticks(r.of(0, 1).begin) == 117);
+  CHECK(ticks(r.of(0, 2).begin) == 230);
+}
+
 TEST_CASE("a synchronising call holds the host until its event", "[simulator][engine]") {
   ProgramBuilder b;
   const auto s = b.begin_segment("all");

@@ -24,7 +24,7 @@ constexpr Nanoseconds kBlockingCopyCall = microseconds(20);
 struct Node {
   EventId event = kNoEvent;  ///< device work; else a call
   std::size_t lane = kCalls;
-  std::int64_t issue = 0, duration = 0;  ///< nanoseconds
+  std::int64_t issue = 0, latency = 0, duration = 0;  ///< nanoseconds
   Nanoseconds issued{};
   bool host_waits = false;
   std::vector<std::size_t> waits;  ///< nodes
@@ -73,6 +73,9 @@ class Builder {
         actions.begin(), actions.end(), begin_,
         [this](const HostAction& a, Nanoseconds t) { return e_.begin[a.event] < t; });
     for (; at != actions.end() && e_.begin[at->event] < end_; ++at) {
+      for (std::size_t lane = 0; lane < rank_.lanes.size(); ++lane) {
+        place_orphans(lane, e_.begin[at->event]);
+      }
       act(*at);
     }
     for (std::size_t lane = 0; lane < rank_.lanes.size(); ++lane) {
@@ -103,6 +106,7 @@ class Builder {
         nodes_.push_back({.event = last,
                           .lane = lane,
                           .issue = 0,
+                          .latency = 0,
                           .duration = (busy - begin_).count(),
                           .issued = begin_,
                           .host_waits = false,
@@ -193,15 +197,11 @@ class Builder {
     Node node{.event = work,
               .lane = lane,
               .issue = std::max<std::int64_t>(0, (issued - cursor_).count()),
+              .latency = latency_of(work, lane, issued),
               .duration = e_.duration[work].count(),
               .issued = issued,
               .host_waits = false,
               .waits = {}};
-    if (first_issue_) {  // from here on, host times are those at which work can start
-      node.issue +=
-          std::max<std::int64_t>(0, (order_.launch_latency() - order_.dispatch_gap()).count());
-      first_issue_ = false;
-    }
     cursor_ = std::max(cursor_, issued);
     node.waits = std::move(pending_[lane]);
     pending_[lane].clear();
@@ -212,6 +212,16 @@ class Builder {
     nodes_.push_back(std::move(node));
     last_[lane] = nodes_.size() - 1;
     return last_[lane];
+  }
+
+  /// From the call until the work could begin: its own where the stream was idle and nothing else
+  /// held it, else the usual.
+  [[nodiscard]] std::int64_t latency_of(EventId work, std::size_t lane, Nanoseconds issued) const {
+    const bool idle = last_[lane] == kNone || e_.end(nodes_[last_[lane]].event) <= issued;
+    const bool free = idle && pending_[lane].empty() && !guess_pending_ &&
+                      e_.category[work] != EventCategory::kCollective;
+    const Nanoseconds latency = free ? e_.begin[work] - issued : order_.launch_latency();
+    return std::max<std::int64_t>(0, (latency - order_.dispatch_gap()).count());
   }
 
   /// A wait without ids: for the latest work issued to another stream.
@@ -233,14 +243,14 @@ class Builder {
     node.waits.push_back(source);
   }
 
-  /// Work without a launch, in its stream's order, up to a time.
+  /// Work without a launch, up to a time: in its stream's order, as if launched when it began.
   void place_orphans(std::size_t lane, Nanoseconds until) {
     const auto& work = order_.work_of(lane);
     std::size_t& next = next_work_[lane];
     for (; next < work.size() && e_.begin[work[next]] < until; ++next) {
       if (e_.link[work[next]] == kNoEvent) {
         ++assumptions_.orphans;
-        place(work[next], cursor_);
+        place(work[next], std::max(cursor_, e_.begin[work[next]]));
       }
     }
   }
@@ -311,6 +321,7 @@ class Builder {
     nodes_.push_back({.event = kNoEvent,
                       .lane = kCalls,
                       .issue = host_time,
+                      .latency = 0,
                       .duration = 0,
                       .issued = issued,
                       .host_waits = waits,
@@ -383,6 +394,7 @@ class Builder {
     MeasuredRank& m = graph.measured;
     m.duration.push_back(n.duration * kTicksPerNanosecond);
     m.issue.push_back(n.issue * kTicksPerNanosecond);
+    m.latency.push_back(n.latency * kTicksPerNanosecond);
     if (n.lane != kCalls && !carried) {
       const auto at = [this](Nanoseconds t) {
         return SimTime{(t - begin_).count() * kTicksPerNanosecond};
@@ -426,7 +438,6 @@ class Builder {
   std::vector<std::vector<std::size_t>> pending_;  ///< by lane: what its next work waits for
   std::map<std::int64_t, std::vector<std::size_t>> recorded_;  ///< by record call: last_ then
   bool guess_pending_ = false;
-  bool first_issue_ = true;
   Nanoseconds cursor_;  ///< host time accounted for
   std::int64_t stripped_ = 0;
 };
