@@ -15,6 +15,8 @@
 namespace stepcast::planner {
 namespace {
 
+constexpr std::size_t kManyTables = 2000;
+
 /// Why the graph builder refuses a plan; empty when it does not.
 std::string refusal(const Job& job, const EmbeddingPlan& plan) {
   Job with = job;
@@ -55,6 +57,9 @@ class Planning {
     std::vector<std::vector<std::int64_t>> spaces;
     for (const std::int64_t size : sizes) {
       spaces.push_back({size});
+      if (job_.workload.dlrm()->tables.size() > kManyTables) {
+        break;  // the machine only: each size is a search of its own
+      }
     }
     if (spaces.empty()) {
       spaces.emplace_back();

@@ -15,11 +15,14 @@ namespace stepcast::planner {
 namespace {
 
 /// Placements of a table tried in the hope of a proof.
-constexpr std::uint64_t kProofSteps = 100'000;
+constexpr std::uint64_t kProofSteps = 200'000;
+constexpr std::uint64_t kCertainSteps = 4'000'000;  // for spaces that this surely exhausts
+constexpr double kCertainSpace = 1e9;               // placements, before any are cut off
 constexpr double kProofTables = 12;
-constexpr std::size_t kManyTables = 2000;
-constexpr double kDecisive = 0.3;  // of the bound: load of the table's cheapest option
-constexpr std::size_t kHomes = 3;  // local optima that kicks start from
+constexpr double kFewTables = 6;           // times the effort, where an evaluation costs little
+constexpr std::size_t kLargeTables = 100;  // one per cent of the bound is good enough
+constexpr double kDecisive = 0.3;          // of the bound: load of the table's cheapest option
+constexpr std::size_t kHomes = 3;          // local optima that kicks start from
 
 /// Load of an option averaged over ranks, all phases, and its bytes as a share of all memory.
 struct Price {
@@ -159,6 +162,24 @@ std::optional<Shortage> shortage_of(const PlacementProblem& problem) {
 
 namespace {
 
+/// Number of placements.
+double space_of(const PlacementProblem& problem) {
+  double space = 1;
+  for (const PlacementTable& table : problem.tables) {
+    double ways = 0;
+    for (const PlacementOption& o : table.options) {
+      double choices = 1;
+      const std::int32_t groups = problem.ranks / o.group;
+      for (std::int32_t p = 0; p < o.pieces && groups > 1; ++p) {
+        choices *= static_cast<double>(groups - p) / (p + 1);
+      }
+      ways += choices;
+    }
+    space *= ways;
+  }
+  return space;
+}
+
 struct Start {
   Ticks objective;
   std::vector<std::int32_t> choose;
@@ -171,9 +192,10 @@ std::vector<Start> greedy_starts(const PlacementProblem& problem, double scale,
   const auto prices = prices_of(problem);
   std::vector<Start> starts;
   std::set<std::vector<std::int32_t>> seen;
+  const double step = problem.tables.size() > kLargeTables ? 0.25 : 0.62;
   for (double memory_price = 0; memory_price < 1e6 * scale && starts.empty();
        memory_price = memory_price == 0 ? 0.01 * scale : memory_price * 8) {
-    for (double threshold = scale; threshold > 0.005 * scale; threshold *= 0.62) {
+    for (double threshold = scale; threshold > 0.005 * scale; threshold *= step) {
       std::vector<std::int32_t> choose = cheapest(prices, threshold, memory_price);
       if (!seen.insert(choose).second || (budget.spent() && !starts.empty())) {
         continue;
@@ -275,7 +297,9 @@ void explore_options(const PlacementProblem& problem, const SearchOptions& optio
       continue;
     }
     internal::Incumbents own(options.keep, enough);
-    explore(b.problem, options, load_seconds(b.bound.value), enough, 4, 2, 0.5, budget, own);
+    explore(b.problem, options, load_seconds(b.bound.value), enough, 4, 2,
+            static_cast<double>(problem.tables.size()) <= kProofTables ? 0.5 * kFewTables : 0.5,
+            budget, own);
     for (auto& [objective, placement] : own.take()) {
       placement[table].option = b.option;
       incumbents.offer(objective, phased_of(problem, placement), placement);
@@ -291,27 +315,37 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
     return result;
   }
   result.bound = lower_bound(problem);
-  internal::Budget budget(options);
-  const auto enough =
-      static_cast<Ticks>(static_cast<double>(result.bound.value) * (1 + options.good_enough));
+  const std::size_t tables = problem.tables.size();
+  // An evaluation costs more with more ranks to choose from.
+  const bool few = static_cast<double>(tables) <= kProofTables;
+  const double evaluations = options.effort * (few ? kFewTables : 1) *
+                             (40'000 + 25 * static_cast<double>(tables)) * 64 /
+                             (64 + static_cast<double>(problem.ranks));
+  internal::Budget budget(options, static_cast<std::uint64_t>(evaluations));
+  const bool large = tables > kLargeTables;
+  const double tolerance =
+      large && options.good_enough > 0 ? std::max(options.good_enough, 0.01) : options.good_enough;
+  const auto enough = static_cast<Ticks>(static_cast<double>(result.bound.value) * (1 + tolerance));
   internal::Incumbents incumbents(options.keep, enough);
   const double scale = std::max(load_seconds(result.bound.value), 1e-12);
-  const bool many = problem.tables.size() > kManyTables;
-  const auto decisive = many || options.effort <= 0
+  const auto decisive = large || options.effort <= 0
                             ? std::nullopt
                             : decisive_table(problem, load_seconds(result.bound.value));
   explore(problem, options, scale, enough,
-          many       ? 2
+          large      ? 2
           : decisive ? 3
                      : 10,
-          decisive ? 1 : kHomes, decisive ? 0.2 : 1.0, budget, incumbents);
+          decisive ? 1 : kHomes, (decisive ? 0.2 : 1.0) * (few ? kFewTables : 1), budget,
+          incumbents);
   if (decisive && incumbents.best() > enough) {
     explore_options(problem, options, *decisive, enough, budget, incumbents, result.bound);
   }
   const bool small = static_cast<double>(problem.tables.size()) <= kProofTables;
-  if (small && options.effort > 0 && incumbents.best() > enough && !budget.spent()) {
+  if (small && options.effort > 0 && incumbents.best() > enough && !budget.cut()) {
     const Ticks in_hand = incumbents.best();
-    const auto steps = static_cast<std::uint64_t>(options.effort * kProofSteps);
+    const auto steps = static_cast<std::uint64_t>(
+        options.effort *
+        static_cast<double>(space_of(problem) <= kCertainSpace ? kCertainSteps : kProofSteps));
     if (auto proof = internal::branch_and_bound(problem, in_hand, steps)) {
       if (proof->better) {
         incumbents.offer(proof->better->first, phased_of(problem, proof->better->second),

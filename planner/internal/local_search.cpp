@@ -8,6 +8,7 @@ namespace stepcast::planner::internal {
 namespace {
 
 constexpr std::size_t kAlsoTried = 12;    // tables tried beside those of the busiest ranks
+constexpr std::size_t kLarge = 100;       // tables: beyond, what is good enough is left alone
 constexpr std::size_t kSwapPartners = 3;  // ranks asked for a table in exchange
 
 std::size_t index(std::int32_t v) { return static_cast<std::size_t>(v); }
@@ -20,16 +21,22 @@ std::vector<std::int32_t> distinct(std::vector<std::int32_t> v) {
 
 }  // namespace
 
-Budget::Budget(const SearchOptions& options)
-    : limit_(options.time_limit), clock_(options.clock), effort_(options.effort) {
+Budget::Budget(const SearchOptions& options, std::uint64_t evaluations)
+    : limit_(options.time_limit),
+      clock_(options.clock),
+      effort_(options.effort),
+      allowed_(evaluations) {
   if (limit_ && clock_) {
     begin_ = clock_();
   }
 }
 
-bool Budget::spent() {
-  if (!limit_ || !clock_ || cut_) {
-    return cut_;
+bool Budget::spent(std::uint64_t more) {
+  if (!limit_ || !clock_) {
+    return evaluations_ + more >= allowed_;
+  }
+  if (cut_) {
+    return true;
   }
   if (asked_++ % 16 == 0) {
     cut_ = clock_() - begin_ > *limit_;
@@ -225,7 +232,10 @@ void LocalSearch::descend(PlacementState& state) {
   const std::size_t tables = problem_.tables.size();
   std::size_t idle = 0;  // tables tried in a row without success
   bool swept = false;
-  while (!budget_.spent()) {
+  while (!budget_.spent(state.evaluations() - before)) {
+    if (tables > kLarge && state.fits() && state.objective() <= enough_) {
+      break;
+    }
     bool improved = false;
     for (std::size_t phase = kPhases + 1; phase-- > 0 && !improved;) {
       const std::int32_t rank = state.busiest(phase);

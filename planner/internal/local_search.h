@@ -14,10 +14,12 @@ namespace stepcast::planner::internal {
 /// Evaluations spent, and the clock where there is a limit.
 class Budget {
  public:
-  explicit Budget(const SearchOptions& options);
+  /// `evaluations`: to spend where no clock decides.
+  Budget(const SearchOptions& options, std::uint64_t evaluations);
   void add(std::uint64_t evaluations) { evaluations_ += evaluations; }
-  /// The time is over. Looks at the clock, but not each time it is asked.
-  [[nodiscard]] bool spent();
+  /// The time is over, or the evaluations with `more` under way. Looks at the clock, but not each
+  /// time it is asked.
+  [[nodiscard]] bool spent(std::uint64_t more = 0);
   [[nodiscard]] bool timed() const { return limit_.has_value(); }
   [[nodiscard]] std::uint64_t evaluations() const { return evaluations_; }
   [[nodiscard]] bool cut() const { return cut_; }
@@ -28,6 +30,7 @@ class Budget {
   std::function<double()> clock_;
   double begin_ = 0;
   double effort_ = 1;
+  std::uint64_t allowed_ = 0;
   std::uint64_t evaluations_ = 0;
   std::uint32_t asked_ = 0;
   bool cut_ = false;
