@@ -261,6 +261,19 @@ TEST_CASE("a Chakra file with false lengths is refused, without their memory",
   refused(version + std::string("\x02\x0f\x01", 3), "wire type 7");
 }
 
+TEST_CASE("a Chakra attribute that is no number is no harm", "[traces][chakra][malformed]") {
+  const TemporaryFolder t;
+  // A version; a node of 19 bytes: its name, and an attribute "abc" whose double is not a number.
+  const std::string file(
+      "\x07\x0a\x05"
+      "0.0.4"
+      "\x13\x12\x01n\x52\x0e\x0a\x03"
+      "abc\x19\x00\x00\x00\x00\x00\x00\xf8\x7f",
+      28);
+  const Recording r = open_trace(t.put("rank.0.et", file));
+  CHECK(r.ranks[0].events.size() == 1);
+}
+
 TEST_CASE("a folder must hold each rank of one run once", "[traces][malformed]") {
   const auto trace = [](int rank, int world) {
     std::string text = small_trace();
