@@ -1,3 +1,5 @@
+#include <zstd.h>
+
 #include <map>
 
 #include "core/error.h"
@@ -234,6 +236,23 @@ TEST_CASE("compressed files that are cut or damaged are refused with file and by
   const std::string tar = test::text_of(folder / "astra-resnet-dp/onecomm_allreduce.tar.gz");
   CHECK_THROWS_WITH(open_trace(t.put("cut.tar.gz", tar.substr(0, tar.size() - 40))),
                     Contains("cut.tar.gz"));
+}
+
+TEST_CASE("zstd is read like plain text, and refused with its byte when cut", "[traces]") {
+  const TemporaryFolder t;
+  // Longer than the decompressor's chunks, so that output is handed over in pieces.
+  std::string more;
+  for (int i = 0; i < 20000; ++i) {
+    more += "," + event(fmt::format(
+                      R"("cat": "cpu_op", "name": "op {}", "pid": 9, "tid": 8, "ts": {}, "dur": 1)",
+                      i * 7919 % 1000, 200 + 2 * i));
+  }
+  const std::string plain = small_trace(more);
+  std::string packed(ZSTD_compressBound(plain.size()), '\0');
+  packed.resize(ZSTD_compress(packed.data(), packed.size(), plain.data(), plain.size(), 3));
+  CHECK(open_trace(t.put("t.json.zst", packed)).ranks[0].events.size() == 20003);
+  CHECK_THROWS_WITH(open_trace(t.put("cut.zst", packed.substr(0, packed.size() - 9))),
+                    Contains("cut.zst: byte ") && Contains("end early"));
 }
 
 TEST_CASE("a Chakra file with false lengths is refused, without their memory",
