@@ -51,7 +51,7 @@ void predict_next_steps(const traces::MeasuredRun& run, Replay& result) {
     replayed.push_back(
         absolute_error(step_of(*known.front().graph, measured_costs(run, known)), measured));
     last.push_back(absolute_error(wall_of(run.steps[k - 1]), measured));
-    median.push_back(absolute_error(median_wall(known), measured));
+    median.push_back(absolute_error(median_wall(Steps(run.steps).first(k)), measured));
   }
   if (!replayed.empty()) {
     result.next_step_error = median_of(replayed);
@@ -78,6 +78,30 @@ SimTime end_of(const simulator::Timeline& timeline, std::int32_t rank) {
   return end;
 }
 
+/// Every run of steps of one graph from its own medians; medians over the graphs.
+void replay_in_sample(const traces::MeasuredRun& run, Replay& result) {
+  std::vector<double> replayed, errors, scale_0, scale_2;
+  for (std::size_t end = run.steps.size(); end > 0;) {
+    const Steps steps = given(run.steps, end);
+    end -= steps.size();
+    const ExecutionGraph& graph = *steps.front().graph;
+    simulator::StepCosts costs = measured_costs(run, steps);
+    const auto scaled = [&](double factor) {
+      simulator::StepCosts other = costs;
+      scale_device_times(other, factor);
+      return step_of(graph, other).base();
+    };
+    replayed.push_back(step_of(graph, costs).base());
+    errors.push_back(replayed.back() / median_wall(steps).base() - 1);
+    scale_0.push_back(scaled(0));
+    scale_2.push_back(scaled(2));
+  }
+  result.replayed_step = seconds(median_of(replayed));
+  result.error = median_of(errors);
+  result.scale_0 = seconds(median_of(scale_0));
+  result.scale_2 = seconds(median_of(scale_2));
+}
+
 /// The last step, from those before it (from itself if it is the only one).
 void score_schedule(const traces::MeasuredRun& run, Replay& result) {
   const traces::MeasuredStep& last = run.steps.back();
@@ -102,8 +126,9 @@ void score_schedule(const traces::MeasuredRun& run, Replay& result) {
     result.kernel_start_p50 = Seconds(quantile_of(errors, 0.5) * 1e-12);
     result.kernel_start_p95 = Seconds(quantile_of(errors, 0.95) * 1e-12);
   }
-  const auto measured_end = static_cast<double>(ticks(end_of(recorded, -1)));
-  result.last_end_error = static_cast<double>(ticks(end_of(replayed, -1))) / measured_end - 1;
+  result.last_end_error =
+      static_cast<double>(ticks(end_of(replayed, -1)) - ticks(end_of(recorded, -1))) /
+      static_cast<double>(last.wall);
   for (std::int32_t r = 0; r < last.graph->ranks(); ++r) {
     const auto parts = [&](const simulator::Timeline& timeline) {
       const SimTime end = end_of(timeline, r);
@@ -165,17 +190,10 @@ Replay replay(const traces::MeasuredRun& run, const ReplayOptions& options) {
   const ExecutionGraph& graph = *known.front().graph;
   result.ranks = graph.ranks();
   result.steps = static_cast<std::int64_t>(run.steps.size());
-  result.measured_step = median_wall(known);
+  result.measured_step = median_wall(run.steps);
   result.warnings = run.warnings;
   result.dropped_records = run.dropped;
-  const simulator::StepCosts costs = measured_costs(run, known);
-  result.replayed_step = step_of(graph, costs);
-  result.error = result.replayed_step / result.measured_step - 1;
-  for (const double factor : {0.0, 2.0}) {
-    simulator::StepCosts scaled = costs;
-    scale_device_times(scaled, factor);
-    (factor == 0 ? result.scale_0 : result.scale_2) = step_of(graph, scaled);
-  }
+  replay_in_sample(run, result);
   result.host_bound = result.scale_2 / result.replayed_step - 1 < options.host_bound_below;
   predict_next_steps(run, result);
   score_schedule(run, result);

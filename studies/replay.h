@@ -30,9 +30,9 @@ struct ReplayedRank {
 /// controls beside it, and steps that were not given are predicted.
 struct Replay {
   std::int64_t ranks = 0, steps = 0;
-  Seconds measured_step;  ///< median over the steps
-  Seconds replayed_step;  ///< from the medians of all steps: in sample
-  double error = 0;
+  Seconds measured_step;     ///< median over the steps
+  Seconds replayed_step;     ///< from the medians of all steps (of one graph): in sample
+  double error = 0;          ///< median over the graphs
   Seconds scale_0, scale_2;  ///< step with every device time times 0 and 2
   bool host_bound = false;
   /// Step k + 1 predicted from steps 1..k, for every k; medians of the absolute errors. The naive
@@ -40,7 +40,8 @@ struct Replay {
   double next_step_error = -1, last_step_error = -1, median_step_error = -1;
   /// |replayed - recorded begin| of every op of the last step, from the steps before it.
   Seconds kernel_start_p50, kernel_start_p95;
-  double last_end_error = 0;  ///< relative error of the end of the last device op, likewise
+  double last_end_error =
+      0;  ///< error of the end of the last device op, share of the step, likewise
   std::vector<ReplayedRank> by_rank;
   Seconds stripped_wait;  ///< host time removed, per step, sum over ranks
   /// The what-if, if one was asked for: step with the change, and its ratio to the replayed step.

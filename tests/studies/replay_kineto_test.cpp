@@ -1,0 +1,150 @@
+// Replay of timelines that others recorded: small ones written here with every time known, and
+// published ones.
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "core/error.h"
+#include "simulator/reports/timeline.h"
+#include "simulator/simulate.h"
+#include "studies/replay.h"
+#include "traces/graph/measured_recording.h"
+#include "traces/open_trace.h"
+
+using namespace stepcast;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Chrome trace events of one rank; times in microseconds.
+class Kineto {
+ public:
+  void call(const char* name, double at, double duration, int correlation) {
+    add(R"("cat":"cuda_runtime","name":"{}","pid":1,"tid":1,"ts":{},"dur":{},"args":{{"correlation":{}}})",
+        name, at, duration, correlation);
+  }
+  void kernel(const char* name, int stream, double at, double duration, int correlation) {
+    add(R"("cat":"kernel","name":"{}","pid":0,"tid":{},"ts":{},"dur":{},"args":{{"stream":{},"device":0,"correlation":{}}})",
+        name, stream, at, duration, stream, correlation);
+  }
+  void sync(const char* kind, int stream, double at, double duration, int correlation, int source,
+            int record) {
+    add(R"("cat":"cuda_sync","name":"{}","pid":0,"tid":{},"ts":{},"dur":{},"args":{{"cuda_sync_kind":"{}","stream":{},"device":0,"correlation":{},"wait_on_stream":{},"wait_on_cuda_event_record_corr_id":{}}})",
+        kind, stream, at, duration, kind, stream, correlation, source, record);
+  }
+  void step(int number, double at, double duration) {
+    add(R"("cat":"user_annotation","name":"ProfilerStep#{}","pid":1,"tid":1,"ts":{},"dur":{})",
+        number, at, duration);
+  }
+  [[nodiscard]] traces::Recording open() const {
+    const fs::path file = fs::temp_directory_path() / "stepcast-replay-test.json";
+    std::ofstream(file) << R"({"schemaVersion":1,"traceEvents":[)" << events_ << "]}";
+    traces::Recording recording = traces::open_trace(file);
+    fs::remove(file);
+    return recording;
+  }
+
+ private:
+  template <typename... Values>
+  void add(fmt::format_string<Values...> format, Values&&... values) {
+    events_ += events_.empty() ? "{\"ph\":\"X\"," : ",{\"ph\":\"X\",";
+    events_ += fmt::format(format, std::forward<Values>(values)...) + "}";
+  }
+  std::string events_;
+};
+
+/// Two kernels on stream 7; a third on stream 20 that waits for the second; then the host waits for
+/// the device, works 30 us and launches a last one.
+Kineto overlapped_step() {
+  Kineto k;
+  k.step(1, 0, 500);
+  k.call("cudaLaunchKernel", 10, 5, 1);
+  k.kernel("gemm_a", 7, 20, 100, 1);
+  k.call("cudaLaunchKernel", 20, 5, 2);
+  k.kernel("b", 7, 121, 50, 2);  // queued behind the first: gap 1
+  k.call("cudaEventRecord", 30, 2, 3);
+  k.call("cudaStreamWaitEvent", 35, 2, 4);
+  k.sync("Stream Wait Event", 20, 35, 2, 4, 7, 3);
+  k.call("cudaLaunchKernel", 40, 5, 5);
+  k.kernel("c", 20, 172, 40, 5);
+  k.call("cudaDeviceSynchronize", 50, 165, 6);  // returns 3 after c ended at 212
+  k.call("cudaLaunchKernel", 245, 5, 7);
+  k.kernel("d", 7, 255, 20, 7);
+  return k;
+}
+
+}  // namespace
+
+TEST_CASE("a timeline becomes launches, streams and waits", "[studies][replay][kineto]") {
+  const traces::MeasuredRun run = traces::measured_run(overlapped_step().open());
+  REQUIRE(run.steps.size() == 1);
+  const traces::MeasuredStep& step = run.steps.front();
+  CHECK(step.wall == 500'000'000);
+  // Stripped: the synchronising call until c ended, 212 - 50.
+  CHECK(step.ranks.front().stripped == 162'000'000);
+  const studies::Replay r = studies::replay(run);
+  CHECK(r.error == Approx(0).margin(0.01));
+  CHECK(r.kernel_start_p95 < microseconds(2));
+  CHECK_FALSE(r.host_bound);
+
+  // Twice as long: a 20..220, b ..321, c ..402 after b; the host goes on at 402 + 3, launches d 30
+  // later and has 255 left to the end of the step: 405 + 30 + 255 = 690.
+  CHECK(r.scale_2.base() == Approx(690e-6).epsilon(0.01));
+  // No device time: the synchronising call costs its own 3 us once c could begin (50).
+  CHECK(r.scale_0.base() == Approx((50 + 3 + 30 + 255) * 1e-6).epsilon(0.03));
+  studies::ReplayOptions options;
+  options.change.scales = {{"gemm", 2}};
+  CHECK(studies::replay(run, options).changed_step.value().base() == Approx(600e-6).epsilon(0.01));
+}
+
+TEST_CASE("work of earlier calls and lost launches are kept", "[studies][replay][kineto]") {
+  Kineto k;
+  k.step(1, 0, 90);
+  k.call("cudaLaunchKernel", 80, 5, 1);
+  k.kernel("long", 7, 85, 100, 1);  // runs on until 185
+  k.step(2, 100, 200);
+  k.kernel("lost", 9, 150, 10, 77);  // its launch was dropped
+  k.call("cudaLaunchKernel", 110, 5, 2);
+  k.kernel("next", 7, 186, 60, 2);
+  const traces::MeasuredRun run = traces::measured_run(k.open());
+  REQUIRE(run.steps.size() == 2);
+  simulator::Timeline timeline;
+  simulator::simulate(*run.steps[1].graph,
+                      studies::measured_costs(run, std::span(run.steps).subspan(1)), {}, &timeline);
+  const Program& program = run.steps[1].graph->programs.front();
+  const auto begin_of = [&](std::string_view name) {
+    for (const OpSpan& s : timeline.ops()) {
+      if (program.name(program.ops[s.ref.op]) == name) {
+        return to_seconds(s.begin).base() * 1e6;
+      }
+    }
+    return -1.0;
+  };
+  CHECK(begin_of("carried over") == Approx(0).margin(1.5));
+  CHECK(begin_of("next") == Approx(86).margin(1.5));  // after what was carried over
+  CHECK(begin_of("lost") == Approx(50).margin(8));
+}
+
+TEST_CASE("an eight-rank DLRM step is replayed", "[studies][replay][kineto][accuracy]") {
+  const fs::path folder = fs::path(STEPCAST_SHARED_DATA) / "traces/dlrm8-kineto";
+  if (!fs::exists(folder)) {
+    std::cout << "skipped: " << folder.lexically_normal().string() << " is not there\n";
+    return;
+  }
+  const studies::Replay r = studies::replay(traces::measured_run(traces::open_trace(folder)));
+  CHECK(r.ranks == 8);
+  CHECK(std::abs(r.error) < 0.01);
+  CHECK(r.host_bound);  // its step does not move when device times double
+  CHECK(r.kernel_start_p50 <= microseconds(10));
+  CHECK(r.kernel_start_p95 <= microseconds(500));
+}
+
+TEST_CASE("execution graphs without times cannot be replayed", "[studies][replay][kineto]") {
+  traces::Recording recording;
+  recording.ranks.emplace_back();
+  recording.ranks.front().timing = traces::Timing::kNone;
+  CHECK_THROWS_WITH(traces::measured_run(recording), Catch::Contains("recorded timeline"));
+}
