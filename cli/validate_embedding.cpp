@@ -24,6 +24,7 @@ studies::ValidationSuite validate_embedding(const ValidateEmbeddingCommand& opti
   Progress progress("measuring");
   runtime::calibration::EmbeddingSweepOptions sweep;
   sweep.seed = seed;
+  sweep.cases_per_cell = 6;
   sweep.seconds = options.seconds;
   sweep.progress = [&](double done, const runtime::calibration::EmbeddingCase& next) {
     progress.update(done, 1, fmt::format("zipf {:g} dim {}", next.zipf, next.dim));

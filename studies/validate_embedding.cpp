@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <set>
@@ -97,8 +98,10 @@ using Value = std::function<double(const EmbeddingCase&)>;
 /// Predictions of every sample by fits that have not seen its value; [pass][row of the table].
 std::array<std::vector<double>, 2> held_out(std::span<const EmbeddingSample> samples,
                                             const Table& table, const Value& value,
-                                            const Device& device, std::size_t max_points) {
+                                            const Device& device, std::size_t max_points,
+                                            double& in_range_share) {
   std::array<std::vector<double>, 2> predicted;
+  std::size_t in_range = 0;
   std::set<double> values;
   for (const std::size_t s : table.sample) {
     values.insert(value(samples[s].shape));
@@ -124,10 +127,14 @@ std::array<std::vector<double>, 2> held_out(std::span<const EmbeddingSample> sam
       const models::CostModel model(system, {});
       for (const std::size_t i : held) {
         const models::MeasuredOp op = table.op(samples, i, pass);
-        predicted[pass][i] = model.kernel(*op.program, *op.op).time.base();
+        const models::Prediction p = model.kernel(*op.program, *op.op);
+        predicted[pass][i] = p.time.base();
+        in_range += p.in_range ? 1 : 0;
       }
     }
   }
+  in_range_share = static_cast<double>(in_range) /
+                   static_cast<double>(std::max<std::size_t>(1, 2 * table.sample.size()));
   return predicted;
 }
 
@@ -168,16 +175,18 @@ ValidationSuite validate_embedding(std::span<const EmbeddingSample> samples,
   const std::vector<std::pair<std::string, std::vector<std::size_t>>> parts{
       {"", {kForward, kBackward}}, {", forward", {kForward}}, {", backward", {kBackward}}};
   for (const auto& [split, value] : splits) {
-    const auto whole = held_out(samples, lawful, value, device, options.max_points);
-    const auto form = held_out(samples, lawful, value, device, 0);
-    const auto blind = held_out(samples, uniform, value, device, options.max_points);
+    double in_range = 0;
+    double unused = 0;
+    const auto whole = held_out(samples, lawful, value, device, options.max_points, in_range);
+    const auto form = held_out(samples, lawful, value, device, 0, unused);
+    const auto blind = held_out(samples, uniform, value, device, options.max_points, unused);
     for (const auto& [part, passes] : parts) {
       const auto rows = rows_of(samples, lawful, whole, passes);
       const auto without = group_of("", rows_of(samples, uniform, blind, passes));
       ValidationGroup g = group_of(split + part, rows);
       g.baseline = "the same model without the distribution";
       g.baseline_mean = without.errors.mean;
-      g.in_range_share = 1;
+      g.in_range_share = in_range;  // of both passes
       g.repeat_noise = noise;
       g.skipped = skipped;
       if (part.empty()) {
