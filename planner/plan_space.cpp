@@ -58,9 +58,12 @@ class PlanSpaceBuilder {
   void table(std::size_t t, const EmbeddingTable& table) {
     to_.problem_.tables.push_back({table.name, {}});
     to_.meanings_.emplace_back();
+    const bool alone = job_.devices == 1;
     add(t, replicated(t, table),
-        {.kind = ShardingKind::kDataParallel, .group = job_.devices, .split = Split::kReplicate});
-    if (job_.devices == 1) {
+        {.kind = alone ? ShardingKind::kTableWise : ShardingKind::kDataParallel,
+         .group = job_.devices,
+         .split = alone ? Split::kBlock : Split::kReplicate});
+    if (alone) {
       return;
     }
     add(t, split_rows(t, table, job_.devices),
@@ -113,7 +116,8 @@ class PlanSpaceBuilder {
                                 routes_.replica_sync(elements));
     }
     o.routes = internal::RoutePrices::bits({Route::kReplicated});
-    set_bytes(o, table, {Holding::kReplicated, table.rows, table.dim, 1, 1});
+    const Holding holding = job_.devices == 1 ? Holding::kLocal : Holding::kReplicated;
+    set_bytes(o, table, {holding, table.rows, table.dim, 1, 1});
     return o;
   }
 
