@@ -31,7 +31,7 @@ FitOptions with_points(std::size_t points) {
   FitOptions o;
   o.folds = 1;
   o.max_points = points;
-  o.max_surface_rows = 4 * points;  // a surface through points, not smoothed over all rows
+  o.max_surface_rows = 3 * points;  // a surface through points, not smoothed over all rows
   return o;
 }
 
