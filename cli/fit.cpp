@@ -25,8 +25,14 @@ struct FitCommand {
   std::vector<std::string> inputs;
   std::string device, system, out, stack, date, transfer;
   std::size_t points = 1000;
+  bool name_device = false;
   OutputFormat format = OutputFormat::kText;
 };
+
+std::string system_text(const FitCommand& options, const System& system) {
+  return config::system_to_json(
+      system, 2, options.name_device ? config::DeviceAs::kName : config::DeviceAs::kInline);
+}
 
 bool is_table(const fs::path& p) {
   return p.extension() == ".csv" || (p.extension() == ".gz" && p.stem().extension() == ".csv");
@@ -150,7 +156,7 @@ int fit_data(const FitCommand& options, const Context& context) {
   const studies::FitDataResult result = studies::fit_data(table, fit);
   write_whole_file(options.out, options.system.empty()
                                     ? config::device_to_json(result.system.device)
-                                    : config::system_to_json(result.system));
+                                    : system_text(options, result.system));
   print(options, result);
   return 0;
 }
@@ -233,7 +239,7 @@ int transfer(const FitCommand& options, const Context& context) {
     const System system = models::with_transferred(config::load_system(options.system, library),
                                                    config::load_system(options.transfer, library));
     models = system.fitted;
-    write_whole_file(options.out, config::system_to_json(system));
+    write_whole_file(options.out, system_text(options, system));
   }
   DataTable table("models", "constants",
                   {{"model", "", true}, {"form", "", true}, {"log sigma"}, {"source", "", true}});
@@ -304,6 +310,9 @@ void add_fit(CLI::App& app, Context& context) {
   command->add_option("--stack", options->stack,
                       "Software stack, where an op kind was measured on several");
   command->add_option("--date", options->date, "Date written into the models (default: today)");
+  command->add_flag(
+      "--name-device", options->name_device,
+      "A system file names its device, as the built-in ones do, instead of holding it");
   command->add_option("--points", options->points, "Residual points kept per model")
       ->check(CLI::Range(0, 5000));
   add_format_option(*command, options->format);

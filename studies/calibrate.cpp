@@ -102,16 +102,15 @@ CalibrationResult calibrate_cpu(const CalibrateOptions& options, runtime::MpiSes
     ++result.configurations;
     measure(all, job, std::move(graph), options, session);
   }
-  if (session.rank() != 0) {
-    return result;
-  }
-  set_measured_rates(result.system, all);
-  models::FitOptions fit;
-  fit.max_points = 600;
-  fit.source = fmt::format("stepcast calibrate, {} small training jobs on {} ranks, {}",
-                           result.configurations, session.size(), options.date);
-  fit_steps(result.system, all, fit);
-  result.rows_csv = calibration_csv(all);
+  session.rank_zero_does([&] {
+    set_measured_rates(result.system, all);
+    models::FitOptions fit;
+    fit.max_points = 600;
+    fit.source = fmt::format("stepcast calibrate, {} small training jobs on {} ranks, {}",
+                             result.configurations, session.size(), options.date);
+    fit_steps(result.system, all, fit);
+    result.rows_csv = calibration_csv(all);
+  });
   return result;
 }
 

@@ -256,10 +256,10 @@ FromTracesResult validate_from_traces(const FromTracesOptions& options,
       family.traced.push_back(c.job.workload.name);
       trace_job(c, candidate_graphs[i], folders.back(), options, session);
     }
-    if (session.rank() == 0) {
+    session.rank_zero_does([&] {
       family.fit = fit_traces(
           folders, {.device = "local-cpu-core", .system = "local-cpu", .library = options.library});
-    }
+    });
     for (std::size_t i = 0; i < drawn.size(); ++i) {
       RuntimeCase& c = drawn[i];
       c.predicted = c.linear = 0;

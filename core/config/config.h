@@ -60,8 +60,11 @@ EmbeddingPlan read_plan(const Source& source);
 std::string job_to_json(const Job& job, int indent = 2);
 std::string workload_to_json(const Workload& workload, int indent = 2);
 std::string device_to_json(const Device& device, int indent = 2);
-/// With its device inline, fitted constants included: what `stepcast calibrate` writes.
-std::string system_to_json(const System& system, int indent = 2);
+/// With its device inline, fitted constants included: what `stepcast calibrate` writes; or naming
+/// it, as the built-in files do.
+enum class DeviceAs { kInline, kName };
+std::string system_to_json(const System& system, int indent = 2,
+                           DeviceAs device = DeviceAs::kInline);
 std::string plan_to_json(const EmbeddingPlan& plan, int indent = 2);
 
 /// A built-in file: its name and one line of facts ("transformer, 96 layers, hidden 12288, 174.6 B

@@ -388,7 +388,13 @@ std::string workload_to_json(const Workload& w, int indent) {
   return pretty(workload_json(w), indent);
 }
 std::string device_to_json(const Device& d, int indent) { return pretty(device_json(d), indent); }
-std::string system_to_json(const System& s, int indent) { return pretty(system_json(s), indent); }
+std::string system_to_json(const System& s, int indent, DeviceAs device) {
+  OrderedJson j = system_json(s);
+  if (device == DeviceAs::kName) {
+    j["device"] = s.device.name;
+  }
+  return pretty(j, indent);
+}
 std::string plan_to_json(const EmbeddingPlan& p, int indent) {
   return pretty(plan_json(p), indent);
 }

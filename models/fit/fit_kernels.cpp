@@ -78,12 +78,7 @@ FittedModel fit_form(const KernelForm& form, const Device& device, const Rows& r
           {row->coordinates, std::log(row->time / form_time(form, device, *row, c))});
       configurations.push_back(row->configuration);
     }
-    const std::vector<FittedModel::Point> sites = thin_points(residuals, options.max_points);
-    if (residuals.size() > 4 * sites.size()) {
-      add_smoothed_surface(model, sites, residuals, configurations);
-    } else {
-      add_residual_surface(model, sites);
-    }
+    add_surface(model, residuals, configurations, options.max_points);
   }
   return model;
 }

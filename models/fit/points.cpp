@@ -28,6 +28,8 @@ std::uint64_t scramble(std::uint64_t x) {  // splitmix64 finaliser (Steele, Lea,
 
 using Points = std::vector<FittedModel::Point>;
 
+constexpr std::int64_t kFolds = 4;  ///< a quarter is left out to choose a surface
+
 /// exp(-|x - y| / scale) between the points of two sets.
 Eigen::MatrixXd kernel_matrix(const Points& rows, const Points& columns, double scale) {
   Eigen::MatrixXd k(static_cast<Eigen::Index>(rows.size()),
@@ -120,25 +122,35 @@ void add_residual_surface(FittedModel& model, std::vector<FittedModel::Point> po
   for (const FittedModel::Point& p : points) {
     alone.push_back(p.log_ratio);
   }
-  double best = 0.95 * mean_size(alone);
-  for (const double scale : kScales) {
-    for (const double noise : kNoises) {
-      const double error = mean_size(ResidualSurface(points, scale, noise).leave_one_out());
-      if (error < best) {
-        best = error;
-        model.constants["residual_scale"] = scale;
-        model.constants["residual_noise"] = noise;
-      }
+  // The scale first, at a middling noise, then the noise: each try costs the cube of the points.
+  double scale = kScales[0], noise = kNoises[1];
+  double best = std::numeric_limits<double>::infinity();
+  const auto attempt = [&](double s, double n) {
+    const double error = mean_size(ResidualSurface(points, s, n).leave_one_out());
+    if (error < best) {
+      best = error;
+      scale = s;
+      noise = n;
+    }
+  };
+  for (const double s : kScales) {
+    attempt(s, kNoises[1]);
+  }
+  for (const double n : kNoises) {
+    if (n != kNoises[1]) {
+      attempt(scale, n);
     }
   }
-  if (model.constants.contains("residual_scale")) {
+  if (best < 0.95 * mean_size(alone)) {
+    model.constants["residual_scale"] = scale;
+    model.constants["residual_noise"] = noise;
     model.points = std::move(points);
   }
 }
 
-void add_smoothed_surface(FittedModel& model, const Points& sites, const Points& rows,
-                          const std::vector<std::int64_t>& configurations) {
-  constexpr std::int64_t kFolds = 4;
+double add_smoothed_surface(FittedModel& model, const Points& sites, const Points& rows,
+                            const std::vector<std::int64_t>& configurations) {
+  constexpr double kNothing = std::numeric_limits<double>::infinity();
   const std::vector<std::int64_t> fold = folds_of(configurations, kFolds);
   Points kept;
   Points held;
@@ -150,7 +162,7 @@ void add_smoothed_surface(FittedModel& model, const Points& sites, const Points&
     }
   }
   if (held.empty() || kept.size() < sites.size()) {
-    return;
+    return kNothing;
   }
   constexpr double kScales[] = {1, 4};
   double best = 0.95 * mean_size(alone);
@@ -167,7 +179,7 @@ void add_smoothed_surface(FittedModel& model, const Points& sites, const Points&
     }
   }
   if (chosen <= 0) {
-    return;
+    return kNothing;
   }
   const Eigen::VectorXd values =
       kernel_matrix(sites, sites, chosen) * site_weights(sites, rows, chosen);
@@ -177,6 +189,39 @@ void add_smoothed_surface(FittedModel& model, const Points& sites, const Points&
   }
   model.constants["residual_scale"] = chosen;
   model.constants["residual_noise"] = 1e-4;  // the values are smooth already
+  return best;
+}
+
+void add_surface(FittedModel& model, const Points& rows,
+                 const std::vector<std::int64_t>& configurations, std::size_t limit) {
+  const Points sites = thin_points(rows, limit);
+  if (rows.size() <= 4 * sites.size()) {
+    add_residual_surface(model, sites);
+    return;
+  }
+  FittedModel smoothed = model;
+  const double smoothed_error = add_smoothed_surface(smoothed, sites, rows, configurations);
+  const std::vector<std::int64_t> fold = folds_of(configurations, kFolds);
+  Points kept;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (fold[i] != 0) {
+      kept.push_back(rows[i]);
+    }
+  }
+  FittedModel picked = model;
+  add_residual_surface(picked, thin_points(std::move(kept), limit));
+  const ResidualSurface surface(picked);
+  std::vector<double> left;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (fold[i] == 0) {
+      left.push_back(rows[i].log_ratio - surface.at(rows[i].features));
+    }
+  }
+  if (!left.empty() && mean_size(left) < smoothed_error) {
+    add_residual_surface(model, sites);
+  } else {
+    model = std::move(smoothed);
+  }
 }
 
 std::vector<std::int64_t> folds_of(const std::vector<std::int64_t>& configurations,

@@ -25,14 +25,22 @@ void add_residual_surface(FittedModel& model, std::vector<FittedModel::Point> po
 /// The same from many more rows than points: the values at `sites` are those of the smooth surface
 /// through all rows, so each point speaks for its neighbourhood and not for one noisy row.
 ///
-///   minimise over w   sum over rows Huber(r_i - k(x_i)^T w) + ridge w^T K w,  value at site j = (K w)_j
+///   minimise over w   sum over rows Huber(r_i - k(x_i)^T w) + ridge w^T K w,  value at site j = (K
+///   w)_j
 ///
 /// (subset of regressors; Rasmussen & Williams, section 8.3.1). The scale is chosen on a quarter of
 /// the configurations that is left out meanwhile; stores nothing where the surface does not beat
-/// the form alone there.
-void add_smoothed_surface(FittedModel& model, const std::vector<FittedModel::Point>& sites,
-                          const std::vector<FittedModel::Point>& rows,
-                          const std::vector<std::int64_t>& configurations);
+/// the form alone there. Returns its mean |residual| on that quarter; infinity if it stores
+/// nothing.
+double add_smoothed_surface(FittedModel& model, const std::vector<FittedModel::Point>& sites,
+                            const std::vector<FittedModel::Point>& rows,
+                            const std::vector<std::int64_t>& configurations);
+
+/// The surface of at most `limit` points that does best on a quarter of the configurations left
+/// out: through rows picked by thin_points, or, where rows are many more, smoothed over all of
+/// them.
+void add_surface(FittedModel& model, const std::vector<FittedModel::Point>& rows,
+                 const std::vector<std::int64_t>& configurations, std::size_t limit);
 
 /// Fold of each row: rows of one configuration share a fold; rows without one get their own.
 /// Deterministic.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <thread>
 
 #include "core/error.h"
 #include "runtime/mpi/collectives.h"
@@ -153,6 +154,20 @@ std::int64_t MpiSession::from_rank_zero(std::int64_t value) {
   const Flight flight(*flight_, "an exchange between steps");
   MPI_Bcast(&value, 1, MPI_INT64_T, 0, MPI_COMM_WORLD);
   return value;
+}
+
+void MpiSession::rank_zero_does(const std::function<void()>& work) {
+  if (rank_ == 0) {
+    work();
+  }
+  MPI_Request done = MPI_REQUEST_NULL;
+  MPI_Ibarrier(MPI_COMM_WORLD, &done);
+  for (int finished = 0; finished == 0;) {
+    MPI_Test(&done, &finished, MPI_STATUS_IGNORE);
+    if (finished == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
 }
 
 void* MpiSession::shared_memory(std::size_t bytes) {

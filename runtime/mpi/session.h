@@ -48,6 +48,9 @@ class MpiSession {
   std::vector<double> sum(std::vector<double> values);
   std::int64_t local_sum(std::int64_t value);  ///< over the ranks of this machine
   std::int64_t from_rank_zero(std::int64_t value);
+  /// Rank 0 does `work`, the others sleep until it is done, without a deadline: a long computation
+  /// is no hang.
+  void rank_zero_does(const std::function<void()>& work);
 
   /// Memory that all ranks of this machine map, zeroed; freed with the session.
   void* shared_memory(std::size_t bytes);
