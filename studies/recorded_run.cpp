@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "profiler/host/host_recorder.h"
+#include "profiler/host/recording_cost.h"
 #include "traces/native/native_trace.h"
 
 namespace stepcast::studies {
@@ -37,6 +38,13 @@ std::vector<std::vector<Record>> gather(const std::vector<Record>& own,
   return parts;
 }
 
+void describe_recording(traces::Trace& trace, const runtime::RunOptions& options) {
+  trace.collectives_hold_core = options.emulate == nullptr;
+  const profiler::RecordingCost cost = profiler::recording_cost();
+  trace.clock_cost = cost.clock;
+  trace.store_cost = cost.store;
+}
+
 }  // namespace
 
 RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
@@ -51,7 +59,7 @@ RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
   auto steps = gather(own.steps, session);
   if (session.rank() == 0) {
     run.trace.graph = graph;
-    run.trace.collectives_hold_core = options.emulate == nullptr;
+    describe_recording(run.trace, options);
     for (std::size_t r = 0; r < ops.size(); ++r) {
       traces::RankTrace rank;
       rank.rank = static_cast<std::int32_t>(r);
@@ -79,7 +87,7 @@ runtime::RunResult run_traced(const Job& job, const ExecutionGraph& graph,
     trace.graph = graph;
     trace.job = job_text;
     trace.producer = producer;
-    trace.collectives_hold_core = options.emulate == nullptr;
+    describe_recording(trace, options);
     traces::write_manifest(folder, trace, session.size());
   }
   return result;

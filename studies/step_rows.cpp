@@ -153,6 +153,11 @@ std::vector<Seconds> op_times(const Program& program,
   return total;
 }
 
+/// A duration without what reading the clock added; never less than a quarter of it.
+double without(double duration, Seconds clock) {
+  return std::max(duration - clock.base(), duration / 4);
+}
+
 void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const traces::Trace& trace,
              Unused& unused) {
   struct Rendezvous {
@@ -178,7 +183,7 @@ void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const t
                    static_cast<std::int64_t>(s.seconds.size()));
         continue;
       }
-      const double typical = median_of(s.seconds);
+      const double typical = without(median_of(s.seconds), trace.clock_cost);
       if (!is_collective(op.kind)) {
         by_template[s.ref.op].push_back(typical);
         continue;
@@ -247,7 +252,9 @@ std::vector<const OpSpan*> compute_spans(const Program& program, const traces::R
 
 /// The host's part of every step of one rank: issuing per op, gaps of the stream between ops, and
 /// what is left of the step.
-void add_host(StepRows::HostOfJob& host, const Program& program, const traces::RankTrace& rank) {
+void add_host(StepRows::HostOfJob& host, const Program& program, const traces::RankTrace& rank,
+              const traces::Trace& trace) {
+  const double recording = (trace.clock_cost + trace.store_cost).base();
   const auto executed = static_cast<double>(program.executed_ops());
   models::MeasuredHost steps;
   for (const traces::StepMark& mark : rank.steps) {
@@ -258,7 +265,8 @@ void add_host(StepRows::HostOfJob& host, const Program& program, const traces::R
       if (last_end >= 0 && ticks(s->issued) <= last_end) {
         gaps += ticks(s->begin) - last_end;
         ++gap_count;
-        host.all.dispatch.push_back(seconds_between(SimTime{last_end}, s->begin));
+        host.all.dispatch.push_back(
+            std::max(0.0, seconds_between(SimTime{last_end}, s->begin) - recording));
       }
       last_end = ticks(s->end);
     }
@@ -268,9 +276,9 @@ void add_host(StepRows::HostOfJob& host, const Program& program, const traces::R
                    : 0;
     }
     const auto in_seconds = [](std::int64_t t) { return static_cast<double>(t) * 1e-12; };
-    steps.issue.push_back(in_seconds(issue) / executed);
+    steps.issue.push_back(std::max(0.0, in_seconds(issue) / executed - trace.clock_cost.base()));
     if (gap_count > 0) {
-      steps.dispatch.push_back(std::max(0.0, in_seconds(gaps) / gap_count));
+      steps.dispatch.push_back(std::max(0.0, in_seconds(gaps) / gap_count - recording));
     }
     const double rest = in_seconds(ticks(mark.end) - ticks(mark.begin) - issue - busy - gaps);
     steps.step.push_back(std::max(0.0, rest));
@@ -358,7 +366,7 @@ std::int64_t add_steps(StepRows& all, const Job& job, ExecutionGraph graph, trac
     add_ops(all, job, kept, trace, unused);
     all.hosts.push_back({median_of(steps), {}, {}});
     for (const traces::RankTrace& rank : trace.ranks) {
-      add_host(all.hosts.back(), kept.program_of(rank.rank), rank);
+      add_host(all.hosts.back(), kept.program_of(rank.rank), rank, trace);
     }
     add_segments(all, kept, trace);
     all.steps.push_back(step_sample(kept, seconds(median_of(steps))));

@@ -37,6 +37,9 @@ struct Trace {
   /// How the recorded machine ran: host thread and compute of a rank took turns on one core (always
   /// so on the cpu backend), and collectives needed that core too (not so on a paced fabric).
   bool shares_core = true, collectives_hold_core = true;
+  /// What recording added, per op: one clock reading inside its duration, another and the store in
+  /// the gap after it, and one more while it was issued.
+  Seconds clock_cost, store_cost;
   ExecutionGraph graph;
   std::vector<RankTrace> ranks;
 };

@@ -133,4 +133,21 @@ std::optional<int> element_bytes_of(std::string_view dtype) {
   return found == kBytes.end() ? std::nullopt : std::optional(found->second);
 }
 
+OpKind kernel_kind_of(std::string_view kernel_name) {
+  const std::string text = plain(kernel_name);
+  if (has(text, "flash") || has(text, "fmha") || has(text, "attention")) {
+    return has(text, "bwd") || has(text, "backward") ? OpKind::kAttentionBackward
+                                                     : OpKind::kAttentionForward;
+  }
+  if (has(text, "gemm") || has(text, "xmma") || has(text, "cutlass") || has(text, "gemv") ||
+      has(text, "cudnn") || has(text, "convolve") || has(text, "winograd")) {
+    return OpKind::kGemm;
+  }
+  if (has(text, "embedding")) {
+    return has(text, "backward") || has(text, "grad") ? OpKind::kEmbeddingBackward
+                                                      : OpKind::kEmbeddingForward;
+  }
+  return OpKind::kRecorded;
+}
+
 }  // namespace stepcast::traces

@@ -44,6 +44,9 @@ bool is_collective_kernel(std::string_view kernel_name);
 /// "_allgather_base"). nullopt when the name does not say. NCCL's SendRecv kernel is all-to-all-v
 /// or a send and receive: kAllToAllV here; metadata, where present, knows better.
 std::optional<OpKind> collective_kind_of(std::string_view name);
+/// What a compute kernel is by its name: GEMM (convolutions too), attention or embedding, forward
+/// or backward; kRecorded when the name does not say.
+OpKind kernel_kind_of(std::string_view kernel_name);
 /// Bytes of one element by the names profilers use ("Float", "c10::BFloat16", "int64", ...);
 /// nullopt when unknown.
 std::optional<int> element_bytes_of(std::string_view dtype);

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
+#include <utility>
 
-#include "core/error.h"
-#include "core/program_builder.h"
+#include "traces/graph/internal/issued_step.h"
 
 namespace stepcast::traces {
 namespace {
@@ -13,49 +12,18 @@ namespace {
 using std::chrono::microseconds;
 
 constexpr Nanoseconds kNever = Nanoseconds::min();
-constexpr std::int64_t kTicksPerNanosecond = 1000;
 constexpr std::size_t kNone = SIZE_MAX;
-constexpr std::size_t kCalls = SIZE_MAX;  ///< the lane of synchronising calls
 /// CUDA lets about a thousand launches wait in a queue; then the launching call blocks.
 constexpr std::size_t kFullQueue = 1000;
 /// A copy call that takes this long and returns after its copy has waited for it.
 constexpr Nanoseconds kBlockingCopyCall = microseconds(20);
 
-struct Node {
-  EventId event = kNoEvent;  ///< device work; else a call
-  std::size_t lane = kCalls;
-  std::int64_t issue = 0, latency = 0, duration = 0;  ///< nanoseconds
-  Nanoseconds issued{};
-  bool host_waits = false;
-  std::vector<std::size_t> waits;  ///< nodes
-};
-
-OpKind kind_of_kernel(std::string_view name) {
-  std::string lower(name);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const auto has = [&lower](std::string_view part) {
-    return lower.find(part) != std::string::npos;
-  };
-  if (has("flash") || has("fmha") || has("attention")) {
-    return has("bwd") || has("backward") ? OpKind::kAttentionBackward : OpKind::kAttentionForward;
-  }
-  if (has("gemm") || has("xmma") || has("cutlass") || has("gemv") || has("cudnn") ||
-      has("convolve") || has("winograd")) {
-    return OpKind::kGemm;
-  }
-  if (has("embedding")) {
-    return has("backward") || has("grad") ? OpKind::kEmbeddingBackward : OpKind::kEmbeddingForward;
-  }
-  return OpKind::kRecorded;
-}
-
+/// Walks the calls of a step in order and keeps what they issued.
 class Builder {
  public:
-  Builder(const Recording& recording, const RankRecording& rank, const HostOrder& order,
-          Nanoseconds begin, Nanoseconds end, GraphAssumptions& assumptions)
-      : recording_(recording),
-        rank_(rank),
+  Builder(const RankRecording& rank, const HostOrder& order, Nanoseconds begin, Nanoseconds end,
+          GraphAssumptions& assumptions)
+      : rank_(rank),
         e_(rank.events),
         order_(order),
         begin_(begin),
@@ -64,9 +32,12 @@ class Builder {
         last_(rank.lanes.size(), kNone),
         next_work_(rank.lanes.size(), 0),
         pending_(rank.lanes.size()),
-        cursor_(begin) {}
+        cursor_(begin) {
+    step_.begin = begin;
+    step_.end = end;
+  }
 
-  RankGraph build() {
+  IssuedStep build() && {
     carry_over();
     const auto& actions = order_.actions();
     auto at = std::lower_bound(
@@ -84,7 +55,7 @@ class Builder {
     if (end_ > cursor_) {  // the host's own work up to the end of the step
       add_call(end_, (end_ - cursor_).count(), false);
     }
-    return finish();
+    return std::move(step_);
   }
 
  private:
@@ -111,7 +82,7 @@ class Builder {
                           .issued = begin_,
                           .host_waits = false,
                           .waits = {}});
-        carried_.insert(nodes_.size() - 1);
+        step_.carried.insert(nodes_.size() - 1);
         last_[lane] = nodes_.size() - 1;
       }
     }
@@ -171,7 +142,7 @@ class Builder {
     if (waited_for_copy) {
       synchronise(action.event, called, launched);
     } else if (returned - called > microseconds(100) && waiting_at(called) >= kFullQueue) {
-      stripped_ += (returned - called).count();
+      step_.stripped += (returned - called).count();
       cursor_ = returned;
       ++assumptions_.full_queues;
     }
@@ -181,8 +152,8 @@ class Builder {
   std::size_t waiting_at(Nanoseconds t) const {
     std::size_t waiting = 0;
     for (std::size_t i = nodes_.size(); i > 0 && waiting < kFullQueue; --i) {
-      const Node& n = nodes_[i - 1];
-      if (n.lane != kCalls) {
+      const IssuedNode& n = nodes_[i - 1];
+      if (n.lane != kCallsLane) {
         if (e_.end(n.event) <= t) {
           break;
         }
@@ -194,14 +165,14 @@ class Builder {
 
   std::size_t place(EventId work, Nanoseconds issued) {
     const std::size_t lane = e_.lane[work];
-    Node node{.event = work,
-              .lane = lane,
-              .issue = std::max<std::int64_t>(0, (issued - cursor_).count()),
-              .latency = latency_of(work, lane, issued),
-              .duration = e_.duration[work].count(),
-              .issued = issued,
-              .host_waits = false,
-              .waits = {}};
+    IssuedNode node{.event = work,
+                    .lane = lane,
+                    .issue = std::max<std::int64_t>(0, (issued - cursor_).count()),
+                    .latency = latency_of(work, lane, issued),
+                    .duration = e_.duration[work].count(),
+                    .issued = issued,
+                    .host_waits = false,
+                    .waits = {}};
     cursor_ = std::max(cursor_, issued);
     node.waits = std::move(pending_[lane]);
     pending_[lane].clear();
@@ -225,7 +196,7 @@ class Builder {
   }
 
   /// A wait without ids: for the latest work issued to another stream.
-  void guess_edge(Node& node) {
+  void guess_edge(IssuedNode& node) {
     std::size_t source = kNone;
     for (std::size_t lane = 0; lane < last_.size(); ++lane) {
       if (lane != node.lane && last_[lane] != kNone && (source == kNone || last_[lane] > source)) {
@@ -310,7 +281,7 @@ class Builder {
     if (called > cursor_) {
       add_call(called, (called - cursor_).count(), false);
     }
-    stripped_ += waited;
+    step_.stripped += waited;
     add_call(returned, (returned - called).count() - waited, true);
     nodes_.back().event = call;
     nodes_.back().waits = awaited;
@@ -319,7 +290,7 @@ class Builder {
 
   void add_call(Nanoseconds issued, std::int64_t host_time, bool waits) {
     nodes_.push_back({.event = kNoEvent,
-                      .lane = kCalls,
+                      .lane = kCallsLane,
                       .issue = host_time,
                       .latency = 0,
                       .duration = 0,
@@ -328,118 +299,19 @@ class Builder {
                       .waits = {}});
   }
 
-  RankGraph finish() {
-    std::map<std::size_t, std::string> streams;  // by lane
-    std::vector<std::string> names;
-    for (const Node& n : nodes_) {
-      if (n.lane != kCalls && streams.count(n.lane) == 0) {
-        const Lane& lane = rank_.lanes[n.lane];
-        streams[n.lane] = fmt::format("device {} stream {}", lane.device, lane.stream);
-        names.push_back(streams[n.lane]);
-      }
-    }
-    if (names.size() > 63) {
-      throw InputError(rank_.source, fmt::format("uses {} streams in a step; up to 63 are possible",
-                                                 names.size()));
-    }
-    names.emplace_back("calls");
-    ProgramBuilder b(names);
-    std::vector<std::int32_t> event_of(nodes_.size(), -1);
-    for (const Node& n : nodes_) {
-      for (const std::size_t w : n.waits) {
-        event_of[w] = event_of[w] < 0 ? b.event() : event_of[w];
-      }
-    }
-    RankGraph graph;
-    MeasuredRank& m = graph.measured;
-    const auto segment = b.begin_segment("step");
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      add_op(b, i, streams, event_of, graph);
-    }
-    b.end_segment();
-    b.call(segment);
-    graph.program = std::move(b).finish();
-    m.dispatch = order_.dispatch_gap().count() * kTicksPerNanosecond;
-    m.begin = 0;
-    m.end = (end_ - begin_).count() * kTicksPerNanosecond;
-    m.stripped = stripped_ * kTicksPerNanosecond;
-    return graph;
-  }
-
-  void add_op(ProgramBuilder& b, std::size_t i, const std::map<std::size_t, std::string>& streams,
-              const std::vector<std::int32_t>& event_of, RankGraph& graph) {
-    const Node& n = nodes_[i];
-    const bool carried = carried_.count(i) > 0;
-    const bool collective =
-        n.lane != kCalls && !carried && e_.category[n.event] == EventCategory::kCollective;
-    const std::string name(n.event == kNoEvent ? "host"
-                           : carried           ? "carried over"
-                                               : recording_.names.view(e_.name[n.event]));
-    OpKind kind = n.lane == kCalls || carried ? OpKind::kRecorded : kind_of_kernel(name);
-    if (collective) {
-      CollectiveNode node = describe(n.event);
-      node.op = i;
-      kind = node.kind == OpKind::kCount ? OpKind::kRecorded : node.kind;
-      graph.collectives.push_back(std::move(node));
-    }
-    auto op = b.op(kind, name, {0});
-    op.on(n.lane == kCalls ? std::string_view("calls") : std::string_view(streams.at(n.lane)));
-    op.records(event_of[i]);
-    if (n.host_waits) {
-      op.flags(op_flags::kHostWaits);
-    }
-    for (const std::size_t w : n.waits) {
-      op.waits(event_of[w]);
-    }
-    MeasuredRank& m = graph.measured;
-    m.duration.push_back(n.duration * kTicksPerNanosecond);
-    m.issue.push_back(n.issue * kTicksPerNanosecond);
-    m.latency.push_back(n.latency * kTicksPerNanosecond);
-    if (n.lane != kCalls && !carried) {
-      const auto at = [this](Nanoseconds t) {
-        return SimTime{(t - begin_).count() * kTicksPerNanosecond};
-      };
-      m.spans.push_back({.rank = rank_.rank,
-                         .step = 0,
-                         .ref = {0, static_cast<std::uint32_t>(i)},
-                         .issued = at(n.issued),
-                         .begin = at(e_.begin[n.event]),
-                         .ready = at(e_.begin[n.event]),
-                         .end = at(e_.end(n.event)),
-                         .bytes = 0});
-    }
-  }
-
-  [[nodiscard]] CollectiveNode describe(EventId event) const {
-    CollectiveNode node;
-    if (e_.detail[event] == kNoDetail) {
-      return node;
-    }
-    const CollectiveInfo& info = rank_.collectives[static_cast<std::size_t>(e_.detail[event])];
-    node.kind = info.kind;
-    if (info.group >= 0) {
-      const Group& group = rank_.groups[static_cast<std::size_t>(info.group)];
-      node.members = group.ranks;
-      node.group = group.name;
-    }
-    return node;
-  }
-
-  const Recording& recording_;
   const RankRecording& rank_;
   const Events& e_;
   const HostOrder& order_;
   Nanoseconds begin_, end_;
   GraphAssumptions& assumptions_;
-  std::vector<Node> nodes_;
-  std::set<std::size_t> carried_;
+  IssuedStep step_;
+  std::vector<IssuedNode>& nodes_ = step_.nodes;
   std::vector<std::size_t> last_;                  ///< by lane: latest node
   std::vector<std::size_t> next_work_;             ///< by lane: for orphans
   std::vector<std::vector<std::size_t>> pending_;  ///< by lane: what its next work waits for
   std::map<std::int64_t, std::vector<std::size_t>> recorded_;  ///< by record call: last_ then
   bool guess_pending_ = false;
   Nanoseconds cursor_;  ///< host time accounted for
-  std::int64_t stripped_ = 0;
 };
 
 }  // namespace
@@ -447,7 +319,8 @@ class Builder {
 RankGraph build_rank_graph(const Recording& recording, const RankRecording& rank,
                            const HostOrder& order, Nanoseconds begin, Nanoseconds end,
                            GraphAssumptions& assumptions) {
-  return Builder(recording, rank, order, begin, end, assumptions).build();
+  return rank_graph_of(recording, rank, order,
+                       Builder(rank, order, begin, end, assumptions).build());
 }
 
 }  // namespace stepcast::traces

@@ -72,6 +72,8 @@ class ManifestReader {
       trace.shares_core = at<bool>(root_["host"], "shares_core", "host.shares_core");
       trace.collectives_hold_core =
           at<bool>(root_["host"], "collectives_hold_core", "host.collectives_hold_core");
+      trace.clock_cost = cost(root_["host"], "clock_ns");
+      trace.store_cost = cost(root_["host"], "store_ns");
     }
     ExecutionGraph& g = trace.graph;
     const auto mesh = at<std::vector<std::int32_t>>(root_, "mesh", "mesh");
@@ -119,6 +121,15 @@ class ManifestReader {
  private:
   [[noreturn]] void fail(const std::string& path, const std::string& what) const {
     throw InputError(file_ + ": " + path, what);
+  }
+
+  /// Optional; recordings of earlier versions lack it.
+  Seconds cost(const json& host, const char* key) const {
+    const double ns = host.contains(key) ? at<double>(host, key, fmt::format("host.{}", key)) : 0.0;
+    if (!(ns >= 0 && ns < 1e6)) {
+      fail(fmt::format("host.{}", key), fmt::format("{} is no time of one record", ns));
+    }
+    return nanoseconds(ns);
   }
 
   const json& child(const json& j, const char* key, const std::string& path) const {
@@ -441,7 +452,9 @@ void write_manifest(const fs::path& folder, const Trace& trace, int ranks) {
                          {"ranks", ranks},
                          {"host",
                           {{"shares_core", trace.shares_core},
-                           {"collectives_hold_core", trace.collectives_hold_core}}},
+                           {"collectives_hold_core", trace.collectives_hold_core},
+                           {"clock_ns", trace.clock_cost.base() * 1e9},
+                           {"store_ns", trace.store_cost.base() * 1e9}}},
                          {"mesh", {g.mesh.tensor, g.mesh.context, g.mesh.pipeline, g.mesh.data}},
                          {"communicators", communicators},
                          {"programs", programs},

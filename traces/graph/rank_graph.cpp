@@ -1,0 +1,131 @@
+#include "traces/graph/internal/issued_step.h"
+
+#include <map>
+
+#include "core/error.h"
+#include "core/program_builder.h"
+
+namespace stepcast::traces {
+namespace {
+
+constexpr std::int64_t kTicksPerNanosecond = 1000;
+
+class Writer {
+ public:
+  Writer(const Recording& recording, const RankRecording& rank, const HostOrder& order,
+         const IssuedStep& step)
+      : recording_(recording), rank_(rank), e_(rank.events), order_(order), step_(step) {}
+
+  RankGraph write() const {
+    std::map<std::size_t, std::string> streams;  // by lane
+    std::vector<std::string> names;
+    for (const IssuedNode& n : step_.nodes) {
+      if (n.lane != kCallsLane && streams.count(n.lane) == 0) {
+        const Lane& lane = rank_.lanes[n.lane];
+        streams[n.lane] = fmt::format("device {} stream {}", lane.device, lane.stream);
+        names.push_back(streams[n.lane]);
+      }
+    }
+    if (names.size() > 63) {
+      throw InputError(rank_.source, fmt::format("uses {} streams in a step; up to 63 are possible",
+                                                 names.size()));
+    }
+    names.emplace_back("calls");
+    ProgramBuilder b(names);
+    std::vector<std::int32_t> event_of(step_.nodes.size(), -1);
+    for (const IssuedNode& n : step_.nodes) {
+      for (const std::size_t w : n.waits) {
+        event_of[w] = event_of[w] < 0 ? b.event() : event_of[w];
+      }
+    }
+    RankGraph graph;
+    MeasuredRank& m = graph.measured;
+    const auto segment = b.begin_segment("step");
+    for (std::size_t i = 0; i < step_.nodes.size(); ++i) {
+      add_op(b, i, streams, event_of, graph);
+    }
+    b.end_segment();
+    b.call(segment);
+    graph.program = std::move(b).finish();
+    m.dispatch = order_.dispatch_gap().count() * kTicksPerNanosecond;
+    m.begin = 0;
+    m.end = (step_.end - step_.begin).count() * kTicksPerNanosecond;
+    m.stripped = step_.stripped * kTicksPerNanosecond;
+    return graph;
+  }
+
+ private:
+  void add_op(ProgramBuilder& b, std::size_t i, const std::map<std::size_t, std::string>& streams,
+              const std::vector<std::int32_t>& event_of, RankGraph& graph) const {
+    const IssuedNode& n = step_.nodes[i];
+    const bool carried = step_.carried.contains(i);
+    const bool collective =
+        n.lane != kCallsLane && !carried && e_.category[n.event] == EventCategory::kCollective;
+    const std::string name(n.event == kNoEvent ? "host"
+                           : carried           ? "carried over"
+                                               : recording_.names.view(e_.name[n.event]));
+    OpKind kind = n.lane == kCallsLane || carried ? OpKind::kRecorded : kernel_kind_of(name);
+    if (collective) {
+      CollectiveNode node = describe(n.event);
+      node.op = i;
+      kind = node.kind == OpKind::kCount ? OpKind::kRecorded : node.kind;
+      graph.collectives.push_back(std::move(node));
+    }
+    auto op = b.op(kind, name, {0});
+    op.on(n.lane == kCallsLane ? std::string_view("calls") : std::string_view(streams.at(n.lane)));
+    op.records(event_of[i]);
+    if (n.host_waits) {
+      op.flags(op_flags::kHostWaits);
+    }
+    for (const std::size_t w : n.waits) {
+      op.waits(event_of[w]);
+    }
+    MeasuredRank& m = graph.measured;
+    m.duration.push_back(n.duration * kTicksPerNanosecond);
+    m.issue.push_back(n.issue * kTicksPerNanosecond);
+    m.latency.push_back(n.latency * kTicksPerNanosecond);
+    if (n.lane != kCallsLane && !carried) {
+      const auto at = [this](Nanoseconds t) {
+        return SimTime{(t - step_.begin).count() * kTicksPerNanosecond};
+      };
+      m.spans.push_back({.rank = rank_.rank,
+                         .step = 0,
+                         .ref = {0, static_cast<std::uint32_t>(i)},
+                         .issued = at(n.issued),
+                         .begin = at(e_.begin[n.event]),
+                         .ready = at(e_.begin[n.event]),
+                         .end = at(e_.end(n.event)),
+                         .bytes = 0});
+    }
+  }
+
+  [[nodiscard]] CollectiveNode describe(EventId event) const {
+    CollectiveNode node;
+    if (e_.detail[event] == kNoDetail) {
+      return node;
+    }
+    const CollectiveInfo& info = rank_.collectives[static_cast<std::size_t>(e_.detail[event])];
+    node.kind = info.kind;
+    if (info.group >= 0) {
+      const Group& group = rank_.groups[static_cast<std::size_t>(info.group)];
+      node.members = group.ranks;
+      node.group = group.name;
+    }
+    return node;
+  }
+
+  const Recording& recording_;
+  const RankRecording& rank_;
+  const Events& e_;
+  const HostOrder& order_;
+  const IssuedStep& step_;
+};
+
+}  // namespace
+
+RankGraph rank_graph_of(const Recording& recording, const RankRecording& rank,
+                        const HostOrder& order, const IssuedStep& step) {
+  return Writer(recording, rank, order, step).write();
+}
+
+}  // namespace stepcast::traces
