@@ -2,6 +2,7 @@
 
 #include "core/program_builder.h"
 #include "profiler/host/host_recorder.h"
+#include "profiler/host/recording_cost.h"
 
 using namespace stepcast;
 
@@ -35,4 +36,12 @@ TEST_CASE("the recorder keeps every op of the promised steps and counts what doe
   CHECK(t.dropped == 4);     // the other 2 steps
   REQUIRE(t.steps.size() == 4);
   CHECK(t.steps[1].end == SimTime{150});
+}
+
+TEST_CASE("reading the clock costs nanoseconds, and something", "[profiler]") {
+  const profiler::RecordingCost cost = profiler::recording_cost();
+  CHECK(cost.clock > nanoseconds(1));
+  CHECK(cost.clock < microseconds(20));  // a clock that is a system call, on a busy machine
+  CHECK(cost.store >= Seconds{});
+  CHECK(cost.store < microseconds(20));
 }

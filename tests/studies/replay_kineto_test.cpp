@@ -1,6 +1,7 @@
 // Replay of timelines that others recorded: small ones written here with every time known, and
 // published ones.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -40,7 +41,8 @@ class Kineto {
         number, at, duration);
   }
   [[nodiscard]] traces::Recording open() const {
-    const fs::path file = fs::temp_directory_path() / "stepcast-replay-test.json";
+    const fs::path file =
+        fs::temp_directory_path() / fmt::format("stepcast-replay-{}.json", getpid());
     std::ofstream(file) << R"({"schemaVersion":1,"traceEvents":[)" << events_ << "]}";
     traces::Recording recording = traces::open_trace(file);
     fs::remove(file);

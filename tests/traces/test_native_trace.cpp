@@ -180,6 +180,8 @@ TEST_CASE("a damaged native trace is refused with file and line", "[traces][malf
   unreadable("\"axes\":[3]", "\"axes\":[3,3]", "twice");
   unreadable("\"axes\":[3]", "\"axes\":[]", "not in");
   unreadable("\"schema\":1", "\"schema\":2", "schema");
+  unreadable("\"clock_ns\":0.0", "\"clock_ns\":-5", "host.clock_ns");
+  unreadable("\"shares_core\":true", "\"shares_core\":1", "host.shares_core");
   put(folder.path / "trace.json", manifest.substr(0, manifest.size() / 2));
   CHECK_THROWS_WITH(read_native(folder.path),
                     Catch::Contains("trace.json") && Catch::Contains("not JSON"));
