@@ -1,3 +1,7 @@
+#include <unistd.h>
+
+#include <string>
+
 #include <catch2/catch.hpp>
 
 #include "core/error.h"
@@ -112,7 +116,8 @@ TEST_CASE("rows of other devices, stand-ins and other stacks are counted", "[stu
 }
 
 TEST_CASE("stacks are not mixed unless the user chooses", "[studies][fit]") {
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "stepcast-stacks";
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("stepcast-stacks-" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   for (const char* stack : {"one_1.0", "two_2.0"}) {
     std::string text = "gemm_dtype,m,n,k,latency_ms\n";
@@ -161,7 +166,8 @@ TEST_CASE("calibration rows are read back as they were measured", "[studies][fit
   rows.hosts.push_back({1e-3, {{1e-6}, {2e-6}, {3e-6}}, {}});
   rows.steps.push_back({5e6, 6e6, 1e-3});
 
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "stepcast-own";
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("stepcast-own-" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   write_whole_file(folder / "ops.csv", calibration_csv(rows));
   const auto table =

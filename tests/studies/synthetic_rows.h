@@ -1,4 +1,6 @@
 #pragma once
+#include <unistd.h>
+
 #include <fmt/format.h>
 
 #include <cmath>
@@ -17,7 +19,8 @@ namespace stepcast::studies::test {
 inline models::MeasuredTable adds(const std::string& name, int count,
                                   const std::function<double(double bytes, int row)>& milliseconds,
                                   const std::string& more = "") {
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "stepcast-rows";
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("stepcast-rows-" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   std::string text = "op,device,B,H,latency_ms\n";
   for (int i = 0; i < count; ++i) {

@@ -1,5 +1,7 @@
 #include "studies/validate_dlrm.h"
 
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -24,7 +26,8 @@ constexpr const char* kNvidia =
     "v2.1,NVIDIA,dgx,dlrm,8,1,NVIDIA A100-SXM4-80GB,55296,5,1.5,1.4,1.6,100\n";
 
 std::vector<DlrmStepTime> rows_of(const std::string& text) {
-  const auto file = std::filesystem::temp_directory_path() / "stepcast_dlrm_rows.csv";
+  const auto file = std::filesystem::temp_directory_path() /
+                    ("stepcast-dlrm-rows-" + std::to_string(getpid()) + ".csv");
   std::ofstream(file) << text;
   auto rows = read_dlrm_step_times(file);
   std::filesystem::remove(file);

@@ -1,5 +1,9 @@
 #include "studies/validate_models.h"
 
+#include <unistd.h>
+
+#include <string>
+
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -95,7 +99,8 @@ TEST_CASE("holdouts of the other suite are refused", "[studies][validate]") {
 }
 
 TEST_CASE("a rank count between two measured ones is predicted", "[studies][validate]") {
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "stepcast-nccl";
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("stepcast-nccl-" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   std::string text = "op_name,nccl_dtype,num_gpus,message_size,latency_ms\n";
   for (const int ranks : {2, 4, 8}) {
