@@ -164,7 +164,8 @@ std::pair<ExecutionGraph, simulator::StepCosts> changed(const traces::MeasuredRu
     const Job job = job_of(run, options, {});
     graph = workloads::build_graph(job);
     if (options.ranks > 0 && options.ranks != known.front().graph->ranks()) {
-      const Job wider = job_of(run, options, {fmt::format("devices={}", options.ranks)});
+      const Job wider =
+          job_of(run, options, {fmt::format("devices={}", options.ranks), "parallel.data=auto"});
       ExecutionGraph other = workloads::build_graph(wider);
       costs =
           carried_costs(graph, costs, other,

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "simulator/reports/timeline.h"
 #include "tests/simulator/graphs.h"
+#include "traces/native/native_trace.h"
 
 using namespace stepcast;
 using simulator::test::compute;
@@ -163,6 +164,32 @@ TEST_CASE("noisy steps are replayed from their medians", "[studies][replay]") {
   CHECK(std::abs(r.error) < 0.05);
   CHECK(r.next_step_error < 0.05);
   CHECK(r.last_step_error > 0);
+}
+
+TEST_CASE("a recorded job is carried over to other ranks and another network",
+          "[studies][replay]") {
+  const config::Library library{STEPCAST_SOURCE_DIR};
+  const traces::MeasuredRun run = traces::measured_run(
+      traces::read_native(std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/dlrm-2"));
+  studies::ReplayOptions options;
+  options.library = library;
+  const Seconds same = studies::replayed_step(run, options);
+  options.ranks = 2;
+  CHECK(studies::replayed_step(run, options).base() == Approx(same.base()).epsilon(1e-9));
+  // Half the samples on each rank: less compute, never less than half of the step.
+  options.ranks = 4;
+  const Seconds wider = studies::replayed_step(run, options);
+  CHECK(wider < same);
+  CHECK(wider > 0.4 * same);
+  // A network a thousand times slower than shared memory takes longer than all else together.
+  options.ranks = 0;
+  System slow = config::load_system("dgx-h100", library);
+  slow.fitted.clear();
+  for (FabricLevel& level : slow.fabric) {
+    level.bandwidth = GBps(0.01);
+  }
+  options.change.network = &slow;
+  CHECK(studies::replayed_step(run, options) > 2 * same);
 }
 
 TEST_CASE("questions a record cannot answer are refused", "[studies][replay]") {
