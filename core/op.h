@@ -104,7 +104,10 @@ constexpr std::uint8_t kCausal = 8;
 constexpr std::uint8_t kUnfused = 16;  ///< attention that materialises the score matrix
 constexpr std::uint8_t kHostWaits =
     32;  ///< the host thread waits for the op's events before it issues it (a synchronising call)
-constexpr std::uint8_t kNextBatch = 32;  ///< works on the batch of the next step, not of this one
+constexpr std::uint8_t kNextBatch = 64;  ///< works on the batch of the next step, not of this one
+static_assert((kTransposeA | kTransposeB | kAccumulate | kCausal | kUnfused | kHostWaits |
+               kNextBatch) == 127,
+              "every flag has a bit of its own");
 }  // namespace op_flags
 
 /// One op template of a program. Operands, waits and details live in the program's contiguous
