@@ -1,15 +1,21 @@
-# stepcast_library(NAME SOURCES ... HEADERS ... PUBLIC ... PRIVATE ...)
+# stepcast_library(NAME [PIC] SOURCES ... HEADERS ... PUBLIC ... PRIVATE ...)
 #
 # Declares the library of one room, `stepcast::NAME`. Every room is declared with this one function, so that its
 # dependency list reads as documentation. Headers form a file set: `all_verify_interface_header_sets` compiles each alone.
+# PIC: the modules loaded at run time link it too.
 function(stepcast_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "PIC" "" "SOURCES;HEADERS;PUBLIC;PRIVATE" ${ARGN})
   set(target stepcast_${name})
   if(ARG_SOURCES)
     set(scope PUBLIC)
     add_library(${target} STATIC ${ARG_SOURCES})
     stepcast_warnings(${target})
     target_link_libraries(${target} PRIVATE ${ARG_PRIVATE})
+    if(ARG_PIC AND STEPCAST_HAVE_CUDA)
+      # Nobody replaces these functions at run time: calls inside a file may still be inlined.
+      set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+      target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-semantic-interposition>)
+    endif()
   else()
     set(scope INTERFACE)
     add_library(${target} INTERFACE)
@@ -23,9 +29,12 @@ endfunction()
 # Warnings are private to our own targets; STEPCAST_WERROR (presets dev, asan, tidy) turns them into errors.
 # -Wrestrict is left out: g++ 12 reports false positives on std::string concatenation (GCC bug 105651).
 function(stepcast_warnings target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wold-style-cast
-    -Wzero-as-null-pointer-constant $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
-    $<$<BOOL:${STEPCAST_WERROR}>:-Werror>)
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Wold-style-cast;-Wzero-as-null-pointer-constant>"
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>
+    $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${STEPCAST_WERROR}>>:-Werror>
+    "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;-Xcompiler=-Wall,-Wextra,-Wshadow>"
+    "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${STEPCAST_WERROR}>>:-Werror=all-warnings;-Xcompiler=-Werror>")
 endfunction()
 
 # stepcast_test(NAME SOURCES ... LINK ... [LABELS ...]): one Catch2 executable per folder, found by ctest case by case.

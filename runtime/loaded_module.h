@@ -1,0 +1,28 @@
+#pragma once
+#include <filesystem>
+#include <string>
+
+namespace stepcast::runtime {
+
+/// A shared library that was loaded at run time; it stays loaded as long as the process.
+///
+///   const LoadedModule cuda(executable.parent_path().parent_path() / "lib" /
+///   "libstepcast_cuda.so"); auto* entry = cuda.function<Entry>("stepcast_cuda_module");
+class LoadedModule {
+ public:
+  /// Errors: EnvironmentError with the reason when the file is not there or cannot be loaded.
+  explicit LoadedModule(const std::filesystem::path& file);
+  /// Errors: EnvironmentError when the library has no such function.
+  template <class Function>
+  [[nodiscard]] Function* function(const char* name) const {
+    return reinterpret_cast<Function*>(symbol(name));
+  }
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+ private:
+  [[nodiscard]] void* symbol(const char* name) const;
+  std::string name_;
+  void* handle_ = nullptr;
+};
+
+}  // namespace stepcast::runtime
