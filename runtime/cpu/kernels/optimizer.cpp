@@ -36,15 +36,6 @@ void rowwise_adagrad(const OptimizerSettings& settings, const float* gradient, f
 
 }  // namespace
 
-AdamFactors adam_factors(const OptimizerSettings& settings) {
-  const auto step = static_cast<double>(settings.step);
-  const double first = 1.0 - std::pow(static_cast<double>(settings.beta1), step);
-  const double second = 1.0 - std::pow(static_cast<double>(settings.beta2), step);
-  return {settings.beta1, settings.beta2,
-          static_cast<float>(static_cast<double>(settings.learning_rate) / first),
-          static_cast<float>(1.0 / std::sqrt(second)), settings.epsilon};
-}
-
 void optimizer_update(const OptimizerSettings& settings, const float* gradient, float* weights,
                       float* first, float* second, Index n) {
   if (n == 0) {
