@@ -68,6 +68,7 @@ int main(int argc, char** argv) {
   add_calibrate(app, context);
   add_fit(app, context);
   add_compare(app, context);
+  add_explain(app, context);
   add_replay(app, context);
   add_show(app, context);
   add_list(app, context);

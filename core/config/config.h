@@ -67,6 +67,15 @@ std::string system_to_json(const System& system, int indent = 2,
                            DeviceAs device = DeviceAs::kInline);
 std::string plan_to_json(const EmbeddingPlan& plan, int indent = 2);
 
+/// One key in which two jobs differ, by the dotted path that `--set` takes; values are JSON texts.
+struct Difference {
+  std::string key, before, after;
+};
+/// What turns job `a` into job `b` when set in this order. Objects with the same keys are compared
+/// key by key; a workload or system of another name is one difference. The data degree is left
+/// out: it follows from the device count and the other degrees.
+std::vector<Difference> differences(const Job& a, const Job& b);
+
 /// A built-in file: its name and one line of facts ("transformer, 96 layers, hidden 12288, 174.6 B
 /// parameters").
 struct Entry {

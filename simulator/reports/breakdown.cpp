@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <limits>
 #include <vector>
 
 #include "core/error.h"
@@ -14,41 +12,33 @@ namespace {
 
 struct Interval {
   std::int64_t begin = 0, end = 0;
+  std::uint32_t op = 0;
 };
 
-/// A set of intervals, asked at ascending times.
+/// Intervals in order of their begins, asked at ascending times.
 class Cover {
  public:
-  void add(std::int64_t begin, std::int64_t end) {
+  void add(std::int64_t begin, std::int64_t end, std::uint32_t op = 0) {
     if (end > begin) {
-      intervals_.push_back({begin, end});
+      intervals_.push_back({begin, end, op});
     }
   }
-  /// Sorts, and joins what overlaps or touches.
   void close() {
-    std::sort(intervals_.begin(), intervals_.end(),
-              [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
-    std::size_t out = 0;
-    for (const Interval& i : intervals_) {
-      if (out > 0 && i.begin <= intervals_[out - 1].end) {
-        intervals_[out - 1].end = std::max(intervals_[out - 1].end, i.end);
-      } else {
-        intervals_[out++] = i;
-      }
-    }
-    intervals_.resize(out);
+    std::stable_sort(intervals_.begin(), intervals_.end(),
+                     [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
   }
-  /// Is `time` inside? `until` falls to the next time at which the answer changes.
-  bool covers(std::int64_t time, std::int64_t& until) {
+  /// The interval that `time` is inside, or null. `until` falls to the next time at which the
+  /// answer may change.
+  const Interval* at(std::int64_t time, std::int64_t& until) {
     while (at_ < intervals_.size() && intervals_[at_].end <= time) {
       ++at_;
     }
     if (at_ == intervals_.size()) {
-      return false;
+      return nullptr;
     }
     const bool inside = intervals_[at_].begin <= time;
     until = std::min(until, inside ? intervals_[at_].end : intervals_[at_].begin);
-    return inside;
+    return inside ? &intervals_[at_] : nullptr;
   }
 
  private:
@@ -56,76 +46,118 @@ class Cover {
   std::size_t at_ = 0;
 };
 
-}  // namespace
+/// One cover per stream.
+using Covers = std::vector<Cover>;
 
-Breakdown breakdown(const Program& program, const Timeline& timeline, std::int32_t rank,
-                    const BreakdownOptions& options) {
-  Cover compute;
-  Cover transfer;
-  Cover wait;
+const Interval* first_at(Covers& covers, std::int64_t time, std::int64_t& until) {
+  for (Cover& cover : covers) {
+    if (const Interval* found = cover.at(time, until)) {
+      return found;
+    }
+  }
+  return nullptr;
+}
+
+void add(SimTime& sum, std::int64_t more) { sum = SimTime{ticks(sum) + more}; }
+
+/// What a rank does at a time, for every reason the breakdown knows.
+struct Activity {
+  Covers compute, transfer, wait;  // by stream
   Cover unissued;  // from the end of a gap's last op to the issue of the op that ends the gap
   Cover issuing;
+  void close() {
+    for (Covers* covers : {&compute, &transfer, &wait}) {
+      for (Cover& cover : *covers) {
+        cover.close();
+      }
+    }
+    unissued.close();
+    issuing.close();
+  }
+};
+
+Activity activity_of(const Program& program, const Timeline& timeline, std::int32_t rank,
+                     const BreakdownOptions& options) {
+  const std::size_t streams = std::max<std::size_t>(1, program.streams.size());
+  Activity activity{Covers(streams), Covers(streams), Covers(streams), {}, {}};
   std::vector<const OpSpan*> starts;
   for (const OpSpan& span : timeline.ops()) {
     if (span.rank != rank) {
       continue;
     }
     starts.push_back(&span);
-    if (is_collective(program.ops.at(span.ref.op).kind)) {
-      wait.add(ticks(span.begin), ticks(span.ready));
-      transfer.add(ticks(span.ready), ticks(span.end));
+    const Op& op = program.ops.at(span.ref.op);
+    if (is_collective(op.kind)) {
+      activity.wait.at(op.stream).add(ticks(span.begin), ticks(span.ready), span.ref.op);
+      activity.transfer[op.stream].add(ticks(span.ready), ticks(span.end), span.ref.op);
     } else {
-      compute.add(ticks(span.begin), ticks(span.end));
+      activity.compute.at(op.stream).add(ticks(span.begin), ticks(span.end), span.ref.op);
     }
   }
   std::stable_sort(starts.begin(), starts.end(),
                    [](const OpSpan* a, const OpSpan* b) { return a->begin < b->begin; });
   std::int64_t reached = ticks(options.begin);
   for (const OpSpan* span : starts) {
-    unissued.add(reached, std::min(ticks(span->issued), ticks(span->begin)));
+    activity.unissued.add(reached, std::min(ticks(span->issued), ticks(span->begin)));
     reached = std::max(reached, ticks(span->begin));
   }
   for (const HostSpan& span : timeline.hosts()) {
     const bool tail = ticks(span.begin) >= reached;  // issuing with nothing left to begin
     if (span.rank == rank && span.kind == HostSpan::Kind::kIssue) {
       if (options.shares_core || tail) {
-        issuing.add(ticks(span.begin), ticks(span.end));
+        activity.issuing.add(ticks(span.begin), ticks(span.end));
       } else if (ticks(span.end) > reached) {
-        issuing.add(reached, ticks(span.end));
+        activity.issuing.add(reached, ticks(span.end));
       }
     }
   }
-  for (Cover* cover : {&compute, &transfer, &wait, &unissued, &issuing}) {
-    cover->close();
-  }
+  activity.close();
+  return activity;
+}
+
+}  // namespace
+
+Breakdown breakdown(const Program& program, const Timeline& timeline, std::int32_t rank,
+                    const BreakdownOptions& options) {
+  Activity activity = activity_of(program, timeline, rank, options);
   Breakdown parts;
   parts.rank = rank;
-  std::array<std::int64_t, 5> sums{};
+  parts.by_op.resize(program.ops.size());
+  for (const OpSpan& span : timeline.ops()) {
+    parts.by_op[span.ref.op].executions += span.rank == rank ? 1 : 0;
+  }
   const std::int64_t end = ticks(options.end);
-  std::int64_t time = ticks(options.begin);
-  while (time < end) {
+  const std::int64_t rank_end = ticks(options.rank_end);
+  for (std::int64_t time = ticks(options.begin); time < end;) {
     std::int64_t until = end;
-    if (time < ticks(options.rank_end)) {
-      until = std::min(until, ticks(options.rank_end));
+    if (time < rank_end) {
+      until = std::min(until, rank_end);
     }
-    std::size_t part = 4;
-    if (compute.covers(time, until)) {
-      part = 0;
-    } else if (transfer.covers(time, until)) {
-      part = 1;
-    } else if (wait.covers(time, until) || time >= ticks(options.rank_end)) {
-      part = 2;
-    } else if (unissued.covers(time, until) || issuing.covers(time, until)) {
-      part = 3;
+    // Each question may shorten `until`, so the tick is put down only when all were asked.
+    SimTime* part = &parts.other;
+    SimTime* share = nullptr;
+    if (const Interval* i = first_at(activity.compute, time, until)) {
+      part = &parts.compute;
+      share = &parts.by_op[i->op].compute;
+    } else if ((i = first_at(activity.transfer, time, until)) != nullptr) {
+      part = &parts.exposed_communication;
+      share = &parts.by_op[i->op].exposed_communication;
+    } else if ((i = first_at(activity.wait, time, until)) != nullptr) {
+      part = &parts.bubble;
+      share = &parts.by_op[i->op].bubble;
+    } else if (time >= rank_end) {
+      part = &parts.bubble;
+      share = &parts.done;
+    } else if (activity.unissued.at(time, until) != nullptr ||
+               activity.issuing.at(time, until) != nullptr) {
+      part = &parts.host;
     }
-    sums[part] += until - time;
+    add(*part, until - time);
+    if (share != nullptr) {
+      add(*share, until - time);
+    }
     time = until;
   }
-  parts.compute = SimTime{sums[0]};
-  parts.exposed_communication = SimTime{sums[1]};
-  parts.bubble = SimTime{sums[2]};
-  parts.host = SimTime{sums[3]};
-  parts.other = SimTime{sums[4]};
   STEPCAST_CHECK(ticks(parts.total()) == std::max<std::int64_t>(0, end - ticks(options.begin)),
                  "the breakdown sums to {}", ticks(parts.total()));
   return parts;

@@ -1,22 +1,40 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/program.h"
 #include "simulator/reports/timeline.h"
 
 namespace stepcast::simulator {
 
-/// Where the time of one rank goes. Every tick of [0, end) falls into exactly one part, so the
+/// What one op template puts into the step of its rank: the ticks for which it is the one that a
+/// part is put down to.
+struct OpShare {
+  std::int64_t executions = 0;
+  SimTime compute{}, exposed_communication{}, bubble{};
+  [[nodiscard]] SimTime total() const {
+    return SimTime{ticks(compute) + ticks(exposed_communication) + ticks(bubble)};
+  }
+};
+
+/// Where the time of one rank goes. Every tick of [begin, end) falls into exactly one part, so the
 /// parts sum to the step exactly. The first that applies counts:
 ///   compute                some stream computes
 ///   exposed_communication  a collective of the rank transfers
 ///   bubble                 a collective of the rank waits for other ranks, or all its work is done
-///   host                   the next op to begin was not issued yet, or the host holds the shared
-///   core other                  gaps nothing else explains: dispatch, final synchronisation
+///   host                   the next op to begin was not issued yet, or the host holds the core
+///   that
+///                          it shares with the streams
+///   other                  gaps nothing else explains: dispatch, final synchronisation
+/// A tick of the first three is also put down to one op: of the ops that run then, the one on the
+/// first stream.
 struct Breakdown {
   std::int32_t rank = 0;
   SimTime compute{}, exposed_communication{}, bubble{}, host{}, other{};
+  std::vector<OpShare> by_op;  ///< by op template of the rank's program
+  /// Part of `bubble` that no op waits in: the rank is done and others are not.
+  SimTime done{};
   [[nodiscard]] SimTime total() const {
     return SimTime{ticks(compute) + ticks(exposed_communication) + ticks(bubble) + ticks(host) +
                    ticks(other)};

@@ -1,0 +1,247 @@
+#include "studies/explain.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <utility>
+
+#include "cli/command.h"
+#include "cli/data_table.h"
+#include "cli/human.h"
+#include "cli/print_prediction.h"
+#include "core/error.h"
+#include "traces/graph/measured_recording.h"
+#include "traces/native/native_trace.h"
+#include "traces/open_trace.h"
+
+namespace stepcast::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ExplainCommand {
+  std::string a, b;
+  std::vector<std::string> overrides;
+  std::vector<std::string> with;
+  OutputFormat format = OutputFormat::kText;
+};
+
+/// One side: a job to predict, or a recorded run.
+struct Side {
+  std::optional<Job> job;
+  std::optional<traces::MeasuredRun> run;
+};
+
+/// The job a plan file is about: a parallel plan carries it, an embedding plan is its plan.
+std::optional<config::Source> job_of_plan(const config::Source& file) {
+  const auto j = nlohmann::ordered_json::parse(file.text, nullptr, false, true);
+  if (!j.is_object()) {
+    return std::nullopt;
+  }
+  const auto kind = j.find("kind");
+  if (kind != j.end() && *kind == "parallel" && j.contains("job")) {
+    return config::text_source(j["job"].dump(), file.label + ": job", file.folder);
+  }
+  if (kind != j.end() && *kind == "embedding" && j.contains("tables")) {
+    const nlohmann::ordered_json job{{"workload", j.value("workload", "")},
+                                     {"system", j.value("system", "")},
+                                     {"devices", j.value("devices", 1)},
+                                     {"embedding", {{"plan", file.label}}}};
+    return config::text_source(job.dump(), file.label);
+  }
+  return std::nullopt;
+}
+
+/// Job files are small JSON objects with a workload; everything else that opens is a recording.
+bool is_recording(const std::string& path) {
+  if (fs::is_directory(path)) {
+    return true;
+  }
+  if (path == "-" || !fs::exists(path) || fs::file_size(path) > 16'000'000) {
+    return path != "-" && fs::exists(path);
+  }
+  const auto j = nlohmann::json::parse(config::file_source(path).text, nullptr, false, true);
+  return !j.is_object() || j.contains("traceEvents") || j.contains("nodes");
+}
+
+Side open_side(const std::string& path, const std::vector<std::string>& overrides,
+               const Context& context) {
+  Side side;
+  if (is_recording(path)) {
+    if (!overrides.empty()) {
+      throw InputError("--set",
+                       path + " is a recording and cannot be changed; give its job instead");
+    }
+    side.run = traces::is_native(path) ? traces::measured_run(traces::read_native(path))
+                                       : traces::measured_run(traces::open_trace(path));
+    return side;
+  }
+  JobOptions options{path, overrides};
+  const config::Source source = job_source(options);
+  side.job = config::load_job(job_of_plan(source).value_or(source), overrides, {context.library});
+  return side;
+}
+
+std::string shortened(const std::string& json) {
+  constexpr std::size_t kLimit = 40;
+  const auto value = nlohmann::json::parse(json, nullptr, false);
+  std::string text = json;
+  if (value.is_string()) {
+    text = value.get<std::string>();
+  } else if (value.is_object() && value.contains("name")) {
+    text = value["name"].get<std::string>();
+  }
+  return text.size() > kLimit ? text.substr(0, kLimit - 3) + "..." : text;
+}
+
+std::string text_of(const std::vector<config::Difference>& changes) {
+  std::string text;
+  for (const config::Difference& d : changes) {
+    text += fmt::format("{}{}: {} -> {}", text.empty() ? "" : ", ", d.key, shortened(d.before),
+                        shortened(d.after));
+  }
+  return text;
+}
+
+DataTable summary_table(const studies::Explanation& e) {
+  DataTable t("summary", "where the difference comes from",
+              {{"side", "", true}, {"step_s", "step"}, {"rank"}});
+  t.row({cell("A: " + e.a.label), cell(e.a.step), cell(std::int64_t{e.a.rank})});
+  t.row({cell("B: " + e.b.label), cell(e.b.step), cell(std::int64_t{e.b.rank})});
+  t.row({cell(fmt::format("B - A ({})", percent_signed(e.b.step / e.a.step - 1))),
+         cell(e.b.step - e.a.step), empty_cell()});
+  return t;
+}
+
+DataTable changes_table(const studies::Explanation& e) {
+  DataTable t(
+      "changes", "change by change, each on top of those above",
+      {{"change", "", true}, {"step_s", "step"}, {"delta_s", "delta"}, {"of_step_a", "of A"}});
+  for (const studies::ChangeRow& c : e.changes) {
+    t.row({cell(text_of(c.changes)), cell(c.step), cell(c.delta), share(c.delta / e.a.step)});
+  }
+  return t;
+}
+
+DataTable parts_table(const studies::Explanation& e) {
+  using Row = studies::AccountRow;
+  constexpr std::array<std::pair<const char*, Seconds Row::*>, 5> kParts{
+      {{"compute", &Row::compute},
+       {"exposed communication", &Row::exposed_communication},
+       {"bubble", &Row::bubble},
+       {"host", &Row::host},
+       {"other", &Row::other}}};
+  DataTable t("parts", "part of the step (critical ranks)",
+              {{"part", "", true},
+               {"a_s", "A"},
+               {"b_s", "B"},
+               {"delta_s", "delta"},
+               {"of_step_a", "of A"}});
+  for (const auto& [name, part] : kParts) {
+    const auto sum = [part = part](const studies::StepAccount& account) {
+      Seconds total;
+      for (const Row& row : account.rows) {
+        total += row.*part;
+      }
+      return total;
+    };
+    const Seconds a = sum(e.a);
+    const Seconds b = sum(e.b);
+    t.row({cell(std::string_view(name)), cell(a), cell(b), cell(b - a), share((b - a) / e.a.step)});
+  }
+  return t;
+}
+
+DataTable rows_table(const studies::Explanation& e) {
+  DataTable t("rows", e.by_name ? "op by op" : "by op kind: few op names occur on both sides",
+              {{e.by_name ? "op" : "op_kind", e.by_name ? "op" : "op kind", true},
+               {"executions_a", "count A"},
+               {"executions_b", "count B"},
+               {"a_s", "A"},
+               {"b_s", "B"},
+               {"delta_s", "delta"},
+               {"of_step_a", "of A"}});
+  for (const studies::WaterfallRow& r : e.rows) {
+    const bool op = !r.kind.empty();
+    t.row({cell(r.name), op ? cell(r.executions_a) : empty_cell(),
+           op ? cell(r.executions_b) : empty_cell(), cell(r.a), cell(r.b), cell(r.delta()),
+           share(r.delta() / e.a.step)});
+  }
+  t.limit(16);
+  t.note(
+      "An op counts where it is what its rank computes, transfers or waits in; the rows sum to "
+      "the difference.");
+  return t;
+}
+
+void print(const studies::Explanation& e, OutputFormat format) {
+  std::vector<DataTable> tables{summary_table(e), parts_table(e)};
+  if (!e.changes.empty()) {
+    tables.insert(tables.begin() + 1, changes_table(e));
+  }
+  tables.push_back(rows_table(e));
+  if (format == OutputFormat::kJson) {
+    nlohmann::ordered_json j;
+    j["stepcast"] = provenance_json();
+    for (const DataTable& t : tables) {
+      j[t.key()] = t.json();
+    }
+    std::cout << j.dump(2) << '\n';
+    return;
+  }
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    std::cout << (i > 0 ? "\n" : "");
+    format == OutputFormat::kText ? tables[i].print_text(std::cout)
+                                  : tables[i].print_csv(std::cout);
+  }
+}
+
+int explain(const ExplainCommand& options, const Context& context) {
+  if (options.b.empty() && options.with.empty()) {
+    throw InputError("explain", "expected a second job, plan or trace, or --with key=value");
+  }
+  std::vector<std::string> second = options.overrides;
+  second.insert(second.end(), options.with.begin(), options.with.end());
+  const std::string& b_path = options.b.empty() ? options.a : options.b;
+  const Side a = open_side(options.a, options.overrides, context);
+  const Side b = open_side(b_path, second, context);
+  const auto change = [&](const Job& base, const std::vector<config::Difference>& changes) {
+    std::vector<std::string> overrides{"parallel.data=auto"};
+    for (const config::Difference& d : changes) {
+      overrides.push_back(d.key + "=" + d.after);
+    }
+    return config::load_job(config::text_source(config::job_to_json(base), "A"), overrides,
+                            {context.library});
+  };
+  const auto account = [](const Side& s) {
+    return s.job ? studies::account_of(*s.job) : studies::account_of(*s.run);
+  };
+  studies::Explanation e = a.job && b.job ? studies::explain(*a.job, *b.job, change)
+                                          : studies::explain(account(a), account(b));
+  e.a.label = options.a;
+  e.b.label =
+      options.b.empty() ? "with " + fmt::format("{}", fmt::join(options.with, " ")) : options.b;
+  print(e, options.format);
+  return 0;
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app, Context& context) {
+  auto options = std::make_shared<ExplainCommand>();
+  CLI::App* command = app.add_subcommand(
+      "explain", "Where the difference between two jobs, plans or traces comes from");
+  command->add_option("a", options->a, "Job or plan file, or recorded trace")->required();
+  command->add_option("b", options->b, "The other one; without it, A with the changes of --with");
+  command->add_option("--with", options->with, "key=value set in B only; repeatable")
+      ->allow_extra_args(false);
+  command->add_option("--set", options->overrides, "key=value set in both jobs; repeatable")
+      ->allow_extra_args(false);
+  add_format_option(*command, options->format);
+  command->callback([options, &context] { context.exit_code = explain(*options, context); });
+}
+
+}  // namespace stepcast::cli

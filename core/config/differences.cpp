@@ -1,0 +1,48 @@
+#include <algorithm>
+
+#include "core/config/internal/loaders.h"
+
+namespace stepcast::config {
+namespace {
+
+bool same_keys(const Json& a, const Json& b) {
+  return a.size() == b.size() &&
+         std::all_of(a.items().begin(), a.items().end(),
+                     [&](const auto& item) { return b.contains(item.key()); });
+}
+
+bool same_name(const Json& a, const Json& b) {
+  return !a.contains("name") || a["name"] == b.value("name", Json());
+}
+
+void compare(const std::string& path, const Json& a, const Json& b, std::vector<Difference>& out) {
+  if (a == b) {
+    return;
+  }
+  if (a.is_object() && b.is_object() && same_keys(a, b) && same_name(a, b)) {
+    for (const auto& [key, value] : a.items()) {
+      compare(join_path(path, key), value, b[key], out);
+    }
+    return;
+  }
+  out.push_back({path, a.dump(), b.dump()});
+}
+
+}  // namespace
+
+std::vector<Difference> differences(const Job& a, const Job& b) {
+  // Keys of a job in the order of CONTRACT section 3.
+  const OrderedJson ordered = OrderedJson::parse(job_to_json(a, -1));
+  Json before = Json::parse(job_to_json(a, -1));
+  Json after = Json::parse(job_to_json(b, -1));
+  for (Json* job : {&before, &after}) {
+    (*job)["parallel"]["data"] = "auto";
+  }
+  std::vector<Difference> all;
+  for (const auto& [key, value] : ordered.items()) {
+    compare(key, before[key], after.value(key, Json()), all);
+  }
+  return all;
+}
+
+}  // namespace stepcast::config
