@@ -84,7 +84,7 @@ class Trained {
 
   std::unique_ptr<runtime::BatchSource> source_;
   runtime::cpu::Executor executor_;
-  runtime::cpu::HostBatch batch_;
+  runtime::HostBatch batch_;
   std::int64_t step_ = 0;
   std::int32_t observed_ = 0;
 };

@@ -59,45 +59,70 @@ void refuse_too_much_memory(const Program& program, MpiSession& session) {
   }
 }
 
-/// What one rank needs to run; the members depend on each other in this order.
+/// An executor on the CPU with what it needs: collectives over MPI, a paced fabric and core leases
+/// if emulated.
+class CpuRank final {
+ public:
+  CpuRank(const ExecutionGraph& graph, const RunOptions& options, MpiSession& session)
+      : options_(options), session_(session) {
+    const Program& program = graph.program_of(session.rank());
+    refuse_too_much_memory(program, session);
+    // A stream that waits by polling would take the core from the other streams of its rank.
+    const bool shares = program.streams.size() > 1 || session.local_size() > cores_;
+    communicators_ = session.communicators(graph, shares ? Waiting::kYield : Waiting::kBlocking);
+    if (options.emulate != nullptr) {
+      emulation_ = std::make_unique<Emulation>(*options.emulate, graph, cores_, session);
+      communicators_ = emulation_->paced(std::move(communicators_));
+    }
+  }
+
+  std::unique_ptr<StepExecutor> executor(const Job& job, const ExecutionGraph& graph,
+                                         std::int64_t epoch_ns, Observer* observer) {
+    std::vector<Collectives*> collectives;
+    for (const auto& c : communicators_) {
+      collectives.push_back(c.get());
+    }
+    cpu::ExecutorOptions executor;
+    executor.queue_depth = std::max<std::uint32_t>(2, options_.queue_depth);
+    executor.core =
+        options_.pin && session_.local_size() <= cores_ ? nth_core(session_.local_rank()) : -1;
+    if (emulation_ != nullptr && session_.local_size() > cores_) {
+      executor.lease = &emulation_->core_lease();
+      executor.core = nth_core(session_.local_rank() % cores_);
+    }
+    executor.real_time = options_.real_time;
+    if (session_.size() > 1) {
+      executor.on_failure = [this](const std::exception& e) { session_.abort(e); };
+    }
+    executor.epoch_ns = epoch_ns;
+    return std::make_unique<cpu::Executor>(job, graph, session_.rank(), std::move(collectives),
+                                           executor, observer);
+  }
+
+ private:
+  const RunOptions& options_;
+  MpiSession& session_;
+  const int cores_ = available_cores();
+  std::unique_ptr<Emulation> emulation_;
+  std::vector<std::unique_ptr<Collectives>> communicators_;
+};
+
+/// One rank, from set-up to its last step; the members depend on each other in this order.
 class Rank {
  public:
   Rank(const Job& job, const ExecutionGraph& graph, const RunOptions& options, MpiSession& session,
        Observer* observer)
       : options_(options), session_(session), begin_ns_(steady_ns()) {
-    const Program& program = graph.program_of(session.rank());
-    refuse_too_much_memory(program, session);
-    const int cores = available_cores();
-    // A stream that waits by polling would take the core from the other streams of its rank.
-    const bool shares = program.streams.size() > 1 || session.local_size() > cores;
-    communicators_ = session.communicators(graph, shares ? Waiting::kYield : Waiting::kBlocking);
-    if (options.emulate != nullptr) {
-      emulation_ = std::make_unique<Emulation>(*options.emulate, graph, cores, session);
-      communicators_ = emulation_->paced(std::move(communicators_));
-    }
-    std::vector<Collectives*> collectives;
-    for (const auto& c : communicators_) {
-      collectives.push_back(c.get());
+    if (!options.executor) {
+      cpu_ = std::make_unique<CpuRank>(graph, options, session);
     }
     source_ = make_batch_source(job, graph.mesh, session.rank(), options.seed, options.data_file);
-    cpu::ExecutorOptions executor;
-    executor.queue_depth = std::max<std::uint32_t>(2, options.queue_depth);
-    executor.core =
-        options.pin && session.local_size() <= cores ? nth_core(session.local_rank()) : -1;
-    if (emulation_ != nullptr && session.local_size() > cores) {
-      executor.lease = &emulation_->core_lease();
-      executor.core = nth_core(session.local_rank() % cores);
-    }
-    executor.real_time = options.real_time;
-    if (session.size() > 1) {
-      executor.on_failure = [&session](const std::exception& e) { session.abort(e); };
-    }
     session.world().barrier();
     const std::int64_t here = steady_ns();
-    executor.epoch_ns =
+    const std::int64_t epoch =
         session.local_size() == session.size() ? session.from_rank_zero(here) : here;
-    executor_ = std::make_unique<cpu::Executor>(job, graph, session.rank(), std::move(collectives),
-                                                executor, observer);
+    executor_ = cpu_ != nullptr ? cpu_->executor(job, graph, epoch, observer)
+                                : options.executor(job, graph, session, epoch, observer);
   }
 
   RunResult run() {
@@ -156,11 +181,10 @@ class Rank {
   const RunOptions& options_;
   MpiSession& session_;
   std::int64_t begin_ns_;
-  std::unique_ptr<Emulation> emulation_;
-  std::vector<std::unique_ptr<Collectives>> communicators_;
+  std::unique_ptr<CpuRank> cpu_;
   std::unique_ptr<BatchSource> source_;
-  cpu::HostBatch batch_, next_;
-  std::unique_ptr<cpu::Executor> executor_;
+  HostBatch batch_, next_;
+  std::unique_ptr<StepExecutor> executor_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "core/program.h"
 #include "core/system.h"
 #include "runtime/mpi/session.h"
+#include "runtime/step_executor.h"
 
 namespace stepcast::runtime {
 
@@ -22,11 +24,18 @@ struct StepRecord {
   Seconds lease_wait;               ///< time compute ops waited for a core, of the worst rank
 };
 
+/// Makes this rank's executor on another backend than the CPU, with collectives of its own.
+/// `epoch_ns`: steady clock at the beginning of the run.
+using ExecutorFactory = std::function<std::unique_ptr<StepExecutor>(
+    const Job& job, const ExecutionGraph& graph, MpiSession& session, std::int64_t epoch_ns,
+    Observer* observer)>;
+
 struct RunOptions {
+  ExecutorFactory executor;  ///< empty: the CPU backend
   std::int64_t steps = 20;
   std::int64_t warmup = 3;
   std::uint64_t seed = 0;
-  const System* emulate = nullptr;  ///< paces collectives to this system's fabric
+  const System* emulate = nullptr;  ///< paces collectives to this system's fabric; CPU only
   std::string data_file;            ///< Criteo TSV or text; empty: drawn from the workload's laws
   bool pin = true;                  ///< a rank's threads to one core, when every rank has one
   bool real_time = false;           ///< round-robin real-time scheduling where permitted
@@ -37,7 +46,7 @@ struct RunOptions {
 struct RunResult {
   std::vector<StepRecord> warmup;
   std::vector<StepRecord> steps;
-  Bytes allocated;      ///< tensors, of the fullest rank
+  Bytes allocated;      ///< tensors, of the fullest rank, in the backend's memory
   Bytes peak_resident;  ///< whole process, of the fullest rank
   Seconds setup;        ///< until the first step
   int ranks = 1;

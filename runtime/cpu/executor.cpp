@@ -63,15 +63,10 @@ bool reached(std::uint32_t counter, std::uint32_t target) {
 
 }  // namespace
 
-/// One op of the step in issue order.
-struct Executor::Issue {
-  const Op* op = nullptr;
+/// What this backend adds to an issue.
+struct Executor::Task {
   OpFunction function = nullptr;
   Collectives* collectives = nullptr;
-  OpRef ref;
-  std::int32_t microbatch = 0;
-  std::uint32_t first_target = 0;  ///< into wait_targets_, one per wait of the op
-  std::uint32_t generation = 0;    ///< of the event it records
   std::uint8_t family = 0;
   bool compute = false;  ///< needs a core: everything but collectives
   std::int64_t issued_ns = 0;
@@ -85,7 +80,7 @@ struct alignas(64) Executor::Event {
 
 /// The counters run on from step to step and wrap; only their differences mean anything.
 struct Executor::Stream {
-  std::vector<std::uint32_t> issues;  ///< indices into Executor::issues_
+  std::vector<std::uint32_t> issues;  ///< indices into order_.issues
   alignas(64) std::atomic<std::uint32_t> issued{0};
   std::atomic<std::uint32_t> asleep{0};
   alignas(64) std::atomic<std::uint32_t> done{0};
@@ -102,12 +97,9 @@ struct Executor::Stream {
 Executor::Executor(const Job& job, const ExecutionGraph& graph, std::int32_t rank,
                    std::vector<Collectives*> communicators, ExecutorOptions options,
                    Observer* observer)
-    : job_(job),
-      program_(graph.program_of(rank)),
-      rank_(rank),
+    : StepExecutor(job, graph.program_of(rank), rank, options.epoch_ns, observer),
       communicators_(std::move(communicators)),
       options_(std::move(options)),
-      observer_(observer),
       storage_(program_, rank, graph.mesh),
       states_(kFamilies) {
   compile(graph);
@@ -154,68 +146,30 @@ void Executor::compile(const ExecutionGraph& graph) {
     streams_.push_back(std::make_unique<Stream>());
   }
   events_ = std::make_unique<Event[]>(static_cast<std::size_t>(program_.events));
-  std::vector<std::uint32_t> recorded(static_cast<std::size_t>(program_.events), 0);
-  issues_.reserve(program_.executed_ops());
-  for (std::uint32_t c = 0; c < program_.calls.size(); ++c) {
-    const Call& call = program_.calls[c];
-    const Segment& segment = program_.segments[call.segment];
-    for (std::uint32_t o = 0; o < segment.op_count; ++o) {
-      const Op& op = program_.ops[segment.first_op + o];
-      const Entry& entry = dispatch.at(static_cast<std::size_t>(op.kind));
-      if (entry.function == nullptr) {
-        throw InputError("", fmt::format("op '{}' of kind '{}' cannot run on the cpu backend",
-                                         program_.name(op), name_of(op.kind)));
-      }
-      if (states_[entry.family] == nullptr && families[entry.family].make_state != nullptr) {
-        states_[entry.family] = families[entry.family].make_state(job_, program_, rank_);
-      }
-      Issue issue;
-      issue.op = &op;
-      issue.function = entry.function;
-      issue.family = entry.family;
-      issue.compute = !is_collective(op.kind);
-      issue.ref = {c, segment.first_op + o};
-      issue.microbatch = call.microbatch;
-      issue.first_target = static_cast<std::uint32_t>(wait_targets_.size());
-      if (op.communicator >= 0) {
-        issue.collectives = communicators_.at(static_cast<std::size_t>(op.communicator));
-        STEPCAST_CHECK(issue.collectives != nullptr, "rank {} executes '{}' outside '{}'", rank_,
-                       program_.name(op),
-                       graph.communicators.at(static_cast<std::size_t>(op.communicator)).name);
-      }
-      // A wait refers to the latest record issued before it; one of the step before is long done.
-      for (const std::int32_t event : program_.waits_of(op)) {
-        wait_targets_.push_back(recorded.at(static_cast<std::size_t>(event)));
-      }
-      if (op.record >= 0) {
-        issue.generation = ++recorded.at(static_cast<std::size_t>(op.record));
-      }
-      pipelined_ = pipelined_ || (op.flags & op_flags::kNextBatch) != 0;
-      streams_.at(op.stream)->issues.push_back(static_cast<std::uint32_t>(issues_.size()));
-      issues_.push_back(issue);
+  tasks_.reserve(order_.issues.size());
+  for (const Issue& issue : order_.issues) {
+    const Op& op = *issue.op;
+    const Entry& entry = dispatch.at(static_cast<std::size_t>(op.kind));
+    if (entry.function == nullptr) {
+      throw InputError("", fmt::format("op '{}' of kind '{}' cannot run on the cpu backend",
+                                       program_.name(op), name_of(op.kind)));
     }
+    if (states_[entry.family] == nullptr && families[entry.family].make_state != nullptr) {
+      states_[entry.family] = families[entry.family].make_state(job_, program_, rank_);
+    }
+    Task task;
+    task.function = entry.function;
+    task.family = entry.family;
+    task.compute = !is_collective(op.kind);
+    if (op.communicator >= 0) {
+      task.collectives = communicators_.at(static_cast<std::size_t>(op.communicator));
+      STEPCAST_CHECK(task.collectives != nullptr, "rank {} executes '{}' outside '{}'", rank_,
+                     program_.name(op),
+                     graph.communicators.at(static_cast<std::size_t>(op.communicator)).name);
+    }
+    streams_.at(op.stream)->issues.push_back(static_cast<std::uint32_t>(tasks_.size()));
+    tasks_.push_back(task);
   }
-}
-
-void Executor::fill_pipeline(const HostBatch& first) {
-  STEPCAST_CHECK(pipelined_ && !filled_, "rank {} fills a pipeline twice, or without one", rank_);
-  batch_ = next_batch_ = &first;
-  observed_step_ = -1;
-  filling_ = true;
-  run_ops();
-  filling_ = false;
-  filled_ = true;
-}
-
-double Executor::run_step(std::int64_t step, const HostBatch& batch, std::int32_t observed_step,
-                          const HostBatch* next) {
-  STEPCAST_CHECK(!pipelined_ || (filled_ && next != nullptr),
-                 "rank {} runs a pipelined step without the next batch", rank_);
-  batch_ = &batch;
-  next_batch_ = next;
-  step_ = step;
-  observed_step_ = observed_step;
-  return run_ops();
 }
 
 double Executor::run_ops() {
@@ -226,13 +180,12 @@ double Executor::run_ops() {
     stream->loss = 0;
     stream->lease_wait_ns = 0;
   }
-  const bool observed = observer_ != nullptr && observed_step_ >= 0;
   std::int64_t issue_begin = steady_ns();
-  if (observed) {
+  if (observed()) {
     observer_->on_step_begin(rank_, observed_step_, at(issue_begin));
   }
-  for (Issue& issue : issues_) {
-    Stream& stream = *streams_[issue.op->stream];
+  for (std::size_t i = 0; i < tasks_.size(); ++i) {
+    Stream& stream = *streams_[order_.issues[i].op->stream];
     const std::uint32_t issued = stream.issued.load(std::memory_order_relaxed);
     if (issued - stream.done.load(std::memory_order_acquire) >= options_.queue_depth) {
       report_host(HostSpan::Kind::kIssue, issue_begin, steady_ns());
@@ -240,8 +193,8 @@ double Executor::run_ops() {
       wait_until_done(stream, issued - options_.queue_depth / 2, HostSpan::Kind::kQueueFull);
       issue_begin = steady_ns();
     }
-    if (observed) {
-      issue.issued_ns = steady_ns();
+    if (observed()) {
+      tasks_[i].issued_ns = steady_ns();
     }
     stream.issued.store(issued + 1, std::memory_order_release);
   }
@@ -258,7 +211,7 @@ double Executor::run_ops() {
       c->finish_sends();
     }
   }
-  if (observed) {
+  if (observed()) {
     observer_->on_step_end(rank_, observed_step_, at(steady_ns()));
   }
   for (auto& stream : streams_) {
@@ -266,15 +219,16 @@ double Executor::run_ops() {
       std::rethrow_exception(stream->failure);
     }
   }
-  if (pipelined_) {
-    storage_.begin_next_batch(program_);
-    for (auto& state : states_) {
-      if (state != nullptr) {
-        state->begin_next_batch();
-      }
+  return loss;
+}
+
+void Executor::begin_next_batch() {
+  storage_.begin_next_batch(program_);
+  for (auto& state : states_) {
+    if (state != nullptr) {
+      state->begin_next_batch();
     }
   }
-  return loss;
 }
 
 void Executor::wake_workers() {
@@ -298,12 +252,6 @@ void Executor::wait_until_done(Stream& stream, std::uint32_t target, HostSpan::K
   }
   stream.host_target.store(0, std::memory_order_relaxed);
   report_host(why, begin, steady_ns());
-}
-
-void Executor::report_host(HostSpan::Kind kind, std::int64_t begin, std::int64_t end) {
-  if (observer_ != nullptr && observed_step_ >= 0) {
-    observer_->on_host({rank_, observed_step_, kind, at(begin), at(end)});
-  }
 }
 
 void Executor::worker(Stream& stream) {
@@ -336,34 +284,34 @@ void Executor::worker(Stream& stream) {
 }
 
 void Executor::execute(Stream& stream, std::uint32_t position) {
-  const Issue& issue = issues_[stream.issues[position]];
+  const Issue& issue = order_.issues[stream.issues[position]];
+  const Task& task = tasks_[stream.issues[position]];
   const auto waits = program_.waits_of(*issue.op);
   for (std::size_t i = 0; i < waits.size(); ++i) {
-    wait_for(events_[static_cast<std::size_t>(waits[i])], wait_targets_[issue.first_target + i]);
+    wait_for(events_[static_cast<std::size_t>(waits[i])],
+             order_.wait_targets[issue.first_target + i]);
   }
-  const bool ahead = (issue.op->flags & op_flags::kNextBatch) != 0;
-  if ((ahead || !filling_) && !stream.failed.load(std::memory_order_relaxed)) {
-    const bool leased = issue.compute && options_.lease != nullptr;
+  if (does_work(*issue.op) && !stream.failed.load(std::memory_order_relaxed)) {
+    const bool leased = task.compute && options_.lease != nullptr;
     if (leased) {
       stream.lease_wait_ns += options_.lease->acquire();
     }
-    const bool observed = observer_ != nullptr && observed_step_ >= 0;
-    const std::int64_t begin = observed ? steady_ns() : 0;
+    const std::int64_t begin = observed() ? steady_ns() : 0;
     OpContext context{.job = job_,
                       .program = program_,
                       .op = *issue.op,
                       .microbatch = issue.microbatch,
                       .step = step_,
-                      .batch = ahead ? *next_batch_ : *batch_,
-                      .collectives = issue.collectives,
+                      .batch = batch_of(*issue.op),
+                      .collectives = task.collectives,
                       .scratch = stream.scratch,
-                      .state = states_[issue.family].get(),
+                      .state = states_[task.family].get(),
                       .bytes_sent = 0,
                       .loss = &stream.loss,
-                      .storage = storage_.pointers(),
+                      .storage = &storage_.table(),
                       .rank = rank_};
     try {
-      issue.function(context);
+      task.function(context);
     } catch (const std::exception& e) {
       if (options_.on_failure) {
         options_.on_failure(e);
@@ -371,9 +319,9 @@ void Executor::execute(Stream& stream, std::uint32_t position) {
       stream.failure = std::current_exception();
       stream.failed = true;
     }
-    if (observed) {
+    if (observed()) {
       const std::int64_t end = steady_ns();
-      observer_->on_op({rank_, observed_step_, issue.ref, at(issue.issued_ns), at(begin), at(begin),
+      observer_->on_op({rank_, observed_step_, issue.ref, at(task.issued_ns), at(begin), at(begin),
                         at(end), context.bytes_sent});
     }
     if (leased) {

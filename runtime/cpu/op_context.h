@@ -8,6 +8,8 @@
 #include "core/job.h"
 #include "core/program.h"
 #include "runtime/collectives.h"
+#include "runtime/host_batch.h"
+#include "runtime/tensor_layout.h"
 
 namespace stepcast::runtime::cpu {
 
@@ -17,20 +19,6 @@ struct Matrix {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   [[nodiscard]] std::int64_t elements() const { return rows * columns; }
-};
-
-/// What this rank trains on in one step, all microbatches, drawn by a data generator outside the
-/// timed step; microbatch m owns samples [m * batch.micro, (m + 1) * batch.micro). `dense`
-/// [batch, features], `labels` [batch]; `lookups[t]`/`offsets[t]` are the local batch's ids (in the
-/// workload's row numbering) and batch + 1 bag offsets of table t; `ranks[t]` the popularity rank
-/// behind each id; `tokens` [batch * (sequence + 1)]: the targets are the tokens one later.
-struct HostBatch {
-  std::vector<float> dense;
-  std::vector<float> labels;
-  std::vector<std::vector<std::int64_t>> lookups;
-  std::vector<std::vector<std::int64_t>> offsets;
-  std::vector<std::int32_t> tokens;
-  std::vector<std::vector<std::int64_t>> ranks;
 };
 
 /// State a family of ops keeps between the ops of a step and between steps (e.g. index lists of an
@@ -48,7 +36,7 @@ class OpContext {
   const Program& program;
   const Op& op;
   std::int32_t microbatch;
-  std::int64_t step;  ///< counts all steps, warm-up included: Adam's t is step + 1
+  std::int64_t step;            ///< counts all steps, warm-up included: Adam's t is step + 1
   const HostBatch& batch;       ///< the next step's for ops of the next batch
   Collectives* collectives;     ///< of op.communicator; null without one
   std::vector<float>& scratch;  ///< reusable, per stream
@@ -61,13 +49,9 @@ class OpContext {
   [[nodiscard]] Matrix tensor(TensorId id) const;  ///< the instance of this microbatch
   [[nodiscard]] float* scratch_floats(std::size_t count) const;  ///< contents undefined
 
-  float* const* const* storage = nullptr;  ///< [tensor][microbatch]
-  std::int32_t rank = 0;                   ///< global rank of this program's executor
+  const TensorTable* storage = nullptr;
+  std::int32_t rank = 0;  ///< global rank of this program's executor
 };
-
-/// Step size of each optimizer, the same for every op that updates parameters (dense and
-/// embedding).
-float learning_rate(OptimizerKind kind);
 
 using OpFunction = void (*)(OpContext&);
 

@@ -5,6 +5,7 @@
 #include "runtime/cpu/kernels/elementwise.h"
 #include "runtime/cpu/kernels/sequence_pool.h"
 #include "runtime/cpu/ops_dlrm.h"
+#include "runtime/op_operands.h"
 
 namespace stepcast::runtime::cpu {
 namespace {
@@ -30,14 +31,6 @@ kernels::EmbeddingState state_of(const OpContext& c, const EmbeddingShard& shard
   }
   float* first = c.tensor(shard.state).data;
   return {first, first + shard.rows * shard.dim};  // the second half is Adam's
-}
-
-kernels::OptimizerSettings settings_of(const OpContext& c) {
-  kernels::OptimizerSettings settings;
-  settings.kind = group_of(c).optimizer;
-  settings.learning_rate = learning_rate(settings.kind);
-  settings.step = c.step + 1;
-  return settings;
 }
 
 /// What one shard of the op's group works on: its bags, how they pool, its columns in the op's
@@ -200,9 +193,9 @@ void embedding_backward(OpContext& c) {
     if (work.shard.sequence) {
       const kernels::MatrixView gradient = collect_sequence(state, work);
       const kernels::Bags rows{work.lists.ids.data(), nullptr, gradient.rows};
-      kernels::embedding_bag_backward(gradient, rows, kernels::Pooling::kSum, settings_of(c),
-                                      weights_of(c, work.shard), state_of(c, work.shard),
-                                      state.workspace);
+      kernels::embedding_bag_backward(
+          gradient, rows, kernels::Pooling::kSum, optimizer_settings(group_of(c).optimizer, c.step),
+          weights_of(c, work.shard), state_of(c, work.shard), state.workspace);
       return;
     }
     const Matrix d_pooled = c.input(0);
@@ -212,9 +205,9 @@ void embedding_backward(OpContext& c) {
     if (work.scaled) {
       kernels::scale_rows(gradient, work.lists.factors.data());
     }
-    kernels::embedding_bag_backward(gradient, work.bags, work.pooling, settings_of(c),
-                                    weights_of(c, work.shard), state_of(c, work.shard),
-                                    state.workspace);
+    kernels::embedding_bag_backward(
+        gradient, work.bags, work.pooling, optimizer_settings(group_of(c).optimizer, c.step),
+        weights_of(c, work.shard), state_of(c, work.shard), state.workspace);
   });
 }
 

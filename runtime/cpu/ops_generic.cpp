@@ -9,6 +9,7 @@
 #include "runtime/cpu/kernels/gemm.h"
 #include "runtime/cpu/kernels/optimizer.h"
 #include "runtime/cpu/op_context.h"
+#include "runtime/op_operands.h"
 
 namespace stepcast::runtime::cpu {
 namespace {
@@ -91,44 +92,6 @@ void add(OpContext& c) {
   }
 }
 
-void copy_named_blocks(OpContext& c) {
-  const std::int64_t rows = c.op.shape[0];
-  for (const ColumnBlock& b : c.program.column_copies.at(static_cast<std::size_t>(c.op.detail))) {
-    const Matrix from = c.input(static_cast<std::size_t>(b.input));
-    const Matrix to = c.output(static_cast<std::size_t>(b.output));
-    kernels::copy_block({from.data + b.from_offset, rows, b.columns, b.from_pitch},
-                        {to.data + b.to_offset, rows, b.columns, b.to_pitch});
-  }
-}
-
-/// Inputs side by side make the same matrix as the outputs side by side.
-void copy_columns(OpContext& c) {
-  if (c.op.detail >= 0) {
-    copy_named_blocks(c);
-    return;
-  }
-  std::size_t from = 0;
-  std::size_t to = 0;
-  std::int64_t from_column = 0;
-  std::int64_t to_column = 0;
-  while (from < c.op.inputs && to < c.op.outputs) {
-    const kernels::MatrixView source = view(c.input(from));
-    const kernels::MatrixView target = view(c.output(to));
-    const std::int64_t width = std::min(source.columns - from_column, target.columns - to_column);
-    kernels::copy_block(source.block(from_column, width), target.block(to_column, width));
-    from_column += width;
-    to_column += width;
-    if (from_column == source.columns) {
-      ++from;
-      from_column = 0;
-    }
-    if (to_column == target.columns) {
-      ++to;
-      to_column = 0;
-    }
-  }
-}
-
 void fill(OpContext& c) {
   for (std::size_t i = 0; i < c.op.outputs; ++i) {
     const Matrix out = c.output(i);
@@ -154,79 +117,43 @@ void cast(OpContext& c) {
   }
 }
 
-/// Kept between steps so that no step allocates.
+/// What follows from an op's operands, worked out when it first runs, so that no step allocates.
 struct GenericState : OpState {
-  struct Update {
-    TensorId gradient = 0;
-    TensorId weight = 0;
-    TensorId first = 0;
-    TensorId second = 0;
-    int states = 0;
-  };
-  std::vector<std::vector<Update>> updates;  ///< by op
-  std::vector<char> planned;
+  explicit GenericState(std::size_t ops) : updates(ops), copies(ops) {}
+  std::vector<std::vector<ParameterUpdate>> updates;  ///< by op
+  std::vector<std::vector<ColumnBlock>> copies;       ///< by op
 };
 
-void collect(const OpContext& c, TensorRole role, std::vector<TensorId>& ids) {
-  for (const auto operands : {c.program.inputs(c.op), c.program.outputs(c.op)}) {
-    for (const TensorId id : operands) {
-      if (c.program.tensors[id].role == role &&
-          std::find(ids.begin(), ids.end(), id) == ids.end()) {
-        ids.push_back(id);
-      }
-    }
+std::size_t index_of(const OpContext& c) {
+  return static_cast<std::size_t>(&c.op - c.program.ops.data());
+}
+
+void copy_columns(OpContext& c) {
+  auto& blocks = static_cast<GenericState&>(*c.state).copies[index_of(c)];
+  if (blocks.empty()) {
+    blocks = column_blocks(c.program, c.op);
+  }
+  const std::int64_t rows = c.op.detail >= 0 ? c.op.shape[0] : c.output(0).rows;
+  for (const ColumnBlock& b : blocks) {
+    const Matrix from = c.input(static_cast<std::size_t>(b.input));
+    const Matrix to = c.output(static_cast<std::size_t>(b.output));
+    kernels::copy_block({from.data + b.from_offset, rows, b.columns, b.from_pitch},
+                        {to.data + b.to_offset, rows, b.columns, b.to_pitch});
   }
 }
 
-/// Gradient i belongs to weight i; states come per weight (m0, v0, m1, v1) or per kind
-/// (m0, m1, v0, v1), told apart by their sizes only when they differ: the builder's order is
-/// per weight when the names say so, that is when state i * states starts with weight i's name.
-std::vector<GenericState::Update> plan_updates(const OpContext& c) {
-  std::vector<TensorId> gradients;
-  std::vector<TensorId> weights;
-  std::vector<TensorId> states;
-  collect(c, TensorRole::kGradient, gradients);
-  collect(c, TensorRole::kParameter, weights);
-  collect(c, TensorRole::kEmbedding, weights);  // replicated tables
-  collect(c, TensorRole::kOptimizerState, states);
-  STEPCAST_CHECK(
-      !weights.empty() && gradients.size() == weights.size() && states.size() % weights.size() == 0,
-      "'{}' has {} gradients, {} weights and {} states", c.program.name(c.op), gradients.size(),
-      weights.size(), states.size());
-  const std::size_t each = states.size() / weights.size();
-  const bool per_weight =
-      each < 2 || weights.size() < 2 ||
-      c.program.tensors[states[1]].name.starts_with(c.program.tensors[weights[0]].name);
-  std::vector<GenericState::Update> updates;
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    GenericState::Update u{gradients[i], weights[i], 0, 0, static_cast<int>(each)};
-    if (each > 0) {
-      u.first = per_weight ? states[i * each] : states[i];
-    }
-    if (each > 1) {
-      u.second = per_weight ? states[i * each + 1] : states[weights.size() + i];
-    }
-    updates.push_back(u);
+const std::vector<ParameterUpdate>& updates_of(OpContext& c) {
+  auto& updates = static_cast<GenericState&>(*c.state).updates[index_of(c)];
+  if (updates.empty()) {
+    updates = parameter_updates(c.program, c.op);
   }
   return updates;
 }
 
-const std::vector<GenericState::Update>& updates_of(OpContext& c) {
-  auto& state = static_cast<GenericState&>(*c.state);
-  const auto index = static_cast<std::size_t>(&c.op - c.program.ops.data());
-  if (state.planned[index] == 0) {
-    state.updates[index] = plan_updates(c);
-    state.planned[index] = 1;
-  }
-  return state.updates[index];
-}
-
 void optimizer(OpContext& c) {
-  kernels::OptimizerSettings settings;
-  settings.kind = static_cast<OptimizerKind>(c.op.variant);
-  settings.learning_rate = learning_rate(settings.kind);
-  settings.step = c.step + 1;
-  for (const GenericState::Update& u : updates_of(c)) {
+  const OptimizerSettings settings =
+      optimizer_settings(static_cast<OptimizerKind>(c.op.variant), c.step);
+  for (const ParameterUpdate& u : updates_of(c)) {
     const Matrix gradient = c.tensor(u.gradient);
     const Matrix weight = c.tensor(u.weight);
     float* first = u.states > 0 ? c.tensor(u.first).data : nullptr;
@@ -290,10 +217,7 @@ OpFamily generic_ops() {
            {OpKind::kOptimizer, optimizer},
            {OpKind::kLoadBatch, load_batch}},
           [](const Job&, const Program& program, std::int32_t) -> std::unique_ptr<OpState> {
-            auto state = std::make_unique<GenericState>();
-            state->updates.resize(program.ops.size());
-            state->planned.assign(program.ops.size(), 0);
-            return state;
+            return std::make_unique<GenericState>(program.ops.size());
           }};
 }
 

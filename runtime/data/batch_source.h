@@ -5,7 +5,7 @@
 
 #include "core/job.h"
 #include "core/program.h"
-#include "runtime/cpu/op_context.h"
+#include "runtime/host_batch.h"
 
 namespace stepcast::runtime {
 
@@ -14,7 +14,7 @@ namespace stepcast::runtime {
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  virtual void draw(std::int64_t step, cpu::HostBatch& batch) = 0;
+  virtual void draw(std::int64_t step, HostBatch& batch) = 0;
 };
 
 /// The samples [first, first + count) of a global batch of `global`.

@@ -37,7 +37,7 @@ CriteoSource::CriteoSource(const DlrmWorkload& workload, SampleRange range, cons
   }
 }
 
-void CriteoSource::draw(std::int64_t step, cpu::HostBatch& batch) {
+void CriteoSource::draw(std::int64_t step, HostBatch& batch) {
   const auto samples = static_cast<std::size_t>(range_.count);
   const std::size_t tables = workload_.tables.size();
   batch.dense.resize(samples * kIntegers);
@@ -58,7 +58,7 @@ void CriteoSource::draw(std::int64_t step, cpu::HostBatch& batch) {
   }
 }
 
-void CriteoSource::parse(std::size_t line, std::size_t sample, cpu::HostBatch& batch) const {
+void CriteoSource::parse(std::size_t line, std::size_t sample, HostBatch& batch) const {
   const std::string_view text = file_.text();
   std::string_view left = text.substr(lines_[line]);
   left = left.substr(0, std::min(left.find('\n'), left.size()));

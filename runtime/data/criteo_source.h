@@ -17,13 +17,13 @@ namespace stepcast::runtime {
 class CriteoSource final : public BatchSource {
  public:
   CriteoSource(const DlrmWorkload& workload, SampleRange range, const std::string& file);
-  void draw(std::int64_t step, cpu::HostBatch& batch) override;
+  void draw(std::int64_t step, HostBatch& batch) override;
 
   static constexpr int kIntegers = 13;
   static constexpr int kCategories = 26;
 
  private:
-  void parse(std::size_t line, std::size_t sample, cpu::HostBatch& batch) const;
+  void parse(std::size_t line, std::size_t sample, HostBatch& batch) const;
 
   const DlrmWorkload& workload_;
   SampleRange range_;

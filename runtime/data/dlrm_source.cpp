@@ -37,7 +37,7 @@ DlrmSource::DlrmSource(const DlrmWorkload& workload, SampleRange range, std::uin
   }
 }
 
-void DlrmSource::draw(std::int64_t step, cpu::HostBatch& batch) {
+void DlrmSource::draw(std::int64_t step, HostBatch& batch) {
   const auto samples = static_cast<std::size_t>(range_.count);
   const auto features = static_cast<std::size_t>(workload_.dense_features);
   const std::size_t tables = workload_.tables.size();
@@ -69,7 +69,7 @@ void DlrmSource::draw(std::int64_t step, cpu::HostBatch& batch) {
 }
 
 /// Draws whole blocks of the global batch and keeps the samples of this rank.
-void DlrmSource::draw_table(std::size_t t, std::int64_t step, cpu::HostBatch& batch) {
+void DlrmSource::draw_table(std::size_t t, std::int64_t step, HostBatch& batch) {
   const EmbeddingTable& table = workload_.tables[t];
   const std::int64_t session =
       table.session ? std::max<std::int64_t>(1, std::llround(table.session->samples)) : 1;

@@ -14,10 +14,10 @@ namespace stepcast::runtime {
 class DlrmSource final : public BatchSource {
  public:
   DlrmSource(const DlrmWorkload& workload, SampleRange range, std::uint64_t seed);
-  void draw(std::int64_t step, cpu::HostBatch& batch) override;
+  void draw(std::int64_t step, HostBatch& batch) override;
 
  private:
-  void draw_table(std::size_t table, std::int64_t step, cpu::HostBatch& batch);
+  void draw_table(std::size_t table, std::int64_t step, HostBatch& batch);
 
   const DlrmWorkload& workload_;
   SampleRange range_;

@@ -45,7 +45,7 @@ TokenSource::TokenSource(std::int64_t vocabulary, std::int64_t sequence, SampleR
   }
 }
 
-void TokenSource::draw(std::int64_t step, cpu::HostBatch& batch) {
+void TokenSource::draw(std::int64_t step, HostBatch& batch) {
   const std::int64_t length = sequence_ + 1;
   batch.tokens.resize(static_cast<std::size_t>(range_.count * length));
   const std::uint64_t step_key = key_of(seed_, static_cast<std::uint64_t>(step));

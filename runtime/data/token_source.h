@@ -15,7 +15,7 @@ class TokenSource final : public BatchSource {
  public:
   TokenSource(std::int64_t vocabulary, std::int64_t sequence, SampleRange range, std::uint64_t seed,
               const std::string& file = {});
-  void draw(std::int64_t step, cpu::HostBatch& batch) override;
+  void draw(std::int64_t step, HostBatch& batch) override;
 
  private:
   std::int64_t vocabulary_;

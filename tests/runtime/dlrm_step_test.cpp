@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/plan.h"
+#include "runtime/op_operands.h"
 #include "tests/runtime/thread_ranks.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan.h"
@@ -49,10 +50,10 @@ Job small_job(InteractionKind interaction,
 
 /// Samples [first, first + count) of a step's global batch: a pure function of the step. Bags have
 /// 0 to 5 lookups.
-runtime::cpu::HostBatch batch_of(const Job& job, std::int64_t step, std::int64_t first,
+runtime::HostBatch batch_of(const Job& job, std::int64_t step, std::int64_t first,
                                  std::int64_t count) {
   const DlrmWorkload& w = *job.workload.dlrm();
-  runtime::cpu::HostBatch batch;
+  runtime::HostBatch batch;
   batch.lookups.resize(w.tables.size());
   batch.offsets.assign(w.tables.size(), {0});
   for (std::int64_t i = 0; i < kGlobal; ++i) {
@@ -87,8 +88,8 @@ runtime::cpu::HostBatch batch_of(const Job& job, std::int64_t step, std::int64_t
   return batch;
 }
 
-std::vector<runtime::cpu::HostBatch> batches_of(const Job& job, std::int64_t step) {
-  std::vector<runtime::cpu::HostBatch> batches;
+std::vector<runtime::HostBatch> batches_of(const Job& job, std::int64_t step) {
+  std::vector<runtime::HostBatch> batches;
   const std::int64_t each = kGlobal / job.devices;
   for (std::int64_t r = 0; r < job.devices; ++r) {
     batches.push_back(batch_of(job, step, r * each, each));
@@ -197,7 +198,7 @@ TEST_CASE("a pipelined step wants its pipeline filled, and the next batch", "[ru
   const ExecutionGraph graph = workloads::build_graph(job);
   runtime::cpu::Executor executor(job, graph, 0, std::vector<runtime::Collectives*>(3), {});
   REQUIRE(executor.pipelined());
-  const runtime::cpu::HostBatch first = batch_of(job, 0, 0, kGlobal);
+  const runtime::HostBatch first = batch_of(job, 0, 0, kGlobal);
   CHECK_THROWS_AS(executor.run_step(0, first, -1, &first), InternalError);
   executor.fill_pipeline(first);
   CHECK_THROWS_AS(executor.fill_pipeline(first), InternalError);
@@ -284,7 +285,7 @@ TEST_CASE("gradients are those of the loss", "[runtime][dlrm]") {
       CAPTURE(name, i);
       // SGD: w' = w - lr g. The differences to either side are equal but for fp32 noise (1e-7 / h)
       // and where a ReLU has its kink: there the gradient is one of the two slopes.
-      const double rate = runtime::cpu::learning_rate(OptimizerKind::kSgd);
+      const double rate = runtime::learning_rate(OptimizerKind::kSgd);
       const double analytic =
           static_cast<double>(before[static_cast<std::size_t>(i)] - weights.data[i]) / rate;
       constexpr float kStep = 5e-4F;

@@ -47,11 +47,11 @@ Job text_job(std::int64_t vocabulary, std::int64_t sequence, std::int64_t global
   return job;
 }
 
-cpu::HostBatch drawn(const Job& job, std::int32_t ranks, std::int32_t rank, std::int64_t step,
+HostBatch drawn(const Job& job, std::int32_t ranks, std::int32_t rank, std::int64_t step,
                      const std::string& file = {}) {
   Mesh mesh;
   mesh.data = ranks;
-  cpu::HostBatch batch;
+  HostBatch batch;
   make_batch_source(job, mesh, rank, 11, file)->draw(step, batch);
   return batch;
 }

@@ -6,6 +6,7 @@
 
 #include "core/program_builder.h"
 #include "runtime/cpu/executor.h"
+#include "runtime/op_operands.h"
 
 using namespace stepcast;
 using namespace stepcast::runtime;

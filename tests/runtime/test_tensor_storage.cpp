@@ -6,6 +6,7 @@
 #include "runtime/cpu/tensor_storage.h"
 
 using namespace stepcast;
+using namespace stepcast::runtime;
 using namespace stepcast::runtime::cpu;
 
 namespace {

@@ -196,8 +196,8 @@ class ThreadRanks {
 
   /// One step of all ranks; the loss of the global batch. `next`: the batches of the next step, for
   /// pipelined programs.
-  double step(std::int64_t step, const std::vector<cpu::HostBatch>& batches,
-              const std::vector<cpu::HostBatch>* next = nullptr) {
+  double step(std::int64_t step, const std::vector<HostBatch>& batches,
+              const std::vector<HostBatch>* next = nullptr) {
     std::vector<double> losses(executors_.size());
     on_each([&](std::size_t r) {
       losses[r] = executors_[r]->run_step(step, batches[r], -1, next ? &next->at(r) : nullptr);
@@ -208,7 +208,7 @@ class ThreadRanks {
     }
     return sum;
   }
-  void fill_pipeline(const std::vector<cpu::HostBatch>& first) {
+  void fill_pipeline(const std::vector<HostBatch>& first) {
     on_each([&](std::size_t r) { executors_[r]->fill_pipeline(first[r]); });
   }
   cpu::Executor& executor(std::size_t rank) { return *executors_[rank]; }

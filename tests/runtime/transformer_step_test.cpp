@@ -46,11 +46,11 @@ std::vector<std::int32_t> global_tokens(std::int64_t step) {
   return tokens;
 }
 
-std::vector<runtime::cpu::HostBatch> batches_of(const Job& job, const ExecutionGraph& graph,
+std::vector<runtime::HostBatch> batches_of(const Job& job, const ExecutionGraph& graph,
                                                 std::int64_t step) {
   const std::vector<std::int32_t> all = global_tokens(step);
   const std::int64_t each = kGlobal / job.parallel.data * (kSequence + 1);
-  std::vector<runtime::cpu::HostBatch> batches(static_cast<std::size_t>(graph.ranks()));
+  std::vector<runtime::HostBatch> batches(static_cast<std::size_t>(graph.ranks()));
   for (std::int32_t r = 0; r < graph.ranks(); ++r) {
     const std::int64_t first = graph.mesh.coordinate(r, Axis::kData) * each;
     batches[static_cast<std::size_t>(r)].tokens.assign(all.begin() + first,

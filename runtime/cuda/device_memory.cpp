@@ -1,0 +1,64 @@
+#include "runtime/cuda/device_memory.h"
+
+#include <cuda_runtime_api.h>
+
+#include <utility>
+
+#include "core/error.h"
+#include "runtime/cuda/check.h"
+
+namespace stepcast::runtime::cuda {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+
+}  // namespace
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : kind_(other.kind_),
+      what_(std::move(other.what_)),
+      ledger_(other.ledger_),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+void Buffer::release() {
+  if (data_ != nullptr) {
+    let_go(kind_ == Kind::kDevice ? cudaFree(data_) : cudaFreeHost(data_));
+  }
+  if (ledger_ != nullptr) {
+    ledger_->add(what_, -static_cast<double>(bytes_));
+  }
+  data_ = nullptr;
+  bytes_ = 0;
+}
+
+void* Buffer::reserve(std::size_t bytes) {
+  if (bytes <= bytes_) {
+    return data_;
+  }
+  // A quarter more the second time, so that batches of random size soon fit.
+  const std::size_t wanted =
+      ((bytes_ == 0 ? bytes : bytes + bytes / 4) + kAlignment - 1) / kAlignment * kAlignment;
+  if (data_ != nullptr) {
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // work under way may still read it
+  }
+  release();
+  const bool device = kind_ == Kind::kDevice;
+  const cudaError_t code = device ? cudaMalloc(&data_, wanted) : cudaMallocHost(&data_, wanted);
+  if (code == cudaErrorMemoryAllocation && device && ledger_ != nullptr) {
+    let_go(cudaGetLastError());
+    data_ = nullptr;
+    std::size_t free = 0;
+    std::size_t capacity = 0;
+    check(cudaMemGetInfo(&free, &capacity), "cudaMemGetInfo");
+    throw RunError(out_of_memory(*ledger_, what_, wanted, free, capacity));
+  }
+  check(code, device ? "cudaMalloc" : "cudaMallocHost");
+  bytes_ = wanted;
+  if (ledger_ != nullptr) {
+    ledger_->add(what_, static_cast<double>(bytes_));
+  }
+  return data_;
+}
+
+}  // namespace stepcast::runtime::cuda

@@ -1,0 +1,46 @@
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "runtime/cuda/ledger.h"
+
+namespace stepcast::runtime::cuda {
+
+/// Memory of the current device, or page-locked memory of the host, that grows when asked to and
+/// never shrinks. What it held is lost when it grows, and growing waits for the device: it happens
+/// during warm-up.
+/// Errors: RunError with the ledger when there is not enough.
+class Buffer {
+ public:
+  enum class Kind : unsigned char { kDevice, kPinned };
+  Buffer(Kind kind, std::string what, Ledger* ledger = nullptr)
+      : kind_(kind), what_(std::move(what)), ledger_(ledger) {}
+  ~Buffer() { release(); }
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&&) = delete;
+
+  /// At least this many bytes, aligned to 256.
+  void* reserve(std::size_t bytes);
+  template <class T>
+  T* reserve_of(std::size_t count) {
+    return static_cast<T*>(reserve(count * sizeof(T)));
+  }
+  template <class T>
+  [[nodiscard]] T* as() const {
+    return static_cast<T*>(data_);
+  }
+  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  void release();
+
+  Kind kind_;
+  std::string what_;
+  Ledger* ledger_;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace stepcast::runtime::cuda

@@ -1,0 +1,127 @@
+#include "runtime/op_operands.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace stepcast::runtime {
+namespace {
+
+void collect(const Program& program, const Op& op, TensorRole role, std::vector<TensorId>& ids) {
+  for (const auto operands : {program.inputs(op), program.outputs(op)}) {
+    for (const TensorId id : operands) {
+      if (program.tensors[id].role == role && std::find(ids.begin(), ids.end(), id) == ids.end()) {
+        ids.push_back(id);
+      }
+    }
+  }
+}
+
+std::optional<TensorId> master_of(const Program& program, TensorId weight) {
+  const std::string& name = program.tensors[weight].name;
+  const auto end = name.rfind(".weights");
+  if (end == std::string::npos) {
+    return std::nullopt;
+  }
+  const std::string wanted = name.substr(0, end) + ".master";
+  const auto found = std::find_if(program.tensors.begin(), program.tensors.end(),
+                                  [&](const Tensor& t) { return t.name == wanted; });
+  return found == program.tensors.end()
+             ? std::nullopt
+             : std::optional(static_cast<TensorId>(found - program.tensors.begin()));
+}
+
+}  // namespace
+
+std::vector<ParameterUpdate> parameter_updates(const Program& program, const Op& op) {
+  std::vector<TensorId> gradients;
+  std::vector<TensorId> weights;
+  std::vector<TensorId> states;
+  collect(program, op, TensorRole::kGradient, gradients);
+  collect(program, op, TensorRole::kParameter, weights);
+  collect(program, op, TensorRole::kEmbedding, weights);  // replicated tables
+  collect(program, op, TensorRole::kOptimizerState, states);
+  STEPCAST_CHECK(
+      !weights.empty() && gradients.size() == weights.size() && states.size() % weights.size() == 0,
+      "'{}' has {} gradients, {} weights and {} states", program.name(op), gradients.size(),
+      weights.size(), states.size());
+  const std::size_t each = states.size() / weights.size();
+  const bool per_weight =
+      each < 2 || weights.size() < 2 ||
+      program.tensors[states[1]].name.starts_with(program.tensors[weights[0]].name);
+  std::vector<ParameterUpdate> updates;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    ParameterUpdate u;
+    u.gradient = gradients[i];
+    u.weight = weights[i];
+    u.states = static_cast<int>(each);
+    u.master = master_of(program, weights[i]);
+    if (each > 0) {
+      u.first = per_weight ? states[i * each] : states[i];
+    }
+    if (each > 1) {
+      u.second = per_weight ? states[i * each + 1] : states[weights.size() + i];
+    }
+    updates.push_back(u);
+  }
+  return updates;
+}
+
+std::vector<ColumnBlock> column_blocks(const Program& program, const Op& op) {
+  if (op.detail >= 0) {
+    return program.column_copies.at(static_cast<std::size_t>(op.detail));
+  }
+  const auto inputs = program.inputs(op);
+  const auto outputs = program.outputs(op);
+  std::vector<ColumnBlock> blocks;
+  std::size_t from = 0;
+  std::size_t to = 0;
+  std::int64_t from_column = 0;
+  std::int64_t to_column = 0;
+  while (from < inputs.size() && to < outputs.size()) {
+    const std::int64_t from_width = program.tensors[inputs[from]].columns;
+    const std::int64_t to_width = program.tensors[outputs[to]].columns;
+    const std::int64_t width = std::min(from_width - from_column, to_width - to_column);
+    blocks.push_back({.input = static_cast<std::int32_t>(from),
+                      .output = static_cast<std::int32_t>(to),
+                      .from_offset = from_column,
+                      .from_pitch = from_width,
+                      .to_offset = to_column,
+                      .to_pitch = to_width,
+                      .columns = width});
+    from_column += width;
+    to_column += width;
+    if (from_column == from_width) {
+      ++from;
+      from_column = 0;
+    }
+    if (to_column == to_width) {
+      ++to;
+      to_column = 0;
+    }
+  }
+  return blocks;
+}
+
+float learning_rate(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kSgd:
+      return 0.1F;
+    case OptimizerKind::kAdam:
+      return 0.001F;
+    case OptimizerKind::kRowwiseAdagrad:
+    case OptimizerKind::kAdagrad:
+      return 0.05F;
+  }
+  return 0.01F;
+}
+
+OptimizerSettings optimizer_settings(OptimizerKind kind, std::int64_t step) {
+  OptimizerSettings settings;
+  settings.kind = kind;
+  settings.learning_rate = learning_rate(kind);
+  settings.step = step + 1;
+  return settings;
+}
+
+}  // namespace stepcast::runtime

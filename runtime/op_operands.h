@@ -1,0 +1,35 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/program.h"
+#include "runtime/optimizer_settings.h"
+
+namespace stepcast::runtime {
+
+/// One parameter an optimizer op updates, and what it reads for it.
+struct ParameterUpdate {
+  TensorId gradient = 0;
+  TensorId weight = 0;
+  TensorId first = 0;   ///< if states > 0
+  TensorId second = 0;  ///< if states > 1
+  int states = 0;
+  std::optional<TensorId> master;  ///< fp32 original of narrow weights, where the program has one
+};
+
+/// The operands of an optimizer op by role: gradient i belongs to weight i; states come per weight
+/// (m0, v0, m1, v1), when the names say so, or per kind (m0, m1, v0, v1). The master copy of
+/// "bucket.3.weights" is the tensor "bucket.3.master".
+std::vector<ParameterUpdate> parameter_updates(const Program& program, const Op& op);
+
+/// The blocks a copy_columns op moves: those of its detail, else what makes the inputs side by side
+/// equal to the outputs side by side.
+std::vector<ColumnBlock> column_blocks(const Program& program, const Op& op);
+
+/// Step size of each optimizer, the same for every op that updates parameters (dense and
+/// embedding), and its settings in step `step` of the run, counted from 0.
+float learning_rate(OptimizerKind kind);
+OptimizerSettings optimizer_settings(OptimizerKind kind, std::int64_t step);
+
+}  // namespace stepcast::runtime

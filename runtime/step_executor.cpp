@@ -1,0 +1,48 @@
+#include "runtime/step_executor.h"
+
+#include "core/error.h"
+
+namespace stepcast::runtime {
+
+StepExecutor::StepExecutor(const Job& job, const Program& program, std::int32_t rank,
+                           std::int64_t epoch_ns, Observer* observer)
+    : job_(job),
+      program_(program),
+      rank_(rank),
+      observer_(observer),
+      order_(issue_order(program)),
+      epoch_ns_(epoch_ns) {}
+
+void StepExecutor::fill_pipeline(const HostBatch& first) {
+  STEPCAST_CHECK(pipelined() && !filled_, "rank {} fills a pipeline twice, or without one", rank_);
+  batch_ = next_batch_ = &first;
+  observed_step_ = -1;
+  filling_ = true;
+  run_ops();
+  begin_next_batch();
+  filling_ = false;
+  filled_ = true;
+}
+
+double StepExecutor::run_step(std::int64_t step, const HostBatch& batch, std::int32_t observed_step,
+                              const HostBatch* next) {
+  STEPCAST_CHECK(!pipelined() || (filled_ && next != nullptr),
+                 "rank {} runs a pipelined step without the next batch", rank_);
+  batch_ = &batch;
+  next_batch_ = next;
+  step_ = step;
+  observed_step_ = observed_step;
+  const double loss = run_ops();
+  if (pipelined()) {
+    begin_next_batch();
+  }
+  return loss;
+}
+
+void StepExecutor::report_host(HostSpan::Kind kind, std::int64_t begin, std::int64_t end) {
+  if (observed()) {
+    observer_->on_host({rank_, observed_step_, kind, at(begin), at(end)});
+  }
+}
+
+}  // namespace stepcast::runtime

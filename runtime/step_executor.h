@@ -1,0 +1,75 @@
+#pragma once
+#include <cstdint>
+
+#include "core/job.h"
+#include "core/observer.h"
+#include "core/program.h"
+#include "runtime/host_batch.h"
+#include "runtime/issue_order.h"
+
+namespace stepcast::runtime {
+
+/// Executes one rank's program of an execution graph for real, step after step. What every backend
+/// has in common is here: the order of ops, the batch under way and the next one of a pipelined
+/// program, what the observer is told. A backend adds streams, memory and the ops themselves.
+class StepExecutor {
+ public:
+  virtual ~StepExecutor() = default;
+  StepExecutor(const StepExecutor&) = delete;
+  StepExecutor& operator=(const StepExecutor&) = delete;
+
+  /// Whether a step also works on the batch of the next one (ops of op_flags::kNextBatch).
+  [[nodiscard]] bool pipelined() const { return order_.pipelined; }
+  /// Fills the pipeline: runs the ops that work ahead, for the batch of the first step. All ranks
+  /// call it once, before the first step of a pipelined program.
+  void fill_pipeline(const HostBatch& first);
+  /// Runs one step; returns this rank's share of the loss. `step` counts all steps of the run,
+  /// `observed_step` is what the observer is told (negative: this step is not observed). `next`:
+  /// the batch of the next step, which a pipelined program needs.
+  double run_step(std::int64_t step, const HostBatch& batch, std::int32_t observed_step,
+                  const HostBatch* next = nullptr);
+
+  /// Bytes of all tensors.
+  [[nodiscard]] virtual Bytes allocated() const = 0;
+  /// Time compute ops of the last step waited for a core, summed over streams.
+  [[nodiscard]] virtual Seconds lease_wait() const { return {}; }
+
+ protected:
+  StepExecutor(const Job& job, const Program& program, std::int32_t rank, std::int64_t epoch_ns,
+               Observer* observer);
+
+  /// Runs the ops of one step to their end; returns the loss.
+  virtual double run_ops() = 0;
+  /// What a pipelined step prepared for the next batch becomes that of the batch under way.
+  virtual void begin_next_batch() = 0;
+
+  /// False for ops of this batch while the pipeline fills.
+  [[nodiscard]] bool does_work(const Op& op) const { return !filling_ || works_ahead(op); }
+  [[nodiscard]] const HostBatch& batch_of(const Op& op) const {
+    return works_ahead(op) ? *next_batch_ : *batch_;
+  }
+  [[nodiscard]] bool observed() const { return observer_ != nullptr && observed_step_ >= 0; }
+  /// Nanoseconds of the steady clock as time since the run began.
+  [[nodiscard]] SimTime at(std::int64_t ns) const { return SimTime{(ns - epoch_ns_) * 1000}; }
+  void report_host(HostSpan::Kind kind, std::int64_t begin, std::int64_t end);
+
+  const Job& job_;
+  const Program& program_;
+  const std::int32_t rank_;
+  Observer* const observer_;
+  const IssueOrder order_;
+  // Of the step under way.
+  std::int64_t step_ = 0;
+  std::int32_t observed_step_ = -1;
+
+ private:
+  static bool works_ahead(const Op& op) { return (op.flags & op_flags::kNextBatch) != 0; }
+
+  const std::int64_t epoch_ns_;
+  const HostBatch* batch_ = nullptr;
+  const HostBatch* next_batch_ = nullptr;
+  bool filling_ = false;
+  bool filled_ = false;
+};
+
+}  // namespace stepcast::runtime

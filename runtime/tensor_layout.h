@@ -1,0 +1,70 @@
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/program.h"
+#include "core/units.h"
+
+namespace stepcast::runtime {
+
+/// How a backend stores tensors.
+struct StorageRules {
+  std::size_t (*element_bytes)(Format) = nullptr;
+  std::size_t alignment = 64;  ///< of each tensor, in bytes; a power of two
+};
+
+/// Where the tensors of one rank's program stand. Memory is a list of regions; large tensors have
+/// one of their own, small ones share one.
+///
+/// The instances of a per-microbatch tensor share memory where their lives within a step do not
+/// overlap (so 1F1B really needs less than GPipe), provided that only one stream uses the tensor
+/// and no send does. Operands that one collective treats as one buffer lie side by side.
+struct TensorLayout {
+  struct Place {
+    std::size_t region = 0;
+    std::size_t offset = 0;  ///< bytes
+  };
+  std::vector<std::size_t> regions;                ///< bytes of each
+  std::vector<std::vector<Place>> instances;       ///< [tensor][slot]
+  std::vector<std::vector<std::int32_t>> slot_of;  ///< [tensor][microbatch]; empty: slot 0
+  std::array<double, static_cast<std::size_t>(TensorRole::kCount)> by_role{};  ///< bytes
+  [[nodiscard]] Bytes bytes() const;                                           ///< of all regions
+};
+/// `data_coordinate` of the rank decides where some views begin.
+TensorLayout tensor_layout(const Program& program, std::int32_t data_coordinate,
+                           const StorageRules& rules);
+
+/// Addresses of all tensors, looked up by every operand of every op.
+class TensorTable {
+ public:
+  TensorTable(const Program& program, const TensorLayout& layout,
+              const std::vector<std::byte*>& regions);
+  TensorTable(const TensorTable&) = delete;
+  TensorTable& operator=(const TensorTable&) = delete;
+
+  [[nodiscard]] std::byte* at(TensorId id, std::int32_t microbatch) const {
+    return tables_[id][per_microbatch_[id] ? microbatch : 0];
+  }
+  /// The tensors `next_of` names trade places with those that replace them.
+  void begin_next_batch(const Program& program);
+
+ private:
+  std::vector<std::vector<std::byte*>> by_microbatch_;
+  std::vector<std::byte* const*> tables_;
+  std::vector<bool> per_microbatch_;
+};
+
+/// Writes rows x piece.columns initial values of one piece into a row-major matrix with `pitch`
+/// elements per row. Element (i, j) depends only on (piece.key, global row, global column):
+/// uniform in [-scale, scale] by a counter-based hash, or `constant`. About 1 ns per element.
+void fill_piece(const ParameterPiece& piece, std::int32_t rank, std::int64_t rows,
+                std::int64_t pitch, float* matrix);
+
+/// The tensor's piece as the rank with this tensor coordinate holds it. Errors: InternalError when
+/// it does not fit the tensor.
+ParameterPiece piece_on(const Tensor& tensor, ParameterPiece piece, std::int32_t tensor_coordinate);
+
+}  // namespace stepcast::runtime
