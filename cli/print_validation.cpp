@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/human.h"
@@ -38,19 +39,41 @@ void print_text(const ValidationSuite& suite, std::ostream& out) {
     out << fmt::format("... and {} more that were not scored\n", skipped - kSkipped);
   }
   out << "\nerrors\n";
-  TextTable groups({"group", "n", "median", "mean", "geomean", "p90", "worst", "bias", "noise",
-                    "naive mean", "in range", "bar", "worst row"});
-  groups.left(11);
-  groups.left(12);
+  const bool ranked = std::any_of(suite.groups.begin(), suite.groups.end(), [](const auto& g) {
+    return g.kendall_tau.has_value() || g.memory.has_value();
+  });
+  std::vector<std::string> columns{"group", "n",     "median", "mean",  "geomean",
+                                   "p90",   "worst", "bias",   "noise", "naive mean"};
+  if (ranked) {
+    columns.insert(columns.end(), {"tau", "regret", "memory mean"});
+  }
+  columns.insert(columns.end(), {"in range", "bar", "worst row"});
+  TextTable groups(columns);
+  groups.left(columns.size() - 2);
+  groups.left(columns.size() - 1);
   for (const ValidationGroup& g : suite.groups) {
     const auto& e = g.errors;
     const auto figure = [&e](double f) { return e.n > 0 ? percent(f) : "-"; };
-    groups.row({g.name, std::to_string(e.n), figure(e.median), figure(e.mean), figure(e.geomean),
-                figure(e.p90), figure(e.worst), e.n > 0 ? percent_signed(e.bias) : "-",
-                g.repeat_noise ? percent(*g.repeat_noise) : "-",
-                g.baseline.empty() ? "-" : percent(g.baseline_mean), percent(g.in_range_share),
-                g.bound.empty() ? "-" : fmt::format("{} ({})", g.pass ? "pass" : "FAIL", g.bound),
-                g.worst_row});
+    std::vector<std::string> cells{g.name,
+                                   std::to_string(e.n),
+                                   figure(e.median),
+                                   figure(e.mean),
+                                   figure(e.geomean),
+                                   figure(e.p90),
+                                   figure(e.worst),
+                                   e.n > 0 ? percent_signed(e.bias) : "-",
+                                   g.repeat_noise ? percent(*g.repeat_noise) : "-",
+                                   g.baseline.empty() ? "-" : percent(g.baseline_mean)};
+    if (ranked) {
+      cells.push_back(g.kendall_tau ? fmt::format("{:.2f}", *g.kendall_tau) : "-");
+      cells.push_back(g.regret ? percent(*g.regret) : "-");
+      cells.push_back(g.memory ? percent(g.memory->mean) : "-");
+    }
+    cells.insert(cells.end(),
+                 {percent(g.in_range_share),
+                  g.bound.empty() ? "-" : fmt::format("{} ({})", g.pass ? "pass" : "FAIL", g.bound),
+                  g.worst_row});
+    groups.row(cells);
   }
   groups.print(out);
   for (const std::string& note : suite.notes) {
@@ -72,6 +95,16 @@ Json json_of(const ValidationGroup& g) {
   if (!g.baseline.empty()) {
     j["baseline_mean"] = g.baseline_mean;
     j["baseline"] = g.baseline;
+  }
+  if (g.kendall_tau) {
+    j["kendall_tau"] = *g.kendall_tau;
+    j["regret"] = *g.regret;
+  }
+  if (g.memory) {
+    j["memory"] = {{"n", g.memory->n},
+                   {"mean", g.memory->mean},
+                   {"worst", g.memory->worst},
+                   {"bias", g.memory->bias}};
   }
   if (g.repeat_noise) {
     j["repeat_noise"] = *g.repeat_noise;
@@ -99,6 +132,10 @@ Json json_of(const ValidationSuite& suite) {
                          {"predicted", predicted ? Json(r.predicted) : Json()},
                          {"error", predicted ? Json(r.error()) : Json()},
                          {"skipped", r.skipped ? Json(*r.skipped) : Json()}});
+    if (r.measured_memory > 0) {
+      j["rows"].back()["measured_memory_bytes"] = r.measured_memory;
+      j["rows"].back()["predicted_memory_bytes"] = r.predicted_memory;
+    }
   }
   return j;
 }

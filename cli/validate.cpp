@@ -13,6 +13,7 @@
 #include "cli/validate_embedding.h"
 #include "cli/validate_from_traces.h"
 #include "cli/validate_models.h"
+#include "cli/validate_published.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/whole_file.h"
@@ -237,8 +238,8 @@ int validate_runtime(const ValidateCommand& options, Context& context) {
     const auto session = as_ranks(context, options.ranks, 60);
     return session == nullptr ? context.exit_code : as_one_rank(*session, [&] {
       return validate_from_traces(
-          options.from_traces,
-          {options.seed, options.count, options.predictions, options.format}, context, *session);
+          options.from_traces, {options.seed, options.count, options.predictions, options.format},
+          context, *session);
     });
   }
   if (options.system.empty()) {
@@ -289,10 +290,15 @@ int validate(const ValidateCommand& options, Context& context) {
       suites.push_back(validate_models(suite, model_options(options), context));
       continue;
     }
+    if (suite == "published") {
+      suites.push_back(
+          validate_published(options.data, options.calibrate, options.models.pictures, context));
+      continue;
+    }
     if (suite != "dlrm") {
       throw InputError(suite,
                        "is not implemented in this version, or not beside other suites; "
-                       "there are: kernels, collectives, dlrm, and runtime alone");
+                       "there are: kernels, collectives, dlrm, published, and runtime alone");
     }
     suites.push_back(validate_dlrm(options, context));
   }
@@ -307,7 +313,7 @@ void add_validate(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("validate", "Predictions against measurements");
   command
       ->add_option("suite", options->suites,
-                   "kernels, collectives, dlrm, runtime (published, traces, plans: not yet)")
+                   "kernels, collectives, dlrm, published, runtime (traces, plans: not yet)")
       ->required()
       ->check(CLI::IsMember(
           {"published", "dlrm", "kernels", "collectives", "traces", "runtime", "plans"}));
@@ -315,7 +321,8 @@ void add_validate(CLI::App& app, Context& context) {
   command->add_option("--data", options->data, "Measurements: a file or folder");
   command
       ->add_option("--calibrate", options->calibrate,
-                   "What the rows show (dlrm): hardware facts only, or one scalar per round")
+                   "What the rows show (dlrm, published): hardware facts only, a scalar from other "
+                   "sources, or from one row")
       ->check(CLI::IsMember({"facts", "loso", "one-row"}));
   command->add_option("--seed", options->seed, "Seed of the cases");
   command->add_option("--count", options->count, "Number of cases, a third of them transformers")

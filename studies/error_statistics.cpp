@@ -40,6 +40,34 @@ ErrorStatistics statistics_of(std::span<const double> errors) {
   return s;
 }
 
+double kendall_tau(std::span<const double> predicted, std::span<const double> measured) {
+  double balance = 0;
+  double ordered_predicted = 0;
+  double ordered_measured = 0;
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    for (std::size_t j = i + 1; j < measured.size(); ++j) {
+      const auto sign = [](double d) { return d > 0 ? 1.0 : d < 0 ? -1.0 : 0.0; };
+      const double p = sign(predicted[i] - predicted[j]);
+      const double m = sign(measured[i] - measured[j]);
+      balance += p * m;
+      ordered_predicted += p * p;
+      ordered_measured += m * m;
+    }
+  }
+  const double pairs = std::sqrt(ordered_predicted * ordered_measured);
+  return pairs > 0 ? balance / pairs : 0;
+}
+
+double regret_of(std::span<const double> predicted, std::span<const double> measured) {
+  if (measured.empty()) {
+    return 0;
+  }
+  const auto chosen = std::min_element(predicted.begin(), predicted.end()) - predicted.begin();
+  return measured[static_cast<std::size_t>(chosen)] /
+             *std::min_element(measured.begin(), measured.end()) -
+         1;
+}
+
 double permuted_error(std::span<const double> predicted, std::span<const double> measured) {
   double sum = 0;
   double count = 0;

@@ -20,6 +20,14 @@ ErrorStatistics statistics_of(std::span<const double> errors);
 double quantile_of(std::vector<double> values, double q);
 inline double median_of(std::vector<double> values) { return quantile_of(std::move(values), 0.5); }
 
+/// Kendall's tau-b of two orders of the same cases: 1 the same order, -1 the reverse, 0 where
+/// either knows no order. Source: Kendall, Biometrika 33(3), 1945.
+double kendall_tau(std::span<const double> predicted, std::span<const double> measured);
+
+/// What choosing the case of the least predicted cost loses against the least measured one, as a
+/// fraction of the latter; 0 for no cases.
+double regret_of(std::span<const double> predicted, std::span<const double> measured);
+
 /// Mean |error| when every measurement is set beside some other case's prediction: the mean over
 /// all n - 1 rotations. What a predictor would score whose answers had nothing to do with the
 /// question.

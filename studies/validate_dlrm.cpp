@@ -9,8 +9,8 @@
 #include <map>
 
 #include "core/error.h"
-#include "models/measured/csv_file.h"
 #include "models/measured/names.h"
+#include "studies/csv_table.h"
 #include "studies/predict.h"
 #include "workloads/embedding_plan_hugectr.h"
 
@@ -20,56 +20,8 @@ namespace {
 constexpr double kBound = 0.10;
 constexpr const char* kConstantRate = "constant samples/s";
 
-/// Fields of a line by column name.
-class Table {
- public:
-  explicit Table(const std::filesystem::path& file)
-      : file_(file.string()), text_(models::read_bytes(file)), lines_(text_) {
-    std::vector<std::string_view> header;
-    if (!lines_.next(header)) {
-      throw InputError(file_, "is empty; expected a header line and rows");
-    }
-    for (std::size_t i = 0; i < header.size(); ++i) {
-      columns_.emplace(header[i], i);
-    }
-  }
-  bool next() { return lines_.next(fields_); }
-  [[nodiscard]] bool has(std::string_view column) const { return columns_.contains(column); }
-  [[nodiscard]] std::string place() const { return fmt::format("{}:{}", file_, lines_.line()); }
-  [[nodiscard]] std::string text(std::string_view column) const {
-    const auto at = columns_.find(column);
-    if (at == columns_.end()) {
-      throw InputError(file_, fmt::format("has no column '{}'; expected those of "
-                                          "data/dlrm/mlperf_step_times.csv",
-                                          column));
-    }
-    return at->second < fields_.size() ? std::string(fields_[at->second]) : std::string();
-  }
-  /// Positive, else `unusable` says what was found.
-  double positive(std::string_view column, std::string& unusable) const {
-    const std::string field = text(column);
-    double value = 0;
-    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-    if (error != std::errc() || end != field.data() + field.size() || !(value > 0) ||
-        value > 1e15) {
-      if (unusable.empty()) {
-        unusable = fmt::format("{}: found '{}', expected a positive number", column, field);
-      }
-      return 0;
-    }
-    return value;
-  }
-
- private:
-  std::string file_;
-  std::string text_;
-  models::CsvLines lines_;
-  std::map<std::string, std::size_t, std::less<>> columns_;
-  std::vector<std::string_view> fields_;
-};
-
 void read_file(const std::filesystem::path& file, std::vector<DlrmStepTime>& rows) {
-  Table table(file);
+  CsvTable table(file, "data/dlrm/mlperf_step_times.csv");
   const bool per_run = table.has("run");
   while (table.next()) {
     DlrmStepTime row;

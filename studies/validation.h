@@ -14,6 +14,8 @@ struct ValidationRow {
   double measured = 0;   ///< seconds
   double predicted = 0;  ///< seconds; 0 where skipped
   std::optional<std::string> skipped;
+  double measured_memory = 0;   ///< bytes on the fullest device; 0 where not measured
+  double predicted_memory = 0;  ///< bytes
   [[nodiscard]] double error() const { return predicted / measured - 1; }
 };
 
@@ -26,6 +28,9 @@ struct ValidationGroup {
   double baseline_mean = 0;
   double in_range_share = 0;
   std::optional<double> repeat_noise;  ///< of the measurements themselves
+  std::optional<double> kendall_tau;   ///< of the order of plans of one model
+  std::optional<double> regret;        ///< of the plan predicted to be the best
+  std::optional<ErrorStatistics> memory{};
   std::size_t skipped = 0;             ///< rows of the group that could not be scored
   std::string bound;                   ///< the group's own bar; empty: only reported
   bool pass = true;

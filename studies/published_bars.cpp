@@ -1,0 +1,155 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "studies/error_statistics.h"
+#include "studies/validate_published.h"
+
+// What the project holds its predictions of published runs to: one group per bar, each in the
+// regime the bar names.
+namespace stepcast::studies {
+namespace {
+
+using Predictions = std::vector<const PublishedPrediction*>;
+using Scores = std::vector<ScaledPrediction>;
+
+Predictions pointers(const std::vector<PublishedPrediction>& all) {
+  Predictions of;
+  for (const PublishedPrediction& p : all) {
+    of.push_back(&p);
+  }
+  return of;
+}
+
+template <typename Wanted>
+Scores where(const Scores& all, Wanted wanted) {
+  Scores some;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(some),
+               [&](const ScaledPrediction& s) { return wanted(*s.prediction); });
+  return some;
+}
+
+Scores of_source(const Scores& all, std::string_view source) {
+  return where(all, [source](const PublishedPrediction& p) { return p.source == source; });
+}
+
+void hold(ValidationGroup& g, const Bar& bar) {
+  g.bound = bar.text();
+  g.pass = bar.met(g.errors);
+}
+
+ValidationGroup ranked_bar(const Scores& of) {
+  constexpr double kTau = 0.75;
+  constexpr double kRegret = 0.05;
+  ValidationGroup g = published_group("bar: BLOOM topology and heads, one-row", of);
+  hold(g, {.median = {}, .mean = 0.08, .p90 = {}, .worst = {}});
+  g.bound += fmt::format(", tau >= {}, regret <= {} %", kTau, 100 * kRegret);
+  g.pass = g.pass && g.kendall_tau.value_or(0) >= kTau && g.regret.value_or(1) <= kRegret;
+  return g;
+}
+
+/// Utilisation in points, each step of a cumulative ablation beside the row before it.
+ValidationGroup ablation_bar(const Scores& scores) {
+  constexpr double kPoints = 0.03;
+  constexpr std::array<std::string_view, 3> kSteps{"TP overlap", "PP overlap", "DP overlap"};
+  std::vector<double> off;
+  std::vector<std::string> names;
+  std::size_t skipped = 0;
+  for (std::size_t i = 1; i < scores.size(); ++i) {
+    const PublishedPrediction& now = *scores[i].prediction;
+    const PublishedPrediction& before = *scores[i - 1].prediction;
+    const bool step = std::any_of(kSteps.begin(), kSteps.end(), [&](std::string_view s) {
+      return now.row->framework.ends_with(s);
+    });
+    if (!step) {
+      continue;
+    }
+    if (!now.skipped.empty() || !before.skipped.empty()) {
+      ++skipped;
+      continue;
+    }
+    const double predicted =
+        now.at_peak / scores[i].seconds - before.at_peak / scores[i - 1].seconds;
+    off.push_back(predicted - (now.row->mfu - before.row->mfu));
+    names.push_back(now.row->id);
+  }
+  ValidationGroup g;
+  g.name = "bar: MegaScale ablation, MFU gained by each overlap, one-row";
+  g.errors = statistics_of(off);
+  g.skipped = skipped;
+  if (!off.empty()) {
+    g.worst_row = names[g.errors.worst_index];
+  }
+  hold(g, {.median = {}, .mean = {}, .p90 = {}, .worst = kPoints});
+  g.pass = g.pass && skipped == 0;
+  return g;
+}
+
+ValidationGroup memory_bar(const std::vector<PublishedPrediction>& all) {
+  std::vector<ValidationRow> rows;
+  std::size_t wrong = 0;
+  std::size_t skipped = 0;
+  for (const PublishedPrediction& p : all) {
+    if (p.row->memory_gib <= 0) {
+      continue;
+    }
+    if (!p.skipped.empty()) {
+      ++skipped;
+      continue;
+    }
+    constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+    rows.push_back({p.row->id, p.row->memory_gib * kGiB, p.memory, {}});
+    wrong += p.memory > p.capacity ? 1 : 0;  // it ran, so it did fit
+  }
+  ValidationGroup g = group_of("bar: memory of the fullest device, no scalar", rows);
+  hold(g, {.median = {}, .mean = 0.05, .p90 = {}, .worst = {}});
+  g.bound += fmt::format(", all fit ({} predicted not to)", wrong);
+  g.pass = g.pass && wrong == 0;
+  g.skipped = skipped;
+  return g;
+}
+
+}  // namespace
+
+std::vector<ValidationGroup> published_bars(const std::vector<PublishedPrediction>& predictions) {
+  const Predictions all = pointers(predictions);
+  const Scores loso = scaled(all, PublishedRegime::kLoso);
+  const Scores one_row = scaled(all, PublishedRegime::kOneRow);
+  std::vector<ValidationGroup> bars;
+  const auto add = [&bars](ValidationGroup group, const Scores& of) {
+    if (!of.empty()) {
+      bars.push_back(std::move(group));
+    }
+  };
+  const auto plain = [&](const std::string& name, const Scores& of, const Bar& bar) {
+    ValidationGroup g = published_group("bar: " + name, of);
+    hold(g, bar);
+    add(std::move(g), of);
+  };
+  plain("seqsel Table 5, one-row", of_source(one_row, "seqsel"),
+        {.median = {}, .mean = 0.03, .p90 = {}, .worst = 0.07});
+  plain("SC21 Table 1, loso", of_source(loso, "SC21"),
+        {.median = {}, .mean = 0.06, .p90 = {}, .worst = {}});
+  Predictions vtrain;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(vtrain),
+               [](const PublishedPrediction* p) { return p->source == "vTrain"; });
+  plain("vTrain single node, folds by (hidden, devices)", scaled_by_folds(vtrain),
+        {.median = {}, .mean = 0.10, .p90 = {}, .worst = {}});
+  const Scores bloom = of_source(one_row, "BLOOM");
+  add(ranked_bar(bloom), bloom);
+  plain("H100 vendor tables and MLPerf, loso",
+        where(loso, [](const PublishedPrediction& p) { return p.family == "megatron-core"; }),
+        {.median = 0.08, .mean = {}, .p90 = 0.15, .worst = {}});
+  const Scores ablation = of_source(one_row, "MegaScale");
+  add(ablation_bar(ablation), ablation);
+  const bool measured = std::any_of(predictions.begin(), predictions.end(),
+                                    [](const auto& p) { return p.row->memory_gib > 0; });
+  if (measured) {
+    bars.push_back(memory_bar(predictions));
+  }
+  return bars;
+}
+
+}  // namespace stepcast::studies

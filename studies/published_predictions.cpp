@@ -1,0 +1,242 @@
+#include "studies/published_predictions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "core/error.h"
+#include "models/cost_model.h"
+#include "studies/error_statistics.h"
+#include "studies/simulated_step.h"
+#include "workloads/build_graph.h"
+
+namespace stepcast::studies {
+namespace {
+
+/// What does not depend on the measurement: rows with equal settings share it.
+struct JobPrediction {
+  std::string skipped;
+  Job job;
+  double flops = 0, facts = 0, memory = 0;
+  bool in_range = false;
+  std::vector<double> curve;
+};
+
+double reserve_of(const Device& device) {
+  const auto it = device.fitted.find("memory");
+  if (it == device.fitted.end() || !it->second.constants.contains("reserve")) {
+    return 0;
+  }
+  return it->second.constants.at("reserve");
+}
+
+double fullest(const Job& job, const ExecutionGraph& graph) {
+  double most = 0;
+  for (const Program& program : graph.programs) {
+    most = std::max(most, memory_use(program).total().base());
+  }
+  return most + reserve_of(job.system.device);
+}
+
+double simulated(const ExecutionGraph& graph, simulator::StepCosts costs, double issue) {
+  if (issue > 0) {
+    costs.issue = static_cast<std::int64_t>(std::llround(issue * 1e12));
+  }
+  return to_seconds(simulator::simulate(graph, costs, {}).makespan).base();
+}
+
+JobPrediction predict_job(Job job, double host_issue, bool facts) {
+  JobPrediction p;
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const models::CostModel model(job.system, job.calibration);
+  const simulator::StepCosts costs = simulator::price(graph, model);
+  p.in_range = costs.in_range;
+  if (host_issue > 0) {
+    for (const double scale : PublishedPrediction::kHostScales) {
+      p.curve.push_back(simulated(graph, costs, scale * host_issue));
+    }
+  } else {
+    p.curve = {simulated(graph, costs, 0)};
+  }
+  if (facts) {
+    const models::CostModel plain(job.system, {Calibration::Kind::kNone, 1});
+    p.facts = simulated(graph, simulator::price(graph, plain), 0);
+  }
+  p.flops = workloads::step_flops(job).model.base();
+  p.memory = fullest(job, graph);
+  p.job = std::move(job);
+  return p;
+}
+
+JobPrediction predict_row(const PublishedRow& row, const config::PublishedNames& names,
+                          const config::Library& library, bool facts) {
+  try {
+    const config::PublishedStack* stack = names.stack(row.source, row.framework);
+    return predict_job(job_of(row, names, library), stack != nullptr ? stack->host_issue : 0,
+                       facts);
+  } catch (const InputError& e) {
+    JobPrediction p;
+    p.skipped = e.what();
+    return p;
+  }
+}
+
+/// The key under which a row's job is predicted; rows that cannot become a job stand alone.
+std::string key_of(const PublishedRow& row, const config::PublishedNames& names) {
+  std::string key;
+  try {
+    if (row.unusable.empty()) {
+      for (const std::string& setting : settings_of(row, names)) {
+        key += setting + "\n";
+      }
+    }
+  } catch (const InputError&) {
+    key.clear();
+  }
+  return key.empty() ? row.place : key;
+}
+
+const PublishedRow* first_of_same(const std::vector<PublishedRow>& rows, std::size_t at) {
+  for (std::size_t i = 0; i < at; ++i) {
+    if (rows[i].seconds > 0 && rows[i].seconds == rows[at].seconds &&
+        rows[i].same_configuration(rows[at])) {
+      return &rows[i];
+    }
+  }
+  return nullptr;
+}
+
+PublishedPrediction joined(const PublishedRow& row, const JobPrediction& job,
+                           const config::PublishedNames& names) {
+  PublishedPrediction p;
+  p.row = &row;
+  p.skipped = job.skipped;
+  if (const auto* stack = names.stack(row.source, row.framework)) {
+    p.source = stack->source;
+    p.family = stack->family;
+  }
+  const auto* gpu = names.gpu(row.gpu);
+  p.device = gpu != nullptr ? gpu->name : row.gpu;
+  if (!p.skipped.empty()) {
+    return p;
+  }
+  const auto measured = measured_seconds(row, job.job, job.flops);
+  if (!measured) {
+    p.skipped = fmt::format("{}: neither a time nor a rate is published", row.place);
+    return p;
+  }
+  const double devices = static_cast<double>(row.devices);
+  p.format = name_of(job.job.formats.compute);
+  p.measured = *measured;
+  p.facts = job.facts;
+  p.curve = job.curve;
+  p.memory = job.memory;
+  p.capacity = job.job.system.device.memory.base();
+  p.in_range = job.in_range;
+  p.device_seconds = p.measured * devices / job.flops;
+  if (const auto peak = job.job.system.device.peak_of(job.job.formats.compute)) {
+    p.at_peak = job.flops / (devices * peak->base());
+  }
+  return p;
+}
+
+}  // namespace
+
+double PublishedPrediction::seconds(double scalar) const {
+  if (!scales_host()) {
+    return curve.front() * scalar;
+  }
+  std::size_t i = 1;
+  while (i + 1 < curve.size() && kHostScales[i] < scalar) {
+    ++i;
+  }
+  const double share = (scalar - kHostScales[i - 1]) / (kHostScales[i] - kHostScales[i - 1]);
+  return std::max(curve[i - 1] + share * (curve[i] - curve[i - 1]), curve.front() * 0.5);
+}
+
+std::vector<PublishedPrediction> predict_published(const std::vector<PublishedRow>& rows,
+                                                   const config::PublishedNames& names,
+                                                   const config::Library& library,
+                                                   const PublishedPredictOptions& options) {
+  std::map<std::string, std::size_t> index;
+  std::vector<std::size_t> job_of_row;
+  std::vector<const PublishedRow*> first;
+  for (const PublishedRow& row : rows) {
+    const auto [at, fresh] = index.emplace(key_of(row, names), first.size());
+    if (fresh) {
+      first.push_back(&row);
+    }
+    job_of_row.push_back(at->second);
+  }
+  std::vector<JobPrediction> jobs(first.size());
+  std::atomic<std::size_t> next{0};
+  std::mutex reporting;
+  std::exception_ptr broken;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < jobs.size(); i = next++) {
+      try {
+        jobs[i] = predict_row(*first[i], names, library, options.facts);
+      } catch (...) {
+        const std::scoped_lock lock(reporting);
+        broken = std::current_exception();
+        return;
+      }
+      if (options.progress) {
+        const std::scoped_lock lock(reporting);
+        options.progress(static_cast<double>(i + 1) / static_cast<double>(jobs.size()));
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> workers;
+    for (int t = 1; t < options.threads; ++t) {
+      workers.emplace_back(work);
+    }
+    work();
+  }
+  if (broken) {
+    std::rethrow_exception(broken);
+  }
+  std::vector<PublishedPrediction> predictions;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    predictions.push_back(joined(rows[i], jobs[job_of_row[i]], names));
+    if (const PublishedRow* same = first_of_same(rows, i)) {
+      predictions.back().skipped =
+          fmt::format("{}: lists the measurement of {} again", rows[i].place, same->id);
+    }
+  }
+  return predictions;
+}
+
+double published_scalar(const std::vector<const PublishedPrediction*>& of) {
+  if (of.empty()) {
+    return 1;
+  }
+  if (!of.front()->scales_host()) {
+    std::vector<double> ratios;
+    for (const PublishedPrediction* p : of) {
+      ratios.push_back(std::log(p->measured / p->seconds(1)));
+    }
+    return std::exp(median_of(std::move(ratios)));
+  }
+  const auto distance = [&of](double scalar) {
+    double sum = 0;
+    for (const PublishedPrediction* p : of) {
+      sum += std::abs(std::log(p->seconds(scalar) / p->measured));
+    }
+    return sum;
+  };
+  double best = 1;
+  for (double scalar = 0.25; scalar <= 4; scalar *= 1.02) {
+    best = distance(scalar) < distance(best) ? scalar : best;
+  }
+  return best;
+}
+
+}  // namespace stepcast::studies

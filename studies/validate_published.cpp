@@ -1,0 +1,273 @@
+#include "studies/validate_published.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "studies/error_statistics.h"
+
+namespace stepcast::studies {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr const char* kConstantMfu = "constant MFU";
+
+using Predictions = std::vector<const PublishedPrediction*>;
+using Key = std::pair<std::string, std::string>;  // source, device
+
+Key key_of(const PublishedPrediction& p) { return {p.source, p.device}; }
+
+template <typename Wanted>
+Predictions where(const Predictions& all, Wanted wanted) {
+  Predictions some;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(some),
+               [&](const PublishedPrediction* p) { return p->skipped.empty() && wanted(*p); });
+  return some;
+}
+
+/// Utilisation that rows show, the middle one.
+double mfu_of(const Predictions& of) {
+  std::vector<double> shares;
+  for (const PublishedPrediction* p : of) {
+    shares.push_back(p->at_peak / p->measured);
+  }
+  return shares.empty() ? 1 : median_of(std::move(shares));
+}
+
+/// Rows that calibrate the rows of one source and device, leaving the source out. A scalar of
+/// steps and one of host costs are different things.
+Predictions other_sources(const Predictions& all, const PublishedPrediction& of) {
+  const auto other = [&of](const PublishedPrediction& p) {
+    return p.device == of.device && p.source != of.source && p.scales_host() == of.scales_host();
+  };
+  Predictions family =
+      where(all, [&](const PublishedPrediction& p) { return other(p) && p.family == of.family; });
+  return family.empty() ? where(all, other) : family;
+}
+
+/// Plans of one model: what can be ranked.
+std::string model_of(const PublishedPrediction& p) {
+  return fmt::format("{}|{}|{}", p.row->table, p.row->model, p.format);
+}
+
+/// Each pair of plans of one model counts once in tau; regret is the mean over models.
+void rank(const std::vector<ScaledPrediction>& of, ValidationGroup& group) {
+  std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> models;
+  for (const ScaledPrediction& s : of) {
+    auto& [predicted, measured] = models[model_of(*s.prediction)];
+    const double per_flop = s.prediction->device_seconds / s.prediction->measured;
+    predicted.push_back(s.seconds * per_flop);
+    measured.push_back(s.prediction->device_seconds);
+  }
+  double pairs = 0;
+  double tau = 0;
+  double regret = 0;
+  double ranked = 0;
+  for (const auto& [model, costs] : models) {
+    const auto n = static_cast<double>(costs.second.size());
+    if (n < 2) {
+      continue;
+    }
+    tau += n * (n - 1) * kendall_tau(costs.first, costs.second);
+    pairs += n * (n - 1);
+    regret += regret_of(costs.first, costs.second);
+    ranked += 1;
+  }
+  if (ranked > 0) {
+    group.kendall_tau = tau / pairs;
+    group.regret = regret / ranked;
+  }
+}
+
+/// Of scores for every row in the order of `all`: what the row shows.
+ValidationRow shown(const ScaledPrediction& s) {
+  const PublishedPrediction& p = *s.prediction;
+  ValidationRow row{p.row->id, p.measured, s.seconds, {}};
+  if (!p.skipped.empty()) {
+    row.measured = p.row->seconds;
+    row.skipped = p.skipped;
+  } else if (!s.reference.empty()) {
+    row.skipped = s.reference;
+  }
+  if (p.row->memory_gib > 0 && p.skipped.empty()) {
+    row.measured_memory = p.row->memory_gib * kGiB;
+    row.predicted_memory = p.memory;
+  }
+  return row;
+}
+
+/// The bar of every group: where utilisation varies, half of what a constant one misses.
+void hold_to_baseline(const std::vector<ScaledPrediction>& of, ValidationGroup& group) {
+  constexpr double kSpan = 1.3;
+  double least = 1e300;
+  double most = 0;
+  for (const ScaledPrediction& s : of) {
+    if (s.prediction->skipped.empty()) {
+      const double mfu = s.prediction->at_peak / s.prediction->measured;
+      least = std::min(least, mfu);
+      most = std::max(most, mfu);
+    }
+  }
+  if (group.errors.n > 1 && most >= kSpan * least) {
+    group.bound = fmt::format("mean <= half of the constant MFU's {:.1f} %, MFU spans {:.2f}x",
+                              100 * group.baseline_mean, most / least);
+    group.pass = group.errors.mean <= 0.5 * group.baseline_mean;
+  }
+}
+
+}  // namespace
+
+std::optional<PublishedRegime> regime_named(std::string_view name) {
+  if (name == "facts") {
+    return PublishedRegime::kFacts;
+  }
+  if (name == "loso") {
+    return PublishedRegime::kLoso;
+  }
+  return name == "one-row" ? std::optional(PublishedRegime::kOneRow) : std::nullopt;
+}
+
+std::vector<ScaledPrediction> scaled(const Predictions& all, PublishedRegime regime) {
+  std::map<Key, Predictions> calibration;
+  std::map<Key, const PublishedPrediction*> reference;
+  for (const PublishedPrediction* p : all) {
+    if (!p->skipped.empty() || calibration.contains(key_of(*p))) {
+      continue;
+    }
+    Predictions& from = calibration[key_of(*p)];
+    if (regime == PublishedRegime::kOneRow) {
+      from = {p};
+      reference[key_of(*p)] = p;
+    } else if (regime == PublishedRegime::kLoso) {
+      from = other_sources(all, *p);
+    }
+  }
+  std::map<Key, std::pair<double, double>> scalars;
+  for (const auto& [key, from] : calibration) {
+    scalars[key] = {published_scalar(from), mfu_of(from)};
+  }
+  std::vector<ScaledPrediction> out;
+  for (const PublishedPrediction* p : all) {
+    ScaledPrediction s{p, 0, 0, {}};
+    if (p->skipped.empty()) {
+      const auto [scalar, mfu] = scalars.at(key_of(*p));
+      s.seconds = regime == PublishedRegime::kFacts ? p->facts : p->seconds(scalar);
+      s.naive = p->at_peak / mfu;
+      if (const auto at = reference.find(key_of(*p)); at != reference.end() && at->second == p) {
+        s.reference =
+            fmt::format("gives the scalar of {} / {}, x{:.4g}", p->source, p->device, scalar);
+      }
+    }
+    out.push_back(std::move(s));
+  }
+  return out;
+}
+
+std::vector<ScaledPrediction> scaled_by_folds(const Predictions& of) {
+  std::map<std::pair<std::int64_t, std::int64_t>, Predictions> training;
+  const auto fold = [](const PublishedPrediction& p) {
+    return std::pair{p.row->hidden, p.row->devices};
+  };
+  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<double, double>> scalars;
+  for (const PublishedPrediction* p : of) {
+    if (p->skipped.empty() && !scalars.contains(fold(*p))) {
+      const Predictions others =
+          where(of, [&](const PublishedPrediction& o) { return fold(o) != fold(*p); });
+      scalars[fold(*p)] = {published_scalar(others), mfu_of(others)};
+    }
+  }
+  std::vector<ScaledPrediction> out;
+  for (const PublishedPrediction* p : of) {
+    if (p->skipped.empty()) {
+      const auto [scalar, mfu] = scalars.at(fold(*p));
+      out.push_back({p, p->seconds(scalar), p->at_peak / mfu, {}});
+    }
+  }
+  return out;
+}
+
+ValidationGroup published_group(const std::string& name, const std::vector<ScaledPrediction>& of) {
+  std::vector<ValidationRow> rows;
+  std::vector<ScaledPrediction> ranked;
+  std::vector<double> memory;
+  double in_range = 0;
+  double naive = 0;
+  std::size_t skipped = 0;
+  for (const ScaledPrediction& s : of) {
+    const PublishedPrediction& p = *s.prediction;
+    if (!p.skipped.empty()) {
+      ++skipped;
+      continue;
+    }
+    ranked.push_back(s);
+    if (p.row->memory_gib > 0) {
+      memory.push_back(p.memory / (p.row->memory_gib * kGiB) - 1);
+    }
+    if (s.reference.empty()) {
+      rows.push_back({p.row->id, p.measured, s.seconds, {}});
+      in_range += p.in_range ? 1 : 0;
+      naive += std::abs(s.naive / p.measured - 1);
+    }
+  }
+  ValidationGroup group = group_of(name, rows);
+  const double n = std::max<double>(1, static_cast<double>(rows.size()));
+  group.skipped = skipped;
+  group.in_range_share = in_range / n;
+  group.baseline = kConstantMfu;
+  group.baseline_mean = naive / n;
+  if (!memory.empty()) {
+    group.memory = statistics_of(memory);
+  }
+  rank(ranked, group);
+  hold_to_baseline(of, group);
+  return group;
+}
+
+PublishedValidation validate_published(const std::vector<PublishedPrediction>& predictions,
+                                       PublishedRegime regime) {
+  Predictions all;
+  std::vector<Key> order;
+  for (const PublishedPrediction& p : predictions) {
+    all.push_back(&p);
+    if (std::find(order.begin(), order.end(), key_of(p)) == order.end()) {
+      order.push_back(key_of(p));
+    }
+  }
+  const std::vector<ScaledPrediction> scores = scaled(all, regime);
+  PublishedValidation out;
+  ValidationSuite& suite = out.suite;
+  suite.name = "published";
+  for (const ScaledPrediction& s : scores) {
+    suite.rows.push_back(shown(s));
+  }
+  for (const Key& key : order) {
+    std::vector<ScaledPrediction> of;
+    std::copy_if(scores.begin(), scores.end(), std::back_inserter(of),
+                 [&](const ScaledPrediction& s) { return key_of(*s.prediction) == key; });
+    const std::string name =
+        fmt::format("{} / {}", key.first.empty() ? "unknown source" : key.first, key.second);
+    suite.groups.push_back(published_group(name, of));
+    ScoredCurve curve{key.first, name, {}};
+    for (const ScaledPrediction& s : of) {
+      if (s.prediction->skipped.empty() && s.reference.empty()) {
+        curve.points.push_back({s.prediction->at_peak, s.prediction->measured, s.seconds});
+      }
+    }
+    out.curves.push_back(std::move(curve));
+  }
+  std::vector<ValidationGroup> bars = published_bars(predictions);
+  std::size_t met = 0;
+  for (ValidationGroup& bar : bars) {
+    met += bar.pass ? 1 : 0;
+  }
+  suite.pass = !bars.empty() && met == bars.size();
+  suite.bound = fmt::format("{} of {} bars are met", met, bars.size());
+  suite.groups.insert(suite.groups.end(), std::make_move_iterator(bars.begin()),
+                      std::make_move_iterator(bars.end()));
+  return out;
+}
+
+}  // namespace stepcast::studies

@@ -1,0 +1,53 @@
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "studies/published_predictions.h"
+#include "studies/scored_group.h"
+#include "studies/validation.h"
+
+namespace stepcast::studies {
+
+/// What a prediction of a published run may use besides the models.
+enum class PublishedRegime : std::uint8_t {
+  kFacts,   ///< hardware facts only, no fitted constant
+  kLoso,    ///< one scalar per GPU and stack family from other sources (leave one source out); of
+            ///< the GPU where no other source ran that family; 1 where none ran that GPU
+  kOneRow,  ///< the first row of the source and GPU is fitted, the others are scored
+};
+std::optional<PublishedRegime> regime_named(std::string_view name);
+
+/// Published training runs under one regime: a group per source and GPU with errors, Kendall tau
+/// and regret over the plans of each model, memory where it was measured; beside it the constant
+/// MFU that the same rows calibrate. Then one group per bar, each in the regime that the bar
+/// states. Every row is listed, with the reason where it is not scored.
+struct PublishedValidation {
+  ValidationSuite suite;
+  std::vector<ScoredCurve> curves;  ///< predicted against measured, by source
+};
+PublishedValidation validate_published(const std::vector<PublishedPrediction>& predictions,
+                                       PublishedRegime regime);
+
+/// The bars of the project on these sets (published_bars.cpp), those without rows left out.
+std::vector<ValidationGroup> published_bars(const std::vector<PublishedPrediction>& predictions);
+
+/// Predictions with their scalars under a regime, by index; nullopt for rows that are not scored:
+/// skipped, or the row that gives the scalar.
+struct ScaledPrediction {
+  const PublishedPrediction* prediction = nullptr;
+  double seconds = 0;
+  double naive = 0;       ///< of a constant MFU calibrated on the same rows
+  std::string reference;  ///< not empty: gives the scalar and is not scored
+};
+std::vector<ScaledPrediction> scaled(const std::vector<const PublishedPrediction*>& all,
+                                     PublishedRegime regime);
+/// One scalar from all rows of other folds, a fold per (hidden, devices).
+std::vector<ScaledPrediction> scaled_by_folds(const std::vector<const PublishedPrediction*>& of);
+
+/// Statistics of the scored among `of`.
+ValidationGroup published_group(const std::string& name, const std::vector<ScaledPrediction>& of);
+
+}  // namespace stepcast::studies
