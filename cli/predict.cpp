@@ -1,11 +1,16 @@
 #include "studies/predict.h"
 
+#include <fmt/format.h>
+
 #include <iostream>
+#include <optional>
 
 #include "cli/command.h"
+#include "cli/human.h"
 #include "cli/print_prediction.h"
 #include "cli/text_table.h"
 #include "core/error.h"
+#include "studies/training_run.h"
 #include "traces/perfetto/perfetto_writer.h"
 
 namespace stepcast::cli {
@@ -16,7 +21,67 @@ struct PredictCommand {
   std::string timeline;
   bool intervals = false;
   bool strict = false;
+  studies::RunLength length;
+  [[nodiscard]] bool asks_for_run() const {
+    return length.tokens > 0 || length.samples > 0 || length.steps > 0;
+  }
 };
+
+/// What follows from the step for a whole run: side traffic and how long it takes.
+struct WholeRun {
+  std::vector<studies::FlowCost> flows;
+  std::optional<studies::TrainingRun> run;
+};
+
+void print_run(const WholeRun& whole, std::ostream& out) {
+  if (!whole.flows.empty()) {
+    TextTable table({"flow", "moves", "stall", "slowdown", "needs", "has"});
+    for (const studies::FlowCost& f : whole.flows) {
+      table.row({f.name + (f.modified < 1 ? " (" + percent(f.modified) + " of rows)" : ""),
+                 human(f.moved), human(f.stall), percent(f.slowdown), human(f.needed),
+                 human(f.available)});
+    }
+    out << '\n';
+    table.print(out);
+    for (const studies::FlowCost& f : whole.flows) {
+      if (!f.sustainable()) {
+        out << fmt::format("\nwarning: flow {} does not keep up: it needs {} and has {}\n", f.name,
+                           human(f.needed), human(f.available));
+      }
+    }
+  }
+  if (whole.run) {
+    const studies::TrainingRun& r = *whole.run;
+    out << fmt::format(
+        "\nwhole run: {:.0f} steps, {:.4g} days, {:.4g} device-hours{}\n", r.steps,
+        r.time / seconds(86400), r.device_hours,
+        r.megawatt_hours > 0
+            ? fmt::format(", {:.4g} MWh at the devices' rated power", r.megawatt_hours)
+            : "");
+  }
+}
+
+void add_run_json(const WholeRun& whole, nlohmann::ordered_json& j) {
+  if (!whole.flows.empty()) {
+    j["flows"] = nlohmann::ordered_json::array();
+    for (const studies::FlowCost& f : whole.flows) {
+      j["flows"].push_back({{"name", f.name},
+                            {"moved_bytes", f.moved.base()},
+                            {"modified", f.modified},
+                            {"stall_s", f.stall.base()},
+                            {"slowdown", f.slowdown},
+                            {"needed_bytes_per_s", f.needed.base()},
+                            {"available_bytes_per_s", f.available.base()},
+                            {"sustainable", f.sustainable()}});
+    }
+  }
+  if (whole.run) {
+    j["run"] = {{"steps", whole.run->steps},
+                {"time_s", whole.run->time.base()},
+                {"device_hours", whole.run->device_hours},
+                {"megawatt_hours", whole.run->megawatt_hours}};
+  }
+}
 
 void print_csv(const studies::StepPrediction& p, std::ostream& out) {
   out << csv_line({"workload", "system", "devices", "iteration_time_s", "samples_per_s", "mfu",
@@ -36,13 +101,21 @@ int predict(const PredictCommand& options, const Context& context) {
   if (!options.timeline.empty()) {
     traces::write_perfetto(options.timeline, graph, p.timeline);
   }
+  WholeRun whole{studies::flow_costs(job, p.iteration), std::nullopt};
+  if (options.asks_for_run()) {
+    whole.run = studies::training_run(p, whole.flows, options.length);
+  }
   switch (options.job.format) {
     case OutputFormat::kText:
       print_prediction(p, std::cout);
+      print_run(whole, std::cout);
       break;
-    case OutputFormat::kJson:
-      std::cout << prediction_json(p).dump(2) << '\n';
+    case OutputFormat::kJson: {
+      nlohmann::ordered_json j = prediction_json(p);
+      add_run_json(whole, j);
+      std::cout << j.dump(2) << '\n';
       break;
+    }
     case OutputFormat::kCsv:
       print_csv(p, std::cout);
       break;
@@ -62,6 +135,14 @@ void add_predict(CLI::App& app, Context& context) {
   command->add_flag("--intervals", options->intervals,
                     "Add the p5 and p95 that follow from the fitted residuals");
   command->add_flag("--strict", options->strict, "Exit 1 if the job does not fit in memory");
+  auto* length = command->add_option_group("length", "How long a whole run takes; one of");
+  length->add_option("--tokens", options->length.tokens, "Tokens to train on, such as 3e11")
+      ->check(CLI::PositiveNumber);
+  length->add_option("--samples", options->length.samples, "Samples to train on")
+      ->check(CLI::PositiveNumber);
+  length->add_option("--steps", options->length.steps, "Steps to train for")
+      ->check(CLI::PositiveNumber);
+  length->require_option(0, 1);
   command->callback([options, &context] { context.exit_code = predict(*options, context); });
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/flow.h"
 #include "core/formats.h"
 #include "core/op.h"
 #include "core/plan.h"
@@ -73,6 +74,7 @@ struct Job {
   OptimizerKind embedding_optimizer = OptimizerKind::kRowwiseAdagrad;
   bool flash_attention = true;
   Calibration calibration;
+  std::vector<Flow> flows;
   [[nodiscard]] std::int64_t microbatches() const {
     return batch.global / (parallel.data * batch.micro);
   }

@@ -381,8 +381,8 @@ void read_rest(const Value& job, Job& j) {
       a->refuse("found \"unfused\": a dlrm has no attention; remove it");
     }
   }
-  if (const auto f = job.find("flows"); f && !f->items("a list").empty()) {
-    not_implemented(*f, "flows");
+  if (const auto f = job.find("flows")) {
+    j.flows = flows_from(*f, j);
   }
   if (const auto p = job.find("phase")) {
     refuse_missing_names(*p);

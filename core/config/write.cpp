@@ -423,7 +423,7 @@ std::string job_to_json(const Job& job, int indent) {
   j["embedding"]["transform"] = "none";
   j["optimizer"] = optimizer_json(job);
   j["attention"] = job.flash_attention ? "flash" : "unfused";
-  j["flows"] = OrderedJson::array();
+  j["flows"] = flows_json(job.flows);
   j["calibration"] = calibration_json(job.calibration);
   return pretty(j, indent);
 }

@@ -313,7 +313,6 @@ TEST_CASE("what the contract names but this version lacks is refused, not ignore
       {gpt + R"("phase": "prefill"})", "phase"},
       {gpt + R"("phase": "decode"})", "phase"},
       {gpt + R"("cached": 5})", "cached"},
-      {gpt + R"("flows": [{"name": "checkpoint"}]})", "flows"},
       {dlrm + R"("embedding": {"dedup": "ikjt"}})", "embedding.dedup"},
       {dlrm + R"("embedding": {"transform": "sptt"}})", "embedding.transform"},
       {dlrm + R"("embedding": {"tower_compression": 4}})", "embedding.tower_compression"},

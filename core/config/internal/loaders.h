@@ -10,6 +10,8 @@ Device device_from(const Value& v);
 /// `device` replaces what the key "device" names, when an override reached inside it.
 System system_from(const Value& v, const Library& library, const Document* device = nullptr);
 EmbeddingPlan plan_from(const Value& v);
+/// The list "flows" of a job; `job` must have its workload and system by now.
+std::vector<Flow> flows_from(const Value& v, const Job& job);
 
 /// Checks a plan against the tables and ranks it is used for: same tables, shards that tile rows x
 /// columns exactly once. `where` goes before the path inside the plan: "plan.json: " or "job.json:
@@ -44,6 +46,7 @@ OrderedJson workload_json(const Workload& w);
 OrderedJson device_json(const Device& d);
 OrderedJson system_json(const System& s);
 OrderedJson plan_json(const EmbeddingPlan& p);
+OrderedJson flows_json(const std::vector<Flow>& flows);
 std::string pretty(const OrderedJson& value, int indent);
 /// A number without a needless ".0".
 OrderedJson plain(double v);

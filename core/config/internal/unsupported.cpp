@@ -46,8 +46,6 @@ constexpr std::array kMissing{
     Missing{"tower_compression", "tower compression", "leave it out"},
     Missing{"plan_tier", "plans outside the device's own memory", "use tier \"hbm\""},
     Missing{"plan_cache", "caches in plans", "leave \"cache\" out"},
-    // Side traffic.
-    Missing{"flows", "side flows such as checkpoints and readers", "use []"},
 };
 
 const Missing* find(std::string_view feature) {

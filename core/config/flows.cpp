@@ -1,0 +1,128 @@
+#include <algorithm>
+#include <set>
+
+#include "core/config/internal/loaders.h"
+
+namespace stepcast::config {
+namespace {
+
+const std::vector<std::pair<std::string, Flow::What>>& what_names() {
+  static const std::vector<std::pair<std::string, Flow::What>> names{
+      {"parameters", Flow::What::kParameters},
+      {"state", Flow::What::kState},
+      {"embedding_diff", Flow::What::kEmbeddingDiff}};
+  return names;
+}
+
+const std::vector<std::pair<std::string, Flow::Stall>>& stall_names() {
+  static const std::vector<std::pair<std::string, Flow::Stall>> names{
+      {"none", Flow::Stall::kNone},
+      {"host_copy", Flow::Stall::kHostCopy},
+      {"full", Flow::Stall::kFull}};
+  return names;
+}
+
+void read_bytes(const Value& v, const Job& job, Flow& flow) {
+  const auto& names = what_names();
+  const auto named = std::find_if(names.begin(), names.end(),
+                                  [&](const auto& entry) { return v.is(entry.first); });
+  if (named == names.end()) {
+    if (!v.is_string()) {
+      v.fail("an amount such as \"2 TB\", parameters, state or embedding_diff");
+    }
+    flow.amount = v.amount<Bytes>();
+    return;
+  }
+  flow.what = named->second;
+  if (flow.what == Flow::What::kEmbeddingDiff && job.workload.dlrm() == nullptr) {
+    v.refuse(
+        "found \"embedding_diff\": a transformer has no embedding tables; use state or "
+        "parameters");
+  }
+}
+
+/// Names of the system that have a bandwidth of their own.
+std::vector<std::string> carriers(const System& system) {
+  std::vector<std::string> names;
+  for (const Tier& t : system.tiers) {
+    if (t.bandwidth > BytesPerSecond{}) {
+      names.push_back(t.name);
+    }
+  }
+  for (const FabricLevel& l : system.fabric) {
+    names.push_back(l.name);
+  }
+  return names;
+}
+
+Flow flow_from(const Value& v, const Job& job) {
+  v.keys({"name", "every", "bytes", "bits", "via", "bandwidth", "stall"});
+  Flow flow;
+  flow.name = v.at("name", "a name for the flow").name();
+  flow.every = v.at("every", "a period such as \"30 min\"").amount<Seconds>();
+  read_bytes(v.at("bytes", "an amount, parameters, state or embedding_diff"), job, flow);
+  if (const auto bits = v.find("bits")) {
+    flow.bits = bits->integer(1, 8);
+    if (flow.what == Flow::What::kAmount) {
+      bits->refuse("an amount of bytes is not quantised; remove it");
+    }
+  }
+  const Value via = v.at("via", "a tier or fabric level of the system, or a name with bandwidth");
+  flow.via = via.name();
+  if (const auto bandwidth = v.find("bandwidth")) {
+    flow.bandwidth = bandwidth->amount<BytesPerSecond>();
+  } else {
+    const std::vector<std::string> known = carriers(job.system);
+    if (std::find(known.begin(), known.end(), flow.via) == known.end()) {
+      via.refuse(fmt::format("found \"{}\"; {}, or give its \"bandwidth\" (all devices together)",
+                             flow.via, suggestion(flow.via, known)));
+    }
+  }
+  if (const auto stall = v.find("stall")) {
+    flow.stall = stall->choice(stall_names());
+    const bool has_host = std::any_of(job.system.tiers.begin(), job.system.tiers.end(),
+                                      [](const Tier& t) { return t.name == "ddr"; });
+    if (flow.stall == Flow::Stall::kHostCopy && !has_host) {
+      stall->refuse(
+          fmt::format("found \"host_copy\", but system {} has no tier \"ddr\" to copy to; "
+                      "use none or full, or add the tier",
+                      job.system.name));
+    }
+  }
+  return flow;
+}
+
+}  // namespace
+
+std::vector<Flow> flows_from(const Value& v, const Job& job) {
+  std::vector<Flow> flows;
+  std::set<std::string> names;
+  for (const Value& item : v.items("a list of flows")) {
+    flows.push_back(flow_from(item, job));
+    if (!names.insert(flows.back().name).second) {
+      item.refuse(fmt::format("\"{}\" is the name of an earlier flow", flows.back().name));
+    }
+  }
+  return flows;
+}
+
+OrderedJson flows_json(const std::vector<Flow>& flows) {
+  OrderedJson all = OrderedJson::array();
+  for (const Flow& f : flows) {
+    OrderedJson j{{"name", f.name}, {"every", quantity_text(f.every)}};
+    j["bytes"] =
+        f.what == Flow::What::kAmount ? quantity_text(f.amount) : name_in(what_names(), f.what);
+    if (f.bits > 0) {
+      j["bits"] = f.bits;
+    }
+    j["via"] = f.via;
+    if (f.bandwidth > BytesPerSecond{}) {
+      j["bandwidth"] = quantity_text(f.bandwidth);
+    }
+    j["stall"] = name_in(stall_names(), f.stall);
+    all.push_back(std::move(j));
+  }
+  return all;
+}
+
+}  // namespace stepcast::config

@@ -1,0 +1,169 @@
+#include "studies/training_run.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/config/config.h"
+#include "core/error.h"
+
+namespace stepcast::studies {
+namespace {
+
+/// Machines a job fills; a partly filled one counts.
+double share_groups(const Job& job, std::int64_t shared_by) {
+  return std::ceil(static_cast<double>(job.devices) / static_cast<double>(shared_by));
+}
+
+BytesPerSecond tier_bandwidth(const Job& job, const Tier& tier) {
+  return tier.bandwidth * share_groups(job, tier.shared_by);
+}
+
+BytesPerSecond available(const Job& job, const Flow& flow) {
+  if (flow.bandwidth > BytesPerSecond{}) {
+    return flow.bandwidth;
+  }
+  for (const Tier& t : job.system.tiers) {
+    if (t.name == flow.via) {
+      return tier_bandwidth(job, t);
+    }
+  }
+  for (const FabricLevel& l : job.system.fabric) {
+    if (l.name == flow.via) {
+      return l.bandwidth * static_cast<double>(job.devices);
+    }
+  }
+  STEPCAST_CHECK(false, "flow {} goes over {}, which the system does not have", flow.name,
+                 flow.via);
+}
+
+BytesPerSecond host_bandwidth(const Job& job) {
+  for (const Tier& t : job.system.tiers) {
+    if (t.name == "ddr") {
+      return tier_bandwidth(job, t);
+    }
+  }
+  STEPCAST_CHECK(false, "system {} has no tier ddr", job.system.name);
+}
+
+/// fp32 words of state an optimizer keeps per parameter.
+double state_words(OptimizerKind kind) {
+  return kind == OptimizerKind::kAdam ? 2 : kind == OptimizerKind::kAdagrad ? 1 : 0;
+}
+
+/// Of a dense parameter trained in `format`: moments, and a full copy where the weight is shorter.
+Bytes state_of_parameter(OptimizerKind kind, Format format) {
+  const bool copy = bits_per_element(format) < 32;
+  return Bytes(4 * (state_words(kind) + (copy ? 1 : 0)));
+}
+
+Bytes row_bytes(const Job& job, const EmbeddingTable& table, const Flow& flow, bool state) {
+  const Bytes weights = flow.bits > 0 ? quantised_row_bytes(static_cast<int>(flow.bits), table.dim)
+                                      : format_bytes(job.formats.embedding, 1, table.dim);
+  const bool per_row = job.embedding_optimizer == OptimizerKind::kRowwiseAdagrad;
+  const double words =
+      per_row ? 1 : state_words(job.embedding_optimizer) * static_cast<double>(table.dim);
+  return weights + Bytes(state ? 4 * words : 0);
+}
+
+struct EmbeddingBytes {
+  Bytes moved;
+  double modified = 1;
+};
+
+EmbeddingBytes embedding_bytes(const Job& job, const DlrmWorkload& model, const Flow& flow,
+                               Seconds step) {
+  const bool diff = flow.what == Flow::What::kEmbeddingDiff;
+  const double samples = flow.every / step * static_cast<double>(job.batch.global);
+  EmbeddingBytes sum;
+  double rows = 0, changed = 0;
+  for (const EmbeddingTable& table : model.tables) {
+    const auto all = static_cast<double>(table.rows);
+    const double sent =
+        diff ? std::min(all, table.access->unique(samples * table.pooling).value) : all;
+    sum.moved += row_bytes(job, table, flow, flow.what != Flow::What::kParameters) * sent;
+    rows += all;
+    changed += sent;
+  }
+  sum.modified = rows > 0 ? changed / rows : 1;
+  return sum;
+}
+
+/// Parameters that are not rows of embedding tables.
+double dense_parameters(const Job& job) {
+  double n = config::parameter_count(job.workload);
+  if (const DlrmWorkload* model = job.workload.dlrm()) {
+    for (const EmbeddingTable& t : model->tables) {
+      n -= static_cast<double>(t.rows) * static_cast<double>(t.dim);
+    }
+  }
+  return n;
+}
+
+void fill_moved(const Job& job, const Flow& flow, Seconds step, FlowCost& cost) {
+  if (flow.what == Flow::What::kAmount) {
+    cost.moved = flow.amount;
+    return;
+  }
+  // A DLRM's dense layers are kept in fp32; a transformer's weights in the compute format.
+  const Format format = job.workload.dlrm() != nullptr ? Format::kFp32 : job.formats.compute;
+  Bytes each(bits_per_element(format) / 8);
+  if (flow.what != Flow::What::kParameters) {
+    each += state_of_parameter(job.dense_optimizer, format);
+  }
+  cost.moved = each * dense_parameters(job);
+  if (const DlrmWorkload* model = job.workload.dlrm()) {
+    const EmbeddingBytes tables = embedding_bytes(job, *model, flow, step);
+    cost.moved += tables.moved;
+    cost.modified = tables.modified;
+  }
+}
+
+}  // namespace
+
+std::vector<FlowCost> flow_costs(const Job& job, Seconds step) {
+  std::vector<FlowCost> costs;
+  for (const Flow& flow : job.flows) {
+    FlowCost cost;
+    cost.name = flow.name;
+    fill_moved(job, flow, step, cost);
+    cost.available = available(job, flow);
+    cost.needed = cost.moved / flow.every;
+    if (flow.stall != Flow::Stall::kNone) {
+      cost.stall =
+          cost.moved / (flow.stall == Flow::Stall::kFull ? cost.available : host_bandwidth(job));
+    }
+    cost.slowdown = cost.stall / flow.every;
+    costs.push_back(std::move(cost));
+  }
+  return costs;
+}
+
+TrainingRun training_run(const StepPrediction& step, const std::vector<FlowCost>& flows,
+                         const RunLength& length) {
+  const Job& job = step.job;
+  double per_step = 1;
+  double amount = length.steps;
+  if (length.tokens > 0) {
+    if (job.workload.transformer() == nullptr) {
+      throw InputError("--tokens", "a " + job.workload.name +
+                                       " trains on samples, not tokens; use --samples or --steps");
+    }
+    per_step = static_cast<double>(job.batch.global) * static_cast<double>(job.batch.sequence);
+    amount = length.tokens;
+  } else if (length.samples > 0) {
+    per_step = static_cast<double>(job.batch.global);
+    amount = length.samples;
+  }
+  TrainingRun run;
+  run.steps = std::ceil(amount / per_step);
+  double slowdown = 1;
+  for (const FlowCost& flow : flows) {
+    slowdown += flow.slowdown;
+  }
+  run.time = step.iteration * (run.steps * slowdown);
+  run.device_hours = run.time / seconds(3600) * static_cast<double>(job.devices);
+  run.megawatt_hours = run.device_hours * job.system.device.watts * 1e-6;
+  return run;
+}
+
+}  // namespace stepcast::studies

@@ -1,0 +1,113 @@
+#include "studies/training_run.h"
+
+#include <catch2/catch.hpp>
+
+#include "core/config/config.h"
+#include "core/error.h"
+
+using namespace stepcast;
+using namespace stepcast::studies;
+using Catch::Matchers::Contains;
+
+namespace {
+
+Job job_of(const std::string& text) {
+  return config::load_job(config::text_source(text, "job.json"), {}, {STEPCAST_SOURCE_DIR});
+}
+
+const std::string kGpt =
+    R"({"workload": "gpt3-175b", "system": "dgx-a100-80gb", "devices": 1024, "batch": {"global": 1536},
+        "parallel": {"tensor": 8, "pipeline": 8}, "flows": [FLOWS]})";
+const std::string kDlrm =
+    R"({"workload": {"kind": "dlrm", "name": "one", "dense_features": 4, "bottom_mlp": [16], "top_mlp": [1],
+        "interaction": {"kind": "dot"},
+        "tables": [{"name": "t", "rows": 1000, "dim": 16, "pooling": 2, "access": {"uniform": true}}]},
+        "system": "dgx-h100", "devices": 8, "batch": {"global": 64}, "flows": [FLOWS]})";
+
+std::string with(std::string job, const std::string& flows) {
+  job.replace(job.find("FLOWS"), 5, flows);
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint of a transformer: bytes, stall and bandwidth", "[studies][flows]") {
+  const Job job =
+      job_of(with(kGpt, R"({"name": "ckpt", "every": "30 min", "bytes": "state", "via": "storage",
+               "bandwidth": "1 TB/s", "stall": "host_copy"})"));
+  const std::vector<FlowCost> costs = flow_costs(job, seconds(30));
+  REQUIRE(costs.size() == 1);
+  // bf16 weight, fp32 copy and two Adam moments: 2 + 4 + 8 bytes a parameter.
+  const double bytes = 14 * config::parameter_count(job.workload);
+  CHECK(costs[0].moved.base() == Approx(bytes).epsilon(1e-12));
+  // 1024 devices fill 128 machines of 128 GB/s each to their hosts.
+  CHECK(costs[0].stall.base() == Approx(bytes / (128 * 128e9)).epsilon(1e-12));
+  CHECK(costs[0].slowdown == Approx(costs[0].stall.base() / 1800).epsilon(1e-12));
+  CHECK(costs[0].needed.base() == Approx(bytes / 1800).epsilon(1e-12));
+  CHECK(costs[0].sustainable());
+}
+
+TEST_CASE("only rows looked up since the last checkpoint move", "[studies][flows]") {
+  const auto moved = [](const std::string& more, Seconds step) {
+    return flow_costs(job_of(with(kDlrm, R"({"name": "d", "every": "1 s", "bytes": "embedding_diff",
+                                             "via": "ddr")" +
+                                             more + "}")),
+                      step)
+        .front();
+  };
+  // Two steps in a second: 2 * 64 * 2 = 256 uniform lookups in 1000 rows reach
+  // 1000 (1 - (1 - 1/1000)^256) = 226 of them.
+  const FlowCost diff = moved("", seconds(0.5));
+  CHECK(diff.modified == Approx(1 - std::pow(1 - 1e-3, 256)).epsilon(1e-3));
+  // A fp32 row of 16 with one word of row-wise Adagrad takes 68 bytes; 4 bits an element with
+  // scale and bias 8 + 4, and the same word.
+  const double dense = flow_costs(job_of(with(kDlrm, R"({"name": "p", "every": "1 s",
+                                       "bytes": "parameters", "via": "ddr"})")),
+                                  seconds(0.5))
+                           .front()
+                           .moved.base() -
+                       1000 * 64;
+  const double rows = diff.modified * 1000;
+  CHECK(diff.moved.base() - dense == Approx(rows * 68).epsilon(1e-9));
+  const FlowCost four = moved(R"(, "bits": 4)", seconds(0.5));
+  CHECK(four.moved.base() - dense == Approx(rows * 16).epsilon(1e-9));
+  // After long enough every row has changed.
+  CHECK(moved("", microseconds(1)).modified == Approx(1).epsilon(1e-6));
+}
+
+TEST_CASE("a whole run: steps, days, device-hours and energy", "[studies][flows]") {
+  const Job job = job_of(with(kGpt, ""));
+  StepPrediction step;
+  step.job = job;
+  step.iteration = seconds(20);
+  // SC21 section 5.1: 300 B tokens. 3e11 / (1536 * 2048) = 95367.4 steps.
+  const TrainingRun run = training_run(step, {}, {.tokens = 3e11});
+  CHECK(run.steps == 95368);
+  CHECK(run.time.base() == Approx(95368 * 20.0));
+  CHECK(run.device_hours == Approx(95368 * 20.0 / 3600 * 1024));
+  CHECK(run.megawatt_hours == Approx(run.device_hours * 400e-6));  // A100: 400 W
+  FlowCost flow;
+  flow.slowdown = 0.25;
+  CHECK(training_run(step, {flow}, {.samples = 1536 * 8}).time.base() == Approx(8 * 20 * 1.25));
+  step.job = job_of(with(kDlrm, ""));
+  CHECK_THROWS_WITH(training_run(step, {}, {.tokens = 1}), Contains("--samples"));
+}
+
+TEST_CASE("flows are written as they were read, and bad ones say where", "[studies][flows]") {
+  const std::string flow =
+      R"({"name": "ckpt", "every": "30 min", "bytes": "state", "bits": 4, "via": "ddr", "stall": "full"})";
+  const Job job = job_of(with(kDlrm, flow));
+  const std::string text = config::job_to_json(job);
+  CHECK(config::job_to_json(job_of(text)) == text);
+  const auto refused = [](const std::string& bad, const std::string& why) {
+    CHECK_THROWS_WITH(job_of(with(kGpt, bad)), Contains("flows[0]") && Contains(why));
+  };
+  refused(R"({"name": "c", "every": "30 min", "bytes": "state", "via": "nvlnk"})", "bandwidth");
+  refused(R"({"name": "c", "every": "0 s", "bytes": "state", "via": "ddr"})", "above 0");
+  refused(R"({"name": "c", "every": "1 h", "bytes": "all", "via": "ddr"})", "bytes");
+  refused(R"({"name": "c", "every": "1 h", "bytes": "embedding_diff", "via": "ddr"})",
+          "no embedding tables");
+  refused(R"({"name": "c", "every": "1 h", "bytes": "1 GB", "bits": 4, "via": "ddr"})",
+          "not quantised");
+  refused(R"({"every": "1 h", "bytes": "1 GB", "via": "ddr"})", "name");
+}
