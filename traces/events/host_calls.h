@@ -29,6 +29,8 @@ constexpr std::string_view kOwnRecord = "record event";
 constexpr std::string_view kOwnStreamWait = "stream wait event";
 constexpr std::string_view kOwnQueueFull = "wait for room in the queue";
 constexpr std::string_view kOwnSynchronize = "synchronize";
+/// Overhead of this name is host time that a launch spent waiting for room in a full queue.
+constexpr std::string_view kQueueFullOverhead = "command buffer full";
 /// Calls whose recorded duration is a wait for the device, not work of the host: strip it before
 /// replay (R2).
 constexpr bool waits_for_device(HostCall c) {

@@ -104,9 +104,10 @@ EventId RankBuilder::add(const NewEvent& event) {
 
 std::int32_t RankBuilder::launch(const LaunchInfo& info) {
   std::uint64_t hash = 0;
-  for (const std::int32_t v : {info.grid[0], info.grid[1], info.grid[2], info.block[0],
-                               info.block[1], info.block[2], info.registers, info.shared_memory}) {
-    hash = (hash ^ static_cast<std::uint32_t>(v)) * 0x9e3779b97f4a7c15;
+  for (const std::int64_t v : std::initializer_list<std::int64_t>{
+           info.grid[0], info.grid[1], info.grid[2], info.block[0], info.block[1], info.block[2],
+           info.registers, info.shared_memory, info.graph, info.graph_node}) {
+    hash = (hash ^ static_cast<std::uint64_t>(v)) * 0x9e3779b97f4a7c15;
     hash ^= hash >> 29;
   }
   auto& bucket = launches_[hash];

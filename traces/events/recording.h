@@ -110,6 +110,8 @@ struct LaunchInfo {
   std::array<std::int32_t, 3> block{};
   std::int32_t registers = -1;
   std::int32_t shared_memory = -1;  ///< bytes
+  std::int64_t graph = -1;          ///< CUDA graph it is a node of; -1: none
+  std::int64_t graph_node = -1;
   auto operator<=>(const LaunchInfo&) const = default;
 };
 

@@ -113,6 +113,10 @@ RankRecording rank_of(const Node& node, const Names& names) {
     }
     l.registers = n[2].whole<std::int32_t>();
     l.shared_memory = n[3].whole<std::int32_t>();
+    if (n.size() > 4) {
+      l.graph = n[4].whole<std::int64_t>();
+      l.graph_node = n[5].whole<std::int64_t>();
+    }
     rank.launches.push_back(l);
   }
   const Node copies = node["copies"];

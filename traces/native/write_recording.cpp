@@ -64,6 +64,10 @@ json json_of(const RankRecording& rank) {
   json launches = json::array();
   for (const LaunchInfo& l : rank.launches) {
     launches.push_back({l.grid, l.block, l.registers, l.shared_memory});
+    if (l.graph >= 0) {
+      launches.back().push_back(l.graph);
+      launches.back().push_back(l.graph_node);
+    }
   }
   json copies = json::array();
   for (const CopyInfo& c : rank.copies) {

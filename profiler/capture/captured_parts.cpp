@@ -1,0 +1,78 @@
+#include "profiler/capture/captured_parts.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/whole_file.h"
+#include "traces/native/recording_files.h"
+
+namespace stepcast::profiler {
+namespace {
+
+namespace fs = std::filesystem;
+using State = ProcessStatus::State;
+
+constexpr std::array<std::string_view, 5> kStates{"started", "written", "empty", "busy", "failed"};
+constexpr const char* kStatus = ".status";
+
+}  // namespace
+
+void CapturedParts::write(const std::string& name, const traces::Recording& recording) const {
+  traces::write_recording(folder_ / name, recording);
+}
+
+void CapturedParts::write(const std::string& name, State state, const std::string& text) const {
+  std::error_code failure;
+  fs::create_directories(folder_, failure);
+  write_whole_file(folder_ / (name + kStatus),
+                   fmt::format("{}\n{}\n", kStates[static_cast<std::size_t>(state)], text));
+}
+
+std::vector<ProcessStatus> CapturedParts::processes() const {
+  std::vector<ProcessStatus> all;
+  std::error_code absent;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, absent)) {
+    if (entry.path().extension() != kStatus) {
+      continue;
+    }
+    std::ifstream in(entry.path());
+    std::string state;
+    ProcessStatus status;
+    std::getline(in, state);
+    std::getline(in, status.text);
+    const auto found = std::find(kStates.begin(), kStates.end(), state);
+    status.state =
+        found == kStates.end() ? State::kFailed : static_cast<State>(found - kStates.begin());
+    status.process = entry.path().stem().string();
+    all.push_back(std::move(status));
+  }
+  std::sort(all.begin(), all.end(),
+            [](const ProcessStatus& a, const ProcessStatus& b) { return a.process < b.process; });
+  return all;
+}
+
+std::vector<traces::Recording> CapturedParts::recordings() const {
+  std::vector<fs::path> folders;
+  std::error_code absent;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, absent)) {
+    if (entry.is_directory() && traces::is_recording(entry.path())) {
+      folders.push_back(entry.path());
+    }
+  }
+  std::sort(folders.begin(), folders.end());
+  std::vector<traces::Recording> all;
+  for (const fs::path& folder : folders) {
+    all.push_back(traces::read_recording(folder));
+  }
+  return all;
+}
+
+void CapturedParts::remove() const {
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
+}
+
+}  // namespace stepcast::profiler

@@ -1,0 +1,90 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "profiler/capture/capture_settings.h"
+#include "profiler/capture/step_marks.h"
+#include "profiler/cupti/collector.h"
+#include "profiler/cupti/range_watch.h"
+
+namespace stepcast::profiler::cupti {
+
+/// A capture of the running process: when to collect, and a thread of its own that reads what was
+/// collected, so that the application's threads only ever hand over buffers.
+///
+/// Collecting begins one step before the first that is asked for (CUPTI prepares itself at first
+/// use, and launches under way would be orphans), and what lies before it is cut afterwards by the
+/// calls' times. It ends by its steps, its duration, a signal, its memory, or stop(). The work that
+/// the window launched is waited for without synchronising anything: the device may run far behind.
+class Capture {
+ public:
+  explicit Capture(CaptureSettings settings);
+  ~Capture();
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+
+  /// Subscribes and starts as the settings say. Empty reason: done.
+  Collector::Refusal open();
+  /// Called once, on the reading thread, when the capture has ended; from open() on.
+  void on_end(std::function<void(Capture&)> end) { on_end_ = std::move(end); }
+
+  // The application's threads.
+  /// A step begins, by number or, without one, the next.
+  void step(std::optional<std::int64_t> number = std::nullopt);
+  void step_end();
+  void called(const NcclCall& call);
+  void signalled() { signals_.fetch_add(1); }  ///< async-signal-safe
+
+  /// Ends the capture if it runs, and waits until all is read. `exiting`: what is not complete by
+  /// now will not be.
+  void stop(bool exiting);
+  /// After a fork the child has no reading thread and must not touch CUPTI.
+  void abandon() { abandoned_ = true; }
+  [[nodiscard]] bool abandoned() const { return abandoned_; }
+
+  /// What was captured; once, after the end. nullopt where nothing fell into the window.
+  std::optional<traces::Recording> take(LaunchedRank rank);
+  /// Why the capture gave nothing, or less than was asked for; empty: it did.
+  [[nodiscard]] std::string shortfall() const;
+
+ private:
+  enum class State { kIdle, kCollecting, kEnding, kEnded };
+  static void CUPTIAPI callback(void* user, CUpti_CallbackDomain domain, CUpti_CallbackId id,
+                                const void* data);
+  void apply(StepWindow::Change change, std::int64_t at);
+  void run();
+  void start_collecting();
+  void check_limits();
+  void drain();
+
+  CaptureSettings settings_;
+  Collector collector_;
+  RangeWatch ranges_;
+  std::function<void(Capture&)> on_end_;
+  std::unique_ptr<RecordParser> parser_;
+  std::thread reader_;
+  std::atomic<bool> abandoned_{false}, start_{false}, end_{false}, exiting_{false};
+  std::atomic<std::uint32_t> signals_{0};
+
+  mutable std::mutex mutex_;  ///< never held over a call into CUPTI
+  State state_ = State::kIdle;
+  StepNames names_;
+  std::optional<StepWindow> window_;
+  std::int64_t next_step_ = 0;
+  std::int64_t begin_ = INT64_MIN, finish_ = INT64_MAX, collecting_since_ = INT64_MAX;
+  std::vector<NcclCall> calls_;
+  std::uint64_t lost_calls_ = 0;
+  ClockPair first_, last_;
+  std::string failure_;
+  bool truncated_ = false;
+  std::uint32_t signals_seen_ = 0;
+};
+
+}  // namespace stepcast::profiler::cupti

@@ -1,0 +1,64 @@
+#include "profiler/cupti/module.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "profiler/cupti/capture.h"
+
+namespace stepcast::profiler::cupti {
+namespace {
+
+class OwnCapture final : public CuptiModule {
+ public:
+  std::string start(const CaptureSettings& settings) override {
+    if (capture_ != nullptr) {
+      return "this process is being recorded already";
+    }
+    CaptureSettings at_once = settings;
+    at_once.steps.reset();
+    at_once.seconds.reset();
+    at_once.on_signal = false;
+    capture_ = std::make_unique<Capture>(at_once);
+    const Collector::Refusal refusal = capture_->open();
+    if (!refusal.reason.empty()) {
+      capture_.reset();
+      return refusal.busy ? fmt::format("CUPTI is held by {}; end that tool first", refusal.reason)
+                          : refusal.reason;
+    }
+    return {};
+  }
+  void begin_step(std::int64_t number) override {
+    if (capture_ != nullptr) {
+      capture_->step(number);
+    }
+  }
+  void end_step() override {
+    if (capture_ != nullptr) {
+      capture_->step_end();
+    }
+  }
+  void push_op(std::uint64_t op) override { Collector::push(kOpIds, op); }
+  void pop_op() override { Collector::pop(kOpIds); }
+  std::optional<traces::Recording> stop(LaunchedRank rank) override {
+    if (capture_ == nullptr) {
+      return std::nullopt;
+    }
+    capture_->stop(false);
+    std::optional<traces::Recording> recording = capture_->take(rank);
+    capture_.reset();
+    return recording;
+  }
+
+ private:
+  std::unique_ptr<Capture> capture_;
+};
+
+}  // namespace
+}  // namespace stepcast::profiler::cupti
+
+extern "C" __attribute__((visibility("default"))) stepcast::profiler::CuptiModule*
+stepcast_cupti_module() {
+  static stepcast::profiler::cupti::OwnCapture own;
+  return &own;
+}

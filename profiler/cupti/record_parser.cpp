@@ -1,0 +1,400 @@
+#include "profiler/cupti/record_parser.h"
+
+#include <cxxabi.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <unordered_set>
+
+#include "traces/events/host_calls.h"
+
+namespace stepcast::profiler::cupti {
+namespace {
+
+using traces::EventCategory;
+using traces::Oddity;
+using traces::SyncInfo;
+
+/// The struct behind a record's head. Copied: records are packed, their fields may lie unaligned.
+template <class Specific>
+Specific as(const Record& record) {
+  Specific specific;
+  std::memcpy(&specific, &record, sizeof specific);
+  return specific;
+}
+
+std::int64_t ns(std::uint64_t stamp) { return static_cast<std::int64_t>(stamp); }
+
+template <std::size_t N>
+std::string_view pick(const std::array<std::string_view, N>& names, std::uint32_t i) {
+  return i < N ? names[i] : std::string_view("?");
+}
+
+/// "Memcpy HtoD (pageable -> device)": whether memory is pageable decides whether the call waits.
+std::string copy_name(std::uint32_t kind, std::uint32_t from, std::uint32_t to) {
+  constexpr std::array<std::string_view, 11> kKinds{"?",    "HtoD", "DtoH", "HtoA", "AtoH", "AtoA",
+                                                    "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"};
+  constexpr std::array<std::string_view, 8> kMemory{
+      "?", "pageable", "pinned", "device", "array", "managed", "device static", "managed static"};
+  return fmt::format("Memcpy {} ({} -> {})", pick(kKinds, kind), pick(kMemory, from),
+                     pick(kMemory, to));
+}
+
+std::string_view overhead_name(CUpti_ActivityOverheadKind kind) {
+  switch (kind) {
+    case CUPTI_ACTIVITY_OVERHEAD_DRIVER_COMPILER:
+      return "driver compiler";
+    case CUPTI_ACTIVITY_OVERHEAD_CUPTI_BUFFER_FLUSH:
+      return "CUPTI buffer flush";
+    case CUPTI_ACTIVITY_OVERHEAD_CUPTI_INSTRUMENTATION:
+      return "CUPTI instrumentation";
+    case CUPTI_ACTIVITY_OVERHEAD_CUPTI_RESOURCE:
+      return "CUPTI resource";
+    case CUPTI_ACTIVITY_OVERHEAD_RUNTIME_TRIGGERED_MODULE_LOADING:
+      return "module loading";
+    case CUPTI_ACTIVITY_OVERHEAD_LAZY_FUNCTION_LOADING:
+      return "lazy function loading";
+    case CUPTI_ACTIVITY_OVERHEAD_COMMAND_BUFFER_FULL:
+      return traces::kQueueFullOverhead;
+    case CUPTI_ACTIVITY_OVERHEAD_ACTIVITY_BUFFER_REQUEST:
+      return "CUPTI buffer request";
+    case CUPTI_ACTIVITY_OVERHEAD_UVM_ACTIVITY_INIT:
+      return "unified memory activity";
+    default:
+      return "overhead";
+  }
+}
+
+std::int32_t small(std::uint64_t value) {
+  return value <= INT32_MAX ? static_cast<std::int32_t>(value) : -1;
+}
+
+}  // namespace
+
+RecordParser::RecordParser(std::string source, ApiName api_name) : api_name_(std::move(api_name)) {
+  builder_ = std::make_unique<traces::RankBuilder>(recording_.names, std::move(source));
+}
+
+bool RecordParser::complete() const {
+  std::unordered_set<std::uint32_t> done;
+  for (const Work& w : work_) {
+    done.insert(w.correlation);
+  }
+  std::vector<const Api*> open;
+  for (const Api& api : apis_) {
+    if (traces::host_call_of(recording_.names.view(api.name)) == traces::HostCall::kLaunch &&
+        done.count(api.correlation) == 0) {
+      open.push_back(&api);
+    }
+  }
+  // Work may bear the number of the driver call within a runtime call, or the other way round.
+  std::erase_if(open, [&](const Api* o) {
+    return std::any_of(apis_.begin(), apis_.end(), [&](const Api& api) {
+      const bool around = api.begin <= o->begin && o->end <= api.end;
+      const bool within = o->begin <= api.begin && api.end <= o->end;
+      return api.thread == o->thread && (around || within) && done.count(api.correlation) > 0;
+    });
+  });
+  return open.empty();
+}
+
+void RecordParser::add(const Record& record) {
+  auto& counts = builder_->rank().records;
+  switch (record.kind) {
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
+    case CUPTI_ACTIVITY_KIND_KERNEL:
+      ++counts["kernel"];
+      add_kernel(as<KernelRecord>(record));
+      return;
+    case CUPTI_ACTIVITY_KIND_MEMCPY: {
+      ++counts["memcpy"];
+      const auto r = as<CopyRecord>(record);
+      add_work({.begin = 0,
+                .end = 0,
+                .correlation = r.correlationId,
+                .device = r.deviceId,
+                .context = r.contextId,
+                .stream = r.streamId,
+                .name = recording_.names.intern(copy_name(r.copyKind, r.srcKind, r.dstKind)),
+                .category = EventCategory::kMemcpy,
+                .detail = append_copy(r.bytes, -1)},
+               r.start, r.end);
+      return;
+    }
+    case CUPTI_ACTIVITY_KIND_MEMCPY2: {
+      ++counts["memcpy between devices"];
+      const auto r = as<PeerCopyRecord>(record);
+      const std::uint32_t peer = r.deviceId == r.srcDeviceId ? r.dstDeviceId : r.srcDeviceId;
+      add_work({.begin = 0,
+                .end = 0,
+                .correlation = r.correlationId,
+                .device = r.deviceId,
+                .context = r.contextId,
+                .stream = r.streamId,
+                .name = recording_.names.intern(copy_name(r.copyKind, r.srcKind, r.dstKind)),
+                .category = EventCategory::kMemcpy,
+                .detail = append_copy(r.bytes, small(peer))},
+               r.start, r.end);
+      return;
+    }
+    case CUPTI_ACTIVITY_KIND_MEMSET: {
+      ++counts["memset"];
+      const auto r = as<FillRecord>(record);
+      add_work({.begin = 0,
+                .end = 0,
+                .correlation = r.correlationId,
+                .device = r.deviceId,
+                .context = r.contextId,
+                .stream = r.streamId,
+                .name = recording_.names.intern("Memset"),
+                .category = EventCategory::kMemset,
+                .detail = append_copy(r.bytes, -1)},
+               r.start, r.end);
+      return;
+    }
+    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE: {
+      ++counts["graph"];
+      const auto r = as<GraphRecord>(record);
+      add_work({.begin = 0,
+                .end = 0,
+                .correlation = r.correlationId,
+                .device = r.deviceId,
+                .context = r.contextId,
+                .stream = r.streamId,
+                .name = recording_.names.intern(fmt::format("CUDA graph {}", r.graphId)),
+                .category = EventCategory::kKernel,
+                .detail = traces::kNoDetail},
+               r.start, r.end);
+      return;
+    }
+    case CUPTI_ACTIVITY_KIND_RUNTIME:
+    case CUPTI_ACTIVITY_KIND_DRIVER:
+      ++counts[record.kind == CUPTI_ACTIVITY_KIND_RUNTIME ? "runtime" : "driver"];
+      add_api(as<ApiRecord>(record), record.kind == CUPTI_ACTIVITY_KIND_RUNTIME);
+      return;
+    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
+      ++counts["synchronization"];
+      add_sync(as<SyncRecord>(record));
+      return;
+    case CUPTI_ACTIVITY_KIND_CUDA_EVENT: {
+      ++counts["event"];
+      const auto r = as<EventRecord>(record);
+      records_.push_back({r.correlationId, r.contextId, r.streamId, r.eventId, r.cudaEventSyncId});
+      devices_.try_emplace(r.contextId, r.deviceId);
+      return;
+    }
+    case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {
+      ++counts["external correlation"];
+      const auto r = as<ExternalRecord>(record);
+      // The innermost id of a kind comes with the call; of a repeated call the last stands.
+      if (r.externalKind == kOpIds) {
+        op_ids_[r.correlationId] = r.externalId;
+      } else if (r.externalKind == kNcclIds) {
+        nccl_ids_[r.correlationId] = r.externalId;
+      }
+      return;
+    }
+    case CUPTI_ACTIVITY_KIND_OVERHEAD:
+      ++counts["overhead"];
+      add_overhead(as<OverheadRecord>(record));
+      return;
+    case CUPTI_ACTIVITY_KIND_MARKER:
+      ++counts["marker"];
+      add_marker(as<MarkerRecord>(record));
+      return;
+    case CUPTI_ACTIVITY_KIND_DEVICE:
+      ++counts["device"];
+      add_device(as<DeviceRecord>(record));
+      return;
+    case CUPTI_ACTIVITY_KIND_CONTEXT: {
+      ++counts["context"];
+      const auto r = as<ContextRecord>(record);
+      devices_[r.contextId] = r.deviceId;
+      return;
+    }
+    case CUPTI_ACTIVITY_KIND_STREAM:
+      ++counts["stream"];
+      add_stream(as<StreamRecord>(record));
+      return;
+    default:
+      ++counts["other"];
+      builder_->rank().oddities.add(Oddity::kUnreadRecord, [&] {
+        return fmt::format("{}: activity kind {}", builder_->rank().source,
+                           static_cast<int>(record.kind));
+      });
+  }
+}
+
+std::int32_t RecordParser::append_copy(std::uint64_t bytes, std::int32_t peer) {
+  auto& copies = builder_->rank().copies;
+  copies.push_back({bytes > INT64_MAX ? -1 : static_cast<std::int64_t>(bytes), peer});
+  return static_cast<std::int32_t>(copies.size() - 1);
+}
+
+bool RecordParser::timed(std::uint64_t begin, std::uint64_t end, std::string_view what) {
+  auto& rank = builder_->rank();
+  const auto place = [&] { return fmt::format("{}: {} [{}, {}]", rank.source, what, begin, end); };
+  constexpr std::uint64_t kLatest = std::uint64_t{1} << 61;
+  if (begin == 0 || end == 0 || begin > kLatest || end > kLatest) {
+    rank.oddities.add(Oddity::kNoTime, place);
+    return false;
+  }
+  if (end < begin) {
+    rank.oddities.add(Oddity::kNegativeDuration, place);
+    return false;
+  }
+  return true;
+}
+
+RecordParser::NameId RecordParser::kernel_name(const char* mangled) {
+  if (mangled == nullptr) {
+    return recording_.names.intern("?");
+  }
+  const auto [found, fresh] = demangled_.try_emplace(mangled, traces::kNoName);
+  if (fresh) {
+    int status = 0;
+    char* plain = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
+    found->second = recording_.names.intern(plain != nullptr && status == 0 ? plain : mangled);
+    std::free(plain);
+  }
+  return found->second;
+}
+
+void RecordParser::add_work(Work work, std::uint64_t begin, std::uint64_t end) {
+  devices_.try_emplace(work.context, work.device);
+  if (timed(begin, end, recording_.names.view(work.name))) {
+    work.begin = ns(begin);
+    work.end = ns(end);
+    work_.push_back(work);
+  }
+}
+
+void RecordParser::add_kernel(const KernelRecord& r) {
+  traces::LaunchInfo info;
+  info.grid = {r.gridX, r.gridY, r.gridZ};
+  info.block = {r.blockX, r.blockY, r.blockZ};
+  info.registers = r.registersPerThread;
+  const std::int64_t shared = std::int64_t{r.staticSharedMemory} + r.dynamicSharedMemory;
+  info.shared_memory = shared >= 0 && shared <= INT32_MAX ? static_cast<std::int32_t>(shared) : -1;
+  if (r.graphNodeId != 0) {
+    info.graph = r.graphId;
+    info.graph_node = ns(r.graphNodeId);
+  }
+  const NameId name = kernel_name(r.name);
+  const bool collective = traces::is_collective_kernel(recording_.names.view(name));
+  add_work({.begin = 0,
+            .end = 0,
+            .correlation = r.correlationId,
+            .device = r.deviceId,
+            .context = r.contextId,
+            .stream = r.streamId,
+            .name = name,
+            .category = collective ? EventCategory::kCollective : EventCategory::kKernel,
+            .detail = collective ? traces::kNoDetail : builder_->launch(info)},
+           r.start, r.end);
+}
+
+void RecordParser::add_api(const ApiRecord& r, bool runtime) {
+  const auto [found, fresh] = api_names_.try_emplace({runtime, r.cbid}, traces::kNoName);
+  if (fresh) {
+    found->second = recording_.names.intern(api_name_(runtime, r.cbid));
+  }
+  if (timed(r.start, r.end, recording_.names.view(found->second))) {
+    apis_.push_back(
+        {ns(r.start), ns(r.end), r.correlationId, r.processId, r.threadId, found->second, runtime});
+  }
+}
+
+void RecordParser::add_sync(const SyncRecord& r) {
+  SyncInfo::Kind kind = SyncInfo::Kind::kContextSync;
+  switch (r.type) {
+    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE:
+      kind = SyncInfo::Kind::kEventSync;
+      break;
+    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT:
+      kind = SyncInfo::Kind::kStreamWait;
+      break;
+    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE:
+      kind = SyncInfo::Kind::kStreamSync;
+      break;
+    default:
+      break;
+  }
+  if (timed(r.start, r.end, "synchronization")) {
+    syncs_.push_back({ns(r.start), ns(r.end), r.correlationId, r.contextId, r.streamId,
+                      r.cudaEventId, r.cudaEventSyncId, kind});
+  }
+}
+
+void RecordParser::add_overhead(const OverheadRecord& r) {
+  std::free(r.overheadData);  // ours to free, and nothing in it is kept
+  const std::string_view name = overhead_name(r.overheadKind);
+  if (timed(r.start, r.end, name)) {
+    const bool thread = r.objectKind == CUPTI_ACTIVITY_OBJECT_THREAD;
+    const bool process = thread || r.objectKind == CUPTI_ACTIVITY_OBJECT_PROCESS;
+    ranges_.push_back({ns(r.start), ns(r.end), process ? r.objectId.pt.processId : 0,
+                       thread ? r.objectId.pt.threadId : 0, r.correlationId,
+                       recording_.names.intern(name), EventCategory::kOverhead});
+  }
+}
+
+void RecordParser::add_marker(const MarkerRecord& r) {
+  if (r.timestamp == 0) {
+    builder_->rank().oddities.add(Oddity::kNoTime, [&] {
+      return fmt::format("{}: marker {}", builder_->rank().source, r.id);
+    });
+    return;
+  }
+  const bool thread = r.objectKind == CUPTI_ACTIVITY_OBJECT_THREAD;
+  if ((r.flags & CUPTI_ACTIVITY_FLAG_MARKER_START) != 0) {
+    const std::string_view name = r.name == nullptr ? "range" : r.name;
+    const NameId full = r.domain == nullptr
+                            ? recording_.names.intern(name)
+                            : recording_.names.intern(fmt::format("{}: {}", r.domain, name));
+    open_[r.id] = {ns(r.timestamp), r.objectId.pt.processId, thread ? r.objectId.pt.threadId : 0,
+                   full};
+  } else if ((r.flags & CUPTI_ACTIVITY_FLAG_MARKER_END) != 0) {
+    const auto begun = open_.find(r.id);
+    if (begun == open_.end()) {
+      ++builder_->rank().records["ranges begun before the capture"];
+      return;
+    }
+    const OpenRange& o = begun->second;
+    if (timed(static_cast<std::uint64_t>(o.begin), r.timestamp, recording_.names.view(o.name))) {
+      ranges_.push_back(
+          {o.begin, ns(r.timestamp), o.process, o.thread, 0, o.name, EventCategory::kUserRange});
+    }
+    open_.erase(begun);
+  } else {
+    ++builder_->rank().records["instants"];
+  }
+}
+
+void RecordParser::add_device(const DeviceRecord& r) {
+  constexpr std::uint32_t kMost = 1024;
+  if (r.id >= kMost || r.name == nullptr) {
+    return;
+  }
+  auto& rank = builder_->rank();
+  if (rank.devices.size() <= r.id) {
+    rank.devices.resize(r.id + 1);
+  }
+  rank.devices[r.id] = r.name;
+  rank.metadata[fmt::format("device {}", r.id)] = fmt::format(
+      "{}, compute {}.{}, {} multiprocessors, {} bytes of memory at {} kB/s{}", r.name,
+      r.computeCapabilityMajor, r.computeCapabilityMinor, r.numMultiprocessors, r.globalMemorySize,
+      r.globalMemoryBandwidth, r.isMigEnabled != 0 ? ", a MIG instance" : "");
+}
+
+void RecordParser::add_stream(const StreamRecord& r) {
+  const char* flag = r.flag == CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NON_BLOCKING ? "non-blocking"
+                     : r.flag == CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NULL       ? "null stream"
+                                                                              : "blocking";
+  builder_->rank().metadata[fmt::format("stream {} of context {}", r.streamId, r.contextId)] =
+      fmt::format("{}, priority {}", flag, static_cast<std::int32_t>(r.priority));
+}
+
+}  // namespace stepcast::profiler::cupti

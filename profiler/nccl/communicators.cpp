@@ -1,0 +1,63 @@
+#include "profiler/nccl/communicators.h"
+
+namespace stepcast::profiler {
+
+std::uint64_t Communicators::hash(const void* bytes, std::size_t size, std::uint64_t seed) {
+  const auto* at = static_cast<const unsigned char*>(bytes);
+  std::uint64_t hash = seed;
+  for (std::size_t i = 0; i < size; ++i) {
+    hash = (hash ^ at[i]) * 0x100000001b3ULL;  // FNV-1a
+  }
+  return hash;
+}
+
+void Communicators::add(const void* handle, std::uint64_t id, std::int32_t members,
+                        std::int32_t rank) {
+  const std::lock_guard lock(mutex_);
+  Entry& entry = entries_[handle] = Entry{};
+  entry.id = id;
+  entry.members = members;
+  entry.rank = rank;
+}
+
+void Communicators::remove(const void* handle) {
+  const std::lock_guard lock(mutex_);
+  entries_.erase(handle);
+}
+
+void Communicators::complete(const void* handle, std::int32_t members, std::int32_t rank) {
+  const std::lock_guard lock(mutex_);
+  Entry& entry = entries_[handle];
+  entry.members = members;
+  entry.rank = rank;
+}
+
+Communicators::Entry Communicators::find(const void* handle) {
+  const std::lock_guard lock(mutex_);
+  return entries_[handle];
+}
+
+std::uint64_t Communicators::child_id(const void* parent, std::int32_t color) {
+  const std::lock_guard lock(mutex_);
+  Entry& entry = entries_[parent];
+  const std::int64_t made_from[] = {entry.children++, color};
+  return hash(made_from, sizeof made_from, entry.id);
+}
+
+Communicators::Entry Communicators::count_collective(const void* handle) {
+  const std::lock_guard lock(mutex_);
+  Entry& entry = entries_[handle];
+  const Entry now = entry;
+  ++entry.collectives;
+  return now;
+}
+
+Communicators::Entry Communicators::count_exchange(const void* handle) {
+  const std::lock_guard lock(mutex_);
+  Entry& entry = entries_[handle];
+  const Entry now = entry;
+  ++entry.exchanges;
+  return now;
+}
+
+}  // namespace stepcast::profiler

@@ -1,0 +1,41 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+
+namespace stepcast::profiler {
+
+/// The NCCL communicators of a process, by their handles. An id is equal on all members and differs
+/// between communicators: a hash of the bytes all were created from, or of the parent, how many
+/// communicators came from it before, and the colour. Thread-safe.
+class Communicators {
+ public:
+  struct Entry {
+    std::uint64_t id = 0;
+    std::int32_t members = 0, rank = 0;
+    std::int64_t collectives = 0;  ///< run so far
+    std::int64_t exchanges = 0;    ///< groups of sends and receives, likewise
+    std::int64_t children = 0;
+  };
+  static std::uint64_t hash(const void* bytes, std::size_t size,
+                            std::uint64_t seed = 0xcbf29ce484222325ULL);
+
+  void add(const void* handle, std::uint64_t id, std::int32_t members, std::int32_t rank);
+  void remove(const void* handle);
+  /// Members and rank of one that was not ready when it was made.
+  void complete(const void* handle, std::int32_t members, std::int32_t rank);
+  /// The id of a communicator split or shrunk from `parent`; every member calls it alike.
+  std::uint64_t child_id(const void* parent, std::int32_t color);
+  /// What is known; a handle that was never seen has id 0.
+  Entry find(const void* handle);
+  /// The same before this collective or exchange is counted.
+  Entry count_collective(const void* handle);
+  Entry count_exchange(const void* handle);
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<const void*, Entry> entries_;
+};
+
+}  // namespace stepcast::profiler

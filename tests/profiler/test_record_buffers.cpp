@@ -1,0 +1,86 @@
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "profiler/capture/record_buffers.h"
+#include "profiler/nccl/communicators.h"
+
+namespace stepcast::profiler {
+namespace {
+
+TEST_CASE("buffers are bounded: a request beyond the budget is declined and counted",
+          "[profiler][capture]") {
+  RecordBuffers buffers(2 * RecordBuffers::kBytes);
+  std::uint8_t* a = buffers.take();
+  std::uint8_t* b = buffers.take();
+  REQUIRE(a != nullptr);
+  REQUIRE(b != nullptr);
+  CHECK(reinterpret_cast<std::uintptr_t>(a) % 8 == 0);
+  CHECK(buffers.take() == nullptr);
+  CHECK(buffers.declined() == 1);
+  CHECK_FALSE(buffers.next(0));
+  buffers.filled(a, 100);
+  buffers.filled(b, 0);  // empty: free again at once
+  CHECK(buffers.take() == b);
+  const auto full = buffers.next(0);
+  REQUIRE(full);
+  CHECK(full->buffer == a);
+  CHECK(full->valid == 100);
+  CHECK(buffers.take() == nullptr);  // still being read
+  buffers.recycle(a);
+  CHECK(buffers.take() == a);
+  buffers.filled(a, 8);
+  buffers.recycle(b);
+  CHECK(buffers.declined() == 2);
+}
+
+TEST_CASE("what is filled while reading comes in order, and a waiting reader can be woken",
+          "[profiler][capture]") {
+  RecordBuffers buffers(8 * RecordBuffers::kBytes);
+  std::thread writer([&buffers] {
+    for (std::size_t i = 1; i <= 200; ++i) {
+      std::uint8_t* buffer = nullptr;
+      while ((buffer = buffers.take()) == nullptr) {
+        std::this_thread::yield();
+      }
+      buffers.filled(buffer, i);
+    }
+    buffers.wake();
+  });
+  for (std::size_t expected = 1; expected <= 200;) {
+    if (const auto full = buffers.next(1000)) {
+      CHECK(full->valid == expected++);
+      buffers.recycle(full->buffer);
+    }
+  }
+  writer.join();
+}
+
+TEST_CASE("communicators have equal ids on all members, and others differ", "[profiler][nccl]") {
+  Communicators here, there;
+  const char unique[] = "made by rank 0";
+  const int parent = 0, child = 0, other = 0;  // their addresses are the handles
+  const auto id = Communicators::hash(unique, sizeof unique);
+  here.add(&parent, id, 4, 0);
+  there.add(&parent, id, 4, 1);
+  const auto first = here.child_id(&parent, 0);
+  CHECK(first == there.child_id(&parent, 0));
+  const auto second = here.child_id(&parent, 0);
+  CHECK(second == there.child_id(&parent, 0));
+  CHECK(first != second);
+  CHECK(first != id);
+  // Members that split with another colour go on in step.
+  CHECK(here.child_id(&parent, 0) != there.child_id(&parent, 1));
+  here.add(&child, first, 0, 0);
+  here.complete(&child, 2, 1);
+  CHECK(here.count_collective(&child).collectives == 0);
+  CHECK(here.count_collective(&child).collectives == 1);
+  CHECK(here.count_exchange(&child).exchanges == 0);
+  CHECK(here.find(&child).collectives == 2);
+  CHECK(here.find(&child).members == 2);
+  CHECK(here.find(&other).id == 0);
+  here.remove(&child);
+  CHECK(here.find(&child).id == 0);
+}
+
+}  // namespace
+}  // namespace stepcast::profiler
