@@ -1,0 +1,24 @@
+#include "runtime/cuda/kernels/internal/launch.h"
+
+#include <cuda_runtime_api.h>
+
+#include "core/error.h"
+
+namespace stepcast::runtime::cuda::kernels::internal {
+
+void check_launch(const char* kernel) {
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) {
+    throw RunError(fmt::format("CUDA kernel {}: {} ({})", kernel, cudaGetErrorString(error),
+                               cudaGetErrorName(error)));
+  }
+}
+
+void require(bool holds, const char* promise) { STEPCAST_CHECK(holds, "{}", promise); }
+
+void require_workspace(std::size_t given, std::size_t needed, const char* kernel) {
+  STEPCAST_CHECK(given >= needed, "{} needs a workspace of {} bytes and got {}", kernel, needed,
+                 given);
+}
+
+}  // namespace stepcast::runtime::cuda::kernels::internal

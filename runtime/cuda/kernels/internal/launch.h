@@ -1,0 +1,17 @@
+#pragma once
+#include <cstddef>
+
+namespace stepcast::runtime::cuda::kernels::internal {
+
+// Compiled by the host compiler: formatting stays out of device sources.
+
+/// Throws RunError naming the kernel if the launch just made was refused.
+void check_launch(const char* kernel);
+
+/// Throws InternalError with `promise` (what the caller should have seen to) unless it holds.
+void require(bool holds, const char* promise);
+
+/// Throws InternalError unless a workspace of `given` bytes holds `needed`.
+void require_workspace(std::size_t given, std::size_t needed, const char* kernel);
+
+}  // namespace stepcast::runtime::cuda::kernels::internal
