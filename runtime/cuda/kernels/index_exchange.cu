@@ -139,7 +139,7 @@ void count_by_owner(const Bags& bags, const RowSplit& split, std::int32_t* lengt
   internal::check_launch("count_by_owner");
 }
 
-void fill_by_owner(const Bags& bags, const RowSplit& split, const std::int64_t* starts,
+void fill_by_owner(const Bags& bags, const RowSplit& split, std::int64_t* cursors,
                    std::int64_t* out, cudaStream_t stream) {
   if (bags.count == 0) {
     return;

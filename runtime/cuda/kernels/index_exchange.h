@@ -17,9 +17,9 @@ struct RowSplit {
 void count_by_owner(const Bags& bags, const RowSplit& split, std::int32_t* lengths,
                     cudaStream_t stream);
 
-/// Writes each lookup's local row to out[cursors[owner of it and its bag]++]; within a part the order
-/// is that of the lookups. Set cursors[p * bags.count + b] to where the ids of bag b in part p begin
-/// in `out`: offsets from the counts, plus where the part's block stands.
+/// Writes each lookup's local row to out[cursors[owner of it and its bag]++]; within a part the
+/// order is that of the lookups. Set cursors[p * bags.count + b] to where the ids of bag b in part
+/// p begin in `out`: offsets from the counts, plus where the part's block stands.
 void fill_by_owner(const Bags& bags, const RowSplit& split, std::int64_t* cursors,
                    std::int64_t* out, cudaStream_t stream);
 

@@ -3,8 +3,8 @@
 
 namespace stepcast::runtime::cuda::kernels {
 
-/// Pairwise dot products of the features of each sample. x [batch, features * dim]; feature 0 is the
-/// dense vector. Valid: features * (dim + 1) + pairs fp32 numbers fit 160 KiB of shared memory.
+/// Pairwise dot products of the features of each sample. x [batch, features * dim]; feature 0 is
+/// the dense vector. Valid: features * (dim + 1) + pairs fp32 numbers fit 160 KiB of shared memory.
 struct DotInteraction {
   Index features = 0;
   Index dim = 0;

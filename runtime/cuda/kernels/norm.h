@@ -5,8 +5,8 @@
 namespace stepcast::runtime::cuda::kernels {
 
 /// Layer norm and RMS norm of each row as in runtime/cpu/kernels/norm.h: statistics [rows, 2]
-/// (fp32) receives (mean, r). `bias` may be null. y may be x. Valid: rows of up to 16384 columns (8192 where the layout
-/// does not allow reading in packs of 16 bytes).
+/// (fp32) receives (mean, r). `bias` may be null. y may be x. Valid: rows of up to 16384 columns
+/// (8192 where the layout does not allow reading in packs of 16 bytes).
 void norm_forward(Norm norm, ConstMatrixView x, ConstVector weight, ConstVector bias, float epsilon,
                   MatrixView y, float* statistics, cudaStream_t stream);
 

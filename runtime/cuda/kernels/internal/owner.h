@@ -11,8 +11,8 @@ struct Owner {
   std::int64_t row;
 };
 
-/// With boundaries (parts + 1, ascending) the last part that begins at or before the row; without, rows are dealt out in
-/// turn.
+/// With boundaries (parts + 1, ascending) the last part that begins at or before the row; without,
+/// rows are dealt out in turn.
 STEPCAST_HOST_DEVICE inline Owner owner_of(std::int64_t row, std::int64_t parts,
                                            const std::int64_t* boundaries) {
   if (boundaries == nullptr) {

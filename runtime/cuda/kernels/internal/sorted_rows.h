@@ -8,9 +8,10 @@
 
 namespace stepcast::runtime::cuda::kernels::internal {
 
-// Scatter of gradient rows into table rows, one update per distinct row, without atomics: (row, slot) pairs are sorted by
-// row; groups of threads each walk a tile of consecutive pairs and update the rows whose run lies inside the tile; a run
-// that crosses tiles leaves one partial sum per tile, which the tile where the run begins adds up.
+// Scatter of gradient rows into table rows, one update per distinct row, without atomics: (row,
+// slot) pairs are sorted by row; groups of threads each walk a tile of consecutive pairs and update
+// the rows whose run lies inside the tile; a run that crosses tiles leaves one partial sum per
+// tile, which the tile where the run begins adds up.
 
 /// What one table is to the update.
 struct SortedTable {
@@ -64,9 +65,9 @@ STEPCAST_HOST_DEVICE inline int tile_size(Index pairs) {
 
 /// Where the sum over a run's part in a tile goes.
 enum class RunEnd : std::uint8_t {
-  kWhole,    ///< the run lies inside the tile: update the row
-  kLeft,     ///< it began in an earlier tile: the tile's left partial sum
-  kRight,    ///< it begins here and goes on: the tile's right partial sum
+  kWhole,  ///< the run lies inside the tile: update the row
+  kLeft,   ///< it began in an earlier tile: the tile's left partial sum
+  kRight,  ///< it begins here and goes on: the tile's right partial sum
 };
 STEPCAST_HOST_DEVICE inline RunEnd run_end(bool begins_before, bool goes_on) {
   return begins_before ? RunEnd::kLeft : goes_on ? RunEnd::kRight : RunEnd::kWhole;
@@ -95,7 +96,8 @@ STEPCAST_HOST_DEVICE inline Index upper_bound(const Key* keys, Index from, Index
 /// Tiles a long run covers beyond which a whole block adds up its partial sums.
 constexpr Index kLongRunTiles = 32;
 
-/// All pairs, for `fill` to write: keys[i] = first_row of the table + row, slots[i]; key = `pad` where there is no lookup.
+/// All pairs, for `fill` to write: keys[i] = first_row of the table + row, slots[i]; key = `pad`
+/// where there is no lookup.
 struct PairArrays {
   Key* keys = nullptr;
   std::uint32_t* slots = nullptr;
@@ -104,10 +106,11 @@ struct PairArrays {
 
 std::size_t sorted_rows_workspace(Index pairs, Index rows, Index dim);
 
-/// Sorts what `fill` wrote and updates. `rows`: of all tables together; `dim`: the widest. All gradients have one format,
-/// all weights one format.
-void update_sorted_rows(const SortedTables& tables, Format gradient, Format weights, Index pairs, Index rows, Index dim,
-                        bool packed, const RowRule& rule, const std::function<void(const PairArrays&)>& fill,
-                        Workspace workspace, cudaStream_t stream);
+/// Sorts what `fill` wrote and updates. `rows`: of all tables together; `dim`: the widest. All
+/// gradients have one format, all weights one format.
+void update_sorted_rows(const SortedTables& tables, Format gradient, Format weights, Index pairs,
+                        Index rows, Index dim, bool packed, const RowRule& rule,
+                        const std::function<void(const PairArrays&)>& fill, Workspace workspace,
+                        cudaStream_t stream);
 
 }  // namespace stepcast::runtime::cuda::kernels::internal
