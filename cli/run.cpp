@@ -1,3 +1,4 @@
+#include "runtime/executable.h"
 #include "runtime/trainer.h"
 
 #include <algorithm>
@@ -136,6 +137,7 @@ int run(const RunCommand& options, Context& context) {
   }
   // Read before the ranks start, so that a mistake in the job is told once.
   const Job job = load_job(job_options, context);
+  runtime::require_executable(job);
   const ExecutionGraph graph = workloads::build_graph(job);
   if (options.ranks == 0 && job.devices > 64) {
     throw InputError(

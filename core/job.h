@@ -33,6 +33,9 @@ enum class DlrmPipeline : std::uint8_t { kNone, kSparseDist, kPrefetch, kFused }
 
 struct Parallel {
   std::int64_t tensor = 1, context = 1, pipeline = 1, expert = 1, data = 1;
+  /// Ranks that share one expert by columns: `tensor` or 1; 0: `tensor` where `expert` divides
+  /// data * context, else 1 (tensor ranks then hold different experts).
+  std::int64_t expert_tensor = 0;
   std::int64_t virtual_stages = 1;
   ScheduleKind schedule = ScheduleKind::kOneFOneB;
   bool sequence_parallel = false;

@@ -39,6 +39,12 @@ constexpr std::array<KindInfo, static_cast<std::size_t>(OpKind::kCount)> kKinds{
     {"copy_columns", OpClass::kMemoryBound},
     {"fill", OpClass::kMemoryBound},
     {"cast", OpClass::kMemoryBound},
+    {"route_forward", OpClass::kMemoryBound},
+    {"route_backward", OpClass::kMemoryBound},
+    {"dispatch_forward", OpClass::kMemoryBound},
+    {"dispatch_backward", OpClass::kMemoryBound},
+    {"combine_forward", OpClass::kMemoryBound},
+    {"combine_backward", OpClass::kMemoryBound},
     {"token_embedding_forward", OpClass::kMemoryBound},
     {"token_embedding_backward", OpClass::kMemoryBound},
     {"cross_entropy_max", OpClass::kMemoryBound},
@@ -256,6 +262,33 @@ void fill_work(Op& op) {
       op.bytes_read = op.bytes_written = Bytes(elements * e);
       return;
     }
+    case OpKind::kRouteForward:
+    case OpKind::kRouteBackward: {
+      // Forward: softmax over all experts, then the choice: weight and id of each copy. Backward
+      // reads the probabilities and the gradients of the weights. All in fp32.
+      const double logits = 4 * s(0) * s(1);
+      const double chosen = 8 * s(0) * s(2);
+      const bool backward = op.kind == OpKind::kRouteBackward;
+      op.flops = Flops(5 * s(0) * s(1));
+      op.bytes_read = Bytes(logits + (backward ? chosen : 0));
+      op.bytes_written = Bytes(logits + (backward ? 0 : chosen));
+      return;
+    }
+    case OpKind::kDispatchForward:  // a copy's row, its place, the row again
+      op.bytes_read = Bytes(s(0) * (s(1) * e + 4));
+      op.bytes_written = Bytes(s(0) * s(1) * e);
+      return;
+    case OpKind::kDispatchBackward:
+    case OpKind::kCombineForward:
+      op.flops = Flops(2 * s(2) * s(1));
+      op.bytes_read = Bytes(s(2) * (s(1) * e + 8));
+      op.bytes_written = Bytes(s(0) * s(1) * e);
+      return;
+    case OpKind::kCombineBackward:  // the row's gradient and the copy, for the weight's gradient
+      op.flops = Flops(3 * s(0) * s(1));
+      op.bytes_read = Bytes(s(0) * (2 * s(1) * e + 8));
+      op.bytes_written = Bytes(s(0) * (s(1) * e + 4));
+      return;
     case OpKind::kTokenEmbeddingForward:
       op.bytes_read = Bytes(s(0) * s(1) * e + 4 * s(0));
       op.bytes_written = Bytes(s(0) * s(1) * e);

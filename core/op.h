@@ -43,9 +43,19 @@ enum class OpKind : std::uint8_t {
   kRopeForward,         ///< {tokens, heads, head_dim, rotated width}: rotary positions in place
   kRopeBackward,        ///< same shape
   kAdd,                 ///< {rows, width}: y = a + b
-  kCopyColumns,         ///< {rows, width}: assembles or splits column blocks of row-major matrices; `detail`: Program::column_copies
+  kCopyColumns,         ///< {rows, width}: assembles or splits column blocks of row-major matrices;
+                        ///< `detail`: Program::column_copies
   kFill,                ///< {elements}: zeroes gradients
   kCast,                ///< {elements}: change of number format
+  // Experts. Rows are copies of tokens; `copies` of one token at most.
+  kRouteForward,      ///< {rows, experts, copies}: router logits (fp32) -> chosen experts and their
+                      ///< weights
+  kRouteBackward,     ///< same shape: gradient of the weights -> gradient of the logits
+  kDispatchForward,   ///< {copies written, width}: rows in the order of their experts
+  kDispatchBackward,  ///< {rows, width, copies read in all}: sums the gradients of each row's
+                      ///< copies
+  kCombineForward,    ///< {rows, width, copies read in all}: weighted sum of each row's copies
+  kCombineBackward,   ///< {copies written, width}: gradients of the copies and of their weights
   kTokenEmbeddingForward,   ///< {tokens, hidden, local vocabulary rows} (+ learned positions)
   kTokenEmbeddingBackward,  ///< same shape: scatter-add into the dense gradient
   kCrossEntropyMax,         ///< {tokens, local vocabulary}: row maxima of the logits

@@ -40,6 +40,8 @@ struct ParameterPiece {
   /// Likewise by the rank's tensor coordinate c: row + c * tensor_row_step, column + c * tensor_column_step.
   std::int64_t tensor_row_step = 0;
   std::int64_t tensor_column_step = 0;
+  /// Neighbouring tensor ranks that hold the same columns: c is divided by it, rounding down.
+  std::int64_t tensor_column_ranks = 1;
 };
 
 /// A tensor of one rank, row-major [rows, columns]. A per-microbatch tensor has one instance for

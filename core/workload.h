@@ -17,7 +17,34 @@ struct Batch {
   std::int64_t sequence = 0;  ///< tokens per sequence; transformers only
 };
 
-/// A dense decoder-only transformer. Defaults follow CONTRACT section 3.
+/// Feed-forward layers of many experts of which a router picks a few per token (Shazeer et al.,
+/// arXiv 1701.06538; Fedus et al., arXiv 2101.03961). Experts and shared experts have no biases.
+struct MixtureOfExperts {
+  std::int64_t experts = 0;
+  std::int64_t per_token = 0;           ///< experts a token is sent to
+  std::int64_t shared = 0;              ///< experts every token passes, of the same width each
+  std::int64_t ffn_hidden = 0;          ///< width of one expert
+  std::int64_t first_dense_layers = 0;  ///< layers before the first with experts
+  /// Most copies an expert takes of one rank's tokens, relative to an even spread; the rest is
+  /// dropped. 0: nothing is dropped.
+  double capacity_factor = 0;
+  std::shared_ptr<const Access> routing;  ///< popularity of the experts; none: all alike
+  std::string routing_file;               ///< the file behind `routing`, if any
+};
+
+/// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): queries, keys and
+/// values are projected up from narrow vectors; of a head's query and key `nope_dim` columns carry
+/// no positions and `rope_dim` do, and all heads share those of the key.
+struct LatentAttention {
+  std::int64_t q_rank = 0;  ///< 0: queries come straight from the hidden state
+  std::int64_t kv_rank = 0;
+  std::int64_t rope_dim = 0;
+  std::int64_t nope_dim = 0;
+  std::int64_t v_dim = 0;
+  [[nodiscard]] std::int64_t query_dim() const { return nope_dim + rope_dim; }
+};
+
+/// A decoder-only transformer. Defaults follow CONTRACT section 3.
 struct TransformerWorkload {
   std::int64_t layers = 0;
   std::int64_t hidden = 0;
@@ -28,6 +55,14 @@ struct TransformerWorkload {
   Activation activation = Activation::kGelu;
   std::int64_t vocabulary = 0;
   bool tied_embeddings = false;
+  std::int64_t window = 0;      ///< keys a query sees, itself included; 0: all before it
+  bool parallel_block = false;  ///< attention and feed-forward block read one norm, side by side
+  std::optional<LatentAttention> mla;  ///< then kv_heads and head_dim say nothing
+  std::optional<MixtureOfExperts> moe;
+  /// Has this layer experts instead of one feed-forward block?
+  [[nodiscard]] bool has_experts(std::int64_t layer) const {
+    return moe && layer >= moe->first_dense_layers;
+  }
   /// GPT style (LayerNorm with bias, learned positions, biased projections) when the activation is
   /// gelu; Llama style (RMSNorm, rotary positions, no biases) otherwise.
   [[nodiscard]] bool llama_style() const { return activation != Activation::kGelu; }
@@ -62,8 +97,8 @@ struct EmbeddingTable {
   PoolingMode mode = PoolingMode::kSum;
   std::shared_ptr<const Access> access;  ///< over the table's rows (after remap, if any)
   std::optional<Session> session;
-  std::string access_file;             ///< the histogram or indices file behind `access`, if any
-  std::optional<Remapping> remapped;   ///< when rows were remapped; `rows` counts buckets then
+  std::string access_file;            ///< the histogram or indices file behind `access`, if any
+  std::optional<Remapping> remapped;  ///< when rows were remapped; `rows` counts buckets then
 };
 
 enum class InteractionKind : std::uint8_t { kDot, kCat, kDcnV2 };

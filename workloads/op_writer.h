@@ -42,6 +42,7 @@ class OpWriter {
     std::int32_t peer = -1;
     Format format = Format::kFp32;
     std::uint8_t variant = 0;   ///< all-reduce: 0 sum, 1 maximum
+    std::int32_t detail = -1;   ///< all-to-all-v: its Exchange
     bool after_compute = true;  ///< false: needs nothing of this rank (a receive)
   };
   Event transfer(std::string_view stream, bool own_stream, const Transfer& t);

@@ -52,12 +52,16 @@ void StageParameters::declare(const std::vector<ParameterSpec>& specs) {
   // Without replicas there is nothing to exchange early: one buffer.
   const double limit =
       shape_.data > 1 ? job_.parallel.bucket.base() : std::numeric_limits<double>::infinity();
-  for (const GradientSum sum :
-       {GradientSum::kNone, GradientSum::kOverTensor, GradientSum::kOverEnds}) {
+  // Parameters of one bucket are summed alike.
+  using Kind = std::pair<Replicas, GradientSum>;
+  for (const auto& [replicas, sum] :
+       {Kind{Replicas::kExperts, GradientSum::kNone}, Kind{Replicas::kData, GradientSum::kNone},
+        Kind{Replicas::kData, GradientSum::kOverTensor},
+        Kind{Replicas::kData, GradientSum::kOverEnds}}) {
     std::vector<const ParameterSpec*> together;
     double bytes = 0;
     for (const ParameterSpec& spec : specs) {
-      if (spec.sum != sum) {
+      if (spec.sum != sum || spec.replicas != replicas) {
         continue;
       }
       const double size = format_bytes(job_.formats.gradient, spec.rows, spec.columns).base();
@@ -82,11 +86,12 @@ void StageParameters::open_bucket(const std::vector<const ParameterSpec*>& specs
   const std::size_t number = buckets_.size();
   Bucket bucket;
   bucket.sum = specs.front()->sum;
+  bucket.replicas = specs.front()->replicas;
   bucket.parameters = static_cast<std::int32_t>(specs.size());
   for (const ParameterSpec* spec : specs) {
     bucket.elements += spec->rows * spec->columns;
   }
-  const std::int64_t parts = job_.parallel.zero > 0 ? shape_.data : 1;
+  const std::int64_t parts = job_.parallel.zero > 0 ? replicas_of(bucket.replicas) : 1;
   bucket.elements = (bucket.elements + parts - 1) / parts * parts;
   bucket.shard = bucket.elements / parts;
   const auto name = [number](const char* what) {
@@ -165,7 +170,7 @@ void StageParameters::zero_gradients() {
 }
 
 void StageParameters::exchange(Bucket& bucket) {
-  if (shape_.data == 1) {
+  if (replicas_of(bucket.replicas) == 1) {
     return;
   }
   const bool sharded = job_.parallel.zero > 0;
@@ -175,7 +180,7 @@ void StageParameters::exchange(Bucket& bucket) {
   t.elements = bucket.elements;
   t.in = {bucket.gradients};
   t.out = {bucket.gradient_shard};
-  t.communicator = data_communicator_;
+  t.communicator = communicator_of(bucket.replicas);
   t.format = job_.formats.gradient;
   writer_.set_phase(Phase::kGradientSync);
   bucket.synchronised = writer_.transfer(kDataStream, job_.parallel.overlap.data, t);
@@ -209,7 +214,7 @@ void StageParameters::optimize() {
       t.elements = bucket.elements;
       t.in = {bucket.weight_shard};
       t.out = {bucket.weights};
-      t.communicator = data_communicator_;
+      t.communicator = communicator_of(bucket.replicas);
       t.format = job_.formats.compute;
       writer_.transfer(kDataStream, job_.parallel.overlap.data, t);
     }

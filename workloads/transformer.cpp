@@ -1,5 +1,6 @@
 #include "workloads/transformer.h"
 
+#include <map>
 #include <utility>
 
 #include "workloads/transformer_shape.h"
@@ -29,6 +30,41 @@ std::int32_t add_ends(ExecutionGraph& graph) {
   return static_cast<std::int32_t>(graph.communicators.size() - 1);
 }
 
+/// Ranks of a stage in the order of their numbers, `experts.ranks` neighbours at a time (of those
+/// that hold the same columns, where experts are split): they hold different experts; ranks in the
+/// same place of those groups hold the same.
+void add_expert_groups(ExecutionGraph& graph, const ExpertShape& experts,
+                       TransformerCommunicators& communicators) {
+  const Mesh& mesh = graph.mesh;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int32_t>> holders;
+  for (std::int32_t rank = 0; rank < mesh.size(); ++rank) {
+    const std::int32_t columns = experts.tensor > 1 ? mesh.coordinate(rank, Axis::kTensor) : 0;
+    holders[{mesh.coordinate(rank, Axis::kPipeline), columns}].push_back(rank);
+  }
+  Communicator exchange{"expert", {}, {}};
+  Communicator replicas{"expert_data", {}, {}};
+  const auto ranks = static_cast<std::size_t>(experts.ranks);
+  for (const auto& [place, members] : holders) {
+    const std::size_t groups = members.size() / ranks;
+    for (std::size_t g = 0; g < groups; ++g) {
+      exchange.groups.emplace_back(members.begin() + static_cast<std::ptrdiff_t>(g * ranks),
+                                   members.begin() + static_cast<std::ptrdiff_t>((g + 1) * ranks));
+    }
+    for (std::size_t i = 0; i < ranks; ++i) {
+      auto& group = replicas.groups.emplace_back();
+      for (std::size_t g = 0; g < groups; ++g) {
+        group.push_back(members[g * ranks + i]);
+      }
+    }
+  }
+  const auto add = [&graph](Communicator c) {
+    graph.communicators.push_back(std::move(c));
+    return static_cast<std::int32_t>(graph.communicators.size() - 1);
+  };
+  communicators.expert = experts.ranks > 1 ? add(std::move(exchange)) : -1;
+  communicators.expert_data = experts.replicas > 1 ? add(std::move(replicas)) : -1;
+}
+
 }  // namespace
 
 ExecutionGraph build_transformer(const Job& job) {
@@ -46,6 +82,9 @@ ExecutionGraph build_transformer(const Job& job) {
   communicators.data = add_axis(graph, "data", Axis::kData);
   if (shape.model.tied_embeddings && shape.pipeline > 1) {
     communicators.ends = add_ends(graph);
+  }
+  if (shape.experts) {
+    add_expert_groups(graph, *shape.experts, communicators);
   }
   graph.classes.resize(static_cast<std::size_t>(shape.pipeline));
   for (std::int32_t stage = 0; stage < graph.mesh.pipeline; ++stage) {

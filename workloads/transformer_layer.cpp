@@ -47,6 +47,10 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
   t.middle = kept(keep, at + "middle", shape_.rows, h, compute_);
   t.norm2 = kept(keep, at + "norm2", shape_.rows, h, compute_);
   t.norm2_statistics = kept(keep, at + "norm2_statistics", shape_.rows, 2, Format::kFp32);
+  if (shape_.model.has_experts(layer)) {
+    t.experts = expert_tensors(at, keep);
+    return t;
+  }
   t.fc1 = kept(keep, at + "fc1", shape_.tokens, shape_.fc1_width, compute_);
   t.activated = kept(keep, at + "activated", shape_.tokens, shape_.ffn, compute_);
   return t;
@@ -95,23 +99,41 @@ void TransformerStage::layer_forward(std::int64_t layer, const LayerTensors& t, 
   add("layer.attention.add", t.input, attended.tensor, at + "attention.projection.bias", t.middle);
 
   norm_forward("layer.norm2", at + "norm2", t.middle, t.norm2, t.norm2_statistics);
+  if (m.has_experts(layer)) {
+    experts_forward(at, t, output);
+  } else {
+    feed_forward_forward(at, t, output);
+  }
+}
+
+void TransformerStage::feed_forward_forward(const std::string& at, const LayerTensors& t,
+                                            TensorId output) {
+  const TensorId partial =
+      writer_.workspace("partial", shape_.tokens, shape_.model.hidden, compute_);
   const Gathered y = gathered("layer.mlp.gather", t.norm2, "gathered");
   writer_.await(y.ready);
-  gemm({"layer.mlp.fc1", n, shape_.fc1_width, h, y.tensor, parameter(at + "mlp.fc1.weight").weight,
-        t.fc1});
-  std::vector<TensorId> in{t.fc1};
-  if (gpt_) {
-    in.push_back(parameter(at + "mlp.fc1.bias").weight);
-  }
-  writer_.compute(OpKind::kActivationForward, "layer.mlp.activation", {n, shape_.ffn})
-      .in(in)
-      .out({t.activated})
-      .variant(static_cast<std::uint8_t>(m.activation));
-  gemm({"layer.mlp.fc2", n, h, shape_.ffn, t.activated, parameter(at + "mlp.fc2.weight").weight,
-        partial});
+  mlp_forward({"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn, gpt_, 0}, y.tensor,
+              partial);
   const Gathered fed = reduced("layer.mlp.reduce", partial);
   writer_.await(fed.ready);
   add("layer.mlp.add", t.middle, fed.tensor, at + "mlp.fc2.bias", output);
+}
+
+void TransformerStage::mlp_forward(const FeedForward& f, TensorId input, TensorId partial) {
+  const TransformerWorkload& m = shape_.model;
+  const std::int64_t n = shape_.tokens;
+  gemm({(f.name + ".fc1").c_str(), n, f.width * (m.gated() ? 2 : 1), m.hidden, input,
+        parameter(f.parameter + ".fc1.weight").weight, f.fc1});
+  std::vector<TensorId> in{f.fc1};
+  if (f.biases) {
+    in.push_back(parameter(f.parameter + ".fc1.bias").weight);
+  }
+  writer_.compute(OpKind::kActivationForward, f.name + ".activation", {n, f.width})
+      .in(in)
+      .out({f.activated})
+      .variant(static_cast<std::uint8_t>(m.activation));
+  gemm({(f.name + ".fc2").c_str(), n, m.hidden, f.width, f.activated,
+        parameter(f.parameter + ".fc2.weight").weight, partial, f.flags});
 }
 
 void TransformerStage::layer_backward(std::int64_t layer, const LayerTensors& t,
@@ -124,58 +146,73 @@ void TransformerStage::layer_backward(std::int64_t layer, const LayerTensors& t,
         writer_.workspace("recomputed.output", shape_.rows, shape_.model.hidden, compute_));
     writer_.set_phase(Phase::kBackward);
   }
-  feed_forward_backward(at, t, output_gradient);
+  if (shape_.model.has_experts(layer)) {
+    experts_backward(at, t, output_gradient);
+  } else {
+    feed_forward_backward(at, t, output_gradient);
+  }
   attention_backward(at, t, input_gradient);
 }
 
 /// From the gradient of the layer's output to that of its middle, in the workspace "gradient".
 void TransformerStage::feed_forward_backward(const std::string& at, const LayerTensors& t,
                                              TensorId output_gradient) {
-  const TransformerWorkload& m = shape_.model;
-  const std::int64_t h = m.hidden;
-  const std::int64_t n = shape_.tokens;
-  const TensorId partial = writer_.workspace("partial", n, h, compute_);
-  const TensorId d_activated = writer_.workspace("gradient.activated", n, shape_.ffn, compute_);
-  const TensorId d_fc1 = writer_.workspace("gradient.fc1", n, shape_.fc1_width, compute_);
-  const auto& fc1 = parameter(at + "mlp.fc1.weight");
-  const auto& fc2 = parameter(at + "mlp.fc2.weight");
-
+  const std::int64_t h = shape_.model.hidden;
+  const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
   const Gathered dy = gathered("layer.mlp.gather_gradient", output_gradient, "gathered.gradient");
   if (gpt_) {
     bias_gradient("layer.mlp.fc2_bias_gradient", at + "mlp.fc2.bias", output_gradient, shape_.rows,
                   h);
   }
   const Gathered x = gathered("layer.mlp.gather", t.norm2, "gathered");
-  writer_.await(dy.ready);
-  gemm({"layer.mlp.fc2_input_gradient", n, shape_.ffn, h, dy.tensor, fc2.weight, d_activated,
-        kTransposeB});
-  gemm({"layer.mlp.fc2_weight_gradient", shape_.ffn, h, n, t.activated, dy.tensor, fc2.gradient,
-        kTransposeA | kAccumulate});
-  parameters_.finished(at + "mlp.fc2.weight");
-  std::vector<TensorId> in{d_activated, t.fc1};
-  std::vector<TensorId> out{d_fc1};
-  if (gpt_) {
-    in.push_back(parameter(at + "mlp.fc1.bias").weight);
-    out.push_back(parameter(at + "mlp.fc1.bias").gradient);
-  }
-  writer_.compute(OpKind::kActivationBackward, "layer.mlp.activation_gradient", {n, shape_.ffn})
-      .in(in)
-      .out(out)
-      .variant(static_cast<std::uint8_t>(m.activation));
-  if (gpt_) {
-    parameters_.finished(at + "mlp.fc1.bias");
-  }
-  gemm({"layer.mlp.fc1_input_gradient", n, h, shape_.fc1_width, d_fc1, fc1.weight, partial,
-        kTransposeB});
-  const Gathered d_norm = reduced("layer.mlp.reduce_gradient", partial);
-  writer_.await(x.ready);
-  gemm({"layer.mlp.fc1_weight_gradient", h, shape_.fc1_width, n, x.tensor, d_fc1, fc1.gradient,
-        kTransposeA | kAccumulate});
-  parameters_.finished(at + "mlp.fc1.weight");
+  const Gathered d_norm = mlp_backward(
+      {"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn, gpt_, 0}, dy, x, partial);
   writer_.await(d_norm.ready);
   norm_backward("layer.norm2_gradient", at + "norm2",
                 {d_norm.tensor, t.middle, t.norm2_statistics, output_gradient,
                  writer_.workspace("gradient", shape_.rows, h, compute_)});
+}
+
+/// Sums the gradient of its input over tensor ranks while the last weight gradient is made.
+TransformerStage::Gathered TransformerStage::mlp_backward(const FeedForward& f, const Gathered& dy,
+                                                          const Gathered& x, TensorId partial) {
+  const TransformerWorkload& m = shape_.model;
+  const std::int64_t n = shape_.tokens;
+  const std::int64_t h = m.hidden;
+  const std::int64_t fc1_width = f.width * (m.gated() ? 2 : 1);
+  const std::string suffix = f.name.substr(f.name.rfind('.'));
+  const TensorId d_activated =
+      writer_.workspace("gradient" + suffix + ".activated", n, f.width, compute_);
+  const TensorId d_fc1 = writer_.workspace("gradient" + suffix + ".fc1", n, fc1_width, compute_);
+  const auto& fc1 = parameter(f.parameter + ".fc1.weight");
+  const auto& fc2 = parameter(f.parameter + ".fc2.weight");
+  writer_.await(dy.ready);
+  gemm({(f.name + ".fc2_input_gradient").c_str(), n, f.width, h, dy.tensor, fc2.weight, d_activated,
+        kTransposeB});
+  gemm({(f.name + ".fc2_weight_gradient").c_str(), f.width, h, n, f.activated, dy.tensor,
+        fc2.gradient, kTransposeA | kAccumulate});
+  parameters_.finished(f.parameter + ".fc2.weight");
+  std::vector<TensorId> in{d_activated, f.fc1};
+  std::vector<TensorId> out{d_fc1};
+  if (f.biases) {
+    in.push_back(parameter(f.parameter + ".fc1.bias").weight);
+    out.push_back(parameter(f.parameter + ".fc1.bias").gradient);
+  }
+  writer_.compute(OpKind::kActivationBackward, f.name + ".activation_gradient", {n, f.width})
+      .in(in)
+      .out(out)
+      .variant(static_cast<std::uint8_t>(m.activation));
+  if (f.biases) {
+    parameters_.finished(f.parameter + ".fc1.bias");
+  }
+  gemm({(f.name + ".fc1_input_gradient").c_str(), n, h, fc1_width, d_fc1, fc1.weight, partial,
+        static_cast<std::uint8_t>(kTransposeB | f.flags)});
+  const Gathered d_input = reduced((f.name + ".reduce_gradient").c_str(), partial);
+  writer_.await(x.ready);
+  gemm({(f.name + ".fc1_weight_gradient").c_str(), h, fc1_width, n, x.tensor, d_fc1, fc1.gradient,
+        kTransposeA | kAccumulate});
+  parameters_.finished(f.parameter + ".fc1.weight");
+  return d_input;
 }
 
 /// From the gradient of the layer's middle to that of its input.

@@ -116,20 +116,63 @@ void TransformerStage::add_layer_parameters(std::int64_t layer,
   const std::vector<std::pair<const char*, std::int64_t>> qkv{
       {"query", shape_.query_width}, {"key", kv}, {"value", kv}};
 
-  specs.push_back(row_parallel(at + "mlp.fc2.weight", shape_.ffn, h, from_ffn));
-  specs.push_back(fused_columns(at + "mlp.fc1.weight", h, fc1, in));
+  const bool experts = m.has_experts(layer);
+  if (experts) {
+    add_expert_parameters(at, specs);
+  } else {
+    specs.push_back(row_parallel(at + "mlp.fc2.weight", shape_.ffn, h, from_ffn));
+    specs.push_back(fused_columns(at + "mlp.fc1.weight", h, fc1, in));
+  }
   specs.push_back(constant(at + "norm2.gamma", h, 1, replicated));
   specs.push_back(
       row_parallel(at + "attention.projection.weight", shape_.query_width, h, from_heads));
   specs.push_back(fused_columns(at + "attention.qkv.weight", h, qkv, in));
   specs.push_back(constant(at + "norm1.gamma", h, 1, replicated));
   if (gpt_) {
-    specs.push_back(constant(at + "mlp.fc2.bias", h, 0, replicated));
-    specs.push_back(fused_columns(at + "mlp.fc1.bias", 1, fc1, 0));
+    if (!experts) {
+      specs.push_back(constant(at + "mlp.fc2.bias", h, 0, replicated));
+      specs.push_back(fused_columns(at + "mlp.fc1.bias", 1, fc1, 0));
+    }
     specs.push_back(constant(at + "norm2.beta", h, 0, replicated));
     specs.push_back(constant(at + "attention.projection.bias", h, 0, replicated));
     specs.push_back(fused_columns(at + "attention.qkv.bias", 1, qkv, 0));
     specs.push_back(constant(at + "norm1.beta", h, 0, replicated));
+  }
+}
+
+/// The experts held here lie one below the other; a router is whole on every rank, which sees only
+/// part of what its gradient sums.
+void TransformerStage::add_expert_parameters(const std::string& at,
+                                             std::vector<ParameterSpec>& specs) const {
+  const TransformerWorkload& m = shape_.model;
+  const ExpertShape& e = *shape_.experts;
+  const std::int64_t h = m.hidden;
+  const double in = uniform_bound(1 / std::sqrt(static_cast<double>(h)));
+  const double share = 1 / std::sqrt(2.0 * static_cast<double>(m.layers));
+  const auto out = [&](std::int64_t width) {
+    return share * uniform_bound(1 / std::sqrt(static_cast<double>(width)));
+  };
+  const auto fc1 = [&](std::int64_t width) {
+    std::vector<std::pair<const char*, std::int64_t>> blocks{{"up", width}};
+    if (m.gated()) {
+      blocks.insert(blocks.begin(), {"gate", width});
+    }
+    return blocks;
+  };
+  const GradientSum partial = shape_.tensor > 1 ? GradientSum::kOverTensor : GradientSum::kNone;
+  specs.push_back(row_parallel(at + "moe.fc2.weight", e.local * e.ffn, h, out(m.moe->ffn_hidden)));
+  specs.back().replicas = Replicas::kExperts;
+  specs.push_back(fused_columns(at + "moe.fc1.weight", e.local * h, fc1(e.ffn), in));
+  specs.back().replicas = Replicas::kExperts;
+  specs.push_back({at + "moe.router.weight",
+                   h,
+                   m.moe->experts,
+                   {piece(at + "moe.router.weight", m.moe->experts, in)},
+                   partial});
+  if (e.shared_ffn > 0) {
+    specs.push_back(row_parallel(at + "moe.shared.fc2.weight", e.shared_ffn, h,
+                                 out(m.moe->shared * m.moe->ffn_hidden)));
+    specs.push_back(fused_columns(at + "moe.shared.fc1.weight", h, fc1(e.shared_ffn), in));
   }
 }
 

@@ -10,6 +10,17 @@ void TransformerStage::gemm(const Product& p) {
       .flags(p.flags);
 }
 
+void TransformerStage::expert_gemm(const Product& p) {
+  const ExpertShape& e = *shape_.experts;
+  const std::int64_t rows = (e.computed + e.local - 1) / e.local;
+  const bool weights = (p.flags & op_flags::kTransposeA) != 0;
+  auto op = writer_.compute(OpKind::kGemm, p.name,
+                            {weights ? p.m : rows, p.n, weights ? rows : p.k, e.local});
+  op.in({p.a, p.b}).out({p.c}).flags(p.flags);
+  const double real = static_cast<double>(e.computed) / static_cast<double>(rows * e.local);
+  op.work(op.op().flops * real, op.op().bytes_read, op.op().bytes_written);
+}
+
 void TransformerStage::norm_forward(const char* name, const std::string& parameter_name, TensorId x,
                                     TensorId y, TensorId statistics) {
   std::vector<TensorId> in{x, parameter(parameter_name + ".gamma").weight};

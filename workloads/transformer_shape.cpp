@@ -1,6 +1,10 @@
 #include "workloads/transformer_shape.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/error.h"
+#include "workloads/expert_routing.h"
 
 namespace stepcast::workloads {
 namespace {
@@ -18,9 +22,6 @@ void require_built(const Job& job) {
   if (p.context > 1) {
     throw InputError("parallel.context", "context parallelism is not implemented yet; use 1");
   }
-  if (p.expert > 1) {
-    throw InputError("parallel.expert", "a dense transformer has no experts; use 1");
-  }
   if (p.zero > 1) {
     throw InputError("parallel.zero",
                      fmt::format("ZeRO stage {} is not implemented yet; use 0 or 1", p.zero));
@@ -33,6 +34,47 @@ void require_built(const Job& job) {
     throw InputError("optimizer",
                      "rowwise_adagrad is for embedding tables; use adam, adagrad or sgd");
   }
+}
+
+ExpertShape expert_shape(const Job& job, const TransformerShape& s) {
+  const Parallel& p = job.parallel;
+  const MixtureOfExperts& moe = *s.model.moe;
+  const std::int64_t replicas = p.data * p.context;
+  require_divides("parallel.expert", "ranks of a pipeline stage", p.tensor * replicas, p.expert);
+  require_divides("parallel.expert", "experts", moe.experts, p.expert);
+  ExpertShape e;
+  e.ranks = p.expert;
+  e.tensor = p.expert_tensor > 0 ? p.expert_tensor : replicas % p.expert == 0 ? p.tensor : 1;
+  if (e.tensor != p.tensor && !s.sequence_parallel) {
+    throw InputError("parallel.sequence_parallel",
+                     "tensor ranks that hold different experts must have tokens of their own; use "
+                     "true, or an expert degree that divides data * context");
+  }
+  require_divides("parallel.expert", "ranks of a pipeline stage", p.tensor * replicas,
+                  e.ranks * e.tensor);
+  require_divides("parallel.tensor", "columns of an expert", moe.ffn_hidden, e.tensor);
+  require_divides("parallel.tensor", "columns of the shared experts", moe.shared * moe.ffn_hidden,
+                  p.tensor);
+  e.replicas = p.tensor * replicas / (e.ranks * e.tensor);
+  e.local = moe.experts / e.ranks;
+  e.ffn = moe.ffn_hidden / e.tensor;
+  e.fc1_width = e.ffn * (s.model.gated() ? 2 : 1);
+  e.shared_ffn = moe.shared * moe.ffn_hidden / p.tensor;
+  e.gathers = s.sequence_parallel && e.tensor > 1;
+  const ExpertLoad load = expert_load(moe, s.rows, e.ranks);
+  const std::int64_t sources = e.gathers ? e.tensor : 1;
+  e.sent = std::max<std::int64_t>(1, std::llround(load.sent));
+  e.received = std::max<std::int64_t>(1, std::llround(load.most));
+  e.computed = e.received * sources;
+  if (!load.even()) {
+    e.to = load.to;
+  }
+  const auto part = [&](double rows) {
+    return rows * static_cast<double>(sources) / static_cast<double>(e.computed);
+  };
+  e.average = part(load.sent);
+  e.nominal = part(static_cast<double>(s.rows * moe.per_token));
+  return e;
 }
 
 std::vector<LayerRange> split_layers(std::int64_t layers, std::int64_t parts) {
@@ -92,22 +134,13 @@ TransformerShape transformer_shape(const Job& job) {
   s.fc1_width = s.ffn * (m.gated() ? 2 : 1);
   s.vocabulary = m.vocabulary / t;
   s.microbatches = job.microbatches();
+  if (m.moe) {
+    s.experts = expert_shape(job, s);
+  } else if (p.expert > 1) {
+    throw InputError("parallel.expert", "a dense transformer has no experts; use 1");
+  }
   s.ranges = split_layers(m.layers, s.pipeline * s.chunks);
   return s;
-}
-
-std::int64_t transformer_parameters(const TransformerWorkload& m, std::int64_t sequence) {
-  const bool gpt = !m.llama_style();
-  const std::int64_t qkv = m.query_width() + 2 * m.kv_width();
-  const std::int64_t fc1 = m.ffn_hidden * (m.gated() ? 2 : 1);
-  const std::int64_t norm = m.hidden * (gpt ? 2 : 1);
-  std::int64_t layer = m.hidden * qkv + m.query_width() * m.hidden + m.hidden * fc1 +
-                       m.ffn_hidden * m.hidden + 2 * norm;
-  if (gpt) {
-    layer += qkv + m.hidden + fc1 + m.hidden;  // biases
-  }
-  const std::int64_t vocabulary = m.vocabulary * m.hidden * (m.tied_embeddings ? 1 : 2);
-  return m.layers * layer + vocabulary + (gpt ? sequence * m.hidden : 0) + norm;
 }
 
 }  // namespace stepcast::workloads

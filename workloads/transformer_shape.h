@@ -1,8 +1,10 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/job.h"
+#include "core/parameter_count.h"
 
 namespace stepcast::workloads {
 
@@ -10,6 +12,23 @@ namespace stepcast::workloads {
 struct LayerRange {
   std::int64_t first = 0;
   std::int64_t count = 0;
+};
+
+/// What one rank does in a layer of experts: the most loaded one, which the others wait for.
+struct ExpertShape {
+  std::int64_t ranks = 1;     ///< that hold different experts and exchange tokens
+  std::int64_t tensor = 1;    ///< that share each expert by columns
+  std::int64_t replicas = 1;  ///< ranks of a stage with the same part of the same experts
+  std::int64_t local = 1;     ///< experts held here
+  std::int64_t ffn = 1, fc1_width = 1;
+  std::int64_t shared_ffn = 0;  ///< of all shared experts; split over tensor ranks
+  std::int64_t sent = 0;        ///< copies of its tokens that a rank sends, itself included
+  std::int64_t received = 0;    ///< copies that come to the rank
+  std::int64_t computed = 0;    ///< rows of its products: those of all `tensor` ranks that gather
+  bool gathers = false;    ///< tensor ranks route tokens of their own and compute them together
+  std::vector<double> to;  ///< copies to each rank; empty where all get as many
+  /// Relative to `computed`: rows of an average rank, and of one without dropped copies.
+  double average = 1, nominal = 1;
 };
 
 /// What one rank of a split transformer holds and works on. Widths are per rank.
@@ -27,6 +46,7 @@ struct TransformerShape {
   std::int64_t fc1_width = 1;  ///< ffn, or 2 ffn with a gate
   std::int64_t vocabulary = 1;
   std::int64_t microbatches = 1;
+  std::optional<ExpertShape> experts;
   std::vector<LayerRange> ranges;  ///< by virtual stage, chunk * pipeline + stage
 
   [[nodiscard]] const LayerRange& range(std::int64_t stage, std::int64_t chunk) const {
@@ -40,7 +60,7 @@ struct TransformerShape {
 /// contract is not built yet.
 TransformerShape transformer_shape(const Job& job);
 
-/// Parameters of the model, all ranks together, each counted once.
-std::int64_t transformer_parameters(const TransformerWorkload& model, std::int64_t sequence);
+using ::stepcast::transformer_active_parameters;
+using ::stepcast::transformer_parameters;
 
 }  // namespace stepcast::workloads

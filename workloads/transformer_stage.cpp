@@ -19,7 +19,7 @@ TransformerStage::TransformerStage(const Job& job, const TransformerShape& shape
       stage_(stage),
       writer_(job.formats.compute, job.parallel.overlap.data || job.parallel.overlap.tensor ||
                                        job.parallel.overlap.pipeline),
-      parameters_(writer_, job, shape, communicators.data),
+      parameters_(writer_, job, shape, communicators.data, communicators.expert_data),
       compute_(job.formats.compute),
       gpt_(!shape.model.llama_style()) {}
 
@@ -185,7 +185,8 @@ void TransformerStage::write_synchronisation() {
 
 void TransformerStage::call_in_order() {
   ProgramBuilder& b = writer_.builder();
-  const bool overlapped = job_.parallel.overlap.data && shape_.data > 1;
+  const bool exchanged = shape_.data > 1 || (shape_.experts && shape_.experts->replicas > 1);
+  const bool overlapped = job_.parallel.overlap.data && exchanged;
   const std::uint32_t begin = writer_.begin_segment("begin");
   write_begin();
   writer_.end_segment();

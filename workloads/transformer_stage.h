@@ -14,8 +14,10 @@ namespace stepcast::workloads {
 struct TransformerCommunicators {
   std::int32_t tensor = -1, data = -1;
   std::int32_t forward = -1,
-               backward = -1;  ///< along the pipeline; two when they have streams of their own
-  std::int32_t ends = -1;      ///< first and last stage, for tied embeddings
+               backward = -1;     ///< along the pipeline; two when they have streams of their own
+  std::int32_t ends = -1;         ///< first and last stage, for tied embeddings
+  std::int32_t expert = -1;       ///< ranks with different experts
+  std::int32_t expert_data = -1;  ///< ranks with the same experts
 };
 
 /// Writes the program of one pipeline stage (all tensor and data ranks of a stage have equal
@@ -29,6 +31,13 @@ class TransformerStage {
   Program write() &&;
 
  private:
+  /// What the backward pass of a layer's experts reads.
+  struct ExpertTensors {
+    TensorId logits = 0, probabilities = 0;  ///< of all experts, by token
+    TensorId input = 0, fc1 = 0, activated = 0;
+    TensorId output = 0;  ///< copies back on the rank of their tokens
+    TensorId shared_fc1 = 0, shared_activated = 0;
+  };
   /// What the backward pass of a layer reads: per micro-batch when kept, temporaries when
   /// recomputed.
   struct LayerTensors {
@@ -36,6 +45,7 @@ class TransformerStage {
     TensorId log_sum_exp = 0;  ///< of fused attention
     TensorId scores = 0;       ///< of unfused attention
     TensorId middle = 0, norm2 = 0, norm2_statistics = 0, fc1 = 0, activated = 0;
+    ExpertTensors experts;
     bool recompute_layer = false, recompute_attention = false;
   };
   /// Residual stream into and out of a chunk, and its gradients; sent and received instances are
@@ -62,10 +72,36 @@ class TransformerStage {
   void attention_forward(const LayerTensors& t);
   void layer_backward(std::int64_t layer, const LayerTensors& t, TensorId output_gradient,
                       TensorId input_gradient);
+  void feed_forward_forward(const std::string& prefix, const LayerTensors& t, TensorId output);
   void feed_forward_backward(const std::string& prefix, const LayerTensors& t,
                              TensorId output_gradient);
+  /// The matrices of one feed-forward block, on all tokens.
+  struct FeedForward {
+    std::string name;       ///< of its ops: "layer.mlp"
+    std::string parameter;  ///< of its parameters: "layer.3.mlp"
+    TensorId fc1, activated;
+    std::int64_t width;  ///< of this rank's part
+    bool biases;
+    std::uint8_t flags;  ///< kAccumulate: adds to what its last product writes
+  };
+  void mlp_forward(const FeedForward& f, TensorId input, TensorId partial);
   void attention_backward(const std::string& prefix, const LayerTensors& t,
                           TensorId input_gradient);
+
+  // Experts (transformer_moe.cpp).
+  ExpertTensors expert_tensors(const std::string& at, bool keep);
+  void add_expert_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
+  void experts_forward(const std::string& at, const LayerTensors& t, TensorId output);
+  void experts_backward(const std::string& at, const LayerTensors& t, TensorId output_gradient);
+  void routed_forward(const std::string& at, const LayerTensors& t, TensorId output);
+  void routed_backward(const std::string& at, const LayerTensors& t, TensorId output_gradient,
+                       TensorId input_gradient);
+  void to_experts(const std::string& name, TensorId copies, TensorId rows);
+  void from_experts(const std::string& name, TensorId rows, TensorId copies);
+  [[nodiscard]] bool experts_are_near() const;
+  void exchange_copies(const char* name, TensorId from, TensorId to);
+  void move_rows(OpKind kind, const char* name, std::int64_t elements, TensorId from, TensorId to);
+  [[nodiscard]] FeedForward shared_experts(const std::string& at, const ExpertTensors& t) const;
 
   // Embedding and head (transformer_ends.cpp).
   void embedding_forward(TensorId output);
@@ -84,6 +120,8 @@ class TransformerStage {
     std::uint8_t flags = 0;
   };
   void gemm(const Product& p);
+  /// One product per expert held here: m rows of each (k of each in a weight gradient).
+  void expert_gemm(const Product& p);
   void norm_forward(const char* name, const std::string& parameter_name, TensorId x, TensorId y,
                     TensorId statistics);
   void norm_backward(const char* name, const std::string& parameter_name, const NormGradient& g);
@@ -96,6 +134,8 @@ class TransformerStage {
     TensorId tensor;
     OpWriter::Event ready = -1;
   };
+  Gathered mlp_backward(const FeedForward& f, const Gathered& output_gradient,
+                        const Gathered& input, TensorId partial);
   Gathered gathered(const char* name, TensorId part, const char* workspace);
   /// Sum of partial products [tokens, hidden] over the tensor ranks; this rank's rows of it.
   Gathered reduced(const char* name, TensorId partial);

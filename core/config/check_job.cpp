@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "core/config/internal/loaders.h"
 #include "core/config/internal/unsupported.h"
@@ -51,6 +52,60 @@ void check_tensor(const Job& job, const TransformerWorkload& w, const Value& v) 
   }
 }
 
+/// Experts are spread over ranks of one pipeline stage.
+void check_experts(const Job& job, const TransformerWorkload& w, const Value& v) {
+  const Parallel& p = job.parallel;
+  const std::string where = v.where("parallel.expert");
+  if (!w.moe) {
+    for (const auto& [key, degree] :
+         {std::pair{"expert", p.expert}, std::pair{"expert_tensor", p.expert_tensor}}) {
+      if (degree > 1) {
+        throw InputError(v.where(fmt::format("parallel.{}", key)),
+                         fmt::format("{}, but workload {} has no experts; use 1, or give "
+                                     "workload.moe",
+                                     degree, job.workload.name));
+      }
+    }
+    return;
+  }
+  const std::int64_t replicas = p.data * p.context;
+  if ((p.tensor * replicas) % p.expert != 0 || w.moe->experts % p.expert != 0) {
+    throw InputError(
+        where,
+        fmt::format("{} must divide tensor * context * data = {} * {} * {} = {} and "
+                    "workload.moe.experts = {}; use {}",
+                    p.expert, p.tensor, p.context, p.data, p.tensor * replicas, w.moe->experts,
+                    divisors(std::gcd(p.tensor * replicas, w.moe->experts), 1 << 20)));
+  }
+  if (p.expert_tensor > 1 && p.expert_tensor != p.tensor) {
+    throw InputError(v.where("parallel.expert_tensor"),
+                     fmt::format("{}: an expert is split over the {} tensor ranks or not at all; "
+                                 "use {} or 1",
+                                 p.expert_tensor, p.tensor, p.tensor));
+  }
+  const bool split = p.expert_tensor == 0 ? replicas % p.expert == 0 : p.expert_tensor > 1;
+  if (p.expert_tensor > 1 && replicas % p.expert != 0) {
+    throw InputError(
+        where,
+        fmt::format("{} does not divide context * data = {}, as it must when tensor "
+                    "ranks share their experts; use {}, or expert_tensor 1",
+                    p.expert, replicas, divisors(std::gcd(replicas, w.moe->experts), 1 << 20)));
+  }
+  if (p.tensor > 1 && !split && !p.sequence_parallel) {
+    throw InputError(v.where("parallel.sequence_parallel"),
+                     fmt::format("false, but with expert = {} the {} tensor ranks hold different "
+                                 "experts and need tokens of their own; use true, or an expert "
+                                 "degree that divides context * data = {}",
+                                 p.expert, p.tensor, replicas));
+  }
+  const std::string columns = v.where("parallel.tensor");
+  if (split) {
+    check_divides(p.tensor, w.moe->ffn_hidden, "workload.moe.ffn_hidden", columns);
+  }
+  check_divides(p.tensor, std::max<std::int64_t>(p.tensor, w.moe->shared * w.moe->ffn_hidden),
+                "workload.moe.shared * ffn_hidden", columns);
+}
+
 void check_pipeline(const Job& job, const TransformerWorkload& w, const Value& v) {
   const Parallel& p = job.parallel;
   if (p.virtual_stages > 1 && p.pipeline == 1) {
@@ -99,6 +154,7 @@ void check_job(const Job& job, const Value& v) {
   const TransformerWorkload* w = job.workload.transformer();
   if (w != nullptr) {
     check_tensor(job, *w, v);
+    check_experts(job, *w, v);
   }
   check_batch(job, v);
   if (w != nullptr) {

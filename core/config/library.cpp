@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "core/config/internal/loaders.h"
+#include "core/parameter_count.h"
 
 namespace stepcast::config {
 namespace {
@@ -42,10 +43,18 @@ Document open_top(std::string_view name, FileKind kind, const Library& library) 
 }
 
 std::string transformer_facts(const Workload& w, const TransformerWorkload& t) {
-  return fmt::format("transformer, {} layers, hidden {}, {} heads{}, {:.4g} B parameters", t.layers,
-                     t.hidden, t.heads,
+  std::string experts;
+  if (t.moe) {
+    const std::int64_t sequence = w.default_batch ? w.default_batch->sequence : 0;
+    experts = fmt::format(", {:.4g} B active ({} of {} experts{})",
+                          static_cast<double>(transformer_active_parameters(t, sequence)) / 1e9,
+                          t.moe->per_token, t.moe->experts,
+                          t.moe->shared > 0 ? fmt::format(" and {} shared", t.moe->shared) : "");
+  }
+  return fmt::format("transformer, {} layers, hidden {}, {} heads{}, {:.4g} B parameters{}",
+                     t.layers, t.hidden, t.heads,
                      t.kv_heads == t.heads ? "" : fmt::format(" ({} kv)", t.kv_heads),
-                     parameter_count(w) / 1e9);
+                     parameter_count(w) / 1e9, experts);
 }
 
 std::string dlrm_facts(const Workload& w, const DlrmWorkload& d) {
@@ -87,25 +96,6 @@ double dlrm_parameters(const DlrmWorkload& w) {
              (2 * width * static_cast<double>(w.interaction.rank) + width);
   }
   return count + mlp_parameters(top_input, w.top_mlp);
-}
-
-/// GPT style counts biases, LayerNorm pairs and learned positions; the others have RMSNorm scales
-/// only.
-double transformer_parameters(const TransformerWorkload& w, std::int64_t sequence) {
-  const auto h = static_cast<double>(w.hidden);
-  const auto q = static_cast<double>(w.query_width());
-  const auto kv = static_cast<double>(w.kv_width());
-  const auto f = static_cast<double>(w.ffn_hidden);
-  const auto v = static_cast<double>(w.vocabulary);
-  const bool biases = !w.llama_style();
-  double layer = h * (q + 2 * kv) + q * h + (w.gated() ? 3 : 2) * h * f + 2 * h;
-  if (biases) {
-    layer += (q + 2 * kv) + h + f + h + 2 * h;
-  }
-  const double norm = biases ? 2 * h : h;
-  const double positions = biases ? static_cast<double>(sequence) * h : 0;
-  return static_cast<double>(w.layers) * layer + norm + positions +
-         v * h * (w.tied_embeddings ? 1 : 2);
 }
 
 template <class Facts>
@@ -216,8 +206,8 @@ std::vector<Entry> list_devices(const Library& library) {
 
 double parameter_count(const Workload& workload) {
   if (const TransformerWorkload* t = workload.transformer()) {
-    return transformer_parameters(*t,
-                                  workload.default_batch ? workload.default_batch->sequence : 0);
+    const std::int64_t sequence = workload.default_batch ? workload.default_batch->sequence : 0;
+    return static_cast<double>(transformer_parameters(*t, sequence));
   }
   return dlrm_parameters(*workload.dlrm());
 }

@@ -130,9 +130,9 @@ void read_parallel(const Value& job, Job& j) {
   const auto v = job.find("parallel");
   const bool dlrm = !is_transformer(j);
   if (v) {
-    v->keys({"tensor", "context", "pipeline", "expert", "data", "virtual_stages", "schedule",
-             "sequence_parallel", "zero", "recompute", "bucket", "overlap", "context_algorithm",
-             "dlrm_pipeline"});
+    v->keys({"tensor", "context", "pipeline", "expert", "expert_tensor", "data", "virtual_stages",
+             "schedule", "sequence_parallel", "zero", "recompute", "bucket", "overlap",
+             "context_algorithm", "dlrm_pipeline"});
     Parallel& p = j.parallel;
     p.tensor = degree(*v, "tensor", dlrm);
     p.context = degree(*v, "context", dlrm);
@@ -142,8 +142,8 @@ void read_parallel(const Value& job, Job& j) {
     if (p.context > 1) {
       not_implemented(v->at("context", ""), "context");
     }
-    if (p.expert > 1) {
-      not_implemented(v->at("expert", ""), "expert");
+    if (const auto e = v->find("expert_tensor"); e && !e->is("auto")) {
+      p.expert_tensor = degree(*v, "expert_tensor", dlrm);
     }
     if (const auto s = v->find("schedule")) {
       refuse_missing_names(*s);

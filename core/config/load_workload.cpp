@@ -220,11 +220,42 @@ DlrmWorkload dlrm_from(const Value& v) {
   return w;
 }
 
+MixtureOfExperts experts_from(const Value& v, std::int64_t layers) {
+  v.keys({"experts", "per_token", "shared", "ffn_hidden", "first_dense_layers", "capacity_factor",
+          "routing"});
+  MixtureOfExperts m;
+  m.experts = v.at("experts", "the number of experts of a layer").integer(1, 1 << 16);
+  m.per_token = v.at("per_token", "the number of experts a token is sent to").integer(1, m.experts);
+  m.ffn_hidden = v.at("ffn_hidden", "the width of one expert").integer(1, kWidest);
+  if (const auto shared = v.find("shared")) {
+    m.shared = shared->integer(0, 1 << 10);
+  }
+  if (const auto dense = v.find("first_dense_layers")) {
+    m.first_dense_layers = dense->integer(0, layers - 1);
+  }
+  if (const auto factor = v.find("capacity_factor")) {
+    m.capacity_factor = factor->number(1e-3, 1e3);
+  }
+  if (const auto routing = v.find("routing")) {
+    for (const char* key : {"session", "remap"}) {
+      if (const auto k = routing->find(key)) {
+        k->refuse(fmt::format("{} is for embedding tables; remove it", key));
+      }
+    }
+    EmbeddingTable popularity;
+    popularity.rows = m.experts;
+    AccessReader().read(*routing, popularity);
+    m.routing = popularity.access;
+    m.routing_file = popularity.access_file;
+  }
+  return m;
+}
+
 TransformerWorkload transformer_from(const Value& v) {
   v.keys({"kind", "name", "source", "default_batch", "layers", "hidden", "heads", "kv_heads",
           "head_dim", "ffn_hidden", "activation", "vocabulary", "tied_embeddings", "parallel_block",
           "window", "moe", "mla"});
-  for (const char* feature : {"moe", "mla", "window", "parallel_block"}) {
+  for (const char* feature : {"mla", "window", "parallel_block"}) {
     const auto f = v.find(feature);
     if (f && !(f->json().is_boolean() && !f->boolean())) {
       not_implemented(*f, feature);
@@ -249,7 +280,14 @@ TransformerWorkload transformer_from(const Value& v) {
   } else {
     w.head_dim = w.hidden / w.heads;
   }
-  w.ffn_hidden = v.at("ffn_hidden", "the width of the feed-forward layer").integer(1, kWidest);
+  if (const auto moe = v.find("moe")) {
+    w.moe = experts_from(*moe, w.layers);
+  }
+  if (const auto width = v.find("ffn_hidden"); width || !w.moe || w.moe->first_dense_layers > 0) {
+    w.ffn_hidden = v.at("ffn_hidden", "the width of the feed-forward layer").integer(1, kWidest);
+  } else {
+    w.ffn_hidden = w.moe->ffn_hidden;  // no layer has it
+  }
   w.activation = v.at("activation", list_of({"gelu", "squared_relu", "swiglu", "geglu"}))
                      .choice(activation_names());
   w.vocabulary = v.at("vocabulary", "the vocabulary size").integer(2, std::int64_t{1} << 32);

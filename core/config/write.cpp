@@ -82,6 +82,25 @@ OrderedJson batch_json(const Batch& b, bool transformer) {
   return j;
 }
 
+OrderedJson experts_json(const MixtureOfExperts& m) {
+  OrderedJson j;
+  j["experts"] = m.experts;
+  j["per_token"] = m.per_token;
+  j["shared"] = m.shared;
+  j["ffn_hidden"] = m.ffn_hidden;
+  j["first_dense_layers"] = m.first_dense_layers;
+  if (m.capacity_factor > 0) {
+    j["capacity_factor"] = plain(m.capacity_factor);
+  }
+  if (m.routing) {
+    EmbeddingTable popularity;
+    popularity.access = m.routing;
+    popularity.access_file = m.routing_file;
+    j["routing"] = access_json(popularity);
+  }
+  return j;
+}
+
 void add_transformer(OrderedJson& j, const TransformerWorkload& w) {
   j["layers"] = w.layers;
   j["hidden"] = w.hidden;
@@ -92,6 +111,9 @@ void add_transformer(OrderedJson& j, const TransformerWorkload& w) {
   j["activation"] = name_in(activation_names(), w.activation);
   j["vocabulary"] = w.vocabulary;
   j["tied_embeddings"] = w.tied_embeddings;
+  if (w.moe) {
+    j["moe"] = experts_json(*w.moe);
+  }
 }
 
 void add_dlrm(OrderedJson& j, const DlrmWorkload& w) {
@@ -136,6 +158,9 @@ OrderedJson parallel_json(const Parallel& p, bool transformer) {
   j["context"] = p.context;
   j["pipeline"] = p.pipeline;
   j["expert"] = p.expert;
+  if (p.expert_tensor > 0) {
+    j["expert_tensor"] = p.expert_tensor;
+  }
   j["data"] = p.data;
   j["virtual_stages"] = p.virtual_stages;
   j["schedule"] = name_in(schedule_names(), p.schedule);

@@ -1,0 +1,10 @@
+#pragma once
+#include "core/job.h"
+
+namespace stepcast::runtime {
+
+/// Can this backend's kernels execute the job's graph? What is predicted but has no kernels yet is
+/// refused before ranks start. Errors: InputError naming the job's key and what to do.
+void require_executable(const Job& job);
+
+}  // namespace stepcast::runtime

@@ -1,0 +1,244 @@
+#include <catch2/catch.hpp>
+#include <map>
+#include <string>
+
+#include "core/error.h"
+#include "tests/workloads/transformer_jobs.h"
+#include "workloads/build_graph.h"
+#include "workloads/expert_routing.h"
+#include "workloads/transformer_shape.h"
+
+using namespace stepcast;
+using namespace stepcast::test;
+
+namespace {
+
+constexpr std::int64_t kHidden = 64;
+constexpr std::int64_t kSequence = 32;
+
+double d(std::int64_t v) { return static_cast<double>(v); }
+
+/// 8 experts of width 48, two per token, one dense layer first.
+Job moe_job(std::int64_t layers = 4, std::int64_t shared = 0) {
+  Job job = llama_job(layers, kHidden, 4, 2, 96, kSequence, 128);
+  MixtureOfExperts moe;
+  moe.experts = 8;
+  moe.per_token = 2;
+  moe.shared = shared;
+  moe.ffn_hidden = 48;
+  moe.first_dense_layers = 1;
+  transformer_of(job).moe = moe;
+  return job;
+}
+
+struct Plan {
+  std::int64_t tensor, data, expert, expert_tensor;
+  bool sequence_parallel;
+};
+
+Job planned(Job job, const Plan& p, std::int64_t pipeline = 1) {
+  split(job, p.tensor, pipeline, p.data, 4);
+  job.parallel.expert = p.expert;
+  job.parallel.expert_tensor = p.expert_tensor;
+  job.parallel.sequence_parallel = p.sequence_parallel;
+  return job;
+}
+
+const std::vector<Plan> kPlans{{1, 1, 1, 0, false}, {1, 4, 4, 0, false}, {1, 4, 2, 0, false},
+                               {2, 2, 1, 0, false}, {2, 4, 2, 0, false}, {2, 4, 2, 0, true},
+                               {2, 2, 4, 0, true},  {2, 4, 2, 1, true},  {2, 4, 8, 1, true},
+                               {2, 2, 1, 1, true}};
+
+std::map<std::string, std::vector<Op>> ops_by_name(const Program& program, std::size_t call) {
+  std::map<std::string, std::vector<Op>> ops;
+  for (const Op& op : program.ops_of(program.segments[program.calls[call].segment])) {
+    ops[program.name(op)].push_back(op);
+  }
+  return ops;
+}
+
+}  // namespace
+
+TEST_CASE("parameters of models with experts are the published ones", "[workloads][experts]") {
+  Job mixtral = llama_job(32, 4096, 32, 8, 14336, 4096, 32000);
+  MixtureOfExperts moe;
+  moe.experts = 8;
+  moe.per_token = 2;
+  moe.ffn_hidden = 14336;
+  transformer_of(mixtral).moe = moe;
+  const TransformerWorkload& m = transformer_of(mixtral);
+  CHECK(workloads::transformer_parameters(m, 4096) == 46'702'792'704);
+  // Two of eight experts: 46.7 B less 32 layers * 6 experts * 3 * 4096 * 14336 = 12.88 B.
+  CHECK(workloads::transformer_active_parameters(m, 4096) ==
+        46'702'792'704 - 32LL * 6 * 3 * 4096 * 14336);
+}
+
+TEST_CASE("the graph holds each parameter of the experts", "[workloads][experts]") {
+  const Plan plan = GENERATE(from_range(kPlans));
+  const std::int64_t pipeline = GENERATE(1, 2);
+  const Job job = planned(moe_job(4, 1), plan, pipeline);
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const auto shape = workloads::transformer_shape(job);
+  double held = 0;
+  for (const RankClass& c : graph.classes) {
+    const double ranks = d(static_cast<std::int64_t>(c.ranks.size()));
+    for (const Tensor& t : graph.programs[static_cast<std::size_t>(c.program)].tensors) {
+      if (t.role != TensorRole::kParameter || t.pieces.empty()) {
+        continue;
+      }
+      const bool expert = t.name.find(".moe.fc") != std::string::npos;
+      const bool whole =
+          t.name.find("router") != std::string::npos || t.name.find("norm") != std::string::npos;
+      // Ranks of a stage that hold the same numbers.
+      const double copies = expert  ? d(shape.experts->replicas)
+                            : whole ? d(plan.tensor * plan.data)
+                                    : d(plan.data);
+      held += d(t.elements()) * ranks / copies;
+    }
+  }
+  CHECK(held == d(workloads::transformer_parameters(transformer_of(const_cast<Job&>(job)), 32)));
+}
+
+TEST_CASE("FLOPs count the experts a token passes, whatever the plan", "[workloads][experts]") {
+  const Plan plan = GENERATE(from_range(kPlans));
+  Job job = planned(moe_job(4, 1), plan);
+  const double h = kHidden;
+  // Per token, forward: attention products 2 h (h + 2 h / 2) + 2 h^2, scores 4 s h; one dense layer
+  // 6 h 96; three with a router 2 h 8, two experts and a shared one 6 h 48 each; head 2 h V.
+  const double layer = 2 * h * 2 * h + 2 * h * h + 4 * kSequence * h;
+  const double token = 4 * layer + 6 * h * 96 + 3 * (2 * h * 8 + 3 * 6 * h * 48) + 2 * h * 128;
+  const double form = 3 * token * d(job.batch.global) * kSequence;
+  CHECK(workloads::step_flops(job).model.base() == Approx(form).epsilon(1e-12));
+  transformer_of(job).moe->routing = std::make_shared<const Access>(Access::zipf(8, 0.9, 1));
+  CHECK(workloads::step_flops(job).model.base() == Approx(form).epsilon(1e-12));
+  transformer_of(job).moe->capacity_factor = 0.5;  // half of the copies at most are computed
+  const auto clipped = workloads::step_flops(job);
+  CHECK(clipped.model.base() == Approx(form).epsilon(1e-12));
+  CHECK(clipped.hardware < workloads::step_flops(planned(moe_job(4, 1), plan)).hardware);
+}
+
+TEST_CASE("experts exchange tokens per_token hidden elements four times a layer",
+          "[workloads][experts]") {
+  const Plan plan = GENERATE(from_range(kPlans));
+  Job job = planned(moe_job(2), plan);
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const Program& program = graph.programs.front();
+  const std::int64_t rows = kSequence / (plan.sequence_parallel ? plan.tensor : 1);
+  int exchanges = 0;
+  for (std::size_t call = 1; call < 3; ++call) {  // one forward, one backward
+    for (const Op& op : program.ops_of(program.segments[program.calls[call].segment])) {
+      if (op.kind == OpKind::kAllToAll) {
+        ++exchanges;
+        CHECK(op.shape[0] == rows * 2 * kHidden);
+        CHECK(graph.members(op.communicator, 0).size() == static_cast<std::size_t>(plan.expert));
+      }
+      CHECK(op.kind != OpKind::kAllToAllV);
+    }
+  }
+  CHECK(exchanges == (plan.expert > 1 ? 4 : 0));
+}
+
+TEST_CASE("an uneven routing sends what drawn tokens would, the most loaded rank computes",
+          "[workloads][experts]") {
+  Job job = planned(moe_job(2), {1, 4, 4, 0, false});
+  auto& moe = *transformer_of(job).moe;
+  moe.routing = std::make_shared<const Access>(Access::zipf(8, 1.0, 5));
+  const auto load = workloads::expert_load(moe, kSequence, 4);
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const Program& program = graph.programs.front();
+  const auto ops = ops_by_name(program, 1);
+  const Op& exchange = ops.at("layer.moe.dispatch.exchange").front();
+  REQUIRE(exchange.kind == OpKind::kAllToAllV);
+  const auto& sent = program.exchanges[static_cast<std::size_t>(exchange.detail)].send_elements;
+  for (std::size_t r = 0; r < 4; ++r) {
+    CHECK(sent[r] == Approx(load.to[r] * kHidden));
+  }
+  const Op& fc1 = ops.at("layer.moe.fc1").front();
+  CHECK(fc1.shape[3] == 2);                                             // experts of a rank
+  CHECK(fc1.flops.base() == std::round(load.most) * 2 * kHidden * 96);  // gate and up
+}
+
+TEST_CASE("gradients of experts are summed over the ranks that hold them", "[workloads][experts]") {
+  const Plan plan = GENERATE(from_range(kPlans));
+  const Job job = planned(moe_job(2), plan, 2);
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const std::int64_t columns = workloads::transformer_shape(job).experts->tensor;
+  const std::int64_t replicas = plan.tensor * plan.data / (plan.expert * columns);
+  for (const Program& program : graph.programs) {
+    for (const Op& op : program.ops) {
+      if (op.kind != OpKind::kAllReduce || program.name(op) != "gradients.exchange") {
+        continue;
+      }
+      const auto members = graph.members(op.communicator, 0).size();
+      const Tensor& bucket = program.tensors[program.inputs(op)[0]];
+      bool experts = false;
+      for (const Tensor& t : program.tensors) {
+        experts |= t.is_view() && static_cast<TensorId>(t.view_of) == program.inputs(op)[0] &&
+                   t.name.find(".moe.fc") != std::string::npos;
+      }
+      CAPTURE(bucket.name);
+      CHECK(members == static_cast<std::size_t>(experts ? replicas : plan.data));
+    }
+  }
+  // Ranks that exchange tokens hold different experts; those that sum gradients the same.
+  if (replicas > 1 && plan.expert > 1) {
+    std::int32_t exchange = -1;
+    std::int32_t sum = -1;
+    for (std::size_t c = 0; c < graph.communicators.size(); ++c) {
+      exchange = graph.communicators[c].name == "expert" ? static_cast<std::int32_t>(c) : exchange;
+      sum = graph.communicators[c].name == "expert_data" ? static_cast<std::int32_t>(c) : sum;
+    }
+    REQUIRE(exchange >= 0);
+    REQUIRE(sum >= 0);
+    for (const std::int32_t a : graph.members(exchange, 1)) {
+      for (const std::int32_t b : graph.members(sum, 1)) {
+        CHECK((a != b || a == 1));
+      }
+    }
+  }
+}
+
+TEST_CASE("activation bytes of a layer of experts are those of the closed form",
+          "[workloads][experts]") {
+  // llm.md section 1.2: the MLP part is s b (4 h + 8 E + k C (4 h + w f)) + shared w f_sh s b, w =
+  // 6; attention s b h (4 + 4 + 4 g), the log-sum-exp and the norms as in a dense layer.
+  const std::int64_t expert = GENERATE(1, 4);
+  const std::int64_t shared = GENERATE(0, 1);
+  const double exponent = GENERATE(0.0, 1.0);
+  Job job = planned(moe_job(4, shared), {1, 4, expert, 0, false});
+  auto& moe = *transformer_of(job).moe;
+  if (exponent > 0) {
+    moe.routing = std::make_shared<const Access>(Access::zipf(8, exponent, 5));
+  }
+  const auto activations = [&job](std::int64_t layers) {
+    transformer_of(job).layers = layers;
+    return memory_use(workloads::build_graph(job).programs.front()).activations.base();
+  };
+  job.batch.global = 4;  // one micro-batch
+  const double layer = activations(5) - activations(4);
+  const double sb = kSequence;
+  const double h = kHidden;
+  const auto load = workloads::expert_load(moe, kSequence, expert);
+  const double inputs = std::round(load.most);  // C k s b copies reach the rank, k s b come back
+  const double form = sb * (4 * h + 8 * 8) + inputs * (2 * h + 6 * 48) + load.sent * 2 * h +
+                      d(shared) * 6 * 48 * sb + sb * h * (8 + 4 * 0.5) + 4 * 4 * sb + 16 * sb;
+  CHECK(layer == Approx(form).epsilon(1e-12));
+}
+
+TEST_CASE("experts that cannot be spread say why", "[workloads][experts]") {
+  const auto message = [](const Job& job) {
+    try {
+      workloads::build_graph(job);
+    } catch (const InputError& e) {
+      return std::string(e.what());
+    }
+    return std::string("accepted");
+  };
+  CHECK_THAT(message(planned(moe_job(), {1, 4, 3, 0, false})),
+             Catch::StartsWith("parallel.expert: "));
+  CHECK_THAT(message(planned(moe_job(), {2, 2, 4, 0, false})),
+             Catch::StartsWith("parallel.sequence_parallel: "));
+  Job dense = llama_job(4, kHidden, 4, 2, 96, kSequence, 128);
+  CHECK_THAT(message(planned(dense, {1, 4, 2, 0, false})),
+             Catch::Contains("dense transformer has no experts"));
+}

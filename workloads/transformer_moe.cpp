@@ -1,0 +1,287 @@
+#include "workloads/transformer_stage.h"
+
+// The second half of a layer with experts. Tokens are routed where their rows are; copies go to the
+// ranks of their experts and come back:
+//
+//   norm -> router -> route -> dispatch -> [all-to-all] -> [gather over tensor ranks] -> [sort]
+//        -> fc1 -> activation -> fc2
+//        -> [sort] -> [reduce-scatter] -> [all-to-all] -> combine (+ shared experts) + residual
+//
+// With sequence parallelism the sum over tensor ranks happens among the copies; without it the
+// combined rows are partial sums, to which the shared experts add before the usual reduction.
+namespace stepcast::workloads {
+
+using op_flags::kAccumulate;
+using op_flags::kTransposeA;
+using op_flags::kTransposeB;
+
+TransformerStage::ExpertTensors TransformerStage::expert_tensors(const std::string& at, bool keep) {
+  const ExpertShape& e = *shape_.experts;
+  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t experts = shape_.model.moe->experts;
+  ExpertTensors t;
+  t.logits = kept(keep, at + "moe.logits", shape_.rows, experts, Format::kFp32);
+  t.probabilities = kept(keep, at + "moe.probabilities", shape_.rows, experts, Format::kFp32);
+  t.input = kept(keep, at + "moe.input", e.computed, h, compute_);
+  t.fc1 = kept(keep, at + "moe.fc1", e.computed, e.fc1_width, compute_);
+  t.activated = kept(keep, at + "moe.activated", e.computed, e.ffn, compute_);
+  t.output = kept(keep, at + "moe.output", e.sent, h, compute_);
+  if (e.shared_ffn > 0) {
+    const std::int64_t width = e.shared_ffn * (shape_.model.gated() ? 2 : 1);
+    t.shared_fc1 = kept(keep, at + "moe.shared.fc1", shape_.tokens, width, compute_);
+    t.shared_activated =
+        kept(keep, at + "moe.shared.activated", shape_.tokens, e.shared_ffn, compute_);
+  }
+  return t;
+}
+
+TransformerStage::FeedForward TransformerStage::shared_experts(const std::string& at,
+                                                               const ExpertTensors& t) const {
+  return {"layer.moe.shared",
+          at + "moe.shared",
+          t.shared_fc1,
+          t.shared_activated,
+          shape_.experts->shared_ffn,
+          false,
+          shape_.sequence_parallel ? std::uint8_t{0} : kAccumulate};
+}
+
+/// The transpose of an exchange keeps every port as busy, so the way back has the sizes of the way
+/// there.
+void TransformerStage::exchange_copies(const char* name, TensorId from, TensorId to) {
+  const ExpertShape& e = *shape_.experts;
+  const std::int64_t h = shape_.model.hidden;
+  OpWriter::Transfer t;
+  t.kind = e.to.empty() ? OpKind::kAllToAll : OpKind::kAllToAllV;
+  t.name = name;
+  t.elements = e.sent * h;
+  t.in = {from};
+  t.out = {to};
+  t.communicator = communicators_.expert;
+  t.format = compute_;
+  if (!e.to.empty()) {
+    Exchange exchange;
+    for (const double copies : e.to) {
+      exchange.send_elements.push_back(copies * static_cast<double>(h));
+    }
+    t.detail = writer_.builder().exchange(std::move(exchange));
+  }
+  writer_.transfer("expert", false, t);
+}
+
+void TransformerStage::move_rows(OpKind kind, const char* name, std::int64_t elements,
+                                 TensorId from, TensorId to) {
+  OpWriter::Transfer t;
+  t.kind = kind;
+  t.name = name;
+  t.elements = elements;
+  t.in = {from};
+  t.out = {to};
+  t.communicator = communicators_.tensor;
+  t.format = compute_;
+  writer_.transfer("tensor", false, t);
+}
+
+/// From copies in the order of their experts' ranks to `rows` of this rank's experts, expert by
+/// expert.
+void TransformerStage::to_experts(const std::string& name, TensorId copies, TensorId rows) {
+  const ExpertShape& e = *shape_.experts;
+  const std::int64_t h = shape_.model.hidden;
+  const bool sorts = e.local > 1 && (e.ranks > 1 || e.gathers);
+  TensorId at = copies;
+  if (e.ranks > 1) {
+    const bool last = !e.gathers && !sorts;
+    const TensorId received =
+        last ? rows : writer_.workspace("moe.received", e.received, h, compute_);
+    exchange_copies((name + ".exchange").c_str(), at, received);
+    at = received;
+  }
+  if (e.gathers) {
+    const TensorId gathered =
+        sorts ? writer_.workspace("moe.unsorted", e.computed, h, compute_) : rows;
+    move_rows(OpKind::kAllGather, (name + ".gather").c_str(), e.computed * h, at, gathered);
+    at = gathered;
+  }
+  if (sorts) {
+    writer_.compute(OpKind::kDispatchForward, name + ".sort", {e.computed, h}).in({at}).out({rows});
+  }
+}
+
+/// The way back: what the experts made of each copy, on the rank of its token.
+void TransformerStage::from_experts(const std::string& name, TensorId rows, TensorId copies) {
+  const ExpertShape& e = *shape_.experts;
+  const std::int64_t h = shape_.model.hidden;
+  TensorId at = rows;
+  if (e.local > 1 && (e.ranks > 1 || e.gathers)) {
+    const TensorId unsorted = writer_.workspace("moe.unsorted", e.computed, h, compute_);
+    writer_.compute(OpKind::kDispatchForward, name + ".unsort", {e.computed, h})
+        .in({at})
+        .out({unsorted});
+    at = unsorted;
+  }
+  if (e.gathers) {
+    const TensorId own =
+        e.ranks > 1 ? writer_.workspace("moe.received", e.received, h, compute_) : copies;
+    move_rows(OpKind::kReduceScatter, (name + ".reduce").c_str(), e.computed * h, at, own);
+    at = own;
+  }
+  if (e.ranks > 1) {
+    exchange_copies((name + ".exchange").c_str(), at, copies);
+  }
+}
+
+/// Do rows go through anything on their way to the experts?
+bool TransformerStage::experts_are_near() const {
+  return shape_.experts->ranks == 1 && !shape_.experts->gathers;
+}
+
+void TransformerStage::routed_forward(const std::string& at, const LayerTensors& t,
+                                      TensorId output) {
+  const TransformerWorkload& m = shape_.model;
+  const ExpertShape& e = *shape_.experts;
+  const ExpertTensors& x = t.experts;
+  const std::int64_t h = m.hidden;
+  const std::int64_t n = shape_.rows;
+  gemm({"layer.moe.router", n, m.moe->experts, h, t.norm2,
+        parameter(at + "moe.router.weight").weight, x.logits});
+  writer_.compute(OpKind::kRouteForward, "layer.moe.route", {n, m.moe->experts, m.moe->per_token})
+      .in({x.logits})
+      .out({x.probabilities})
+      .format(Format::kFp32);
+  const TensorId copies =
+      experts_are_near() ? x.input : writer_.workspace("moe.copies", e.sent, h, compute_);
+  writer_.compute(OpKind::kDispatchForward, "layer.moe.dispatch", {e.sent, h})
+      .in({t.norm2, x.probabilities})
+      .out({copies});
+  to_experts("layer.moe.dispatch", copies, x.input);
+  expert_gemm({"layer.moe.fc1", 0, e.fc1_width, h, x.input, parameter(at + "moe.fc1.weight").weight,
+               x.fc1});
+  writer_.compute(OpKind::kActivationForward, "layer.moe.activation", {e.computed, e.ffn})
+      .in({x.fc1})
+      .out({x.activated})
+      .variant(static_cast<std::uint8_t>(m.activation));
+  const TensorId made =
+      experts_are_near() ? x.output : writer_.workspace("moe.rows", e.computed, h, compute_);
+  expert_gemm(
+      {"layer.moe.fc2", 0, h, e.ffn, x.activated, parameter(at + "moe.fc2.weight").weight, made});
+  from_experts("layer.moe.combine", made, x.output);
+  writer_.compute(OpKind::kCombineForward, "layer.moe.combine", {n, h, e.sent})
+      .in({x.output, x.probabilities})
+      .out({output});
+}
+
+void TransformerStage::experts_forward(const std::string& at, const LayerTensors& t,
+                                       TensorId output) {
+  const ExpertShape& e = *shape_.experts;
+  const std::int64_t h = shape_.model.hidden;
+  const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
+  const bool apart = shape_.sequence_parallel;  // routed rows are whole already
+  const TensorId routed =
+      apart ? writer_.workspace("moe.routed", shape_.rows, h, compute_) : partial;
+  routed_forward(at, t, routed);
+  const auto add_rows = [&](const char* name, TensorId a, TensorId b) {
+    writer_.compute(OpKind::kAdd, name, {shape_.rows, h}).in({a, b}).out({output});
+  };
+  if (e.shared_ffn > 0) {
+    const Gathered y = gathered("layer.moe.shared.gather", t.norm2, "gathered");
+    writer_.await(y.ready);
+    mlp_forward(shared_experts(at, t.experts), y.tensor, partial);
+  }
+  if (!apart || e.shared_ffn > 0) {
+    const Gathered sum = reduced("layer.moe.reduce", partial);
+    writer_.await(sum.ready);
+    add_rows("layer.moe.add", t.middle, sum.tensor);
+  }
+  if (apart) {
+    add_rows("layer.moe.add_routed", e.shared_ffn > 0 ? output : t.middle, routed);
+  }
+}
+
+/// From the gradient of what the experts of this rank's tokens made to that of the norm's output,
+/// as far as it comes through the routed experts and the router.
+void TransformerStage::routed_backward(const std::string& at, const LayerTensors& t,
+                                       TensorId output_gradient, TensorId input_gradient) {
+  const TransformerWorkload& m = shape_.model;
+  const ExpertShape& e = *shape_.experts;
+  const ExpertTensors& x = t.experts;
+  const std::int64_t h = m.hidden;
+  const std::int64_t n = shape_.rows;
+  const std::int64_t experts = m.moe->experts;
+  const auto& fc1 = parameter(at + "moe.fc1.weight");
+  const auto& fc2 = parameter(at + "moe.fc2.weight");
+  const auto& router = parameter(at + "moe.router.weight");
+  const TensorId copies = writer_.workspace("moe.copies", e.sent, h, compute_);
+  const TensorId rows =
+      experts_are_near() ? copies : writer_.workspace("moe.rows", e.computed, h, compute_);
+  const TensorId weights = writer_.workspace("moe.gradient.logits", n, experts, Format::kFp32);
+  const TensorId d_activated =
+      writer_.workspace("moe.gradient.activated", e.computed, e.ffn, compute_);
+  const TensorId d_fc1 = writer_.workspace("moe.gradient.fc1", e.computed, e.fc1_width, compute_);
+
+  writer_.compute(OpKind::kCombineBackward, "layer.moe.combine_gradient", {e.sent, h})
+      .in({output_gradient, x.output, x.probabilities})
+      .out({copies, weights});
+  to_experts("layer.moe.combine_gradient", copies, rows);
+  expert_gemm(
+      {"layer.moe.fc2_input_gradient", 0, e.ffn, h, rows, fc2.weight, d_activated, kTransposeB});
+  expert_gemm({"layer.moe.fc2_weight_gradient", e.ffn, h, 0, x.activated, rows, fc2.gradient,
+               kTransposeA | kAccumulate});
+  parameters_.finished(at + "moe.fc2.weight");
+  writer_.compute(OpKind::kActivationBackward, "layer.moe.activation_gradient", {e.computed, e.ffn})
+      .in({d_activated, x.fc1})
+      .out({d_fc1})
+      .variant(static_cast<std::uint8_t>(m.activation));
+  expert_gemm(
+      {"layer.moe.fc1_input_gradient", 0, h, e.fc1_width, d_fc1, fc1.weight, rows, kTransposeB});
+  expert_gemm({"layer.moe.fc1_weight_gradient", h, e.fc1_width, 0, x.input, d_fc1, fc1.gradient,
+               kTransposeA | kAccumulate});
+  parameters_.finished(at + "moe.fc1.weight");
+  from_experts("layer.moe.dispatch_gradient", rows, copies);
+  writer_.compute(OpKind::kDispatchBackward, "layer.moe.dispatch_gradient", {n, h, e.sent})
+      .in({copies, x.probabilities})
+      .out({input_gradient});
+  writer_
+      .compute(OpKind::kRouteBackward, "layer.moe.route_gradient", {n, experts, m.moe->per_token})
+      .in({x.logits, x.probabilities, weights})
+      .out({weights})
+      .format(Format::kFp32);
+  gemm({"layer.moe.router_input_gradient", n, h, experts, weights, router.weight, input_gradient,
+        kTransposeB | kAccumulate});
+  gemm({"layer.moe.router_weight_gradient", h, experts, n, t.norm2, weights, router.gradient,
+        kTransposeA | kAccumulate});
+  parameters_.finished(at + "moe.router.weight");
+}
+
+/// From the gradient of the layer's output to that of its middle, in the workspace "gradient".
+void TransformerStage::experts_backward(const std::string& at, const LayerTensors& t,
+                                        TensorId output_gradient) {
+  const ExpertShape& e = *shape_.experts;
+  const std::int64_t h = shape_.model.hidden;
+  const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
+  const bool apart = shape_.sequence_parallel;
+  const TensorId routed =
+      apart ? writer_.workspace("moe.routed", shape_.rows, h, compute_) : partial;
+  routed_backward(at, t, output_gradient, routed);
+  Gathered d_norm{routed, -1};
+  if (e.shared_ffn > 0) {
+    const Gathered dy =
+        gathered("layer.moe.shared.gather_gradient", output_gradient, "gathered.gradient");
+    const Gathered y = gathered("layer.moe.shared.gather", t.norm2, "gathered");
+    d_norm = mlp_backward(shared_experts(at, t.experts), dy, y, partial);
+    writer_.await(d_norm.ready);
+    if (apart) {
+      writer_.compute(OpKind::kAdd, "layer.moe.add_gradient", {shape_.rows, h})
+          .in({d_norm.tensor, routed})
+          .out({routed});
+      d_norm.tensor = routed;
+    }
+  } else if (!apart) {
+    d_norm = reduced("layer.moe.reduce_gradient", partial);
+    writer_.await(d_norm.ready);
+  }
+  norm_backward("layer.norm2_gradient", at + "norm2",
+                {d_norm.tensor, t.middle, t.norm2_statistics, output_gradient,
+                 writer_.workspace("gradient", shape_.rows, h, compute_)});
+}
+
+}  // namespace stepcast::workloads
