@@ -1,0 +1,20 @@
+#pragma once
+#include "runtime/cuda/kernels/attention.h"
+
+namespace stepcast::runtime::cuda::kernels::internal {
+
+/// The two implementations behind attention.h. `delta` [batch, heads, query_length]: rowsum(dO *
+/// O).
+void flash_forward(const AttentionShape& shape, const ConstMatrixView& q, const ConstMatrixView& k,
+                   const ConstMatrixView& v, const MatrixView& out, float* log_sum_exp,
+                   cudaStream_t stream);
+void flash_backward(const AttentionShape& shape, const AttentionBackward& tensors,
+                    const float* delta, cudaStream_t stream);
+
+void plain_forward(const AttentionShape& shape, const ConstMatrixView& q, const ConstMatrixView& k,
+                   const ConstMatrixView& v, const MatrixView& out, float* log_sum_exp,
+                   cudaStream_t stream);
+void plain_backward(const AttentionShape& shape, const AttentionBackward& tensors,
+                    const float* delta, cudaStream_t stream);
+
+}  // namespace stepcast::runtime::cuda::kernels::internal
