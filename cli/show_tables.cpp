@@ -61,7 +61,10 @@ std::string plan_text(const Job& job) {
                                  p.pipeline, p.data);
   text += p.virtual_stages > 1 ? fmt::format(", {} virtual stages", p.virtual_stages) : "";
   text += p.sequence_parallel ? ", sequence parallel" : "";
-  text += p.zero > 0 ? fmt::format(", zero {}", p.zero) : "";
+  text += p.zero > 0 ? fmt::format(", zero {}{}{}", p.zero,
+                                   p.zero_level.empty() ? "" : " inside " + p.zero_level,
+                                   p.zero_reshard ? "" : " without resharding")
+                     : "";
   return text;
 }
 

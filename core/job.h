@@ -13,7 +13,7 @@
 
 namespace stepcast {
 
-enum class ScheduleKind : std::uint8_t { kGpipe, kOneFOneB };
+enum class ScheduleKind : std::uint8_t { kGpipe, kOneFOneB, kZbH1 };
 enum class RecomputeKind : std::uint8_t { kNone, kSelective, kFull, kFirstLayers };
 struct Recompute {
   RecomputeKind kind = RecomputeKind::kNone;
@@ -31,6 +31,15 @@ struct Overlap {
 /// stale rows.
 enum class DlrmPipeline : std::uint8_t { kNone, kSparseDist, kPrefetch, kFused };
 
+/// How ranks that each hold a part of a sequence attend to all of it: gather keys and values |
+/// pass them around a ring | pass queries around it | exchange sequence parts for head parts |
+/// what moves least and can be hidden.
+enum class ContextAlgorithm : std::uint8_t { kAuto, kAllGather, kPassKv, kPassQ, kAllToAll };
+
+/// What a step does: forward, backward and update | forward over new tokens, keeping their keys and
+/// values | forward of one new token per sequence.
+enum class JobPhase : std::uint8_t { kTrain, kPrefill, kDecode };
+
 struct Parallel {
   std::int64_t tensor = 1, context = 1, pipeline = 1, expert = 1, data = 1;
   /// Ranks that share one expert by columns: `tensor` or 1; 0: `tensor` where `expert` divides
@@ -39,11 +48,18 @@ struct Parallel {
   std::int64_t virtual_stages = 1;
   ScheduleKind schedule = ScheduleKind::kOneFOneB;
   bool sequence_parallel = false;
+  /// ZeRO stage (Rajbhandari et al., arXiv 1910.02054): 1 shards optimizer states, 2 gradients
+  /// too, 3 weights too (FSDP).
   int zero = 0;
+  bool zero_reshard = true;  ///< stage 3: weights are freed after each use, forward and backward
+  /// Level of the fabric, or "node", inside which shards lie; they are replicated across (HSDP).
+  /// Empty: over all replicas.
+  std::string zero_level;
   Recompute recompute;
   Bytes bucket = MB(25);
   Overlap overlap;
   DlrmPipeline dlrm_pipeline = DlrmPipeline::kNone;
+  ContextAlgorithm context_algorithm = ContextAlgorithm::kAuto;
 };
 
 /// Number formats by role (primitive P2).
@@ -76,6 +92,8 @@ struct Job {
   OptimizerKind dense_optimizer = OptimizerKind::kAdam;
   OptimizerKind embedding_optimizer = OptimizerKind::kRowwiseAdagrad;
   bool flash_attention = true;
+  JobPhase phase = JobPhase::kTrain;
+  std::int64_t cached = 0;  ///< tokens per sequence whose keys and values exist (not kTrain)
   Calibration calibration;
   std::vector<Flow> flows;
   [[nodiscard]] std::int64_t microbatches() const {

@@ -35,9 +35,11 @@ struct ParameterPiece {
   std::int64_t columns = 0;
   double scale = 0;  ///< uniform in [-scale, scale]; 0 and `constant` give constants
   double constant = 0;
-  /// The block's first row on rank r is row + r * row_per_rank: ranks that hold different rows of a table can share a program.
+  /// The block's first row on rank r is row + r * row_per_rank: ranks that hold different rows of a
+  /// table can share a program.
   std::int64_t row_per_rank = 0;
-  /// Likewise by the rank's tensor coordinate c: row + c * tensor_row_step, column + c * tensor_column_step.
+  /// Likewise by the rank's tensor coordinate c: row + c * tensor_row_step, column + c *
+  /// tensor_column_step.
   std::int64_t tensor_row_step = 0;
   std::int64_t tensor_column_step = 0;
   /// Neighbouring tensor ranks that hold the same columns: c is divided by it, rounding down.
@@ -54,13 +56,25 @@ struct Tensor {
   std::int64_t columns = 0;
   bool per_microbatch = false;
   std::vector<ParameterPiece> pieces;  ///< parameters only
-  /// >= 0: no storage of its own but that of the tensor `view_of`, from element `view_offset` + `view_data_step` * (the rank's data
-  /// coordinate) on. Gradients are views of their bucket, shards of an optimizer views of the whole.
+  /// >= 0: no storage of its own but that of the tensor `view_of`, from element `view_offset` +
+  /// `view_data_step` * (the rank's data coordinate) on. Gradients are views of their bucket,
+  /// shards of an optimizer views of the whole.
   std::int32_t view_of = -1;
   std::int64_t view_offset = 0;
   std::int64_t view_data_step = 0;
-  /// >= 0: what this step prepares for the next one, which reads it as the tensor `next_of`: the two
-  /// trade places between steps.
+  /// > 0: the data coordinate counts modulo this (shards inside a level of the fabric).
+  std::int64_t data_parts = 0;
+  /// A parameter tensor with a flat offset.
+  struct Source {
+    std::uint32_t tensor = 0;
+    std::int64_t offset = 0;
+  };
+  /// Not empty: shard c (the data coordinate) of these parameters laid out flat, elements
+  /// [c, c + 1) * columns; it starts from their initial values. They are views of memory that holds
+  /// them only while they are in use.
+  std::vector<Source> sources{};
+  /// >= 0: what this step prepares for the next one, which reads it as the tensor `next_of`: the
+  /// two trade places between steps.
   std::int32_t next_of = -1;
   [[nodiscard]] bool is_view() const { return view_of >= 0; }
   [[nodiscard]] std::int64_t elements() const { return rows * columns; }
@@ -101,11 +115,12 @@ struct Exchange {
   std::vector<double> send_elements;
 };
 
-/// One strided block that a kCopyColumns op with a `detail` moves: `columns` elements in each of the op's shape[0] rows; row i starts at
-/// offset + i * pitch of the operand, in elements. Blocks of one op are disjoint; the op converts between the operands' formats.
+/// One strided block that a kCopyColumns op with a `detail` moves: `columns` elements in each of
+/// the op's shape[0] rows; row i starts at offset + i * pitch of the operand, in elements. Blocks
+/// of one op are disjoint; the op converts between the operands' formats.
 struct ColumnBlock {
-  std::int32_t input = 0;     ///< position among the op's inputs
-  std::int32_t output = 0;    ///< position among its outputs
+  std::int32_t input = 0;   ///< position among the op's inputs
+  std::int32_t output = 0;  ///< position among its outputs
   std::int64_t from_offset = 0;
   std::int64_t from_pitch = 0;
   std::int64_t to_offset = 0;
@@ -146,7 +161,8 @@ struct Program {
   std::vector<Tensor> tensors;
   std::vector<EmbeddingGroup> embeddings;
   std::vector<Exchange> exchanges;
-  std::vector<std::vector<ColumnBlock>> column_copies;   ///< detail of kCopyColumns (-1: inputs side by side = outputs side by side)
+  std::vector<std::vector<ColumnBlock>>
+      column_copies;  ///< detail of kCopyColumns (-1: inputs side by side = outputs side by side)
   std::vector<Segment> segments;
   std::vector<Call> calls;  ///< issue order
   std::int32_t microbatches = 1;

@@ -48,6 +48,18 @@ std::int64_t System::devices_in_level(std::size_t i) const {
   return n;
 }
 
+std::optional<std::int64_t> System::devices_in(const std::string& level) const {
+  if (level == "node") {
+    return host.devices;
+  }
+  for (std::size_t i = 0; i < fabric.size(); ++i) {
+    if (fabric[i].name == level) {
+      return devices_in_level(i);
+    }
+  }
+  return std::nullopt;
+}
+
 std::string_view name_of(ShardingKind kind) {
   switch (kind) {
     case ShardingKind::kTableWise:

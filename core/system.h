@@ -95,6 +95,9 @@ struct System {
   FittedModels fitted;  ///< collectives
   /// Devices inside one unit of level `i`: product of sizes up to it.
   [[nodiscard]] std::int64_t devices_in_level(std::size_t i) const;
+  /// Devices inside one unit of the level of that name; "node" is a machine. nullopt: no such
+  /// level.
+  [[nodiscard]] std::optional<std::int64_t> devices_in(const std::string& level) const;
 };
 
 }  // namespace stepcast

@@ -80,6 +80,10 @@ std::int32_t colour(std::vector<Life>& lives, std::vector<std::int32_t>& slot_of
   return static_cast<std::int32_t>(std::max<std::size_t>(1, busy_until.size()));
 }
 
+std::int64_t part_of(const Tensor& tensor, std::int32_t data_coordinate) {
+  return tensor.data_parts > 0 ? data_coordinate % tensor.data_parts : data_coordinate;
+}
+
 bool is_buffer_collective(OpKind kind) {
   return kind == OpKind::kAllReduce || kind == OpKind::kReduceScatter ||
          kind == OpKind::kAllGather || kind == OpKind::kBroadcast;
@@ -208,7 +212,8 @@ class Placement {
           program_.tensors[of].name, name_of(program_.tensors[of].format));
       TensorLayout::Place place = layout_.instances[of].front();
       place.offset +=
-          static_cast<std::size_t>(tensor.view_offset + data_coordinate * tensor.view_data_step) *
+          static_cast<std::size_t>(tensor.view_offset +
+                                   part_of(tensor, data_coordinate) * tensor.view_data_step) *
           rules_.element_bytes(tensor.format);
       layout_.instances[t] = {place};
     }
@@ -320,6 +325,29 @@ ParameterPiece piece_on(const Tensor& tensor, ParameterPiece piece,
                  "a piece of '{}' covers columns [{}, {}) of {}", tensor.name, piece.local_column,
                  piece.local_column + piece.columns, tensor.columns);
   return piece;
+}
+
+std::vector<float> shard_values(const Program& program, const Tensor& shard, std::int32_t rank,
+                                std::int32_t tensor_coordinate, std::int32_t data_coordinate) {
+  const std::int64_t begin = part_of(shard, data_coordinate) * shard.columns;
+  std::vector<float> values(static_cast<std::size_t>(shard.columns), 0.0F);
+  std::vector<float> whole;
+  for (const Tensor::Source& source : shard.sources) {
+    const Tensor& parameter = program.tensors[source.tensor];
+    const std::int64_t first = std::max(begin, source.offset);
+    const std::int64_t last = std::min(begin + shard.columns, source.offset + parameter.elements());
+    if (first >= last) {
+      continue;
+    }
+    whole.assign(static_cast<std::size_t>(parameter.elements()), 0.0F);
+    for (const ParameterPiece& piece : parameter.pieces) {
+      fill_piece(piece_on(parameter, piece, tensor_coordinate), rank, parameter.rows,
+                 parameter.columns, whole.data());
+    }
+    std::copy(whole.begin() + (first - source.offset), whole.begin() + (last - source.offset),
+              values.begin() + (first - begin));
+  }
+  return values;
 }
 
 }  // namespace stepcast::runtime

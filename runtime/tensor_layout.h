@@ -67,4 +67,9 @@ void fill_piece(const ParameterPiece& piece, std::int32_t rank, std::int64_t row
 /// it does not fit the tensor.
 ParameterPiece piece_on(const Tensor& tensor, ParameterPiece piece, std::int32_t tensor_coordinate);
 
+/// Initial values of a shard (Tensor::sources) on the rank with these coordinates: its elements of
+/// the parameters it is cut from, which have no memory of their own.
+std::vector<float> shard_values(const Program& program, const Tensor& shard, std::int32_t rank,
+                                std::int32_t tensor_coordinate, std::int32_t data_coordinate);
+
 }  // namespace stepcast::runtime

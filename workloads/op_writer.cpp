@@ -47,7 +47,7 @@ OpWriter::Event OpWriter::transfer(std::string_view stream, bool own_stream, con
       edit.waits(e);
     }
   }
-  const Event done = builder_.event();
+  const Event done = t.event >= 0 ? t.event : builder_.event();
   edit.records(done);
   compute_is_last_ = false;
   return done;

@@ -44,6 +44,7 @@ class OpWriter {
     std::uint8_t variant = 0;   ///< all-reduce: 0 sum, 1 maximum
     std::int32_t detail = -1;   ///< all-to-all-v: its Exchange
     bool after_compute = true;  ///< false: needs nothing of this rank (a receive)
+    Event event = -1;           ///< recorded at the end; -1: one of its own
   };
   Event transfer(std::string_view stream, bool own_stream, const Transfer& t);
   /// The next compute op waits for the transfer.

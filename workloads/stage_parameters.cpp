@@ -2,15 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "core/error.h"
 
+// Where parameters, gradients and optimizer states are stored.
 namespace stepcast::workloads {
 namespace {
-
-constexpr const char* kDataStream = "data";
 
 Tensor flat_tensor(std::string name, TensorRole role, Format format, std::int64_t elements) {
   Tensor t;
@@ -48,91 +48,206 @@ bool full_precision(Format f) { return f == Format::kFp32 || f == Format::kTf32;
 
 }  // namespace
 
-void StageParameters::declare(const std::vector<ParameterSpec>& specs) {
-  // Without replicas there is nothing to exchange early: one buffer.
-  const double limit =
-      shape_.data > 1 ? job_.parallel.bucket.base() : std::numeric_limits<double>::infinity();
-  // Parameters of one bucket are summed alike.
-  using Kind = std::pair<Replicas, GradientSum>;
-  for (const auto& [replicas, sum] :
+/// Whether the state that ZeRO stage `stage` shards (1 optimizer, 2 gradients, 3 weights) is.
+bool StageParameters::sharded(Kind kind, int stage) const {
+  const int zero = kind.second == GradientSum::kOverTensor ? std::min(job_.parallel.zero, 1)
+                   : job_.parallel.zero == 3 && !job_.parallel.zero_reshard ? 1
+                                                                            : job_.parallel.zero;
+  return replicas(kind.first).shards > 1 && zero >= stage;
+}
+
+std::int64_t StageParameters::padded(const Group& specs) const {
+  std::int64_t elements = 0;
+  for (const ParameterSpec* spec : specs) {
+    elements += spec->rows * spec->columns;
+  }
+  const Kind kind = kind_of(specs);
+  const std::int64_t parts = sharded(kind, 1) ? replicas(kind.first).shards : 1;
+  return (elements + parts - 1) / parts * parts;
+}
+
+void StageParameters::declare(const std::vector<std::vector<ParameterSpec>>& chunks) {
+  std::vector<Group> groups;
+  for (const auto& specs : chunks) {
+    group(specs, groups);
+  }
+  plan_slots(groups);
+  const std::vector<SlotKey> keys = slot_keys(groups);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const auto slot = slots_.find(keys[i]);
+    open_bucket(groups[i], slot == slots_.end() ? Slot{} : slot->second);
+  }
+}
+
+/// Parameters that share a bucket.
+void StageParameters::group(const std::vector<ParameterSpec>& specs,
+                            std::vector<Group>& groups) const {
+  for (const Kind& kind :
        {Kind{Replicas::kExperts, GradientSum::kNone}, Kind{Replicas::kData, GradientSum::kNone},
         Kind{Replicas::kData, GradientSum::kOverTensor},
         Kind{Replicas::kData, GradientSum::kOverEnds}}) {
-    std::vector<const ParameterSpec*> together;
+    // Without replicas there is nothing to exchange early: one buffer.
+    const bool by_unit = sharded(kind, 2) || (sharded(kind, 1) && job_.parallel.zero == 3 &&
+                                              kind.second != GradientSum::kOverTensor);
+    const double limit = replicas(kind.first).replicas > 1 && !by_unit
+                             ? job_.parallel.bucket.base()
+                             : std::numeric_limits<double>::infinity();
+    Group together;
     double bytes = 0;
     for (const ParameterSpec& spec : specs) {
-      if (spec.sum != sum || spec.replicas != replicas) {
+      if (Kind{spec.replicas, spec.sum} != kind) {
         continue;
       }
       const double size = format_bytes(job_.formats.gradient, spec.rows, spec.columns).base();
-      if (!together.empty() && bytes + size > limit) {
-        open_bucket(together);
-        together.clear();
+      const bool other_unit = by_unit && !together.empty() && together.back()->unit != spec.unit;
+      if (!together.empty() && (bytes + size > limit || other_unit)) {
+        groups.push_back(std::exchange(together, {}));
         bytes = 0;
       }
       together.push_back(&spec);
       bytes += size;
     }
     if (!together.empty()) {
-      open_bucket(together);
+      groups.push_back(std::move(together));
     }
   }
 }
 
-void StageParameters::open_bucket(const std::vector<const ParameterSpec*>& specs) {
+std::vector<StageParameters::SlotKey> StageParameters::slot_keys(
+    const std::vector<Group>& groups) const {
+  std::vector<SlotKey> keys;
+  for (const Group& g : groups) {
+    const std::int64_t unit = g.front()->unit;
+    const bool layer = unit >= 0;
+    const std::int64_t buffers = job_.parallel.overlap.data ? 2 : 1;
+    keys.emplace_back(layer, layer ? unit % buffers : 0, kind_of(g));
+  }
+  return keys;
+}
+
+/// Buffers for the weights and gradients of the unit at work; with an overlap another set, so that
+/// one is filled or drained beside it.
+void StageParameters::plan_slots(const std::vector<Group>& groups) {
+  const std::vector<SlotKey> keys = slot_keys(groups);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (sharded(kind_of(groups[i]), 2)) {
+      Slot& slot = slots_[keys[i]];
+      slot.elements = std::max(slot.elements, padded(groups[i]));
+    }
+  }
+  ProgramBuilder& b = writer_.builder();
+  for (auto& [key, slot] : slots_) {
+    const auto& [layer, which, kind] = key;
+    const std::string at = fmt::format("{}.{}{}", layer ? "layer" : "ends", which,
+                                       kind.first == Replicas::kExperts ? ".experts" : "");
+    if (sharded(kind, 3)) {
+      slot.weights = b.buffer("unit.weights." + at, 1, slot.elements, job_.formats.compute);
+    }
+    slot.gradients = b.buffer("unit.gradients." + at, 1, slot.elements, job_.formats.gradient);
+    if (shape_.microbatches > 1) {
+      slot.fresh = b.buffer("unit.gradients.shard." + at, 1,
+                            slot.elements / replicas(kind.first).shards, job_.formats.gradient);
+    }
+    slot.gradients_free = job_.parallel.overlap.data ? b.event() : -1;
+  }
+}
+
+void StageParameters::open_bucket(const Group& specs, const Slot& slot) {
   ProgramBuilder& b = writer_.builder();
   const Format weight_format = job_.formats.compute;
   const Format gradient_format = job_.formats.gradient;
   const std::size_t number = buckets_.size();
   Bucket bucket;
-  bucket.sum = specs.front()->sum;
-  bucket.replicas = specs.front()->replicas;
+  const Kind kind = kind_of(specs);
+  std::tie(bucket.replicas, bucket.sum) = kind;
+  bucket.unit = specs.front()->unit;
   bucket.parameters = static_cast<std::int32_t>(specs.size());
-  for (const ParameterSpec* spec : specs) {
-    bucket.elements += spec->rows * spec->columns;
-  }
-  const std::int64_t parts = job_.parallel.zero > 0 ? replicas_of(bucket.replicas) : 1;
-  bucket.elements = (bucket.elements + parts - 1) / parts * parts;
-  bucket.shard = bucket.elements / parts;
+  bucket.elements = padded(specs);
+  bucket.shard = sharded(kind, 1) ? bucket.elements / replicas(kind.first).shards : bucket.elements;
+  bucket.scattered = sharded(kind, 2);
+  bucket.gathered =
+      bucket.sum != GradientSum::kOverTensor && job_.parallel.zero == 3 && sharded(kind, 1);
   const auto name = [number](const char* what) {
     return fmt::format("bucket.{}.{}", number, what);
   };
-  bucket.weights = b.tensor(
-      flat_tensor(name("weights"), TensorRole::kParameter, weight_format, bucket.elements));
-  bucket.gradients = b.tensor(
-      flat_tensor(name("gradients"), TensorRole::kGradient, gradient_format, bucket.elements));
+  if (sharded(kind, 3)) {
+    bucket.weights = b.tensor(view(name("weights"), TensorRole::kBuffer, weight_format,
+                                   slot.weights, 0, 1, bucket.elements));
+  } else {
+    bucket.weights = b.tensor(
+        flat_tensor(name("weights"), TensorRole::kParameter, weight_format, bucket.elements));
+  }
+  if (bucket.scattered) {
+    bucket.gradients = b.tensor(view(name("gradients"), TensorRole::kBuffer, gradient_format,
+                                     slot.gradients, 0, 1, bucket.elements));
+    bucket.gradients_free = slot.gradients_free;
+    if (shape_.microbatches > 1) {
+      bucket.fresh = b.tensor(view(name("gradients.fresh"), TensorRole::kBuffer, gradient_format,
+                                   slot.fresh, 0, 1, bucket.shard));
+    }
+  } else {
+    bucket.gradients = b.tensor(
+        flat_tensor(name("gradients"), TensorRole::kGradient, gradient_format, bucket.elements));
+  }
+  // Views go to the memory itself, not to other views.
+  const TensorId weights = sharded(kind, 3) ? slot.weights : bucket.weights;
+  const TensorId gradients = bucket.scattered ? slot.gradients : bucket.gradients;
+  std::vector<Tensor::Source> sources;
   std::int64_t offset = 0;
   for (const ParameterSpec* spec : specs) {
-    Tensor weight = view(spec->name, TensorRole::kParameter, weight_format, bucket.weights, offset,
+    Tensor weight = view(spec->name, TensorRole::kParameter, weight_format, weights, offset,
                          spec->rows, spec->columns);
     weight.pieces = spec->pieces;
     const TensorId weight_id = b.tensor(std::move(weight));
     const TensorId gradient_id =
-        b.tensor(view(spec->name + ".gradient", TensorRole::kGradient, gradient_format,
-                      bucket.gradients, offset, spec->rows, spec->columns));
+        b.tensor(view(spec->name + ".gradient", TensorRole::kGradient, gradient_format, gradients,
+                      offset, spec->rows, spec->columns));
     const bool fresh =
         parameters_.emplace(spec->name, ProgramBuilder::Parameter{weight_id, gradient_id}).second;
     STEPCAST_CHECK(fresh, "parameter '{}' was declared twice", spec->name);
     bucket_of_.emplace(spec->name, number);
+    sources.push_back({weight_id, offset});
     offset += spec->rows * spec->columns;
   }
+  if (sharded(kind, 3)) {
+    Tensor shard =
+        flat_tensor(name("weights.shard"), TensorRole::kParameter, weight_format, bucket.shard);
+    shard.sources = std::move(sources);
+    shard.data_parts = replicas(kind.first).shards;
+    bucket.weight_shard = b.tensor(std::move(shard));
+  }
+  add_shards(bucket, number);
   add_states(bucket, number);
   buckets_.push_back(std::move(bucket));
 }
 
+/// The parts of whole buffers that this rank's optimizer works on, and shards stored by themselves.
+void StageParameters::add_shards(Bucket& bucket, std::size_t number) {
+  ProgramBuilder& b = writer_.builder();
+  const Kind kind{bucket.replicas, bucket.sum};
+  const auto part = [&](const char* what, TensorRole role, Format format, TensorId of) {
+    if (!sharded(kind, 1)) {
+      return of;
+    }
+    Tensor t =
+        view(fmt::format("bucket.{}.{}.shard", number, what), role, format, of, 0, 1, bucket.shard);
+    t.view_data_step = bucket.shard;
+    t.data_parts = replicas(kind.first).shards;
+    return b.tensor(std::move(t));
+  };
+  if (!sharded(kind, 3)) {
+    bucket.weight_shard =
+        part("weights", TensorRole::kParameter, job_.formats.compute, bucket.weights);
+  }
+  bucket.gradient_shard =
+      bucket.scattered
+          ? b.tensor(flat_tensor(fmt::format("bucket.{}.gradients.shard", number),
+                                 TensorRole::kGradient, job_.formats.gradient, bucket.shard))
+          : part("gradients", TensorRole::kGradient, job_.formats.gradient, bucket.gradients);
+}
+
 void StageParameters::add_states(Bucket& bucket, std::size_t number) {
   ProgramBuilder& b = writer_.builder();
-  bucket.weight_shard = bucket.weights;
-  bucket.gradient_shard = bucket.gradients;
-  if (bucket.shard != bucket.elements) {
-    Tensor weights = view(fmt::format("bucket.{}.weights.shard", number), TensorRole::kParameter,
-                          job_.formats.compute, bucket.weights, 0, 1, bucket.shard);
-    Tensor gradients = view(fmt::format("bucket.{}.gradients.shard", number), TensorRole::kGradient,
-                            job_.formats.gradient, bucket.gradients, 0, 1, bucket.shard);
-    weights.view_data_step = gradients.view_data_step = bucket.shard;
-    bucket.weight_shard = b.tensor(std::move(weights));
-    bucket.gradient_shard = b.tensor(std::move(gradients));
-  }
   for (int i = 0; i < state_count(job_.dense_optimizer); ++i) {
     bucket.states.push_back(
         b.tensor(flat_tensor(fmt::format("bucket.{}.state.{}", number, i),
@@ -141,83 +256,6 @@ void StageParameters::add_states(Bucket& bucket, std::size_t number) {
   if (!full_precision(job_.formats.compute)) {  // the weights the optimizer really updates
     b.tensor(flat_tensor(fmt::format("bucket.{}.master", number), TensorRole::kOptimizerState,
                          Format::kFp32, bucket.shard));
-  }
-}
-
-void StageParameters::begin_overlapped_exchange() {
-  overlapping_ = true;
-  for (Bucket& bucket : buckets_) {
-    bucket.open = bucket.parameters;
-  }
-}
-
-void StageParameters::finished(const std::string& name) {
-  if (!overlapping_) {
-    return;
-  }
-  Bucket& bucket = buckets_[bucket_of_.at(name)];
-  if (--bucket.open == 0 && bucket.sum == GradientSum::kNone) {
-    exchange(bucket);
-  }
-}
-
-void StageParameters::zero_gradients() {
-  for (const Bucket& bucket : buckets_) {
-    writer_.compute(OpKind::kFill, "gradients.zero", {bucket.elements})
-        .out({bucket.gradients})
-        .format(job_.formats.gradient);
-  }
-}
-
-void StageParameters::exchange(Bucket& bucket) {
-  if (replicas_of(bucket.replicas) == 1) {
-    return;
-  }
-  const bool sharded = job_.parallel.zero > 0;
-  OpWriter::Transfer t;
-  t.kind = sharded ? OpKind::kReduceScatter : OpKind::kAllReduce;
-  t.name = "gradients.exchange";
-  t.elements = bucket.elements;
-  t.in = {bucket.gradients};
-  t.out = {bucket.gradient_shard};
-  t.communicator = communicator_of(bucket.replicas);
-  t.format = job_.formats.gradient;
-  writer_.set_phase(Phase::kGradientSync);
-  bucket.synchronised = writer_.transfer(kDataStream, job_.parallel.overlap.data, t);
-  writer_.set_phase(Phase::kBackward);
-}
-
-void StageParameters::optimize() {
-  const bool mixed = !full_precision(job_.formats.compute);
-  const double gradient = bits_per_element(job_.formats.gradient) / 8;
-  const double weight = bits_per_element(job_.formats.compute) / 8;
-  writer_.set_phase(Phase::kOptimizer);
-  for (const Bucket& bucket : buckets_) {
-    std::vector<TensorId> out{bucket.weight_shard};
-    out.insert(out.end(), bucket.states.begin(), bucket.states.end());
-    writer_.await(bucket.synchronised);
-    auto update = writer_.compute(OpKind::kOptimizer, "optimizer", {bucket.shard});
-    update.in({bucket.gradient_shard})
-        .out(out)
-        .format(Format::kFp32)
-        .variant(static_cast<std::uint8_t>(job_.dense_optimizer));
-    // Per element: the gradient, fp32 states and (with narrow weights) the fp32 master copy; the
-    // narrow weights are written too.
-    const double n = static_cast<double>(bucket.shard);
-    const double kept = 4.0 * static_cast<double>(bucket.states.size() + 1);
-    update.work(update.op().flops, Bytes(n * (gradient + kept)),
-                Bytes(n * (kept + (mixed ? weight : 0))));
-    if (bucket.shard != bucket.elements) {
-      OpWriter::Transfer t;
-      t.kind = OpKind::kAllGather;
-      t.name = "weights.gather";
-      t.elements = bucket.elements;
-      t.in = {bucket.weight_shard};
-      t.out = {bucket.weights};
-      t.communicator = communicator_of(bucket.replicas);
-      t.format = job_.formats.compute;
-      writer_.transfer(kDataStream, job_.parallel.overlap.data, t);
-    }
   }
 }
 

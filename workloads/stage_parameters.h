@@ -1,7 +1,11 @@
 #pragma once
+#include <array>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/job.h"
@@ -21,6 +25,10 @@ enum class GradientSum : std::uint8_t {
 /// Ranks that hold the same part of a parameter and sum its gradient.
 enum class Replicas : std::uint8_t { kData, kExperts };
 
+/// Units of a stage that are not layers (those go by their number).
+constexpr std::int64_t kHeadUnit = -1;
+constexpr std::int64_t kEmbeddingUnit = -2;
+
 struct ParameterSpec {
   std::string name;  ///< global: the same whatever the split
   std::int64_t rows = 0;
@@ -28,6 +36,7 @@ struct ParameterSpec {
   std::vector<ParameterPiece> pieces;
   GradientSum sum = GradientSum::kNone;
   Replicas replicas = Replicas::kData;
+  std::int64_t unit = kHeadUnit;  ///< used together: the unit that ZeRO 2 and 3 hold at a time
 };
 
 /// Parameters whose gradients are complete at about the same time, one buffer for weights and one
@@ -35,68 +44,131 @@ struct ParameterSpec {
 struct Bucket {
   GradientSum sum = GradientSum::kNone;
   Replicas replicas = Replicas::kData;
-  std::int64_t elements = 0;  ///< with ZeRO padded to a multiple of the replicas
+  std::int64_t unit = kHeadUnit;
+  std::int64_t elements = 0;  ///< with ZeRO padded to a multiple of the shards
   std::int64_t shard = 0;     ///< elements this rank's optimizer works on
   TensorId weights = 0, gradients = 0;
   TensorId weight_shard = 0, gradient_shard = 0;  ///< the whole without ZeRO
   std::vector<TensorId> states;
+  bool gathered = false;   ///< ZeRO 3: weights are gathered before they are used
+  bool scattered = false;  ///< ZeRO 2, 3: gradients leave as shards after each micro-batch
+  TensorId fresh = 0;      ///< scattered: what one of several micro-batches adds to the shard
+  OpWriter::Event gradients_free = -1;  ///< scattered: the buffer of gradients may be used again
   std::int32_t open = 0;  ///< parameters whose gradient the backward pass has not finished yet
   std::int32_t parameters = 0;
+  bool exchanged = false;  ///< the backward passes do all of its exchange
   OpWriter::Event synchronised = -1;
 };
 
+/// Ranks that hold the same parameters, and where they meet (-1: one rank only).
+struct ReplicaGroup {
+  std::int64_t replicas = 1;
+  std::int64_t shards = 1;  ///< over which ZeRO shards
+  std::int32_t all = -1;
+  std::int32_t inside = -1;  ///< ranks that hold the shards of one copy; `all` without HSDP
+  std::int32_t across = -1;  ///< HSDP: ranks that hold the same shard
+};
+
 /// The parameters of one pipeline stage of one rank: storage in buckets, gradient exchange,
-/// optimizer.
+/// gathers of sharded weights, optimizer.
+///
+/// Exchanges and gathers over n shards, per bucket of P elements:
+///   ZeRO 0  all-reduce of the gradients, once a step
+///   ZeRO 1  reduce-scatter of the gradients and all-gather of the weights, once a step
+///   ZeRO 2  reduce-scatter after each micro-batch's backward pass, all-gather once a step; the
+///           gradients' buffer is shared by all layers
+///   ZeRO 3  all-gather before forward and again before backward of each micro-batch,
+///   reduce-scatter
+///           after backward; weights and gradients of a layer exist while it is worked on. Ends
+///           (embedding, head) stay gathered between the passes. Without resharding: one all-gather
+///           before the first forward pass, one reduce-scatter, once a step.
+/// HSDP adds an all-reduce of P / n gradients across the replicas, once a step. With overlap.data
+/// these run on the stream "data", the next unit's gather beside the work on this one: buffers are
+/// double then. A sum over tensor ranks keeps its (small) parameters as in ZeRO 1.
+/// Source: Rajbhandari et al., arXiv 1910.02054; Zhao et al., arXiv 2304.11277 (FSDP, HSDP).
 class StageParameters {
  public:
   StageParameters(OpWriter& writer, const Job& job, const TransformerShape& shape,
-                  std::int32_t data_communicator, std::int32_t expert_communicator)
-      : writer_(writer),
-        job_(job),
-        shape_(shape),
-        data_communicator_(data_communicator),
-        expert_communicator_(expert_communicator) {}
+                  const ReplicaGroup& data, const ReplicaGroup& experts)
+      : writer_(writer), job_(job), shape_(shape), replicas_{data, experts} {}
 
-  /// Declares the parameters of a chunk, in the order in which its backward pass finishes their
+  /// Declares the parameters of each chunk, in the order in which its backward pass finishes their
   /// gradients. Buckets close at parallel.bucket bytes of gradients when there are replicas to
-  /// exchange them with; a larger parameter has its own.
-  void declare(const std::vector<ParameterSpec>& specs);
+  /// exchange them with; a larger parameter has its own. With ZeRO 2 and 3 a bucket is a unit.
+  void declare(const std::vector<std::vector<ParameterSpec>>& chunks);
   [[nodiscard]] const ProgramBuilder::Parameter& at(const std::string& name) const {
     return parameters_.at(name);
   }
 
-  /// From here on `finished` exchanges each bucket over the data replicas as soon as it is
-  /// complete, beside the backward pass.
-  void begin_overlapped_exchange();
+  /// A pass over `units`, in that order, begins; the first gather starts. Without `gather` their
+  /// weights are there already.
+  void begin_pass(std::vector<std::int64_t> units, bool gather);
+  /// The weights of `unit` are needed from here on; the gather of the unit after it starts.
+  void use(std::int64_t unit);
+  /// Whether weights must be gathered before each use, or only before the first of a step.
+  [[nodiscard]] bool gathers_each_pass() const;
+  [[nodiscard]] bool gathers_first_pass() const;
+
+  /// A backward pass begins; in that of the last micro-batch `finished` exchanges each bucket over
+  /// the data replicas as soon as it is complete, if exchanges overlap.
+  void begin_backward(bool last_microbatch);
+  /// Gradients of the unit begin at zero in this pass, where they leave it as shards.
+  void open_gradients(std::int64_t unit);
   void finished(const std::string& name);
-  void end_overlapped_exchange() { overlapping_ = false; }
+  void end_backward() { in_backward_ = overlapping_ = false; }
 
   void zero_gradients();
-  /// Exchanges a bucket now; transfers of other sums are the caller's, before.
-  void exchange(Bucket& bucket);
-  /// Updates the weights of all buckets; with ZeRO gathers them.
+  /// What of a bucket's exchange the backward passes left; sums over other ranks are the caller's,
+  /// before.
+  void complete_exchange(Bucket& bucket);
+  /// Updates the weights of all buckets; with ZeRO 1 and 2 gathers them.
   void optimize();
   std::vector<Bucket>& buckets() { return buckets_; }
 
  private:
-  void open_bucket(const std::vector<const ParameterSpec*>& specs);
+  using Group = std::vector<const ParameterSpec*>;
+  /// Parameters of one bucket are summed alike.
+  using Kind = std::pair<Replicas, GradientSum>;
+  static Kind kind_of(const Group& g) { return {g.front()->replicas, g.front()->sum}; }
+  /// Buffers that units share: (layers or ends, which of two, kind).
+  using SlotKey = std::tuple<bool, std::int64_t, Kind>;
+  struct Slot {
+    std::int64_t elements = 0;
+    TensorId weights = 0, gradients = 0, fresh = 0;
+    OpWriter::Event gradients_free = -1;
+  };
+
+  // Storage (stage_parameters.cpp).
+  void group(const std::vector<ParameterSpec>& specs, std::vector<Group>& groups) const;
+  void plan_slots(const std::vector<Group>& groups);
+  [[nodiscard]] std::vector<SlotKey> slot_keys(const std::vector<Group>& groups) const;
+  void open_bucket(const Group& specs, const Slot& slot);
+  void add_shards(Bucket& bucket, std::size_t number);
   void add_states(Bucket& bucket, std::size_t number);
-  [[nodiscard]] std::int64_t replicas_of(Replicas replicas) const {
-    return replicas == Replicas::kExperts ? shape_.experts->replicas : shape_.data;
+  [[nodiscard]] const ReplicaGroup& replicas(Replicas r) const {
+    return replicas_.at(static_cast<std::size_t>(r));
   }
-  [[nodiscard]] std::int32_t communicator_of(Replicas replicas) const {
-    return replicas == Replicas::kExperts ? expert_communicator_ : data_communicator_;
-  }
+  [[nodiscard]] bool sharded(Kind kind, int stage) const;
+  [[nodiscard]] std::int64_t padded(const Group& specs) const;
+
+  // Exchanges (stage_exchange.cpp).
+  void gather(Bucket& bucket);
+  void gather_unit(std::size_t index);
+  void exchange(Bucket& bucket);
+  void sum_replicas(Bucket& bucket);
 
   OpWriter& writer_;
   const Job& job_;
   const TransformerShape& shape_;
-  std::int32_t data_communicator_;
-  std::int32_t expert_communicator_;
+  std::array<ReplicaGroup, 2> replicas_;
   std::unordered_map<std::string, ProgramBuilder::Parameter> parameters_;
   std::unordered_map<std::string, std::size_t> bucket_of_;
   std::vector<Bucket> buckets_;
-  bool overlapping_ = false;
+  std::map<SlotKey, Slot> slots_;
+  bool in_backward_ = false, overlapping_ = false;
+  std::vector<std::int64_t> pass_;                           ///< units of the pass under way
+  std::vector<std::vector<OpWriter::Event>> gather_events_;  ///< by position in `pass_`
+  std::size_t next_ = 0;                                     ///< first unit of it not used yet
 };
 
 }  // namespace stepcast::workloads

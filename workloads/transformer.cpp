@@ -62,7 +62,41 @@ void add_expert_groups(ExecutionGraph& graph, const ExpertShape& experts,
     return static_cast<std::int32_t>(graph.communicators.size() - 1);
   };
   communicators.expert = experts.ranks > 1 ? add(std::move(exchange)) : -1;
-  communicators.expert_data = experts.replicas > 1 ? add(std::move(replicas)) : -1;
+  ReplicaGroup& data = communicators.expert_data;
+  data.replicas = experts.replicas;
+  data.all = data.inside = experts.replicas > 1 ? add(std::move(replicas)) : -1;
+}
+
+/// Replicas that shard together inside a unit of a level of the fabric, and those across that hold
+/// the same shard.
+void add_shard_groups(ExecutionGraph& graph, const Job& job, ReplicaGroup& data) {
+  Communicator shards{"shards", {}, {}};
+  Communicator replicas{"replicas", {}, {}};
+  const auto inside = static_cast<std::int32_t>(*job.system.devices_in(job.parallel.zero_level));
+  std::vector<bool> seen(static_cast<std::size_t>(graph.mesh.size()), false);
+  for (std::int32_t rank = 0; rank < graph.mesh.size(); ++rank) {
+    if (seen[static_cast<std::size_t>(rank)]) {
+      continue;
+    }
+    std::map<std::int32_t, std::vector<std::int32_t>> units;
+    for (const std::int32_t member : graph.members(data.all, rank)) {
+      seen[static_cast<std::size_t>(member)] = true;
+      units[member / inside].push_back(member);
+    }
+    for (std::size_t i = 0; i < units.begin()->second.size(); ++i) {
+      std::vector<std::int32_t>& across = replicas.groups.emplace_back();
+      for (const auto& [unit, members] : units) {
+        across.push_back(members[i]);
+      }
+    }
+    for (auto& [unit, members] : units) {
+      shards.groups.push_back(std::move(members));
+    }
+  }
+  graph.communicators.push_back(std::move(shards));
+  graph.communicators.push_back(std::move(replicas));
+  data.inside = static_cast<std::int32_t>(graph.communicators.size()) - 2;
+  data.across = data.inside + 1;
 }
 
 }  // namespace
@@ -79,12 +113,18 @@ ExecutionGraph build_transformer(const Job& job) {
   if (job.parallel.overlap.pipeline) {  // a communicator belongs to one stream
     communicators.backward = add_axis(graph, "pipeline_backward", Axis::kPipeline);
   }
-  communicators.data = add_axis(graph, "data", Axis::kData);
+  communicators.data.all = communicators.data.inside = add_axis(graph, "data", Axis::kData);
+  if (shape.shards > 1 && shape.shards < shape.replicas) {
+    add_shard_groups(graph, job, communicators.data);
+  }
   if (shape.model.tied_embeddings && shape.pipeline > 1) {
     communicators.ends = add_ends(graph);
   }
+  communicators.data.replicas = shape.replicas;
+  communicators.data.shards = shape.shards;
   if (shape.experts) {
     add_expert_groups(graph, *shape.experts, communicators);
+    communicators.expert_data.shards = job.parallel.zero > 0 ? shape.experts->replicas : 1;
   }
   graph.classes.resize(static_cast<std::size_t>(shape.pipeline));
   for (std::int32_t stage = 0; stage < graph.mesh.pipeline; ++stage) {

@@ -26,7 +26,7 @@ ParameterPiece piece(const std::string& key, std::int64_t columns, double scale,
 
 ParameterSpec constant(const std::string& name, std::int64_t columns, double value,
                        GradientSum sum) {
-  return {name, 1, columns, {piece(name, columns, 0, value)}, sum};
+  return {name, 1, columns, {piece(name, columns, 0, value)}, sum, Replicas::kData, kHeadUnit};
 }
 
 /// Columns split over tensor ranks.
@@ -34,21 +34,21 @@ ParameterSpec column_parallel(const std::string& name, std::int64_t rows, std::i
                               double scale) {
   ParameterPiece p = piece(name, columns, scale);
   p.tensor_column_step = columns;
-  return {name, rows, columns, {p}, GradientSum::kNone};
+  return {name, rows, columns, {p}, GradientSum::kNone, Replicas::kData, kHeadUnit};
 }
 
 ParameterSpec row_parallel(const std::string& name, std::int64_t rows, std::int64_t columns,
                            double scale) {
   ParameterPiece p = piece(name, columns, scale);
   p.tensor_row_step = rows;
-  return {name, rows, columns, {p}, GradientSum::kNone};
+  return {name, rows, columns, {p}, GradientSum::kNone, Replicas::kData, kHeadUnit};
 }
 
 /// Several column-parallel matrices side by side in one: each rank holds a part of each.
 ParameterSpec fused_columns(const std::string& name, std::int64_t rows,
                             const std::vector<std::pair<const char*, std::int64_t>>& blocks,
                             double scale) {
-  ParameterSpec spec{name, rows, 0, {}, GradientSum::kNone};
+  ParameterSpec spec{name, rows, 0, {}, GradientSum::kNone, Replicas::kData, kHeadUnit};
   for (const auto& [part, columns] : blocks) {
     ParameterPiece p = piece(name + "." + part, columns, scale);
     p.local_column = spec.columns;
@@ -62,9 +62,11 @@ ParameterSpec fused_columns(const std::string& name, std::int64_t rows,
 }  // namespace
 
 void TransformerStage::declare_parameters() {
+  std::vector<std::vector<ParameterSpec>> chunks;
   for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
-    parameters_.declare(chunk_parameters(chunk));
+    chunks.push_back(chunk_parameters(chunk));
   }
+  parameters_.declare(chunks);
 }
 
 std::vector<ParameterSpec> TransformerStage::chunk_parameters(std::int64_t chunk) const {
@@ -84,12 +86,23 @@ std::vector<ParameterSpec> TransformerStage::chunk_parameters(std::int64_t chunk
       specs.push_back(constant("head.norm.beta", h, 0, replicated));
     }
   }
+  for (ParameterSpec& spec : specs) {
+    spec.unit = head_unit();
+  }
   const LayerRange& range = shape_.range(stage_, chunk);
   for (std::int64_t layer = range.first + range.count - 1; layer >= range.first; --layer) {
+    const std::size_t first = specs.size();
     add_layer_parameters(layer, specs);
+    for (std::size_t i = first; i < specs.size(); ++i) {
+      specs[i].unit = layer;
+    }
   }
   if (has_embedding(chunk)) {
+    const std::size_t first = specs.size();
     add_embedding_parameters(specs);
+    for (std::size_t i = first; i < specs.size(); ++i) {
+      specs[i].unit = kEmbeddingUnit;
+    }
   }
   return specs;
 }

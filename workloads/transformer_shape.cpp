@@ -22,10 +22,6 @@ void require_built(const Job& job) {
   if (p.context > 1) {
     throw InputError("parallel.context", "context parallelism is not implemented yet; use 1");
   }
-  if (p.zero > 1) {
-    throw InputError("parallel.zero",
-                     fmt::format("ZeRO stage {} is not implemented yet; use 0 or 1", p.zero));
-  }
   if (p.virtual_stages > 1 && p.pipeline == 1) {
     throw InputError("parallel.virtual_stages",
                      "virtual stages need a pipeline; use 1 or raise parallel.pipeline");
@@ -94,6 +90,26 @@ std::vector<LayerRange> split_layers(std::int64_t layers, std::int64_t parts) {
   return ranges;
 }
 
+/// Ranks over which ZeRO shards: all replicas, or those inside one unit of a level of the fabric.
+std::int64_t shard_ranks(const Job& job, std::int64_t replicas) {
+  const Parallel& p = job.parallel;
+  if (p.zero == 0) {
+    return 1;
+  }
+  if (p.zero_level.empty()) {
+    return replicas;
+  }
+  const std::int64_t inside = job.system.devices_in(p.zero_level).value_or(1);
+  const std::int64_t split = p.tensor * p.context * p.pipeline;
+  if (inside % split != 0 || p.data % (inside / split) != 0) {
+    throw InputError("parallel.zero.level",
+                     fmt::format("{} joins {} devices, no whole number of replicas of tensor * "
+                                 "context * pipeline = {} ranks that divides data = {}",
+                                 p.zero_level, inside, split, p.data));
+  }
+  return inside / split * p.context;
+}
+
 }  // namespace
 
 TransformerShape transformer_shape(const Job& job) {
@@ -117,6 +133,8 @@ TransformerShape transformer_shape(const Job& job) {
   require_divides("batch.global", "samples", job.batch.global, p.data * job.batch.micro);
   s.pipeline = p.pipeline;
   s.data = p.data;
+  s.replicas = p.data * p.context;
+  s.shards = shard_ranks(job, s.replicas);
   s.chunks = p.virtual_stages;
   s.sequence_parallel = p.sequence_parallel && t > 1;
   s.samples = job.batch.micro;

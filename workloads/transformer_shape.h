@@ -35,6 +35,9 @@ struct ExpertShape {
 struct TransformerShape {
   TransformerWorkload model;
   std::int64_t tensor = 1, pipeline = 1, data = 1, chunks = 1;
+  /// Ranks that hold the same parameters; ZeRO shards over `shards` of them, and replicas / shards
+  /// ranks hold equal shards.
+  std::int64_t replicas = 1, shards = 1;
   bool sequence_parallel = false;  ///< and tensor > 1
   std::int64_t samples = 1;        ///< of a micro-batch
   std::int64_t sequence = 1;

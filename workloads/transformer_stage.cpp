@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -105,12 +106,23 @@ void TransformerStage::write_begin() {
   parameters_.zero_gradients();
 }
 
-std::uint32_t TransformerStage::write_forward(std::int64_t chunk) {
+std::uint32_t TransformerStage::write_forward(std::int64_t chunk, bool first_microbatch) {
   const ChunkTensors& c = chunks_[static_cast<std::size_t>(chunk)];
   const LayerRange& range = shape_.range(stage_, chunk);
-  const std::uint32_t segment = writer_.begin_segment(fmt::format("forward.{}", chunk));
+  const std::uint32_t segment = writer_.begin_segment(
+      fmt::format("{}.{}", first_microbatch ? "forward_first" : "forward", chunk));
   writer_.set_phase(Phase::kForward);
+  std::vector<std::int64_t> units(static_cast<std::size_t>(range.count));
+  std::iota(units.begin(), units.end(), range.first);
   if (has_embedding(chunk)) {
+    units.insert(units.begin(), kEmbeddingUnit);
+  }
+  if (has_head(chunk) && head_unit() == kHeadUnit) {
+    units.push_back(kHeadUnit);
+  }
+  parameters_.begin_pass(units, parameters_.gathers_each_pass() || first_microbatch);
+  if (has_embedding(chunk)) {
+    parameters_.use(kEmbeddingUnit);
     embedding_forward(c.input);
   } else {
     receive("pipeline.receive", c.input, virtual_stage(chunk), true);
@@ -118,9 +130,11 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk) {
   for (std::int64_t i = 0; i < range.count; ++i) {
     const auto at = static_cast<std::size_t>(i);
     const TensorId output = at + 1 < c.layers.size() ? c.layers[at + 1].input : c.output;
+    parameters_.use(range.first + i);
     layer_forward(range.first + i, c.layers[at], output);
   }
   if (has_head(chunk)) {
+    parameters_.use(head_unit());
     head_forward(c.output);
   } else {
     send("pipeline.send", c.output, virtual_stage(chunk) + 1, true);
@@ -137,64 +151,71 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk, bool last_mic
   const std::uint32_t segment = writer_.begin_segment(
       fmt::format("{}.{}", last_microbatch ? "backward_last" : "backward", chunk));
   writer_.set_phase(Phase::kBackward);
-  if (last_microbatch) {
-    parameters_.begin_overlapped_exchange();
-  }
+  std::vector<std::int64_t> units(static_cast<std::size_t>(range.count));
+  std::iota(units.rbegin(), units.rend(), range.first);
+  parameters_.begin_pass(units, parameters_.gathers_each_pass());
+  parameters_.begin_backward(last_microbatch);
   if (has_head(chunk)) {
+    parameters_.open_gradients(head_unit());
     head_backward(c.output, c.output_gradient);
   } else {
     receive("pipeline.receive_gradient", c.output_gradient, virtual_stage(chunk), false);
   }
   for (std::int64_t i = range.count - 1; i >= 0; --i) {
     const TensorId from = i + 1 == range.count ? c.output_gradient : gradient;
+    parameters_.use(range.first + i);
+    parameters_.open_gradients(range.first + i);
     layer_backward(range.first + i, c.layers[static_cast<std::size_t>(i)], from,
                    i == 0 ? c.input_gradient : gradient);
   }
   if (has_embedding(chunk)) {
+    if (!has_head(chunk) || head_unit() != kEmbeddingUnit) {
+      parameters_.open_gradients(kEmbeddingUnit);
+    }
     embedding_backward(c.input_gradient);
   } else {
     send("pipeline.send_gradient", c.input_gradient, virtual_stage(chunk) - 1, false);
   }
-  parameters_.end_overlapped_exchange();
+  parameters_.end_backward();
   writer_.end_segment();
   return segment;
 }
 
 /// Everything the backward passes have not exchanged yet.
 void TransformerStage::write_synchronisation() {
-  const bool overlapped = job_.parallel.overlap.data;
-  writer_.set_phase(Phase::kGradientSync);
   for (Bucket& bucket : parameters_.buckets()) {
+    writer_.set_phase(Phase::kGradientSync);
     if (bucket.sum == GradientSum::kOverTensor) {
       writer_.await(reduce_in_place("gradients.tensor_sum", bucket.gradients, bucket.elements, 0));
     } else if (bucket.sum == GradientSum::kOverEnds) {
       OpWriter::Transfer t;
+      writer_.await(bucket.synchronised);
       t.name = "gradients.ends_sum";
-      t.elements = bucket.elements;
-      t.in = t.out = {bucket.gradients};
+      t.elements = bucket.scattered ? bucket.shard : bucket.elements;
+      t.in = t.out = {bucket.scattered ? bucket.gradient_shard : bucket.gradients};
       t.communicator = communicators_.ends;
       t.format = job_.formats.gradient;
       writer_.transfer("compute", false, t);
     }
-    if (!overlapped || bucket.sum != GradientSum::kNone) {
-      parameters_.exchange(bucket);
-      writer_.set_phase(Phase::kGradientSync);
-    }
+    parameters_.complete_exchange(bucket);
   }
 }
 
 void TransformerStage::call_in_order() {
   ProgramBuilder& b = writer_.builder();
-  const bool exchanged = shape_.data > 1 || (shape_.experts && shape_.experts->replicas > 1);
+  const bool exchanged = shape_.replicas > 1 || (shape_.experts && shape_.experts->replicas > 1);
   const bool overlapped = job_.parallel.overlap.data && exchanged;
   const std::uint32_t begin = writer_.begin_segment("begin");
   write_begin();
   writer_.end_segment();
+  const bool gathers_once = parameters_.gathers_first_pass() && !parameters_.gathers_each_pass();
   std::vector<std::uint32_t> forward;
+  std::vector<std::uint32_t> forward_first;
   std::vector<std::uint32_t> backward;
   std::vector<std::uint32_t> backward_last;
   for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
-    forward.push_back(write_forward(chunk));
+    forward.push_back(write_forward(chunk, false));
+    forward_first.push_back(gathers_once ? write_forward(chunk, true) : forward.back());
     backward.push_back(write_backward(chunk, false));
     backward_last.push_back(overlapped ? write_backward(chunk, true) : backward.back());
   }
@@ -211,7 +232,7 @@ void TransformerStage::call_in_order() {
        pipeline_schedule(job_.parallel.schedule, pipeline, static_cast<std::int32_t>(stage_))) {
     const auto chunk = static_cast<std::size_t>(s.chunk);
     if (s.pass == Pass::kForward) {
-      b.call(forward[chunk], s.microbatch);
+      b.call(s.microbatch == 0 ? forward_first[chunk] : forward[chunk], s.microbatch);
     } else {
       b.call(s.microbatch + 1 == pipeline.microbatches ? backward_last[chunk] : backward[chunk],
              s.microbatch);

@@ -12,12 +12,13 @@ namespace stepcast::workloads {
 
 /// Indices into ExecutionGraph::communicators; -1 where the job needs none.
 struct TransformerCommunicators {
-  std::int32_t tensor = -1, data = -1;
+  std::int32_t tensor = -1;
+  ReplicaGroup data;
   std::int32_t forward = -1,
-               backward = -1;     ///< along the pipeline; two when they have streams of their own
-  std::int32_t ends = -1;         ///< first and last stage, for tied embeddings
-  std::int32_t expert = -1;       ///< ranks with different experts
-  std::int32_t expert_data = -1;  ///< ranks with the same experts
+               backward = -1;  ///< along the pipeline; two when they have streams of their own
+  std::int32_t ends = -1;      ///< first and last stage, for tied embeddings
+  std::int32_t expert = -1;    ///< ranks with different experts
+  ReplicaGroup expert_data;    ///< ranks with the same experts
 };
 
 /// Writes the program of one pipeline stage (all tensor and data ranks of a stage have equal
@@ -148,7 +149,7 @@ class TransformerStage {
   void plan_tensors();
   LayerTensors layer_tensors(std::int64_t layer, std::int64_t index_in_stage);
   void write_begin();
-  std::uint32_t write_forward(std::int64_t chunk);
+  std::uint32_t write_forward(std::int64_t chunk, bool first_microbatch);
   std::uint32_t write_backward(std::int64_t chunk, bool last_microbatch);
   void write_synchronisation();
   void call_in_order();
@@ -160,6 +161,10 @@ class TransformerStage {
   [[nodiscard]] bool has_embedding(std::int64_t chunk) const { return virtual_stage(chunk) == 0; }
   [[nodiscard]] bool has_head(std::int64_t chunk) const {
     return virtual_stage(chunk) == shape_.pipeline * shape_.chunks - 1;
+  }
+  /// Without a pipeline tied embeddings are one parameter, used at both ends.
+  [[nodiscard]] std::int64_t head_unit() const {
+    return shape_.model.tied_embeddings && shape_.pipeline == 1 ? kEmbeddingUnit : kHeadUnit;
   }
   [[nodiscard]] const char* head_weight() const {
     return shape_.model.tied_embeddings ? "embedding.weight" : "head.weight";

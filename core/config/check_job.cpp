@@ -148,6 +148,41 @@ void check_batch(const Job& job, const Value& v) {
   }
 }
 
+/// Shards inside a level of the fabric: it must hold several whole replicas, and data many times
+/// them.
+void check_zero_level(const Job& job, const Value& v) {
+  const Parallel& p = job.parallel;
+  if (p.zero == 0 || p.zero_level.empty()) {
+    return;
+  }
+  const std::string where = v.where("parallel.zero.level");
+  const auto inside = job.system.devices_in(p.zero_level);
+  if (!inside) {
+    std::vector<std::string> names{"node"};
+    for (const FabricLevel& level : job.system.fabric) {
+      names.push_back(level.name);
+    }
+    throw InputError(
+        where, fmt::format("found \"{}\"; {}", p.zero_level, suggestion(p.zero_level, names)));
+  }
+  const std::int64_t split = p.tensor * p.context * p.pipeline;
+  const std::int64_t members = *inside / split;
+  if (*inside % split != 0 || members < 2) {
+    throw InputError(
+        where,
+        fmt::format("{} joins {} devices, but one replica of the model takes tensor * context * "
+                    "pipeline = {}: no two lie inside to shard over; use zero {} without a level",
+                    p.zero_level, *inside, split, p.zero));
+  }
+  if (p.data % members != 0) {
+    throw InputError(where,
+                     fmt::format("{} joins {} replicas, which do not divide data = {}; use "
+                                 "data = {} or zero {} without a level",
+                                 p.zero_level, members, p.data,
+                                 std::max<std::int64_t>(1, p.data / members) * members, p.zero));
+  }
+}
+
 }  // namespace
 
 void check_job(const Job& job, const Value& v) {
@@ -159,6 +194,7 @@ void check_job(const Job& job, const Value& v) {
   check_batch(job, v);
   if (w != nullptr) {
     check_pipeline(job, *w, v);
+    check_zero_level(job, v);
   }
 }
 

@@ -113,12 +113,26 @@ Overlap overlap_from(const Value& v, bool dlrm) {
 }
 
 void read_zero(const Value& v, bool dlrm, Parallel& p) {
+  std::int64_t zero = 3;
   if (v.is_object()) {
-    not_implemented(v, "zero_level");
-  }
-  const std::int64_t zero = v.integer(0, 3);
-  if (zero > 1) {
-    not_implemented(v, "zero");
+    v.keys({"stage", "level", "reshard"});
+    if (const auto stage = v.find("stage")) {
+      zero = stage->integer(0, 3);
+    }
+    if (const auto level = v.find("level")) {
+      p.zero_level = level->text("\"node\" or the name of a fabric level");
+    }
+    if (const auto reshard = v.find("reshard")) {
+      p.zero_reshard = reshard->boolean();
+      if (!p.zero_reshard && zero < 3) {
+        reshard->refuse(
+            fmt::format("found false: stage {} keeps the weights anyway; use stage 3 or leave "
+                        "\"reshard\" out",
+                        zero));
+      }
+    }
+  } else {
+    zero = v.integer(0, 3);
   }
   if (zero > 0 && dlrm) {
     v.refuse(fmt::format("found {}: the dense layers of a dlrm are replicated; use 0", zero));

@@ -152,6 +152,21 @@ OrderedJson recompute_json(const Recompute& r) {
   STEPCAST_CHECK(false, "unknown recompute");
 }
 
+OrderedJson zero_json(const Parallel& p) {
+  if (p.zero_level.empty() && p.zero_reshard) {
+    return p.zero;
+  }
+  OrderedJson j;
+  j["stage"] = p.zero;
+  if (!p.zero_level.empty()) {
+    j["level"] = p.zero_level;
+  }
+  if (!p.zero_reshard) {
+    j["reshard"] = false;
+  }
+  return j;
+}
+
 OrderedJson parallel_json(const Parallel& p, bool transformer) {
   OrderedJson j;
   j["tensor"] = p.tensor;
@@ -165,7 +180,7 @@ OrderedJson parallel_json(const Parallel& p, bool transformer) {
   j["virtual_stages"] = p.virtual_stages;
   j["schedule"] = name_in(schedule_names(), p.schedule);
   j["sequence_parallel"] = p.sequence_parallel;
-  j["zero"] = p.zero;
+  j["zero"] = zero_json(p);
   j["recompute"] = recompute_json(p.recompute);
   j["bucket"] = quantity_text(p.bucket);
   if (transformer) {

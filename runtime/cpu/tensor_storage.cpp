@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/error.h"
@@ -38,7 +39,7 @@ TensorStorage::TensorStorage(const Program& program, std::int32_t rank, const Me
   }
   allocated_ = layout.bytes();
   table_ = std::make_unique<TensorTable>(program, layout, addresses);
-  initialise(program, layout, rank, mesh.coordinate(rank, Axis::kTensor));
+  initialise(program, layout, rank, mesh);
 }
 
 TensorStorage::~TensorStorage() {
@@ -48,7 +49,8 @@ TensorStorage::~TensorStorage() {
 }
 
 void TensorStorage::initialise(const Program& program, const TensorLayout& layout,
-                               std::int32_t rank, std::int32_t tensor_coordinate) {
+                               std::int32_t rank, const Mesh& mesh) {
+  const std::int32_t tensor_coordinate = mesh.coordinate(rank, Axis::kTensor);
   for (const auto& [address, size] : regions_) {
     std::memset(address, 0, size);  // touches every page, so that no step pays for it
   }
@@ -56,6 +58,13 @@ void TensorStorage::initialise(const Program& program, const TensorLayout& layou
     const Tensor& tensor = program.tensors[t];
     if (tensor.elements() == 0) {
       continue;
+    }
+    if (!tensor.sources.empty()) {
+      const TensorLayout::Place& place = layout.instances[t].front();
+      const std::vector<float> values = shard_values(program, tensor, rank, tensor_coordinate,
+                                                     mesh.coordinate(rank, Axis::kData));
+      std::copy(values.begin(), values.end(),
+                reinterpret_cast<float*>(regions_.at(place.region).first + place.offset));
     }
     for (const ParameterPiece& piece : tensor.pieces) {
       for (const TensorLayout::Place& place : layout.instances[t]) {

@@ -26,7 +26,7 @@ class TensorStorage {
 
  private:
   void initialise(const Program& program, const TensorLayout& layout, std::int32_t rank,
-                  std::int32_t tensor_coordinate);
+                  const Mesh& mesh);
 
   std::vector<std::pair<std::byte*, std::size_t>> regions_;
   std::unique_ptr<TensorTable> table_;

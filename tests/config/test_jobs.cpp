@@ -98,6 +98,12 @@ TEST_CASE("every setting of a job survives a round trip", "[config][job]") {
   CHECK(gpt.calibration.scale == 1.25);
   CHECK_FALSE(gpt.flash_attention);
   check_round_trip(gpt);
+  const Job hybrid = job(kGpt, {"devices=64", "parallel.tensor=4", "parallel.zero.level=node",
+                                "parallel.zero.reshard=false"});
+  CHECK(hybrid.parallel.zero == 3);
+  CHECK(hybrid.parallel.zero_level == "node");
+  CHECK_FALSE(hybrid.parallel.zero_reshard);
+  check_round_trip(hybrid);
   const Job dlrm =
       job(kDlrm, {"embedding.plan=row_wise", "formats.all_to_all_forward=fp16",
                   "formats.embedding=int8_row", "parallel.overlap.input_all_to_all=true",

@@ -305,8 +305,6 @@ TEST_CASE("what the contract names but this version lacks is refused, not ignore
   const std::string dlrm = R"({"system": "dgx-h100", "workload": "mlperf-dlrm-v2", )";
   const std::vector<std::pair<std::string, std::string>> cases{
       {gpt + R"("parallel": {"context": 2}})", "parallel.context"},
-      {gpt + R"("parallel": {"zero": 2}})", "parallel.zero"},
-      {gpt + R"("parallel": {"zero": {"level": "node"}}})", "parallel.zero"},
       {gpt + R"("parallel": {"schedule": "zb-h1"}})", "parallel.schedule"},
       {gpt + R"("parallel": {"context_algorithm": "ring"}})", "parallel.context_algorithm"},
       {gpt + R"("phase": "prefill"})", "phase"},
@@ -318,6 +316,8 @@ TEST_CASE("what the contract names but this version lacks is refused, not ignore
       {dlrm + R"("embedding": {"plan": "tiered"}})", "embedding.plan"},
       {R"({"system": "dgx-h100", "workload": {"kind": "wukong", "name": "w"}})", "workload.kind"},
       {R"({"system": "dgx-h100", "workload": {"kind": "graph", "name": "w"}})", "workload.kind"},
+      {R"({"system": "dgx-h100", "workload": {"kind": "transformer", "name": "w", "moe": {"experts": 8}}})",
+       "workload.moe"},
       {R"({"system": "dgx-h100", "workload": {"kind": "transformer", "name": "w", "mla": {}}})",
        "workload.mla"},
       {R"({"system": "dgx-h100", "workload": {"kind": "transformer", "name": "w", "window": 4096}})",

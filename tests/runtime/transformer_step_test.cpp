@@ -28,6 +28,7 @@ Job small_job(Activation activation, bool tied) {
   job.workload.model = m;
   job.batch = {kGlobal, 1, kSequence};
   job.formats.compute = Format::kFp32;
+  job.system.host.devices = 2;
   job.parallel.bucket = Bytes(8192);  // several buckets per stage
   return job;
 }
@@ -115,6 +116,35 @@ std::vector<Plan> plans() {
   add(plan("data", 1, 1, 4), [](Plan&) {});
   add(plan("data, overlapped", 1, 1, 2), overlap);
   add(plan("zero", 1, 1, 4), [](Plan& p) { p.parallel.zero = 1; });
+  for (const bool overlapped : {false, true}) {
+    const std::string how = overlapped ? ", overlapped" : "";
+    const auto with = [&](Plan& p, int zero) {
+      p.parallel.zero = zero;
+      p.parallel.overlap.data = overlapped;
+    };
+    add(plan("zero 2" + how, 1, 1, 4), [&](Plan& p) { with(p, 2); });
+    add(plan("zero 3" + how, 1, 1, 4), [&](Plan& p) { with(p, 3); });
+    add(plan("zero 3, whole batch" + how, 1, 1, 2), [&](Plan& p) {
+      with(p, 3);
+      p.micro = 4;
+      p.parallel.recompute.kind = RecomputeKind::kFull;
+    });
+    add(plan("zero 3, kept" + how, 1, 2, 2), [&](Plan& p) {
+      with(p, 3);
+      p.parallel.zero_reshard = false;
+    });
+    add(plan("zero 3, all" + how, 2, 2, 2), [&](Plan& p) {
+      with(p, 3);
+      p.parallel.sequence_parallel = true;
+      p.parallel.virtual_stages = 2;
+    });
+    for (const int zero : {1, 2, 3}) {
+      add(plan("zero inside machines of 2" + how, 1, 1, 4), [&](Plan& p) {
+        with(p, zero);
+        p.parallel.zero_level = "node";
+      });
+    }
+  }
   add(plan("pipeline", 1, 4, 1), [](Plan&) {});
   add(plan("gpipe", 1, 2, 1), [](Plan& p) { p.parallel.schedule = ScheduleKind::kGpipe; });
   add(plan("interleaved", 1, 2, 1), [](Plan& p) { p.parallel.virtual_stages = 2; });

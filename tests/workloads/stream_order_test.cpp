@@ -138,17 +138,39 @@ TEST_CASE("streams of a pipelined DLRM step race for no tensor", "[workloads][st
 TEST_CASE("streams of a transformer step race for no tensor", "[workloads][streams]") {
   const bool llama = GENERATE(false, true);
   const int overlaps = GENERATE(range(0, 8));
-  const int zero = GENERATE(0, 1);
+  const int zero = GENERATE(0, 1, 2, 3);
+  const bool reshard = GENERATE(true, false);
+  if (zero < 3 && !reshard) {
+    return;
+  }
   const auto schedule = GENERATE(ScheduleKind::kGpipe, ScheduleKind::kOneFOneB);
   Job job = llama ? test::llama_job(8, 64, 4, 2, 96, 32, 128) : test::gpt_job(8, 64, 4, 32, 128);
   test::split(job, 2, 2, 2, 4);
   job.parallel.zero = zero;
+  job.parallel.zero_reshard = reshard;
   job.parallel.schedule = schedule;
   job.parallel.bucket = Bytes(65536);
   job.parallel.overlap.data = (overlaps & 1) != 0;
   job.parallel.overlap.tensor = (overlaps & 2) != 0;
   job.parallel.overlap.pipeline = (overlaps & 4) != 0;
-  CAPTURE(llama, overlaps, zero);
+  CAPTURE(llama, overlaps, zero, reshard);
+  CHECK(races_of(job) == kNone);
+}
+
+TEST_CASE("gathers of a sharded model race for no tensor", "[workloads][streams]") {
+  const bool tied = GENERATE(false, true);
+  const int zero = GENERATE(2, 3);
+  const std::int64_t pipeline = GENERATE(1, 2);
+  const std::int64_t microbatches = GENERATE(1, 4);
+  const std::string level = GENERATE("", "node");
+  Job job = test::llama_job(6, 64, 4, 2, 96, 32, 128);
+  test::transformer_of(job).tied_embeddings = tied;
+  job.system.host.devices = 2 * pipeline;
+  test::split(job, 1, pipeline, 4, microbatches);
+  job.parallel.zero = zero;
+  job.parallel.zero_level = level;
+  job.parallel.overlap.data = true;
+  CAPTURE(tied, zero, pipeline, microbatches, level);
   CHECK(races_of(job) == kNone);
 }
 

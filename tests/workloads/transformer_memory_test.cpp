@@ -104,7 +104,47 @@ TEST_CASE("model state is 18 bytes a parameter, with ZeRO 6 + 12 / d", "[workloa
   CHECK(use.parameters.base() == 2 * n);  // every bucket divides by 4 here
   CHECK(use.gradients.base() == 4 * n);
   CHECK(use.optimizer.base() == 12 * n / 4);
+  job.parallel.zero = 2;
+  use = memory_use(workloads::build_graph(job).programs.front());
+  CHECK(use.parameters.base() == 2 * n);
+  CHECK(use.gradients.base() == 4 * n / 4);
+  CHECK(use.optimizer.base() == 12 * n / 4);
+  job.parallel.zero = 3;
+  use = memory_use(workloads::build_graph(job).programs.front());
+  CHECK(use.parameters.base() == 2 * n / 4);
+  CHECK(use.gradients.base() == 4 * n / 4);
+  job.parallel.zero = 1;
   job.formats.compute = Format::kFp32;  // no second copy of the weights
   job.parallel.zero = 0;
   CHECK(memory_use(workloads::build_graph(job).programs.front()).optimizer.base() == 8 * n);
+}
+
+TEST_CASE("FSDP holds the weights and gradients of one unit, two with prefetch",
+          "[workloads][transformer]") {
+  // llm.md section 1.2: gathered weights 2 P_unit (1 + prefetched), gradients 4 P_unit per unit in
+  // flight; the ends (embedding, head) share one unit's buffers of their own.
+  const bool overlap = GENERATE(false, true);
+  const std::int64_t microbatches = GENERATE(1, 2);
+  Job job = llama_job(4, 128, 8, 4, 352, 64, 256);
+  split(job, 1, 1, 4, microbatches);
+  job.parallel.overlap.data = overlap;
+  const auto buffers = [&job] {
+    return memory_use(workloads::build_graph(job).programs.front()).buffers.base();
+  };
+  const double plain = buffers();
+  // Layer: qkv h (h + 2 h / 2), projection h^2, gate, up and down 3 h f, two norms; ends: h V each,
+  // the head with its norm.
+  const double layer = 128.0 * 256 + 128 * 128 + 3 * 128 * 352 + 2 * 128;
+  const double ends = 128.0 * 256 + 128;
+  const double units = overlap ? 2 : 1;
+  const double fresh = microbatches > 1 ? 4 * (units * layer + ends) / 4 : 0;  // a shard to add
+  job.parallel.zero = 3;
+  CHECK(buffers() - plain == 6 * (units * layer + ends) + fresh);
+  job.parallel.zero = 2;
+  CHECK(buffers() - plain == 4 * (units * layer + ends) + fresh);
+  job.parallel.zero = 3;
+  job.parallel.zero_reshard = false;  // the stage's weights and gradients stay whole
+  CHECK(buffers() == plain);
+  const MemoryUse use = memory_use(workloads::build_graph(job).programs.front());
+  CHECK(use.parameters.base() == 2 * (4 * layer + ends + 128 * 256));
 }

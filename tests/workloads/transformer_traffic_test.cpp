@@ -3,6 +3,7 @@
 
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"
+#include "workloads/transformer_shape.h"
 
 using namespace stepcast;
 using namespace stepcast::test;
@@ -168,6 +169,73 @@ TEST_CASE("data-parallel traffic is one sum of all gradients", "[workloads][tran
       CHECK(elements.count(OpKind::kAllReduce) == 0);
     }
   }
+}
+
+TEST_CASE("sharded models move what ZeRO says", "[workloads][transformer]") {
+  struct Case {
+    int zero;
+    bool reshard;
+    double gathers, scatters;  ///< of all parameters per step; m micro-batches
+  };
+  const double m = GENERATE(1, 3);
+  // Rajbhandari et al., arXiv 1910.02054, section 7: 2 P for stages 1 and 2, 3 P for stage 3 (one
+  // micro-batch). The ends stay gathered between forward and backward, so their second gather falls
+  // away: it is taken out below.
+  const auto c = GENERATE_COPY(Case{1, true, 1, 1}, Case{2, true, 1, m}, Case{3, true, 2 * m, m},
+                               Case{3, false, 1, 1});
+  const bool overlap = GENERATE(false, true);
+  Job job = llama_job(6, kHidden, 4, 2, 96, kSequence, 128);
+  split(job, 1, 1, 4, static_cast<std::int64_t>(m));
+  job.parallel.zero = c.zero;
+  job.parallel.zero_reshard = c.reshard;
+  job.parallel.overlap.data = overlap;
+  const ExecutionGraph graph = workloads::build_graph(job);
+  std::map<OpKind, double> elements;
+  each_executed(graph.programs.front(), [&](const Op& op, const Call&) {
+    if (is_collective(op.kind)) {
+      CHECK(op.communicator == communicator(graph, "data"));
+      CHECK((op.stream != 0) == overlap);
+      elements[op.kind] += static_cast<double>(op.shape[0]);
+    }
+  });
+  const auto ends = static_cast<double>(2 * 128 * kHidden + kHidden);
+  const auto all = static_cast<double>(
+      workloads::transformer_parameters(*job.workload.transformer(), kSequence));
+  const double twice = c.zero == 3 && c.reshard ? ends * m : 0;
+  CHECK(elements[OpKind::kAllGather] == c.gathers * all - twice);
+  CHECK(elements[OpKind::kReduceScatter] == c.scatters * all);
+  CHECK(elements.count(OpKind::kAllReduce) == 0);
+}
+
+TEST_CASE("hybrid sharding gathers inside a machine and sums shards across",
+          "[workloads][transformer]") {
+  const bool overlap = GENERATE(false, true);
+  const int zero = GENERATE(1, 2, 3);
+  const std::int64_t m = GENERATE(1, 2);
+  Job job = llama_job(6, kHidden, 4, 2, 96, kSequence, 128);
+  job.system.host.devices = 8;  // two tensor ranks and four replicas
+  split(job, 2, 1, 12, m);
+  job.parallel.zero = zero;
+  job.parallel.zero_level = "node";
+  job.parallel.overlap.data = overlap;
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const std::int32_t shards = communicator(graph, "shards");
+  const std::int32_t replicas = communicator(graph, "replicas");
+  REQUIRE(shards >= 0);
+  CHECK(graph.members(shards, 10) == std::vector<std::int32_t>{8, 10, 12, 14});
+  CHECK(graph.members(replicas, 10) == std::vector<std::int32_t>{2, 10, 18});
+  double scattered = 0;
+  double summed = 0;
+  each_executed(graph.programs.front(), [&](const Op& op, const Call&) {
+    if (op.kind == OpKind::kReduceScatter && op.communicator == shards) {
+      scattered += static_cast<double>(op.shape[0]);
+    } else if (op.kind == OpKind::kAllReduce && op.communicator == replicas) {
+      summed += static_cast<double>(op.shape[0]);
+    } else if (op.kind == OpKind::kAllGather) {
+      CHECK(op.communicator == shards);
+    }
+  });
+  CHECK(summed == scattered / (zero == 1 ? 4 : static_cast<double>(4 * m)));  // once a step
 }
 
 TEST_CASE("tied embeddings are summed between the ends of the pipeline only",

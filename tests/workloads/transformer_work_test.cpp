@@ -174,9 +174,6 @@ TEST_CASE("a transformer that cannot be split says where and how to mend it",
   CHECK_THAT(message(job), Catch::StartsWith("parallel.pipeline: 3 layers"));
   job = gpt_job(8, 64, 4, 32, 128);
   split(job, 1, 1, 2, 2);
-  job.parallel.zero = 3;
-  CHECK_THAT(message(job), Catch::StartsWith("parallel.zero: "));
-  job.parallel.zero = 0;
   job.batch.global = 3;
   CHECK_THAT(message(job), Catch::StartsWith("batch.global: "));
 }

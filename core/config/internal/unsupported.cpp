@@ -15,6 +15,8 @@ struct Missing {
 /// All that CONTRACT promises and this version lacks. Keep it shrinking.
 constexpr std::array kMissing{
     // Workloads.
+    Missing{"moe", "mixture-of-experts layers",
+            "leave \"moe\" out and describe a dense transformer"},
     Missing{"mla", "multi-head latent attention", "leave \"mla\" out and give heads and kv_heads"},
     Missing{"window", "sliding-window attention",
             "leave \"window\" out: attention is causal over the whole sequence"},
@@ -29,8 +31,6 @@ constexpr std::array kMissing{
             "use a degree that divides workload.kv_heads"},
     Missing{"context", "context parallelism", "use 1"},
     Missing{"context_algorithm", "a choice of context-parallel algorithm", "use auto"},
-    Missing{"zero", "ZeRO stages 2 and 3", "use 0 or 1"},
-    Missing{"zero_level", "sharding inside a level of the fabric", "use 0 or 1"},
     Missing{"zb-h1", "the zero-bubble schedule", "use 1f1b or gpipe"},
     Missing{"prefill", "inference", "use train"},
     Missing{"decode", "inference", "use train"},
