@@ -17,6 +17,9 @@ void require_executable(const Job& job) {
   if (m->moe) {
     refuse("workload.moe", "mixture-of-experts layers");
   }
+  if (m->mla) {
+    refuse("workload.mla", "multi-head latent attention");
+  }
 }
 
 }  // namespace stepcast::runtime

@@ -320,7 +320,7 @@ void fill_piece(const ParameterPiece& piece, std::int32_t rank, std::int64_t row
 ParameterPiece piece_on(const Tensor& tensor, ParameterPiece piece,
                         std::int32_t tensor_coordinate) {
   piece.row += tensor_coordinate * piece.tensor_row_step;
-  piece.column += tensor_coordinate * piece.tensor_column_step;
+  piece.column += tensor_coordinate / piece.tensor_column_ranks * piece.tensor_column_step;
   STEPCAST_CHECK(piece.local_column + piece.columns <= tensor.columns,
                  "a piece of '{}' covers columns [{}, {}) of {}", tensor.name, piece.local_column,
                  piece.local_column + piece.columns, tensor.columns);

@@ -85,6 +85,7 @@ void StageParameters::group(const std::vector<ParameterSpec>& specs,
   for (const Kind& kind :
        {Kind{Replicas::kExperts, GradientSum::kNone}, Kind{Replicas::kData, GradientSum::kNone},
         Kind{Replicas::kData, GradientSum::kOverTensor},
+        Kind{Replicas::kData, GradientSum::kOverKeyValue},
         Kind{Replicas::kData, GradientSum::kOverEnds}}) {
     // Without replicas there is nothing to exchange early: one buffer.
     const bool by_unit = sharded(kind, 2) || (sharded(kind, 1) && job_.parallel.zero == 3 &&

@@ -17,9 +17,10 @@ namespace stepcast::workloads {
 /// How the gradient of a parameter becomes that of the whole model, besides the sum over data
 /// replicas.
 enum class GradientSum : std::uint8_t {
-  kNone,        ///< every tensor rank already has all of its part
-  kOverTensor,  ///< tensor ranks hold partial sums (sequence parallelism: each saw its own rows)
-  kOverEnds,    ///< first and last stage each hold a copy of the tied embedding
+  kNone,          ///< every tensor rank already has all of its part
+  kOverTensor,    ///< tensor ranks hold partial sums (sequence parallelism: each saw its own rows)
+  kOverKeyValue,  ///< tensor ranks with the same key and value heads each saw their own queries
+  kOverEnds,      ///< first and last stage each hold a copy of the tied embedding
 };
 
 /// Ranks that hold the same part of a parameter and sum its gradient.

@@ -30,6 +30,19 @@ std::int32_t add_ends(ExecutionGraph& graph) {
   return static_cast<std::int32_t>(graph.communicators.size() - 1);
 }
 
+/// `copies` neighbouring tensor ranks at a time: they hold the same key and value heads.
+std::int32_t add_key_value(ExecutionGraph& graph, std::int32_t copies) {
+  Communicator shared{"key_value", {}, {}};
+  for (std::int32_t rank = 0; rank < graph.mesh.size(); ++rank) {
+    if (graph.mesh.coordinate(rank, Axis::kTensor) % copies == 0) {
+      shared.groups.emplace_back();  // tensor ranks are neighbours
+    }
+    shared.groups.back().push_back(rank);
+  }
+  graph.communicators.push_back(std::move(shared));
+  return static_cast<std::int32_t>(graph.communicators.size() - 1);
+}
+
 /// Ranks of a stage in the order of their numbers, `experts.ranks` neighbours at a time (of those
 /// that hold the same columns, where experts are split): they hold different experts; ranks in the
 /// same place of those groups hold the same.
@@ -122,6 +135,9 @@ ExecutionGraph build_transformer(const Job& job) {
   }
   communicators.data.replicas = shape.replicas;
   communicators.data.shards = shape.shards;
+  if (shape.kv_copies > 1) {
+    communicators.key_value = add_key_value(graph, static_cast<std::int32_t>(shape.kv_copies));
+  }
   if (shape.experts) {
     add_expert_groups(graph, *shape.experts, communicators);
     communicators.expert_data.shards = job.parallel.zero > 0 ? shape.experts->replicas : 1;

@@ -30,7 +30,14 @@ Share share_of(const std::string& name, const TransformerShape& shape) {
   if (name.starts_with("layer.moe.fc")) {
     return {shape.experts->nominal, shape.experts->average};
   }
-  const bool whole_on_each = name.starts_with("layer.moe.router");
+  if (shape.kv_copies > 1 && name.starts_with("layer.attention.qkv")) {
+    const auto heads = static_cast<double>(shape.heads);
+    const auto held = static_cast<double>(2 * shape.kv_heads);
+    return {(heads + held / static_cast<double>(shape.kv_copies)) / (heads + held), 1};
+  }
+  const bool whole_on_each = name.starts_with("layer.moe.router") ||
+                             name.starts_with("layer.attention.query_down") ||
+                             name.starts_with("layer.attention.latent_down");
   if (whole_on_each && !shape.sequence_parallel) {
     const double once = 1 / static_cast<double>(shape.tensor);
     return {once, once};

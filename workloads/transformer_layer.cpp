@@ -19,6 +19,12 @@ std::uint8_t attention_flags(const Job& job) {
   return job.flash_attention ? op_flags::kCausal : op_flags::kUnfused;
 }
 
+/// Keys a query sees, as the attention ops have it: -1 all before it.
+std::int32_t window_of(const TransformerShape& shape) {
+  const std::int64_t window = shape.model.window;
+  return window > 0 && window < shape.sequence ? static_cast<std::int32_t>(window) : -1;
+}
+
 }  // namespace
 
 TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t layer,
@@ -44,6 +50,14 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
         kept(keep_core, at + "scores", score_rows * shape_.sequence, shape_.sequence, compute_);
   }
   t.attention = kept(keep, at + "attention", shape_.tokens, shape_.query_width, compute_);
+  if (shape_.model.mla) {
+    t.latent = latent_tensors(at, keep);
+  }
+  if (shape_.model.parallel_block) {
+    t.fc1 = kept(keep, at + "fc1", shape_.tokens, shape_.fc1_width, compute_);
+    t.activated = kept(keep, at + "activated", shape_.tokens, shape_.ffn, compute_);
+    return t;
+  }
   t.middle = kept(keep, at + "middle", shape_.rows, h, compute_);
   t.norm2 = kept(keep, at + "norm2", shape_.rows, h, compute_);
   t.norm2_statistics = kept(keep, at + "norm2_statistics", shape_.rows, 2, Format::kFp32);
@@ -57,28 +71,27 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
 }
 
 void TransformerStage::attention_forward(const LayerTensors& t) {
-  const std::int64_t head_dim = shape_.model.head_dim;
   std::vector<TensorId> out{t.attention, job_.flash_attention ? t.log_sum_exp : t.scores};
   writer_
       .compute(OpKind::kAttentionForward, "layer.attention.core",
                {shape_.samples, shape_.heads, shape_.kv_heads, shape_.sequence, shape_.sequence,
-                head_dim})
+                shape_.core_dim})
       .in({t.qkv})
       .out(out)
+      .detail(window_of(shape_))
       .flags(attention_flags(job_));
 }
 
-void TransformerStage::layer_forward(std::int64_t layer, const LayerTensors& t, TensorId output) {
+void TransformerStage::qkv_forward(const std::string& at, const LayerTensors& t) {
   const TransformerWorkload& m = shape_.model;
-  const std::string at = layer_name(layer);
-  const std::int64_t h = m.hidden;
   const std::int64_t n = shape_.tokens;
-  const TensorId partial = writer_.workspace("partial", n, h, compute_);
-
-  norm_forward("layer.norm1", at + "norm1", t.input, t.norm1, t.norm1_statistics);
+  if (m.mla) {
+    latent_forward(at, t);
+    return;
+  }
   const Gathered x = gathered("layer.attention.gather", t.norm1, "gathered");
   writer_.await(x.ready);
-  gemm({"layer.attention.qkv", n, shape_.qkv_width, h, x.tensor,
+  gemm({"layer.attention.qkv", n, shape_.qkv_width, m.hidden, x.tensor,
         parameter(at + "attention.qkv.weight").weight, t.qkv});
   if (gpt_) {
     writer_.compute(OpKind::kBiasActivationForward, "layer.attention.bias", {n, shape_.qkv_width})
@@ -91,9 +104,35 @@ void TransformerStage::layer_forward(std::int64_t layer, const LayerTensors& t, 
         .in({t.qkv})
         .out({t.qkv});
   }
+}
+
+void TransformerStage::layer_forward(std::int64_t layer, const LayerTensors& t, TensorId output) {
+  const TransformerWorkload& m = shape_.model;
+  const std::string at = layer_name(layer);
+  const std::int64_t h = m.hidden;
+  const std::int64_t n = shape_.tokens;
+  const TensorId partial = writer_.workspace("partial", n, h, compute_);
+
+  norm_forward("layer.norm1", at + "norm1", t.input, t.norm1, t.norm1_statistics);
+  qkv_forward(at, t);
   attention_forward(t);
   gemm({"layer.attention.projection", n, h, shape_.query_width, t.attention,
         parameter(at + "attention.projection.weight").weight, partial});
+  if (m.parallel_block) {  // both blocks add to one sum over tensor ranks
+    const Gathered y = gathered("layer.mlp.gather", t.norm1, "gathered");
+    writer_.await(y.ready);
+    mlp_forward({"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn, gpt_, kAccumulate},
+                y.tensor, partial);
+    const Gathered sum = reduced("layer.reduce", partial);
+    writer_.await(sum.ready);
+    add("layer.add", t.input, sum.tensor, at + "attention.projection.bias", output);
+    if (gpt_) {
+      writer_.compute(OpKind::kBiasActivationForward, "layer.mlp.bias", {shape_.rows, h})
+          .in({output, parameter(at + "mlp.fc2.bias").weight})
+          .out({output});
+    }
+    return;
+  }
   const Gathered attended = reduced("layer.attention.reduce", partial);
   writer_.await(attended.ready);
   add("layer.attention.add", t.input, attended.tensor, at + "attention.projection.bias", t.middle);
@@ -145,6 +184,10 @@ void TransformerStage::layer_backward(std::int64_t layer, const LayerTensors& t,
         layer, t,
         writer_.workspace("recomputed.output", shape_.rows, shape_.model.hidden, compute_));
     writer_.set_phase(Phase::kBackward);
+  }
+  if (shape_.model.parallel_block) {
+    parallel_backward(at, t, output_gradient, input_gradient);
+    return;
   }
   if (shape_.model.has_experts(layer)) {
     experts_backward(at, t, output_gradient);
@@ -215,26 +258,62 @@ TransformerStage::Gathered TransformerStage::mlp_backward(const FeedForward& f, 
   return d_input;
 }
 
+/// Both blocks read one norm: their gradients of it are one sum.
+void TransformerStage::parallel_backward(const std::string& at, const LayerTensors& t,
+                                         TensorId output_gradient, TensorId input_gradient) {
+  const std::int64_t h = shape_.model.hidden;
+  const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
+  const Gathered dy = gathered("layer.gather_gradient", output_gradient, "gathered.gradient");
+  if (gpt_) {
+    bias_gradient("layer.mlp.fc2_bias_gradient", at + "mlp.fc2.bias", output_gradient, shape_.rows,
+                  h);
+    bias_gradient("layer.attention.projection_bias_gradient", at + "attention.projection.bias",
+                  output_gradient, shape_.rows, h);
+  }
+  const Gathered x = gathered("layer.gather", t.norm1, "gathered");
+  const TensorId d_qkv = core_backward(at, t, dy);
+  qkv_backward(at, d_qkv, x, partial, false);
+  const Gathered d_norm =
+      mlp_backward({"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn, gpt_, kAccumulate},
+                   {dy.tensor, -1}, {x.tensor, -1}, partial);
+  writer_.await(d_norm.ready);
+  norm_backward("layer.norm1_gradient", at + "norm1",
+                {d_norm.tensor, t.input, t.norm1_statistics, output_gradient, input_gradient});
+}
+
 /// From the gradient of the layer's middle to that of its input.
 void TransformerStage::attention_backward(const std::string& at, const LayerTensors& t,
                                           TensorId input_gradient) {
-  const TransformerWorkload& m = shape_.model;
-  const std::int64_t h = m.hidden;
-  const std::int64_t n = shape_.tokens;
-  const TensorId partial = writer_.workspace("partial", n, h, compute_);
+  const std::int64_t h = shape_.model.hidden;
   const TensorId d_middle = writer_.workspace("gradient", shape_.rows, h, compute_);
-  const TensorId d_attention =
-      writer_.workspace("gradient.attention", n, shape_.query_width, compute_);
-  const TensorId d_qkv = writer_.workspace("gradient.qkv", n, shape_.qkv_width, compute_);
-  const auto& qkv = parameter(at + "attention.qkv.weight");
-  const auto& projection = parameter(at + "attention.projection.weight");
-
   const Gathered dy = gathered("layer.attention.gather_gradient", d_middle, "gathered.gradient");
   if (gpt_) {
     bias_gradient("layer.attention.projection_bias_gradient", at + "attention.projection.bias",
                   d_middle, shape_.rows, h);
   }
-  const Gathered x = gathered("layer.attention.gather", t.norm1, "gathered");
+  TensorId d_norm = 0;
+  if (shape_.model.mla) {
+    d_norm = latent_backward(at, t, core_backward(at, t, dy));
+  } else {
+    const Gathered x = gathered("layer.attention.gather", t.norm1, "gathered");
+    const TensorId d_qkv = core_backward(at, t, dy);
+    const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
+    const Gathered sum = qkv_backward(at, d_qkv, x, partial, true);
+    writer_.await(sum.ready);
+    d_norm = sum.tensor;
+  }
+  norm_backward("layer.norm1_gradient", at + "norm1",
+                {d_norm, t.input, t.norm1_statistics, d_middle, input_gradient});
+}
+
+TensorId TransformerStage::core_backward(const std::string& at, const LayerTensors& t,
+                                         const Gathered& dy) {
+  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t n = shape_.tokens;
+  const TensorId d_attention =
+      writer_.workspace("gradient.attention", n, shape_.query_width, compute_);
+  const TensorId d_qkv = writer_.workspace("gradient.qkv", n, shape_.qkv_width, compute_);
+  const auto& projection = parameter(at + "attention.projection.weight");
   if (t.recompute_attention) {
     writer_.set_phase(Phase::kRecompute);
     attention_forward(t);
@@ -249,10 +328,21 @@ void TransformerStage::attention_backward(const std::string& at, const LayerTens
   writer_
       .compute(OpKind::kAttentionBackward, "layer.attention.core_gradient",
                {shape_.samples, shape_.heads, shape_.kv_heads, shape_.sequence, shape_.sequence,
-                m.head_dim})
+                shape_.core_dim})
       .in({t.qkv, t.attention, job_.flash_attention ? t.log_sum_exp : t.scores, d_attention})
       .out({d_qkv})
+      .detail(window_of(shape_))
       .flags(attention_flags(job_));
+  return d_qkv;
+}
+
+TransformerStage::Gathered TransformerStage::qkv_backward(const std::string& at, TensorId d_qkv,
+                                                          const Gathered& x, TensorId partial,
+                                                          bool reduces) {
+  const TransformerWorkload& m = shape_.model;
+  const std::int64_t h = m.hidden;
+  const std::int64_t n = shape_.tokens;
+  const auto& qkv = parameter(at + "attention.qkv.weight");
   if (gpt_) {
     bias_gradient("layer.attention.qkv_bias_gradient", at + "attention.qkv.bias", d_qkv, n,
                   shape_.qkv_width);
@@ -265,14 +355,13 @@ void TransformerStage::attention_backward(const std::string& at, const LayerTens
   }
   gemm({"layer.attention.qkv_input_gradient", n, h, shape_.qkv_width, d_qkv, qkv.weight, partial,
         kTransposeB});
-  const Gathered d_norm = reduced("layer.attention.reduce_gradient", partial);
+  const Gathered d_norm =
+      reduces ? reduced("layer.attention.reduce_gradient", partial) : Gathered{partial, -1};
   writer_.await(x.ready);
   gemm({"layer.attention.qkv_weight_gradient", h, shape_.qkv_width, n, x.tensor, d_qkv,
         qkv.gradient, kTransposeA | kAccumulate});
   parameters_.finished(at + "attention.qkv.weight");
-  writer_.await(d_norm.ready);
-  norm_backward("layer.norm1_gradient", at + "norm1",
-                {d_norm.tensor, t.input, t.norm1_statistics, d_middle, input_gradient});
+  return d_norm;
 }
 
 }  // namespace stepcast::workloads

@@ -129,6 +129,15 @@ void TransformerStage::add_layer_parameters(std::int64_t layer,
   const std::vector<std::pair<const char*, std::int64_t>> qkv{
       {"query", shape_.query_width}, {"key", kv}, {"value", kv}};
 
+  // Tensor ranks that share a key and value head hold its columns alike and sum their gradients.
+  const auto share_key_value = [&](ParameterSpec& spec) {
+    if (shape_.kv_copies > 1) {
+      spec.sum = GradientSum::kOverKeyValue;
+      for (std::size_t part = 1; part < spec.pieces.size(); ++part) {
+        spec.pieces[part].tensor_column_ranks = shape_.kv_copies;
+      }
+    }
+  };
   const bool experts = m.has_experts(layer);
   if (experts) {
     add_expert_parameters(at, specs);
@@ -136,21 +145,59 @@ void TransformerStage::add_layer_parameters(std::int64_t layer,
     specs.push_back(row_parallel(at + "mlp.fc2.weight", shape_.ffn, h, from_ffn));
     specs.push_back(fused_columns(at + "mlp.fc1.weight", h, fc1, in));
   }
-  specs.push_back(constant(at + "norm2.gamma", h, 1, replicated));
+  if (!m.parallel_block) {
+    specs.push_back(constant(at + "norm2.gamma", h, 1, replicated));
+  }
   specs.push_back(
       row_parallel(at + "attention.projection.weight", shape_.query_width, h, from_heads));
-  specs.push_back(fused_columns(at + "attention.qkv.weight", h, qkv, in));
+  if (m.mla) {
+    add_latent_parameters(at, specs);
+  } else {
+    specs.push_back(fused_columns(at + "attention.qkv.weight", h, qkv, in));
+    share_key_value(specs.back());
+  }
   specs.push_back(constant(at + "norm1.gamma", h, 1, replicated));
   if (gpt_) {
     if (!experts) {
       specs.push_back(constant(at + "mlp.fc2.bias", h, 0, replicated));
       specs.push_back(fused_columns(at + "mlp.fc1.bias", 1, fc1, 0));
     }
-    specs.push_back(constant(at + "norm2.beta", h, 0, replicated));
+    if (!m.parallel_block) {
+      specs.push_back(constant(at + "norm2.beta", h, 0, replicated));
+    }
     specs.push_back(constant(at + "attention.projection.bias", h, 0, replicated));
     specs.push_back(fused_columns(at + "attention.qkv.bias", 1, qkv, 0));
+    share_key_value(specs.back());
     specs.push_back(constant(at + "norm1.beta", h, 0, replicated));
   }
+}
+
+void TransformerStage::add_latent_parameters(const std::string& at,
+                                             std::vector<ParameterSpec>& specs) const {
+  const LatentAttention& a = *shape_.model.mla;
+  const std::int64_t h = shape_.model.hidden;
+  const GradientSum replicated =
+      shape_.sequence_parallel ? GradientSum::kOverTensor : GradientSum::kNone;
+  const auto scale = [](std::int64_t inputs) {
+    return uniform_bound(1 / std::sqrt(static_cast<double>(inputs)));
+  };
+  const auto whole = [&](const std::string& name, std::int64_t columns) {
+    specs.push_back({name, h, columns, {piece(name, columns, scale(h))}, replicated});
+  };
+  const std::int64_t queries = shape_.heads * a.query_dim();
+  const std::string query = at + "attention.query_";
+  if (a.q_rank > 0) {
+    specs.push_back(column_parallel(query + "up.weight", a.q_rank, queries, scale(a.q_rank)));
+    specs.push_back(constant(query + "norm.gamma", a.q_rank, 1, replicated));
+    whole(query + "down.weight", a.q_rank);
+  } else {
+    specs.push_back(column_parallel(query + "up.weight", h, queries, scale(h)));
+  }
+  const std::string latent = at + "attention.latent_";
+  specs.push_back(column_parallel(latent + "up.weight", a.kv_rank,
+                                  shape_.heads * (a.nope_dim + a.v_dim), scale(a.kv_rank)));
+  specs.push_back(constant(latent + "norm.gamma", a.kv_rank, 1, replicated));
+  whole(latent + "down.weight", a.kv_rank + a.rope_dim);
 }
 
 /// The experts held here lie one below the other; a router is whole on every rank, which sees only

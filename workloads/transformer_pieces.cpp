@@ -28,7 +28,7 @@ void TransformerStage::norm_forward(const char* name, const std::string& paramet
     in.push_back(parameter(parameter_name + ".beta").weight);
   }
   const Norm norm = gpt_ ? Norm::kLayerNorm : Norm::kRmsNorm;
-  writer_.compute(OpKind::kNormForward, name, {shape_.rows, shape_.model.hidden})
+  writer_.compute(OpKind::kNormForward, name, {shape_.rows, columns_of(in[1])})
       .in(in)
       .out({y, statistics})
       .variant(static_cast<std::uint8_t>(norm));
@@ -48,7 +48,7 @@ void TransformerStage::norm_backward(const char* name, const std::string& parame
     out.push_back(parameter(parameter_name + ".beta").gradient);
   }
   const Norm norm = gpt_ ? Norm::kLayerNorm : Norm::kRmsNorm;
-  auto op = writer_.compute(OpKind::kNormBackward, name, {shape_.rows, shape_.model.hidden});
+  auto op = writer_.compute(OpKind::kNormBackward, name, {shape_.rows, columns_of(in[2])});
   op.in(in).out(out).variant(static_cast<std::uint8_t>(norm));
   if (residual) {
     op.work(op.op().flops, op.op().bytes_read * 1.5, op.op().bytes_written);
@@ -83,11 +83,11 @@ TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId
   if (!shape_.sequence_parallel) {
     return {part, -1};
   }
-  const TensorId whole = writer_.workspace(workspace, shape_.tokens, shape_.model.hidden, compute_);
+  const TensorId whole = writer_.workspace(workspace, shape_.tokens, columns_of(part), compute_);
   OpWriter::Transfer t;
   t.kind = OpKind::kAllGather;
   t.name = name;
-  t.elements = shape_.tokens * shape_.model.hidden;
+  t.elements = shape_.tokens * columns_of(part);
   t.in = {part};
   t.out = {whole};
   t.communicator = communicators_.tensor;
@@ -95,11 +95,13 @@ TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId
   return {whole, writer_.transfer("tensor", job_.parallel.overlap.tensor, t)};
 }
 
-TransformerStage::Gathered TransformerStage::reduced(const char* name, TensorId partial) {
+TransformerStage::Gathered TransformerStage::reduced(const char* name, TensorId partial,
+                                                     const char* workspace) {
   if (shape_.tensor == 1) {
     return {partial, -1};
   }
-  const std::int64_t elements = shape_.tokens * shape_.model.hidden;
+  const std::int64_t columns = columns_of(partial);
+  const std::int64_t elements = shape_.tokens * columns;
   if (!shape_.sequence_parallel) {
     return {partial, reduce_in_place(name, partial, elements, 0)};
   }
@@ -108,7 +110,7 @@ TransformerStage::Gathered TransformerStage::reduced(const char* name, TensorId 
   t.name = name;
   t.elements = elements;
   t.in = {partial};
-  t.out = {writer_.workspace("reduced", shape_.rows, shape_.model.hidden, compute_)};
+  t.out = {writer_.workspace(workspace, shape_.rows, columns, compute_)};
   t.communicator = communicators_.tensor;
   t.format = compute_;
   return {t.out.front(), writer_.transfer("tensor", job_.parallel.overlap.tensor, t)};

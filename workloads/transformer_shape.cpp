@@ -17,6 +17,19 @@ void require_divides(const char* where, const char* what, std::int64_t amount, s
   }
 }
 
+void require_layer_types_fit(const TransformerWorkload& m) {
+  if (m.mla && !m.llama_style()) {
+    throw InputError("workload.mla",
+                     "latent attention has rotary positions and no biases; use an activation other "
+                     "than gelu");
+  }
+  if (m.parallel_block && (m.moe || m.mla)) {
+    throw InputError("workload.parallel_block",
+                     "a parallel block has one dense feed-forward block and multi-head or grouped "
+                     "attention; leave it out, or moe and mla");
+  }
+}
+
 void require_built(const Job& job) {
   const Parallel& p = job.parallel;
   if (p.context > 1) {
@@ -116,12 +129,15 @@ TransformerShape transformer_shape(const Job& job) {
   STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",
                  job.workload.name);
   require_built(job);
+  require_layer_types_fit(*job.workload.transformer());
   const Parallel& p = job.parallel;
   TransformerShape s;
   const TransformerWorkload& m = s.model = *job.workload.transformer();
   const std::int64_t t = s.tensor = p.tensor;
   require_divides("parallel.tensor", "attention heads", m.heads, t);
-  require_divides("parallel.tensor", "key and value heads", m.kv_heads, t);
+  if (t % m.kv_heads != 0) {  // else each rank has a whole one, several ranks the same
+    require_divides("parallel.tensor", "key and value heads", m.kv_heads, t);
+  }
   require_divides("workload.kv_heads", "attention heads", m.heads, m.kv_heads);
   require_divides("parallel.tensor", "columns of the feed-forward layer", m.ffn_hidden, t);
   require_divides("parallel.tensor", "rows of the vocabulary", m.vocabulary, t);
@@ -145,9 +161,18 @@ TransformerShape transformer_shape(const Job& job) {
   }
   s.rows = s.sequence_parallel ? s.tokens / t : s.tokens;
   s.heads = m.heads / t;
-  s.kv_heads = m.kv_heads / t;
-  s.query_width = s.heads * m.head_dim;
-  s.qkv_width = (s.heads + 2 * s.kv_heads) * m.head_dim;
+  if (m.mla) {  // as many keys and values as queries once projected up
+    s.kv_heads = s.heads;
+    s.core_dim = (m.mla->query_dim() + m.mla->v_dim + 1) / 2;
+    s.query_width = s.heads * m.mla->v_dim;
+    s.qkv_width = s.heads * (2 * m.mla->query_dim() + m.mla->v_dim);
+  } else {
+    s.kv_copies = std::max<std::int64_t>(1, t / m.kv_heads);
+    s.kv_heads = m.kv_heads * s.kv_copies / t;
+    s.core_dim = m.head_dim;
+    s.query_width = s.heads * m.head_dim;
+    s.qkv_width = (s.heads + 2 * s.kv_heads) * m.head_dim;
+  }
   s.ffn = m.ffn_hidden / t;
   s.fc1_width = s.ffn * (m.gated() ? 2 : 1);
   s.vocabulary = m.vocabulary / t;

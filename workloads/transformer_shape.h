@@ -44,6 +44,8 @@ struct TransformerShape {
   std::int64_t tokens = 1;  ///< of a micro-batch: rows between a gather and a reduction
   std::int64_t rows = 1;  ///< rows elsewhere: tokens, or tokens / tensor under sequence parallelism
   std::int64_t heads = 1, kv_heads = 1;
+  std::int64_t kv_copies = 1;  ///< tensor ranks that hold the same key and value heads
+  std::int64_t core_dim = 1;   ///< head width of the attention core
   std::int64_t query_width = 1, qkv_width = 1;
   std::int64_t ffn = 1;        ///< width of the second matrix's input
   std::int64_t fc1_width = 1;  ///< ffn, or 2 ffn with a gate

@@ -181,8 +181,63 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk, bool last_mic
   return segment;
 }
 
+/// Adds up the key and value columns of what tensor ranks with the same heads found, through one
+/// packed buffer.
+void TransformerStage::sum_key_value_gradients() {
+  const Format format = job_.formats.gradient;
+  const std::int64_t keys = 2 * shape_.kv_heads * shape_.model.head_dim;
+  std::vector<std::string> names;
+  for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
+    const LayerRange& range = shape_.range(stage_, chunk);
+    for (std::int64_t layer = range.first; layer < range.first + range.count; ++layer) {
+      names.push_back(fmt::format("layer.{}.attention.qkv.weight", layer));
+      if (gpt_) {
+        names.push_back(fmt::format("layer.{}.attention.qkv.bias", layer));
+      }
+    }
+  }
+  std::int64_t rows = 0;
+  for (const std::string& name : names) {
+    rows += writer_.builder().tensor_at(parameter(name).gradient).rows;
+  }
+  const TensorId packed = writer_.workspace("key_value.gradients", rows, keys, format);
+  const auto copy = [&](const char* op, bool pack) {
+    std::int64_t row = 0;
+    for (const std::string& name : names) {
+      const TensorId gradient = parameter(name).gradient;
+      const std::int64_t count = writer_.builder().tensor_at(gradient).rows;
+      ColumnBlock block;
+      block.columns = keys;
+      (pack ? block.from_offset : block.to_offset) = shape_.query_width;
+      (pack ? block.from_pitch : block.to_pitch) = shape_.qkv_width;
+      (pack ? block.to_offset : block.from_offset) = row * keys;
+      (pack ? block.to_pitch : block.from_pitch) = keys;
+      row += count;
+      const std::int32_t blocks = writer_.builder().column_copy({block});
+      writer_.compute(OpKind::kCopyColumns, op, {count, keys})
+          .in({pack ? gradient : packed})
+          .out({pack ? packed : gradient})
+          .detail(blocks)
+          .format(format);
+    }
+  };
+  copy("gradients.key_value_pack", true);
+  OpWriter::Transfer t;
+  t.name = "gradients.key_value_sum";
+  t.elements = rows * keys;
+  t.in = t.out = {packed};
+  t.communicator = communicators_.key_value;
+  t.format = format;
+  writer_.transfer("compute", false, t);
+  copy("gradients.key_value_unpack", false);
+}
+
 /// Everything the backward passes have not exchanged yet.
 void TransformerStage::write_synchronisation() {
+  if (shape_.kv_copies > 1) {
+    writer_.set_phase(Phase::kGradientSync);
+    sum_key_value_gradients();
+  }
   for (Bucket& bucket : parameters_.buckets()) {
     writer_.set_phase(Phase::kGradientSync);
     if (bucket.sum == GradientSum::kOverTensor) {

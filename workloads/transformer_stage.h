@@ -15,10 +15,11 @@ struct TransformerCommunicators {
   std::int32_t tensor = -1;
   ReplicaGroup data;
   std::int32_t forward = -1,
-               backward = -1;  ///< along the pipeline; two when they have streams of their own
-  std::int32_t ends = -1;      ///< first and last stage, for tied embeddings
-  std::int32_t expert = -1;    ///< ranks with different experts
-  ReplicaGroup expert_data;    ///< ranks with the same experts
+               backward = -1;   ///< along the pipeline; two when they have streams of their own
+  std::int32_t ends = -1;       ///< first and last stage, for tied embeddings
+  std::int32_t expert = -1;     ///< ranks with different experts
+  std::int32_t key_value = -1;  ///< tensor ranks with the same key and value heads
+  ReplicaGroup expert_data;     ///< ranks with the same experts
 };
 
 /// Writes the program of one pipeline stage (all tensor and data ranks of a stage have equal
@@ -39,6 +40,12 @@ class TransformerStage {
     TensorId output = 0;  ///< copies back on the rank of their tokens
     TensorId shared_fc1 = 0, shared_activated = 0;
   };
+  /// What the backward pass of latent attention reads: narrow vectors before and after their norms,
+  /// those of the key with its rotary columns.
+  struct LatentTensors {
+    TensorId query = 0, query_norm = 0, query_statistics = 0;
+    TensorId key = 0, key_norm = 0, key_statistics = 0;
+  };
   /// What the backward pass of a layer reads: per micro-batch when kept, temporaries when
   /// recomputed.
   struct LayerTensors {
@@ -46,6 +53,7 @@ class TransformerStage {
     TensorId log_sum_exp = 0;  ///< of fused attention
     TensorId scores = 0;       ///< of unfused attention
     TensorId middle = 0, norm2 = 0, norm2_statistics = 0, fc1 = 0, activated = 0;
+    LatentTensors latent;
     ExpertTensors experts;
     bool recompute_layer = false, recompute_attention = false;
   };
@@ -57,6 +65,11 @@ class TransformerStage {
   };
   struct EndTensors {
     TensorId norm = 0, norm_statistics = 0, logits = 0;
+  };
+  /// All rows of a tensor split by rows: itself without sequence parallelism.
+  struct Gathered {
+    TensorId tensor;
+    OpWriter::Event ready = -1;
   };
   struct NormGradient {
     TensorId branch, input, statistics, residual, out;
@@ -88,6 +101,21 @@ class TransformerStage {
   void mlp_forward(const FeedForward& f, TensorId input, TensorId partial);
   void attention_backward(const std::string& prefix, const LayerTensors& t,
                           TensorId input_gradient);
+  void parallel_backward(const std::string& prefix, const LayerTensors& t, TensorId output_gradient,
+                         TensorId input_gradient);
+  void qkv_forward(const std::string& prefix, const LayerTensors& t);
+  /// From the gradient of the layer's middle to that of the attention's q, k and v.
+  TensorId core_backward(const std::string& prefix, const LayerTensors& t, const Gathered& dy);
+  /// Through the matrix of q, k and v; the input's gradient is added to or written into `partial`
+  /// and, with `reduces`, summed over tensor ranks.
+  Gathered qkv_backward(const std::string& prefix, TensorId d_qkv, const Gathered& x,
+                        TensorId partial, bool reduces);
+
+  // Multi-head latent attention (transformer_mla.cpp).
+  LatentTensors latent_tensors(const std::string& at, bool keep);
+  void add_latent_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
+  void latent_forward(const std::string& at, const LayerTensors& t);
+  TensorId latent_backward(const std::string& at, const LayerTensors& t, TensorId d_qkv);
 
   // Experts (transformer_moe.cpp).
   ExpertTensors expert_tensors(const std::string& at, bool keep);
@@ -121,6 +149,9 @@ class TransformerStage {
     std::uint8_t flags = 0;
   };
   void gemm(const Product& p);
+  [[nodiscard]] std::int64_t columns_of(TensorId id) {
+    return writer_.builder().tensor_at(id).columns;
+  }
   /// One product per expert held here: m rows of each (k of each in a weight gradient).
   void expert_gemm(const Product& p);
   void norm_forward(const char* name, const std::string& parameter_name, TensorId x, TensorId y,
@@ -130,16 +161,11 @@ class TransformerStage {
                      std::int64_t rows, std::int64_t columns);
   void add(const char* name, TensorId residual, TensorId branch, const std::string& bias,
            TensorId out);
-  /// All rows of a tensor split by rows: itself without sequence parallelism.
-  struct Gathered {
-    TensorId tensor;
-    OpWriter::Event ready = -1;
-  };
   Gathered mlp_backward(const FeedForward& f, const Gathered& output_gradient,
                         const Gathered& input, TensorId partial);
   Gathered gathered(const char* name, TensorId part, const char* workspace);
   /// Sum of partial products [tokens, hidden] over the tensor ranks; this rank's rows of it.
-  Gathered reduced(const char* name, TensorId partial);
+  Gathered reduced(const char* name, TensorId partial, const char* workspace = "reduced");
   OpWriter::Event reduce_in_place(const char* name, TensorId values, std::int64_t elements,
                                   std::uint8_t variant);
   TensorId kept(bool keep, const std::string& name, std::int64_t rows, std::int64_t columns,
@@ -152,6 +178,7 @@ class TransformerStage {
   std::uint32_t write_forward(std::int64_t chunk, bool first_microbatch);
   std::uint32_t write_backward(std::int64_t chunk, bool last_microbatch);
   void write_synchronisation();
+  void sum_key_value_gradients();
   void call_in_order();
   void send(const char* name, TensorId tensor, std::int64_t virtual_stage, bool forward);
   void receive(const char* name, TensorId tensor, std::int64_t virtual_stage, bool forward);

@@ -33,10 +33,9 @@ void check_tensor(const Job& job, const TransformerWorkload& w, const Value& v) 
   const std::int64_t t = job.parallel.tensor;
   const std::string where = v.where("parallel.tensor");
   check_divides(t, w.heads, "workload.heads", where);
-  if (t % w.kv_heads == 0 && t > w.kv_heads) {
-    not_implemented(v.at("parallel", "").at("tensor", ""), "kv_replication");
+  if (!w.mla && t % w.kv_heads != 0) {  // else ranks share a head
+    check_divides(t, w.kv_heads, "workload.kv_heads", where);
   }
-  check_divides(t, w.kv_heads, "workload.kv_heads", where);
   check_divides(t, w.ffn_hidden, "workload.ffn_hidden", where);
   check_divides(t, w.hidden, "workload.hidden", where);
   if (w.vocabulary % t != 0) {

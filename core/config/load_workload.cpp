@@ -251,22 +251,41 @@ MixtureOfExperts experts_from(const Value& v, std::int64_t layers) {
   return m;
 }
 
+LatentAttention latent_attention_from(const Value& v) {
+  v.keys({"q_rank", "kv_rank", "rope_dim", "nope_dim", "v_dim"});
+  LatentAttention a;
+  if (const auto rank = v.find("q_rank")) {
+    a.q_rank = rank->integer(0, kWidest);
+  }
+  a.kv_rank = v.at("kv_rank", "the width of the compressed keys and values").integer(1, kWidest);
+  a.rope_dim = v.at("rope_dim", "the rotary columns of a head").integer(0, 1 << 16);
+  if (a.rope_dim % 2 != 0) {
+    v.at("rope_dim", "").fail("an even width: rotary positions turn pairs");
+  }
+  a.nope_dim = v.at("nope_dim", "the other columns of a head's query").integer(1, 1 << 16);
+  a.v_dim = v.at("v_dim", "the width of a head's value").integer(1, 1 << 16);
+  return a;
+}
+
 TransformerWorkload transformer_from(const Value& v) {
   v.keys({"kind", "name", "source", "default_batch", "layers", "hidden", "heads", "kv_heads",
           "head_dim", "ffn_hidden", "activation", "vocabulary", "tied_embeddings", "parallel_block",
           "window", "moe", "mla"});
-  for (const char* feature : {"mla", "window", "parallel_block"}) {
-    const auto f = v.find(feature);
-    if (f && !(f->json().is_boolean() && !f->boolean())) {
-      not_implemented(*f, feature);
-    }
-  }
   TransformerWorkload w;
   w.layers = v.at("layers", "the number of layers").integer(1, kMostLayers);
   w.hidden = v.at("hidden", "the hidden width").integer(1, kWidest);
   const Value heads = v.at("heads", "the number of attention heads");
   w.heads = heads.integer(1, 1 << 16);
   w.kv_heads = w.heads;
+  if (const auto mla = v.find("mla")) {
+    w.mla = latent_attention_from(*mla);
+    for (const char* key : {"kv_heads", "head_dim"}) {
+      if (const auto k = v.find(key)) {
+        k->refuse(fmt::format("found {}: latent attention has widths of its own in mla; remove it",
+                              shown(k->json())));
+      }
+    }
+  }
   if (const auto kv = v.find("kv_heads")) {
     w.kv_heads = kv->integer(1, w.heads);
     if (w.heads % w.kv_heads != 0) {
@@ -275,6 +294,8 @@ TransformerWorkload transformer_from(const Value& v) {
   }
   if (const auto dim = v.find("head_dim")) {
     w.head_dim = dim->integer(1, 1 << 16);
+  } else if (w.mla) {
+    w.head_dim = w.mla->query_dim();
   } else if (w.hidden % w.heads != 0) {
     heads.fail(fmt::format("a divisor of hidden = {}, or head_dim beside it", w.hidden));
   } else {
@@ -291,7 +312,23 @@ TransformerWorkload transformer_from(const Value& v) {
   w.activation = v.at("activation", list_of({"gelu", "squared_relu", "swiglu", "geglu"}))
                      .choice(activation_names());
   w.vocabulary = v.at("vocabulary", "the vocabulary size").integer(2, std::int64_t{1} << 32);
-  if (w.llama_style() && w.head_dim % 2 != 0) {
+  if (w.mla && !w.llama_style()) {
+    throw InputError(v.where("mla"),
+                     "latent attention has rotary positions and no biases, a gelu model the "
+                     "opposite; use activation swiglu, geglu or squared_relu");
+  }
+  if (const auto window = v.find("window")) {
+    w.window = window->integer(1, 1 << 26);
+  }
+  if (const auto block = v.find("parallel_block")) {
+    w.parallel_block = block->boolean();
+    if (w.parallel_block && (w.moe || w.mla)) {
+      block->refuse(
+          "found true: a parallel block has one dense feed-forward block and multi-head or grouped "
+          "attention; use false, or remove moe and mla");
+    }
+  }
+  if (w.llama_style() && !w.mla && w.head_dim % 2 != 0) {
     throw InputError(v.where("head_dim"),
                      fmt::format("{} is odd, and rotary positions turn pairs; use {}", w.head_dim,
                                  w.head_dim + 1));

@@ -105,12 +105,27 @@ void add_transformer(OrderedJson& j, const TransformerWorkload& w) {
   j["layers"] = w.layers;
   j["hidden"] = w.hidden;
   j["heads"] = w.heads;
-  j["kv_heads"] = w.kv_heads;
-  j["head_dim"] = w.head_dim;
+  if (!w.mla) {
+    j["kv_heads"] = w.kv_heads;
+    j["head_dim"] = w.head_dim;
+  }
   j["ffn_hidden"] = w.ffn_hidden;
   j["activation"] = name_in(activation_names(), w.activation);
   j["vocabulary"] = w.vocabulary;
   j["tied_embeddings"] = w.tied_embeddings;
+  if (w.window > 0) {
+    j["window"] = w.window;
+  }
+  if (w.parallel_block) {
+    j["parallel_block"] = true;
+  }
+  if (w.mla) {
+    j["mla"] = {{"q_rank", w.mla->q_rank},
+                {"kv_rank", w.mla->kv_rank},
+                {"rope_dim", w.mla->rope_dim},
+                {"nope_dim", w.mla->nope_dim},
+                {"v_dim", w.mla->v_dim}};
+  }
   if (w.moe) {
     j["moe"] = experts_json(*w.moe);
   }

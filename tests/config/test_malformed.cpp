@@ -316,14 +316,6 @@ TEST_CASE("what the contract names but this version lacks is refused, not ignore
       {dlrm + R"("embedding": {"plan": "tiered"}})", "embedding.plan"},
       {R"({"system": "dgx-h100", "workload": {"kind": "wukong", "name": "w"}})", "workload.kind"},
       {R"({"system": "dgx-h100", "workload": {"kind": "graph", "name": "w"}})", "workload.kind"},
-      {R"({"system": "dgx-h100", "workload": {"kind": "transformer", "name": "w", "moe": {"experts": 8}}})",
-       "workload.moe"},
-      {R"({"system": "dgx-h100", "workload": {"kind": "transformer", "name": "w", "mla": {}}})",
-       "workload.mla"},
-      {R"({"system": "dgx-h100", "workload": {"kind": "transformer", "name": "w", "window": 4096}})",
-       "workload.window"},
-      {R"({"system": "dgx-h100", "workload": {"kind": "transformer", "name": "w", "parallel_block": true}})",
-       "workload.parallel_block"},
   };
   for (const auto& [text, place] : cases) {
     CAPTURE(text);

@@ -163,9 +163,9 @@ TEST_CASE("a transformer that cannot be split says where and how to mend it",
   CHECK(message(job) ==
         "parallel.tensor: 7 attention heads cannot be split over 2 equal parts; choose a divisor "
         "of 7");
-  job = llama_job(8, 64, 8, 2, 96, 32, 128);
-  split(job, 4, 1, 1, 1);
-  CHECK_THAT(message(job), Catch::Contains("2 key and value heads"));
+  job = llama_job(8, 96, 12, 4, 96, 32, 126);
+  split(job, 6, 1, 1, 1);
+  CHECK_THAT(message(job), Catch::Contains("4 key and value heads"));
   job = gpt_job(8, 64, 4, 32, 127);
   split(job, 2, 1, 1, 1);
   CHECK_THAT(message(job), Catch::Contains("127 rows of the vocabulary"));

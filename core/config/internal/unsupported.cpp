@@ -15,20 +15,12 @@ struct Missing {
 /// All that CONTRACT promises and this version lacks. Keep it shrinking.
 constexpr std::array kMissing{
     // Workloads.
-    Missing{"moe", "mixture-of-experts layers",
-            "leave \"moe\" out and describe a dense transformer"},
-    Missing{"mla", "multi-head latent attention", "leave \"mla\" out and give heads and kv_heads"},
-    Missing{"window", "sliding-window attention",
-            "leave \"window\" out: attention is causal over the whole sequence"},
-    Missing{"parallel_block", "parallel attention and MLP blocks", "leave \"parallel_block\" out"},
     Missing{"wukong", "workloads of kind wukong", "use kind transformer or dlrm"},
     Missing{"dhen", "workloads of kind dhen", "use kind transformer or dlrm"},
     Missing{"dit", "workloads of kind dit", "use kind transformer or dlrm"},
     Missing{"rnn_ctc", "workloads of kind rnn_ctc", "use kind transformer or dlrm"},
     Missing{"graph", "workloads given as a list of ops", "use kind transformer or dlrm"},
     // Ways to split a transformer.
-    Missing{"kv_replication", "more tensor ranks than key and value heads",
-            "use a degree that divides workload.kv_heads"},
     Missing{"context", "context parallelism", "use 1"},
     Missing{"context_algorithm", "a choice of context-parallel algorithm", "use auto"},
     Missing{"zb-h1", "the zero-bubble schedule", "use 1f1b or gpipe"},
