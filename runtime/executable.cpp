@@ -14,6 +14,12 @@ void require_executable(const Job& job) {
                                       "job, or run one without it",
                                       what));
   };
+  if (bits_per_element(job.formats.compute, 1024) < 16) {
+    refuse("formats.compute", "products below 16 bits");
+  }
+  if (m->window > 0) {
+    refuse("workload.window", "sliding-window attention");
+  }
   if (m->moe) {
     refuse("workload.moe", "mixture-of-experts layers");
   }

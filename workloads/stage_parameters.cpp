@@ -46,11 +46,25 @@ int state_count(OptimizerKind kind) {
 
 bool full_precision(Format f) { return f == Format::kFp32 || f == Format::kTf32; }
 
+/// Summed over tensor ranks once all micro-batches are done, so whole until then.
+bool summed_late(GradientSum sum) {
+  return sum == GradientSum::kOverTensor || sum == GradientSum::kOverKeyValue;
+}
+
 }  // namespace
+
+std::vector<std::string> StageParameters::names() const {
+  std::vector<std::string> all;
+  for (const auto& [name, parameter] : parameters_) {
+    all.push_back(name);
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
 
 /// Whether the state that ZeRO stage `stage` shards (1 optimizer, 2 gradients, 3 weights) is.
 bool StageParameters::sharded(Kind kind, int stage) const {
-  const int zero = kind.second == GradientSum::kOverTensor ? std::min(job_.parallel.zero, 1)
+  const int zero = summed_late(kind.second) ? std::min(job_.parallel.zero, 1)
                    : job_.parallel.zero == 3 && !job_.parallel.zero_reshard ? 1
                                                                             : job_.parallel.zero;
   return replicas(kind.first).shards > 1 && zero >= stage;
@@ -88,8 +102,8 @@ void StageParameters::group(const std::vector<ParameterSpec>& specs,
         Kind{Replicas::kData, GradientSum::kOverKeyValue},
         Kind{Replicas::kData, GradientSum::kOverEnds}}) {
     // Without replicas there is nothing to exchange early: one buffer.
-    const bool by_unit = sharded(kind, 2) || (sharded(kind, 1) && job_.parallel.zero == 3 &&
-                                              kind.second != GradientSum::kOverTensor);
+    const bool by_unit = sharded(kind, 2) ||
+                         (sharded(kind, 1) && job_.parallel.zero == 3 && !summed_late(kind.second));
     const double limit = replicas(kind.first).replicas > 1 && !by_unit
                              ? job_.parallel.bucket.base()
                              : std::numeric_limits<double>::infinity();
@@ -166,8 +180,7 @@ void StageParameters::open_bucket(const Group& specs, const Slot& slot) {
   bucket.elements = padded(specs);
   bucket.shard = sharded(kind, 1) ? bucket.elements / replicas(kind.first).shards : bucket.elements;
   bucket.scattered = sharded(kind, 2);
-  bucket.gathered =
-      bucket.sum != GradientSum::kOverTensor && job_.parallel.zero == 3 && sharded(kind, 1);
+  bucket.gathered = !summed_late(bucket.sum) && job_.parallel.zero == 3 && sharded(kind, 1);
   const auto name = [number](const char* what) {
     return fmt::format("bucket.{}.{}", number, what);
   };

@@ -100,6 +100,7 @@ class StageParameters {
   [[nodiscard]] const ProgramBuilder::Parameter& at(const std::string& name) const {
     return parameters_.at(name);
   }
+  [[nodiscard]] std::vector<std::string> names() const;  ///< in alphabetical order
 
   /// A pass over `units`, in that order, begins; the first gather starts. Without `gather` their
   /// weights are there already.

@@ -112,6 +112,18 @@ void add_shard_groups(ExecutionGraph& graph, const Job& job, ReplicaGroup& data)
   data.across = data.inside + 1;
 }
 
+/// Weights and activations of a model whose products run below 16 bits stay in the device's 16-bit
+/// format (Micikevicius et al., arXiv 2209.05433, section 3).
+Format stored_format(const Job& job) {
+  const Format f = job.formats.compute;
+  if (bits_per_element(f, 1024) >= 16) {
+    return f;
+  }
+  const auto& peak = job.system.device.peak;
+  return peak.count(Format::kBf16) == 0 && peak.count(Format::kFp16) != 0 ? Format::kFp16
+                                                                          : Format::kBf16;
+}
+
 }  // namespace
 
 ExecutionGraph build_transformer(const Job& job) {
@@ -142,9 +154,12 @@ ExecutionGraph build_transformer(const Job& job) {
     add_expert_groups(graph, *shape.experts, communicators);
     communicators.expert_data.shards = job.parallel.zero > 0 ? shape.experts->replicas : 1;
   }
+  Job stored = job;
+  stored.formats.compute = stored_format(job);
   graph.classes.resize(static_cast<std::size_t>(shape.pipeline));
   for (std::int32_t stage = 0; stage < graph.mesh.pipeline; ++stage) {
-    graph.programs.push_back(TransformerStage(job, shape, communicators, stage).write());
+    graph.programs.push_back(
+        TransformerStage(stored, shape, communicators, stage, job.formats.compute).write());
     graph.classes[static_cast<std::size_t>(stage)].program = stage;
   }
   for (std::int32_t rank = 0; rank < graph.mesh.size(); ++rank) {

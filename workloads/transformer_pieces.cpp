@@ -4,21 +4,75 @@
 namespace stepcast::workloads {
 
 void TransformerStage::gemm(const Product& p) {
-  writer_.compute(OpKind::kGemm, p.name, {p.m, p.n, p.k, 1})
-      .in({p.a, p.b})
-      .out({p.c})
-      .flags(p.flags);
+  if (is_narrow(p.name) && (p.flags & op_flags::kTransposeA) == 0) {
+    quantise(p.name, p.a);
+  }
+  auto op = writer_.compute(OpKind::kGemm, p.name, {p.m, p.n, p.k, 1});
+  op.in({p.a, p.b}).out({p.c}).flags(p.flags);
+  narrow(op, p.name, static_cast<double>(p.m * p.n));
 }
 
 void TransformerStage::expert_gemm(const Product& p) {
   const ExpertShape& e = *shape_.experts;
   const std::int64_t rows = (e.computed + e.local - 1) / e.local;
   const bool weights = (p.flags & op_flags::kTransposeA) != 0;
+  if (is_narrow(p.name) && !weights) {
+    quantise(p.name, p.a);
+  }
   auto op = writer_.compute(OpKind::kGemm, p.name,
                             {weights ? p.m : rows, p.n, weights ? rows : p.k, e.local});
   op.in({p.a, p.b}).out({p.c}).flags(p.flags);
+  narrow(op, p.name, static_cast<double>((weights ? p.m * e.local : e.computed) * p.n));
   const double real = static_cast<double>(e.computed) / static_cast<double>(rows * e.local);
   op.work(op.op().flops * real, op.op().bytes_read, op.op().bytes_written);
+}
+
+/// The products of the layers; the head's and a router's stay wide.
+bool TransformerStage::is_narrow(std::string_view name) const {
+  return products_ != compute_ && name.starts_with("layer.") &&
+         !name.starts_with("layer.moe.router");
+}
+
+void TransformerStage::narrow(OpWriter::OpEdit& op, std::string_view name, double written) {
+  if (!is_narrow(name)) {
+    return;
+  }
+  op.format(products_);
+  const double wide = written * bits_per_element(compute_) / 8;
+  const bool adds = (op.op().flags & op_flags::kAccumulate) != 0;
+  const double added = adds ? wide - op.op().bytes_written.base() : 0;
+  op.work(op.op().flops, Bytes(op.op().bytes_read.base() + added), Bytes(wide));
+}
+
+/// Reads the values, finds their largest for the next step's scale, and writes them twice: as they
+/// are and transposed.
+void TransformerStage::quantise(const char* name, TensorId values) {
+  const Tensor& t = writer_.builder().tensor_at(values);
+  const auto n = static_cast<double>(t.elements());
+  const double bytes = bits_per_element(products_, 1024) / 8;
+  const double read = t.bytes().base();
+  auto op = writer_.compute(OpKind::kCast, std::string(name) + ".quantise", {t.elements()});
+  op.in({values}).out({values}).format(products_);
+  op.work(Flops(2 * n), Bytes(read), Bytes(2 * n * bytes));
+}
+
+void TransformerStage::quantise_weights() {
+  if (products_ == compute_) {
+    return;
+  }
+  std::int64_t elements = 0;
+  for (const std::string& name : parameters_.names()) {
+    const bool matrix = name.starts_with("layer.") && name.ends_with(".weight") &&
+                        name.find("router") == std::string::npos;
+    if (matrix) {
+      const TensorId weight = parameter(name).weight;
+      quantise("weights", weight);
+      elements += writer_.builder().tensor_at(weight).elements();
+    }
+  }
+  if (elements > 0) {
+    writer_.builder().buffer("weights.quantised", 2, elements, products_);
+  }
 }
 
 void TransformerStage::norm_forward(const char* name, const std::string& parameter_name, TensorId x,

@@ -13,7 +13,7 @@ namespace stepcast::workloads {
 
 TransformerStage::TransformerStage(const Job& job, const TransformerShape& shape,
                                    const TransformerCommunicators& communicators,
-                                   std::int32_t stage)
+                                   std::int32_t stage, Format products)
     : job_(job),
       shape_(shape),
       communicators_(communicators),
@@ -22,6 +22,7 @@ TransformerStage::TransformerStage(const Job& job, const TransformerShape& shape
                                        job.parallel.overlap.pipeline),
       parameters_(writer_, job, shape, communicators.data, communicators.expert_data),
       compute_(job.formats.compute),
+      products_(products),
       gpt_(!shape.model.llama_style()) {}
 
 Program TransformerStage::write() && {
@@ -102,6 +103,7 @@ void TransformerStage::write_begin() {
     const std::int64_t tokens = shape_.microbatches * shape_.samples * (shape_.sequence + 1);
     writer_.compute(OpKind::kLoadBatch, "batch.load", {4 * tokens}).format(Format::kInt32);
   }
+  quantise_weights();
   writer_.set_phase(Phase::kBackward);
   parameters_.zero_gradients();
 }

@@ -29,7 +29,8 @@ struct TransformerCommunicators {
 class TransformerStage {
  public:
   TransformerStage(const Job& job, const TransformerShape& shape,
-                   const TransformerCommunicators& communicators, std::int32_t stage);
+                   const TransformerCommunicators& communicators, std::int32_t stage,
+                   Format products);
   Program write() &&;
 
  private:
@@ -152,6 +153,13 @@ class TransformerStage {
   [[nodiscard]] std::int64_t columns_of(TensorId id) {
     return writer_.builder().tensor_at(id).columns;
   }
+  /// Products of layers in a narrow format read quantised copies: of weights made once a step, of
+  /// activations and their gradients where they are first used, the transposed copy for the weight
+  /// gradient with them; what they write stays wide.
+  void narrow(OpWriter::OpEdit& op, std::string_view name, double written);
+  void quantise(const char* name, TensorId values);
+  void quantise_weights();
+  [[nodiscard]] bool is_narrow(std::string_view name) const;
   /// One product per expert held here: m rows of each (k of each in a weight gradient).
   void expert_gemm(const Product& p);
   void norm_forward(const char* name, const std::string& parameter_name, TensorId x, TensorId y,
@@ -205,7 +213,8 @@ class TransformerStage {
   StageParameters parameters_;
   std::vector<ChunkTensors> chunks_;
   EndTensors ends_;
-  Format compute_;
+  Format compute_;   ///< of activations and weights
+  Format products_;  ///< of the layers' matrix products: `compute_` or narrower
   bool gpt_;
 };
 

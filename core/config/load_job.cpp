@@ -288,6 +288,18 @@ void read_formats(const Value& job, Job& j) {
     read("all_to_all_forward", j.formats.all_to_all_forward, stored);
     read("all_to_all_backward", j.formats.all_to_all_backward, stored);
   }
+  if (j.formats.compute == Format::kFp8 && !has(Format::kFp8)) {
+    std::vector<std::string> native;
+    for (const Format f : {Format::kBf16, Format::kFp16, Format::kTf32, Format::kFp32}) {
+      if (has(f)) {
+        native.emplace_back(name_of(f));
+      }
+    }
+    throw InputError(job.where("formats.compute"),
+                     fmt::format("found \"fp8\", but device {} has no fp8 peak; use {}, or add "
+                                 "system.device.peak.fp8",
+                                 j.system.device.name, list_of(native)));
+  }
   if (!j.system.device.peak_of(j.formats.compute)) {
     throw InputError(
         job.where("formats.compute"),

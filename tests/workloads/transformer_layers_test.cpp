@@ -232,3 +232,40 @@ TEST_CASE("layer types that do not go together say so", "[workloads][layers]") {
   transformer_of(job).parallel_block = true;
   CHECK_THAT(message(job), Catch::StartsWith("workload.parallel_block: "));
 }
+
+TEST_CASE("products in fp8 quantise what they read, the rest stays wide", "[workloads][layers]") {
+  Job job = split_over(small(), 2, true, 1);
+  const auto wide = workloads::step_flops(job);
+  const auto use = [&job] { return memory_use(workloads::build_graph(job).programs.front()); };
+  const MemoryUse before = use();
+  job.formats.compute = Format::kFp8;
+  CHECK(workloads::step_flops(job).model == wide.model);
+  const MemoryUse after = use();
+  CHECK(after.parameters == before.parameters);  // bf16
+  CHECK(after.optimizer == before.optimizer);
+  // Two copies of the layers' matrices, one byte an element: 4 layers of (64 * 48 + 32 * 64 + 3 *
+  // 64 * 48) on a rank.
+  CHECK((after.buffers - before.buffers).base() == 2 * 4 * (64 * 48 + 32 * 64 + 3 * 64 * 48));
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const Program& program = graph.programs.front();
+  int narrow = 0;
+  int casts = 0;
+  for (const Op& op : program.ops_of(program.segments[1])) {
+    const std::string& name = program.name(op);
+    narrow += op.kind == OpKind::kGemm && op.format == Format::kFp8 ? 1 : 0;
+    casts += op.kind == OpKind::kCast ? 1 : 0;
+    if (name == "head.logits" || op.kind == OpKind::kAttentionForward) {
+      CHECK(op.format == Format::kBf16);
+    }
+    if (name == "layer.mlp.fc1") {  // 32 x 64 and 64 x 96 of a byte in, 32 x 96 of two out
+      CHECK(op.bytes_read.base() == 32 * 64 + 64 * 96);
+      CHECK(op.bytes_written.base() == 2 * 32 * 96);
+    }
+    if (name == "layer.mlp.fc1.quantise") {  // two bytes in; one, and one transposed, out
+      CHECK(op.bytes_read.base() == 2 * 32 * 64);
+      CHECK(op.bytes_written.base() == 2 * 32 * 64);
+    }
+  }
+  CHECK(narrow == 4 * 4);
+  CHECK(casts == 4 * 4);  // each product's input; weights once a step
+}
