@@ -2,6 +2,7 @@
 #include "runtime/trainer.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 
 #include "cli/command.h"
@@ -13,6 +14,7 @@
 #include "cli/version.h"
 #include "core/config/config.h"
 #include "core/error.h"
+#include "runtime/cuda/backend.h"
 #include "studies/error_statistics.h"
 #include "studies/recorded_run.h"
 #include "workloads/build_graph.h"
@@ -27,6 +29,7 @@ struct RunCommand {
   std::int64_t steps = 20, warmup = 3;
   std::uint64_t seed = 0;
   double timeout = 20;
+  bool cuda_graph = false;
 };
 
 std::vector<double> seconds_of(const runtime::RunResult& result) {
@@ -86,6 +89,41 @@ void print_csv(const runtime::RunResult& r, std::ostream& out) {
   }
 }
 
+/// The CUDA backend on this rank's device. Ranks that share one are told so: their times mean
+/// nothing.
+runtime::ExecutorFactory cuda_executors(const RunCommand& options, const Context& context,
+                                        const runtime::MpiSession& session) {
+  const auto& module = runtime::cuda::usable_module(runtime::cuda::module_of(context.executable));
+  const auto shared = runtime::cuda::shared_device_environment(
+      module.probe(), session.rank(), session.local_size(), session.size());
+  for (const std::string& entry : shared) {
+    const auto equals = entry.find('=');
+    setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 0);
+  }
+  if (!shared.empty() && session.rank() == 0) {
+    fmt::print(stderr,
+               "stepcast: {} ranks share the devices of this machine: results are right, times "
+               "mean nothing\n",
+               session.size());
+  }
+  runtime::cuda::Options cuda;
+  cuda.timeout = std::chrono::duration<double>(options.timeout);
+  cuda.graph = options.cuda_graph;
+  return runtime::cuda::executors(module, cuda);
+}
+
+void check_backend(const RunCommand& options, const Context& context) {
+  if (options.backend == "cuda") {
+    if (!options.emulate.empty()) {
+      throw InputError("--emulate", "paces the collectives of --backend cpu only; leave it out");
+    }
+    // Asked before the ranks start, so that what is missing is told once.
+    runtime::cuda::usable_module(runtime::cuda::module_of(context.executable));
+  } else if (options.cuda_graph) {
+    throw InputError("--cuda-graph", "needs --backend cuda");
+  }
+}
+
 int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options,
           const Context& context, runtime::MpiSession& session) {
   System emulated;
@@ -98,6 +136,9 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
   if (!options.emulate.empty()) {
     emulated = config::load_system(options.emulate, {context.library});
     run_options.emulate = &emulated;
+  }
+  if (options.backend == "cuda") {
+    run_options.executor = cuda_executors(options, context, session);
   }
   Progress progress(job.workload.name);
   run_options.on_step = [&](const runtime::StepRecord& s) {
@@ -127,10 +168,7 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
 }
 
 int run(const RunCommand& options, Context& context) {
-  if (options.backend == "cuda") {
-    throw EnvironmentError(
-        "--backend cuda: the CUDA backend is not implemented in this version; use --backend cpu");
-  }
+  check_backend(options, context);
   JobOptions job_options = options.job;
   if (options.ranks > 0) {
     job_options.overrides.push_back(fmt::format("devices={}", options.ranks));
@@ -160,6 +198,8 @@ void add_run(CLI::App& app, Context& context) {
   add_job_options(*command, options->job);
   command->add_option("--backend", options->backend, "cpu or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
+  command->add_flag("--cuda-graph", options->cuda_graph,
+                    "Capture the step into one CUDA graph and replay it (--backend cuda)");
   command->add_option("--ranks", options->ranks, "Number of ranks; sets devices")
       ->check(CLI::Range(1, 4096));
   command->add_option("--steps", options->steps, "Steps to time")->check(CLI::Range(1, 1000000));

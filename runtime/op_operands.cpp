@@ -17,6 +17,8 @@ void collect(const Program& program, const Op& op, TensorRole role, std::vector<
   }
 }
 
+}  // namespace
+
 std::optional<TensorId> master_of(const Program& program, TensorId weight) {
   const std::string& name = program.tensors[weight].name;
   const auto end = name.rfind(".weights");
@@ -30,8 +32,6 @@ std::optional<TensorId> master_of(const Program& program, TensorId weight) {
              ? std::nullopt
              : std::optional(static_cast<TensorId>(found - program.tensors.begin()));
 }
-
-}  // namespace
 
 std::vector<ParameterUpdate> parameter_updates(const Program& program, const Op& op) {
   std::vector<TensorId> gradients;

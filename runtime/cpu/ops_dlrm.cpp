@@ -48,67 +48,13 @@ void binary_cross_entropy(OpContext& c) {
 
 }  // namespace
 
-void DlrmState::Counts::set_offsets() {
-  std::int64_t sent = 0;
-  std::int64_t received = 0;
-  for (std::size_t p = 0; p < send.size(); ++p) {
-    send_offsets[p] = sent;
-    receive_offsets[p] = received;
-    sent += send[p];
-    received += receive[p];
-  }
-}
-
 DlrmState::DlrmState(const Job& job, std::int32_t its_rank)
-    : workload(*job.workload.dlrm()),
-      layout(workloads::embedding_layout(job)),
-      rank(its_rank),
-      batch(job.batch.global / job.devices),
-      global(job.batch.global),
-      parts_of(layout.slices.size()),
-      boundaries(layout.slices.size()),
-      widths(workloads::kRoutes),
-      shards(workloads::kRoutes),
-      length_counts(static_cast<std::size_t>(layout.devices)),
-      id_counts(static_cast<std::size_t>(layout.devices)),
-      row_counts(static_cast<std::size_t>(layout.devices)) {
-  std::int64_t next = 0;
-  for (std::int32_t peer = 0; peer < static_cast<std::int32_t>(layout.devices); ++peer) {
-    const std::int64_t first = next;
-    for (const std::int32_t s : layout.held[static_cast<std::size_t>(peer)]) {
-      if (!workloads::is_local(slice(s).route)) {
-        parts_of[static_cast<std::size_t>(s)].push_back(static_cast<std::int32_t>(parts.size()));
-        parts.push_back({.slice = s, .peer = peer, .lengths = next});
-        next += batch * (whole_lengths(slice(s)) ? 2 : 1);
-      }
-    }
-    length_counts.send[static_cast<std::size_t>(peer)] = next - first;
+    : EmbeddingExchange(job, its_rank), lists(workloads::kRoutes) {
+  for (std::size_t r = 0; r < workloads::kRoutes; ++r) {
+    lists[r].resize(shards[r].size());
   }
-  sent_lengths.resize(static_cast<std::size_t>(next));
-  for (std::size_t s = 0; s < layout.slices.size(); ++s) {
-    const workloads::EmbeddingSlice& of = layout.slices[s];
-    if (of.row_split() && of.split == Split::kBlock) {
-      for (std::size_t i = 0; i <= of.ranks.size(); ++i) {
-        boundaries[s].push_back(std::min(static_cast<std::int64_t>(i) * of.block(), of.table_rows));
-      }
-    }
-  }
-  for (const workloads::EmbeddingRoute route : workloads::kAllRoutes) {
-    for (std::int32_t r = 0; r < static_cast<std::int32_t>(layout.devices); ++r) {
-      widths[static_cast<std::size_t>(route)].push_back(layout.width(r, route));
-    }
-  }
-  const std::int64_t arriving = length_counts.send[static_cast<std::size_t>(rank)];
-  std::fill(length_counts.receive.begin(), length_counts.receive.end(), arriving);
-  length_counts.set_offsets();
-  lengths.resize(static_cast<std::size_t>(arriving * layout.devices));
-  for (const std::int32_t s : layout.held[static_cast<std::size_t>(rank)]) {
-    Shard shard;
-    shard.slice = s;
-    shard.peer_begin.resize(static_cast<std::size_t>(layout.devices) + 1);
-    shard.row_elements.resize(static_cast<std::size_t>(layout.devices));
-    shards_of(slice(s).route).push_back(std::move(shard));
-  }
+  sent_lengths.resize(static_cast<std::size_t>(lengths_sent));
+  lengths.resize(static_cast<std::size_t>(lengths_received));
 }
 
 kernels::Bags DlrmState::local_bags(const OpContext& c, const workloads::EmbeddingSlice& s) const {

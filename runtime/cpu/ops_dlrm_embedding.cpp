@@ -12,8 +12,7 @@ namespace {
 
 using workloads::EmbeddingRoute;
 using workloads::EmbeddingSlice;
-using Part = DlrmState::Part;
-using Shard = DlrmState::Shard;
+using Part = EmbeddingExchange::Part;
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -37,7 +36,8 @@ kernels::EmbeddingState state_of(const OpContext& c, const EmbeddingShard& shard
 /// matrix.
 struct Work {
   const EmbeddingShard& shard;
-  Shard& lists;
+  const EmbeddingExchange::Shard& arrived;
+  DlrmState::Lists& lists;
   kernels::Bags bags;
   kernels::Pooling pooling = kernels::Pooling::kSum;
   bool scaled = false;  ///< a mean split by rows
@@ -49,14 +49,16 @@ void for_each_shard(OpContext& c, Visit visit) {
   DlrmState& state = dlrm_state(c);
   const EmbeddingGroup& group = group_of(c);
   const auto route = static_cast<EmbeddingRoute>(c.op.shape[4]);
-  auto& lists = state.shards_of(route);
+  const auto& arrived = state.shards_of(route);
+  auto& lists = state.lists[static_cast<std::size_t>(route)];
   STEPCAST_CHECK(lists.size() == group.shards.size(), "'{}' has {} shards, the plan {}",
                  c.program.name(c.op), group.shards.size(), lists.size());
   std::int64_t column = 0;
   for (std::size_t i = 0; i < lists.size(); ++i) {
     const EmbeddingShard& shard = group.shards[i];
-    const EmbeddingSlice& s = state.slice(lists[i].slice);
+    const EmbeddingSlice& s = state.slice(arrived[i].slice);
     Work work{shard,
+              arrived[i],
               lists[i],
               {},
               shard.mean ? kernels::Pooling::kMean : kernels::Pooling::kSum,
@@ -75,15 +77,14 @@ void for_each_shard(OpContext& c, Visit visit) {
 
 /// Rows of one peer's samples, as they travel.
 kernels::MatrixView travelling(DlrmState& state, const Work& work, std::size_t peer) {
-  const std::int64_t count = work.lists.peer_begin[peer + 1] - work.lists.peer_begin[peer];
-  return {state.rows_there.data() + work.lists.row_elements[peer], count, work.shard.dim};
+  return {state.shard_rows.data() + work.arrived.row_elements[peer], work.arrived.count[peer],
+          work.shard.dim};
 }
 
 void gather_sequence(const OpContext& c, DlrmState& state, const Work& work) {
   for (std::size_t peer = 0; peer < index(state.layout.devices); ++peer) {
     const kernels::MatrixView out = travelling(state, work, peer);
-    const kernels::Bags rows{work.lists.ids.data() + work.lists.peer_begin[peer], nullptr,
-                             out.rows};
+    const kernels::Bags rows{work.lists.ids.data() + work.arrived.begin[peer], nullptr, out.rows};
     kernels::embedding_bag_forward(weights_of(c, work.shard), rows, kernels::Pooling::kSum, out);
   }
 }
@@ -98,7 +99,7 @@ kernels::MatrixView collect_sequence(DlrmState& state, const Work& work) {
   for (std::size_t peer = 0; peer < index(state.layout.devices); ++peer) {
     const kernels::MatrixView rows = travelling(state, work, peer);
     std::copy_n(rows.data, rows.rows * dim,
-                state.shard_gradient.data() + work.lists.peer_begin[peer] * dim);
+                state.shard_gradient.data() + work.arrived.begin[peer] * dim);
   }
   return {state.shard_gradient.data(), count, dim};
 }
@@ -157,7 +158,7 @@ void for_each_sequence_part(OpContext& c, const Matrix& pooled, Visit visit) {
     bool first = true;
     for (const std::int32_t p : state.parts_of[i]) {
       const Part& part = state.parts[index(p)];
-      const kernels::MatrixView rows(state.rows_here.data() + part.row_elements, part.count, s.dim);
+      const kernels::MatrixView rows(state.sent_rows.data() + part.row_elements, part.count, s.dim);
       visit(s, rows, part_offsets(state, part), state.local_bags(c, s), block, first);
       first = false;
     }

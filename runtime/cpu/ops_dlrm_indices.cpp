@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "core/error.h"
 #include "runtime/cpu/kernels/index_exchange.h"
@@ -9,8 +10,8 @@ namespace {
 
 using workloads::EmbeddingRoute;
 using workloads::EmbeddingSlice;
-using Part = DlrmState::Part;
-using Shard = DlrmState::Shard;
+using Arrival = EmbeddingExchange::Arrival;
+using Part = EmbeddingExchange::Part;
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -71,107 +72,25 @@ void write_ids(DlrmState& state, std::int32_t slice, const kernels::Bags& bags) 
                          state.sent_ids.data());
 }
 
-/// Where the ids and rows of each part stand, now that the counts are known.
-void place_parts(DlrmState& state) {
-  std::fill(state.id_counts.send.begin(), state.id_counts.send.end(), 0);
-  std::int64_t ids = 0;
-  std::int64_t rows = 0;
-  for (Part& part : state.parts) {
-    part.ids = ids;
-    ids += part.count;
-    state.id_counts.send[index(part.peer)] += part.count;
-    part.row_elements = rows;
-    const EmbeddingSlice& s = state.slice(part.slice);
-    rows += s.route == EmbeddingRoute::kSequence ? part.count * s.dim : 0;
-  }
-  grow(state.sent_ids, ids);
-  grow(state.rows_here, rows);
-}
-
-double bytes_to_others(const DlrmState::Counts& counts, int rank, double element_bytes) {
-  double elements = 0;
-  for (std::size_t p = 0; p < counts.send.size(); ++p) {
-    elements += p == index(rank) ? 0 : static_cast<double>(counts.send[p]);
-  }
-  return elements * element_bytes;
-}
-
-/// Lengths per peer and slice stand in `lengths`; calls visit(shard, peer, first length, whether
-/// whole lengths follow).
-template <class Visit>
-void for_each_arrival(DlrmState& state, Visit visit) {
-  for (std::int64_t peer = 0; peer < state.layout.devices; ++peer) {
-    std::int64_t at = state.length_counts.receive_offsets[index(peer)];
-    for (auto& of_route : state.shards) {
-      for (Shard& shard : of_route) {
-        const EmbeddingSlice& s = state.slice(shard.slice);
-        if (workloads::is_local(s.route)) {
-          continue;
-        }
-        visit(shard, peer, at);
-        at += state.batch * (state.whole_lengths(s) ? 2 : 1);
-      }
-    }
-  }
-}
-
 void exchange_lengths(OpContext& c, DlrmState& state) {
   const auto& n = state.length_counts;
   c.collectives->all_to_all_v(state.sent_lengths.data(), n.send, n.send_offsets,
                               state.lengths.data(), n.receive, n.receive_offsets,
                               sizeof(std::int32_t));
-  c.bytes_sent = bytes_to_others(n, c.collectives->rank(), sizeof(std::int32_t));
+  c.bytes_sent = n.bytes_to_others(c.collectives->rank(), sizeof(std::int32_t));
 }
 
 void exchange_ids(OpContext& c, DlrmState& state) {
-  auto& n = state.id_counts;
-  std::fill(n.receive.begin(), n.receive.end(), 0);
-  for_each_arrival(state, [&](const Shard&, std::int64_t peer, std::int64_t at) {
-    const std::int32_t* lengths = state.lengths.data() + at;
-    for (std::int64_t b = 0; b < state.batch; ++b) {
-      n.receive[index(peer)] += lengths[b];
-    }
-  });
-  n.set_offsets();
-  grow(state.ids, n.receive_offsets.back() + n.receive.back());
+  for (Arrival& a : state.arrivals) {
+    const std::int32_t* first = state.lengths.data() + a.lengths;
+    a.count = std::accumulate(first, first + state.batch, std::int64_t{0});
+  }
+  state.place_arrivals();
+  const auto& n = state.id_counts;
+  grow(state.ids, state.ids_received);
   c.collectives->all_to_all_v(state.sent_ids.data(), n.send, n.send_offsets, state.ids.data(),
                               n.receive, n.receive_offsets, sizeof(std::int64_t));
-  c.bytes_sent = bytes_to_others(n, c.collectives->rank(), sizeof(std::int64_t));
-}
-
-/// Columns each member of the group contributes, and this rank's own.
-void pooled_counts(const DlrmState& state, EmbeddingRoute route, bool forward,
-                   DlrmState::Counts& n) {
-  const bool by_node = route == EmbeddingRoute::kNodeReduce;
-  const std::int64_t stride = by_node ? state.layout.node : 1;
-  const auto members = index(state.layout.devices / stride);
-  const std::vector<std::int64_t>& widths = state.widths[index(static_cast<std::int64_t>(route))];
-  const std::int64_t own = state.batch * widths[index(state.rank)];
-  for (auto* v : {&n.send, &n.send_offsets, &n.receive, &n.receive_offsets}) {
-    v->resize(members);
-  }
-  for (std::size_t p = 0; p < members; ++p) {
-    const std::int64_t theirs = state.batch * widths[p * index(stride)];
-    n.send[p] = forward ? own : theirs;
-    n.receive[p] = forward ? theirs : own;
-  }
-}
-
-void sequence_counts(DlrmState& state, bool forward, DlrmState::Counts& n) {
-  auto& here = forward ? n.receive : n.send;
-  auto& there = forward ? n.send : n.receive;
-  for (auto* v : {&n.send, &n.send_offsets, &n.receive, &n.receive_offsets}) {
-    v->assign(index(state.layout.devices), 0);
-  }
-  for (const Part& part : state.parts) {
-    const EmbeddingSlice& s = state.slice(part.slice);
-    here[index(part.peer)] += s.route == EmbeddingRoute::kSequence ? part.count * s.dim : 0;
-  }
-  for (const Shard& shard : state.shards_of(EmbeddingRoute::kSequence)) {
-    for (std::size_t p = 0; p < there.size(); ++p) {
-      there[p] += (shard.peer_begin[p + 1] - shard.peer_begin[p]) * state.slice(shard.slice).dim;
-    }
-  }
+  c.bytes_sent = n.bytes_to_others(c.collectives->rank(), sizeof(std::int64_t));
 }
 
 void exchange_rows(OpContext& c, DlrmState& state) {
@@ -181,23 +100,17 @@ void exchange_rows(OpContext& c, DlrmState& state) {
   const float* send = nullptr;
   float* receive = nullptr;
   if (route == EmbeddingRoute::kSequence) {
-    sequence_counts(state, forward, n);
-    send = (forward ? state.rows_there : state.rows_here).data();
-    receive = (forward ? state.rows_here : state.rows_there).data();
+    state.set_sequence_counts(forward, n);
+    send = (forward ? state.shard_rows : state.sent_rows).data();
+    receive = (forward ? state.sent_rows : state.shard_rows).data();
   } else {
-    pooled_counts(state, route, forward, n);
+    state.set_pooled_counts(route, forward, n);
     send = c.input(0).data;
     receive = c.output(0).data;
   }
-  n.set_offsets();
   c.collectives->all_to_all_v(send, n.send, n.send_offsets, receive, n.receive, n.receive_offsets,
                               sizeof(float));
-  c.bytes_sent = bytes_to_others(n, c.collectives->rank(), sizeof(float));
-}
-
-/// Place of a peer's samples in the order of an embedding op (see workloads/dlrm.h).
-std::int64_t place_of(const DlrmState& state, std::int64_t peer, std::int64_t order) {
-  return order == 1 ? peer : peer % order * (state.layout.devices / order) + peer / order;
+  c.bytes_sent = n.bytes_to_others(c.collectives->rank(), sizeof(float));
 }
 
 }  // namespace
@@ -210,7 +123,9 @@ void index_pack(OpContext& c) {
                     state.local_bags(c, state.layout.slices[s]));
     }
   }
-  place_parts(state);
+  state.place_parts();
+  grow(state.sent_ids, state.ids_sent);
+  grow(state.sent_rows, state.rows_here);
   for (std::size_t s = 0; s < state.layout.slices.size(); ++s) {
     if (!state.parts_of[s].empty()) {
       write_ids(state, static_cast<std::int32_t>(s), state.local_bags(c, state.layout.slices[s]));
@@ -221,53 +136,37 @@ void index_pack(OpContext& c) {
 void index_unpack(OpContext& c) {
   DlrmState& state = dlrm_state(c);
   const std::int64_t batch = state.batch;
-  // Bag lengths in place of offsets first, then ids move to where the running sums say.
-  for_each_arrival(state, [&](Shard& shard, std::int64_t peer, std::int64_t at) {
-    const EmbeddingSlice& s = state.slice(shard.slice);
-    const std::int64_t first =
-        place_of(state, peer, s.route == EmbeddingRoute::kNodeReduce ? state.layout.node : 1) *
-        batch;
-    grow(shard.offsets, state.global + 1);
+  // Bag lengths in place of offsets first, then the running sums.
+  for (const Arrival& a : state.arrivals) {
+    DlrmState::Lists& lists = state.lists_of(a);
+    const EmbeddingSlice& s = state.slice(state.shards_of(a.route)[a.shard].slice);
+    const std::int64_t first = a.place * batch;
+    grow(lists.offsets, state.global + 1);
     for (std::int64_t b = 0; b < batch; ++b) {
-      shard.offsets[index(first + b + 1)] = state.lengths[index(at + b)];
+      lists.offsets[index(first + b + 1)] = state.lengths[index(a.lengths + b)];
     }
     if (state.whole_lengths(s)) {
-      grow(shard.factors, state.global);
+      grow(lists.factors, state.global);
       for (std::int64_t b = 0; b < batch; ++b) {
-        shard.factors[index(first + b)] =
-            1.0F / static_cast<float>(std::max(1, state.lengths[index(at + batch + b)]));
+        lists.factors[index(first + b)] =
+            1.0F / static_cast<float>(std::max(1, state.lengths[index(a.lengths + batch + b)]));
       }
-    }
-  });
-  for (auto& of_route : state.shards) {
-    for (Shard& shard : of_route) {
-      if (shard.offsets.empty()) {
-        continue;
-      }
-      shard.offsets[0] = 0;
-      for (std::int64_t b = 0; b < state.global; ++b) {
-        shard.offsets[index(b + 1)] += shard.offsets[index(b)];
-      }
-      grow(shard.ids, shard.offsets[index(state.global)]);
     }
   }
-  std::int64_t from = 0;
-  std::int64_t rows = 0;
-  for_each_arrival(state, [&](Shard& shard, std::int64_t peer, std::int64_t) {
-    const EmbeddingSlice& s = state.slice(shard.slice);
-    const std::int64_t first =
-        place_of(state, peer, s.route == EmbeddingRoute::kNodeReduce ? state.layout.node : 1) *
-        batch;
-    const std::int64_t begin = shard.offsets[index(first)];
-    const std::int64_t count = shard.offsets[index(first + batch)] - begin;
-    std::copy_n(state.ids.data() + from, count, shard.ids.data() + begin);
-    from += count;
-    shard.peer_begin[index(peer)] = begin;
-    shard.peer_begin[index(peer + 1)] = begin + count;
-    shard.row_elements[index(peer)] = rows;
-    rows += s.route == EmbeddingRoute::kSequence ? count * s.dim : 0;
-  });
-  grow(state.rows_there, rows);
+  for (auto& of_route : state.lists) {
+    for (DlrmState::Lists& lists : of_route) {
+      if (!lists.offsets.empty()) {
+        lists.offsets[0] = 0;
+        std::partial_sum(lists.offsets.begin(), lists.offsets.end(), lists.offsets.begin());
+        grow(lists.ids, lists.offsets[index(state.global)]);
+      }
+    }
+  }
+  for (const Arrival& a : state.arrivals) {
+    const std::int64_t begin = state.shards_of(a.route)[a.shard].begin[index(a.peer)];
+    std::copy_n(state.ids.data() + a.ids, a.count, state.lists_of(a).ids.data() + begin);
+  }
+  grow(state.shard_rows, state.rows_there);
 }
 
 void all_to_all_v(OpContext& c) {
@@ -275,7 +174,6 @@ void all_to_all_v(OpContext& c) {
   if (c.op.format == Format::kInt32) {
     exchange_lengths(c, state);
   } else if (c.op.format == Format::kInt64) {
-    state.id_counts.set_offsets();
     exchange_ids(c, state);
   } else {
     exchange_rows(c, state);

@@ -1,9 +1,8 @@
 #include "runtime/cuda/module.h"
 
-#include <cublasLt.h>
-#include <cuda_runtime_api.h>
-#include <fmt/format.h>
-#include <nccl.h>
+#include "core/error.h"
+#include "runtime/cuda/check.h"
+#include "runtime/cuda/executor.h"
 
 namespace stepcast::runtime::cuda {
 namespace {
@@ -12,26 +11,54 @@ std::string version_text(int version) {  // 13000 -> 13.0
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
+/// What is missing, and what to do about it.
+std::string missing(cudaError_t code, int devices, int driver, int toolkit) {
+  if (driver == 0) {
+    return "no NVIDIA driver on this machine (libcuda.so.1 not found); install one, or run where "
+           "nvidia-smi lists a device";
+  }
+  if (code == cudaErrorInsufficientDriver) {
+    return fmt::format(
+        "the driver supports CUDA {}, this build needs {}; update the driver, or "
+        "build with an older CUDA Toolkit",
+        version_text(driver), version_text(toolkit));
+  }
+  if (code == cudaErrorNoDevice || (code == cudaSuccess && devices == 0)) {
+    return "no CUDA device on this machine; run where nvidia-smi lists one, and look at "
+           "CUDA_VISIBLE_DEVICES";
+  }
+  return fmt::format("the CUDA devices of this machine cannot be used: cudaGetDeviceCount: {}",
+                     text_of(code));
+}
+
 class CudaModule final : public Module {
  public:
   [[nodiscard]] Probe probe() const override {
     Probe found;
     int driver = 0;
     int toolkit = 0;
-    int nccl = 0;
-    cudaDriverGetVersion(&driver);
-    cudaRuntimeGetVersion(&toolkit);
-    ncclGetVersion(&nccl);
-    found.versions =
-        fmt::format("CUDA {}, driver for CUDA {}, cuBLASLt {}, NCCL {}", version_text(toolkit),
-                    driver == 0 ? "none" : version_text(driver), cublasLtGetVersion(), nccl);
-    const cudaError_t code = cudaGetDeviceCount(&found.devices);
-    if (code != cudaSuccess) {
-      found.devices = 0;
-      found.missing =
-          fmt::format("cudaGetDeviceCount: {} ({})", cudaGetErrorString(code), int{code});
+    check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+    check(cudaRuntimeGetVersion(&toolkit), "cudaRuntimeGetVersion");
+    check(ncclGetVersion(&found.nccl), "ncclGetVersion");
+    found.versions = fmt::format("CUDA {}, driver {}, cuBLASLt {}, NCCL {}", version_text(toolkit),
+                                 driver == 0 ? "none" : "for CUDA " + version_text(driver),
+                                 cublasLtGetVersion(), found.nccl);
+    int devices = 0;  // left alone by a failing call
+    const cudaError_t code = cudaGetDeviceCount(&devices);
+    let_go(cudaGetLastError());
+    if (code == cudaSuccess && devices > 0) {
+      found.devices = devices;
+    } else {
+      found.missing = missing(code, devices, driver, toolkit);
     }
     return found;
+  }
+
+  [[nodiscard]] std::unique_ptr<DeviceExecutor> executor(const Job& job,
+                                                         const ExecutionGraph& graph, Ranks ranks,
+                                                         Options options,
+                                                         Observer* observer) const override {
+    return std::make_unique<Executor>(job, graph, std::move(ranks), options, observer);
   }
 };
 
@@ -39,7 +66,7 @@ class CudaModule final : public Module {
 }  // namespace stepcast::runtime::cuda
 
 extern "C" __attribute__((visibility("default"))) const stepcast::runtime::cuda::Module*
-stepcast_cuda_module() {
+stepcast_cuda_module(const stepcast::runtime::cuda::Stamp& stamp) {
   static const stepcast::runtime::cuda::CudaModule module;
-  return &module;
+  return stamp == stepcast::runtime::cuda::Stamp{} ? &module : nullptr;
 }

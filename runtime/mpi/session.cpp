@@ -156,6 +156,11 @@ std::int64_t MpiSession::from_rank_zero(std::int64_t value) {
   return value;
 }
 
+void MpiSession::broadcast_bytes(void* data, std::size_t bytes) {
+  const Flight flight(*flight_, "an exchange between steps");
+  MPI_Bcast(data, static_cast<int>(bytes), MPI_BYTE, 0, MPI_COMM_WORLD);
+}
+
 void MpiSession::rank_zero_does(const std::function<void()>& work) {
   if (rank_ == 0) {
     work();

@@ -48,6 +48,7 @@ class MpiSession {
   std::vector<double> sum(std::vector<double> values);
   std::int64_t local_sum(std::int64_t value);  ///< over the ranks of this machine
   std::int64_t from_rank_zero(std::int64_t value);
+  void broadcast_bytes(void* data, std::size_t bytes);  ///< rank 0's reach all
   /// Rank 0 does `work`, the others sleep until it is done, without a deadline: a long computation
   /// is no hang.
   void rank_zero_does(const std::function<void()>& work);

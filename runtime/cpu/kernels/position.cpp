@@ -1,7 +1,5 @@
 #include "runtime/cpu/kernels/position.h"
 
-#include <cmath>
-
 #include "core/error.h"
 #include "runtime/cpu/kernels/internal/simd.h"
 
@@ -42,23 +40,6 @@ STEPCAST_MULTIVERSION void add_cyclic(ConstMatrixView from, MatrixView to, Index
 }
 
 }  // namespace
-
-RotaryTable::RotaryTable(Index length, Index head_dim, double theta, Index first_position)
-    : length_(length), head_dim_(head_dim), values_(static_cast<std::size_t>(length * head_dim)) {
-  STEPCAST_CHECK(head_dim % 2 == 0 && length > 0, "rotary table of {} positions x {} dims", length,
-                 head_dim);
-  const Index half = head_dim / 2;
-  for (Index p = 0; p < length; ++p) {
-    float* cosine = values_.data() + p * head_dim;
-    for (Index i = 0; i < half; ++i) {
-      const double frequency =
-          std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
-      const double angle = static_cast<double>(first_position + p) * frequency;
-      cosine[i] = static_cast<float>(std::cos(angle));
-      cosine[half + i] = static_cast<float>(std::sin(angle));
-    }
-  }
-}
 
 void rotary_forward(const RotaryTable& table, MatrixView x) {
   STEPCAST_CHECK(x.columns % table.head_dim() == 0, "width {} is not whole heads of {}", x.columns,

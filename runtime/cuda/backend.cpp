@@ -1,0 +1,72 @@
+#include "runtime/cuda/backend.h"
+
+#include "core/error.h"
+#include "runtime/loaded_module.h"
+
+namespace stepcast::runtime::cuda {
+
+std::filesystem::path module_of(const std::filesystem::path& executable) {
+  return executable.parent_path().parent_path() / "lib" / "libstepcast_cuda.so";
+}
+
+const Module& loaded_module(const std::filesystem::path& file) {
+  const LoadedModule library(file);  // stays loaded
+  const Module* module = library.function<ModuleEntry>(kModuleEntry)(Stamp{});
+  if (module == nullptr) {
+    throw EnvironmentError(fmt::format(
+        "{} was built from other sources than this program; build both together", file.string()));
+  }
+  return *module;
+}
+
+const Module& usable_module(const std::filesystem::path& file) {
+  const Module& module = loaded_module(file);
+  const Probe probe = module.probe();
+  if (probe.devices == 0) {
+    throw EnvironmentError(fmt::format("--backend cuda: {} ({}); or use --backend cpu",
+                                       probe.missing, probe.versions));
+  }
+  return module;
+}
+
+std::vector<std::string> shared_device_environment(const Probe& probe, int rank, int local_ranks,
+                                                   int ranks) {
+  if (local_ranks <= probe.devices || ranks == 1) {
+    return {};
+  }
+  if (local_ranks != ranks) {
+    throw InputError("--ranks", fmt::format("{} ranks on a machine with {} devices: several ranks "
+                                            "share a device only when all ranks are on one machine",
+                                            local_ranks, probe.devices));
+  }
+  std::vector<std::string> environment{"NCCL_SOCKET_IFNAME=lo", "NCCL_IB_DISABLE=1",
+                                       "NCCL_NET=Socket",       "NCCL_NVLS_ENABLE=0",
+                                       "NCCL_MNNVL_ENABLE=0",   "NCCL_MAX_CTAS=2"};
+  constexpr int kHasSwitch = 23000;
+  environment.push_back(probe.nccl >= kHasSwitch
+                            ? "NCCL_MULTI_RANK_GPU_ENABLE=1"
+                            : fmt::format("NCCL_HOSTID=stepcast-rank-{}", rank));
+  return environment;
+}
+
+ExecutorFactory executors(const Module& module, Options options) {
+  return [&module, options](const Job& job, const ExecutionGraph& graph, MpiSession& session,
+                            std::int64_t epoch_ns, Observer* observer) {
+    Ranks ranks;
+    ranks.rank = session.rank();
+    ranks.size = session.size();
+    ranks.local_rank = session.local_rank();
+    ranks.local_size = session.local_size();
+    ranks.broadcast = [&session](void* data, std::size_t bytes) {
+      session.broadcast_bytes(data, bytes);
+    };
+    if (session.size() > 1) {
+      ranks.abort = [&session](const std::exception& e) { session.abort(e); };
+    }
+    Options own = options;
+    own.epoch_ns = epoch_ns;
+    return module.executor(job, graph, std::move(ranks), own, observer);
+  };
+}
+
+}  // namespace stepcast::runtime::cuda

@@ -1,0 +1,32 @@
+#pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "runtime/cuda/module.h"
+#include "runtime/trainer.h"
+
+namespace stepcast::runtime::cuda {
+
+/// Where the module of a program at `executable` is: ../lib/libstepcast_cuda.so beside its folder.
+std::filesystem::path module_of(const std::filesystem::path& executable);
+
+/// Loads the module and makes sure that this machine has a device.
+/// Errors: EnvironmentError saying what is missing (module, driver, device) and how to get it.
+const Module& usable_module(const std::filesystem::path& file);
+
+/// The same without asking for a device.
+const Module& loaded_module(const std::filesystem::path& file);
+
+/// What the environment of rank `rank` needs so that NCCL lets several ranks share a device, as
+/// NAME=value; empty when every rank of the machine has its own. For correctness runs on one
+/// machine: kernels of ranks that share a device take turns, so times mean nothing. From NCCL 2.30
+/// on there is a switch for it; before, ranks pretend to be on different machines and talk through
+/// sockets. Errors: InputError for ranks of several machines.
+std::vector<std::string> shared_device_environment(const Probe& probe, int rank, int local_ranks,
+                                                   int ranks);
+
+/// What run_training needs to run on CUDA devices, one per rank.
+ExecutorFactory executors(const Module& module, Options options);
+
+}  // namespace stepcast::runtime::cuda

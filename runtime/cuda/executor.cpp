@@ -1,0 +1,451 @@
+#include "runtime/cuda/executor.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "core/error.h"
+#include "runtime/cuda/check.h"
+#include "runtime/op_operands.h"
+
+namespace stepcast::runtime::cuda {
+namespace {
+
+constexpr std::size_t kFamilies = 4;
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+/// Makes the rank's device the current one before anything else is made on it.
+std::int32_t chosen_device(const Ranks& ranks) {
+  int devices = 0;
+  check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  const std::int32_t device = ranks.local_rank % std::max(1, devices);
+  check(cudaSetDevice(device), "cudaSetDevice");
+  return device;
+}
+
+struct Entry {
+  OpFunction function = nullptr;
+  std::uint8_t family = 0;
+};
+using Dispatch = std::array<Entry, static_cast<std::size_t>(OpKind::kCount)>;
+using Families = std::array<OpFamily, kFamilies>;
+
+Dispatch join(const Families& families) {
+  Dispatch dispatch{};
+  for (std::uint8_t family = 0; family < kFamilies; ++family) {
+    for (const auto& [kind, function] : families[family].ops) {
+      Entry& entry = dispatch.at(static_cast<std::size_t>(kind));
+      STEPCAST_CHECK(entry.function == nullptr, "two functions execute '{}'", name_of(kind));
+      entry = {function, family};
+    }
+  }
+  return dispatch;
+}
+
+bool needs_ranks(const Job& job) { return job.workload.dlrm() != nullptr; }
+
+}  // namespace
+
+/// What this backend adds to an issue.
+struct Executor::Task {
+  OpFunction function = nullptr;
+  std::uint8_t family = 0;
+  Communicator* communicator = nullptr;
+  Stream* side = nullptr;        ///< where a send goes out
+  std::unique_ptr<Event> begin;  ///< around the op: for the observer, and of every collective
+  std::unique_ptr<Event> end;
+  std::int64_t issued_ns = 0;
+  double bytes_sent = 0;
+};
+
+Executor::Executor(const Job& job, const ExecutionGraph& graph, Ranks ranks, Options options,
+                   Observer* observer)
+    : DeviceExecutor(job, graph.program_of(ranks.rank), ranks.rank, options.epoch_ns, observer),
+      ranks_(std::move(ranks)),
+      options_(options),
+      device_(chosen_device(ranks_)),
+      losses_(Buffer::Kind::kDevice, "losses", &ledger_),
+      host_losses_(Buffer::Kind::kPinned, "losses"),
+      factors_(Buffer::Kind::kDevice, "optimizer factors", &ledger_),
+      host_factors_(Buffer::Kind::kPinned, "optimizer factors"),
+      batch_(std::make_unique<DeviceBatch>(ledger_)),
+      next_batch_(std::make_unique<DeviceBatch>(ledger_)),
+      states_(kFamilies) {
+  for (std::size_t s = 0; s < program_.streams.size(); ++s) {
+    streams_.emplace_back();
+    joins_.emplace_back(false);
+    scratch_.emplace_back(Buffer::Kind::kDevice, "workspaces", &ledger_);
+  }
+  scratch_.emplace_back(Buffer::Kind::kDevice, "workspaces", &ledger_);
+  for (std::int32_t e = 0; e < program_.events; ++e) {
+    events_.emplace_back(false);
+  }
+  tensors_ = std::make_unique<DeviceTensors>(program_, rank_, graph.mesh, ledger_);
+  losses_.reserve_of<double>(streams_.size());
+  host_losses_.reserve_of<double>(streams_.size());
+  factors_.reserve_of<AdamFactors>(1);
+  host_factors_.reserve_of<AdamFactors>(1);
+  communicators_ = std::make_unique<Communicators>(graph, ranks_, options_.timeout);
+  compile(graph);
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+Executor::~Executor() {
+  if (std::uncaught_exceptions() > 0 && communicators_ != nullptr) {
+    communicators_->abort();  // or freeing memory would wait for a kernel that waits for a peer
+  }
+  if (graph_ != nullptr) {
+    let_go(cudaGraphExecDestroy(graph_));
+  }
+}
+
+void Executor::compile(const ExecutionGraph& graph) {
+  const Families families{generic_ops(), collective_ops(), dlrm_ops(), transformer_ops()};
+  const Dispatch dispatch = join(families);
+  tasks_.reserve(order_.issues.size());
+  for (const Issue& issue : order_.issues) {
+    const Op& op = *issue.op;
+    const Entry& entry = dispatch.at(static_cast<std::size_t>(op.kind));
+    if (entry.function == nullptr) {
+      throw InputError("", fmt::format("op '{}' of kind '{}' cannot run on the cuda backend",
+                                       program_.name(op), name_of(op.kind)));
+    }
+    if (states_[entry.family] == nullptr && families[entry.family].make_state != nullptr) {
+      states_[entry.family] = families[entry.family].make_state(job_, program_, rank_, ledger_);
+    }
+    Task task;
+    task.function = entry.function;
+    task.family = entry.family;
+    if (op.kind == OpKind::kSend || op.kind == OpKind::kRecv) {
+      const std::int32_t peer =
+          graph.members(op.communicator, rank_).at(static_cast<std::size_t>(op.peer));
+      const bool sends = op.kind == OpKind::kSend;
+      task.communicator =
+          communicators_->pair(op.communicator, sends ? rank_ : peer, sends ? peer : rank_);
+      if (sends) {
+        task.side = &sends_[task.communicator];
+      }
+    } else if (op.communicator >= 0) {
+      task.communicator = communicators_->collective(op.communicator);
+    }
+    STEPCAST_CHECK(op.communicator < 0 || task.communicator != nullptr,
+                   "rank {} executes '{}' outside its communicator", rank_, program_.name(op));
+    const bool watched = task.communicator != nullptr && task.communicator->size() > 1;
+    if (watched || observer_ != nullptr) {
+      task.begin = std::make_unique<Event>(observer_ != nullptr);
+      task.end = std::make_unique<Event>(observer_ != nullptr);
+    }
+    if (watched) {
+      collectives_.push_back(tasks_.size());
+    }
+    tasks_.push_back(std::move(task));
+  }
+  if (options_.graph) {
+    refuse_graph();
+  }
+}
+
+/// A captured step runs without the host: nothing in it may depend on what the host learns while it
+/// runs, and its addresses are fixed.
+void Executor::refuse_graph() const {
+  for (const Op& op : program_.ops) {
+    if (op.kind == OpKind::kAllToAllV) {
+      throw InputError("--cuda-graph",
+                       fmt::format("'{}' exchanges parts whose sizes are known only while the step "
+                                   "runs; leave --cuda-graph out",
+                                   program_.name(op)));
+    }
+  }
+  if (pipelined()) {
+    throw InputError("--cuda-graph",
+                     "parallel.dlrm_pipeline swaps tensors between steps; set it to none or leave "
+                     "--cuda-graph out");
+  }
+}
+
+std::vector<float> Executor::read(TensorId id, std::int32_t microbatch) const {
+  return tensors_->read(id, microbatch);
+}
+
+void Executor::write(TensorId id, std::int32_t microbatch, std::span<const float> values) {
+  tensors_->write(id, microbatch, values);
+}
+
+void Executor::begin_next_batch() {
+  tensors_->begin_next_batch();
+  std::swap(batch_, next_batch_);
+  for (auto& state : states_) {
+    if (state != nullptr) {
+      state->begin_next_batch();
+    }
+  }
+}
+
+double Executor::run_ops() {
+  check(cudaSetDevice(device_), "cudaSetDevice");  // of the calling thread
+  try {
+    const std::int64_t begin = now_ns();
+    if (observed()) {
+      observer_->on_step_begin(rank_, observed_step_, at(begin));
+    }
+    stage_batches();
+    if (observed()) {  // one event that both clocks see
+      begin_.record(streams_.front());
+      begin_.wait();
+    }
+    const std::int64_t anchor = now_ns();
+    const bool replayed = options_.graph && warm_;
+    const std::int64_t issue_begin = now_ns();
+    if (replayed) {
+      replay();
+    } else {
+      issue_all(false);
+    }
+    const std::int64_t issued = now_ns();
+    report_host(HostSpan::Kind::kIssue, issue_begin, issued);
+    finish(replayed);
+    report_host(HostSpan::Kind::kSynchronize, issued, now_ns());
+    if (observed()) {
+      report_ops(anchor);
+      observer_->on_step_end(rank_, observed_step_, at(now_ns()));
+    }
+    warm_ = true;
+  } catch (const std::exception& e) {
+    if (ranks_.abort) {
+      ranks_.abort(e);  // the others would wait for ever
+    }
+    throw;
+  }
+  double loss = 0;
+  for (std::size_t s = 0; s < streams_.size(); ++s) {
+    loss += host_losses_.as<double>()[s];
+  }
+  return loss;
+}
+
+/// Page-locked copies of what the step reads of the host.
+void Executor::stage_batches() {
+  bool staged = false;
+  for (const Issue& issue : order_.issues) {
+    if (issue.op->kind == OpKind::kLoadBatch && does_work(*issue.op) && !staged) {
+      DeviceBatch& batch = works_on_next(*issue.op) ? *next_batch_ : *batch_;
+      batch.stage(batch_of(*issue.op), needs_ranks(job_));
+      staged = true;
+    }
+  }
+  *host_factors_.as<AdamFactors>() = adam_factors(optimizer_settings(OptimizerKind::kAdam, step_));
+}
+
+/// All ops of the step: from the first stream all others start, there they end.
+void Executor::issue_all(bool captured) {
+  Stream& first = streams_.front();
+  check(cudaMemcpyAsync(factors_.data(), host_factors_.data(), sizeof(AdamFactors),
+                        cudaMemcpyHostToDevice, first.handle()),
+        "cudaMemcpyAsync");
+  check(cudaMemsetAsync(losses_.data(), 0, streams_.size() * sizeof(double), first.handle()),
+        "cudaMemsetAsync");
+  joins_.front().record(first);
+  const auto start = [&](const Stream& stream) { joins_.front().hold(stream); };
+  for (std::size_t s = 1; s < streams_.size(); ++s) {
+    start(streams_[s]);
+  }
+  for (const auto& [pair, stream] : sends_) {
+    start(stream);
+  }
+  for (std::size_t i = 0; i < tasks_.size(); ++i) {
+    issue(i, captured);
+  }
+  const auto join = [&](Event& event, const Stream& stream) {
+    event.record(stream);
+    event.hold(first);
+  };
+  for (std::size_t s = 1; s < streams_.size(); ++s) {
+    join(joins_[s], streams_[s]);
+  }
+  for (const auto& [pair, stream] : sends_) {
+    join(joins_.front(), stream);
+  }
+  check(cudaMemcpyAsync(host_losses_.data(), losses_.data(), streams_.size() * sizeof(double),
+                        cudaMemcpyDeviceToHost, first.handle()),
+        "cudaMemcpyAsync");
+}
+
+void Executor::issue(std::size_t i, bool captured) {
+  const Issue& issue = order_.issues[i];
+  const Op& op = *issue.op;
+  Task& task = tasks_[i];
+  const Stream& own = streams_[op.stream];
+  const auto waits = program_.waits_of(op);
+  for (std::size_t w = 0; w < waits.size(); ++w) {
+    // An event of the step before has long happened.
+    if (order_.wait_targets[issue.first_target + w] > 0) {
+      const Event& event = events_[static_cast<std::size_t>(waits[w])];
+      event.hold(own);
+      if ((op.flags & op_flags::kHostWaits) != 0 && !captured) {
+        event.wait();
+      }
+    }
+  }
+  if (does_work(op)) {
+    const Stream& stream = task.side != nullptr ? *task.side : own;
+    if (task.side != nullptr) {  // what is sent was made on the op's stream
+      Event& made = joins_[op.stream];
+      made.record(own);
+      made.hold(stream);
+    }
+    OpContext context{.job = job_,
+                      .program = program_,
+                      .op = op,
+                      .rank = rank_,
+                      .microbatch = issue.microbatch,
+                      .step = step_,
+                      .stream = stream.handle(),
+                      .tensors = *tensors_,
+                      .batch = works_on_next(op) ? *next_batch_ : *batch_,
+                      .communicator = task.communicator,
+                      .communicators = *communicators_,
+                      .multiply = multiply_,
+                      .scratch = task.side != nullptr ? scratch_.back() : scratch_[op.stream],
+                      .adam_factors = factors_.as<AdamFactors>(),
+                      .loss = losses_.as<double>() + op.stream,
+                      .ledger = ledger_,
+                      .state = states_[task.family].get()};
+    const bool marked = task.begin != nullptr;
+    task.issued_ns = now_ns();
+    if (marked) {
+      task.begin->record(stream, captured);
+    }
+    try {
+      task.function(context);
+    } catch (const RunError& e) {
+      throw RunError(fmt::format("'{}': {}", program_.name(op), e.what()));
+    }
+    if (marked) {
+      task.end->record(stream, captured);
+    }
+    task.bytes_sent = context.bytes_sent;
+  }
+  if (op.record >= 0) {
+    events_[static_cast<std::size_t>(op.record)].record(own);
+  }
+}
+
+void Executor::capture() {
+  if (graph_ != nullptr) {
+    check(cudaGraphExecDestroy(graph_), "cudaGraphExecDestroy");
+    graph_ = nullptr;
+  }
+  cudaStream_t first = streams_.front().handle();
+  check(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  issue_all(true);
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(first, &graph), "cudaStreamEndCapture");
+  const cudaError_t code = cudaGraphInstantiate(&graph_, graph, 0);
+  let_go(cudaGraphDestroy(graph));
+  check(code, "cudaGraphInstantiate");
+  captured_batch_ = batch_->layout();
+}
+
+void Executor::replay() {
+  if (graph_ == nullptr || captured_batch_ != batch_->layout()) {
+    capture();
+  }
+  const std::int64_t launched = now_ns();
+  for (Task& task : tasks_) {
+    task.issued_ns = launched;
+  }
+  check(cudaGraphLaunch(graph_, streams_.front().handle()), "cudaGraphLaunch");
+}
+
+/// Waits for the end of the step. Waiting by polling: a sleeping host would wake late.
+void Executor::finish(bool replayed) {
+  end_.record(streams_.front());
+  watched_.assign(streams_.size() + 1, {0, 0});
+  const std::int64_t begin = now_ns();
+  std::int64_t looked = begin;
+  constexpr std::int64_t kLook = 50'000'000;  // 50 ms
+  while (!end_.happened()) {
+    std::this_thread::yield();
+    if (collectives_.empty() || now_ns() - looked < kLook) {
+      continue;
+    }
+    looked = now_ns();
+    communicators_->check_background();
+    if (replayed) {
+      look_after_replay(looked - begin);
+    } else {
+      look_after_collectives();
+    }
+  }
+  if (!collectives_.empty()) {
+    communicators_->check_background();
+  }
+  longest_ns_ = std::max(longest_ns_, now_ns() - begin);
+}
+
+/// The events of a replayed step keep their last state until they are reached again: only its age
+/// says that it hangs.
+void Executor::look_after_replay(std::int64_t age_ns) const {
+  const double age = static_cast<double>(age_ns) * 1e-9;
+  const double usual = static_cast<double>(longest_ns_) * 1e-9;
+  if (age > options_.timeout.count() + 2 * usual) {
+    throw RunError(
+        fmt::format("the captured step has not finished for {:.1f} s (the longest took "
+                    "{:.3g} s, deadline {:.1f} s); a rank is lost or hangs",
+                    age, usual, options_.timeout.count()));
+  }
+}
+
+/// A collective whose turn has come and that has not ended within the deadline: a rank is lost, or
+/// ranks disagree about what comes next.
+void Executor::look_after_collectives() {
+  std::vector<bool> seen(watched_.size(), false);
+  for (const std::size_t i : collectives_) {
+    const Task& task = tasks_[i];
+    const Op& op = *order_.issues[i].op;
+    const std::size_t s = task.side != nullptr ? streams_.size() : op.stream;
+    if (seen[s] || !does_work(op) || task.end->happened()) {
+      continue;
+    }
+    seen[s] = true;  // the first of its stream that has not ended
+    if (!task.begin->happened()) {
+      watched_[s] = {i, 0};
+    } else if (watched_[s].first != i || watched_[s].second == 0) {
+      watched_[s] = {i, now_ns()};
+    } else {
+      const double age = static_cast<double>(now_ns() - watched_[s].second) * 1e-9;
+      if (age > options_.timeout.count()) {
+        throw RunError(fmt::format(
+            "'{}' on '{}' has not finished for {:.1f} s (deadline {:.1f} "
+            "s); a rank is lost or hangs",
+            program_.name(op), task.communicator->name(), age, options_.timeout.count()));
+      }
+    }
+  }
+}
+
+void Executor::report_ops(std::int64_t anchor_ns) {
+  for (std::size_t i = 0; i < tasks_.size(); ++i) {
+    const Task& task = tasks_[i];
+    const Issue& issue = order_.issues[i];
+    if (!does_work(*issue.op)) {
+      continue;
+    }
+    const auto on_host = [&](const Event& e) {
+      return anchor_ns + std::int64_t{std::llround(e.nanoseconds_since(begin_))};
+    };
+    const std::int64_t begin = std::max(task.issued_ns, on_host(*task.begin));
+    const std::int64_t end = std::max(begin, on_host(*task.end));
+    observer_->on_op({rank_, observed_step_, issue.ref, at(task.issued_ns), at(begin), at(begin),
+                      at(end), task.bytes_sent});
+  }
+}
+
+}  // namespace stepcast::runtime::cuda

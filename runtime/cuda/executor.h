@@ -1,0 +1,83 @@
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "runtime/cuda/communicator.h"
+#include "runtime/cuda/device_batch.h"
+#include "runtime/cuda/device_tensors.h"
+#include "runtime/cuda/matmul.h"
+#include "runtime/cuda/module.h"
+#include "runtime/cuda/op_context.h"
+#include "runtime/cuda/streams.h"
+
+namespace stepcast::runtime::cuda {
+
+/// Executes one rank's program on one device: the calling thread issues all ops in call order onto
+/// CUDA streams, one per stream of the program, ordered by CUDA events as in the graph. A send goes
+/// out on a stream of its own, so that it does not hold back what follows it. The host waits only
+/// at the end of the step, and where an exchange must know sizes.
+///
+/// Op times, when somebody observes, come from events around each op: device time, all on one
+/// clock, put on the host's clock by one event that the host waits for at the beginning of the
+/// step.
+///
+/// With Options::graph the second step is captured into one CUDA graph, which later steps replay.
+class Executor final : public DeviceExecutor {
+ public:
+  Executor(const Job& job, const ExecutionGraph& graph, Ranks ranks, Options options,
+           Observer* observer);
+  ~Executor() override;
+
+  [[nodiscard]] Bytes allocated() const override { return tensors_->allocated(); }
+  [[nodiscard]] std::vector<float> read(TensorId id, std::int32_t microbatch) const override;
+  void write(TensorId id, std::int32_t microbatch, std::span<const float> values) override;
+
+ private:
+  struct Task;
+
+  void compile(const ExecutionGraph& graph);
+  void refuse_graph() const;
+  double run_ops() override;
+  void begin_next_batch() override;
+  void stage_batches();
+  void issue_all(bool captured);
+  void issue(std::size_t i, bool captured);
+  void replay();
+  void capture();
+  void finish(bool replayed);
+  void look_after_collectives();
+  void look_after_replay(std::int64_t age_ns) const;
+  void report_ops(std::int64_t anchor_ns);
+  [[nodiscard]] bool works_on_next(const Op& op) const {
+    return (op.flags & op_flags::kNextBatch) != 0;
+  }
+
+  const Ranks ranks_;
+  const Options options_;
+  const std::int32_t device_;
+  Ledger ledger_;
+  std::vector<Stream> streams_;                  ///< of the program
+  std::map<const Communicator*, Stream> sends_;  ///< one per pair this rank sends to
+  std::vector<Event> events_;                    ///< of the program
+  Event begin_{true}, end_{true};
+  std::vector<Event> joins_;  ///< one per stream, at the end of a step
+  std::unique_ptr<DeviceTensors> tensors_;
+  std::vector<Buffer> scratch_;  ///< by stream, then one for sends
+  Buffer losses_, host_losses_, factors_, host_factors_;
+  std::unique_ptr<DeviceBatch> batch_, next_batch_;
+  Matmul multiply_;
+  std::vector<std::unique_ptr<OpState>> states_;  ///< per family
+  std::vector<Task> tasks_;                       ///< of order_.issues
+  std::vector<std::size_t> collectives_;          ///< tasks the watch looks after, in issue order
+  std::vector<std::pair<std::size_t, std::int64_t>> watched_;  ///< by stream: next, seen since
+  cudaGraphExec_t graph_ = nullptr;
+  BatchLayout captured_batch_;
+  bool warm_ = false;                             ///< a step has run: buffers have their size
+  std::int64_t longest_ns_ = 0;                   ///< longest wait for the end of a step
+  std::unique_ptr<Communicators> communicators_;  ///< goes first
+};
+
+}  // namespace stepcast::runtime::cuda

@@ -1,0 +1,188 @@
+#include "runtime/cuda/matmul.h"
+
+#include "core/error.h"
+#include "runtime/cuda/check.h"
+#include "runtime/cuda/kernels/elementwise.h"
+
+namespace stepcast::runtime::cuda {
+namespace {
+
+/// What NVIDIA recommends for Hopper; older devices ask for less.
+constexpr std::size_t kLibraryWorkspace = std::size_t{32} << 20;
+
+cudaDataType_t type_of(Format f) {
+  switch (f) {
+    case Format::kBf16:
+      return CUDA_R_16BF;
+    case Format::kFp16:
+      return CUDA_R_16F;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+cublasLtMatrixLayout_t layout_of(const MatmulPlan::Matrix& m, std::int64_t batch) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  check(cublasLtMatrixLayoutCreate(&layout, type_of(m.format), static_cast<std::uint64_t>(m.rows),
+                                   static_cast<std::uint64_t>(m.columns), m.leading),
+        "cublasLtMatrixLayoutCreate");
+  if (batch > 1) {
+    const auto count = static_cast<std::int32_t>(batch);
+    check(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                           sizeof count),
+          "cublasLtMatrixLayoutSetAttribute(BATCH_COUNT)");
+    check(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                           &m.step, sizeof m.step),
+          "cublasLtMatrixLayoutSetAttribute(STRIDED_BATCH_OFFSET)");
+  }
+  return layout;
+}
+
+/// Writes the matrices of one operand, without gaps, in the format they are multiplied in.
+const void* converted(const MatmulPlan::Matrix& m, const void* data, Format stored,
+                      std::int64_t stride, std::int64_t step, std::int64_t batch,
+                      kernels::Workspace& left, cudaStream_t stream) {
+  if (!m.converted) {
+    return data;
+  }
+  void* out = left.data;
+  const kernels::Index rows = m.columns;  // row-major again
+  const kernels::Index columns = m.rows;
+  const std::int64_t matrices = m.step == 0 ? 1 : batch;
+  const std::size_t size = static_cast<std::size_t>(rows * columns) * stored_bytes(m.format);
+  for (std::int64_t i = 0; i < matrices; ++i) {
+    const kernels::ConstMatrixView from(
+        static_cast<const char*>(data) + static_cast<std::size_t>(i * step) * stored_bytes(stored),
+        stored, rows, columns, stride == 0 ? columns : stride);
+    const kernels::MatrixView to(static_cast<char*>(out) + static_cast<std::size_t>(i) * size,
+                                 m.format, rows, columns);
+    kernels::copy_block(from, to, stream);
+  }
+  const std::size_t used = (static_cast<std::size_t>(matrices) * size + 255) / 256 * 256;
+  STEPCAST_CHECK(used <= left.bytes, "a workspace of {} bytes is too small for {}", left.bytes,
+                 used);
+  left = {static_cast<char*>(left.data) + used, left.bytes - used};
+  return out;
+}
+
+}  // namespace
+
+/// A plan made ready: descriptors and the algorithm that the library's heuristic prefers.
+struct Matmul::Prepared {
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t first = nullptr, second = nullptr, out = nullptr;
+  cublasLtMatmulAlgo_t algorithm{};
+
+  explicit Prepared(const MatmulPlan& plan) {
+    check(
+        cublasLtMatmulDescCreate(
+            &operation, plan.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "cublasLtMatmulDescCreate");
+    set_transpose(CUBLASLT_MATMUL_DESC_TRANSA, plan.first.transpose);
+    set_transpose(CUBLASLT_MATMUL_DESC_TRANSB, plan.second.transpose);
+    first = layout_of(plan.first, plan.batch);
+    second = layout_of(plan.second, plan.batch);
+    out = layout_of(plan.out, plan.batch);
+  }
+  Prepared(const Prepared&) = delete;
+  Prepared& operator=(const Prepared&) = delete;
+  ~Prepared() {
+    for (cublasLtMatrixLayout_t layout : {first, second, out}) {
+      if (layout != nullptr) {
+        let_go(cublasLtMatrixLayoutDestroy(layout));
+      }
+    }
+    if (operation != nullptr) {
+      let_go(cublasLtMatmulDescDestroy(operation));
+    }
+  }
+
+  void choose(cublasLtHandle_t handle, const MatmulPlan& plan) {
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+    const auto set = [&](cublasLtMatmulPreferenceAttributes_t what, auto value) {
+      check(cublasLtMatmulPreferenceSetAttribute(preference, what, &value, sizeof value),
+            "cublasLtMatmulPreferenceSetAttribute");
+    };
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kLibraryWorkspace});
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, plan.first.alignment);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, plan.second.alignment);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, plan.out.alignment);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, plan.out.alignment);
+    cublasLtMatmulHeuristicResult_t result{};
+    int found = 0;
+    const cublasStatus_t code = cublasLtMatmulAlgoGetHeuristic(
+        handle, operation, first, second, out, out, preference, 1, &result, &found);
+    let_go(cublasLtMatmulPreferenceDestroy(preference));
+    check(code, fmt::format("cublasLtMatmulAlgoGetHeuristic for {} x {} x {} ({} operands, {} "
+                            "result)",
+                            plan.n, plan.m, plan.k, name_of(plan.first.format),
+                            name_of(plan.out.format)));
+    if (found == 0) {
+      throw RunError(fmt::format(
+          "cuBLASLt has no algorithm for a product of {} x {} x {} ({} "
+          "operands, {} result)",
+          plan.n, plan.m, plan.k, name_of(plan.first.format), name_of(plan.out.format)));
+    }
+    algorithm = result.algo;
+  }
+
+ private:
+  void set_transpose(cublasLtMatmulDescAttributes_t what, bool transpose) const {
+    const cublasOperation_t value = transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
+    check(cublasLtMatmulDescSetAttribute(operation, what, &value, sizeof value),
+          "cublasLtMatmulDescSetAttribute");
+  }
+};
+
+Matmul::Matmul() { check(cublasLtCreate(&handle_), "cublasLtCreate"); }
+
+Matmul::~Matmul() {
+  cache_.clear();
+  let_go(cublasLtDestroy(handle_));
+}
+
+std::size_t Matmul::library_workspace() { return kLibraryWorkspace; }
+
+std::size_t Matmul::workspace_bytes(const MatmulPlan& plan) {
+  return plan.converted_bytes() + kLibraryWorkspace;
+}
+
+const Matmul::Prepared& Matmul::prepared(const MatmulPlan& plan) {
+  const auto [it, fresh] = cache_.try_emplace(plan, plan);
+  if (fresh) {
+    try {
+      it->second.choose(handle_, plan);
+    } catch (...) {
+      cache_.erase(it);
+      throw;
+    }
+  }
+  return it->second;
+}
+
+void Matmul::operator()(const Product& product, const void* a, const void* b, void* c,
+                        kernels::Workspace workspace, cudaStream_t stream) {
+  if (product.m == 0 || product.n == 0 || product.batch == 0) {
+    return;
+  }
+  if (product.k == 0) {
+    const kernels::MatrixView out(c, product.c, product.m * product.batch, product.n);
+    kernels::scale(out, product.beta, out, stream);
+    return;
+  }
+  const MatmulPlan plan =
+      matmul_plan(product, reinterpret_cast<std::uintptr_t>(a), reinterpret_cast<std::uintptr_t>(b),
+                  reinterpret_cast<std::uintptr_t>(c));
+  const Prepared& ready = prepared(plan);
+  const void* first = converted(plan.first, b, product.b, product.stride_b, product.step_b,
+                                product.batch, workspace, stream);
+  const void* second = converted(plan.second, a, product.a, product.stride_a, product.step_a,
+                                 product.batch, workspace, stream);
+  check(cublasLtMatmul(handle_, ready.operation, &product.alpha, first, ready.first, second,
+                       ready.second, &product.beta, c, ready.out, c, ready.out, &ready.algorithm,
+                       workspace.data, workspace.bytes, stream),
+        "cublasLtMatmul");
+}
+
+}  // namespace stepcast::runtime::cuda

@@ -1,0 +1,42 @@
+#pragma once
+#include <cublasLt.h>
+
+#include <unordered_map>
+
+#include "runtime/cuda/kernels/matrix_view.h"
+#include "runtime/cuda/matmul_plan.h"
+
+namespace stepcast::runtime::cuda {
+
+/// Matrix products through cuBLASLt. The algorithm of each plan is asked for once and kept.
+///
+///   Matmul multiply;
+///   Workspace w = scratch(multiply.workspace_bytes(plan));
+///   multiply(plan, a, b, c, w, stream);
+class Matmul {
+ public:
+  Matmul();
+  ~Matmul();
+  Matmul(const Matmul&) = delete;
+  Matmul& operator=(const Matmul&) = delete;
+
+  /// What the library itself may use; with the operands that a plan converts.
+  [[nodiscard]] static std::size_t library_workspace();
+  [[nodiscard]] static std::size_t workspace_bytes(const MatmulPlan& plan);
+  /// Enqueues the conversions a plan asks for and the product. `product` gives the stored formats
+  /// of A and B. Errors: RunError when cuBLASLt has no algorithm for the plan or refuses it.
+  void operator()(const Product& product, const void* a, const void* b, void* c,
+                  kernels::Workspace workspace, cudaStream_t stream);
+
+ private:
+  struct Hash {
+    std::size_t operator()(const MatmulPlan& p) const { return p.hash(); }
+  };
+  struct Prepared;
+  const Prepared& prepared(const MatmulPlan& plan);
+
+  cublasLtHandle_t handle_ = nullptr;
+  std::unordered_map<MatmulPlan, Prepared, Hash> cache_;
+};
+
+}  // namespace stepcast::runtime::cuda

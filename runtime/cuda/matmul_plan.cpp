@@ -1,0 +1,170 @@
+#include "runtime/cuda/matmul_plan.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace stepcast::runtime::cuda {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+
+std::size_t rounded(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::uint32_t alignment_of(std::uintptr_t address) {
+  std::uint32_t alignment = kAlignment;
+  while (address % alignment != 0) {
+    alignment /= 2;
+  }
+  return alignment;
+}
+
+/// The format in which operands are multiplied.
+Format inside(Format compute) {
+  switch (compute) {
+    case Format::kFp32:
+    case Format::kTf32:
+      return Format::kFp32;
+    case Format::kBf16:
+    case Format::kFp16:
+      return compute;
+    default:
+      throw InputError("formats.compute",
+                       fmt::format("found {}: the cuda backend multiplies fp32, tf32, bf16 and "
+                                   "fp16; use one of them",
+                                   name_of(compute)));
+  }
+}
+
+Format stored(Format f) { return f == Format::kTf32 ? Format::kFp32 : f; }
+
+/// A row-major matrix [rows, columns] is a column-major one [columns, rows].
+MatmulPlan::Matrix seen_by_columns(std::int64_t rows, std::int64_t columns, std::int64_t stride,
+                                   std::int64_t step, Format format, std::uintptr_t address,
+                                   Format wanted) {
+  MatmulPlan::Matrix m;
+  m.rows = columns;
+  m.columns = rows;
+  m.leading = stride == 0 ? columns : stride;
+  m.step = step;
+  m.converted = stored(format) != wanted;
+  m.format = wanted;
+  m.alignment = alignment_of(address);
+  if (m.converted) {  // packed without gaps
+    m.leading = columns;
+    m.step = step == 0 ? 0 : rows * columns;
+    m.alignment = kAlignment;
+  }
+  return m;
+}
+
+std::size_t bytes_if_converted(const MatmulPlan::Matrix& m, std::int64_t batch) {
+  if (!m.converted) {
+    return 0;
+  }
+  const std::int64_t matrices = m.step == 0 ? 1 : batch;
+  return rounded(static_cast<std::size_t>(m.rows * m.columns * matrices) * stored_bytes(m.format));
+}
+
+}  // namespace
+
+std::size_t stored_bytes(Format format) {
+  switch (format) {
+    case Format::kFp32:
+    case Format::kTf32:
+    case Format::kInt32:
+      return 4;
+    case Format::kBf16:
+    case Format::kFp16:
+      return 2;
+    case Format::kInt64:
+      return 8;
+    default:
+      throw InputError("formats", fmt::format("found {}: the cuda backend stores fp32, tf32, bf16 "
+                                              "and fp16; use one of them",
+                                              name_of(format)));
+  }
+}
+
+Product product_of(const Program& program, const Op& op) {
+  Product p;
+  p.m = op.shape[0];
+  p.n = op.shape[1];
+  p.k = op.shape[2];
+  p.batch = std::max<std::int64_t>(1, op.shape[3]);
+  p.transpose_a = (op.flags & op_flags::kTransposeA) != 0;
+  p.transpose_b = (op.flags & op_flags::kTransposeB) != 0;
+  p.beta = (op.flags & op_flags::kAccumulate) != 0 ? 1.0F : 0.0F;
+  const Tensor& a = program.tensors[program.inputs(op)[0]];
+  const Tensor& b = program.tensors[program.inputs(op)[1]];
+  const Tensor& c = program.tensors[program.outputs(op)[0]];
+  STEPCAST_CHECK(a.elements() >= p.batch * p.m * p.k && b.elements() >= p.batch * p.n * p.k &&
+                     c.elements() >= p.batch * p.m * p.n,
+                 "operands of '{}' are smaller than {} x [{}, {}, {}]", program.name(op), p.batch,
+                 p.m, p.n, p.k);
+  p.step_a = p.m * p.k;
+  p.step_b = p.n * p.k;
+  p.step_c = p.m * p.n;
+  p.a = a.format;
+  p.b = b.format;
+  p.c = c.format;
+  p.compute = op.format;
+  return p;
+}
+
+MatmulPlan matmul_plan(const Product& product, std::uintptr_t a, std::uintptr_t b,
+                       std::uintptr_t c) {
+  const Format wanted = inside(product.compute);
+  MatmulPlan plan;
+  plan.m = product.n;
+  plan.n = product.m;
+  plan.k = product.k;
+  plan.batch = product.batch;
+  plan.alpha = product.alpha;
+  plan.beta = product.beta;
+  plan.tf32 = product.compute == Format::kTf32;
+  plan.first = seen_by_columns(product.transpose_b ? product.n : product.k,
+                               product.transpose_b ? product.k : product.n, product.stride_b,
+                               product.step_b, product.b, b, wanted);
+  plan.first.transpose = product.transpose_b;
+  plan.second = seen_by_columns(product.transpose_a ? product.k : product.m,
+                                product.transpose_a ? product.m : product.k, product.stride_a,
+                                product.step_a, product.a, a, wanted);
+  plan.second.transpose = product.transpose_a;
+  plan.out = seen_by_columns(product.m, product.n, product.stride_c, product.step_c, product.c, c,
+                             stored(product.c));
+  // Every result format goes with narrow operands, but fp32 operands give fp32.
+  STEPCAST_CHECK(wanted != Format::kFp32 || plan.out.format == Format::kFp32,
+                 "a product of fp32 operands is stored as {}", name_of(product.c));
+  return plan;
+}
+
+std::size_t MatmulPlan::converted_bytes() const {
+  return bytes_if_converted(first, batch) + bytes_if_converted(second, batch);
+}
+
+std::size_t MatmulPlan::hash() const {
+  std::size_t h = 0;
+  const auto mix = [&h](auto value) {
+    h = (h ^ static_cast<std::size_t>(value)) * 0x9e3779b97f4a7c15ULL;
+    h ^= h >> 29;
+  };
+  for (const Matrix* x : {&first, &second, &out}) {
+    mix(x->format);
+    mix(x->leading);
+    mix(x->step);
+    mix(x->transpose);
+    mix(x->alignment);
+  }
+  mix(m);
+  mix(n);
+  mix(k);
+  mix(batch);
+  mix(beta != 0);
+  mix(tf32);
+  return h;
+}
+
+}  // namespace stepcast::runtime::cuda

@@ -1,0 +1,59 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "core/formats.h"
+#include "core/program.h"
+
+namespace stepcast::runtime::cuda {
+
+/// C[m, n] = alpha * op(A)[m, k] * op(B)[k, n] + beta * C, row-major, `batch` times. With
+/// `transpose_a` A is stored [k, m], with `transpose_b` B is stored [n, k]. Strides: elements
+/// between rows; steps: elements between the matrices of the batch (0 shares one).
+struct Product {
+  std::int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  float alpha = 1, beta = 0;
+  std::int64_t batch = 1;
+  std::int64_t stride_a = 0, stride_b = 0, stride_c = 0;
+  std::int64_t step_a = 0, step_b = 0, step_c = 0;
+  Format a = Format::kFp32, b = Format::kFp32, c = Format::kFp32;  ///< as stored
+  Format compute = Format::kFp32;  ///< of both operands inside; tf32 rounds fp32 operands
+};
+
+/// The product of a gemm op. Errors: InternalError when an operand is smaller than the shape says.
+Product product_of(const Program& program, const Op& op);
+
+/// A product as cuBLASLt is asked for it: column-major, so C^T = op(B)^T op(A)^T with our B first.
+/// The library multiplies operands of one format; one that is stored in another is converted into
+/// the workspace first.
+struct MatmulPlan {
+  struct Matrix {
+    Format format = Format::kFp32;
+    std::int64_t rows = 0, columns = 0, leading = 0, step = 0;  ///< column-major
+    bool transpose = false;
+    bool converted = false;         ///< stands in the workspace
+    std::uint32_t alignment = 256;  ///< bytes the address is a multiple of
+    bool operator==(const Matrix&) const = default;
+  };
+  Matrix first, second, out;  ///< our B, our A, our C
+  std::int64_t m = 0, n = 0, k = 0, batch = 1;
+  float alpha = 1, beta = 0;
+  bool tf32 = false;
+  bool operator==(const MatmulPlan&) const = default;
+  /// Bytes of workspace for converted operands, each 256-byte aligned.
+  [[nodiscard]] std::size_t converted_bytes() const;
+  [[nodiscard]] std::size_t hash() const;
+};
+
+/// `addresses` of A, B and C decide the alignment that may be counted on.
+/// Errors: InputError for a format that is not multiplied (only fp32, tf32, bf16 and fp16 are).
+MatmulPlan matmul_plan(const Product& product, std::uintptr_t a, std::uintptr_t b,
+                       std::uintptr_t c);
+
+/// Bytes of one element as this backend stores it: fp32 and tf32 4, bf16 and fp16 2, int32 4,
+/// int64 8. Errors: InputError for formats it does not store.
+std::size_t stored_bytes(Format format);
+
+}  // namespace stepcast::runtime::cuda

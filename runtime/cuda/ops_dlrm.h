@@ -1,0 +1,66 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "runtime/cuda/kernels/embedding.h"
+#include "runtime/cuda/op_context.h"
+#include "runtime/embedding_exchange.h"
+
+namespace stepcast::runtime::cuda {
+
+/// What the DLRM ops of one rank keep: who holds which slice (on the host), and the index lists of
+/// the batch under way (in device memory). Lists grow to the largest batch seen and stay.
+struct DlrmState : EmbeddingExchange {
+  /// The ids of the global batch that reach one shard of this rank.
+  struct Lists {
+    Buffer ids, offsets, factors;
+    explicit Lists(Ledger* ledger);
+  };
+
+  DlrmState(const Job& job, std::int32_t rank, Ledger& ledger);
+  /// The local batch's bags of a slice's table.
+  [[nodiscard]] kernels::Bags local_bags(const OpContext& c,
+                                         const workloads::EmbeddingSlice& s) const;
+  /// The bags that reached a shard.
+  [[nodiscard]] kernels::Bags shard_bags(workloads::EmbeddingRoute route, std::size_t shard) const;
+
+  std::vector<std::vector<Lists>> lists;  ///< by route and shard
+  /// Lengths of every part's bags by (peer, slice), without and with the whole bags'; where the ids
+  /// of each bag stand; the same by (slice, holder), as the kernels make and read them.
+  Buffer part_lengths, part_offsets, sent_lengths, slice_lengths, slice_starts, whole;
+  Buffer sent_ids, lengths, ids, counts, host_counts;
+  Buffer boundaries_on_device, part_firsts, arrival_firsts;
+  Buffer sent_rows, shard_rows, shard_gradient;    ///< unpooled rows, in the format they travel in
+  std::vector<std::size_t> first_slice_list;       ///< by slice: its first list among slice_lengths
+  std::vector<const std::int64_t*> boundaries_of;  ///< by slice, device; null without
+  Counts row_counts;
+  bool any_whole = false;
+
+ private:
+  void upload_constants();
+};
+
+/// The batch under way and, in a pipelined program, the next one.
+struct DlrmBatches : OpState {
+  DlrmBatches(const Job& job, const Program& program, std::int32_t rank, Ledger& ledger);
+  void begin_next_batch() override { std::swap(now, next); }
+  std::unique_ptr<DlrmState> now, next;
+};
+
+/// The lists of the batch an op works on.
+inline DlrmState& dlrm_state(const OpContext& c) {
+  auto& batches = static_cast<DlrmBatches&>(*c.state);
+  return c.has(op_flags::kNextBatch) ? *batches.next : *batches.now;
+}
+
+void index_pack(OpContext& c);
+void index_unpack(OpContext& c);
+/// Lengths (int32), ids (int64), or rows of the route in shape[2].
+void all_to_all_v(OpContext& c);
+void embedding_forward(OpContext& c);
+void embedding_backward(OpContext& c);
+void embedding_gradient(OpContext& c);
+void sequence_pool_forward(OpContext& c);
+void sequence_pool_backward(OpContext& c);
+
+}  // namespace stepcast::runtime::cuda

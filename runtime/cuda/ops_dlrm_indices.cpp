@@ -1,0 +1,248 @@
+#include <algorithm>
+
+#include "core/error.h"
+#include "runtime/cuda/check.h"
+#include "runtime/cuda/kernels/elementwise.h"
+#include "runtime/cuda/kernels/index_exchange.h"
+#include "runtime/cuda/nccl_exchange.h"
+#include "runtime/cuda/ops_dlrm.h"
+
+namespace stepcast::runtime::cuda {
+namespace {
+
+using workloads::EmbeddingRoute;
+using workloads::EmbeddingSlice;
+using Arrival = EmbeddingExchange::Arrival;
+using Part = EmbeddingExchange::Part;
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+/// Copies of lists, collected and enqueued together: few launches however many lists there are. The
+/// words of 4 bytes are moved as they are.
+class ListCopies {
+ public:
+  template <class T>
+  void add(const T* from, T* to, std::int64_t count) {
+    const std::int64_t words = count * static_cast<std::int64_t>(sizeof(T) / 4);
+    if (words > 0) {
+      blocks_.push_back({{from, Format::kFp32, 1, words}, {to, Format::kFp32, 1, words}});
+    }
+  }
+  void enqueue(cudaStream_t stream) {
+    if (!blocks_.empty()) {
+      kernels::copy_blocks(blocks_.data(), static_cast<kernels::Index>(blocks_.size()), stream);
+    }
+  }
+
+ private:
+  std::vector<kernels::BlockCopy> blocks_;
+};
+
+kernels::RowSplit row_split(const DlrmState& state, std::size_t slice) {
+  const EmbeddingSlice& s = state.layout.slices[slice];
+  // Without a split by rows one part owns them all: row mod 1 = 0, row / 1 = row.
+  return {s.row_split() ? static_cast<kernels::Index>(s.ranks.size()) : 1,
+          state.boundaries_of[slice]};
+}
+
+template <class Visit>
+void for_each_travelling_slice(const DlrmState& state, Visit visit) {
+  for (std::size_t s = 0; s < state.layout.slices.size(); ++s) {
+    if (!state.parts_of[s].empty()) {
+      visit(s);
+    }
+  }
+}
+
+/// Lengths of every part's bags: counted slice by slice, then put in the order in which they
+/// travel.
+void write_lengths(const OpContext& c, DlrmState& state) {
+  const std::int64_t batch = state.batch;
+  auto* by_slice = state.slice_lengths.as<std::int32_t>();
+  auto* whole = state.whole.as<std::int32_t>();
+  ListCopies copies;
+  for_each_travelling_slice(state, [&](std::size_t s) {
+    const kernels::Bags bags = state.local_bags(c, state.layout.slices[s]);
+    std::int32_t* counted = by_slice + state.first_slice_list[s] * index(batch);
+    kernels::count_by_owner(bags, row_split(state, s), counted, c.stream);
+    const bool with_whole = state.whole_lengths(state.layout.slices[s]);
+    std::int32_t* sizes = whole + s * index(batch);
+    if (with_whole) {
+      kernels::bag_lengths(bags, sizes, c.stream);
+    }
+    for (std::size_t holder = 0; holder < state.parts_of[s].size(); ++holder) {
+      const auto p = index(state.parts_of[s][holder]);
+      const Part& part = state.parts[p];
+      const std::int32_t* from = counted + holder * index(batch);
+      copies.add(from, state.part_lengths.as<std::int32_t>() + p * index(batch), batch);
+      if (state.any_whole) {
+        std::int32_t* to = state.sent_lengths.as<std::int32_t>() + part.lengths;
+        copies.add(from, to, batch);
+        copies.add<std::int32_t>(with_whole ? sizes : nullptr, to + batch, with_whole ? batch : 0);
+      }
+    }
+  });
+  copies.enqueue(c.stream);
+}
+
+/// Local rows of every part, where the running sums of the lengths say.
+void write_ids(const OpContext& c, DlrmState& state) {
+  const std::int64_t batch = state.batch;
+  const auto bags = static_cast<kernels::Index>(state.parts.size()) * batch;
+  auto* offsets = state.part_offsets.as<std::int64_t>();
+  kernels::lengths_to_offsets(state.part_lengths.as<std::int32_t>(), bags, 0, offsets,
+                              c.workspace(kernels::lengths_to_offsets_workspace(bags)), c.stream);
+  ListCopies copies;
+  auto* starts = state.slice_starts.as<std::int64_t>();
+  std::size_t lookups = 0;
+  for_each_travelling_slice(state, [&](std::size_t s) {
+    for (std::size_t holder = 0; holder < state.parts_of[s].size(); ++holder) {
+      copies.add(offsets + index(state.parts_of[s][holder]) * index(batch),
+                 starts + (state.first_slice_list[s] + holder) * index(batch), batch);
+    }
+    lookups += index(state.local_bags(c, state.layout.slices[s]).lookups);
+  });
+  copies.enqueue(c.stream);
+  auto* ids = state.sent_ids.reserve_of<std::int64_t>(lookups);  // each goes to one holder
+  for_each_travelling_slice(state, [&](std::size_t s) {
+    kernels::fill_by_owner(state.local_bags(c, state.layout.slices[s]), row_split(state, s),
+                           starts + state.first_slice_list[s] * index(batch), ids, c.stream);
+  });
+}
+
+void exchange_lengths(OpContext& c, DlrmState& state) {
+  const auto& n = state.length_counts;
+  const Buffer& sent = state.any_whole ? state.sent_lengths : state.part_lengths;
+  all_to_all_v(*c.communicator, sent.data(), n.send, state.lengths.data(), n.receive, ncclInt32,
+               sizeof(std::int32_t), c.stream);
+  c.bytes_sent = n.bytes_to_others(c.communicator->rank(), sizeof(std::int32_t));
+}
+
+/// The host learns how many ids go where; it waits for the device here, as every trainer does.
+void learn_counts(OpContext& c, DlrmState& state) {
+  const auto parts = static_cast<kernels::Index>(state.parts.size());
+  const auto arrivals = static_cast<kernels::Index>(state.arrivals.size());
+  auto* counts = state.counts.as<std::int64_t>();
+  kernels::segment_sums(state.part_lengths.as<std::int32_t>(), state.part_firsts.as<std::int64_t>(),
+                        parts, state.batch, counts, c.stream);
+  if (arrivals > 0) {
+    kernels::segment_sums(state.lengths.as<std::int32_t>(), state.arrival_firsts.as<std::int64_t>(),
+                          arrivals, state.batch, counts + parts, c.stream);
+  }
+  const auto* host = state.host_counts.as<std::int64_t>();
+  check(cudaMemcpyAsync(state.host_counts.data(), counts,
+                        index(parts + arrivals) * sizeof(std::int64_t), cudaMemcpyDeviceToHost,
+                        c.stream),
+        "cudaMemcpyAsync of list sizes");
+  c.wait_for_stream();
+  for (std::size_t p = 0; p < state.parts.size(); ++p) {
+    state.parts[p].count = host[p];
+  }
+  for (std::size_t a = 0; a < state.arrivals.size(); ++a) {
+    state.arrivals[a].count = host[state.parts.size() + a];
+  }
+  state.place_parts();
+  state.place_arrivals();
+}
+
+void exchange_ids(OpContext& c, DlrmState& state) {
+  learn_counts(c, state);
+  const auto& n = state.id_counts;
+  auto* received = state.ids.reserve_of<std::int64_t>(index(state.ids_received));
+  all_to_all_v(*c.communicator, state.sent_ids.data(), n.send, received, n.receive, ncclInt64,
+               sizeof(std::int64_t), c.stream);
+  c.bytes_sent = n.bytes_to_others(c.communicator->rank(), sizeof(std::int64_t));
+}
+
+void exchange_rows(OpContext& c, DlrmState& state) {
+  const auto route = static_cast<EmbeddingRoute>(c.op.shape[2]);
+  const bool forward = c.op.phase == Phase::kForward;
+  EmbeddingExchange::Counts& n = state.row_counts;
+  const Format format = c.input(0).format;
+  const std::size_t element = stored_bytes(format);
+  const void* send = c.input(0).data;
+  void* receive = c.output(0).data;
+  if (route == EmbeddingRoute::kSequence) {
+    state.set_sequence_counts(forward, n);
+    void* here = state.sent_rows.reserve(index(state.rows_here) * element);
+    void* there = state.shard_rows.reserve(index(state.rows_there) * element);
+    send = forward ? there : here;
+    receive = forward ? here : there;
+  } else {
+    state.set_pooled_counts(route, forward, n);
+  }
+  all_to_all_v(*c.communicator, send, n.send, receive, n.receive, nccl_type(format), element,
+               c.stream);
+  c.bytes_sent = n.bytes_to_others(c.communicator->rank(), static_cast<double>(element));
+}
+
+}  // namespace
+
+void index_pack(OpContext& c) {
+  DlrmState& state = dlrm_state(c);
+  write_lengths(c, state);
+  write_ids(c, state);
+}
+
+void index_unpack(OpContext& c) {
+  DlrmState& state = dlrm_state(c);
+  const std::int64_t batch = state.batch;
+  const auto* received = state.lengths.as<std::int32_t>();
+  // Lengths of each shard's bags in the order of its embedding op stand in scratch memory first.
+  std::vector<std::pair<EmbeddingRoute, std::size_t>> all;
+  for (const EmbeddingRoute route : workloads::kAllRoutes) {
+    for (std::size_t i = 0; !workloads::is_local(route) && i < state.shards_of(route).size(); ++i) {
+      all.emplace_back(route, i);
+    }
+  }
+  const std::size_t each = (index(state.global) * sizeof(std::int32_t) + 255) / 256 * 256;
+  const std::size_t sums = kernels::lengths_to_offsets_workspace(state.global);
+  const kernels::Workspace work = c.workspace(all.size() * each + sums);
+  const auto ordered = [&](EmbeddingRoute route, std::size_t shard) {
+    const auto at = std::find(all.begin(), all.end(), std::pair(route, shard)) - all.begin();
+    return reinterpret_cast<std::int32_t*>(static_cast<char*>(work.data) + index(at) * each);
+  };
+  ListCopies lengths;
+  ListCopies ids;
+  for (const Arrival& a : state.arrivals) {
+    lengths.add(received + a.lengths, ordered(a.route, a.shard) + a.place * batch, batch);
+  }
+  lengths.enqueue(c.stream);
+  for (const auto& [route, i] : all) {
+    DlrmState::Lists& lists = state.lists[static_cast<std::size_t>(route)][i];
+    const auto& shard = state.shards_of(route)[i];
+    lists.ids.reserve_of<std::int64_t>(index(state.shard_bags(route, i).lookups));
+    kernels::lengths_to_offsets(
+        ordered(route, i), state.global, 0,
+        lists.offsets.reserve_of<std::int64_t>(index(state.global + 1)),
+        {static_cast<char*>(work.data) + all.size() * each, work.bytes - all.size() * each},
+        c.stream);
+    if (state.whole_lengths(state.slice(shard.slice))) {
+      lists.factors.reserve_of<float>(index(state.global));
+    }
+  }
+  for (const Arrival& a : state.arrivals) {
+    DlrmState::Lists& lists = state.lists[static_cast<std::size_t>(a.route)][a.shard];
+    const auto& shard = state.shards_of(a.route)[a.shard];
+    ids.add(state.ids.as<std::int64_t>() + a.ids,
+            lists.ids.as<std::int64_t>() + shard.begin[index(a.peer)], a.count);
+    if (state.whole_lengths(state.slice(shard.slice))) {
+      kernels::mean_factors(received + a.lengths + batch, batch,
+                            lists.factors.as<float>() + a.place * batch, c.stream);
+    }
+  }
+  ids.enqueue(c.stream);
+}
+
+void all_to_all_v(OpContext& c) {
+  DlrmState& state = dlrm_state(c);
+  if (c.op.format == Format::kInt32) {
+    exchange_lengths(c, state);
+  } else if (c.op.format == Format::kInt64) {
+    exchange_ids(c, state);
+  } else {
+    exchange_rows(c, state);
+  }
+}
+
+}  // namespace stepcast::runtime::cuda

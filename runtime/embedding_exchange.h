@@ -1,0 +1,101 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/job.h"
+#include "workloads/embedding_plan_layout.h"
+
+namespace stepcast::runtime {
+
+/// Who sends which lookups to whom, as one rank sees it: the bookkeeping of an index exchange on
+/// the host, whatever memory the lists themselves are in.
+///
+/// Ids travel as [peer][slice the peer holds][bag]; rows of sequence tables come back in the same
+/// order, their gradients likewise.
+struct EmbeddingExchange {
+  /// The ids of one slice that go to one of its holders.
+  struct Part {
+    std::int32_t slice = 0;
+    std::int32_t peer = 0;
+    /// Offset among the lengths sent: batch lengths, then the whole bags' if `whole_lengths`.
+    std::int64_t lengths = 0;
+    std::int64_t ids = 0;    ///< offset among the ids sent
+    std::int64_t count = 0;  ///< ids of this batch
+    std::int64_t row_elements =
+        0;  ///< offset of its rows when they come back; sequence tables only
+  };
+  /// The ids of the global batch that reach one shard of this rank.
+  struct Shard {
+    std::int32_t slice = 0;
+    std::vector<std::int64_t> begin;         ///< by peer: its first id among the shard's
+    std::vector<std::int64_t> count;         ///< by peer
+    std::vector<std::int64_t> row_elements;  ///< by peer: offset of its rows as they travel;
+                                             ///< sequence tables only
+  };
+  /// The lengths of one peer's bags for one shard, in the order in which they arrive; its ids
+  /// arrive in the same order.
+  struct Arrival {
+    workloads::EmbeddingRoute route{};
+    std::size_t shard = 0;  ///< of the route
+    std::int32_t peer = 0;
+    std::int64_t lengths = 0;  ///< offset among the lengths received
+    std::int64_t place = 0;    ///< of the peer's samples in the order of the embedding op
+    std::int64_t ids = 0;      ///< offset among the ids received
+    std::int64_t count = 0;    ///< ids
+  };
+  struct Counts {
+    std::vector<std::int64_t> send, send_offsets, receive, receive_offsets;
+    explicit Counts(std::size_t peers = 0)
+        : send(peers), send_offsets(peers), receive(peers), receive_offsets(peers) {}
+    void set_offsets();
+    /// Sent to members other than `own`.
+    [[nodiscard]] double bytes_to_others(int own, double element_bytes) const;
+  };
+
+  EmbeddingExchange(const Job& job, std::int32_t rank);
+
+  [[nodiscard]] const workloads::EmbeddingSlice& slice(std::int32_t s) const {
+    return layout.slices[static_cast<std::size_t>(s)];
+  }
+  [[nodiscard]] const EmbeddingTable& table(const workloads::EmbeddingSlice& s) const {
+    return workload.tables[static_cast<std::size_t>(s.table)];
+  }
+  /// Means that are split by rows: holders sum, and scale by the whole bag's size.
+  [[nodiscard]] bool whole_lengths(const workloads::EmbeddingSlice& s) const {
+    return s.row_split() && table(s).mode == PoolingMode::kMean;
+  }
+  /// Shards of one route, in the order of its group.
+  std::vector<Shard>& shards_of(workloads::EmbeddingRoute route) {
+    return shards[static_cast<std::size_t>(route)];
+  }
+
+  /// Where the ids of each part stand and how many each peer gets, from the parts' counts.
+  void place_parts();
+  /// The same for what arrives, from the arrivals' counts.
+  void place_arrivals();
+  /// Elements of pooled rows that members exchange on a route, and of unpooled ones (after both
+  /// `place_` functions). Offsets are set.
+  void set_pooled_counts(workloads::EmbeddingRoute route, bool forward, Counts& n) const;
+  void set_sequence_counts(bool forward, Counts& n) const;
+
+  const DlrmWorkload& workload;
+  workloads::EmbeddingLayout layout;
+  std::int32_t rank;
+  std::int64_t batch;  ///< local
+  std::int64_t global;
+
+  std::vector<Part> parts;                          ///< by (peer, slice)
+  std::vector<std::vector<std::int32_t>> parts_of;  ///< by slice: its parts in the order of holders
+  std::vector<std::vector<std::int64_t>> boundaries;  ///< by slice: first rows of a block split
+  std::vector<std::vector<std::int64_t>> widths;      ///< by route and rank: columns held
+  std::vector<std::vector<Shard>> shards;             ///< by route
+  std::vector<Arrival> arrivals;
+  Counts length_counts, id_counts;
+  std::int64_t lengths_sent = 0, lengths_received = 0;
+  std::int64_t ids_sent = 0, ids_received = 0;  ///< of the batch
+  std::int64_t rows_here = 0, rows_there = 0;   ///< elements of unpooled rows: of the local batch;
+                                                ///< of this rank's shards
+};
+
+}  // namespace stepcast::runtime
