@@ -125,7 +125,9 @@ void DeviceTensors::initialise(const TensorLayout& layout, std::int32_t rank, co
   const std::int32_t tensor_coordinate = mesh.coordinate(rank, Axis::kTensor);
   std::vector<bool> bucket(program_.tensors.size(), false);
   for (const Tensor& t : program_.tensors) {
-    if (t.is_view() && !t.pieces.empty()) {
+    // Memory that parameters only pass through is filled when they are used.
+    if (t.is_view() && !t.pieces.empty() &&
+        program_.tensors[static_cast<std::size_t>(t.view_of)].role == TensorRole::kParameter) {
       bucket[static_cast<std::size_t>(t.view_of)] = true;
     }
   }
@@ -136,6 +138,9 @@ void DeviceTensors::initialise(const TensorLayout& layout, std::int32_t rank, co
     }
     if (bucket[id]) {
       fill_bucket(id, rank, mesh);
+    } else if (!t.sources.empty()) {
+      const std::int32_t data = mesh.coordinate(rank, Axis::kData);
+      store(id, shard_values(program_, t, rank, tensor_coordinate, data), data);
     } else if (!t.is_view() && !t.pieces.empty()) {
       std::vector<ParameterPiece> pieces;
       for (const ParameterPiece& piece : t.pieces) {
@@ -178,15 +183,21 @@ void DeviceTensors::fill_bucket(TensorId bucket, std::int32_t rank, const Mesh& 
                  part.columns, values.data() + part.view_offset);
     }
   }
-  upload(table_->at(bucket, 0), values, whole.format);
-  if (const auto master = master_of(program_, bucket)) {
+  store(bucket, values, mesh.coordinate(rank, Axis::kData));
+}
+
+/// Uploads a tensor's initial values, and those of the fp32 master copy of its narrow weights: all
+/// of them, or the part that this data coordinate updates.
+void DeviceTensors::store(TensorId id, std::span<const float> values,
+                          std::int32_t data_coordinate) {
+  upload(table_->at(id, 0), values, program_.tensors[id].format);
+  if (const auto master = master_of(program_, id)) {
     const Tensor& of = program_.tensors[*master];
     const auto shard = static_cast<std::size_t>(of.elements());
-    const std::size_t first =
-        shard == values.size()
-            ? 0
-            : shard * static_cast<std::size_t>(mesh.coordinate(rank, Axis::kData));
-    upload(table_->at(*master, 0), std::span(values).subspan(first, shard), of.format);
+    const std::size_t parts =
+        std::max<std::size_t>(1, values.size() / std::max<std::size_t>(1, shard));
+    const std::size_t part = static_cast<std::size_t>(data_coordinate) % parts;
+    upload(table_->at(*master, 0), values.subspan(part * shard, shard), of.format);
   }
 }
 

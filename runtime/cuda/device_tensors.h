@@ -30,6 +30,7 @@ class DeviceTensors {
   void initialise(const TensorLayout& layout, std::int32_t rank, const Mesh& mesh);
   void fill_rows(const Tensor& tensor, const std::vector<ParameterPiece>& pieces, std::int32_t rank,
                  std::byte* target);
+  void store(TensorId id, std::span<const float> values, std::int32_t data_coordinate);
   void fill_bucket(TensorId bucket, std::int32_t rank, const Mesh& mesh);
 
   const Program& program_;

@@ -1,0 +1,110 @@
+#pragma once
+#include <fmt/format.h>
+
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <vector>
+
+#include "core/job.h"
+#include "runtime/cpu/executor.h"
+#include "runtime/cuda/backend.h"
+#include "runtime/data/batch_source.h"
+#include "workloads/build_graph.h"
+
+namespace stepcast::runtime::test {
+
+/// The module where this machine has a device; else null, with the reason printed in the words by
+/// which ctest knows a skipped test.
+inline const cuda::Module* device_module() {
+  const cuda::Module& module = cuda::loaded_module(STEPCAST_CUDA_MODULE);
+  const cuda::Probe probe = module.probe();
+  if (probe.devices == 0) {
+    std::cout << "skipped: " << probe.missing << std::endl;
+    return nullptr;
+  }
+  return &module;
+}
+
+inline Job small_dlrm(InteractionKind interaction, OptimizerKind embedding, Format compute) {
+  DlrmWorkload w;
+  w.dense_features = 5;
+  w.bottom_mlp = {24, 16};
+  w.top_mlp = {32, 1};
+  w.interaction = {interaction, 2, 8};
+  for (int t = 0; t < 5; ++t) {
+    EmbeddingTable table;
+    table.name = fmt::format("t{}", t);
+    table.rows = 31 + 500 * t;
+    table.dim = 16;
+    table.pooling = t == 1 ? 4 : 2.5;  // exact and Poisson bags
+    table.mode = t == 3 ? PoolingMode::kMean : PoolingMode::kSum;
+    w.tables.push_back(table);
+  }
+  Job job;
+  job.workload.name = "small";
+  job.workload.model = w;
+  job.batch.global = 64;
+  job.formats.compute = compute;
+  job.dense_optimizer = OptimizerKind::kSgd;
+  job.embedding_optimizer = embedding;
+  job.embedding_choice = "table_wise";
+  return job;
+}
+
+inline Job small_transformer(Activation activation, bool flash, Format compute) {
+  TransformerWorkload m;
+  m.layers = 2;
+  m.hidden = 128;
+  m.heads = 2;
+  m.kv_heads = activation == Activation::kGelu ? 2 : 1;
+  m.head_dim = 64;
+  m.ffn_hidden = 192;
+  m.activation = activation;
+  m.vocabulary = 256;
+  Job job;
+  job.workload.name = "small";
+  job.workload.model = m;
+  job.batch = {4, 2, 64};
+  job.formats.compute = compute;
+  job.flash_attention = flash;
+  job.dense_optimizer = OptimizerKind::kAdam;
+  return job;
+}
+
+/// How far results in a compute format may stand from fp32's, relative to the largest value.
+inline double tolerance_of(Format compute) {
+  switch (compute) {
+    case Format::kFp32:
+      return 2e-5;
+    case Format::kTf32:
+    case Format::kFp16:
+      return 4e-3;  // 10 bits of mantissa, a few roundings
+    default:
+      return 3e-2;  // bf16: 7 bits
+  }
+}
+
+/// A one-rank job on both backends.
+class BothBackends {
+ public:
+  BothBackends(const cuda::Module& module, const Job& job, const ExecutionGraph& graph,
+               cuda::Options options = {}, Observer* observer = nullptr)
+      : cpu(job, graph, 0, {}, {}),
+        gpu(module.executor(job, graph, cuda::Ranks{}, options, observer)),
+        source_(make_batch_source(job, graph.mesh, 0, 1)) {}
+
+  [[nodiscard]] HostBatch batch(std::int64_t step) {
+    HostBatch b;
+    source_->draw(step, b);
+    return b;
+  }
+
+  cpu::Executor cpu;
+  std::unique_ptr<cuda::DeviceExecutor> gpu;
+
+ private:
+  std::unique_ptr<BatchSource> source_;
+};
+
+}  // namespace stepcast::runtime::test

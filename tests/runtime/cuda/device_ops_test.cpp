@@ -1,0 +1,169 @@
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <limits>
+#include <random>
+
+#include "tests/runtime/cuda/device_fixture.h"
+
+// Every op of small models alone, on the GPU and on the CPU backend: random inputs, outputs that
+// the op must overwrite poisoned with NaN.
+
+using namespace stepcast;
+using namespace stepcast::runtime;
+
+namespace {
+
+/// The program cut down to what loads the batch and one op of it.
+ExecutionGraph only(const ExecutionGraph& graph, std::uint32_t op) {
+  ExecutionGraph cut = graph;
+  Program& program = cut.programs.front();
+  program.segments.clear();
+  program.calls.clear();
+  const auto add = [&program](std::uint32_t index) {
+    program.segments.push_back({"one", index, 1});
+    program.calls.push_back({static_cast<std::uint32_t>(program.segments.size() - 1), 0});
+  };
+  for (std::uint32_t i = 0; i < program.ops.size(); ++i) {
+    if (program.ops[i].kind == OpKind::kLoadBatch && i != op) {
+      add(i);
+    }
+  }
+  add(op);
+  return cut;
+}
+
+template <class Ids>
+bool contains(const Ids& ids, TensorId id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+/// Whether the op reads what stood in an output before.
+bool adds_to(const Program& program, const Op& op, TensorId id) {
+  const bool gradient = program.tensors[id].role == TensorRole::kGradient;
+  const bool product = op.kind == OpKind::kGemm;
+  return (op.flags & op_flags::kAccumulate) != 0 ||
+         (gradient && !product && op.kind != OpKind::kFill) || op.kind == OpKind::kOptimizer ||
+         contains(program.inputs(op), id);
+}
+
+/// Multiples of 1/64 in [-1, 1]: exact in every format. Sums of exponentials and squares, which an
+/// op divides by or takes the root of, are positive.
+std::vector<float> random_values(const Program& program, TensorId id, std::mt19937& random) {
+  const Tensor& t = program.tensors[id];
+  const bool positive = t.role == TensorRole::kOptimizerState || t.name == "loss.sums";
+  std::vector<float> values(static_cast<std::size_t>(t.elements()));
+  for (float& v : values) {
+    const int step = static_cast<int>(random() % 129);
+    v = static_cast<float>(positive ? step + 1 : step - 64) / 64.0F;
+  }
+  return values;
+}
+
+void write_both(test::BothBackends& both, TensorId id, const std::vector<float>& values) {
+  both.gpu->write(id, 0, values);
+  std::copy(values.begin(), values.end(), both.cpu.tensor(id, 0).data);
+}
+
+void check_equal(test::BothBackends& both, const Program& program, TensorId id, double tolerance) {
+  const auto here = both.cpu.tensor(id, 0);
+  const std::vector<float> there = both.gpu->read(id, 0);
+  double largest = 1e-3;
+  for (std::size_t i = 0; i < there.size(); ++i) {
+    largest = std::max(largest, std::abs(double{here.data[i]}));
+  }
+  double worst = 0;
+  std::size_t bad = 0;
+  for (std::size_t i = 0; i < there.size(); ++i) {
+    const double error = std::abs(double{there[i]} - double{here.data[i]});
+    bad += std::isfinite(error) && std::isfinite(here.data[i]) ? 0U : 1U;
+    worst = std::max(worst, error);
+  }
+  INFO(program.tensors[id].name << ": worst " << worst << ", largest value " << largest << ", "
+                                << bad << " of " << there.size() << " not finite");
+  CHECK(bad == 0);
+  CHECK(worst <= tolerance * largest);
+}
+
+void check_op(const cuda::Module& module, const Job& job, const ExecutionGraph& graph,
+              std::uint32_t index) {
+  const ExecutionGraph cut = only(graph, index);
+  const Program& program = cut.programs.front();
+  const Op& op = program.ops[index];
+  INFO(name_of(op.kind) << " '" << program.name(op) << "', " << name_of(job.formats.compute));
+  test::BothBackends both(module, job, cut);
+  std::mt19937 random(index);
+  for (const TensorId id : program.inputs(op)) {
+    write_both(both, id, random_values(program, id, random));
+  }
+  for (const TensorId id : program.outputs(op)) {
+    if (!contains(program.inputs(op), id)) {
+      const auto values = random_values(program, id, random);
+      write_both(both, id,
+                 adds_to(program, op, id)
+                     ? values
+                     : std::vector<float>(values.size(), std::numeric_limits<float>::quiet_NaN()));
+    }
+  }
+  const HostBatch batch = both.batch(0);
+  const double expected = both.cpu.run_step(0, batch, -1);
+  const double loss = both.gpu->run_step(0, batch, -1);
+  const double tolerance = test::tolerance_of(job.formats.compute);
+  CHECK(loss == Approx(expected).epsilon(tolerance));
+  for (const TensorId id : program.outputs(op)) {
+    check_equal(both, program, id, tolerance);
+  }
+  if (op.kind == OpKind::kEmbeddingBackward) {  // its tables are named by the group
+    for (const EmbeddingShard& shard :
+         program.embeddings.at(static_cast<std::size_t>(op.detail)).shards) {
+      check_equal(both, program, shard.weights, tolerance);
+      if (shard.has_state) {
+        check_equal(both, program, shard.state, tolerance);
+      }
+    }
+  }
+}
+
+void check_all_ops(const Job& job) {
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  const ExecutionGraph graph = workloads::build_graph(job);
+  for (std::uint32_t i = 0; i < graph.programs.front().ops.size(); ++i) {
+    check_op(*module, job, graph, i);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every op of a DLRM equals the CPU's", "[runtime][cuda][gpu]") {
+  const auto interaction =
+      GENERATE(InteractionKind::kDot, InteractionKind::kCat, InteractionKind::kDcnV2);
+  const auto optimizer = GENERATE(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
+                                  OptimizerKind::kAdagrad, OptimizerKind::kAdam);
+  check_all_ops(test::small_dlrm(interaction, optimizer, Format::kFp32));
+}
+
+TEST_CASE("every op of a DLRM in bf16 equals the CPU's", "[runtime][cuda][gpu]") {
+  check_all_ops(
+      test::small_dlrm(InteractionKind::kDcnV2, OptimizerKind::kRowwiseAdagrad, Format::kBf16));
+}
+
+TEST_CASE("every op of a data-parallel DLRM equals the CPU's", "[runtime][cuda][gpu]") {
+  Job job = test::small_dlrm(InteractionKind::kDot, OptimizerKind::kAdam, Format::kFp32);
+  job.embedding_choice = "data_parallel";
+  check_all_ops(job);
+}
+
+TEST_CASE("every op of a transformer equals the CPU's", "[runtime][cuda][gpu]") {
+  const auto activation = GENERATE(Activation::kGelu, Activation::kSwiGlu, Activation::kSquaredRelu,
+                                   Activation::kGeGlu);
+  const bool flash = GENERATE(true, false);
+  check_all_ops(test::small_transformer(activation, flash, Format::kFp32));
+}
+
+TEST_CASE("every op of a transformer in narrow formats equals the CPU's", "[runtime][cuda][gpu]") {
+  const auto compute = GENERATE(Format::kBf16, Format::kFp16, Format::kTf32);
+  const bool flash = GENERATE(true, false);
+  check_all_ops(test::small_transformer(Activation::kSwiGlu, flash, compute));
+}

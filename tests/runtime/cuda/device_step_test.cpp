@@ -1,0 +1,130 @@
+#include <catch2/catch.hpp>
+
+#include "core/error.h"
+#include "tests/runtime/cuda/device_fixture.h"
+
+using namespace stepcast;
+using namespace stepcast::runtime;
+
+namespace {
+
+struct Curves {
+  std::vector<double> cpu, gpu;
+};
+
+Curves curves_of(const cuda::Module& module, const Job& job, int steps,
+                 cuda::Options options = {}) {
+  const ExecutionGraph graph = workloads::build_graph(job);
+  test::BothBackends both(module, job, graph, options);
+  Curves curves;
+  for (int s = 0; s < steps; ++s) {
+    const HostBatch batch = both.batch(s);
+    curves.cpu.push_back(both.cpu.run_step(s, batch, -1));
+    curves.gpu.push_back(both.gpu->run_step(s, batch, -1));
+  }
+  return curves;
+}
+
+void check_equal_curves(const Curves& curves, double tolerance) {
+  for (std::size_t s = 0; s < curves.cpu.size(); ++s) {
+    INFO("step " << s);
+    CHECK(curves.gpu[s] == Approx(curves.cpu[s]).epsilon(tolerance));
+  }
+}
+
+class Recorder : public Observer {
+ public:
+  void on_op(const OpSpan& span) override { ops.push_back(span); }
+  void on_step_begin(std::int32_t, std::int32_t, SimTime at) override { begin = at; }
+  void on_step_end(std::int32_t, std::int32_t, SimTime at) override { end = at; }
+  std::vector<OpSpan> ops;
+  SimTime begin{}, end{};
+};
+
+}  // namespace
+
+TEST_CASE("a DLRM learns as on the CPU", "[runtime][cuda][gpu]") {
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  const auto interaction =
+      GENERATE(InteractionKind::kDot, InteractionKind::kCat, InteractionKind::kDcnV2);
+  const auto optimizer = GENERATE(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
+                                  OptimizerKind::kAdagrad, OptimizerKind::kAdam);
+  check_equal_curves(
+      curves_of(*module, test::small_dlrm(interaction, optimizer, Format::kFp32), 10), 1e-4);
+}
+
+TEST_CASE("a transformer learns as on the CPU", "[runtime][cuda][gpu]") {
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  const auto activation = GENERATE(Activation::kGelu, Activation::kSwiGlu);
+  const bool flash = GENERATE(true, false);
+  check_equal_curves(
+      curves_of(*module, test::small_transformer(activation, flash, Format::kFp32), 10), 1e-4);
+  check_equal_curves(
+      curves_of(*module, test::small_transformer(activation, flash, Format::kBf16), 10), 2e-2);
+}
+
+TEST_CASE("a captured step gives the numbers of the issued one", "[runtime][cuda][gpu]") {
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  cuda::Options captured;
+  captured.graph = true;
+  for (const Job& job :
+       {test::small_transformer(Activation::kSwiGlu, true, Format::kBf16),
+        test::small_dlrm(InteractionKind::kDot, OptimizerKind::kAdam, Format::kFp32)}) {
+    const Curves issued = curves_of(*module, job, 6);
+    const Curves replayed = curves_of(*module, job, 6, captured);
+    CHECK(issued.gpu == replayed.gpu);  // kernels add in a fixed order
+  }
+}
+
+TEST_CASE("op times on the device lie within the step", "[runtime][cuda][gpu]") {
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  const bool graph_mode = GENERATE(false, true);
+  const Job job = test::small_transformer(Activation::kGelu, true, Format::kBf16);
+  const ExecutionGraph graph = workloads::build_graph(job);
+  Recorder recorder;
+  cuda::Options options;
+  options.graph = graph_mode;
+  test::BothBackends both(*module, job, graph, options, &recorder);
+  for (int s = 0; s < 3; ++s) {
+    recorder.ops.clear();
+    both.gpu->run_step(s, both.batch(s), s);
+  }
+  REQUIRE(recorder.ops.size() == graph.programs.front().executed_ops());
+  SimTime last{};
+  for (const OpSpan& span : recorder.ops) {  // one stream: one after the other
+    CHECK(span.issued <= span.begin);
+    CHECK(span.begin <= span.end);
+    // Events resolve half a microsecond.
+    CHECK(static_cast<std::int64_t>(span.end) + 1'000'000 >= static_cast<std::int64_t>(last));
+    last = span.end;
+    CHECK(span.issued >= recorder.begin);
+    CHECK(span.end <= recorder.end);
+  }
+}
+
+TEST_CASE("too large a model is refused with the ledger", "[runtime][cuda][gpu]") {
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  Job job = test::small_dlrm(InteractionKind::kCat, OptimizerKind::kSgd, Format::kFp32);
+  auto workload = *job.workload.dlrm();
+  workload.tables[0].rows = 40'000'000'000;  // 2.6 TB
+  job.workload.model = workload;
+  const ExecutionGraph graph = workloads::build_graph(job);
+  CHECK_THROWS_AS(module->executor(job, graph, cuda::Ranks{}, cuda::Options{}, nullptr), RunError);
+  CHECK_THROWS_WITH(module->executor(job, graph, cuda::Ranks{}, cuda::Options{}, nullptr),
+                    Catch::Contains("out of device memory") && Catch::Contains("embedding"));
+}
