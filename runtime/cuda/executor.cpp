@@ -201,8 +201,8 @@ double Executor::run_ops() {
       begin_.wait();
     }
     const std::int64_t anchor = now_ns();
-    const bool replayed = options_.graph && warm_;
     const std::int64_t issue_begin = now_ns();
+    const bool replayed = options_.graph && can_replay();
     if (replayed) {
       replay();
     } else {
@@ -216,7 +216,6 @@ double Executor::run_ops() {
       report_ops(anchor);
       observer_->on_step_end(rank_, observed_step_, at(now_ns()));
     }
-    warm_ = true;
   } catch (const std::exception& e) {
     if (ranks_.abort) {
       ranks_.abort(e);  // the others would wait for ever
@@ -337,11 +336,20 @@ void Executor::issue(std::size_t i, bool captured) {
   }
 }
 
-void Executor::capture() {
-  if (graph_ != nullptr) {
+/// A step is captured when the one before had a batch of the same layout: then every buffer has its
+/// size, and nothing is allocated while it is captured. A batch of another layout may move buffers:
+/// the graph is of no use any more.
+bool Executor::can_replay() {
+  const bool same = last_batch_ == batch_->layout();
+  if (!same && graph_ != nullptr) {
     check(cudaGraphExecDestroy(graph_), "cudaGraphExecDestroy");
     graph_ = nullptr;
   }
+  last_batch_ = batch_->layout();
+  return same;
+}
+
+void Executor::capture() {
   cudaStream_t first = streams_.front().handle();
   check(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   issue_all(true);
@@ -350,11 +358,10 @@ void Executor::capture() {
   const cudaError_t code = cudaGraphInstantiate(&graph_, graph, 0);
   let_go(cudaGraphDestroy(graph));
   check(code, "cudaGraphInstantiate");
-  captured_batch_ = batch_->layout();
 }
 
 void Executor::replay() {
-  if (graph_ == nullptr || captured_batch_ != batch_->layout()) {
+  if (graph_ == nullptr) {
     capture();
   }
   const std::int64_t launched = now_ns();

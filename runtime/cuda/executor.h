@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/cuda/communicator.h"
@@ -24,7 +25,8 @@ namespace stepcast::runtime::cuda {
 /// clock, put on the host's clock by one event that the host waits for at the beginning of the
 /// step.
 ///
-/// With Options::graph the second step is captured into one CUDA graph, which later steps replay.
+/// With Options::graph the second step is captured into one CUDA graph, which later steps replay as
+/// long as their batches have the same layout.
 class Executor final : public DeviceExecutor {
  public:
   Executor(const Job& job, const ExecutionGraph& graph, Ranks ranks, Options options,
@@ -45,6 +47,7 @@ class Executor final : public DeviceExecutor {
   void stage_batches();
   void issue_all(bool captured);
   void issue(std::size_t i, bool captured);
+  [[nodiscard]] bool can_replay();
   void replay();
   void capture();
   void finish(bool replayed);

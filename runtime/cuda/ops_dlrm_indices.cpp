@@ -18,15 +18,15 @@ using Part = EmbeddingExchange::Part;
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 /// Copies of lists, collected and enqueued together: few launches however many lists there are. The
-/// words of 4 bytes are moved as they are.
+/// words of 4 bytes are moved as they are; a long list is many rows, which warps share.
 class ListCopies {
  public:
   template <class T>
   void add(const T* from, T* to, std::int64_t count) {
     const std::int64_t words = count * static_cast<std::int64_t>(sizeof(T) / 4);
-    if (words > 0) {
-      blocks_.push_back({{from, Format::kFp32, 1, words}, {to, Format::kFp32, 1, words}});
-    }
+    const std::int64_t rows = words / kRow;
+    add_rows(from, to, 0, rows, kRow);
+    add_rows(from, to, rows * kRow, 1, words - rows * kRow);
   }
   void enqueue(cudaStream_t stream) {
     if (!blocks_.empty()) {
@@ -35,6 +35,14 @@ class ListCopies {
   }
 
  private:
+  static constexpr std::int64_t kRow = 1024;
+  void add_rows(const void* from, void* to, std::int64_t first, std::int64_t rows,
+                std::int64_t columns) {
+    if (rows > 0 && columns > 0) {
+      blocks_.push_back({{static_cast<const char*>(from) + 4 * first, Format::kFp32, rows, columns},
+                         {static_cast<char*>(to) + 4 * first, Format::kFp32, rows, columns}});
+    }
+  }
   std::vector<kernels::BlockCopy> blocks_;
 };
 

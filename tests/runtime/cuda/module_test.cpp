@@ -30,6 +30,21 @@ TEST_CASE("a module that is not there is an error with a remedy", "[runtime][cud
   CHECK_THROWS_WITH(file.function<void()>("no_such_function"), Catch::Contains("no_such_function"));
 }
 
+TEST_CASE("errors of the module are those of the program", "[runtime][cuda]") {
+  const cuda::Module& module = cuda::loaded_module(STEPCAST_CUDA_MODULE);
+  if (module.probe().devices > 0) {
+    return;  // nothing fails
+  }
+  ExecutionGraph graph;
+  graph.programs.resize(1);
+  graph.classes.push_back({0, {0}});
+  const Job job;
+  // Thrown in one library, caught by type in another; the message names the call and its code.
+  CHECK_THROWS_AS(module.executor(job, graph, cuda::Ranks{}, cuda::Options{}, nullptr), RunError);
+  CHECK_THROWS_WITH(module.executor(job, graph, cuda::Ranks{}, cuda::Options{}, nullptr),
+                    Catch::Contains("cudaGetDeviceCount") && Catch::Contains("(35)"));
+}
+
 TEST_CASE("a module of another build is refused", "[runtime][cuda]") {
   const LoadedModule file(STEPCAST_CUDA_MODULE);
   cuda::Stamp other;
