@@ -77,8 +77,7 @@ class Executor final : public DeviceExecutor {
   std::vector<std::size_t> collectives_;          ///< tasks the watch looks after, in issue order
   std::vector<std::pair<std::size_t, std::int64_t>> watched_;  ///< by stream: next, seen since
   cudaGraphExec_t graph_ = nullptr;
-  BatchLayout captured_batch_;
-  bool warm_ = false;                             ///< a step has run: buffers have their size
+  std::optional<BatchLayout> last_batch_;         ///< of the step before
   std::int64_t longest_ns_ = 0;                   ///< longest wait for the end of a step
   std::unique_ptr<Communicators> communicators_;  ///< goes first
 };
