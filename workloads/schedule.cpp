@@ -18,6 +18,29 @@ ScheduleStep nth_step(Pass pass, std::int64_t k, const PipelineShape& shape) {
   return {pass, pass == Pass::kForward ? chunk : shape.chunks - 1 - chunk, microbatch};
 }
 
+std::vector<ScheduleStep> zero_bubble(const PipelineShape& shape, std::int32_t stage) {
+  const std::int32_t m = shape.microbatches;
+  const std::int32_t warm_up = std::min(m, shape.stages - 1 - stage);
+  std::vector<ScheduleStep> steps;
+  std::int32_t weights = 0;
+  for (std::int32_t k = 0; k < warm_up; ++k) {
+    steps.push_back({Pass::kForward, 0, k});
+  }
+  for (std::int32_t k = 0; k < m; ++k) {
+    if (warm_up + k < m) {
+      steps.push_back({Pass::kForward, 0, warm_up + k});
+    }
+    steps.push_back({Pass::kBackward, 0, k});
+    if (k >= stage) {
+      steps.push_back({Pass::kWeights, 0, weights++});
+    }
+  }
+  while (weights < m) {
+    steps.push_back({Pass::kWeights, 0, weights++});
+  }
+  return steps;
+}
+
 }  // namespace
 
 std::vector<ScheduleStep> pipeline_schedule(ScheduleKind kind, const PipelineShape& shape,
@@ -32,6 +55,10 @@ std::vector<ScheduleStep> pipeline_schedule(ScheduleKind kind, const PipelineSha
   const std::int64_t total = std::int64_t{shape.microbatches} * shape.chunks;
   const std::int64_t behind = shape.stages - 1 - stage;
   std::int64_t warm_up = total;
+  if (kind == ScheduleKind::kZbH1) {
+    STEPCAST_CHECK(shape.chunks == 1, "zb-h1 with {} chunks", shape.chunks);
+    return zero_bubble(shape, stage);
+  }
   if (kind == ScheduleKind::kOneFOneB) {
     warm_up =
         shape.chunks == 1 ? behind : 2 * behind + std::int64_t{shape.chunks - 1} * shape.stages;
@@ -60,8 +87,12 @@ std::vector<ScheduleStep> pipeline_schedule(ScheduleKind kind, const PipelineSha
 std::int64_t most_in_flight(const std::vector<ScheduleStep>& schedule) {
   std::int64_t now = 0;
   std::int64_t most = 0;
+  const bool split = std::any_of(schedule.begin(), schedule.end(),
+                                 [](const ScheduleStep& s) { return s.pass == Pass::kWeights; });
   for (const ScheduleStep& s : schedule) {
-    now += s.pass == Pass::kForward ? 1 : -1;
+    now += s.pass == Pass::kForward                               ? 1
+           : s.pass == (split ? Pass::kWeights : Pass::kBackward) ? -1
+                                                                  : 0;
     most = std::max(most, now);
   }
   return most;

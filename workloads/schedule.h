@@ -6,7 +6,8 @@
 
 namespace stepcast::workloads {
 
-enum class Pass : std::uint8_t { kForward, kBackward };
+/// kWeights: the weight gradients, where a schedule splits them from the backward pass.
+enum class Pass : std::uint8_t { kForward, kBackward, kWeights };
 
 /// One unit of work of a pipeline stage: a pass of one micro-batch through one of its chunks.
 struct ScheduleStep {
@@ -32,6 +33,10 @@ struct PipelineShape {
 ///   interleaved   w = min(m v, 2 (p - 1 - i) + (v - 1) p), forwards in groups of p micro-batches
 ///   per chunk, backwards alike from
 ///                 the last chunk on; needs m to be a multiple of p.
+///   ZB-H1         1F1B with weight gradients apart: those of micro-batch k follow backward k + i,
+///   so every stage has min(m, p) micro-batches in flight and the bubble is (p - 1) (F + B - W) for
+///   W <= B and m >= p, where 1F1B's is (p - 1) (F + B + W). Qi et al., arXiv 2401.10241,
+///   section 3.
 /// Forwards of a chunk go in the order of micro-batches, and backwards too, so messages match
 /// first-in first-out. Errors: InputError for an interleaved pipeline with m mod p != 0. Source:
 /// Narayanan et al., arXiv 2104.04473, section 2.2; Huang et al., arXiv 1811.06965.
@@ -39,7 +44,7 @@ std::vector<ScheduleStep> pipeline_schedule(ScheduleKind kind, const PipelineSha
                                             std::int32_t stage);
 
 /// Most (chunk, micro-batch) pairs of a stage that are past their forward and not past their
-/// backward at one time.
+/// backward (and weight gradients, where apart) at one time.
 std::int64_t most_in_flight(const std::vector<ScheduleStep>& schedule);
 
 }  // namespace stepcast::workloads

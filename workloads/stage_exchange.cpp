@@ -85,7 +85,25 @@ void StageParameters::open_gradients(std::int64_t unit) {
   }
 }
 
+void StageParameters::hold(bool held) {
+  holding_ = held;
+  if (held) {
+    held_.clear();
+  }
+  released_ = 0;
+}
+
+void StageParameters::release(std::size_t count) {
+  while (released_ < count) {
+    finished(held_[released_++]);
+  }
+}
+
 void StageParameters::finished(const std::string& name) {
+  if (holding_) {
+    held_.push_back(name);
+    return;
+  }
   if (!in_backward_) {
     return;
   }

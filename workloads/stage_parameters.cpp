@@ -131,11 +131,13 @@ void StageParameters::group(const std::vector<ParameterSpec>& specs,
 std::vector<StageParameters::SlotKey> StageParameters::slot_keys(
     const std::vector<Group>& groups) const {
   std::vector<SlotKey> keys;
+  std::map<std::pair<std::int64_t, Kind>, std::int64_t> buckets_of_unit;
   for (const Group& g : groups) {
     const std::int64_t unit = g.front()->unit;
     const bool layer = unit >= 0;
     const std::int64_t buffers = job_.parallel.overlap.data ? 2 : 1;
-    keys.emplace_back(layer, layer ? unit % buffers : 0, kind_of(g));
+    const std::int64_t before = buckets_of_unit[{unit, kind_of(g)}]++;
+    keys.emplace_back(layer, layer ? unit % buffers : before, kind_of(g));
   }
   return keys;
 }

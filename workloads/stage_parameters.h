@@ -117,6 +117,11 @@ class StageParameters {
   /// Gradients of the unit begin at zero in this pass, where they leave it as shards.
   void open_gradients(std::int64_t unit);
   void finished(const std::string& name);
+  /// While held, `finished` only takes names down; `release` makes good for the first `count` of
+  /// them. A pass that leaves weight gradients to a later one holds.
+  void hold(bool held);
+  [[nodiscard]] std::size_t held() const { return held_.size(); }
+  void release(std::size_t count);
   void end_backward() { in_backward_ = overlapping_ = false; }
 
   void zero_gradients();
@@ -132,7 +137,7 @@ class StageParameters {
   /// Parameters of one bucket are summed alike.
   using Kind = std::pair<Replicas, GradientSum>;
   static Kind kind_of(const Group& g) { return {g.front()->replicas, g.front()->sum}; }
-  /// Buffers that units share: (layers or ends, which of two, kind).
+  /// Buffers that units share: (layers or ends, which, kind).
   using SlotKey = std::tuple<bool, std::int64_t, Kind>;
   struct Slot {
     std::int64_t elements = 0;
@@ -167,7 +172,9 @@ class StageParameters {
   std::unordered_map<std::string, std::size_t> bucket_of_;
   std::vector<Bucket> buckets_;
   std::map<SlotKey, Slot> slots_;
-  bool in_backward_ = false, overlapping_ = false;
+  bool in_backward_ = false, overlapping_ = false, holding_ = false;
+  std::vector<std::string> held_;
+  std::size_t released_ = 0;
   std::vector<std::int64_t> pass_;                           ///< units of the pass under way
   std::vector<std::vector<OpWriter::Event>> gather_events_;  ///< by position in `pass_`
   std::size_t next_ = 0;                                     ///< first unit of it not used yet

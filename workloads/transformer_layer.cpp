@@ -185,8 +185,10 @@ void TransformerStage::layer_backward(std::int64_t layer, const LayerTensors& t,
         writer_.workspace("recomputed.output", shape_.rows, shape_.model.hidden, compute_));
     writer_.set_phase(Phase::kBackward);
   }
+  scope_ = at;
   if (shape_.model.parallel_block) {
     parallel_backward(at, t, output_gradient, input_gradient);
+    scope_.clear();
     return;
   }
   if (shape_.model.has_experts(layer)) {
@@ -195,6 +197,7 @@ void TransformerStage::layer_backward(std::int64_t layer, const LayerTensors& t,
     feed_forward_backward(at, t, output_gradient);
   }
   attention_backward(at, t, input_gradient);
+  scope_.clear();
 }
 
 /// From the gradient of the layer's output to that of its middle, in the workspace "gradient".
@@ -213,7 +216,7 @@ void TransformerStage::feed_forward_backward(const std::string& at, const LayerT
   writer_.await(d_norm.ready);
   norm_backward("layer.norm2_gradient", at + "norm2",
                 {d_norm.tensor, t.middle, t.norm2_statistics, output_gradient,
-                 writer_.workspace("gradient", shape_.rows, h, compute_)});
+                 gradient("gradient", shape_.rows, h)});
 }
 
 /// Sums the gradient of its input over tensor ranks while the last weight gradient is made.
@@ -226,7 +229,7 @@ TransformerStage::Gathered TransformerStage::mlp_backward(const FeedForward& f, 
   const std::string suffix = f.name.substr(f.name.rfind('.'));
   const TensorId d_activated =
       writer_.workspace("gradient" + suffix + ".activated", n, f.width, compute_);
-  const TensorId d_fc1 = writer_.workspace("gradient" + suffix + ".fc1", n, fc1_width, compute_);
+  const TensorId d_fc1 = gradient("gradient" + suffix + ".fc1", n, fc1_width);
   const auto& fc1 = parameter(f.parameter + ".fc1.weight");
   const auto& fc2 = parameter(f.parameter + ".fc2.weight");
   writer_.await(dy.ready);
@@ -285,7 +288,7 @@ void TransformerStage::parallel_backward(const std::string& at, const LayerTenso
 void TransformerStage::attention_backward(const std::string& at, const LayerTensors& t,
                                           TensorId input_gradient) {
   const std::int64_t h = shape_.model.hidden;
-  const TensorId d_middle = writer_.workspace("gradient", shape_.rows, h, compute_);
+  const TensorId d_middle = gradient("gradient", shape_.rows, h);
   const Gathered dy = gathered("layer.attention.gather_gradient", d_middle, "gathered.gradient");
   if (gpt_) {
     bias_gradient("layer.attention.projection_bias_gradient", at + "attention.projection.bias",
@@ -312,7 +315,7 @@ TensorId TransformerStage::core_backward(const std::string& at, const LayerTenso
   const std::int64_t n = shape_.tokens;
   const TensorId d_attention =
       writer_.workspace("gradient.attention", n, shape_.query_width, compute_);
-  const TensorId d_qkv = writer_.workspace("gradient.qkv", n, shape_.qkv_width, compute_);
+  const TensorId d_qkv = gradient("gradient.qkv", n, shape_.qkv_width);
   const auto& projection = parameter(at + "attention.projection.weight");
   if (t.recompute_attention) {
     writer_.set_phase(Phase::kRecompute);

@@ -281,7 +281,7 @@ void TransformerStage::experts_backward(const std::string& at, const LayerTensor
   }
   norm_backward("layer.norm2_gradient", at + "norm2",
                 {d_norm.tensor, t.middle, t.norm2_statistics, output_gradient,
-                 writer_.workspace("gradient", shape_.rows, h, compute_)});
+                 gradient("gradient", shape_.rows, h)});
 }
 
 }  // namespace stepcast::workloads

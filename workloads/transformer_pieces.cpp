@@ -3,7 +3,29 @@
 // Pieces shared by layers, embedding and head.
 namespace stepcast::workloads {
 
+bool TransformerStage::deferrable(const Product& p) {
+  const ProgramBuilder& b = writer_.builder();
+  return deferring() && p.flags == (op_flags::kTransposeA | op_flags::kAccumulate) &&
+         b.tensor_at(p.a).per_microbatch && b.tensor_at(p.b).per_microbatch;
+}
+
+TensorId TransformerStage::gradient(const std::string& name, std::int64_t rows,
+                                    std::int64_t columns) {
+  if (!deferring()) {
+    return writer_.workspace(name, rows, columns, compute_);
+  }
+  const auto [it, fresh] = gradients_.try_emplace(scope_ + name, 0);
+  if (fresh) {
+    it->second = writer_.builder().activation(scope_ + name, rows, columns, compute_);
+  }
+  return it->second;
+}
+
 void TransformerStage::gemm(const Product& p) {
+  if (deferrable(p)) {
+    deferred_.push_back({p.name, p, parameters_.held()});
+    return;
+  }
   if (is_narrow(p.name) && (p.flags & op_flags::kTransposeA) == 0) {
     quantise(p.name, p.a);
   }
@@ -137,7 +159,14 @@ TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId
   if (!shape_.sequence_parallel) {
     return {part, -1};
   }
-  const TensorId whole = writer_.workspace(workspace, shape_.tokens, columns_of(part), compute_);
+  const bool is_gradient = std::string_view(workspace) != "gathered";
+  if (deferring() && !is_gradient && !shape_.model.mla && !shape_.model.moe) {
+    return {part, -1};  // gathered when its weight gradient is made
+  }
+  const TensorId whole =
+      deferring() && is_gradient
+          ? gradient(std::string(name).substr(6), shape_.tokens, columns_of(part))
+          : writer_.workspace(workspace, shape_.tokens, columns_of(part), compute_);
   OpWriter::Transfer t;
   t.kind = OpKind::kAllGather;
   t.name = name;

@@ -39,6 +39,27 @@ void require_built(const Job& job) {
     throw InputError("parallel.virtual_stages",
                      "virtual stages need a pipeline; use 1 or raise parallel.pipeline");
   }
+  if (p.schedule == ScheduleKind::kZbH1) {
+    if (p.virtual_stages > 1) {
+      throw InputError("parallel.schedule",
+                       fmt::format("zb-h1 has one chunk per stage, not {}; use 1f1b, or "
+                                   "virtual_stages 1",
+                                   p.virtual_stages));
+    }
+    if (p.recompute.kind == RecomputeKind::kFull ||
+        p.recompute.kind == RecomputeKind::kFirstLayers) {
+      throw InputError("parallel.recompute",
+                       "zb-h1 keeps what the weight gradients need until they are made, so whole "
+                       "layers cannot be recomputed; use selective or none, or schedule 1f1b");
+    }
+    if (p.data * p.context > 1 && (p.zero == 2 || (p.zero == 3 && p.zero_reshard))) {
+      throw InputError("parallel.zero",
+                       fmt::format("zero {} frees gradients after each backward pass, but zb-h1 "
+                                   "makes them later; use zero 1, {{\"stage\": 3, \"reshard\": "
+                                   "false}}, or schedule 1f1b",
+                                   p.zero));
+    }
+  }
   if (job.dense_optimizer == OptimizerKind::kRowwiseAdagrad) {
     throw InputError("optimizer",
                      "rowwise_adagrad is for embedding tables; use adam, adagrad or sgd");

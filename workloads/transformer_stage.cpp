@@ -23,7 +23,8 @@ TransformerStage::TransformerStage(const Job& job, const TransformerShape& shape
       parameters_(writer_, job, shape, communicators.data, communicators.expert_data),
       compute_(job.formats.compute),
       products_(products),
-      gpt_(!shape.model.llama_style()) {}
+      gpt_(!shape.model.llama_style()),
+      splits_(job.parallel.schedule == ScheduleKind::kZbH1) {}
 
 Program TransformerStage::write() && {
   writer_.builder().set_microbatches(static_cast<std::int32_t>(shape_.microbatches));
@@ -52,8 +53,9 @@ void TransformerStage::plan_tensors() {
     }
     c.output = next;
     const TensorId gradient = writer_.workspace("gradient", shape_.rows, h, compute_);
-    c.output_gradient =
-        has_head(chunk) ? gradient : residual(fmt::format("chunk.{}.output_gradient", chunk));
+    c.output_gradient = has_head(chunk) && !splits_
+                            ? gradient
+                            : residual(fmt::format("chunk.{}.output_gradient", chunk));
     c.input_gradient =
         has_embedding(chunk) ? gradient : residual(fmt::format("chunk.{}.input_gradient", chunk));
     if (has_head(chunk)) {
@@ -148,8 +150,6 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk, bool first_mic
 std::uint32_t TransformerStage::write_backward(std::int64_t chunk, bool last_microbatch) {
   const ChunkTensors& c = chunks_[static_cast<std::size_t>(chunk)];
   const LayerRange& range = shape_.range(stage_, chunk);
-  const TensorId gradient =
-      writer_.workspace("gradient", shape_.rows, shape_.model.hidden, compute_);
   const std::uint32_t segment = writer_.begin_segment(
       fmt::format("{}.{}", last_microbatch ? "backward_last" : "backward", chunk));
   writer_.set_phase(Phase::kBackward);
@@ -157,18 +157,23 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk, bool last_mic
   std::iota(units.rbegin(), units.rend(), range.first);
   parameters_.begin_pass(units, parameters_.gathers_each_pass());
   parameters_.begin_backward(last_microbatch);
+  parameters_.hold(splits_);
   if (has_head(chunk)) {
     parameters_.open_gradients(head_unit());
     head_backward(c.output, c.output_gradient);
   } else {
     receive("pipeline.receive_gradient", c.output_gradient, virtual_stage(chunk), false);
   }
+  TensorId from = c.output_gradient;
   for (std::int64_t i = range.count - 1; i >= 0; --i) {
-    const TensorId from = i + 1 == range.count ? c.output_gradient : gradient;
     parameters_.use(range.first + i);
     parameters_.open_gradients(range.first + i);
-    layer_backward(range.first + i, c.layers[static_cast<std::size_t>(i)], from,
-                   i == 0 ? c.input_gradient : gradient);
+    scope_ = fmt::format("layer.{}.input_", range.first + i);
+    const TensorId to =
+        i == 0 ? c.input_gradient : gradient("gradient", shape_.rows, shape_.model.hidden);
+    scope_.clear();
+    layer_backward(range.first + i, c.layers[static_cast<std::size_t>(i)], from, to);
+    from = to;
   }
   if (has_embedding(chunk)) {
     if (!has_head(chunk) || head_unit() != kEmbeddingUnit) {
@@ -178,6 +183,30 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk, bool last_mic
   } else {
     send("pipeline.send_gradient", c.input_gradient, virtual_stage(chunk) - 1, false);
   }
+  parameters_.end_backward();
+  writer_.end_segment();
+  return segment;
+}
+
+/// The weight gradients that the backward pass left, in its order.
+std::uint32_t TransformerStage::write_weights(std::int64_t chunk, bool last_microbatch) {
+  const std::uint32_t segment = writer_.begin_segment(
+      fmt::format("{}.{}", last_microbatch ? "weights_last" : "weights", chunk));
+  writer_.set_phase(Phase::kBackward);
+  parameters_.hold(false);
+  parameters_.begin_backward(last_microbatch);
+  for (const Deferred& d : deferred_) {
+    parameters_.release(d.finished_before);
+    Product p = d.product;
+    p.name = d.name.c_str();
+    if (writer_.builder().tensor_at(p.a).rows < p.k) {  // a part of the rows
+      const Gathered x = gathered("layer.weight_gradient.gather", p.a, "gathered");
+      writer_.await(x.ready);
+      p.a = x.tensor;
+    }
+    gemm(p);
+  }
+  parameters_.release(parameters_.held());
   parameters_.end_backward();
   writer_.end_segment();
   return segment;
@@ -270,11 +299,18 @@ void TransformerStage::call_in_order() {
   std::vector<std::uint32_t> forward_first;
   std::vector<std::uint32_t> backward;
   std::vector<std::uint32_t> backward_last;
+  std::vector<std::uint32_t> weights;
+  std::vector<std::uint32_t> weights_last;
   for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
     forward.push_back(write_forward(chunk, false));
     forward_first.push_back(gathers_once ? write_forward(chunk, true) : forward.back());
     backward.push_back(write_backward(chunk, false));
-    backward_last.push_back(overlapped ? write_backward(chunk, true) : backward.back());
+    const bool early = overlapped && !splits_;
+    backward_last.push_back(early ? write_backward(chunk, true) : backward.back());
+    if (splits_) {
+      weights.push_back(write_weights(chunk, false));
+      weights_last.push_back(overlapped ? write_weights(chunk, true) : weights.back());
+    }
   }
   const std::uint32_t finish = writer_.begin_segment("optimizer");
   write_synchronisation();
@@ -288,11 +324,13 @@ void TransformerStage::call_in_order() {
   for (const ScheduleStep& s :
        pipeline_schedule(job_.parallel.schedule, pipeline, static_cast<std::int32_t>(stage_))) {
     const auto chunk = static_cast<std::size_t>(s.chunk);
+    const bool last = s.microbatch + 1 == pipeline.microbatches;
     if (s.pass == Pass::kForward) {
       b.call(s.microbatch == 0 ? forward_first[chunk] : forward[chunk], s.microbatch);
+    } else if (s.pass == Pass::kBackward) {
+      b.call(last ? backward_last[chunk] : backward[chunk], s.microbatch);
     } else {
-      b.call(s.microbatch + 1 == pipeline.microbatches ? backward_last[chunk] : backward[chunk],
-             s.microbatch);
+      b.call(last ? weights_last[chunk] : weights[chunk], s.microbatch);
     }
   }
   b.call(finish, 0);

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/job.h"
@@ -172,6 +173,11 @@ class TransformerStage {
   Gathered mlp_backward(const FeedForward& f, const Gathered& output_gradient,
                         const Gathered& input, TensorId partial);
   Gathered gathered(const char* name, TensorId part, const char* workspace);
+  /// A gradient that a weight gradient needs: a workspace, or one per layer and micro-batch where
+  /// weight gradients wait.
+  TensorId gradient(const std::string& name, std::int64_t rows, std::int64_t columns);
+  [[nodiscard]] bool deferrable(const Product& p);
+  [[nodiscard]] bool deferring() const { return splits_ && !scope_.empty(); }
   /// Sum of partial products [tokens, hidden] over the tensor ranks; this rank's rows of it.
   Gathered reduced(const char* name, TensorId partial, const char* workspace = "reduced");
   OpWriter::Event reduce_in_place(const char* name, TensorId values, std::int64_t elements,
@@ -185,6 +191,7 @@ class TransformerStage {
   void write_begin();
   std::uint32_t write_forward(std::int64_t chunk, bool first_microbatch);
   std::uint32_t write_backward(std::int64_t chunk, bool last_microbatch);
+  std::uint32_t write_weights(std::int64_t chunk, bool last_microbatch);
   void write_synchronisation();
   void sum_key_value_gradients();
   void call_in_order();
@@ -216,6 +223,18 @@ class TransformerStage {
   Format compute_;   ///< of activations and weights
   Format products_;  ///< of the layers' matrix products: `compute_` or narrower
   bool gpt_;
+
+  // A schedule that splits weight gradients from the backward pass: products left to a pass of
+  // their own, whose operands are per micro-batch then. (MoE and latent products stay.)
+  struct Deferred {
+    std::string name;
+    Product product;
+    std::size_t finished_before = 0;  ///< parameters whose gradients were finished before it
+  };
+  bool splits_;
+  std::string scope_;  ///< layer whose backward pass is being written
+  std::vector<Deferred> deferred_;
+  std::unordered_map<std::string, TensorId> gradients_;
 };
 
 }  // namespace stepcast::workloads

@@ -443,7 +443,9 @@ const std::vector<std::pair<std::string, OptimizerKind>>& optimizer_names() {
 }
 const std::vector<std::pair<std::string, ScheduleKind>>& schedule_names() {
   static const std::vector<std::pair<std::string, ScheduleKind>> names{
-      {"gpipe", ScheduleKind::kGpipe}, {"1f1b", ScheduleKind::kOneFOneB}};
+      {"gpipe", ScheduleKind::kGpipe},
+      {"1f1b", ScheduleKind::kOneFOneB},
+      {"zb-h1", ScheduleKind::kZbH1}};
   return names;
 }
 

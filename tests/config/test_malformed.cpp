@@ -305,7 +305,6 @@ TEST_CASE("what the contract names but this version lacks is refused, not ignore
   const std::string dlrm = R"({"system": "dgx-h100", "workload": "mlperf-dlrm-v2", )";
   const std::vector<std::pair<std::string, std::string>> cases{
       {gpt + R"("parallel": {"context": 2}})", "parallel.context"},
-      {gpt + R"("parallel": {"schedule": "zb-h1"}})", "parallel.schedule"},
       {gpt + R"("parallel": {"context_algorithm": "ring"}})", "parallel.context_algorithm"},
       {gpt + R"("phase": "prefill"})", "phase"},
       {gpt + R"("phase": "decode"})", "phase"},

@@ -110,6 +110,7 @@ std::map<std::string, Job> plans(const std::string& family, int ranks) {
     add("gpipe", 1, 2, [](Parallel& p) { p.schedule = ScheduleKind::kGpipe; });
     add("interleaved", 1, 2, [](Parallel& p) { p.virtual_stages = 2; });
     add("zero", 1, 1, [](Parallel& p) { p.zero = 1; });
+    add("zb-h1", 1, 2, [](Parallel& p) { p.schedule = ScheduleKind::kZbH1; });
     add("zero 2", 1, 1, [](Parallel& p) { p.zero = 2; });
     add("zero 3", 1, 1, [](Parallel& p) { p.zero = 3; });
     add("zero 3, overlap", 1, 1, [](Parallel& p) {

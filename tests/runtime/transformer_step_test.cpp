@@ -48,7 +48,7 @@ std::vector<std::int32_t> global_tokens(std::int64_t step) {
 }
 
 std::vector<runtime::HostBatch> batches_of(const Job& job, const ExecutionGraph& graph,
-                                                std::int64_t step) {
+                                           std::int64_t step) {
   const std::vector<std::int32_t> all = global_tokens(step);
   const std::int64_t each = kGlobal / job.parallel.data * (kSequence + 1);
   std::vector<runtime::HostBatch> batches(static_cast<std::size_t>(graph.ranks()));
@@ -146,6 +146,28 @@ std::vector<Plan> plans() {
     }
   }
   add(plan("pipeline", 1, 4, 1), [](Plan&) {});
+  for (const bool overlapped : {false, true}) {
+    const std::string how = overlapped ? ", overlapped" : "";
+    const auto zb = [&](Plan& p) {
+      p.parallel.schedule = ScheduleKind::kZbH1;
+      if (overlapped) {
+        overlap(p);
+      }
+    };
+    add(plan("zb-h1" + how, 1, 4, 1), zb);
+    add(plan("zb-h1, tensor" + how, 2, 2, 1), zb);
+    add(plan("zb-h1, all" + how, 2, 2, 2), [&](Plan& p) {
+      zb(p);
+      p.parallel.sequence_parallel = true;
+      p.parallel.zero = 1;
+      p.parallel.recompute.kind = RecomputeKind::kSelective;
+    });
+    add(plan("zb-h1, kept zero 3" + how, 1, 2, 2), [&](Plan& p) {
+      zb(p);
+      p.parallel.zero = 3;
+      p.parallel.zero_reshard = false;
+    });
+  }
   add(plan("gpipe", 1, 2, 1), [](Plan& p) { p.parallel.schedule = ScheduleKind::kGpipe; });
   add(plan("interleaved", 1, 2, 1), [](Plan& p) { p.parallel.virtual_stages = 2; });
   add(plan("all", 2, 2, 2), [](Plan& p) { p.parallel.sequence_parallel = true; });

@@ -149,3 +149,88 @@ TEST_CASE("an interleaved pipeline names the batch that does not fit it", "[work
   CHECK_THROWS_WITH(pipeline_schedule(ScheduleKind::kOneFOneB, {4, 2, 6}, 0),
                     Catch::StartsWith("parallel.virtual_stages: ") && Catch::Contains("(6)"));
 }
+
+namespace {
+
+/// Time of all stages of a ZB-H1 pipeline whose passes take these times.
+std::int64_t zero_bubble_makespan(const PipelineShape& shape, std::int64_t forward,
+                                  std::int64_t backward, std::int64_t weights) {
+  std::vector<std::vector<ScheduleStep>> lists;
+  for (std::int32_t i = 0; i < shape.stages; ++i) {
+    lists.push_back(pipeline_schedule(ScheduleKind::kZbH1, shape, i));
+  }
+  std::map<std::tuple<Pass, std::int32_t, std::int32_t>, std::int64_t> end;
+  std::vector<std::size_t> at(lists.size(), 0);
+  std::vector<std::int64_t> free_at(lists.size(), 0);
+  std::int64_t latest = 0;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::int32_t i = 0; i < shape.stages; ++i) {
+      const auto stage = static_cast<std::size_t>(i);
+      for (; at[stage] < lists[stage].size(); ++at[stage], moved = true) {
+        const ScheduleStep s = lists[stage][at[stage]];
+        std::int64_t ready = free_at[stage];
+        if (s.pass == Pass::kForward ? i > 0 : s.pass == Pass::kBackward && i + 1 < shape.stages) {
+          const auto needs =
+              end.find({s.pass, s.pass == Pass::kForward ? i - 1 : i + 1, s.microbatch});
+          if (needs == end.end()) {
+            break;
+          }
+          ready = std::max(ready, needs->second);
+        }
+        free_at[stage] = ready + (s.pass == Pass::kForward    ? forward
+                                  : s.pass == Pass::kBackward ? backward
+                                                              : weights);
+        end[{s.pass, i, s.microbatch}] = free_at[stage];
+        latest = std::max(latest, free_at[stage]);
+      }
+    }
+  }
+  CHECK(end.size() == static_cast<std::size_t>(3 * shape.stages * shape.microbatches));
+  return latest;
+}
+
+}  // namespace
+
+TEST_CASE("ZB-H1 has the bubble of its paper and the memory of 1F1B's first stage",
+          "[workloads][schedule]") {
+  for (const std::int32_t p : {1, 2, 3, 4, 8}) {
+    for (const std::int32_t m : {p, 2 * p + 1, 24}) {
+      const PipelineShape shape{p, 1, m};
+      CAPTURE(p, m);
+      // m (F + B + W) + (p - 1) (F + B - W), arXiv 2401.10241, table 1.
+      CHECK(zero_bubble_makespan(shape, 1, 1, 1) == 3 * m + (p - 1));
+      CHECK(zero_bubble_makespan(shape, 10, 11, 8) == 29 * m + 13 * (p - 1));
+      for (std::int32_t i = 0; i < p; ++i) {
+        const auto steps = pipeline_schedule(ScheduleKind::kZbH1, shape, i);
+        CHECK(most_in_flight(steps) == std::min(m, p));
+        std::map<Pass, std::int32_t> next;
+        for (const ScheduleStep& s : steps) {
+          CHECK(s.microbatch == next[s.pass]++);
+          CHECK(next[Pass::kForward] >= next[Pass::kBackward]);
+          CHECK(next[Pass::kBackward] >= next[Pass::kWeights]);
+        }
+        CHECK(next[Pass::kWeights] == m);
+      }
+    }
+  }
+}
+
+TEST_CASE("ZB-H1 is never slower than 1F1B, and more micro-batches never raise a bubble's share",
+          "[workloads][schedule][property]") {
+  for (const std::int32_t p : {2, 3, 8}) {
+    double before = 1;
+    for (std::int32_t m = 1; m <= 40; ++m) {
+      CAPTURE(p, m);
+      const auto zero = static_cast<double>(zero_bubble_makespan({p, 1, m}, 1, 1, 1));
+      std::int64_t plain = 0;
+      for (const auto& [step, end] : run({ScheduleKind::kOneFOneB, {p, 1, m}})) {
+        plain = std::max(plain, end);
+      }
+      CHECK(zero <= static_cast<double>(plain));
+      const double share = 1 - 3 * m / zero;
+      CHECK(share <= before);
+      before = share;
+    }
+  }
+}

@@ -148,3 +148,24 @@ TEST_CASE("FSDP holds the weights and gradients of one unit, two with prefetch",
   const MemoryUse use = memory_use(workloads::build_graph(job).programs.front());
   CHECK(use.parameters.base() == 2 * (4 * layer + ends + 128 * 256));
 }
+
+TEST_CASE(
+    "ZB-H1 keeps the operands of weight gradients, and no more micro-batches than 1F1B's first",
+    "[workloads][transformer]") {
+  const std::int64_t s = 64;
+  const double h = 128;
+  Job job = gpt_job(16, 128, 8, s, 256);
+  split(job, 1, 4, 1, 16);
+  const auto activations = [&job](std::size_t stage) {
+    return memory_use(workloads::build_graph(job).programs[stage]).activations.base();
+  };
+  const double plain = activations(0);
+  job.parallel.schedule = ScheduleKind::kZbH1;
+  // On stage 0 weight gradients follow at once: 4 micro-batches as in 1F1B. What one of them keeps
+  // on top between its two passes, per layer: gradients of the outputs of fc2, fc1, projection and
+  // qkv, s (h + 4 h + h + 3 h) bf16, of which the workspaces of one layer (9 h) existed before.
+  const double layers = 4;
+  const double gradients = d(s) * 9 * h * 2;
+  CHECK(activations(0) - plain == Approx(layers * gradients).margin(gradients));
+  CHECK(activations(1) > plain / 2);  // and so on every stage
+}

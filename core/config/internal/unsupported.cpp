@@ -23,7 +23,6 @@ constexpr std::array kMissing{
     // Ways to split a transformer.
     Missing{"context", "context parallelism", "use 1"},
     Missing{"context_algorithm", "a choice of context-parallel algorithm", "use auto"},
-    Missing{"zb-h1", "the zero-bubble schedule", "use 1f1b or gpipe"},
     Missing{"prefill", "inference", "use train"},
     Missing{"decode", "inference", "use train"},
     Missing{"cached", "inference", "leave \"cached\" out"},
