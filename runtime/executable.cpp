@@ -20,6 +20,12 @@ void require_executable(const Job& job) {
   if (m->window > 0) {
     refuse("workload.window", "sliding-window attention");
   }
+  if (job.parallel.context > 1) {
+    refuse("parallel.context", "context parallelism");
+  }
+  if (job.phase != JobPhase::kTrain) {
+    refuse("phase", "inference");
+  }
   if (m->moe) {
     refuse("workload.moe", "mixture-of-experts layers");
   }

@@ -202,8 +202,10 @@ void StageParameters::open_bucket(const Group& specs, const Slot& slot) {
                                    slot.fresh, 0, 1, bucket.shard));
     }
   } else {
-    bucket.gradients = b.tensor(
-        flat_tensor(name("gradients"), TensorRole::kGradient, gradient_format, bucket.elements));
+    // Inference has none: the views below then have nothing behind them.
+    bucket.gradients =
+        b.tensor(flat_tensor(name("gradients"), TensorRole::kGradient, gradient_format,
+                             shape_.inference ? 0 : bucket.elements));
   }
   // Views go to the memory itself, not to other views.
   const TensorId weights = sharded(kind, 3) ? slot.weights : bucket.weights;
@@ -233,7 +235,9 @@ void StageParameters::open_bucket(const Group& specs, const Slot& slot) {
     bucket.weight_shard = b.tensor(std::move(shard));
   }
   add_shards(bucket, number);
-  add_states(bucket, number);
+  if (!shape_.inference) {
+    add_states(bucket, number);
+  }
   buckets_.push_back(std::move(bucket));
 }
 

@@ -17,6 +17,33 @@ std::int32_t add_axis(ExecutionGraph& graph, const char* name, Axis axis) {
   return static_cast<std::int32_t>(graph.communicators.size() - 1);
 }
 
+/// Ranks that hold the same parameters.
+std::int32_t add_replicas(ExecutionGraph& graph) {
+  if (graph.mesh.context == 1) {
+    return add_axis(graph, "data", Axis::kData);
+  }
+  graph.communicators.push_back({"data", {Axis::kContext, Axis::kData}, {}});
+  return static_cast<std::int32_t>(graph.communicators.size() - 1);
+}
+
+/// Pairs half a ring apart, for what goes from rank to rank around a context group; the whole group
+/// where it has no halves.
+std::int32_t add_ring(ExecutionGraph& graph) {
+  const Mesh& mesh = graph.mesh;
+  if (mesh.context % 2 != 0) {
+    return add_axis(graph, "ring", Axis::kContext);
+  }
+  Communicator ring{"ring", {}, {}};
+  const std::int32_t half = mesh.context / 2;
+  for (std::int32_t rank = 0; rank < mesh.size(); ++rank) {
+    if (mesh.coordinate(rank, Axis::kContext) < half) {
+      ring.groups.push_back({rank, rank + half * mesh.stride(Axis::kContext)});
+    }
+  }
+  graph.communicators.push_back(std::move(ring));
+  return static_cast<std::int32_t>(graph.communicators.size() - 1);
+}
+
 /// Pairs of (first, last) stage, one per tensor and data rank.
 std::int32_t add_ends(ExecutionGraph& graph) {
   Communicator ends{"embedding", {}, {}};
@@ -130,6 +157,7 @@ ExecutionGraph build_transformer(const Job& job) {
   const TransformerShape shape = transformer_shape(job);
   ExecutionGraph graph;
   graph.mesh.tensor = static_cast<std::int32_t>(shape.tensor);
+  graph.mesh.context = static_cast<std::int32_t>(shape.context);
   graph.mesh.pipeline = static_cast<std::int32_t>(shape.pipeline);
   graph.mesh.data = static_cast<std::int32_t>(shape.data);
   TransformerCommunicators communicators;
@@ -138,7 +166,11 @@ ExecutionGraph build_transformer(const Job& job) {
   if (job.parallel.overlap.pipeline) {  // a communicator belongs to one stream
     communicators.backward = add_axis(graph, "pipeline_backward", Axis::kPipeline);
   }
-  communicators.data.all = communicators.data.inside = add_axis(graph, "data", Axis::kData);
+  if (shape.context > 1) {
+    communicators.context = add_axis(graph, "context", Axis::kContext);
+    communicators.ring = add_ring(graph);
+  }
+  communicators.data.all = communicators.data.inside = add_replicas(graph);
   if (shape.shards > 1 && shape.shards < shape.replicas) {
     add_shard_groups(graph, job, communicators.data);
   }

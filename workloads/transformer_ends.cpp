@@ -57,6 +57,11 @@ void TransformerStage::head_forward(TensorId input) {
   const std::int64_t n = shape_.tokens;
   const std::int64_t v = shape_.vocabulary;
   norm_forward("head.norm", "head.norm", input, ends_.norm, ends_.norm_statistics);
+  if (shape_.inference) {  // only the last token of each sequence has a successor to choose
+    gemm({"head.logits", shape_.samples, v, shape_.model.hidden, ends_.norm,
+          parameter(head_weight()).weight, ends_.logits, op_flags::kTransposeB});
+    return;
+  }
   const Gathered x = gathered("head.gather", ends_.norm, "gathered");
   writer_.await(x.ready);
   gemm({"head.logits", n, v, shape_.model.hidden, x.tensor, parameter(head_weight()).weight,

@@ -35,7 +35,7 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
       recompute.kind == RecomputeKind::kFull ||
       (recompute.kind == RecomputeKind::kFirstLayers && index_in_stage < recompute.layers);
   t.recompute_attention = recompute.kind == RecomputeKind::kSelective;
-  const bool keep = !t.recompute_layer;
+  const bool keep = !t.recompute_layer && !shape_.inference;
   const std::string at = layer_name(layer);
   const std::int64_t h = shape_.model.hidden;
   t.norm1 = kept(keep, at + "norm1", shape_.rows, h, compute_);
@@ -50,6 +50,12 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
         kept(keep_core, at + "scores", score_rows * shape_.sequence, shape_.sequence, compute_);
   }
   t.attention = kept(keep, at + "attention", shape_.tokens, shape_.query_width, compute_);
+  if (shape_.inference) {
+    t.cache = writer_.builder().buffer(
+        at + "cache",
+        shape_.microbatches * shape_.held_sequences * (shape_.sequence + shape_.cached),
+        2 * shape_.kv_heads * shape_.core_dim, compute_);
+  }
   if (shape_.model.mla) {
     t.latent = latent_tensors(at, keep);
   }
@@ -71,6 +77,10 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
 }
 
 void TransformerStage::attention_forward(const LayerTensors& t) {
+  if (shape_.context > 1 || shape_.inference) {
+    context_forward(t);
+    return;
+  }
   std::vector<TensorId> out{t.attention, job_.flash_attention ? t.log_sum_exp : t.scores};
   writer_
       .compute(OpKind::kAttentionForward, "layer.attention.core",
@@ -328,6 +338,10 @@ TensorId TransformerStage::core_backward(const std::string& at, const LayerTenso
   gemm({"layer.attention.projection_weight_gradient", shape_.query_width, h, n, t.attention,
         dy.tensor, projection.gradient, kTransposeA | kAccumulate});
   parameters_.finished(at + "attention.projection.weight");
+  if (shape_.context > 1) {
+    context_backward(t, d_attention, d_qkv);
+    return d_qkv;
+  }
   writer_
       .compute(OpKind::kAttentionBackward, "layer.attention.core_gradient",
                {shape_.samples, shape_.heads, shape_.kv_heads, shape_.sequence, shape_.sequence,

@@ -241,7 +241,7 @@ void TransformerStage::add_embedding_parameters(std::vector<ParameterSpec>& spec
   const double scale = uniform_bound(kEmbeddingDeviation);
   if (gpt_) {  // each tensor rank adds its columns before the sum over ranks
     specs.push_back(
-        column_parallel("embedding.positions", shape_.sequence, h / shape_.tensor, scale));
+        column_parallel("embedding.positions", shape_.positions, h / shape_.tensor, scale));
   }
   specs.push_back(row_parallel("embedding.weight", shape_.vocabulary, h, scale));
   const bool copied = shape_.model.tied_embeddings && shape_.pipeline > 1;

@@ -32,9 +32,6 @@ void require_layer_types_fit(const TransformerWorkload& m) {
 
 void require_built(const Job& job) {
   const Parallel& p = job.parallel;
-  if (p.context > 1) {
-    throw InputError("parallel.context", "context parallelism is not implemented yet; use 1");
-  }
   if (p.virtual_stages > 1 && p.pipeline == 1) {
     throw InputError("parallel.virtual_stages",
                      "virtual stages need a pipeline; use 1 or raise parallel.pipeline");
@@ -63,6 +60,63 @@ void require_built(const Job& job) {
   if (job.dense_optimizer == OptimizerKind::kRowwiseAdagrad) {
     throw InputError("optimizer",
                      "rowwise_adagrad is for embedding tables; use adam, adagrad or sgd");
+  }
+}
+
+/// What context parallelism and inference do not go with.
+void require_context(const Job& job) {
+  const Parallel& p = job.parallel;
+  const TransformerWorkload& m = *job.workload.transformer();
+  const bool inference = job.phase != JobPhase::kTrain;
+  if (p.context == 1 && !inference) {
+    return;
+  }
+  const char* key = inference ? "phase" : "parallel.context";
+  const char* what = inference ? "inference" : "context parallelism";
+  if (!job.flash_attention) {
+    throw InputError("attention", fmt::format("{} has fused attention only; use flash", what));
+  }
+  if (m.mla || m.window > 0) {
+    throw InputError(key, fmt::format("{} of {} is not implemented yet; use {}", what,
+                                      m.mla ? "latent attention" : "a sliding window",
+                                      inference ? "train" : "1"));
+  }
+  if (inference && (p.zero > 0 || p.schedule == ScheduleKind::kZbH1)) {
+    throw InputError(p.zero > 0 ? "parallel.zero" : "parallel.schedule",
+                     "inference has no gradients and no optimizer; use zero 0 and 1f1b");
+  }
+  if (p.context == 1) {
+    return;
+  }
+  if (job.phase == JobPhase::kDecode) {
+    if (p.context_algorithm != ContextAlgorithm::kAuto &&
+        p.context_algorithm != ContextAlgorithm::kPassQ) {
+      throw InputError("parallel.context_algorithm",
+                       "decoding passes its few queries around; use pass_q or auto");
+    }
+    require_divides("batch.micro", "sequences of a micro-batch", job.batch.micro, p.context);
+    return;
+  }
+  if (!inference && p.context_algorithm == ContextAlgorithm::kPassQ) {
+    throw InputError("parallel.context_algorithm",
+                     "pass_q has no backward pass; use ring, all_gather, all_to_all or auto");
+  }
+  if (job.batch.sequence % (2 * p.context) != 0) {
+    const std::int64_t unit = 2 * p.context;
+    throw InputError(
+        "batch.sequence",
+        fmt::format("{} tokens cannot be split into 2 * context = {} equal chunks; use "
+                    "{} or {}",
+                    job.batch.sequence, unit, std::max(unit, job.batch.sequence / unit * unit),
+                    (job.batch.sequence / unit + 1) * unit));
+  }
+  if (p.context_algorithm == ContextAlgorithm::kAllToAll &&
+      m.kv_heads / p.tensor % p.context != 0) {
+    throw InputError("parallel.context_algorithm",
+                     fmt::format("all_to_all splits the {} key and value heads of a tensor rank "
+                                 "over context = {}; use ring or all_gather, or a context that "
+                                 "divides them",
+                                 m.kv_heads / p.tensor, p.context));
   }
 }
 
@@ -144,12 +198,48 @@ std::int64_t shard_ranks(const Job& job, std::int64_t replicas) {
   return inside / split * p.context;
 }
 
+/// Bandwidth of the widest hop between the ranks of a context group.
+double context_bandwidth(const Job& job) {
+  const System& system = job.system;
+  const std::int64_t span = job.parallel.tensor * job.parallel.context;
+  std::size_t level = 0;
+  while (level + 1 < system.fabric.size() && system.devices_in_level(level) < span) {
+    ++level;
+  }
+  return system.fabric.empty() ? 0 : system.fabric[level].bandwidth.base();
+}
+
 }  // namespace
+
+ContextAlgorithm context_algorithm(const Job& job) {
+  const Parallel& p = job.parallel;
+  if (p.context_algorithm != ContextAlgorithm::kAuto) {
+    return p.context_algorithm;
+  }
+  if (job.phase == JobPhase::kDecode) {
+    return ContextAlgorithm::kPassQ;
+  }
+  const TransformerWorkload& m = *job.workload.transformer();
+  const auto peak = job.system.device.peak_of(job.formats.compute);
+  const double bandwidth = context_bandwidth(job);
+  const auto tokens = static_cast<double>(job.batch.sequence);
+  const double heads = static_cast<double>(m.kv_heads) / static_cast<double>(m.heads);
+  const double bytes = bits_per_element(job.formats.compute) / 8;
+  const bool hidden =
+      peak && bandwidth > 0 &&
+      tokens >= static_cast<double>(p.context) * peak->base() * heads * bytes / (2 * bandwidth);
+  if (job.phase == JobPhase::kTrain) {
+    return hidden ? ContextAlgorithm::kPassKv : ContextAlgorithm::kAllGather;
+  }
+  const bool smaller = tokens / (tokens + static_cast<double>(job.cached)) >= 2 * heads;
+  return hidden || smaller ? ContextAlgorithm::kPassKv : ContextAlgorithm::kPassQ;
+}
 
 TransformerShape transformer_shape(const Job& job) {
   STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",
                  job.workload.name);
   require_built(job);
+  require_context(job);
   require_layer_types_fit(*job.workload.transformer());
   const Parallel& p = job.parallel;
   TransformerShape s;
@@ -175,7 +265,17 @@ TransformerShape transformer_shape(const Job& job) {
   s.chunks = p.virtual_stages;
   s.sequence_parallel = p.sequence_parallel && t > 1;
   s.samples = job.batch.micro;
-  s.sequence = job.batch.sequence;
+  s.context = p.context;
+  s.inference = job.phase != JobPhase::kTrain;
+  s.algorithm = context_algorithm(job);
+  s.sequence = job.batch.sequence / p.context;
+  s.held_sequences = s.samples;
+  if (job.phase == JobPhase::kDecode) {  // sequences are split, not their one token
+    s.samples /= p.context;
+    s.sequence = 1;
+  }
+  s.cached = (job.cached + p.context - 1) / p.context;
+  s.positions = job.batch.sequence + job.cached;
   s.tokens = s.samples * s.sequence;
   if (s.sequence_parallel) {
     require_divides("parallel.sequence_parallel", "tokens of a micro-batch", s.tokens, t);

@@ -38,10 +38,16 @@ struct TransformerShape {
   /// Ranks that hold the same parameters; ZeRO shards over `shards` of them, and replicas / shards
   /// ranks hold equal shards.
   std::int64_t replicas = 1, shards = 1;
-  bool sequence_parallel = false;  ///< and tensor > 1
-  std::int64_t samples = 1;        ///< of a micro-batch
-  std::int64_t sequence = 1;
-  std::int64_t tokens = 1;  ///< of a micro-batch: rows between a gather and a reduction
+  std::int64_t context = 1;
+  ContextAlgorithm algorithm = ContextAlgorithm::kPassKv;  ///< chosen, with context > 1
+  bool inference = false;                                  ///< forward only, keys and values stay
+  bool sequence_parallel = false;                          ///< and tensor > 1
+  std::int64_t samples = 1;         ///< of a micro-batch; decoding, this rank's part of them
+  std::int64_t sequence = 1;        ///< (new) tokens of a sample on this rank
+  std::int64_t positions = 1;       ///< tokens of a sample, cached ones too, on all ranks
+  std::int64_t cached = 0;          ///< tokens of a sequence whose keys and values this rank holds
+  std::int64_t held_sequences = 1;  ///< sequences of a micro-batch that it holds some of
+  std::int64_t tokens = 1;          ///< of a micro-batch: rows between a gather and a reduction
   std::int64_t rows = 1;  ///< rows elsewhere: tokens, or tokens / tensor under sequence parallelism
   std::int64_t heads = 1, kv_heads = 1;
   std::int64_t kv_copies = 1;  ///< tensor ranks that hold the same key and value heads
@@ -64,6 +70,15 @@ struct TransformerShape {
 /// key, when heads, widths, vocabulary, rows or layers do not divide as asked, or a part of the
 /// contract is not built yet.
 TransformerShape transformer_shape(const Job& job);
+
+/// The algorithm of context-parallel attention, `auto` resolved. With T new and P cached tokens on
+/// N ranks, passing keys and values is hidden under compute when
+///   T >= N C N_KV e / (2 N_H BW)
+/// (C peak FLOP/s and BW bandwidth per rank, e bytes); it also moves less than passing queries when
+/// T / (T + P) >= 2 N_KV / N_H. Training: pass_kv where hidden, else all_gather (as many bytes, one
+/// start). Prefill: pass_kv where either holds, else pass_q. Decode: pass_q.
+/// Source: Yang et al., arXiv 2411.01783.
+ContextAlgorithm context_algorithm(const Job& job);
 
 using ::stepcast::transformer_active_parameters;
 using ::stepcast::transformer_parameters;

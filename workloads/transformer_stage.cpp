@@ -48,7 +48,10 @@ void TransformerStage::plan_tensors() {
     for (std::int64_t i = 0; i < range.count; ++i) {
       LayerTensors layer = layer_tensors(range.first + i, index++);
       layer.input = next;
-      next = residual(fmt::format("layer.{}.output", range.first + i));
+      next = shape_.inference && i + 1 < range.count
+                 ? writer_.workspace(i % 2 == 0 ? "residual.0" : "residual.1", shape_.rows, h,
+                                     compute_)
+                 : residual(fmt::format("layer.{}.output", range.first + i));
       c.layers.push_back(layer);
     }
     c.output = next;
@@ -61,7 +64,8 @@ void TransformerStage::plan_tensors() {
     if (has_head(chunk)) {
       ends_.norm = residual("head.norm");
       ends_.norm_statistics = b.activation("head.norm_statistics", shape_.rows, 2, Format::kFp32);
-      ends_.logits = b.activation("head.logits", shape_.tokens, shape_.vocabulary, Format::kFp32);
+      ends_.logits = b.activation("head.logits", shape_.inference ? shape_.samples : shape_.tokens,
+                                  shape_.vocabulary, Format::kFp32);
     }
     chunks_.push_back(std::move(c));
   }
@@ -106,6 +110,9 @@ void TransformerStage::write_begin() {
     writer_.compute(OpKind::kLoadBatch, "batch.load", {4 * tokens}).format(Format::kInt32);
   }
   quantise_weights();
+  if (shape_.inference) {
+    return;
+  }
   writer_.set_phase(Phase::kBackward);
   parameters_.zero_gradients();
 }
@@ -304,6 +311,9 @@ void TransformerStage::call_in_order() {
   for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
     forward.push_back(write_forward(chunk, false));
     forward_first.push_back(gathers_once ? write_forward(chunk, true) : forward.back());
+    if (shape_.inference) {
+      continue;
+    }
     backward.push_back(write_backward(chunk, false));
     const bool early = overlapped && !splits_;
     backward_last.push_back(early ? write_backward(chunk, true) : backward.back());
@@ -313,8 +323,10 @@ void TransformerStage::call_in_order() {
     }
   }
   const std::uint32_t finish = writer_.begin_segment("optimizer");
-  write_synchronisation();
-  parameters_.optimize();
+  if (!shape_.inference) {
+    write_synchronisation();
+    parameters_.optimize();
+  }
   writer_.end_segment();
 
   const PipelineShape pipeline{static_cast<std::int32_t>(shape_.pipeline),
@@ -327,6 +339,8 @@ void TransformerStage::call_in_order() {
     const bool last = s.microbatch + 1 == pipeline.microbatches;
     if (s.pass == Pass::kForward) {
       b.call(s.microbatch == 0 ? forward_first[chunk] : forward[chunk], s.microbatch);
+    } else if (shape_.inference) {
+      continue;
     } else if (s.pass == Pass::kBackward) {
       b.call(last ? backward_last[chunk] : backward[chunk], s.microbatch);
     } else {

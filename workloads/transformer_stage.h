@@ -16,7 +16,9 @@ struct TransformerCommunicators {
   std::int32_t tensor = -1;
   ReplicaGroup data;
   std::int32_t forward = -1,
-               backward = -1;   ///< along the pipeline; two when they have streams of their own
+               backward = -1;  ///< along the pipeline; two when they have streams of their own
+  std::int32_t context = -1;
+  std::int32_t ring = -1;       ///< what stands for neighbours of the context ring
   std::int32_t ends = -1;       ///< first and last stage, for tied embeddings
   std::int32_t expert = -1;     ///< ranks with different experts
   std::int32_t key_value = -1;  ///< tensor ranks with the same key and value heads
@@ -54,6 +56,7 @@ class TransformerStage {
     TensorId input = 0, norm1 = 0, norm1_statistics = 0, qkv = 0, attention = 0;
     TensorId log_sum_exp = 0;  ///< of fused attention
     TensorId scores = 0;       ///< of unfused attention
+    TensorId cache = 0;        ///< inference: keys and values, those of this pass appended
     TensorId middle = 0, norm2 = 0, norm2_statistics = 0, fc1 = 0, activated = 0;
     LatentTensors latent;
     ExpertTensors experts;
@@ -86,6 +89,21 @@ class TransformerStage {
   // Layers (transformer_layer.cpp).
   void layer_forward(std::int64_t layer, const LayerTensors& t, TensorId output);
   void attention_forward(const LayerTensors& t);
+
+  // Context parallelism and cached tokens (transformer_context.cpp).
+  struct Attend {
+    OpKind kind;
+    std::int64_t batch, heads, kv_heads, queries, keys;
+    std::vector<TensorId> in, out;
+  };
+  void attend(const Attend& a);
+  void context_forward(const LayerTensors& t);
+  void context_backward(const LayerTensors& t, TensorId d_attention, TensorId d_qkv);
+  OpWriter::Event shift(const char* name, std::int64_t elements, TensorId from, TensorId to);
+  void exchange_context(OpKind kind, const char* name, std::int64_t elements, TensorId from,
+                        TensorId to);
+  void merge_partial(TensorId partial, TensorId into, std::int64_t parts);
+  TensorId ring_block(std::int64_t step, std::int64_t elements);
   void layer_backward(std::int64_t layer, const LayerTensors& t, TensorId output_gradient,
                       TensorId input_gradient);
   void feed_forward_forward(const std::string& prefix, const LayerTensors& t, TensorId output);

@@ -153,9 +153,6 @@ void read_parallel(const Value& job, Job& j) {
     p.pipeline = degree(*v, "pipeline", dlrm);
     p.expert = degree(*v, "expert", dlrm);
     p.virtual_stages = degree(*v, "virtual_stages", dlrm);
-    if (p.context > 1) {
-      not_implemented(v->at("context", ""), "context");
-    }
     if (const auto e = v->find("expert_tensor"); e && !e->is("auto")) {
       p.expert_tensor = degree(*v, "expert_tensor", dlrm);
     }
@@ -186,13 +183,7 @@ void read_parallel(const Value& job, Job& j) {
       p.overlap = overlap_from(*o, dlrm);
     }
     if (const auto a = v->find("context_algorithm"); a && !a->is("auto")) {
-      (void)a->choice<int>({{"auto", 0},
-                            {"all_gather", 1},
-                            {"ring", 2},
-                            {"pass_kv", 3},
-                            {"pass_q", 4},
-                            {"all_to_all", 5}});
-      not_implemented(*a, "context_algorithm");
+      p.context_algorithm = a->choice(context_algorithm_names());
     }
     if (const auto d = v->find("dlrm_pipeline")) {
       p.dlrm_pipeline = d->choice(dlrm_pipeline_names());
@@ -411,11 +402,24 @@ void read_rest(const Value& job, Job& j) {
     j.flows = flows_from(*f, j);
   }
   if (const auto p = job.find("phase")) {
-    refuse_missing_names(*p);
-    (void)p->choice<int>({{"train", 0}});
+    j.phase = p->choice(phase_names());
+    if (j.phase != JobPhase::kTrain && !is_transformer(j)) {
+      p->refuse("found inference, but only transformers have it; use train");
+    }
+    if (j.phase == JobPhase::kDecode && j.batch.sequence != 1) {
+      throw InputError(
+          job.where("batch.sequence"),
+          fmt::format("found {}: decoding makes one new token per sequence; use 1, and "
+                      "\"cached\" for those there are",
+                      j.batch.sequence));
+    }
   }
   if (const auto c = job.find("cached")) {
-    not_implemented(*c, "cached");
+    j.cached = c->integer(0, 1 << 26);
+    if (j.cached > 0 && j.phase == JobPhase::kTrain) {
+      c->refuse(fmt::format("found {}: training has no cached tokens; use phase prefill or decode",
+                            j.cached));
+    }
   }
   if (const auto c = job.find("calibration")) {
     using Kind = Calibration::Kind;
@@ -446,6 +450,20 @@ const std::vector<std::pair<std::string, ScheduleKind>>& schedule_names() {
       {"gpipe", ScheduleKind::kGpipe},
       {"1f1b", ScheduleKind::kOneFOneB},
       {"zb-h1", ScheduleKind::kZbH1}};
+  return names;
+}
+
+const std::vector<std::pair<std::string, ContextAlgorithm>>& context_algorithm_names() {
+  static const std::vector<std::pair<std::string, ContextAlgorithm>> names{
+      {"auto", ContextAlgorithm::kAuto},      {"all_gather", ContextAlgorithm::kAllGather},
+      {"pass_kv", ContextAlgorithm::kPassKv}, {"ring", ContextAlgorithm::kPassKv},
+      {"pass_q", ContextAlgorithm::kPassQ},   {"all_to_all", ContextAlgorithm::kAllToAll}};
+  return names;
+}
+
+const std::vector<std::pair<std::string, JobPhase>>& phase_names() {
+  static const std::vector<std::pair<std::string, JobPhase>> names{
+      {"train", JobPhase::kTrain}, {"prefill", JobPhase::kPrefill}, {"decode", JobPhase::kDecode}};
   return names;
 }
 

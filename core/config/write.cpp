@@ -206,7 +206,7 @@ OrderedJson parallel_json(const Parallel& p, bool transformer) {
                     {"output_all_to_all", p.overlap.output_all_to_all},
                     {"dense_all_reduce", p.overlap.dense_all_reduce}};
   }
-  j["context_algorithm"] = "auto";
+  j["context_algorithm"] = name_in(context_algorithm_names(), p.context_algorithm);
   j["dlrm_pipeline"] = name_in(dlrm_pipeline_names(), p.dlrm_pipeline);
   return j;
 }
@@ -479,6 +479,10 @@ std::string job_to_json(const Job& job, int indent) {
   j["optimizer"] = optimizer_json(job);
   j["attention"] = job.flash_attention ? "flash" : "unfused";
   j["flows"] = flows_json(job.flows);
+  if (job.phase != JobPhase::kTrain) {
+    j["phase"] = name_in(phase_names(), job.phase);
+    j["cached"] = job.cached;
+  }
   j["calibration"] = calibration_json(job.calibration);
   return pretty(j, indent);
 }

@@ -304,11 +304,6 @@ TEST_CASE("what the contract names but this version lacks is refused, not ignore
   const std::string gpt = R"({"system": "dgx-h100", "workload": "gpt3-175b", )";
   const std::string dlrm = R"({"system": "dgx-h100", "workload": "mlperf-dlrm-v2", )";
   const std::vector<std::pair<std::string, std::string>> cases{
-      {gpt + R"("parallel": {"context": 2}})", "parallel.context"},
-      {gpt + R"("parallel": {"context_algorithm": "ring"}})", "parallel.context_algorithm"},
-      {gpt + R"("phase": "prefill"})", "phase"},
-      {gpt + R"("phase": "decode"})", "phase"},
-      {gpt + R"("cached": 5})", "cached"},
       {dlrm + R"("embedding": {"dedup": "ikjt"}})", "embedding.dedup"},
       {dlrm + R"("embedding": {"transform": "sptt"}})", "embedding.transform"},
       {dlrm + R"("embedding": {"tower_compression": 4}})", "embedding.tower_compression"},

@@ -178,6 +178,27 @@ TEST_CASE("gathers of a sharded model race for no tensor", "[workloads][streams]
   CHECK(races_of(job) == kNone);
 }
 
+TEST_CASE("rings of keys, values and queries race for no tensor", "[workloads][streams]") {
+  const auto algorithm = GENERATE(ContextAlgorithm::kAllGather, ContextAlgorithm::kPassKv,
+                                  ContextAlgorithm::kPassQ, ContextAlgorithm::kAllToAll);
+  const std::int64_t context = GENERATE(2, 3);
+  const bool prefill = GENERATE(false, true);
+  if ((algorithm == ContextAlgorithm::kPassQ && !prefill) ||
+      (algorithm == ContextAlgorithm::kAllToAll && context == 3)) {
+    return;
+  }
+  Job job = test::llama_job(4, 64, 8, 4, 96, 48, 128);
+  test::split(job, 2, 1, 2, 2);
+  job.parallel.context = context;
+  job.devices *= context;
+  job.parallel.context_algorithm = algorithm;
+  job.phase = prefill ? JobPhase::kPrefill : JobPhase::kTrain;
+  job.parallel.zero = prefill ? 0 : 3;
+  job.parallel.overlap.data = true;
+  CAPTURE(static_cast<int>(algorithm), context, prefill);
+  CHECK(races_of(job) == kNone);
+}
+
 TEST_CASE("a missing event is found", "[workloads][streams]") {
   Job job = test::mixed_job(2, "table_wise");
   job.parallel.overlap.output_all_to_all = true;

@@ -60,6 +60,8 @@ const std::vector<std::pair<std::string, Split>>& split_names();
 const std::vector<std::pair<std::string, OptimizerKind>>& optimizer_names();
 const std::vector<std::pair<std::string, ScheduleKind>>& schedule_names();
 const std::vector<std::pair<std::string, DlrmPipeline>>& dlrm_pipeline_names();
+const std::vector<std::pair<std::string, ContextAlgorithm>>& context_algorithm_names();
+const std::vector<std::pair<std::string, JobPhase>>& phase_names();
 
 template <class T>
 std::string name_in(const std::vector<std::pair<std::string, T>>& names, T value) {

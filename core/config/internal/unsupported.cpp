@@ -21,11 +21,6 @@ constexpr std::array kMissing{
     Missing{"rnn_ctc", "workloads of kind rnn_ctc", "use kind transformer or dlrm"},
     Missing{"graph", "workloads given as a list of ops", "use kind transformer or dlrm"},
     // Ways to split a transformer.
-    Missing{"context", "context parallelism", "use 1"},
-    Missing{"context_algorithm", "a choice of context-parallel algorithm", "use auto"},
-    Missing{"prefill", "inference", "use train"},
-    Missing{"decode", "inference", "use train"},
-    Missing{"cached", "inference", "leave \"cached\" out"},
     // Embeddings.
     Missing{"tiered", "tiered embedding plans",
             "use auto, table_wise, row_wise, column_wise, table_row_wise or data_parallel"},
