@@ -3,7 +3,9 @@
 #include <iostream>
 
 #include "cli/command.h"
+#include "core/config/import.h"
 #include "core/error.h"
+#include "core/whole_file.h"
 #include "traces/chakra/chakra_writer.h"
 #include "traces/kineto/kineto_writer.h"
 #include "traces/native/native_trace.h"
@@ -119,7 +121,30 @@ void convert_recording(const ConvertOptions& options) {
   }
 }
 
+/// config.json of a Hugging Face model -> workload, arguments of Megatron-LM -> job.
+bool convert_description(const ConvertOptions& options) {
+  constexpr std::uintmax_t kLargest = 1U << 20U;  // recordings are larger or folders
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(options.input, error) ||
+      std::filesystem::file_size(options.input, error) > kLargest) {
+    return false;
+  }
+  const config::Source source = config::file_source(options.input);
+  if (config::foreign_kind(source.text) == config::Foreign::kNone) {
+    return false;
+  }
+  if (!options.steps.empty() || options.anonymize) {
+    throw InputError(options.steps.empty() ? "--anonymize" : "--steps",
+                     "is for traces, and the input describes a model; leave it out");
+  }
+  write_whole_file(options.output, config::import_to_json(source));
+  return true;
+}
+
 int convert(const ConvertOptions& options) {
+  if (convert_description(options)) {
+    return 0;
+  }
   const bool keeps_graph = options.to == "native" || options.to == "perfetto";
   if (traces::is_native(options.input) && keeps_graph && !options.anonymize) {
     convert_own(options);
@@ -142,7 +167,9 @@ std::string format_list() {
 void add_convert(CLI::App& app, Context& context) {
   auto options = std::make_shared<ConvertOptions>();
   CLI::App* command =
-      app.add_subcommand("convert", "Convert a trace of any format; says what is lost");
+      app.add_subcommand("convert",
+                         "Convert a trace of any format, saying what is lost; config.json of a "
+                         "Hugging Face model or arguments of Megatron-LM to a workload or job");
   command
       ->add_option("input", options->input,
                    "File, folder of ranks or archive (" + format_list() + ")")

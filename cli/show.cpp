@@ -6,6 +6,8 @@
 #include "cli/command.h"
 #include "cli/print_prediction.h"
 #include "cli/show_tables.h"
+#include "core/config/config.h"
+#include "core/config/import.h"
 #include "core/error.h"
 #include "traces/native/native_trace.h"
 #include "workloads/build_graph.h"
@@ -92,6 +94,14 @@ Tables show_job(const ShowCommand& options, const Context& context) {
                             : summary_tables(job, graph);
 }
 
+/// A description from elsewhere, by itself: shown as stepcast reads it. With a system it is a job.
+bool shows_foreign(const ShowCommand& options) {
+  const std::string& file = options.job.job;
+  return !options.sections() && options.job.overrides.empty() && !file.empty() && file != "-" &&
+         std::filesystem::is_regular_file(file) &&
+         config::foreign_kind(config::file_source(file).text) != config::Foreign::kNone;
+}
+
 void print(const Tables& tables, OutputFormat format) {
   if (format == OutputFormat::kJson) {
     nlohmann::ordered_json j;
@@ -130,6 +140,10 @@ void add_show(CLI::App& app, Context& context) {
   command->add_option("--skip", options->skip, "Traces: leave out the first steps")
       ->check(CLI::NonNegativeNumber);
   command->callback([options, &context] {
+    if (shows_foreign(*options)) {
+      std::cout << config::import_to_json(config::file_source(options->job.job));
+      return;
+    }
     const bool trace =
         !options->job.job.empty() && options->job.job != "-" && traces::is_native(options->job.job);
     print(trace ? show_trace(*options, context) : show_job(*options, context), options->job.format);

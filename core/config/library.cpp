@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/config/internal/foreign.h"
 #include "core/config/internal/loaders.h"
 #include "core/parameter_count.h"
 
@@ -126,7 +127,10 @@ Document open_named(const std::string& text, FileKind kind, const std::filesyste
   const bool path = text.find('/') != std::string::npos ||
                     (text.size() > 5 && text.compare(text.size() - 5, 5, ".json") == 0);
   if (path) {
-    return read_document(folder / text, where);
+    Document d = read_document(folder / text, where);
+    return kind == FileKind::kWorkload && is_hugging_face(d.root)
+               ? workload_of_hugging_face(std::move(d))
+               : d;
   }
   const std::vector<std::string> names = built_in_names(kind, library);
   if (names.empty()) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/config/internal/foreign.h"
 #include "core/config/internal/loaders.h"
 #include "core/config/internal/unsupported.h"
 
@@ -476,9 +477,28 @@ const std::vector<std::pair<std::string, DlrmPipeline>>& dlrm_pipeline_names() {
   return names;
 }
 
+namespace {
+
+/// A job of ours, or what a foreign file says of one.
+Document job_document(const Source& source) {
+  if (is_megatron(source.text)) {
+    return job_of_megatron(source);
+  }
+  Document d = parse_document(source);
+  if (is_hugging_face(d.root)) {
+    d = workload_of_hugging_face(std::move(d));
+    Json job = Json::object();
+    job["workload"] = std::move(d.root);
+    d.root = std::move(job);
+  }
+  return d;
+}
+
+}  // namespace
+
 Job load_job(const Source& source, const std::vector<std::string>& overrides,
              const Library& library) {
-  const JobDocuments documents = apply_overrides(parse_document(source), overrides, library);
+  const JobDocuments documents = apply_overrides(job_document(source), overrides, library);
   const Value v = Value::root_of(documents.job);
   v.keys({"stepcast", "workload", "system", "devices", "batch", "parallel", "formats", "embedding",
           "optimizer", "attention", "flows", "calibration", "phase", "cached"});

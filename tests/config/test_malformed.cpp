@@ -186,14 +186,49 @@ TEST_CASE("heads go whole to the ranks of a tensor group", "[config][malformed]"
                "default_batch": {"global": 8, "micro": 1, "sequence": 16}, )" +
            keys + R"(}, "devices": 6, "parallel": {"tensor": )" + tensor + "}}";
   };
-  CHECK_THAT(message(llama(R"("heads": 6, "kv_heads": 3)", "6")),
-             Contains("job.json: parallel.tensor: found 6") && Contains("not implemented") &&
-                 Contains("divides workload.kv_heads"));
+  CHECK(message(llama(R"("heads": 6, "kv_heads": 3)", "6")) == "accepted");  // two ranks share one
   CHECK_THAT(message(llama(R"("heads": 6, "kv_heads": 3)", "2")),
              Contains("parallel.tensor: 2 does not divide workload.kv_heads = 3") &&
                  Contains("use 1 or 3"));
   CHECK_THAT(message(llama(R"("heads": 6, "head_dim": 5)", "1")),
              Contains("workload.head_dim: 5 is odd") && Contains("use 6"));
+}
+
+TEST_CASE("plans of experts explain themselves with the nearest values", "[config][malformed]") {
+  const auto mixtral = [](const std::string& parallel) {
+    return R"({"system": "dgx-h100", "workload": "mixtral-8x7b", "devices": 16, "parallel": {)" +
+           parallel + "}}";
+  };
+  CHECK(message(mixtral(R"("tensor": 2, "expert": 4)")) == "accepted");
+  CHECK_THAT(message(mixtral(R"("tensor": 2, "expert": 3)")),
+             Contains("job.json: parallel.expert: 3 must divide") && Contains("experts = 8") &&
+                 Contains("use 1, 2, 4 or 8"));
+  CHECK_THAT(message(mixtral(R"("tensor": 4, "expert": 8)")),
+             Contains("parallel.sequence_parallel: false") && Contains("use true"));
+  CHECK_THAT(message(mixtral(R"("tensor": 4, "expert": 4, "expert_tensor": 2)")),
+             Contains("parallel.expert_tensor: 2") && Contains("use 4 or 1"));
+  CHECK_THAT(
+      message(R"({"system": "dgx-h100", "workload": "llama3-8b", "parallel": {"expert": 2}})"),
+      Contains("parallel.expert: 2, but workload llama3-8b has no experts; use 1"));
+  CHECK_THAT(
+      message(
+          R"({"system": "dgx-v100-32gb", "workload": "llama3-8b", "formats": {"compute": "fp8"}})"),
+      Contains("formats.compute") && Contains("v100-sxm2-32gb has no fp8 peak; use fp16 or fp32"));
+  const auto moe = [](const std::string& keys) {
+    return R"({"system": "dgx-h100", "workload": {"kind": "transformer", "name": "w", "layers": 2, "hidden": 64, "heads": 4, "activation": "swiglu", "vocabulary": 64,
+               "default_batch": {"global": 8, "micro": 1, "sequence": 16}, "moe": {)" +
+           keys + "}}}";
+  };
+  const std::string good = R"("experts": 8, "per_token": 2, "ffn_hidden": 64)";
+  CHECK(message(moe(good + R"(, "routing": {"zipf": 0.5}, "capacity_factor": 1.25)")) ==
+        "accepted");
+  CHECK_THAT(message(moe(R"("experts": 8, "per_token": 9, "ffn_hidden": 64)")),
+             Contains("workload.moe.per_token"));
+  CHECK_THAT(message(moe(good + R"(, "first_dense_layers": 1)")),
+             Contains("workload.ffn_hidden: missing"));
+  CHECK_THAT(
+      message(moe(good + R"(, "routing": {"zipf": 1, "session": {"samples": 2, "keep": 0.5}})")),
+      Contains("workload.moe.routing.session"));
 }
 
 TEST_CASE("a dlrm's tables are checked", "[config][malformed]") {

@@ -164,8 +164,8 @@ TEST_CASE("a parallel block has one norm, one gather and one sum", "[workloads][
   transformer_of(job).parallel_block = true;
   CHECK(workloads::step_flops(job).model == serial.model);
   const double sum = held(job, [&](const std::string& name) {
-    const bool whole = contains(name, "norm") || contains(name, "projection.bias") ||
-                       contains(name, "fc2.bias");
+    const bool whole =
+        contains(name, "norm") || contains(name, "projection.bias") || contains(name, "fc2.bias");
     return whole ? 2.0 : 1.0;
   });
   CHECK(sum == d(workloads::transformer_parameters(*job.workload.transformer(), kSequence)));

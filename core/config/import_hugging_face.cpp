@@ -1,0 +1,280 @@
+#include <algorithm>
+#include <set>
+
+#include "core/config/internal/foreign.h"
+
+// config.json of Hugging Face transformers -> workload. Keys are read by family; those in kHarmless
+// do not change what a step costs here; any other is refused.
+namespace stepcast::config {
+namespace {
+
+const std::set<std::string_view> kHarmless{
+    // Names, versions, tokens.
+    "model_type", "architectures", "_name_or_path", "name_or_path", "transformers_version",
+    "torch_dtype", "dtype", "auto_map", "bos_token_id", "eos_token_id", "pad_token_id",
+    "unk_token_id", "sep_token_id", "bos_token", "eos_token", "tokenizer_name", "tokenizer_class",
+    "task_specific_params", "use_cache", "return_dict", "id2label", "label2id", "verbose",
+    // Numbers that change no shape.
+    "initializer_range", "init_config", "init_device", "rms_norm_eps", "norm_eps", "layer_norm_eps",
+    "layer_norm_epsilon", "layernorm_epsilon", "layer_norm_type", "norm_type", "rope_theta",
+    "rope_scaling", "rope_parameters", "rotary_emb_base", "rotary_pct", "partial_rotary_factor",
+    "max_position_embeddings", "n_positions", "n_ctx", "seq_length", "max_seq_len",
+    "attention_dropout", "hidden_dropout", "hidden_dropout_prob", "classifier_dropout",
+    "resid_pdrop", "embd_pdrop", "attn_pdrop", "emb_pdrop", "summary_activation",
+    "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
+    "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn",
+    "masked_softmax_fusion", "apply_residual_connection_post_layernorm",
+    "attention_softmax_in_fp32", "bias_dropout_fusion", "slow_but_exact", "skip_bias_add",
+    "skip_bias_add_qkv", "offset_alibi", "pretraining_tp", "logit_scale", "learned_pos_emb",
+    "embedding_fraction",
+    // Biases of single projections: below a thousandth of the work.
+    "attention_bias", "mlp_bias", "no_bias", "use_qkv_bias", "qkv_bias",
+    // Routing details; the balance of the experts is moe.routing.
+    "router_aux_loss_coef", "output_router_logits", "router_jitter_noise", "norm_topk_prob",
+    "routed_scaling_factor", "aux_loss_alpha", "seq_aux", "scoring_func", "topk_method", "n_group",
+    "topk_group", "ep_size",
+    // Not trained by the published model code.
+    "num_nextn_predict_layers", "quantization_config", "max_window_layers"};
+
+enum class Family { kLlama, kNemotron, kMixtral, kQwenMoe, kDeepSeek, kGpt2, kNeox, kBloom, kMpt };
+
+const std::vector<std::pair<std::string, Family>>& families() {
+  static const std::vector<std::pair<std::string, Family>> all{{"llama", Family::kLlama},
+                                                               {"mistral", Family::kLlama},
+                                                               {"qwen2", Family::kLlama},
+                                                               {"qwen3", Family::kLlama},
+                                                               {"nemotron", Family::kNemotron},
+                                                               {"mixtral", Family::kMixtral},
+                                                               {"qwen2_moe", Family::kQwenMoe},
+                                                               {"qwen3_moe", Family::kQwenMoe},
+                                                               {"deepseek_v2", Family::kDeepSeek},
+                                                               {"deepseek_v3", Family::kDeepSeek},
+                                                               {"gpt2", Family::kGpt2},
+                                                               {"gpt_neox", Family::kNeox},
+                                                               {"bloom", Family::kBloom},
+                                                               {"mpt", Family::kMpt}};
+  return all;
+}
+
+/// Reads one config.json and remembers what it read.
+class Reader {
+ public:
+  explicit Reader(const Value& v) : v_(v) {}
+
+  std::optional<Value> find(const std::string& key) {
+    seen_.insert(key);
+    const auto it = v_.json().find(key);
+    return it == v_.json().end() || it->is_null() ? std::nullopt : v_.find(key);
+  }
+  /// The first of several spellings.
+  std::int64_t integer(std::initializer_list<const char*> keys) {
+    std::optional<Value> found;
+    for (const char* key : keys) {
+      const auto v = find(key);
+      found = found ? found : v;
+    }
+    return found ? found->integer(1, std::int64_t{1} << 40)
+                 : v_.at(*keys.begin(), "a number of this family of models").integer(1, 1);
+  }
+  std::int64_t integer_or(const char* key, std::int64_t otherwise) {
+    const auto v = find(key);
+    return v ? v->integer(0, std::int64_t{1} << 40) : otherwise;
+  }
+  bool flag_or(const char* key, bool otherwise) {
+    const auto v = find(key);
+    return v ? v->boolean() : otherwise;
+  }
+  /// A key that must have a certain value, since others cost something else.
+  void expect(const char* key, const Json& wanted, const char* why) {
+    if (const auto v = find(key); v && v->json() != wanted) {
+      v->refuse(
+          fmt::format("found {}, expected {}: {}; describe the model as a workload of our own",
+                      shown(v->json()), wanted.dump(), why));
+    }
+  }
+  void refuse_unread() const {
+    for (const auto& [key, value] : v_.members()) {
+      if (seen_.count(key) == 0 && kHarmless.count(key) == 0) {
+        value.refuse(
+            fmt::format("found {}: a key that stepcast does not read and that may change "
+                        "what a step costs; remove it if it does not, else describe the "
+                        "model as a workload of our own",
+                        shown(value.json())));
+      }
+    }
+  }
+  [[nodiscard]] const Value& value() const { return v_; }
+
+ private:
+  const Value& v_;
+  std::set<std::string> seen_;
+};
+
+/// `gated`: the family multiplies two projections.
+std::string activation_of(Reader& r, const char* key, bool gated, const char* otherwise) {
+  const auto v = r.find(key);
+  const std::string text = v ? v->text("the name of an activation") : otherwise;
+  const bool gelu = text.starts_with("gelu");
+  if (gated && (text == "silu" || text == "swish" || gelu)) {
+    return gelu ? "geglu" : "swiglu";
+  }
+  if (!gated && (gelu || text == "relu2")) {
+    return gelu ? "gelu" : "squared_relu";
+  }
+  v->refuse(fmt::format("found \"{}\"; this family is read with {}", text.substr(0, 40),
+                        gated ? "silu or gelu" : "gelu or relu2"));
+}
+
+void read_llama(Reader& r, Json& w, bool gated) {
+  w["layers"] = r.integer({"num_hidden_layers"});
+  w["hidden"] = r.integer({"hidden_size"});
+  w["heads"] = r.integer({"num_attention_heads"});
+  if (const auto kv = r.find("num_key_value_heads")) {
+    w["kv_heads"] = kv->integer(1, 1 << 16);
+  }
+  if (const auto dim = r.find("head_dim")) {
+    w["head_dim"] = dim->integer(1, 1 << 16);
+  }
+  w["ffn_hidden"] = r.integer({"intermediate_size"});
+  w["activation"] = activation_of(r, "hidden_act", gated, gated ? "silu" : "relu2");
+  bool windowed = r.flag_or("use_sliding_window", true);
+  if (const auto types = r.find("layer_types")) {
+    std::set<std::string> kinds;
+    for (const Value& type : types->items("a list of kinds of attention")) {
+      kinds.insert(type.text("full_attention or sliding_attention"));
+    }
+    if (kinds.size() > 1) {
+      types->refuse(
+          "found layers of several kinds: a workload has one; leave the key out to take "
+          "all layers alike");
+    }
+    windowed = windowed && kinds.count("full_attention") == 0;
+  }
+  if (const auto window = r.find("sliding_window"); window && windowed) {
+    w["window"] = window->integer(1, 1 << 26);
+  }
+}
+
+void read_experts(Reader& r, Json& w, Family family) {
+  Json& moe = w["moe"] = Json::object();
+  if (family == Family::kMixtral) {
+    moe["experts"] = r.integer({"num_local_experts"});
+    moe["ffn_hidden"] = w["ffn_hidden"];
+  } else {
+    moe["experts"] = r.integer({"num_experts", "n_routed_experts"});
+    moe["ffn_hidden"] = r.integer({"moe_intermediate_size"});
+  }
+  moe["per_token"] = r.integer({"num_experts_per_tok"});
+  if (family == Family::kQwenMoe) {
+    r.expect("decoder_sparse_step", 1, "every layer has experts");
+    r.expect("mlp_only_layers", Json::array(), "every layer has experts");
+    if (const auto shared = r.find("shared_expert_intermediate_size")) {
+      const std::int64_t each = moe["ffn_hidden"].get<std::int64_t>();
+      const std::int64_t width = shared->integer(0, 1 << 20);
+      if (width % each != 0) {
+        shared->refuse(fmt::format(
+            "found {}: shared experts are counted in experts of {} columns; use a multiple", width,
+            each));
+      }
+      moe["shared"] = width / each;
+    }
+  } else if (family == Family::kDeepSeek) {
+    r.expect("moe_layer_freq", 1, "every layer after the dense ones has experts");
+    moe["shared"] = r.integer_or("n_shared_experts", 0);
+    moe["first_dense_layers"] = r.integer_or("first_k_dense_replace", 0);
+  }
+}
+
+void read_latent_attention(Reader& r, Json& w) {
+  w.erase("kv_heads");
+  w.erase("head_dim");
+  w["mla"] = {{"q_rank", r.integer_or("q_lora_rank", 0)},
+              {"kv_rank", r.integer({"kv_lora_rank"})},
+              {"rope_dim", r.integer({"qk_rope_head_dim"})},
+              {"nope_dim", r.integer({"qk_nope_head_dim"})},
+              {"v_dim", r.integer({"v_head_dim"})}};
+}
+
+void read_gpt(Reader& r, Json& w) {
+  w["layers"] = r.integer({"num_hidden_layers", "n_layer", "n_layers"});
+  w["hidden"] = r.integer({"hidden_size", "n_embd", "n_embed", "d_model"});
+  w["heads"] = r.integer({"num_attention_heads", "n_head", "n_heads"});
+  std::int64_t width = 4 * w["hidden"].get<std::int64_t>();
+  for (const char* key : {"intermediate_size", "n_inner"}) {
+    width = r.integer_or(key, width);
+  }
+  if (const auto ratio = r.find("expansion_ratio")) {
+    width = ratio->integer(1, 64) * w["hidden"].get<std::int64_t>();
+  }
+  w["ffn_hidden"] = width;
+  const char* name =
+      r.value().json().contains("activation_function") ? "activation_function" : "hidden_act";
+  w["activation"] = activation_of(r, name, false, "gelu");
+}
+
+/// MPT keeps its attention in an object of its own.
+void read_mpt_attention(Reader& r, Json& w) {
+  const auto attention = r.find("attn_config");
+  if (!attention) {
+    return;
+  }
+  attention->keys({"alibi", "alibi_bias_max", "attn_impl", "attn_pdrop", "attn_type",
+                   "attn_uses_sequence_id", "clip_qkv", "model_type", "prefix_lm", "qk_ln",
+                   "softmax_scale", "kv_n_heads"});
+  if (const auto kv = attention->find("kv_n_heads"); kv && !kv->json().is_null()) {
+    w["kv_heads"] = kv->integer(1, 1 << 16);
+  }
+}
+
+Json workload_of(Reader& r) {
+  const Value type = r.value().at("model_type", "the family of the model");
+  const Family family = type.choice(families());
+  Json w = Json::object();
+  w["kind"] = "transformer";
+  const auto path = r.find("_name_or_path");
+  const std::string given = path && path->is_string() ? path->text("") : "";
+  w["name"] = given.empty() ? type.text("") : given;
+  w["vocabulary"] = r.integer({"vocab_size"});
+  const bool gpt = family == Family::kGpt2 || family == Family::kNeox || family == Family::kBloom ||
+                   family == Family::kMpt;
+  if (gpt) {
+    read_gpt(r, w);
+  } else {
+    read_llama(r, w, family != Family::kNemotron);
+  }
+  const bool tied_by_default = gpt && family != Family::kNeox;
+  w["tied_embeddings"] = r.flag_or("tie_word_embeddings", tied_by_default);
+  if (family == Family::kNeox) {
+    w["parallel_block"] = r.flag_or("use_parallel_residual", true);
+  } else if (family == Family::kMpt) {
+    read_mpt_attention(r, w);
+  } else if (family == Family::kDeepSeek) {
+    read_latent_attention(r, w);
+  }
+  if (family == Family::kGpt2) {
+    r.expect("add_cross_attention", false, "a decoder alone");
+  }
+  if (family == Family::kMixtral || family == Family::kQwenMoe || family == Family::kDeepSeek) {
+    read_experts(r, w, family);
+  }
+  r.refuse_unread();
+  w["source"] = "config.json of a Hugging Face model";
+  return w;
+}
+
+}  // namespace
+
+bool is_hugging_face(const Json& root) {
+  return root.is_object() && root.contains("model_type") && !root.contains("kind") &&
+         !root.contains("workload");
+}
+
+Document workload_of_hugging_face(Document d) {
+  const Value root = Value::root_of(d);
+  Reader reader(root);
+  Json workload = workload_of(reader);
+  d.root = std::move(workload);
+  return d;
+}
+
+}  // namespace stepcast::config

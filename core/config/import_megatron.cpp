@@ -1,0 +1,452 @@
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+
+#include "core/config/import.h"
+#include "core/config/internal/foreign.h"
+
+// Arguments of Megatron-LM (a launch script's, or one per line) -> job without a system.
+namespace stepcast::config {
+namespace {
+
+/// Options that do not change a step's shape: by name, or by the beginning of the name.
+const std::set<std::string_view> kHarmless{"seed",
+                                           "split",
+                                           "save",
+                                           "load",
+                                           "bf16",
+                                           "clip-grad",
+                                           "weight-decay",
+                                           "num-workers",
+                                           "train-iters",
+                                           "train-samples",
+                                           "exit-duration-in-mins",
+                                           "exit-interval",
+                                           "init-method-std",
+                                           "attention-dropout",
+                                           "hidden-dropout",
+                                           "norm-epsilon",
+                                           "layernorm-epsilon",
+                                           "normalization",
+                                           "position-embedding-type",
+                                           "use-rotary-position-embeddings",
+                                           "apply-layernorm-1p",
+                                           "disable-bias-linear",
+                                           "add-qkv-bias",
+                                           "max-position-embeddings",
+                                           "vocab-file",
+                                           "merge-file",
+                                           "use-mcore-models",
+                                           "use-legacy-models",
+                                           "transformer-impl",
+                                           "attention-softmax-in-fp32",
+                                           "accumulate-allreduce-grads-in-fp32",
+                                           "use-flash-attn",
+                                           "attention-backend",
+                                           "distributed-backend",
+                                           "distributed-timeout-minutes",
+                                           "local-rank",
+                                           "manual-gc",
+                                           "manual-gc-interval",
+                                           "mock-data",
+                                           "override-opt-param-scheduler",
+                                           "override-opt_param-scheduler",
+                                           "use-checkpoint-args",
+                                           "finetune",
+                                           "ckpt-format",
+                                           "async-save",
+                                           "optimizer",
+                                           "empty-unused-memory-level",
+                                           "group-query-attention",
+                                           "initial-loss-scale",
+                                           "min-loss-scale",
+                                           "loss-scale",
+                                           "loss-scale-window",
+                                           "hysteresis",
+                                           "overlap-p2p-communication",
+                                           "cross-entropy-loss-fusion",
+                                           "calculate-per-token-loss",
+                                           "qk-layernorm",
+                                           "eod-mask-loss",
+                                           "reset-position-ids",
+                                           "reset-attention-mask",
+                                           "master-addr",
+                                           "master-port",
+                                           "node-rank",
+                                           "rdzv-endpoint",
+                                           "rdzv-backend",
+                                           "rdzv-id",
+                                           "max-restarts",
+                                           "moe-grouped-gemm",
+                                           "moe-permute-fusion",
+                                           "moe-token-dispatcher-type",
+                                           "moe-z-loss-coeff",
+                                           "moe-aux-loss-coeff",
+                                           "moe-input-jitter-eps",
+                                           "no-gradient-accumulation-fusion",
+                                           "no-async-tensor-model-parallel-allreduce",
+                                           "create-attention-mask-in-dataloader",
+                                           "fp8-amax-history-len",
+                                           "fp8-amax-compute-algo",
+                                           "fp8-margin",
+                                           "fp8-interval"};
+const std::vector<std::string_view> kHarmlessBeginnings{"adam-",
+                                                        "data-",
+                                                        "lr",
+                                                        "min-lr",
+                                                        "log-",
+                                                        "tensorboard-",
+                                                        "wandb-",
+                                                        "eval-",
+                                                        "save-",
+                                                        "no-load-",
+                                                        "no-save-",
+                                                        "tokenizer-",
+                                                        "rotary-",
+                                                        "moe-router-",
+                                                        "train-data",
+                                                        "valid-data",
+                                                        "test-data",
+                                                        "timing-",
+                                                        "no-masked-softmax",
+                                                        "no-bias-",
+                                                        "no-rope",
+                                                        "no-create-attention",
+                                                        "no-mmap",
+                                                        "dist-ckpt",
+                                                        "profile",
+                                                        "check-",
+                                                        "rerun-",
+                                                        "start-weight",
+                                                        "end-weight",
+                                                        "weight-decay-incr"};
+
+struct Option {
+  std::string value;  ///< empty: a flag
+  int line = 0;
+};
+
+std::vector<std::pair<std::string, int>> words_of(std::string_view text) {
+  std::vector<std::pair<std::string, int>> words;
+  std::string word;
+  int line = 1;
+  char quote = 0;
+  bool comment = false;
+  const auto finish = [&] {
+    if (!word.empty()) {
+      words.emplace_back(std::move(word), line);
+      word.clear();
+    }
+  };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\n') {
+      finish();
+      ++line;
+      comment = false;
+    } else if (comment) {
+      continue;
+    } else if (quote != 0 ? c == quote : c == '"' || c == '\'') {
+      quote = quote != 0 ? '\0' : c;
+    } else if (quote == 0 && c == '#' && word.empty()) {
+      comment = true;
+    } else if (c == ' ' || c == '\t' || c == '\r' || (c == '\\' && quote == 0) ||
+               (quote == 0 && (c == '(' || c == ')'))) {
+      finish();
+    } else {
+      word += c;
+    }
+  }
+  finish();
+  return words;
+}
+
+class Arguments {
+ public:
+  explicit Arguments(const Source& source) : label_(source.label) {
+    std::string* into = nullptr;
+    for (const auto& [word, line] : words_of(source.text)) {
+      if (word.starts_with("--")) {
+        const std::size_t equals = std::min(word.find('='), word.size());
+        std::string name = word.substr(2, equals - 2);
+        std::replace(name.begin(), name.end(), '_', '-');
+        Option& option = options_[name];
+        option = {equals < word.size() ? word.substr(equals + 1) : "", line};
+        into = &option.value;
+      } else if (into != nullptr && into->empty()) {
+        *into = word;
+      }  // further words are lists of paths and weights, or the launcher's own
+    }
+  }
+
+  [[nodiscard]] std::string where(const std::string& name) const {
+    const auto it = options_.find(name);
+    return it == options_.end() ? fmt::format("{}: --{}", label_, name)
+                                : fmt::format("{}:{}: --{}", label_, it->second.line, name);
+  }
+  [[noreturn]] void refuse(const std::string& name, const std::string& message) const {
+    throw InputError(where(name), message);
+  }
+  bool has(const std::string& name) {
+    seen_.insert(name);
+    return options_.count(name) != 0;
+  }
+  std::string text(const std::string& name) {
+    return has(name) ? options_.at(name).value : std::string();
+  }
+  std::optional<std::int64_t> integer(const std::string& name) {
+    if (!has(name)) {
+      return std::nullopt;
+    }
+    const std::string& value = options_.at(name).value;
+    std::int64_t n = 0;
+    const char* end = value.data() + value.size();
+    const auto [stop, error] = std::from_chars(value.data(), end, n);
+    if (error != std::errc() || stop != end || n < 0) {
+      refuse(name, fmt::format("found '{}', expected a number", value.substr(0, 40)));
+    }
+    return n;
+  }
+  std::int64_t required(const std::string& name, const char* what) {
+    const auto n = integer(name);
+    if (!n) {
+      refuse(name, fmt::format("missing; expected {}", what));
+    }
+    return *n;
+  }
+  void refuse_unread() const {
+    for (const auto& [name, option] : options_) {
+      const bool harmless =
+          kHarmless.count(name) != 0 ||
+          std::any_of(kHarmlessBeginnings.begin(), kHarmlessBeginnings.end(),
+                      [&n = name](std::string_view b) { return n.starts_with(b); });
+      if (seen_.count(name) == 0 && !harmless) {
+        refuse(name,
+               "an option that stepcast does not read and that may change what a step costs; "
+               "remove it if it does not, else write the job in stepcast's own form");
+      }
+    }
+  }
+
+ private:
+  std::string label_;
+  std::map<std::string, Option> options_;
+  std::set<std::string> seen_;
+};
+
+void read_experts(Arguments& a, Json& w) {
+  const auto experts = a.integer("num-experts");
+  if (!experts) {
+    return;
+  }
+  Json& moe = w["moe"] = Json::object();
+  moe["experts"] = *experts;
+  moe["per_token"] = a.integer("moe-router-topk").value_or(2);
+  const std::int64_t width =
+      a.integer("moe-ffn-hidden-size").value_or(w["ffn_hidden"].get<std::int64_t>());
+  moe["ffn_hidden"] = width;
+  if (const auto shared = a.integer("moe-shared-expert-intermediate-size")) {
+    if (*shared % width != 0) {
+      a.refuse("moe-shared-expert-intermediate-size",
+               fmt::format("found {}: shared experts are counted in experts of {} columns; use a "
+                           "multiple",
+                           *shared, width));
+    }
+    moe["shared"] = *shared / width;
+  }
+  if (a.has("moe-expert-capacity-factor")) {
+    moe["capacity_factor"] =
+        parse_json(a.text("moe-expert-capacity-factor"), a.where("moe-expert-capacity-factor"));
+  }
+  if (a.has("moe-layer-freq")) {
+    // 1, or a list such as ([0]*3+[1]*58): the dense layers first.
+    const std::string freq = a.text("moe-layer-freq");
+    int dense = 0;
+    if (std::sscanf(freq.c_str(), "[0]*%d+[1]*", &dense) == 1) {
+      moe["first_dense_layers"] = dense;
+    } else if (freq != "1") {
+      a.refuse("moe-layer-freq",
+               fmt::format("found '{}'; dense layers can only come first: use 1 or ([0]*n+[1]*m)",
+                           freq.substr(0, 40)));
+    }
+  }
+}
+
+Json workload_of(Arguments& a) {
+  Json w = Json::object();
+  w["kind"] = "transformer";
+  w["name"] = "megatron-lm";
+  w["layers"] = a.required("num-layers", "the number of layers");
+  const std::int64_t hidden = a.required("hidden-size", "the hidden width");
+  w["hidden"] = hidden;
+  w["heads"] = a.required("num-attention-heads", "the number of attention heads");
+  const bool swiglu = a.has("swiglu");
+  const bool squared = a.has("squared-relu");
+  w["activation"] = swiglu ? "swiglu" : squared ? "squared_relu" : "gelu";
+  // Megatron's own default: four times, or two thirds of it in units of 64 with a gate.
+  const std::int64_t usual = swiglu ? 4 * hidden * 2 / 3 / 64 * 64 : 4 * hidden;
+  w["ffn_hidden"] = a.integer("ffn-hidden-size").value_or(usual);
+  if (a.has("multi-latent-attention")) {
+    w["mla"] = {{"q_rank", a.integer("q-lora-rank").value_or(0)},
+                {"kv_rank", a.integer("kv-lora-rank").value_or(32)},
+                {"rope_dim", a.integer("qk-pos-emb-head-dim").value_or(64)},
+                {"nope_dim", a.integer("qk-head-dim").value_or(128)},
+                {"v_dim", a.integer("v-head-dim").value_or(128)}};
+    a.integer("kv-channels");
+    a.integer("num-query-groups");
+  } else {
+    if (const auto groups = a.integer("num-query-groups")) {
+      w["kv_heads"] = *groups;
+    }
+    if (const auto dim = a.integer("kv-channels")) {
+      w["head_dim"] = *dim;
+    }
+  }
+  if (const auto window = a.integer("window-size")) {
+    w["window"] = *window;
+  }
+  w["tied_embeddings"] = !a.has("untie-embeddings-and-output-weights");
+  auto vocabulary = a.integer("padded-vocab-size");
+  const auto raw = a.integer("vocab-size");
+  const std::int64_t tensor = a.integer("tensor-model-parallel-size").value_or(1);
+  const std::int64_t unit = a.integer("make-vocab-size-divisible-by").value_or(128) * tensor;
+  if (!vocabulary && raw) {
+    vocabulary = (*raw + unit - 1) / unit * unit;
+  }
+  if (!vocabulary) {
+    a.refuse("vocab-size", "missing; expected the size of the tokenizer's vocabulary");
+  }
+  w["vocabulary"] = *vocabulary;
+  read_experts(a, w);
+  w["source"] = "arguments of Megatron-LM";
+  return w;
+}
+
+/// Stages of one rank: from their number, or from layers of each.
+std::int64_t virtual_stages(Arguments& a, std::int64_t layers, std::int64_t pipeline) {
+  if (const auto stages = a.integer("num-virtual-stages-per-pipeline-rank")) {
+    return *stages;
+  }
+  const auto each = a.integer("num-layers-per-virtual-pipeline-stage");
+  if (!each) {
+    return 1;
+  }
+  if (*each == 0 || layers % (pipeline * *each) != 0) {
+    a.refuse("num-layers-per-virtual-pipeline-stage",
+             fmt::format("found {}, which does not divide {} layers / {} stages", *each, layers,
+                         pipeline));
+  }
+  return layers / pipeline / *each;
+}
+
+Json recompute_of(Arguments& a) {
+  const std::string granularity =
+      a.has("recompute-activations") ? "selective" : a.text("recompute-granularity");
+  const std::string method = a.text("recompute-method");
+  const auto layers = a.integer("recompute-num-layers");
+  if (granularity.empty() || granularity == "selective") {
+    return granularity.empty() ? "none" : "selective";
+  }
+  if (granularity != "full") {
+    a.refuse("recompute-granularity",
+             fmt::format("found '{}', expected full or selective", granularity.substr(0, 40)));
+  }
+  if (method == "block") {
+    return {{"layers", layers.value_or(1)}};
+  }
+  return "full";
+}
+
+Json parallel_of(Arguments& a, std::int64_t layers) {
+  Json p = Json::object();
+  p["tensor"] = a.integer("tensor-model-parallel-size").value_or(1);
+  const std::int64_t pipeline = a.integer("pipeline-model-parallel-size").value_or(1);
+  p["pipeline"] = pipeline;
+  p["context"] = a.integer("context-parallel-size").value_or(1);
+  p["expert"] = a.integer("expert-model-parallel-size").value_or(1);
+  if (const auto columns = a.integer("expert-tensor-parallel-size")) {
+    p["expert_tensor"] = *columns;
+  }
+  p["virtual_stages"] = virtual_stages(a, layers, pipeline);
+  p["sequence_parallel"] = a.has("sequence-parallel") && p["tensor"] > 1;
+  p["zero"] = a.has("use-distributed-optimizer") ? 1 : 0;
+  p["recompute"] = recompute_of(a);
+  const bool gather = a.has("overlap-param-gather");
+  p["overlap"] = {{"data", a.has("overlap-grad-reduce") || gather},
+                  {"tensor", a.has("tp-comm-overlap")},
+                  {"pipeline", p["virtual_stages"] > 1 && !a.has("no-overlap-p2p-communication")}};
+  return p;
+}
+
+}  // namespace
+
+bool is_megatron(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && text[first] != '{' &&
+         (text.find("--num-layers") != std::string_view::npos ||
+          text.find("--num_layers") != std::string_view::npos);
+}
+
+Document job_of_megatron(const Source& source) {
+  Arguments a(source);
+  Json job = Json::object();
+  job["stepcast"] = 1;
+  Json workload = workload_of(a);
+  const auto processes = a.integer("nproc-per-node");
+  const auto nodes = a.integer("nnodes");
+  if (const auto world = a.integer("world-size")) {
+    job["devices"] = *world;
+  } else if (processes) {
+    job["devices"] = *processes * nodes.value_or(1);
+  }
+  const std::int64_t micro = a.required("micro-batch-size", "sequences per micro-batch");
+  job["batch"] = {{"micro", micro}, {"sequence", a.required("seq-length", "tokens per sequence")}};
+  if (const auto global = a.integer("global-batch-size")) {
+    job["batch"]["global"] = *global;
+  } else {
+    a.refuse("global-batch-size", "missing; expected sequences per optimizer step");
+  }
+  job["parallel"] = parallel_of(a, workload["layers"].get<std::int64_t>());
+  job["workload"] = std::move(workload);
+  const bool fp8 = a.has("fp8-format") || a.has("fp8-hybrid") || a.has("fp8-recipe");
+  if (fp8 || a.has("fp16") || a.has("bf16")) {
+    job["formats"]["compute"] = fp8 ? "fp8" : a.has("fp16") ? "fp16" : "bf16";
+  }
+  job["formats"]["gradient"] = a.has("grad-reduce-in-bf16") ? "bf16" : "fp32";
+  a.refuse_unread();
+  Document d;
+  d.label = source.label;
+  d.folder = source.folder;
+  d.root = std::move(job);
+  return d;
+}
+
+Foreign foreign_kind(std::string_view text) {
+  if (is_megatron(text)) {
+    return Foreign::kMegatron;
+  }
+  if (text.find("\"model_type\"") == std::string_view::npos) {
+    return Foreign::kNone;
+  }
+  try {
+    return is_hugging_face(parse_json(text, "")) ? Foreign::kHuggingFace : Foreign::kNone;
+  } catch (const InputError&) {
+    return Foreign::kNone;
+  }
+}
+
+std::string import_to_json(const Source& source, int indent) {
+  if (is_megatron(source.text)) {
+    return job_of_megatron(source).root.dump(indent) + "\n";
+  }
+  Document d = parse_document(source);
+  if (!is_hugging_face(d.root)) {
+    throw InputError(source.label,
+                     "neither a config.json of a Hugging Face model (no \"model_type\") nor "
+                     "arguments of Megatron-LM (no --num-layers)");
+  }
+  return workload_of_hugging_face(std::move(d)).root.dump(indent) + "\n";
+}
+
+}  // namespace stepcast::config

@@ -1,0 +1,186 @@
+#include <unistd.h>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "core/config/config.h"
+#include "core/config/import.h"
+#include "core/error.h"
+#include "core/parameter_count.h"
+
+using namespace stepcast;
+using namespace stepcast::config;
+using Catch::Contains;
+
+namespace {
+
+const Library kLibrary{STEPCAST_SOURCE_DIR};
+
+std::string in(const std::string& object, const std::string& more) {
+  return object.substr(0, object.rfind('}')) + ", " + more + "}";
+}
+
+TransformerWorkload imported(const std::string& text) {
+  return *read_workload(text_source(import_to_json(text_source(text, "config.json")), "import"))
+              .transformer();
+}
+
+std::string message(const std::string& text) {
+  try {
+    return "accepted: " + import_to_json(text_source(text, "config.json"));
+  } catch (const InputError& e) {
+    return e.what();
+  }
+}
+
+// The published configurations, shortened to the keys that matter and some that do not.
+const std::string kLlama = R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
+  "hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64,
+  "num_hidden_layers": 80, "num_key_value_heads": 8, "vocab_size": 32000, "hidden_act": "silu",
+  "tie_word_embeddings": false, "rms_norm_eps": 1e-05, "rope_scaling": null})";
+const std::string kMixtral = R"({"model_type": "mixtral", "hidden_size": 4096,
+  "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32,
+  "num_key_value_heads": 8, "num_experts_per_tok": 2, "num_local_experts": 8, "vocab_size": 32000,
+  "hidden_act": "silu", "sliding_window": null, "router_aux_loss_coef": 0.02})";
+const std::string kDeepSeek = R"({"model_type": "deepseek_v3", "hidden_size": 7168,
+  "intermediate_size": 18432, "num_attention_heads": 128, "num_key_value_heads": 128,
+  "num_hidden_layers": 61, "vocab_size": 129280, "hidden_act": "silu", "first_k_dense_replace": 3,
+  "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+  "moe_intermediate_size": 2048, "moe_layer_freq": 1, "q_lora_rank": 1536, "kv_lora_rank": 512,
+  "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128, "n_group": 8})";
+const std::string kGpt2 = R"({"model_type": "gpt2", "n_embd": 1600, "n_head": 25, "n_layer": 48,
+  "n_ctx": 1024, "vocab_size": 50257, "activation_function": "gelu_new", "resid_pdrop": 0.1})";
+
+}  // namespace
+
+TEST_CASE("config.json of published models has their parameters", "[config][import][oracle]") {
+  CHECK(transformer_parameters(imported(kLlama), 4096) == 68'976'648'192);
+  CHECK(transformer_parameters(imported(kMixtral), 4096) == 46'702'792'704);
+  CHECK(static_cast<double>(transformer_parameters(imported(kDeepSeek), 4096)) ==
+        Approx(671e9).epsilon(1e-3));
+  // GPT-2 XL: 1,557,611,200 with 1,024 positions.
+  CHECK(transformer_parameters(imported(kGpt2), 1024) == 1'557'611'200);
+  CHECK(imported(kGpt2).tied_embeddings);
+  CHECK(imported(kDeepSeek).mla->q_rank == 1536);
+  CHECK(imported(kDeepSeek).moe->first_dense_layers == 3);
+}
+
+TEST_CASE("families of config.json say what they mean", "[config][import]") {
+  const TransformerWorkload mistral =
+      imported(in(R"({"model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336,
+             "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+             "vocab_size": 32000})",
+                  R"("sliding_window": 4096)"));
+  CHECK(mistral.window == 4096);
+  const std::string qwen = R"({"model_type": "qwen3_moe", "hidden_size": 2048,
+      "intermediate_size": 6144, "num_attention_heads": 32, "num_hidden_layers": 48,
+      "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936, "num_experts": 128,
+      "num_experts_per_tok": 8, "moe_intermediate_size": 768, "decoder_sparse_step": 1,
+      "mlp_only_layers": [], "sliding_window": 4096, "use_sliding_window": false})";
+  CHECK(imported(qwen).window == 0);
+  CHECK(imported(qwen).head_dim == 128);
+  CHECK(imported(qwen).moe->experts == 128);
+  CHECK(static_cast<double>(transformer_parameters(imported(qwen), 4096)) ==
+        Approx(30.5e9).epsilon(0.005));
+  CHECK(static_cast<double>(transformer_active_parameters(imported(qwen), 4096)) ==
+        Approx(3.3e9).epsilon(0.02));
+  const std::string neox = R"({"model_type": "gpt_neox", "hidden_size": 6144,
+      "intermediate_size": 24576, "num_attention_heads": 64, "num_hidden_layers": 44,
+      "vocab_size": 50432, "hidden_act": "gelu_fast"})";
+  CHECK(imported(neox).parallel_block);
+  CHECK_FALSE(imported(in(neox, R"("use_parallel_residual": false)")).parallel_block);
+  CHECK(imported(R"({"model_type": "nemotron", "hidden_size": 6144, "intermediate_size": 24576,
+      "num_attention_heads": 48, "num_hidden_layers": 32, "num_key_value_heads": 8,
+      "vocab_size": 256000, "hidden_act": "relu2"})")
+            .activation == Activation::kSquaredRelu);
+  CHECK(imported(R"({"model_type": "bloom", "n_embed": 1024, "n_layer": 24,
+      "num_attention_heads": 16, "vocab_size": 250880})")
+            .ffn_hidden == 4096);
+  CHECK(imported(R"({"model_type": "mpt", "d_model": 4096, "n_heads": 32, "n_layers": 32,
+      "expansion_ratio": 4, "vocab_size": 50432, "attn_config": {"alibi": true}})")
+            .hidden == 4096);
+}
+
+TEST_CASE("a config.json with what is not read is refused by name", "[config][import][malformed]") {
+  CHECK_THAT(message(in(kLlama, R"("attention_chunk_size": 8192)")),
+             Contains("config.json: attention_chunk_size") && Contains("remove it"));
+  CHECK_THAT(message(R"({"model_type": "t5"})"),
+             Contains("config.json: model_type") && Contains("llama"));
+  CHECK_THAT(message(R"({"model_type": "llama", "vocab_size": 10})"),
+             Contains("config.json: num_hidden_layers") && Contains("missing"));
+  CHECK_THAT(message(in(kDeepSeek.substr(0, kDeepSeek.find("\"moe_layer_freq\"")) +
+                            kDeepSeek.substr(kDeepSeek.find("\"q_lora_rank\"")),
+                        R"("moe_layer_freq": 2)")),
+             Contains("moe_layer_freq") && Contains("expected 1"));
+  CHECK_THAT(message(in(kLlama, R"("layer_types": ["full_attention", "sliding_attention"])")),
+             Contains("layers of several kinds"));
+  CHECK_THAT(message("{}"), Contains("neither a config.json"));
+}
+
+TEST_CASE("a job names a config.json where a workload stands", "[config][import]") {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("stepcast_import_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "config.json") << kMixtral;
+  const Job job = load_job(text_source("", "test"),
+                           {"workload=" + (folder / "config.json").string(), "system=dgx-h100",
+                            "batch={\"global\": 16, \"micro\": 1, \"sequence\": 4096}",
+                            "workload.moe.capacity_factor=1.5", "parallel.expert=8"},
+                           kLibrary);
+  CHECK(job.workload.transformer()->moe->capacity_factor == 1.5);
+  CHECK(job.parallel.expert == 8);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("arguments of Megatron-LM are a job", "[config][import]") {
+  const std::string text = R"(#!/bin/bash
+torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py \
+  --tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --sequence-parallel \
+  --num-layers-per-virtual-pipeline-stage 4 --expert-model-parallel-size 4 \
+  --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \
+  --group-query-attention --num-query-groups 8 --ffn-hidden-size 14336 --swiglu \
+  --num-experts 8 --moe-router-topk 2 --moe-aux-loss-coeff 1e-2 --moe-grouped-gemm \
+  --seq-length 4096 --max-position-embeddings 32768 --micro-batch-size 1 \
+  --global-batch-size=256 --vocab-size 32000 --untie-embeddings-and-output-weights \
+  --use-distributed-optimizer --overlap-grad-reduce --recompute-granularity selective \
+  --bf16 --lr 1e-4 --data-path 0.5 a 0.5 b  # and so on
+)";
+  CHECK(foreign_kind(text) == Foreign::kMegatron);
+  const Job job = load_job(text_source(text, "args.sh"), {"system=dgx-h100"}, kLibrary);
+  const TransformerWorkload& m = *job.workload.transformer();
+  CHECK(job.devices == 32);
+  CHECK(job.parallel.tensor == 2);
+  CHECK(job.parallel.pipeline == 4);
+  CHECK(job.parallel.data == 4);
+  CHECK(job.parallel.expert == 4);
+  CHECK(job.parallel.virtual_stages == 2);
+  CHECK(job.parallel.sequence_parallel);
+  CHECK(job.parallel.zero == 1);
+  CHECK(job.parallel.overlap.data);
+  CHECK(job.parallel.recompute.kind == RecomputeKind::kSelective);
+  CHECK(job.batch.global == 256);
+  CHECK(job.formats.compute == Format::kBf16);
+  CHECK(m.moe->experts == 8);
+  CHECK(m.kv_heads == 8);
+  CHECK(m.activation == Activation::kSwiGlu);
+  CHECK(m.vocabulary == 32000);  // padded to a multiple of 128 * 2: already one
+  CHECK_FALSE(m.tied_embeddings);
+  // What convert writes loads to the same job.
+  const Job again = load_job(text_source(import_to_json(text_source(text, "args.sh")), "job.json"),
+                             {"system=dgx-h100"}, kLibrary);
+  CHECK(job_to_json(again) == job_to_json(job));
+}
+
+TEST_CASE("arguments of Megatron-LM that are not understood are refused",
+          "[config][import][malformed]") {
+  const std::string text =
+      "--num-layers 2\n--hidden-size 64\n--num-attention-heads 4\n--seq-length 32\n"
+      "--micro-batch-size 1\n--global-batch-size 8\n--vocab-size 128\n";
+  CHECK_THAT(message(text), Contains("accepted"));
+  CHECK_THAT(message(text + "--hybrid-attention-ratio 0.1\n"),
+             Contains("config.json:8: --hybrid-attention-ratio") && Contains("remove it"));
+  CHECK_THAT(message("--num-layers two\n" + text.substr(text.find("--hidden"))),
+             Contains("config.json:1: --num-layers: found 'two'"));
+  CHECK_THAT(message(text.substr(0, text.find("--vocab"))), Contains("--vocab-size: missing"));
+  CHECK_THAT(message(text + "--recompute-granularity some\n"), Contains("full or selective"));
+}
