@@ -44,6 +44,7 @@ void add_fit(CLI::App& app, Context& context);
 void add_compare(CLI::App& app, Context& context);
 void add_explain(CLI::App& app, Context& context);
 void add_replay(CLI::App& app, Context& context);
+void add_profile(CLI::App& app, Context& context);
 void add_show(CLI::App& app, Context& context);
 void add_list(CLI::App& app, Context& context);
 void add_convert(CLI::App& app, Context& context);

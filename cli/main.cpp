@@ -70,6 +70,7 @@ int main(int argc, char** argv) {
   add_compare(app, context);
   add_explain(app, context);
   add_replay(app, context);
+  add_profile(app, context);
   add_show(app, context);
   add_list(app, context);
   add_convert(app, context);

@@ -10,6 +10,7 @@
 #include "core/config/import.h"
 #include "core/error.h"
 #include "traces/native/native_trace.h"
+#include "traces/open_trace.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::cli {
@@ -81,13 +82,20 @@ Tables show_trace(const ShowCommand& options, const Context& context) {
              : sections(options, nullptr, trace.graph, options.job.job);
 }
 
-Tables show_job(const ShowCommand& options, const Context& context) {
-  if (!options.job.job.empty() && options.job.job != "-" &&
-      std::filesystem::is_directory(options.job.job)) {
-    throw InputError(options.job.job,
-                     "is a folder without trace.json; expected a job file or the folder of a "
-                     "stepcast trace");
+/// A capture of any program, or what other profilers recorded: a folder.
+Tables show_recording(const ShowCommand& options) {
+  if (!options.job.overrides.empty()) {
+    throw InputError("--set", "a recorded trace cannot be changed; give its job instead");
   }
+  if (options.sections()) {
+    throw InputError(options.job.job,
+                     "is a recording of another program: nothing is known of its shapes; show it "
+                     "without --graph, --flops, --bytes and --memory");
+  }
+  return captured_tables(traces::open_trace(options.job.job), options.job.job, options.skip);
+}
+
+Tables show_job(const ShowCommand& options, const Context& context) {
   const Job job = load_job(options.job, context);
   const ExecutionGraph graph = workloads::build_graph(job);
   return options.sections() ? sections(options, &job, graph, options.job.job)
@@ -130,7 +138,7 @@ void add_show(CLI::App& app, Context& context) {
       app.add_subcommand("show", "What a step consists of; what bounds a recorded one");
   add_job_options(*command, options->job);
   command->get_option("job")->description(
-      "Job file, - for standard input, or the folder of a recorded trace");
+      "Job file, - for standard input, or the folder of a recorded trace (ours or others')");
   command->add_flag("--graph", options->graph, "The ops, per class of ranks and segment");
   command->add_flag("--flops", options->flops, "FLOPs by convention, op kind and phase");
   command->add_flag("--bytes", options->bytes, "Memory traffic, communication, embedding lookups");
@@ -146,7 +154,12 @@ void add_show(CLI::App& app, Context& context) {
     }
     const bool trace =
         !options->job.job.empty() && options->job.job != "-" && traces::is_native(options->job.job);
-    print(trace ? show_trace(*options, context) : show_job(*options, context), options->job.format);
+    const bool folder = !options->job.job.empty() && options->job.job != "-" &&
+                        std::filesystem::is_directory(options->job.job);
+    print(trace    ? show_trace(*options, context)
+          : folder ? show_recording(*options)
+                   : show_job(*options, context),
+          options->job.format);
   });
 }
 

@@ -1,11 +1,13 @@
 #pragma once
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cli/data_table.h"
 #include "core/job.h"
 #include "core/program.h"
 #include "studies/show_trace.h"
+#include "traces/events/recording.h"
 
 namespace stepcast::cli {
 
@@ -18,5 +20,8 @@ Tables flops_tables(const Job* job, const ExecutionGraph& graph);
 Tables bytes_tables(const Job* job, const ExecutionGraph& graph);
 Tables memory_tables(const Job& job, const ExecutionGraph& graph, std::optional<std::int32_t> rank);
 Tables recorded_tables(const studies::RecordedStep& step);
+/// Of a capture of any program; warnings go to stderr. `name` stands for the trace there.
+Tables captured_tables(const traces::Recording& recording, const std::string& name,
+                       std::int32_t skip);
 
 }  // namespace stepcast::cli

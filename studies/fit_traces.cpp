@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "studies/recorded_graph.h"
 #include "traces/native/native_trace.h"
+#include "traces/native/recording_files.h"
 
 namespace stepcast::studies {
 namespace {
@@ -48,6 +49,12 @@ Input read(const fs::path& folder, const FitTracesOptions& options) {
   if (!fs::is_directory(folder)) {
     throw InputError(folder.string(),
                      "is not a folder; expected one that `stepcast run --trace` wrote");
+  }
+  if (traces::is_recording(folder)) {
+    throw InputError(folder.string(),
+                     "is a capture of another program: it says when its kernels ran, not what "
+                     "shapes they had; fit needs traces of `stepcast run --trace`, or rows of "
+                     "measurements");
   }
   if (!traces::is_native(folder)) {
     throw InputError(folder.string(), fmt::format("holds no trace.json{}; expected a folder that "

@@ -218,6 +218,8 @@ std::vector<RecordedOp> recorded_ops(const traces::Trace& trace, std::int32_t sk
   return ops;
 }
 
+}  // namespace
+
 void fill_bound(RecordedStep& step) {
   const auto busy = [](const RankStep& r) { return r.compute + r.exposed_communication + r.host; };
   Seconds mean;
@@ -241,8 +243,6 @@ void fill_bound(RecordedStep& step) {
   step.bound = largest->first;
   step.bound_share = critical->mean > Seconds{} ? largest->second / critical->mean : 0;
 }
-
-}  // namespace
 
 RecordedStep recorded_step(const traces::Trace& trace, std::int32_t skip) {
   RecordedStep step;

@@ -56,6 +56,9 @@ struct RecordedStep {
   std::vector<std::string> warnings;
 };
 
+/// Fills what `by_rank` says of the whole: the critical rank, what bounds it, the imbalance.
+void fill_bound(RecordedStep& step);
+
 /// Steps before `skip` are left out. Errors: InputError when no step remains.
 RecordedStep recorded_step(const traces::Trace& trace, std::int32_t skip = 0);
 

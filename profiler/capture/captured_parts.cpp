@@ -17,10 +17,17 @@ using State = ProcessStatus::State;
 
 constexpr std::array<std::string_view, 5> kStates{"started", "written", "empty", "busy", "failed"};
 constexpr const char* kStatus = ".status";
+constexpr const char* kRankUnknown = "rank.unknown";
 
 }  // namespace
 
-void CapturedParts::write(const std::string& name, const traces::Recording& recording) const {
+void CapturedParts::write(const std::string& name, traces::Recording recording) const {
+  for (traces::RankRecording& rank : recording.ranks) {
+    if (rank.rank < 0) {  // a rank is a number in the format
+      rank.rank = 0;
+      rank.metadata[kRankUnknown] = "yes";
+    }
+  }
   traces::write_recording(folder_ / name, recording);
 }
 
@@ -66,6 +73,9 @@ std::vector<traces::Recording> CapturedParts::recordings() const {
   std::vector<traces::Recording> all;
   for (const fs::path& folder : folders) {
     all.push_back(traces::read_recording(folder));
+    for (traces::RankRecording& rank : all.back().ranks) {
+      rank.rank = rank.metadata.erase(kRankUnknown) > 0 ? -1 : rank.rank;
+    }
   }
   return all;
 }

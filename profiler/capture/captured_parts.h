@@ -30,8 +30,9 @@ class CapturedParts {
   explicit CapturedParts(const std::filesystem::path& out) : folder_(out / ".parts") {}
 
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
-  /// `name` is that of a process: host and process id. Errors: InputError as write_recording's.
-  void write(const std::string& name, const traces::Recording& recording) const;
+  /// `name` is that of a process: host and process id. A rank of -1 is not known. Errors:
+  /// InputError as write_recording's.
+  void write(const std::string& name, traces::Recording recording) const;
   void write(const std::string& name, ProcessStatus::State state, const std::string& text) const;
 
   [[nodiscard]] std::vector<ProcessStatus> processes() const;

@@ -164,6 +164,12 @@ void settle_ranks(std::vector<Recording>& parts, traces::Oddities& oddities) {
 
 Recording merge_ranks(std::vector<Recording> parts) {
   std::erase_if(parts, [](const Recording& r) { return r.ranks.size() != 1; });
+  // A launcher may look at the devices of its ranks: that makes it none.
+  const auto works = [](const Recording& r) { return device_work(r.ranks.front()) > 0; };
+  if (std::any_of(parts.begin(), parts.end(), works)) {
+    std::erase_if(parts,
+                  [&works](const Recording& r) { return r.ranks.front().rank < 0 && !works(r); });
+  }
   if (parts.empty()) {
     throw InputError("capture", "has no part; was anything recorded?");
   }

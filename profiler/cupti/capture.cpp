@@ -104,7 +104,7 @@ Collector::Refusal Capture::open() {
     const std::lock_guard lock(mutex_);
     state_ = State::kCollecting;
     collecting_since_ = Collector::now();
-    begin_ = settings_.steps ? INT64_MAX : collecting_since_;
+    begin_ = settings_.steps ? kNever : collecting_since_;
   }
   // Signals are the application's: none is delivered to the reading thread.
   sigset_t all, before;
@@ -139,7 +139,7 @@ void Capture::apply(StepWindow::Change change, std::int64_t at) {
 }
 
 void Capture::step(std::optional<std::int64_t> number) {
-  if (abandoned_) {
+  if (abandoned_ || over_) {
     return;
   }
   const std::int64_t at = Collector::now();
@@ -153,7 +153,7 @@ void Capture::step(std::optional<std::int64_t> number) {
 }
 
 void Capture::step_end() {
-  if (abandoned_) {
+  if (abandoned_ || over_) {
     return;
   }
   const std::int64_t at = Collector::now();
@@ -164,7 +164,7 @@ void Capture::step_end() {
 }
 
 void Capture::called(const NcclCall& call) {
-  if (abandoned_) {
+  if (abandoned_ || over_) {
     return;
   }
   const std::lock_guard lock(mutex_);
@@ -174,6 +174,16 @@ void Capture::called(const NcclCall& call) {
     } else {
       ++lost_calls_;
     }
+  }
+}
+
+void Capture::detailed(const NcclDetail& detail) {
+  if (abandoned_ || over_) {
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  if ((state_ == State::kCollecting || state_ == State::kEnding) && details_.size() < kMostCalls) {
+    details_.push_back(detail);
   }
 }
 
@@ -210,7 +220,7 @@ void Capture::check_limits() {
     return;
   }
   const std::int64_t from = settings_.steps ? begin_ : collecting_since_;
-  if (settings_.seconds && from != INT64_MAX && from != INT64_MIN) {
+  if (settings_.seconds && from != kNever) {
     const auto last = from + static_cast<std::int64_t>(*settings_.seconds * kSecond);
     if (Collector::now() >= last) {
       finish_ = std::min(finish_, last);
@@ -271,8 +281,13 @@ void Capture::run() {
     for (const NcclCall& call : calls_) {
       parser_->add(call);
     }
+    for (const NcclDetail& detail : details_) {
+      parser_->add(detail);
+    }
     calls_.clear();
+    details_.clear();
     state_ = State::kEnded;
+    over_ = true;
   }
   if (on_end_) {
     on_end_(*this);
@@ -292,21 +307,27 @@ void Capture::stop(bool exiting) {
 }
 
 std::optional<traces::Recording> Capture::take(LaunchedRank rank) {
-  const std::lock_guard lock(mutex_);
-  if (parser_ == nullptr) {
+  CaptureFacts facts;
+  {
+    const std::lock_guard lock(mutex_);
+    facts.begin = begin_;
+    facts.end = finish_;
+    facts.first = first_;
+    facts.last = last_;
+    facts.steps = window_->steps(std::min(finish_, last_.capture));
+    facts.dropped = lost_calls_;
+    if (collecting_since_ > begin_ && collecting_since_ != kNever) {
+      facts.metadata["late_start_ns"] = std::to_string(collecting_since_ - begin_);
+    }
+  }
+  if (parser_ == nullptr || facts.begin == kNever) {
     return std::nullopt;
   }
-  CaptureFacts facts;
   facts.rank = rank.rank;
   facts.world_size = rank.world_size;
   facts.process = getpid();
-  facts.begin = begin_;
-  facts.end = finish_;
-  facts.first = first_;
-  facts.last = last_;
-  facts.steps = window_->steps(std::min(finish_, last_.capture));
   facts.mark = settings_.mark;
-  facts.dropped = collector_.dropped() + lost_calls_;
+  facts.dropped += collector_.dropped() + collector_.declined_buffers();
   facts.metadata["cupti"] = Collector::version();
   facts.metadata["clock.boot"] = boot_id();
   facts.metadata["host"] = host_name();
@@ -315,16 +336,9 @@ std::optional<traces::Recording> Capture::take(LaunchedRank rank) {
   }
   if (collector_.declined_buffers() > 0) {
     facts.metadata["cupti.declined_buffers"] = std::to_string(collector_.declined_buffers());
-    facts.dropped += collector_.declined_buffers();
   }
   if (truncated_) {
     facts.metadata["truncated"] = fmt::format("after {} records", settings_.most_records);
-  }
-  if (collecting_since_ > begin_ && collecting_since_ != INT64_MAX) {
-    facts.metadata["late_start_ns"] = std::to_string(collecting_since_ - begin_);
-  }
-  if (begin_ == INT64_MAX) {
-    return std::nullopt;
   }
   const std::unique_ptr<RecordParser> parser = std::move(parser_);
   traces::Recording recording = std::move(*parser).finish(facts);
@@ -340,7 +354,7 @@ std::string Capture::shortfall() const {
   if (!failure_.empty()) {
     return failure_;
   }
-  if (settings_.steps && begin_ == INT64_MAX) {
+  if (settings_.steps && begin_ == kNever) {
     return fmt::format(
         "step {} never began: the program marks no such step (NVTX ranges \"step N\", "
         "\"iteration N\" or those named by --mark, or calls of stepcast_profile_step())",

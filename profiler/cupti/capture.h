@@ -40,6 +40,7 @@ class Capture {
   void step(std::optional<std::int64_t> number = std::nullopt);
   void step_end();
   void called(const NcclCall& call);
+  void detailed(const NcclDetail& detail);
   void signalled() { signals_.fetch_add(1); }  ///< async-signal-safe
 
   /// Ends the capture if it runs, and waits until all is read. `exiting`: what is not complete by
@@ -70,7 +71,7 @@ class Capture {
   std::function<void(Capture&)> on_end_;
   std::unique_ptr<RecordParser> parser_;
   std::thread reader_;
-  std::atomic<bool> abandoned_{false}, start_{false}, end_{false}, exiting_{false};
+  std::atomic<bool> abandoned_{false}, start_{false}, end_{false}, exiting_{false}, over_{false};
   std::atomic<std::uint32_t> signals_{0};
 
   mutable std::mutex mutex_;  ///< never held over a call into CUPTI
@@ -78,8 +79,10 @@ class Capture {
   StepNames names_;
   std::optional<StepWindow> window_;
   std::int64_t next_step_ = 0;
-  std::int64_t begin_ = INT64_MIN, finish_ = INT64_MAX, collecting_since_ = INT64_MAX;
+  static constexpr std::int64_t kNever = INT64_MAX;
+  std::int64_t begin_ = kNever, finish_ = kNever, collecting_since_ = kNever;  ///< ns
   std::vector<NcclCall> calls_;
+  std::vector<NcclDetail> details_;
   std::uint64_t lost_calls_ = 0;
   ClockPair first_, last_;
   std::string failure_;

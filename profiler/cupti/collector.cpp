@@ -167,14 +167,12 @@ void Collector::close() {
 }
 
 std::string Collector::enable() {
-  const CUpti_ActivityKind kernels =
-      whole_graphs_ ? CUPTI_ACTIVITY_KIND_GRAPH_TRACE : CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
   const CUptiResult needed = cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
   if (needed != CUPTI_SUCCESS) {
     return "cuptiActivityEnable(kernels): " + words(needed);
   }
   if (whole_graphs_) {
-    note(cuptiActivityEnable(kernels), "cuptiActivityEnable(graphs)");
+    note(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE), "cuptiActivityEnable(graphs)");
   }
   for (const CUpti_ActivityKind kind : kKinds) {
     note(cuptiActivityEnable(kind),

@@ -45,7 +45,7 @@ void write_part(const CapturedParts& parts, LaunchedRank rank, Capture& capture)
     auto recording = capture.take(rank);
     const std::string shortfall = capture.shortfall();
     if (recording) {
-      parts.write(process_name(), *recording);
+      parts.write(process_name(), std::move(*recording));
       parts.write(process_name(), State::kWritten, shortfall);
     } else {
       parts.write(process_name(), shortfall.empty() ? State::kEmpty : State::kFailed, shortfall);
@@ -82,6 +82,12 @@ const NcclSink& sink() {
           [](const NcclCall* call) {
             if (Capture* capture = injected.load()) {
               capture->called(*call);
+            }
+          },
+      .detailed =
+          [](const NcclDetail* detail) {
+            if (Capture* capture = injected.load()) {
+              capture->detailed(*detail);
             }
           },
       .step =

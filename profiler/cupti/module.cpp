@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <vector>
 
 #include "profiler/cupti/capture.h"
 
@@ -46,12 +47,14 @@ class OwnCapture final : public CuptiModule {
     }
     capture_->stop(false);
     std::optional<traces::Recording> recording = capture_->take(rank);
-    capture_.reset();
+    // Kept: CUPTI's own thread may still hand back a buffer.
+    ended_.push_back(std::move(capture_));
     return recording;
   }
 
  private:
   std::unique_ptr<Capture> capture_;
+  std::vector<std::unique_ptr<Capture>> ended_;
 };
 
 }  // namespace
@@ -59,6 +62,6 @@ class OwnCapture final : public CuptiModule {
 
 extern "C" __attribute__((visibility("default"))) stepcast::profiler::CuptiModule*
 stepcast_cupti_module() {
-  static stepcast::profiler::cupti::OwnCapture own;
-  return &own;
+  static auto* own = new stepcast::profiler::cupti::OwnCapture;  // CUPTI may call to the very end
+  return own;
 }

@@ -55,6 +55,7 @@ class RecordParser {
 
   void add(const Record& record);
   void add(const NcclCall& call) { nccl_.add(call); }
+  void add(const NcclDetail& detail) { nccl_.add(detail); }
   /// Records held.
   [[nodiscard]] std::size_t size() const {
     return apis_.size() + work_.size() + syncs_.size() + records_.size() + ranges_.size();

@@ -35,6 +35,15 @@ struct NcclCall {
   std::int64_t begin = 0, end = 0;  ///< ns of the capture's clock; `end` when the launch returned
 };
 
+/// How NCCL ran a collective, as its profiler interface says.
+struct NcclDetail {
+  std::uint64_t launch = 0;
+  std::int32_t channels = 0, warps = 0;
+  char function[24] = {};   ///< "AllReduce"
+  char algorithm[16] = {};  ///< "RING", "TREE", "NVLS", ...
+  char protocol[16] = {};   ///< "LL", "LL128", "SIMPLE"
+};
+
 /// What the interposed library calls while a capture listens. Called on the application's threads.
 struct NcclSink {
   std::int64_t (*now)() = nullptr;
@@ -42,6 +51,7 @@ struct NcclSink {
   void (*launching)(std::uint64_t launch) = nullptr;
   void (*launched)() = nullptr;
   void (*called)(const NcclCall* call) = nullptr;
+  void (*detailed)(const NcclDetail* detail) = nullptr;
   void (*step)() = nullptr;  ///< stepcast_profile_step() of the program
 };
 

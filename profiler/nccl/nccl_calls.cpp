@@ -12,6 +12,13 @@ using traces::CollectiveInfo;
 using traces::kNoDetail;
 using traces::Nanoseconds;
 
+struct ByLaunch {
+  template <class A, class B>
+  bool operator()(const A& a, const B& b) const {
+    return a.launch < b.launch;
+  }
+};
+
 bool point_to_point(NcclFunction f) { return f == NcclFunction::kSend || f == NcclFunction::kRecv; }
 
 /// kCount where the model has no kind of its own: reduce, gather, scatter.
@@ -90,6 +97,28 @@ NcclType nccl_type(std::int32_t type) {
              : NcclType{};
 }
 
+/// "ncclAllReduce" or, where NCCL said how, "ncclAllReduce RING LL128 16 channels".
+std::string NcclCalls::detailed_name(const NcclCall& call) const {
+  const std::string_view name = name_of(call.function);
+  if (details_.empty()) {
+    return std::string(name);
+  }
+  const auto of_launch = [&call](const auto& list) {
+    return std::equal_range(list.begin(), list.end(), call, ByLaunch{});
+  };
+  const auto [first, last] = of_launch(calls_);
+  auto nth = std::count_if(first, last, [&call](const NcclCall& c) {
+    return c.function == call.function && c.begin < call.begin;
+  });
+  const auto [detail, end] = of_launch(details_);
+  for (auto d = detail; d != end; ++d) {
+    if (name.ends_with(d->function) && nth-- == 0) {
+      return fmt::format("{} {} {} {} channels", name, d->algorithm, d->protocol, d->channels);
+    }
+  }
+  return std::string(name);
+}
+
 std::int32_t NcclCalls::describe(traces::RankBuilder& builder,
                                  const std::vector<NcclCall>& exchange,
                                  std::int32_t global_rank) const {
@@ -113,7 +142,7 @@ std::int32_t NcclCalls::describe(traces::RankBuilder& builder,
   info.dtype = type.bytes > 0 ? builder.names().intern(type.name) : traces::kNoName;
   if (!point_to_point(first.function)) {
     info.kind = kind_of(first.function);
-    info.name = builder.names().intern(name_of(first.function));
+    info.name = builder.names().intern(detailed_name(first));
     info.peer = first.peer;
     std::tie(info.elements_in, info.elements_out) = elements_of(first);
   } else {
@@ -160,6 +189,7 @@ void NcclCalls::write(traces::RankBuilder& builder, std::int64_t process, std::i
   std::stable_sort(calls_.begin(), calls_.end(), [](const NcclCall& a, const NcclCall& b) {
     return a.launch != b.launch ? a.launch < b.launch : a.begin < b.begin;
   });
+  std::stable_sort(details_.begin(), details_.end(), ByLaunch{});
   std::vector<std::vector<NcclCall>> exchanges;
   for (const NcclCall& c : calls_) {
     const auto joins = [&c](const std::vector<NcclCall>& e) {

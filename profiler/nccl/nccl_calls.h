@@ -26,6 +26,8 @@ NcclType nccl_type(std::int32_t type);
 class NcclCalls {
  public:
   void add(const NcclCall& call) { calls_.push_back(call); }
+  /// Of the n-th collective of its function in a launch; its name then says it, too.
+  void add(const NcclDetail& detail) { details_.push_back(detail); }
   [[nodiscard]] bool empty() const { return calls_.empty(); }
 
   /// Adds a host range per call (per exchange) that begins in [begin, end), with its collective.
@@ -46,7 +48,10 @@ class NcclCalls {
   std::int32_t describe(traces::RankBuilder& builder, const std::vector<NcclCall>& exchange,
                         std::int32_t global_rank) const;
 
+  [[nodiscard]] std::string detailed_name(const NcclCall& call) const;
+
   std::vector<NcclCall> calls_;
+  std::vector<NcclDetail> details_;
   std::vector<Launched> launched_;  ///< by launch, then order
 };
 

@@ -16,6 +16,7 @@
 
 #include "profiler/nccl/communicators.h"
 #include "profiler/nccl/nccl_call.h"
+#include "profiler/nccl/preload.h"
 
 #define STEPCAST_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -38,6 +39,18 @@ struct Group {
   std::vector<const void*> exchanging;  ///< communicators with sends or receives in this group
 };
 thread_local Group group;
+/// Not 0 while this thread is in a call of NCCL that may launch.
+thread_local std::uint64_t launching = 0;
+
+void begin_launch(const NcclSink& sink, std::uint64_t launch) {
+  launching = launch;
+  sink.launching(launch);
+}
+
+void end_launch(const NcclSink& sink) {
+  sink.launched();
+  launching = 0;
+}
 
 /// NCCL's own function: of the library after this one, or, where a program loaded NCCL for itself
 /// alone (as Python does), of that.
@@ -129,9 +142,9 @@ ncclResult_t observe(NcclFunction function, ncclComm_t comm, std::size_t count, 
   call.launch = ++launches;
   ++group.depth;  // NCCL's own groups inside the call are part of it
   group.launch = call.launch;
-  sink->launching(call.launch);
+  begin_launch(*sink, call.launch);
   const ncclResult_t result = pass();
-  sink->launched();
+  end_launch(*sink);
   --group.depth;
   if (result == ncclSuccess || result == ncclInProgress) {
     call.end = sink->now();
@@ -141,6 +154,10 @@ ncclResult_t observe(NcclFunction function, ncclComm_t comm, std::size_t count, 
 }
 
 }  // namespace
+
+const NcclSink* current_sink() { return listener.load(); }
+std::uint64_t current_launch() { return launching; }
+
 }  // namespace stepcast::profiler
 
 using stepcast::profiler::Communicators;
@@ -259,9 +276,9 @@ STEPCAST_EXPORT ncclResult_t ncclGroupEnd() {
   if (group.depth > 0 || sink == nullptr) {
     return pass_on();
   }
-  sink->launching(group.launch);
+  stepcast::profiler::begin_launch(*sink, group.launch);
   const ncclResult_t result = pass_on();
-  sink->launched();
+  stepcast::profiler::end_launch(*sink);
   if (result == ncclSuccess || result == ncclInProgress) {
     stepcast::profiler::tell(group.calls, *sink);
   }

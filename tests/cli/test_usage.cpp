@@ -99,7 +99,7 @@ TEST_CASE("wrong usage exits with 2 and says what was wrong", "[cli]") {
 }
 
 TEST_CASE("commands of later versions say that they are not implemented", "[cli]") {
-  for (const char* command : {"profile", "explain", "hitcurve", "report"}) {
+  for (const char* command : {"hitcurve", "report"}) {
     const Outcome outcome = call({command, "some.json", "--some-flag"});
     INFO(command << ": " << outcome.err);
     CHECK(outcome.code == 2);
@@ -114,6 +114,18 @@ TEST_CASE("a missing GPU backend exits with 3", "[cli]") {
   CHECK(outcome.code == 3);
   CHECK(outcome.out.empty());
   CHECK_THAT(outcome.err, Contains("cuda") && Contains("--backend cpu"));
+}
+
+TEST_CASE("profile says what keeps it from capturing", "[cli]") {
+  // Without modules, without a driver, or with both but a command that uses no CUDA.
+  const TemporaryFolder folder;
+  const std::string out = folder / "trace";
+  const Outcome outcome = call({"profile", "--out", out, "--", "true"});
+  INFO(outcome.err);
+  CHECK(outcome.code == 3);
+  CHECK(outcome.out.empty());
+  CHECK_THAT(outcome.err, Contains("CUDA"));
+  CHECK_FALSE(std::filesystem::exists(out));
 }
 
 TEST_CASE("a job comes from a file, from standard input or from --set alone", "[cli]") {

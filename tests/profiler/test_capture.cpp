@@ -212,7 +212,7 @@ TEST_CASE("parts and states are found again", "[profiler][capture]") {
   CHECK(parts.recordings().empty());
   parts.write("host-1", ProcessStatus::State::kBusy, "another tool");
   parts.write("host-2", ProcessStatus::State::kStarted, "");
-  parts.write("host-2", part(0, 1, 1200, "m", 60));
+  parts.write("host-2", part(-1, 0, 1200, "m", 60));
   parts.write("host-2", ProcessStatus::State::kWritten, "");
   fs::create_directories(parts.folder() / "host-3");  // began to write and died
   const auto processes = parts.processes();
@@ -220,7 +220,9 @@ TEST_CASE("parts and states are found again", "[profiler][capture]") {
   CHECK(processes[0].state == ProcessStatus::State::kBusy);
   CHECK(processes[0].text == "another tool");
   CHECK(processes[1].state == ProcessStatus::State::kWritten);
-  CHECK(parts.recordings().size() == 1);
+  const auto recordings = parts.recordings();
+  REQUIRE(recordings.size() == 1);
+  CHECK(recordings[0].ranks[0].rank == -1);  // nobody told
   parts.remove();
   CHECK_FALSE(fs::exists(parts.folder()));
   fs::remove_all(out);

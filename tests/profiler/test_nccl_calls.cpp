@@ -1,4 +1,5 @@
 #include <catch2/catch.hpp>
+#include <cstring>
 
 #include "profiler/nccl/nccl_calls.h"
 
@@ -103,6 +104,31 @@ TEST_CASE("kernels of a group are matched by kind; calls that share one are summ
   CHECK(w.of(1, OpKind::kAllReduce, 0, 2).bytes == 400);
   CHECK(w.of(1, OpKind::kAllReduce, 1, 2).bytes == 2000);
   CHECK(w.calls.detail_of(w.builder, 77, OpKind::kAllReduce, 0, 1) == kNoDetail);
+}
+
+TEST_CASE("what NCCL says of a collective stands in its name", "[profiler][nccl]") {
+  traces::Names names;
+  traces::RankBuilder builder(names, "rank");
+  NcclCalls calls;
+  for (std::uint64_t n = 0; n < 2; ++n) {
+    NcclCall c = call(1, NcclFunction::kAllReduce, 100 + n, kFp32);
+    c.begin += static_cast<std::int64_t>(n);
+    calls.add(c);
+    NcclDetail d;
+    d.launch = 1;
+    d.channels = n == 0 ? 16 : 2;
+    std::strcpy(d.function, "AllReduce");
+    std::strcpy(d.algorithm, n == 0 ? "RING" : "TREE");
+    std::strcpy(d.protocol, "LL");
+    calls.add(d);
+  }
+  calls.add(call(2, NcclFunction::kAllReduce, 1, kFp32));
+  calls.write(builder, 10, 0, 0, INT64_MAX);
+  const auto& all = builder.rank().collectives;
+  REQUIRE(all.size() == 3);
+  CHECK(names.view(all[0].name) == "ncclAllReduce RING LL 16 channels");
+  CHECK(names.view(all[1].name) == "ncclAllReduce TREE LL 2 channels");
+  CHECK(names.view(all[2].name) == "ncclAllReduce");
 }
 
 TEST_CASE("sizes that do not fit are unknown, not wrong", "[profiler][nccl]") {

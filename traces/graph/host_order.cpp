@@ -30,9 +30,13 @@ HostOrder::HostOrder(const Recording& recording, const RankRecording& rank)
                 e.category[i] == EventCategory::kEventRecord) &&
                e.detail[i] != kNoDetail && e.correlation[i] != 0) {
       syncs_.emplace_back(e.correlation[i], e.detail[i]);
+    } else if (e.category[i] == EventCategory::kOverhead && e.correlation[i] != 0 &&
+               recording.names.view(e.name[i]) == kQueueFullOverhead) {
+      queue_full_.emplace_back(e.correlation[i], e.duration[i]);
     }
   }
   std::sort(syncs_.begin(), syncs_.end());
+  std::sort(queue_full_.begin(), queue_full_.end());
   std::stable_sort(actions_.begin(), actions_.end(),
                    [&e](const HostAction& a, const HostAction& b) {
                      return e.begin[a.event] < e.begin[b.event];
@@ -67,6 +71,17 @@ const SyncInfo* HostOrder::sync_of(EventId call) const {
   return correlation != 0 && at != syncs_.end() && at->first == correlation
              ? &rank_.syncs[static_cast<std::size_t>(at->second)]
              : nullptr;
+}
+
+Nanoseconds HostOrder::queue_full_in(EventId call) const {
+  const std::int64_t correlation = rank_.events.correlation[call];
+  Nanoseconds sum{};
+  for (auto at = std::lower_bound(queue_full_.begin(), queue_full_.end(),
+                                  std::pair{correlation, Nanoseconds::min()});
+       correlation != 0 && at != queue_full_.end() && at->first == correlation; ++at) {
+    sum += at->second;
+  }
+  return std::min(sum, rank_.events.duration[call]);
 }
 
 void HostOrder::measure_latencies(const Events& e) {

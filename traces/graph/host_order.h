@@ -31,6 +31,8 @@ class HostOrder {
   [[nodiscard]] Nanoseconds dispatch_gap() const { return dispatch_gap_; }
   /// The sync record of a call: stream waits, event records; null where the profiler wrote none.
   [[nodiscard]] const SyncInfo* sync_of(EventId call) const;
+  /// Host time that a call spent waiting for room in a full queue, where the profiler says so.
+  [[nodiscard]] Nanoseconds queue_full_in(EventId call) const;
 
  private:
   void measure_latencies(const Events& events);
@@ -39,8 +41,9 @@ class HostOrder {
   std::vector<HostAction> actions_;
   std::vector<std::uint32_t> first_launched_;  ///< CSR by event
   std::vector<EventId> launched_;
-  std::vector<std::vector<EventId>> work_;                    ///< by lane
-  std::vector<std::pair<std::int64_t, std::int32_t>> syncs_;  ///< correlation, index; sorted
+  std::vector<std::vector<EventId>> work_;                        ///< by lane
+  std::vector<std::pair<std::int64_t, std::int32_t>> syncs_;      ///< correlation, index; sorted
+  std::vector<std::pair<std::int64_t, Nanoseconds>> queue_full_;  ///< correlation, time; sorted
   Nanoseconds launch_latency_{}, dispatch_gap_{};
 };
 

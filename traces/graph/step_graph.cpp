@@ -139,8 +139,13 @@ class Builder {
         action.what == HostCall::kBlockingCopy ||
         (action.what == HostCall::kCopy && returned - called > kBlockingCopyCall &&
          done <= returned + microseconds(1));
+    const Nanoseconds full = order_.queue_full_in(action.event);
     if (waited_for_copy) {
       synchronise(action.event, called, launched);
+    } else if (full > Nanoseconds{0}) {
+      step_.stripped += full.count();
+      cursor_ += full;  // the rest of the call is host time
+      ++assumptions_.full_queues;
     } else if (returned - called > microseconds(100) && waiting_at(called) >= kFullQueue) {
       step_.stripped += (returned - called).count();
       cursor_ = returned;
@@ -259,6 +264,16 @@ class Builder {
         all.push_back(last_[lane]);
       }
       return all;
+    }
+    if (action.what == HostCall::kEventSync && sync != nullptr && sync->record_correlation >= 0) {
+      const auto recorded = recorded_.find(sync->record_correlation);
+      const std::size_t lane = lane_of(sync->source_stream);
+      if (recorded != recorded_.end() && lane != kNone) {
+        if (recorded->second[lane] != kNone) {
+          all.push_back(recorded->second[lane]);
+        }
+        return all;
+      }
     }
     // Without a record of what it waited for: what had ended when the call returned.
     for (const std::size_t node : last_) {

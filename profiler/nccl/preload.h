@@ -1,0 +1,13 @@
+#pragma once
+#include <cstdint>
+
+#include "profiler/nccl/nccl_call.h"
+
+namespace stepcast::profiler {
+
+/// Inside libstepcast_preload.so: who listens, null for nobody, and the launch that this thread is
+/// in, 0 for none.
+const NcclSink* current_sink();
+std::uint64_t current_launch();
+
+}  // namespace stepcast::profiler

@@ -1,0 +1,133 @@
+#include "studies/show_recording.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "core/error.h"
+#include "traces/trace.h"
+
+namespace stepcast::studies {
+namespace {
+
+/// One step as a trace of our own: its graph, and each rank's spans between its marks.
+traces::Trace trace_of(const traces::MeasuredStep& step) {
+  traces::Trace trace;
+  trace.graph = *step.graph;
+  for (std::size_t r = 0; r < step.ranks.size(); ++r) {
+    const traces::MeasuredRank& measured = step.ranks[r];
+    traces::RankTrace rank;
+    rank.rank = static_cast<std::int32_t>(r);
+    rank.ops = measured.spans;
+    rank.steps.push_back({0, SimTime{measured.begin}, SimTime{measured.end}});
+    trace.ranks.push_back(std::move(rank));
+  }
+  return trace;
+}
+
+/// What the host did of its own between calls.
+Seconds issuing(const traces::MeasuredRank& rank) {
+  return to_seconds(SimTime{std::accumulate(rank.issue.begin(), rank.issue.end(), std::int64_t{0}) +
+                            rank.finish});
+}
+
+Seconds quantile(std::vector<Seconds> values, double q) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
+/// Means over the steps of all that is a mean within one.
+RankStep mean_of(const std::vector<RankStep>& steps) {
+  RankStep mean = steps.front();
+  std::vector<Seconds> walls;
+  for (const RankStep& s : steps) {
+    walls.push_back(s.mean);
+  }
+  const auto average = [&steps](auto member) {
+    auto sum = steps.front().*member;
+    for (std::size_t i = 1; i < steps.size(); ++i) {
+      sum += steps[i].*member;
+    }
+    return sum * (1.0 / static_cast<double>(steps.size()));
+  };
+  for (const auto member :
+       {&RankStep::mean, &RankStep::compute, &RankStep::exposed_communication, &RankStep::bubble,
+        &RankStep::host, &RankStep::other, &RankStep::communication, &RankStep::wait,
+        &RankStep::issuing, &RankStep::caused_wait}) {
+    mean.*member = average(member);
+  }
+  mean.last_arrivals = average(&RankStep::last_arrivals);
+  mean.median = quantile(walls, 0.5);
+  mean.steps = static_cast<std::int64_t>(steps.size());
+  return mean;
+}
+
+std::vector<RecordedOp> mean_of(const std::vector<std::vector<RecordedOp>>& steps) {
+  std::map<std::tuple<std::string, OpKind, Phase>, RecordedOp> by_name;
+  const double share = 1.0 / static_cast<double>(steps.size());
+  for (const auto& ops : steps) {
+    for (const RecordedOp& op : ops) {
+      RecordedOp& sum = by_name.try_emplace({op.name, op.kind, op.phase}).first->second;
+      if (sum.name.empty() || op.slowest_rank > sum.slowest_rank) {
+        sum.slowest = op.slowest;
+      }
+      sum.name = op.name;
+      sum.kind = op.kind;
+      sum.phase = op.phase;
+      sum.executions += op.executions * share;
+      sum.time += op.time * share;
+      sum.wait += op.wait * share;
+      sum.fastest_rank += op.fastest_rank * share;
+      sum.slowest_rank += op.slowest_rank * share;
+    }
+  }
+  std::vector<RecordedOp> all;
+  for (auto& [key, op] : by_name) {
+    all.push_back(std::move(op));
+  }
+  std::stable_sort(all.begin(), all.end(), [](const RecordedOp& a, const RecordedOp& b) {
+    return a.time + a.wait > b.time + b.wait;
+  });
+  return all;
+}
+
+}  // namespace
+
+RecordedStep recorded_step(const traces::MeasuredRun& run, std::int32_t skip) {
+  const auto first = static_cast<std::size_t>(std::max(0, skip));
+  if (first >= run.steps.size()) {
+    throw InputError("--skip", fmt::format("{} leaves none of {} steps", skip, run.steps.size()));
+  }
+  RecordedStep all;
+  std::vector<std::vector<RankStep>> by_rank;
+  std::vector<std::vector<RecordedOp>> ops;
+  std::vector<Seconds> walls;
+  for (std::size_t i = first; i < run.steps.size(); ++i) {
+    RecordedStep one = recorded_step(trace_of(run.steps[i]));
+    by_rank.resize(one.by_rank.size());
+    for (std::size_t r = 0; r < one.by_rank.size(); ++r) {
+      one.by_rank[r].issuing = issuing(run.steps[i].ranks[r]);
+      by_rank[r].push_back(one.by_rank[r]);
+    }
+    ops.push_back(std::move(one.ops));
+    walls.push_back(one.median);
+  }
+  for (const auto& steps : by_rank) {
+    all.by_rank.push_back(mean_of(steps));
+  }
+  all.ops = mean_of(ops);
+  all.ranks = static_cast<std::int64_t>(all.by_rank.size());
+  all.steps = static_cast<std::int64_t>(walls.size());
+  all.median = quantile(walls, 0.5);
+  all.p5 = quantile(walls, 0.05);
+  all.p95 = quantile(walls, 0.95);
+  all.dropped = run.dropped;
+  all.warnings = run.warnings;
+  fill_bound(all);
+  return all;
+}
+
+}  // namespace stepcast::studies

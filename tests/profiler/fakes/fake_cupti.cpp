@@ -1,0 +1,413 @@
+// libcupti.so.13 of a machine without a GPU, for tests: the functions the profiler calls, with the
+// behaviour their header documents, over a device that is a queue per stream and the clock. It
+// checks the profiler's manners on the way and aborts where they are bad.
+#include <cupti.h>
+// After it: the parameters of NVTX calls.
+#include <generated_nvtx_meta.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fake_gpu.h"
+
+namespace {
+
+struct PendingKernel {
+  CUpti_ActivityKernel10 record;
+};
+
+struct Fake {
+  std::recursive_mutex mutex;
+  CUpti_CallbackFunc callback = nullptr;
+  void* user = nullptr;
+  CUpti_TimestampCallbackFunc timestamp = nullptr;
+  CUpti_BuffersCallbackRequestFunc request = nullptr;
+  CUpti_BuffersCallbackCompleteFunc complete = nullptr;
+  std::set<int> kinds, callbacks;
+  std::uint8_t* buffer = nullptr;
+  std::size_t size = 0, used = 0, dropped = 0;
+  std::uint32_t correlation = 0, markers = 0;
+  std::uint64_t sync_ids = 0;
+  std::map<std::uint32_t, std::uint64_t> stream_free;
+  struct Event {
+    std::uint64_t sync_id = 0;
+  };
+  std::map<std::uint32_t, Event> events;
+  std::deque<PendingKernel> pending;
+  std::set<std::string> names;
+};
+
+Fake& fake() {
+  static auto* all = new Fake;
+  return *all;
+}
+thread_local std::map<int, std::vector<std::uint64_t>> external;
+thread_local std::vector<std::uint32_t> open_ranges;
+
+[[noreturn]] void bad(const char* what) {
+  std::fprintf(stderr, "fake CUPTI: %s\n", what);
+  std::abort();
+}
+
+std::uint64_t now() { return fake().timestamp == nullptr ? 1 : fake().timestamp(); }
+
+std::size_t size_of(CUpti_ActivityKind kind) {
+  switch (kind) {
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
+      return sizeof(CUpti_ActivityKernel10);
+    case CUPTI_ACTIVITY_KIND_RUNTIME:
+      return sizeof(CUpti_ActivityAPI);
+    case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION:
+      return sizeof(CUpti_ActivityExternalCorrelation);
+    case CUPTI_ACTIVITY_KIND_CUDA_EVENT:
+      return sizeof(CUpti_ActivityCudaEvent2);
+    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
+      return sizeof(CUpti_ActivitySynchronization2);
+    case CUPTI_ACTIVITY_KIND_MARKER:
+      return sizeof(CUpti_ActivityMarker2);
+    case CUPTI_ACTIVITY_KIND_DEVICE:
+      return sizeof(CUpti_ActivityDevice5);
+    default:
+      bad("a record of a kind it does not make");
+  }
+}
+
+void give_back() {
+  Fake& f = fake();
+  if (f.buffer != nullptr) {
+    std::uint8_t* const buffer = f.buffer;
+    const std::size_t size = f.size, used = f.used;
+    f.buffer = nullptr;
+    f.complete(nullptr, 0, buffer, size, used);
+  }
+}
+
+template <class R>
+void write(R record, CUpti_ActivityKind kind) {
+  Fake& f = fake();
+  record.kind = kind;
+  if (f.kinds.count(kind) == 0) {
+    return;
+  }
+  if (f.buffer != nullptr && f.size - f.used < sizeof record) {
+    give_back();
+  }
+  if (f.buffer == nullptr) {
+    std::size_t most = 99;
+    f.request(&f.buffer, &f.size, &most);
+    if (f.buffer == nullptr) {
+      ++f.dropped;
+      return;
+    }
+    if (reinterpret_cast<std::uintptr_t>(f.buffer) % 8 != 0 || most != 0) {
+      bad("a buffer that is not aligned, or bounded by records");
+    }
+    f.used = 0;
+  }
+  std::memcpy(f.buffer + f.used, &record, sizeof record);
+  f.used += sizeof record;
+}
+
+std::uint32_t thread_id() { return static_cast<std::uint32_t>(syscall(SYS_gettid)); }
+
+/// A runtime call that takes 2 us or, where it waits, until `until`.
+std::uint32_t call(std::uint32_t callback, std::uint64_t until = 0) {
+  Fake& f = fake();
+  const std::uint32_t correlation = ++f.correlation;
+  CUpti_ActivityAPI api{};
+  api.cbid = callback;
+  api.start = now();
+  while (now() < until) {
+    usleep(10);
+  }
+  while (f.timestamp != nullptr && now() < api.start + 2000) {
+  }
+  api.end = now();
+  api.processId = static_cast<std::uint32_t>(getpid());
+  api.threadId = thread_id();
+  api.correlationId = correlation;
+  for (const auto& [kind, ids] : external) {
+    if (!ids.empty()) {
+      CUpti_ActivityExternalCorrelation e{};
+      e.externalKind = static_cast<CUpti_ExternalCorrelationKind>(kind);
+      e.externalId = ids.back();
+      e.correlationId = correlation;
+      write(e, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION);
+    }
+  }
+  write(api, CUPTI_ACTIVITY_KIND_RUNTIME);
+  return correlation;
+}
+
+/// Records of kernels that have ended by now, or of all.
+void finish_kernels(bool all) {
+  Fake& f = fake();
+  while (!f.pending.empty() && (all || f.pending.front().record.end <= now())) {
+    if (f.pending.front().record.end > now()) {
+      f.pending.front().record.start = f.pending.front().record.end = 0;  // forced: not complete
+    }
+    write(f.pending.front().record, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+    f.pending.pop_front();
+  }
+}
+
+void launch(const char* kernel, std::uint32_t stream, std::uint64_t microseconds) {
+  Fake& f = fake();
+  const std::lock_guard lock(f.mutex);
+  const std::uint32_t correlation = call(211);
+  CUpti_ActivityKernel10 k{};
+  k.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+  k.name = f.names.insert(kernel).first->c_str();
+  k.start = std::max(now() + 4000, f.stream_free[stream]);
+  k.end = k.start + microseconds * 1000;
+  f.stream_free[stream] = k.end;
+  k.contextId = 1;
+  k.streamId = stream;
+  k.correlationId = correlation;
+  k.gridX = k.gridY = k.gridZ = k.blockX = k.blockY = k.blockZ = 1;
+  if (f.kinds.count(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) > 0) {
+    f.pending.push_back({k});
+  }
+}
+
+void record_event(std::uint32_t event, std::uint32_t stream) {
+  Fake& f = fake();
+  const std::lock_guard lock(f.mutex);
+  CUpti_ActivityCudaEvent2 e{};
+  e.correlationId = call(135);
+  e.contextId = 1;
+  e.streamId = stream;
+  e.eventId = event;
+  e.cudaEventSyncId = f.events[event].sync_id = ++f.sync_ids;
+  write(e, CUPTI_ACTIVITY_KIND_CUDA_EVENT);
+}
+
+void wait_event(std::uint32_t event, std::uint32_t stream) {
+  Fake& f = fake();
+  const std::lock_guard lock(f.mutex);
+  CUpti_ActivitySynchronization2 s{};
+  s.type = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT;
+  s.start = now();
+  s.correlationId = call(147);
+  s.end = now();
+  s.contextId = 1;
+  s.streamId = stream;
+  s.cudaEventId = event;
+  s.cudaEventSyncId = f.events[event].sync_id;
+  write(s, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
+  for (const auto& [other, free] : f.stream_free) {
+    f.stream_free[stream] = std::max(f.stream_free[stream], free);
+  }
+}
+
+void synchronize() {
+  Fake& f = fake();
+  const std::lock_guard lock(f.mutex);
+  std::uint64_t until = 0;
+  for (const auto& [stream, free] : f.stream_free) {
+    until = std::max(until, free);
+  }
+  CUpti_ActivitySynchronization2 s{};
+  s.type = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE;
+  s.start = now();
+  s.correlationId = call(165, f.timestamp == nullptr ? 0 : until);
+  s.end = now();
+  s.contextId = 1;
+  s.streamId = s.cudaEventId = CUPTI_SYNCHRONIZATION_INVALID_VALUE;
+  s.cudaEventSyncId = CUPTI_SYNCHRONIZATION_INVALID_VALUE;
+  write(s, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
+  finish_kernels(false);
+}
+
+void marker(CUpti_ActivityFlag flag, std::uint32_t id, const char* name) {
+  CUpti_ActivityMarker2 m{};
+  m.flags = flag;
+  m.timestamp = now();
+  m.id = id;
+  m.objectKind = CUPTI_ACTIVITY_OBJECT_THREAD;
+  m.objectId.pt.processId = static_cast<std::uint32_t>(getpid());
+  m.objectId.pt.threadId = thread_id();
+  m.name = name;
+  write(m, CUPTI_ACTIVITY_KIND_MARKER);
+}
+
+void call_back(CUpti_CallbackId id, const void* params) {
+  Fake& f = fake();
+  if (f.callback != nullptr && f.callbacks.count(static_cast<int>(id)) > 0) {
+    const CUpti_NvtxData data{"", params, nullptr};
+    f.callback(f.user, CUPTI_CB_DOMAIN_NVTX, id, &data);
+  }
+}
+
+void push(const char* range) {
+  Fake& f = fake();
+  {
+    const std::lock_guard lock(f.mutex);
+    open_ranges.push_back(++f.markers);
+    marker(CUPTI_ACTIVITY_FLAG_MARKER_START, open_ranges.back(),
+           f.names.insert(range).first->c_str());
+  }
+  const nvtxRangePushA_params params{range};
+  call_back(CUPTI_CBID_NVTX_nvtxRangePushA, &params);
+}
+
+void pop() {
+  const nvtxRangePop_params params{};
+  call_back(CUPTI_CBID_NVTX_nvtxRangePop, &params);
+  const std::lock_guard lock(fake().mutex);
+  marker(CUPTI_ACTIVITY_FLAG_MARKER_END, open_ranges.back(), nullptr);
+  open_ranges.pop_back();
+}
+
+}  // namespace
+
+#define FAKE extern "C" __attribute__((visibility("default")))
+
+FAKE const FakeGpu* fake_gpu() {
+  static const FakeGpu gpu{launch, record_event, wait_event, synchronize, push, pop};
+  return &gpu;
+}
+
+FAKE CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle* subscriber, CUpti_CallbackFunc callback,
+                                   void* user, CUpti_SubscriberParams* params) {
+  if (params == nullptr || params->structSize != CUpti_SubscriberParams_STRUCT_SIZE) {
+    return CUPTI_ERROR_INVALID_PARAMETER;
+  }
+  if (const char* holder = std::getenv("FAKE_CUPTI_HOLDER")) {
+    std::snprintf(params->oldSubscriberName, params->oldSubscriberSize, "%s", holder);
+    return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+  }
+  fake().callback = callback;
+  fake().user = user;
+  *subscriber = reinterpret_cast<CUpti_SubscriberHandle>(&fake());
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) {
+  fake().callback = nullptr;
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc function) {
+  if (!fake().kinds.empty()) {
+    bad("a timestamp callback after kinds were enabled");
+  }
+  fake().timestamp = function;
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,
+                                                CUpti_BuffersCallbackCompleteFunc complete) {
+  fake().request = request;
+  fake().complete = complete;
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
+  if (std::getenv("FAKE_CUPTI_REFUSES") != nullptr) {
+    return CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
+  }
+  Fake& f = fake();
+  const std::lock_guard lock(f.mutex);
+  f.kinds.insert(kind);
+  if (kind == CUPTI_ACTIVITY_KIND_DEVICE) {
+    CUpti_ActivityDevice5 device{};
+    device.name = "Fake GPU";
+    write(device, kind);
+  }
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
+  const std::lock_guard lock(fake().mutex);
+  // Kernels launched before are still recorded when they end.
+  if (kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+    fake().kinds.erase(kind);
+  }
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiActivityFlushAll(std::uint32_t flag) {
+  const std::lock_guard lock(fake().mutex);
+  finish_kernels(flag == CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  give_back();
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, std::uint32_t, std::size_t* dropped) {
+  *dropped = fake().dropped;
+  fake().dropped = 0;
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t valid,
+                                            CUpti_Activity** record) {
+  auto* at = reinterpret_cast<std::uint8_t*>(*record);
+  if (at == nullptr) {
+    at = buffer;
+  } else {
+    at += size_of((*record)->kind);
+  }
+  if (at >= buffer + valid) {
+    return CUPTI_ERROR_MAX_LIMIT_REACHED;
+  }
+  *record = reinterpret_cast<CUpti_Activity*>(at);
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiActivityPushExternalCorrelationId(CUpti_ExternalCorrelationKind kind,
+                                                        std::uint64_t id) {
+  external[kind].push_back(id);
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind kind,
+                                                       std::uint64_t*) {
+  if (external[kind].empty()) {
+    bad("more external ids popped than pushed");
+  }
+  external[kind].pop_back();
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiEnableCallback(std::uint32_t enable, CUpti_SubscriberHandle,
+                                     CUpti_CallbackDomain domain, CUpti_CallbackId id) {
+  if (domain == CUPTI_CB_DOMAIN_NVTX && enable != 0) {
+    fake().callbacks.insert(static_cast<int>(id));
+  }
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain, std::uint32_t id, const char** name) {
+  *name = id == 211   ? "cudaLaunchKernel_v7000"
+          : id == 135 ? "cudaEventRecord_v3020"
+          : id == 147 ? "cudaStreamWaitEvent_v3020"
+          : id == 165 ? "cudaDeviceSynchronize_v3020"
+                      : "cudaOther";
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiGetErrorMessage(CUptiResult, const char** text) {
+  *text = "a reason in CUPTI's words";
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiGetResultString(CUptiResult, const char** text) {
+  *text = "CUPTI_RESULT";
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiGetVersion(std::uint32_t* version) {
+  *version = CUPTI_API_VERSION;
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiSetThreadIdType(CUpti_ActivityThreadIdType) { return CUPTI_SUCCESS; }
+FAKE CUptiResult cuptiActivityEnableAllSyncRecords(std::uint8_t) { return CUPTI_SUCCESS; }
+FAKE CUptiResult cuptiActivityFlushPeriod(std::uint32_t) { return CUPTI_SUCCESS; }
+FAKE CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId, std::uint8_t) {
+  if (fake().kinds.count(CUPTI_ACTIVITY_KIND_RUNTIME) == 0) {
+    bad("an API switched off before its kind, which switches it on again");
+  }
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId, std::uint8_t) {
+  if (fake().kinds.count(CUPTI_ACTIVITY_KIND_DRIVER) == 0) {
+    bad("an API switched off before its kind, which switches it on again");
+  }
+  return CUPTI_SUCCESS;
+}
