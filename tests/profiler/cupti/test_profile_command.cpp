@@ -84,7 +84,7 @@ TEST_CASE("a whole program is captured: launches, waits, collectives, steps", "[
   CHECK(rank.count(EventCategory::kKernel) == 16);
   CHECK(rank.count(EventCategory::kCollective) == 16);
   CHECK(linked(rank) == 32);
-  CHECK(r.names.find("gemm(float*, int)") != traces::kNoName);
+  CHECK(r.names.find("gemm(float*, float*, int)") != traces::kNoName);
   CHECK(rank.devices == std::vector<std::string>{"Fake GPU"});
   CHECK(r.all_oddities().total() == 0);
   REQUIRE(rank.groups.size() == 1);
@@ -197,15 +197,14 @@ TEST_CASE("what keeps a program from being captured is said, with the right code
     int code;
     const char* says;
   };
-  const std::string training = kTraining;
   const Case c = GENERATE_COPY(
       Case{"", "true", "", 3, "no process of true used CUDA: nothing was captured"},
-      Case{"", training.c_str(), "FAKE_CUPTI_HOLDER='Nsight Systems'", 3,
+      Case{"", kTraining.c_str(), "FAKE_CUPTI_HOLDER='Nsight Systems'", 3,
            "Nsight Systems holds it"},
-      Case{"", training.c_str(), "FAKE_CUPTI_REFUSES=1", 3,
+      Case{"", kTraining.c_str(), "FAKE_CUPTI_REFUSES=1", 3,
            "a reason in CUPTI's words (CUPTI error 35)"},
-      Case{"--steps 90:95", training.c_str(), "", 3, "step 90 never began"},
-      Case{"--signal", training.c_str(), "", 3, "no SIGUSR2 came"},
+      Case{"--steps 90:95", kTraining.c_str(), "", 3, "step 90 never began"},
+      Case{"--signal", kTraining.c_str(), "", 3, "no SIGUSR2 came"},
       Case{"", "no-such-program-anywhere", "", 2, "is not in PATH"},
       Case{"--steps 4:2", "true", "", 2, "found '4:2'; expected A:B"},
       Case{"", "true", "CUDA_INJECTION64_PATH=/opt/other.so", 3, "another tool profiles here"},
