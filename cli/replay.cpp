@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "cli/command.h"
+#include "cli/guard.h"
 #include "cli/human.h"
 #include "cli/print_prediction.h"
 #include "cli/text_table.h"
@@ -22,6 +23,7 @@ struct ReplayCommand {
   std::vector<std::string> scales, drops;
   std::string network;
   std::int64_t ranks = 0;
+  GuardCommand guard;
   OutputFormat format = OutputFormat::kText;
 };
 
@@ -138,6 +140,13 @@ void print_csv(const std::vector<std::pair<std::string, studies::Replay>>& all, 
 }
 
 int replay(const ReplayCommand& options, const Context& context) {
+  if (options.guard.asked()) {
+    std::vector<traces::MeasuredRun> runs;
+    for (const std::string& path : options.traces) {
+      runs.push_back(read_run(path));
+    }
+    return guard(options.guard, options.traces, runs, options.format);
+  }
   studies::ReplayOptions study;
   study.library = {context.library};
   study.ranks = options.ranks;
@@ -196,6 +205,7 @@ void add_replay(CLI::App& app, Context& context) {
                       "Collectives cost what this system's models say");
   command->add_option("--ranks", options->ranks, "The same job on this number of ranks")
       ->check(CLI::PositiveNumber);
+  add_guard_options(*command, options->guard);
   add_format_option(*command, options->format);
   command->callback([options, &context] { context.exit_code = replay(*options, context); });
 }

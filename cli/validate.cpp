@@ -14,6 +14,7 @@
 #include "cli/validate_from_traces.h"
 #include "cli/validate_models.h"
 #include "cli/validate_published.h"
+#include "cli/validate_traces.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/whole_file.h"
@@ -39,6 +40,7 @@ struct ValidateCommand {
   std::vector<std::string> suites;
   std::string system, predictions, emulate;
   std::string data, calibrate = "one-row";
+  bool run = false;
   std::uint64_t seed = 1;
   std::int64_t count = 36;
   int ranks = 2;
@@ -279,6 +281,10 @@ ValidateModelsCommand model_options(const ValidateCommand& options) {
 int validate(const ValidateCommand& options, Context& context) {
   std::vector<studies::ValidationSuite> suites;
   for (const std::string& suite : options.suites) {
+    if (suite == "traces" && options.suites.size() == 1) {
+      return options.run ? validate_what_if(options.seed, options.count, options.format, context)
+                         : validate_traces(options.data, options.format);
+    }
     if (suite == "runtime" && options.suites.size() == 1) {
       return validate_runtime(options, context);
     }
@@ -296,9 +302,10 @@ int validate(const ValidateCommand& options, Context& context) {
       continue;
     }
     if (suite != "dlrm") {
-      throw InputError(suite,
-                       "is not implemented in this version, or not beside other suites; "
-                       "there are: kernels, collectives, dlrm, published, and runtime alone");
+      throw InputError(
+          suite,
+          "is not implemented in this version, or not beside other suites; "
+          "there are: kernels, collectives, dlrm, published, and runtime or traces alone");
     }
     suites.push_back(validate_dlrm(options, context));
   }
@@ -313,7 +320,7 @@ void add_validate(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("validate", "Predictions against measurements");
   command
       ->add_option("suite", options->suites,
-                   "kernels, collectives, dlrm, published, runtime (traces, plans: not yet)")
+                   "kernels, collectives, dlrm, published, runtime, traces (plans: not yet)")
       ->required()
       ->check(CLI::IsMember(
           {"published", "dlrm", "kernels", "collectives", "traces", "runtime", "plans"}));
@@ -333,6 +340,8 @@ void add_validate(CLI::App& app, Context& context) {
       "Instead: steps whose communication overlaps compute, on this system's fabric (paced)");
   command->add_option("--predictions", options->predictions,
                       "Where the predictions are written before the runs");
+  command->add_flag("--run", options->run,
+                    "traces: instead, check what-if answers by running them");
   add_model_options(*command, options->models);
   add_from_traces_options(*command, options->from_traces);
   add_measure_options(*command, options->embedding);

@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "core/collectives.h"
 #include "core/config/suggest.h"
 #include "core/error.h"
 #include "models/cost_model.h"
@@ -25,11 +26,6 @@ std::int64_t median_ticks(const std::vector<std::int64_t>& values) {
     }
   }
   return v.empty() ? 0 : std::llround(median_of(std::move(v)));
-}
-
-bool ends_together(OpKind kind) {
-  return kind == OpKind::kAllReduce || kind == OpKind::kAllGather ||
-         kind == OpKind::kReduceScatter || kind == OpKind::kAllToAll || kind == OpKind::kBarrier;
 }
 
 /// The n-th symmetric collective of a communicator meets the n-th of every member: all get the

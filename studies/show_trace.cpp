@@ -9,19 +9,13 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/statistics.h"
 
 namespace stepcast::studies {
 namespace {
 
 Seconds between(SimTime begin, SimTime end) {
   return to_seconds(SimTime{ticks(end) - ticks(begin)});
-}
-
-/// The value with a share q of the sorted values below it.
-Seconds quantile(std::vector<double> values, double q) {
-  std::sort(values.begin(), values.end());
-  return Seconds(
-      values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1) + 0.5)]);
 }
 
 /// Spans of one rank by step.
@@ -82,7 +76,7 @@ RankStep rank_step(const traces::Trace& trace, const traces::RankTrace& rank, st
     throw InputError("--skip", fmt::format("{} leaves no step of rank {}", skip, rank.rank));
   }
   row.steps = static_cast<std::int64_t>(walls.size());
-  row.median = quantile(walls, 0.5);
+  row.median = seconds(median_of(walls));
   for (const double w : walls) {
     row.mean += Seconds(w);
   }
@@ -258,9 +252,9 @@ RecordedStep recorded_step(const traces::Trace& trace, std::int32_t skip) {
   const std::vector<double> walls = traces::step_seconds(trace, skip);
   step.ranks = static_cast<std::int64_t>(trace.ranks.size());
   step.steps = static_cast<std::int64_t>(walls.size());
-  step.median = quantile(walls, 0.5);
-  step.p5 = quantile(walls, 0.05);
-  step.p95 = quantile(walls, 0.95);
+  step.median = seconds(median_of(walls));
+  step.p5 = seconds(quantile_of(walls, 0.05));
+  step.p95 = seconds(quantile_of(walls, 0.95));
   fill_bound(step);
   if (step.dropped > 0) {
     step.warnings.push_back(fmt::format(

@@ -4,22 +4,11 @@
 #include <map>
 #include <tuple>
 
+#include "core/collectives.h"
+#include "core/statistics.h"
+
 namespace stepcast::traces {
 namespace {
-
-double median(std::vector<double> v) {
-  if (v.empty()) {
-    return 0;
-  }
-  const auto middle = v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2);
-  std::nth_element(v.begin(), middle, v.end());
-  return *middle;
-}
-
-bool symmetric(OpKind kind) {
-  return kind == OpKind::kAllReduce || kind == OpKind::kAllGather ||
-         kind == OpKind::kReduceScatter || kind == OpKind::kBarrier;
-}
 
 /// One collective of one group in one step: the n-th collective of that communicator, counted per
 /// rank.
@@ -89,7 +78,7 @@ void align_clocks(Trace& trace) {
   for (const auto& [id, members] : instances) {
     const OpSpan& reference = trace.ranks[members[0].rank_index].ops[members[0].span_index];
     const Op& op = trace.graph.program_of(reference.rank).ops[reference.ref.op];
-    if (members[0].rank_index != 0 || !symmetric(op.kind)) {
+    if (members[0].rank_index != 0 || !ends_together(op.kind)) {
       continue;
     }
     for (const Member& m : members) {
@@ -99,13 +88,16 @@ void align_clocks(Trace& trace) {
   }
   for (std::size_t r = 1; r < trace.ranks.size(); ++r) {
     RankTrace& rank = trace.ranks[r];
-    const auto offset = static_cast<std::int64_t>(median(distance[r]));
+    if (distance[r].empty()) {
+      continue;
+    }
+    const auto offset = static_cast<std::int64_t>(median_of(distance[r]));
     std::vector<double> residual;
     for (const double d : distance[r]) {
       residual.push_back(std::abs(d - static_cast<double>(offset)));
     }
     rank.clock_offset = SimTime{offset};
-    rank.clock_residual = Seconds(median(residual) * 1e-12);
+    rank.clock_residual = Seconds(median_of(residual) * 1e-12);
     const auto shift = [offset](SimTime& t) { t = SimTime{ticks(t) + offset}; };
     for (OpSpan& s : rank.ops) {
       shift(s.issued), shift(s.begin), shift(s.ready), shift(s.end);

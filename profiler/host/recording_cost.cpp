@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/observer.h"
+#include "core/statistics.h"
 
 namespace stepcast::profiler {
 namespace {
@@ -16,12 +17,6 @@ constexpr std::size_t kPerBlock = 512;
 
 double nanoseconds_between(Clock::time_point a, Clock::time_point b) {
   return std::chrono::duration<double, std::nano>(b - a).count();
-}
-
-double median(std::vector<double> v) {
-  const auto middle = v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2);
-  std::nth_element(v.begin(), middle, v.end());
-  return *middle;
 }
 
 }  // namespace
@@ -45,8 +40,8 @@ RecordingCost recording_cost() {
     }
     both.push_back(nanoseconds_between(begin, Clock::now()) / kPerBlock);
   }
-  const double reading = median(clock);
-  return {nanoseconds(reading), nanoseconds(std::max(0.0, median(both) - reading))};
+  const double reading = median_of(clock);
+  return {nanoseconds(reading), nanoseconds(std::max(0.0, median_of(both) - reading))};
 }
 
 }  // namespace stepcast::profiler

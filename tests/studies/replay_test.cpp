@@ -1,6 +1,7 @@
 // Recorded steps are made by the simulator from known costs, so every answer of a replay is known.
 #include "studies/replay.h"
 
+#include <array>
 #include <catch2/catch.hpp>
 
 #include "core/error.h"
@@ -102,6 +103,43 @@ TEST_CASE("a replay of a noiseless record is that record", "[studies][replay]") 
   CHECK_FALSE(r.host_bound);
   CHECK(r.by_rank.size() == 2);
   CHECK(r.by_rank[1].busy / r.by_rank[1].measured_busy == Approx(1).epsilon(0.01));
+}
+
+TEST_CASE("an unequal all-to-all ends rank by rank, an all-reduce together", "[studies][replay]") {
+  const auto replayed = [](OpKind kind) {
+    ProgramBuilder b;
+    const auto s = b.begin_segment("layer");
+    compute(b, "pack");
+    talk(b, kind, "exchange", 0);
+    compute(b, "unpack");
+    b.end_segment();
+    b.call(s);
+    const ExecutionGraph g = simulator::test::alike(2, std::move(b).finish());
+    simulator::StepCosts c = simulator::blank_costs(g, true);
+    simulator::test::set_cost(g, c, "pack", 10 * kMicrosecond);
+    simulator::test::set_cost_of(g, c, 1, "pack", 25 * kMicrosecond);  // the last to come
+    simulator::test::set_cost_of(g, c, 0, "exchange", 20 * kMicrosecond);
+    simulator::test::set_cost_of(g, c, 1, "exchange", 90 * kMicrosecond);  // sends most
+    simulator::test::set_cost(g, c, "unpack", 5 * kMicrosecond);
+    const traces::MeasuredRun run = traces::measured_run(record(g, c, 2));
+    simulator::Timeline timeline;
+    simulator::simulate(*run.steps.front().graph, studies::measured_costs(run, run.steps), {},
+                        &timeline);
+    std::array<double, 2> begin{};
+    for (const OpSpan& span : timeline.ops()) {
+      if (g.program_of(span.rank).name(g.program_of(span.rank).ops[span.ref.op]) == "unpack") {
+        begin.at(static_cast<std::size_t>(span.rank)) = to_seconds(span.begin).base() * 1e6;
+      }
+    }
+    return begin;
+  };
+  // Both are there at 25: rank 0 is done at 45, rank 1 at 115.
+  const auto unequal = replayed(OpKind::kAllToAllV);
+  CHECK(unequal[0] == Approx(45).margin(0.5));
+  CHECK(unequal[1] == Approx(115).margin(0.5));
+  // In an all-reduce what one rank took longer was no transfer: both end with the faster.
+  const auto together = replayed(OpKind::kAllReduce);
+  CHECK(together[0] == Approx(together[1]).margin(0.5));
 }
 
 TEST_CASE("what-if answers are those of the changed machine", "[studies][replay]") {

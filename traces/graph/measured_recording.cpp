@@ -3,21 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
+#include "core/collectives.h"
 #include "core/error.h"
+#include "core/statistics.h"
 #include "traces/graph/step_graph.h"
 
 namespace stepcast::traces {
 namespace {
 
 constexpr std::size_t kUsableEnds = 10;
-
-bool ends_together(OpKind kind) {
-  return kind == OpKind::kAllReduce || kind == OpKind::kAllGather ||
-         kind == OpKind::kReduceScatter || kind == OpKind::kBarrier;
-}
 
 /// Host intervals of one step, by rank.
 using Window = std::vector<std::pair<Nanoseconds, Nanoseconds>>;
@@ -150,7 +148,7 @@ Meetings meetings_of(std::vector<RankGraph>& ranks) {
 /// Distances of each rank's collective ends from rank 0's, in ticks, over all steps.
 void add_distances(const Meetings& meetings, const std::vector<RankGraph>& ranks,
                    const std::vector<std::int64_t>& origins,
-                   std::vector<std::vector<std::int64_t>>& distances) {
+                   std::vector<std::vector<double>>& distances) {
   for (const auto& [key, members] : meetings) {
     const OpSpan& reference = *members.front().second;
     const Op& op = ranks[members.front().first].program.ops[reference.ref.op];
@@ -158,15 +156,10 @@ void add_distances(const Meetings& meetings, const std::vector<RankGraph>& ranks
       continue;
     }
     for (const auto& [r, span] : members) {
-      distances[r].push_back(ticks(reference.end) + origins[0] - ticks(span->end) - origins[r]);
+      distances[r].push_back(static_cast<double>(ticks(reference.end) + origins[0] -
+                                                 ticks(span->end) - origins[r]));
     }
   }
-}
-
-std::int64_t median(std::vector<std::int64_t> v) {
-  const auto middle = v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2);
-  std::nth_element(v.begin(), middle, v.end());
-  return *middle;
 }
 
 /// Takes waits out of collectives: what is left once the last member came.
@@ -251,7 +244,7 @@ MeasuredRun measured_run(const Recording& recording) {
   GraphAssumptions assumptions;
   std::uint64_t alone = 0;
   std::vector<RawStep> steps;
-  std::vector<std::vector<std::int64_t>> distances(recording.ranks.size());
+  std::vector<std::vector<double>> distances(recording.ranks.size());
   for (const auto& [number, window] : windows_of(recording)) {
     RawStep step;
     step.number = number;
@@ -279,7 +272,7 @@ MeasuredRun measured_run(const Recording& recording) {
   std::vector<std::int64_t> offsets(recording.ranks.size(), 0);
   for (std::size_t r = 1; r < offsets.size(); ++r) {
     if (distances[r].size() >= kUsableEnds) {
-      offsets[r] = median(distances[r]);
+      offsets[r] = std::llround(median_of(distances[r]));
     } else {
       run.warnings.push_back(fmt::format(
           "clock of rank {} not aligned: {} symmetric collectives shared with rank {}, "

@@ -1,5 +1,6 @@
 #include "traces/graph/internal/issued_step.h"
 
+#include <algorithm>
 #include <map>
 
 #include "core/error.h"
@@ -95,8 +96,17 @@ class Writer {
                          .begin = at(e_.begin[n.event]),
                          .ready = at(e_.begin[n.event]),
                          .end = at(e_.end(n.event)),
-                         .bytes = 0});
+                         .bytes = bytes_of(n.event)});
     }
+  }
+
+  /// Of a collective, where the trace says.
+  [[nodiscard]] double bytes_of(EventId event) const {
+    if (e_.category[event] != EventCategory::kCollective || e_.detail[event] == kNoDetail) {
+      return 0;
+    }
+    const CollectiveInfo& info = rank_.collectives[static_cast<std::size_t>(e_.detail[event])];
+    return static_cast<double>(std::max<std::int64_t>(0, info.bytes));
   }
 
   [[nodiscard]] CollectiveNode describe(EventId event) const {

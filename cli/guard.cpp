@@ -1,0 +1,114 @@
+#include "cli/guard.h"
+
+#include <iostream>
+
+#include "cli/guard_report.h"
+#include "cli/human.h"
+#include "cli/print_prediction.h"
+#include "cli/version.h"
+#include "core/config/baseline.h"
+#include "core/error.h"
+#include "core/whole_file.h"
+
+namespace stepcast::cli {
+namespace {
+
+int update(const GuardCommand& options, const std::vector<studies::RunSamples>& samples,
+           OutputFormat format) {
+  const std::string version(kVersionText);
+  const Baseline baseline = studies::make_baseline(samples, version);
+  write_whole_file(options.update, config::baseline_to_json(baseline));
+  // What a single repeat of the first run would be told.
+  const studies::GuardResult self =
+      studies::guard(baseline, studies::make_baseline({samples.data(), 1}, version, &baseline));
+  if (format == OutputFormat::kJson) {
+    std::cout << nlohmann::ordered_json{{"stepcast", provenance_json()},
+                                        {"baseline", options.update},
+                                        {"runs", samples.size()},
+                                        {"steps", baseline.steps},
+                                        {"guard", guard_json(self)}}
+                     .dump(2)
+              << '\n';
+    return 0;
+  }
+  std::cout << fmt::format("baseline of {} runs, {} ops, written to {}\n", samples.size(),
+                           baseline.ops.size(), options.update);
+  if (format == OutputFormat::kText) {
+    std::cout << "the first run against it: ";
+    print_guard(self, std::cout);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_guard_options(CLI::App& command, GuardCommand& options) {
+  auto* baseline = command.add_option(
+      "--baseline", options.baseline,
+      "Compare the runs with this baseline; exit code 1 when an op or the structure regressed");
+  auto* made = command.add_option("--update-baseline", options.update,
+                                  "Make a baseline from the runs, repeats of one program");
+  baseline->excludes(made);
+  command
+      .add_option("--tolerance", options.tolerance,
+                  "Percent an op may slow down unnoticed, even beyond noise (default 2)")
+      ->check(CLI::Range(0.0, 1000.0))
+      ->needs(baseline);
+  command.add_option("--junit", options.junit, "Write the verdict as JUnit XML")->needs(baseline);
+  command.add_option("--markdown", options.markdown, "Write the verdict as Markdown")
+      ->needs(baseline);
+  for (const char* other : {"--scale", "--drop", "--network", "--ranks"}) {
+    baseline->excludes(command.get_option(other));
+    made->excludes(command.get_option(other));
+  }
+}
+
+int guard(const GuardCommand& options, const std::vector<std::string>& names,
+          const std::vector<traces::MeasuredRun>& runs, OutputFormat format) {
+  std::vector<studies::RunSamples> samples;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    samples.push_back(studies::samples_of(runs[i]));
+  }
+  if (!options.update.empty()) {
+    return update(options, samples, format);
+  }
+  const Baseline before = config::read_baseline(config::file_source(options.baseline));
+  studies::GuardOptions study;
+  if (options.tolerance >= 0) {
+    study.tolerance = options.tolerance / 100;
+    study.without_spread = true;
+  }
+  studies::GuardResult result = studies::guard(
+      before, studies::make_baseline(samples, std::string(kVersionText), &before), study);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].dropped > 0) {
+      result.warnings.push_back(fmt::format(
+          "{} lacks {} records that the recorder dropped; its times and launches are too low",
+          names[i], runs[i].dropped));
+    }
+  }
+  if (!options.junit.empty()) {
+    write_whole_file(options.junit, guard_junit(result));
+  }
+  if (!options.markdown.empty()) {
+    write_whole_file(options.markdown, guard_markdown(result));
+  }
+  switch (format) {
+    case OutputFormat::kText:
+      print_guard(result, std::cout);
+      break;
+    case OutputFormat::kJson:
+      std::cout << nlohmann::ordered_json{{"stepcast", provenance_json()},
+                                          {"baseline", options.baseline},
+                                          {"guard", guard_json(result)}}
+                       .dump(2)
+                << '\n';
+      break;
+    case OutputFormat::kCsv:
+      print_guard_csv(result, std::cout);
+      break;
+  }
+  return result.pass() ? 0 : 1;
+}
+
+}  // namespace stepcast::cli

@@ -1,0 +1,24 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "traces/measured_step.h"
+
+namespace stepcast::cli {
+
+/// `replay` as a check in CI: recorded runs against a baseline, or a baseline from recorded runs.
+struct GuardCommand {
+  std::string baseline, update;  ///< files: compare with, write
+  std::string junit, markdown;   ///< files of the verdict
+  double tolerance = -1;         ///< percent; below 0: not given
+  [[nodiscard]] bool asked() const { return !baseline.empty() || !update.empty(); }
+};
+void add_guard_options(CLI::App& command, GuardCommand& options);
+
+/// Prints what moved, writes the files asked for. Returns the exit code: 1 when something
+/// regressed.
+int guard(const GuardCommand& options, const std::vector<std::string>& names,
+          const std::vector<traces::MeasuredRun>& runs, OutputFormat format);
+
+}  // namespace stepcast::cli

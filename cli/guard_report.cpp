@@ -1,0 +1,238 @@
+#include "cli/guard_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/human.h"
+#include "cli/text_table.h"
+
+namespace stepcast::cli {
+namespace {
+
+using studies::GuardedTime;
+using studies::GuardResult;
+using studies::StructureChange;
+
+std::size_t regressions(const GuardResult& r) {
+  return static_cast<std::size_t>(std::count_if(r.times.begin(), r.times.end(),
+                                                [](const GuardedTime& t) { return t.regressed; }));
+}
+
+std::string verdict(const GuardResult& r) {
+  if (r.pass()) {
+    return fmt::format("no regression: {} times{}, launches, collective bytes and ops as before",
+                       r.times.size(), r.judged_times ? "" : " (not judged)");
+  }
+  return fmt::format("regressed: {} of {} times, {} changes of structure", regressions(r),
+                     r.times.size(), r.structure.size());
+}
+
+std::string share_of(const GuardedTime& t) { return t.share > 0 ? percent(t.share) : ""; }
+
+std::string title(const GuardedTime& t) {
+  return t.phase.empty() ? t.name : fmt::format("{} ({})", t.name, t.phase);
+}
+
+/// Text safe inside XML, attributes included.
+std::string xml(const std::string& text) {
+  std::string safe;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        safe += "&amp;";
+        break;
+      case '<':
+        safe += "&lt;";
+        break;
+      case '>':
+        safe += "&gt;";
+        break;
+      case '"':
+        safe += "&quot;";
+        break;
+      default:
+        safe += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+  }
+  return safe;
+}
+
+/// Text safe inside a Markdown table.
+std::string cell(const std::string& text) {
+  std::string safe;
+  for (const char c : text) {
+    if (c == '|' || c == '<' || c == '*' || c == '_' || c == '`' || c == '\\') {
+      safe += '\\';
+    }
+    safe += c;
+  }
+  return safe;
+}
+
+std::string message(const GuardedTime& t) {
+  return fmt::format("{} -> {} a step ({}; noise {}, {} of the time lost)", human(t.before),
+                     human(t.after), percent_signed(t.change), percent(t.noise), percent(t.share));
+}
+
+}  // namespace
+
+void print_guard(const GuardResult& r, std::ostream& out) {
+  out << verdict(r) << '\n';
+  if (!r.structure.empty()) {
+    out << "\nstructure\n";
+    TextTable table({"what", "op", "phase", "before", "after"});
+    table.left(1);
+    for (const StructureChange& s : r.structure) {
+      table.row({s.what, s.name, s.phase, s.before, s.after});
+    }
+    table.print(out);
+  }
+  const auto times = [&](const char* heading, auto chosen) {
+    if (std::none_of(r.times.begin(), r.times.end(), chosen)) {
+      return;
+    }
+    out << '\n' << heading << '\n';
+    TextTable table(
+        {"op", "kind", "phase", "before", "after", "change", "noise", "share of the regression"});
+    table.left(1);
+    table.left(2);
+    for (const GuardedTime& t : r.times) {
+      if (chosen(t)) {
+        table.row({t.name, t.kind, t.phase, human(t.before), human(t.after),
+                   percent_signed(t.change), percent(t.noise), share_of(t)});
+      }
+    }
+    table.print(out);
+  };
+  times("slower", [](const GuardedTime& t) { return t.regressed; });
+  times("faster", [](const GuardedTime& t) { return t.improved; });
+  double most = 0;
+  const GuardedTime* blunt = nullptr;
+  for (const GuardedTime& t : r.times) {
+    if (t.kind != "total" && t.detects > most) {
+      most = t.detects;
+      blunt = &t;
+    }
+  }
+  out << fmt::format("\nall ops together: {}, taken out of the changes of ops\n",
+                     percent_signed(r.common_change));
+  if (blunt != nullptr) {
+    out << fmt::format(
+        "a slowdown of any judged op by {} would be seen in 95 % of cases (bluntest: {}); "
+        "a false alarm comes in fewer than {}\n",
+        percent(most), blunt->name, percent(r.false_alarms));
+  }
+  for (const std::string& w : r.warnings) {
+    out << "warning: " << w << '\n';
+  }
+}
+
+nlohmann::ordered_json guard_json(const GuardResult& r) {
+  nlohmann::ordered_json j;
+  j["pass"] = r.pass();
+  j["judged_times"] = r.judged_times;
+  j["common_change"] = r.common_change;
+  j["false_alarms"] = r.false_alarms;
+  j["times"] = nlohmann::ordered_json::array();
+  for (const GuardedTime& t : r.times) {
+    j["times"].push_back({{"op", t.name},
+                          {"kind", t.kind},
+                          {"phase", t.phase},
+                          {"before_s", t.before.base()},
+                          {"after_s", t.after.base()},
+                          {"change", t.change},
+                          {"noise", t.noise},
+                          {"detects", t.detects},
+                          {"share_of_regression", t.share},
+                          {"regressed", t.regressed},
+                          {"improved", t.improved}});
+  }
+  j["structure"] = nlohmann::ordered_json::array();
+  for (const StructureChange& s : r.structure) {
+    j["structure"].push_back({{"what", s.what},
+                              {"op", s.name},
+                              {"kind", s.kind},
+                              {"phase", s.phase},
+                              {"before", s.before},
+                              {"after", s.after}});
+  }
+  j["warnings"] = r.warnings;
+  return j;
+}
+
+void print_guard_csv(const GuardResult& r, std::ostream& out) {
+  out << csv_line({"what", "op", "kind", "phase", "before", "after", "change", "noise", "detects",
+                   "share_of_regression", "regressed"});
+  const auto number = [](double v) { return fmt::format("{:.6g}", v); };
+  for (const StructureChange& s : r.structure) {
+    out << csv_line({s.what, s.name, s.kind, s.phase, s.before, s.after, "", "", "", "", "true"});
+  }
+  for (const GuardedTime& t : r.times) {
+    out << csv_line({"time", t.name, t.kind, t.phase, number(t.before.base()),
+                     number(t.after.base()), number(t.change), number(t.noise), number(t.detects),
+                     number(t.share), t.regressed ? "true" : "false"});
+  }
+}
+
+std::string guard_junit(const GuardResult& r) {
+  const std::size_t failures = regressions(r) + r.structure.size();
+  // Every change of structure is a failed case; without one, a single case says that it held.
+  const std::size_t cases = r.times.size() + std::max<std::size_t>(1, r.structure.size());
+  std::string text = fmt::format(
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+      "<testsuites tests=\"{0}\" failures=\"{1}\">\n"
+      "  <testsuite name=\"stepcast replay\" tests=\"{0}\" failures=\"{1}\">\n",
+      cases, failures);
+  const auto add = [&text](const char* suite, const std::string& name, double seconds,
+                           const std::string& failure) {
+    text += fmt::format("    <testcase classname=\"{}\" name=\"{}\" time=\"{:.9f}\"", suite,
+                        xml(name), seconds);
+    text += failure.empty() ? "/>\n"
+                            : fmt::format(">\n      <failure message=\"{}\"/>\n    </testcase>\n",
+                                          xml(failure));
+  };
+  for (const StructureChange& s : r.structure) {
+    add("structure", s.what + (s.name.empty() ? "" : ": " + s.name), 0,
+        fmt::format("{}: {} before, {} now", s.what, s.before, s.after));
+  }
+  if (r.structure.empty()) {
+    add("structure", "launches, collective bytes, set of ops", 0, "");
+  }
+  for (const GuardedTime& t : r.times) {
+    add("time", title(t), t.after.base(), t.regressed ? message(t) : "");
+  }
+  return text + "  </testsuite>\n</testsuites>\n";
+}
+
+std::string guard_markdown(const GuardResult& r) {
+  std::string text = fmt::format("### stepcast: {}\n", verdict(r));
+  if (!r.structure.empty()) {
+    text += "\n| structure | op | before | after |\n|---|---|---|---|\n";
+    for (const StructureChange& s : r.structure) {
+      text += fmt::format("| {} | {} | {} | {} |\n", s.what, cell(s.name), s.before, s.after);
+    }
+  }
+  const auto rows = [&](const char* heading, auto chosen) {
+    if (std::none_of(r.times.begin(), r.times.end(), chosen)) {
+      return;
+    }
+    text += fmt::format(
+        "\n| {} | before | after | change | share of the regression |\n|---|---:|---:|---:|---:|\n",
+        heading);
+    for (const GuardedTime& t : r.times) {
+      if (chosen(t)) {
+        text += fmt::format("| {} | {} | {} | {} | {} |\n", cell(title(t)), human(t.before),
+                            human(t.after), percent_signed(t.change), share_of(t));
+      }
+    }
+  };
+  rows("slower", [](const GuardedTime& t) { return t.regressed; });
+  rows("faster", [](const GuardedTime& t) { return t.improved; });
+  for (const std::string& w : r.warnings) {
+    text += fmt::format("\n- {}", w);
+  }
+  return text + '\n';
+}
+
+}  // namespace stepcast::cli

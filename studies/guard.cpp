@@ -1,0 +1,416 @@
+#include "studies/guard.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/math/distributions/students_t.hpp>
+#include <boost/math/special_functions/digamma.hpp>
+#include <boost/math/special_functions/trigamma.hpp>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "core/error.h"
+#include "core/statistics.h"
+
+namespace stepcast::studies {
+namespace {
+
+constexpr double kFalseAlarms = 0.005;  ///< of a whole comparison
+constexpr double kPower = 0.95;         ///< what "is caught" means
+/// Medians are not told apart more finely than this: clocks tick, graphs of other tools round.
+constexpr double kResolution = 1e-3;
+constexpr std::size_t kCommonNeeds = 5;  ///< ops, to tell one from all
+/// Totals that may be next to nothing are compared with this share of the step added.
+constexpr double kNextToNothing = 0.01;
+constexpr double kManyDegrees = 1e6;  ///< as good as infinitely many
+
+/// log medians and their standard errors, by run.
+struct LogTimes {
+  std::vector<double> median, error;
+};
+
+LogTimes log_of(const BaselineTimes& times, double added) {
+  LogTimes logs;
+  for (std::size_t r = 0; r < times.median.size(); ++r) {
+    const double m = std::max(times.median[r] + added, 1e-12);
+    logs.median.push_back(std::log(m));
+    logs.error.push_back(std::max(times.standard_error[r] / m, kResolution));
+  }
+  return logs;
+}
+
+double mean_square(const std::vector<double>& v) {
+  double sum = 0;
+  for (const double x : v) {
+    sum += x * x;
+  }
+  return sum / static_cast<double>(v.size());
+}
+
+double middle_of(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return interpolated_quantile(v, 0.5);
+}
+
+double variance(const std::vector<double>& v) {
+  double mean = 0, sum = 0;
+  for (const double x : v) {
+    mean += x / static_cast<double>(v.size());
+  }
+  for (const double x : v) {
+    sum += (x - mean) * (x - mean);
+  }
+  return sum / static_cast<double>(v.size() - 1);
+}
+
+/// Variance of a median of n values of variance 1: pi / (2 n) from three values on.
+double of_median(std::size_t n) { return (n > 2 ? std::acos(0.0) : 1.0) / static_cast<double>(n); }
+
+/// x with trigamma(x) = y > 0, by Newton's method on 1 / trigamma, which is convex (Smyth 2004,
+/// appendix).
+double inverse_trigamma(double y) {
+  double x = 0.5 + 1 / y;
+  for (int i = 0; i < 50; ++i) {
+    const double t = boost::math::trigamma(x);
+    const double h = 1e-5 * x;
+    const double slope = (boost::math::trigamma(x + h) - t) / h;
+    const double step = t * (1 - t / y) / slope;
+    x += step;
+    if (std::abs(step) < 1e-8 * x) {
+      break;
+    }
+  }
+  return x;
+}
+
+/// How much runs differ beyond what their steps explain: a scaled inverse chi-squared law over the
+/// ops, with `scale` and `degrees` of freedom.
+struct Excess {
+  double scale = 1, degrees = 0;
+};
+
+/// From ratios of observed to expected variance with `degrees` of freedom each.
+Excess excess_of(const std::vector<double>& ratios, double degrees) {
+  using boost::math::digamma;
+  if (ratios.size() < 3) {
+    return {};
+  }
+  std::vector<double> e;
+  double mean = 0;
+  for (const double ratio : ratios) {
+    e.push_back(std::log(std::max(ratio, 1e-6)) - digamma(degrees / 2) + std::log(degrees / 2));
+    mean += e.back() / static_cast<double>(ratios.size());
+  }
+  const double spread = variance(e) - boost::math::trigamma(degrees / 2);
+  if (spread <= 0) {
+    return {std::exp(mean), kManyDegrees};
+  }
+  const double prior = 2 * inverse_trigamma(spread);
+  return {std::exp(mean + digamma(prior / 2) - std::log(prior / 2)), prior};
+}
+
+/// One time to judge, before and after, on the logarithmic scale.
+struct Case {
+  const BaselineTimes *before_times = nullptr, *after_times = nullptr;
+  GuardedTime* time = nullptr;
+  LogTimes before, after;
+  bool collective = false;
+  bool op = false;     ///< takes part in what is common, and has it taken out
+  double level = 0;    ///< median over the runs before
+  double change = 0;   ///< of the median over the runs after
+  double between = 0;  ///< variance between runs that others of its class have too
+  double degrees = 0;
+  double error = 0;
+};
+
+/// The median change of the ops in run `r`, 0 where there are too few ops to tell.
+double common_of(const std::vector<Case>& cases, bool after, std::size_t r) {
+  std::vector<double> changes;
+  for (const Case& c : cases) {
+    if (c.op) {
+      changes.push_back((after ? c.after : c.before).median[r] - c.level);
+    }
+  }
+  return changes.size() < kCommonNeeds ? 0 : middle_of(changes);
+}
+
+/// Takes what all ops have in common out of every run of the ops. Returns that of the runs after.
+double take_out_common(std::vector<Case>& cases, std::size_t runs_before, std::size_t runs_after) {
+  std::vector<double> before, after;
+  for (std::size_t r = 0; r < runs_before; ++r) {
+    before.push_back(common_of(cases, false, r));
+  }
+  for (std::size_t r = 0; r < runs_after; ++r) {
+    after.push_back(common_of(cases, true, r));
+  }
+  for (Case& c : cases) {
+    for (std::size_t r = 0; c.op && r < runs_before; ++r) {
+      c.before.median[r] -= before[r];
+    }
+    for (std::size_t r = 0; c.op && r < runs_after; ++r) {
+      c.after.median[r] -= after[r];
+    }
+    c.level = middle_of(c.before.median);
+    c.change = middle_of(c.after.median) - c.level;
+  }
+  return middle_of(after);
+}
+
+/// Mean of what the variance between runs has beyond the steps' own, over collectives or over the
+/// others: they share a network, or a processor.
+double beyond_steps(const std::vector<Case>& cases, bool collective) {
+  std::vector<double> beyond;
+  for (const Case& c : cases) {
+    if (c.op && c.collective == collective) {
+      beyond.push_back(variance(c.before.median) - mean_square(c.before.error));
+    }
+  }
+  double sum = 0;
+  for (const double b : beyond) {
+    sum += b / static_cast<double>(beyond.size());
+  }
+  return std::max(sum, 0.0);
+}
+
+/// Variances of the changes. `steps`: per run, mean of before and of after.
+void spread_of(std::vector<Case>& cases, std::size_t runs, double steps_before,
+               double steps_after) {
+  const auto degrees = static_cast<double>(runs) - 1;
+  std::vector<double> ratios;
+  if (runs > 1) {
+    const double network = beyond_steps(cases, true), processor = beyond_steps(cases, false);
+    for (Case& c : cases) {
+      if (c.op) {
+        c.between = c.collective ? network : processor;
+        ratios.push_back(variance(c.before.median) / (c.between + mean_square(c.before.error)));
+      }
+    }
+  }
+  const Excess excess = runs > 1 ? excess_of(ratios, degrees) : Excess{1, kManyDegrees};
+  for (Case& c : cases) {
+    const double own = mean_square(c.before.error);
+    double run = own;  // variance of a run's median
+    c.degrees = kManyDegrees;
+    if (runs > 1) {
+      const double prior = c.op ? excess.degrees : 0;
+      c.degrees = prior + degrees;
+      run = std::max(
+          own, (prior * excess.scale * (c.between + own) + degrees * variance(c.before.median)) /
+                   c.degrees);
+    }
+    // A later run of fewer or noisier steps has more of its own.
+    const double later =
+        run +
+        std::max(0.0, std::max(mean_square(c.after.error), own * steps_before / steps_after) - own);
+    c.error = std::sqrt(run * of_median(runs) + later * of_median(c.after.median.size()));
+  }
+}
+
+/// How much wider the changes of all ops scatter than the baseline's spread explains, at least 1:
+/// a disturbed run says so itself. The scale of the bulk (median absolute deviation), which one op
+/// does not move; B. Devlin, K. Roeder, Genomic control, Biometrics 55, 1999.
+double disturbance_of(const std::vector<Case>& cases) {
+  std::vector<double> deviations;
+  for (const Case& c : cases) {
+    if (c.op) {
+      deviations.push_back(std::abs(c.change) / c.error);
+    }
+  }
+  constexpr double kMedianOfNormal = 0.6745;
+  return deviations.size() < kCommonNeeds ? 1.0
+                                          : std::max(1.0, middle_of(deviations) / kMedianOfNormal);
+}
+
+double quantile_of_t(double degrees, double tail) {
+  return boost::math::quantile(
+      boost::math::complement(boost::math::students_t(std::min(degrees, kManyDegrees)), tail));
+}
+
+void judge(Case& c, double t, const GuardOptions& options, bool spread_known) {
+  GuardedTime& time = *c.time;
+  time.before = seconds(middle_of(c.before_times->median));
+  time.after = seconds(middle_of(c.after_times->median));
+  time.change = std::exp(c.change) - 1;
+  time.noise = c.error;
+  const double tolerated = std::log1p(options.tolerance);
+  if (!spread_known) {
+    time.regressed = options.without_spread && c.change > tolerated;
+    time.improved = options.without_spread && c.change < -tolerated;
+    return;
+  }
+  const double threshold = std::max(tolerated, t * c.error);
+  // What is real is in every run: one slow process among several is no regression.
+  const double least = *std::min_element(c.after.median.begin(), c.after.median.end()) - c.level;
+  time.regressed = c.change > threshold && least > tolerated / 2;
+  time.improved = c.change < -threshold;
+  time.detects = std::expm1(threshold + quantile_of_t(c.degrees, 1 - kPower) * c.error);
+}
+
+using Key = std::tuple<std::string, OpKind, Phase>;
+Key key_of(const BaselineOp& op) { return {op.name, op.kind, op.phase}; }
+
+std::string shown(const BaselineRange& range) {
+  return range.low == range.high ? fmt::format("{:.10g}", range.low)
+                                 : fmt::format("{:.10g} to {:.10g}", range.low, range.high);
+}
+
+void compare_structure(const Baseline& before, const std::map<Key, const BaselineOp*>& ops_after,
+                       GuardResult& result) {
+  const auto differ = [&result](const char* what, const BaselineOp& op, std::string was,
+                                std::string is) {
+    result.structure.push_back({what, op.name, std::string(name_of(op.kind)),
+                                std::string(name_of(op.phase)), std::move(was), std::move(is)});
+  };
+  const auto apart = [](const BaselineRange& a, const BaselineRange& b) {
+    return b.low > a.high || b.high < a.low;
+  };
+  std::map<Key, bool> known;
+  for (const BaselineOp& op : before.ops) {
+    known[key_of(op)] = true;
+    const auto found = ops_after.find(key_of(op));
+    if (found == ops_after.end()) {
+      if (op.launches.low > 0) {
+        differ("op is gone", op, shown(op.launches), "0");
+      }
+      continue;
+    }
+    if (apart(op.launches, found->second->launches)) {
+      differ("launches", op, shown(op.launches), shown(found->second->launches));
+    }
+    if (apart(op.bytes, found->second->bytes)) {
+      differ("collective bytes", op, shown(op.bytes), shown(found->second->bytes));
+    }
+  }
+  for (const auto& [key, op] : ops_after) {
+    if (!known.contains(key)) {
+      differ("new op", *op, "0", shown(op->launches));
+    }
+  }
+}
+
+void rank_by_time_lost(GuardResult& result) {
+  double lost = 0;
+  for (const GuardedTime& t : result.times) {
+    lost += t.regressed && t.kind != "total" ? t.before.base() * t.change : 0;
+  }
+  for (GuardedTime& t : result.times) {
+    t.share = t.regressed && t.kind != "total" && lost > 0 ? t.before.base() * t.change / lost : 0;
+  }
+  std::stable_sort(
+      result.times.begin(), result.times.end(), [](const GuardedTime& a, const GuardedTime& b) {
+        const auto order = [](const GuardedTime& t) {
+          return std::tuple(!t.regressed, t.kind == "total",
+                            t.regressed ? -t.before.base() * t.change : -t.before.base());
+        };
+        return order(a) < order(b);
+      });
+}
+
+double mean_of(const std::vector<std::int64_t>& v) {
+  double sum = 0;
+  for (const std::int64_t x : v) {
+    sum += static_cast<double>(x);
+  }
+  return sum / static_cast<double>(v.size());
+}
+
+}  // namespace
+
+bool GuardResult::pass() const {
+  return structure.empty() &&
+         std::none_of(times.begin(), times.end(), [](const GuardedTime& t) { return t.regressed; });
+}
+
+GuardResult guard(const Baseline& before, const Baseline& after, const GuardOptions& options) {
+  GuardResult result;
+  result.false_alarms = kFalseAlarms;
+  std::map<Key, const BaselineOp*> ops_after;
+  for (const BaselineOp& op : after.ops) {
+    ops_after[key_of(op)] = &op;
+  }
+  if (before.ranks != after.ranks) {
+    result.structure.push_back(
+        {"ranks", "", "", "", std::to_string(before.ranks), std::to_string(after.ranks)});
+  }
+  compare_structure(before, ops_after, result);
+
+  struct Pair {
+    const BaselineTimes *before, *after;
+    double added;
+    bool op, collective;
+  };
+  std::vector<Pair> pairs;
+  for (const BaselineOp& op : before.ops) {
+    const auto found = ops_after.find(key_of(op));
+    if (!op.small && found != ops_after.end()) {
+      pairs.push_back({&op.time, &found->second->time, 0, true, is_collective(op.kind)});
+      GuardedTime time;
+      time.name = op.name;
+      time.kind = name_of(op.kind);
+      time.phase = name_of(op.phase);
+      result.times.push_back(std::move(time));
+    }
+  }
+  const double added = kNextToNothing * middle_of(before.step.median);
+  const auto total = [&](const char* name, const BaselineTimes& a, const BaselineTimes& b,
+                         double floor, bool like_op = false) {
+    pairs.push_back({&a, &b, floor, like_op, false});
+    GuardedTime time;
+    time.name = name;
+    time.kind = "total";
+    result.times.push_back(std::move(time));
+  };
+  if (middle_of(before.small_ops.median) > 0) {
+    total("small ops together", before.small_ops, after.small_ops, 0, true);
+  }
+  total("host between issues", before.host, after.host, added);
+  total("exposed communication", before.exposed, after.exposed, added);
+  total("step", before.step, after.step, 0);
+
+  std::vector<Case> cases;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    Case c;
+    c.before_times = pairs[i].before;
+    c.after_times = pairs[i].after;
+    c.time = &result.times[i];
+    c.before = log_of(*pairs[i].before, pairs[i].added);
+    c.after = log_of(*pairs[i].after, pairs[i].added);
+    c.op = pairs[i].op;
+    c.collective = pairs[i].collective;
+    c.level = middle_of(c.before.median);
+    cases.push_back(std::move(c));
+  }
+  result.common_change =
+      std::expm1(take_out_common(cases, before.steps.size(), after.steps.size()));
+  spread_of(cases, before.steps.size(), mean_of(before.steps), mean_of(after.steps));
+  result.disturbance = disturbance_of(cases);
+  for (Case& c : cases) {
+    c.error *= c.op ? result.disturbance : 1;
+  }
+  const bool spread_known = before.steps.size() > 1 || mean_of(before.steps) > 1;
+  result.judged_times = spread_known || options.without_spread;
+  for (Case& c : cases) {
+    judge(c, quantile_of_t(c.degrees, kFalseAlarms / static_cast<double>(cases.size())), options,
+          spread_known);
+  }
+  rank_by_time_lost(result);
+  if (!spread_known) {
+    result.warnings.push_back(
+        "the baseline is one step, which says nothing of noise: times are judged by the tolerance, "
+        "if one was given; record several runs");
+  }
+  if (before.blocks) {
+    result.warnings.push_back(
+        "the baseline is one run: blocks of its steps stand for repeat runs, which differ more; "
+        "make it from at least five");
+  }
+  if (before.version != after.version) {
+    result.warnings.push_back(
+        fmt::format("the baseline was made by {}, this is {}", before.version, after.version));
+  }
+  return result;
+}
+
+}  // namespace stepcast::studies

@@ -1,0 +1,84 @@
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/baseline.h"
+#include "core/units.h"
+#include "traces/measured_step.h"
+
+namespace stepcast::studies {
+
+/// What the steps of one run took and did; every list is by step.
+struct RunSamples {
+  struct Op {
+    std::string name;
+    OpKind kind = OpKind::kRecorded;
+    Phase phase = Phase::kForward;
+    std::vector<double> seconds, launches, bytes;  ///< as BaselineOp counts them
+  };
+  std::int64_t ranks = 0;
+  std::vector<Op> ops;
+  std::vector<double> step, host, exposed;  ///< seconds
+};
+RunSamples samples_of(const traces::MeasuredRun& run);
+
+/// Medians and their standard errors of runs of one program, which must agree on ranks. A single
+/// run stands for several: blocks of its steps. `like`: the baseline it will be held against, which
+/// decides the ops that are judged alone; else those of at least 1 % of the step are.
+/// Errors: InputError when the runs are of different programs or hold no step.
+Baseline make_baseline(std::span<const RunSamples> runs, std::string version,
+                       const Baseline* like = nullptr);
+
+struct GuardOptions {
+  double tolerance = 0.02;  ///< slowdowns up to this share of an op are nobody's concern
+  /// Judge by the tolerance alone where the baseline has no spread to judge by (a single step).
+  bool without_spread = false;
+};
+
+/// One guarded time: an op, or a total.
+struct GuardedTime {
+  std::string name, kind, phase;  ///< kind "total" for those that are no op
+  Seconds before, after;          ///< per step
+  double change = 0;              ///< after / before - 1, the run's common change taken out of ops
+  double noise = 0;               ///< standard error of that change
+  double detects = 0;             ///< the slowdown that is caught in 95 % of cases
+  double share = 0;               ///< of the time lost by all ops that regressed
+  bool regressed = false, improved = false;
+};
+
+/// One guarded fact that no noise excuses: a count that left the range of the baseline.
+struct StructureChange {
+  std::string what;  ///< "new op", "op is gone", "launches", "collective bytes", "ranks"
+  std::string name, kind, phase;
+  std::string before, after;
+};
+
+struct GuardResult {
+  std::vector<GuardedTime> times;  ///< regressed first, by time lost; then the longest
+  std::vector<StructureChange> structure;
+  double common_change = 0;  ///< of all ops together: the machine, or a global cause
+  double disturbance = 1;    ///< how much wider all ops scatter than the baseline explains
+  double false_alarms = 0;   ///< probability of any regression on a repeat recording, by design
+  bool judged_times = true;  ///< false: the baseline has no spread
+  std::vector<std::string> warnings;
+  [[nodiscard]] bool pass() const;
+};
+
+/// Holds runs against a baseline: does any op take longer than repeat recordings explain?
+///
+/// Of each op the median over steps is compared, on a logarithmic scale, d = log(after / before).
+/// What all ops have in common (the median d: clock rate, a neighbour) is taken out; it is judged
+/// with the step as a whole. The variance of d comes from the baseline: each run's own, from order
+/// statistics of its steps, times how much more runs differ than their steps explain; that factor
+/// is per op, drawn toward the other ops' as far as they agree (moderated t: G. K. Smyth, Linear
+/// models and empirical Bayes methods, Stat. Appl. Genet. Mol. Biol. 3(1), 2004). An op regressed
+/// when d is above the tolerance and above the one-sided t quantile at false_alarms / (number of
+/// times judged) (Bonferroni), so repeat recordings raise an alarm in fewer than false_alarms of
+/// cases.
+///
+/// Structure is compared exactly. Accuracy: tests/studies/guard_test.cpp.
+GuardResult guard(const Baseline& before, const Baseline& after, const GuardOptions& options = {});
+
+}  // namespace stepcast::studies

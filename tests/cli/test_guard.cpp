@@ -1,0 +1,61 @@
+// A recorded run against a baseline, as CI calls it.
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "command_line.h"
+
+using namespace stepcast::cli_test;
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string recorded(const char* name) {
+  return std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/" + name;
+}
+
+}  // namespace
+
+TEST_CASE("replay --baseline exits with 1 and says what moved", "[cli][guard]") {
+  const TemporaryFolder folder;
+  const std::string baseline = folder / "baseline.json";
+  const std::string junit = folder / "verdict.xml";
+  const std::string markdown = folder / "verdict.md";
+  const Outcome made = call({"replay", recorded("gpt-2"), "--update-baseline", baseline});
+  INFO(made.err);
+  REQUIRE(made.code == 0);
+
+  const Outcome same = call({"replay", recorded("gpt-2"), "--baseline", baseline, "--junit", junit,
+                             "--markdown", markdown, "--format", "json"});
+  INFO(same.err);
+  CHECK(same.code == 0);
+  CHECK(nlohmann::json::parse(same.out)["guard"]["pass"] == true);
+  CHECK_THAT(text_of(junit), Contains("failures=\"0\"") && !Contains("<failure"));
+  CHECK_THAT(text_of(markdown), Contains("no regression"));
+
+  const Outcome other = call({"replay", recorded("dlrm-2"), "--baseline", baseline, "--junit",
+                              junit, "--markdown", markdown});
+  CHECK(other.code == 1);
+  CHECK_THAT(other.out, Contains("new op") && Contains("op is gone"));
+  CHECK_THAT(text_of(junit), Contains("<failure message=\"new op: 0 before"));
+  CHECK_THAT(text_of(markdown), Contains("| new op | bucket.0.all\\_reduce |"));
+
+  CHECK(call({"replay", recorded("gpt-2"), "--baseline", recorded("gpt-2") + "/trace.json"}).code ==
+        2);
+  CHECK(call({"replay", recorded("gpt-2"), "--junit", junit}).code == 2);
+}
+
+TEST_CASE("a cut trace exits with 2 and names file and byte", "[cli][guard]") {
+  const TemporaryFolder folder;
+  const std::string cut =
+      folder.file("cut.json", R"({"schemaVersion": 1, "traceEvents": [{"ph": )");
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"replay", cut},
+        std::vector<std::string>{"convert", cut, folder / "out"},
+        std::vector<std::string>{"replay", cut, "--baseline", folder / "none.json"}}) {
+    const Outcome outcome = call(arguments);
+    CHECK(outcome.code == 2);
+    CHECK_THAT(outcome.err, Contains("cut.json: byte "));
+    CHECK(outcome.out.empty());
+  }
+}
