@@ -175,7 +175,7 @@ int run(const RunCommand& options, Context& context) {
   }
   // Read before the ranks start, so that a mistake in the job is told once.
   const Job job = load_job(job_options, context);
-  runtime::require_executable(job);
+  runtime::require_executable(job, options.backend == "cuda");
   const ExecutionGraph graph = workloads::build_graph(job);
   if (options.ranks == 0 && job.devices > 64) {
     throw InputError(

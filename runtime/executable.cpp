@@ -4,7 +4,7 @@
 
 namespace stepcast::runtime {
 
-void require_executable(const Job& job) {
+void require_executable(const Job& job, bool cuda) {
   const TransformerWorkload* m = job.workload.transformer();
   if (m == nullptr) {
     return;
@@ -17,8 +17,8 @@ void require_executable(const Job& job) {
   if (bits_per_element(job.formats.compute, 1024) < 16) {
     refuse("formats.compute", "products below 16 bits");
   }
-  if (m->window > 0) {
-    refuse("workload.window", "sliding-window attention");
+  if (m->window > 0 && cuda) {
+    refuse("workload.window", "sliding-window attention on CUDA");
   }
   if (job.parallel.context > 1) {
     refuse("parallel.context", "context parallelism");

@@ -129,10 +129,10 @@ void TransformerStage::layer_forward(std::int64_t layer, const LayerTensors& t, 
   gemm({"layer.attention.projection", n, h, shape_.query_width, t.attention,
         parameter(at + "attention.projection.weight").weight, partial});
   if (m.parallel_block) {  // both blocks add to one sum over tensor ranks
-    const Gathered y = gathered("layer.mlp.gather", t.norm1, "gathered");
-    writer_.await(y.ready);
-    mlp_forward({"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn, gpt_, kAccumulate},
-                y.tensor, partial);
+    const TensorId y =
+        shape_.sequence_parallel ? writer_.workspace("gathered", n, h, compute_) : t.norm1;
+    mlp_forward({"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn, gpt_, kAccumulate}, y,
+                partial);
     const Gathered sum = reduced("layer.reduce", partial);
     writer_.await(sum.ready);
     add("layer.add", t.input, sum.tensor, at + "attention.projection.bias", output);

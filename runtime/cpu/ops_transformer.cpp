@@ -74,6 +74,7 @@ kernels::AttentionShape attention_shape(const Op& op) {
   s.query_length = op.shape[3];
   s.kv_length = op.shape[4];
   s.head_dim = op.shape[5];
+  s.window = std::max<std::int64_t>(0, op.detail);
   return s;
 }
 
@@ -125,7 +126,7 @@ void unfused_attention_forward(OpContext& c) {
       const MatrixView p = probabilities_of(c.output(1), sample, head, s);
       multiply(head_of(x.query, sample, head, s), false, head_of(x.key, sample, shared, s), true,
                scale, 0, p);
-      kernels::softmax_rows(p, 0, nullptr);
+      kernels::softmax_rows(p, 0, nullptr, s.window);
       multiply(p, false, head_of(x.value, sample, shared, s), false, 1, 0,
                head_of(out, sample, head, s));
     }

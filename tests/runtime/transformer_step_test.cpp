@@ -203,6 +203,55 @@ TEST_CASE("every plan of a transformer has the same loss curve", "[runtime][tran
   }
 }
 
+TEST_CASE("every plan of other layer types has the same loss curve", "[runtime][transformer]") {
+  const Activation activation = GENERATE(Activation::kGelu, Activation::kSwiGlu);
+  const std::int64_t window = GENERATE(0, 3);
+  Job job = small_job(activation, false);
+  auto& m = std::get<TransformerWorkload>(job.workload.model);
+  m.window = window;
+  m.parallel_block = window == 0 || activation == Activation::kSwiGlu;
+  job.dense_optimizer = OptimizerKind::kSgd;
+  const std::vector<double> expected = loss_curve(job, 3);
+  for (const Plan& p : plans()) {
+    job.parallel = p.parallel;
+    job.batch.micro = p.micro;
+    job.flash_attention = p.flash;
+    const std::vector<double> losses = loss_curve(job, 3);
+    for (std::size_t s = 0; s < losses.size(); ++s) {
+      INFO(name_of(activation) << ", window " << window << ", " << p.name << ", step " << s);
+      CHECK(losses[s] == Approx(expected[s]).epsilon(2e-6));
+    }
+  }
+}
+
+TEST_CASE("tensor ranks that share key and value heads have the same loss curve",
+          "[runtime][transformer]") {
+  const Activation activation = GENERATE(Activation::kGelu, Activation::kSwiGlu);
+  const std::int64_t kv_heads = GENERATE(1, 2);
+  Job job = small_job(activation, false);
+  std::get<TransformerWorkload>(job.workload.model).kv_heads = kv_heads;
+  job.dense_optimizer = OptimizerKind::kSgd;
+  const std::vector<double> expected = loss_curve(job, 4);
+  const auto check = [&](const Plan& p) {
+    job.parallel = p.parallel;
+    const std::vector<double> losses = loss_curve(job, 4);
+    for (std::size_t s = 0; s < losses.size(); ++s) {
+      INFO(name_of(activation) << ", " << kv_heads << " key heads, " << p.name << ", step " << s);
+      CHECK(losses[s] == Approx(expected[s]).epsilon(2e-6));
+    }
+  };
+  check(plan("tensor 4", 4, 1, 1));
+  Plan all = plan("all", 4, 2, 2);
+  all.parallel.sequence_parallel = true;
+  all.parallel.virtual_stages = 2;
+  all.parallel.zero = 1;
+  all.parallel.overlap = {true, true, true, false, false, false};
+  check(all);
+  all.parallel.virtual_stages = 1;
+  all.parallel.zero = 3;
+  check(all);
+}
+
 TEST_CASE("the loss of a transformer falls", "[runtime][transformer]") {
   const Activation activation = GENERATE(Activation::kGelu, Activation::kSwiGlu,
                                          Activation::kSquaredRelu, Activation::kGeGlu);

@@ -16,6 +16,7 @@ struct Blocks {
   Index count;
   Index diagonal;  // query i sees keys 0 .. i + diagonal
   float scale;
+  Index window;  // 0: all keys
 };
 
 Blocks blocks_of(const AttentionShape& shape) {
@@ -23,22 +24,30 @@ Blocks blocks_of(const AttentionShape& shape) {
       std::clamp<Index>(shape.query_block, 1, std::max<Index>(shape.query_length, 1));
   return {block, (shape.query_length + block - 1) / block,
           shape.causal ? shape.kv_length - shape.query_length : shape.kv_length,
-          shape.scale != 0 ? shape.scale : 1.0F / std::sqrt(static_cast<float>(shape.head_dim))};
+          shape.scale != 0 ? shape.scale : 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
+          shape.causal ? shape.window : 0};
 }
 
-/// One block of queries of one head: rows [first, first + rows) against keys [0, keys).
+/// One block of queries of one head: rows [first, first + rows) against keys [begin, begin + keys).
 struct Tile {
   Index first;
   Index rows;
+  Index begin;
   Index keys;
-  Index diagonal;  // of the tile's first row
+  Index diagonal;  // last key of the tile's first row, from `begin` on
 };
+
+/// First column that row i sees.
+Index hidden_before(Index i, Index diagonal, Index window) {
+  return window > 0 ? std::max<Index>(0, i + diagonal + 1 - window) : 0;
+}
 
 Tile tile_of(const AttentionShape& shape, const Blocks& blocks, Index index) {
   const Index first = index * blocks.block;
   const Index rows = std::min(blocks.block, shape.query_length - first);
-  return {first, rows, std::min(shape.kv_length, first + rows + blocks.diagonal),
-          first + blocks.diagonal};
+  const Index begin = hidden_before(first, blocks.diagonal, blocks.window);
+  return {first, rows, begin, std::min(shape.kv_length, first + rows + blocks.diagonal) - begin,
+          first + blocks.diagonal - begin};
 }
 
 void check_shape(const AttentionShape& shape, ConstMatrixView q, ConstMatrixView k) {
@@ -61,14 +70,16 @@ BasicView<T> head_of(BasicView<T> x, Index sequence, Index length, Index head, I
   return x.slice(sequence * length, length).block(head * head_dim, head_dim);
 }
 
-STEPCAST_MULTIVERSION void exponentiate(MatrixView scores, Index diagonal,
+STEPCAST_MULTIVERSION void exponentiate(MatrixView scores, Index diagonal, Index window,
                                         const float* log_sum_exp) {
   for (Index i = 0; i < scores.rows; ++i) {
     float* row = scores.row(i);
     const Index visible = std::min(scores.columns, i + diagonal + 1);
+    const Index hidden = hidden_before(i, diagonal, window);
     const float offset = log_sum_exp[i];
+    std::fill(row, row + hidden, 0.0F);
 #pragma omp simd
-    for (Index j = 0; j < visible; ++j) {
+    for (Index j = hidden; j < visible; ++j) {
       row[j] = internal::exponential(row[j] - offset);
     }
     std::fill(row + visible, row + scores.columns, 0.0F);
@@ -90,6 +101,12 @@ STEPCAST_MULTIVERSION void score_gradient(ConstMatrixView probabilities, ConstMa
   }
 }
 
+void clear(MatrixView x) {
+  for (Index i = 0; i < x.rows; ++i) {
+    std::fill(x.row(i), x.row(i) + x.columns, 0.0F);
+  }
+}
+
 struct Head {
   ConstMatrixView q, k, v, out, d_out;
   const float* log_sum_exp;
@@ -98,7 +115,14 @@ struct Head {
 
 /// `beta` is 0 for the first tile that adds to d_k and d_v of this key head, which must see every
 /// key.
-void backward_tile(const Head& head, const Tile& tile, float scale, float beta, float* scratch) {
+void backward_tile(const Head& whole, const Tile& tile, const Blocks& blocks, float beta,
+                   float* scratch) {
+  const float scale = blocks.scale;
+  Head head = whole;
+  head.k = whole.k.slice(tile.begin, tile.keys);
+  head.v = whole.v.slice(tile.begin, tile.keys);
+  head.d_k = whole.d_k.slice(tile.begin, tile.keys);
+  head.d_v = whole.d_v.slice(tile.begin, tile.keys);
   const Index dim = head.q.columns;
   const ConstMatrixView q = head.q.slice(tile.first, tile.rows);
   const ConstMatrixView d_out = head.d_out.slice(tile.first, tile.rows);
@@ -107,7 +131,7 @@ void backward_tile(const Head& head, const Tile& tile, float scale, float beta, 
   const MatrixView d_scores(scratch + tile.rows * tile.keys, tile.rows, tile.keys);
   gemm({tile.rows, tile.keys, dim, false, true, scale, 0, q.stride, head.k.stride, 0}, q.data,
        head.k.data, p.data);
-  exponentiate(p, tile.diagonal, head.log_sum_exp + tile.first);
+  exponentiate(p, tile.diagonal, blocks.window, head.log_sum_exp + tile.first);
   gemm({tile.keys, dim, tile.rows, true, false, 1, beta, 0, d_out.stride, head.d_v.stride}, p.data,
        d_out.data, head.d_v.data);
   gemm({tile.rows, tile.keys, dim, false, true, 1, 0, d_out.stride, head.v.stride, 0}, d_out.data,
@@ -123,14 +147,18 @@ void backward_tile(const Head& head, const Tile& tile, float scale, float beta, 
 
 Index AttentionShape::scratch_floats() const { return blocks_of(*this).block * kv_length; }
 
-STEPCAST_MULTIVERSION void softmax_rows(MatrixView x, Index diagonal, float* log_sum_exp) {
+STEPCAST_MULTIVERSION void softmax_rows(MatrixView x, Index diagonal, float* log_sum_exp,
+                                        Index window) {
   for (Index i = 0; i < x.rows; ++i) {
     float* row = x.row(i);
     const Index visible = std::min(x.columns, i + diagonal + 1);
-    const float largest = internal::maximum_of(row, visible, std::numeric_limits<float>::lowest());
+    const Index hidden = hidden_before(i, diagonal, window);
+    const float largest =
+        internal::maximum_of(row + hidden, visible - hidden, std::numeric_limits<float>::lowest());
     float sum = 0;
+    std::fill(row, row + hidden, 0.0F);
 #pragma omp simd reduction(+ : sum)
-    for (Index j = 0; j < visible; ++j) {
+    for (Index j = hidden; j < visible; ++j) {
       row[j] = internal::exponential(row[j] - largest);
       sum += row[j];
     }
@@ -163,10 +191,11 @@ void attention_forward(const AttentionShape& shape, ConstMatrixView q, ConstMatr
         const Tile tile = tile_of(shape, blocks, index);
         gemm({tile.rows, tile.keys, dim, false, true, blocks.scale, 0, queries.stride, keys.stride,
               0},
-             queries.row(tile.first), keys.data, scratch);
-        softmax_rows({scratch, tile.rows, tile.keys}, tile.diagonal, lse + tile.first);
+             queries.row(tile.first), keys.row(tile.begin), scratch);
+        softmax_rows({scratch, tile.rows, tile.keys}, tile.diagonal, lse + tile.first,
+                     blocks.window);
         gemm({tile.rows, dim, tile.keys, false, false, 1, 0, 0, values.stride, results.stride},
-             scratch, values.data, results.row(tile.first));
+             scratch, values.row(tile.begin), results.row(tile.first));
       }
     }
   }
@@ -191,11 +220,15 @@ void attention_backward(const AttentionShape& shape, const AttentionBackward& te
                       head_of(tensors.d_q, sequence, queries, h, dim),
                       head_of(tensors.d_k, sequence, shape.kv_length, kv, dim),
                       head_of(tensors.d_v, sequence, shape.kv_length, kv, dim)};
-      // The last block sees every key, so it goes first and overwrites d_k and d_v.
+      // The last block sees every key, so it goes first and overwrites d_k and d_v; with a window
+      // none does.
+      if (blocks.window > 0 && h % group == 0) {
+        clear(head.d_k);
+        clear(head.d_v);
+      }
       for (Index index = blocks.count - 1; index >= 0; --index) {
-        const bool first = h % group == 0 && index == blocks.count - 1;
-        backward_tile(head, tile_of(shape, blocks, index), blocks.scale, first ? 0.0F : 1.0F,
-                      scratch);
+        const bool first = h % group == 0 && index == blocks.count - 1 && blocks.window == 0;
+        backward_tile(head, tile_of(shape, blocks, index), blocks, first ? 0.0F : 1.0F, scratch);
       }
     }
   }

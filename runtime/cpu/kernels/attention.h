@@ -18,6 +18,7 @@ struct AttentionShape {
   float scale = 0;          ///< of the scores; 0 means 1 / sqrt(head_dim)
   Index query_block = 128;  ///< queries whose scores are held at a time; query_length holds a
                             ///< head's whole score matrix
+  Index window = 0;         ///< causal only: keys a query sees at most, the last ones; 0: all
 
   /// Floats of scratch that the forward (backward: twice as much) needs.
   [[nodiscard]] Index scratch_floats() const;
@@ -51,8 +52,8 @@ void attention_backward(const AttentionShape& shape, const AttentionBackward& te
                         float* scratch);
 
 /// Row-wise softmax in place; row i keeps its first `visible(i)` = min(columns, i + diagonal + 1)
-/// columns, the others become 0. diagonal = columns leaves every column visible. log_sum_exp [rows]
-/// may be null.
-void softmax_rows(MatrixView x, Index diagonal, float* log_sum_exp);
+/// columns, or the last `window` of them, the others become 0. diagonal = columns leaves every
+/// column visible. log_sum_exp [rows] may be null.
+void softmax_rows(MatrixView x, Index diagonal, float* log_sum_exp, Index window = 0);
 
 }  // namespace stepcast::runtime::kernels

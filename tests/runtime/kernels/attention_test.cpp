@@ -39,6 +39,7 @@ Floats reference(const Problem& p) {
       const Index kv = h / (s.heads / s.kv_heads);
       for (Index i = 0; i < s.query_length; ++i) {
         const Index visible = s.causal ? i + s.kv_length - s.query_length + 1 : s.kv_length;
+        const Index hidden = s.window > 0 ? std::max<Index>(0, visible - s.window) : 0;
         const auto query =
             static_cast<std::size_t>(((b * s.query_length + i) * s.heads + h) * s.head_dim);
         std::vector<double> weights;
@@ -50,7 +51,8 @@ Floats reference(const Problem& p) {
           for (std::size_t d = 0; d < static_cast<std::size_t>(s.head_dim); ++d) {
             score += static_cast<double>(p.q[query + d]) * static_cast<double>(p.k[key + d]);
           }
-          weights.push_back(std::exp(score / std::sqrt(static_cast<double>(s.head_dim))));
+          weights.push_back(
+              j < hidden ? 0 : std::exp(score / std::sqrt(static_cast<double>(s.head_dim))));
           sum += weights.back();
         }
         for (std::size_t d = 0; d < static_cast<std::size_t>(s.head_dim); ++d) {
@@ -69,8 +71,8 @@ Floats reference(const Problem& p) {
 }
 
 AttentionShape shape_of(Index batch, Index heads, Index kv_heads, Index queries, Index keys,
-                        Index dim, bool causal, Index block) {
-  return {batch, heads, kv_heads, queries, keys, dim, causal, 0, block};
+                        Index dim, bool causal, Index block, Index window = 0) {
+  return {batch, heads, kv_heads, queries, keys, dim, causal, 0, block, window};
 }
 
 }  // namespace
@@ -86,6 +88,16 @@ TEST_CASE("attention equals its definition", "[runtime][kernels][attention]") {
   check_close(p.out, reference(p));
 }
 
+TEST_CASE("attention over a window equals its definition", "[runtime][kernels][attention]") {
+  const Index window = GENERATE(1, 2, 5, 64);
+  const auto shape = GENERATE_COPY(shape_of(2, 4, 2, 9, 9, 8, true, 4, window),
+                                   shape_of(1, 2, 1, 70, 70, 16, true, 32, window),
+                                   shape_of(1, 2, 2, 3, 11, 8, true, 2, window));
+  Problem p(shape);
+  p.forward();
+  check_close(p.out, reference(p));
+}
+
 TEST_CASE("the first token of causal attention sees itself only", "[runtime][kernels][attention]") {
   Problem p(shape_of(1, 1, 1, 5, 5, 3, true, 2));
   p.forward();
@@ -96,7 +108,8 @@ TEST_CASE("attention gradients are derivatives", "[runtime][kernels][attention][
   const bool causal = GENERATE(true, false);
   const auto shape =
       GENERATE_COPY(shape_of(2, 2, 2, 5, 5, 4, causal, 2), shape_of(1, 4, 2, 6, 6, 3, causal, 64),
-                    shape_of(1, 3, 1, 4, 7, 2, causal, 3));
+                    shape_of(1, 3, 1, 4, 7, 2, causal, 3), shape_of(2, 4, 2, 7, 7, 3, true, 2, 3),
+                    shape_of(1, 2, 1, 4, 7, 2, true, 3, 2));
   Problem p(shape);
   const Floats d_out = random_floats(static_cast<Index>(p.out.size()), 9);
   Floats gradient_out = d_out, dq(p.q.size(), 9), dk(p.k.size(), 9), dv(p.v.size(), 9);

@@ -1,0 +1,70 @@
+#include <catch2/catch.hpp>
+
+#include "core/config/config.h"
+#include "studies/predict.h"
+
+using namespace stepcast;
+using namespace stepcast::studies;
+
+namespace {
+
+Job job_of(const std::string& workload, std::vector<std::string> more) {
+  more.insert(more.begin(), {"workload=" + workload, "system=dgx-h100"});
+  return config::load_job(config::text_source("", "test"), more, {STEPCAST_SOURCE_DIR});
+}
+
+StepPrediction mixtral(std::vector<std::string> more = {}) {
+  more.insert(more.begin(), {"devices=16", "parallel.expert=8", "batch.global=64"});
+  return predict(job_of("mixtral-8x7b", std::move(more)));
+}
+
+}  // namespace
+
+TEST_CASE("uneven experts make a step longer, a capacity shorter", "[studies][experts][property]") {
+  const StepPrediction even = mixtral();
+  const TimeSplit& s = even.split;
+  CHECK((s.compute + s.exposed_communication + s.bubble + s.host + s.other).base() ==
+        Approx(even.iteration.base()).epsilon(1e-12));
+  Seconds before = even.iteration;
+  Bytes memory = even.memory.activations;
+  for (const char* exponent : {"0.3", "0.8"}) {
+    const auto skewed = mixtral({std::string("workload.moe.routing.zipf=") + exponent});
+    CHECK(skewed.iteration > before);
+    CHECK(skewed.memory.activations > memory);
+    CHECK(skewed.flops.model == even.flops.model);
+    before = skewed.iteration;
+    memory = skewed.memory.activations;
+  }
+  const auto clipped = mixtral({"workload.moe.routing.zipf=0.8", "workload.moe.capacity_factor=1"});
+  CHECK(clipped.iteration < before);
+  CHECK(clipped.flops.hardware < even.flops.hardware);
+}
+
+TEST_CASE("links never slow experts by getting faster", "[studies][experts][property]") {
+  Seconds before = mixtral({"calibration=none"}).iteration;
+  for (const char* bandwidth : {"100 GB/s", "200 GB/s"}) {
+    const Seconds now =
+        mixtral({"calibration=none", std::string("system.fabric[1].bandwidth=") + bandwidth})
+            .iteration;
+    CHECK(now <= before);
+    before = now;
+  }
+}
+
+TEST_CASE("fp8 gains on products only, a block format without a peak on none",
+          "[studies][formats][property]") {
+  const auto step = [](const char* format) {
+    return predict(job_of(
+        "llama3-8b", {"devices=8", "batch.global=8", "parallel.tensor=2", "batch.sequence=4096",
+                      "calibration=none", std::string("formats.compute=") + format}));
+  };
+  const StepPrediction wide = step("bf16");
+  const StepPrediction narrow = step("fp8");
+  CHECK(narrow.iteration < wide.iteration);
+  CHECK(narrow.iteration > 0.5 * wide.iteration);
+  CHECK(narrow.memory.parameters == wide.memory.parameters);
+  CHECK(narrow.flops.model == wide.flops.model);
+  // Quantising costs time, and an H100 multiplies mxfp8 as fast as bf16.
+  CHECK(step("mxfp8").iteration > narrow.iteration);
+  CHECK(step("mxfp8").iteration > wide.iteration * 0.98);
+}
