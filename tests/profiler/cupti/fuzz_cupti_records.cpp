@@ -34,12 +34,10 @@ class ByteStream {
   std::size_t left_;
 };
 
-/// An enumerator that a C enum can hold.
+/// An enumerator that the enum can hold.
 template <class E>
-E bounded(E value) {
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof bits);
-  return static_cast<E>(bits & 0xffU);
+E small(ByteStream& bytes) {
+  return static_cast<E>(bytes.take<std::uint8_t>());
 }
 
 template <class R>
@@ -52,18 +50,18 @@ void add(RecordParser& parser, ByteStream& bytes, CUpti_ActivityKind kind) {
   } else if constexpr (std::is_same_v<R, MarkerRecord>) {
     record->name = record->name == nullptr ? nullptr : "step 3";
     record->domain = record->domain == nullptr ? nullptr : "domain";
-    record->flags = bounded(record->flags);
-    record->objectKind = bounded(record->objectKind);
+    record->flags = small<decltype(record->flags)>(bytes);
+    record->objectKind = small<decltype(record->objectKind)>(bytes);
   } else if constexpr (std::is_same_v<R, OverheadRecord>) {
     record->overheadData = nullptr;
-    record->overheadKind = bounded(record->overheadKind);
-    record->objectKind = bounded(record->objectKind);
+    record->overheadKind = small<decltype(record->overheadKind)>(bytes);
+    record->objectKind = small<decltype(record->objectKind)>(bytes);
   } else if constexpr (std::is_same_v<R, SyncRecord>) {
-    record->type = bounded(record->type);
+    record->type = small<decltype(record->type)>(bytes);
   } else if constexpr (std::is_same_v<R, ExternalRecord>) {
-    record->externalKind = bounded(record->externalKind);
+    record->externalKind = small<decltype(record->externalKind)>(bytes);
   } else if constexpr (std::is_same_v<R, StreamRecord>) {
-    record->flag = bounded(record->flag);
+    record->flag = small<decltype(record->flag)>(bytes);
   }
   parser.add(*reinterpret_cast<const Record*>(record.get()));
 }
