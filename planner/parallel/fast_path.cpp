@@ -1,0 +1,262 @@
+#include "planner/parallel/fast_path.h"
+
+#include <algorithm>
+#include <set>
+
+#include "workloads/transformer_shape.h"
+
+namespace stepcast::planner {
+namespace {
+
+/// A line at a chunk some of whose layers are recomputed.
+double mixed(const Line& kept, const Line& recomputed, std::int32_t layers, std::int32_t again) {
+  return again == layers ? recomputed.at(layers)
+                         : kept.at(layers - again) + recomputed.layer * again;
+}
+
+}  // namespace
+
+PipelineLayout layout_of(const Job& job, const PlanPoint& point) {
+  const workloads::TransformerShape shape = workloads::transformer_shape(applied(job, point));
+  PipelineLayout layout;
+  layout.stages = point.pipeline;
+  layout.chunks = point.virtual_stages;
+  const std::size_t all = shape.ranges.size();
+  for (std::size_t i = 0; i < all; ++i) {
+    layout.layers.push_back(static_cast<std::int32_t>(shape.ranges[i].count));
+    layout.role.push_back(all == 1       ? ChunkRole::kWhole
+                          : i == 0       ? ChunkRole::kFirst
+                          : i + 1 == all ? ChunkRole::kLast
+                                         : ChunkRole::kMiddle);
+  }
+  // Of stages alike the first holds most: it has the most in flight.
+  std::set<std::vector<std::int32_t>> seen;
+  for (std::int32_t s = 0; s < layout.stages; ++s) {
+    std::vector<std::int32_t> kind;
+    for (std::int32_t c = 0; c < layout.chunks; ++c) {
+      const auto at = static_cast<std::size_t>(c * layout.stages + s);
+      kind.push_back(layout.layers[at]);
+      kind.push_back(static_cast<std::int32_t>(layout.role[at]));
+    }
+    if (seen.insert(kind).second) {
+      layout.fullest.push_back(s);
+    }
+  }
+  return layout;
+}
+
+Hops hops_of(const ReducedStep& reduced, const Passes& passes, const PlanPoint& point) {
+  Hops hops;
+  for (std::int32_t s = 0; point.pipeline > 1 && s < point.pipeline; ++s) {
+    hops.forward.push_back(reduced.hop(passes.forward_message, point, s));
+    hops.backward.push_back(reduced.hop(passes.backward_message, point, s));
+  }
+  return hops;
+}
+
+FastPath::FastPath(const Job& job, const models::CostModel& model)
+    : job_(job), model_(model), reduced_(job, model) {
+  issue_ = model.host().issue.base();
+  step_ = model.host().step.base();
+}
+
+bool FastPath::applies(const PlanPoint& point) const {
+  const bool alone = point.devices() == 1;
+  return !model_.host().shares_core && !model_.rest_matters() &&
+         (alone || model_.straggler().log_sigma <= 0) &&
+         (point.pipeline == 1 || !job_.parallel.overlap.pipeline);
+}
+
+void FastPath::set_passes(const PlanPoint& point, const PipelineLayout& layout, const Passes& kept,
+                          const Passes& recomputed, const Hops& hops) {
+  point_ = point;
+  layout_ = &layout;
+  passes_.stages = layout.stages;
+  passes_.chunks = layout.chunks;
+  passes_.microbatches = job_.batch.global / (std::int64_t{point.data} * point.micro);
+  const std::size_t all = layout.layers.size();
+  recomputed_.resize(all);
+  for (std::int32_t s = 0; s < layout.stages; ++s) {
+    std::int32_t left = point.recompute == RecomputeKind::kFirstLayers ? point.recompute_layers : 0;
+    for (std::int32_t c = 0; c < layout.chunks; ++c) {
+      const std::size_t at = passes_.at(s, c);
+      recomputed_[at] = std::min(left, layout.layers[at]);
+      left -= recomputed_[at];
+    }
+  }
+  pass_times(kept, recomputed, hops);
+  pipeline_bound(point.schedule, passes_, bound_ends_);
+  ends_.clear();
+  activations(kept, recomputed);
+}
+
+void FastPath::pass_times(const Passes& kept, const Passes& recomputed, const Hops& hops) {
+  const std::size_t all = layout_->layers.size();
+  passes_.forward.resize(all);
+  passes_.backward.resize(all);
+  pass_ops_.assign(static_cast<std::size_t>(layout_->stages), 0.0);
+  std::size_t stage = 0;
+  for (std::size_t at = 0; at < all; ++at) {
+    const auto role = static_cast<std::size_t>(layout_->role[at]);
+    const PassCosts& a = kept.role[role];
+    const PassCosts& b = recomputed.role[role];
+    const std::int32_t layers = layout_->layers[at];
+    const std::int32_t again = recomputed_[at];
+    const std::size_t before =
+        stage == 0 ? static_cast<std::size_t>(layout_->stages) - 1 : stage - 1;
+    passes_.forward[at] =
+        mixed(a.forward, b.forward, layers, again) + (at > 0 ? hops.forward[before] : 0);
+    // A gradient comes from the next virtual stage over the link its activation went out on.
+    passes_.backward[at] =
+        mixed(a.backward, b.backward, layers, again) + (at + 1 < all ? hops.backward[stage] : 0);
+    pass_ops_[stage] += mixed(a.forward_ops, b.forward_ops, layers, again) +
+                        mixed(a.backward_ops, b.backward_ops, layers, again);
+    if (++stage == static_cast<std::size_t>(layout_->stages)) {
+      stage = 0;
+    }
+  }
+}
+
+void FastPath::activations(const Passes& kept, const Passes& recomputed) {
+  activations_.clear();
+  std::vector<double> keeps(static_cast<std::size_t>(layout_->chunks));
+  for (const std::int32_t s : layout_->fullest) {
+    Activations most{s, 0, 0};
+    const auto transient = [&](std::int32_t c, bool forward) {
+      const std::size_t at = passes_.at(s, c);
+      const auto role = static_cast<std::size_t>(layout_->role[at]);
+      const auto field = forward ? &PassCosts::forward_only : &PassCosts::backward_only;
+      return mixed(kept.role[role].*field, recomputed.role[role].*field, layout_->layers[at],
+                   recomputed_[at]);
+    };
+    for (std::int32_t c = 0; c < layout_->chunks; ++c) {
+      const std::size_t at = passes_.at(s, c);
+      const auto role = static_cast<std::size_t>(layout_->role[at]);
+      const PassCosts& a = kept.role[role];
+      const PassCosts& b = recomputed.role[role];
+      keeps[static_cast<std::size_t>(c)] =
+          mixed(a.kept, b.kept, layout_->layers[at], recomputed_[at]);
+      // Layers of both kinds share temporaries; those that are recomputed need more.
+      const PassCosts& wider = recomputed_[at] > 0 ? b : a;
+      most.temporaries =
+          std::max({most.temporaries, wider.forward_temporaries.at(layout_->layers[at]),
+                    wider.backward_temporaries.at(layout_->layers[at])});
+    }
+    if (layout_->chunks == 1) {
+      const std::int64_t most_in_flight =
+          std::min(passes_.microbatches, warm_up_passes(point_.schedule, passes_, s) + 1);
+      most.bytes = static_cast<double>(most_in_flight) * keeps.front() +
+                   std::max(transient(0, true), transient(0, false));
+    } else {
+      for (const FlightMoment& m : in_flight_.moments(point_.schedule, layout_->stages,
+                                                      layout_->chunks, passes_.microbatches, s)) {
+        double bytes = transient(m.chunk, m.forward);
+        for (std::size_t c = 0; c < keeps.size(); ++c) {
+          bytes += keeps[c] * m.in_flight[c];
+        }
+        most.bytes = std::max(most.bytes, bytes);
+      }
+    }
+    activations_.push_back(most);
+  }
+}
+
+/// Each stage exchanges and updates after its own last backward pass; first and last meet in
+/// between where they share embeddings.
+double FastPath::end_of(const ByRole<StateCosts>& states,
+                        const std::vector<double>& ends_at) const {
+  const auto stages = static_cast<std::size_t>(layout_->stages);
+  double begin = 0;
+  double end = 0;
+  struct End {
+    double meeting = 0, rest = 0;
+    bool meets = false;
+  };
+  End ends[2];
+  double meeting = 0;
+  for (std::size_t s = 0; s < stages; ++s) {
+    double exchange = 0;
+    double after = 0;
+    double update = 0;
+    double own_begin = 0;
+    bool meets = false;
+    for (std::size_t at = s; at < layout_->layers.size(); at += stages) {
+      const StateCosts& c = states[static_cast<std::size_t>(layout_->role[at])];
+      const std::int32_t layers = layout_->layers[at];
+      (meets ? after : exchange) += c.exchange.at(layers);
+      after += c.after_ends.at(layers);
+      update += c.update.at(layers);
+      own_begin += c.begin.at(layers);
+      meets = meets || c.meets_ends;
+    }
+    begin = s == 0 ? own_begin : begin;
+    const double reached = ends_at[s] + exchange;
+    if (meets) {
+      meeting = std::max(meeting, reached);
+      ends[s == 0 ? 0 : 1] = {reached, after + update, true};
+    } else {
+      end = std::max(end, reached + after + update);
+    }
+  }
+  for (const End& e : ends) {
+    end = e.meets ? std::max(end, meeting + e.rest) : end;
+  }
+  return step_ + begin + end;
+}
+
+/// When the host threads have issued everything, if that takes longer than the work.
+double FastPath::host_end(const ByRole<StateCosts>& states) const {
+  double most = 0;
+  const auto stages = static_cast<std::size_t>(layout_->stages);
+  for (std::size_t s = 0; s < stages; ++s) {
+    double ops = pass_ops_[s] * static_cast<double>(passes_.microbatches);
+    for (std::size_t at = s; at < layout_->layers.size(); at += stages) {
+      ops += states[static_cast<std::size_t>(layout_->role[at])].ops.at(layout_->layers[at]);
+    }
+    most = std::max(most, ops);
+  }
+  return step_ + most * issue_;
+}
+
+double FastPath::bytes_of(const ByRole<StateCosts>& states) const {
+  double most = 0;
+  const auto stages = static_cast<std::size_t>(layout_->stages);
+  for (const Activations& a : activations_) {
+    double bytes = 0;
+    double temporaries = a.temporaries;
+    for (auto at = static_cast<std::size_t>(a.stage); at < layout_->layers.size(); at += stages) {
+      const StateCosts& c = states[static_cast<std::size_t>(layout_->role[at])];
+      const std::int32_t layers = layout_->layers[at];
+      bytes += c.parameters.at(layers) + c.gradients.at(layers) + c.optimizer.at(layers) +
+               c.buffers.at(layers);
+      temporaries = std::max(temporaries, c.temporaries.at(layers));
+    }
+    most = std::max(most, bytes + a.bytes + temporaries);
+  }
+  return most;
+}
+
+StepForecast FastPath::bound(const ByRole<StateCosts>& states) const {
+  return {std::max(end_of(states, bound_ends_), host_end(states)), bytes_of(states)};
+}
+
+StepForecast FastPath::step(const ByRole<StateCosts>& states) {
+  if (ends_.empty()) {
+    walk_.ends(point_.schedule, passes_, ends_);
+  }
+  return {std::max(end_of(states, ends_), host_end(states)), bytes_of(states)};
+}
+
+StepForecast FastPath::forecast(const PlanPoint& point) {
+  const PipelineLayout layout = layout_of(job_, point);
+  const bool mixture = point.recompute == RecomputeKind::kFirstLayers;
+  PlanPoint key = point;
+  key.recompute = mixture ? RecomputeKind::kNone : point.recompute;
+  const Passes kept = reduced_.passes(key);
+  key.recompute = RecomputeKind::kFull;
+  const Passes again = mixture ? reduced_.passes(key) : kept;
+  set_passes(point, layout, kept, again, hops_of(reduced_, kept, point));
+  return step(reduced_.states(point));
+}
+
+}  // namespace stepcast::planner

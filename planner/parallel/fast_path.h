@@ -1,0 +1,89 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "planner/parallel/in_flight.h"
+#include "planner/parallel/pipeline_time.h"
+#include "planner/parallel/reduced_step.h"
+
+namespace stepcast::planner {
+
+/// The layers of every virtual stage of a split model; index = chunk * stages + stage.
+struct PipelineLayout {
+  std::int32_t stages = 1, chunks = 1;
+  std::vector<std::int32_t> layers;
+  std::vector<ChunkRole> role;
+  std::vector<std::int32_t> fullest;  ///< stages one of which holds most: the others hold no more
+};
+/// As the graph builder splits the job's layers. Errors: InputError, see transformer_shape.
+PipelineLayout layout_of(const Job& job, const PlanPoint& point);
+
+/// Seconds of a message by the stage that sends it.
+struct Hops {
+  std::vector<double> forward, backward;
+};
+Hops hops_of(const ReducedStep& reduced, const Passes& passes, const PlanPoint& point);
+
+/// A step in closed form.
+struct StepForecast {
+  double seconds = 0;
+  double bytes = 0;  ///< of the fullest device, without the device's reserve
+};
+
+/// The closed-form step time and memory of one point after another: stage times from the costs of
+/// layers, the pipeline's closed form, then gradient exchange and optimizer of the stage that ends
+/// last.
+///
+/// Within 1 % of the event simulator (tests/planner/fast_path_test.cpp) where `applies` says so.
+/// Not where ranks differ in speed at random (straggler constants), where host and device share a
+/// core, where a collective's cost depends on its rest, or where pipeline transfers run beside
+/// compute; there it only orders candidates for the simulator. Contention of messages between
+/// stages with collectives of the same rank is left out.
+class FastPath {
+ public:
+  FastPath(const Job& job, const models::CostModel& model);
+
+  /// One pass of every virtual stage and the memory of activations. `recomputed` are the passes of
+  /// layers that are recomputed: those of `kept` again unless the point recomputes the first k.
+  void set_passes(const PlanPoint& point, const PipelineLayout& layout, const Passes& kept,
+                  const Passes& recomputed, const Hops& hops);
+  /// A lower bound of the step's time (pipeline_bound) and its memory, for the passes set last.
+  [[nodiscard]] StepForecast bound(const ByRole<StateCosts>& states) const;
+  /// The step itself; walks the pipeline once for all states.
+  [[nodiscard]] StepForecast step(const ByRole<StateCosts>& states);
+
+  /// All of it for one point, nothing kept: for tests and single answers. Errors: InputError.
+  StepForecast forecast(const PlanPoint& point);
+  [[nodiscard]] bool applies(const PlanPoint& point) const;
+  [[nodiscard]] ReducedStep& reduced() { return reduced_; }
+
+ private:
+  void pass_times(const Passes& kept, const Passes& recomputed, const Hops& hops);
+  void activations(const Passes& kept, const Passes& recomputed);
+  [[nodiscard]] double end_of(const ByRole<StateCosts>& states,
+                              const std::vector<double>& ends) const;
+  [[nodiscard]] double bytes_of(const ByRole<StateCosts>& states) const;
+  [[nodiscard]] double host_end(const ByRole<StateCosts>& states) const;
+
+  Job job_;
+  const models::CostModel& model_;
+  ReducedStep reduced_;
+  InFlight in_flight_;
+  double issue_ = 0, step_ = 0;
+  PlanPoint point_;
+  const PipelineLayout* layout_ = nullptr;
+  PipelinePasses passes_;
+  std::vector<std::int32_t> recomputed_;  // layers, by virtual stage
+  std::vector<double> pass_ops_;          // by stage, of one micro-batch
+  std::vector<double> bound_ends_;        // of the last backward pass, by stage: at least ...
+  std::vector<double> ends_;              // ... and exactly, once it was asked for
+  PipelineWalk walk_;
+  struct Activations {
+    std::int32_t stage = 0;
+    double bytes = 0, temporaries = 0;
+  };
+  std::vector<Activations> activations_;  // of the layout's fullest stages
+};
+
+}  // namespace stepcast::planner

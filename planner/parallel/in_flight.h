@@ -1,0 +1,34 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "core/job.h"
+
+namespace stepcast::planner {
+
+/// A moment of a stage's schedule: micro-batches in flight by chunk (the one at work included), and
+/// the pass it is in.
+struct FlightMoment {
+  std::vector<std::int32_t> in_flight;
+  std::int32_t chunk = 0;
+  bool forward = true;
+  auto operator<=>(const FlightMoment&) const = default;
+};
+
+/// The moments at which a stage of a pipeline can hold most, read off the schedule itself
+/// (workloads::pipeline_schedule) and kept: moments with no more in flight of any chunk than
+/// another one in the same pass are left out. One per thread.
+class InFlight {
+ public:
+  const std::vector<FlightMoment>& moments(ScheduleKind kind, std::int32_t stages,
+                                           std::int32_t chunks, std::int64_t microbatches,
+                                           std::int32_t stage);
+
+ private:
+  using Key = std::tuple<ScheduleKind, std::int32_t, std::int32_t, std::int32_t, std::int32_t>;
+  std::map<Key, std::vector<FlightMoment>> known_;
+};
+
+}  // namespace stepcast::planner

@@ -1,0 +1,67 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "core/plan_request.h"
+#include "models/cost_model.h"
+#include "planner/parallel/plan_point.h"
+
+namespace stepcast::planner {
+
+/// A plan that fits, costed in closed form.
+struct ParallelCandidate {
+  PlanPoint point;
+  double seconds = 0;
+  double bytes = 0;  ///< of the fullest device, reserve included
+};
+/// Faster first, then smaller, then by the point's own order: no two points are equal.
+bool ranks_before(const ParallelCandidate& a, const ParallelCandidate& b);
+
+/// What became of every point of the space; the parts sum to `space`.
+struct SearchCounts {
+  std::int64_t space = 0;
+  std::int64_t weights_too_large = 0;  ///< parameters, gradients and optimizer alone do not fit
+  std::int64_t memory_too_large = 0;   ///< with activations they do not
+  std::int64_t bounded = 0;            ///< cannot be among the best, nor on the front
+  std::int64_t evaluated = 0;          ///< costed in full
+  std::int64_t left_out = 0;           ///< not looked at before the time limit
+  SearchCounts& operator+=(const SearchCounts& o);
+};
+
+struct ParallelSearchOptions {
+  std::size_t keep = 10;  ///< best plans
+  bool front = true;      ///< also the Pareto front of time and memory
+  double capacity = 0;    ///< bytes of a device; 0 unlimited
+  double reserve = 0;     ///< bytes of a device that plans cannot use
+  int threads = 1;
+  // One shard of several: this process looks at every `shards`-th part of the space.
+  int shard = 0, shards = 1;
+  std::optional<double> time_limit;  ///< seconds of `clock`
+  std::function<double()> clock;
+  std::function<void(double)> on_progress;  ///< share done, from the calling thread
+};
+
+struct ParallelSearchResult {
+  std::vector<ParallelCandidate> best;   ///< ascending
+  std::vector<ParallelCandidate> front;  ///< ascending by time, descending by memory
+  SearchCounts counts;
+  /// No plan that fits is faster in closed form: the fastest one's own lower bound.
+  double least_bytes = 0;  ///< of all points that did not fit; 0 when one fits
+  bool cut = false;
+};
+
+/// Every legal parallel plan of the request, exactly: the `keep` best by closed-form time, and the
+/// Pareto front, are those of the whole space. A point is left out only where its parameters alone
+/// do not fit, where it does not fit, or where a lower bound of its time is not below the last of
+/// the best so far and a point of the front so far is no slower and no larger. The result does not
+/// depend on threads or shards; how many points were bounded depends on the shards.
+/// Errors: InputError when no split is legal, naming what was fixed.
+ParallelSearchResult search_parallel(const PlanRequest& request, const models::CostModel& model,
+                                     const ParallelSearchOptions& options);
+
+/// Results of shards, as one.
+ParallelSearchResult merged(std::vector<ParallelSearchResult> parts, std::size_t keep);
+
+}  // namespace stepcast::planner

@@ -1,0 +1,233 @@
+#include "planner/parallel/parallel_space.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "workloads/transformer_shape.h"
+
+namespace stepcast::planner {
+namespace {
+
+constexpr std::array kSchedules{ScheduleKind::kOneFOneB, ScheduleKind::kGpipe};
+constexpr std::int32_t kLargestZero = 3;
+
+template <class T, class V>
+bool allowed(const std::optional<T>& fixed, V value) {
+  return !fixed || *fixed == static_cast<T>(value);
+}
+
+/// The values a dimension takes: what was fixed, or all.
+template <class T>
+std::vector<std::int32_t> values(const std::optional<T>& fixed, std::vector<std::int32_t> all) {
+  if (fixed) {
+    return {static_cast<std::int32_t>(*fixed)};
+  }
+  return all;
+}
+
+}  // namespace
+
+Job without_fits(Job job) {
+  job.system.fitted.clear();
+  job.system.device.fitted.clear();
+  return job;
+}
+
+std::vector<std::int32_t> divisors_of(std::int64_t n) {
+  std::vector<std::int32_t> low;
+  std::vector<std::int32_t> high;
+  for (std::int64_t d = 1; d * d <= n; ++d) {
+    if (n % d == 0) {
+      low.push_back(static_cast<std::int32_t>(d));
+      if (d * d != n) {
+        high.push_back(static_cast<std::int32_t>(n / d));
+      }
+    }
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+ParallelSpace::ParallelSpace(const Job& job, const FixedPlan& fixed)
+    : job_(without_fits(job)), devices_(job.devices), fixed_(fixed) {}
+
+/// The builder is asked, so what it learns joins by itself.
+bool ParallelSpace::legal(const PlanPoint& point) const {
+  if (point.sequence_parallel && job_.batch.sequence % point.tensor != 0) {
+    return false;
+  }
+  try {
+    (void)workloads::transformer_shape(applied(job_, point));
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+std::vector<PlanPoint> ParallelSpace::splits() const {
+  std::vector<PlanPoint> splits;
+  const TransformerWorkload& model = *job_.workload.transformer();
+  // A degree that is refused alone is refused in every plan.
+  const auto possible = [&](std::int32_t PlanPoint::*field,
+                            const std::optional<std::int64_t>& fixed, std::int64_t most) {
+    std::vector<std::int32_t> degrees;
+    for (const std::int32_t n : values(fixed, divisors_of(devices_))) {
+      PlanPoint alone;
+      alone.*field = n;
+      alone.data = field == &PlanPoint::expert ? n : 1;  // experts are dealt out over replicas
+      if (n <= most && devices_ % n == 0 && (n == 1 || legal(alone))) {
+        degrees.push_back(n);
+      }
+    }
+    return degrees;
+  };
+  const auto tensors = possible(&PlanPoint::tensor, fixed_.tensor, model.heads);
+  const auto contexts = possible(&PlanPoint::context, fixed_.context, job_.batch.sequence);
+  const auto experts = possible(&PlanPoint::expert, fixed_.expert, devices_);
+  for (const std::int32_t t : tensors) {
+    for (const bool sequence_parallel : {false, true}) {
+      if (!allowed(fixed_.sequence_parallel, sequence_parallel) &&
+          !(t == 1 && !sequence_parallel)) {
+        continue;
+      }
+      if (sequence_parallel && t == 1) {
+        continue;
+      }
+      for (const std::int32_t c : contexts) {
+        for (const std::int32_t p : values(fixed_.pipeline, divisors_of(devices_ / t))) {
+          const std::int64_t used = std::int64_t{t} * c * p;
+          if (p > model.layers || devices_ % used != 0) {
+            continue;
+          }
+          PlanPoint split;
+          split.tensor = t;
+          split.sequence_parallel = sequence_parallel;
+          split.context = c;
+          split.pipeline = p;
+          split.data = static_cast<std::int32_t>(devices_ / used);
+          if (!allowed(fixed_.data, split.data) || job_.batch.global % split.data != 0) {
+            continue;
+          }
+          for (const std::int32_t e : experts) {
+            split.expert = e;
+            if (legal(split)) {
+              splits.push_back(split);
+            }
+          }
+        }
+      }
+    }
+  }
+  return splits;
+}
+
+std::vector<std::int32_t> ParallelSpace::micros(const PlanPoint& split) const {
+  const std::int64_t samples = job_.batch.global / split.data;
+  std::vector<std::int32_t> micros;
+  for (const std::int32_t micro : values(fixed_.micro, divisors_of(samples))) {
+    if (samples % micro == 0) {
+      micros.push_back(micro);
+    }
+  }
+  return micros;
+}
+
+std::vector<std::int32_t> ParallelSpace::zeros(const PlanPoint& split) const {
+  if (split.data == 1) {
+    return fixed_.zero ? std::vector<std::int32_t>{*fixed_.zero} : std::vector<std::int32_t>{0};
+  }
+  std::vector<std::int32_t> zeros;
+  for (std::int32_t zero = 0; zero <= kLargestZero; ++zero) {
+    PlanPoint point = split;
+    point.zero = zero;
+    if (allowed(fixed_.zero, zero) && legal(point)) {
+      zeros.push_back(zero);
+    }
+  }
+  return zeros;
+}
+
+std::vector<std::int32_t> ParallelSpace::virtual_stages(const PlanPoint& split,
+                                                        std::int64_t microbatches) const {
+  const bool possible = split.pipeline > 1 && microbatches % split.pipeline == 0 &&
+                        allowed(fixed_.schedule, ScheduleKind::kOneFOneB);
+  const std::int64_t most =
+      possible ? job_.workload.transformer()->layers / split.pipeline : std::int64_t{1};
+  std::vector<std::int32_t> stages;
+  for (std::int32_t v = 1; v <= most; ++v) {
+    if (allowed(fixed_.virtual_stages, v)) {
+      stages.push_back(v);
+    }
+  }
+  return stages;
+}
+
+std::vector<ScheduleKind> ParallelSpace::schedules(const PlanPoint& split,
+                                                   std::int32_t virtual_stages) const {
+  if (split.pipeline == 1) {
+    return {fixed_.schedule.value_or(ScheduleKind::kOneFOneB)};
+  }
+  std::vector<ScheduleKind> schedules;
+  for (const ScheduleKind kind : kSchedules) {
+    if (allowed(fixed_.schedule, kind) &&
+        (virtual_stages == 1 || kind == ScheduleKind::kOneFOneB)) {
+      schedules.push_back(kind);
+    }
+  }
+  return schedules;
+}
+
+std::vector<RecomputeChoice> ParallelSpace::recomputes(const PipelineLayout& layout) const {
+  if (fixed_.recompute) {
+    return {{fixed_.recompute->kind, static_cast<std::int32_t>(fixed_.recompute->layers)}};
+  }
+  std::vector<RecomputeChoice> choices{
+      {RecomputeKind::kNone, 0}, {RecomputeKind::kSelective, 0}, {RecomputeKind::kFull, 0}};
+  std::int32_t most = 0;
+  for (std::int32_t s = 0; s < layout.stages; ++s) {
+    std::int32_t layers = 0;
+    for (auto at = static_cast<std::size_t>(s); at < layout.layers.size();
+         at += static_cast<std::size_t>(layout.stages)) {
+      layers += layout.layers[at];
+    }
+    most = std::max(most, layers);
+  }
+  for (std::int32_t k = 1; k < most; ++k) {
+    choices.push_back({RecomputeKind::kFirstLayers, k});
+  }
+  return choices;
+}
+
+std::int64_t calculon_space(const TransformerWorkload& model, std::int64_t sequence,
+                            std::int64_t devices, std::int64_t batch, std::int64_t networks,
+                            bool second_memory) {
+  std::int64_t space = 0;
+  for (const std::int32_t t : divisors_of(devices)) {
+    if (model.hidden % t != 0 || model.heads % t != 0) {
+      continue;
+    }
+    for (const std::int32_t p : divisors_of(std::min<std::int64_t>(devices / t, model.layers))) {
+      const std::int64_t d = devices / t / p;
+      if (devices % (std::int64_t{t} * p) != 0 || model.layers % p != 0 || d > batch) {
+        continue;
+      }
+      const auto interleavings = p == 1 ? std::size_t{1} : divisors_of(model.layers / p).size();
+      std::int64_t micros = 0;
+      for (const std::int32_t micro : divisors_of(batch / d)) {
+        micros += micro * sequence % t == 0 ? 1 : 0;
+      }
+      const std::int64_t nets =
+          (t > 1 ? networks : 1) * (p > 1 ? networks : 1) * (d > 1 ? networks : 1);
+      // Recompute full, attention only, none; each with three kinds of tensor-parallel
+      // communication, one of which may gather again where not everything is recomputed.
+      const std::int64_t full = 3;
+      const std::int64_t partial = 2 * (3 + 1);
+      const std::int64_t offloads = second_memory ? full * 4 + partial * 8 : full + partial;
+      const std::int64_t overlaps = (d > 1 ? 2 * 2 : 1) * (t > 1 ? 3 : 1);  // and sharded optimizer
+      space += static_cast<std::int64_t>(interleavings) * micros * nets * overlaps * offloads;
+    }
+  }
+  return space;
+}
+
+}  // namespace stepcast::planner

@@ -1,0 +1,71 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "core/plan_request.h"
+#include "planner/parallel/fast_path.h"
+#include "planner/parallel/plan_point.h"
+
+namespace stepcast::planner {
+
+/// How layers are recomputed, and for kFirstLayers how many of a stage.
+struct RecomputeChoice {
+  RecomputeKind kind = RecomputeKind::kNone;
+  std::int32_t layers = 0;
+};
+
+/// The legal parallel plans of a job, one dimension after the other: what the graph builder and the
+/// configuration accept, without points that are the same plan under another name (sequence
+/// parallelism or ZeRO over one rank, a schedule of one stage, first-k with k = all layers).
+///
+///   tensor     divides the devices, heads, widths, vocabulary; with it sequence_parallel
+///   context, expert   likewise, as the builder knows them
+///   pipeline   divides what is left, at most one stage per layer
+///   data       what is left
+///   micro      divides the samples of a replica
+///   virtual_stages    with 1f1b, pipeline > 1 and micro-batches in multiples of it; at most one
+///                     chunk per layer, chunks need not be equal
+///   schedule   gpipe, 1f1b, where pipeline > 1
+///   recompute  none, selective, full, the first k layers of every stage
+///   zero       0 .. 3, where data > 1
+class ParallelSpace {
+ public:
+  ParallelSpace(const Job& job, const FixedPlan& fixed);
+
+  /// Legal (tensor, sequence_parallel, context, expert, pipeline, data); other fields at their
+  /// defaults.
+  [[nodiscard]] std::vector<PlanPoint> splits() const;
+  [[nodiscard]] std::vector<std::int32_t> micros(const PlanPoint& split) const;
+  [[nodiscard]] std::vector<std::int32_t> zeros(const PlanPoint& split) const;
+  /// For the split's pipeline and so many micro-batches.
+  [[nodiscard]] std::vector<std::int32_t> virtual_stages(const PlanPoint& split,
+                                                         std::int64_t microbatches) const;
+  [[nodiscard]] std::vector<ScheduleKind> schedules(const PlanPoint& split,
+                                                    std::int32_t virtual_stages) const;
+  [[nodiscard]] std::vector<RecomputeChoice> recomputes(const PipelineLayout& layout) const;
+
+ private:
+  [[nodiscard]] bool legal(const PlanPoint& point) const;
+
+  Job job_;  // without fits
+  std::int64_t devices_;
+  FixedPlan fixed_;
+};
+
+/// The job without fitted constants: cheap to copy, and all that a graph needs.
+Job without_fits(Job job);
+
+/// Divisors of n, ascending.
+std::vector<std::int32_t> divisors_of(std::int64_t n);
+
+/// Points that Calculon's exhaustive search visits for a model of `layers` blocks on `devices`
+/// processors with a batch of at most `batch`: its rules, as found in its command
+/// `llm-optimal-execution`. It has dimensions we do not search (three ways to run tensor-parallel
+/// communication, three ways to overlap it, a network for each kind of parallelism, offloading to a
+/// second memory) and lacks some that we do; the count is the yardstick its published speed refers
+/// to. Known counts: GPT-3 175B on 64 processors 467,808 (tests/planner/parallel_space_test.cpp).
+std::int64_t calculon_space(const TransformerWorkload& model, std::int64_t sequence,
+                            std::int64_t devices, std::int64_t batch, std::int64_t networks,
+                            bool second_memory);
+
+}  // namespace stepcast::planner

@@ -1,0 +1,221 @@
+#include "planner/parallel/pipeline_time.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "workloads/schedule.h"
+
+namespace stepcast::planner {
+namespace {
+
+void gpipe_ends(const PipelinePasses& p, std::vector<double>& ends) {
+  const double more = static_cast<double>(p.microbatches - 1);
+  double sum = 0;
+  double slowest = 0;
+  for (const double f : p.forward) {
+    sum += f;
+    slowest = std::max(slowest, f);
+  }
+  const double forwards = sum + more * slowest;
+  sum = slowest = 0;
+  for (auto s = static_cast<std::size_t>(p.stages); s-- > 0;) {
+    sum += p.backward[s];
+    slowest = std::max(slowest, p.backward[s]);
+    ends[s] = forwards + sum + more * slowest;
+  }
+}
+
+/// Time of the first `count` passes of a stage that visit its chunks in groups of p micro-batches.
+double first_passes(const PipelinePasses& p, const std::vector<double>& pass, std::int32_t stage,
+                    std::int64_t count) {
+  if (p.chunks == 1) {
+    return static_cast<double>(count) * pass[static_cast<std::size_t>(stage)];
+  }
+  const std::int64_t group = std::int64_t{p.stages} * p.chunks;
+  const std::int64_t whole = count / group * p.stages;
+  const std::int64_t rest = count % group;
+  double time = 0;
+  for (std::int32_t c = 0; c < p.chunks; ++c) {
+    const std::int64_t more =
+        std::clamp<std::int64_t>(rest - std::int64_t{c} * p.stages, 0, p.stages);
+    time += static_cast<double>(whole + more) * pass[p.at(stage, c)];
+  }
+  return time;
+}
+
+/// One micro-batch through all virtual stages: straight, or held up by a slow stage that works on
+/// p micro-batches of a chunk before it takes the next.
+double chain(const PipelinePasses& p, const std::vector<double>& pass) {
+  double straight = 0;
+  double last = 0;  // of the last chunk
+  for (std::int32_t c = 0; c < p.chunks; ++c) {
+    last = 0;
+    for (std::int32_t s = 0; s < p.stages; ++s) {
+      last += pass[p.at(s, c)];
+    }
+    straight += last;
+  }
+  double longest = straight;
+  double before = 0;
+  for (std::int32_t s = 0; p.chunks > 1 && s < p.stages; ++s) {
+    double held = 0;
+    for (std::int32_t c = 0; c + 1 < p.chunks; ++c) {
+      held += pass[p.at(s, c)];
+    }
+    longest = std::max(longest, before + static_cast<double>(p.stages) * held + last);
+    before += pass[p.at(s, 0)];
+    last -= pass[p.at(s, p.chunks - 1)];
+  }
+  return longest;
+}
+
+}  // namespace
+
+std::int64_t warm_up_passes(ScheduleKind kind, const PipelinePasses& p, std::int32_t stage) {
+  const std::int64_t total = p.microbatches * p.chunks;
+  if (kind == ScheduleKind::kGpipe) {
+    return total;
+  }
+  const std::int64_t behind = p.stages - 1 - stage;
+  return std::min(total,
+                  p.chunks == 1 ? behind : 2 * behind + std::int64_t{p.chunks - 1} * p.stages);
+}
+
+void pipeline_bound(ScheduleKind kind, const PipelinePasses& p, std::vector<double>& ends) {
+  const auto stages = static_cast<std::size_t>(p.stages);
+  ends.resize(stages);
+  if (kind == ScheduleKind::kGpipe) {
+    gpipe_ends(p, ends);
+    return;
+  }
+  const std::int32_t top = p.chunks - 1;
+  const std::int64_t total = p.microbatches * p.chunks;
+  const double way_down = chain(p, p.forward);
+  const double way_up = chain(p, p.backward);
+  double forward_after = 0;   // of the last chunk, from this stage on
+  double backward_after = 0;  // likewise
+  double backward_before = 0;
+  double forward_before = 0;  // of the first chunk, before this stage
+  for (std::int32_t s = 0; s < p.stages; ++s) {
+    forward_before += p.forward[p.at(s, 0)];
+    backward_before += p.backward[p.at(s, 0)];
+  }
+  const double all_backward = backward_before;
+  double through_last = 0;  // the longest path that ends with the last micro-batch's way up
+  for (std::int32_t s = p.stages; s-- > 0;) {
+    const double f = p.forward[p.at(s, top)];
+    const double b = p.backward[p.at(s, top)];
+    forward_after += f;
+    backward_after += b;
+    forward_before -= p.forward[p.at(s, 0)];
+    backward_before -= p.backward[p.at(s, 0)];
+    double busy = 0;
+    for (std::int32_t c = 0; c <= top; ++c) {
+      busy += p.forward[p.at(s, c)] + p.backward[p.at(s, c)];
+    }
+    busy *= static_cast<double>(p.microbatches);
+    const std::int64_t opening = std::min(total, warm_up_passes(ScheduleKind::kOneFOneB, p, s) + 1);
+    const double round = way_down + backward_after - first_passes(p, p.forward, s, opening) - b;
+    const double closing = way_up + forward_after - first_passes(p, p.backward, s, opening) - f;
+    const double head = std::max(forward_before, round);
+    // Both ways round only if a forward lies between the first and the last backward.
+    const double head_of_closing = opening < total ? head : forward_before;
+    through_last = std::max(through_last, busy + head_of_closing + closing);
+    ends[static_cast<std::size_t>(s)] = busy + head;
+  }
+  double before = all_backward;
+  for (auto s = stages; s-- > 0;) {
+    const double own = p.backward[s];
+    before -= own;
+    if (s + 1 < stages) {
+      ends[s] = std::max(ends[s], ends[s + 1] + own);
+    }
+    ends[s] = std::max(ends[s], through_last - before);
+  }
+}
+
+const PipelineWalk::Order& PipelineWalk::order(ScheduleKind kind, const PipelinePasses& p,
+                                               std::int64_t microbatches) {
+  const auto [it, fresh] = known_.try_emplace({kind, p.stages, p.chunks, microbatches});
+  if (!fresh) {
+    return it->second;
+  }
+  const auto m = static_cast<std::int32_t>(microbatches);
+  const std::int32_t top = p.stages * p.chunks - 1;
+  const auto slot = [m](std::int32_t virtual_stage, std::int32_t microbatch, bool backward) {
+    return 2 * (virtual_stage * m + microbatch) + (backward ? 1 : 0);
+  };
+  for (std::int32_t s = 0; s < p.stages; ++s) {
+    auto& steps = it->second.emplace_back();
+    for (const auto& step : workloads::pipeline_schedule(kind, {p.stages, p.chunks, m}, s)) {
+      const std::int32_t at = step.chunk * p.stages + s;
+      const bool forward = step.pass == workloads::Pass::kForward;
+      Step own{slot(at, step.microbatch, !forward), -1, at, forward};
+      if (forward && at > 0) {
+        own.after = slot(at - 1, step.microbatch, false);
+      } else if (!forward && at < top) {
+        own.after = slot(at + 1, step.microbatch, true);
+      }
+      steps.push_back(own);
+    }
+  }
+  return it->second;
+}
+
+void PipelineWalk::walk(const PipelinePasses& p, const Order& order, std::int64_t microbatches,
+                        std::vector<double>& ends) {
+  const auto stages = static_cast<std::size_t>(p.stages);
+  ends.assign(stages, 0.0);
+  done_.assign(2 * static_cast<std::size_t>(microbatches) * p.forward.size(), -1.0);
+  next_.assign(stages, 0);
+  std::size_t left = stages;
+  while (left > 0) {
+    bool moved = false;
+    for (std::size_t s = 0; s < stages; ++s) {
+      const std::vector<Step>& steps = order[s];
+      std::size_t& next = next_[s];
+      const std::size_t before = next;
+      for (; next < steps.size(); ++next) {
+        const Step& step = steps[next];
+        double begin = ends[s];
+        if (step.after >= 0) {
+          const double needed = done_[static_cast<std::size_t>(step.after)];
+          if (needed < 0) {
+            break;
+          }
+          begin = std::max(begin, needed);
+        }
+        const auto pass = static_cast<std::size_t>(step.pass);
+        ends[s] = begin + (step.forward ? p.forward[pass] : p.backward[pass]);
+        done_[static_cast<std::size_t>(step.slot)] = ends[s];
+      }
+      moved = moved || next > before;
+      left -= next > before && next == steps.size() ? 1 : 0;
+    }
+    STEPCAST_CHECK(moved, "the stages of a pipeline wait for each other");
+  }
+}
+
+void PipelineWalk::ends(ScheduleKind kind, const PipelinePasses& p, std::vector<double>& ends) {
+  if (kind == ScheduleKind::kGpipe) {
+    pipeline_bound(kind, p, ends);
+    return;
+  }
+  const std::int64_t round = p.stages;
+  const std::int64_t rounds = (p.microbatches - 1) / round;  // that leave at least one behind
+  constexpr std::int64_t kWalked = 4;
+  if (rounds <= kWalked) {
+    walk(p, order(kind, p, p.microbatches), p.microbatches, ends);
+    return;
+  }
+  const std::int64_t skipped = rounds - kWalked;
+  const std::int64_t fewer = p.microbatches - skipped * round;
+  walk(p, order(kind, p, fewer), fewer, ends);
+  std::vector<double>& before = before_;
+  walk(p, order(kind, p, fewer - round), fewer - round, before);
+  for (std::size_t s = 0; s < ends.size(); ++s) {
+    ends[s] += static_cast<double>(skipped) * (ends[s] - before[s]);
+  }
+}
+
+}  // namespace stepcast::planner

@@ -1,0 +1,41 @@
+#pragma once
+#include <compare>
+#include <cstdint>
+#include <string>
+
+#include "core/job.h"
+
+namespace stepcast::planner {
+
+/// One way to split a transformer's training step: what a search of parallel plans varies. All else
+/// (overlaps, formats, bucket, attention) is the job's.
+///
+///   Job with = applied(job, point);
+struct PlanPoint {
+  std::int32_t tensor = 1, context = 1, expert = 1, pipeline = 1, data = 1;
+  std::int32_t virtual_stages = 1;
+  std::int32_t micro = 1;
+  std::int32_t zero = 0;
+  std::int32_t recompute_layers = 0;  ///< RecomputeKind::kFirstLayers: the first k of each stage
+  RecomputeKind recompute = RecomputeKind::kNone;
+  ScheduleKind schedule = ScheduleKind::kOneFOneB;
+  bool sequence_parallel = false;
+
+  auto operator<=>(const PlanPoint&) const = default;
+  [[nodiscard]] std::int64_t devices() const {
+    return std::int64_t{tensor} * context * pipeline * data;
+  }
+};
+
+/// The job split as the point says, on as many devices as it needs.
+Job applied(Job job, const PlanPoint& point);
+/// The point a job stands for.
+PlanPoint point_of(const Job& job);
+
+/// "tensor 8, pipeline 4, data 2, micro 1, 1f1b x 3, selective recompute, zero 1": what differs
+/// from a plain job.
+std::string describe(const PlanPoint& point);
+std::string recompute_text(const PlanPoint& point);
+std::string schedule_text(const PlanPoint& point);
+
+}  // namespace stepcast::planner

@@ -1,0 +1,81 @@
+#include "planner/parallel/rank_walk.h"
+
+#include <algorithm>
+
+namespace stepcast::planner {
+
+RankWalk::RankWalk(const Program& program, std::span<const double> op_seconds, double dispatch,
+                   double slowdown)
+    : program_(program),
+      seconds_(op_seconds),
+      dispatch_(dispatch),
+      slowdown_(slowdown),
+      clock_(std::max<std::size_t>(program.streams.size(), 1), 0.0),
+      record_(static_cast<std::size_t>(program.events), 0.0),
+      reached_(static_cast<std::size_t>(Phase::kCount), -1.0) {}
+
+void RankWalk::run(const Segment& segment) {
+  for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+    const Op& op = program_.ops[o];
+    double& clock = clock_[op.stream];
+    double& reached = reached_[static_cast<std::size_t>(op.phase)];
+    reached = reached < 0 ? clock : reached;
+    double begin = clock;
+    for (const std::int32_t w : program_.waits_of(op)) {
+      begin = std::max(begin, record_[static_cast<std::size_t>(w)]);
+    }
+    begin += dispatch_;
+    if (!is_collective(op.kind)) {
+      clock = computed(begin, seconds_[o]);
+    } else if (op.kind == OpKind::kSend || op.kind == OpKind::kRecv) {
+      clock = begin;
+    } else {
+      clock = begin + seconds_[o];
+      if (op.stream != 0 && slowdown_ > 1) {
+        in_flight_.push_back({begin, clock});
+      }
+    }
+    if (op.record >= 0) {
+      record_[static_cast<std::size_t>(op.record)] = clock;
+    }
+  }
+}
+
+/// End of a compute op: `slowdown` times slower while a transfer is in flight. Transfers that
+/// start later are issued later, and wait for this op.
+double RankWalk::computed(double begin, double work) {
+  std::erase_if(in_flight_, [begin](const Transfer& t) { return t.end <= begin; });
+  double at = begin;
+  double left = work;
+  while (left > 0 && !in_flight_.empty()) {
+    double next = at;  // end of the stretch at one speed
+    bool slowed = false;
+    bool known = false;
+    for (const Transfer& t : in_flight_) {
+      const bool now = t.begin <= at && t.end > at;
+      slowed = slowed || now;
+    }
+    for (const Transfer& t : in_flight_) {
+      const double edge = slowed ? t.end : t.begin;
+      const bool counts = slowed ? t.begin <= at && t.end > at : t.begin > at;
+      if (counts && (!known || edge < next)) {
+        next = edge;
+        known = true;
+      }
+    }
+    if (!known) {
+      break;
+    }
+    const double rate = slowed ? 1 / slowdown_ : 1.0;
+    if (left <= (next - at) * rate) {
+      return at + left / rate;
+    }
+    left -= (next - at) * rate;
+    at = next;
+  }
+  return at + left;
+}
+
+double RankWalk::drained() const { return *std::max_element(clock_.begin(), clock_.end()); }
+
+}  // namespace stepcast::planner

@@ -1,0 +1,46 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/program.h"
+
+namespace stepcast::planner {
+
+/// The clock of one rank whose partners are never late: what segments of its program take by
+/// themselves. The rules are the event engine's (streams run in order, events order streams,
+/// compute slows beside transfers), without queues between ranks.
+///
+///   RankWalk walk(program, seconds_by_op, dispatch, slowdown);
+///   walk.run(forward);
+///   double forward_time = walk.now();
+///
+/// A receive takes no time here: when its message comes is the pipeline's business.
+class RankWalk {
+ public:
+  RankWalk(const Program& program, std::span<const double> op_seconds, double dispatch,
+           double slowdown);
+  void run(const Segment& segment);
+  [[nodiscard]] double now() const { return clock_.front(); }  ///< of the compute stream
+  [[nodiscard]] double drained() const;                        ///< of the last stream
+  /// The clock when the first op of the phase was reached; negative: none was.
+  [[nodiscard]] double reached(Phase phase) const {
+    return reached_[static_cast<std::size_t>(phase)];
+  }
+
+ private:
+  [[nodiscard]] double computed(double begin, double work);
+
+  const Program& program_;
+  std::span<const double> seconds_;
+  double dispatch_, slowdown_;
+  std::vector<double> clock_;   // by stream
+  std::vector<double> record_;  // by event
+  struct Transfer {
+    double begin, end;
+  };
+  std::vector<Transfer> in_flight_;
+  std::vector<double> reached_;
+};
+
+}  // namespace stepcast::planner

@@ -1,0 +1,397 @@
+#include "planner/parallel/reduced_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <string_view>
+
+#include "core/error.h"
+#include "planner/parallel/rank_walk.h"
+#include "workloads/build_graph.h"
+
+namespace stepcast::planner {
+namespace {
+
+// Five stages of 1, 1, 2, 1, 1 layers: the first, two in the middle one layer apart, the last.
+constexpr std::int32_t kStages = 5;
+constexpr std::int64_t kLayers = 6;
+/// Buckets over which the exchange of small layers is averaged.
+constexpr double kBuckets = 6;
+
+enum class Part : std::uint8_t { kBegin, kForward, kBackward, kLastBackward, kFinish };
+
+Part part_of(const Segment& segment) {
+  const std::string_view name = segment.name;
+  if (name.starts_with("forward")) {
+    return Part::kForward;
+  }
+  if (name.starts_with("backward_last")) {
+    return Part::kLastBackward;
+  }
+  if (name.starts_with("backward")) {
+    return Part::kBackward;
+  }
+  return name == "begin" ? Part::kBegin : Part::kFinish;
+}
+
+/// Each field of `one` and `two`, chunks one layer apart, as a line.
+template <class T, std::size_t N>
+void to_lines(T& one, const T& two, const std::array<Line T::*, N>& fields) {
+  for (const auto field : fields) {
+    Line& line = one.*field;
+    line.layer = (two.*field).base - line.base;
+    line.base -= line.layer;
+  }
+}
+
+/// The same layer under another role.
+template <class T, std::size_t N>
+void take_layer(T& one, const T& line, const std::array<Line T::*, N>& fields) {
+  for (const auto field : fields) {
+    (one.*field).layer = (line.*field).layer;
+    (one.*field).base -= (line.*field).layer;
+  }
+}
+
+constexpr std::array kPassFields{&PassCosts::forward,
+                                 &PassCosts::backward,
+                                 &PassCosts::forward_ops,
+                                 &PassCosts::backward_ops,
+                                 &PassCosts::kept,
+                                 &PassCosts::forward_only,
+                                 &PassCosts::backward_only,
+                                 &PassCosts::forward_temporaries,
+                                 &PassCosts::backward_temporaries};
+constexpr std::array kStateFields{&StateCosts::parameters,  &StateCosts::gradients,
+                                  &StateCosts::optimizer,   &StateCosts::buffers,
+                                  &StateCosts::temporaries, &StateCosts::begin,
+                                  &StateCosts::exchange,    &StateCosts::after_ends,
+                                  &StateCosts::update,      &StateCosts::ops};
+
+/// Costs of stages {first, middle, middle + a layer, last} or {whole, whole + a layer}, by role.
+template <class T, std::size_t N>
+ByRole<T> by_role(std::vector<T> stages, const std::array<Line T::*, N>& fields) {
+  ByRole<T> role;
+  if (stages.size() == 2) {
+    to_lines(stages[0], stages[1], fields);
+    role.fill(stages[0]);
+    return role;
+  }
+  to_lines(stages[1], stages[2], fields);
+  take_layer(stages[0], stages[1], fields);
+  take_layer(stages[3], stages[1], fields);
+  role[static_cast<std::size_t>(ChunkRole::kMiddle)] = stages[1];
+  role[static_cast<std::size_t>(ChunkRole::kFirst)] = stages[0];
+  role[static_cast<std::size_t>(ChunkRole::kLast)] = stages[3];
+  return role;
+}
+
+bool symmetric(const Op& op) {
+  return is_collective(op.kind) && op.kind != OpKind::kSend && op.kind != OpKind::kRecv;
+}
+
+}  // namespace
+
+/// A pipeline stage of the reduced graph.
+struct ReducedStep::Stage {
+  std::shared_ptr<const ExecutionGraph> graph;
+  std::int32_t index = 0;
+  [[nodiscard]] const Program& program() const {
+    return graph->programs[static_cast<std::size_t>(index)];
+  }
+  [[nodiscard]] std::int32_t rank() const { return index * graph->mesh.stride(Axis::kPipeline); }
+};
+
+ReducedStep::ReducedStep(const Job& job, const models::CostModel& model)
+    : job_(job), model_(model), memo_(model) {
+  STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",
+                 job.workload.name);
+  dispatch_ = model.host().dispatch.base();
+  slowdown_ = model.compute_slowdown();
+}
+
+bool ReducedStep::passes_use_data(const PlanPoint& point) const {
+  return point.zero >= 2 && point.data > 1;
+}
+
+bool ReducedStep::states_use_passes() const { return job_.parallel.overlap.data; }
+
+std::vector<ReducedStep::Stage> ReducedStep::stages_of(const PlanPoint& point, bool whole,
+                                                       std::int64_t layers) const {
+  PlanPoint reduced = point;
+  reduced.pipeline = whole ? 1 : kStages;
+  reduced.virtual_stages = 1;
+  reduced.schedule = ScheduleKind::kOneFOneB;
+  Job job = applied(job_, reduced);
+  job.batch.global = job.batch.micro * job.parallel.data;
+  std::get<TransformerWorkload>(job.workload.model).layers = layers;
+  const auto graph = std::make_shared<const ExecutionGraph>(workloads::build_graph(job));
+  if (whole) {
+    return {{graph, 0}};
+  }
+  return {{graph, 0}, {graph, 1}, {graph, 2}, {graph, kStages - 1}};
+}
+
+/// The group a communicator has in the real mesh, seen from the stage.
+models::GroupShape ReducedStep::real_group(const Stage& stage, const PlanPoint& point,
+                                           std::int32_t communicator) const {
+  const Mesh& from = stage.graph->mesh;
+  const Mesh to{point.tensor, point.context, point.pipeline, point.data};
+  std::vector<std::int32_t> ranks = stage.graph->members(communicator, stage.rank());
+  for (std::int32_t& rank : ranks) {
+    const std::int32_t reduced = from.coordinate(rank, Axis::kPipeline);
+    const std::int32_t place = reduced == 0                   ? 0
+                               : reduced == from.pipeline - 1 ? to.pipeline - 1
+                                                              : std::min(1, to.pipeline - 1);
+    rank = from.coordinate(rank, Axis::kTensor) * to.stride(Axis::kTensor) +
+           from.coordinate(rank, Axis::kContext) * to.stride(Axis::kContext) +
+           place * to.stride(Axis::kPipeline) +
+           from.coordinate(rank, Axis::kData) * to.stride(Axis::kData);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return models::group_shape(model_.system(), ranks, point.devices());
+}
+
+double ReducedStep::hop(const Op& message, const PlanPoint& point, std::int32_t crossing) const {
+  const std::int32_t stride = point.tensor * point.context;
+  const std::int32_t next = (crossing + 1) % point.pipeline;
+  const std::array<std::int32_t, 2> ranks{std::min(crossing, next) * stride,
+                                          std::max(crossing, next) * stride};
+  return model_.collective(message, models::group_shape(model_.system(), ranks, point.devices()))
+      .time.base();
+}
+
+/// Seconds by op template; only of the segments asked for.
+std::vector<double> ReducedStep::price(const Stage& stage, const PlanPoint& point, bool passes) {
+  const Program& program = stage.program();
+  std::vector<double> seconds(program.ops.size(), 0.0);
+  std::map<std::int32_t, models::GroupShape> groups;
+  for (const Segment& segment : program.segments) {
+    const Part part = part_of(segment);
+    const bool is_pass = part == Part::kForward || part == Part::kBackward;
+    if (is_pass != passes && !(states_use_passes() && !passes)) {
+      continue;
+    }
+    for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+      const Op& op = program.ops[o];
+      if (!is_collective(op.kind)) {
+        seconds[o] = memo_.kernel(program, op).time.base();
+      } else if (symmetric(op) && op.communicator >= 0) {
+        auto group = groups.find(op.communicator);
+        if (group == groups.end()) {
+          group = groups.emplace(op.communicator, real_group(stage, point, op.communicator)).first;
+        }
+        seconds[o] = model_.collective(op, group->second).time.base();
+      }
+    }
+  }
+  return seconds;
+}
+
+PassCosts ReducedStep::pass_costs(const Stage& stage, const PlanPoint& point) {
+  const Program& program = stage.program();
+  const std::vector<double> seconds = price(stage, point, true);
+  PassCosts costs;
+  std::vector<std::uint8_t> touched(program.tensors.size(), 0);  // 1 forward, 2 backward
+  for (const Segment& segment : program.segments) {
+    const Part part = part_of(segment);
+    if (part != Part::kForward && part != Part::kBackward) {
+      continue;
+    }
+    const bool forward = part == Part::kForward;
+    RankWalk walk(program, seconds, dispatch_, slowdown_);
+    walk.run(segment);
+    (forward ? costs.forward : costs.backward).base = walk.now();
+    (forward ? costs.forward_ops : costs.backward_ops).base = segment.op_count;
+    std::vector<char> seen(program.tensors.size(), 0);
+    for (const Op& op : program.ops_of(segment)) {
+      const TensorId* first = program.operands.data() + op.first_operand;
+      for (const TensorId* id = first; id != first + op.inputs + op.outputs; ++id) {
+        const Tensor& t = program.tensors[*id];
+        touched[*id] |= forward ? 1U : 2U;
+        if (t.role == TensorRole::kActivation && !t.per_microbatch && seen[*id] == 0) {
+          seen[*id] = 1;
+          (forward ? costs.forward_temporaries : costs.backward_temporaries).base +=
+              t.bytes().base();
+        }
+      }
+    }
+  }
+  for (std::size_t id = 0; id < touched.size(); ++id) {
+    const Tensor& t = program.tensors[id];
+    if (t.per_microbatch && touched[id] != 0) {
+      (touched[id] == 3   ? costs.kept
+       : touched[id] == 1 ? costs.forward_only
+                          : costs.backward_only)
+          .base += t.bytes().base();
+    }
+  }
+  return costs;
+}
+
+StateCosts ReducedStep::state_costs(const Stage& stage, const PlanPoint& point) {
+  const Program& program = stage.program();
+  const std::vector<double> seconds = price(stage, point, false);
+  StateCosts costs;
+  const MemoryUse use = memory_use(program);
+  costs.parameters.base = use.parameters.base();
+  costs.gradients.base = use.gradients.base();
+  costs.optimizer.base = use.optimizer.base();
+  costs.buffers.base = use.buffers.base();
+  RankWalk finish(program, seconds, dispatch_, slowdown_);
+  double usual = 0;  // of the backward pass that the exchange runs beside
+  if (states_use_passes()) {
+    for (const Segment& segment : program.segments) {
+      if (part_of(segment) == Part::kBackward) {
+        RankWalk walk(program, seconds, dispatch_, slowdown_);
+        walk.run(segment);
+        usual = walk.now();
+      } else if (part_of(segment) == Part::kLastBackward) {
+        finish.run(segment);
+      }
+    }
+    usual = finish.now() > 0 ? usual : 0;
+  }
+  for (const Segment& segment : program.segments) {
+    const Part part = part_of(segment);
+    if (part != Part::kBegin && part != Part::kFinish) {
+      continue;
+    }
+    costs.ops.base += segment.op_count;
+    double temporaries = 0;
+    std::vector<char> seen(program.tensors.size(), 0);
+    for (const Op& op : program.ops_of(segment)) {
+      const TensorId* first = program.operands.data() + op.first_operand;
+      for (const TensorId* id = first; id != first + op.inputs + op.outputs; ++id) {
+        const Tensor& t = program.tensors[*id];
+        if (t.role == TensorRole::kActivation && !t.per_microbatch && seen[*id] == 0) {
+          seen[*id] = 1;
+          temporaries += t.bytes().base();
+        }
+      }
+    }
+    costs.temporaries.base = std::max(costs.temporaries.base, temporaries);
+    if (part == Part::kBegin) {
+      RankWalk walk(program, seconds, dispatch_, slowdown_);
+      walk.run(segment);
+      costs.begin.base = walk.drained();
+      continue;
+    }
+    double met = -1;  // the clock at the first op that waits for the other end
+    Segment piece{segment.name, segment.first_op, 0};
+    for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+      const Op& op = program.ops[o];
+      const bool ends =
+          symmetric(op) && op.communicator >= 0 &&
+          stage.graph->communicators[static_cast<std::size_t>(op.communicator)].name == "embedding";
+      if (ends && met < 0) {
+        finish.run(piece);
+        met = finish.now();
+        piece = {segment.name, o, 0};
+      }
+      ++piece.op_count;
+    }
+    finish.run(piece);
+    const double update = finish.reached(Phase::kOptimizer);
+    const double end = finish.drained();
+    const double exchanged = update < 0 ? end : update;
+    costs.meets_ends = met >= 0;
+    costs.exchange.base = (met >= 0 ? met : exchanged) - usual;
+    costs.after_ends.base = met >= 0 ? exchanged - met : 0;
+    costs.update.base = end - exchanged;
+  }
+  return costs;
+}
+
+Passes ReducedStep::passes(const PlanPoint& point) {
+  PlanPoint key = point;
+  if (!passes_use_data(point)) {
+    key.zero = 0;
+    key.data = 1;
+  }
+  Passes passes;
+  std::vector<PassCosts> costs;
+  if (point.pipeline == 1) {
+    for (const std::int64_t layers : {1, 2}) {
+      costs.push_back(pass_costs(stages_of(key, true, layers).front(), point));
+    }
+    passes.role = by_role(std::move(costs), kPassFields);
+    return passes;
+  }
+  const std::vector<Stage> stages = stages_of(key, false, kLayers);
+  for (const Stage& stage : stages) {
+    costs.push_back(pass_costs(stage, point));
+  }
+  passes.role = by_role(std::move(costs), kPassFields);
+  const Program& middle = stages[1].program();
+  for (const Segment& segment : middle.segments) {
+    for (const Op& op : middle.ops_of(segment)) {
+      if (op.kind == OpKind::kRecv) {
+        (part_of(segment) == Part::kForward ? passes.forward_message : passes.backward_message) =
+            op;
+      }
+    }
+  }
+  return passes;
+}
+
+/// Stages of `fewer` and of `fewer + more` layers each, as lines.
+ByRole<StateCosts> ReducedStep::state_lines(const PlanPoint& key, const PlanPoint& point,
+                                            std::int64_t fewer, std::int64_t more) {
+  const bool whole = point.pipeline == 1;
+  const std::int64_t parts = whole ? 1 : kStages;
+  std::vector<StateCosts> low;
+  for (const Stage& stage : stages_of(key, whole, parts * fewer)) {
+    low.push_back(state_costs(stage, point));
+  }
+  std::size_t i = 0;
+  for (const Stage& stage : stages_of(key, whole, parts * (fewer + more))) {
+    const StateCosts high = state_costs(stage, point);
+    for (const auto field : kStateFields) {
+      Line& line = low[i].*field;
+      line.layer = ((high.*field).base - line.base) / static_cast<double>(more);
+      line.base -= line.layer * static_cast<double>(fewer);
+    }
+    ++i;
+  }
+  ByRole<StateCosts> role;
+  role.fill(low.front());
+  if (!whole) {
+    role[static_cast<std::size_t>(ChunkRole::kMiddle)] = low[1];
+    role[static_cast<std::size_t>(ChunkRole::kLast)] = low[3];
+  }
+  return role;
+}
+
+ByRole<StateCosts> ReducedStep::states(const PlanPoint& point) {
+  PlanPoint key = point;
+  if (!states_use_passes()) {  // one micro-batch of all samples: only the batch's bytes matter
+    key.micro = static_cast<std::int32_t>(job_.batch.global / point.data);
+    key.recompute = RecomputeKind::kNone;
+  }
+  ByRole<StateCosts> costs;
+  if (point.pipeline == 1) {
+    costs = state_lines(key, point, 1, 1);
+  } else {
+    std::vector<StateCosts> stages;
+    for (const Stage& stage : stages_of(key, false, kLayers)) {
+      stages.push_back(state_costs(stage, point));
+    }
+    costs = by_role(std::move(stages), kStateFields);
+  }
+  // Where a bucket holds several layers, one more layer is no measure of the exchange.
+  const double layer = costs.back().gradients.layer > 0 ? costs.back().gradients.layer
+                                                        : costs.front().gradients.layer;
+  const double bucket = job_.parallel.bucket.base();
+  if (point.data > 1 && (layer < bucket || states_use_passes())) {
+    const std::int64_t most =
+        (job_.workload.transformer()->layers + point.pipeline - 1) / point.pipeline;
+    const auto filled = static_cast<std::int64_t>(std::ceil(kBuckets * bucket / layer));
+    const std::int64_t more = std::max<std::int64_t>(std::min(filled, most - 1), 1);
+    costs = state_lines(key, point, 1, more);
+  }
+  return costs;
+}
+
+}  // namespace stepcast::planner

@@ -1,0 +1,97 @@
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "core/job.h"
+#include "models/cost_model.h"
+#include "models/kernel_memo.h"
+#include "planner/parallel/plan_point.h"
+
+namespace stepcast::planner {
+
+/// Which ends of the model a chunk (the layers of one virtual stage) holds.
+enum class ChunkRole : std::uint8_t { kMiddle, kFirst, kLast, kWhole };
+constexpr std::size_t kChunkRoles = 4;
+
+/// A quantity of a chunk as a function of its number of layers.
+struct Line {
+  double base = 0, layer = 0;
+  [[nodiscard]] double at(std::int64_t layers) const {
+    return base + layer * static_cast<double>(layers);
+  }
+};
+
+/// One forward and one backward pass of a chunk: seconds on the rank's own clock, ops issued,
+/// bytes.
+struct PassCosts {
+  Line forward, backward;
+  Line forward_ops, backward_ops;
+  Line kept;                         ///< of a micro-batch, from its forward to its backward
+  Line forward_only, backward_only;  ///< of a micro-batch, during one pass
+  Line forward_temporaries, backward_temporaries;
+};
+
+/// What a chunk's parameters add to the step, whatever the micro-batch: bytes, and seconds of the
+/// segments before and after the passes.
+struct StateCosts {
+  Line parameters, gradients, optimizer, buffers;
+  Line temporaries;  ///< of the segments below
+  Line begin;        ///< load the batch, zero gradients
+  Line exchange;     ///< gradients, before the tied embeddings of both ends meet
+  Line after_ends;   ///< gradients, from that meeting on, its transfer included
+  Line update;       ///< optimizer, and gathering weights
+  Line ops;          ///< issued by these segments
+  bool meets_ends = false;
+};
+
+template <class T>
+using ByRole = std::array<T, kChunkRoles>;
+
+struct Passes {
+  ByRole<PassCosts> role;
+  Op forward_message, backward_message;  ///< the receives between stages
+};
+
+/// Costs of a job's step by chunk, from the graph the job itself would have: a reduced job (few
+/// layers over few stages, one micro-batch) goes through workloads::build_graph, its ops are priced
+/// by the cost model with the groups of the real mesh, and what one more layer adds is read off. So
+/// an op that is added to the builder is in here too. One per thread; answers are made anew each
+/// time (the search keeps them).
+class ReducedStep {
+ public:
+  ReducedStep(const Job& job, const models::CostModel& model);
+
+  /// Passes under the point's tensor, context, expert, micro, sequence_parallel and recompute
+  /// (kNone, kSelective or kFull; the first k layers are a mixture of none and full). Errors:
+  /// InputError where the builder refuses the split.
+  Passes passes(const PlanPoint& point);
+  /// Parameters under the point's tensor, context, expert, pipeline, data, zero and
+  /// sequence_parallel; with parallel.overlap.data also micro and recompute, because the exchange
+  /// then runs beside the last backward pass.
+  ByRole<StateCosts> states(const PlanPoint& point);
+  /// Seconds of a message from one stage to the next: `crossing` is the sending stage, stages - 1
+  /// is the way back to stage 0 of an interleaved pipeline.
+  double hop(const Op& message, const PlanPoint& point, std::int32_t crossing) const;
+
+  /// Do passes depend on the data-parallel group (weights gathered, gradients scattered inside)?
+  [[nodiscard]] bool passes_use_data(const PlanPoint& point) const;
+  [[nodiscard]] bool states_use_passes() const;
+
+ private:
+  struct Stage;
+  std::vector<Stage> stages_of(const PlanPoint& point, bool whole, std::int64_t layers) const;
+  std::vector<double> price(const Stage& stage, const PlanPoint& point, bool passes);
+  ByRole<StateCosts> state_lines(const PlanPoint& key, const PlanPoint& point, std::int64_t fewer,
+                                 std::int64_t more);
+  PassCosts pass_costs(const Stage& stage, const PlanPoint& point);
+  StateCosts state_costs(const Stage& stage, const PlanPoint& point);
+  models::GroupShape real_group(const Stage& stage, const PlanPoint& point,
+                                std::int32_t communicator) const;
+
+  Job job_;
+  const models::CostModel& model_;
+  models::KernelMemo memo_;
+  double dispatch_ = 0, slowdown_ = 1;
+};
+
+}  // namespace stepcast::planner

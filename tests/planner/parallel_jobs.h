@@ -1,0 +1,96 @@
+#pragma once
+#include <optional>
+#include <random>
+
+#include "core/config/config.h"
+#include "core/error.h"
+#include "models/cost_model.h"
+#include "planner/parallel/plan_point.h"
+#include "simulator/simulate.h"
+#include "workloads/build_graph.h"
+
+namespace stepcast::planner::testing {
+
+inline const config::Library kLibrary{STEPCAST_SOURCE_DIR};
+
+/// A transformer between 0.1 and 30 billion parameters on a built-in system.
+inline Job random_transformer(std::mt19937& rng) {
+  const auto one_of = [&rng](std::initializer_list<std::int64_t> values) {
+    return *(values.begin() + std::uniform_int_distribution<std::ptrdiff_t>(
+                                  0, static_cast<std::ptrdiff_t>(values.size()) - 1)(rng));
+  };
+  Job job;
+  TransformerWorkload m;
+  m.layers = one_of({4, 6, 7, 8, 12, 16, 24});
+  m.head_dim = one_of({64, 128});
+  m.heads = one_of({16, 32, 64});
+  m.hidden = m.heads * m.head_dim;
+  const bool llama = one_of({0, 1}) == 1;
+  m.kv_heads = llama ? std::min<std::int64_t>(m.heads, 16) : m.heads;
+  m.activation = llama ? Activation::kSwiGlu : Activation::kGelu;
+  m.ffn_hidden = llama ? m.hidden * 7 / 2 : m.hidden * 4;
+  m.vocabulary = one_of({32000, 51200, 128256});
+  m.tied_embeddings = !llama;
+  job.workload.name = "random";
+  job.workload.model = m;
+  job.system = config::load_system(
+      one_of({0, 1}) == 0 ? "dgx-a100-80gb" : "dgx-h100", kLibrary);
+  job.batch = {one_of({8, 32, 64, 96}), 1, one_of({1024, 2048, 4096})};
+  job.flash_attention = one_of({0, 1, 2}) != 0;
+  job.parallel.bucket = MB(static_cast<double>(one_of({25, 40, 100})));
+  job.devices = one_of({1, 2, 4, 8, 16, 32, 64});
+  return job;
+}
+
+/// A legal split of the job, or nothing after a few tries.
+inline std::optional<PlanPoint> random_point(const Job& job, std::mt19937& rng) {
+  const auto draw = [&rng](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(rng);
+  };
+  for (int attempt = 0; attempt < 200; ++attempt) {
+    PlanPoint p;
+    p.tensor = static_cast<std::int32_t>(std::int64_t{1} << draw(0, 4));
+    p.pipeline = static_cast<std::int32_t>(draw(0, 1) == 0 ? 1 : draw(2, 8));
+    if (job.devices % (p.tensor * p.pipeline) != 0) {
+      continue;
+    }
+    p.data = static_cast<std::int32_t>(job.devices / (p.tensor * p.pipeline));
+    p.micro = static_cast<std::int32_t>(std::int64_t{1} << draw(0, 3));
+    p.virtual_stages = static_cast<std::int32_t>(p.pipeline == 1 ? 1 : draw(1, 3));
+    p.schedule = p.virtual_stages == 1 && draw(0, 3) == 0 ? ScheduleKind::kGpipe
+                                                          : ScheduleKind::kOneFOneB;
+    p.sequence_parallel = p.tensor > 1 && draw(0, 1) == 1;
+    p.zero = static_cast<std::int32_t>(p.data > 1 ? draw(0, 1) : 0);
+    p.recompute = static_cast<RecomputeKind>(draw(0, 3));
+    p.recompute_layers =
+        p.recompute == RecomputeKind::kFirstLayers ? static_cast<std::int32_t>(draw(1, 3)) : 0;
+    if (job.batch.global % (std::int64_t{p.data} * p.micro) != 0 ||
+        (p.virtual_stages > 1 &&
+         job.batch.global / (std::int64_t{p.data} * p.micro) % p.pipeline != 0)) {
+      continue;
+    }
+    try {
+      (void)workloads::build_graph(applied(job, p));
+      return p;
+    } catch (const InputError&) {
+    }
+  }
+  return std::nullopt;
+}
+
+/// Step of the full graph in the event simulator.
+inline double simulated(const Job& job, const PlanPoint& point, const models::CostModel& model) {
+  const ExecutionGraph graph = workloads::build_graph(applied(job, point));
+  return to_seconds(simulator::simulate(graph, simulator::price(graph, model)).makespan).base();
+}
+
+/// Bytes of the fullest rank of the full graph.
+inline double full_memory(const Job& job, const PlanPoint& point) {
+  double most = 0;
+  for (const Program& program : workloads::build_graph(applied(job, point)).programs) {
+    most = std::max(most, memory_use(program).total().base());
+  }
+  return most;
+}
+
+}  // namespace stepcast::planner::testing
