@@ -10,11 +10,36 @@
 
 namespace stepcast::cli {
 
-std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks, double timeout_seconds) {
+namespace {
+
+runtime::Environment environment_of_process() {
   runtime::Environment environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     environment.emplace_back(*entry);
   }
+  return environment;
+}
+
+runtime::MpiOptions told_on_stderr() {
+  runtime::MpiOptions options;
+  options.report = [](const std::string& message) {
+    fmt::print(stderr, "stepcast: {}\n", message);
+    std::fflush(stderr);
+  };
+  return options;
+}
+
+}  // namespace
+
+std::unique_ptr<runtime::MpiSession> join_ranks() {
+  if (!runtime::under_launcher(environment_of_process())) {
+    return nullptr;
+  }
+  return std::make_unique<runtime::MpiSession>(told_on_stderr());
+}
+
+std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks, double timeout_seconds) {
+  const runtime::Environment environment = environment_of_process();
   if (!runtime::under_launcher(environment)) {
     const runtime::LaunchResult result =
         runtime::run_under_mpirun({.executable = context.executable,
@@ -28,12 +53,8 @@ std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks, doubl
     context.exit_code = result.exit_code;
     return nullptr;
   }
-  runtime::MpiOptions options;
+  runtime::MpiOptions options = told_on_stderr();
   options.timeout = std::chrono::duration<double>(timeout_seconds);
-  options.report = [](const std::string& message) {
-    fmt::print(stderr, "stepcast: {}\n", message);
-    std::fflush(stderr);
-  };
   auto session = std::make_unique<runtime::MpiSession>(options);
   if (session->size() != ranks) {
     throw InputError("--ranks",

@@ -12,6 +12,10 @@ namespace stepcast::cli {
 /// Errors: InputError when a launcher started another number of ranks.
 std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks, double timeout_seconds);
 
+/// The session of a command that mpirun or srun started as several ranks; null when it runs alone.
+/// For commands that share work out but need no ranks.
+std::unique_ptr<runtime::MpiSession> join_ranks();
+
 /// Runs a command's work as one of the ranks: an error on one of several ranks is told and ends the
 /// run on all, with the error's own exit code, instead of leaving the others to wait.
 template <typename Work>

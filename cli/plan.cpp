@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/human.h"
+#include "cli/plan_parallel.h"
 #include "cli/print_prediction.h"
 #include "cli/text_table.h"
 #include "core/config/config.h"
@@ -28,6 +29,9 @@ struct PlanCommand {
   double sync_interval = 1;
   bool dedup = false;
   std::string out;
+  std::string export_as;
+  int threads = 0;
+  bool same_devices = false;
 };
 
 std::string mix_text(const RankedPlan& p) {
@@ -202,12 +206,37 @@ std::string shortage_text(const planner::Shortage& s) {
                      s.table.empty() ? "in all" : "at least on one unit", s.capacity, s.missing());
 }
 
-int plan(const PlanCommand& options, const Context& context) {
-  const Job job = load_job(options.job, context);
+/// Options of the other kind of plan are refused, not ignored.
+void refuse(const CLI::App& command, std::initializer_list<const char*> names, const char* kind) {
+  for (const char* name : names) {
+    if (command.count(name) > 0) {
+      throw InputError(name, fmt::format("belongs to {}; leave it out", kind));
+    }
+  }
+}
+
+int plan(const PlanCommand& options, const CLI::App& command, const Context& context) {
+  const PlanRequest request =
+      config::load_plan_request(job_source(options.job), options.job.overrides, {context.library});
+  const Job& job = request.job;
   if (job.workload.transformer() != nullptr) {
-    throw InputError("plan", fmt::format("parallel plans of a transformer ('{}') are not "
-                                         "implemented in this version; use a dlrm workload",
-                                         job.workload.name));
+    refuse(command, {"--seed", "--compare", "--no-tiers", "--sync-interval", "--dedup"},
+           "embedding plans, and the workload is a transformer");
+    return plan_parallel(request, {.top = options.top,
+                                   .time_limit = options.time_limit,
+                                   .threads = options.threads,
+                                   .same_devices = options.same_devices,
+                                   .format = options.job.format,
+                                   .out = options.out,
+                                   .export_as = options.export_as});
+  }
+  refuse(command, {"--jobs", "--same-devices"},
+         "parallel plans, and the workload is a recommendation model");
+  if (!options.export_as.empty()) {
+    throw InputError("--export",
+                     fmt::format("'{}' is not implemented in this version for embedding "
+                                 "plans; write the plan with --out",
+                                 options.export_as));
   }
   studies::PlanOptions o;
   o.top = options.top;
@@ -258,8 +287,10 @@ int plan(const PlanCommand& options, const Context& context) {
 
 void add_plan(CLI::App& app, Context& context) {
   auto options = std::make_shared<PlanCommand>();
-  CLI::App* command = app.add_subcommand(
-      "plan", "Choose an embedding-sharding plan: ranked, with a lower bound and a byte ledger");
+  CLI::App* command = app.add_subcommand("plan",
+                                         "Choose a plan: embedding shards of a recommendation "
+                                         "model, parallel degrees of a transformer; "
+                                         "ranked, with a lower bound");
   add_job_options(*command, options->job);
   command->add_option("--top", options->top, "Plans to show")->check(CLI::Range(1, 100));
   command
@@ -276,7 +307,15 @@ void add_plan(CLI::App& app, Context& context) {
       ->check(CLI::Range(1.0, 1e6));
   command->add_flag("--dedup", options->dedup, "Row tiers as if ids were deduplicated per rank");
   command->add_option("--out", options->out, "Write the best plan as a plan file");
-  command->callback([options, &context] { context.exit_code = plan(*options, context); });
+  command->add_option("--export", options->export_as,
+                      "Transformers: megatron prints the best plan as Megatron-LM arguments, "
+                      "megatron=FILE writes them");
+  command->add_option("--jobs", options->threads, "Transformers: threads; all cores by default")
+      ->check(CLI::Range(1, 1024));
+  command->add_flag("--same-devices", options->same_devices,
+                    "Transformers: leave plans on fewer devices out of the front");
+  command->callback(
+      [options, command, &context] { context.exit_code = plan(*options, *command, context); });
 }
 
 }  // namespace stepcast::cli

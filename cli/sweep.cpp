@@ -7,6 +7,7 @@
 
 #include "cli/command.h"
 #include "cli/human.h"
+#include "cli/launch_ranks.h"
 #include "cli/print_prediction.h"
 #include "cli/progress.h"
 #include "cli/text_table.h"
@@ -238,7 +239,7 @@ int exit_code(const std::vector<SweepPoint>& points) {
   return 0;
 }
 
-int sweep(const SweepCommand& options, const Context& context) {
+int sweep(const SweepCommand& options, const Context& context, runtime::MpiSession* session) {
   const std::vector<SweepAxis> axes = studies::sweep_axes(options.job.overrides);
   const std::size_t size = studies::sweep_size(axes);
   std::vector<SweepPoint> none;
@@ -249,7 +250,8 @@ int sweep(const SweepCommand& options, const Context& context) {
     return config::load_job(source, overrides, library);
   };
 
-  const bool stream = options.job.format == OutputFormat::kCsv && options.pareto.empty();
+  const bool tells = session == nullptr || session->rank() == 0;
+  const bool stream = tells && options.job.format == OutputFormat::kCsv && options.pareto.empty();
   std::optional<CsvRows> rows;
   if (stream) {
     rows.emplace(axes, false);
@@ -265,10 +267,18 @@ int sweep(const SweepCommand& options, const Context& context) {
       progress.update(static_cast<double>(done), static_cast<double>(size),
                       fmt::format("{} of {} points", done, size));
     };
+    if (session != nullptr) {
+      work.shard = session->rank();
+      work.shards = session->size();
+      work.gather = [session](const std::string& own) { return session->everyones(own); };
+    }
     if (stream) {
       work.on_point = [&](const SweepPoint& p) { rows->print(p); };
     }
     points = studies::sweep(axes, make_job, work);
+  }
+  if (!tells) {
+    return 0;
   }
   studies::mark_pareto(points, axes, options.pareto);
   if (options.job.format == OutputFormat::kText) {
@@ -282,6 +292,15 @@ int sweep(const SweepCommand& options, const Context& context) {
     }
   }
   return exit_code(points);
+}
+
+/// Alone, or as one of the ranks a launcher started: then they share the points.
+int sweep_shared(const SweepCommand& options, const Context& context) {
+  const auto session = join_ranks();
+  if (session == nullptr) {
+    return sweep(options, context, nullptr);
+  }
+  return as_one_rank(*session, [&] { return sweep(options, context, session.get()); });
 }
 
 }  // namespace
@@ -303,7 +322,7 @@ void add_sweep(CLI::App& app, Context& context) {
       ->allow_extra_args(false);
   command->add_option("--jobs", options->threads, "Threads; all cores by default")
       ->check(CLI::Range(1, 1024));
-  command->callback([options, &context] { context.exit_code = sweep(*options, context); });
+  command->callback([options, &context] { context.exit_code = sweep_shared(*options, context); });
 }
 
 }  // namespace stepcast::cli

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "core/error.h"
@@ -86,6 +87,9 @@ void Engine::prepare(std::size_t instance) {
   const int talkers = std::popcount(talking) + (sends ? 1 : 0);
   const bool rated = costs_.slowdown > 1 && talkers > 0 && (order.streams > 1 || sends);
   rank.ahead = !core_ && !rated;
+  if (rank.ahead) {
+    find_alone(instance);
+  }
   timed_ = timed_ || core_ || rated || talkers > 1;
 
   const auto depth = static_cast<std::uint64_t>(costs_.queue_depth);
@@ -138,6 +142,47 @@ void Engine::prepare(std::size_t instance) {
           distinct.begin());
     }
     rank.member.push_back(member);
+  }
+}
+
+/// Transfers that can be in flight together: one of each stream, and a send to each peer.
+void Engine::find_alone(std::size_t instance) {
+  Rank& rank = ranks_[instance];
+  const IssueOrder& order = *rank.order;
+  const std::vector<Op>& ops = order.program->ops;
+  std::map<std::int64_t, std::uint64_t> levels_of;  // by what takes one transfer at a time
+  const auto place = [&](std::size_t o) {
+    return order.role[o] == Role::kSend
+               ? 64 + (static_cast<std::int64_t>(ops[o].communicator) << 32) + ops[o].peer
+               : std::int64_t{order.stream[o]};
+  };
+  const auto levels = [&](std::size_t o) {
+    std::uint64_t bits = 0;
+    if (rank.costs->path[o] >= 0) {
+      for (const std::int32_t level : costs_.paths[static_cast<std::size_t>(rank.costs->path[o])]) {
+        bits |= 1ULL << level;
+      }
+    }
+    return bits;
+  };
+  rank.alone.assign(ops.size(), 0);
+  for (std::size_t o = 0; o < ops.size(); ++o) {
+    if (order.role[o] != Role::kCompute) {
+      levels_of[place(o)] |= levels(o);
+    }
+  }
+  for (std::size_t o = 0; o < ops.size(); ++o) {
+    const std::int32_t g =
+        costs_.folding.group(static_cast<std::int32_t>(instance), ops[o].communicator);
+    if (order.role[o] != Role::kSymmetric || g < 0 ||
+        costs_.folding.groups[static_cast<std::size_t>(g)].distinct.size() != 1) {
+      continue;
+    }
+    std::uint64_t others = 0;
+    for (const auto& [other, used] : levels_of) {
+      others |= other == place(o) ? 0 : used;
+    }
+    rank.alone[o] = (others & levels(o)) == 0 ? 1 : 0;
   }
 }
 
@@ -337,6 +382,10 @@ void Engine::advance(std::uint32_t r, std::uint32_t s) {
         return;
       default:
         stream.begin = time + costs_.dispatch;
+        if (!rank.alone.empty() && rank.alone[op] != 0) {
+          meet_equals(rank, r, s, op);
+          break;
+        }
         stream.state = State::kInCollective;
         arrive(r, s, op);
         return;

@@ -106,6 +106,9 @@ class Engine {
     std::vector<std::int64_t> record_time;
     std::vector<std::int64_t> prefix;  // sums of dispatch + ticks over IssueOrder::list
     std::vector<std::int32_t> member;  // by communicator: index in Group::distinct
+    /// By op template: a collective of equal partners whose links no other transfer of the rank can
+    /// share. It ends when it ends: no event.
+    std::vector<char> alone;
     std::vector<std::uint32_t> channels;
     std::int64_t compute = 0, wait = 0, transfer = 0;
   };
@@ -147,6 +150,7 @@ class Engine {
 
   // engine.cpp: set-up, streams. hosts.cpp: hosts and cores.
   void prepare(std::size_t instance);
+  void find_alone(std::size_t instance);
   void drive(std::uint32_t rank);
   void run_host(Rank& rank);
   bool host_may_issue(Rank& rank, std::uint32_t op, std::int64_t& burst);
@@ -177,6 +181,7 @@ class Engine {
                                       std::uint32_t op) const;
 
   // transfers.cpp: rendezvous, send and recv, transfers.
+  void meet_equals(Rank& rank, std::uint32_t rank_index, std::uint32_t stream, std::uint32_t op);
   void arrive(std::uint32_t rank, std::uint32_t stream, std::uint32_t op);
   void arrive_in(Meeting& meeting, std::size_t index, std::int32_t need);
   std::uint32_t meeting_for(std::uint32_t group, std::uint32_t sequence, OpKind kind);

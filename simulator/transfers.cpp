@@ -52,6 +52,28 @@ void Engine::describe(Transfer& transfer, const OpCosts& costs, std::uint32_t op
   }
 }
 
+/// A collective of ranks that this one stands for, on links that nothing else uses.
+void Engine::meet_equals(Rank& rank, std::uint32_t r, std::uint32_t s, std::uint32_t op) {
+  Stream& stream = rank.streams[s];
+  const std::int32_t g =
+      costs_.folding.group(static_cast<std::int32_t>(r), rank.order->program->ops[op].communicator);
+  const auto members =
+      static_cast<std::int64_t>(costs_.folding.groups[static_cast<std::size_t>(g)].members.size());
+  stream.ready = stream.begin;
+  if (spread_ > 0 && stream.begin > rank.last_meeting) {
+    const Arrival all{static_cast<double>(stream.begin),
+                      spread_ * static_cast<double>(stream.begin - rank.last_meeting), members};
+    stream.ready = expected_last({&all, 1});
+  }
+  const std::int64_t end = stream.ready + rank.costs->ticks[op];
+  rank.wait += stream.ready - stream.begin;
+  rank.transfer += end - stream.ready;
+  if (members > 1) {
+    rank.last_meeting = std::max(rank.last_meeting, end);
+  }
+  finish_op(r, s, end);
+}
+
 void Engine::arrive(std::uint32_t r, std::uint32_t s, std::uint32_t op) {
   Rank& rank = ranks_[r];
   Stream& stream = rank.streams[s];

@@ -24,15 +24,6 @@ Job without_distribution(Job job) {
   return job;
 }
 
-Bytes reserve_of(const Device& device) {
-  const auto it = device.fitted.find("memory");
-  if (it == device.fitted.end()) {
-    return {};
-  }
-  const auto constant = it->second.constants.find("reserve");
-  return constant == it->second.constants.end() ? Bytes{} : Bytes(constant->second);
-}
-
 void fill_memory(StepPrediction& p, const ExecutionGraph& graph) {
   p.capacity = p.job.system.device.memory;
   p.reserve = reserve_of(p.job.system.device);
@@ -127,6 +118,15 @@ SimTime without_waits(const simulator::SimulationResult& result) {
 }
 
 }  // namespace
+
+Bytes reserve_of(const Device& device) {
+  const auto it = device.fitted.find("memory");
+  if (it == device.fitted.end()) {
+    return {};
+  }
+  const auto constant = it->second.constants.find("reserve");
+  return constant == it->second.constants.end() ? Bytes{} : Bytes(constant->second);
+}
 
 StepPrediction predict(const Job& job, const PredictOptions& options) {
   const Job seen = options.data_distribution ? job : without_distribution(job);

@@ -67,6 +67,9 @@ struct StepPrediction {
   std::vector<std::string> warnings;
 };
 
+/// What context and libraries take of the device's memory: a constant of its file, else nothing.
+Bytes reserve_of(const Device& device);
+
 /// Builds the graph, costs it, simulates one step.
 StepPrediction predict(const Job& job, const PredictOptions& options = {});
 StepPrediction predict(const Job& job, const ExecutionGraph& graph,

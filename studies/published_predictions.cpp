@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "models/cost_model.h"
 #include "studies/error_statistics.h"
+#include "studies/predict.h"
 #include "studies/simulated_step.h"
 #include "workloads/build_graph.h"
 
@@ -28,20 +29,12 @@ struct JobPrediction {
   std::vector<double> curve;
 };
 
-double reserve_of(const Device& device) {
-  const auto it = device.fitted.find("memory");
-  if (it == device.fitted.end() || !it->second.constants.contains("reserve")) {
-    return 0;
-  }
-  return it->second.constants.at("reserve");
-}
-
 double fullest(const Job& job, const ExecutionGraph& graph) {
   double most = 0;
   for (const Program& program : graph.programs) {
     most = std::max(most, memory_use(program).total().base());
   }
-  return most + reserve_of(job.system.device);
+  return most + reserve_of(job.system.device).base();
 }
 
 double simulated(const ExecutionGraph& graph, simulator::StepCosts costs, double issue) {

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <mutex>
 #include <new>
 #include <thread>
@@ -88,6 +89,60 @@ struct Work {
   std::vector<char> done;  // under mutex
   std::size_t count = 0;   // under mutex
 };
+
+/// What is known of a point besides its values, as bytes for another process of the same
+/// executable.
+struct PackedPoint {
+  SweepStatus status = SweepStatus::kInvalid;
+  double iteration = 0, samples = 0, tokens = 0, mfu = 0, memory = 0;
+  bool in_range = false;
+  std::size_t reason = 0;  // characters that follow
+};
+
+std::string packed(const SweepPoint& p) {
+  const PackedPoint head{p.status, p.iteration.base(), p.samples_per_second,  p.tokens_per_second,
+                         p.mfu,    p.memory.base(),    p.in_calibrated_range, p.reason.size()};
+  std::string bytes(sizeof head, '\0');
+  std::memcpy(bytes.data(), &head, sizeof head);
+  return bytes + p.reason;
+}
+
+/// Reads one point; returns the bytes it took.
+std::size_t unpack(std::string_view bytes, SweepPoint& p) {
+  PackedPoint head;
+  STEPCAST_CHECK(bytes.size() >= sizeof head, "a sweep point of {} bytes is cut short",
+                 bytes.size());
+  std::memcpy(&head, bytes.data(), sizeof head);
+  STEPCAST_CHECK(bytes.size() - sizeof head >= head.reason, "a sweep point is cut short");
+  p.status = head.status;
+  p.iteration = Seconds(head.iteration);
+  p.samples_per_second = head.samples;
+  p.tokens_per_second = head.tokens;
+  p.mfu = head.mfu;
+  p.memory = Bytes(head.memory);
+  p.in_calibrated_range = head.in_range;
+  p.reason = bytes.substr(sizeof head, head.reason);
+  return sizeof head + head.reason;
+}
+
+/// Fills in the points of the other shards.
+void gather_points(const std::vector<SweepAxis>& axes, std::vector<SweepPoint>& points,
+                   const SweepOptions& options) {
+  const auto shards = static_cast<std::size_t>(options.shards);
+  std::string own;
+  for (auto i = static_cast<std::size_t>(options.shard); i < points.size(); i += shards) {
+    own += packed(points[i]);
+  }
+  const std::vector<std::string> all = options.gather(own);
+  STEPCAST_CHECK(all.size() == shards, "{} shards answered of {}", all.size(), shards);
+  for (std::size_t shard = 0; shard < shards; ++shard) {
+    std::string_view bytes = all[shard];
+    for (std::size_t i = shard; i < points.size(); i += shards) {
+      points[i].values = values_at(axes, i);
+      bytes.remove_prefix(unpack(bytes, points[i]));
+    }
+  }
+}
 
 double number_of(const SweepAxis& axis, const std::string& text) {
   double v = 0;
@@ -203,38 +258,46 @@ std::size_t sweep_size(const std::vector<SweepAxis>& axes) {
 std::vector<SweepPoint> sweep(const std::vector<SweepAxis>& axes, const MakeJob& make_job,
                               const SweepOptions& options) {
   std::vector<SweepPoint> points(sweep_size(axes));
+  const auto shards = static_cast<std::size_t>(options.shards);
+  const auto shard = static_cast<std::size_t>(options.shard);
+  const std::size_t own = points.size() / shards + (points.size() % shards > shard ? 1 : 0);
+  const auto point_of = [&](std::size_t i) -> std::size_t { return i * shards + shard; };
   Work work;
-  work.done.assign(points.size(), 0);
+  work.done.assign(own, 0);
   const auto worker = [&](const std::stop_token& stop) {
-    for (std::size_t i = work.next++; i < points.size() && !stop.stop_requested();
-         i = work.next++) {
-      points[i] = evaluate(axes, i, make_job);
+    for (std::size_t i = work.next++; i < own && !stop.stop_requested(); i = work.next++) {
+      points[point_of(i)] = evaluate(axes, point_of(i), make_job);
       const std::lock_guard lock(work.mutex);
       work.done[i] = 1;
       ++work.count;
       work.finished.notify_one();
     }
   };
-  const std::size_t threads =
-      std::min(points.size(), static_cast<std::size_t>(std::max(1, options.threads)));
+  const std::size_t threads = std::min(own, static_cast<std::size_t>(std::max(1, options.threads)));
   std::vector<std::jthread> workers;
   for (std::size_t t = 0; t < threads; ++t) {
     workers.emplace_back(worker);
   }
-  for (std::size_t handed = 0; handed < points.size();) {
+  for (std::size_t handed = 0; handed < own;) {
     std::unique_lock lock(work.mutex);
     const bool ready = work.finished.wait_for(lock, std::chrono::milliseconds(100),
                                               [&] { return work.done[handed] != 0; });
     const std::size_t count = work.count;
     lock.unlock();
     if (options.on_progress) {
-      options.on_progress(count);
+      options.on_progress(count * shards);
     }
     if (ready) {
-      if (options.on_point) {
+      if (options.on_point && shards == 1) {
         options.on_point(points[handed]);
       }
       ++handed;
+    }
+  }
+  if (shards > 1) {
+    gather_points(axes, points, options);
+    for (std::size_t i = 0; i < points.size() && options.on_point; ++i) {
+      options.on_point(points[i]);
     }
   }
   return points;

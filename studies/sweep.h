@@ -59,6 +59,10 @@ struct SweepOptions {
   std::function<void(const SweepPoint&)> on_point = {};
   /// Called now and then from the calling thread: points done, in any order.
   std::function<void(std::size_t)> on_progress = {};
+  // Several processes that share a sweep: each predicts every `shards`-th point; `gather` returns
+  // what all of them packed, by shard, on every one. Points are handed out once all are known.
+  int shard = 0, shards = 1;
+  std::function<std::vector<std::string>(const std::string&)> gather = {};
 };
 
 /// Makes the job of a point from `key=value` overrides. Called from several threads at once.

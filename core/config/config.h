@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/job.h"
+#include "core/plan_request.h"
 
 /// JSON to and from jobs, workloads, devices, systems and embedding plans, as CONTRACT sections 3
 /// and 5 define them: the one place in the toolkit that parses configuration. Strict: unknown or
@@ -43,6 +44,13 @@ Source text_source(std::string text, std::string label, std::filesystem::path fo
 /// are relative to the current folder.
 Job load_job(const Source& source, const std::vector<std::string>& overrides,
              const Library& library);
+
+/// A job whose parallel plan is to be chosen, and what of it is fixed already. Of the parallel
+/// degrees, schedule, sequence_parallel, zero, recompute and batch.micro, a key that is given stays as
+/// it is; one that says "auto" or is missing is searched. A recommendation model is a job as
+/// load_job reads it.
+PlanRequest load_plan_request(const Source& source, const std::vector<std::string>& overrides,
+                              const Library& library);
 
 /// By zoo name, or by path when the text has a '/' or ends in ".json".
 Workload load_workload(std::string_view name_or_path, const Library& library);

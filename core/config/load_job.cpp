@@ -194,7 +194,6 @@ void read_parallel(const Value& job, Job& j) {
       }
     }
   }
-  read_data_degree(job, v, j);
 }
 
 void read_batch(const Value& job, Job& j) {
@@ -477,8 +476,6 @@ const std::vector<std::pair<std::string, DlrmPipeline>>& dlrm_pipeline_names() {
   return names;
 }
 
-namespace {
-
 /// A job of ours, or what a foreign file says of one.
 Document job_document(const Source& source) {
   if (is_megatron(source.text)) {
@@ -494,11 +491,7 @@ Document job_document(const Source& source) {
   return d;
 }
 
-}  // namespace
-
-Job load_job(const Source& source, const std::vector<std::string>& overrides,
-             const Library& library) {
-  const JobDocuments documents = apply_overrides(job_document(source), overrides, library);
+Job read_job(const JobDocuments& documents, const Library& library, bool plan_open) {
   const Value v = Value::root_of(documents.job);
   v.keys({"stepcast", "workload", "system", "devices", "batch", "parallel", "formats", "embedding",
           "optimizer", "attention", "flows", "calibration", "phase", "cached"});
@@ -525,13 +518,24 @@ Job load_job(const Source& source, const std::vector<std::string>& overrides,
     }
   }
   read_parallel(v, j);
+  plan_open = plan_open && is_transformer(j);
+  if (!plan_open) {
+    read_data_degree(v, v.find("parallel"), j);
+  }
   read_batch(v, j);
   read_formats(v, j);
   read_embedding(v, j);
   read_optimizer(v, j);
   read_rest(v, j);
-  check_job(j, v);
+  if (!plan_open) {
+    check_job(j, v);
+  }
   return j;
+}
+
+Job load_job(const Source& source, const std::vector<std::string>& overrides,
+             const Library& library) {
+  return read_job(apply_overrides(job_document(source), overrides, library), library, false);
 }
 
 }  // namespace stepcast::config

@@ -48,8 +48,11 @@ PipelineLayout layout_of(const Job& job, const PlanPoint& point) {
 Hops hops_of(const ReducedStep& reduced, const Passes& passes, const PlanPoint& point) {
   Hops hops;
   for (std::int32_t s = 0; point.pipeline > 1 && s < point.pipeline; ++s) {
-    hops.forward.push_back(reduced.hop(passes.forward_message, point, s));
-    hops.backward.push_back(reduced.hop(passes.backward_message, point, s));
+    const ReducedStep::Hop forward = reduced.hop(passes.forward_message, point, s);
+    const bool used = s + 1 < point.pipeline || point.virtual_stages > 1;
+    hops.levels |= used ? forward.levels : 0U;
+    hops.forward.push_back(forward.seconds);
+    hops.backward.push_back(reduced.hop(passes.backward_message, point, s).seconds);
   }
   return hops;
 }
@@ -60,11 +63,17 @@ FastPath::FastPath(const Job& job, const models::CostModel& model)
   step_ = model.host().step.base();
 }
 
-bool FastPath::applies(const PlanPoint& point) const {
-  const bool alone = point.devices() == 1;
-  return !model_.host().shares_core && !model_.rest_matters() &&
-         (alone || model_.straggler().log_sigma <= 0) &&
-         (point.pipeline == 1 || !job_.parallel.overlap.pipeline);
+bool FastPath::applies() const {
+  const Overlap& overlap = job_.parallel.overlap;
+  if (model_.host().shares_core || model_.rest_matters()) {
+    return false;
+  }
+  if ((point_.devices() > 1 && model_.straggler().log_sigma > 0) ||
+      (point_.pipeline > 1 && overlap.pipeline) || (point_.data > 1 && overlap.data)) {
+    return false;
+  }
+  return point_.pipeline == 1 || message_share_ <= 0.01 ||
+         (!shares_levels_ && message_share_ <= 0.1);
 }
 
 void FastPath::set_passes(const PlanPoint& point, const PipelineLayout& layout, const Passes& kept,
@@ -85,6 +94,7 @@ void FastPath::set_passes(const PlanPoint& point, const PipelineLayout& layout, 
     }
   }
   pass_times(kept, recomputed, hops);
+  share_of_messages(kept, hops);
   pipeline_bound(point.schedule, passes_, bound_ends_);
   ends_.clear();
   activations(kept, recomputed);
@@ -117,44 +127,70 @@ void FastPath::pass_times(const Passes& kept, const Passes& recomputed, const Ho
   }
 }
 
+void FastPath::share_of_messages(const Passes& kept, const Hops& hops) {
+  message_share_ = 0;
+  shares_levels_ = (kept.levels & hops.levels) != 0;
+  const auto stages = static_cast<std::size_t>(layout_->stages);
+  const std::size_t all = layout_->layers.size();
+  for (std::size_t s = 0; s < stages && stages > 1; ++s) {
+    const std::size_t before = s == 0 ? stages - 1 : s - 1;
+    double messages = 0;
+    double busy = 0;
+    for (std::size_t at = s; at < all; at += stages) {
+      messages += (at > 0 ? hops.forward[before] : 0) + (at + 1 < all ? hops.backward[s] : 0);
+      busy += passes_.forward[at] + passes_.backward[at];
+    }
+    message_share_ = std::max(message_share_, messages / busy);
+  }
+}
+
 void FastPath::activations(const Passes& kept, const Passes& recomputed) {
   activations_.clear();
-  std::vector<double> keeps(static_cast<std::size_t>(layout_->chunks));
+  const auto chunks = static_cast<std::size_t>(layout_->chunks);
+  keeps_.resize(chunks);
+  during_.resize(2 * chunks);
   for (const std::int32_t s : layout_->fullest) {
     Activations most{s, 0, 0};
-    const auto transient = [&](std::int32_t c, bool forward) {
-      const std::size_t at = passes_.at(s, c);
-      const auto role = static_cast<std::size_t>(layout_->role[at]);
-      const auto field = forward ? &PassCosts::forward_only : &PassCosts::backward_only;
-      return mixed(kept.role[role].*field, recomputed.role[role].*field, layout_->layers[at],
-                   recomputed_[at]);
-    };
-    for (std::int32_t c = 0; c < layout_->chunks; ++c) {
-      const std::size_t at = passes_.at(s, c);
+    for (std::size_t c = 0; c < chunks; ++c) {
+      const std::size_t at = passes_.at(s, static_cast<std::int32_t>(c));
       const auto role = static_cast<std::size_t>(layout_->role[at]);
       const PassCosts& a = kept.role[role];
       const PassCosts& b = recomputed.role[role];
-      keeps[static_cast<std::size_t>(c)] =
-          mixed(a.kept, b.kept, layout_->layers[at], recomputed_[at]);
+      const std::int32_t layers = layout_->layers[at];
+      const std::int32_t again = recomputed_[at];
+      keeps_[c] = mixed(a.kept, b.kept, layers, again);
+      during_[2 * c] = mixed(a.backward_only, b.backward_only, layers, again);
+      during_[2 * c + 1] = mixed(a.forward_only, b.forward_only, layers, again);
       // Layers of both kinds share temporaries; those that are recomputed need more.
-      const PassCosts& wider = recomputed_[at] > 0 ? b : a;
-      most.temporaries =
-          std::max({most.temporaries, wider.forward_temporaries.at(layout_->layers[at]),
-                    wider.backward_temporaries.at(layout_->layers[at])});
+      const PassCosts& wider = again > 0 ? b : a;
+      most.temporaries = std::max({most.temporaries, wider.forward_temporaries.at(layers),
+                                   wider.backward_temporaries.at(layers)});
     }
-    if (layout_->chunks == 1) {
+    if (chunks == 1) {
       const std::int64_t most_in_flight =
           std::min(passes_.microbatches, warm_up_passes(point_.schedule, passes_, s) + 1);
-      most.bytes = static_cast<double>(most_in_flight) * keeps.front() +
-                   std::max(transient(0, true), transient(0, false));
+      most.bytes =
+          static_cast<double>(most_in_flight) * keeps_[0] + std::max(during_[0], during_[1]);
     } else {
-      for (const FlightMoment& m : in_flight_.moments(point_.schedule, layout_->stages,
-                                                      layout_->chunks, passes_.microbatches, s)) {
-        double bytes = transient(m.chunk, m.forward);
-        for (std::size_t c = 0; c < keeps.size(); ++c) {
-          bytes += keeps[c] * m.in_flight[c];
+      const InFlight::Most& known = in_flight_.most(point_.schedule, layout_->stages,
+                                                    layout_->chunks, passes_.microbatches, s);
+      const auto during = [this](std::int32_t chunk, bool forward) {
+        return during_[2 * static_cast<std::size_t>(chunk) + (forward ? 1 : 0)];
+      };
+      if (std::equal(keeps_.begin(), keeps_.end() - 2, keeps_.begin() + 1)) {
+        for (const FlightPeak& peak : known.peaks) {
+          most.bytes =
+              std::max(most.bytes, during(peak.chunk, peak.forward) + keeps_.front() * peak.others +
+                                       keeps_.back() * peak.top);
         }
-        most.bytes = std::max(most.bytes, bytes);
+      } else {
+        for (const FlightMoment& m : known.moments) {
+          double bytes = during(m.chunk, m.forward);
+          for (std::size_t c = 0; c < chunks; ++c) {
+            bytes += keeps_[c] * m.in_flight[c];
+          }
+          most.bytes = std::max(most.bytes, bytes);
+        }
       }
     }
     activations_.push_back(most);

@@ -22,6 +22,7 @@ PipelineLayout layout_of(const Job& job, const PlanPoint& point);
 /// Seconds of a message by the stage that sends it.
 struct Hops {
   std::vector<double> forward, backward;
+  std::uint32_t levels = 0;  ///< fabric levels they use, as bits
 };
 Hops hops_of(const ReducedStep& reduced, const Passes& passes, const PlanPoint& point);
 
@@ -35,11 +36,14 @@ struct StepForecast {
 /// layers, the pipeline's closed form, then gradient exchange and optimizer of the stage that ends
 /// last.
 ///
-/// Within 1 % of the event simulator (tests/planner/fast_path_test.cpp) where `applies` says so.
-/// Not where ranks differ in speed at random (straggler constants), where host and device share a
-/// core, where a collective's cost depends on its rest, or where pipeline transfers run beside
-/// compute; there it only orders candidates for the simulator. Contention of messages between
-/// stages with collectives of the same rank is left out.
+/// Within 1 % of the event simulator (tests/planner/fast_path_test.cpp) where `applies` says so:
+///   ranks are equally fast (no straggler constants), the host has its own core, and no collective
+///   costs more after a rest;
+///   nothing runs beside compute but tensor-parallel collectives: pipeline transfers and gradient
+///   exchange do not overlap, because they would share links with those collectives;
+///   messages between stages cannot meet other transfers of a rank: they use fabric levels of their
+///   own and take less than a tenth of the stage's time, or less than a hundredth of it.
+/// Elsewhere it orders candidates, and the simulator decides.
 class FastPath {
  public:
   FastPath(const Job& job, const models::CostModel& model);
@@ -55,10 +59,12 @@ class FastPath {
 
   /// All of it for one point, nothing kept: for tests and single answers. Errors: InputError.
   StepForecast forecast(const PlanPoint& point);
-  [[nodiscard]] bool applies(const PlanPoint& point) const;
+  /// Of the passes set last.
+  [[nodiscard]] bool applies() const;
   [[nodiscard]] ReducedStep& reduced() { return reduced_; }
 
  private:
+  void share_of_messages(const Passes& kept, const Hops& hops);
   void pass_times(const Passes& kept, const Passes& recomputed, const Hops& hops);
   void activations(const Passes& kept, const Passes& recomputed);
   [[nodiscard]] double end_of(const ByRole<StateCosts>& states,
@@ -79,10 +85,13 @@ class FastPath {
   std::vector<double> bound_ends_;        // of the last backward pass, by stage: at least ...
   std::vector<double> ends_;              // ... and exactly, once it was asked for
   PipelineWalk walk_;
+  std::vector<double> keeps_, during_;  // scratch of activations(), by chunk
   struct Activations {
     std::int32_t stage = 0;
     double bytes = 0, temporaries = 0;
   };
+  double message_share_ = 0;              // of a stage's time, at most
+  bool shares_levels_ = false;            // messages and collectives
   std::vector<Activations> activations_;  // of the layout's fullest stages
 };
 

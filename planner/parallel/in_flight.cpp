@@ -1,6 +1,7 @@
 #include "planner/parallel/in_flight.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "workloads/schedule.h"
@@ -39,18 +40,35 @@ std::vector<FlightMoment> moments_of(ScheduleKind kind, const workloads::Pipelin
   return most;
 }
 
+/// Of moments that differ only in the chunks that are alike, the one with most of them.
+std::vector<FlightPeak> peaks_of(const std::vector<FlightMoment>& moments) {
+  std::map<std::tuple<std::int32_t, bool, std::int32_t>, std::int32_t> most;
+  for (const FlightMoment& m : moments) {
+    const std::int32_t top = m.in_flight.back();
+    const std::int32_t others =
+        std::accumulate(m.in_flight.begin(), m.in_flight.end(), std::int32_t{0}) - top;
+    std::int32_t& known = most[{m.chunk, m.forward, top}];
+    known = std::max(known, others);
+  }
+  std::vector<FlightPeak> peaks;
+  for (const auto& [key, others] : most) {
+    peaks.push_back({others, std::get<2>(key), std::get<0>(key), std::get<1>(key)});
+  }
+  return peaks;
+}
+
 }  // namespace
 
-const std::vector<FlightMoment>& InFlight::moments(ScheduleKind kind, std::int32_t stages,
-                                                   std::int32_t chunks, std::int64_t microbatches,
-                                                   std::int32_t stage) {
+const InFlight::Most& InFlight::most(ScheduleKind kind, std::int32_t stages, std::int32_t chunks,
+                                     std::int64_t microbatches, std::int32_t stage) {
   // After three rounds of the pipeline a schedule other than GPipe repeats itself.
   const bool repeats = kind != ScheduleKind::kGpipe;
   const auto enough = static_cast<std::int32_t>(
       repeats ? std::min<std::int64_t>(microbatches, std::int64_t{3} * stages) : microbatches);
   const auto [it, fresh] = known_.try_emplace({kind, stages, chunks, enough, stage});
   if (fresh) {
-    it->second = moments_of(kind, {stages, chunks, enough}, stage);
+    it->second.moments = moments_of(kind, {stages, chunks, enough}, stage);
+    it->second.peaks = peaks_of(it->second.moments);
   }
   return it->second;
 }

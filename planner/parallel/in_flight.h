@@ -17,18 +17,28 @@ struct FlightMoment {
   auto operator<=>(const FlightMoment&) const = default;
 };
 
+/// The same where all chunks but the last are alike: how many of those, how many of the last.
+struct FlightPeak {
+  std::int32_t others = 0, top = 0;
+  std::int32_t chunk = 0;
+  bool forward = true;
+};
+
 /// The moments at which a stage of a pipeline can hold most, read off the schedule itself
 /// (workloads::pipeline_schedule) and kept: moments with no more in flight of any chunk than
 /// another one in the same pass are left out. One per thread.
 class InFlight {
  public:
-  const std::vector<FlightMoment>& moments(ScheduleKind kind, std::int32_t stages,
-                                           std::int32_t chunks, std::int64_t microbatches,
-                                           std::int32_t stage);
+  struct Most {
+    std::vector<FlightMoment> moments;
+    std::vector<FlightPeak> peaks;
+  };
+  const Most& most(ScheduleKind kind, std::int32_t stages, std::int32_t chunks,
+                   std::int64_t microbatches, std::int32_t stage);
 
  private:
   using Key = std::tuple<ScheduleKind, std::int32_t, std::int32_t, std::int32_t, std::int32_t>;
-  std::map<Key, std::vector<FlightMoment>> known_;
+  std::map<Key, Most> known_;
 };
 
 }  // namespace stepcast::planner

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
+#include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <tuple>
+#include <type_traits>
 
 #include "core/error.h"
 #include "planner/parallel/fast_path.h"
+#include "planner/parallel/parallel_for.h"
 #include "planner/parallel/parallel_space.h"
 #include "planner/parallel/search_front.h"
 
@@ -36,36 +36,6 @@ struct Task {
   std::int32_t micro = 1;
   std::vector<std::size_t> splits;
 };
-
-/// Runs work(worker, item) for all items on `threads` threads; the first error is thrown again.
-template <class Work>
-void for_all(std::size_t items, int threads, const Work& work) {
-  std::atomic<std::size_t> next{0};
-  std::exception_ptr error;
-  std::mutex mutex;
-  const auto run = [&](std::size_t worker) {
-    try {
-      for (std::size_t i = next++; i < items; i = next++) {
-        work(worker, i);
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      error = error ? error : std::current_exception();
-      next = items;
-    }
-  };
-  {
-    std::vector<std::jthread> workers;
-    const auto wanted = std::min(items, static_cast<std::size_t>(std::max(threads, 1)));
-    for (std::size_t w = 1; w < wanted; ++w) {
-      workers.emplace_back(run, w);
-    }
-    run(0);
-  }
-  if (error) {
-    std::rethrow_exception(error);
-  }
-}
 
 double weights(const StateCosts& c, std::int32_t layers) {
   return c.parameters.at(layers) + c.gradients.at(layers) + c.optimizer.at(layers) +
@@ -98,7 +68,7 @@ class Search {
       const std::size_t count = std::min(round, tasks_.size() - done);
       std::vector<CandidateShelf> shelves(count, shelf_);
       std::vector<SearchCounts> counts(count);
-      for_all(count, options_.threads, [&](std::size_t worker, std::size_t i) {
+      parallel_for(count, options_.threads, [&](std::size_t worker, std::size_t i) {
         work(*paths_[worker], tasks_[done + i], shelves[i], counts[i]);
       });
       for (std::size_t i = 0; i < count; ++i) {
@@ -148,7 +118,7 @@ class Search {
       splits_.push_back({point, space_.zeros(point), {}, {}});
       make_layouts(point);
     }
-    for_all(splits_.size(), options_.threads, [&](std::size_t worker, std::size_t i) {
+    parallel_for(splits_.size(), options_.threads, [&](std::size_t worker, std::size_t i) {
       Split& split = splits_[i];
       const PipelineLayout& even = layout(split.point.pipeline, 1);
       for (const std::int32_t zero : split.zeros) {
@@ -343,6 +313,46 @@ SearchCounts& SearchCounts::operator+=(const SearchCounts& o) {
 ParallelSearchResult search_parallel(const PlanRequest& request, const models::CostModel& model,
                                      const ParallelSearchOptions& options) {
   return Search(request, model, options).run();
+}
+
+std::string packed(const ParallelSearchResult& result) {
+  static_assert(std::is_trivially_copyable_v<ParallelCandidate> &&
+                std::is_trivially_copyable_v<SearchCounts>);
+  std::string bytes;
+  const auto put = [&bytes](const void* data, std::size_t size) {
+    bytes.append(static_cast<const char*>(data), size);
+  };
+  put(&result.counts, sizeof result.counts);
+  put(&result.least_bytes, sizeof result.least_bytes);
+  put(&result.cut, sizeof result.cut);
+  for (const auto* list : {&result.best, &result.front}) {
+    const std::size_t size = list->size();
+    put(&size, sizeof size);
+    put(list->data(), size * sizeof(ParallelCandidate));
+  }
+  return bytes;
+}
+
+ParallelSearchResult unpacked(const std::string& bytes) {
+  ParallelSearchResult result;
+  std::size_t at = 0;
+  const auto get = [&](void* data, std::size_t size) {
+    STEPCAST_CHECK(at + size <= bytes.size(), "a search result of {} bytes is cut short",
+                   bytes.size());
+    std::memcpy(data, bytes.data() + at, size);
+    at += size;
+  };
+  get(&result.counts, sizeof result.counts);
+  get(&result.least_bytes, sizeof result.least_bytes);
+  get(&result.cut, sizeof result.cut);
+  for (auto* list : {&result.best, &result.front}) {
+    std::size_t size = 0;
+    get(&size, sizeof size);
+    for (std::size_t i = 0; i < size; ++i) {
+      get(&list->emplace_back(), sizeof(ParallelCandidate));
+    }
+  }
+  return result;
 }
 
 ParallelSearchResult merged(std::vector<ParallelSearchResult> parts, std::size_t keep) {

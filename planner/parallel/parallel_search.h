@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/plan_request.h"
@@ -47,7 +48,6 @@ struct ParallelSearchResult {
   std::vector<ParallelCandidate> best;   ///< ascending
   std::vector<ParallelCandidate> front;  ///< ascending by time, descending by memory
   SearchCounts counts;
-  /// No plan that fits is faster in closed form: the fastest one's own lower bound.
   double least_bytes = 0;  ///< of all points that did not fit; 0 when one fits
   bool cut = false;
 };
@@ -57,9 +57,13 @@ struct ParallelSearchResult {
 /// do not fit, where it does not fit, or where a lower bound of its time is not below the last of
 /// the best so far and a point of the front so far is no slower and no larger. The result does not
 /// depend on threads or shards; how many points were bounded depends on the shards.
-/// Errors: InputError when no split is legal, naming what was fixed.
+/// Where no split is legal, `counts.space` is 0.
 ParallelSearchResult search_parallel(const PlanRequest& request, const models::CostModel& model,
                                      const ParallelSearchOptions& options);
+
+/// A result as bytes, for another process of the same executable.
+std::string packed(const ParallelSearchResult& result);
+ParallelSearchResult unpacked(const std::string& bytes);
 
 /// Results of shards, as one.
 ParallelSearchResult merged(std::vector<ParallelSearchResult> parts, std::size_t keep);

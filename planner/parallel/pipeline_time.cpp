@@ -92,6 +92,10 @@ void pipeline_bound(ScheduleKind kind, const PipelinePasses& p, std::vector<doub
   const std::int64_t total = p.microbatches * p.chunks;
   const double way_down = chain(p, p.forward);
   const double way_up = chain(p, p.backward);
+  double straight_up = 0;  // touches every stage's last pass, as a held-up way need not
+  for (const double b : p.backward) {
+    straight_up += b;
+  }
   double forward_after = 0;   // of the last chunk, from this stage on
   double backward_after = 0;  // likewise
   double backward_before = 0;
@@ -130,7 +134,8 @@ void pipeline_bound(ScheduleKind kind, const PipelinePasses& p, std::vector<doub
     if (s + 1 < stages) {
       ends[s] = std::max(ends[s], ends[s + 1] + own);
     }
-    ends[s] = std::max(ends[s], through_last - before);
+    const double detour = s == 0 ? 0 : way_up - straight_up;
+    ends[s] = std::max(ends[s], through_last - detour - before);
   }
 }
 

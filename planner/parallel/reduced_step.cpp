@@ -87,6 +87,17 @@ ByRole<T> by_role(std::vector<T> stages, const std::array<Line T::*, N>& fields)
   return role;
 }
 
+/// Fabric levels on which the members of a group lie apart.
+std::uint32_t levels_of(const models::GroupShape& shape) {
+  std::uint32_t levels = 0;
+  std::int64_t inside = 1;
+  for (std::size_t i = 0; i < shape.members.size(); ++i) {
+    levels |= shape.members[i] > inside ? 1U << i : 0U;
+    inside = std::max(inside, shape.members[i]);
+  }
+  return levels;
+}
+
 bool symmetric(const Op& op) {
   return is_collective(op.kind) && op.kind != OpKind::kSend && op.kind != OpKind::kRecv;
 }
@@ -153,13 +164,14 @@ models::GroupShape ReducedStep::real_group(const Stage& stage, const PlanPoint& 
   return models::group_shape(model_.system(), ranks, point.devices());
 }
 
-double ReducedStep::hop(const Op& message, const PlanPoint& point, std::int32_t crossing) const {
+ReducedStep::Hop ReducedStep::hop(const Op& message, const PlanPoint& point,
+                                  std::int32_t crossing) const {
   const std::int32_t stride = point.tensor * point.context;
   const std::int32_t next = (crossing + 1) % point.pipeline;
   const std::array<std::int32_t, 2> ranks{std::min(crossing, next) * stride,
                                           std::max(crossing, next) * stride};
-  return model_.collective(message, models::group_shape(model_.system(), ranks, point.devices()))
-      .time.base();
+  const models::GroupShape pair = models::group_shape(model_.system(), ranks, point.devices());
+  return {model_.collective(message, pair).time.base(), levels_of(pair)};
 }
 
 /// Seconds by op template; only of the segments asked for.
@@ -183,6 +195,7 @@ std::vector<double> ReducedStep::price(const Stage& stage, const PlanPoint& poin
           group = groups.emplace(op.communicator, real_group(stage, point, op.communicator)).first;
         }
         seconds[o] = model_.collective(op, group->second).time.base();
+        levels_ |= levels_of(group->second);
       }
     }
   }
@@ -311,12 +324,14 @@ Passes ReducedStep::passes(const PlanPoint& point) {
     key.data = 1;
   }
   Passes passes;
+  levels_ = 0;
   std::vector<PassCosts> costs;
   if (point.pipeline == 1) {
     for (const std::int64_t layers : {1, 2}) {
       costs.push_back(pass_costs(stages_of(key, true, layers).front(), point));
     }
     passes.role = by_role(std::move(costs), kPassFields);
+    passes.levels = levels_;
     return passes;
   }
   const std::vector<Stage> stages = stages_of(key, false, kLayers);
@@ -324,6 +339,7 @@ Passes ReducedStep::passes(const PlanPoint& point) {
     costs.push_back(pass_costs(stage, point));
   }
   passes.role = by_role(std::move(costs), kPassFields);
+  passes.levels = levels_;
   const Program& middle = stages[1].program();
   for (const Segment& segment : middle.segments) {
     for (const Op& op : middle.ops_of(segment)) {

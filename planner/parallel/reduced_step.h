@@ -50,6 +50,7 @@ using ByRole = std::array<T, kChunkRoles>;
 struct Passes {
   ByRole<PassCosts> role;
   Op forward_message, backward_message;  ///< the receives between stages
+  std::uint32_t levels = 0;              ///< fabric levels that collectives inside use, as bits
 };
 
 /// Costs of a job's step by chunk, from the graph the job itself would have: a reduced job (few
@@ -71,7 +72,11 @@ class ReducedStep {
   ByRole<StateCosts> states(const PlanPoint& point);
   /// Seconds of a message from one stage to the next: `crossing` is the sending stage, stages - 1
   /// is the way back to stage 0 of an interleaved pipeline.
-  double hop(const Op& message, const PlanPoint& point, std::int32_t crossing) const;
+  struct Hop {
+    double seconds = 0;
+    std::uint32_t levels = 0;  ///< fabric levels it uses, as bits
+  };
+  Hop hop(const Op& message, const PlanPoint& point, std::int32_t crossing) const;
 
   /// Do passes depend on the data-parallel group (weights gathered, gradients scattered inside)?
   [[nodiscard]] bool passes_use_data(const PlanPoint& point) const;
@@ -81,6 +86,7 @@ class ReducedStep {
   struct Stage;
   std::vector<Stage> stages_of(const PlanPoint& point, bool whole, std::int64_t layers) const;
   std::vector<double> price(const Stage& stage, const PlanPoint& point, bool passes);
+  std::uint32_t levels_ = 0;  // of the collectives priced last
   ByRole<StateCosts> state_lines(const PlanPoint& key, const PlanPoint& point, std::int64_t fewer,
                                  std::int64_t more);
   PassCosts pass_costs(const Stage& stage, const PlanPoint& point);

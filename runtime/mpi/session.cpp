@@ -165,6 +165,32 @@ void MpiSession::rank_zero_does(const std::function<void()>& work) {
   if (rank_ == 0) {
     work();
   }
+  meet();
+}
+
+std::vector<std::string> MpiSession::everyones(const std::string& own) {
+  meet();
+  const Flight flight(*flight_, "an exchange of results");
+  const auto ranks = static_cast<std::size_t>(size_);
+  std::vector<int> sizes(ranks);
+  const int size = static_cast<int>(own.size());
+  MPI_Allgather(&size, 1, MPI_INT, sizes.data(), 1, MPI_INT, MPI_COMM_WORLD);
+  std::vector<int> starts(ranks, 0);
+  for (std::size_t r = 1; r < ranks; ++r) {
+    starts[r] = starts[r - 1] + sizes[r - 1];
+  }
+  std::string all(static_cast<std::size_t>(starts.back() + sizes.back()), '\0');
+  MPI_Allgatherv(own.data(), size, MPI_CHAR, all.data(), sizes.data(), starts.data(), MPI_CHAR,
+                 MPI_COMM_WORLD);
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    texts.push_back(
+        all.substr(static_cast<std::size_t>(starts[r]), static_cast<std::size_t>(sizes[r])));
+  }
+  return texts;
+}
+
+void MpiSession::meet() {
   MPI_Request done = MPI_REQUEST_NULL;
   MPI_Ibarrier(MPI_COMM_WORLD, &done);
   for (int finished = 0; finished == 0;) {

@@ -53,6 +53,10 @@ class MpiSession {
   /// is no hang.
   void rank_zero_does(const std::function<void()>& work);
 
+  /// The text of every rank, by rank, on all of them. Ranks that come early sleep, without a
+  /// deadline.
+  std::vector<std::string> everyones(const std::string& own);
+
   /// Memory that all ranks of this machine map, zeroed; freed with the session.
   void* shared_memory(std::size_t bytes);
 
@@ -62,6 +66,8 @@ class MpiSession {
   [[noreturn]] void abort(const std::exception& error);
 
  private:
+  void meet();  ///< a barrier whose early ranks sleep
+
   struct Handles;
   MpiOptions options_;
   std::unique_ptr<Handles> handles_;

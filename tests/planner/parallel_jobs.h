@@ -33,8 +33,7 @@ inline Job random_transformer(std::mt19937& rng) {
   m.tied_embeddings = !llama;
   job.workload.name = "random";
   job.workload.model = m;
-  job.system = config::load_system(
-      one_of({0, 1}) == 0 ? "dgx-a100-80gb" : "dgx-h100", kLibrary);
+  job.system = config::load_system(one_of({0, 1}) == 0 ? "dgx-a100-80gb" : "dgx-h100", kLibrary);
   job.batch = {one_of({8, 32, 64, 96}), 1, one_of({1024, 2048, 4096})};
   job.flash_attention = one_of({0, 1, 2}) != 0;
   job.parallel.bucket = MB(static_cast<double>(one_of({25, 40, 100})));
@@ -57,8 +56,8 @@ inline std::optional<PlanPoint> random_point(const Job& job, std::mt19937& rng) 
     p.data = static_cast<std::int32_t>(job.devices / (p.tensor * p.pipeline));
     p.micro = static_cast<std::int32_t>(std::int64_t{1} << draw(0, 3));
     p.virtual_stages = static_cast<std::int32_t>(p.pipeline == 1 ? 1 : draw(1, 3));
-    p.schedule = p.virtual_stages == 1 && draw(0, 3) == 0 ? ScheduleKind::kGpipe
-                                                          : ScheduleKind::kOneFOneB;
+    p.schedule =
+        p.virtual_stages == 1 && draw(0, 3) == 0 ? ScheduleKind::kGpipe : ScheduleKind::kOneFOneB;
     p.sequence_parallel = p.tensor > 1 && draw(0, 1) == 1;
     p.zero = static_cast<std::int32_t>(p.data > 1 ? draw(0, 1) : 0);
     p.recompute = static_cast<RecomputeKind>(draw(0, 3));

@@ -39,6 +39,13 @@ struct JobDocuments {
 JobDocuments apply_overrides(Document job, const std::vector<std::string>& overrides,
                              const Library& library);
 
+/// A job of ours, or what a foreign file says of one.
+Document job_document(const Source& source);
+
+/// The job of a document. `plan_open`: a transformer's parallel plan is to be chosen, so its degrees
+/// are read one by one but not checked against each other, nor against devices and batch.
+Job read_job(const JobDocuments& documents, const Library& library, bool plan_open);
+
 // Writers build ordered JSON; `pretty` prints it with short objects and lists of numbers on one
 // line.
 using OrderedJson = nlohmann::ordered_json;

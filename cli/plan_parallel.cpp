@@ -1,0 +1,315 @@
+#include "cli/plan_parallel.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cli/human.h"
+#include "cli/launch_ranks.h"
+#include "cli/print_prediction.h"
+#include "cli/progress.h"
+#include "cli/text_table.h"
+#include "core/config/config.h"
+#include "core/error.h"
+#include "core/whole_file.h"
+#include "planner/parallel/megatron_arguments.h"
+#include "studies/plan_parallel.h"
+
+namespace stepcast::cli {
+namespace {
+
+using planner::ParallelCandidate;
+using planner::PlanPoint;
+using studies::ParallelPlanReport;
+using studies::RankedParallelPlan;
+
+constexpr std::size_t kFrontRows = 12;
+
+std::vector<std::string> point_header() {
+  return {"devices", "tensor", "context",  "expert",    "pipeline",
+          "data",    "micro",  "schedule", "recompute", "zero"};
+}
+
+std::vector<std::string> point_cells(const PlanPoint& p) {
+  return {fmt::format("{}", p.devices()),
+          fmt::format("{}{}", p.tensor, p.sequence_parallel ? " + sp" : ""),
+          fmt::format("{}", p.context),
+          fmt::format("{}", p.expert),
+          fmt::format("{}", p.pipeline),
+          fmt::format("{}", p.data),
+          fmt::format("{}", p.micro),
+          planner::schedule_text(p),
+          planner::recompute_text(p),
+          fmt::format("{}", p.zero)};
+}
+
+TextTable table_of(std::vector<std::string> header) {
+  const std::vector<std::string> points = point_header();
+  header.insert(header.end(), points.begin(), points.end());
+  return TextTable(header);
+}
+
+void row(TextTable& table, std::vector<std::string> cells, const PlanPoint& point) {
+  const std::vector<std::string> more = point_cells(point);
+  cells.insert(cells.end(), more.begin(), more.end());
+  table.row(cells);
+}
+
+void print_front(const ParallelPlanReport& r, std::ostream& out) {
+  // Of a long front as many rows as people read, evenly spaced.
+  const std::size_t all = r.front.size();
+  const std::size_t shown = std::min(all, kFrontRows);
+  out << fmt::format(
+      "\nno plan is faster, smaller and on fewer devices than these ({} of {}, in "
+      "closed form)\n",
+      shown, all);
+  TextTable table = table_of({"step", "memory"});
+  for (std::size_t i = 0; i < shown; ++i) {
+    const ParallelCandidate& c = r.front[shown < 2 ? 0 : i * (all - 1) / (shown - 1)];
+    row(table, {human(Seconds(c.seconds)), human(Bytes(c.bytes))}, c.point);
+  }
+  table.print(out);
+}
+
+void print_text(const ParallelPlanReport& r, std::ostream& out) {
+  out << fmt::format("{} on {} x {}, global batch {}, sequence {}\n\n", r.job.workload.name,
+                     r.job.devices, r.job.system.device.name, r.job.batch.global,
+                     r.job.batch.sequence);
+  TextTable table = table_of({"plan", "step", "closed form", "MFU", "memory"});
+  std::size_t rank = 0;
+  for (const RankedParallelPlan& p : r.plans) {
+    row(table,
+        {std::to_string(++rank), human(p.prediction.iteration), human(Seconds(p.closed_form)),
+         percent(p.prediction.mfu), human(Bytes(p.bytes))},
+        p.point);
+  }
+  table.print(out);
+  const double best = r.plans.front().prediction.iteration.base();
+  out << fmt::format("\nlower bound {}: no plan is faster in closed form; gap {}\n",
+                     human(Seconds(r.lower_bound)), percent(best / r.lower_bound - 1));
+  const planner::SearchCounts& c = r.counts;
+  const auto n = [](std::int64_t v) { return count(static_cast<double>(v)); };
+  out << fmt::format(
+      "search: {} plans in {}; parameters alone do not fit: {}; do not fit: {}; behind by their "
+      "bound: {}; costed in full: {}{}\n",
+      n(c.space), human(Seconds(r.search_seconds)), n(c.weights_too_large), n(c.memory_too_large),
+      n(c.bounded), n(c.evaluated),
+      c.left_out > 0 ? fmt::format("; not reached before the time limit: {}", n(c.left_out)) : "");
+  out << fmt::format("simulated: the {} fastest in closed form, {}", r.simulated,
+                     human(Seconds(r.simulation_seconds)));
+  if (r.others_at_least > 0) {
+    out << fmt::format(
+        "; every other plan takes at least {} in closed form{}", human(Seconds(r.others_at_least)),
+        r.proven ? fmt::format(", so none is missing here unless that is off by more "
+                               "than {}",
+                               percent(studies::kClosedFormError))
+                 : ", too close to tell apart");
+  }
+  out << '\n';
+  print_front(r, out);
+}
+
+nlohmann::ordered_json point_json(const PlanPoint& p) {
+  return {{"devices", p.devices()},
+          {"tensor", p.tensor},
+          {"sequence_parallel", p.sequence_parallel},
+          {"context", p.context},
+          {"expert", p.expert},
+          {"pipeline", p.pipeline},
+          {"data", p.data},
+          {"micro", p.micro},
+          {"virtual_stages", p.virtual_stages},
+          {"schedule", p.schedule == ScheduleKind::kGpipe ? "gpipe" : "1f1b"},
+          {"recompute", p.recompute == RecomputeKind::kFirstLayers
+                            ? nlohmann::ordered_json{{"layers", p.recompute_layers}}
+                            : nlohmann::ordered_json(planner::recompute_text(p))},
+          {"zero", p.zero}};
+}
+
+/// CONTRACT section 5.
+nlohmann::ordered_json plan_document(const ParallelPlanReport& r, const RankedParallelPlan& p) {
+  nlohmann::ordered_json j;
+  j["stepcast"] = 1;
+  j["kind"] = "parallel";
+  j["job"] = nlohmann::ordered_json::parse(config::job_to_json(p.job, -1));
+  j["predicted_step_s"] = p.prediction.iteration.base();
+  j["lower_bound_s"] = r.lower_bound;
+  j["gap"] = p.prediction.iteration.base() / r.lower_bound - 1;
+  const nlohmann::ordered_json prediction = prediction_json(p.prediction);
+  j["memory_bytes"] = prediction.at("memory_bytes");
+  j["closed_form_s"] = p.closed_form;
+  j["mfu"] = p.prediction.mfu;
+  j["time_s"] = prediction.at("time_s");
+  j["plan"] = point_json(p.point);
+  return j;
+}
+
+void print_json(const ParallelPlanReport& r, const std::string& megatron, std::ostream& out) {
+  nlohmann::ordered_json j;
+  j["stepcast"] = provenance_json();
+  j["plans"] = nlohmann::ordered_json::array();
+  for (const RankedParallelPlan& p : r.plans) {
+    j["plans"].push_back(plan_document(r, p));
+  }
+  j["bound"] = {{"lower_bound_s", r.lower_bound},
+                {"gap", r.plans.front().prediction.iteration.base() / r.lower_bound - 1},
+                {"simulated", r.simulated},
+                {"others_at_least_s", r.others_at_least},
+                {"proven", r.proven},
+                {"closed_form_error", studies::kClosedFormError}};
+  j["search"] = {{"seconds", r.search_seconds},
+                 {"simulation_seconds", r.simulation_seconds},
+                 {"evaluations", r.counts.evaluated},
+                 {"space", r.counts.space},
+                 {"weights_too_large", r.counts.weights_too_large},
+                 {"memory_too_large", r.counts.memory_too_large},
+                 {"bounded", r.counts.bounded},
+                 {"left_out", r.counts.left_out},
+                 {"cut", r.cut}};
+  j["front"] = nlohmann::ordered_json::array();
+  for (const ParallelCandidate& c : r.front) {
+    nlohmann::ordered_json row{{"step_s", c.seconds}, {"memory_bytes", c.bytes}};
+    row.update(point_json(c.point));
+    j["front"].push_back(std::move(row));
+  }
+  if (!megatron.empty()) {
+    j["megatron"] = megatron;
+  }
+  out << j.dump(2) << '\n';
+}
+
+void print_csv(const ParallelPlanReport& r, std::ostream& out) {
+  std::vector<std::string> header{"plan", "predicted_step_s", "closed_form_s", "lower_bound_s",
+                                  "mfu",  "memory_bytes"};
+  const std::vector<std::string> points = point_header();
+  header.insert(header.end(), points.begin(), points.end());
+  header.emplace_back("sequence_parallel");
+  out << csv_line(header);
+  std::size_t rank = 0;
+  for (const RankedParallelPlan& p : r.plans) {
+    std::vector<std::string> cells{std::to_string(++rank),
+                                   fmt::format("{:.9g}", p.prediction.iteration.base()),
+                                   fmt::format("{:.9g}", p.closed_form),
+                                   fmt::format("{:.9g}", r.lower_bound),
+                                   fmt::format("{:.6g}", p.prediction.mfu),
+                                   fmt::format("{:.0f}", p.bytes)};
+    const std::vector<std::string> more = point_cells(p.point);
+    cells.insert(cells.end(), more.begin(), more.end());
+    cells[7] = std::to_string(p.point.tensor);
+    cells.emplace_back(p.point.sequence_parallel ? "true" : "false");
+    out << csv_line(cells);
+  }
+}
+
+/// "megatron" or "megatron=FILE".
+std::string export_file(const std::string& text) {
+  if (text.empty() || text == "megatron") {
+    return "";
+  }
+  constexpr std::string_view kPrefix = "megatron=";
+  if (!text.starts_with(kPrefix) || text.size() == kPrefix.size()) {
+    throw InputError("--export", fmt::format("found '{}', expected megatron or megatron=FILE for a "
+                                             "transformer",
+                                             text));
+  }
+  return text.substr(kPrefix.size());
+}
+
+int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
+  const std::string why =
+      r.cut ? std::string("the time limit ended the search before a plan that fits was found")
+            : fmt::format(
+                  "no plan fits: the smallest needs {} of a device with {}; use more devices "
+                  "or a smaller model",
+                  human(Bytes(r.least_bytes)), human(Bytes(r.capacity)));
+  if (format == OutputFormat::kJson) {
+    nlohmann::ordered_json j;
+    j["stepcast"] = provenance_json();
+    j["plans"] = nlohmann::ordered_json::array();
+    j["infeasible"] = why;
+    std::cout << j.dump(2) << '\n';
+  }
+  fmt::print(stderr, "stepcast: {}\n", why);
+  return 1;
+}
+
+int search(const PlanRequest& request, const ParallelPlanCommand& options,
+           runtime::MpiSession* session) {
+  const std::string file = export_file(options.export_as);
+  studies::ParallelPlanOptions o;
+  o.top = options.top;
+  o.threads = options.threads > 0
+                  ? options.threads
+                  : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  o.fewer_devices = !options.same_devices;
+  if (options.time_limit > 0) {
+    o.time_limit = options.time_limit;
+  }
+  o.clock = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  };
+  if (session != nullptr) {
+    o.shard = session->rank();
+    o.shards = session->size();
+    o.gather = [session](const planner::ParallelSearchResult& own) {
+      std::vector<planner::ParallelSearchResult> parts;
+      for (const std::string& bytes : session->everyones(planner::packed(own))) {
+        parts.push_back(planner::unpacked(bytes));
+      }
+      return parts;
+    };
+  }
+  ParallelPlanReport report;
+  {
+    Progress progress("plan");
+    o.on_progress = [&progress](double share) { progress.update(share, 1, "search"); };
+    report = studies::plan_parallel(request, o);
+  }
+  if (o.shard != 0) {
+    return report.front.empty() ? 1 : 0;
+  }
+  if (report.plans.empty()) {
+    return tell_nothing_fits(report, options.format);
+  }
+  const std::string megatron =
+      options.export_as.empty()
+          ? std::string()
+          : planner::text_of(planner::megatron_arguments(report.plans.front().job));
+  if (!options.out.empty()) {
+    write_whole_file(options.out, plan_document(report, report.plans.front()).dump(2) + "\n");
+  }
+  if (!file.empty()) {
+    write_whole_file(file, megatron);
+  }
+  const std::string shown = file.empty() ? megatron : std::string();
+  switch (options.format) {
+    case OutputFormat::kText:
+      print_text(report, std::cout);
+      if (!shown.empty()) {
+        std::cout << "\nplan 1 as Megatron-LM arguments\n" << shown;
+      }
+      break;
+    case OutputFormat::kJson:
+      print_json(report, shown, std::cout);
+      break;
+    case OutputFormat::kCsv:
+      print_csv(report, std::cout);
+      break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int plan_parallel(const PlanRequest& request, const ParallelPlanCommand& options) {
+  const auto session = join_ranks();
+  if (session == nullptr) {
+    return search(request, options, nullptr);
+  }
+  return as_one_rank(*session, [&] { return search(request, options, session.get()); });
+}
+
+}  // namespace stepcast::cli

@@ -1,0 +1,78 @@
+#include <array>
+
+#include "core/config/internal/loaders.h"
+
+namespace stepcast::config {
+namespace {
+
+constexpr std::array kSearched{"tensor", "context",        "expert",   "pipeline",
+                               "data",   "virtual_stages", "schedule", "sequence_parallel",
+                               "zero",   "recompute"};
+
+bool is_auto(const Json& value) { return value.is_string() && value == "auto"; }
+
+/// Leaves out every searched key that says "auto": the same as not giving it.
+void drop_auto(Json& root) {
+  if (!root.is_object()) {
+    return;
+  }
+  if (const auto parallel = root.find("parallel");
+      parallel != root.end() && parallel->is_object()) {
+    for (const char* key : kSearched) {
+      if (const auto value = parallel->find(key); value != parallel->end() && is_auto(*value)) {
+        parallel->erase(value);
+      }
+    }
+  }
+  if (const auto batch = root.find("batch"); batch != root.end() && batch->is_object()) {
+    if (const auto micro = batch->find("micro"); micro != batch->end() && is_auto(*micro)) {
+      batch->erase(micro);
+    }
+  }
+}
+
+}  // namespace
+
+PlanRequest load_plan_request(const Source& source, const std::vector<std::string>& overrides,
+                              const Library& library) {
+  JobDocuments documents = apply_overrides(job_document(source), overrides, library);
+  drop_auto(documents.job.root);
+  PlanRequest request{read_job(documents, library, true), {}};
+  Job& job = request.job;
+  if (job.workload.transformer() == nullptr) {
+    return request;
+  }
+  const Value root = Value::root_of(documents.job);
+  const auto given = [&root](const char* object, const char* key) {
+    const auto v = root.find(object);
+    return v && v->find(key);
+  };
+  FixedPlan& fixed = request.fixed;
+  Parallel& p = job.parallel;
+  const auto fix = [&](const char* key, auto& into, auto& value, auto usual) {
+    if (given("parallel", key)) {
+      into = value;
+    }
+    value = usual;
+  };
+  fix("tensor", fixed.tensor, p.tensor, 1);
+  fix("context", fixed.context, p.context, 1);
+  fix("expert", fixed.expert, p.expert, 1);
+  fix("pipeline", fixed.pipeline, p.pipeline, 1);
+  fix("virtual_stages", fixed.virtual_stages, p.virtual_stages, 1);
+  fix("schedule", fixed.schedule, p.schedule, ScheduleKind::kOneFOneB);
+  fix("sequence_parallel", fixed.sequence_parallel, p.sequence_parallel, false);
+  fix("zero", fixed.zero, p.zero, 0);
+  fix("recompute", fixed.recompute, p.recompute, Recompute{});
+  if (given("parallel", "data")) {
+    fixed.data = root.at("parallel", "").at("data", "").integer(1, std::int64_t{1} << 20U);
+  }
+  p.data = 1;
+  if (given("batch", "micro")) {
+    fixed.micro = job.batch.micro;
+  }
+  job.batch.micro = 1;
+  return request;
+}
+
+}  // namespace stepcast::config

@@ -1,0 +1,173 @@
+#include "planner/parallel/megatron_arguments.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+
+namespace stepcast::planner {
+namespace {
+
+void add_model(const Job& job, std::vector<std::string>& a) {
+  const TransformerWorkload& m = *job.workload.transformer();
+  const auto number = [&a](const char* name, std::int64_t v) {
+    a.push_back(fmt::format("--{} {}", name, v));
+  };
+  number("num-layers", m.layers);
+  number("hidden-size", m.hidden);
+  number("ffn-hidden-size", m.ffn_hidden);
+  number("num-attention-heads", m.heads);
+  if (m.kv_heads != m.heads) {
+    a.emplace_back("--group-query-attention");
+    number("num-query-groups", m.kv_heads);
+  }
+  if (m.head_dim * m.heads != m.hidden) {
+    number("kv-channels", m.head_dim);
+  }
+  number("seq-length", job.batch.sequence);
+  number("max-position-embeddings", job.batch.sequence);
+  if (m.activation == Activation::kSwiGlu) {
+    a.emplace_back("--swiglu");
+  } else if (m.activation == Activation::kSquaredRelu) {
+    a.emplace_back("--squared-relu");
+  }
+  if (m.llama_style()) {
+    a.emplace_back("--normalization RMSNorm");
+    a.emplace_back("--position-embedding-type rope");
+    a.emplace_back("--disable-bias-linear");
+  }
+  if (!m.tied_embeddings) {
+    a.emplace_back("--untie-embeddings-and-output-weights");
+  }
+}
+
+void add_recompute(const Job& job, MegatronArguments& out) {
+  auto& a = out.arguments;
+  const Recompute& r = job.parallel.recompute;
+  switch (r.kind) {
+    case RecomputeKind::kNone:
+      break;
+    case RecomputeKind::kSelective:
+      a.emplace_back("--recompute-granularity selective");
+      break;
+    case RecomputeKind::kFull:
+      a.emplace_back("--recompute-granularity full");
+      a.emplace_back("--recompute-method uniform");
+      a.emplace_back("--recompute-num-layers 1");
+      break;
+    case RecomputeKind::kFirstLayers:
+      a.emplace_back("--recompute-granularity full");
+      a.emplace_back("--recompute-method block");
+      a.push_back(fmt::format("--recompute-num-layers {}", r.layers));
+      if (job.parallel.virtual_stages > 1) {
+        out.remarks.push_back(fmt::format(
+            "recompute: the first {} layers of a whole stage; Megatron-LM counts them in every "
+            "virtual stage",
+            r.layers));
+      }
+      break;
+  }
+}
+
+void add_parallel(const Job& job, MegatronArguments& out) {
+  auto& a = out.arguments;
+  const Parallel& p = job.parallel;
+  const auto degree = [&a](const char* name, std::int64_t v) {
+    a.push_back(fmt::format("--{} {}", name, v));
+  };
+  degree("tensor-model-parallel-size", p.tensor);
+  degree("pipeline-model-parallel-size", p.pipeline);
+  if (p.context > 1) {
+    degree("context-parallel-size", p.context);
+  }
+  if (p.expert > 1) {
+    degree("expert-model-parallel-size", p.expert);
+  }
+  if (p.sequence_parallel && p.tensor > 1) {
+    a.emplace_back("--sequence-parallel");
+  }
+  const std::int64_t layers = job.workload.transformer()->layers;
+  if (p.virtual_stages > 1) {
+    degree("num-virtual-stages-per-pipeline-rank", p.virtual_stages);
+  }
+  if (layers % (p.pipeline * p.virtual_stages) != 0) {
+    out.remarks.push_back(fmt::format(
+        "{} layers over {} chunks are not equal: give Megatron-LM its own uneven layout "
+        "(--pipeline-model-parallel-layout)",
+        layers, p.pipeline * p.virtual_stages));
+  }
+  if (p.pipeline > 1 && p.schedule == ScheduleKind::kGpipe) {
+    out.remarks.emplace_back(
+        "schedule: Megatron-LM has no gpipe; it runs 1f1b, which is no slower");
+  }
+  if (p.zero == 1) {
+    a.emplace_back("--use-distributed-optimizer");
+  } else if (p.zero >= 2) {
+    a.emplace_back("--use-distributed-optimizer");
+    a.emplace_back("--use-megatron-fsdp");
+    a.push_back(fmt::format("--data-parallel-sharding-strategy {}",
+                            p.zero == 2 ? "optim_grads" : "optim_grads_params"));
+  }
+  if (p.overlap.data) {
+    a.emplace_back("--overlap-grad-reduce");
+    if (p.zero > 0) {
+      a.emplace_back("--overlap-param-gather");
+    }
+  }
+  if (p.overlap.tensor && p.sequence_parallel) {
+    a.emplace_back("--tp-comm-overlap");
+  }
+}
+
+void add_formats(const Job& job, MegatronArguments& out) {
+  auto& a = out.arguments;
+  switch (job.formats.compute) {
+    case Format::kBf16:
+      a.emplace_back("--bf16");
+      break;
+    case Format::kFp16:
+      a.emplace_back("--fp16");
+      break;
+    case Format::kFp8:
+      a.emplace_back("--bf16");
+      a.emplace_back("--fp8-format hybrid");
+      break;
+    case Format::kFp32:
+    case Format::kTf32:
+      break;
+    default:
+      out.remarks.push_back(
+          fmt::format("formats.compute: no argument for {}", name_of(job.formats.compute)));
+  }
+  if (job.formats.gradient == Format::kFp32 && job.formats.compute != Format::kFp32) {
+    a.emplace_back("--accumulate-allreduce-grads-in-fp32");
+  }
+  a.emplace_back(job.flash_attention ? "--attention-backend flash" : "--attention-backend unfused");
+}
+
+}  // namespace
+
+MegatronArguments megatron_arguments(const Job& job) {
+  STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",
+                 job.workload.name);
+  MegatronArguments out;
+  add_parallel(job, out);
+  out.arguments.push_back(fmt::format("--micro-batch-size {}", job.batch.micro));
+  out.arguments.push_back(fmt::format("--global-batch-size {}", job.batch.global));
+  add_recompute(job, out);
+  add_model(job, out.arguments);
+  add_formats(job, out);
+  return out;
+}
+
+std::string text_of(const MegatronArguments& megatron) {
+  std::string text;
+  for (const std::string& remark : megatron.remarks) {
+    text += "# " + remark + "\n";
+  }
+  for (const std::string& argument : megatron.arguments) {
+    text += argument + "\n";
+  }
+  return text;
+}
+
+}  // namespace stepcast::planner

@@ -1,0 +1,178 @@
+#include "studies/plan_parallel.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "models/cost_model.h"
+#include "planner/parallel/parallel_for.h"
+#include "studies/simulated_step.h"
+
+namespace stepcast::studies {
+namespace {
+
+constexpr std::size_t kMostSimulated = 48;
+
+std::string fixed_text(const FixedPlan& fixed) {
+  std::string text;
+  const auto add = [&text](const char* key, const auto& value) {
+    if (value) {
+      text += fmt::format("{}{}={}", text.empty() ? "" : ", ", key, *value);
+    }
+  };
+  add("tensor", fixed.tensor);
+  add("context", fixed.context);
+  add("expert", fixed.expert);
+  add("pipeline", fixed.pipeline);
+  add("data", fixed.data);
+  add("virtual_stages", fixed.virtual_stages);
+  add("micro", fixed.micro);
+  add("sequence_parallel", fixed.sequence_parallel);
+  add("zero", fixed.zero);
+  if (fixed.schedule) {
+    text += std::string(text.empty() ? "" : ", ") + "schedule";
+  }
+  if (fixed.recompute) {
+    text += std::string(text.empty() ? "" : ", ") + "recompute";
+  }
+  return text;
+}
+
+class Planning {
+ public:
+  Planning(const PlanRequest& request, const ParallelPlanOptions& options)
+      : request_(request), options_(options), model_(request.job.system, request.job.calibration) {}
+
+  ParallelPlanReport run() {
+    const double begin = now();
+    report_.job = request_.job;
+    report_.capacity = request_.job.system.device.memory.base();
+    const planner::ParallelSearchResult found = search(request_.job.devices);
+    if (found.counts.space == 0) {
+      const std::string fixed = fixed_text(request_.fixed);
+      throw InputError(
+          "parallel",
+          fmt::format(
+              "no legal plan of {} on {} devices with a global batch of {}{}; fix fewer keys, "
+              "or change devices or batch.global",
+              request_.job.workload.name, request_.job.devices, request_.job.batch.global,
+              fixed.empty() ? ""
+                            : fmt::format(" where {} {} fixed", fixed,
+                                          fixed.find(',') == std::string::npos ? "is" : "are")));
+    }
+    report_.counts = found.counts;
+    report_.cut = found.cut;
+    report_.least_bytes = found.least_bytes;
+    report_.front = found.front;
+    if (options_.fewer_devices) {
+      add_fewer_devices();
+    }
+    report_.search_seconds = now() - begin;
+    if (!found.best.empty() && options_.shard == 0) {
+      report_.lower_bound = found.best.front().seconds;
+      simulate(found.best);
+    }
+    report_.simulation_seconds = now() - begin - report_.search_seconds;
+    return std::move(report_);
+  }
+
+ private:
+  [[nodiscard]] double now() const { return options_.clock ? options_.clock() : 0; }
+
+  planner::ParallelSearchResult search(std::int64_t devices) {
+    PlanRequest request = request_;
+    request.job.devices = devices;
+    planner::ParallelSearchOptions o;
+    o.keep = std::max(kMostSimulated, options_.top + 1) + 1;
+    o.capacity = report_.capacity;
+    o.reserve = reserve_of(request.job.system.device).base();
+    o.threads = options_.threads;
+    o.shard = options_.shard;
+    o.shards = options_.shards;
+    o.time_limit = options_.time_limit;
+    o.clock = options_.clock;
+    o.on_progress = options_.on_progress;
+    planner::ParallelSearchResult found = planner::search_parallel(request, model_, o);
+    return options_.gather ? planner::merged(options_.gather(found), o.keep) : found;
+  }
+
+  /// Plans on fewer devices join the front where they need less memory than any that is faster;
+  /// they always need fewer devices.
+  void add_fewer_devices() {
+    for (std::int64_t devices = request_.job.devices; devices % 2 == 0;) {
+      devices /= 2;
+      const planner::ParallelSearchResult found = search(devices);
+      if (found.best.empty()) {
+        return;
+      }
+      report_.front.insert(report_.front.end(), found.front.begin(), found.front.end());
+    }
+    const auto dominated = [this](const planner::ParallelCandidate& c) {
+      return std::any_of(
+          report_.front.begin(), report_.front.end(), [&c](const planner::ParallelCandidate& o) {
+            const auto d = o.point.devices();
+            return d < c.point.devices() && o.seconds <= c.seconds && o.bytes <= c.bytes;
+          });
+    };
+    std::vector<planner::ParallelCandidate> front;
+    std::copy_if(report_.front.begin(), report_.front.end(), std::back_inserter(front),
+                 [&](const planner::ParallelCandidate& c) { return !dominated(c); });
+    report_.front = std::move(front);
+  }
+
+  /// In the order of the closed form, until the next one is too far behind to matter.
+  void simulate(const std::vector<planner::ParallelCandidate>& best) {
+    std::vector<std::pair<double, std::size_t>> steps;  // simulated seconds, candidate
+    const std::size_t most = std::min(best.size(), std::max(kMostSimulated, options_.top));
+    while (steps.size() < most) {
+      const std::size_t from = steps.size();
+      const std::size_t count =
+          std::min(most - from, std::max<std::size_t>(from == 0 ? options_.top : 0, 8));
+      steps.resize(from + count);
+      planner::parallel_for(count, options_.threads, [&](std::size_t, std::size_t i) {
+        const Job job = planner::applied(request_.job, best[from + i].point);
+        const ExecutionGraph graph = workloads::build_graph(job);
+        const SimulatedStep step = simulate_step(graph, model_);
+        steps[from + i] = {to_seconds(step.result.makespan).base(), from + i};
+      });
+      const std::size_t next = from + count;
+      std::vector<std::pair<double, std::size_t>> sorted = steps;
+      std::sort(sorted.begin(), sorted.end());
+      const double last = sorted[std::min(options_.top, sorted.size()) - 1].first;
+      if (next == best.size() || best[next].seconds * (1 - kClosedFormError) > last) {
+        report_.proven = sorted.size() >= options_.top || next == best.size();
+        if (report_.proven) {
+          break;
+        }
+      }
+    }
+    report_.simulated = steps.size();
+    report_.others_at_least = steps.size() < best.size() ? best[steps.size()].seconds : 0;
+    std::sort(steps.begin(), steps.end());
+    steps.resize(std::min(steps.size(), options_.top));
+    report_.plans.resize(steps.size());
+    planner::parallel_for(steps.size(), options_.threads, [&](std::size_t, std::size_t i) {
+      const planner::ParallelCandidate& c = best[steps[i].second];
+      RankedParallelPlan& plan = report_.plans[i];
+      plan.job = planner::applied(request_.job, c.point);
+      plan.point = c.point;
+      plan.closed_form = c.seconds;
+      plan.bytes = c.bytes;
+      plan.prediction = predict(plan.job);
+    });
+    report_.lower_bound =
+        std::min(report_.lower_bound, report_.plans.front().prediction.iteration.base());
+  }
+
+  const PlanRequest& request_;
+  const ParallelPlanOptions& options_;
+  models::CostModel model_;
+  ParallelPlanReport report_;
+};
+
+}  // namespace
+
+ParallelPlanReport plan_parallel(const PlanRequest& request, const ParallelPlanOptions& options) {
+  return Planning(request, options).run();
+}
+
+}  // namespace stepcast::studies

@@ -1,0 +1,120 @@
+// The closed form against the event simulator on the full graph, and its memory against the full
+// graph's own ledger.
+#include "planner/parallel/fast_path.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/planner/parallel_jobs.h"
+
+namespace stepcast::planner {
+namespace {
+
+using testing::full_memory;
+using testing::kLibrary;
+using testing::random_point;
+using testing::random_transformer;
+using testing::simulated;
+
+struct Comparison {
+  int all = 0, applied = 0;
+  double worst = 0;
+};
+
+Comparison compare(unsigned seed, int jobs, const Overlap& overlap) {
+  std::mt19937 rng(seed);
+  Comparison result;
+  for (int i = 0; i < jobs; ++i) {
+    Job job = random_transformer(rng);
+    job.parallel.overlap = overlap;
+    const auto point = random_point(job, rng);
+    if (!point) {
+      continue;
+    }
+    const models::CostModel model(job.system, job.calibration);
+    FastPath path(job, model);
+    const StepForecast forecast = path.forecast(*point);
+    INFO(describe(*point) << " of " << job.workload.transformer()->layers << " layers, hidden "
+                          << job.workload.transformer()->hidden << ", on " << job.system.name);
+    CHECK(forecast.bytes == full_memory(job, *point));
+    ++result.all;
+    if (!path.applies()) {
+      continue;
+    }
+    ++result.applied;
+    const double error = forecast.seconds / simulated(job, *point, model) - 1;
+    CHECK(std::abs(error) <= 0.01);
+    result.worst = std::max(result.worst, std::abs(error));
+  }
+  return result;
+}
+
+TEST_CASE("the closed form is within 1 % of the simulator where it applies, memory exact",
+          "[planner][parallel][fast_path]") {
+  const Comparison result = compare(11, 110, {});
+  CHECK(result.all >= 80);
+  CHECK(result.applied >= result.all * 3 / 5);
+}
+
+TEST_CASE("so it is with tensor-parallel collectives beside compute",
+          "[planner][parallel][fast_path]") {
+  Overlap overlap;
+  overlap.tensor = true;
+  const Comparison result = compare(12, 40, overlap);
+  CHECK(result.applied >= result.all / 2);
+}
+
+TEST_CASE("memory is exact under every overlap", "[planner][parallel][fast_path]") {
+  Overlap overlap;
+  overlap.tensor = overlap.data = overlap.pipeline = true;
+  CHECK(compare(13, 20, overlap).all >= 12);
+}
+
+TEST_CASE("the closed form says where it does not apply", "[planner][parallel][fast_path]") {
+  Job job = config::load_job(config::text_source("{}", "test"),
+                             {"workload=llama2-7b", "system=dgx-h100", "devices=16",
+                              "batch.global=32", "parallel.pipeline=2", "parallel.tensor=8"},
+                             kLibrary);
+  const auto applies = [](const Job& j) {
+    const models::CostModel model(j.system, j.calibration);
+    FastPath path(j, model);
+    (void)path.forecast(point_of(j));
+    return path.applies();
+  };
+  CHECK(applies(job));
+  SECTION("pipeline transfers beside compute") { job.parallel.overlap.pipeline = true; }
+  SECTION("random differences between ranks") {
+    job.system.fitted["straggler"].constants = {{"log_sigma", 0.02}, {"rho", 0.0}};
+  }
+  SECTION("one core for host and device") { job.system.host.shares_core = true; }
+  if (job.parallel.overlap.pipeline || job.system.host.shares_core ||
+      job.system.fitted.contains("straggler")) {
+    CHECK_FALSE(applies(job));
+  }
+}
+
+TEST_CASE("more bandwidth never slows a plan", "[planner][parallel][property]") {
+  std::mt19937 rng(14);
+  for (int i = 0; i < 25; ++i) {
+    Job job = random_transformer(rng);
+    job.calibration.kind = Calibration::Kind::kNone;  // fits belong to the links they were made on
+    const auto point = random_point(job, rng);
+    if (!point) {
+      continue;
+    }
+    const auto seconds = [&point](const Job& j) {
+      const models::CostModel model(j.system, j.calibration);
+      return FastPath(j, model).forecast(*point).seconds;
+    };
+    const double before = seconds(job);
+    for (FabricLevel& level : job.system.fabric) {
+      level.bandwidth *= 2;
+    }
+    INFO(describe(*point));
+    CHECK(seconds(job) <= before);
+    job.system.device.bandwidth *= 2;
+    CHECK(seconds(job) <= before);
+  }
+}
+
+}  // namespace
+}  // namespace stepcast::planner

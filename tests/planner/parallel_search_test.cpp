@@ -1,0 +1,236 @@
+// The search against brute force, its independence of threads and shards, and properties of what it
+// finds.
+#include "planner/parallel/parallel_search.h"
+
+#include <catch2/catch.hpp>
+
+#include <set>
+
+#include "planner/parallel/fast_path.h"
+#include "planner/parallel/parallel_space.h"
+#include "tests/planner/parallel_jobs.h"
+
+namespace stepcast::planner {
+namespace {
+
+using testing::kLibrary;
+
+PlanRequest small_request(std::int64_t devices, std::vector<std::string> more = {}) {
+  std::vector<std::string> overrides{"workload=llama2-7b",
+                                     "system=dgx-a100-80gb",
+                                     "workload.layers=4",
+                                     "workload.hidden=1024",
+                                     "workload.heads=8",
+                                     "workload.kv_heads=8",
+                                     "workload.head_dim=128",
+                                     "workload.ffn_hidden=4096",
+                                     "batch.global=8",
+                                     "batch.sequence=1024",
+                                     "devices=" + std::to_string(devices)};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return config::load_plan_request(config::text_source("{}", "test"), overrides, kLibrary);
+}
+
+/// Every combination of values, asked of the builder one by one.
+std::vector<PlanPoint> brute_force_space(const Job& job) {
+  std::vector<PlanPoint> points;
+  const auto layers = static_cast<std::int32_t>(job.workload.transformer()->layers);
+  PlanPoint p;
+  for (p.tensor = 1; p.tensor <= job.devices; ++p.tensor)
+    for (p.pipeline = 1; p.pipeline <= layers; ++p.pipeline) {
+      if (job.devices % (p.tensor * p.pipeline) != 0) {
+        continue;
+      }
+      p.data = static_cast<std::int32_t>(job.devices / (p.tensor * p.pipeline));
+      for (p.micro = 1; p.micro <= job.batch.global; ++p.micro)
+        for (p.virtual_stages = 1; p.virtual_stages <= layers; ++p.virtual_stages)
+          for (const ScheduleKind schedule : {ScheduleKind::kOneFOneB, ScheduleKind::kGpipe})
+            for (const bool sequence_parallel : {false, true})
+              for (p.zero = 0; p.zero <= 3; ++p.zero) {
+                p.schedule = schedule;
+                p.sequence_parallel = sequence_parallel;
+                const bool twin =
+                    (sequence_parallel && p.tensor == 1) || (p.zero > 0 && p.data == 1) ||
+                    (schedule == ScheduleKind::kGpipe && (p.pipeline == 1 || p.virtual_stages > 1));
+                p.recompute = RecomputeKind::kNone;
+                p.recompute_layers = 0;
+                try {
+                  (void)workloads::build_graph(applied(job, p));
+                } catch (const InputError&) {
+                  continue;
+                }
+                if (twin) {
+                  continue;
+                }
+                std::int32_t most = 0;  // layers of a stage
+                const PipelineLayout layout = layout_of(job, p);
+                for (std::int32_t s = 0; s < p.pipeline; ++s) {
+                  std::int32_t own = 0;
+                  for (std::int32_t c = 0; c < p.virtual_stages; ++c) {
+                    own += layout.layers[static_cast<std::size_t>(c * p.pipeline + s)];
+                  }
+                  most = std::max(most, own);
+                }
+                for (const RecomputeKind kind :
+                     {RecomputeKind::kNone, RecomputeKind::kSelective, RecomputeKind::kFull}) {
+                  p.recompute = kind;
+                  points.push_back(p);
+                }
+                p.recompute = RecomputeKind::kFirstLayers;
+                for (p.recompute_layers = 1; p.recompute_layers < most; ++p.recompute_layers) {
+                  points.push_back(p);
+                }
+              }
+    }
+  return points;
+}
+
+bool same(const std::vector<ParallelCandidate>& a, const std::vector<ParallelCandidate>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const ParallelCandidate& x, const ParallelCandidate& y) {
+                      return x.point == y.point && x.seconds == Approx(y.seconds).epsilon(1e-12) &&
+                             x.bytes == Approx(y.bytes).epsilon(1e-12);
+                    });
+}
+
+std::int64_t sum(const SearchCounts& c) {
+  return c.weights_too_large + c.memory_too_large + c.bounded + c.evaluated + c.left_out;
+}
+
+TEST_CASE("the search finds what brute force finds", "[planner][parallel][search]") {
+  const PlanRequest request = small_request(4);
+  const models::CostModel model(request.job.system, request.job.calibration);
+  const std::vector<PlanPoint> space = brute_force_space(request.job);
+  FastPath path(request.job, model);
+  std::vector<ParallelCandidate> all;
+  for (const PlanPoint& point : space) {
+    const StepForecast f = path.forecast(point);
+    all.push_back({point, f.seconds, f.bytes});
+  }
+  std::sort(all.begin(), all.end(), ranks_before);
+  const double capacity = all[all.size() / 2].bytes * 0.9;  // some fit, some do not
+  std::erase_if(all, [capacity](const ParallelCandidate& c) { return c.bytes > capacity; });
+  std::vector<ParallelCandidate> front;
+  for (const ParallelCandidate& c : all) {
+    if (front.empty() || c.bytes < front.back().bytes) {
+      front.push_back(c);
+    }
+  }
+  ParallelSearchOptions options;
+  options.keep = 20;
+  options.capacity = capacity;
+  const ParallelSearchResult found = search_parallel(request, model, options);
+  CHECK(found.counts.space == static_cast<std::int64_t>(space.size()));
+  CHECK(sum(found.counts) == found.counts.space);
+  CHECK(found.counts.bounded > 0);
+  CHECK(found.counts.memory_too_large + found.counts.weights_too_large ==
+        static_cast<std::int64_t>(space.size() - all.size()));
+  all.resize(20);
+  CHECK(same(found.best, all));
+  CHECK(same(found.front, front));
+
+  SECTION("whatever the threads, to the last count") {
+    options.threads = 3;
+    const ParallelSearchResult again = search_parallel(request, model, options);
+    CHECK(same(again.best, found.best));
+    CHECK(same(again.front, found.front));
+    CHECK(again.counts.evaluated == found.counts.evaluated);
+  }
+  SECTION("and in shards") {
+    std::vector<ParallelSearchResult> parts;
+    options.shards = 3;
+    for (options.shard = 0; options.shard < options.shards; ++options.shard) {
+      parts.push_back(unpacked(packed(search_parallel(request, model, options))));
+    }
+    const ParallelSearchResult together = merged(parts, options.keep);
+    CHECK(same(together.best, found.best));
+    CHECK(same(together.front, found.front));
+    CHECK(together.counts.space == found.counts.space);
+  }
+  SECTION("without a front it looks at fewer") {
+    options.front = false;
+    const ParallelSearchResult fewer = search_parallel(request, model, options);
+    CHECK(same(fewer.best, found.best));
+    CHECK(fewer.front.empty());
+    CHECK(fewer.counts.evaluated <= found.counts.evaluated);
+  }
+}
+
+TEST_CASE("what was fixed stays fixed, auto and absent are searched",
+          "[planner][parallel][search]") {
+  const PlanRequest request = small_request(
+      8, {"parallel.tensor=2", "parallel.pipeline=auto", "parallel.recompute={\"layers\": 1}",
+          "parallel.sequence_parallel=true", "batch.micro=2"});
+  CHECK(request.fixed.tensor == 2);
+  CHECK_FALSE(request.fixed.pipeline);
+  CHECK(request.fixed.micro == 2);
+  CHECK(request.fixed.sequence_parallel == true);
+  CHECK_FALSE(request.fixed.zero);
+  const models::CostModel model(request.job.system, request.job.calibration);
+  ParallelSearchOptions options;
+  options.keep = 1000;
+  const ParallelSearchResult found = search_parallel(request, model, options);
+  REQUIRE(found.best.size() > 3);
+  std::set<std::int32_t> pipelines;
+  for (const ParallelCandidate& c : found.best) {
+    CHECK(c.point.tensor == 2);
+    CHECK(c.point.micro == 2);
+    CHECK(c.point.sequence_parallel);
+    CHECK(c.point.recompute == RecomputeKind::kFirstLayers);
+    pipelines.insert(c.point.pipeline);
+  }
+  CHECK(pipelines.size() > 1);
+
+  const PlanRequest impossible = small_request(4, {"parallel.tensor=3"});
+  CHECK(search_parallel(impossible, model, options).counts.space == 0);
+}
+
+TEST_CASE("half the devices are never faster", "[planner][parallel][property]") {
+  double before = 0;
+  for (const std::int64_t devices : {16, 8, 4, 2, 1}) {
+    // Samples enough for every device: with fewer, more devices must split more and can be slower.
+    const PlanRequest request = small_request(devices, {"batch.global=64"});
+    const models::CostModel model(request.job.system, request.job.calibration);
+    ParallelSearchOptions options;
+    options.keep = 1;
+    options.front = false;
+    const ParallelSearchResult found = search_parallel(request, model, options);
+    REQUIRE(found.best.size() == 1);
+    CHECK(found.best.front().seconds >= before);
+    before = found.best.front().seconds;
+  }
+}
+
+TEST_CASE("the order of keys changes nothing", "[planner][parallel][property]") {
+  const auto best_of = [](const char* text) {
+    const PlanRequest request =
+        config::load_plan_request(config::text_source(text, "test"), {}, kLibrary);
+    const models::CostModel model(request.job.system, request.job.calibration);
+    ParallelSearchOptions options;
+    options.keep = 5;
+    return search_parallel(request, model, options);
+  };
+  const ParallelSearchResult a = best_of(
+      R"({"workload": "megatron-8.3b", "system": "dgx-a100-80gb", "devices": 8,
+          "batch": {"global": 16, "sequence": 1024}, "parallel": {"tensor": 4, "zero": 0}})");
+  const ParallelSearchResult b = best_of(
+      R"({"parallel": {"zero": 0, "tensor": 4}, "batch": {"sequence": 1024, "global": 16},
+          "devices": 8, "system": "dgx-a100-80gb", "workload": "megatron-8.3b"})");
+  REQUIRE(a.best.size() == 5);
+  CHECK(same(a.best, b.best));
+}
+
+TEST_CASE("Calculon's spaces, counted by its rules", "[planner][parallel][space]") {
+  // 64 processors, batch 64, two networks; 512 processors, batch 512.
+  const auto model = [](const char* name) {
+    return *config::load_workload(name, kLibrary).transformer();
+  };
+  const TransformerWorkload gpt3 = model("gpt3-175b");
+  CHECK(calculon_space(gpt3, 2048, 64, 64, 2, false) == 467'808);
+  CHECK(calculon_space(gpt3, 2048, 64, 64, 2, true) == 3'232'128);
+  CHECK(calculon_space(gpt3, 2048, 512, 512, 2, true) == 6'582'816);
+  CHECK(calculon_space(model("sc21-1t"), 2048, 512, 512, 2, true) == 5'882'400);
+}
+
+}  // namespace
+}  // namespace stepcast::planner
