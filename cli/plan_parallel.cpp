@@ -121,7 +121,7 @@ nlohmann::ordered_json point_json(const PlanPoint& p) {
           {"data", p.data},
           {"micro", p.micro},
           {"virtual_stages", p.virtual_stages},
-          {"schedule", p.schedule == ScheduleKind::kGpipe ? "gpipe" : "1f1b"},
+          {"schedule", planner::schedule_name(p.schedule)},
           {"recompute", p.recompute == RecomputeKind::kFirstLayers
                             ? nlohmann::ordered_json{{"layers", p.recompute_layers}}
                             : nlohmann::ordered_json(planner::recompute_text(p))},

@@ -8,10 +8,24 @@
 namespace stepcast::planner {
 namespace {
 
-/// A line at a chunk some of whose layers are recomputed.
-double mixed(const Line& kept, const Line& recomputed, std::int32_t layers, std::int32_t again) {
-  return again == layers ? recomputed.at(layers)
-                         : kept.at(layers - again) + recomputed.layer * again;
+/// Where issuing takes more of a stage's time, the device waits for the host here and there.
+constexpr double kHostShare = 0.75;
+
+/// A chunk's layers, by what they add.
+struct LayerCount {
+  std::int32_t kept_dense, kept_other, again_dense, again_other;
+};
+
+/// The first `again` layers are recomputed, the first `dense` have no experts.
+LayerCount count_layers(std::int32_t layers, std::int32_t dense, std::int32_t again) {
+  const std::int32_t again_dense = std::min(again, dense);
+  return {dense - again_dense, layers - again - (dense - again_dense), again_dense,
+          again - again_dense};
+}
+
+double mixed(const Line& kept, const Line& recomputed, const LayerCount& n) {
+  return kept.base + kept.dense * n.kept_dense + kept.layer * n.kept_other +
+         recomputed.dense * n.again_dense + recomputed.layer * n.again_other;
 }
 
 }  // namespace
@@ -23,7 +37,11 @@ PipelineLayout layout_of(const Job& job, const PlanPoint& point) {
   layout.chunks = point.virtual_stages;
   const std::size_t all = shape.ranges.size();
   for (std::size_t i = 0; i < all; ++i) {
-    layout.layers.push_back(static_cast<std::int32_t>(shape.ranges[i].count));
+    const workloads::LayerRange& range = shape.ranges[i];
+    layout.layers.push_back(static_cast<std::int32_t>(range.count));
+    const std::int64_t dense = shape.model.moe ? shape.model.moe->first_dense_layers : 0;
+    layout.dense.push_back(
+        static_cast<std::int32_t>(std::clamp<std::int64_t>(dense - range.first, 0, range.count)));
     layout.role.push_back(all == 1       ? ChunkRole::kWhole
                           : i == 0       ? ChunkRole::kFirst
                           : i + 1 == all ? ChunkRole::kLast
@@ -36,6 +54,7 @@ PipelineLayout layout_of(const Job& job, const PlanPoint& point) {
     for (std::int32_t c = 0; c < layout.chunks; ++c) {
       const auto at = static_cast<std::size_t>(c * layout.stages + s);
       kind.push_back(layout.layers[at]);
+      kind.push_back(layout.dense[at]);
       kind.push_back(static_cast<std::int32_t>(layout.role[at]));
     }
     if (seen.insert(kind).second) {
@@ -69,8 +88,18 @@ bool FastPath::applies() const {
     return false;
   }
   if ((point_.devices() > 1 && model_.straggler().log_sigma > 0) ||
-      (point_.pipeline > 1 && overlap.pipeline) || (point_.data > 1 && overlap.data)) {
+      (point_.pipeline > 1 && overlap.pipeline) ||
+      (point_.data > 1 && (overlap.data || (overlap.tensor && point_.tensor > 1)))) {
     return false;
+  }
+  for (std::int32_t stage = 0; stage < passes_.stages; ++stage) {
+    double busy = 0;
+    for (std::int32_t c = 0; c < passes_.chunks; ++c) {
+      busy += passes_.forward[passes_.at(stage, c)] + passes_.backward[passes_.at(stage, c)];
+    }
+    if (pass_ops_[static_cast<std::size_t>(stage)] * issue_ > kHostShare * busy) {
+      return false;
+    }
   }
   return point_.pipeline == 1 || message_share_ <= 0.01 ||
          (!shares_levels_ && message_share_ <= 0.1);
@@ -111,16 +140,15 @@ void FastPath::pass_times(const Passes& kept, const Passes& recomputed, const Ho
     const PassCosts& a = kept.role[role];
     const PassCosts& b = recomputed.role[role];
     const std::int32_t layers = layout_->layers[at];
-    const std::int32_t again = recomputed_[at];
+    const LayerCount n = count_layers(layers, layout_->dense[at], recomputed_[at]);
     const std::size_t before =
         stage == 0 ? static_cast<std::size_t>(layout_->stages) - 1 : stage - 1;
-    passes_.forward[at] =
-        mixed(a.forward, b.forward, layers, again) + (at > 0 ? hops.forward[before] : 0);
+    passes_.forward[at] = mixed(a.forward, b.forward, n) + (at > 0 ? hops.forward[before] : 0);
     // A gradient comes from the next virtual stage over the link its activation went out on.
     passes_.backward[at] =
-        mixed(a.backward, b.backward, layers, again) + (at + 1 < all ? hops.backward[stage] : 0);
-    pass_ops_[stage] += mixed(a.forward_ops, b.forward_ops, layers, again) +
-                        mixed(a.backward_ops, b.backward_ops, layers, again);
+        mixed(a.backward, b.backward, n) + (at + 1 < all ? hops.backward[stage] : 0);
+    pass_ops_[stage] +=
+        mixed(a.forward_ops, b.forward_ops, n) + mixed(a.backward_ops, b.backward_ops, n);
     if (++stage == static_cast<std::size_t>(layout_->stages)) {
       stage = 0;
     }
@@ -157,14 +185,15 @@ void FastPath::activations(const Passes& kept, const Passes& recomputed) {
       const PassCosts& a = kept.role[role];
       const PassCosts& b = recomputed.role[role];
       const std::int32_t layers = layout_->layers[at];
-      const std::int32_t again = recomputed_[at];
-      keeps_[c] = mixed(a.kept, b.kept, layers, again);
-      during_[2 * c] = mixed(a.backward_only, b.backward_only, layers, again);
-      during_[2 * c + 1] = mixed(a.forward_only, b.forward_only, layers, again);
+      const std::int32_t dense = layout_->dense[at];
+      const LayerCount n = count_layers(layers, dense, recomputed_[at]);
+      keeps_[c] = mixed(a.kept, b.kept, n);
+      during_[2 * c] = mixed(a.backward_only, b.backward_only, n);
+      during_[2 * c + 1] = mixed(a.forward_only, b.forward_only, n);
       // Layers of both kinds share temporaries; those that are recomputed need more.
-      const PassCosts& wider = again > 0 ? b : a;
-      most.temporaries = std::max({most.temporaries, wider.forward_temporaries.at(layers),
-                                   wider.backward_temporaries.at(layers)});
+      const PassCosts& wider = recomputed_[at] > 0 ? b : a;
+      most.temporaries = std::max({most.temporaries, wider.forward_temporaries.at(layers, dense),
+                                   wider.backward_temporaries.at(layers, dense)});
     }
     if (chunks == 1) {
       const std::int64_t most_in_flight =
@@ -219,10 +248,11 @@ double FastPath::end_of(const ByRole<StateCosts>& states,
     for (std::size_t at = s; at < layout_->layers.size(); at += stages) {
       const StateCosts& c = states[static_cast<std::size_t>(layout_->role[at])];
       const std::int32_t layers = layout_->layers[at];
-      (meets ? after : exchange) += c.exchange.at(layers);
-      after += c.after_ends.at(layers);
-      update += c.update.at(layers);
-      own_begin += c.begin.at(layers);
+      const std::int32_t dense = layout_->dense[at];
+      (meets ? after : exchange) += c.exchange.at(layers, dense);
+      after += c.after_ends.at(layers, dense);
+      update += c.update.at(layers, dense);
+      own_begin += c.begin.at(layers, dense);
       meets = meets || c.meets_ends;
     }
     begin = s == 0 ? own_begin : begin;
@@ -247,7 +277,8 @@ double FastPath::host_end(const ByRole<StateCosts>& states) const {
   for (std::size_t s = 0; s < stages; ++s) {
     double ops = pass_ops_[s] * static_cast<double>(passes_.microbatches);
     for (std::size_t at = s; at < layout_->layers.size(); at += stages) {
-      ops += states[static_cast<std::size_t>(layout_->role[at])].ops.at(layout_->layers[at]);
+      ops += states[static_cast<std::size_t>(layout_->role[at])].ops.at(layout_->layers[at],
+                                                                        layout_->dense[at]);
     }
     most = std::max(most, ops);
   }
@@ -259,15 +290,18 @@ double FastPath::bytes_of(const ByRole<StateCosts>& states) const {
   const auto stages = static_cast<std::size_t>(layout_->stages);
   for (const Activations& a : activations_) {
     double bytes = 0;
+    double buffers = 0;
     double temporaries = a.temporaries;
     for (auto at = static_cast<std::size_t>(a.stage); at < layout_->layers.size(); at += stages) {
       const StateCosts& c = states[static_cast<std::size_t>(layout_->role[at])];
       const std::int32_t layers = layout_->layers[at];
-      bytes += c.parameters.at(layers) + c.gradients.at(layers) + c.optimizer.at(layers) +
-               c.buffers.at(layers);
-      temporaries = std::max(temporaries, c.temporaries.at(layers));
+      const std::int32_t dense = layout_->dense[at];
+      bytes += c.parameters.at(layers, dense) + c.gradients.at(layers, dense) +
+               c.optimizer.at(layers, dense);
+      buffers = std::max(buffers, c.buffers.at(layers, dense));  // chunks share them
+      temporaries = std::max(temporaries, c.temporaries.at(layers, dense));
     }
-    most = std::max(most, bytes + a.bytes + temporaries);
+    most = std::max(most, bytes + buffers + a.bytes + temporaries);
   }
   return most;
 }

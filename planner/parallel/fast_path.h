@@ -13,6 +13,7 @@ namespace stepcast::planner {
 struct PipelineLayout {
   std::int32_t stages = 1, chunks = 1;
   std::vector<std::int32_t> layers;
+  std::vector<std::int32_t> dense;  ///< of these, layers without experts in a model that has some
   std::vector<ChunkRole> role;
   std::vector<std::int32_t> fullest;  ///< stages one of which holds most: the others hold no more
 };
@@ -61,6 +62,7 @@ class FastPath {
   StepForecast forecast(const PlanPoint& point);
   /// Of the passes set last.
   [[nodiscard]] bool applies() const;
+  [[nodiscard]] std::int64_t microbatches() const { return passes_.microbatches; }
   [[nodiscard]] ReducedStep& reduced() { return reduced_; }
 
  private:

@@ -37,9 +37,10 @@ struct Task {
   std::vector<std::size_t> splits;
 };
 
-double weights(const StateCosts& c, std::int32_t layers) {
-  return c.parameters.at(layers) + c.gradients.at(layers) + c.optimizer.at(layers) +
-         c.buffers.at(layers);
+/// What no number of micro-batches changes.
+double weights(const StateCosts& c, std::int32_t layers, std::int32_t dense) {
+  return c.parameters.at(layers, dense) + c.gradients.at(layers, dense) +
+         c.optimizer.at(layers, dense);
 }
 
 class Search {
@@ -130,7 +131,7 @@ class Search {
         double all = 0;
         for (std::size_t at = 0; at < even.layers.size(); ++at) {
           all += weights(split.states.back()[static_cast<std::size_t>(even.role[at])],
-                         even.layers[at]);
+                         even.layers[at], even.dense[at]);
         }
         const double mean = all / point.pipeline;
         split.fits.push_back(fits(mean) ? 1 : 0);
@@ -224,7 +225,9 @@ class Search {
     }
     /// Those of the split, unless the exchange runs beside the passes.
     const States& states(const PlanPoint& point, const States& of_split) {
-      if (!path_.reduced().states_use_passes()) {
+      // Those of the split are for several micro-batches.
+      const bool other = path_.reduced().passes_use_data(point) && path_.microbatches() == 1;
+      if (!path_.reduced().states_use_passes() && !other) {
         return of_split;
       }
       const std::tuple key{point.recompute, point.pipeline, point.data, point.zero};

@@ -54,11 +54,23 @@ std::string recompute_text(const PlanPoint& point) {
   return "";
 }
 
+const char* schedule_name(ScheduleKind kind) {
+  switch (kind) {
+    case ScheduleKind::kGpipe:
+      return "gpipe";
+    case ScheduleKind::kOneFOneB:
+      return "1f1b";
+    case ScheduleKind::kZbH1:
+      return "zb-h1";
+  }
+  return "";
+}
+
 std::string schedule_text(const PlanPoint& point) {
   if (point.pipeline == 1) {
     return "-";
   }
-  const char* name = point.schedule == ScheduleKind::kGpipe ? "gpipe" : "1f1b";
+  const char* name = schedule_name(point.schedule);
   return point.virtual_stages > 1 ? fmt::format("{} x {}", name, point.virtual_stages) : name;
 }
 

@@ -37,5 +37,7 @@ PlanPoint point_of(const Job& job);
 std::string describe(const PlanPoint& point);
 std::string recompute_text(const PlanPoint& point);
 std::string schedule_text(const PlanPoint& point);
+/// As a job writes it: "1f1b".
+const char* schedule_name(ScheduleKind kind);
 
 }  // namespace stepcast::planner

@@ -19,10 +19,20 @@ constexpr std::int64_t kLayers = 6;
 /// Buckets over which the exchange of small layers is averaged.
 constexpr double kBuckets = 6;
 
-enum class Part : std::uint8_t { kBegin, kForward, kBackward, kLastBackward, kFinish };
+enum class Part : std::uint8_t {
+  kBegin,
+  kFirstForward,
+  kForward,
+  kBackward,
+  kLastBackward,
+  kFinish
+};
 
 Part part_of(const Segment& segment) {
   const std::string_view name = segment.name;
+  if (name.starts_with("forward_first")) {
+    return Part::kFirstForward;
+  }
   if (name.starts_with("forward")) {
     return Part::kForward;
   }
@@ -98,6 +108,16 @@ std::uint32_t levels_of(const models::GroupShape& shape) {
   return levels;
 }
 
+/// What a layer without experts adds, into lines of a model that has both.
+template <class T, std::size_t N>
+void take_dense(ByRole<T>& all, const ByRole<T>& dense, const std::array<Line T::*, N>& fields) {
+  for (std::size_t role = 0; role < kChunkRoles; ++role) {
+    for (const auto field : fields) {
+      (all[role].*field).dense = (dense[role].*field).layer;
+    }
+  }
+}
+
 bool symmetric(const Op& op) {
   return is_collective(op.kind) && op.kind != OpKind::kSend && op.kind != OpKind::kRecv;
 }
@@ -118,12 +138,23 @@ ReducedStep::ReducedStep(const Job& job, const models::CostModel& model)
     : job_(job), model_(model), memo_(model) {
   STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",
                  job.workload.name);
+  if (!job.parallel.zero_level.empty()) {
+    throw InputError("parallel.zero.level",
+                     "a search of plans does not know sharding inside a level of the fabric yet; "
+                     "give a stage alone, or leave it to the search");
+  }
+  // Layers are told apart by kind, not by place: the reduced job has those with experts only.
+  auto& layers = std::get<TransformerWorkload>(job_.workload.model);
+  if (layers.moe) {
+    dense_layers_ = layers.moe->first_dense_layers;
+    layers.moe->first_dense_layers = 0;
+  }
   dispatch_ = model.host().dispatch.base();
   slowdown_ = model.compute_slowdown();
 }
 
 bool ReducedStep::passes_use_data(const PlanPoint& point) const {
-  return point.zero >= 2 && point.data > 1;
+  return point.data > 1 && (point.zero >= 2 || point.expert > 1);
 }
 
 bool ReducedStep::states_use_passes() const { return job_.parallel.overlap.data; }
@@ -135,7 +166,10 @@ std::vector<ReducedStep::Stage> ReducedStep::stages_of(const PlanPoint& point, b
   reduced.virtual_stages = 1;
   reduced.schedule = ScheduleKind::kOneFOneB;
   Job job = applied(job_, reduced);
-  job.batch.global = job.batch.micro * job.parallel.data;
+  // One micro-batch, or two of several: with more than one, sharded gradients need another buffer.
+  const std::int64_t microbatches =
+      std::min<std::int64_t>(job.microbatches(), passes_use_data(point) ? 2 : 1);
+  job.batch.global = job.batch.micro * job.parallel.data * microbatches;
   std::get<TransformerWorkload>(job.workload.model).layers = layers;
   const auto graph = std::make_shared<const ExecutionGraph>(workloads::build_graph(job));
   if (whole) {
@@ -145,8 +179,8 @@ std::vector<ReducedStep::Stage> ReducedStep::stages_of(const PlanPoint& point, b
 }
 
 /// The group a communicator has in the real mesh, seen from the stage.
-models::GroupShape ReducedStep::real_group(const Stage& stage, const PlanPoint& point,
-                                           std::int32_t communicator) const {
+std::vector<std::int32_t> ReducedStep::real_ranks(const Stage& stage, const PlanPoint& point,
+                                                  std::int32_t communicator) const {
   const Mesh& from = stage.graph->mesh;
   const Mesh to{point.tensor, point.context, point.pipeline, point.data};
   std::vector<std::int32_t> ranks = stage.graph->members(communicator, stage.rank());
@@ -161,7 +195,28 @@ models::GroupShape ReducedStep::real_group(const Stage& stage, const PlanPoint& 
            from.coordinate(rank, Axis::kData) * to.stride(Axis::kData);
   }
   std::sort(ranks.begin(), ranks.end());
-  return models::group_shape(model_.system(), ranks, point.devices());
+  return ranks;
+}
+
+/// Ranks of a stage have equal programs, so they send alike.
+double ReducedStep::exchange(const Stage& stage, const PlanPoint& point, const Op& op) const {
+  const std::vector<std::int32_t> ranks = real_ranks(stage, point, op.communicator);
+  const std::vector<double>& elements =
+      stage.program().exchanges.at(static_cast<std::size_t>(op.detail)).send_elements;
+  STEPCAST_CHECK(elements.size() == ranks.size(), "an exchange of {} parts for {} ranks",
+                 elements.size(), ranks.size());
+  const double bytes = bits_per_element(op.format, std::int64_t{1} << 20) / 8;
+  std::vector<double> send;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    for (const double e : elements) {
+      send.push_back(e * bytes);
+    }
+  }
+  double longest = 0;
+  for (const Seconds end : model_.all_to_all_v(send, ranks, op.format).ends) {
+    longest = std::max(longest, end.base());
+  }
+  return longest;
 }
 
 ReducedStep::Hop ReducedStep::hop(const Op& message, const PlanPoint& point,
@@ -192,9 +247,16 @@ std::vector<double> ReducedStep::price(const Stage& stage, const PlanPoint& poin
       } else if (symmetric(op) && op.communicator >= 0) {
         auto group = groups.find(op.communicator);
         if (group == groups.end()) {
-          group = groups.emplace(op.communicator, real_group(stage, point, op.communicator)).first;
+          group = groups
+                      .emplace(op.communicator,
+                               models::group_shape(model_.system(),
+                                                   real_ranks(stage, point, op.communicator),
+                                                   point.devices()))
+                      .first;
         }
-        seconds[o] = model_.collective(op, group->second).time.base();
+        seconds[o] = op.kind == OpKind::kAllToAllV
+                         ? exchange(stage, point, op)
+                         : model_.collective(op, group->second).time.base();
         levels_ |= levels_of(group->second);
       }
     }
@@ -317,7 +379,7 @@ StateCosts ReducedStep::state_costs(const Stage& stage, const PlanPoint& point) 
   return costs;
 }
 
-Passes ReducedStep::passes(const PlanPoint& point) {
+Passes ReducedStep::passes_of(const PlanPoint& point) {
   PlanPoint key = point;
   if (!passes_use_data(point)) {
     key.zero = 0;
@@ -380,10 +442,18 @@ ByRole<StateCosts> ReducedStep::state_lines(const PlanPoint& key, const PlanPoin
   return role;
 }
 
-ByRole<StateCosts> ReducedStep::states(const PlanPoint& point) {
+ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point) {
   PlanPoint key = point;
-  if (!states_use_passes()) {  // one micro-batch of all samples: only the batch's bytes matter
-    key.micro = static_cast<std::int32_t>(job_.batch.global / point.data);
+  if (!states_use_passes()) {  // whatever the micro-batch: of few, only all their bytes matter
+    const std::int64_t samples = job_.batch.global / point.data;
+    key.micro = static_cast<std::int32_t>(samples);
+    const bool sharded = passes_use_data(point) && point.micro < samples;
+    for (std::int32_t several = 2; sharded && several <= samples; ++several) {
+      if (samples % several == 0) {
+        key.micro = static_cast<std::int32_t>(samples / several);
+        break;
+      }
+    }
     key.recompute = RecomputeKind::kNone;
   }
   ByRole<StateCosts> costs;
@@ -404,10 +474,42 @@ ByRole<StateCosts> ReducedStep::states(const PlanPoint& point) {
     const std::int64_t most =
         (job_.workload.transformer()->layers + point.pipeline - 1) / point.pipeline;
     const auto filled = static_cast<std::int64_t>(std::ceil(kBuckets * bucket / layer));
-    const std::int64_t more = std::max<std::int64_t>(std::min(filled, most - 1), 1);
-    costs = state_lines(key, point, 1, more);
+    // Beside the passes, layers take turns with two sets of buffers.
+    const std::int64_t fewer = states_use_passes() && most > 1 ? 2 : 1;
+    const std::int64_t more = std::max<std::int64_t>(std::min(filled, most - fewer), 1);
+    costs = state_lines(key, point, fewer, more);
   }
   return costs;
+}
+
+template <class Make>
+auto ReducedStep::without_experts(const Make& make) {
+  auto& model = std::get<TransformerWorkload>(job_.workload.model);
+  const auto experts = std::move(model.moe);
+  model.moe.reset();
+  auto made = make();
+  model.moe = experts;
+  return made;
+}
+
+Passes ReducedStep::passes(const PlanPoint& point) {
+  Passes passes = passes_of(point);
+  if (dense_layers_ > 0) {
+    PlanPoint dense = point;
+    dense.expert = 1;
+    take_dense(passes.role, without_experts([&] { return passes_of(dense); }).role, kPassFields);
+  }
+  return passes;
+}
+
+ByRole<StateCosts> ReducedStep::states(const PlanPoint& point) {
+  ByRole<StateCosts> states = states_of(point);
+  if (dense_layers_ > 0) {
+    PlanPoint dense = point;
+    dense.expert = 1;
+    take_dense(states, without_experts([&] { return states_of(dense); }), kStateFields);
+  }
+  return states;
 }
 
 }  // namespace stepcast::planner

@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "core/job.h"
 #include "models/cost_model.h"
@@ -16,8 +17,10 @@ constexpr std::size_t kChunkRoles = 4;
 /// A quantity of a chunk as a function of its number of layers.
 struct Line {
   double base = 0, layer = 0;
-  [[nodiscard]] double at(std::int64_t layers) const {
-    return base + layer * static_cast<double>(layers);
+  double dense = 0;  ///< of a layer without experts, where others have some
+  [[nodiscard]] double at(std::int64_t layers, std::int64_t of_them_dense) const {
+    return base + layer * static_cast<double>(layers - of_them_dense) +
+           dense * static_cast<double>(of_them_dense);
   }
 };
 
@@ -84,6 +87,8 @@ class ReducedStep {
 
  private:
   struct Stage;
+  Passes passes_of(const PlanPoint& point);
+  ByRole<StateCosts> states_of(const PlanPoint& point);
   std::vector<Stage> stages_of(const PlanPoint& point, bool whole, std::int64_t layers) const;
   std::vector<double> price(const Stage& stage, const PlanPoint& point, bool passes);
   std::uint32_t levels_ = 0;  // of the collectives priced last
@@ -91,12 +96,18 @@ class ReducedStep {
                                  std::int64_t more);
   PassCosts pass_costs(const Stage& stage, const PlanPoint& point);
   StateCosts state_costs(const Stage& stage, const PlanPoint& point);
-  models::GroupShape real_group(const Stage& stage, const PlanPoint& point,
-                                std::int32_t communicator) const;
+  std::vector<std::int32_t> real_ranks(const Stage& stage, const PlanPoint& point,
+                                       std::int32_t communicator) const;
+  double exchange(const Stage& stage, const PlanPoint& point, const Op& op) const;
+
+  /// Runs `make` on the job as if none of its layers had experts.
+  template <class Make>
+  auto without_experts(const Make& make);
 
   Job job_;
   const models::CostModel& model_;
   models::KernelMemo memo_;
+  std::int64_t dense_layers_ = 0;
   double dispatch_ = 0, slowdown_ = 1;
 };
 

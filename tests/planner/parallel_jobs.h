@@ -59,7 +59,7 @@ inline std::optional<PlanPoint> random_point(const Job& job, std::mt19937& rng) 
     p.schedule =
         p.virtual_stages == 1 && draw(0, 3) == 0 ? ScheduleKind::kGpipe : ScheduleKind::kOneFOneB;
     p.sequence_parallel = p.tensor > 1 && draw(0, 1) == 1;
-    p.zero = static_cast<std::int32_t>(p.data > 1 ? draw(0, 1) : 0);
+    p.zero = static_cast<std::int32_t>(p.data > 1 ? draw(0, 3) : 0);
     p.recompute = static_cast<RecomputeKind>(draw(0, 3));
     p.recompute_layers =
         p.recompute == RecomputeKind::kFirstLayers ? static_cast<std::int32_t>(draw(1, 3)) : 0;
