@@ -40,8 +40,9 @@ struct StepForecast {
 /// Within 1 % of the event simulator (tests/planner/fast_path_test.cpp) where `applies` says so:
 ///   ranks are equally fast (no straggler constants), the host has its own core, and no collective
 ///   costs more after a rest;
-///   nothing runs beside compute but tensor-parallel collectives: pipeline transfers and gradient
-///   exchange do not overlap, because they would share links with those collectives;
+///   nothing runs beside compute but tensor-parallel collectives, and those only without replicas:
+///   pipeline transfers and gradient exchange would share links with them;
+///   issuing takes less than three quarters of a stage's time;
 ///   messages between stages cannot meet other transfers of a rank: they use fabric levels of their
 ///   own and take less than a tenth of the stage's time, or less than a hundredth of it.
 /// Elsewhere it orders candidates, and the simulator decides.

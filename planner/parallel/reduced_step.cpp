@@ -143,6 +143,9 @@ ReducedStep::ReducedStep(const Job& job, const models::CostModel& model)
                      "a search of plans does not know sharding inside a level of the fabric yet; "
                      "give a stage alone, or leave it to the search");
   }
+  if (job.phase != JobPhase::kTrain) {
+    throw InputError("phase", "plans are searched for training steps; use train");
+  }
   // Layers are told apart by kind, not by place: the reduced job has those with experts only.
   auto& layers = std::get<TransformerWorkload>(job_.workload.model);
   if (layers.moe) {
