@@ -46,6 +46,8 @@ enum TileWaveConstant {
   kTransposedB
 };
 
+constexpr std::int64_t kLongRow = 1024;  // whole blocks of any format
+
 double extent(const Op& op, std::size_t axis) {
   return static_cast<double>(std::max<std::int64_t>(op.shape[axis], 1));
 }
@@ -66,7 +68,7 @@ struct Product {
         n(extent(op, 1)),
         k(extent(op, 2)),
         batch(extent(op, 3)),
-        element(format_bytes(op.format, 1, 1).base()),
+        element(bits_per_element(op.format, kLongRow) / 8),
         units(static_cast<double>(std::max<std::int64_t>(device.multiprocessors, 1))),
         bandwidth(device.bandwidth.base()),
         layout(((op.flags & op_flags::kTransposeA) != 0 ? c[kTransposedA] : 1) *

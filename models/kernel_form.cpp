@@ -276,6 +276,9 @@ std::vector<std::string> fitted_keys(const Op& op) {
       break;
     default:
       keys.push_back(kind + "." + std::string(name_of(op.format)));
+      if (op.kind == OpKind::kGemm && format_info(op.format).block > 1) {
+        keys.push_back(kind + ".bf16");  // blocks are widened first where products have no own rate
+      }
       break;
   }
   keys.push_back(kind);
