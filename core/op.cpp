@@ -151,10 +151,12 @@ void fill_attention(Op& op, double per_element) {
   op.flops = Flops(products * 2 * scores * d(dim));
   const double score_traffic =
       unfused ? d(batch) * d(heads) * d(queries) * d(keys) * per_element : 0;
+  // Forward: scores written, read and written by the softmax, read by the second product. Backward:
+  // probabilities read for dV and by the softmax, dP written and read, dS written and read twice.
   if (backward) {
     op.bytes_read =
-        Bytes((3 * query_elements + kv_elements) * per_element + statistics + 2 * score_traffic);
-    op.bytes_written = Bytes((query_elements + kv_elements) * per_element + score_traffic);
+        Bytes((3 * query_elements + kv_elements) * per_element + statistics + 5 * score_traffic);
+    op.bytes_written = Bytes((query_elements + kv_elements) * per_element + 2 * score_traffic);
   } else {
     op.bytes_read = Bytes((query_elements + kv_elements) * per_element + 2 * score_traffic);
     op.bytes_written = Bytes(query_elements * per_element + statistics + 2 * score_traffic);

@@ -61,6 +61,12 @@ struct Blocks {
   double count = 0, steps = 0, longest = 0;
 };
 
+/// The tiles of a fused kernel; products and softmax one by one: models/unfused_attention.h.
+bool fused(const Op& op) {
+  return (op.kind == OpKind::kAttentionForward || op.kind == OpKind::kAttentionBackward) &&
+         (op.flags & op_flags::kUnfused) == 0;
+}
+
 bool attention(const Op& op) {
   return op.kind == OpKind::kAttentionForward || op.kind == OpKind::kAttentionBackward;
 }
@@ -81,7 +87,7 @@ std::vector<std::string_view> attention_coordinate_names() {
 
 }  // namespace
 
-bool AttentionTiles::covers(const Op& op) const { return attention(op); }
+bool AttentionTiles::covers(const Op& op) const { return fused(op); }
 
 std::vector<Constant> AttentionTiles::constants(const Device& device) const {
   return {{"start", device.launch.base(), 1e-5, 2e-7, 1e-4},

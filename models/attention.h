@@ -4,7 +4,7 @@
 namespace stepcast::models {
 
 /// Attention core (scores, softmax, weighted sum) as blocks of query rows that walk over tiles of
-/// keys; causal or full, windowed, grouped queries, fused or unfused, forward or backward.
+/// keys; causal or full, windowed, grouped queries, forward or backward, in one kernel.
 ///
 ///   time  = start + longer(work, streams) + serial * shorter(work, streams)
 ///   work  = (steps * step + blocks * block) / multiprocessors + critical * longest * step

@@ -12,6 +12,7 @@
 #include "models/collective_form.h"
 #include "models/kernel_form.h"
 #include "models/residual.h"
+#include "models/unfused_attention.h"
 
 namespace stepcast::models {
 namespace {
@@ -79,6 +80,24 @@ struct Collective {
     return inside(*fitted, std::span(kNames).first(stated), std::span(at).first(stated));
   }
 };
+
+Prediction sum_of_parts(const CostModel& model, const Op& op) {
+  const Program none;
+  Prediction sum;
+  sum.in_range = true;
+  for (const Op& part : unfused_attention_ops(op)) {
+    const Prediction p = model.kernel(none, part);
+    sum.time += p.time;
+    sum.compute += p.compute;
+    sum.memory += p.memory;
+    sum.overhead += p.overhead;
+    sum.in_range = sum.in_range && p.in_range;
+    sum.log_sigma = std::max(sum.log_sigma, p.log_sigma);
+  }
+  sum.bound = sum.compute > sum.memory ? "compute" : "memory";
+  sum.model = "attention.unfused";
+  return sum;
+}
 
 }  // namespace
 
@@ -161,6 +180,13 @@ struct CostModel::Impl {
     throw InternalError(std::string("no kernel form covers ") + std::string(name_of(op.kind)));
   }
 
+  /// Unfused attention that no fitted model answers for: the sum of the kernels it consists of.
+  [[nodiscard]] bool in_parts(const Op& op) const {
+    const bool attention =
+        op.kind == OpKind::kAttentionForward || op.kind == OpKind::kAttentionBackward;
+    return attention && (op.flags & op_flags::kUnfused) != 0 && kernel_of(op).fitted == nullptr;
+  }
+
   void rescale(Prediction& p) const {
     p.time *= scale;
     p.compute *= scale;
@@ -183,6 +209,9 @@ Prediction CostModel::kernel(const Program& program, const Op& op) const {
 
 Prediction CostModel::kernel(const OpFacts& facts) const {
   const Op& op = *facts.op;
+  if (impl_->in_parts(op)) {
+    return sum_of_parts(*this, op);
+  }
   const Kernel& k = impl_->kernel_of(op);
   Prediction p = k.form->predict(facts, impl_->system.device, k.constants);
   p.model = k.form->name();

@@ -158,6 +158,15 @@ void add_parallel(const PublishedRow& row, Settings& to) {
   }
 }
 
+/// Splitting a replica's batch pays with a pipeline only; without one it saves memory at best.
+std::int64_t micro_of(const PublishedRow& row) {
+  const std::int64_t split =
+      stated(row.tensor, 1) * stated(row.pipeline, 1) * stated(row.context, 1);
+  const std::int64_t replicas = std::max<std::int64_t>(1, row.devices / split);
+  const bool whole = stated(row.pipeline, 1) == 1 && row.global % replicas == 0;
+  return stated(row.micro, whole ? row.global / replicas : 1);
+}
+
 template <typename Named>
 const Named& known(const Named* named, const PublishedRow& row, std::string_view column,
                    const std::string& value) {
@@ -204,7 +213,7 @@ std::vector<std::string> settings_of(const PublishedRow& row, const config::Publ
   add_workload(row, settings);
   settings.push_back(fmt::format("devices={}", row.devices));
   settings.push_back(fmt::format(R"(batch={{"global": {}, "micro": {}, "sequence": {}}})",
-                                 row.global, stated(row.micro, 1), row.sequence));
+                                 row.global, micro_of(row), row.sequence));
   if (row.devices_per_node > 0) {
     settings.push_back(fmt::format("system.host.devices={}", row.devices_per_node));
     settings.push_back(fmt::format("system.fabric[0].size={}", row.devices_per_node));

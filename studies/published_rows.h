@@ -39,11 +39,11 @@ std::vector<PublishedRow> read_published(const std::filesystem::path& file);
 
 /// The overrides that make a row a job. What a source leaves unstated is the same for
 /// every row: kv_heads = heads; ffn 4 hidden; gelu tied with GPT style, else untied; vocabulary
-/// 51200, padded to a multiple of 128 tensor ranks as Megatron-LM does; micro-batch 1; one machine
-/// 8 devices; an interleaved schedule without a stated count has one layer per virtual stage; no
-/// recomputation; flash attention; the network of the system file. Settings of the GPU's alias come
-/// first, then those of the stack, the precision and the row.
-/// Errors: InputError naming the row's place and column.
+/// 51200, padded to a multiple of 128 tensor ranks as Megatron-LM does; with a pipeline
+/// micro-batches of 1, without one the replica's whole batch; one machine 8 devices; an interleaved
+/// schedule without a stated count has one layer per virtual stage; no recomputation; flash
+/// attention; the network of the system file. Settings of the GPU's alias come first, then those of
+/// the stack, the precision and the row. Errors: InputError naming the row's place and column.
 std::vector<std::string> settings_of(const PublishedRow& row, const config::PublishedNames& names);
 /// The job, through the normal configuration. Errors: InputError, also what that refuses.
 Job job_of(const PublishedRow& row, const config::PublishedNames& names,

@@ -53,35 +53,6 @@ std::string model_of(const PublishedPrediction& p) {
   return fmt::format("{}|{}|{}", p.row->table, p.row->model, p.format);
 }
 
-/// Each pair of plans of one model counts once in tau; regret is the mean over models.
-void rank(const std::vector<ScaledPrediction>& of, ValidationGroup& group) {
-  std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> models;
-  for (const ScaledPrediction& s : of) {
-    auto& [predicted, measured] = models[model_of(*s.prediction)];
-    const double per_flop = s.prediction->device_seconds / s.prediction->measured;
-    predicted.push_back(s.seconds * per_flop);
-    measured.push_back(s.prediction->device_seconds);
-  }
-  double pairs = 0;
-  double tau = 0;
-  double regret = 0;
-  double ranked = 0;
-  for (const auto& [model, costs] : models) {
-    const auto n = static_cast<double>(costs.second.size());
-    if (n < 2) {
-      continue;
-    }
-    tau += n * (n - 1) * kendall_tau(costs.first, costs.second);
-    pairs += n * (n - 1);
-    regret += regret_of(costs.first, costs.second);
-    ranked += 1;
-  }
-  if (ranked > 0) {
-    group.kendall_tau = tau / pairs;
-    group.regret = regret / ranked;
-  }
-}
-
 /// Of scores for every row in the order of `all`: what the row shows.
 ValidationRow shown(const ScaledPrediction& s) {
   const PublishedPrediction& p = *s.prediction;
@@ -189,9 +160,40 @@ std::vector<ScaledPrediction> scaled_by_folds(const Predictions& of) {
   return out;
 }
 
+void rank_plans(const std::vector<ScaledPrediction>& of, PlansOf plans, ValidationGroup& group) {
+  std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> models;
+  for (const ScaledPrediction& s : of) {
+    if (!s.prediction->skipped.empty()) {
+      continue;
+    }
+    auto& [predicted, measured] =
+        models[plans == PlansOf::kModel ? model_of(*s.prediction) : s.prediction->row->table];
+    const double per_flop = s.prediction->device_seconds / s.prediction->measured;
+    predicted.push_back(s.seconds * per_flop);
+    measured.push_back(s.prediction->device_seconds);
+  }
+  double pairs = 0;
+  double tau = 0;
+  double regret = 0;
+  double ranked = 0;
+  for (const auto& [model, costs] : models) {
+    const auto n = static_cast<double>(costs.second.size());
+    if (n < 2) {
+      continue;
+    }
+    tau += n * (n - 1) * kendall_tau(costs.first, costs.second);
+    pairs += n * (n - 1);
+    regret += regret_of(costs.first, costs.second);
+    ranked += 1;
+  }
+  if (ranked > 0) {
+    group.kendall_tau = tau / pairs;
+    group.regret = regret / ranked;
+  }
+}
+
 ValidationGroup published_group(const std::string& name, const std::vector<ScaledPrediction>& of) {
   std::vector<ValidationRow> rows;
-  std::vector<ScaledPrediction> ranked;
   std::vector<double> memory;
   double in_range = 0;
   double naive = 0;
@@ -202,7 +204,6 @@ ValidationGroup published_group(const std::string& name, const std::vector<Scale
       ++skipped;
       continue;
     }
-    ranked.push_back(s);
     if (p.row->memory_gib > 0) {
       memory.push_back(p.memory / (p.row->memory_gib * kGiB) - 1);
     }
@@ -221,7 +222,7 @@ ValidationGroup published_group(const std::string& name, const std::vector<Scale
   if (!memory.empty()) {
     group.memory = statistics_of(memory);
   }
-  rank(ranked, group);
+  rank_plans(of, PlansOf::kModel, group);
   hold_to_baseline(of, group);
   return group;
 }

@@ -47,7 +47,13 @@ std::vector<ScaledPrediction> scaled(const std::vector<const PublishedPrediction
 /// One scalar from all rows of other folds, a fold per (hidden, devices).
 std::vector<ScaledPrediction> scaled_by_folds(const std::vector<const PublishedPrediction*>& of);
 
-/// Statistics of the scored among `of`.
+/// Sets tau and regret over plans that are compared: those of one model, or all of one table. What
+/// a plan costs is device seconds per model FLOP. Each pair counts once in tau; regret is the mean
+/// over what was chosen among.
+enum class PlansOf : std::uint8_t { kModel, kTable };
+void rank_plans(const std::vector<ScaledPrediction>& of, PlansOf plans, ValidationGroup& group);
+
+/// Statistics of the scored among `of`, ranked by model.
 ValidationGroup published_group(const std::string& name, const std::vector<ScaledPrediction>& of);
 
 }  // namespace stepcast::studies

@@ -89,7 +89,8 @@ void TransformerStage::attention_forward(const LayerTensors& t) {
       .in({t.qkv})
       .out(out)
       .detail(window_of(shape_))
-      .flags(attention_flags(job_));
+      .flags(attention_flags(job_))
+      .variant(dropout() ? 1 : 0);
 }
 
 void TransformerStage::qkv_forward(const std::string& at, const LayerTensors& t) {
@@ -349,7 +350,8 @@ TensorId TransformerStage::core_backward(const std::string& at, const LayerTenso
       .in({t.qkv, t.attention, job_.flash_attention ? t.log_sum_exp : t.scores, d_attention})
       .out({d_qkv})
       .detail(window_of(shape_))
-      .flags(attention_flags(job_));
+      .flags(attention_flags(job_))
+      .variant(dropout() ? 1 : 0);
   return d_qkv;
 }
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "workloads/transformer_stage.h"
 
 // Pieces shared by layers, embedding and head.
@@ -21,9 +23,28 @@ TensorId TransformerStage::gradient(const std::string& name, std::int64_t rows,
   return it->second;
 }
 
+/// The product into a temporary, then a kernel that adds it to the sum over micro-batches.
+void TransformerStage::gemm_and_add(const Product& p) {
+  const bool head = p.m == shape_.vocabulary;
+  const std::int64_t widest = std::max(shape_.fc1_width, shape_.qkv_width);
+  Product fresh = p;
+  fresh.c = writer_.workspace(head ? "head.gradient.fresh" : "gradient.fresh", 1,
+                              shape_.model.hidden * (head ? shape_.vocabulary : widest), compute_);
+  fresh.flags = static_cast<std::uint8_t>(p.flags & ~op_flags::kAccumulate);
+  gemm(fresh);
+  auto sum = writer_.compute(OpKind::kAdd, "gradient.accumulate", {p.m, p.n});
+  sum.in({fresh.c, p.c}).out({p.c});
+  const Bytes kept = format_bytes(job_.formats.gradient, p.m, p.n);
+  sum.work(sum.op().flops, format_bytes(compute_, p.m, p.n) + kept, kept);
+}
+
 void TransformerStage::gemm(const Product& p) {
   if (deferrable(p)) {
     deferred_.push_back({p.name, p, parameters_.held()});
+    return;
+  }
+  if (traits_.separate_accumulation && (p.flags & op_flags::kAccumulate) != 0) {
+    gemm_and_add(p);
     return;
   }
   if (is_narrow(p.name) && (p.flags & op_flags::kTransposeA) == 0) {
@@ -141,7 +162,10 @@ void TransformerStage::bias_gradient(const char* name, const std::string& parame
   auto op = writer_.compute(OpKind::kBiasActivationBackward, name, {rows, columns});
   op.in({gradient}).out({gradient, parameter(parameter_name).gradient});
   op.variant(static_cast<std::uint8_t>(Activation::kNone));
-  op.work(op.op().flops * 0.5, op.op().bytes_written, Bytes{});
+  const Bytes all = op.op().bytes_written;
+  const Bytes mask = dropout() ? Bytes(static_cast<double>(rows * columns)) : Bytes{};
+  // With dropout the gradient of the branch is masked first, then summed.
+  op.work(op.op().flops * 0.5, dropout() ? all * 2 + mask : all, dropout() ? all : Bytes{});
   parameters_.finished(parameter_name);
 }
 
@@ -151,7 +175,12 @@ void TransformerStage::add(const char* name, TensorId residual, TensorId branch,
   if (gpt_) {
     in.push_back(parameter(bias).weight);
   }
-  writer_.compute(OpKind::kAdd, name, {shape_.rows, shape_.model.hidden}).in(in).out({out});
+  auto op = writer_.compute(OpKind::kAdd, name, {shape_.rows, shape_.model.hidden});
+  op.in(in).out({out});
+  if (dropout()) {  // keeps a byte of mask per element
+    op.work(op.op().flops, op.op().bytes_read,
+            op.op().bytes_written + Bytes(static_cast<double>(shape_.rows * shape_.model.hidden)));
+  }
 }
 
 TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId part,

@@ -77,7 +77,7 @@ void TransformerStage::send(const char* name, TensorId tensor, std::int64_t to, 
   OpWriter::Transfer t;
   t.kind = OpKind::kSend;
   t.name = name;
-  t.elements = shape_.rows * shape_.model.hidden;
+  t.elements = shape_.rows * shape_.model.hidden / (scatter_gather() ? shape_.tensor : 1);
   t.tag = 2 * (to / shape_.pipeline) + (forward ? 0 : 1);
   t.in = {tensor};
   t.communicator = forward ? communicators_.forward : communicators_.backward;
@@ -91,7 +91,7 @@ void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t t
   OpWriter::Transfer t;
   t.kind = OpKind::kRecv;
   t.name = name;
-  t.elements = shape_.rows * shape_.model.hidden;
+  t.elements = shape_.rows * shape_.model.hidden / (scatter_gather() ? shape_.tensor : 1);
   t.tag = 2 * (to / shape_.pipeline) + (forward ? 0 : 1);
   t.out = {tensor};
   t.communicator = forward ? communicators_.forward : communicators_.backward;
@@ -100,6 +100,16 @@ void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t t
   t.after_compute = false;
   writer_.await(
       writer_.transfer(forward ? "forward" : "backward", job_.parallel.overlap.pipeline, t));
+  if (scatter_gather()) {
+    OpWriter::Transfer gather;
+    gather.kind = OpKind::kAllGather;
+    gather.name = "pipeline.gather";
+    gather.elements = shape_.rows * shape_.model.hidden;
+    gather.in = gather.out = {tensor};
+    gather.communicator = communicators_.tensor;
+    gather.format = compute_;
+    writer_.await(writer_.transfer("tensor", job_.parallel.overlap.tensor, gather));
+  }
 }
 
 void TransformerStage::write_begin() {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/job.h"
+#include "workloads/framework_traits.h"
 #include "workloads/op_writer.h"
 #include "workloads/stage_parameters.h"
 #include "workloads/transformer_shape.h"
@@ -169,6 +170,7 @@ class TransformerStage {
     std::uint8_t flags = 0;
   };
   void gemm(const Product& p);
+  void gemm_and_add(const Product& p);
   [[nodiscard]] std::int64_t columns_of(TensorId id) {
     return writer_.builder().tensor_at(id).columns;
   }
@@ -226,6 +228,11 @@ class TransformerStage {
   [[nodiscard]] std::int64_t head_unit() const {
     return shape_.model.tied_embeddings && shape_.pipeline == 1 ? kEmbeddingUnit : kHeadUnit;
   }
+  [[nodiscard]] bool dropout() const { return gpt_ && traits_.dropout; }
+  /// Parts of activations along the pipeline, gathered by the receiving tensor ranks.
+  [[nodiscard]] bool scatter_gather() const {
+    return traits_.scatter_gather && shape_.tensor > 1 && !shape_.sequence_parallel;
+  }
   [[nodiscard]] const char* head_weight() const {
     return shape_.model.tied_embeddings ? "embedding.weight" : "head.weight";
   }
@@ -238,6 +245,7 @@ class TransformerStage {
   StageParameters parameters_;
   std::vector<ChunkTensors> chunks_;
   EndTensors ends_;
+  FrameworkTraits traits_ = framework_traits(job_.system);
   Format compute_;   ///< of activations and weights
   Format products_;  ///< of the layers' matrix products: `compute_` or narrower
   bool gpt_;

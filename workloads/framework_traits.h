@@ -1,0 +1,31 @@
+#pragma once
+#include "core/system.h"
+
+namespace stepcast::workloads {
+
+/// What a training framework does beside the arithmetic of a transformer: properties of its
+/// version, described as data with a source in the entry "stack" of a system's `fitted`, form
+/// "framework.traits"; a constant above 0 says yes. They cost time and bytes; the bundled runtime
+/// has none of them.
+struct FrameworkTraits {
+  bool dropout = false;  ///< GPT-style models: of attention probabilities and both branches
+  /// Weight gradients of a micro-batch are added to the sum by a kernel of their own.
+  bool separate_accumulation = false;
+  /// A tensor rank sends its part of an activation along the pipeline and the receiving ranks
+  /// gather it (arXiv 2104.04473, section 4.1). Without effect under sequence parallelism.
+  bool scatter_gather = false;
+};
+
+inline FrameworkTraits framework_traits(const System& system) {
+  const auto stack = system.fitted.find("stack");
+  const auto has = [&](const char* trait) {
+    if (stack == system.fitted.end()) {
+      return false;
+    }
+    const auto at = stack->second.constants.find(trait);
+    return at != stack->second.constants.end() && at->second > 0;
+  };
+  return {has("dropout"), has("separate_accumulation"), has("scatter_gather")};
+}
+
+}  // namespace stepcast::workloads
