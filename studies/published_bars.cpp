@@ -151,7 +151,8 @@ std::vector<ValidationGroup> published_bars(const std::vector<PublishedPredictio
   const Scores bloom = of_source(one_row, "BLOOM");
   add(ranked_bar(bloom), bloom);
   plain("H100 vendor tables and MLPerf, loso",
-        where(loso, [](const PublishedPrediction& p) { return p.family == "megatron-core"; }),
+        where(loso,
+              [](const PublishedPrediction& p) { return p.family == "megatron-core"; }),
         {.median = 0.08, .mean = {}, .p90 = 0.15, .worst = {}});
   const Scores ablation = of_source(one_row, "MegaScale");
   add(ablation_bar(ablation), ablation);

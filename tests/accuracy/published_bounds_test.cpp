@@ -1,0 +1,50 @@
+// Predictions of published runs against the figures recorded in bounds.json, which may only
+// tighten: the suite of `stepcast validate published` with every sixth row of the largest source.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/config/published_names.h"
+#include "studies/validate_published.h"
+
+using namespace stepcast;
+using namespace stepcast::studies;
+
+TEST_CASE("published runs stay within the recorded bounds", "[accuracy]") {
+  const std::filesystem::path data =
+      std::filesystem::path(STEPCAST_SHARED_DATA) / "llm" / "published.csv";
+  if (!std::filesystem::exists(data)) {
+    WARN("skipped: no measurements at " << data);
+    return;
+  }
+  std::vector<PublishedRow> rows = read_published(data);
+  constexpr std::size_t kThin = 6;
+  std::size_t seen = 0;
+  std::erase_if(rows, [&seen](const PublishedRow& row) {
+    return row.source.starts_with("vTrain") && seen++ % kThin != 0;
+  });
+  const config::Library library{STEPCAST_SOURCE_DIR};
+  const auto predictions =
+      predict_published(rows, config::load_published_names(library), library, {});
+  std::ifstream file(std::string(STEPCAST_SOURCE_DIR) + "/tests/accuracy/bounds.json");
+  const nlohmann::json bounds = nlohmann::json::parse(file).at("published");
+  for (const auto& [regime, groups] : bounds.items()) {
+    const ValidationSuite suite = validate_published(predictions, *regime_named(regime)).suite;
+    for (const auto& [name, bound] : groups.items()) {
+      const auto found = std::find_if(suite.groups.begin(), suite.groups.end(),
+                                      [&](const ValidationGroup& g) { return g.name == name; });
+      INFO(regime << ", " << name);
+      REQUIRE(found != suite.groups.end());
+      const ErrorStatistics& e = found->errors;
+      fmt::print("  {:<8} {:<62} n {:>3}  median {:5.2f}  mean {:5.2f}  p90 {:6.2f} %\n", regime,
+                 name, e.n, 100 * e.median, 100 * e.mean, 100 * e.p90);
+      CHECK(e.n >= bound.at("n").get<std::size_t>());
+      CHECK(e.median <= bound.at("median").get<double>());
+      CHECK(e.mean <= bound.at("mean").get<double>());
+    }
+  }
+}
