@@ -182,10 +182,10 @@ const Named& known(const Named* named, const PublishedRow& row, std::string_view
 
 bool PublishedRow::same_configuration(const PublishedRow& o) const {
   const auto key = [](const PublishedRow& r) {
-    return std::tie(r.document, r.framework, r.gpu, r.hidden, r.layers, r.heads, r.kv_heads, r.ffn,
-                    r.sequence, r.vocabulary, r.devices, r.global, r.micro, r.tensor, r.pipeline,
-                    r.virtual_stages, r.context, r.expert, r.sequence_parallel, r.zero, r.recompute,
-                    r.precision, r.table, r.model);
+    return std::tie(r.source, r.document, r.framework, r.gpu, r.hidden, r.layers, r.heads,
+                    r.kv_heads, r.ffn, r.sequence, r.vocabulary, r.devices, r.global, r.micro,
+                    r.tensor, r.pipeline, r.virtual_stages, r.context, r.expert,
+                    r.sequence_parallel, r.zero, r.recompute, r.precision, r.table, r.model);
   };
   return key(*this) == key(o);
 }
