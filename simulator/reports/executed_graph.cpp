@@ -84,10 +84,17 @@ class Builder {
       if (took && (!collective || costs_.collectives_hold_core)) {
         left_core_.emplace(ticks(s.end), ExecutedGraph::node(op, Stage::kEnded));
       }
-      if (costs_.issue > 0) {
+      if (issue_of(i, s.ref.op) > 0) {
         left_core_.emplace(ticks(s.issued), ExecutedGraph::node(op, Stage::kIssued));
       }
     }
+  }
+
+  [[nodiscard]] std::int64_t issue_of(std::size_t i, std::uint32_t t) const {
+    return costs_.ops[i].issue.empty() ? costs_.issue : costs_.ops[i].issue[t];
+  }
+  [[nodiscard]] std::int64_t latency_of(std::size_t i, std::uint32_t t) const {
+    return costs_.ops[i].latency.empty() ? 0 : costs_.ops[i].latency[t];
   }
 
   /// Explains a node that is later than the edges so far: the core was taken until then.
@@ -118,27 +125,36 @@ class Builder {
         const std::uint32_t begun = ExecutedGraph::node(op, Stage::kBegun);
         const std::uint32_t ended = ExecutedGraph::node(op, Stage::kEnded);
         auto& before = on_stream[o.stream[t]];
-        reached_ = 0;
-        edge(op == base_[i] ? ExecutedGraph::kSource : ExecutedGraph::node(op - 1, Stage::kIssued),
-             issued, costs_.issue + (op == base_[i] ? costs_.step : 0));
-        if (before.size() >= depth) {
-          edge(ExecutedGraph::node(before[before.size() - depth], Stage::kEnded), issued,
-               costs_.issue);
-        }
-        explain(issued, costs_.issue);
-        reached_ = 0;
-        edge(issued, begun, costs_.dispatch);
-        if (!before.empty()) {
-          edge(ExecutedGraph::node(before.back(), Stage::kEnded), begun, costs_.dispatch);
-        }
+        std::vector<std::uint32_t> awaited;  // ends of the ops whose records it waits for
         for (std::uint32_t w = o.first_wait[t]; w < o.first_wait[t] + program.ops[t].waits; ++w) {
           const std::int32_t record =
               o.waits[w].external ? o.external_records[o.first_external[c] + o.waits[w].index]
                                   : static_cast<std::int32_t>(o.first_record[c] + o.waits[w].index);
           if (record >= 0) {
-            edge(ExecutedGraph::node(recorder.at(static_cast<std::size_t>(record)), Stage::kEnded),
-                 begun, costs_.dispatch);
+            awaited.push_back(
+                ExecutedGraph::node(recorder.at(static_cast<std::size_t>(record)), Stage::kEnded));
           }
+        }
+        const std::int64_t issue = issue_of(i, t);
+        reached_ = 0;
+        edge(op == base_[i] ? ExecutedGraph::kSource : ExecutedGraph::node(op - 1, Stage::kIssued),
+             issued, issue + (op == base_[i] ? costs_.step : 0));
+        if (before.size() >= depth) {
+          edge(ExecutedGraph::node(before[before.size() - depth], Stage::kEnded), issued, issue);
+        }
+        if ((program.ops[t].flags & op_flags::kHostWaits) != 0) {
+          for (const std::uint32_t end : awaited) {
+            edge(end, issued, issue);
+          }
+        }
+        explain(issued, issue);
+        reached_ = 0;
+        edge(issued, begun, latency_of(i, t) + costs_.dispatch);
+        if (!before.empty()) {
+          edge(ExecutedGraph::node(before.back(), Stage::kEnded), begun, costs_.dispatch);
+        }
+        for (const std::uint32_t end : awaited) {
+          edge(end, begun, costs_.dispatch);
         }
         explain(begun, costs_.dispatch);
         if (o.role[t] == Role::kCompute || o.role[t] == Role::kSend) {

@@ -12,6 +12,7 @@
 #include "simulator/reports/timeline.h"
 #include "simulator/simulate.h"
 #include "studies/replay.h"
+#include "studies/show_measured.h"
 #include "traces/graph/measured_recording.h"
 #include "traces/open_trace.h"
 
@@ -100,6 +101,35 @@ TEST_CASE("a timeline becomes launches, streams and waits", "[studies][replay][k
   studies::ReplayOptions options;
   options.change.scales = {{"gemm", 2}};
   CHECK(studies::replay(run, options).changed_step.value().base() == Approx(600e-6).epsilon(0.01));
+}
+
+TEST_CASE("idle time has a cause, work has slack", "[studies][show][kineto]") {
+  const studies::MeasuredShow show =
+      studies::show_measured(traces::measured_run(overlapped_step().open()));
+  REQUIRE(show.ranks.size() == 1);
+  const studies::StreamUse& use = show.ranks.front();
+  CHECK(use.stream == "device 0 stream 7");
+  const auto us = [](Seconds t) { return t.base() * 1e6; };
+  CHECK(us(use.compute) == Approx(170));  // a 100, b 50, d 20
+  CHECK(us(use.drain) == Approx(225));    // d ends at 275 of 500
+  // Before a 20 and before d 84, of which the launches took the last 5 to 10; between a and b 1.
+  CHECK(us(use.host) == Approx(84).margin(11));
+  CHECK(us(use.host + use.gap) == Approx(105));
+  CHECK(us(use.for_communication + use.for_rank + use.for_stream) == Approx(0).margin(1e-9));
+  CHECK(us(use.step) == Approx(500));
+  CHECK(use.queue_most == 3);  // a, b and c were launched before a ended
+  // The path runs through the launch, a, b, c, the host and d.
+  CHECK(us(show.path_host + show.path_compute + show.path_transfer + show.path_gap) ==
+        Approx(500).epsilon(0.01));
+  for (const studies::MeasuredKernel& k : show.kernels) {
+    CAPTURE(k.name);
+    CHECK(us(k.slack) >= -1e-9);
+    if (k.name == "gemm_a") {
+      CHECK(us(k.time) == Approx(100));
+      CHECK(us(k.on_critical_path) == Approx(100));
+      CHECK(us(k.slack) == Approx(0).margin(0.1));
+    }
+  }
 }
 
 TEST_CASE("work of earlier calls and lost launches are kept", "[studies][replay][kineto]") {
