@@ -18,6 +18,9 @@
 #include "runtime/launch.h"
 #include "runtime/trainer.h"
 #include "workloads/build_graph.h"
+#ifdef STEPCAST_CUDA_STANDIN
+#include "tests/runtime/cuda/standin/module.h"
+#endif
 
 extern char** environ;  // NOLINT
 
@@ -123,6 +126,32 @@ std::map<std::string, Job> plans(const std::string& family, int ranks) {
   return all;
 }
 
+/// What trains: the CPU backend, or the CUDA backend over a stand-in for its device.
+ExecutorFactory backend() {
+#ifdef STEPCAST_CUDA_STANDIN
+  return cuda::executors(standin::module(), {});
+#else
+  return {};
+#endif
+}
+
+/// The curves of this number of ranks by name. The first is the reference of all others: where
+/// another backend trains, the CPU's on one rank.
+struct Run {
+  Job job;
+  ExecutorFactory executor;
+};
+std::map<std::string, Run> runs(const std::string& family, int ranks) {
+  std::map<std::string, Run> all;
+  for (const auto& [name, job] : plans(family, ranks)) {
+    if (backend() && ranks == 1 && all.empty()) {
+      all["cpu"] = {job, {}};
+    }
+    all[name] = {job, backend()};
+  }
+  return all;
+}
+
 int as_rank(const std::string& family, const std::string& file) {
   MpiOptions options;
   options.report = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
@@ -133,12 +162,13 @@ int as_rank(const std::string& family, const std::string& file) {
     out.precision(17);
   }
   try {
-    for (const auto& [name, job] : plans(family, session.size())) {
+    for (const auto& [name, what] : runs(family, session.size())) {
       RunOptions run;
+      run.executor = what.executor;
       run.steps = kSteps;
       run.warmup = 0;
       const RunResult result =
-          run_training(job, workloads::build_graph(job), run, session, nullptr);
+          run_training(what.job, workloads::build_graph(what.job), run, session, nullptr);
       out << name << "\n";
       for (const StepRecord& step : result.steps) {
         out << step.loss << " ";
@@ -202,7 +232,7 @@ int main(int argc, char** argv) {
   std::vector<double> reference;
   for (const int ranks : {1, 2, 4}) {
     const Curves curves = run_on(argv[0], argv[1], ranks, environment);
-    if (curves.size() != plans(argv[1], ranks).size()) {
+    if (curves.size() != runs(argv[1], ranks).size()) {
       std::printf("FAILED: %zu curves of %d ranks\n", curves.size(), ranks);
       ++failures;
     }

@@ -6,18 +6,26 @@
 #include <memory>
 #include <vector>
 
+#include "core/access.h"
 #include "core/job.h"
 #include "runtime/cpu/executor.h"
 #include "runtime/cuda/backend.h"
 #include "runtime/data/batch_source.h"
 #include "workloads/build_graph.h"
+#ifdef STEPCAST_CUDA_STANDIN
+#include "tests/runtime/cuda/standin/module.h"
+#endif
 
 namespace stepcast::runtime::test {
 
 /// The module where this machine has a device; else null, with the reason printed in the words by
 /// which ctest knows a skipped test.
 inline const cuda::Module* device_module() {
+#ifdef STEPCAST_CUDA_STANDIN
+  const cuda::Module& module = standin::module();
+#else
   const cuda::Module& module = cuda::loaded_module(STEPCAST_CUDA_MODULE);
+#endif
   const cuda::Probe probe = module.probe();
   if (probe.devices == 0) {
     std::cout << "skipped: " << probe.missing << std::endl;
@@ -38,6 +46,7 @@ inline Job small_dlrm(InteractionKind interaction, OptimizerKind embedding, Form
     table.rows = 31 + 500 * t;
     table.dim = 16;
     table.pooling = t == 1 ? 4 : 2.5;  // exact and Poisson bags
+    table.access = std::make_shared<const Access>(Access::uniform(table.rows));
     table.mode = t == 3 ? PoolingMode::kMean : PoolingMode::kSum;
     w.tables.push_back(table);
   }
@@ -54,18 +63,18 @@ inline Job small_dlrm(InteractionKind interaction, OptimizerKind embedding, Form
 
 inline Job small_transformer(Activation activation, bool flash, Format compute) {
   TransformerWorkload m;
-  m.layers = 2;
+  m.layers = 1;
   m.hidden = 128;
   m.heads = 2;
   m.kv_heads = activation == Activation::kGelu ? 2 : 1;
   m.head_dim = 64;
-  m.ffn_hidden = 192;
+  m.ffn_hidden = 96;
   m.activation = activation;
-  m.vocabulary = 256;
+  m.vocabulary = 128;
   Job job;
   job.workload.name = "small";
   job.workload.model = m;
-  job.batch = {4, 2, 64};
+  job.batch = {4, 2, 32};
   job.formats.compute = compute;
   job.flash_attention = flash;
   job.dense_optimizer = OptimizerKind::kAdam;

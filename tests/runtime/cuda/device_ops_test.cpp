@@ -3,6 +3,7 @@
 #include <limits>
 #include <random>
 
+#include "runtime/op_operands.h"
 #include "tests/runtime/cuda/device_fixture.h"
 
 // Every op of small models alone, on the GPU and on the CPU backend: random inputs, outputs that
@@ -59,8 +60,12 @@ std::vector<float> random_values(const Program& program, TensorId id, std::mt199
   return values;
 }
 
-void write_both(test::BothBackends& both, TensorId id, const std::vector<float>& values) {
+void write_both(test::BothBackends& both, const Program& program, TensorId id,
+                const std::vector<float>& values) {
   both.gpu->write(id, 0, values);
+  if (const auto master = master_of(program, id)) {  // the CPU has no narrow weights
+    both.gpu->write(*master, 0, values);
+  }
   std::copy(values.begin(), values.end(), both.cpu.tensor(id, 0).data);
 }
 
@@ -93,12 +98,12 @@ void check_op(const cuda::Module& module, const Job& job, const ExecutionGraph& 
   test::BothBackends both(module, job, cut);
   std::mt19937 random(index);
   for (const TensorId id : program.inputs(op)) {
-    write_both(both, id, random_values(program, id, random));
+    write_both(both, program, id, random_values(program, id, random));
   }
   for (const TensorId id : program.outputs(op)) {
     if (!contains(program.inputs(op), id)) {
       const auto values = random_values(program, id, random);
-      write_both(both, id,
+      write_both(both, program, id,
                  adds_to(program, op, id)
                      ? values
                      : std::vector<float>(values.size(), std::numeric_limits<float>::quiet_NaN()));

@@ -52,8 +52,8 @@ TEST_CASE("a DLRM learns as on the CPU", "[runtime][cuda][gpu]") {
       GENERATE(InteractionKind::kDot, InteractionKind::kCat, InteractionKind::kDcnV2);
   const auto optimizer = GENERATE(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
                                   OptimizerKind::kAdagrad, OptimizerKind::kAdam);
-  check_equal_curves(
-      curves_of(*module, test::small_dlrm(interaction, optimizer, Format::kFp32), 10), 1e-4);
+  check_equal_curves(curves_of(*module, test::small_dlrm(interaction, optimizer, Format::kFp32), 6),
+                     1e-4);
 }
 
 TEST_CASE("a transformer learns as on the CPU", "[runtime][cuda][gpu]") {
@@ -64,9 +64,9 @@ TEST_CASE("a transformer learns as on the CPU", "[runtime][cuda][gpu]") {
   const auto activation = GENERATE(Activation::kGelu, Activation::kSwiGlu);
   const bool flash = GENERATE(true, false);
   check_equal_curves(
-      curves_of(*module, test::small_transformer(activation, flash, Format::kFp32), 10), 1e-4);
+      curves_of(*module, test::small_transformer(activation, flash, Format::kFp32), 4), 1e-4);
   check_equal_curves(
-      curves_of(*module, test::small_transformer(activation, flash, Format::kBf16), 10), 2e-2);
+      curves_of(*module, test::small_transformer(activation, flash, Format::kBf16), 4), 2e-2);
 }
 
 TEST_CASE("a captured step gives the numbers of the issued one", "[runtime][cuda][gpu]") {
@@ -79,8 +79,8 @@ TEST_CASE("a captured step gives the numbers of the issued one", "[runtime][cuda
   for (const Job& job :
        {test::small_transformer(Activation::kSwiGlu, true, Format::kBf16),
         test::small_dlrm(InteractionKind::kDot, OptimizerKind::kAdam, Format::kFp32)}) {
-    const Curves issued = curves_of(*module, job, 6);
-    const Curves replayed = curves_of(*module, job, 6, captured);
+    const Curves issued = curves_of(*module, job, 4);
+    const Curves replayed = curves_of(*module, job, 4, captured);
     CHECK(issued.gpu == replayed.gpu);  // kernels add in a fixed order
   }
 }

@@ -1,0 +1,167 @@
+#include <cublasLt.h>
+
+#include <vector>
+
+#include "runtime/cpu/kernels/gemm.h"
+#include "tests/runtime/cuda/standin/device.h"
+#include "tests/runtime/cuda/standin/numbers.h"
+
+using stepcast::Format;
+
+namespace {
+
+struct Layout {
+  Format format = Format::kFp32;
+  std::int64_t rows = 0, columns = 0, leading = 0, step = 0;
+  std::int32_t batch = 1;
+};
+struct Operation {
+  bool transpose_a = false, transpose_b = false;
+};
+
+Format format_of(cudaDataType_t type) {
+  return type == CUDA_R_16BF ? Format::kBf16 : type == CUDA_R_16F ? Format::kFp16 : Format::kFp32;
+}
+const Layout& of(cublasLtMatrixLayout_t l) { return *reinterpret_cast<const Layout*>(l); }
+
+/// One matrix of a batch, row-major without gaps.
+std::vector<float> gathered(const void* data, const Layout& l, std::int64_t batch, bool transpose) {
+  const std::int64_t rows = transpose ? l.columns : l.rows;
+  const std::int64_t columns = transpose ? l.rows : l.columns;
+  std::vector<float> values(static_cast<std::size_t>(rows * columns));
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < columns; ++j) {
+      const std::int64_t at = transpose ? j + i * l.leading : i + j * l.leading;
+      values[static_cast<std::size_t>(i * columns + j)] =
+          stepcast::standin::load(data, l.format, batch * l.step + at);
+    }
+  }
+  return values;
+}
+
+template <class T>
+T value_at(const void* buffer) {
+  return *static_cast<const T*>(buffer);
+}
+
+}  // namespace
+
+extern "C" {
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  *handle = reinterpret_cast<cublasLtHandle_t>(new int);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete reinterpret_cast<int*>(handle);
+  return CUBLAS_STATUS_SUCCESS;
+}
+std::size_t cublasLtGetVersion() { return 130000; }
+const char* cublasLtGetStatusName(cublasStatus_t) { return "standin"; }
+const char* cublasLtGetStatusString(cublasStatus_t) { return "standin"; }
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
+                                          std::uint64_t rows, std::uint64_t columns,
+                                          std::int64_t leading) {
+  *layout = reinterpret_cast<cublasLtMatrixLayout_t>(
+      new Layout{format_of(type), static_cast<std::int64_t>(rows),
+                 static_cast<std::int64_t>(columns), leading, 0, 1});
+  return leading >= static_cast<std::int64_t>(rows) ? CUBLAS_STATUS_SUCCESS
+                                                    : CUBLAS_STATUS_INVALID_VALUE;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(const cublasLtMatrixLayout_t layout) {
+  delete reinterpret_cast<const Layout*>(layout);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t what,
+                                                const void* value, std::size_t) {
+  auto& l = *reinterpret_cast<Layout*>(layout);
+  if (what == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) {
+    l.batch = value_at<std::int32_t>(value);
+  } else if (what == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET) {
+    l.step = value_at<std::int64_t>(value);
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* operation, cublasComputeType_t,
+                                        cudaDataType_t) {
+  *operation = reinterpret_cast<cublasLtMatmulDesc_t>(new Operation);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(const cublasLtMatmulDesc_t operation) {
+  delete reinterpret_cast<const Operation*>(operation);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
+                                              cublasLtMatmulDescAttributes_t what,
+                                              const void* value, std::size_t) {
+  auto& o = *reinterpret_cast<Operation*>(operation);
+  const bool transpose = value_at<cublasOperation_t>(value) == CUBLAS_OP_T;
+  (what == CUBLASLT_MATMUL_DESC_TRANSA ? o.transpose_a : o.transpose_b) = transpose;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  *preference = reinterpret_cast<cublasLtMatmulPreference_t>(new int);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(const cublasLtMatmulPreference_t preference) {
+  delete reinterpret_cast<const int*>(preference);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
+                                                    cublasLtMatmulPreferenceAttributes_t,
+                                                    const void*, std::size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatmulPreference_t, int,
+                                              cublasLtMatmulHeuristicResult_t[], int* found) {
+  *found = 1;
+  return of(a).format == of(b).format ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t*, void*, std::size_t, cudaStream_t) {
+  const Operation o = *reinterpret_cast<const Operation*>(operation);
+  const Layout la = of(a_layout);
+  const Layout lb = of(b_layout);
+  const Layout ld = of(d_layout);
+  const std::int64_t k = o.transpose_a ? la.rows : la.columns;
+  if (k != (o.transpose_b ? lb.columns : lb.rows) ||
+      ld.rows != (o.transpose_a ? la.columns : la.rows) ||
+      ld.columns != (o.transpose_b ? lb.rows : lb.columns) || c != d) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  const float factor = *static_cast<const float*>(alpha);
+  const float more = *static_cast<const float*>(beta);
+  stepcast::standin::enqueue([=] {
+    for (std::int64_t batch = 0; batch < ld.batch; ++batch) {
+      const auto left = gathered(a, la, batch, o.transpose_a);
+      const auto right = gathered(b, lb, batch, o.transpose_b);
+      std::vector<float> product(static_cast<std::size_t>(ld.rows * ld.columns));
+      stepcast::runtime::kernels::Gemm g;
+      g.m = ld.rows;
+      g.n = ld.columns;
+      g.k = k;
+      stepcast::runtime::kernels::gemm(g, left.data(), right.data(), product.data());
+      for (std::int64_t i = 0; i < ld.rows; ++i) {
+        for (std::int64_t j = 0; j < ld.columns; ++j) {
+          const std::int64_t at = batch * ld.step + i + j * ld.leading;
+          const float before = more == 0 ? 0 : more * stepcast::standin::load(d, ld.format, at);
+          stepcast::standin::store(
+              d, ld.format, at,
+              factor * product[static_cast<std::size_t>(i * ld.columns + j)] + before);
+        }
+      }
+    }
+  });
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+}  // extern "C"
