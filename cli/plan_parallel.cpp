@@ -309,7 +309,11 @@ int plan_parallel(const PlanRequest& request, const ParallelPlanCommand& options
   if (session == nullptr) {
     return search(request, options, nullptr);
   }
-  return as_one_rank(*session, [&] { return search(request, options, session.get()); });
+  return as_one_rank(*session, [&] {
+    const int code = search(request, options, session.get());
+    (void)session->everyones("");  // the others sleep until rank 0 has simulated and printed
+    return code;
+  });
 }
 
 }  // namespace stepcast::cli

@@ -300,7 +300,11 @@ int sweep_shared(const SweepCommand& options, const Context& context) {
   if (session == nullptr) {
     return sweep(options, context, nullptr);
   }
-  return as_one_rank(*session, [&] { return sweep(options, context, session.get()); });
+  return as_one_rank(*session, [&] {
+    const int code = sweep(options, context, session.get());
+    (void)session->everyones("");  // the others sleep until rank 0 has printed
+    return code;
+  });
 }
 
 }  // namespace
