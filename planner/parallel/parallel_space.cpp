@@ -65,6 +65,10 @@ bool ParallelSpace::legal(const PlanPoint& point) const {
 }
 
 std::vector<PlanPoint> ParallelSpace::splits() const {
+  if (fixed_.schedule == ScheduleKind::kZbH1) {
+    throw InputError("parallel.schedule",
+                     "a search of plans does not know zb-h1 yet; use 1f1b, gpipe or \"auto\"");
+  }
   if (fixed_.context.value_or(1) > 1) {
     throw InputError("parallel.context",
                      "a search of plans does not know context parallelism yet; use 1 or \"auto\"");
