@@ -90,7 +90,14 @@ const std::set<std::string_view> kHarmless{"seed",
                                            "fp8-amax-history-len",
                                            "fp8-amax-compute-algo",
                                            "fp8-margin",
-                                           "fp8-interval"};
+                                           "fp8-interval",
+                                           "fp8-param-gather",
+                                           "overlap-param-gather-with-optimizer-step",
+                                           "te-rng-tracker",
+                                           "enable-cuda-graph",
+                                           "external-cuda-graph",
+                                           "cuda-graph-scope",
+                                           "enable-experimental"};
 const std::vector<std::string_view> kHarmlessBeginnings{"adam-",
                                                         "data-",
                                                         "lr",
@@ -120,7 +127,9 @@ const std::vector<std::string_view> kHarmlessBeginnings{"adam-",
                                                         "rerun-",
                                                         "start-weight",
                                                         "end-weight",
-                                                        "weight-decay-incr"};
+                                                        "weight-decay-incr",
+                                                        "no-check-",
+                                                        "tp-comm-overlap-"};
 
 struct Option {
   std::string value;  ///< empty: a flag
@@ -372,6 +381,22 @@ Json parallel_of(Arguments& a, std::int64_t layers) {
   p["sequence_parallel"] = a.has("sequence-parallel") && p["tensor"] > 1;
   p["zero"] = a.has("use-distributed-optimizer") ? 1 : 0;
   p["recompute"] = recompute_of(a);
+  if (const auto elements = a.integer("ddp-bucket-size")) {  // of gradients in fp32
+    p["bucket"] = fmt::format("{} B", 4 * *elements);
+  }
+  if (a.has("cp-comm-type")) {
+    const std::string type = a.text("cp-comm-type");
+    const std::map<std::string, const char*> algorithms{
+        {"p2p", "ring"}, {"a2a", "all_to_all"}, {"all_gather", "all_gather"}};
+    const auto it = algorithms.find(type);
+    if (it == algorithms.end()) {
+      a.refuse("cp-comm-type",
+               fmt::format("found '{}', expected p2p, a2a or all_gather", type.substr(0, 40)));
+    }
+    if (p["context"] > 1) {
+      p["context_algorithm"] = it->second;
+    }
+  }
   const bool gather = a.has("overlap-param-gather");
   p["overlap"] = {{"data", a.has("overlap-grad-reduce") || gather},
                   {"tensor", a.has("tp-comm-overlap")},

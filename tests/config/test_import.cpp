@@ -129,6 +129,12 @@ TEST_CASE("a job names a config.json where a workload stands", "[config][import]
                            kLibrary);
   CHECK(job.workload.transformer()->moe->capacity_factor == 1.5);
   CHECK(job.parallel.expert == 8);
+  // Or where a job stands.
+  CHECK(load_job(file_source(folder / "config.json"),
+                 {"system=dgx-h100", "batch={\"global\": 16, \"micro\": 1, \"sequence\": 4096}"},
+                 kLibrary)
+            .workload.transformer()
+            ->moe->per_token == 2);
   std::filesystem::remove_all(folder);
 }
 
@@ -143,6 +149,7 @@ torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py \
   --seq-length 4096 --max-position-embeddings 32768 --micro-batch-size 1 \
   --global-batch-size=256 --vocab-size 32000 --untie-embeddings-and-output-weights \
   --use-distributed-optimizer --overlap-grad-reduce --recompute-granularity selective \
+  --ddp-bucket-size 10000000 --cp-comm-type a2a --context-parallel-size 1 \
   --bf16 --lr 1e-4 --data-path 0.5 a 0.5 b  # and so on
 )";
   CHECK(foreign_kind(text) == Foreign::kMegatron);
@@ -157,6 +164,7 @@ torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py \
   CHECK(job.parallel.sequence_parallel);
   CHECK(job.parallel.zero == 1);
   CHECK(job.parallel.overlap.data);
+  CHECK(job.parallel.bucket == MB(40));
   CHECK(job.parallel.recompute.kind == RecomputeKind::kSelective);
   CHECK(job.batch.global == 256);
   CHECK(job.formats.compute == Format::kBf16);

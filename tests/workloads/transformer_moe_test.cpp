@@ -242,3 +242,19 @@ TEST_CASE("experts that cannot be spread say why", "[workloads][experts]") {
   CHECK_THAT(message(planned(dense, {1, 4, 2, 0, false})),
              Catch::Contains("dense transformer has no experts"));
 }
+
+TEST_CASE("context ranks route tokens of their own", "[workloads][experts]") {
+  Job job = moe_job(2);
+  split(job, 1, 1, 2, 4);
+  job.parallel.context = 2;
+  job.devices = 4;
+  job.parallel.expert = 4;
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const auto ops = ops_by_name(graph.programs.front(), 1);
+  const Op& exchange = ops.at("layer.moe.dispatch.exchange").front();
+  CHECK(exchange.shape[0] == kSequence / 2 * 2 * kHidden);
+  CHECK(graph.members(exchange.communicator, 0) == std::vector<std::int32_t>{0, 1, 2, 3});
+  Job whole = planned(moe_job(2), {1, 2, 2, 0, false});
+  CHECK(workloads::step_flops(job).model.base() ==
+        Approx(workloads::step_flops(whole).model.base()).epsilon(1e-12));
+}
