@@ -97,7 +97,8 @@ int predict(const PredictCommand& options, const Context& context) {
   const Job job = load_job(options.job, context);
   const ExecutionGraph graph = workloads::build_graph(job);
   const studies::StepPrediction p = studies::predict(
-      job, graph, {.timeline = !options.timeline.empty(), .intervals = options.intervals});
+      job, graph,
+      {.timeline = !options.timeline.empty(), .intervals = options.intervals, .remedies = true});
   if (!options.timeline.empty()) {
     traces::write_perfetto(options.timeline, graph, p.timeline);
   }

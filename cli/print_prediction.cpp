@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/human.h"
 #include "cli/text_table.h"
 #include "cli/version.h"
@@ -43,18 +45,14 @@ void print_ops(const StepPrediction& p, std::ostream& out) {
 void print_memory(const StepPrediction& p, std::ostream& out) {
   TextTable table(
       {"memory of the fullest device (rank " + std::to_string(p.fullest_rank) + ")", "size"});
-  const auto row = [&](const char* name, Bytes b) {
+  const auto row = [&](std::string_view name, Bytes b) {
     if (b > Bytes{}) {
-      table.row({name, human(b)});
+      table.row({std::string(name), human(b)});
     }
   };
-  row("parameters", p.memory.parameters);
-  row("gradients", p.memory.gradients);
-  row("optimizer", p.memory.optimizer);
-  row("embeddings", p.memory.embeddings);
-  row("activations", p.memory.activations);
-  row("buffers", p.memory.buffers);
-  row("reserve", p.reserve);
+  for (const auto& [name, bytes] : p.ledger.lines()) {
+    row(name, bytes);
+  }
   table.row({"total", human(p.memory.total() + p.reserve)});
   table.row({"capacity", human(p.capacity)});
   table.print(out);
@@ -114,6 +112,12 @@ nlohmann::ordered_json prediction_json(const StepPrediction& p) {
       {"embeddings", m.embeddings.base()}, {"buffers", m.buffers.base()},
       {"reserve", p.reserve.base()},       {"total", (m.total() + p.reserve).base()},
       {"capacity", p.capacity.base()}};
+  j["memory_ledger"] = nlohmann::ordered_json::object();
+  for (const auto& [name, bytes] : p.ledger.lines()) {
+    std::string key(name);
+    std::replace(key.begin(), key.end(), ' ', '_');
+    j["memory_ledger"][key] = bytes.base();
+  }
   j["fits"] = p.fits;
   j["critical_rank"] = p.critical_rank;
   j["ops"] = nlohmann::ordered_json::array();

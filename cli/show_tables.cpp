@@ -9,6 +9,7 @@
 #include "cli/human.h"
 #include "core/config/config.h"
 #include "core/error.h"
+#include "studies/memory_remedy.h"
 #include "studies/show.h"
 #include "workloads/build_graph.h"
 
@@ -343,22 +344,40 @@ Tables memory_tables(const Job& job, const ExecutionGraph& graph,
                    {{"class"},
                     {"ranks"},
                     {"which", "", true},
-                    {"parameters_bytes", "parameters"},
+                    {"weights_bytes", "weights"},
                     {"gradients_bytes", "gradients"},
                     {"optimizer_bytes", "optimizer"},
                     {"embeddings_bytes", "embeddings"},
-                    {"activations_bytes", "activations"},
-                    {"buffers_bytes", "buffers"},
+                    {"in_flight_bytes", "activations in flight"},
+                    {"logits_bytes", "logits"},
+                    {"temporaries_bytes", "temporaries"},
+                    {"gather_bytes", "gather buffers"},
+                    {"cache_bytes", "keys, values"},
+                    {"buffers_bytes", "other buffers"},
+                    {"context_bytes", "context"},
+                    {"communicators_bytes", "communicators"},
+                    {"fragmentation_bytes", "fragmentation"},
                     {"total_bytes", "total"}});
   const studies::MemoryContent* chosen = &content.front();
-  for (const studies::MemoryContent& c : content) {
-    const MemoryUse& m = c.use;
-    ledger.row({cell(std::int64_t{c.rank_class}), cell(signed_size(c.ranks.size())),
-                cell(rank_list(c.ranks)), cell(m.parameters), cell(m.gradients), cell(m.optimizer),
-                cell(m.embeddings), cell(m.activations), cell(m.buffers), cell(m.total())});
-    chosen = m.total() > chosen->use.total() ? &c : chosen;
+  Bytes most;
+  for (std::size_t i = 0; i < content.size(); ++i) {
+    const studies::MemoryContent& c = content[i];
+    const simulator::MemoryLedger m = simulator::memory_ledger(graph, i, job.system.device);
+    std::vector<Cell> row{cell(std::int64_t{c.rank_class}), cell(signed_size(c.ranks.size())),
+                          cell(rank_list(c.ranks))};
+    for (const auto& [name, bytes] : m.lines()) {
+      row.push_back(cell(bytes));
+    }
+    row.push_back(cell(m.total()));
+    ledger.row(row);
+    chosen = m.total() > most ? &c : chosen;
+    most = std::max(most, m.total());
   }
-  ledger.note("without the device's reserve (context, library buffers); see stepcast predict");
+  if (job.system.device.memory > Bytes{} && most > job.system.device.memory) {
+    ledger.note(studies::memory_reason(simulator::fullest_ledger(graph, job.system.device),
+                                       job.system.device) +
+                "; " + studies::memory_remedy(job));
+  }
   if (rank) {
     chosen = &content.at(static_cast<std::size_t>(graph.class_of(*rank)));
   }

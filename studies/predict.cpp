@@ -8,6 +8,7 @@
 #include "simulator/intervals.h"
 #include "simulator/reports/breakdown.h"
 #include "simulator/reports/op_table.h"
+#include "studies/memory_remedy.h"
 #include "studies/simulated_step.h"
 
 namespace stepcast::studies {
@@ -24,21 +25,20 @@ Job without_distribution(Job job) {
   return job;
 }
 
-void fill_memory(StepPrediction& p, const ExecutionGraph& graph) {
-  p.capacity = p.job.system.device.memory;
-  p.reserve = reserve_of(p.job.system.device);
-  for (const RankClass& c : graph.classes) {
-    const MemoryUse use = memory_use(graph.programs[static_cast<std::size_t>(c.program)]);
-    if (use.total() > p.memory.total()) {
-      p.memory = use;
-      p.fullest_rank = c.ranks.front();
-    }
-  }
-  p.fits = p.capacity.base() <= 0 || p.memory.total() + p.reserve <= p.capacity;
+void fill_memory(StepPrediction& p, const ExecutionGraph& graph, bool remedies) {
+  const Device& device = p.job.system.device;
+  p.capacity = device.memory;
+  p.ledger = simulator::fullest_ledger(graph, device);
+  p.fullest_rank = p.ledger.rank;
+  p.memory = memory_use(graph.program_of(p.fullest_rank));
+  p.reserve = p.ledger.context + p.ledger.communicators + p.ledger.fragmentation;
+  p.fits = p.capacity.base() <= 0 || p.ledger.total() <= p.capacity;
   if (!p.fits) {
-    p.warnings.push_back(fmt::format(
-        "does not fit: rank {} needs {:.4g} GB, the device has {:.4g} GB", p.fullest_rank,
-        (p.memory.total() + p.reserve).base() * 1e-9, p.capacity.base() * 1e-9));
+    std::string warning = memory_reason(p.ledger, device);
+    if (remedies) {
+      warning += "; " + memory_remedy(p.job);
+    }
+    p.warnings.push_back(std::move(warning));
   }
 }
 
@@ -175,7 +175,7 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
   }
   p.by_kind = rows_of(own, graph, model, critical.rank, false);
   p.by_name = rows_of(own, graph, model, critical.rank, true);
-  fill_memory(p, graph);
+  fill_memory(p, graph, options.remedies);
   fill_rates(p);
   if (!p.in_calibrated_range && job.calibration.kind != Calibration::Kind::kNone) {
     p.warnings.push_back(

@@ -6,6 +6,7 @@
 #include "core/job.h"
 #include "core/observer.h"
 #include "core/program.h"
+#include "simulator/reports/memory_ledger.h"
 #include "simulator/simulate.h"
 #include "workloads/build_graph.h"
 
@@ -36,6 +37,7 @@ struct PredictOptions {
   bool data_distribution = true;  ///< off: every row equally likely
   bool host_cost = true;          ///< off: issuing ops costs nothing
   bool rendezvous = true;         ///< off: no rank waits for another
+  bool remedies = false;          ///< where it does not fit, look for the nearest plan that does
 };
 
 struct Interval {
@@ -56,7 +58,8 @@ struct StepPrediction {
   TimeSplit split;
   std::int32_t critical_rank = 0;
   MemoryUse memory;  ///< of the fullest rank
-  Bytes reserve;     ///< context and library buffers, a constant of the device
+  Bytes reserve;     ///< context, library buffers, fragmentation: constants of the device
+  simulator::MemoryLedger ledger;  ///< the same, by purpose
   Bytes capacity;
   std::int32_t fullest_rank = 0;
   bool fits = true;

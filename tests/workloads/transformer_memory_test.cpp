@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "simulator/reports/memory_ledger.h"
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"
 
@@ -168,4 +169,53 @@ TEST_CASE(
   const double gradients = d(s) * 9 * h * 2;
   CHECK(activations(0) - plain == Approx(layers * gradients).margin(gradients));
   CHECK(activations(1) > plain / 2);  // and so on every stage
+}
+
+TEST_CASE("the memory ledger tells the parts of a stage's memory apart",
+          "[workloads][transformer]") {
+  const std::int64_t s = 64;
+  Job job = llama_job(8, 128, 8, 4, 352, s, 256);
+  split(job, 2, 4, 2, 8);
+  job.parallel.zero = 3;
+  const ExecutionGraph graph = workloads::build_graph(job);
+  Device device;
+  for (std::size_t stage = 0; stage < 4; ++stage) {
+    const simulator::MemoryLedger l = simulator::memory_ledger(graph, stage, device);
+    const MemoryUse use = memory_use(graph.programs[stage]);
+    CHECK(l.total() == use.total());
+    CHECK(l.in_flight + l.logits + l.temporaries == use.activations);
+    CHECK(l.gather_buffers + l.buffers == use.buffers);
+    // fp32 logits of one micro-batch, on the last stage only (llm.md section 1.2): 4 s b V / t.
+    CHECK(l.logits.base() == (stage == 3 ? 4 * d(s) * 256 / 2 : 0));
+  }
+  // Constants of the device: context once, buffers per communicator the rank talks on (tensor,
+  // pipeline, data), a share of the activations.
+  device.fitted["memory"].constants = {
+      {"reserve", 1e9}, {"communicator", 1e6}, {"fragmentation", 0.1}};
+  const simulator::MemoryLedger l = simulator::memory_ledger(graph, 1, device);
+  const MemoryUse use = memory_use(graph.programs[1]);
+  CHECK(l.context.base() == 1e9);
+  CHECK(l.communicators.base() == 3e6);
+  CHECK(l.fragmentation.base() == Approx(0.1 * use.activations.base()));
+  CHECK(l.total() == use.total() + l.context + l.communicators + l.fragmentation);
+  // Early stages have more in flight: the first, though it holds the embedding too, not the last.
+  CHECK(simulator::fullest_ledger(graph, device).rank == 0);
+}
+
+TEST_CASE("interleaved stages keep p (1 + (p - 1) / (p v)) micro-batches' layers",
+          "[workloads][transformer]") {
+  const std::int64_t s = 64;
+  const std::int64_t p = 4;
+  const std::int64_t v = GENERATE(2, 4);
+  const auto activations = [&](std::int64_t layers) {
+    Job job = gpt_job(layers, 128, 8, s, 256);
+    split(job, 1, p, 1, 16);
+    job.parallel.virtual_stages = v;
+    return memory_use(workloads::build_graph(job).programs.front()).activations.base();
+  };
+  // llm.md section 1.2, first stage; a layer keeps s h 32 + log-sum-exp + norms.
+  const double layer = d(s) * 128 * 32 + 4 * 8 * d(s) + 16 * d(s);
+  const double in_flight = d(p) * (1 + d(p - 1) / d(p * v));
+  const double more = activations(2 * p * v) - activations(p * v);  // v layers more per stage
+  CHECK(more == Approx(d(v) * layer * in_flight));
 }

@@ -1,0 +1,152 @@
+#include "simulator/reports/memory_ledger.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+namespace stepcast::simulator {
+namespace {
+
+double constant_of(const Device& device, const char* name) {
+  const auto model = device.fitted.find("memory");
+  if (model == device.fitted.end()) {
+    return 0;
+  }
+  const auto found = model->second.constants.find(name);
+  return found == model->second.constants.end() ? 0 : found->second;
+}
+
+/// Bytes of a segment's temporaries, all together.
+Bytes largest_temporaries(const Program& program) {
+  Bytes largest;
+  for (const Segment& segment : program.segments) {
+    std::set<TensorId> seen;
+    Bytes sum;
+    for (const Op& op : program.ops_of(segment)) {
+      for (std::uint32_t i = 0; i < std::uint32_t{op.inputs} + op.outputs; ++i) {
+        const TensorId id = program.operands[op.first_operand + i];
+        const Tensor& t = program.tensors[id];
+        if (t.role == TensorRole::kActivation && !t.per_microbatch && seen.insert(id).second) {
+          sum += t.bytes();
+        }
+      }
+    }
+    largest = std::max(largest, sum);
+  }
+  return largest;
+}
+
+/// Most instances of a tensor at once: a life lasts from the first call that names it to the last.
+std::int64_t most_instances(const Program& program, TensorId id) {
+  std::vector<bool> names(program.segments.size(), false);
+  for (std::size_t s = 0; s < program.segments.size(); ++s) {
+    for (const Op& op : program.ops_of(program.segments[s])) {
+      const auto* first = program.operands.data() + op.first_operand;
+      names[s] = names[s] || std::find(first, first + op.inputs + op.outputs, id) !=
+                                 first + op.inputs + op.outputs;
+    }
+  }
+  const auto microbatches = static_cast<std::size_t>(std::max(1, program.microbatches));
+  std::vector<std::size_t> last(microbatches, 0);
+  for (std::size_t c = 0; c < program.calls.size(); ++c) {
+    if (names[program.calls[c].segment]) {
+      last[static_cast<std::size_t>(program.calls[c].microbatch)] = c + 1;
+    }
+  }
+  std::int64_t now = 0;
+  std::int64_t most = 0;
+  std::vector<bool> live(microbatches, false);
+  for (std::size_t c = 0; c < program.calls.size(); ++c) {
+    const auto m = static_cast<std::size_t>(program.calls[c].microbatch);
+    if (!names[program.calls[c].segment]) {
+      continue;
+    }
+    if (!live[m]) {
+      live[m] = true;
+      most = std::max(most, ++now);
+    }
+    now -= last[m] == c + 1 ? 1 : 0;
+  }
+  return most;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string_view, Bytes>> MemoryLedger::lines() const {
+  return {{"weights", weights},
+          {"gradients", gradients},
+          {"optimizer", optimizer},
+          {"embeddings", embeddings},
+          {"activations in flight", in_flight},
+          {"logits", logits},
+          {"temporaries", temporaries},
+          {"gather buffers", gather_buffers},
+          {"keys and values", cache},
+          {"other buffers", buffers},
+          {"device context", context},
+          {"communicators", communicators},
+          {"fragmentation", fragmentation}};
+}
+
+Bytes MemoryLedger::total() const {
+  Bytes sum;
+  for (const auto& [name, bytes] : lines()) {
+    sum += bytes;
+  }
+  return sum;
+}
+
+MemoryLedger memory_ledger(const ExecutionGraph& graph, std::size_t rank_class,
+                           const Device& device) {
+  const RankClass& ranks = graph.classes.at(rank_class);
+  const Program& program = graph.programs[static_cast<std::size_t>(ranks.program)];
+  const MemoryUse use = memory_use(program);
+  MemoryLedger l;
+  l.rank = ranks.ranks.front();
+  l.weights = use.parameters;
+  l.gradients = use.gradients;
+  l.optimizer = use.optimizer;
+  l.embeddings = use.embeddings;
+  for (TensorId id = 0; id < program.tensors.size(); ++id) {
+    const Tensor& t = program.tensors[id];
+    if (t.is_view()) {
+      continue;
+    }
+    if (t.role == TensorRole::kActivation && t.name == "head.logits") {
+      l.logits += t.bytes() * static_cast<double>(most_instances(program, id));
+    } else if (t.role == TensorRole::kBuffer && t.name.starts_with("unit.")) {
+      l.gather_buffers += t.bytes();
+    } else if (t.role == TensorRole::kBuffer && t.name.ends_with(".cache")) {
+      l.cache += t.bytes();
+    }
+  }
+  l.buffers = use.buffers - l.gather_buffers - l.cache;
+  l.temporaries = largest_temporaries(program);
+  l.in_flight = use.activations - l.temporaries;
+  l.logits = std::min(l.logits, l.in_flight);
+  l.in_flight -= l.logits;
+  l.context = Bytes(constant_of(device, "reserve"));
+  std::set<std::int32_t> communicators;
+  for (const Op& op : program.ops) {
+    if (op.communicator >= 0) {
+      communicators.insert(op.communicator);
+    }
+  }
+  l.communicators =
+      Bytes(constant_of(device, "communicator") * static_cast<double>(communicators.size()));
+  l.fragmentation = use.activations * constant_of(device, "fragmentation");
+  return l;
+}
+
+MemoryLedger fullest_ledger(const ExecutionGraph& graph, const Device& device) {
+  MemoryLedger fullest;
+  for (std::size_t c = 0; c < graph.classes.size(); ++c) {
+    const MemoryLedger l = memory_ledger(graph, c, device);
+    if (c == 0 || l.total() > fullest.total()) {
+      fullest = l;
+    }
+  }
+  return fullest;
+}
+
+}  // namespace stepcast::simulator

@@ -1,0 +1,47 @@
+#pragma once
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/program.h"
+#include "core/system.h"
+
+namespace stepcast::simulator {
+
+/// What the memory of one rank holds at its peak, by purpose.
+///
+/// Weights, gradients, optimizer states, embeddings and buffers are there for the whole step.
+/// Activations are the peak of live per-micro-batch tensors over the calls of the step, so what a
+/// pipeline schedule has in flight, plus the temporaries of the largest segment. Logits (fp32) and
+/// the gather buffers of sharded models are told apart, as is the cache of keys and values.
+///
+/// Outside the framework, from the device's fitted "memory" (0 where nothing is known; a constant
+/// is data, with its source):
+///   reserve        device context and loaded kernels, bytes
+///   communicator   buffers of one communicator the rank is in, bytes
+///   fragmentation  share of activations and temporaries that the allocator loses
+/// Source: Korthikanti et al., arXiv 2205.05198 (activations); Rajbhandari et al., arXiv 1910.02054
+/// (states). Checked by tests/workloads/transformer_memory_test.cpp.
+struct MemoryLedger {
+  std::int32_t rank = 0;  ///< the lowest of its class
+  Bytes weights, gradients, optimizer, embeddings;
+  Bytes in_flight;  ///< activations of micro-batches between their passes, but logits
+  Bytes logits;
+  Bytes temporaries;     ///< of the largest segment
+  Bytes gather_buffers;  ///< weights and gradients of the units at work (ZeRO 2, 3)
+  Bytes cache;           ///< keys and values of inference
+  Bytes buffers;         ///< others
+  Bytes context, communicators, fragmentation;
+
+  [[nodiscard]] std::vector<std::pair<std::string_view, Bytes>> lines() const;
+  [[nodiscard]] Bytes total() const;
+};
+
+/// The ledger of the class of ranks number `rank_class`.
+MemoryLedger memory_ledger(const ExecutionGraph& graph, std::size_t rank_class,
+                           const Device& device);
+/// That of the class with the largest total.
+MemoryLedger fullest_ledger(const ExecutionGraph& graph, const Device& device);
+
+}  // namespace stepcast::simulator

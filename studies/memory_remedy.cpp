@@ -1,0 +1,113 @@
+#include "studies/memory_remedy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "workloads/build_graph.h"
+
+namespace stepcast::studies {
+namespace {
+
+struct Change {
+  std::string text;
+  Job job;
+};
+
+/// The same devices split otherwise.
+Job split_more(Job job, std::int64_t Parallel::*degree) {
+  job.parallel.*degree *= 2;
+  job.parallel.data /= 2;
+  return job;
+}
+
+std::vector<Change> changes(const Job& job) {
+  std::vector<Change> all;
+  const Parallel& p = job.parallel;
+  const auto add = [&](std::string text, auto&& change) {
+    all.push_back({std::move(text), job});
+    change(all.back().job);
+  };
+  const bool trains = job.phase == JobPhase::kTrain;
+  if (p.tensor > 1 && !p.sequence_parallel) {
+    add("parallel.sequence_parallel=true", [](Job& j) { j.parallel.sequence_parallel = true; });
+  }
+  if (trains && p.data * p.context > 1) {
+    for (int zero = p.zero + 1; zero <= 3; ++zero) {
+      add(fmt::format("parallel.zero={}", zero), [zero](Job& j) { j.parallel.zero = zero; });
+    }
+  }
+  if (trains && p.recompute.kind == RecomputeKind::kNone && !job.flash_attention) {
+    add("parallel.recompute=selective",
+        [](Job& j) { j.parallel.recompute.kind = RecomputeKind::kSelective; });
+  }
+  if (trains && p.recompute.kind != RecomputeKind::kFull) {
+    add("parallel.recompute=full",
+        [](Job& j) { j.parallel.recompute.kind = RecomputeKind::kFull; });
+  }
+  for (std::int64_t micro = job.batch.micro / 2; micro >= 1; micro /= 2) {
+    if (job.batch.micro % micro == 0) {
+      add(fmt::format("batch.micro={}", micro), [micro](Job& j) { j.batch.micro = micro; });
+    }
+  }
+  if (p.data % 2 == 0) {
+    all.push_back(
+        {fmt::format("parallel.tensor={}", 2 * p.tensor), split_more(job, &Parallel::tensor)});
+    all.push_back({fmt::format("parallel.pipeline={}", 2 * p.pipeline),
+                   split_more(job, &Parallel::pipeline)});
+  }
+  return all;
+}
+
+std::optional<Bytes> needs(const Job& job) {
+  try {
+    return simulator::fullest_ledger(workloads::build_graph(job), job.system.device).total();
+  } catch (const InputError&) {
+    return std::nullopt;  // not a legal plan
+  }
+}
+
+}  // namespace
+
+std::string memory_reason(const simulator::MemoryLedger& ledger, const Device& device) {
+  auto lines = ledger.lines();
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return fmt::format(
+      "does not fit: rank {} needs {:.4g} GB, the device has {:.4g} GB; most of it {} ({:.3g} GB) "
+      "and {} ({:.3g} GB)",
+      ledger.rank, ledger.total().base() * 1e-9, device.memory.base() * 1e-9, lines[0].first,
+      lines[0].second.base() * 1e-9, lines[1].first, lines[1].second.base() * 1e-9);
+}
+
+std::string memory_remedy(const Job& job) {
+  const Bytes capacity = job.system.device.memory;
+  if (job.workload.transformer() == nullptr) {
+    return "use another embedding.plan, or more devices";
+  }
+  std::optional<Change> best;
+  Bytes least;
+  for (Change& change : changes(job)) {
+    const std::optional<Bytes> total = needs(change.job);
+    if (total && *total <= capacity) {
+      return fmt::format("use {} ({:.4g} GB)", change.text, total->base() * 1e-9);
+    }
+    if (total && (!best || *total < least)) {
+      least = *total;
+      best = std::move(change);
+    }
+  }
+  const double least_gb = best ? least.base() * 1e-9 : 0;
+  return best ? fmt::format(
+                    "no single change of the plan is enough; {} comes nearest with {:.4g} "
+                    "GB: combine changes, or use more devices",
+                    best->text, least_gb)
+              : "use more devices, or ones with more memory";
+}
+
+}  // namespace stepcast::studies
