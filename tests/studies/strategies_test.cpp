@@ -1,0 +1,79 @@
+#include <catch2/catch.hpp>
+
+#include "core/config/config.h"
+#include "studies/memory_remedy.h"
+#include "studies/predict.h"
+
+using namespace stepcast;
+using namespace stepcast::studies;
+
+namespace {
+
+config::Library library() { return {STEPCAST_SOURCE_DIR}; }
+
+Job zoo_job(const std::string& workload, const std::string& system,
+            std::vector<std::string> more = {}) {
+  more.insert(more.begin(), {"workload=" + workload, "system=" + system});
+  return config::load_job(config::text_source("", "test"), more, library());
+}
+
+const std::vector<std::vector<std::string>> kStrategies{
+    {"parallel.zero=3", "parallel.overlap.data=true", "batch.global=32"},
+    {"parallel.zero=2", "batch.global=64"},
+    {"parallel.zero.level=node", "parallel.overlap.data=true", "batch.global=32"},
+    {"parallel.tensor=2", "parallel.pipeline=4", "parallel.schedule=zb-h1", "batch.global=32"},
+    {"parallel.context=4", "parallel.context_algorithm=ring", "batch.global=8"},
+    {"parallel.context=4", "parallel.context_algorithm=all_to_all", "batch.global=8"},
+    {"parallel.context=4", "parallel.context_algorithm=pass_q", "phase=prefill", "cached=65536",
+     "batch.global=8"}};
+
+}  // namespace
+
+TEST_CASE("a prefill of a million tokens on 128 H100 takes as long as published",
+          "[studies][accuracy]") {
+  // Yang et al., arXiv 2411.01783: Llama 3 405B, 16 machines, 77 s.
+  const Job job = zoo_job("llama3-405b", "dgx-h100",
+                          {"devices=128", "phase=prefill", "batch.global=1", "batch.micro=1",
+                           "batch.sequence=1000000", "parallel.tensor=8", "parallel.context=16"});
+  CHECK(predict(job).iteration.base() == Approx(77).epsilon(0.10));
+}
+
+TEST_CASE("more bandwidth never slows a plan, whatever its strategy", "[studies][property]") {
+  for (std::vector<std::string> more : kStrategies) {
+    more.insert(more.end(), {"devices=16", "batch.micro=1", "batch.sequence=8192"});
+    Job job = zoo_job("llama3-8b", "dgx-h100", more);
+    const Seconds before = predict(job).iteration;
+    for (FabricLevel& level : job.system.fabric) {
+      level.bandwidth = level.bandwidth * 2;
+    }
+    CAPTURE(more.front());
+    CHECK(predict(job).iteration <= before);
+  }
+}
+
+TEST_CASE("splitting weight gradients off shortens a pipelined step", "[studies]") {
+  const auto time = [](const char* schedule) {
+    return predict(zoo_job("llama3-8b", "dgx-h100",
+                           {"devices=8", "parallel.pipeline=8", "batch.global=8", "batch.micro=1",
+                            std::string("parallel.schedule=") + schedule}))
+        .iteration;
+  };
+  CHECK(time("zb-h1") < time("1f1b"));
+}
+
+TEST_CASE("a plan that does not fit names the nearest one that does", "[studies]") {
+  const auto job = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"devices=8", "batch.global=8", "batch.micro=1"});
+    return zoo_job("llama3-8b", "dgx-h100", more);
+  };
+  const StepPrediction p = predict(job({}), {.remedies = true});
+  REQUIRE_FALSE(p.fits);
+  CHECK(p.ledger.total() > p.capacity);
+  CHECK(p.ledger.total() == p.memory.total() + p.reserve);
+  REQUIRE_FALSE(p.warnings.empty());
+  CHECK_THAT(p.warnings.front(), Catch::StartsWith("does not fit: rank 0 needs") &&
+                                     Catch::Contains("most of it optimizer") &&
+                                     Catch::Contains("use parallel.zero=2"));
+  CHECK(predict(job({"parallel.zero=2"})).fits);
+  CHECK_FALSE(predict(job({"parallel.zero=1"})).fits);
+}
