@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "runtime/launch.h"
 #include "studies/calibration_rows.h"
+#include "studies/device_rows.h"
 #include "studies/recorded_run.h"
 #include "studies/runtime_cases.h"
 #include "studies/step_rows.h"
@@ -30,12 +31,50 @@ void measure(StepRows& all, const Job& job, ExecutionGraph graph, const Calibrat
   run.warmup = std::clamp<std::int64_t>(std::llround(0.05 / guess), 3, 20);
   run.steps = std::clamp<std::int64_t>(std::llround(0.2 / guess), options.quick ? 9 : 13, 60);
   run.seed = options.seed;
-  run.real_time = true;
+  run.real_time = !options.executor;
   run.emulate = options.emulate;
+  run.executor = options.executor;
   RecordedRun recorded = run_recorded(job, graph, run, session);
   if (session.rank() == 0) {
     add_steps(all, job, std::move(graph), std::move(recorded.trace));
   }
+}
+
+/// Really trains random small jobs until the budget is spent; returns how many. All ranks together.
+std::int64_t measure_jobs(StepRows& all, const System& system, const CalibrateOptions& options,
+                          double budget, runtime::MpiSession& session) {
+  std::int64_t configurations = 0;
+  const auto begin = Clock::now();
+  const auto elapsed = [begin] {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  Draw draw(options.seed);
+  for (std::int64_t i = 0;; ++i) {
+    // Kinds and bounds in turn, so that a short calibration has seen all of them.
+    const CaseKind kind = i % 3 == 2 ? CaseKind::kTransformer : CaseKind::kDlrm;
+    const Bound bound = static_cast<Bound>(i / 3 % 4);
+    const bool more = session.from_rank_zero(elapsed() < budget || i < 12 ? 1 : 0) == 1;
+    if (!more) {
+      return configurations;
+    }
+    Job job;
+    ExecutionGraph graph;
+    try {
+      job = draw_case(kind, bound, system, session.size(), draw);
+      graph = workloads::build_graph(job);
+    } catch (const InputError&) {
+      continue;  // the draw does not split over these ranks; the next one will
+    }
+    if (session.rank() == 0 && options.progress) {
+      options.progress(std::min(1.0, elapsed() / std::max(budget, 1.0)), job.workload.name);
+    }
+    ++configurations;
+    measure(all, job, std::move(graph), options, session);
+  }
+}
+
+double budget_of(const CalibrateOptions& options) {
+  return options.seconds > 0 ? options.seconds : options.quick ? 40 : 220;
 }
 
 }  // namespace
@@ -74,40 +113,35 @@ CalibrationResult calibrate_cpu(const CalibrateOptions& options, runtime::MpiSes
     result.system.host.collectives_hold_core = false;
   }
   StepRows all;
-  const double budget = options.quick ? 40 : 220;
-  const auto begin = Clock::now();
-  const auto elapsed = [begin] {
-    return std::chrono::duration<double>(Clock::now() - begin).count();
-  };
-  Draw draw(options.seed);
-  for (std::int64_t i = 0;; ++i) {
-    // Kinds and bounds in turn, so that a short calibration has seen all of them.
-    const CaseKind kind = i % 3 == 2 ? CaseKind::kTransformer : CaseKind::kDlrm;
-    const Bound bound = static_cast<Bound>(i / 3 % 4);
-    const bool more = session.from_rank_zero(elapsed() < budget || i < 12 ? 1 : 0) == 1;
-    if (!more) {
-      break;
-    }
-    Job job;
-    ExecutionGraph graph;
-    try {
-      job = draw_case(kind, bound, result.system, session.size(), draw);
-      graph = workloads::build_graph(job);
-    } catch (const InputError&) {
-      continue;  // the draw does not split over these ranks; the next one will
-    }
-    if (session.rank() == 0 && options.progress) {
-      options.progress(std::min(1.0, elapsed() / budget), job.workload.name);
-    }
-    ++result.configurations;
-    measure(all, job, std::move(graph), options, session);
-  }
+  result.configurations = measure_jobs(all, result.system, options, budget_of(options), session);
   session.rank_zero_does([&] {
     set_measured_rates(result.system, all);
     models::FitOptions fit;
     fit.max_points = 600;
     fit.source = fmt::format("stepcast calibrate, {} small training jobs on {} ranks, {}",
                              result.configurations, session.size(), options.date);
+    fit_steps(result.system, all, fit);
+    result.rows_csv = calibration_csv(all);
+  });
+  return result;
+}
+
+CalibrationResult calibrate_cuda(const runtime::calibration::DeviceSweep& sweep,
+                                 const CalibrateOptions& options, runtime::MpiSession& session) {
+  CalibrationResult result;
+  result.system = measured_system(sweep, session.size(), session.local_size());
+  StepRows all;
+  result.configurations = measure_jobs(all, result.system, options, budget_of(options), session);
+  session.rank_zero_does([&] {
+    constexpr double kFlushedCaches =
+        4;  // the sweep writes four times the last level cache between cold runs
+    add_device_sweep(all, sweep, kFlushedCaches * sweep.facts.l2);
+    models::FitOptions fit;
+    fit.max_points = 600;
+    fit.source =
+        fmt::format("stepcast calibrate, sweep of {} ops and {} training jobs on {} ranks, {}, {}",
+                    sweep.samples.size(), result.configurations, session.size(), sweep.facts.name,
+                    options.date);
     fit_steps(result.system, all, fit);
     result.rows_csv = calibration_csv(all);
   });

@@ -4,22 +4,26 @@
 #include <vector>
 
 #include "core/system.h"
+#include "runtime/calibration/device_sweep.h"
 #include "runtime/mpi/session.h"
+#include "runtime/trainer.h"
 #include "studies/step_rows.h"
 
 namespace stepcast::studies {
 
 struct CalibrateOptions {
-  bool quick = false;               ///< about half a minute of runs instead of about four
-  std::uint64_t seed = 1;           ///< of the training jobs it measures
-  const System* emulate = nullptr;  ///< paces collectives; the fit sees only the times
-  std::string date;                 ///< written into the source of every model
+  bool quick = false;                 ///< about half a minute of runs instead of about four
+  std::uint64_t seed = 1;             ///< of the training jobs it measures
+  const System* emulate = nullptr;    ///< paces collectives; the fit sees only the times
+  std::string date;                   ///< written into the source of every model
+  runtime::ExecutorFactory executor;  ///< of the backend the jobs run on; empty: CPU
+  double seconds = 0;                 ///< of all measurements; 0: 220, 40 if quick
   std::function<void(double done, const std::string& what)>
       progress;  ///< on rank 0; done in [0, 1]
 };
 
 struct CalibrationResult {
-  System system;  ///< device inline, everything fitted, with residuals
+  System system;         ///< device inline, everything fitted, with residuals
   std::string rows_csv;  ///< everything measured, for `stepcast fit` (calibration_rows.h)
   std::int64_t configurations = 0;
 };
@@ -34,5 +38,11 @@ System local_machine(const runtime::MpiSession& session);
 /// occur, with the caches as their step leaves them, instead of in loops of their own. All ranks
 /// call it together; the result is rank 0's.
 CalibrationResult calibrate_cpu(const CalibrateOptions& options, runtime::MpiSession& session);
+
+/// The same on CUDA devices, after a sweep of rank 0's device that covers sizes the jobs do not
+/// reach. `sweep` is read on rank 0 only; the jobs get what it left of `options.seconds`, at least
+/// a handful run.
+CalibrationResult calibrate_cuda(const runtime::calibration::DeviceSweep& sweep,
+                                 const CalibrateOptions& options, runtime::MpiSession& session);
 
 }  // namespace stepcast::studies

@@ -1,0 +1,301 @@
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <memory>
+
+#include "core/error.h"
+#include "runtime/calibration/cuda/arena.h"
+#include "runtime/calibration/cuda/case_body.h"
+#include "runtime/calibration/device_sweep.h"
+#include "runtime/cuda/check.h"
+#include "runtime/cuda/kernels/elementwise.h"
+
+namespace stepcast::runtime::calibration {
+namespace {
+
+using cuda::check;
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+struct Stream {
+  cudaStream_t stream = nullptr;
+  Stream() { check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"); }
+  ~Stream() { cuda::let_go(cudaStreamDestroy(stream)); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  void wait() const { check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"); }
+};
+
+struct Event {
+  cudaEvent_t event = nullptr;
+  Event() { check(cudaEventCreate(&event), "cudaEventCreate"); }
+  ~Event() { cuda::let_go(cudaEventDestroy(event)); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+};
+
+double quantile(const std::vector<double>& sorted, double q) {
+  return sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5)];
+}
+
+/// Times runs of a body on the device, between events.
+class Timer {
+ public:
+  static constexpr std::int64_t kMost = 50;
+  static constexpr std::int64_t kLeast = 7;
+
+  /// `flushed`: bytes written before every cold run, more than any cache holds.
+  Timer(const Stream& stream, std::size_t flushed) : stream_(stream), flushed_(flushed) {
+    check(cudaMalloc(&flush_, flushed_), "cudaMalloc of the flush buffer");
+  }
+  ~Timer() { cuda::let_go(cudaFree(flush_)); }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+  /// Sorted times in seconds: three warm-ups, then 7 to 50 runs, about `target` seconds of them.
+  std::vector<double> run(const CaseBody& body, bool cold, double target) {
+    for (std::int64_t i = 0; i < 3; ++i) {
+      body(i, stream_.stream);
+    }
+    stream_.wait();
+    const auto begin = Clock::now();
+    body(0, stream_.stream);
+    stream_.wait();
+    const double one = std::max(since(begin), 1e-6);
+    const std::int64_t n =
+        std::clamp<std::int64_t>(static_cast<std::int64_t>(target / one), kLeast, kMost);
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (cold) {
+        check(cudaMemsetAsync(flush_, static_cast<int>(i), flushed_, stream_.stream),
+              "cudaMemsetAsync");
+      }
+      check(cudaEventRecord(begins_[static_cast<std::size_t>(i)].event, stream_.stream),
+            "cudaEventRecord");
+      body(i, stream_.stream);
+      check(cudaEventRecord(ends_[static_cast<std::size_t>(i)].event, stream_.stream),
+            "cudaEventRecord");
+    }
+    stream_.wait();
+    std::vector<double> times;
+    for (std::int64_t i = 0; i < n; ++i) {
+      float ms = 0;
+      check(cudaEventElapsedTime(&ms, begins_[static_cast<std::size_t>(i)].event,
+                                 ends_[static_cast<std::size_t>(i)].event),
+            "cudaEventElapsedTime");
+      times.push_back(static_cast<double>(ms) * 1e-3);
+    }
+    std::sort(times.begin(), times.end());
+    return times;
+  }
+
+ private:
+  const Stream& stream_;
+  std::size_t flushed_;
+  void* flush_ = nullptr;
+  std::array<Event, kMost> begins_, ends_;
+};
+
+cudaDeviceProp properties() {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code != cudaSuccess || count == 0) {
+    throw EnvironmentError(fmt::format("no GPU to calibrate: {}", code != cudaSuccess
+                                                                      ? cudaGetErrorString(code)
+                                                                      : "the driver lists none"));
+  }
+  check(cudaSetDevice(0), "cudaSetDevice");
+  cudaDeviceProp p{};
+  check(cudaGetDeviceProperties(&p, 0), "cudaGetDeviceProperties");
+  return p;
+}
+
+void measure_launches(DeviceFacts& facts, const Stream& stream, Arena& arena) {
+  constexpr int kBatch = 500;
+  arena.reset();
+  const cuda::kernels::MatrixView one = arena.matrix(Format::kFp32, 1, 1);
+  const auto tiny = [&] { cuda::kernels::fill(one, 1.0F, stream.stream); };
+  for (int i = 0; i < 2 * kBatch; ++i) {
+    tiny();
+  }
+  stream.wait();
+  for (int batch = 0; batch < 20; ++batch) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < kBatch; ++i) {
+      tiny();
+    }
+    facts.launch.push_back(since(begin) / kBatch);
+    stream.wait();
+    facts.kernel_gap.push_back(since(begin) / kBatch);
+  }
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  check(cudaStreamBeginCapture(stream.stream, cudaStreamCaptureModeThreadLocal),
+        "cudaStreamBeginCapture");
+  for (int i = 0; i < kBatch; ++i) {
+    tiny();
+  }
+  check(cudaStreamEndCapture(stream.stream, &graph), "cudaStreamEndCapture");
+  check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+  std::vector<double> times;
+  for (int i = 0; i < 12; ++i) {
+    const auto begin = Clock::now();
+    check(cudaGraphLaunch(executable, stream.stream), "cudaGraphLaunch");
+    stream.wait();
+    times.push_back(since(begin) / kBatch);
+  }
+  std::sort(times.begin(), times.end());
+  facts.graph_node = Seconds(quantile(times, 0.5));
+  check(cudaGraphExecDestroy(executable), "cudaGraphExecDestroy");
+  check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+}
+
+void measure_copies(DeviceFacts& facts, const Stream& stream, Timer& timer, Arena& arena) {
+  constexpr std::size_t kLargest = std::size_t{256} << 20;
+  void* host = nullptr;
+  check(cudaMallocHost(&host, kLargest), "cudaMallocHost");
+  const std::unique_ptr<void, void (*)(void*)> release(
+      host, [](void* p) { cuda::let_go(cudaFreeHost(p)); });
+  arena.reset();
+  void* a = arena.take(kLargest);
+  void* b = arena.take(kLargest);
+  for (std::size_t bytes = 4096; bytes <= kLargest; bytes *= 4) {
+    const auto add = [&](const char* path, void* to, const void* from, cudaMemcpyKind kind) {
+      const CaseBody body = [=](std::int64_t, cudaStream_t s) {
+        check(cudaMemcpyAsync(to, from, bytes, kind, s), "cudaMemcpyAsync");
+      };
+      facts.transfers.push_back(
+          {path, static_cast<double>(bytes), Seconds(quantile(timer.run(body, false, 0.05), 0.5))});
+    };
+    add("host_to_device", a, host, cudaMemcpyHostToDevice);
+    add("device_to_host", host, a, cudaMemcpyDeviceToHost);
+    add("device_to_device", b, a, cudaMemcpyDeviceToDevice);
+  }
+  facts.copy =
+      BytesPerSecond(2 * static_cast<double>(kLargest) / facts.transfers.back().median.base());
+  stream.wait();
+}
+
+/// What NCCL does on one device: an all-reduce of one rank is a copy, a grouped send to oneself a
+/// kernel.
+void measure_nccl(DeviceFacts& facts, const Stream& stream, Timer& timer, Arena& arena) {
+  ncclComm_t comm = nullptr;
+  const int device = 0;
+  check(ncclCommInitAll(&comm, 1, &device), "ncclCommInitAll");
+  const std::unique_ptr<ncclComm, void (*)(ncclComm_t)> release(
+      comm, [](ncclComm_t c) { cuda::let_go(ncclCommDestroy(c)); });
+  constexpr std::size_t kLargest = std::size_t{64} << 20;
+  arena.reset();
+  void* a = arena.take(kLargest);
+  void* b = arena.take(kLargest);
+  for (std::size_t bytes = 4096; bytes <= kLargest; bytes *= 4) {
+    const std::size_t n = bytes / sizeof(float);
+    const CaseBody reduce = [=](std::int64_t, cudaStream_t s) {
+      check(ncclAllReduce(a, b, n, ncclFloat, ncclSum, comm, s), "ncclAllReduce");
+    };
+    const CaseBody exchange = [=](std::int64_t, cudaStream_t s) {
+      check(ncclGroupStart(), "ncclGroupStart");
+      check(ncclSend(a, n, ncclFloat, 0, comm, s), "ncclSend");
+      check(ncclRecv(b, n, ncclFloat, 0, comm, s), "ncclRecv");
+      check(ncclGroupEnd(), "ncclGroupEnd");
+    };
+    const auto add = [&](const char* path, const CaseBody& body) {
+      facts.transfers.push_back(
+          {path, static_cast<double>(bytes), Seconds(quantile(timer.run(body, false, 0.05), 0.5))});
+    };
+    add("all_reduce_one_rank", reduce);
+    add("send_to_self", exchange);
+  }
+  stream.wait();
+}
+
+std::string versions() {
+  int driver = 0;
+  int runtime = 0;
+  int nccl = 0;
+  check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  check(ncclGetVersion(&nccl), "ncclGetVersion");
+  return fmt::format("driver for CUDA {}.{}, runtime {}.{}, cuBLASLt {}, NCCL {}", driver / 1000,
+                     driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10, cublasLtGetVersion(),
+                     nccl);
+}
+
+}  // namespace
+
+DeviceSweep run_device_sweep(const SweepOptions& options) {
+  const auto begin = Clock::now();
+  const cudaDeviceProp device = properties();
+  const auto say = [&](const std::string& what) {
+    if (options.progress) {
+      options.progress(std::min(1.0, since(begin) / options.seconds), what);
+    }
+  };
+  DeviceSweep sweep;
+  DeviceFacts& facts = sweep.facts;
+  facts.name = device.name;
+  facts.versions = versions();
+  facts.memory = Bytes(static_cast<double>(device.totalGlobalMem));
+  facts.l2 = Bytes(static_cast<double>(device.l2CacheSize));
+  facts.multiprocessors = device.multiProcessorCount;
+
+  const Stream stream;
+  Timer timer(stream, std::max<std::size_t>(std::size_t{128} << 20,
+                                            4 * static_cast<std::size_t>(device.l2CacheSize)));
+  Arena arena(0.7, std::size_t{48} << 30, options.seed);
+  say("launches");
+  measure_launches(facts, stream, arena);
+  say("copies");
+  measure_copies(facts, stream, timer, arena);
+  say("one-device collectives");
+  measure_nccl(facts, stream, timer, arena);
+
+  cuda::Matmul matmul;
+  const std::vector<DeviceCase> cases =
+      device_cases(options.seed, Bytes(static_cast<double>(arena.bytes())));
+  const double for_cases = std::max(0.0, options.seconds - since(begin));
+  auto part_begin = Clock::now();
+  double part_end = 0;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const DeviceCase& c = cases[i];
+    if (i == 0 || c.part != cases[i - 1].part) {
+      arena.refill(options.seed + i);
+      part_begin = Clock::now();
+      double shares =
+          0;  // of this part and those to come: what a quick part leaves goes to the next
+      for (auto p = static_cast<std::size_t>(c.part);
+           p < static_cast<std::size_t>(SweepPart::kCount); ++p) {
+        shares += share_of(static_cast<SweepPart>(p));
+      }
+      part_end = std::max(0.0, options.seconds - since(begin)) * share_of(c.part) / shares;
+    }
+    if (since(part_begin) > part_end) {
+      ++sweep.left_out;
+      continue;
+    }
+    say(text_of(c));
+    try {
+      const CaseBody body = case_body(c, arena, matmul, options.seed + i);
+      check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // set-up ran on the default stream
+      const std::vector<double> times = timer.run(body, c.cold, std::min(0.06, for_cases / 2000));
+      sweep.samples.push_back({c, Seconds(quantile(times, 0.5)), Seconds(quantile(times, 0.1)),
+                               Seconds(quantile(times, 0.9)),
+                               static_cast<std::int64_t>(times.size())});
+    } catch (const InputError& error) {
+      sweep.refused.emplace_back(text_of(c), error.what());
+    }
+  }
+  return sweep;
+}
+
+}  // namespace stepcast::runtime::calibration
+
+extern "C" __attribute__((visibility("default"))) stepcast::runtime::calibration::DeviceSweep
+stepcast_cuda_sweep(const stepcast::runtime::calibration::SweepOptions& options) {
+  return stepcast::runtime::calibration::run_device_sweep(options);
+}

@@ -1,0 +1,252 @@
+#include "runtime/calibration/device_sweep.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <random>
+
+namespace stepcast::runtime::calibration {
+namespace {
+
+constexpr double kIdBytes = 8;
+
+DeviceCase op_case(SweepPart part, OpKind kind, std::array<std::int64_t, 6> shape, Format format,
+                   std::uint8_t flags = 0, std::uint8_t variant = 0) {
+  DeviceCase c;
+  c.part = part;
+  c.op.kind = kind;
+  c.op.shape = shape;
+  c.op.format = format;
+  c.op.flags = flags;
+  c.op.variant = variant;
+  fill_work(c.op);
+  return c;
+}
+
+/// The work of an embedding op over one table, as the DLRM builder counts it.
+DeviceCase embedding_case(OpKind kind, const EmbeddingCase& shape, Format format) {
+  DeviceCase c =
+      op_case(SweepPart::kEmbedding, kind, {shape.lookups(), shape.batch, shape.dim}, format);
+  const double element = bits_per_element(format) / 8;
+  const auto lookups = static_cast<double>(shape.lookups());
+  const double row = static_cast<double>(shape.dim) * element;
+  const double pooled = static_cast<double>(shape.batch * shape.dim) * 4;
+  c.embedding = shape;
+  c.op.flops = Flops(lookups * static_cast<double>(shape.dim));
+  if (kind == OpKind::kEmbeddingForward) {
+    c.op.bytes_read = Bytes(lookups * (row + kIdBytes));
+    c.op.bytes_written = Bytes(pooled);
+  } else {
+    c.op.bytes_read = Bytes(pooled + lookups * (row + kIdBytes));
+    c.op.bytes_written = Bytes(lookups * row);
+  }
+  return c;
+}
+
+void add_embeddings(std::vector<DeviceCase>& cases, double memory) {
+  for (const std::int64_t rows : {10'000L, 100'000L, 1'000'000L, 10'000'000L, 50'000'000L}) {
+    for (const std::int64_t dim : {16L, 32L, 64L, 128L, 256L}) {
+      for (const std::int64_t pooling : {1L, 4L, 8L, 32L, 100L}) {
+        for (const double zipf : {0.0, 0.6, 0.8, 1.05, 1.2}) {
+          for (const std::int64_t batch : {2048L, 16384L, 65536L}) {
+            EmbeddingCase shape{
+                .rows = rows, .dim = dim, .pooling = pooling, .batch = batch, .zipf = zipf};
+            const double bytes = static_cast<double>(rows * (dim + 1)) * 4;
+            if (batch * pooling > 2'000'000 || bytes > memory / 2) {
+              continue;
+            }
+            for (const Format format : {Format::kFp32, Format::kBf16}) {
+              for (const bool cold : {true, false}) {
+                if (!cold && zipf != 0 && zipf != 1.05) {
+                  continue;
+                }
+                DeviceCase c = embedding_case(OpKind::kEmbeddingForward, shape, format);
+                c.cold = cold;
+                cases.push_back(c);
+              }
+            }
+            for (const OptimizerKind optimizer :
+                 {OptimizerKind::kRowwiseAdagrad, OptimizerKind::kSgd}) {
+              shape.optimizer = optimizer;
+              cases.push_back(embedding_case(OpKind::kEmbeddingBackward, shape, Format::kFp32));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+void add_gemms(std::vector<DeviceCase>& cases) {
+  const std::vector<std::int64_t> sizes{16,   64,   128,  256,  512,   1024, 2048,
+                                        3072, 4096, 5120, 8192, 12288, 16384};
+  const std::array<std::uint8_t, 3> layouts{0, op_flags::kTransposeB, op_flags::kTransposeA};
+  for (const std::int64_t m : sizes) {
+    for (const std::int64_t n : sizes) {
+      for (const std::int64_t k : sizes) {
+        const double flops =
+            2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+        for (const std::uint8_t layout : layouts) {
+          for (const Format format : {Format::kBf16, Format::kFp32, Format::kTf32}) {
+            // Most products of a step are bf16; fp32 has a tenth of its rate.
+            const bool thinned = format != Format::kBf16 && (m + n + k) / 16 % 4 != 0;
+            if (n >= 64 && k >= 64 && flops <= (format == Format::kFp32 ? 3e11 : 3e12) &&
+                !thinned) {
+              cases.push_back(
+                  op_case(SweepPart::kGemm, OpKind::kGemm, {m, n, k, 1}, format, layout));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+void add_attention(std::vector<DeviceCase>& cases) {
+  for (const std::int64_t batch : {1L, 2L, 4L, 8L}) {
+    for (const auto& [heads, kv_heads] :
+         std::initializer_list<std::pair<std::int64_t, std::int64_t>>{
+             {8, 8}, {12, 12}, {16, 16}, {32, 32}, {32, 8}, {64, 8}}) {
+      for (const std::int64_t head_dim : {64L, 128L}) {
+        for (const std::int64_t length : {256L, 512L, 1024L, 2048L, 4096L, 8192L}) {
+          for (const std::uint8_t flags : {op_flags::kCausal, std::uint8_t{0}}) {
+            for (const OpKind kind : {OpKind::kAttentionForward, OpKind::kAttentionBackward}) {
+              DeviceCase c =
+                  op_case(SweepPart::kAttention, kind,
+                          {batch, heads, kv_heads, length, length, head_dim}, Format::kBf16, flags);
+              if (c.op.flops.base() <= 6e12) {
+                cases.push_back(c);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+void add_memory_bound(std::vector<DeviceCase>& cases) {
+  const auto variant = [](auto v) { return static_cast<std::uint8_t>(v); };
+  const auto add = [&](OpKind kind, std::array<std::int64_t, 6> shape, Format format,
+                       std::uint8_t v = 0) {
+    for (const bool cold : {true, false}) {
+      DeviceCase c = op_case(SweepPart::kMemoryBound, kind, shape, format, 0, v);
+      c.cold = cold;
+      if (c.op.bytes_read.base() + c.op.bytes_written.base() < 4e9) {
+        cases.push_back(c);
+      }
+    }
+  };
+  for (const std::int64_t rows : {256L, 1024L, 4096L, 16384L, 65536L}) {
+    for (const std::int64_t width : {64L, 256L, 1024L, 2048L, 4096L, 8192L}) {
+      for (const Format format : {Format::kBf16, Format::kFp32}) {
+        for (const OpKind kind :
+             {OpKind::kAdd, OpKind::kCopyColumns, OpKind::kCrossForward, OpKind::kCrossBackward}) {
+          add(kind, {rows, width}, format);
+        }
+        for (const OpKind kind :
+             {OpKind::kBiasActivationForward, OpKind::kBiasActivationBackward}) {
+          add(kind, {rows, width}, format, variant(Activation::kRelu));
+        }
+        for (const OpKind kind : {OpKind::kActivationForward, OpKind::kActivationBackward}) {
+          add(kind, {rows, width}, format, variant(Activation::kGelu));
+          add(kind, {rows, width}, format, variant(Activation::kSwiGlu));
+        }
+        for (const OpKind kind : {OpKind::kNormForward, OpKind::kNormBackward}) {
+          add(kind, {rows, width}, format, variant(Norm::kLayerNorm));
+          add(kind, {rows, width}, format, variant(Norm::kRmsNorm));
+        }
+        for (const OpKind kind :
+             {OpKind::kTokenEmbeddingForward, OpKind::kTokenEmbeddingBackward}) {
+          add(kind, {rows, width, 50'304}, format);
+        }
+        if (width >= 1024) {
+          add(OpKind::kRopeForward, {rows, width / 64, 64, width}, format);
+          add(OpKind::kRopeBackward, {rows, width / 64, 64, width}, format);
+        }
+      }
+      for (const OpKind kind :
+           {OpKind::kCrossEntropyMax, OpKind::kCrossEntropySum, OpKind::kCrossEntropyLoss}) {
+        add(kind, {std::min<std::int64_t>(rows, 8192), 8 * width}, Format::kFp32);
+      }
+      for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdam}) {
+        add(OpKind::kOptimizer, {rows * width}, Format::kFp32, variant(kind));
+      }
+      add(OpKind::kFill, {rows * width}, Format::kFp32);
+      add(OpKind::kCast, {rows * width}, Format::kBf16);
+    }
+    add(OpKind::kBinaryCrossEntropy, {rows}, Format::kFp32);
+    for (const std::int64_t features : {9L, 27L}) {
+      for (const std::int64_t dim : {32L, 64L, 128L}) {
+        for (const OpKind kind :
+             {OpKind::kDotInteractionForward, OpKind::kDotInteractionBackward}) {
+          add(kind, {rows, features, dim}, Format::kFp32);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(SweepPart part) {
+  constexpr std::array<std::string_view, 4> kNames{"embedding", "gemm", "attention",
+                                                   "memory-bound"};
+  return kNames.at(static_cast<std::size_t>(part));
+}
+
+double share_of(SweepPart part) {
+  constexpr std::array<double, 4> kShares{0.34, 0.26, 0.16, 0.16};
+  return kShares.at(static_cast<std::size_t>(part));
+}
+
+std::vector<DeviceCase> device_cases(std::uint64_t seed, Bytes memory) {
+  std::vector<DeviceCase> cases;
+  std::mt19937_64 random(seed);
+  const auto shuffle_from = [&](std::size_t first) {
+    for (std::size_t i = cases.size(); i > first + 1;
+         --i) {  // not std::shuffle: the same order everywhere
+      std::swap(cases[i - 1], cases[first + random() % (i - first)]);
+    }
+  };
+  std::size_t first = 0;
+  add_embeddings(cases, memory.base());
+  shuffle_from(first);
+  first = cases.size();
+  add_gemms(cases);
+  shuffle_from(first);
+  first = cases.size();
+  add_attention(cases);
+  shuffle_from(first);
+  first = cases.size();
+  add_memory_bound(cases);
+  shuffle_from(first);
+  return cases;
+}
+
+std::string plan_text(const std::vector<DeviceCase>& cases, double seconds) {
+  std::string text = fmt::format("plan: {:.0f} s\n", seconds);
+  for (std::size_t p = 0; p < static_cast<std::size_t>(SweepPart::kCount); ++p) {
+    const auto part = static_cast<SweepPart>(p);
+    const auto count = std::count_if(cases.begin(), cases.end(),
+                                     [&](const DeviceCase& c) { return c.part == part; });
+    text += fmt::format("  {:13} up to {:4.0f} s, as many of {} cases as fit\n", name_of(part),
+                        share_of(part) * seconds, count);
+  }
+  return text + "  facts         copies, launches and one-device collectives, about 15 s\n";
+}
+
+std::string text_of(const DeviceCase& c) {
+  std::string text =
+      fmt::format("{} {}", stepcast::name_of(c.op.kind), stepcast::name_of(c.op.format));
+  for (const std::int64_t s : c.op.shape) {
+    text += s > 0 ? fmt::format(" {}", s) : "";
+  }
+  if (c.part == SweepPart::kEmbedding) {
+    text += fmt::format(", {} rows, zipf {}", c.embedding.rows, c.embedding.zipf);
+  }
+  return text + (c.cold ? ", cold" : ", warm");
+}
+
+}  // namespace stepcast::runtime::calibration

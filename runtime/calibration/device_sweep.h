@@ -1,0 +1,92 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/op.h"
+#include "core/units.h"
+#include "runtime/calibration/embedding_sweep.h"
+
+namespace stepcast::runtime::calibration {
+
+/// Parts of the sweep of a device, each with a share of the time.
+enum class SweepPart : std::uint8_t { kEmbedding, kGemm, kAttention, kMemoryBound, kCount };
+std::string_view name_of(SweepPart part);
+/// Share of the whole budget; what is left is for the facts of the device. The shares sum to less
+/// than 1.
+double share_of(SweepPart part);
+
+/// One point of the sweep: an op as a step would issue it, with its caches flushed (cold) or as the
+/// run before left them (warm).
+struct DeviceCase {
+  SweepPart part = SweepPart::kGemm;
+  Op op;                    ///< kind, shape, format, flags, variant and work
+  EmbeddingCase embedding;  ///< of embedding kinds: one table
+  bool cold = true;
+};
+
+/// A measured case: median and deciles of device time between two events.
+struct DeviceSample {
+  DeviceCase what;
+  Seconds median, p10, p90;
+  std::int64_t repeats = 0;
+};
+
+/// One point of a curve over message sizes.
+struct TransferSample {
+  std::string path;  ///< "host_to_device", "all_reduce_one_rank", ...
+  double bytes = 0;
+  Seconds median;
+};
+
+/// What the device is, and what no op shows.
+struct DeviceFacts {
+  std::string name;      ///< as the driver says
+  std::string versions;  ///< driver, toolkit, libraries
+  Bytes memory, l2;
+  std::int64_t multiprocessors = 0;
+  BytesPerSecond copy;         ///< device to device, bytes read plus bytes written
+  std::vector<double> launch;  ///< seconds the host takes to launch one kernel, by batch
+  std::vector<double>
+      kernel_gap;      ///< seconds from one tiny kernel to the next on a full queue, by batch
+  Seconds graph_node;  ///< the same inside a CUDA graph
+  std::vector<TransferSample> transfers;
+};
+
+struct SweepOptions {
+  std::uint64_t seed = 1;
+  double seconds = 420;  ///< of everything; a short budget leaves out cases, never repeats
+  std::function<void(double done, const std::string& what)> progress;
+};
+
+struct DeviceSweep {
+  DeviceFacts facts;
+  std::vector<DeviceSample> samples;
+  std::int64_t left_out = 0;  ///< cases the budget did not reach
+  std::vector<std::pair<std::string, std::string>>
+      refused;  ///< case and why: too large, not supported
+};
+
+/// All cases in the order in which they run: by part, shuffled within it, so that any budget sees
+/// every kind of shape. Embedding: rows x dim x pooling x zipf x batch, forward and backward with a
+/// fused optimizer, tables from what the second level cache holds to a hundred times that. GEMM:
+/// sizes of DLRM and transformer layers with their three layouts (forward, data gradient, weight
+/// gradient) in bf16, fp32 and tf32. Attention: heads, head widths, lengths, causal or not, both
+/// passes. Memory-bound: every kind a step has.
+/// `memory`: what a case may allocate.
+std::vector<DeviceCase> device_cases(std::uint64_t seed, Bytes memory);
+
+/// How many cases of each part there are and what time they get, for people, before a sweep begins.
+std::string plan_text(const std::vector<DeviceCase>& cases, double seconds);
+
+/// "gemm bf16 4096 x 4096 x 1024", for progress and refusals.
+std::string text_of(const DeviceCase& c);
+
+/// In libstepcast_cuda.so: measures this process's device 0. Clocks are left alone.
+/// Errors: EnvironmentError without a device; RunError when CUDA fails.
+using DeviceSweepEntry = DeviceSweep(const SweepOptions& options);
+constexpr const char* kDeviceSweepEntry = "stepcast_cuda_sweep";
+
+}  // namespace stepcast::runtime::calibration
