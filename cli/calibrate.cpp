@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/cuda_backend.h"
 #include "cli/human.h"
 #include "cli/launch_ranks.h"
 #include "cli/print_prediction.h"
@@ -23,6 +24,7 @@ struct CalibrateCommand {
   std::string backend = "cpu", out, rows, emulate;
   bool quick = false;
   int ranks = 0;
+  double seconds = 0;
   std::uint64_t seed = 1;
   OutputFormat format = OutputFormat::kText;
 };
@@ -45,9 +47,63 @@ void print_fits(const studies::CalibrationResult& result, std::ostream& out) {
   table.print(out);
 }
 
-int measure(const CalibrateCommand& options, const System& emulated, runtime::MpiSession& session) {
+/// What no op shows: copies, launches, collectives of one device.
+std::string facts_json(const runtime::calibration::DeviceSweep& sweep) {
+  const auto& f = sweep.facts;
+  nlohmann::ordered_json json{{"device", f.name},
+                              {"versions", f.versions},
+                              {"memory_bytes", f.memory.base()},
+                              {"l2_bytes", f.l2.base()},
+                              {"multiprocessors", f.multiprocessors},
+                              {"copy_bytes_per_s", f.copy.base()},
+                              {"launch_s", f.launch},
+                              {"kernel_gap_s", f.kernel_gap},
+                              {"graph_node_s", f.graph_node.base()},
+                              {"ops", sweep.samples.size()},
+                              {"left_out", sweep.left_out},
+                              {"transfers", nlohmann::ordered_json::array()},
+                              {"refused", nlohmann::ordered_json::array()}};
+  for (const auto& t : f.transfers) {
+    json["transfers"].push_back(
+        {{"path", t.path}, {"bytes", t.bytes}, {"median_s", t.median.base()}});
+  }
+  for (const auto& [what, why] : sweep.refused) {
+    json["refused"].push_back({{"case", what}, {"reason", why}});
+  }
+  return json.dump(1) + "\n";
+}
+
+/// Two thirds of the time for the sweep, on rank 0, and the rest for training jobs on all ranks.
+studies::CalibrationResult measure_cuda(const CalibrateCommand& options,
+                                        studies::CalibrateOptions calibrate_options,
+                                        const Context& context, runtime::MpiSession& session) {
+  const double seconds = options.seconds > 0 ? options.seconds : options.quick ? 60 : 420;
+  calibrate_options.executor = timed_cuda_executors(context, session);
+  calibrate_options.seconds = seconds / 3;
+  runtime::calibration::DeviceSweep sweep;
+  session.rank_zero_does([&] {
+    runtime::calibration::SweepOptions sweep_options;
+    sweep_options.seed = options.seed;
+    sweep_options.seconds = seconds * 2 / 3;
+    sweep_options.progress = calibrate_options.progress;
+    fmt::print(
+        stderr, "{}  jobs          about {:.0f} s of training small models\n",
+        plan_text(runtime::calibration::device_cases(options.seed, GB(48)), sweep_options.seconds),
+        calibrate_options.seconds);
+    sweep = sweep_device(context, sweep_options);
+    if (!options.rows.empty()) {
+      std::filesystem::create_directories(options.rows);
+      write_whole_file(std::filesystem::path(options.rows) / "device.json", facts_json(sweep));
+    }
+  });
+  return studies::calibrate_cuda(sweep, calibrate_options, session);
+}
+
+int measure(const CalibrateCommand& options, const System& emulated, const Context& context,
+            runtime::MpiSession& session) {
   Progress progress("calibrating");
   studies::CalibrateOptions calibrate_options;
+  calibrate_options.seconds = options.seconds;
   calibrate_options.quick = options.quick;
   calibrate_options.seed = options.seed;
   calibrate_options.emulate = options.emulate.empty() ? nullptr : &emulated;
@@ -55,7 +111,9 @@ int measure(const CalibrateCommand& options, const System& emulated, runtime::Mp
   calibrate_options.progress = [&](double done, const std::string& what) {
     progress.update(done, 1, what);
   };
-  const studies::CalibrationResult result = studies::calibrate_cpu(calibrate_options, session);
+  const studies::CalibrationResult result =
+      options.backend == "cuda" ? measure_cuda(options, calibrate_options, context, session)
+                                : studies::calibrate_cpu(calibrate_options, session);
   if (session.rank() != 0) {
     return 0;
   }
@@ -73,11 +131,16 @@ int measure(const CalibrateCommand& options, const System& emulated, runtime::Mp
 }
 
 int calibrate(const CalibrateCommand& options, Context& context) {
-  if (options.backend == "cuda") {
-    throw EnvironmentError(
-        "--backend cuda: the CUDA backend is not implemented in this version; use --backend cpu");
+  const bool cuda = options.backend == "cuda";
+  if (cuda && !options.emulate.empty()) {
+    throw InputError("--emulate", "paces the collectives of --backend cpu only; leave it out");
   }
-  const int ranks = options.ranks > 0 ? options.ranks : std::min(2, runtime::available_cores());
+  if (cuda) {
+    require_cuda(context);
+  }
+  const int ranks = options.ranks > 0 ? options.ranks
+                    : cuda            ? 1
+                                      : std::min(2, runtime::available_cores());
   System emulated;
   if (!options.emulate.empty()) {
     emulated = config::load_system(options.emulate, {context.library});
@@ -86,7 +149,7 @@ int calibrate(const CalibrateCommand& options, Context& context) {
   if (session == nullptr) {
     return context.exit_code;
   }
-  return as_one_rank(*session, [&] { return measure(options, emulated, *session); });
+  return as_one_rank(*session, [&] { return measure(options, emulated, context, *session); });
 }
 
 }  // namespace
@@ -100,8 +163,12 @@ void add_calibrate(CLI::App& app, Context& context) {
   command->add_flag("--quick", options->quick, "Under a minute instead of under five");
   command
       ->add_option("--ranks", options->ranks,
-                   "Ranks to measure with (default: 2, or 1 on a single core)")
+                   "Ranks to measure with (default: 2, or 1 on a single core; cuda: 1)")
       ->check(CLI::Range(1, 4096));
+  command
+      ->add_option("--seconds", options->seconds,
+                   "Time to measure for (default: 220, cuda 420; with --quick 40, cuda 60)")
+      ->check(CLI::Range(5.0, 86400.0));
   command->add_option("--out", options->out, "System file to write")->required();
   command->add_option("--rows", options->rows, "Folder for the measured rows (CSV)");
   command->add_option("--seed", options->seed, "Seed of the training jobs that are measured");

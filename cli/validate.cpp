@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "cli/command.h"
+#include "cli/cuda_backend.h"
 #include "cli/human.h"
 #include "cli/launch_ranks.h"
 #include "cli/print_prediction.h"
@@ -44,6 +45,8 @@ struct ValidateCommand {
   std::uint64_t seed = 1;
   std::int64_t count = 36;
   int ranks = 2;
+  bool ranks_given = false;
+  std::string backend = "cpu";
   OutputFormat format = OutputFormat::kText;
 };
 
@@ -153,11 +156,15 @@ void print_csv(const std::vector<RuntimeCase>& cases, std::ostream& out) {
   }
 }
 
-int run_suite(const ValidateCommand& options, const System& system, runtime::MpiSession& session) {
+int run_suite(const ValidateCommand& options, const System& system, const Context& context,
+              runtime::MpiSession& session) {
   Progress progress("validating");
   studies::ValidateRuntimeOptions study;
   study.seed = options.seed;
   study.transformers = options.count / 3;
+  if (options.backend == "cuda") {
+    study.executor = timed_cuda_executors(context, session);
+  }
   study.dlrm = options.count - study.transformers;
   study.predicted = [&options](const std::vector<RuntimeCase>& cases) {
     const std::string file = options.predictions.empty()
@@ -249,12 +256,16 @@ int validate_runtime(const ValidateCommand& options, Context& context) {
                      "is needed: the file that `stepcast calibrate --backend cpu --out FILE` wrote "
                      "on this machine");
   }
+  const bool cuda = options.backend == "cuda";
+  if (cuda) {
+    require_cuda(context);
+  }
   const System system = config::load_system(options.system, {context.library});
-  const auto session = as_ranks(context, options.ranks, 60);
+  const auto session = as_ranks(context, cuda && !options.ranks_given ? 1 : options.ranks, 60);
   if (session == nullptr) {
     return context.exit_code;
   }
-  return as_one_rank(*session, [&] { return run_suite(options, system, *session); });
+  return as_one_rank(*session, [&] { return run_suite(options, system, context, *session); });
 }
 
 studies::ValidationSuite validate_dlrm(const ValidateCommand& options, const Context& context) {
@@ -334,7 +345,17 @@ void add_validate(CLI::App& app, Context& context) {
   command->add_option("--seed", options->seed, "Seed of the cases");
   command->add_option("--count", options->count, "Number of cases, a third of them transformers")
       ->check(CLI::Range(3, 1000));
-  command->add_option("--ranks", options->ranks, "Ranks to run on")->check(CLI::Range(1, 64));
+  command
+      ->add_option_function<int>(
+          "--ranks",
+          [options](const int& ranks) {
+            options->ranks = ranks;
+            options->ranks_given = true;
+          },
+          "Ranks to run on (default: 2; cuda: 1)")
+      ->check(CLI::Range(1, 64));
+  command->add_option("--backend", options->backend, "runtime: cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_option(
       "--emulate", options->emulate,
       "Instead: steps whose communication overlaps compute, on this system's fabric (paced)");

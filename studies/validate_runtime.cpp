@@ -98,7 +98,8 @@ void run_case(RuntimeCase& c, const ValidateRuntimeOptions& options, runtime::Mp
   run.seed = options.seed + 17;
   run.warmup = 4;
   run.steps = std::clamp<std::int64_t>(static_cast<std::int64_t>(1.2 / c.predicted), 12, 80);
-  run.real_time = true;
+  run.real_time = !options.executor;
+  run.executor = options.executor;
   const runtime::RunResult result = runtime::run_training(c.job, graph, run, session);
   std::vector<double> all, first, second;
   for (std::size_t i = 0; i < result.steps.size(); ++i) {

@@ -8,6 +8,7 @@
 
 #include "core/system.h"
 #include "runtime/mpi/session.h"
+#include "runtime/trainer.h"
 #include "studies/error_statistics.h"
 #include "studies/runtime_cases.h"
 
@@ -36,6 +37,7 @@ struct RuntimeCase {
 struct ValidateRuntimeOptions {
   std::uint64_t seed = 1;
   std::int64_t dlrm = 24, transformers = 12;
+  runtime::ExecutorFactory executor;  ///< of the backend the cases run on; empty: CPU
   double noise_limit =
       0.05;  ///< noisier cases run again, at most twice more, then are listed as void
   /// On rank 0, after all predictions and before the first run: write them down.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <vector>
@@ -24,7 +25,8 @@ inline const cuda::Module* device_module() {
 #ifdef STEPCAST_CUDA_STANDIN
   const cuda::Module& module = standin::module();
 #else
-  const cuda::Module& module = cuda::loaded_module(STEPCAST_CUDA_MODULE);
+  const cuda::Module& module = cuda::loaded_module(
+      cuda::module_of(std::filesystem::read_symlink("/proc/self/exe")));  // also in a bundle
 #endif
   const cuda::Probe probe = module.probe();
   if (probe.devices == 0) {

@@ -1,0 +1,34 @@
+#include "cli/cuda_backend.h"
+
+#include "core/error.h"
+#include "runtime/cuda/backend.h"
+#include "runtime/loaded_module.h"
+
+namespace stepcast::cli {
+
+void require_cuda(const Context& context) {
+  runtime::cuda::usable_module(runtime::cuda::module_of(context.executable));
+}
+
+runtime::ExecutorFactory timed_cuda_executors(const Context& context,
+                                              const runtime::MpiSession& session) {
+  const auto& module = runtime::cuda::usable_module(runtime::cuda::module_of(context.executable));
+  const int devices = module.probe().devices;
+  if (session.local_size() > devices) {
+    throw InputError(
+        "--ranks",
+        fmt::format("{} ranks on a machine with {} devices: ranks that share one take turns, and "
+                    "their times mean nothing; use at most {}",
+                    session.local_size(), devices, devices));
+  }
+  return runtime::cuda::executors(module, {});
+}
+
+runtime::calibration::DeviceSweep sweep_device(const Context& context,
+                                               const runtime::calibration::SweepOptions& options) {
+  const runtime::LoadedModule library(runtime::cuda::module_of(context.executable));
+  return library.function<runtime::calibration::DeviceSweepEntry>(
+      runtime::calibration::kDeviceSweepEntry)(options);
+}
+
+}  // namespace stepcast::cli

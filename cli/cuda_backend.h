@@ -1,0 +1,24 @@
+#pragma once
+#include <string>
+
+#include "cli/command.h"
+#include "runtime/calibration/device_sweep.h"
+#include "runtime/cuda/module.h"
+#include "runtime/trainer.h"
+
+namespace stepcast::cli {
+
+/// What every command with --backend cuda asks for before it starts ranks, so that what is missing
+/// is told once. Errors: EnvironmentError saying what this machine lacks.
+void require_cuda(const Context& context);
+
+/// Executors on this machine's devices, one rank each, for runs that are timed.
+/// Errors: InputError when ranks would share a device: their times mean nothing.
+runtime::ExecutorFactory timed_cuda_executors(const Context& context,
+                                              const runtime::MpiSession& session);
+
+/// Runs the sweep of the module on this process's device.
+runtime::calibration::DeviceSweep sweep_device(const Context& context,
+                                               const runtime::calibration::SweepOptions& options);
+
+}  // namespace stepcast::cli
