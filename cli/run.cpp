@@ -92,10 +92,14 @@ void print_csv(const runtime::RunResult& r, std::ostream& out) {
 /// The CUDA backend on this rank's device. Ranks that share one are told so: their times mean
 /// nothing.
 runtime::ExecutorFactory cuda_executors(const RunCommand& options, const Context& context,
-                                        const runtime::MpiSession& session) {
+                                        runtime::MpiSession& session) {
   const auto& module = runtime::cuda::usable_module(runtime::cuda::module_of(context.executable));
+  const runtime::cuda::Probe probe = module.probe();
+  std::vector<double> keys(static_cast<std::size_t>(session.size()), 0.0);
+  keys[static_cast<std::size_t>(session.rank())] =
+      runtime::cuda::device_key(probe, session.local_rank());
   const auto shared = runtime::cuda::shared_device_environment(
-      module.probe(), session.rank(), session.local_size(), session.size());
+      probe.nccl, session.rank(), session.local_size(), session.sum(keys));
   for (const std::string& entry : shared) {
     const auto equals = entry.find('=');
     setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 0);

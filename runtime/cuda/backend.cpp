@@ -1,5 +1,11 @@
 #include "runtime/cuda/backend.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+
 #include "core/error.h"
 #include "runtime/loaded_module.h"
 
@@ -29,23 +35,34 @@ const Module& usable_module(const std::filesystem::path& file) {
   return module;
 }
 
-std::vector<std::string> shared_device_environment(const Probe& probe, int rank, int local_ranks,
-                                                   int ranks) {
-  if (local_ranks <= probe.devices || ranks == 1) {
+double device_key(const Probe& probe, int local_rank) {
+  std::array<char, 256> machine{};
+  gethostname(machine.data(), machine.size() - 1);
+  const std::string& bus =
+      probe.buses.at(static_cast<std::size_t>(local_rank) % probe.buses.size());
+  return static_cast<double>(std::hash<std::string>{}(std::string(machine.data()) + ' ' + bus) >>
+                             12);
+}
+
+std::vector<std::string> shared_device_environment(int nccl, int rank, int local_ranks,
+                                                   std::vector<double> keys) {
+  const auto ranks = static_cast<int>(keys.size());
+  std::sort(keys.begin(), keys.end());
+  if (std::adjacent_find(keys.begin(), keys.end()) == keys.end()) {
     return {};
   }
   if (local_ranks != ranks) {
-    throw InputError("--ranks", fmt::format("{} ranks on a machine with {} devices: several ranks "
-                                            "share a device only when all ranks are on one machine",
-                                            local_ranks, probe.devices));
+    throw InputError("--ranks", fmt::format("{} ranks on this machine share devices: that works "
+                                            "only when all {} ranks are on one machine; start as "
+                                            "many ranks as there are devices",
+                                            local_ranks, ranks));
   }
   std::vector<std::string> environment{"NCCL_SOCKET_IFNAME=lo", "NCCL_IB_DISABLE=1",
                                        "NCCL_NET=Socket",       "NCCL_NVLS_ENABLE=0",
                                        "NCCL_MNNVL_ENABLE=0",   "NCCL_MAX_CTAS=2"};
   constexpr int kHasSwitch = 23000;
-  environment.push_back(probe.nccl >= kHasSwitch
-                            ? "NCCL_MULTI_RANK_GPU_ENABLE=1"
-                            : fmt::format("NCCL_HOSTID=stepcast-rank-{}", rank));
+  environment.push_back(nccl >= kHasSwitch ? "NCCL_MULTI_RANK_GPU_ENABLE=1"
+                                           : fmt::format("NCCL_HOSTID=stepcast-rank-{}", rank));
   return environment;
 }
 

@@ -1,5 +1,7 @@
 #include "runtime/cuda/module.h"
 
+#include <array>
+
 #include "core/error.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/executor.h"
@@ -48,6 +50,12 @@ class CudaModule final : public Module {
     let_go(cudaGetLastError());
     if (code == cudaSuccess && devices > 0) {
       found.devices = devices;
+      for (int d = 0; d < devices; ++d) {
+        std::array<char, 32> bus{};
+        check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), d),
+              "cudaDeviceGetPCIBusId");
+        found.buses.emplace_back(bus.data());
+      }
     } else {
       found.missing = missing(code, devices, driver, toolkit);
     }

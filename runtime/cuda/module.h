@@ -20,7 +20,8 @@ struct Probe {
   int devices = 0;       ///< that can be used now
   std::string missing;   ///< empty when there is a device; else what is missing and the remedy
   std::string versions;  ///< of toolkit, driver and libraries, for people
-  int nccl = 0;          ///< version as NCCL counts it: 22809 is 2.28.9
+  std::vector<std::string> buses;  ///< PCI address of each device: which one it really is
+  int nccl = 0;                    ///< version as NCCL counts it: 22809 is 2.28.9
 };
 
 /// What the module asks of the ranks it runs among. MPI stays outside the module.
