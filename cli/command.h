@@ -47,6 +47,7 @@ void add_replay(CLI::App& app, Context& context);
 void add_profile(CLI::App& app, Context& context);
 void add_show(CLI::App& app, Context& context);
 void add_list(CLI::App& app, Context& context);
+void add_hitcurve(CLI::App& app, Context& context);
 void add_convert(CLI::App& app, Context& context);
 void add_validate(CLI::App& app, Context& context);
 void add_commands_to_come(CLI::App& app);

@@ -9,8 +9,7 @@ namespace stepcast::cli {
 /// Commands of the fixed command line that this version does not have: known by name, refused in
 /// words.
 void add_commands_to_come(CLI::App& app) {
-  constexpr std::array<std::pair<const char*, const char*>, 2> kCommands{{
-      {"hitcurve", "Cache hit curve of recorded lookups (not implemented in this version)"},
+  constexpr std::array<std::pair<const char*, const char*>, 1> kCommands{{
       {"report", "One page of pictures (not implemented in this version)"},
   }};
   for (const auto& [name, description] : kCommands) {

@@ -177,26 +177,14 @@ DataTable rows_table(const studies::Explanation& e) {
   return t;
 }
 
-void print(const studies::Explanation& e, OutputFormat format) {
-  std::vector<DataTable> tables{summary_table(e), parts_table(e)};
+std::vector<DataTable> tables_of(const studies::Explanation& e) {
+  std::vector<DataTable> tables{summary_table(e)};
   if (!e.changes.empty()) {
-    tables.insert(tables.begin() + 1, changes_table(e));
+    tables.push_back(changes_table(e));
   }
+  tables.push_back(parts_table(e));
   tables.push_back(rows_table(e));
-  if (format == OutputFormat::kJson) {
-    nlohmann::ordered_json j;
-    j["stepcast"] = provenance_json();
-    for (const DataTable& t : tables) {
-      j[t.key()] = t.json();
-    }
-    std::cout << j.dump(2) << '\n';
-    return;
-  }
-  for (std::size_t i = 0; i < tables.size(); ++i) {
-    std::cout << (i > 0 ? "\n" : "");
-    format == OutputFormat::kText ? tables[i].print_text(std::cout)
-                                  : tables[i].print_csv(std::cout);
-  }
+  return tables;
 }
 
 int explain(const ExplainCommand& options, const Context& context) {
@@ -224,7 +212,7 @@ int explain(const ExplainCommand& options, const Context& context) {
   e.a.label = options.a;
   e.b.label =
       options.b.empty() ? "with " + fmt::format("{}", fmt::join(options.with, " ")) : options.b;
-  print(e, options.format);
+  print_tables(tables_of(e), options.format, std::cout);
   return 0;
 }
 

@@ -73,6 +73,7 @@ int main(int argc, char** argv) {
   add_profile(app, context);
   add_show(app, context);
   add_list(app, context);
+  add_hitcurve(app, context);
   add_convert(app, context);
   add_validate(app, context);
   add_commands_to_come(app);

@@ -83,6 +83,26 @@ nlohmann::ordered_json provenance_json() {
   return {{"version", kVersion}, {"git", kGit}, {"schema", 1}};
 }
 
+void print_tables(const std::vector<DataTable>& tables, OutputFormat format, std::ostream& out) {
+  if (format == OutputFormat::kJson) {
+    nlohmann::ordered_json j;
+    j["stepcast"] = provenance_json();
+    for (const DataTable& t : tables) {
+      j[t.key()] = t.json();
+    }
+    out << j.dump(2) << '\n';
+    return;
+  }
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    out << (i > 0 ? "\n" : "");
+    if (format == OutputFormat::kText) {
+      tables[i].print_text(out);
+    } else {
+      tables[i].print_csv(out);
+    }
+  }
+}
+
 nlohmann::ordered_json prediction_json(const StepPrediction& p) {
   nlohmann::ordered_json j;
   j["stepcast"] = provenance_json();

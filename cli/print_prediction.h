@@ -1,7 +1,10 @@
 #pragma once
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <vector>
 
+#include "cli/command.h"
+#include "cli/data_table.h"
 #include "studies/predict.h"
 
 namespace stepcast::cli {
@@ -11,5 +14,7 @@ void print_prediction(const studies::StepPrediction& prediction, std::ostream& o
 /// The same as JSON (CONTRACT section 4).
 nlohmann::ordered_json prediction_json(const studies::StepPrediction& prediction);
 nlohmann::ordered_json provenance_json();
+/// Tables one below the other as text or CSV, or together as one JSON document.
+void print_tables(const std::vector<DataTable>& tables, OutputFormat format, std::ostream& out);
 
 }  // namespace stepcast::cli

@@ -110,26 +110,6 @@ bool shows_foreign(const ShowCommand& options) {
          config::foreign_kind(config::file_source(file).text) != config::Foreign::kNone;
 }
 
-void print(const Tables& tables, OutputFormat format) {
-  if (format == OutputFormat::kJson) {
-    nlohmann::ordered_json j;
-    j["stepcast"] = provenance_json();
-    for (const DataTable& t : tables) {
-      j[t.key()] = t.json();
-    }
-    std::cout << j.dump(2) << '\n';
-    return;
-  }
-  for (std::size_t i = 0; i < tables.size(); ++i) {
-    std::cout << (i > 0 ? "\n" : "");
-    if (format == OutputFormat::kText) {
-      tables[i].print_text(std::cout);
-    } else {
-      tables[i].print_csv(std::cout);
-    }
-  }
-}
-
 }  // namespace
 
 void add_show(CLI::App& app, Context& context) {
@@ -156,10 +136,10 @@ void add_show(CLI::App& app, Context& context) {
         !options->job.job.empty() && options->job.job != "-" && traces::is_native(options->job.job);
     const bool folder = !options->job.job.empty() && options->job.job != "-" &&
                         std::filesystem::is_directory(options->job.job);
-    print(trace    ? show_trace(*options, context)
-          : folder ? show_recording(*options)
-                   : show_job(*options, context),
-          options->job.format);
+    print_tables(trace    ? show_trace(*options, context)
+                 : folder ? show_recording(*options)
+                          : show_job(*options, context),
+                 options->job.format, std::cout);
   });
 }
 

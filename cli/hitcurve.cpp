@@ -1,0 +1,145 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+#include "cli/command.h"
+#include "cli/data_table.h"
+#include "cli/human.h"
+#include "cli/print_prediction.h"
+#include "core/access.h"
+#include "core/config/access_files.h"
+#include "core/error.h"
+#include "core/stack_distance.h"
+#include "core/whole_file.h"
+
+namespace stepcast::cli {
+namespace {
+
+struct HitcurveCommand {
+  std::string indices;
+  double sample = 1;
+  std::int64_t rows = 0;
+  std::string histogram;
+  OutputFormat format = OutputFormat::kText;
+};
+
+/// 1, 2, 5, 10, ... up to and including the distinct rows.
+std::vector<double> capacities(double distinct) {
+  std::vector<double> all;
+  for (double decade = 1; decade <= distinct; decade *= 10) {
+    for (const double step : {1.0, 2.0, 5.0}) {
+      if (step * decade < distinct) {
+        all.push_back(step * decade);
+      }
+    }
+  }
+  all.push_back(std::ceil(distinct));
+  return all;
+}
+
+DataTable summary_table(const std::vector<std::int64_t>& ids, const Access& access,
+                        const StackDistances& distances) {
+  DataTable t("lookups", "recorded lookups", {{"fact", "", true}, {"value"}});
+  t.as_object();
+  const auto n = static_cast<double>(ids.size());
+  const double distinct = access.unique(n).value;
+  t.row({name_cell("lookups", "lookups"), cell(static_cast<std::int64_t>(ids.size()))});
+  t.row({name_cell("rows", "rows of the table"), cell(access.rows())});
+  t.row({name_cell("distinct_rows", "distinct rows"), cell(static_cast<std::int64_t>(distinct))});
+  t.row({name_cell("seen_once", "rows seen once"),
+         cell(static_cast<std::int64_t>(access.seen_once(n).value))});
+  for (const double top : {0.001, 0.01, 0.1}) {
+    t.row({name_cell(fmt::format("top_{:g}", top),
+                     fmt::format("lookups to the hottest {} of those", percent(top))),
+           share(access.cdf(std::ceil(top * distinct)).value)});
+  }
+  if (distances.followed() < static_cast<std::int64_t>(ids.size())) {
+    t.row({name_cell("followed", "lookups followed (--sample)"), cell(distances.followed())});
+  }
+  return t;
+}
+
+DataTable bins_table(const std::vector<ReuseBin>& bins, double lookups) {
+  DataTable t("reuse", "how often a row was looked up",
+              {{"reuse_low", "more than"},
+               {"reuse_high", "at most"},
+               {"unique_rows", "rows"},
+               {"accesses", "lookups"},
+               {"share", "of lookups"}});
+  for (const ReuseBin& b : bins) {
+    t.row({cell(static_cast<std::int64_t>(b.reuse_low)),
+           cell(static_cast<std::int64_t>(b.reuse_high)),
+           cell(static_cast<std::int64_t>(b.unique_rows)),
+           cell(static_cast<std::int64_t>(b.accesses)), share(b.accesses / lookups)});
+  }
+  return t;
+}
+
+DataTable curve_table(const Access& access, const StackDistances& distances) {
+  DataTable t("hit_rate", "hit rate of a cache",
+              {{"capacity_rows", "rows held"},
+               {"lru", "LRU, as recorded"},
+               {"lru_independent", "LRU, independent lookups"},
+               {"pinned", "hottest rows pinned"}});
+  for (const double c : capacities(distances.distinct())) {
+    t.row({cell(static_cast<std::int64_t>(c)), share(distances.hit_rate(c)),
+           share(access.hit_rate(c, CachePolicy::kLru).value),
+           share(access.hit_rate(c, CachePolicy::kPinned).value)});
+  }
+  t.note("As recorded, the first lookup of a row misses; the other columns are of a warm cache.");
+  return t;
+}
+
+std::string histogram_text(const std::vector<ReuseBin>& bins, const std::string& source) {
+  std::string text =
+      "# reuse of rows in " + source + "\nreuse_low,reuse_high,unique_rows,accesses\n";
+  for (const ReuseBin& b : bins) {
+    text += fmt::format("{:.0f},{:.0f},{:.0f},{:.0f}\n", b.reuse_low, b.reuse_high, b.unique_rows,
+                        b.accesses);
+  }
+  return text;
+}
+
+int hitcurve(const HitcurveCommand& options) {
+  const std::vector<std::int64_t> ids = config::read_indices(options.indices, "hitcurve");
+  const std::int64_t most = *std::max_element(ids.begin(), ids.end());
+  if (options.rows > 0 && most >= options.rows) {
+    throw InputError("--rows", fmt::format("found {}, but {} looks up row {}; expected at least {}",
+                                           options.rows, options.indices, most, most + 1));
+  }
+  const Access access = Access::indices(options.rows > 0 ? options.rows : most + 1, ids);
+  const StackDistances distances(ids, options.sample);
+  const std::vector<ReuseBin> bins = reuse_bins(ids);
+  if (!options.histogram.empty()) {
+    write_whole_file(options.histogram,
+                     histogram_text(bins, std::filesystem::path(options.indices).filename()));
+  }
+  print_tables({summary_table(ids, access, distances),
+                bins_table(bins, static_cast<double>(ids.size())), curve_table(access, distances)},
+               options.format, std::cout);
+  return 0;
+}
+
+}  // namespace
+
+void add_hitcurve(CLI::App& app, Context& context) {
+  auto options = std::make_shared<HitcurveCommand>();
+  CLI::App* command =
+      app.add_subcommand("hitcurve", "Cache hit curve and access distribution of recorded lookups");
+  command
+      ->add_option("indices", options->indices,
+                   "Row ids: little-endian int64, or text with one per line")
+      ->required();
+  command->add_option("--sample", options->sample,
+                      "Follow only rows whose hash falls below this rate: an estimate, faster");
+  command->add_option("--rows", options->rows, "Rows of the table (default: the largest id + 1)")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--histogram", options->histogram,
+                      "Write the distribution as a histogram that a job's \"access\" can name");
+  add_format_option(*command, options->format);
+  command->callback([options, &context] { context.exit_code = hitcurve(*options); });
+}
+
+}  // namespace stepcast::cli
