@@ -1,0 +1,73 @@
+// hitcurve and explain, as a user calls them.
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "command_line.h"
+
+using namespace stepcast::cli_test;
+using Catch::Matchers::Contains;
+
+TEST_CASE("hitcurve says what caches hold, and its histogram feeds a job", "[cli][hitcurve]") {
+  const TemporaryFolder folder;
+  const std::string ids = folder.file("ids.txt", "1\n2\n1\n3\n2\n1\n");
+  const std::string histogram = folder / "h.csv";
+  const Outcome r = call({"hitcurve", ids, "--histogram", histogram, "--format", "json"});
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  const auto j = nlohmann::json::parse(r.out);
+  CHECK(j["lookups"]["lookups"] == 6);
+  CHECK(j["lookups"]["distinct_rows"] == 3);
+  CHECK(j["hit_rate"].back()["capacity_rows"] == 3);
+  CHECK(j["hit_rate"].back()["lru"].get<double>() == Approx(0.5));  // three of six come again
+  CHECK(j["hit_rate"][0]["pinned"].get<double>() == Approx(0.5));   // row 1 has three of six
+
+  const Outcome job =
+      call({"show", "-", "--format", "json"},
+           R"({"workload": {"kind": "dlrm", "name": "one", "dense_features": 4, "bottom_mlp": [16],
+          "top_mlp": [1], "interaction": {"kind": "dot"}, "tables": [{"name": "t", "rows": 10,
+          "dim": 16, "pooling": 1, "access": {"histogram": ")" +
+               histogram + R"("}}]}, "system": "dgx-h100", "devices": 1, "batch": {"global": 4}})");
+  INFO(job.err);
+  CHECK(job.code == 0);
+}
+
+TEST_CASE("hitcurve refuses what it cannot follow", "[cli][hitcurve]") {
+  const TemporaryFolder folder;
+  const std::string ids = folder.file("ids.txt", "1\n2\n");
+  const auto refused = [](const std::vector<std::string>& arguments, const std::string& why) {
+    const Outcome r = call(arguments);
+    CHECK(r.code == 2);
+    CHECK_THAT(r.err, Contains(why));
+  };
+  refused({"hitcurve", ids, "--rows", "2"}, "expected at least 3");
+  refused({"hitcurve", ids, "--sample", "0"}, "--sample");
+  refused({"hitcurve", folder / "none.txt"}, "none.txt");
+  refused({"hitcurve", folder.file("bad.txt", "1\nx\n")}, "bad.txt");
+}
+
+TEST_CASE("explain takes jobs, changes and recordings", "[cli][explain]") {
+  const TemporaryFolder folder;
+  const std::string job = folder.file(
+      "job.json", R"({"workload": "gpt-22b", "system": "dgx-a100-80gb", "batch": {"global": 32},
+                      "parallel": {"tensor": 8}})");
+  const Outcome changed =
+      call({"explain", job, "--with", "parallel.recompute=full", "--format", "json"});
+  INFO(changed.err);
+  REQUIRE(changed.code == 0);
+  const auto j = nlohmann::json::parse(changed.out);
+  REQUIRE(j["changes"].size() == 1);
+  const double delta = j["changes"][0]["delta_s"];
+  double sum = 0;
+  for (const auto& row : j["rows"]) {
+    sum += row["delta_s"].get<double>();
+  }
+  CHECK(sum == Approx(delta).epsilon(1e-6));
+  CHECK(delta > 0);  // recomputing costs time
+
+  const std::string recorded = std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/";
+  CHECK(call({"explain", recorded + "gpt-2", recorded + "gpt-4"}).code == 0);
+  CHECK(call({"explain", recorded + "gpt-2", job}).code == 0);
+  CHECK(call({"explain", recorded + "gpt-2", job, "--set", "devices=16"}).code == 2);
+  CHECK(call({"explain", job}).code == 2);
+  CHECK(call({"explain", folder.file("x.json", "{"), job}).code == 2);
+}
