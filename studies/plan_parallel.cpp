@@ -11,6 +11,10 @@ namespace stepcast::studies {
 namespace {
 
 constexpr std::size_t kMostSimulated = 48;
+/// At least so many where the order of the closed form is rough.
+constexpr std::size_t kRoughSimulated = 8;
+/// Simulated at once: the best of them may put the rest out of reach.
+constexpr std::size_t kRound = 8;
 
 std::string fixed_text(const FixedPlan& fixed) {
   std::string text;
@@ -119,45 +123,67 @@ class Planning {
     report_.front = std::move(front);
   }
 
-  /// In the order of the closed form, until the next one is too far behind to matter.
+  struct Simulated {
+    double seconds = 0;
+    std::size_t candidate = 0;
+    std::optional<StepPrediction> prediction;  ///< of those likely to be shown
+  };
+
+  Simulated simulated(const planner::ParallelCandidate& c, std::size_t candidate) const {
+    const Job job = planner::applied(request_.job, c.point);
+    if (candidate < options_.top) {
+      StepPrediction prediction = predict(job);
+      const double seconds = prediction.iteration.base();
+      return {seconds, candidate, std::move(prediction)};
+    }
+    const SimulatedStep step = simulate_step(workloads::build_graph(job), model_);
+    return {to_seconds(step.result.makespan).base(), candidate, std::nullopt};
+  }
+
+  /// In the order of the closed form, until the next one is too far behind to matter. A round takes
+  /// all that the last of the best so far leaves in reach.
   void simulate(const std::vector<planner::ParallelCandidate>& best) {
-    std::vector<std::pair<double, std::size_t>> steps;  // simulated seconds, candidate
+    std::vector<Simulated> steps;
     const std::size_t most = std::min(best.size(), std::max(kMostSimulated, options_.top));
-    while (steps.size() < most) {
+    const bool rough = report_.counts.rough > 0;
+    std::size_t reach = std::min(most, std::max(options_.top, rough ? kRoughSimulated : 0));
+    while (steps.size() < reach) {
       const std::size_t from = steps.size();
-      const std::size_t count =
-          std::min(most - from, std::max<std::size_t>(from == 0 ? options_.top : 0, 8));
-      steps.resize(from + count);
-      planner::parallel_for(count, options_.threads, [&](std::size_t, std::size_t i) {
-        const Job job = planner::applied(request_.job, best[from + i].point);
-        const ExecutionGraph graph = workloads::build_graph(job);
-        const SimulatedStep step = simulate_step(graph, model_);
-        steps[from + i] = {to_seconds(step.result.makespan).base(), from + i};
+      steps.resize(reach);
+      planner::parallel_for(reach - from, options_.threads, [&](std::size_t, std::size_t i) {
+        steps[from + i] = simulated(best[from + i], from + i);
       });
-      const std::size_t next = from + count;
-      std::vector<std::pair<double, std::size_t>> sorted = steps;
+      std::vector<double> sorted;
+      std::transform(steps.begin(), steps.end(), std::back_inserter(sorted),
+                     [](const Simulated& s) { return s.seconds; });
       std::sort(sorted.begin(), sorted.end());
-      const double last = sorted[std::min(options_.top, sorted.size()) - 1].first;
-      if (next == best.size() || best[next].seconds * (1 - kClosedFormError) > last) {
-        report_.proven = sorted.size() >= options_.top || next == best.size();
-        if (report_.proven) {
-          break;
-        }
+      const double last = sorted[std::min(options_.top, sorted.size()) - 1];
+      while (reach < most && reach < steps.size() + kRound &&
+             best[reach].seconds * (1 - kClosedFormError) <= last) {
+        ++reach;
       }
+      report_.proven = reach == best.size() || best[reach].seconds * (1 - kClosedFormError) > last;
     }
     report_.simulated = steps.size();
     report_.others_at_least = steps.size() < best.size() ? best[steps.size()].seconds : 0;
-    std::sort(steps.begin(), steps.end());
+    report_.rough =
+        report_.counts.rough -
+        std::count_if(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(steps.size()),
+                      [](const planner::ParallelCandidate& c) { return c.rough; });
+    report_.proven = report_.proven && report_.rough == 0 && !report_.cut;
+    std::sort(steps.begin(), steps.end(), [](const Simulated& a, const Simulated& b) {
+      return std::pair(a.seconds, a.candidate) < std::pair(b.seconds, b.candidate);
+    });
     steps.resize(std::min(steps.size(), options_.top));
     report_.plans.resize(steps.size());
     planner::parallel_for(steps.size(), options_.threads, [&](std::size_t, std::size_t i) {
-      const planner::ParallelCandidate& c = best[steps[i].second];
+      const planner::ParallelCandidate& c = best[steps[i].candidate];
       RankedParallelPlan& plan = report_.plans[i];
       plan.job = planner::applied(request_.job, c.point);
       plan.point = c.point;
       plan.closed_form = c.seconds;
       plan.bytes = c.bytes;
-      plan.prediction = predict(plan.job);
+      plan.prediction = steps[i].prediction ? std::move(*steps[i].prediction) : predict(plan.job);
     });
     report_.lower_bound =
         std::min(report_.lower_bound, report_.plans.front().prediction.iteration.base());

@@ -40,9 +40,12 @@ struct ParallelPlanReport {
   planner::SearchCounts counts;  ///< of the job's own number of devices
   double lower_bound = 0;        ///< seconds: the least closed-form step of the space
   std::size_t simulated = 0;     ///< how many of the best were
+  std::int64_t rough = 0;        ///< plans that fit, were not simulated, and whose closed form the
+                                 ///< simulator may beat: the ranking before simulation is rough
   double others_at_least = 0;  ///< closed-form seconds of every plan that was not; 0: there is none
-  bool proven = false;  ///< no plan left out can be among `plans` unless its closed form is off by
-                        ///< more than kClosedFormError
+  bool proven = false;  ///< no plan left out can be among `plans` unless it is faster than its
+                        ///< closed form by more than kClosedFormError; none of them is rough, and
+                        ///< no time limit ended the search
   double search_seconds = 0, simulation_seconds = 0;
   double capacity = 0, least_bytes = 0;  ///< bytes: of a device; that the smallest plan needs
   bool cut = false;

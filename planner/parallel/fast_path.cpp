@@ -105,6 +105,13 @@ bool FastPath::applies() const {
          (!shares_levels_ && message_share_ <= 0.1);
 }
 
+bool FastPath::bounds_simulator() const {
+  const Overlap& overlap = job_.parallel.overlap;
+  const bool beside = (point_.tensor > 1 && overlap.tensor) || (point_.data > 1 && overlap.data) ||
+                      (point_.pipeline > 1 && overlap.pipeline);
+  return !beside || applies();
+}
+
 void FastPath::set_passes(const PlanPoint& point, const PipelineLayout& layout, const Passes& kept,
                           const Passes& recomputed, const Hops& hops) {
   point_ = point;

@@ -45,7 +45,8 @@ struct StepForecast {
 ///   issuing takes less than three quarters of a stage's time;
 ///   messages between stages cannot meet other transfers of a rank: they use fabric levels of their
 ///   own and take less than a tenth of the stage's time, or less than a hundredth of it.
-/// Elsewhere it orders candidates, and the simulator decides.
+/// Elsewhere it orders candidates, and the simulator decides. Where nothing runs beside compute,
+/// all that it leaves out is waiting: the simulator is then nowhere more than 1 % faster.
 class FastPath {
  public:
   FastPath(const Job& job, const models::CostModel& model);
@@ -63,6 +64,9 @@ class FastPath {
   StepForecast forecast(const PlanPoint& point);
   /// Of the passes set last.
   [[nodiscard]] bool applies() const;
+  /// Is the simulator at most 1 % faster? So it is where `applies`, and where nothing runs beside
+  /// compute: waiting for hosts, for other ranks or for a link only adds time.
+  [[nodiscard]] bool bounds_simulator() const;
   [[nodiscard]] std::int64_t microbatches() const { return passes_.microbatches; }
   [[nodiscard]] ReducedStep& reduced() { return reduced_; }
 

@@ -257,6 +257,7 @@ class Search {
                 PlanPoint point, CandidateShelf& shelf, SearchCounts& counts) {
     const bool mixture = point.recompute == RecomputeKind::kFirstLayers;
     const Passes* set = nullptr;  // passes the path holds
+    bool rough = false;           // for these
     for (std::size_t z = 0; z < split.zeros.size(); ++z) {
       if (split.fits[z] == 0) {
         ++counts.weights_too_large;
@@ -268,6 +269,7 @@ class Search {
         const Passes& again = mixture ? costs.passes(point, RecomputeKind::kFull) : kept;
         path.set_passes(point, dealt, kept, again, costs.hops(kept, point));
         set = &kept;
+        rough = !path.bounds_simulator();
       }
       const States& states = costs.states(point, split.states[z]);
       const StepForecast bound = path.bound(states);
@@ -276,13 +278,14 @@ class Search {
         ++counts.memory_too_large;
         continue;
       }
+      counts.rough += rough ? 1 : 0;
       if (shelf.beaten(bound.seconds, bound.bytes + options_.reserve)) {
         ++counts.bounded;
         continue;
       }
       ++counts.evaluated;
       const StepForecast step = path.step(states);
-      shelf.offer({point, step.seconds, step.bytes + options_.reserve});
+      shelf.offer({point, step.seconds, step.bytes + options_.reserve, rough});
     }
   }
 
@@ -310,6 +313,7 @@ SearchCounts& SearchCounts::operator+=(const SearchCounts& o) {
   bounded += o.bounded;
   evaluated += o.evaluated;
   left_out += o.left_out;
+  rough += o.rough;
   return *this;
 }
 

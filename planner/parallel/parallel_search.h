@@ -15,12 +15,13 @@ namespace stepcast::planner {
 struct ParallelCandidate {
   PlanPoint point;
   double seconds = 0;
-  double bytes = 0;  ///< of the fullest device, reserve included
+  double bytes = 0;    ///< of the fullest device, reserve included
+  bool rough = false;  ///< the simulator may be faster by more than 1 %: FastPath::bounds_simulator
 };
 /// Faster first, then smaller, then by the point's own order: no two points are equal.
 bool ranks_before(const ParallelCandidate& a, const ParallelCandidate& b);
 
-/// What became of every point of the space; the parts sum to `space`.
+/// What became of every point of the space; the parts but `rough` sum to `space`.
 struct SearchCounts {
   std::int64_t space = 0;
   std::int64_t weights_too_large = 0;  ///< parameters, gradients and optimizer alone do not fit
@@ -28,6 +29,7 @@ struct SearchCounts {
   std::int64_t bounded = 0;            ///< cannot be among the best, nor on the front
   std::int64_t evaluated = 0;          ///< costed in full
   std::int64_t left_out = 0;           ///< not looked at before the time limit
+  std::int64_t rough = 0;  ///< of those that fit: the closed form orders them but proves nothing
   SearchCounts& operator+=(const SearchCounts& o);
 };
 
