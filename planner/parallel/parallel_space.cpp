@@ -73,6 +73,13 @@ std::vector<PlanPoint> ParallelSpace::splits() const {
     throw InputError("parallel.context",
                      "a search of plans does not know context parallelism yet; use 1 or \"auto\"");
   }
+  if (job_.parallel.expert_tensor != 0) {
+    throw InputError(
+        "parallel.expert_tensor",
+        fmt::format("found {}, but a search of plans takes what follows from tensor and "
+                    "expert; leave it out",
+                    job_.parallel.expert_tensor));
+  }
   std::vector<PlanPoint> splits;
   const TransformerWorkload& model = *job_.workload.transformer();
   // A degree that is refused alone is refused in every plan.

@@ -1,0 +1,186 @@
+// stepcast plan on a transformer, as a user calls it: text, JSON, csv, files, refusals.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "command_line.h"
+
+using namespace stepcast::cli_test;
+using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
+using nlohmann::json;
+
+namespace {
+
+/// A space of some 70,000 plans: a fraction of a second.
+std::vector<std::string> plan(std::vector<std::string> more, const std::string& devices = "8") {
+  std::vector<std::string> arguments{"plan"};
+  for (const std::string& s :
+       {std::string("workload=megatron-8.3b"), std::string("system=dgx-a100-80gb"),
+        std::string("batch.global=16"), std::string("batch.sequence=1024"), "devices=" + devices}) {
+    arguments.emplace_back("--set");
+    arguments.push_back(s);
+  }
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+json document(const Outcome& outcome) {
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  return json::parse(outcome.out);
+}
+
+std::vector<std::string> lines(const std::string& text) {
+  std::vector<std::string> all;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    all.push_back(line);
+  }
+  return all;
+}
+
+void refused(const std::vector<std::string>& arguments, const std::string& place,
+             const std::string& found) {
+  const Outcome outcome = call(arguments);
+  INFO(outcome.err);
+  CHECK(outcome.code == 2);
+  CHECK(outcome.out.empty());
+  CHECK_THAT(outcome.err, Contains(place) && Contains(found));
+}
+
+}  // namespace
+
+TEST_CASE("plan on a transformer tells plans, bound, space and front", "[cli][plan]") {
+  const Outcome outcome = call(plan({"--top", "2", "--export", "megatron"}));
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK(outcome.err.empty());
+  CHECK_THAT(outcome.out, StartsWith("megatron-8.3b on 8 x a100-sxm-80gb, global batch 16"));
+  CHECK_THAT(outcome.out, Contains("lower bound") && Contains("search:") && Contains("simulated:"));
+  CHECK_THAT(outcome.out, Contains("no plan is faster, smaller and on fewer devices"));
+  CHECK_THAT(outcome.out, Contains("--num-layers 72") && Contains("--hidden-size 3072"));
+}
+
+TEST_CASE("plan --format json is one document with the fields that were promised", "[cli][plan]") {
+  const json j = document(call(plan({"--top", "3", "--format", "json"})));
+  REQUIRE(j.at("plans").size() == 3);
+  double before = 0;
+  for (const json& p : j.at("plans")) {
+    CHECK(p.at("kind") == "parallel");
+    CHECK(p.at("memory_bytes").at("total").get<double>() > 0);
+    const double step = p.at("predicted_step_s");
+    CHECK(step >= before);
+    CHECK(step >= p.at("lower_bound_s").get<double>());
+    before = step;
+    const json& split = p.at("job").at("parallel");
+    CHECK(split.value("tensor", 1) * split.value("pipeline", 1) * split.value("data", 1) == 8);
+  }
+  const json& search = j.at("search");
+  // What became of every point adds up to the space.
+  CHECK(search.at("space").get<std::int64_t>() ==
+        search.at("evaluations").get<std::int64_t>() + search.at("bounded").get<std::int64_t>() +
+            search.at("weights_too_large").get<std::int64_t>() +
+            search.at("memory_too_large").get<std::int64_t>());
+  CHECK(search.at("seconds").get<double>() > 0);
+  CHECK(j.at("bound").at("simulated") >= 3);
+  // Nothing runs beside compute, so the closed form proves what it leaves out.
+  CHECK(j.at("bound").at("rough") == 0);
+  CHECK(j.at("bound").at("proven") == true);
+  for (const json& a : j.at("front")) {
+    for (const json& b : j.at("front")) {
+      CHECK_FALSE((a.at("step_s") < b.at("step_s") && a.at("memory_bytes") < b.at("memory_bytes") &&
+                   a.at("devices") < b.at("devices")));
+    }
+  }
+}
+
+TEST_CASE("where transfers run beside compute nothing is called proven", "[cli][plan]") {
+  const std::vector<std::string> overlapped{
+      "--set", "parallel.overlap.data=true", "--set", "parallel.tensor=2",
+      "--set", "parallel.pipeline=1",        "--set", "parallel.zero=1"};
+  std::vector<std::string> as_json = overlapped;
+  as_json.insert(as_json.end(), {"--format", "json", "--same-devices"});
+  const json bound = document(call(plan(as_json))).at("bound");
+  CHECK(bound.at("rough").get<std::int64_t>() > 0);
+  CHECK(bound.at("proven") == false);
+  std::vector<std::string> as_text = overlapped;
+  as_text.emplace_back("--same-devices");
+  CHECK_THAT(call(plan(as_text)).out, Contains("ranking before simulation is rough"));
+}
+
+TEST_CASE("plan --format csv has a row per plan", "[cli][plan]") {
+  const Outcome outcome = call(plan({"--top", "4", "--format", "csv"}));
+  REQUIRE(outcome.code == 0);
+  const std::vector<std::string> rows = lines(outcome.out);
+  REQUIRE(rows.size() == 5);
+  CHECK_THAT(rows.front(), StartsWith("plan,predicted_step_s,closed_form_s,lower_bound_s,mfu,"));
+  for (const std::string& row : rows) {
+    CHECK(std::count(row.begin(), row.end(), ',') ==
+          std::count(rows.front().begin(), rows.front().end(), ','));
+  }
+}
+
+TEST_CASE("a plan that was written predicts as the plan said", "[cli][plan]") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "plan.json";
+  const Outcome outcome =
+      call(plan({"--out", file, "--export", "megatron=" + (folder / "arguments.txt")}));
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK_THAT(outcome.out, !Contains("--num-layers"));
+  CHECK_THAT(text_of(folder / "arguments.txt"), Contains("--num-layers 72"));
+  const json written = json::parse(text_of(file));
+  const std::string job = folder.file("job.json", written.at("job").dump());
+  const json prediction = document(call({"predict", job, "--format", "json"}));
+  CHECK(prediction.at("iteration_time_s").get<double>() ==
+        Approx(written.at("predicted_step_s").get<double>()).epsilon(1e-9));
+  const Outcome difference = call({"explain", job, file, "--format", "json"});
+  INFO(difference.err);
+  CHECK(difference.code == 0);
+}
+
+TEST_CASE("what a job fixes stays fixed in every plan", "[cli][plan]") {
+  const json j = document(call(plan({"--set", "parallel.tensor=4", "--set", "parallel.zero=0",
+                                     "--set", "batch.micro=2", "--format", "json"})));
+  REQUIRE(j.at("plans").size() == 3);
+  for (const auto* list : {"plans", "front"}) {
+    for (const json& entry : j.at(list)) {
+      const json& p = entry.contains("plan") ? entry.at("plan") : entry;
+      CHECK(p.at("tensor") == 4);
+      CHECK(p.at("zero") == 0);
+      CHECK(p.at("micro") == 2);
+    }
+  }
+}
+
+TEST_CASE("where no plan fits, plan exits with 1 and says what is missing", "[cli][plan]") {
+  const Outcome outcome = call(plan({}, "1"));
+  CHECK(outcome.code == 1);
+  CHECK(outcome.out.empty());
+  CHECK(lines(outcome.err).size() == 1);
+  CHECK_THAT(outcome.err, Contains("no plan fits: the smallest needs") && Contains("74.5 GiB"));
+  const Outcome as_json = call(plan({"--format", "json"}, "1"));
+  CHECK(as_json.code == 1);
+  const json j = json::parse(as_json.out);
+  CHECK(j.at("plans").empty());
+  CHECK_THAT(j.at("infeasible").get<std::string>(), Contains("no plan fits"));
+}
+
+TEST_CASE("plan refuses what it cannot search", "[cli][plan][malformed]") {
+  refused(plan({"--set", "parallel.tensor=3"}), "parallel", "tensor=3");
+  refused(plan({"--set", "parallel.tensr=2"}), "parallel.tensr", "tensor");
+  refused(plan({"--set", "parallel.schedule=zb-h1"}), "parallel.schedule", "1f1b");
+  refused(plan({"--set", "parallel.context=2"}), "parallel.context", "auto");
+  refused(plan({"--set", "parallel.expert_tensor=2"}), "parallel.expert_tensor", "leave it out");
+  refused(plan({"--export", "torchrec=x"}), "--export", "megatron");
+  refused(plan({"--export", "megatron="}), "--export", "megatron=FILE");
+  refused(plan({"--seed", "3"}), "--seed", "transformer");
+  refused(plan({"--compare"}), "--compare", "transformer");
+  refused(plan({"--top", "0"}), "--top", "range");
+  refused(plan({"--jobs", "0"}), "--jobs", "range");
+  refused(plan({"--out", "/no-such-folder/plan.json"}), "/no-such-folder/plan.json", "written");
+  refused({"plan", "--set", "workload=rm1", "--set", "system=dgx-h100", "--same-devices"},
+          "--same-devices", "recommendation");
+}

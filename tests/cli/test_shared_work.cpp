@@ -1,0 +1,98 @@
+// plan and sweep under mpirun: the ranks share the work, and the answer is that of one process.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "command_line.h"
+
+using namespace stepcast::cli_test;
+using nlohmann::json;
+
+namespace {
+
+Outcome on_three_ranks(const std::vector<std::string>& arguments) {
+  std::vector<std::string> all{"OMPI_ALLOW_RUN_AS_ROOT=1",
+                               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                               "mpirun",
+                               "-q",
+                               "--oversubscribe",
+                               "--bind-to",
+                               "none",
+                               "-n",
+                               "3",
+                               STEPCAST_EXECUTABLE};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return execute("/usr/bin/env", all);
+}
+
+std::vector<std::string> plan(const std::string& devices, const std::string& format) {
+  return {"plan",
+          "--set",
+          "workload=megatron-8.3b",
+          "--set",
+          "system=dgx-a100-80gb",
+          "--set",
+          "batch.global=16",
+          "--set",
+          "batch.sequence=1024",
+          "--set",
+          "devices=" + devices,
+          "--jobs",
+          "1",
+          "--format",
+          format};
+}
+
+}  // namespace
+
+TEST_CASE("a plan on three ranks is that of one, to the byte", "[cli][mpi]") {
+  const Outcome alone = call(plan("8", "csv"));
+  REQUIRE(alone.code == 0);
+  const Outcome shared = on_three_ranks(plan("8", "csv"));
+  INFO(shared.err);
+  REQUIRE(shared.code == 0);
+  CHECK(shared.out == alone.out);
+
+  const json one = json::parse(call(plan("8", "json")).out);
+  const json three = json::parse(on_three_ranks(plan("8", "json")).out);
+  CHECK(three.at("plans") == one.at("plans"));
+  CHECK(three.at("front") == one.at("front"));
+  CHECK(three.at("bound") == one.at("bound"));
+  CHECK(three.at("search").at("space") == one.at("search").at("space"));
+}
+
+TEST_CASE("on three ranks, too, no plan that fits is 1 and bad input is 2", "[cli][mpi]") {
+  const Outcome none = on_three_ranks(plan("1", "csv"));
+  INFO(none.err);
+  CHECK(none.code == 1);
+  CHECK(none.out.empty());
+  CHECK(none.err.find("no plan fits") != std::string::npos);
+  std::vector<std::string> bad = plan("8", "csv");
+  bad.insert(bad.end(), {"--set", "parallel.tensor=3"});
+  const Outcome refused = on_three_ranks(bad);
+  INFO(refused.err);
+  CHECK(refused.code == 2);
+  CHECK(refused.out.empty());
+  CHECK(refused.err.find("tensor=3") != std::string::npos);
+}
+
+TEST_CASE("a sweep on three ranks is that of one, to the byte", "[cli][mpi]") {
+  const std::vector<std::string> sweep{"sweep",
+                                       "--set",
+                                       "workload=rm1",
+                                       "--set",
+                                       "system=dgx-h100",
+                                       "--set",
+                                       "devices=1,2,3,4,8",
+                                       "--set",
+                                       "batch.global=8192,16384",
+                                       "--format",
+                                       "csv"};
+  const Outcome alone = call(sweep);
+  INFO(alone.err);
+  const Outcome shared = on_three_ranks(sweep);
+  INFO(shared.err);
+  CHECK(shared.code == alone.code);
+  CHECK(std::count(alone.out.begin(), alone.out.end(), '\n') == 11);  // header and 5 * 2 rows
+  CHECK(shared.out == alone.out);
+}
