@@ -14,6 +14,10 @@ struct FrameworkTraits {
   /// A tensor rank sends its part of an activation along the pipeline and the receiving ranks
   /// gather it (arXiv 2104.04473, section 4.1). Without effect under sequence parallelism.
   bool scatter_gather = false;
+  /// Where products are narrower than activations: norms write the narrow format, tensor ranks
+  /// quantise their rows before they gather them, and a transposed copy is made of narrow values.
+  /// Without it each product's operand is quantised from wide values by a kernel of its own.
+  bool fused_quantise = false;
 };
 
 inline FrameworkTraits framework_traits(const System& system) {
@@ -25,7 +29,8 @@ inline FrameworkTraits framework_traits(const System& system) {
     const auto at = stack->second.constants.find(trait);
     return at != stack->second.constants.end() && at->second > 0;
   };
-  return {has("dropout"), has("separate_accumulation"), has("scatter_gather")};
+  return {has("dropout"), has("separate_accumulation"), has("scatter_gather"),
+          has("fused_quantise")};
 }
 
 }  // namespace stepcast::workloads

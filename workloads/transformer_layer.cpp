@@ -124,7 +124,7 @@ void TransformerStage::layer_forward(std::int64_t layer, const LayerTensors& t, 
   const std::int64_t n = shape_.tokens;
   const TensorId partial = writer_.workspace("partial", n, h, compute_);
 
-  norm_forward("layer.norm1", at + "norm1", t.input, t.norm1, t.norm1_statistics);
+  norm_forward("layer.norm1", at + "norm1", t.input, t.norm1, t.norm1_statistics, true);
   qkv_forward(at, t);
   attention_forward(t);
   gemm({"layer.attention.projection", n, h, shape_.query_width, t.attention,
@@ -148,7 +148,8 @@ void TransformerStage::layer_forward(std::int64_t layer, const LayerTensors& t, 
   writer_.await(attended.ready);
   add("layer.attention.add", t.input, attended.tensor, at + "attention.projection.bias", t.middle);
 
-  norm_forward("layer.norm2", at + "norm2", t.middle, t.norm2, t.norm2_statistics);
+  norm_forward("layer.norm2", at + "norm2", t.middle, t.norm2, t.norm2_statistics,
+               !m.has_experts(layer));
   if (m.has_experts(layer)) {
     experts_forward(at, t, output);
   } else {

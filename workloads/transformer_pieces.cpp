@@ -47,8 +47,14 @@ void TransformerStage::gemm(const Product& p) {
     gemm_and_add(p);
     return;
   }
-  if (is_narrow(p.name) && (p.flags & op_flags::kTransposeA) == 0) {
+  const bool weights = (p.flags & op_flags::kTransposeA) != 0;
+  if (is_narrow(p.name) && !weights && !holds_narrow(p.a)) {
     quantise(p.name, p.a);
+  }
+  for (const TensorId values : {p.a, p.b}) {
+    if (weights && holds_narrow(values)) {
+      cast(std::string(p.name) + ".transpose", values, bits_per_element(products_, 1024) / 8, 1);
+    }
   }
   auto op = writer_.compute(OpKind::kGemm, p.name, {p.m, p.n, p.k, 1});
   op.in({p.a, p.b}).out({p.c}).flags(p.flags);
@@ -91,12 +97,25 @@ void TransformerStage::narrow(OpWriter::OpEdit& op, std::string_view name, doubl
 /// are and transposed.
 void TransformerStage::quantise(const char* name, TensorId values) {
   const Tensor& t = writer_.builder().tensor_at(values);
-  const auto n = static_cast<double>(t.elements());
-  const double bytes = bits_per_element(products_, 1024) / 8;
-  const double read = t.bytes().base();
-  auto op = writer_.compute(OpKind::kCast, std::string(name) + ".quantise", {t.elements()});
+  cast(std::string(name) + ".quantise", values, bits_per_element(t.format) / 8, 2);
+}
+
+void TransformerStage::cast(const std::string& name, TensorId values, double bytes_read,
+                            double copies) {
+  const std::int64_t elements = writer_.builder().tensor_at(values).elements();
+  const auto n = static_cast<double>(elements);
+  auto op = writer_.compute(OpKind::kCast, name, {elements});
   op.in({values}).out({values}).format(products_);
-  op.work(Flops(2 * n), Bytes(read), Bytes(2 * n * bytes));
+  op.work(Flops(2 * n), Bytes(n * bytes_read),
+          Bytes(copies * n * bits_per_element(products_, 1024) / 8));
+}
+
+void TransformerStage::set_narrow(TensorId values, bool narrow) {
+  if (narrow) {
+    narrowed_.insert(values);
+  } else {
+    narrowed_.erase(values);
+  }
 }
 
 void TransformerStage::quantise_weights() {
@@ -119,16 +138,21 @@ void TransformerStage::quantise_weights() {
 }
 
 void TransformerStage::norm_forward(const char* name, const std::string& parameter_name, TensorId x,
-                                    TensorId y, TensorId statistics) {
+                                    TensorId y, TensorId statistics, bool narrow) {
   std::vector<TensorId> in{x, parameter(parameter_name + ".gamma").weight};
   if (gpt_) {
     in.push_back(parameter(parameter_name + ".beta").weight);
   }
   const Norm norm = gpt_ ? Norm::kLayerNorm : Norm::kRmsNorm;
-  writer_.compute(OpKind::kNormForward, name, {shape_.rows, columns_of(in[1])})
-      .in(in)
-      .out({y, statistics})
-      .variant(static_cast<std::uint8_t>(norm));
+  const std::int64_t columns = columns_of(in[1]);
+  auto op = writer_.compute(OpKind::kNormForward, name, {shape_.rows, columns});
+  op.in(in).out({y, statistics}).variant(static_cast<std::uint8_t>(norm));
+  set_narrow(y, narrow && fuses_quantise());
+  if (holds_narrow(y)) {
+    const double saved = (bits_per_element(compute_) - bits_per_element(products_, 1024)) / 8;
+    op.work(op.op().flops, op.op().bytes_read,
+            op.op().bytes_written - Bytes(static_cast<double>(shape_.rows * columns) * saved));
+  }
 }
 
 /// Adds the residual branch's gradient in the same pass; uses the branch's gradient up.
@@ -196,6 +220,12 @@ TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId
       deferring() && is_gradient
           ? gradient(std::string(name).substr(6), shape_.tokens, columns_of(part))
           : writer_.workspace(workspace, shape_.tokens, columns_of(part), compute_);
+  if (is_gradient && fuses_quantise() && is_narrow(name)) {
+    cast(std::string(name) + ".quantise", part, bits_per_element(compute_) / 8, 1);
+    set_narrow(whole, true);
+  } else {
+    set_narrow(whole, holds_narrow(part));
+  }
   OpWriter::Transfer t;
   t.kind = OpKind::kAllGather;
   t.name = name;
@@ -203,7 +233,7 @@ TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId
   t.in = {part};
   t.out = {whole};
   t.communicator = communicators_.tensor;
-  t.format = compute_;
+  t.format = holds_narrow(whole) ? products_ : compute_;
   return {whole, writer_.transfer("tensor", job_.parallel.overlap.tensor, t)};
 }
 

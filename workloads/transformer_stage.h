@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "core/job.h"
@@ -179,12 +180,21 @@ class TransformerStage {
   /// gradient with them; what they write stays wide.
   void narrow(OpWriter::OpEdit& op, std::string_view name, double written);
   void quantise(const char* name, TensorId values);
+  /// A pass that reads values and writes narrow ones.
+  void cast(const std::string& name, TensorId values, double bytes_read, double copies);
+  /// Products find these values in their format (FrameworkTraits::fused_quantise).
+  void set_narrow(TensorId values, bool narrow);
+  [[nodiscard]] bool holds_narrow(TensorId values) const { return narrowed_.contains(values); }
+  [[nodiscard]] bool fuses_quantise() const {
+    return traits_.fused_quantise && products_ != compute_ && !splits_;
+  }
   void quantise_weights();
   [[nodiscard]] bool is_narrow(std::string_view name) const;
   /// One product per expert held here: m rows of each (k of each in a weight gradient).
   void expert_gemm(const Product& p);
+  /// `narrow`: only products of layers read it, so it may be written in their format.
   void norm_forward(const char* name, const std::string& parameter_name, TensorId x, TensorId y,
-                    TensorId statistics);
+                    TensorId statistics, bool narrow = false);
   void norm_backward(const char* name, const std::string& parameter_name, const NormGradient& g);
   void bias_gradient(const char* name, const std::string& parameter_name, TensorId gradient,
                      std::int64_t rows, std::int64_t columns);
@@ -249,6 +259,7 @@ class TransformerStage {
   Format compute_;   ///< of activations and weights
   Format products_;  ///< of the layers' matrix products: `compute_` or narrower
   bool gpt_;
+  std::unordered_set<TensorId> narrowed_;
 
   // A schedule that splits weight gradients from the backward pass: products left to a pass of
   // their own, whose operands are per micro-batch then. (MoE and latent products stay.)

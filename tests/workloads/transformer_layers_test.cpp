@@ -269,3 +269,62 @@ TEST_CASE("products in fp8 quantise what they read, the rest stays wide", "[work
   CHECK(narrow == 4 * 4);
   CHECK(casts == 4 * 4);  // each product's input; weights once a step
 }
+
+TEST_CASE("a stack that quantises in norms gathers narrow rows", "[workloads][layers]") {
+  Job job = split_over(small(), 2, true, 1);
+  job.formats.compute = Format::kFp8;
+  const ExecutionGraph plain = workloads::build_graph(job);
+  job.system.fitted["stack"].constants["fused_quantise"] = 1;
+  const ExecutionGraph fused = workloads::build_graph(job);
+  const auto named = [](const ExecutionGraph& graph, const std::string& name) {
+    std::vector<Op> found;
+    const Program& program = graph.programs.front();
+    for (const Op& op : program.ops) {
+      if (program.name(op) == name) {
+        found.push_back(op);
+      }
+    }
+    return found;
+  };
+  const auto written = [&](const ExecutionGraph& graph, const std::string& name) {
+    return named(graph, name).at(0).bytes_written.base();
+  };
+  // A rank's 16 rows of 64: two bytes an element, or one.
+  CHECK(written(plain, "layer.norm1") - written(fused, "layer.norm1") == 16 * 64);
+  for (const char* gather : {"layer.attention.gather", "layer.mlp.gather",
+                             "layer.attention.gather_gradient", "layer.mlp.gather_gradient"}) {
+    INFO(gather);
+    CHECK(named(plain, gather).at(0).format == Format::kBf16);
+    CHECK(named(fused, gather).size() == named(plain, gather).size());
+    for (const Op& op : named(fused, gather)) {
+      CHECK(op.format == Format::kFp8);
+    }
+  }
+  CHECK(named(fused, "head.gather").at(0).format == Format::kBf16);
+  CHECK(named(fused, "layer.mlp.fc1.quantise").empty());
+  CHECK(named(plain, "layer.mlp.fc2_input_gradient.quantise").size() == 4);
+  CHECK(named(fused, "layer.mlp.fc2_input_gradient.quantise").empty());
+  const Op own = named(fused, "layer.mlp.gather_gradient.quantise").at(0);  // one copy of own rows
+  CHECK(own.bytes_read.base() == 2 * 16 * 64);
+  CHECK(own.bytes_written.base() == 16 * 64);
+  const Op turned = named(fused, "layer.mlp.fc1_weight_gradient.transpose").at(0);
+  CHECK(turned.bytes_read.base() == 32 * 64);
+  CHECK(turned.bytes_written.base() == 32 * 64);
+  // What no norm wrote and no rank gathered is quantised as without the trait.
+  CHECK(named(fused, "layer.mlp.fc2.quantise").size() == 4);
+  CHECK(named(fused, "layer.mlp.fc1_input_gradient.quantise").size() == 4);
+}
+
+TEST_CASE("the trait changes nothing where products are as wide as activations",
+          "[workloads][layers]") {
+  Job job = split_over(small(), 2, true, 1);
+  const ExecutionGraph plain = workloads::build_graph(job);
+  job.system.fitted["stack"].constants["fused_quantise"] = 1;
+  const ExecutionGraph fused = workloads::build_graph(job);
+  REQUIRE(plain.programs.front().ops.size() == fused.programs.front().ops.size());
+  for (std::size_t i = 0; i < plain.programs.front().ops.size(); ++i) {
+    const Op& a = plain.programs.front().ops[i];
+    const Op& b = fused.programs.front().ops[i];
+    CHECK((a.kind == b.kind && a.format == b.format && a.bytes_written == b.bytes_written));
+  }
+}
