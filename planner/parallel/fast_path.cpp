@@ -220,13 +220,7 @@ void FastPath::activations(const Passes& kept, const Passes& recomputed) {
                                        keeps_.back() * peak.top);
         }
       } else {
-        for (const FlightMoment& m : known.moments) {
-          double bytes = during(m.chunk, m.forward);
-          for (std::size_t c = 0; c < chunks; ++c) {
-            bytes += keeps_[c] * m.in_flight[c];
-          }
-          most.bytes = std::max(most.bytes, bytes);
-        }
+        most.bytes = known.bytes(keeps_, during_, at_moment_);
       }
     }
     activations_.push_back(most);

@@ -93,6 +93,7 @@ class FastPath {
   std::vector<double> ends_;              // ... and exactly, once it was asked for
   PipelineWalk walk_;
   std::vector<double> keeps_, during_;  // scratch of activations(), by chunk
+  std::vector<double> at_moment_;       // likewise, by moment
   struct Activations {
     std::int32_t stage = 0;
     double bytes = 0, temporaries = 0;

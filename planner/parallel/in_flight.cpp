@@ -57,7 +57,34 @@ std::vector<FlightPeak> peaks_of(const std::vector<FlightMoment>& moments) {
   return peaks;
 }
 
+/// Counts of a chunk at all moments lie together.
+std::vector<double> counts_of(const std::vector<FlightMoment>& moments, std::int32_t chunks) {
+  std::vector<double> counts;
+  for (std::size_t c = 0; c < static_cast<std::size_t>(chunks); ++c) {
+    for (const FlightMoment& m : moments) {
+      counts.push_back(m.in_flight[c]);
+    }
+  }
+  return counts;
+}
+
 }  // namespace
+
+double InFlight::Most::bytes(const std::vector<double>& keeps, const std::vector<double>& during,
+                             std::vector<double>& at_moment) const {
+  at_moment.clear();
+  for (const FlightMoment& m : moments) {
+    at_moment.push_back(during[2 * static_cast<std::size_t>(m.chunk) + (m.forward ? 1 : 0)]);
+  }
+  const double* of_chunk = counts.data();
+  for (const double keep : keeps) {
+    for (std::size_t m = 0; m < at_moment.size(); ++m) {
+      at_moment[m] += keep * of_chunk[m];
+    }
+    of_chunk += at_moment.size();
+  }
+  return *std::max_element(at_moment.begin(), at_moment.end());
+}
 
 const InFlight::Most& InFlight::most(ScheduleKind kind, std::int32_t stages, std::int32_t chunks,
                                      std::int64_t microbatches, std::int32_t stage) {
@@ -69,6 +96,7 @@ const InFlight::Most& InFlight::most(ScheduleKind kind, std::int32_t stages, std
   if (fresh) {
     it->second.moments = moments_of(kind, {stages, chunks, enough}, stage);
     it->second.peaks = peaks_of(it->second.moments);
+    it->second.counts = counts_of(it->second.moments, chunks);
   }
   return it->second;
 }

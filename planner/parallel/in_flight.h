@@ -32,6 +32,13 @@ class InFlight {
   struct Most {
     std::vector<FlightMoment> moments;
     std::vector<FlightPeak> peaks;
+    /// The moments' counts, chunk by chunk, as a sum over chunks of all moments reads them.
+    std::vector<double> counts;
+
+    /// Most bytes at any moment: keeps[chunk] of each micro-batch in flight, and
+    /// during[2 * chunk + forward] of the pass at work. `at_moment` is scratch.
+    [[nodiscard]] double bytes(const std::vector<double>& keeps, const std::vector<double>& during,
+                               std::vector<double>& at_moment) const;
   };
   const Most& most(ScheduleKind kind, std::int32_t stages, std::int32_t chunks,
                    std::int64_t microbatches, std::int32_t stage);
