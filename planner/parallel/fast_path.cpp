@@ -210,18 +210,7 @@ void FastPath::activations(const Passes& kept, const Passes& recomputed) {
     } else {
       const InFlight::Most& known = in_flight_.most(point_.schedule, layout_->stages,
                                                     layout_->chunks, passes_.microbatches, s);
-      const auto during = [this](std::int32_t chunk, bool forward) {
-        return during_[2 * static_cast<std::size_t>(chunk) + (forward ? 1 : 0)];
-      };
-      if (std::equal(keeps_.begin(), keeps_.end() - 2, keeps_.begin() + 1)) {
-        for (const FlightPeak& peak : known.peaks) {
-          most.bytes =
-              std::max(most.bytes, during(peak.chunk, peak.forward) + keeps_.front() * peak.others +
-                                       keeps_.back() * peak.top);
-        }
-      } else {
-        most.bytes = known.bytes(keeps_, during_, at_moment_);
-      }
+      most.bytes = known.bytes(keeps_, during_, at_moment_);
     }
     activations_.push_back(most);
   }

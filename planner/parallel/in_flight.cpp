@@ -1,13 +1,21 @@
 #include "planner/parallel/in_flight.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 
 #include "workloads/schedule.h"
 
 namespace stepcast::planner {
 namespace {
+
+/// A moment of a stage's schedule: micro-batches in flight by chunk (the one at work included), and
+/// the pass it is in.
+struct FlightMoment {
+  std::vector<std::int32_t> in_flight;
+  std::int32_t chunk = 0;
+  bool forward = true;
+  auto operator<=>(const FlightMoment&) const = default;
+};
 
 bool covers(const FlightMoment& a, const FlightMoment& b) {
   return a.chunk == b.chunk && a.forward == b.forward &&
@@ -40,50 +48,42 @@ std::vector<FlightMoment> moments_of(ScheduleKind kind, const workloads::Pipelin
   return most;
 }
 
-/// Of moments that differ only in the chunks that are alike, the one with most of them.
-std::vector<FlightPeak> peaks_of(const std::vector<FlightMoment>& moments) {
-  std::map<std::tuple<std::int32_t, bool, std::int32_t>, std::int32_t> most;
-  for (const FlightMoment& m : moments) {
-    const std::int32_t top = m.in_flight.back();
-    const std::int32_t others =
-        std::accumulate(m.in_flight.begin(), m.in_flight.end(), std::int32_t{0}) - top;
-    std::int32_t& known = most[{m.chunk, m.forward, top}];
-    known = std::max(known, others);
-  }
-  std::vector<FlightPeak> peaks;
-  for (const auto& [key, others] : most) {
-    peaks.push_back({others, std::get<2>(key), std::get<0>(key), std::get<1>(key)});
-  }
-  return peaks;
-}
-
-/// Counts of a chunk at all moments lie together.
-std::vector<double> counts_of(const std::vector<FlightMoment>& moments, std::int32_t chunks) {
-  std::vector<double> counts;
+std::vector<double> sums_below(const std::vector<FlightMoment>& moments, std::int32_t chunks) {
+  std::vector<double> below(moments.size(), 0.0);
   for (std::size_t c = 0; c < static_cast<std::size_t>(chunks); ++c) {
     for (const FlightMoment& m : moments) {
-      counts.push_back(m.in_flight[c]);
+      below.push_back(below[below.size() - moments.size()] + m.in_flight[c]);
     }
   }
-  return counts;
+  return below;
 }
 
 }  // namespace
 
 double InFlight::Most::bytes(const std::vector<double>& keeps, const std::vector<double>& during,
                              std::vector<double>& at_moment) const {
-  at_moment.clear();
-  for (const FlightMoment& m : moments) {
-    at_moment.push_back(during[2 * static_cast<std::size_t>(m.chunk) + (m.forward ? 1 : 0)]);
+  const std::size_t moments = passes.size();
+  at_moment.resize(moments);
+  for (std::size_t m = 0; m < moments; ++m) {
+    at_moment[m] = during[passes[m]];
   }
-  const double* of_chunk = counts.data();
-  for (const double keep : keeps) {
-    for (std::size_t m = 0; m < at_moment.size(); ++m) {
-      at_moment[m] += keep * of_chunk[m];
+  double* const at = at_moment.data();
+  for (std::size_t c = 0; c < keeps.size();) {
+    const double keep = keeps[c];
+    const double* from = below.data() + c * moments;
+    while (c < keeps.size() && keeps[c] == keep) {
+      ++c;
     }
-    of_chunk += at_moment.size();
+    const double* to = below.data() + c * moments;
+    for (std::size_t m = 0; m < moments; ++m) {
+      at[m] += keep * (to[m] - from[m]);
+    }
   }
-  return *std::max_element(at_moment.begin(), at_moment.end());
+  double most = 0;
+  for (const double bytes : at_moment) {
+    most = std::max(most, bytes);
+  }
+  return most;
 }
 
 const InFlight::Most& InFlight::most(ScheduleKind kind, std::int32_t stages, std::int32_t chunks,
@@ -94,9 +94,11 @@ const InFlight::Most& InFlight::most(ScheduleKind kind, std::int32_t stages, std
       repeats ? std::min<std::int64_t>(microbatches, std::int64_t{3} * stages) : microbatches);
   const auto [it, fresh] = known_.try_emplace({kind, stages, chunks, enough, stage});
   if (fresh) {
-    it->second.moments = moments_of(kind, {stages, chunks, enough}, stage);
-    it->second.peaks = peaks_of(it->second.moments);
-    it->second.counts = counts_of(it->second.moments, chunks);
+    const auto moments = moments_of(kind, {stages, chunks, enough}, stage);
+    for (const FlightMoment& m : moments) {
+      it->second.passes.push_back(2 * static_cast<std::size_t>(m.chunk) + (m.forward ? 1 : 0));
+    }
+    it->second.below = sums_below(moments, chunks);
   }
   return it->second;
 }

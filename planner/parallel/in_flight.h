@@ -8,32 +8,16 @@
 
 namespace stepcast::planner {
 
-/// A moment of a stage's schedule: micro-batches in flight by chunk (the one at work included), and
-/// the pass it is in.
-struct FlightMoment {
-  std::vector<std::int32_t> in_flight;
-  std::int32_t chunk = 0;
-  bool forward = true;
-  auto operator<=>(const FlightMoment&) const = default;
-};
-
-/// The same where all chunks but the last are alike: how many of those, how many of the last.
-struct FlightPeak {
-  std::int32_t others = 0, top = 0;
-  std::int32_t chunk = 0;
-  bool forward = true;
-};
-
 /// The moments at which a stage of a pipeline can hold most, read off the schedule itself
 /// (workloads::pipeline_schedule) and kept: moments with no more in flight of any chunk than
 /// another one in the same pass are left out. One per thread.
 class InFlight {
  public:
   struct Most {
-    std::vector<FlightMoment> moments;
-    std::vector<FlightPeak> peaks;
-    /// The moments' counts, chunk by chunk, as a sum over chunks of all moments reads them.
-    std::vector<double> counts;
+    std::vector<std::size_t> passes;  ///< 2 * chunk + forward of the pass at work, by moment
+    /// In flight of chunks 0 .. c - 1 at all moments, for c = 0, then c = 1, ...: chunks in a row
+    /// that keep the same are one term.
+    std::vector<double> below;
 
     /// Most bytes at any moment: keeps[chunk] of each micro-batch in flight, and
     /// during[2 * chunk + forward] of the pass at work. `at_moment` is scratch.
