@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <utility>
@@ -12,15 +11,11 @@
 #include "cli/data_table.h"
 #include "cli/human.h"
 #include "cli/print_prediction.h"
+#include "cli/recordings.h"
 #include "core/error.h"
-#include "traces/graph/measured_recording.h"
-#include "traces/native/native_trace.h"
-#include "traces/open_trace.h"
 
 namespace stepcast::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct ExplainCommand {
   std::string a, b;
@@ -55,18 +50,6 @@ std::optional<config::Source> job_of_plan(const config::Source& file) {
   return std::nullopt;
 }
 
-/// Job files are small JSON objects with a workload; everything else that opens is a recording.
-bool is_recording(const std::string& path) {
-  if (fs::is_directory(path)) {
-    return true;
-  }
-  if (path == "-" || !fs::exists(path) || fs::file_size(path) > 16'000'000) {
-    return path != "-" && fs::exists(path);
-  }
-  const auto j = nlohmann::json::parse(config::file_source(path).text, nullptr, false, true);
-  return !j.is_object() || j.contains("traceEvents") || j.contains("nodes");
-}
-
 Side open_side(const std::string& path, const std::vector<std::string>& overrides,
                const Context& context) {
   Side side;
@@ -75,8 +58,7 @@ Side open_side(const std::string& path, const std::vector<std::string>& override
       throw InputError("--set",
                        path + " is a recording and cannot be changed; give its job instead");
     }
-    side.run = traces::is_native(path) ? traces::measured_run(traces::read_native(path))
-                                       : traces::measured_run(traces::open_trace(path));
+    side.run = read_run(path);
     return side;
   }
   JobOptions options{path, overrides};

@@ -9,6 +9,7 @@
 #include "cli/guard.h"
 #include "cli/human.h"
 #include "cli/print_prediction.h"
+#include "cli/recordings.h"
 #include "cli/text_table.h"
 #include "core/error.h"
 #include "traces/graph/measured_recording.h"
@@ -41,11 +42,6 @@ std::pair<std::string, double> scale_of(const std::string& text) {
                      "--scale comm=2");
   }
   return {text.substr(0, equals), factor};
-}
-
-traces::MeasuredRun read_run(const std::string& path) {
-  return traces::is_native(path) ? traces::measured_run(traces::read_native(path))
-                                 : traces::measured_run(traces::open_trace(path));
 }
 
 void print_text(const std::string& name, const studies::Replay& r, std::ostream& out) {

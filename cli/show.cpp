@@ -5,10 +5,12 @@
 
 #include "cli/command.h"
 #include "cli/print_prediction.h"
+#include "cli/recordings.h"
 #include "cli/show_tables.h"
 #include "core/config/config.h"
 #include "core/config/import.h"
 #include "core/error.h"
+#include "studies/show_measured.h"
 #include "traces/native/native_trace.h"
 #include "traces/open_trace.h"
 #include "workloads/build_graph.h"
@@ -21,6 +23,7 @@ struct ShowCommand {
   bool graph = false, flops = false, bytes = false, memory = false;
   std::optional<std::int32_t> rank;
   std::int32_t skip = 0;
+  std::string timeline;
   [[nodiscard]] bool sections() const { return graph || flops || bytes || memory; }
 };
 
@@ -82,7 +85,7 @@ Tables show_trace(const ShowCommand& options, const Context& context) {
              : sections(options, nullptr, trace.graph, options.job.job);
 }
 
-/// A capture of any program, or what other profilers recorded: a folder.
+/// A capture of any program, or what other profilers recorded.
 Tables show_recording(const ShowCommand& options) {
   if (!options.job.overrides.empty()) {
     throw InputError("--set", "a recorded trace cannot be changed; give its job instead");
@@ -102,6 +105,15 @@ Tables show_job(const ShowCommand& options, const Context& context) {
                             : summary_tables(job, graph);
 }
 
+void write_timeline(const ShowCommand& options, bool recorded) {
+  if (!recorded) {
+    throw InputError("--timeline", "a job has no recorded step; use predict --timeline");
+  }
+  const studies::AnnotatedStep step = studies::annotated_step(read_run(options.job.job));
+  traces::write_perfetto(options.timeline, *step.graph, step.spans, {}, "stepcast show",
+                         step.annotations);
+}
+
 /// A description from elsewhere, by itself: shown as stepcast reads it. With a system it is a job.
 bool shows_foreign(const ShowCommand& options) {
   const std::string& file = options.job.job;
@@ -118,7 +130,7 @@ void add_show(CLI::App& app, Context& context) {
       app.add_subcommand("show", "What a step consists of; what bounds a recorded one");
   add_job_options(*command, options->job);
   command->get_option("job")->description(
-      "Job file, - for standard input, or the folder of a recorded trace (ours or others')");
+      "Job file, - for standard input, or a recorded trace (ours or others')");
   command->add_flag("--graph", options->graph, "The ops, per class of ranks and segment");
   command->add_flag("--flops", options->flops, "FLOPs by convention, op kind and phase");
   command->add_flag("--bytes", options->bytes, "Memory traffic, communication, embedding lookups");
@@ -127,18 +139,23 @@ void add_show(CLI::App& app, Context& context) {
       ->check(CLI::NonNegativeNumber);
   command->add_option("--skip", options->skip, "Traces: leave out the first steps")
       ->check(CLI::NonNegativeNumber);
+  command->add_option(
+      "--timeline", options->timeline,
+      "Traces: write the last step as Perfetto JSON, with why streams were idle and "
+      "the critical path beside it");
   command->callback([options, &context] {
     if (shows_foreign(*options)) {
       std::cout << config::import_to_json(config::file_source(options->job.job));
       return;
     }
-    const bool trace =
-        !options->job.job.empty() && options->job.job != "-" && traces::is_native(options->job.job);
-    const bool folder = !options->job.job.empty() && options->job.job != "-" &&
-                        std::filesystem::is_directory(options->job.job);
-    print_tables(trace    ? show_trace(*options, context)
-                 : folder ? show_recording(*options)
-                          : show_job(*options, context),
+    const bool recorded = is_recording(options->job.job);
+    const bool ours = recorded && traces::is_native(options->job.job);
+    if (!options->timeline.empty()) {
+      write_timeline(*options, recorded);
+    }
+    print_tables(ours       ? show_trace(*options, context)
+                 : recorded ? show_recording(*options)
+                            : show_job(*options, context),
                  options->job.format, std::cout);
   });
 }

@@ -1,7 +1,9 @@
 #include "studies/show_measured.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <set>
 
 #include "simulator/reports/critical_path.h"
 #include "simulator/simulate.h"
@@ -93,48 +95,99 @@ void add_queue(const std::vector<OpSpan>& spans, StreamUse& use, double weight) 
   use.queue_mean += spans.empty() ? 0 : weight * sum / static_cast<double>(spans.size());
 }
 
+/// A stretch of a rank's main stream: from the end of one op to the begin of the next, in ticks.
+struct Idle {
+  std::int64_t from = 0, launched = 0, to = 0;
+  std::int64_t transfer = 0, rank = 0, stream = 0;  ///< parts of [launched, to)
+  [[nodiscard]] std::int64_t gap() const { return to - launched - transfer - rank - stream; }
+};
+
+struct MainStream {
+  std::uint8_t stream = 0;
+  std::vector<const OpSpan*> ops;  ///< by begin
+  std::vector<Idle> before;        ///< each op
+  std::int64_t end = 0;            ///< of the step
+};
+
+MainStream main_stream_of(const traces::MeasuredStep& step, std::size_t r) {
+  const Program& program = step.graph->program_of(static_cast<std::int32_t>(r));
+  const traces::MeasuredRank& rank = step.ranks[r];
+  MainStream main;
+  main.stream = main_stream(program, rank.spans);
+  main.end = rank.end;
+  const Others others = others_of(program, rank.spans, main.stream);
+  for (const OpSpan& s : rank.spans) {
+    main.end = std::max(main.end, ticks(s.end));
+    if (program.ops[s.ref.op].stream == main.stream) {
+      main.ops.push_back(&s);
+    }
+  }
+  std::stable_sort(main.ops.begin(), main.ops.end(),
+                   [](const OpSpan* a, const OpSpan* b) { return a->begin < b->begin; });
+  std::int64_t at = rank.begin;
+  for (const OpSpan* s : main.ops) {
+    Idle idle;
+    idle.from = at;
+    idle.to = std::max(at, ticks(s->begin));
+    idle.launched = std::clamp(ticks(s->issued), at, idle.to);
+    idle.transfer = covered(others.transfer, idle.launched, idle.to);
+    idle.rank = covered(others.or_wait, idle.launched, idle.to) - idle.transfer;
+    idle.stream = covered(others.or_compute, idle.launched, idle.to) - idle.transfer - idle.rank;
+    main.before.push_back(idle);
+    at = std::max(idle.to, ticks(s->end));
+  }
+  return main;
+}
+
 void add_step(const traces::MeasuredStep& step, std::size_t r, StreamUse& use, double weight) {
   const Program& program = step.graph->program_of(static_cast<std::int32_t>(r));
   const traces::MeasuredRank& rank = step.ranks[r];
-  const std::uint8_t main = main_stream(program, rank.spans);
-  const Others others = others_of(program, rank.spans, main);
-  use.stream = program.streams[main];
-  std::vector<const OpSpan*> order;
-  std::int64_t end = rank.end;
-  for (const OpSpan& s : rank.spans) {
-    end = std::max(end, ticks(s.end));
-    if (program.ops[s.ref.op].stream == main) {
-      order.push_back(&s);
-    }
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [](const OpSpan* a, const OpSpan* b) { return a->begin < b->begin; });
+  const MainStream main = main_stream_of(step, r);
+  use.stream = program.streams[main.stream];
   const auto add = [weight](Seconds& sum, std::int64_t t) { sum += of_ticks(t) * weight; };
   std::int64_t at = rank.begin;
-  for (const OpSpan* s : order) {
-    const std::int64_t begin = std::max(at, ticks(s->begin));
-    const std::int64_t launched = std::clamp(ticks(s->issued), at, begin);
-    const std::int64_t transfer = covered(others.transfer, launched, begin);
-    const std::int64_t wait = covered(others.or_wait, launched, begin);
-    const std::int64_t busy = covered(others.or_compute, launched, begin);
-    add(use.host, launched - at);
-    add(use.for_communication, transfer);
-    add(use.for_rank, wait - transfer);
-    add(use.for_stream, busy - wait);
-    add(use.gap, begin - launched - busy);
-    const std::int64_t stop = std::max(begin, ticks(s->end));
-    if (is_collective(program.ops[s->ref.op].kind)) {
-      const std::int64_t ready = std::clamp(ticks(s->ready), begin, stop);
-      add(use.for_rank, ready - begin);
+  for (std::size_t i = 0; i < main.ops.size(); ++i) {
+    const OpSpan& s = *main.ops[i];
+    const Idle& idle = main.before[i];
+    add(use.host, idle.launched - idle.from);
+    add(use.for_communication, idle.transfer);
+    add(use.for_rank, idle.rank);
+    add(use.for_stream, idle.stream);
+    add(use.gap, idle.gap());
+    const std::int64_t stop = std::max(idle.to, ticks(s.end));
+    if (is_collective(program.ops[s.ref.op].kind)) {
+      const std::int64_t ready = std::clamp(ticks(s.ready), idle.to, stop);
+      add(use.for_rank, ready - idle.to);
       add(use.communication, stop - ready);
     } else {
-      add(use.compute, stop - begin);
+      add(use.compute, stop - idle.to);
     }
     at = stop;
   }
-  add(use.drain, std::max<std::int64_t>(0, end - at));
-  add(use.step, end - rank.begin);
+  add(use.drain, std::max<std::int64_t>(0, main.end - at));
+  add(use.step, main.end - rank.begin);
   add_queue(rank.spans, use, weight);
+}
+
+void annotate_idle(const traces::MeasuredStep& step, std::size_t r,
+                   std::vector<traces::Annotation>& out) {
+  const auto slice = [&](const char* cause, std::int64_t begin, std::int64_t end) {
+    if (end > begin) {
+      out.push_back(
+          {static_cast<std::int32_t>(r), "idle, by cause", cause, SimTime{begin}, SimTime{end}});
+    }
+  };
+  for (const Idle& idle : main_stream_of(step, r).before) {
+    slice("host: not launched", idle.from, idle.launched);
+    const std::array<std::pair<std::int64_t, const char*>, 4> causes{{{idle.transfer, "a transfer"},
+                                                                      {idle.rank, "a rank"},
+                                                                      {idle.stream, "a stream"},
+                                                                      {idle.gap(), "gap"}}};
+    const auto most =
+        std::max_element(causes.begin(), causes.end(),
+                         [](const auto& a, const auto& b) { return a.first < b.first; });
+    slice(most->second, idle.launched, idle.to);
+  }
 }
 
 using Key = std::pair<std::string, OpKind>;
@@ -154,14 +207,30 @@ void add_kernels(const traces::MeasuredStep& step, std::map<Key, MeasuredKernel>
   }
 }
 
-/// Of the last step, replayed from its own times.
+/// The last step, replayed from its own times.
+struct ReplayedStep {
+  simulator::Timeline timeline;
+  simulator::CriticalPath path;
+};
+
+ReplayedStep replayed_last(const traces::MeasuredRun& run) {
+  const traces::MeasuredStep& last = run.steps.back();
+  const simulator::StepCosts costs = measured_costs(run, {&last, 1});
+  ReplayedStep step;
+  simulator::simulate(*last.graph, costs, {}, &step.timeline);
+  step.path = simulator::critical_path(*last.graph, costs, step.timeline);
+  return step;
+}
+
+bool is_op(const simulator::CriticalPath::Piece& piece) {
+  using Part = simulator::CriticalPath::Part;
+  return piece.part == Part::kCompute || piece.part == Part::kTransfer;
+}
+
 void add_critical_path(const traces::MeasuredRun& run, std::map<Key, MeasuredKernel>& kernels,
                        MeasuredShow& show) {
   const traces::MeasuredStep& last = run.steps.back();
-  const simulator::StepCosts costs = measured_costs(run, {&last, 1});
-  simulator::Timeline timeline;
-  simulator::simulate(*last.graph, costs, {}, &timeline);
-  const simulator::CriticalPath path = simulator::critical_path(*last.graph, costs, timeline);
+  const auto [timeline, path] = replayed_last(run);
   show.path_host = to_seconds(path.host);
   show.path_compute = to_seconds(path.compute);
   show.path_transfer = to_seconds(path.transfer);
@@ -173,9 +242,7 @@ void add_critical_path(const traces::MeasuredRun& run, std::map<Key, MeasuredKer
     return found == kernels.end() ? nullptr : &found->second;
   };
   for (const simulator::CriticalPath::Piece& p : path.pieces) {
-    using Part = simulator::CriticalPath::Part;
-    MeasuredKernel* k =
-        p.part == Part::kCompute || p.part == Part::kTransfer ? kernel_of(p.rank, p.ref) : nullptr;
+    MeasuredKernel* k = is_op(p) ? kernel_of(p.rank, p.ref) : nullptr;
     if (k != nullptr) {
       k->on_critical_path += of_ticks(ticks(p.end) - ticks(p.begin));
     }
@@ -212,6 +279,41 @@ MeasuredShow show_measured(const traces::MeasuredRun& run) {
       show.kernels.begin(), show.kernels.end(),
       [](const MeasuredKernel& a, const MeasuredKernel& b) { return a.time > b.time; });
   return show;
+}
+
+AnnotatedStep annotated_step(const traces::MeasuredRun& run) {
+  const traces::MeasuredStep& last = run.steps.back();
+  AnnotatedStep step{last.graph, {}, {}};
+  std::set<std::pair<std::int32_t, OpRef>> critical;
+  for (const simulator::CriticalPath::Piece& p : replayed_last(run).path.pieces) {
+    if (is_op(p)) {
+      critical.emplace(p.rank, p.ref);
+    }
+  }
+  for (std::size_t r = 0; r < last.ranks.size(); ++r) {
+    annotate_idle(last, r, step.annotations);
+    const auto rank = static_cast<std::int32_t>(r);
+    std::vector<const OpSpan*> on_path;
+    for (const OpSpan& s : last.ranks[r].spans) {
+      step.spans.push_back(s);
+      if (critical.contains({rank, s.ref})) {
+        on_path.push_back(&s);
+      }
+    }
+    std::stable_sort(on_path.begin(), on_path.end(),
+                     [](const OpSpan* a, const OpSpan* b) { return a->begin < b->begin; });
+    const Program& program = last.graph->program_of(rank);
+    SimTime at{};
+    for (const OpSpan* s : on_path) {  // ops of several streams may overlap as recorded
+      const SimTime begin = std::max(at, std::max(s->begin, s->ready));
+      if (s->end > begin) {
+        step.annotations.push_back(
+            {rank, "critical path", program.name(program.ops[s->ref.op]), begin, s->end});
+        at = s->end;
+      }
+    }
+  }
+  return step;
 }
 
 }  // namespace stepcast::studies

@@ -1,11 +1,13 @@
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/op.h"
 #include "core/units.h"
 #include "traces/measured_step.h"
+#include "traces/perfetto/perfetto_writer.h"
 
 namespace stepcast::studies {
 
@@ -44,5 +46,15 @@ struct MeasuredShow {
   Seconds path_host, path_compute, path_transfer, path_gap;
 };
 MeasuredShow show_measured(const traces::MeasuredRun& run);
+
+/// The last recorded step with what is said of it: its spans, why the main stream of each rank was
+/// idle (the cause that takes most of a stretch), and which of its ops the critical path of the
+/// replayed step goes through.
+struct AnnotatedStep {
+  std::shared_ptr<const ExecutionGraph> graph;
+  std::vector<OpSpan> spans;
+  std::vector<traces::Annotation> annotations;
+};
+AnnotatedStep annotated_step(const traces::MeasuredRun& run);
 
 }  // namespace stepcast::studies

@@ -26,6 +26,14 @@ const Module& loaded_module(const std::filesystem::path& file) {
 }
 
 const Module& usable_module(const std::filesystem::path& file) {
+  if (!std::filesystem::exists(file)) {
+    throw EnvironmentError(
+        fmt::format("--backend cuda: {} is not there: this build has no CUDA part; configure with "
+                    "-DSTEPCAST_CUDA=ON where the CUDA Toolkit and NCCL are installed "
+                    "(scripts/setup --cuda says "
+                    "what is missing), or use --backend cpu",
+                    file.string()));
+  }
   const Module& module = loaded_module(file);
   const Probe probe = module.probe();
   if (probe.devices == 0) {

@@ -1,6 +1,8 @@
-// hitcurve and explain, as a user calls them.
+// hitcurve, explain and show of recordings, as a user calls them.
 #include <catch2/catch.hpp>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "command_line.h"
 
@@ -70,4 +72,34 @@ TEST_CASE("explain takes jobs, changes and recordings", "[cli][explain]") {
   CHECK(call({"explain", recorded + "gpt-2", job, "--set", "devices=16"}).code == 2);
   CHECK(call({"explain", job}).code == 2);
   CHECK(call({"explain", folder.file("x.json", "{"), job}).code == 2);
+}
+
+TEST_CASE("show puts idle causes and the critical path beside a recorded step", "[cli][show]") {
+  const TemporaryFolder folder;
+  const std::string timeline = folder / "t.json";
+  const std::string trace = std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/gpt-2";
+  const Outcome r = call({"show", trace, "--timeline", timeline});
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  std::map<std::pair<int, int>, std::string> tracks;
+  std::map<std::string, double> time;  // of rank 0, by track
+  std::map<std::pair<int, int>, double> reached;
+  const auto document = nlohmann::json::parse(text_of(timeline));
+  for (const auto& e : document["traceEvents"]) {
+    const std::pair<int, int> track{e["pid"], e["tid"]};
+    if (e["ph"] == "M") {
+      tracks[track] = e["args"]["name"];
+      continue;
+    }
+    CHECK(e["ts"].get<double>() >= reached[track] - 0.002);  // slices of a track do not overlap
+    reached[track] = e["ts"].get<double>() + e["dur"].get<double>();
+    if (track.first == 0) {
+      time[tracks[track]] += e["dur"].get<double>();
+    }
+  }
+  CHECK(time["critical path"] > 0);
+  CHECK(time["idle, by cause"] > 0);
+  CHECK(call({"show", "--set", "workload=gpt-22b", "--set", "system=dgx-h100", "--timeline",
+              timeline})
+            .code == 2);
 }

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <vector>
 
 #include "core/whole_file.h"
 
@@ -71,11 +73,28 @@ class Events {
 
 constexpr int kHostTrack = 0;
 
+/// Tracks after the streams of a rank, in the order in which their names first come.
+void add_annotations(Events& events, const ExecutionGraph& graph,
+                     std::span<const Annotation> annotations) {
+  std::map<std::int32_t, std::vector<std::string>> tracks;
+  for (const Annotation& a : annotations) {
+    std::vector<std::string>& names = tracks[a.rank];
+    const auto first = static_cast<int>(graph.program_of(a.rank).streams.size()) + 1;
+    auto at = std::find(names.begin(), names.end(), a.track);
+    const int track = first + static_cast<int>(at - names.begin());
+    if (at == names.end()) {
+      names.push_back(a.track);
+      events.label("thread_name", a.rank, track, a.track);
+    }
+    events.slice(a.name, "report", a.rank, track, a.begin, a.end, "");
+  }
+}
+
 }  // namespace
 
 void write_perfetto(const std::filesystem::path& file, const ExecutionGraph& graph,
                     std::span<const OpSpan> ops, std::span<const HostSpan> host,
-                    const std::string& title) {
+                    const std::string& title, std::span<const Annotation> annotations) {
   Events events;
   std::set<std::int32_t> ranks;
   for (const OpSpan& s : ops) {
@@ -107,6 +126,7 @@ void write_perfetto(const std::filesystem::path& file, const ExecutionGraph& gra
     events.slice(name_of(s.kind), "host", s.rank, kHostTrack, s.begin, s.end,
                  fmt::format(R"("step":{})", s.step));
   }
+  add_annotations(events, graph, annotations);
   write_whole_file(file, events.document(title));
 }
 

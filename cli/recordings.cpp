@@ -1,0 +1,40 @@
+#include "cli/recordings.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+
+#include "traces/graph/measured_recording.h"
+#include "traces/native/native_trace.h"
+#include "traces/open_trace.h"
+
+namespace stepcast::cli {
+
+bool is_recording(const std::string& path) {
+  if (path.empty() || path == "-") {
+    return false;
+  }
+  if (!std::filesystem::is_regular_file(path)) {
+    return std::filesystem::is_directory(path);
+  }
+  std::string head(1 << 20U, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<std::size_t>(file.gcount()));
+  if (head.find('\0') != std::string::npos || head.starts_with("\x1f\x8b")) {
+    return true;
+  }
+  const std::size_t first = head.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos || (head[first] != '{' && head[first] != '[')) {
+    return false;
+  }
+  return head[first] == '[' || head.find("\"traceEvents\"") != std::string::npos ||
+         head.find("\"nodes\"") != std::string::npos;
+}
+
+traces::MeasuredRun read_run(const std::string& path) {
+  return traces::is_native(path) ? traces::measured_run(traces::read_native(path))
+                                 : traces::measured_run(traces::open_trace(path));
+}
+
+}  // namespace stepcast::cli

@@ -1,0 +1,14 @@
+#pragma once
+#include <string>
+
+#include "traces/measured_step.h"
+
+namespace stepcast::cli {
+
+/// Does the path hold a recorded run, ours or others', rather than a job? Told by content: a
+/// folder, a compressed or binary file, JSON that lists events or nodes.
+bool is_recording(const std::string& path);
+/// The recorded run as replay, show and explain read it, whatever its format.
+traces::MeasuredRun read_run(const std::string& path);
+
+}  // namespace stepcast::cli
