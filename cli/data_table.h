@@ -22,6 +22,7 @@ Cell cell(double number);        ///< a count: "1.2 M"
 Cell cell(std::int64_t number);  ///< all digits
 Cell share(double fraction);     ///< "12.3 %"
 Cell empty_cell();
+Cell short_name(const std::string& name);  ///< whole for programs, cut for people (kernel names)
 Cell name_cell(std::string key, std::string title);  ///< a name for programs, another for people
 
 /// A titled table that prints as text, JSON or CSV from one description. Keys of columns carry

@@ -49,8 +49,7 @@ Tables measured_tables(const studies::MeasuredShow& s) {
        {"critical_path_s", "on critical path"},
        {"slack_s", "least slack"}});
   for (const studies::MeasuredKernel& k : s.kernels) {
-    const std::string name = k.name.size() > 70 ? k.name.substr(0, 67) + "..." : k.name;
-    kernels.row({name_cell(k.name, name), cell(name_of(k.kind)), cell(k.launches), cell(k.time),
+    kernels.row({short_name(k.name), cell(name_of(k.kind)), cell(k.launches), cell(k.time),
                  cell(k.on_critical_path), cell(k.slack)});
   }
   kernels.limit(20);

@@ -409,7 +409,7 @@ Tables recorded_tables(const studies::RecordedStep& s) {
   facts.add("compute_imbalance", "compute imbalance", share(s.imbalance));
   if (!s.ops.empty()) {
     const studies::RecordedOp& longest = s.ops.front();
-    facts.add("longest_op", "longest op", cell(longest.name));
+    facts.add("longest_op", "longest op", short_name(longest.name));
     facts.add("longest_op_share", "its share of the step",
               share(s.median > Seconds{} ? (longest.time + longest.wait) / s.median : 0));
   }
@@ -469,7 +469,7 @@ Tables recorded_tables(const studies::RecordedStep& s) {
     const auto rate = [](double v, std::string text) {
       return v > 0 ? Cell{std::move(text), v} : empty_cell();
     };
-    ops.row({cell(o.name), cell(name_of(o.kind)), cell(name_of(o.phase)), cell(o.executions),
+    ops.row({short_name(o.name), cell(name_of(o.kind)), cell(name_of(o.phase)), cell(o.executions),
              cell(o.time), share(s.median > Seconds{} ? o.time / s.median : 0),
              is_collective(o.kind) ? cell(o.wait) : empty_cell(), cell(o.fastest_rank),
              cell(o.slowest_rank), cell(std::int64_t{o.slowest}),
