@@ -18,6 +18,9 @@ struct FrameworkTraits {
   /// quantise their rows before they gather them, and a transposed copy is made of narrow values.
   /// Without it each product's operand is quantised from wide values by a kernel of its own.
   bool fused_quantise = false;
+  /// The host waits for all work of its device once a pipeline message has arrived, before it
+  /// issues more.
+  bool synchronous_messages = false;
 };
 
 inline FrameworkTraits framework_traits(const System& system) {
@@ -30,7 +33,7 @@ inline FrameworkTraits framework_traits(const System& system) {
     return at != stack->second.constants.end() && at->second > 0;
   };
   return {has("dropout"), has("separate_accumulation"), has("scatter_gather"),
-          has("fused_quantise")};
+          has("fused_quantise"), has("synchronous_messages")};
 }
 
 }  // namespace stepcast::workloads

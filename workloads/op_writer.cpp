@@ -13,6 +13,10 @@ OpWriter::OpEdit OpWriter::compute(OpKind kind, std::string_view name,
     edit.waits(e);
   }
   pending_.clear();
+  if (host_waits_) {
+    edit.flags(op_flags::kHostWaits);
+    host_waits_ = false;
+  }
   last_.emplace(edit);
   compute_is_last_ = true;
   return edit;
@@ -51,6 +55,12 @@ OpWriter::Event OpWriter::transfer(std::string_view stream, bool own_stream, con
   edit.records(done);
   compute_is_last_ = false;
   return done;
+}
+
+void OpWriter::synchronise_host() {
+  record_compute();
+  pending_.push_back(compute_event_);
+  host_waits_ = true;
 }
 
 void OpWriter::await(Event event) {

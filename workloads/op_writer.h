@@ -49,6 +49,8 @@ class OpWriter {
   Event transfer(std::string_view stream, bool own_stream, const Transfer& t);
   /// The next compute op waits for the transfer.
   void await(Event event);
+  /// The host issues nothing more until the compute stream's latest op is done.
+  void synchronise_host();
 
   /// A temporary of the compute stream, one per name: layers use it one after the other.
   TensorId workspace(const std::string& name, std::int64_t rows, std::int64_t columns,
@@ -68,6 +70,7 @@ class OpWriter {
   std::vector<Event> pending_;
   std::optional<OpEdit> last_;
   bool overlapping_ = false;
+  bool host_waits_ = false;  ///< for the next compute op
   bool compute_is_last_ =
       false;  ///< the latest op is on the compute stream, so it can still be told to record
   Event compute_event_ = -1;

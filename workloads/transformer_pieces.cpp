@@ -57,7 +57,7 @@ void TransformerStage::gemm(const Product& p) {
     }
   }
   auto op = writer_.compute(OpKind::kGemm, p.name, {p.m, p.n, p.k, 1});
-  op.in({p.a, p.b}).out({p.c}).flags(p.flags);
+  op.in({p.a, p.b}).out({p.c}).flags(static_cast<std::uint8_t>(op.op().flags | p.flags));
   narrow(op, p.name, static_cast<double>(p.m * p.n));
 }
 

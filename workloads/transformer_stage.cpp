@@ -100,6 +100,9 @@ void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t t
   t.after_compute = false;
   writer_.await(
       writer_.transfer(forward ? "forward" : "backward", job_.parallel.overlap.pipeline, t));
+  if (traits_.synchronous_messages && !job_.parallel.overlap.pipeline) {
+    writer_.synchronise_host();
+  }
   if (scatter_gather()) {
     OpWriter::Transfer gather;
     gather.kind = OpKind::kAllGather;

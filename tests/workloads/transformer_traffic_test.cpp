@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 
@@ -121,6 +122,39 @@ TEST_CASE("what one stage sends its neighbour receives, in order", "[workloads][
   }
   CHECK(messages ==
         static_cast<std::size_t>(2 * (p * chunks - 1) * m));  // p v - 1 crossings each way
+}
+
+TEST_CASE("a stack with synchronous messages waits for each before it issues more",
+          "[workloads][transformer]") {
+  const bool gpt = GENERATE(true, false);
+  const std::int64_t tensor = GENERATE(1, 2);
+  const std::int64_t m = 4;
+  Job job = gpt ? gpt_job(8, kHidden, 4, kSequence, 128)
+                : llama_job(8, kHidden, 4, 2, 96, kSequence, 128);
+  split(job, tensor, 2, 1, m);
+  const ExecutionGraph plain = workloads::build_graph(job);
+  job.system.fitted["stack"].constants["synchronous_messages"] = 1;
+  const ExecutionGraph graph = workloads::build_graph(job);
+  for (std::size_t stage = 0; stage < 2; ++stage) {
+    const Program& program = graph.programs[stage];
+    REQUIRE(program.ops.size() == plain.programs[stage].ops.size());
+    std::int64_t messages = 0;
+    std::int64_t waits = 0;
+    std::int32_t arrived = -1;  // event of the message just received
+    each_executed(program, [&](const Op& op, const Call&) {
+      const bool held = (op.flags & op_flags::kHostWaits) != 0;
+      CHECK(held == (arrived >= 0));
+      if (arrived >= 0) {
+        const auto events = program.waits_of(op);
+        CHECK(std::find(events.begin(), events.end(), arrived) != events.end());
+      }
+      arrived = op.kind == OpKind::kRecv ? op.record : -1;
+      messages += op.kind == OpKind::kRecv ? 1 : 0;
+      waits += held ? 1 : 0;
+    });
+    CHECK(messages == m);
+    CHECK(waits == m);
+  }
 }
 
 TEST_CASE("data-parallel traffic is one sum of all gradients", "[workloads][transformer]") {
