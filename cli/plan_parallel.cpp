@@ -97,6 +97,10 @@ void print_text(const ParallelPlanReport& r, std::ostream& out) {
       n(c.space), human(Seconds(r.search_seconds)), n(c.weights_too_large), n(c.memory_too_large),
       n(c.bounded), n(c.evaluated),
       c.left_out > 0 ? fmt::format("; not reached before the time limit: {}", n(c.left_out)) : "");
+  if (r.fewer_devices_seconds > 0) {
+    out << fmt::format("fewer devices, for the front: {} more\n",
+                       human(Seconds(r.fewer_devices_seconds)));
+  }
   out << fmt::format("simulated: the {} fastest in closed form, {}", r.simulated,
                      human(Seconds(r.simulation_seconds)));
   if (r.others_at_least > 0) {
@@ -112,7 +116,7 @@ void print_text(const ParallelPlanReport& r, std::ostream& out) {
   if (r.rough > 0) {
     out << fmt::format(
         "\nthe ranking before simulation is rough: {} plans that fit and were not simulated run "
-        "transfers beside compute, where the closed form only orders plans; one of them may be "
+        "transfers beside compute, where the closed form only orders them; one of them may be "
         "faster",
         n(r.rough));
   }
@@ -170,6 +174,7 @@ void print_json(const ParallelPlanReport& r, const std::string& megatron, std::o
                 {"rough", r.rough},
                 {"closed_form_error", studies::kClosedFormError}};
   j["search"] = {{"seconds", r.search_seconds},
+                 {"fewer_devices_seconds", r.fewer_devices_seconds},
                  {"simulation_seconds", r.simulation_seconds},
                  {"evaluations", r.counts.evaluated},
                  {"space", r.counts.space},

@@ -67,15 +67,17 @@ class Planning {
     report_.cut = found.cut;
     report_.least_bytes = found.least_bytes;
     report_.front = found.front;
+    report_.search_seconds = now() - begin;
     if (options_.fewer_devices) {
       add_fewer_devices();
+      report_.fewer_devices_seconds = now() - begin - report_.search_seconds;
     }
-    report_.search_seconds = now() - begin;
+    const double searched = now();
     if (!found.best.empty() && options_.shard == 0) {
       report_.lower_bound = found.best.front().seconds;
       simulate(found.best);
     }
-    report_.simulation_seconds = now() - begin - report_.search_seconds;
+    report_.simulation_seconds = now() - searched;
     return std::move(report_);
   }
 

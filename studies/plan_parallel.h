@@ -46,7 +46,9 @@ struct ParallelPlanReport {
   bool proven = false;  ///< no plan left out can be among `plans` unless it is faster than its
                         ///< closed form by more than kClosedFormError; none of them is rough, and
                         ///< no time limit ended the search
-  double search_seconds = 0, simulation_seconds = 0;
+  double search_seconds = 0;         ///< of the space that `counts` counts
+  double fewer_devices_seconds = 0;  ///< of those on fewer devices
+  double simulation_seconds = 0;
   double capacity = 0, least_bytes = 0;  ///< bytes: of a device; that the smallest plan needs
   bool cut = false;
 };

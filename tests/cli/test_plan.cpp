@@ -174,6 +174,8 @@ TEST_CASE("plan refuses what it cannot search", "[cli][plan][malformed]") {
   refused(plan({"--set", "parallel.schedule=zb-h1"}), "parallel.schedule", "1f1b");
   refused(plan({"--set", "parallel.context=2"}), "parallel.context", "auto");
   refused(plan({"--set", "parallel.expert_tensor=2"}), "parallel.expert_tensor", "leave it out");
+  refused(plan({"--set", "parallel.zero={\"stage\": 3, \"level\": \"nvlink\"}"}),
+          "parallel.zero.level", "not know");
   refused(plan({"--export", "torchrec=x"}), "--export", "megatron");
   refused(plan({"--export", "megatron="}), "--export", "megatron=FILE");
   refused(plan({"--seed", "3"}), "--seed", "transformer");
