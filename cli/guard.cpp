@@ -57,7 +57,7 @@ void add_guard_options(CLI::App& command, GuardCommand& options) {
   command.add_option("--junit", options.junit, "Write the verdict as JUnit XML")->needs(baseline);
   command.add_option("--markdown", options.markdown, "Write the verdict as Markdown")
       ->needs(baseline);
-  for (const char* other : {"--scale", "--drop", "--network", "--ranks"}) {
+  for (const char* other : {"--scale", "--drop", "--network", "--device", "--ranks"}) {
     baseline->excludes(command.get_option(other));
     made->excludes(command.get_option(other));
   }

@@ -22,7 +22,7 @@ namespace {
 struct ReplayCommand {
   std::vector<std::string> traces;
   std::vector<std::string> scales, drops;
-  std::string network;
+  std::string network, device;
   std::int64_t ranks = 0;
   GuardCommand guard;
   OutputFormat format = OutputFormat::kText;
@@ -155,6 +155,11 @@ int replay(const ReplayCommand& options, const Context& context) {
     network = config::load_system(options.network, {context.library});
     study.change.network = &network;
   }
+  Device device;
+  if (!options.device.empty()) {
+    device = config::load_device(options.device, {context.library});
+    study.change.device = &device;
+  }
   std::vector<std::pair<std::string, studies::Replay>> all;
   for (const std::string& path : options.traces) {
     all.emplace_back(path, studies::replay(read_run(path), study));
@@ -199,6 +204,8 @@ void add_replay(CLI::App& app, Context& context) {
       ->allow_extra_args(false);
   command->add_option("--network", options->network,
                       "Collectives cost what this system's models say");
+  command->add_option("--device", options->device,
+                      "Kernels as on this device: recorded times by the ratio of the models");
   command->add_option("--ranks", options->ranks, "The same job on this number of ranks")
       ->check(CLI::PositiveNumber);
   add_guard_options(*command, options->guard);

@@ -145,9 +145,10 @@ void score_schedule(const traces::MeasuredRun& run, Replay& result) {
 Job job_of(const traces::MeasuredRun& run, const ReplayOptions& options,
            const std::vector<std::string>& overrides) {
   if (run.job.empty()) {
-    throw InputError("trace",
-                     "carries no job, so its collectives cannot be costed for another network or "
-                     "number of ranks; record it with `stepcast run --trace`");
+    throw InputError(
+        "trace",
+        "carries no job, so nothing is known of its shapes, and it cannot be costed for "
+        "another network, device or number of ranks; record it with `stepcast run --trace`");
   }
   return config::load_job(config::text_source(run.job, "job of the trace"), overrides,
                           options.library);
@@ -159,10 +160,13 @@ std::pair<ExecutionGraph, simulator::StepCosts> changed(const traces::MeasuredRu
   const Steps known = given(run.steps, run.steps.size());
   simulator::StepCosts costs = measured_costs(run, known);
   ExecutionGraph graph = *known.front().graph;
-  if (options.change.network != nullptr || options.ranks > 0) {
+  if (options.change.network != nullptr || options.change.device != nullptr || options.ranks > 0) {
     // The trace has no embedding tables and send counts: the job's own graph has, op for op.
     const Job job = job_of(run, options, {});
     graph = workloads::build_graph(job);
+    if (options.change.device != nullptr) {
+      move_kernels(graph, job.system, *options.change.device, job.calibration, costs);
+    }
     if (options.ranks > 0 && options.ranks != known.front().graph->ranks()) {
       const Job wider =
           job_of(run, options, {fmt::format("devices={}", options.ranks), "parallel.data=auto"});

@@ -257,4 +257,26 @@ StepCosts carried_costs(const ExecutionGraph& recorded, const StepCosts& recorde
   return after;
 }
 
+void move_kernels(const ExecutionGraph& graph, const System& from, const Device& to,
+                  const Calibration& calibration, StepCosts& costs) {
+  System moved = from;
+  moved.device = to;
+  const simulator::PricingOptions pricing{.unfold = true,
+                                          .collectives_hold_core = costs.collectives_hold_core};
+  const StepCosts before = simulator::price(graph, models::CostModel(from, calibration), pricing);
+  const StepCosts after = simulator::price(graph, models::CostModel(moved, calibration), pricing);
+  for (std::size_t i = 0; i < costs.ops.size(); ++i) {
+    const Program& program =
+        graph.programs[static_cast<std::size_t>(before.folding.instances[i].program)];
+    for (std::size_t o = 0; o < program.ops.size(); ++o) {
+      if (!is_collective(program.ops[o].kind) && before.ops[i].ticks[o] > 0) {
+        const double ratio = static_cast<double>(after.ops[i].ticks[o]) /
+                             static_cast<double>(before.ops[i].ticks[o]);
+        std::int64_t& ticks = costs.ops[i].ticks[o];
+        ticks = std::llround(static_cast<double>(ticks) * ratio);
+      }
+    }
+  }
+}
+
 }  // namespace stepcast::studies

@@ -19,7 +19,10 @@ struct ReplayChange {
   std::vector<std::pair<std::string, double>> scales;
   std::vector<std::string> drops;   ///< ops of these names (as above) cost nothing
   const System* network = nullptr;  ///< collectives cost what its models say
-  [[nodiscard]] bool empty() const { return scales.empty() && drops.empty() && network == nullptr; }
+  const Device* device = nullptr;   ///< kernels as on this device (move_kernels)
+  [[nodiscard]] bool empty() const {
+    return scales.empty() && drops.empty() && network == nullptr && device == nullptr;
+  }
 };
 
 /// Costs of a graph as recorded: by op template the median over `steps` (which ran this graph) of
@@ -44,5 +47,11 @@ simulator::StepCosts carried_costs(const ExecutionGraph& recorded,
                                    const simulator::StepCosts& recorded_costs,
                                    const ExecutionGraph& graph, const System& system,
                                    const Calibration& calibration);
+
+/// Kernels as on another device: the recorded time of each, times what the models say of it on `to`
+/// over what they say of it on `from`, where it was recorded. Needs the shapes of `graph`, the
+/// job's own. Collectives, and the host, stay as recorded.
+void move_kernels(const ExecutionGraph& graph, const System& from, const Device& to,
+                  const Calibration& calibration, simulator::StepCosts& costs);
 
 }  // namespace stepcast::studies

@@ -4,6 +4,7 @@
 #include <array>
 #include <catch2/catch.hpp>
 
+#include "core/config/config.h"
 #include "core/error.h"
 #include "simulator/reports/timeline.h"
 #include "tests/simulator/graphs.h"
@@ -242,4 +243,41 @@ TEST_CASE("questions a record cannot answer are refused", "[studies][replay]") {
   CHECK_THROWS_WITH(studies::replay(run, options), Catch::Contains("carries no job"));
   trace.ranks[1].steps.clear();
   CHECK_THROWS_AS(traces::measured_run(trace), InputError);
+}
+
+TEST_CASE("kernels move to another device by the ratio of the models", "[studies][replay]") {
+  const std::string root = STEPCAST_SOURCE_DIR;
+  const traces::MeasuredRun run =
+      traces::measured_run(traces::read_native(root + "/traces/recorded/gpt-2"));
+  const Job job = config::load_job(config::text_source(run.job, "trace"), {}, {root});
+  const auto on = [&](const Device& device) {
+    studies::ReplayOptions options;
+    options.library = {root};
+    options.change.device = &device;
+    return studies::replayed_step(run, options);
+  };
+  const Seconds as_recorded = studies::replayed_step(run, {});
+  CHECK(on(job.system.device) == as_recorded);  // the device it ran on changes nothing
+
+  // Facts alone, times a hundred: kernels all but vanish, transfers and host stay.
+  Device facts = job.system.device;
+  facts.fitted.clear();
+  Device fast = facts;
+  for (auto& [format, peak] : fast.peak) {
+    peak *= 100;
+  }
+  fast.bandwidth *= 100;
+  fast.launch *= 0.01;
+  CHECK(on(fast) < on(facts));
+  studies::ReplayOptions dropped;
+  dropped.library = {root};
+  dropped.change.drops = {"compute"};
+  CHECK(on(fast) > studies::replayed_step(run, dropped));
+
+  // A recording without a job knows no shapes.
+  traces::MeasuredRun bare = run;
+  bare.job.clear();
+  studies::ReplayOptions options;
+  options.change.device = &facts;
+  CHECK_THROWS_AS(studies::replayed_step(bare, options), InputError);
 }
