@@ -50,6 +50,6 @@ void add_list(CLI::App& app, Context& context);
 void add_hitcurve(CLI::App& app, Context& context);
 void add_convert(CLI::App& app, Context& context);
 void add_validate(CLI::App& app, Context& context);
-void add_commands_to_come(CLI::App& app);
+void add_report(CLI::App& app, Context& context);
 
 }  // namespace stepcast::cli

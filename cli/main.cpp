@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
   add_hitcurve(app, context);
   add_convert(app, context);
   add_validate(app, context);
-  add_commands_to_come(app);
+  add_report(app, context);
 
   return with_exit_code([&] {
     try {

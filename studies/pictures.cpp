@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
+
+#include "studies/svg.h"
 
 namespace stepcast::studies {
 namespace {
 
-constexpr std::array kColours{"#1f6fb4", "#d1495b", "#2e8b57", "#b8860b",
-                              "#6a4c93", "#008b8b", "#8b4513", "#555555"};
 constexpr double kPanel = 360, kLeft = 70, kTop = 50, kGap = 90, kLegendLine = 16;
 
 /// A logarithmic axis over whole decades.
@@ -27,38 +26,15 @@ struct LogAxis {
   bool empty = true;
 };
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
-  }
-  return out;
-}
-
-std::string text(double x, double y, const std::string& what, const char* anchor = "middle") {
-  return fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor,
-                     escaped(what));
-}
-
-std::string line(double x1, double y1, double x2, double y2, const char* colour) {
-  return fmt::format(
-      "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\"/>\n", x1, y1, x2,
-      y2, colour);
-}
-
-std::string frame(double left) {
-  return fmt::format(
-      "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"none\" stroke=\"#888\"/>\n", left,
-      kTop, kPanel, kPanel);
-}
+std::string frame(double left) { return svg::frame(left, kTop, kPanel, kPanel); }
 
 std::string decades_below(const LogAxis& axis, double left) {
   std::string out;
   const auto step = std::max(1.0, std::ceil((axis.high - axis.low) / 8));
   for (double e = axis.low; e <= axis.high; e += step) {
     const double x = left + kPanel * (e - axis.low) / (axis.high - axis.low);
-    out += line(x, kTop, x, kTop + kPanel, "#eee");
-    out += text(x, kTop + kPanel + 16, fmt::format("1e{:.0f}", e));
+    out += svg::line(x, kTop, x, kTop + kPanel, "#eee");
+    out += svg::text(x, kTop + kPanel + 16, fmt::format("1e{:.0f}", e));
   }
   return out;
 }
@@ -93,29 +69,29 @@ std::string accuracy_picture(const std::string& title, std::span<const ScoredCur
       "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"sans-serif\" font-size=\"12\">\n"
       "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
       right + kPanel + 20, height);
-  out += text(kLeft, 20, title, "start");
+  out += svg::text(kLeft, 20, title, "start");
   out += decades_below(time, kLeft) + decades_below(size, right);
   const auto step = std::max(1.0, std::ceil((time.high - time.low) / 8));
   for (double e = time.low; e <= time.high; e += step) {
     const double y = kTop + kPanel * (1 - (e - time.low) / (time.high - time.low));
-    out += line(kLeft, y, kLeft + kPanel, y, "#eee");
-    out += text(kLeft - 6, y + 4, fmt::format("1e{:.0f}", e), "end");
+    out += svg::line(kLeft, y, kLeft + kPanel, y, "#eee");
+    out += svg::text(kLeft - 6, y + 4, fmt::format("1e{:.0f}", e), "end");
   }
   for (const double error : {-0.5, -0.25, 0.0, 0.25, 0.5}) {
     const double y = kTop + kPanel * (0.5 - error / (2 * kClip));
-    out += line(right, y, right + kPanel, y, error == 0 ? "#888" : "#eee");
-    out += text(right - 6, y + 4, fmt::format("{:+.0f} %", 100 * error), "end");
+    out += svg::line(right, y, right + kPanel, y, error == 0 ? "#888" : "#eee");
+    out += svg::text(right - 6, y + 4, fmt::format("{:+.0f} %", 100 * error), "end");
   }
-  out += line(kLeft, kTop + kPanel, kLeft + kPanel, kTop, "#888");
+  out += svg::line(kLeft, kTop + kPanel, kLeft + kPanel, kTop, "#888");
   out += frame(kLeft) + frame(right);
-  out += text(kLeft + kPanel / 2, kTop + kPanel + 34, "measured (s)");
-  out += text(kLeft, kTop - 8, "predicted (s)", "start");
+  out += svg::text(kLeft + kPanel / 2, kTop + kPanel + 34, "measured (s)");
+  out += svg::text(kLeft, kTop - 8, "predicted (s)", "start");
   const bool flops = !curves.empty() && (curves.front()->kind == "gemm" ||
                                          curves.front()->kind.rfind("attention", 0) == 0);
-  out += text(right + kPanel / 2, kTop + kPanel + 34, flops ? "size (FLOP)" : "size (bytes)");
-  out += text(right, kTop - 8, "predicted / measured - 1", "start");
+  out += svg::text(right + kPanel / 2, kTop + kPanel + 34, flops ? "size (FLOP)" : "size (bytes)");
+  out += svg::text(right, kTop - 8, "predicted / measured - 1", "start");
   for (std::size_t c = 0; c < curves.size(); ++c) {
-    const char* colour = kColours.at(c % kColours.size());
+    const char* colour = svg::kColours.at(c % svg::kColours.size());
     out += fmt::format("<g fill=\"{}\" fill-opacity=\"0.45\">\n", colour);
     each_drawn(*curves[c], limit, [&](const ScoredCurve::Point& p) {
       const double error = std::clamp(p.predicted / p.measured - 1, -kClip, kClip);
@@ -130,8 +106,9 @@ std::string accuracy_picture(const std::string& title, std::span<const ScoredCur
     const double y = kTop + kPanel + 58 + kLegendLine * static_cast<double>(c);
     out += fmt::format("<circle cx=\"{}\" cy=\"{:.0f}\" r=\"4\" fill=\"{}\"/>\n", kLeft + 4, y - 4,
                        colour);
-    out += text(kLeft + 14, y,
-                fmt::format("{} ({} rows)", curves[c]->label, curves[c]->points.size()), "start");
+    out +=
+        svg::text(kLeft + 14, y,
+                  fmt::format("{} ({} rows)", curves[c]->label, curves[c]->points.size()), "start");
   }
   return out + "</svg>\n";
 }

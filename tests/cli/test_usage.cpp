@@ -98,16 +98,6 @@ TEST_CASE("wrong usage exits with 2 and says what was wrong", "[cli]") {
   }
 }
 
-TEST_CASE("commands of later versions say that they are not implemented", "[cli]") {
-  for (const char* command : {"report"}) {
-    const Outcome outcome = call({command, "some.json", "--some-flag"});
-    INFO(command << ": " << outcome.err);
-    CHECK(outcome.code == 2);
-    CHECK(outcome.out.empty());
-    CHECK_THAT(outcome.err, Contains(command) && Contains("not implemented"));
-  }
-}
-
 TEST_CASE("a missing GPU backend exits with 3", "[cli]") {
   const Outcome outcome = call({"run", "--set", "workload=rm1", "--set", "system=dgx-h100",
                                 "--backend", "cuda", "--ranks", "2"});

@@ -1,0 +1,535 @@
+#include "cli/report/chapters.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "cli/human.h"
+#include "cli/report/charts.h"
+#include "cli/report/fields.h"
+#include "studies/svg.h"
+
+namespace stepcast::cli::report {
+namespace {
+
+using studies::svg::escaped;
+
+std::string shown_seconds(double v) { return human(seconds(v)); }
+
+const Scale kSeconds{shown_seconds};
+const Scale kBytes{[](double v) { return human(bytes(v)); }, 1024};
+const Scale kCount{count};
+const Scale kShare{percent};
+
+std::string heading(const std::string& text) { return "<h2>" + escaped(text) + "</h2>\n"; }
+std::string paragraph(const std::string& text) { return "<p>" + escaped(text) + "</p>\n"; }
+
+/// A table whose first column is text.
+std::string table(const std::vector<std::string>& titles,
+                  const std::vector<std::vector<std::string>>& rows) {
+  std::string out = "<table><tr>";
+  for (const std::string& title : titles) {
+    out += "<th>" + escaped(title) + "</th>";
+  }
+  out += "</tr>\n";
+  for (const auto& row : rows) {
+    out += "<tr>";
+    for (const std::string& cell : row) {
+      out += "<td>" + escaped(cell) + "</td>";
+    }
+    out += "</tr>\n";
+  }
+  return out + "</table>\n";
+}
+
+constexpr std::array<std::pair<const char*, const char*>, 5> kStepParts{
+    {{"compute", "compute"},
+     {"exposed_communication", "exposed communication"},
+     {"bubble", "bubble"},
+     {"host", "host"},
+     {"other", "other"}}};
+
+BarChart step_chart(const std::string& title) {
+  BarChart chart{.title = title, .scale = kSeconds};
+  for (const auto& [key, name] : kStepParts) {
+    chart.parts.emplace_back(name);
+  }
+  return chart;
+}
+
+std::vector<double> step_parts(const Field& time) {
+  std::vector<double> parts;
+  for (const auto& [key, name] : kStepParts) {
+    parts.push_back(time.at(key).number());
+  }
+  return parts;
+}
+
+std::string job_name(const Field& job) {
+  const auto name = [&](const char* key) {
+    const Field value = job.at(key);
+    return value.has("name") ? value.at("name").string() : value.shown();
+  };
+  return fmt::format("{} on {} x {}", name("workload"), job.at("devices").shown(), name("system"));
+}
+
+std::string prediction(const Field& d) {
+  const double step = d.at("iteration_time_s").number();
+  std::string out = heading(job_name(d.at("job")));
+  out += paragraph(fmt::format("{} per step, {} samples/s, MFU {}{}", shown_seconds(step),
+                               count(d.at("throughput").at("samples_per_s").number()),
+                               percent(d.at("mfu").number()),
+                               d.at("fits").flag() ? "" : "; does not fit"));
+  BarChart step_bar = step_chart("where the step goes, critical rank");
+  step_bar.rows.push_back({"step", step_parts(d.at("time_s"))});
+  out += drawn(step_bar);
+
+  BarChart ops{
+      .title = "longest ops, critical rank", .parts = {"running", "waiting"}, .scale = kSeconds};
+  d.at("ops").each([&](const Field& op) {
+    ops.rows.push_back({.label = op.at("name").string(),
+                        .parts = {op.at("time_s").number(), op.at("wait_s").number()}});
+  });
+  const auto total = [](const BarChart::Row& r) { return r.parts[0] + r.parts[1]; };
+  std::stable_sort(ops.rows.begin(), ops.rows.end(),
+                   [&](const auto& a, const auto& b) { return total(a) > total(b); });
+  constexpr std::size_t kOps = 20;
+  ops.rows.resize(std::min(ops.rows.size(), kOps));
+  out += drawn(ops);
+
+  const Field memory = d.at("memory_bytes");
+  BarChart ledger{.title = "memory of the fullest device", .mark = "capacity", .scale = kBytes};
+  BarChart::Row row{.label = "memory", .mark = memory.at("capacity").number()};
+  memory.each_member([&](const std::string& key, const Field& value) {
+    if (key != "total" && key != "capacity" && value.number() > 0) {
+      ledger.parts.push_back(key);
+      row.parts.push_back(value.number());
+    }
+  });
+  ledger.rows.push_back(row);
+  out += drawn(ledger);
+  d.at("warnings").each([&](const Field& w) { out += paragraph("warning: " + w.string()); });
+  return out;
+}
+
+std::string sweep(const Field& d) {
+  std::string fixed;
+  d.at("fixed").each_member([&](const std::string& key, const Field& value) {
+    fixed += fmt::format("{}{} = {}", fixed.empty() ? "" : ", ", key, value.shown());
+  });
+  BarChart bars{.title = "step time (grey: does not fit)", .parts = {"step"}, .scale = kSeconds};
+  ScatterChart points{.title = "step time against memory (hollow: does not fit)",
+                      .x_title = "memory of the fullest device",
+                      .y_title = "step",
+                      .groups = {{"points", {}}},
+                      .x_scale = kBytes,
+                      .y_scale = kSeconds};
+  std::vector<std::vector<std::string>> without;
+  d.at("points").each([&](const Field& p) {
+    std::string label;
+    p.at("set").each_member([&](const std::string& key, const Field& value) {
+      label += fmt::format("{}{}={}", label.empty() ? "" : " ", key.substr(key.rfind('.') + 1),
+                           value.shown());
+    });
+    if (!p.has("iteration_time_s")) {
+      without.push_back({label, p.has("reason") ? p.at("reason").string() : ""});
+      return;
+    }
+    const double step = p.at("iteration_time_s").number();
+    const bool fits = p.at("fits").flag();
+    bars.rows.push_back({.label = label, .parts = {step}, .faint = !fits});
+    points.groups[0].points.push_back(
+        {p.at("memory_bytes").number(), step, label + ": " + shown_seconds(step), fits});
+  });
+  std::stable_sort(bars.rows.begin(), bars.rows.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.faint, a.parts[0]) < std::pair(b.faint, b.parts[0]);
+  });
+  constexpr std::size_t kBars = 40;
+  const std::size_t all = bars.rows.size();
+  bars.rows.resize(std::min(all, kBars));
+  std::string out = heading("sweep") + paragraph(fixed) + drawn(bars);
+  if (all > kBars) {
+    out += paragraph(fmt::format("and {} slower points", all - kBars));
+  }
+  out += drawn(points);
+  return without.empty() ? out : out + table({"not predicted", "reason"}, without);
+}
+
+std::string embedding_plans(const Field& d) {
+  std::string out;
+  bool first = true;
+  d.at("plans").each([&](const Field& plan) {
+    if (first) {
+      out += heading(fmt::format("plans of {} on {} x {}", plan.at("workload").string(),
+                                 plan.at("devices").shown(), plan.at("system").string()));
+      const Field bound = d.at("bound");
+      out += paragraph(fmt::format(
+          "{} per step; no plan of the space is below {} (gap of the part that plans decide: {})",
+          shown_seconds(plan.at("predicted_step_s").number()),
+          shown_seconds(plan.at("lower_bound_s").number()), percent(bound.at("gap").number())));
+      BarChart ledger{
+          .title = "bytes by rank and tier, best plan",
+          .parts = {"weights", "optimizer", "gradients", "cache", "remap", "buffers", "dense"},
+          .mark = "capacity",
+          .scale = kBytes};
+      plan.at("ledger").each([&](const Field& line) {
+        BarChart::Row row{
+            .label = fmt::format("rank {}, {}", line.at("rank").shown(), line.at("tier").string()),
+            .mark = line.at("capacity").number()};
+        for (const std::string& part : ledger.parts) {
+          row.parts.push_back(line.number_or(part, 0));
+        }
+        ledger.rows.push_back(row);
+      });
+      constexpr std::size_t kRanks = 64;
+      if (ledger.rows.size() > kRanks) {
+        ledger.title += fmt::format(", the first {} of {} lines", kRanks, ledger.rows.size());
+        ledger.rows.resize(kRanks);
+      }
+      out += drawn(ledger);
+    }
+    first = false;
+  });
+  if (d.has("compare")) {
+    BarChart compare{.title = "planners on the same prices and simulation (grey: does not fit)",
+                     .parts = {"step"},
+                     .scale = kSeconds};
+    d.at("compare").each([&](const Field& line) {
+      if (line.has("step_s")) {
+        compare.rows.push_back({.label = line.at("planner").string(),
+                                .parts = {line.at("step_s").number()},
+                                .faint = !line.at("fits").flag()});
+      }
+    });
+    out += drawn(compare);
+  }
+  return out;
+}
+
+/// The degrees of a plan that are not 1, and what else it says.
+std::string split_of(const Field& plan) {
+  constexpr std::array<std::pair<const char*, const char*>, 9> kNames{{{"tensor", "tp"},
+                                                                       {"context", "cp"},
+                                                                       {"expert", "ep"},
+                                                                       {"pipeline", "pp"},
+                                                                       {"data", "dp"},
+                                                                       {"virtual_stages", "v"},
+                                                                       {"micro", "micro"},
+                                                                       {"recompute", "recompute"},
+                                                                       {"zero", "zero"}}};
+  std::string text;
+  for (const auto& [key, name] : kNames) {
+    const std::string value = plan.has(key) ? plan.at(key).shown() : "1";
+    if (value != "1" && value != "0" && value != "none") {
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+    }
+  }
+  return text.empty() ? "one device a replica" : text;
+}
+
+std::string parallel_plans(const Field& d) {
+  std::string out;
+  BarChart best = step_chart("best plans, critical rank");
+  d.at("plans").each([&](const Field& plan) {
+    if (out.empty()) {
+      out = heading("plans of " + job_name(plan.at("job")));
+    }
+    best.rows.push_back({split_of(plan.at("plan")), step_parts(plan.at("time_s"))});
+  });
+  const Field bound = d.at("bound");
+  out += paragraph(fmt::format("no plan of the space is below {}; gap {}{}",
+                               shown_seconds(bound.at("lower_bound_s").number()),
+                               percent(bound.at("gap").number()),
+                               bound.at("proven").flag() ? ", proven" : ""));
+  out += drawn(best);
+  ScatterChart front{.title = "front of step time, memory and devices (closed form)",
+                     .x_title = "memory of the fullest device",
+                     .y_title = "step",
+                     .x_scale = kBytes,
+                     .y_scale = kSeconds};
+  d.at("front").each([&](const Field& p) {
+    const std::string label = p.at("devices").shown() + " devices";
+    auto group = std::find_if(front.groups.begin(), front.groups.end(),
+                              [&](const auto& g) { return g.label == label; });
+    if (group == front.groups.end()) {
+      group = front.groups.insert(front.groups.end(), {label, {}});
+    }
+    const double step = p.at("step_s").number();
+    group->points.push_back(
+        {p.at("memory_bytes").number(), step, split_of(p) + ": " + shown_seconds(step)});
+  });
+  return out + drawn(front);
+}
+
+std::string replay(const Field& d) {
+  std::string out = heading("replayed traces");
+  BarChart bars{
+      .title = "step, measured and replayed, with controls", .parts = {"step"}, .scale = kSeconds};
+  d.at("replays").each([&](const Field& r) {
+    const std::filesystem::path path = r.at("trace").string();
+    const std::string name = (path.has_filename() ? path : path.parent_path()).filename();
+    const auto row = [&](const char* what, double v) { bars.rows.push_back({what, {v}}); };
+    bars.rows.push_back({name + ", measured", {r.at("measured_step_s").number()}});
+    const double error = r.at("error").number();
+    bars.rows.push_back(
+        {.label = "replayed",
+         .parts = {r.at("replayed_step_s").number()},
+         .note = fmt::format("{} ({})", shown_seconds(r.at("replayed_step_s").number()),
+                             percent_signed(error))});
+    row("kernels take no time", r.at("controls").at("scale_0").number());
+    row("kernels take twice as long", r.at("controls").at("scale_2").number());
+    r.at("warnings").each([&](const Field& w) { out += paragraph("warning: " + w.string()); });
+  });
+  return out + drawn(bars);
+}
+
+std::string validation(const Field& d) {
+  std::string out;
+  d.at("suites").each([&](const Field& suite) {
+    out += heading(fmt::format("validation: {}, {}", suite.at("name").string(),
+                               suite.at("pass").flag() ? "pass" : "FAIL"));
+    out += paragraph(suite.at("bound").string());
+    std::vector<std::vector<std::string>> groups;
+    suite.at("groups").each([&](const Field& g) {
+      const auto figure = [&g](const char* key) {
+        return g.has(key) ? percent(g.at(key).number()) : "-";
+      };
+      groups.push_back({g.at("name").string(), g.at("n").shown(), figure("median"), figure("mean"),
+                        figure("geomean"), figure("p90"), figure("worst"),
+                        g.has("bias") ? percent_signed(g.at("bias").number()) : "-",
+                        figure("repeat_noise"), figure("baseline_mean"),
+                        g.has("baseline") ? g.at("baseline").string() : "-"});
+    });
+    out += table({"group", "n", "median", "mean", "geomean", "p90", "worst", "bias", "noise",
+                  "naive mean", "naive model"},
+                 groups);
+    ScatterChart rows{.title = "predicted against measured",
+                      .x_title = "measured",
+                      .y_title = "predicted",
+                      .groups = {{"rows", {}}},
+                      .x_scale = kSeconds,
+                      .y_scale = kSeconds,
+                      .logarithmic = true,
+                      .diagonal = true};
+    std::vector<std::vector<std::string>> skipped;
+    suite.at("rows").each([&](const Field& r) {
+      if (r.has("predicted") && r.at("measured").number() > 0) {
+        rows.groups[0].points.push_back(
+            {r.at("measured").number(), r.at("predicted").number(),
+             r.at("id").string() + ": " + percent_signed(r.at("error").number())});
+      } else if (r.has("skipped")) {
+        skipped.push_back({r.at("id").string(), r.at("skipped").string()});
+      }
+    });
+    constexpr std::size_t kDots = 4000;
+    auto& points = rows.groups[0].points;
+    const std::size_t every = (points.size() + kDots - 1) / kDots;
+    if (every > 1) {
+      rows.title += fmt::format(", one of {} rows", every);
+      for (std::size_t i = 0; i * every < points.size(); ++i) {
+        points[i] = points[i * every];
+      }
+      points.resize((points.size() + every - 1) / every);
+    }
+    out += drawn(rows);
+    if (!skipped.empty()) {
+      out += table({fmt::format("not scored ({})", skipped.size()), "reason"}, skipped);
+    }
+  });
+  return out;
+}
+
+/// The waterfall from A to B by `rows`, the smallest taken together.
+BarChart waterfall(const Field& rows, const char* label, double a, double b) {
+  BarChart chart{.title = "from A to B", .parts = {"step"}, .scale = kSeconds};
+  chart.rows.push_back({"A", {a}});
+  double at = a;
+  double rest = 0;
+  rows.each([&](const Field& row) {
+    const double delta = row.at("delta_s").number();
+    constexpr std::size_t kRows = 20;
+    if (chart.rows.size() > kRows || std::abs(delta) < 1e-4 * std::max(a, b)) {
+      rest += delta;
+      return;
+    }
+    chart.rows.push_back({.label = row.at(row.has(label) ? label : "op_kind").shown(),
+                          .parts = {delta},
+                          .from = at,
+                          .note = (delta < 0 ? "-" : "+") + shown_seconds(std::abs(delta))});
+    at += delta;
+  });
+  if (rest != 0) {
+    chart.rows.push_back({.label = "all others",
+                          .parts = {rest},
+                          .from = at,
+                          .note = (rest < 0 ? "-" : "+") + shown_seconds(std::abs(rest))});
+  }
+  chart.rows.push_back({"B", {b}});
+  return chart;
+}
+
+std::string explanation(const Field& d) {
+  std::vector<double> steps;
+  std::vector<std::string> sides;
+  d.at("summary").each([&](const Field& side) {
+    sides.push_back(side.at("side").string());
+    steps.push_back(side.at("step_s").number());
+  });
+  if (steps.size() < 2) {
+    d.at("summary").refuse("two sides, A and B");
+  }
+  std::string out = heading("where the difference comes from");
+  out += paragraph(fmt::format("{}: {}; {}: {}", sides[0], shown_seconds(steps[0]), sides[1],
+                               shown_seconds(steps[1])));
+  for (const auto& [key, label, title] :
+       std::array<std::array<const char*, 3>, 3>{{{"changes", "change", "change by change"},
+                                                  {"parts", "part", "part by part"},
+                                                  {"rows", "op", "op by op"}}}) {
+    if (!d.has(key)) {
+      continue;
+    }
+    BarChart chart = waterfall(d.at(key), label, steps[0], steps[1]);
+    chart.title = title;
+    if (chart.rows.size() > 2) {
+      out += drawn(chart);
+    }
+  }
+  return out;
+}
+
+std::string comparison(const Field& d) {
+  std::string out = heading(fmt::format("{} on {}: predicted beside measured",
+                                        d.at("workload").string(), d.at("system").string()));
+  out += paragraph(fmt::format("step: predicted {}, measured {} ({}, spread {})",
+                               shown_seconds(d.at("predicted_step_s").number()),
+                               shown_seconds(d.at("measured_step_s").number()),
+                               percent_signed(d.at("error").number()),
+                               percent(d.at("spread").number())));
+  BarChart bars{.title = "op kinds", .parts = {"running", "waiting"}, .scale = kSeconds};
+  d.at("by_kind").each([&](const Field& row) {
+    bars.rows.push_back({row.at("name").string() + ", predicted",
+                         {row.at("predicted_s").number(), row.at("predicted_wait_s").number()}});
+    bars.rows.push_back(
+        {"measured", {row.at("measured_s").number(), row.at("measured_wait_s").number()}});
+  });
+  return out + drawn(bars);
+}
+
+std::string training(const Field& d) {
+  std::string out = heading("run of " + job_name(d.at("job")));
+  const Field t = d.at("step_time_s");
+  out += paragraph(fmt::format("step {} (p5 {}, p95 {})", shown_seconds(t.at("median").number()),
+                               shown_seconds(t.at("p5").number()),
+                               shown_seconds(t.at("p95").number())));
+  ScatterChart loss{.title = "loss",
+                    .x_title = "step",
+                    .y_title = "loss",
+                    .groups = {{"loss", {}}},
+                    .x_scale = kCount,
+                    .y_scale = {[](double v) { return fmt::format("{:.3g}", v); }}};
+  ScatterChart time{.title = "step time",
+                    .x_title = "step",
+                    .y_title = "time",
+                    .groups = {{"time", {}}},
+                    .x_scale = kCount,
+                    .y_scale = kSeconds};
+  d.at("steps").each([&](const Field& s) {
+    const double step = s.at("step").number();
+    loss.groups[0].points.push_back({step, s.at("loss").number(), ""});
+    time.groups[0].points.push_back({step, s.at("time_s").number(), ""});
+  });
+  return out + drawn(loss) + drawn(time);
+}
+
+std::string cache_curve(const Field& d) {
+  ScatterChart chart{.title = "hit rate of a cache",
+                     .x_title = "rows held",
+                     .y_title = "hit rate",
+                     .x_scale = kCount,
+                     .y_scale = kShare};
+  for (const auto& [key, label] :
+       std::array<std::pair<const char*, const char*>, 3>{{{"lru", "LRU, as recorded"},
+                                                           {"lru_independent", "LRU, independent"},
+                                                           {"pinned", "hottest rows pinned"}}}) {
+    ScatterChart::Group group{label, {}};
+    d.at("hit_rate").each([&, k = key](const Field& row) {
+      if (row.has(k)) {
+        group.points.push_back(
+            {row.at("capacity_rows").number(), row.at(k).number(), percent(row.at(k).number())});
+      }
+    });
+    chart.groups.push_back(std::move(group));
+  }
+  return heading("recorded lookups") + drawn(chart);
+}
+
+/// A document is the first whose key it has: one line for each command that prints one.
+struct Kind {
+  const char* command;
+  const char* key;
+  std::string (*chapter)(const Field&);
+};
+constexpr std::array kKinds{
+    Kind{"predict", "iteration_time_s", prediction},
+    Kind{"sweep", "points", sweep},
+    Kind{"plan (transformer)", "front", parallel_plans},
+    Kind{"plan", "plans", embedding_plans},
+    Kind{"replay", "replays", replay},
+    Kind{"validate", "suites", validation},
+    Kind{"explain", "changes", explanation},
+    Kind{"explain (traces)", "parts", explanation},
+    Kind{"compare", "by_kind", comparison},
+    Kind{"run", "step_time_s", training},
+    Kind{"hitcurve", "hit_rate", cache_curve},
+};
+
+const Kind* kind_of(const nlohmann::ordered_json& json) {
+  const auto kind = std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& k) {
+    return json.is_object() && json.contains(k.key);
+  });
+  return kind == kKinds.end() ? nullptr : &*kind;
+}
+
+}  // namespace
+
+std::string known_documents() {
+  std::string names;
+  for (const Kind& kind : kKinds) {
+    const std::string_view name = kind.command;
+    if (name.find('(') == std::string_view::npos) {
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+    }
+  }
+  return names;
+}
+
+std::string chapter_of(const Document& document) {
+  const Kind* kind = kind_of(document.json);
+  if (kind == nullptr) {
+    throw InputError(document.label,
+                     "is no document that a report knows; expected what one of these printed with "
+                     "--format json: " +
+                         known_documents());
+  }
+  return "<section>\n" + kind->chapter(Field(document.json, document.label + ": ")) +
+         fmt::format("<p class=\"source\">{}</p>\n</section>\n", escaped(document.label));
+}
+
+std::string chapters_of(std::span<const Document> documents) {
+  BarChart together = step_chart("predicted steps side by side, critical rank");
+  std::string out;
+  for (const Document& document : documents) {
+    const Kind* kind = kind_of(document.json);
+    if (kind != nullptr && kind->chapter == prediction) {
+      const Field d(document.json, document.label + ": ");
+      together.rows.push_back({document.label, step_parts(d.at("time_s"))});
+    }
+    out += chapter_of(document);
+  }
+  const bool side_by_side = together.rows.size() > 1;
+  return (side_by_side ? "<section>\n" + drawn(together) + "</section>\n" : "") + out;
+}
+
+}  // namespace stepcast::cli::report

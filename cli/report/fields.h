@@ -1,0 +1,84 @@
+#pragma once
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/error.h"
+
+namespace stepcast::cli::report {
+
+/// A value of a document with its path, so that a document that is not whole says where.
+class Field {
+ public:
+  using Json = nlohmann::ordered_json;
+  Field(const Json& json, std::string place) : json_(&json), place_(std::move(place)) {}
+
+  [[nodiscard]] Field at(const std::string& key) const {
+    if (!json_->is_object() || !json_->contains(key)) {
+      throw InputError(place_ + key,
+                       "is missing; expected the document as the command printed it with "
+                       "--format json");
+    }
+    return {(*json_)[key], place_ + key + "."};
+  }
+  [[nodiscard]] bool has(const std::string& key) const {
+    return json_->is_object() && json_->contains(key) && !(*json_)[key].is_null();
+  }
+  [[nodiscard]] double number() const {
+    if (!json_->is_number() || !std::isfinite(json_->get<double>())) {
+      refuse("a number");
+    }
+    return json_->get<double>();
+  }
+  [[nodiscard]] double number_or(const std::string& key, double otherwise) const {
+    return has(key) ? at(key).number() : otherwise;
+  }
+  [[nodiscard]] std::string string() const {
+    if (!json_->is_string()) {
+      refuse("a text");
+    }
+    return json_->get<std::string>();
+  }
+  [[nodiscard]] bool flag() const {
+    if (!json_->is_boolean()) {
+      refuse("true or false");
+    }
+    return json_->get<bool>();
+  }
+  /// A text as it is, other values as JSON.
+  [[nodiscard]] std::string shown() const {
+    return json_->is_string() ? json_->get<std::string>() : json_->dump();
+  }
+  template <class Visit>  // void(Field)
+  void each(Visit visit) const {
+    if (!json_->is_array()) {
+      refuse("a list");
+    }
+    for (std::size_t i = 0; i < json_->size(); ++i) {
+      visit(Field((*json_)[i], fmt::format("{}[{}].", place_.substr(0, place_.size() - 1), i)));
+    }
+  }
+  template <class Visit>  // void(const std::string& key, Field)
+  void each_member(Visit visit) const {
+    if (!json_->is_object()) {
+      refuse("an object");
+    }
+    for (const auto& [key, value] : json_->items()) {
+      visit(key, Field(value, place_ + key + "."));
+    }
+  }
+
+  /// Errors: InputError with the place, what was found and `expected`.
+  [[noreturn]] void refuse(const char* expected) const {
+    throw InputError(place_.substr(0, place_.size() - 1),
+                     fmt::format("found {}, expected {}", json_->dump().substr(0, 60), expected));
+  }
+
+ private:
+  const Json* json_;
+  std::string place_;  ///< ends with ": " at the root, with "." below it
+};
+
+}  // namespace stepcast::cli::report

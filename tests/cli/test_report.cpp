@@ -1,0 +1,124 @@
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <regex>
+
+#include "command_line.h"
+
+using namespace stepcast::cli_test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+/// Widths of the bars of a page in order, by the colour of a single-part chart.
+std::vector<double> widths_of(const std::string& page, const std::string& colour) {
+  std::vector<double> widths;
+  const std::regex bar("width=\"([0-9.]+)\" height=\"16.0\" fill=\"" + colour + "\"");
+  for (std::sregex_iterator it(page.begin(), page.end(), bar), end; it != end; ++it) {
+    widths.push_back(std::stod((*it)[1]));
+  }
+  return widths;
+}
+
+}  // namespace
+
+TEST_CASE("a report shows what other commands printed, without scripts or links", "[cli]") {
+  const TemporaryFolder folder;
+  const auto document = [&](const std::string& name, std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--format", "json"});
+    const Outcome outcome = call(arguments);
+    INFO(outcome.err);
+    REQUIRE(outcome.code == 0);
+    return folder.file(name, outcome.out);
+  };
+  const std::vector<std::string> job{"--set", "workload=gpt-22b", "--set", "system=dgx-a100-80gb",
+                                     "--set", "devices=16",       "--set", "batch.global=16"};
+  const auto with = [&](std::vector<std::string> command, const std::vector<std::string>& more) {
+    command.insert(command.end(), job.begin(), job.end());
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+  };
+  const std::string one = document("one.json", with({"predict"}, {"--set", "parallel.tensor=8"}));
+  const std::string two = document("two.json", with({"predict"}, {"--set", "parallel.tensor=4"}));
+  const std::string points =
+      document("sweep.json", with({"sweep"}, {"--set", "parallel.tensor=2,4,8,3"}));
+  const std::string parallel =
+      document("plan.json", with({"plan"}, {"--set", "parallel.tensor=8", "--same-devices"}));
+  const std::string embedding =
+      document("tables.json", {"plan", "--set", "workload=rm1", "--set", "system=dgx-h100", "--set",
+                               "devices=8", "--compare"});
+  const std::string replayed =
+      document("replay.json", {"replay", STEPCAST_SOURCE_DIR "/traces/recorded/dlrm-2"});
+
+  const std::string html = folder / "report.html";
+  const Outcome outcome = call({"report", one, two, points, parallel, embedding, replayed, "--html",
+                                html, "--title", "a < b & \"c\""});
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const std::string page = text_of(html);
+  CHECK_THAT(page, Contains("a &lt; b &amp; &quot;c&quot;") && !Contains("<script"));
+  CHECK(std::regex_search(page, std::regex("href|src=|@import|url\\(")) == false);
+  for (const char* expected :
+       {"side by side", "where the step goes", "longest ops", "memory of the fullest device",
+        "step time against memory", "front of step time", "bytes by rank and tier", "round_robin",
+        "dlrm-2, measured", "kernels take no time"}) {
+    INFO(expected);
+    CHECK_THAT(page, Contains(expected));
+  }
+  // 16 devices and 64 heads do not split by 3: said, not drawn.
+  CHECK_THAT(page, Contains("not predicted") && Contains("tensor=3"));
+  // Every picture that is opened is closed.
+  const auto times = [&](const std::string& what) {
+    std::size_t n = 0;
+    for (std::size_t at = page.find(what); at != std::string::npos; at = page.find(what, at + 1)) {
+      ++n;
+    }
+    return n;
+  };
+  CHECK(times("<svg ") == times("</svg>"));
+  CHECK(times("<svg ") >= 10);
+}
+
+TEST_CASE("a report draws a waterfall to scale", "[cli]") {
+  const TemporaryFolder folder;
+  const std::string doc = folder.file("explain.json", R"({
+    "summary": [{"side": "A", "step_s": 1.0}, {"side": "B", "step_s": 1.5}],
+    "changes": [{"change": "more <work>", "delta_s": 1.0}, {"change": "less", "delta_s": -0.5}]})");
+  const std::string html = folder / "report.html";
+  REQUIRE(call({"report", doc, "--html", html}).code == 0);
+  const std::string page = text_of(html);
+  CHECK_THAT(page, Contains("more &lt;work&gt;"));
+  // The axis ends at the highest point, 2 s, and the plot is 560 wide: A is half of it, the first
+  // change the other half; the second goes back a quarter; B is three quarters.
+  CHECK(widths_of(page, "#1f6fb4") == std::vector<double>{280, 280, 420});
+  CHECK(widths_of(page, "#2e8b57") == std::vector<double>{140});
+}
+
+TEST_CASE("a report names the document it cannot read and what is wrong in it", "[cli]") {
+  const TemporaryFolder folder;
+  const std::string html = folder / "report.html";
+  struct Case {
+    const char* text;
+    const char* message;
+  };
+  const std::vector<Case> cases{
+      {"{not json", "is not JSON"},
+      {R"({"answer": 42})", "is no document that a report knows"},
+      {"[1, 2]", "is no document that a report knows"},
+      {R"({"suites": 3})", "suites: found 3, expected a list"},
+      {R"({"suites": [{"name": "x"}]})", "suites[0].pass: is missing"},
+      {R"({"replays": [{"trace": "t", "measured_step_s": "1"}]})",
+       "replays[0].measured_step_s: found \"1\", expected a number"},
+      {R"({"summary": [{"side": "A", "step_s": 1}], "changes": []})", "summary: found"},
+  };
+  for (const Case& c : cases) {
+    const std::string file = folder.file("bad.json", c.text);
+    const Outcome outcome = call({"report", file, "--html", html});
+    INFO(c.text << "\n" << outcome.err);
+    CHECK(outcome.code == 2);
+    CHECK_THAT(outcome.err, Contains("bad.json") && Contains(c.message));
+    CHECK_FALSE(std::filesystem::exists(html));
+  }
+  const Outcome missing = call({"report", folder / "none.json", "--html", html});
+  CHECK(missing.code == 2);
+  CHECK_THAT(missing.err, Contains("none.json") && Contains("cannot be read"));
+}
