@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "planner/capacity.h"
 #include "planner/embedding_prices.h"
+#include "planner/internal/plan_choice.h"
 #include "planner/ledger.h"
 #include "planner/plan_space.h"
 #include "workloads/embedding_plan_layout.h"
@@ -171,37 +172,6 @@ class Planning {
   EmbeddingPlanning result_;
 };
 
-/// The option of a table that a plan's shards describe, and their groups.
-std::optional<Choice> choice_of(const PlanSpace& space, std::size_t t, const PlanTable& table,
-                                std::int64_t devices) {
-  const auto& options = space.problem().tables[t].options;
-  const PlanShard& first = table.shards.front();
-  if (first.groups.size() != 1) {
-    return std::nullopt;
-  }
-  for (std::size_t o = 0; o < options.size(); ++o) {
-    const OptionMeaning& m = space.meaning(t, static_cast<std::int32_t>(o));
-    const auto size = static_cast<std::int64_t>(first.groups.front().size());
-    const bool whole = m.kind == ShardingKind::kDataParallel
-                           ? first.split == Split::kReplicate && size == devices
-                           : first.split != Split::kReplicate || size == 1;
-    if (!whole || m.group != size || m.tier != first.tier || m.row_tiers ||
-        m.column_parts != static_cast<std::int64_t>(table.shards.size()) ||
-        (m.kind == ShardingKind::kDataParallel) !=
-            (first.sharding == ShardingKind::kDataParallel)) {
-      continue;
-    }
-    Choice c{static_cast<std::int32_t>(o), {}};
-    if (size < devices) {
-      for (const PlanShard& s : table.shards) {
-        c.groups.push_back(s.groups.front().front() / static_cast<std::int32_t>(size));
-      }
-    }
-    return c;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 const PlannedCandidate* EmbeddingPlanning::best_buildable() const {
@@ -227,7 +197,7 @@ std::optional<double> objective_of_plan(const Job& job, const models::CostModel&
   const PlanSpace space(job, prices, {.group_sizes = group_sizes(job)});
   Placement placement;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    if (auto c = choice_of(space, t, plan.tables[t], job.devices)) {
+    if (auto c = internal::choice_of(space, t, plan.tables[t])) {
       placement.push_back(std::move(*c));
     } else {
       return std::nullopt;

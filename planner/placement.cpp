@@ -106,6 +106,15 @@ std::vector<std::vector<std::int64_t>> bytes_of(const PlacementProblem& problem,
 }
 
 bool fits(const PlacementProblem& problem, const Placement& placement) {
+  if (problem.moves) {
+    std::int64_t moved = 0;
+    for (std::size_t t = 0; t < placement.size(); ++t) {
+      moved += problem.moves->bytes(t, placement[t]);
+    }
+    if (moved > problem.moves->allowed) {
+      return false;
+    }
+  }
   const auto bytes = bytes_of(problem, placement);
   for (std::size_t tier = 0; tier < bytes.size(); ++tier) {
     for (std::size_t u = 0; u < bytes[tier].size(); ++u) {

@@ -1,6 +1,8 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +55,21 @@ struct TierCapacity {
   std::vector<std::int64_t> capacity;
 };
 
+/// The option of a table and the group of each of its pieces (empty for options on all ranks);
+/// pieces of one table go to distinct groups.
+struct Choice {
+  std::int32_t option = -1;
+  std::vector<std::int32_t> groups;
+};
+using Placement = std::vector<Choice>;
+
+/// Where a plan is in use already: what it costs to leave it, and how much may be moved.
+struct Moves {
+  Placement home;
+  std::function<std::int64_t(std::size_t table, const Choice& to)> bytes;  ///< 0 at home
+  std::int64_t allowed = 0;  ///< of all tables together; no placement that fits moves more
+};
+
 /// Minimise  max over ranks of the load of all phases  +  fixed charges of the routes in use, one
 /// option per table, memory within every capacity. Among placements that are as good as a search
 /// is asked for, the one of least `phased_of`: no phase has a slow rank of its own.
@@ -64,15 +81,8 @@ struct PlacementProblem {
   std::vector<TierCapacity> tiers;
   std::vector<Ticks> fixed;  ///< by route bit
   Ticks constant = 0;        ///< the same for every plan
+  std::optional<Moves> moves = std::nullopt;
 };
-
-/// The option of a table and the group of each of its pieces (empty for options on all ranks);
-/// pieces of one table go to distinct groups.
-struct Choice {
-  std::int32_t option = -1;
-  std::vector<std::int32_t> groups;
-};
-using Placement = std::vector<Choice>;
 
 /// The objective from scratch: the recount that incremental evaluation is tested against.
 Ticks objective_of(const PlacementProblem& problem, const Placement& placement);

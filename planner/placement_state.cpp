@@ -68,6 +68,9 @@ void PlacementState::apply(std::size_t table, const Choice& choice, std::int64_t
   const PlacementOption& o = option(table, choice);
   evaluations_ += sign > 0 ? 1 : 0;
   add_to_all(o.everywhere, sign);
+  if (problem_.moves) {
+    moved_ += sign * problem_.moves->bytes(table, choice);
+  }
   const bool everywhere = o.group == problem_.ranks;
   if (everywhere) {
     add_to_all(o.load, sign * o.pieces);

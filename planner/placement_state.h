@@ -20,8 +20,10 @@ class PlacementState {
   void remove(std::size_t table);  ///< no-op for a table that is not placed
   [[nodiscard]] Ticks objective() const;
   [[nodiscard]] Ticks phased() const;  ///< as phased_of
-  /// No unit holds more than it can.
-  [[nodiscard]] bool fits() const { return overfull_ == 0; }
+  /// No unit holds more than it can, and no more moves than may.
+  [[nodiscard]] bool fits() const {
+    return overfull_ == 0 && (!problem_.moves || moved_ <= problem_.moves->allowed);
+  }
   [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] const PlacementProblem& problem() const { return problem_; }
   /// Load of a rank, what lies on all ranks included.
@@ -68,6 +70,7 @@ class PlacementState {
   std::size_t block_ = 8;                        ///< ranks per block
   std::vector<std::vector<std::int64_t>> used_;  ///< [tier][unit]
   std::int64_t overfull_ = 0;
+  std::int64_t moved_ = 0;  ///< bytes of the placed tables, where the problem counts moves
   std::vector<std::int32_t> route_uses_;
   Ticks fixed_ = 0;
   std::vector<std::vector<std::int32_t>> tables_on_;

@@ -100,8 +100,11 @@ bool LocalSearch::improve_table(PlacementState& state, std::size_t table, Score&
   std::optional<Choice> best;
   Score best_score = at;
   const auto& options = problem_.tables[table].options;
-  for (std::size_t o = 0; o < options.size(); ++o) {
-    Choice choice{static_cast<std::int32_t>(o), state.least_loaded(options[o])};
+  const bool may_return = problem_.moves.has_value();
+  for (std::size_t o = 0; o < options.size() + (may_return ? 1 : 0); ++o) {
+    Choice choice = o < options.size()
+                        ? Choice{static_cast<std::int32_t>(o), state.least_loaded(options[o])}
+                        : problem_.moves->home[table];
     if (choice.option == old.option && choice.groups == old.groups) {
       continue;
     }
@@ -298,6 +301,10 @@ void LocalSearch::kick(const Placement& first, double share) {
       state.remove(t);
     }
     for (std::size_t i = chosen.size(); i-- > 0;) {
+      if (problem_.moves && random() % 2 == 0) {
+        state.add(chosen[i], problem_.moves->home[chosen[i]]);
+        continue;
+      }
       const auto& options = problem_.tables[chosen[i]].options;
       const std::size_t o = random() % options.size();
       state.add(chosen[i], {static_cast<std::int32_t>(o), state.least_loaded(options[o])});

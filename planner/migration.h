@@ -1,0 +1,52 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/job.h"
+#include "core/plan.h"
+#include "planner/held_rows.h"
+
+namespace stepcast::planner {
+
+/// Where the rows of one table lie under a plan, by rank.
+class TableHoldings {
+ public:
+  explicit TableHoldings(const PlanTable& table);
+  /// Elements of `part` that the rank has to fetch: it holds them neither in that tier nor, where
+  /// the order of rows is another one, for certain.
+  [[nodiscard]] std::int64_t missing(const HeldPart& part, std::int32_t rank, bool frequency_order,
+                                     std::int64_t rows) const;
+
+ private:
+  std::unordered_map<std::int32_t, std::vector<HeldPart>> by_rank_;
+  bool frequency_order_ = false;
+};
+
+/// Bytes of weights and optimizer state behind `elements` of rows that are `columns` wide.
+std::int64_t moved_bytes(const Job& job, std::int64_t elements, std::int64_t columns);
+
+/// What has to move to get from one plan to another: rows with their optimizer state that a rank
+/// holds under the new plan and not under the old one. A row comes from the nearest rank that has
+/// it; where row orders differ the count is an upper bound (planner/held_rows.h).
+struct Migration {
+  struct Table {
+    std::string name;
+    std::int64_t bytes = 0;
+  };
+  std::vector<Table> tables;           ///< those that move, most bytes first
+  std::vector<std::int64_t> received;  ///< by rank
+  std::vector<std::int64_t> sent;
+  /// By the level of the fabric that the bytes cross, innermost first; "memory" is from one tier to
+  /// another of the same rank.
+  std::vector<std::pair<std::string, std::int64_t>> levels;
+  std::int64_t bytes = 0;
+  double seconds = 0;  ///< of the busiest rank, each level at its bandwidth; nothing else runs
+};
+
+/// Errors: InputError when the plans are not for the job's tables and devices.
+Migration migration_between(const Job& job, const EmbeddingPlan& from, const EmbeddingPlan& to);
+
+}  // namespace stepcast::planner

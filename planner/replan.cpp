@@ -1,0 +1,371 @@
+#include "planner/replan.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "planner/embedding_prices.h"
+#include "planner/internal/local_search.h"
+#include "planner/internal/plan_choice.h"
+#include "planner/ledger.h"
+#include "planner/migration.h"
+#include "planner/plan_space.h"
+
+namespace stepcast::planner {
+namespace {
+
+constexpr std::size_t kManyTables = 2000;
+constexpr std::size_t kTargets = 4;
+constexpr int kBudgets = 10;               // budgets that halve
+constexpr std::size_t kReturnsTried = 48;  // tables asked for the one to go home next
+constexpr std::size_t kChainPoints = 256;
+constexpr double kEvaluations = 12'000;  // per budget, at few ranks
+
+/// Bytes that a choice of the space moves, from where the rows of each table lie now. A change that
+/// moves nothing (copies that are dropped) counts as one byte, so that only home is free.
+class MoveBytes {
+ public:
+  MoveBytes(const Job& job, const PlanSpace& space, const std::vector<const PlanTable*>& from,
+            const Placement& home)
+      : job_(job), space_(space), home_(home), everywhere_(from.size()) {
+    for (const PlanTable* table : from) {
+      held_.emplace_back(*table);
+    }
+  }
+
+  std::int64_t operator()(std::size_t t, const Choice& to) const {
+    const Choice& home = home_[t];
+    if (to.option == home.option && to.groups == home.groups) {
+      return 0;
+    }
+    if (to.groups.empty()) {
+      auto& known = everywhere_[t][to.option];
+      known = known == 0 ? std::max<std::int64_t>(1, count(t, to)) : known;
+      return known;
+    }
+    return std::max<std::int64_t>(1, count(t, to));
+  }
+
+ private:
+  [[nodiscard]] std::int64_t count(std::size_t t, const Choice& to) const {
+    const EmbeddingTable& table = job_.workload.dlrm()->tables[t];
+    const OptionMeaning& m = space_.meaning(t, to.option);
+    const std::int64_t width = table.dim / m.column_parts;
+    std::int64_t bytes = 0;
+    for (std::int64_t p = 0; p < m.column_parts; ++p) {
+      const std::int64_t first =
+          to.groups.empty() ? 0 : to.groups[static_cast<std::size_t>(p)] * m.group;
+      PlanShard s;
+      s.rows = {0, table.rows};
+      s.columns = {p * width, (p + 1) * width};
+      s.split = m.split;
+      s.tier = m.tier;
+      for (std::int64_t i = 0; i < m.group; ++i) {
+        const HeldPart part = held_part(s, m.group, i);
+        bytes += moved_bytes(
+            job_, held_[t].missing(part, static_cast<std::int32_t>(first + i), false, table.rows),
+            width);
+      }
+    }
+    return bytes;
+  }
+
+  const Job& job_;
+  const PlanSpace& space_;
+  const Placement& home_;
+  std::vector<TableHoldings> held_;
+  mutable std::vector<std::unordered_map<std::int32_t, std::int64_t>> everywhere_;
+};
+
+struct Found {
+  std::int64_t bytes = 0;
+  Ticks phased = 0;
+  Placement placement;
+};
+
+/// The front of one space.
+class Reach {
+ public:
+  Reach(const Job& job, const EmbeddingPrices& prices, const std::vector<const PlanTable*>& from,
+        std::vector<std::int64_t> sizes, const ReplanOptions& options)
+      : job_(job),
+        from_(from),
+        options_(options),
+        space_(job, prices, {.group_sizes = std::move(sizes)}),
+        problem_(space_.problem()),
+        home_(place_home()),
+        bytes_(job, space_, from, home_) {}
+
+  void run() {
+    PlacementState at_home(problem_);
+    put(at_home, home_);
+    // A plan that does not fit is no rival, however fast.
+    front_.push_back(
+        {0, at_home.fits() ? at_home.phased() : std::numeric_limits<Ticks>::max(), home_});
+    SearchOptions free = options_.search;
+    free.keep = kTargets;
+    free.time_limit.reset();
+    const SearchResult targets = search(problem_, free);
+    bound_ = load_seconds(targets.bound.value);
+    evaluations_ += targets.evaluations;
+    for (const auto& [objective, placement] : targets.best) {
+      chain_home(placement);
+    }
+    const std::int64_t most = front_.back().bytes;
+    const int budgets = problem_.tables.size() > kManyTables ? kBudgets / 3 : kBudgets;
+    for (int k = budgets; k-- > 0 && most > 0;) {
+      improve_within(most >> k, targets.bound.value);
+    }
+  }
+
+  [[nodiscard]] const std::vector<Found>& front() const { return front_; }
+  [[nodiscard]] const std::vector<std::string>& kept() const { return kept_; }
+  [[nodiscard]] double bound() const { return bound_; }
+  [[nodiscard]] std::uint64_t evaluations() const { return evaluations_; }
+
+  [[nodiscard]] ReplanPoint point(const Found& found, const EmbeddingPlan& from) const {
+    ReplanPoint p;
+    p.plan = space_.plan(job_, found.placement);
+    p.plan.workload = from.workload;
+    for (std::size_t t = 0; t < from_.size(); ++t) {
+      const Choice& c = found.placement[t];
+      if (c.option == home_[t].option && c.groups == home_[t].groups) {
+        p.plan.tables[t] = *from_[t];
+      }
+    }
+    p.bytes = found.bytes;
+    p.objective = load_seconds(objective_of(problem_, found.placement));
+    p.phased = load_seconds(found.phased);
+    return p;
+  }
+
+ private:
+  Placement place_home() {
+    Placement home;
+    for (std::size_t t = 0; t < from_.size(); ++t) {
+      if (auto c = internal::choice_of(space_, t, *from_[t])) {
+        home.push_back(std::move(*c));
+      } else {
+        kept_.push_back(from_[t]->name);
+        PlacementOption stays;
+        stays.label = "as it is";
+        stays.group = problem_.ranks;
+        problem_.tables[t].options = {stays};
+        home.push_back({0, {}});
+      }
+    }
+    return home;
+  }
+
+  static void put(PlacementState& state, const Placement& placement) {
+    for (std::size_t t = 0; t < placement.size(); ++t) {
+      state.add(t, placement[t]);
+    }
+  }
+
+  [[nodiscard]] bool at_home(std::size_t t, const Choice& c) const {
+    return c.option == home_[t].option && c.groups == home_[t].groups;
+  }
+
+  void offer(const PlacementState& state, std::int64_t bytes) {
+    if (!state.fits()) {
+      return;
+    }
+    const Ticks phased = state.phased();
+    const auto after =
+        std::find_if(front_.begin(), front_.end(), [&](const Found& f) { return f.bytes > bytes; });
+    if (after != front_.begin() && std::prev(after)->phased <= phased) {
+      return;
+    }
+    auto end = after;
+    while (end != front_.end() && end->phased >= phased) {
+      ++end;
+    }
+    auto begin = after;
+    if (begin != front_.begin() && std::prev(begin)->bytes == bytes) {
+      --begin;
+    }
+    front_.insert(front_.erase(begin, end), {bytes, phased, state.placement()});
+  }
+
+  /// Offers a placement and all that lie between it and home.
+  void chain_home(const Placement& from) {
+    PlacementState state(problem_);
+    put(state, from);
+    std::vector<std::pair<std::int64_t, std::size_t>> away;
+    std::int64_t bytes = 0;
+    for (std::size_t t = 0; t < from.size(); ++t) {
+      if (!at_home(t, from[t])) {
+        away.emplace_back(bytes_(t, from[t]), t);
+        bytes += away.back().first;
+      }
+    }
+    std::stable_sort(away.begin(), away.end(), std::greater<>());
+    const std::size_t step = away.size() / kChainPoints + 1;
+    while (!away.empty()) {
+      if (away.size() % step == 0) {
+        offer(state, bytes);
+      }
+      std::size_t next = 0;
+      Ticks least = std::numeric_limits<Ticks>::max();
+      for (std::size_t i = 0; i < std::min(away.size(), kReturnsTried); ++i) {
+        const std::size_t t = away[i].second;
+        const Choice there = state.placement()[t];
+        state.remove(t);
+        state.add(t, home_[t]);
+        if (state.phased() < least) {
+          least = state.phased();
+          next = i;
+        }
+        state.remove(t);
+        state.add(t, there);
+      }
+      const auto [saved, t] = away[next];
+      state.remove(t);
+      state.add(t, home_[t]);
+      bytes -= saved;
+      away.erase(away.begin() + static_cast<std::ptrdiff_t>(next));
+    }
+    evaluations_ += state.evaluations();
+  }
+
+  void improve_within(std::int64_t allowed, Ticks bound) {
+    PlacementProblem limited = problem_;
+    limited.moves =
+        Moves{home_, [this](std::size_t t, const Choice& c) { return bytes_(t, c); }, allowed};
+    const auto enough =
+        static_cast<Ticks>(static_cast<double>(bound) * (1 + options_.search.good_enough));
+    SearchOptions untimed = options_.search;
+    untimed.time_limit.reset();
+    internal::Budget budget(untimed,
+                            static_cast<std::uint64_t>(untimed.effort * kEvaluations * 64 /
+                                                       (64 + static_cast<double>(problem_.ranks))));
+    internal::Incumbents incumbents(kTargets, enough);
+    internal::LocalSearch local(limited, untimed.seed, enough, budget, incumbents);
+    const auto start = std::prev(std::find_if(front_.begin(), front_.end(),
+                                              [&](const Found& f) { return f.bytes > allowed; }));
+    PlacementState state(limited);
+    put(state, start->placement);
+    local.descend(state);
+    local.kick(state.placement(), 0.5);
+    evaluations_ += budget.evaluations();
+    for (const auto& [objective, placement] : incumbents.take()) {
+      chain_home(placement);
+    }
+  }
+
+  const Job& job_;
+  const std::vector<const PlanTable*>& from_;
+  const ReplanOptions& options_;
+  PlanSpace space_;
+  PlacementProblem problem_;
+  std::vector<std::string> kept_;
+  Placement home_;
+  MoveBytes bytes_;
+  std::vector<Found> front_;
+  double bound_ = 0;
+  std::uint64_t evaluations_ = 0;
+};
+
+/// Row-split groups smaller than all ranks that a plan uses.
+std::vector<std::int64_t> sizes_of(const Job& job, const EmbeddingPlan& plan) {
+  std::vector<std::int64_t> sizes;
+  for (const PlanTable& table : plan.tables) {
+    for (const PlanShard& s : table.shards) {
+      const auto size = static_cast<std::int64_t>(s.groups.front().size());
+      if (s.split != Split::kReplicate && size > 1 && size < job.devices &&
+          job.devices % size == 0 && std::find(sizes.begin(), sizes.end(), size) == sizes.end()) {
+        sizes.push_back(size);
+      }
+    }
+  }
+  return sizes;
+}
+
+/// The first, the last and, between them, each that gains a fair share of all there is to gain.
+template <class Point>
+std::vector<Point> thinned(std::vector<Point> all, std::size_t keep) {
+  if (all.size() <= keep || keep < 3) {
+    return all;
+  }
+  const double share = (all[1].phased - all.back().phased) / static_cast<double>(keep - 2);
+  std::vector<Point> kept{std::move(all.front())};
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    if (i + 1 == all.size() || kept.back().phased - all[i].phased >= share) {
+      kept.push_back(std::move(all[i]));
+    }
+  }
+  return kept;
+}
+
+}  // namespace
+
+ReplanFront replan_front(const Job& job, const models::CostModel& model, const EmbeddingPlan& from,
+                         const ReplanOptions& options) {
+  check_plannable(job);
+  std::vector<const PlanTable*> tables;
+  for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+    const auto it = std::find_if(from.tables.begin(), from.tables.end(),
+                                 [&](const PlanTable& p) { return p.name == t.name; });
+    if (it == from.tables.end()) {
+      throw InputError("plan: tables", fmt::format("table '{}' of the workload is not in the plan; "
+                                                   "every table needs a place",
+                                                   t.name));
+    }
+    tables.push_back(&*it);
+  }
+  // The graph builder takes one size of group: the plan's own where it has one.
+  std::vector<std::vector<std::int64_t>> spaces;
+  if (const auto own = sizes_of(job, from); !own.empty()) {
+    spaces.push_back(own);
+  } else {
+    for (const std::int64_t size : group_sizes(job)) {
+      spaces.push_back({size});
+      if (tables.size() > kManyTables) {
+        break;
+      }
+    }
+  }
+  if (spaces.empty()) {
+    spaces.emplace_back();
+  }
+  const EmbeddingPrices prices(job, model);
+  ReplanFront result;
+  result.bound = std::numeric_limits<double>::infinity();
+  std::vector<ReplanPoint> all;
+  for (const auto& sizes : spaces) {
+    Reach reach(job, prices, tables, sizes, options);
+    reach.run();
+    result.bound = std::min(result.bound, reach.bound());
+    result.evaluations += reach.evaluations();
+    result.kept = reach.kept();
+    for (const Found& f : reach.front()) {
+      all.push_back(reach.point(f, from));
+    }
+  }
+  std::stable_sort(all.begin(), all.end(), [](const ReplanPoint& a, const ReplanPoint& b) {
+    return a.bytes != b.bytes ? a.bytes < b.bytes : a.phased < b.phased;
+  });
+  std::vector<ReplanPoint> front;
+  for (ReplanPoint& p : all) {
+    if (front.empty() || p.phased < front.back().phased) {
+      front.push_back(std::move(p));
+    }
+  }
+  result.points = thinned(std::move(front), options.points);
+  for (ReplanPoint& p : result.points) {
+    p.plan.devices = job.devices;
+    p.plan.ledger = ledger_of(job, p.plan);
+  }
+  // What the ledger of the finished plan refuses (kept tables count here) is no answer.
+  for (std::size_t i = result.points.size(); i-- > 1;) {
+    if (excess_of(job, result.points[i].plan, result.points[i].plan.ledger)) {
+      result.points.erase(result.points.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  return result;
+}
+
+}  // namespace stepcast::planner

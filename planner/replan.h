@@ -1,0 +1,49 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/job.h"
+#include "core/plan.h"
+#include "models/cost_model.h"
+#include "planner/search.h"
+
+namespace stepcast::planner {
+
+/// A plan reached from another one, and what getting there moves.
+struct ReplanPoint {
+  EmbeddingPlan plan;
+  std::int64_t bytes = 0;  ///< as Migration::bytes, at least 1 where anything changes
+  double objective = 0;    ///< seconds, as PlannedCandidate::objective
+  double phased = 0;  ///< seconds, planner::phased_of; thousands where the given plan does not fit
+};
+
+/// What can be had for how many bytes moved.
+struct ReplanFront {
+  std::vector<ReplanPoint> points;  ///< bytes rise, phased time falls; the first moves nothing
+  std::vector<std::string> kept;    ///< tables that stay: the space has no placement like theirs
+  double bound = 0;                 ///< seconds: no plan of the space has a lower objective
+  std::uint64_t evaluations = 0;
+};
+
+struct ReplanOptions {
+  SearchOptions search;
+  std::size_t points = 24;  ///< at most; those with most to gain
+};
+
+/// The front of time and moved bytes around a plan that is in use. It does not depend on any
+/// budget, so the best plan within a budget is never worse than within a smaller one.
+///
+/// The search of planner/search.h gives targets. From each, tables go back home one by one, the one
+/// first that costs least time: a chain of plans down to no move at all. Then for budgets that
+/// halve, local search from the best plan so far, where no placement fits that moves more
+/// (planner::Moves), and the chain of what it finds. Deterministic for a seed; a time limit is not
+/// used.
+///
+/// `from` must be a plan of the job (workloads::check_embedding_plan). Tables in a form that the
+/// plan space lacks (several row ranges, uneven columns, groups out of line) are left as they are
+/// and count neither load nor bytes. Errors: InputError as check_plannable.
+ReplanFront replan_front(const Job& job, const models::CostModel& model, const EmbeddingPlan& from,
+                         const ReplanOptions& options = {});
+
+}  // namespace stepcast::planner
