@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <sys/prctl.h>
 
-#include <array>
 #include <atomic>
 #include <exception>
 #include <mutex>
@@ -19,26 +18,6 @@ namespace stepcast::runtime::cpu {
 namespace {
 
 constexpr std::size_t kFamilies = 4;
-
-struct Entry {
-  OpFunction function = nullptr;
-  std::uint8_t family = 0;
-};
-using Dispatch = std::array<Entry, static_cast<std::size_t>(OpKind::kCount)>;
-
-using Families = std::array<OpFamily, kFamilies>;
-
-Dispatch join(const Families& families) {
-  Dispatch dispatch{};
-  for (std::uint8_t family = 0; family < kFamilies; ++family) {
-    for (const auto& [kind, function] : families[family].ops) {
-      Entry& entry = dispatch.at(static_cast<std::size_t>(kind));
-      STEPCAST_CHECK(entry.function == nullptr, "two functions execute '{}'", name_of(kind));
-      entry = {function, family};
-    }
-  }
-  return dispatch;
-}
 
 void prepare_thread(const ExecutorOptions& options) {
   if (options.core >= 0) {
@@ -65,7 +44,7 @@ bool reached(std::uint32_t counter, std::uint32_t target) {
 
 /// What this backend adds to an issue.
 struct Executor::Task {
-  OpFunction function = nullptr;
+  OpFamily::Function function = nullptr;
   Collectives* collectives = nullptr;
   std::uint8_t family = 0;
   bool compute = false;  ///< needs a core: everything but collectives
@@ -140,8 +119,8 @@ Seconds Executor::lease_wait() const {
 }
 
 void Executor::compile(const ExecutionGraph& graph) {
-  const Families families{generic_ops(), collective_ops(), dlrm_ops(), transformer_ops()};
-  const Dispatch dispatch = join(families);
+  const OpDispatch<OpFamily, kFamilies> dispatch(
+      {generic_ops(), collective_ops(), dlrm_ops(), transformer_ops()}, "cpu");
   for (std::size_t s = 0; s < program_.streams.size(); ++s) {
     streams_.push_back(std::make_unique<Stream>());
   }
@@ -149,13 +128,9 @@ void Executor::compile(const ExecutionGraph& graph) {
   tasks_.reserve(order_.issues.size());
   for (const Issue& issue : order_.issues) {
     const Op& op = *issue.op;
-    const Entry& entry = dispatch.at(static_cast<std::size_t>(op.kind));
-    if (entry.function == nullptr) {
-      throw InputError("", fmt::format("op '{}' of kind '{}' cannot run on the cpu backend",
-                                       program_.name(op), name_of(op.kind)));
-    }
-    if (states_[entry.family] == nullptr && families[entry.family].make_state != nullptr) {
-      states_[entry.family] = families[entry.family].make_state(job_, program_, rank_);
+    const auto& entry = dispatch.of(program_, op);
+    if (states_[entry.family] == nullptr && entry.make_state != nullptr) {
+      states_[entry.family] = entry.make_state(job_, program_, rank_);
     }
     Task task;
     task.function = entry.function;

@@ -1,14 +1,13 @@
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "core/job.h"
 #include "core/program.h"
 #include "runtime/collectives.h"
 #include "runtime/host_batch.h"
+#include "runtime/op_dispatch.h"
 #include "runtime/tensor_layout.h"
 
 namespace stepcast::runtime::cpu {
@@ -19,14 +18,6 @@ struct Matrix {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   [[nodiscard]] std::int64_t elements() const { return rows * columns; }
-};
-
-/// State a family of ops keeps between the ops of a step and between steps (e.g. index lists of an
-/// exchange). One per rank and family, made before the first op: streams share it.
-struct OpState {
-  virtual ~OpState() = default;
-  /// What a pipelined step prepared for the next batch becomes that of the batch under way.
-  virtual void begin_next_batch() {}
 };
 
 /// Everything an op's function may touch while it runs on one rank.
@@ -53,14 +44,7 @@ class OpContext {
   std::int32_t rank = 0;  ///< global rank of this program's executor
 };
 
-using OpFunction = void (*)(OpContext&);
-
-/// Ops that share one state, and what makes it for a rank.
-struct OpFamily {
-  std::vector<std::pair<OpKind, OpFunction>> ops;
-  std::unique_ptr<OpState> (*make_state)(const Job& job, const Program& program,
-                                         std::int32_t rank) = nullptr;
-};
+using OpFamily = runtime::OpFamily<OpContext>;
 
 /// The functions that execute each op kind, one list per family; the executor joins them.
 ///

@@ -1,7 +1,6 @@
 #include "runtime/cuda/executor.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <thread>
@@ -30,32 +29,13 @@ std::int32_t chosen_device(const Ranks& ranks) {
   return device;
 }
 
-struct Entry {
-  OpFunction function = nullptr;
-  std::uint8_t family = 0;
-};
-using Dispatch = std::array<Entry, static_cast<std::size_t>(OpKind::kCount)>;
-using Families = std::array<OpFamily, kFamilies>;
-
-Dispatch join(const Families& families) {
-  Dispatch dispatch{};
-  for (std::uint8_t family = 0; family < kFamilies; ++family) {
-    for (const auto& [kind, function] : families[family].ops) {
-      Entry& entry = dispatch.at(static_cast<std::size_t>(kind));
-      STEPCAST_CHECK(entry.function == nullptr, "two functions execute '{}'", name_of(kind));
-      entry = {function, family};
-    }
-  }
-  return dispatch;
-}
-
 bool needs_ranks(const Job& job) { return job.workload.dlrm() != nullptr; }
 
 }  // namespace
 
 /// What this backend adds to an issue.
 struct Executor::Task {
-  OpFunction function = nullptr;
+  OpFamily::Function function = nullptr;
   std::uint8_t family = 0;
   Communicator* communicator = nullptr;
   Stream* side = nullptr;        ///< where a send goes out
@@ -107,18 +87,14 @@ Executor::~Executor() {
 }
 
 void Executor::compile(const ExecutionGraph& graph) {
-  const Families families{generic_ops(), collective_ops(), dlrm_ops(), transformer_ops()};
-  const Dispatch dispatch = join(families);
+  const OpDispatch<OpFamily, kFamilies> dispatch(
+      {generic_ops(), collective_ops(), dlrm_ops(), transformer_ops()}, "cuda");
   tasks_.reserve(order_.issues.size());
   for (const Issue& issue : order_.issues) {
     const Op& op = *issue.op;
-    const Entry& entry = dispatch.at(static_cast<std::size_t>(op.kind));
-    if (entry.function == nullptr) {
-      throw InputError("", fmt::format("op '{}' of kind '{}' cannot run on the cuda backend",
-                                       program_.name(op), name_of(op.kind)));
-    }
-    if (states_[entry.family] == nullptr && families[entry.family].make_state != nullptr) {
-      states_[entry.family] = families[entry.family].make_state(job_, program_, rank_, ledger_);
+    const auto& entry = dispatch.of(program_, op);
+    if (states_[entry.family] == nullptr && entry.make_state != nullptr) {
+      states_[entry.family] = entry.make_state(job_, program_, rank_, ledger_);
     }
     Task task;
     task.function = entry.function;

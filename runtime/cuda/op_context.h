@@ -1,8 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <memory>
-#include <utility>
-#include <vector>
 
 #include "core/job.h"
 #include "core/program.h"
@@ -11,17 +8,10 @@
 #include "runtime/cuda/device_tensors.h"
 #include "runtime/cuda/kernels/matrix_view.h"
 #include "runtime/cuda/matmul.h"
+#include "runtime/op_dispatch.h"
 #include "runtime/optimizer_settings.h"
 
 namespace stepcast::runtime::cuda {
-
-/// State a family of ops keeps between the ops of a step and between steps (index lists of an
-/// exchange, tables of angles). One per rank and family, made before the first step.
-struct OpState {
-  virtual ~OpState() = default;
-  /// What a pipelined step prepared for the next batch becomes that of the batch under way.
-  virtual void begin_next_batch() {}
-};
 
 /// Everything an op's function may touch. It runs on the host thread, in issue order, and enqueues
 /// its work on `stream`; what it reads of the host must not change until the step has ended.
@@ -69,14 +59,7 @@ class OpContext {
   [[nodiscard]] bool has(std::uint8_t flag) const { return (op.flags & flag) != 0; }
 };
 
-using OpFunction = void (*)(OpContext&);
-
-/// Ops that share one state, and what makes it for a rank.
-struct OpFamily {
-  std::vector<std::pair<OpKind, OpFunction>> ops;
-  std::unique_ptr<OpState> (*make_state)(const Job& job, const Program& program, std::int32_t rank,
-                                         Ledger& ledger) = nullptr;
-};
+using OpFamily = runtime::OpFamily<OpContext, Ledger&>;
 
 // The operands of every kind are those of runtime/cpu.
 OpFamily generic_ops();

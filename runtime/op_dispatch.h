@@ -1,0 +1,75 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/job.h"
+#include "core/program.h"
+
+namespace stepcast::runtime {
+
+/// State a family of ops keeps between the ops of a step and between steps (index lists of an
+/// exchange, tables of angles). One per rank and family, made before the first op: streams share
+/// it.
+struct OpState {
+  virtual ~OpState() = default;
+  /// What a pipelined step prepared for the next batch becomes that of the batch under way.
+  virtual void begin_next_batch() {}
+};
+
+/// Ops of one backend that share one state, and what makes it for a rank. `Context` is what an op's
+/// function may touch, `StateArguments` what the backend's states need besides.
+template <class Context, class... StateArguments>
+struct OpFamily {
+  using Function = void (*)(Context&);
+  std::vector<std::pair<OpKind, Function>> ops;
+  std::unique_ptr<OpState> (*make_state)(const Job& job, const Program& program, std::int32_t rank,
+                                         StateArguments... arguments) = nullptr;
+};
+
+/// Which function of a backend's families executes an op.
+///
+///   const OpDispatch<OpFamily> dispatch({generic_ops(), ...}, "cpu");
+///   const auto& entry = dispatch.of(program, op);
+///   if (entry.make_state != nullptr) states[entry.family] = ...
+///   entry.function(context);
+template <class Family, std::size_t kFamilies>
+class OpDispatch {
+ public:
+  struct Entry {
+    typename Family::Function function = nullptr;
+    std::uint8_t family = 0;
+    decltype(Family::make_state) make_state = nullptr;
+  };
+
+  OpDispatch(const std::array<Family, kFamilies>& families, std::string_view backend)
+      : backend_(backend) {
+    for (std::uint8_t f = 0; f < kFamilies; ++f) {
+      for (const auto& [kind, function] : families[f].ops) {
+        Entry& entry = entries_.at(static_cast<std::size_t>(kind));
+        STEPCAST_CHECK(entry.function == nullptr, "two functions execute '{}'", name_of(kind));
+        entry = {function, f, families[f].make_state};
+      }
+    }
+  }
+
+  /// Errors: InputError for an op no family executes.
+  [[nodiscard]] const Entry& of(const Program& program, const Op& op) const {
+    const Entry& entry = entries_.at(static_cast<std::size_t>(op.kind));
+    if (entry.function == nullptr) {
+      throw InputError("", fmt::format("op '{}' of kind '{}' cannot run on the {} backend",
+                                       program.name(op), name_of(op.kind), backend_));
+    }
+    return entry;
+  }
+
+ private:
+  std::array<Entry, static_cast<std::size_t>(OpKind::kCount)> entries_{};
+  std::string_view backend_;
+};
+
+}  // namespace stepcast::runtime
