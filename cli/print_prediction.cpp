@@ -15,26 +15,26 @@ namespace {
 using studies::OpRow;
 using studies::StepPrediction;
 
-void print_split(const StepPrediction& p, std::ostream& out) {
-  TextTable table(
-      {"where the step goes (rank " + std::to_string(p.critical_rank) + ")", "time", "share"});
+void print_split(std::int32_t rank, const studies::TimeSplit& split, Seconds step,
+                 std::ostream& out) {
+  TextTable table({fmt::format("where the step goes (rank {})", rank), "time", "share"});
   const auto row = [&](const char* name, Seconds t) {
-    table.row({name, human(t), percent(t / p.iteration)});
+    table.row({name, human(t), percent(t / step)});
   };
-  row("compute", p.split.compute);
-  row("exposed communication", p.split.exposed_communication);
-  row("bubble", p.split.bubble);
-  row("host", p.split.host);
-  row("other", p.split.other);
+  row("compute", split.compute);
+  row("exposed communication", split.exposed_communication);
+  row("bubble", split.bubble);
+  row("host", split.host);
+  row("other", split.other);
   table.print(out);
 }
 
-void print_ops(const StepPrediction& p, std::ostream& out) {
+void print_ops(const std::vector<OpRow>& rows, std::ostream& out) {
   TextTable table({"op kind", "count", "time", "wait", "bound by", "model"});
   table.left(4);
   table.left(5);
-  for (std::size_t i = 0; i < p.by_kind.size() && i < 12; ++i) {
-    const OpRow& r = p.by_kind[i];
+  for (std::size_t i = 0; i < rows.size() && i < 12; ++i) {
+    const OpRow& r = rows[i];
     table.row({r.name, std::to_string(r.executions), human(r.time),
                r.wait > Seconds{} ? human(r.wait) : "", r.bound,
                r.model + (r.in_range ? "" : " (outside calibrated range)")});
@@ -58,6 +58,29 @@ void print_memory(const StepPrediction& p, std::ostream& out) {
   table.print(out);
 }
 
+nlohmann::ordered_json split_json(const studies::TimeSplit& split) {
+  return {{"compute", split.compute.base()},
+          {"exposed_communication", split.exposed_communication.base()},
+          {"bubble", split.bubble.base()},
+          {"host", split.host.base()},
+          {"other", split.other.base()}};
+}
+
+nlohmann::ordered_json ops_json(const std::vector<OpRow>& rows) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const OpRow& r : rows) {
+    list.push_back({{"name", r.name},
+                    {"kind", r.kind},
+                    {"executions", r.executions},
+                    {"time_s", r.time.base()},
+                    {"wait_s", r.wait.base()},
+                    {"bound", r.bound},
+                    {"model", r.model},
+                    {"in_calibrated_range", r.in_range}});
+  }
+  return list;
+}
+
 }  // namespace
 
 void print_prediction(const StepPrediction& p, std::ostream& out) {
@@ -69,9 +92,16 @@ void print_prediction(const StepPrediction& p, std::ostream& out) {
       "{:.4g} samples/s{}, MFU {} of {} peak (causal {}, hardware {})\n\n", p.samples_per_second,
       p.tokens_per_second > 0 ? fmt::format(", {:.4g} tokens/s", p.tokens_per_second) : "",
       percent(p.mfu), name_of(p.peak_format), percent(p.mfu_causal), percent(p.hfu));
-  print_split(p, out);
+  print_split(p.critical_rank, p.split, p.iteration, out);
   out << '\n';
-  print_ops(p, out);
+  print_ops(p.by_kind, out);
+  if (p.busiest) {
+    out << fmt::format("\nrank {} ends last but waits; rank {} waits least:\n\n", p.critical_rank,
+                       p.busiest->rank);
+    print_split(p.busiest->rank, p.busiest->split, p.iteration, out);
+    out << '\n';
+    print_ops(p.busiest->by_kind, out);
+  }
   out << '\n';
   print_memory(p, out);
   for (const std::string& w : p.warnings) {
@@ -120,11 +150,7 @@ nlohmann::ordered_json prediction_json(const StepPrediction& p) {
   j["mfu"] = p.mfu;
   j["mfu_causal"] = p.mfu_causal;
   j["hfu"] = p.hfu;
-  j["time_s"] = {{"compute", p.split.compute.base()},
-                 {"exposed_communication", p.split.exposed_communication.base()},
-                 {"bubble", p.split.bubble.base()},
-                 {"host", p.split.host.base()},
-                 {"other", p.split.other.base()}};
+  j["time_s"] = split_json(p.split);
   const MemoryUse& m = p.memory;
   j["memory_bytes"] = {
       {"parameters", m.parameters.base()}, {"gradients", m.gradients.base()},
@@ -140,16 +166,11 @@ nlohmann::ordered_json prediction_json(const StepPrediction& p) {
   }
   j["fits"] = p.fits;
   j["critical_rank"] = p.critical_rank;
-  j["ops"] = nlohmann::ordered_json::array();
-  for (const OpRow& r : p.by_name) {
-    j["ops"].push_back({{"name", r.name},
-                        {"kind", r.kind},
-                        {"executions", r.executions},
-                        {"time_s", r.time.base()},
-                        {"wait_s", r.wait.base()},
-                        {"bound", r.bound},
-                        {"model", r.model},
-                        {"in_calibrated_range", r.in_range}});
+  j["ops"] = ops_json(p.by_name);
+  if (p.busiest) {
+    j["busiest_rank"] = {{"rank", p.busiest->rank},
+                         {"time_s", split_json(p.busiest->split)},
+                         {"op_kinds", ops_json(p.busiest->by_kind)}};
   }
   j["warnings"] = p.warnings;
   return j;

@@ -108,13 +108,29 @@ std::vector<OpRow> rows_of(const simulator::Timeline& timeline, const ExecutionG
   return sorted;
 }
 
+SimTime busy(const simulator::RankSummary& r) { return SimTime{ticks(r.end) - ticks(r.wait)}; }
+
 /// The slowest rank if nobody waited for anybody.
 SimTime without_waits(const simulator::SimulationResult& result) {
   std::int64_t longest = 0;
   for (const simulator::RankSummary& r : result.ranks) {
-    longest = std::max(longest, ticks(r.end) - ticks(r.wait));
+    longest = std::max(longest, ticks(busy(r)));
   }
   return SimTime{longest};
+}
+
+/// The rank that waits least, if it is busy a tenth longer than the critical one.
+const simulator::RankSummary* busier_rank(const simulator::SimulationResult& result) {
+  const auto busiest =
+      std::max_element(result.ranks.begin(), result.ranks.end(),
+                       [](const auto& a, const auto& b) { return busy(a) < busy(b); });
+  const auto tenth_more = ticks(busy(result.ranks.at(result.critical))) * 11 / 10;
+  return ticks(busy(*busiest)) > tenth_more ? &*busiest : nullptr;
+}
+
+TimeSplit split_of(const simulator::Breakdown& parts) {
+  return {to_seconds(parts.compute), to_seconds(parts.exposed_communication),
+          to_seconds(parts.bubble), to_seconds(parts.host), to_seconds(parts.other)};
 }
 
 }  // namespace
@@ -145,36 +161,40 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
   const simulator::RankSummary& critical = result.ranks.at(result.critical);
   p.critical_rank = critical.rank;
 
-  // The critical rank once more, op by op: the breakdown and the tables of what it did.
-  simulator::Timeline timeline(options.timeline ? simulator::Timeline()
-                                                : simulator::Timeline(critical.rank));
-  simulator::simulate(graph, costs, {}, &timeline);
-  simulator::Timeline own(critical.rank);
-  if (options.timeline) {
-    for (const OpSpan& s : timeline.ops()) {
-      own.on_op(s);
+  // The critical rank once more, op by op, and who kept it waiting.
+  const simulator::RankSummary* busiest = busier_rank(result);
+  std::vector<std::int32_t> followed;
+  if (!options.timeline) {
+    followed.push_back(critical.rank);
+    if (busiest != nullptr) {
+      followed.push_back(busiest->rank);
     }
-    for (const HostSpan& s : timeline.hosts()) {
-      own.on_host(s);
-    }
-    p.timeline = timeline.ops();
-  } else {
-    own = timeline;
   }
-  const simulator::Breakdown parts =
-      simulator::breakdown(graph.program_of(critical.rank), own, critical.rank,
-                           {.begin = SimTime{},
-                            .end = result.makespan,
-                            .rank_end = critical.end,
-                            .shares_core = costs.shares_core});
-  p.split = {to_seconds(parts.compute), to_seconds(parts.exposed_communication),
-             to_seconds(parts.bubble), to_seconds(parts.host), to_seconds(parts.other)};
+  simulator::Timeline timeline(followed);
+  simulator::simulate(graph, costs, {}, &timeline);
+  const simulator::Timeline own = timeline.of(critical.rank);
+  const auto split = [&](const simulator::RankSummary& rank, const simulator::Timeline& spans) {
+    return split_of(simulator::breakdown(graph.program_of(rank.rank), spans, rank.rank,
+                                         {.begin = SimTime{},
+                                          .end = result.makespan,
+                                          .rank_end = rank.end,
+                                          .shares_core = costs.shares_core}));
+  };
+  p.split = split(critical, own);
+  if (options.timeline) {
+    p.timeline = timeline.ops();
+  }
   if (options.intervals) {
     const simulator::StepInterval interval = simulator::step_interval(graph, costs);
     p.interval = Interval{interval.p5, interval.p95};
   }
   p.by_kind = rows_of(own, graph, model, critical.rank, false);
   p.by_name = rows_of(own, graph, model, critical.rank, true);
+  if (busiest != nullptr) {
+    const simulator::Timeline spans = timeline.of(busiest->rank);
+    p.busiest = RankAccount{busiest->rank, split(*busiest, spans),
+                            rows_of(spans, graph, model, busiest->rank, false)};
+  }
   fill_memory(p, graph, options.remedies);
   fill_rates(p);
   if (!p.in_calibrated_range && job.calibration.kind != Calibration::Kind::kNone) {

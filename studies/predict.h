@@ -30,6 +30,13 @@ struct OpRow {
   bool in_range = false;
 };
 
+/// What a rank other than the critical one does in a step.
+struct RankAccount {
+  std::int32_t rank = 0;
+  TimeSplit split;
+  std::vector<OpRow> by_kind;  ///< descending by time
+};
+
 struct PredictOptions {
   bool timeline = false;   ///< keep every op's span
   bool intervals = false;  ///< p5 and p95 from the fitted residuals
@@ -65,6 +72,9 @@ struct StepPrediction {
   bool fits = true;
   std::vector<OpRow> by_kind;  ///< descending by time
   std::vector<OpRow> by_name;
+  /// The rank that waits least, where it is busy a tenth longer than the critical one: the rank
+  /// that ends last (the first stage of a pipeline, say) may only have waited for it.
+  std::optional<RankAccount> busiest;
   std::uint64_t executed_ops = 0;
   std::vector<OpSpan> timeline;  ///< with PredictOptions::timeline
   std::vector<std::string> warnings;

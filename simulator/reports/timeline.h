@@ -1,13 +1,14 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
-#include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/observer.h"
 
 namespace stepcast::simulator {
 
-/// Keeps the spans of a run, of one rank or of all. The other reports read it, and a trace writer
+/// Keeps the spans of a run, of some ranks or of all. The other reports read it, and a trace writer
 /// turns it into a file. Spans of a stream come in order, streams interleaved.
 ///
 ///   Timeline timeline;
@@ -15,24 +16,40 @@ namespace stepcast::simulator {
 class Timeline : public Observer {
  public:
   Timeline() = default;
-  /// Keeps only this rank's spans: a long pipeline has millions.
-  explicit Timeline(std::int32_t only) : only_(only) {}
+  /// Keeps only these ranks' spans: a long pipeline has millions.
+  explicit Timeline(std::vector<std::int32_t> only) : only_(std::move(only)) {}
+  explicit Timeline(std::int32_t only) : only_{only} {}
 
   void on_op(const OpSpan& span) override {
-    if (!only_ || *only_ == span.rank) {
+    if (keeps(span.rank)) {
       ops_.push_back(span);
     }
   }
   void on_host(const HostSpan& span) override {
-    if (!only_ || *only_ == span.rank) {
+    if (keeps(span.rank)) {
       hosts_.push_back(span);
     }
+  }
+  /// The spans of one rank out of these.
+  [[nodiscard]] Timeline of(std::int32_t rank) const {
+    Timeline own(rank);
+    for (const OpSpan& span : ops_) {
+      own.on_op(span);
+    }
+    for (const HostSpan& span : hosts_) {
+      own.on_host(span);
+    }
+    return own;
   }
   [[nodiscard]] const std::vector<OpSpan>& ops() const { return ops_; }
   [[nodiscard]] const std::vector<HostSpan>& hosts() const { return hosts_; }
 
  private:
-  std::optional<std::int32_t> only_;
+  [[nodiscard]] bool keeps(std::int32_t rank) const {
+    return only_.empty() || std::find(only_.begin(), only_.end(), rank) != only_.end();
+  }
+
+  std::vector<std::int32_t> only_;  ///< empty: all
   std::vector<OpSpan> ops_;
   std::vector<HostSpan> hosts_;
 };

@@ -44,6 +44,32 @@ TEST_CASE("the breakdown of a prediction sums to its step", "[studies]") {
   CHECK(predict(job).iteration == p.iteration);
 }
 
+TEST_CASE("a rank that ends last but waits is shown beside the one that it waits for",
+          "[studies]") {
+  // The first of two stages holds the dense layers, so the second works longer, and the first,
+  // whose backward passes come last, waits for it.
+  const auto pipeline = [](const std::string& layers) {
+    return zoo_job("mixtral-8x7b", "dgx-h100",
+                   {"devices=8", "parallel.pipeline=2", "parallel.expert=4", "batch.global=32",
+                    "batch.micro=1", "batch.sequence=2048", "workload.layers=8",
+                    "workload.moe.first_dense_layers=" + layers});
+  };
+  const StepPrediction uneven = predict(pipeline("4"));
+  REQUIRE(uneven.busiest);
+  CHECK(uneven.critical_rank % 2 == 0);  // stages are innermost
+  CHECK(uneven.busiest->rank % 2 == 1);
+  CHECK(sum(uneven.busiest->split) == Approx(uneven.iteration.base()).epsilon(1e-12));
+  CHECK(uneven.busiest->split.bubble < uneven.split.bubble);
+  CHECK_FALSE(uneven.busiest->by_kind.empty());
+  // With a timeline of every rank the account is the same.
+  const StepPrediction whole = predict(pipeline("4"), {.timeline = true});
+  REQUIRE(whole.busiest);
+  CHECK(whole.busiest->split.compute == uneven.busiest->split.compute);
+  CHECK(whole.split.bubble == uneven.split.bubble);
+  // One rank alone waits for nobody.
+  CHECK_FALSE(predict(zoo_job("dlrm-default", "dgx-a100-80gb", {"devices=1"})).busiest);
+}
+
 TEST_CASE("more work never takes less time", "[studies][property]") {
   const auto time = [](std::vector<std::string> more) {
     more.push_back("devices=8");
