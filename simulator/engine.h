@@ -65,6 +65,17 @@ class Engine {
     std::int32_t stream = -1;    // compute of this stream, or ...
     std::uint32_t transfer = 0;  // ... this rank's part of a transfer
   };
+  /// CoreTask::order of a collective.
+  static std::uint64_t collective_order(std::int32_t communicator, std::uint32_t sequence) {
+    return 64 + (static_cast<std::uint64_t>(communicator) << 33) + sequence;
+  }
+  /// Of a message; after the collectives of its communicator.
+  static std::uint64_t message_order(std::int32_t communicator, std::int32_t microbatch,
+                                     std::int64_t tag) {
+    return collective_order(communicator, 0) + (1ULL << 32) +
+           ((static_cast<std::uint64_t>(microbatch) << 12) ^
+            (static_cast<std::uint64_t>(tag) & 0xfff));
+  }
 
   struct Posted {
     std::int64_t tag = 0;
