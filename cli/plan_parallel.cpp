@@ -32,7 +32,7 @@ std::vector<std::string> point_header() {
           "data",    "micro",  "schedule", "recompute", "zero"};
 }
 
-std::vector<std::string> point_cells(const PlanPoint& p) {
+std::vector<std::string> point_cells(const PlanPoint& p, const System& system) {
   return {fmt::format("{}", p.devices()),
           fmt::format("{}{}", p.tensor, p.sequence_parallel ? " + sp" : ""),
           fmt::format("{}", p.context),
@@ -42,7 +42,7 @@ std::vector<std::string> point_cells(const PlanPoint& p) {
           fmt::format("{}", p.micro),
           planner::schedule_text(p),
           planner::recompute_text(p),
-          fmt::format("{}", p.zero)};
+          planner::zero_text(p, system)};
 }
 
 TextTable table_of(std::vector<std::string> header) {
@@ -51,8 +51,9 @@ TextTable table_of(std::vector<std::string> header) {
   return TextTable(header);
 }
 
-void row(TextTable& table, std::vector<std::string> cells, const PlanPoint& point) {
-  const std::vector<std::string> more = point_cells(point);
+void row(TextTable& table, std::vector<std::string> cells, const PlanPoint& point,
+         const System& system) {
+  const std::vector<std::string> more = point_cells(point, system);
   cells.insert(cells.end(), more.begin(), more.end());
   table.row(cells);
 }
@@ -68,7 +69,7 @@ void print_front(const ParallelPlanReport& r, std::ostream& out) {
   TextTable table = table_of({"step", "memory"});
   for (std::size_t i = 0; i < shown; ++i) {
     const ParallelCandidate& c = r.front[shown < 2 ? 0 : i * (all - 1) / (shown - 1)];
-    row(table, {human(Seconds(c.seconds)), human(Bytes(c.bytes))}, c.point);
+    row(table, {human(Seconds(c.seconds)), human(Bytes(c.bytes))}, c.point, r.job.system);
   }
   table.print(out);
 }
@@ -83,7 +84,7 @@ void print_text(const ParallelPlanReport& r, std::ostream& out) {
     row(table,
         {std::to_string(++rank), human(p.prediction.iteration), human(Seconds(p.closed_form)),
          percent(p.prediction.mfu), human(Bytes(p.bytes))},
-        p.point);
+        p.point, r.job.system);
   }
   table.print(out);
   const double best = r.plans.front().prediction.iteration.base();
@@ -124,7 +125,7 @@ void print_text(const ParallelPlanReport& r, std::ostream& out) {
   print_front(r, out);
 }
 
-nlohmann::ordered_json point_json(const PlanPoint& p) {
+nlohmann::ordered_json point_json(const PlanPoint& p, const System& system) {
   return {{"devices", p.devices()},
           {"tensor", p.tensor},
           {"sequence_parallel", p.sequence_parallel},
@@ -138,7 +139,11 @@ nlohmann::ordered_json point_json(const PlanPoint& p) {
           {"recompute", p.recompute == RecomputeKind::kFirstLayers
                             ? nlohmann::ordered_json{{"layers", p.recompute_layers}}
                             : nlohmann::ordered_json(planner::recompute_text(p))},
-          {"zero", p.zero}};
+          {"zero",
+           p.shard_level == 0
+               ? nlohmann::ordered_json(p.zero)
+               : nlohmann::ordered_json{{"stage", p.zero},
+                                        {"level", planner::level_name(p.shard_level, system)}}}};
 }
 
 /// CONTRACT section 5.
@@ -155,7 +160,7 @@ nlohmann::ordered_json plan_document(const ParallelPlanReport& r, const RankedPa
   j["closed_form_s"] = p.closed_form;
   j["mfu"] = p.prediction.mfu;
   j["time_s"] = prediction.at("time_s");
-  j["plan"] = point_json(p.point);
+  j["plan"] = point_json(p.point, r.job.system);
   return j;
 }
 
@@ -186,7 +191,7 @@ void print_json(const ParallelPlanReport& r, const std::string& megatron, std::o
   j["front"] = nlohmann::ordered_json::array();
   for (const ParallelCandidate& c : r.front) {
     nlohmann::ordered_json row{{"step_s", c.seconds}, {"memory_bytes", c.bytes}};
-    row.update(point_json(c.point));
+    row.update(point_json(c.point, r.job.system));
     j["front"].push_back(std::move(row));
   }
   if (!megatron.empty()) {
@@ -210,7 +215,7 @@ void print_csv(const ParallelPlanReport& r, std::ostream& out) {
                                    fmt::format("{:.9g}", r.lower_bound),
                                    fmt::format("{:.6g}", p.prediction.mfu),
                                    fmt::format("{:.0f}", p.bytes)};
-    const std::vector<std::string> more = point_cells(p.point);
+    const std::vector<std::string> more = point_cells(p.point, r.job.system);
     cells.insert(cells.end(), more.begin(), more.end());
     cells[7] = std::to_string(p.point.tensor);
     cells.emplace_back(p.point.sequence_parallel ? "true" : "false");

@@ -97,6 +97,7 @@ bool FastPath::applies() const {
     for (std::int32_t c = 0; c < passes_.chunks; ++c) {
       busy += passes_.forward[passes_.at(stage, c)] + passes_.backward[passes_.at(stage, c)];
     }
+    busy += passes_.weights.empty() ? 0 : passes_.weights[static_cast<std::size_t>(stage)];
     if (pass_ops_[static_cast<std::size_t>(stage)] * issue_ > kHostShare * busy) {
       return false;
     }
@@ -140,6 +141,8 @@ void FastPath::pass_times(const Passes& kept, const Passes& recomputed, const Ho
   const std::size_t all = layout_->layers.size();
   passes_.forward.resize(all);
   passes_.backward.resize(all);
+  const bool splits = point_.schedule == ScheduleKind::kZbH1;
+  passes_.weights.resize(splits ? all : 0);
   pass_ops_.assign(static_cast<std::size_t>(layout_->stages), 0.0);
   std::size_t stage = 0;
   for (std::size_t at = 0; at < all; ++at) {
@@ -156,6 +159,10 @@ void FastPath::pass_times(const Passes& kept, const Passes& recomputed, const Ho
         mixed(a.backward, b.backward, n) + (at + 1 < all ? hops.backward[stage] : 0);
     pass_ops_[stage] +=
         mixed(a.forward_ops, b.forward_ops, n) + mixed(a.backward_ops, b.backward_ops, n);
+    if (splits) {
+      passes_.weights[at] = mixed(a.weights, b.weights, n);
+      pass_ops_[stage] += mixed(a.weights_ops, b.weights_ops, n);
+    }
     if (++stage == static_cast<std::size_t>(layout_->stages)) {
       stage = 0;
     }
@@ -175,6 +182,7 @@ void FastPath::share_of_messages(const Passes& kept, const Hops& hops) {
       messages += (at > 0 ? hops.forward[before] : 0) + (at + 1 < all ? hops.backward[s] : 0);
       busy += passes_.forward[at] + passes_.backward[at];
     }
+    busy += passes_.weights.empty() ? 0 : passes_.weights[s];
     message_share_ = std::max(message_share_, messages / busy);
   }
 }
@@ -182,8 +190,9 @@ void FastPath::share_of_messages(const Passes& kept, const Hops& hops) {
 void FastPath::activations(const Passes& kept, const Passes& recomputed) {
   activations_.clear();
   const auto chunks = static_cast<std::size_t>(layout_->chunks);
-  keeps_.resize(chunks);
-  during_.resize(2 * chunks);
+  const bool splits = point_.schedule == ScheduleKind::kZbH1;
+  keeps_.resize(splits ? 3 : chunks);
+  during_.resize(splits ? 3 : 2 * chunks);
   for (const std::int32_t s : layout_->fullest) {
     Activations most{s, 0, 0};
     for (std::size_t c = 0; c < chunks; ++c) {
@@ -200,9 +209,15 @@ void FastPath::activations(const Passes& kept, const Passes& recomputed) {
       // Layers of both kinds share temporaries; those that are recomputed need more.
       const PassCosts& wider = recomputed_[at] > 0 ? b : a;
       most.temporaries = std::max({most.temporaries, wider.forward_temporaries.at(layers, dense),
-                                   wider.backward_temporaries.at(layers, dense)});
+                                   wider.backward_temporaries.at(layers, dense),
+                                   wider.weights_temporaries.at(layers, dense)});
+      if (splits) {
+        keeps_[1] = mixed(a.kept_to_weights, b.kept_to_weights, n);
+        keeps_[2] = mixed(a.gradients_kept, b.gradients_kept, n);
+        during_[2] = mixed(a.weights_only, b.weights_only, n);
+      }
     }
-    if (chunks == 1) {
+    if (chunks == 1 && !splits) {
       const std::int64_t most_in_flight =
           std::min(passes_.microbatches, warm_up_passes(point_.schedule, passes_, s) + 1);
       most.bytes =

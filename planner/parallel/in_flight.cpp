@@ -8,33 +8,54 @@
 namespace stepcast::planner {
 namespace {
 
-/// A moment of a stage's schedule: micro-batches in flight by chunk (the one at work included), and
-/// the pass it is in.
+/// A moment of a stage's schedule: micro-batches in flight by what they keep (the one at work
+/// included), and the pass it is in.
 struct FlightMoment {
   std::vector<std::int32_t> in_flight;
-  std::int32_t chunk = 0;
-  bool forward = true;
+  std::size_t pass = 0;
   auto operator<=>(const FlightMoment&) const = default;
 };
 
 bool covers(const FlightMoment& a, const FlightMoment& b) {
-  return a.chunk == b.chunk && a.forward == b.forward &&
-         std::equal(a.in_flight.begin(), a.in_flight.end(), b.in_flight.begin(),
-                    std::greater_equal<>());
+  return a.pass == b.pass && std::equal(a.in_flight.begin(), a.in_flight.end(), b.in_flight.begin(),
+                                        std::greater_equal<>());
+}
+
+/// What a pass adds before it begins and takes away when it ends, by what is kept.
+struct FlightChange {
+  std::vector<std::size_t> adds, takes;
+};
+
+FlightChange change_of(const workloads::ScheduleStep& step, bool splits) {
+  using workloads::Pass;
+  if (!splits) {
+    const auto chunk = static_cast<std::size_t>(step.chunk);
+    return step.pass == Pass::kForward ? FlightChange{{chunk}, {}} : FlightChange{{}, {chunk}};
+  }
+  return step.pass == Pass::kForward    ? FlightChange{{0, 1}, {}}
+         : step.pass == Pass::kBackward ? FlightChange{{2}, {0}}
+                                        : FlightChange{{}, {1, 2}};
 }
 
 std::vector<FlightMoment> moments_of(ScheduleKind kind, const workloads::PipelineShape& shape,
                                      std::int32_t stage) {
+  const bool splits = kind == ScheduleKind::kZbH1;
   std::set<FlightMoment> all;
   FlightMoment now;
-  now.in_flight.assign(static_cast<std::size_t>(shape.chunks), 0);
+  now.in_flight.assign(splits ? 3 : static_cast<std::size_t>(shape.chunks), 0);
   for (const workloads::ScheduleStep& step : workloads::pipeline_schedule(kind, shape, stage)) {
-    auto& count = now.in_flight[static_cast<std::size_t>(step.chunk)];
-    now.chunk = step.chunk;
-    now.forward = step.pass == workloads::Pass::kForward;
-    count += now.forward ? 1 : 0;
+    const FlightChange change = change_of(step, splits);
+    now.pass = step.pass == workloads::Pass::kWeights
+                   ? 2
+                   : 2 * static_cast<std::size_t>(step.chunk) +
+                         (step.pass == workloads::Pass::kForward ? 1 : 0);
+    for (const std::size_t i : change.adds) {
+      ++now.in_flight[i];
+    }
     all.insert(now);
-    count -= now.forward ? 0 : 1;
+    for (const std::size_t i : change.takes) {
+      --now.in_flight[i];
+    }
   }
   std::vector<FlightMoment> most;
   for (const FlightMoment& m : all) {
@@ -48,9 +69,9 @@ std::vector<FlightMoment> moments_of(ScheduleKind kind, const workloads::Pipelin
   return most;
 }
 
-std::vector<double> sums_below(const std::vector<FlightMoment>& moments, std::int32_t chunks) {
+std::vector<double> sums_below(const std::vector<FlightMoment>& moments) {
   std::vector<double> below(moments.size(), 0.0);
-  for (std::size_t c = 0; c < static_cast<std::size_t>(chunks); ++c) {
+  for (std::size_t c = 0; c < moments.front().in_flight.size(); ++c) {
     for (const FlightMoment& m : moments) {
       below.push_back(below[below.size() - moments.size()] + m.in_flight[c]);
     }
@@ -96,9 +117,9 @@ const InFlight::Most& InFlight::most(ScheduleKind kind, std::int32_t stages, std
   if (fresh) {
     const auto moments = moments_of(kind, {stages, chunks, enough}, stage);
     for (const FlightMoment& m : moments) {
-      it->second.passes.push_back(2 * static_cast<std::size_t>(m.chunk) + (m.forward ? 1 : 0));
+      it->second.passes.push_back(m.pass);
     }
-    it->second.below = sums_below(moments, chunks);
+    it->second.below = sums_below(moments);
   }
   return it->second;
 }

@@ -14,13 +14,15 @@ namespace stepcast::planner {
 class InFlight {
  public:
   struct Most {
-    std::vector<std::size_t> passes;  ///< 2 * chunk + forward of the pass at work, by moment
+    std::vector<std::size_t> passes;  ///< index of the pass at work, by moment
     /// In flight of chunks 0 .. c - 1 at all moments, for c = 0, then c = 1, ...: chunks in a row
     /// that keep the same are one term.
     std::vector<double> below;
 
     /// Most bytes at any moment: keeps[chunk] of each micro-batch in flight, and
-    /// during[2 * chunk + forward] of the pass at work. `at_moment` is scratch.
+    /// during[2 * chunk + forward] of the pass at work. Where weight gradients have a pass of their
+    /// own: keeps[i] from forward to backward, from forward to weights, from backward to weights;
+    /// during[2] in the pass of weights. `at_moment` is scratch.
     [[nodiscard]] double bytes(const std::vector<double>& keeps, const std::vector<double>& during,
                                std::vector<double>& at_moment) const;
   };

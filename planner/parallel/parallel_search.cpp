@@ -22,9 +22,10 @@ using States = ByRole<StateCosts>;
 /// A split, the ZeRO stages it can have, and what its parameters cost under each.
 struct Split {
   PlanPoint point;
-  std::vector<std::int32_t> zeros;
+  std::vector<ZeroChoice> zeros;
   std::vector<States> states;
-  std::vector<char> fits;  ///< the parameters alone
+  std::vector<char> fits;    ///< the parameters alone
+  std::vector<char> splits;  ///< zb-h1 is legal
   [[nodiscard]] bool any_fits() const {
     return std::find(fits.begin(), fits.end(), char{1}) != fits.end();
   }
@@ -116,15 +117,17 @@ class Search {
 
   void make_splits() {
     for (const PlanPoint& point : space_.splits()) {
-      splits_.push_back({point, space_.zeros(point), {}, {}});
+      splits_.push_back({point, space_.zeros(point), {}, {}, {}});
       make_layouts(point);
     }
     parallel_for(splits_.size(), options_.threads, [&](std::size_t worker, std::size_t i) {
       Split& split = splits_[i];
       const PipelineLayout& even = layout(split.point.pipeline, 1);
-      for (const std::int32_t zero : split.zeros) {
+      for (const ZeroChoice zero : split.zeros) {
         PlanPoint point = split.point;
-        point.zero = zero;
+        point.zero = zero.stage;
+        point.shard_level = zero.level;
+        split.splits.push_back(space_.splits_backward(point) ? 1 : 0);
         point.micro = space_.micros(point).empty() ? 1 : space_.micros(point).front();
         split.states.push_back(paths_[worker]->reduced().states(point));
         // However layers are dealt out, some stage holds the mean.
@@ -187,10 +190,13 @@ class Search {
       for (const std::int32_t v : space_.virtual_stages(point, microbatches)) {
         point.virtual_stages = v;
         const PipelineLayout& dealt = layout(point.pipeline, v);
-        const std::vector<RecomputeChoice> recomputes = space_.recomputes(dealt);
         for (const ScheduleKind schedule : space_.schedules(point, v)) {
           point.schedule = schedule;
-          const auto points = static_cast<std::int64_t>(recomputes.size() * split.zeros.size());
+          const std::vector<RecomputeChoice> recomputes = space_.recomputes(dealt, schedule);
+          const auto zeros = schedule == ScheduleKind::kZbH1
+                                 ? std::count(split.splits.begin(), split.splits.end(), char{1})
+                                 : static_cast<std::ptrdiff_t>(split.zeros.size());
+          const auto points = static_cast<std::int64_t>(recomputes.size()) * zeros;
           counts.space += points;
           if (!split.any_fits()) {
             counts.weights_too_large += points;
@@ -215,8 +221,13 @@ class Search {
     const Passes& passes(PlanPoint point, RecomputeKind kind) {
       point.recompute = kind;
       const bool data = path_.reduced().passes_use_data(point);
-      const std::tuple key{kind, point.pipeline == 1, data ? point.zero : 0,
-                           data ? point.pipeline : 0, data ? point.data : 0};
+      const std::tuple key{kind,
+                           point.pipeline == 1,
+                           point.schedule == ScheduleKind::kZbH1,
+                           data ? point.zero : 0,
+                           data ? point.shard_level : 0,
+                           data ? point.pipeline : 0,
+                           data ? point.data : 0};
       auto it = passes_.find(key);
       if (it == passes_.end()) {
         it = passes_.emplace(key, path_.reduced().passes(point)).first;
@@ -230,7 +241,9 @@ class Search {
       if (!path_.reduced().states_use_passes() && !other) {
         return of_split;
       }
-      const std::tuple key{point.recompute, point.pipeline, point.data, point.zero};
+      const std::tuple key{point.recompute, point.schedule == ScheduleKind::kZbH1,
+                           point.pipeline,  point.data,
+                           point.zero,      point.shard_level};
       auto it = states_.find(key);
       if (it == states_.end()) {
         it = states_.emplace(key, path_.reduced().states(point)).first;
@@ -247,9 +260,14 @@ class Search {
 
    private:
     FastPath& path_;
-    std::map<std::tuple<RecomputeKind, bool, std::int32_t, std::int32_t, std::int32_t>, Passes>
+    std::map<std::tuple<RecomputeKind, bool, bool, std::int32_t, std::int32_t, std::int32_t,
+                        std::int32_t>,
+             Passes>
         passes_;
-    std::map<std::tuple<RecomputeKind, std::int32_t, std::int32_t, std::int32_t>, States> states_;
+    std::map<
+        std::tuple<RecomputeKind, bool, std::int32_t, std::int32_t, std::int32_t, std::int32_t>,
+        States>
+        states_;
     std::map<std::int32_t, Hops> hops_;
   };
 
@@ -259,11 +277,15 @@ class Search {
     const Passes* set = nullptr;  // passes the path holds
     bool rough = false;           // for these
     for (std::size_t z = 0; z < split.zeros.size(); ++z) {
+      if (point.schedule == ScheduleKind::kZbH1 && split.splits[z] == 0) {
+        continue;  // no point of the space
+      }
       if (split.fits[z] == 0) {
         ++counts.weights_too_large;
         continue;
       }
-      point.zero = split.zeros[z];
+      point.zero = split.zeros[z].stage;
+      point.shard_level = split.zeros[z].level;
       const Passes& kept = costs.passes(point, mixture ? RecomputeKind::kNone : point.recompute);
       if (set != &kept) {
         const Passes& again = mixture ? costs.passes(point, RecomputeKind::kFull) : kept;

@@ -8,7 +8,7 @@
 namespace stepcast::planner {
 namespace {
 
-constexpr std::array kSchedules{ScheduleKind::kOneFOneB, ScheduleKind::kGpipe};
+constexpr std::array kSchedules{ScheduleKind::kOneFOneB, ScheduleKind::kGpipe, ScheduleKind::kZbH1};
 constexpr std::int32_t kLargestZero = 3;
 
 template <class T, class V>
@@ -49,11 +49,31 @@ std::vector<std::int32_t> divisors_of(std::int64_t n) {
 }
 
 ParallelSpace::ParallelSpace(const Job& job, const FixedPlan& fixed)
-    : job_(without_fits(job)), devices_(job.devices), fixed_(fixed) {}
+    : job_(without_fits(job)), devices_(job.devices), fixed_(fixed) {
+  const Parallel& p = job.parallel;
+  if (!p.zero_level.empty() && !job.system.devices_in(p.zero_level)) {
+    throw InputError("parallel.zero.level",
+                     fmt::format("found \"{}\", expected \"node\" or a level of the fabric of {}",
+                                 p.zero_level, job.system.name));
+  }
+  fixed_level_ = point_of(job).shard_level;
+  for (const RecomputeKind kind : {RecomputeKind::kNone, RecomputeKind::kSelective,
+                                   RecomputeKind::kFull, RecomputeKind::kFirstLayers}) {
+    PlanPoint alone;
+    alone.tensor = static_cast<std::int32_t>(std::max<std::int64_t>(1, p.expert_tensor));
+    alone.schedule = ScheduleKind::kZbH1;
+    alone.recompute = kind;
+    recomputed_apart_[static_cast<std::size_t>(kind)] = legal(alone);
+  }
+}
 
 /// The builder is asked, so what it learns joins by itself.
 bool ParallelSpace::legal(const PlanPoint& point) const {
   if (point.sequence_parallel && job_.batch.sequence % point.tensor != 0) {
+    return false;
+  }
+  const std::int64_t columns = job_.parallel.expert_tensor;
+  if (columns > 1 && columns != point.tensor) {
     return false;
   }
   try {
@@ -65,21 +85,6 @@ bool ParallelSpace::legal(const PlanPoint& point) const {
 }
 
 std::vector<PlanPoint> ParallelSpace::splits() const {
-  if (fixed_.schedule == ScheduleKind::kZbH1) {
-    throw InputError("parallel.schedule",
-                     "a search of plans does not know zb-h1 yet; use 1f1b, gpipe or \"auto\"");
-  }
-  if (fixed_.context.value_or(1) > 1) {
-    throw InputError("parallel.context",
-                     "a search of plans does not know context parallelism yet; use 1 or \"auto\"");
-  }
-  if (job_.parallel.expert_tensor != 0) {
-    throw InputError(
-        "parallel.expert_tensor",
-        fmt::format("found {}, but a search of plans takes what follows from tensor and "
-                    "expert; leave it out",
-                    job_.parallel.expert_tensor));
-  }
   std::vector<PlanPoint> splits;
   const TransformerWorkload& model = *job_.workload.transformer();
   // A degree that is refused alone is refused in every plan.
@@ -90,15 +95,16 @@ std::vector<PlanPoint> ParallelSpace::splits() const {
       PlanPoint alone;
       alone.*field = n;
       alone.data = field == &PlanPoint::expert ? n : 1;  // experts are dealt out over replicas
-      if (n <= most && devices_ % n == 0 && (n == 1 || legal(alone))) {
+      // Where the columns of experts are fixed, a degree alone says nothing.
+      const bool asked = n > 1 && job_.parallel.expert_tensor == 0;
+      if (n <= most && devices_ % n == 0 && (!asked || legal(alone))) {
         degrees.push_back(n);
       }
     }
     return degrees;
   };
   const auto tensors = possible(&PlanPoint::tensor, fixed_.tensor, model.heads);
-  // Ranks of a ring wait for each other inside a layer, which the closed form does not know yet.
-  const std::vector<std::int32_t> contexts{1};
+  const auto contexts = possible(&PlanPoint::context, fixed_.context, devices_);
   const auto experts = possible(&PlanPoint::expert, fixed_.expert, devices_);
   for (const std::int32_t t : tensors) {
     for (const bool sequence_parallel : {false, true}) {
@@ -110,7 +116,10 @@ std::vector<PlanPoint> ParallelSpace::splits() const {
         continue;
       }
       for (const std::int32_t c : contexts) {
-        for (const std::int32_t p : values(fixed_.pipeline, divisors_of(devices_ / t))) {
+        if (devices_ % (std::int64_t{t} * c) != 0) {
+          continue;
+        }
+        for (const std::int32_t p : values(fixed_.pipeline, divisors_of(devices_ / t / c))) {
           const std::int64_t used = std::int64_t{t} * c * p;
           if (p > model.layers || devices_ % used != 0) {
             continue;
@@ -148,19 +157,36 @@ std::vector<std::int32_t> ParallelSpace::micros(const PlanPoint& split) const {
   return micros;
 }
 
-std::vector<std::int32_t> ParallelSpace::zeros(const PlanPoint& split) const {
-  if (split.data == 1) {
-    return fixed_.zero ? std::vector<std::int32_t>{*fixed_.zero} : std::vector<std::int32_t>{0};
+std::vector<ZeroChoice> ParallelSpace::zeros(const PlanPoint& split) const {
+  if (split.replicas() == 1 && fixed_level_ == 0) {
+    return {{fixed_.zero.value_or(0), 0}};
   }
-  std::vector<std::int32_t> zeros;
-  for (std::int32_t zero = 0; zero <= kLargestZero; ++zero) {
-    PlanPoint point = split;
-    point.zero = zero;
-    if (allowed(fixed_.zero, zero) && legal(point)) {
-      zeros.push_back(zero);
+  std::vector<ZeroChoice> zeros;
+  PlanPoint point = split;
+  for (point.zero = 0; point.zero <= kLargestZero; ++point.zero) {
+    point.shard_level = fixed_level_;
+    if (allowed(fixed_.zero, point.zero) && legal(point)) {
+      zeros.push_back({point.zero, point.shard_level});
+    }
+  }
+  point.zero = kLargestZero;
+  for (std::size_t level = 0; !fixed_.zero && level < job_.system.fabric.size(); ++level) {
+    point.shard_level = static_cast<std::int32_t>(level) + 1;
+    const std::int64_t inside = job_.system.devices_in_level(level);
+    if (inside < devices_ && legal(point)) {
+      const auto shape = workloads::transformer_shape(applied(job_, point));
+      if (shape.shards > 1 && shape.shards < shape.replicas) {
+        zeros.push_back({point.zero, point.shard_level});
+      }
     }
   }
   return zeros;
+}
+
+bool ParallelSpace::splits_backward(const PlanPoint& split) const {
+  PlanPoint point = split;
+  point.schedule = ScheduleKind::kZbH1;
+  return legal(point);
 }
 
 std::vector<std::int32_t> ParallelSpace::virtual_stages(const PlanPoint& split,
@@ -193,12 +219,28 @@ std::vector<ScheduleKind> ParallelSpace::schedules(const PlanPoint& split,
   return schedules;
 }
 
-std::vector<RecomputeChoice> ParallelSpace::recomputes(const PipelineLayout& layout) const {
+std::vector<RecomputeChoice> ParallelSpace::recomputes(const PipelineLayout& layout,
+                                                       ScheduleKind schedule) const {
+  const auto possible = [&](RecomputeKind kind) {
+    return schedule != ScheduleKind::kZbH1 || recomputed_apart_[static_cast<std::size_t>(kind)];
+  };
+  std::vector<RecomputeChoice> choices;
   if (fixed_.recompute) {
-    return {{fixed_.recompute->kind, static_cast<std::int32_t>(fixed_.recompute->layers)}};
+    if (possible(fixed_.recompute->kind)) {
+      choices.push_back(
+          {fixed_.recompute->kind, static_cast<std::int32_t>(fixed_.recompute->layers)});
+    }
+    return choices;
   }
-  std::vector<RecomputeChoice> choices{
-      {RecomputeKind::kNone, 0}, {RecomputeKind::kSelective, 0}, {RecomputeKind::kFull, 0}};
+  for (const RecomputeKind kind :
+       {RecomputeKind::kNone, RecomputeKind::kSelective, RecomputeKind::kFull}) {
+    if (possible(kind)) {
+      choices.push_back({kind, 0});
+    }
+  }
+  if (!possible(RecomputeKind::kFirstLayers)) {
+    return choices;
+  }
   std::int32_t most = 0;
   for (std::int32_t s = 0; s < layout.stages; ++s) {
     std::int32_t layers = 0;

@@ -14,20 +14,28 @@ struct RecomputeChoice {
   std::int32_t layers = 0;
 };
 
+/// ZeRO stage and PlanPoint::shard_level.
+struct ZeroChoice {
+  std::int32_t stage = 0;
+  std::int32_t level = 0;
+};
+
 /// The legal parallel plans of a job, one dimension after the other: what the graph builder and the
 /// configuration accept, without points that are the same plan under another name (sequence
 /// parallelism or ZeRO over one rank, a schedule of one stage, first-k with k = all layers).
 ///
 ///   tensor     divides the devices, heads, widths, vocabulary; with it sequence_parallel
-///   context, expert   likewise, as the builder knows them
+///   context    likewise, with fused attention; 2 context divides the sequence
+///   expert     likewise; where expert_tensor is fixed, tensor = expert_tensor unless that is 1
 ///   pipeline   divides what is left, at most one stage per layer
 ///   data       what is left
 ///   micro      divides the samples of a replica
 ///   virtual_stages    with 1f1b, pipeline > 1 and micro-batches in multiples of it; at most one
 ///                     chunk per layer, chunks need not be equal
-///   schedule   gpipe, 1f1b, where pipeline > 1
+///   schedule   gpipe, 1f1b, zb-h1, where pipeline > 1
 ///   recompute  none, selective, full, the first k layers of every stage
-///   zero       0 .. 3, where data > 1
+///   zero       0 .. 3, where context * data > 1; 3 also inside a level of the fabric (HSDP)
+///   zb-h1 goes with what leaves gradients and activations in place: see the builder
 class ParallelSpace {
  public:
   ParallelSpace(const Job& job, const FixedPlan& fixed);
@@ -36,13 +44,17 @@ class ParallelSpace {
   /// defaults.
   [[nodiscard]] std::vector<PlanPoint> splits() const;
   [[nodiscard]] std::vector<std::int32_t> micros(const PlanPoint& split) const;
-  [[nodiscard]] std::vector<std::int32_t> zeros(const PlanPoint& split) const;
+  /// How its parameters may be sharded.
+  [[nodiscard]] std::vector<ZeroChoice> zeros(const PlanPoint& split) const;
   /// For the split's pipeline and so many micro-batches.
   [[nodiscard]] std::vector<std::int32_t> virtual_stages(const PlanPoint& split,
                                                          std::int64_t microbatches) const;
   [[nodiscard]] std::vector<ScheduleKind> schedules(const PlanPoint& split,
                                                     std::int32_t virtual_stages) const;
-  [[nodiscard]] std::vector<RecomputeChoice> recomputes(const PipelineLayout& layout) const;
+  [[nodiscard]] std::vector<RecomputeChoice> recomputes(const PipelineLayout& layout,
+                                                        ScheduleKind schedule) const;
+  /// May weight gradients be made apart, with the split's sharding?
+  [[nodiscard]] bool splits_backward(const PlanPoint& split) const;
 
  private:
   [[nodiscard]] bool legal(const PlanPoint& point) const;
@@ -50,6 +62,8 @@ class ParallelSpace {
   Job job_;  // without fits
   std::int64_t devices_;
   FixedPlan fixed_;
+  std::int32_t fixed_level_ = 0;   // of a fixed ZeRO stage
+  bool recomputed_apart_[4] = {};  // may zb-h1 go with this RecomputeKind?
 };
 
 /// The job without fitted constants: cheap to copy, and all that a graph needs.

@@ -69,6 +69,42 @@ double chain(const PipelinePasses& p, const std::vector<double>& pass) {
   return longest;
 }
 
+/// See pipeline_bound.
+void zero_bubble_bound(const PipelinePasses& p, std::vector<double>& ends) {
+  const std::int64_t m = p.microbatches;
+  double way_down = 0;
+  double forward_before = 0;
+  for (const double f : p.forward) {
+    way_down += f;
+  }
+  forward_before = way_down;
+  double forward_after = 0;
+  double backward_after = 0;
+  double last_backward = 0;  // of this stage, at least
+  for (std::int32_t s = p.stages; s-- > 0;) {
+    const auto at = static_cast<std::size_t>(s);
+    const double f = p.forward[at];
+    const double b = p.backward[at];
+    const double w = p.weights[at];
+    forward_before -= f;
+    const std::int64_t opening = std::min<std::int64_t>(m, p.stages - s);
+    const double head = std::max(
+        forward_before,
+        way_down + backward_after - static_cast<double>(opening) * f);  // once round, or straight
+    const auto weights_after = [m, s](std::int64_t backwards) {
+      return static_cast<double>(std::clamp<std::int64_t>(backwards - s, 0, m));
+    };
+    const double backwards = static_cast<double>(m) * (f + b) + weights_after(m - 1) * w;
+    const double round = static_cast<double>(m) * f + static_cast<double>(m - opening) * b +
+                         weights_after(m - opening) * w + forward_after + backward_after + b;
+    last_backward = std::max(
+        {last_backward + b, head + backwards, (opening < m ? head : forward_before) + round});
+    ends[at] = last_backward + (static_cast<double>(m) - weights_after(m - 1)) * w;
+    forward_after += f;
+    backward_after += b;
+  }
+}
+
 }  // namespace
 
 std::int64_t warm_up_passes(ScheduleKind kind, const PipelinePasses& p, std::int32_t stage) {
@@ -86,6 +122,10 @@ void pipeline_bound(ScheduleKind kind, const PipelinePasses& p, std::vector<doub
   ends.resize(stages);
   if (kind == ScheduleKind::kGpipe) {
     gpipe_ends(p, ends);
+    return;
+  }
+  if (kind == ScheduleKind::kZbH1) {
+    zero_bubble_bound(p, ends);
     return;
   }
   const std::int32_t top = p.chunks - 1;
@@ -154,12 +194,13 @@ const PipelineWalk::Order& PipelineWalk::order(ScheduleKind kind, const Pipeline
     auto& steps = it->second.emplace_back();
     for (const auto& step : workloads::pipeline_schedule(kind, {p.stages, p.chunks, m}, s)) {
       const std::int32_t at = step.chunk * p.stages + s;
-      const bool forward = step.pass == workloads::Pass::kForward;
-      Step own{slot(at, step.microbatch, !forward), -1, at, forward};
-      if (forward && at > 0) {
-        own.after = slot(at - 1, step.microbatch, false);
-      } else if (!forward && at < top) {
-        own.after = slot(at + 1, step.microbatch, true);
+      Step own{-1, -1, at, step.pass};
+      if (step.pass == workloads::Pass::kForward) {
+        own.slot = slot(at, step.microbatch, false);
+        own.after = at > 0 ? slot(at - 1, step.microbatch, false) : -1;
+      } else if (step.pass == workloads::Pass::kBackward) {
+        own.slot = slot(at, step.microbatch, true);
+        own.after = at < top ? slot(at + 1, step.microbatch, true) : -1;
       }
       steps.push_back(own);
     }
@@ -191,8 +232,12 @@ void PipelineWalk::walk(const PipelinePasses& p, const Order& order, std::int64_
           begin = std::max(begin, needed);
         }
         const auto pass = static_cast<std::size_t>(step.pass);
-        ends[s] = begin + (step.forward ? p.forward[pass] : p.backward[pass]);
-        done_[static_cast<std::size_t>(step.slot)] = ends[s];
+        ends[s] = begin + (step.kind == workloads::Pass::kForward    ? p.forward[pass]
+                           : step.kind == workloads::Pass::kBackward ? p.backward[pass]
+                                                                     : p.weights[pass]);
+        if (step.slot >= 0) {
+          done_[static_cast<std::size_t>(step.slot)] = ends[s];
+        }
       }
       moved = moved || next > before;
       left -= next > before && next == steps.size() ? 1 : 0;

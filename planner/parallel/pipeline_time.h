@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/job.h"
+#include "workloads/schedule.h"
 
 namespace stepcast::planner {
 
@@ -15,6 +16,7 @@ struct PipelinePasses {
   std::int32_t chunks = 1;
   std::int64_t microbatches = 1;
   std::vector<double> forward, backward;
+  std::vector<double> weights;  ///< of ZB-H1, with one chunk
 
   [[nodiscard]] std::size_t at(std::int32_t stage, std::int32_t chunk) const {
     return static_cast<std::size_t>(chunk) * static_cast<std::size_t>(stages) +
@@ -32,7 +34,10 @@ struct PipelinePasses {
 ///     tail_s. The head is the first micro-batch's way to s, either straight (sum_{i < s} f) or
 ///     through the last virtual stage and back, which replaces the warm-up forwards of s; the tail
 ///     mirrors it for the last micro-batch.
-/// For equal stages these are (m + p - 1)(f + b) and m v (f + b) + (p - 1)(f + b), exact
+///   ZB-H1        likewise for one chunk, with the weight gradients that the order puts before the
+///     point where a path leaves its stage, and those that stage i has left, min(m, i + 1), after
+///     its last backward pass.
+/// For equal stages the first two are (m + p - 1)(f + b) and m v (f + b) + (p - 1)(f + b), exact
 /// (arXiv 2104.04473, section 2.2).
 ///
 /// O(p v). `ends` has p entries and is scratch the caller keeps.
@@ -47,10 +52,11 @@ class PipelineWalk {
 
  private:
   struct Step {
-    std::int32_t slot = 0;    ///< of this pass: 2 * (virtual stage * m + micro-batch) + backward
+    /// Of this pass: 2 * (virtual stage * m + micro-batch) + backward; -1: nothing needs it.
+    std::int32_t slot = -1;
     std::int32_t after = -1;  ///< the pass of another stage it needs
     std::int32_t pass = 0;    ///< virtual stage
-    bool forward = true;
+    workloads::Pass kind = workloads::Pass::kForward;
   };
   using Order = std::vector<std::vector<Step>>;  ///< by stage
   const Order& order(ScheduleKind kind, const PipelinePasses& passes, std::int64_t microbatches);

@@ -4,6 +4,28 @@
 
 namespace stepcast::planner {
 
+namespace {
+
+std::int32_t level_of(const std::string& name, const System& system) {
+  if (name.empty()) {
+    return 0;
+  }
+  for (std::size_t i = 0; i < system.fabric.size(); ++i) {
+    if (system.fabric[i].name == name) {
+      return static_cast<std::int32_t>(i) + 1;
+    }
+  }
+  return kNodeLevel;
+}
+
+}  // namespace
+
+std::string level_name(std::int32_t level, const System& system) {
+  return level == 0            ? ""
+         : level == kNodeLevel ? "node"
+                               : system.fabric.at(static_cast<std::size_t>(level) - 1).name;
+}
+
 Job applied(Job job, const PlanPoint& point) {
   Parallel& p = job.parallel;
   p.tensor = point.tensor;
@@ -15,6 +37,7 @@ Job applied(Job job, const PlanPoint& point) {
   p.schedule = point.schedule;
   p.sequence_parallel = point.sequence_parallel;
   p.zero = point.zero;
+  p.zero_level = level_name(point.shard_level, job.system);
   p.recompute = {point.recompute, point.recompute_layers};
   job.batch.micro = point.micro;
   job.devices = point.devices();
@@ -33,11 +56,17 @@ PlanPoint point_of(const Job& job) {
   point.virtual_stages = narrow(p.virtual_stages);
   point.micro = narrow(job.batch.micro);
   point.zero = p.zero;
+  point.shard_level = level_of(p.zero_level, job.system);
   point.recompute = p.recompute.kind;
   point.recompute_layers = narrow(p.recompute.layers);
   point.schedule = p.schedule;
   point.sequence_parallel = p.sequence_parallel;
   return point;
+}
+
+std::string zero_text(const PlanPoint& point, const System& system) {
+  const std::string level = level_name(point.shard_level, system);
+  return fmt::format("{}{}{}", point.zero, level.empty() ? "" : " inside ", level);
 }
 
 std::string recompute_text(const PlanPoint& point) {
@@ -94,6 +123,9 @@ std::string describe(const PlanPoint& point) {
   }
   if (point.zero > 0) {
     text += fmt::format(", zero {}", point.zero);
+    text += point.shard_level == 0            ? ""
+            : point.shard_level == kNodeLevel ? " inside a node"
+                                              : fmt::format(" inside level {}", point.shard_level);
   }
   return text;
 }

@@ -16,16 +16,23 @@ struct PlanPoint {
   std::int32_t virtual_stages = 1;
   std::int32_t micro = 1;
   std::int32_t zero = 0;
+  /// Where ZeRO's shards lie: 0 over all replicas, i inside a unit of level i - 1 of the fabric,
+  /// kNodeLevel inside a node.
+  std::int32_t shard_level = 0;
   std::int32_t recompute_layers = 0;  ///< RecomputeKind::kFirstLayers: the first k of each stage
   RecomputeKind recompute = RecomputeKind::kNone;
   ScheduleKind schedule = ScheduleKind::kOneFOneB;
   bool sequence_parallel = false;
 
   auto operator<=>(const PlanPoint&) const = default;
+  /// Ranks that hold the same parameters.
+  [[nodiscard]] std::int64_t replicas() const { return std::int64_t{context} * data; }
   [[nodiscard]] std::int64_t devices() const {
     return std::int64_t{tensor} * context * pipeline * data;
   }
 };
+
+constexpr std::int32_t kNodeLevel = -1;
 
 /// The job split as the point says, on as many devices as it needs.
 Job applied(Job job, const PlanPoint& point);
@@ -35,6 +42,10 @@ PlanPoint point_of(const Job& job);
 /// "tensor 8, pipeline 4, data 2, micro 1, 1f1b x 3, selective recompute, zero 1": what differs
 /// from a plain job.
 std::string describe(const PlanPoint& point);
+/// As a job writes PlanPoint::shard_level; empty for all replicas.
+std::string level_name(std::int32_t level, const System& system);
+/// "1", "3 inside nvlink".
+std::string zero_text(const PlanPoint& point, const System& system);
 std::string recompute_text(const PlanPoint& point);
 std::string schedule_text(const PlanPoint& point);
 /// As a job writes it: "1f1b".

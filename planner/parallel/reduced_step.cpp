@@ -4,11 +4,13 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "core/error.h"
 #include "planner/parallel/rank_walk.h"
 #include "workloads/build_graph.h"
+#include "workloads/transformer_shape.h"
 
 namespace stepcast::planner {
 namespace {
@@ -24,6 +26,7 @@ enum class Part : std::uint8_t {
   kFirstForward,
   kForward,
   kBackward,
+  kWeights,
   kLastBackward,
   kFinish
 };
@@ -36,8 +39,11 @@ Part part_of(const Segment& segment) {
   if (name.starts_with("forward")) {
     return Part::kForward;
   }
-  if (name.starts_with("backward_last")) {
+  if (name.starts_with("backward_last") || name.starts_with("weights_last")) {
     return Part::kLastBackward;
+  }
+  if (name.starts_with("weights")) {
+    return Part::kWeights;
   }
   if (name.starts_with("backward")) {
     return Part::kBackward;
@@ -66,13 +72,19 @@ void take_layer(T& one, const T& line, const std::array<Line T::*, N>& fields) {
 
 constexpr std::array kPassFields{&PassCosts::forward,
                                  &PassCosts::backward,
+                                 &PassCosts::weights,
                                  &PassCosts::forward_ops,
                                  &PassCosts::backward_ops,
+                                 &PassCosts::weights_ops,
                                  &PassCosts::kept,
+                                 &PassCosts::kept_to_weights,
+                                 &PassCosts::gradients_kept,
                                  &PassCosts::forward_only,
                                  &PassCosts::backward_only,
+                                 &PassCosts::weights_only,
                                  &PassCosts::forward_temporaries,
-                                 &PassCosts::backward_temporaries};
+                                 &PassCosts::backward_temporaries,
+                                 &PassCosts::weights_temporaries};
 constexpr std::array kStateFields{&StateCosts::parameters,  &StateCosts::gradients,
                                   &StateCosts::optimizer,   &StateCosts::buffers,
                                   &StateCosts::temporaries, &StateCosts::begin,
@@ -118,6 +130,48 @@ void take_dense(ByRole<T>& all, const ByRole<T>& dense, const std::array<Line T:
   }
 }
 
+/// The fields of a part that is done once for every micro-batch.
+struct PassFields {
+  Line PassCosts::*seconds;
+  Line PassCosts::*ops;
+  Line PassCosts::*temporaries;
+  std::uint8_t touches;  ///< as a bit
+};
+
+std::optional<PassFields> fields_of(Part part) {
+  switch (part) {
+    case Part::kForward:
+      return PassFields{&PassCosts::forward, &PassCosts::forward_ops,
+                        &PassCosts::forward_temporaries, 1};
+    case Part::kBackward:
+      return PassFields{&PassCosts::backward, &PassCosts::backward_ops,
+                        &PassCosts::backward_temporaries, 2};
+    case Part::kWeights:
+      return PassFields{&PassCosts::weights, &PassCosts::weights_ops,
+                        &PassCosts::weights_temporaries, 4};
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Where the bytes of a micro-batch's tensor count, by the passes that touch it.
+Line& lifetime(PassCosts& costs, std::uint8_t touched) {
+  switch (touched) {
+    case 1:
+      return costs.forward_only;
+    case 2:
+      return costs.backward_only;
+    case 3:
+      return costs.kept;
+    case 4:
+      return costs.weights_only;
+    case 6:
+      return costs.gradients_kept;
+    default:
+      return costs.kept_to_weights;
+  }
+}
+
 bool symmetric(const Op& op) {
   return is_collective(op.kind) && op.kind != OpKind::kSend && op.kind != OpKind::kRecv;
 }
@@ -138,11 +192,6 @@ ReducedStep::ReducedStep(const Job& job, const models::CostModel& model)
     : job_(job), model_(model), memo_(model) {
   STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",
                  job.workload.name);
-  if (!job.parallel.zero_level.empty()) {
-    throw InputError("parallel.zero.level",
-                     "a search of plans does not know sharding inside a level of the fabric yet; "
-                     "give a stage alone, or leave it to the search");
-  }
   if (job.phase != JobPhase::kTrain) {
     throw InputError("phase", "plans are searched for training steps; use train");
   }
@@ -157,18 +206,39 @@ ReducedStep::ReducedStep(const Job& job, const models::CostModel& model)
 }
 
 bool ReducedStep::passes_use_data(const PlanPoint& point) const {
-  return point.data > 1 && (point.zero >= 2 || point.expert > 1);
+  return point.replicas() > 1 && (point.zero >= 2 || point.expert > 1);
 }
 
 bool ReducedStep::states_use_passes() const { return job_.parallel.overlap.data; }
+
+/// What follows from the real mesh: how attention over several ranks works, and how many replicas
+/// lie inside the level that ZeRO shards in.
+void ReducedStep::fit_to_mesh(const PlanPoint& point, Job& reduced) const {
+  const workloads::TransformerShape real = workloads::transformer_shape(applied(job_, point));
+  reduced.parallel.context_algorithm = real.algorithm;
+  if (point.shard_level != 0) {
+    const Parallel& p = reduced.parallel;
+    System& system = reduced.system;
+    const std::int64_t replicas = real.shards / real.context;
+    system.fabric.resize(2);
+    system.fabric[0].size = replicas * p.tensor * p.context * p.pipeline;
+    system.fabric[1].size = p.data / replicas;
+    reduced.parallel.zero_level = system.fabric[0].name;
+  }
+}
 
 std::vector<ReducedStep::Stage> ReducedStep::stages_of(const PlanPoint& point, bool whole,
                                                        std::int64_t layers) const {
   PlanPoint reduced = point;
   reduced.pipeline = whole ? 1 : kStages;
   reduced.virtual_stages = 1;
-  reduced.schedule = ScheduleKind::kOneFOneB;
+  if (reduced.schedule != ScheduleKind::kZbH1) {
+    reduced.schedule = ScheduleKind::kOneFOneB;
+  }
   Job job = applied(job_, reduced);
+  if (reduced.context > 1 || reduced.shard_level != 0) {
+    fit_to_mesh(point, job);
+  }
   // One micro-batch, or two of several: with more than one, sharded gradients need another buffer.
   const std::int64_t microbatches =
       std::min<std::int64_t>(job.microbatches(), passes_use_data(point) ? 2 : 1);
@@ -238,8 +308,7 @@ std::vector<double> ReducedStep::price(const Stage& stage, const PlanPoint& poin
   std::vector<double> seconds(program.ops.size(), 0.0);
   std::map<std::int32_t, models::GroupShape> groups;
   for (const Segment& segment : program.segments) {
-    const Part part = part_of(segment);
-    const bool is_pass = part == Part::kForward || part == Part::kBackward;
+    const bool is_pass = fields_of(part_of(segment)).has_value();
     if (is_pass != passes && !(states_use_passes() && !passes)) {
       continue;
     }
@@ -271,27 +340,25 @@ PassCosts ReducedStep::pass_costs(const Stage& stage, const PlanPoint& point) {
   const Program& program = stage.program();
   const std::vector<double> seconds = price(stage, point, true);
   PassCosts costs;
-  std::vector<std::uint8_t> touched(program.tensors.size(), 0);  // 1 forward, 2 backward
+  std::vector<std::uint8_t> touched(program.tensors.size(), 0);
   for (const Segment& segment : program.segments) {
-    const Part part = part_of(segment);
-    if (part != Part::kForward && part != Part::kBackward) {
+    const auto fields = fields_of(part_of(segment));
+    if (!fields) {
       continue;
     }
-    const bool forward = part == Part::kForward;
     RankWalk walk(program, seconds, dispatch_, slowdown_);
     walk.run(segment);
-    (forward ? costs.forward : costs.backward).base = walk.now();
-    (forward ? costs.forward_ops : costs.backward_ops).base = segment.op_count;
+    (costs.*fields->seconds).base = walk.now();
+    (costs.*fields->ops).base = segment.op_count;
     std::vector<char> seen(program.tensors.size(), 0);
     for (const Op& op : program.ops_of(segment)) {
       const TensorId* first = program.operands.data() + op.first_operand;
       for (const TensorId* id = first; id != first + op.inputs + op.outputs; ++id) {
         const Tensor& t = program.tensors[*id];
-        touched[*id] |= forward ? 1U : 2U;
+        touched[*id] |= fields->touches;
         if (t.role == TensorRole::kActivation && !t.per_microbatch && seen[*id] == 0) {
           seen[*id] = 1;
-          (forward ? costs.forward_temporaries : costs.backward_temporaries).base +=
-              t.bytes().base();
+          (costs.*fields->temporaries).base += t.bytes().base();
         }
       }
     }
@@ -299,10 +366,7 @@ PassCosts ReducedStep::pass_costs(const Stage& stage, const PlanPoint& point) {
   for (std::size_t id = 0; id < touched.size(); ++id) {
     const Tensor& t = program.tensors[id];
     if (t.per_microbatch && touched[id] != 0) {
-      (touched[id] == 3   ? costs.kept
-       : touched[id] == 1 ? costs.forward_only
-                          : costs.backward_only)
-          .base += t.bytes().base();
+      lifetime(costs, touched[id]).base += t.bytes().base();
     }
   }
   return costs;
@@ -321,11 +385,12 @@ StateCosts ReducedStep::state_costs(const Stage& stage, const PlanPoint& point) 
   double usual = 0;  // of the backward pass that the exchange runs beside
   if (states_use_passes()) {
     for (const Segment& segment : program.segments) {
-      if (part_of(segment) == Part::kBackward) {
+      const Part part = part_of(segment);
+      if (part == Part::kBackward || part == Part::kWeights) {  // the later one
         RankWalk walk(program, seconds, dispatch_, slowdown_);
         walk.run(segment);
         usual = walk.now();
-      } else if (part_of(segment) == Part::kLastBackward) {
+      } else if (part == Part::kLastBackward) {
         finish.run(segment);
       }
     }
@@ -386,6 +451,7 @@ Passes ReducedStep::passes_of(const PlanPoint& point) {
   PlanPoint key = point;
   if (!passes_use_data(point)) {
     key.zero = 0;
+    key.shard_level = 0;
     key.data = 1;
   }
   Passes passes;
@@ -458,6 +524,7 @@ ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point) {
       }
     }
     key.recompute = RecomputeKind::kNone;
+    key.schedule = ScheduleKind::kOneFOneB;
   }
   ByRole<StateCosts> costs;
   if (point.pipeline == 1) {
@@ -473,7 +540,7 @@ ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point) {
   const double layer = costs.back().gradients.layer > 0 ? costs.back().gradients.layer
                                                         : costs.front().gradients.layer;
   const double bucket = job_.parallel.bucket.base();
-  if (point.data > 1 && (layer < bucket || states_use_passes())) {
+  if (point.replicas() > 1 && (layer < bucket || states_use_passes())) {
     const std::int64_t most =
         (job_.workload.transformer()->layers + point.pipeline - 1) / point.pipeline;
     const auto filled = static_cast<std::int64_t>(std::ceil(kBuckets * bucket / layer));

@@ -24,14 +24,16 @@ struct Line {
   }
 };
 
-/// One forward and one backward pass of a chunk: seconds on the rank's own clock, ops issued,
-/// bytes.
+/// The passes of a chunk: seconds on the rank's own clock, ops issued, bytes. Those of weight
+/// gradients are 0 unless the schedule makes them in a pass of their own.
 struct PassCosts {
-  Line forward, backward;
-  Line forward_ops, backward_ops;
-  Line kept;                         ///< of a micro-batch, from its forward to its backward
-  Line forward_only, backward_only;  ///< of a micro-batch, during one pass
-  Line forward_temporaries, backward_temporaries;
+  Line forward, backward, weights;
+  Line forward_ops, backward_ops, weights_ops;
+  Line kept;             ///< of a micro-batch, from its forward to its backward
+  Line kept_to_weights;  ///< likewise, from its forward to its weight gradients
+  Line gradients_kept;   ///< from its backward to its weight gradients
+  Line forward_only, backward_only, weights_only;  ///< of a micro-batch, during one pass
+  Line forward_temporaries, backward_temporaries, weights_temporaries;
 };
 
 /// What a chunk's parameters add to the step, whatever the micro-batch: bytes, and seconds of the
@@ -65,9 +67,9 @@ class ReducedStep {
  public:
   ReducedStep(const Job& job, const models::CostModel& model);
 
-  /// Passes under the point's tensor, context, expert, micro, sequence_parallel and recompute
-  /// (kNone, kSelective or kFull; the first k layers are a mixture of none and full). Errors:
-  /// InputError where the builder refuses the split.
+  /// Passes under the point's tensor, context, expert, micro, sequence_parallel, recompute (kNone,
+  /// kSelective or kFull; the first k layers are a mixture of none and full), and whether its
+  /// schedule makes weight gradients apart. Errors: InputError where the builder refuses the split.
   Passes passes(const PlanPoint& point);
   /// Parameters under the point's tensor, context, expert, pipeline, data, zero and
   /// sequence_parallel; with parallel.overlap.data also micro and recompute, because the exchange
@@ -90,6 +92,7 @@ class ReducedStep {
   Passes passes_of(const PlanPoint& point);
   ByRole<StateCosts> states_of(const PlanPoint& point);
   std::vector<Stage> stages_of(const PlanPoint& point, bool whole, std::int64_t layers) const;
+  void fit_to_mesh(const PlanPoint& point, Job& reduced) const;
   std::vector<double> price(const Stage& stage, const PlanPoint& point, bool passes);
   std::uint32_t levels_ = 0;  // of the collectives priced last
   ByRole<StateCosts> state_lines(const PlanPoint& key, const PlanPoint& point, std::int64_t fewer,

@@ -50,16 +50,21 @@ inline std::optional<PlanPoint> random_point(const Job& job, std::mt19937& rng) 
     PlanPoint p;
     p.tensor = static_cast<std::int32_t>(std::int64_t{1} << draw(0, 4));
     p.pipeline = static_cast<std::int32_t>(draw(0, 1) == 0 ? 1 : draw(2, 8));
-    if (job.devices % (p.tensor * p.pipeline) != 0) {
+    p.context = static_cast<std::int32_t>(draw(0, 2) == 0 ? 1 << draw(1, 3) : 1);
+    if (job.devices % (p.tensor * p.pipeline * p.context) != 0) {
       continue;
     }
-    p.data = static_cast<std::int32_t>(job.devices / (p.tensor * p.pipeline));
+    p.data = static_cast<std::int32_t>(job.devices / (p.tensor * p.pipeline * p.context));
     p.micro = static_cast<std::int32_t>(std::int64_t{1} << draw(0, 3));
     p.virtual_stages = static_cast<std::int32_t>(p.pipeline == 1 ? 1 : draw(1, 3));
     p.schedule =
         p.virtual_stages == 1 && draw(0, 3) == 0 ? ScheduleKind::kGpipe : ScheduleKind::kOneFOneB;
     p.sequence_parallel = p.tensor > 1 && draw(0, 1) == 1;
-    p.zero = static_cast<std::int32_t>(p.data > 1 ? draw(0, 3) : 0);
+    if (p.virtual_stages == 1 && p.pipeline > 1 && draw(0, 2) == 0) {
+      p.schedule = ScheduleKind::kZbH1;
+    }
+    p.zero = static_cast<std::int32_t>(p.replicas() > 1 ? draw(0, 3) : 0);
+    p.shard_level = p.zero > 0 && draw(0, 2) == 0 ? 1 : 0;
     p.recompute = static_cast<RecomputeKind>(draw(0, 3));
     p.recompute_layers =
         p.recompute == RecomputeKind::kFirstLayers ? static_cast<std::int32_t>(draw(1, 3)) : 0;

@@ -10,7 +10,7 @@ namespace stepcast::planner {
 namespace {
 
 PipelinePasses equal(std::int32_t p, std::int32_t v, std::int64_t m, double f, double b) {
-  PipelinePasses passes{p, v, m, {}, {}};
+  PipelinePasses passes{p, v, m, {}, {}, {}};
   passes.forward.assign(static_cast<std::size_t>(p * v), f);
   passes.backward.assign(static_cast<std::size_t>(p * v), b);
   return passes;
@@ -35,6 +35,19 @@ TEST_CASE("equal stages: the published pipeline formulas", "[planner][parallel][
       pipeline_bound(ScheduleKind::kGpipe, passes, ends);
       CHECK(latest(ends) == Approx(expected));
     }
+  }
+}
+
+TEST_CASE("zb-h1 on equal stages: the published bubble", "[planner][parallel][pipeline]") {
+  // m (F + B + W) + (p - 1) (F + B - W) for W <= B and m >= p; arXiv 2401.10241, section 3.
+  for (const auto& [p, m] : {std::pair{4, 8}, {4, 4}, {8, 100}, {2, 9}}) {
+    PipelinePasses passes = equal(p, 1, m, 2, 3);
+    passes.weights.assign(static_cast<std::size_t>(p), 1.5);
+    std::vector<double> ends;
+    PipelineWalk().ends(ScheduleKind::kZbH1, passes, ends);
+    CHECK(latest(ends) == Approx(6.5 * m + (p - 1) * 3.5));
+    pipeline_bound(ScheduleKind::kZbH1, passes, ends);
+    CHECK(latest(ends) == Approx(6.5 * m + (p - 1) * 3.5));
   }
 }
 
@@ -72,6 +85,33 @@ TEST_CASE("the bound never exceeds the walk, at any stage", "[planner][parallel]
     looseness = std::max(looseness, latest(ends) / latest(bound) - 1);
   }
   CHECK(looseness < 0.35);  // uneven chunks of interleaved pipelines; else it decides
+}
+
+TEST_CASE("nor with weight gradients apart", "[planner][parallel][pipeline]") {
+  std::mt19937 rng(4);
+  const auto draw = [&rng](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(rng);
+  };
+  double looseness = 0;
+  for (int i = 0; i < 400; ++i) {
+    const int p = draw(1, 6);
+    PipelinePasses passes = equal(p, 1, draw(1, 30), 1, 2);
+    for (std::size_t at = 0; at < passes.forward.size(); ++at) {
+      passes.forward[at] = draw(2, 3) + 0.1 * draw(0, 5);
+      passes.backward[at] = draw(2, 4) + 0.1 * draw(0, 5);
+      passes.weights.push_back(draw(1, 4) + 0.1 * draw(0, 5));
+    }
+    std::vector<double> bound;
+    std::vector<double> ends;
+    pipeline_bound(ScheduleKind::kZbH1, passes, bound);
+    PipelineWalk().ends(ScheduleKind::kZbH1, passes, ends);
+    for (std::size_t s = 0; s < ends.size(); ++s) {
+      INFO("p " << p << " m " << passes.microbatches << " stage " << s);
+      CHECK(bound[s] <= ends[s] * (1 + 1e-9));
+    }
+    looseness = std::max(looseness, latest(ends) / latest(bound) - 1);
+  }
+  CHECK(looseness < 0.35);
 }
 
 TEST_CASE("rounds that are skipped add what the last one added", "[planner][parallel][pipeline]") {

@@ -9,6 +9,7 @@
 #include "planner/parallel/fast_path.h"
 #include "planner/parallel/parallel_space.h"
 #include "tests/planner/parallel_jobs.h"
+#include "workloads/transformer_shape.h"
 
 namespace stepcast::planner {
 namespace {
@@ -35,53 +36,72 @@ PlanRequest small_request(std::int64_t devices, std::vector<std::string> more = 
 std::vector<PlanPoint> brute_force_space(const Job& job) {
   std::vector<PlanPoint> points;
   const auto layers = static_cast<std::int32_t>(job.workload.transformer()->layers);
+  const auto built = [&job](const PlanPoint& p) {
+    try {
+      (void)workloads::build_graph(applied(job, p));
+      return true;
+    } catch (const InputError&) {
+      return false;
+    }
+  };
   PlanPoint p;
   for (p.tensor = 1; p.tensor <= job.devices; ++p.tensor)
-    for (p.pipeline = 1; p.pipeline <= layers; ++p.pipeline) {
-      if (job.devices % (p.tensor * p.pipeline) != 0) {
-        continue;
-      }
-      p.data = static_cast<std::int32_t>(job.devices / (p.tensor * p.pipeline));
-      for (p.micro = 1; p.micro <= job.batch.global; ++p.micro)
-        for (p.virtual_stages = 1; p.virtual_stages <= layers; ++p.virtual_stages)
-          for (const ScheduleKind schedule : {ScheduleKind::kOneFOneB, ScheduleKind::kGpipe})
-            for (const bool sequence_parallel : {false, true})
-              for (p.zero = 0; p.zero <= 3; ++p.zero) {
-                p.schedule = schedule;
-                p.sequence_parallel = sequence_parallel;
-                const bool twin =
-                    (sequence_parallel && p.tensor == 1) || (p.zero > 0 && p.data == 1) ||
-                    (schedule == ScheduleKind::kGpipe && (p.pipeline == 1 || p.virtual_stages > 1));
-                p.recompute = RecomputeKind::kNone;
-                p.recompute_layers = 0;
-                try {
-                  (void)workloads::build_graph(applied(job, p));
-                } catch (const InputError&) {
-                  continue;
-                }
-                if (twin) {
-                  continue;
-                }
-                std::int32_t most = 0;  // layers of a stage
-                const PipelineLayout layout = layout_of(job, p);
-                for (std::int32_t s = 0; s < p.pipeline; ++s) {
-                  std::int32_t own = 0;
-                  for (std::int32_t c = 0; c < p.virtual_stages; ++c) {
-                    own += layout.layers[static_cast<std::size_t>(c * p.pipeline + s)];
+    for (p.context = 1; p.context <= job.devices; ++p.context)
+      for (p.pipeline = 1; p.pipeline <= layers; ++p.pipeline) {
+        if (job.devices % (p.tensor * p.context * p.pipeline) != 0) {
+          continue;
+        }
+        p.data = static_cast<std::int32_t>(job.devices / (p.tensor * p.context * p.pipeline));
+        for (p.micro = 1; p.micro <= job.batch.global; ++p.micro)
+          for (p.virtual_stages = 1; p.virtual_stages <= layers; ++p.virtual_stages)
+            for (const ScheduleKind schedule :
+                 {ScheduleKind::kOneFOneB, ScheduleKind::kGpipe, ScheduleKind::kZbH1})
+              for (const bool sequence_parallel : {false, true})
+                for (const auto& [zero, level] :
+                     {std::pair{0, 0}, {1, 0}, {2, 0}, {3, 0}, {3, 1}}) {
+                  p.zero = zero;
+                  p.shard_level = level;
+                  p.schedule = schedule;
+                  p.sequence_parallel = sequence_parallel;
+                  const bool twin = (sequence_parallel && p.tensor == 1) ||
+                                    (p.zero > 0 && p.replicas() == 1) ||
+                                    (schedule != ScheduleKind::kOneFOneB &&
+                                     (p.pipeline == 1 || p.virtual_stages > 1));
+                  p.recompute = RecomputeKind::kNone;
+                  p.recompute_layers = 0;
+                  if (twin || !built(p)) {
+                    continue;
                   }
-                  most = std::max(most, own);
+                  if (p.shard_level > 0) {  // all replicas, or one of them, is no level
+                    const auto shape = workloads::transformer_shape(applied(job, p));
+                    if (shape.shards == 1 || shape.shards == shape.replicas) {
+                      continue;
+                    }
+                  }
+                  std::int32_t most = 0;  // layers of a stage
+                  const PipelineLayout layout = layout_of(job, p);
+                  for (std::int32_t s = 0; s < p.pipeline; ++s) {
+                    std::int32_t own = 0;
+                    for (std::int32_t c = 0; c < p.virtual_stages; ++c) {
+                      own += layout.layers[static_cast<std::size_t>(c * p.pipeline + s)];
+                    }
+                    most = std::max(most, own);
+                  }
+                  for (const RecomputeKind kind :
+                       {RecomputeKind::kNone, RecomputeKind::kSelective, RecomputeKind::kFull}) {
+                    p.recompute = kind;
+                    if (built(p)) {
+                      points.push_back(p);
+                    }
+                  }
+                  p.recompute = RecomputeKind::kFirstLayers;
+                  for (p.recompute_layers = 1; p.recompute_layers < most; ++p.recompute_layers) {
+                    if (built(p)) {
+                      points.push_back(p);
+                    }
+                  }
                 }
-                for (const RecomputeKind kind :
-                     {RecomputeKind::kNone, RecomputeKind::kSelective, RecomputeKind::kFull}) {
-                  p.recompute = kind;
-                  points.push_back(p);
-                }
-                p.recompute = RecomputeKind::kFirstLayers;
-                for (p.recompute_layers = 1; p.recompute_layers < most; ++p.recompute_layers) {
-                  points.push_back(p);
-                }
-              }
-    }
+      }
   return points;
 }
 
@@ -98,7 +118,9 @@ std::int64_t sum(const SearchCounts& c) {
 }
 
 TEST_CASE("the search finds what brute force finds", "[planner][parallel][search]") {
-  const PlanRequest request = small_request(4);
+  // Two machines of two: a level inside which shards can lie.
+  const PlanRequest request =
+      small_request(4, {"system.host.devices=2", "system.fabric[0].size=2"});
   const models::CostModel model(request.job.system, request.job.calibration);
   const std::vector<PlanPoint> space = brute_force_space(request.job);
   FastPath path(request.job, model);
