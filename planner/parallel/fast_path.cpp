@@ -82,7 +82,8 @@ FastPath::FastPath(const Job& job, const models::CostModel& model)
   step_ = model.host().step.base();
 }
 
-bool FastPath::applies() const {
+bool FastPath::applies() {
+  time();
   const Overlap& overlap = job_.parallel.overlap;
   if (model_.host().shares_core || model_.rest_matters()) {
     return false;
@@ -106,7 +107,7 @@ bool FastPath::applies() const {
          (!shares_levels_ && message_share_ <= 0.1);
 }
 
-bool FastPath::bounds_simulator() const {
+bool FastPath::bounds_simulator() {
   const Overlap& overlap = job_.parallel.overlap;
   const bool beside = (point_.tensor > 1 && overlap.tensor) || (point_.data > 1 && overlap.data) ||
                       (point_.pipeline > 1 && overlap.pipeline);
@@ -130,11 +131,42 @@ void FastPath::set_passes(const PlanPoint& point, const PipelineLayout& layout, 
       left -= recomputed_[at];
     }
   }
-  pass_times(kept, recomputed, hops);
-  share_of_messages(kept, hops);
-  pipeline_bound(point.schedule, passes_, bound_ends_);
+  kept_ = &kept;
+  again_ = &recomputed;
+  hops_ = &hops;
+  timed_ = false;
   ends_.clear();
   activations(kept, recomputed);
+}
+
+bool FastPath::trades_memory_for_time() const {
+  const auto no_more = [](double a, double b) { return a <= b * (1 + 1e-9); };
+  for (std::size_t role = 0; role < kChunkRoles; ++role) {
+    const PassCosts& k = kept_->role[role];
+    const PassCosts& a = again_->role[role];
+    for (const auto part : {&Line::layer, &Line::dense}) {
+      const double saved = k.kept.*part - a.kept.*part;
+      // The pass at work is one of those in flight.
+      if (saved < 0 || !no_more(a.backward_only.*part, k.backward_only.*part + saved) ||
+          !no_more(a.forward_only.*part, k.forward_only.*part + saved) ||
+          !no_more(k.forward.*part, a.forward.*part) ||
+          !no_more(k.backward.*part, a.backward.*part)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+/// Most points of a search do not fit: times are made when they are asked for.
+void FastPath::time() {
+  if (timed_) {
+    return;
+  }
+  pass_times(*kept_, *again_, *hops_);
+  share_of_messages(*kept_, *hops_);
+  pipeline_bound(point_.schedule, passes_, bound_ends_);
+  timed_ = true;
 }
 
 void FastPath::pass_times(const Passes& kept, const Passes& recomputed, const Hops& hops) {
@@ -290,7 +322,12 @@ double FastPath::host_end(const ByRole<StateCosts>& states) const {
   return step_ + most * issue_;
 }
 
-double FastPath::bytes_of(const ByRole<StateCosts>& states) const {
+double FastPath::bytes(const ByRole<StateCosts>& states) const { return bytes_of(states, true); }
+double FastPath::lasting_bytes(const ByRole<StateCosts>& states) const {
+  return bytes_of(states, false);
+}
+
+double FastPath::bytes_of(const ByRole<StateCosts>& states, bool with_temporaries) const {
   double most = 0;
   const auto stages = static_cast<std::size_t>(layout_->stages);
   for (const Activations& a : activations_) {
@@ -306,20 +343,22 @@ double FastPath::bytes_of(const ByRole<StateCosts>& states) const {
       buffers = std::max(buffers, c.buffers.at(layers, dense));  // chunks share them
       temporaries = std::max(temporaries, c.temporaries.at(layers, dense));
     }
-    most = std::max(most, bytes + buffers + a.bytes + temporaries);
+    most = std::max(most, bytes + buffers + a.bytes + (with_temporaries ? temporaries : 0));
   }
   return most;
 }
 
-StepForecast FastPath::bound(const ByRole<StateCosts>& states) const {
-  return {std::max(end_of(states, bound_ends_), host_end(states)), bytes_of(states)};
+StepForecast FastPath::bound(const ByRole<StateCosts>& states) {
+  time();
+  return {std::max(end_of(states, bound_ends_), host_end(states)), bytes(states)};
 }
 
 StepForecast FastPath::step(const ByRole<StateCosts>& states) {
+  time();
   if (ends_.empty()) {
     walk_.ends(point_.schedule, passes_, ends_);
   }
-  return {std::max(end_of(states, ends_), host_end(states)), bytes_of(states)};
+  return {std::max(end_of(states, ends_), host_end(states)), bytes(states)};
 }
 
 StepForecast FastPath::forecast(const PlanPoint& point) {
@@ -330,7 +369,8 @@ StepForecast FastPath::forecast(const PlanPoint& point) {
   const Passes kept = reduced_.passes(key);
   key.recompute = RecomputeKind::kFull;
   const Passes again = mixture ? reduced_.passes(key) : kept;
-  set_passes(point, layout, kept, again, hops_of(reduced_, kept, point));
+  const Hops hops = hops_of(reduced_, kept, point);
+  set_passes(point, layout, kept, again, hops);
   return step(reduced_.states(point));
 }
 

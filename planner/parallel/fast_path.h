@@ -53,30 +53,38 @@ class FastPath {
 
   /// One pass of every virtual stage and the memory of activations. `recomputed` are the passes of
   /// layers that are recomputed: those of `kept` again unless the point recomputes the first k.
+  /// What is given must stay until the next call.
   void set_passes(const PlanPoint& point, const PipelineLayout& layout, const Passes& kept,
                   const Passes& recomputed, const Hops& hops);
   /// A lower bound of the step's time (pipeline_bound) and its memory, for the passes set last.
-  [[nodiscard]] StepForecast bound(const ByRole<StateCosts>& states) const;
+  [[nodiscard]] StepForecast bound(const ByRole<StateCosts>& states);
+  /// Its memory alone, and a part of it that grows with no further layer recomputed: temporaries,
+  /// which the first recomputed layer of a chunk can raise, are not in it.
+  [[nodiscard]] double bytes(const ByRole<StateCosts>& states) const;
+  [[nodiscard]] double lasting_bytes(const ByRole<StateCosts>& states) const;
+  /// Does recomputing one layer more only save lasting bytes and only cost time?
+  [[nodiscard]] bool trades_memory_for_time() const;
   /// The step itself; walks the pipeline once for all states.
   [[nodiscard]] StepForecast step(const ByRole<StateCosts>& states);
 
   /// All of it for one point, nothing kept: for tests and single answers. Errors: InputError.
   StepForecast forecast(const PlanPoint& point);
   /// Of the passes set last.
-  [[nodiscard]] bool applies() const;
+  [[nodiscard]] bool applies();
   /// Is the simulator at most 1 % faster? So it is where `applies`, and where nothing runs beside
   /// compute: waiting for hosts, for other ranks or for a link only adds time.
-  [[nodiscard]] bool bounds_simulator() const;
+  [[nodiscard]] bool bounds_simulator();
   [[nodiscard]] std::int64_t microbatches() const { return passes_.microbatches; }
   [[nodiscard]] ReducedStep& reduced() { return reduced_; }
 
  private:
+  void time();
   void share_of_messages(const Passes& kept, const Hops& hops);
   void pass_times(const Passes& kept, const Passes& recomputed, const Hops& hops);
   void activations(const Passes& kept, const Passes& recomputed);
   [[nodiscard]] double end_of(const ByRole<StateCosts>& states,
                               const std::vector<double>& ends) const;
-  [[nodiscard]] double bytes_of(const ByRole<StateCosts>& states) const;
+  [[nodiscard]] double bytes_of(const ByRole<StateCosts>& states, bool with_temporaries) const;
   [[nodiscard]] double host_end(const ByRole<StateCosts>& states) const;
 
   Job job_;
@@ -86,6 +94,10 @@ class FastPath {
   double issue_ = 0, step_ = 0;
   PlanPoint point_;
   const PipelineLayout* layout_ = nullptr;
+  const Passes* kept_ = nullptr;
+  const Passes* again_ = nullptr;
+  const Hops* hops_ = nullptr;
+  bool timed_ = false;
   PipelinePasses passes_;
   std::vector<std::int32_t> recomputed_;  // layers, by virtual stage
   std::vector<double> pass_ops_;          // by stage, of one micro-batch

@@ -99,6 +99,19 @@ void add_parallel(const Job& job, MegatronArguments& out) {
     out.remarks.emplace_back(
         "schedule: Megatron-LM has no gpipe; it runs 1f1b, which is no slower");
   }
+  if (p.pipeline > 1 && p.schedule == ScheduleKind::kZbH1) {
+    out.remarks.emplace_back(
+        "schedule: Megatron-LM has no zb-h1; it runs 1f1b, whose bubble is longer");
+  }
+  if (p.expert > 1 && p.expert_tensor > 0) {
+    degree("expert-tensor-parallel-size", p.expert_tensor);
+  }
+  if (p.zero > 0 && !p.zero_level.empty()) {
+    out.remarks.push_back(fmt::format(
+        "zero: shards lie inside {}; in Megatron-LM --num-distributed-optimizer-instances says "
+        "how many copies of them there are",
+        p.zero_level));
+  }
   if (p.zero == 1) {
     a.emplace_back("--use-distributed-optimizer");
   } else if (p.zero >= 2) {

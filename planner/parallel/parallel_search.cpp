@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
+#include <span>
 #include <tuple>
 #include <type_traits>
 
@@ -26,6 +28,25 @@ struct Split {
   std::vector<States> states;
   std::vector<char> fits;    ///< the parameters alone
   std::vector<char> splits;  ///< zb-h1 is legal
+  /// Is the z-th sharding legal with the schedule?
+  [[nodiscard]] bool has(std::size_t z, ScheduleKind schedule) const {
+    return schedule != ScheduleKind::kZbH1 || splits[z] != 0;
+  }
+  [[nodiscard]] std::int64_t count(ScheduleKind schedule) const {
+    std::int64_t n = 0;
+    for (std::size_t z = 0; z < zeros.size(); ++z) {
+      n += has(z, schedule) ? 1 : 0;
+    }
+    return n;
+  }
+  /// Of these, those whose parameters alone do not fit.
+  [[nodiscard]] std::int64_t too_large(ScheduleKind schedule) const {
+    std::int64_t n = 0;
+    for (std::size_t z = 0; z < zeros.size(); ++z) {
+      n += has(z, schedule) && fits[z] == 0 ? 1 : 0;
+    }
+    return n;
+  }
   [[nodiscard]] bool any_fits() const {
     return std::find(fits.begin(), fits.end(), char{1}) != fits.end();
   }
@@ -149,7 +170,7 @@ class Search {
     for (std::size_t i = 0; i < splits_.size(); ++i) {
       const PlanPoint& p = splits_[i].point;
       for (const std::int32_t micro : space_.micros(p)) {
-        Task& task = tasks[{micro, p.tensor, p.context, !p.sequence_parallel, p.expert}];
+        Task& task = tasks[{p.context, micro, p.tensor, !p.sequence_parallel, p.expert}];
         task.micro = micro;
         task.splits.push_back(i);
       }
@@ -193,21 +214,22 @@ class Search {
         for (const ScheduleKind schedule : space_.schedules(point, v)) {
           point.schedule = schedule;
           const std::vector<RecomputeChoice> recomputes = space_.recomputes(dealt, schedule);
-          const auto zeros = schedule == ScheduleKind::kZbH1
-                                 ? std::count(split.splits.begin(), split.splits.end(), char{1})
-                                 : static_cast<std::ptrdiff_t>(split.zeros.size());
-          const auto points = static_cast<std::int64_t>(recomputes.size()) * zeros;
+          const auto points = static_cast<std::int64_t>(recomputes.size()) * split.count(schedule);
           counts.space += points;
           if (!split.any_fits()) {
             counts.weights_too_large += points;
           } else if (late()) {
             counts.left_out += points;
           } else {
-            for (const RecomputeChoice& r : recomputes) {
-              point.recompute = r.kind;
-              point.recompute_layers = r.layers;
-              consider(path, costs, split, dealt, point, shelf, counts);
+            Work w{path, costs, split, dealt, shelf, counts, {}};
+            auto next = recomputes.begin();
+            for (; next != recomputes.end() && next->kind != RecomputeKind::kFirstLayers; ++next) {
+              point.recompute = next->kind;
+              point.recompute_layers = 0;
+              consider(w, point);
             }
+            point.recompute = RecomputeKind::kFirstLayers;
+            consider_first_layers(w, point, {next, recomputes.end()});
           }
         }
       }
@@ -271,43 +293,159 @@ class Search {
     std::map<std::int32_t, Hops> hops_;
   };
 
-  void consider(FastPath& path, TaskCosts& costs, const Split& split, const PipelineLayout& dealt,
-                PlanPoint point, CandidateShelf& shelf, SearchCounts& counts) {
+  /// Points that differ in recomputation and sharding alone.
+  struct Work {
+    FastPath& path;
+    TaskCosts& costs;
+    const Split& split;
+    const PipelineLayout& dealt;
+    CandidateShelf& shelf;
+    SearchCounts& counts;
+    std::vector<char> out;  ///< scratch, by sharding
+  };
+
+  /// Sharded gradients or weights make passes of their own for every split. Those of whole ones
+  /// are at hand, take less time and keep as much: a lower bound. With one micro-batch, or where
+  /// something runs beside the passes, what follows them differs too.
+  [[nodiscard]] bool bounded_by_whole(const PlanPoint& point) const {
+    const Overlap& overlap = job_.parallel.overlap;
+    return point.zero >= 2 && point.expert == 1 && !overlap.data && !overlap.tensor &&
+           job_.batch.global > std::int64_t{point.data} * point.micro;
+  }
+
+  enum class PassesOf { kItself, kWhole };
+
+  /// Calls `visit(z, point, states, fresh)` for the shardings under which the parameters fit, but
+  /// for those `out`; `fresh` where the path holds other passes than before. Passes of whole
+  /// parameters, if asked for, stand in where they are a lower bound.
+  template <class Visit>
+  void each_sharding(Work& w, PlanPoint point, PassesOf which, const std::vector<char>& out,
+                     const Visit& visit) {
     const bool mixture = point.recompute == RecomputeKind::kFirstLayers;
     const Passes* set = nullptr;  // passes the path holds
-    bool rough = false;           // for these
-    for (std::size_t z = 0; z < split.zeros.size(); ++z) {
-      if (point.schedule == ScheduleKind::kZbH1 && split.splits[z] == 0) {
-        continue;  // no point of the space
-      }
-      if (split.fits[z] == 0) {
-        ++counts.weights_too_large;
+    for (std::size_t z = 0; z < w.split.zeros.size(); ++z) {
+      if (!w.split.has(z, point.schedule) || w.split.fits[z] == 0 ||
+          (!out.empty() && out[z] != 0)) {
         continue;
       }
-      point.zero = split.zeros[z].stage;
-      point.shard_level = split.zeros[z].level;
-      const Passes& kept = costs.passes(point, mixture ? RecomputeKind::kNone : point.recompute);
-      if (set != &kept) {
-        const Passes& again = mixture ? costs.passes(point, RecomputeKind::kFull) : kept;
-        path.set_passes(point, dealt, kept, again, costs.hops(kept, point));
+      point.zero = w.split.zeros[z].stage;
+      point.shard_level = w.split.zeros[z].level;
+      PlanPoint of = point;
+      if (which == PassesOf::kWhole && bounded_by_whole(point)) {
+        of.zero = of.shard_level = 0;
+      }
+      const Passes& kept = w.costs.passes(of, mixture ? RecomputeKind::kNone : of.recompute);
+      const bool fresh = set != &kept;
+      if (fresh) {
+        const Passes& again = mixture ? w.costs.passes(of, RecomputeKind::kFull) : kept;
+        w.path.set_passes(of, w.dealt, kept, again, w.costs.hops(kept, of));
         set = &kept;
-        rough = !path.bounds_simulator();
       }
-      const States& states = costs.states(point, split.states[z]);
-      const StepForecast bound = path.bound(states);
-      if (!fits(bound.bytes)) {
-        note_bytes(bound.bytes);
-        ++counts.memory_too_large;
-        continue;
+      visit(z, point, w.costs.states(point, w.split.states[z]), fresh);
+    }
+  }
+
+  /// Marks the shardings that passes of whole parameters rule out already.
+  void rule_out(Work& w, const PlanPoint& choice, std::vector<char>& out) {
+    out.assign(w.split.zeros.size(), 0);
+    each_sharding(
+        w, choice, PassesOf::kWhole, {},
+        [&](std::size_t z, const PlanPoint& point, const States& states, bool) {
+          if (!bounded_by_whole(point)) {
+            return;
+          }
+          const double bytes = w.path.lasting_bytes(states);
+          if (!fits(bytes)) {
+            note_bytes(bytes);
+            ++w.counts.memory_too_large;
+            out[z] = 1;
+          } else if (w.shelf.beaten(w.path.bound(states).seconds, bytes + options_.reserve)) {
+            ++w.counts.bounded;
+            out[z] = 1;
+          }
+        });
+  }
+
+  void consider(Work& w, const PlanPoint& choice) {
+    bool rough = false;
+    w.counts.weights_too_large += w.split.too_large(choice.schedule);
+    rule_out(w, choice, w.out);
+    each_sharding(
+        w, choice, PassesOf::kItself, w.out,
+        [&](std::size_t, const PlanPoint& point, const States& states, bool fresh) {
+          const double bytes = w.path.bytes(states);
+          if (!fits(bytes)) {
+            note_bytes(bytes);
+            ++w.counts.memory_too_large;
+            return;
+          }
+          rough = fresh || !rough ? !w.path.bounds_simulator() : rough;
+          w.counts.rough += rough ? 1 : 0;
+          if (w.shelf.beaten(w.path.bound(states).seconds, bytes + options_.reserve)) {
+            ++w.counts.bounded;
+            return;
+          }
+          ++w.counts.evaluated;
+          w.shelf.offer({point, w.path.step(states).seconds, bytes + options_.reserve, rough});
+        });
+  }
+
+  /// The first k layers of every stage, for all k. With each layer more the lasting memory falls
+  /// and the time rises, so two of them can speak for the rest: a k that does not fit for all
+  /// below, the time of the least that may fit and the memory of the most for all between.
+  void consider_first_layers(Work& w, PlanPoint point, std::span<const RecomputeChoice> choices) {
+    if (choices.empty()) {
+      return;
+    }
+    bool ordered = true;
+    const auto lasting = [&](const RecomputeChoice& choice) {
+      point.recompute_layers = choice.layers;
+      double least = std::numeric_limits<double>::infinity();
+      each_sharding(w, point, PassesOf::kWhole, {},
+                    [&](std::size_t, const PlanPoint&, const States& states, bool fresh) {
+                      least = std::min(least, w.path.lasting_bytes(states));
+                      ordered = ordered && (!fresh || w.path.trades_memory_for_time());
+                    });
+      return least;
+    };
+    const double bytes = lasting(choices.back());
+    if (!ordered) {
+      for (const RecomputeChoice& choice : choices) {
+        point.recompute_layers = choice.layers;
+        consider(w, point);
       }
-      counts.rough += rough ? 1 : 0;
-      if (shelf.beaten(bound.seconds, bound.bytes + options_.reserve)) {
-        ++counts.bounded;
-        continue;
-      }
-      ++counts.evaluated;
-      const StepForecast step = path.step(states);
-      shelf.offer({point, step.seconds, step.bytes + options_.reserve, rough});
+      return;
+    }
+    const auto first =
+        std::partition_point(choices.begin(), choices.end(),
+                             [&](const RecomputeChoice& choice) { return !fits(lasting(choice)); });
+    const auto all = w.split.too_large(point.schedule);
+    const auto shardings = w.split.count(point.schedule) - all;
+    const auto below = static_cast<std::int64_t>(first - choices.begin());
+    w.counts.weights_too_large += below * all;
+    w.counts.memory_too_large += below * shardings;
+    if (first == choices.end()) {
+      note_bytes(bytes);
+      return;
+    }
+    double seconds = std::numeric_limits<double>::infinity();
+    bool rough = false;
+    point.recompute_layers = first->layers;
+    each_sharding(w, point, PassesOf::kWhole, {},
+                  [&](std::size_t, const PlanPoint&, const States& states, bool) {
+                    seconds = std::min(seconds, w.path.bound(states).seconds);
+                    rough = rough || !w.path.bounds_simulator();
+                  });
+    constexpr double kRounding = 1 - 1e-12;
+    if (!rough && w.shelf.beaten(seconds * kRounding, bytes * kRounding + options_.reserve)) {
+      const auto rest = static_cast<std::int64_t>(choices.end() - first);
+      w.counts.weights_too_large += rest * all;
+      w.counts.bounded += rest * shardings;
+      return;
+    }
+    for (auto choice = first; choice != choices.end(); ++choice) {
+      point.recompute_layers = choice->layers;
+      consider(w, point);
     }
   }
 

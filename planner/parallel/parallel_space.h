@@ -51,6 +51,7 @@ class ParallelSpace {
                                                          std::int64_t microbatches) const;
   [[nodiscard]] std::vector<ScheduleKind> schedules(const PlanPoint& split,
                                                     std::int32_t virtual_stages) const;
+  /// Those of the first k layers last, by k.
   [[nodiscard]] std::vector<RecomputeChoice> recomputes(const PipelineLayout& layout,
                                                         ScheduleKind schedule) const;
   /// May weight gradients be made apart, with the split's sharding?

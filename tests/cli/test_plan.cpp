@@ -168,14 +168,24 @@ TEST_CASE("where no plan fits, plan exits with 1 and says what is missing", "[cl
   CHECK_THAT(j.at("infeasible").get<std::string>(), Contains("no plan fits"));
 }
 
+TEST_CASE("plan searches what a job fixes of every strategy", "[cli][plan]") {
+  const auto best = [](const std::string& setting) {
+    const Outcome outcome = call(plan({"--set", setting, "--top", "1", "--format", "json"}));
+    INFO(setting << outcome.err);
+    REQUIRE(outcome.code == 0);
+    return json::parse(outcome.out).at("plans").at(0);
+  };
+  CHECK(best("parallel.context=2").at("plan").at("context") == 2);
+  const json hybrid = best(R"(parallel.zero={"stage": 3, "level": "nvlink"})");
+  CHECK(hybrid.at("plan").at("zero") == json({{"stage", 3}, {"level", "nvlink"}}));
+  CHECK(hybrid.at("job").at("parallel").at("zero").at("level") == "nvlink");
+}
+
 TEST_CASE("plan refuses what it cannot search", "[cli][plan][malformed]") {
   refused(plan({"--set", "parallel.tensor=3"}), "parallel", "tensor=3");
   refused(plan({"--set", "parallel.tensr=2"}), "parallel.tensr", "tensor");
-  refused(plan({"--set", "parallel.schedule=zb-h1"}), "parallel.schedule", "1f1b");
-  refused(plan({"--set", "parallel.context=2"}), "parallel.context", "auto");
-  refused(plan({"--set", "parallel.expert_tensor=2"}), "parallel.expert_tensor", "leave it out");
-  refused(plan({"--set", "parallel.zero={\"stage\": 3, \"level\": \"nvlink\"}"}),
-          "parallel.zero.level", "not know");
+  refused(plan({"--set", "parallel.zero={\"stage\": 3, \"level\": \"rack\"}"}),
+          "parallel.zero.level", "rack");
   refused(plan({"--export", "torchrec=x"}), "--export", "megatron");
   refused(plan({"--export", "megatron="}), "--export", "megatron=FILE");
   refused(plan({"--seed", "3"}), "--seed", "transformer");

@@ -21,13 +21,14 @@ struct Comparison {
   double worst = 0;
 };
 
-Comparison compare(unsigned seed, int jobs, const Overlap& overlap) {
+Comparison compare(unsigned seed, int jobs, const Overlap& overlap,
+                   std::optional<ScheduleKind> only = {}) {
   std::mt19937 rng(seed);
   Comparison result;
   for (int i = 0; i < jobs; ++i) {
     Job job = random_transformer(rng);
     job.parallel.overlap = overlap;
-    const auto point = random_point(job, rng);
+    const auto point = random_point(job, rng, only);
     if (!point) {
       continue;
     }
@@ -64,6 +65,12 @@ TEST_CASE("the closed form is within 1 % of the simulator where it applies, memo
   CHECK(result.applied >= result.all * 3 / 5);
   CHECK(result.bounded >= 3);
   CHECK(result.applied + result.bounded == result.all);  // nothing runs beside compute
+}
+
+TEST_CASE("so it is with weight gradients in a pass of their own",
+          "[planner][parallel][fast_path]") {
+  const Comparison result = compare(15, 60, {}, ScheduleKind::kZbH1);
+  CHECK(result.applied >= 15);
 }
 
 TEST_CASE("so it is with tensor-parallel collectives beside compute",

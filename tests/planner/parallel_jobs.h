@@ -41,12 +41,14 @@ inline Job random_transformer(std::mt19937& rng) {
   return job;
 }
 
-/// A legal split of the job, or nothing after a few tries.
-inline std::optional<PlanPoint> random_point(const Job& job, std::mt19937& rng) {
+/// A legal split of the job, or nothing after a few tries; with a pipeline that works as `only`
+/// says, if that is given.
+inline std::optional<PlanPoint> random_point(const Job& job, std::mt19937& rng,
+                                             std::optional<ScheduleKind> only = {}) {
   const auto draw = [&rng](std::int64_t low, std::int64_t high) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(rng);
   };
-  for (int attempt = 0; attempt < 200; ++attempt) {
+  for (int attempt = 0; attempt < 400; ++attempt) {
     PlanPoint p;
     p.tensor = static_cast<std::int32_t>(std::int64_t{1} << draw(0, 4));
     p.pipeline = static_cast<std::int32_t>(draw(0, 1) == 0 ? 1 : draw(2, 8));
@@ -65,6 +67,10 @@ inline std::optional<PlanPoint> random_point(const Job& job, std::mt19937& rng) 
     }
     p.zero = static_cast<std::int32_t>(p.replicas() > 1 ? draw(0, 3) : 0);
     p.shard_level = p.zero > 0 && draw(0, 2) == 0 ? 1 : 0;
+    if (only && (p.pipeline == 1 || p.virtual_stages > 1)) {
+      continue;
+    }
+    p.schedule = only.value_or(p.schedule);
     p.recompute = static_cast<RecomputeKind>(draw(0, 3));
     p.recompute_layers =
         p.recompute == RecomputeKind::kFirstLayers ? static_cast<std::int32_t>(draw(1, 3)) : 0;
