@@ -24,6 +24,21 @@ runtime::ExecutorFactory timed_cuda_executors(const Context& context,
   return runtime::cuda::executors(module, {});
 }
 
+studies::OpClock op_clock(const std::string& wanted, const Context& context,
+                          runtime::MpiSession& session) {
+  if (wanted == "events") {
+    return {nullptr, "--op-clock events"};
+  }
+  const auto lib = context.executable.parent_path().parent_path() / "lib";
+  studies::OpClock clock =
+      studies::same_on_all_ranks(studies::start_cupti(lib / "libstepcast_cupti.so"), session);
+  if (clock.cupti == nullptr && wanted == "cupti") {
+    throw EnvironmentError(fmt::format(
+        "--op-clock cupti: {}; or leave the option out to time ops by events", clock.reason));
+  }
+  return clock;
+}
+
 runtime::calibration::DeviceSweep sweep_device(const Context& context,
                                                const runtime::calibration::SweepOptions& options) {
   const runtime::LoadedModule library(runtime::cuda::module_of(context.executable));

@@ -5,6 +5,7 @@
 #include "runtime/calibration/device_sweep.h"
 #include "runtime/cuda/module.h"
 #include "runtime/trainer.h"
+#include "studies/recorded_run.h"
 
 namespace stepcast::cli {
 
@@ -16,6 +17,12 @@ void require_cuda(const Context& context);
 /// Errors: InputError when ranks would share a device: their times mean nothing.
 runtime::ExecutorFactory timed_cuda_executors(const Context& context,
                                               const runtime::MpiSession& session);
+
+/// What measures when ops of a recorded run on devices run: "auto" takes CUPTI where it can be had,
+/// else events; all ranks decide alike. To be called before anything uses CUDA.
+/// Errors: EnvironmentError saying why, when "cupti" was asked for and cannot be had.
+studies::OpClock op_clock(const std::string& wanted, const Context& context,
+                          runtime::MpiSession& session);
 
 /// Runs the sweep of the module on this process's device.
 runtime::calibration::DeviceSweep sweep_device(const Context& context,

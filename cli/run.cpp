@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "cli/command.h"
+#include "cli/cuda_backend.h"
 #include "cli/human.h"
 #include "cli/launch_ranks.h"
 #include "cli/print_prediction.h"
@@ -24,7 +25,7 @@ namespace {
 
 struct RunCommand {
   JobOptions job;
-  std::string backend = "cpu", trace, emulate, data;
+  std::string backend = "cpu", trace, emulate, data, op_clock = "auto";
   int ranks = 0;
   std::int64_t steps = 20, warmup = 3;
   std::uint64_t seed = 0;
@@ -125,6 +126,8 @@ void check_backend(const RunCommand& options, const Context& context) {
     runtime::cuda::usable_module(runtime::cuda::module_of(context.executable));
   } else if (options.cuda_graph) {
     throw InputError("--cuda-graph", "needs --backend cuda");
+  } else if (options.op_clock != "auto") {
+    throw InputError("--op-clock", "needs --backend cuda");
   }
 }
 
@@ -141,7 +144,13 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
     emulated = config::load_system(options.emulate, {context.library});
     run_options.emulate = &emulated;
   }
+  studies::TraceOptions traced{.folder = options.trace,
+                               .job = config::job_to_json(job),
+                               .producer = std::string(kVersionText)};
   if (options.backend == "cuda") {
+    if (!options.trace.empty()) {
+      traced.clock = op_clock(options.op_clock, context, session);
+    }
     run_options.executor = cuda_executors(options, context, session);
   }
   Progress progress(job.workload.name);
@@ -151,11 +160,15 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
                     fmt::format("loss {:.4f}", s.loss));
   };
   const runtime::RunResult result =
-      options.trace.empty()
-          ? runtime::run_training(job, graph, run_options, session)
-          : studies::run_traced(job, graph, run_options, session, options.trace,
-                                config::job_to_json(job), std::string(kVersionText));
+      options.trace.empty() ? runtime::run_training(job, graph, run_options, session)
+                            : studies::run_traced(job, graph, run_options, session, traced);
   if (session.rank() == 0) {
+    if (options.backend == "cuda" && !options.trace.empty()) {
+      fmt::print(stderr, "stepcast: op times are {}\n",
+                 traced.clock.cupti != nullptr
+                     ? "those of the device, as CUPTI recorded them"
+                     : "those of CUDA events around each op: " + traced.clock.reason);
+    }
     switch (options.job.format) {
       case OutputFormat::kText:
         print_text(job, result, std::cout);
@@ -211,6 +224,11 @@ void add_run(CLI::App& app, Context& context) {
       ->check(CLI::Range(0, 1000000));
   command->add_option("--seed", options->seed, "Seed of the training data");
   command->add_option("--trace", options->trace, "Folder for a native trace of the run");
+  command
+      ->add_option("--op-clock", options->op_clock,
+                   "What times ops of a trace on devices: CUPTI, events around each op, or CUPTI "
+                   "where it can be had")
+      ->check(CLI::IsMember({"auto", "cupti", "events"}));
   command->add_option("--emulate", options->emulate,
                       "System whose fabric collectives are paced to");
   command->add_option(

@@ -42,6 +42,13 @@ class Observer {
   virtual void on_op(const OpSpan& /*span*/) {}
   virtual void on_host(const HostSpan& /*span*/) {}
   virtual void on_step_end(std::int32_t /*rank*/, std::int32_t /*step*/, SimTime /*at*/) {}
+  /// Around the calls by which the host's thread hands an op to a device; a step that is captured
+  /// into a graph makes them once, whether it is observed or not.
+  virtual void on_launch_begin(OpRef /*ref*/) {}
+  virtual void on_launch_end() {}
+  /// True: somebody else measures when ops ran on a device. A backend then does not, and its spans
+  /// only say when ops were issued.
+  [[nodiscard]] virtual bool measures_ops() const { return false; }
 };
 
 }  // namespace stepcast

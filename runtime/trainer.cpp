@@ -119,15 +119,15 @@ class Rank {
     source_ = make_batch_source(job, graph.mesh, session.rank(), options.seed, options.data_file);
     session.world().barrier();
     const std::int64_t here = steady_ns();
-    const std::int64_t epoch =
-        session.local_size() == session.size() ? session.from_rank_zero(here) : here;
-    executor_ = cpu_ != nullptr ? cpu_->executor(job, graph, epoch, observer)
-                                : options.executor(job, graph, session, epoch, observer);
+    epoch_ns_ = session.local_size() == session.size() ? session.from_rank_zero(here) : here;
+    executor_ = cpu_ != nullptr ? cpu_->executor(job, graph, epoch_ns_, observer)
+                                : options.executor(job, graph, session, epoch_ns_, observer);
   }
 
   RunResult run() {
     RunResult result;
     result.ranks = session_.size();
+    result.epoch_ns = epoch_ns_;
     if (executor_->pipelined()) {
       source_->draw(0, batch_);
       executor_->fill_pipeline(batch_);
@@ -181,6 +181,7 @@ class Rank {
   const RunOptions& options_;
   MpiSession& session_;
   std::int64_t begin_ns_;
+  std::int64_t epoch_ns_ = 0;
   std::unique_ptr<CpuRank> cpu_;
   std::unique_ptr<BatchSource> source_;
   HostBatch batch_, next_;

@@ -46,9 +46,10 @@ struct RunOptions {
 struct RunResult {
   std::vector<StepRecord> warmup;
   std::vector<StepRecord> steps;
-  Bytes allocated;      ///< tensors, of the fullest rank, in the backend's memory
-  Bytes peak_resident;  ///< whole process, of the fullest rank
-  Seconds setup;        ///< until the first step
+  Bytes allocated;            ///< tensors, of the fullest rank, in the backend's memory
+  Bytes peak_resident;        ///< whole process, of the fullest rank
+  Seconds setup;              ///< until the first step
+  std::int64_t epoch_ns = 0;  ///< steady clock at time 0 of what the observer was told
   int ranks = 1;
 };
 

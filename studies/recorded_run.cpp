@@ -3,8 +3,11 @@
 #include <numeric>
 #include <type_traits>
 
+#include "core/error.h"
+#include "profiler/capture/device_recorder.h"
 #include "profiler/host/host_recorder.h"
 #include "profiler/host/recording_cost.h"
+#include "runtime/loaded_module.h"
 #include "traces/native/native_trace.h"
 
 namespace stepcast::studies {
@@ -77,22 +80,56 @@ RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
   return run;
 }
 
+OpClock start_cupti(const std::filesystem::path& file) {
+  try {
+    auto* entry = runtime::LoadedModule(file).function<profiler::CuptiModuleEntry>(
+        profiler::kCuptiModuleEntry);
+    profiler::CuptiModule* cupti = entry();
+    std::string refused = cupti->start({});
+    return {refused.empty() ? cupti : nullptr, std::move(refused)};
+  } catch (const EnvironmentError& e) {
+    return {nullptr, e.what()};
+  }
+}
+
+OpClock same_on_all_ranks(OpClock own, runtime::MpiSession& session) {
+  const double without = session.sum({own.cupti == nullptr ? 1.0 : 0.0})[0];
+  if (without > 0 && own.cupti != nullptr) {
+    own.cupti->stop({session.rank(), session.size()});
+    own = {nullptr,
+           fmt::format("{:.0f} of {} ranks could not have CUPTI", without, session.size())};
+  }
+  return own;
+}
+
 runtime::RunResult run_traced(const Job& job, const ExecutionGraph& graph,
                               const runtime::RunOptions& options, runtime::MpiSession& session,
-                              const std::filesystem::path& folder, const std::string& job_text,
-                              const std::string& producer) {
-  profiler::HostRecorder recorder(session.rank(), graph.program_of(session.rank()),
-                                  static_cast<std::int32_t>(options.steps));
-  const runtime::RunResult result = runtime::run_training(job, graph, options, session, &recorder);
-  traces::write_rank(folder, recorder.finish());
+                              const TraceOptions& traced) {
+  const auto steps = static_cast<std::int32_t>(options.steps);
+  const Program& program = graph.program_of(session.rank());
+  runtime::RunResult result;
+  if (traced.clock.cupti != nullptr) {
+    profiler::DeviceRecorder recorder(session.rank(), session.size(), program, steps,
+                                      *traced.clock.cupti);
+    result = runtime::run_training(job, graph, options, session, &recorder);
+    traces::write_rank(traced.folder, recorder.finish(result.epoch_ns));
+  } else {
+    profiler::HostRecorder recorder(session.rank(), program, steps);
+    result = runtime::run_training(job, graph, options, session, &recorder);
+    traces::write_rank(traced.folder, recorder.finish());
+  }
   session.world().barrier();
   if (session.rank() == 0) {
     traces::Trace trace;
     trace.graph = graph;
-    trace.job = job_text;
-    trace.producer = producer;
+    trace.job = traced.job;
+    trace.producer = traced.producer;
     describe_recording(trace, options);
-    traces::write_manifest(folder, trace, session.size());
+    if (options.executor) {
+      trace.op_clock = traced.clock.cupti != nullptr ? "cupti" : "events";
+      trace.op_clock_reason = traced.clock.reason;
+    }
+    traces::write_manifest(traced.folder, trace, session.size());
   }
   return result;
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/job.h"
+#include "profiler/cupti/module.h"
 #include "runtime/mpi/session.h"
 #include "runtime/trainer.h"
 #include "traces/trace.h"
@@ -22,11 +23,31 @@ struct RecordedRun {
 RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
                          const runtime::RunOptions& options, runtime::MpiSession& session);
 
-/// The same with every rank writing its part of a native trace into `folder`; rank 0 writes the
-/// manifest last.
+/// What measures when ops run on a device.
+struct OpClock {
+  /// Started, before the first CUDA call of this process; null: events around each op.
+  profiler::CuptiModule* cupti = nullptr;
+  std::string reason;  ///< why it is not CUPTI; goes into the trace
+};
+
+/// Starts CUPTI's recording of this process through the module at `file` (libstepcast_cupti.so), or
+/// says why that cannot be. Never throws for what the machine lacks: that is its answer.
+OpClock start_cupti(const std::filesystem::path& file);
+
+/// Ranks that cannot all have CUPTI have none: one trace, one clock. All ranks call it together.
+OpClock same_on_all_ranks(OpClock own, runtime::MpiSession& session);
+
+struct TraceOptions {
+  std::filesystem::path folder;
+  std::string job, producer;  ///< as the trace says them
+  OpClock clock = {};
+};
+
+/// The same with every rank writing its part of a native trace into the folder; rank 0 writes the
+/// manifest last. Errors: RunError, with nothing written, when CUPTI was to measure and recorded no
+/// op.
 runtime::RunResult run_traced(const Job& job, const ExecutionGraph& graph,
                               const runtime::RunOptions& options, runtime::MpiSession& session,
-                              const std::filesystem::path& folder, const std::string& job_text,
-                              const std::string& producer);
+                              const TraceOptions& trace);
 
 }  // namespace stepcast::studies

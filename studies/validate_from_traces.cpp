@@ -161,7 +161,8 @@ void trace_job(const RuntimeCase& c, const ExecutionGraph& graph,
   run.steps = std::clamp<std::int64_t>(std::llround(0.5 / c.predicted), 15, 60);
   run.seed = options.seed;
   run.real_time = true;
-  run_traced(c.job, graph, run, session, folder, config::job_to_json(c.job), options.producer);
+  run_traced(c.job, graph, run, session,
+             {.folder = folder, .job = config::job_to_json(c.job), .producer = options.producer});
 }
 
 }  // namespace

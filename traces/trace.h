@@ -40,6 +40,9 @@ struct Trace {
   /// What recording added, per op: one clock reading inside its duration, another and the store in
   /// the gap after it, and one more while it was issued.
   Seconds clock_cost, store_cost;
+  /// What measured when ops ran on a device: "cupti" or "events"; empty where the host executed
+  /// them. And why it was not CUPTI.
+  std::string op_clock, op_clock_reason;
   ExecutionGraph graph;
   std::vector<RankTrace> ranks;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <utility>
+#include <vector>
 
 namespace stepcast::profiler {
 namespace {
@@ -20,8 +21,8 @@ SimTime time_of(Nanoseconds t) { return SimTime{t.count() * 1000}; }
 
 std::uint64_t op_id(OpRef ref) { return (std::uint64_t{ref.call} << 32) | ref.op; }
 
-DeviceTimes take_device_times(traces::RankTrace& rank, const traces::Recording& recording,
-                              Nanoseconds epoch) {
+DeviceTimes take_device_times(traces::RankTrace& rank, const Program& program,
+                              const traces::Recording& recording, Nanoseconds epoch) {
   DeviceTimes found;
   std::map<std::pair<std::int32_t, std::int64_t>, Measured> measured;  // by step and op
   for (const traces::RankRecording& recorded : recording.ranks) {
@@ -31,17 +32,18 @@ DeviceTimes take_device_times(traces::RankTrace& rank, const traces::Recording& 
       if (!traces::is_device_work(e.category[i])) {
         continue;
       }
-      if (e.external[i] < 0 || e.link[i] == traces::kNoEvent) {
-        ++found.unnamed;
-        continue;
-      }
       const auto on_trace = [&](Nanoseconds t) { return t + recording.origin - epoch; };
-      const Nanoseconds called = on_trace(e.begin[e.link[i]]);
+      const bool known = e.link[i] != traces::kNoEvent;
+      const Nanoseconds called = on_trace(e.begin[known ? e.link[i] : i]);
       const auto next =
           std::upper_bound(rank.steps.begin(), rank.steps.end(), time_of(called),
                            [](SimTime t, const traces::StepMark& mark) { return t < mark.begin; });
       if (next == rank.steps.begin()) {
         continue;  // of the warm-up
+      }
+      if (!known || e.external[i] < 0) {
+        ++found.unnamed;
+        continue;
       }
       Measured& m = measured[{(next - 1)->step, e.external[i]}];
       m.issued = std::min(m.issued, called);
@@ -49,16 +51,20 @@ DeviceTimes take_device_times(traces::RankTrace& rank, const traces::Recording& 
       m.end = std::max(m.end, on_trace(e.end(i)));
     }
   }
+  std::vector<SimTime> free(program.streams.size());
   for (OpSpan& span : rank.ops) {
+    SimTime& before = free.at(program.ops.at(span.ref.op).stream);
     const auto m = measured.find({span.step, static_cast<std::int64_t>(op_id(span.ref))});
     if (m == measured.end()) {
       ++found.without;
+      span.begin = span.ready = span.end = std::max(span.issued, before);
       continue;
     }
     ++found.ops;
     span.issued = time_of(m->second.issued);
     span.begin = span.ready = time_of(m->second.begin);
     span.end = time_of(m->second.end);
+    before = std::max(before, span.end);
   }
   rank.dropped += found.dropped;
   return found;

@@ -50,6 +50,7 @@ Executor::Executor(const Job& job, const ExecutionGraph& graph, Ranks ranks, Opt
     : DeviceExecutor(job, graph.program_of(ranks.rank), ranks.rank, options.epoch_ns, observer),
       ranks_(std::move(ranks)),
       options_(options),
+      times_ops_(observer != nullptr && !observer->measures_ops()),
       device_(chosen_device(ranks_)),
       losses_(Buffer::Kind::kDevice, "losses", &ledger_),
       host_losses_(Buffer::Kind::kPinned, "losses"),
@@ -114,9 +115,9 @@ void Executor::compile(const ExecutionGraph& graph) {
     STEPCAST_CHECK(op.communicator < 0 || task.communicator != nullptr,
                    "rank {} executes '{}' outside its communicator", rank_, program_.name(op));
     const bool watched = task.communicator != nullptr && task.communicator->size() > 1;
-    if (watched || observer_ != nullptr) {
-      task.begin = std::make_unique<Event>(observer_ != nullptr);
-      task.end = std::make_unique<Event>(observer_ != nullptr);
+    if (watched || times_ops_) {
+      task.begin = std::make_unique<Event>(times_ops_);
+      task.end = std::make_unique<Event>(times_ops_);
     }
     if (watched) {
       collectives_.push_back(tasks_.size());
@@ -172,7 +173,7 @@ double Executor::run_ops() {
       observer_->on_step_begin(rank_, observed_step_, at(begin));
     }
     stage_batches();
-    if (observed()) {  // one event that both clocks see
+    if (observed() && times_ops_) {  // one event that both clocks see
       begin_.record(streams_.front());
       begin_.wait();
     }
@@ -293,14 +294,21 @@ void Executor::issue(std::size_t i, bool captured) {
                       .ledger = ledger_,
                       .state = states_[task.family].get()};
     const bool marked = task.begin != nullptr;
+    const bool named = observer_ != nullptr && (observed() || captured);
     task.issued_ns = now_ns();
     if (marked) {
       task.begin->record(stream, captured);
+    }
+    if (named) {
+      observer_->on_launch_begin(issue.ref);
     }
     try {
       task.function(context);
     } catch (const RunError& e) {
       throw RunError(fmt::format("'{}': {}", program_.name(op), e.what()));
+    }
+    if (named) {
+      observer_->on_launch_end();
     }
     if (marked) {
       task.end->record(stream, captured);
@@ -424,8 +432,9 @@ void Executor::report_ops(std::int64_t anchor_ns) {
     const auto on_host = [&](const Event& e) {
       return anchor_ns + std::int64_t{std::llround(e.nanoseconds_since(begin_))};
     };
-    const std::int64_t begin = std::max(task.issued_ns, on_host(*task.begin));
-    const std::int64_t end = std::max(begin, on_host(*task.end));
+    const std::int64_t begin =
+        times_ops_ ? std::max(task.issued_ns, on_host(*task.begin)) : task.issued_ns;
+    const std::int64_t end = times_ops_ ? std::max(begin, on_host(*task.end)) : begin;
     observer_->on_op({rank_, observed_step_, issue.ref, at(task.issued_ns), at(begin), at(begin),
                       at(end), task.bytes_sent});
   }

@@ -23,7 +23,8 @@ namespace stepcast::runtime::cuda {
 ///
 /// Op times, when somebody observes, come from events around each op: device time, all on one
 /// clock, put on the host's clock by one event that the host waits for at the beginning of the
-/// step.
+/// step. An observer that measures ops itself is told around each op what is being launched
+/// instead.
 ///
 /// With Options::graph the second step is captured into one CUDA graph, which later steps replay as
 /// long as their batches have the same layout.
@@ -60,6 +61,7 @@ class Executor final : public DeviceExecutor {
 
   const Ranks ranks_;
   const Options options_;
+  const bool times_ops_;  ///< by events
   const std::int32_t device_;
   Ledger ledger_;
   std::vector<Stream> streams_;                  ///< of the program

@@ -71,7 +71,7 @@ class Module {
 /// Both sides must have been built from the same headers: the module refuses a caller with another
 /// stamp.
 struct Stamp {
-  std::uint32_t interface = 1;
+  std::uint32_t interface = 2;
   std::uint32_t job = sizeof(Job), program = sizeof(Program), op = sizeof(Op),
                 tensor = sizeof(Tensor), graph = sizeof(ExecutionGraph), ranks = sizeof(Ranks),
                 options = sizeof(Options), step = sizeof(StepExecutor);

@@ -45,6 +45,9 @@ TEST_CASE("ops get the span of the device work they launched in their step", "[p
   recording.ranks[0].oddities.add(
       traces::Oddity::kDropped, [] { return std::string(); }, 2);
 
+  Program program;
+  program.streams = {"compute"};
+  program.ops.resize(6);
   traces::RankTrace rank;
   const auto ns = [](std::int64_t t) { return SimTime{t * 1000}; };
   rank.steps = {{3, ns(100), ns(200)}, {4, ns(200), ns(300)}};
@@ -58,7 +61,7 @@ TEST_CASE("ops get the span of the device work they launched in their step", "[p
   op(3, other);
   op(3, empty);
   op(4, gemm);
-  const DeviceTimes found = take_device_times(rank, recording, Nanoseconds(kEpoch));
+  const DeviceTimes found = take_device_times(rank, program, recording, Nanoseconds(kEpoch));
   CHECK(found.ops == 3);
   CHECK(found.without == 1);
   CHECK(found.unnamed == 1);
@@ -68,7 +71,8 @@ TEST_CASE("ops get the span of the device work they launched in their step", "[p
   CHECK(rank.ops[0].ready == ns(120));
   CHECK(rank.ops[0].end == ns(180));
   CHECK(rank.ops[1].end == ns(260));
-  CHECK(rank.ops[2].end == ns(0));
+  CHECK(rank.ops[2].begin == ns(260));  // no device work: after the op before it
+  CHECK(rank.ops[2].end == ns(260));
   CHECK(rank.ops[3].begin == ns(260));
 }
 

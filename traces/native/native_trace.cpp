@@ -75,6 +75,15 @@ class ManifestReader {
       trace.clock_cost = cost(root_["host"], "clock_ns");
       trace.store_cost = cost(root_["host"], "store_ns");
     }
+    if (root_.contains("op_clock")) {
+      const json& clock = root_["op_clock"];
+      trace.op_clock = at<std::string>(clock, "source", "op_clock.source");
+      trace.op_clock_reason = at<std::string>(clock, "reason", "op_clock.reason");
+      if (trace.op_clock != "cupti" && trace.op_clock != "events") {
+        fail("op_clock.source",
+             fmt::format("'{}' is none of cupti, events", trace.op_clock.substr(0, 40)));
+      }
+    }
     ExecutionGraph& g = trace.graph;
     const auto mesh = at<std::vector<std::int32_t>>(root_, "mesh", "mesh");
     if (mesh.size() != 4) {
@@ -446,19 +455,22 @@ void write_manifest(const fs::path& folder, const Trace& trace, int ranks) {
   for (const RankClass& c : g.classes) {
     classes.push_back({{"program", c.program}, {"ranks", c.ranks}});
   }
-  const json manifest = {{"schema", kSchema},
-                         {"producer", trace.producer},
-                         {"job", trace.job.empty() ? json() : json::parse(trace.job)},
-                         {"ranks", ranks},
-                         {"host",
-                          {{"shares_core", trace.shares_core},
-                           {"collectives_hold_core", trace.collectives_hold_core},
-                           {"clock_ns", trace.clock_cost.base() * 1e9},
-                           {"store_ns", trace.store_cost.base() * 1e9}}},
-                         {"mesh", {g.mesh.tensor, g.mesh.context, g.mesh.pipeline, g.mesh.data}},
-                         {"communicators", communicators},
-                         {"programs", programs},
-                         {"classes", classes}};
+  json manifest = {{"schema", kSchema},
+                   {"producer", trace.producer},
+                   {"job", trace.job.empty() ? json() : json::parse(trace.job)},
+                   {"ranks", ranks},
+                   {"host",
+                    {{"shares_core", trace.shares_core},
+                     {"collectives_hold_core", trace.collectives_hold_core},
+                     {"clock_ns", trace.clock_cost.base() * 1e9},
+                     {"store_ns", trace.store_cost.base() * 1e9}}},
+                   {"mesh", {g.mesh.tensor, g.mesh.context, g.mesh.pipeline, g.mesh.data}},
+                   {"communicators", communicators},
+                   {"programs", programs},
+                   {"classes", classes}};
+  if (!trace.op_clock.empty()) {
+    manifest["op_clock"] = {{"source", trace.op_clock}, {"reason", trace.op_clock_reason}};
+  }
   fs::create_directories(folder);
   write_whole_file(folder / "trace.json", manifest.dump(1) + "\n");
 }
