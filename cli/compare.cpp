@@ -5,12 +5,16 @@
 #include <iostream>
 
 #include "cli/command.h"
+#include "cli/data_table.h"
 #include "cli/human.h"
 #include "cli/print_prediction.h"
 #include "cli/text_table.h"
 #include "core/config/config.h"
 #include "core/error.h"
+#include "studies/compare_recorded.h"
+#include "traces/graph/measured_recording.h"
 #include "traces/native/native_trace.h"
+#include "traces/open_trace.h"
 
 namespace stepcast::cli {
 namespace {
@@ -120,9 +124,87 @@ void print_csv(const studies::Comparison& c, bool by_name, std::ostream& out) {
   row(step);
 }
 
+Cell of_sum(double error) { return {percent_signed(error), error}; }
+
+/// A capture of another program: of the job named after it, or of a system alone.
+int compare_capture(const CompareCommand& options, const Context& context) {
+  Job job;
+  if (!options.job.job.empty()) {
+    job = job_of(options, {}, context);
+  } else if (!options.system.empty()) {
+    job.system = config::load_system(options.system, {context.library});
+  } else {
+    throw InputError(options.trace,
+                     "was not recorded by `stepcast run`: name the job it ran after it, or the "
+                     "system it ran on (--system)");
+  }
+  const traces::MeasuredRun run = traces::measured_run(traces::open_trace(options.trace));
+  const studies::RecordedComparison c =
+      studies::compare_recorded(run, job, !options.job.job.empty());
+  DataTable kinds("kinds", "kernels and collectives, per step and rank",
+                  {{"kind", "op kind", true},
+                   {"distinct"},
+                   {"calls"},
+                   {"predicted_s", "predicted"},
+                   {"measured_s", "measured"},
+                   {"error"},
+                   {"median_error", "median"},
+                   {"mean_error", "mean"},
+                   {"p90_error", "p90"},
+                   {"in_range", "in range"},
+                   {"job_s", "of the job"}});
+  for (const studies::RecordedKind& k : c.kinds) {
+    kinds.row({cell(k.kind), cell(k.distinct), cell(k.calls), cell(k.predicted), cell(k.measured),
+               k.measured > Seconds{} ? of_sum(k.predicted / k.measured - 1) : empty_cell(),
+               share(k.median), share(k.mean), share(k.p90), share(k.in_range),
+               k.job ? cell(*k.job) : empty_cell()});
+  }
+  DataTable unexplained(
+      "unexplained", "device work without a shape",
+      {{"reason", "", true}, {"name", "", true}, {"count"}, {"share", "share of time"}});
+  for (const studies::Unexplained& u : c.unexplained) {
+    unexplained.row(
+        {cell(u.reason), short_name(u.name), cell(u.count), share(u.seconds / c.seconds)});
+  }
+  unexplained.limit(10);
+  if (options.job.format == OutputFormat::kJson) {
+    nlohmann::ordered_json j = {{"stepcast", provenance_json()},
+                                {"system", c.system},
+                                {"workload", c.workload},
+                                {"ranks", c.ranks},
+                                {"steps", c.steps},
+                                {"measured_step_s", c.measured_step.base()},
+                                {"wait_s", c.wait.base()},
+                                {"kinds", kinds.json()},
+                                {"unexplained", unexplained.json()},
+                                {"warnings", c.warnings}};
+    if (c.predicted_step) {
+      j["predicted_step_s"] = c.predicted_step->base();
+    }
+    std::cout << j.dump(2) << '\n';
+  } else if (options.job.format == OutputFormat::kCsv) {
+    kinds.print_csv(std::cout);
+  } else {
+    std::cout << fmt::format("{} ranks, {} steps of {} (median); models of {}\n", c.ranks, c.steps,
+                             human(c.measured_step), c.system);
+    if (c.predicted_step) {
+      std::cout << fmt::format("the job's step is predicted at {} ({})\n", human(*c.predicted_step),
+                               percent_signed(*c.predicted_step / c.measured_step - 1));
+    }
+    std::cout << '\n';
+    kinds.print_text(std::cout);
+    std::cout << fmt::format("\nwaits in collectives: {} per step and rank\n\n", human(c.wait));
+    unexplained.print_text(std::cout);
+    for (const std::string& w : c.warnings) {
+      std::cout << fmt::format("warning: {}\n", w);
+    }
+  }
+  return 0;
+}
+
 int compare(const CompareCommand& options, const Context& context) {
   if (!traces::is_native(options.trace)) {
-    throw InputError(options.trace, "is not the folder of a stepcast trace (no trace.json in it)");
+    return compare_capture(options, context);
   }
   const traces::Trace trace = traces::read_native(options.trace);
   const studies::Comparison c = studies::compare(trace, job_of(options, trace, context));

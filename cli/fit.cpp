@@ -196,18 +196,23 @@ int fit_traces(const FitCommand& options, const Context& context) {
     traces.row({cell(t.folder), cell(t.workload), cell(t.ranks), cell(t.steps), cell(t.used_steps),
                 cell(t.hash)});
   }
-  DataTable unexplained("unexplained", "records not used",
-                        {{"reason", "", true}, {"name", "", true}, {"count"}});
+  DataTable unexplained(
+      "unexplained", "records not used",
+      {{"reason", "", true}, {"name", "", true}, {"count"}, {"share", "share of time"}});
   for (const studies::Unexplained& u : result.unexplained) {
-    unexplained.row({cell(u.reason), cell(u.name), cell(u.count)});
+    unexplained.row({cell(u.reason), short_name(u.name), cell(u.count),
+                     share(result.seconds > 0 ? u.seconds / result.seconds : 0)});
   }
-  unexplained.limit(10);
+  unexplained.limit(20);
   if (options.format == OutputFormat::kJson) {
-    const nlohmann::ordered_json document = {
-        {"stepcast", provenance_json()},    {"device", result.system.device.name},
-        {"system", result.system.name},     {"out", options.out},
-        {"models", table.json()},           {"traces", traces.json()},
-        {"unexplained", unexplained.json()}};
+    const nlohmann::ordered_json document = {{"stepcast", provenance_json()},
+                                             {"device", result.system.device.name},
+                                             {"system", result.system.name},
+                                             {"out", options.out},
+                                             {"models", table.json()},
+                                             {"traces", traces.json()},
+                                             {"unexplained", unexplained.json()},
+                                             {"warnings", result.warnings}};
     std::cout << document.dump(2) << '\n';
   } else if (options.format == OutputFormat::kCsv) {
     table.print_csv(std::cout);
@@ -215,6 +220,9 @@ int fit_traces(const FitCommand& options, const Context& context) {
     for (const DataTable* t : {&traces, &table, &unexplained}) {
       t->print_text(std::cout);
       std::cout << '\n';
+    }
+    for (const std::string& w : result.warnings) {
+      std::cout << fmt::format("warning: {}\n", w);
     }
     std::cout << fmt::format("{} written\n", options.out);
   }

@@ -80,7 +80,8 @@ void few_collectives(System& system, const StepRows& rows, const models::FitOpti
   if (all.size() < models::kMinimumRows) {
     return;
   }
-  const models::CollectiveForm& form = *models::collective_form_named("collective.knee");
+  const models::CollectiveForm& form = *models::collective_form_named(
+      system.host.shares_core ? "collective.knee" : "collective.fabric");
   const FittedModel together = fit_together(form, system, all, options);
   std::vector<double> constants;
   for (const models::Constant& c : form.constants(system)) {

@@ -64,6 +64,10 @@ void set_measured_rates(System& system, const StepRows& rows) {
   }
   system.device.peak[Format::kFp32] = FlopsPerSecond(flops);
   system.device.bandwidth = BytesPerSecond(rates.empty() ? 5e9 : median_of(rates));
+  set_measured_links(system, rows);
+}
+
+void set_measured_links(System& system, const StepRows& rows) {
   std::vector<double> links;
   double latency = 1e-3;
   for (const models::MeasuredCollective& c : rows.collectives) {
@@ -89,7 +93,9 @@ void set_measured_rates(System& system, const StepRows& rows) {
 
 void fit_steps(System& system, const StepRows& rows, const models::FitOptions& options) {
   system.device.fitted = models::fit_kernels(system.device, rows.ops, options);
-  system.fitted = models::fit_collectives(system, rows.collectives, "collective.knee", options);
+  system.fitted = models::fit_collectives(
+      system, rows.collectives, system.host.shares_core ? "collective.knee" : "collective.fabric",
+      options);
   fit_few(system, rows, options);
   system.device.fitted.merge(fit_host_of(rows, options));
   system.device.fitted["baseline"] = fit_linear_baseline(rows.steps, options.source);

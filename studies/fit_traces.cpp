@@ -8,19 +8,22 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
+#include "models/measured/names.h"
 #include "studies/recorded_graph.h"
+#include "studies/recorded_work.h"
+#include "traces/graph/measured_recording.h"
 #include "traces/native/native_trace.h"
-#include "traces/native/recording_files.h"
+#include "traces/open_trace.h"
 
 namespace stepcast::studies {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// FNV-1a over the bytes of a trace's files, manifest first, then ranks in order.
-std::string hash_of(const fs::path& folder, std::int64_t ranks) {
+/// FNV-1a over the bytes of files, in order.
+std::string hash_of(const std::vector<fs::path>& files) {
   std::uint64_t hash = 0xcbf29ce484222325ULL;
-  const auto add = [&hash](const fs::path& file) {
+  for (const fs::path& file : files) {
     std::ifstream in(file, std::ios::binary);
     std::array<char, 65536> block{};
     while (in) {
@@ -30,39 +33,58 @@ std::string hash_of(const fs::path& folder, std::int64_t ranks) {
                0x100000001b3ULL;
       }
     }
-  };
-  add(folder / "trace.json");
-  for (std::int64_t r = 0; r < ranks; ++r) {
-    add(folder / fmt::format("rank-{}.csv", r));
   }
   return fmt::format("{:016x}", hash);
 }
 
+/// The manifest of a native trace first, then its ranks in order; else all files, by path.
+std::vector<fs::path> files_of(const fs::path& path, std::int64_t native_ranks) {
+  std::vector<fs::path> files;
+  if (native_ranks > 0) {
+    files.push_back(path / "trace.json");
+    for (std::int64_t r = 0; r < native_ranks; ++r) {
+      files.push_back(path / fmt::format("rank-{}.csv", r));
+    }
+  } else if (fs::is_directory(path)) {
+    for (const fs::directory_entry& e : fs::recursive_directory_iterator(path)) {
+      if (e.is_regular_file()) {
+        files.push_back(e.path());
+      }
+    }
+    std::sort(files.begin(), files.end());
+  } else {
+    files.push_back(path);
+  }
+  return files;
+}
+
 struct Input {
   fs::path folder;
-  traces::Trace trace;
+  traces::Trace trace;                         ///< of our own runtime, or
+  std::optional<traces::MeasuredRun> capture;  ///< of another program
   std::string hash;
   std::optional<Job> job;
+  [[nodiscard]] std::int64_t ranks() const {
+    return static_cast<std::int64_t>(capture ? capture->steps.front().ranks.size()
+                                             : trace.ranks.size());
+  }
 };
 
 Input read(const fs::path& folder, const FitTracesOptions& options) {
-  if (!fs::is_directory(folder)) {
-    throw InputError(folder.string(),
-                     "is not a folder; expected one that `stepcast run --trace` wrote");
-  }
-  if (traces::is_recording(folder)) {
-    throw InputError(folder.string(),
-                     "is a capture of another program: it says when its kernels ran, not what "
-                     "shapes they had; fit needs traces of `stepcast run --trace`, or rows of "
-                     "measurements");
-  }
+  Input input{folder, {}, {}, {}, {}};
   if (!traces::is_native(folder)) {
-    throw InputError(folder.string(), fmt::format("holds no trace.json{}; expected a folder that "
-                                                  "`stepcast run --trace` wrote to its end",
-                                                  fs::is_empty(folder) ? " (it is empty)" : ""));
+    if (fs::is_directory(folder) && fs::is_empty(folder)) {
+      throw InputError(
+          folder.string(),
+          "holds no trace (it is empty); expected a folder that `stepcast run --trace` "
+          "or `stepcast profile` wrote to its end, or Kineto files of all ranks");
+    }
+    input.capture = traces::measured_run(traces::open_trace(folder));
+    input.hash = hash_of(files_of(folder, 0));
+    return input;
   }
-  Input input{folder, traces::read_native(folder), {}, {}};
-  input.hash = hash_of(folder, static_cast<std::int64_t>(input.trace.ranks.size()));
+  input.trace = traces::read_native(folder);
+  input.hash = hash_of(files_of(folder, input.ranks()));
   if (!input.trace.job.empty()) {
     input.job = config::load_job(
         config::text_source(input.trace.job, (folder / "trace.json").string() + ": job"), {},
@@ -71,13 +93,31 @@ Input read(const fs::path& folder, const FitTracesOptions& options) {
   return input;
 }
 
+/// The machine a capture names, where it holds the device that is fitted; else that device alone.
+System machine_of(const traces::MeasuredRun& capture, const FitTracesOptions& options,
+                  std::int64_t ranks) {
+  const auto named = models::device_named(capture.device);
+  if (named && named->device == options.device && !named->system.empty()) {
+    return config::load_system(std::string(named->system), {options.library});
+  }
+  System s;
+  s.device = config::load_device(options.device, {options.library});
+  s.host.devices = ranks;
+  return s;
+}
+
 /// Facts to fit on. A job may name any system; only one whose ranks share cores describes a machine
 /// that the CPU runtime has measured.
 System facts_of(const std::vector<Input>& inputs, const FitTracesOptions& options) {
-  const auto ranks = static_cast<std::int64_t>(inputs.front().trace.ranks.size());
+  std::int64_t ranks = 0;
+  for (const Input& i : inputs) {
+    ranks = std::max(ranks, i.ranks());
+  }
   System s;
   if (options.facts) {
     s = *options.facts;
+  } else if (inputs.front().capture) {
+    s = machine_of(*inputs.front().capture, options, ranks);
   } else {
     const auto described = std::find_if(inputs.begin(), inputs.end(), [](const Input& i) {
       return i.job && i.job->system.host.shares_core;
@@ -91,7 +131,7 @@ System facts_of(const std::vector<Input>& inputs, const FitTracesOptions& option
     }
   }
   if (s.fabric.empty()) {
-    s.fabric.push_back({.name = "shared-memory",
+    s.fabric.push_back({.name = inputs.front().capture ? "machine" : "shared-memory",
                         .size = std::max<std::int64_t>(2, ranks),
                         .bandwidth = GBps(1),
                         .latency = microseconds(1)});
@@ -101,7 +141,7 @@ System facts_of(const std::vector<Input>& inputs, const FitTracesOptions& option
                      fmt::format("was recorded on {} ranks, but system {} joins {} devices", ranks,
                                  s.name, s.devices_in_level(s.fabric.size() - 1)));
   }
-  s.device.name = options.device;
+  s.device.name = options.device.empty() ? s.device.name : options.device;
   s.name = options.system.empty() ? options.device : options.system;
   s.fitted.clear();
   s.device.fitted.clear();
@@ -117,26 +157,92 @@ std::string source_of(const std::vector<FittedTrace>& traces) {
   return text;
 }
 
+/// All of one sort, and our own of as many ranks.
+void check_alike(const std::vector<Input>& inputs) {
+  const Input& first = inputs.front();
+  for (const Input& input : inputs) {
+    if (input.capture.has_value() != first.capture.has_value()) {
+      throw InputError(
+          input.folder.string(),
+          fmt::format("is {}, {} is not; one holds the times of a core's ops, the "
+                      "other those of a device's kernels, so fit them in two calls",
+                      input.capture ? "a capture of another program" : "a trace of `stepcast run`",
+                      first.folder.string()));
+    }
+    if (!input.capture && input.ranks() != first.ranks()) {
+      throw InputError(input.folder.string(),
+                       fmt::format("was recorded on {} ranks, {} on {}; ranks share caches and "
+                                   "memory, so fit each number of ranks apart",
+                                   input.ranks(), first.folder.string(), first.ranks()));
+    }
+  }
+}
+
+FittedTrace add_capture(StepRows& rows, const Input& input, const System& system) {
+  const auto steps = static_cast<std::int64_t>(input.capture->steps.size());
+  FittedTrace fitted{.folder = input.folder.string(),
+                     .workload = input.folder.filename().string(),
+                     .hash = input.hash,
+                     .ranks = input.ranks(),
+                     .steps = steps,
+                     .used_steps = steps};
+  add_recorded(rows, *input.capture, fitted.workload, system);
+  return fitted;
+}
+
+FittedTrace add_own(StepRows& rows, Input& input, const System& system) {
+  FittedTrace fitted{.folder = input.folder.string(),
+                     .workload = input.folder.filename().string(),
+                     .hash = input.hash,
+                     .ranks = input.ranks(),
+                     .steps = static_cast<std::int64_t>(input.trace.ranks.front().steps.size())};
+  ExecutionGraph graph = input.trace.graph;
+  Job job;
+  if (input.job) {
+    job = std::move(*input.job);
+    fitted.workload = job.workload.name;
+    try {
+      graph = rebuilt_graph(input.trace, job);
+    } catch (const InputError& e) {
+      rows.unexplained.push_back({e.what(), fitted.workload, 1});
+    }
+  }
+  job.workload.name = fitted.workload;
+  job.system = system;
+  fitted.used_steps = add_steps(rows, job, std::move(graph), std::move(input.trace));
+  if (fitted.used_steps == 0) {
+    throw InputError(input.folder.string(),
+                     "holds no step that is whole on every rank; record at least one step after "
+                     "the warm-up");
+  }
+  return fitted;
+}
+
+/// Rates the rows show, where nothing is known of the hardware; of a known device the links alone.
+void measure_facts(System& system, const StepRows& rows, bool capture) {
+  constexpr std::string_view kUnknownLinks = "machine";
+  if (!capture) {
+    set_measured_rates(system, rows);
+  } else if (!rows.collectives.empty() && system.fabric[0].name == kUnknownLinks) {
+    set_measured_links(system, rows);
+  }
+}
+
 }  // namespace
 
 FitTracesResult fit_traces(std::span<const fs::path> folders, const FitTracesOptions& options) {
   if (folders.empty()) {
     throw InputError("fit", "needs at least one trace folder");
   }
-  if (options.device.empty()) {
+  if (options.device.empty() && !options.facts) {
     throw InputError("--device", "is needed: the name that the fitted device gets");
   }
   std::vector<Input> inputs;
   for (const fs::path& folder : folders) {
     inputs.push_back(read(folder, options));
-    if (inputs.back().trace.ranks.size() != inputs.front().trace.ranks.size()) {
-      throw InputError(folder.string(),
-                       fmt::format("was recorded on {} ranks, {} on {}; ranks share caches and "
-                                   "memory, so fit each number of ranks apart",
-                                   inputs.back().trace.ranks.size(), folders.front().string(),
-                                   inputs.front().trace.ranks.size()));
-    }
   }
+  check_alike(inputs);
+  const bool capture = inputs.front().capture.has_value();
   // The answer does not depend on the order in which the traces were named.
   std::stable_sort(inputs.begin(), inputs.end(),
                    [](const Input& a, const Input& b) { return a.hash < b.hash; });
@@ -144,34 +250,20 @@ FitTracesResult fit_traces(std::span<const fs::path> folders, const FitTracesOpt
   result.system = facts_of(inputs, options);
   StepRows rows;
   for (Input& input : inputs) {
-    FittedTrace fitted{.folder = input.folder.string(),
-                       .workload = input.folder.filename().string(),
-                       .hash = input.hash,
-                       .ranks = static_cast<std::int64_t>(input.trace.ranks.size()),
-                       .steps = static_cast<std::int64_t>(input.trace.ranks.front().steps.size())};
-    ExecutionGraph graph = input.trace.graph;
-    Job job;
-    if (input.job) {
-      job = std::move(*input.job);
-      fitted.workload = job.workload.name;
-      try {
-        graph = rebuilt_graph(input.trace, job);
-      } catch (const InputError& e) {
-        rows.unexplained.push_back({e.what(), fitted.workload, 1});
-      }
+    result.traces.push_back(capture ? add_capture(rows, input, result.system)
+                                    : add_own(rows, input, result.system));
+    if (input.capture) {
+      result.warnings.insert(result.warnings.end(), input.capture->warnings.begin(),
+                             input.capture->warnings.end());
     }
-    job.workload.name = fitted.workload;
-    job.system = result.system;
-    fitted.used_steps = add_steps(rows, job, std::move(graph), std::move(input.trace));
-    if (fitted.used_steps == 0) {
-      throw InputError(input.folder.string(),
-                       "holds no step that is whole on every rank; record at least one step after "
-                       "the warm-up");
-    }
-    result.traces.push_back(std::move(fitted));
+  }
+  if (capture && rows.ops.empty()) {
+    throw InputError(inputs.front().folder.string(),
+                     "tells no kernel's shape, so there is nothing to fit; record it with shapes "
+                     "(PyTorch profiler: record_shapes=True)");
   }
   if (!options.facts) {
-    set_measured_rates(result.system, rows);
+    measure_facts(result.system, rows, capture);
   }
   const models::FitOptions fit{.max_points = 600, .source = source_of(result.traces)};
   fit_steps(result.system, rows, fit);
@@ -181,6 +273,7 @@ FitTracesResult fit_traces(std::span<const fs::path> folders, const FitTracesOpt
   }
   result.rows = std::move(rows.rows);
   result.unexplained = std::move(rows.unexplained);
+  result.seconds = rows.seconds;
   return result;
 }
 

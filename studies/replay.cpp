@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "models/measured/names.h"
 #include "simulator/reports/breakdown.h"
 #include "simulator/reports/timeline.h"
 #include "simulator/simulate.h"
@@ -154,13 +155,35 @@ Job job_of(const traces::MeasuredRun& run, const ReplayOptions& options,
                           options.library);
 }
 
+/// What a capture was recorded on, by what its profiler calls it.
+System recorded_on(const traces::MeasuredRun& run, const ReplayOptions& options) {
+  const auto from = models::device_named(run.device);
+  if (!from) {
+    throw InputError("--device",
+                     fmt::format("needs to know what the trace was recorded on; it says "
+                                 "\"{}\", which is none of `stepcast list devices`",
+                                 run.device));
+  }
+  System system;
+  system.device = config::load_device(std::string(from->device), options.library);
+  return system;
+}
+
 /// The graph and costs with every change of the options applied.
 std::pair<ExecutionGraph, simulator::StepCosts> changed(const traces::MeasuredRun& run,
                                                         const ReplayOptions& options) {
   const Steps known = given(run.steps, run.steps.size());
   simulator::StepCosts costs = measured_costs(run, known);
   ExecutionGraph graph = *known.front().graph;
-  if (options.change.network != nullptr || options.change.device != nullptr || options.ranks > 0) {
+  if (run.job.empty() && options.ranks == 0) {  // a capture: told by the shapes it recorded
+    if (options.change.device != nullptr &&
+        move_kernels(graph, recorded_on(run, options), *options.change.device, {}, costs) == 0) {
+      throw InputError("--device",
+                       "needs the shapes of the trace's kernels, and it tells none; record it with "
+                       "shapes (PyTorch profiler: record_shapes=True)");
+    }
+  } else if (options.change.network != nullptr || options.change.device != nullptr ||
+             options.ranks > 0) {
     // The trace has no embedding tables and send counts: the job's own graph has, op for op.
     const Job job = job_of(run, options, {});
     graph = workloads::build_graph(job);

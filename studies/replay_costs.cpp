@@ -108,9 +108,28 @@ void for_selected(const std::string& what, const ExecutionGraph& graph, StepCost
   }
 }
 
+/// A recorded graph as models can price it: what has no shape, or a collective whose members the
+/// trace does not hold, is recorded work; unequal exchanges without their matrix are equal ones.
+ExecutionGraph priceable(ExecutionGraph graph) {
+  for (Program& program : graph.programs) {
+    for (Op& op : program.ops) {
+      const bool collective = is_collective(op.kind);
+      const bool shaped = op.shape[0] > 0 || op.kind == OpKind::kBarrier;
+      if (!shaped || (collective && op.communicator < 0)) {
+        op.kind = OpKind::kRecorded;
+      } else if (op.kind == OpKind::kAllToAllV && op.detail < 0) {
+        op.kind = OpKind::kAllToAll;
+      }
+    }
+  }
+  return graph;
+}
+
 /// Costs of collectives as the models of another system see them; everything else stays.
-void replace_network(const System& system, const ExecutionGraph& graph, StepCosts& costs) {
+void replace_network(const System& system, const ExecutionGraph& recorded, StepCosts& costs) {
+  const ExecutionGraph graph = priceable(recorded);
   const models::CostModel model(system, {});
+  bool found = false;
   const StepCosts priced = simulator::price(
       graph, model, {.unfold = true, .collectives_hold_core = system.host.collectives_hold_core});
   for (std::size_t i = 0; i < costs.ops.size(); ++i) {
@@ -118,12 +137,18 @@ void replace_network(const System& system, const ExecutionGraph& graph, StepCost
         graph.programs[static_cast<std::size_t>(costs.folding.instances[i].program)];
     for (std::size_t o = 0; o < program.ops.size(); ++o) {
       if (is_collective(program.ops[o].kind)) {
+        found = true;
         costs.ops[i].ticks[o] = priced.ops[i].ticks[o];
         costs.ops[i].path[o] = priced.ops[i].path[o];
         costs.ops[i].link_share[o] = priced.ops[i].link_share[o];
         costs.ops[i].needs[o] = priced.ops[i].needs[o];
       }
     }
+  }
+  if (!found) {
+    throw InputError("--network",
+                     "has nothing to change: the trace holds no collective whose size and members "
+                     "are known (give all ranks of the run, recorded with their metadata)");
   }
   costs.needs = priced.needs;
   costs.paths = priced.paths;
@@ -257,8 +282,10 @@ StepCosts carried_costs(const ExecutionGraph& recorded, const StepCosts& recorde
   return after;
 }
 
-void move_kernels(const ExecutionGraph& graph, const System& from, const Device& to,
-                  const Calibration& calibration, StepCosts& costs) {
+std::int64_t move_kernels(const ExecutionGraph& recorded, const System& from, const Device& to,
+                          const Calibration& calibration, StepCosts& costs) {
+  const ExecutionGraph graph = priceable(recorded);
+  std::int64_t moved_kernels = 0;
   System moved = from;
   moved.device = to;
   const simulator::PricingOptions pricing{.unfold = true,
@@ -269,7 +296,9 @@ void move_kernels(const ExecutionGraph& graph, const System& from, const Device&
     const Program& program =
         graph.programs[static_cast<std::size_t>(before.folding.instances[i].program)];
     for (std::size_t o = 0; o < program.ops.size(); ++o) {
-      if (!is_collective(program.ops[o].kind) && before.ops[i].ticks[o] > 0) {
+      const OpKind kind = program.ops[o].kind;
+      if (!is_collective(kind) && kind != OpKind::kRecorded && before.ops[i].ticks[o] > 0) {
+        ++moved_kernels;
         const double ratio = static_cast<double>(after.ops[i].ticks[o]) /
                              static_cast<double>(before.ops[i].ticks[o]);
         std::int64_t& ticks = costs.ops[i].ticks[o];
@@ -277,6 +306,7 @@ void move_kernels(const ExecutionGraph& graph, const System& from, const Device&
       }
     }
   }
+  return moved_kernels;
 }
 
 }  // namespace stepcast::studies

@@ -33,7 +33,7 @@ simulator::StepCosts measured_costs(const traces::MeasuredRun& run,
                                     std::span<const traces::MeasuredStep> steps);
 
 /// Errors: InputError naming a scale or drop that matches no op of the graph, with the nearest
-/// name.
+/// name; a network where no collective's size and members are known.
 void apply(const ReplayChange& change, const ExecutionGraph& graph, simulator::StepCosts& costs);
 
 /// Multiplies every device time, collectives included: the controls of rule R1.
@@ -49,9 +49,10 @@ simulator::StepCosts carried_costs(const ExecutionGraph& recorded,
                                    const Calibration& calibration);
 
 /// Kernels as on another device: the recorded time of each, times what the models say of it on `to`
-/// over what they say of it on `from`, where it was recorded. Needs the shapes of `graph`, the
-/// job's own. Collectives, and the host, stay as recorded.
-void move_kernels(const ExecutionGraph& graph, const System& from, const Device& to,
-                  const Calibration& calibration, simulator::StepCosts& costs);
+/// over what they say of it on `from`, where it was recorded. Needs the shapes of `graph`: the
+/// job's own, or those a capture recorded. What has none, collectives, and the host, stay as
+/// recorded. Returns how many kernels moved.
+std::int64_t move_kernels(const ExecutionGraph& graph, const System& from, const Device& to,
+                          const Calibration& calibration, simulator::StepCosts& costs);
 
 }  // namespace stepcast::studies

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -21,24 +22,28 @@ double seconds_between(SimTime begin, SimTime end) {
 /// Counts by reason and name, in order of both.
 class Unused {
  public:
-  void add(const std::string& reason, const std::string& name, std::int64_t count = 1) {
-    counts_[{reason, name}] += count;
+  void add(const std::string& reason, const std::string& name, std::int64_t count = 1,
+           double time = 0) {
+    Unexplained& u = counts_[{reason, name}];
+    u.count += count;
+    u.seconds += time;
   }
   void move_to(std::vector<Unexplained>& list) const {
-    for (const auto& [key, count] : counts_) {
+    for (const auto& [key, found] : counts_) {
       const auto known = std::find_if(list.begin(), list.end(), [&](const Unexplained& u) {
         return u.reason == key.first && u.name == key.second;
       });
       if (known != list.end()) {
-        known->count += count;
+        known->count += found.count;
+        known->seconds += found.seconds;
       } else {
-        list.push_back({key.first, key.second, count});
+        list.push_back({key.first, key.second, found.count, found.seconds});
       }
     }
   }
 
  private:
-  std::map<std::pair<std::string, std::string>, std::int64_t> counts_;
+  std::map<std::pair<std::string, std::string>, Unexplained> counts_;
 };
 
 /// Leaves the steps that are whole on every rank, and of those the faster half: whatever else the
@@ -58,7 +63,8 @@ std::vector<double> keep_quiet_steps(traces::Trace& trace, Unused& unused) {
       const bool outside =
           mark == marks.end() || s.begin < mark->second.first || s.end > mark->second.second;
       if (outside) {
-        unused.add("outside every step", program.name(program.ops[s.ref.op]));
+        unused.add("outside every step", program.name(program.ops[s.ref.op]), 1,
+                   seconds_between(s.begin, s.end));
       } else {
         ++executed[s.step];
       }
@@ -178,9 +184,11 @@ void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const t
         continue;
       }
       const Op& op = program.ops[s.ref.op];
+      const double time = std::accumulate(s.seconds.begin(), s.seconds.end(), 0.0);
+      all.seconds += time;
       if (const std::string_view reason = refusal(program, op); !reason.empty()) {
         unused.add(std::string(reason), program.name(op),
-                   static_cast<std::int64_t>(s.seconds.size()));
+                   static_cast<std::int64_t>(s.seconds.size()), time);
         continue;
       }
       const double typical = without(median_of(s.seconds), trace.clock_cost);

@@ -25,6 +25,7 @@ struct Unexplained {
   std::string reason;  ///< "outside every step", "no tables", ...
   std::string name;    ///< of the op, or the kind of record
   std::int64_t count = 0;
+  double seconds = 0;  ///< that they took
 };
 
 /// What recorded steps say about costs, ready for every fit. `ops` point into `graphs`, whose
@@ -52,6 +53,7 @@ struct StepRows {
   std::vector<StepSample> steps;
   std::vector<MeasuredRow> rows;
   std::vector<Unexplained> unexplained;
+  double seconds = 0;  ///< of all recorded ops, used or not
 };
 
 /// Adds the quieter half of a trace's steps: kernels from op durations (median per op and rank),
@@ -64,6 +66,9 @@ std::int64_t add_steps(StepRows& rows, const Job& job, ExecutionGraph graph, tra
 /// Sets the rates of a device and its innermost fabric level to the best and the typical that the
 /// rows show: facts for people and for forms without constants; fitted forms do not depend on them.
 void set_measured_rates(System& system, const StepRows& rows);
+
+/// The innermost fabric level alone.
+void set_measured_links(System& system, const StepRows& rows);
 
 /// Fits every model to the rows: kernels, collectives among ranks of one machine, host, linear
 /// baseline.

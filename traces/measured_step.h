@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,13 @@ struct MeasuredRank {
   std::vector<std::int64_t> issue;
   /// By op template: from its issue until it could begin on an idle stream; empty: at once.
   std::vector<std::int64_t> latency;
+  /// By op template, where a framework recorded which operator launched it, with shapes: the first
+  /// op of that operator's call, itself where it is; -1 elsewhere. All ops of a call carry the kind
+  /// and the shape of the whole of it; empty: nothing recorded.
+  std::vector<std::int32_t> part_of;
+  /// By op template: the operator (else the kernel) of device work that is none of our ops, or was
+  /// recorded without a shape.
+  std::map<std::int32_t, std::string> unexplained;
   std::int64_t dispatch = 0;  ///< mean gap of a stream between two ops that nothing held up
   std::int64_t finish = 0;    ///< host, from the end of its last op or call to the end of the step
   std::int64_t begin = 0, end = 0;  ///< step marks
@@ -40,6 +48,7 @@ struct MeasuredStep {
 struct MeasuredRun {
   std::vector<MeasuredStep> steps;  ///< in order
   std::string job;                  ///< JSON text of the job, if the trace carries one
+  std::string device;               ///< as the profiler calls it; empty where not said
   bool shares_core = false;         ///< host thread and compute of a rank took turns on one core
   bool collectives_hold_core = false;
   std::uint64_t dropped = 0;

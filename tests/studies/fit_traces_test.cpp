@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -297,12 +299,60 @@ TEST_CASE("recordings of the CPU runtime give a usable machine, the same bytes t
   }
 }
 
+TEST_CASE("captures with shapes give the constants behind their kernels", "[studies][fit]") {
+  // Additions that take 3 us and then move 12 bytes an element at 720 GB/s (80 % of the memory's);
+  // a convolution of 50 us has no op kind.
+  const auto time_of = [](double elements) { return 3 + 12 * elements / 720e3; };
+  std::string events;
+  double at = 0, explained = 0;
+  int correlation = 0;
+  const auto launch = [&](const std::string& name, std::int64_t rows, double us) {
+    const auto add = [&](const std::string& text) {
+      events += (events.empty() ? "" : ",") + ("{\"ph\":\"X\"," + text + "}");
+    };
+    ++correlation;
+    add(fmt::format(
+        R"("cat":"cpu_op","name":"{}","pid":1,"tid":1,"ts":{},"dur":9,"args":{{"Input Dims":[[{},256],[{},256],[]],"Input type":["float","float","Int"]}})",
+        name, at, rows, rows));
+    add(fmt::format(
+        R"("cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":{},"dur":5,"args":{{"correlation":{}}})",
+        at + 1, correlation));
+    add(fmt::format(
+        R"("cat":"kernel","name":"k","pid":0,"tid":7,"ts":{:.4f},"dur":{:.4f},"args":{{"stream":7,"device":0,"correlation":{}}})",
+        at + 6, us, correlation));
+    at += us + 20;
+  };
+  for (std::int64_t rows = 64; rows <= 1 << 17; rows *= 2) {
+    const double us = time_of(256.0 * static_cast<double>(rows));
+    launch("aten::add", rows, us);
+    explained += us;
+  }
+  launch("aten::cudnn_convolution", 8, 50);
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "capture.json";
+  std::ofstream(file) << R"({"schemaVersion":1,"traceEvents":[)" << events << "]}";
+  const FitTracesOptions options{.device = "v100-sxm2-32gb", .library = STEPCAST_SOURCE_DIR};
+  const FitTracesResult fit = fit_traces(std::vector<fs::path>{file}, options);
+  Op unseen;
+  unseen.kind = OpKind::kAdd;
+  unseen.shape = {3000, 256};
+  fill_work(unseen);
+  const models::CostModel model(fit.system, {});
+  CHECK(model.kernel({}, unseen).time.base() * 1e6 == Approx(time_of(3000 * 256.0)).epsilon(0.03));
+  REQUIRE(fit.unexplained.size() == 1);
+  CHECK(fit.unexplained[0].name == "aten::cudnn_convolution");
+  CHECK(fit.unexplained[0].seconds / fit.seconds == Approx(50 / (explained + 50)).epsilon(1e-3));
+  // A core's rows and a device's do not mix.
+  CHECK_THROWS_WITH(fit_traces(std::vector<fs::path>{file, recorded("dlrm-2")}, options),
+                    Catch::Contains("two calls"));
+}
+
 TEST_CASE("traces that cannot be fitted are refused by name", "[studies][fit][malformed]") {
   const TemporaryFolder folder;
   const fs::path empty = folder.path / "empty";
   fs::create_directories(empty);
-  CHECK_THAT(error_of({empty}), Catch::Contains("empty: holds no trace.json (it is empty)"));
-  CHECK_THAT(error_of({folder.path / "absent"}), Catch::Contains("absent: is not a folder"));
+  CHECK_THAT(error_of({empty}), Catch::Contains("empty: holds no trace (it is empty)"));
+  CHECK_THAT(error_of({folder.path / "absent"}), Catch::Contains("absent: does not exist"));
   CHECK_THAT(error_of({}), Catch::Contains("at least one trace"));
 
   const traces::Trace trace = simulated_trace(transformer(64, 32, 2, true), 2);

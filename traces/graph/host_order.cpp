@@ -12,7 +12,10 @@ bool acts(HostCall what) { return what != HostCall::kMemory && what != HostCall:
 }  // namespace
 
 HostOrder::HostOrder(const Recording& recording, const RankRecording& rank)
-    : rank_(rank), first_launched_(rank.events.size() + 1, 0), work_(rank.lanes.size()) {
+    : rank_(rank),
+      operators_(recording, rank),
+      first_launched_(rank.events.size() + 1, 0),
+      work_(rank.lanes.size()) {
   const Events& e = rank.events;
   std::vector<HostCall> kinds(recording.names.size());
   for (NameId n = 0; n < kinds.size(); ++n) {

@@ -4,6 +4,7 @@
 
 #include "traces/events/host_calls.h"
 #include "traces/events/recording.h"
+#include "traces/graph/operator_join.h"
 
 namespace stepcast::traces {
 
@@ -31,6 +32,8 @@ class HostOrder {
   [[nodiscard]] Nanoseconds dispatch_gap() const { return dispatch_gap_; }
   /// The sync record of a call: stream waits, event records; null where the profiler wrote none.
   [[nodiscard]] const SyncInfo* sync_of(EventId call) const;
+  /// Which operator of the framework launched what.
+  [[nodiscard]] const OperatorJoin& operators() const { return operators_; }
   /// Host time that a call spent waiting for room in a full queue, where the profiler says so.
   [[nodiscard]] Nanoseconds queue_full_in(EventId call) const;
 
@@ -38,6 +41,7 @@ class HostOrder {
   void measure_latencies(const Events& events);
 
   const RankRecording& rank_;
+  OperatorJoin operators_;
   std::vector<HostAction> actions_;
   std::vector<std::uint32_t> first_launched_;  ///< CSR by event
   std::vector<EventId> launched_;

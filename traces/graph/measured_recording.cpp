@@ -156,8 +156,8 @@ void add_distances(const Meetings& meetings, const std::vector<RankGraph>& ranks
       continue;
     }
     for (const auto& [r, span] : members) {
-      distances[r].push_back(static_cast<double>(ticks(reference.end) + origins[0] -
-                                                 ticks(span->end) - origins[r]));
+      distances[r].push_back(
+          static_cast<double>(ticks(reference.end) + origins[0] - ticks(span->end) - origins[r]));
     }
   }
 }
@@ -236,6 +236,9 @@ MeasuredRun measured_run(const Recording& recording) {
     throw InputError(recording.ranks.empty() ? "trace" : recording.ranks.front().source,
                      "is an execution graph without times; a replay needs a recorded timeline "
                      "(Kineto, or our own)");
+  }
+  if (!recording.ranks.front().devices.empty()) {
+    run.device = recording.ranks.front().devices.front();
   }
   std::vector<HostOrder> orders;
   for (const RankRecording& rank : recording.ranks) {

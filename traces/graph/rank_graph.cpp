@@ -1,6 +1,7 @@
 #include "traces/graph/internal/issued_step.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "core/error.h"
@@ -41,9 +42,10 @@ class Writer {
     }
     RankGraph graph;
     MeasuredRank& m = graph.measured;
+    std::map<EventId, std::int32_t> first_of;  // by the operator's call
     const auto segment = b.begin_segment("step");
     for (std::size_t i = 0; i < step_.nodes.size(); ++i) {
-      add_op(b, i, streams, event_of, graph);
+      add_op(b, i, streams, event_of, graph, first_of);
     }
     b.end_segment();
     b.call(segment);
@@ -57,7 +59,8 @@ class Writer {
 
  private:
   void add_op(ProgramBuilder& b, std::size_t i, const std::map<std::size_t, std::string>& streams,
-              const std::vector<std::int32_t>& event_of, RankGraph& graph) const {
+              const std::vector<std::int32_t>& event_of, RankGraph& graph,
+              std::map<EventId, std::int32_t>& first_of) const {
     const IssuedNode& n = step_.nodes[i];
     const bool carried = step_.carried.contains(i);
     const bool collective =
@@ -72,12 +75,30 @@ class Writer {
       kind = node.kind == OpKind::kCount ? OpKind::kRecorded : node.kind;
       graph.collectives.push_back(std::move(node));
     }
+    const bool work = n.lane != kCallsLane && !carried;
+    const OperatorJoin::Joined joined =
+        work && !collective ? order_.operators().of(n.event) : OperatorJoin::Joined{};
+    std::int32_t tables = -1;
+    if (joined.work != nullptr && joined.work->tables) {
+      tables = b.embedding_group(*joined.work->tables);
+    }
     auto op = b.op(kind, name, {0});
     op.on(n.lane == kCallsLane ? std::string_view("calls") : std::string_view(streams.at(n.lane)));
     op.records(event_of[i]);
     if (n.host_waits) {
       op.flags(op_flags::kHostWaits);
     }
+    std::int32_t part = -1;
+    if (joined.work != nullptr) {
+      adopt(op.op(), joined.work->op, tables);
+      part = first_of.try_emplace(joined.call, static_cast<std::int32_t>(i)).first->second;
+    } else if (collective) {
+      describe_size(op.op(), n.event);
+    } else if (work) {
+      graph.measured.unexplained[static_cast<std::int32_t>(i)] =
+          std::string(joined.call == kNoEvent ? name : recording_.names.view(e_.name[joined.call]));
+    }
+    graph.measured.part_of.push_back(part);
     for (const std::size_t w : n.waits) {
       op.waits(event_of[w]);
     }
@@ -85,7 +106,7 @@ class Writer {
     m.duration.push_back(n.duration * kTicksPerNanosecond);
     m.issue.push_back(n.issue * kTicksPerNanosecond);
     m.latency.push_back(n.latency * kTicksPerNanosecond);
-    if (n.lane != kCallsLane && !carried) {
+    if (work) {
       const auto at = [this](Nanoseconds t) {
         return SimTime{(t - step_.begin).count() * kTicksPerNanosecond};
       };
@@ -97,6 +118,28 @@ class Writer {
                          .ready = at(e_.begin[n.event]),
                          .end = at(e_.end(n.event)),
                          .bytes = bytes_of(n.event)});
+    }
+  }
+
+  /// What an op does, taken over into a program of its own names and tables.
+  static void adopt(Op& op, const Op& from, std::int32_t tables) {
+    op.kind = from.kind;
+    op.format = from.format;
+    op.flags |= from.flags;
+    op.variant = from.variant;
+    op.shape = from.shape;
+    op.detail = tables;
+    op.flops = from.flops;
+    op.bytes_read = from.bytes_read;
+    op.bytes_written = from.bytes_written;
+  }
+
+  /// Elements of a collective as 32-bit words: its bytes are what costs.
+  void describe_size(Op& op, EventId event) const {
+    const double bytes = bytes_of(event);
+    if (is_collective(op.kind) && bytes > 0) {
+      op.shape[0] = std::llround(bytes / 4);
+      fill_work(op);
     }
   }
 

@@ -1,0 +1,100 @@
+#include "traces/graph/operator_join.h"
+
+namespace stepcast::traces {
+namespace {
+
+/// A copy to the device, or within it, or a fill; by what the profiler calls it.
+std::optional<OperatorWork> transfer(std::string_view name, EventCategory category,
+                                     std::int64_t bytes) {
+  OperatorWork w;
+  const std::int64_t words = (bytes + 3) / 4;
+  if (bytes <= 0) {
+    return std::nullopt;
+  }
+  if (category == EventCategory::kMemset) {
+    w.op.kind = OpKind::kFill;
+    w.op.shape = {words};
+  } else if (name.find("HtoD") != std::string_view::npos) {
+    w.op.kind = OpKind::kLoadBatch;
+    w.op.shape = {bytes};
+  } else if (name.find("DtoD") != std::string_view::npos) {
+    w.op.kind = OpKind::kCopyColumns;
+    w.op.shape = {1, words};
+  } else {
+    return std::nullopt;
+  }
+  fill_work(w.op);
+  return w;
+}
+
+}  // namespace
+
+OperatorJoin::OperatorJoin(const Recording& recording, const RankRecording& rank)
+    : recording_(recording), rank_(rank), around_(rank.events.size(), kNoEvent) {
+  const Events& e = rank.events;
+  std::vector<EventId> open;
+  for (const Lane& lane : rank.lanes) {
+    if (lane.kind != Lane::Kind::kHostThread) {
+      continue;
+    }
+    open.clear();
+    for (EventId i = lane.first; i < lane.first + lane.count; ++i) {
+      while (!open.empty() && e.end(open.back()) < e.begin[i]) {
+        open.pop_back();
+      }
+      around_[i] = open.empty() ? kNoEvent : open.back();
+      if (e.category[i] == EventCategory::kCpuOp) {
+        open.push_back(i);
+      }
+    }
+  }
+}
+
+EventId OperatorJoin::innermost(EventId device_work) const {
+  const EventId call = rank_.events.link[device_work];
+  return call == kNoEvent ? kNoEvent : around_[call];
+}
+
+OperatorJoin::Joined OperatorJoin::of(EventId device_work) const {
+  const EventCategory category = rank_.events.category[device_work];
+  if (category == EventCategory::kMemcpy || category == EventCategory::kMemset) {
+    const auto& found = work(device_work);
+    return {device_work, found ? &*found : nullptr};
+  }
+  for (EventId i = innermost(device_work); i != kNoEvent; i = around_[i]) {
+    const auto& found = work(i);
+    if (found && (found->composite || i == innermost(device_work))) {
+      return {i, &*found};
+    }
+  }
+  return {innermost(device_work), nullptr};
+}
+
+const std::optional<OperatorWork>& OperatorJoin::work(EventId event) const {
+  const auto [at, fresh] = known_.try_emplace(event);
+  if (!fresh) {
+    return at->second;
+  }
+  const Events& e = rank_.events;
+  const std::string_view name = recording_.names.view(e.name[event]);
+  const std::int32_t detail = e.detail[event];
+  if (detail == kNoDetail) {
+    return at->second;
+  }
+  const auto index = static_cast<std::size_t>(detail);
+  if (e.category[event] == EventCategory::kCpuOp) {
+    const OpInfo& info = rank_.ops[index];
+    const auto text = [this](NameId id) {
+      return id == kNoName ? std::string_view{} : recording_.names.view(id);
+    };
+    at->second = work_of({.name = name,
+                          .shapes = shapes_of(text(info.shapes)),
+                          .types = items_of(text(info.types)),
+                          .values = items_of(text(info.inputs))});
+  } else {
+    at->second = transfer(name, e.category[event], rank_.copies[index].bytes);
+  }
+  return at->second;
+}
+
+}  // namespace stepcast::traces

@@ -1,0 +1,35 @@
+#pragma once
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "traces/events/operators.h"
+#include "traces/events/recording.h"
+
+namespace stepcast::traces {
+
+/// Joins device work to the operator of the framework that launched it, and so to its shape: the
+/// launching call by correlation, the operator as the innermost around that call on its thread, or
+/// one outside it that is made of others (operators.h). Copies and fills give their own bytes.
+class OperatorJoin {
+ public:
+  OperatorJoin(const Recording& recording, const RankRecording& rank);
+
+  struct Joined {
+    EventId call = kNoEvent;             ///< the operator's call; copies and fills: the work itself
+    const OperatorWork* work = nullptr;  ///< null: not one of ours, or without shapes
+  };
+  [[nodiscard]] Joined of(EventId device_work) const;
+  /// The innermost operator around the launch of device work; kNoEvent where none was recorded.
+  [[nodiscard]] EventId innermost(EventId device_work) const;
+
+ private:
+  [[nodiscard]] const std::optional<OperatorWork>& work(EventId call) const;
+
+  const Recording& recording_;
+  const RankRecording& rank_;
+  std::vector<EventId> around_;  ///< by host event: the innermost operator around it
+  mutable std::map<EventId, std::optional<OperatorWork>> known_;
+};
+
+}  // namespace stepcast::traces
