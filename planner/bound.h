@@ -11,7 +11,7 @@ struct LowerBound {
   /// The same when memory is unlimited: the price of memory is the difference.
   Ticks without_memory = 0;
   /// What decided: "mean load", "largest piece", "heaviest table" (its options one by one),
-  /// "memory", "proven optimal".
+  /// "memory", "rank patterns" (planner/internal/pattern_bound.h), "proven optimal".
   std::string reason;
 };
 

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "planner/internal/branch_and_bound.h"
 #include "planner/internal/local_search.h"
+#include "planner/internal/pattern_bound.h"
 #include "planner/placement_state.h"
 
 namespace stepcast::planner {
@@ -21,8 +22,10 @@ constexpr double kCertainSpace = 1e9;               // placements, before any ar
 constexpr double kProofTables = 12;
 constexpr double kFewTables = 6;           // times the effort, where an evaluation costs little
 constexpr std::size_t kLargeTables = 100;  // one per cent of the bound is good enough
-constexpr double kDecisive = 0.3;          // of the bound: load of the table's cheapest option
-constexpr std::size_t kHomes = 3;          // local optima that kicks start from
+constexpr std::size_t kDescents = 3;
+constexpr std::size_t kMixStarts = 6;
+constexpr std::uint64_t kKnapsacks = 800;
+constexpr std::size_t kHomes = 3;  // local optima that kicks start from
 
 /// Load of an option averaged over ranks, all phases, and its bytes as a share of all memory.
 struct Price {
@@ -213,20 +216,19 @@ std::vector<Start> greedy_starts(const PlacementProblem& problem, double scale,
   return starts;
 }
 
-/// Starts, descents, kicks on one problem.
-void explore(const PlacementProblem& problem, const SearchOptions& options, double scale,
-             Ticks enough, std::size_t descents, std::size_t homes_kicked, double share,
-             internal::Budget& budget, internal::Incumbents& incumbents) {
+using Homes = std::vector<std::pair<Ticks, Placement>>;
+
+/// Descends from the best of the greedy starts; local optima, best first.
+Homes descend_from_starts(const PlacementProblem& problem, double scale, std::size_t descents,
+                          internal::LocalSearch& local, internal::Budget& budget,
+                          internal::Incumbents& incumbents) {
   std::vector<Start> starts = greedy_starts(problem, scale, budget, incumbents);
-  internal::LocalSearch local(problem, options.seed, enough, budget, incumbents);
   if (starts.empty()) {
     local.repair(cheapest(prices_of(problem), std::numeric_limits<double>::infinity(), 1e9));
-    return;
+    return {};
   }
-  if (starts.size() > descents) {
-    starts.resize(descents);
-  }
-  std::vector<std::pair<Ticks, Placement>> homes;
+  starts.resize(std::min(starts.size(), descents));
+  Homes homes;
   for (const Start& start : starts) {
     if (budget.spent()) {
       break;
@@ -236,73 +238,36 @@ void explore(const PlacementProblem& problem, const SearchOptions& options, doub
     local.descend(state);
     homes.emplace_back(state.objective(), state.placement());
   }
-  std::stable_sort(homes.begin(), homes.end(),
-                   [](const auto& x, const auto& y) { return x.first < y.first; });
-  homes_kicked = std::min(homes.size(), homes_kicked);
-  for (std::size_t h = 0; h < homes_kicked && incumbents.best() > enough; ++h) {
-    local.kick(homes[h].second, share / static_cast<double>(homes_kicked));
-  }
+  return homes;
 }
 
-/// The table of largest cheapest mean load, where a piece of it is a good part of the bound: its
-/// option decides what the others can do, and local search rarely changes it.
-std::optional<std::size_t> decisive_table(const PlacementProblem& problem, double bound) {
-  const auto prices = prices_of(problem);
-  std::size_t heaviest = 0;
-  double most = -1;
-  for (std::size_t t = 0; t < prices.size(); ++t) {
-    double least = std::numeric_limits<double>::infinity();
-    for (const Price& p : prices[t]) {
-      least = std::min(least, p.mean);
+/// Starts with options drawn from the mix of the pattern program, the likeliest of each table
+/// first.
+void descend_from_mix(const PlacementProblem& problem, const internal::Mix& mix, std::size_t starts,
+                      Ticks enough, internal::LocalSearch& local, internal::Budget& budget,
+                      internal::Incumbents& incumbents, Homes& homes) {
+  starts = mix.empty() ? 0 : starts;
+  for (std::size_t i = 0; i < starts && incumbents.best() > enough && !budget.spent(); ++i) {
+    std::vector<std::int32_t> choose;
+    for (const std::vector<double>& of : mix) {
+      std::size_t option =
+          static_cast<std::size_t>(std::max_element(of.begin(), of.end()) - of.begin());
+      if (i > 0) {
+        double left = static_cast<double>(local.random() >> 11) * 0x1p-53 *
+                      std::accumulate(of.begin(), of.end(), 0.0);
+        for (std::size_t o = 0; o < of.size(); ++o) {
+          if (of[o] > 0 && left >= 0) {
+            option = o;
+          }
+          left -= of[o];
+        }
+      }
+      choose.push_back(static_cast<std::int32_t>(option));
     }
-    if (least > most && problem.tables[t].options.size() > 1) {
-      most = least;
-      heaviest = t;
-    }
-  }
-  const bool decides = most * problem.ranks > kDecisive * bound;
-  return decides ? std::optional(heaviest) : std::nullopt;
-}
-
-/// Explores the options of the decisive table one by one, by rising bound; what cannot beat the
-/// best in hand is left out. The bound of the whole is the least of the options' bounds.
-void explore_options(const PlacementProblem& problem, const SearchOptions& options,
-                     std::size_t table, Ticks enough, internal::Budget& budget,
-                     internal::Incumbents& incumbents, LowerBound& bound) {
-  struct Branch {
-    LowerBound bound;
-    PlacementProblem problem;
-    std::int32_t option = 0;
-  };
-  std::vector<Branch> branches;
-  for (std::size_t o = 0; o < problem.tables[table].options.size(); ++o) {
-    Branch& b = branches.emplace_back();
-    b.problem = problem;
-    b.option = static_cast<std::int32_t>(o);
-    b.problem.tables[table].options = {problem.tables[table].options[o]};
-    if (shortage_of(b.problem)) {
-      branches.pop_back();
-    } else {
-      b.bound = lower_bound(b.problem);
-    }
-  }
-  std::stable_sort(branches.begin(), branches.end(),
-                   [](const Branch& x, const Branch& y) { return x.bound.value < y.bound.value; });
-  if (!branches.empty() && branches.front().bound.value > bound.value) {
-    bound.value = branches.front().bound.value;
-    bound.reason = "heaviest table";
-  }
-  for (const Branch& b : branches) {
-    if (b.bound.value >= incumbents.best() || incumbents.best() <= enough || budget.spent()) {
-      continue;
-    }
-    internal::Incumbents own(options.keep, enough);
-    explore(b.problem, options, load_seconds(b.bound.value), enough, 4, 2,
-            static_cast<double>(problem.tables.size()) <= kProofTables ? 0.5 * kFewTables : 0.5,
-            budget, own);
-    for (auto& [objective, placement] : own.take()) {
-      placement[table].option = b.option;
-      incumbents.offer(objective, phased_of(problem, placement), placement);
+    PlacementState state(problem);
+    if (place_greedily(state, choose)) {
+      local.descend(state);
+      homes.emplace_back(state.objective(), state.placement());
     }
   }
 }
@@ -325,21 +290,36 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   const bool large = tables > kLargeTables;
   const double tolerance =
       large && options.good_enough > 0 ? std::max(options.good_enough, 0.01) : options.good_enough;
-  const auto enough = static_cast<Ticks>(static_cast<double>(result.bound.value) * (1 + tolerance));
+  const auto enough_of = [tolerance](Ticks bound) {
+    return static_cast<Ticks>(static_cast<double>(bound) * (1 + tolerance));
+  };
+  Ticks enough = enough_of(result.bound.value);
   internal::Incumbents incumbents(options.keep, enough);
+  internal::LocalSearch local(problem, options.seed, enough, budget, incumbents);
   const double scale = std::max(load_seconds(result.bound.value), 1e-12);
-  const auto decisive = large || options.effort <= 0
-                            ? std::nullopt
-                            : decisive_table(problem, load_seconds(result.bound.value));
-  explore(problem, options, scale, enough,
-          large      ? 2
-          : decisive ? 3
-                     : 10,
-          decisive ? 1 : kHomes, (decisive ? 0.2 : 1.0) * (few ? kFewTables : 1), budget,
-          incumbents);
-  if (decisive && incumbents.best() > enough) {
-    explore_options(problem, options, *decisive, enough, budget, incumbents, result.bound);
+  Homes homes =
+      descend_from_starts(problem, scale, large ? 2 : kDescents, local, budget, incumbents);
+  if (!large && !homes.empty() && options.effort > 0 && incumbents.best() > enough) {
+    internal::PatternBound patterns(problem);
+    const internal::Mix mix = patterns.mix(result.bound.value, incumbents.best(), kKnapsacks);
+    descend_from_mix(problem, mix, kMixStarts, enough, local, budget, incumbents, homes);
+    const Ticks bound = patterns.value(result.bound.value, incumbents.best(), kKnapsacks);
+    if (bound > result.bound.value) {
+      result.bound.value = bound;
+      result.bound.reason = "rank patterns";
+      enough = enough_of(bound);
+      local.settle_for(enough);
+      incumbents.settle_for(enough);
+    }
   }
+  std::stable_sort(homes.begin(), homes.end(),
+                   [](const auto& x, const auto& y) { return x.first < y.first; });
+  homes.resize(std::min(homes.size(), kHomes));
+  do {
+    for (const auto& [objective, home] : homes) {
+      local.kick(home, (few ? kFewTables : 1) / static_cast<double>(homes.size()));
+    }
+  } while (budget.timed() && !budget.spent() && !homes.empty() && incumbents.best() > enough);
   const bool small = static_cast<double>(problem.tables.size()) <= kProofTables;
   if (small && options.effort > 0 && incumbents.best() > enough && !budget.cut()) {
     const Ticks in_hand = incumbents.best();
@@ -367,7 +347,6 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   result.evaluations = budget.evaluations();
   result.cut = budget.cut();
   if (result.best.empty()) {
-    internal::LocalSearch local(problem, options.seed, enough, budget, incumbents);
     local.repair(cheapest(prices_of(problem), std::numeric_limits<double>::infinity(), 1e9));
     result.best = incumbents.take();
     result.shortage = local.closest_shortage();

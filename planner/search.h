@@ -17,7 +17,7 @@ struct SearchOptions {
   std::optional<double> time_limit = std::nullopt;
   /// A placement this close to the bound, as a fraction, is not improved any more; the search then
   /// lowers its phased time instead. At least 1 % with more than 100 tables.
-  double good_enough = 2e-3;
+  double good_enough = 4e-3;
   double effort = 1;     ///< multiplies the evaluations spent after the first local optimum
   std::size_t keep = 4;  ///< distinct placements handed back
   std::function<double()> clock = nullptr;  ///< seconds; only asked with a time limit

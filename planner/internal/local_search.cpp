@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "planner/internal/rebalance.h"
+
 namespace stepcast::planner::internal {
 namespace {
 
@@ -239,7 +241,10 @@ void LocalSearch::descend(PlacementState& state) {
     if (tables > kLarge && state.fits() && state.objective() <= enough_) {
       break;
     }
-    bool improved = false;
+    bool improved = Rebalance(state).run(enough_, partners_);
+    if (improved) {
+      at = score(state);
+    }
     for (std::size_t phase = kPhases + 1; phase-- > 0 && !improved;) {
       const std::int32_t rank = state.busiest(phase);
       for (const std::int32_t t : distinct(state.tables_on(rank))) {
@@ -285,7 +290,7 @@ void LocalSearch::kick(const Placement& first, double share) {
   Score current = score(state);
   Placement home = state.placement();
   while (incumbents_.best() > enough_ && !budget_.spent() &&
-         (budget_.timed() || budget_.evaluations() - begin < allowed)) {
+         budget_.evaluations() - begin < allowed) {
     std::vector<std::size_t> chosen;
     const std::size_t count = 2 + random() % 4;
     for (std::size_t i = 0; i < count; ++i) {

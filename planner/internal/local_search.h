@@ -45,7 +45,8 @@ class Incumbents {
   [[nodiscard]] Ticks best() const {
     return best_.empty() ? std::numeric_limits<Ticks>::max() : best_.front().objective;
   }
-  [[nodiscard]] const Placement& placement() const { return best_.front().placement; }
+  /// Objectives up to this are as good as each other from now on.
+  void settle_for(Ticks enough) { enough_ = enough; }
   std::vector<std::pair<Ticks, Placement>> take();
 
  private:
@@ -72,6 +73,8 @@ class LocalSearch {
   /// For problems where memory is tight: from a placement that does not fit, lowers what is too
   /// much.
   void repair(const std::vector<std::int32_t>& choose);
+  void settle_for(Ticks enough) { enough_ = enough; }
+  std::uint64_t random();
   [[nodiscard]] std::optional<Shortage> closest_shortage() const { return closest_; }
 
  private:
@@ -81,20 +84,20 @@ class LocalSearch {
     Ticks objective;
     Ticks phased;
     double unevenness;
+    bool good = false;
     [[nodiscard]] bool better_than(const Score& o) const {
-      return objective != o.objective ? objective < o.objective
-             : phased != o.phased     ? phased < o.phased
-                                      : unevenness < o.unevenness * (1 - 1e-9);
+      return objective != o.objective     ? objective < o.objective
+             : good && phased != o.phased ? phased < o.phased
+                                          : unevenness < o.unevenness * (1 - 1e-9);
     }
   };
   [[nodiscard]] Score score(const PlacementState& s) const {
-    return {std::max(s.objective(), enough_), s.phased(), s.unevenness()};
+    return {std::max(s.objective(), enough_), s.phased(), s.unevenness(), s.objective() <= enough_};
   }
   /// The best other choice of one table; applied when better than `at`.
   bool improve_table(PlacementState& state, std::size_t table, Score& at);
   bool improve_by_swap(PlacementState& state, std::int32_t rank, Score& at);
   bool without_route(PlacementState& state, Score& at);
-  std::uint64_t random();
 
   const PlacementProblem& problem_;
   std::uint64_t random_state_;
@@ -102,6 +105,7 @@ class LocalSearch {
   Budget& budget_;
   Incumbents& incumbents_;
   std::size_t cursor_ = 0;
+  std::uint64_t partners_ = 0;
   std::optional<Shortage> closest_;
 };
 

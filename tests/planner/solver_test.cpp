@@ -1,7 +1,10 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <random>
 
 #include "planner/bound.h"
+#include "planner/internal/pattern_bound.h"
+#include "planner/internal/rebalance.h"
 #include "planner/placement_state.h"
 #include "planner/search.h"
 #include "tests/planner/problems.h"
@@ -105,6 +108,90 @@ TEST_CASE("the bound is tight where loads divide evenly", "[planner][bound]") {
   p.tables.push_back({"large", {on_one_rank(5 * kMs, 0)}});
   CHECK(static_cast<double>(lower_bound(p).value) == Approx(5.0 * kMs).epsilon(1e-5));
   CHECK(lower_bound(p).reason == "largest piece");
+}
+
+TEST_CASE("the bound of rank patterns sees that pieces are indivisible", "[planner][bound]") {
+  // 5 tables of 1 ms on 4 ranks: the mean is 1.25 ms; one rank with a table of its own leaves 4 / 3
+  // for the others; but a rank holds one table or two.
+  PlacementProblem p;
+  p.ranks = 4;
+  for (int t = 0; t < 5; ++t) {
+    p.tables.push_back({"t" + std::to_string(t), {on_one_rank(kMs, 0)}});
+  }
+  const Ticks plain = lower_bound(p).value;
+  CHECK(static_cast<double>(plain) == Approx(4.0 / 3 * kMs).epsilon(1e-4));
+  const Ticks bound = internal::PatternBound(p).value(plain, 3 * kMs, 400);
+  CHECK(static_cast<double>(bound) == Approx(2.0 * kMs).epsilon(1e-3));
+  CHECK(bound <= 2 * kMs);
+  // A sixth that may also lie in halves of 0.9 ms: 5 whole tables already need a rank with two.
+  PlacementOption halves = on_one_rank(9 * kMs / 10, 0);
+  halves.pieces = 2;
+  p.tables.push_back({"halves", {on_one_rank(kMs, 0), halves}});
+  CHECK(internal::PatternBound(p).value(0, 3 * kMs, 400) <= 2 * kMs);
+}
+
+TEST_CASE("the bound of rank patterns is never above the optimum, nor below what it was given",
+          "[planner][bound][oracle][property]") {
+  std::mt19937 rng(41);
+  int sharper = 0;
+  for (int i = 0; i < 200; ++i) {
+    const std::int32_t ranks = i % 4 == 0 ? 4 : i % 4 == 1 ? 2 : 3;
+    PlacementProblem p = random_problem(rng, ranks, ranks == 4 ? 3 : 4, i % 3 == 0);
+    if (i % 5 == 0) {  // equal tables: what patterns are for
+      std::fill(p.tables.begin(), p.tables.end(), p.tables.front());
+    }
+    const Ticks optimum = brute_force(p);
+    if (optimum < 0) {
+      continue;
+    }
+    const Ticks plain = lower_bound(p).value;
+    for (const std::uint64_t knapsacks : {3, 400}) {
+      for (const double above : {1.0, 1.3}) {
+        const auto in_hand = static_cast<Ticks>(static_cast<double>(optimum) * above);
+        internal::PatternBound patterns(p);
+        const internal::Mix mix = patterns.mix(plain, in_hand, knapsacks);
+        const Ticks bound = patterns.value(plain, in_hand, knapsacks);
+        CAPTURE(i, ranks, knapsacks, above, plain, optimum);
+        REQUIRE(bound <= optimum);
+        REQUIRE(bound >= std::min(plain, in_hand));
+        sharper += bound > plain + plain / 100 ? 1 : 0;
+        REQUIRE((mix.empty() || mix.size() == p.tables.size()));
+      }
+    }
+  }
+  CHECK(sharper > 100);
+}
+
+TEST_CASE("rebalancing lowers the busiest rank and keeps every piece and every capacity",
+          "[planner][search][property]") {
+  std::mt19937 rng(43);
+  int gained = 0;
+  for (int i = 0; i < 30; ++i) {
+    const PlacementProblem p = random_problem(rng, 8, 20, i % 2 == 0);
+    PlacementState state(p);
+    for (std::size_t t = 0; t < p.tables.size(); ++t) {
+      const auto o = static_cast<std::int32_t>(rng() % 2);  // whole, or in two parts
+      const PlacementOption& option = p.tables[t].options[static_cast<std::size_t>(o)];
+      state.add(t, {o, state.least_loaded(option)});
+    }
+    const Placement before = state.placement();
+    const Ticks at = state.objective();
+    const bool fitted = state.fits();
+    std::uint64_t cursor = 0;
+    const bool better = internal::Rebalance(state).run(0, cursor);
+    gained += better ? 1 : 0;
+    REQUIRE(state.objective() == objective_of(p, state.placement()));
+    REQUIRE((better ? state.objective() < at : state.objective() == at));
+    REQUIRE((!fitted || fits(p, state.placement())));
+    for (std::size_t t = 0; t < p.tables.size(); ++t) {
+      REQUIRE(state.placement()[t].option == before[t].option);
+      auto groups = state.placement()[t].groups;
+      REQUIRE(groups.size() == before[t].groups.size());
+      std::sort(groups.begin(), groups.end());
+      REQUIRE(std::adjacent_find(groups.begin(), groups.end()) == groups.end());
+    }
+  }
+  CHECK(gained >= 15);
 }
 
 TEST_CASE("scarce memory raises the bound and is never exceeded", "[planner][bound][memory]") {
