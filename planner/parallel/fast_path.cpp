@@ -90,7 +90,7 @@ bool FastPath::applies() {
   }
   if ((point_.devices() > 1 && model_.straggler().log_sigma > 0) ||
       (point_.pipeline > 1 && overlap.pipeline) ||
-      (point_.data > 1 && (overlap.data || (overlap.tensor && point_.tensor > 1)))) {
+      (point_.replicas() > 1 && (overlap.data || (overlap.tensor && point_.tensor > 1)))) {
     return false;
   }
   for (std::int32_t stage = 0; stage < passes_.stages; ++stage) {
@@ -109,7 +109,8 @@ bool FastPath::applies() {
 
 bool FastPath::bounds_simulator() {
   const Overlap& overlap = job_.parallel.overlap;
-  const bool beside = (point_.tensor > 1 && overlap.tensor) || (point_.data > 1 && overlap.data) ||
+  const bool beside = (point_.tensor > 1 && overlap.tensor) ||
+                      (point_.replicas() > 1 && overlap.data) ||
                       (point_.pipeline > 1 && overlap.pipeline);
   return !beside || applies();
 }

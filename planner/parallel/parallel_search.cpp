@@ -151,6 +151,11 @@ class Search {
         split.splits.push_back(space_.splits_backward(point) ? 1 : 0);
         point.micro = space_.micros(point).empty() ? 1 : space_.micros(point).front();
         split.states.push_back(paths_[worker]->reduced().states(point));
+        if (paths_[worker]->reduced().states_use_passes()) {
+          for (StateCosts& c : split.states.back()) {  // a lower bound
+            c.exchange = c.after_ends = {};
+          }
+        }
         // However layers are dealt out, some stage holds the mean.
         double all = 0;
         for (std::size_t at = 0; at < even.layers.size(); ++at) {
@@ -304,22 +309,22 @@ class Search {
     std::vector<char> out;  ///< scratch, by sharding
   };
 
-  /// Sharded gradients or weights make passes of their own for every split. Those of whole ones
-  /// are at hand, take less time and keep as much: a lower bound. With one micro-batch, or where
-  /// something runs beside the passes, what follows them differs too.
-  [[nodiscard]] bool bounded_by_whole(const PlanPoint& point) const {
-    const Overlap& overlap = job_.parallel.overlap;
-    return point.zero >= 2 && point.expert == 1 && !overlap.data && !overlap.tensor &&
-           job_.batch.global > std::int64_t{point.data} * point.micro;
+  /// Sharded gradients or weights make passes of their own for every split, and an exchange beside
+  /// the passes depends on each. Passes of whole parameters are at hand, take less time and keep as
+  /// much, and an exchange hidden in full takes none: a lower bound. With one micro-batch, sharded
+  /// gradients need fewer buffers.
+  [[nodiscard]] bool has_bound(const PlanPoint& point) const {
+    return point.zero >= 2 ? job_.batch.global > std::int64_t{point.data} * point.micro
+                           : job_.parallel.overlap.data;
   }
 
-  enum class PassesOf { kItself, kWhole };
+  enum class CostsOf { kItself, kBound };
 
   /// Calls `visit(z, point, states, fresh)` for the shardings under which the parameters fit, but
-  /// for those `out`; `fresh` where the path holds other passes than before. Passes of whole
-  /// parameters, if asked for, stand in where they are a lower bound.
+  /// for those `out`; `fresh` where the path holds other passes than before. Bounds, if asked for,
+  /// stand in where there are some.
   template <class Visit>
-  void each_sharding(Work& w, PlanPoint point, PassesOf which, const std::vector<char>& out,
+  void each_sharding(Work& w, PlanPoint point, CostsOf which, const std::vector<char>& out,
                      const Visit& visit) {
     const bool mixture = point.recompute == RecomputeKind::kFirstLayers;
     const Passes* set = nullptr;  // passes the path holds
@@ -331,7 +336,8 @@ class Search {
       point.zero = w.split.zeros[z].stage;
       point.shard_level = w.split.zeros[z].level;
       PlanPoint of = point;
-      if (which == PassesOf::kWhole && bounded_by_whole(point)) {
+      const bool bound = which == CostsOf::kBound && has_bound(point);
+      if (bound) {
         of.zero = of.shard_level = 0;
       }
       const Passes& kept = w.costs.passes(of, mixture ? RecomputeKind::kNone : of.recompute);
@@ -341,17 +347,18 @@ class Search {
         w.path.set_passes(of, w.dealt, kept, again, w.costs.hops(kept, of));
         set = &kept;
       }
-      visit(z, point, w.costs.states(point, w.split.states[z]), fresh);
+      const States& of_split = w.split.states[z];
+      visit(z, point, bound ? of_split : w.costs.states(point, of_split), fresh);
     }
   }
 
-  /// Marks the shardings that passes of whole parameters rule out already.
+  /// Marks the shardings that bounds rule out already.
   void rule_out(Work& w, const PlanPoint& choice, std::vector<char>& out) {
     out.assign(w.split.zeros.size(), 0);
     each_sharding(
-        w, choice, PassesOf::kWhole, {},
+        w, choice, CostsOf::kBound, {},
         [&](std::size_t z, const PlanPoint& point, const States& states, bool) {
-          if (!bounded_by_whole(point)) {
+          if (!has_bound(point)) {
             return;
           }
           const double bytes = w.path.lasting_bytes(states);
@@ -361,6 +368,7 @@ class Search {
             out[z] = 1;
           } else if (w.shelf.beaten(w.path.bound(states).seconds, bytes + options_.reserve)) {
             ++w.counts.bounded;
+            w.counts.rough += w.path.bounds_simulator() ? 0 : 1;
             out[z] = 1;
           }
         });
@@ -371,7 +379,7 @@ class Search {
     w.counts.weights_too_large += w.split.too_large(choice.schedule);
     rule_out(w, choice, w.out);
     each_sharding(
-        w, choice, PassesOf::kItself, w.out,
+        w, choice, CostsOf::kItself, w.out,
         [&](std::size_t, const PlanPoint& point, const States& states, bool fresh) {
           const double bytes = w.path.bytes(states);
           if (!fits(bytes)) {
@@ -401,7 +409,7 @@ class Search {
     const auto lasting = [&](const RecomputeChoice& choice) {
       point.recompute_layers = choice.layers;
       double least = std::numeric_limits<double>::infinity();
-      each_sharding(w, point, PassesOf::kWhole, {},
+      each_sharding(w, point, CostsOf::kBound, {},
                     [&](std::size_t, const PlanPoint&, const States& states, bool fresh) {
                       least = std::min(least, w.path.lasting_bytes(states));
                       ordered = ordered && (!fresh || w.path.trades_memory_for_time());
@@ -431,16 +439,17 @@ class Search {
     double seconds = std::numeric_limits<double>::infinity();
     bool rough = false;
     point.recompute_layers = first->layers;
-    each_sharding(w, point, PassesOf::kWhole, {},
+    each_sharding(w, point, CostsOf::kBound, {},
                   [&](std::size_t, const PlanPoint&, const States& states, bool) {
                     seconds = std::min(seconds, w.path.bound(states).seconds);
                     rough = rough || !w.path.bounds_simulator();
                   });
     constexpr double kRounding = 1 - 1e-12;
-    if (!rough && w.shelf.beaten(seconds * kRounding, bytes * kRounding + options_.reserve)) {
+    if (w.shelf.beaten(seconds * kRounding, bytes * kRounding + options_.reserve)) {
       const auto rest = static_cast<std::int64_t>(choices.end() - first);
       w.counts.weights_too_large += rest * all;
       w.counts.bounded += rest * shardings;
+      w.counts.rough += rough ? rest * shardings : 0;
       return;
     }
     for (auto choice = first; choice != choices.end(); ++choice) {

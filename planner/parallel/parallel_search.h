@@ -29,7 +29,8 @@ struct SearchCounts {
   std::int64_t bounded = 0;            ///< cannot be among the best, nor on the front
   std::int64_t evaluated = 0;          ///< costed in full
   std::int64_t left_out = 0;           ///< not looked at before the time limit
-  std::int64_t rough = 0;  ///< of those that fit: the closed form orders them but proves nothing
+  /// Of those that are not known not to fit: the closed form orders them but proves nothing.
+  std::int64_t rough = 0;
   SearchCounts& operator+=(const SearchCounts& o);
 };
 

@@ -18,6 +18,8 @@ namespace {
 // Five stages of 1, 1, 2, 1, 1 layers: the first, two in the middle one layer apart, the last.
 constexpr std::int32_t kStages = 5;
 constexpr std::int64_t kLayers = 6;
+// The first, one in the middle, the last, all of as many layers.
+constexpr std::int32_t kEqualStages = 3;
 /// Buckets over which the exchange of small layers is averaged.
 constexpr double kBuckets = 6;
 
@@ -227,10 +229,10 @@ void ReducedStep::fit_to_mesh(const PlanPoint& point, Job& reduced) const {
   }
 }
 
-std::vector<ReducedStep::Stage> ReducedStep::stages_of(const PlanPoint& point, bool whole,
+std::vector<ReducedStep::Stage> ReducedStep::stages_of(const PlanPoint& point, std::int32_t stages,
                                                        std::int64_t layers) const {
   PlanPoint reduced = point;
-  reduced.pipeline = whole ? 1 : kStages;
+  reduced.pipeline = stages;
   reduced.virtual_stages = 1;
   if (reduced.schedule != ScheduleKind::kZbH1) {
     reduced.schedule = ScheduleKind::kOneFOneB;
@@ -245,10 +247,13 @@ std::vector<ReducedStep::Stage> ReducedStep::stages_of(const PlanPoint& point, b
   job.batch.global = job.batch.micro * job.parallel.data * microbatches;
   std::get<TransformerWorkload>(job.workload.model).layers = layers;
   const auto graph = std::make_shared<const ExecutionGraph>(workloads::build_graph(job));
-  if (whole) {
-    return {{graph, 0}};
+  std::vector<Stage> told_apart{{graph, 0}};
+  for (const std::int32_t stage : {1, 2, kStages - 1}) {
+    if (stage < stages) {
+      told_apart.push_back({graph, stage});
+    }
   }
-  return {{graph, 0}, {graph, 1}, {graph, 2}, {graph, kStages - 1}};
+  return told_apart;
 }
 
 /// The group a communicator has in the real mesh, seen from the stage.
@@ -336,19 +341,37 @@ std::vector<double> ReducedStep::price(const Stage& stage, const PlanPoint& poin
   return seconds;
 }
 
+/// Seconds of the passes. Gathers and reductions beside them can hold up the next pass: then it is
+/// what a pass takes once they follow one another.
+void ReducedStep::time_passes(const Program& program, std::span<const double> seconds,
+                              PassCosts& costs) const {
+  const bool held_up = job_.parallel.overlap.data;
+  constexpr int kRounds = 4;
+  RankWalk following(program, seconds, dispatch_, slowdown_);
+  for (int round = 0; round < (held_up ? kRounds : 1); ++round) {
+    for (const Segment& segment : program.segments) {
+      if (const auto fields = fields_of(part_of(segment))) {
+        RankWalk alone(program, seconds, dispatch_, slowdown_);
+        RankWalk& walk = held_up ? following : alone;
+        const double begin = walk.now();
+        walk.run(segment);
+        (costs.*fields->seconds).base = walk.now() - begin;
+      }
+    }
+  }
+}
+
 PassCosts ReducedStep::pass_costs(const Stage& stage, const PlanPoint& point) {
   const Program& program = stage.program();
   const std::vector<double> seconds = price(stage, point, true);
   PassCosts costs;
+  time_passes(program, seconds, costs);
   std::vector<std::uint8_t> touched(program.tensors.size(), 0);
   for (const Segment& segment : program.segments) {
     const auto fields = fields_of(part_of(segment));
     if (!fields) {
       continue;
     }
-    RankWalk walk(program, seconds, dispatch_, slowdown_);
-    walk.run(segment);
-    (costs.*fields->seconds).base = walk.now();
     (costs.*fields->ops).base = segment.op_count;
     std::vector<char> seen(program.tensors.size(), 0);
     for (const Op& op : program.ops_of(segment)) {
@@ -447,6 +470,42 @@ StateCosts ReducedStep::state_costs(const Stage& stage, const PlanPoint& point) 
   return costs;
 }
 
+/// Costs of stages of `fewer` and of `fewer + more` layers each, as lines.
+template <class T, std::size_t N>
+ByRole<T> ReducedStep::lines(const PlanPoint& key, const PlanPoint& point, std::int64_t fewer,
+                             std::int64_t more,
+                             T (ReducedStep::*costs)(const Stage&, const PlanPoint&),
+                             const std::array<Line T::*, N>& fields) {
+  const bool whole = point.pipeline == 1;
+  const std::int32_t parts = whole ? 1 : kEqualStages;
+  std::vector<T> low;
+  for (const Stage& stage : stages_of(key, parts, parts * fewer)) {
+    low.push_back((this->*costs)(stage, point));
+  }
+  std::size_t i = 0;
+  for (const Stage& stage : stages_of(key, parts, parts * (fewer + more))) {
+    const T high = (this->*costs)(stage, point);
+    for (const auto field : fields) {
+      Line& line = low[i].*field;
+      line.layer = ((high.*field).base - line.base) / static_cast<double>(more);
+      line.base -= line.layer * static_cast<double>(fewer);
+    }
+    ++i;
+  }
+  ByRole<T> role;
+  role.fill(low.front());
+  if (!whole) {
+    role[static_cast<std::size_t>(ChunkRole::kMiddle)] = low[1];
+    role[static_cast<std::size_t>(ChunkRole::kLast)] = low.back();
+  }
+  return role;
+}
+
+/// Most layers of a stage.
+std::int64_t ReducedStep::most_layers(const PlanPoint& point) const {
+  return (job_.workload.transformer()->layers + point.pipeline - 1) / point.pipeline;
+}
+
 Passes ReducedStep::passes_of(const PlanPoint& point) {
   PlanPoint key = point;
   if (!passes_use_data(point)) {
@@ -456,20 +515,26 @@ Passes ReducedStep::passes_of(const PlanPoint& point) {
   }
   Passes passes;
   levels_ = 0;
-  std::vector<PassCosts> costs;
+  // Buffers that layers take in turn hold a pass up only once there are more layers than buffers.
+  const bool held_up = job_.parallel.overlap.data && passes_use_data(point);
+  const std::int64_t most = most_layers(point);
+  const std::int64_t fewer = held_up ? std::clamp<std::int64_t>(most - 2, 1, 4) : 1;
+  const std::int64_t more = held_up ? std::clamp<std::int64_t>(most - fewer, 1, 2) : 1;
+  if (point.pipeline == 1 || held_up) {
+    passes.role = lines(key, point, fewer, more, &ReducedStep::pass_costs, kPassFields);
+  }
   if (point.pipeline == 1) {
-    for (const std::int64_t layers : {1, 2}) {
-      costs.push_back(pass_costs(stages_of(key, true, layers).front(), point));
-    }
-    passes.role = by_role(std::move(costs), kPassFields);
     passes.levels = levels_;
     return passes;
   }
-  const std::vector<Stage> stages = stages_of(key, false, kLayers);
-  for (const Stage& stage : stages) {
-    costs.push_back(pass_costs(stage, point));
+  const std::vector<Stage> stages = stages_of(key, kStages, kLayers);
+  if (!held_up) {
+    std::vector<PassCosts> costs;
+    for (const Stage& stage : stages) {
+      costs.push_back(pass_costs(stage, point));
+    }
+    passes.role = by_role(std::move(costs), kPassFields);
   }
-  passes.role = by_role(std::move(costs), kPassFields);
   passes.levels = levels_;
   const Program& middle = stages[1].program();
   for (const Segment& segment : middle.segments) {
@@ -481,34 +546,6 @@ Passes ReducedStep::passes_of(const PlanPoint& point) {
     }
   }
   return passes;
-}
-
-/// Stages of `fewer` and of `fewer + more` layers each, as lines.
-ByRole<StateCosts> ReducedStep::state_lines(const PlanPoint& key, const PlanPoint& point,
-                                            std::int64_t fewer, std::int64_t more) {
-  const bool whole = point.pipeline == 1;
-  const std::int64_t parts = whole ? 1 : kStages;
-  std::vector<StateCosts> low;
-  for (const Stage& stage : stages_of(key, whole, parts * fewer)) {
-    low.push_back(state_costs(stage, point));
-  }
-  std::size_t i = 0;
-  for (const Stage& stage : stages_of(key, whole, parts * (fewer + more))) {
-    const StateCosts high = state_costs(stage, point);
-    for (const auto field : kStateFields) {
-      Line& line = low[i].*field;
-      line.layer = ((high.*field).base - line.base) / static_cast<double>(more);
-      line.base -= line.layer * static_cast<double>(fewer);
-    }
-    ++i;
-  }
-  ByRole<StateCosts> role;
-  role.fill(low.front());
-  if (!whole) {
-    role[static_cast<std::size_t>(ChunkRole::kMiddle)] = low[1];
-    role[static_cast<std::size_t>(ChunkRole::kLast)] = low[3];
-  }
-  return role;
 }
 
 ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point) {
@@ -528,10 +565,10 @@ ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point) {
   }
   ByRole<StateCosts> costs;
   if (point.pipeline == 1) {
-    costs = state_lines(key, point, 1, 1);
+    costs = lines(key, point, 1, 1, &ReducedStep::state_costs, kStateFields);
   } else {
     std::vector<StateCosts> stages;
-    for (const Stage& stage : stages_of(key, false, kLayers)) {
+    for (const Stage& stage : stages_of(key, kStages, kLayers)) {
       stages.push_back(state_costs(stage, point));
     }
     costs = by_role(std::move(stages), kStateFields);
@@ -541,13 +578,12 @@ ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point) {
                                                         : costs.front().gradients.layer;
   const double bucket = job_.parallel.bucket.base();
   if (point.replicas() > 1 && (layer < bucket || states_use_passes())) {
-    const std::int64_t most =
-        (job_.workload.transformer()->layers + point.pipeline - 1) / point.pipeline;
+    const std::int64_t most = most_layers(point);
     const auto filled = static_cast<std::int64_t>(std::ceil(kBuckets * bucket / layer));
     // Beside the passes, layers take turns with two sets of buffers.
     const std::int64_t fewer = states_use_passes() && most > 1 ? 2 : 1;
     const std::int64_t more = std::max<std::int64_t>(std::min(filled, most - fewer), 1);
-    costs = state_lines(key, point, fewer, more);
+    costs = lines(key, point, fewer, more, &ReducedStep::state_costs, kStateFields);
   }
   return costs;
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/job.h"
@@ -91,12 +92,17 @@ class ReducedStep {
   struct Stage;
   Passes passes_of(const PlanPoint& point);
   ByRole<StateCosts> states_of(const PlanPoint& point);
-  std::vector<Stage> stages_of(const PlanPoint& point, bool whole, std::int64_t layers) const;
+  std::vector<Stage> stages_of(const PlanPoint& point, std::int32_t stages,
+                               std::int64_t layers) const;
   void fit_to_mesh(const PlanPoint& point, Job& reduced) const;
   std::vector<double> price(const Stage& stage, const PlanPoint& point, bool passes);
   std::uint32_t levels_ = 0;  // of the collectives priced last
-  ByRole<StateCosts> state_lines(const PlanPoint& key, const PlanPoint& point, std::int64_t fewer,
-                                 std::int64_t more);
+  template <class T, std::size_t N>
+  ByRole<T> lines(const PlanPoint& key, const PlanPoint& point, std::int64_t fewer,
+                  std::int64_t more, T (ReducedStep::*costs)(const Stage&, const PlanPoint&),
+                  const std::array<Line T::*, N>& fields);
+  [[nodiscard]] std::int64_t most_layers(const PlanPoint& point) const;
+  void time_passes(const Program& program, std::span<const double> seconds, PassCosts& costs) const;
   PassCosts pass_costs(const Stage& stage, const PlanPoint& point);
   StateCosts state_costs(const Stage& stage, const PlanPoint& point);
   std::vector<std::int32_t> real_ranks(const Stage& stage, const PlanPoint& point,

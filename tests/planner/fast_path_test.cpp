@@ -2,6 +2,7 @@
 // graph's own ledger.
 #include "planner/parallel/fast_path.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "tests/planner/parallel_jobs.h"
@@ -79,6 +80,29 @@ TEST_CASE("so it is with tensor-parallel collectives beside compute",
   overlap.tensor = true;
   const Comparison result = compare(12, 40, overlap);
   CHECK(result.applied >= 5);
+}
+
+TEST_CASE("with the exchange beside compute it is near", "[planner][parallel][fast_path]") {
+  // Whole or sharded states; with sharded gradients or weights it is rougher.
+  Overlap overlap;
+  overlap.data = true;
+  std::mt19937 rng(16);
+  std::vector<double> errors;
+  while (errors.size() < 30) {
+    Job job = random_transformer(rng);
+    job.parallel.overlap = overlap;
+    const auto point = random_point(job, rng);
+    if (!point || point->replicas() == 1 || point->zero >= 2) {
+      continue;
+    }
+    const models::CostModel model(job.system, job.calibration);
+    FastPath path(job, model);
+    errors.push_back(std::abs(path.forecast(*point).seconds / simulated(job, *point, model) - 1));
+    CHECK_FALSE(path.applies());
+  }
+  std::sort(errors.begin(), errors.end());
+  CHECK(errors[errors.size() / 2] <= 0.005);
+  CHECK(errors[errors.size() * 3 / 4] <= 0.02);
 }
 
 TEST_CASE("memory is exact under every overlap", "[planner][parallel][fast_path]") {

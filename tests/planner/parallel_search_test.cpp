@@ -117,11 +117,13 @@ std::int64_t sum(const SearchCounts& c) {
   return c.weights_too_large + c.memory_too_large + c.bounded + c.evaluated + c.left_out;
 }
 
-TEST_CASE("the search finds what brute force finds", "[planner][parallel][search]") {
-  // Two machines of two: a level inside which shards can lie.
-  const PlanRequest request =
-      small_request(4, {"system.host.devices=2", "system.fabric[0].size=2"});
-  const models::CostModel model(request.job.system, request.job.calibration);
+/// The search of the request and the options it ran with, held to brute force.
+struct Searched {
+  ParallelSearchOptions options;
+  ParallelSearchResult found;
+};
+
+Searched held_to_brute_force(const PlanRequest& request, const models::CostModel& model) {
   const std::vector<PlanPoint> space = brute_force_space(request.job);
   FastPath path(request.job, model);
   std::vector<ParallelCandidate> all;
@@ -152,7 +154,17 @@ TEST_CASE("the search finds what brute force finds", "[planner][parallel][search
   all.resize(20);
   CHECK(same(found.best, all));
   CHECK(same(found.front, front));
+  return {options, found};
+}
 
+PlanRequest two_machines_of_two() {  // a level inside which shards can lie
+  return small_request(4, {"system.host.devices=2", "system.fabric[0].size=2"});
+}
+
+TEST_CASE("the search finds what brute force finds", "[planner][parallel][search]") {
+  const PlanRequest request = two_machines_of_two();
+  const models::CostModel model(request.job.system, request.job.calibration);
+  auto [options, found] = held_to_brute_force(request, model);
   SECTION("whatever the threads, to the last count") {
     options.threads = 3;
     const ParallelSearchResult again = search_parallel(request, model, options);
@@ -178,6 +190,14 @@ TEST_CASE("the search finds what brute force finds", "[planner][parallel][search
     CHECK(fewer.front.empty());
     CHECK(fewer.counts.evaluated <= found.counts.evaluated);
   }
+}
+
+TEST_CASE("so it does with the exchange beside compute, where bounds judge most points",
+          "[planner][parallel][search]") {
+  PlanRequest request = two_machines_of_two();
+  request.job.parallel.overlap.data = true;
+  const models::CostModel model(request.job.system, request.job.calibration);
+  (void)held_to_brute_force(request, model);
 }
 
 TEST_CASE("what was fixed stays fixed, auto and absent are searched",
