@@ -44,7 +44,7 @@ enum class OpKind : std::uint8_t {
   kRopeBackward,        ///< same shape
   kAdd,                 ///< {rows, width}: y = a + b
   kCopyColumns,         ///< {rows, width}: assembles or splits column blocks of row-major matrices;
-                        ///< `detail`: Program::column_copies
+                        ///< `detail`: Program::column_copies; accumulate adds to the outputs
   kFill,                ///< {elements}: zeroes gradients
   kCast,                ///< {elements}: change of number format
   // Experts. Rows are copies of tokens; `copies` of one token at most.

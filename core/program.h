@@ -38,6 +38,10 @@ struct ParameterPiece {
   /// The block's first row on rank r is row + r * row_per_rank: ranks that hold different rows of a
   /// table can share a program.
   std::int64_t row_per_rank = 0;
+  /// > 0: the rank counts modulo this (copies of the same rows in several groups of ranks).
+  std::int64_t row_ranks = 0;
+  /// Rows are popularity ranks of this law: the value is that of row id order->row_of_rank(row).
+  std::shared_ptr<const Access> order = nullptr;
   /// Likewise by the rank's tensor coordinate c: row + c * tensor_row_step, column + c *
   /// tensor_column_step.
   std::int64_t tensor_row_step = 0;

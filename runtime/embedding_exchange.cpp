@@ -11,12 +11,17 @@ using workloads::EmbeddingSlice;
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-/// Place of a peer's samples in the order of an embedding op (see workloads/dlrm.h).
-std::int64_t place_of(std::int64_t devices, std::int64_t peer, std::int64_t order) {
-  return order == 1 ? peer : peer % order * (devices / order) + peer / order;
-}
+constexpr std::array kSequences{EmbeddingRoute::kSequence, EmbeddingRoute::kGroupSequence};
 
 }  // namespace
+
+/// Place of a peer's samples in the order of an embedding op (see workloads/dlrm.h).
+std::int64_t EmbeddingExchange::place_of(std::int32_t peer, EmbeddingRoute route) const {
+  if (route == EmbeddingRoute::kNodeReduce) {
+    return peer % layout.node * (layout.devices / layout.node) + peer / layout.node;
+  }
+  return peer - layout.peers(route, rank)[0];
+}
 
 void EmbeddingExchange::Counts::set_offsets() {
   std::exclusive_scan(send.begin(), send.end(), send_offsets.begin(), std::int64_t{0});
@@ -46,7 +51,7 @@ EmbeddingExchange::EmbeddingExchange(const Job& job, std::int32_t its_rank)
   for (std::int32_t peer = 0; peer < static_cast<std::int32_t>(layout.devices); ++peer) {
     const std::int64_t first = lengths_sent;
     for (const std::int32_t s : layout.held[index(peer)]) {
-      if (!workloads::is_local(slice(s).route)) {
+      if (!workloads::is_local(slice(s).route) && slice(s).serves(peer, rank)) {
         parts_of[index(s)].push_back(static_cast<std::int32_t>(parts.size()));
         parts.push_back({.slice = s, .peer = peer, .lengths = lengths_sent});
         lengths_sent += batch * (whole_lengths(slice(s)) ? 2 : 1);
@@ -57,8 +62,8 @@ EmbeddingExchange::EmbeddingExchange(const Job& job, std::int32_t its_rank)
   for (std::size_t s = 0; s < layout.slices.size(); ++s) {
     const EmbeddingSlice& of = layout.slices[s];
     if (of.row_split() && of.split == Split::kBlock) {
-      for (std::size_t i = 0; i <= of.ranks.size(); ++i) {
-        boundaries[s].push_back(std::min(static_cast<std::int64_t>(i) * of.block(), of.table_rows));
+      for (std::int64_t i = 0; i <= of.members(); ++i) {
+        boundaries[s].push_back(std::min(i * of.block(), of.rows));
       }
     }
   }
@@ -67,10 +72,6 @@ EmbeddingExchange::EmbeddingExchange(const Job& job, std::int32_t its_rank)
       widths[static_cast<std::size_t>(route)].push_back(layout.width(r, route));
     }
   }
-  const std::int64_t arriving = length_counts.send[index(rank)];
-  std::fill(length_counts.receive.begin(), length_counts.receive.end(), arriving);
-  length_counts.set_offsets();
-  lengths_received = arriving * layout.devices;
   for (const std::int32_t s : layout.held[index(rank)]) {
     Shard shard;
     shard.slice = s;
@@ -80,19 +81,24 @@ EmbeddingExchange::EmbeddingExchange(const Job& job, std::int32_t its_rank)
     shards_of(slice(s).route).push_back(std::move(shard));
   }
   for (std::int32_t peer = 0; peer < static_cast<std::int32_t>(layout.devices); ++peer) {
-    std::int64_t at = length_counts.receive_offsets[index(peer)];
+    const std::int64_t first = lengths_received;
     for (const EmbeddingRoute route : workloads::kAllRoutes) {
       for (std::size_t i = 0; !workloads::is_local(route) && i < shards_of(route).size(); ++i) {
-        const std::int64_t order = route == EmbeddingRoute::kNodeReduce ? layout.node : 1;
+        const EmbeddingSlice& of = slice(shards_of(route)[i].slice);
+        if (!of.serves(rank, peer)) {
+          continue;
+        }
         arrivals.push_back({.route = route,
                             .shard = i,
                             .peer = peer,
-                            .lengths = at,
-                            .place = place_of(layout.devices, peer, order)});
-        at += batch * (whole_lengths(slice(shards_of(route)[i].slice)) ? 2 : 1);
+                            .lengths = lengths_received,
+                            .place = place_of(peer, route)});
+        lengths_received += batch * (whole_lengths(of) ? 2 : 1);
       }
     }
+    length_counts.receive[index(peer)] = lengths_received - first;
   }
+  length_counts.set_offsets();
 }
 
 void EmbeddingExchange::place_parts() {
@@ -102,9 +108,14 @@ void EmbeddingExchange::place_parts() {
     part.ids = ids_sent;
     ids_sent += part.count;
     id_counts.send[index(part.peer)] += part.count;
-    part.row_elements = rows_here;
-    const EmbeddingSlice& s = slice(part.slice);
-    rows_here += s.route == EmbeddingRoute::kSequence ? part.count * s.dim : 0;
+  }
+  for (const EmbeddingRoute route : kSequences) {
+    for (Part& part : parts) {
+      if (slice(part.slice).route == route) {
+        part.row_elements = rows_here;
+        rows_here += part.count * slice(part.slice).dim;
+      }
+    }
   }
 }
 
@@ -115,25 +126,31 @@ void EmbeddingExchange::place_arrivals() {
     a.ids = ids_received;
     ids_received += a.count;
     id_counts.receive[index(a.peer)] += a.count;
-    Shard& shard = shards_of(a.route)[a.shard];
-    shard.count[index(a.peer)] = a.count;
-    shard.row_elements[index(a.peer)] = rows_there;
-    rows_there += a.route == EmbeddingRoute::kSequence ? a.count * slice(shard.slice).dim : 0;
+    shards_of(a.route)[a.shard].count[index(a.peer)] = a.count;
+  }
+  for (const EmbeddingRoute route : kSequences) {
+    for (const Arrival& a : arrivals) {
+      if (a.route == route) {
+        Shard& shard = shards_of(route)[a.shard];
+        shard.row_elements[index(a.peer)] = rows_there;
+        rows_there += a.count * slice(shard.slice).dim;
+      }
+    }
   }
   // Within a shard, peers stand in the order of their places.
-  std::vector<std::int64_t> by_place(index(layout.devices));
   for (const EmbeddingRoute route : workloads::kAllRoutes) {
     if (workloads::is_local(route)) {
       continue;
     }
-    const std::int64_t order = route == EmbeddingRoute::kNodeReduce ? layout.node : 1;
+    const auto [first, end] = layout.peers(route, rank);
+    std::vector<std::int64_t> by_place(index(end - first));
     for (Shard& shard : shards_of(route)) {
-      for (std::int64_t peer = 0; peer < layout.devices; ++peer) {
-        by_place[index(place_of(layout.devices, peer, order))] = shard.count[index(peer)];
+      for (std::int32_t peer = first; peer < end; ++peer) {
+        by_place[index(place_of(peer, route))] = shard.count[index(peer)];
       }
       std::exclusive_scan(by_place.begin(), by_place.end(), by_place.begin(), std::int64_t{0});
-      for (std::int64_t peer = 0; peer < layout.devices; ++peer) {
-        shard.begin[index(peer)] = by_place[index(place_of(layout.devices, peer, order))];
+      for (std::int32_t peer = first; peer < end; ++peer) {
+        shard.begin[index(peer)] = by_place[index(place_of(peer, route))];
       }
     }
   }
@@ -156,22 +173,44 @@ void EmbeddingExchange::set_pooled_counts(EmbeddingRoute route, bool forward, Co
   n.set_offsets();
 }
 
-void EmbeddingExchange::set_sequence_counts(bool forward, Counts& n) const {
+void EmbeddingExchange::set_sequence_counts(bool forward, Counts& n, EmbeddingRoute route) const {
   auto& here = forward ? n.receive : n.send;
   auto& there = forward ? n.send : n.receive;
+  const auto [first, end] = layout.peers(route, rank);
   for (auto* v : {&n.send, &n.send_offsets, &n.receive, &n.receive_offsets}) {
-    v->assign(index(layout.devices), 0);
+    v->assign(index(end - first), 0);
   }
+  // Routes stand one after the other in the buffers of rows.
+  std::int64_t before_here = 0;
+  std::int64_t before_there = 0;
   for (const Part& part : parts) {
     const EmbeddingSlice& s = slice(part.slice);
-    here[index(part.peer)] += s.route == EmbeddingRoute::kSequence ? part.count * s.dim : 0;
+    const std::int64_t elements = part.count * s.dim;
+    if (s.route == route) {
+      here[index(part.peer - first)] += elements;
+    } else if (workloads::is_sequence(s.route) && s.route < route) {
+      before_here += elements;
+    }
   }
-  for (const Shard& shard : shards[static_cast<std::size_t>(EmbeddingRoute::kSequence)]) {
-    for (std::size_t p = 0; p < there.size(); ++p) {
-      there[p] += shard.count[p] * slice(shard.slice).dim;
+  for (const EmbeddingRoute r : kSequences) {
+    for (const Shard& shard : shards[static_cast<std::size_t>(r)]) {
+      for (std::size_t p = 0; p < shard.count.size(); ++p) {
+        const std::int64_t elements = shard.count[p] * slice(shard.slice).dim;
+        if (r == route && elements > 0) {
+          there[p - index(first)] += elements;
+        } else if (r < route) {
+          before_there += elements;
+        }
+      }
     }
   }
   n.set_offsets();
+  for (std::int64_t& offset : forward ? n.receive_offsets : n.send_offsets) {
+    offset += before_here;
+  }
+  for (std::int64_t& offset : forward ? n.send_offsets : n.receive_offsets) {
+    offset += before_there;
+  }
 }
 
 }  // namespace stepcast::runtime

@@ -12,7 +12,7 @@ namespace stepcast::runtime {
 /// the host, whatever memory the lists themselves are in.
 ///
 /// Ids travel as [peer][slice the peer holds][bag]; rows of sequence tables come back in the same
-/// order, their gradients likewise.
+/// order, their gradients likewise. Of several copies a rank asks the one of its own group.
 struct EmbeddingExchange {
   /// The ids of one slice that go to one of its holders.
   struct Part {
@@ -63,7 +63,12 @@ struct EmbeddingExchange {
   }
   /// Means that are split by rows: holders sum, and scale by the whole bag's size.
   [[nodiscard]] bool whole_lengths(const workloads::EmbeddingSlice& s) const {
-    return s.row_split() && table(s).mode == PoolingMode::kMean;
+    return s.splits_bags() && table(s).mode == PoolingMode::kMean;
+  }
+  /// Samples whose lookups reach this rank's shards of a route, in the order of its embedding op.
+  [[nodiscard]] std::int64_t samples(workloads::EmbeddingRoute route) const {
+    const auto [first, end] = layout.peers(route, rank);
+    return batch * (end - first);
   }
   /// Shards of one route, in the order of its group.
   std::vector<Shard>& shards_of(workloads::EmbeddingRoute route) {
@@ -77,7 +82,9 @@ struct EmbeddingExchange {
   /// Elements of pooled rows that members exchange on a route, and of unpooled ones (after both
   /// `place_` functions). Offsets are set.
   void set_pooled_counts(workloads::EmbeddingRoute route, bool forward, Counts& n) const;
-  void set_sequence_counts(bool forward, Counts& n) const;
+  void set_sequence_counts(
+      bool forward, Counts& n,
+      workloads::EmbeddingRoute route = workloads::EmbeddingRoute::kSequence) const;
 
   const DlrmWorkload& workload;
   workloads::EmbeddingLayout layout;
@@ -87,15 +94,19 @@ struct EmbeddingExchange {
 
   std::vector<Part> parts;                          ///< by (peer, slice)
   std::vector<std::vector<std::int32_t>> parts_of;  ///< by slice: its parts in the order of holders
-  std::vector<std::vector<std::int64_t>> boundaries;  ///< by slice: first rows of a block split
-  std::vector<std::vector<std::int64_t>> widths;      ///< by route and rank: columns held
-  std::vector<std::vector<Shard>> shards;             ///< by route
+  /// By slice: first rows of a block split, from the first of its range.
+  std::vector<std::vector<std::int64_t>> boundaries;
+  std::vector<std::vector<std::int64_t>> widths;  ///< by route and rank: columns held
+  std::vector<std::vector<Shard>> shards;         ///< by route
   std::vector<Arrival> arrivals;
   Counts length_counts, id_counts;
   std::int64_t lengths_sent = 0, lengths_received = 0;
   std::int64_t ids_sent = 0, ids_received = 0;  ///< of the batch
-  std::int64_t rows_here = 0, rows_there = 0;   ///< elements of unpooled rows: of the local batch;
-                                                ///< of this rank's shards
+  /// Elements of unpooled rows: of the local batch; of this rank's shards. Route by route.
+  std::int64_t rows_here = 0, rows_there = 0;
+
+ private:
+  [[nodiscard]] std::int64_t place_of(std::int32_t peer, workloads::EmbeddingRoute route) const;
 };
 
 }  // namespace stepcast::runtime

@@ -1,19 +1,27 @@
 #include "runtime/executable.h"
 
 #include "core/error.h"
+#include "workloads/embedding_plan_layout.h"
 
 namespace stepcast::runtime {
 
 void require_executable(const Job& job, bool cuda) {
-  const TransformerWorkload* m = job.workload.transformer();
-  if (m == nullptr) {
-    return;
-  }
   const auto refuse = [](const char* key, const char* what) {
     throw InputError(key, fmt::format("running {} is not implemented in this version; predict the "
                                       "job, or run one without it",
                                       what));
   };
+  if (job.workload.dlrm() != nullptr && cuda) {
+    for (const workloads::EmbeddingSlice& s : workloads::embedding_layout(job).slices) {
+      if (s.row_range() || workloads::has_copies(s.route)) {
+        refuse("embedding.plan", "row ranges of tables on CUDA");
+      }
+    }
+  }
+  const TransformerWorkload* m = job.workload.transformer();
+  if (m == nullptr) {
+    return;
+  }
   if (bits_per_element(job.formats.compute, 1024) < 16) {
     refuse("formats.compute", "products below 16 bits");
   }

@@ -302,14 +302,17 @@ void TensorTable::begin_next_batch(const Program& program) {
 
 void fill_piece(const ParameterPiece& piece, std::int32_t rank, std::int64_t rows,
                 std::int64_t pitch, float* matrix) {
-  const std::int64_t first_row = piece.row + rank * piece.row_per_rank;
+  const std::int64_t place = piece.row_ranks > 0 ? rank % piece.row_ranks : rank;
+  const std::int64_t first_row = piece.row + place * piece.row_per_rank;
   for (std::int64_t i = 0; i < rows; ++i) {
     float* out = matrix + i * pitch + piece.local_column;
     if (piece.scale == 0) {
       std::fill_n(out, piece.columns, static_cast<float>(piece.constant));
       continue;
     }
-    const auto row = static_cast<std::uint64_t>(first_row + i * piece.row_stride);
+    const std::int64_t in_order = first_row + i * piece.row_stride;
+    const auto row = static_cast<std::uint64_t>(
+        piece.order != nullptr ? piece.order->row_of_rank(in_order) : in_order);
     const std::uint64_t h = mix(piece.key ^ mix(row));
     fill_row(static_cast<std::uint32_t>(h), static_cast<std::uint32_t>(h >> 32) | 1U,
              static_cast<std::uint32_t>(piece.column), piece.columns,

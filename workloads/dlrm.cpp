@@ -75,28 +75,30 @@ RankSignature signature_of(const EmbeddingLayout& layout, const ShardLaws& laws,
   return signature;
 }
 
+/// Ranks in units of `size`, and ranks of equal place in their units.
+void add_grid(std::vector<Communicator>& all, const char* inside, const char* across,
+              std::int64_t devices, std::int64_t size) {
+  std::vector<std::vector<std::int32_t>> units(static_cast<std::size_t>(devices / size));
+  std::vector<std::vector<std::int32_t>> places(static_cast<std::size_t>(size));
+  for (std::int64_t r = 0; r < devices; ++r) {
+    units[static_cast<std::size_t>(r / size)].push_back(static_cast<std::int32_t>(r));
+    places[static_cast<std::size_t>(r % size)].push_back(static_cast<std::int32_t>(r));
+  }
+  all.push_back({.name = inside, .axes = {}, .groups = std::move(units)});
+  all.push_back({.name = across, .axes = {}, .groups = std::move(places)});
+}
+
 std::vector<Communicator> communicators_of(const EmbeddingLayout& layout) {
   std::vector<Communicator> all;
   for (const char* name : {"input", "exchange", "data"}) {
     all.push_back({.name = name, .axes = {Axis::kData}, .groups = {}});
   }
-  if (layout.uses(EmbeddingRoute::kNodeReduce)) {
-    const auto node = static_cast<std::int32_t>(layout.node);
-    const auto nodes = static_cast<std::int32_t>(layout.devices) / node;
-    Communicator inside{
-        .name = "node",
-        .axes = {},
-        .groups = std::vector<std::vector<std::int32_t>>(static_cast<std::size_t>(nodes))};
-    Communicator across{
-        .name = "across",
-        .axes = {},
-        .groups = std::vector<std::vector<std::int32_t>>(static_cast<std::size_t>(node))};
-    for (std::int32_t r = 0; r < static_cast<std::int32_t>(layout.devices); ++r) {
-      inside.groups[static_cast<std::size_t>(r / node)].push_back(r);
-      across.groups[static_cast<std::size_t>(r % node)].push_back(r);
-    }
-    all.push_back(std::move(inside));
-    all.push_back(std::move(across));
+  const DlrmCommunicators index(layout);
+  if (index.node >= 0) {
+    add_grid(all, "node", "across", layout.devices, layout.node);
+  }
+  if (index.group >= 0) {
+    add_grid(all, "group", "copies", layout.devices, layout.group);
   }
   return all;
 }

@@ -17,16 +17,22 @@ std::uint8_t as_variant(OptimizerKind k) { return static_cast<std::uint8_t>(k); 
 
 }  // namespace
 
-std::size_t DlrmStep::bucket_for(bool tables) {
+DlrmStep::Scope DlrmStep::scope_of(std::int32_t slice_id) const {
+  return slice_id < 0                        ? Scope::kDense
+         : has_copies(slice(slice_id).route) ? Scope::kCopies
+                                             : Scope::kTables;
+}
+
+std::size_t DlrmStep::bucket_for(Scope scope) {
   for (std::size_t i = buckets_.size(); i-- > 0;) {
-    if (buckets_[i].tables == tables) {
+    if (buckets_[i].scope == scope) {
       if (!buckets_[i].full) {
         return i;
       }
       break;
     }
   }
-  buckets_.push_back({.tables = tables});
+  buckets_.push_back({.scope = scope});
   return buckets_.size() - 1;
 }
 
@@ -34,7 +40,7 @@ std::size_t DlrmStep::add_parameter(std::string name, std::int64_t rows, std::in
                                     double scale, std::int32_t slice_id) {
   DenseParameter p{
       .name = std::move(name), .rows = rows, .columns = columns, .scale = scale, .slice = slice_id};
-  p.bucket = bucket_for(slice_id >= 0);
+  p.bucket = bucket_for(scope_of(slice_id));
   Bucket& bucket = buckets_[p.bucket];
   bucket.elements += rows * columns;
   ++bucket.waiting;
@@ -75,9 +81,13 @@ void DlrmStep::declare_parameters() {
       c.down = add_parameter(c.name + ".down", stack_width_, low, uniform_scale(stack_width_, low));
     }
   }
-  for (const std::int32_t s : route(EmbeddingRoute::kReplicated).slices) {
-    add_parameter(fmt::format("embedding.{}.{}", table(slice(s)).name, slice(s).first_column),
-                  slice(s).table_rows, slice(s).dim, 0, s);
+  for (const EmbeddingRoute r : kAllRoutes) {
+    const Route& of = route(r);
+    for (std::size_t i = 0; is_synchronised(r) && i < of.slices.size(); ++i) {
+      const Tensor& held = b_.tensor_at(of.weights[i]);
+      const std::size_t p = add_parameter(held.name, held.rows, held.columns, 0, of.slices[i]);
+      parameters_[p].weight = of.weights[i];
+    }
   }
   add_mlp(bottom_, "bottom", workload_.dense_features, workload_.bottom_mlp, false);
   declare_buckets();
@@ -94,7 +104,7 @@ void DlrmStep::declare_buckets() {
                                   .columns = bucket.elements,
                                   .per_microbatch = false,
                                   .pieces = {}});
-    if (!bucket.tables) {
+    if (bucket.scope == Scope::kDense) {
       bucket.weights = b_.tensor({.name = name + ".weight",
                                   .role = TensorRole::kParameter,
                                   .format = compute_,
@@ -292,7 +302,7 @@ void DlrmStep::gradients_done(ProgramBuilder::OpEdit op,
   for (const std::size_t p : parameters) {
     const std::size_t i = parameters_[p].bucket;
     STEPCAST_CHECK(buckets_[i].waiting > 0, "gradient of '{}' twice", parameters_[p].name);
-    if (--buckets_[i].waiting == 0) {
+    if (--buckets_[i].waiting == 0 && buckets_[i].elements > 0) {
       complete.push_back(i);
     }
   }
@@ -309,7 +319,7 @@ void DlrmStep::gradients_done(ProgramBuilder::OpEdit op,
         b_.op(OpKind::kAllReduce, fmt::format("bucket.{}.all_reduce", i), {buckets_[i].elements})
             .format(job_.formats.gradient)
             .phase(Phase::kGradientSync)
-            .communicator(comm_.data)
+            .communicator(buckets_[i].scope == Scope::kCopies ? comm_.copies : comm_.data)
             .in({buckets_[i].gradients})
             .out({buckets_[i].gradients})
             .on(reduce_stream_);
@@ -354,13 +364,13 @@ void DlrmStep::optimizers() {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     STEPCAST_CHECK(buckets_[i].waiting == 0, "bucket {} lacks {} gradients", i,
                    buckets_[i].waiting);
-    if (!buckets_[i].tables) {
+    if (buckets_[i].scope == Scope::kDense) {
       optimizer(fmt::format("bucket.{}", i), dense, buckets_[i].weights, buckets_[i].gradients, 1,
                 buckets_[i].elements, 0);
     }
   }
   for (const DenseParameter& p : parameters_) {
-    if (p.slice >= 0) {
+    if (p.slice >= 0 && p.rows > 0) {
       const bool by_row = job_.embedding_optimizer == OptimizerKind::kRowwiseAdagrad;
       optimizer(p.name, job_.embedding_optimizer, p.weight, p.gradient, p.rows,
                 by_row ? 1 : p.columns, p.columns);

@@ -24,7 +24,7 @@ double total(const Exchange& e) {
 /// Lengths a rank sends per sample and slice: the part's own, and the whole bag's where a mean is
 /// split by rows.
 std::int64_t lengths_per_bag(const EmbeddingSlice& s, const EmbeddingTable& t) {
-  return s.row_split() && t.mode == PoolingMode::kMean ? 2 : 1;
+  return s.splits_bags() && t.mode == PoolingMode::kMean ? 2 : 1;
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ void DlrmStep::load_batch() {
 }
 
 DlrmStep::Indices DlrmStep::declare_indices(const std::string& prefix, const Exchange& lengths,
-                                            const Exchange& ids, const Indices* now) {
+                                            const Indices* now) {
   const auto list = [&](const char* name, double elements, Format f, const TensorId* replaced) {
     Tensor t{
         .name = prefix + name,
@@ -84,16 +84,30 @@ DlrmStep::Indices DlrmStep::declare_indices(const std::string& prefix, const Exc
     t.next_of = replaced != nullptr ? static_cast<std::int32_t>(*replaced) : -1;
     return b_.tensor(std::move(t));
   };
-  const auto arriving = [this](const Exchange& e) {
-    return e.send_elements[static_cast<std::size_t>(rank_)] * real(devices());
-  };
   Indices all;
   all.sent_lengths = list("lengths.sent", total(lengths), Format::kInt32,
                           now != nullptr ? &now->sent_lengths : nullptr);
   all.lengths =
-      list("lengths", arriving(lengths), Format::kInt32, now != nullptr ? &now->lengths : nullptr);
-  all.ids = list("ids", arriving(ids), Format::kInt64, now != nullptr ? &now->ids : nullptr);
+      list("lengths", arriving_lengths(), Format::kInt32, now != nullptr ? &now->lengths : nullptr);
+  all.ids = list("ids", arriving_ids(), Format::kInt64, now != nullptr ? &now->ids : nullptr);
   return all;
+}
+
+double DlrmStep::arriving_lengths() const {
+  double sum = 0;
+  for (const std::int32_t id : layout_.held[static_cast<std::size_t>(rank_)]) {
+    const EmbeddingSlice& s = slice(id);
+    sum += is_local(s.route) ? 0 : samples_of(s.route) * real(lengths_per_bag(s, table(s)));
+  }
+  return sum;
+}
+
+double DlrmStep::arriving_ids() const {
+  double sum = 0;
+  for (const EmbeddingRoute r : kAllRoutes) {
+    sum += is_local(r) ? 0 : routes_.at(static_cast<std::size_t>(r)).lookups;
+  }
+  return sum;
 }
 
 void DlrmStep::exchange_indices() {
@@ -107,7 +121,7 @@ void DlrmStep::exchange_indices() {
     double peer_ids = 0;
     for (const std::int32_t id : layout_.held[static_cast<std::size_t>(peer)]) {
       const EmbeddingSlice& s = slice(id);
-      if (!is_local(s.route)) {
+      if (!is_local(s.route) && s.serves(peer, rank_)) {
         peer_lengths += real(batch_ * lengths_per_bag(s, table(s)));
         peer_ids += real(batch_) * table(s).pooling * laws_.law(s, held_rows(s, peer)).mass;
       }
@@ -117,12 +131,11 @@ void DlrmStep::exchange_indices() {
   }
   const double sent_ids = total(ids);
   const double sent_lengths = total(lengths);
-  const double arriving_lengths =
-      lengths.send_elements[static_cast<std::size_t>(rank_)] * real(devices());
-  const double arriving_ids = ids.send_elements[static_cast<std::size_t>(rank_)] * real(devices());
+  const double lengths_here = arriving_lengths();
+  const double ids_here = arriving_ids();
   const bool next = ahead(DlrmPipeline::kSparseDist);
-  indices_ = declare_indices("", lengths, ids, nullptr);
-  next_indices_ = next ? declare_indices("next.", lengths, ids, &indices_) : indices_;
+  indices_ = declare_indices("", lengths, nullptr);
+  next_indices_ = next ? declare_indices("next.", lengths, &indices_) : indices_;
   const TensorId ids_sent = b_.activation("ids.sent", rounded(sent_ids), 1, Format::kInt64);
   const auto traffic = [](double id_count, double length_count) {
     return Bytes(id_count * kIdBytes + length_count * kLengthBytes);
@@ -157,14 +170,14 @@ void DlrmStep::exchange_indices() {
   indexed_ = !looked_up || input_stream_ == kComputeStream ? -1
              : unpacked_ >= 0                              ? unpacked_
                                                            : b_.event();
-  auto unpack = b_.op(OpKind::kIndexUnpack, "index_unpack",
-                      {rounded(arriving_ids), rounded(arriving_lengths), devices()})
-                    .format(Format::kInt64)
-                    .in({next_indices_.lengths, next_indices_.ids})
-                    .on(input_stream_)
-                    .work(Flops{}, traffic(arriving_ids, arriving_lengths),
-                          traffic(arriving_ids, 2 * arriving_lengths))
-                    .records(unpacked_ >= 0 ? unpacked_ : indexed_);
+  auto unpack =
+      b_.op(OpKind::kIndexUnpack, "index_unpack",
+            {rounded(ids_here), rounded(lengths_here), devices()})
+          .format(Format::kInt64)
+          .in({next_indices_.lengths, next_indices_.ids})
+          .on(input_stream_)
+          .work(Flops{}, traffic(ids_here, lengths_here), traffic(ids_here, 2 * lengths_here))
+          .records(unpacked_ >= 0 ? unpacked_ : indexed_);
   mark(unpack, next);
 }
 

@@ -13,7 +13,7 @@ std::int64_t rounded(double v) { return std::llround(v); }
 }  // namespace
 
 bool ShardLaws::placed(const EmbeddingSlice& s) const {
-  if (!s.row_split()) {
+  if (!s.row_split() && (s.frequency_order || !s.row_range())) {
     return false;
   }
   const EmbeddingTable& t = workload_.tables[static_cast<std::size_t>(s.table)];
@@ -23,7 +23,22 @@ bool ShardLaws::placed(const EmbeddingSlice& s) const {
 }
 
 ShardLaws::Key ShardLaws::key_of(const EmbeddingSlice& s, const HeldRows& held) const {
-  return {s.table, held.rows, placed(s) ? held.first : -1};
+  return {s.table, s.first_row, s.rows, held.rows, placed(s) ? held.first : -1};
+}
+
+double ShardLaws::mass(const EmbeddingSlice& s) {
+  if (!s.row_range()) {
+    return 1;
+  }
+  if (!s.row_split()) {
+    return law(s, held_rows(s, s.ranks.front())).mass;
+  }
+  double sum = 0;
+  for (std::int64_t i = 0; i < s.members(); ++i) {
+    const std::int32_t rank = s.ranks[static_cast<std::size_t>(i)];
+    sum += law(s, held_rows(s, rank)).mass;
+  }
+  return sum;
 }
 
 const ShardLaws::Law& ShardLaws::law(const EmbeddingSlice& s, const HeldRows& held) {
@@ -44,43 +59,80 @@ const std::vector<std::pair<std::int64_t, double>>& ShardLaws::hottest(const Emb
   return it->second;
 }
 
-ShardLaws::Law ShardLaws::make(const EmbeddingSlice& s, const HeldRows& held) {
+/// The rows of a slice's range: ranks of the order of popularity, or random rows.
+ShardLaws::Law ShardLaws::make_range(const EmbeddingSlice& s) const {
   const EmbeddingTable& t = workload_.tables[static_cast<std::size_t>(s.table)];
-  const std::shared_ptr<const Access> whole =
+  std::shared_ptr<const Access> whole =
       t.access ? t.access : std::make_shared<Access>(Access::uniform(t.rows));
+  if (!s.row_range()) {
+    return {std::move(whole), 1};
+  }
+  if (s.frequency_order) {
+    auto [access, mass] = whole->ranks(s.first_row, s.first_row + s.rows);
+    return {std::make_shared<Access>(std::move(access)), mass};
+  }
+  return {std::make_shared<Access>(whole->random_subset(s.rows)), real(s.rows) / real(t.rows)};
+}
+
+const ShardLaws::Law& ShardLaws::range(const EmbeddingSlice& s) {
+  const auto [it, fresh] = ranges_.try_emplace(Key{s.table, s.first_row, s.rows, 0, 0});
+  if (fresh) {
+    it->second = make_range(s);
+  }
+  return it->second;
+}
+
+ShardLaws::Law ShardLaws::make(const EmbeddingSlice& s, const HeldRows& held) {
   if (held.rows == 0) {
     return {std::make_shared<Access>(Access::uniform(1)), 0};
   }
-  if (held.rows == t.rows) {
-    return {whole, 1};
+  const Law& all = range(s);
+  if (held.rows == s.rows && (s.frequency_order || !s.row_range())) {
+    return all;
   }
   if (s.frequency_order && s.split == Split::kBlock) {
-    auto [access, mass] = whole->ranks(held.first, held.first + held.rows);
-    return {std::make_shared<Access>(std::move(access)), mass};
+    const auto first = held.first - s.first_row;
+    auto [access, share] = all.access->ranks(first, first + held.rows);
+    return {std::make_shared<Access>(std::move(access)), all.mass * share};
   }
-  auto& subset = subsets_[{s.table, held.rows}];
-  if (!subset) {
-    subset = std::make_shared<Access>(whole->random_subset(held.rows));
+  Law& subset = subsets_[Key{s.table, s.first_row, s.rows, held.rows, 0}];
+  if (!subset.access) {
+    subset = {held.rows == s.rows ? all.access
+                                  : std::make_shared<Access>(all.access->random_subset(held.rows)),
+              all.mass * real(held.rows) / real(s.rows)};
   }
-  Law law{subset, real(held.rows) / real(t.rows)};
+  Law law = subset;
   if (placed(s)) {
-    // The hottest rows one by one, the others spread evenly.
-    double here = 0;
-    std::int64_t rows_here = 0;
-    const auto& hot = hottest(s, *whole);
-    for (const auto& [row, popularity] : hot) {
-      const std::int64_t offset = row - held.first;
-      if (offset >= 0 && offset < held.rows * held.stride && offset % held.stride == 0) {
-        here += popularity;
-        ++rows_here;
-      }
-    }
-    const auto placed_rows = static_cast<std::int64_t>(hot.size());
-    const double others = std::max(0.0, 1 - whole->cdf(real(placed_rows)).value);
-    const std::int64_t rows_left = t.rows - placed_rows;
-    law.mass = here + (rows_left > 0 ? others * real(held.rows - rows_here) / real(rows_left) : 0);
+    law.mass = placed_mass(s, held, all.mass);
   }
   return law;
+}
+
+/// The hottest rows one by one, the others spread evenly: over the range in order of popularity,
+/// else over the table.
+double ShardLaws::placed_mass(const EmbeddingSlice& s, const HeldRows& held, double range_mass) {
+  const EmbeddingTable& t = workload_.tables[static_cast<std::size_t>(s.table)];
+  const std::int64_t end = s.frequency_order ? s.first_row + s.rows : t.rows;
+  const std::int64_t begin = s.frequency_order ? s.first_row : 0;
+  double here = 0;
+  double hot = 0;
+  std::int64_t rows_here = 0;
+  std::int64_t hot_rows = 0;
+  for (const auto& [row, popularity] : hottest(s, *t.access)) {
+    if (row < begin || row >= end) {
+      continue;
+    }
+    hot += popularity;
+    ++hot_rows;
+    const std::int64_t offset = row - held.first;
+    if (offset >= 0 && offset < held.rows * held.stride && offset % held.stride == 0) {
+      here += popularity;
+      ++rows_here;
+    }
+  }
+  const double others = std::max(0.0, (s.frequency_order ? range_mass : 1) - hot);
+  const std::int64_t rows_left = end - begin - hot_rows;
+  return here + (rows_left > 0 ? others * real(held.rows - rows_here) / real(rows_left) : 0);
 }
 
 double ShardLaws::unique(const EmbeddingSlice& s, const HeldRows& held, double lookups) {
@@ -126,19 +178,26 @@ EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
   shard.lookups = samples * t.pooling * law.mass;
   shard.bags = samples;
   shard.mean = t.mode == PoolingMode::kMean || (local && t.mode == PoolingMode::kSequence);
-  shard.sequence = s.route == EmbeddingRoute::kSequence;
+  shard.sequence = is_sequence(s.route);
   shard.access = law.access;
   const std::int64_t step = !shared_ || !s.row_split()  ? 0
                             : s.split == Split::kStripe ? 1
                                                         : s.block();
-  const std::string name = fmt::format("embedding.{}.{}", t.name, s.first_column);
+  const std::string name =
+      s.first_row > 0 ? fmt::format("embedding.{}.{}.from_{}", t.name, s.first_column, s.first_row)
+                      : fmt::format("embedding.{}.{}", t.name, s.first_column);
+  const std::int64_t place = has_copies(s.route) ? s.position(rank_) : rank_;
   ParameterPiece piece{.key = parameter_key("embedding." + t.name),
-                       .row = held.first - rank_ * step,
+                       .row = held.first - place * step,
                        .row_stride = held.stride,
                        .column = s.first_column,
                        .columns = s.dim,
                        .scale = 1 / std::sqrt(real(t.rows))};
   piece.row_per_rank = step;
+  piece.row_ranks = has_copies(s.route) ? s.members() : 0;
+  if (s.remapped()) {
+    piece.order = t.access;
+  }
   shard.weights = b_.tensor({.name = name,
                              .role = TensorRole::kEmbedding,
                              .format = job_.formats.embedding,
@@ -146,7 +205,7 @@ EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
                              .columns = s.dim,
                              .per_microbatch = false,
                              .pieces = {piece}});
-  if (s.route != EmbeddingRoute::kReplicated && job_.embedding_optimizer != OptimizerKind::kSgd) {
+  if (!is_synchronised(s.route) && job_.embedding_optimizer != OptimizerKind::kSgd) {
     const bool adam = job_.embedding_optimizer == OptimizerKind::kAdam;
     const bool by_row = job_.embedding_optimizer == OptimizerKind::kRowwiseAdagrad;
     shard.has_state = true;
@@ -161,6 +220,15 @@ EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
   return shard;
 }
 
+double DlrmStep::samples_of(EmbeddingRoute r) const {
+  const auto [first, end] = layout_.peers(r, rank_);
+  return real(batch_ * (end - first));
+}
+
+std::int64_t DlrmStep::order_of(EmbeddingRoute r) const {
+  return is_local(r) ? 0 : r == EmbeddingRoute::kNodeReduce ? layout_.node : 1;
+}
+
 void DlrmStep::declare_routes() {
   for (const EmbeddingRoute r : kAllRoutes) {
     Route& route_r = route(r);
@@ -169,7 +237,7 @@ void DlrmStep::declare_routes() {
     if (!route_r.present) {
       continue;
     }
-    const double samples = real(is_local(r) ? batch_ : global_batch_);
+    const double samples = samples_of(r);
     EmbeddingGroup group{
         .shards = {}, .format = job_.formats.embedding, .optimizer = job_.embedding_optimizer};
     double sequence_elements = 0;
@@ -195,10 +263,10 @@ void DlrmStep::declare_routes() {
       const Format f = gradient ? backward : forward;
       const std::string name =
           fmt::format("embedding.{}.{}", name_of(r), gradient ? "gradient" : "pooled");
-      const bool sequence = r == EmbeddingRoute::kSequence;
-      const TensorId output =
-          sequence ? b_.activation(name + ".rows", rounded(sequence_elements), 1, f)
-                   : b_.activation(name, is_local(r) ? batch_ : global_batch_, route_r.width, f);
+      const bool sequence = is_sequence(r);
+      const TensorId output = sequence
+                                  ? b_.activation(name + ".rows", rounded(sequence_elements), 1, f)
+                                  : b_.activation(name, rounded(samples), route_r.width, f);
       const TensorId arrived =
           is_local(r) ? output
                       : b_.activation(name + ".local", batch_, arriving, sequence ? compute_ : f);
@@ -206,11 +274,8 @@ void DlrmStep::declare_routes() {
       if (r == EmbeddingRoute::kNodeReduce) {
         between = b_.activation(name + ".node", global_batch_ / layout_.node, route_r.width, f);
       } else if (sequence) {
-        double elements = 0;
-        for (const Place& p : places(r)) {
-          elements += real(batch_) * table(slice(p.slice)).pooling * real(slice(p.slice).dim);
-        }
-        between = b_.activation(name + ".local_rows", rounded(elements), 1, f);
+        between =
+            b_.activation(name + ".local_rows", rounded(sequence_sizes(r).row_elements), 1, f);
       }
       (gradient ? route_r.d_output : route_r.output) = output;
       (gradient ? route_r.d_arrived : route_r.arrived) = arrived;
@@ -221,13 +286,14 @@ void DlrmStep::declare_routes() {
   }
 }
 
-DlrmStep::SequenceSizes DlrmStep::sequence_sizes() const {
+DlrmStep::SequenceSizes DlrmStep::sequence_sizes(EmbeddingRoute r) const {
   SequenceSizes n;
-  for (const Place& p : places(EmbeddingRoute::kSequence)) {
+  for (const Place& p : places(r)) {
     const EmbeddingSlice& s = slice(p.slice);
-    n.lookups += real(batch_) * table(s).pooling;
+    const double lookups = real(batch_) * table(s).pooling * laws_.mass(s);
+    n.lookups += lookups;
     n.bags += real(batch_);
-    n.row_elements += real(batch_) * table(s).pooling * real(s.dim);
+    n.row_elements += lookups * real(s.dim);
     n.bag_elements += real(batch_) * real(s.dim);
   }
   return n;
@@ -272,9 +338,12 @@ std::vector<DlrmStep::Place> DlrmStep::places(EmbeddingRoute r) const {
 /// Moves between a route's columns (operand number `operand`) and the assembled stack (operand 0 of
 /// the other side).
 std::vector<ColumnBlock> DlrmStep::column_blocks(EmbeddingRoute r, std::int32_t operand,
-                                                 bool forward) const {
+                                                 bool forward, std::optional<bool> first) const {
   std::vector<ColumnBlock> blocks;
   for (const Place& p : places(r)) {
+    if (first && *first != (slice(p.slice).first_row == 0)) {
+      continue;
+    }
     const std::int64_t column = workload_.bottom_mlp.back() + slice(p.slice).feature_column;
     ColumnBlock block{.columns = slice(p.slice).dim};
     (forward ? block.input : block.output) = operand;

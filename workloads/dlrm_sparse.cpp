@@ -41,17 +41,17 @@ void DlrmStep::lookup(EmbeddingRoute r, bool next) {
   double additions = 0;
   for (const std::int32_t id : to.slices) {
     const EmbeddingSlice& s = slice(id);
-    const double samples = real(is_local(r) ? batch_ : global_batch_);
+    const double samples = samples_of(r);
     const double lookups = samples * table(s).pooling * laws_.law(s, held_rows(s, rank_)).mass;
     rows += lookups * row_bytes(s.dim).base();
     additions += lookups * real(s.dim);
-    elements += (r == EmbeddingRoute::kSequence ? lookups : samples) * real(s.dim);
+    elements += (is_sequence(r) ? lookups : samples) * real(s.dim);
   }
-  const std::int64_t order = is_local(r) ? 0 : r == EmbeddingRoute::kNodeReduce ? layout_.node : 1;
   const Indices& from = next ? next_indices_ : indices_;
   auto op =
       b_.op(OpKind::kEmbeddingForward, fmt::format("embedding.{}.forward", name_of(r)),
-            {rounded(to.lookups), rounded(to.bags), to.width, order, static_cast<std::int64_t>(r)})
+            {rounded(to.lookups), rounded(to.bags), to.width, order_of(r),
+             static_cast<std::int64_t>(r)})
           .format(job_.formats.embedding)
           .detail(to.group)
           .in(is_local(r) ? std::vector<TensorId>{} : std::vector<TensorId>{from.lengths, from.ids})
@@ -106,8 +106,9 @@ void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
       return;
     }
     case EmbeddingRoute::kReduce:
-      collective(OpKind::kReduceScatter, "reduce_scatter", global_batch_ * of.width, comm_.exchange,
-                 of.output, of.arrived)
+    case EmbeddingRoute::kGroupReduce:
+      collective(OpKind::kReduceScatter, "reduce_scatter", rounded(samples_of(r)) * of.width,
+                 has_copies(r) ? comm_.group : comm_.exchange, of.output, of.arrived)
           .records(of.ready);
       return;
     case EmbeddingRoute::kNodeReduce: {
@@ -123,17 +124,18 @@ void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
           .records(of.ready);
       return;
     }
-    case EmbeddingRoute::kSequence: {
+    case EmbeddingRoute::kSequence:
+    case EmbeddingRoute::kGroupSequence: {
       double elements = 0;
       for (const std::int32_t id : of.slices) {
         const EmbeddingSlice& s = slice(id);
         elements +=
             real(batch_) * table(s).pooling * laws_.law(s, held_rows(s, rank_)).mass * real(s.dim);
       }
-      Exchange e{.send_elements =
-                     std::vector<double>(static_cast<std::size_t>(devices()), elements)};
-      collective(OpKind::kAllToAllV, "all_to_all", rounded(elements * real(devices())),
-                 comm_.exchange, of.output, of.between)
+      const std::int64_t peers = has_copies(r) ? layout_.group : devices();
+      Exchange e{.send_elements = std::vector<double>(static_cast<std::size_t>(peers), elements)};
+      collective(OpKind::kAllToAllV, "all_to_all", rounded(elements * real(peers)),
+                 has_copies(r) ? comm_.group : comm_.exchange, of.output, of.between)
           .detail(b_.exchange(std::move(e)))
           .records(of.ready);
       return;
@@ -145,14 +147,20 @@ void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
 }
 
 void DlrmStep::pool_sequences() {
-  Route& of = route(EmbeddingRoute::kSequence);
-  if (!of.present) {
-    return;
+  for (const EmbeddingRoute r : kAllRoutes) {
+    if (is_sequence(r) && route(r).present) {
+      pool_sequences(r);
+    }
   }
-  const SequenceSizes n = sequence_sizes();
+}
+
+void DlrmStep::pool_sequences(EmbeddingRoute r) {
+  Route& of = route(r);
+  const SequenceSizes n = sequence_sizes(r);
   const double wire = element_bytes(job_.formats.all_to_all_forward);
-  auto op = b_.op(OpKind::kSequencePoolForward, "embedding.sequence.pool",
-                  {rounded(n.lookups), rounded(n.bags), rounded(n.bag_elements / real(batch_))})
+  auto op = b_.op(OpKind::kSequencePoolForward, fmt::format("embedding.{}.pool", name_of(r)),
+                  {rounded(n.lookups), rounded(n.bags), rounded(n.bag_elements / real(batch_)),
+                   static_cast<std::int64_t>(r)})
                 .in({of.between, indices_.sent_lengths})
                 .out({of.arrived})
                 .work(Flops(n.row_elements), Bytes(n.row_elements * wire + n.bags * kLengthBytes),
@@ -168,13 +176,27 @@ TensorId DlrmStep::assemble(TensorId bottom) {
   std::vector<ColumnBlock> blocks{
       {.from_pitch = bottom_width, .to_pitch = stack_width_, .columns = bottom_width}};
   double read = b_.tensor_at(bottom).bytes().base();
+  std::vector<TensorId> added;
+  std::vector<ColumnBlock> additions;
+  double more = 0;
   for (const EmbeddingRoute r : kAllRoutes) {
-    if (route(r).present) {
-      const auto part = column_blocks(r, static_cast<std::int32_t>(in.size()), true);
-      blocks.insert(blocks.end(), part.begin(), part.end());
-      in.push_back(route(r).arrived);
-      read += b_.tensor_at(route(r).arrived).bytes().base();
+    if (!route(r).present) {
+      continue;
     }
+    const double column = real(batch_) * element_bytes(b_.tensor_at(route(r).arrived).format);
+    const auto take = [&](bool first, std::vector<TensorId>& operands, std::vector<ColumnBlock>& to,
+                          double& bytes) {
+      const auto part = column_blocks(r, static_cast<std::int32_t>(operands.size()), true, first);
+      to.insert(to.end(), part.begin(), part.end());
+      for (const ColumnBlock& block : part) {
+        bytes += column * real(block.columns);
+      }
+      if (!part.empty()) {
+        operands.push_back(route(r).arrived);
+      }
+    };
+    take(true, in, blocks, read);
+    take(false, added, additions, more);
   }
   auto op = b_.op(OpKind::kCopyColumns, "features.assemble", {batch_, stack_width_})
                 .detail(b_.column_copy(std::move(blocks)))
@@ -183,6 +205,19 @@ TensorId DlrmStep::assemble(TensorId bottom) {
                 .work(Flops{}, Bytes(read), b_.tensor_at(stack).bytes());
   for (const EmbeddingRoute r : kAllRoutes) {
     wait(op, route(r).ready);
+  }
+  if (!additions.empty()) {  // the other row ranges of the same columns
+    double columns = 0;
+    for (const ColumnBlock& block : additions) {
+      columns += real(block.columns);
+    }
+    const double stack_bytes = real(batch_) * columns * element_bytes(compute_);
+    b_.op(OpKind::kCopyColumns, "features.add_ranges", {batch_, rounded(columns)})
+        .flags(op_flags::kAccumulate)
+        .detail(b_.column_copy(std::move(additions)))
+        .in(added)
+        .out({stack})
+        .work(Flops{}, Bytes(more + stack_bytes), Bytes(stack_bytes));
   }
   return stack;
 }
@@ -223,12 +258,13 @@ void DlrmStep::exchange_gradients() {
 void DlrmStep::exchange_gradient(EmbeddingRoute r) {
   Route& of = route(r);
   std::int32_t start = split_;
-  if (r == EmbeddingRoute::kSequence) {
-    const SequenceSizes n = sequence_sizes();
+  if (is_sequence(r)) {
+    const SequenceSizes n = sequence_sizes(r);
     const double wire = element_bytes(job_.formats.all_to_all_backward);
     start = handover(kComputeStream, exchange_stream_);
-    b_.op(OpKind::kSequencePoolBackward, "embedding.sequence.pool_backward",
-          {rounded(n.lookups), rounded(n.bags), rounded(n.bag_elements / real(batch_))})
+    b_.op(OpKind::kSequencePoolBackward, fmt::format("embedding.{}.pool_backward", name_of(r)),
+          {rounded(n.lookups), rounded(n.bags), rounded(n.bag_elements / real(batch_)),
+           static_cast<std::int64_t>(r)})
         .in({of.d_arrived, indices_.sent_lengths})
         .out({of.d_between})
         .work(Flops(n.row_elements),
@@ -250,33 +286,38 @@ void DlrmStep::exchange_gradient(EmbeddingRoute r) {
     return op;
   };
   const bool by_node = r == EmbeddingRoute::kNodeReduce;
-  if (r == EmbeddingRoute::kReduce) {
-    collective(OpKind::kAllGather, "gradient.all_gather", global_batch_ * of.width, comm_.exchange,
-               of.d_arrived, of.d_output)
+  const bool copies = has_copies(r);
+  if (r == EmbeddingRoute::kReduce || r == EmbeddingRoute::kGroupReduce) {
+    collective(OpKind::kAllGather, "gradient.all_gather", rounded(samples_of(r)) * of.width,
+               copies ? comm_.group : comm_.exchange, of.d_arrived, of.d_output)
         .records(of.d_ready);
     return;
   }
-  const std::int64_t peers = by_node ? devices() / layout_.node : devices();
+  const std::int64_t peers = by_node  ? devices() / layout_.node
+                             : copies ? layout_.group
+                                      : devices();
   Exchange e;
   double elements = 0;
   for (std::int64_t peer = 0; peer < peers; ++peer) {
-    const auto owner = static_cast<std::int32_t>(peer * (devices() / peers));
+    const auto owner = static_cast<std::int32_t>(copies ? layout_.peers(r, rank_)[0] + peer
+                                                        : peer * (devices() / peers));
     double to_peer = 0;
     for (const std::int32_t id : layout_.held_by(owner, r)) {
       const EmbeddingSlice& s = slice(id);
-      const double rows = r == EmbeddingRoute::kSequence
-                              ? table(s).pooling * laws_.law(s, held_rows(s, owner)).mass
-                              : 1;
+      const double rows =
+          is_sequence(r) ? table(s).pooling * laws_.law(s, held_rows(s, owner)).mass : 1;
       to_peer += real(batch_) * rows * real(s.dim);
     }
     e.send_elements.push_back(to_peer);
     elements += to_peer;
   }
-  const TensorId in = r == EmbeddingRoute::kSequence ? of.d_between : of.d_arrived;
-  auto op =
-      collective(OpKind::kAllToAllV, "gradient.all_to_all", rounded(elements),
-                 by_node ? comm_.across : comm_.exchange, in, by_node ? of.d_between : of.d_output)
-          .detail(b_.exchange(std::move(e)));
+  const TensorId in = is_sequence(r) ? of.d_between : of.d_arrived;
+  auto op = collective(OpKind::kAllToAllV, "gradient.all_to_all", rounded(elements),
+                       by_node  ? comm_.across
+                       : copies ? comm_.group
+                                : comm_.exchange,
+                       in, by_node ? of.d_between : of.d_output)
+                .detail(b_.exchange(std::move(e)));
   if (by_node && of.width > 0) {
     collective(OpKind::kAllGather, "gradient.all_gather", global_batch_ * of.width, comm_.node,
                of.d_between, of.d_output)
@@ -286,9 +327,10 @@ void DlrmStep::exchange_gradient(EmbeddingRoute r) {
   }
 }
 
-void DlrmStep::replicated_gradient() {
-  const Route& of = route(EmbeddingRoute::kReplicated);
-  if (!of.present) {
+/// Dense gradients of rows with copies; they are all-reduced before the optimizer.
+void DlrmStep::dense_gradient(EmbeddingRoute r) {
+  const Route& of = route(r);
+  if (of.width == 0) {
     return;
   }
   std::vector<TensorId> gradients;
@@ -296,36 +338,46 @@ void DlrmStep::replicated_gradient() {
   double elements = 0;
   double touched = 0;
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
-    if (parameters_[p].slice >= 0) {
+    if (parameters_[p].slice >= 0 && slice(parameters_[p].slice).route == r) {
       const EmbeddingSlice& s = slice(parameters_[p].slice);
-      const double lookups = real(batch_) * table(s).pooling;
+      const HeldRows held = held_rows(s, rank_);
+      const double lookups = samples_of(r) * table(s).pooling * laws_.law(s, held).mass;
       elements += lookups * real(s.dim);
-      touched += laws_.unique(s, held_rows(s, rank_), lookups) * real(s.dim);
+      touched += laws_.unique(s, held, lookups) * real(s.dim);
       gradients.push_back(parameters_[p].gradient);
       complete.push_back(p);
     }
   }
   const double gradient_bytes = touched * element_bytes(job_.formats.gradient);
+  const double arrived = elements * element_bytes(b_.tensor_at(of.d_output).format);
   auto op =
-      b_.op(OpKind::kEmbeddingGradient, "embedding.replicated.gradient",
-            {rounded(of.lookups), rounded(of.bags), of.width, 0})
+      b_.op(OpKind::kEmbeddingGradient, fmt::format("embedding.{}.gradient", name_of(r)),
+            {rounded(of.lookups), rounded(of.bags), of.width, order_of(r),
+             static_cast<std::int64_t>(r)})
           .format(job_.formats.embedding)
           .detail(of.group)
-          .in({of.d_arrived})
+          .in(is_local(r) ? std::vector<TensorId>{of.d_arrived}
+                          : std::vector<TensorId>{of.d_output, indices_.lengths, indices_.ids})
           .out(gradients)
-          .work(Flops(elements),
-                Bytes(elements * element_bytes(compute_) + of.lookups * kIdBytes + gradient_bytes),
+          .work(Flops(elements), Bytes(arrived + of.lookups * kIdBytes + gradient_bytes),
                 Bytes(gradient_bytes));
+  wait(op, of.d_ready);
   gradients_done(op, complete);
 }
 
 void DlrmStep::embedding_backward() {
+  // Copies first: their gradients are reduced while the other rows are updated.
+  for (const EmbeddingRoute r : kAllRoutes) {
+    if (has_copies(r)) {
+      dense_gradient(r);
+    }
+  }
   for (const EmbeddingRoute r : kAllRoutes) {
     Route& of = route(r);
-    if (of.width == 0 || r == EmbeddingRoute::kReplicated) {
+    if (of.width == 0 || is_synchronised(r)) {
       continue;
     }
-    const double samples = real(is_local(r) ? batch_ : global_batch_);
+    const double samples = samples_of(r);
     double gathered = 0;
     double updated = 0;
     double elements = 0;
@@ -337,12 +389,9 @@ void DlrmStep::embedding_backward() {
       gathered += lookups * real(s.dim) * element_bytes(b_.tensor_at(of.d_output).format);
       updated += laws_.unique(s, held, lookups) * (row_bytes(s.dim).base() + state_bytes(s.dim));
     }
-    const std::int64_t order = is_local(r)                        ? 0
-                               : r == EmbeddingRoute::kNodeReduce ? layout_.node
-                                                                  : 1;
     auto op =
         b_.op(OpKind::kEmbeddingBackward, fmt::format("embedding.{}.backward", name_of(r)),
-              {rounded(of.lookups), rounded(of.bags), of.width, order,
+              {rounded(of.lookups), rounded(of.bags), of.width, order_of(r),
                static_cast<std::int64_t>(r)})
             .format(job_.formats.embedding)
             .variant(static_cast<std::uint8_t>(job_.embedding_optimizer))

@@ -2,6 +2,18 @@
 
 namespace stepcast::workloads {
 
+DlrmCommunicators::DlrmCommunicators(const EmbeddingLayout& layout) {
+  std::int32_t next = data + 1;
+  if (layout.uses(EmbeddingRoute::kNodeReduce)) {
+    node = next++;
+    across = next++;
+  }
+  if (layout.group > 1) {
+    group = next++;
+    copies = next++;
+  }
+}
+
 DlrmStep::DlrmStep(const Job& job, const EmbeddingLayout& layout, ShardLaws& laws,
                    std::int32_t rank, bool shared)
     : job_(job),
@@ -13,7 +25,8 @@ DlrmStep::DlrmStep(const Job& job, const EmbeddingLayout& layout, ShardLaws& law
       batch_(job.batch.global / job.devices),
       global_batch_(job.batch.global),
       stack_width_(workload_.bottom_mlp.back() + layout.columns),
-      compute_(job.formats.compute) {
+      compute_(job.formats.compute),
+      comm_(layout) {
   const Overlap& overlap = job.parallel.overlap;
   const bool several = job.devices > 1;
   if ((several && overlap.input_all_to_all) || ahead(DlrmPipeline::kSparseDist)) {
@@ -31,11 +44,6 @@ Program DlrmStep::build() && {
   b_.set_format(compute_);
   declare_routes();
   declare_parameters();
-  for (std::size_t i = 0, next = 0; i < parameters_.size(); ++i) {
-    if (parameters_[i].slice >= 0) {
-      parameters_[i].weight = route(EmbeddingRoute::kReplicated).weights[next++];
-    }
-  }
   std::vector<std::uint32_t> segments;
   b_.set_phase(Phase::kInput);
   segments.push_back(b_.begin_segment("input"));
@@ -66,7 +74,7 @@ Program DlrmStep::build() && {
   zero_gradients();
   const TensorId d_bottom = split(interaction_backward(stack, mlp_backward(top_, d_logits, true)));
   exchange_gradients();
-  replicated_gradient();
+  dense_gradient(EmbeddingRoute::kReplicated);
   mlp_backward(bottom_, d_bottom, false);
   embedding_backward();
   b_.end_segment();

@@ -2,6 +2,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -27,6 +28,8 @@ class ShardLaws {
   };
   explicit ShardLaws(const Job& job) : workload_(*job.workload.dlrm()), devices_(job.devices) {}
   const Law& law(const EmbeddingSlice& slice, const HeldRows& held);
+  /// Share of the table's lookups that the slice takes: of all members of a group together.
+  double mass(const EmbeddingSlice& slice);
   /// Expected distinct rows among `lookups` lookups of the shard.
   double unique(const EmbeddingSlice& slice, const HeldRows& held, double lookups);
   /// Whether the law depends on which rows are held, not only on how many.
@@ -35,27 +38,35 @@ class ShardLaws {
  private:
   static constexpr std::int64_t kPlacedRanks = 16;
   static constexpr std::int64_t kHottest = 512;
-  using Key = std::tuple<std::int32_t, std::int64_t, std::int64_t>;  // table, rows, first if placed
+  // Table, range, rows held, first row held if placed.
+  using Key = std::tuple<std::int32_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
   [[nodiscard]] Key key_of(const EmbeddingSlice& slice, const HeldRows& held) const;
   [[nodiscard]] Law make(const EmbeddingSlice& slice, const HeldRows& held);
+  [[nodiscard]] Law make_range(const EmbeddingSlice& slice) const;
+  const Law& range(const EmbeddingSlice& slice);
+  double placed_mass(const EmbeddingSlice& slice, const HeldRows& held, double range_mass);
   /// Rows and popularities of a table's hottest rows.
   const std::vector<std::pair<std::int64_t, double>>& hottest(const EmbeddingSlice& slice,
                                                               const Access& access);
   const DlrmWorkload& workload_;
   std::int64_t devices_;
   std::map<Key, Law> laws_;
-  std::map<std::pair<std::int32_t, std::int64_t>, std::shared_ptr<const Access>> subsets_;
+  /// Laws of a slice's range and of as many random rows of it, by key without a place.
+  std::map<Key, Law> ranges_, subsets_;
   std::map<std::pair<Key, double>, double> unique_;
   std::map<std::int32_t, std::vector<std::pair<std::int64_t, double>>> hottest_;
 };
 
 /// Indices of the communicators of a DLRM graph; each is used by one stream.
 struct DlrmCommunicators {
+  explicit DlrmCommunicators(const EmbeddingLayout& layout);
   std::int32_t input = 0;     ///< lengths and ids
   std::int32_t exchange = 1;  ///< pooled rows and their gradients
   std::int32_t data = 2;      ///< dense gradients
-  std::int32_t node = 3;      ///< row splits inside nodes; only if the plan has them
-  std::int32_t across = 4;    ///< ranks of equal place in their nodes
+  std::int32_t node = -1;     ///< row splits inside nodes; only if the plan has them
+  std::int32_t across = -1;   ///< ranks of equal place in their nodes
+  std::int32_t group = -1;    ///< ranks that share one of several copies; only if the plan has them
+  std::int32_t copies = -1;   ///< ranks that hold the same rows of different copies
 };
 
 constexpr std::string_view kComputeStream = "compute";
@@ -80,10 +91,13 @@ class DlrmStep {
     TensorId weight = 0;
     TensorId gradient = 0;
   };
+  /// What a gradient belongs to: the dense model, tables replicated on every rank, copies of a
+  /// group's rows.
+  enum class Scope : std::uint8_t { kDense, kTables, kCopies };
   /// Gradients that are all-reduced together; of dense parameters also the weights, which one
   /// optimizer op updates.
   struct Bucket {
-    bool tables = false;
+    Scope scope = Scope::kDense;
     bool full = false;
     std::int64_t elements = 0;
     std::size_t waiting = 0;  ///< parameters whose gradient is still to come
@@ -142,7 +156,8 @@ class DlrmStep {
   void declare_parameters();
   std::size_t add_parameter(std::string name, std::int64_t rows, std::int64_t columns, double scale,
                             std::int32_t slice = -1);
-  std::size_t bucket_for(bool tables);
+  std::size_t bucket_for(Scope scope);
+  [[nodiscard]] Scope scope_of(std::int32_t slice_id) const;
   void declare_buckets();
   void add_mlp(std::vector<Layer>& layers, const std::string& name, std::int64_t in,
                const std::vector<std::int64_t>& widths, bool ends_linear);
@@ -165,8 +180,7 @@ class DlrmStep {
   // dlrm_input.cpp
   void load_batch();
   void exchange_indices();
-  Indices declare_indices(const std::string& prefix, const Exchange& lengths, const Exchange& ids,
-                          const Indices* now);
+  Indices declare_indices(const std::string& prefix, const Exchange& lengths, const Indices* now);
 
   // dlrm_sparse.cpp
   Route& route(EmbeddingRoute r) { return routes_[static_cast<std::size_t>(r)]; }
@@ -178,18 +192,27 @@ class DlrmStep {
   void lookup(EmbeddingRoute r, bool next);
   void exchange_output(EmbeddingRoute r, bool next);
   void pool_sequences();
+  void pool_sequences(EmbeddingRoute r);
   TensorId assemble(TensorId bottom);
   TensorId split(TensorId d_stack);
   void exchange_gradient(EmbeddingRoute r);
   void exchange_gradients();
-  void replicated_gradient();
+  void dense_gradient(EmbeddingRoute r);
   void embedding_backward();
   std::vector<Place> places(EmbeddingRoute r) const;
-  std::vector<ColumnBlock> column_blocks(EmbeddingRoute r, std::int32_t operand,
-                                         bool forward) const;
+  /// With `first` those that hold the first rows of their columns, else the others.
+  std::vector<ColumnBlock> column_blocks(EmbeddingRoute r, std::int32_t operand, bool forward,
+                                         std::optional<bool> first = std::nullopt) const;
   Bytes row_bytes(std::int64_t dim) const;
   double state_bytes(std::int64_t dim) const;
-  SequenceSizes sequence_sizes() const;
+  SequenceSizes sequence_sizes(EmbeddingRoute r) const;
+  /// Samples whose lookups reach the shards of a route on this rank.
+  [[nodiscard]] double samples_of(EmbeddingRoute r) const;
+  /// Order of the bags of an embedding op (workloads/dlrm.h).
+  [[nodiscard]] std::int64_t order_of(EmbeddingRoute r) const;
+  /// Lengths and ids that reach this rank.
+  double arriving_lengths() const;
+  double arriving_ids() const;
   std::int64_t row_elements(EmbeddingRoute r) const;
 
   [[nodiscard]] const EmbeddingSlice& slice(std::int32_t s) const {
@@ -203,12 +226,12 @@ class DlrmStep {
   [[nodiscard]] bool ahead(DlrmPipeline stage) const {
     return job_.parallel.dlrm_pipeline >= stage;
   }
-  /// Replicated tables are updated by the dense optimizer, too late to be looked up ahead.
+  /// Replicated rows are updated by the dense optimizer, too late to be looked up ahead.
   [[nodiscard]] bool looked_up_ahead(EmbeddingRoute r) const {
-    return ahead(DlrmPipeline::kPrefetch) && r != EmbeddingRoute::kReplicated;
+    return ahead(DlrmPipeline::kPrefetch) && !is_synchronised(r);
   }
   [[nodiscard]] bool exchanged_ahead(EmbeddingRoute r) const {
-    return ahead(DlrmPipeline::kFused) && !is_local(r);
+    return ahead(DlrmPipeline::kFused) && !is_local(r) && !has_copies(r);
   }
   /// Notes that the op works on the next step's batch.
   static void mark(ProgramBuilder::OpEdit& op, bool next) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "workloads/embedding_plan_tiered.h"
 
 namespace stepcast::workloads {
 namespace {
@@ -242,12 +243,15 @@ EmbeddingPlan make_embedding_plan(const Job& job, std::string_view choice) {
   if (choice == "auto") {
     return automatic_plan(job);
   }
+  if (choice == "tiered") {
+    return make_tiered_plan(job);
+  }
   const std::optional<ShardingKind> kind = sharding_named(choice);
   if (!kind) {
     throw InputError(
         "job: embedding.plan",
         fmt::format("'{}' is no plan; use auto, table_wise, row_wise, column_wise, table_row_wise, "
-                    "data_parallel or the path of a plan file",
+                    "data_parallel, tiered or the path of a plan file",
                     choice));
   }
   return make_embedding_plan(job, *kind);

@@ -25,7 +25,7 @@ EmbeddingPlan make_embedding_plan(const Job& job, ShardingKind kind);
 /// The same by name, or `auto`: tables with no more rows than the local batch are data-parallel
 /// (their dense gradient is smaller than their exchange), tables that exceed half a device or twice
 /// a rank's fair share of the cost are row-wise, the others table-wise. A rule of thumb to start
-/// from, not a search. Errors: InputError for other names.
+/// from, not a search. `tiered`: make_tiered_plan. Errors: InputError for other names.
 EmbeddingPlan make_embedding_plan(const Job& job, std::string_view choice);
 
 /// The plan a job names: its own (checked), or the one made by `embedding_choice`.

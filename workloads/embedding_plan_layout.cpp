@@ -77,6 +77,22 @@ void check_ranks(const PlanShard& s, std::int64_t devices, const std::string& at
   }
 }
 
+/// Every rank in one group, groups of equal size, ranks in order.
+bool partitions(const std::vector<std::vector<std::int32_t>>& groups, std::int64_t devices) {
+  std::int32_t next = 0;
+  for (const auto& group : groups) {
+    if (group.size() != groups.front().size()) {
+      return false;
+    }
+    for (const std::int32_t r : group) {
+      if (r != next++) {
+        return false;
+      }
+    }
+  }
+  return next == devices;
+}
+
 bool contiguous(const std::vector<std::int32_t>& ranks) {
   for (std::size_t i = 1; i < ranks.size(); ++i) {
     if (ranks[i] != ranks[i - 1] + 1) {
@@ -104,8 +120,9 @@ void check_kind(const PlanShard& s, std::int64_t devices, const std::string& at)
       require(single && size == 1, "one group with one rank");
       break;
     case ShardingKind::kRowWise:
-      require(single && size == devices && contiguous(s.groups.front()),
-              "one group with all ranks in order");
+      require(partitions(s.groups, devices),
+              "one group with all ranks in order, or groups of equal size that together are all "
+              "ranks in order, a copy in each");
       break;
     case ShardingKind::kTableRowWise:
       require(single && contiguous(s.groups.front()) && devices % size == 0 &&
@@ -113,8 +130,7 @@ void check_kind(const PlanShard& s, std::int64_t devices, const std::string& at)
               "one group of consecutive ranks, a whole node (or equal part of one)");
       break;
     case ShardingKind::kDataParallel:
-      require(single && size == devices && contiguous(s.groups.front()),
-              "one group with all ranks in order");
+      require(partitions(s.groups, devices), "all ranks in order, as one group or several");
       break;
   }
   const bool replicated = s.sharding == ShardingKind::kDataParallel;
@@ -125,20 +141,34 @@ void check_kind(const PlanShard& s, std::int64_t devices, const std::string& at)
 }
 
 EmbeddingRoute route_of(const PlanShard& s, const EmbeddingTable& t, std::int64_t devices) {
-  if (s.sharding == ShardingKind::kDataParallel) {
+  const auto members = static_cast<std::int64_t>(s.groups.front().size());
+  const bool copies = s.groups.size() > 1;
+  if (s.sharding == ShardingKind::kDataParallel || (copies && members == 1)) {
     return EmbeddingRoute::kReplicated;
   }
   if (devices == 1) {
     return EmbeddingRoute::kLocal;
   }
   if (t.mode == PoolingMode::kSequence) {
-    return EmbeddingRoute::kSequence;
+    return copies ? EmbeddingRoute::kGroupSequence : EmbeddingRoute::kSequence;
   }
-  const auto members = static_cast<std::int64_t>(s.groups.front().size());
+  if (copies) {
+    return EmbeddingRoute::kGroupReduce;
+  }
   if (members == 1) {
     return EmbeddingRoute::kExchange;
   }
   return members == devices ? EmbeddingRoute::kReduce : EmbeddingRoute::kNodeReduce;
+}
+
+/// Groups of one purpose share a communicator, so they have one size.
+void use_one_size(std::int64_t& size, std::int64_t members, std::string_view what,
+                  const std::string& at) {
+  if (size != 1 && size != members) {
+    throw InputError(at, fmt::format("{} ranks in a group, but another {} has {}; use one size",
+                                     members, what, size));
+  }
+  size = members;
 }
 
 }  // namespace
@@ -157,6 +187,10 @@ std::string_view name_of(EmbeddingRoute r) {
       return "node_reduce";
     case EmbeddingRoute::kSequence:
       return "sequence";
+    case EmbeddingRoute::kGroupReduce:
+      return "group_reduce";
+    case EmbeddingRoute::kGroupSequence:
+      return "group_sequence";
   }
   return "";
 }
@@ -190,24 +224,20 @@ void check_embedding_plan(const Job& job, const EmbeddingPlan& plan, std::string
   }
 }
 
-std::int64_t EmbeddingSlice::block() const {
-  const auto members = static_cast<std::int64_t>(ranks.size());
-  return (table_rows + members - 1) / members;
-}
+std::int64_t EmbeddingSlice::block() const { return (rows + members() - 1) / members(); }
 
 HeldRows held_rows(const EmbeddingSlice& slice, std::int32_t rank) {
   if (!slice.row_split()) {
-    return {0, slice.table_rows, 1};
+    return {slice.first_row, slice.rows, 1};
   }
-  const auto members = static_cast<std::int64_t>(slice.ranks.size());
-  const std::int64_t position = rank - slice.ranks.front();
+  const std::int64_t members = slice.members();
+  const std::int64_t position = slice.position(rank);
   if (slice.split == Split::kStripe) {
-    return {position,
-            std::max<std::int64_t>(0, (slice.table_rows - position + members - 1) / members),
-            members};
+    return {slice.first_row + position,
+            std::max<std::int64_t>(0, (slice.rows - position + members - 1) / members), members};
   }
-  const std::int64_t first = std::min(position * slice.block(), slice.table_rows);
-  return {first, std::min(slice.block(), slice.table_rows - first), 1};
+  const std::int64_t first = std::min(position * slice.block(), slice.rows);
+  return {slice.first_row + first, std::min(slice.block(), slice.rows - first), 1};
 }
 
 std::vector<std::int32_t> EmbeddingLayout::held_by(std::int32_t rank, EmbeddingRoute route) const {
@@ -233,6 +263,17 @@ bool EmbeddingLayout::uses(EmbeddingRoute route) const {
                      [route](const EmbeddingSlice& s) { return s.route == route; });
 }
 
+std::array<std::int32_t, 2> EmbeddingLayout::peers(EmbeddingRoute route, std::int32_t rank) const {
+  if (is_local(route)) {
+    return {rank, rank + 1};
+  }
+  if (!has_copies(route)) {
+    return {0, static_cast<std::int32_t>(devices)};
+  }
+  const auto size = static_cast<std::int32_t>(group);
+  return {rank / size * size, rank / size * size + size};
+}
+
 bool EmbeddingLayout::exchanges_ids() const {
   return std::any_of(slices.begin(), slices.end(), [](const EmbeddingSlice& s) {
     return s.route != EmbeddingRoute::kReplicated && s.route != EmbeddingRoute::kLocal;
@@ -248,11 +289,6 @@ EmbeddingLayout embedding_layout(const Job& job) {
     std::vector<EmbeddingSlice> slices;
     for (std::size_t i = 0; i < plan.tables[t].shards.size(); ++i) {
       const PlanShard& s = plan.tables[t].shards[i];
-      if (s.rows[0] != 0 || s.rows[1] != w.tables[t].rows) {
-        throw InputError(fmt::format("plan: tables[{}].shards[{}].rows", t, i),
-                         "shards that hold part of a table's rows are not supported yet; split "
-                         "rows over the ranks of one group");
-      }
       EmbeddingSlice slice;
       slice.table = static_cast<std::int32_t>(t);
       slice.first_column = s.columns[0];
@@ -261,22 +297,27 @@ EmbeddingLayout embedding_layout(const Job& job) {
       slice.route = route_of(s, w.tables[t], job.devices);
       slice.split = s.split;
       slice.frequency_order = plan.tables[t].frequency_order;
-      slice.ranks = s.groups.front();
+      for (const auto& group : s.groups) {
+        slice.ranks.insert(slice.ranks.end(), group.begin(), group.end());
+      }
+      slice.copies = has_copies(slice.route) ? static_cast<std::int64_t>(s.groups.size()) : 1;
+      if (slice.route == EmbeddingRoute::kReplicated) {
+        slice.split = Split::kReplicate;
+      }
+      slice.first_row = s.rows[0];
+      slice.rows = s.rows[1] - s.rows[0];
       slice.table_rows = w.tables[t].rows;
+      const std::string at = fmt::format("plan: tables[{}].shards[{}].groups", t, i);
       if (slice.route == EmbeddingRoute::kNodeReduce) {
-        const auto members = static_cast<std::int64_t>(slice.ranks.size());
-        if (layout.node != 1 && layout.node != members) {
-          throw InputError(
-              fmt::format("plan: tables[{}].shards[{}].groups", t, i),
-              fmt::format("{} ranks, but another table_row_wise shard has {}; use one size",
-                          members, layout.node));
-        }
-        layout.node = members;
+        use_one_size(layout.node, slice.members(), "table_row_wise shard", at);
+      } else if (has_copies(slice.route)) {
+        use_one_size(layout.group, slice.members(), "shard with several copies", at);
       }
       slices.push_back(std::move(slice));
     }
-    std::sort(slices.begin(), slices.end(),
-              [](const auto& a, const auto& b) { return a.first_column < b.first_column; });
+    std::sort(slices.begin(), slices.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.first_column, a.first_row) < std::pair(b.first_column, b.first_row);
+    });
     std::move(slices.begin(), slices.end(), std::back_inserter(layout.slices));
     layout.columns += w.tables[t].dim;
   }

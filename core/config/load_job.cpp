@@ -303,12 +303,12 @@ void read_plan(const Value& v, Job& j) {
   if (v.is_string()) {
     const std::string text = v.text("");
     refuse_missing_names(v);
-    if (text == "auto" || sharding_named(text)) {
+    if (text == "auto" || text == "tiered" || sharding_named(text)) {
       j.embedding_choice = text;
       return;
     }
     if (text.find('/') == std::string::npos && text.find(".json") == std::string::npos) {
-      std::vector<std::string> names{"auto"};
+      std::vector<std::string> names{"auto", "tiered"};
       for (const auto& [name, kind] : sharding_names()) {
         names.push_back(name);
       }

@@ -48,8 +48,12 @@ void binary_cross_entropy(OpContext& c) {
 
 }  // namespace
 
-DlrmState::DlrmState(const Job& job, std::int32_t its_rank)
-    : EmbeddingExchange(job, its_rank), lists(workloads::kRoutes) {
+DlrmState::DlrmState(const Job& job, std::int32_t its_rank,
+                     std::shared_ptr<const Remaps> its_remaps)
+    : EmbeddingExchange(job, its_rank),
+      lists(workloads::kRoutes),
+      selections(layout.slices.size()),
+      remaps(std::move(its_remaps)) {
   for (std::size_t r = 0; r < workloads::kRoutes; ++r) {
     lists[r].resize(shards[r].size());
   }
@@ -57,25 +61,83 @@ DlrmState::DlrmState(const Job& job, std::int32_t its_rank)
   lengths.resize(static_cast<std::size_t>(lengths_received));
 }
 
+std::shared_ptr<const DlrmState::Remaps> DlrmState::make_remaps(const Job& job) {
+  const workloads::EmbeddingLayout layout = workloads::embedding_layout(job);
+  const DlrmWorkload& w = *job.workload.dlrm();
+  auto remaps = std::make_shared<Remaps>(w.tables.size());
+  for (const workloads::EmbeddingSlice& s : layout.slices) {
+    const auto t = static_cast<std::size_t>(s.table);
+    std::vector<std::uint32_t>& remap = (*remaps)[t];
+    if (!s.remapped() || !remap.empty() || w.tables[t].access == nullptr) {
+      continue;
+    }
+    if (s.table_rows > std::int64_t{1} << 32) {
+      throw InputError(fmt::format("plan: tables[{}].row_order", t),
+                       fmt::format("'{}' has {} rows; the runtime remaps up to 2^32",
+                                   w.tables[t].name, s.table_rows));
+    }
+    remap.resize(static_cast<std::size_t>(s.table_rows));
+    for (std::int64_t rank = 0; rank < s.table_rows; ++rank) {
+      remap[static_cast<std::size_t>(w.tables[t].access->row_of_rank(rank))] =
+          static_cast<std::uint32_t>(rank);
+    }
+  }
+  return remaps;
+}
+
 kernels::Bags DlrmState::local_bags(const OpContext& c, const workloads::EmbeddingSlice& s) const {
   const auto t = static_cast<std::size_t>(s.table);
-  const std::vector<std::int64_t>& rows =
-      s.frequency_order && s.row_split() ? c.batch.ranks.at(t) : c.batch.lookups.at(t);
-  STEPCAST_CHECK(c.batch.offsets.at(t).size() == static_cast<std::size_t>(batch) + 1 &&
-                     rows.size() == c.batch.lookups[t].size(),
-                 "table '{}' has {} bag offsets for {} samples, {} rows for {} lookups",
-                 table(s).name, c.batch.offsets[t].size(), batch, rows.size(),
-                 c.batch.lookups[t].size());
-  return {rows.data(), c.batch.offsets[t].data(), batch};
+  STEPCAST_CHECK(c.batch.offsets.at(t).size() == static_cast<std::size_t>(batch) + 1,
+                 "table '{}' has {} bag offsets for {} samples", table(s).name,
+                 c.batch.offsets[t].size(), batch);
+  return {c.batch.lookups.at(t).data(), c.batch.offsets[t].data(), batch};
+}
+
+void DlrmState::select_rows(const OpContext& c, std::int32_t id) {
+  const workloads::EmbeddingSlice& s = slice(id);
+  if (!s.row_range() && !s.remapped()) {
+    return;
+  }
+  const kernels::Bags all = local_bags(c, s);
+  Selection& chosen = selections[static_cast<std::size_t>(id)];
+  const auto most = static_cast<std::size_t>(all.lookups());
+  chosen.rows.resize(std::max(chosen.rows.size(), most));
+  chosen.offsets.resize(static_cast<std::size_t>(batch) + 1);
+  const auto& remap = (*remaps)[static_cast<std::size_t>(s.table)];
+  const std::uint32_t* place = s.remapped() && !remap.empty() ? remap.data() : nullptr;
+  std::int64_t* out = chosen.rows.data();
+  chosen.offsets[0] = 0;
+  for (kernels::Index b = 0; b < batch; ++b) {
+    for (kernels::Index i = all.begin(b); i < all.end(b); ++i) {
+      const std::int64_t row =
+          (place != nullptr ? place[all.indices[i]] : all.indices[i]) - s.first_row;
+      *out = row;
+      out += row >= 0 && row < s.rows ? 1 : 0;
+    }
+    chosen.offsets[static_cast<std::size_t>(b) + 1] = out - chosen.rows.data();
+  }
+  if (workloads::is_local(s.route) && s.row_range() && table(s).mode != PoolingMode::kSum) {
+    chosen.factors.resize(static_cast<std::size_t>(batch));
+    kernels::mean_factors(all, chosen.factors.data());
+  }
+}
+
+kernels::Bags DlrmState::slice_bags(const OpContext& c, std::int32_t id) const {
+  const workloads::EmbeddingSlice& s = slice(id);
+  if (!s.row_range() && !s.remapped()) {
+    return local_bags(c, s);
+  }
+  const Selection& chosen = selections[static_cast<std::size_t>(id)];
+  return {chosen.rows.data(), chosen.offsets.data(), batch};
 }
 
 DlrmBatches::DlrmBatches(const Job& job, const Program& program, std::int32_t rank)
-    : now(std::make_unique<DlrmState>(job, rank)) {
+    : now(std::make_unique<DlrmState>(job, rank, DlrmState::make_remaps(job))) {
   const bool pipelined = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
     return (op.flags & op_flags::kNextBatch) != 0;
   });
   if (pipelined) {
-    next = std::make_unique<DlrmState>(job, rank);
+    next = std::make_unique<DlrmState>(job, rank, now->remaps);
   }
 }
 

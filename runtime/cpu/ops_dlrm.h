@@ -21,13 +21,29 @@ struct DlrmState : EmbeddingExchange {
     std::vector<float> factors;         ///< 1 / bag size of a mean split by rows
   };
 
-  DlrmState(const Job& job, std::int32_t rank);
-  /// The local batch's bags of a slice's table.
+  /// Those lookups of the local batch that fall into a slice's rows, as rows of the slice.
+  struct Selection {
+    std::vector<std::int64_t> rows;
+    std::vector<std::int64_t> offsets;
+    std::vector<float> factors;  ///< 1 / size of the whole bag; of means looked up locally
+  };
+  /// Place of each row in the order of popularity, by table; empty where nothing needs it.
+  using Remaps = std::vector<std::vector<std::uint32_t>>;
+
+  DlrmState(const Job& job, std::int32_t rank, std::shared_ptr<const Remaps> remaps);
+  static std::shared_ptr<const Remaps> make_remaps(const Job& job);
+  /// The local batch's bags of a slice's table, as the workload numbers rows.
   [[nodiscard]] kernels::Bags local_bags(const OpContext& c,
                                          const workloads::EmbeddingSlice& s) const;
+  /// Finds what of the local batch falls into a slice; `slice_bags` reads it until the next batch.
+  void select_rows(const OpContext& c, std::int32_t slice);
+  /// The local batch's bags of a slice, with rows counted from its first.
+  [[nodiscard]] kernels::Bags slice_bags(const OpContext& c, std::int32_t slice) const;
   Lists& lists_of(const Arrival& a) { return lists[static_cast<std::size_t>(a.route)][a.shard]; }
 
   std::vector<std::vector<Lists>> lists;  ///< by route and shard
+  std::vector<Selection> selections;      ///< by slice; used where it does not hold whole bags
+  std::shared_ptr<const Remaps> remaps;
   std::vector<std::int32_t> sent_lengths, lengths;
   std::vector<std::int64_t> sent_ids, ids, counted, cursors;
   std::vector<float> sent_rows,

@@ -40,7 +40,7 @@ struct Work {
   DlrmState::Lists& lists;
   kernels::Bags bags;
   kernels::Pooling pooling = kernels::Pooling::kSum;
-  bool scaled = false;  ///< a mean split by rows
+  const float* factors = nullptr;  ///< of a mean split by rows: 1 / size of the whole bag
   std::int64_t column = 0;
 };
 
@@ -62,14 +62,22 @@ void for_each_shard(OpContext& c, Visit visit) {
               lists[i],
               {},
               shard.mean ? kernels::Pooling::kMean : kernels::Pooling::kSum,
-              state.whole_lengths(s),
+              nullptr,
               column};
-    if (work.scaled) {
+    if (workloads::is_local(route)) {
+      work.bags = state.slice_bags(c, arrived[i].slice);
+      if (s.row_range() && shard.mean) {
+        work.factors = state.selections[index(arrived[i].slice)].factors.data();
+      }
+    } else {
+      work.bags = {lists[i].ids.data(), lists[i].offsets.data(), state.samples(route)};
+      if (state.whole_lengths(s)) {
+        work.factors = lists[i].factors.data();
+      }
+    }
+    if (work.factors != nullptr) {
       work.pooling = kernels::Pooling::kSum;
     }
-    work.bags = workloads::is_local(route)
-                    ? state.local_bags(c, s)
-                    : kernels::Bags{lists[i].ids.data(), lists[i].offsets.data(), state.global};
     visit(state, work);
     column += shard.dim;
   }
@@ -82,7 +90,8 @@ kernels::MatrixView travelling(DlrmState& state, const Work& work, std::size_t p
 }
 
 void gather_sequence(const OpContext& c, DlrmState& state, const Work& work) {
-  for (std::size_t peer = 0; peer < index(state.layout.devices); ++peer) {
+  const auto [first, end] = state.layout.peers(state.slice(work.arrived.slice).route, state.rank);
+  for (auto peer = index(first); peer < index(end); ++peer) {
     const kernels::MatrixView out = travelling(state, work, peer);
     const kernels::Bags rows{work.lists.ids.data() + work.arrived.begin[peer], nullptr, out.rows};
     kernels::embedding_bag_forward(weights_of(c, work.shard), rows, kernels::Pooling::kSum, out);
@@ -96,7 +105,8 @@ kernels::MatrixView collect_sequence(DlrmState& state, const Work& work) {
   if (state.shard_gradient.size() < index(count * dim)) {
     state.shard_gradient.resize(index(count * dim));
   }
-  for (std::size_t peer = 0; peer < index(state.layout.devices); ++peer) {
+  const auto [first, end] = state.layout.peers(state.slice(work.arrived.slice).route, state.rank);
+  for (auto peer = index(first); peer < index(end); ++peer) {
     const kernels::MatrixView rows = travelling(state, work, peer);
     std::copy_n(rows.data, rows.rows * dim,
                 state.shard_gradient.data() + work.arrived.begin[peer] * dim);
@@ -146,10 +156,11 @@ void spread_from_mean(kernels::ConstMatrixView d_out, const std::int64_t* offset
 template <class Visit>
 void for_each_sequence_part(OpContext& c, const Matrix& pooled, Visit visit) {
   DlrmState& state = dlrm_state(c);
+  const auto route = static_cast<EmbeddingRoute>(c.op.shape[3]);
   std::int64_t column = 0;
   for (std::size_t i = 0; i < state.layout.slices.size(); ++i) {
     const EmbeddingSlice& s = state.layout.slices[i];
-    if (s.route != EmbeddingRoute::kSequence) {
+    if (s.route != route) {
       continue;
     }
     const kernels::MatrixView block =
@@ -174,6 +185,13 @@ void clear(kernels::MatrixView m) {
 }  // namespace
 
 void embedding_forward(OpContext& c) {
+  const auto route = static_cast<EmbeddingRoute>(c.op.shape[4]);
+  if (workloads::is_local(route)) {
+    DlrmState& state = dlrm_state(c);
+    for (const auto& shard : state.shards_of(route)) {
+      state.select_rows(c, shard.slice);
+    }
+  }
   for_each_shard(c, [&c](DlrmState& state, const Work& work) {
     if (work.shard.sequence) {
       gather_sequence(c, state, work);
@@ -183,8 +201,8 @@ void embedding_forward(OpContext& c) {
     const kernels::MatrixView out = kernels::MatrixView(pooled.data, pooled.rows, pooled.columns)
                                         .block(work.column, work.shard.dim);
     kernels::embedding_bag_forward(weights_of(c, work.shard), work.bags, work.pooling, out);
-    if (work.scaled) {
-      kernels::scale_rows(out, work.lists.factors.data());
+    if (work.factors != nullptr) {
+      kernels::scale_rows(out, work.factors);
     }
   });
 }
@@ -203,8 +221,8 @@ void embedding_backward(OpContext& c) {
     const kernels::MatrixView gradient =
         kernels::MatrixView(d_pooled.data, d_pooled.rows, d_pooled.columns)
             .block(work.column, work.shard.dim);
-    if (work.scaled) {
-      kernels::scale_rows(gradient, work.lists.factors.data());
+    if (work.factors != nullptr) {
+      kernels::scale_rows(gradient, work.factors);
     }
     kernels::embedding_bag_backward(
         gradient, work.bags, work.pooling, optimizer_settings(group_of(c).optimizer, c.step),
@@ -214,14 +232,23 @@ void embedding_backward(OpContext& c) {
 
 void embedding_gradient(OpContext& c) {
   std::size_t i = 0;
-  for_each_shard(c, [&c, &i](DlrmState&, const Work& work) {
+  for_each_shard(c, [&c, &i](DlrmState& state, const Work& work) {
+    const Matrix d_weights = c.output(i++);
+    const kernels::MatrixView to{d_weights.data, d_weights.rows, d_weights.columns};
+    if (work.shard.sequence) {
+      const kernels::MatrixView gradient = collect_sequence(state, work);
+      const kernels::Bags rows{work.lists.ids.data(), nullptr, gradient.rows};
+      kernels::embedding_bag_gradient(gradient, rows, kernels::Pooling::kSum, to);
+      return;
+    }
     const Matrix d_pooled = c.input(0);
     const kernels::MatrixView gradient =
         kernels::MatrixView(d_pooled.data, d_pooled.rows, d_pooled.columns)
             .block(work.column, work.shard.dim);
-    const Matrix d_weights = c.output(i++);
-    kernels::embedding_bag_gradient(gradient, work.bags, work.pooling,
-                                    {d_weights.data, d_weights.rows, d_weights.columns});
+    if (work.factors != nullptr) {
+      kernels::scale_rows(gradient, work.factors);
+    }
+    kernels::embedding_bag_gradient(gradient, work.bags, work.pooling, to);
   });
 }
 
@@ -230,7 +257,7 @@ void sequence_pool_forward(OpContext& c) {
       c, c.output(0),
       [](const EmbeddingSlice& s, kernels::MatrixView rows, const std::int64_t* offsets,
          const kernels::Bags& bags, kernels::MatrixView out, bool first) {
-        if (!s.row_split()) {
+        if (!s.splits_bags()) {
           kernels::sequence_mean_forward(rows, offsets, out);
           return;
         }
@@ -246,7 +273,7 @@ void sequence_pool_backward(OpContext& c) {
       c, c.input(0),
       [](const EmbeddingSlice& s, kernels::MatrixView rows, const std::int64_t* offsets,
          const kernels::Bags& bags, kernels::MatrixView d_out, bool) {
-        if (s.row_split()) {
+        if (s.splits_bags()) {
           spread_from_mean(d_out, offsets, bags, rows);
         } else {
           kernels::sequence_mean_backward(d_out, offsets, rows);

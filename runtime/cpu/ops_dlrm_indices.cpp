@@ -24,12 +24,12 @@ void grow(std::vector<T>& v, std::int64_t n) {
 
 kernels::RowSplit row_split(const DlrmState& state, std::int32_t slice) {
   const auto& boundaries = state.boundaries[index(slice)];
-  return {static_cast<kernels::Index>(state.slice(slice).ranks.size()),
-          boundaries.empty() ? nullptr : boundaries.data()};
+  return {state.slice(slice).members(), boundaries.empty() ? nullptr : boundaries.data()};
 }
 
 /// Lengths of one slice's bags, per holder; fills the parts' counts.
-void write_lengths(DlrmState& state, std::int32_t slice, const kernels::Bags& bags) {
+void write_lengths(DlrmState& state, std::int32_t slice, const kernels::Bags& bags,
+                   const kernels::Bags& whole) {
   const EmbeddingSlice& s = state.slice(slice);
   const auto& parts = state.parts_of[index(slice)];
   if (s.row_split()) {
@@ -49,8 +49,8 @@ void write_lengths(DlrmState& state, std::int32_t slice, const kernels::Bags& ba
       part.count += in[b];
     }
     if (state.whole_lengths(s)) {
-      for (kernels::Index b = 0; b < bags.count; ++b) {
-        out[bags.count + b] = static_cast<std::int32_t>(bags.end(b) - bags.begin(b));
+      for (kernels::Index b = 0; b < whole.count; ++b) {
+        out[whole.count + b] = static_cast<std::int32_t>(whole.end(b) - whole.begin(b));
       }
     }
   }
@@ -99,8 +99,8 @@ void exchange_rows(OpContext& c, DlrmState& state) {
   DlrmState::Counts& n = state.row_counts;
   const float* send = nullptr;
   float* receive = nullptr;
-  if (route == EmbeddingRoute::kSequence) {
-    state.set_sequence_counts(forward, n);
+  if (workloads::is_sequence(route)) {
+    state.set_sequence_counts(forward, n, route);
     send = (forward ? state.shard_rows : state.sent_rows).data();
     receive = (forward ? state.sent_rows : state.shard_rows).data();
   } else {
@@ -119,7 +119,9 @@ void index_pack(OpContext& c) {
   DlrmState& state = dlrm_state(c);
   for (std::size_t s = 0; s < state.layout.slices.size(); ++s) {
     if (!state.parts_of[s].empty()) {
-      write_lengths(state, static_cast<std::int32_t>(s),
+      const auto id = static_cast<std::int32_t>(s);
+      state.select_rows(c, id);
+      write_lengths(state, id, state.slice_bags(c, id),
                     state.local_bags(c, state.layout.slices[s]));
     }
   }
@@ -128,7 +130,8 @@ void index_pack(OpContext& c) {
   grow(state.sent_rows, state.rows_here);
   for (std::size_t s = 0; s < state.layout.slices.size(); ++s) {
     if (!state.parts_of[s].empty()) {
-      write_ids(state, static_cast<std::int32_t>(s), state.local_bags(c, state.layout.slices[s]));
+      write_ids(state, static_cast<std::int32_t>(s),
+                state.slice_bags(c, static_cast<std::int32_t>(s)));
     }
   }
 }
@@ -141,12 +144,12 @@ void index_unpack(OpContext& c) {
     DlrmState::Lists& lists = state.lists_of(a);
     const EmbeddingSlice& s = state.slice(state.shards_of(a.route)[a.shard].slice);
     const std::int64_t first = a.place * batch;
-    grow(lists.offsets, state.global + 1);
+    grow(lists.offsets, state.samples(a.route) + 1);
     for (std::int64_t b = 0; b < batch; ++b) {
       lists.offsets[index(first + b + 1)] = state.lengths[index(a.lengths + b)];
     }
     if (state.whole_lengths(s)) {
-      grow(lists.factors, state.global);
+      grow(lists.factors, state.samples(a.route));
       for (std::int64_t b = 0; b < batch; ++b) {
         lists.factors[index(first + b)] =
             1.0F / static_cast<float>(std::max(1, state.lengths[index(a.lengths + batch + b)]));
@@ -158,7 +161,7 @@ void index_unpack(OpContext& c) {
       if (!lists.offsets.empty()) {
         lists.offsets[0] = 0;
         std::partial_sum(lists.offsets.begin(), lists.offsets.end(), lists.offsets.begin());
-        grow(lists.ids, lists.offsets[index(state.global)]);
+        grow(lists.ids, lists.offsets.back());
       }
     }
   }

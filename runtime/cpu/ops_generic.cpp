@@ -137,6 +137,13 @@ void copy_columns(OpContext& c) {
   for (const ColumnBlock& b : blocks) {
     const Matrix from = c.input(static_cast<std::size_t>(b.input));
     const Matrix to = c.output(static_cast<std::size_t>(b.output));
+    if ((c.op.flags & op_flags::kAccumulate) != 0) {
+      for (std::int64_t i = 0; i < rows; ++i) {
+        kernels::axpy(1.0F, from.data + b.from_offset + i * b.from_pitch,
+                      to.data + b.to_offset + i * b.to_pitch, b.columns);
+      }
+      continue;
+    }
     kernels::copy_block({from.data + b.from_offset, rows, b.columns, b.from_pitch},
                         {to.data + b.to_offset, rows, b.columns, b.to_pitch});
   }

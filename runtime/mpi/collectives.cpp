@@ -193,6 +193,17 @@ void MpiCollectives::all_to_all_v(const void* send, std::span<const std::int64_t
   }
   const int* c = counts_.data();
   const MPI_Datatype type = type_of(element_bytes);
+  // A buffer without elements may stand where the other one begins; Open MPI takes equal addresses
+  // for an exchange in place.
+  char none = 0;
+  if (send == receive) {
+    const bool sends = std::any_of(c, c + size_, [](int n) { return n > 0; });
+    if (sends) {
+      receive = &none;
+    } else {
+      send = &none;
+    }
+  }
   if (waiting_ == Waiting::kBlocking) {
     check(MPI_Alltoallv(send, c, c + size_, type, receive, c + 2 * size_, c + 3 * size_, type,
                         communicator_),

@@ -110,5 +110,5 @@ TEST_CASE("a plan file is named by path, and a wrong name gets suggestions", "[c
                     Contains("embedding.plan") && Contains("did you mean \"row_wise\""));
   CHECK_THROWS_WITH(job_with("\"missing/plan.json\""),
                     Contains("embedding.plan") && Contains("no file"));
-  CHECK_THROWS_WITH(job_with("\"tiered\""), Contains("not implemented"));
+  CHECK(job_with("\"tiered\"").embedding_choice == "tiered");
 }

@@ -7,6 +7,7 @@
 #include "core/plan.h"
 #include "runtime/op_operands.h"
 #include "tests/runtime/thread_ranks.h"
+#include "tests/runtime/tiered_plans.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan.h"
 
@@ -51,7 +52,7 @@ Job small_job(InteractionKind interaction,
 /// Samples [first, first + count) of a step's global batch: a pure function of the step. Bags have
 /// 0 to 5 lookups.
 runtime::HostBatch batch_of(const Job& job, std::int64_t step, std::int64_t first,
-                                 std::int64_t count) {
+                            std::int64_t count) {
   const DlrmWorkload& w = *job.workload.dlrm();
   runtime::HostBatch batch;
   batch.lookups.resize(w.tables.size());
@@ -157,6 +158,47 @@ TEST_CASE("plans agree under every embedding optimizer", "[runtime][dlrm]") {
     plans.emplace_back("column_wise");
   }
   check_equal_curves(small_job(InteractionKind::kCat, optimizer), plans, {4});
+}
+
+TEST_CASE("rows by popularity at several replication levels train the same DLRM",
+          "[runtime][dlrm][tiers]") {
+  // Every kind of range, remapped and not, pooled, mean and unpooled, under every optimizer; what
+  // differs from one rank is the order of sums.
+  const auto optimizer = GENERATE(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
+                                  OptimizerKind::kAdam, OptimizerKind::kAdagrad);
+  Job job = small_job(InteractionKind::kCat, optimizer);
+  for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
+    t.access = std::make_shared<const Access>(Access::zipf(t.rows, 1.1, 7));
+  }
+  constexpr int kSteps = 5;
+  job.devices = 1;
+  job.embedding_choice = "table_wise";
+  const std::vector<double> alone = loss_curve(job, kSteps);
+  for (unsigned seed = 0; seed < 24; ++seed) {
+    job.devices = seed % 4 == 0 ? 2 : 4;
+    job.parallel.overlap.input_all_to_all = seed % 3 == 0;
+    job.parallel.overlap.output_all_to_all = seed % 2 == 0;
+    job.parallel.overlap.dense_all_reduce = seed % 5 == 0;
+    job.parallel.dlrm_pipeline = static_cast<DlrmPipeline>(seed / 3 % 4);
+    job.embedding_plan = runtime::test::random_tiered_plan(job, seed);
+    CAPTURE(seed, job.devices, static_cast<int>(optimizer));
+    const std::vector<double> curve = loss_curve(job, kSteps);
+    for (std::size_t s = 0; s < curve.size(); ++s) {
+      CAPTURE(s);
+      CHECK(curve[s] == Approx(alone[s]).epsilon(2e-5));
+    }
+  }
+}
+
+TEST_CASE("the tiered plan trains the same DLRM", "[runtime][dlrm][tiers]") {
+  Job job = small_job(InteractionKind::kDot, OptimizerKind::kRowwiseAdagrad);
+  for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
+    t.access = std::make_shared<const Access>(Access::zipf(t.rows, 1.1, 7));
+  }
+  job.devices = 4;
+  const EmbeddingPlan plan = workloads::make_embedding_plan(job, "tiered");
+  CHECK(plan.tables[0].shards.size() == 3);  // W = 4, N = 2 lookups of 40: three levels
+  check_equal_curves(job, {"tiered"}, {1, 2, 4});
 }
 
 TEST_CASE("overlapped exchanges change nothing but time", "[runtime][dlrm]") {

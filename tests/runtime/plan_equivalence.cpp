@@ -17,6 +17,7 @@
 #include "core/access.h"
 #include "runtime/launch.h"
 #include "runtime/trainer.h"
+#include "tests/runtime/tiered_plans.h"
 #include "workloads/build_graph.h"
 #ifdef STEPCAST_CUDA_STANDIN
 #include "tests/runtime/cuda/standin/module.h"
@@ -43,7 +44,7 @@ Job dlrm_job() {
     table.rows = 200 + 77 * t;
     table.dim = 16;
     table.pooling = t % 2 == 0 ? 2 : 3.5;
-    table.mode = t == 4 ? PoolingMode::kSequence : PoolingMode::kSum;
+    table.mode = t == 4 ? PoolingMode::kSequence : t == 3 ? PoolingMode::kMean : PoolingMode::kSum;
     table.access = std::make_shared<const Access>(
         Access::zipf(table.rows, 1.05, static_cast<std::uint64_t>(t)));
     w.tables.push_back(table);
@@ -72,6 +73,14 @@ Job transformer_job() {
   return job;
 }
 
+bool on_device() {
+#ifdef STEPCAST_CUDA_STANDIN
+  return true;
+#else
+  return false;
+#endif
+}
+
 /// The plans of a family that use `ranks` ranks.
 std::map<std::string, Job> plans(const std::string& family, int ranks) {
   std::map<std::string, Job> all;
@@ -91,6 +100,15 @@ std::map<std::string, Job> plans(const std::string& family, int ranks) {
       Job job = all.at(fmt::format("row_wise x {}", ranks));
       job.parallel.dlrm_pipeline = pipeline;
       all[fmt::format("{} x {}", name, ranks)] = job;
+    }
+    if (!on_device()) {  // the CUDA backend holds whole rows only
+      Job tiered = all.at(fmt::format("row_wise x {}", ranks));
+      tiered.embedding_choice = "tiered";
+      all[fmt::format("tiered x {}", ranks)] = tiered;
+      for (unsigned seed = 1; ranks > 1 && seed <= 3; ++seed) {
+        tiered.embedding_plan = test::random_tiered_plan(tiered, seed);
+        all[fmt::format("tiers of seed {} x {}", seed, ranks)] = tiered;
+      }
     }
     return all;
   }

@@ -11,8 +11,8 @@ using namespace stepcast::test;
 using workloads::make_embedding_plan;
 
 TEST_CASE("named plans tile every table", "[workloads][plan][property]") {
-  const std::string choice =
-      GENERATE("table_wise", "row_wise", "column_wise", "table_row_wise", "data_parallel", "auto");
+  const std::string choice = GENERATE("table_wise", "row_wise", "column_wise", "table_row_wise",
+                                      "data_parallel", "auto", "tiered");
   const auto devices = GENERATE(1, 2, 6, 8, 128);
   CAPTURE(choice, devices);
   const Job job = mixed_job(devices, choice);
@@ -25,8 +25,9 @@ TEST_CASE("named plans tile every table", "[workloads][plan][property]") {
   for (std::int32_t r = 0; r < devices; ++r) {
     for (const std::int32_t id : layout.held[static_cast<std::size_t>(r)]) {
       const auto& slice = layout.slices[static_cast<std::size_t>(id)];
-      const double copies =
-          slice.split == Split::kReplicate ? static_cast<double>(slice.ranks.size()) : 1;
+      const double copies = slice.split == Split::kReplicate
+                                ? static_cast<double>(slice.ranks.size())
+                                : static_cast<double>(slice.copies);
       elements[static_cast<std::size_t>(slice.table)] +=
           static_cast<double>(workloads::held_rows(slice, r).rows * slice.dim) / copies;
     }
@@ -39,7 +40,7 @@ TEST_CASE("named plans tile every table", "[workloads][plan][property]") {
 
 TEST_CASE("stripes and blocks hold each row once", "[workloads][plan]") {
   workloads::EmbeddingSlice slice;
-  slice.table_rows = 10;
+  slice.rows = slice.table_rows = 10;
   slice.ranks = {4, 5, 6, 7};
   const auto rows_of = [&slice](std::int32_t rank) {
     const workloads::HeldRows h = workloads::held_rows(slice, rank);
@@ -56,7 +57,7 @@ TEST_CASE("stripes and blocks hold each row once", "[workloads][plan]") {
   CHECK(rows_of(4) == std::vector<std::int64_t>{0, 4, 8});
   CHECK(rows_of(7) == std::vector<std::int64_t>{3, 7});
   slice.split = Split::kBlock;
-  slice.table_rows = 3;  // the last rank is empty
+  slice.rows = slice.table_rows = 3;  // the last rank is empty
   CHECK(rows_of(7).empty());
 }
 

@@ -22,8 +22,6 @@ constexpr std::array kMissing{
     Missing{"graph", "workloads given as a list of ops", "use kind transformer or dlrm"},
     // Ways to split a transformer.
     // Embeddings.
-    Missing{"tiered", "tiered embedding plans",
-            "use auto, table_wise, row_wise, column_wise, table_row_wise or data_parallel"},
     Missing{"ikjt", "deduplicated lookups", "use off"},
     Missing{"sptt", "the tower transform", "use none"},
     Missing{"tower_compression", "tower compression", "leave it out"},

@@ -1,0 +1,78 @@
+#pragma once
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "core/job.h"
+#include "core/plan.h"
+#include "core/workload.h"
+
+namespace stepcast::runtime::test {
+
+/// Ranks 0 .. devices - 1 in groups of `size`.
+inline std::vector<std::vector<std::int32_t>> rank_groups(std::int64_t devices, std::int64_t size) {
+  std::vector<std::vector<std::int32_t>> groups;
+  for (std::int64_t first = 0; first < devices; first += size) {
+    groups.emplace_back(static_cast<std::size_t>(size));
+    std::iota(groups.back().begin(), groups.back().end(), static_cast<std::int32_t>(first));
+  }
+  return groups;
+}
+
+/// A plan with one to four row ranges a table, each of any kind: on every rank, a copy a node,
+/// one copy over all ranks, over one node or on one rank; split by blocks or stripes; rows as the
+/// workload numbers them or by popularity. Needs an even number of ranks in nodes of two.
+inline EmbeddingPlan random_tiered_plan(const Job& job, unsigned seed) {
+  std::mt19937 random(seed);
+  const auto below = [&random](std::size_t n) { return static_cast<std::int64_t>(random() % n); };
+  EmbeddingPlan plan;
+  plan.workload = job.workload.name;
+  plan.system = job.system.name;
+  plan.devices = job.devices;
+  for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+    PlanTable& to = plan.tables.emplace_back();
+    to.name = t.name;
+    to.frequency_order = below(4) > 0;
+    std::vector<std::int64_t> cuts{0, t.rows};
+    for (std::int64_t i = below(4); i > 0; --i) {
+      cuts.push_back(1 + below(static_cast<std::size_t>(t.rows - 1)));
+    }
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+      PlanShard& s = to.shards.emplace_back();
+      s.rows = {cuts[i], cuts[i + 1]};
+      s.columns = {0, t.dim};
+      s.split = below(2) == 0 ? Split::kStripe : Split::kBlock;
+      switch (below(5)) {
+        case 0:
+          s.sharding = ShardingKind::kDataParallel;
+          s.split = Split::kReplicate;
+          s.groups = rank_groups(job.devices, below(2) == 0 ? 2 : job.devices);
+          break;
+        case 1:
+          s.sharding = ShardingKind::kRowWise;
+          s.groups = rank_groups(job.devices, 2);
+          break;
+        case 2:
+          s.sharding = ShardingKind::kRowWise;
+          s.groups = rank_groups(job.devices, job.devices);
+          break;
+        case 3: {
+          const auto nodes = rank_groups(job.devices, 2);
+          s.sharding = ShardingKind::kTableRowWise;
+          s.groups = {nodes[static_cast<std::size_t>(below(nodes.size()))]};
+          break;
+        }
+        default:
+          s.sharding = ShardingKind::kTableWise;
+          s.groups = {{static_cast<std::int32_t>(below(static_cast<std::size_t>(job.devices)))}};
+          s.split = Split::kBlock;
+      }
+    }
+  }
+  return plan;
+}
+
+}  // namespace stepcast::runtime::test
