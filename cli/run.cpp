@@ -19,6 +19,7 @@
 #include "studies/error_statistics.h"
 #include "studies/recorded_run.h"
 #include "workloads/build_graph.h"
+#include "workloads/step_traffic.h"
 
 namespace stepcast::cli {
 namespace {
@@ -41,7 +42,60 @@ std::vector<double> seconds_of(const runtime::RunResult& result) {
   return v;
 }
 
-void print_text(const Job& job, const runtime::RunResult& r, std::ostream& out) {
+/// Kinds that either side has bytes of.
+std::vector<workloads::TrafficKind> kinds_of(const workloads::StepTraffic& counted,
+                                             const workloads::StepTraffic& predicted) {
+  std::vector<workloads::TrafficKind> kinds;
+  for (std::size_t k = 0; k < workloads::kTrafficKinds; ++k) {
+    const auto kind = static_cast<workloads::TrafficKind>(k);
+    if (counted.total(kind) + predicted.total(kind) > 0) {
+      kinds.push_back(kind);
+    }
+  }
+  return kinds;
+}
+
+/// Bytes of one step over all ranks, as counted and as the graph expects them.
+void print_traffic(const workloads::StepTraffic& counted, const workloads::StepTraffic& predicted,
+                   std::ostream& out) {
+  const auto kinds = kinds_of(counted, predicted);
+  if (kinds.empty()) {
+    return;
+  }
+  std::vector<std::string> head{"sent per step"};
+  for (const std::string& level : counted.levels) {
+    head.push_back(level);
+    head.push_back("predicted");
+  }
+  TextTable table(head);
+  for (const workloads::TrafficKind kind : kinds) {
+    std::vector<std::string> row{std::string(name_of(kind))};
+    for (std::size_t level = 0; level < counted.levels.size(); ++level) {
+      row.push_back(human(Bytes(counted.at(kind, level))));
+      row.push_back(human(Bytes(predicted.at(kind, level))));
+    }
+    table.row(row);
+  }
+  out << '\n';
+  table.print(out);
+}
+
+nlohmann::ordered_json traffic_json(const workloads::StepTraffic& counted,
+                                    const workloads::StepTraffic& predicted) {
+  nlohmann::ordered_json j = nlohmann::ordered_json::array();
+  for (const workloads::TrafficKind kind : kinds_of(counted, predicted)) {
+    for (std::size_t level = 0; level < counted.levels.size(); ++level) {
+      j.push_back({{"kind", name_of(kind)},
+                   {"level", counted.levels[level]},
+                   {"counted_bytes", counted.at(kind, level)},
+                   {"predicted_bytes", predicted.at(kind, level)}});
+    }
+  }
+  return j;
+}
+
+void print_text(const Job& job, const runtime::RunResult& r,
+                const workloads::StepTraffic& predicted, std::ostream& out) {
   const std::vector<double> t = seconds_of(r);
   TextTable table({"step", "loss", "time"});
   for (std::size_t i = 0; i < r.steps.size(); ++i) {
@@ -58,9 +112,13 @@ void print_text(const Job& job, const runtime::RunResult& r, std::ostream& out) 
       r.steps.size(), r.warmup.size());
   out << fmt::format("tensors {} on the fullest rank, process {}\n", human(r.allocated),
                      human(r.peak_resident));
+  if (r.traffic) {
+    print_traffic(*r.traffic, predicted, out);
+  }
 }
 
-nlohmann::ordered_json result_json(const Job& job, const runtime::RunResult& r) {
+nlohmann::ordered_json result_json(const Job& job, const runtime::RunResult& r,
+                                   const workloads::StepTraffic& predicted) {
   const std::vector<double> t = seconds_of(r);
   nlohmann::ordered_json j;
   j["stepcast"] = provenance_json();
@@ -71,6 +129,9 @@ nlohmann::ordered_json result_json(const Job& job, const runtime::RunResult& r) 
                       {"p95", studies::quantile_of(t, 0.95)}};
   j["allocated_bytes"] = r.allocated.base();
   j["peak_resident_bytes"] = r.peak_resident.base();
+  if (r.traffic) {
+    j["traffic"] = traffic_json(*r.traffic, predicted);
+  }
   j["steps"] = nlohmann::ordered_json::array();
   for (const runtime::StepRecord& s : r.steps) {
     j["steps"].push_back({{"step", s.step},
@@ -163,6 +224,9 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
       options.trace.empty() ? runtime::run_training(job, graph, run_options, session)
                             : studies::run_traced(job, graph, run_options, session, traced);
   if (session.rank() == 0) {
+    // The CPU's ranks move four bytes of every number, whatever its format.
+    const workloads::StepTraffic predicted = workloads::expected_traffic(
+        graph, LinkLevels(options.emulate.empty() ? job.system : emulated), 4);
     if (options.backend == "cuda" && !options.trace.empty()) {
       fmt::print(stderr, "stepcast: op times are {}\n",
                  traced.clock.cupti != nullptr
@@ -171,10 +235,10 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
     }
     switch (options.job.format) {
       case OutputFormat::kText:
-        print_text(job, result, std::cout);
+        print_text(job, result, predicted, std::cout);
         break;
       case OutputFormat::kJson:
-        std::cout << result_json(job, result).dump(2) << '\n';
+        std::cout << result_json(job, result, predicted).dump(2) << '\n';
         break;
       case OutputFormat::kCsv:
         print_csv(result, std::cout);

@@ -70,13 +70,16 @@ class Planning {
     }
     result_.bound_with_tiers = result_.bound;
     const bool found = result_.best_buildable() != nullptr;
-    if (options_.tiers && (job_.devices > 1 || !found)) {
-      explore({.group_sizes = sizes,
-               .row_tiers = job_.devices > 1,
-               .slow_tiers = true,
+    // Groups that share a copy of some rows have one size in a plan.
+    for (std::size_t i = 0; options_.tiers && job_.devices > 1 && i < spaces.size(); ++i) {
+      explore({.group_sizes = spaces[i],
+               .row_tiers = true,
                .sync_interval = options_.sync_interval,
                .dedup = options_.dedup},
               false);
+    }
+    if (options_.tiers && !found) {
+      explore({.group_sizes = spaces.front(), .slow_tiers = true}, false);
     }
     finish();
     return std::move(result_);
@@ -112,6 +115,10 @@ class Planning {
       }
     } else {
       result_.bound_with_tiers = std::min(result_.bound_with_tiers, bound);
+      if (runs_every_step(space_options) && bound < result_.bound) {
+        result_.bound = bound;
+        result_.bound_reason = found.bound.reason;
+      }
     }
     for (const auto& [objective, placement] : found.best) {
       PlannedCandidate c;
@@ -122,7 +129,11 @@ class Planning {
         STEPCAST_CHECK(false, "rank {} exceeds {} by {} bytes", excess->line.rank,
                        excess->line.tier, excess->line.total() - excess->line.capacity);
       }
-      c.buildable_because = buildable ? "" : refusal(job_, c.plan);
+      c.buildable_because = buildable                        ? ""
+                            : runs_every_step(space_options) ? refusal(job_, c.plan)
+                                                             : "ids deduplicated before the "
+                                                               "exchange, or replicas "
+                                                               "synchronised every few steps";
       std::map<std::string, std::int64_t> mix;
       for (std::size_t t = 0; t < placement.size(); ++t) {
         ++mix[space.problem()
@@ -133,6 +144,11 @@ class Planning {
       c.mix.assign(mix.begin(), mix.end());
       result_.candidates.push_back(std::move(c));
     }
+  }
+
+  /// What the graph builder has no words for: fewer synchronisations, deduplicated ids.
+  [[nodiscard]] static bool runs_every_step(const PlanSpaceOptions& options) {
+    return options.sync_interval == 1 && !options.dedup;
   }
 
   void finish() {

@@ -37,6 +37,9 @@ class Collectives {
   virtual void receive(float* data, std::size_t count, int peer, int tag) = 0;
   virtual void finish_sends() = 0;
   virtual void barrier() = 0;
+  /// Bytes this rank has sent since whoever reads it set them to 0, by level of the fabric; empty
+  /// where nobody counts.
+  virtual std::span<double> sent_by_level() { return {}; }
   /// Where the watchdog sees what this rank is waiting for; null without one.
   virtual InFlight* flight() { return nullptr; }
 };

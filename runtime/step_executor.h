@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "core/job.h"
 #include "core/observer.h"
@@ -31,6 +32,9 @@ class StepExecutor {
 
   /// Bytes of all tensors.
   [[nodiscard]] virtual Bytes allocated() const = 0;
+  /// Bytes this rank has sent in all steps so far: by workloads::TrafficKind, then by level of the
+  /// fabric. Empty where the backend does not count.
+  [[nodiscard]] virtual std::vector<double> sent() const { return {}; }
   /// Time compute ops of the last step waited for a core, summed over streams.
   [[nodiscard]] virtual Seconds lease_wait() const { return {}; }
 

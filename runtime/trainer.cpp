@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "core/error.h"
+#include "runtime/counted_collectives.h"
 #include "runtime/cpu/executor.h"
 #include "runtime/data/batch_source.h"
 #include "runtime/emulation/core_lease.h"
@@ -63,8 +64,11 @@ void refuse_too_much_memory(const Program& program, MpiSession& session) {
 /// if emulated.
 class CpuRank final {
  public:
-  CpuRank(const ExecutionGraph& graph, const RunOptions& options, MpiSession& session)
-      : options_(options), session_(session) {
+  CpuRank(const Job& job, const ExecutionGraph& graph, const RunOptions& options,
+          MpiSession& session)
+      : options_(options),
+        session_(session),
+        levels_(options.emulate != nullptr ? *options.emulate : job.system) {
     const Program& program = graph.program_of(session.rank());
     refuse_too_much_memory(program, session);
     // A stream that waits by polling would take the core from the other streams of its rank.
@@ -74,7 +78,16 @@ class CpuRank final {
       emulation_ = std::make_unique<Emulation>(*options.emulate, graph, cores_, session);
       communicators_ = emulation_->paced(std::move(communicators_));
     }
+    for (std::size_t c = 0; c < communicators_.size(); ++c) {
+      if (communicators_[c] != nullptr) {
+        communicators_[c] = std::make_unique<CountedCollectives>(
+            std::move(communicators_[c]), levels_,
+            graph.members(static_cast<std::int32_t>(c), session.rank()));
+      }
+    }
   }
+
+  [[nodiscard]] const LinkLevels& levels() const { return levels_; }
 
   std::unique_ptr<StepExecutor> executor(const Job& job, const ExecutionGraph& graph,
                                          std::int64_t epoch_ns, Observer* observer) {
@@ -102,6 +115,7 @@ class CpuRank final {
  private:
   const RunOptions& options_;
   MpiSession& session_;
+  const LinkLevels levels_;
   const int cores_ = available_cores();
   std::unique_ptr<Emulation> emulation_;
   std::vector<std::unique_ptr<Collectives>> communicators_;
@@ -114,7 +128,7 @@ class Rank {
        Observer* observer)
       : options_(options), session_(session), begin_ns_(steady_ns()) {
     if (!options.executor) {
-      cpu_ = std::make_unique<CpuRank>(graph, options, session);
+      cpu_ = std::make_unique<CpuRank>(job, graph, options, session);
     }
     source_ = make_batch_source(job, graph.mesh, session.rank(), options.seed, options.data_file);
     session.world().barrier();
@@ -135,6 +149,9 @@ class Rank {
     session_.world().barrier();
     result.setup = nanoseconds(static_cast<double>(steady_ns() - begin_ns_));
     for (std::int64_t step = 0; step < options_.warmup + options_.steps; ++step) {
+      if (step == options_.warmup) {
+        sent_before_ = executor_->sent();
+      }
       const StepRecord record = run_step(step);
       (step < options_.warmup ? result.warmup : result.steps).push_back(record);
       if (options_.on_step && session_.rank() == 0) {
@@ -144,10 +161,29 @@ class Rank {
     const auto peaks = session_.maximum({executor_->allocated().base(), usage_now().peak_bytes});
     result.allocated = Bytes(peaks[0]);
     result.peak_resident = Bytes(peaks[1]);
+    if (cpu_ != nullptr && options_.steps > 0) {
+      result.traffic = traffic();
+    }
     return result;
   }
 
  private:
+  /// Of all ranks, a step after the warm-up.
+  workloads::StepTraffic traffic() {
+    workloads::StepTraffic t(cpu_->levels());
+    std::vector<double> sent = executor_->sent();
+    sent.resize(workloads::kTrafficKinds * t.levels.size());
+    for (std::size_t i = 0; i < sent_before_.size(); ++i) {
+      sent[i] -= sent_before_[i];
+    }
+    sent = session_.sum(std::move(sent));
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      t.bytes[i / t.levels.size()][i % t.levels.size()] =
+          sent[i] / static_cast<double>(options_.steps);
+    }
+    return t;
+  }
+
   StepRecord run_step(std::int64_t step) {
     if (executor_->pipelined()) {
       source_->draw(step + 1, next_);
@@ -182,6 +218,7 @@ class Rank {
   MpiSession& session_;
   std::int64_t begin_ns_;
   std::int64_t epoch_ns_ = 0;
+  std::vector<double> sent_before_;  ///< the steps that count
   std::unique_ptr<CpuRank> cpu_;
   std::unique_ptr<BatchSource> source_;
   HostBatch batch_, next_;

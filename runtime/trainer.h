@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "core/system.h"
 #include "runtime/mpi/session.h"
 #include "runtime/step_executor.h"
+#include "workloads/step_traffic.h"
 
 namespace stepcast::runtime {
 
@@ -51,6 +53,8 @@ struct RunResult {
   Seconds setup;              ///< until the first step
   std::int64_t epoch_ns = 0;  ///< steady clock at time 0 of what the observer was told
   int ranks = 1;
+  /// Mean of a step after the warm-up; where the backend counts.
+  std::optional<workloads::StepTraffic> traffic;
 };
 
 /// Trains for real: this rank of every rank of the session executes its program of the graph, step

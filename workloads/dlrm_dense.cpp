@@ -93,10 +93,14 @@ void DlrmStep::declare_parameters() {
   declare_buckets();
 }
 
+std::string DlrmStep::bucket_name(std::size_t i) const {
+  return fmt::format("{}.{}", buckets_[i].scope == Scope::kDense ? "bucket" : "replicas", i);
+}
+
 void DlrmStep::declare_buckets() {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     Bucket& bucket = buckets_[i];
-    const std::string name = fmt::format("bucket.{}", i);
+    const std::string name = bucket_name(i);
     bucket.gradients = b_.tensor({.name = name + ".gradient",
                                   .role = TensorRole::kGradient,
                                   .format = job_.formats.gradient,
@@ -315,14 +319,13 @@ void DlrmStep::gradients_done(ProgramBuilder::OpEdit op,
   }
   for (const std::size_t i : complete) {
     reduced_ = handover(reduce_stream_, kComputeStream);
-    auto reduce =
-        b_.op(OpKind::kAllReduce, fmt::format("bucket.{}.all_reduce", i), {buckets_[i].elements})
-            .format(job_.formats.gradient)
-            .phase(Phase::kGradientSync)
-            .communicator(buckets_[i].scope == Scope::kCopies ? comm_.copies : comm_.data)
-            .in({buckets_[i].gradients})
-            .out({buckets_[i].gradients})
-            .on(reduce_stream_);
+    auto reduce = b_.op(OpKind::kAllReduce, bucket_name(i) + ".all_reduce", {buckets_[i].elements})
+                      .format(job_.formats.gradient)
+                      .phase(Phase::kGradientSync)
+                      .communicator(buckets_[i].scope == Scope::kCopies ? comm_.copies : comm_.data)
+                      .in({buckets_[i].gradients})
+                      .out({buckets_[i].gradients})
+                      .on(reduce_stream_);
     wait(reduce, ready);
     reduce.records(reduced_);
   }

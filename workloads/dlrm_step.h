@@ -157,6 +157,7 @@ class DlrmStep {
   std::size_t add_parameter(std::string name, std::int64_t rows, std::int64_t columns, double scale,
                             std::int32_t slice = -1);
   std::size_t bucket_for(Scope scope);
+  [[nodiscard]] std::string bucket_name(std::size_t i) const;
   [[nodiscard]] Scope scope_of(std::int32_t slice_id) const;
   void declare_buckets();
   void add_mlp(std::vector<Layer>& layers, const std::string& name, std::int64_t in,

@@ -13,6 +13,7 @@
 #include "runtime/cpu/kernels/gemm.h"
 #include "runtime/emulation/core_lease.h"
 #include "runtime/futex.h"
+#include "workloads/step_traffic.h"
 
 namespace stepcast::runtime::cpu {
 namespace {
@@ -48,6 +49,7 @@ struct Executor::Task {
   Collectives* collectives = nullptr;
   std::uint8_t family = 0;
   bool compute = false;  ///< needs a core: everything but collectives
+  workloads::TrafficKind traffic = workloads::TrafficKind::kOther;
   std::int64_t issued_ns = 0;
 };
 
@@ -70,6 +72,7 @@ struct Executor::Stream {
   double loss = 0;
   std::int64_t lease_wait_ns = 0;
   std::vector<float> scratch;
+  std::vector<double> sent;  ///< by kind of traffic and level; empty where nobody counts
   std::thread thread;
 };
 
@@ -110,6 +113,17 @@ Matrix Executor::tensor(TensorId id, std::int32_t microbatch) const {
   return {storage_.at(id, microbatch), t.rows, t.columns};
 }
 
+std::vector<double> Executor::sent() const {
+  std::vector<double> sum;
+  for (const auto& stream : streams_) {
+    sum.resize(std::max(sum.size(), stream->sent.size()));
+    for (std::size_t i = 0; i < stream->sent.size(); ++i) {
+      sum[i] += stream->sent[i];
+    }
+  }
+  return sum;
+}
+
 Seconds Executor::lease_wait() const {
   std::int64_t sum = 0;
   for (const auto& stream : streams_) {
@@ -141,6 +155,10 @@ void Executor::compile(const ExecutionGraph& graph) {
       STEPCAST_CHECK(task.collectives != nullptr, "rank {} executes '{}' outside '{}'", rank_,
                      program_.name(op),
                      graph.communicators.at(static_cast<std::size_t>(op.communicator)).name);
+      task.traffic = workloads::traffic_kind(program_, op);
+      auto& sent = streams_.at(op.stream)->sent;
+      sent.resize(std::max(sent.size(),
+                           workloads::kTrafficKinds * task.collectives->sent_by_level().size()));
     }
     streams_.at(op.stream)->issues.push_back(static_cast<std::uint32_t>(tasks_.size()));
     tasks_.push_back(task);
@@ -294,6 +312,9 @@ void Executor::execute(Stream& stream, std::uint32_t position) {
       stream.failure = std::current_exception();
       stream.failed = true;
     }
+    if (task.collectives != nullptr) {
+      count_sent(task, stream);
+    }
     if (observed()) {
       const std::int64_t end = steady_ns();
       observer_->on_op({rank_, observed_step_, issue.ref, at(task.issued_ns), at(begin), at(begin),
@@ -305,6 +326,14 @@ void Executor::execute(Stream& stream, std::uint32_t position) {
   }
   if (issue.op->record >= 0) {
     record(events_[static_cast<std::size_t>(issue.op->record)], issue.generation);
+  }
+}
+
+void Executor::count_sent(const Task& task, Stream& stream) {
+  const std::span<double> sent = task.collectives->sent_by_level();
+  for (std::size_t level = 0; level < sent.size(); ++level) {
+    stream.sent[static_cast<std::size_t>(task.traffic) * sent.size() + level] += sent[level];
+    sent[level] = 0;
   }
 }
 

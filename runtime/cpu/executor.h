@@ -50,6 +50,7 @@ class Executor final : public StepExecutor {
   [[nodiscard]] Matrix tensor(TensorId id, std::int32_t microbatch = 0) const;
   [[nodiscard]] Bytes allocated() const override { return storage_.allocated(); }
   [[nodiscard]] Seconds lease_wait() const override;
+  [[nodiscard]] std::vector<double> sent() const override;
 
  private:
   struct Task;
@@ -61,6 +62,7 @@ class Executor final : public StepExecutor {
   void begin_next_batch() override;
   void worker(Stream& stream);
   void execute(Stream& stream, std::uint32_t position);
+  static void count_sent(const Task& task, Stream& stream);
   void wait_for(Event& event, std::uint32_t target);
   void record(Event& event, std::uint32_t generation);
   void wake_workers();

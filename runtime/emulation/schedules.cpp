@@ -1,9 +1,8 @@
 #include "runtime/emulation/schedules.h"
 
 #include <algorithm>
-#include <map>
 
-#include "core/error.h"
+#include "core/link_traffic.h"
 #include "runtime/futex.h"
 
 namespace stepcast::runtime {
@@ -35,59 +34,11 @@ Mailbox::Mail Mailbox::take() {
 Schedules::Schedules(PacedFabric& fabric, std::vector<std::int32_t> members, int position,
                      GroupMemory memory)
     : fabric_(fabric), members_(std::move(members)), position_(position), memory_(memory) {
-  find_rings();
-}
-
-/// Level by level, the peers are the members that differ only in which unit of the level below
-/// they are in. Needs every unit to hold equally many members, in equal places.
-void Schedules::find_rings() {
-  const auto n = static_cast<int>(members_.size());
-  // place[i]: index of member i among the members of its unit of the level at hand.
-  std::vector<int> place(members_.size(), 0);
-  std::vector<int> own_unit(members_.size());
-  std::vector<std::vector<int>> rings;
-  std::size_t per_unit = 1;
-  bool regular = true;
-  for (std::size_t level = 0; level < fabric_.levels() && regular; ++level) {
-    std::map<std::int64_t, std::vector<int>> units;
-    for (int i = 0; i < n; ++i) {
-      units[members_[static_cast<std::size_t>(i)] / fabric_.unit(level)].push_back(i);
-    }
-    const std::size_t here = units.begin()->second.size();
-    for (const auto& [unit, inside] : units) {
-      regular = regular && inside.size() == here && here % per_unit == 0;
-      std::vector<std::size_t> seen(per_unit, 0);
-      for (const int i : inside) {
-        ++seen[static_cast<std::size_t>(place[static_cast<std::size_t>(i)])];
-      }
-      regular = regular && std::count(seen.begin(), seen.end(), here / per_unit) ==
-                               static_cast<std::ptrdiff_t>(per_unit);
-    }
-    if (!regular) {
-      break;
-    }
-    const auto& mine = units[members_[static_cast<std::size_t>(position_)] / fabric_.unit(level)];
-    std::vector<int> peers;
-    std::copy_if(mine.begin(), mine.end(), std::back_inserter(peers), [&](int i) {
-      return place[static_cast<std::size_t>(i)] == place[static_cast<std::size_t>(position_)];
-    });
-    if (peers.size() > 1) {
-      rings.push_back(peers);
-    }
-    for (const auto& [unit, inside] : units) {
-      for (std::size_t k = 0; k < inside.size(); ++k) {
-        place[static_cast<std::size_t>(inside[k])] = static_cast<int>(k);
-      }
-    }
-    per_unit = here;
+  std::vector<std::int64_t> units;
+  for (std::size_t level = 0; level < fabric_.levels(); ++level) {
+    units.push_back(fabric_.unit(level));
   }
-  if (!regular || per_unit != members_.size()) {
-    rings.assign(1, {});
-    for (int i = 0; i < n; ++i) {
-      rings[0].push_back(i);
-    }
-  }
-  rings_ = std::move(rings);
+  rings_ = ring_levels(units, members_, position_);
 }
 
 std::int64_t Schedules::send(int to, double bytes, std::int64_t start) {

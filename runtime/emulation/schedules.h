@@ -61,7 +61,6 @@ class Schedules {
   [[nodiscard]] Mailbox& box(Mailbox* boxes, int from, int to) const {
     return boxes[static_cast<std::size_t>(from) * members_.size() + static_cast<std::size_t>(to)];
   }
-  void find_rings();
 
   PacedFabric& fabric_;
   std::vector<std::int32_t> members_;
