@@ -31,7 +31,20 @@ std::string boot_id() {
   return std::getline(in, id) ? id : host_name();
 }
 
+/// Ops of the calling thread, the innermost last.
+thread_local std::vector<std::uint64_t> ops;
+
 }  // namespace
+
+void Capture::push_op(std::uint64_t op) {
+  ops.push_back(op);
+  Collector::push(kOpIds, op);
+}
+
+void Capture::pop_op() {
+  ops.pop_back();
+  Collector::pop(kOpIds);
+}
 
 Capture::Capture(CaptureSettings settings)
     : settings_(std::move(settings)),
@@ -78,11 +91,39 @@ void CUPTIAPI Capture::callback(void* user, CUpti_CallbackDomain domain, CUpti_C
     self.ranges_.called(id, *static_cast<const CUpti_NvtxData*>(data));
     return;
   }
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE &&
+      (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED || id == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED)) {
+    const void* graph = static_cast<const CUpti_ResourceData*>(data)->resourceDescriptor;
+    if (graph != nullptr) {
+      self.graph_node(id, *static_cast<const CUpti_GraphData*>(graph));
+    }
+    return;
+  }
   // A context goes, and its records with it.
   const bool reset = domain == CUPTI_CB_DOMAIN_RUNTIME_API &&
                      static_cast<const CUpti_CallbackData*>(data)->callbackSite == CUPTI_API_ENTER;
   if (reset || domain == CUPTI_CB_DOMAIN_RESOURCE) {
     self.collector_.flush(false);
+  }
+}
+
+/// A node belongs to the op under which it was made; an executable graph has clones of its nodes.
+void Capture::graph_node(CUpti_CallbackId made, const CUpti_GraphData& graph) {
+  const std::uint64_t node = Collector::node_id(graph.node);
+  if (node == 0) {
+    return;
+  }
+  if (made == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED) {
+    if (!ops.empty()) {
+      const std::lock_guard lock(mutex_);
+      node_ops_[node] = ops.back();
+    }
+    return;
+  }
+  const std::uint64_t original = Collector::node_id(graph.originalNode);
+  const std::lock_guard lock(mutex_);
+  if (const auto found = node_ops_.find(original); found != node_ops_.end()) {
+    node_ops_[node] = found->second;
   }
 }
 
@@ -94,6 +135,9 @@ Collector::Refusal Capture::open() {
   first_ = Collector::clocks();
   if (settings_.steps) {
     collector_.watch_ranges(true);
+  }
+  if (settings_.own_ops) {
+    collector_.watch_graph_nodes();
   }
   const bool at_once = settings_.steps ? settings_.steps->first == 0 : !settings_.on_signal;
   if (at_once) {
@@ -283,6 +327,9 @@ void Capture::run() {
     }
     for (const NcclDetail& detail : details_) {
       parser_->add(detail);
+    }
+    for (const auto& [node, op] : node_ops_) {
+      parser_->add_node(node, op);
     }
     calls_.clear();
     details_.clear();

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "profiler/capture/capture_settings.h"
@@ -41,6 +42,9 @@ class Capture {
   void step_end();
   void called(const NcclCall& call);
   void detailed(const NcclDetail& detail);
+  /// What the calling thread launches, or puts into a CUDA graph, until pop_op is of this op.
+  static void push_op(std::uint64_t op);
+  static void pop_op();
   void signalled() { signals_.fetch_add(1); }  ///< async-signal-safe
 
   /// Ends the capture if it runs, and waits until all is read. `exiting`: what is not complete by
@@ -59,6 +63,7 @@ class Capture {
   enum class State { kIdle, kCollecting, kEnding, kEnded };
   static void CUPTIAPI callback(void* user, CUpti_CallbackDomain domain, CUpti_CallbackId id,
                                 const void* data);
+  void graph_node(CUpti_CallbackId made, const CUpti_GraphData& graph);
   void apply(StepWindow::Change change, std::int64_t at);
   void run();
   void start_collecting();
@@ -83,6 +88,7 @@ class Capture {
   std::int64_t begin_ = kNever, finish_ = kNever, collecting_since_ = kNever;  ///< ns
   std::vector<NcclCall> calls_;
   std::vector<NcclDetail> details_;
+  std::unordered_map<std::uint64_t, std::uint64_t> node_ops_;  ///< of nodes made under an op
   std::uint64_t lost_calls_ = 0;
   ClockPair first_, last_;
   std::string failure_;

@@ -211,6 +211,19 @@ void Collector::watch_ranges(bool on) {
   }
 }
 
+void Collector::watch_graph_nodes() {
+  for (const CUpti_CallbackId callback :
+       {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED}) {
+    note(cuptiEnableCallback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, callback),
+         "cuptiEnableCallback(graph nodes)");
+  }
+}
+
+std::uint64_t Collector::node_id(CUgraphNode node) {
+  std::uint64_t id = 0;
+  return node != nullptr && cuptiGetGraphNodeId(node, &id) == CUPTI_SUCCESS ? id : 0;
+}
+
 bool Collector::read(RecordParser& parser, std::uint32_t milliseconds) {
   bool any = false;
   for (auto full = buffers_.next(milliseconds); full; full = buffers_.next(0)) {

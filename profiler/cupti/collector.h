@@ -39,6 +39,10 @@ class Collector {
   void flush(bool forced);
   /// Callbacks of steps: ranges of the program.
   void watch_ranges(bool on);
+  /// Callbacks of nodes of CUDA graphs as they are made.
+  void watch_graph_nodes();
+  /// The id by which records name a node; 0: CUPTI does not say.
+  static std::uint64_t node_id(CUgraphNode node);
 
   /// Hands records of filled buffers to the parser; waits up to `milliseconds` for the first.
   /// Returns whether there were any.

@@ -20,6 +20,7 @@ class OwnCapture final : public CuptiModule {
     at_once.steps.reset();
     at_once.seconds.reset();
     at_once.on_signal = false;
+    at_once.own_ops = true;
     capture_ = std::make_unique<Capture>(at_once);
     const Collector::Refusal refusal = capture_->open();
     if (!refusal.reason.empty()) {
@@ -39,8 +40,8 @@ class OwnCapture final : public CuptiModule {
       capture_->step_end();
     }
   }
-  void push_op(std::uint64_t op) override { Collector::push(kOpIds, op); }
-  void pop_op() override { Collector::pop(kOpIds); }
+  void push_op(std::uint64_t op) override { Capture::push_op(op); }
+  void pop_op() override { Capture::pop_op(); }
   std::optional<traces::Recording> stop(LaunchedRank rank) override {
     if (capture_ == nullptr) {
       return std::nullopt;

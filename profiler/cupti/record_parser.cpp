@@ -120,7 +120,8 @@ void RecordParser::add(const Record& record) {
                 .stream = r.streamId,
                 .name = recording_.names.intern(copy_name(r.copyKind, r.srcKind, r.dstKind)),
                 .category = EventCategory::kMemcpy,
-                .detail = append_copy(r.bytes, -1)},
+                .detail = append_copy(r.bytes, -1),
+                .node = r.graphNodeId},
                r.start, r.end);
       return;
     }
@@ -136,7 +137,8 @@ void RecordParser::add(const Record& record) {
                 .stream = r.streamId,
                 .name = recording_.names.intern(copy_name(r.copyKind, r.srcKind, r.dstKind)),
                 .category = EventCategory::kMemcpy,
-                .detail = append_copy(r.bytes, small(peer))},
+                .detail = append_copy(r.bytes, small(peer)),
+                .node = r.graphNodeId},
                r.start, r.end);
       return;
     }
@@ -151,7 +153,8 @@ void RecordParser::add(const Record& record) {
                 .stream = r.streamId,
                 .name = recording_.names.intern("Memset"),
                 .category = EventCategory::kMemset,
-                .detail = append_copy(r.bytes, -1)},
+                .detail = append_copy(r.bytes, -1),
+                .node = r.graphNodeId},
                r.start, r.end);
       return;
     }
@@ -293,7 +296,8 @@ void RecordParser::add_kernel(const KernelRecord& r) {
             .stream = r.streamId,
             .name = name,
             .category = collective ? EventCategory::kCollective : EventCategory::kKernel,
-            .detail = collective ? traces::kNoDetail : builder_->launch(info)},
+            .detail = collective ? traces::kNoDetail : builder_->launch(info),
+            .node = r.graphNodeId},
            r.start, r.end);
 }
 

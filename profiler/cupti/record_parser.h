@@ -42,7 +42,7 @@ struct CaptureFacts {
 /// - Device work is joined to its launch by correlation id, never by time. Driver calls inside a
 ///   runtime call are that call.
 /// - A wait is paired with the record it waits for by cudaEventSyncId; events are reused.
-/// - Kernels of a CUDA graph share their launch.
+/// - Work of a CUDA graph shares its launch; its op is that of its node, where that is known.
 /// - Records without times are counted, never used. Work whose launch is not there is kept.
 /// - Stream ids count per context: where two contexts use one, the later gets a number of its own.
 ///
@@ -56,6 +56,8 @@ class RecordParser {
   void add(const Record& record);
   void add(const NcclCall& call) { nccl_.add(call); }
   void add(const NcclDetail& detail) { nccl_.add(detail); }
+  /// The node of a CUDA graph does work of this op: known when the graph was made, by node.
+  void add_node(std::uint64_t node, std::uint64_t op) { node_ops_[node] = op; }
   /// Records held.
   [[nodiscard]] std::size_t size() const {
     return apis_.size() + work_.size() + syncs_.size() + records_.size() + ranges_.size();
@@ -83,7 +85,8 @@ class RecordParser {
     std::uint32_t device, context, stream;
     NameId name;
     traces::EventCategory category;
-    std::int32_t detail;  ///< launches or copies of the builder
+    std::int32_t detail;     ///< launches or copies of the builder
+    std::uint64_t node = 0;  ///< of a CUDA graph; 0: none
   };
   struct Sync {
     std::int64_t begin, end;
@@ -141,6 +144,7 @@ class RecordParser {
   std::vector<Range> ranges_;
   std::unordered_map<std::uint32_t, OpenRange> open_;
   std::unordered_map<std::uint32_t, std::uint64_t> op_ids_, nccl_ids_;  ///< by correlation
+  std::unordered_map<std::uint64_t, std::uint64_t> node_ops_;           ///< by node of a graph
   std::unordered_map<std::uint32_t, std::uint32_t> outer_;  ///< nested call: the call around it
   std::map<std::uint32_t, std::uint32_t> devices_;          ///< by context
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::int32_t> streams_;

@@ -155,6 +155,7 @@ void RecordParser::write_work() {
   }
   for (const Work& w : work_) {
     const std::uint32_t correlation = joined(w.correlation);
+    const auto node = node_ops_.find(w.node);
     builder_->add({.begin = Nanoseconds(w.begin),
                    .duration = Nanoseconds(w.end - w.begin),
                    .name = w.name,
@@ -162,7 +163,8 @@ void RecordParser::write_work() {
                    .lane = builder_->stream_lane(small(w.device), small(w.context),
                                                  stream_number(w.context, w.stream)),
                    .correlation = correlation,
-                   .external = find_or(op_ids_, correlation, -1),
+                   .external = node != node_ops_.end() ? static_cast<std::int64_t>(node->second)
+                                                       : find_or(op_ids_, correlation, -1),
                    .detail = w.detail});
   }
 }

@@ -37,7 +37,7 @@ struct Fake {
   std::uint8_t* buffer = nullptr;
   std::size_t size = 0, used = 0, dropped = 0;
   std::uint32_t correlation = 0, markers = 0;
-  std::uint64_t sync_ids = 0;
+  std::uint64_t sync_ids = 0, nodes = 0;
   std::map<std::uint32_t, std::uint64_t> stream_free;
   struct Event {
     std::uint64_t sync_id = 0;
@@ -180,6 +180,56 @@ void launch(const char* kernel, std::uint32_t stream, std::uint64_t microseconds
   }
 }
 
+void call_back_node(CUpti_CallbackId made, std::uint64_t node, std::uint64_t original) {
+  Fake& f = fake();
+  if (f.callback == nullptr || f.callbacks.count(1000 + static_cast<int>(made)) == 0) {
+    return;
+  }
+  CUpti_GraphData graph{};
+  graph.node = reinterpret_cast<CUgraphNode>(node);
+  graph.originalNode = reinterpret_cast<CUgraphNode>(original);
+  CUpti_ResourceData resource{};
+  resource.resourceDescriptor = &graph;
+  f.callback(f.user, CUPTI_CB_DOMAIN_RESOURCE, made, &resource);
+}
+
+std::uint64_t node_created() {
+  const std::uint64_t node = ++fake().nodes;
+  call_back_node(CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, node, 0);
+  return node;
+}
+
+std::uint64_t node_cloned(std::uint64_t original) {
+  const std::uint64_t node = ++fake().nodes;
+  call_back_node(CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED, node, original);
+  return node;
+}
+
+void launch_graph(const std::uint64_t* nodes, std::uint32_t count, std::uint32_t stream,
+                  std::uint64_t microseconds_each) {
+  Fake& f = fake();
+  const std::lock_guard lock(f.mutex);
+  const std::uint32_t correlation = call(311);
+  std::uint64_t at = std::max(now() + 4000, f.stream_free[stream]);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    CUpti_ActivityKernel10 k{};
+    k.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+    k.name = f.names.insert("node").first->c_str();
+    k.start = at;
+    k.end = at += microseconds_each * 1000;
+    k.contextId = 1;
+    k.streamId = stream;
+    k.correlationId = correlation;
+    k.graphId = 1;
+    k.graphNodeId = nodes[i];
+    k.gridX = k.gridY = k.gridZ = k.blockX = k.blockY = k.blockZ = 1;
+    if (f.kinds.count(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) > 0) {
+      f.pending.push_back({k});
+    }
+  }
+  f.stream_free[stream] = at;
+}
+
 void record_event(std::uint32_t event, std::uint32_t stream) {
   Fake& f = fake();
   const std::lock_guard lock(f.mutex);
@@ -274,7 +324,8 @@ void pop() {
 #define FAKE extern "C" __attribute__((visibility("default")))
 
 FAKE const FakeGpu* fake_gpu() {
-  static const FakeGpu gpu{launch, record_event, wait_event, synchronize, push, pop};
+  static const FakeGpu gpu{launch, record_event, wait_event,  synchronize, push,
+                           pop,    node_created, node_cloned, launch_graph};
   return &gpu;
 }
 
@@ -374,6 +425,9 @@ FAKE CUptiResult cuptiEnableCallback(std::uint32_t enable, CUpti_SubscriberHandl
   if (domain == CUPTI_CB_DOMAIN_NVTX && enable != 0) {
     fake().callbacks.insert(static_cast<int>(id));
   }
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE && enable != 0) {
+    fake().callbacks.insert(1000 + static_cast<int>(id));
+  }
   return CUPTI_SUCCESS;
 }
 FAKE CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain, std::uint32_t id, const char** name) {
@@ -381,6 +435,7 @@ FAKE CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain, std::uint32_t id, co
           : id == 135 ? "cudaEventRecord_v3020"
           : id == 147 ? "cudaStreamWaitEvent_v3020"
           : id == 165 ? "cudaDeviceSynchronize_v3020"
+          : id == 311 ? "cudaGraphLaunch_v10000"
                       : "cudaOther";
   return CUPTI_SUCCESS;
 }
@@ -394,6 +449,10 @@ FAKE CUptiResult cuptiGetResultString(CUptiResult, const char** text) {
 }
 FAKE CUptiResult cuptiGetVersion(std::uint32_t* version) {
   *version = CUPTI_API_VERSION;
+  return CUPTI_SUCCESS;
+}
+FAKE CUptiResult cuptiGetGraphNodeId(CUgraphNode node, std::uint64_t* id) {
+  *id = reinterpret_cast<std::uint64_t>(node);
   return CUPTI_SUCCESS;
 }
 FAKE CUptiResult cuptiSetThreadIdType(CUpti_ActivityThreadIdType) { return CUPTI_SUCCESS; }

@@ -11,6 +11,11 @@ struct FakeGpu {
   void (*synchronize)();
   void (*push)(const char* range);
   void (*pop)();
+  /// A node joins a CUDA graph under construction, or is cloned into an executable one; its id.
+  std::uint64_t (*node_created)();
+  std::uint64_t (*node_cloned)(std::uint64_t original);
+  void (*launch_graph)(const std::uint64_t* nodes, std::uint32_t count, std::uint32_t stream,
+                       std::uint64_t microseconds_each);
 };
 /// `extern "C" const FakeGpu* fake_gpu()` of the fake libcupti.
 using FakeGpuEntry = const FakeGpu*();

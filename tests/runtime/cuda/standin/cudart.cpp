@@ -1,39 +1,90 @@
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <vector>
 
+#include "tests/profiler/fakes/fake_gpu.h"
 #include "tests/runtime/cuda/standin/device.h"
 
 namespace stepcast::standin {
 namespace {
 
-using Graph = std::vector<std::function<void()>>;
+struct Node {
+  std::function<void()> work;
+  std::uint64_t id = 0;  ///< as the profiler knows it; 0: it sees none
+};
+using Graph = std::vector<Node>;
 std::optional<Graph> captured;  // one thread
+bool hung = false;
+constexpr std::uint32_t kStream = 7;  // all records bear it
+
+/// Where the fake CUPTI of tests/profiler/fakes is loaded into this process, it hears of all work.
+const FakeGpu* profiler() {
+  void* cupti = dlopen("libcupti.so.13", RTLD_LAZY | RTLD_NOLOAD);
+  void* entry = cupti == nullptr ? nullptr : dlsym(cupti, "fake_gpu");
+  return entry == nullptr ? nullptr : reinterpret_cast<FakeGpuEntry*>(entry)();
+}
+
+/// What kind of machine this is: set by tests that run the whole executable on it.
+std::int64_t setting(const char* name, std::int64_t otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? otherwise : std::atoll(value);
+}
 
 }  // namespace
 
-void enqueue(std::function<void()> work) {
+void enqueue_unseen(std::function<void()> work) {
+  if (hung) {
+    return;
+  }
   if (captured) {
-    captured->push_back(std::move(work));
+    captured->push_back({std::move(work)});
   } else {
     work();
   }
+}
+
+void enqueue(std::function<void()> work) {
+  if (const FakeGpu* gpu = profiler(); gpu != nullptr && !hung) {
+    if (captured) {
+      captured->push_back({std::move(work), gpu->node_created()});
+      return;
+    }
+    gpu->launch("kernel", kStream, 1);
+  }
+  enqueue_unseen(std::move(work));
+}
+
+bool collective_hangs() {
+  static std::int64_t seen = 0;
+  hung = hung || ++seen == setting("STANDIN_HANGS_AT", -1);
+  if (const FakeGpu* gpu = profiler(); gpu != nullptr && !hung && !captured) {
+    gpu->launch("ncclDevKernel_standin", kStream, 1);
+  }
+  return hung;
 }
 
 }  // namespace stepcast::standin
 
 using stepcast::standin::captured;
 using stepcast::standin::enqueue;
+using stepcast::standin::enqueue_unseen;
 using stepcast::standin::Graph;
+using stepcast::standin::hung;
+using stepcast::standin::kStream;
+using stepcast::standin::profiler;
+using stepcast::standin::setting;
 
 namespace {
 
 struct StandinEvent {
   std::int64_t ns = 0;
+  bool pending = false;  ///< recorded behind a collective that hangs
 };
 
 void* poisoned(std::size_t bytes) {  // every byte of fresh memory is part of a NaN
@@ -48,15 +99,20 @@ std::int64_t now() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
-constexpr std::size_t kCapacity = std::size_t{8} << 30;
+std::int64_t capacity() { return setting("STANDIN_MEMORY", std::int64_t{8} << 30); }
+std::map<void*, std::int64_t> taken;  ///< of device memory
+std::int64_t in_use = 0;
 
 }  // namespace
 
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* n) {
-  *n = 1;
-  return cudaSuccess;
+  if (setting("STANDIN_DRIVER", 13000) < 13000) {
+    return cudaErrorInsufficientDriver;
+  }
+  *n = static_cast<int>(setting("STANDIN_DEVICES", 1));
+  return *n == 0 ? cudaErrorNoDevice : cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* bus, int, int) {
   std::strcpy(bus, "0000:00:00.0");
@@ -64,7 +120,7 @@ cudaError_t cudaDeviceGetPCIBusId(char* bus, int, int) {
 }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaDriverGetVersion(int* v) {
-  *v = 13000;
+  *v = static_cast<int>(setting("STANDIN_DRIVER", 13000));
   return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* v) {
@@ -76,22 +132,35 @@ const char* cudaGetErrorName(cudaError_t) { return "standin"; }
 const char* cudaGetErrorString(cudaError_t) { return "standin"; }
 cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  *free = *total = kCapacity;
+  *total = static_cast<std::size_t>(capacity());
+  *free = static_cast<std::size_t>(capacity() - in_use);
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** p, std::size_t bytes) {
   if (captured) {
     return cudaErrorStreamCaptureUnsupported;
   }
+  const auto wanted = static_cast<std::int64_t>(bytes);
+  if (wanted > capacity() - in_use) {
+    return cudaErrorMemoryAllocation;
+  }
   *p = poisoned(bytes);
+  in_use += taken[*p] = wanted;
   return cudaSuccess;
 }
-cudaError_t cudaMallocHost(void** p, std::size_t bytes) { return cudaMalloc(p, bytes); }
-cudaError_t cudaFree(void* p) {
+cudaError_t cudaMallocHost(void** p, std::size_t bytes) {
+  *p = poisoned(bytes);
+  return captured ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* p) {
   std::free(p);
   return cudaSuccess;
 }
-cudaError_t cudaFreeHost(void* p) { return cudaFree(p); }
+cudaError_t cudaFree(void* p) {
+  in_use -= taken[p];
+  taken.erase(p);
+  return cudaFreeHost(p);
+}
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
   std::memcpy(to, from, bytes);
   return cudaSuccess;
@@ -117,7 +186,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
   delete reinterpret_cast<int*>(s);
   return cudaSuccess;
 }
-cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamQuery(cudaStream_t) { return hung ? cudaErrorNotReady : cudaSuccess; }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) {
   *e = reinterpret_cast<cudaEvent_t>(new StandinEvent);
@@ -128,10 +197,13 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t, unsigned) {
-  enqueue([e] { of(e)->ns = now(); });
+  of(e)->pending = hung;
+  enqueue_unseen([e] { of(e)->ns = now(); });
   return cudaSuccess;
 }
-cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t e) {
+  return of(e)->pending ? cudaErrorNotReady : cudaSuccess;
+}
 cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
   *ms = static_cast<float>(of(b)->ns - of(a)->ns) * 1e-6F;
@@ -147,7 +219,11 @@ cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
-  *exec = reinterpret_cast<cudaGraphExec_t>(new Graph(*reinterpret_cast<Graph*>(graph)));
+  auto* executable = new Graph(*reinterpret_cast<Graph*>(graph));
+  for (auto& node : *executable) {
+    node.id = node.id == 0 || profiler() == nullptr ? 0 : profiler()->node_cloned(node.id);
+  }
+  *exec = reinterpret_cast<cudaGraphExec_t>(executable);
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
@@ -159,8 +235,15 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t) {
-  for (const auto& work : *reinterpret_cast<Graph*>(exec)) {
-    work();
+  std::vector<std::uint64_t> seen;
+  for (const auto& node : *reinterpret_cast<Graph*>(exec)) {
+    node.work();
+    if (node.id != 0) {
+      seen.push_back(node.id);
+    }
+  }
+  if (profiler() != nullptr) {
+    profiler()->launch_graph(seen.data(), static_cast<std::uint32_t>(seen.size()), kStream, 1);
   }
   return cudaSuccess;
 }

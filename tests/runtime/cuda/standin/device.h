@@ -8,5 +8,10 @@
 namespace stepcast::standin {
 
 void enqueue(std::function<void()> work);
+/// The same for what a profiler sees no work of: records of events.
+void enqueue_unseen(std::function<void()> work);
+/// A collective was enqueued. True: it is the one that STANDIN_HANGS_AT says never ends, as when a
+/// rank is lost; nothing enqueued after it happens either.
+bool collective_hangs();
 
 }  // namespace stepcast::standin

@@ -150,12 +150,18 @@ ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t type, int pe
 }
 ncclResult_t ncclAllReduce(const void* send, void* receive, std::size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t) {
+  if (stepcast::standin::collective_hangs()) {
+    return ncclSuccess;
+  }
   MPI_Allreduce(send == receive ? MPI_IN_PLACE : send, receive, static_cast<int>(count), MPI_FLOAT,
                 operation(op), comm->handle);
   return reduce_check(type);
 }
 ncclResult_t ncclReduceScatter(const void* send, void* receive, std::size_t count,
                                ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t) {
+  if (stepcast::standin::collective_hangs()) {
+    return ncclSuccess;
+  }
   const std::size_t parts = [&] {
     int size = 1;
     MPI_Comm_size(comm->handle, &size);
@@ -169,6 +175,9 @@ ncclResult_t ncclReduceScatter(const void* send, void* receive, std::size_t coun
 }
 ncclResult_t ncclAllGather(const void* send, void* receive, std::size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t) {
+  if (stepcast::standin::collective_hangs()) {
+    return ncclSuccess;
+  }
   const auto* from = static_cast<const char*>(send);
   const std::vector<char> copy(from, from + count_of(count, type));  // may stand where it belongs
   MPI_Allgather(copy.data(), static_cast<int>(copy.size()), MPI_BYTE, receive,
@@ -177,6 +186,9 @@ ncclResult_t ncclAllGather(const void* send, void* receive, std::size_t count, n
 }
 ncclResult_t ncclBroadcast(const void* send, void* receive, std::size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, cudaStream_t) {
+  if (stepcast::standin::collective_hangs()) {
+    return ncclSuccess;
+  }
   if (send != receive) {
     return ncclInvalidArgument;
   }

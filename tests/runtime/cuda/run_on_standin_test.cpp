@@ -1,0 +1,214 @@
+// `stepcast run --backend cuda` from end to end on a machine without a GPU: the real executable and
+// the real profiler, the backend's module over the stand-in, a CUPTI that sees the stand-in's work.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include "tests/cli/command_line.h"
+#include "traces/native/native_trace.h"
+
+using namespace stepcast;
+using Catch::Matchers::Contains;
+using cli_test::Outcome;
+using cli_test::TemporaryFolder;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kDlrm = R"({
+  "system": "dgx-h100", "devices": 1, "batch": {"global": 32}, "formats": {"compute": "fp32"},
+  "workload": {"kind": "dlrm", "name": "tiny", "dense_features": 4, "bottom_mlp": [16, 8],
+    "interaction": {"kind": "dot"}, "top_mlp": [16, 1], "tables": [
+      {"name": "a", "rows": 300, "dim": 8, "pooling": 4, "mode": "sum", "access": {"zipf": 1.1}},
+      {"name": "b", "rows": 90, "dim": 8, "pooling": 1, "mode": "sum"}]}})";
+
+using Settings = std::map<std::string, std::string>;
+
+/// A folder laid out as an installation, on a machine of these settings (environment variables of
+/// the stand-in and of the fakes), until the end of the scope.
+class Machine {
+ public:
+  explicit Machine(Settings settings = {}) : settings_(std::move(settings)) {
+    settings_.try_emplace("LD_LIBRARY_PATH", FAKE_GPU_FOLDER);
+    for (const auto& [name, value] : settings_) {
+      setenv(name.c_str(), value.c_str(), 1);
+    }
+    fs::create_directories(folder_.path() / "bin");
+    fs::create_directories(folder_.path() / "lib");
+    fs::create_symlink(STANDIN_MODULE, folder_.path() / "lib" / "libstepcast_cuda.so");
+    fs::create_symlink(CUPTI_MODULE, folder_.path() / "lib" / "libstepcast_cupti.so");
+    std::error_code other_device;
+    fs::create_hard_link(STEPCAST_EXECUTABLE, folder_.path() / "bin" / "stepcast", other_device);
+    if (other_device) {
+      fs::copy_file(STEPCAST_EXECUTABLE, folder_.path() / "bin" / "stepcast");
+    }
+  }
+  ~Machine() {
+    for (const auto& [name, value] : settings_) {
+      unsetenv(name.c_str());
+    }
+  }
+  [[nodiscard]] std::string trace() const { return folder_ / "trace"; }
+  [[nodiscard]] std::string executable() const { return folder_ / "bin/stepcast"; }
+  /// `run` of the tiny job with a trace.
+  [[nodiscard]] Outcome run(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> all{
+        "run",  folder_.file("job.json", kDlrm), "--backend", "cuda", "--steps", "3", "--trace",
+        trace()};
+    all.insert(all.end(), more.begin(), more.end());
+    return cli_test::execute(executable(), all);
+  }
+  /// Any other command.
+  [[nodiscard]] Outcome call(const std::vector<std::string>& arguments) const {
+    return cli_test::execute(executable(), arguments);
+  }
+
+ private:
+  Settings settings_;
+  TemporaryFolder folder_;
+};
+
+/// Ops of a rank that took time.
+std::size_t timed(const traces::RankTrace& rank) {
+  std::size_t n = 0;
+  for (const OpSpan& s : rank.ops) {
+    n += s.end > s.begin ? 1 : 0;
+  }
+  return n;
+}
+
+}  // namespace
+
+TEST_CASE("a recorded run on a device bears CUPTI's times, op by op", "[run][cupti]") {
+  const Machine machine;
+  const bool graph = GENERATE(false, true);
+  CAPTURE(graph);
+  const Outcome done =
+      machine.run(graph ? std::vector<std::string>{"--cuda-graph"} : std::vector<std::string>{});
+  INFO(done.err << done.out);
+  REQUIRE(done.code == 0);
+  CHECK_THAT(done.err, Contains("as CUPTI recorded them"));
+  const traces::Trace trace = traces::read_native(machine.trace());
+  CHECK(trace.op_clock == "cupti");
+  CHECK(trace.op_clock_reason.empty());
+  REQUIRE(trace.ranks.size() == 1);
+  const traces::RankTrace& rank = trace.ranks[0];
+  CHECK(rank.dropped == 0);
+  CHECK(rank.steps.size() == 3);
+  const Program& program = trace.graph.program_of(0);
+  std::map<std::uint8_t, SimTime> free;
+  for (const OpSpan& s : rank.ops) {
+    const Op& op = program.ops[s.ref.op];
+    INFO(program.name(op));
+    if (op.kind == OpKind::kGemm) {  // its product was launched under its name
+      CHECK(s.end > s.begin);
+    }
+    CHECK(s.begin >= s.issued);
+    CHECK(s.begin >= free[op.stream]);  // the fake device has one queue
+    free[op.stream] = s.end;
+  }
+  CHECK(timed(rank) > rank.ops.size() / 2);
+  const Outcome compared = machine.call({"compare", machine.trace()});
+  INFO(compared.err);
+  CHECK(compared.code == 0);
+  CHECK_THAT(compared.out, Contains("gemm"));
+}
+
+TEST_CASE("who holds CUPTI is named, and ops are timed by events instead", "[run][cupti]") {
+  const Machine machine(Settings{{"FAKE_CUPTI_HOLDER", "Nsight Systems"}});
+  const Outcome done = machine.run();
+  INFO(done.err);
+  REQUIRE(done.code == 0);
+  CHECK_THAT(done.err, Contains("CUDA events around each op: CUPTI is held by Nsight Systems"));
+  const traces::Trace trace = traces::read_native(machine.trace());
+  CHECK(trace.op_clock == "events");
+  CHECK_THAT(trace.op_clock_reason, Contains("Nsight Systems"));
+  CHECK(timed(trace.ranks.at(0)) > trace.ranks[0].ops.size() / 2);
+}
+
+TEST_CASE("CUPTI that was insisted on and cannot be had ends the run with code 3 and no trace",
+          "[run][cupti]") {
+  const auto [settings, says] = GENERATE(
+      std::pair<Settings, std::string>{{{"FAKE_CUPTI_HOLDER", "Nsight Systems"}},
+                                       "CUPTI is held by Nsight Systems; end that tool first"},
+      std::pair<Settings, std::string>{{{"FAKE_CUPTI_REFUSES", "1"}},
+                                       "a reason in CUPTI's words (CUPTI error 35)"});
+  const Machine machine(settings);
+  const Outcome done = machine.run({"--op-clock", "cupti"});
+  INFO(done.err);
+  CHECK(done.code == 3);
+  CHECK_THAT(done.err, Contains(says));
+  CHECK_FALSE(fs::exists(machine.trace()));
+}
+
+TEST_CASE("events are taken where they are asked for", "[run]") {
+  const Machine machine;
+  REQUIRE(machine.run({"--op-clock", "events"}).code == 0);
+  const traces::Trace trace = traces::read_native(machine.trace());
+  CHECK(trace.op_clock == "events");
+  CHECK(trace.op_clock_reason == "--op-clock events");
+}
+
+TEST_CASE("ranks record with one clock, and waits are told apart from transfers", "[run][cupti]") {
+  const Machine machine;
+  const Outcome done = machine.run({"--ranks", "2"});
+  INFO(done.err);
+  REQUIRE(done.code == 0);
+  const traces::Trace trace = traces::read_native(machine.trace());
+  CHECK(trace.op_clock == "cupti");
+  REQUIRE(trace.ranks.size() == 2);
+  std::map<std::pair<std::int32_t, std::uint64_t>, std::vector<OpSpan>> reduces;
+  for (const traces::RankTrace& rank : trace.ranks) {
+    for (const OpSpan& s : rank.ops) {
+      if (trace.graph.program_of(rank.rank).ops[s.ref.op].kind == OpKind::kAllReduce) {
+        reduces[{s.step, (std::uint64_t{s.ref.call} << 32) | s.ref.op}].push_back(s);
+      }
+    }
+  }
+  REQUIRE_FALSE(reduces.empty());
+  for (const auto& [at, members] : reduces) {
+    REQUIRE(members.size() == 2);
+    // Nobody transfers before the last has come; what lies before is wait.
+    const SimTime last = std::max(members[0].begin, members[1].begin);
+    for (const OpSpan& s : members) {
+      CHECK(s.ready == std::min(last, s.end));
+    }
+  }
+}
+
+TEST_CASE("what a machine lacks ends a run on it with code 3, in words, with no trace", "[run]") {
+  const auto [settings, says] = GENERATE(
+      std::pair<Settings, std::string>{{{"STANDIN_DRIVER", "0"}}, "no NVIDIA driver"},
+      std::pair<Settings, std::string>{{{"STANDIN_DRIVER", "12020"}},
+                                       "the driver supports CUDA 12.2, this build needs 13.0; "
+                                       "update the driver"},
+      std::pair<Settings, std::string>{{{"STANDIN_DEVICES", "0"}}, "no CUDA device"});
+  const Machine machine(settings);
+  const Outcome done = machine.run();
+  INFO(done.err);
+  CHECK(done.code == 3);
+  CHECK_THAT(done.err, Contains(says));
+  CHECK_FALSE(fs::exists(machine.trace()));
+}
+
+TEST_CASE("too little device memory ends a run with code 4 and the ledger", "[run]") {
+  const Machine machine(Settings{{"STANDIN_MEMORY", "20000"}});
+  const Outcome done = machine.run();
+  INFO(done.err);
+  CHECK(done.code == 4);
+  CHECK_THAT(done.err, Contains("out of device memory") && Contains("this rank has taken") &&
+                           Contains("together") && Contains("use fewer rows"));
+  CHECK_FALSE(fs::exists(machine.trace()));
+}
+
+TEST_CASE("a collective that a lost rank keeps from ending is named within its deadline", "[run]") {
+  const Machine machine(Settings{{"STANDIN_HANGS_AT", "5"}});
+  const Outcome done = machine.run({"--ranks", "2", "--timeout", "2"});
+  INFO(done.err);
+  CHECK(done.code == 4);
+  CHECK_THAT(done.err, Contains("a rank is lost or hangs") && Contains("has not finished for") &&
+                           Contains("deadline 2.0 s"));
+  CHECK(done.seconds < 30);
+  CHECK_FALSE(fs::exists(machine.trace() + "/trace.json"));
+}
