@@ -64,6 +64,8 @@ struct Input {
   std::optional<traces::MeasuredRun> capture;  ///< of another program
   std::string hash;
   std::optional<Job> job;
+  /// Of our own runtime, on devices.
+  [[nodiscard]] bool on_device() const { return !capture && !trace.op_clock.empty(); }
   [[nodiscard]] std::int64_t ranks() const {
     return static_cast<std::int64_t>(capture ? capture->steps.front().ranks.size()
                                              : trace.ranks.size());
@@ -107,7 +109,8 @@ System machine_of(const traces::MeasuredRun& capture, const FitTracesOptions& op
 }
 
 /// Facts to fit on. A job may name any system; only one whose ranks share cores describes a machine
-/// that the CPU runtime has measured.
+/// that the CPU runtime has measured. A run on devices ran on what its job names, as far as is
+/// known.
 System facts_of(const std::vector<Input>& inputs, const FitTracesOptions& options) {
   std::int64_t ranks = 0;
   for (const Input& i : inputs) {
@@ -120,7 +123,7 @@ System facts_of(const std::vector<Input>& inputs, const FitTracesOptions& option
     s = machine_of(*inputs.front().capture, options, ranks);
   } else {
     const auto described = std::find_if(inputs.begin(), inputs.end(), [](const Input& i) {
-      return i.job && i.job->system.host.shares_core;
+      return i.job && (i.on_device() || i.job->system.host.shares_core);
     });
     if (described != inputs.end()) {
       s = described->job->system;
@@ -161,6 +164,12 @@ std::string source_of(const std::vector<FittedTrace>& traces) {
 void check_alike(const std::vector<Input>& inputs) {
   const Input& first = inputs.front();
   for (const Input& input : inputs) {
+    if (input.on_device() != first.on_device()) {
+      throw InputError(input.folder.string(),
+                       fmt::format("was recorded on {}, {} on {}; fit them in two calls",
+                                   input.on_device() ? "devices" : "cores", first.folder.string(),
+                                   first.on_device() ? "devices" : "cores"));
+    }
     if (input.capture.has_value() != first.capture.has_value()) {
       throw InputError(
           input.folder.string(),
@@ -219,9 +228,9 @@ FittedTrace add_own(StepRows& rows, Input& input, const System& system) {
 }
 
 /// Rates the rows show, where nothing is known of the hardware; of a known device the links alone.
-void measure_facts(System& system, const StepRows& rows, bool capture) {
+void measure_facts(System& system, const StepRows& rows, bool device) {
   constexpr std::string_view kUnknownLinks = "machine";
-  if (!capture) {
+  if (!device) {
     set_measured_rates(system, rows);
   } else if (!rows.collectives.empty() && system.fabric[0].name == kUnknownLinks) {
     set_measured_links(system, rows);
@@ -248,6 +257,7 @@ FitTracesResult fit_traces(std::span<const fs::path> folders, const FitTracesOpt
                    [](const Input& a, const Input& b) { return a.hash < b.hash; });
   FitTracesResult result;
   result.system = facts_of(inputs, options);
+  const bool on_device = capture || (inputs.front().on_device() && inputs.front().job);
   StepRows rows;
   for (Input& input : inputs) {
     result.traces.push_back(capture ? add_capture(rows, input, result.system)
@@ -263,7 +273,7 @@ FitTracesResult fit_traces(std::span<const fs::path> folders, const FitTracesOpt
                      "(PyTorch profiler: record_shapes=True)");
   }
   if (!options.facts) {
-    measure_facts(result.system, rows, capture);
+    measure_facts(result.system, rows, on_device);
   }
   const models::FitOptions fit{.max_points = 600, .source = source_of(result.traces)};
   fit_steps(result.system, rows, fit);

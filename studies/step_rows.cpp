@@ -199,6 +199,11 @@ void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const t
       if (op.communicator < 0) {
         continue;
       }
+      if (typical <= 0) {  // of one rank: nothing to do on a device
+        unused.add("shorter than the clock's tick", program.name(op),
+                   static_cast<std::int64_t>(s.seconds.size()));
+        continue;
+      }
       const auto members = graph.members(op.communicator, rank.rank);
       const auto self = static_cast<std::size_t>(
           std::find(members.begin(), members.end(), rank.rank) - members.begin());

@@ -8,11 +8,13 @@
 #include "core/config/config.h"
 #include "core/error.h"
 #include "models/cost_model.h"
+#include "profiler/capture/device_times.h"
 #include "simulator/reports/timeline.h"
 #include "studies/fit_traces.h"
 #include "studies/predict.h"
 #include "studies/simulated_step.h"
 #include "studies/validate_from_traces.h"
+#include "traces/events/rank_builder.h"
 #include "traces/native/native_trace.h"
 #include "workloads/build_graph.h"
 
@@ -154,6 +156,35 @@ traces::Trace simulated_trace(const Job& job, std::int32_t steps) {
   return trace;
 }
 
+std::int64_t whole_ns(SimTime t) { return ticks(t) / 1000 * 1000; }
+
+/// What CUPTI would have recorded of a rank's ops: a call and a kernel each, under the op's id.
+traces::Recording cupti_records_of(const traces::RankTrace& rank) {
+  traces::Recording recording;
+  traces::RankBuilder b(recording.names, "rank");
+  std::int64_t id = 0;
+  for (const OpSpan& s : rank.ops) {
+    traces::NewEvent call;
+    call.begin = traces::Nanoseconds(ticks(s.issued) / 1000);
+    call.duration = traces::Nanoseconds(1);
+    call.name = b.names().intern("cudaLaunchKernel");
+    call.category = traces::EventCategory::kRuntimeCall;
+    call.lane = b.host_lane(1, 1);
+    call.correlation = ++id;
+    call.external = static_cast<std::int64_t>(profiler::op_id(s.ref));
+    traces::NewEvent kernel = call;
+    kernel.begin = traces::Nanoseconds(ticks(s.begin) / 1000);
+    kernel.duration = traces::Nanoseconds(ticks(s.end) / 1000 - ticks(s.begin) / 1000);
+    kernel.name = b.names().intern("kernel");
+    kernel.category = traces::EventCategory::kKernel;
+    kernel.lane = b.stream_lane(0, 1, 7);
+    b.add(call);
+    b.add(kernel);
+  }
+  recording.ranks.push_back(std::move(b).finish());
+  return recording;
+}
+
 void write(const fs::path& folder, const traces::Trace& trace) {
   for (const traces::RankTrace& r : trace.ranks) {
     traces::write_rank(folder, r);
@@ -221,6 +252,60 @@ TEST_CASE("constants behind a trace are recovered from it", "[studies][fit]") {
     CHECK(predict(on_fitted, graph).iteration / predict(unseen, graph).iteration ==
           Approx(1).margin(0.03));
   }
+}
+
+TEST_CASE("a device's times, joined from CUPTI's records by op id, are fitted as the CPU's are",
+          "[studies][fit]") {
+  const TemporaryFolder folder;
+  std::vector<fs::path> folders;
+  for (Job job : {transformer(64, 32, 2, true), transformer(128, 128, 2, false),
+                  transformer(256, 96, 2, true)}) {
+    job.system.host.shares_core = job.system.host.collectives_hold_core = false;
+    traces::Trace trace = simulated_trace(job, 4);
+    trace.op_clock = "cupti";
+    trace.shares_core = trace.collectives_hold_core = false;
+    for (traces::RankTrace& rank : trace.ranks) {
+      const std::vector<OpSpan> truth = rank.ops;
+      const traces::Recording recorded = cupti_records_of(rank);
+      for (OpSpan& s : rank.ops) {  // what the runtime knows without CUPTI
+        s.begin = s.ready = s.end = s.issued;
+      }
+      const auto found = profiler::take_device_times(rank, trace.graph.program_of(rank.rank),
+                                                     recorded, traces::Nanoseconds(0));
+      CHECK(found.ops == truth.size());
+      CHECK(found.without + found.unnamed == 0);
+      std::size_t same = 0;
+      for (std::size_t i = 0; i < truth.size(); ++i) {
+        same += whole_ns(truth[i].begin) == ticks(rank.ops[i].begin) &&
+                        whole_ns(truth[i].end) == ticks(rank.ops[i].end)
+                    ? 1
+                    : 0;
+      }
+      CHECK(same == truth.size());
+    }
+    folders.push_back(folder.path / job.workload.name);
+    write(folders.back(), trace);
+  }
+  const FitTracesResult fit = fit_traces(folders, to_known_core());
+  // Facts of the hardware are the job's: a trace does not measure them.
+  CHECK(fit.system.device.bandwidth == known_machine().device.bandwidth);
+  CHECK_FALSE(fit.system.host.shares_core);
+  const models::CostModel truth(known_machine(), {});
+  const models::CostModel fitted(fit.system, {});
+  const ExecutionGraph unseen = workloads::build_graph(transformer(128, 64, 3, true));
+  const Program& program = unseen.program_of(0);
+  for (const Op& op : program.ops) {
+    if (op.kind == OpKind::kGemm) {
+      CAPTURE(program.name(op), op.shape[0], op.shape[1], op.shape[2]);
+      CHECK(fitted.kernel(program, op).time / truth.kernel(program, op).time ==
+            Approx(1).margin(0.02));
+    }
+  }
+  // Cores and devices are not one machine.
+  traces::Trace on_cores = simulated_trace(transformer(64, 32, 2, true), 4);
+  write(folder.path / "cores", on_cores);
+  CHECK_THAT(error_of({folders[0], folder.path / "cores"}),
+             Catch::Contains("fit them in two calls"));
 }
 
 TEST_CASE("spans outside steps, steps that are not whole and drops are counted by name",

@@ -149,7 +149,7 @@ TEST_CASE("every op of a DLRM equals the CPU's", "[runtime][cuda][gpu]") {
   check_all_ops(test::small_dlrm(interaction, optimizer, Format::kFp32));
 }
 
-TEST_CASE("every op of a DLRM in bf16 equals the CPU's", "[runtime][cuda][gpu]") {
+TEST_CASE("every op of a DLRM in bf16 equals the CPU's", "[runtime][cuda][gpu][short]") {
   check_all_ops(
       test::small_dlrm(InteractionKind::kDcnV2, OptimizerKind::kRowwiseAdagrad, Format::kBf16));
 }
@@ -167,7 +167,8 @@ TEST_CASE("every op of a transformer equals the CPU's", "[runtime][cuda][gpu]") 
   check_all_ops(test::small_transformer(activation, flash, Format::kFp32));
 }
 
-TEST_CASE("every op of a transformer in narrow formats equals the CPU's", "[runtime][cuda][gpu]") {
+TEST_CASE("every op of a transformer in narrow formats equals the CPU's",
+          "[runtime][cuda][gpu][short]") {
   const auto compute = GENERATE(Format::kBf16, Format::kFp16, Format::kTf32);
   const bool flash = GENERATE(true, false);
   check_all_ops(test::small_transformer(Activation::kSwiGlu, flash, compute));

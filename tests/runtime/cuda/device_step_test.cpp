@@ -56,7 +56,7 @@ TEST_CASE("a DLRM learns as on the CPU", "[runtime][cuda][gpu]") {
                      1e-4);
 }
 
-TEST_CASE("a transformer learns as on the CPU", "[runtime][cuda][gpu]") {
+TEST_CASE("a transformer learns as on the CPU", "[runtime][cuda][gpu][short]") {
   const cuda::Module* module = test::device_module();
   if (module == nullptr) {
     return;
