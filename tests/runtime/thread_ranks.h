@@ -12,6 +12,7 @@
 
 #include "core/program.h"
 #include "runtime/collectives.h"
+#include "runtime/counted_collectives.h"
 #include "runtime/cpu/executor.h"
 
 namespace stepcast::runtime::test {
@@ -168,7 +169,9 @@ class ThreadCollectives final : public Collectives {
 /// All ranks of a graph as threads of this process, each with the real executor.
 class ThreadRanks {
  public:
-  ThreadRanks(const Job& job, const ExecutionGraph& graph) : graph_(graph) {
+  /// With `levels`, which must outlive this, executors count what they send (Executor::sent).
+  ThreadRanks(const Job& job, const ExecutionGraph& graph, const LinkLevels* levels = nullptr)
+      : graph_(graph) {
     const auto ranks = static_cast<std::size_t>(graph.ranks());
     std::map<std::pair<std::size_t, std::vector<std::int32_t>>, std::shared_ptr<Group>> groups;
     for (std::size_t rank = 0; rank < ranks; ++rank) {
@@ -187,6 +190,10 @@ class ThreadRanks {
         }
         collectives_.push_back(
             std::make_unique<ThreadCollectives>(group, static_cast<int>(at - members.begin())));
+        if (levels != nullptr) {
+          collectives_.back() = std::make_unique<CountedCollectives>(std::move(collectives_.back()),
+                                                                     *levels, members);
+        }
         mine.push_back(collectives_.back().get());
       }
       executors_.push_back(std::make_unique<cpu::Executor>(
@@ -226,7 +233,7 @@ class ThreadRanks {
   }
 
   const ExecutionGraph& graph_;
-  std::vector<std::unique_ptr<ThreadCollectives>> collectives_;
+  std::vector<std::unique_ptr<Collectives>> collectives_;
   std::vector<std::unique_ptr<cpu::Executor>> executors_;
 };
 

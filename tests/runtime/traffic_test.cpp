@@ -1,0 +1,155 @@
+#include <catch2/catch.hpp>
+#include <numeric>
+
+#include "core/link_traffic.h"
+#include "runtime/data/batch_source.h"
+#include "tests/runtime/thread_ranks.h"
+#include "tests/runtime/tiered_plans.h"
+#include "workloads/build_graph.h"
+#include "workloads/embedding_plan.h"
+#include "workloads/step_traffic.h"
+
+using namespace stepcast;
+using workloads::StepTraffic;
+using workloads::TrafficKind;
+
+namespace {
+
+constexpr std::size_t kNetwork = 1;  // level between nodes
+
+/// Two nodes of two devices.
+System two_nodes() {
+  System s;
+  s.name = "two-nodes";
+  s.fabric = {{"node", 2, GBps(10), microseconds(50), 1, false},
+              {"network", 2, GBps(1), microseconds(50), 1, false}};
+  s.host.devices = 2;
+  return s;
+}
+
+/// Skewed tables, pooled by sum and mean, and unpooled; fractional pooling too.
+Job skewed_job(std::int64_t global) {
+  DlrmWorkload w;
+  w.dense_features = 4;
+  w.bottom_mlp = {16};
+  w.top_mlp = {16, 1};
+  w.interaction.kind = InteractionKind::kCat;
+  const std::vector<PoolingMode> modes{PoolingMode::kSequence, PoolingMode::kSum,
+                                       PoolingMode::kMean, PoolingMode::kSequence};
+  for (std::size_t t = 0; t < modes.size(); ++t) {
+    EmbeddingTable table;
+    table.name = "t" + std::to_string(t);
+    table.rows = 3000 + 511 * static_cast<std::int64_t>(t);
+    table.dim = t % 2 == 0 ? 8 : 16;
+    table.pooling = t == 3 ? 6.5 : 10;
+    table.mode = modes[t];
+    table.access = std::make_shared<const Access>(Access::zipf(table.rows, 1.1, t));
+    w.tables.push_back(table);
+  }
+  Job job;
+  job.workload = {"skewed", w, {}};
+  job.system = two_nodes();
+  job.devices = job.parallel.data = 4;
+  job.batch.global = global;
+  job.formats.compute = Format::kFp32;
+  job.dense_optimizer = OptimizerKind::kSgd;
+  return job;
+}
+
+StepTraffic counted(const Job& job, const ExecutionGraph& graph, const LinkLevels& levels,
+                    int steps) {
+  runtime::test::ThreadRanks ranks(job, graph, &levels);
+  std::vector<std::unique_ptr<runtime::BatchSource>> sources;
+  std::vector<runtime::HostBatch> batches(static_cast<std::size_t>(job.devices));
+  for (std::int32_t r = 0; r < static_cast<std::int32_t>(job.devices); ++r) {
+    sources.push_back(runtime::make_batch_source(job, graph.mesh, r, 1, ""));
+  }
+  for (int s = 0; s < steps; ++s) {
+    for (std::size_t r = 0; r < batches.size(); ++r) {
+      sources[r]->draw(s, batches[r]);
+    }
+    ranks.step(s, batches);
+  }
+  StepTraffic sum(levels);
+  for (std::size_t r = 0; r < batches.size(); ++r) {
+    const std::vector<double> sent = ranks.executor(r).sent();
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      sum.bytes[i / levels.count()][i % levels.count()] += sent[i] / steps;
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("bytes of rings and pairs by level", "[traffic]") {
+  const LinkLevels levels(two_nodes());
+  const std::vector<std::int32_t> all{0, 1, 2, 3};
+  std::vector<double> sent(2, 0.0);
+  // Inside the node half of 800 bytes; then half of the own 400 across.
+  add_ring_bytes(levels, all, 0, RingUse::kReduceScatter, 800, sent);
+  CHECK(sent == std::vector<double>{400, 200});
+  sent.assign(2, 0);
+  add_ring_bytes(levels, std::vector<std::int32_t>{1, 3}, 1, RingUse::kAllReduce, 800, sent);
+  CHECK(sent == std::vector<double>{0, 800});
+  sent.assign(2, 0);
+  add_pair_bytes(levels, all, 2, std::vector<double>{1, 20, 300, 4000}, sent);
+  CHECK(sent == std::vector<double>{4000, 21});
+}
+
+TEST_CASE("the runtime sends what the graph of a random tiered plan expects", "[traffic][tiers]") {
+  // 8,192 bags of ten lookups a table: a range with a share p of them varies by
+  // sqrt((1 - p) / (81,920 p)) a step, 1 % for the smallest share that is a tenth of the bytes.
+  const LinkLevels levels(two_nodes());
+  Job job = skewed_job(8192);
+  for (unsigned seed = 0; seed < 16; ++seed) {
+    CAPTURE(seed);
+    job.embedding_plan = runtime::test::random_tiered_plan(job, seed);
+    const ExecutionGraph graph = workloads::build_graph(job);
+    const StepTraffic expected = workloads::expected_traffic(graph, levels);
+    const StepTraffic real = counted(job, graph, levels, 2);
+    for (std::size_t level = 0; level < levels.count(); ++level) {
+      double expected_sum = 0;
+      double real_sum = 0;
+      for (std::size_t k = 0; k < workloads::kTrafficKinds; ++k) {
+        const auto kind = static_cast<TrafficKind>(k);
+        CAPTURE(level, name_of(kind));
+        CHECK(real.at(kind, level) == Approx(expected.at(kind, level)).epsilon(0.02));
+        expected_sum += expected.at(kind, level);
+        real_sum += real.at(kind, level);
+      }
+      CHECK(real_sum > 0);
+      CHECK(real_sum == Approx(expected_sum).epsilon(0.02));
+    }
+  }
+}
+
+TEST_CASE("the tiered plan spares the network most of the all-to-all of a skewed sequence table",
+          "[traffic][tiers]") {
+  const LinkLevels levels(two_nodes());
+  Job job = skewed_job(4096);
+  auto& tables = std::get<DlrmWorkload>(job.workload.model).tables;
+  tables.resize(1);
+  tables[0].rows = 20'000;
+  tables[0].access = std::make_shared<const Access>(Access::zipf(20'000, 1.1, 1));
+  const auto with = [&](const std::string& plan) {
+    job.embedding_choice = plan;
+    return counted(job, workloads::build_graph(job), levels, 1);
+  };
+  const StepTraffic flat = with("row_wise");
+  const StepTraffic tiered = with("tiered");
+  CHECK(flat.total(TrafficKind::kReplicaSync) == 0);
+  // Lookups of rows with one copy: expected from the law and the thresholds alone.
+  const double lookups = 40'960;
+  std::int64_t cut = 0;
+  while (tables[0].access->probability(static_cast<double>(cut)) * lookups > 2) {
+    ++cut;
+  }
+  const double left = 1 - tables[0].access->cdf(static_cast<double>(cut)).value;
+  CHECK(tiered.at(TrafficKind::kOutputs, kNetwork) ==
+        Approx(left * flat.at(TrafficKind::kOutputs, kNetwork)).epsilon(0.05));
+  CHECK(tiered.total(TrafficKind::kReplicaSync) > 0);
+  // Net of what the copies cost, the network still carries less.
+  CHECK(tiered.exchanged(kNetwork) + tiered.at(TrafficKind::kReplicaSync, kNetwork) <
+        0.8 * flat.exchanged(kNetwork));
+}
