@@ -6,8 +6,10 @@
 
 #include "cli/command.h"
 #include "cli/human.h"
+#include "cli/plan_export.h"
 #include "cli/plan_parallel.h"
 #include "cli/print_prediction.h"
+#include "cli/replan.h"
 #include "cli/text_table.h"
 #include "core/config/config.h"
 #include "core/error.h"
@@ -30,6 +32,8 @@ struct PlanCommand {
   bool dedup = false;
   std::string out;
   std::string export_as;
+  std::string from;
+  std::string max_migrate;
   int threads = 0;
   bool same_devices = false;
 };
@@ -206,6 +210,17 @@ std::string shortage_text(const planner::Shortage& s) {
                      s.table.empty() ? "in all" : "at least on one unit", s.capacity, s.missing());
 }
 
+/// The files that were asked for. What a format cannot express is refused before any is written.
+void write_results(const PlanCommand& options, const Job& job, const EmbeddingPlan& plan) {
+  const std::vector<ExportedFile> exported = exported_plan(options.export_as, job, plan);
+  if (!options.out.empty()) {
+    write_whole_file(options.out, config::plan_to_json(plan) + "\n");
+  }
+  for (const ExportedFile& file : exported) {
+    write_whole_file(file.path, file.text);
+  }
+}
+
 /// Options of the other kind of plan are refused, not ignored.
 void refuse(const CLI::App& command, std::initializer_list<const char*> names, const char* kind) {
   for (const char* name : names) {
@@ -215,12 +230,40 @@ void refuse(const CLI::App& command, std::initializer_list<const char*> names, c
   }
 }
 
+/// The job's overrides, with the plan in use where one is given.
+std::vector<std::string> overrides_of(const PlanCommand& options) {
+  std::vector<std::string> overrides = options.job.overrides;
+  if (!options.from.empty()) {
+    const bool bare = options.from.find('/') == std::string::npos;
+    overrides.push_back("embedding.plan=" + (bare ? "./" + options.from : options.from));
+  }
+  return overrides;
+}
+
+/// `--from`: the best plan within reach of the one in use.
+int plan_from(const PlanCommand& options, const CLI::App& command, const Job& job) {
+  refuse(command,
+         {"--compare", "--no-tiers", "--sync-interval", "--dedup", "--time-limit", "--top"},
+         "a search from scratch, and --from asks for a plan near another one");
+  studies::ReplanRequest request;
+  request.seed = options.seed;
+  if (!options.max_migrate.empty()) {
+    request.max_bytes = bytes_option(options.max_migrate, "--max-migrate");
+  }
+  const studies::ReplanReport report = studies::replan(job, request);
+  write_results(options, job, report.plan);
+  print_replan(report, options.job.format);
+  return 0;
+}
+
 int plan(const PlanCommand& options, const CLI::App& command, const Context& context) {
   const PlanRequest request =
-      config::load_plan_request(job_source(options.job), options.job.overrides, {context.library});
+      config::load_plan_request(job_source(options.job), overrides_of(options), {context.library});
   const Job& job = request.job;
   if (job.workload.transformer() != nullptr) {
-    refuse(command, {"--seed", "--compare", "--no-tiers", "--sync-interval", "--dedup"},
+    refuse(command,
+           {"--seed", "--compare", "--no-tiers", "--sync-interval", "--dedup", "--from",
+            "--max-migrate"},
            "embedding plans, and the workload is a transformer");
     return plan_parallel(request, {.top = options.top,
                                    .time_limit = options.time_limit,
@@ -232,11 +275,11 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   }
   refuse(command, {"--jobs", "--same-devices"},
          "parallel plans, and the workload is a recommendation model");
-  if (!options.export_as.empty()) {
-    throw InputError("--export",
-                     fmt::format("'{}' is not implemented in this version for embedding "
-                                 "plans; write the plan with --out",
-                                 options.export_as));
+  if (!options.from.empty()) {
+    return plan_from(options, command, job);
+  }
+  if (!options.max_migrate.empty()) {
+    throw InputError("--max-migrate", "bounds the way from a plan that is in use; name it: --from");
   }
   studies::PlanOptions o;
   o.top = options.top;
@@ -248,6 +291,13 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   o.sync_interval = options.sync_interval;
   o.dedup = options.dedup;
   o.compare = options.compare;
+  // An exported plan is chosen among those that the other system can carry out.
+  if (options.export_as.starts_with("torchrec") || options.export_as.starts_with("hugectr")) {
+    const bool torchrec = options.export_as.starts_with("torchrec");
+    o.tiers = false;
+    o.form.row_split = torchrec ? Split::kBlock : Split::kStripe;
+    o.form.column_parts = torchrec;
+  }
   o.clock = [] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
         .count();
@@ -266,9 +316,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
     fmt::print(stderr, "stepcast: {}\n", why);
     return 1;
   }
-  if (!options.out.empty()) {
-    write_whole_file(options.out, config::plan_to_json(report.plans.front().plan) + "\n");
-  }
+  write_results(options, job, report.plans.front().plan);
   switch (options.job.format) {
     case OutputFormat::kText:
       print_text(report, std::cout);
@@ -309,7 +357,13 @@ void add_plan(CLI::App& app, Context& context) {
   command->add_option("--out", options->out, "Write the best plan as a plan file");
   command->add_option("--export", options->export_as,
                       "Transformers: megatron prints the best plan as Megatron-LM arguments, "
-                      "megatron=FILE writes them");
+                      "megatron=FILE writes them. Recommendation models: torchrec=FILE or "
+                      "hugectr=FILE, each with a loader script FILE.py");
+  command->add_option("--from", options->from,
+                      "A plan file in use: search what can be reached from it");
+  command->add_option(
+      "--max-migrate", options->max_migrate,
+      "With --from: most bytes to move, such as \"10 GB\"; 0 prices the plan again");
   command->add_option("--jobs", options->threads, "Transformers: threads; all cores by default")
       ->check(CLI::Range(1, 1024));
   command->add_flag("--same-devices", options->same_devices,

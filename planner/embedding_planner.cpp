@@ -66,7 +66,7 @@ class Planning {
       spaces.emplace_back();
     }
     for (const auto& space : spaces) {
-      explore({.group_sizes = space}, true);
+      explore({.group_sizes = space, .form = options_.form}, true);
     }
     result_.bound_with_tiers = result_.bound;
     const bool found = result_.best_buildable() != nullptr;
@@ -75,7 +75,8 @@ class Planning {
       explore({.group_sizes = spaces[i],
                .row_tiers = true,
                .sync_interval = options_.sync_interval,
-               .dedup = options_.dedup},
+               .dedup = options_.dedup,
+               .form = options_.form},
               false);
     }
     if (options_.tiers && !found) {

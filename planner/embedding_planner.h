@@ -7,6 +7,7 @@
 #include "core/job.h"
 #include "core/plan.h"
 #include "models/cost_model.h"
+#include "planner/plan_space.h"
 #include "planner/search.h"
 
 namespace stepcast::planner {
@@ -17,6 +18,7 @@ struct PlannerOptions {
   bool tiers = true;         ///< also search plans the graph builder cannot express yet
   double sync_interval = 1;  ///< of row tiers, steps
   bool dedup = false;
+  PlanForm form;
 };
 
 /// One plan with what the planner's own model says of it.

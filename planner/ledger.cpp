@@ -134,8 +134,10 @@ class Ledger {
   /// Where the hot rows of a split fall; the ledger follows the plan's own split.
   [[nodiscard]] std::vector<double> masses(const EmbeddingTable& table, const PlanShard& s,
                                            std::int64_t members) const {
-    const internal::HotRows hot = internal::hot_rows(table, members, job_.devices);
-    return hot.split == s.split ? hot.mass : std::vector<double>{};
+    if (s.split == Split::kReplicate) {
+      return {};
+    }
+    return internal::hot_rows(table, members, job_.devices, s.split).mass;
   }
 
   void arriving(const PlanTable& plan, const EmbeddingTable& table) {

@@ -75,7 +75,8 @@ class PlanSpaceBuilder {
       }
     }
     add(t, columns(t, table, 1), {.kind = ShardingKind::kTableWise});
-    for (const std::int64_t parts : column_parts(table, job_.devices)) {
+    for (const std::int64_t parts : options_.form.column_parts ? column_parts(table, job_.devices)
+                                                               : std::vector<std::int64_t>{}) {
       add(t, columns(t, table, parts), {.kind = ShardingKind::kColumnWise, .column_parts = parts});
     }
     if (options_.row_tiers || options_.slow_tiers) {
@@ -150,7 +151,8 @@ class PlanSpaceBuilder {
     if (!all) {
       o.label = fmt::format("table_row_wise over {}", group);
     }
-    const internal::HotRows hot = internal::hot_rows(table, group, job_.devices);
+    const internal::HotRows hot =
+        internal::hot_rows(table, group, job_.devices, options_.form.row_split);
     split_ = hot.split;
     const EmbeddingPrices::Lookups lookups{t, global, share, table.dim, unpooled};
     const double arriving = global * table.pooling * share;

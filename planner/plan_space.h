@@ -25,6 +25,12 @@ struct OptionMeaning {
   std::vector<std::int64_t> level_groups = {};
 };
 
+/// What a plan may consist of, for those who carry it out in another system.
+struct PlanForm {
+  std::optional<Split> row_split = std::nullopt;  ///< none: of blocks and stripes the more even one
+  bool column_parts = true;
+};
+
 struct PlanSpaceOptions {
   /// Ranks of a table-row-wise group; 0 leaves the kind out. More than one size cannot be built by
   /// workloads today.
@@ -33,6 +39,7 @@ struct PlanSpaceOptions {
   bool slow_tiers = false;   ///< DDR, SSD, with caches in HBM
   double sync_interval = 1;  ///< steps between synchronisations of replicas (row tiers)
   bool dedup = false;        ///< ids deduplicated per rank before the exchange (row tiers)
+  PlanForm form = {};
 };
 
 /// The plans a job can have, as a placement problem with priced options.

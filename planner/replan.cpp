@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <unordered_map>
 
 #include "core/error.h"
@@ -190,8 +191,10 @@ class Reach {
     front_.insert(front_.erase(begin, end), {bytes, phased, state.placement()});
   }
 
-  /// Offers a placement and all that lie between it and home.
-  void chain_home(const Placement& from) {
+  /// Offers a placement and all that lie between it and home. Hands back the first of them that
+  /// moves at most `allowed`.
+  Placement chain_home(const Placement& from, std::int64_t allowed = 0) {
+    std::optional<Placement> within;
     PlacementState state(problem_);
     put(state, from);
     std::vector<std::pair<std::int64_t, std::size_t>> away;
@@ -207,6 +210,9 @@ class Reach {
     while (!away.empty()) {
       if (away.size() % step == 0) {
         offer(state, bytes);
+      }
+      if (!within && bytes <= allowed) {
+        within = state.placement();
       }
       std::size_t next = 0;
       Ticks least = std::numeric_limits<Ticks>::max();
@@ -229,6 +235,7 @@ class Reach {
       away.erase(away.begin() + static_cast<std::ptrdiff_t>(next));
     }
     evaluations_ += state.evaluations();
+    return within.value_or(home_);
   }
 
   void improve_within(std::int64_t allowed, Ticks bound) {
@@ -244,12 +251,18 @@ class Reach {
                                                        (64 + static_cast<double>(problem_.ranks))));
     internal::Incumbents incumbents(kTargets, enough);
     internal::LocalSearch local(limited, untimed.seed, enough, budget, incumbents);
-    const auto start = std::prev(std::find_if(front_.begin(), front_.end(),
-                                              [&](const Found& f) { return f.bytes > allowed; }));
-    PlacementState state(limited);
-    put(state, start->placement);
-    local.descend(state);
-    local.kick(state.placement(), 0.5);
+    // From the best that moves no more, and from the target as far as the budget goes.
+    const Placement best =
+        std::prev(std::find_if(front_.begin(), front_.end(), [&](const Found& f) {
+          return f.bytes > allowed;
+        }))->placement;
+    const Placement target = front_.back().placement;
+    for (const Placement& start : {best, chain_home(target, allowed)}) {
+      PlacementState state(limited);
+      put(state, start);
+      local.descend(state);
+      local.kick(state.placement(), 0.25);
+    }
     evaluations_ += budget.evaluations();
     for (const auto& [objective, placement] : incumbents.take()) {
       chain_home(placement);

@@ -36,6 +36,7 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   search.tiers = options.tiers;
   search.sync_interval = options.sync_interval;
   search.dedup = options.dedup;
+  search.form = options.form;
   const double begin = now();
   planner::EmbeddingPlanning found = planner::plan_embeddings(job, model, search);
   report.search_seconds = now() - begin;

@@ -18,6 +18,7 @@ struct PlanOptions {
   double sync_interval = 1;
   bool dedup = false;
   bool compare = false;
+  planner::PlanForm form;  ///< of the plans searched
   std::function<double()> clock;  ///< seconds; without it no time is reported
 };
 

@@ -318,7 +318,11 @@ void read_plan(const Value& v, Job& j) {
     const std::filesystem::path file = v.folder() / text;
     const Document d = parse_document(
         {file.string(), read_whole_file(file, v.where(), 256U << 20U), file.parent_path()});
-    j.embedding_plan = plan_from(Value::root_of(d));
+    const Value root = Value::root_of(d);
+    const DlrmWorkload& w = *j.workload.dlrm();
+    j.embedding_plan = is_torchrec_plan(d.root)  ? plan_of_torchrec(root, w, j.devices)
+                       : is_hugectr_plan(d.root) ? plan_of_hugectr(root, w, j.devices)
+                                                 : plan_from(root);
     check_plan(*j.embedding_plan, *j.workload.dlrm(), j.devices, d.label + ": ");
   } else {
     j.embedding_plan = plan_from(v);

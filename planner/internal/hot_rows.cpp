@@ -10,8 +10,10 @@ constexpr std::int64_t kHottest = 512;
 
 }  // namespace
 
-HotRows hot_rows(const EmbeddingTable& table, std::int64_t members, std::int64_t devices) {
+HotRows hot_rows(const EmbeddingTable& table, std::int64_t members, std::int64_t devices,
+                 std::optional<Split> split) {
   HotRows result;
+  result.split = split.value_or(Split::kBlock);
   const bool skewed = table.access && table.access->kind() != AccessKind::kUniform &&
                       (table.access->kind() != AccessKind::kZipf || table.access->exponent() > 0);
   if (!skewed || devices > kPlacedRanks) {
@@ -52,8 +54,9 @@ HotRows hot_rows(const EmbeddingTable& table, std::int64_t members, std::int64_t
   };
   std::vector<double> blocks = masses(by_block, false);
   std::vector<double> stripes = masses(by_stripe, true);
-  const bool striped = *std::max_element(stripes.begin(), stripes.end()) <
-                       *std::max_element(blocks.begin(), blocks.end());
+  const bool striped = split ? *split == Split::kStripe
+                             : *std::max_element(stripes.begin(), stripes.end()) <
+                                   *std::max_element(blocks.begin(), blocks.end());
   result.split = striped ? Split::kStripe : Split::kBlock;
   result.mass = striped ? std::move(stripes) : std::move(blocks);
   return result;

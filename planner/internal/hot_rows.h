@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/plan.h"
@@ -14,6 +15,8 @@ struct HotRows {
   Split split = Split::kBlock;  ///< the one whose busiest member has least
   std::vector<double> mass;
 };
-HotRows hot_rows(const EmbeddingTable& table, std::int64_t members, std::int64_t devices);
+/// `split`: take this one.
+HotRows hot_rows(const EmbeddingTable& table, std::int64_t members, std::int64_t devices,
+                 std::optional<Split> split = std::nullopt);
 
 }  // namespace stepcast::planner::internal

@@ -12,4 +12,12 @@ bool is_megatron(std::string_view text);
 /// The job its arguments describe, without a system.
 Document job_of_megatron(const Source& source);
 
+/// A plan that TorchRec or HugeCTR uses (core/config/foreign_plans.h), told by its keys.
+bool is_torchrec_plan(const Json& root);
+bool is_hugectr_plan(const Json& root);
+/// The plan of ours; check_plan still has to hold. Both need the tables, which these files leave
+/// out.
+EmbeddingPlan plan_of_torchrec(const Value& v, const DlrmWorkload& w, std::int64_t devices);
+EmbeddingPlan plan_of_hugectr(const Value& v, const DlrmWorkload& w, std::int64_t devices);
+
 }  // namespace stepcast::config

@@ -1,0 +1,20 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "core/job.h"
+#include "core/plan.h"
+
+namespace stepcast::cli {
+
+struct ExportedFile {
+  std::string path, text;
+};
+
+/// The files of `--export torchrec=FILE` or `hugectr=FILE`: the plan in that system's form, and the
+/// script that hands it over, FILE with .py in place of .json. Empty for an empty option. Errors:
+/// InputError for other names and for what the system cannot express.
+std::vector<ExportedFile> exported_plan(const std::string& option, const Job& job,
+                                        const EmbeddingPlan& plan);
+
+}  // namespace stepcast::cli

@@ -1,0 +1,122 @@
+#include "cli/replan.h"
+
+#include <charconv>
+#include <cmath>
+#include <iostream>
+
+#include "cli/human.h"
+#include "cli/print_prediction.h"
+#include "core/config/quantity.h"
+#include "core/error.h"
+
+namespace stepcast::cli {
+namespace {
+
+using studies::ReplanReport;
+
+Cell bytes_cell(std::int64_t bytes) { return {human(Bytes(static_cast<double>(bytes))), bytes}; }
+
+DataTable summary(const ReplanReport& r) {
+  DataTable t("replan", "plan in use and plan reached", {{"fact", "", true}, {"value"}});
+  t.as_object();
+  const double saved = r.from_step - r.plan.predicted_step;
+  t.row({name_cell("from_step_s", "step with the plan in use"), cell(Seconds(r.from_step))});
+  t.row({name_cell("step_s", "step with the plan reached"), cell(Seconds(r.plan.predicted_step))});
+  t.row({name_cell("saved_s", "saved per step"), cell(Seconds(saved))});
+  t.row({name_cell("from_objective_s", "decided by the plan, before"),
+         cell(Seconds(r.from_objective))});
+  t.row({name_cell("objective_s", "decided by the plan, after"), cell(Seconds(r.objective))});
+  t.row({name_cell("lower_bound_s", "lower bound of the step, any move"),
+         cell(Seconds(r.plan.lower_bound))});
+  t.row({name_cell("migrated_bytes", "to move"), bytes_cell(r.migration.bytes)});
+  t.row({name_cell("migrated_tables", "tables that move"),
+         cell(static_cast<std::int64_t>(r.migration.tables.size()))});
+  t.row({name_cell("migration_s", "time to move, nothing else running"),
+         cell(Seconds(r.migration.seconds))});
+  t.row({name_cell("steps_to_pay", "steps until that is earned back"),
+         std::isfinite(r.steps_to_pay()) ? cell(r.steps_to_pay()) : empty_cell()});
+  if (!r.from_fits) {
+    t.note("The plan in use does not fit the memory of the devices.");
+  }
+  if (!r.kept.empty()) {
+    t.note(fmt::format("Left as they are, because the search has no placement like theirs: {}.",
+                       fmt::join(r.kept, ", ")));
+  }
+  return t;
+}
+
+DataTable reachable(const ReplanReport& r) {
+  DataTable t("reachable", "what can be had for how many bytes",
+              {{"migrated_bytes", "moved"}, {"step_s", "step"}, {"of_from", "of the plan in use"}});
+  for (const ReplanReport::Step& s : r.reachable) {
+    t.row({bytes_cell(s.bytes), cell(Seconds(s.step)), share(s.step / r.from_step)});
+  }
+  return t;
+}
+
+}  // namespace
+
+std::int64_t bytes_option(const std::string& text, const char* option) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool plain = error == std::errc() && end == text.data() + text.size();
+  if (!plain) {
+    value = config::parse_quantity<Bytes>(text, option).base();
+  }
+  if (!(value >= 0 && value <= 1e18)) {
+    throw InputError(option, fmt::format("found \"{}\", expected an amount of at least 0 bytes, "
+                                         "such as \"10 GB\"",
+                                         text));
+  }
+  return static_cast<std::int64_t>(value);
+}
+
+DataTable moved_tables(const planner::Migration& m) {
+  DataTable t("moved_tables", "tables that move", {{"table", "", true}, {"bytes"}});
+  for (const planner::Migration::Table& table : m.tables) {
+    t.row({cell(table.name), bytes_cell(table.bytes)});
+  }
+  t.limit(20);
+  return t;
+}
+
+DataTable moved_ranks(const planner::Migration& m) {
+  DataTable t("moved_ranks", "bytes to move, by rank",
+              {{"rank"}, {"received_bytes", "receives"}, {"sent_bytes", "sends"}});
+  for (std::size_t r = 0; r < m.received.size(); ++r) {
+    t.row({cell(static_cast<std::int64_t>(r)), bytes_cell(m.received[r]), bytes_cell(m.sent[r])});
+  }
+  t.limit(32);
+  return t;
+}
+
+DataTable moved_levels(const planner::Migration& m) {
+  DataTable t("moved_levels", "bytes to move, by the level they cross",
+              {{"level", "", true}, {"bytes"}});
+  for (const auto& [level, bytes] : m.levels) {
+    t.row({cell(level), bytes_cell(bytes)});
+  }
+  return t;
+}
+
+void print_replan(const ReplanReport& r, OutputFormat format) {
+  std::vector<DataTable> tables{summary(r), reachable(r)};
+  if (r.migration.bytes > 0) {
+    tables.push_back(moved_tables(r.migration));
+    tables.push_back(moved_levels(r.migration));
+    tables.push_back(moved_ranks(r.migration));
+  }
+  if (format != OutputFormat::kJson) {
+    print_tables(tables, format, std::cout);
+    return;
+  }
+  nlohmann::ordered_json j;
+  j["stepcast"] = provenance_json();
+  j["plans"] = {nlohmann::ordered_json::parse(config::plan_to_json(r.plan, -1))};
+  for (const DataTable& t : tables) {
+    j[t.key()] = t.json();
+  }
+  std::cout << j.dump(2) << '\n';
+}
+
+}  // namespace stepcast::cli

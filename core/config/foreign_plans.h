@@ -1,0 +1,30 @@
+#pragma once
+#include <string>
+
+#include "core/config/config.h"
+
+/// Embedding plans as other systems write them. docs/embedding-inputs.md shows the files.
+namespace stepcast::config {
+
+/// TorchRec's plan as JSON: module path -> table -> sharding_type, compute_kernel, ranks and
+/// sharding_spec (shard_sizes, shard_offsets, placement), the fields of its ParameterSharding.
+/// Pooled tables go under "sparse_arch.embedding_bag_collection", sequence tables under
+/// "sparse_arch.embedding_collection".
+///
+/// Errors: InputError naming the table for what TorchRec has no form for: several row ranges, tiers
+/// and caches, striped rows, rows in order of popularity, several copies that are not one on every
+/// rank, a table-row-wise group that is not a machine's.
+std::string plan_to_torchrec(const Job& job, const EmbeddingPlan& plan);
+/// Python that builds TorchRec's ShardingPlan from such a file lying beside it.
+std::string torchrec_loader(const std::string& plan_file);
+
+/// HugeCTR's embedding collection plan as JSON: shard_matrix (tables of each GPU) and
+/// shard_strategy ("mp" with the number of column parts where there are several, "dp"). A table on
+/// k GPUs has row r on the GPU r mod k of them.
+///
+/// Errors: InputError naming the table, as above; and for rows in blocks, and column parts that do
+/// not share their ranks evenly.
+std::string plan_to_hugectr(const Job& job, const EmbeddingPlan& plan);
+std::string hugectr_loader(const std::string& plan_file);
+
+}  // namespace stepcast::config

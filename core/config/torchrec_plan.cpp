@@ -1,0 +1,373 @@
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <numeric>
+
+#include "core/config/foreign_plans.h"
+#include "core/config/internal/foreign.h"
+#include "core/config/internal/loaders.h"
+
+// A plan of ours <-> TorchRec's ParameterSharding of every table.
+namespace stepcast::config {
+namespace {
+
+constexpr const char* kPooledModule = "sparse_arch.embedding_bag_collection";
+constexpr const char* kSequenceModule = "sparse_arch.embedding_collection";
+
+[[noreturn]] void cannot(const PlanTable& table, std::string_view what, std::string_view remedy) {
+  throw InputError(fmt::format("--export torchrec: table \"{}\"", table.name),
+                   fmt::format("TorchRec has no form for {}; {}", what, remedy));
+}
+
+void check_expressible(const PlanTable& table, std::int64_t rows) {
+  if (table.frequency_order) {
+    cannot(table, "rows in order of popularity", "plan with row_order \"workload\"");
+  }
+  for (const PlanShard& s : table.shards) {
+    if (s.rows[0] != 0 || s.rows[1] != rows) {
+      cannot(table,
+             fmt::format("rows [{}, {}) apart from the others (row tiers)", s.rows[0], s.rows[1]),
+             "give all rows of the table one placement");
+    }
+    if (s.tier != "hbm" || s.cache_bytes > 0) {
+      cannot(table, fmt::format("rows in tier \"{}\"", s.tier),
+             "keep the table in hbm, or set its compute kernel by hand");
+    }
+    if (s.split == Split::kStripe && s.groups.front().size() > 1) {
+      cannot(table, "striped rows (row mod n)",
+             "split it in blocks: a plan made with --export torchrec has no stripes");
+    }
+    if (s.groups.size() > 1) {
+      cannot(table, fmt::format("{} copies on groups of ranks", s.groups.size()),
+             "give it one copy, or data_parallel on every rank");
+    }
+  }
+}
+
+/// Rows on all ranks, on the ranks of one machine, or whole.
+std::string sharding_type(const Job& job, const PlanTable& table) {
+  const PlanShard& first = table.shards.front();
+  const auto& group = first.groups.front();
+  const auto size = static_cast<std::int64_t>(group.size());
+  const std::int64_t machine = std::min(job.system.host.devices, job.devices);
+  if (first.sharding == ShardingKind::kDataParallel) {
+    if (size != job.devices) {
+      cannot(table, fmt::format("copies on {} of {} ranks", size, job.devices),
+             "use every rank or one");
+    }
+    return "data_parallel";
+  }
+  if (size == 1) {
+    return table.shards.size() > 1 ? "column_wise" : "table_wise";
+  }
+  if (table.shards.size() == 1 && size == job.devices && first.sharding == ShardingKind::kRowWise) {
+    return "row_wise";
+  }
+  for (const PlanShard& s : table.shards) {
+    const auto& g = s.groups.front();
+    if (static_cast<std::int64_t>(g.size()) != machine || g.front() % machine != 0 ||
+        g.back() != g.front() + machine - 1) {
+      cannot(table, fmt::format("rows over {} ranks from rank {}", g.size(), g.front()),
+             fmt::format("its table_row_wise takes the {} ranks of one machine", machine));
+    }
+  }
+  return table.shards.size() > 1 ? "grid_shard" : "table_row_wise";
+}
+
+OrderedJson spec_of(const Job& job, const PlanTable& table) {
+  const std::int64_t machine = std::min(job.system.host.devices, job.devices);
+  OrderedJson shards = OrderedJson::array();
+  for (const PlanShard& s : table.shards) {
+    const auto& group = s.groups.front();
+    const std::int64_t rows = s.rows[1];
+    const auto members = static_cast<std::int64_t>(group.size());
+    const std::int64_t block = (rows + members - 1) / members;
+    for (std::int64_t i = 0; i < members; ++i) {
+      const std::int64_t first = std::min(rows, i * block);
+      const std::int32_t rank = group[static_cast<std::size_t>(i)];
+      OrderedJson shard;
+      shard["shard_sizes"] = {std::min(block, rows - first), s.columns[1] - s.columns[0]};
+      shard["shard_offsets"] = {first, s.columns[0]};
+      shard["placement"] = job.system.host.shares_core
+                               ? fmt::format("rank:{}/cpu", rank)
+                               : fmt::format("rank:{}/cuda:{}", rank, rank % machine);
+      shards.push_back(std::move(shard));
+    }
+  }
+  return shards;
+}
+
+const EmbeddingTable& table_of(const DlrmWorkload& w, const std::string& name) {
+  const auto it = std::find_if(w.tables.begin(), w.tables.end(),
+                               [&](const EmbeddingTable& t) { return t.name == name; });
+  STEPCAST_CHECK(it != w.tables.end(), "no table '{}'", name);
+  return *it;
+}
+
+/// "rank:3/cuda:3" -> 3.
+std::int32_t rank_of(const Value& v, std::int64_t devices) {
+  const std::string text = v.text("a placement such as \"rank:3/cuda:3\"");
+  std::int32_t rank = -1;
+  const bool named = text.starts_with("rank:");
+  const char* end = text.data() + text.size();
+  const char* stop = named ? std::from_chars(text.data() + 5, end, rank).ptr : text.data();
+  if (!named || rank < 0 || (stop != end && *stop != '/')) {
+    v.fail("a placement such as \"rank:3/cuda:3\"");
+  }
+  if (rank >= devices) {
+    v.refuse(
+        fmt::format("found \"{}\", but the job has {} devices: ranks end at {}; set devices "
+                    "to those of the plan",
+                    text, devices, devices - 1));
+  }
+  return rank;
+}
+
+std::array<std::int64_t, 2> pair_of(const Value& v, std::string_view expected) {
+  const auto both = v.items(expected, 2);
+  if (both.size() != 2) {
+    v.fail(expected);
+  }
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  return {both[0].integer(0, kMost), both[1].integer(0, kMost)};
+}
+
+struct Piece {
+  std::int64_t row = 0, rows = 0;
+  std::int32_t rank = 0;
+};
+
+/// One column range of a table: whole on a rank, or in blocks over several.
+PlanShard shard_of(const Value& spec, const std::array<std::int64_t, 2>& columns,
+                   std::vector<Piece> pieces, std::int64_t rows, ShardingKind kind) {
+  std::stable_sort(pieces.begin(), pieces.end(),
+                   [](const Piece& a, const Piece& b) { return a.row < b.row; });
+  const auto members = static_cast<std::int64_t>(pieces.size());
+  const std::int64_t block = (rows + members - 1) / members;
+  PlanShard s;
+  s.rows = {0, rows};
+  s.columns = columns;
+  s.sharding = kind;
+  s.split = Split::kBlock;
+  auto& group = s.groups.emplace_back();
+  for (std::int64_t i = 0; i < members; ++i) {
+    const Piece& p = pieces[static_cast<std::size_t>(i)];
+    const std::int64_t first = std::min(rows, i * block);
+    if (p.rows != std::min(block, rows - first) || (p.rows > 0 && p.row != first)) {
+      spec.refuse(fmt::format(
+          "columns [{}, {}) have {} rows from row {} as part {} of {}; expected blocks of "
+          "ceil({} / {}) = {} rows, as TorchRec's even row split has",
+          columns[0], columns[1], p.rows, p.row, i, members, rows, members, block));
+    }
+    if (std::find(group.begin(), group.end(), p.rank) != group.end()) {
+      spec.refuse(fmt::format("rank {} has two parts of columns [{}, {}); give each part a rank",
+                              p.rank, columns[0], columns[1]));
+    }
+    group.push_back(p.rank);
+  }
+  return s;
+}
+
+const std::vector<std::pair<std::string, ShardingKind>>& types() {
+  static const std::vector<std::pair<std::string, ShardingKind>> all{
+      {"data_parallel", ShardingKind::kDataParallel},
+      {"table_wise", ShardingKind::kTableWise},
+      {"column_wise", ShardingKind::kColumnWise},
+      {"table_column_wise", ShardingKind::kColumnWise},
+      {"row_wise", ShardingKind::kRowWise},
+      {"table_row_wise", ShardingKind::kTableRowWise},
+      {"grid_shard", ShardingKind::kTableRowWise}};
+  return all;
+}
+
+PlanTable table_from(const std::string& name, const Value& v, const EmbeddingTable& table,
+                     std::int64_t devices) {
+  v.keys({"sharding_type", "compute_kernel", "ranks", "sharding_spec", "cache_params",
+          "enforce_hbm", "stochastic_rounding", "bounds_check_mode", "output_dtype",
+          "key_value_params"});
+  const ShardingKind kind = v.at("sharding_type", "a sharding type of TorchRec").choice(types());
+  if (const auto kernel = v.find("compute_kernel"); kernel && !kernel->json().is_null()) {
+    const std::string text = kernel->text("a compute kernel of TorchRec");
+    if (text != "dense" && text != "fused") {
+      kernel->refuse(
+          fmt::format("found \"{}\": only dense and fused keep a table in the device's "
+                      "memory; other tiers are not read from TorchRec plans",
+                      text));
+    }
+  }
+  PlanTable t;
+  t.name = name;
+  const auto spec = v.find("sharding_spec");
+  if (kind == ShardingKind::kDataParallel) {
+    if (spec && !spec->json().is_null()) {
+      spec->refuse("data_parallel has no sharding_spec; remove it");
+    }
+    PlanShard s;
+    s.rows = {0, table.rows};
+    s.columns = {0, table.dim};
+    s.sharding = kind;
+    s.split = Split::kReplicate;
+    s.groups.emplace_back(static_cast<std::size_t>(devices));
+    std::iota(s.groups.front().begin(), s.groups.front().end(), 0);
+    t.shards.push_back(std::move(s));
+    return t;
+  }
+  if (!spec || spec->json().is_null()) {
+    throw InputError(v.where("sharding_spec"),
+                     fmt::format("is missing, expected the shards of table \"{}\"", name));
+  }
+  std::map<std::array<std::int64_t, 2>, std::vector<Piece>> by_columns;
+  for (const Value& shard : spec->items("a list of at least one shard", 1)) {
+    shard.keys({"shard_sizes", "shard_offsets", "placement"});
+    const auto sizes = pair_of(shard.at("shard_sizes", "[rows, columns]"), "[rows, columns]");
+    const auto offsets = pair_of(shard.at("shard_offsets", "[first row, first column]"),
+                                 "[first row, first column]");
+    const std::int32_t rank = rank_of(shard.at("placement", "\"rank:r/cuda:d\""), devices);
+    by_columns[{offsets[1], offsets[1] + sizes[1]}].push_back({offsets[0], sizes[0], rank});
+  }
+  for (auto& [columns, pieces] : by_columns) {
+    const ShardingKind of_part =
+        pieces.size() > 1       ? kind
+        : by_columns.size() > 1 ? ShardingKind::kColumnWise
+        : devices == 1          ? ShardingKind::kTableWise
+        : kind == ShardingKind::kTableRowWise || kind == ShardingKind::kRowWise
+            ? kind
+            : ShardingKind::kTableWise;
+    t.shards.push_back(shard_of(*spec, columns, std::move(pieces), table.rows, of_part));
+  }
+  return t;
+}
+
+}  // namespace
+
+std::string plan_to_torchrec(const Job& job, const EmbeddingPlan& plan) {
+  const DlrmWorkload& w = *job.workload.dlrm();
+  OrderedJson modules = OrderedJson::object();
+  for (const PlanTable& table : plan.tables) {
+    const EmbeddingTable& described = table_of(w, table.name);
+    check_expressible(table, described.rows);
+    OrderedJson to;
+    to["sharding_type"] = sharding_type(job, table);
+    const bool copies = to["sharding_type"] == "data_parallel";
+    to["compute_kernel"] = copies ? "dense" : "fused";
+    OrderedJson ranks = OrderedJson::array();
+    for (const PlanShard& s : table.shards) {
+      for (const std::int32_t r : s.groups.front()) {
+        ranks.push_back(r);
+      }
+    }
+    to["ranks"] = std::move(ranks);
+    to["sharding_spec"] = copies ? OrderedJson() : spec_of(job, table);
+    const bool sequence = described.mode == PoolingMode::kSequence;
+    modules[sequence ? kSequenceModule : kPooledModule][table.name] = std::move(to);
+  }
+  return pretty(modules, 2) + "\n";
+}
+
+bool is_torchrec_plan(const Json& root) {
+  if (!root.is_object() || root.empty()) {
+    return false;
+  }
+  return std::all_of(root.begin(), root.end(), [](const Json& module) {
+    return module.is_object() && !module.empty() &&
+           std::all_of(module.begin(), module.end(), [](const Json& table) {
+             return table.is_object() && table.contains("sharding_type");
+           });
+  });
+}
+
+EmbeddingPlan plan_of_torchrec(const Value& v, const DlrmWorkload& w, std::int64_t devices) {
+  EmbeddingPlan plan;
+  plan.workload = "a TorchRec plan";
+  plan.devices = devices;
+  std::vector<std::string> names;
+  for (const EmbeddingTable& t : w.tables) {
+    names.push_back(t.name);
+  }
+  for (const auto& [module, tables] : v.members()) {
+    for (const auto& [name, table] : tables.members()) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) {
+        table.refuse(
+            fmt::format("the workload has no table \"{}\"; {}", name, suggestion(name, names)));
+      }
+      if (std::any_of(plan.tables.begin(), plan.tables.end(),
+                      [&, &n = name](const PlanTable& t) { return t.name == n; })) {
+        table.refuse(fmt::format("table \"{}\" is in two modules; list each table once", name));
+      }
+      plan.tables.push_back(table_from(name, table, table_of(w, name), devices));
+    }
+  }
+  const auto place = [&names](const PlanTable& t) {
+    return std::find(names.begin(), names.end(), t.name) - names.begin();
+  };
+  std::sort(plan.tables.begin(), plan.tables.end(),
+            [&](const PlanTable& a, const PlanTable& b) { return place(a) < place(b); });
+  return plan;
+}
+
+std::string torchrec_loader(const std::string& plan_file) {
+  return fmt::format(R"py(#!/usr/bin/env python3
+"""Builds a TorchRec ShardingPlan from {file}, which stepcast wrote.
+
+    from {module} import load_plan
+    model = DistributedModelParallel(module, plan=load_plan(), sharders=sharders)
+
+Module paths are those of torchrec.models.dlrm; rename them for another model:
+
+    load_plan(rename={{"sparse_arch.embedding_bag_collection": "model.ebc"}})
+"""
+import json
+import os
+
+from torch.distributed._shard.sharding_spec import EnumerableShardingSpec, ShardMetadata
+from torchrec.distributed.types import (
+    EmbeddingModuleShardingPlan,
+    ParameterSharding,
+    ShardingPlan,
+)
+
+PLAN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "{file}")
+
+
+def parameter_sharding(table):
+    shards = table["sharding_spec"]
+    spec = None
+    if shards is not None:
+        spec = EnumerableShardingSpec(
+            [
+                ShardMetadata(
+                    shard_offsets=shard["shard_offsets"],
+                    shard_sizes=shard["shard_sizes"],
+                    placement=shard["placement"],
+                )
+                for shard in shards
+            ]
+        )
+    return ParameterSharding(
+        sharding_type=table["sharding_type"],
+        compute_kernel=table["compute_kernel"],
+        ranks=table["ranks"],
+        sharding_spec=spec,
+    )
+
+
+def load_plan(path=PLAN, rename=None):
+    with open(path) as file:
+        modules = json.load(file)
+    plan = {{}}
+    for module, tables in modules.items():
+        sharding = EmbeddingModuleShardingPlan()
+        for name, table in tables.items():
+            sharding[name] = parameter_sharding(table)
+        plan[(rename or {{}}).get(module, module)] = sharding
+    return ShardingPlan(plan=plan)
+
+
+if __name__ == "__main__":
+    print(load_plan())
+)py",
+                     fmt::arg("file", plan_file),
+                     fmt::arg("module", plan_file.substr(0, plan_file.find('.'))));
+}
+
+}  // namespace stepcast::config

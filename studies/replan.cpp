@@ -1,0 +1,66 @@
+#include "studies/replan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/error.h"
+#include "models/cost_model.h"
+#include "planner/ledger.h"
+#include "planner/replan.h"
+#include "studies/plan_comparison.h"
+
+namespace stepcast::studies {
+
+double ReplanReport::steps_to_pay() const {
+  const double saved = from_step - plan.predicted_step;
+  return migration.bytes == 0 ? 0
+         : saved > 0          ? migration.seconds / saved
+                              : std::numeric_limits<double>::infinity();
+}
+
+ReplanReport replan(const Job& job, const ReplanRequest& request) {
+  if (!job.embedding_plan) {
+    throw InputError("job: embedding.plan",
+                     fmt::format("found \"{}\", expected the plan that is in use; name a plan file",
+                                 job.embedding_choice));
+  }
+  const EmbeddingPlan& from = *job.embedding_plan;
+  const models::CostModel model(job.system, job.calibration);
+  planner::ReplanOptions options;
+  options.search.seed = request.seed;
+  planner::ReplanFront front = planner::replan_front(job, model, from, options);
+
+  ReplanReport report;
+  report.job = job;
+  report.kept = front.kept;
+  const planner::ReplanPoint* best = nullptr;
+  for (planner::ReplanPoint& p : front.points) {
+    if (request.max_bytes && p.bytes > *request.max_bytes) {
+      break;
+    }
+    const bool home = &p == &front.points.front();
+    p.plan.predicted_step = simulated_step(job, model, p.plan);
+    const bool fits = !home || !planner::excess_of(job, p.plan, p.plan.ledger);
+    if (home) {
+      report.from_step = p.plan.predicted_step;
+      report.from_objective = p.objective;
+      report.from_fits = fits;
+    }
+    report.reachable.push_back({p.bytes, p.plan.predicted_step});
+    const bool rescue = best == &front.points.front() && !report.from_fits;
+    if (best == nullptr || rescue || p.plan.predicted_step < best->plan.predicted_step) {
+      best = &p;
+    }
+  }
+  report.plan = best->plan;
+  report.plan.workload = job.workload.name;
+  report.plan.system = job.system.name;
+  report.objective = best->objective;
+  report.plan.lower_bound = std::min(report.plan.predicted_step,
+                                     report.plan.predicted_step - (best->objective - front.bound));
+  report.plan.gap = front.bound > 0 ? std::max(0.0, best->objective / front.bound - 1) : 0;
+  report.migration = planner::migration_between(job, from, report.plan);
+  return report;
+}
+
+}  // namespace stepcast::studies
