@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <iostream>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "cli/human.h"
 #include "cli/print_prediction.h"
 #include "cli/recordings.h"
+#include "cli/replan.h"
 #include "core/error.h"
 
 namespace stepcast::cli {
@@ -169,6 +171,20 @@ std::vector<DataTable> tables_of(const studies::Explanation& e) {
   return tables;
 }
 
+/// Both sides have a plan for the same tables on the same devices, so that rows could move.
+bool same_tables(const Side& a, const Side& b) {
+  if (!a.job || !b.job || !a.job->embedding_plan || !b.job->embedding_plan ||
+      a.job->devices != b.job->devices || a.job->system.name != b.job->system.name) {
+    return false;
+  }
+  const auto& x = a.job->workload.dlrm()->tables;
+  const auto& y = b.job->workload.dlrm()->tables;
+  return std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                    [](const EmbeddingTable& p, const EmbeddingTable& q) {
+                      return p.name == q.name && p.rows == q.rows && p.dim == q.dim;
+                    });
+}
+
 int explain(const ExplainCommand& options, const Context& context) {
   if (options.b.empty() && options.with.empty()) {
     throw InputError("explain", "expected a second job, plan or trace, or --with key=value");
@@ -189,12 +205,19 @@ int explain(const ExplainCommand& options, const Context& context) {
   const auto account = [](const Side& s) {
     return s.job ? studies::account_of(*s.job) : studies::account_of(*s.run);
   };
+  std::vector<DataTable> placement;
+  if (same_tables(a, b)) {
+    add_difference(studies::plan_difference(*a.job, *a.job->embedding_plan, *b.job->embedding_plan),
+                   placement);
+  }
   studies::Explanation e = a.job && b.job ? studies::explain(*a.job, *b.job, change)
                                           : studies::explain(account(a), account(b));
   e.a.label = options.a;
   e.b.label =
       options.b.empty() ? "with " + fmt::format("{}", fmt::join(options.with, " ")) : options.b;
-  print_tables(tables_of(e), options.format, std::cout);
+  std::vector<DataTable> tables = tables_of(e);
+  tables.insert(tables.end(), placement.begin(), placement.end());
+  print_tables(tables, options.format, std::cout);
   return 0;
 }
 

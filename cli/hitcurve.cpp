@@ -11,6 +11,7 @@
 #include "core/access.h"
 #include "core/config/access_files.h"
 #include "core/error.h"
+#include "core/id_sketch.h"
 #include "core/stack_distance.h"
 #include "core/whole_file.h"
 
@@ -22,6 +23,7 @@ struct HitcurveCommand {
   double sample = 1;
   std::int64_t rows = 0;
   std::string histogram;
+  bool sketch = false;
   OutputFormat format = OutputFormat::kText;
 };
 
@@ -96,26 +98,102 @@ std::string histogram_text(const std::vector<ReuseBin>& bins, const std::string&
   std::string text =
       "# reuse of rows in " + source + "\nreuse_low,reuse_high,unique_rows,accesses\n";
   for (const ReuseBin& b : bins) {
-    text += fmt::format("{:.0f},{:.0f},{:.0f},{:.0f}\n", b.reuse_low, b.reuse_high, b.unique_rows,
-                        b.accesses);
+    if (b.unique_rows > 0) {
+      text += fmt::format("{:.0f},{:.0f},{:.12g},{:.12g}\n", b.reuse_low, b.reuse_high,
+                          b.unique_rows, b.accesses);
+    }
   }
   return text;
 }
 
-int hitcurve(const HitcurveCommand& options) {
-  const std::vector<std::int64_t> ids = config::read_indices(options.indices, "hitcurve");
-  const std::int64_t most = *std::max_element(ids.begin(), ids.end());
+void check_rows(const HitcurveCommand& options, std::int64_t most) {
   if (options.rows > 0 && most >= options.rows) {
     throw InputError("--rows", fmt::format("found {}, but {} looks up row {}; expected at least {}",
                                            options.rows, options.indices, most, most + 1));
   }
-  const Access access = Access::indices(options.rows > 0 ? options.rows : most + 1, ids);
-  const StackDistances distances(ids, options.sample);
-  const std::vector<ReuseBin> bins = reuse_bins(ids);
+}
+
+void write_histogram(const HitcurveCommand& options, const std::vector<ReuseBin>& bins) {
   if (!options.histogram.empty()) {
     write_whole_file(options.histogram,
                      histogram_text(bins, std::filesystem::path(options.indices).filename()));
   }
+}
+
+DataTable sketch_summary(const IdSketch& sketch, const Access& access) {
+  DataTable t("lookups", "recorded lookups, sketched in one pass", {{"fact", "", true}, {"value"}});
+  t.as_object();
+  t.row({name_cell("lookups", "lookups"), cell(static_cast<std::int64_t>(sketch.lookups()))});
+  t.row({name_cell("rows", "rows of the table"), cell(access.rows())});
+  t.row({name_cell("distinct_rows", "distinct rows"), cell(sketch.distinct())});
+  t.row({name_cell("distinct_error", "standard error of that"), share(sketch.distinct_error())});
+  t.row({name_cell("floor", "rows looked up more often are all counted apart"),
+         cell(sketch.floor())});
+  t.row({name_cell("sketch_bytes", "memory of the sketch"),
+         cell(Bytes(static_cast<double>(sketch.memory_bytes())))});
+  if (sketch.exact()) {
+    t.note("Few enough rows: everything here is exact.");
+  }
+  return t;
+}
+
+DataTable hot_table(const IdSketch& sketch) {
+  constexpr std::size_t kShown = 1000;
+  DataTable t("hot_rows", "rows looked up most",
+              {{"row"},
+               {"lookups_at_least", "at least"},
+               {"lookups_at_most", "at most"},
+               {"share", "of lookups"}});
+  const auto rows = sketch.hot_rows();
+  for (std::size_t i = 0; i < std::min(kShown, rows.size()); ++i) {
+    t.row({cell(rows[i].row), cell(rows[i].count), cell(rows[i].count + rows[i].missed),
+           share(static_cast<double>(rows[i].count) / sketch.lookups())});
+  }
+  t.limit(10);
+  return t;
+}
+
+DataTable sketch_curve(const Access& access, double distinct) {
+  DataTable t("hit_rate", "hit rate of a cache",
+              {{"capacity_rows", "rows held"},
+               {"lru_independent", "LRU, independent lookups"},
+               {"pinned", "hottest rows pinned"}});
+  for (const double c : capacities(distinct)) {
+    t.row({cell(static_cast<std::int64_t>(c)), share(access.hit_rate(c, CachePolicy::kLru).value),
+           share(access.hit_rate(c, CachePolicy::kPinned).value)});
+  }
+  t.note("Of a warm cache; LRU in the recorded order needs the recording: leave --sketch out.");
+  return t;
+}
+
+/// One pass in fixed memory, whatever the size of the file.
+int sketched(const HitcurveCommand& options) {
+  IdSketch sketch;
+  config::stream_indices(options.indices, "hitcurve",
+                         [&sketch](std::span<const std::int64_t> ids) { sketch.add(ids); });
+  check_rows(options, sketch.largest_id());
+  const std::int64_t rows = options.rows > 0 ? options.rows : sketch.largest_id() + 1;
+  const std::vector<ReuseBin> bins = sketch.bins(rows);
+  const Access access = Access::histogram(rows, bins, sketch.lookups());
+  write_histogram(options, bins);
+  print_tables(
+      {sketch_summary(sketch, access), hot_table(sketch), bins_table(bins, sketch.lookups()),
+       sketch_curve(access, std::min(sketch.distinct(), static_cast<double>(rows)))},
+      options.format, std::cout);
+  return 0;
+}
+
+int hitcurve(const HitcurveCommand& options) {
+  if (options.sketch) {
+    return sketched(options);
+  }
+  const std::vector<std::int64_t> ids = config::read_indices(options.indices, "hitcurve");
+  const std::int64_t most = *std::max_element(ids.begin(), ids.end());
+  check_rows(options, most);
+  const Access access = Access::indices(options.rows > 0 ? options.rows : most + 1, ids);
+  const StackDistances distances(ids, options.sample);
+  const std::vector<ReuseBin> bins = reuse_bins(ids);
+  write_histogram(options, bins);
   print_tables({summary_table(ids, access, distances),
                 bins_table(bins, static_cast<double>(ids.size())), curve_table(access, distances)},
                options.format, std::cout);
@@ -138,6 +216,11 @@ void add_hitcurve(CLI::App& app, Context& context) {
       ->check(CLI::PositiveNumber);
   command->add_option("--histogram", options->histogram,
                       "Write the distribution as a histogram that a job's \"access\" can name");
+  command
+      ->add_flag("--sketch", options->sketch,
+                 "One pass in 5 MB of memory, for recordings of any length: distinct rows and "
+                 "reuse with a stated error instead of exact counts and stack distances")
+      ->excludes("--sample");
   add_format_option(*command, options->format);
   command->callback([options, &context] { context.exit_code = hitcurve(*options); });
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/drift.h"
 #include "cli/human.h"
 #include "cli/plan_export.h"
 #include "cli/plan_parallel.h"
@@ -34,6 +35,7 @@ struct PlanCommand {
   std::string export_as;
   std::string from;
   std::string max_migrate;
+  std::vector<std::string> drift;
   int threads = 0;
   bool same_devices = false;
 };
@@ -241,10 +243,22 @@ std::vector<std::string> overrides_of(const PlanCommand& options) {
 }
 
 /// `--from`: the best plan within reach of the one in use.
-int plan_from(const PlanCommand& options, const CLI::App& command, const Job& job) {
+int plan_from(const PlanCommand& options, const CLI::App& command, const Job& job,
+              const config::Source& source, const Context& context) {
   refuse(command,
          {"--compare", "--no-tiers", "--sync-interval", "--dedup", "--time-limit", "--top"},
          "a search from scratch, and --from asks for a plan near another one");
+  if (!options.drift.empty()) {
+    refuse(command, {"--max-migrate", "--out", "--export"},
+           "a new plan, and --drift only asks about the one in use");
+    std::vector<std::string> overrides = overrides_of(options);
+    for (const std::string& change : options.drift) {
+      overrides.push_back(change.find('=') == std::string::npos ? "workload=" + change : change);
+    }
+    const Job now = config::load_job(source, overrides, {context.library});
+    print_drift(studies::drift(job, now, options.seed), options.job.format);
+    return 0;
+  }
   studies::ReplanRequest request;
   request.seed = options.seed;
   if (!options.max_migrate.empty()) {
@@ -257,13 +271,14 @@ int plan_from(const PlanCommand& options, const CLI::App& command, const Job& jo
 }
 
 int plan(const PlanCommand& options, const CLI::App& command, const Context& context) {
+  const config::Source source = job_source(options.job);
   const PlanRequest request =
-      config::load_plan_request(job_source(options.job), overrides_of(options), {context.library});
+      config::load_plan_request(source, overrides_of(options), {context.library});
   const Job& job = request.job;
   if (job.workload.transformer() != nullptr) {
     refuse(command,
            {"--seed", "--compare", "--no-tiers", "--sync-interval", "--dedup", "--from",
-            "--max-migrate"},
+            "--max-migrate", "--drift"},
            "embedding plans, and the workload is a transformer");
     return plan_parallel(request, {.top = options.top,
                                    .time_limit = options.time_limit,
@@ -276,7 +291,10 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   refuse(command, {"--jobs", "--same-devices"},
          "parallel plans, and the workload is a recommendation model");
   if (!options.from.empty()) {
-    return plan_from(options, command, job);
+    return plan_from(options, command, job, source, context);
+  }
+  if (!options.drift.empty()) {
+    throw InputError("--drift", "is of a plan that is in use; name it: --from");
   }
   if (!options.max_migrate.empty()) {
     throw InputError("--max-migrate", "bounds the way from a plan that is in use; name it: --from");
@@ -364,6 +382,11 @@ void add_plan(CLI::App& app, Context& context) {
   command->add_option(
       "--max-migrate", options->max_migrate,
       "With --from: most bytes to move, such as \"10 GB\"; 0 prices the plan again");
+  command
+      ->add_option("--drift", options->drift,
+                   "With --from: what the plan costs under another access: a workload file, or "
+                   "key=value on top of the job; repeatable")
+      ->allow_extra_args(false);
   command->add_option("--jobs", options->threads, "Transformers: threads; all cores by default")
       ->check(CLI::Range(1, 1024));
   command->add_flag("--same-devices", options->same_devices,

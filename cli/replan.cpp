@@ -54,27 +54,11 @@ DataTable reachable(const ReplanReport& r) {
   return t;
 }
 
-}  // namespace
-
-std::int64_t bytes_option(const std::string& text, const char* option) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool plain = error == std::errc() && end == text.data() + text.size();
-  if (!plain) {
-    value = config::parse_quantity<Bytes>(text, option).base();
-  }
-  if (!(value >= 0 && value <= 1e18)) {
-    throw InputError(option, fmt::format("found \"{}\", expected an amount of at least 0 bytes, "
-                                         "such as \"10 GB\"",
-                                         text));
-  }
-  return static_cast<std::int64_t>(value);
-}
-
-DataTable moved_tables(const planner::Migration& m) {
-  DataTable t("moved_tables", "tables that move", {{"table", "", true}, {"bytes"}});
-  for (const planner::Migration::Table& table : m.tables) {
-    t.row({cell(table.name), bytes_cell(table.bytes)});
+DataTable moved_tables(const studies::PlanDifference& d) {
+  DataTable t("moved_tables", "tables that are placed otherwise",
+              {{"table", "", true}, {"bytes"}, {"before", "", true}, {"after", "", true}});
+  for (const studies::PlanDifference::Table& table : d.tables) {
+    t.row({cell(table.name), bytes_cell(table.bytes), cell(table.before), cell(table.after)});
   }
   t.limit(20);
   return t;
@@ -99,12 +83,51 @@ DataTable moved_levels(const planner::Migration& m) {
   return t;
 }
 
+DataTable changed_memory(const studies::PlanDifference& d) {
+  DataTable t("memory", "bytes that ranks need, before and after",
+              {{"rank"},
+               {"tier", "", true},
+               {"before_bytes", "before"},
+               {"after_bytes", "after"},
+               {"capacity_bytes", "capacity"}});
+  for (const studies::PlanDifference::Memory& m : d.memory) {
+    t.row({cell(std::int64_t{m.rank}), cell(m.tier), cell(Bytes(m.before)), cell(Bytes(m.after)),
+           cell(Bytes(m.capacity))});
+  }
+  t.limit(32);
+  return t;
+}
+
+}  // namespace
+
+std::int64_t bytes_option(const std::string& text, const char* option) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool plain = error == std::errc() && end == text.data() + text.size();
+  if (!plain) {
+    value = config::parse_quantity<Bytes>(text, option).base();
+  }
+  if (!(value >= 0 && value <= 1e18)) {
+    throw InputError(option, fmt::format("found \"{}\", expected an amount of at least 0 bytes, "
+                                         "such as \"10 GB\"",
+                                         text));
+  }
+  return static_cast<std::int64_t>(value);
+}
+
+void add_difference(const studies::PlanDifference& d, std::vector<DataTable>& tables) {
+  tables.push_back(moved_tables(d));
+  tables.push_back(moved_levels(d.migration));
+  tables.push_back(moved_ranks(d.migration));
+  if (!d.memory.empty()) {
+    tables.push_back(changed_memory(d));
+  }
+}
+
 void print_replan(const ReplanReport& r, OutputFormat format) {
   std::vector<DataTable> tables{summary(r), reachable(r)};
-  if (r.migration.bytes > 0) {
-    tables.push_back(moved_tables(r.migration));
-    tables.push_back(moved_levels(r.migration));
-    tables.push_back(moved_ranks(r.migration));
+  if (!r.migration.tables.empty()) {
+    add_difference(studies::plan_difference(r.job, *r.job.embedding_plan, r.plan), tables);
   }
   if (format != OutputFormat::kJson) {
     print_tables(tables, format, std::cout);

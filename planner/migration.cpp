@@ -64,9 +64,7 @@ class Count {
         }
       }
     }
-    if (result_.bytes > before) {
-      result_.tables.push_back({table.name, result_.bytes - before});
-    }
+    result_.tables.push_back({table.name, result_.bytes - before});
   }
 
   Migration take() {

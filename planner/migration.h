@@ -36,7 +36,7 @@ struct Migration {
     std::string name;
     std::int64_t bytes = 0;
   };
-  std::vector<Table> tables;           ///< those that move, most bytes first
+  std::vector<Table> tables;           ///< those placed otherwise, most bytes first
   std::vector<std::int64_t> received;  ///< by rank
   std::vector<std::int64_t> sent;
   /// By the level of the fabric that the bytes cross, innermost first; "memory" is from one tier to

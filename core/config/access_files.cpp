@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <map>
 #include <optional>
@@ -172,57 +173,128 @@ ReuseHistogram read_histogram(const std::filesystem::path& file, std::string_vie
   return histogram;
 }
 
-std::vector<std::int64_t> read_indices(const std::filesystem::path& file, std::string_view where) {
-  const std::string bytes = read_whole_file(file, where, kLargestFile);
-  const auto textual = [](char c) {
-    return (c >= '0' && c <= '9') || c == '\n' || c == '\r' || c == ' ' || c == '\t' || c == '-' ||
-           c == '#';
-  };
-  std::vector<std::int64_t> ids;
-  if (bytes.empty()) {
-    throw InputError(file.string(), "the file is empty, expected row ids: int64, or one per line");
+namespace {
+
+constexpr std::size_t kChunk = 1U << 18;  // ids
+
+/// Hands ids on in chunks; refuses negative ones.
+class IdSink {
+ public:
+  IdSink(std::string file, const std::function<void(std::span<const std::int64_t>)>& sink)
+      : file_(std::move(file)), sink_(sink) {
+    ids_.reserve(kChunk);
   }
-  if (!std::all_of(
-          bytes.begin(),
-          bytes.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(bytes.size(), 4096)),
-          textual)) {
-    if (bytes.size() % 8 != 0) {
-      throw InputError(file.string(),
-                       fmt::format("holds {} bytes, expected a multiple of 8 (little-endian "
-                                   "int64), or text with one id per line",
-                                   bytes.size()));
+  void add(std::int64_t id) {
+    if (id < 0) {
+      throw InputError(file_,
+                       fmt::format("id {} at position {} is negative, expected row ids from 0", id,
+                                   passed_ + ids_.size()));
     }
-    ids.resize(bytes.size() / 8);
-    for (std::size_t i = 0; i < ids.size(); ++i) {
+    ids_.push_back(id);
+    if (ids_.size() == kChunk) {
+      flush();
+    }
+  }
+  void flush() {
+    if (!ids_.empty()) {
+      sink_(ids_);
+      passed_ += ids_.size();
+      ids_.clear();
+    }
+  }
+  [[nodiscard]] std::size_t passed() const { return passed_; }
+
+ private:
+  std::string file_;
+  const std::function<void(std::span<const std::int64_t>)>& sink_;
+  std::vector<std::int64_t> ids_;
+  std::size_t passed_ = 0;
+};
+
+/// Fills `buffer` as far as the file goes; the bytes read.
+std::size_t read_some(std::ifstream& in, std::vector<char>& buffer) {
+  in.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+  return static_cast<std::size_t>(in.gcount());
+}
+
+void stream_binary(std::ifstream& in, const std::filesystem::path& file, std::uintmax_t size,
+                   IdSink& to) {
+  if (size % 8 != 0) {
+    throw InputError(file.string(), fmt::format("holds {} bytes, expected a multiple of 8 "
+                                                "(little-endian int64), or text with one id per "
+                                                "line",
+                                                size));
+  }
+  std::vector<char> buffer(kChunk * 8);
+  for (std::size_t got = 0; (got = read_some(in, buffer)) > 0;) {
+    for (std::size_t at = 0; at + 8 <= got; at += 8) {
       std::uint64_t v = 0;
       for (std::size_t b = 0; b < 8; ++b) {
-        v |= std::uint64_t{static_cast<unsigned char>(bytes[i * 8 + b])} << (8 * b);
+        v |= std::uint64_t{static_cast<unsigned char>(buffer[at + b])} << (8 * b);
       }
-      ids[i] = static_cast<std::int64_t>(v);
+      to.add(static_cast<std::int64_t>(v));
     }
+  }
+}
+
+void stream_text(std::ifstream& in, const std::filesystem::path& file, IdSink& to) {
+  std::string line;
+  for (std::size_t number = 1; std::getline(in, line); ++number) {
+    const std::string_view text = trimmed(line);
+    if (text.empty() || text.front() == '#') {
+      continue;
+    }
+    std::int64_t v = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
+    if (error != std::errc() || end != text.data() + text.size()) {
+      throw InputError(fmt::format("{}: line {}", file.string(), number),
+                       fmt::format("found \"{}\", expected one row id", text.substr(0, 40)));
+    }
+    to.add(v);
+  }
+}
+
+}  // namespace
+
+void stream_indices(const std::filesystem::path& file, std::string_view where,
+                    const std::function<void(std::span<const std::int64_t>)>& sink) {
+  std::ifstream in = open_file(file, where);
+  std::vector<char> head(4096);
+  head.resize(read_some(in, head));
+  if (head.empty()) {
+    throw InputError(file.string(), "the file is empty, expected row ids: int64, or one per line");
+  }
+  const bool text = std::all_of(head.begin(), head.end(), [](char c) {
+    return (c >= '0' && c <= '9') || c == '\n' || c == '\r' || c == ' ' || c == '\t' || c == '-' ||
+           c == '#';
+  });
+  in.clear();
+  in.seekg(0);
+  IdSink to(file.string(), sink);
+  if (text) {
+    stream_text(in, file, to);
   } else {
-    for_each_line(bytes, [&](std::size_t number, std::string_view line) {
-      if (line.empty() || line.front() == '#') {
-        return;
-      }
-      std::int64_t v = 0;
-      const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), v);
-      if (error != std::errc() || end != line.data() + line.size()) {
-        throw InputError(fmt::format("{}: line {}", file.string(), number),
-                         fmt::format("found \"{}\", expected one row id", line.substr(0, 40)));
-      }
-      ids.push_back(v);
-    });
+    stream_binary(in, file, std::filesystem::file_size(file), to);
   }
-  if (const auto bad = std::find_if(ids.begin(), ids.end(), [](std::int64_t v) { return v < 0; });
-      bad != ids.end()) {
-    throw InputError(file.string(),
-                     fmt::format("id {} at position {} is negative, expected row ids from 0", *bad,
-                                 bad - ids.begin()));
-  }
-  if (ids.empty()) {
+  to.flush();
+  if (to.passed() == 0) {
     throw InputError(file.string(), "no ids in it, expected one per line");
   }
+}
+
+std::vector<std::int64_t> read_indices(const std::filesystem::path& file, std::string_view where) {
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(file, error);
+  if (!error && size > kLargestFile) {
+    throw InputError(file.string(),
+                     fmt::format("holds {} bytes, more than the {} that are kept in memory; make a "
+                                 "histogram of it with stepcast hitcurve --sketch",
+                                 size, kLargestFile));
+  }
+  std::vector<std::int64_t> ids;
+  stream_indices(file, where, [&ids](std::span<const std::int64_t> some) {
+    ids.insert(ids.end(), some.begin(), some.end());
+  });
   return ids;
 }
 

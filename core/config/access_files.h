@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -20,6 +22,11 @@ struct ReuseHistogram {
 /// Lines that begin with '#' are comments. `where` names the place that asked for the file. Errors:
 /// InputError naming the file and line.
 ReuseHistogram read_histogram(const std::filesystem::path& file, std::string_view where);
+
+/// Recorded row ids, some at a time: `sink` gets them in order, at most 2^18 in one call, so that
+/// memory does not grow with the file. Errors: as read_indices.
+void stream_indices(const std::filesystem::path& file, std::string_view where,
+                    const std::function<void(std::span<const std::int64_t>)>& sink);
 
 /// Recorded row ids: little-endian int64, or text with one id per line (told apart by content).
 /// Errors: InputError naming the file and the first bad position.

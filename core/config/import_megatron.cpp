@@ -451,11 +451,15 @@ Foreign foreign_kind(std::string_view text) {
   if (is_megatron(text)) {
     return Foreign::kMegatron;
   }
-  if (text.find("\"model_type\"") == std::string_view::npos) {
+  if (text.find("\"model_type\"") == std::string_view::npos &&
+      text.find("\"embedding_") == std::string_view::npos) {
     return Foreign::kNone;
   }
   try {
-    return is_hugging_face(parse_json(text, "")) ? Foreign::kHuggingFace : Foreign::kNone;
+    const Json root = parse_json(text, "");
+    return is_hugging_face(root)       ? Foreign::kHuggingFace
+           : is_embedding_tables(root) ? Foreign::kEmbeddingTables
+                                       : Foreign::kNone;
   } catch (const InputError&) {
     return Foreign::kNone;
   }
@@ -466,10 +470,14 @@ std::string import_to_json(const Source& source, int indent) {
     return job_of_megatron(source).root.dump(indent) + "\n";
   }
   Document d = parse_document(source);
+  if (is_embedding_tables(d.root)) {
+    return job_of_embedding_tables(std::move(d)).root.dump(indent) + "\n";
+  }
   if (!is_hugging_face(d.root)) {
     throw InputError(source.label,
-                     "neither a config.json of a Hugging Face model (no \"model_type\") nor "
-                     "arguments of Megatron-LM (no --num-layers)");
+                     "neither a config.json of a Hugging Face model (no \"model_type\"), nor "
+                     "tables of TorchRec or HugeCTR (no \"embedding_bag_collection\" or "
+                     "\"embedding_tables\"), nor arguments of Megatron-LM (no --num-layers)");
   }
   return workload_of_hugging_face(std::move(d)).root.dump(indent) + "\n";
 }

@@ -128,9 +128,12 @@ Document open_named(const std::string& text, FileKind kind, const std::filesyste
                     (text.size() > 5 && text.compare(text.size() - 5, 5, ".json") == 0);
   if (path) {
     Document d = read_document(folder / text, where);
-    return kind == FileKind::kWorkload && is_hugging_face(d.root)
-               ? workload_of_hugging_face(std::move(d))
-               : d;
+    if (kind != FileKind::kWorkload) {
+      return d;
+    }
+    return is_hugging_face(d.root)       ? workload_of_hugging_face(std::move(d))
+           : is_embedding_tables(d.root) ? workload_of_embedding_tables(std::move(d))
+                                         : d;
   }
   const std::vector<std::string> names = built_in_names(kind, library);
   if (names.empty()) {

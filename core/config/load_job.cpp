@@ -491,6 +491,8 @@ Document job_document(const Source& source) {
     Json job = Json::object();
     job["workload"] = std::move(d.root);
     d.root = std::move(job);
+  } else if (is_embedding_tables(d.root)) {
+    d = job_of_embedding_tables(std::move(d));
   }
   return d;
 }

@@ -33,6 +33,84 @@ TEST_CASE("hitcurve says what caches hold, and its histogram feeds a job", "[cli
   CHECK(job.code == 0);
 }
 
+TEST_CASE("hitcurve --sketch writes a histogram that a job reads", "[cli][hitcurve][sketch]") {
+  const TemporaryFolder folder;
+  // 300,000 rows, more than the sketch keeps, each looked up once; row 7 another 100,000 times.
+  std::string text;
+  std::string binary;
+  const auto put = [&](std::int64_t id) {
+    text += std::to_string(id) + "\n";
+    for (int b = 0; b < 8; ++b) {
+      binary.push_back(static_cast<char>(static_cast<std::uint64_t>(id) >> (8 * b) & 0xffU));
+    }
+  };
+  for (std::int64_t i = 0; i < 300'000; ++i) {
+    put(i * 3);
+    if (i % 3 == 0) {
+      put(7);
+    }
+  }
+  const std::string histogram = folder / "h.csv";
+  nlohmann::json first;
+  for (const std::string& ids : {folder.file("ids.txt", text), folder.file("ids.bin", binary)}) {
+    const Outcome r = call({"hitcurve", ids, "--sketch", "--histogram", histogram, "--rows",
+                            "1000000", "--format", "json"});
+    INFO(r.err);
+    REQUIRE(r.code == 0);
+    const auto j = nlohmann::json::parse(r.out);
+    CHECK(j["lookups"]["lookups"] == 400'000);
+    CHECK(j["lookups"]["distinct_rows"].get<double>() == Approx(300'001).epsilon(0.02));
+    CHECK(j["hot_rows"][0]["row"] == 7);
+    CHECK(j["hot_rows"][0]["lookups_at_least"] == 100'000);  // it was there from the start
+    CHECK(j["hot_rows"][0]["lookups_at_most"] == 100'000);
+    CHECK((first.is_null() || first == j));
+    first = j;
+  }
+  const Outcome job =
+      call({"predict", "-", "--format", "json"},
+           R"({"workload": {"kind": "dlrm", "name": "one", "dense_features": 4, "bottom_mlp": [16],
+          "top_mlp": [1], "interaction": {"kind": "dot"}, "tables": [{"name": "t", "rows": 1000000,
+          "dim": 16, "pooling": 1, "access": {"histogram": ")" +
+               histogram + R"("}}]}, "system": "dgx-h100", "devices": 1, "batch": {"global": 4}})");
+  INFO(job.err);
+  CHECK(job.code == 0);
+  const Outcome small = call({"hitcurve", folder / "ids.txt", "--sketch", "--rows", "10"});
+  CHECK(small.code == 2);
+  CHECK_THAT(small.err, Contains("expected at least 899998"));
+  CHECK(call({"hitcurve", folder.file("bad.txt", "1\n-4\n"), "--sketch"}).code == 2);
+}
+
+TEST_CASE("recorded indices are an access of every command", "[cli][hitcurve]") {
+  const TemporaryFolder folder;
+  std::string ids;
+  for (int i = 0; i < 4000; ++i) {
+    ids += std::to_string(i * i % 97) + "\n";
+  }
+  (void)folder.file("ids.txt", ids);
+  const auto job = [&](int rows) {
+    return folder.file(
+        "job.json",
+        R"({"workload": {"kind": "dlrm", "name": "one", "dense_features": 4, "bottom_mlp": [16],
+          "top_mlp": [1], "interaction": {"kind": "dot"}, "tables": [
+          {"name": "t", "rows": )" +
+            std::to_string(rows) + R"(, "dim": 16, "pooling": 2, "access": {"indices": "ids.txt"}},
+          {"name": "u", "rows": 50, "dim": 16, "pooling": 1, "access": {"uniform": true}}]},
+          "system": "dgx-h100", "devices": 2, "batch": {"global": 64}})");
+  };
+  const std::string good = job(97);
+  for (const char* command : {"predict", "plan", "show"}) {
+    const Outcome r = call({command, good});
+    INFO(command << ": " << r.err);
+    CHECK(r.code == 0);
+  }
+  const std::string bad = job(90);
+  for (const char* command : {"predict", "plan", "show"}) {
+    const Outcome r = call({command, bad});
+    CHECK(r.code == 2);
+    CHECK_THAT(r.err, Contains("tables[0].access.indices") && Contains("the table has 90 rows"));
+  }
+}
+
 TEST_CASE("hitcurve refuses what it cannot follow", "[cli][hitcurve]") {
   const TemporaryFolder folder;
   const std::string ids = folder.file("ids.txt", "1\n2\n");

@@ -154,6 +154,65 @@ TEST_CASE("plan --from refuses what it cannot follow", "[cli][plan][replan]") {
   refused(command("plan", {"--from", used, "--set", "devices=4"}), "the plan is for 8 devices");
 }
 
+TEST_CASE("explain tells two embedding plans apart", "[cli][explain][replan]") {
+  const TemporaryFolder folder;
+  const std::string used = plan_in_use(folder);
+  const std::string next = folder / "next.json";
+  const json replanned =
+      document(call(command("plan", {"--from", used, "--out", next, "--format", "json"})));
+  const json j =
+      document(call({"explain", used, next, "--set", "batch.global=16384", "--format", "json"}));
+  CHECK(j.at("moved_tables") == replanned.at("moved_tables"));
+  CHECK(j.at("moved_levels") == replanned.at("moved_levels"));
+  CHECK(j.at("moved_ranks").size() == 8);
+  CHECK(j.at("summary").at(1).at("step_s").get<double>() ==
+        Approx(replanned.at("replan").at("step_s").get<double>()));
+  // What memory the change takes and gives is the difference of the two ledgers.
+  for (const json& m : j.at("memory")) {
+    CHECK(m.at("before_bytes") != m.at("after_bytes"));
+    CHECK(m.at("after_bytes").get<double>() <= m.at("capacity_bytes").get<double>());
+  }
+  const json same =
+      document(call({"explain", used, used, "--set", "batch.global=16384", "--format", "json"}));
+  CHECK(same.at("moved_tables").empty());
+  CHECK(same.at("moved_levels").empty());
+}
+
+TEST_CASE("plan --drift says what another access does to a plan", "[cli][plan][drift]") {
+  const TemporaryFolder folder;
+  const std::string used = plan_in_use(folder);
+  const json none = document(call(command(
+      "plan", {"--from", used, "--drift", "workload.tables[2].pooling=80", "--format", "json"})));
+  CHECK(none.at("drift").at("step_now_s").get<double>() > 0);
+  // Two laws with one seed keep their order of rows; another seed has none of the hot rows left.
+  const auto access = [](const std::string& seed, const std::string& exponent) {
+    return "workload.tables[4].access={\"zipf\": " + exponent + ", \"seed\": " + seed + "}";
+  };
+  const auto drifted = [&](const std::string& now) {
+    return document(call(command("plan", {"--set", access("3", "1.1"), "--from", used, "--drift",
+                                          now, "--format", "json"})));
+  };
+  const json same = drifted(access("3", "1.1"));
+  for (const json& t : same.at("tables")) {
+    CHECK(t.at("covered_then") == t.at("covered_now"));
+  }
+  CHECK(same.at("drift").at("step_then_s") == same.at("drift").at("step_now_s"));
+  const json flatter = drifted(access("3", "0.6"));
+  CHECK(flatter.at("tables")[0].at("covered_now").get<double>() <
+        flatter.at("tables")[0].at("covered_then").get<double>());
+  CHECK(flatter.at("tables")[0].at("distinct_now").get<double>() >
+        flatter.at("tables")[0].at("distinct_then").get<double>());
+  const json other = drifted(access("4", "1.1"));
+  // One row in a hundred is hot: of random rows about 1 % of lookups, give or take the hottest.
+  CHECK(other.at("tables")[0].at("covered_now").get<double>() < 0.2);
+  CHECK(other.at("tables")[0].at("covered_then").get<double>() > 0.5);
+  CHECK(flatter.at("tables")[0].at("table") == other.at("tables")[0].at("table"));
+  refused(command("plan", {"--drift", access("4", "1.1")}), "--from");
+  refused(command("plan", {"--from", used, "--drift", "workload.tables[0].rows=7"}), "rows");
+  refused(command("plan", {"--from", used, "--drift", access("4", "1"), "--max-migrate", "1 GB"}),
+          "--max-migrate");
+}
+
 TEST_CASE("a plan exported to TorchRec is read by its loader and comes back",
           "[cli][plan][export]") {
   const TemporaryFolder folder;

@@ -181,8 +181,7 @@ Document parse_document(const Source& source) {
   return d;
 }
 
-std::string read_whole_file(const std::filesystem::path& file, std::string_view where,
-                            std::uintmax_t limit) {
+std::ifstream open_file(const std::filesystem::path& file, std::string_view where) {
   std::error_code error;
   const auto status = std::filesystem::status(file, error);
   if (!std::filesystem::exists(status)) {
@@ -202,12 +201,22 @@ std::string read_whole_file(const std::filesystem::path& file, std::string_view 
   if (!std::filesystem::is_regular_file(status)) {
     throw InputError(where, fmt::format("{} is not a regular file; name a file", file.string()));
   }
+  std::ifstream in(file, std::ios::binary);
+  if (!in) {
+    throw InputError(where, fmt::format("cannot read {}; check its permissions", file.string()));
+  }
+  return in;
+}
+
+std::string read_whole_file(const std::filesystem::path& file, std::string_view where,
+                            std::uintmax_t limit) {
+  std::ifstream in = open_file(file, where);
+  std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(file, error);
   if (error || size > limit) {
     throw InputError(
         where, fmt::format("{} holds {} bytes, expected at most {}", file.string(), size, limit));
   }
-  std::ifstream in(file, std::ios::binary);
   std::string text(size, '\0');
   in.read(text.data(), static_cast<std::streamsize>(size));
   if (!in || static_cast<std::uintmax_t>(in.gcount()) != size) {

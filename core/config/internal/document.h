@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -34,6 +35,9 @@ struct Document {
 Json parse_json(std::string_view text, std::string_view label);
 Document parse_document(const Source& source);
 
+/// Opens a regular file. `where` names the place that asked for it. Errors: InputError with the
+/// nearest name in its folder.
+std::ifstream open_file(const std::filesystem::path& file, std::string_view where);
 /// Reads a file of at most `limit` bytes. `where` names the place that asked for it.
 std::string read_whole_file(const std::filesystem::path& file, std::string_view where,
                             std::uintmax_t limit);

@@ -12,6 +12,12 @@ bool is_megatron(std::string_view text);
 /// The job its arguments describe, without a system.
 Document job_of_megatron(const Source& source);
 
+/// Does this root describe the tables of a TorchRec collection or of HugeCTR?
+bool is_embedding_tables(const Json& root);
+/// The document with the workload, or with the job without a system, as its root.
+Document workload_of_embedding_tables(Document d);
+Document job_of_embedding_tables(Document d);
+
 /// A plan that TorchRec or HugeCTR uses (core/config/foreign_plans.h), told by its keys.
 bool is_torchrec_plan(const Json& root);
 bool is_hugectr_plan(const Json& root);

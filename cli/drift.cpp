@@ -1,0 +1,77 @@
+#include "cli/drift.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <iostream>
+
+#include "cli/data_table.h"
+#include "cli/human.h"
+#include "cli/print_prediction.h"
+
+namespace stepcast::cli {
+namespace {
+
+using studies::DriftReport;
+
+DataTable summary(const DriftReport& r) {
+  DataTable t("drift", "the plan under the access it was made for, and under that of now",
+              {{"fact", "", true}, {"value"}});
+  t.as_object();
+  const studies::ReplanReport& next = r.replan;
+  t.row({name_cell("step_then_s", "step then"), cell(Seconds(r.step_then))});
+  t.row({name_cell("step_now_s", "step now"), cell(Seconds(r.step_now))});
+  t.row({name_cell("change", "change"), share(r.step_now / r.step_then - 1)});
+  t.row({name_cell("replanned_step_s", "step now with a new plan"),
+         cell(Seconds(next.plan.predicted_step))});
+  t.row({name_cell("saved_s", "saved per step"),
+         cell(Seconds(r.step_now - next.plan.predicted_step))});
+  const auto bytes = static_cast<double>(next.migration.bytes);
+  t.row(
+      {name_cell("migrated_bytes", "to move for it"), {human(Bytes(bytes)), next.migration.bytes}});
+  t.row({name_cell("migration_s", "time to move, nothing else running"),
+         cell(Seconds(next.migration.seconds))});
+  const bool pays = next.migration.bytes > 0 && std::isfinite(next.steps_to_pay());
+  t.row({name_cell("steps_to_pay", "steps until that is earned back"),
+         pays ? cell(next.steps_to_pay()) : empty_cell()});
+  t.note(pays ? fmt::format("A new plan pays after {} steps; with --max-migrate a part of it can "
+                            "be had for less.",
+                            count(std::ceil(next.steps_to_pay())))
+              : "No plan in reach is faster: the plan still stands.");
+  return t;
+}
+
+DataTable tables(const DriftReport& r) {
+  DataTable t("tables", "tables, the one that drifted most first",
+              {{"table", "", true},
+               {"hot_rows", "rows followed"},
+               {"range", "they are", true},
+               {"covered_then", "took then"},
+               {"covered_now", "take now"},
+               {"distinct_then", "distinct then"},
+               {"distinct_now", "distinct now"}});
+  bool assumed = false;
+  for (const studies::TableDrift& d : r.tables) {
+    t.row({cell(d.name),
+           cell(d.hot_rows),
+           cell(std::string_view(d.planned_range ? "the plan's hot range" : "the hottest 1 %")),
+           share(d.covered_then),
+           {percent(d.covered_now) + (d.followed ? "" : " *"), d.covered_now},
+           cell(d.distinct_then),
+           cell(d.distinct_now)});
+    assumed = assumed || !d.followed;
+  }
+  t.limit(20);
+  if (assumed) {
+    t.note("* Rows without ids: the rows that are hot now are taken to be those of then.");
+  }
+  return t;
+}
+
+}  // namespace
+
+void print_drift(const DriftReport& report, OutputFormat format) {
+  print_tables({summary(report), tables(report)}, format, std::cout);
+}
+
+}  // namespace stepcast::cli

@@ -1,0 +1,10 @@
+#pragma once
+#include "cli/command.h"
+#include "studies/drift.h"
+
+namespace stepcast::cli {
+
+/// `stepcast plan JOB --from PLAN --drift ACCESS`, to the standard output.
+void print_drift(const studies::DriftReport& report, OutputFormat format);
+
+}  // namespace stepcast::cli
