@@ -242,6 +242,17 @@ std::vector<std::string> overrides_of(const PlanCommand& options) {
   return overrides;
 }
 
+/// An exported plan is chosen among those that the other system can carry out.
+planner::PlanForm form_of(const PlanCommand& options) {
+  planner::PlanForm form;
+  if (!options.export_as.empty()) {
+    const bool torchrec = options.export_as.starts_with("torchrec");
+    form.row_split = torchrec ? Split::kBlock : Split::kStripe;
+    form.column_parts = torchrec;
+  }
+  return form;
+}
+
 /// `--from`: the best plan within reach of the one in use.
 int plan_from(const PlanCommand& options, const CLI::App& command, const Job& job,
               const config::Source& source, const Context& context) {
@@ -261,6 +272,8 @@ int plan_from(const PlanCommand& options, const CLI::App& command, const Job& jo
   }
   studies::ReplanRequest request;
   request.seed = options.seed;
+  request.tiers = !options.no_tiers && options.export_as.empty();
+  request.form = form_of(options);
   if (!options.max_migrate.empty()) {
     request.max_bytes = bytes_option(options.max_migrate, "--max-migrate");
   }
@@ -305,17 +318,11 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
     o.time_limit = options.time_limit;
   }
   o.seed = options.seed;
-  o.tiers = !options.no_tiers;
+  o.tiers = !options.no_tiers && options.export_as.empty();
   o.sync_interval = options.sync_interval;
   o.dedup = options.dedup;
   o.compare = options.compare;
-  // An exported plan is chosen among those that the other system can carry out.
-  if (options.export_as.starts_with("torchrec") || options.export_as.starts_with("hugectr")) {
-    const bool torchrec = options.export_as.starts_with("torchrec");
-    o.tiers = false;
-    o.form.row_split = torchrec ? Split::kBlock : Split::kStripe;
-    o.form.column_parts = torchrec;
-  }
+  o.form = form_of(options);
   o.clock = [] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
         .count();

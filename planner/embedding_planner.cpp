@@ -214,7 +214,7 @@ std::optional<double> objective_of_plan(const Job& job, const models::CostModel&
   const PlanSpace space(job, prices, {.group_sizes = group_sizes(job)});
   Placement placement;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    if (auto c = internal::choice_of(space, t, plan.tables[t])) {
+    if (auto c = internal::choice_of(job, space, t, plan.tables[t])) {
       placement.push_back(std::move(*c));
     } else {
       return std::nullopt;

@@ -44,8 +44,7 @@ HeldPart held_part(const PlanShard& shard, std::int64_t members, std::int64_t i)
     p.end = std::min(p.end, p.first + block);
   } else if (members > 1 && shard.split == Split::kStripe) {
     p.stride = members;
-    p.first += (i - p.first % members + members) % members;
-    p.end = std::max(p.first, p.end);
+    p.first = std::min(p.end, p.first + i);
   }
   return p;
 }

@@ -23,7 +23,9 @@ const PlanTable& table_named(const EmbeddingPlan& plan, const std::string& name)
   return *it;
 }
 
-bool same_shards(const PlanTable& a, const PlanTable& b) {
+}  // namespace
+
+bool same_placement(const PlanTable& a, const PlanTable& b) {
   return a.frequency_order == b.frequency_order &&
          std::equal(a.shards.begin(), a.shards.end(), b.shards.begin(), b.shards.end(),
                     [](const PlanShard& x, const PlanShard& y) {
@@ -32,6 +34,8 @@ bool same_shards(const PlanTable& a, const PlanTable& b) {
                              (x.split == y.split || x.groups.front().size() == 1);
                     });
 }
+
+namespace {
 
 class Count {
  public:
@@ -47,7 +51,7 @@ class Count {
   }
 
   void table(const EmbeddingTable& table, const PlanTable& from, const PlanTable& to) {
-    if (same_shards(from, to)) {
+    if (same_placement(from, to)) {
       return;
     }
     const std::int64_t before = result_.bytes;

@@ -25,6 +25,9 @@ class TableHoldings {
   bool frequency_order_ = false;
 };
 
+/// The same rows and columns on the same ranks, in the same order and tier.
+bool same_placement(const PlanTable& a, const PlanTable& b);
+
 /// Bytes of weights and optimizer state behind `elements` of rows that are `columns` wide.
 std::int64_t moved_bytes(const Job& job, std::int64_t elements, std::int64_t columns);
 

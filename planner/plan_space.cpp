@@ -66,11 +66,14 @@ class PlanSpaceBuilder {
     if (alone) {
       return;
     }
-    add(t, split_rows(t, table, job_.devices),
+    // The option first: it is what decides between blocks and stripes.
+    PlacementOption rows = split_rows(t, table, job_.devices);
+    add(t, std::move(rows),
         {.kind = ShardingKind::kRowWise, .group = job_.devices, .split = split_});
     for (const std::int64_t g : options_.group_sizes) {
       if (g > 1 && g < job_.devices) {
-        add(t, split_rows(t, table, g),
+        PlacementOption grouped = split_rows(t, table, g);
+        add(t, std::move(grouped),
             {.kind = ShardingKind::kTableRowWise, .group = g, .split = split_});
       }
     }

@@ -10,6 +10,7 @@
 #include "planner/embedding_prices.h"
 #include "planner/internal/local_search.h"
 #include "planner/internal/plan_choice.h"
+#include "planner/internal/tier_options.h"
 #include "planner/ledger.h"
 #include "planner/migration.h"
 #include "planner/plan_space.h"
@@ -53,6 +54,11 @@ class MoveBytes {
   [[nodiscard]] std::int64_t count(std::size_t t, const Choice& to) const {
     const EmbeddingTable& table = job_.workload.dlrm()->tables[t];
     const OptionMeaning& m = space_.meaning(t, to.option);
+    if (m.row_tiers) {
+      PlanTable tiers;
+      internal::add_row_tiers(job_, table, m, tiers);
+      return count(table, held_[t], tiers);
+    }
     const std::int64_t width = table.dim / m.column_parts;
     std::int64_t bytes = 0;
     for (std::int64_t p = 0; p < m.column_parts; ++p) {
@@ -68,6 +74,22 @@ class MoveBytes {
         bytes += moved_bytes(
             job_, held_[t].missing(part, static_cast<std::int32_t>(first + i), false, table.rows),
             width);
+      }
+    }
+    return bytes;
+  }
+
+  [[nodiscard]] std::int64_t count(const EmbeddingTable& table, const TableHoldings& held,
+                                   const PlanTable& to) const {
+    std::int64_t bytes = 0;
+    for (const PlanShard& s : to.shards) {
+      for (const auto& group : s.groups) {
+        for (std::size_t i = 0; i < group.size(); ++i) {
+          const HeldPart part =
+              held_part(s, static_cast<std::int64_t>(group.size()), static_cast<std::int64_t>(i));
+          bytes += moved_bytes(job_, held.missing(part, group[i], to.frequency_order, table.rows),
+                               part.columns());
+        }
       }
     }
     return bytes;
@@ -94,7 +116,10 @@ class Reach {
       : job_(job),
         from_(from),
         options_(options),
-        space_(job, prices, {.group_sizes = std::move(sizes)}),
+        space_(job, prices,
+               {.group_sizes = std::move(sizes),
+                .row_tiers = options.tiers && job.devices > 1,
+                .form = options.form}),
         problem_(space_.problem()),
         home_(place_home()),
         bytes_(job, space_, from, home_) {}
@@ -146,7 +171,7 @@ class Reach {
   Placement place_home() {
     Placement home;
     for (std::size_t t = 0; t < from_.size(); ++t) {
-      if (auto c = internal::choice_of(space_, t, *from_[t])) {
+      if (auto c = internal::choice_of(job_, space_, t, *from_[t])) {
         home.push_back(std::move(*c));
       } else {
         kept_.push_back(from_[t]->name);

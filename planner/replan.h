@@ -6,6 +6,7 @@
 #include "core/job.h"
 #include "core/plan.h"
 #include "models/cost_model.h"
+#include "planner/plan_space.h"
 #include "planner/search.h"
 
 namespace stepcast::planner {
@@ -29,6 +30,8 @@ struct ReplanFront {
 struct ReplanOptions {
   SearchOptions search;
   std::size_t points = 24;  ///< at most; those with most to gain
+  bool tiers = true;        ///< also rows by popularity at several replication levels
+  PlanForm form;            ///< of what is moved; what stays keeps its own
 };
 
 /// The front of time and moved bytes around a plan that is in use. It does not depend on any
@@ -41,8 +44,8 @@ struct ReplanOptions {
 /// used.
 ///
 /// `from` must be a plan of the job (workloads::check_embedding_plan). Tables in a form that the
-/// plan space lacks (several row ranges, uneven columns, groups out of line) are left as they are
-/// and count neither load nor bytes. Errors: InputError as check_plannable.
+/// plan space lacks (row ranges cut elsewhere, uneven columns, groups out of line) are left as they
+/// are and count neither load nor bytes. Errors: InputError as check_plannable.
 ReplanFront replan_front(const Job& job, const models::CostModel& model, const EmbeddingPlan& from,
                          const ReplanOptions& options = {});
 

@@ -117,7 +117,7 @@ DriftReport drift(const Job& then, const Job& now, std::uint64_t seed) {
                    [](const auto& a, const auto& b) { return distance(a) > distance(b); });
   const models::CostModel model(then.system, then.calibration);
   report.step_then = simulated_step(then, model, *then.embedding_plan);
-  report.replan = replan(later, {.max_bytes = std::nullopt, .seed = seed});
+  report.replan = replan(later, {.max_bytes = std::nullopt, .seed = seed, .form = {}});
   report.step_now = report.replan.from_step;
   return report;
 }

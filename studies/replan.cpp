@@ -28,6 +28,8 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
   const models::CostModel model(job.system, job.calibration);
   planner::ReplanOptions options;
   options.search.seed = request.seed;
+  options.tiers = request.tiers;
+  options.form = request.form;
   planner::ReplanFront front = planner::replan_front(job, model, from, options);
 
   ReplanReport report;
@@ -39,7 +41,14 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
       break;
     }
     const bool home = &p == &front.points.front();
-    p.plan.predicted_step = simulated_step(job, model, p.plan);
+    try {
+      p.plan.predicted_step = simulated_step(job, model, p.plan);
+    } catch (const InputError&) {
+      if (home) {
+        throw;
+      }
+      continue;  // no graph can be built of this mixture of tables that stay and tables that move
+    }
     const bool fits = !home || !planner::excess_of(job, p.plan, p.plan.ledger);
     if (home) {
       report.from_step = p.plan.predicted_step;

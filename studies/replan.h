@@ -7,12 +7,15 @@
 #include "core/job.h"
 #include "core/plan.h"
 #include "planner/migration.h"
+#include "planner/plan_space.h"
 
 namespace stepcast::studies {
 
 struct ReplanRequest {
   std::optional<std::int64_t> max_bytes;  ///< to move, all ranks together; nullopt: any
   std::uint64_t seed = 1;
+  bool tiers = true;       ///< also rows by popularity at several replication levels
+  planner::PlanForm form;  ///< of the tables that move
 };
 
 /// The best plan that can be reached from the one in use.

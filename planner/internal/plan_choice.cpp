@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "planner/internal/tier_options.h"
+#include "planner/migration.h"
+
 namespace stepcast::planner::internal {
 namespace {
 
@@ -31,9 +34,31 @@ bool regular(const PlanTable& table) {
   return size > 0 && first.rows[0] == 0;
 }
 
+/// Rows by popularity: the option with the very same ranges.
+std::optional<Choice> tiers_of(const Job& job, const PlanSpace& space, std::size_t t,
+                               const PlanTable& table) {
+  const auto& options = space.problem().tables[t].options;
+  for (std::size_t o = 0; o < options.size(); ++o) {
+    const OptionMeaning& m = space.meaning(t, static_cast<std::int32_t>(o));
+    if (!m.row_tiers) {
+      continue;
+    }
+    PlanTable same;
+    add_row_tiers(job, job.workload.dlrm()->tables[t], m, same);
+    if (same_placement(same, table)) {
+      return Choice{static_cast<std::int32_t>(o), {}};
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-std::optional<Choice> choice_of(const PlanSpace& space, std::size_t t, const PlanTable& table) {
+std::optional<Choice> choice_of(const Job& job, const PlanSpace& space, std::size_t t,
+                                const PlanTable& table) {
+  if (table.frequency_order) {
+    return tiers_of(job, space, t, table);
+  }
   if (!regular(table)) {
     return std::nullopt;
   }
