@@ -14,7 +14,7 @@ LAYERS, HIDDEN, HEADS, FFN, VOCABULARY, SEQUENCE, BATCH = 8, 1024, 16, 4096, 503
 if sys.argv[1] == "job":
     workload = dict(kind="transformer", name="gpt-check", layers=LAYERS, hidden=HIDDEN, heads=HEADS, kv_heads=HEADS, ffn_hidden=FFN,
                     activation="gelu", vocabulary=VOCABULARY, tied_embeddings=False)
-    print(json.dumps(dict(stepcast=1, workload=workload, system=os.path.abspath(sys.argv[2]), devices=1,
+    print(json.dumps(dict(stepcast=1, workload=workload, system=os.path.abspath(sys.argv[2]) if os.path.exists(sys.argv[2]) else sys.argv[2], devices=1,
                           batch={"global": BATCH, "micro": BATCH, "sequence": SEQUENCE}, formats={"compute": "bf16"}, optimizer="adam")))
     sys.exit(0)
 

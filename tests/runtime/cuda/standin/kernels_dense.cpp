@@ -60,6 +60,21 @@ void add_bias(Widened& x, Widened& bias) {
 void fill(MatrixView x, float value, cudaStream_t) {
   each(x, [=](Index, Index) { return value; });
 }
+void scale_rows(MatrixView x, const float* factors, cudaStream_t) {
+  each(x, [=](Index i, Index j) { return at(x, i, j) * factors[i]; });
+}
+std::size_t column_sums_workspace(Index, Index) { return 0; }
+void add_column_sums(ConstMatrixView x, Vector sums, Workspace, cudaStream_t) {
+  enqueue([=] {
+    for (Index j = 0; j < x.columns; ++j) {
+      float sum = load(sums.data, sums.format, j);
+      for (Index i = 0; i < x.rows; ++i) {
+        sum += at(x, i, j);
+      }
+      store(sums.data, sums.format, j, sum);
+    }
+  });
+}
 void copy_block(ConstMatrixView x, MatrixView out, cudaStream_t) {
   each(out, [=](Index i, Index j) { return at(x, i, j); });
 }
@@ -161,6 +176,7 @@ host::AttentionShape on_host(const AttentionShape& s) {
 
 }  // namespace
 
+const char* attention_kernel(const AttentionShape&, Format) { return "standin"; }
 void attention_forward(const AttentionShape& shape, ConstMatrixView q, ConstMatrixView k,
                        ConstMatrixView v, MatrixView out, float* log_sum_exp, cudaStream_t) {
   enqueue([=] {
@@ -331,7 +347,8 @@ void optimizer_update(const OptimizerSettings& settings, const Parameter* parame
     enqueue([=, parameter = parameters[p]] {
       // A replayed step has the factors of its own step, not of the one that was captured.
       OptimizerSettings now = settings;
-      while (settings.kind == OptimizerKind::kAdam && adam_factors(now).rate != factors->rate) {
+      while (factors != nullptr && settings.kind == OptimizerKind::kAdam &&
+             adam_factors(now).rate != factors->rate) {
         ++now.step;
       }
       Widened gradient(parameter.gradient);

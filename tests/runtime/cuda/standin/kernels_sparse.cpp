@@ -117,6 +117,21 @@ void mean_factors(const std::int32_t* lengths, Index count, float* factors, cuda
     }
   });
 }
+void mean_factors(const Bags& bags, float* factors, cudaStream_t) {
+  enqueue([=] { host::mean_factors(on_host(bags), factors); });
+}
+void first_bad_index(const Bags& bags, Index rows, std::int64_t* bad, cudaStream_t) {
+  enqueue([=] {
+    if (const auto found = host::first_bad_index(on_host(bags), rows)) {
+      *bad = std::min<std::int64_t>(*bad, *found);
+    }
+  });
+}
+void copy_ids(const Bags& bags, std::int64_t* out, cudaStream_t) {
+  enqueue([=] {
+    std::copy(bags.indices + bags.offsets[0], bags.indices + bags.offsets[bags.count], out);
+  });
+}
 std::size_t lengths_to_offsets_workspace(Index) { return 0; }
 void lengths_to_offsets(const std::int32_t* lengths, Index count, std::int64_t base,
                         std::int64_t* offsets, Workspace, cudaStream_t) {
