@@ -10,7 +10,6 @@ namespace stepcast::planner {
 namespace {
 
 constexpr std::size_t kBranchedTables = 100;
-constexpr std::size_t kManyTables = 2000;  // beyond, fixed charges are not told apart
 
 struct Relaxed {
   double mean = 0;        ///< seconds per rank
@@ -80,7 +79,6 @@ class Relaxation {
       capacity_.push_back(sum);
     }
     std::vector<std::uint32_t> sets{0};
-    many_ = problem.tables.size() > kManyTables;
     for (std::size_t f = 0; f < problem.fixed.size(); ++f) {
       if ((used_ >> f & 1U) != 0) {
         const std::size_t n = sets.size();
@@ -88,9 +86,6 @@ class Relaxation {
           sets.push_back(sets[i] | 1U << f);
         }
       }
-    }
-    if (many_) {
-      sets = {used_};
     }
     std::erase_if(sets, [this](std::uint32_t set) { return !exact(set); });
     sets_ = std::move(sets);
@@ -188,7 +183,7 @@ class Relaxation {
   [[nodiscard]] double charge(std::uint32_t set) const {
     double fixed = load_seconds(problem_.constant);
     for (std::size_t f = 0; f < problem_.fixed.size(); ++f) {
-      fixed += (set >> f & 1U) != 0 && !many_ ? load_seconds(problem_.fixed[f]) : 0;
+      fixed += (set >> f & 1U) != 0 ? load_seconds(problem_.fixed[f]) : 0;
     }
     return fixed;
   }
@@ -272,7 +267,6 @@ class Relaxation {
   std::vector<double> capacity_;
   std::vector<std::uint32_t> sets_;
   std::uint32_t used_ = 0;
-  bool many_ = false;
   double heaviest_ = -1;
   std::size_t branch_first_ = 0;
   std::size_t branch_end_ = 0;

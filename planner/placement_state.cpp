@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "core/error.h"
@@ -22,8 +23,10 @@ PlacementState::PlacementState(const PlacementProblem& problem)
     block_most_[p].assign((ranks + block_ - 1) / block_, 0);
   }
   tables_on_.resize(ranks);
+  block_least_.assign(block_most_[0].size(), 0);
   for (const TierCapacity& tier : problem.tiers) {
     used_.emplace_back(tier.capacity.size(), 0);
+    block_free_.emplace_back(block_least_.size(), std::numeric_limits<std::int64_t>::max());
     overfull_ += std::count_if(tier.capacity.begin(), tier.capacity.end(),
                                [](std::int64_t c) { return c < 0; });
   }
@@ -35,6 +38,9 @@ void PlacementState::refresh_blocks(std::int32_t first, std::int32_t last) {
       const Ticks* begin = load_[p].data() + b * block_;
       const Ticks* end = load_[p].data() + std::min((b + 1) * block_, load_[p].size());
       block_most_[p][b] = *std::max_element(begin, end);
+      if (p == kTogether) {
+        block_least_[b] = *std::min_element(begin, end);
+      }
     }
   }
 }
@@ -61,6 +67,10 @@ void PlacementState::add_bytes(std::size_t tier, std::size_t unit, std::int64_t 
   std::int64_t& used = used_[tier][unit];
   overfull_ -= used > capacity ? 1 : 0;
   used += bytes;
+  if (bytes < 0 && problem_.tiers[tier].shared_by == 1) {
+    std::int64_t& free = block_free_[tier][unit / block_];
+    free = std::max(free, capacity - used);
+  }
   overfull_ += used > capacity ? 1 : 0;
 }
 
@@ -174,6 +184,16 @@ bool PlacementState::has_room(const PlacementOption& o, std::int32_t group) cons
     }
     const std::int32_t shared = problem_.tiers[tier].shared_by;
     const std::int32_t first = group * o.group;
+    if (shared == 1) {
+      const std::int64_t* used = used_[tier].data() + first;
+      const std::int64_t* capacity = problem_.tiers[tier].capacity.data() + first;
+      for (std::int32_t i = 0; i < o.group; ++i) {
+        if (used[i] + o.bytes[tier] > capacity[i]) {
+          return false;
+        }
+      }
+      continue;
+    }
     for (std::int32_t r = first; r < first + o.group; r += shared) {
       const std::size_t unit = index(r / shared);
       const std::int64_t members = std::min(shared, o.group);
@@ -185,6 +205,49 @@ bool PlacementState::has_room(const PlacementOption& o, std::int32_t group) cons
   return true;
 }
 
+bool PlacementState::block_has_room(std::size_t block, const PlacementOption& o) const {
+  for (std::size_t tier = 0; tier < problem_.tiers.size(); ++tier) {
+    if (o.bytes[tier] == 0 || problem_.tiers[tier].shared_by > 1) {
+      continue;
+    }
+    if (block_free_[tier][block] < o.bytes[tier]) {
+      return false;
+    }
+    std::int64_t free = std::numeric_limits<std::int64_t>::min();
+    const std::size_t end = std::min((block + 1) * block_, used_[tier].size());
+    for (std::size_t r = block * block_; r < end; ++r) {
+      free = std::max(free, problem_.tiers[tier].capacity[r] - used_[tier][r]);
+    }
+    block_free_[tier][block] = free;
+    if (free < o.bytes[tier]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::int32_t PlacementState::least_loaded_rank(const PlacementOption& o,
+                                               const std::vector<std::int32_t>& but,
+                                               bool anyway) const {
+  std::int32_t best = -1;
+  Ticks best_load = 0;
+  for (std::size_t b = 0; b < block_least_.size(); ++b) {
+    if ((best >= 0 && block_least_[b] >= best_load) || (!anyway && !block_has_room(b, o))) {
+      continue;
+    }
+    const std::size_t end = std::min((b + 1) * block_, load_[kTogether].size());
+    for (std::size_t r = b * block_; r < end; ++r) {
+      const auto rank = static_cast<std::int32_t>(r);
+      if ((best < 0 || load_[kTogether][r] < best_load) &&
+          std::find(but.begin(), but.end(), rank) == but.end() && (anyway || has_room(o, rank))) {
+        best = rank;
+        best_load = load_[kTogether][r];
+      }
+    }
+  }
+  return best;
+}
+
 std::vector<std::int32_t> PlacementState::least_loaded(const PlacementOption& o) const {
   if (o.group == problem_.ranks) {
     return {};
@@ -192,6 +255,11 @@ std::vector<std::int32_t> PlacementState::least_loaded(const PlacementOption& o)
   const std::int32_t groups = problem_.ranks / o.group;
   std::vector<std::int32_t> chosen;
   for (std::int32_t piece = 0; piece < o.pieces; ++piece) {
+    if (o.group == 1) {
+      const std::int32_t rank = least_loaded_rank(o, chosen, false);
+      chosen.push_back(rank >= 0 ? rank : least_loaded_rank(o, chosen, true));
+      continue;
+    }
     std::int32_t best = -1;
     bool best_room = false;
     Ticks best_load = 0;

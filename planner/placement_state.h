@@ -56,6 +56,11 @@ class PlacementState {
   void refresh_blocks(std::int32_t first, std::int32_t last);
   void add_bytes(std::size_t tier, std::size_t unit, std::int64_t bytes);
   [[nodiscard]] Ticks most(std::size_t phase) const;
+  [[nodiscard]] bool block_has_room(std::size_t block, const PlacementOption& option) const;
+  /// Of the ranks with room but these, or of all where none has room and `anyway`; -1 for none.
+  [[nodiscard]] std::int32_t least_loaded_rank(const PlacementOption& option,
+                                               const std::vector<std::int32_t>& but,
+                                               bool anyway) const;
   [[nodiscard]] const PlacementOption& option(std::size_t table, const Choice& c) const {
     return problem_.tables[table].options[static_cast<std::size_t>(c.option)];
   }
@@ -67,6 +72,9 @@ class PlacementState {
   std::array<Ticks, kPhases + 1> on_all_{};
   std::array<std::vector<Ticks>, kPhases + 1> load_;
   std::array<std::vector<Ticks>, kPhases + 1> block_most_;
+  std::vector<Ticks> block_least_;  ///< of all phases together
+  /// By [tier][block]: no rank of the block has more bytes free. Falls when it is looked at.
+  mutable std::vector<std::vector<std::int64_t>> block_free_;
   std::size_t block_ = 8;                        ///< ranks per block
   std::vector<std::vector<std::int64_t>> used_;  ///< [tier][unit]
   std::int64_t overfull_ = 0;

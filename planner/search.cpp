@@ -195,7 +195,7 @@ std::vector<Start> greedy_starts(const PlacementProblem& problem, double scale,
   const auto prices = prices_of(problem);
   std::vector<Start> starts;
   std::set<std::vector<std::int32_t>> seen;
-  const double step = problem.tables.size() > kLargeTables ? 0.25 : 0.62;
+  const double step = problem.tables.size() > kLargeTables ? 0.7 : 0.62;
   for (double memory_price = 0; memory_price < 1e6 * scale && starts.empty();
        memory_price = memory_price == 0 ? 0.01 * scale : memory_price * 8) {
     for (double threshold = scale; threshold > 0.005 * scale; threshold *= step) {
@@ -284,8 +284,9 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   // An evaluation costs more with more ranks to choose from.
   const bool few = static_cast<double>(tables) <= kProofTables;
   const double evaluations = options.effort * (few ? kFewTables : 1) *
-                             (40'000 + 25 * static_cast<double>(tables)) * 64 /
-                             (64 + static_cast<double>(problem.ranks));
+                             ((40'000 + 25 * static_cast<double>(tables)) * 64 /
+                                  (64 + static_cast<double>(problem.ranks)) +
+                              (tables > kLargeTables ? 30 * static_cast<double>(tables) : 0));
   internal::Budget budget(options, static_cast<std::uint64_t>(evaluations));
   const bool large = tables > kLargeTables;
   const double tolerance =
