@@ -59,11 +59,13 @@ const EmbeddingPrices::Curve& EmbeddingPrices::curve(std::size_t t) const {
   auto& known = by_law_[key];
   if (!known) {
     auto made = std::make_shared<Curve>();
-    made->lookups = lookups;
-    const double halvings = static_cast<double>(models::ShardTraffic::kWindows) +
+    // From what as many steps look up as caches may span, down.
+    made->lookups = lookups * std::exp2(models::ShardTraffic::kSteps);
+    const double halvings = static_cast<double>(models::ShardTraffic::kSteps) +
+                            static_cast<double>(models::ShardTraffic::kWindows) +
                             std::ceil(std::log2(static_cast<double>(job_.devices)));
     const Access law = table.access ? *table.access : Access::uniform(table.rows);
-    double n = lookups;
+    double n = made->lookups;
     for (double i = 0; i < halvings && n > 0.5; ++i, n /= 2) {
       made->unique.push_back(law.unique(n).value);
     }
@@ -107,6 +109,11 @@ double EmbeddingPrices::price(const Kernel& kernel, const Lookups& l) const {
         std::exp2(static_cast<double>(i) - static_cast<double>(models::ShardTraffic::kWindows - 1));
     traffic.unique[i] =
         std::min(unique(l.table, whole * window) * l.share, std::max(1.0, traffic.rows));
+  }
+  for (std::size_t i = 0; i < models::ShardTraffic::kSteps; ++i) {
+    traffic.over[i] =
+        std::min(unique(l.table, whole * std::exp2(static_cast<double>(i + 1))) * l.share,
+                 std::max(1.0, traffic.rows));
   }
   models::OpFacts facts(program_, *kernel.op);
   facts.shards.assign(1, traffic);

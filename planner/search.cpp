@@ -23,7 +23,7 @@ constexpr double kProofTables = 12;
 constexpr double kFewTables = 6;           // times the effort, where an evaluation costs little
 constexpr std::size_t kLargeTables = 100;  // one per cent of the bound is good enough
 constexpr std::size_t kDescents = 3;
-constexpr std::size_t kMixStarts = 6;
+constexpr std::size_t kMixStarts = 12;
 constexpr std::uint64_t kKnapsacks = 800;
 constexpr std::size_t kHomes = 3;  // local optima that kicks start from
 
@@ -284,7 +284,7 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   // An evaluation costs more with more ranks to choose from.
   const bool few = static_cast<double>(tables) <= kProofTables;
   const double evaluations = options.effort * (few ? kFewTables : 1) *
-                             ((40'000 + 25 * static_cast<double>(tables)) * 64 /
+                             ((80'000 + 25 * static_cast<double>(tables)) * 64 /
                                   (64 + static_cast<double>(problem.ranks)) +
                               (tables > kLargeTables ? 30 * static_cast<double>(tables) : 0));
   internal::Budget budget(options, static_cast<std::uint64_t>(evaluations));
@@ -303,7 +303,6 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   if (!large && !homes.empty() && options.effort > 0 && incumbents.best() > enough) {
     internal::PatternBound patterns(problem);
     const internal::Mix mix = patterns.mix(result.bound.value, incumbents.best(), kKnapsacks);
-    descend_from_mix(problem, mix, kMixStarts, enough, local, budget, incumbents, homes);
     const Ticks bound = patterns.value(result.bound.value, incumbents.best(), kKnapsacks);
     if (bound > result.bound.value) {
       result.bound.value = bound;
@@ -312,6 +311,7 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
       local.settle_for(enough);
       incumbents.settle_for(enough);
     }
+    descend_from_mix(problem, mix, kMixStarts, enough, local, budget, incumbents, homes);
   }
   std::stable_sort(homes.begin(), homes.end(),
                    [](const auto& x, const auto& y) { return x.first < y.first; });

@@ -67,7 +67,7 @@ class HugeCtrPlanner {
 
  private:
   struct Placement {
-    std::vector<std::int32_t> rank;  ///< by table; -1: split over all ranks, or replicated
+    std::vector<std::int32_t> rank;  ///< place by table; -1: split over all ranks, or replicated
     std::vector<bool> split;
     std::int32_t most_loaded = 0;
     double maximum = INFINITY;
@@ -81,17 +81,20 @@ class HugeCtrPlanner {
     return weights(i) + static_cast<double>(tables_[i].rows) * state;
   }
   [[nodiscard]] double cost(std::size_t i) const {
-    const double parts = split_[i] ? static_cast<double>(job_.devices) : 1;
+    const double parts = split_[i] ? static_cast<double>(places()) : 1;
     // Wider rows weigh more; the unit is a row of the first table.
     const double width = static_cast<double>(tables_[i].dim) / static_cast<double>(tables_[0].dim);
     return width *
            (tables_[i].pooling / parts + rule_.memory_over_link / work_ratio(job_, tables_[i].dim));
   }
 
+  [[nodiscard]] std::int64_t places() const { return job_.devices / rule_.members; }
+
   void place() {
-    const auto ranks = static_cast<std::size_t>(job_.devices);
+    const auto ranks = static_cast<std::size_t>(places());
     std::vector<double> load(ranks, 0);
-    std::vector<double> room(ranks, kUsableMemory * job_.system.device.memory.base());
+    std::vector<double> room(ranks, kUsableMemory * job_.system.device.memory.base() *
+                                        static_cast<double>(rule_.members));
     placement_ = {std::vector<std::int32_t>(tables_.size(), -1), split_, 0, 0};
     std::vector<std::size_t> whole;
     for (const std::size_t i : sharded_) {
@@ -152,7 +155,11 @@ class HugeCtrPlanner {
       shard.rows = {0, tables_[i].rows};
       shard.columns = {0, tables_[i].dim};
       if (placement.rank[i] >= 0) {
-        shard.groups = {{placement.rank[i]}};
+        if (rule_.members > 1) {
+          shard.sharding = ShardingKind::kTableRowWise;
+        }
+        const auto first = all.begin() + placement.rank[i] * rule_.members;
+        shard.groups = {{first, first + rule_.members}};
       } else if (placement.split[i]) {
         shard.sharding = ShardingKind::kRowWise;
         shard.split = Split::kStripe;
@@ -180,6 +187,8 @@ class HugeCtrPlanner {
 EmbeddingPlan hugectr_plan(const Job& job, const HugeCtrRule& rule) {
   STEPCAST_CHECK(job.workload.dlrm() != nullptr, "embedding plan of '{}', which is not a DLRM",
                  job.workload.name);
+  STEPCAST_CHECK(rule.members > 0 && job.devices % rule.members == 0, "places of {} devices, of {}",
+                 rule.members, job.devices);
   return HugeCtrPlanner(job, rule).plan();
 }
 

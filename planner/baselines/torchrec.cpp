@@ -11,6 +11,7 @@
 #include "planner/baselines/table_wise.h"
 #include "planner/capacity.h"
 #include "planner/placement_state.h"
+#include "planner/search.h"
 #include "workloads/embedding_plan.h"
 
 namespace stepcast::planner::torchrec {
@@ -35,21 +36,8 @@ double narrow_penalty(std::int64_t columns) {
 bool partition(const PlacementProblem& problem, const std::vector<std::int32_t>& choose,
                Placement& placement, Ticks& rating) {
   PlacementState state(problem);
-  std::vector<std::size_t> order(choose.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto option = [&](std::size_t t) -> const PlacementOption& {
-    return problem.tables[t].options[static_cast<std::size_t>(choose[t])];
-  };
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    const bool all_a = option(a).group == problem.ranks;
-    const bool all_b = option(b).group == problem.ranks;
-    return all_a != all_b ? all_a : option(a).piece_total() > option(b).piece_total();
-  });
-  for (const std::size_t t : order) {
-    state.add(t, {choose[t], state.least_loaded(option(t))});
-    if (!state.fits()) {
-      return false;
-    }
+  if (!place_greedily(state, choose)) {
+    return false;
   }
   rating = state.objective();
   placement = state.placement();

@@ -186,7 +186,7 @@ TEST_CASE("plans that can be built are built, and beat or equal every baseline",
     double gap;
   };
   for (const auto& [workload, devices, gap] :
-       {Case{"mlperf-dlrm-v2", 8, 0.003}, Case{"mlperf-dlrm-v2", 16, 0.065}, Case{"rm1", 8, 0.001},
+       {Case{"mlperf-dlrm-v2", 8, 0.003}, Case{"mlperf-dlrm-v2", 16, 0.055}, Case{"rm1", 8, 0.001},
         Case{"rm2", 8, 0.001}, Case{"rm3", 8, 0.001}}) {
     Job job = zoo_job(workload, devices);
     const models::CostModel model(job.system, job.calibration);
