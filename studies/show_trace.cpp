@@ -260,6 +260,12 @@ RecordedStep recorded_step(const traces::Trace& trace, std::int32_t skip) {
     step.warnings.push_back(fmt::format(
         "the recorder dropped {} records: times of ops are too low, gaps too long", step.dropped));
   }
+  if (trace.op_clock == "events") {
+    step.warnings.push_back(
+        fmt::format("ops were timed by CUDA events around each, which cost the device and the host "
+                    "time of their own ({})",
+                    trace.op_clock_reason));
+  }
   for (const RankStep& r : step.by_rank) {
     if (r.clock_residual > 0.01 * r.median) {
       step.warnings.push_back(

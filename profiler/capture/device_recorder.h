@@ -27,7 +27,9 @@ class DeviceRecorder final : public Observer {
   void on_op(const OpSpan& span) override { host_.on_op(span); }
   void on_host(const HostSpan& span) override { host_.on_host(span); }
   void on_step_end(std::int32_t rank, std::int32_t step, SimTime at) override;
-  void on_launch_begin(OpRef ref) override { cupti_.push_op(op_id(ref)); }
+  void on_launch_begin(OpRef ref) override {
+    cupti_.push_op(op_id(ref), program_.ops[ref.op].communicator >= 0);
+  }
   void on_launch_end() override { cupti_.pop_op(); }
   [[nodiscard]] bool measures_ops() const override { return true; }
 

@@ -31,18 +31,27 @@ std::string boot_id() {
   return std::getline(in, id) ? id : host_name();
 }
 
-/// Ops of the calling thread, the innermost last.
-thread_local std::vector<std::uint64_t> ops;
+/// The op of the calling thread; -1: none.
+thread_local std::int64_t own_op = -1;
 
 }  // namespace
 
-void Capture::push_op(std::uint64_t op) {
-  ops.push_back(op);
+void Capture::push_op(std::uint64_t op, bool elsewhere) {
+  own_op = static_cast<std::int64_t>(op);
   Collector::push(kOpIds, op);
+  if (elsewhere) {
+    elsewhere_since_ = Collector::now();
+    elsewhere_ = own_op;
+  }
 }
 
 void Capture::pop_op() {
-  ops.pop_back();
+  if (elsewhere_ >= 0) {
+    elsewhere_ = -1;
+    const std::lock_guard lock(mutex_);
+    windows_.push_back({elsewhere_since_, Collector::now(), static_cast<std::uint64_t>(own_op)});
+  }
+  own_op = -1;
   Collector::pop(kOpIds);
 }
 
@@ -114,9 +123,9 @@ void Capture::graph_node(CUpti_CallbackId made, const CUpti_GraphData& graph) {
     return;
   }
   if (made == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED) {
-    if (!ops.empty()) {
+    if (const std::int64_t op = own_op >= 0 ? own_op : elsewhere_.load(); op >= 0) {
       const std::lock_guard lock(mutex_);
-      node_ops_[node] = ops.back();
+      node_ops_[node] = static_cast<std::uint64_t>(op);
     }
     return;
   }
@@ -330,6 +339,9 @@ void Capture::run() {
     }
     for (const auto& [node, op] : node_ops_) {
       parser_->add_node(node, op);
+    }
+    for (const RecordParser::OpWindow& window : windows_) {
+      parser_->add(window);
     }
     calls_.clear();
     details_.clear();

@@ -43,8 +43,9 @@ class Capture {
   void called(const NcclCall& call);
   void detailed(const NcclDetail& detail);
   /// What the calling thread launches, or puts into a CUDA graph, until pop_op is of this op.
-  static void push_op(std::uint64_t op);
-  static void pop_op();
+  /// `elsewhere`: what other threads launch meanwhile too. Ops do not nest.
+  void push_op(std::uint64_t op, bool elsewhere);
+  void pop_op();
   void signalled() { signals_.fetch_add(1); }  ///< async-signal-safe
 
   /// Ends the capture if it runs, and waits until all is read. `exiting`: what is not complete by
@@ -89,6 +90,9 @@ class Capture {
   std::vector<NcclCall> calls_;
   std::vector<NcclDetail> details_;
   std::unordered_map<std::uint64_t, std::uint64_t> node_ops_;  ///< of nodes made under an op
+  std::vector<RecordParser::OpWindow> windows_;  ///< in which other threads launch for an op
+  std::atomic<std::int64_t> elsewhere_{-1};      ///< the op for which they do now
+  std::int64_t elsewhere_since_ = 0;
   std::uint64_t lost_calls_ = 0;
   ClockPair first_, last_;
   std::string failure_;

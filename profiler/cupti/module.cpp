@@ -40,8 +40,16 @@ class OwnCapture final : public CuptiModule {
       capture_->step_end();
     }
   }
-  void push_op(std::uint64_t op) override { Capture::push_op(op); }
-  void pop_op() override { Capture::pop_op(); }
+  void push_op(std::uint64_t op, bool elsewhere) override {
+    if (capture_ != nullptr) {
+      capture_->push_op(op, elsewhere);
+    }
+  }
+  void pop_op() override {
+    if (capture_ != nullptr) {
+      capture_->pop_op();
+    }
+  }
   std::optional<traces::Recording> stop(LaunchedRank rank) override {
     if (capture_ == nullptr) {
       return std::nullopt;

@@ -15,8 +15,8 @@ namespace stepcast::profiler {
 ///   auto* entry = LoadedModule(file).function<CuptiModuleEntry>(kCuptiModuleEntry);
 ///   CuptiModule& cupti = *entry();
 ///   if (std::string why = cupti.start({}); !why.empty()) ...   // before the first CUDA call
-///   cupti.begin_step(0); cupti.push_op(ref); launch(...); cupti.pop_op(); ... cupti.end_step();
-///   traces::Recording recording = cupti.stop({rank, ranks}).value();
+///   cupti.begin_step(0); cupti.push_op(ref, false); launch(...); cupti.pop_op(); ...
+///   cupti.end_step(); traces::Recording recording = cupti.stop({rank, ranks}).value();
 class CuptiModule {
  public:
   virtual ~CuptiModule() = default;
@@ -25,7 +25,9 @@ class CuptiModule {
   virtual void begin_step(std::int64_t number) = 0;
   virtual void end_step() = 0;
   /// What this thread launches until pop_op belongs to this op: events bear it as `external`.
-  virtual void push_op(std::uint64_t op) = 0;
+  /// `elsewhere`: so does what other threads launch meanwhile, as NCCL's do for communicators that
+  /// do not block. One thread names ops.
+  virtual void push_op(std::uint64_t op, bool elsewhere) = 0;
   virtual void pop_op() = 0;
   /// Waits until all that was launched is read, at most some seconds; the device should be
   /// synchronised. nullopt where nothing was recorded. Times are those of

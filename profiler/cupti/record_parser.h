@@ -58,6 +58,12 @@ class RecordParser {
   void add(const NcclDetail& detail) { nccl_.add(detail); }
   /// The node of a CUDA graph does work of this op: known when the graph was made, by node.
   void add_node(std::uint64_t node, std::uint64_t op) { node_ops_[node] = op; }
+  /// What was launched in [begin, end) under no id is of this op, whichever thread launched it.
+  struct OpWindow {
+    std::int64_t begin = 0, end = 0;
+    std::uint64_t op = 0;
+  };
+  void add(const OpWindow& window) { windows_.push_back(window); }
   /// Records held.
   [[nodiscard]] std::size_t size() const {
     return apis_.size() + work_.size() + syncs_.size() + records_.size() + ranges_.size();
@@ -123,6 +129,7 @@ class RecordParser {
   NameId kernel_name(const char* mangled);
 
   void join_nested_calls();
+  void name_calls_in_windows();
   void cut(const CaptureFacts& facts);
   void write_calls();
   void write_work();
@@ -144,9 +151,10 @@ class RecordParser {
   std::vector<Range> ranges_;
   std::unordered_map<std::uint32_t, OpenRange> open_;
   std::unordered_map<std::uint32_t, std::uint64_t> op_ids_, nccl_ids_;  ///< by correlation
-  std::unordered_map<std::uint64_t, std::uint64_t> node_ops_;           ///< by node of a graph
-  std::unordered_map<std::uint32_t, std::uint32_t> outer_;  ///< nested call: the call around it
-  std::map<std::uint32_t, std::uint32_t> devices_;          ///< by context
+  std::vector<OpWindow> windows_;
+  std::unordered_map<std::uint64_t, std::uint64_t> node_ops_;  ///< by node of a graph
+  std::unordered_map<std::uint32_t, std::uint32_t> outer_;     ///< nested call: the call around it
+  std::map<std::uint32_t, std::uint32_t> devices_;             ///< by context
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::int32_t> streams_;
   std::map<std::int32_t, std::uint32_t> stream_taken_;  ///< number: context
   NcclCalls nccl_;

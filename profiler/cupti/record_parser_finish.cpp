@@ -120,6 +120,19 @@ void RecordParser::cut(const CaptureFacts& facts) {
   }
 }
 
+void RecordParser::name_calls_in_windows() {
+  std::sort(windows_.begin(), windows_.end(),
+            [](const OpWindow& a, const OpWindow& b) { return a.begin < b.begin; });
+  for (const Api& api : apis_) {
+    const auto next =
+        std::upper_bound(windows_.begin(), windows_.end(), api.begin,
+                         [](std::int64_t t, const OpWindow& w) { return t < w.begin; });
+    if (next != windows_.begin() && api.begin < (next - 1)->end) {
+      op_ids_.try_emplace(joined(api.correlation), (next - 1)->op);
+    }
+  }
+}
+
 void RecordParser::write_calls() {
   for (const Api& api : apis_) {
     builder_->add({.begin = Nanoseconds(api.begin),
@@ -271,6 +284,7 @@ void RecordParser::write_ranges(const CaptureFacts& facts) {
 
 traces::Recording RecordParser::finish(const CaptureFacts& facts) && {
   join_nested_calls();
+  name_calls_in_windows();
   cut(facts);
   traces::RankRecording& rank = builder_->rank();
   rank.rank = facts.rank;

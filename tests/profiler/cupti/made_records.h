@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -172,13 +173,17 @@ class Records {
   /// Through the real parser, in the order made or backwards.
   [[nodiscard]] traces::Recording parse(const CaptureFacts& facts = {},
                                         const std::vector<NcclCall>& calls = {},
-                                        bool backwards = false) const {
+                                        bool backwards = false,
+                                        const std::function<void(RecordParser&)>& more = {}) const {
     RecordParser parser("rank", &api_name);
     for (std::size_t i = 0; i < all_.size(); ++i) {
       parser.add(*all_[backwards ? all_.size() - 1 - i : i]);
     }
     for (const NcclCall& c : calls) {
       parser.add(c);
+    }
+    if (more) {
+      more(parser);
     }
     return std::move(parser).finish(facts);
   }

@@ -186,6 +186,42 @@ TEST_CASE("nodes of a CUDA graph share their launch", "[profiler][cupti]") {
   CHECK(r.all_oddities().total() == 0);
 }
 
+TEST_CASE("work launched by other threads in an op's window is the op's, unless it has an id",
+          "[profiler][cupti]") {
+  Records made;
+  made.api(Records::kLaunch, 100, 105, 1).threadId = 77;  // NCCL's thread, within the window
+  made.kernel("inside", 7, 110, 120, 1);
+  made.api(Records::kLaunch, 130, 135, 2).threadId = 77;  // after it
+  made.kernel("outside", 7, 140, 150, 2);
+  made.api(Records::kLaunch, 106, 108, 3);
+  made.kernel("named", 7, 120, 130, 3);
+  auto& id = made.add<ExternalRecord>(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION);
+  id.externalKind = kOpIds;
+  id.externalId = 9;
+  id.correlationId = 3;
+  auto& node = made.kernel("node", 7, 160, 170, 2);
+  node.graphId = 1;
+  node.graphNodeId = 40;
+  const auto at = [](std::uint64_t t) { return static_cast<std::int64_t>(Records::us(t)); };
+  const traces::Recording recording = made.parse({}, {}, false, [&](RecordParser& parser) {
+    parser.add(RecordParser::OpWindow{at(95), at(125), 5});
+    parser.add_node(40, 6);
+  });
+  const traces::Events& e = recording.ranks[0].events;
+  const auto external = [&](const char* name) {
+    for (traces::EventId i = 0; i < e.size(); ++i) {
+      if (recording.names.view(e.name[i]) == name) {
+        return e.external[i];
+      }
+    }
+    return std::int64_t{-2};
+  };
+  CHECK(external("inside") == 5);
+  CHECK(external("outside") == -1);
+  CHECK(external("named") == 9);
+  CHECK(external("node") == 6);
+}
+
 TEST_CASE("records without times are counted, not used", "[profiler][cupti]") {
   Records made;
   made.launch("good", 7, 10, 30, 50, 1);

@@ -124,6 +124,8 @@ TEST_CASE("who holds CUPTI is named, and ops are timed by events instead", "[run
   const traces::Trace trace = traces::read_native(machine.trace());
   CHECK(trace.op_clock == "events");
   CHECK_THAT(trace.op_clock_reason, Contains("Nsight Systems"));
+  const Outcome shown = machine.call({"show", machine.trace()});
+  CHECK_THAT(shown.out + shown.err, Contains("CUDA events around each") && Contains("Nsight"));
   CHECK(timed(trace.ranks.at(0)) > trace.ranks[0].ops.size() / 2);
 }
 
@@ -173,6 +175,7 @@ TEST_CASE("ranks record with one clock, and waits are told apart from transfers"
     const SimTime last = std::max(members[0].begin, members[1].begin);
     for (const OpSpan& s : members) {
       CHECK(s.ready == std::min(last, s.end));
+      CHECK(s.end > s.begin);  // launched by another thread, yet known to be its work
     }
   }
 }

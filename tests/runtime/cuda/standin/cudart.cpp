@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "tests/profiler/fakes/fake_gpu.h"
@@ -64,7 +65,8 @@ bool collective_hangs() {
   static std::int64_t seen = 0;
   hung = hung || ++seen == setting("STANDIN_HANGS_AT", -1);
   if (const FakeGpu* gpu = profiler(); gpu != nullptr && !hung && !captured) {
-    gpu->launch("ncclDevKernel_standin", kStream, 1);
+    // As NCCL does for communicators that do not block: from a thread of its own.
+    std::thread([gpu] { gpu->launch("ncclDevKernel_standin", kStream, 1); }).join();
   }
   return hung;
 }
