@@ -298,4 +298,36 @@ std::vector<std::int64_t> read_indices(const std::filesystem::path& file, std::s
   return ids;
 }
 
+std::optional<double> recorded_pooling(const std::filesystem::path& file, std::int64_t lookups,
+                                       std::string_view where) {
+  std::filesystem::path beside = file;
+  beside += ".offsets";
+  std::error_code error;
+  if (!std::filesystem::exists(beside, error)) {
+    return std::nullopt;
+  }
+  std::int64_t bags = 0;
+  std::int64_t before = 0;
+  stream_indices(beside, where, [&](std::span<const std::int64_t> offsets) {
+    for (const std::int64_t o : offsets) {
+      const bool first = bags == 0;
+      if (first ? o != 0 : o < before || o > lookups) {
+        throw InputError(beside.string(),
+                         fmt::format("bag {} begins at {}, expected {}", bags, o,
+                                     first ? std::string("0: the first id of the first bag")
+                                           : fmt::format("{} to {}: bags follow each other, and {} "
+                                                         "holds {} ids",
+                                                         before, lookups, file.string(), lookups)));
+      }
+      before = o;
+      ++bags;
+    }
+  });
+  bags -= before == lookups ? 1 : 0;  // the last entry only closes the last bag
+  if (bags <= 0) {
+    throw InputError(beside.string(), "no bags in it, expected where each bag of ids begins");
+  }
+  return static_cast<double>(lookups) / static_cast<double>(bags);
+}
+
 }  // namespace stepcast::config

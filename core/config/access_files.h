@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -31,5 +32,11 @@ void stream_indices(const std::filesystem::path& file, std::string_view where,
 /// Recorded row ids: little-endian int64, or text with one id per line (told apart by content).
 /// Errors: InputError naming the file and the first bad position.
 std::vector<std::int64_t> read_indices(const std::filesystem::path& file, std::string_view where);
+
+/// Mean lookups per bag that FILE.offsets, beside the file of ids, says: where each bag begins,
+/// from 0, ascending, in either form of id files; one more entry may close the last bag. nullopt:
+/// no such file. Errors: InputError naming the file and the first bad bag.
+std::optional<double> recorded_pooling(const std::filesystem::path& file, std::int64_t lookups,
+                                       std::string_view where);
 
 }  // namespace stepcast::config

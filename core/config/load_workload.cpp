@@ -19,7 +19,8 @@ constexpr std::int64_t kLargestBatch = std::int64_t{1} << 32;
 /// laws.
 class AccessReader {
  public:
-  void read(const Value& v, EmbeddingTable& table) {
+  /// Mean lookups per sample, where a recording with bags tells.
+  std::optional<double> read(const Value& v, EmbeddingTable& table) {
     v.keys({"uniform", "zipf", "seed", "histogram", "indices", "session", "remap"});
     std::vector<std::string> laws;
     for (const char* law : {"uniform", "zipf", "histogram", "indices"}) {
@@ -34,6 +35,12 @@ class AccessReader {
       v.refuse("seed belongs to zipf; remove it");
     }
     table.access = law(v, laws[0], table);
+    const auto pooling =
+        laws[0] == "indices"
+            ? recorded_pooling(table.access_file,
+                               static_cast<std::int64_t>(table.access->recorded().size()),
+                               v.where("indices"))
+            : std::nullopt;
     if (const auto session = v.find("session")) {
       session->keys({"samples", "keep"});
       table.session =
@@ -51,6 +58,7 @@ class AccessReader {
       table.access = std::make_shared<const Access>(table.access->remapped(buckets, kind));
       table.rows = buckets;
     }
+    return pooling;
   }
 
  private:
@@ -167,7 +175,15 @@ EmbeddingTable table_from(const Value& v, AccessReader& laws) {
     t.mode = mode->choice(pooling_names());
   }
   if (const auto access = v.find("access")) {
-    laws.read(*access, t);
+    const auto recorded = laws.read(*access, t);
+    const auto pooling = v.find("pooling");
+    if (recorded && pooling && std::abs(*recorded / t.pooling - 1) > 0.01) {
+      pooling->refuse(
+          fmt::format("found {}, but {}.offsets has {:.6g} ids per bag; leave pooling "
+                      "out to take that",
+                      t.pooling, t.access_file, *recorded));
+    }
+    t.pooling = recorded && !pooling ? *recorded : t.pooling;
   } else {
     t.access = std::make_shared<const Access>(Access::uniform(t.rows));
   }

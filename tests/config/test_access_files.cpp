@@ -83,6 +83,20 @@ TEST_CASE("row ids are read from text and from int64", "[config][access]") {
   CHECK_THROWS_WITH(read_indices(folder.path / "i.txd", "w.json: access"),
                     Contains("w.json: access") && Contains("did you mean \"i.txt\""));
   CHECK_THROWS_WITH(read_indices(folder.path, "w.json: access"), Contains("not a regular file"));
+
+  // Bags: 4 ids in bags of 1, 0 and 3.
+  const auto ids = folder.write("b.txt", "1\n2\n3\n4\n");
+  CHECK_FALSE(recorded_pooling(ids, 4, "x").has_value());
+  (void)folder.write("b.txt.offsets", "0\n1\n1\n");
+  CHECK(recorded_pooling(ids, 4, "x").value() == Approx(4.0 / 3));
+  (void)folder.write("b.txt.offsets", "0\n1\n1\n4\n");  // closed
+  CHECK(recorded_pooling(ids, 4, "x").value() == Approx(4.0 / 3));
+  for (const auto& [text, why] : {std::pair("1\n2\n", "bag 0 begins at 1"),
+                                  std::pair("0\n3\n2\n", "bag 2 begins at 2, expected 3 to 4"),
+                                  std::pair("0\n9\n", "bag 1 begins at 9, expected 0 to 4")}) {
+    (void)folder.write("b.txt.offsets", text);
+    CHECK_THROWS_WITH(recorded_pooling(ids, 4, "x"), Contains("b.txt.offsets") && Contains(why));
+  }
 }
 
 TEST_CASE("a table's files are relative to the workload's folder and survive a round trip",
@@ -112,4 +126,18 @@ TEST_CASE("a table's files are relative to the workload's folder and survive a r
     "tables": [{"name": "b", "rows": 2, "dim": 8, "access": {"indices": "i.txt"}}]})");
   CHECK_THROWS_WITH(load_workload((folder.path / "small.json").string(), library),
                     Contains("tables[0].access.indices") && Contains("row 2 at position 1"));
+  // Three ids in two bags.
+  (void)folder.write("i.txt.offsets", "0\n1\n");
+  const auto bagged = [&](const std::string& pooling) {
+    (void)folder.write(
+        "bags.json",
+        R"({"kind": "dlrm", "name": "w", "dense_features": 1, "bottom_mlp": [8], "interaction": {"kind": "dot"}, "top_mlp": [1],
+    "tables": [{"name": "b", "rows": 3, "dim": 8, )" +
+            pooling + R"("access": {"indices": "i.txt"}}]})");
+    return load_workload((folder.path / "bags.json").string(), library).dlrm()->tables[0].pooling;
+  };
+  CHECK(bagged("") == 1.5);
+  CHECK(bagged("\"pooling\": 1.5, ") == 1.5);
+  CHECK_THROWS_WITH(bagged("\"pooling\": 2, "),
+                    Contains("tables[0].pooling") && Contains("1.5 ids per bag"));
 }
