@@ -24,6 +24,7 @@ constexpr int kBudgets = 10;               // budgets that halve
 constexpr std::size_t kReturnsTried = 48;  // tables asked for the one to go home next
 constexpr std::size_t kChainPoints = 256;
 constexpr double kEvaluations = 12'000;  // per budget, at few ranks
+constexpr double kPerTable = 60;         // more of them
 
 /// Bytes that a choice of the space moves, from where the rows of each table lie now. A change that
 /// moves nothing (copies that are dropped) counts as one byte, so that only home is free.
@@ -271,9 +272,10 @@ class Reach {
         static_cast<Ticks>(static_cast<double>(bound) * (1 + options_.search.good_enough));
     SearchOptions untimed = options_.search;
     untimed.time_limit.reset();
-    internal::Budget budget(untimed,
-                            static_cast<std::uint64_t>(untimed.effort * kEvaluations * 64 /
-                                                       (64 + static_cast<double>(problem_.ranks))));
+    const auto tables = static_cast<double>(problem_.tables.size());
+    internal::Budget budget(
+        untimed, static_cast<std::uint64_t>(untimed.effort * (kEvaluations + kPerTable * tables) *
+                                            64 / (64 + static_cast<double>(problem_.ranks))));
     internal::Incumbents incumbents(kTargets, enough);
     internal::LocalSearch local(limited, untimed.seed, enough, budget, incumbents);
     // From the best that moves no more, and from the target as far as the budget goes.

@@ -10,6 +10,13 @@
 #include "studies/plan_comparison.h"
 
 namespace stepcast::studies {
+namespace {
+
+// A simulation of that many tables x devices takes seconds.
+constexpr std::int64_t kLargeTask = 20'000;
+constexpr std::size_t kFewPoints = 10;
+
+}  // namespace
 
 double ReplanReport::steps_to_pay() const {
   const double saved = from_step - plan.predicted_step;
@@ -30,6 +37,10 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
   options.search.seed = request.seed;
   options.tiers = request.tiers;
   options.form = request.form;
+  if (const DlrmWorkload* w = job.workload.dlrm();
+      w != nullptr && static_cast<std::int64_t>(w->tables.size()) * job.devices > kLargeTask) {
+    options.points = kFewPoints;
+  }
   planner::ReplanFront front = planner::replan_front(job, model, from, options);
 
   ReplanReport report;
