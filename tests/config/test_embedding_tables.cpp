@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 
 #include "core/config/config.h"
 #include "core/config/import.h"
@@ -104,6 +105,20 @@ TEST_CASE("HugeCTR tables are a job", "[config][hugectr]") {
   CHECK(job.batch.global == 65536);
   CHECK(job.formats.all_to_all_forward == Format::kFp16);
   CHECK(job.formats.embedding == Format::kFp32);
+}
+
+TEST_CASE("what docs/embedding-inputs.md shows can be loaded", "[config][docs]") {
+  std::ifstream in(std::filesystem::path(STEPCAST_SOURCE_DIR) / "docs/embedding-inputs.md");
+  REQUIRE(in);
+  const std::string page{std::istreambuf_iterator<char>(in), {}};
+  const std::string fence = "```json\n";
+  int shown = 0;
+  for (std::size_t at = page.find(fence); at != std::string::npos; at = page.find(fence, at)) {
+    at += fence.size();
+    CHECK_NOTHROW(job_of(page.substr(at, page.find("```", at) - at)));
+    ++shown;
+  }
+  CHECK(shown == 2);
 }
 
 TEST_CASE("what a table description cannot mean is refused with its place",
