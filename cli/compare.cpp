@@ -65,6 +65,15 @@ void print_text(const studies::Comparison& c, bool by_name, std::ostream& out) {
       "{} on {}: predicted beside measured, rank {}, median of {} steps (spread {})\n\n",
       c.workload, c.system, c.rank, c.steps, percent(c.spread));
   table.print(out);
+  if (!c.traffic.empty()) {
+    TextTable sent({"sent per step, all ranks", "predicted", "counted", "error"});
+    for (const studies::ComparedTraffic& t : c.traffic) {
+      sent.row({t.kind, human(Bytes(t.predicted)), human(Bytes(t.counted)),
+                t.counted > 0 ? percent_signed(t.predicted / t.counted - 1) : ""});
+    }
+    out << '\n';
+    sent.print(out);
+  }
   if (c.dropped_records > 0) {
     out << fmt::format("\nwarning: the recorder dropped {} records; measured sums are too low\n",
                        c.dropped_records);
@@ -100,6 +109,11 @@ void print_json(const studies::Comparison& c, std::ostream& out) {
   j["dropped_records"] = c.dropped_records;
   j["by_kind"] = rows_json(c.by_kind);
   j["by_name"] = rows_json(c.by_name);
+  j["traffic"] = nlohmann::ordered_json::array();
+  for (const studies::ComparedTraffic& t : c.traffic) {
+    j["traffic"].push_back(
+        {{"kind", t.kind}, {"predicted_bytes", t.predicted}, {"counted_bytes", t.counted}});
+  }
   out << j.dump(2) << '\n';
 }
 

@@ -15,10 +15,12 @@
 #include "cli/version.h"
 #include "core/config/config.h"
 #include "core/error.h"
+#include "planner/ledger.h"
 #include "runtime/cuda/backend.h"
 #include "studies/error_statistics.h"
 #include "studies/recorded_run.h"
 #include "workloads/build_graph.h"
+#include "workloads/embedding_plan.h"
 #include "workloads/step_traffic.h"
 
 namespace stepcast::cli {
@@ -40,6 +42,22 @@ std::vector<double> seconds_of(const runtime::RunResult& result) {
     v.push_back(s.time.base());
   }
   return v;
+}
+
+/// What the plan's ledger allows the fullest rank in its own memory; 0 where there is no plan.
+/// The CPU's ranks keep every number in four bytes, so they are held to the ledger of that job.
+double ledger_bytes(const Job& job) {
+  if (job.workload.dlrm() == nullptr) {
+    return 0;
+  }
+  Job stored = job;
+  stored.formats = {.compute = Format::kFp32};
+  double most = 0;
+  for (const LedgerLine& line :
+       planner::ledger_of(stored, workloads::resolved_embedding_plan(stored))) {
+    most = std::max(most, line.tier == "hbm" ? line.total() : 0);
+  }
+  return most;
 }
 
 /// Kinds that either side has bytes of.
@@ -224,6 +242,10 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
       options.trace.empty() ? runtime::run_training(job, graph, run_options, session)
                             : studies::run_traced(job, graph, run_options, session, traced);
   if (session.rank() == 0) {
+    const double allowed = options.backend == "cpu" ? ledger_bytes(job) : 0;
+    STEPCAST_CHECK(allowed == 0 || result.allocated.base() <= allowed,
+                   "the fullest rank allocated {:.0f} bytes, the plan's ledger allows {:.0f}",
+                   result.allocated.base(), allowed);
     // The CPU's ranks move four bytes of every number, whatever its format.
     const workloads::StepTraffic predicted = workloads::expected_traffic(
         graph, LinkLevels(options.emulate.empty() ? job.system : emulated), 4);

@@ -8,6 +8,7 @@
 #include "studies/error_statistics.h"
 #include "studies/recorded_graph.h"
 #include "studies/simulated_step.h"
+#include "workloads/step_traffic.h"
 
 namespace stepcast::studies {
 namespace {
@@ -62,6 +63,31 @@ std::vector<ComparisonRow> rows_of(const Program& program,
   return sorted;
 }
 
+std::vector<ComparedTraffic> traffic_of(const traces::Trace& trace, const ExecutionGraph& graph,
+                                        const Job& job) {
+  // What the host executed moved four bytes of every number.
+  const double real_bytes = trace.op_clock.empty() ? 4 : 0;
+  const workloads::StepTraffic predicted =
+      workloads::expected_traffic(graph, LinkLevels(job.system), real_bytes);
+  std::vector<double> counted(workloads::kTrafficKinds, 0.0);
+  for (const traces::RankTrace& r : trace.ranks) {
+    const Program& program = graph.program_of(r.rank);
+    for (const OpSpan& span : r.ops) {
+      const Op& op = program.ops.at(span.ref.op);
+      counted[static_cast<std::size_t>(workloads::traffic_kind(program, op))] +=
+          span.bytes / static_cast<double>(std::max<std::size_t>(1, r.steps.size()));
+    }
+  }
+  std::vector<ComparedTraffic> all;
+  for (std::size_t k = 0; k < counted.size(); ++k) {
+    const auto kind = static_cast<workloads::TrafficKind>(k);
+    if (counted[k] + predicted.total(kind) > 0) {
+      all.push_back({std::string(workloads::name_of(kind)), predicted.total(kind), counted[k]});
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 Comparison compare(const traces::Trace& trace, const Job& job) {
@@ -97,6 +123,7 @@ Comparison compare(const traces::Trace& trace, const Job& job) {
   const std::vector<TemplateTime> predicted = template_times(timeline, program, c.rank);
   c.by_kind = rows_of(program, predicted, measured, false, c);
   c.by_name = rows_of(program, predicted, measured, true, c);
+  c.traffic = traffic_of(trace, graph, job);
   for (const traces::RankTrace& r : trace.ranks) {
     c.dropped_records += r.dropped;
   }

@@ -19,6 +19,13 @@ struct ComparisonRow {
   double contribution = 0;
 };
 
+/// Bytes that the exchanges of one purpose send in a step, all ranks together.
+struct ComparedTraffic {
+  std::string kind;
+  double predicted = 0;
+  double counted = 0;  ///< by the ranks, mean of the steps
+};
+
 struct Comparison {
   std::string workload, system;
   std::int32_t rank = 0;  ///< the predicted critical rank
@@ -28,6 +35,7 @@ struct Comparison {
   double spread = 0;                   ///< (p95 - p5) / median of the measured steps
   std::vector<ComparisonRow> by_kind;  ///< closing row "host and gaps": what no op accounts for
   std::vector<ComparisonRow> by_name;
+  std::vector<ComparedTraffic> traffic;
   std::uint64_t dropped_records = 0;
 };
 

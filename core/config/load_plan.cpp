@@ -74,12 +74,16 @@ PlanShard shard_from(const Value& v, std::int64_t devices) {
   s.sharding = v.at("sharding", "a kind of sharding").choice(sharding_names());
   if (const auto tier = v.find("tier")) {
     s.tier = tier->name();
-    if (s.tier != "hbm") {
-      not_implemented(*tier, "plan_tier");
-    }
   }
   if (const auto cache = v.find("cache")) {
-    not_implemented(*cache, "plan_cache");
+    cache->keys({"bytes", "policy"});
+    s.cache_bytes = cache->at("bytes", "a number of bytes").number(1, 1e18);
+    if (const auto policy = cache->find("policy")) {
+      (void)policy->choice<bool>({{"lru", true}});
+    }
+    if (s.tier == "hbm") {
+      cache->refuse("only rows of a slower tier are cached; name that tier, or leave it out");
+    }
   }
   s.groups = groups_from(v.at("groups", "a list of groups of ranks"), devices);
   const bool copies = s.sharding == ShardingKind::kDataParallel;
@@ -152,6 +156,35 @@ void check_tiling(const PlanTable& plan, const EmbeddingTable& table, const std:
   }
 }
 
+/// The system has the shard's tier, and room for its cache.
+void check_tier(const PlanShard& s, const System& system, const std::string& where) {
+  if (s.tier == "hbm") {
+    return;
+  }
+  std::vector<std::string> names{"hbm"};
+  const Tier* found = nullptr;
+  for (const Tier& t : system.tiers) {
+    names.push_back(t.name);
+    found = t.name == s.tier ? &t : found;
+  }
+  if (found == nullptr) {
+    throw InputError(where + ".tier", fmt::format("system {} has no tier \"{}\"; {}", system.name,
+                                                  s.tier, suggestion(s.tier, names)));
+  }
+  const auto sharers = static_cast<double>(std::max<std::int64_t>(1, found->shared_by));
+  for (const auto& [name, bytes] :
+       {std::pair<std::string, double>{"a rank's share of " + s.tier,
+                                       found->capacity.base() / sharers},
+        std::pair<std::string, double>{"the device's memory", system.device.memory.base()}}) {
+    if (s.cache_bytes > bytes) {
+      throw InputError(where + ".cache.bytes",
+                       fmt::format("{:.0f} bytes are more than {}, {:.0f}; use a smaller cache",
+                                   s.cache_bytes, name, bytes));
+    }
+  }
+  throw InputError(where + ".tier", not_implemented_text(s.tier, "plan_tier"));
+}
+
 }  // namespace
 
 const std::vector<std::pair<std::string, ShardingKind>>& sharding_names() {
@@ -202,8 +235,8 @@ EmbeddingPlan plan_from(const Value& v) {
   return p;
 }
 
-void check_plan(const EmbeddingPlan& plan, const DlrmWorkload& workload, std::int64_t devices,
-                const std::string& where) {
+void check_plan(const EmbeddingPlan& plan, const DlrmWorkload& workload, const System& system,
+                std::int64_t devices, const std::string& where) {
   if (plan.devices != devices) {
     throw InputError(
         where + "devices",
@@ -227,6 +260,9 @@ void check_plan(const EmbeddingPlan& plan, const DlrmWorkload& workload, std::in
                       plan.tables[i].name, plan.workload, suggestion(plan.tables[i].name, names)));
     }
     check_tiling(plan.tables[i], *it->second, at);
+    for (std::size_t s = 0; s < plan.tables[i].shards.size(); ++s) {
+      check_tier(plan.tables[i].shards[s], system, fmt::format("{}.shards[{}]", at, s));
+    }
     it->second = nullptr;
     tables.erase(it);
   }

@@ -8,6 +8,7 @@
 #include "planner/embedding_planner.h"
 #include "planner/ledger.h"
 #include "planner/shard_bytes.h"
+#include "tests/runtime/tiered_plans.h"
 #include "tests/workloads/dlrm_jobs.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan.h"
@@ -175,6 +176,30 @@ TEST_CASE("a plan's ledger covers what its graph allocates", "[planner][ledger][
     }
   }
   CHECK(checked > 100);
+}
+
+TEST_CASE("the ledger of any row ranges covers what their graph allocates",
+          "[planner][ledger][tiers]") {
+  Job job = test::dlrm_job(4, 3, 5000, 16, 6);
+  job.parallel.data = 4;
+  job.system = plain_system(16e9, 2);
+  auto& tables = test::model_of(job).tables;
+  tables[1].mode = PoolingMode::kSequence;
+  tables[2].mode = PoolingMode::kMean;
+  for (EmbeddingTable& t : tables) {
+    t.access = std::make_shared<Access>(Access::zipf(t.rows, 1.1));
+  }
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    const EmbeddingPlan plan = runtime::test::random_tiered_plan(job, seed);
+    job.embedding_plan = plan;
+    const ExecutionGraph graph = workloads::build_graph(job);
+    for (const LedgerLine& l : ledger_of(job, plan)) {
+      const MemoryUse use = memory_use(graph.program_of(l.rank));
+      CAPTURE(seed, l.rank);
+      CHECK(use.total().base() <= l.total());
+      CHECK(use.embeddings.base() <= l.weights + 1);
+    }
+  }
 }
 
 TEST_CASE("plans that can be built are built, and beat or equal every baseline",

@@ -14,10 +14,10 @@ EmbeddingPlan plan_from(const Value& v);
 std::vector<Flow> flows_from(const Value& v, const Job& job);
 
 /// Checks a plan against the tables and ranks it is used for: same tables, shards that tile rows x
-/// columns exactly once. `where` goes before the path inside the plan: "plan.json: " or "job.json:
+/// columns exactly once, tiers that the system has. `where` goes before the path inside the plan: "plan.json: " or "job.json:
 /// embedding.plan.".
-void check_plan(const EmbeddingPlan& plan, const DlrmWorkload& workload, std::int64_t devices,
-                const std::string& where);
+void check_plan(const EmbeddingPlan& plan, const DlrmWorkload& workload, const System& system,
+                std::int64_t devices, const std::string& where);
 
 /// Checks that need only the job (divisibility, degrees, heads over ranks). `v` is the job's root,
 /// for places.

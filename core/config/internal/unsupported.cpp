@@ -26,7 +26,6 @@ constexpr std::array kMissing{
     Missing{"sptt", "the tower transform", "use none"},
     Missing{"tower_compression", "tower compression", "leave it out"},
     Missing{"plan_tier", "plans outside the device's own memory", "use tier \"hbm\""},
-    Missing{"plan_cache", "caches in plans", "leave \"cache\" out"},
 };
 
 const Missing* find(std::string_view feature) {
@@ -39,11 +38,15 @@ const Missing* find(std::string_view feature) {
 
 bool is_not_implemented(std::string_view feature) { return find(feature) != nullptr; }
 
-void not_implemented(const Value& value, std::string_view feature) {
+std::string not_implemented_text(std::string_view found, std::string_view feature) {
   const Missing* m = find(feature);
   STEPCAST_CHECK(m != nullptr, "'{}' is not in the table of missing features", feature);
-  value.refuse(fmt::format("found {}: {} not implemented in this version; {}", shown(value.json()),
-                           m->what, m->instead));
+  return fmt::format("found {}: {} not implemented in this version; {}", found, m->what,
+                     m->instead);
+}
+
+void not_implemented(const Value& value, std::string_view feature) {
+  value.refuse(not_implemented_text(shown(value.json()), feature));
 }
 
 }  // namespace stepcast::config

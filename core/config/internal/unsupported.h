@@ -1,4 +1,5 @@
 #pragma once
+#include <string>
 #include <string_view>
 
 #include "core/config/internal/document.h"
@@ -9,6 +10,9 @@ namespace stepcast::config {
 /// ...; use ...". `feature` is a key of the one table in unsupported.cpp; building the feature
 /// means deleting its line and the calls that name it.
 [[noreturn]] void not_implemented(const Value& value, std::string_view feature);
+
+/// The same text, of something found, for an error whose place is no value at hand.
+std::string not_implemented_text(std::string_view found, std::string_view feature);
 
 /// True when the table has the feature: an enumerated name ("zb-h1", "wukong") that should not be
 /// reported as unknown.
