@@ -94,26 +94,12 @@ class Ledger {
     const Holding holding = holding_of(s, table, job_.devices);
     const std::int64_t columns = s.columns[1] - s.columns[0];
     const bool copies = s.groups.size() > 1;
-    double share = 1;
-    if (plan.frequency_order && table.access) {
-      const auto upto = [&](std::int64_t row) {
-        return row <= 0 ? 0.0 : row >= table.rows ? 1.0 : table.access->cdf(real(row)).value;
-      };
-      share = std::max(0.0, upto(s.rows[1]) - upto(s.rows[0]));
-    }
     for (const auto& group : s.groups) {
       const auto members = static_cast<std::int64_t>(group.size());
-      std::vector<double> mass;
-      if (!plan.frequency_order && members > 1 && holding != Holding::kReplicated) {
-        mass = masses(table, s, members);
-      }
+      const std::vector<double> mass = masses(plan, table, s, members);
       for (std::int64_t i = 0; i < members; ++i) {
         const std::int64_t rows = rows_held(s, members, i);
-        const double member = members == 1 || holding == Holding::kReplicated ? 1
-                              : mass.empty()                                  ? 1 / real(members)
-                                             : mass[static_cast<std::size_t>(i)];
-        const double arrives =
-            share * member / (copies ? real(static_cast<std::int64_t>(s.groups.size())) : 1);
+        const double arrives = mass[static_cast<std::size_t>(i)] / real(groups_of(s));
         const BytesByPurpose b =
             held_bytes(job_, table, {holding, rows, columns, arrives, members});
         const std::int32_t rank = group[static_cast<std::size_t>(i)];
@@ -131,13 +117,46 @@ class Ledger {
     }
   }
 
-  /// Where the hot rows of a split fall; the ledger follows the plan's own split.
-  [[nodiscard]] std::vector<double> masses(const EmbeddingTable& table, const PlanShard& s,
-                                           std::int64_t members) const {
-    if (s.split == Split::kReplicate) {
-      return {};
+  static std::int64_t groups_of(const PlanShard& s) {
+    return static_cast<std::int64_t>(s.groups.size());
+  }
+
+  /// Share of the table's lookups that falls to each member of a group, at most: where the hot rows
+  /// of the plan's own split fall.
+  [[nodiscard]] std::vector<double> masses(const PlanTable& plan, const EmbeddingTable& table,
+                                           const PlanShard& s, std::int64_t members) const {
+    const auto upto = [&](std::int64_t row) {
+      const double part = real(row) / real(table.rows);
+      return row <= 0            ? 0.0
+             : row >= table.rows ? 1.0
+             : table.access      ? table.access->cdf(real(row)).value
+                                 : part;
+    };
+    const auto count = static_cast<std::size_t>(members);
+    const bool whole = s.rows[0] == 0 && s.rows[1] == table.rows;
+    const bool split = members > 1 && s.split != Split::kReplicate;
+    if (plan.frequency_order) {
+      const double range = std::max(0.0, upto(s.rows[1]) - upto(s.rows[0]));
+      std::vector<double> mass(count, range);
+      const std::int64_t block = (s.rows[1] - s.rows[0] + members - 1) / members;
+      for (std::int64_t i = 0; split && i < members; ++i) {
+        const auto edge = [&](std::int64_t k) {
+          return upto(std::min(s.rows[0] + k * block, s.rows[1]));
+        };
+        // Of a stripe the first member has most, but at most its hottest row more than the mean.
+        mass[static_cast<std::size_t>(i)] =
+            s.split == Split::kBlock
+                ? edge(i + 1) - edge(i)
+                : range / real(members) + (table.access ? table.access->probability(real(s.rows[0]))
+                                                        : 1 / real(table.rows));
+      }
+      return mass;
     }
-    return internal::hot_rows(table, members, job_.devices, s.split).mass;
+    if (!split || !whole) {
+      return std::vector<double>(count, 1.0);
+    }
+    std::vector<double> mass = internal::hot_rows(table, members, job_.devices, s.split).mass;
+    return mass.empty() ? std::vector<double>(count, 1 / real(members)) : mass;
   }
 
   void arriving(const PlanTable& plan, const EmbeddingTable& table) {

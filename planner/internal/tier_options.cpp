@@ -190,12 +190,14 @@ class TierOptions {
       } else {
         backward += here * update;
       }
+      // As the ledger: a stripe's first member has at most its hottest row more than the mean.
+      const double hottest = access_.probability(real(cut.ends[i] - rows)) / real(copies);
       const Holding holding = g == 1              ? Holding::kReplicated
                               : unpooled()        ? Holding::kUnpooled
                               : g == job_.devices ? Holding::kReduced
                                                   : Holding::kNodeReduced;
-      BytesByPurpose held_here =
-          held_bytes(job_, table_, {holding, held, table_.dim, here / real(job_.devices), g});
+      BytesByPurpose held_here = held_bytes(
+          job_, table_, {holding, held, table_.dim, here / real(job_.devices) + hottest, g});
       if (copies > 1 && g > 1) {
         held_here.gradients = format_bytes(job_.formats.gradient, held, table_.dim).base();
       }

@@ -3,6 +3,7 @@
 
 #include "core/link_traffic.h"
 #include "runtime/data/batch_source.h"
+#include "runtime/executable.h"
 #include "tests/runtime/thread_ranks.h"
 #include "tests/runtime/tiered_plans.h"
 #include "workloads/build_graph.h"
@@ -122,6 +123,16 @@ TEST_CASE("the runtime sends what the graph of a random tiered plan expects", "[
       CHECK(real_sum == Approx(expected_sum).epsilon(0.02));
     }
   }
+}
+
+TEST_CASE("the CUDA backend refuses row ranges in words", "[traffic][tiers]") {
+  Job job = skewed_job(256);
+  job.embedding_choice = "tiered";
+  CHECK_NOTHROW(runtime::require_executable(job, false));
+  CHECK_THROWS_WITH(runtime::require_executable(job, true),
+                    Catch::Contains("embedding.plan") && Catch::Contains("row ranges"));
+  job.embedding_choice = "row_wise";
+  CHECK_NOTHROW(runtime::require_executable(job, true));
 }
 
 TEST_CASE("the tiered plan spares the network most of the all-to-all of a skewed sequence table",
