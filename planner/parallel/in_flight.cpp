@@ -85,11 +85,16 @@ double InFlight::Most::bytes(const std::vector<double>& keeps, const std::vector
                              std::vector<double>& at_moment) const {
   const std::size_t moments = passes.size();
   at_moment.resize(moments);
-  for (std::size_t m = 0; m < moments; ++m) {
-    at_moment[m] = during[passes[m]];
-  }
   double* const at = at_moment.data();
-  for (std::size_t c = 0; c < keeps.size();) {
+  std::size_t first = 0;  // chunks in a row from the first that keep the same
+  while (first < keeps.size() && keeps[first] == keeps[0]) {
+    ++first;
+  }
+  const double* const of_first = below.data() + first * moments;
+  for (std::size_t m = 0; m < moments; ++m) {
+    at[m] = during[passes[m]] + keeps[0] * of_first[m];
+  }
+  for (std::size_t c = first; c < keeps.size();) {
     const double keep = keeps[c];
     const double* from = below.data() + c * moments;
     while (c < keeps.size() && keeps[c] == keep) {
@@ -100,11 +105,15 @@ double InFlight::Most::bytes(const std::vector<double>& keeps, const std::vector
       at[m] += keep * (to[m] - from[m]);
     }
   }
-  double most = 0;
-  for (const double bytes : at_moment) {
-    most = std::max(most, bytes);
+  // Two at a time: a maximum waits for the one before it.
+  double even = 0;
+  double odd = 0;
+  std::size_t m = 0;
+  for (; m + 1 < moments; m += 2) {
+    even = std::max(even, at[m]);
+    odd = std::max(odd, at[m + 1]);
   }
-  return most;
+  return std::max({even, odd, m < moments ? at[m] : 0.0});
 }
 
 const InFlight::Most& InFlight::most(ScheduleKind kind, std::int32_t stages, std::int32_t chunks,
