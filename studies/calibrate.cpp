@@ -11,6 +11,7 @@
 #include "runtime/launch.h"
 #include "studies/calibration_rows.h"
 #include "studies/device_rows.h"
+#include "studies/overlap_rows.h"
 #include "studies/recorded_run.h"
 #include "studies/runtime_cases.h"
 #include "studies/step_rows.h"
@@ -21,8 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-void measure(StepRows& all, const Job& job, ExecutionGraph graph, const CalibrateOptions& options,
-             runtime::MpiSession& session) {
+runtime::RunOptions run_options(const ExecutionGraph& graph, const CalibrateOptions& options) {
   runtime::RunOptions run;
   // Short steps get more of them: caches and branch predictors take many steps of some hundred
   // microseconds to settle. The guess only decides how often a job runs, to a factor of some.
@@ -34,6 +34,12 @@ void measure(StepRows& all, const Job& job, ExecutionGraph graph, const Calibrat
   run.real_time = !options.executor;
   run.emulate = options.emulate;
   run.executor = options.executor;
+  return run;
+}
+
+void measure(StepRows& all, const Job& job, ExecutionGraph graph, const CalibrateOptions& options,
+             runtime::MpiSession& session) {
+  const runtime::RunOptions run = run_options(graph, options);
   RecordedRun recorded = run_recorded(job, graph, run, session);
   if (session.rank() == 0) {
     add_steps(all, job, std::move(graph), std::move(recorded.trace));
@@ -71,6 +77,31 @@ std::int64_t measure_jobs(StepRows& all, const System& system, const CalibrateOp
     ++configurations;
     measure(all, job, std::move(graph), options, session);
   }
+}
+
+/// Where transfers can run beside compute: the same small jobs with and without it. All ranks.
+OverlapRows measure_overlap(const System& system, const CalibrateOptions& options,
+                            runtime::MpiSession& session) {
+  OverlapRows rows;
+  if (session.size() < 2 || (system.host.shares_core && system.host.collectives_hold_core)) {
+    return rows;
+  }
+  Draw draw(options.seed + 1);
+  const std::int64_t jobs = options.quick ? 6 : 12;
+  for (std::int64_t i = 0; i < jobs; ++i) {
+    Job job = draw_overlap_case(i, system, session.size(), draw);
+    std::vector<traces::Trace> traces;
+    for (const bool beside : {false, true}) {
+      job.parallel.overlap.data = job.parallel.overlap.dense_all_reduce = beside;
+      const ExecutionGraph graph = workloads::build_graph(job);
+      const runtime::RunOptions run = run_options(graph, options);
+      traces.push_back(run_recorded(job, graph, run, session).trace);
+    }
+    if (session.rank() == 0) {
+      add_overlap(rows, traces[0], traces[1]);
+    }
+  }
+  return rows;
 }
 
 double budget_of(const CalibrateOptions& options) {
@@ -114,6 +145,7 @@ CalibrationResult calibrate_cpu(const CalibrateOptions& options, runtime::MpiSes
   }
   StepRows all;
   result.configurations = measure_jobs(all, result.system, options, budget_of(options), session);
+  const OverlapRows overlap = measure_overlap(result.system, options, session);
   session.rank_zero_does([&] {
     set_measured_rates(result.system, all);
     models::FitOptions fit;
@@ -121,6 +153,7 @@ CalibrationResult calibrate_cpu(const CalibrateOptions& options, runtime::MpiSes
     fit.source = fmt::format("stepcast calibrate, {} small training jobs on {} ranks, {}",
                              result.configurations, session.size(), options.date);
     fit_steps(result.system, all, fit);
+    result.system.fitted.merge(fit_interference(overlap, fit));
     result.rows_csv = calibration_csv(all);
   });
   return result;
@@ -132,6 +165,7 @@ CalibrationResult calibrate_cuda(const runtime::calibration::DeviceSweep& sweep,
   result.system = measured_system(sweep, session.size(), session.local_size());
   StepRows all;
   result.configurations = measure_jobs(all, result.system, options, budget_of(options), session);
+  const OverlapRows overlap = measure_overlap(result.system, options, session);
   session.rank_zero_does([&] {
     constexpr double kFlushedCaches =
         4;  // the sweep writes four times the last level cache between cold runs
@@ -143,6 +177,7 @@ CalibrationResult calibrate_cuda(const runtime::calibration::DeviceSweep& sweep,
                     sweep.samples.size(), result.configurations, session.size(), sweep.facts.name,
                     options.date);
     fit_steps(result.system, all, fit);
+    result.system.fitted.merge(fit_interference(overlap, fit));
     result.rows_csv = calibration_csv(all);
   });
   return result;
