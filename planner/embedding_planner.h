@@ -15,7 +15,7 @@ namespace stepcast::planner {
 struct PlannerOptions {
   std::size_t keep = 4;  ///< plans handed back, best first
   SearchOptions search;
-  bool tiers = true;         ///< also search plans the graph builder cannot express yet
+  bool tiers = true;         ///< also row tiers; slower memory where nothing fits
   double sync_interval = 1;  ///< of row tiers, steps
   bool dedup = false;
   PlanForm form;

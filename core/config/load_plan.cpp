@@ -164,7 +164,9 @@ void check_tier(const PlanShard& s, const System& system, const std::string& whe
   std::vector<std::string> names{"hbm"};
   const Tier* found = nullptr;
   for (const Tier& t : system.tiers) {
-    names.push_back(t.name);
+    if (t.name != "hbm") {
+      names.push_back(t.name);
+    }
     found = t.name == s.tier ? &t : found;
   }
   if (found == nullptr) {
