@@ -59,14 +59,22 @@ const EmbeddingPrices::Curve& EmbeddingPrices::curve(std::size_t t) const {
   auto& known = by_law_[key];
   if (!known) {
     auto made = std::make_shared<Curve>();
-    // From what as many steps look up as caches may span, down.
+    // From what as many steps look up as caches may span, down. Above one step most tables are
+    // touched whole.
     made->lookups = lookups * std::exp2(models::ShardTraffic::kSteps);
-    const double halvings = static_cast<double>(models::ShardTraffic::kSteps) +
-                            static_cast<double>(models::ShardTraffic::kWindows) +
-                            std::ceil(std::log2(static_cast<double>(job_.devices)));
     const Access law = table.access ? *table.access : Access::uniform(table.rows);
-    double n = made->lookups;
-    for (double i = 0; i < halvings && n > 0.5; ++i, n /= 2) {
+    const double rows = static_cast<double>(table.rows);
+    double distinct = 0;
+    for (std::size_t i = 0; i <= models::ShardTraffic::kSteps; ++i) {
+      distinct = distinct < rows * (1 - 1e-6)
+                     ? law.unique(lookups * std::exp2(static_cast<double>(i))).value
+                     : rows;
+      made->unique.insert(made->unique.begin(), distinct);
+    }
+    const double halvings = static_cast<double>(models::ShardTraffic::kWindows) +
+                            std::ceil(std::log2(static_cast<double>(job_.devices)));
+    double n = lookups / 2;
+    for (double i = 1; i < halvings && n > 0.5; ++i, n /= 2) {
       made->unique.push_back(law.unique(n).value);
     }
     known = std::move(made);
