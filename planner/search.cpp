@@ -25,6 +25,8 @@ constexpr std::size_t kLargeTables = 100;  // one per cent of the bound is good 
 constexpr std::size_t kDescents = 3;
 constexpr std::size_t kMixStarts = 12;
 constexpr std::uint64_t kKnapsacks = 800;
+constexpr double kNearly = 1.02;  // of the best objective: may be given up for even phases
+constexpr std::uint64_t kEvenEvaluations = 8000;
 constexpr std::size_t kHomes = 3;  // local optima that kicks start from
 
 /// Load of an option averaged over ranks, all phases, and its bytes as a share of all memory.
@@ -274,6 +276,46 @@ void descend_from_mix(const PlacementProblem& problem, const internal::Mix& mix,
 
 }  // namespace
 
+namespace {
+
+/// A step waits at its exchanges: the last places of `best` go to placements nearly as good whose
+/// phases are more even.
+void add_even_phases(const PlacementProblem& problem, const SearchOptions& options,
+                     std::vector<std::pair<Ticks, Placement>>& best) {
+  const auto nearly = static_cast<Ticks>(static_cast<double>(best.front().first) * kNearly);
+  SearchOptions untimed = options;
+  untimed.time_limit.reset();
+  internal::Budget budget(untimed, kEvenEvaluations);
+  internal::Incumbents even((options.keep + 1) / 2, nearly);
+  internal::LocalSearch local(problem, options.seed, nearly, budget, even);
+  for (const auto& [objective, placement] : best) {
+    PlacementState state(problem);
+    for (std::size_t t = 0; t < placement.size(); ++t) {
+      state.add(t, placement[t]);
+    }
+    local.descend(state);
+  }
+  const std::size_t before = best.size();
+  for (auto& found : even.take()) {
+    if (found.first <= nearly && std::none_of(best.begin(), best.end(), [&](const auto& other) {
+          return other.first == found.first;
+        })) {
+      best.push_back(std::move(found));
+    }
+  }
+  const std::size_t most = std::max<std::size_t>(1, options.keep);
+  if (best.size() > most) {  // room among the old ones, but for the first
+    const std::size_t out = std::min(best.size() - most, before - 1);
+    best.erase(best.begin() + static_cast<std::ptrdiff_t>(before - out),
+               best.begin() + static_cast<std::ptrdiff_t>(before));
+  }
+  best.resize(std::min(best.size(), most));
+  std::stable_sort(best.begin(), best.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+}
+
+}  // namespace
+
 SearchResult search(const PlacementProblem& problem, const SearchOptions& options) {
   SearchResult result;
   if ((result.shortage = shortage_of(problem))) {
@@ -344,7 +386,11 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
       budget.add(steps);
     }
   }
+  const bool uneven = incumbents.best() > enough;
   result.best = incumbents.take();
+  if (uneven && !large && options.effort > 0 && options.keep > 1 && !result.best.empty()) {
+    add_even_phases(problem, options, result.best);
+  }
   result.evaluations = budget.evaluations();
   result.cut = budget.cut();
   if (result.best.empty()) {
