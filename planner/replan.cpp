@@ -133,6 +133,7 @@ class Reach {
         {0, at_home.fits() ? at_home.phased() : std::numeric_limits<Ticks>::max(), home_});
     SearchOptions free = options_.search;
     free.keep = kTargets;
+    free.even_phases = false;  // the front weighs phases itself
     free.time_limit.reset();
     const SearchResult targets = search(problem_, free);
     bound_ = load_seconds(targets.bound.value);

@@ -25,7 +25,7 @@ constexpr std::size_t kLargeTables = 100;  // one per cent of the bound is good 
 constexpr std::size_t kDescents = 3;
 constexpr std::size_t kMixStarts = 12;
 constexpr std::uint64_t kKnapsacks = 800;
-constexpr double kNearly = 1.02;  // of the best objective: may be given up for even phases
+constexpr double kNearly = 1.03;  // of the best objective: may be given up for even phases
 constexpr std::uint64_t kEvenEvaluations = 8000;
 constexpr std::size_t kHomes = 3;  // local optima that kicks start from
 
@@ -388,7 +388,8 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   }
   const bool uneven = incumbents.best() > enough;
   result.best = incumbents.take();
-  if (uneven && !large && options.effort > 0 && options.keep > 1 && !result.best.empty()) {
+  if (uneven && !large && options.even_phases && options.effort > 0 && options.keep > 1 &&
+      !result.best.empty()) {
     add_even_phases(problem, options, result.best);
   }
   result.evaluations = budget.evaluations();

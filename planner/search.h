@@ -18,8 +18,9 @@ struct SearchOptions {
   /// A placement this close to the bound, as a fraction, is not improved any more; the search then
   /// lowers its phased time instead. At least 1 % with more than 100 tables.
   double good_enough = 4e-3;
-  double effort = 1;     ///< multiplies the evaluations spent after the first local optimum
-  std::size_t keep = 4;  ///< distinct placements handed back
+  double effort = 1;        ///< multiplies the evaluations spent after the first local optimum
+  std::size_t keep = 4;     ///< distinct placements handed back
+  bool even_phases = true;  ///< some of them for their phased time, at a little of the objective
   std::function<double()> clock = nullptr;  ///< seconds; only asked with a time limit
 };
 
