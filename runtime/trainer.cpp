@@ -101,7 +101,7 @@ class CpuRank final {
         options_.pin && session_.local_size() <= cores_ ? nth_core(session_.local_rank()) : -1;
     if (emulation_ != nullptr && session_.local_size() > cores_) {
       executor.lease = &emulation_->core_lease();
-      executor.core = nth_core(session_.local_rank() % cores_);
+      executor.core = nth_core(core_of(session_.local_rank(), session_.local_size(), cores_));
     }
     executor.real_time = options_.real_time;
     if (session_.size() > 1) {
@@ -138,14 +138,18 @@ class Rank {
                                 : options.executor(job, graph, session, epoch_ns_, observer);
   }
 
-  RunResult run() {
-    RunResult result;
-    result.ranks = session_.size();
-    result.epoch_ns = epoch_ns_;
+  void fill_pipeline() {
     if (executor_->pipelined()) {
       source_->draw(0, batch_);
       executor_->fill_pipeline(batch_);
     }
+  }
+
+  RunResult run() {
+    RunResult result;
+    result.ranks = session_.size();
+    result.epoch_ns = epoch_ns_;
+    fill_pipeline();
     session_.world().barrier();
     result.setup = nanoseconds(static_cast<double>(steady_ns() - begin_ns_));
     for (std::int64_t step = 0; step < options_.warmup + options_.steps; ++step) {
@@ -165,23 +169,6 @@ class Rank {
       result.traffic = traffic();
     }
     return result;
-  }
-
- private:
-  /// Of all ranks, a step after the warm-up.
-  workloads::StepTraffic traffic() {
-    workloads::StepTraffic t(cpu_->levels());
-    std::vector<double> sent = executor_->sent();
-    sent.resize(workloads::kTrafficKinds * t.levels.size());
-    for (std::size_t i = 0; i < sent_before_.size(); ++i) {
-      sent[i] -= sent_before_[i];
-    }
-    sent = session_.sum(std::move(sent));
-    for (std::size_t i = 0; i < sent.size(); ++i) {
-      t.bytes[i / t.levels.size()][i % t.levels.size()] =
-          sent[i] / static_cast<double>(options_.steps);
-    }
-    return t;
   }
 
   StepRecord run_step(std::int64_t step) {
@@ -214,6 +201,23 @@ class Rank {
     return record;
   }
 
+ private:
+  /// Of all ranks, a step after the warm-up.
+  workloads::StepTraffic traffic() {
+    workloads::StepTraffic t(cpu_->levels());
+    std::vector<double> sent = executor_->sent();
+    sent.resize(workloads::kTrafficKinds * t.levels.size());
+    for (std::size_t i = 0; i < sent_before_.size(); ++i) {
+      sent[i] -= sent_before_[i];
+    }
+    sent = session_.sum(std::move(sent));
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      t.bytes[i / t.levels.size()][i % t.levels.size()] =
+          sent[i] / static_cast<double>(options_.steps);
+    }
+    return t;
+  }
+
   const RunOptions& options_;
   MpiSession& session_;
   std::int64_t begin_ns_;
@@ -225,15 +229,52 @@ class Rank {
   std::unique_ptr<StepExecutor> executor_;
 };
 
-}  // namespace
-
-RunResult run_training(const Job& job, const ExecutionGraph& graph, const RunOptions& options,
-                       MpiSession& session, Observer* observer) {
+void check_ranks(const ExecutionGraph& graph, const MpiSession& session) {
   if (graph.ranks() != session.size()) {
     throw InputError("job: devices", fmt::format("{} devices, but {} ranks were started; they must "
                                                  "be equal",
                                                  graph.ranks(), session.size()));
   }
+}
+
+}  // namespace
+
+struct ContinuedRun::Impl {
+  MpiSession& session;
+  Rank rank;
+  std::int64_t next = 0;
+};
+
+ContinuedRun::ContinuedRun(const Job& job, const ExecutionGraph& graph, const RunOptions& options,
+                           MpiSession& session, Observer* observer) {
+  check_ranks(graph, session);
+  try {
+    impl_.reset(new Impl{session, Rank(job, graph, options, session, observer)});
+    impl_->rank.fill_pipeline();
+  } catch (const std::exception& e) {
+    if (session.size() == 1) {
+      throw;
+    }
+    session.abort(e);
+  }
+}
+
+ContinuedRun::~ContinuedRun() = default;
+
+StepRecord ContinuedRun::step() {
+  try {
+    return impl_->rank.run_step(impl_->next++);
+  } catch (const std::exception& e) {
+    if (impl_->session.size() == 1) {
+      throw;
+    }
+    impl_->session.abort(e);
+  }
+}
+
+RunResult run_training(const Job& job, const ExecutionGraph& graph, const RunOptions& options,
+                       MpiSession& session, Observer* observer) {
+  check_ranks(graph, session);
   if (session.size() == 1) {
     return Rank(job, graph, options, session, observer).run();
   }

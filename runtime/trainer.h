@@ -57,6 +57,25 @@ struct RunResult {
   std::optional<workloads::StepTraffic> traffic;
 };
 
+/// A run that goes on step by step, so that several can be kept ready and take turns. All ranks
+/// make, continue and end their runs in the same order, the last one made first to end.
+class ContinuedRun {
+ public:
+  /// `options.steps` and `on_step` are not used; steps after `options.warmup` are observed. Job,
+  /// graph, options and session must outlive it. Errors: as run_training.
+  ContinuedRun(const Job& job, const ExecutionGraph& graph, const RunOptions& options,
+               MpiSession& session, Observer* observer = nullptr);
+  ~ContinuedRun();
+  ContinuedRun(const ContinuedRun&) = delete;
+  ContinuedRun& operator=(const ContinuedRun&) = delete;
+  /// The next step, on all ranks together.
+  StepRecord step();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
 /// Trains for real: this rank of every rank of the session executes its program of the graph, step
 /// after step, on batches drawn between the steps. The observer sees the steps after the warm-up,
 /// numbered from 0, with times since the run began (one clock for all ranks of a machine).

@@ -29,8 +29,9 @@ SimulationResult Engine::run() {
     work_first_ = 0;
     // Cores are granted, and links shared out, when all that happens now is known.
     if (!grants_.empty() && (queue_.empty() || queue_.top().time > now_)) {
-      for (const std::uint32_t r : grants_) {
-        grant_core(r);
+      for (const std::uint32_t core : grants_) {
+        cores_[core].listed = false;
+        grant_core(core);
       }
       grants_.clear();
       continue;
@@ -61,13 +62,11 @@ void Engine::handle(const EventQueue::Event& event) {
     const std::uint32_t s = event.source - first_source_[r];
     const Stream& stream = ranks_[r].streams[s];
     ranks_[r].compute += event.time - stream.begin;
-    ranks_[r].core_busy = false;
+    cores_[ranks_[r].core].busy = false;
     finish_op(r, s, event.time);
     wake(r, s);
   } else if (event.source < network_source_) {
-    const std::uint32_t r = event.source - first_core_;
-    ranks_[r].core_busy = false;
-    enlist(r);
+    release_core(event.source - first_core_);
   } else if (event.source == network_source_) {
     network_.settle(event.time);  // a start at this very time may have changed what ends now
     if (network_.next_end() > event.time) {
@@ -88,8 +87,7 @@ void Engine::handle(const EventQueue::Event& event) {
       return;
     }
     for (const Party& party : transfer.parties) {
-      ranks_[static_cast<std::size_t>(party.rank)].core_busy = false;
-      enlist(static_cast<std::uint32_t>(party.rank));
+      release_core(ranks_[static_cast<std::size_t>(party.rank)].core);
     }
     complete(t, event.time);
   }
@@ -123,8 +121,9 @@ void Engine::drive(std::uint32_t r) {
     }
   }
   rank.listed = false;
-  if (core_ && !rank.core_busy) {
-    grants_.push_back(r);
+  if (core_ && !cores_[rank.core].busy && !cores_[rank.core].listed) {
+    cores_[rank.core].listed = true;
+    grants_.push_back(rank.core);
   }
 }
 

@@ -108,7 +108,7 @@ class Engine {
     HostSpan::Kind host_idle = HostSpan::Kind::kQueueFull;  // why it last left the core
     // Core.
     std::int64_t host_room = 0;  // when the host can go on, if it is not blocked
-    bool core_busy = false;
+    std::uint32_t core = 0;
     std::vector<CoreTask> core_tasks;
     std::int32_t in_flight = 0;     // transfers
     std::int64_t last_meeting = 0;  // end of the last rendezvous
@@ -122,6 +122,14 @@ class Engine {
     std::vector<char> alone;
     std::vector<std::uint32_t> channels;
     std::int64_t compute = 0, wait = 0, transfer = 0;
+  };
+
+  /// What a rank's host and compute run on; several ranks may share one.
+  struct Core {
+    bool busy = false;
+    bool listed = false;     // among those to grant
+    std::uint32_t last = 0;  // rank that had it last: keeps it until it has nothing to compute
+    std::vector<std::uint32_t> ranks;
   };
 
   struct Member {
@@ -183,7 +191,10 @@ class Engine {
   void emit(const Rank& rank, const Stream& stream, std::uint32_t op, std::int64_t issued,
             std::int64_t begin, std::int64_t ready, std::int64_t end);
   void emit_host(const Rank& rank, HostSpan::Kind kind, std::int64_t begin, std::int64_t end);
-  void grant_core(std::uint32_t rank);
+  void grant_core(std::uint32_t core);
+  [[nodiscard]] bool grant_host(std::uint32_t core, std::int64_t& next);
+  void grant_transfer(Core& core, std::uint32_t transfer);
+  void release_core(std::uint32_t core);
   void enlist(std::uint32_t rank);
   void wake(std::uint32_t rank, std::uint32_t stream);
   void handle(const EventQueue::Event& event);
@@ -216,7 +227,7 @@ class Engine {
   [[nodiscard]] std::uint32_t stream_source(std::uint32_t rank, std::uint32_t stream) const {
     return first_source_[rank] + stream;
   }
-  [[nodiscard]] std::uint32_t core_source(std::uint32_t rank) const { return first_core_ + rank; }
+  [[nodiscard]] std::uint32_t core_source(std::uint32_t core) const { return first_core_ + core; }
 
   const ExecutionGraph& graph_;
   const StepCosts& costs_;
@@ -230,7 +241,8 @@ class Engine {
   std::vector<Rank> ranks_;
   std::vector<std::uint32_t> work_;
   std::size_t work_first_ = 0;
-  std::vector<std::uint32_t> grants_;  // ranks with a free core, once all of the present is known
+  std::vector<Core> cores_;
+  std::vector<std::uint32_t> grants_;  // free cores, once all of the present is known
   EventQueue queue_;
   Network network_;
   std::vector<Meeting> meetings_;

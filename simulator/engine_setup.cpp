@@ -49,8 +49,16 @@ Engine::Engine(const ExecutionGraph& graph, const StepCosts& costs,
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     prepare(i);
   }
+  STEPCAST_CHECK(costs.core_of.empty() || costs.core_of.size() == ranks_.size(),
+                 "cores of {} ranks for {} instances", costs.core_of.size(), ranks_.size());
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
+    ranks_[r].core = costs.core_of.empty() ? r : static_cast<std::uint32_t>(costs.core_of[r]);
+    cores_.resize(std::max<std::size_t>(cores_.size(), ranks_[r].core + 1));
+    cores_[ranks_[r].core].ranks.push_back(r);
+    cores_[ranks_[r].core].last = r;
+  }
   first_core_ = static_cast<std::uint32_t>(source_rank_.size());
-  network_source_ = first_core_ + static_cast<std::uint32_t>(ranks_.size());
+  network_source_ = first_core_ + static_cast<std::uint32_t>(cores_.size());
   first_transfer_ = network_source_ + 1;
   open_.resize(costs.folding.groups.size());
   spread_ = costs.straggler.log_sigma * std::sqrt(std::max(0.0, 1 - costs.straggler.rho));

@@ -71,13 +71,20 @@ void Engine::run_host(Rank& rank) {
   emit_host(rank, HostSpan::Kind::kIssue, burst, rank.host_time);
 }
 
-void Engine::grant_core(std::uint32_t r) {
-  Rank& rank = ranks_[r];
-  if (rank.core_busy) {
-    return;
+void Engine::release_core(std::uint32_t core) {
+  cores_[core].busy = false;
+  for (const std::uint32_t r : cores_[core].ranks) {
+    enlist(r);
   }
-  std::int64_t next = kNever;  // when there will be something to do
-  if (rank.host_issued < rank.order->ops && rank.host_block < 0 && rank.host_record < 0) {
+}
+
+/// The first host thread that has ops to issue takes the core; else `next` is when one may.
+bool Engine::grant_host(std::uint32_t c, std::int64_t& next) {
+  for (const std::uint32_t r : cores_[c].ranks) {
+    Rank& rank = ranks_[r];
+    if (rank.host_issued == rank.order->ops || rank.host_block >= 0 || rank.host_record >= 0) {
+      continue;
+    }
     const std::uint64_t before = rank.host_issued;
     if (now_ > rank.host_time) {
       emit_host(rank, rank.host_idle, rank.host_time, now_);
@@ -85,37 +92,78 @@ void Engine::grant_core(std::uint32_t r) {
     }
     run_host(rank);
     if (rank.host_issued > before) {
-      rank.core_busy = true;
-      queue_.schedule(core_source(r), rank.host_time);
+      cores_[c].busy = true;
+      queue_.schedule(core_source(c), rank.host_time);
       enlist(r);
-      return;
+      return true;
     }
-    next = rank.host_block < 0 && rank.host_record < 0 ? rank.host_room : kNever;
+    if (rank.host_block < 0 && rank.host_record < 0) {
+      next = std::min(next, rank.host_room);
+    }
   }
-  const auto first = std::min_element(
-      rank.core_tasks.begin(), rank.core_tasks.end(), [](const CoreTask& a, const CoreTask& b) {
-        return a.ready != b.ready ? a.ready < b.ready : a.order < b.order;
-      });
-  if (first == rank.core_tasks.end() || first->ready > now_) {
-    next = first == rank.core_tasks.end() ? next : std::min(next, first->ready);
+  return false;
+}
+
+/// All members of a transfer on one core take part in it together.
+void Engine::grant_transfer(Core& core, std::uint32_t t) {
+  Transfer& transfer = transfers_[t];
+  for (const std::uint32_t r : core.ranks) {
+    transfer.granted += std::erase_if(
+        ranks_[r].core_tasks, [t](const CoreTask& c) { return c.stream < 0 && c.transfer == t; });
+  }
+  if (transfer.granted == transfer.parties.size()) {
+    transfer.place = Transfer::Place::kOnCore;
+    queue_.schedule(first_transfer_ + t, now_ + transfer.duration);
+  }
+}
+
+/// The host threads first, then what was ready first; but a rank that computes goes on until it has
+/// to wait, as a thread does that nothing pre-empts.
+void Engine::grant_core(std::uint32_t c) {
+  Core& core = cores_[c];
+  std::int64_t next = kNever;  // when there will be something to do
+  if (core.busy || grant_host(c, next)) {
+    return;
+  }
+  const CoreTask* first = nullptr;
+  const CoreTask* going_on = nullptr;
+  std::uint32_t first_rank = 0;
+  const auto before = [](const CoreTask& a, const CoreTask* b) {
+    return b == nullptr || (a.ready != b->ready ? a.ready < b->ready : a.order < b->order);
+  };
+  for (const std::uint32_t r : core.ranks) {
+    for (const CoreTask& task : ranks_[r].core_tasks) {
+      if (before(task, first)) {
+        first = &task;
+        first_rank = r;
+      }
+      if (r == core.last && task.stream >= 0 && task.ready <= now_ && before(task, going_on)) {
+        going_on = &task;
+      }
+    }
+  }
+  if (first == nullptr || first->ready > now_) {
+    next = first == nullptr ? next : std::min(next, first->ready);
     if (next != kNever) {
-      queue_.schedule(core_source(r), next);  // the core stays free until then
+      queue_.schedule(core_source(c), next);  // the core stays free until then
     }
     return;
+  }
+  if (going_on != nullptr && first->stream >= 0 && first_rank != core.last) {
+    first = going_on;
+    first_rank = core.last;
   }
   const CoreTask task = *first;
-  queue_.cancel(core_source(r));
-  rank.core_tasks.erase(first);
-  rank.core_busy = true;
-  if (task.stream >= 0) {
-    start_running(r, static_cast<std::uint32_t>(task.stream), now_ + costs_.dispatch);
+  queue_.cancel(core_source(c));
+  core.busy = true;
+  core.last = first_rank;
+  if (task.stream < 0) {
+    grant_transfer(core, task.transfer);
     return;
   }
-  Transfer& transfer = transfers_[task.transfer];
-  if (++transfer.granted == transfer.parties.size()) {
-    transfer.place = Transfer::Place::kOnCore;
-    queue_.schedule(first_transfer_ + task.transfer, now_ + transfer.duration);
-  }
+  auto& tasks = ranks_[first_rank].core_tasks;
+  tasks.erase(tasks.begin() + (first - tasks.data()));
+  start_running(first_rank, static_cast<std::uint32_t>(task.stream), now_ + costs_.dispatch);
 }
 
 void Engine::leave_queue(Rank& rank, Stream& stream, std::uint32_t stream_index, std::int64_t end) {

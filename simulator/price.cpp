@@ -253,7 +253,14 @@ class Pricer {
 StepCosts price(const ExecutionGraph& graph, const models::CostModel& model,
                 const PricingOptions& options) {
   StepCosts costs;
-  costs.folding = fold(graph, options.unfold);
+  const Host& machine = model.system().host;
+  const bool few_cores = machine.shares_core && machine.cores < machine.devices;
+  costs.folding = fold(graph, options.unfold || few_cores);
+  for (std::size_t i = 0; few_cores && i < costs.folding.instances.size(); ++i) {
+    const std::int64_t rank = costs.folding.instances[i].rank;
+    costs.core_of.push_back(static_cast<std::int32_t>(rank / machine.devices * machine.cores +
+                                                      rank % machine.devices % machine.cores));
+  }
   costs.ops.resize(costs.folding.instances.size());
   for (const FabricLevel& level : model.system().fabric) {
     costs.level_capacity.push_back(level.bandwidth.base());

@@ -42,7 +42,10 @@ struct StepCosts {
   std::int64_t queue_depth = 1024;     ///< ops issued to a stream and not yet ended, at most
   bool shares_core = false;            ///< host thread and compute take turns on one core
   bool collectives_hold_core = false;  ///< transfers need that core too (no paced fabric)
-  double slowdown = 1;                 ///< of compute while a transfer of the rank is in flight
+  /// With shares_core, by instance: the core that its host and its compute run on, where ranks
+  /// share cores (fewer cores than ranks on a machine); empty: one each.
+  std::vector<std::int32_t> core_of;
+  double slowdown = 1;  ///< of compute while a transfer of the rank is in flight
   models::Straggler straggler;
   bool in_range = true;  ///< every prediction was in its calibrated range
 };

@@ -28,12 +28,12 @@ class PacedFlight {
 
 }  // namespace
 
-// Everybody first comes together asleep, then the data moves, then the rest of the time passes.
+// Everybody first comes together asleep: a transfer begins when its last member is there. Then the
+// data moves, then the rest of the time passes.
 
 void EmulatedCollectives::all_reduce(float* data, std::size_t count, Reduction reduction) {
   const PacedFlight flight(*inside_, "all_reduce");
-  const std::int64_t start = steady_ns();
-  schedules_.rendezvous();
+  const std::int64_t start = schedules_.rendezvous();
   inside_->all_reduce(data, count, reduction);
   sleep_until_ns(schedules_.all_reduce(bytes_of(count), start));
 }
@@ -41,8 +41,7 @@ void EmulatedCollectives::all_reduce(float* data, std::size_t count, Reduction r
 void EmulatedCollectives::all_gather(const float* send, float* receive,
                                      std::size_t count_per_rank) {
   const PacedFlight flight(*inside_, "all_gather");
-  const std::int64_t start = steady_ns();
-  schedules_.rendezvous();
+  const std::int64_t start = schedules_.rendezvous();
   inside_->all_gather(send, receive, count_per_rank);
   sleep_until_ns(
       schedules_.all_gather(bytes_of(count_per_rank) * static_cast<double>(size()), start));
@@ -51,8 +50,7 @@ void EmulatedCollectives::all_gather(const float* send, float* receive,
 void EmulatedCollectives::reduce_scatter(const float* send, float* receive,
                                          std::size_t count_per_rank) {
   const PacedFlight flight(*inside_, "reduce_scatter");
-  const std::int64_t start = steady_ns();
-  schedules_.rendezvous();
+  const std::int64_t start = schedules_.rendezvous();
   inside_->reduce_scatter(send, receive, count_per_rank);
   sleep_until_ns(
       schedules_.reduce_scatter(bytes_of(count_per_rank) * static_cast<double>(size()), start));
@@ -60,8 +58,7 @@ void EmulatedCollectives::reduce_scatter(const float* send, float* receive,
 
 void EmulatedCollectives::broadcast(float* data, std::size_t count, int root) {
   const PacedFlight flight(*inside_, "broadcast");
-  const std::int64_t start = steady_ns();
-  schedules_.rendezvous();
+  const std::int64_t start = schedules_.rendezvous();
   inside_->broadcast(data, count, root);
   sleep_until_ns(schedules_.broadcast(bytes_of(count), root, start));
 }
@@ -72,15 +69,14 @@ void EmulatedCollectives::all_to_all_v(const void* send, std::span<const std::in
                                        std::span<const std::int64_t> receive_offsets,
                                        std::size_t element_bytes) {
   const PacedFlight flight(*inside_, "all_to_all_v");
-  const std::int64_t start = steady_ns();
-  schedules_.rendezvous();
-  inside_->all_to_all_v(send, send_counts, send_offsets, receive, receive_counts, receive_offsets,
-                        element_bytes);
   bytes_to_.resize(send_counts.size());
   std::transform(send_counts.begin(), send_counts.end(), bytes_to_.begin(), [&](std::int64_t n) {
     return static_cast<double>(n) * static_cast<double>(element_bytes);
   });
-  sleep_until_ns(schedules_.all_to_all(bytes_to_, start));
+  const std::int64_t end = schedules_.all_to_all(bytes_to_);
+  inside_->all_to_all_v(send, send_counts, send_offsets, receive, receive_counts, receive_offsets,
+                        element_bytes);
+  sleep_until_ns(end);
 }
 
 void EmulatedCollectives::post_send(const float* data, std::size_t count, int peer, int tag) {
@@ -99,8 +95,7 @@ void EmulatedCollectives::receive(float* data, std::size_t count, int peer, int 
 
 void EmulatedCollectives::barrier() {
   const PacedFlight flight(*inside_, "barrier");
-  const std::int64_t start = steady_ns();
-  schedules_.rendezvous();
+  const std::int64_t start = schedules_.rendezvous();
   sleep_until_ns(schedules_.barrier(start));
 }
 
@@ -114,18 +109,17 @@ Emulation::Emulation(const System& system, const ExecutionGraph& graph, int core
                     session.size(), session.local_size()));
   }
   // Layout: links, core tokens, then per communicator and rank the arrivals of the group it leads,
-  // then mailboxes for all pairs of positions of every group.
+  // then mailboxes for all pairs of positions of every group, then what their exchanges move.
   const auto ranks = static_cast<std::size_t>(session.size());
   const std::size_t links = PacedFabric::links_needed(system, session.size());
-  struct alignas(64) Arrivals {
-    std::atomic<std::uint32_t> count;
-  };
   struct Place {
     std::size_t arrivals = 0;
     std::size_t boxes = 0;
+    std::size_t words = 0;
   };
   std::vector<Place> places(graph.communicators.size());
   std::size_t boxes = 0;
+  std::size_t words = 0;  // of all-to-all-v: doubles, then ends
   for (std::size_t c = 0; c < graph.communicators.size(); ++c) {
     std::vector<bool> counted(ranks, false);
     for (std::int32_t r = 0; r < session.size(); ++r) {
@@ -135,28 +129,33 @@ Emulation::Emulation(const System& system, const ExecutionGraph& graph, int core
       }
       counted[static_cast<std::size_t>(members.front())] = true;
       if (std::find(members.begin(), members.end(), rank_) != members.end()) {
-        places[c] = {c * ranks + static_cast<std::size_t>(members.front()), boxes};
+        places[c] = {c * ranks + static_cast<std::size_t>(members.front()), boxes, words};
       }
       boxes += 2 * members.size() * members.size();
+      words += 2 * members.size() * (members.size() + 1);
     }
   }
   const std::size_t arrivals = graph.communicators.size() * ranks;
   const auto token_count = static_cast<std::size_t>(cores);
-  auto* memory = static_cast<char*>(session.shared_memory(
+  memory_ = session.shared_memory(
       links * sizeof(PacedFabric::Link) + token_count * sizeof(CoreLease::Token) +
-      arrivals * sizeof(Arrivals) + boxes * sizeof(Mailbox) + 64));
+      arrivals * sizeof(Arrivals) + boxes * sizeof(Mailbox) + words * sizeof(double) + 64);
+  auto* memory = static_cast<char*>(memory_.get());
   memory += (64 - reinterpret_cast<std::uintptr_t>(memory) % 64) % 64;
   auto* first_link = reinterpret_cast<PacedFabric::Link*>(memory);
   auto* first_token = reinterpret_cast<CoreLease::Token*>(first_link + links);
   auto* first_arrivals = reinterpret_cast<Arrivals*>(first_token + token_count);
   auto* first_box = reinterpret_cast<Mailbox*>(first_arrivals + arrivals);
+  auto* first_word = reinterpret_cast<double*>(first_box + boxes);
   fabric_ = std::make_unique<PacedFabric>(system, session.size(), first_link);
   lease_.emplace(first_token[static_cast<std::size_t>(session.local_rank() % cores)]);
   for (std::size_t c = 0; c < graph.communicators.size(); ++c) {
     const auto members = graph.members(static_cast<std::int32_t>(c), rank_);
     Mailbox* own = first_box + places[c].boxes;
-    groups_.push_back(
-        {&first_arrivals[places[c].arrivals].count, own, own + members.size() * members.size()});
+    const std::size_t pairs = members.size() * members.size();
+    double* bytes = first_word + places[c].words;
+    groups_.push_back({&first_arrivals[places[c].arrivals], own, own + pairs, bytes,
+                       reinterpret_cast<std::int64_t*>(bytes + 2 * pairs)});
   }
 }
 

@@ -57,6 +57,7 @@ class Emulation {
  private:
   const ExecutionGraph& graph_;
   int rank_;
+  std::shared_ptr<void> memory_;
   std::unique_ptr<PacedFabric> fabric_;
   std::vector<GroupMemory> groups_;  ///< per communicator, of this rank's group
   std::optional<CoreLease> lease_;

@@ -1,7 +1,11 @@
 #include "runtime/emulation/paced_fabric.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <functional>
+#include <queue>
+#include <tuple>
 
 #include "core/error.h"
 #include "runtime/futex.h"
@@ -11,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kAhead = 1'000'000;    // ns a sender may book ahead of the clock
 constexpr double kChunkTime = 500'000;        // ns on the slowest link of the path
-constexpr double kSmallestChunk = 64 * 1024;  // bytes
+constexpr double kSmallestChunk = 16 * 1024;  // bytes
 constexpr int kKinds = 4;                     // egress, ingress, uplink, downlink
 
 /// Books `duration` on a link, from `earliest` or when it is free; returns the beginning.
@@ -83,29 +87,96 @@ std::size_t PacedFabric::path(int from, int to, std::size_t level, Hop (&hops)[4
   return n;
 }
 
+PacedFabric::Flow PacedFabric::flow(int from, int to, double bytes, std::int64_t start) const {
+  const std::size_t level = level_between(from, to);
+  Flow f;
+  f.hop_count = path(from, to, level, f.hops);
+  f.chunk =
+      std::max({kSmallestChunk, std::min(bytes / 4, levels_[level].bytes_per_ns * kChunkTime)});
+  f.left = bytes;
+  f.clock = start;
+  f.latency = levels_[level].latency;
+  return f;
+}
+
+/// Cut-through: a chunk enters the next link when it enters this one, or when that is free.
+void PacedFabric::book_chunk(Flow& f) {
+  std::int64_t begin = f.clock;
+  std::int64_t end = f.clock;
+  for (std::size_t h = 0; h < f.hop_count; ++h) {
+    const std::int64_t duration = std::llround(std::min(f.left, f.chunk) / f.hops[h].bytes_per_ns);
+    begin = book(*f.hops[h].link, begin, duration);
+    end = std::max(end, begin + duration);
+  }
+  f.clock = end;
+  f.left -= f.chunk;
+}
+
 PacedFabric::Delivery PacedFabric::transfer(int from, int to, double bytes, std::int64_t start,
                                             bool sleep) {
-  const std::size_t level = level_between(from, to);
-  const Level& l = levels_[level];
-  Hop hops[4];
-  const std::size_t n = path(from, to, level, hops);
-  const double chunk = std::max({kSmallestChunk, std::min(bytes / 4, l.bytes_per_ns * kChunkTime)});
-  std::int64_t clock = start;
-  for (double left = bytes; left > 0; left -= chunk) {
-    if (sleep && clock - steady_ns() > kAhead) {
-      sleep_until_ns(clock - kAhead / 2);
+  Flow f = flow(from, to, bytes, start);
+  while (f.left > 0) {
+    if (sleep && f.clock - steady_ns() > kAhead) {
+      sleep_until_ns(f.clock - kAhead / 2);
     }
-    // Cut-through: a chunk enters the next link when it enters this one, or when that is free.
-    std::int64_t begin = clock;
-    std::int64_t end = clock;
-    for (std::size_t h = 0; h < n; ++h) {
-      const std::int64_t duration = std::llround(std::min(left, chunk) / hops[h].bytes_per_ns);
-      begin = book(*hops[h].link, begin, duration);
-      end = std::max(end, begin + duration);
-    }
-    clock = end;
+    book_chunk(f);
   }
-  return {clock, clock + l.latency};
+  return {f.clock, f.clock + f.latency};
+}
+
+void PacedFabric::exchange(std::span<const std::int32_t> members, std::span<const double> bytes,
+                           std::int64_t start, std::span<std::int64_t> ends) {
+  constexpr double kChunks = 16;
+  constexpr double kSmallest = 4096;
+  const std::size_t n = members.size();
+  std::fill(ends.begin(), ends.end(), start);
+  std::vector<Flow> flows;
+  std::vector<std::size_t> pair;
+  // Pairwise order: senders begin with different receivers.
+  for (std::size_t step = 1; step < n; ++step) {
+    for (std::size_t from = 0; from < n; ++from) {
+      const std::size_t to = std::has_single_bit(n) ? from ^ step : (from + step) % n;
+      Flow f = flow(members[from], members[to], bytes[from * n + to], start);
+      f.chunk = std::max(kSmallest, f.left / kChunks);
+      flows.push_back(f);
+      pair.push_back(from * n + to);
+    }
+  }
+  // By when the next chunk can start at the earliest; keys of chunks that others got ahead of are
+  // renewed when they come up.
+  using Key = std::tuple<std::int64_t, std::int64_t, std::size_t>;
+  const auto key_of = [&flows](std::size_t i) {
+    const Flow& f = flows[i];
+    std::int64_t at = f.clock;
+    for (std::size_t h = 0; h < f.hop_count; ++h) {
+      at = std::max(at, f.hops[h].link->booked_until.load());
+    }
+    return Key{at, f.clock, i};
+  };
+  std::priority_queue<Key, std::vector<Key>, std::greater<>> next;
+  for (std::size_t i = 0; i < flows.size(); ++i) {
+    if (flows[i].left > 0) {
+      next.push(key_of(i));
+    }
+  }
+  while (!next.empty()) {
+    const auto [at, clock, i] = next.top();
+    next.pop();
+    if (const Key now = key_of(i); std::get<0>(now) > at) {
+      next.push(now);
+      continue;
+    }
+    book_chunk(flows[i]);
+    if (flows[i].left > 0) {
+      next.push(key_of(i));
+    }
+  }
+  for (std::size_t i = 0; i < flows.size(); ++i) {
+    std::int64_t& sent = ends[pair[i] / n];
+    std::int64_t& received = ends[pair[i] % n];
+    sent = std::max(sent, flows[i].clock);
+    received = std::max(received, flows[i].clock + flows[i].latency);
+  }
 }
 
 }  // namespace stepcast::runtime

@@ -1,6 +1,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/system.h"
@@ -31,6 +32,11 @@ class PacedFabric {
   /// Books a message chunk by chunk from `start` on. With `sleep` the calling thread keeps at most
   /// a millisecond ahead of the clock, so that others can book in between; without, all at once.
   Delivery transfer(int from, int to, double bytes, std::int64_t start, bool sleep);
+  /// Books a whole exchange, all pairs at once, chunk by chunk: next is the chunk that can start
+  /// first, of the message that has had least. `bytes` is [from][to] over `members`; `ends` gets
+  /// when each member has sent and received everything.
+  void exchange(std::span<const std::int32_t> members, std::span<const double> bytes,
+                std::int64_t start, std::span<std::int64_t> ends);
 
   /// One-way latency of the widest level that the fabric has.
   [[nodiscard]] std::int64_t widest_latency() const;
@@ -52,6 +58,16 @@ class PacedFabric {
   };
   [[nodiscard]] std::size_t level_between(int from, int to) const;
   std::size_t path(int from, int to, std::size_t level, Hop (&hops)[4]) const;
+  /// A message on its way: what is left of it and when its last booked chunk is through.
+  struct Flow {
+    Hop hops[4];
+    std::size_t hop_count = 0;
+    double chunk = 0, left = 0;
+    std::int64_t clock = 0;
+    std::int64_t latency = 0;
+  };
+  [[nodiscard]] Flow flow(int from, int to, double bytes, std::int64_t start) const;
+  static void book_chunk(Flow& flow);
   Link& link(std::size_t level, int kind, int index) const;
 
   std::vector<Level> levels_;

@@ -86,17 +86,14 @@ std::int64_t Schedules::all_reduce(double bytes, std::int64_t start) {
   return all_gather(bytes, reduce_scatter(bytes, start));
 }
 
-std::int64_t Schedules::all_to_all(std::span<const double> bytes_to, std::int64_t start) {
-  const auto n = static_cast<int>(members_.size());
-  std::int64_t clock = start;
-  for (int step = 1; step < n; ++step) {
-    const int to = (position_ + step) % n;
-    clock = send(to, bytes_to[static_cast<std::size_t>(to)], clock);
-  }
-  for (int step = 1; step < n; ++step) {
-    clock = std::max(clock, receive((position_ + n - step) % n));
-  }
-  return clock;
+std::int64_t Schedules::all_to_all(std::span<const double> bytes_to) {
+  const std::size_t n = members_.size();
+  const std::size_t parity = (meetings_ + 1) % 2;
+  double* bytes = memory_.bytes + parity * n * n;
+  std::int64_t* ends = memory_.ends + parity * n;
+  std::copy(bytes_to.begin(), bytes_to.end(), bytes + static_cast<std::size_t>(position_) * n);
+  meet([&](std::int64_t start) { fabric_.exchange(members_, {bytes, n * n}, start, {ends, n}); });
+  return ends[position_];
 }
 
 /// A chain from the root, in parts, so that the links work at the same time.
@@ -152,17 +149,27 @@ std::int64_t Schedules::await(int from, std::int64_t tag) {
   }
 }
 
-void Schedules::rendezvous() {
-  arrivals_ += static_cast<std::uint32_t>(members_.size());
-  std::uint32_t here = memory_.arrivals->fetch_add(1) + 1;
-  if (here == arrivals_) {
-    futex_wake_all(*memory_.arrivals, true);
-    return;
+std::int64_t Schedules::rendezvous() {
+  return meet([](std::int64_t) {});
+}
+
+std::int64_t Schedules::meet(const std::function<void(std::int64_t)>& last_to_come) {
+  Arrivals& arrivals = *memory_.arrivals;
+  std::atomic<std::int64_t>& last = arrivals.last[++meetings_ % 2];
+  const std::int64_t now = steady_ns();
+  std::int64_t latest = last.load();
+  while (latest < now && !last.compare_exchange_weak(latest, now)) {
   }
-  while (static_cast<std::int32_t>(here - arrivals_) < 0) {
-    futex_wait(*memory_.arrivals, here, true);
-    here = memory_.arrivals->load();
+  if (arrivals.come.fetch_add(1) + 1 == meetings_ * static_cast<std::uint32_t>(members_.size())) {
+    last_to_come(last.load());
+    arrivals.begun.store(meetings_);
+    futex_wake_all(arrivals.begun, true);
   }
+  std::uint32_t begun = 0;
+  while (static_cast<std::int32_t>((begun = arrivals.begun.load()) - meetings_) < 0) {
+    futex_wait(arrivals.begun, begun, true);
+  }
+  return last.load();
 }
 
 }  // namespace stepcast::runtime

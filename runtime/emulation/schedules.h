@@ -1,6 +1,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -23,12 +24,23 @@ struct alignas(64) Mailbox {
   Mail take();          ///< sleeps while empty
 };
 
-/// What the members of one communicator share: a count of arrivals and a mailbox per pair, for
-/// collectives and for sends. Zeroed memory is valid.
+/// Members of a group that have come to its collectives, when the last one came, and how many
+/// collectives have begun. Zeroed memory is valid.
+struct alignas(64) Arrivals {
+  std::atomic<std::uint32_t> come;
+  std::atomic<std::uint32_t> begun;
+  std::atomic<std::int64_t> last[2];  ///< of even and odd collectives: nobody is two ahead
+};
+
+/// What the members of one communicator share: arrivals, a mailbox per pair for collectives and for
+/// sends, and what an all-to-all-v moves and when each member is done (of even and odd
+/// collectives). Zeroed memory is valid.
 struct GroupMemory {
-  std::atomic<std::uint32_t>* arrivals = nullptr;
+  Arrivals* arrivals = nullptr;
   Mailbox* collective = nullptr;  ///< [from * members + to]
   Mailbox* direct = nullptr;      ///< likewise
+  double* bytes = nullptr;        ///< [parity][from][to]
+  std::int64_t* ends = nullptr;   ///< [parity][member]
 };
 
 /// Plays the messages of a collective, one by one, over a paced fabric: each member calls the same
@@ -36,8 +48,8 @@ struct GroupMemory {
 ///
 /// Reductions and gathers run as rings, level by level of the fabric: among the devices of a node,
 /// then between devices of equal place in their nodes, so that every NIC carries its share; groups
-/// that do not fill nodes evenly run as one ring. All-to-all goes pair by pair. Reduction inside
-/// switches is not played.
+/// that do not fill nodes evenly run as one ring. An all-to-all sends to all peers at once, as
+/// grouped sends do. Reduction inside switches is not played.
 class Schedules {
  public:
   Schedules(PacedFabric& fabric, std::vector<std::int32_t> members, int position,
@@ -46,15 +58,17 @@ class Schedules {
   std::int64_t reduce_scatter(double bytes, std::int64_t start);  ///< bytes of the whole input
   std::int64_t all_gather(double bytes, std::int64_t start);      ///< bytes of the whole output
   std::int64_t all_reduce(double bytes, std::int64_t start);
-  std::int64_t all_to_all(std::span<const double> bytes_to, std::int64_t start);
+  /// Comes together with the others first; the last to come plays it for everybody.
+  std::int64_t all_to_all(std::span<const double> bytes_to);
   std::int64_t broadcast(double bytes, int root, std::int64_t start);
   std::int64_t barrier(std::int64_t start);
   void post(int to, double bytes, std::int64_t tag, std::int64_t start);
   std::int64_t await(int from, std::int64_t tag);  ///< when the send with this tag arrives
-  /// Sleeps until all members have come here as often as this one.
-  void rendezvous();
+  /// Sleeps until all members have come here as often as this one; returns when the last one came.
+  std::int64_t rendezvous();
 
  private:
+  std::int64_t meet(const std::function<void(std::int64_t)>& last_to_come);
   std::int64_t ring(std::span<const int> peers, double bytes_per_step, std::int64_t start);
   std::int64_t send(int to, double bytes, std::int64_t start);
   std::int64_t receive(int from) { return box(memory_.collective, from, position_).take().arrived; }
@@ -67,7 +81,7 @@ class Schedules {
   int position_;
   GroupMemory memory_;
   std::vector<std::vector<int>> rings_;  ///< per level with more than one peer: positions, in order
-  std::uint32_t arrivals_ = 0;
+  std::uint32_t meetings_ = 0;
   std::vector<std::pair<int, Mailbox::Mail>> early_;  ///< direct mail taken before it was asked for
 };
 

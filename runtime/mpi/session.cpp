@@ -35,7 +35,6 @@ std::string message_of(const std::exception& e, int rank) {
 
 struct MpiSession::Handles {
   MPI_Comm machine = MPI_COMM_NULL;
-  std::vector<MPI_Win> windows;
 };
 
 MpiSession::MpiSession(MpiOptions options)
@@ -90,9 +89,6 @@ MpiSession::~MpiSession() {
   }
   world_.reset();
   watchdog_.reset();
-  for (MPI_Win& window : handles_->windows) {
-    MPI_Win_free(&window);
-  }
   MPI_Comm_free(&handles_->machine);
   MPI_Finalize();
 }
@@ -201,7 +197,7 @@ void MpiSession::meet() {
   }
 }
 
-void* MpiSession::shared_memory(std::size_t bytes) {
+std::shared_ptr<void> MpiSession::shared_memory(std::size_t bytes) {
   void* own = nullptr;
   MPI_Win window = MPI_WIN_NULL;
   const MPI_Aint size = local_rank_ == 0 ? static_cast<MPI_Aint>(bytes) : 0;
@@ -209,7 +205,6 @@ void* MpiSession::shared_memory(std::size_t bytes) {
       MPI_SUCCESS) {
     throw RunError(fmt::format("{} bytes of memory shared by ranks are not to be had", bytes));
   }
-  handles_->windows.push_back(window);
   MPI_Aint found = 0;
   int unit = 0;
   void* base = nullptr;
@@ -218,7 +213,13 @@ void* MpiSession::shared_memory(std::size_t bytes) {
     std::memset(base, 0, bytes);
   }
   MPI_Barrier(handles_->machine);
-  return base;
+  return {base, [window](void*) mutable {
+            int finalized = 0;
+            MPI_Finalized(&finalized);
+            if (finalized == 0) {
+              MPI_Win_free(&window);
+            }
+          }};
 }
 
 }  // namespace stepcast::runtime

@@ -57,8 +57,9 @@ class MpiSession {
   /// deadline.
   std::vector<std::string> everyones(const std::string& own);
 
-  /// Memory that all ranks of this machine map, zeroed; freed with the session.
-  void* shared_memory(std::size_t bytes);
+  /// Memory that all ranks of this machine map, zeroed. They let go of it together, before the
+  /// session ends.
+  std::shared_ptr<void> shared_memory(std::size_t bytes);
 
   /// Reports and ends the whole run with this exit code, on all ranks. Never returns.
   [[noreturn]] void abort(int exit_code, const std::string& message);
