@@ -14,6 +14,7 @@
 #include "cli/validate_embedding.h"
 #include "cli/validate_from_traces.h"
 #include "cli/validate_models.h"
+#include "cli/validate_plans.h"
 #include "cli/validate_published.h"
 #include "cli/validate_traces.h"
 #include "core/config/config.h"
@@ -38,12 +39,14 @@ struct ValidateCommand {
   ValidateModelsCommand models;
   ValidateFromTracesCommand from_traces;
   ValidateEmbeddingCommand embedding;
+  ValidatePlansCommand plans;
   std::vector<std::string> suites;
   std::string system, predictions, emulate;
   std::string data, calibrate = "one-row";
   bool run = false;
   std::uint64_t seed = 1;
   std::int64_t count = 36;
+  bool count_given = false;
   int ranks = 2;
   bool ranks_given = false;
   std::string backend = "cpu";
@@ -299,6 +302,17 @@ int validate(const ValidateCommand& options, Context& context) {
     if (suite == "runtime" && options.suites.size() == 1) {
       return validate_runtime(options, context);
     }
+    if (suite == "plans" && options.suites.size() == 1) {
+      return validate_plans(options.plans,
+                            {.system = options.system,
+                             .predictions = options.predictions,
+                             .emulate = options.emulate,
+                             .seed = options.seed,
+                             .count = options.count_given ? options.count : 60,
+                             .ranks = options.ranks_given ? options.ranks : 4,
+                             .format = options.format},
+                            context);
+    }
     if (suite == "kernels" && !options.embedding.measure.empty()) {
       suites.push_back(validate_embedding(options.embedding, options.seed));
       continue;
@@ -316,7 +330,7 @@ int validate(const ValidateCommand& options, Context& context) {
       throw InputError(
           suite,
           "is not implemented in this version, or not beside other suites; "
-          "there are: kernels, collectives, dlrm, published, and runtime or traces alone");
+          "there are: kernels, collectives, dlrm, published, and runtime, traces or plans alone");
     }
     suites.push_back(validate_dlrm(options, context));
   }
@@ -331,7 +345,7 @@ void add_validate(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("validate", "Predictions against measurements");
   command
       ->add_option("suite", options->suites,
-                   "kernels, collectives, dlrm, published, runtime, traces (plans: not yet)")
+                   "kernels, collectives, dlrm, published, runtime, traces, plans")
       ->required()
       ->check(CLI::IsMember(
           {"published", "dlrm", "kernels", "collectives", "traces", "runtime", "plans"}));
@@ -343,8 +357,16 @@ void add_validate(CLI::App& app, Context& context) {
                    "sources, or from one row")
       ->check(CLI::IsMember({"facts", "loso", "one-row"}));
   command->add_option("--seed", options->seed, "Seed of the cases");
-  command->add_option("--count", options->count, "Number of cases, a third of them transformers")
-      ->check(CLI::Range(3, 1000));
+  command
+      ->add_option_function<std::int64_t>(
+          "--count",
+          [options](const std::int64_t& count) {
+            options->count = count;
+            options->count_given = true;
+          },
+          "Number of cases, a third of them transformers (default: 36); plans: tasks that count "
+          "(60)")
+      ->check(CLI::Range(1, 1000));
   command
       ->add_option_function<int>(
           "--ranks",
@@ -352,13 +374,14 @@ void add_validate(CLI::App& app, Context& context) {
             options->ranks = ranks;
             options->ranks_given = true;
           },
-          "Ranks to run on (default: 2; cuda: 1)")
+          "Ranks to run on (default: 2; cuda: 1; plans: 4)")
       ->check(CLI::Range(1, 64));
   command->add_option("--backend", options->backend, "runtime: cpu or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_option(
       "--emulate", options->emulate,
-      "Instead: steps whose communication overlaps compute, on this system's fabric (paced)");
+      "runtime: instead, steps whose communication overlaps compute, on this system's fabric "
+      "(paced); plans: the fabric to pace to");
   command->add_option("--predictions", options->predictions,
                       "Where the predictions are written before the runs");
   command->add_flag("--run", options->run,
@@ -366,6 +389,7 @@ void add_validate(CLI::App& app, Context& context) {
   add_model_options(*command, options->models);
   add_from_traces_options(*command, options->from_traces);
   add_measure_options(*command, options->embedding);
+  add_plans_options(*command, options->plans);
   add_format_option(*command, options->format);
   command->callback([options, &context] { context.exit_code = validate(*options, context); });
 }

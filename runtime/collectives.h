@@ -40,6 +40,8 @@ class Collectives {
   /// Bytes this rank has sent since whoever reads it set them to 0, by level of the fabric; empty
   /// where nobody counts.
   virtual std::span<double> sent_by_level() { return {}; }
+  /// Messages of calls that have returned go on their way: for ranks that wait for long elsewhere.
+  virtual void progress() {}
   /// Where the watchdog sees what this rank is waiting for; null without one.
   virtual InFlight* flight() { return nullptr; }
 };

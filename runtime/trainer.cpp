@@ -72,7 +72,9 @@ class CpuRank final {
     const Program& program = graph.program_of(session.rank());
     refuse_too_much_memory(program, session);
     // A stream that waits by polling would take the core from the other streams of its rank.
-    const bool shares = program.streams.size() > 1 || session.local_size() > cores_;
+    // On a paced fabric ranks come together asleep, and the call inside is short.
+    const bool shares =
+        options.emulate == nullptr && (program.streams.size() > 1 || session.local_size() > cores_);
     communicators_ = session.communicators(graph, shares ? Waiting::kYield : Waiting::kBlocking);
     if (options.emulate != nullptr) {
       emulation_ = std::make_unique<Emulation>(*options.emulate, graph, cores_, session);
@@ -116,7 +118,7 @@ class CpuRank final {
   const RunOptions& options_;
   MpiSession& session_;
   const LinkLevels levels_;
-  const int cores_ = available_cores();
+  const int cores_ = session_.cores();
   std::unique_ptr<Emulation> emulation_;
   std::vector<std::unique_ptr<Collectives>> communicators_;
 };

@@ -258,8 +258,9 @@ StepCosts price(const ExecutionGraph& graph, const models::CostModel& model,
   costs.folding = fold(graph, options.unfold || few_cores);
   for (std::size_t i = 0; few_cores && i < costs.folding.instances.size(); ++i) {
     const std::int64_t rank = costs.folding.instances[i].rank;
-    costs.core_of.push_back(static_cast<std::int32_t>(rank / machine.devices * machine.cores +
-                                                      rank % machine.devices % machine.cores));
+    costs.core_of.push_back(static_cast<std::int32_t>(
+        rank / machine.devices * machine.cores +
+        rank % machine.devices * machine.cores / machine.devices));
   }
   costs.ops.resize(costs.folding.instances.size());
   for (const FabricLevel& level : model.system().fabric) {

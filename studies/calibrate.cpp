@@ -125,7 +125,7 @@ System local_machine(const runtime::MpiSession& session) {
   d.peak[Format::kFp32] = FlopsPerSecond(5e10);
   d.source = "read from the operating system and measured by stepcast calibrate";
   s.host.devices = session.local_size();
-  s.host.cores = runtime::available_cores();
+  s.host.cores = session.cores();
   s.host.shares_core = true;
   s.fabric.push_back({.name = "shared-memory",
                       .size = std::max<std::int64_t>(2, session.size()),

@@ -4,6 +4,11 @@
 
 namespace stepcast::runtime {
 
+/// Core of a rank where a machine has fewer cores than ranks: neighbours share one.
+constexpr int core_of(int local_rank, int local_size, int cores) {
+  return static_cast<int>(std::int64_t{local_rank} * cores / local_size);
+}
+
 /// One token per core, in memory that the ranks of a machine share: with more ranks than cores a
 /// rank takes its core's token for each compute op, so that an op's duration is its own work.
 /// First come, first served; waiting sleeps.

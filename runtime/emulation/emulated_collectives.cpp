@@ -28,6 +28,15 @@ class PacedFlight {
 
 }  // namespace
 
+/// Other ranks may still be in the call inside: their messages must not wait for this rank's sleep.
+void EmulatedCollectives::rest_until(std::int64_t ns) {
+  constexpr std::int64_t kWhile = 200'000;
+  for (std::int64_t now = steady_ns(); now < ns; now = steady_ns()) {
+    inside_->progress();
+    sleep_until_ns(std::min(ns, now + kWhile));
+  }
+}
+
 // Everybody first comes together asleep: a transfer begins when its last member is there. Then the
 // data moves, then the rest of the time passes.
 
@@ -35,7 +44,7 @@ void EmulatedCollectives::all_reduce(float* data, std::size_t count, Reduction r
   const PacedFlight flight(*inside_, "all_reduce");
   const std::int64_t start = schedules_.rendezvous();
   inside_->all_reduce(data, count, reduction);
-  sleep_until_ns(schedules_.all_reduce(bytes_of(count), start));
+  rest_until(schedules_.all_reduce(bytes_of(count), start));
 }
 
 void EmulatedCollectives::all_gather(const float* send, float* receive,
@@ -43,8 +52,7 @@ void EmulatedCollectives::all_gather(const float* send, float* receive,
   const PacedFlight flight(*inside_, "all_gather");
   const std::int64_t start = schedules_.rendezvous();
   inside_->all_gather(send, receive, count_per_rank);
-  sleep_until_ns(
-      schedules_.all_gather(bytes_of(count_per_rank) * static_cast<double>(size()), start));
+  rest_until(schedules_.all_gather(bytes_of(count_per_rank) * static_cast<double>(size()), start));
 }
 
 void EmulatedCollectives::reduce_scatter(const float* send, float* receive,
@@ -52,7 +60,7 @@ void EmulatedCollectives::reduce_scatter(const float* send, float* receive,
   const PacedFlight flight(*inside_, "reduce_scatter");
   const std::int64_t start = schedules_.rendezvous();
   inside_->reduce_scatter(send, receive, count_per_rank);
-  sleep_until_ns(
+  rest_until(
       schedules_.reduce_scatter(bytes_of(count_per_rank) * static_cast<double>(size()), start));
 }
 
@@ -60,7 +68,7 @@ void EmulatedCollectives::broadcast(float* data, std::size_t count, int root) {
   const PacedFlight flight(*inside_, "broadcast");
   const std::int64_t start = schedules_.rendezvous();
   inside_->broadcast(data, count, root);
-  sleep_until_ns(schedules_.broadcast(bytes_of(count), root, start));
+  rest_until(schedules_.broadcast(bytes_of(count), root, start));
 }
 
 void EmulatedCollectives::all_to_all_v(const void* send, std::span<const std::int64_t> send_counts,
@@ -76,7 +84,7 @@ void EmulatedCollectives::all_to_all_v(const void* send, std::span<const std::in
   const std::int64_t end = schedules_.all_to_all(bytes_to_);
   inside_->all_to_all_v(send, send_counts, send_offsets, receive, receive_counts, receive_offsets,
                         element_bytes);
-  sleep_until_ns(end);
+  rest_until(end);
 }
 
 void EmulatedCollectives::post_send(const float* data, std::size_t count, int peer, int tag) {
@@ -90,13 +98,13 @@ void EmulatedCollectives::receive(float* data, std::size_t count, int peer, int 
   const PacedFlight flight(*inside_, "receive");
   const std::int64_t arrived = schedules_.await(peer, tag);
   inside_->receive(data, count, peer, tag);
-  sleep_until_ns(arrived);
+  rest_until(arrived);
 }
 
 void EmulatedCollectives::barrier() {
   const PacedFlight flight(*inside_, "barrier");
   const std::int64_t start = schedules_.rendezvous();
-  sleep_until_ns(schedules_.barrier(start));
+  rest_until(schedules_.barrier(start));
 }
 
 Emulation::Emulation(const System& system, const ExecutionGraph& graph, int cores,
@@ -148,7 +156,8 @@ Emulation::Emulation(const System& system, const ExecutionGraph& graph, int core
   auto* first_box = reinterpret_cast<Mailbox*>(first_arrivals + arrivals);
   auto* first_word = reinterpret_cast<double*>(first_box + boxes);
   fabric_ = std::make_unique<PacedFabric>(system, session.size(), first_link);
-  lease_.emplace(first_token[static_cast<std::size_t>(session.local_rank() % cores)]);
+  lease_.emplace(first_token[static_cast<std::size_t>(
+      core_of(session.local_rank(), session.local_size(), cores))]);
   for (std::size_t c = 0; c < graph.communicators.size(); ++c) {
     const auto members = graph.members(static_cast<std::int32_t>(c), rank_);
     Mailbox* own = first_box + places[c].boxes;
@@ -166,7 +175,8 @@ std::vector<std::unique_ptr<Collectives>> Emulation::paced(
       continue;
     }
     Schedules schedules(*fabric_, graph_.members(static_cast<std::int32_t>(c), rank_),
-                        real[c]->rank(), groups_[c]);
+                        real[c]->rank(), groups_[c],
+                        [inside = real[c].get()] { inside->progress(); });
     real[c] = std::make_unique<EmulatedCollectives>(std::move(real[c]), std::move(schedules));
   }
   return real;

@@ -40,6 +40,8 @@ class EmulatedCollectives final : public Collectives {
   InFlight* flight() override { return inside_->flight(); }
 
  private:
+  void rest_until(std::int64_t ns);
+
   std::unique_ptr<Collectives> inside_;
   Schedules schedules_;
   std::vector<double> bytes_to_;

@@ -172,6 +172,9 @@ void PacedFabric::exchange(std::span<const std::int32_t> members, std::span<cons
     }
   }
   for (std::size_t i = 0; i < flows.size(); ++i) {
+    if (bytes[pair[i]] <= 0) {
+      continue;  // no message
+    }
     std::int64_t& sent = ends[pair[i] / n];
     std::int64_t& received = ends[pair[i] % n];
     sent = std::max(sent, flows[i].clock);

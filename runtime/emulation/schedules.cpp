@@ -18,10 +18,24 @@ void Mailbox::put(Mail mail) {
   futex_wake_all(written, true);
 }
 
-Mailbox::Mail Mailbox::take() {
+namespace {
+
+/// Sleeps until the word changes, or a while if there is something to do meanwhile.
+void doze(std::atomic<std::uint32_t>& word, std::uint32_t expected,
+          const std::function<void()>& idle) {
+  constexpr timespec kWhile{0, 200'000};
+  if (idle) {
+    idle();
+  }
+  futex_wait(word, expected, true, idle ? &kWhile : nullptr);
+}
+
+}  // namespace
+
+Mailbox::Mail Mailbox::take(const std::function<void()>& idle) {
   const std::uint32_t n = read.load(std::memory_order_relaxed);
   while (written.load() == n) {
-    futex_wait(written, n, true);
+    doze(written, n, idle);
   }
   const Mail mail = mails[n % kCapacity];
   read.store(n + 1);
@@ -32,8 +46,12 @@ Mailbox::Mail Mailbox::take() {
 }
 
 Schedules::Schedules(PacedFabric& fabric, std::vector<std::int32_t> members, int position,
-                     GroupMemory memory)
-    : fabric_(fabric), members_(std::move(members)), position_(position), memory_(memory) {
+                     GroupMemory memory, std::function<void()> idle)
+    : fabric_(fabric),
+      members_(std::move(members)),
+      position_(position),
+      memory_(memory),
+      idle_(std::move(idle)) {
   std::vector<std::int64_t> units;
   for (std::size_t level = 0; level < fabric_.levels(); ++level) {
     units.push_back(fabric_.unit(level));
@@ -141,7 +159,7 @@ std::int64_t Schedules::await(int from, std::int64_t tag) {
     return arrived;
   }
   while (true) {
-    const Mailbox::Mail mail = box(memory_.direct, from, position_).take();
+    const Mailbox::Mail mail = box(memory_.direct, from, position_).take(idle_);
     if (mail.tag == tag) {
       return mail.arrived;
     }
@@ -167,7 +185,7 @@ std::int64_t Schedules::meet(const std::function<void(std::int64_t)>& last_to_co
   }
   std::uint32_t begun = 0;
   while (static_cast<std::int32_t>((begun = arrivals.begun.load()) - meetings_) < 0) {
-    futex_wait(arrivals.begun, begun, true);
+    doze(arrivals.begun, begun, idle_);
   }
   return last.load();
 }

@@ -21,7 +21,8 @@ struct alignas(64) Mailbox {
   Mail mails[kCapacity];
 
   void put(Mail mail);  ///< sleeps while full
-  Mail take();          ///< sleeps while empty
+  /// Sleeps while empty; `idle` is called now and then meanwhile.
+  Mail take(const std::function<void()>& idle = {});
 };
 
 /// Members of a group that have come to its collectives, when the last one came, and how many
@@ -53,7 +54,7 @@ struct GroupMemory {
 class Schedules {
  public:
   Schedules(PacedFabric& fabric, std::vector<std::int32_t> members, int position,
-            GroupMemory memory);
+            GroupMemory memory, std::function<void()> idle = {});
 
   std::int64_t reduce_scatter(double bytes, std::int64_t start);  ///< bytes of the whole input
   std::int64_t all_gather(double bytes, std::int64_t start);      ///< bytes of the whole output
@@ -71,7 +72,9 @@ class Schedules {
   std::int64_t meet(const std::function<void(std::int64_t)>& last_to_come);
   std::int64_t ring(std::span<const int> peers, double bytes_per_step, std::int64_t start);
   std::int64_t send(int to, double bytes, std::int64_t start);
-  std::int64_t receive(int from) { return box(memory_.collective, from, position_).take().arrived; }
+  std::int64_t receive(int from) {
+    return box(memory_.collective, from, position_).take(idle_).arrived;
+  }
   [[nodiscard]] Mailbox& box(Mailbox* boxes, int from, int to) const {
     return boxes[static_cast<std::size_t>(from) * members_.size() + static_cast<std::size_t>(to)];
   }
@@ -82,6 +85,7 @@ class Schedules {
   GroupMemory memory_;
   std::vector<std::vector<int>> rings_;  ///< per level with more than one peer: positions, in order
   std::uint32_t meetings_ = 0;
+  std::function<void()> idle_;
   std::vector<std::pair<int, Mailbox::Mail>> early_;  ///< direct mail taken before it was asked for
 };
 

@@ -252,6 +252,11 @@ void MpiCollectives::finish_sends() {
   sends_.clear();
 }
 
+void MpiCollectives::progress() {
+  int found = 0;
+  MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator_, &found, MPI_STATUS_IGNORE);
+}
+
 void MpiCollectives::barrier() {
   const Flight flight(flight_, "barrier");
   if (size_ == 1) {

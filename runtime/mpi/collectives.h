@@ -30,6 +30,7 @@ class MpiCollectives final : public Collectives {
   void receive(float* data, std::size_t count, int peer, int tag) override;
   void finish_sends() override;
   void barrier() override;
+  void progress() override;
 
   InFlight* flight() override { return &flight_; }
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "runtime/launch.h"
 #include "runtime/mpi/collectives.h"
 
 namespace stepcast::runtime {
@@ -40,6 +41,7 @@ struct MpiSession::Handles {
 MpiSession::MpiSession(MpiOptions options)
     : options_(std::move(options)),
       handles_(std::make_unique<Handles>()),
+      cores_(available_cores()),
       uncaught_(std::uncaught_exceptions()) {
   int granted = 0;
   {

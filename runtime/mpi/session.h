@@ -36,6 +36,9 @@ class MpiSession {
   [[nodiscard]] int local_rank() const { return local_rank_; }  ///< among the ranks of this machine
   [[nodiscard]] int local_size() const { return local_size_; }
 
+  /// Cores this process could use when the session began: runs pin threads.
+  [[nodiscard]] int cores() const { return cores_; }
+
   /// The collectives of every communicator of a graph, in its order; null where this rank is in no
   /// group. All ranks call it together. They stay valid as long as the session.
   std::vector<std::unique_ptr<Collectives>> communicators(const ExecutionGraph& graph,
@@ -76,6 +79,7 @@ class MpiSession {
   std::unique_ptr<Watchdog> watchdog_;
   InFlight* flight_ = nullptr;  ///< of the session's own exchanges
   std::unique_ptr<Collectives> world_;
+  int cores_ = 1;
   int uncaught_ = 0;
 };
 
