@@ -54,8 +54,9 @@ Engine::Engine(const ExecutionGraph& graph, const StepCosts& costs,
   for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
     ranks_[r].core = costs.core_of.empty() ? r : static_cast<std::uint32_t>(costs.core_of[r]);
     cores_.resize(std::max<std::size_t>(cores_.size(), ranks_[r].core + 1));
-    cores_[ranks_[r].core].ranks.push_back(r);
-    cores_[ranks_[r].core].last = r;
+    Core& core = cores_[ranks_[r].core];
+    core.ranks.push_back(r);
+    core.last = core.ranks.front();
   }
   first_core_ = static_cast<std::uint32_t>(source_rank_.size());
   network_source_ = first_core_ + static_cast<std::uint32_t>(cores_.size());

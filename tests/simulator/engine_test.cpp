@@ -476,6 +476,37 @@ TEST_CASE("on a shared core the host goes first until a queue is full", "[simula
   CHECK(ticks(r.of(0, 1).begin) == 130);
 }
 
+TEST_CASE("ranks that share a core take turns, each until it has to wait", "[simulator][core]") {
+  // Two ops, a collective of both ranks, another op; rank 1 takes twice as long as rank 0.
+  ProgramBuilder b;
+  const auto s = b.begin_segment("all");
+  compute(b, "a");
+  compute(b, "b");
+  talk(b, OpKind::kAllReduce, "x");
+  compute(b, "c");
+  b.end_segment();
+  b.call(s);
+  const auto g = alike(2, std::move(b).finish());
+  auto costs = blank_costs(g, true);
+  for (const std::size_t r : {0, 1}) {
+    for (const char* name : {"a", "b", "c"}) {
+      set_cost_of(g, costs, r, name, r == 0 ? 100 : 200);
+    }
+  }
+  set_cost(g, costs, "x", 30);
+  costs.shares_core = true;
+  CHECK(makespan(g, costs) == 400 + 30 + 200);  // a core each: the slower rank
+  costs.core_of = {0, 0};
+  Recorder r;
+  // 0: a 0..100, b 100..200; 1: a 200..400, b 400..600; x 600..630; then c of both, 300 in all.
+  CHECK(ticks(simulate(g, costs, {}, &r).makespan) == 600 + 30 + 300);
+  CHECK(ticks(r.of(0, 1).begin) == 100);
+  CHECK(ticks(r.of(1, 0).begin) == 200);
+  // A transfer by the CPU takes the core once for both.
+  costs.collectives_hold_core = true;
+  CHECK(makespan(g, costs) == 600 + 30 + 300);
+}
+
 TEST_CASE("a deadlock names the ops that wait", "[simulator][engine]") {
   std::vector<Program> programs;
   for (int r = 0; r < 2; ++r) {
