@@ -6,6 +6,7 @@
 
 #include "core/flow.h"
 #include "core/formats.h"
+#include "core/mesh.h"
 #include "core/op.h"
 #include "core/plan.h"
 #include "core/system.h"
@@ -23,6 +24,8 @@ struct Recompute {
 struct Overlap {
   bool data = false, tensor = false, pipeline = false;  // transformer
   bool input_all_to_all = false, output_all_to_all = false, dense_all_reduce = false;  // DLRM
+  /// ZeRO 1 and 2: updated parameters are gathered beside the next step's first forward pass.
+  bool parameters = false;
 };
 
 /// How far the sparse half of a DLRM runs ahead of the dense half. During the step of batch i, also
@@ -42,6 +45,12 @@ enum class JobPhase : std::uint8_t { kTrain, kPrefill, kDecode };
 
 struct Parallel {
   std::int64_t tensor = 1, context = 1, pipeline = 1, expert = 1, data = 1;
+  /// How ranks are numbered; experts are dealt out over neighbours in it.
+  MeshOrder order = kUsualOrder;
+  [[nodiscard]] Mesh mesh() const {
+    const auto narrow = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
+    return {narrow(tensor), narrow(context), narrow(pipeline), narrow(data), order};
+  }
   /// Ranks that share one expert by columns: `tensor` or 1; 0: `tensor` where `expert` divides
   /// data * context, else 1 (tensor ranks then hold different experts).
   std::int64_t expert_tensor = 0;

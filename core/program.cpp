@@ -21,30 +21,6 @@ std::uint64_t Program::executed_ops() const {
   return n;
 }
 
-std::int32_t Mesh::extent(Axis a) const {
-  switch (a) {
-    case Axis::kTensor:
-      return tensor;
-    case Axis::kContext:
-      return context;
-    case Axis::kPipeline:
-      return pipeline;
-    case Axis::kData:
-      return data;
-    case Axis::kCount:
-      break;
-  }
-  throw InternalError("unknown mesh axis");
-}
-
-std::int32_t Mesh::stride(Axis a) const {
-  std::int32_t stride = 1;
-  for (int inner = 0; inner < static_cast<int>(a); ++inner) {
-    stride *= extent(static_cast<Axis>(inner));
-  }
-  return stride;
-}
-
 std::int32_t ExecutionGraph::class_of(std::int32_t rank) const {
   for (std::size_t c = 0; c < classes.size(); ++c) {
     const auto& ranks = classes[c].ranks;

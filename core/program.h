@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/access.h"
+#include "core/mesh.h"
 #include "core/op.h"
 
 namespace stepcast {
@@ -186,18 +187,6 @@ struct Program {
   [[nodiscard]] const std::string& name(const Op& o) const { return names[o.name]; }
   /// Number of executed ops of a step: sum over calls.
   [[nodiscard]] std::uint64_t executed_ops() const;
-};
-
-/// The device mesh, innermost axis first; ranks fill it in that order, and fabric levels likewise.
-enum class Axis : std::uint8_t { kTensor, kContext, kPipeline, kData, kCount };
-struct Mesh {
-  std::int32_t tensor = 1, context = 1, pipeline = 1, data = 1;
-  [[nodiscard]] std::int32_t size() const { return tensor * context * pipeline * data; }
-  [[nodiscard]] std::int32_t extent(Axis a) const;
-  [[nodiscard]] std::int32_t stride(Axis a) const;
-  [[nodiscard]] std::int32_t coordinate(std::int32_t rank, Axis a) const {
-    return rank / stride(a) % extent(a);
-  }
 };
 
 /// Groups of ranks that communicate: all combinations of the named mesh axes, or explicit disjoint

@@ -17,7 +17,14 @@ bool StageParameters::gathers_each_pass() const {
   return job_.parallel.zero == 3 && job_.parallel.zero_reshard;
 }
 
-bool StageParameters::gathers_first_pass() const { return job_.parallel.zero == 3; }
+bool StageParameters::gathers_ahead() const {
+  const Parallel& p = job_.parallel;
+  return p.overlap.parameters && (p.zero == 1 || p.zero == 2);
+}
+
+bool StageParameters::gathers_first_pass() const {
+  return job_.parallel.zero == 3 || gathers_ahead();
+}
 
 void StageParameters::gather(Bucket& bucket) {
   OpWriter::Transfer t;
@@ -40,8 +47,10 @@ void StageParameters::gather_unit(std::size_t index) {
   }
   gather_events_.emplace_back();
   for (Bucket& bucket : buckets_) {
-    if (bucket.gathered && bucket.unit == pass_[index]) {
+    const bool ahead = gathers_ahead() && bucket.shard != bucket.elements;
+    if (bucket.gathered ? bucket.unit == pass_[index] : ahead && bucket.first_use == pass_[index]) {
       gather(bucket);
+      bucket.gathered_ahead = ahead;
     }
   }
 }
@@ -212,7 +221,7 @@ void StageParameters::optimize() {
     const double kept = 4.0 * static_cast<double>(bucket.states.size() + 1);
     update.work(update.op().flops, Bytes(n * (gradient + kept)),
                 Bytes(n * (kept + (mixed ? weight : 0))));
-    if (bucket.shard != bucket.elements && !bucket.gathered) {
+    if (bucket.shard != bucket.elements && !bucket.gathered && !bucket.gathered_ahead) {
       gather(bucket);
     }
   }

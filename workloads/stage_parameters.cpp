@@ -178,6 +178,7 @@ void StageParameters::open_bucket(const Group& specs, const Slot& slot) {
   const Kind kind = kind_of(specs);
   std::tie(bucket.replicas, bucket.sum) = kind;
   bucket.unit = specs.front()->unit;
+  bucket.first_use = specs.back()->unit;  // specs are in the order of the backward pass
   bucket.parameters = static_cast<std::int32_t>(specs.size());
   bucket.elements = padded(specs);
   bucket.shard = sharded(kind, 1) ? bucket.elements / replicas(kind.first).shards : bucket.elements;

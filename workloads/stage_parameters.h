@@ -51,9 +51,11 @@ struct Bucket {
   TensorId weights = 0, gradients = 0;
   TensorId weight_shard = 0, gradient_shard = 0;  ///< the whole without ZeRO
   std::vector<TensorId> states;
-  bool gathered = false;   ///< ZeRO 3: weights are gathered before they are used
-  bool scattered = false;  ///< ZeRO 2, 3: gradients leave as shards after each micro-batch
-  TensorId fresh = 0;      ///< scattered: what one of several micro-batches adds to the shard
+  std::int64_t first_use = kHeadUnit;  ///< of its units, the first in a forward pass
+  bool gathered = false;               ///< ZeRO 3: weights are gathered before they are used
+  bool gathered_ahead = false;  ///< ZeRO 1, 2: before the step's first forward pass needs them
+  bool scattered = false;       ///< ZeRO 2, 3: gradients leave as shards after each micro-batch
+  TensorId fresh = 0;           ///< scattered: what one of several micro-batches adds to the shard
   OpWriter::Event gradients_free = -1;  ///< scattered: the buffer of gradients may be used again
   std::int32_t open = 0;  ///< parameters whose gradient the backward pass has not finished yet
   std::int32_t parameters = 0;
@@ -75,7 +77,8 @@ struct ReplicaGroup {
 ///
 /// Exchanges and gathers over n shards, per bucket of P elements:
 ///   ZeRO 0  all-reduce of the gradients, once a step
-///   ZeRO 1  reduce-scatter of the gradients and all-gather of the weights, once a step
+///   ZeRO 1  reduce-scatter of the gradients and all-gather of the weights, once a step; with
+///           overlap.parameters the gathers of the last step run beside the first forward pass
 ///   ZeRO 2  reduce-scatter after each micro-batch's backward pass, all-gather once a step; the
 ///           gradients' buffer is shared by all layers
 ///   ZeRO 3  all-gather before forward and again before backward of each micro-batch,
@@ -110,6 +113,8 @@ class StageParameters {
   /// Whether weights must be gathered before each use, or only before the first of a step.
   [[nodiscard]] bool gathers_each_pass() const;
   [[nodiscard]] bool gathers_first_pass() const;
+  /// Whether that first gather stands for the one after the last update.
+  [[nodiscard]] bool gathers_ahead() const;
 
   /// A backward pass begins; in that of the last micro-batch `finished` exchanges each bucket over
   /// the data replicas as soon as it is complete, if exchanges overlap.

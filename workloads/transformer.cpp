@@ -156,10 +156,7 @@ Format stored_format(const Job& job) {
 ExecutionGraph build_transformer(const Job& job) {
   const TransformerShape shape = transformer_shape(job);
   ExecutionGraph graph;
-  graph.mesh.tensor = static_cast<std::int32_t>(shape.tensor);
-  graph.mesh.context = static_cast<std::int32_t>(shape.context);
-  graph.mesh.pipeline = static_cast<std::int32_t>(shape.pipeline);
-  graph.mesh.data = static_cast<std::int32_t>(shape.data);
+  graph.mesh = job.parallel.mesh();
   TransformerCommunicators communicators;
   communicators.tensor = add_axis(graph, "tensor", Axis::kTensor);
   communicators.forward = communicators.backward = add_axis(graph, "pipeline", Axis::kPipeline);

@@ -188,11 +188,11 @@ std::int64_t shard_ranks(const Job& job, std::int64_t replicas) {
     return replicas;
   }
   const std::int64_t inside = job.system.devices_in(p.zero_level).value_or(1);
-  const std::int64_t split = p.tensor * p.context * p.pipeline;
+  const std::int64_t split = p.mesh().stride(Axis::kData);
   if (inside % split != 0 || p.data % (inside / split) != 0) {
     throw InputError("parallel.zero.level",
-                     fmt::format("{} joins {} devices, no whole number of replicas of tensor * "
-                                 "context * pipeline = {} ranks that divides data = {}",
+                     fmt::format("{} joins {} devices, no whole number of replicas {} ranks "
+                                 "apart that divides data = {}",
                                  p.zero_level, inside, split, p.data));
   }
   return inside / split * p.context;
@@ -201,7 +201,7 @@ std::int64_t shard_ranks(const Job& job, std::int64_t replicas) {
 /// Bandwidth of the widest hop between the ranks of a context group.
 double context_bandwidth(const Job& job) {
   const System& system = job.system;
-  const std::int64_t span = job.parallel.tensor * job.parallel.context;
+  const std::int64_t span = job.parallel.mesh().stride(Axis::kContext) * job.parallel.context;
   std::size_t level = 0;
   while (level + 1 < system.fabric.size() && system.devices_in_level(level) < span) {
     ++level;

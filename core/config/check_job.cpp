@@ -164,7 +164,7 @@ void check_zero_level(const Job& job, const Value& v) {
     throw InputError(
         where, fmt::format("found \"{}\"; {}", p.zero_level, suggestion(p.zero_level, names)));
   }
-  const std::int64_t split = p.tensor * p.context * p.pipeline;
+  const std::int64_t split = p.mesh().stride(Axis::kData);
   const std::int64_t members = *inside / split;
   if (*inside % split != 0 || members < 2) {
     throw InputError(

@@ -377,6 +377,8 @@ Json parallel_of(Arguments& a, std::int64_t layers) {
   if (const auto columns = a.integer("expert-tensor-parallel-size")) {
     p["expert_tensor"] = *columns;
   }
+  p["order"] = a.has("use-tp-pp-dp-mapping") ? "tensor-context-pipeline-expert-data"
+                                             : "tensor-context-expert-data-pipeline";
   p["virtual_stages"] = virtual_stages(a, layers, pipeline);
   p["sequence_parallel"] = a.has("sequence-parallel") && p["tensor"] > 1;
   p["zero"] = a.has("use-distributed-optimizer") ? 1 : 0;
@@ -399,6 +401,7 @@ Json parallel_of(Arguments& a, std::int64_t layers) {
   }
   const bool gather = a.has("overlap-param-gather");
   p["overlap"] = {{"data", a.has("overlap-grad-reduce") || gather},
+                  {"parameters", gather},
                   {"tensor", a.has("tp-comm-overlap")},
                   {"pipeline", p["virtual_stages"] > 1 && !a.has("no-overlap-p2p-communication")}};
   return p;

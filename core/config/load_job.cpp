@@ -92,8 +92,8 @@ Recompute recompute_from(const Value& v) {
 }
 
 Overlap overlap_from(const Value& v, bool dlrm) {
-  v.keys(
-      {"data", "tensor", "pipeline", "input_all_to_all", "output_all_to_all", "dense_all_reduce"});
+  v.keys({"data", "tensor", "pipeline", "parameters", "input_all_to_all", "output_all_to_all",
+          "dense_all_reduce"});
   const auto flag = [&](const char* key, bool for_dlrm) {
     const auto f = v.find(key);
     const bool on = f && f->boolean();
@@ -101,16 +101,22 @@ Overlap overlap_from(const Value& v, bool dlrm) {
       f->refuse(fmt::format("found true: {} belongs to {} jobs; use {}", key,
                             for_dlrm ? "dlrm" : "transformer",
                             dlrm ? "input_all_to_all, output_all_to_all or dense_all_reduce"
-                                 : "data, tensor or pipeline"));
+                                 : "data, tensor, pipeline or parameters"));
     }
     return on;
   };
+  if (flag("parameters", false) && !flag("data", false)) {
+    v.at("parameters", "")
+        .refuse(
+            "found true without data: both are gathers and sums over replicas; use data true too");
+  }
   return {flag("data", false),
           flag("tensor", false),
           flag("pipeline", false),
           flag("input_all_to_all", true),
           flag("output_all_to_all", true),
-          flag("dense_all_reduce", true)};
+          flag("dense_all_reduce", true),
+          flag("parameters", false)};
 }
 
 void read_zero(const Value& v, bool dlrm, Parallel& p) {
@@ -141,13 +147,49 @@ void read_zero(const Value& v, bool dlrm, Parallel& p) {
   p.zero = static_cast<int>(zero);
 }
 
+/// "tensor-context-expert-data-pipeline", innermost first. Experts have no axis of their own.
+MeshOrder order_from(const Value& v) {
+  const auto refuse = [&v] {
+    v.refuse(
+        fmt::format("found {}, expected tensor and then context, pipeline and data in any "
+                    "order, like \"tensor-context-pipeline-data\"; expert may stand before "
+                    "data",
+                    shown(v.json())));
+  };
+  const std::string text = v.text("names of axes, innermost first") + "-";
+  MeshOrder order{};
+  std::size_t found = 0;
+  bool expert = false;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('-', begin);
+    const std::string name = text.substr(begin, end - begin);
+    begin = end + 1;
+    if (name == "expert" && !expert && text.compare(begin, 5, "data-") == 0) {
+      expert = true;
+      continue;
+    }
+    const auto axis = std::find_if(axis_names().begin(), axis_names().end(),
+                                   [&name](const auto& a) { return a.first == name; });
+    if (axis == axis_names().end() || found == order.size()) {
+      refuse();
+    }
+    order[found++] = axis->second;
+  }
+  MeshOrder each = order;
+  std::sort(each.begin(), each.end());
+  if (found != order.size() || each != kUsualOrder || order.front() != Axis::kTensor) {
+    refuse();
+  }
+  return order;
+}
+
 void read_parallel(const Value& job, Job& j) {
   const auto v = job.find("parallel");
   const bool dlrm = !is_transformer(j);
   if (v) {
     v->keys({"tensor", "context", "pipeline", "expert", "expert_tensor", "data", "virtual_stages",
              "schedule", "sequence_parallel", "zero", "recompute", "bucket", "overlap",
-             "context_algorithm", "dlrm_pipeline"});
+             "context_algorithm", "dlrm_pipeline", "order"});
     Parallel& p = j.parallel;
     p.tensor = degree(*v, "tensor", dlrm);
     p.context = degree(*v, "context", dlrm);
@@ -182,6 +224,9 @@ void read_parallel(const Value& job, Job& j) {
     }
     if (const auto o = v->find("overlap")) {
       p.overlap = overlap_from(*o, dlrm);
+    }
+    if (const auto o = v->find("order")) {
+      p.order = order_from(*o);
     }
     if (const auto a = v->find("context_algorithm"); a && !a->is("auto")) {
       p.context_algorithm = a->choice(context_algorithm_names());
@@ -454,6 +499,14 @@ const std::vector<std::pair<std::string, ScheduleKind>>& schedule_names() {
       {"gpipe", ScheduleKind::kGpipe},
       {"1f1b", ScheduleKind::kOneFOneB},
       {"zb-h1", ScheduleKind::kZbH1}};
+  return names;
+}
+
+const std::vector<std::pair<std::string, Axis>>& axis_names() {
+  static const std::vector<std::pair<std::string, Axis>> names{{"tensor", Axis::kTensor},
+                                                               {"context", Axis::kContext},
+                                                               {"pipeline", Axis::kPipeline},
+                                                               {"data", Axis::kData}};
   return names;
 }
 

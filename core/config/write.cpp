@@ -201,12 +201,22 @@ OrderedJson parallel_json(const Parallel& p, bool transformer) {
   if (transformer) {
     j["overlap"] = {
         {"data", p.overlap.data}, {"tensor", p.overlap.tensor}, {"pipeline", p.overlap.pipeline}};
+    if (p.overlap.parameters) {
+      j["overlap"]["parameters"] = true;
+    }
   } else {
     j["overlap"] = {{"input_all_to_all", p.overlap.input_all_to_all},
                     {"output_all_to_all", p.overlap.output_all_to_all},
                     {"dense_all_reduce", p.overlap.dense_all_reduce}};
   }
   j["context_algorithm"] = name_in(context_algorithm_names(), p.context_algorithm);
+  if (p.order != kUsualOrder) {
+    std::string order;
+    for (const Axis axis : p.order) {
+      order += (order.empty() ? "" : "-") + std::string(name_in(axis_names(), axis));
+    }
+    j["order"] = order;
+  }
   j["dlrm_pipeline"] = name_in(dlrm_pipeline_names(), p.dlrm_pipeline);
   return j;
 }

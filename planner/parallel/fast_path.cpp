@@ -290,7 +290,7 @@ double FastPath::end_of(const ByRole<StateCosts>& states,
       (meets ? after : exchange) += c.exchange.at(layers, dense);
       after += c.after_ends.at(layers, dense);
       update += c.update.at(layers, dense);
-      own_begin += c.begin.at(layers, dense);
+      own_begin += c.begin.at(layers, dense) + c.first.at(layers, dense);
       meets = meets || c.meets_ends;
     }
     begin = s == 0 ? own_begin : begin;

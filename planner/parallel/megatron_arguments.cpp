@@ -82,6 +82,14 @@ void add_parallel(const Job& job, MegatronArguments& out) {
   if (p.expert > 1) {
     degree("expert-model-parallel-size", p.expert);
   }
+  constexpr MeshOrder kDataInside{Axis::kTensor, Axis::kContext, Axis::kData, Axis::kPipeline};
+  if (p.pipeline > 1 && p.data > 1 && p.order != kDataInside) {
+    if (p.order == kUsualOrder) {
+      a.emplace_back("--use-tp-pp-dp-mapping");
+    } else {
+      out.remarks.emplace_back("order: Megatron-LM numbers ranks tensor, context, data, pipeline");
+    }
+  }
   if (p.sequence_parallel && p.tensor > 1) {
     a.emplace_back("--sequence-parallel");
   }
@@ -122,7 +130,7 @@ void add_parallel(const Job& job, MegatronArguments& out) {
   }
   if (p.overlap.data) {
     a.emplace_back("--overlap-grad-reduce");
-    if (p.zero > 0) {
+    if (p.zero > 0 && (p.overlap.parameters || p.zero == 3)) {
       a.emplace_back("--overlap-param-gather");
     }
   }

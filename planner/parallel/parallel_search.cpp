@@ -153,7 +153,7 @@ class Search {
         split.states.push_back(paths_[worker]->reduced().states(point));
         if (paths_[worker]->reduced().states_use_passes()) {
           for (StateCosts& c : split.states.back()) {  // a lower bound
-            c.exchange = c.after_ends = {};
+            c.exchange = c.after_ends = c.first = {};
           }
         }
         // However layers are dealt out, some stage holds the mean.

@@ -87,11 +87,10 @@ constexpr std::array kPassFields{&PassCosts::forward,
                                  &PassCosts::forward_temporaries,
                                  &PassCosts::backward_temporaries,
                                  &PassCosts::weights_temporaries};
-constexpr std::array kStateFields{&StateCosts::parameters,  &StateCosts::gradients,
-                                  &StateCosts::optimizer,   &StateCosts::buffers,
-                                  &StateCosts::temporaries, &StateCosts::begin,
-                                  &StateCosts::exchange,    &StateCosts::after_ends,
-                                  &StateCosts::update,      &StateCosts::ops};
+constexpr std::array kStateFields{
+    &StateCosts::parameters,  &StateCosts::gradients, &StateCosts::optimizer, &StateCosts::buffers,
+    &StateCosts::temporaries, &StateCosts::begin,     &StateCosts::first,     &StateCosts::exchange,
+    &StateCosts::after_ends,  &StateCosts::update,    &StateCosts::ops};
 
 /// Costs of stages {first, middle, middle + a layer, last} or {whole, whole + a layer}, by role.
 template <class T, std::size_t N>
@@ -174,6 +173,11 @@ Line& lifetime(PassCosts& costs, std::uint8_t touched) {
   }
 }
 
+bool gathers_first(const Program& program) {
+  return std::any_of(program.segments.begin(), program.segments.end(),
+                     [](const Segment& s) { return part_of(s) == Part::kFirstForward; });
+}
+
 bool symmetric(const Op& op) {
   return is_collective(op.kind) && op.kind != OpKind::kSend && op.kind != OpKind::kRecv;
 }
@@ -223,7 +227,7 @@ void ReducedStep::fit_to_mesh(const PlanPoint& point, Job& reduced) const {
     System& system = reduced.system;
     const std::int64_t replicas = real.shards / real.context;
     system.fabric.resize(2);
-    system.fabric[0].size = replicas * p.tensor * p.context * p.pipeline;
+    system.fabric[0].size = replicas * p.mesh().stride(Axis::kData);
     system.fabric[1].size = p.data / replicas;
     reduced.parallel.zero_level = system.fabric[0].name;
   }
@@ -260,7 +264,7 @@ std::vector<ReducedStep::Stage> ReducedStep::stages_of(const PlanPoint& point, s
 std::vector<std::int32_t> ReducedStep::real_ranks(const Stage& stage, const PlanPoint& point,
                                                   std::int32_t communicator) const {
   const Mesh& from = stage.graph->mesh;
-  const Mesh to{point.tensor, point.context, point.pipeline, point.data};
+  const Mesh to = mesh_of(point);
   std::vector<std::int32_t> ranks = stage.graph->members(communicator, stage.rank());
   for (std::int32_t& rank : ranks) {
     const std::int32_t reduced = from.coordinate(rank, Axis::kPipeline);
@@ -299,7 +303,7 @@ double ReducedStep::exchange(const Stage& stage, const PlanPoint& point, const O
 
 ReducedStep::Hop ReducedStep::hop(const Op& message, const PlanPoint& point,
                                   std::int32_t crossing) const {
-  const std::int32_t stride = point.tensor * point.context;
+  const std::int32_t stride = mesh_of(point).stride(Axis::kPipeline);
   const std::int32_t next = (crossing + 1) % point.pipeline;
   const std::array<std::int32_t, 2> ranks{std::min(crossing, next) * stride,
                                           std::max(crossing, next) * stride};
@@ -312,9 +316,10 @@ std::vector<double> ReducedStep::price(const Stage& stage, const PlanPoint& poin
   const Program& program = stage.program();
   std::vector<double> seconds(program.ops.size(), 0.0);
   std::map<std::int32_t, models::GroupShape> groups;
+  const bool all = !passes && (states_use_passes() || gathers_first(program));
   for (const Segment& segment : program.segments) {
     const bool is_pass = fields_of(part_of(segment)).has_value();
-    if (is_pass != passes && !(states_use_passes() && !passes)) {
+    if (is_pass != passes && !all) {
       continue;
     }
     for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
@@ -404,6 +409,14 @@ StateCosts ReducedStep::state_costs(const Stage& stage, const PlanPoint& point) 
   costs.gradients.base = use.gradients.base();
   costs.optimizer.base = use.optimizer.base();
   costs.buffers.base = use.buffers.base();
+  for (const Segment& segment : program.segments) {
+    const Part part = part_of(segment);
+    if (gathers_first(program) && (part == Part::kFirstForward || part == Part::kForward)) {
+      RankWalk walk(program, seconds, dispatch_, slowdown_);
+      walk.run(segment);
+      costs.first.base += part == Part::kFirstForward ? walk.now() : -walk.now();
+    }
+  }
   RankWalk finish(program, seconds, dispatch_, slowdown_);
   double usual = 0;  // of the backward pass that the exchange runs beside
   if (states_use_passes()) {

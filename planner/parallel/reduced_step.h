@@ -43,6 +43,7 @@ struct StateCosts {
   Line parameters, gradients, optimizer, buffers;
   Line temporaries;  ///< of the segments below
   Line begin;        ///< load the batch, zero gradients
+  Line first;        ///< what the first forward pass takes more: gathering weights
   Line exchange;     ///< gradients, before the tied embeddings of both ends meet
   Line after_ends;   ///< gradients, from that meeting on, its transfer included
   Line update;       ///< optimizer, and gathering weights
@@ -101,6 +102,9 @@ class ReducedStep {
   ByRole<T> lines(const PlanPoint& key, const PlanPoint& point, std::int64_t fewer,
                   std::int64_t more, T (ReducedStep::*costs)(const Stage&, const PlanPoint&),
                   const std::array<Line T::*, N>& fields);
+  [[nodiscard]] Mesh mesh_of(const PlanPoint& point) const {
+    return {point.tensor, point.context, point.pipeline, point.data, job_.parallel.order};
+  }
   [[nodiscard]] std::int64_t most_layers(const PlanPoint& point) const;
   void time_passes(const Program& program, std::span<const double> seconds, PassCosts& costs) const;
   PassCosts pass_costs(const Stage& stage, const PlanPoint& point);

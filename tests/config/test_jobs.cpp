@@ -104,6 +104,13 @@ TEST_CASE("every setting of a job survives a round trip", "[config][job]") {
   CHECK(hybrid.parallel.zero_level == "node");
   CHECK_FALSE(hybrid.parallel.zero_reshard);
   check_round_trip(hybrid);
+  const Job ordered = job(kGpt, {"devices=64", "parallel.pipeline=4", "parallel.zero=1",
+                                 "parallel.order=tensor-context-expert-data-pipeline",
+                                 R"(parallel.overlap={"data": true, "parameters": true})"});
+  CHECK(ordered.parallel.mesh().stride(Axis::kData) == ordered.parallel.tensor);
+  CHECK(ordered.parallel.mesh().stride(Axis::kPipeline) == 64 / 4);
+  CHECK(ordered.parallel.overlap.parameters);
+  check_round_trip(ordered);
   const Job dlrm =
       job(kDlrm, {"embedding.plan=row_wise", "formats.all_to_all_forward=fp16",
                   "formats.embedding=int8_row", "parallel.overlap.input_all_to_all=true",

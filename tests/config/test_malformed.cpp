@@ -109,7 +109,7 @@ TEST_CASE("a job's keys, types and ranges are checked", "[config][malformed]") {
           {R"("workload": "gpt3-175b", "devices": 1024, "parallel": {"pipeline": 128, "data": "auto"})",
            "parallel.pipeline", "128", "at most 96 stages"},
           {R"("workload": "gpt3-175b", "parallel": {"overlap": {"input_all_to_all": true}})",
-           "parallel.overlap.input_all_to_all", "true", "data, tensor or pipeline"},
+           "parallel.overlap.input_all_to_all", "true", "data, tensor, pipeline or parameters"},
           {R"("workload": "gpt3-175b", "devices": 16, "parallel": {"pipeline": 4, "virtual_stages": 2}, "batch": {"global": 24})",
            "batch.global", "6 micro-batches", "use 32"},  // 24 / 4 replicas
           {R"("workload": "gpt3-175b", "batch": {"global": 100, "micro": 1, "sequence": 2048})",
@@ -207,6 +207,13 @@ TEST_CASE("plans of experts explain themselves with the nearest values", "[confi
              Contains("parallel.sequence_parallel: false") && Contains("use true"));
   CHECK_THAT(message(mixtral(R"("tensor": 4, "expert": 4, "expert_tensor": 2)")),
              Contains("parallel.expert_tensor: 2") && Contains("use 4 or 1"));
+  for (const char* order : {"tensor-data-pipeline", "data-tensor-context-pipeline", "tensor",
+                            "tensor-context-expert-pipeline-data", "tensor-context-data-data"}) {
+    CHECK_THAT(message(mixtral(fmt::format(R"("order": "{}")", order))),
+               Contains("parallel.order") && Contains("tensor-context-pipeline-data"));
+  }
+  CHECK_THAT(message(mixtral(R"("zero": 1, "overlap": {"parameters": true})")),
+             Contains("parallel.overlap.parameters") && Contains("without data"));
   CHECK_THAT(
       message(R"({"system": "dgx-h100", "workload": "llama3-8b", "parallel": {"expert": 2}})"),
       Contains("parallel.expert: 2, but workload llama3-8b has no experts; use 1"));

@@ -42,8 +42,8 @@ JobDocuments apply_overrides(Document job, const std::vector<std::string>& overr
 /// A job of ours, or what a foreign file says of one.
 Document job_document(const Source& source);
 
-/// The job of a document. `plan_open`: a transformer's parallel plan is to be chosen, so its degrees
-/// are read one by one but not checked against each other, nor against devices and batch.
+/// The job of a document. `plan_open`: a transformer's parallel plan is to be chosen, so its
+/// degrees are read one by one but not checked against each other, nor against devices and batch.
 Job read_job(const JobDocuments& documents, const Library& library, bool plan_open);
 
 // Writers build ordered JSON; `pretty` prints it with short objects and lists of numbers on one
@@ -66,6 +66,7 @@ const std::vector<std::pair<std::string, ShardingKind>>& sharding_names();
 const std::vector<std::pair<std::string, Split>>& split_names();
 const std::vector<std::pair<std::string, OptimizerKind>>& optimizer_names();
 const std::vector<std::pair<std::string, ScheduleKind>>& schedule_names();
+const std::vector<std::pair<std::string, Axis>>& axis_names();
 const std::vector<std::pair<std::string, DlrmPipeline>>& dlrm_pipeline_names();
 const std::vector<std::pair<std::string, ContextAlgorithm>>& context_algorithm_names();
 const std::vector<std::pair<std::string, JobPhase>>& phase_names();
