@@ -8,6 +8,7 @@
 #include "cli/data_table.h"
 #include "cli/human.h"
 #include "cli/print_prediction.h"
+#include "cli/traffic_table.h"
 #include "core/access.h"
 #include "core/config/access_files.h"
 #include "core/error.h"
@@ -24,6 +25,7 @@ struct HitcurveCommand {
   std::int64_t rows = 0;
   std::string histogram;
   bool sketch = false;
+  TrafficOptions traffic;
   OutputFormat format = OutputFormat::kText;
 };
 
@@ -183,7 +185,35 @@ int sketched(const HitcurveCommand& options) {
   return 0;
 }
 
-int hitcurve(const HitcurveCommand& options) {
+/// Of recorded ids, or of a histogram (.csv).
+int traffic(const HitcurveCommand& options, const Context& context) {
+  const auto access = [&] {
+    if (std::filesystem::path(options.indices).extension() == ".csv") {
+      if (!options.traffic.counted_on.empty()) {
+        throw InputError("--counted-on",
+                         "needs recorded ids to choose rows on; a histogram names no rows");
+      }
+      const config::ReuseHistogram h = config::read_histogram(options.indices, "hitcurve");
+      double rows = 0;
+      for (const ReuseBin& b : h.bins) {
+        rows += b.unique_rows;
+      }
+      return Access::histogram(std::max(options.rows, static_cast<std::int64_t>(std::ceil(rows))),
+                               h.bins, h.sample_lookups);
+    }
+    std::vector<std::int64_t> ids = config::read_indices(options.indices, "hitcurve");
+    const std::int64_t most = *std::max_element(ids.begin(), ids.end());
+    check_rows(options, most);
+    return Access::indices(std::max(options.rows, most + 1), std::move(ids));
+  }();
+  print_tables({traffic_table(options.traffic, access, context)}, options.format, std::cout);
+  return 0;
+}
+
+int hitcurve(const HitcurveCommand& options, const Context& context) {
+  if (!options.traffic.nodes.empty()) {
+    return traffic(options, context);
+  }
   if (options.sketch) {
     return sketched(options);
   }
@@ -208,7 +238,8 @@ void add_hitcurve(CLI::App& app, Context& context) {
       app.add_subcommand("hitcurve", "Cache hit curve and access distribution of recorded lookups");
   command
       ->add_option("indices", options->indices,
-                   "Row ids: little-endian int64, or text with one per line")
+                   "Row ids: little-endian int64, or text with one per line; with --nodes also a "
+                   "histogram (.csv)")
       ->required();
   command->add_option("--sample", options->sample,
                       "Follow only rows whose hash falls below this rate: an estimate, faster");
@@ -221,8 +252,9 @@ void add_hitcurve(CLI::App& app, Context& context) {
                  "One pass in 5 MB of memory, for recordings of any length: distinct rows and "
                  "reuse with a stated error instead of exact counts and stack distances")
       ->excludes("--sample");
+  add_traffic_options(*command, options->traffic);
   add_format_option(*command, options->format);
-  command->callback([options, &context] { context.exit_code = hitcurve(*options); });
+  command->callback([options, &context] { context.exit_code = hitcurve(*options, context); });
 }
 
 }  // namespace stepcast::cli

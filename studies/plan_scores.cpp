@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 
@@ -17,12 +18,18 @@ double middle_of(std::vector<double> v) {
   return v.empty() ? 0 : (v[(v.size() - 1) / 2] + v[v.size() / 2]) / 2;
 }
 
-double repeat_noise(const std::vector<double>& rounds) {
-  std::vector<double> halves[2];
+/// Medians of the odd rounds and of the even ones.
+std::array<double, 2> halves_of(const std::vector<double>& rounds) {
+  std::array<std::vector<double>, 2> halves;
   for (std::size_t i = 0; i < rounds.size(); ++i) {
     halves[i % 2].push_back(rounds[i]);
   }
-  return halves[1].empty() ? 1 : std::abs(middle_of(halves[0]) / middle_of(halves[1]) - 1);
+  return {middle_of(halves[0]), middle_of(halves[1])};
+}
+
+double repeat_noise(const std::vector<double>& rounds) {
+  const auto [odd, even] = halves_of(rounds);
+  return rounds.size() < 2 ? 1 : std::abs(odd / even - 1);
 }
 
 template <typename Get>
@@ -134,6 +141,7 @@ PlanScores scores_of(const std::vector<std::vector<PlanRun>>& tasks,
     tallies.emplace_back(way.first);
   }
   Tally random("random (expected)");
+  Tally measured("measured in half of the rounds");
   std::vector<double> errors, noises;
   std::vector<std::string> rows;
   for (std::size_t t = 0; t < tasks.size(); ++t) {
@@ -161,11 +169,19 @@ PlanScores scores_of(const std::vector<std::vector<PlanRun>>& tasks,
     }
     const auto n = static_cast<double>(s.measured.size());
     random.add(1 / n, ties / n, sum / n, worst);
+    if (tasks[t][0].rounds.size() > 1) {
+      const std::size_t chosen =
+          least(tasks[t], [](const PlanRun& p) { return halves_of(p.rounds)[0]; });
+      const auto even = [](const PlanRun& p) { return halves_of(p.rounds)[1]; };
+      const double regret = even(tasks[t][chosen]) / even(tasks[t][least(tasks[t], even)]) - 1;
+      measured.add(regret == 0 ? 1 : 0, regret <= s.noise ? 1 : 0, regret, regret);
+    }
   }
   for (Tally& t : tallies) {
     all.choices.push_back(std::move(t).score());
   }
   all.choices.push_back(std::move(random).score());
+  all.choices.push_back(std::move(measured).score());
   if (all.counted > 0) {
     all.kendall_tau /= static_cast<double>(all.counted);
     all.noise = middle_of(noises);

@@ -57,7 +57,9 @@ struct ChoiceScore {
   double mean_regret = 0, worst_regret = 0;
 };
 
-/// Ours, random (its expectation), lookup-greedy and bytes-only, and what all tasks say together.
+/// Ours, bytes-only, lookup-greedy, random (its expectation), and what measuring itself reaches:
+/// the plan of least time in the odd rounds, judged by the even ones. And what all tasks say
+/// together.
 struct PlanScores {
   std::size_t tasks = 0, counted = 0;
   std::vector<ChoiceScore> choices;  ///< "stepcast" first

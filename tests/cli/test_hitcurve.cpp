@@ -181,3 +181,48 @@ TEST_CASE("show puts idle causes and the critical path beside a recorded step", 
               timeline})
             .code == 2);
 }
+
+TEST_CASE("hitcurve --nodes tells what copies of hot rows save, and counts it on another batch",
+          "[cli][hitcurve]") {
+  const TemporaryFolder folder;
+  // 14 lookups on 2 nodes of 2: row 7 six times (above 4: a copy everywhere), row 3 three times
+  // (above 2: a copy a node), row 5 twice and three rows once (one copy).
+  const std::string a = folder.file("a.txt", "7\n7\n7\n3\n1\n5\n7\n3\n2\n7\n5\n3\n4\n7\n");
+  const std::string b = folder.file("b.txt", "7\n9\n3\n7\n");
+  const Outcome r = call({"hitcurve", a, "--nodes", "2", "--devices-per-node", "2", "--system",
+                          "dgx-h100", "--counted-on", b, "--format", "json"});
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  const auto row = nlohmann::json::parse(r.out)["traffic"][0];
+  CHECK(row["above_node"].get<double>() == Approx(2));
+  CHECK(row["above_everywhere"].get<double>() == Approx(4));
+  CHECK(row["rows_everywhere"].get<double>() == 1);
+  CHECK(row["rows_node"].get<double>() == 1);
+  CHECK(row["saved"].get<double>() == Approx(9.0 / 14));
+  CHECK(row["sync"].get<double>() == Approx(4.0 / 14));  // 2 rows of 2 nodes against 14 lookups
+  CHECK(row["net"].get<double>() == Approx(5.0 / 14));
+  CHECK(row["copies_bytes"].get<double>() == 512 * 1.5);  // half of the node's row on each device
+  // Each of 4 devices sends half of its 3.5 lookups' rows away, there and back, over 50 GB/s.
+  CHECK(row["flat_s"].get<double>() == Approx(3.5 * 512 * 2 * 0.5 / 50e9));
+  CHECK(row["sync_s"].get<double>() == Approx(3.5 * 512 * 2 * 0.5 / 50e9 * 4 / 14));
+  // Three of the four lookups of the other batch find a copied row.
+  CHECK(row["counted_saved"].get<double>() == Approx(0.75));
+  CHECK(row["counted_net"].get<double>() == Approx(0.75 - 4.0 / 14));
+
+  // A histogram says the same of the batch it was taken from; it names no rows to count by.
+  const std::string h = folder.file("h.csv",
+                                    "reuse_low,reuse_high,unique_rows,accesses\n"
+                                    "0,1,3,3\n1,2,1,2\n2,4,1,3\n4,8,1,6\n");
+  const Outcome same =
+      call({"hitcurve", h, "--nodes", "2", "--devices-per-node", "2", "--format", "json"});
+  REQUIRE(same.code == 0);
+  CHECK(nlohmann::json::parse(same.out)["traffic"][0]["net"].get<double>() == Approx(5.0 / 14));
+  const Outcome refused = call({"hitcurve", h, "--nodes", "2", "--counted-on", b});
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, Contains("--counted-on") && Contains("histogram"));
+  CHECK(call({"hitcurve", a, "--sync-interval", "2"}).code != 0);  // means nothing without --nodes
+  const Outcome alone =
+      call({"hitcurve", a, "--nodes", "2", "--devices-per-node", "100000", "--system", "dgx-h100"});
+  CHECK(alone.code == 2);
+  CHECK_THAT(alone.err, Contains("joins no nodes of 100000"));
+}

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "planner/row_tiers.h"
+#include "planner/traffic_cut.h"
 
 using namespace stepcast;
 using namespace stepcast::planner;
@@ -175,23 +176,19 @@ TEST_CASE("the published traffic-cut table follows from the histograms",
     const File& f = files.at(c[0]);
     const double nodes = std::stod(c[1]);
     const double k = std::stod(c[3]);
-    const ByteLevels bytes{nodes, std::stod(c[2]), k, 256};
-    const double above_node = level_thresholds(bytes.inter_node(), {}, 0)[0];
-    const double above_all = level_thresholds(bytes.intra_node(), {}, 0)[0];
-    const RowTierCut levels =
-        cut_rows(f.law(), f.lookups, std::vector<double>{above_all, above_node, -1});
-    const double covered = levels.accesses[0] + levels.accesses[1];
-    const auto everywhere = static_cast<double>(levels.ends[0]);
-    const auto replicated_rows = static_cast<double>(levels.ends[1]);
-    const double cut = covered - replicated_rows * nodes / (k * f.lookups);
+    const TrafficCut levels =
+        traffic_cut(f.law(), f.lookups, {nodes, std::stod(c[2]), k, Bytes(256)});
+    const double covered = levels.saved;
+    const double cut = levels.net();
     worst_cover = std::max(worst_cover, std::abs(covered - std::stod(c[8])));
     worst_cut = std::max(worst_cut, std::abs(cut - std::stod(c[9])));
     CAPTURE(line, covered, cut);
     CHECK(covered == Approx(std::stod(c[8])).margin(0.005));
     CHECK(cut == Approx(std::stod(c[9])).margin(0.005));
-    CHECK(everywhere * 1e-6 == Approx(std::stod(c[7])).epsilon(0.02).margin(0.2));
-    CHECK((replicated_rows - everywhere) * 1e-6 ==
-          Approx(std::stod(c[6])).epsilon(0.02).margin(0.2));
+    CHECK(levels.rows_everywhere * 1e-6 == Approx(std::stod(c[7])).epsilon(0.02).margin(0.2));
+    CHECK(levels.rows_node * 1e-6 == Approx(std::stod(c[6])).epsilon(0.02).margin(0.2));
+    CHECK(levels.copies.base() * 1e-6 ==
+          Approx(std::stod(c[10]) + std::stod(c[11])).epsilon(0.02).margin(60));
     ++rows;
   }
   CHECK(rows == 24);

@@ -86,6 +86,20 @@ TEST_CASE("tasks that say nothing do not count, with the reason", "[studies][pla
   CHECK(score_of(task({1, 2, 3, 4, 5, 6}), close).skipped == "3 plans within 10 % of the best");
 }
 
+TEST_CASE("what half of the rounds choose is judged by the other half", "[studies][plans]") {
+  TaskRules rules;
+  rules.spread = 0.05;
+  auto plans = task({9, 10, 11, 12, 13, 14});
+  plans[0].rounds = {102, 99, 102, 99};  // odd rounds: 101 is below it; even ones: it is best
+  plans[1].rounds = {101, 101, 101, 101};
+  const std::vector<std::vector<PlanRun>> tasks{plans};
+  const PlanScores all = scores_of(tasks, {score_of(plans, rules)});
+  const ChoiceScore& half = all.choices.back();
+  CHECK(half.n == 1);
+  CHECK(half.exact.value == 0);
+  CHECK(half.mean_regret == Approx(101.0 / 99 - 1));
+}
+
 TEST_CASE("choices are compared on the tasks that count", "[studies][plans]") {
   TaskRules rules;
   rules.spread = 0.05;
@@ -118,6 +132,11 @@ TEST_CASE("choices are compared on the tasks that count", "[studies][plans]") {
   CHECK(random.exact.value == Approx(1.0 / 6));
   CHECK(random.tied.value == Approx(2.0 / 6));
   CHECK(random.mean_regret == Approx((0.01 + 0.05 + 0.08 + 0.3 + 0.5) / 6));
+  // Odd rounds are 1 % longer for all plans alike: they choose what the even ones find best.
+  const ChoiceScore& half = all.choices[4];
+  CHECK(half.n == 3);
+  CHECK(half.exact.value == 1);
+  CHECK(half.mean_regret == 0);
   CHECK(all.errors.n == 18);
   CHECK_FALSE(all.pass());
 }
