@@ -5,29 +5,12 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/popular_rows.h"
 
 namespace stepcast::planner {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-
-/// Rows with more than `threshold` expected accesses: ranks are in falling popularity.
-std::int64_t rows_above(const Access& access, double lookups, double threshold) {
-  if (threshold == kNever) {
-    return 0;
-  }
-  std::int64_t low = 0;
-  std::int64_t high = access.rows();
-  while (low < high) {
-    const std::int64_t middle = low + (high - low) / 2;
-    if (access.probability(static_cast<double>(middle)) * lookups > threshold) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
 
 }  // namespace
 

@@ -4,25 +4,11 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/popular_rows.h"
 #include "workloads/embedding_plan.h"
 
 namespace stepcast::workloads {
 namespace {
-
-/// Rows with more than `threshold` expected lookups: popularity falls with the rank.
-std::int64_t rows_above(const Access& access, double lookups, double threshold) {
-  std::int64_t low = 0;
-  std::int64_t high = access.rows();
-  while (low < high) {
-    const std::int64_t middle = low + (high - low) / 2;
-    if (access.probability(static_cast<double>(middle)) * lookups > threshold) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
 
 std::vector<std::vector<std::int32_t>> groups_of(std::int64_t devices, std::int64_t size) {
   std::vector<std::vector<std::int32_t>> groups;
