@@ -170,16 +170,22 @@ Json table_of_torchrec(const Value& v, const std::optional<Value>& constraints, 
   return t;
 }
 
+/// A DLRM without tables yet, named as the document says.
+Described begun(const Value& v, const char* usual_name) {
+  Described d;
+  const auto name = given(v, "name");
+  d.workload["kind"] = "dlrm";
+  d.workload["name"] = name ? name->name() : usual_name;
+  d.workload["tables"] = Json::array();
+  return d;
+}
+
 Described described_by_torchrec(const Value& v) {
   v.keys({"name", "embedding_bag_collection", "embedding_collection", "constraints", "batch_size",
           "world_size", "dense_in_features", "dense_arch_layer_sizes", "over_arch_layer_sizes",
           "dcn_num_layers", "dcn_low_rank_dim"});
-  Described d;
+  Described d = begun(v, "torchrec");
   Json& w = d.workload;
-  const auto name = given(v, "name");
-  w["kind"] = "dlrm";
-  w["name"] = name ? name->name() : "torchrec";
-  w["tables"] = Json::array();
   const auto constraints = given(v, "constraints");
   std::string format;
   for (const bool sequence : {false, true}) {
@@ -233,12 +239,8 @@ Described described_by_torchrec(const Value& v) {
 Described described_by_hugectr(const Value& v) {
   v.keys({"name", "solver", "embedding_tables", "dense_dim", "bmlp_layer_sizes", "tmlp_layer_sizes",
           "num_cross_layers", "projection_dim"});
-  Described d;
+  Described d = begun(v, "hugectr");
   Json& w = d.workload;
-  const auto name = given(v, "name");
-  w["kind"] = "dlrm";
-  w["name"] = name ? name->name() : "hugectr";
-  w["tables"] = Json::array();
   for (const Value& t :
        v.at("embedding_tables", "a list of tables").items("a list of at least one table", 1)) {
     t.keys({"name", "max_vocabulary_size", "ev_size", "combiner", "nnz_per_slot"});

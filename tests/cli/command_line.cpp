@@ -81,6 +81,16 @@ Outcome call(const std::vector<std::string>& arguments, const std::string& input
   return execute(STEPCAST_EXECUTABLE, arguments, input, limit_seconds, meanwhile);
 }
 
+std::vector<std::string> with_sets(const std::string& command, const std::vector<std::string>& sets,
+                                   const std::vector<std::string>& more) {
+  std::vector<std::string> arguments{command};
+  for (const std::string& set : sets) {
+    arguments.insert(arguments.end(), {"--set", set});
+  }
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
 TemporaryFolder::TemporaryFolder() {
   std::string pattern = std::filesystem::temp_directory_path() / "stepcast-cli-XXXXXX";
   if (mkdtemp(pattern.data()) == nullptr) {

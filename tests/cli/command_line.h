@@ -25,6 +25,10 @@ Outcome execute(const std::string& executable, const std::vector<std::string>& a
                 const std::string& input = "", double limit_seconds = 60,
                 const std::function<void(pid_t)>& meanwhile = {});
 
+/// `command --set a --set b ... more...`.
+std::vector<std::string> with_sets(const std::string& command, const std::vector<std::string>& sets,
+                                   const std::vector<std::string>& more);
+
 /// A fresh folder, removed with everything in it.
 class TemporaryFolder {
  public:

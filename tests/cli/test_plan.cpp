@@ -14,16 +14,12 @@ using nlohmann::json;
 namespace {
 
 /// A space of some 70,000 plans: a fraction of a second.
-std::vector<std::string> plan(std::vector<std::string> more, const std::string& devices = "8") {
-  std::vector<std::string> arguments{"plan"};
-  for (const std::string& s :
-       {std::string("workload=megatron-8.3b"), std::string("system=dgx-a100-80gb"),
-        std::string("batch.global=16"), std::string("batch.sequence=1024"), "devices=" + devices}) {
-    arguments.emplace_back("--set");
-    arguments.push_back(s);
-  }
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
+std::vector<std::string> plan(const std::vector<std::string>& more,
+                              const std::string& devices = "8") {
+  return with_sets("plan",
+                   {"workload=megatron-8.3b", "system=dgx-a100-80gb", "batch.global=16",
+                    "batch.sequence=1024", "devices=" + devices},
+                   more);
 }
 
 json document(const Outcome& outcome) {

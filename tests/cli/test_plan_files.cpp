@@ -13,14 +13,10 @@ using nlohmann::json;
 namespace {
 
 /// Six tables that differ, on 8 devices in one machine.
-std::vector<std::string> command(const std::string& name, std::vector<std::string> more = {}) {
-  std::vector<std::string> arguments{name};
-  for (const char* s : {"workload=rm2", "system=dgx-h100", "devices=8", "batch.global=16384"}) {
-    arguments.emplace_back("--set");
-    arguments.emplace_back(s);
-  }
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
+std::vector<std::string> command(const std::string& name,
+                                 const std::vector<std::string>& more = {}) {
+  return with_sets(name, {"workload=rm2", "system=dgx-h100", "devices=8", "batch.global=16384"},
+                   more);
 }
 
 json document(const Outcome& outcome) {

@@ -8,6 +8,7 @@
 #include "planner/embedding_planner.h"
 #include "planner/ledger.h"
 #include "planner/shard_bytes.h"
+#include "tests/planner/zoo_jobs.h"
 #include "tests/runtime/tiered_plans.h"
 #include "tests/workloads/dlrm_jobs.h"
 #include "workloads/build_graph.h"
@@ -17,14 +18,6 @@ using namespace stepcast;
 using namespace stepcast::planner;
 
 namespace {
-
-const config::Library kLibrary{STEPCAST_SOURCE_DIR};
-
-Job zoo_job(const std::string& workload, int devices) {
-  return config::load_job(
-      config::text_source("{}", "test"),
-      {"workload=" + workload, "system=dgx-h100", "devices=" + std::to_string(devices)}, kLibrary);
-}
 
 System plain_system(double memory, std::int64_t per_machine) {
   System s;

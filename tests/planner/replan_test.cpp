@@ -10,6 +10,7 @@
 #include "planner/embedding_planner.h"
 #include "planner/ledger.h"
 #include "planner/migration.h"
+#include "tests/planner/zoo_jobs.h"
 #include "tests/workloads/dlrm_jobs.h"
 #include "workloads/embedding_plan.h"
 
@@ -17,14 +18,6 @@ using namespace stepcast;
 using namespace stepcast::planner;
 
 namespace {
-
-const config::Library kLibrary{STEPCAST_SOURCE_DIR};
-
-Job zoo_job(const std::string& workload, int devices) {
-  return config::load_job(
-      config::text_source("{}", "test"),
-      {"workload=" + workload, "system=dgx-h100", "devices=" + std::to_string(devices)}, kLibrary);
-}
 
 PlanShard shard(std::int64_t rows, std::array<std::int64_t, 2> columns, ShardingKind kind,
                 Split split, std::vector<std::vector<std::int32_t>> groups) {

@@ -1,0 +1,218 @@
+#include "cli/report/measured_chapters.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <filesystem>
+
+#include "cli/report/pieces.h"
+
+namespace stepcast::cli::report {
+namespace {
+
+/// The waterfall from A to B by `rows`, the smallest taken together.
+BarChart waterfall(const Field& rows, const char* label, double a, double b) {
+  BarChart chart{.title = "from A to B", .parts = {"step"}, .scale = kSeconds};
+  chart.rows.push_back({"A", {a}});
+  double at = a;
+  double rest = 0;
+  rows.each([&](const Field& row) {
+    const double delta = row.at("delta_s").number();
+    constexpr std::size_t kRows = 20;
+    if (chart.rows.size() > kRows || std::abs(delta) < 1e-4 * std::max(a, b)) {
+      rest += delta;
+      return;
+    }
+    chart.rows.push_back({.label = row.at(row.has(label) ? label : "op_kind").shown(),
+                          .parts = {delta},
+                          .from = at,
+                          .note = (delta < 0 ? "-" : "+") + shown_seconds(std::abs(delta))});
+    at += delta;
+  });
+  if (rest != 0) {
+    chart.rows.push_back({.label = "all others",
+                          .parts = {rest},
+                          .from = at,
+                          .note = (rest < 0 ? "-" : "+") + shown_seconds(std::abs(rest))});
+  }
+  chart.rows.push_back({"B", {b}});
+  return chart;
+}
+
+}  // namespace
+
+std::string replay(const Field& d) {
+  std::string out = heading("replayed traces");
+  BarChart bars{
+      .title = "step, measured and replayed, with controls", .parts = {"step"}, .scale = kSeconds};
+  d.at("replays").each([&](const Field& r) {
+    const std::filesystem::path path = r.at("trace").string();
+    const std::string name = (path.has_filename() ? path : path.parent_path()).filename();
+    const auto row = [&](const char* what, double v) { bars.rows.push_back({what, {v}}); };
+    bars.rows.push_back({name + ", measured", {r.at("measured_step_s").number()}});
+    const double error = r.at("error").number();
+    bars.rows.push_back(
+        {.label = "replayed",
+         .parts = {r.at("replayed_step_s").number()},
+         .note = fmt::format("{} ({})", shown_seconds(r.at("replayed_step_s").number()),
+                             percent_signed(error))});
+    row("kernels take no time", r.at("controls").at("scale_0").number());
+    row("kernels take twice as long", r.at("controls").at("scale_2").number());
+    r.at("warnings").each([&](const Field& w) { out += paragraph("warning: " + w.string()); });
+  });
+  return out + drawn(bars);
+}
+
+std::string validation(const Field& d) {
+  std::string out;
+  d.at("suites").each([&](const Field& suite) {
+    out += heading(fmt::format("validation: {}, {}", suite.at("name").string(),
+                               suite.at("pass").flag() ? "pass" : "FAIL"));
+    out += paragraph(suite.at("bound").string());
+    std::vector<std::vector<std::string>> groups;
+    suite.at("groups").each([&](const Field& g) {
+      const auto figure = [&g](const char* key) {
+        return g.has(key) ? percent(g.at(key).number()) : "-";
+      };
+      groups.push_back({g.at("name").string(), g.at("n").shown(), figure("median"), figure("mean"),
+                        figure("geomean"), figure("p90"), figure("worst"),
+                        g.has("bias") ? percent_signed(g.at("bias").number()) : "-",
+                        figure("repeat_noise"), figure("baseline_mean"),
+                        g.has("baseline") ? g.at("baseline").string() : "-"});
+    });
+    out += table({"group", "n", "median", "mean", "geomean", "p90", "worst", "bias", "noise",
+                  "naive mean", "naive model"},
+                 groups);
+    ScatterChart rows{.title = "predicted against measured",
+                      .x_title = "measured",
+                      .y_title = "predicted",
+                      .groups = {{"rows", {}}},
+                      .x_scale = kSeconds,
+                      .y_scale = kSeconds,
+                      .logarithmic = true,
+                      .diagonal = true};
+    std::vector<std::vector<std::string>> skipped;
+    suite.at("rows").each([&](const Field& r) {
+      if (r.has("predicted") && r.at("measured").number() > 0) {
+        rows.groups[0].points.push_back(
+            {r.at("measured").number(), r.at("predicted").number(),
+             r.at("id").string() + ": " + percent_signed(r.at("error").number())});
+      } else if (r.has("skipped")) {
+        skipped.push_back({r.at("id").string(), r.at("skipped").string()});
+      }
+    });
+    constexpr std::size_t kDots = 4000;
+    auto& points = rows.groups[0].points;
+    const std::size_t every = (points.size() + kDots - 1) / kDots;
+    if (every > 1) {
+      rows.title += fmt::format(", one of {} rows", every);
+      for (std::size_t i = 0; i * every < points.size(); ++i) {
+        points[i] = points[i * every];
+      }
+      points.resize((points.size() + every - 1) / every);
+    }
+    out += drawn(rows);
+    if (!skipped.empty()) {
+      out += table({fmt::format("not scored ({})", skipped.size()), "reason"}, skipped);
+    }
+  });
+  return out;
+}
+
+std::string explanation(const Field& d) {
+  std::vector<double> steps;
+  std::vector<std::string> sides;
+  d.at("summary").each([&](const Field& side) {
+    sides.push_back(side.at("side").string());
+    steps.push_back(side.at("step_s").number());
+  });
+  if (steps.size() < 2) {
+    d.at("summary").refuse("two sides, A and B");
+  }
+  std::string out = heading("where the difference comes from");
+  out += paragraph(fmt::format("{}: {}; {}: {}", sides[0], shown_seconds(steps[0]), sides[1],
+                               shown_seconds(steps[1])));
+  for (const auto& [key, label, title] :
+       std::array<std::array<const char*, 3>, 3>{{{"changes", "change", "change by change"},
+                                                  {"parts", "part", "part by part"},
+                                                  {"rows", "op", "op by op"}}}) {
+    if (!d.has(key)) {
+      continue;
+    }
+    BarChart chart = waterfall(d.at(key), label, steps[0], steps[1]);
+    chart.title = title;
+    if (chart.rows.size() > 2) {
+      out += drawn(chart);
+    }
+  }
+  return out;
+}
+
+std::string comparison(const Field& d) {
+  std::string out = heading(fmt::format("{} on {}: predicted beside measured",
+                                        d.at("workload").string(), d.at("system").string()));
+  out += paragraph(fmt::format("step: predicted {}, measured {} ({}, spread {})",
+                               shown_seconds(d.at("predicted_step_s").number()),
+                               shown_seconds(d.at("measured_step_s").number()),
+                               percent_signed(d.at("error").number()),
+                               percent(d.at("spread").number())));
+  BarChart bars{.title = "op kinds", .parts = {"running", "waiting"}, .scale = kSeconds};
+  d.at("by_kind").each([&](const Field& row) {
+    bars.rows.push_back({row.at("name").string() + ", predicted",
+                         {row.at("predicted_s").number(), row.at("predicted_wait_s").number()}});
+    bars.rows.push_back(
+        {"measured", {row.at("measured_s").number(), row.at("measured_wait_s").number()}});
+  });
+  return out + drawn(bars);
+}
+
+std::string training(const Field& d) {
+  std::string out = heading("run of " + job_name(d.at("job")));
+  const Field t = d.at("step_time_s");
+  out += paragraph(fmt::format("step {} (p5 {}, p95 {})", shown_seconds(t.at("median").number()),
+                               shown_seconds(t.at("p5").number()),
+                               shown_seconds(t.at("p95").number())));
+  ScatterChart loss{.title = "loss",
+                    .x_title = "step",
+                    .y_title = "loss",
+                    .groups = {{"loss", {}}},
+                    .x_scale = kCount,
+                    .y_scale = {[](double v) { return fmt::format("{:.3g}", v); }}};
+  ScatterChart time{.title = "step time",
+                    .x_title = "step",
+                    .y_title = "time",
+                    .groups = {{"time", {}}},
+                    .x_scale = kCount,
+                    .y_scale = kSeconds};
+  d.at("steps").each([&](const Field& s) {
+    const double step = s.at("step").number();
+    loss.groups[0].points.push_back({step, s.at("loss").number(), ""});
+    time.groups[0].points.push_back({step, s.at("time_s").number(), ""});
+  });
+  return out + drawn(loss) + drawn(time);
+}
+
+std::string cache_curve(const Field& d) {
+  ScatterChart chart{.title = "hit rate of a cache",
+                     .x_title = "rows held",
+                     .y_title = "hit rate",
+                     .x_scale = kCount,
+                     .y_scale = kShare};
+  for (const auto& [key, label] :
+       std::array<std::pair<const char*, const char*>, 3>{{{"lru", "LRU, as recorded"},
+                                                           {"lru_independent", "LRU, independent"},
+                                                           {"pinned", "hottest rows pinned"}}}) {
+    ScatterChart::Group group{label, {}};
+    d.at("hit_rate").each([&, k = key](const Field& row) {
+      if (row.has(k)) {
+        group.points.push_back(
+            {row.at("capacity_rows").number(), row.at(k).number(), percent(row.at(k).number())});
+      }
+    });
+    chart.groups.push_back(std::move(group));
+  }
+  return heading("recorded lookups") + drawn(chart);
+}
+
+}  // namespace stepcast::cli::report

@@ -1,0 +1,16 @@
+#pragma once
+#include <string>
+
+#include "cli/report/fields.h"
+
+/// Chapters of documents about what was measured, alone or beside a prediction, and of differences.
+namespace stepcast::cli::report {
+
+std::string replay(const Field& d);
+std::string validation(const Field& d);
+std::string explanation(const Field& d);
+std::string comparison(const Field& d);
+std::string training(const Field& d);
+std::string cache_curve(const Field& d);
+
+}  // namespace stepcast::cli::report

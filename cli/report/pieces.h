@@ -1,0 +1,55 @@
+#pragma once
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/human.h"
+#include "cli/report/charts.h"
+#include "cli/report/fields.h"
+#include "studies/svg.h"
+
+/// What chapters are made of beside charts.
+namespace stepcast::cli::report {
+
+inline std::string shown_seconds(double v) { return human(seconds(v)); }
+
+inline const Scale kSeconds{shown_seconds};
+inline const Scale kBytes{[](double v) { return human(bytes(v)); }, 1024};
+inline const Scale kCount{count};
+inline const Scale kShare{percent};
+
+inline std::string heading(const std::string& text) {
+  return "<h2>" + studies::svg::escaped(text) + "</h2>\n";
+}
+inline std::string paragraph(const std::string& text) {
+  return "<p>" + studies::svg::escaped(text) + "</p>\n";
+}
+
+/// A table whose first column is text.
+inline std::string table(const std::vector<std::string>& titles,
+                         const std::vector<std::vector<std::string>>& rows) {
+  std::string out = "<table><tr>";
+  for (const std::string& title : titles) {
+    out += "<th>" + studies::svg::escaped(title) + "</th>";
+  }
+  out += "</tr>\n";
+  for (const auto& row : rows) {
+    out += "<tr>";
+    for (const std::string& cell : row) {
+      out += "<td>" + studies::svg::escaped(cell) + "</td>";
+    }
+    out += "</tr>\n";
+  }
+  return out + "</table>\n";
+}
+
+inline std::string job_name(const Field& job) {
+  const auto name = [&](const char* key) {
+    const Field value = job.at(key);
+    return value.has("name") ? value.at("name").string() : value.shown();
+  };
+  return fmt::format("{} on {} x {}", name("workload"), job.at("devices").shown(), name("system"));
+}
+
+}  // namespace stepcast::cli::report
