@@ -98,6 +98,10 @@ struct Job {
   std::string embedding_choice =
       "auto";  ///< auto, table_wise, ..., or "file" when `embedding_plan` was given
   std::optional<EmbeddingPlan> embedding_plan;
+  /// Pooled rows travel in towers: exchanged inside a node first, then between ranks of equal place
+  /// in their nodes (SPTT, arXiv 2403.00877), `tower_compression` times smaller there.
+  bool sptt = false;
+  double tower_compression = 1;
   OptimizerKind dense_optimizer = OptimizerKind::kAdam;
   OptimizerKind embedding_optimizer = OptimizerKind::kRowwiseAdagrad;
   bool flash_attention = true;

@@ -51,6 +51,22 @@ constexpr std::array<KindInfo, static_cast<std::size_t>(OpKind::kCount)> kKinds{
     {"cross_entropy_sum", OpClass::kMemoryBound},
     {"cross_entropy_loss", OpClass::kMemoryBound},
     {"binary_cross_entropy", OpClass::kMemoryBound},
+    {"mean_squared_error", OpClass::kMemoryBound},
+    {"connectionist_loss", OpClass::kMemoryBound},
+    {"transpose", OpClass::kMemoryBound},
+    {"multiply_forward", OpClass::kMemoryBound},
+    {"multiply_backward", OpClass::kMemoryBound},
+    {"softmax_forward", OpClass::kMemoryBound},
+    {"softmax_backward", OpClass::kMemoryBound},
+    {"mean_rows_forward", OpClass::kMemoryBound},
+    {"mean_rows_backward", OpClass::kMemoryBound},
+    {"modulate_forward", OpClass::kMemoryBound},
+    {"modulate_backward", OpClass::kMemoryBound},
+    {"gate_forward", OpClass::kMemoryBound},
+    {"gate_backward", OpClass::kMemoryBound},
+    {"convolution_forward", OpClass::kGemm},
+    {"convolution_input_gradient", OpClass::kGemm},
+    {"convolution_weight_gradient", OpClass::kGemm},
     {"optimizer", OpClass::kMemoryBound},
     {"load_batch", OpClass::kMemoryBound},
     {"recorded", OpClass::kRecorded},
@@ -114,6 +130,24 @@ PerElement elementwise_work(const Op& op) {
       return {1, 1, 3};
     case OpKind::kBinaryCrossEntropy:
       return {2, 1, 8};
+    case OpKind::kMeanSquaredError:
+      return {2, 1, 4};
+    case OpKind::kMultiplyForward:
+      return {2, 1, 1};
+    case OpKind::kMultiplyBackward:
+      return {3, 2, 2};
+    case OpKind::kSoftmaxForward:
+      return {1, 1, 5};
+    case OpKind::kSoftmaxBackward:
+      return {2, 1, 4};
+    case OpKind::kModulateForward:
+      return {1, 1, 2};
+    case OpKind::kModulateBackward:
+      return {2, 1, 4};
+    case OpKind::kGateForward:
+      return {2, 1, 2};
+    case OpKind::kGateBackward:
+      return {2, 1, 3};
     default:
       return {1, 1, 0};
   }
@@ -205,6 +239,12 @@ std::string_view name_of(Activation activation) {
       return "swiglu";
     case Activation::kGeGlu:
       return "geglu";
+    case Activation::kSilu:
+      return "silu";
+    case Activation::kTanh:
+      return "tanh";
+    case Activation::kSigmoid:
+      return "sigmoid";
   }
   return "unknown";
 }
@@ -307,6 +347,29 @@ void fill_work(Op& op) {
       op.bytes_written = Bytes(w.written * s(0) * e);
       return;
     }
+    case OpKind::kMeanRowsForward:
+    case OpKind::kMeanRowsBackward: {
+      const double rows = s(0) * s(1) * e;
+      const double means = rows / std::max(1.0, s(2));
+      const bool backward = op.kind == OpKind::kMeanRowsBackward;
+      op.flops = Flops(s(0) * s(1));
+      op.bytes_read = Bytes(backward ? means : rows);
+      op.bytes_written = Bytes(backward ? rows : means);
+      return;
+    }
+    case OpKind::kConnectionistLoss: {
+      // Forward and backward variables over 2 labels + 1 states of each frame, in fp32.
+      const double states = s(0) * (2 * s(2) + 1);
+      op.flops = Flops(8 * states + 3 * s(0) * s(1));
+      op.bytes_read = Bytes(s(0) * s(1) * e + 8 * states);
+      op.bytes_written = Bytes(s(0) * s(1) * e + 8 * states);
+      return;
+    }
+    case OpKind::kConvolutionForward:
+    case OpKind::kConvolutionInputGradient:
+    case OpKind::kConvolutionWeightGradient:
+      op.flops = Flops(2 * s(0) * s(1) * s(2));
+      return;  // bytes set by the builder: they follow from strides
     case OpKind::kLoadBatch:
       op.bytes_read = op.bytes_written = Bytes(s(0));
       return;

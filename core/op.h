@@ -62,7 +62,27 @@ enum class OpKind : std::uint8_t {
   kCrossEntropySum,  ///< {tokens, local vocabulary}: sum of exp(logit - max) and the target's logit
   kCrossEntropyLoss,    ///< {tokens, local vocabulary}: loss and gradient of the logits, in place
   kBinaryCrossEntropy,  ///< {rows}: loss of logits against labels and its gradient
-  kOptimizer,           ///< {elements}: variant = OptimizerKind
+  kMeanSquaredError,    ///< {rows, width}: mean of (x - target)^2 and its gradient
+  kConnectionistLoss,   ///< {frames, symbols, labels of a sample}: CTC over all alignments, and the
+                        ///< gradient of the logits
+  // Layers of models given as lists (core/layers.h).
+  kTranspose,         ///< {elements / inner, inner, rows, columns}: swaps rows and columns of
+                      ///< matrices of `inner` elements
+  kMultiplyForward,   ///< {rows, width}: y = a * b
+  kMultiplyBackward,  ///< {rows, width}: dy, a, b -> da, db
+  kSoftmaxForward,    ///< {rows, width}: of each row
+  kSoftmaxBackward,   ///< {rows, width}: dy, y -> dx
+  kMeanRowsForward,   ///< {rows read, width, group}: mean of each `group` neighbouring rows
+  kMeanRowsBackward,  ///< same shape
+  kModulateForward,  ///< {rows, width, group}: y = x * (1 + scale) + shift, one pair of vectors for
+                     ///< `group` neighbouring rows
+  kModulateBackward,           ///< same shape: dy, x, scale -> dx, d_shift, d_scale
+  kGateForward,                ///< {rows, width, group}: y = x + gate * branch, gate as in modulate
+  kGateBackward,               ///< same shape: dy, branch, gate -> d_branch, d_gate
+  kConvolutionForward,         ///< {positions out, channels out, channels in * kernel, 1}
+  kConvolutionInputGradient,   ///< {positions out, channels in * kernel, channels out, 1}
+  kConvolutionWeightGradient,  ///< {channels in * kernel, channels out, positions out, 1}
+  kOptimizer,                  ///< {elements}: variant = OptimizerKind
   kLoadBatch,  ///< {bytes}: the next batch becomes visible to the device (host-to-device copy)
   // Traces of other programs.
   kRecorded,  ///< {}: a kernel, copy or host call known by name and time only
@@ -91,7 +111,17 @@ enum class Phase : std::uint8_t {
   kCount
 };
 
-enum class Activation : std::uint8_t { kNone, kRelu, kGelu, kSquaredRelu, kSwiGlu, kGeGlu };
+enum class Activation : std::uint8_t {
+  kNone,
+  kRelu,
+  kGelu,
+  kSquaredRelu,
+  kSwiGlu,
+  kGeGlu,
+  kSilu,
+  kTanh,
+  kSigmoid
+};
 enum class Norm : std::uint8_t { kLayerNorm, kRmsNorm };
 enum class OptimizerKind : std::uint8_t { kSgd, kAdam, kRowwiseAdagrad, kAdagrad };
 

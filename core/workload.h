@@ -108,13 +108,19 @@ struct Interaction {
   std::int64_t rank = 0;    ///< dcnv2
 };
 
-/// A deep-learning recommendation model (arXiv 1906.00091). MLP lists give output widths.
+struct LayerModel;  // core/layers.h
+
+/// Embedding tables and a dense half that is data-parallel. A deep-learning recommendation model
+/// (arXiv 1906.00091): MLP lists give output widths. With `layers` the dense half is that list
+/// instead, the other fields of it are empty, and there may be no tables: kinds wukong, dhen, dit,
+/// rnn_ctc and graph.
 struct DlrmWorkload {
   std::int64_t dense_features = 0;
   std::vector<std::int64_t> bottom_mlp;
   std::vector<std::int64_t> top_mlp;
   Interaction interaction;
   std::vector<EmbeddingTable> tables;
+  std::shared_ptr<const LayerModel> layers;
 };
 
 struct Workload {

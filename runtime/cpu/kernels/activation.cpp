@@ -32,6 +32,20 @@ struct Silu {
   }
 };
 
+struct Sigmoid {
+  static STEPCAST_INLINE ValueAndSlope at(float x) {
+    const float s = internal::sigmoid(x);
+    return {s, s * (1.0F - s)};
+  }
+};
+
+struct Tanh {
+  static STEPCAST_INLINE ValueAndSlope at(float x) {
+    const float t = internal::hyperbolic_tangent(x);
+    return {t, 1.0F - t * t};
+  }
+};
+
 struct SquaredRelu {
   static STEPCAST_INLINE ValueAndSlope at(float x) {
     const float r = x > 0 ? x : 0;
@@ -157,6 +171,25 @@ STEPCAST_MULTIVERSION void geglu_forward(ConstMatrixView x, MatrixView y) {
   gated_forward<Gelu>(x, y);
 }
 
+STEPCAST_MULTIVERSION void silu_forward(ConstMatrixView x, MatrixView y) {
+  plain_forward<Silu>(x, y);
+}
+STEPCAST_MULTIVERSION void tanh_forward(ConstMatrixView x, MatrixView y) {
+  plain_forward<Tanh>(x, y);
+}
+STEPCAST_MULTIVERSION void sigmoid_forward(ConstMatrixView x, MatrixView y) {
+  plain_forward<Sigmoid>(x, y);
+}
+STEPCAST_MULTIVERSION void silu_backward(ConstMatrixView x, ConstMatrixView dy, MatrixView dx) {
+  plain_backward<Silu>(x, dy, dx);
+}
+STEPCAST_MULTIVERSION void tanh_backward(ConstMatrixView x, ConstMatrixView dy, MatrixView dx) {
+  plain_backward<Tanh>(x, dy, dx);
+}
+STEPCAST_MULTIVERSION void sigmoid_backward(ConstMatrixView x, ConstMatrixView dy, MatrixView dx) {
+  plain_backward<Sigmoid>(x, dy, dx);
+}
+
 STEPCAST_MULTIVERSION void plain_relu_backward(ConstMatrixView x, ConstMatrixView dy,
                                                MatrixView dx) {
   plain_backward<Relu>(x, dy, dx);
@@ -218,6 +251,12 @@ void activation_forward(Activation activation, ConstMatrixView x, MatrixView y) 
       return swiglu_forward(x, y);
     case Activation::kGeGlu:
       return geglu_forward(x, y);
+    case Activation::kSilu:
+      return silu_forward(x, y);
+    case Activation::kTanh:
+      return tanh_forward(x, y);
+    case Activation::kSigmoid:
+      return sigmoid_forward(x, y);
   }
 }
 
@@ -236,6 +275,12 @@ void activation_backward(Activation activation, ConstMatrixView x, ConstMatrixVi
       return swiglu_backward(x, dy, dx);
     case Activation::kGeGlu:
       return geglu_backward(x, dy, dx);
+    case Activation::kSilu:
+      return silu_backward(x, dy, dx);
+    case Activation::kTanh:
+      return tanh_backward(x, dy, dx);
+    case Activation::kSigmoid:
+      return sigmoid_backward(x, dy, dx);
   }
 }
 

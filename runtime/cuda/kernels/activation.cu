@@ -36,7 +36,16 @@ __device__ inline ValueAndSlope evaluate(Activation activation, float x) {
     case Activation::kSquaredRelu:
       return {x > 0 ? x * x : 0.0F, x > 0 ? 2.0F * x : 0.0F};
     case Activation::kSwiGlu:
+    case Activation::kSilu:
       return silu(x);
+    case Activation::kTanh: {
+      const float t = tanhf(x);
+      return {t, 1.0F - t * t};
+    }
+    case Activation::kSigmoid: {
+      const float s = 1.0F / (1.0F + expf(-x));
+      return {s, s * (1.0F - s)};
+    }
     case Activation::kNone:
       break;
   }
