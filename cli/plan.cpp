@@ -288,6 +288,12 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   const PlanRequest request =
       config::load_plan_request(source, overrides_of(options), {context.library});
   const Job& job = request.job;
+  if (const DlrmWorkload* dlrm = job.workload.dlrm(); dlrm != nullptr && dlrm->tables.empty()) {
+    throw InputError("job: workload",
+                     fmt::format("'{}' has no embedding tables to place, and parallel plans are "
+                                 "searched for transformers; compare degrees with sweep",
+                                 job.workload.name));
+  }
   if (job.workload.transformer() != nullptr) {
     refuse(command,
            {"--seed", "--compare", "--no-tiers", "--sync-interval", "--dedup", "--from",

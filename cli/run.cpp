@@ -47,7 +47,7 @@ std::vector<double> seconds_of(const runtime::RunResult& result) {
 /// What the plan's ledger allows the fullest rank in its own memory; 0 where there is no plan.
 /// The CPU's ranks keep every number in four bytes, so they are held to the ledger of that job.
 double ledger_bytes(const Job& job) {
-  if (job.workload.dlrm() == nullptr) {
+  if (job.workload.dlrm() == nullptr || job.workload.dlrm()->tables.empty()) {
     return 0;
   }
   Job stored = job;

@@ -54,8 +54,12 @@ class Facts {
 };
 
 std::string plan_text(const Job& job) {
-  if (job.workload.dlrm() != nullptr) {
-    return fmt::format("data {}, embedding plan {}", job.parallel.data, job.embedding_choice);
+  if (const DlrmWorkload* dlrm = job.workload.dlrm()) {
+    const Parallel& p = job.parallel;
+    return fmt::format(
+        "{}data {}{}",
+        p.tensor > 1 ? fmt::format("tensor {}, ", p.tensor * p.context * p.pipeline) : "", p.data,
+        dlrm->tables.empty() ? "" : ", embedding plan " + job.embedding_choice);
   }
   const Parallel& p = job.parallel;
   std::string text = fmt::format("tensor {}, context {}, pipeline {}, data {}", p.tensor, p.context,
@@ -329,7 +333,7 @@ Tables bytes_tables(const Job* job, const ExecutionGraph& graph) {
                share(all > Bytes{} ? (w.read + w.written) / all : 0), cell(w.bytes_most)});
   }
   Tables tables{table, traffic_table(graph)};
-  if (job != nullptr && job->workload.dlrm() != nullptr) {
+  if (job != nullptr && job->workload.dlrm() != nullptr && !job->workload.dlrm()->tables.empty()) {
     tables.push_back(lookup_table(*job));
   }
   return tables;

@@ -66,6 +66,14 @@ struct Life {
   std::size_t last = 0;
 };
 
+/// The tensor whose storage this one is.
+TensorId stored_in(const Program& program, TensorId id) {
+  while (program.tensors[id].per_microbatch && program.tensors[id].is_view()) {
+    id = static_cast<TensorId>(program.tensors[id].view_of);
+  }
+  return id;
+}
+
 /// Peak of live per-microbatch instances over the calls. An instance lives from the first call that
 /// names it to the last.
 Bytes peak_of_instances(const Program& program) {
@@ -75,8 +83,9 @@ Bytes peak_of_instances(const Program& program) {
     for (const Op& op : program.ops_of(program.segments[s])) {
       const auto* first = program.operands.data() + op.first_operand;
       for (const auto* id = first; id != first + op.inputs + op.outputs; ++id) {
-        if (program.tensors[*id].per_microbatch) {
-          ids.push_back(*id);
+        const TensorId stored = stored_in(program, *id);
+        if (program.tensors[stored].per_microbatch) {
+          ids.push_back(stored);
         }
       }
     }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/layers.h"
 #include "models/embedding.h"
-#include "workloads/dlrm.h"
 
 namespace stepcast::planner {
 namespace {
@@ -95,26 +95,13 @@ double dense_bytes(const Job& job) {
   const DlrmWorkload& w = *job.workload.dlrm();
   const double local = real(job.batch.global) / real(job.devices);
   const double compute = element_bytes(job.formats.compute);
-  double parameters = 0;
-  double widths = 0;
-  const auto mlp = [&](std::int64_t in, const std::vector<std::int64_t>& layers) {
-    for (const std::int64_t out : layers) {
-      parameters += real(in) * real(out) + real(out);
-      widths += 2 * real(out);
-      in = out;
-    }
-  };
-  double stack = real(w.bottom_mlp.back());
-  for (const EmbeddingTable& t : w.tables) {
-    stack += real(t.dim);
-  }
-  mlp(w.dense_features, w.bottom_mlp);
-  mlp(workloads::interaction_width(w), w.top_mlp);
-  widths += 4 * stack + 4 * real(workloads::interaction_width(w)) + real(w.dense_features) + 2;
-  if (w.interaction.kind == InteractionKind::kDcnV2) {
-    const double layers = real(w.interaction.layers);
-    parameters += layers * (2 * stack * real(w.interaction.rank) + stack);
-    widths += layers * (4 * stack + 2 * real(w.interaction.rank));
+  const LayerList list = layers_of(w, job.parallel.tensor);
+  const double parameters = real(parameter_count(list));
+  // Values of the forward pass and their gradients; products of a linear layer are one tensor.
+  double widths = real(list.input_width()) + 2;
+  for (const Layer& l : list.layers) {
+    const bool stays = l.kind == LayerKind::kLinear || l.kind == LayerKind::kReshape;
+    widths += l.out >= 0 ? (stays ? 2 : 4) * real(list.output(l).elements()) + 2 * real(l.rank) : 0;
   }
   const double state = job.dense_optimizer == OptimizerKind::kSgd    ? 0
                        : job.dense_optimizer == OptimizerKind::kAdam ? 8

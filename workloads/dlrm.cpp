@@ -1,5 +1,6 @@
 #include "workloads/dlrm.h"
 
+#include <array>
 #include <map>
 #include <string>
 
@@ -9,41 +10,44 @@
 namespace stepcast::workloads {
 namespace {
 
-double flops_of_mlp(std::int64_t in, const std::vector<std::int64_t>& widths) {
-  double flops = 0;
-  for (const std::int64_t out : widths) {
-    flops += 2.0 * static_cast<double>(in) * static_cast<double>(out);
-    in = out;
-  }
-  return flops;
-}
+std::string place_of(const Job& job) { return fmt::format("workload '{}'", job.workload.name); }
 
-std::int64_t stack_width(const DlrmWorkload& w) {
-  std::int64_t width = w.bottom_mlp.back();
-  for (const EmbeddingTable& t : w.tables) {
-    width += t.dim;
+void check_shapes(const Job& job, const DlrmWorkload& w, const LayerList& list) {
+  const std::int64_t shared = list.ranks_per_sample();
+  if (job.devices < 1 || job.devices % shared != 0) {
+    throw InputError("job: devices", fmt::format("{} devices do not divide into groups of {} ranks "
+                                                 "that share a sample; use a multiple",
+                                                 job.devices, shared));
   }
-  return width;
-}
-
-void check_shapes(const Job& job, const DlrmWorkload& w) {
-  const std::string place = fmt::format("workload '{}'", job.workload.name);
-  if (job.devices < 1 || job.batch.global % job.devices != 0 || job.batch.global < job.devices) {
+  const std::int64_t replicas = job.devices / shared;
+  if (job.batch.global % replicas != 0 || job.batch.global < replicas) {
     throw InputError("job: batch.global",
                      fmt::format("{} samples do not divide over {} devices; use a multiple",
-                                 job.batch.global, job.devices));
+                                 job.batch.global, replicas));
+  }
+  if (shared > 1 && !w.tables.empty()) {
+    throw InputError(place_of(job) + ": groups",
+                     "a model with embedding tables whose samples are shared by ranks is not "
+                     "implemented in this version; remove the groups or the tables");
+  }
+}
+
+/// What the builders of layers take for granted.
+void check_model(const Job& job, const DlrmWorkload& w) {
+  if (w.layers != nullptr) {
+    return;
   }
   if (w.bottom_mlp.empty() || w.top_mlp.empty() || w.dense_features < 1) {
-    throw InputError(place, "bottom_mlp, top_mlp and dense_features must not be empty");
+    throw InputError(place_of(job), "bottom_mlp, top_mlp and dense_features must not be empty");
   }
   if (w.top_mlp.back() != 1) {
-    throw InputError(place + ": top_mlp",
+    throw InputError(place_of(job) + ": top_mlp",
                      fmt::format("ends in width {}; the logit needs 1", w.top_mlp.back()));
   }
   if (w.interaction.kind == InteractionKind::kDot) {
     for (const EmbeddingTable& t : w.tables) {
       if (t.dim != w.bottom_mlp.back()) {
-        throw InputError(place + ": interaction",
+        throw InputError(place_of(job) + ": interaction",
                          fmt::format("dot needs equal widths, but table '{}' has dim {} and "
                                      "bottom_mlp ends in {}; use cat or "
                                      "dcnv2, or equal widths",
@@ -53,7 +57,7 @@ void check_shapes(const Job& job, const DlrmWorkload& w) {
   }
   if (w.interaction.kind == InteractionKind::kDcnV2 &&
       (w.interaction.layers < 1 || w.interaction.rank < 1)) {
-    throw InputError(place + ": interaction", "dcnv2 needs layers >= 1 and rank >= 1");
+    throw InputError(place_of(job) + ": interaction", "dcnv2 needs layers >= 1 and rank >= 1");
   }
 }
 
@@ -88,64 +92,77 @@ void add_grid(std::vector<Communicator>& all, const char* inside, const char* ac
   all.push_back({.name = across, .axes = {}, .groups = std::move(places)});
 }
 
-std::vector<Communicator> communicators_of(const EmbeddingLayout& layout) {
+/// Mesh axes that the groups of a list lie along, the innermost first.
+constexpr std::array kGroupAxes{Axis::kTensor, Axis::kContext, Axis::kPipeline};
+
+std::vector<Communicator> communicators_of(const EmbeddingLayout& layout, const LayerList& list) {
   std::vector<Communicator> all;
   for (const char* name : {"input", "exchange", "data"}) {
     all.push_back({.name = name, .axes = {Axis::kData}, .groups = {}});
   }
-  const DlrmCommunicators index(layout);
+  const DlrmCommunicators index(layout, list);
   if (index.node >= 0) {
     add_grid(all, "node", "across", layout.devices, layout.node);
   }
   if (index.group >= 0) {
     add_grid(all, "group", "copies", layout.devices, layout.group);
   }
+  for (std::size_t i = 0; i < list.groups.size(); ++i) {
+    all.push_back({.name = list.groups[i].name, .axes = {kGroupAxes.at(i)}, .groups = {}});
+  }
   return all;
+}
+
+/// Without tables no rank holds a shard.
+EmbeddingLayout layout_of(const Job& job) {
+  if (!job.workload.dlrm()->tables.empty()) {
+    return embedding_layout(job);
+  }
+  EmbeddingLayout layout;
+  layout.devices = job.devices;
+  layout.held.resize(static_cast<std::size_t>(job.devices));
+  return layout;
+}
+
+LayerList layers_of(const Job& job) {
+  check_model(job, *job.workload.dlrm());
+  return stepcast::layers_of(*job.workload.dlrm(), job.parallel.tensor, place_of(job));
 }
 
 }  // namespace
 
-std::int64_t interaction_width(const DlrmWorkload& w) {
-  if (w.interaction.kind == InteractionKind::kDot) {
-    const auto features = static_cast<std::int64_t>(w.tables.size()) + 1;
-    return w.bottom_mlp.back() + features * (features - 1) / 2;
-  }
-  return stack_width(w);
-}
-
 DlrmSampleFlops dlrm_forward_flops(const DlrmWorkload& w) {
-  const double mlp =
-      flops_of_mlp(w.dense_features, w.bottom_mlp) + flops_of_mlp(interaction_width(w), w.top_mlp);
-  double interaction = 0;
-  if (w.interaction.kind == InteractionKind::kDot) {
-    const double features = static_cast<double>(w.tables.size()) + 1;
-    interaction = features * (features - 1) / 2 * 2 * static_cast<double>(w.bottom_mlp.back());
-  } else if (w.interaction.kind == InteractionKind::kDcnV2) {
-    interaction = static_cast<double>(w.interaction.layers) * 4 *
-                  static_cast<double>(w.interaction.rank) * static_cast<double>(stack_width(w));
+  const LayerList list = stepcast::layers_of(w);
+  DlrmSampleFlops flops;
+  for (const Layer& l : list.layers) {
+    (l.kind == LayerKind::kLinear ? flops.mlp : flops.interaction) += Flops(forward_flops(list, l));
   }
-  return {Flops(mlp), Flops(interaction)};
+  return flops;
 }
 
 StepFlops dlrm_flops(const Job& job) {
-  const DlrmWorkload& w = *job.workload.dlrm();
-  const DlrmSampleFlops forward = dlrm_forward_flops(w);
-  const double first_layer =
-      2.0 * static_cast<double>(w.dense_features) * static_cast<double>(w.bottom_mlp.front());
-  const Flops total = Flops(static_cast<double>(job.batch.global) *
-                            (3 * (forward.mlp + forward.interaction).base() - first_layer));
+  const LayerList list = layers_of(job);
+  const Flops total =
+      Flops(static_cast<double>(job.batch.global * list.ranks_per_sample()) * training_flops(list));
   return {total, total, total};
 }
 
 ExecutionGraph build_dlrm(const Job& job) {
   const DlrmWorkload* w = job.workload.dlrm();
   STEPCAST_CHECK(w != nullptr, "build_dlrm of '{}'", job.workload.name);
-  check_shapes(job, *w);
-  const EmbeddingLayout layout = embedding_layout(job);
+  const LayerList list = layers_of(job);
+  check_shapes(job, *w, list);
+  const EmbeddingLayout layout = layout_of(job);
   ShardLaws laws(job);
   ExecutionGraph graph;
-  graph.mesh.data = static_cast<std::int32_t>(job.devices);
-  graph.communicators = communicators_of(layout);
+  const auto extent = [&](std::size_t i) {
+    return i < list.groups.size() ? static_cast<std::int32_t>(list.groups[i].size) : 1;
+  };
+  graph.mesh.tensor = extent(0);
+  graph.mesh.context = extent(1);
+  graph.mesh.pipeline = extent(2);
+  graph.mesh.data = static_cast<std::int32_t>(job.devices / list.ranks_per_sample());
+  graph.communicators = communicators_of(layout, list);
   std::map<RankSignature, std::size_t> classes;
   for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(job.devices); ++rank) {
     const auto [it, fresh] =
@@ -157,7 +174,7 @@ ExecutionGraph build_dlrm(const Job& job) {
   }
   for (const RankClass& c : graph.classes) {
     graph.programs.push_back(
-        DlrmStep(job, layout, laws, c.ranks.front(), c.ranks.size() > 1).build());
+        DlrmStep(job, list, layout, laws, c.ranks.front(), c.ranks.size() > 1).build());
   }
   return graph;
 }

@@ -14,6 +14,9 @@ namespace stepcast::workloads {
 ///   -> the same backwards, dense gradients all-reduced in buckets -> embedding backward with its
 ///   optimizer fused -> dense optimizer.
 ///
+/// The dense half (bottom MLP, interaction, top MLP) is a list of layers (core/layers.h), of a DLRM
+/// as of every kind that is not a transformer; lists without tables have no sparse half.
+///
 /// Routes (EmbeddingRoute): pooled rows of whole tables travel by all-to-all-v; row-wise partial
 /// sums by reduce-scatter (gradients back by all-gather); table-row-wise by reduce-scatter in the
 /// node, then all-to-all-v between ranks of equal place in their nodes; sequence tables by
@@ -64,8 +67,5 @@ struct DlrmSampleFlops {
   Flops interaction;
 };
 DlrmSampleFlops dlrm_forward_flops(const DlrmWorkload& workload);
-
-/// Output width of the interaction: what the top MLP reads.
-std::int64_t interaction_width(const DlrmWorkload& workload);
 
 }  // namespace stepcast::workloads

@@ -31,7 +31,7 @@ std::int64_t lengths_per_bag(const EmbeddingSlice& s, const EmbeddingTable& t) {
 
 void DlrmStep::load_batch() {
   double ids = 0;
-  double bytes_in = real(batch_) * real(workload_.dense_features + 1) * 4;
+  double bytes_in = real(batch_) * real(list_.input_width() + label_width(list_)) * 4;
   for (const EmbeddingTable& t : workload_.tables) {
     ids += real(batch_) * t.pooling;
   }
@@ -47,9 +47,22 @@ void DlrmStep::load_batch() {
                       .per_microbatch = false,
                       .pieces = {}});
   };
-  dense_ = input("dense", batch_, workload_.dense_features, compute_);
-  labels_ = input("labels", batch_, 1, Format::kFp32);
-  std::vector<TensorId> loaded{dense_, labels_};
+  std::vector<TensorId> loaded;
+  for (const std::int32_t t : list_.inputs) {
+    const LayerTensor& x = list_.tensor(t);
+    value(t) =
+        input(list_.inputs.size() == 1 ? "dense" : x.name, batch_ * x.rows, x.columns, compute_);
+    loaded.push_back(value(t));
+  }
+  for (std::size_t i = 0; i < list_.layers.size(); ++i) {
+    const Layer& l = list_.layers[i];
+    if (is_loss(l.kind)) {
+      const auto [rows, columns] = label_shape(list_, l);
+      labels_[i] = input(labels_.empty() ? "labels" : l.name + ".labels", batch_ * rows, columns,
+                         Format::kFp32);
+      loaded.push_back(labels_[i]);
+    }
+  }
   const bool next = ahead(DlrmPipeline::kSparseDist);
   if (next) {
     for (TensorId& id : loaded) {

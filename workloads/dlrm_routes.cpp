@@ -344,7 +344,7 @@ std::vector<ColumnBlock> DlrmStep::column_blocks(EmbeddingRoute r, std::int32_t 
     if (first && *first != (slice(p.slice).first_row == 0)) {
       continue;
     }
-    const std::int64_t column = workload_.bottom_mlp.back() + slice(p.slice).feature_column;
+    const std::int64_t column = before_tables_ + slice(p.slice).feature_column;
     ColumnBlock block{.columns = slice(p.slice).dim};
     (forward ? block.input : block.output) = operand;
     (forward ? block.from_offset : block.to_offset) = p.offset;

@@ -170,12 +170,16 @@ void DlrmStep::pool_sequences(EmbeddingRoute r) {
 }
 
 TensorId DlrmStep::assemble(TensorId bottom) {
-  const std::int64_t bottom_width = workload_.bottom_mlp.back();
   const TensorId stack = b_.activation("features", batch_, stack_width_, compute_);
-  std::vector<TensorId> in{bottom};
-  std::vector<ColumnBlock> blocks{
-      {.from_pitch = bottom_width, .to_pitch = stack_width_, .columns = bottom_width}};
-  double read = b_.tensor_at(bottom).bytes().base();
+  std::vector<TensorId> in;
+  std::vector<ColumnBlock> blocks;
+  double read = 0;
+  if (bottom != kNoTensor) {
+    in.push_back(bottom);
+    blocks.push_back(
+        {.from_pitch = before_tables_, .to_pitch = stack_width_, .columns = before_tables_});
+    read = b_.tensor_at(bottom).bytes().base();
+  }
   std::vector<TensorId> added;
   std::vector<ColumnBlock> additions;
   double more = 0;
@@ -223,12 +227,17 @@ TensorId DlrmStep::assemble(TensorId bottom) {
 }
 
 TensorId DlrmStep::split(TensorId d_stack) {
-  const std::int64_t bottom_width = workload_.bottom_mlp.back();
-  const TensorId d_bottom = b_.activation("bottom.gradient", batch_, bottom_width, compute_);
-  std::vector<TensorId> out{d_bottom};
-  std::vector<ColumnBlock> blocks{
-      {.from_pitch = stack_width_, .to_pitch = bottom_width, .columns = bottom_width}};
-  double written = b_.tensor_at(d_bottom).bytes().base();
+  TensorId d_bottom = kNoTensor;
+  std::vector<TensorId> out;
+  std::vector<ColumnBlock> blocks;
+  double written = 0;
+  if (before_tables_ > 0) {
+    d_bottom = b_.activation("bottom.gradient", batch_, before_tables_, compute_);
+    out.push_back(d_bottom);
+    blocks.push_back(
+        {.from_pitch = stack_width_, .to_pitch = before_tables_, .columns = before_tables_});
+    written = b_.tensor_at(d_bottom).bytes().base();
+  }
   for (const EmbeddingRoute r : kAllRoutes) {
     if (route(r).present) {
       const auto part = column_blocks(r, static_cast<std::int32_t>(out.size()), false);

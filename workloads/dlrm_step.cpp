@@ -2,7 +2,7 @@
 
 namespace stepcast::workloads {
 
-DlrmCommunicators::DlrmCommunicators(const EmbeddingLayout& layout) {
+DlrmCommunicators::DlrmCommunicators(const EmbeddingLayout& layout, const LayerList& list) {
   std::int32_t next = data + 1;
   if (layout.uses(EmbeddingRoute::kNodeReduce)) {
     node = next++;
@@ -12,21 +12,32 @@ DlrmCommunicators::DlrmCommunicators(const EmbeddingLayout& layout) {
     group = next++;
     copies = next++;
   }
+  first_group = list.groups.empty() ? -1 : next;
 }
 
-DlrmStep::DlrmStep(const Job& job, const EmbeddingLayout& layout, ShardLaws& laws,
-                   std::int32_t rank, bool shared)
+DlrmStep::DlrmStep(const Job& job, const LayerList& list, const EmbeddingLayout& layout,
+                   ShardLaws& laws, std::int32_t rank, bool shared)
     : job_(job),
       workload_(*job.workload.dlrm()),
+      list_(list),
       layout_(layout),
       laws_(laws),
       rank_(rank),
       shared_(shared),
-      batch_(job.batch.global / job.devices),
+      replicas_(job.devices / list.ranks_per_sample()),
+      batch_(job.batch.global / replicas_),
       global_batch_(job.batch.global),
-      stack_width_(workload_.bottom_mlp.back() + layout.columns),
       compute_(job.formats.compute),
-      comm_(layout) {
+      comm_(layout, list),
+      layer_states_(list.layers.size()),
+      values_(list.tensors.size(), kNoTensor),
+      gradients_(list.tensors.size()) {
+  for (const Layer& l : list.layers) {
+    if (l.kind == LayerKind::kTables) {
+      stack_width_ = list.output(l).columns;
+      before_tables_ = stack_width_ - layout.columns;
+    }
+  }
   const Overlap& overlap = job.parallel.overlap;
   const bool several = job.devices > 1;
   if ((several && overlap.input_all_to_all) || ahead(DlrmPipeline::kSparseDist)) {
@@ -53,29 +64,36 @@ Program DlrmStep::build() && {
 
   b_.set_phase(Phase::kForward);
   segments.push_back(b_.begin_segment("forward"));
-  // What of the bottom MLP hides the input exchange, and what the output exchange.
-  const std::size_t layers = bottom_.size();
+  // What of the layers before the tables hides the input exchange, and what the output exchange.
+  const std::size_t layers = list_.layers.size();
+  std::size_t bottom = 0;
+  while (bottom < layers && list_.layers[bottom].kind != LayerKind::kTables) {
+    ++bottom;
+  }
+  bottom = bottom == layers ? 0 : bottom;
   const bool waits_for_input = input_stream_ != kComputeStream && !ahead(DlrmPipeline::kSparseDist);
   const std::size_t early = !waits_for_input                     ? 0
-                            : exchange_stream_ == kComputeStream ? layers
-                                                                 : (layers + 1) / 2;
-  TensorId x = mlp_forward(bottom_, 0, early, dense_);
+                            : exchange_stream_ == kComputeStream ? bottom
+                                                                 : (bottom + 1) / 2;
+  for (std::size_t i = 0; i < early; ++i) {
+    layer_forward(i);
+  }
   embedding_forward(false);
-  x = mlp_forward(bottom_, early, layers, x);
+  for (std::size_t i = early; i < bottom; ++i) {
+    layer_forward(i);
+  }
   pool_sequences();
-  const TensorId stack = assemble(x);
-  const TensorId logits = mlp_forward(top_, 0, top_.size(), interaction_forward(stack));
-  const TensorId d_logits = b_.activation("logits.gradient", batch_, 1, compute_);
-  b_.op(OpKind::kBinaryCrossEntropy, "loss", {batch_, 1}).in({logits, labels_}).out({d_logits});
+  for (std::size_t i = bottom; i < layers; ++i) {
+    layer_forward(i);
+  }
   b_.end_segment();
 
   b_.set_phase(Phase::kBackward);
   segments.push_back(b_.begin_segment("backward"));
   zero_gradients();
-  const TensorId d_bottom = split(interaction_backward(stack, mlp_backward(top_, d_logits, true)));
-  exchange_gradients();
-  dense_gradient(EmbeddingRoute::kReplicated);
-  mlp_backward(bottom_, d_bottom, false);
+  for (std::size_t i = layers; i-- > 0;) {
+    layer_backward(i);
+  }
   embedding_backward();
   b_.end_segment();
 

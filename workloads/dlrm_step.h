@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <array>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "core/job.h"
+#include "core/layers.h"
 #include "core/program_builder.h"
 #include "workloads/embedding_plan_layout.h"
 
@@ -59,7 +61,7 @@ class ShardLaws {
 
 /// Indices of the communicators of a DLRM graph; each is used by one stream.
 struct DlrmCommunicators {
-  explicit DlrmCommunicators(const EmbeddingLayout& layout);
+  DlrmCommunicators(const EmbeddingLayout& layout, const LayerList& list);
   std::int32_t input = 0;     ///< lengths and ids
   std::int32_t exchange = 1;  ///< pooled rows and their gradients
   std::int32_t data = 2;      ///< dense gradients
@@ -67,17 +69,19 @@ struct DlrmCommunicators {
   std::int32_t across = -1;   ///< ranks of equal place in their nodes
   std::int32_t group = -1;    ///< ranks that share one of several copies; only if the plan has them
   std::int32_t copies = -1;   ///< ranks that hold the same rows of different copies
+  std::int32_t first_group = -1;  ///< ranks that share a sample: the list's groups in order
 };
 
 constexpr std::string_view kComputeStream = "compute";
 
-/// Writes the program of one class of ranks. The dense half is in dlrm_dense.cpp, the sparse half
-/// in dlrm_sparse.cpp.
+/// Writes the program of one class of ranks. The dense half is a list of layers: its parameters in
+/// dlrm_dense.cpp, its ops in dlrm_layers.cpp and dlrm_layers_backward.cpp. The sparse half is in
+/// dlrm_sparse.cpp.
 class DlrmStep {
  public:
   /// `rank`: lowest of its class; `shared`: the class has more ranks.
-  DlrmStep(const Job& job, const EmbeddingLayout& layout, ShardLaws& laws, std::int32_t rank,
-           bool shared);
+  DlrmStep(const Job& job, const LayerList& list, const EmbeddingLayout& layout, ShardLaws& laws,
+           std::int32_t rank, bool shared);
   Program build() &&;
 
  private:
@@ -87,6 +91,8 @@ class DlrmStep {
     std::int64_t columns = 0;
     double scale = 0;
     std::int32_t slice = -1;  ///< a replicated table's gradient; else a dense parameter
+    double constant = 0;      ///< where scale is 0
+    bool added = false;       ///< ops add to the gradient
     std::size_t bucket = 0;
     TensorId weight = 0;
     TensorId gradient = 0;
@@ -104,20 +110,18 @@ class DlrmStep {
     TensorId weights = 0;
     TensorId gradients = 0;
   };
-  struct Layer {
-    std::size_t weight = 0;  ///< indices into parameters_
-    std::size_t bias = 0;
-    std::int64_t in = 0;
-    std::int64_t out = 0;
-    Activation activation = Activation::kRelu;
-    std::string name;
-    TensorId x = 0;
-    TensorId y = 0;
+  using OpEdit = ProgramBuilder::OpEdit;
+  static constexpr TensorId kNoTensor = static_cast<TensorId>(-1);
+  /// What the forward pass of a layer leaves for its backward pass.
+  struct LayerState {
+    std::vector<std::size_t> parameters;  ///< indices into parameters_
+    TensorId saved = 0;                   ///< statistics, scores, the product of a cross layer
+    TensorId projected = 0;
+    std::vector<TensorId> frames;
   };
-  struct Cross {
-    std::size_t down = 0, up = 0, bias = 0;
-    std::string name;
-    TensorId x = 0, projected = 0, u = 0;
+  struct Target {
+    TensorId tensor = 0;
+    bool accumulate = false;
   };
   /// One embedding op pair and the tensors between it and the assembled columns.
   struct Route {
@@ -154,20 +158,13 @@ class DlrmStep {
 
   // dlrm_dense.cpp
   void declare_parameters();
+  void declare_replicas();
   std::size_t add_parameter(std::string name, std::int64_t rows, std::int64_t columns, double scale,
                             std::int32_t slice = -1);
   std::size_t bucket_for(Scope scope);
   [[nodiscard]] std::string bucket_name(std::size_t i) const;
   [[nodiscard]] Scope scope_of(std::int32_t slice_id) const;
   void declare_buckets();
-  void add_mlp(std::vector<Layer>& layers, const std::string& name, std::int64_t in,
-               const std::vector<std::int64_t>& widths, bool ends_linear);
-  TensorId mlp_forward(std::vector<Layer>& layers, std::size_t first, std::size_t last, TensorId x);
-  TensorId mlp_backward(const std::vector<Layer>& layers, TensorId d_y, bool input_gradient);
-  TensorId interaction_forward(TensorId stack);
-  TensorId interaction_backward(TensorId stack, TensorId d_out);
-  TensorId cross_forward(TensorId stack);
-  TensorId cross_backward(TensorId stack, TensorId d_out);
   void zero_gradients();
   /// Notes that `op`, the last written, completes the gradients of these parameters; all-reduces
   /// the buckets they were the last of.
@@ -177,6 +174,48 @@ class DlrmStep {
                  std::int64_t state_rows, std::int64_t state_columns, std::int64_t row_width);
   [[nodiscard]] TensorId weight(std::size_t p) const { return parameters_[p].weight; }
   [[nodiscard]] TensorId gradient(std::size_t p) const { return parameters_[p].gradient; }
+
+  // dlrm_layers.cpp
+  void layer_forward(std::size_t index);
+  OpEdit layer_op(OpKind kind, const std::string& name, std::initializer_list<std::int64_t> shape);
+  TensorId make_value(std::int32_t t, const std::string& name);
+  TensorId rows_of(TensorId whole, const std::string& name, std::int64_t first, std::int64_t rows,
+                   std::int64_t columns);
+  void copy_block(const std::string& name, TensorId from, TensorId to, ColumnBlock block,
+                  std::int64_t rows, bool accumulate);
+  void tables_forward(const Layer& l);
+  void concatenate(const Layer& l);
+  void transpose(const Layer& l, const std::string& name, TensorId from, TensorId to, bool back);
+  void rope_forward(const Layer& l);
+  void cross_forward(const Layer& l, LayerState& s);
+  OpEdit convolution(const Layer& l, OpKind kind, const std::string& name,
+                     const std::vector<TensorId>& in, TensorId out);
+  void recurrent_forward(const Layer& l, LayerState& s);
+  OpEdit collective(OpKind kind, const std::string& name, const Layer& l, TensorId from,
+                    TensorId to);
+  void group_forward(const Layer& l);
+  void loss(std::size_t index);
+  [[nodiscard]] std::uint8_t attention_flags(const Layer& l) const;
+  TensorId& value(std::int32_t t) { return values_[static_cast<std::size_t>(t)]; }
+
+  // dlrm_layers_backward.cpp
+  void layer_backward(std::size_t index);
+  std::optional<TensorId>& gradient_of(std::int32_t t) {
+    return gradients_[static_cast<std::size_t>(t)];
+  }
+  void give_gradient(std::int32_t t, TensorId id);
+  Target gradient_target(std::int32_t t, const std::string& name);
+  TensorId gradient_columns(std::int32_t t);
+  TensorId own(TensorId id, const std::string& name);
+  void product_gradient(std::int32_t t, const std::string& name, std::array<std::int64_t, 4> shape,
+                        std::uint8_t flags, TensorId a, TensorId b);
+  void linear_backward(const Layer& l, const LayerState& s, TensorId dy);
+  void norm_backward(const Layer& l, const LayerState& s, TensorId dy);
+  void matmul_backward(const Layer& l, TensorId dy);
+  void cross_backward(const Layer& l, const LayerState& s, TensorId dy);
+  void convolution_backward(const Layer& l, const LayerState& s, TensorId dy);
+  void recurrent_backward(const Layer& l, const LayerState& s, TensorId dy);
+  void group_backward(const Layer& l, TensorId dy);
 
   // dlrm_input.cpp
   void load_batch();
@@ -250,11 +289,13 @@ class DlrmStep {
 
   const Job& job_;
   const DlrmWorkload& workload_;
+  const LayerList& list_;
   const EmbeddingLayout& layout_;
   ShardLaws& laws_;
   std::int32_t rank_;
   bool shared_;
-  std::int64_t batch_;  ///< local
+  std::int64_t replicas_;  ///< of the dense half
+  std::int64_t batch_;     ///< local
   std::int64_t global_batch_;
   std::int64_t stack_width_ = 0;
   Format compute_;
@@ -265,10 +306,14 @@ class DlrmStep {
 
   std::vector<DenseParameter> parameters_;  ///< in the order of the backward pass
   std::vector<Bucket> buckets_;
-  std::vector<Layer> bottom_, top_;
-  std::vector<Cross> cross_;
+  std::vector<LayerState> layer_states_;
+  std::vector<TensorId> values_;                    ///< by tensor of the list
+  std::vector<std::optional<TensorId>> gradients_;  ///< likewise
+  std::map<TensorId, int> holders_;                 ///< tensors of the list with this gradient
+  std::int64_t before_tables_ = 0;                  ///< columns put before those of the tables
+  bool reads_input_ = false;                        ///< the layer being written
   std::array<Route, kRoutes> routes_;
-  TensorId dense_ = 0, labels_ = 0;
+  std::map<std::size_t, TensorId> labels_;  ///< by layer, of losses
   Indices indices_, next_indices_;  ///< of this step's batch; of the one unpacked in this step
   std::int32_t loaded_ = -1, indexed_ = -1, unpacked_ = -1, split_ = -1, reduced_ = -1;  ///< events
 };

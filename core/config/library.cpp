@@ -2,6 +2,7 @@
 
 #include "core/config/internal/foreign.h"
 #include "core/config/internal/loaders.h"
+#include "core/layers.h"
 #include "core/parameter_count.h"
 
 namespace stepcast::config {
@@ -59,6 +60,13 @@ std::string transformer_facts(const Workload& w, const TransformerWorkload& t) {
 }
 
 std::string dlrm_facts(const Workload& w, const DlrmWorkload& d) {
+  if (d.layers != nullptr) {
+    const LayerList list = layers_of(d);
+    return fmt::format("{}, {}{:.4g} B parameters, {:.4g} GFLOP forward per sample",
+                       d.layers->kind(),
+                       d.tables.empty() ? "" : fmt::format("{} tables, ", d.tables.size()),
+                       parameter_count(w) / 1e9, forward_flops(list) / 1e9);
+  }
   double lookups = 0;
   for (const EmbeddingTable& t : d.tables) {
     lookups += t.pooling;
@@ -67,36 +75,12 @@ std::string dlrm_facts(const Workload& w, const DlrmWorkload& d) {
                      d.tables.size(), lookups, parameter_count(w) / 1e9);
 }
 
-/// W[out, in] and bias of each layer.
-double mlp_parameters(std::int64_t input, const std::vector<std::int64_t>& outputs) {
-  double count = 0;
-  auto in = static_cast<double>(input);
-  for (const std::int64_t width : outputs) {
-    const auto out = static_cast<double>(width);
-    count += in * out + out;
-    in = out;
-  }
-  return count;
-}
-
 double dlrm_parameters(const DlrmWorkload& w) {
-  double count = mlp_parameters(w.dense_features, w.bottom_mlp);
-  std::int64_t concatenated = w.bottom_mlp.back();
+  auto count = static_cast<double>(stepcast::parameter_count(layers_of(w)));
   for (const EmbeddingTable& t : w.tables) {
     count += static_cast<double>(t.rows) * static_cast<double>(t.dim);
-    concatenated += t.dim;
   }
-  std::int64_t top_input = concatenated;
-  if (w.interaction.kind == InteractionKind::kDot) {
-    const auto vectors = static_cast<std::int64_t>(w.tables.size()) + 1;
-    top_input = w.bottom_mlp.back() + vectors * (vectors - 1) / 2;
-  } else if (w.interaction.kind == InteractionKind::kDcnV2) {
-    // x0 * (V (U x) + b) + x: two matrices [width, rank] and a bias.
-    const auto width = static_cast<double>(concatenated);
-    count += static_cast<double>(w.interaction.layers) *
-             (2 * width * static_cast<double>(w.interaction.rank) + width);
-  }
-  return count + mlp_parameters(top_input, w.top_mlp);
+  return count;
 }
 
 template <class Facts>

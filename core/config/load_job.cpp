@@ -3,6 +3,7 @@
 #include "core/config/internal/foreign.h"
 #include "core/config/internal/loaders.h"
 #include "core/config/internal/unsupported.h"
+#include "core/layers.h"
 
 namespace stepcast::config {
 namespace {
@@ -11,6 +12,21 @@ constexpr std::int64_t kMostDevices = 1 << 20;
 constexpr std::int64_t kLargestBatch = std::int64_t{1} << 32;
 
 bool is_transformer(const Job& job) { return job.workload.transformer() != nullptr; }
+
+/// The list of layers a job's workload is given as, if it is.
+const LayerModel* layers_in(const Job& job) {
+  const DlrmWorkload* w = job.workload.dlrm();
+  return w != nullptr ? w->layers.get() : nullptr;
+}
+
+bool has_tables(const Job& job) {
+  return !is_transformer(job) && !job.workload.dlrm()->tables.empty();
+}
+
+/// Ranks that work on one sample together.
+std::int64_t ranks_per_sample(const Job& j) {
+  return j.parallel.tensor * j.parallel.context * j.parallel.pipeline;
+}
 
 /// A name of an enumeration that CONTRACT has but this version does not.
 void refuse_missing_names(const Value& v) {
@@ -33,6 +49,23 @@ auto resolve(const Value& job, const char* key, FileKind kind,
   }
   const Document d = open_named(v.text(""), kind, v.folder(), v.where(), library);
   return make(Value::root_of(d));
+}
+
+/// The groups of a listed model are its degrees.
+void read_groups(const std::optional<Value>& parallel, const ListedModel& model, Parallel& p) {
+  const std::array<std::pair<const char*, std::int64_t*>, 3> degrees{
+      {{"tensor", &p.tensor}, {"context", &p.context}, {"pipeline", &p.pipeline}}};
+  for (std::size_t i = 0; i < degrees.size(); ++i) {
+    const auto [key, degree] = degrees.at(i);
+    *degree = i < model.list.groups.size() ? model.list.groups[i].size : 1;
+    const auto given = parallel ? parallel->find(key) : std::nullopt;
+    if (given && given->integer(1, kMostDevices) != *degree) {
+      given->refuse(
+          fmt::format("found {}: the groups of a listed model say how many ranks share a "
+                      "sample, here {}; change workload.groups",
+                      shown(given->json()), *degree));
+    }
+  }
 }
 
 std::int64_t degree(const Value& v, const char* key, bool dlrm) {
@@ -191,9 +224,14 @@ void read_parallel(const Value& job, Job& j) {
              "schedule", "sequence_parallel", "zero", "recompute", "bucket", "overlap",
              "context_algorithm", "dlrm_pipeline", "order"});
     Parallel& p = j.parallel;
-    p.tensor = degree(*v, "tensor", dlrm);
-    p.context = degree(*v, "context", dlrm);
-    p.pipeline = degree(*v, "pipeline", dlrm);
+    const LayerModel* layers = layers_in(j);
+    const bool listed = layers != nullptr && layers->as<ListedModel>() != nullptr;
+    const bool splits = layers != nullptr && layers->as<DitModel>() != nullptr;
+    if (!listed) {
+      p.tensor = degree(*v, "tensor", dlrm && !splits);
+      p.context = degree(*v, "context", dlrm);
+      p.pipeline = degree(*v, "pipeline", dlrm);
+    }
     p.expert = degree(*v, "expert", dlrm);
     p.virtual_stages = degree(*v, "virtual_stages", dlrm);
     if (const auto e = v->find("expert_tensor"); e && !e->is("auto")) {
@@ -237,6 +275,14 @@ void read_parallel(const Value& job, Job& j) {
         d->refuse(
             "found a pipeline of embedding stages, but the workload is a transformer; use none");
       }
+      if (p.dlrm_pipeline != DlrmPipeline::kNone && !has_tables(j)) {
+        d->refuse("found a pipeline of embedding stages, but the workload has no tables; use none");
+      }
+    }
+  }
+  if (const LayerModel* layers = layers_in(j)) {
+    if (const auto* model = layers->as<ListedModel>()) {
+      read_groups(v, *model, j.parallel);
     }
   }
 }
@@ -271,16 +317,17 @@ void read_batch(const Value& job, Job& j) {
     }
   }
   if (!transformer) {
-    // One micro-batch: each rank trains on global / devices samples.
-    if (j.batch.global % j.devices != 0) {
-      const std::int64_t down = j.batch.global / j.devices * j.devices;
+    // One micro-batch: each replica trains on its share of the samples.
+    const std::int64_t replicas = std::max<std::int64_t>(1, j.devices / ranks_per_sample(j));
+    if (j.batch.global % replicas != 0) {
+      const std::int64_t down = j.batch.global / replicas * replicas;
       throw InputError(
           job.where("batch.global"),
-          fmt::format("{} is not divisible by devices = {}; use {}", j.batch.global, j.devices,
-                      down > 0 ? fmt::format("{} or {}", down, down + j.devices)
-                               : fmt::format("{}", j.devices)));
+          fmt::format("{} is not divisible by devices = {}; use {}", j.batch.global, replicas,
+                      down > 0 ? fmt::format("{} or {}", down, down + replicas)
+                               : fmt::format("{}", replicas)));
     }
-    j.batch.micro = j.batch.global / j.devices;
+    j.batch.micro = j.batch.global / replicas;
     j.batch.sequence = 0;
     const auto micro = v ? v->find("micro") : std::nullopt;
     if (micro && micro->integer(1, kLargestBatch) != j.batch.micro) {
@@ -383,10 +430,10 @@ void read_embedding(const Value& job, Job& j) {
   }
   v->keys({"plan", "dedup", "transform", "tower_compression"});
   if (const auto plan = v->find("plan")) {
-    if (is_transformer(j) && !plan->is("auto")) {
-      plan->refuse(
-          fmt::format("found {}: a transformer has no embedding tables to place; remove it",
-                      shown(plan->json())));
+    if (!has_tables(j) && !plan->is("auto")) {
+      plan->refuse(fmt::format("found {}: {} has no embedding tables to place; remove it",
+                               shown(plan->json()),
+                               is_transformer(j) ? "a transformer" : "the workload"));
     }
     read_plan(*plan, j);
   }
@@ -405,8 +452,8 @@ void read_embedding(const Value& job, Job& j) {
 
 void read_optimizer(const Value& job, Job& j) {
   const bool transformer = is_transformer(j);
-  j.dense_optimizer = transformer ? OptimizerKind::kAdam : OptimizerKind::kSgd;
-  j.embedding_optimizer = transformer ? OptimizerKind::kAdam : OptimizerKind::kRowwiseAdagrad;
+  j.dense_optimizer = has_tables(j) ? OptimizerKind::kSgd : OptimizerKind::kAdam;
+  j.embedding_optimizer = !has_tables(j) ? OptimizerKind::kAdam : OptimizerKind::kRowwiseAdagrad;
   const auto v = job.find("optimizer");
   if (!v) {
     return;
@@ -443,7 +490,7 @@ void read_optimizer(const Value& job, Job& j) {
 void read_rest(const Value& job, Job& j) {
   if (const auto a = job.find("attention")) {
     j.flash_attention = a->choice<bool>({{"flash", true}, {"unfused", false}});
-    if (!j.flash_attention && !is_transformer(j)) {
+    if (!j.flash_attention && !is_transformer(j) && layers_in(j) == nullptr) {
       a->refuse("found \"unfused\": a dlrm has no attention; remove it");
     }
   }

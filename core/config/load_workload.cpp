@@ -3,8 +3,8 @@
 #include <map>
 
 #include "core/config/access_files.h"
+#include "core/config/internal/layer_loaders.h"
 #include "core/config/internal/loaders.h"
-#include "core/config/internal/unsupported.h"
 
 namespace stepcast::config {
 namespace {
@@ -130,18 +130,6 @@ class AccessReader {
   std::map<std::string, std::shared_ptr<const Access>> laws_;
 };
 
-std::vector<std::int64_t> widths(const Value& v) {
-  std::vector<std::int64_t> all;
-  for (const Value& w :
-       v.items("a list of at least one output width, such as [512, 256, 128]", 1)) {
-    all.push_back(w.integer(1, kWidest));
-  }
-  if (all.size() > 1000) {
-    v.fail("at most 1000 layers");
-  }
-  return all;
-}
-
 Interaction interaction_from(const Value& v) {
   v.keys({"kind", "layers", "rank"});
   Interaction i;
@@ -211,27 +199,15 @@ DlrmWorkload dlrm_from(const Value& v) {
           "top_mlp", "tables"});
   DlrmWorkload w;
   w.dense_features = v.at("dense_features", "the number of dense features").integer(1, kWidest);
-  w.bottom_mlp = widths(v.at("bottom_mlp", "a list of output widths"));
+  w.bottom_mlp = widths_from(v.at("bottom_mlp", "a list of output widths"));
   w.interaction =
       interaction_from(v.at("interaction", "{\"kind\": \"dot\"}, \"cat\" or \"dcnv2\""));
   const Value top = v.at("top_mlp", "a list of output widths that ends in 1");
-  w.top_mlp = widths(top);
+  w.top_mlp = widths_from(top);
   if (w.top_mlp.back() != 1) {
     top.fail("a list that ends in 1: the model has one logit");
   }
-  AccessReader laws;
-  std::map<std::string, std::size_t> seen;
-  for (const Value& t :
-       v.at("tables", "a list of tables").items("a list of at least one table", 1)) {
-    w.tables.push_back(table_from(t, laws));
-    if (const auto [first, fresh] = seen.emplace(w.tables.back().name, w.tables.size() - 1);
-        !fresh) {
-      throw InputError(
-          t.where("name"),
-          fmt::format("\"{}\" is also the name of tables[{}]; plans need names that differ",
-                      first->first, first->second));
-    }
-  }
+  w.tables = tables_from(v.at("tables", "a list of tables"), 1);
   check_interaction(w, v);
   return w;
 }
@@ -370,6 +346,35 @@ Batch default_batch_from(const Value& v, bool transformer) {
 
 }  // namespace
 
+std::vector<std::int64_t> widths_from(const Value& v) {
+  std::vector<std::int64_t> all;
+  for (const Value& w :
+       v.items("a list of at least one output width, such as [512, 256, 128]", 1)) {
+    all.push_back(w.integer(1, kWidest));
+  }
+  if (all.size() > 1000) {
+    v.fail("at most 1000 layers");
+  }
+  return all;
+}
+
+std::vector<EmbeddingTable> tables_from(const Value& v, std::size_t least) {
+  std::vector<EmbeddingTable> tables;
+  AccessReader laws;
+  std::map<std::string, std::size_t> seen;
+  for (const Value& t :
+       v.items(least > 0 ? "a list of at least one table" : "a list of tables", least)) {
+    tables.push_back(table_from(t, laws));
+    if (const auto [first, fresh] = seen.emplace(tables.back().name, tables.size() - 1); !fresh) {
+      throw InputError(
+          t.where("name"),
+          fmt::format("\"{}\" is also the name of tables[{}]; plans need names that differ",
+                      first->first, first->second));
+    }
+  }
+  return tables;
+}
+
 const std::vector<std::pair<std::string, Activation>>& activation_names() {
   static const std::vector<std::pair<std::string, Activation>> names{
       {"gelu", Activation::kGelu},
@@ -397,16 +402,21 @@ Workload workload_from(const Value& v) {
   if (!v.is_object()) {
     v.fail("a workload {\"kind\": ..., ...}");
   }
-  const Value kind = v.at("kind", "transformer or dlrm");
-  if (kind.is_string() && is_not_implemented(kind.text(""))) {
-    not_implemented(kind, kind.text(""));
-  }
-  const bool transformer = kind.choice<bool>({{"transformer", true}, {"dlrm", false}});
+  const Value kind = v.at("kind", "transformer, dlrm, wukong, dhen, dit, rnn_ctc or graph");
+  using Reader = DlrmWorkload (*)(const Value&);
+  const auto reader = kind.choice<Reader>({{"transformer", nullptr},
+                                           {"dlrm", dlrm_from},
+                                           {"wukong", wukong_from},
+                                           {"dhen", dhen_from},
+                                           {"dit", dit_from},
+                                           {"rnn_ctc", rnn_ctc_from},
+                                           {"graph", graph_from}});
+  const bool transformer = reader == nullptr;
   Workload w;
   if (transformer) {
     w.model = transformer_from(v);
   } else {
-    w.model = dlrm_from(v);
+    w.model = reader(v);
   }
   w.name = v.at("name", "a name in quotes").name();
   if (const auto source = v.find("source")) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/config/internal/layer_loaders.h"
 #include "core/config/internal/loaders.h"
 
 namespace stepcast::config {
@@ -131,15 +132,7 @@ void add_transformer(OrderedJson& j, const TransformerWorkload& w) {
   }
 }
 
-void add_dlrm(OrderedJson& j, const DlrmWorkload& w) {
-  j["dense_features"] = w.dense_features;
-  j["bottom_mlp"] = w.bottom_mlp;
-  j["interaction"]["kind"] = name_in(interaction_names(), w.interaction.kind);
-  if (w.interaction.kind == InteractionKind::kDcnV2) {
-    j["interaction"]["layers"] = w.interaction.layers;
-    j["interaction"]["rank"] = w.interaction.rank;
-  }
-  j["top_mlp"] = w.top_mlp;
+void add_tables(OrderedJson& j, const DlrmWorkload& w) {
   j["tables"] = OrderedJson::array();
   for (const EmbeddingTable& t : w.tables) {
     OrderedJson table;
@@ -150,6 +143,69 @@ void add_dlrm(OrderedJson& j, const DlrmWorkload& w) {
     table["mode"] = name_in(pooling_names(), t.mode);
     table["access"] = access_json(t);
     j["tables"].push_back(std::move(table));
+  }
+}
+
+void add_dlrm(OrderedJson& j, const DlrmWorkload& w) {
+  j["dense_features"] = w.dense_features;
+  j["bottom_mlp"] = w.bottom_mlp;
+  j["interaction"]["kind"] = name_in(interaction_names(), w.interaction.kind);
+  if (w.interaction.kind == InteractionKind::kDcnV2) {
+    j["interaction"]["layers"] = w.interaction.layers;
+    j["interaction"]["rank"] = w.interaction.rank;
+  }
+  j["top_mlp"] = w.top_mlp;
+  add_tables(j, w);
+}
+
+void add_layer_model(OrderedJson& j, const LayerModel& model) {
+  if (const auto* m = model.as<WukongModel>()) {
+    j["layers"] = m->layers;
+    j["fmb"] = m->fmb;
+    j["lcb"] = m->lcb;
+    j["rank"] = m->rank;
+    j["mlp"] = m->mlp;
+  } else if (const auto* d = model.as<DhenModel>()) {
+    j["layers"] = d->layers;
+    j["features"] = d->features;
+    j["modules"] = OrderedJson::array();
+    for (const DhenModel::Module module : d->modules) {
+      j["modules"].push_back(name_in(dhen_module_names(), module));
+      if (module == DhenModel::Module::kAttention) {
+        j["heads"] = d->heads;
+      } else if (module == DhenModel::Module::kCross) {
+        j["rank"] = d->rank;
+      }
+    }
+  } else if (const auto* t = model.as<DitModel>()) {
+    j["layers"] = t->layers;
+    j["hidden"] = t->hidden;
+    j["heads"] = t->heads;
+    j["ffn_hidden"] = t->ffn_hidden;
+    j["latent"] = t->latent;
+    j["channels"] = t->channels;
+    j["patch"] = t->patch;
+    j["classes"] = t->classes;
+    j["frequencies"] = t->frequencies;
+    j["learned_variance"] = t->learned_variance;
+  } else if (const auto* r = model.as<RecurrentCtcModel>()) {
+    j["frames"] = r->frames;
+    j["frequencies"] = r->frequencies;
+    j["convolutions"] = OrderedJson::array();
+    for (const auto& c : r->convolutions) {
+      j["convolutions"].push_back(
+          {{"channels", c.channels}, {"kernel", c.kernel}, {"stride", c.stride}});
+    }
+    j["layers"] = r->layers;
+    j["hidden"] = r->hidden;
+    j["bidirectional"] = r->bidirectional;
+    j["symbols"] = r->symbols;
+    j["labels"] = r->labels;
+  } else {
+    const auto listed = OrderedJson::parse(model.as<ListedModel>()->text);
+    for (const auto& [key, value] : listed.items()) {
+      j[key] = value;
+    }
   }
 }
 
@@ -363,10 +419,21 @@ std::string pretty(const OrderedJson& value, int indent) {
 OrderedJson workload_json(const Workload& w) {
   OrderedJson j;
   const bool transformer = w.transformer() != nullptr;
-  j["kind"] = transformer ? "transformer" : "dlrm";
+  const LayerModel* layers = transformer ? nullptr : w.dlrm()->layers.get();
+  j["kind"] = transformer ? "transformer" : layers != nullptr ? layers->kind() : "dlrm";
   j["name"] = w.name;
   if (transformer) {
     add_transformer(j, *w.transformer());
+  } else if (layers != nullptr) {
+    add_layer_model(j, *layers);
+    if (!w.dlrm()->top_mlp.empty()) {
+      j["dense_features"] = w.dlrm()->dense_features;
+      j["bottom_mlp"] = w.dlrm()->bottom_mlp;
+      j["top_mlp"] = w.dlrm()->top_mlp;
+    }
+    if (!w.dlrm()->tables.empty()) {
+      add_tables(j, *w.dlrm());
+    }
   } else {
     add_dlrm(j, *w.dlrm());
   }

@@ -67,6 +67,7 @@ using OpFamily = runtime::OpFamily<OpContext>;
 OpFamily generic_ops();
 OpFamily collective_ops();   ///< all collectives but all-to-all-v
 OpFamily dlrm_ops();         ///< embeddings, index exchange, all-to-all-v, interaction, bce
+OpFamily layer_ops();        ///< of models given as lists of layers
 OpFamily transformer_ops();  ///< attention, norms, rope, activations, token embedding, ce
 
 }  // namespace stepcast::runtime::cpu

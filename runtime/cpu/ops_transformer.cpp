@@ -75,6 +75,7 @@ kernels::AttentionShape attention_shape(const Op& op) {
   s.kv_length = op.shape[4];
   s.head_dim = op.shape[5];
   s.window = std::max<std::int64_t>(0, op.detail);
+  s.causal = (op.flags & op_flags::kCausal) != 0;
   return s;
 }
 

@@ -5,7 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "core/error.h"
+#include "core/layers.h"
 #include "runtime/data/criteo_source.h"
 #include "runtime/data/dlrm_source.h"
 #include "runtime/data/mapped_file.h"
@@ -24,10 +27,45 @@ SampleRange samples_of(const Job& job, const Mesh& mesh, std::int32_t rank) {
   return {count * mesh.coordinate(rank, Axis::kData), count, job.batch.global};
 }
 
+namespace {
+
+/// Data of recommendation models is one row of dense features, bags of ids and a click a sample.
+void require_clicks(const Job& job, const DlrmWorkload& w) {
+  if (w.layers == nullptr) {
+    return;
+  }
+  const LayerList list = layers_of(w, job.parallel.tensor);
+  const auto losses = std::count_if(list.layers.begin(), list.layers.end(),
+                                    [](const Layer& l) { return is_loss(l.kind); });
+  const bool clicks = losses == 1 && list.layers.back().kind == LayerKind::kBinaryCrossEntropy &&
+                      list.inputs.size() == 1 && list.input_width() == w.dense_features;
+  const std::string place = fmt::format("workload '{}'", job.workload.name);
+  if (!clicks || w.tables.empty() || !list.groups.empty()) {
+    throw InputError(
+        place,
+        "cannot run: data is made for models with embedding tables, one input of dense "
+        "features and one binary_cross_entropy, on data-parallel ranks; predict and "
+        "show take every model");
+  }
+  for (const Layer& l : list.layers) {
+    if (l.kind == LayerKind::kRope || l.kind == LayerKind::kConvolution ||
+        (l.kind == LayerKind::kNorm && !l.affine) ||
+        (l.kind == LayerKind::kAttention && !job.flash_attention)) {
+      throw InputError(place, fmt::format("cannot run: layer '{}' (rope, convolution, norm without "
+                                          "scale or unfused attention) has no kernel for such "
+                                          "models; predict and show take it",
+                                          l.name));
+    }
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<BatchSource> make_batch_source(const Job& job, const Mesh& mesh, std::int32_t rank,
                                                std::uint64_t seed, const std::string& file) {
   const SampleRange range = samples_of(job, mesh, rank);
   if (const DlrmWorkload* dlrm = job.workload.dlrm()) {
+    require_clicks(job, *dlrm);
     if (file.empty()) {
       return std::make_unique<DlrmSource>(*dlrm, range, seed);
     }

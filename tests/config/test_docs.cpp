@@ -61,7 +61,7 @@ TEST_CASE("what the job reference shows can be loaded", "[config][docs]") {
     return std::count_if(all.begin(), all.end(), [&](const Example& e) { return e.kind == kind; });
   };
   CHECK(count("job") == 1);
-  CHECK(count("workload") == 2);
+  CHECK(count("workload") == 3);
   CHECK(count("system") == 1);
   CHECK(count("device") == 1);
   REQUIRE(count("plan") == 1);
@@ -75,8 +75,8 @@ TEST_CASE("what the job reference shows can be loaded", "[config][docs]") {
     } else {
       CHECK_NOTHROW(config::load_job(config::text_source(job_with(e), "docs"), {}, {kRoot}));
     }
-    if (e.kind == "workload") {
-      dlrm = e.text;  // the last one is the DLRM that the plan is for
+    if (e.kind == "workload" && e.text.find("\"dlrm\"") != std::string::npos) {
+      dlrm = e.text;  // the plan is for it
     }
   }
 }
@@ -86,8 +86,8 @@ TEST_CASE("the job reference names every key that can be written", "[config][doc
   const std::regex list("keys\\(\\s*\\{([^}]*)\\}");
   const std::regex name("\"([a-z0-9_]+)\"");
   std::size_t keys = 0;
-  for (const char* file :
-       {"load_job.cpp", "load_workload.cpp", "load_system.cpp", "load_plan.cpp", "flows.cpp"}) {
+  for (const char* file : {"load_job.cpp", "load_workload.cpp", "load_system.cpp", "load_plan.cpp",
+                           "flows.cpp", "load_graph.cpp", "load_layer_models.cpp"}) {
     const std::string source = read(kRoot / "core/config" / file);
     for (std::sregex_iterator it(source.begin(), source.end(), list), end; it != end; ++it) {
       const std::string names = (*it)[1];

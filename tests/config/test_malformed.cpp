@@ -349,8 +349,6 @@ TEST_CASE("what the contract names but this version lacks is refused, not ignore
       {dlrm + R"("embedding": {"dedup": "ikjt"}})", "embedding.dedup"},
       {dlrm + R"("embedding": {"transform": "sptt"}})", "embedding.transform"},
       {dlrm + R"("embedding": {"tower_compression": 4}})", "embedding.tower_compression"},
-      {R"({"system": "dgx-h100", "workload": {"kind": "wukong", "name": "w"}})", "workload.kind"},
-      {R"({"system": "dgx-h100", "workload": {"kind": "graph", "name": "w"}})", "workload.kind"},
   };
   for (const auto& [text, place] : cases) {
     CAPTURE(text);

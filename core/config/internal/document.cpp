@@ -268,7 +268,7 @@ void Value::fail(std::string_view expected) const {
 }
 void Value::refuse(std::string_view message) const { throw InputError(where(), message); }
 
-void Value::keys(std::initializer_list<std::string_view> known) const {
+void Value::keys(const std::vector<std::string_view>& known) const {
   if (!node_->is_object()) {
     fail("an object {...}");
   }

@@ -69,7 +69,7 @@ class Value {
   [[noreturn]] void refuse(std::string_view message) const;  ///< free text after the place
 
   /// Object access. `keys` refuses everything that is not listed.
-  void keys(std::initializer_list<std::string_view> known) const;
+  void keys(const std::vector<std::string_view>& known) const;
   [[nodiscard]] Value at(std::string_view key, std::string_view expected) const;
   [[nodiscard]] std::optional<Value> find(std::string_view key) const;
   [[nodiscard]] std::vector<std::pair<std::string, Value>> members() const;

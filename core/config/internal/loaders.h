@@ -14,8 +14,8 @@ EmbeddingPlan plan_from(const Value& v);
 std::vector<Flow> flows_from(const Value& v, const Job& job);
 
 /// Checks a plan against the tables and ranks it is used for: same tables, shards that tile rows x
-/// columns exactly once, tiers that the system has. `where` goes before the path inside the plan: "plan.json: " or "job.json:
-/// embedding.plan.".
+/// columns exactly once, tiers that the system has. `where` goes before the path inside the plan:
+/// "plan.json: " or "job.json: embedding.plan.".
 void check_plan(const EmbeddingPlan& plan, const DlrmWorkload& workload, const System& system,
                 std::int64_t devices, const std::string& where);
 

@@ -14,13 +14,6 @@ struct Missing {
 
 /// All that CONTRACT promises and this version lacks. Keep it shrinking.
 constexpr std::array kMissing{
-    // Workloads.
-    Missing{"wukong", "workloads of kind wukong", "use kind transformer or dlrm"},
-    Missing{"dhen", "workloads of kind dhen", "use kind transformer or dlrm"},
-    Missing{"dit", "workloads of kind dit", "use kind transformer or dlrm"},
-    Missing{"rnn_ctc", "workloads of kind rnn_ctc", "use kind transformer or dlrm"},
-    Missing{"graph", "workloads given as a list of ops", "use kind transformer or dlrm"},
-    // Ways to split a transformer.
     // Embeddings.
     Missing{"ikjt", "deduplicated lookups", "use off"},
     Missing{"sptt", "the tower transform", "use none"},
