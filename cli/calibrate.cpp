@@ -21,7 +21,7 @@ namespace stepcast::cli {
 namespace {
 
 struct CalibrateCommand {
-  std::string backend = "cpu", out, rows, emulate;
+  std::string backend = "cpu", out, rows, traces, emulate;
   bool quick = false;
   int ranks = 0;
   double seconds = 0;
@@ -107,6 +107,7 @@ int measure(const CalibrateCommand& options, const System& emulated, const Conte
   calibrate_options.quick = options.quick;
   calibrate_options.seed = options.seed;
   calibrate_options.emulate = options.emulate.empty() ? nullptr : &emulated;
+  calibrate_options.traces = options.traces;
   calibrate_options.date = today();
   calibrate_options.progress = [&](double done, const std::string& what) {
     progress.update(done, 1, what);
@@ -171,6 +172,8 @@ void add_calibrate(CLI::App& app, Context& context) {
       ->check(CLI::Range(5.0, 86400.0));
   command->add_option("--out", options->out, "System file to write")->required();
   command->add_option("--rows", options->rows, "Folder for the measured rows (CSV)");
+  command->add_option("--keep-traces", options->traces,
+                      "Folder for the traces of the training jobs, as `stepcast fit` reads them");
   command->add_option("--seed", options->seed, "Seed of the training jobs that are measured");
   command->add_option("--emulate", options->emulate,
                       "System whose fabric collectives are paced to while measuring");

@@ -67,12 +67,14 @@ std::string predictions_csv(const std::vector<RuntimeCase>& cases) {
 
 void print_text(const std::vector<RuntimeCase>& cases, const std::vector<RuntimeGroup>& groups,
                 std::ostream& out) {
-  TextTable rows({"job", "bound by", "predicted", "measured", "error", "linear", "noise"});
+  TextTable rows({"job", "bound by", "predicted", "measured", "error", "linear", "noise", "pace",
+                  "error at pace"});
   rows.left(1);
   for (const RuntimeCase& c : cases) {
     rows.row({c.job.workload.name, std::string(name_of(c.bound)), human(seconds(c.predicted)),
               human(seconds(c.measured)), c.skipped ? "void" : percent_signed(c.error()),
-              percent_signed(c.linear / c.measured - 1), percent(c.noise)});
+              percent_signed(c.linear / c.measured - 1), percent(c.noise),
+              fmt::format("{:.3f}", c.pace), c.skipped ? "" : percent_signed(c.paced_error())});
   }
   rows.print(out);
   out << "\nerrors of the step time\n";
@@ -87,6 +89,18 @@ void print_text(const std::vector<RuntimeCase>& cases, const std::vector<Runtime
          percent(g.linear.mean), percent(g.permuted), percent(g.in_range_share)});
   }
   table.print(out);
+  out << "\nthe same for cores as fast as they were during each run (pace: probed time over that "
+         "of "
+         "the calibration)\n";
+  TextTable paced({"group", "geomean", "median", "mean", "p90", "worst", "bias", "linear mean",
+                   "pace, lowest", "pace, highest"});
+  for (const RuntimeGroup& g : groups) {
+    paced.row({g.name, percent(g.paced.geomean), percent(g.paced.median), percent(g.paced.mean),
+               percent(g.paced.p90), percent(g.paced.worst), percent_signed(g.paced.bias),
+               percent(g.linear_paced.mean), fmt::format("{:.3f}", g.pace_low),
+               fmt::format("{:.3f}", g.pace_high)});
+  }
+  paced.print(out);
   out << "\nablation: mean error without a part of the model\n";
   TextTable ablation(
       {"group", "whole", studies::kAblations[0], studies::kAblations[1], studies::kAblations[2]});
@@ -125,7 +139,17 @@ nlohmann::ordered_json validation_json(const std::vector<RuntimeCase>& cases,
                                 {"in_range_share", g.in_range_share},
                                 {"kendall_tau", nullptr},
                                 {"regret", nullptr},
-                                {"repeat_noise", g.noise}};
+                                {"repeat_noise", g.noise},
+                                {"paced",
+                                 {{"median", g.paced.median},
+                                  {"mean", g.paced.mean},
+                                  {"geomean", g.paced.geomean},
+                                  {"p90", g.paced.p90},
+                                  {"worst", g.paced.worst},
+                                  {"bias", g.paced.bias},
+                                  {"baseline_mean", g.linear_paced.mean},
+                                  {"pace_low", g.pace_low},
+                                  {"pace_high", g.pace_high}}}};
     for (std::size_t a = 0; a < studies::kAblations.size(); ++a) {
       j["ablations"][studies::kAblations[a]] = g.ablated[a].mean;
     }
@@ -140,6 +164,7 @@ nlohmann::ordered_json validation_json(const std::vector<RuntimeCase>& cases,
                                   {"predicted", c.predicted},
                                   {"error", c.error()},
                                   {"repeat_noise", c.noise},
+                                  {"pace", c.pace},
                                   {"runs", c.runs}};
     row["skipped"] = c.skipped ? nlohmann::ordered_json(*c.skipped) : nlohmann::ordered_json();
     suite["rows"].push_back(std::move(row));
@@ -164,6 +189,7 @@ int run_suite(const ValidateCommand& options, const System& system, const Contex
   Progress progress("validating");
   studies::ValidateRuntimeOptions study;
   study.seed = options.seed;
+  study.traces = options.from_traces.keep;
   study.transformers = options.count / 3;
   if (options.backend == "cuda") {
     study.executor = timed_cuda_executors(context, session);

@@ -37,8 +37,10 @@ void add_from_traces_options(CLI::App& command, ValidateFromTracesCommand& optio
                   "runtime: fit on traces of this many jobs of each family instead of on a system "
                   "file")
       ->check(CLI::Range(1, 60));
-  command.add_option("--keep-traces", options.keep,
-                     "Folder the traces of --from-traces stay in (default: they are removed)");
+  command.add_option(
+      "--keep-traces", options.keep,
+      "runtime: folder for a trace of every case, recorded in a run of its own; with "
+      "--from-traces for the traces it fits (default: none stays)");
 }
 
 int validate_from_traces(const ValidateFromTracesCommand& options, const FromTracesRun& run,

@@ -42,6 +42,10 @@ void measure(StepRows& all, const Job& job, ExecutionGraph graph, const Calibrat
   const runtime::RunOptions run = run_options(graph, options);
   RecordedRun recorded = run_recorded(job, graph, run, session);
   if (session.rank() == 0) {
+    if (!options.traces.empty()) {
+      write_recorded(options.traces / fmt::format("job-{:03}", all.graphs.size()), job,
+                     recorded.trace);
+    }
     add_steps(all, job, std::move(graph), std::move(recorded.trace));
   }
 }
@@ -147,6 +151,7 @@ CalibrationResult calibrate_cpu(const CalibrateOptions& options, runtime::MpiSes
   result.configurations = measure_jobs(all, result.system, options, budget_of(options), session);
   const OverlapRows overlap = measure_overlap(result.system, options, session);
   session.rank_zero_does([&] {
+    at_common_pace(all);
     set_measured_rates(result.system, all);
     models::FitOptions fit;
     fit.max_points = 600;

@@ -1,4 +1,5 @@
 #pragma once
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ struct CalibrateOptions {
   std::string date;                   ///< written into the source of every model
   runtime::ExecutorFactory executor;  ///< of the backend the jobs run on; empty: CPU
   double seconds = 0;                 ///< of all measurements; 0: 220, 40 if quick
+  std::filesystem::path traces;  ///< folder that keeps the trace of every job; empty: none is kept
   std::function<void(double done, const std::string& what)>
       progress;  ///< on rank 0; done in [0, 1]
 };

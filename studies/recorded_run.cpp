@@ -3,11 +3,13 @@
 #include <numeric>
 #include <type_traits>
 
+#include "core/config/config.h"
 #include "core/error.h"
 #include "profiler/capture/device_recorder.h"
 #include "profiler/host/host_recorder.h"
 #include "profiler/host/recording_cost.h"
 #include "runtime/loaded_module.h"
+#include "studies/core_pace.h"
 #include "traces/native/native_trace.h"
 
 namespace stepcast::studies {
@@ -41,6 +43,23 @@ std::vector<std::vector<Record>> gather(const std::vector<Record>& own,
   return parts;
 }
 
+/// Probes of the cores around a run; empty where ops run on devices.
+class Probes {
+ public:
+  Probes(const runtime::RunOptions& options, runtime::MpiSession& session)
+      : on_cores_(!options.executor), session_(session), before_(now()) {}
+  [[nodiscard]] std::vector<ProbeTimes> around() { return mean_of(before_, now()); }
+
+ private:
+  std::vector<ProbeTimes> now() {
+    return on_cores_ ? probe_cores(session_) : std::vector<ProbeTimes>{};
+  }
+
+  bool on_cores_;
+  runtime::MpiSession& session_;
+  std::vector<ProbeTimes> before_;
+};
+
 void describe_recording(traces::Trace& trace, const runtime::RunOptions& options) {
   if (options.executor) {  // times come from the device's own clock, recording costs it nothing
     trace.shares_core = trace.collectives_hold_core = false;
@@ -59,7 +78,9 @@ RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
   profiler::HostRecorder recorder(session.rank(), graph.program_of(session.rank()),
                                   static_cast<std::int32_t>(options.steps));
   RecordedRun run;
+  Probes probes(options, session);
   run.result = runtime::run_training(job, graph, options, session, &recorder);
+  run.trace.core_probes = probes.around();
   const traces::RankTrace own = recorder.finish();
   auto ops = gather(own.ops, session);
   auto host = gather(own.host, session);
@@ -78,6 +99,14 @@ RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
     traces::align_clocks(run.trace);
   }
   return run;
+}
+
+void write_recorded(const std::filesystem::path& folder, const Job& job, traces::Trace trace) {
+  trace.job = config::job_to_json(job);
+  for (const traces::RankTrace& rank : trace.ranks) {
+    traces::write_rank(folder, rank);
+  }
+  traces::write_manifest(folder, trace, static_cast<int>(trace.ranks.size()));
 }
 
 OpClock start_cupti(const std::filesystem::path& file) {
@@ -108,6 +137,7 @@ runtime::RunResult run_traced(const Job& job, const ExecutionGraph& graph,
   const auto steps = static_cast<std::int32_t>(options.steps);
   const Program& program = graph.program_of(session.rank());
   runtime::RunResult result;
+  Probes probes(options, session);
   if (traced.clock.cupti != nullptr) {
     profiler::DeviceRecorder recorder(session.rank(), session.size(), program, steps,
                                       *traced.clock.cupti);
@@ -119,8 +149,9 @@ runtime::RunResult run_traced(const Job& job, const ExecutionGraph& graph,
     traces::write_rank(traced.folder, recorder.finish());
   }
   session.world().barrier();
+  traces::Trace trace;
+  trace.core_probes = probes.around();
   if (session.rank() == 0) {
-    traces::Trace trace;
     trace.graph = graph;
     trace.job = traced.job;
     trace.producer = traced.producer;

@@ -23,6 +23,9 @@ struct RecordedRun {
 RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
                          const runtime::RunOptions& options, runtime::MpiSession& session);
 
+/// Writes what `run_recorded` recorded as a native trace; rank 0 calls it.
+void write_recorded(const std::filesystem::path& folder, const Job& job, traces::Trace trace);
+
 /// What measures when ops run on a device.
 struct OpClock {
   /// Started, before the first CUDA call of this process; null: events around each op.

@@ -164,8 +164,31 @@ double without(double duration, Seconds clock) {
   return std::max(duration - clock.base(), duration / 4);
 }
 
+/// Pace of each rank of a trace, and of the slowest.
+struct Paces {
+  std::vector<double> of_rank;
+  double slowest = 1;
+};
+
+Paces paces_of(StepRows& all, const traces::Trace& trace) {
+  Paces paces{std::vector<double>(trace.ranks.size(), 1.0)};
+  if (trace.core_probes.empty()) {
+    return paces;
+  }
+  if (all.paces.empty()) {
+    all.reference = trace.core_probes.front();
+  }
+  paces.slowest = 0;
+  for (std::size_t r = 0; r < trace.core_probes.size(); ++r) {
+    paces.of_rank[r] = pace_of(trace.core_probes[r], all.reference);
+    paces.slowest = std::max(paces.slowest, paces.of_rank[r]);
+  }
+  all.paces.push_back(paces.slowest);
+  return paces;
+}
+
 void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const traces::Trace& trace,
-             Unused& unused) {
+             const Paces& paces, Unused& unused) {
   struct Rendezvous {
     models::MeasuredCollective row;
     double seconds;
@@ -175,6 +198,7 @@ void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const t
   const auto index = static_cast<std::int64_t>(all.graphs.size()) - 1;
   for (const traces::RankTrace& rank : trace.ranks) {
     const Program& program = graph.program_of(rank.rank);
+    const double pace = paces.of_rank[static_cast<std::size_t>(&rank - trace.ranks.data())];
     std::map<std::uint32_t, std::vector<double>> by_template;
     const std::vector<traces::OpSamples> samples = traces::samples_of(trace, rank.rank, 0);
     const std::vector<Seconds> since_use =
@@ -191,7 +215,7 @@ void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const t
                    static_cast<std::int64_t>(s.seconds.size()), time);
         continue;
       }
-      const double typical = without(median_of(s.seconds), trace.clock_cost);
+      const double typical = without(median_of(s.seconds), trace.clock_cost) / pace;
       if (!is_collective(op.kind)) {
         by_template[s.ref.op].push_back(typical);
         continue;
@@ -368,19 +392,63 @@ void add_segments(StepRows& all, const ExecutionGraph& graph, const traces::Trac
   }
 }
 
+void scale(StepRows::HostOfJob& host, double factor) {
+  for (models::MeasuredHost* samples : {&host.medians, &host.all}) {
+    for (std::vector<double>* values : {&samples->issue, &samples->dispatch, &samples->step}) {
+      for (double& v : *values) {
+        v *= factor;
+      }
+    }
+  }
+}
+
 }  // namespace
+
+void at_common_pace(StepRows& rows) {
+  if (rows.paces.empty()) {
+    return;
+  }
+  const double pace = median_of(rows.paces);
+  for (models::MeasuredOp& row : rows.ops) {
+    row.time *= pace;
+  }
+  for (models::MeasuredCollective& row : rows.collectives) {
+    row.time *= pace;
+  }
+  for (StepRows::HostOfJob& host : rows.hosts) {
+    host.step_seconds *= pace;
+    scale(host, pace);
+  }
+  for (StepSample& step : rows.steps) {
+    step.seconds *= pace;
+  }
+  for (MeasuredRow& row : rows.rows) {
+    row.seconds *= pace;
+  }
+  for (double& p : rows.paces) {
+    p /= pace;
+  }
+  for (Seconds& probe : rows.reference) {
+    probe *= pace;
+  }
+}
 
 std::int64_t add_steps(StepRows& all, const Job& job, ExecutionGraph graph, traces::Trace trace) {
   Unused unused;
-  const std::vector<double> steps = keep_quiet_steps(trace, unused);
+  std::vector<double> steps = keep_quiet_steps(trace, unused);
   std::int64_t used = 0;
   if (!steps.empty()) {
     const ExecutionGraph& kept = all.graphs.emplace_back(std::move(graph));
-    add_ops(all, job, kept, trace, unused);
+    const Paces paces = paces_of(all, trace);
+    for (double& s : steps) {
+      s /= paces.slowest;
+    }
+    add_ops(all, job, kept, trace, paces, unused);
     all.hosts.push_back({median_of(steps), {}, {}});
     for (const traces::RankTrace& rank : trace.ranks) {
       add_host(all.hosts.back(), kept.program_of(rank.rank), rank, trace);
     }
+    scale(all.hosts.back(), 1 / paces.slowest);
     add_segments(all, kept, trace);
     all.steps.push_back(step_sample(kept, seconds(median_of(steps))));
     all.rows.push_back({job.workload.name,

@@ -7,6 +7,7 @@
 
 #include "core/job.h"
 #include "models/fit/fit.h"
+#include "studies/core_pace.h"
 #include "studies/linear_baseline.h"
 #include "traces/trace.h"
 
@@ -51,6 +52,8 @@ struct StepRows {
   /// to the mean of its segment.
   std::vector<std::vector<double>> segments;
   std::vector<StepSample> steps;
+  ProbeTimes reference{};     ///< of the first job's cores: all times are as these would take them
+  std::vector<double> paces;  ///< of each job whose trace has probes, its slowest rank's
   std::vector<MeasuredRow> rows;
   std::vector<Unexplained> unexplained;
   double seconds = 0;  ///< of all recorded ops, used or not
@@ -58,10 +61,15 @@ struct StepRows {
 
 /// Adds the quieter half of a trace's steps: kernels from op durations (median per op and rank),
 /// collectives from transfer times (last arrival to end; the least over ranks, except where each
-/// ends for itself), the host from the gaps between ops. `graph` is the one the trace ran, with
-/// tables and exchanges as far as they are known. A step that is not whole on every rank is not
-/// used but listed. Returns the number of steps used.
+/// ends for itself), the host from the gaps between ops. Where the trace holds probes of its cores,
+/// times are as cores of the reference pace would take them (core_pace.h). `graph` is the one the
+/// trace ran, with tables and exchanges as far as they are known. A step that is not whole on every
+/// rank is not used but listed. Returns the number of steps used.
 std::int64_t add_steps(StepRows& rows, const Job& job, ExecutionGraph graph, traces::Trace trace);
+
+/// Brings all times from the pace of the first job's cores to the median pace of all jobs, which
+/// becomes the reference. Without probes nothing changes.
+void at_common_pace(StepRows& rows);
 
 /// Sets the rates of a device and its innermost fabric level to the best and the typical that the
 /// rows show: facts for people and for forms without constants; fitted forms do not depend on them.

@@ -6,8 +6,10 @@
 
 #include "core/error.h"
 #include "runtime/trainer.h"
+#include "studies/core_pace.h"
 #include "studies/linear_baseline.h"
 #include "studies/predict.h"
+#include "studies/recorded_run.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::studies {
@@ -92,15 +94,33 @@ std::array<double, kAblations.size()> ablations_of(const Job& job) {
           predict(job, {.rendezvous = false}).iteration.base()};
 }
 
-void run_case(RuntimeCase& c, const ValidateRuntimeOptions& options, runtime::MpiSession& session) {
-  const ExecutionGraph graph = workloads::build_graph(c.job);
+runtime::RunOptions run_options(const RuntimeCase& c, const ValidateRuntimeOptions& options) {
   runtime::RunOptions run;
   run.seed = options.seed + 17;
   run.warmup = 4;
   run.steps = std::clamp<std::int64_t>(static_cast<std::int64_t>(1.2 / c.predicted), 12, 80);
   run.real_time = !options.executor;
   run.executor = options.executor;
+  return run;
+}
+
+/// The slowest rank's pace: the others wait for it.
+double pace_around(const std::vector<ProbeTimes>& before, const std::vector<ProbeTimes>& after,
+                   const System& system) {
+  double slowest = 0;
+  for (const ProbeTimes& probe : mean_of(before, after)) {
+    slowest = std::max(slowest, pace_of(probe, reference_probe(system)));
+  }
+  return slowest;
+}
+
+void run_case(RuntimeCase& c, const ValidateRuntimeOptions& options, runtime::MpiSession& session) {
+  const ExecutionGraph graph = workloads::build_graph(c.job);
+  const runtime::RunOptions run = run_options(c, options);
+  const bool probed = !options.executor;
+  const auto before = probed ? probe_cores(session) : std::vector<ProbeTimes>(1);
   const runtime::RunResult result = runtime::run_training(c.job, graph, run, session);
+  const auto after = probed ? probe_cores(session) : std::vector<ProbeTimes>(1);
   std::vector<double> all, first, second;
   for (std::size_t i = 0; i < result.steps.size(); ++i) {
     const double t = result.steps[i].time.base();
@@ -112,13 +132,24 @@ void run_case(RuntimeCase& c, const ValidateRuntimeOptions& options, runtime::Mp
   if (c.runs == 1 || noise < c.noise) {  // of several runs the quietest counts
     c.noise = noise;
     c.measured = median_of(all);
+    c.pace = pace_around(before, after, c.job.system);
+  }
+}
+
+void keep_trace(const RuntimeCase& c, std::size_t index, const ValidateRuntimeOptions& options,
+                runtime::MpiSession& session) {
+  const ExecutionGraph graph = workloads::build_graph(c.job);
+  RecordedRun recorded = run_recorded(c.job, graph, run_options(c, options), session);
+  if (session.rank() == 0) {
+    write_recorded(options.traces / fmt::format("case-{:02}", index), c.job,
+                   std::move(recorded.trace));
   }
 }
 
 RuntimeGroup group_of(const std::string& name, const std::vector<const RuntimeCase*>& cases) {
   RuntimeGroup g;
   g.name = name;
-  std::vector<double> ours, linear, predicted, measured, noise;
+  std::vector<double> ours, linear, paced, linear_paced, paces, predicted, measured, noise;
   std::array<std::vector<double>, kAblations.size()> ablated;
   std::vector<const RuntimeCase*> counted;
   for (const RuntimeCase* c : cases) {
@@ -129,6 +160,9 @@ RuntimeGroup group_of(const std::string& name, const std::vector<const RuntimeCa
     counted.push_back(c);
     ours.push_back(c->error());
     linear.push_back(c->linear / c->measured - 1);
+    paced.push_back(c->paced_error());
+    linear_paced.push_back(c->linear * c->pace / c->measured - 1);
+    paces.push_back(c->pace);
     predicted.push_back(c->predicted);
     measured.push_back(c->measured);
     noise.push_back(c->noise);
@@ -139,12 +173,17 @@ RuntimeGroup group_of(const std::string& name, const std::vector<const RuntimeCa
   }
   g.ours = statistics_of(ours);
   g.linear = statistics_of(linear);
+  g.paced = statistics_of(paced);
+  g.linear_paced = statistics_of(linear_paced);
   g.permuted = permuted_error(predicted, measured);
   for (std::size_t a = 0; a < ablated.size(); ++a) {
     g.ablated[a] = statistics_of(ablated[a]);
   }
   if (!counted.empty()) {
     g.noise = median_of(noise);
+    const auto [low, high] = std::minmax_element(paces.begin(), paces.end());
+    g.pace_low = *low;
+    g.pace_high = *high;
     g.in_range_share /= static_cast<double>(counted.size());
     g.worst_case = counted[g.ours.worst_index]->job.workload.name;
   }
@@ -193,6 +232,9 @@ std::vector<RuntimeCase> validate_runtime(const System& system,
                        c.job.workload.name);
     }
     measure_case(c, options, session);
+    if (!options.traces.empty()) {
+      keep_trace(c, i, options, session);
+    }
   }
   return cases;
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -29,9 +30,12 @@ struct RuntimeCase {
   bool in_range = false;
   double measured = 0;  ///< median step
   double noise = 0;     ///< |median of the first half / median of the second half - 1|
+  double pace = 1;      ///< of its cores against those of the calibration (core_pace.h)
   int runs = 0;         ///< runs it took to get below the limit of noise
   std::optional<std::string> skipped;  ///< why the case does not count
   [[nodiscard]] double error() const { return predicted / measured - 1; }
+  /// Of the prediction for cores as fast as they were around the run.
+  [[nodiscard]] double paced_error() const { return predicted * pace / measured - 1; }
 };
 
 struct ValidateRuntimeOptions {
@@ -40,6 +44,8 @@ struct ValidateRuntimeOptions {
   runtime::ExecutorFactory executor;  ///< of the backend the cases run on; empty: CPU
   double noise_limit =
       0.05;  ///< noisier cases run again, at most twice more, then are listed as void
+  /// Every case runs once more, recorded, and its trace stays here; empty: it does not.
+  std::filesystem::path traces;
   /// On rank 0, after all predictions and before the first run: write them down.
   std::function<void(const std::vector<RuntimeCase>&)> predicted;
   std::function<void(double done, const std::string& what)> progress;
@@ -49,6 +55,8 @@ struct ValidateRuntimeOptions {
 struct RuntimeGroup {
   std::string name;
   ErrorStatistics ours, linear;
+  ErrorStatistics paced, linear_paced;  ///< of predictions for cores as fast as they were then
+  double pace_low = 1, pace_high = 1;
   double permuted = 0;
   std::array<ErrorStatistics, kAblations.size()> ablated;
   double noise = 0;  ///< median repeat noise

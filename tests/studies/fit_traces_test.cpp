@@ -10,6 +10,7 @@
 #include "models/cost_model.h"
 #include "profiler/capture/device_times.h"
 #include "simulator/reports/timeline.h"
+#include "studies/core_pace.h"
 #include "studies/fit_traces.h"
 #include "studies/predict.h"
 #include "studies/simulated_step.h"
@@ -252,6 +253,47 @@ TEST_CASE("constants behind a trace are recovered from it", "[studies][fit]") {
     CHECK(predict(on_fitted, graph).iteration / predict(unseen, graph).iteration ==
           Approx(1).margin(0.03));
   }
+}
+
+TEST_CASE("times are fitted as cores of the common pace would have taken them", "[studies][fit]") {
+  const TemporaryFolder folder;
+  std::vector<fs::path> folders;
+  for (const Job& job : {transformer(64, 32, 2, true), transformer(128, 128, 2, false),
+                         transformer(256, 96, 2, true)}) {
+    traces::Trace trace = simulated_trace(job, 4);
+    // The second job met cores that took twice as long, and so did both probes.
+    const std::int64_t slow = folders.size() == 1 ? 2 : 1;
+    for (traces::RankTrace& rank : trace.ranks) {
+      for (OpSpan& s : rank.ops) {
+        for (SimTime* t : {&s.issued, &s.begin, &s.ready, &s.end}) {
+          *t = SimTime{ticks(*t) * slow};
+        }
+      }
+      for (HostSpan& s : rank.host) {
+        s.begin = SimTime{ticks(s.begin) * slow};
+        s.end = SimTime{ticks(s.end) * slow};
+      }
+      for (traces::StepMark& m : rank.steps) {
+        m.begin = SimTime{ticks(m.begin) * slow};
+        m.end = SimTime{ticks(m.end) * slow};
+      }
+      trace.core_probes.push_back({microseconds(40) * static_cast<double>(slow),
+                                   microseconds(20) * static_cast<double>(slow)});
+    }
+    folders.push_back(folder.path / job.workload.name);
+    write(folders.back(), trace);
+  }
+  const System fitted = fit_traces(folders, to_known_core()).system;
+  CHECK(reference_probe(fitted)[0] / microseconds(40) == Approx(1));
+  CHECK(reference_probe(fitted)[1] / microseconds(20) == Approx(1));
+  CHECK(pace_of({microseconds(80), microseconds(40)}, reference_probe(fitted)) == Approx(2));
+  CHECK(pace_of({}, reference_probe(fitted)) == 1);
+  const Job unseen = transformer(128, 64, 3, true);
+  const ExecutionGraph graph = workloads::build_graph(unseen);
+  Job on_fitted = unseen;
+  on_fitted.system = fitted;
+  CHECK(predict(on_fitted, graph).iteration / predict(unseen, graph).iteration ==
+        Approx(1).margin(0.03));
 }
 
 TEST_CASE("a device's times, joined from CUPTI's records by op id, are fitted as the CPU's are",

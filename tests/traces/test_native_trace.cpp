@@ -114,11 +114,14 @@ TEST_CASE("clocks are aligned by the ends of symmetric collectives, and waits ar
 
 TEST_CASE("a native trace reads back with the same op ids, shapes and times", "[traces]") {
   const TemporaryFolder folder;
-  const Trace t = late_second_rank();
+  Trace t = late_second_rank();
+  t.core_probes = {{microseconds(40), microseconds(20)}, {microseconds(41), microseconds(22)}};
   write(folder.path / "t", t);
   REQUIRE(is_native(folder.path / "t"));
   const Trace back = read_native(folder.path / "t");
   REQUIRE(back.ranks.size() == 2);
+  REQUIRE(back.core_probes.size() == 2);
+  CHECK(back.core_probes[1][1] / microseconds(22) == Approx(1));
   const Program& p = back.graph.program_of(1);
   CHECK(p.name(p.ops[0]) == "mlp \"0\"");
   CHECK(p.ops[0].shape[2] == 6);
@@ -142,7 +145,9 @@ TEST_CASE("a native trace reads back with the same op ids, shapes and times", "[
 
 TEST_CASE("a damaged native trace is refused with file and line", "[traces][malformed]") {
   const TemporaryFolder folder;
-  write(folder.path, late_second_rank());
+  Trace whole = late_second_rank();
+  whole.core_probes = {{microseconds(40), microseconds(20)}, {microseconds(40), microseconds(20)}};
+  write(folder.path, whole);
   const std::string good = text_of(folder.path / "rank-1.csv");
   const auto refused = [&folder](const std::string& text, const std::string& expected) {
     put(folder.path / "rank-1.csv", text);
@@ -181,6 +186,8 @@ TEST_CASE("a damaged native trace is refused with file and line", "[traces][malf
   unreadable("\"axes\":[3]", "\"axes\":[]", "not in");
   unreadable("\"schema\":1", "\"schema\":2", "schema");
   unreadable("\"clock_ns\":0.0", "\"clock_ns\":-5", "host.clock_ns");
+  unreadable("\"core_probes_ns\":[[", "\"core_probes_ns\":[[1,2],[", "host.core_probes_ns");
+  unreadable("\"core_probes_ns\":[[", "\"core_probes_ns\":[[0,", "host.core_probes_ns");
   unreadable("\"shares_core\":true", "\"shares_core\":1", "host.shares_core");
   put(folder.path / "trace.json", manifest.substr(0, manifest.size() / 2));
   CHECK_THROWS_WITH(read_native(folder.path),

@@ -58,6 +58,21 @@ class ManifestReader {
  public:
   ManifestReader(std::string file, const json& root) : file_(std::move(file)), root_(root) {}
 
+  void read_probes(Trace& trace, int ranks) const {
+    const auto rows = at<std::vector<std::vector<double>>>(root_["host"], "core_probes_ns",
+                                                           "host.core_probes_ns");
+    const bool right = std::all_of(rows.begin(), rows.end(), [](const std::vector<double>& row) {
+      return row.size() == 2 && row[0] > 0 && row[1] > 0;
+    });
+    if (!right || rows.size() != static_cast<std::size_t>(ranks)) {
+      fail("host.core_probes_ns",
+           fmt::format("expected two times above 0 for each of {} ranks", ranks));
+    }
+    for (const std::vector<double>& row : rows) {
+      trace.core_probes.push_back({nanoseconds(row[0]), nanoseconds(row[1])});
+    }
+  }
+
   Trace read(int& ranks) const {
     if (const int schema = at<int>(root_, "schema", "schema"); schema != kSchema) {
       fail("schema", fmt::format("{} is not the schema this version reads ({}); convert the trace "
@@ -74,6 +89,9 @@ class ManifestReader {
           at<bool>(root_["host"], "collectives_hold_core", "host.collectives_hold_core");
       trace.clock_cost = cost(root_["host"], "clock_ns");
       trace.store_cost = cost(root_["host"], "store_ns");
+      if (root_["host"].contains("core_probes_ns")) {
+        read_probes(trace, ranks);
+      }
     }
     if (root_.contains("op_clock")) {
       const json& clock = root_["op_clock"];
@@ -468,6 +486,9 @@ void write_manifest(const fs::path& folder, const Trace& trace, int ranks) {
                    {"communicators", communicators},
                    {"programs", programs},
                    {"classes", classes}};
+  for (const auto& [multiply, stream] : trace.core_probes) {
+    manifest["host"]["core_probes_ns"].push_back({multiply.base() * 1e9, stream.base() * 1e9});
+  }
   if (!trace.op_clock.empty()) {
     manifest["op_clock"] = {{"source", trace.op_clock}, {"reason", trace.op_clock_reason}};
   }
