@@ -16,7 +16,7 @@ struct CoreProbe {
 /// when it was taken. Ranks of a run probe together, as they compute together.
 ///
 /// In:      the core to run on, -1: any; the calling thread's affinity is left as it was.
-/// Out:     the medians over 24 blocks, about 3 ms in all, after one block that does not count.
+/// Out:     the medians over 24 blocks, about 1 ms in all, after one block that does not count.
 CoreProbe probe_core(int core);
 
 }  // namespace stepcast::runtime::calibration
