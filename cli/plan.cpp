@@ -22,22 +22,17 @@ namespace {
 using studies::PlanReport;
 using studies::RankedPlan;
 
-struct PlanCommand {
+/// And what only embedding plans have.
+struct PlanCommand : ParallelPlanCommand {
   JobOptions job;
-  std::size_t top = 3;
-  double time_limit = 0;
   std::uint64_t seed = 1;
   bool compare = false;
   bool no_tiers = false;
   double sync_interval = 1;
   bool dedup = false;
-  std::string out;
-  std::string export_as;
   std::string from;
   std::string max_migrate;
   std::vector<std::string> drift;
-  int threads = 0;
-  bool same_devices = false;
 };
 
 std::string mix_text(const RankedPlan& p) {
@@ -299,13 +294,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
            {"--seed", "--compare", "--no-tiers", "--sync-interval", "--dedup", "--from",
             "--max-migrate", "--drift"},
            "embedding plans, and the workload is a transformer");
-    return plan_parallel(request, {.top = options.top,
-                                   .time_limit = options.time_limit,
-                                   .threads = options.threads,
-                                   .same_devices = options.same_devices,
-                                   .format = options.job.format,
-                                   .out = options.out,
-                                   .export_as = options.export_as});
+    return plan_parallel(request, options, options.job.format);
   }
   refuse(command, {"--jobs", "--same-devices"},
          "parallel plans, and the workload is a recommendation model");

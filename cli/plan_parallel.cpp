@@ -255,7 +255,7 @@ int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
   return 1;
 }
 
-int search(const PlanRequest& request, const ParallelPlanCommand& options,
+int search(const PlanRequest& request, const ParallelPlanCommand& options, OutputFormat format,
            runtime::MpiSession* session) {
   const std::string file = export_file(options.export_as);
   studies::ParallelPlanOptions o;
@@ -292,7 +292,7 @@ int search(const PlanRequest& request, const ParallelPlanCommand& options,
     return report.front.empty() ? 1 : 0;
   }
   if (report.plans.empty()) {
-    return tell_nothing_fits(report, options.format);
+    return tell_nothing_fits(report, format);
   }
   const std::string megatron =
       options.export_as.empty()
@@ -305,7 +305,7 @@ int search(const PlanRequest& request, const ParallelPlanCommand& options,
     write_whole_file(file, megatron);
   }
   const std::string shown = file.empty() ? megatron : std::string();
-  switch (options.format) {
+  switch (format) {
     case OutputFormat::kText:
       print_text(report, std::cout);
       if (!shown.empty()) {
@@ -324,13 +324,14 @@ int search(const PlanRequest& request, const ParallelPlanCommand& options,
 
 }  // namespace
 
-int plan_parallel(const PlanRequest& request, const ParallelPlanCommand& options) {
+int plan_parallel(const PlanRequest& request, const ParallelPlanCommand& options,
+                  OutputFormat format) {
   const auto session = join_ranks();
   if (session == nullptr) {
-    return search(request, options, nullptr);
+    return search(request, options, format, nullptr);
   }
   return as_one_rank(*session, [&] {
-    const int code = search(request, options, session.get());
+    const int code = search(request, options, format, session.get());
     (void)session->everyones("");  // the others sleep until rank 0 has simulated and printed
     return code;
   });

@@ -7,18 +7,20 @@
 
 namespace stepcast::cli {
 
+/// What `stepcast plan` takes for a transformer; all but threads and same_devices hold for
+/// embedding plans too.
 struct ParallelPlanCommand {
   std::size_t top = 3;
   double time_limit = 0;  ///< seconds; 0 none
   int threads = 0;        ///< 0 all cores
   bool same_devices = false;
-  OutputFormat format = OutputFormat::kText;
   std::string out;
   std::string export_as;
 };
 
 /// `stepcast plan` on a transformer: searches, prints, writes. Returns the exit code: 1 when no
 /// plan fits.
-int plan_parallel(const PlanRequest& request, const ParallelPlanCommand& options);
+int plan_parallel(const PlanRequest& request, const ParallelPlanCommand& options,
+                  OutputFormat format);
 
 }  // namespace stepcast::cli

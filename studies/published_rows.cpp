@@ -228,6 +228,9 @@ std::vector<std::string> settings_of(const PublishedRow& row, const config::Publ
     settings.insert(settings.end(), precision.settings.begin(), precision.settings.end());
   }
   add_parallel(row, settings);
+  if (row.pipeline > 1) {
+    settings.insert(settings.end(), stack.pipelined.begin(), stack.pipelined.end());
+  }
   return settings;
 }
 

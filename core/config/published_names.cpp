@@ -7,9 +7,9 @@
 namespace stepcast::config {
 namespace {
 
-std::vector<std::string> settings_of(const Value& holder) {
+std::vector<std::string> settings_of(const Value& holder, const char* name = "set") {
   std::vector<std::string> settings;
-  if (const auto set = holder.find("set")) {
+  if (const auto set = holder.find(name)) {
     for (const auto& [key, value] : set->members()) {
       settings.push_back(key + "=" + value.json().dump());
     }
@@ -61,7 +61,8 @@ PublishedNames read_published_names(const Source& source) {
   names.gpus = aliases_of(root.at("gpus", "a list"));
   names.precisions = aliases_of(root.at("precisions", "a list"));
   for (const Value& item : root.at("stacks", "a list").items("a list of software stacks")) {
-    item.keys({"source", "family", "begins", "framework", "set", "host_issue", "evidence"});
+    item.keys(
+        {"source", "family", "begins", "framework", "set", "pipelined", "host_issue", "evidence"});
     PublishedStack stack;
     stack.source = item.at("source", "a short name").name();
     stack.family = item.at("family", "a short name").name();
@@ -70,6 +71,7 @@ PublishedNames read_published_names(const Source& source) {
       stack.framework = framework->name();
     }
     stack.settings = settings_of(item);
+    stack.pipelined = settings_of(item, "pipelined");
     if (const auto issue = item.find("host_issue")) {
       stack.host_issue = issue->amount<Seconds>().base();
     }

@@ -22,6 +22,8 @@ struct PublishedStack {
   std::string begins;     ///< what a row's `source` begins with
   std::string framework;  ///< what a row's `framework` is; empty: any
   std::vector<std::string> settings;
+  std::vector<std::string>
+      pipelined;  ///< further ones of rows with a pipeline, after the row's own
   /// Host seconds to issue one op; 0: what the device says. Where it is given, the scalar that a
   /// regime calibrates multiplies it, not the step.
   double host_issue = 0;

@@ -248,11 +248,13 @@ class Search {
     const Passes& passes(PlanPoint point, RecomputeKind kind) {
       point.recompute = kind;
       const bool data = path_.reduced().passes_use_data(point);
+      const bool told_apart =
+          point.schedule == ScheduleKind::kZbH1 || path_.reduced().passes_use_order(point);
       const std::tuple key{kind,
                            point.pipeline == 1,
-                           point.schedule == ScheduleKind::kZbH1,
-                           data ? point.zero : 0,
-                           data ? point.shard_level : 0,
+                           told_apart ? point.schedule : ScheduleKind::kOneFOneB,
+                           point.zero >= 2 ? point.zero : 0,  // states alone are no pass's business
+                           point.zero >= 2 ? point.shard_level : 0,
                            data ? point.pipeline : 0,
                            data ? point.data : 0};
       auto it = passes_.find(key);
@@ -264,13 +266,20 @@ class Search {
     /// Those of the split, unless the exchange runs beside the passes.
     const States& states(const PlanPoint& point, const States& of_split) {
       // Those of the split are for several micro-batches.
-      const bool other = path_.reduced().passes_use_data(point) && path_.microbatches() == 1;
-      if (!path_.reduced().states_use_passes() && !other) {
+      const ReducedStep& reduced = path_.reduced();
+      const bool other = reduced.passes_use_data(point) && path_.microbatches() == 1;
+      const bool beside = reduced.states_use_passes();
+      const bool by_chunk = reduced.states_use_chunks(point, of_split);
+      if (!beside && !other && !by_chunk) {
         return of_split;
       }
-      const std::tuple key{point.recompute, point.schedule == ScheduleKind::kZbH1,
-                           point.pipeline,  point.data,
-                           point.zero,      point.shard_level};
+      const std::tuple key{beside ? point.recompute : RecomputeKind::kNone,
+                           beside && point.schedule == ScheduleKind::kZbH1,
+                           by_chunk ? point.virtual_stages : 1,
+                           point.pipeline,
+                           point.data,
+                           point.zero,
+                           point.shard_level};
       auto it = states_.find(key);
       if (it == states_.end()) {
         it = states_.emplace(key, path_.reduced().states(point)).first;
@@ -287,13 +296,13 @@ class Search {
 
    private:
     FastPath& path_;
-    std::map<std::tuple<RecomputeKind, bool, bool, std::int32_t, std::int32_t, std::int32_t,
+    std::map<std::tuple<RecomputeKind, bool, ScheduleKind, std::int32_t, std::int32_t, std::int32_t,
                         std::int32_t>,
              Passes>
         passes_;
-    std::map<
-        std::tuple<RecomputeKind, bool, std::int32_t, std::int32_t, std::int32_t, std::int32_t>,
-        States>
+    std::map<std::tuple<RecomputeKind, bool, std::int32_t, std::int32_t, std::int32_t, std::int32_t,
+                        std::int32_t>,
+             States>
         states_;
     std::map<std::int32_t, Hops> hops_;
   };

@@ -20,8 +20,9 @@ constexpr std::int32_t kStages = 5;
 constexpr std::int64_t kLayers = 6;
 // The first, one in the middle, the last, all of as many layers.
 constexpr std::int32_t kEqualStages = 3;
-/// Buckets over which the exchange of small layers is averaged.
-constexpr double kBuckets = 6;
+/// A layer that fills more buckets shares hardly any with the next: of a layer's matrices none is
+/// larger than about a third, so each fills a bucket of its own.
+constexpr double kBucketsOfALayer = 4;
 
 enum class Part : std::uint8_t {
   kBegin,
@@ -212,7 +213,25 @@ ReducedStep::ReducedStep(const Job& job, const models::CostModel& model)
 }
 
 bool ReducedStep::passes_use_data(const PlanPoint& point) const {
-  return point.replicas() > 1 && (point.zero >= 2 || point.expert > 1);
+  // Where context ranks lie decides how attention works over them.
+  const bool context_apart = point.context > 1 && job_.parallel.order[1] != Axis::kContext;
+  return point.replicas() > 1 && (point.zero >= 2 || point.expert > 1 || context_apart);
+}
+
+bool ReducedStep::states_use_chunks(const PlanPoint& point,
+                                    const ByRole<StateCosts>& states) const {
+  return point.virtual_stages > 1 && point.replicas() > 1 && layers_share_buckets(states);
+}
+
+bool ReducedStep::passes_use_order(const PlanPoint& point) const {
+  return job_.parallel.overlap.data && passes_use_data(point);
+}
+
+/// Do buckets hold parameters of several layers?
+bool ReducedStep::layers_share_buckets(const ByRole<StateCosts>& states) const {
+  const double layer = states.back().gradients.layer > 0 ? states.back().gradients.layer
+                                                         : states.front().gradients.layer;
+  return layer < kBucketsOfALayer * job_.parallel.bucket.base();
 }
 
 bool ReducedStep::states_use_passes() const { return job_.parallel.overlap.data; }
@@ -347,20 +366,26 @@ std::vector<double> ReducedStep::price(const Stage& stage, const PlanPoint& poin
 }
 
 /// Seconds of the passes. Gathers and reductions beside them can hold up the next pass: then it is
-/// what a pass takes once they follow one another.
+/// what a pass takes once they follow one another, forward and backward in turn or, in GPipe, each
+/// after its like.
 void ReducedStep::time_passes(const Program& program, std::span<const double> seconds,
-                              PassCosts& costs) const {
+                              ScheduleKind schedule, PassCosts& costs) const {
   const bool held_up = job_.parallel.overlap.data;
   constexpr int kRounds = 4;
   RankWalk following(program, seconds, dispatch_, slowdown_);
-  for (int round = 0; round < (held_up ? kRounds : 1); ++round) {
+  const auto time = [&](const Segment& segment, const PassFields& fields) {
+    RankWalk alone(program, seconds, dispatch_, slowdown_);
+    RankWalk& walk = held_up ? following : alone;
+    const double begin = walk.now();
+    walk.run(segment);
+    (costs.*fields.seconds).base = walk.now() - begin;
+  };
+  const bool by_kind = schedule == ScheduleKind::kGpipe;
+  for (int outer = 0; outer < (held_up && !by_kind ? kRounds : 1); ++outer) {
     for (const Segment& segment : program.segments) {
-      if (const auto fields = fields_of(part_of(segment))) {
-        RankWalk alone(program, seconds, dispatch_, slowdown_);
-        RankWalk& walk = held_up ? following : alone;
-        const double begin = walk.now();
-        walk.run(segment);
-        (costs.*fields->seconds).base = walk.now() - begin;
+      const auto fields = fields_of(part_of(segment));
+      for (int inner = 0; fields && inner < (held_up && by_kind ? kRounds : 1); ++inner) {
+        time(segment, *fields);
       }
     }
   }
@@ -370,7 +395,7 @@ PassCosts ReducedStep::pass_costs(const Stage& stage, const PlanPoint& point) {
   const Program& program = stage.program();
   const std::vector<double> seconds = price(stage, point, true);
   PassCosts costs;
-  time_passes(program, seconds, costs);
+  time_passes(program, seconds, point.schedule, costs);
   std::vector<std::uint8_t> touched(program.tensors.size(), 0);
   for (const Segment& segment : program.segments) {
     const auto fields = fields_of(part_of(segment));
@@ -514,22 +539,23 @@ ByRole<T> ReducedStep::lines(const PlanPoint& key, const PlanPoint& point, std::
   return role;
 }
 
-/// Most layers of a stage.
+/// Most layers of a chunk.
 std::int64_t ReducedStep::most_layers(const PlanPoint& point) const {
-  return (job_.workload.transformer()->layers + point.pipeline - 1) / point.pipeline;
+  const std::int64_t chunks = std::int64_t{point.pipeline} * point.virtual_stages;
+  return (job_.workload.transformer()->layers + chunks - 1) / chunks;
 }
 
 Passes ReducedStep::passes_of(const PlanPoint& point) {
   PlanPoint key = point;
-  if (!passes_use_data(point)) {
+  if (point.zero < 2 || !passes_use_data(point)) {
     key.zero = 0;
     key.shard_level = 0;
-    key.data = 1;
   }
+  key.data = passes_use_data(point) ? point.data : 1;
   Passes passes;
   levels_ = 0;
   // Buffers that layers take in turn hold a pass up only once there are more layers than buffers.
-  const bool held_up = job_.parallel.overlap.data && passes_use_data(point);
+  const bool held_up = passes_use_order(point);
   const std::int64_t most = most_layers(point);
   const std::int64_t fewer = held_up ? std::clamp<std::int64_t>(most - 2, 1, 4) : 1;
   const std::int64_t more = held_up ? std::clamp<std::int64_t>(most - fewer, 1, 2) : 1;
@@ -586,17 +612,11 @@ ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point) {
     }
     costs = by_role(std::move(stages), kStateFields);
   }
-  // Where a bucket holds several layers, one more layer is no measure of the exchange.
-  const double layer = costs.back().gradients.layer > 0 ? costs.back().gradients.layer
-                                                        : costs.front().gradients.layer;
-  const double bucket = job_.parallel.bucket.base();
-  if (point.replicas() > 1 && (layer < bucket || states_use_passes())) {
-    const std::int64_t most = most_layers(point);
-    const auto filled = static_cast<std::int64_t>(std::ceil(kBuckets * bucket / layer));
-    // Beside the passes, layers take turns with two sets of buffers.
-    const std::int64_t fewer = states_use_passes() && most > 1 ? 2 : 1;
-    const std::int64_t more = std::max<std::int64_t>(std::min(filled, most - fewer), 1);
-    costs = lines(key, point, fewer, more, &ReducedStep::state_costs, kStateFields);
+  // Then one more layer is no measure of the exchange: it is priced at the numbers of layers that
+  // chunks have.
+  if (point.replicas() > 1 && (layers_share_buckets(costs) || states_use_passes())) {
+    const std::int64_t fewer = std::max<std::int64_t>(most_layers(point) - 1, 1);
+    costs = lines(key, point, fewer, 1, &ReducedStep::state_costs, kStateFields);
   }
   return costs;
 }

@@ -74,8 +74,8 @@ class ReducedStep {
   /// schedule makes weight gradients apart. Errors: InputError where the builder refuses the split.
   Passes passes(const PlanPoint& point);
   /// Parameters under the point's tensor, context, expert, pipeline, data, zero and
-  /// sequence_parallel; with parallel.overlap.data also micro and recompute, because the exchange
-  /// then runs beside the last backward pass.
+  /// sequence_parallel; virtual_stages where states_use_chunks; with parallel.overlap.data also
+  /// micro and recompute, because the exchange then runs beside the last backward pass.
   ByRole<StateCosts> states(const PlanPoint& point);
   /// Seconds of a message from one stage to the next: `crossing` is the sending stage, stages - 1
   /// is the way back to stage 0 of an interleaved pipeline.
@@ -87,7 +87,13 @@ class ReducedStep {
 
   /// Do passes depend on the data-parallel group (weights gathered, gradients scattered inside)?
   [[nodiscard]] bool passes_use_data(const PlanPoint& point) const;
+  /// And on which pass follows which, as gathers beside one hold up the next?
+  [[nodiscard]] bool passes_use_order(const PlanPoint& point) const;
   [[nodiscard]] bool states_use_passes() const;
+  /// Does the exchange depend on how layers are dealt out to virtual stages? `states` are those of
+  /// the same split with one per stage.
+  [[nodiscard]] bool states_use_chunks(const PlanPoint& point,
+                                       const ByRole<StateCosts>& states) const;
 
  private:
   struct Stage;
@@ -105,8 +111,10 @@ class ReducedStep {
   [[nodiscard]] Mesh mesh_of(const PlanPoint& point) const {
     return {point.tensor, point.context, point.pipeline, point.data, job_.parallel.order};
   }
+  [[nodiscard]] bool layers_share_buckets(const ByRole<StateCosts>& states) const;
   [[nodiscard]] std::int64_t most_layers(const PlanPoint& point) const;
-  void time_passes(const Program& program, std::span<const double> seconds, PassCosts& costs) const;
+  void time_passes(const Program& program, std::span<const double> seconds, ScheduleKind schedule,
+                   PassCosts& costs) const;
   PassCosts pass_costs(const Stage& stage, const PlanPoint& point);
   StateCosts state_costs(const Stage& stage, const PlanPoint& point);
   std::vector<std::int32_t> real_ranks(const Stage& stage, const PlanPoint& point,

@@ -41,6 +41,39 @@ inline Job random_transformer(std::mt19937& rng) {
   return job;
 }
 
+/// Likewise, with all that jobs may have beside: experts, other orders of ranks, parallel blocks,
+/// gradients of 16 bits, a routing that is not even.
+inline Job random_job(std::mt19937& rng) {
+  const auto draw = [&rng](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(rng);
+  };
+  Job job = random_transformer(rng);
+  auto& model = std::get<TransformerWorkload>(job.workload.model);
+  if (draw(0, 2) == 0) {
+    MixtureOfExperts experts;
+    experts.experts = 8 << draw(0, 2);
+    experts.per_token = draw(1, 4);
+    experts.ffn_hidden = model.hidden / draw(1, 2);
+    experts.shared = draw(0, 1);
+    experts.first_dense_layers = draw(0, 2);
+    model.moe = experts;
+  }
+  model.parallel_block = !model.moe && draw(0, 5) == 0;
+  model.tied_embeddings = draw(0, 1) == 0;
+  job.formats.gradient = draw(0, 2) == 0 ? job.formats.compute : job.formats.gradient;
+  switch (draw(0, 3)) {
+    case 0:
+      job.parallel.order = {Axis::kTensor, Axis::kContext, Axis::kData, Axis::kPipeline};
+      break;
+    case 1:
+      job.parallel.order = {Axis::kTensor, Axis::kData, Axis::kContext, Axis::kPipeline};
+      break;
+    default:
+      break;
+  }
+  return job;
+}
+
 /// A legal split of the job, or nothing after a few tries; with a pipeline that works as `only`
 /// says, if that is given.
 inline std::optional<PlanPoint> random_point(const Job& job, std::mt19937& rng,
@@ -57,6 +90,9 @@ inline std::optional<PlanPoint> random_point(const Job& job, std::mt19937& rng,
       continue;
     }
     p.data = static_cast<std::int32_t>(job.devices / (p.tensor * p.pipeline * p.context));
+    if (job.workload.transformer()->moe) {
+      p.expert = static_cast<std::int32_t>(std::int64_t{1} << draw(0, 4));
+    }
     p.micro = static_cast<std::int32_t>(std::int64_t{1} << draw(0, 3));
     p.virtual_stages = static_cast<std::int32_t>(p.pipeline == 1 ? 1 : draw(1, 3));
     p.schedule =

@@ -1,0 +1,103 @@
+// A split that cannot be says which key is wrong, what it met, and the nearest values that can.
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+#include "core/error.h"
+
+namespace stepcast {
+namespace {
+
+using Catch::Matchers::Contains;
+
+const config::Library kLibrary{STEPCAST_SOURCE_DIR};
+
+std::string message(const std::string& workload, std::vector<std::string> set) {
+  set.insert(set.begin(), {"workload=" + workload, "system=dgx-h100", "batch.global=64",
+                           "batch.micro=1", "batch.sequence=2048"});
+  try {
+    (void)config::load_job(config::text_source("{}", "test"), set, kLibrary);
+  } catch (const InputError& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+struct Bad {
+  const char* name;
+  std::vector<std::string> set;
+  const char* key;     ///< that is to blame
+  const char* remedy;  ///< the nearest values that can be
+};
+
+// gpt3-175b: 96 layers, 96 heads, hidden 12288 = 96 * 128.
+const std::vector<Bad> kDense{
+    {"heads % tensor", {"devices=5", "parallel.tensor=5"}, "parallel.tensor", "use 1, 8, 12"},
+    {"pipeline > layers",
+     {"devices=128", "parallel.pipeline=128"},
+     "parallel.pipeline",
+     "use at most 96 stages"},
+    {"pipeline * virtual_stages > layers",
+     {"devices=64", "parallel.pipeline=64", "parallel.virtual_stages=2"},
+     "parallel.pipeline",
+     "use at most 96 stages"},
+    {"the split has more ranks than devices", {"devices=8", "parallel.tensor=16"}, "devices", "16"},
+    {"data does not fill the devices",
+     {"devices=64", "parallel.data=63"},
+     "parallel.data",
+     "\"auto\" or set devices=63"},
+    {"global % (data * micro)", {"devices=7"}, "batch.global", "use 63 or 70"},
+    {"micro-batches of an interleaved pipeline",
+     {"devices=8", "parallel.pipeline=8", "parallel.virtual_stages=3", "batch.global=12"},
+     "batch.global",
+     "use 16"},
+    {"rows do not divide over tensor ranks",
+     {"devices=8", "parallel.tensor=8", "parallel.sequence_parallel=true", "batch.sequence=2044"},
+     "parallel.sequence_parallel",
+     "use 2048 or false"},
+    {"experts of a dense model", {"devices=16", "parallel.expert=2"}, "parallel.expert", "use 1"},
+    {"no such number format on the device",
+     {"system=dgx-v100-32gb", "devices=8", "formats.compute=fp8"},
+     "formats.compute",
+     "use fp16 or fp32"},
+};
+
+// mixtral-8x7b: 8 experts, 8 key and value heads.
+const std::vector<Bad> kExperts{
+    {"more ranks than experts",
+     {"devices=16", "parallel.expert=16"},
+     "parallel.expert",
+     "use 1, 2, 4 or 8"},
+    {"no divisor of the ranks",
+     {"devices=16", "parallel.expert=3"},
+     "parallel.expert",
+     "use 1, 2, 4 or 8"},
+    {"tensor ranks with experts of their own",
+     {"devices=8", "parallel.expert=8", "parallel.tensor=8"},
+     "parallel.sequence_parallel",
+     "use true"},
+};
+
+}  // namespace
+
+TEST_CASE("bad plans name the key and the nearest plan that can be", "[config][bad_plan]") {
+  for (const Bad& bad : kDense) {
+    INFO(bad.name);
+    CHECK_THAT(message("gpt3-175b", bad.set), Contains(bad.key) && Contains(bad.remedy));
+  }
+  for (const Bad& bad : kExperts) {
+    INFO(bad.name);
+    CHECK_THAT(message("mixtral-8x7b", bad.set), Contains(bad.key) && Contains(bad.remedy));
+  }
+}
+
+TEST_CASE("their neighbours are accepted", "[config][bad_plan]") {
+  CHECK(message("gpt3-175b", {"devices=8", "parallel.tensor=8"}) == "accepted");
+  CHECK(message("gpt3-175b", {"devices=96", "parallel.pipeline=96"}) == "accepted");
+  CHECK(message("gpt3-175b", {"devices=8", "parallel.tensor=8", "parallel.sequence_parallel=true",
+                              "batch.sequence=2048"}) == "accepted");
+  CHECK(message("mixtral-8x7b", {"devices=16", "parallel.expert=8"}) == "accepted");
+}
+
+}  // namespace stepcast

@@ -1,0 +1,114 @@
+// Closed form and event simulator over everything a job can say: wherever the closed form says it
+// applies the two agree, and wherever it says it bounds the simulator it does.
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "planner/parallel/fast_path.h"
+#include "tests/planner/parallel_jobs.h"
+
+namespace stepcast::planner {
+namespace {
+
+using testing::full_memory;
+using testing::kLibrary;
+using testing::random_job;
+using testing::random_point;
+using testing::simulated;
+
+std::string text_of(const Job& job, const PlanPoint& point) {
+  const TransformerWorkload& m = *job.workload.transformer();
+  return fmt::format(
+      "{} of {} layers, hidden {}, sequence {}, batch {}, {} experts, bucket {} MB, order {}, {}",
+      describe(point), m.layers, m.hidden, job.batch.sequence, job.batch.global,
+      m.moe ? m.moe->experts : 0, job.parallel.bucket.base() / 1e6,
+      static_cast<int>(job.parallel.order[1]), job.system.name);
+}
+
+struct Count {
+  int all = 0, applied = 0;
+};
+
+Count hold_together(unsigned seed, int jobs, const Overlap& overlap) {
+  std::mt19937 rng(seed);
+  Count count;
+  for (int i = 0; i < jobs; ++i) {
+    Job job = random_job(rng);
+    job.parallel.overlap = overlap;
+    const auto point = random_point(job, rng);
+    if (!point) {
+      continue;
+    }
+    const models::CostModel model(job.system, job.calibration);
+    FastPath path(job, model);
+    const double error = path.forecast(*point).seconds / simulated(job, *point, model) - 1;
+    ++count.all;
+    INFO("job " << i << ": " << text_of(job, *point));
+    if (path.applies()) {
+      ++count.applied;
+      CHECK(std::abs(error) <= 0.01);
+    }
+    if (path.bounds_simulator()) {
+      CHECK(error <= 0.01);
+    }
+  }
+  return count;
+}
+
+TEST_CASE("two engines, one answer: experts, orders of ranks, sharding inside levels",
+          "[planner][parallel][two_engines]") {
+  const Count count = hold_together(21, 150, {});
+  CHECK(count.applied >= count.all * 4 / 5);
+}
+
+TEST_CASE("two engines, one answer: tensor-parallel transfers beside compute",
+          "[planner][parallel][two_engines]") {
+  Overlap overlap;
+  overlap.tensor = true;
+  CHECK(hold_together(22, 80, overlap).applied >= 25);
+}
+
+Job job_of(const std::vector<std::string>& set) {
+  return config::load_job(config::text_source("{}", "test"), set, kLibrary);
+}
+
+double error_of(const Job& job) {
+  const models::CostModel model(job.system, job.calibration);
+  FastPath path(job, model);
+  const double forecast = path.forecast(point_of(job)).seconds;
+  CHECK(path.applies());
+  return forecast / simulated(job, point_of(job), model) - 1;
+}
+
+TEST_CASE("buckets hold parameters of several layers, so layers do not cost alike",
+          "[planner][parallel][two_engines]") {
+  // A layer of hidden 2048 is 50 M parameters, 50 MB on one of 4 tensor ranks in fp32: two of its
+  // matrices fill a bucket of 40 MB, and which two changes from layer to layer.
+  const char* gpt =
+      R"(workload={"kind": "transformer", "name": "gpt", "layers": 24, "hidden": 2048, "heads": 32, "kv_heads": 32, "ffn_hidden": 8192, "activation": "gelu", "vocabulary": 51200, "tied_embeddings": true})";
+  for (const char* tensor : {"1", "2", "4"}) {
+    for (const char* bucket : {"25 MB", "40 MB", "100 MB"}) {
+      const Job job =
+          job_of({gpt, "system=dgx-h100", "devices=32", std::string("parallel.tensor=") + tensor,
+                  "parallel.zero=1", std::string("parallel.bucket=\"") + bucket + "\"",
+                  "batch.global=32", "batch.micro=1", "batch.sequence=2048"});
+      INFO("tensor " << tensor << ", bucket " << bucket);
+      CHECK(std::abs(error_of(job)) <= 0.002);
+    }
+  }
+}
+
+TEST_CASE("context ranks apart attend as their links allow", "[planner][parallel][two_engines]") {
+  // With data inside context, rings run over slower links than in a mesh without replicas.
+  const Job job = job_of({"workload=llama2-7b", "system=dgx-a100-80gb", "devices=64",
+                          "parallel.tensor=2", "parallel.context=4", "parallel.data=8",
+                          "parallel.order=tensor-data-context-pipeline", "batch.global=16",
+                          "batch.micro=1", "batch.sequence=4096"});
+  CHECK(std::abs(error_of(job)) <= 0.01);
+  const models::CostModel model(job.system, job.calibration);
+  FastPath path(job, model);
+  CHECK(path.forecast(point_of(job)).bytes ==
+        Approx(full_memory(job, point_of(job))).epsilon(1e-9));
+}
+
+}  // namespace
+}  // namespace stepcast::planner
