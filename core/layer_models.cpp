@@ -254,9 +254,35 @@ LayerList rnn_ctc(const RecurrentCtcModel& m, const std::string& place) {
   return std::move(b).finish();
 }
 
+/// Towers put out vectors of the tables' widths, `compression` times fewer.
+DlrmWorkload narrower(const DlrmWorkload& w, std::int64_t compression, const std::string& place) {
+  if (compression == 1) {
+    return {};
+  }
+  const auto tables = static_cast<std::int64_t>(w.tables.size());
+  const bool listed = w.layers != nullptr && w.layers->as<ListedModel>() != nullptr;
+  const bool equal = std::all_of(w.tables.begin(), w.tables.end(), [&](const EmbeddingTable& t) {
+    return t.dim == w.tables.front().dim;
+  });
+  if (listed || !equal || tables % compression != 0) {
+    throw InputError(
+        place + ": tables",
+        fmt::format("towers make {} times fewer vectors of one width, which needs a "
+                    "multiple of {} tables of one dim in a workload that is not listed "
+                    "by hand, and there are {}",
+                    compression, compression, tables));
+  }
+  DlrmWorkload fewer = w;
+  fewer.tables.resize(static_cast<std::size_t>(tables / compression));
+  return fewer;
+}
+
 }  // namespace
 
-LayerList layers_of(const DlrmWorkload& w, std::int64_t tensor, const std::string& place) {
+LayerList layers_of(const DlrmWorkload& whole, std::int64_t tensor, const std::string& place,
+                    std::int64_t tower_compression) {
+  const DlrmWorkload compressed = narrower(whole, tower_compression, place);
+  const DlrmWorkload& w = tower_compression > 1 ? compressed : whole;
   if (w.layers == nullptr) {
     LayerBuilder b(place);
     const int x = interaction(b, w, features(b, w));

@@ -68,9 +68,12 @@ struct RankSignature {
   auto operator<=>(const RankSignature&) const = default;
 };
 
-RankSignature signature_of(const EmbeddingLayout& layout, const ShardLaws& laws,
-                           std::int32_t rank) {
+RankSignature signature_of(const EmbeddingLayout& layout, const ShardLaws& laws, std::int32_t rank,
+                           bool towers) {
   RankSignature signature;
+  if (towers) {  // ranks of a node share its tower
+    signature.shards.push_back({-1, rank / layout.node, 0});
+  }
   for (const std::int32_t id : layout.held[static_cast<std::size_t>(rank)]) {
     const EmbeddingSlice& s = layout.slices[static_cast<std::size_t>(id)];
     const HeldRows held = held_rows(s, rank);
@@ -95,12 +98,13 @@ void add_grid(std::vector<Communicator>& all, const char* inside, const char* ac
 /// Mesh axes that the groups of a list lie along, the innermost first.
 constexpr std::array kGroupAxes{Axis::kTensor, Axis::kContext, Axis::kPipeline};
 
-std::vector<Communicator> communicators_of(const EmbeddingLayout& layout, const LayerList& list) {
+std::vector<Communicator> communicators_of(const EmbeddingLayout& layout, const LayerList& list,
+                                           bool towers) {
   std::vector<Communicator> all;
   for (const char* name : {"input", "exchange", "data"}) {
     all.push_back({.name = name, .axes = {Axis::kData}, .groups = {}});
   }
-  const DlrmCommunicators index(layout, list);
+  const DlrmCommunicators index(layout, list, towers);
   if (index.node >= 0) {
     add_grid(all, "node", "across", layout.devices, layout.node);
   }
@@ -116,7 +120,18 @@ std::vector<Communicator> communicators_of(const EmbeddingLayout& layout, const 
 /// Without tables no rank holds a shard.
 EmbeddingLayout layout_of(const Job& job) {
   if (!job.workload.dlrm()->tables.empty()) {
-    return embedding_layout(job);
+    EmbeddingLayout layout = embedding_layout(job);
+    if (job.sptt) {
+      const std::int64_t node = job.system.host.devices;
+      if (layout.uses(EmbeddingRoute::kNodeReduce) && layout.node != node) {
+        throw InputError("job: embedding.transform",
+                         fmt::format("towers are nodes of {} ranks, but the plan splits rows over "
+                                     "{}; use table_wise, or shards of whole nodes",
+                                     node, layout.node));
+      }
+      layout.node = node;
+    }
+    return layout;
   }
   EmbeddingLayout layout;
   layout.devices = job.devices;
@@ -126,7 +141,8 @@ EmbeddingLayout layout_of(const Job& job) {
 
 LayerList layers_of(const Job& job) {
   check_model(job, *job.workload.dlrm());
-  return stepcast::layers_of(*job.workload.dlrm(), job.parallel.tensor, place_of(job));
+  return stepcast::layers_of(*job.workload.dlrm(), job.parallel.tensor, place_of(job),
+                             compression_of(job));
 }
 
 }  // namespace
@@ -142,8 +158,19 @@ DlrmSampleFlops dlrm_forward_flops(const DlrmWorkload& w) {
 
 StepFlops dlrm_flops(const Job& job) {
   const LayerList list = layers_of(job);
-  const Flops total =
-      Flops(static_cast<double>(job.batch.global * list.ranks_per_sample()) * training_flops(list));
+  double of_sample = training_flops(list) * static_cast<double>(list.ranks_per_sample());
+  if (compression_of(job) > 1) {  // every sample passes every tower
+    const EmbeddingLayout layout = layout_of(job);
+    for (std::int64_t h = 0; h < job.devices / layout.node; ++h) {
+      double width = 0;
+      for (std::int64_t i = h * layout.node; i < (h + 1) * layout.node; ++i) {
+        width += static_cast<double>(
+            layout.width(static_cast<std::int32_t>(i), EmbeddingRoute::kExchange));
+      }
+      of_sample += 6 * width * width / job.tower_compression;
+    }
+  }
+  const Flops total = Flops(static_cast<double>(job.batch.global) * of_sample);
   return {total, total, total};
 }
 
@@ -162,11 +189,11 @@ ExecutionGraph build_dlrm(const Job& job) {
   graph.mesh.context = extent(1);
   graph.mesh.pipeline = extent(2);
   graph.mesh.data = static_cast<std::int32_t>(job.devices / list.ranks_per_sample());
-  graph.communicators = communicators_of(layout, list);
+  graph.communicators = communicators_of(layout, list, job.sptt);
   std::map<RankSignature, std::size_t> classes;
   for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(job.devices); ++rank) {
     const auto [it, fresh] =
-        classes.try_emplace(signature_of(layout, laws, rank), graph.classes.size());
+        classes.try_emplace(signature_of(layout, laws, rank, job.sptt), graph.classes.size());
     if (fresh) {
       graph.classes.push_back({static_cast<std::int32_t>(it->second), {}});
     }

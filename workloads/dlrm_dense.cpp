@@ -29,10 +29,10 @@ std::size_t DlrmStep::bucket_for(Scope scope) {
 }
 
 std::size_t DlrmStep::add_parameter(std::string name, std::int64_t rows, std::int64_t columns,
-                                    double scale, std::int32_t slice_id) {
+                                    double scale, std::int32_t slice_id, bool tower) {
   DenseParameter p{
       .name = std::move(name), .rows = rows, .columns = columns, .scale = scale, .slice = slice_id};
-  p.bucket = bucket_for(scope_of(slice_id));
+  p.bucket = bucket_for(tower ? Scope::kTower : scope_of(slice_id));
   Bucket& bucket = buckets_[p.bucket];
   bucket.elements += rows * columns;
   ++bucket.waiting;
@@ -47,6 +47,7 @@ void DlrmStep::declare_parameters() {
   for (std::size_t i = list_.layers.size(); i-- > 0;) {
     if (list_.layers[i].kind == LayerKind::kTables) {
       declare_replicas();
+      declare_tower();
     }
     for (LayerParameter& p : parameters_of(list_, list_.layers[i])) {
       const std::size_t id = add_parameter(std::move(p.name), p.rows, p.columns, p.scale);
@@ -72,7 +73,7 @@ void DlrmStep::declare_replicas() {
 }
 
 std::string DlrmStep::bucket_name(std::size_t i) const {
-  return fmt::format("{}.{}", buckets_[i].scope == Scope::kDense ? "bucket" : "replicas", i);
+  return fmt::format("{}.{}", holds_weights(buckets_[i].scope) ? "bucket" : "replicas", i);
 }
 
 void DlrmStep::declare_buckets() {
@@ -86,7 +87,7 @@ void DlrmStep::declare_buckets() {
                                   .columns = bucket.elements,
                                   .per_microbatch = false,
                                   .pieces = {}});
-    if (bucket.scope == Scope::kDense) {
+    if (holds_weights(bucket.scope)) {
       bucket.weights = b_.tensor({.name = name + ".weight",
                                   .role = TensorRole::kParameter,
                                   .format = compute_,
@@ -162,7 +163,9 @@ void DlrmStep::gradients_done(ProgramBuilder::OpEdit op,
     auto reduce = b_.op(OpKind::kAllReduce, bucket_name(i) + ".all_reduce", {buckets_[i].elements})
                       .format(job_.formats.gradient)
                       .phase(Phase::kGradientSync)
-                      .communicator(buckets_[i].scope == Scope::kCopies ? comm_.copies : comm_.data)
+                      .communicator(buckets_[i].scope == Scope::kCopies  ? comm_.copies
+                                    : buckets_[i].scope == Scope::kTower ? comm_.node
+                                                                         : comm_.data)
                       .in({buckets_[i].gradients})
                       .out({buckets_[i].gradients})
                       .on(reduce_stream_);
@@ -207,7 +210,7 @@ void DlrmStep::optimizers() {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     STEPCAST_CHECK(buckets_[i].waiting == 0, "bucket {} lacks {} gradients", i,
                    buckets_[i].waiting);
-    if (buckets_[i].scope == Scope::kDense) {
+    if (holds_weights(buckets_[i].scope)) {
       optimizer(fmt::format("bucket.{}", i), dense, buckets_[i].weights, buckets_[i].gradients, 1,
                 buckets_[i].elements, 0);
     }

@@ -49,6 +49,12 @@ TensorId DlrmStep::rows_of(TensorId whole, const std::string& name, std::int64_t
                     .view_offset = first * columns});
 }
 
+/// The rows of each sample of a layer's input side by side.
+TensorId DlrmStep::as_row(const Layer& l, TensorId x) {
+  const LayerTensor& shape = list_.input(l);
+  return shape.rows == 1 ? x : rows_of(x, l.name + ".row", 0, batch_, shape.elements());
+}
+
 void DlrmStep::copy_block(const std::string& name, TensorId from, TensorId to, ColumnBlock block,
                           std::int64_t rows, bool accumulate) {
   const Bytes moved = format_bytes(compute_, rows, block.columns);
@@ -150,7 +156,7 @@ void DlrmStep::layer_forward(std::size_t index) {
     case LayerKind::kDot:
       layer_op(OpKind::kDotInteractionForward, l.name,
                {batch_, list_.input(l).elements() / l.head_dim, l.head_dim})
-          .in({x(0)})
+          .in({as_row(l, x(0))})
           .out({make_value(l.out, l.name)});
       return;
     case LayerKind::kCross:

@@ -202,8 +202,8 @@ void DlrmStep::layer_backward(std::size_t index) {
       const TensorId dx = fresh(".d_input", l.in[0]);
       b_.op(OpKind::kDotInteractionBackward, l.name + "_backward",
             {batch_, list_.input(l).elements() / l.head_dim, l.head_dim})
-          .in({value(l.in[0]), dy})
-          .out({dx});
+          .in({as_row(l, value(l.in[0])), dy})
+          .out({as_row(l, dx)});
       --holders_[dy];
       give_gradient(l.in[0], dx);
       return;

@@ -226,7 +226,7 @@ double DlrmStep::samples_of(EmbeddingRoute r) const {
 }
 
 std::int64_t DlrmStep::order_of(EmbeddingRoute r) const {
-  return is_local(r) ? 0 : r == EmbeddingRoute::kNodeReduce ? layout_.node : 1;
+  return is_local(r) ? 0 : r == EmbeddingRoute::kNodeReduce || in_towers(r) ? layout_.node : 1;
 }
 
 void DlrmStep::declare_routes() {
@@ -259,6 +259,7 @@ void DlrmStep::declare_routes() {
     for (const Place& p : places(r)) {
       arriving += slice(p.slice).dim;
     }
+    arriving = in_towers(r) ? arriving / compression_ : arriving;
     const auto declare = [&](bool gradient) {
       const Format f = gradient ? backward : forward;
       const std::string name =
@@ -271,7 +272,10 @@ void DlrmStep::declare_routes() {
           is_local(r) ? output
                       : b_.activation(name + ".local", batch_, arriving, sequence ? compute_ : f);
       TensorId between = 0;
-      if (r == EmbeddingRoute::kNodeReduce) {
+      if (in_towers(r)) {
+        between = b_.activation(name + ".node", global_batch_ / layout_.node,
+                                tower_width(rank_ / layout_.node), f);
+      } else if (r == EmbeddingRoute::kNodeReduce) {
         between = b_.activation(name + ".node", global_batch_ / layout_.node, route_r.width, f);
       } else if (sequence) {
         between =
@@ -303,12 +307,17 @@ std::vector<DlrmStep::Place> DlrmStep::places(EmbeddingRoute r) const {
   std::vector<Place> all;
   if (r == EmbeddingRoute::kExchange || r == EmbeddingRoute::kNodeReduce) {
     // One block per sender: the local samples' rows of its slices, side by side.
+    const bool towers = in_towers(r);
     const std::int64_t senders =
-        r == EmbeddingRoute::kExchange ? devices() : devices() / layout_.node;
+        r == EmbeddingRoute::kExchange && !towers ? devices() : devices() / layout_.node;
     std::int64_t base = 0;
     for (std::int64_t sender = 0; sender < senders; ++sender) {
       const auto rank = static_cast<std::int32_t>(sender * (devices() / senders));
-      const std::vector<std::int32_t> held = layout_.held_by(rank, r);
+      std::vector<std::int32_t> held = layout_.held_by(rank, r);
+      for (std::int64_t i = 1; towers && i < layout_.node; ++i) {
+        const auto more = layout_.held_by(rank + static_cast<std::int32_t>(i), r);
+        held.insert(held.end(), more.begin(), more.end());
+      }
       std::int64_t width = 0;
       for (const std::int32_t s : held) {
         width += slice(s).dim;
@@ -339,6 +348,9 @@ std::vector<DlrmStep::Place> DlrmStep::places(EmbeddingRoute r) const {
 /// the other side).
 std::vector<ColumnBlock> DlrmStep::column_blocks(EmbeddingRoute r, std::int32_t operand,
                                                  bool forward, std::optional<bool> first) const {
+  if (in_towers(r) && compression_ > 1) {
+    return !first || *first ? tower_blocks(operand, forward) : std::vector<ColumnBlock>{};
+  }
   std::vector<ColumnBlock> blocks;
   for (const Place& p : places(r)) {
     if (first && *first != (slice(p.slice).first_row == 0)) {

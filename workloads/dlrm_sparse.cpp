@@ -97,6 +97,11 @@ void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
   };
   switch (r) {
     case EmbeddingRoute::kExchange: {
+      if (in_towers(r)) {
+        of.ready = start;
+        exchange_towers(next);
+        return;
+      }
       Exchange e{.send_elements = std::vector<double>(static_cast<std::size_t>(devices()),
                                                       real(batch_ * of.width))};
       collective(OpKind::kAllToAllV, "all_to_all", global_batch_ * of.width, comm_.exchange,
@@ -280,6 +285,10 @@ void DlrmStep::exchange_gradient(EmbeddingRoute r) {
               Bytes(n.bag_elements * element_bytes(compute_) + n.bags * kLengthBytes),
               Bytes(n.row_elements * wire))
         .records(start);
+  }
+  if (in_towers(r)) {
+    exchange_tower_gradients(start);
+    return;
   }
   of.d_ready = handover(exchange_stream_, kComputeStream);
   const auto collective = [&](OpKind kind, const char* name, std::int64_t elements,

@@ -2,9 +2,10 @@
 
 namespace stepcast::workloads {
 
-DlrmCommunicators::DlrmCommunicators(const EmbeddingLayout& layout, const LayerList& list) {
+DlrmCommunicators::DlrmCommunicators(const EmbeddingLayout& layout, const LayerList& list,
+                                     bool towers) {
   std::int32_t next = data + 1;
-  if (layout.uses(EmbeddingRoute::kNodeReduce)) {
+  if (towers || layout.uses(EmbeddingRoute::kNodeReduce)) {
     node = next++;
     across = next++;
   }
@@ -28,14 +29,15 @@ DlrmStep::DlrmStep(const Job& job, const LayerList& list, const EmbeddingLayout&
       batch_(job.batch.global / replicas_),
       global_batch_(job.batch.global),
       compute_(job.formats.compute),
-      comm_(layout, list),
+      comm_(layout, list, job.sptt),
+      compression_(compression_of(job)),
       layer_states_(list.layers.size()),
       values_(list.tensors.size(), kNoTensor),
       gradients_(list.tensors.size()) {
   for (const Layer& l : list.layers) {
     if (l.kind == LayerKind::kTables) {
       stack_width_ = list.output(l).columns;
-      before_tables_ = stack_width_ - layout.columns;
+      before_tables_ = stack_width_ - layout.columns / compression_;
     }
   }
   const Overlap& overlap = job.parallel.overlap;

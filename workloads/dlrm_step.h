@@ -59,9 +59,14 @@ class ShardLaws {
   std::map<std::int32_t, std::vector<std::pair<std::int64_t, double>>> hottest_;
 };
 
+/// How many times fewer columns towers put out.
+inline std::int64_t compression_of(const Job& job) {
+  return static_cast<std::int64_t>(job.tower_compression);
+}
+
 /// Indices of the communicators of a DLRM graph; each is used by one stream.
 struct DlrmCommunicators {
-  DlrmCommunicators(const EmbeddingLayout& layout, const LayerList& list);
+  DlrmCommunicators(const EmbeddingLayout& layout, const LayerList& list, bool towers);
   std::int32_t input = 0;     ///< lengths and ids
   std::int32_t exchange = 1;  ///< pooled rows and their gradients
   std::int32_t data = 2;      ///< dense gradients
@@ -98,8 +103,10 @@ class DlrmStep {
     TensorId gradient = 0;
   };
   /// What a gradient belongs to: the dense model, tables replicated on every rank, copies of a
-  /// group's rows.
-  enum class Scope : std::uint8_t { kDense, kTables, kCopies };
+  /// group's rows, the tower of a node.
+  enum class Scope : std::uint8_t { kDense, kTables, kCopies, kTower };
+  /// Buckets of tables are gradients only.
+  static bool holds_weights(Scope s) { return s == Scope::kDense || s == Scope::kTower; }
   /// Gradients that are all-reduced together; of dense parameters also the weights, which one
   /// optimizer op updates.
   struct Bucket {
@@ -160,7 +167,7 @@ class DlrmStep {
   void declare_parameters();
   void declare_replicas();
   std::size_t add_parameter(std::string name, std::int64_t rows, std::int64_t columns, double scale,
-                            std::int32_t slice = -1);
+                            std::int32_t slice = -1, bool tower = false);
   std::size_t bucket_for(Scope scope);
   [[nodiscard]] std::string bucket_name(std::size_t i) const;
   [[nodiscard]] Scope scope_of(std::int32_t slice_id) const;
@@ -181,6 +188,7 @@ class DlrmStep {
   TensorId make_value(std::int32_t t, const std::string& name);
   TensorId rows_of(TensorId whole, const std::string& name, std::int64_t first, std::int64_t rows,
                    std::int64_t columns);
+  TensorId as_row(const Layer& l, TensorId x);
   void copy_block(const std::string& name, TensorId from, TensorId to, ColumnBlock block,
                   std::int64_t rows, bool accumulate);
   void tables_forward(const Layer& l);
@@ -216,6 +224,20 @@ class DlrmStep {
   void convolution_backward(const Layer& l, const LayerState& s, TensorId dy);
   void recurrent_backward(const Layer& l, const LayerState& s, TensorId dy);
   void group_backward(const Layer& l, TensorId dy);
+
+  // dlrm_towers.cpp
+  [[nodiscard]] bool in_towers(EmbeddingRoute r) const {
+    return job_.sptt && r == EmbeddingRoute::kExchange;
+  }
+  /// Pooled columns of node `h`, and what its tower makes of them.
+  [[nodiscard]] std::int64_t tower_width(std::int64_t h) const;
+  [[nodiscard]] std::int64_t narrow_width(std::int64_t h) const;
+  void declare_tower();
+  void exchange_towers(bool next);
+  void exchange_tower_gradients(std::int32_t start);
+  [[nodiscard]] std::vector<ColumnBlock> tower_blocks(std::int32_t operand, bool forward) const;
+  OpEdit tower_exchange(const char* name, bool backward, std::int32_t communicator,
+                        const std::vector<double>& sent, TensorId in, TensorId out);
 
   // dlrm_input.cpp
   void load_batch();
@@ -301,6 +323,7 @@ class DlrmStep {
   Format compute_;
   ProgramBuilder b_;
   DlrmCommunicators comm_;
+  std::int64_t compression_;  ///< of towers
   std::string_view input_stream_ = kComputeStream, exchange_stream_ = kComputeStream,
                    reduce_stream_ = kComputeStream;
 
@@ -313,6 +336,8 @@ class DlrmStep {
   std::int64_t before_tables_ = 0;                  ///< columns put before those of the tables
   bool reads_input_ = false;                        ///< the layer being written
   std::array<Route, kRoutes> routes_;
+  std::size_t tower_ = 0;  ///< parameter, with compression
+  TensorId compressed_ = 0, d_compressed_ = 0;
   std::map<std::size_t, TensorId> labels_;  ///< by layer, of losses
   Indices indices_, next_indices_;  ///< of this step's batch; of the one unpacked in this step
   std::int32_t loaded_ = -1, indexed_ = -1, unpacked_ = -1, split_ = -1, reduced_ = -1;  ///< events

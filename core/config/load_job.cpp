@@ -442,11 +442,22 @@ void read_embedding(const Value& job, Job& j) {
     (void)d->choice<int>({{"off", 0}});
   }
   if (const auto t = v->find("transform")) {
-    refuse_missing_names(*t);
-    (void)t->choice<int>({{"none", 0}});
+    j.sptt = t->choice<bool>({{"none", false}, {"sptt", true}});
+    const std::int64_t node = j.system.host.devices;
+    if (j.sptt && (!has_tables(j) || j.devices % node != 0 || j.devices == node)) {
+      t->refuse(
+          fmt::format("found \"sptt\": towers are machines of {} devices with tables; use "
+                      "tables and several whole machines, or none",
+                      node));
+    }
   }
-  if (const auto t = v->find("tower_compression")) {
-    not_implemented(*t, "tower_compression");
+  if (const auto c = v->find("tower_compression")) {
+    const std::int64_t times = c->integer(1, 1 << 16);
+    j.tower_compression = static_cast<double>(times);
+    if (times > 1 && !j.sptt) {
+      c->refuse(
+          fmt::format("found {}: only towers compress; use \"transform\": \"sptt\", or 1", times));
+    }
   }
 }
 

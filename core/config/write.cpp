@@ -552,7 +552,10 @@ std::string job_to_json(const Job& job, int indent) {
     j["embedding"]["plan"] = job.embedding_choice;
   }
   j["embedding"]["dedup"] = "off";
-  j["embedding"]["transform"] = "none";
+  j["embedding"]["transform"] = job.sptt ? "sptt" : "none";
+  if (job.tower_compression > 1) {
+    j["embedding"]["tower_compression"] = plain(job.tower_compression);
+  }
   j["optimizer"] = optimizer_json(job);
   j["attention"] = job.flash_attention ? "flash" : "unfused";
   j["flows"] = flows_json(job.flows);

@@ -31,6 +31,10 @@ namespace {
 
 /// Data of recommendation models is one row of dense features, bags of ids and a click a sample.
 void require_clicks(const Job& job, const DlrmWorkload& w) {
+  if (job.sptt) {
+    throw InputError("job: embedding.transform",
+                     "cannot run: towers are predicted, not executed, in this version; use none");
+  }
   if (w.layers == nullptr) {
     return;
   }

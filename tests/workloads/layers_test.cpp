@@ -336,3 +336,68 @@ TEST_CASE("a wrong list names the place and the remedy", "[workloads][layers][ma
   CHECK_THAT(error(R"([{"op": "recurrent"}])"), Contains("time_major"));
   CHECK_THAT(error(R"([{"repeat": 0, "ops": []}])"), Contains("workload.ops[0].repeat"));
 }
+
+TEST_CASE(
+    "towers exchange inside nodes first, and send no fewer bytes between them unless compressed",
+    "[workloads][towers]") {
+  // Two nodes of two ranks, a table of 16 columns on each rank, 32 samples, 8 of them local. Flat,
+  // a rank sends 32 x 16 elements, half of them to the other node. In towers it sends the node's 32
+  // columns for 8 samples to its peer there: 256 elements again (arXiv 2403.00877, section 3).
+  const auto job = [](const std::string& embedding) {
+    return config::load_job(
+        config::text_source(R"({"devices": 4, "batch": {"global": 32}, "system": {"name": "s",
+          "device": "h100-sxm-80gb", "host": {"devices": 2, "cores": 8},
+          "fabric": [{"name": "in", "size": 2, "bandwidth": "400 GB/s", "latency": "2 us"},
+                     {"name": "out", "size": 64, "bandwidth": "50 GB/s", "latency": "5 us"}]},
+          "embedding": {"plan": "table_wise", )" +
+                                embedding + R"(}, "workload": {"kind": "dlrm", "name": "w",
+          "dense_features": 4, "bottom_mlp": [16], "interaction": {"kind": "dot"}, "top_mlp": [1],
+          "tables": [{"name": "a", "rows": 100, "dim": 16}, {"name": "b", "rows": 100, "dim": 16},
+                     {"name": "c", "rows": 100, "dim": 16}, {"name": "d", "rows": 100, "dim": 16}]}})",
+                            "test"),
+        {}, kLibrary);
+  };
+  struct Sent {
+    double inside = 0, between = 0, flat = 0;
+  };
+  const auto sent = [](const Job& j) {
+    const ExecutionGraph g = workloads::build_graph(j);
+    Sent s;
+    const Program& p = g.program_of(0);
+    for (const Op& op : p.ops) {
+      if (op.kind != OpKind::kAllToAllV || p.name(op).find("embedding") == std::string::npos) {
+        continue;
+      }
+      const auto& parts = p.exchanges[static_cast<std::size_t>(op.detail)].send_elements;
+      const auto ranks = g.members(op.communicator, 0);
+      const std::string& name = g.communicators[static_cast<std::size_t>(op.communicator)].name;
+      REQUIRE(parts.size() == ranks.size());
+      for (std::size_t i = 0; i < ranks.size(); ++i) {
+        if (ranks[i] == 0) {
+          continue;
+        }
+        (name == "exchange" && ranks[i] < 2 ? s.flat
+         : ranks[i] < 2                     ? s.inside
+                                            : s.between) += parts[i];
+      }
+    }
+    return s;
+  };
+  const Sent flat = sent(job(R"("transform": "none")"));
+  const Sent towers = sent(job(R"("transform": "sptt")"));
+  const Sent compressed = sent(job(R"("transform": "sptt", "tower_compression": 2)"));
+  CHECK(flat.between == 2 * 256);  // forward and backward
+  CHECK(towers.between == flat.between);
+  CHECK(towers.inside == 2 * 256);  // 16 samples' rows of 16 columns to the neighbour
+  CHECK(compressed.between == towers.between / 2);
+  CHECK(compressed.inside == towers.inside);
+  // The interaction sees two vectors of the towers and the dense one.
+  const ExecutionGraph g =
+      workloads::build_graph(job(R"("transform": "sptt", "tower_compression": 2)"));
+  for (const Op& op : g.programs.front().ops) {
+    if (op.kind == OpKind::kDotInteractionForward) {
+      CHECK(op.shape[1] == 3);
+    }
+  }
+  CHECK_THROWS_WITH(job(R"("tower_compression": 2)"), Catch::Contains("only towers compress"));
+}

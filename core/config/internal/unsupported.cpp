@@ -16,8 +16,6 @@ struct Missing {
 constexpr std::array kMissing{
     // Embeddings.
     Missing{"ikjt", "deduplicated lookups", "use off"},
-    Missing{"sptt", "the tower transform", "use none"},
-    Missing{"tower_compression", "tower compression", "leave it out"},
     Missing{"plan_tier", "plans outside the device's own memory", "use tier \"hbm\""},
 };
 

@@ -1,0 +1,128 @@
+// Models given as lists of layers train on the CPU: gradients are those of the loss, and every
+// number of ranks trains the same model.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <string>
+
+#include "core/config/config.h"
+#include "runtime/data/dlrm_source.h"
+#include "runtime/op_operands.h"
+#include "tests/runtime/thread_ranks.h"
+#include "workloads/build_graph.h"
+
+using namespace stepcast;
+
+namespace {
+
+constexpr std::int64_t kGlobal = 12;
+
+const std::string kTables =
+    R"("tables": [{"name": "a", "rows": 31, "dim": 8}, {"name": "b", "rows": 47, "dim": 8, "pooling": 3},
+                  {"name": "c", "rows": 20, "dim": 8}])";
+const std::string kEnds =
+    R"("name": "w", "dense_features": 5, "bottom_mlp": [8], "top_mlp": [6, 1], )" + kTables;
+
+const std::vector<std::string> kModels{
+    R"({"kind": "wukong", "layers": 2, "fmb": 2, "lcb": 3, "rank": 2, "mlp": [7], )" + kEnds + "}",
+    R"({"kind": "dhen", "layers": 2, "features": 3, "modules": ["dot", "attention", "linear", "cross"],
+        "heads": 2, "rank": 3, )" +
+        kEnds + "}",
+    R"({"kind": "graph", "name": "w", "inputs": {"dense": [5]}, )" + kTables + R"(, "ops": [
+        {"op": "linear", "name": "bottom", "width": 8, "activation": "tanh"}, {"op": "tables"},
+        {"op": "reshape", "shape": [4, 8]}, {"op": "positions", "name": "rows"},
+        {"op": "linear", "width": 12, "activation": "swiglu"}, {"op": "linear", "name": "up", "width": 8},
+        {"op": "softmax", "name": "weights"}, {"op": "multiply", "name": "weighted", "in": ["up", "weights"]},
+        {"op": "mean_rows", "name": "mean", "in": "rows"},
+        {"op": "linear", "name": "c", "width": 24, "activation": "silu"},
+        {"op": "modulate", "name": "modulated", "in": ["weighted", "c"]},
+        {"op": "gate", "name": "gated", "in": ["rows", "modulated", "c"], "first": 16},
+        {"op": "norm", "name": "n", "norm": "rms_norm"}, {"op": "add", "name": "sum", "in": ["n", "gated"]},
+        {"op": "columns", "name": "some", "first": 2, "count": 4},
+        {"op": "matmul", "name": "scores", "in": ["some", "sum"], "transpose_a": true},
+        {"op": "transpose"}, {"op": "reshape", "name": "flat", "shape": [1, 32]},
+        {"op": "concatenate", "in": ["flat", "mean"]}, {"op": "linear", "width": 9, "activation": "gelu"},
+        {"op": "linear", "width": 5, "activation": "sigmoid"}, {"op": "linear", "width": 1},
+        {"op": "binary_cross_entropy"}]})"};
+
+Job job_of(const std::string& workload, std::int64_t devices) {
+  return config::load_job(
+      config::text_source(
+          fmt::format(R"({{"system": "dgx-h100", "devices": {}, "batch": {{"global": {}}},
+             "formats": {{"compute": "fp32"}}, "optimizer": "sgd",
+             "embedding": {{"plan": "table_wise"}}, "workload": )",
+                      devices, kGlobal) +
+              workload + "}",
+          "test"),
+      {}, {STEPCAST_SOURCE_DIR});
+}
+
+std::vector<runtime::HostBatch> batches_of(const Job& job) {
+  std::vector<runtime::HostBatch> batches(static_cast<std::size_t>(job.devices));
+  const std::int64_t each = kGlobal / job.devices;
+  for (std::int64_t r = 0; r < job.devices; ++r) {
+    runtime::DlrmSource(*job.workload.dlrm(), {r * each, each, kGlobal}, 7)
+        .draw(0, batches[static_cast<std::size_t>(r)]);
+  }
+  return batches;
+}
+
+double perturbed_loss(const Job& job, const ExecutionGraph& graph, TensorId id, std::int64_t i,
+                      float by) {
+  runtime::test::ThreadRanks ranks(job, graph);
+  ranks.executor(0).tensor(id).data[i] += by;
+  return ranks.step(0, batches_of(job));
+}
+
+}  // namespace
+
+TEST_CASE("gradients of listed layers are those of the loss", "[runtime][layers]") {
+  const Job job = job_of(kModels[GENERATE(0U, 1U, 2U)], 1);
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const Program& program = graph.programs.front();
+  std::size_t checked = 0;
+  for (TensorId id = 0; id < program.tensors.size(); ++id) {
+    const Tensor& t = program.tensors[id];
+    if (t.pieces.empty()) {
+      continue;
+    }
+    runtime::test::ThreadRanks ranks(job, graph);
+    const runtime::cpu::Matrix weights = ranks.executor(0).tensor(id);
+    const std::vector<float> before(weights.data, weights.data + weights.elements());
+    ranks.step(0, batches_of(job));
+    const std::int64_t i = weights.elements() * 2 / 3;
+    CAPTURE(job.workload.name, t.name, i);
+    // w' = w - rate g; the gradient is one of the slopes to either side, which differ at kinks.
+    const double rate = runtime::learning_rate(OptimizerKind::kSgd);
+    const double analytic =
+        static_cast<double>(before[static_cast<std::size_t>(i)] - weights.data[i]) / rate;
+    constexpr float kStep = 1e-3F;
+    const double here = perturbed_loss(job, graph, id, i, 0);
+    const double right = (perturbed_loss(job, graph, id, i, kStep) - here) / double{kStep};
+    const double left = (here - perturbed_loss(job, graph, id, i, -kStep)) / double{kStep};
+    const double margin = 5e-4 + 0.01 * std::abs(analytic);
+    CHECK(analytic > std::min(left, right) - margin);
+    CHECK(analytic < std::max(left, right) + margin);
+    ++checked;
+  }
+  CHECK(checked > 12);
+}
+
+TEST_CASE("ranks train listed layers as one rank does, and they learn", "[runtime][layers]") {
+  const std::string& model = kModels[GENERATE(0U, 1U, 2U)];
+  const auto curve = [&](std::int64_t devices) {
+    const Job job = job_of(model, devices);
+    const ExecutionGraph graph = workloads::build_graph(job);
+    runtime::test::ThreadRanks ranks(job, graph);
+    std::vector<double> losses;
+    for (int s = 0; s < 60; ++s) {
+      losses.push_back(ranks.step(s, batches_of(job)));
+    }
+    return losses;
+  };
+  const auto one = curve(1);
+  const auto three = curve(3);
+  for (std::size_t s = 0; s < 8; ++s) {
+    CHECK(three[s] == Approx(one[s]).epsilon(1e-4));
+  }
+  CHECK(one.back() < one.front());
+}
