@@ -73,10 +73,21 @@ FittedModel fit_form(const KernelForm& form, const Device& device, const Rows& r
     const std::vector<double> c = constants_of(form, device, &model);
     std::vector<FittedModel::Point> residuals;
     std::vector<std::int64_t> configurations;
-    for (const Row* row : every_nth(rows, options.max_surface_rows)) {
+    const auto collect = [&](const Row* row) {
       residuals.push_back(
           {row->coordinates, std::log(row->time / form_time(form, device, *row, c))});
       configurations.push_back(row->configuration);
+    };
+    std::for_each(rows.begin(), rows.end(), collect);
+    if (add_curves(model, residuals, configurations, options.max_points)) {
+      return model;
+    }
+    if (rows.size() > options.max_surface_rows) {
+      residuals.clear();
+      configurations.clear();
+      for (const Row* row : every_nth(rows, options.max_surface_rows)) {
+        collect(row);
+      }
     }
     add_surface(model, residuals, configurations, options.max_points);
   }

@@ -36,6 +36,14 @@ double add_smoothed_surface(FittedModel& model, const std::vector<FittedModel::P
                             const std::vector<FittedModel::Point>& rows,
                             const std::vector<std::int64_t>& configurations);
 
+/// The same as curves over the first coordinate, for rows that sweep it at many places of the
+/// others: medians of the rows near each knot, smoothed along the curve by its own Gaussian
+/// process. At most `limit` curves, spread by farthest-point selection. Scale and noise are chosen
+/// on a quarter of the configurations left out. Returns false and stores nothing where fewer than
+/// half of the places are swept, or where curves do not beat the form alone on that quarter.
+bool add_curves(FittedModel& model, const std::vector<FittedModel::Point>& rows,
+                const std::vector<std::int64_t>& configurations, std::size_t limit);
+
 /// The surface of at most `limit` points that does best on a quarter of the configurations left
 /// out: through rows picked by thin_points, or, where rows are many more, smoothed over all of
 /// them.

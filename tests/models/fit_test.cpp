@@ -8,6 +8,7 @@
 #include "models/collective_form.h"
 #include "models/fit/points.h"
 #include "models/kernel_form.h"
+#include "models/residual.h"
 
 namespace stepcast::models {
 namespace {
@@ -173,6 +174,32 @@ TEST_CASE("a surface smoothed over many rows is better than single noisy ones", 
   CHECK(smoothed.error.median < 0.5 * plain);
   // What is left is mostly the noise: the median of |N(0, 0.1)| is 0.067.
   CHECK(smoothed.error.median < 0.1);
+}
+
+TEST_CASE("rows that sweep m at many (n, k) are kept as curves", "[models][fit]") {
+  // What no constant says: a wave along m whose height depends on n. 36 pairs, m in steps of 20 %.
+  Bench bench;
+  const KernelForm& form = *kernel_form_named("gemm.shape_rate");
+  std::int64_t pair = 0;
+  for (const std::int64_t n : {64, 128, 256, 512, 1024, 2048}) {
+    for (const std::int64_t k : {64, 128, 256, 512, 1024, 2048}) {
+      const double height = 0.05 * std::log(static_cast<double>(n) / 64);
+      for (double m = 16; m < 4000; m *= 1.2) {
+        bench.add(gemm_program(static_cast<std::int64_t>(m), n, k, 0), form, core(), gemm_truth(),
+                  height * std::sin(3 * std::log(m)));
+        bench.rows.back().configuration = pair;
+      }
+      ++pair;
+    }
+  }
+  FitOptions options;
+  options.max_points = 0;
+  const double plain = fit_kernels(core(), bench.rows, options).at("gemm").error.mean;
+  options.max_points = 100;
+  const FittedModel model = fit_kernels(core(), bench.rows, options).at("gemm");
+  CHECK(model.points.size() == 36);
+  CHECK(residual_knots(model).size() > 25);
+  CHECK(model.error.mean < 0.7 * plain);  // of pairs the fit did not see
 }
 
 TEST_CASE("embedding constants predict held-out groups", "[models][fit][embedding]") {

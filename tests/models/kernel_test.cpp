@@ -354,4 +354,23 @@ TEST_CASE("the residual surface meets its points and fades away from them", "[mo
   CHECK(surface.leave_one_out()[0] == Approx(0.2 + 0.1 * std::exp(-1)).margin(1e-4));
 }
 
+TEST_CASE("residual curves meet their knots, are linear between them and fade beyond",
+          "[models][residual]") {
+  FittedModel model;
+  model.constants = {{"residual_scale", 2}, {"residual_noise", 1e-6}};
+  set_residual_knots(model, {0, 1, 3});
+  CHECK(residual_knots(model) == std::vector<double>{0, 1, 3});
+  model.points = {{{5, 0.2, 0.4}, 0.0}, {{25, -0.1, -0.1}, -0.1}};  // places 5 and 25
+  const ResidualSurface surface(model);
+  const auto at = [&](double u, double x) { return surface.at(std::vector<double>{u, x}); };
+  CHECK(at(0, 5) == Approx(0.2).margin(1e-4));
+  CHECK(at(1, 5) == Approx(0.4).margin(1e-4));
+  CHECK(at(3, 5) == Approx(0).margin(1e-4));
+  CHECK(at(0.25, 5) == Approx(0.25).margin(1e-4));              // a quarter of the way
+  CHECK(at(2, 5) == Approx(0.2).margin(1e-4));                  // half of the way
+  CHECK(at(2, 25) == Approx(-0.1).margin(1e-4));                // the other curve
+  CHECK(at(-2, 5) == Approx(0.2 * std::exp(-1)).margin(1e-4));  // 2 beyond the end, scale 2
+  CHECK(std::abs(at(1, 60)) < 1e-6);                            // far from both curves
+}
+
 }  // namespace stepcast::models
