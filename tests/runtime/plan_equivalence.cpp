@@ -30,7 +30,11 @@ using namespace stepcast::runtime;
 
 namespace {
 
+#ifdef STEPCAST_CUDA_STANDIN
+constexpr int kSteps = 6;  // every thread of every kernel is emulated
+#else
 constexpr int kSteps = 24;
+#endif
 using Curves = std::map<std::string, std::vector<double>>;
 
 Job dlrm_job() {

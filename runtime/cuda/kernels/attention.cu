@@ -26,12 +26,12 @@ AttentionShape checked(AttentionShape shape, const ConstMatrixView& q, const Con
                     "query heads are a multiple of key heads");
   internal::require(!shape.causal || shape.kv_length >= shape.query_length,
                     "causal attention has at least as many keys as queries");
-  internal::require(q.rows == shape.batch * shape.query_length &&
-                        q.columns == shape.heads * shape.head_dim,
-                    "queries are [batch * query_length, heads * head_dim]");
-  internal::require(k.rows == shape.batch * shape.kv_length &&
-                        k.columns == shape.kv_heads * shape.head_dim,
-                    "keys are [batch * kv_length, kv_heads * head_dim]");
+  internal::require(
+      q.rows == shape.batch * shape.query_length && q.columns == shape.heads * shape.head_dim,
+      "queries are [batch * query_length, heads * head_dim]");
+  internal::require(
+      k.rows == shape.batch * shape.kv_length && k.columns == shape.kv_heads * shape.head_dim,
+      "keys are [batch * kv_length, kv_heads * head_dim]");
   internal::require(shape.head_dim <= kWidestPlain, "heads of up to 256 elements");
   if (shape.scale == 0) {
     shape.scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
@@ -127,8 +127,7 @@ const char* attention_kernel(const AttentionShape& shape, Format format) {
 }
 
 void attention_forward(const AttentionShape& shape, ConstMatrixView q, ConstMatrixView k,
-                       ConstMatrixView v, MatrixView out, float* log_sum_exp,
-                       cudaStream_t stream) {
+                       ConstMatrixView v, MatrixView out, float* log_sum_exp, cudaStream_t stream) {
   const AttentionShape s = checked(shape, q, k);
   if (q.rows == 0 || q.columns == 0) {
     return;
@@ -154,10 +153,10 @@ void attention_backward(const AttentionShape& shape, const AttentionBackward& t,
                               "attention_backward");
   auto* delta = static_cast<float*>(workspace.data);
   const auto blocks = static_cast<unsigned>(internal::ceil_div(t.q.rows * s.heads, kRowWarps));
-  delta_kernel<<<blocks, dim3(32, kRowWarps), 0, stream>>>(
-      internal::operand(t.out), internal::operand(t.d_out), t.q.rows, s.query_length, s.heads,
-      s.head_dim, delta);
-  internal::check_launch("attention_backward: rowsum(dO * O)");
+  internal::launch("attention_backward: rowsum(dO * O)", delta_kernel,
+                   {blocks, dim3(32, kRowWarps)}, stream, internal::operand(t.out),
+                   internal::operand(t.d_out), t.q.rows, s.query_length, s.heads, s.head_dim,
+                   delta);
   if (use_tensor_cores(s, {t.q, t.k, t.v, t.d_out, t.d_q, t.d_k, t.d_v})) {
     internal::flash_backward(s, t, delta, stream);
   } else {
@@ -170,9 +169,9 @@ void softmax_rows(ConstMatrixView x, float scale, Index query_length, Index diag
   if (x.rows == 0 || x.columns == 0) {
     return;
   }
-  softmax_kernel<<<static_cast<unsigned>(x.rows), kSoftmaxThreads, 0, stream>>>(
-      internal::operand(x), x.columns, scale, query_length, diagonal, internal::operand(out));
-  internal::check_launch("softmax_rows");
+  internal::launch("softmax_rows", softmax_kernel, {static_cast<unsigned>(x.rows), kSoftmaxThreads},
+                   stream, internal::operand(x), x.columns, scale, query_length, diagonal,
+                   internal::operand(out));
 }
 
 void softmax_rows_backward(ConstMatrixView p, ConstMatrixView dp, float scale, MatrixView dx,
@@ -180,9 +179,9 @@ void softmax_rows_backward(ConstMatrixView p, ConstMatrixView dp, float scale, M
   if (p.rows == 0 || p.columns == 0) {
     return;
   }
-  softmax_backward_kernel<<<static_cast<unsigned>(p.rows), kSoftmaxThreads, 0, stream>>>(
-      internal::operand(p), internal::operand(dp), p.columns, scale, internal::operand(dx));
-  internal::check_launch("softmax_rows_backward");
+  internal::launch("softmax_rows_backward", softmax_backward_kernel,
+                   {static_cast<unsigned>(p.rows), kSoftmaxThreads}, stream, internal::operand(p),
+                   internal::operand(dp), p.columns, scale, internal::operand(dx));
 }
 
 }  // namespace stepcast::runtime::cuda::kernels

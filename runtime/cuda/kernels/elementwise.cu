@@ -42,9 +42,8 @@ void add_partial_sums(const float* partial, Index chunks, Index columns, int sum
                       const SumTargets& targets, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(ceil_div(columns, kSumColumns)),
                   static_cast<unsigned>(sums));
-  partial_sums_kernel<<<grid, dim3(kSumColumns, kSumGroups), 0, stream>>>(partial, chunks, columns,
-                                                                          sums, targets);
-  check_launch("column sums");
+  launch("column sums", partial_sums_kernel, {grid, dim3(kSumColumns, kSumGroups)}, stream, partial,
+         chunks, columns, sums, targets);
 }
 
 }  // namespace internal
@@ -153,8 +152,8 @@ __global__ void copy_blocks_kernel(CopyTasks tasks) {
       float x[N];
       internal::load<internal::Any, N>(task.from.data, task.from.format,
                                        row * task.from.stride + column, x);
-      internal::store<internal::Any, N>(task.to.data, task.to.format,
-                                        row * task.to.stride + column, x);
+      internal::store<internal::Any, N>(task.to.data, task.to.format, row * task.to.stride + column,
+                                        x);
     }
   }
 }
@@ -165,8 +164,7 @@ void launch_copies(const CopyTasks& tasks, int count, Index most_rows, cudaStrea
   const Index wanted = internal::ceil_div(most_rows, kWarps);
   const dim3 grid(static_cast<unsigned>(wanted < 2048 ? wanted : 2048),
                   static_cast<unsigned>(count));
-  copy_blocks_kernel<N><<<grid, dim3(32, kWarps), 0, stream>>>(tasks);
-  internal::check_launch("copy_blocks");
+  internal::launch("copy_blocks", copy_blocks_kernel<N>, {grid, dim3(32, kWarps)}, stream, tasks);
 }
 
 }  // namespace

@@ -35,15 +35,15 @@ __global__ void __launch_bounds__(kThreads)
     forward_kernel(Tables tables, Index dim, int bags_per_group, Format pooled_format) {
   const Table& table = tables.at[blockIdx.y];
   const int lane = static_cast<int>(threadIdx.x) % G;
-  const unsigned mask = G == 32 ? 0xFFFFFFFFU
-                                : ((1U << (G % 32)) - 1U) << (threadIdx.x % 32 / G * G);
+  const unsigned mask =
+      G == 32 ? 0xFFFFFFFFU : ((1U << (G % 32)) - 1U) << (threadIdx.x % 32 / G * G);
   const Index group = (static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x) / G;
   const Index first = group * bags_per_group;
   if (first >= table.bags) {
     return;  // whole groups leave together
   }
-  const int bags = static_cast<int>(
-      table.bags - first < bags_per_group ? table.bags - first : bags_per_group);
+  const int bags =
+      static_cast<int>(table.bags - first < bags_per_group ? table.bags - first : bags_per_group);
   const Index slab = static_cast<Index>(blockIdx.z) * G * V * N;
   const auto* weights = static_cast<const T*>(table.weights);
 
@@ -154,8 +154,8 @@ void launch(const Launch& l, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(internal::ceil_div(groups * G, kThreads)),
                   static_cast<unsigned>(l.count),
                   static_cast<unsigned>(internal::ceil_div(l.dim, Index{G} * V * N)));
-  forward_kernel<T, N, G, V, U><<<grid, kThreads, 0, stream>>>(l.tables, l.dim, per_group, l.pooled_format);
-  internal::check_launch("embedding_forward");
+  internal::launch("embedding_forward", forward_kernel<T, N, G, V, U>, {grid, kThreads}, stream,
+                   l.tables, l.dim, per_group, l.pooled_format);
 }
 
 template <class T>
@@ -234,9 +234,9 @@ void embedding_forward(const EmbeddingTable* tables, Index count, cudaStream_t s
         continue;
       }
       done[static_cast<std::size_t>(i)] = 1;
-      l.tables.at[l.count++] = {t.weights.data,   t.weights.stride, t.bags.indices,
-                                t.bags.offsets,   t.bags.count,     t.factors,
-                                t.pooled.data,    t.pooled.stride,  t.pooling == Pooling::kMean};
+      l.tables.at[l.count++] = {t.weights.data, t.weights.stride, t.bags.indices,
+                                t.bags.offsets, t.bags.count,     t.factors,
+                                t.pooled.data,  t.pooled.stride,  t.pooling == Pooling::kMean};
       l.most_bags = t.bags.count > l.most_bags ? t.bags.count : l.most_bags;
       l.bags += t.bags.count;
       l.lookups += t.bags.lookups;
@@ -249,16 +249,15 @@ void embedding_forward(const EmbeddingTable* tables, Index count, cudaStream_t s
 
 void mean_factors(const Bags& bags, float* factors, cudaStream_t stream) {
   if (bags.count > 0) {
-    mean_factors_kernel<<<static_cast<unsigned>(internal::ceil_div(bags.count, kThreads)),
-                          kThreads, 0, stream>>>(bags, factors);
-    internal::check_launch("mean_factors");
+    internal::launch("mean_factors", mean_factors_kernel,
+                     {static_cast<unsigned>(internal::ceil_div(bags.count, kThreads)), kThreads},
+                     stream, bags, factors);
   }
 }
 
 void first_bad_index(const Bags& bags, Index rows, std::int64_t* bad, cudaStream_t stream) {
   if (bags.count > 0) {
-    first_bad_kernel<<<256, kThreads, 0, stream>>>(bags, rows, bad);
-    internal::check_launch("first_bad_index");
+    internal::launch("first_bad_index", first_bad_kernel, {256, kThreads}, stream, bags, rows, bad);
   }
 }
 

@@ -24,8 +24,8 @@ struct PairTables {
   PairTable at[kSortedTables];
 };
 
-/// Eight lanes a bag write its lookups as (row, slot) pairs; what the bound of `lookups` leaves over
-/// is padding.
+/// Eight lanes a bag write its lookups as (row, slot) pairs; what the bound of `lookups` leaves
+/// over is padding.
 __global__ void pairs_kernel(PairTables tables, PairArrays out) {
   const PairTable& t = tables.at[blockIdx.y];
   const Index thread = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
@@ -121,15 +121,15 @@ std::vector<Group> groups_of(const EmbeddingTable* tables, Index count, bool row
 
 void update(const EmbeddingTable* tables, Index count, const internal::RowRule& rule,
             Workspace workspace, cudaStream_t stream) {
-  const bool row_state =
-      rule.accumulate || rule.kind == OptimizerKind::kRowwiseAdagrad || rule.kind == OptimizerKind::kSgd;
+  const bool row_state = rule.accumulate || rule.kind == OptimizerKind::kRowwiseAdagrad ||
+                         rule.kind == OptimizerKind::kSgd;
   for (const Group& g : groups_of(tables, count, row_state)) {
     const auto fill = [&](const PairArrays& out) {
       const Index wanted = internal::ceil_div(g.most_bags * kBagLanes, kThreads);
       const dim3 grid(static_cast<unsigned>(wanted < 4096 ? wanted : 4096),
                       static_cast<unsigned>(g.tables.count));
-      pairs_kernel<<<grid, kThreads, 0, stream>>>(g.lookups, out);
-      internal::check_launch("embedding backward: pairs");
+      internal::launch("embedding backward: pairs", pairs_kernel, {grid, kThreads}, stream,
+                       g.lookups, out);
     };
     internal::update_sorted_rows(g.tables, g.gradient, g.weights, g.pairs, g.rows, g.dim, g.packed,
                                  rule, fill, workspace, stream);
@@ -210,15 +210,16 @@ void token_embedding_forward(ConstMatrixView weights, std::int64_t first, TokenR
       const auto* w = static_cast<const T*>(weights.data);
       auto* o = static_cast<U*>(out.data);
       if (packed) {
-        token_forward_kernel<T, U, kN><<<rows, kThreads, 0, stream>>>(
-            w, weights.stride, weights.rows, weights.columns, first, tokens, o, out.stride);
+        internal::launch("token_embedding_forward", token_forward_kernel<T, U, kN>,
+                         {rows, kThreads}, stream, w, weights.stride, weights.rows, weights.columns,
+                         first, tokens, o, out.stride);
       } else {
-        token_forward_kernel<T, U, 1><<<rows, kThreads, 0, stream>>>(
-            w, weights.stride, weights.rows, weights.columns, first, tokens, o, out.stride);
+        internal::launch("token_embedding_forward", token_forward_kernel<T, U, 1>, {rows, kThreads},
+                         stream, w, weights.stride, weights.rows, weights.columns, first, tokens, o,
+                         out.stride);
       }
     });
   });
-  internal::check_launch("token_embedding_forward");
 }
 
 namespace {
@@ -239,9 +240,9 @@ void token_embedding_backward(ConstMatrixView d_out, std::int64_t first, TokenRo
   internal::RowRule rule;
   rule.accumulate = true;
   const auto fill = [&](const PairArrays& out) {
-    token_pairs_kernel<<<static_cast<unsigned>(internal::ceil_div(d_out.rows, kThreads)), kThreads,
-                         0, stream>>>(tokens, d_out.rows, first, d_weights.rows, out);
-    internal::check_launch("token_embedding_backward: pairs");
+    internal::launch("token_embedding_backward: pairs", token_pairs_kernel,
+                     {static_cast<unsigned>(internal::ceil_div(d_out.rows, kThreads)), kThreads},
+                     stream, tokens, d_out.rows, first, d_weights.rows, out);
   };
   const bool packed = internal::packs(d_out, 4) && internal::packs(d_weights, 4);
   const Index slab = packed ? kSlab : 256;
@@ -255,8 +256,8 @@ void token_embedding_backward(ConstMatrixView d_out, std::int64_t first, TokenRo
     t.dim = width;
     t.gradient = d_out.at(0, column);
     t.gradient_stride = d_out.stride;
-    internal::update_sorted_rows(tables, d_out.format, d_weights.format, d_out.rows,
-                                 d_weights.rows, width, packed, rule, fill, workspace, stream);
+    internal::update_sorted_rows(tables, d_out.format, d_weights.format, d_out.rows, d_weights.rows,
+                                 width, packed, rule, fill, workspace, stream);
   }
 }
 

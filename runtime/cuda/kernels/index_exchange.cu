@@ -135,8 +135,8 @@ void count_by_owner(const Bags& bags, const RowSplit& split, std::int32_t* lengt
   cudaMemsetAsync(lengths, 0,
                   static_cast<std::size_t>(split.parts * bags.count) * sizeof(std::int32_t),
                   stream);
-  count_kernel<<<blocks_for(bags.count * kBagLanes), kThreads, 0, stream>>>(bags, split, lengths);
-  internal::check_launch("count_by_owner");
+  internal::launch("count_by_owner", count_kernel, {blocks_for(bags.count * kBagLanes), kThreads},
+                   stream, bags, split, lengths);
 }
 
 void fill_by_owner(const Bags& bags, const RowSplit& split, std::int64_t* cursors,
@@ -144,30 +144,29 @@ void fill_by_owner(const Bags& bags, const RowSplit& split, std::int64_t* cursor
   if (bags.count == 0) {
     return;
   }
-  fill_kernel<<<blocks_for(bags.count * kBagLanes), kThreads, 0, stream>>>(bags, split, cursors,
-                                                                           out);
-  internal::check_launch("fill_by_owner");
+  internal::launch("fill_by_owner", fill_kernel, {blocks_for(bags.count * kBagLanes), kThreads},
+                   stream, bags, split, cursors, out);
 }
 
 void bag_lengths(const Bags& bags, std::int32_t* lengths, cudaStream_t stream) {
   if (bags.count > 0) {
-    lengths_kernel<<<blocks_for(bags.count), kThreads, 0, stream>>>(bags, lengths);
-    internal::check_launch("bag_lengths");
+    internal::launch("bag_lengths", lengths_kernel, {blocks_for(bags.count), kThreads}, stream,
+                     bags, lengths);
   }
 }
 
 void copy_ids(const Bags& bags, std::int64_t* out, cudaStream_t stream) {
   if (bags.count > 0 && bags.lookups > 0) {
     const unsigned wanted = blocks_for(bags.lookups);
-    copy_ids_kernel<<<wanted < 2048 ? wanted : 2048, kThreads, 0, stream>>>(bags, out);
-    internal::check_launch("copy_ids");
+    internal::launch("copy_ids", copy_ids_kernel, {wanted < 2048 ? wanted : 2048, kThreads}, stream,
+                     bags, out);
   }
 }
 
 void mean_factors(const std::int32_t* lengths, Index count, float* factors, cudaStream_t stream) {
   if (count > 0) {
-    factors_kernel<<<blocks_for(count), kThreads, 0, stream>>>(lengths, count, factors);
-    internal::check_launch("mean_factors");
+    internal::launch("mean_factors", factors_kernel, {blocks_for(count), kThreads}, stream, lengths,
+                     count, factors);
   }
 }
 
@@ -181,11 +180,10 @@ std::size_t lengths_to_offsets_workspace(Index count) {
 
 void lengths_to_offsets(const std::int32_t* lengths, Index count, std::int64_t base,
                         std::int64_t* offsets, Workspace workspace, cudaStream_t stream) {
-  first_offset_kernel<<<1, 1, 0, stream>>>(base, offsets);
+  internal::launch("lengths_to_offsets", first_offset_kernel, {1, 1}, stream, base, offsets);
   if (count > 0) {
     std::size_t bytes = workspace.bytes;
-    const cudaError_t scanned =
-        scan(workspace.data, bytes, lengths, count, base, offsets, stream);
+    const cudaError_t scanned = scan(workspace.data, bytes, lengths, count, base, offsets, stream);
     internal::check_launch("lengths_to_offsets");
     internal::require(scanned == cudaSuccess, "a prefix sum that fails leaves an error");
   }
@@ -195,9 +193,8 @@ void lengths_to_offsets(const std::int32_t* lengths, Index count, std::int64_t b
 void segment_sums(const std::int32_t* lengths, const std::int64_t* first, Index segments,
                   Index count, std::int64_t* sums, cudaStream_t stream) {
   if (segments > 0) {
-    segment_sums_kernel<<<blocks_for(segments * 32), kThreads, 0, stream>>>(lengths, first,
-                                                                            segments, count, sums);
-    internal::check_launch("segment_sums");
+    internal::launch("segment_sums", segment_sums_kernel, {blocks_for(segments * 32), kThreads},
+                     stream, lengths, first, segments, count, sums);
   }
 }
 

@@ -9,7 +9,8 @@ using internal::Operand;
 
 constexpr unsigned kThreads = 256;
 
-/// Row i of a lower triangle without diagonal that holds element p: pairs run (1,0), (2,0), (2,1), ...
+/// Row i of a lower triangle without diagonal that holds element p: pairs run (1,0), (2,0), (2,1),
+/// ...
 __device__ inline int row_of_pair(int p) {
   int i = static_cast<int>((1.0F + sqrtf(8.0F * static_cast<float>(p) + 1.0F)) * 0.5F);
   while (i * (i - 1) / 2 > p) {
@@ -28,16 +29,16 @@ __device__ inline int pitch_of(int dim) { return dim | 1; }
 __device__ inline void load_features(const Operand& x, Index sample, int features, int dim,
                                      float* shared) {
   const int pitch = pitch_of(dim);
-  for (int i = static_cast<int>(threadIdx.x); i < features * dim; i += static_cast<int>(blockDim.x)) {
-    shared[i / dim * pitch + i % dim] =
-        internal::load_one(x.data, x.format, sample * x.stride + i);
+  for (int i = static_cast<int>(threadIdx.x); i < features * dim;
+       i += static_cast<int>(blockDim.x)) {
+    shared[i / dim * pitch + i % dim] = internal::load_one(x.data, x.format, sample * x.stride + i);
   }
 }
 
 /// Each thread sums whole pairs.
 __global__ void __launch_bounds__(kThreads)
     dot_forward_kernel(int features, int dim, Operand x, Operand out) {
-  extern __shared__ float shared[];
+  auto* const shared = internal::dynamic_shared<float>();
   const Index sample = blockIdx.x;
   load_features(x, sample, features, dim, shared);
   __syncthreads();
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(kThreads)
 /// Each thread makes one column of one feature: sum over the others of d_pair * column.
 __global__ void __launch_bounds__(kThreads)
     dot_backward_kernel(int features, int dim, Operand d_out, Operand x, Operand dx) {
-  extern __shared__ float shared[];
+  auto* const shared = internal::dynamic_shared<float>();
   const Index sample = blockIdx.x;
   const int pitch = pitch_of(dim);
   const int pairs = features * (features - 1) / 2;
@@ -73,11 +74,12 @@ __global__ void __launch_bounds__(kThreads)
     d_pairs[p] = internal::load_one(d_out.data, d_out.format, sample * d_out.stride + dim + p);
   }
   __syncthreads();
-  for (int e = static_cast<int>(threadIdx.x); e < features * dim; e += static_cast<int>(blockDim.x)) {
+  for (int e = static_cast<int>(threadIdx.x); e < features * dim;
+       e += static_cast<int>(blockDim.x)) {
     const int i = e / dim;
     const int k = e % dim;
-    float value = i == 0 ? internal::load_one(d_out.data, d_out.format, sample * d_out.stride + k)
-                         : 0.0F;
+    float value =
+        i == 0 ? internal::load_one(d_out.data, d_out.format, sample * d_out.stride + k) : 0.0F;
     const float* row = d_pairs + i * (i - 1) / 2;
     for (int j = 0; j < i; ++j) {
       value += row[j] * shared[j * pitch + k];
@@ -89,19 +91,13 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-constexpr std::size_t kDefaultShared = 48 * 1024;
 constexpr std::size_t kMostShared = 160 * 1024;  // of one block, on every device we build for
 
-/// Shared memory of a block; above the default it has to be asked for.
-template <class Kernel>
-std::size_t shared_memory(Kernel kernel, const DotInteraction& shape, bool backward) {
+/// Shared memory of a block.
+std::size_t shared_memory(const DotInteraction& shape, bool backward) {
   const Index floats = shape.features * (shape.dim | 1) + (backward ? shape.pairs() : 0);
   const std::size_t bytes = static_cast<std::size_t>(floats) * sizeof(float);
   internal::require(bytes <= kMostShared, "the features of one sample fit shared memory");
-  if (bytes > kDefaultShared) {
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         static_cast<int>(bytes));
-  }
   return bytes;
 }
 
@@ -150,25 +146,25 @@ void dot_interaction_forward(const DotInteraction& shape, ConstMatrixView x, Mat
   if (x.rows == 0) {
     return;
   }
-  const std::size_t shared = shared_memory(dot_forward_kernel, shape, false);
-  dot_forward_kernel<<<static_cast<unsigned>(x.rows), kThreads, shared, stream>>>(
-      static_cast<int>(shape.features), static_cast<int>(shape.dim), internal::operand(x),
-      internal::operand(out));
-  internal::check_launch("dot_interaction_forward");
+  const std::size_t shared = shared_memory(shape, false);
+  internal::launch("dot_interaction_forward", dot_forward_kernel,
+                   {static_cast<unsigned>(x.rows), kThreads, shared}, stream,
+                   static_cast<int>(shape.features), static_cast<int>(shape.dim),
+                   internal::operand(x), internal::operand(out));
 }
 
-void dot_interaction_backward(const DotInteraction& shape, ConstMatrixView d_out,
-                              ConstMatrixView x, MatrixView dx, cudaStream_t stream) {
+void dot_interaction_backward(const DotInteraction& shape, ConstMatrixView d_out, ConstMatrixView x,
+                              MatrixView dx, cudaStream_t stream) {
   check_shapes(shape, x, d_out);
   check_shapes(shape, dx, d_out);
   if (x.rows == 0) {
     return;
   }
-  const std::size_t shared = shared_memory(dot_backward_kernel, shape, true);
-  dot_backward_kernel<<<static_cast<unsigned>(x.rows), kThreads, shared, stream>>>(
-      static_cast<int>(shape.features), static_cast<int>(shape.dim), internal::operand(d_out),
-      internal::operand(x), internal::operand(dx));
-  internal::check_launch("dot_interaction_backward");
+  const std::size_t shared = shared_memory(shape, true);
+  internal::launch("dot_interaction_backward", dot_backward_kernel,
+                   {static_cast<unsigned>(x.rows), kThreads, shared}, stream,
+                   static_cast<int>(shape.features), static_cast<int>(shape.dim),
+                   internal::operand(d_out), internal::operand(x), internal::operand(dx));
 }
 
 void cross_forward(ConstMatrixView x0, ConstMatrixView u, ConstVector bias, ConstMatrixView x,

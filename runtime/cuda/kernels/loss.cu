@@ -110,8 +110,7 @@ __global__ void binary_kernel(Operand logits, Operand labels, Index rows, float 
   const float z = internal::load_one(logits.data, logits.format, row * logits.stride);
   const float y = internal::load_one(labels.data, labels.format, row * labels.stride);
   const float decay = expf(-fabsf(z));
-  row_loss[row] = static_cast<double>(fmaxf(z, 0.0F) - z * y) +
-                  log1p(static_cast<double>(decay));
+  row_loss[row] = static_cast<double>(fmaxf(z, 0.0F) - z * y) + log1p(static_cast<double>(decay));
   if (d_logits.data != nullptr) {
     const float sigmoid = (z >= 0 ? 1.0F : decay) / (1.0F + decay);
     internal::store_one(d_logits.data, d_logits.format, row * d_logits.stride,
@@ -134,9 +133,9 @@ __global__ void total_kernel(const double* row_loss, Index rows, double factor, 
 
 void add_total(const Workspace& workspace, Index rows, float factor, double* loss,
                cudaStream_t stream) {
-  total_kernel<<<1, 1024, 0, stream>>>(static_cast<const double*>(workspace.data), rows,
-                                       static_cast<double>(factor), loss);
-  internal::check_launch("loss total");
+  internal::launch("loss total", total_kernel, {1, 1024}, stream,
+                   static_cast<const double*>(workspace.data), rows, static_cast<double>(factor),
+                   loss);
 }
 
 /// Calls visit(Type<T>, constant N): packs where every row starts aligned.
@@ -164,25 +163,24 @@ void cross_entropy_maximum(ConstMatrixView logits, float* maximum, cudaStream_t 
     return;
   }
   for_rows(logits, {}, [&](auto type, auto n) {
-    maximum_kernel<typename decltype(type)::type, decltype(n)::value>
-        <<<static_cast<unsigned>(logits.rows), kRowThreads, 0, stream>>>(
-            internal::operand(logits), logits.columns, maximum);
+    internal::launch("cross_entropy_maximum",
+                     maximum_kernel<typename decltype(type)::type, decltype(n)::value>,
+                     {static_cast<unsigned>(logits.rows), kRowThreads}, stream,
+                     internal::operand(logits), logits.columns, maximum);
   });
-  internal::check_launch("cross_entropy_maximum");
 }
 
 void cross_entropy_sum(ConstMatrixView logits, std::int64_t first, TokenRows targets,
-                       const float* maximum, float* sum, float* target_logit,
-                       cudaStream_t stream) {
+                       const float* maximum, float* sum, float* target_logit, cudaStream_t stream) {
   if (logits.rows == 0) {
     return;
   }
   for_rows(logits, {}, [&](auto type, auto n) {
-    sum_kernel<typename decltype(type)::type, decltype(n)::value>
-        <<<static_cast<unsigned>(logits.rows), kRowThreads, 0, stream>>>(
-            internal::operand(logits), logits.columns, first, targets, maximum, sum, target_logit);
+    internal::launch(
+        "cross_entropy_sum", sum_kernel<typename decltype(type)::type, decltype(n)::value>,
+        {static_cast<unsigned>(logits.rows), kRowThreads}, stream, internal::operand(logits),
+        logits.columns, first, targets, maximum, sum, target_logit);
   });
-  internal::check_launch("cross_entropy_sum");
 }
 
 std::size_t loss_workspace(Index rows) { return static_cast<std::size_t>(rows) * sizeof(double); }
@@ -198,12 +196,12 @@ void cross_entropy_loss(ConstMatrixView logits, std::int64_t first, TokenRows ta
   internal::require(d_logits.data == nullptr || d_logits.format == logits.format,
                     "logits and their gradient have one format");
   for_rows(logits, d_logits, [&](auto type, auto n) {
-    loss_kernel<typename decltype(type)::type, decltype(n)::value>
-        <<<static_cast<unsigned>(logits.rows), kRowThreads, 0, stream>>>(
-            internal::operand(logits), logits.columns, first, targets, maximum, sum, target_logit,
-            factor, internal::operand(d_logits), static_cast<double*>(workspace.data));
+    internal::launch(
+        "cross_entropy_loss", loss_kernel<typename decltype(type)::type, decltype(n)::value>,
+        {static_cast<unsigned>(logits.rows), kRowThreads}, stream, internal::operand(logits),
+        logits.columns, first, targets, maximum, sum, target_logit, factor,
+        internal::operand(d_logits), static_cast<double*>(workspace.data));
   });
-  internal::check_launch("cross_entropy_loss");
   add_total(workspace, logits.rows, factor, loss, stream);
 }
 
@@ -216,10 +214,10 @@ void binary_cross_entropy(ConstMatrixView logits, ConstMatrixView labels, float 
   }
   internal::require_workspace(workspace.bytes, loss_workspace(rows), "binary_cross_entropy");
   constexpr Index kThreads = 256;
-  binary_kernel<<<static_cast<unsigned>(internal::ceil_div(rows, kThreads)), kThreads, 0,
-                  stream>>>(internal::operand(logits), internal::operand(labels), rows, factor,
-                            internal::operand(d_logits), static_cast<double*>(workspace.data));
-  internal::check_launch("binary_cross_entropy");
+  internal::launch("binary_cross_entropy", binary_kernel,
+                   {static_cast<unsigned>(internal::ceil_div(rows, kThreads)), kThreads}, stream,
+                   internal::operand(logits), internal::operand(labels), rows, factor,
+                   internal::operand(d_logits), static_cast<double*>(workspace.data));
   add_total(workspace, rows, factor, loss, stream);
 }
 

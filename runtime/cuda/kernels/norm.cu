@@ -135,12 +135,11 @@ struct ParameterGradients {
 
 template <class Void>
 bool vector_packs(const Void* data, Format format, int n) {
-  return data == nullptr ||
-         reinterpret_cast<std::uintptr_t>(data) %
-                 (element_bytes(format) * static_cast<std::size_t>(n) < 16
-                      ? element_bytes(format) * static_cast<std::size_t>(n)
-                      : 16) ==
-             0;
+  return data == nullptr || reinterpret_cast<std::uintptr_t>(data) %
+                                    (element_bytes(format) * static_cast<std::size_t>(n) < 16
+                                         ? element_bytes(format) * static_cast<std::size_t>(n)
+                                         : 16) ==
+                                0;
 }
 
 template <int N>
@@ -153,8 +152,8 @@ unsigned threads_of(Index columns) {
 
 }  // namespace
 
-void norm_forward(Norm norm, ConstMatrixView x, ConstVector weight, ConstVector bias,
-                  float epsilon, MatrixView y, float* statistics, cudaStream_t stream) {
+void norm_forward(Norm norm, ConstMatrixView x, ConstVector weight, ConstVector bias, float epsilon,
+                  MatrixView y, float* statistics, cudaStream_t stream) {
   internal::require(x.format == y.format, "a norm keeps the format");
   if (x.rows == 0) {
     return;
@@ -166,15 +165,15 @@ void norm_forward(Norm norm, ConstMatrixView x, ConstVector weight, ConstVector 
     const auto rows = static_cast<unsigned>(x.rows);
     if (internal::packs(x, kN) && internal::packs(y, kN) &&
         vector_packs(weight.data, weight.format, kN) && vector_packs(bias.data, bias.format, kN)) {
-      norm_forward_kernel<T, kN><<<rows, threads_of<kN>(x.columns), 0, stream>>>(
-          centred, x.columns, internal::operand(x), weight, bias, epsilon, internal::operand(y),
-          statistics);
+      internal::launch("norm_forward", norm_forward_kernel<T, kN>,
+                       {rows, threads_of<kN>(x.columns)}, stream, centred, x.columns,
+                       internal::operand(x), weight, bias, epsilon, internal::operand(y),
+                       statistics);
     } else {
-      norm_forward_kernel<T, 1><<<rows, threads_of<1>(x.columns), 0, stream>>>(
-          centred, x.columns, internal::operand(x), weight, bias, epsilon, internal::operand(y),
-          statistics);
+      internal::launch("norm_forward", norm_forward_kernel<T, 1>, {rows, threads_of<1>(x.columns)},
+                       stream, centred, x.columns, internal::operand(x), weight, bias, epsilon,
+                       internal::operand(y), statistics);
     }
-    internal::check_launch("norm_forward");
   });
 }
 
@@ -203,15 +202,16 @@ void norm_backward(Norm norm, ConstMatrixView dy, ConstMatrixView x, ConstVector
     if (internal::packs(x, kN) && internal::packs(dy, kN) && internal::packs(dx, kN) &&
         (!with_residual || internal::packs(residual, kN)) &&
         vector_packs(weight.data, weight.format, kN)) {
-      norm_backward_kernel<T, kN><<<rows, threads_of<kN>(x.columns), 0, stream>>>(
-          centred, x.columns, internal::operand(dy), internal::operand(x), weight, statistics,
-          internal::operand(residual), internal::operand(dx));
+      internal::launch("norm_backward", norm_backward_kernel<T, kN>,
+                       {rows, threads_of<kN>(x.columns)}, stream, centred, x.columns,
+                       internal::operand(dy), internal::operand(x), weight, statistics,
+                       internal::operand(residual), internal::operand(dx));
     } else {
-      norm_backward_kernel<T, 1><<<rows, threads_of<1>(x.columns), 0, stream>>>(
-          centred, x.columns, internal::operand(dy), internal::operand(x), weight, statistics,
-          internal::operand(residual), internal::operand(dx));
+      internal::launch("norm_backward", norm_backward_kernel<T, 1>,
+                       {rows, threads_of<1>(x.columns)}, stream, centred, x.columns,
+                       internal::operand(dy), internal::operand(x), weight, statistics,
+                       internal::operand(residual), internal::operand(dx));
     }
-    internal::check_launch("norm_backward");
   });
 }
 

@@ -110,7 +110,8 @@ __global__ void __launch_bounds__(kThreads) element_kernel(Tasks tasks, Rule rul
   const Task& t = tasks.at[which];
   const AdamFactors f = rule.adam_on_device != nullptr ? *rule.adam_on_device : rule.adam;
   const Index begin = static_cast<Index>(blockIdx.x - tasks.first_block[which]) * kElementsPerBlock;
-  const Index limit = begin + kElementsPerBlock < t.elements ? begin + kElementsPerBlock : t.elements;
+  const Index limit =
+      begin + kElementsPerBlock < t.elements ? begin + kElementsPerBlock : t.elements;
   for (Index i = begin + static_cast<Index>(threadIdx.x) * N; i < limit; i += kThreads * N) {
     float g[N];
     internal::load<internal::Any, N>(t.gradient, t.gradient_format, i, g);
@@ -169,9 +170,9 @@ void optimizer_update(const OptimizerSettings& settings, const Parameter* parame
     for (; next < count && tasks.count < kParametersPerLaunch; ++next) {
       const Parameter& p = parameters[next];
       const Index elements = p.weights.elements();
-      internal::require(p.weights.contiguous() && p.gradient.contiguous() &&
-                            p.gradient.elements() == elements,
-                        "a parameter and its gradient are contiguous and of one shape");
+      internal::require(
+          p.weights.contiguous() && p.gradient.contiguous() && p.gradient.elements() == elements,
+          "a parameter and its gradient are contiguous and of one shape");
       internal::require(element_bytes(p.gradient.format) > 0 && element_bytes(p.weights.format) > 0,
                         "a device matrix is fp32, tf32, bf16 or fp16");
       const Index wanted =
@@ -185,8 +186,8 @@ void optimizer_update(const OptimizerSettings& settings, const Parameter* parame
         break;
       }
       tasks.first_block[tasks.count] = static_cast<unsigned>(blocks);
-      tasks.at[tasks.count++] = {p.gradient.data, p.weights.data,    p.master,
-                                 p.first,         p.second,          elements,
+      tasks.at[tasks.count++] = {p.gradient.data,   p.weights.data,    p.master,
+                                 p.first,           p.second,          elements,
                                  p.weights.columns, p.gradient.format, p.weights.format};
       blocks += wanted;
       packed = packed && elements % kPack == 0 && aligned(p.gradient.data) &&
@@ -199,13 +200,14 @@ void optimizer_update(const OptimizerSettings& settings, const Parameter* parame
     }
     const auto grid = static_cast<unsigned>(blocks);
     if (by_row) {
-      row_kernel<<<grid, kThreads, 0, stream>>>(tasks, rule);
+      internal::launch("optimizer_update", row_kernel, {grid, kThreads}, stream, tasks, rule);
     } else if (packed) {
-      element_kernel<kPack><<<grid, kThreads, 0, stream>>>(tasks, rule);
+      internal::launch("optimizer_update", element_kernel<kPack>, {grid, kThreads}, stream, tasks,
+                       rule);
     } else {
-      element_kernel<1><<<grid, kThreads, 0, stream>>>(tasks, rule);
+      internal::launch("optimizer_update", element_kernel<1>, {grid, kThreads}, stream, tasks,
+                       rule);
     }
-    internal::check_launch("optimizer_update");
   }
 }
 

@@ -50,13 +50,11 @@ void launch_rotate(const float* table, Index length, Index head_dim, int directi
   for (Index first = 0; first < x.rows; first += kMostRows / length * length) {
     const Index step = kMostRows / length * length;
     const MatrixView part = x.slice(first, x.rows - first < step ? x.rows - first : step);
-    const dim3 grid(
-        static_cast<unsigned>(internal::ceil_div(heads * (head_dim / 2 / N), kThreads)),
-        static_cast<unsigned>(part.rows));
-    rotate_kernel<T, N><<<grid, kThreads, 0, stream>>>(table, length, head_dim,
-                                                       static_cast<float>(direction),
-                                                       internal::operand(part), part.rows, heads);
-    internal::check_launch("rotate");
+    const dim3 grid(static_cast<unsigned>(internal::ceil_div(heads * (head_dim / 2 / N), kThreads)),
+                    static_cast<unsigned>(part.rows));
+    internal::launch("rotate", rotate_kernel<T, N>, {grid, kThreads}, stream, table, length,
+                     head_dim, static_cast<float>(direction), internal::operand(part), part.rows,
+                     heads);
   }
 }
 

@@ -36,8 +36,8 @@ struct Mean {
 };
 
 /// Eight warps a block, one bag a warp: its gradient goes to each of its rows.
-__global__ void spread_kernel(Operand d_out, Index bags, Index columns,
-                              const std::int64_t* offsets, const std::int64_t* sizes, Operand dx) {
+__global__ void spread_kernel(Operand d_out, Index bags, Index columns, const std::int64_t* offsets,
+                              const std::int64_t* sizes, Operand dx) {
   const Index bag = static_cast<Index>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (bag >= bags) {
     return;
@@ -71,17 +71,15 @@ void sequence_mean_forward(ConstMatrixView x, const std::int64_t* offsets,
 }
 
 void sequence_mean_backward(ConstMatrixView d_out, const std::int64_t* offsets,
-                            const std::int64_t* size_offsets, MatrixView dx,
-                            cudaStream_t stream) {
+                            const std::int64_t* size_offsets, MatrixView dx, cudaStream_t stream) {
   internal::require(dx.columns == d_out.columns, "pooling keeps the width");
   if (d_out.rows == 0) {
     return;
   }
-  spread_kernel<<<static_cast<unsigned>(internal::ceil_div(d_out.rows, 8)), dim3(32, 8), 0,
-                  stream>>>(internal::operand(d_out), d_out.rows, d_out.columns, offsets,
-                            size_offsets != nullptr ? size_offsets : offsets,
-                            internal::operand(dx));
-  internal::check_launch("sequence_mean_backward");
+  internal::launch("sequence_mean_backward", spread_kernel,
+                   {static_cast<unsigned>(internal::ceil_div(d_out.rows, 8)), dim3(32, 8)}, stream,
+                   internal::operand(d_out), d_out.rows, d_out.columns, offsets,
+                   size_offsets != nullptr ? size_offsets : offsets, internal::operand(dx));
 }
 
 }  // namespace stepcast::runtime::cuda::kernels

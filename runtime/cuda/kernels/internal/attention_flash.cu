@@ -40,8 +40,8 @@ __device__ inline void load_a(unsigned (&a)[4], const T* tile, int first, int st
   ldmatrix(a, tile + (first + p.row) * tile_pitch(D) + step * 16 + p.column);
 }
 
-/// c[n] += A (16 rows of `own`) times the transpose of `Count` rows of `other`: [16, Count] in tiles
-/// of 8 columns.
+/// c[n] += A (16 rows of `own`) times the transpose of `Count` rows of `other`: [16, Count] in
+/// tiles of 8 columns.
 template <class T, int D, int Count>
 __device__ inline void multiply_transposed(float (&c)[Count / 8][4], const T* own, int first,
                                            const T* other) {
@@ -73,8 +73,8 @@ __device__ inline void multiply_rounded(float (&sum)[D / 8][4], const float (&p)
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const FromSums from = a_from_c(r);
-      a[r] = pack_two<T>(p[2 * step + from.tile][from.first],
-                         p[2 * step + from.tile][from.first + 1]);
+      a[r] =
+          pack_two<T>(p[2 * step + from.tile][from.first], p[2 * step + from.tile][from.first + 1]);
     }
 #pragma unroll
     for (int n = 0; n < D / 8; n += 2) {
@@ -137,7 +137,7 @@ template <class T, int D>
 __global__ void __launch_bounds__(kThreads) forward_kernel(Operands o) {
   constexpr int kKeys = 64;
   constexpr int kTile = kKeys * tile_pitch(D);
-  extern __shared__ __align__(16) unsigned char shared[];
+  auto* const shared = dynamic_shared<unsigned char>();
   T* const queries = reinterpret_cast<T*>(shared);
   T* const keys = queries + kOwn * tile_pitch(D);  // two stages of keys, then two of values
   T* const values = keys + 2 * kTile;
@@ -180,8 +180,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Operands o) {
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         const Place p = mma_c(lane, r);
-        const bool seen =
-            whole || o.mask.visible(own + p.row, first_key + n * 8 + p.column);
+        const bool seen = whole || o.mask.visible(own + p.row, first_key + n * 8 + p.column);
         score[n][r] = seen ? score[n][r] * scale : -INFINITY;
         top[r / 2] = fmaxf(top[r / 2], score[n][r]);
       }
@@ -230,18 +229,19 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Operands o) {
                    first_query + warp_first, o.mask.queries, factor);
 }
 
-/// One block owns 64 rows and walks the rows of the other side. Queries own (OwnsKeys false): scores
-/// [16 queries, other keys] of a warp, dQ += dS K. Keys own: the transposed scores, dV += P^T dO, dK
+/// One block owns 64 rows and walks the rows of the other side. Queries own (OwnsKeys false):
+/// scores [16 queries, other keys] of a warp, dQ += dS K. Keys own: the transposed scores, dV +=
+/// P^T dO, dK
 /// += dS^T Q, over all query heads of the key head (blockIdx.y).
 template <class T, int D, bool OwnsKeys>
 __global__ void __launch_bounds__(kThreads) backward_kernel(Operands o) {
   constexpr int kOther = 32;
   constexpr int kTile = kOther * tile_pitch(D);
-  extern __shared__ __align__(16) unsigned char shared[];
-  T* const own_x = reinterpret_cast<T*>(shared);        // Q, or K
-  T* const own_y = own_x + kOwn * tile_pitch(D);        // dO, or V
-  T* const other_x = own_y + kOwn * tile_pitch(D);      // two stages of K, or Q
-  T* const other_y = other_x + 2 * kTile;               // two stages of V, or dO
+  auto* const shared = dynamic_shared<unsigned char>();
+  T* const own_x = reinterpret_cast<T*>(shared);    // Q, or K
+  T* const own_y = own_x + kOwn * tile_pitch(D);    // dO, or V
+  T* const other_x = own_y + kOwn * tile_pitch(D);  // two stages of K, or Q
+  T* const other_y = other_x + 2 * kTile;           // two stages of V, or dO
 
   const Index head = blockIdx.y;
   const Index own_block = OwnsKeys ? blockIdx.x : gridDim.x - 1 - blockIdx.x;  // longest first
@@ -252,8 +252,8 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Operands o) {
   const Index keys = o.mask.keys;
   const Index group = OwnsKeys ? o.group : 1;
   const Index kv_head = OwnsKeys ? head : head / o.group;
-  const Span span = OwnsKeys ? queries_of(o.mask, first_own, kOther)
-                             : keys_of(o.mask, first_own, kOwn);
+  const Span span =
+      OwnsKeys ? queries_of(o.mask, first_own, kOther) : keys_of(o.mask, first_own, kOwn);
   const Index tiles = span.end > span.begin ? (span.end - span.begin + kOther - 1) / kOther : 0;
   const float scale = o.scale * kLog2E;
 
@@ -329,17 +329,13 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Operands o) {
 }
 
 template <class Kernel>
-void launch(Kernel kernel, const char* name, Index own_rows, Index heads, Index batch,
-            int shared_rows, int head_dim, const Operands& o, cudaStream_t stream) {
+void launch_blocks(Kernel kernel, const char* name, Index own_rows, Index heads, Index batch,
+                   int shared_rows, int head_dim, const Operands& o, cudaStream_t stream) {
   const std::size_t shared =
       static_cast<std::size_t>(shared_rows) * static_cast<std::size_t>(tile_pitch(head_dim)) * 2;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       static_cast<int>(shared));
-  check_launch(name);
   const dim3 grid(static_cast<unsigned>(ceil_div(own_rows, kOwn)), static_cast<unsigned>(heads),
                   static_cast<unsigned>(batch));
-  kernel<<<grid, kThreads, shared, stream>>>(o);
-  check_launch(name);
+  launch(name, kernel, {grid, kThreads, shared}, stream, o);
 }
 
 /// Calls visit(Type<T>, constant head_dim).
@@ -382,8 +378,8 @@ void flash_forward(const AttentionShape& shape, const ConstMatrixView& q, const 
   with_kernel(q.format, shape.head_dim, [&](auto type, auto dim) {
     using T = typename decltype(type)::type;
     constexpr int kDim = decltype(dim)::value;
-    launch(forward_kernel<T, kDim>, "attention_forward", shape.query_length, shape.heads,
-           shape.batch, kOwn + 4 * 64, kDim, o, stream);
+    launch_blocks(forward_kernel<T, kDim>, "attention_forward", shape.query_length, shape.heads,
+                  shape.batch, kOwn + 4 * 64, kDim, o, stream);
   });
 }
 
@@ -403,10 +399,10 @@ void flash_backward(const AttentionShape& shape, const AttentionBackward& tensor
     using T = typename decltype(type)::type;
     constexpr int kDim = decltype(dim)::value;
     constexpr int kSharedRows = 2 * kOwn + 4 * 32;
-    launch(backward_kernel<T, kDim, true>, "attention_backward of keys", shape.kv_length,
-           shape.kv_heads, shape.batch, kSharedRows, kDim, o, stream);
-    launch(backward_kernel<T, kDim, false>, "attention_backward of queries", shape.query_length,
-           shape.heads, shape.batch, kSharedRows, kDim, o, stream);
+    launch_blocks(backward_kernel<T, kDim, true>, "attention_backward of keys", shape.kv_length,
+                  shape.kv_heads, shape.batch, kSharedRows, kDim, o, stream);
+    launch_blocks(backward_kernel<T, kDim, false>, "attention_backward of queries",
+                  shape.query_length, shape.heads, shape.batch, kSharedRows, kDim, o, stream);
   });
 }
 

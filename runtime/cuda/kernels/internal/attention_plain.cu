@@ -93,7 +93,7 @@ __device__ void store_row(const Operand& to, Index rows, Index head, Index row, 
 }
 
 __global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(PlainOperands o) {
-  extern __shared__ float shared[];
+  auto* const shared = dynamic_shared<float>();
   const int pitch = o.head_dim | 1;
   float* const own = shared;
   float* const other_k = own + kOwn * pitch;
@@ -119,9 +119,8 @@ __global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(PlainOperand
     dot_rows(p, own, other_k, pitch, o.head_dim);
 #pragma unroll
     for (int i = 0; i < kPerWarp; ++i) {
-      const float score = o.mask.visible(first + warp_first + i, first_key + lane)
-                              ? p[i] * o.scale
-                              : -INFINITY;
+      const float score =
+          o.mask.visible(first + warp_first + i, first_key + lane) ? p[i] * o.scale : -INFINITY;
       const float top = fmaxf(largest[i], warp_reduce(score, Maximum{}));
       const float base = top == -INFINITY ? 0.0F : top;
       const float shrink = expf(largest[i] - base);
@@ -152,7 +151,7 @@ __global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(PlainOperand
 /// As backward_kernel of the tensor cores: a block owns queries (dQ) or keys (dK, dV).
 template <bool OwnsKeys>
 __global__ void __launch_bounds__(32 * kWarps) plain_backward_kernel(PlainOperands o) {
-  extern __shared__ float shared[];
+  auto* const shared = dynamic_shared<float>();
   const int pitch = o.head_dim | 1;
   float* const own_x = shared;
   float* const own_y = own_x + kOwn * pitch;
@@ -227,17 +226,14 @@ PlainOperands operands_of(const AttentionShape& shape) {
 }
 
 template <class Kernel>
-void launch(Kernel kernel, const char* name, Index own_rows, Index heads, Index batch, int tiles,
-            const PlainOperands& o, cudaStream_t stream) {
+void launch_blocks(Kernel kernel, const char* name, Index own_rows, Index heads, Index batch,
+                   int tiles, const PlainOperands& o, cudaStream_t stream) {
   static_assert(kOwn == kOther, "tiles of shared memory are of one size");
-  const std::size_t shared = static_cast<std::size_t>(tiles * kOwn * (o.head_dim | 1)) * sizeof(float);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       static_cast<int>(shared));
-  check_launch(name);
+  const std::size_t shared =
+      static_cast<std::size_t>(tiles * kOwn * (o.head_dim | 1)) * sizeof(float);
   const dim3 grid(static_cast<unsigned>(ceil_div(own_rows, kOwn)), static_cast<unsigned>(heads),
                   static_cast<unsigned>(batch));
-  kernel<<<grid, 32 * kWarps, shared, stream>>>(o);
-  check_launch(name);
+  launch(name, kernel, {grid, 32 * kWarps, shared}, stream, o);
 }
 
 }  // namespace
@@ -251,8 +247,8 @@ void plain_forward(const AttentionShape& shape, const ConstMatrixView& q, const 
   o.v = operand(v);
   o.out = operand(out);
   o.log_sum_exp = log_sum_exp;
-  launch(plain_forward_kernel, "attention_forward, fp32", shape.query_length, shape.heads,
-         shape.batch, 3, o, stream);
+  launch_blocks(plain_forward_kernel, "attention_forward, fp32", shape.query_length, shape.heads,
+                shape.batch, 3, o, stream);
 }
 
 void plain_backward(const AttentionShape& shape, const AttentionBackward& tensors,
@@ -267,10 +263,10 @@ void plain_backward(const AttentionShape& shape, const AttentionBackward& tensor
   o.d_v = operand(tensors.d_v);
   o.log_sum_exp = const_cast<float*>(tensors.log_sum_exp);  // the backward only reads it
   o.delta = delta;
-  launch(plain_backward_kernel<true>, "attention_backward of keys, fp32", shape.kv_length,
-         shape.kv_heads, shape.batch, 4, o, stream);
-  launch(plain_backward_kernel<false>, "attention_backward of queries, fp32", shape.query_length,
-         shape.heads, shape.batch, 4, o, stream);
+  launch_blocks(plain_backward_kernel<true>, "attention_backward of keys, fp32", shape.kv_length,
+                shape.kv_heads, shape.batch, 4, o, stream);
+  launch_blocks(plain_backward_kernel<false>, "attention_backward of queries, fp32",
+                shape.query_length, shape.heads, shape.batch, 4, o, stream);
 }
 
 }  // namespace stepcast::runtime::cuda::kernels::internal

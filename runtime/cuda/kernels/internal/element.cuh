@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "runtime/cuda/kernels/internal/launch.h"
+#include "runtime/cuda/kernels/internal/launch.cuh"
 #include "runtime/cuda/kernels/matrix_view.h"
 
 namespace stepcast::runtime::cuda::kernels::internal {
@@ -41,12 +41,15 @@ inline constexpr int kPack<Any> = 8;
 
 /// The access that moves a pack of so many bytes: as wide as divides it.
 template <int Bytes>
-using Word = std::conditional_t<Bytes % 16 == 0, uint4, std::conditional_t<Bytes % 8 == 0, uint2, std::conditional_t<Bytes % 4 == 0, unsigned, unsigned short>>>;
+using Word = std::conditional_t<
+    Bytes % 16 == 0, uint4,
+    std::conditional_t<Bytes % 8 == 0, uint2,
+                       std::conditional_t<Bytes % 4 == 0, unsigned, unsigned short>>>;
 
 /// N elements as they lie in memory, not yet converted: loads of several stay in flight together.
 template <class T, int N>
 struct Raw {
-  using W = Word<N * static_cast<int>(sizeof(T))>;
+  using W = Word<N* static_cast<int>(sizeof(T))>;
   static constexpr int kWords = N * static_cast<int>(sizeof(T)) / static_cast<int>(sizeof(W));
   W words[kWords];
 
@@ -143,7 +146,8 @@ __device__ inline void store(void* data, Format format, Index first, const float
 }
 
 template <int N>
-__device__ inline void store_streaming(void* data, Format format, Index first, const float (&x)[N]) {
+__device__ inline void store_streaming(void* data, Format format, Index first,
+                                       const float (&x)[N]) {
   if (format == Format::kBf16) {
     store_pack_streaming(static_cast<__nv_bfloat16*>(data) + first, x);
   } else if (format == Format::kFp16) {

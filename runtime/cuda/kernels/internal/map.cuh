@@ -95,15 +95,13 @@ __global__ void __launch_bounds__(kMapThreads)
 }
 
 template <class T, class U, int N, int Sums, int Inputs, int Outputs, class F>
-void launch_map(Index rows, Index columns, const Operands<Inputs>& in,
-                const Operands<Outputs>& out, float* partial, const F& f, const char* name,
-                cudaStream_t stream) {
+void launch_map(Index rows, Index columns, const Operands<Inputs>& in, const Operands<Outputs>& out,
+                float* partial, const F& f, const char* name, cudaStream_t stream) {
   const MapShape shape = map_shape(rows, columns, N);
   const dim3 grid(static_cast<unsigned>(shape.strips(N)), static_cast<unsigned>(shape.chunks()));
   const dim3 block(static_cast<unsigned>(shape.threads_x), static_cast<unsigned>(shape.threads_y));
-  map_kernel<T, U, N, Inputs, Outputs, Sums, F>
-      <<<grid, block, 0, stream>>>(shape, in, out, partial, f);
-  check_launch(name);
+  launch(name, map_kernel<T, U, N, Inputs, Outputs, Sums, F>, {grid, block}, stream, shape, in, out,
+         partial, f);
 }
 
 /// Bytes of `partial` for a map with sums, whatever the pack.

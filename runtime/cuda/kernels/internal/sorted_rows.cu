@@ -20,9 +20,9 @@ struct Update {
   Index pairs = 0;
   Index tiles = 0;
   int tile = 32;
-  Index dim = 0;               ///< pitch of a partial sum
-  float* partial = nullptr;    ///< [2 * tiles][dim]
-  Index* long_tiles = nullptr; ///< first tiles of long runs, in any order
+  Index dim = 0;                ///< pitch of a partial sum
+  float* partial = nullptr;     ///< [2 * tiles][dim]
+  Index* long_tiles = nullptr;  ///< first tiles of long runs, in any order
   unsigned* long_count = nullptr;
 };
 
@@ -197,8 +197,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int v = 0; v < V; ++v) {
         if (L::column(v) < t.dim) {
-          gradient[k][v].load_constant(static_cast<const T*>(t.gradient) +
-                                       bag * t.gradient_stride + L::column(v));
+          gradient[k][v].load_constant(static_cast<const T*>(t.gradient) + bag * t.gradient_stride +
+                                       L::column(v));
         }
       }
       if (i == span.begin || keys[i - 1] != key[k]) {
@@ -248,8 +248,8 @@ __device__ void add_partials(const Update& u, Index tile, Index from, Index to, 
   using L = Lanes<N, G, V>;
 #pragma unroll 4
   for (Index m = from; m < to; ++m) {
-    const Index row = m == 0 ? partial_row(tile, RunEnd::kRight)
-                             : partial_row(tile + m, RunEnd::kLeft);
+    const Index row =
+        m == 0 ? partial_row(tile, RunEnd::kRight) : partial_row(tile + m, RunEnd::kLeft);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       if (L::column(v) < dim) {
@@ -299,7 +299,7 @@ __global__ void __launch_bounds__(kThreads) crossing_kernel(Update u, const Key*
 template <int N, int G, int V>
 __global__ void __launch_bounds__(kLongThreads) long_run_kernel(Update u, const Key* keys) {
   using L = Lanes<N, G, V>;
-  extern __shared__ __align__(16) float shares[];  // [groups][u.dim]
+  auto* const shares = dynamic_shared<float>();  // [groups][u.dim]
   const Index groups = blockDim.x / G;
   const Index group = threadIdx.x / G;
   const unsigned count = *u.long_count;
@@ -346,19 +346,19 @@ __global__ void __launch_bounds__(kLongThreads) long_run_kernel(Update u, const 
 }
 
 template <class T, int N, int G, int V>
-void launch(const Update& u, const Key* keys, const std::uint32_t* slots, Key pad,
-            cudaStream_t stream) {
+void launch_tiles(const Update& u, const Key* keys, const std::uint32_t* slots, Key pad,
+                  cudaStream_t stream) {
   constexpr int kU = V == 1 ? 4 : V == 2 ? 2 : 1;
   const auto blocks = static_cast<unsigned>(ceil_div(u.tiles * G, kThreads));
-  tile_kernel<T, N, G, V, kU><<<blocks, kThreads, 0, stream>>>(u, keys, slots, pad);
-  check_launch("row update");
+  launch("row update", tile_kernel<T, N, G, V, kU>, {blocks, kThreads}, stream, u, keys, slots,
+         pad);
 }
 
 template <int N, int G, int V>
 void launch_crossing(const Update& u, const Key* keys, Key pad, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(ceil_div(u.tiles * G, kThreads));
-  crossing_kernel<N, G, V><<<blocks, kThreads, 0, stream>>>(u, keys, pad);
-  check_launch("row update across tiles");
+  launch("row update across tiles", crossing_kernel<N, G, V>, {blocks, kThreads}, stream, u, keys,
+         pad);
   if (u.tiles > kLongRunTiles) {
     constexpr Index kSharedFloats = 12 * 1024 - 256;
     Index threads = kLongThreads;
@@ -366,8 +366,8 @@ void launch_crossing(const Update& u, const Key* keys, Key pad, cudaStream_t str
       threads /= 2;
     }
     const std::size_t shared = static_cast<std::size_t>(threads / G * u.dim) * sizeof(float);
-    long_run_kernel<N, G, V><<<kLongBlocks, static_cast<unsigned>(threads), shared, stream>>>(u, keys);
-    check_launch("row update of long runs");
+    launch("row update of long runs", long_run_kernel<N, G, V>,
+           {kLongBlocks, static_cast<unsigned>(threads), shared}, stream, u, keys);
   }
 }
 
@@ -403,13 +403,13 @@ void launch_all(const Update& u, const Key* keys, const std::uint32_t* slots, Ke
   with_element(u.gradient, [&](auto type) {
     using T = typename decltype(type)::type;
     with_lanes(u.dim, packed, [&](auto n, auto g, auto v) {
-      launch<T, decltype(n)::value, decltype(g)::value, decltype(v)::value>(u, keys, slots,
-                                                                                 pad, stream);
+      launch_tiles<T, decltype(n)::value, decltype(g)::value, decltype(v)::value>(u, keys, slots,
+                                                                                  pad, stream);
     });
   });
   with_lanes(u.dim, packed, [&](auto n, auto g, auto v) {
     launch_crossing<decltype(n)::value, decltype(g)::value, decltype(v)::value>(u, keys, pad,
-                                                                                     stream);
+                                                                                stream);
   });
 }
 
@@ -500,8 +500,7 @@ void update_sorted_rows(const SortedTables& tables, Format gradient, Format weig
   const auto pad = static_cast<Key>(rows);
   fill({keys.Current(), slots.Current(), pad});
   std::size_t bytes = l.sort_bytes;
-  const cudaError_t sorted =
-      sort(memory + l.sort, bytes, keys, slots, pairs, rows, stream);
+  const cudaError_t sorted = sort(memory + l.sort, bytes, keys, slots, pairs, rows, stream);
   check_launch("radix sort");
   require(sorted == cudaSuccess, "a radix sort that fails leaves an error");
   launch_all(u, keys.Current(), slots.Current(), pad, packed, stream);
