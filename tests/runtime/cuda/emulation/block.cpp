@@ -94,7 +94,6 @@ class Block {
 
   const char* name_;
   const std::function<void()>& kernel_;
-  context::pooled_fixedsize_stack stacks_{kStack};
   std::vector<std::byte> shared_;
   std::minstd_rand random_;
   std::vector<Thread> threads_;
@@ -112,6 +111,7 @@ class Block {
 };
 
 thread_local Block* running = nullptr;
+thread_local context::pooled_fixedsize_stack stacks{kStack};
 
 Block& block() {
   STEPCAST_CHECK(running != nullptr, "device code runs inside a launch");
@@ -166,7 +166,7 @@ void Block::run(uint3 at) {
 /// A fiber that runs fresh threads one after the other until one of them has to wait: threads that
 /// never wait cost no switch.
 void Block::start() {
-  context::fiber worker(std::allocator_arg, stacks_, [this](context::fiber&& from) {
+  context::fiber worker(std::allocator_arg, stacks, [this](context::fiber&& from) {
     scheduler_ = std::move(from);
     while (!fresh_.empty() && error_ == nullptr) {
       current_ = fresh_.back();
