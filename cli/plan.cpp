@@ -367,8 +367,7 @@ void add_plan(CLI::App& app, Context& context) {
       ->check(CLI::PositiveNumber);
   command->add_option("--seed", options->seed, "Seed of the search");
   command->add_flag("--compare", options->compare, "Table the plans of other planners beside it");
-  command->add_flag("--no-tiers", options->no_tiers,
-                    "Leave out row tiers and slower memory, which cannot be built yet");
+  command->add_flag("--no-tiers", options->no_tiers, "Leave out row tiers and slower memory");
   command
       ->add_option("--sync-interval", options->sync_interval,
                    "Steps between synchronisations of replicated rows (row tiers)")

@@ -21,6 +21,7 @@
 #include "studies/recorded_run.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan.h"
+#include "workloads/embedding_tiers.h"
 #include "workloads/step_traffic.h"
 
 namespace stepcast::cli {
@@ -52,9 +53,16 @@ double ledger_bytes(const Job& job) {
   }
   Job stored = job;
   stored.formats = {.compute = Format::kFp32};
+  EmbeddingPlan plan = workloads::resolved_embedding_plan(stored);
+  for (PlanTable& table : plan.tables) {
+    for (PlanShard& s : table.shards) {  // caches of as many rows
+      const std::int64_t columns = s.columns[1] - s.columns[0];
+      s.cache_bytes *=
+          workloads::cached_row_bytes(stored, columns) / workloads::cached_row_bytes(job, columns);
+    }
+  }
   double most = 0;
-  for (const LedgerLine& line :
-       planner::ledger_of(stored, workloads::resolved_embedding_plan(stored))) {
+  for (const LedgerLine& line : planner::ledger_of(stored, plan)) {
     most = std::max(most, line.tier == "hbm" ? line.total() : 0);
   }
   return most;
@@ -98,6 +106,42 @@ void print_traffic(const workloads::StepTraffic& counted, const workloads::StepT
   table.print(out);
 }
 
+/// What a run moves between memory tiers and what is expected of it.
+struct Expected {
+  workloads::StepTraffic sent;
+  std::map<std::string, RowTraffic> tiers;
+};
+
+/// Rows of slower tiers in one step over all ranks, as counted and as expected of these steps.
+void print_tiers(const runtime::RunResult& r, const Expected& expected, std::ostream& out) {
+  if (r.tiers.empty()) {
+    return;
+  }
+  TextTable table(
+      {"tier, per step", "lookups", "distinct rows", "fetched", "hit rate", "read", "written"});
+  const auto line = [&](const std::string& name, const RowTraffic& t) {
+    table.row({name, count(t.lookups), count(t.touched), count(t.fetched),
+               percent(t.lookups > 0 ? 1 - t.fetched / t.lookups : 0),
+               human(Bytes(t.fetched_bytes)), human(Bytes(t.written_bytes))});
+  };
+  for (const auto& [tier, use] : r.tiers) {
+    line(tier, use.step);
+    const auto at = expected.tiers.find(tier);
+    line("  predicted", at == expected.tiers.end() ? RowTraffic{} : at->second);
+  }
+  out << '\n';
+  table.print(out);
+}
+
+nlohmann::ordered_json tier_json(const RowTraffic& t) {
+  return {{"lookups", t.lookups},
+          {"distinct_rows", t.touched},
+          {"fetched_rows", t.fetched},
+          {"written_rows", t.written},
+          {"fetched_bytes", t.fetched_bytes},
+          {"written_bytes", t.written_bytes}};
+}
+
 nlohmann::ordered_json traffic_json(const workloads::StepTraffic& counted,
                                     const workloads::StepTraffic& predicted) {
   nlohmann::ordered_json j = nlohmann::ordered_json::array();
@@ -112,8 +156,8 @@ nlohmann::ordered_json traffic_json(const workloads::StepTraffic& counted,
   return j;
 }
 
-void print_text(const Job& job, const runtime::RunResult& r,
-                const workloads::StepTraffic& predicted, std::ostream& out) {
+void print_text(const Job& job, const runtime::RunResult& r, const Expected& predicted,
+                std::ostream& out) {
   const std::vector<double> t = seconds_of(r);
   TextTable table({"step", "loss", "time"});
   for (std::size_t i = 0; i < r.steps.size(); ++i) {
@@ -131,12 +175,13 @@ void print_text(const Job& job, const runtime::RunResult& r,
   out << fmt::format("tensors {} on the fullest rank, process {}\n", human(r.allocated),
                      human(r.peak_resident));
   if (r.traffic) {
-    print_traffic(*r.traffic, predicted, out);
+    print_traffic(*r.traffic, predicted.sent, out);
   }
+  print_tiers(r, predicted, out);
 }
 
 nlohmann::ordered_json result_json(const Job& job, const runtime::RunResult& r,
-                                   const workloads::StepTraffic& predicted) {
+                                   const Expected& predicted) {
   const std::vector<double> t = seconds_of(r);
   nlohmann::ordered_json j;
   j["stepcast"] = provenance_json();
@@ -148,7 +193,15 @@ nlohmann::ordered_json result_json(const Job& job, const runtime::RunResult& r,
   j["allocated_bytes"] = r.allocated.base();
   j["peak_resident_bytes"] = r.peak_resident.base();
   if (r.traffic) {
-    j["traffic"] = traffic_json(*r.traffic, predicted);
+    j["traffic"] = traffic_json(*r.traffic, predicted.sent);
+  }
+  for (const auto& [tier, use] : r.tiers) {
+    const auto at = predicted.tiers.find(tier);
+    j["tiers"].push_back(
+        {{"tier", tier},
+         {"allocated_bytes", use.allocated.base()},
+         {"counted", tier_json(use.step)},
+         {"predicted", tier_json(at == predicted.tiers.end() ? RowTraffic{} : at->second)}});
   }
   j["steps"] = nlohmann::ordered_json::array();
   for (const runtime::StepRecord& s : r.steps) {
@@ -247,8 +300,13 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
                    "the fullest rank allocated {:.0f} bytes, the plan's ledger allows {:.0f}",
                    result.allocated.base(), allowed);
     // The CPU's ranks move four bytes of every number, whatever its format.
-    const workloads::StepTraffic predicted = workloads::expected_traffic(
-        graph, LinkLevels(options.emulate.empty() ? job.system : emulated), 4);
+    Expected predicted{workloads::expected_traffic(
+                           graph, LinkLevels(options.emulate.empty() ? job.system : emulated), 4),
+                       {}};
+    if (!result.tiers.empty()) {
+      predicted.tiers =
+          workloads::expected_tier_traffic(job, graph, options.warmup, options.steps, 4);
+    }
     if (options.backend == "cuda" && !options.trace.empty()) {
       fmt::print(stderr, "stepcast: op times are {}\n",
                  traced.clock.cupti != nullptr

@@ -102,6 +102,9 @@ struct Job {
   /// in their nodes (SPTT, arXiv 2403.00877), `tower_compression` times smaller there.
   bool sptt = false;
   double tower_compression = 1;
+  /// Rows of unpooled tables that a rank looks up several times in a batch are asked for and sent
+  /// once (ikjt), and put in their places by the rank that asked.
+  bool embedding_dedup = false;
   OptimizerKind dense_optimizer = OptimizerKind::kAdam;
   OptimizerKind embedding_optimizer = OptimizerKind::kRowwiseAdagrad;
   bool flash_attention = true;

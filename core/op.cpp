@@ -21,6 +21,8 @@ constexpr std::array<KindInfo, static_cast<std::size_t>(OpKind::kCount)> kKinds{
     {"embedding_forward", OpClass::kEmbedding},
     {"embedding_backward", OpClass::kEmbedding},
     {"embedding_gradient", OpClass::kEmbedding},
+    {"tier_fetch", OpClass::kEmbedding},
+    {"tier_write_back", OpClass::kEmbedding},
     {"sequence_pool_forward", OpClass::kEmbedding},
     {"sequence_pool_backward", OpClass::kEmbedding},
     {"dot_interaction_forward", OpClass::kGemm},
@@ -387,6 +389,8 @@ void fill_work(Op& op) {
     case OpKind::kEmbeddingForward:
     case OpKind::kEmbeddingBackward:
     case OpKind::kEmbeddingGradient:
+    case OpKind::kTierFetch:
+    case OpKind::kTierWriteBack:
     case OpKind::kSequencePoolForward:
     case OpKind::kSequencePoolBackward:
       return;  // set by the builder from the group's tables

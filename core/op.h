@@ -22,10 +22,13 @@ enum class OpKind : std::uint8_t {
                  ///< buffer
   kIndexUnpack,  ///< {lookups, bags, peers}: received ids -> one bag list per local shard
   kEmbeddingForward,  ///< {lookups, bags, total_dim}: gather and pool all local shards of the group
-  kEmbeddingBackward,    ///< {lookups, bags, total_dim}: sort, accumulate per unique row, optimizer
-                         ///< fused
-  kEmbeddingGradient,    ///< {lookups, bags, total_dim}: dense gradient of data-parallel tables
-  kSequencePoolForward,  ///< {lookups, bags, total_dim}: mean of exchanged rows per bag
+  kEmbeddingBackward,  ///< {lookups, bags, total_dim}: sort, accumulate per unique row, optimizer
+                       ///< fused
+  kEmbeddingGradient,  ///< {lookups, bags, total_dim}: dense gradient of data-parallel tables
+  kTierFetch,  ///< {rows}: rows of a slower tier that the cache lacks, with their state, into the
+               ///< device's memory; variant: index into Program::tiers
+  kTierWriteBack,  ///< {rows}: updated rows that leave the cache, back to their tier; likewise
+  kSequencePoolForward,   ///< {lookups, bags, total_dim}: mean of exchanged rows per bag
   kSequencePoolBackward,  ///< {lookups, bags, total_dim}
   // Feature interaction of DLRM.
   kDotInteractionForward,   ///< {batch, features, dim}: pairwise dots without self-pairs, after the

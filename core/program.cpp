@@ -146,7 +146,7 @@ Bytes largest_temporaries(const Program& program) {
 MemoryUse memory_use(const Program& program) {
   MemoryUse use;
   for (const Tensor& t : program.tensors) {
-    if (t.per_microbatch || t.is_view()) {
+    if (t.per_microbatch || t.is_view() || t.tier > 0) {
       continue;
     }
     switch (t.role) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "core/access.h"
 #include "core/mesh.h"
 #include "core/op.h"
+#include "core/row_cache_model.h"
 
 namespace stepcast {
 
@@ -81,6 +83,8 @@ struct Tensor {
   /// >= 0: what this step prepares for the next one, which reads it as the tensor `next_of`: the
   /// two trade places between steps.
   std::int32_t next_of = -1;
+  /// > 0: not in the device's own memory but in Program::tiers[tier - 1].
+  std::uint8_t tier = 0;
   [[nodiscard]] bool is_view() const { return view_of >= 0; }
   [[nodiscard]] std::int64_t elements() const { return rows * columns; }
   [[nodiscard]] Bytes bytes() const { return format_bytes(format, rows, columns); }
@@ -97,6 +101,7 @@ struct EmbeddingShard {
   std::int64_t dim = 0;  ///< columns held here
   std::int64_t table_rows = 0;
   double lookups = 0;  ///< expected lookups that reach this shard in one op
+  double drawn = 0;    ///< those of the samples: more, where ids are deduplicated on their way
   double bags = 0;     ///< bags (samples) of one op
   bool mean = false;
   bool sequence = false;  ///< rows leave unpooled
@@ -104,6 +109,16 @@ struct EmbeddingShard {
   TensorId state = 0;     ///< optimizer state, if `has_state`
   bool has_state = false;
   std::shared_ptr<const Access> access;  ///< law over the rows held here
+  /// Of a shard in a slower tier: what of it is in the device's memory. Lookups and updates work on
+  /// `rows` and `state`, `weights` and the shard's own `state` are the store behind them.
+  struct Cache {
+    TensorId rows = 0;          ///< [slots, dim]
+    TensorId state = 0;         ///< as the shard's, of `slots` rows
+    std::int64_t slots = 0;     ///< room for the cached rows and those a batch fetches
+    std::int64_t capacity = 0;  ///< rows that stay from step to step
+    RowTraffic expected;        ///< of one step
+  };
+  std::optional<Cache> cache;
 };
 
 /// The tables one embedding op works on, together (a table-batched embedding), and the optimizer
@@ -159,6 +174,7 @@ struct OpRef {
 struct Program {
   std::vector<std::string> streams;  ///< stream 0 is the compute stream
   std::vector<std::string> names;
+  std::vector<std::string> tiers;  ///< slower than the device's own memory, by name
   std::vector<Op> ops;
   std::vector<TensorId> operands;   ///< CSR: inputs, then outputs of each op
   std::vector<std::int32_t> waits;  ///< CSR: event ids
@@ -221,8 +237,9 @@ struct ExecutionGraph {
                                                   std::int32_t rank) const;
 };
 
-/// Bytes of one rank by role. Activations are the peak of live per-microbatch tensors over the
-/// calls of the step plus the largest segment's temporaries; everything else is allocated for good.
+/// Bytes of one rank in its own memory, by role. Activations are the peak of live per-microbatch
+/// tensors over the calls of the step plus the largest segment's temporaries; everything else is
+/// allocated for good.
 struct MemoryUse {
   Bytes parameters, gradients, optimizer, embeddings, activations, buffers;
   [[nodiscard]] Bytes total() const {

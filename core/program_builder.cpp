@@ -1,5 +1,6 @@
 #include "core/program_builder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
@@ -83,6 +84,15 @@ TensorId ProgramBuilder::tensor(Tensor t) {
                  t.columns);
   program_.tensors.push_back(std::move(t));
   return static_cast<TensorId>(program_.tensors.size() - 1);
+}
+
+std::uint8_t ProgramBuilder::tier(std::string_view name) {
+  auto& tiers = program_.tiers;
+  auto at = std::find(tiers.begin(), tiers.end(), name);
+  if (at == tiers.end()) {
+    at = tiers.insert(at, std::string(name));
+  }
+  return static_cast<std::uint8_t>(at - tiers.begin() + 1);
 }
 
 TensorId ProgramBuilder::activation(std::string name, std::int64_t rows, std::int64_t columns,

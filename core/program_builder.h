@@ -64,6 +64,11 @@ class ProgramBuilder {
   explicit ProgramBuilder(std::vector<std::string> streams = {"compute"});
 
   TensorId tensor(Tensor t);
+  /// Tensor::tier of a slower memory tier, by its name.
+  std::uint8_t tier(std::string_view name);
+  [[nodiscard]] const std::string& tier_name(std::uint8_t tier) const {
+    return program_.tiers.at(tier - std::size_t{1});
+  }
   TensorId activation(std::string name, std::int64_t rows, std::int64_t columns,
                       Format f);  ///< per microbatch
   TensorId buffer(std::string name, std::int64_t rows, std::int64_t columns, Format f);

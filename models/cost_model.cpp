@@ -81,6 +81,14 @@ struct Collective {
   }
 };
 
+bool moves_between_tiers(const Op& op) {
+  return op.kind == OpKind::kTierFetch || op.kind == OpKind::kTierWriteBack;
+}
+
+double moved_bytes(const Op& op) {
+  return (op.kind == OpKind::kTierFetch ? op.bytes_read : op.bytes_written).base();
+}
+
 Prediction sum_of_parts(const CostModel& model, const Op& op) {
   const Program none;
   Prediction sum;
@@ -187,6 +195,14 @@ struct CostModel::Impl {
     return attention && (op.flags & op_flags::kUnfused) != 0 && kernel_of(op).fitted == nullptr;
   }
 
+  /// The slower memory tier an op fetches from or writes to; null where the system has none such.
+  [[nodiscard]] const Tier* tier_of(const Program& program, const Op& op) const {
+    const auto at = std::find_if(system.tiers.begin(), system.tiers.end(), [&](const Tier& t) {
+      return op.variant < program.tiers.size() && t.name == program.tiers[op.variant];
+    });
+    return at == system.tiers.end() ? nullptr : &*at;
+  }
+
   void rescale(Prediction& p) const {
     p.time *= scale;
     p.compute *= scale;
@@ -209,6 +225,12 @@ Prediction CostModel::kernel(const Program& program, const Op& op) const {
 
 Prediction CostModel::kernel(const OpFacts& facts) const {
   const Op& op = *facts.op;
+  if (moves_between_tiers(op)) {
+    const Tier* tier = impl_->tier_of(*facts.program, op);
+    const auto sharers =
+        static_cast<std::size_t>(tier != nullptr ? std::max<std::int64_t>(1, tier->shared_by) : 1);
+    return tier_move(*facts.program, op, std::vector<double>(sharers, moved_bytes(op)));
+  }
   if (impl_->in_parts(op)) {
     return sum_of_parts(*this, op);
   }
@@ -228,7 +250,29 @@ Prediction CostModel::kernel(const OpFacts& facts) const {
   return p;
 }
 
-bool CostModel::of_op_alone(const Op& op) const { return impl_->kernel_of(op).form->of_op_alone(); }
+Prediction CostModel::tier_move(const Program& program, const Op& op,
+                                std::span<const double> together) const {
+  Prediction p;
+  p.model = "tier.shared_link";
+  p.bound = "link";
+  const Tier* tier = impl_->tier_of(program, op);
+  if (tier == nullptr || !(tier->bandwidth.base() > 0)) {
+    return p;
+  }
+  double ahead = 0;
+  for (const double bytes : together) {
+    ahead += std::min(bytes, moved_bytes(op));
+  }
+  p.memory = Bytes(ahead) / tier->bandwidth;
+  p.time = p.memory;
+  p.in_range = true;
+  impl_->rescale(p);
+  return p;
+}
+
+bool CostModel::of_op_alone(const Op& op) const {
+  return !moves_between_tiers(op) && impl_->kernel_of(op).form->of_op_alone();
+}
 
 Prediction CostModel::collective(const Op& op, const GroupShape& group, Seconds since_use) const {
   STEPCAST_CHECK(is_collective(op.kind), "{} is not a collective", name_of(op.kind));

@@ -86,6 +86,13 @@ class CostModel {
   /// The same of an op whose facts are at hand: a search that asks for many shards of one table
   /// counts its distinct rows once.
   [[nodiscard]] Prediction kernel(const OpFacts& facts) const;
+  /// Time of a fetch from or a write-back to a slower memory tier, among others that begin with it:
+  /// the ranks of one unit (Tier::shared_by) share its bandwidth evenly as long as they have bytes
+  /// left, so a rank with b bytes is done after sum over ranks of min(b, b_rank) / bandwidth.
+  /// `together`: bytes of all ranks of the unit, this one's included. `kernel` takes all of them as
+  /// equal. A tier that the system does not describe takes no time, out of range.
+  [[nodiscard]] Prediction tier_move(const Program& program, const Op& op,
+                                     std::span<const double> together) const;
   /// Does the answer follow from the op's own fields, whatever program it stands in (KernelMemo)?
   [[nodiscard]] bool of_op_alone(const Op& op) const;
   /// Transfer time of a symmetric collective, send or recv once all members have arrived.

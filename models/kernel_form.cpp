@@ -37,6 +37,8 @@ double elements_of(const Op& op) {
     case OpKind::kEmbeddingForward:
     case OpKind::kEmbeddingBackward:
     case OpKind::kEmbeddingGradient:
+    case OpKind::kTierFetch:
+    case OpKind::kTierWriteBack:
     case OpKind::kSequencePoolForward:
     case OpKind::kSequencePoolBackward:
       return product_of(op, {0});

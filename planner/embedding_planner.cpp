@@ -75,12 +75,13 @@ class Planning {
       explore({.group_sizes = spaces[i],
                .row_tiers = true,
                .sync_interval = options_.sync_interval,
-               .dedup = options_.dedup,
+               .dedup = options_.dedup || job_.embedding_dedup,
                .form = options_.form},
               false);
     }
     if (options_.tiers && !found) {
-      explore({.group_sizes = spaces.front(), .slow_tiers = true}, false);
+      explore({.group_sizes = spaces.front(), .slow_tiers = true, .dedup = job_.embedding_dedup},
+              false);
     }
     finish();
     return std::move(result_);
@@ -133,8 +134,9 @@ class Planning {
       c.buildable_because = buildable                        ? ""
                             : runs_every_step(space_options) ? refusal(job_, c.plan)
                                                              : "ids deduplicated before the "
-                                                               "exchange, or replicas "
-                                                               "synchronised every few steps";
+                                                               "exchange (set embedding.dedup to "
+                                                               "ikjt), or replicas synchronised "
+                                                               "every few steps";
       std::map<std::string, std::int64_t> mix;
       for (std::size_t t = 0; t < placement.size(); ++t) {
         ++mix[space.problem()
@@ -147,9 +149,10 @@ class Planning {
     }
   }
 
-  /// What the graph builder has no words for: fewer synchronisations, deduplicated ids.
-  [[nodiscard]] static bool runs_every_step(const PlanSpaceOptions& options) {
-    return options.sync_interval == 1 && !options.dedup;
+  /// What this job's graph has no words for: fewer synchronisations, ids deduplicated where the job
+  /// does not say so.
+  [[nodiscard]] bool runs_every_step(const PlanSpaceOptions& options) const {
+    return options.sync_interval == 1 && options.dedup == job_.embedding_dedup;
   }
 
   void finish() {

@@ -8,6 +8,8 @@
 #include "planner/capacity.h"
 #include "planner/internal/hot_rows.h"
 #include "planner/shard_bytes.h"
+#include "workloads/dlrm_step.h"
+#include "workloads/embedding_tiers.h"
 
 namespace stepcast::planner {
 namespace {
@@ -63,6 +65,7 @@ class Ledger {
       }
       arriving(plan_.tables[t], w.tables[t]);
     }
+    fetched();
     std::vector<LedgerLine> all;
     for (auto& [tier, lines] : lines_) {
       all.insert(all.end(), lines.begin(), lines.end());
@@ -157,6 +160,33 @@ class Ledger {
     }
     std::vector<double> mass = internal::hot_rows(table, members, job_.devices, s.split).mass;
     return mass.empty() ? std::vector<double>(count, 1 / real(members)) : mass;
+  }
+
+  /// Rows of slower tiers that a batch fetches stand beside those that its caches keep.
+  void fetched() {
+    const auto slow = [](const PlanShard& s) { return s.tier != "hbm"; };
+    if (std::none_of(plan_.tables.begin(), plan_.tables.end(), [&](const PlanTable& t) {
+          return std::any_of(t.shards.begin(), t.shards.end(), slow);
+        })) {
+      return;
+    }
+    Job job = job_;
+    job.embedding_plan = plan_;
+    const workloads::EmbeddingLayout layout = workloads::embedding_layout(job);
+    workloads::ShardLaws laws(job);
+    for (const workloads::EmbeddingSlice& s : layout.slices) {
+      for (const std::int32_t rank : s.in_slow_tier() ? s.ranks : std::vector<std::int32_t>{}) {
+        const EmbeddingTable& table =
+            job.workload.dlrm()->tables[static_cast<std::size_t>(s.table)];
+        const workloads::HeldRows held = workloads::held_rows(s, rank);
+        const auto& law = laws.law(s, held);
+        const workloads::CacheShape shape = workloads::cache_shape(
+            job, table, *law.access, held.rows, s.dim,
+            real(job.batch.global) * table.pooling * law.mass, s.cache_bytes);
+        line("hbm", rank).buffers +=
+            real(shape.slots - shape.capacity) * workloads::cached_row_bytes(job, s.dim);
+      }
+    }
   }
 
   void arriving(const PlanTable& plan, const EmbeddingTable& table) {

@@ -46,8 +46,8 @@ struct PlanSpaceOptions {
 ///
 ///   kinds: data_parallel; row_wise; table_row_wise on groups of each size (a node, several nodes,
 ///   a pod); table_wise; column_wise in 2 to 64 equal parts; with `row_tiers` rows
-///   by popularity at several replication levels; with `slow_tiers` tables in slower memory, which
-///   the graph builder cannot express yet.
+///   by popularity at several replication levels; with `slow_tiers` tables in slower memory, with
+///   caches of some sizes.
 class PlanSpace {
  public:
   /// Errors: InputError when the job cannot be planned (no DLRM, capacity 0, batch over devices).

@@ -12,9 +12,15 @@ void require_executable(const Job& job, bool cuda) {
                                       what));
   };
   if (job.workload.dlrm() != nullptr && cuda) {
+    if (job.embedding_dedup) {
+      refuse("embedding.dedup", "deduplicated ids on CUDA");
+    }
     for (const workloads::EmbeddingSlice& s : workloads::embedding_layout(job).slices) {
       if (s.row_range() || workloads::has_copies(s.route)) {
         refuse("embedding.plan", "row ranges of tables on CUDA");
+      }
+      if (s.in_slow_tier()) {
+        refuse("embedding.plan", "rows in slower memory tiers on CUDA");
       }
     }
   }

@@ -19,6 +19,8 @@ struct OpState {
   virtual ~OpState() = default;
   /// What a pipelined step prepared for the next batch becomes that of the batch under way.
   virtual void begin_next_batch() {}
+  /// Moved between memory tiers since the run began, by tier of the program; empty: nothing.
+  [[nodiscard]] virtual std::vector<RowTraffic> tier_traffic() const { return {}; }
 };
 
 /// Ops of one backend that share one state, and what makes it for a rank. `Context` is what an op's

@@ -30,11 +30,16 @@ class StepExecutor {
   double run_step(std::int64_t step, const HostBatch& batch, std::int32_t observed_step,
                   const HostBatch* next = nullptr);
 
-  /// Bytes of all tensors.
+  /// Bytes of all tensors in the device's own memory.
   [[nodiscard]] virtual Bytes allocated() const = 0;
   /// Bytes this rank has sent in all steps so far: by workloads::TrafficKind, then by level of the
   /// fabric. Empty where the backend does not count.
   [[nodiscard]] virtual std::vector<double> sent() const { return {}; }
+  /// Rows moved between memory tiers in all steps so far, by tier of the program. Empty where the
+  /// backend does not count.
+  [[nodiscard]] virtual std::vector<RowTraffic> tier_traffic() const { return {}; }
+  /// Bytes of tensors in slower tiers, by tier of the program.
+  [[nodiscard]] virtual std::vector<double> allocated_in_tiers() const { return {}; }
   /// Time compute ops of the last step waited for a core, summed over streams.
   [[nodiscard]] virtual Seconds lease_wait() const { return {}; }
 

@@ -1,7 +1,6 @@
 #include "runtime/tensor_layout.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/error.h"
 
@@ -179,8 +178,10 @@ class Placement {
       }
       const std::size_t size = rounded(bytes_of(tensor), rules_.alignment);
       for (std::int32_t s = 0; s < slots_.count[t]; ++s) {
-        count(tensor, size);
-        if (size < kLarge) {
+        if (tensor.tier == 0) {
+          count(tensor, size);
+        }
+        if (size < kLarge && tensor.tier == 0) {
           layout_.instances[t].push_back({shared, small});
           small += size;
         } else {
@@ -193,9 +194,11 @@ class Placement {
       layout_.regions.push_back(small);
     }
     std::vector<std::size_t> next(program_.tensors.size(), 0);
+    layout_.tier_of.assign(layout_.regions.size(), 0);
     for (const auto& [t, size] : large_) {
       layout_.instances[t][next[t]++] = {layout_.regions.size(), 0};
-      layout_.regions.push_back(size);
+      layout_.regions.push_back(std::max(size, rules_.alignment));
+      layout_.tier_of.push_back(program_.tensors[t].tier);
     }
   }
 
@@ -255,10 +258,12 @@ class Placement {
 
 }  // namespace
 
-Bytes TensorLayout::bytes() const {
-  return Bytes(std::accumulate(regions.begin(), regions.end(), 0.0, [](double sum, std::size_t r) {
-    return sum + static_cast<double>(r);
-  }));
+Bytes TensorLayout::bytes(std::uint8_t tier) const {
+  Bytes sum;
+  for (std::size_t r = 0; r < regions.size(); ++r) {
+    sum += tier_of[r] == tier ? Bytes(static_cast<double>(regions[r])) : Bytes{};
+  }
+  return sum;
 }
 
 TensorLayout tensor_layout(const Program& program, std::int32_t data_coordinate,

@@ -28,10 +28,12 @@ struct TensorLayout {
     std::size_t offset = 0;  ///< bytes
   };
   std::vector<std::size_t> regions;                ///< bytes of each
+  std::vector<std::uint8_t> tier_of;               ///< of each region (Tensor::tier)
   std::vector<std::vector<Place>> instances;       ///< [tensor][slot]
   std::vector<std::vector<std::int32_t>> slot_of;  ///< [tensor][microbatch]; empty: slot 0
   std::array<double, static_cast<std::size_t>(TensorRole::kCount)> by_role{};  ///< bytes
-  [[nodiscard]] Bytes bytes() const;                                           ///< of all regions
+  /// Of all regions in the device's own memory, or in a slower tier.
+  [[nodiscard]] Bytes bytes(std::uint8_t tier = 0) const;
 };
 /// `data_coordinate` of the rank decides where some views begin.
 TensorLayout tensor_layout(const Program& program, std::int32_t data_coordinate,

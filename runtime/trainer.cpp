@@ -105,6 +105,7 @@ class CpuRank final {
       executor.lease = &emulation_->core_lease();
       executor.core = nth_core(core_of(session_.local_rank(), session_.local_size(), cores_));
     }
+    executor.tiers = emulation_ != nullptr ? emulation_->tiers() : nullptr;
     executor.real_time = options_.real_time;
     if (session_.size() > 1) {
       executor.on_failure = [this](const std::exception& e) { session_.abort(e); };
@@ -128,7 +129,11 @@ class Rank {
  public:
   Rank(const Job& job, const ExecutionGraph& graph, const RunOptions& options, MpiSession& session,
        Observer* observer)
-      : options_(options), session_(session), begin_ns_(steady_ns()) {
+      : options_(options),
+        system_(job.system),
+        tiers_(graph.program_of(session.rank()).tiers),
+        session_(session),
+        begin_ns_(steady_ns()) {
     if (!options.executor) {
       cpu_ = std::make_unique<CpuRank>(job, graph, options, session);
     }
@@ -157,6 +162,7 @@ class Rank {
     for (std::int64_t step = 0; step < options_.warmup + options_.steps; ++step) {
       if (step == options_.warmup) {
         sent_before_ = executor_->sent();
+        moved_before_ = executor_->tier_traffic();
       }
       const StepRecord record = run_step(step);
       (step < options_.warmup ? result.warmup : result.steps).push_back(record);
@@ -169,6 +175,7 @@ class Rank {
     result.peak_resident = Bytes(peaks[1]);
     if (cpu_ != nullptr && options_.steps > 0) {
       result.traffic = traffic();
+      result.tiers = tier_use();
     }
     return result;
   }
@@ -220,11 +227,39 @@ class Rank {
     return t;
   }
 
+  /// Ranks may use different tiers: they meet by the names of the job's system.
+  std::map<std::string, RunResult::TierUse> tier_use() {
+    const std::vector<RowTraffic> moved = executor_->tier_traffic();
+    const std::vector<double> allocated = executor_->allocated_in_tiers();
+    std::map<std::string, RunResult::TierUse> use;
+    for (const Tier& tier : system_.tiers) {
+      const auto at = std::find(tiers_.begin(), tiers_.end(), tier.name);
+      const auto i = static_cast<std::size_t>(at - tiers_.begin());
+      const bool here = at != tiers_.end();
+      RowTraffic own = here ? moved[i] : RowTraffic{};
+      if (here && i < moved_before_.size()) {
+        RowTraffic before = moved_before_[i];
+        own += (before *= -1);
+      }
+      const auto sum = session_.sum({own.lookups, own.touched, own.fetched, own.written,
+                                     own.fetched_bytes, own.written_bytes});
+      const auto most = session_.maximum({here ? allocated[i] : 0});
+      RowTraffic all{sum[0], sum[1], sum[2], sum[3], sum[4], sum[5]};
+      if (most[0] > 0) {
+        use[tier.name] = {all *= 1 / static_cast<double>(options_.steps), Bytes(most[0])};
+      }
+    }
+    return use;
+  }
+
   const RunOptions& options_;
+  const System& system_;
+  const std::vector<std::string>& tiers_;  ///< of this rank's program
   MpiSession& session_;
   std::int64_t begin_ns_;
   std::int64_t epoch_ns_ = 0;
   std::vector<double> sent_before_;  ///< the steps that count
+  std::vector<RowTraffic> moved_before_;
   std::unique_ptr<CpuRank> cpu_;
   std::unique_ptr<BatchSource> source_;
   HostBatch batch_, next_;

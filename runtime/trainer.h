@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,6 +56,13 @@ struct RunResult {
   int ranks = 1;
   /// Mean of a step after the warm-up; where the backend counts.
   std::optional<workloads::StepTraffic> traffic;
+  /// By slower memory tier in use: a step after the warm-up, of all ranks; tensors of the fullest
+  /// rank.
+  struct TierUse {
+    RowTraffic step;
+    Bytes allocated;
+  };
+  std::map<std::string, TierUse> tiers;
 };
 
 /// A run that goes on step by step, so that several can be kept ready and take turns. All ranks

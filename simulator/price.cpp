@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "core/error.h"
@@ -72,8 +73,11 @@ class Pricer {
              .path = std::vector<std::int32_t>(n, -1),
              .needs = std::vector<std::int32_t>(n, -1)};
       for (std::size_t o = 0; o < n; ++o) {
-        if (!is_collective(program.ops[o].kind)) {
-          answer(row, o, model_.kernel(program, program.ops[o]));
+        const Op& op = program.ops[o];
+        if (op.kind == OpKind::kTierFetch || op.kind == OpKind::kTierWriteBack) {
+          answer(row, o, tier_move(p, op));
+        } else if (!is_collective(op.kind)) {
+          answer(row, o, model_.kernel(program, op));
         }
       }
       if (model_.rest_matters()) {
@@ -85,6 +89,49 @@ class Pricer {
       }
     }
     return row;
+  }
+
+  /// The slowest of the ranks that run this program, beside what the ranks that share its tier move
+  /// in the op of the same name.
+  models::Prediction tier_move(std::size_t p, const Op& op) {
+    const Program& program = graph_.programs[p];
+    const auto& tiers = model_.system().tiers;
+    const auto tier = std::find_if(tiers.begin(), tiers.end(), [&](const Tier& t) {
+      return t.name == program.tiers.at(op.variant);
+    });
+    const std::int64_t sharers =
+        tier == tiers.end() ? 1 : std::max<std::int64_t>(1, tier->shared_by);
+    models::Prediction slowest;
+    std::set<std::vector<double>> seen;
+    for (const RankClass& ranks : graph_.classes) {
+      if (static_cast<std::size_t>(ranks.program) != p) {
+        continue;
+      }
+      for (const std::int32_t rank : ranks.ranks) {
+        std::vector<double> together;
+        const std::int64_t first = rank / sharers * sharers;
+        for (std::int64_t other = first;
+             other < std::min<std::int64_t>(first + sharers, graph_.ranks()); ++other) {
+          together.push_back(moved_by(graph_.program_of(static_cast<std::int32_t>(other)), op.kind,
+                                      program.name(op)));
+        }
+        if (seen.insert(together).second) {
+          const models::Prediction own = model_.tier_move(program, op, together);
+          slowest = own.time >= slowest.time ? own : slowest;
+        }
+      }
+    }
+    return slowest;
+  }
+
+  /// Bytes of the op of that kind and name, 0 where the program has none.
+  static double moved_by(const Program& program, OpKind kind, const std::string& name) {
+    for (const Op& op : program.ops) {
+      if (op.kind == kind && program.name(op) == name) {
+        return (kind == OpKind::kTierFetch ? op.bytes_read : op.bytes_written).base();
+      }
+    }
+    return 0;
   }
 
   /// Compute of the rank since the communicator's last use; negative where it does not matter.
@@ -258,9 +305,9 @@ StepCosts price(const ExecutionGraph& graph, const models::CostModel& model,
   costs.folding = fold(graph, options.unfold || few_cores);
   for (std::size_t i = 0; few_cores && i < costs.folding.instances.size(); ++i) {
     const std::int64_t rank = costs.folding.instances[i].rank;
-    costs.core_of.push_back(static_cast<std::int32_t>(
-        rank / machine.devices * machine.cores +
-        rank % machine.devices * machine.cores / machine.devices));
+    costs.core_of.push_back(
+        static_cast<std::int32_t>(rank / machine.devices * machine.cores +
+                                  rank % machine.devices * machine.cores / machine.devices));
   }
   costs.ops.resize(costs.folding.instances.size());
   for (const FabricLevel& level : model.system().fabric) {

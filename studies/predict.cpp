@@ -42,6 +42,33 @@ void fill_memory(StepPrediction& p, const ExecutionGraph& graph, bool remedies) 
   }
 }
 
+/// Rows of embedding tables in slower memory: each unit of a tier has room for its ranks'.
+void check_tiers(StepPrediction& p, const ExecutionGraph& graph) {
+  std::map<std::pair<std::string, std::int64_t>, double> held;
+  for (std::int32_t rank = 0; rank < graph.ranks(); ++rank) {
+    const Program& program = graph.program_of(rank);
+    if (program.tiers.empty()) {
+      continue;
+    }
+    for (const Tensor& t : program.tensors) {
+      for (const Tier& tier : p.job.system.tiers) {
+        if (t.tier > 0 && program.tiers.at(t.tier - std::size_t{1}) == tier.name) {
+          held[{tier.name, rank / std::max<std::int64_t>(1, tier.shared_by)}] += t.bytes().base();
+        }
+      }
+    }
+  }
+  for (const auto& [unit, bytes] : held) {
+    for (const Tier& tier : p.job.system.tiers) {
+      if (tier.name == unit.first && bytes > tier.capacity.base()) {
+        p.fits = false;
+        p.warnings.push_back(fmt::format("tier {}: rows and state take {:.3g} GB of {:.3g} GB",
+                                         tier.name, bytes * 1e-9, tier.capacity.base() * 1e-9));
+      }
+    }
+  }
+}
+
 void fill_rates(StepPrediction& p) {
   const double seconds = p.iteration.base();
   const Job& job = p.job;
@@ -196,6 +223,7 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
                             rows_of(spans, graph, model, busiest->rank, false)};
   }
   fill_memory(p, graph, options.remedies);
+  check_tiers(p, graph);
   fill_rates(p);
   if (!p.in_calibrated_range && job.calibration.kind != Calibration::Kind::kNone) {
     p.warnings.push_back(

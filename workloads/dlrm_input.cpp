@@ -136,7 +136,7 @@ void DlrmStep::exchange_indices() {
       const EmbeddingSlice& s = slice(id);
       if (!is_local(s.route) && s.serves(peer, rank_)) {
         peer_lengths += real(batch_ * lengths_per_bag(s, table(s)));
-        peer_ids += real(batch_) * table(s).pooling * laws_.law(s, held_rows(s, peer)).mass;
+        peer_ids += travelling(s, held_rows(s, peer), real(batch_));
       }
     }
     lengths.send_elements.push_back(peer_lengths);

@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "workloads/dlrm_step.h"
+#include "workloads/embedding_tiers.h"
 
 namespace stepcast::workloads {
 namespace {
@@ -148,17 +149,7 @@ Bytes DlrmStep::row_bytes(std::int64_t dim) const {
 }
 
 double DlrmStep::state_bytes(std::int64_t dim) const {
-  switch (job_.embedding_optimizer) {
-    case OptimizerKind::kSgd:
-      return 0;
-    case OptimizerKind::kAdam:
-      return 8 * real(dim);
-    case OptimizerKind::kAdagrad:
-      return 4 * real(dim);
-    case OptimizerKind::kRowwiseAdagrad:
-      return 4;
-  }
-  return 0;
+  return state_row_bytes(job_.embedding_optimizer, dim);
 }
 
 EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
@@ -175,7 +166,8 @@ EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
   shard.first_column = s.first_column;
   shard.dim = s.dim;
   shard.table_rows = t.rows;
-  shard.lookups = samples * t.pooling * law.mass;
+  shard.lookups = travelling(s, held, samples);
+  shard.drawn = lookups_of(s, held, samples);
   shard.bags = samples;
   shard.mean = t.mode == PoolingMode::kMean || (local && t.mode == PoolingMode::kSequence);
   shard.sequence = is_sequence(s.route);
@@ -198,13 +190,15 @@ EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
   if (s.remapped()) {
     piece.order = t.access;
   }
+  const std::uint8_t tier = s.in_slow_tier() ? b_.tier(s.tier) : std::uint8_t{0};
   shard.weights = b_.tensor({.name = name,
                              .role = TensorRole::kEmbedding,
                              .format = job_.formats.embedding,
                              .rows = held.rows,
                              .columns = s.dim,
                              .per_microbatch = false,
-                             .pieces = {piece}});
+                             .pieces = {piece},
+                             .tier = tier});
   if (!is_synchronised(s.route) && job_.embedding_optimizer != OptimizerKind::kSgd) {
     const bool adam = job_.embedding_optimizer == OptimizerKind::kAdam;
     const bool by_row = job_.embedding_optimizer == OptimizerKind::kRowwiseAdagrad;
@@ -215,7 +209,11 @@ EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
                              .rows = adam ? 2 * held.rows : held.rows,
                              .columns = by_row ? 1 : s.dim,
                              .per_microbatch = false,
-                             .pieces = {}});
+                             .pieces = {},
+                             .tier = tier});
+  }
+  if (s.in_slow_tier()) {
+    shard.cache = declare_cache(shard, s);
   }
   return shard;
 }
@@ -249,6 +247,15 @@ void DlrmStep::declare_routes() {
       route_r.lookups += shard.lookups;
       route_r.bags += shard.bags;
       sequence_elements += shard.lookups * real(shard.dim);
+      if (shard.cache) {
+        const std::uint8_t tier = b_.tensor_at(shard.weights).tier;
+        auto at = std::find_if(route_r.fetches.begin(), route_r.fetches.end(),
+                               [tier](const Fetch& f) { return f.tier == tier; });
+        if (at == route_r.fetches.end()) {
+          at = route_r.fetches.insert(at, {tier, {}});
+        }
+        at->expected += shard.cache->expected;
+      }
     }
     if (!group.shards.empty()) {
       route_r.group = b_.embedding_group(std::move(group));
@@ -290,14 +297,39 @@ void DlrmStep::declare_routes() {
   }
 }
 
-DlrmStep::SequenceSizes DlrmStep::sequence_sizes(EmbeddingRoute r) const {
+double DlrmStep::lookups_of(const EmbeddingSlice& s, const HeldRows& held, double samples) {
+  return samples * table(s).pooling * laws_.law(s, held).mass;
+}
+
+double DlrmStep::distinct_rows(const EmbeddingSlice& s, const HeldRows& held, double samples) {
+  const auto& session = table(s).session;
+  const double repeats = session ? dedup_factor(session->samples, session->keep) : 1;
+  return laws_.unique(s, held, lookups_of(s, held, samples) / repeats);
+}
+
+double DlrmStep::travelling(const EmbeddingSlice& s, const HeldRows& held, double samples) {
+  if (!job_.embedding_dedup || !is_sequence(s.route)) {
+    return lookups_of(s, held, samples);
+  }
+  return samples / real(batch_) * distinct_rows(s, held, real(batch_));
+}
+
+DlrmStep::SequenceSizes DlrmStep::sequence_sizes(EmbeddingRoute r) {
   SequenceSizes n;
   for (const Place& p : places(r)) {
     const EmbeddingSlice& s = slice(p.slice);
     const double lookups = real(batch_) * table(s).pooling * laws_.mass(s);
     n.lookups += lookups;
     n.bags += real(batch_);
-    n.row_elements += lookups * real(s.dim);
+    n.looked_up_elements += lookups * real(s.dim);
+    double rows = lookups;
+    if (job_.embedding_dedup) {
+      rows = 0;
+      for (std::int64_t i = 0; i < s.members(); ++i) {
+        rows += travelling(s, held_rows(s, s.ranks[static_cast<std::size_t>(i)]), real(batch_));
+      }
+    }
+    n.row_elements += rows * real(s.dim);
     n.bag_elements += real(batch_) * real(s.dim);
   }
   return n;

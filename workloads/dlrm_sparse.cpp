@@ -26,6 +26,9 @@ void DlrmStep::embedding_forward(bool next) {
     // Nothing to wait for where the step before has prepared it.
     of.ready = next == ahead(DlrmPipeline::kSparseDist) ? unpacked_ : -1;
     if (looked_up_ahead(r) == next && of.width > 0) {
+      if (!fetched_ahead()) {
+        fetch_rows(r, next);
+      }
       lookup(r, next);
     }
     if (!is_local(r) && exchanged_ahead(r) == next) {
@@ -42,7 +45,7 @@ void DlrmStep::lookup(EmbeddingRoute r, bool next) {
   for (const std::int32_t id : to.slices) {
     const EmbeddingSlice& s = slice(id);
     const double samples = samples_of(r);
-    const double lookups = samples * table(s).pooling * laws_.law(s, held_rows(s, rank_)).mass;
+    const double lookups = travelling(s, held_rows(s, rank_), samples);
     rows += lookups * row_bytes(s.dim).base();
     additions += lookups * real(s.dim);
     elements += (is_sequence(r) ? lookups : samples) * real(s.dim);
@@ -63,6 +66,7 @@ void DlrmStep::lookup(EmbeddingRoute r, bool next) {
     wait(op, indexed_);
     indexed_ = -1;
   }
+  wait(op, to.fetched);
   if (!is_local(r) && exchanged_ahead(r) == next) {
     to.ready = handover(kComputeStream, exchange_stream_);
     op.records(to.ready);
@@ -134,8 +138,7 @@ void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
       double elements = 0;
       for (const std::int32_t id : of.slices) {
         const EmbeddingSlice& s = slice(id);
-        elements +=
-            real(batch_) * table(s).pooling * laws_.law(s, held_rows(s, rank_)).mass * real(s.dim);
+        elements += travelling(s, held_rows(s, rank_), real(batch_)) * real(s.dim);
       }
       const std::int64_t peers = has_copies(r) ? layout_.group : devices();
       Exchange e{.send_elements = std::vector<double>(static_cast<std::size_t>(peers), elements)};
@@ -168,7 +171,8 @@ void DlrmStep::pool_sequences(EmbeddingRoute r) {
                    static_cast<std::int64_t>(r)})
                 .in({of.between, indices_.sent_lengths})
                 .out({of.arrived})
-                .work(Flops(n.row_elements), Bytes(n.row_elements * wire + n.bags * kLengthBytes),
+                .work(Flops(n.looked_up_elements),
+                      Bytes(n.looked_up_elements * wire + n.bags * kLengthBytes),
                       Bytes(n.bag_elements * element_bytes(compute_)));
   wait(op, of.ready);
   of.ready = -1;
@@ -281,9 +285,9 @@ void DlrmStep::exchange_gradient(EmbeddingRoute r) {
            static_cast<std::int64_t>(r)})
         .in({of.d_arrived, indices_.sent_lengths})
         .out({of.d_between})
-        .work(Flops(n.row_elements),
+        .work(Flops(n.looked_up_elements),
               Bytes(n.bag_elements * element_bytes(compute_) + n.bags * kLengthBytes),
-              Bytes(n.row_elements * wire))
+              Bytes(n.looked_up_elements * wire))
         .records(start);
   }
   if (in_towers(r)) {
@@ -323,8 +327,8 @@ void DlrmStep::exchange_gradient(EmbeddingRoute r) {
     for (const std::int32_t id : layout_.held_by(owner, r)) {
       const EmbeddingSlice& s = slice(id);
       const double rows =
-          is_sequence(r) ? table(s).pooling * laws_.law(s, held_rows(s, owner)).mass : 1;
-      to_peer += real(batch_) * rows * real(s.dim);
+          is_sequence(r) ? travelling(s, held_rows(s, owner), real(batch_)) : real(batch_);
+      to_peer += rows * real(s.dim);
     }
     e.send_elements.push_back(to_peer);
     elements += to_peer;
@@ -359,9 +363,8 @@ void DlrmStep::dense_gradient(EmbeddingRoute r) {
     if (parameters_[p].slice >= 0 && slice(parameters_[p].slice).route == r) {
       const EmbeddingSlice& s = slice(parameters_[p].slice);
       const HeldRows held = held_rows(s, rank_);
-      const double lookups = samples_of(r) * table(s).pooling * laws_.law(s, held).mass;
-      elements += lookups * real(s.dim);
-      touched += laws_.unique(s, held, lookups) * real(s.dim);
+      elements += travelling(s, held, samples_of(r)) * real(s.dim);
+      touched += distinct_rows(s, held, samples_of(r)) * real(s.dim);
       gradients.push_back(parameters_[p].gradient);
       complete.push_back(p);
     }
@@ -402,10 +405,10 @@ void DlrmStep::embedding_backward() {
     for (const std::int32_t id : of.slices) {
       const EmbeddingSlice& s = slice(id);
       const HeldRows held = held_rows(s, rank_);
-      const double lookups = samples * table(s).pooling * laws_.law(s, held).mass;
+      const double lookups = travelling(s, held, samples);
       elements += lookups * real(s.dim);
       gathered += lookups * real(s.dim) * element_bytes(b_.tensor_at(of.d_output).format);
-      updated += laws_.unique(s, held, lookups) * (row_bytes(s.dim).base() + state_bytes(s.dim));
+      updated += distinct_rows(s, held, samples) * (row_bytes(s.dim).base() + state_bytes(s.dim));
     }
     auto op =
         b_.op(OpKind::kEmbeddingBackward, fmt::format("embedding.{}.backward", name_of(r)),
@@ -419,6 +422,9 @@ void DlrmStep::embedding_backward() {
             .work(Flops(elements), Bytes(gathered + of.lookups * kIdBytes + updated),
                   Bytes(updated));
     wait(op, of.d_ready);
+    const std::int32_t done = of.fetches.empty() ? -1 : handover(kComputeStream, tier_stream_);
+    op.records(done);
+    write_rows_back(r, done);
   }
 }
 

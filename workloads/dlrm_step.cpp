@@ -45,6 +45,9 @@ DlrmStep::DlrmStep(const Job& job, const LayerList& list, const EmbeddingLayout&
   if ((several && overlap.input_all_to_all) || ahead(DlrmPipeline::kSparseDist)) {
     input_stream_ = "input";
   }
+  if (fetched_ahead()) {
+    tier_stream_ = "tier";
+  }
   if (several && overlap.output_all_to_all) {
     exchange_stream_ = "exchange";
   }
@@ -62,6 +65,11 @@ Program DlrmStep::build() && {
   segments.push_back(b_.begin_segment("input"));
   load_batch();
   exchange_indices();
+  for (const EmbeddingRoute r : kAllRoutes) {
+    if (fetched_ahead()) {
+      fetch_rows(r, true);
+    }
+  }
   b_.end_segment();
 
   b_.set_phase(Phase::kForward);

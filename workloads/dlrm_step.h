@@ -130,6 +130,11 @@ class DlrmStep {
     TensorId tensor = 0;
     bool accumulate = false;
   };
+  /// What moves between one slower tier and the caches of a route's slices.
+  struct Fetch {
+    std::uint8_t tier = 0;  ///< Program::tiers[tier - 1]
+    RowTraffic expected;
+  };
   /// One embedding op pair and the tensors between it and the assembled columns.
   struct Route {
     std::vector<std::int32_t> slices;  ///< held by this rank
@@ -143,7 +148,9 @@ class DlrmStep {
     TensorId between = 0,
              d_between = 0;  ///< node reduce: between its two collectives; sequence: exchanged rows
     std::int32_t ready = -1, d_ready = -1;  ///< events of the last exchange
+    std::int32_t fetched = -1;              ///< event of the last fetch from a slower tier
     bool present = false;                   ///< some rank uses it
+    std::vector<Fetch> fetches;             ///< of its slices in slower tiers, tier by tier
     std::vector<TensorId> weights;          ///< of the slices
   };
   /// Where the columns of a slice stand in a route's `arrived` tensor.
@@ -158,9 +165,9 @@ class DlrmStep {
     TensorId sent_lengths = 0, lengths = 0, ids = 0;
   };
 
-  /// The local batch's rows of sequence tables.
+  /// The local batch's rows of sequence tables: looked up, and as they travel.
   struct SequenceSizes {
-    double lookups = 0, bags = 0, row_elements = 0, bag_elements = 0;
+    double lookups = 0, bags = 0, looked_up_elements = 0, row_elements = 0, bag_elements = 0;
   };
 
   // dlrm_dense.cpp
@@ -244,6 +251,14 @@ class DlrmStep {
   void exchange_indices();
   Indices declare_indices(const std::string& prefix, const Exchange& lengths, const Indices* now);
 
+  // dlrm_tiers.cpp
+  EmbeddingShard::Cache declare_cache(const EmbeddingShard& shard, const EmbeddingSlice& slice);
+  void fetch_rows(EmbeddingRoute r, bool next);
+  /// After the update, which records `updated` where it is on another stream.
+  void write_rows_back(EmbeddingRoute r, std::int32_t updated);
+  /// Whether rows of slower tiers are fetched beside the step before.
+  [[nodiscard]] bool fetched_ahead() const { return ahead(DlrmPipeline::kPrefetch); }
+
   // dlrm_sparse.cpp
   Route& route(EmbeddingRoute r) { return routes_[static_cast<std::size_t>(r)]; }
   void declare_routes();
@@ -267,7 +282,14 @@ class DlrmStep {
                                          std::optional<bool> first = std::nullopt) const;
   Bytes row_bytes(std::int64_t dim) const;
   double state_bytes(std::int64_t dim) const;
-  SequenceSizes sequence_sizes(EmbeddingRoute r) const;
+  SequenceSizes sequence_sizes(EmbeddingRoute r);
+  /// Lookups of `samples` samples that fall to rows of a slice.
+  [[nodiscard]] double lookups_of(const EmbeddingSlice& s, const HeldRows& held, double samples);
+  /// Ids and unpooled rows that travel for them: with deduplicated ids of unpooled tables each
+  /// rank's distinct ones.
+  [[nodiscard]] double travelling(const EmbeddingSlice& s, const HeldRows& held, double samples);
+  /// Expected distinct rows among them, repeats inside sessions apart.
+  [[nodiscard]] double distinct_rows(const EmbeddingSlice& s, const HeldRows& held, double samples);
   /// Samples whose lookups reach the shards of a route on this rank.
   [[nodiscard]] double samples_of(EmbeddingRoute r) const;
   /// Order of the bags of an embedding op (workloads/dlrm.h).
@@ -325,7 +347,7 @@ class DlrmStep {
   DlrmCommunicators comm_;
   std::int64_t compression_;  ///< of towers
   std::string_view input_stream_ = kComputeStream, exchange_stream_ = kComputeStream,
-                   reduce_stream_ = kComputeStream;
+                   reduce_stream_ = kComputeStream, tier_stream_ = kComputeStream;
 
   std::vector<DenseParameter> parameters_;  ///< in the order of the backward pass
   std::vector<Bucket> buckets_;

@@ -111,8 +111,11 @@ void check_kind(const PlanShard& s, std::int64_t devices, const std::string& at)
       throw InputError(at + ".groups", fmt::format("{} needs {}", name_of(s.sharding), what));
     }
   };
-  if (s.tier != "hbm") {
-    throw InputError(at + ".tier", fmt::format("'{}' is not supported yet; use hbm", s.tier));
+  if (s.tier != "hbm" && (s.groups.size() > 1 || s.sharding == ShardingKind::kDataParallel)) {
+    throw InputError(at + ".tier",
+                     fmt::format("'{}', but rows with several copies are updated from dense "
+                                 "gradients and stay in device memory; use hbm, or one copy",
+                                 s.tier));
   }
   switch (s.sharding) {
     case ShardingKind::kTableWise:
@@ -307,6 +310,8 @@ EmbeddingLayout embedding_layout(const Job& job) {
       slice.first_row = s.rows[0];
       slice.rows = s.rows[1] - s.rows[0];
       slice.table_rows = w.tables[t].rows;
+      slice.tier = s.tier;
+      slice.cache_bytes = s.cache_bytes;
       const std::string at = fmt::format("plan: tables[{}].shards[{}].groups", t, i);
       if (slice.route == EmbeddingRoute::kNodeReduce) {
         use_one_size(layout.node, slice.members(), "table_row_wise shard", at);

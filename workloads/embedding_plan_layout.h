@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -65,6 +66,9 @@ struct EmbeddingSlice {
   std::int64_t first_row = 0;       ///< of the range, in the table's row order
   std::int64_t rows = 0;            ///< of the range
   std::int64_t table_rows = 0;
+  std::string tier = "hbm";  ///< where the rows live
+  double cache_bytes = 0;    ///< for rows of a slower tier, in each holder's own memory
+  [[nodiscard]] bool in_slow_tier() const { return tier != "hbm"; }
   /// Ranks of one group.
   [[nodiscard]] std::int64_t members() const {
     return static_cast<std::int64_t>(ranks.size()) / copies;

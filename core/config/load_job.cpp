@@ -438,8 +438,10 @@ void read_embedding(const Value& job, Job& j) {
     read_plan(*plan, j);
   }
   if (const auto d = v->find("dedup")) {
-    refuse_missing_names(*d);
-    (void)d->choice<int>({{"off", 0}});
+    j.embedding_dedup = d->choice<bool>({{"off", false}, {"ikjt", true}});
+    if (j.embedding_dedup && is_transformer(j)) {
+      d->refuse("found \"ikjt\": a transformer has no embedding tables; use off");
+    }
   }
   if (const auto t = v->find("transform")) {
     j.sptt = t->choice<bool>({{"none", false}, {"sptt", true}});

@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "core/config/internal/loaders.h"
-#include "core/config/internal/unsupported.h"
 
 namespace stepcast::config {
 namespace {
@@ -173,6 +172,12 @@ void check_tier(const PlanShard& s, const System& system, const std::string& whe
     throw InputError(where + ".tier", fmt::format("system {} has no tier \"{}\"; {}", system.name,
                                                   s.tier, suggestion(s.tier, names)));
   }
+  if (s.groups.size() > 1 || s.sharding == ShardingKind::kDataParallel) {
+    throw InputError(where + ".tier",
+                     fmt::format("found \"{}\": rows with several copies are updated from dense "
+                                 "gradients and stay in device memory; use \"hbm\", or one copy",
+                                 s.tier));
+  }
   const auto sharers = static_cast<double>(std::max<std::int64_t>(1, found->shared_by));
   for (const auto& [name, bytes] :
        {std::pair<std::string, double>{"a rank's share of " + s.tier,
@@ -184,7 +189,6 @@ void check_tier(const PlanShard& s, const System& system, const std::string& whe
                                    s.cache_bytes, name, bytes));
     }
   }
-  throw InputError(where + ".tier", not_implemented_text(s.tier, "plan_tier"));
 }
 
 }  // namespace

@@ -551,7 +551,7 @@ std::string job_to_json(const Job& job, int indent) {
   } else {
     j["embedding"]["plan"] = job.embedding_choice;
   }
-  j["embedding"]["dedup"] = "off";
+  j["embedding"]["dedup"] = job.embedding_dedup ? "ikjt" : "off";
   j["embedding"]["transform"] = job.sptt ? "sptt" : "none";
   if (job.tower_compression > 1) {
     j["embedding"]["tower_compression"] = plain(job.tower_compression);

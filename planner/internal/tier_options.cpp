@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "planner/internal/hot_rows.h"
 #include "planner/shard_bytes.h"
+#include "workloads/embedding_tiers.h"
 
 namespace stepcast::planner::internal {
 namespace {
@@ -228,40 +229,41 @@ class TierOptions {
     STEPCAST_CHECK(slow != nullptr, "tier '{}'", tiers_[tier].name);
     const double bandwidth =
         slow->bandwidth.base() / real(std::max<std::int64_t>(1, slow->shared_by));
-    const double row = format_bytes(job_.formats.embedding, 1, table_.dim).base();
-    const double state = state_row_bytes(job_.embedding_optimizer, table_.dim);
+    const double row = workloads::cached_row_bytes(job_, table_.dim);
     for (const std::int64_t members : {std::int64_t{1}, job_.devices}) {
       const HotRows hot = members > 1 ? hot_rows(table_, members, job_.devices) : HotRows{};
       const double most = hot.mass.empty() ? 1 / real(members)
                                            : *std::max_element(hot.mass.begin(), hot.mass.end());
       const std::int64_t rows = (table_.rows + members - 1) / members;
-      for (const double fraction : {0.0, 0.05, 0.2}) {
-        const double cached = std::floor(fraction * real(table_.rows));
-        const double hit = cached > 0 ? access_.hit_rate(cached, CachePolicy::kLru).value : 0;
+      const Access law = members > 1 ? access_.random_subset(rows) : access_;
+      for (const double fraction : {0.0, 0.05, 0.2, 0.5}) {
         const double share = 1 / real(members);
-        const double missed = lookups_ * share * (1 - hit);
-        const double distinct = std::min(missed, prices_.unique(t_, lookups_) * share);
+        const double cache = std::ceil(fraction * real(rows)) * row;
+        const workloads::CacheShape fullest =
+            workloads::cache_shape(job_, table_, law, rows, table_.dim, lookups_ * most, cache);
+        const RowTraffic& moved = fullest.expected;
         PlacementOption o;
         o.group = static_cast<std::int32_t>(members);
         const double sent = (unpooled() ? lookups_ * share : global_) * real(table_.dim);
         const bool all = members > 1;
         o.load[kLookup] =
             to_load(prices_.forward({t_, global_, share, table_.dim, unpooled()}) +
-                    routes_.ids(lookups_ * share, global_) + missed * row / bandwidth);
+                    routes_.ids(lookups_ * share, global_) + moved.fetched_bytes / bandwidth);
         const bool reduced = all && !unpooled();
         o.load[kOutput] =
             to_load(reduced ? routes_.reduce_forward(sent) : routes_.exchange_forward(sent));
         o.load[kUpdate] =
             to_load((reduced ? routes_.reduce_backward(sent) : routes_.exchange_backward(sent)) +
                     prices_.backward({t_, global_, share, table_.dim, unpooled()}) +
-                    2 * distinct * (row + state) / bandwidth);
+                    moved.written_bytes / bandwidth);
         const Holding holding = unpooled() ? Holding::kUnpooled
                                 : all      ? Holding::kReduced
                                            : Holding::kExchanged;
         const BytesByPurpose held =
             held_bytes(job_, table_, {holding, rows, table_.dim, most, members});
-        const double cache = std::ceil(fraction * real(rows)) * (row + state + 16);
-        o.bytes[0] = whole(held.buffers + cache);
+        // A few rows more than the ledger counts, whose members are not all the fullest.
+        o.bytes[0] =
+            whole(held.buffers + cache + (real(fullest.slots - fullest.capacity) + 64) * row);
         o.bytes[tier] = whole(held.weights + held.optimizer);
         o.bytes_everywhere[0] = whole(arriving_bytes(job_, table_, holding, table_.dim).total());
         o.routes =

@@ -37,6 +37,10 @@ void prepare_thread(const ExecutorOptions& options) {
 
 constexpr std::uint64_t kHostWaits = std::uint64_t{1} << 32;
 
+bool needs_core(OpKind kind) {
+  return !is_collective(kind) && kind != OpKind::kTierFetch && kind != OpKind::kTierWriteBack;
+}
+
 bool reached(std::uint32_t counter, std::uint32_t target) {
   return static_cast<std::int32_t>(counter - target) >= 0;
 }
@@ -48,7 +52,7 @@ struct Executor::Task {
   OpFamily::Function function = nullptr;
   Collectives* collectives = nullptr;
   std::uint8_t family = 0;
-  bool compute = false;  ///< needs a core: everything but collectives
+  bool compute = false;  ///< needs a core: everything but what waits for links
   workloads::TrafficKind traffic = workloads::TrafficKind::kOther;
   std::int64_t issued_ns = 0;
 };
@@ -124,6 +128,18 @@ std::vector<double> Executor::sent() const {
   return sum;
 }
 
+std::vector<RowTraffic> Executor::tier_traffic() const {
+  std::vector<RowTraffic> sum(program_.tiers.size());
+  for (const auto& state : states_) {
+    const std::vector<RowTraffic> own =
+        state != nullptr ? state->tier_traffic() : std::vector<RowTraffic>{};
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      sum.at(i) += own[i];
+    }
+  }
+  return sum;
+}
+
 Seconds Executor::lease_wait() const {
   std::int64_t sum = 0;
   for (const auto& stream : streams_) {
@@ -149,7 +165,7 @@ void Executor::compile(const ExecutionGraph& graph) {
     Task task;
     task.function = entry.function;
     task.family = entry.family;
-    task.compute = !is_collective(op.kind);
+    task.compute = needs_core(op.kind);
     if (op.communicator >= 0) {
       task.collectives = communicators_.at(static_cast<std::size_t>(op.communicator));
       STEPCAST_CHECK(task.collectives != nullptr, "rank {} executes '{}' outside '{}'", rank_,
@@ -301,6 +317,7 @@ void Executor::execute(Stream& stream, std::uint32_t position) {
                       .state = states_[task.family].get(),
                       .bytes_sent = 0,
                       .loss = &stream.loss,
+                      .tiers = options_.tiers,
                       .storage = &storage_.table(),
                       .rank = rank_};
     try {

@@ -49,11 +49,14 @@ void binary_cross_entropy(OpContext& c) {
 }  // namespace
 
 DlrmState::DlrmState(const Job& job, std::int32_t its_rank,
-                     std::shared_ptr<const Remaps> its_remaps)
+                     std::shared_ptr<const Remaps> its_remaps,
+                     std::shared_ptr<TieredRows> its_tiers)
     : EmbeddingExchange(job, its_rank),
       lists(workloads::kRoutes),
       selections(layout.slices.size()),
-      remaps(std::move(its_remaps)) {
+      dedup(job.embedding_dedup),
+      remaps(std::move(its_remaps)),
+      tiers(std::move(its_tiers)) {
   for (std::size_t r = 0; r < workloads::kRoutes; ++r) {
     lists[r].resize(shards[r].size());
   }
@@ -95,9 +98,22 @@ kernels::Bags DlrmState::local_bags(const OpContext& c, const workloads::Embeddi
 
 void DlrmState::select_rows(const OpContext& c, std::int32_t id) {
   const workloads::EmbeddingSlice& s = slice(id);
-  if (!s.row_range() && !s.remapped()) {
-    return;
+  if (s.row_range() || s.remapped()) {
+    select_range(c, id);
   }
+  if (deduplicates(s)) {
+    const kernels::Bags bags = looked_up_bags(c, id);
+    Selection& chosen = selections[static_cast<std::size_t>(id)];
+    chosen.ids.find(bags.indices + (batch > 0 ? bags.begin(0) : 0), bags.lookups());
+    chosen.distinct_offsets.assign(static_cast<std::size_t>(batch) + 1,
+                                   static_cast<std::int64_t>(chosen.ids.distinct().size()));
+    chosen.distinct_offsets.front() = 0;
+  }
+}
+
+/// The lookups that fall into the slice's range of rows, in the plan's order of rows.
+void DlrmState::select_range(const OpContext& c, std::int32_t id) {
+  const workloads::EmbeddingSlice& s = slice(id);
   const kernels::Bags all = local_bags(c, s);
   Selection& chosen = selections[static_cast<std::size_t>(id)];
   const auto most = static_cast<std::size_t>(all.lookups());
@@ -123,6 +139,14 @@ void DlrmState::select_rows(const OpContext& c, std::int32_t id) {
 }
 
 kernels::Bags DlrmState::slice_bags(const OpContext& c, std::int32_t id) const {
+  if (deduplicates(slice(id))) {
+    const Selection& chosen = selections[static_cast<std::size_t>(id)];
+    return {chosen.ids.distinct().data(), chosen.distinct_offsets.data(), batch};
+  }
+  return looked_up_bags(c, id);
+}
+
+kernels::Bags DlrmState::looked_up_bags(const OpContext& c, std::int32_t id) const {
   const workloads::EmbeddingSlice& s = slice(id);
   if (!s.row_range() && !s.remapped()) {
     return local_bags(c, s);
@@ -132,12 +156,13 @@ kernels::Bags DlrmState::slice_bags(const OpContext& c, std::int32_t id) const {
 }
 
 DlrmBatches::DlrmBatches(const Job& job, const Program& program, std::int32_t rank)
-    : now(std::make_unique<DlrmState>(job, rank, DlrmState::make_remaps(job))) {
+    : now(std::make_unique<DlrmState>(job, rank, DlrmState::make_remaps(job),
+                                      std::make_shared<TieredRows>(program))) {
   const bool pipelined = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
     return (op.flags & op_flags::kNextBatch) != 0;
   });
   if (pipelined) {
-    next = std::make_unique<DlrmState>(job, rank, now->remaps);
+    next = std::make_unique<DlrmState>(job, rank, now->remaps, now->tiers);
   }
 }
 
@@ -149,6 +174,8 @@ OpFamily dlrm_ops() {
        {OpKind::kEmbeddingForward, embedding_forward},
        {OpKind::kEmbeddingBackward, embedding_backward},
        {OpKind::kEmbeddingGradient, embedding_gradient},
+       {OpKind::kTierFetch, tier_fetch},
+       {OpKind::kTierWriteBack, tier_write_back},
        {OpKind::kSequencePoolForward, sequence_pool_forward},
        {OpKind::kSequencePoolBackward, sequence_pool_backward},
        {OpKind::kDotInteractionForward, dot_interaction_forward},

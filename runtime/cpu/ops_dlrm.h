@@ -4,8 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/cpu/kernels/distinct.h"
 #include "runtime/cpu/kernels/embedding.h"
 #include "runtime/cpu/op_context.h"
+#include "runtime/cpu/ops_dlrm_tiers.h"
 #include "runtime/embedding_exchange.h"
 #include "workloads/embedding_plan_layout.h"
 
@@ -17,6 +19,7 @@ struct DlrmState : EmbeddingExchange {
   /// The ids of the global batch that reach one shard of this rank.
   struct Lists {
     std::vector<std::int64_t> ids;
+    std::vector<std::int64_t> slots;    ///< of a shard in a slower tier: where its cache has them
     std::vector<std::int64_t> offsets;  ///< one bag per sample, in the order of its embedding op
     std::vector<float> factors;         ///< 1 / bag size of a mean split by rows
   };
@@ -26,24 +29,38 @@ struct DlrmState : EmbeddingExchange {
     std::vector<std::int64_t> rows;
     std::vector<std::int64_t> offsets;
     std::vector<float> factors;  ///< 1 / size of the whole bag; of means looked up locally
+    // Where ids are deduplicated before they travel.
+    kernels::DistinctIds ids;
+    std::vector<std::int64_t> distinct_offsets;  ///< all distinct rows in the first bag
+    std::vector<std::int64_t> places;            ///< by distinct row: of its columns in sent_rows
   };
   /// Place of each row in the order of popularity, by table; empty where nothing needs it.
   using Remaps = std::vector<std::vector<std::uint32_t>>;
 
-  DlrmState(const Job& job, std::int32_t rank, std::shared_ptr<const Remaps> remaps);
+  DlrmState(const Job& job, std::int32_t rank, std::shared_ptr<const Remaps> remaps,
+            std::shared_ptr<TieredRows> tiers);
   static std::shared_ptr<const Remaps> make_remaps(const Job& job);
+  void select_range(const OpContext& c, std::int32_t slice);
   /// The local batch's bags of a slice's table, as the workload numbers rows.
   [[nodiscard]] kernels::Bags local_bags(const OpContext& c,
                                          const workloads::EmbeddingSlice& s) const;
   /// Finds what of the local batch falls into a slice; `slice_bags` reads it until the next batch.
   void select_rows(const OpContext& c, std::int32_t slice);
+  /// Whether a slice's rows travel once, however often a rank looks them up.
+  [[nodiscard]] bool deduplicates(const workloads::EmbeddingSlice& s) const {
+    return dedup && workloads::is_sequence(s.route);
+  }
   /// The local batch's bags of a slice, with rows counted from its first.
+  [[nodiscard]] kernels::Bags looked_up_bags(const OpContext& c, std::int32_t slice) const;
+  /// What of them travels: the same, or each distinct row once, in the first bag.
   [[nodiscard]] kernels::Bags slice_bags(const OpContext& c, std::int32_t slice) const;
   Lists& lists_of(const Arrival& a) { return lists[static_cast<std::size_t>(a.route)][a.shard]; }
 
   std::vector<std::vector<Lists>> lists;  ///< by route and shard
   std::vector<Selection> selections;      ///< by slice; used where it does not hold whole bags
+  bool dedup;
   std::shared_ptr<const Remaps> remaps;
+  std::shared_ptr<TieredRows> tiers;
   std::vector<std::int32_t> sent_lengths, lengths;
   std::vector<std::int64_t> sent_ids, ids, counted, cursors;
   std::vector<float> sent_rows,
@@ -57,6 +74,9 @@ struct DlrmState : EmbeddingExchange {
 struct DlrmBatches : OpState {
   DlrmBatches(const Job& job, const Program& program, std::int32_t rank);
   void begin_next_batch() override { std::swap(now, next); }
+  [[nodiscard]] std::vector<RowTraffic> tier_traffic() const override {
+    return now->tiers->traffic;
+  }
   std::unique_ptr<DlrmState> now, next;
 };
 
@@ -73,6 +93,8 @@ void all_to_all_v(OpContext& c);
 void embedding_forward(OpContext& c);
 void embedding_backward(OpContext& c);
 void embedding_gradient(OpContext& c);
+void tier_fetch(OpContext& c);
+void tier_write_back(OpContext& c);
 void sequence_pool_forward(OpContext& c);
 void sequence_pool_backward(OpContext& c);
 

@@ -20,7 +20,11 @@ const EmbeddingGroup& group_of(const OpContext& c) {
   return c.program.embeddings.at(index(c.op.detail));
 }
 
+/// The rows that lookups and updates work on: of a shard in a slower tier those of its cache.
 kernels::MatrixView weights_of(const OpContext& c, const EmbeddingShard& shard) {
+  if (shard.cache) {
+    return {c.tensor(shard.cache->rows).data, shard.cache->slots, shard.dim};
+  }
   return {c.tensor(shard.weights).data, shard.rows, shard.dim};
 }
 
@@ -28,8 +32,9 @@ kernels::EmbeddingState state_of(const OpContext& c, const EmbeddingShard& shard
   if (!shard.has_state) {
     return {};
   }
-  float* first = c.tensor(shard.state).data;
-  return {first, first + shard.rows * shard.dim};  // the second half is Adam's
+  float* first = c.tensor(shard.cache ? shard.cache->state : shard.state).data;
+  const std::int64_t rows = shard.cache ? shard.cache->slots : shard.rows;
+  return {first, first + rows * shard.dim};  // the second half is Adam's
 }
 
 /// What one shard of the op's group works on: its bags, how they pool, its columns in the op's
@@ -37,7 +42,6 @@ kernels::EmbeddingState state_of(const OpContext& c, const EmbeddingShard& shard
 struct Work {
   const EmbeddingShard& shard;
   const EmbeddingExchange::Shard& arrived;
-  DlrmState::Lists& lists;
   kernels::Bags bags;
   kernels::Pooling pooling = kernels::Pooling::kSum;
   const float* factors = nullptr;  ///< of a mean split by rows: 1 / size of the whole bag
@@ -57,13 +61,9 @@ void for_each_shard(OpContext& c, Visit visit) {
   for (std::size_t i = 0; i < lists.size(); ++i) {
     const EmbeddingShard& shard = group.shards[i];
     const EmbeddingSlice& s = state.slice(arrived[i].slice);
-    Work work{shard,
-              arrived[i],
-              lists[i],
-              {},
-              shard.mean ? kernels::Pooling::kMean : kernels::Pooling::kSum,
-              nullptr,
-              column};
+    Work work{shard,   arrived[i],
+              {},      shard.mean ? kernels::Pooling::kMean : kernels::Pooling::kSum,
+              nullptr, column};
     if (workloads::is_local(route)) {
       work.bags = state.slice_bags(c, arrived[i].slice);
       if (s.row_range() && shard.mean) {
@@ -77,6 +77,9 @@ void for_each_shard(OpContext& c, Visit visit) {
     }
     if (work.factors != nullptr) {
       work.pooling = kernels::Pooling::kSum;
+    }
+    if (shard.cache) {
+      work.bags.indices = lists[i].slots.data();
     }
     visit(state, work);
     column += shard.dim;
@@ -93,7 +96,7 @@ void gather_sequence(const OpContext& c, DlrmState& state, const Work& work) {
   const auto [first, end] = state.layout.peers(state.slice(work.arrived.slice).route, state.rank);
   for (auto peer = index(first); peer < index(end); ++peer) {
     const kernels::MatrixView out = travelling(state, work, peer);
-    const kernels::Bags rows{work.lists.ids.data() + work.arrived.begin[peer], nullptr, out.rows};
+    const kernels::Bags rows{work.bags.indices + work.arrived.begin[peer], nullptr, out.rows};
     kernels::embedding_bag_forward(weights_of(c, work.shard), rows, kernels::Pooling::kSum, out);
   }
 }
@@ -147,6 +150,41 @@ void spread_from_mean(kernels::ConstMatrixView d_out, const std::int64_t* offset
         1.0F / static_cast<float>(std::max<std::int64_t>(1, bags.end(b) - bags.begin(b)));
     for (std::int64_t i = offsets[b]; i < offsets[b + 1]; ++i) {
       kernels::scale(d_out.row(b), factor, dx.row(i), dx.columns);
+    }
+  }
+}
+
+/// Visits the local batch's deduplicated slices with the columns of the slice in the pooled matrix.
+template <class Visit>
+void for_each_distinct_slice(OpContext& c, const Matrix& pooled, Visit visit) {
+  DlrmState& state = dlrm_state(c);
+  const auto route = static_cast<EmbeddingRoute>(c.op.shape[3]);
+  std::int64_t column = 0;
+  for (std::size_t i = 0; i < state.layout.slices.size(); ++i) {
+    const EmbeddingSlice& s = state.layout.slices[i];
+    if (s.route == route) {
+      const kernels::MatrixView block =
+          kernels::MatrixView(pooled.data, pooled.rows, pooled.columns).block(column, s.dim);
+      column += s.dim;
+      visit(state, static_cast<std::int32_t>(i), block);
+    }
+  }
+}
+
+/// Calls visit(bag, 1 / size of the whole bag, the row's columns) for each lookup of a slice, in
+/// order; lookups of one row share its columns.
+template <class Visit>
+void for_each_lookup(OpContext& c, DlrmState& state, std::int32_t slice, Visit visit) {
+  const DlrmState::Selection& chosen = state.selections[index(slice)];
+  const kernels::Bags bags = state.looked_up_bags(c, slice);
+  const kernels::Bags whole = state.local_bags(c, state.slice(slice));
+  const std::int64_t first = bags.count > 0 ? bags.begin(0) : 0;
+  for (std::int64_t b = 0; b < bags.count; ++b) {
+    const float factor =
+        1.0F / static_cast<float>(std::max<std::int64_t>(1, whole.end(b) - whole.begin(b)));
+    for (std::int64_t i = bags.begin(b); i < bags.end(b); ++i) {
+      const std::int64_t distinct = chosen.ids.inverse()[index(i - first)];
+      visit(b, factor, state.sent_rows.data() + chosen.places[index(distinct)]);
     }
   }
 }
@@ -211,7 +249,7 @@ void embedding_backward(OpContext& c) {
   for_each_shard(c, [&c](DlrmState& state, const Work& work) {
     if (work.shard.sequence) {
       const kernels::MatrixView gradient = collect_sequence(state, work);
-      const kernels::Bags rows{work.lists.ids.data(), nullptr, gradient.rows};
+      const kernels::Bags rows{work.bags.indices, nullptr, gradient.rows};
       kernels::embedding_bag_backward(
           gradient, rows, kernels::Pooling::kSum, optimizer_settings(group_of(c).optimizer, c.step),
           weights_of(c, work.shard), state_of(c, work.shard), state.workspace);
@@ -237,7 +275,7 @@ void embedding_gradient(OpContext& c) {
     const kernels::MatrixView to{d_weights.data, d_weights.rows, d_weights.columns};
     if (work.shard.sequence) {
       const kernels::MatrixView gradient = collect_sequence(state, work);
-      const kernels::Bags rows{work.lists.ids.data(), nullptr, gradient.rows};
+      const kernels::Bags rows{work.bags.indices, nullptr, gradient.rows};
       kernels::embedding_bag_gradient(gradient, rows, kernels::Pooling::kSum, to);
       return;
     }
@@ -253,6 +291,16 @@ void embedding_gradient(OpContext& c) {
 }
 
 void sequence_pool_forward(OpContext& c) {
+  if (c.job.embedding_dedup) {
+    for_each_distinct_slice(
+        c, c.output(0), [&c](DlrmState& state, std::int32_t slice, kernels::MatrixView out) {
+          clear(out);
+          for_each_lookup(c, state, slice, [&](std::int64_t bag, float factor, const float* row) {
+            kernels::axpy(factor, row, out.row(bag), out.columns);
+          });
+        });
+    return;
+  }
   for_each_sequence_part(
       c, c.output(0),
       [](const EmbeddingSlice& s, kernels::MatrixView rows, const std::int64_t* offsets,
@@ -269,6 +317,18 @@ void sequence_pool_forward(OpContext& c) {
 }
 
 void sequence_pool_backward(OpContext& c) {
+  if (c.job.embedding_dedup) {
+    for_each_distinct_slice(
+        c, c.input(0), [&c](DlrmState& state, std::int32_t slice, kernels::MatrixView d_out) {
+          for (const std::int64_t place : state.selections[index(slice)].places) {
+            std::fill_n(state.sent_rows.data() + place, d_out.columns, 0.0F);
+          }
+          for_each_lookup(c, state, slice, [&](std::int64_t bag, float factor, float* row) {
+            kernels::axpy(factor, d_out.row(bag), row, d_out.columns);
+          });
+        });
+    return;
+  }
   for_each_sequence_part(
       c, c.input(0),
       [](const EmbeddingSlice& s, kernels::MatrixView rows, const std::int64_t* offsets,

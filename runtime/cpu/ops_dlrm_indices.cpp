@@ -72,6 +72,25 @@ void write_ids(DlrmState& state, std::int32_t slice, const kernels::Bags& bags) 
                          state.sent_ids.data());
 }
 
+/// Where the rows of a slice's distinct ids stand once they have come: in the order in which
+/// write_ids sends the ids.
+void place_distinct_rows(DlrmState& state, std::int32_t slice) {
+  const EmbeddingSlice& s = state.slice(slice);
+  DlrmState::Selection& chosen = state.selections[index(slice)];
+  const auto& parts = state.parts_of[index(slice)];
+  const kernels::RowSplit split = row_split(state, slice);
+  std::vector<std::int64_t> next;
+  for (const std::int32_t p : parts) {
+    next.push_back(state.parts[index(p)].row_elements);
+  }
+  chosen.places.clear();
+  for (const std::int64_t row : chosen.ids.distinct()) {
+    const std::size_t owner = s.row_split() ? index(kernels::owner_of(row, split)) : 0;
+    chosen.places.push_back(next[owner]);
+    next[owner] += s.dim;
+  }
+}
+
 void exchange_lengths(OpContext& c, DlrmState& state) {
   const auto& n = state.length_counts;
   c.collectives->all_to_all_v(state.sent_lengths.data(), n.send, n.send_offsets,
@@ -130,8 +149,11 @@ void index_pack(OpContext& c) {
   grow(state.sent_rows, state.rows_here);
   for (std::size_t s = 0; s < state.layout.slices.size(); ++s) {
     if (!state.parts_of[s].empty()) {
-      write_ids(state, static_cast<std::int32_t>(s),
-                state.slice_bags(c, static_cast<std::int32_t>(s)));
+      const auto id = static_cast<std::int32_t>(s);
+      write_ids(state, id, state.slice_bags(c, id));
+      if (state.deduplicates(state.slice(id))) {
+        place_distinct_rows(state, id);
+      }
     }
   }
 }

@@ -8,7 +8,8 @@
 namespace stepcast::runtime::cpu {
 
 /// The memory behind the tensors of one rank's program, all fp32. Allocated, initialised and
-/// touched once: parameters by their pieces, everything else zero.
+/// touched once: parameters by their pieces, everything else zero. Tensors of the tier "ssd" are in
+/// temporary files, mapped into memory; those of other slower tiers in memory of their own.
 /// Errors: RunError when the machine does not have the memory.
 class TensorStorage {
  public:
@@ -22,7 +23,10 @@ class TensorStorage {
     return reinterpret_cast<float*>(table_->at(id, microbatch));
   }
   void begin_next_batch(const Program& program) { table_->begin_next_batch(program); }
+  /// Of tensors in the device's own memory.
   [[nodiscard]] Bytes allocated() const { return allocated_; }
+  /// By tier of the program.
+  [[nodiscard]] const std::vector<double>& allocated_in_tiers() const { return in_tiers_; }
 
  private:
   void initialise(const Program& program, const TensorLayout& layout, std::int32_t rank,
@@ -31,9 +35,11 @@ class TensorStorage {
   std::vector<std::pair<std::byte*, std::size_t>> regions_;
   std::unique_ptr<TensorTable> table_;
   Bytes allocated_;
+  std::vector<double> in_tiers_;
 };
 
-/// Bytes TensorStorage will allocate for a program: to refuse before the machine runs out.
+/// Bytes TensorStorage will take from this machine's memory for a program: to refuse before the
+/// machine runs out.
 Bytes storage_bytes(const Program& program);
 
 }  // namespace stepcast::runtime::cpu

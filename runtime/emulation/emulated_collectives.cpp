@@ -116,10 +116,12 @@ Emulation::Emulation(const System& system, const ExecutionGraph& graph, int core
                     "are on this one",
                     session.size(), session.local_size()));
   }
-  // Layout: links, core tokens, then per communicator and rank the arrivals of the group it leads,
-  // then mailboxes for all pairs of positions of every group, then what their exchanges move.
+  // Layout: links of fabric and memory tiers, core tokens, then per communicator and rank the
+  // arrivals of the group it leads, then mailboxes for all pairs of positions of every group, then
+  // what their exchanges move.
   const auto ranks = static_cast<std::size_t>(session.size());
-  const std::size_t links = PacedFabric::links_needed(system, session.size());
+  const std::size_t fabric_links = PacedFabric::links_needed(system, session.size());
+  const std::size_t links = fabric_links + PacedTiers::links_needed(system, session.size());
   struct Place {
     std::size_t arrivals = 0;
     std::size_t boxes = 0;
@@ -156,6 +158,9 @@ Emulation::Emulation(const System& system, const ExecutionGraph& graph, int core
   auto* first_box = reinterpret_cast<Mailbox*>(first_arrivals + arrivals);
   auto* first_word = reinterpret_cast<double*>(first_box + boxes);
   fabric_ = std::make_unique<PacedFabric>(system, session.size(), first_link);
+  if (const auto& tiers = graph.program_of(rank_).tiers; !tiers.empty()) {
+    tiers_.emplace(system, session.size(), rank_, tiers, first_link + fabric_links);
+  }
   lease_.emplace(first_token[static_cast<std::size_t>(
       core_of(session.local_rank(), session.local_size(), cores))]);
   for (std::size_t c = 0; c < graph.communicators.size(); ++c) {

@@ -8,6 +8,7 @@
 #include "runtime/collectives.h"
 #include "runtime/emulation/core_lease.h"
 #include "runtime/emulation/paced_fabric.h"
+#include "runtime/emulation/paced_tiers.h"
 #include "runtime/emulation/schedules.h"
 #include "runtime/mpi/session.h"
 
@@ -55,6 +56,8 @@ class Emulation {
   Emulation(const System& system, const ExecutionGraph& graph, int cores, MpiSession& session);
   std::vector<std::unique_ptr<Collectives>> paced(std::vector<std::unique_ptr<Collectives>> real);
   CoreLease& core_lease() { return *lease_; }
+  /// This rank's way to the slower memory tiers of its program; null where it has none.
+  TierPort* tiers() { return tiers_ ? &*tiers_ : nullptr; }
 
  private:
   const ExecutionGraph& graph_;
@@ -63,6 +66,7 @@ class Emulation {
   std::unique_ptr<PacedFabric> fabric_;
   std::vector<GroupMemory> groups_;  ///< per communicator, of this rank's group
   std::optional<CoreLease> lease_;
+  std::optional<PacedTiers> tiers_;
 };
 
 }  // namespace stepcast::runtime

@@ -18,8 +18,9 @@ constexpr double kChunkTime = 500'000;        // ns on the slowest link of the p
 constexpr double kSmallestChunk = 16 * 1024;  // bytes
 constexpr int kKinds = 4;                     // egress, ingress, uplink, downlink
 
-/// Books `duration` on a link, from `earliest` or when it is free; returns the beginning.
-std::int64_t book(PacedFabric::Link& link, std::int64_t earliest, std::int64_t duration) {
+}  // namespace
+
+std::int64_t PacedFabric::book(Link& link, std::int64_t earliest, std::int64_t duration) {
   std::int64_t booked = link.booked_until.load();
   std::int64_t start = 0;
   do {
@@ -27,8 +28,6 @@ std::int64_t book(PacedFabric::Link& link, std::int64_t earliest, std::int64_t d
   } while (!link.booked_until.compare_exchange_weak(booked, start + duration));
   return start;
 }
-
-}  // namespace
 
 PacedFabric::PacedFabric(const System& system, int devices, Link* links)
     : devices_(devices), links_(links) {

@@ -22,6 +22,9 @@ class PacedFabric {
     std::atomic<std::int64_t> booked_until;  ///< ns, steady clock; zero memory is a free link
   };
 
+  /// Books `duration` on a link, from `earliest` or when it is free; returns the beginning.
+  static std::int64_t book(Link& link, std::int64_t earliest, std::int64_t duration);
+
   PacedFabric(const System& system, int devices, Link* links);
   static std::size_t links_needed(const System& system, int devices);
 

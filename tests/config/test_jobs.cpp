@@ -114,7 +114,9 @@ TEST_CASE("every setting of a job survives a round trip", "[config][job]") {
   const Job dlrm =
       job(kDlrm, {"embedding.plan=row_wise", "formats.all_to_all_forward=fp16",
                   "formats.embedding=int8_row", "parallel.overlap.input_all_to_all=true",
-                  "calibration=none", R"(optimizer={"dense": "adam", "embedding": "adagrad"})"});
+                  "calibration=none", "embedding.dedup=ikjt",
+                  R"(optimizer={"dense": "adam", "embedding": "adagrad"})"});
+  CHECK(dlrm.embedding_dedup);
   CHECK(dlrm.embedding_choice == "row_wise");
   CHECK(dlrm.embedding_optimizer == OptimizerKind::kAdagrad);
   check_round_trip(dlrm);

@@ -340,16 +340,3 @@ TEST_CASE("a system's amounts carry units", "[config][malformed]") {
       message(R"({"workload": "rm1", "system": {"name": "s", "device": "h100", "fabric": []}})"),
       Contains("system.device") && Contains("h100-sxm-80gb"));
 }
-
-TEST_CASE("what the contract names but this version lacks is refused, not ignored",
-          "[config][malformed]") {
-  const std::string gpt = R"({"system": "dgx-h100", "workload": "gpt3-175b", )";
-  const std::string dlrm = R"({"system": "dgx-h100", "workload": "mlperf-dlrm-v2", )";
-  const std::vector<std::pair<std::string, std::string>> cases{
-      {dlrm + R"("embedding": {"dedup": "ikjt"}})", "embedding.dedup"},
-  };
-  for (const auto& [text, place] : cases) {
-    CAPTURE(text);
-    CHECK_THAT(message(text), Contains("job.json: " + place) && Contains("not implemented"));
-  }
-}

@@ -81,7 +81,7 @@ TEST_CASE("a plan that does not fit its tables is refused", "[config][plan]") {
       {"\"split\": \"stripe\"", "\"split\": \"strip\"", "shards[1].split",
        "did you mean \"stripe\""},
       {"row_wise", "row-wise", "shards[1].sharding", "did you mean \"row_wise\""},
-      {"\"hbm\"", "\"ddr\"", "shards[0].tier", "not implemented"},
+      {"\"hbm\"", "\"ddr\"", "shards[0].tier", "stay in device memory"},
       {"\"hbm\"", "\"dram\"", "shards[0].tier", "system dgx-h100 has no tier \"dram\""},
       {"\"groups\": [[1]]", "\"groups\": [[1]], \"cache\": {\"bytes\": 1}", "shards[0].cache",
        "only rows of a slower tier"},

@@ -190,6 +190,36 @@ TEST_CASE("rows by popularity at several replication levels train the same DLRM"
   }
 }
 
+TEST_CASE("ids that travel once train the same DLRM", "[runtime][dlrm][dedup]") {
+  // Batches repeat row 0 often. Gradients of one row are summed on each rank first.
+  const auto optimizer = GENERATE(OptimizerKind::kSgd, OptimizerKind::kAdam);
+  Job job = small_job(InteractionKind::kCat, optimizer);
+  for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
+    t.access = std::make_shared<const Access>(Access::zipf(t.rows, 1.1, 7));
+    t.mode = t.mode == PoolingMode::kMean ? PoolingMode::kSequence : t.mode;
+  }
+  constexpr int kSteps = 5;
+  job.devices = 1;
+  job.embedding_choice = "table_wise";
+  const std::vector<double> alone = loss_curve(job, kSteps);
+  job.embedding_dedup = true;
+  for (unsigned seed = 0; seed < 24; ++seed) {
+    job.devices = seed % 4 == 0 ? 2 : 4;
+    job.parallel.overlap.output_all_to_all = seed % 2 == 0;
+    job.parallel.dlrm_pipeline = static_cast<DlrmPipeline>(seed / 3 % 4);
+    job.embedding_plan = runtime::test::random_tiered_plan(job, seed);
+    if (seed % 2 == 0) {
+      runtime::test::move_to_slow_tiers(*job.embedding_plan, seed);
+    }
+    CAPTURE(seed, job.devices, static_cast<int>(optimizer));
+    const std::vector<double> curve = loss_curve(job, kSteps);
+    for (std::size_t s = 0; s < curve.size(); ++s) {
+      CAPTURE(s);
+      CHECK(curve[s] == Approx(alone[s]).epsilon(2e-5));
+    }
+  }
+}
+
 TEST_CASE("the tiered plan trains the same DLRM", "[runtime][dlrm][tiers]") {
   Job job = small_job(InteractionKind::kDot, OptimizerKind::kRowwiseAdagrad);
   for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {

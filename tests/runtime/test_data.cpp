@@ -48,7 +48,7 @@ Job text_job(std::int64_t vocabulary, std::int64_t sequence, std::int64_t global
 }
 
 HostBatch drawn(const Job& job, std::int32_t ranks, std::int32_t rank, std::int64_t step,
-                     const std::string& file = {}) {
+                const std::string& file = {}) {
   Mesh mesh;
   mesh.data = ranks;
   HostBatch batch;

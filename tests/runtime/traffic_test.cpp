@@ -125,6 +125,37 @@ TEST_CASE("the runtime sends what the graph of a random tiered plan expects", "[
   }
 }
 
+TEST_CASE("deduplicated ids travel as often as the access law says, repeats inside sessions too",
+          "[traffic][dedup]") {
+  const LinkLevels levels(two_nodes());
+  Job job = skewed_job(8192);
+  const double keep = GENERATE(0.0, 0.6);
+  auto& tables = std::get<DlrmWorkload>(job.workload.model).tables;
+  for (EmbeddingTable& t : tables) {
+    t.session = Session{8, keep};
+  }
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    CAPTURE(seed, keep);
+    job.embedding_plan = seed == 0 ? workloads::make_embedding_plan(job, "row_wise")
+                                   : runtime::test::random_tiered_plan(job, seed);
+    job.embedding_dedup = false;
+    const StepTraffic plain = workloads::expected_traffic(workloads::build_graph(job), levels);
+    job.embedding_dedup = true;
+    const ExecutionGraph graph = workloads::build_graph(job);
+    const StepTraffic expected = workloads::expected_traffic(graph, levels);
+    const StepTraffic real = counted(job, graph, levels, 2);
+    for (const TrafficKind kind :
+         {TrafficKind::kIds, TrafficKind::kOutputs, TrafficKind::kGradients}) {
+      CAPTURE(name_of(kind));
+      CHECK(real.total(kind) == Approx(expected.total(kind)).epsilon(0.03));
+      CHECK(expected.total(kind) <= plain.total(kind));
+    }
+    if (seed == 0) {  // unpooled tables row by row: most of the rows were sent several times
+      CHECK(expected.total(TrafficKind::kOutputs) < 0.6 * plain.total(TrafficKind::kOutputs));
+    }
+  }
+}
+
 TEST_CASE("the CUDA backend refuses row ranges in words", "[traffic][tiers]") {
   Job job = skewed_job(256);
   job.embedding_choice = "tiered";

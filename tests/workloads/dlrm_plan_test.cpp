@@ -172,8 +172,9 @@ TEST_CASE("plans that do not fit are refused with their place", "[workloads][pla
   plan.tables[1].shards.front().sharding = ShardingKind::kRowWise;
   CHECK_THAT(refusal(plan), Contains("row_wise needs one group with all ranks"));
   plan = good;
+  plan = workloads::make_embedding_plan(job, "data_parallel");
   plan.tables[0].shards.front().tier = "ddr";
-  CHECK_THAT(refusal(plan), Contains("tables[0].shards[0].tier"));
+  CHECK_THAT(refusal(plan), Contains("tables[0].shards[0].tier") && Contains("several copies"));
   plan = good;
   plan.tables.pop_back();
   CHECK_THAT(refusal(plan), StartsWith("plan.json: tables") && Contains("3 tables"));

@@ -57,6 +57,12 @@ void fill_places(const Bags& bags, const Split& split, std::int64_t* cursors, st
 
 }  // namespace
 
+Index owner_of(std::int64_t row, const RowSplit& split) {
+  return split.boundaries != nullptr
+             ? RangeSplit{split.boundaries, split.parts}.place(row).part
+             : ModuloSplit{static_cast<std::uint64_t>(split.parts)}.place(row).part;
+}
+
 void count_by_owner(const Bags& bags, const RowSplit& split, std::int64_t* lengths) {
   std::fill_n(lengths, split.parts * bags.count, 0);
   if (split.boundaries != nullptr) {

@@ -13,6 +13,9 @@ struct RowSplit {
   const std::int64_t* boundaries = nullptr;  ///< parts + 1, ascending; ranges may be empty
 };
 
+/// The part that owns a row.
+Index owner_of(std::int64_t row, const RowSplit& split);
+
 /// First pass of sorting a batch's lookups by owner: lengths[p * bags.count + b] = lookups of bag b
 /// that part p owns.
 void count_by_owner(const Bags& bags, const RowSplit& split, std::int64_t* lengths);

@@ -1,0 +1,43 @@
+#pragma once
+#include "core/access.h"
+
+namespace stepcast {
+
+/// What one batch moves through a cache of rows, in rows where it does not say otherwise.
+struct RowTraffic {
+  double lookups = 0;
+  double touched = 0;  ///< distinct rows looked up
+  double fetched = 0;  ///< those of them that the cache lacked
+  double written = 0;  ///< rows that left it; all of them were updated
+  double fetched_bytes = 0, written_bytes = 0;
+  RowTraffic& operator+=(const RowTraffic& o);
+  RowTraffic& operator*=(double factor);
+};
+
+/// A cache that keeps the `capacity` rows looked up last, and sees its lookups batch by batch: what
+/// a batch lacks is fetched before it, and what is over the capacity leaves after it.
+///
+///   fetched = U(T + n) - U(T),   U(T) = capacity
+///
+/// n lookups a batch, U(n) the distinct rows among n lookups (Access::unique): before a batch the
+/// cache holds the rows of the last T lookups, T its characteristic time (Che, Tung, Wang, JSAC
+/// 20(7), 2002), so a batch lacks what T + n lookups touch beyond that. Without a cache T = 0 and
+/// every distinct row is fetched; in the limit of one lookup a batch it is Access::hit_rate.
+/// Valid:   independent lookups. Checked against a simulated cache by
+///          tests/core/test_row_cache_model.cpp and against the runtime's by tests/runtime.
+class RowCacheModel {
+ public:
+  RowCacheModel(Access access, double capacity, double lookups);
+  /// Of batch `number` since the cache was empty (0 the first); negative: in the long run.
+  [[nodiscard]] RowTraffic batch(double number = -1) const;
+  /// Rows in memory at once, cached or fetched, in the long run: U(T + n).
+  [[nodiscard]] double most_rows() const;
+
+ private:
+  [[nodiscard]] double distinct(double lookups) const;
+  Access access_;
+  double lookups_;
+  double memory_;  ///< T
+};
+
+}  // namespace stepcast

@@ -1,0 +1,21 @@
+#pragma once
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/program.h"
+#include "runtime/tiers/row_cache.h"
+
+namespace stepcast::runtime::cpu {
+
+/// The caches of a rank's shards in slower tiers; they outlive batches, so the one under way and
+/// the next one share them. Only the stream of fetches and write-backs touches them.
+struct TieredRows {
+  explicit TieredRows(const Program& program);
+  /// By embedding group of the program and shard; empty where a shard is in the device's memory.
+  std::vector<std::vector<std::optional<RowCache>>> caches;
+  std::vector<RowTraffic> traffic;  ///< since the run began; by tier of the program
+  std::vector<RowCache::Move> loads, stores;
+};
+
+}  // namespace stepcast::runtime::cpu

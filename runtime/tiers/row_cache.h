@@ -1,0 +1,71 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace stepcast::runtime {
+
+/// Which rows of a shard are in the slots of a cache, in the order of their last lookup. It moves
+/// nothing itself: it says what has to be moved.
+///
+///   cache.begin_batch();
+///   cache.look_up(ids, slots, loads, stores);   // fills slots, one per id
+///   for (const auto& [row, slot] : stores) ...  // only where slots run out
+///   for (const auto& [row, slot] : loads) ...   // into the slot, before its use
+///   ...                                         // rows are used and updated in their slots
+///   cache.trim(stores);                         // what leaves: from the slot to its row
+///
+/// After `trim` the `capacity` rows looked up last are left, and with `batches_ahead` 1 those of
+/// the batch that was looked up since. All operations are O(1) per row.
+class RowCache {
+ public:
+  struct Move {
+    std::int64_t row = 0;
+    std::int64_t slot = 0;
+  };
+  /// `batches_ahead`: batches that are looked up before the one under way is trimmed. Valid: fewer
+  /// than 2^32 rows, at most 2^30 slots.
+  RowCache(std::int64_t slots, std::int64_t capacity, int batches_ahead);
+
+  void begin_batch() { ++batch_; }
+  /// Adds to `loads` the rows of this batch that were not in a slot, each once, and to `stores` the
+  /// rows that had to make room for them. Errors: RunError where the batch needs more slots than
+  /// there are.
+  void look_up(std::span<const std::int64_t> rows, std::int64_t* slots, std::vector<Move>& loads,
+               std::vector<Move>& stores);
+  /// Adds to `stores` the rows that leave.
+  void trim(std::vector<Move>& stores);
+
+  [[nodiscard]] std::int64_t size() const { return size_; }
+  [[nodiscard]] std::int64_t capacity() const { return capacity_; }
+  /// Distinct rows of the batch under way.
+  [[nodiscard]] std::int64_t touched() const { return touched_; }
+
+ private:
+  static constexpr std::int32_t kNone = -1;
+  struct Slot {
+    std::uint32_t row = 0;
+    std::int32_t newer = kNone, older = kNone;
+    std::uint32_t batch = 0;
+  };
+  [[nodiscard]] std::size_t home(std::uint32_t row) const;
+  [[nodiscard]] std::int32_t find(std::uint32_t row) const;
+  void enter(std::uint32_t row, std::int32_t slot);
+  void forget(std::uint32_t row);
+  void unlink(std::int32_t slot);
+  void link_newest(std::int32_t slot);
+  /// The least recently used row leaves, unless a batch under way needs it.
+  bool evict(std::vector<Move>& stores, std::uint32_t oldest_needed);
+
+  std::int64_t capacity_;
+  int ahead_;
+  std::int64_t size_ = 0;
+  std::int64_t touched_ = 0;
+  std::uint32_t batch_ = 0;
+  std::int32_t newest_ = kNone, oldest_ = kNone;
+  std::vector<Slot> slots_;
+  std::vector<std::int32_t> free_;
+  std::vector<std::int32_t> table_;  ///< open addressing, linear probing; a power of two long
+};
+
+}  // namespace stepcast::runtime
