@@ -2,7 +2,6 @@
 #include <numeric>
 
 #include "core/config/internal/loaders.h"
-#include "core/config/internal/unsupported.h"
 
 namespace stepcast::config {
 namespace {

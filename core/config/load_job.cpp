@@ -2,7 +2,6 @@
 
 #include "core/config/internal/foreign.h"
 #include "core/config/internal/loaders.h"
-#include "core/config/internal/unsupported.h"
 #include "core/layers.h"
 
 namespace stepcast::config {
@@ -26,13 +25,6 @@ bool has_tables(const Job& job) {
 /// Ranks that work on one sample together.
 std::int64_t ranks_per_sample(const Job& j) {
   return j.parallel.tensor * j.parallel.context * j.parallel.pipeline;
-}
-
-/// A name of an enumeration that CONTRACT has but this version does not.
-void refuse_missing_names(const Value& v) {
-  if (v.is_string() && is_not_implemented(v.text(""))) {
-    not_implemented(v, v.text(""));
-  }
 }
 
 /// The workload or system of a job: the document an override opened, a name or path, or an inline
@@ -238,7 +230,6 @@ void read_parallel(const Value& job, Job& j) {
       p.expert_tensor = degree(*v, "expert_tensor", dlrm);
     }
     if (const auto s = v->find("schedule")) {
-      refuse_missing_names(*s);
       p.schedule = s->choice(schedule_names());
     }
     if (const auto s = v->find("sequence_parallel")) {
@@ -394,7 +385,6 @@ void read_formats(const Value& job, Job& j) {
 void read_plan(const Value& v, Job& j) {
   if (v.is_string()) {
     const std::string text = v.text("");
-    refuse_missing_names(v);
     if (text == "auto" || text == "tiered" || sharding_named(text)) {
       j.embedding_choice = text;
       return;

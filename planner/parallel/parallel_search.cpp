@@ -248,11 +248,12 @@ class Search {
     const Passes& passes(PlanPoint point, RecomputeKind kind) {
       point.recompute = kind;
       const bool data = path_.reduced().passes_use_data(point);
-      const bool told_apart =
-          point.schedule == ScheduleKind::kZbH1 || path_.reduced().passes_use_order(point);
+      const bool order = path_.reduced().passes_use_order(point);
+      const bool told_apart = point.schedule == ScheduleKind::kZbH1 || order;
       const std::tuple key{kind,
                            point.pipeline == 1,
                            told_apart ? point.schedule : ScheduleKind::kOneFOneB,
+                           order ? point.virtual_stages : 1,
                            point.zero >= 2 ? point.zero : 0,  // states alone are no pass's business
                            point.zero >= 2 ? point.shard_level : 0,
                            data ? point.pipeline : 0,
@@ -274,8 +275,8 @@ class Search {
         return of_split;
       }
       const std::tuple key{beside ? point.recompute : RecomputeKind::kNone,
-                           beside && point.schedule == ScheduleKind::kZbH1,
-                           by_chunk ? point.virtual_stages : 1,
+                           beside ? point.schedule : ScheduleKind::kOneFOneB,
+                           beside || by_chunk ? point.virtual_stages : 1,
                            point.pipeline,
                            point.data,
                            point.zero,
@@ -297,11 +298,11 @@ class Search {
    private:
     FastPath& path_;
     std::map<std::tuple<RecomputeKind, bool, ScheduleKind, std::int32_t, std::int32_t, std::int32_t,
-                        std::int32_t>,
+                        std::int32_t, std::int32_t>,
              Passes>
         passes_;
-    std::map<std::tuple<RecomputeKind, bool, std::int32_t, std::int32_t, std::int32_t, std::int32_t,
-                        std::int32_t>,
+    std::map<std::tuple<RecomputeKind, ScheduleKind, std::int32_t, std::int32_t, std::int32_t,
+                        std::int32_t, std::int32_t>,
              States>
         states_;
     std::map<std::int32_t, Hops> hops_;

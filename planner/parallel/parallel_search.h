@@ -18,7 +18,8 @@ struct ParallelCandidate {
   double bytes = 0;    ///< of the fullest device, reserve included
   bool rough = false;  ///< the simulator may be faster by more than 1 %: FastPath::bounds_simulator
 };
-/// Faster first, then smaller, then by the point's own order: no two points are equal.
+/// Faster first, then smaller, then by the point's own order: no two points are equal. Times within
+/// the rounding of a float are one time: the sums of two schedules may differ in their last bits.
 bool ranks_before(const ParallelCandidate& a, const ParallelCandidate& b);
 
 /// What became of every point of the space; the parts but `rough` sum to `space`.

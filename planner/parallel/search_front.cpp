@@ -5,8 +5,10 @@
 namespace stepcast::planner {
 
 bool ranks_before(const ParallelCandidate& a, const ParallelCandidate& b) {
-  if (a.seconds != b.seconds) {
-    return a.seconds < b.seconds;
+  const auto time = static_cast<float>(a.seconds);
+  const auto other = static_cast<float>(b.seconds);
+  if (time != other) {
+    return time < other;
   }
   return a.bytes != b.bytes ? a.bytes < b.bytes : a.point < b.point;
 }

@@ -158,8 +158,9 @@ Emulation::Emulation(const System& system, const ExecutionGraph& graph, int core
   auto* first_box = reinterpret_cast<Mailbox*>(first_arrivals + arrivals);
   auto* first_word = reinterpret_cast<double*>(first_box + boxes);
   fabric_ = std::make_unique<PacedFabric>(system, session.size(), first_link);
-  if (const auto& tiers = graph.program_of(rank_).tiers; !tiers.empty()) {
-    tiers_.emplace(system, session.size(), rank_, tiers, first_link + fabric_links);
+  if (!graph.programs.empty() && !graph.program_of(rank_).tiers.empty()) {
+    tiers_.emplace(system, session.size(), rank_, graph.program_of(rank_).tiers,
+                   first_link + fabric_links);
   }
   lease_.emplace(first_token[static_cast<std::size_t>(
       core_of(session.local_rank(), session.local_size(), cores))]);

@@ -17,7 +17,12 @@ double reference(Activation activation, double x) {
     case Activation::kSquaredRelu:
       return std::max(x, 0.0) * std::max(x, 0.0);
     case Activation::kSwiGlu:
+    case Activation::kSilu:
       return x / (1 + std::exp(-x));
+    case Activation::kTanh:
+      return std::tanh(x);
+    case Activation::kSigmoid:
+      return 1 / (1 + std::exp(-x));
     case Activation::kGelu:
     case Activation::kGeGlu:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
@@ -31,7 +36,8 @@ TEST_CASE("activations equal their formulas, large arguments included",
           "[runtime][kernels][activation]") {
   const auto activation =
       GENERATE(Activation::kNone, Activation::kRelu, Activation::kGelu, Activation::kSquaredRelu,
-               Activation::kSwiGlu, Activation::kGeGlu);
+               Activation::kSwiGlu, Activation::kGeGlu, Activation::kSilu, Activation::kTanh,
+               Activation::kSigmoid);
   Floats x{-200, -88, -20, -3, -1, -0.25F, -1e-4F, 0, 1e-4F, 0.5F, 1, 4, 30, 88.5F, 120, 300, 0.1F};
   const auto width = static_cast<Index>(x.size());
   const Floats gate = x;
@@ -53,7 +59,8 @@ TEST_CASE("activations equal their formulas, large arguments included",
 TEST_CASE("activation gradients are derivatives", "[runtime][kernels][activation][gradient]") {
   const auto activation =
       GENERATE(Activation::kNone, Activation::kRelu, Activation::kGelu, Activation::kSquaredRelu,
-               Activation::kSwiGlu, Activation::kGeGlu);
+               Activation::kSwiGlu, Activation::kGeGlu, Activation::kSilu, Activation::kTanh,
+               Activation::kSigmoid);
   const Index rows = 3, width = 21, in_width = gated(activation) ? 2 * width : width;
   Floats x = random_floats(rows * in_width, 1, -2, 2);
   for (float& value : x) {  // away from the kinks of relu

@@ -70,14 +70,7 @@ Exact exact(const AttentionShape& s, const Numbers& q, const Numbers& k, const N
   return e;
 }
 
-}  // namespace
-
-TEST_CASE("kernels: attention and its gradient", "[cuda][kernels][gpu]") {
-  if (!has_device()) {
-    return;
-  }
-  const bool causal = GENERATE(true, false);
-  const Index head_dim = GENERATE(as<Index>{}, 8, 40, 64, 128, 200);
+void check_attention(bool causal, Index head_dim) {
   Draw draw(31);
   for (const auto& [queries, keys] : std::vector<std::pair<Index, Index>>{
            {1, 1}, {5, 5}, {64, 64}, {65, 65}, {129, 129}, {33, 97}, {1, 150}}) {
@@ -114,6 +107,19 @@ TEST_CASE("kernels: attention and its gradient", "[cuda][kernels][gpu]") {
       }
       check_near(d_v.read(), e.d_v, 2 * tolerance);
     }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("kernels: causal attention and its gradient", "[cuda][kernels][gpu]") {
+  if (has_device()) {
+    check_attention(true, GENERATE(as<Index>{}, 8, 40, 64, 128, 200));
+  }
+}
+TEST_CASE("kernels: attention to all keys and its gradient", "[cuda][kernels][gpu]") {
+  if (has_device()) {
+    check_attention(false, GENERATE(as<Index>{}, 8, 40, 64, 128, 200));
   }
 }
 

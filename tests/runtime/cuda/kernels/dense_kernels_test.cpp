@@ -49,10 +49,16 @@ double plain(Activation a, double x) {
     case Activation::kGeGlu:
       return gelu(x);
     case Activation::kSwiGlu:
+    case Activation::kSilu:
       return silu(x);
-    default:
-      return x;
+    case Activation::kTanh:
+      return std::tanh(x);
+    case Activation::kSigmoid:
+      return 1 / (1 + std::exp(-x));
+    case Activation::kNone:
+      break;
   }
+  return x;
 }
 /// By central differences of the smooth parts; exact at the kinks' sides, which no draw hits but 0.
 double slope(Activation a, double x) {
@@ -187,7 +193,8 @@ TEST_CASE("kernels: activations and their gradients", "[cuda][kernels][gpu]") {
     return;
   }
   const auto a = GENERATE(Activation::kNone, Activation::kRelu, Activation::kGelu,
-                          Activation::kSquaredRelu, Activation::kSwiGlu, Activation::kGeGlu);
+                          Activation::kSquaredRelu, Activation::kSwiGlu, Activation::kGeGlu,
+                          Activation::kSilu, Activation::kTanh, Activation::kSigmoid);
   const bool biased = GENERATE(true, false);
   Draw draw(3);
   for (const Format f : stored_formats()) {
