@@ -1,6 +1,9 @@
 // Real training through the executable: `stepcast run` starts its own ranks.
 #include <catch2/catch.hpp>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
 
 #include "command_line.h"
 
@@ -67,6 +70,22 @@ TEST_CASE("the examples really train on two ranks: the loss falls", "[cli][mpi]"
     REQUIRE(losses.size() == 12);
     CHECK(mean(losses, 9, 12) < mean(losses, 0, 3));
   }
+}
+
+TEST_CASE("the example of cached tables trains as the same rows in device memory", "[cli][mpi]") {
+  const TemporaryFolder folder;
+  const std::string cached = example("cached-tables.plan.json");
+  std::stringstream text;
+  text << std::ifstream(cached).rdbuf();
+  std::string plan = std::regex_replace(text.str(), std::regex(", \"cache\": \\{[^}]*\\}"), "");
+  plan = std::regex_replace(plan, std::regex("\"ddr\""), "\"hbm\"");
+  REQUIRE(plan != text.str());
+  const auto losses = [](const std::string& file) {
+    return losses_of(
+        call({"run", example("tiered-sequence.json"), "--ranks", "4", "--set",
+              "embedding.plan=" + file, "--steps", "3", "--warmup", "0", "--format", "json"}));
+  };
+  CHECK(losses(cached) == losses(folder.file("same.plan.json", plan)));
 }
 
 // Element-wise Adagrad: the row-wise one keeps a mean over the columns a rank holds, so that
