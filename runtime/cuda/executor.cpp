@@ -12,7 +12,7 @@
 namespace stepcast::runtime::cuda {
 namespace {
 
-constexpr std::size_t kFamilies = 4;
+constexpr std::size_t kFamilies = 5;
 
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -89,7 +89,7 @@ Executor::~Executor() {
 
 void Executor::compile(const ExecutionGraph& graph) {
   const OpDispatch<OpFamily, kFamilies> dispatch(
-      {generic_ops(), collective_ops(), dlrm_ops(), transformer_ops()}, "cuda");
+      {generic_ops(), collective_ops(), dlrm_ops(), layer_ops(), transformer_ops()}, "cuda");
   tasks_.reserve(order_.issues.size());
   for (const Issue& issue : order_.issues) {
     const Op& op = *issue.op;

@@ -65,6 +65,7 @@ using OpFamily = runtime::OpFamily<OpContext, Ledger&>;
 OpFamily generic_ops();
 OpFamily collective_ops();   ///< all collectives but all-to-all-v
 OpFamily dlrm_ops();         ///< embeddings, index exchange, all-to-all-v, interaction, bce
+OpFamily layer_ops();        ///< of models given as lists of layers
 OpFamily transformer_ops();  ///< attention, norms, rope, activations, token embedding, ce
 
 }  // namespace stepcast::runtime::cuda

@@ -19,6 +19,8 @@ kernels::AttentionShape shape_of(const OpContext& c) {
   s.query_length = c.op.shape[3];
   s.kv_length = c.op.shape[4];
   s.head_dim = c.op.shape[5];
+  s.causal = c.has(op_flags::kCausal);
+  s.window = c.op.detail > 0 ? c.op.detail : 0;
   return s;
 }
 
@@ -124,8 +126,8 @@ void unfused_forward(OpContext& c) {
       multiply(multiply.of_queries(x.query, sample, g), false, multiply.of_keys(x.key, sample),
                true, 1, 0, multiply.of_scores(scores, g));
     }
-    kernels::softmax_rows(scores, scale_of(s), s.query_length, s.kv_length - s.query_length, scores,
-                          c.stream);
+    kernels::softmax_rows(scores, scale_of(s), s.query_length, s.kv_length - s.query_length,
+                          s.window, scores, c.stream);
     for (std::int64_t g = 0; g < multiply.group(); ++g) {
       multiply(multiply.of_scores(scores, g), false, multiply.of_keys(x.value, sample), false, 1, 0,
                multiply.of_queries(out, sample, g));

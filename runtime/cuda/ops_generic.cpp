@@ -60,6 +60,11 @@ void bias_activation_backward(OpContext& c) {
 /// The output may be one of the inputs: start from it, so that nothing is overwritten early.
 void add(OpContext& c) {
   const MatrixView out = c.output(0);
+  // Operands of other shapes have the same number of elements.
+  const auto input = [&](std::size_t i) {
+    const MatrixView x = c.input(i);
+    return MatrixView(x.data, x.format, out.rows, out.columns);
+  };
   if (c.op.inputs == 3 && c.input(2).rows == 1 && out.rows > 1) {
     kernels::add_with_row(c.input(0), c.input(1), c.vector(c.input(2)), out, c.stream);
     return;
@@ -69,14 +74,14 @@ void add(OpContext& c) {
     first = c.input(i).data == out.data ? i : first;
   }
   if (c.op.inputs == 1) {  // y += x
-    kernels::add(c.input(0), out, out, c.stream);
+    kernels::add(input(0), out, out, c.stream);
     return;
   }
   const std::size_t second = first == 0 ? 1 : 0;
-  kernels::add(c.input(first), c.input(second), out, c.stream);
+  kernels::add(input(first), input(second), out, c.stream);
   for (std::size_t i = 0; i < c.op.inputs; ++i) {
     if (i != first && i != second) {
-      kernels::axpy(1.0F, c.input(i), out, c.stream);
+      kernels::axpy(1.0F, input(i), out, c.stream);
     }
   }
 }
@@ -97,6 +102,12 @@ void copy_columns(OpContext& c) {
     };
     blocks.push_back({{at(from, b.from_offset), from.format, rows, b.columns, b.from_pitch},
                       {at(to, b.to_offset), to.format, rows, b.columns, b.to_pitch}});
+  }
+  if (c.has(op_flags::kAccumulate)) {
+    for (const kernels::BlockCopy& b : blocks) {
+      kernels::add(b.from, b.to, b.to, c.stream);
+    }
+    return;
   }
   kernels::copy_blocks(blocks.data(), static_cast<kernels::Index>(blocks.size()), c.stream);
 }

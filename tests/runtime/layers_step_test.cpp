@@ -4,9 +4,9 @@
 #include <cmath>
 #include <string>
 
-#include "core/config/config.h"
 #include "runtime/data/dlrm_source.h"
 #include "runtime/op_operands.h"
+#include "tests/runtime/listed_models.h"
 #include "tests/runtime/thread_ranks.h"
 #include "workloads/build_graph.h"
 
@@ -14,47 +14,9 @@ using namespace stepcast;
 
 namespace {
 
-constexpr std::int64_t kGlobal = 12;
-
-const std::string kTables =
-    R"("tables": [{"name": "a", "rows": 31, "dim": 8}, {"name": "b", "rows": 47, "dim": 8, "pooling": 3},
-                  {"name": "c", "rows": 20, "dim": 8}])";
-const std::string kEnds =
-    R"("name": "w", "dense_features": 5, "bottom_mlp": [8], "top_mlp": [6, 1], )" + kTables;
-
-const std::vector<std::string> kModels{
-    R"({"kind": "wukong", "layers": 2, "fmb": 2, "lcb": 3, "rank": 2, "mlp": [7], )" + kEnds + "}",
-    R"({"kind": "dhen", "layers": 2, "features": 3, "modules": ["dot", "attention", "linear", "cross"],
-        "heads": 2, "rank": 3, )" +
-        kEnds + "}",
-    R"({"kind": "graph", "name": "w", "inputs": {"dense": [5]}, )" + kTables + R"(, "ops": [
-        {"op": "linear", "name": "bottom", "width": 8, "activation": "tanh"}, {"op": "tables"},
-        {"op": "reshape", "shape": [4, 8]}, {"op": "positions", "name": "rows"},
-        {"op": "linear", "width": 12, "activation": "swiglu"}, {"op": "linear", "name": "up", "width": 8},
-        {"op": "softmax", "name": "weights"}, {"op": "multiply", "name": "weighted", "in": ["up", "weights"]},
-        {"op": "mean_rows", "name": "mean", "in": "rows"},
-        {"op": "linear", "name": "c", "width": 24, "activation": "silu"},
-        {"op": "modulate", "name": "modulated", "in": ["weighted", "c"]},
-        {"op": "gate", "name": "gated", "in": ["rows", "modulated", "c"], "first": 16},
-        {"op": "norm", "name": "n", "norm": "rms_norm"}, {"op": "add", "name": "sum", "in": ["n", "gated"]},
-        {"op": "columns", "name": "some", "first": 2, "count": 4},
-        {"op": "matmul", "name": "scores", "in": ["some", "sum"], "transpose_a": true},
-        {"op": "transpose"}, {"op": "reshape", "name": "flat", "shape": [1, 32]},
-        {"op": "concatenate", "in": ["flat", "mean"]}, {"op": "linear", "width": 9, "activation": "gelu"},
-        {"op": "linear", "width": 5, "activation": "sigmoid"}, {"op": "linear", "width": 1},
-        {"op": "binary_cross_entropy"}]})"};
-
-Job job_of(const std::string& workload, std::int64_t devices) {
-  return config::load_job(
-      config::text_source(
-          fmt::format(R"({{"system": "dgx-h100", "devices": {}, "batch": {{"global": {}}},
-             "formats": {{"compute": "fp32"}}, "optimizer": "sgd",
-             "embedding": {{"plan": "table_wise"}}, "workload": )",
-                      devices, kGlobal) +
-              workload + "}",
-          "test"),
-      {}, {STEPCAST_SOURCE_DIR});
-}
+using runtime::test::kGlobal;
+using runtime::test::listed_job;
+using runtime::test::listed_models;
 
 std::vector<runtime::HostBatch> batches_of(const Job& job) {
   std::vector<runtime::HostBatch> batches(static_cast<std::size_t>(job.devices));
@@ -76,7 +38,7 @@ double perturbed_loss(const Job& job, const ExecutionGraph& graph, TensorId id, 
 }  // namespace
 
 TEST_CASE("gradients of listed layers are those of the loss", "[runtime][layers]") {
-  const Job job = job_of(kModels[GENERATE(0U, 1U, 2U)], 1);
+  const Job job = listed_job(listed_models()[GENERATE(0U, 1U, 2U)], 1);
   const ExecutionGraph graph = workloads::build_graph(job);
   const Program& program = graph.programs.front();
   std::size_t checked = 0;
@@ -108,9 +70,9 @@ TEST_CASE("gradients of listed layers are those of the loss", "[runtime][layers]
 }
 
 TEST_CASE("ranks train listed layers as one rank does, and they learn", "[runtime][layers]") {
-  const std::string& model = kModels[GENERATE(0U, 1U, 2U)];
+  const std::string& model = listed_models()[GENERATE(0U, 1U, 2U)];
   const auto curve = [&](std::int64_t devices) {
-    const Job job = job_of(model, devices);
+    const Job job = listed_job(model, devices);
     const ExecutionGraph graph = workloads::build_graph(job);
     runtime::test::ThreadRanks ranks(job, graph);
     std::vector<double> losses;

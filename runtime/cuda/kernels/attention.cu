@@ -33,6 +33,7 @@ AttentionShape checked(AttentionShape shape, const ConstMatrixView& q, const Con
       k.rows == shape.batch * shape.kv_length && k.columns == shape.kv_heads * shape.head_dim,
       "keys are [batch * kv_length, kv_heads * head_dim]");
   internal::require(shape.head_dim <= kWidestPlain, "heads of up to 256 elements");
+  shape.window = shape.causal ? shape.window : 0;
   if (shape.scale == 0) {
     shape.scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
   }
@@ -74,25 +75,26 @@ constexpr int kSoftmaxThreads = 256;
 
 __global__ void __launch_bounds__(kSoftmaxThreads)
     softmax_kernel(Operand x, Index columns, float scale, Index query_length, Index diagonal,
-                   Operand out) {
+                   Index window, Operand out) {
   __shared__ float shared[32];
   const Index row = blockIdx.x;
   const Index limit = row % query_length + diagonal + 1;
   const Index visible = limit < columns ? limit : columns;
+  const Index hidden = window > 0 && limit > window ? limit - window : 0;
   float largest = -FLT_MAX;
-  for (Index j = threadIdx.x; j < visible; j += kSoftmaxThreads) {
+  for (Index j = hidden + threadIdx.x; j < visible; j += kSoftmaxThreads) {
     largest = fmaxf(largest, scale * internal::load_one(x.data, x.format, row * x.stride + j));
   }
   largest = internal::block_reduce(largest, -FLT_MAX, internal::Maximum{}, shared);
   float sum = 0;
-  for (Index j = threadIdx.x; j < visible; j += kSoftmaxThreads) {
+  for (Index j = hidden + threadIdx.x; j < visible; j += kSoftmaxThreads) {
     sum += expf(scale * internal::load_one(x.data, x.format, row * x.stride + j) - largest);
   }
   sum = internal::block_reduce(sum, 0.0F, internal::Add{}, shared);
   const float factor = sum > 0 ? 1.0F / sum : 0.0F;
   for (Index j = threadIdx.x; j < columns; j += kSoftmaxThreads) {
     const float value =
-        j < visible
+        j >= hidden && j < visible
             ? factor *
                   expf(scale * internal::load_one(x.data, x.format, row * x.stride + j) - largest)
             : 0.0F;
@@ -164,13 +166,13 @@ void attention_backward(const AttentionShape& shape, const AttentionBackward& t,
   }
 }
 
-void softmax_rows(ConstMatrixView x, float scale, Index query_length, Index diagonal,
+void softmax_rows(ConstMatrixView x, float scale, Index query_length, Index diagonal, Index window,
                   MatrixView out, cudaStream_t stream) {
   if (x.rows == 0 || x.columns == 0) {
     return;
   }
   internal::launch("softmax_rows", softmax_kernel, {static_cast<unsigned>(x.rows), kSoftmaxThreads},
-                   stream, internal::operand(x), x.columns, scale, query_length, diagonal,
+                   stream, internal::operand(x), x.columns, scale, query_length, diagonal, window,
                    internal::operand(out));
 }
 

@@ -14,7 +14,8 @@ struct AttentionShape {
   Index kv_length = 0;
   Index head_dim = 0;
   bool causal = true;
-  float scale = 0;  ///< of the scores; 0 means 1 / sqrt(head_dim)
+  Index window = 0;  ///< causal only: keys a query sees at most, the last ones; 0: all
+  float scale = 0;   ///< of the scores; 0 means 1 / sqrt(head_dim)
 };
 
 /// Which of our kernels computes a shape: tensor cores (bf16, fp16; head_dim 64 or 128), or plain
@@ -43,9 +44,9 @@ void attention_backward(const AttentionShape& shape, const AttentionBackward& te
 
 /// Row-wise softmax of `scale * x` into `out` (may be x), the middle of unfused attention. Row i
 /// belongs to query i mod query_length and keeps its first min(columns, i mod query_length +
-/// diagonal + 1) columns, the others become 0; diagonal = columns leaves every column visible.
-/// Formats may differ.
-void softmax_rows(ConstMatrixView x, float scale, Index query_length, Index diagonal,
+/// diagonal + 1) columns, or the last `window` of them (0: all), the others become 0; diagonal =
+/// columns leaves every column visible. Formats may differ.
+void softmax_rows(ConstMatrixView x, float scale, Index query_length, Index diagonal, Index window,
                   MatrixView out, cudaStream_t stream);
 
 /// dx = scale * p * (dp - rowsum(dp * p)); dx may be dp. Formats may differ.

@@ -63,8 +63,10 @@ inline Job small_dlrm(InteractionKind interaction, OptimizerKind embedding, Form
   return job;
 }
 
-inline Job small_transformer(Activation activation, bool flash, Format compute) {
+inline Job small_transformer(Activation activation, bool flash, Format compute,
+                             std::int64_t window = 0) {
   TransformerWorkload m;
+  m.window = window;
   m.layers = 1;
   m.hidden = 128;
   m.heads = 2;

@@ -5,6 +5,7 @@
 
 #include "runtime/op_operands.h"
 #include "tests/runtime/cuda/device_fixture.h"
+#include "tests/runtime/listed_models.h"
 
 // Every op of small models alone, on the GPU and on the CPU backend: random inputs, outputs that
 // the op must overwrite poisoned with NaN.
@@ -42,7 +43,9 @@ bool contains(const Ids& ids, TensorId id) {
 bool adds_to(const Program& program, const Op& op, TensorId id) {
   const bool gradient = program.tensors[id].role == TensorRole::kGradient;
   const bool product = op.kind == OpKind::kGemm;
-  return (op.flags & op_flags::kAccumulate) != 0 ||
+  const bool by_group =  // a row of the output gets the gradients of several rows
+      op.kind == OpKind::kModulateBackward || op.kind == OpKind::kGateBackward;
+  return (op.flags & op_flags::kAccumulate) != 0 || (by_group && id != program.outputs(op)[0]) ||
          (gradient && !product && op.kind != OpKind::kFill) || op.kind == OpKind::kOptimizer ||
          contains(program.inputs(op), id);
 }
@@ -174,6 +177,19 @@ TEST_CASE("every op of a transformer equals the CPU's", "[runtime][cuda][gpu]") 
                                    Activation::kGeGlu);
   const bool flash = GENERATE(true, false);
   check_all_ops(test::small_transformer(activation, flash, Format::kFp32));
+}
+
+TEST_CASE("every op of a transformer with a sliding window equals the CPU's",
+          "[runtime][cuda][gpu]") {
+  const auto compute = GENERATE(Format::kFp32, Format::kBf16);
+  const bool flash = GENERATE(true, false);
+  check_all_ops(test::small_transformer(Activation::kSwiGlu, flash, compute, 7));
+}
+
+TEST_CASE("every op of listed layers equals the CPU's", "[runtime][cuda][gpu]") {
+  const auto compute = GENERATE(Format::kFp32, Format::kBf16);
+  const std::string& model = test::listed_models()[GENERATE(0U, 1U, 2U)];
+  check_all_ops(test::listed_job(model, 1, name_of(compute)));
 }
 
 TEST_CASE("every op of a transformer in narrow formats equals the CPU's",

@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "tests/runtime/cuda/device_fixture.h"
+#include "tests/runtime/listed_models.h"
 
 using namespace stepcast;
 using namespace stepcast::runtime;
@@ -67,6 +68,21 @@ TEST_CASE("a transformer learns as on the CPU", "[runtime][cuda][gpu][short]") {
       curves_of(*module, test::small_transformer(activation, flash, Format::kFp32), 4), 1e-4);
   check_equal_curves(
       curves_of(*module, test::small_transformer(activation, flash, Format::kBf16), 4), 2e-2);
+}
+
+TEST_CASE("listed layers and windows learn as on the CPU", "[runtime][cuda][gpu]") {
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  for (const std::string& model : test::listed_models()) {
+    check_equal_curves(curves_of(*module, test::listed_job(model, 1, "fp32"), 4), 1e-4);
+  }
+  const Job windowed = test::small_transformer(Activation::kSwiGlu, true, Format::kFp32, 7);
+  const Curves curves = curves_of(*module, windowed, 3);
+  check_equal_curves(curves, 1e-4);
+  const Job whole = test::small_transformer(Activation::kSwiGlu, true, Format::kFp32);
+  CHECK(curves.cpu[2] != Approx(curves_of(*module, whole, 3).cpu[2]).epsilon(1e-6));
 }
 
 TEST_CASE("a captured step gives the numbers of the issued one", "[runtime][cuda][gpu]") {

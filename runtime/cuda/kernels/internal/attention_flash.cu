@@ -152,8 +152,8 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Operands o) {
   const Span span = keys_of(o.mask, first_query, kOwn);
 
   load_tile<T, D, kOwn>(queries, q, first_query);
-  load_tile<T, D, kKeys>(keys, k, 0);
-  load_tile<T, D, kKeys>(values, v, 0);
+  load_tile<T, D, kKeys>(keys, k, span.begin);
+  load_tile<T, D, kKeys>(values, v, span.begin);
   copy_async_commit();
 
   float out[D / 8][4] = {};
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Operands o) {
   float total[2] = {};                        // this lane's share
   const float scale = o.scale * kLog2E;
   int stage = 0;
-  for (Index first_key = 0; first_key < span.end; first_key += kKeys, stage ^= 1) {
+  for (Index first_key = span.begin; first_key < span.end; first_key += kKeys, stage ^= 1) {
     if (first_key + kKeys < span.end) {
       load_tile<T, D, kKeys>(keys + (stage ^ 1) * kTile, k, first_key + kKeys);
       load_tile<T, D, kKeys>(values + (stage ^ 1) * kTile, v, first_key + kKeys);
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Operands o) {
   const Index group = OwnsKeys ? o.group : 1;
   const Index kv_head = OwnsKeys ? head : head / o.group;
   const Span span =
-      OwnsKeys ? queries_of(o.mask, first_own, kOther) : keys_of(o.mask, first_own, kOwn);
+      OwnsKeys ? queries_of(o.mask, first_own, kOwn, kOther) : keys_of(o.mask, first_own, kOwn);
   const Index tiles = span.end > span.begin ? (span.end - span.begin + kOther - 1) / kOther : 0;
   const float scale = o.scale * kLog2E;
 
@@ -357,7 +357,7 @@ void with_kernel(Format format, Index head_dim, Visit visit) {
 
 Operands operands_of(const AttentionShape& shape) {
   Operands o{};
-  o.mask = {shape.query_length, shape.kv_length, shape.causal};
+  o.mask = {shape.query_length, shape.kv_length, shape.causal, shape.window};
   o.heads = shape.heads;
   o.group = shape.heads / shape.kv_heads;
   o.scale = shape.scale;

@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(PlainOperand
     m = -INFINITY;
   }
   const Span span = keys_of(o.mask, first, kOwn);
-  for (Index first_key = 0; first_key < span.end; first_key += kOther) {
+  for (Index first_key = span.begin; first_key < span.end; first_key += kOther) {
     __syncthreads();
     load_rows(other_k, pitch, o.k, o.mask.keys, head / o.group, first_key, kOther, o.head_dim);
     load_rows(other_v, pitch, o.v, o.mask.keys, head / o.group, first_key, kOther, o.head_dim);
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(32 * kWarps) plain_backward_kernel(PlainOperan
   float d_x[kPerWarp][kSlices] = {};
   float d_y[kPerWarp][kSlices] = {};
   const Span span =
-      OwnsKeys ? queries_of(o.mask, first_own, kOther) : keys_of(o.mask, first_own, kOwn);
+      OwnsKeys ? queries_of(o.mask, first_own, kOwn, kOther) : keys_of(o.mask, first_own, kOwn);
   for (Index member = 0; member < (OwnsKeys ? o.group : 1); ++member) {
     const Index query_head = OwnsKeys ? head * o.group + member : head;
     const Index other_head = OwnsKeys ? query_head : head / o.group;
@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(32 * kWarps) plain_backward_kernel(PlainOperan
 
 PlainOperands operands_of(const AttentionShape& shape) {
   PlainOperands o{};
-  o.mask = {shape.query_length, shape.kv_length, shape.causal};
+  o.mask = {shape.query_length, shape.kv_length, shape.causal, shape.window};
   o.heads = shape.heads;
   o.group = shape.heads / shape.kv_heads;
   o.head_dim = static_cast<int>(shape.head_dim);

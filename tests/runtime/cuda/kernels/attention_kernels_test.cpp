@@ -30,9 +30,10 @@ Exact exact(const AttentionShape& s, const Numbers& q, const Numbers& k, const N
         const Index row = b * s.query_length + i;
         const Index keys =
             s.causal ? std::min(s.kv_length, i + s.kv_length - s.query_length + 1) : s.kv_length;
+        const Index first = s.window > 0 ? std::max<Index>(0, keys - s.window) : 0;
         Numbers p(static_cast<std::size_t>(keys));
         double sum = 0;
-        for (Index j = 0; j < keys; ++j) {
+        for (Index j = first; j < keys; ++j) {
           double dot = 0;
           for (Index d = 0; d < s.head_dim; ++d) {
             dot += q[at(row, wide, h * s.head_dim + d)] *
@@ -70,18 +71,26 @@ Exact exact(const AttentionShape& s, const Numbers& q, const Numbers& k, const N
   return e;
 }
 
-void check_attention(bool causal, Index head_dim) {
+struct Lengths {
+  Index queries, keys, window;
+};
+const std::vector<Lengths> kWhole{{1, 1, 0},     {5, 5, 0},   {64, 64, 0}, {65, 65, 0},
+                                  {129, 129, 0}, {33, 97, 0}, {1, 150, 0}};
+// Windows within a tile, across tiles, of one key, as long as the rows; keys that no query sees.
+const std::vector<Lengths> kWindows{{5, 5, 2},      {65, 65, 1},   {129, 129, 3}, {150, 150, 70},
+                                    {129, 129, 64}, {33, 160, 20}, {40, 40, 40},  {1, 150, 33}};
+
+void check_attention(bool causal, Index head_dim, const std::vector<Lengths>& all) {
   Draw draw(31);
-  for (const auto& [queries, keys] : std::vector<std::pair<Index, Index>>{
-           {1, 1}, {5, 5}, {64, 64}, {65, 65}, {129, 129}, {33, 97}, {1, 150}}) {
-    const AttentionShape s{queries < 64 ? 2 : 1, 4, 2, queries, keys, head_dim, causal, 0};
+  for (const auto& [queries, keys, window] : all) {
+    const AttentionShape s{queries < 64 ? 2 : 1, 4, 2, queries, keys, head_dim, causal, window, 0};
     const Index wide = s.heads * head_dim, narrow = s.kv_heads * head_dim;
     const Index q_rows = s.batch * queries, k_rows = s.batch * keys;
     const Numbers q = draw.values(q_rows * wide), k = draw.values(k_rows * narrow),
                   v = draw.values(k_rows * narrow), d_out = draw.values(q_rows * wide);
     const Exact e = exact(s, q, k, v, d_out);
     for (const Format f : stored_formats()) {
-      CAPTURE(name_of(f), causal, head_dim, queries, keys);
+      CAPTURE(name_of(f), causal, head_dim, queries, keys, window);
       if (*attention_kernel(s, f) == '\0') {
         continue;
       }
@@ -114,12 +123,17 @@ void check_attention(bool causal, Index head_dim) {
 
 TEST_CASE("kernels: causal attention and its gradient", "[cuda][kernels][gpu]") {
   if (has_device()) {
-    check_attention(true, GENERATE(as<Index>{}, 8, 40, 64, 128, 200));
+    check_attention(true, GENERATE(as<Index>{}, 8, 40, 64, 128, 200), kWhole);
+  }
+}
+TEST_CASE("kernels: attention in a sliding window and its gradient", "[cuda][kernels][gpu]") {
+  if (has_device()) {
+    check_attention(true, GENERATE(as<Index>{}, 40, 64, 128), kWindows);
   }
 }
 TEST_CASE("kernels: attention to all keys and its gradient", "[cuda][kernels][gpu]") {
   if (has_device()) {
-    check_attention(false, GENERATE(as<Index>{}, 8, 40, 64, 128, 200));
+    check_attention(false, GENERATE(as<Index>{}, 8, 40, 64, 128, 200), kWhole);
   }
 }
 
@@ -131,22 +145,25 @@ TEST_CASE("kernels: softmax of rows and its gradient", "[cuda][kernels][gpu]") {
   for (const Format f : stored_formats()) {
     for (const auto& [queries, columns] : std::vector<std::pair<Index, Index>>{
              {1, 1}, {3, 7}, {33, 33}, {64, 100}, {7, 1025}, {5, 4096}}) {
-      for (const bool causal : {true, false}) {
-        CAPTURE(name_of(f), queries, columns, causal);
+      for (const Index window : {Index{-1}, Index{0}, Index{3}}) {  // -1: not causal
+        const bool causal = window >= 0;
+        CAPTURE(name_of(f), queries, columns, window);
         const Index rows = 3 * queries;
         const Index diagonal = causal ? columns - queries : columns;
         const Numbers x = draw.values(rows * columns), dp = draw.values(rows * columns);
         const Matrix in(Format::kFp32, rows, columns, x, 1), out(f, rows, columns, 2);
-        softmax_rows(in.view(), 2.0F, queries, diagonal, out.view(), nullptr);
+        softmax_rows(in.view(), 2.0F, queries, diagonal, std::max<Index>(0, window), out.view(),
+                     nullptr);
         Numbers p;
         for (Index i = 0; i < rows; ++i) {
           const Index seen = std::min(columns, i % queries + diagonal + 1);
+          const Index first = window > 0 ? std::max<Index>(0, seen - window) : 0;
           double sum = 0;
-          for (Index j = 0; j < seen; ++j) {
+          for (Index j = first; j < seen; ++j) {
             sum += std::exp(2 * x[at(i, columns, j)]);
           }
           for (Index j = 0; j < columns; ++j) {
-            p.push_back(j < seen ? std::exp(2 * x[at(i, columns, j)]) / sum : 0);
+            p.push_back(j >= first && j < seen ? std::exp(2 * x[at(i, columns, j)]) / sum : 0);
           }
         }
         check_near(out.read(), p, tolerance_of(f));

@@ -160,6 +160,7 @@ struct Case {
   Index queries, keys;
   int dim;
   bool causal;
+  Index window = 0;
 };
 
 cpu::AttentionShape shape_of(const Case& c) {
@@ -168,6 +169,7 @@ cpu::AttentionShape shape_of(const Case& c) {
   s.kv_length = c.keys;
   s.head_dim = c.dim;
   s.causal = c.causal;
+  s.window = c.window;
   s.query_block = c.queries;
   return s;
 }
@@ -176,9 +178,10 @@ cpu::AttentionShape shape_of(const Case& c) {
 
 TEST_CASE("forward tiles of the tensor-core attention add up to the CPU's attention",
           "[cuda][attention]") {
-  const Case c = GENERATE(Case{64, 64, 64, true}, Case{100, 100, 64, true},
-                          Case{70, 130, 128, true}, Case{33, 90, 64, false});
-  CAPTURE(c.queries, c.keys, c.dim, c.causal);
+  const Case c =
+      GENERATE(Case{64, 64, 64, true}, Case{100, 100, 64, true}, Case{70, 130, 128, true},
+               Case{33, 90, 64, false}, Case{150, 150, 64, true, 40});
+  CAPTURE(c.queries, c.keys, c.dim, c.causal, c.window);
   const auto dim = static_cast<std::size_t>(c.dim);
   const auto q = random_floats(static_cast<std::size_t>(c.queries) * dim, 1);
   const auto k = random_floats(static_cast<std::size_t>(c.keys) * dim, 2);
@@ -193,7 +196,7 @@ TEST_CASE("forward tiles of the tensor-core attention add up to the CPU's attent
 
   constexpr int kOwn = 64;
   constexpr int kKeys = 64;
-  const Mask mask{c.queries, c.keys, c.causal};
+  const Mask mask{c.queries, c.keys, c.causal, c.window};
   const float scale = 1.0F / std::sqrt(static_cast<float>(c.dim));
   Index rows_checked = 0;
   for (Index block = 0; block * kOwn < c.queries; ++block) {
@@ -207,7 +210,7 @@ TEST_CASE("forward tiles of the tensor-core attention add up to the CPU's attent
         l.fill(-INFINITY);
       }
       const Index own = block * kOwn + warp * 16;
-      for (Index first = 0; first < span.end; first += kKeys) {
+      for (Index first = span.begin; first < span.end; first += kKeys) {
         SharedTile keys = tile_of(k, first, kKeys, c.dim);
         SharedTile values = tile_of(v, first, kKeys, c.dim);
         auto score = multiply_transposed(queries, warp * 16, keys, kKeys);
@@ -279,10 +282,10 @@ TEST_CASE("forward tiles of the tensor-core attention add up to the CPU's attent
 
 TEST_CASE("backward tiles add up to the CPU's gradients, whichever side a block owns",
           "[cuda][attention]") {
-  const Case c =
-      GENERATE(Case{64, 64, 64, true}, Case{50, 110, 64, true}, Case{40, 70, 128, false});
+  const Case c = GENERATE(Case{64, 64, 64, true}, Case{50, 110, 64, true}, Case{40, 70, 128, false},
+                          Case{150, 170, 64, true, 30});
   const bool owns_keys = GENERATE(true, false);
-  CAPTURE(c.queries, c.keys, c.dim, c.causal, owns_keys);
+  CAPTURE(c.queries, c.keys, c.dim, c.causal, c.window, owns_keys);
   const auto dim = static_cast<std::size_t>(c.dim);
   const auto q = random_floats(static_cast<std::size_t>(c.queries) * dim, 1);
   const auto k = random_floats(static_cast<std::size_t>(c.keys) * dim, 2);
@@ -312,15 +315,15 @@ TEST_CASE("backward tiles add up to the CPU's gradients, whichever side a block 
 
   constexpr int kOwn = 64;
   constexpr int kOther = 32;
-  const Mask mask{c.queries, c.keys, c.causal};
+  const Mask mask{c.queries, c.keys, c.causal, c.window};
   const float scale = 1.0F / std::sqrt(static_cast<float>(c.dim));
   const Index own_rows = owns_keys ? c.keys : c.queries;
   Index checked = 0;
   for (Index block = 0; block * kOwn < own_rows; ++block) {
     SharedTile own_x = tile_of(owns_keys ? k : q, block * kOwn, kOwn, c.dim);
     SharedTile own_y = tile_of(owns_keys ? v : d_out, block * kOwn, kOwn, c.dim);
-    const Span span =
-        owns_keys ? queries_of(mask, block * kOwn, kOther) : keys_of(mask, block * kOwn, kOwn);
+    const Span span = owns_keys ? queries_of(mask, block * kOwn, kOwn, kOther)
+                                : keys_of(mask, block * kOwn, kOwn);
     for (int warp = 0; warp < 4; ++warp) {
       const Index own = block * kOwn + warp * 16;
       std::vector<SumRegisters> d_x(dim / 8);
