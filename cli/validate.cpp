@@ -35,6 +35,26 @@ constexpr std::string_view kBound =
 
 constexpr double kOverlapBound = 0.10;
 
+const std::vector<std::string> kTogether{"published", "dlrm", "kernels", "collectives"};
+const std::vector<std::string> kAlone{"traces", "runtime", "plans"};
+
+std::vector<std::string> all_suites() {
+  std::vector<std::string> all = kTogether;
+  all.insert(all.end(), kAlone.begin(), kAlone.end());
+  return all;
+}
+
+/// Before anything is measured: some suites print a report of their own.
+void check_together(const std::vector<std::string>& suites) {
+  for (const std::string& suite : suites) {
+    if (suites.size() > 1 && std::find(kAlone.begin(), kAlone.end(), suite) != kAlone.end()) {
+      throw InputError(suite, fmt::format("runs alone; expected one suite, or several of: {}; "
+                                          "validate it in a call of its own",
+                                          fmt::join(kTogether, ", ")));
+    }
+  }
+}
+
 struct ValidateCommand {
   ValidateModelsCommand models;
   ValidateFromTracesCommand from_traces;
@@ -319,16 +339,17 @@ ValidateModelsCommand model_options(const ValidateCommand& options) {
 }
 
 int validate(const ValidateCommand& options, Context& context) {
+  check_together(options.suites);
   std::vector<studies::ValidationSuite> suites;
   for (const std::string& suite : options.suites) {
-    if (suite == "traces" && options.suites.size() == 1) {
+    if (suite == "traces") {
       return options.run ? validate_what_if(options.seed, options.count, options.format, context)
                          : validate_traces(options.data, options.format);
     }
-    if (suite == "runtime" && options.suites.size() == 1) {
+    if (suite == "runtime") {
       return validate_runtime(options, context);
     }
-    if (suite == "plans" && options.suites.size() == 1) {
+    if (suite == "plans") {
       return validate_plans(options.plans,
                             {.system = options.system,
                              .predictions = options.predictions,
@@ -352,12 +373,6 @@ int validate(const ValidateCommand& options, Context& context) {
           validate_published(options.data, options.calibrate, options.models.pictures, context));
       continue;
     }
-    if (suite != "dlrm") {
-      throw InputError(
-          suite,
-          "is not implemented in this version, or not beside other suites; "
-          "there are: kernels, collectives, dlrm, published, and runtime, traces or plans alone");
-    }
     suites.push_back(validate_dlrm(options, context));
   }
   print_validation(suites, options.format, std::cout);
@@ -369,12 +384,9 @@ int validate(const ValidateCommand& options, Context& context) {
 void add_validate(CLI::App& app, Context& context) {
   auto options = std::make_shared<ValidateCommand>();
   CLI::App* command = app.add_subcommand("validate", "Predictions against measurements");
-  command
-      ->add_option("suite", options->suites,
-                   "kernels, collectives, dlrm, published, runtime, traces, plans")
+  command->add_option("suite", options->suites, fmt::format("{}", fmt::join(all_suites(), ", ")))
       ->required()
-      ->check(CLI::IsMember(
-          {"published", "dlrm", "kernels", "collectives", "traces", "runtime", "plans"}));
+      ->check(CLI::IsMember(all_suites()));
   command->add_option("--system", options->system, "Calibrated system file");
   command->add_option("--data", options->data, "Measurements: a file or folder");
   command

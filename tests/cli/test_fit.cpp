@@ -87,6 +87,10 @@ TEST_CASE("validate kernels prints one JSON document and pictures", "[cli][valid
   CHECK(suite.at("rows").size() == 40);
   CHECK_THAT(text_of(folder.path() / "pictures" / "kernels-add.svg"), Contains("<svg"));
   CHECK(call({"validate", "kernels"}).code == 2);
+  const Outcome beside = call({"validate", "kernels", "runtime", "--data", rows});
+  CHECK(beside.code == 2);
+  CHECK_THAT(beside.err, Contains("runs alone"));
+  CHECK_THAT(call({"validate", "kernel"}).err, Contains("kernels,collectives"));
   CHECK(call({"validate", "kernels", "--data", rows, "--holdout", "ranks"}).code == 2);
   CHECK(call({"validate", "collectives", "--data", rows}).code == 2);
 }
