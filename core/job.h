@@ -26,6 +26,9 @@ struct Overlap {
   bool input_all_to_all = false, output_all_to_all = false, dense_all_reduce = false;  // DLRM
   /// ZeRO 1 and 2: updated parameters are gathered beside the next step's first forward pass.
   bool parameters = false;
+  /// Exchanges of experts' tokens run beside the shared experts, and beside the routed ones where
+  /// Parallel::expert_chunks cuts them.
+  bool expert = false;
 };
 
 /// How far the sparse half of a DLRM runs ahead of the dense half. During the step of batch i, also
@@ -54,6 +57,8 @@ struct Parallel {
   /// Ranks that share one expert by columns: `tensor` or 1; 0: `tensor` where `expert` divides
   /// data * context, else 1 (tensor ranks then hold different experts).
   std::int64_t expert_tensor = 0;
+  /// Parts in which tokens go to the experts and back, one under way while another is computed.
+  std::int64_t expert_chunks = 1;
   std::int64_t virtual_stages = 1;
   ScheduleKind schedule = ScheduleKind::kOneFOneB;
   bool sequence_parallel = false;

@@ -21,6 +21,10 @@ struct FrameworkTraits {
   /// The host waits for all work of its device once a pipeline message has arrived, before it
   /// issues more.
   bool synchronous_messages = false;
+  /// "selective" recomputation keeps what attention, every second product and sums over split rows
+  /// made, and makes the rest of a layer again (torchtitan). Without it, it makes attention's core
+  /// again and keeps the rest (Megatron-LM).
+  bool selective_per_op = false;
 };
 
 inline FrameworkTraits framework_traits(const System& system) {
@@ -32,8 +36,8 @@ inline FrameworkTraits framework_traits(const System& system) {
     const auto at = stack->second.constants.find(trait);
     return at != stack->second.constants.end() && at->second > 0;
   };
-  return {has("dropout"), has("separate_accumulation"), has("scatter_gather"),
-          has("fused_quantise"), has("synchronous_messages")};
+  return {has("dropout"),        has("separate_accumulation"), has("scatter_gather"),
+          has("fused_quantise"), has("synchronous_messages"),  has("selective_per_op")};
 }
 
 }  // namespace stepcast::workloads

@@ -34,22 +34,25 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
   t.recompute_layer =
       recompute.kind == RecomputeKind::kFull ||
       (recompute.kind == RecomputeKind::kFirstLayers && index_in_stage < recompute.layers);
-  t.recompute_attention = recompute.kind == RecomputeKind::kSelective;
-  const bool keep = !t.recompute_layer && !shape_.inference;
+  const bool selective = recompute.kind == RecomputeKind::kSelective && !shape_.inference;
+  t.recompute_ops = selective && traits_.selective_per_op;
+  t.recompute_attention = selective && !t.recompute_ops;
+  const bool keep = !t.recompute_layer && !t.recompute_ops && !shape_.inference;
   const std::string at = layer_name(layer);
   const std::int64_t h = shape_.model.hidden;
   t.norm1 = kept(keep, at + "norm1", shape_.rows, h, compute_);
   t.norm1_statistics = kept(keep, at + "norm1_statistics", shape_.rows, 2, Format::kFp32);
   t.qkv = kept(keep, at + "qkv", shape_.tokens, shape_.qkv_width, compute_);
   const std::int64_t score_rows = shape_.samples * shape_.heads;
-  const bool keep_core = keep && !t.recompute_attention;
+  const bool keep_core = (keep && !t.recompute_attention) || t.recompute_ops;
   if (job_.flash_attention) {
     t.log_sum_exp = kept(keep_core, at + "log_sum_exp", score_rows, shape_.sequence, Format::kFp32);
   } else {
     t.scores =
         kept(keep_core, at + "scores", score_rows * shape_.sequence, shape_.sequence, compute_);
   }
-  t.attention = kept(keep, at + "attention", shape_.tokens, shape_.query_width, compute_);
+  t.attention =
+      kept(keep || t.recompute_ops, at + "attention", shape_.tokens, shape_.query_width, compute_);
   if (shape_.inference) {
     t.cache = writer_.builder().buffer(
         at + "cache",
@@ -64,14 +67,19 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
     t.activated = kept(keep, at + "activated", shape_.tokens, shape_.ffn, compute_);
     return t;
   }
-  t.middle = kept(keep, at + "middle", shape_.rows, h, compute_);
+  t.middle = kept(keep || (t.recompute_ops && shape_.sequence_parallel), at + "middle", shape_.rows,
+                  h, compute_);
   t.norm2 = kept(keep, at + "norm2", shape_.rows, h, compute_);
   t.norm2_statistics = kept(keep, at + "norm2_statistics", shape_.rows, 2, Format::kFp32);
   if (shape_.model.has_experts(layer)) {
     t.experts = expert_tensors(at, keep);
     return t;
   }
-  t.fc1 = kept(keep, at + "fc1", shape_.tokens, shape_.fc1_width, compute_);
+  if (t.recompute_ops) {
+    keep_products(at, t);
+  }
+  t.fc1 = kept(keep || (t.recompute_ops && !shape_.model.gated()), at + "fc1", shape_.tokens,
+               shape_.fc1_width, compute_);
   t.activated = kept(keep, at + "activated", shape_.tokens, shape_.ffn, compute_);
   return t;
 }
@@ -109,11 +117,13 @@ void TransformerStage::qkv_forward(const std::string& at, const LayerTensors& t)
         .in({t.qkv, parameter(at + "attention.qkv.bias").weight})
         .out({t.qkv});
   } else {
+    std::vector<TensorId> out{t.qkv};
+    out.insert(out.end(), t.products.begin(), t.products.end());
     writer_
         .compute(OpKind::kRopeForward, "layer.attention.rope",
                  {n, shape_.heads + shape_.kv_heads, m.head_dim, m.head_dim})
         .in({t.qkv})
-        .out({t.qkv});
+        .out(out);
   }
 }
 
@@ -171,6 +181,11 @@ void TransformerStage::feed_forward_forward(const std::string& at, const LayerTe
 }
 
 void TransformerStage::mlp_forward(const FeedForward& f, TensorId input, TensorId partial) {
+  mlp_in(f, input);
+  mlp_out(f, partial);
+}
+
+void TransformerStage::mlp_in(const FeedForward& f, TensorId input) {
   const TransformerWorkload& m = shape_.model;
   const std::int64_t n = shape_.tokens;
   gemm({(f.name + ".fc1").c_str(), n, f.width * (m.gated() ? 2 : 1), m.hidden, input,
@@ -183,7 +198,10 @@ void TransformerStage::mlp_forward(const FeedForward& f, TensorId input, TensorI
       .in(in)
       .out({f.activated})
       .variant(static_cast<std::uint8_t>(m.activation));
-  gemm({(f.name + ".fc2").c_str(), n, m.hidden, f.width, f.activated,
+}
+
+void TransformerStage::mlp_out(const FeedForward& f, TensorId partial) {
+  gemm({(f.name + ".fc2").c_str(), shape_.tokens, shape_.model.hidden, f.width, f.activated,
         parameter(f.parameter + ".fc2.weight").weight, partial, f.flags});
 }
 
@@ -195,6 +213,10 @@ void TransformerStage::layer_backward(std::int64_t layer, const LayerTensors& t,
     layer_forward(
         layer, t,
         writer_.workspace("recomputed.output", shape_.rows, shape_.model.hidden, compute_));
+    writer_.set_phase(Phase::kBackward);
+  } else if (t.recompute_ops) {
+    writer_.set_phase(Phase::kRecompute);
+    products_again(layer, t);
     writer_.set_phase(Phase::kBackward);
   }
   scope_ = at;
@@ -231,18 +253,27 @@ void TransformerStage::feed_forward_backward(const std::string& at, const LayerT
                  gradient("gradient", shape_.rows, h)});
 }
 
-/// Sums the gradient of its input over tensor ranks while the last weight gradient is made.
 TransformerStage::Gathered TransformerStage::mlp_backward(const FeedForward& f, const Gathered& dy,
                                                           const Gathered& x, TensorId partial) {
+  mlp_out_backward(f, dy);
+  return mlp_in_backward(f, x, partial);
+}
+
+/// The gradient of the first product's output, in a workspace of the block.
+TensorId TransformerStage::mlp_middle_gradient(const FeedForward& f) {
+  const std::string suffix = f.name.substr(f.name.rfind('.'));
+  return gradient("gradient" + suffix + ".fc1", shape_.tokens,
+                  f.width * (shape_.model.gated() ? 2 : 1));
+}
+
+void TransformerStage::mlp_out_backward(const FeedForward& f, const Gathered& dy) {
   const TransformerWorkload& m = shape_.model;
   const std::int64_t n = shape_.tokens;
   const std::int64_t h = m.hidden;
-  const std::int64_t fc1_width = f.width * (m.gated() ? 2 : 1);
   const std::string suffix = f.name.substr(f.name.rfind('.'));
   const TensorId d_activated =
       writer_.workspace("gradient" + suffix + ".activated", n, f.width, compute_);
-  const TensorId d_fc1 = gradient("gradient" + suffix + ".fc1", n, fc1_width);
-  const auto& fc1 = parameter(f.parameter + ".fc1.weight");
+  const TensorId d_fc1 = mlp_middle_gradient(f);
   const auto& fc2 = parameter(f.parameter + ".fc2.weight");
   writer_.await(dy.ready);
   gemm({(f.name + ".fc2_input_gradient").c_str(), n, f.width, h, dy.tensor, fc2.weight, d_activated,
@@ -263,6 +294,16 @@ TransformerStage::Gathered TransformerStage::mlp_backward(const FeedForward& f, 
   if (f.biases) {
     parameters_.finished(f.parameter + ".fc1.bias");
   }
+}
+
+/// Sums the gradient of its input over tensor ranks while the last weight gradient is made.
+TransformerStage::Gathered TransformerStage::mlp_in_backward(const FeedForward& f,
+                                                             const Gathered& x, TensorId partial) {
+  const std::int64_t n = shape_.tokens;
+  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t fc1_width = f.width * (shape_.model.gated() ? 2 : 1);
+  const TensorId d_fc1 = mlp_middle_gradient(f);
+  const auto& fc1 = parameter(f.parameter + ".fc1.weight");
   gemm({(f.name + ".fc1_input_gradient").c_str(), n, h, fc1_width, d_fc1, fc1.weight, partial,
         static_cast<std::uint8_t>(kTransposeB | f.flags)});
   const Gathered d_input = reduced((f.name + ".reduce_gradient").c_str(), partial);

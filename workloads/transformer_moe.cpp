@@ -9,6 +9,10 @@
 //
 // With sequence parallelism the sum over tensor ranks happens among the copies; without it the
 // combined rows are partial sums, to which the shared experts add before the usual reduction.
+// With overlap.expert the exchanges have a stream of their own: the shared experts' first half runs
+// beside the way to the routed experts and their second half beside the way back
+// (Megatron-LM's --moe-shared-expert-overlap), and with expert_chunks the copies travel in parts,
+// so that experts work on one while the next is under way (Tutel, arXiv 2206.03382, section 3.2).
 namespace stepcast::workloads {
 
 using op_flags::kAccumulate;
@@ -43,18 +47,24 @@ TransformerStage::FeedForward TransformerStage::shared_experts(const std::string
           t.shared_activated,
           shape_.experts->shared_ffn,
           false,
-          shape_.sequence_parallel ? std::uint8_t{0} : kAccumulate};
+          experts_apart() ? std::uint8_t{0} : kAccumulate};
+}
+
+/// Have routed rows a tensor of their own, whole on their rank?
+bool TransformerStage::experts_apart() const {
+  return shape_.sequence_parallel || (job_.parallel.overlap.expert && shape_.tensor == 1);
 }
 
 /// The transpose of an exchange keeps every port as busy, so the way back has the sizes of the way
 /// there.
-void TransformerStage::exchange_copies(const char* name, TensorId from, TensorId to) {
+OpWriter::Event TransformerStage::exchange_copies(const std::string& name, TensorId from,
+                                                  TensorId to, std::int64_t part) {
   const ExpertShape& e = *shape_.experts;
   const std::int64_t h = shape_.model.hidden;
   OpWriter::Transfer t;
   t.kind = e.to.empty() ? OpKind::kAllToAll : OpKind::kAllToAllV;
   t.name = name;
-  t.elements = e.sent * h;
+  t.elements = e.part(e.sent, part) * h;
   t.in = {from};
   t.out = {to};
   t.communicator = communicators_.expert;
@@ -62,11 +72,12 @@ void TransformerStage::exchange_copies(const char* name, TensorId from, TensorId
   if (!e.to.empty()) {
     Exchange exchange;
     for (const double copies : e.to) {
-      exchange.send_elements.push_back(copies * static_cast<double>(h));
+      exchange.send_elements.push_back(copies * static_cast<double>(h) /
+                                       static_cast<double>(e.chunks));
     }
     t.detail = writer_.builder().exchange(std::move(exchange));
   }
-  writer_.transfer("expert", false, t);
+  return writer_.transfer("expert", job_.parallel.overlap.expert, t);
 }
 
 void TransformerStage::move_rows(OpKind kind, const char* name, std::int64_t elements,
@@ -82,52 +93,69 @@ void TransformerStage::move_rows(OpKind kind, const char* name, std::int64_t ele
   writer_.transfer("tensor", false, t);
 }
 
-/// From copies in the order of their experts' ranks to `rows` of this rank's experts, expert by
-/// expert.
-void TransformerStage::to_experts(const std::string& name, TensorId copies, TensorId rows) {
+bool TransformerStage::sorts_copies() const {
+  const ExpertShape& e = *shape_.experts;
+  return e.local > 1 && (e.ranks > 1 || e.gathers);
+}
+
+/// Copies leave for the ranks of their experts, in the order of those ranks; when each part has
+/// arrived.
+std::vector<OpWriter::Event> TransformerStage::send_copies(const std::string& name, TensorId copies,
+                                                           TensorId rows) {
+  const ExpertShape& e = *shape_.experts;
+  std::vector<OpWriter::Event> arrived;
+  for (std::int64_t part = 0; e.ranks > 1 && part < e.chunks; ++part) {
+    arrived.push_back(exchange_copies(name + ".exchange", copies, received(rows), part));
+  }
+  return arrived;
+}
+
+/// Where copies arrive: where the experts read them, if nothing is done to them first.
+TensorId TransformerStage::received(TensorId rows) {
+  const ExpertShape& e = *shape_.experts;
+  return e.gathers || sorts_copies()
+             ? writer_.workspace("moe.received", e.received, shape_.model.hidden, compute_)
+             : rows;
+}
+
+/// From a part of the copies as they arrived to `rows` of this rank's experts, expert by expert.
+void TransformerStage::to_experts(const std::string& name, TensorId copies, TensorId rows,
+                                  std::int64_t part) {
   const ExpertShape& e = *shape_.experts;
   const std::int64_t h = shape_.model.hidden;
-  const bool sorts = e.local > 1 && (e.ranks > 1 || e.gathers);
-  TensorId at = copies;
-  if (e.ranks > 1) {
-    const bool last = !e.gathers && !sorts;
-    const TensorId received =
-        last ? rows : writer_.workspace("moe.received", e.received, h, compute_);
-    exchange_copies((name + ".exchange").c_str(), at, received);
-    at = received;
-  }
+  const std::int64_t n = e.part(e.computed, part);
+  TensorId at = e.ranks > 1 ? received(rows) : copies;
   if (e.gathers) {
     const TensorId gathered =
-        sorts ? writer_.workspace("moe.unsorted", e.computed, h, compute_) : rows;
-    move_rows(OpKind::kAllGather, (name + ".gather").c_str(), e.computed * h, at, gathered);
+        sorts_copies() ? writer_.workspace("moe.unsorted", e.computed, h, compute_) : rows;
+    move_rows(OpKind::kAllGather, (name + ".gather").c_str(), n * h, at, gathered);
     at = gathered;
   }
-  if (sorts) {
-    writer_.compute(OpKind::kDispatchForward, name + ".sort", {e.computed, h}).in({at}).out({rows});
+  if (sorts_copies()) {
+    writer_.compute(OpKind::kDispatchForward, name + ".sort", {n, h}).in({at}).out({rows});
   }
 }
 
-/// The way back: what the experts made of each copy, on the rank of its token.
-void TransformerStage::from_experts(const std::string& name, TensorId rows, TensorId copies) {
+/// The way back: what the experts made of each copy of a part, on the rank of its token. When they
+/// are there.
+OpWriter::Event TransformerStage::from_experts(const std::string& name, TensorId rows,
+                                               TensorId copies, std::int64_t part) {
   const ExpertShape& e = *shape_.experts;
   const std::int64_t h = shape_.model.hidden;
+  const std::int64_t n = e.part(e.computed, part);
   TensorId at = rows;
-  if (e.local > 1 && (e.ranks > 1 || e.gathers)) {
+  if (sorts_copies()) {
     const TensorId unsorted = writer_.workspace("moe.unsorted", e.computed, h, compute_);
-    writer_.compute(OpKind::kDispatchForward, name + ".unsort", {e.computed, h})
-        .in({at})
-        .out({unsorted});
+    writer_.compute(OpKind::kDispatchForward, name + ".unsort", {n, h}).in({at}).out({unsorted});
     at = unsorted;
   }
   if (e.gathers) {
     const TensorId own =
         e.ranks > 1 ? writer_.workspace("moe.received", e.received, h, compute_) : copies;
-    move_rows(OpKind::kReduceScatter, (name + ".reduce").c_str(), e.computed * h, at, own);
+    move_rows(OpKind::kReduceScatter, (name + ".reduce").c_str(), n * h, at, own);
     at = own;
   }
-  if (e.ranks > 1) {
-    exchange_copies((name + ".exchange").c_str(), at, copies);
-  }
+  return e.ranks > 1 ? exchange_copies(name + ".exchange", at, copies, part) : -1;
 }
 
 /// Do rows go through anything on their way to the experts?
@@ -135,8 +163,8 @@ bool TransformerStage::experts_are_near() const {
   return shape_.experts->ranks == 1 && !shape_.experts->gathers;
 }
 
-void TransformerStage::routed_forward(const std::string& at, const LayerTensors& t,
-                                      TensorId output) {
+void TransformerStage::routed_forward(const std::string& at, const LayerTensors& t, TensorId output,
+                                      const BesideExchanges& beside) {
   const TransformerWorkload& m = shape_.model;
   const ExpertShape& e = *shape_.experts;
   const ExpertTensors& x = t.experts;
@@ -153,18 +181,29 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
   writer_.compute(OpKind::kDispatchForward, "layer.moe.dispatch", {e.sent, h})
       .in({t.norm2, x.probabilities})
       .out({copies});
-  to_experts("layer.moe.dispatch", copies, x.input);
-  expert_gemm({"layer.moe.fc1", 0, e.fc1_width, h, x.input, parameter(at + "moe.fc1.weight").weight,
-               x.fc1});
-  writer_.compute(OpKind::kActivationForward, "layer.moe.activation", {e.computed, e.ffn})
-      .in({x.fc1})
-      .out({x.activated})
-      .variant(static_cast<std::uint8_t>(m.activation));
   const TensorId made =
       experts_are_near() ? x.output : writer_.workspace("moe.rows", e.computed, h, compute_);
-  expert_gemm(
-      {"layer.moe.fc2", 0, h, e.ffn, x.activated, parameter(at + "moe.fc2.weight").weight, made});
-  from_experts("layer.moe.combine", made, x.output);
+  const auto arrived = send_copies("layer.moe.dispatch", copies, x.input);
+  beside.there();
+  std::vector<OpWriter::Event> back;
+  for (std::int64_t part = 0; part < e.chunks; ++part) {
+    const std::int64_t rows = e.part(e.computed, part);
+    writer_.await(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
+    to_experts("layer.moe.dispatch", copies, x.input, part);
+    expert_gemm({"layer.moe.fc1", 0, e.fc1_width, h, x.input,
+                 parameter(at + "moe.fc1.weight").weight, x.fc1},
+                rows);
+    writer_.compute(OpKind::kActivationForward, "layer.moe.activation", {rows, e.ffn})
+        .in({x.fc1})
+        .out({x.activated})
+        .variant(static_cast<std::uint8_t>(m.activation));
+    expert_gemm(
+        {"layer.moe.fc2", 0, h, e.ffn, x.activated, parameter(at + "moe.fc2.weight").weight, made},
+        rows);
+    back.push_back(from_experts("layer.moe.combine", made, x.output, part));
+  }
+  beside.back();
+  writer_.await(back.back());  // parts arrive in order
   writer_.compute(OpKind::kCombineForward, "layer.moe.combine", {n, h, e.sent})
       .in({x.output, x.probabilities})
       .out({output});
@@ -175,17 +214,27 @@ void TransformerStage::experts_forward(const std::string& at, const LayerTensors
   const ExpertShape& e = *shape_.experts;
   const std::int64_t h = shape_.model.hidden;
   const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
-  const bool apart = shape_.sequence_parallel;  // routed rows are whole already
+  const bool apart = experts_apart();
   const TensorId routed =
       apart ? writer_.workspace("moe.routed", shape_.rows, h, compute_) : partial;
-  routed_forward(at, t, routed);
   const auto add_rows = [&](const char* name, TensorId a, TensorId b) {
     writer_.compute(OpKind::kAdd, name, {shape_.rows, h}).in({a, b}).out({output});
   };
-  if (e.shared_ffn > 0) {
+  const bool shares = e.shared_ffn > 0;
+  const auto shared_in = [&] {
     const Gathered y = gathered("layer.moe.shared.gather", t.norm2, "gathered");
     writer_.await(y.ready);
-    mlp_forward(shared_experts(at, t.experts), y.tensor, partial);
+    mlp_in(shared_experts(at, t.experts), y.tensor);
+  };
+  const auto shared_out = [&] { mlp_out(shared_experts(at, t.experts), partial); };
+  if (shares && job_.parallel.overlap.expert) {
+    routed_forward(at, t, routed, {shared_in, shared_out});
+  } else {
+    routed_forward(at, t, routed, {});
+    if (shares) {
+      shared_in();
+      shared_out();
+    }
   }
   if (!apart || e.shared_ffn > 0) {
     const Gathered sum = reduced("layer.moe.reduce", partial);
@@ -200,7 +249,8 @@ void TransformerStage::experts_forward(const std::string& at, const LayerTensors
 /// From the gradient of what the experts of this rank's tokens made to that of the norm's output,
 /// as far as it comes through the routed experts and the router.
 void TransformerStage::routed_backward(const std::string& at, const LayerTensors& t,
-                                       TensorId output_gradient, TensorId input_gradient) {
+                                       TensorId output_gradient, TensorId input_gradient,
+                                       const BesideExchanges& beside) {
   const TransformerWorkload& m = shape_.model;
   const ExpertShape& e = *shape_.experts;
   const ExpertTensors& x = t.experts;
@@ -221,22 +271,40 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
   writer_.compute(OpKind::kCombineBackward, "layer.moe.combine_gradient", {e.sent, h})
       .in({output_gradient, x.output, x.probabilities})
       .out({copies, weights});
-  to_experts("layer.moe.combine_gradient", copies, rows);
-  expert_gemm(
-      {"layer.moe.fc2_input_gradient", 0, e.ffn, h, rows, fc2.weight, d_activated, kTransposeB});
-  expert_gemm({"layer.moe.fc2_weight_gradient", e.ffn, h, 0, x.activated, rows, fc2.gradient,
-               kTransposeA | kAccumulate});
-  parameters_.finished(at + "moe.fc2.weight");
-  writer_.compute(OpKind::kActivationBackward, "layer.moe.activation_gradient", {e.computed, e.ffn})
-      .in({d_activated, x.fc1})
-      .out({d_fc1})
-      .variant(static_cast<std::uint8_t>(m.activation));
-  expert_gemm(
-      {"layer.moe.fc1_input_gradient", 0, h, e.fc1_width, d_fc1, fc1.weight, rows, kTransposeB});
-  expert_gemm({"layer.moe.fc1_weight_gradient", h, e.fc1_width, 0, x.input, d_fc1, fc1.gradient,
-               kTransposeA | kAccumulate});
-  parameters_.finished(at + "moe.fc1.weight");
-  from_experts("layer.moe.dispatch_gradient", rows, copies);
+  const auto arrived = send_copies("layer.moe.combine_gradient", copies, rows);
+  beside.there();
+  std::vector<OpWriter::Event> back;
+  for (std::int64_t part = 0; part < e.chunks; ++part) {
+    const std::int64_t own = e.part(e.computed, part);
+    const bool last = part + 1 == e.chunks;
+    writer_.await(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
+    to_experts("layer.moe.combine_gradient", copies, rows, part);
+    expert_gemm(
+        {"layer.moe.fc2_input_gradient", 0, e.ffn, h, rows, fc2.weight, d_activated, kTransposeB},
+        own);
+    expert_gemm({"layer.moe.fc2_weight_gradient", e.ffn, h, 0, x.activated, rows, fc2.gradient,
+                 kTransposeA | kAccumulate},
+                own);
+    if (last) {
+      parameters_.finished(at + "moe.fc2.weight");
+    }
+    writer_.compute(OpKind::kActivationBackward, "layer.moe.activation_gradient", {own, e.ffn})
+        .in({d_activated, x.fc1})
+        .out({d_fc1})
+        .variant(static_cast<std::uint8_t>(m.activation));
+    expert_gemm(
+        {"layer.moe.fc1_input_gradient", 0, h, e.fc1_width, d_fc1, fc1.weight, rows, kTransposeB},
+        own);
+    expert_gemm({"layer.moe.fc1_weight_gradient", h, e.fc1_width, 0, x.input, d_fc1, fc1.gradient,
+                 kTransposeA | kAccumulate},
+                own);
+    if (last) {
+      parameters_.finished(at + "moe.fc1.weight");
+    }
+    back.push_back(from_experts("layer.moe.dispatch_gradient", rows, copies, part));
+  }
+  beside.back();
+  writer_.await(back.back());  // parts arrive in order
   writer_.compute(OpKind::kDispatchBackward, "layer.moe.dispatch_gradient", {n, h, e.sent})
       .in({copies, x.probabilities})
       .out({input_gradient});
@@ -258,16 +326,30 @@ void TransformerStage::experts_backward(const std::string& at, const LayerTensor
   const ExpertShape& e = *shape_.experts;
   const std::int64_t h = shape_.model.hidden;
   const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
-  const bool apart = shape_.sequence_parallel;
+  const bool apart = experts_apart();
   const TensorId routed =
       apart ? writer_.workspace("moe.routed", shape_.rows, h, compute_) : partial;
-  routed_backward(at, t, output_gradient, routed);
   Gathered d_norm{routed, -1};
-  if (e.shared_ffn > 0) {
+  Gathered shared;
+  Gathered y;
+  const auto shared_out = [&] {
     const Gathered dy =
         gathered("layer.moe.shared.gather_gradient", output_gradient, "gathered.gradient");
-    const Gathered y = gathered("layer.moe.shared.gather", t.norm2, "gathered");
-    d_norm = mlp_backward(shared_experts(at, t.experts), dy, y, partial);
+    y = gathered("layer.moe.shared.gather", t.norm2, "gathered");
+    mlp_out_backward(shared_experts(at, t.experts), dy);
+  };
+  const auto shared_in = [&] {
+    shared = mlp_in_backward(shared_experts(at, t.experts), y, partial);
+  };
+  if (e.shared_ffn > 0) {
+    if (job_.parallel.overlap.expert) {
+      routed_backward(at, t, output_gradient, routed, {shared_out, shared_in});
+    } else {
+      routed_backward(at, t, output_gradient, routed, {});
+      shared_out();
+      shared_in();
+    }
+    d_norm = shared;
     writer_.await(d_norm.ready);
     if (apart) {
       writer_.compute(OpKind::kAdd, "layer.moe.add_gradient", {shape_.rows, h})
@@ -275,9 +357,12 @@ void TransformerStage::experts_backward(const std::string& at, const LayerTensor
           .out({routed});
       d_norm.tensor = routed;
     }
-  } else if (!apart) {
-    d_norm = reduced("layer.moe.reduce_gradient", partial);
-    writer_.await(d_norm.ready);
+  } else {
+    routed_backward(at, t, output_gradient, routed, {});
+    if (!apart) {
+      d_norm = reduced("layer.moe.reduce_gradient", partial);
+      writer_.await(d_norm.ready);
+    }
   }
   norm_backward("layer.norm2_gradient", at + "norm2",
                 {d_norm.tensor, t.middle, t.norm2_statistics, output_gradient,

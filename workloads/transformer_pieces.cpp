@@ -61,9 +61,9 @@ void TransformerStage::gemm(const Product& p) {
   narrow(op, p.name, static_cast<double>(p.m * p.n));
 }
 
-void TransformerStage::expert_gemm(const Product& p) {
+void TransformerStage::expert_gemm(const Product& p, std::int64_t computed) {
   const ExpertShape& e = *shape_.experts;
-  const std::int64_t rows = (e.computed + e.local - 1) / e.local;
+  const std::int64_t rows = (computed + e.local - 1) / e.local;
   const bool weights = (p.flags & op_flags::kTransposeA) != 0;
   if (is_narrow(p.name) && !weights) {
     quantise(p.name, p.a);
@@ -71,8 +71,8 @@ void TransformerStage::expert_gemm(const Product& p) {
   auto op = writer_.compute(OpKind::kGemm, p.name,
                             {weights ? p.m : rows, p.n, weights ? rows : p.k, e.local});
   op.in({p.a, p.b}).out({p.c}).flags(p.flags);
-  narrow(op, p.name, static_cast<double>((weights ? p.m * e.local : e.computed) * p.n));
-  const double real = static_cast<double>(e.computed) / static_cast<double>(rows * e.local);
+  narrow(op, p.name, static_cast<double>((weights ? p.m * e.local : computed) * p.n));
+  const double real = static_cast<double>(computed) / static_cast<double>(rows * e.local);
   op.work(op.op().flops * real, op.op().bytes_read, op.op().bytes_written);
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "workloads/expert_routing.h"
+#include "workloads/framework_traits.h"
 
 namespace stepcast::workloads {
 namespace {
@@ -55,6 +56,23 @@ void require_built(const Job& job) {
                                    "makes them later; use zero 1, {{\"stage\": 3, \"reshard\": "
                                    "false}}, or schedule 1f1b",
                                    p.zero));
+    }
+  }
+  const TransformerWorkload& m = *job.workload.transformer();
+  if (p.recompute.kind == RecomputeKind::kSelective &&
+      framework_traits(job.system).selective_per_op) {
+    const char* what = m.activation == Activation::kGelu ? "layers with biases"
+                       : m.moe                           ? "layers with experts"
+                       : m.mla                           ? "latent attention"
+                       : m.parallel_block                ? "parallel blocks"
+                       : p.schedule == ScheduleKind::kZbH1
+                           ? "a schedule that makes weight gradients later"
+                           : nullptr;
+    if (what != nullptr) {
+      throw InputError("parallel.recompute",
+                       fmt::format("selective_per_op is for layers of plain products in order, not "
+                                   "for {}; use full or none",
+                                   what));
     }
   }
   if (job.dense_optimizer == OptimizerKind::kRowwiseAdagrad) {
@@ -153,6 +171,13 @@ ExpertShape expert_shape(const Job& job, const TransformerShape& s) {
   if (!load.even()) {
     e.to = load.to;
   }
+  if (p.overlap.expert && e.ranks > 1 && p.tensor > 1 && !s.sequence_parallel) {
+    throw InputError("parallel.overlap.expert",
+                     "found true on several tensor ranks without sequence_parallel, where experts' "
+                     "rows are partial sums; set parallel.sequence_parallel");
+  }
+  // Without an exchange there is nothing to cut; a chunk has a row at least.
+  e.chunks = e.ranks > 1 ? std::min({p.expert_chunks, e.sent, e.received}) : 1;
   const auto part = [&](double rows) {
     return rows * static_cast<double>(sources) / static_cast<double>(e.computed);
   };

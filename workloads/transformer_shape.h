@@ -25,6 +25,11 @@ struct ExpertShape {
   std::int64_t sent = 0;        ///< copies of its tokens that a rank sends, itself included
   std::int64_t received = 0;    ///< copies that come to the rank
   std::int64_t computed = 0;    ///< rows of its products: those of all `tensor` ranks that gather
+  std::int64_t chunks = 1;      ///< in which copies travel and are computed
+  /// Rows of a chunk, of so many.
+  [[nodiscard]] std::int64_t part(std::int64_t rows, std::int64_t chunk) const {
+    return rows * (chunk + 1) / chunks - rows * chunk / chunks;
+  }
   bool gathers = false;    ///< tensor ranks route tokens of their own and compute them together
   std::vector<double> to;  ///< copies to each rank; empty where all get as many
   /// Relative to `computed`: rows of an average rank, and of one without dropped copies.

@@ -19,7 +19,8 @@ TransformerStage::TransformerStage(const Job& job, const TransformerShape& shape
       communicators_(communicators),
       stage_(stage),
       writer_(job.formats.compute, job.parallel.overlap.data || job.parallel.overlap.tensor ||
-                                       job.parallel.overlap.pipeline),
+                                       job.parallel.overlap.pipeline ||
+                                       job.parallel.overlap.expert),
       parameters_(writer_, job, shape, communicators.data, communicators.expert_data),
       compute_(job.formats.compute),
       products_(products),

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -62,7 +63,8 @@ class TransformerStage {
     TensorId middle = 0, norm2 = 0, norm2_statistics = 0, fc1 = 0, activated = 0;
     LatentTensors latent;
     ExpertTensors experts;
-    bool recompute_layer = false, recompute_attention = false;
+    std::vector<TensorId> products;  ///< kept where the rest of the layer is made again op by op
+    bool recompute_layer = false, recompute_attention = false, recompute_ops = false;
   };
   /// Residual stream into and out of a chunk, and its gradients; sent and received instances are
   /// per micro-batch.
@@ -91,6 +93,10 @@ class TransformerStage {
   // Layers (transformer_layer.cpp).
   void layer_forward(std::int64_t layer, const LayerTensors& t, TensorId output);
   void attention_forward(const LayerTensors& t);
+
+  // Recomputation per op (transformer_recompute.cpp).
+  void keep_products(const std::string& at, LayerTensors& t);
+  void products_again(std::int64_t layer, const LayerTensors& t);
 
   // Context parallelism and cached tokens (transformer_context.cpp).
   struct Attend {
@@ -121,6 +127,8 @@ class TransformerStage {
     std::uint8_t flags;  ///< kAccumulate: adds to what its last product writes
   };
   void mlp_forward(const FeedForward& f, TensorId input, TensorId partial);
+  void mlp_in(const FeedForward& f, TensorId input);
+  void mlp_out(const FeedForward& f, TensorId partial);
   void attention_backward(const std::string& prefix, const LayerTensors& t,
                           TensorId input_gradient);
   void parallel_backward(const std::string& prefix, const LayerTensors& t, TensorId output_gradient,
@@ -144,13 +152,24 @@ class TransformerStage {
   void add_expert_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
   void experts_forward(const std::string& at, const LayerTensors& t, TensorId output);
   void experts_backward(const std::string& at, const LayerTensors& t, TensorId output_gradient);
-  void routed_forward(const std::string& at, const LayerTensors& t, TensorId output);
+  /// Work of the shared experts beside the exchanges of the routed ones; nothing where in order.
+  struct BesideExchanges {
+    std::function<void()> there = [] {}, back = [] {};
+  };
+  void routed_forward(const std::string& at, const LayerTensors& t, TensorId output,
+                      const BesideExchanges& beside);
   void routed_backward(const std::string& at, const LayerTensors& t, TensorId output_gradient,
-                       TensorId input_gradient);
-  void to_experts(const std::string& name, TensorId copies, TensorId rows);
-  void from_experts(const std::string& name, TensorId rows, TensorId copies);
+                       TensorId input_gradient, const BesideExchanges& beside);
+  std::vector<OpWriter::Event> send_copies(const std::string& name, TensorId copies, TensorId rows);
+  TensorId received(TensorId rows);
+  void to_experts(const std::string& name, TensorId copies, TensorId rows, std::int64_t part);
+  OpWriter::Event from_experts(const std::string& name, TensorId rows, TensorId copies,
+                               std::int64_t part);
   [[nodiscard]] bool experts_are_near() const;
-  void exchange_copies(const char* name, TensorId from, TensorId to);
+  [[nodiscard]] bool experts_apart() const;
+  [[nodiscard]] bool sorts_copies() const;
+  OpWriter::Event exchange_copies(const std::string& name, TensorId from, TensorId to,
+                                  std::int64_t part);
   void move_rows(OpKind kind, const char* name, std::int64_t elements, TensorId from, TensorId to);
   [[nodiscard]] FeedForward shared_experts(const std::string& at, const ExpertTensors& t) const;
 
@@ -190,8 +209,9 @@ class TransformerStage {
   }
   void quantise_weights();
   [[nodiscard]] bool is_narrow(std::string_view name) const;
-  /// One product per expert held here: m rows of each (k of each in a weight gradient).
-  void expert_gemm(const Product& p);
+  /// One product per expert held here, of `computed` rows together: m rows of each (k of each in a
+  /// weight gradient).
+  void expert_gemm(const Product& p, std::int64_t computed);
   /// `narrow`: only products of layers read it, so it may be written in their format.
   void norm_forward(const char* name, const std::string& parameter_name, TensorId x, TensorId y,
                     TensorId statistics, bool narrow = false);
@@ -202,6 +222,9 @@ class TransformerStage {
            TensorId out);
   Gathered mlp_backward(const FeedForward& f, const Gathered& output_gradient,
                         const Gathered& input, TensorId partial);
+  TensorId mlp_middle_gradient(const FeedForward& f);
+  void mlp_out_backward(const FeedForward& f, const Gathered& output_gradient);
+  Gathered mlp_in_backward(const FeedForward& f, const Gathered& input, TensorId partial);
   Gathered gathered(const char* name, TensorId part, const char* workspace);
   /// A gradient that a weight gradient needs: a workspace, or one per layer and micro-batch where
   /// weight gradients wait.

@@ -400,10 +400,18 @@ Json parallel_of(Arguments& a, std::int64_t layers) {
     }
   }
   const bool gather = a.has("overlap-param-gather");
+  // Megatron-LM hides exchanges beside another micro-batch; parts of one come nearest.
+  const bool beside_others = a.has("overlap-moe-expert-parallel-comm");
   p["overlap"] = {{"data", a.has("overlap-grad-reduce") || gather},
                   {"parameters", gather},
                   {"tensor", a.has("tp-comm-overlap")},
                   {"pipeline", p["virtual_stages"] > 1 && !a.has("no-overlap-p2p-communication")}};
+  if (a.has("moe-shared-expert-overlap") || beside_others) {
+    p["overlap"]["expert"] = true;
+  }
+  if (beside_others) {
+    p["expert_chunks"] = 2;
+  }
   return p;
 }
 

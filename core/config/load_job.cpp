@@ -117,8 +117,8 @@ Recompute recompute_from(const Value& v) {
 }
 
 Overlap overlap_from(const Value& v, bool dlrm) {
-  v.keys({"data", "tensor", "pipeline", "parameters", "input_all_to_all", "output_all_to_all",
-          "dense_all_reduce"});
+  v.keys({"data", "tensor", "pipeline", "parameters", "expert", "input_all_to_all",
+          "output_all_to_all", "dense_all_reduce"});
   const auto flag = [&](const char* key, bool for_dlrm) {
     const auto f = v.find(key);
     const bool on = f && f->boolean();
@@ -126,7 +126,7 @@ Overlap overlap_from(const Value& v, bool dlrm) {
       f->refuse(fmt::format("found true: {} belongs to {} jobs; use {}", key,
                             for_dlrm ? "dlrm" : "transformer",
                             dlrm ? "input_all_to_all, output_all_to_all or dense_all_reduce"
-                                 : "data, tensor, pipeline or parameters"));
+                                 : "data, tensor, pipeline, parameters or expert"));
     }
     return on;
   };
@@ -141,7 +141,8 @@ Overlap overlap_from(const Value& v, bool dlrm) {
           flag("input_all_to_all", true),
           flag("output_all_to_all", true),
           flag("dense_all_reduce", true),
-          flag("parameters", false)};
+          flag("parameters", false),
+          flag("expert", false)};
 }
 
 void read_zero(const Value& v, bool dlrm, Parallel& p) {
@@ -212,9 +213,9 @@ void read_parallel(const Value& job, Job& j) {
   const auto v = job.find("parallel");
   const bool dlrm = !is_transformer(j);
   if (v) {
-    v->keys({"tensor", "context", "pipeline", "expert", "expert_tensor", "data", "virtual_stages",
-             "schedule", "sequence_parallel", "zero", "recompute", "bucket", "overlap",
-             "context_algorithm", "dlrm_pipeline", "order"});
+    v->keys({"tensor", "context", "pipeline", "expert", "expert_tensor", "expert_chunks", "data",
+             "virtual_stages", "schedule", "sequence_parallel", "zero", "recompute", "bucket",
+             "overlap", "context_algorithm", "dlrm_pipeline", "order"});
     Parallel& p = j.parallel;
     const LayerModel* layers = layers_in(j);
     const bool listed = layers != nullptr && layers->as<ListedModel>() != nullptr;
@@ -253,6 +254,13 @@ void read_parallel(const Value& job, Job& j) {
     }
     if (const auto o = v->find("overlap")) {
       p.overlap = overlap_from(*o, dlrm);
+    }
+    p.expert_chunks = degree(*v, "expert_chunks", dlrm);
+    if (p.expert_chunks > 1 && !p.overlap.expert) {
+      v->at("expert_chunks", "")
+          .refuse(fmt::format("found {} without overlap.expert: parts gain only where one travels "
+                              "while another is computed; set overlap.expert, or use 1",
+                              p.expert_chunks));
     }
     if (const auto o = v->find("order")) {
       p.order = order_from(*o);

@@ -247,6 +247,9 @@ OrderedJson parallel_json(const Parallel& p, bool transformer) {
   if (p.expert_tensor > 0) {
     j["expert_tensor"] = p.expert_tensor;
   }
+  if (p.expert_chunks > 1) {
+    j["expert_chunks"] = p.expert_chunks;
+  }
   j["data"] = p.data;
   j["virtual_stages"] = p.virtual_stages;
   j["schedule"] = name_in(schedule_names(), p.schedule);
@@ -259,6 +262,9 @@ OrderedJson parallel_json(const Parallel& p, bool transformer) {
         {"data", p.overlap.data}, {"tensor", p.overlap.tensor}, {"pipeline", p.overlap.pipeline}};
     if (p.overlap.parameters) {
       j["overlap"]["parameters"] = true;
+    }
+    if (p.overlap.expert) {
+      j["overlap"]["expert"] = true;
     }
   } else {
     j["overlap"] = {{"input_all_to_all", p.overlap.input_all_to_all},

@@ -90,6 +90,7 @@ bool FastPath::applies() {
   }
   if ((point_.devices() > 1 && model_.straggler().log_sigma > 0) ||
       (point_.pipeline > 1 && overlap.pipeline) ||
+      (point_.expert > 1 && point_.tensor > 1 && overlap.expert) ||
       (point_.replicas() > 1 && (overlap.data || (overlap.tensor && point_.tensor > 1)))) {
     return false;
   }
@@ -109,9 +110,9 @@ bool FastPath::applies() {
 
 bool FastPath::bounds_simulator() {
   const Overlap& overlap = job_.parallel.overlap;
-  const bool beside = (point_.tensor > 1 && overlap.tensor) ||
-                      (point_.replicas() > 1 && overlap.data) ||
-                      (point_.pipeline > 1 && overlap.pipeline);
+  const bool beside =
+      (point_.tensor > 1 && overlap.tensor) || (point_.replicas() > 1 && overlap.data) ||
+      (point_.expert > 1 && overlap.expert) || (point_.pipeline > 1 && overlap.pipeline);
   return !beside || applies();
 }
 

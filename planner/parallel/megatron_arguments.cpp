@@ -134,6 +134,16 @@ void add_parallel(const Job& job, MegatronArguments& out) {
       a.emplace_back("--overlap-param-gather");
     }
   }
+  if (p.overlap.expert && p.expert > 1) {
+    const bool shares = job.workload.transformer()->moe->shared > 0;
+    if (p.expert_chunks > 1) {
+      a.emplace_back("--overlap-moe-expert-parallel-comm");
+      out.remarks.emplace_back(
+          "expert_chunks: Megatron-LM hides exchanges beside another micro-batch, not in parts");
+    } else if (shares) {
+      a.emplace_back("--moe-shared-expert-overlap");
+    }
+  }
   if (p.overlap.tensor && p.sequence_parallel) {
     a.emplace_back("--tp-comm-overlap");
   }

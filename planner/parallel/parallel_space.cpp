@@ -28,7 +28,7 @@ std::vector<std::int32_t> values(const std::optional<T>& fixed, std::vector<std:
 }  // namespace
 
 Job without_fits(Job job) {
-  job.system.fitted.clear();
+  std::erase_if(job.system.fitted, [](const auto& entry) { return entry.first != "stack"; });
   job.system.device.fitted.clear();
   return job;
 }

@@ -77,6 +77,10 @@ const std::vector<Bad> kExperts{
      {"devices=8", "parallel.expert=8", "parallel.tensor=8"},
      "parallel.sequence_parallel",
      "use true"},
+    {"parts of an exchange that hides nothing",
+     {"devices=8", "parallel.expert=8", "parallel.expert_chunks=2"},
+     "parallel.expert_chunks",
+     "set overlap.expert, or use 1"},
 };
 
 }  // namespace
@@ -97,7 +101,8 @@ TEST_CASE("their neighbours are accepted", "[config][bad_plan]") {
   CHECK(message("gpt3-175b", {"devices=96", "parallel.pipeline=96"}) == "accepted");
   CHECK(message("gpt3-175b", {"devices=8", "parallel.tensor=8", "parallel.sequence_parallel=true",
                               "batch.sequence=2048"}) == "accepted");
-  CHECK(message("mixtral-8x7b", {"devices=16", "parallel.expert=8"}) == "accepted");
+  CHECK(message("mixtral-8x7b", {"devices=16", "parallel.expert=8", "parallel.expert_chunks=2",
+                                 "parallel.overlap.expert=true"}) == "accepted");
 }
 
 }  // namespace stepcast

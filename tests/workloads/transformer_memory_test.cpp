@@ -67,6 +67,38 @@ TEST_CASE("unfused attention keeps its score matrix, selective recomputation dro
   CHECK(bytes_of_a_layer(job) == sb * h * 2);
 }
 
+TEST_CASE("recomputation op by op keeps attention and every second product",
+          "[workloads][transformer]") {
+  const std::int64_t s = 64;
+  const double h = 128;
+  const double f = 352;
+  const double keys = 64;  // 4 heads of 16
+  Job job = llama_job(4, 128, 8, 4, 352, s, 256);
+  job.batch.micro = 2;
+  job.parallel.recompute.kind = RecomputeKind::kSelective;
+  job.system.fitted["stack"].constants["selective_per_op"] = 1;
+  const double n = d(s) * 2;
+  split(job, 1, 1, 1, 1);
+  // Input, query, value, attention and its fp32 log-sum-exp, gate, second product.
+  CHECK(bytes_of_a_layer(job) == n * 2 * (h + h + keys + h + f + h) + 4 * 8 * n);
+  split(job, 2, 1, 1, 1);
+  job.parallel.sequence_parallel = true;
+  // Columns are halved, the second product is a partial sum of all columns; both sums over tensor
+  // ranks are kept where rows are split, as is the input.
+  CHECK(bytes_of_a_layer(job) ==
+        n * 2 * ((h + keys + h + f) / 2 + h) + 3 * n / 2 * 2 * h + 4 * 8 * n / 2);
+  // Made again: keys, projection, fc1 beside its gate.
+  split(job, 1, 1, 1, 1);
+  const double again = workloads::step_flops(job).hardware.base();
+  job.parallel.recompute.kind = RecomputeKind::kNone;
+  const double microbatches = d(job.batch.global) / 2;
+  CHECK(again - workloads::step_flops(job).hardware.base() ==
+        Approx(4 * microbatches * 2 * n * h * (keys + h + f)).epsilon(1e-9));
+  job.workload.model = gpt_job(4, 128, 8, s, 256).workload.model;
+  job.parallel.recompute.kind = RecomputeKind::kSelective;
+  CHECK_THROWS_WITH(workloads::build_graph(job), Catch::Contains("layers with biases"));
+}
+
 TEST_CASE("a pipeline stage keeps what its schedule has in flight", "[workloads][transformer]") {
   const std::int64_t s = 64;
   Job job = gpt_job(32, 128, 8, s, 256);
