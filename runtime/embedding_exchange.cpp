@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/error.h"
+
 namespace stepcast::runtime {
 namespace {
 
@@ -14,6 +16,30 @@ std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 constexpr std::array kSequences{EmbeddingRoute::kSequence, EmbeddingRoute::kGroupSequence};
 
 }  // namespace
+
+RowRemaps row_remaps(const Job& job) {
+  const workloads::EmbeddingLayout layout = workloads::embedding_layout(job);
+  const DlrmWorkload& w = *job.workload.dlrm();
+  RowRemaps remaps(w.tables.size());
+  for (const EmbeddingSlice& s : layout.slices) {
+    const auto t = static_cast<std::size_t>(s.table);
+    std::vector<std::uint32_t>& remap = remaps[t];
+    if (!s.remapped() || !remap.empty() || w.tables[t].access == nullptr) {
+      continue;
+    }
+    if (s.table_rows > std::int64_t{1} << 32) {
+      throw InputError(fmt::format("plan: tables[{}].row_order", t),
+                       fmt::format("'{}' has {} rows; the runtime remaps up to 2^32",
+                                   w.tables[t].name, s.table_rows));
+    }
+    remap.resize(static_cast<std::size_t>(s.table_rows));
+    for (std::int64_t rank = 0; rank < s.table_rows; ++rank) {
+      remap[static_cast<std::size_t>(w.tables[t].access->row_of_rank(rank))] =
+          static_cast<std::uint32_t>(rank);
+    }
+  }
+  return remaps;
+}
 
 /// Place of a peer's samples in the order of an embedding op (see workloads/dlrm.h).
 std::int64_t EmbeddingExchange::place_of(std::int32_t peer, EmbeddingRoute route) const {

@@ -8,6 +8,11 @@
 
 namespace stepcast::runtime {
 
+/// Place of each row in the order of popularity, by table; empty where no slice of a plan needs it.
+using RowRemaps = std::vector<std::vector<std::uint32_t>>;
+/// Errors: InputError for a table of more than 2^32 rows.
+RowRemaps row_remaps(const Job& job);
+
 /// Who sends which lookups to whom, as one rank sees it: the bookkeeping of an index exchange on
 /// the host, whatever memory the lists themselves are in.
 ///

@@ -49,7 +49,7 @@ void binary_cross_entropy(OpContext& c) {
 }  // namespace
 
 DlrmState::DlrmState(const Job& job, std::int32_t its_rank,
-                     std::shared_ptr<const Remaps> its_remaps,
+                     std::shared_ptr<const RowRemaps> its_remaps,
                      std::shared_ptr<TieredRows> its_tiers)
     : EmbeddingExchange(job, its_rank),
       lists(workloads::kRoutes),
@@ -62,30 +62,6 @@ DlrmState::DlrmState(const Job& job, std::int32_t its_rank,
   }
   sent_lengths.resize(static_cast<std::size_t>(lengths_sent));
   lengths.resize(static_cast<std::size_t>(lengths_received));
-}
-
-std::shared_ptr<const DlrmState::Remaps> DlrmState::make_remaps(const Job& job) {
-  const workloads::EmbeddingLayout layout = workloads::embedding_layout(job);
-  const DlrmWorkload& w = *job.workload.dlrm();
-  auto remaps = std::make_shared<Remaps>(w.tables.size());
-  for (const workloads::EmbeddingSlice& s : layout.slices) {
-    const auto t = static_cast<std::size_t>(s.table);
-    std::vector<std::uint32_t>& remap = (*remaps)[t];
-    if (!s.remapped() || !remap.empty() || w.tables[t].access == nullptr) {
-      continue;
-    }
-    if (s.table_rows > std::int64_t{1} << 32) {
-      throw InputError(fmt::format("plan: tables[{}].row_order", t),
-                       fmt::format("'{}' has {} rows; the runtime remaps up to 2^32",
-                                   w.tables[t].name, s.table_rows));
-    }
-    remap.resize(static_cast<std::size_t>(s.table_rows));
-    for (std::int64_t rank = 0; rank < s.table_rows; ++rank) {
-      remap[static_cast<std::size_t>(w.tables[t].access->row_of_rank(rank))] =
-          static_cast<std::uint32_t>(rank);
-    }
-  }
-  return remaps;
 }
 
 kernels::Bags DlrmState::local_bags(const OpContext& c, const workloads::EmbeddingSlice& s) const {
@@ -156,7 +132,7 @@ kernels::Bags DlrmState::looked_up_bags(const OpContext& c, std::int32_t id) con
 }
 
 DlrmBatches::DlrmBatches(const Job& job, const Program& program, std::int32_t rank)
-    : now(std::make_unique<DlrmState>(job, rank, DlrmState::make_remaps(job),
+    : now(std::make_unique<DlrmState>(job, rank, std::make_shared<const RowRemaps>(row_remaps(job)),
                                       std::make_shared<TieredRows>(program))) {
   const bool pipelined = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
     return (op.flags & op_flags::kNextBatch) != 0;

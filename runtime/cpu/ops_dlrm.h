@@ -7,8 +7,8 @@
 #include "runtime/cpu/kernels/distinct.h"
 #include "runtime/cpu/kernels/embedding.h"
 #include "runtime/cpu/op_context.h"
-#include "runtime/cpu/ops_dlrm_tiers.h"
 #include "runtime/embedding_exchange.h"
+#include "runtime/tiers/tiered_rows.h"
 #include "workloads/embedding_plan_layout.h"
 
 namespace stepcast::runtime::cpu {
@@ -34,12 +34,9 @@ struct DlrmState : EmbeddingExchange {
     std::vector<std::int64_t> distinct_offsets;  ///< all distinct rows in the first bag
     std::vector<std::int64_t> places;            ///< by distinct row: of its columns in sent_rows
   };
-  /// Place of each row in the order of popularity, by table; empty where nothing needs it.
-  using Remaps = std::vector<std::vector<std::uint32_t>>;
 
-  DlrmState(const Job& job, std::int32_t rank, std::shared_ptr<const Remaps> remaps,
+  DlrmState(const Job& job, std::int32_t rank, std::shared_ptr<const RowRemaps> remaps,
             std::shared_ptr<TieredRows> tiers);
-  static std::shared_ptr<const Remaps> make_remaps(const Job& job);
   void select_range(const OpContext& c, std::int32_t slice);
   /// The local batch's bags of a slice's table, as the workload numbers rows.
   [[nodiscard]] kernels::Bags local_bags(const OpContext& c,
@@ -59,7 +56,7 @@ struct DlrmState : EmbeddingExchange {
   std::vector<std::vector<Lists>> lists;  ///< by route and shard
   std::vector<Selection> selections;      ///< by slice; used where it does not hold whole bags
   bool dedup;
-  std::shared_ptr<const Remaps> remaps;
+  std::shared_ptr<const RowRemaps> remaps;
   std::shared_ptr<TieredRows> tiers;
   std::vector<std::int32_t> sent_lengths, lengths;
   std::vector<std::int64_t> sent_ids, ids, counted, cursors;

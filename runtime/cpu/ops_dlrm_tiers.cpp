@@ -1,5 +1,3 @@
-#include "runtime/cpu/ops_dlrm_tiers.h"
-
 #include <algorithm>
 
 #include "core/error.h"
@@ -89,21 +87,6 @@ void pass(const OpContext& c, double bytes, std::int64_t start) {
 }
 
 }  // namespace
-
-TieredRows::TieredRows(const Program& program) : traffic(program.tiers.size()) {
-  const bool ahead = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
-    return op.kind == OpKind::kTierFetch && (op.flags & op_flags::kNextBatch) != 0;
-  });
-  for (const EmbeddingGroup& group : program.embeddings) {
-    auto& of_group = caches.emplace_back();
-    for (const EmbeddingShard& shard : group.shards) {
-      of_group.emplace_back();
-      if (shard.cache) {
-        of_group.back().emplace(shard.cache->slots, shard.cache->capacity, ahead ? 1 : 0);
-      }
-    }
-  }
-}
 
 void tier_fetch(OpContext& c) {
   const std::int64_t start = steady_ns();

@@ -43,21 +43,18 @@ void copy(const std::vector<std::vector<T>>& from, const std::vector<BatchLayout
 
 }  // namespace
 
-BatchLayout batch_layout(const HostBatch& batch, bool with_ranks) {
+BatchLayout batch_layout(const HostBatch& batch) {
   BatchLayout layout;
   place(batch.dense, layout.dense, layout.bytes);
   place(batch.labels, layout.labels, layout.bytes);
   place(batch.tokens, layout.tokens, layout.bytes);
   place(batch.lookups, layout.lookups, layout.bytes);
   place(batch.offsets, layout.offsets, layout.bytes);
-  if (with_ranks) {
-    place(batch.ranks, layout.ranks, layout.bytes);
-  }
   return layout;
 }
 
-void DeviceBatch::stage(const HostBatch& batch, bool with_ranks) {
-  layout_ = batch_layout(batch, with_ranks);
+void DeviceBatch::stage(const HostBatch& batch) {
+  layout_ = batch_layout(batch);
   if (layout_.bytes == 0) {
     return;
   }
@@ -68,7 +65,6 @@ void DeviceBatch::stage(const HostBatch& batch, bool with_ranks) {
   copy(batch.tokens, layout_.tokens, to);
   copy(batch.lookups, layout_.lookups, to);
   copy(batch.offsets, layout_.offsets, to);
-  copy(batch.ranks, layout_.ranks, to);
 }
 
 void DeviceBatch::upload(cudaStream_t stream) {

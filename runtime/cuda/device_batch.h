@@ -17,12 +17,11 @@ struct BatchLayout {
     bool operator==(const List&) const = default;
   };
   List dense, labels, tokens;
-  std::vector<List> lookups, ranks, offsets;  ///< by table
+  std::vector<List> lookups, offsets;  ///< by table
   std::size_t bytes = 0;
   bool operator==(const BatchLayout&) const = default;
 };
-/// `with_ranks`: also the popularity ranks behind the ids (plans in frequency order).
-BatchLayout batch_layout(const HostBatch& batch, bool with_ranks);
+BatchLayout batch_layout(const HostBatch& batch);
 
 /// The batch a step works on, in device memory.
 ///
@@ -34,7 +33,7 @@ class DeviceBatch {
       : pinned_(Buffer::Kind::kPinned, "batch"), device_(Buffer::Kind::kDevice, "batch", &ledger) {}
 
   /// Copies the batch into page-locked memory; the copy of the batch before must have ended.
-  void stage(const HostBatch& batch, bool with_ranks);
+  void stage(const HostBatch& batch);
   void upload(cudaStream_t stream);
 
   [[nodiscard]] const BatchLayout& layout() const { return layout_; }

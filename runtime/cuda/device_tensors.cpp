@@ -78,9 +78,20 @@ std::vector<float> numbers(const std::vector<std::byte>& bytes, std::size_t coun
   }
 }
 
+/// The device itself reads the rows of a slower tier: they are in memory.
+void require_memory_tiers(const Program& program) {
+  for (const std::string& tier : program.tiers) {
+    if (tier == "ssd") {
+      throw InputError("plan",
+                       "found rows in tier ssd: the cuda backend keeps rows of slower "
+                       "tiers in the host's memory; use tier ddr, or --backend cpu");
+    }
+  }
+}
+
 void upload(void* target, std::span<const float> values, Format format) {
   const std::vector<std::byte> bytes = stored(values, format);
-  check(cudaMemcpy(target, bytes.data(), bytes.size(), cudaMemcpyHostToDevice),
+  check(cudaMemcpy(target, bytes.data(), bytes.size(), cudaMemcpyDefault),
         "cudaMemcpy of initial values");
 }
 
@@ -95,10 +106,13 @@ DeviceTensors::DeviceTensors(const Program& program, std::int32_t rank, const Me
   }
   std::vector<std::size_t> offsets;
   std::size_t total = 0;
-  for (const std::size_t bytes : layout.regions) {
+  for (std::size_t r = 0; r < layout.regions.size(); ++r) {
     offsets.push_back(total);
-    total += (bytes + kRules.alignment - 1) / kRules.alignment * kRules.alignment;
+    if (layout.tier_of[r] == 0) {
+      total += (layout.regions[r] + kRules.alignment - 1) / kRules.alignment * kRules.alignment;
+    }
   }
+  require_memory_tiers(program);
   std::size_t free = 0;
   std::size_t capacity = 0;
   check(cudaMemGetInfo(&free, &capacity), "cudaMemGetInfo");
@@ -108,8 +122,19 @@ DeviceTensors::DeviceTensors(const Program& program, std::int32_t rank, const Me
   auto* first = static_cast<std::byte*>(arena_.reserve(std::max<std::size_t>(total, 1)));
   check(cudaMemset(first, 0, total), "cudaMemset");
   std::vector<std::byte*> regions;
-  for (const std::size_t offset : offsets) {
-    regions.push_back(first + offset);
+  for (std::size_t r = 0; r < offsets.size(); ++r) {
+    if (layout.tier_of[r] == 0) {
+      regions.push_back(first + offsets[r]);
+      continue;
+    }
+    Buffer& memory = tier_memory_.emplace_back(
+        Buffer::Kind::kPinned,
+        fmt::format("rows of tier {}", program.tiers.at(layout.tier_of[r] - std::size_t{1})));
+    regions.push_back(static_cast<std::byte*>(memory.reserve(layout.regions[r])));
+    std::memset(regions.back(), 0, layout.regions[r]);
+  }
+  for (std::uint8_t tier = 1; tier <= program.tiers.size(); ++tier) {
+    in_tiers_.push_back(layout.bytes(tier).base());
   }
   allocated_ = Bytes(static_cast<double>(total));
   table_ = std::make_unique<TensorTable>(program, layout, regions);
@@ -204,7 +229,7 @@ void DeviceTensors::store(TensorId id, std::span<const float> values,
 std::vector<float> DeviceTensors::read(TensorId id, std::int32_t microbatch) const {
   const kernels::MatrixView v = view(id, microbatch);
   std::vector<std::byte> bytes(static_cast<std::size_t>(v.elements()) * stored_bytes(v.format));
-  check(cudaMemcpy(bytes.data(), v.data, bytes.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+  check(cudaMemcpy(bytes.data(), v.data, bytes.size(), cudaMemcpyDefault), "cudaMemcpy");
   return numbers(bytes, static_cast<std::size_t>(v.elements()), v.format);
 }
 

@@ -10,16 +10,18 @@
 namespace stepcast::runtime::cuda {
 
 /// The tensors of one rank's program in device memory, each in its own format, all in one
-/// allocation. Parameters start from their pieces, fp32 master copies of narrow weights from the
-/// same values before rounding, everything else from zero.
-/// Errors: InputError for a format the backend does not store; RunError with the ledger when the
-/// device does not have the memory.
+/// allocation; those of slower tiers in page-locked memory of the host. Parameters start from their
+/// pieces, fp32 master copies of narrow weights from the same values before rounding, everything
+/// else from zero. Errors: InputError for a format the backend does not store, or for rows in files
+/// (tier ssd); RunError with the ledger when the device does not have the memory.
 class DeviceTensors {
  public:
   DeviceTensors(const Program& program, std::int32_t rank, const Mesh& mesh, Ledger& ledger);
 
   [[nodiscard]] kernels::MatrixView view(TensorId id, std::int32_t microbatch) const;
   [[nodiscard]] Bytes allocated() const { return allocated_; }
+  /// In slower tiers, by tier of the program.
+  [[nodiscard]] const std::vector<double>& allocated_in_tiers() const { return in_tiers_; }
   void begin_next_batch() { table_->begin_next_batch(program_); }
 
   /// Numbers of a tensor as fp32, and putting others in their place.
@@ -35,6 +37,8 @@ class DeviceTensors {
 
   const Program& program_;
   Buffer arena_;
+  std::vector<Buffer> tier_memory_;  ///< a region of a slower tier each
+  std::vector<double> in_tiers_;
   std::unique_ptr<TensorTable> table_;
   Bytes allocated_;
 };

@@ -29,8 +29,6 @@ std::int32_t chosen_device(const Ranks& ranks) {
   return device;
 }
 
-bool needs_ranks(const Job& job) { return job.workload.dlrm() != nullptr; }
-
 }  // namespace
 
 /// What this backend adds to an issue.
@@ -140,6 +138,11 @@ void Executor::refuse_graph() const {
                                    program_.name(op)));
     }
   }
+  if (!program_.tiers.empty()) {
+    throw InputError("--cuda-graph",
+                     "the host decides in each step which rows of slower tiers are fetched; keep "
+                     "all rows in device memory or leave --cuda-graph out");
+  }
   if (pipelined()) {
     throw InputError("--cuda-graph",
                      "parallel.dlrm_pipeline swaps tensors between steps; set it to none or leave "
@@ -153,6 +156,18 @@ std::vector<float> Executor::read(TensorId id, std::int32_t microbatch) const {
 
 void Executor::write(TensorId id, std::int32_t microbatch, std::span<const float> values) {
   tensors_->write(id, microbatch, values);
+}
+
+std::vector<RowTraffic> Executor::tier_traffic() const {
+  std::vector<RowTraffic> sum(program_.tiers.size());
+  for (const auto& state : states_) {
+    const std::vector<RowTraffic> own =
+        state != nullptr ? state->tier_traffic() : std::vector<RowTraffic>{};
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      sum.at(i) += own[i];
+    }
+  }
+  return sum;
 }
 
 void Executor::begin_next_batch() {
@@ -212,7 +227,7 @@ void Executor::stage_batches() {
   for (const Issue& issue : order_.issues) {
     if (issue.op->kind == OpKind::kLoadBatch && does_work(*issue.op) && !staged) {
       DeviceBatch& batch = works_on_next(*issue.op) ? *next_batch_ : *batch_;
-      batch.stage(batch_of(*issue.op), needs_ranks(job_));
+      batch.stage(batch_of(*issue.op));
       staged = true;
     }
   }

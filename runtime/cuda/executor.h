@@ -37,6 +37,10 @@ class Executor final : public DeviceExecutor {
   [[nodiscard]] Bytes allocated() const override { return tensors_->allocated(); }
   [[nodiscard]] std::vector<float> read(TensorId id, std::int32_t microbatch) const override;
   void write(TensorId id, std::int32_t microbatch, std::span<const float> values) override;
+  [[nodiscard]] std::vector<RowTraffic> tier_traffic() const override;
+  [[nodiscard]] std::vector<double> allocated_in_tiers() const override {
+    return tensors_->allocated_in_tiers();
+  }
 
  private:
   struct Task;

@@ -6,6 +6,7 @@
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/kernels/interaction.h"
 #include "runtime/cuda/kernels/loss.h"
+#include "runtime/cuda/ops_dlrm_tiers.h"
 
 namespace stepcast::runtime::cuda {
 namespace {
@@ -63,9 +64,12 @@ const std::int64_t* upload(Buffer& to, const std::vector<std::int64_t>& values) 
 DlrmState::Lists::Lists(Ledger* ledger)
     : ids(Buffer::Kind::kDevice, "index lists", ledger),
       offsets(Buffer::Kind::kDevice, "index lists", ledger),
-      factors(Buffer::Kind::kDevice, "index lists", ledger) {}
+      factors(Buffer::Kind::kDevice, "index lists", ledger),
+      slots(Buffer::Kind::kDevice, "index lists", ledger) {}
 
-DlrmState::DlrmState(const Job& job, std::int32_t its_rank, Ledger& ledger)
+DlrmState::DlrmState(const Job& job, std::int32_t its_rank,
+                     std::shared_ptr<const RowOrder> its_order,
+                     std::shared_ptr<TieredCaches> its_tiers, Ledger& ledger)
     : EmbeddingExchange(job, its_rank),
       lists(workloads::kRoutes),
       part_lengths(Buffer::Kind::kDevice, "index lists", &ledger),
@@ -85,7 +89,13 @@ DlrmState::DlrmState(const Job& job, std::int32_t its_rank, Ledger& ledger)
       sent_rows(Buffer::Kind::kDevice, "unpooled rows", &ledger),
       shard_rows(Buffer::Kind::kDevice, "unpooled rows", &ledger),
       shard_gradient(Buffer::Kind::kDevice, "unpooled rows", &ledger),
-      boundaries_of(layout.slices.size(), nullptr) {
+      boundaries_of(layout.slices.size(), nullptr),
+      dedup(job.embedding_dedup),
+      order(std::move(its_order)),
+      tiers(std::move(its_tiers)) {
+  for (std::size_t s = 0; s < layout.slices.size(); ++s) {
+    selections.emplace_back(&ledger);
+  }
   for (std::size_t r = 0; r < workloads::kRoutes; ++r) {
     for (std::size_t i = 0; i < shards[r].size(); ++i) {
       lists[r].emplace_back(&ledger);
@@ -129,19 +139,6 @@ void DlrmState::upload_constants() {
   }
 }
 
-kernels::Bags DlrmState::local_bags(const OpContext& c, const workloads::EmbeddingSlice& s) const {
-  const auto t = static_cast<std::size_t>(s.table);
-  const BatchLayout& at = c.batch.layout();
-  const BatchLayout::List& rows =
-      s.frequency_order && s.row_split() ? at.ranks.at(t) : at.lookups.at(t);
-  STEPCAST_CHECK(at.offsets.at(t).count == static_cast<std::size_t>(batch) + 1 &&
-                     rows.count == at.lookups[t].count,
-                 "table '{}' has {} bag offsets for {} samples, {} rows for {} lookups",
-                 table(s).name, at.offsets[t].count, batch, rows.count, at.lookups[t].count);
-  return {c.batch.list<std::int64_t>(rows), c.batch.list<std::int64_t>(at.offsets[t]), batch,
-          static_cast<kernels::Index>(rows.count)};
-}
-
 kernels::Bags DlrmState::shard_bags(workloads::EmbeddingRoute route, std::size_t shard) const {
   const auto r = static_cast<std::size_t>(route);
   const Lists& of = lists[r][shard];
@@ -149,18 +146,21 @@ kernels::Bags DlrmState::shard_bags(workloads::EmbeddingRoute route, std::size_t
   for (const std::int64_t count : shards[r][shard].count) {
     lookups += count;
   }
-  return {of.ids.as<std::int64_t>(), of.offsets.as<std::int64_t>(), global, lookups};
+  return {of.ids.as<std::int64_t>(), of.offsets.as<std::int64_t>(), samples(route), lookups};
 }
 
 DlrmBatches::DlrmBatches(const Job& job, const Program& program, std::int32_t rank, Ledger& ledger)
-    : now(std::make_unique<DlrmState>(job, rank, ledger)) {
+    : now(std::make_unique<DlrmState>(job, rank, std::make_shared<const RowOrder>(job, ledger),
+                                      std::make_shared<TieredCaches>(program), ledger)) {
   const bool pipelined = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
     return (op.flags & op_flags::kNextBatch) != 0;
   });
   if (pipelined) {
-    next = std::make_unique<DlrmState>(job, rank, ledger);
+    next = std::make_unique<DlrmState>(job, rank, now->order, now->tiers, ledger);
   }
 }
+
+std::vector<RowTraffic> DlrmBatches::tier_traffic() const { return now->tiers->rows.traffic; }
 
 OpFamily dlrm_ops() {
   return {{{OpKind::kIndexPack, index_pack},
@@ -169,6 +169,8 @@ OpFamily dlrm_ops() {
            {OpKind::kEmbeddingForward, embedding_forward},
            {OpKind::kEmbeddingBackward, embedding_backward},
            {OpKind::kEmbeddingGradient, embedding_gradient},
+           {OpKind::kTierFetch, tier_fetch},
+           {OpKind::kTierWriteBack, tier_write_back},
            {OpKind::kSequencePoolForward, sequence_pool_forward},
            {OpKind::kSequencePoolBackward, sequence_pool_backward},
            {OpKind::kDotInteractionForward, dot_interaction_forward},

@@ -3,10 +3,21 @@
 #include <vector>
 
 #include "runtime/cuda/kernels/embedding.h"
+#include "runtime/cuda/kernels/index_exchange.h"
 #include "runtime/cuda/op_context.h"
 #include "runtime/embedding_exchange.h"
 
 namespace stepcast::runtime::cuda {
+
+/// Place of each row in the order of popularity, by table, in device memory; null where no slice
+/// needs it.
+struct RowOrder {
+  RowOrder(const Job& job, Ledger& ledger);
+  std::vector<Buffer> memory;
+  std::vector<const std::uint32_t*> of_table;
+};
+
+struct TieredCaches;  // ops_dlrm_tiers.h
 
 /// What the DLRM ops of one rank keep: who holds which slice (on the host), and the index lists of
 /// the batch under way (in device memory). Lists grow to the largest batch seen and stay.
@@ -14,13 +25,37 @@ struct DlrmState : EmbeddingExchange {
   /// The ids of the global batch that reach one shard of this rank.
   struct Lists {
     Buffer ids, offsets, factors;
+    Buffer slots;  ///< of a shard in a slower tier: where its cache has the ids
     explicit Lists(Ledger* ledger);
   };
 
-  DlrmState(const Job& job, std::int32_t rank, Ledger& ledger);
-  /// The local batch's bags of a slice's table.
+  /// Those lookups of the local batch that fall into a slice's rows, as rows of the slice. Where
+  /// slices are not deduplicated or hold whole tables, the parts that are not needed stay empty.
+  struct Selection {
+    Buffer lengths, rows, offsets;
+    Buffer factors;  ///< 1 / size of the whole bag
+    // Where ids are deduplicated before they travel; the distinct rows as they come and go, those
+    // of one holder after those of another.
+    Buffer distinct, distinct_offsets, inverse, packed;
+    explicit Selection(Ledger* ledger);
+  };
+
+  DlrmState(const Job& job, std::int32_t rank, std::shared_ptr<const RowOrder> order,
+            std::shared_ptr<TieredCaches> tiers, Ledger& ledger);
+  /// The local batch's bags of a slice's table, as the workload numbers rows.
   [[nodiscard]] kernels::Bags local_bags(const OpContext& c,
                                          const workloads::EmbeddingSlice& s) const;
+  /// Finds what of the local batch falls into a slice; the bags below read it until the next batch.
+  void select_rows(const OpContext& c, std::int32_t slice);
+  /// The local batch's bags of a slice, with rows counted from its first.
+  [[nodiscard]] kernels::Bags looked_up_bags(const OpContext& c, std::int32_t slice) const;
+  /// What of them travels: the same, or each distinct row once.
+  [[nodiscard]] kernels::Bags slice_bags(const OpContext& c, std::int32_t slice) const;
+  [[nodiscard]] kernels::RowSplit row_split(std::int32_t slice) const;
+  /// Whether a slice's rows travel once, however often a rank looks them up.
+  [[nodiscard]] bool deduplicates(const workloads::EmbeddingSlice& s) const {
+    return dedup && workloads::is_sequence(s.route);
+  }
   /// The bags that reached a shard.
   [[nodiscard]] kernels::Bags shard_bags(workloads::EmbeddingRoute route, std::size_t shard) const;
 
@@ -35,15 +70,22 @@ struct DlrmState : EmbeddingExchange {
   std::vector<const std::int64_t*> boundaries_of;  ///< by slice, device; null without
   Counts row_counts;
   bool any_whole = false;
+  bool dedup;
+  std::vector<Selection> selections;  ///< by slice
+  std::shared_ptr<const RowOrder> order;
+  std::shared_ptr<TieredCaches> tiers;
 
  private:
   void upload_constants();
+  void select_range(const OpContext& c, std::int32_t slice);
+  void find_distinct(const OpContext& c, std::int32_t slice);
 };
 
 /// The batch under way and, in a pipelined program, the next one.
 struct DlrmBatches : OpState {
   DlrmBatches(const Job& job, const Program& program, std::int32_t rank, Ledger& ledger);
   void begin_next_batch() override { std::swap(now, next); }
+  [[nodiscard]] std::vector<RowTraffic> tier_traffic() const override;
   std::unique_ptr<DlrmState> now, next;
 };
 
@@ -60,6 +102,8 @@ void all_to_all_v(OpContext& c);
 void embedding_forward(OpContext& c);
 void embedding_backward(OpContext& c);
 void embedding_gradient(OpContext& c);
+void tier_fetch(OpContext& c);
+void tier_write_back(OpContext& c);
 void sequence_pool_forward(OpContext& c);
 void sequence_pool_backward(OpContext& c);
 

@@ -46,13 +46,6 @@ class ListCopies {
   std::vector<kernels::BlockCopy> blocks_;
 };
 
-kernels::RowSplit row_split(const DlrmState& state, std::size_t slice) {
-  const EmbeddingSlice& s = state.layout.slices[slice];
-  // Without a split by rows one part owns them all: row mod 1 = 0, row / 1 = row.
-  return {s.row_split() ? static_cast<kernels::Index>(s.ranks.size()) : 1,
-          state.boundaries_of[slice]};
-}
-
 template <class Visit>
 void for_each_travelling_slice(const DlrmState& state, Visit visit) {
   for (std::size_t s = 0; s < state.layout.slices.size(); ++s) {
@@ -70,13 +63,14 @@ void write_lengths(const OpContext& c, DlrmState& state) {
   auto* whole = state.whole.as<std::int32_t>();
   ListCopies copies;
   for_each_travelling_slice(state, [&](std::size_t s) {
-    const kernels::Bags bags = state.local_bags(c, state.layout.slices[s]);
+    const auto id = static_cast<std::int32_t>(s);
+    state.select_rows(c, id);
     std::int32_t* counted = by_slice + state.first_slice_list[s] * index(batch);
-    kernels::count_by_owner(bags, row_split(state, s), counted, c.stream);
+    kernels::count_by_owner(state.slice_bags(c, id), state.row_split(id), counted, c.stream);
     const bool with_whole = state.whole_lengths(state.layout.slices[s]);
     std::int32_t* sizes = whole + s * index(batch);
     if (with_whole) {
-      kernels::bag_lengths(bags, sizes, c.stream);
+      kernels::bag_lengths(state.local_bags(c, state.layout.slices[s]), sizes, c.stream);
     }
     for (std::size_t holder = 0; holder < state.parts_of[s].size(); ++holder) {
       const auto p = index(state.parts_of[s][holder]);
@@ -113,7 +107,8 @@ void write_ids(const OpContext& c, DlrmState& state) {
   copies.enqueue(c.stream);
   auto* ids = state.sent_ids.reserve_of<std::int64_t>(lookups);  // each goes to one holder
   for_each_travelling_slice(state, [&](std::size_t s) {
-    kernels::fill_by_owner(state.local_bags(c, state.layout.slices[s]), row_split(state, s),
+    const auto id = static_cast<std::int32_t>(s);
+    kernels::fill_by_owner(state.slice_bags(c, id), state.row_split(id),
                            starts + state.first_slice_list[s] * index(batch), ids, c.stream);
   });
 }
@@ -170,12 +165,13 @@ void exchange_rows(OpContext& c, DlrmState& state) {
   const std::size_t element = stored_bytes(format);
   const void* send = c.input(0).data;
   void* receive = c.output(0).data;
-  if (route == EmbeddingRoute::kSequence) {
-    state.set_sequence_counts(forward, n);
-    void* here = state.sent_rows.reserve(index(state.rows_here) * element);
-    void* there = state.shard_rows.reserve(index(state.rows_there) * element);
-    send = forward ? there : here;
-    receive = forward ? here : there;
+  if (workloads::is_sequence(route)) {
+    state.set_sequence_counts(forward, n, route);
+    auto* here = static_cast<char*>(state.sent_rows.reserve(index(state.rows_here) * element));
+    auto* there = static_cast<char*>(state.shard_rows.reserve(index(state.rows_there) * element));
+    // Routes stand one after the other in the buffers of rows.
+    send = (forward ? there : here) + index(n.send_offsets.front()) * element;
+    receive = (forward ? here : there) + index(n.receive_offsets.front()) * element;
   } else {
     state.set_pooled_counts(route, forward, n);
   }
@@ -203,8 +199,12 @@ void index_unpack(OpContext& c) {
       all.emplace_back(route, i);
     }
   }
-  const std::size_t each = (index(state.global) * sizeof(std::int32_t) + 255) / 256 * 256;
-  const std::size_t sums = kernels::lengths_to_offsets_workspace(state.global);
+  std::int64_t most = 0;  // samples whose lookups reach a shard
+  for (const auto& [route, i] : all) {
+    most = std::max(most, state.samples(route));
+  }
+  const std::size_t each = (index(most) * sizeof(std::int32_t) + 255) / 256 * 256;
+  const std::size_t sums = kernels::lengths_to_offsets_workspace(most);
   const kernels::Workspace work = c.workspace(all.size() * each + sums);
   const auto ordered = [&](EmbeddingRoute route, std::size_t shard) {
     const auto at = std::find(all.begin(), all.end(), std::pair(route, shard)) - all.begin();
@@ -219,14 +219,14 @@ void index_unpack(OpContext& c) {
   for (const auto& [route, i] : all) {
     DlrmState::Lists& lists = state.lists[static_cast<std::size_t>(route)][i];
     const auto& shard = state.shards_of(route)[i];
+    const std::int64_t samples = state.samples(route);
     lists.ids.reserve_of<std::int64_t>(index(state.shard_bags(route, i).lookups));
     kernels::lengths_to_offsets(
-        ordered(route, i), state.global, 0,
-        lists.offsets.reserve_of<std::int64_t>(index(state.global + 1)),
+        ordered(route, i), samples, 0, lists.offsets.reserve_of<std::int64_t>(index(samples + 1)),
         {static_cast<char*>(work.data) + all.size() * each, work.bytes - all.size() * each},
         c.stream);
     if (state.whole_lengths(state.slice(shard.slice))) {
-      lists.factors.reserve_of<float>(index(state.global));
+      lists.factors.reserve_of<float>(index(samples));
     }
   }
   for (const Arrival& a : state.arrivals) {

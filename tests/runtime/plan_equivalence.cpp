@@ -81,14 +81,6 @@ Job transformer_job() {
   return job;
 }
 
-bool on_device() {
-#ifdef STEPCAST_CUDA_STANDIN
-  return true;
-#else
-  return false;
-#endif
-}
-
 /// The plans of a family that use `ranks` ranks.
 std::map<std::string, Job> plans(const std::string& family, int ranks) {
   std::map<std::string, Job> all;
@@ -109,14 +101,22 @@ std::map<std::string, Job> plans(const std::string& family, int ranks) {
       job.parallel.dlrm_pipeline = pipeline;
       all[fmt::format("{} x {}", name, ranks)] = job;
     }
-    if (!on_device()) {  // the CUDA backend holds whole rows only
-      Job tiered = all.at(fmt::format("row_wise x {}", ranks));
-      tiered.embedding_choice = "tiered";
-      all[fmt::format("tiered x {}", ranks)] = tiered;
-      for (unsigned seed = 1; ranks > 1 && seed <= 3; ++seed) {
-        tiered.embedding_plan = test::random_tiered_plan(tiered, seed);
-        all[fmt::format("tiers of seed {} x {}", seed, ranks)] = tiered;
-      }
+    Job tiered = all.at(fmt::format("row_wise x {}", ranks));
+    tiered.embedding_choice = "tiered";
+    all[fmt::format("tiered x {}", ranks)] = tiered;
+    for (unsigned seed = 1; ranks > 1 && seed <= 3; ++seed) {
+      tiered.embedding_plan = test::random_tiered_plan(tiered, seed);
+      all[fmt::format("tiers of seed {} x {}", seed, ranks)] = tiered;
+      Job distinct = tiered;
+      distinct.embedding_dedup = true;
+      all[fmt::format("distinct rows of seed {} x {}", seed, ranks)] = distinct;
+      Job cached = tiered;
+      cached.system.tiers = {{"hbm", {}, {}, 1}, {"ddr", GB(10), GBps(1), 2}};
+      test::move_to_slow_tiers(*cached.embedding_plan, seed, {"ddr"});
+      cached.parallel.dlrm_pipeline = seed == 1   ? DlrmPipeline::kNone
+                                      : seed == 2 ? DlrmPipeline::kPrefetch
+                                                  : DlrmPipeline::kSparseDist;
+      all[fmt::format("cached rows of seed {} x {}", seed, ranks)] = cached;
     }
     return all;
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "core/job.h"
@@ -77,14 +78,15 @@ inline EmbeddingPlan random_tiered_plan(const Job& job, unsigned seed) {
 
 /// Moves about three in four of the shards that may leave device memory to the tier ddr or ssd,
 /// some without a cache, some with one of up to all their rows.
-inline void move_to_slow_tiers(EmbeddingPlan& plan, unsigned seed) {
+inline void move_to_slow_tiers(EmbeddingPlan& plan, unsigned seed,
+                               const std::vector<std::string>& tiers = {"ddr", "ssd"}) {
   std::mt19937 random(seed);
   for (PlanTable& table : plan.tables) {
     for (PlanShard& s : table.shards) {
       if (s.groups.size() > 1 || s.sharding == ShardingKind::kDataParallel || random() % 4 == 0) {
         continue;
       }
-      s.tier = random() % 2 == 0 ? "ddr" : "ssd";
+      s.tier = tiers[random() % tiers.size()];
       const auto rows = static_cast<double>(s.rows[1] - s.rows[0]);
       const auto columns = static_cast<double>(s.columns[1] - s.columns[0]);
       s.cache_bytes = static_cast<double>(random() % 4) / 3 * rows * (4 * columns + 36);

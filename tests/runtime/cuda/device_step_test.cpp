@@ -85,6 +85,101 @@ TEST_CASE("listed layers and windows learn as on the CPU", "[runtime][cuda][gpu]
   CHECK(curves.cpu[2] != Approx(curves_of(*module, whole, 3).cpu[2]).epsilon(1e-6));
 }
 
+TEST_CASE("rows of a slower tier learn and move as on the CPU", "[runtime][cuda][gpu]") {
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  const auto optimizer =
+      GENERATE(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdam);
+  const auto pipeline =
+      GENERATE(DlrmPipeline::kNone, DlrmPipeline::kSparseDist, DlrmPipeline::kPrefetch);
+  Job job = test::small_dlrm(InteractionKind::kDot, optimizer, Format::kFp32);
+  job.parallel.dlrm_pipeline = pipeline;
+  job.batch.global = 24;
+  job.system.tiers = {{"hbm", {}, {}, 1}, {"ddr", GB(10), GBps(1), 1}};
+  job.embedding_plan.emplace();
+  job.embedding_plan->workload = job.workload.name;
+  job.embedding_plan->devices = 1;
+  for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+    PlanTable& to = job.embedding_plan->tables.emplace_back();
+    to.name = t.name;
+    // Hot rows stay, of the others about a quarter have room in the cache.
+    const std::int64_t hot = t.rows / 8;
+    const auto shard = [&](std::int64_t first, std::int64_t end) -> PlanShard& {
+      PlanShard& s = to.shards.emplace_back();
+      s.rows = {first, end};
+      s.columns = {0, t.dim};
+      s.sharding = ShardingKind::kTableWise;
+      s.groups = {{0}};
+      return s;
+    };
+    shard(0, hot);
+    PlanShard& cold = shard(hot, t.rows);
+    cold.tier = "ddr";
+    cold.cache_bytes = static_cast<double>(t.rows - hot) / 4 * 4 * static_cast<double>(t.dim);
+  }
+  const ExecutionGraph graph = workloads::build_graph(job);
+  test::BothBackends both(*module, job, graph);
+  HostBatch now = both.batch(0);
+  if (both.cpu.pipelined()) {
+    both.cpu.fill_pipeline(now);
+    both.gpu->fill_pipeline(now);
+  }
+  for (int s = 0; s < 8; ++s) {
+    const HostBatch next = both.batch(s + 1);
+    const HostBatch* ahead = both.cpu.pipelined() ? &next : nullptr;
+    const double expected = both.cpu.run_step(s, now, -1, ahead);
+    CHECK(both.gpu->run_step(s, now, -1, ahead) == Approx(expected).epsilon(1e-5));
+    now = next;
+  }
+  const RowTraffic here = both.cpu.tier_traffic().at(0);
+  const RowTraffic there = both.gpu->tier_traffic().at(0);
+  CHECK(here.fetched > 100);
+  CHECK(here.written > 100);
+  CHECK(there.lookups == here.lookups);
+  CHECK(there.touched == here.touched);
+  CHECK(there.fetched == here.fetched);
+  CHECK(there.written == here.written);
+  CHECK(there.fetched_bytes == here.fetched_bytes);
+  CHECK(both.gpu->allocated_in_tiers().at(0) > 0);
+  // What every row has become, in its tier.
+  const Program& program = graph.programs.front();
+  for (TensorId id = 0; id < program.tensors.size(); ++id) {
+    if (program.tensors[id].tier > 0) {
+      const auto expected = both.cpu.tensor(id, 0);
+      const std::vector<float> found = both.gpu->read(id, 0);
+      double worst = 0;
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        worst = std::max(worst, std::abs(double{found[i]} - double{expected.data[i]}));
+      }
+      INFO(program.tensors[id].name);
+      CHECK(worst < 1e-5);
+    }
+  }
+}
+
+TEST_CASE("what the device cannot hold in a slower tier is refused", "[runtime][cuda][gpu]") {
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  Job job = test::small_dlrm(InteractionKind::kCat, OptimizerKind::kSgd, Format::kFp32);
+  const ExecutionGraph graph = [&] {
+    ExecutionGraph g = workloads::build_graph(job);
+    g.programs.front().tiers = {"ssd"};
+    return g;
+  }();
+  CHECK_THROWS_WITH(module->executor(job, graph, cuda::Ranks{}, cuda::Options{}, nullptr),
+                    Catch::Contains("rows in tier ssd") && Catch::Contains("--backend cpu"));
+  ExecutionGraph cached = graph;
+  cached.programs.front().tiers = {"ddr"};
+  cuda::Options captured;
+  captured.graph = true;
+  CHECK_THROWS_WITH(module->executor(job, cached, cuda::Ranks{}, captured, nullptr),
+                    Catch::Contains("--cuda-graph") && Catch::Contains("slower tiers"));
+}
+
 TEST_CASE("a captured step gives the numbers of the issued one", "[runtime][cuda][gpu]") {
   const cuda::Module* module = test::device_module();
   if (module == nullptr) {

@@ -1,8 +1,8 @@
 #pragma once
 // Comes before every device source that a host compiler reads: the words of the CUDA language that
 // its headers keep from host compilers, over emulation/block.h. Semantics as in the CUDA C++
-// Programming Guide ("Warp Shuffle Functions", "Warp Match Functions", "Synchronization
-// Functions").
+// Programming Guide ("Warp Shuffle Functions", "Warp Match Functions", "Warp Vote Functions",
+// "Synchronization Functions").
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -60,6 +60,16 @@ unsigned __match_any_sync(unsigned mask, T value) {
     }
   }
   return same;
+}
+inline unsigned __ballot_sync(unsigned mask, bool yes) {
+  const auto shown = stepcast::emulation::warp_exchange(mask, &yes, sizeof yes);
+  unsigned all = 0;
+  for (int lane = 0; lane < 32; ++lane) {
+    if ((shown.lanes >> lane & 1U) != 0 && stepcast::emulation::read<bool>(shown, lane)) {
+      all |= 1U << lane;
+    }
+  }
+  return all;
 }
 inline int __popc(unsigned x) { return std::popcount(x); }
 

@@ -6,7 +6,7 @@
 #include "core/program.h"
 #include "runtime/tiers/row_cache.h"
 
-namespace stepcast::runtime::cpu {
+namespace stepcast::runtime {
 
 /// The caches of a rank's shards in slower tiers; they outlive batches, so the one under way and
 /// the next one share them. Only the stream of fetches and write-backs touches them.
@@ -18,4 +18,4 @@ struct TieredRows {
   std::vector<RowCache::Move> loads, stores;
 };
 
-}  // namespace stepcast::runtime::cpu
+}  // namespace stepcast::runtime

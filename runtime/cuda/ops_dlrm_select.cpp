@@ -1,0 +1,116 @@
+#include "core/error.h"
+#include "runtime/cuda/check.h"
+#include "runtime/cuda/kernels/row_selection.h"
+#include "runtime/cuda/ops_dlrm.h"
+
+// Which lookups of the local batch concern a slice of a plan: rows in its order, in its range, and
+// where the job asks for it each of them once.
+
+namespace stepcast::runtime::cuda {
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+RowOrder::RowOrder(const Job& job, Ledger& ledger) {
+  for (const std::vector<std::uint32_t>& remap : row_remaps(job)) {
+    Buffer& buffer = memory.emplace_back(Buffer::Kind::kDevice, "row orders", &ledger);
+    if (!remap.empty()) {
+      const std::size_t bytes = remap.size() * sizeof(std::uint32_t);
+      check(cudaMemcpy(buffer.reserve(bytes), remap.data(), bytes, cudaMemcpyHostToDevice),
+            "cudaMemcpy of a row order");
+    }
+    of_table.push_back(buffer.as<std::uint32_t>());
+  }
+}
+
+DlrmState::Selection::Selection(Ledger* ledger)
+    : lengths(Buffer::Kind::kDevice, "index lists", ledger),
+      rows(Buffer::Kind::kDevice, "index lists", ledger),
+      offsets(Buffer::Kind::kDevice, "index lists", ledger),
+      factors(Buffer::Kind::kDevice, "index lists", ledger),
+      distinct(Buffer::Kind::kDevice, "index lists", ledger),
+      distinct_offsets(Buffer::Kind::kDevice, "index lists", ledger),
+      inverse(Buffer::Kind::kDevice, "index lists", ledger),
+      packed(Buffer::Kind::kDevice, "unpooled rows", ledger) {}
+
+kernels::Bags DlrmState::local_bags(const OpContext& c, const workloads::EmbeddingSlice& s) const {
+  const auto t = static_cast<std::size_t>(s.table);
+  const BatchLayout& at = c.batch.layout();
+  STEPCAST_CHECK(at.offsets.at(t).count == index(batch) + 1,
+                 "table '{}' has {} bag offsets for {} samples", table(s).name, at.offsets[t].count,
+                 batch);
+  const BatchLayout::List& rows = at.lookups.at(t);
+  return {c.batch.list<std::int64_t>(rows), c.batch.list<std::int64_t>(at.offsets[t]), batch,
+          static_cast<kernels::Index>(rows.count)};
+}
+
+kernels::RowSplit DlrmState::row_split(std::int32_t id) const {
+  const workloads::EmbeddingSlice& s = slice(id);
+  // Without a split by rows one part owns them all: row mod 1 = 0, row / 1 = row.
+  return {s.row_split() ? s.members() : 1, boundaries_of[index(id)]};
+}
+
+void DlrmState::select_rows(const OpContext& c, std::int32_t id) {
+  const workloads::EmbeddingSlice& s = slice(id);
+  if (s.row_range() || s.remapped()) {
+    select_range(c, id);
+  }
+  if (deduplicates(s)) {
+    find_distinct(c, id);
+  }
+}
+
+void DlrmState::select_range(const OpContext& c, std::int32_t id) {
+  const workloads::EmbeddingSlice& s = slice(id);
+  const kernels::Bags all = local_bags(c, s);
+  const kernels::RowRange range{s.first_row, s.rows,
+                                s.remapped() ? order->of_table[index(s.table)] : nullptr};
+  Selection& chosen = selections[index(id)];
+  auto* sizes = chosen.lengths.reserve_of<std::int32_t>(index(batch));
+  auto* firsts = chosen.offsets.reserve_of<std::int64_t>(index(batch) + 1);
+  kernels::count_in_range(all, range, sizes, c.stream);
+  kernels::lengths_to_offsets(sizes, batch, 0, firsts,
+                              c.workspace(kernels::lengths_to_offsets_workspace(batch)), c.stream);
+  kernels::fill_in_range(all, range, firsts,
+                         chosen.rows.reserve_of<std::int64_t>(index(all.lookups)), c.stream);
+  if (s.row_range() && table(s).mode != PoolingMode::kSum) {
+    kernels::mean_factors(all, chosen.factors.reserve_of<float>(index(batch)), c.stream);
+  }
+}
+
+void DlrmState::find_distinct(const OpContext& c, std::int32_t id) {
+  const workloads::EmbeddingSlice& s = slice(id);
+  const kernels::Bags bags = looked_up_bags(c, id);
+  Selection& chosen = selections[index(id)];
+  const auto most = index(bags.lookups);
+  kernels::distinct_rows(bags, row_split(id), s.row_split() ? s.block() : s.rows,
+                         {chosen.distinct.reserve_of<std::int64_t>(most),
+                          chosen.distinct_offsets.reserve_of<std::int64_t>(index(batch) + 1),
+                          chosen.inverse.reserve_of<std::int64_t>(most)},
+                         c.workspace(kernels::distinct_rows_workspace(bags)), c.stream);
+}
+
+kernels::Bags DlrmState::looked_up_bags(const OpContext& c, std::int32_t id) const {
+  const workloads::EmbeddingSlice& s = slice(id);
+  kernels::Bags bags = local_bags(c, s);
+  if (s.row_range() || s.remapped()) {
+    const Selection& chosen = selections[index(id)];
+    bags.indices = chosen.rows.as<std::int64_t>();
+    bags.offsets = chosen.offsets.as<std::int64_t>();
+  }
+  return bags;
+}
+
+kernels::Bags DlrmState::slice_bags(const OpContext& c, std::int32_t id) const {
+  kernels::Bags bags = looked_up_bags(c, id);
+  if (deduplicates(slice(id))) {
+    const Selection& chosen = selections[index(id)];
+    bags.indices = chosen.distinct.as<std::int64_t>();
+    bags.offsets = chosen.distinct_offsets.as<std::int64_t>();
+  }
+  return bags;
+}
+
+}  // namespace stepcast::runtime::cuda
