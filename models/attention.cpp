@@ -136,12 +136,12 @@ bool AttentionParts::covers(const Op& op) const { return attention(op); }
 std::vector<Constant> AttentionParts::constants(const Device& device) const {
   const double peak = std::min(peak_rate(device, Format::kFp32), 1e16);
   const double bandwidth = std::max(device.bandwidth.base(), 1.0);
-  return {{"start", device.launch.base(), 1e-6, 1e-8, 1e-3},
-          {"call", 0, 1e-7, 1e-9, 1e-3},
+  return {{"start", device.launch.base(), 2e-7, 1e-8, 1e-3},
+          {"call", 0, 5e-7, 1e-9, 1e-3},
           {"rate", peak, peak, peak / 1000, peak * 1000},
           {"half_dim", 0, 8, 0.01, 1000},
-          {"half_keys", 0, 8, 0.01, 1000},
-          {"softmax", 0, 1e-10, 1e-12, 1e-7},
+          {"half_keys", 0, 50, 0.01, 1000},
+          {"softmax", 0, 3e-10, 1e-12, 1e-7},
           {"bandwidth", bandwidth, bandwidth, bandwidth / 100, bandwidth * 1000}};
 }
 

@@ -35,20 +35,20 @@ bool GemmShapeRate::covers(const Op& op) const { return op.kind == OpKind::kGemm
 std::vector<Constant> GemmShapeRate::constants(const Device& device) const {
   const double peak = std::min(peak_rate(device, Format::kFp32), 1e16);
   const double bandwidth = std::max(device.bandwidth.base(), 1.0);
-  return {{"start", device.launch.base(), 1e-6, 1e-8, 1e-3},
+  return {{"start", device.launch.base(), 2e-7, 1e-8, 1e-3},
           {"call", 0, 1e-7, 1e-9, 1e-4},
           {"rate", peak, peak, peak / 1000, peak * 1000},
-          {"half_m", 0, 4, 0.01, 500},
-          {"half_n", 0, 4, 0.01, 500},
+          {"half_m", 0, 8, 0.01, 500},
+          {"half_n", 0, 8, 0.01, 500},
           {"half_k", 0, 4, 0.01, 500},
-          {"nt", 1, 1, 0.1, 3},
+          {"nt", 1, 0.8, 0.1, 3},
           {"tn", 1, 1, 0.1, 3},
           {"near", bandwidth, bandwidth * 10, bandwidth / 20, bandwidth * 1000},
           {"far", bandwidth, bandwidth, bandwidth / 20, bandwidth * 1000},
           {"capacity", std::max(device.l2.base(), 1e5), 2e6, 1e5, 1e9},
           {"tn_half_n", 0, 30, 0.01, 1000},
           {"vector", 2 / peak, 1e-10, 1e-12, 1e-8},
-          {"cold", 0, 1e-7, 1e-10, 2e-5},
+          {"cold", 0, 3e-7, 1e-10, 2e-5},
           {"cold_ops", 100, 100, 10, 3000}};
 }
 

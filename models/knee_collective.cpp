@@ -27,16 +27,16 @@ std::vector<Constant> KneeCollective::constants(const System& system) const {
   const double bandwidth =
       system.fabric.empty() ? 1e9 : std::max(system.fabric[0].bandwidth.base(), 1e3);
   const double latency = system.fabric.empty() ? 0 : system.fabric[0].latency.base();
-  return {{"start", latency, 1e-6, 1e-8, 1e-2},
+  return {{"start", latency, 5e-7, 1e-8, 1e-2},
           {"member", 0, 5e-7, 1e-9, 1e-2},
           {"near", bandwidth, bandwidth, bandwidth / 100, bandwidth * 100},
           {"far", bandwidth, bandwidth / 2, bandwidth / 1000, bandwidth * 10},
           {"capacity", 1e9, 2e6, 1e5, 1e9},
-          {"rendezvous", 0, 2e-6, 1e-9, 1e-2},
-          {"threshold", 4e3, 8e3, 256, 1e6},
+          {"rendezvous", 0, 4e-6, 1e-9, 1e-2},
+          {"threshold", 4e3, 5e3, 256, 1e6},
           {"self", 0, 2e-10, 1e-13, 1e-8},
-          {"cold", 0, 1e-7, 1e-9, 1e-3},
-          {"cold_byte", 0, 1e-12, 1e-14, 1e-9},
+          {"cold", 0, 1e-5, 1e-9, 1e-3},
+          {"cold_byte", 0, 2e-11, 1e-14, 1e-9},
           {"cold_after", 1e-3, 1e-3, 1e-5, 0.1}};
 }
 

@@ -122,7 +122,7 @@ std::vector<std::string_view> MemoryRowwise::coordinate_names() const {
 std::vector<Constant> MemoryLevels::constants(const Device& device) const {
   const double bandwidth = std::max(device.bandwidth.base(), 1.0);
   const double cache = std::max(device.l2.base(), 1e5);
-  return {{"start", device.launch.base(), 5e-7, 1e-9, 1e-3},
+  return {{"start", device.launch.base(), 1e-7, 1e-9, 1e-3},
           {"row", 0, 1e-9, 1e-12, 1e-4},
           {"element", 0, 1e-10, 1e-13, 1e-6},
           {"near", bandwidth, bandwidth * 2, bandwidth / 20, bandwidth * 1000},

@@ -7,7 +7,6 @@
 #include "core/error.h"
 #include "models/collective_curves.h"
 #include "models/collective_form.h"
-#include "models/fit/least_squares.h"
 #include "models/kernel_form.h"
 #include "models/residual.h"
 
@@ -29,60 +28,20 @@ Seconds form_time(const models::CollectiveForm& form, const System& system,
   return form.predict(row.kind, row.bytes, row.group, system, constants).time;
 }
 
-/// Constants of a form from rows of every kind together.
-FittedModel fit_together(const models::CollectiveForm& form, const System& system,
-                         const std::vector<const MeasuredCollective*>& rows,
-                         const models::FitOptions& options) {
-  const std::vector<models::Constant> constants = form.constants(system);
-  models::LeastSquares problem;
-  problem.rows = rows.size();
-  for (const models::Constant& c : constants) {
-    problem.start.push_back(std::log(std::clamp(c.start, c.low, c.high)));
-    problem.low.push_back(std::log(c.low));
-    problem.high.push_back(std::log(c.high));
-  }
-  problem.prior_sigma = 1;  // a few sizes of one or two kinds say little about the other constants
-  std::vector<double> values(constants.size());
-  problem.residuals = [&](std::span<const double> x, std::span<double> r) {
-    std::transform(x.begin(), x.end(), values.begin(), [](double v) { return std::exp(v); });
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      r[i] = std::log(form_time(form, system, *rows[i], values) / rows[i]->time);
-    }
-  };
-  const std::vector<double> x = models::minimise(problem);
-  FittedModel model;
-  model.form = form.name();
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    values[i] = std::exp(x[i]);
-    model.constants[std::string(constants[i].name)] = values[i];
-  }
-  if (model.constants.contains("cold")) {  // these rows are not told apart by the rest before them
-    model.constants["cold"] = model.constants["cold_byte"] = 0;
-  }
-  std::vector<double> predicted, measured;
-  for (const MeasuredCollective* row : rows) {
-    predicted.push_back(form_time(form, system, *row, values).base());
-    measured.push_back(row->time.base());
-  }
-  finish(model, predicted, measured, options.source + " (all kinds together)");
-  return model;
-}
-
 void few_collectives(System& system, const StepRows& rows, const models::FitOptions& options) {
   std::map<std::string, std::vector<const MeasuredCollective*>> by_key;
-  std::vector<const MeasuredCollective*> all;
   for (const MeasuredCollective& row : rows.collectives) {
     if (row.group.size > 1 && row.time > Seconds{} && row.kind != OpKind::kBarrier) {
       by_key[models::collective_keys(row.kind, row.format).front()].push_back(&row);
-      all.push_back(&row);
     }
   }
-  if (all.size() < models::kMinimumRows) {
-    return;
+  const auto found = system.fitted.find("collective");
+  if (found == system.fitted.end()) {
+    return;  // too few rows of all kinds together
   }
+  const FittedModel together = found->second;
   const models::CollectiveForm& form = *models::collective_form_named(
       system.host.shares_core ? "collective.knee" : "collective.fabric");
-  const FittedModel together = fit_together(form, system, all, options);
   std::vector<double> constants;
   for (const models::Constant& c : form.constants(system)) {
     constants.push_back(together.constants.at(std::string(c.name)));
@@ -95,15 +54,17 @@ void few_collectives(System& system, const StepRows& rows, const models::FitOpti
     std::vector<double> measured;
     for (const MeasuredCollective* row : of_key) {
       const models::CollectivePlace place = models::place_of(row->bytes, row->group);
+      const double time = row->time.base();
+      const double rest = form.after_rest(row->bytes, row->since_use, constants).base();
       model.points.push_back({{place.log_bytes, place.log_size, place.log_members},
-                              std::log(row->time / form_time(form, system, *row, constants))});
+                              std::log(std::max(time - rest, time / 5) /
+                                       form_time(form, system, *row, constants).base())});
       measured.push_back(row->time.base());
     }
     finish(model, measured, measured, options.source + " (all kinds together, own points)");
-    model.log_sigma = together.error.mean;
+    model.log_sigma = together.log_sigma;
     system.fitted[key] = std::move(model);
   }
-  system.fitted.try_emplace("collective", together);
 }
 
 /// The form's time with the constants of a model.

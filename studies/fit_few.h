@@ -7,8 +7,8 @@ namespace stepcast::studies {
 /// Models for kinds with too few rows for constants of their own (1 to models::kMinimumRows - 1),
 /// as when a trace holds one optimizer op per rank.
 ///
-///   collectives   constants fitted to all collectives together (also stored as "collective", what
-///                 kinds without any row fall back to), the kind's own rows as points of its curve
+///   collectives   constants of "collective", fitted to all kinds together, the kind's own rows as
+///                 points of its curve
 ///   memory-bound  constants of the whole class, the kind's rows as residual points that fade
 ///                 slowly (residual_scale 8, noise 0.1): a factor on the class
 ///   other kernels their form's constants, as near to its start values as the few rows allow

@@ -46,15 +46,22 @@ struct FitOptions {
   std::size_t max_rows = 3000;   ///< rows used by the search of constants, evenly thinned beyond
   std::size_t max_points = 200;  ///< residual points kept per key; 0: constants only
   std::size_t max_surface_rows = 8000;  ///< rows the residual surface is smoothed over
-  std::string source;            ///< written into every model
+  /// What an e-fold of a constant from where its search starts costs: as much as one row missed by
+  /// this much (ln). Weak by default: rows decide. Rows of a few jobs do not tell all constants
+  /// apart, and need it stronger.
+  double pull = 0.0125;
+  /// Search the constants of a kind from those of its class: of all memory-bound ops, of all
+  /// collectives. What its own rows do not show is then as in the others.
+  bool pooled = false;
+  std::string source;  ///< written into every model
 };
 
 /// Constants, residual points, ranges and held-out errors for every kind that has at least
 /// `kMinimumRows` rows, and for the class of memory-bound ops as a whole (what kinds without rows
 /// fall back to).
 ///
-///   minimise over ln(constants)   sum Huber(ln predicted - ln measured) + weak pull to the start
-///   values
+///   minimise over ln(constants)   sum Huber(ln predicted - ln measured)
+///                                 + sum (pull * ln(constant / start))^2 / 2
 ///
 /// by Levenberg-Marquardt with reweighting; deterministic. The error of each model is that of
 /// held-out configurations. Source: Huber, "Robust estimation of a location parameter", 1964;

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -143,11 +144,17 @@ std::vector<FittedModel::Point> residual_points(
   return thin_points(std::move(points), limit);
 }
 
+/// `like`: where the search of the constants starts; null: where the form says.
 FittedModel fit_form(const CollectiveForm& form, const System& system, const Rows& rows,
-                     const FitOptions& options) {
-  const std::vector<Constant> constants = form.constants(system);
+                     const FitOptions& options, const FittedModel* like) {
+  std::vector<Constant> constants = form.constants(system);
+  for (Constant& c : constants) {
+    c.start = like == nullptr ? c.start : like->constants.at(std::string(c.name));
+  }
   LeastSquares problem;
   problem.rows = rows.size();
+  problem.prior_sigma = 1;
+  problem.prior_residual = options.pull;
   for (const Constant& c : constants) {
     problem.start.push_back(std::log(std::clamp(c.start, c.low, c.high)));
     problem.low.push_back(std::log(c.low));
@@ -202,7 +209,7 @@ double predict_row(const CollectiveForm& form, const System& system, const Fitte
 }
 
 void score(FittedModel& model, const CollectiveForm& form, const System& system, const Rows& rows,
-           const FitOptions& options) {
+           const FitOptions& options, const FittedModel* like) {
   // Held out by size: a repeat of a fitted size would only show the repeat noise.
   std::vector<std::int64_t> sizes;
   for (const MeasuredCollective* row : rows) {
@@ -228,7 +235,7 @@ void score(FittedModel& model, const CollectiveForm& form, const System& system,
         (fold[i] == f ? held : kept).push_back(rows[i]);
       }
       if (!held.empty() && kept.size() >= kMinimumRows) {
-        add(fit_form(form, system, kept, options), held);
+        add(fit_form(form, system, kept, options, like), held);
       }
     }
   } else {
@@ -261,16 +268,26 @@ Format generic_format(const std::map<Format, Rows>& formats) {
       ->first;
 }
 
+/// Do the rows tell what a rest costs? Where they do not, it costs nothing.
+bool rest_known(const Rows& rows) {
+  return std::any_of(rows.begin(), rows.end(),
+                     [](const MeasuredCollective* row) { return row->since_use > Seconds{}; });
+}
+
+void without_rest(FittedModel& model) {
+  if (model.constants.contains("cold")) {
+    model.constants["cold"] = model.constants["cold_byte"] = 0;
+  }
+}
+
 /// Fit and held-out error; where rows know how long their communicator rested, that has to earn its
 /// place: without it the fit must be worse on held-out rows.
 FittedModel fit_best(const CollectiveForm& form, const System& system, const Rows& rows,
-                     const FitOptions& options) {
-  FittedModel model = fit_form(form, system, rows, options);
-  score(model, form, system, rows, options);
-  const bool known = std::any_of(rows.begin(), rows.end(), [](const MeasuredCollective* row) {
-    return row->since_use > Seconds{};
-  });
-  if (!known || !model.constants.contains("cold")) {
+                     const FitOptions& options, const FittedModel* like) {
+  FittedModel model = fit_form(form, system, rows, options, like);
+  score(model, form, system, rows, options, like);
+  if (!rest_known(rows) || !model.constants.contains("cold")) {
+    without_rest(model);
     return model;
   }
   std::vector<MeasuredCollective> copies;
@@ -282,12 +299,12 @@ FittedModel fit_best(const CollectiveForm& form, const System& system, const Row
   for (const MeasuredCollective& row : copies) {
     blind_rows.push_back(&row);
   }
-  FittedModel blind = fit_form(form, system, blind_rows, options);
-  score(blind, form, system, blind_rows, options);
+  FittedModel blind = fit_form(form, system, blind_rows, options, like);
+  score(blind, form, system, blind_rows, options, like);
   if (model.error.mean < blind.error.mean) {
     return model;
   }
-  blind.constants["cold"] = blind.constants["cold_byte"] = 0;
+  without_rest(blind);
   return blind;
 }
 
@@ -315,7 +332,10 @@ FittedModel fit_together(const CollectiveForm& form, const System& system,
   }
   FitOptions plain = options;
   plain.max_points = 0;
-  FittedModel model = fit_form(form, system, all, plain);
+  FittedModel model = fit_form(form, system, all, plain, nullptr);
+  if (!rest_known(all)) {
+    without_rest(model);
+  }
   const std::vector<double> c = constants_in(form, system, model);
   std::vector<double> logs;
   for (const MeasuredCollective* row : all) {
@@ -339,6 +359,11 @@ FittedModels fit_collectives(const System& system, std::span<const MeasuredColle
     }
   }
   FittedModels models;
+  std::optional<FittedModel> together;
+  if (!by_kind.empty() && (form->serves_other_kinds() || options.pooled)) {
+    together = fit_together(*form, system, by_kind, options);
+  }
+  const FittedModel* like = options.pooled && together ? &*together : nullptr;
   for (const auto& [kind, formats] : by_kind) {
     const Format generic = generic_format(formats);
     for (const auto& [format, rows] : formats) {
@@ -347,12 +372,12 @@ FittedModels fit_collectives(const System& system, std::span<const MeasuredColle
       }
       const Format key = format == generic ? Format::kFp32 : format;
       FittedModel& model = models[collective_keys(kind, key).front()] =
-          fit_best(*form, system, rows, options);
+          fit_best(*form, system, rows, options, like);
       add_ranges(model, rows);
     }
   }
-  if (!models.empty() && form->serves_other_kinds()) {
-    models.try_emplace("collective", fit_together(*form, system, by_kind, options));
+  if (together && measured.size() >= kMinimumRows) {
+    models.try_emplace("collective", std::move(*together));
   }
   return models;
 }

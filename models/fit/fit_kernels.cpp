@@ -36,13 +36,27 @@ double form_time(const KernelForm& form, const Device& device, const Row& row,
   return form.predict(row.facts, device, c).time.base();
 }
 
+/// Where the search of a form's constants starts: at those of `like` where it has them.
+std::vector<Constant> constants_like(const KernelForm& form, const Device& device,
+                                     const FittedModel* like) {
+  std::vector<Constant> constants = form.constants(device);
+  for (Constant& c : constants) {
+    if (like != nullptr && like->form == form.name()) {
+      c.start = like->constants.at(std::string(c.name));
+    }
+  }
+  return constants;
+}
+
 /// Constants alone, in the logarithm.
 FittedModel fit_constants(const KernelForm& form, const Device& device, const Rows& all,
-                          const FitOptions& options) {
+                          const FitOptions& options, const FittedModel* like) {
   const Rows rows = every_nth(all, options.max_rows);
-  const std::vector<Constant> constants = form.constants(device);
+  const std::vector<Constant> constants = constants_like(form, device, like);
   LeastSquares problem;
   problem.rows = rows.size();
+  problem.prior_sigma = 1;
+  problem.prior_residual = options.pull;
   for (const Constant& c : constants) {
     problem.start.push_back(std::log(std::clamp(c.start, c.low, c.high)));
     problem.low.push_back(std::log(c.low));
@@ -67,8 +81,8 @@ FittedModel fit_constants(const KernelForm& form, const Device& device, const Ro
 }
 
 FittedModel fit_form(const KernelForm& form, const Device& device, const Rows& rows,
-                     const FitOptions& options, bool points) {
-  FittedModel model = fit_constants(form, device, rows, options);
+                     const FitOptions& options, bool points, const FittedModel* like) {
+  FittedModel model = fit_constants(form, device, rows, options, like);
   if (points && options.max_points > 0) {
     const std::vector<double> c = constants_of(form, device, &model);
     std::vector<FittedModel::Point> residuals;
@@ -107,7 +121,7 @@ std::vector<double> predict_rows(const KernelForm& form, const Device& device,
 }
 
 void score(FittedModel& model, const KernelForm& form, const Device& device, const Rows& rows,
-           const FitOptions& options, bool points) {
+           const FitOptions& options, bool points, const FittedModel* like) {
   std::vector<std::int64_t> configurations;
   std::set<std::int64_t> distinct;
   for (const Row* row : rows) {
@@ -135,7 +149,8 @@ void score(FittedModel& model, const KernelForm& form, const Device& device, con
       }
       if (!held.empty() && kept.size() >= kMinimumRows) {
         auto times = std::async(std::launch::async, [&, kept = std::move(kept), held] {
-          return predict_rows(form, device, fit_form(form, device, kept, options, points), held);
+          return predict_rows(form, device, fit_form(form, device, kept, options, points, like),
+                              held);
         });
         parts.emplace_back(std::move(held), std::move(times));
       }
@@ -228,23 +243,26 @@ FittedModels fit_kernels(const Device& device, std::span<const MeasuredOp> measu
     }
   }
   FittedModels models;
-  for (const auto& [key, of_key] : by_key) {
-    if (of_key.size() >= kMinimumRows) {
-      const KernelForm& form = *form_of[key];
-      FittedModel& model = models[key] = fit_form(form, device, of_key, options, true);
-      score(model, form, device, of_key, options, true);
-      set_ranges(model, form, of_key);
-    }
-  }
+  const FittedModel* like = nullptr;
   if (memory_bound.size() >= kMinimumRows) {
     const std::string key(name_of(OpClass::kMemoryBound));
     const KernelForm& form = *form_of[key];
-    FittedModel& model = models[key] = fit_form(form, device, memory_bound, options, false);
+    FittedModel& model = models[key] =
+        fit_form(form, device, memory_bound, options, false, nullptr);
     FitOptions once = options;
     once.folds = 1;
-    score(model, form, device, memory_bound, once, false);
+    score(model, form, device, memory_bound, once, false, nullptr);
     model.samples =
         static_cast<std::int64_t>(memory_bound.size());  // no range: other kinds are extrapolation
+    like = options.pooled ? &model : nullptr;
+  }
+  for (const auto& [key, of_key] : by_key) {
+    if (of_key.size() >= kMinimumRows) {
+      const KernelForm& form = *form_of[key];
+      FittedModel& model = models[key] = fit_form(form, device, of_key, options, true, like);
+      score(model, form, device, of_key, options, true, like);
+      set_ranges(model, form, of_key);
+    }
   }
   return models;
 }
