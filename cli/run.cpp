@@ -304,8 +304,8 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
                            graph, LinkLevels(options.emulate.empty() ? job.system : emulated), 4),
                        {}};
     if (!result.tiers.empty()) {
-      predicted.tiers =
-          workloads::expected_tier_traffic(job, graph, options.warmup, options.steps, 4);
+      predicted.tiers = workloads::expected_tier_traffic(
+          job, graph, options.warmup, options.steps, options.backend == "cpu" ? 4 : 0);
     }
     if (options.backend == "cuda" && !options.trace.empty()) {
       fmt::print(stderr, "stepcast: op times are {}\n",

@@ -12,27 +12,22 @@ void require_executable(const Job& job, bool cuda) {
                                       what));
   };
   if (job.workload.dlrm() != nullptr && cuda) {
-    if (job.embedding_dedup) {
-      refuse("embedding.dedup", "deduplicated ids on CUDA");
-    }
     for (const workloads::EmbeddingSlice& s : workloads::embedding_layout(job).slices) {
-      if (s.row_range() || workloads::has_copies(s.route)) {
-        refuse("embedding.plan", "row ranges of tables on CUDA");
-      }
-      if (s.in_slow_tier()) {
-        refuse("embedding.plan", "rows in slower memory tiers on CUDA");
+      if (s.tier == "ssd") {  // the device itself reads a slower tier: it has to be memory
+        refuse("embedding.plan", "rows in tier ssd on CUDA");
       }
     }
   }
   const TransformerWorkload* m = job.workload.transformer();
+  const bool fp8 = job.formats.compute == Format::kFp8;
+  if (bits_per_element(job.formats.compute, 1024) < 16 && (m != nullptr || cuda) &&
+      !(fp8 && cuda && m != nullptr)) {
+    refuse("formats.compute", fp8 && !cuda ? "fp8 products on the CPU"
+                              : fp8        ? "fp8 products of a DLRM"
+                                           : "products in block formats");
+  }
   if (m == nullptr) {
     return;
-  }
-  if (bits_per_element(job.formats.compute, 1024) < 16) {
-    refuse("formats.compute", "products below 16 bits");
-  }
-  if (m->window > 0 && cuda) {
-    refuse("workload.window", "sliding-window attention on CUDA");
   }
   if (job.parallel.context > 1) {
     refuse("parallel.context", "context parallelism");

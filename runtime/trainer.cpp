@@ -173,8 +173,10 @@ class Rank {
     const auto peaks = session_.maximum({executor_->allocated().base(), usage_now().peak_bytes});
     result.allocated = Bytes(peaks[0]);
     result.peak_resident = Bytes(peaks[1]);
-    if (cpu_ != nullptr && options_.steps > 0) {
-      result.traffic = traffic();
+    if (options_.steps > 0) {
+      if (cpu_ != nullptr) {
+        result.traffic = traffic();
+      }
       result.tiers = tier_use();
     }
     return result;

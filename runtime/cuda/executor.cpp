@@ -29,6 +29,21 @@ std::int32_t chosen_device(const Ranks& ranks) {
   return device;
 }
 
+void require_fp8_device(int device) {
+  int major = 0;
+  int minor = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+        "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+        "cudaDeviceGetAttribute");
+  if (10 * major + minor < 89) {
+    throw InputError("formats.compute",
+                     fmt::format("found fp8, but this device has compute capability {}.{}: fp8 "
+                                 "products need 8.9 or newer (Ada, Hopper, Blackwell); use bf16",
+                                 major, minor));
+  }
+}
+
 }  // namespace
 
 /// What this backend adds to an issue.
@@ -94,6 +109,9 @@ void Executor::compile(const ExecutionGraph& graph) {
     const auto& entry = dispatch.of(program_, op);
     if (states_[entry.family] == nullptr && entry.make_state != nullptr) {
       states_[entry.family] = entry.make_state(job_, program_, rank_, ledger_);
+    }
+    if (op.kind == OpKind::kGemm && op.format == Format::kFp8) {
+      require_fp8_device(device_);
     }
     Task task;
     task.function = entry.function;

@@ -1,8 +1,11 @@
 #include "runtime/cuda/matmul.h"
 
+#include <tuple>
+
 #include "core/error.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/kernels/elementwise.h"
+#include "runtime/cuda/kernels/quantise.h"
 
 namespace stepcast::runtime::cuda {
 namespace {
@@ -10,8 +13,10 @@ namespace {
 /// What NVIDIA recommends for Hopper; older devices ask for less.
 constexpr std::size_t kLibraryWorkspace = std::size_t{32} << 20;
 
-cudaDataType_t type_of(Format f) {
-  switch (f) {
+cudaDataType_t type_of(const MatmulPlan::Matrix& m) {
+  switch (m.format) {
+    case Format::kFp8:
+      return m.gradient ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
     case Format::kBf16:
       return CUDA_R_16BF;
     case Format::kFp16:
@@ -23,7 +28,7 @@ cudaDataType_t type_of(Format f) {
 
 cublasLtMatrixLayout_t layout_of(const MatmulPlan::Matrix& m, std::int64_t batch) {
   cublasLtMatrixLayout_t layout = nullptr;
-  check(cublasLtMatrixLayoutCreate(&layout, type_of(m.format), static_cast<std::uint64_t>(m.rows),
+  check(cublasLtMatrixLayoutCreate(&layout, type_of(m), static_cast<std::uint64_t>(m.rows),
                                    static_cast<std::uint64_t>(m.columns), m.leading),
         "cublasLtMatrixLayoutCreate");
   if (batch > 1) {
@@ -65,6 +70,30 @@ const void* converted(const MatmulPlan::Matrix& m, const void* data, Format stor
   return out;
 }
 
+/// Quantises an operand into the workspace; `factor` is what turns sums of it back.
+const void* quantised(const MatmulPlan::Matrix& m, const kernels::ConstMatrixView& x,
+                      bool transpose, const float*& factor, kernels::Workspace& left,
+                      cudaStream_t stream) {
+  const auto take = [&left](std::size_t bytes) {
+    const std::size_t used = (bytes + 255) / 256 * 256;
+    STEPCAST_CHECK(used <= left.bytes, "a workspace of {} bytes is too small for {}", left.bytes,
+                   used);
+    void* taken = left.data;
+    left = {static_cast<char*>(left.data) + used, left.bytes - used};
+    return taken;
+  };
+  void* out = take(static_cast<std::size_t>(m.rows * m.columns));
+  const kernels::Workspace scales{take(kernels::kQuantiseWorkspace), kernels::kQuantiseWorkspace};
+  const kernels::Fp8 format = m.gradient ? kernels::Fp8::kE5m2 : kernels::Fp8::kE4m3;
+  factor = kernels::quantise({x, transpose, format, out, m.rows}, scales, stream);
+  return out;
+}
+
+kernels::ConstMatrixView view_of(const void* data, Format format, std::int64_t rows,
+                                 std::int64_t columns, std::int64_t stride) {
+  return {data, format, rows, columns, stride == 0 ? columns : stride};
+}
+
 }  // namespace
 
 /// A plan made ready: descriptors and the algorithm that the library's heuristic prefers.
@@ -95,6 +124,16 @@ struct Matmul::Prepared {
     if (operation != nullptr) {
       let_go(cublasLtMatmulDescDestroy(operation));
     }
+  }
+
+  /// Where the device finds what sums of fp8 operands are multiplied by.
+  void set_factors(const float* of_first, const float* of_second) const {
+    const auto set = [this](cublasLtMatmulDescAttributes_t what, const float* value) {
+      check(cublasLtMatmulDescSetAttribute(operation, what, &value, sizeof value),
+            "cublasLtMatmulDescSetAttribute(SCALE_POINTER)");
+    };
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, of_first);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, of_second);
   }
 
   void choose(cublasLtHandle_t handle, const MatmulPlan& plan) {
@@ -148,8 +187,11 @@ std::size_t Matmul::workspace_bytes(const MatmulPlan& plan) {
   return plan.converted_bytes() + kLibraryWorkspace;
 }
 
-const Matmul::Prepared& Matmul::prepared(const MatmulPlan& plan) {
+const Matmul::Prepared& Matmul::prepared(const MatmulPlan& plan, const Factors& factors) {
   const auto [it, fresh] = cache_.try_emplace(plan, plan);
+  if (plan.fp8()) {
+    it->second.set_factors(factors.first, factors.second);
+  }
   if (fresh) {
     try {
       it->second.choose(handle_, plan);
@@ -174,11 +216,26 @@ void Matmul::operator()(const Product& product, const void* a, const void* b, vo
   const MatmulPlan plan =
       matmul_plan(product, reinterpret_cast<std::uintptr_t>(a), reinterpret_cast<std::uintptr_t>(b),
                   reinterpret_cast<std::uintptr_t>(c));
-  const Prepared& ready = prepared(plan);
-  const void* first = converted(plan.first, b, product.b, product.stride_b, product.step_b,
-                                product.batch, workspace, stream);
-  const void* second = converted(plan.second, a, product.a, product.stride_a, product.step_a,
-                                 product.batch, workspace, stream);
+  const void* first = nullptr;
+  const void* second = nullptr;
+  Factors factors;
+  if (plan.fp8()) {
+    const auto [m, n, k] = std::tuple(product.m, product.n, product.k);
+    first = quantised(plan.first,
+                      product.transpose_b ? view_of(b, product.b, n, k, product.stride_b)
+                                          : view_of(b, product.b, k, n, product.stride_b),
+                      !product.transpose_b, factors.first, workspace, stream);
+    second = quantised(plan.second,
+                       product.transpose_a ? view_of(a, product.a, k, m, product.stride_a)
+                                           : view_of(a, product.a, m, k, product.stride_a),
+                       product.transpose_a, factors.second, workspace, stream);
+  } else {
+    first = converted(plan.first, b, product.b, product.stride_b, product.step_b, product.batch,
+                      workspace, stream);
+    second = converted(plan.second, a, product.a, product.stride_a, product.step_a, product.batch,
+                       workspace, stream);
+  }
+  const Prepared& ready = prepared(plan, factors);
   check(cublasLtMatmul(handle_, ready.operation, &product.alpha, first, ready.first, second,
                        ready.second, &product.beta, c, ready.out, c, ready.out, &ready.algorithm,
                        workspace.data, workspace.bytes, stream),

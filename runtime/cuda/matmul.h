@@ -8,7 +8,8 @@
 
 namespace stepcast::runtime::cuda {
 
-/// Matrix products through cuBLASLt. The algorithm of each plan is asked for once and kept.
+/// Matrix products through cuBLASLt. The algorithm of each plan is asked for once and kept. fp8
+/// operands are quantised anew for each product, with the scale of their largest value now.
 ///
 ///   Matmul multiply;
 ///   Workspace w = scratch(multiply.workspace_bytes(plan));
@@ -33,7 +34,11 @@ class Matmul {
     std::size_t operator()(const MatmulPlan& p) const { return p.hash(); }
   };
   struct Prepared;
-  const Prepared& prepared(const MatmulPlan& plan);
+  struct Factors {  ///< device: of fp8 operands
+    const float* first = nullptr;
+    const float* second = nullptr;
+  };
+  const Prepared& prepared(const MatmulPlan& plan, const Factors& factors);
 
   cublasLtHandle_t handle_ = nullptr;
   std::unordered_map<MatmulPlan, Prepared, Hash> cache_;

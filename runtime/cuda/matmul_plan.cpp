@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "runtime/cuda/kernels/quantise.h"
 
 namespace stepcast::runtime::cuda {
 namespace {
@@ -29,11 +30,12 @@ Format inside(Format compute) {
       return Format::kFp32;
     case Format::kBf16:
     case Format::kFp16:
+    case Format::kFp8:
       return compute;
     default:
       throw InputError("formats.compute",
-                       fmt::format("found {}: the cuda backend multiplies fp32, tf32, bf16 and "
-                                   "fp16; use one of them",
+                       fmt::format("found {}: the cuda backend multiplies fp32, tf32, bf16, fp16 "
+                                   "and fp8; use one of them",
                                    name_of(compute)));
   }
 }
@@ -68,6 +70,36 @@ std::size_t bytes_if_converted(const MatmulPlan::Matrix& m, std::int64_t batch) 
   return rounded(static_cast<std::size_t>(m.rows * m.columns * matrices) * stored_bytes(m.format));
 }
 
+constexpr std::int64_t kFp8Pack = 16;  // elements of the summed dimension
+
+/// A quantised operand: `columns` times `k`, the summed dimension innermost and padded.
+MatmulPlan::Matrix quantised(std::int64_t columns, std::int64_t k, bool transpose, bool gradient) {
+  MatmulPlan::Matrix m;
+  m.format = Format::kFp8;
+  m.rows = (k + kFp8Pack - 1) / kFp8Pack * kFp8Pack;
+  m.columns = columns;
+  m.leading = m.rows;
+  m.transpose = transpose;
+  m.converted = true;
+  m.gradient = gradient;
+  return m;
+}
+
+void require_fp8(const Product& p, const MatmulPlan& plan) {
+  const auto out_bytes = static_cast<std::int64_t>(stored_bytes(plan.out.format));
+  const bool aligned =
+      p.n % kFp8Pack == 0 && plan.out.leading * out_bytes % 16 == 0 && plan.out.alignment >= 16;
+  if (!aligned || p.batch != 1) {
+    throw InputError(
+        "formats.compute",
+        fmt::format("found fp8 for a product of {} x {} x {}{}: fp8 products need results whose "
+                    "rows are multiples of 16 elements, one product at a time; choose widths that "
+                    "divide by 16 on every rank, or use bf16",
+                    p.m, p.n, p.k, p.batch != 1 ? fmt::format(", {} of them", p.batch) : ""));
+  }
+  STEPCAST_CHECK(!(p.gradient_a && p.gradient_b), "a product of two gradients {} x {}", p.m, p.n);
+}
+
 }  // namespace
 
 std::size_t stored_bytes(Format format) {
@@ -81,6 +113,8 @@ std::size_t stored_bytes(Format format) {
       return 2;
     case Format::kInt64:
       return 8;
+    case Format::kFp8:
+      return 1;
     default:
       throw InputError("formats", fmt::format("found {}: the cuda backend stores fp32, tf32, bf16 "
                                               "and fp16; use one of them",
@@ -111,6 +145,11 @@ Product product_of(const Program& program, const Op& op) {
   p.b = b.format;
   p.c = c.format;
   p.compute = op.format;
+  // Backward products have a gradient on one side: the left one but for those of weights, where
+  // the input stands left, transposed.
+  const bool backward = op.phase == Phase::kBackward;
+  p.gradient_a = backward && !p.transpose_a;
+  p.gradient_b = backward && p.transpose_a;
   return p;
 }
 
@@ -135,6 +174,12 @@ MatmulPlan matmul_plan(const Product& product, std::uintptr_t a, std::uintptr_t 
   plan.second.transpose = product.transpose_a;
   plan.out = seen_by_columns(product.m, product.n, product.stride_c, product.step_c, product.c, c,
                              stored(product.c));
+  if (wanted == Format::kFp8) {
+    plan.first = quantised(product.n, product.k, true, product.gradient_b);
+    plan.second = quantised(product.m, product.k, false, product.gradient_a);
+    plan.k = plan.first.rows;
+    require_fp8(product, plan);
+  }
   // Every result format goes with narrow operands, but fp32 operands give fp32.
   STEPCAST_CHECK(wanted != Format::kFp32 || plan.out.format == Format::kFp32,
                  "a product of fp32 operands is stored as {}", name_of(product.c));
@@ -142,7 +187,9 @@ MatmulPlan matmul_plan(const Product& product, std::uintptr_t a, std::uintptr_t 
 }
 
 std::size_t MatmulPlan::converted_bytes() const {
-  return bytes_if_converted(first, batch) + bytes_if_converted(second, batch);
+  // Behind quantised operands stand their scales and what their largest values are found with.
+  const std::size_t scales = fp8() ? 2 * kernels::kQuantiseWorkspace : 0;
+  return bytes_if_converted(first, batch) + bytes_if_converted(second, batch) + scales;
 }
 
 std::size_t MatmulPlan::hash() const {
@@ -156,6 +203,7 @@ std::size_t MatmulPlan::hash() const {
     mix(x->leading);
     mix(x->step);
     mix(x->transpose);
+    mix(x->gradient);
     mix(x->alignment);
   }
   mix(m);

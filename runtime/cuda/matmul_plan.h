@@ -20,6 +20,9 @@ struct Product {
   std::int64_t step_a = 0, step_b = 0, step_c = 0;
   Format a = Format::kFp32, b = Format::kFp32, c = Format::kFp32;  ///< as stored
   Format compute = Format::kFp32;  ///< of both operands inside; tf32 rounds fp32 operands
+  /// Of fp8 products: operands that are gradients, which take five bits of exponent instead of
+  /// four. At most one of them.
+  bool gradient_a = false, gradient_b = false;
 };
 
 /// The product of a gemm op. Errors: InternalError when an operand is smaller than the shape says.
@@ -28,12 +31,17 @@ Product product_of(const Program& program, const Op& op);
 /// A product as cuBLASLt is asked for it: column-major, so C^T = op(B)^T op(A)^T with our B first.
 /// The library multiplies operands of one format; one that is stored in another is converted into
 /// the workspace first.
+///
+/// fp8: both operands are quantised into the workspace, each with one scale, and stand there with
+/// the summed dimension innermost and padded with zeros to a multiple of 16: devices before
+/// compute capability 10.0 multiply op(A) = A^T, op(B) = B only.
 struct MatmulPlan {
   struct Matrix {
     Format format = Format::kFp32;
     std::int64_t rows = 0, columns = 0, leading = 0, step = 0;  ///< column-major
     bool transpose = false;
     bool converted = false;         ///< stands in the workspace
+    bool gradient = false;          ///< fp8: e5m2 instead of e4m3
     std::uint32_t alignment = 256;  ///< bytes the address is a multiple of
     bool operator==(const Matrix&) const = default;
   };
@@ -41,6 +49,7 @@ struct MatmulPlan {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   float alpha = 1, beta = 0;
   bool tf32 = false;
+  [[nodiscard]] bool fp8() const { return first.format == Format::kFp8; }
   bool operator==(const MatmulPlan&) const = default;
   /// Bytes of workspace for converted operands, each 256-byte aligned.
   [[nodiscard]] std::size_t converted_bytes() const;
@@ -48,12 +57,14 @@ struct MatmulPlan {
 };
 
 /// `addresses` of A, B and C decide the alignment that may be counted on.
-/// Errors: InputError for a format that is not multiplied (only fp32, tf32, bf16 and fp16 are).
+/// Errors: InputError for a format that is not multiplied (only fp32, tf32, bf16, fp16 and fp8
+/// are), for fp8 products whose rows are not multiples of 16 bytes, and for batches of them.
 MatmulPlan matmul_plan(const Product& product, std::uintptr_t a, std::uintptr_t b,
                        std::uintptr_t c);
 
 /// Bytes of one element as this backend stores it: fp32 and tf32 4, bf16 and fp16 2, int32 4,
-/// int64 8. Errors: InputError for formats it does not store.
+/// int64 8, fp8 1 (memory for quantised copies only). Errors: InputError for formats it does not
+/// store.
 std::size_t stored_bytes(Format format);
 
 }  // namespace stepcast::runtime::cuda

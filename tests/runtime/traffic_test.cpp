@@ -3,7 +3,6 @@
 
 #include "core/link_traffic.h"
 #include "runtime/data/batch_source.h"
-#include "runtime/executable.h"
 #include "tests/runtime/thread_ranks.h"
 #include "tests/runtime/tiered_plans.h"
 #include "workloads/build_graph.h"
@@ -154,16 +153,6 @@ TEST_CASE("deduplicated ids travel as often as the access law says, repeats insi
       CHECK(expected.total(TrafficKind::kOutputs) < 0.6 * plain.total(TrafficKind::kOutputs));
     }
   }
-}
-
-TEST_CASE("the CUDA backend refuses row ranges in words", "[traffic][tiers]") {
-  Job job = skewed_job(256);
-  job.embedding_choice = "tiered";
-  CHECK_NOTHROW(runtime::require_executable(job, false));
-  CHECK_THROWS_WITH(runtime::require_executable(job, true),
-                    Catch::Contains("embedding.plan") && Catch::Contains("row ranges"));
-  job.embedding_choice = "row_wise";
-  CHECK_NOTHROW(runtime::require_executable(job, true));
 }
 
 TEST_CASE("the tiered plan spares the network most of the all-to-all of a skewed sequence table",

@@ -194,7 +194,7 @@ TEST_CASE("every op of listed layers equals the CPU's", "[runtime][cuda][gpu]") 
 
 TEST_CASE("every op of a transformer in narrow formats equals the CPU's",
           "[runtime][cuda][gpu][short]") {
-  const auto compute = GENERATE(Format::kBf16, Format::kFp16, Format::kTf32);
+  const auto compute = GENERATE(Format::kBf16, Format::kFp16, Format::kTf32, Format::kFp8);
   const bool flash = GENERATE(true, false);
   check_all_ops(test::small_transformer(Activation::kSwiGlu, flash, compute));
 }

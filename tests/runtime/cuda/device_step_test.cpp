@@ -70,6 +70,22 @@ TEST_CASE("a transformer learns as on the CPU", "[runtime][cuda][gpu][short]") {
       curves_of(*module, test::small_transformer(activation, flash, Format::kBf16), 4), 2e-2);
 }
 
+TEST_CASE("a transformer with fp8 products learns nearly as in fp32", "[runtime][cuda][gpu]") {
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  const auto curve = [&](Format compute) {
+    return curves_of(*module, test::small_transformer(Activation::kSwiGlu, true, compute), 3);
+  };
+  const Curves fp8 = curve(Format::kFp8);
+  check_equal_curves(fp8, 5e-2);
+  const Curves bf16 = curve(Format::kBf16);
+  for (std::size_t s = 0; s < fp8.gpu.size(); ++s) {
+    CHECK(fp8.gpu[s] != bf16.gpu[s]);  // it is other products that ran
+  }
+}
+
 TEST_CASE("listed layers and windows learn as on the CPU", "[runtime][cuda][gpu]") {
   const cuda::Module* module = test::device_module();
   if (module == nullptr) {

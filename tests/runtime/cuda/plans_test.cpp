@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/program_builder.h"
 #include "runtime/cuda/communicator_plan.h"
+#include "runtime/cuda/kernels/quantise.h"
 #include "runtime/cuda/ledger.h"
 #include "runtime/cuda/matmul_plan.h"
 #include "runtime/cuda/message_plan.h"
@@ -254,15 +255,75 @@ TEST_CASE("products follow the op, and operands of another format are converted"
   CHECK(plan.converted_bytes() == 8 * 32 * 2);  // already a multiple of 256
   CHECK(plan.out.alignment == 4);
   CHECK_THROWS_WITH(product_of(program, program.ops[1]), Catch::Contains("too large"));
-  Product fp8 = p;
-  fp8.compute = Format::kFp8;
-  CHECK_THROWS_AS(matmul_plan(fp8, 0, 0, 0), InputError);
+  Product blocks = p;
+  blocks.compute = Format::kMxfp8;
+  CHECK_THROWS_AS(matmul_plan(blocks, 0, 0, 0), InputError);
   Product tf32;
   tf32.m = tf32.n = tf32.k = 4;
   tf32.compute = Format::kTf32;
   CHECK(matmul_plan(tf32, 0, 0, 0).tf32);
   CHECK(!matmul_plan(tf32, 0, 0, 0).first.converted);
   CHECK(!(matmul_plan(tf32, 0, 0, 0) == plan));
+}
+
+TEST_CASE("fp8 operands stand with the summed dimension innermost", "[runtime][cuda]") {
+  Product p;
+  p.m = 24;
+  p.n = 48;
+  p.k = 20;
+  p.a = p.b = p.c = Format::kBf16;
+  p.compute = Format::kFp8;
+  for (const bool transposed : {false, true}) {  // however they are stored
+    p.transpose_a = p.transpose_b = transposed;
+    p.gradient_b = transposed;
+    const MatmulPlan plan = matmul_plan(p, 0, 0, 0);
+    CHECK(plan.fp8());
+    CHECK(plan.k == 32);  // 20 padded to whole 16
+    CHECK(plan.first.transpose);
+    CHECK(!plan.second.transpose);
+    CHECK(plan.first.rows == 32);
+    CHECK(plan.first.columns == 48);
+    CHECK(plan.second.columns == 24);
+    CHECK(plan.first.gradient == transposed);
+    CHECK(!plan.second.gradient);
+    // 32 * 48 and 32 * 24 bytes, and what the scales are found with.
+    CHECK(plan.converted_bytes() == 1536 + 768 + 2 * kernels::kQuantiseWorkspace);
+  }
+  Product narrow = p;
+  narrow.n = 40;
+  CHECK_THROWS_WITH(matmul_plan(narrow, 0, 0, 0),
+                    Catch::Contains("24 x 40 x 20") && Catch::Contains("multiples of 16"));
+  Product many = p;
+  many.batch = 2;
+  CHECK_THROWS_WITH(matmul_plan(many, 0, 0, 0), Catch::Contains("2 of them"));
+  CHECK_THROWS_AS(matmul_plan(p, 0, 0, 8), InputError);  // a result that begins anywhere
+}
+
+TEST_CASE("gradients stand left in backward products but for those of weights", "[runtime][cuda]") {
+  ProgramBuilder b;
+  const TensorId x = b.buffer("x", 16, 16, Format::kBf16);
+  const auto s = b.begin_segment("step");
+  for (const Phase phase : {Phase::kForward, Phase::kBackward}) {
+    for (const std::uint8_t flags : {op_flags::kTransposeB, op_flags::kTransposeA}) {
+      b.op(OpKind::kGemm, "product", {16, 16, 16, 1})
+          .in({x, x})
+          .out({x})
+          .format(Format::kFp8)
+          .phase(phase)
+          .flags(flags);
+    }
+  }
+  b.end_segment();
+  b.call(s);
+  const Program program = std::move(b).finish();
+  const auto gradients = [&](std::size_t op) {
+    const Product p = product_of(program, program.ops[op]);
+    return std::pair(p.gradient_a, p.gradient_b);
+  };
+  CHECK(gradients(0) == std::pair(false, false));
+  CHECK(gradients(1) == std::pair(false, false));
+  CHECK(gradients(2) == std::pair(true, false));
+  CHECK(gradients(3) == std::pair(false, true));
 }
 
 TEST_CASE("the ledger says where device memory went", "[runtime][cuda]") {

@@ -23,6 +23,12 @@ constexpr const char* kDlrm = R"({
       {"name": "a", "rows": 300, "dim": 8, "pooling": 4, "mode": "sum", "access": {"zipf": 1.1}},
       {"name": "b", "rows": 90, "dim": 8, "pooling": 1, "mode": "sum"}]}})";
 
+constexpr const char* kFp8 = R"({
+  "system": "dgx-h100", "devices": 1, "batch": {"global": 2, "micro": 1, "sequence": 16},
+  "formats": {"compute": "fp8"},
+  "workload": {"kind": "transformer", "name": "tiny", "layers": 1, "hidden": 32, "heads": 2,
+    "ffn_hidden": 48, "activation": "swiglu", "vocabulary": 64}})";
+
 using Settings = std::map<std::string, std::string>;
 
 /// A folder laid out as an installation, on a machine of these settings (environment variables of
@@ -58,6 +64,17 @@ class Machine {
         trace()};
     all.insert(all.end(), more.begin(), more.end());
     return cli_test::execute(executable(), all);
+  }
+  /// `run` of another job.
+  [[nodiscard]] Outcome run_job(const std::string& job,
+                                const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> all{
+        "run", folder_.file("other.json", job), "--backend", "cuda", "--steps", "2"};
+    all.insert(all.end(), more.begin(), more.end());
+    return cli_test::execute(executable(), all);
+  }
+  [[nodiscard]] std::string file(const std::string& name, const std::string& text) const {
+    return folder_.file(name, text);
   }
   /// Any other command.
   [[nodiscard]] Outcome call(const std::vector<std::string>& arguments) const {
@@ -193,6 +210,45 @@ TEST_CASE("what a machine lacks ends a run on it with code 3, in words, with no 
   CHECK(done.code == 3);
   CHECK_THAT(done.err, Contains(says));
   CHECK_FALSE(fs::exists(machine.trace()));
+}
+
+TEST_CASE("plans with hot rows in device memory and cold ones in ddr run, rows counted", "[run]") {
+  const Machine machine;
+  const std::string shard = R"("sharding": "table_wise", "groups": [[0]], "split": "block")";
+  const auto plan_in = [&](const std::string& tier) {
+    return machine.file(
+        tier + ".json",
+        R"({"stepcast": 1, "kind": "embedding", "workload": "tiny", "system": "dgx-h100", "devices": 1,
+          "tables": [{"name": "a", "row_order": "frequency", "shards": [
+            {"rows": [0, 40], "columns": [0, 8], "tier": "hbm", )" +
+            shard + R"(}, {"rows": [40, 300], "columns": [0, 8], "tier": ")" + tier + "\", " +
+            shard + R"(, "cache": {"bytes": 2000, "policy": "lru"}}]},
+          {"name": "b", "row_order": "workload", "shards": [
+            {"rows": [0, 90], "columns": [0, 8], "tier": "hbm", )" +
+            shard + "}]}]}");
+  };
+  const Outcome done = machine.run_job(kDlrm, {"--set", "embedding.plan=" + plan_in("ddr")});
+  INFO(done.err);
+  CHECK(done.code == 0);
+  CHECK_THAT(done.out, Contains("tier, per step") && Contains("ddr"));
+  const Outcome in_files = machine.run_job(kDlrm, {"--set", "embedding.plan=" + plan_in("ssd")});
+  INFO(in_files.err);
+  CHECK(in_files.code == 2);
+}
+
+TEST_CASE("fp8 products run where the device has them and are refused where not", "[run]") {
+  {
+    const Machine hopper;
+    const Outcome done = hopper.run_job(kFp8);
+    INFO(done.err);
+    CHECK(done.code == 0);
+  }
+  const Machine ampere(Settings{{"STANDIN_CAPABILITY", "80"}});
+  const Outcome done = ampere.run_job(kFp8);
+  INFO(done.err);
+  CHECK(done.code == 2);
+  CHECK_THAT(done.err, Contains("compute capability 8.0") && Contains("use bf16"));
+  CHECK(ampere.run_job(kFp8, {"--set", "formats.compute=bf16"}).code == 0);
 }
 
 TEST_CASE("too little device memory ends a run with code 4 and the ledger", "[run]") {

@@ -1,4 +1,5 @@
 #include <cublasLt.h>
+#include <cuda_fp8.h>
 
 #include <vector>
 
@@ -11,13 +12,40 @@ using stepcast::Format;
 namespace {
 
 struct Layout {
+  cudaDataType_t type = CUDA_R_32F;
   Format format = Format::kFp32;
   std::int64_t rows = 0, columns = 0, leading = 0, step = 0;
   std::int32_t batch = 1;
 };
 struct Operation {
   bool transpose_a = false, transpose_b = false;
+  const float* scale_a = nullptr;
+  const float* scale_b = nullptr;
 };
+
+bool is_fp8(const Layout& l) { return l.type == CUDA_R_8F_E4M3 || l.type == CUDA_R_8F_E5M2; }
+
+float number(const void* data, const Layout& l, std::int64_t i) {
+  if (!is_fp8(l)) {
+    return stepcast::standin::load(data, l.format, i);
+  }
+  const auto interpretation = l.type == CUDA_R_8F_E4M3 ? __NV_E4M3 : __NV_E5M2;
+  const __half_raw half =
+      __nv_cvt_fp8_to_halfraw(static_cast<const __nv_fp8_storage_t*>(data)[i], interpretation);
+  return __half2float(__half(half));
+}
+
+/// What the library asks of fp8 products before compute capability 10.0: A transposed, B not, all
+/// 16 bytes aligned, not both e5m2, one product, a result in 16 or 32 bits.
+bool takes_fp8(const Operation& o, const Layout& a, const Layout& b, const Layout& d) {
+  const auto aligned = [](const Layout& l) {
+    const std::int64_t bytes = is_fp8(l) ? 1 : l.format == Format::kFp32 ? 4 : 2;
+    return l.rows % 16 == 0 && l.leading * bytes % 16 == 0;
+  };
+  return is_fp8(a) && is_fp8(b) && !is_fp8(d) && o.transpose_a && !o.transpose_b &&
+         o.scale_a != nullptr && o.scale_b != nullptr && d.batch == 1 && aligned(a) && aligned(b) &&
+         aligned(d) && !(a.type == CUDA_R_8F_E5M2 && b.type == CUDA_R_8F_E5M2);
+}
 
 Format format_of(cudaDataType_t type) {
   return type == CUDA_R_16BF ? Format::kBf16 : type == CUDA_R_16F ? Format::kFp16 : Format::kFp32;
@@ -32,8 +60,7 @@ std::vector<float> gathered(const void* data, const Layout& l, std::int64_t batc
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t j = 0; j < columns; ++j) {
       const std::int64_t at = transpose ? j + i * l.leading : i + j * l.leading;
-      values[static_cast<std::size_t>(i * columns + j)] =
-          stepcast::standin::load(data, l.format, batch * l.step + at);
+      values[static_cast<std::size_t>(i * columns + j)] = number(data, l, batch * l.step + at);
     }
   }
   return values;
@@ -64,7 +91,7 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDa
                                           std::uint64_t rows, std::uint64_t columns,
                                           std::int64_t leading) {
   *layout = reinterpret_cast<cublasLtMatrixLayout_t>(
-      new Layout{format_of(type), static_cast<std::int64_t>(rows),
+      new Layout{type, format_of(type), static_cast<std::int64_t>(rows),
                  static_cast<std::int64_t>(columns), leading, 0, 1});
   return leading >= static_cast<std::int64_t>(rows) ? CUBLAS_STATUS_SUCCESS
                                                     : CUBLAS_STATUS_INVALID_VALUE;
@@ -97,6 +124,12 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
                                               cublasLtMatmulDescAttributes_t what,
                                               const void* value, std::size_t) {
   auto& o = *reinterpret_cast<Operation*>(operation);
+  if (what == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER ||
+      what == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER) {
+    (what == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER ? o.scale_a : o.scale_b) =
+        value_at<const float*>(value);
+    return CUBLAS_STATUS_SUCCESS;
+  }
   const bool transpose = value_at<cublasOperation_t>(value) == CUBLAS_OP_T;
   (what == CUBLASLT_MATMUL_DESC_TRANSA ? o.transpose_a : o.transpose_b) = transpose;
   return CUBLAS_STATUS_SUCCESS;
@@ -114,12 +147,17 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
                                                     const void*, std::size_t) {
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t, int,
                                               cublasLtMatmulHeuristicResult_t[], int* found) {
   *found = 1;
+  if (is_fp8(of(a)) || is_fp8(of(b))) {
+    return takes_fp8(*reinterpret_cast<const Operation*>(operation), of(a), of(b), of(d))
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   return of(a).format == of(b).format ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
@@ -138,9 +176,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
       ld.columns != (o.transpose_b ? lb.rows : lb.columns) || c != d) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  const float factor = *static_cast<const float*>(alpha);
+  const bool fp8 = is_fp8(la);
+  if (fp8 && (!takes_fp8(o, la, lb, ld) || reinterpret_cast<std::uintptr_t>(a) % 16 != 0 ||
+              reinterpret_cast<std::uintptr_t>(b) % 16 != 0)) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  const float factor_of_all = *static_cast<const float*>(alpha);
   const float more = *static_cast<const float*>(beta);
   stepcast::standin::enqueue([=] {
+    // The scales are read when the product runs.
+    const float factor = fp8 ? factor_of_all * *o.scale_a * *o.scale_b : factor_of_all;
     for (std::int64_t batch = 0; batch < ld.batch; ++batch) {
       const auto left = gathered(a, la, batch, o.transpose_a);
       const auto right = gathered(b, lb, batch, o.transpose_b);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <new>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -89,8 +90,13 @@ struct StandinEvent {
   bool pending = false;  ///< recorded behind a collective that hangs
 };
 
-void* poisoned(std::size_t bytes) {  // every byte of fresh memory is part of a NaN
-  void* p = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+/// Of exactly this size, so that a memory checker sees the first byte too far; every byte of fresh
+/// memory is part of a NaN.
+void* poisoned(std::size_t bytes) {
+  void* p = nullptr;
+  if (posix_memalign(&p, 256, bytes) != 0) {
+    throw std::bad_alloc();
+  }
   std::memset(p, 0xff, bytes);
   return p;
 }
@@ -121,6 +127,11 @@ cudaError_t cudaDeviceGetPCIBusId(char* bus, int, int) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) {
+  const auto capability = static_cast<int>(setting("STANDIN_CAPABILITY", 90));
+  *value = what == cudaDevAttrComputeCapabilityMajor ? capability / 10 : capability % 10;
+  return cudaSuccess;
+}
 cudaError_t cudaDriverGetVersion(int* v) {
   *v = static_cast<int>(setting("STANDIN_DRIVER", 13000));
   return cudaSuccess;
