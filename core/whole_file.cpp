@@ -1,29 +1,119 @@
 #include "core/whole_file.h"
 
-#include <fstream>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
 #include <system_error>
 
 #include "core/error.h"
 
 namespace stepcast {
+namespace {
 
-void write_whole_file(const std::filesystem::path& file, std::string_view text) {
-  const std::filesystem::path part = file.string() + ".part";
-  std::ofstream out(part, std::ios::binary);
-  out.write(text.data(), static_cast<std::streamsize>(text.size()));
-  out.close();
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(const fs::path& file, std::error_code why) {
+  throw InputError(file.string(), fmt::format("cannot be written ({}); check that the folder "
+                                              "exists, may be written to and has room",
+                                              why.message()));
+}
+
+std::error_code last_error() { return {errno, std::generic_category()}; }
+
+/// Writes and closes; the error of a full disk may come with either.
+std::error_code fill(int descriptor, std::string_view text) {
   std::error_code failure;
-  if (out) {
-    std::filesystem::rename(part, file, failure);
-    if (!failure) {
-      return;
+  while (!text.empty() && !failure) {
+    const ssize_t written = write(descriptor, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      failure = last_error();
     }
   }
-  std::error_code ignored;
-  std::filesystem::remove(part, ignored);
-  throw InputError(file.string(),
-                   failure ? fmt::format("cannot be written: {}", failure.message())
-                           : "cannot be written; check that the folder exists and has room");
+  if (close(descriptor) != 0 && !failure) {
+    failure = last_error();
+  }
+  return failure;
+}
+
+/// What a chain of symbolic links ends in, whether it exists or not.
+fs::path target_of(const fs::path& file) {
+  fs::path target = file;
+  for (int links = 0; fs::is_symlink(fs::symlink_status(target)); ++links) {
+    if (links == 40) {
+      refuse(file, std::make_error_code(std::errc::too_many_symbolic_link_levels));
+    }
+    target = target.parent_path() / fs::read_symlink(target);  // an absolute one replaces all
+  }
+  return target;
+}
+
+struct Temporary {
+  fs::path path;
+  int descriptor = -1;
+};
+
+/// A file of nobody else's in the folder of `target`, with the permissions of a new file.
+Temporary open_beside(const fs::path& target) {
+  static std::atomic<unsigned> count = 0;
+  for (;;) {
+    Temporary t{target.parent_path() / fmt::format(".stepcast-{}-{}", getpid(), count++)};
+    t.descriptor = open(t.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (t.descriptor >= 0 || errno != EEXIST) {
+      return t;
+    }
+  }
+}
+
+void replace(const fs::path& file, const fs::path& target, const struct stat* old,
+             std::string_view text) {
+  if (old != nullptr && access(target.c_str(), W_OK) != 0) {
+    refuse(file, last_error());
+  }
+  const Temporary t = open_beside(target);
+  if (t.descriptor < 0) {
+    refuse(file, last_error());
+  }
+  std::error_code failure;
+  if (old != nullptr && fchmod(t.descriptor, old->st_mode & 07777) != 0) {
+    failure = last_error();
+  }
+  if (const std::error_code filled = fill(t.descriptor, text); !failure) {
+    failure = filled;
+  }
+  if (!failure) {
+    fs::rename(t.path, target, failure);
+  }
+  if (failure) {
+    std::error_code ignored;
+    fs::remove(t.path, ignored);
+    refuse(file, failure);
+  }
+}
+
+}  // namespace
+
+void write_whole_file(const fs::path& file, std::string_view text) {
+  struct stat old {};
+  const bool exists = stat(file.c_str(), &old) == 0;
+  if (!exists && errno != ENOENT) {
+    refuse(file, last_error());
+  }
+  if (!exists || S_ISREG(old.st_mode)) {
+    replace(file, target_of(file), exists ? &old : nullptr, text);
+    return;
+  }
+  const int descriptor = open(file.c_str(), O_WRONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    refuse(file, last_error());
+  }
+  if (const std::error_code failure = fill(descriptor, text)) {
+    refuse(file, failure);
+  }
 }
 
 }  // namespace stepcast
