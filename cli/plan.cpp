@@ -84,20 +84,19 @@ void print_ledger(const EmbeddingPlan& plan, std::ostream& out) {
 void print_text(const PlanReport& r, std::ostream& out) {
   out << fmt::format("{} on {} x {}, {} tables\n\n", r.job.workload.name, r.job.devices,
                      r.job.system.device.name, r.job.workload.dlrm()->tables.size());
-  TextTable table({"plan", "step", "embedding", "bound", "gap", "built by", "tables"});
+  TextTable table({"plan", "step", "bound", "gap", "embedding", "built by", "tables"});
   table.left(5);
   table.left(6);
   std::size_t rank = 0;
   for (const RankedPlan& p : r.plans) {
-    const double bound = p.simulated ? r.bound : r.bound_with_tiers;
     table.row({std::to_string(++rank), human(Seconds(p.plan.predicted_step)),
-               human(Seconds(p.objective)), human(Seconds(bound)), percent(p.plan.gap),
-               p.simulated ? "simulated" : "not yet", mix_text(p)});
+               human(Seconds(p.plan.lower_bound)), percent(p.plan.gap),
+               human(Seconds(p.objective)), p.simulated ? "simulated" : "not yet", mix_text(p)});
   }
   table.print(out);
   out << fmt::format(
-      "\nlower bound {} ({}), gap of the best plan {:.3g} %; the rest of the step, {}, is the same "
-      "for all plans\n",
+      "\nlower bound of the embedding part {} ({}); the best found is {:.3g} % above. Beside it a "
+      "step takes at least {}: the least of the simulated plans\n",
       human(Seconds(r.bound)), r.bound_reason, log_points(r.gap), human(Seconds(r.rest_of_step)));
   out << fmt::format("search: {} evaluations in a space of 10^{:.0f} plans, {}{}; simulation {}\n",
                      count(static_cast<double>(r.evaluations)), r.space_log10,
@@ -147,10 +146,11 @@ void print_json(const PlanReport& r, std::ostream& out) {
   for (const RankedPlan& p : r.plans) {
     j["plans"].push_back(plan_document(p));
   }
-  j["bound"] = {{"objective_s", r.objective},
-                {"lower_bound_s", r.bound},
-                {"lower_bound_with_tiers_s", r.bound_with_tiers},
-                {"gap", r.gap},
+  j["bound"] = {{"lower_bound_s", r.plans.front().plan.lower_bound},
+                {"objective_s", r.objective},
+                {"objective_bound_s", r.bound},
+                {"objective_bound_with_tiers_s", r.bound_with_tiers},
+                {"objective_gap", r.gap},
                 {"reason", r.bound_reason},
                 {"rest_of_step_s", r.rest_of_step}};
   j["search"] = {{"seconds", r.search_seconds},

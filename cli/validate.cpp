@@ -17,6 +17,7 @@
 #include "cli/validate_plans.h"
 #include "cli/validate_published.h"
 #include "cli/validate_traces.h"
+#include "cli/validate_traffic.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/whole_file.h"
@@ -36,7 +37,7 @@ constexpr std::string_view kBound =
 constexpr double kOverlapBound = 0.10;
 
 const std::vector<std::string> kTogether{"published", "dlrm", "kernels", "collectives"};
-const std::vector<std::string> kAlone{"traces", "runtime", "plans"};
+const std::vector<std::string> kAlone{"traces", "runtime", "plans", "traffic"};
 
 std::vector<std::string> all_suites() {
   std::vector<std::string> all = kTogether;
@@ -345,6 +346,9 @@ int validate(const ValidateCommand& options, Context& context) {
     if (suite == "traces") {
       return options.run ? validate_what_if(options.seed, options.count, options.format, context)
                          : validate_traces(options.data, options.format);
+    }
+    if (suite == "traffic") {
+      return validate_traffic(options.data, options.format, context);
     }
     if (suite == "runtime") {
       return validate_runtime(options, context);

@@ -175,4 +175,13 @@ MemoryUse memory_use(const Program& program) {
   return use;
 }
 
+std::vector<double> Exchange::sent_by(std::size_t position) const {
+  std::vector<double> elements = send_elements;
+  const std::size_t unit = unit_elements.size();
+  for (std::size_t place = 0; place < unit; ++place) {
+    elements.at(position / unit * unit + place) += unit_elements[place];
+  }
+  return elements;
+}
+
 }  // namespace stepcast

@@ -133,6 +133,11 @@ struct EmbeddingGroup {
 /// the runtime's are the batch's own).
 struct Exchange {
   std::vector<double> send_elements;
+  /// What goes to members of the sender's own unit beside that, by place in the unit: members form
+  /// units of so many, in order. Ranks of one class may be in different units. Empty: nothing.
+  std::vector<double> unit_elements{};
+  /// To each member, from the one at `position`.
+  [[nodiscard]] std::vector<double> sent_by(std::size_t position) const;
 };
 
 /// One strided block that a kCopyColumns op with a `detail` moves: `columns` elements in each of

@@ -124,22 +124,29 @@ class Ledger {
     return static_cast<std::int64_t>(s.groups.size());
   }
 
+  /// Share of the table's lookups that its `rows` most popular rows take.
+  static double mass_of_hottest(const EmbeddingTable& table, std::int64_t rows) {
+    return rows <= 0            ? 0
+           : rows >= table.rows ? 1
+           : table.access       ? table.access->cdf(real(rows)).value
+                                : real(rows) / real(table.rows);
+  }
+
+  /// The same of a shard whose rows are in order of popularity.
+  static double range_mass(const EmbeddingTable& table, const PlanShard& s) {
+    return std::max(0.0, mass_of_hottest(table, s.rows[1]) - mass_of_hottest(table, s.rows[0]));
+  }
+
   /// Share of the table's lookups that falls to each member of a group, at most: where the hot rows
   /// of the plan's own split fall.
   [[nodiscard]] std::vector<double> masses(const PlanTable& plan, const EmbeddingTable& table,
                                            const PlanShard& s, std::int64_t members) const {
-    const auto upto = [&](std::int64_t row) {
-      const double part = real(row) / real(table.rows);
-      return row <= 0            ? 0.0
-             : row >= table.rows ? 1.0
-             : table.access      ? table.access->cdf(real(row)).value
-                                 : part;
-    };
+    const auto upto = [&](std::int64_t row) { return mass_of_hottest(table, row); };
     const auto count = static_cast<std::size_t>(members);
     const bool whole = s.rows[0] == 0 && s.rows[1] == table.rows;
     const bool split = members > 1 && s.split != Split::kReplicate;
     if (plan.frequency_order) {
-      const double range = std::max(0.0, upto(s.rows[1]) - upto(s.rows[0]));
+      const double range = range_mass(table, s);
       std::vector<double> mass(count, range);
       const std::int64_t block = (s.rows[1] - s.rows[0] + members - 1) / members;
       for (std::int64_t i = 0; split && i < members; ++i) {
@@ -194,7 +201,8 @@ class Ledger {
     double bytes = 0;
     for (const PlanShard& s : plan.shards) {
       const Holding holding = holding_of(s, table, job_.devices);
-      BytesByPurpose b = arriving_bytes(job_, table, holding, s.columns[1] - s.columns[0]);
+      const double share = plan.frequency_order ? range_mass(table, s) : 1;
+      BytesByPurpose b = arriving_bytes(job_, table, holding, s.columns[1] - s.columns[0], share);
       bytes += b.total();
     }
     const double remap = plan.frequency_order && plan.shards.size() > 1 ? remap_bytes(table) : 0;

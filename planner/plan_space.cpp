@@ -99,6 +99,19 @@ class PlanSpaceBuilder {
     to_.meanings_[t].push_back(std::move(meaning));
   }
 
+  /// Share of a table's lookups that travel, and are looked up by their holder: with deduplicated
+  /// ids a rank asks once for each distinct row of its batch.
+  [[nodiscard]] double travelling(const EmbeddingTable& table) const {
+    if (table.mode != PoolingMode::kSequence || !job_.embedding_dedup) {
+      return 1;
+    }
+    const double lookups = real(job_.batch.global) / real(job_.devices) * table.pooling;
+    const double repeats =
+        table.session ? dedup_factor(table.session->samples, table.session->keep) : 1;
+    const Access law = table.access ? *table.access : Access::uniform(table.rows);
+    return std::min(1.0, law.unique(lookups / repeats).value / lookups);
+  }
+
   void set_bytes(PlacementOption& o, const EmbeddingTable& table, const HeldPiece& piece) const {
     o.bytes[0] = whole(held_bytes(job_, table, piece).total());
     // Each column part sends ids of its own.
@@ -132,10 +145,11 @@ class PlanSpaceBuilder {
     PlacementOption o;
     o.pieces = static_cast<std::int32_t>(parts);
     o.label = parts > 1 ? fmt::format("column_wise x{}", parts) : "";
-    const EmbeddingPrices::Lookups lookups{t, global, 1, width, unpooled};
-    const double sent = (unpooled ? global * table.pooling : global) * real(width);
-    o.load[kLookup] =
-        to_load(prices_.forward(lookups) + routes_.ids(global * table.pooling, global));
+    const double asked = travelling(table);
+    const EmbeddingPrices::Lookups lookups{t, global, asked, width, unpooled};
+    const double ids = global * table.pooling * asked;
+    const double sent = (unpooled ? ids : global) * real(width);
+    o.load[kLookup] = to_load(prices_.forward(lookups) + routes_.ids(ids, global));
     o.load[kOutput] = to_load(routes_.exchange_forward(sent));
     o.load[kUpdate] = to_load(prices_.backward(lookups) + routes_.exchange_backward(sent));
     finish_route(o, table, unpooled, Route::kExchange);
@@ -157,8 +171,9 @@ class PlanSpaceBuilder {
     const internal::HotRows hot =
         internal::hot_rows(table, group, job_.devices, options_.form.row_split);
     split_ = hot.split;
-    const EmbeddingPrices::Lookups lookups{t, global, share, table.dim, unpooled};
-    const double arriving = global * table.pooling * share;
+    const double asked = share * travelling(table);
+    const EmbeddingPrices::Lookups lookups{t, global, asked, table.dim, unpooled};
+    const double arriving = global * table.pooling * asked;
     const double sent = (unpooled ? arriving : global) * real(table.dim);
     const double forward = prices_.forward(lookups) + routes_.ids(arriving, global);
     const double backward = prices_.backward(lookups);

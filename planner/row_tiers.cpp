@@ -38,7 +38,8 @@ std::vector<double> level_thresholds(std::span<const RowLevel> levels, const Acc
     return levels[i].per_row + lambda * levels[i].memory;
   };
   const auto crossing = [&](std::size_t more, std::size_t fewer) {
-    const double slope = levels[fewer].per_access - levels[more].per_access;
+    const double slope = levels[fewer].per_access - levels[more].per_access +
+                         lambda * (levels[fewer].access_memory - levels[more].access_memory);
     const double gap = constant(more) - constant(fewer);
     return slope > 0 ? std::max(0.0, gap / slope) : gap < 0 ? -1.0 : kNever;
   };
@@ -104,7 +105,7 @@ RowTierCost cost_of(const Access& access, double lookups, const RowTierCut& cut,
     }
     c.touches.push_back(touches);
     c.cost += levels[i].per_access * touches + levels[i].per_row * static_cast<double>(rows);
-    c.memory += levels[i].memory * static_cast<double>(rows);
+    c.memory += levels[i].access_memory * touches + levels[i].memory * static_cast<double>(rows);
     first = cut.ends[i];
   }
   return c;

@@ -8,12 +8,13 @@
 namespace stepcast::planner {
 
 /// What one row costs at one replication level, as a function of its expected accesses per global
-/// batch c:   cost = per_access * u(c) + per_row,   and memory bytes on each rank.
-/// Levels go from many copies to one: per_access rises, per_row and memory fall.
+/// batch c:   cost = per_access * u(c) + per_row,   memory = access_memory * u(c) + memory.
+/// Levels go from many copies to one: per_access and access_memory rise, per_row and memory fall.
 struct RowLevel {
-  double per_access = 0;  ///< seconds (or bytes) per access, forward and backward
-  double per_row = 0;     ///< sync and update, whether accessed or not
-  double memory = 0;      ///< bytes on each rank
+  double per_access = 0;     ///< seconds (or bytes) per access, forward and backward
+  double per_row = 0;        ///< sync and update, whether accessed or not
+  double memory = 0;         ///< bytes of a row on each rank
+  double access_memory = 0;  ///< bytes of buffers on each rank for every access that is exchanged
 };
 
 /// How accesses of a row count for the exchange.
@@ -43,7 +44,7 @@ struct RowTierCut {
 RowTierCut cut_rows(const Access& access, double lookups, std::span<const double> thresholds);
 
 /// Cost of a cut table: sum over levels of per_access * u(accesses) + per_row * rows; bytes per
-/// rank. With dedup the level's distinct touches are summed over the law.
+/// rank likewise. With dedup the level's distinct touches are summed over the law.
 struct RowTierCost {
   double cost = 0;
   double memory = 0;

@@ -71,13 +71,13 @@ BytesByPurpose held_bytes(const Job& job, const EmbeddingTable& table, const Hel
 }
 
 BytesByPurpose arriving_bytes(const Job& job, const EmbeddingTable& table, Holding holding,
-                              std::int64_t columns) {
+                              std::int64_t columns, double share) {
   BytesByPurpose b;
   if (holding == Holding::kReplicated || holding == Holding::kLocal) {
     return b;
   }
   const double local = real(job.batch.global) / real(job.devices);
-  const double lookups = std::ceil(local * table.pooling);
+  const double lookups = std::ceil(local * table.pooling * share);
   const double wire = both_ways(job);
   b.buffers = lookups * kIdBytes + 2 * local * kLengthBytes + local * real(columns) * wire;
   if (holding == Holding::kUnpooled) {

@@ -40,9 +40,9 @@ struct HeldPiece {
 BytesByPurpose held_bytes(const Job& job, const EmbeddingTable& table, const HeldPiece& piece);
 
 /// Bytes on every rank because a table's piece exists somewhere: what arrives for the local batch,
-/// and the ids sent.
+/// and the ids sent. `share` of the table's lookups go to the piece.
 BytesByPurpose arriving_bytes(const Job& job, const EmbeddingTable& table, Holding holding,
-                              std::int64_t columns);
+                              std::int64_t columns, double share = 1);
 
 /// Row id -> place in the order of popularity, on each rank that sends ids: 4 bytes a row, 8 beyond
 /// 2^32 rows.

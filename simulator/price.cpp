@@ -231,8 +231,8 @@ class Pricer {
       STEPCAST_CHECK(op.detail >= 0, "all_to_all_v '{}' has no exchange", program.name(op));
       format = op.format;
       rest = std::max(rest, since_use(member, own[s]));
-      const auto& elements =
-          program.exchanges.at(static_cast<std::size_t>(op.detail)).send_elements;
+      const std::vector<double> elements =
+          program.exchanges.at(static_cast<std::size_t>(op.detail)).sent_by(i);
       STEPCAST_CHECK(elements.size() == n, "exchange of '{}' has {} entries for {} ranks",
                      program.name(op), elements.size(), n);
       for (std::size_t j = 0; j < n; ++j) {

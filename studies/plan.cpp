@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/error.h"
 #include "models/cost_model.h"
@@ -20,6 +21,11 @@ double simulated_step(const Job& job, const models::CostModel& model, const Embe
       graph, model,
       {.unfold = false, .collectives_hold_core = job.system.host.collectives_hold_core});
   return to_seconds(simulator::simulate(graph, costs).makespan).base();
+}
+
+void bound_step(EmbeddingPlan& plan, double objective_bound, double rest_of_step) {
+  plan.lower_bound = std::max(0.0, objective_bound + rest_of_step);
+  plan.gap = plan.lower_bound > 0 ? std::max(0.0, plan.predicted_step / plan.lower_bound - 1) : 0;
 }
 
 PlanReport plan(const Job& job, const PlanOptions& options) {
@@ -53,9 +59,15 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   const planner::PlannedCandidate* best = found.best_buildable();
   if (best != nullptr) {
     report.objective = best->objective;
-    report.rest_of_step = std::max(0.0, simulated_step(job, model, best->plan) - best->objective);
+    report.rest_of_step = std::numeric_limits<double>::infinity();
   } else if (!found.candidates.empty()) {
     report.objective = found.candidates.front().objective;
+  }
+  for (planner::PlannedCandidate& c : found.candidates) {
+    if (c.buildable()) {
+      c.plan.predicted_step = simulated_step(job, model, c.plan);
+      report.rest_of_step = std::min(report.rest_of_step, c.plan.predicted_step - c.objective);
+    }
   }
   for (planner::PlannedCandidate& c : found.candidates) {
     RankedPlan ranked;
@@ -63,12 +75,10 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
     ranked.simulated = c.buildable();
     ranked.not_built_because = c.buildable_because;
     ranked.mix = std::move(c.mix);
-    c.plan.predicted_step =
-        c.buildable() ? simulated_step(job, model, c.plan) : report.rest_of_step + c.objective;
-    const double bound = c.buildable() ? report.bound : report.bound_with_tiers;
-    c.plan.lower_bound =
-        std::min(c.plan.predicted_step, c.plan.predicted_step - (c.objective - bound));
-    c.plan.gap = bound > 0 ? std::max(0.0, c.objective / bound - 1) : 0;
+    if (!c.buildable()) {
+      c.plan.predicted_step = report.rest_of_step + c.objective;
+    }
+    bound_step(c.plan, c.buildable() ? report.bound : report.bound_with_tiers, report.rest_of_step);
     ranked.plan = std::move(c.plan);
     report.plans.push_back(std::move(ranked));
   }

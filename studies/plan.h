@@ -46,9 +46,13 @@ struct PlanReport {
   Job job;
   std::vector<RankedPlan> plans;  ///< ascending by predicted step
   double objective = 0;           ///< of the best plan that can be built
+  /// Of the objective. `gap`: what the best objective found is above its bound; a plan's own gap is
+  /// that of its simulated step.
   double bound = 0, bound_with_tiers = 0, gap = 0;
   std::string bound_reason;
-  double rest_of_step = 0;  ///< seconds of the step no plan changes, by simulation of the best
+  /// Seconds that a step takes beside its objective: the least over the simulated plans; negative
+  /// where overlap hides part of the objective.
+  double rest_of_step = 0;
   double search_seconds = 0, simulation_seconds = 0;
   std::uint64_t evaluations = 0;
   double space_log10 = 0;

@@ -47,6 +47,7 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
   report.job = job;
   report.kept = front.kept;
   const planner::ReplanPoint* best = nullptr;
+  double rest = std::numeric_limits<double>::infinity();
   for (planner::ReplanPoint& p : front.points) {
     if (request.max_bytes && p.bytes > *request.max_bytes) {
       break;
@@ -60,6 +61,7 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
       }
       continue;  // no graph can be built of this mixture of tables that stay and tables that move
     }
+    rest = std::min(rest, p.plan.predicted_step - p.objective);
     const bool fits = !home || !planner::excess_of(job, p.plan, p.plan.ledger);
     if (home) {
       report.from_step = p.plan.predicted_step;
@@ -76,9 +78,7 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
   report.plan.workload = job.workload.name;
   report.plan.system = job.system.name;
   report.objective = best->objective;
-  report.plan.lower_bound = std::min(report.plan.predicted_step,
-                                     report.plan.predicted_step - (best->objective - front.bound));
-  report.plan.gap = front.bound > 0 ? std::max(0.0, best->objective / front.bound - 1) : 0;
+  bound_step(report.plan, front.bound, rest);
   report.migration = planner::migration_between(job, from, report.plan);
   return report;
 }

@@ -183,7 +183,8 @@ Bytes sent_bytes(const Program& program, const Op& op, std::size_t members, std:
       if (op.detail < 0 || static_cast<std::size_t>(op.detail) >= program.exchanges.size()) {
         return others * buffer;  // a recorded graph keeps no exchanges
       }
-      const auto& parts = program.exchanges[static_cast<std::size_t>(op.detail)].send_elements;
+      const std::vector<double> parts =
+          program.exchanges[static_cast<std::size_t>(op.detail)].sent_by(position);
       double elements = 0;
       for (std::size_t i = 0; i < parts.size(); ++i) {
         elements += i == position ? 0 : parts[i];

@@ -115,7 +115,8 @@ double collective_bytes(const Program& program, const Op& op, std::size_t self, 
     return format_bytes(op.format, 1, op.shape[0]).base();
   }
   double moved = 0;
-  const auto& send = program.exchanges[static_cast<std::size_t>(op.detail)].send_elements;
+  const std::vector<double> send =
+      program.exchanges[static_cast<std::size_t>(op.detail)].sent_by(self);
   for (std::size_t p = 0; p < send.size(); ++p) {
     moved += p == self ? 0 : send[p];
   }

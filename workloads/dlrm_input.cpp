@@ -15,7 +15,7 @@ std::int64_t rounded(double v) { return std::llround(v); }
 
 double total(const Exchange& e) {
   double sum = 0;
-  for (const double elements : e.send_elements) {
+  for (const double elements : e.sent_by(0)) {
     sum += elements;
   }
   return sum;
@@ -127,20 +127,26 @@ void DlrmStep::exchange_indices() {
   if (!layout_.exchanges_ids()) {
     return;
   }
-  Exchange lengths;
-  Exchange ids;
+  Exchange lengths{std::vector<double>(static_cast<std::size_t>(devices()))};
+  Exchange ids = lengths;
+  lengths.unit_elements.resize(static_cast<std::size_t>(layout_.group));
+  ids.unit_elements = lengths.unit_elements;
   for (std::int32_t peer = 0; peer < static_cast<std::int32_t>(devices()); ++peer) {
-    double peer_lengths = 0;
-    double peer_ids = 0;
     for (const std::int32_t id : layout_.held[static_cast<std::size_t>(peer)]) {
       const EmbeddingSlice& s = slice(id);
-      if (!is_local(s.route) && s.serves(peer, rank_)) {
-        peer_lengths += real(batch_ * lengths_per_bag(s, table(s)));
-        peer_ids += travelling(s, held_rows(s, peer), real(batch_));
+      if (is_local(s.route) || !s.serves(peer, rank_)) {
+        continue;
       }
+      const auto add = [&](Exchange& e, double elements) {
+        if (has_copies(s.route)) {
+          e.unit_elements.at(static_cast<std::size_t>(s.position(peer))) += elements;
+        } else {
+          e.send_elements[static_cast<std::size_t>(peer)] += elements;
+        }
+      };
+      add(lengths, real(batch_ * lengths_per_bag(s, table(s))));
+      add(ids, travelling(s, held_rows(s, peer), real(batch_)));
     }
-    lengths.send_elements.push_back(peer_lengths);
-    ids.send_elements.push_back(peer_ids);
   }
   const double sent_ids = total(ids);
   const double sent_lengths = total(lengths);

@@ -66,13 +66,14 @@ ShardLaws::Law ShardLaws::make_range(const EmbeddingSlice& s) const {
   std::shared_ptr<const Access> whole =
       t.access ? t.access : std::make_shared<Access>(Access::uniform(t.rows));
   if (!s.row_range()) {
-    return {std::move(whole), 1};
+    return {std::move(whole), 1, 1};
   }
   if (s.frequency_order) {
     auto [access, mass] = whole->ranks(s.first_row, s.first_row + s.rows);
-    return {std::make_shared<Access>(std::move(access)), mass};
+    return {std::make_shared<Access>(std::move(access)), mass, mass};
   }
-  return {std::make_shared<Access>(whole->random_subset(s.rows)), real(s.rows) / real(t.rows)};
+  const double share = real(s.rows) / real(t.rows);
+  return {std::make_shared<Access>(whole->random_subset(s.rows)), share, share};
 }
 
 const ShardLaws::Law& ShardLaws::range(const EmbeddingSlice& s) {
@@ -85,7 +86,7 @@ const ShardLaws::Law& ShardLaws::range(const EmbeddingSlice& s) {
 
 ShardLaws::Law ShardLaws::make(const EmbeddingSlice& s, const HeldRows& held) {
   if (held.rows == 0) {
-    return {std::make_shared<Access>(Access::uniform(1)), 0};
+    return {std::make_shared<Access>(Access::uniform(1)), 0, 0};
   }
   const Law& all = range(s);
   if (held.rows == s.rows && (s.frequency_order || !s.row_range())) {
@@ -94,13 +95,15 @@ ShardLaws::Law ShardLaws::make(const EmbeddingSlice& s, const HeldRows& held) {
   if (s.frequency_order && s.split == Split::kBlock) {
     const auto first = held.first - s.first_row;
     auto [access, share] = all.access->ranks(first, first + held.rows);
-    return {std::make_shared<Access>(std::move(access)), all.mass * share};
+    const double mass = all.mass * share;
+    return {std::make_shared<Access>(std::move(access)), mass, mass};
   }
   Law& subset = subsets_[Key{s.table, s.first_row, s.rows, held.rows, 0}];
   if (!subset.access) {
+    const double mass = all.mass * real(held.rows) / real(s.rows);
     subset = {held.rows == s.rows ? all.access
                                   : std::make_shared<Access>(all.access->random_subset(held.rows)),
-              all.mass * real(held.rows) / real(s.rows)};
+              mass, mass};
   }
   Law law = subset;
   if (placed(s)) {
@@ -304,7 +307,8 @@ double DlrmStep::lookups_of(const EmbeddingSlice& s, const HeldRows& held, doubl
 double DlrmStep::distinct_rows(const EmbeddingSlice& s, const HeldRows& held, double samples) {
   const auto& session = table(s).session;
   const double repeats = session ? dedup_factor(session->samples, session->keep) : 1;
-  return laws_.unique(s, held, lookups_of(s, held, samples) / repeats);
+  const double lookups = samples * table(s).pooling * laws_.law(s, held).even_mass;
+  return laws_.unique(s, held, lookups / repeats);
 }
 
 double DlrmStep::travelling(const EmbeddingSlice& s, const HeldRows& held, double samples) {

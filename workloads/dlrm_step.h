@@ -27,12 +27,15 @@ class ShardLaws {
   struct Law {
     std::shared_ptr<const Access> access;  ///< over the rows held, renormalised
     double mass = 0;                       ///< share of the table's lookups that go there
+    /// That share were the hottest rows spread evenly too: what `access` stands for. A rank that
+    /// holds a hot row is asked more often, but for hardly more rows.
+    double even_mass = 0;
   };
   explicit ShardLaws(const Job& job) : workload_(*job.workload.dlrm()), devices_(job.devices) {}
   const Law& law(const EmbeddingSlice& slice, const HeldRows& held);
   /// Share of the table's lookups that the slice takes: of all members of a group together.
   double mass(const EmbeddingSlice& slice);
-  /// Expected distinct rows among `lookups` lookups of the shard.
+  /// Expected distinct rows among `lookups` lookups, of a shard with its even share of them.
   double unique(const EmbeddingSlice& slice, const HeldRows& held, double lookups);
   /// Whether the law depends on which rows are held, not only on how many.
   [[nodiscard]] bool placed(const EmbeddingSlice& slice) const;

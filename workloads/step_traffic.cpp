@@ -27,8 +27,9 @@ void add_op(const Program& program, const Op& op, const LinkLevels& levels,
     case OpKind::kAllGather:
       return add_ring_bytes(levels, members, position, RingUse::kAllGather, bytes, sent);
     case OpKind::kAllToAllV: {
-      const Exchange& e = program.exchanges.at(static_cast<std::size_t>(op.detail));
-      std::transform(e.send_elements.begin(), e.send_elements.end(), to.begin(),
+      const std::vector<double> elements = program.exchanges.at(static_cast<std::size_t>(op.detail))
+                                               .sent_by(static_cast<std::size_t>(position));
+      std::transform(elements.begin(), elements.end(), to.begin(),
                      [&](double n) { return n * element; });
       return add_pair_bytes(levels, members, position, to, sent);
     }

@@ -25,11 +25,7 @@ TransformerStage::TransformerStage(const Job& job, const TransformerShape& shape
       compute_(job.formats.compute),
       products_(products),
       gpt_(!shape.model.llama_style()),
-      splits_(job.parallel.schedule == ScheduleKind::kZbH1) {
-  if (traits_.blocking_launches) {
-    writer_.block_launches();
-  }
-}
+      splits_(job.parallel.schedule == ScheduleKind::kZbH1) {}
 
 Program TransformerStage::write() && {
   writer_.builder().set_microbatches(static_cast<std::int32_t>(shape_.microbatches));
@@ -66,9 +62,6 @@ void TransformerStage::plan_tensors() {
                             : residual(fmt::format("chunk.{}.output_gradient", chunk));
     c.input_gradient =
         has_embedding(chunk) ? gradient : residual(fmt::format("chunk.{}.input_gradient", chunk));
-    if (has_embedding(chunk) && dropout()) {
-      ends_.embedding_mask = b.activation("embedding.mask", shape_.rows, h, Format::kInt8);
-    }
     if (has_head(chunk)) {
       ends_.norm = residual("head.norm");
       ends_.norm_statistics = b.activation("head.norm_statistics", shape_.rows, 2, Format::kFp32);
@@ -94,8 +87,7 @@ void TransformerStage::send(const char* name, TensorId tensor, std::int64_t to, 
   writer_.transfer(forward ? "forward" : "backward", job_.parallel.overlap.pipeline, t);
 }
 
-void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t to, bool forward,
-                               std::optional<TensorId> kept) {
+void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t to, bool forward) {
   const std::int64_t from = forward ? to - 1 : to + 1;
   OpWriter::Transfer t;
   t.kind = OpKind::kRecv;
@@ -103,9 +95,6 @@ void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t t
   t.elements = shape_.rows * shape_.model.hidden / (scatter_gather() ? shape_.tensor : 1);
   t.tag = 2 * (to / shape_.pipeline) + (forward ? 0 : 1);
   t.out = {tensor};
-  if (kept) {
-    t.in = {*kept};
-  }
   t.communicator = forward ? communicators_.forward : communicators_.backward;
   t.peer = static_cast<std::int32_t>(from % shape_.pipeline);
   t.format = compute_;
@@ -167,7 +156,6 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk, bool first_mic
     const auto at = static_cast<std::size_t>(i);
     const TensorId output = at + 1 < c.layers.size() ? c.layers[at + 1].input : c.output;
     parameters_.use(range.first + i);
-    quantise_layer(range.first + i);
     layer_forward(range.first + i, c.layers[at], output);
   }
   if (has_head(chunk)) {
@@ -195,13 +183,11 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk, bool last_mic
     parameters_.open_gradients(head_unit());
     head_backward(c.output, c.output_gradient);
   } else {
-    receive("pipeline.receive_gradient", c.output_gradient, virtual_stage(chunk), false,
-            traits_.keeps_outputs ? std::optional(c.output) : std::nullopt);
+    receive("pipeline.receive_gradient", c.output_gradient, virtual_stage(chunk), false);
   }
   TensorId from = c.output_gradient;
   for (std::int64_t i = range.count - 1; i >= 0; --i) {
     parameters_.use(range.first + i);
-    quantise_layer(range.first + i);
     parameters_.open_gradients(range.first + i);
     scope_ = fmt::format("layer.{}.input_", range.first + i);
     const TensorId to =

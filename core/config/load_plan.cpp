@@ -216,7 +216,9 @@ EmbeddingPlan plan_from(const Value& v) {
     v.fail("a plan {\"kind\": \"embedding\", ...}");
   }
   v.keys({"stepcast", "kind", "workload", "system", "devices", "predicted_step_s", "lower_bound_s",
-          "gap", "content_hash", "tables", "ledger"});
+          "gap", "content_hash", "tables", "ledger",
+          // what `plan --format json` says of a plan beside it
+          "objective_s", "buildable", "not_built_because", "mix"});
   if (const auto version = v.find("stepcast")) {
     (void)version->integer(1, 1);
   }

@@ -81,7 +81,23 @@ class TierOptions {
     const BytesByPurpose row =
         held_bytes(job_, table_, {Holding::kReplicated, 1, table_.dim, 0, 1});
     l.memory = (row.weights + row.optimizer + (copies > 1 ? row.gradients : 0)) / real(group);
+    l.access_memory = (exchanged_bytes(group, 1) - exchanged_bytes(group, 0)) / lookups_;
     return l;
+  }
+
+  [[nodiscard]] Holding holding(std::int64_t group) const {
+    return group == 1              ? Holding::kReplicated
+           : unpooled()            ? Holding::kUnpooled
+           : group == job_.devices ? Holding::kReduced
+                                   : Holding::kNodeReduced;
+  }
+
+  /// Buffers of a rank where `share` of all lookups go to one level, evenly over its holders.
+  [[nodiscard]] double exchanged_bytes(std::int64_t group, double share) const {
+    return held_bytes(job_, table_,
+                      {holding(group), 0, table_.dim, share / real(job_.devices), group})
+               .buffers +
+           arriving_bytes(job_, table_, holding(group), table_.dim, share).total();
   }
 
   /// What a level costs because it exists, however few rows it has: pooled partial sums.
@@ -193,17 +209,13 @@ class TierOptions {
       }
       // As the ledger: a stripe's first member has at most its hottest row more than the mean.
       const double hottest = access_.probability(real(cut.ends[i] - rows)) / real(copies);
-      const Holding holding = g == 1              ? Holding::kReplicated
-                              : unpooled()        ? Holding::kUnpooled
-                              : g == job_.devices ? Holding::kReduced
-                                                  : Holding::kNodeReduced;
       BytesByPurpose held_here = held_bytes(
-          job_, table_, {holding, held, table_.dim, here / real(job_.devices) + hottest, g});
+          job_, table_, {holding(g), held, table_.dim, here / real(job_.devices) + hottest, g});
       if (copies > 1 && g > 1) {
         held_here.gradients = format_bytes(job_.formats.gradient, held, table_.dim).base();
       }
       bytes += std::ceil(held_here.total());
-      bytes += std::ceil(arriving_bytes(job_, table_, holding, table_.dim).total());
+      bytes += std::ceil(arriving_bytes(job_, table_, holding(g), table_.dim, here).total());
     }
     o.label = label;
     o.load = {to_load(forward), to_load(output), to_load(backward)};

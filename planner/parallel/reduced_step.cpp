@@ -302,14 +302,14 @@ std::vector<std::int32_t> ReducedStep::real_ranks(const Stage& stage, const Plan
 /// Ranks of a stage have equal programs, so they send alike.
 double ReducedStep::exchange(const Stage& stage, const PlanPoint& point, const Op& op) const {
   const std::vector<std::int32_t> ranks = real_ranks(stage, point, op.communicator);
-  const std::vector<double>& elements =
-      stage.program().exchanges.at(static_cast<std::size_t>(op.detail)).send_elements;
-  STEPCAST_CHECK(elements.size() == ranks.size(), "an exchange of {} parts for {} ranks",
-                 elements.size(), ranks.size());
+  const Exchange& exchange = stage.program().exchanges.at(static_cast<std::size_t>(op.detail));
+  STEPCAST_CHECK(exchange.send_elements.size() == ranks.size(),
+                 "an exchange of {} parts for {} ranks", exchange.send_elements.size(),
+                 ranks.size());
   const double bytes = bits_per_element(op.format, std::int64_t{1} << 20) / 8;
   std::vector<double> send;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    for (const double e : elements) {
+    for (const double e : exchange.sent_by(i)) {
       send.push_back(e * bytes);
     }
   }

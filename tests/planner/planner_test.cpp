@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 #include <random>
+#include <set>
 
 #include "core/config/config.h"
 #include "core/error.h"
@@ -321,6 +322,74 @@ TEST_CASE("row tiers cut the step of a skewed sequence workload and can be built
     }
     CHECK(next == 2'000'000);
   }
+}
+
+TEST_CASE("deduplicated ids make exchanges of whole tables cheaper by what travels",
+          "[planner][dedup]") {
+  Job job = test::dlrm_job(16, 4, 200'000, 64, 20);
+  for (EmbeddingTable& t : test::model_of(job).tables) {
+    t.mode = PoolingMode::kSequence;
+    t.access = std::make_shared<Access>(Access::zipf(t.rows, 1.1));
+  }
+  job.system = plain_system(16e9, 8);
+  job.parallel.data = 16;
+  job.batch.global = 16 * 2048;
+  const models::CostModel model(job.system, job.calibration);
+  const EmbeddingPlan plan = workloads::make_embedding_plan(job, ShardingKind::kRowWise);
+  const double without = objective_of_plan(job, model, plan).value();
+  job.embedding_dedup = true;
+  const double with = objective_of_plan(job, model, plan).value();
+  // Exchanged rows decide this step; of a rank's lookups U(n) / n travel.
+  const double lookups = 2048 * 20;
+  const double share = Access::zipf(200'000, 1.1).unique(lookups).value / lookups;
+  CHECK(share < 0.5);
+  CHECK(with / without == Approx(share).epsilon(0.15));
+}
+
+TEST_CASE("copies are shared between machines whose links are fast", "[planner][row_tiers]") {
+  // Machines of 4, pods of 4 machines whose links are as fast as those inside, 4 pods behind links
+  // twenty times slower: what leaves a pod costs, what leaves a machine does not.
+  Job job = test::dlrm_job(64, 2, 2'000'000, 64, 20);
+  for (EmbeddingTable& t : test::model_of(job).tables) {
+    t.mode = PoolingMode::kSequence;
+    t.access = std::make_shared<Access>(Access::zipf(t.rows, 1.1));
+  }
+  job.system = plain_system(16e9, 4);
+  job.system.fabric = {{"machine", 4, GBps(200), microseconds(2), 1, false},
+                       {"pod", 4, GBps(200), microseconds(2), 1, false},
+                       {"spine", 4, GBps(10), microseconds(5), 1, false}};
+  job.parallel.data = 64;
+  job.batch.global = 64 * 256;
+  const models::CostModel model(job.system, job.calibration);
+  const EmbeddingPlanning found = plan_embeddings(job, model);
+  REQUIRE(found.best_buildable() != nullptr);
+  std::set<std::size_t> shared_by;  // sizes of the groups that keep a copy each
+  for (const PlanTable& t : found.best_buildable()->plan.tables) {
+    for (const PlanShard& s : t.shards) {
+      if (s.groups.size() > 1 && s.split != Split::kReplicate) {
+        shared_by.insert(s.groups.front().size());
+      }
+    }
+  }
+  REQUIRE_FALSE(shared_by.empty());
+  CHECK(*shared_by.begin() > 4);  // two machines or more share a copy
+  job.embedding_plan = found.best_buildable()->plan;
+  CHECK_NOTHROW(workloads::build_graph(job));
+}
+
+TEST_CASE("a machine that is not full is planned for", "[planner]") {
+  Job job = test::dlrm_job(20, 12, 300'000, 64, 4);  // machines of 8, 8 and 4 devices
+  job.system = plain_system(16e9, 8);
+  job.parallel.data = 20;
+  job.batch.global = 20 * 512;
+  const models::CostModel model(job.system, job.calibration);
+  const EmbeddingPlanning found = plan_embeddings(job, model);
+  const PlannedCandidate* best = found.best_buildable();
+  REQUIRE(best != nullptr);
+  CHECK(found.bound <= best->objective);
+  CHECK(best->plan.ledger.size() == 20);
+  job.embedding_plan = best->plan;
+  CHECK(workloads::build_graph(job).ranks() == 20);
 }
 
 TEST_CASE("tables larger than device memory go to a slower tier, or the shortage is told",

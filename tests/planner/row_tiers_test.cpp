@@ -1,12 +1,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <sstream>
 
 #include "planner/row_tiers.h"
-#include "planner/traffic_cut.h"
 
 using namespace stepcast;
 using namespace stepcast::planner;
@@ -24,15 +19,6 @@ struct ByteLevels {
     return {{0, 2 * (local - 1) * nodes * v / k, 0}, {2 * (local - 1) / local * v, 0, 0}};
   }
 };
-
-std::vector<std::string> cells(const std::string& line) {
-  std::vector<std::string> all;
-  std::istringstream in(line);
-  for (std::string cell; std::getline(in, cell, ',');) {
-    all.push_back(cell);
-  }
-  return all;
-}
 
 }  // namespace
 
@@ -123,75 +109,21 @@ TEST_CASE("one multiplier per capacity: fits, and within a row of the bound",
   CHECK_FALSE(cut_tables(tables, {}, 1e9).fits);  // one copy alone takes 4e10 bytes
 }
 
-TEST_CASE("the published traffic-cut table follows from the histograms",
-          "[planner][row_tiers][data]") {
-  const std::filesystem::path folder = std::filesystem::path(STEPCAST_SHARED_DATA) / "dlrm";
-  std::ifstream histograms(folder / "dlrm_datasets" / "locality_parsed.csv");
-  std::ifstream table(folder / "flexshard_breakeven_on_meta_histograms.csv");
-  if (!histograms || !table) {
-    WARN("skipped: no histograms under " << folder);
-    return;
-  }
-  struct File {
-    double lookups = 0, unique = 0;
-    std::vector<ReuseBin> bins;
-    /// Shares have three decimals. Rows of a bin are those of the file, no more than its accesses
-    /// allow; a bin whose share of rows is rounded to nothing keeps one row, as in the published
-    /// table, which counts none.
-    [[nodiscard]] Access law() const {
-      std::vector<ReuseBin> whole;
-      double rows = 0;
-      double accesses = 0;
-      for (ReuseBin b : bins) {
-        b.unique_rows =
-            b.reuse_high <= 2
-                ? b.accesses / b.reuse_high
-                : std::max(1.0, std::min(b.unique_rows, b.accesses / (b.reuse_low + 1)));
-        rows += b.unique_rows;
-        accesses += b.accesses;
-        whole.push_back(b);
-      }
-      return Access::histogram(static_cast<std::int64_t>(rows) + 1, whole, accesses);
-    }
+TEST_CASE("buffers of exchanged accesses make copies of hot rows cost less memory than none",
+          "[planner][row_tiers]") {
+  // A copy everywhere takes 10 bytes more a row and saves 2 bytes an access: above 5 accesses it is
+  // the smaller one, whatever it does to time.
+  const std::vector<RowLevel> levels{{3, 0, 12, 0}, {3, 0, 2, 2}};
+  CHECK(level_thresholds(levels, {}, 1)[0] == Approx(5));
+  CHECK(std::isinf(level_thresholds(levels, {}, 0)[0]));
+  const Access law = Access::zipf(1000, 1.1);
+  const double lookups = 1e4;
+  const auto memory = [&](double threshold) {
+    const RowTierCut cut = cut_rows(law, lookups, std::vector<double>{threshold, -1});
+    return cost_of(law, lookups, cut, levels, {}).memory;
   };
-  std::map<std::string, File> files;
-  std::string line;
-  std::getline(histograms, line);
-  while (std::getline(histograms, line)) {
-    const auto c = cells(line);
-    File& f = files[c[1]];
-    f.lookups = std::stod(c[2]);
-    f.unique = std::stod(c[3]);
-    const double high =
-        c[6].find("inf") != std::string::npos || c[6].empty() ? INFINITY : std::stod(c[6]);
-    f.bins.push_back(
-        {std::stod(c[5]), high, std::stod(c[7]) * f.unique, std::stod(c[8]) * f.lookups});
-  }
-  std::getline(table, line);
-  int rows = 0;
-  double worst_cover = 0;
-  double worst_cut = 0;
-  while (std::getline(table, line)) {
-    const auto c = cells(line);
-    const File& f = files.at(c[0]);
-    const double nodes = std::stod(c[1]);
-    const double k = std::stod(c[3]);
-    const TrafficCut levels =
-        traffic_cut(f.law(), f.lookups, {nodes, std::stod(c[2]), k, Bytes(256)});
-    const double covered = levels.saved;
-    const double cut = levels.net();
-    worst_cover = std::max(worst_cover, std::abs(covered - std::stod(c[8])));
-    worst_cut = std::max(worst_cut, std::abs(cut - std::stod(c[9])));
-    CAPTURE(line, covered, cut);
-    CHECK(covered == Approx(std::stod(c[8])).margin(0.005));
-    CHECK(cut == Approx(std::stod(c[9])).margin(0.005));
-    CHECK(levels.rows_everywhere * 1e-6 == Approx(std::stod(c[7])).epsilon(0.02).margin(0.2));
-    CHECK(levels.rows_node * 1e-6 == Approx(std::stod(c[6])).epsilon(0.02).margin(0.2));
-    CHECK(levels.copies.base() * 1e-6 ==
-          Approx(std::stod(c[10]) + std::stod(c[11])).epsilon(0.02).margin(60));
-    ++rows;
-  }
-  CHECK(rows == 24);
-  INFO("worst deviation: cover " << worst_cover << ", cut " << worst_cut);
-  SUCCEED();
+  CHECK(memory(5) < memory(4));
+  CHECK(memory(5) < memory(6.5));
+  // None copied: 2 bytes a row and 2 an access.
+  CHECK(memory(1e9) == Approx(2 * 1000 + 2 * lookups));
 }

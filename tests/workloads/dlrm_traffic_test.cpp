@@ -10,13 +10,14 @@ using namespace stepcast::test;
 
 namespace {
 
-const std::vector<std::string> kEveryPlan{"table_wise",     "row_wise",      "column_wise",
-                                          "table_row_wise", "data_parallel", "auto"};
+const std::vector<std::string> kEveryPlan{
+    "table_wise", "row_wise", "column_wise", "table_row_wise", "data_parallel", "tiered", "auto"};
 
 /// Bytes an op of this rank sends to others in an all-to-all-v of all ranks.
 double sent_to_others(const Program& program, const Op& op, std::int32_t rank) {
   double elements = 0;
-  const auto& to = program.exchanges[static_cast<std::size_t>(op.detail)].send_elements;
+  const auto to = program.exchanges[static_cast<std::size_t>(op.detail)].sent_by(
+      static_cast<std::size_t>(rank));
   for (std::size_t peer = 0; peer < to.size(); ++peer) {
     elements += peer == static_cast<std::size_t>(rank) ? 0 : to[peer];
   }
@@ -130,17 +131,17 @@ TEST_CASE("exchanges conserve bytes: what is sent is what arrives", "[workloads]
       const Program& program = graph.program_of(r);
       const Op& op = op_named(program, name);
       const auto members = graph.members(op.communicator, r);
-      const auto& sent = program.exchanges[static_cast<std::size_t>(op.detail)].send_elements;
+      const auto own =
+          static_cast<std::size_t>(std::find(members.begin(), members.end(), r) - members.begin());
+      const auto sent = program.exchanges[static_cast<std::size_t>(op.detail)].sent_by(own);
       REQUIRE(sent.size() == members.size());
       double row = 0;
       double column = 0;
       for (std::size_t p = 0; p < members.size(); ++p) {
         row += sent[p];
         const Program& peer = graph.program_of(members[p]);
-        const auto own = static_cast<std::size_t>(std::find(members.begin(), members.end(), r) -
-                                                  members.begin());
-        column += peer.exchanges[static_cast<std::size_t>(op_named(peer, name).detail)]
-                      .send_elements[own];
+        column +=
+            peer.exchanges[static_cast<std::size_t>(op_named(peer, name).detail)].sent_by(p)[own];
       }
       // Expected sizes are rounded to whole elements once.
       CHECK(row == Approx(static_cast<double>(op.shape[0])).margin(0.51));
