@@ -265,8 +265,10 @@ FromTracesResult validate_from_traces(const FromTracesOptions& options,
       RuntimeCase& c = drawn[i];
       c.predicted = c.linear = 0;
       if (session.rank() == 0) {
-        c.job.system = family.fit.system;
-        const StepPrediction p = predict(c.job, graphs[i]);
+        Job job = c.job;  // runs as drawn: its ranks must agree on the system, and this one is ours
+        job.system = family.fit.system;
+        c.reference = reference_probe(job.system);
+        const StepPrediction p = predict(job, graphs[i]);
         c.predicted = p.iteration.base();
         c.in_range = p.in_calibrated_range;
         c.linear = linear_baseline(family.fit.system.device.fitted.at("baseline"),

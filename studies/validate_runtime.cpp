@@ -106,10 +106,10 @@ runtime::RunOptions run_options(const RuntimeCase& c, const ValidateRuntimeOptio
 
 /// The slowest rank's pace: the others wait for it.
 double pace_around(const std::vector<ProbeTimes>& before, const std::vector<ProbeTimes>& after,
-                   const System& system) {
+                   const ProbeTimes& reference) {
   double slowest = 0;
   for (const ProbeTimes& probe : mean_of(before, after)) {
-    slowest = std::max(slowest, pace_of(probe, reference_probe(system)));
+    slowest = std::max(slowest, pace_of(probe, reference));
   }
   return slowest;
 }
@@ -132,7 +132,7 @@ void run_case(RuntimeCase& c, const ValidateRuntimeOptions& options, runtime::Mp
   if (c.runs == 1 || noise < c.noise) {  // of several runs the quietest counts
     c.noise = noise;
     c.measured = median_of(all);
-    c.pace = pace_around(before, after, c.job.system);
+    c.pace = pace_around(before, after, c.reference);
   }
 }
 
@@ -209,6 +209,7 @@ std::vector<RuntimeCase> validate_runtime(const System& system,
   const auto add = [&](CaseKind kind, Bound bound) {
     cases.push_back(draw_bound(kind, bound, system, session.size(), draw));
     cases.back().ablated = ablations_of(cases.back().job);
+    cases.back().reference = reference_probe(system);
   };
   for (std::int64_t i = 0; i < options.dlrm; ++i) {
     // Transformers are never bound by embedding bags: DLRMs make up for it, so that over both

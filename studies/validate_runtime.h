@@ -10,6 +10,7 @@
 #include "core/system.h"
 #include "runtime/mpi/session.h"
 #include "runtime/trainer.h"
+#include "studies/core_pace.h"
 #include "studies/error_statistics.h"
 #include "studies/runtime_cases.h"
 
@@ -28,10 +29,11 @@ struct RuntimeCase {
   double linear = 0;     ///< regression on FLOPs and bytes, same calibration
   std::array<double, kAblations.size()> ablated{};
   bool in_range = false;
-  double measured = 0;  ///< median step
-  double noise = 0;     ///< |median of the first half / median of the second half - 1|
-  double pace = 1;      ///< of its cores against those of the calibration (core_pace.h)
-  int runs = 0;         ///< runs it took to get below the limit of noise
+  double measured = 0;     ///< median step
+  double noise = 0;        ///< |median of the first half / median of the second half - 1|
+  ProbeTimes reference{};  ///< of the cores the prediction is for (core_pace.h)
+  double pace = 1;         ///< of the cores of the run against those
+  int runs = 0;            ///< runs it took to get below the limit of noise
   std::optional<std::string> skipped;  ///< why the case does not count
   [[nodiscard]] double error() const { return predicted / measured - 1; }
   /// Of the prediction for cores as fast as they were around the run.

@@ -172,3 +172,19 @@ TEST_CASE("a job that cannot run says so once, before ranks start", "[cli][mpi]"
   CHECK(three.code == 2);
   CHECK_THAT(three.err, Contains("devices") || Contains("64"));
 }
+
+TEST_CASE("models fitted to one trace of a family predict another job, which then runs",
+          "[cli][mpi]") {
+  const TemporaryFolder folder;
+  const Outcome outcome =
+      call({"validate", "runtime", "--from-traces", "1", "--count", "2", "--seed", "99",
+            "--predictions", folder / "predictions.csv", "--format", "json"});
+  INFO(outcome.err);
+  REQUIRE((outcome.code == 0 || outcome.code == 1));  // in bounds or not: either is an answer
+  const json rows = json::parse(outcome.out)["suites"][0]["rows"];
+  REQUIRE(rows.size() == 2);
+  for (const json& row : rows) {
+    CHECK(row["measured"].get<double>() > 0);
+    CHECK(row["predicted"].get<double>() > 0);
+  }
+}
