@@ -17,7 +17,8 @@ constexpr std::size_t kFewestKnots = 8;
 constexpr std::size_t kFewestCurves = 24;
 constexpr double kAlongScale = 1;  ///< of the smoothing along a curve
 constexpr double kAlongNoise = 0.1;
-constexpr std::int64_t kFolds = 4;  ///< a quarter is left out to choose
+constexpr double kAlongHuber = 0.05;  ///< a row further off its neighbours counts less
+constexpr std::int64_t kFolds = 4;    ///< a quarter is left out to choose
 
 /// Rows at one place of the coordinates but the first.
 struct Sweep {
@@ -79,7 +80,7 @@ std::vector<Sweep> sweeps_of(const Points& rows, const std::vector<std::int64_t>
 }
 
 /// Smoothed medians of a sweep at all knots: the mean of a Gaussian process given those it has,
-/// around their middle.
+/// around their middle, reweighted so that single outliers do not bend it.
 std::vector<double> curve_of(const Sweep& sweep, const std::vector<double>& knots) {
   std::vector<std::size_t> known;
   std::vector<double> medians;
@@ -96,15 +97,23 @@ std::vector<double> curve_of(const Sweep& sweep, const std::vector<double>& knot
   const auto n = static_cast<Eigen::Index>(known.size());
   Eigen::MatrixXd k(n, n);
   Eigen::VectorXd r(n);
+  Eigen::VectorXd noise(n);
   for (Eigen::Index a = 0; a < n; ++a) {
     const auto at = static_cast<std::size_t>(a);
     r(a) = medians[at] - middle;
     for (Eigen::Index b = 0; b < n; ++b) {
       k(a, b) = near(known[at], known[static_cast<std::size_t>(b)]);
     }
-    k(a, a) += kAlongNoise / static_cast<double>(sweep.at_knot[known[at]].size());
+    noise(a) = kAlongNoise / static_cast<double>(sweep.at_knot[known[at]].size());
   }
-  const Eigen::VectorXd w = k.llt().solve(r);
+  Eigen::VectorXd w;
+  Eigen::VectorXd doubt = Eigen::VectorXd::Ones(n);
+  for (int round = 0; round < 3; ++round) {
+    Eigen::MatrixXd noisy = k;
+    noisy.diagonal() += noise.cwiseProduct(doubt);
+    w = noisy.llt().solve(r);
+    doubt = ((r - k * w).array().abs() / kAlongHuber).max(1.0);
+  }
   std::vector<double> curve;
   for (std::size_t j = 0; j < knots.size(); ++j) {
     double sum = middle;
@@ -176,8 +185,8 @@ bool add_curves(FittedModel& model, const Points& rows,
   if (curves.size() < kFewestCurves || 2 * covered < rows.size()) {
     return false;
   }
-  const std::vector<std::int64_t> fold = folds_of(of_curves, kFolds);
-  const std::vector<std::int64_t> row_fold = folds_of(configurations, kFolds);
+  const std::vector<std::int64_t> fold = folds_of(of_curves, kFolds, kInnerDraw);
+  const std::vector<std::int64_t> row_fold = folds_of(configurations, kFolds, kInnerDraw);
   Points kept;
   Points held;
   for (std::size_t i = 0; i < curves.size(); ++i) {

@@ -47,7 +47,7 @@ class Search {
         std::vector<double> next = step(x, damping);
         const double value = objective(next, shifted_);
         if (value < best) {
-          improved = best - value > 1e-7 * best;
+          improved = best - value > p_.tolerance * best;
           best = value;
           x = next;
           residuals_ = shifted_;

@@ -15,6 +15,7 @@ struct LeastSquares {
   double prior_sigma = 4;        ///< pull of x to `start`: standard deviation in units of x ...
   double prior_residual = 0.05;  ///< ... worth one row of this residual
   int iterations = 60;
+  double tolerance = 1e-7;  ///< ends with a step that improves the objective by a smaller share
 };
 
 /// Levenberg-Marquardt with Huber reweighting and clamping to the bounds; deterministic. Returns

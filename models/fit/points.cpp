@@ -151,7 +151,7 @@ void add_residual_surface(FittedModel& model, std::vector<FittedModel::Point> po
 double add_smoothed_surface(FittedModel& model, const Points& sites, const Points& rows,
                             const std::vector<std::int64_t>& configurations) {
   constexpr double kNothing = std::numeric_limits<double>::infinity();
-  const std::vector<std::int64_t> fold = folds_of(configurations, kFolds);
+  const std::vector<std::int64_t> fold = folds_of(configurations, kFolds, kInnerDraw);
   Points kept;
   Points held;
   std::vector<double> alone;
@@ -201,7 +201,7 @@ void add_surface(FittedModel& model, const Points& rows,
   }
   FittedModel smoothed = model;
   const double smoothed_error = add_smoothed_surface(smoothed, sites, rows, configurations);
-  const std::vector<std::int64_t> fold = folds_of(configurations, kFolds);
+  const std::vector<std::int64_t> fold = folds_of(configurations, kFolds, kInnerDraw);
   Points kept;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (fold[i] != 0) {
@@ -225,12 +225,14 @@ void add_surface(FittedModel& model, const Points& rows,
 }
 
 std::vector<std::int64_t> folds_of(const std::vector<std::int64_t>& configurations,
-                                   std::int64_t folds) {
+                                   std::int64_t folds, std::uint64_t draw) {
+  const std::uint64_t salt = draw == 0 ? 0 : scramble(draw);
   std::vector<std::int64_t> out;
   for (std::size_t i = 0; i < configurations.size(); ++i) {
     const std::uint64_t id =
         configurations[i] >= 0 ? static_cast<std::uint64_t>(configurations[i]) : (1ULL << 40U) + i;
-    out.push_back(static_cast<std::int64_t>(scramble(id) % static_cast<std::uint64_t>(folds)));
+    out.push_back(
+        static_cast<std::int64_t>(scramble(id ^ salt) % static_cast<std::uint64_t>(folds)));
   }
   return out;
 }

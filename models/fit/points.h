@@ -51,8 +51,10 @@ void add_surface(FittedModel& model, const std::vector<FittedModel::Point>& rows
                  const std::vector<std::int64_t>& configurations, std::size_t limit);
 
 /// Fold of each row: rows of one configuration share a fold; rows without one get their own.
-/// Deterministic.
+/// Deterministic. Each `draw` deals anew: what a fit leaves out to choose by must not be the fold
+/// its caller left out already, of which nothing remains.
 std::vector<std::int64_t> folds_of(const std::vector<std::int64_t>& configurations,
-                                   std::int64_t folds);
+                                   std::int64_t folds, std::uint64_t draw = 0);
+inline constexpr std::uint64_t kInnerDraw = 1;  ///< of folds inside a fit
 
 }  // namespace stepcast::models

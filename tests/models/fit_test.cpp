@@ -386,6 +386,77 @@ TEST_CASE("rows of one configuration share a fold", "[models][fit]") {
   }
 }
 
+TEST_CASE("what a fit leaves out to choose by is not what its caller left out", "[models][fit]") {
+  // 64 configurations; of any fold of them left out, a quarter of the rest must remain to choose
+  // by.
+  std::vector<std::int64_t> all;
+  for (std::int64_t i = 0; i < 64; ++i) {
+    all.push_back(i);
+  }
+  const auto outer = folds_of(all, 4);
+  for (std::int64_t left_out = 0; left_out < 4; ++left_out) {
+    std::vector<std::int64_t> rest;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (outer[i] != left_out) {
+        rest.push_back(all[i]);
+      }
+    }
+    const auto inner = folds_of(rest, 4, kInnerDraw);
+    for (std::int64_t f = 0; f < 4; ++f) {  // 12 expected of 48, standard deviation 3
+      CHECK(std::count(inner.begin(), inner.end(), f) >= 3);
+    }
+  }
+}
+
+TEST_CASE("every fold of a fit keeps what the form leaves", "[models][fit]") {
+  // Products whose times wander around the form by up to 20 % with n: a fit on three of four folds
+  // of (n, k), whichever they are, must keep the wandering as curves.
+  const KernelForm& form = *kernel_form_named("gemm.tile_wave");
+  Device gpu;
+  gpu.bandwidth = GBps(2000);
+  gpu.l2 = MB(40);
+  gpu.multiprocessors = 108;
+  gpu.launch = microseconds(3);
+  gpu.peak = {{Format::kBf16, teraflops(312)}};
+  FittedModel truth;
+  for (const Constant& c : form.constants(gpu)) {
+    truth.constants[std::string(c.name)] = c.start;
+  }
+  Bench bench;
+  std::vector<std::int64_t> configurations;
+  for (std::int64_t n = 0; n < 8; ++n) {
+    for (std::int64_t k = 0; k < 8; ++k) {
+      for (std::int64_t m = 0; m < 10; ++m) {
+        Program p;
+        Op op;
+        op.kind = OpKind::kGemm;
+        op.format = Format::kBf16;
+        op.shape = {16LL << m, 256LL << n, 256LL << k, 1, 0, 0};
+        fill_work(op);
+        p.ops.push_back(op);
+        bench.add(p, form, gpu, truth, 0);
+        bench.rows.back().time =
+            bench.rows.back().time * (1 + 0.2 * std::sin(static_cast<double>(n)));
+        bench.rows.back().configuration = 8 * n + k;
+        configurations.push_back(8 * n + k);
+      }
+    }
+  }
+  const auto fold = folds_of(configurations, 4);
+  FitOptions options;
+  options.folds = 1;
+  options.max_rows = 100;
+  for (std::int64_t left_out = 0; left_out < 4; ++left_out) {
+    std::vector<MeasuredOp> kept;
+    for (std::size_t i = 0; i < fold.size(); ++i) {
+      if (fold[i] != left_out) {
+        kept.push_back(bench.rows[i]);
+      }
+    }
+    CHECK_FALSE(fit_kernels(gpu, kept, options).at("gemm").points.empty());
+  }
+}
+
 TEST_CASE("errors of a fit", "[models][fit]") {
   // Relative errors +10 %, -20 %, 0, +50 %.
   const FitError e =
