@@ -51,7 +51,7 @@ OpEdit& OpEdit::format(Format f) {
 }
 
 OpEdit& OpEdit::flags(std::uint8_t f) {
-  op().flags = f;
+  op().flags |= f;
   fill_work(op());
   return *this;
 }

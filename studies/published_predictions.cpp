@@ -70,7 +70,7 @@ JobPrediction predict_job(Job job, double host_issue, bool facts) {
 JobPrediction predict_row(const PublishedRow& row, const config::PublishedNames& names,
                           const config::Library& library, bool facts) {
   try {
-    const config::PublishedStack* stack = names.stack(row.source, row.framework);
+    const config::PublishedStack* stack = names.stack(row.source, row.framework, row.model);
     return predict_job(job_of(row, names, library), stack != nullptr ? stack->host_issue : 0,
                        facts);
   } catch (const InputError& e) {
@@ -110,7 +110,7 @@ PublishedPrediction joined(const PublishedRow& row, const JobPrediction& job,
   PublishedPrediction p;
   p.row = &row;
   p.skipped = job.skipped;
-  if (const auto* stack = names.stack(row.source, row.framework)) {
+  if (const auto* stack = names.stack(row.source, row.framework, row.model)) {
     p.source = stack->source;
     p.family = stack->family;
   }

@@ -208,7 +208,8 @@ std::vector<std::string> settings_of(const PublishedRow& row, const config::Publ
     throw InputError(row.place, row.unusable);
   }
   const auto& gpu = known(names.gpu(row.gpu), row, "gpu", row.gpu);
-  const auto& stack = known(names.stack(row.source, row.framework), row, "source", row.source);
+  const auto& stack =
+      known(names.stack(row.source, row.framework, row.model), row, "source", row.source);
   Settings settings = gpu.settings;
   add_workload(row, settings);
   settings.push_back(fmt::format("devices={}", row.devices));

@@ -25,6 +25,16 @@ struct FrameworkTraits {
   /// made, and makes the rest of a layer again (torchtitan). Without it, it makes attention's core
   /// again and keeps the rest (Megatron-LM).
   bool selective_per_op = false;
+  /// The host goes on when an op is done, not when it is issued (CUDA_LAUNCH_BLOCKING=1).
+  bool blocking_launches = false;
+  /// A stage keeps what it sent until the backward pass of the micro-batch (DeepSpeed).
+  bool keeps_outputs = false;
+  /// The loss is made by kernels of the framework's own: logits are copied to fp32, their
+  /// log-probabilities and two gradients are tensors of their own (PyTorch's cross_entropy).
+  bool eager_loss = false;
+  /// Narrow copies of weights are made where they are used, in each pass, and not kept (torchao).
+  /// Without it they are made once a step, and kept.
+  bool casts_each_pass = false;
 };
 
 inline FrameworkTraits framework_traits(const System& system) {
@@ -36,8 +46,10 @@ inline FrameworkTraits framework_traits(const System& system) {
     const auto at = stack->second.constants.find(trait);
     return at != stack->second.constants.end() && at->second > 0;
   };
-  return {has("dropout"),        has("separate_accumulation"), has("scatter_gather"),
-          has("fused_quantise"), has("synchronous_messages"),  has("selective_per_op")};
+  return {has("dropout"),           has("separate_accumulation"), has("scatter_gather"),
+          has("fused_quantise"),    has("synchronous_messages"),  has("selective_per_op"),
+          has("blocking_launches"), has("keeps_outputs"),         has("eager_loss"),
+          has("casts_each_pass")};
 }
 
 }  // namespace stepcast::workloads

@@ -17,6 +17,10 @@ OpWriter::OpEdit OpWriter::compute(OpKind kind, std::string_view name,
     edit.flags(op_flags::kHostWaits);
     host_waits_ = false;
   }
+  if (blocks_) {
+    compute_event_ = compute_event_ < 0 ? builder_.event() : compute_event_;
+    edit.flags(op_flags::kHostWaits).waits(compute_event_).records(compute_event_);
+  }
   last_.emplace(edit);
   compute_is_last_ = true;
   return edit;
@@ -28,7 +32,7 @@ void OpWriter::record_compute() {
   if (compute_event_ < 0) {
     compute_event_ = builder_.event();
   }
-  if (compute_is_last_) {
+  if (compute_is_last_ && !blocks_) {
     last_->records(compute_event_);
   }
 }

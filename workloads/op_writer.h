@@ -51,6 +51,8 @@ class OpWriter {
   void await(Event event);
   /// The host issues nothing more until the compute stream's latest op is done.
   void synchronise_host();
+  /// From now on so after every op of the compute stream.
+  void block_launches() { blocks_ = true; }
 
   /// A temporary of the compute stream, one per name: layers use it one after the other.
   TensorId workspace(const std::string& name, std::int64_t rows, std::int64_t columns,
@@ -71,6 +73,7 @@ class OpWriter {
   std::optional<OpEdit> last_;
   bool overlapping_ = false;
   bool host_waits_ = false;  ///< for the next compute op
+  bool blocks_ = false;      ///< for every op
   bool compute_is_last_ =
       false;  ///< the latest op is on the compute stream, so it can still be told to record
   Event compute_event_ = -1;

@@ -16,7 +16,7 @@ void TransformerStage::embedding_forward(TensorId output) {
       shape_.sequence_parallel ? writer_.workspace("partial", n, h, compute_) : output;
   writer_.compute(OpKind::kTokenEmbeddingForward, "embedding.lookup", {n, h, shape_.vocabulary})
       .in(in)
-      .out({lookup});
+      .out(dropout() ? std::vector{lookup, ends_.embedding_mask} : std::vector{lookup});
   if (shape_.tensor == 1) {
     return;
   }
@@ -45,7 +45,7 @@ void TransformerStage::embedding_backward(TensorId gradient) {
   writer_
       .compute(OpKind::kTokenEmbeddingBackward, "embedding.gradient",
                {shape_.tokens, shape_.model.hidden, shape_.vocabulary})
-      .in({dy.tensor})
+      .in(dropout() ? std::vector{dy.tensor, ends_.embedding_mask} : std::vector{dy.tensor})
       .out(out);
   if (gpt_) {
     parameters_.finished("embedding.positions");
@@ -66,6 +66,10 @@ void TransformerStage::head_forward(TensorId input) {
   writer_.await(x.ready);
   gemm({"head.logits", n, v, shape_.model.hidden, x.tensor, parameter(head_weight()).weight,
         ends_.logits, op_flags::kTransposeB});
+  if (traits_.eager_loss) {
+    eager_loss();
+    return;
+  }
   const TensorId maxima = writer_.workspace("loss.maxima", n, 1, Format::kFp32);
   const TensorId sums = writer_.workspace("loss.sums", 2, n, Format::kFp32);
   writer_.compute(OpKind::kCrossEntropyMax, "loss.max", {n, v})
@@ -86,6 +90,33 @@ void TransformerStage::head_forward(TensorId input) {
       .in({ends_.logits, maxima, sums})
       .out({ends_.logits})
       .format(Format::kFp32);
+}
+
+/// PyTorch's: a copy in fp32, log-probabilities, and in the backward pass the gradients of both and
+/// the copy back. Each kernel reads and writes all of its operands.
+void TransformerStage::eager_loss() {
+  const std::int64_t n = shape_.tokens;
+  const std::int64_t v = shape_.vocabulary;
+  const TensorId probabilities = writer_.workspace("loss.log_probabilities", n, v, Format::kFp32);
+  const TensorId gradient = writer_.workspace("loss.probability_gradient", n, v, Format::kFp32);
+  const auto pass = [&](const char* name, TensorId from, TensorId to, double read, double written) {
+    const auto all = static_cast<double>(n * v);
+    auto op = writer_.compute(OpKind::kCast, name, {n * v});
+    op.in({from}).out({to}).format(Format::kFp32);
+    op.work(Flops(2 * all), Bytes(read * all), Bytes(written * all));
+  };
+  const double wide = 4;
+  const double narrow = bits_per_element(compute_) / 8;
+  pass("loss.widen", ends_.logits, ends_.logits, narrow, wide);
+  pass("loss.log_softmax", ends_.logits, probabilities, 2 * wide, wide);
+  if (shape_.tensor > 1) {
+    const TensorId sums = writer_.workspace("loss.sums", 2, n, Format::kFp32);
+    writer_.await(reduce_in_place("loss.reduce_max", sums, n, 1));
+    writer_.await(reduce_in_place("loss.reduce_sum", sums, 2 * n, 0));
+  }
+  pass("loss.pick_gradient", probabilities, gradient, 0, wide);
+  pass("loss.log_softmax_gradient", gradient, ends_.logits, 2 * wide, wide);
+  pass("loss.narrow", ends_.logits, ends_.logits, wide, narrow);
 }
 
 void TransformerStage::head_backward(TensorId input, TensorId input_gradient) {

@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
 
 #include "workloads/transformer_stage.h"
 
@@ -57,7 +60,7 @@ void TransformerStage::gemm(const Product& p) {
     }
   }
   auto op = writer_.compute(OpKind::kGemm, p.name, {p.m, p.n, p.k, 1});
-  op.in({p.a, p.b}).out({p.c}).flags(static_cast<std::uint8_t>(op.op().flags | p.flags));
+  op.in({p.a, p.b}).out({p.c}).flags(p.flags);
   narrow(op, p.name, static_cast<double>(p.m * p.n));
 }
 
@@ -118,22 +121,44 @@ void TransformerStage::set_narrow(TensorId values, bool narrow) {
   }
 }
 
+bool TransformerStage::is_narrow_weight(std::string_view name) const {
+  return products_ != compute_ && name.starts_with("layer.") && name.ends_with(".weight") &&
+         name.find("router") == std::string_view::npos;
+}
+
 void TransformerStage::quantise_weights() {
-  if (products_ == compute_) {
-    return;
-  }
-  std::int64_t elements = 0;
+  std::int64_t all = 0;
+  std::map<std::string, std::int64_t> of_layer;
   for (const std::string& name : parameters_.names()) {
-    const bool matrix = name.starts_with("layer.") && name.ends_with(".weight") &&
-                        name.find("router") == std::string::npos;
-    if (matrix) {
+    if (is_narrow_weight(name)) {
       const TensorId weight = parameter(name).weight;
-      quantise("weights", weight);
-      elements += writer_.builder().tensor_at(weight).elements();
+      const std::int64_t elements = writer_.builder().tensor_at(weight).elements();
+      all += elements;
+      of_layer[name.substr(0, name.find('.', name.find('.') + 1))] += elements;
+      if (!traits_.casts_each_pass) {
+        quantise("weights", weight);
+      }
     }
   }
-  if (elements > 0) {
-    writer_.builder().buffer("weights.quantised", 2, elements, products_);
+  if (all == 0) {
+    return;
+  }
+  std::int64_t most = 0;
+  for (const auto& [layer, elements] : of_layer) {
+    most = std::max(most, elements);
+  }
+  writer_.builder().buffer("weights.quantised", 2, traits_.casts_each_pass ? most : all, products_);
+}
+
+void TransformerStage::quantise_layer(std::int64_t layer) {
+  if (!traits_.casts_each_pass) {
+    return;
+  }
+  const std::string at = fmt::format("layer.{}.", layer);
+  for (const std::string& name : parameters_.names()) {
+    if (is_narrow_weight(name) && name.starts_with(at)) {
+      quantise("weights", parameter(name).weight);
+    }
   }
 }
 

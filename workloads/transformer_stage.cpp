@@ -25,7 +25,11 @@ TransformerStage::TransformerStage(const Job& job, const TransformerShape& shape
       compute_(job.formats.compute),
       products_(products),
       gpt_(!shape.model.llama_style()),
-      splits_(job.parallel.schedule == ScheduleKind::kZbH1) {}
+      splits_(job.parallel.schedule == ScheduleKind::kZbH1) {
+  if (traits_.blocking_launches) {
+    writer_.block_launches();
+  }
+}
 
 Program TransformerStage::write() && {
   writer_.builder().set_microbatches(static_cast<std::int32_t>(shape_.microbatches));
@@ -62,6 +66,9 @@ void TransformerStage::plan_tensors() {
                             : residual(fmt::format("chunk.{}.output_gradient", chunk));
     c.input_gradient =
         has_embedding(chunk) ? gradient : residual(fmt::format("chunk.{}.input_gradient", chunk));
+    if (has_embedding(chunk) && dropout()) {
+      ends_.embedding_mask = b.activation("embedding.mask", shape_.rows, h, Format::kInt8);
+    }
     if (has_head(chunk)) {
       ends_.norm = residual("head.norm");
       ends_.norm_statistics = b.activation("head.norm_statistics", shape_.rows, 2, Format::kFp32);
@@ -87,7 +94,8 @@ void TransformerStage::send(const char* name, TensorId tensor, std::int64_t to, 
   writer_.transfer(forward ? "forward" : "backward", job_.parallel.overlap.pipeline, t);
 }
 
-void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t to, bool forward) {
+void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t to, bool forward,
+                               std::optional<TensorId> kept) {
   const std::int64_t from = forward ? to - 1 : to + 1;
   OpWriter::Transfer t;
   t.kind = OpKind::kRecv;
@@ -95,6 +103,9 @@ void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t t
   t.elements = shape_.rows * shape_.model.hidden / (scatter_gather() ? shape_.tensor : 1);
   t.tag = 2 * (to / shape_.pipeline) + (forward ? 0 : 1);
   t.out = {tensor};
+  if (kept) {
+    t.in = {*kept};
+  }
   t.communicator = forward ? communicators_.forward : communicators_.backward;
   t.peer = static_cast<std::int32_t>(from % shape_.pipeline);
   t.format = compute_;
@@ -156,6 +167,7 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk, bool first_mic
     const auto at = static_cast<std::size_t>(i);
     const TensorId output = at + 1 < c.layers.size() ? c.layers[at + 1].input : c.output;
     parameters_.use(range.first + i);
+    quantise_layer(range.first + i);
     layer_forward(range.first + i, c.layers[at], output);
   }
   if (has_head(chunk)) {
@@ -183,11 +195,13 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk, bool last_mic
     parameters_.open_gradients(head_unit());
     head_backward(c.output, c.output_gradient);
   } else {
-    receive("pipeline.receive_gradient", c.output_gradient, virtual_stage(chunk), false);
+    receive("pipeline.receive_gradient", c.output_gradient, virtual_stage(chunk), false,
+            traits_.keeps_outputs ? std::optional(c.output) : std::nullopt);
   }
   TensorId from = c.output_gradient;
   for (std::int64_t i = range.count - 1; i >= 0; --i) {
     parameters_.use(range.first + i);
+    quantise_layer(range.first + i);
     parameters_.open_gradients(range.first + i);
     scope_ = fmt::format("layer.{}.input_", range.first + i);
     const TensorId to =

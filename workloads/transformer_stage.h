@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -74,6 +75,7 @@ class TransformerStage {
   };
   struct EndTensors {
     TensorId norm = 0, norm_statistics = 0, logits = 0;
+    TensorId embedding_mask = 0;  ///< of dropout after the embedding, which nothing recomputes
   };
   /// All rows of a tensor split by rows: itself without sequence parallelism.
   struct Gathered {
@@ -177,6 +179,7 @@ class TransformerStage {
   void embedding_forward(TensorId output);
   void embedding_backward(TensorId gradient);
   void head_forward(TensorId input);
+  void eager_loss();
   void head_backward(TensorId input, TensorId input_gradient);
 
   // Shared pieces (transformer_pieces.cpp).
@@ -207,8 +210,12 @@ class TransformerStage {
   [[nodiscard]] bool fuses_quantise() const {
     return traits_.fused_quantise && products_ != compute_ && !splits_;
   }
+  /// Copies for both passes, plain and transposed: of all weights, kept, or in a buffer for a
+  /// layer.
   void quantise_weights();
+  void quantise_layer(std::int64_t layer);
   [[nodiscard]] bool is_narrow(std::string_view name) const;
+  [[nodiscard]] bool is_narrow_weight(std::string_view name) const;
   /// One product per expert held here, of `computed` rows together: m rows of each (k of each in a
   /// weight gradient).
   void expert_gemm(const Product& p, std::int64_t computed);
@@ -249,7 +256,9 @@ class TransformerStage {
   void sum_key_value_gradients();
   void call_in_order();
   void send(const char* name, TensorId tensor, std::int64_t virtual_stage, bool forward);
-  void receive(const char* name, TensorId tensor, std::int64_t virtual_stage, bool forward);
+  /// `kept`: a tensor whose life ends with the message.
+  void receive(const char* name, TensorId tensor, std::int64_t virtual_stage, bool forward,
+               std::optional<TensorId> kept = {});
   [[nodiscard]] std::int64_t virtual_stage(std::int64_t chunk) const {
     return chunk * shape_.pipeline + stage_;
   }

@@ -45,10 +45,12 @@ const NamedSettings* PublishedNames::precision(std::string_view name) const {
   return find(precisions, name);
 }
 
-const PublishedStack* PublishedNames::stack(std::string_view source,
-                                            std::string_view framework) const {
+const PublishedStack* PublishedNames::stack(std::string_view source, std::string_view framework,
+                                            std::string_view model) const {
   const auto it = std::find_if(stacks.begin(), stacks.end(), [&](const PublishedStack& s) {
-    return source.starts_with(s.begins) && (s.framework.empty() || s.framework == framework);
+    return source.starts_with(s.begins) && (s.framework.empty() || s.framework == framework) &&
+           (s.models.empty() ||
+            std::find(s.models.begin(), s.models.end(), model) != s.models.end());
   });
   return it == stacks.end() ? nullptr : &*it;
 }
@@ -61,14 +63,19 @@ PublishedNames read_published_names(const Source& source) {
   names.gpus = aliases_of(root.at("gpus", "a list"));
   names.precisions = aliases_of(root.at("precisions", "a list"));
   for (const Value& item : root.at("stacks", "a list").items("a list of software stacks")) {
-    item.keys(
-        {"source", "family", "begins", "framework", "set", "pipelined", "host_issue", "evidence"});
+    item.keys({"source", "family", "begins", "framework", "models", "set", "pipelined",
+               "host_issue", "evidence"});
     PublishedStack stack;
     stack.source = item.at("source", "a short name").name();
     stack.family = item.at("family", "a short name").name();
     stack.begins = item.at("begins", "what the column source begins with").name();
     if (const auto framework = item.find("framework")) {
       stack.framework = framework->name();
+    }
+    if (const auto models = item.find("models")) {
+      for (const Value& model : models->items("a list of names", 1)) {
+        stack.models.push_back(model.text("a name"));
+      }
     }
     stack.settings = settings_of(item);
     stack.pipelined = settings_of(item, "pipelined");

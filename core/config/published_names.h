@@ -21,6 +21,7 @@ struct PublishedStack {
   std::string family;     ///< stacks of one family share the scalar that other sources calibrate
   std::string begins;     ///< what a row's `source` begins with
   std::string framework;  ///< what a row's `framework` is; empty: any
+  std::vector<std::string> models;  ///< which of a row's `model`, where recipes differ; empty: any
   std::vector<std::string> settings;
   std::vector<std::string>
       pipelined;  ///< further ones of rows with a pipeline, after the row's own
@@ -39,8 +40,8 @@ struct PublishedNames {
   /// Null where no alias is `name`.
   [[nodiscard]] const NamedSettings* gpu(std::string_view name) const;
   [[nodiscard]] const NamedSettings* precision(std::string_view name) const;
-  [[nodiscard]] const PublishedStack* stack(std::string_view source,
-                                            std::string_view framework) const;
+  [[nodiscard]] const PublishedStack* stack(std::string_view source, std::string_view framework,
+                                            std::string_view model) const;
 };
 
 /// Errors: InputError naming file and JSON path.

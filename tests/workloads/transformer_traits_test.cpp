@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "simulator/reports/memory_ledger.h"
+#include "tests/workloads/transformer_jobs.h"
+#include "workloads/build_graph.h"
+
+// What a system's "stack" says of a framework, beside the arithmetic: FrameworkTraits.
+using namespace stepcast;
+using namespace stepcast::test;
+
+namespace {
+
+constexpr std::int64_t kSequence = 64;
+constexpr std::int64_t kHidden = 128;
+
+double d(std::int64_t v) { return static_cast<double>(v); }
+
+Job with(Job job, const char* trait) {
+  job.system.fitted["stack"].constants[trait] = 1;
+  return job;
+}
+
+simulator::MemoryLedger ledger_of(const Job& job, std::size_t stage) {
+  return simulator::memory_ledger(workloads::build_graph(job), stage, job.system.device);
+}
+
+}  // namespace
+
+TEST_CASE("blocking launches: each op waits for the one before", "[workloads][traits]") {
+  Job job = gpt_job(8, kHidden, 4, kSequence, 128);
+  split(job, 2, 2, 1, 4);
+  const ExecutionGraph plain = workloads::build_graph(job);
+  const ExecutionGraph graph = workloads::build_graph(with(job, "blocking_launches"));
+  for (std::size_t stage = 0; stage < 2; ++stage) {
+    const Program& program = graph.programs[stage];
+    REQUIRE(program.ops.size() == plain.programs[stage].ops.size());
+    const std::int32_t event = program.ops.front().record;
+    REQUIRE(event >= 0);
+    for (const Op& op : program.ops) {
+      CHECK((op.flags & op_flags::kHostWaits) != 0);
+      CHECK(op.record == event);
+      const auto waits = program.waits_of(op);
+      CHECK(std::find(waits.begin(), waits.end(), event) != waits.end());
+    }
+  }
+}
+
+TEST_CASE("a stage that keeps its outputs has one for each micro-batch in flight",
+          "[workloads][traits]") {
+  Job job = gpt_job(32, kHidden, 8, kSequence, 256);
+  split(job, 1, 4, 1, 16);
+  for (std::size_t stage = 0; stage < 3; ++stage) {
+    // Stage i of 4 has 4 - i in flight; without the trait no output is left when most is held, in a
+    // backward pass.
+    const double in_flight = 4 - d(static_cast<std::int64_t>(stage));
+    const double more =
+        (ledger_of(with(job, "keeps_outputs"), stage).in_flight - ledger_of(job, stage).in_flight)
+            .base();
+    CHECK(more == in_flight * d(kSequence * kHidden) * 2);
+  }
+}
+
+TEST_CASE("dropout after the embedding keeps a mask that nothing recomputes",
+          "[workloads][traits]") {
+  Job job = gpt_job(32, kHidden, 8, kSequence, 256);
+  split(job, 1, 4, 1, 16);
+  job.parallel.recompute.kind = RecomputeKind::kFull;
+  const Job dropping = with(job, "dropout");
+  CHECK((ledger_of(dropping, 0).in_flight - ledger_of(job, 0).in_flight).base() ==
+        4 * d(kSequence * kHidden));
+  CHECK(ledger_of(dropping, 1).in_flight == ledger_of(job, 1).in_flight);
+}
+
+TEST_CASE("an eager loss has log-probabilities and their gradient in fp32", "[workloads][traits]") {
+  const std::int64_t vocabulary = 8192;
+  Job job = llama_job(1, kHidden, 8, 4, 352, kSequence, vocabulary);
+  split(job, 1, 1, 1, 1);
+  const Job eager = with(job, "eager_loss");
+  const double two = 8 * d(kSequence * vocabulary);
+  CHECK(ledger_of(eager, 0).temporaries.base() > two);
+  CHECK(ledger_of(job, 0).temporaries.base() < two / 4);
+  // widen, softmax, pick, its gradient, narrow: 6 + 12 + 4 + 12 + 6 bytes an element.
+  double moved = 0;
+  const ExecutionGraph graph = workloads::build_graph(eager);
+  const Program& program = graph.programs.front();
+  for (const Op& op : program.ops) {
+    if (program.name(op).starts_with("loss.")) {
+      moved += op.bytes_read.base() + op.bytes_written.base();
+    }
+  }
+  CHECK(moved == 40 * d(kSequence * vocabulary));
+}
+
+TEST_CASE("narrow weights are made once and kept, or in each pass for the layer at work",
+          "[workloads][traits]") {
+  const std::int64_t layers = 3;
+  Job job = llama_job(layers, kHidden, 8, 4, 352, kSequence, 256);
+  split(job, 1, 1, 1, 4);
+  job.formats.compute = Format::kFp8;
+  // Query and output h^2, keys and values half of it each, three matrices of the block.
+  const double layer = 3 * d(kHidden * kHidden) + 3 * d(kHidden * 352);
+  const auto casts = [](const ExecutionGraph& graph) {
+    const Program& program = graph.programs.front();
+    std::int64_t executed = 0;
+    for (const Call& call : program.calls) {
+      for (const Op& op : program.ops_of(program.segments[call.segment])) {
+        executed += program.name(op) == "weights.quantise" ? 1 : 0;
+      }
+    }
+    return executed;
+  };
+  const Job each = with(job, "casts_each_pass");
+  CHECK(casts(workloads::build_graph(job)) == 4 * layers);
+  CHECK(casts(workloads::build_graph(each)) == 4 * layers * 2 * 4);  // both passes of 4
+  CHECK(ledger_of(job, 0).buffers.base() == 2 * d(layers) * layer);
+  CHECK(ledger_of(each, 0).buffers.base() == 2 * layer);
+}
