@@ -81,6 +81,20 @@ TEST_CASE("a published row becomes a job by one rule", "[studies][published]") {
   CHECK_FALSE(job_of(rows[1], names, library()).flash_attention);  // says its stack
 }
 
+TEST_CASE("a source's recipe for some models stands before its others", "[studies][published]") {
+  std::string text = kNames;
+  text.insert(text.find(R"({"source": "first")"),
+              R"({"source": "first", "family": "f", "begins": "First", "models": ["GPT"],
+                  "set": {"attention": "unfused"}, "evidence": "test"}, )");
+  const auto names = config::read_published_names(config::text_source(text.c_str(), "names"));
+  std::string other = line("b", "First", 32, 1);
+  other.replace(other.find(",GPT,"), 5, ",GPT-2,");
+  const Table table(line("a", "First", 32, 1) + other);
+  const auto rows = read_published(table.path());
+  CHECK_FALSE(job_of(rows[0], names, library()).flash_attention);
+  CHECK(job_of(rows[1], names, library()).flash_attention);
+}
+
 TEST_CASE("scalars come from other sources, or from the first row", "[studies][published]") {
   const auto names = config::read_published_names(config::text_source(kNames, "names"));
   // The measurements follow from the predictions: the first source 1.2 times as long, the second
