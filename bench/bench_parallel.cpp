@@ -74,6 +74,7 @@ void search(benchmark::State& state, const char* workload, std::int64_t devices)
 }
 
 void search_gpt3(benchmark::State& state) { search(state, "gpt3-175b", 64); }
+void search_mixtral(benchmark::State& state) { search(state, "mixtral-8x7b", 64); }
 void search_1t(benchmark::State& state) { search(state, "sc21-1t", 3072); }
 
 /// The engine alone: graph and costs are at hand.
@@ -102,6 +103,7 @@ BENCHMARK(search_gpt3)
     ->Args({2, 0})
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
+BENCHMARK(search_mixtral)->Args({1, 1})->Args({2, 1})->UseRealTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(search_1t)->Args({2, 1})->UseRealTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(simulate_1t)->Unit(benchmark::kMillisecond);
 

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "models/cost_model.h"
+#include "simulator/reports/memory_ledger.h"
 #include "studies/error_statistics.h"
 #include "studies/predict.h"
 #include "studies/simulated_step.h"
@@ -28,14 +29,6 @@ struct JobPrediction {
   bool in_range = false;
   std::vector<double> curve;
 };
-
-double fullest(const Job& job, const ExecutionGraph& graph) {
-  double most = 0;
-  for (const Program& program : graph.programs) {
-    most = std::max(most, memory_use(program).total().base());
-  }
-  return most + reserve_of(job.system.device).base();
-}
 
 double simulated(const ExecutionGraph& graph, simulator::StepCosts costs, double issue) {
   if (issue > 0) {
@@ -62,7 +55,7 @@ JobPrediction predict_job(Job job, double host_issue, bool facts) {
     p.facts = simulated(graph, simulator::price(graph, plain), 0);
   }
   p.flops = workloads::step_flops(job).model.base();
-  p.memory = fullest(job, graph);
+  p.memory = simulator::fullest_ledger(graph, job.system.device).total().base();
   p.job = std::move(job);
   return p;
 }

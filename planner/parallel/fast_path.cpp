@@ -28,6 +28,41 @@ double mixed(const Line& kept, const Line& recomputed, const LayerCount& n) {
          recomputed.dense * n.again_dense + recomputed.layer * n.again_other;
 }
 
+/// What the states of a chunk add to the step.
+struct ChunkStates {
+  double exchange = 0, after_ends = 0, update = 0, begin = 0, ops = 0;
+  bool meets_ends = false;
+};
+
+/// Those of one chunk after another; most are like the one before.
+class ChunkStatesOf {
+ public:
+  ChunkStatesOf(const ByRole<StateCosts>& states, const PipelineLayout& layout)
+      : states_(states), layout_(layout) {}
+  const ChunkStates& at(std::size_t chunk) {
+    const auto role = static_cast<std::size_t>(layout_.role[chunk]);
+    const std::int32_t layers = layout_.layers[chunk];
+    const std::int32_t dense = layout_.dense[chunk];
+    if (role != role_ || layers != layers_ || dense != dense_) {
+      const StateCosts& c = states_[role];
+      now_ = {c.exchange.at(layers, dense), c.after_ends.at(layers, dense),
+              c.update.at(layers, dense),   c.begin.at(layers, dense) + c.first.at(layers, dense),
+              c.ops.at(layers, dense),      c.meets_ends};
+      role_ = role;
+      layers_ = layers;
+      dense_ = dense;
+    }
+    return now_;
+  }
+
+ private:
+  const ByRole<StateCosts>& states_;
+  const PipelineLayout& layout_;
+  std::size_t role_ = kChunkRoles;
+  std::int32_t layers_ = 0, dense_ = 0;
+  ChunkStates now_;
+};
+
 }  // namespace
 
 PipelineLayout layout_of(const Job& job, const PlanPoint& point) {
@@ -278,6 +313,7 @@ double FastPath::end_of(const ByRole<StateCosts>& states,
   };
   End ends[2];
   double meeting = 0;
+  ChunkStatesOf of_chunk(states, *layout_);
   for (std::size_t s = 0; s < stages; ++s) {
     double exchange = 0;
     double after = 0;
@@ -285,13 +321,11 @@ double FastPath::end_of(const ByRole<StateCosts>& states,
     double own_begin = 0;
     bool meets = false;
     for (std::size_t at = s; at < layout_->layers.size(); at += stages) {
-      const StateCosts& c = states[static_cast<std::size_t>(layout_->role[at])];
-      const std::int32_t layers = layout_->layers[at];
-      const std::int32_t dense = layout_->dense[at];
-      (meets ? after : exchange) += c.exchange.at(layers, dense);
-      after += c.after_ends.at(layers, dense);
-      update += c.update.at(layers, dense);
-      own_begin += c.begin.at(layers, dense) + c.first.at(layers, dense);
+      const ChunkStates& c = of_chunk.at(at);
+      (meets ? after : exchange) += c.exchange;
+      after += c.after_ends;
+      update += c.update;
+      own_begin += c.begin;
       meets = meets || c.meets_ends;
     }
     begin = s == 0 ? own_begin : begin;
@@ -313,11 +347,11 @@ double FastPath::end_of(const ByRole<StateCosts>& states,
 double FastPath::host_end(const ByRole<StateCosts>& states) const {
   double most = 0;
   const auto stages = static_cast<std::size_t>(layout_->stages);
+  ChunkStatesOf of_chunk(states, *layout_);
   for (std::size_t s = 0; s < stages; ++s) {
     double ops = pass_ops_[s] * static_cast<double>(passes_.microbatches);
     for (std::size_t at = s; at < layout_->layers.size(); at += stages) {
-      ops += states[static_cast<std::size_t>(layout_->role[at])].ops.at(layout_->layers[at],
-                                                                        layout_->dense[at]);
+      ops += of_chunk.at(at).ops;
     }
     most = std::max(most, ops);
   }

@@ -5,10 +5,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include "core/error.h"
 #include "planner/parallel/rank_walk.h"
+#include "simulator/reports/memory_ledger.h"
 #include "workloads/build_graph.h"
 #include "workloads/transformer_shape.h"
 
@@ -433,7 +435,13 @@ StateCosts ReducedStep::state_costs(const Stage& stage, const PlanPoint& point) 
   costs.parameters.base = use.parameters.base();
   costs.gradients.base = use.gradients.base();
   costs.optimizer.base = use.optimizer.base();
-  costs.buffers.base = use.buffers.base();
+  // The reduced pipeline has more stages than one of two: several of them have one place.
+  const Bytes communicators =
+      simulator::communicator_bytes(program, model_.system().device, [&](std::int32_t c) {
+        const std::vector<std::int32_t> ranks = real_ranks(stage, point, c);
+        return std::set<std::int32_t>(ranks.begin(), ranks.end()).size();
+      });
+  costs.buffers.base = (use.buffers + communicators).base();
   for (const Segment& segment : program.segments) {
     const Part part = part_of(segment);
     if (gathers_first(program) && (part == Part::kFirstForward || part == Part::kForward)) {

@@ -40,7 +40,8 @@ struct PassCosts {
 /// What a chunk's parameters add to the step, whatever the micro-batch: bytes, and seconds of the
 /// segments before and after the passes.
 struct StateCosts {
-  Line parameters, gradients, optimizer, buffers;
+  Line parameters, gradients, optimizer;
+  Line buffers;      ///< those of communicators included
   Line temporaries;  ///< of the segments below
   Line begin;        ///< load the batch, zero gradients
   Line first;        ///< what the first forward pass takes more: gathering weights

@@ -96,6 +96,21 @@ Bytes MemoryLedger::total() const {
   return sum;
 }
 
+Bytes communicator_bytes(const Program& program, const Device& device,
+                         const std::function<std::size_t(std::int32_t)>& ranks_in) {
+  const double any = constant_of(device, "communicator");
+  const double own = constant_of(device, "communicator_pair");
+  const double pair = own > 0 ? own : any;
+  std::set<std::int32_t> used;
+  double bytes = 0;
+  for (const Op& op : program.ops) {
+    if (any > 0 && op.communicator >= 0 && used.insert(op.communicator).second) {
+      bytes += ranks_in(op.communicator) == 2 ? pair : any;
+    }
+  }
+  return Bytes(bytes);
+}
+
 MemoryLedger memory_ledger(const ExecutionGraph& graph, std::size_t rank_class,
                            const Device& device) {
   const RankClass& ranks = graph.classes.at(rank_class);
@@ -126,14 +141,9 @@ MemoryLedger memory_ledger(const ExecutionGraph& graph, std::size_t rank_class,
   l.logits = std::min(l.logits, l.in_flight);
   l.in_flight -= l.logits;
   l.context = Bytes(constant_of(device, "reserve"));
-  std::set<std::int32_t> communicators;
-  for (const Op& op : program.ops) {
-    if (op.communicator >= 0) {
-      communicators.insert(op.communicator);
-    }
-  }
-  l.communicators =
-      Bytes(constant_of(device, "communicator") * static_cast<double>(communicators.size()));
+  l.communicators = communicator_bytes(program, device, [&](std::int32_t communicator) {
+    return graph.members(communicator, l.rank).size();
+  });
   l.fragmentation = use.activations * constant_of(device, "fragmentation");
   return l;
 }

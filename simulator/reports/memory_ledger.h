@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -19,7 +20,8 @@ namespace stepcast::simulator {
 /// Outside the framework, from the device's fitted "memory" (0 where nothing is known; a constant
 /// is data, with its source):
 ///   reserve        device context and loaded kernels, bytes
-///   communicator   buffers of one communicator the rank is in, bytes
+///   communicator   buffers of one communicator the rank talks on, bytes
+///   communicator_pair  likewise where it joins two ranks; without it as any other
 ///   fragmentation  share of activations and temporaries that the allocator loses
 /// Source: Korthikanti et al., arXiv 2205.05198 (activations); Rajbhandari et al., arXiv 1910.02054
 /// (states). Checked by tests/workloads/transformer_memory_test.cpp.
@@ -38,6 +40,10 @@ struct MemoryLedger {
   [[nodiscard]] Bytes total() const;
 };
 
+/// Buffers of the communicators that a program's ops use; `ranks_in` says how many a communicator
+/// joins.
+Bytes communicator_bytes(const Program& program, const Device& device,
+                         const std::function<std::size_t(std::int32_t)>& ranks_in);
 /// The ledger of the class of ranks number `rank_class`.
 MemoryLedger memory_ledger(const ExecutionGraph& graph, std::size_t rank_class,
                            const Device& device);

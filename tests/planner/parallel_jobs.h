@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "models/cost_model.h"
 #include "planner/parallel/plan_point.h"
+#include "simulator/reports/memory_ledger.h"
 #include "simulator/simulate.h"
 #include "workloads/build_graph.h"
 
@@ -132,9 +133,11 @@ inline double simulated(const Job& job, const PlanPoint& point, const models::Co
 
 /// Bytes of the fullest rank of the full graph.
 inline double full_memory(const Job& job, const PlanPoint& point) {
+  const ExecutionGraph graph = workloads::build_graph(applied(job, point));
   double most = 0;
-  for (const Program& program : workloads::build_graph(applied(job, point)).programs) {
-    most = std::max(most, memory_use(program).total().base());
+  for (std::size_t c = 0; c < graph.classes.size(); ++c) {
+    const simulator::MemoryLedger l = simulator::memory_ledger(graph, c, job.system.device);
+    most = std::max(most, (l.total() - l.context).base());
   }
   return most;
 }

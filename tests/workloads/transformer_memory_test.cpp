@@ -228,6 +228,8 @@ TEST_CASE("the memory ledger tells the parts of a stage's memory apart",
   const MemoryUse use = memory_use(graph.programs[1]);
   CHECK(l.context.base() == 1e9);
   CHECK(l.communicators.base() == 3e6);
+  device.fitted["memory"].constants["communicator_pair"] = 4e5;  // tensor 2, data 2; pipeline 4
+  CHECK(simulator::memory_ledger(graph, 1, device).communicators.base() == 1e6 + 2 * 4e5);
   CHECK(l.fragmentation.base() == Approx(0.1 * use.activations.base()));
   CHECK(l.total() == use.total() + l.context + l.communicators + l.fragmentation);
   // Early stages have more in flight: the first, though it holds the embedding too, not the last.
