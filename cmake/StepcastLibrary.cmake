@@ -37,9 +37,10 @@ function(stepcast_warnings target)
     "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${STEPCAST_WERROR}>>:-Werror=all-warnings;-Xcompiler=-Werror>")
 endfunction()
 
-# stepcast_test(NAME SOURCES ... LINK ... [LABELS ...]): one Catch2 executable per folder, found by ctest case by case.
+# stepcast_test(NAME SOURCES ... LINK ... [LABELS ...] [PROPERTIES ...]): one Catch2 executable per folder, found by
+# ctest case by case; properties are those of ctest.
 function(stepcast_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS;PROPERTIES" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
@@ -49,7 +50,7 @@ function(stepcast_test name)
   target_compile_definitions(test_${name} PRIVATE
     STEPCAST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" STEPCAST_SHARED_DATA="${STEPCAST_SHARED_DATA}"
     STEPCAST_EXECUTABLE="${CMAKE_BINARY_DIR}/bin/stepcast")
-  catch_discover_tests(test_${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600)
+  catch_discover_tests(test_${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600 ${ARG_PROPERTIES})
 endfunction()
 
 # stepcast_fuzzer(NAME SOURCE ROOMS ... LINK ... [CORPUS FOLDER]): fuzz_NAME, run by scripts/fuzz (clang, STEPCAST_FUZZ).

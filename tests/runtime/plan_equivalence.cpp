@@ -35,9 +35,17 @@ namespace {
 // are those of the CPU, which learns.
 constexpr int kSteps = 3;
 constexpr bool kLearns = false;
+constexpr std::int64_t kSamples = 64;
+constexpr std::int64_t kSequences = 4;
+constexpr std::int64_t kSequence = 8;
+constexpr unsigned kSeeds = 2;
 #else
 constexpr int kSteps = 24;
 constexpr bool kLearns = true;
+constexpr std::int64_t kSamples = 256;
+constexpr std::int64_t kSequences = 8;
+constexpr std::int64_t kSequence = 16;
+constexpr unsigned kSeeds = 3;
 #endif
 using Curves = std::map<std::string, std::vector<double>>;
 
@@ -59,7 +67,7 @@ Job dlrm_job() {
   }
   Job job;
   job.workload = {"small", w, {}};
-  job.batch.global = 256;
+  job.batch.global = kSamples;
   job.formats.compute = Format::kFp32;
   job.dense_optimizer = OptimizerKind::kSgd;
   job.system.host.devices = 2;
@@ -76,7 +84,7 @@ Job transformer_job() {
   w.vocabulary = 64;
   Job job;
   job.workload = {"small", w, {}};
-  job.batch = {8, 1, 16};
+  job.batch = {kSequences, 1, kSequence};
   job.formats.compute = Format::kFp32;
   return job;
 }
@@ -104,7 +112,7 @@ std::map<std::string, Job> plans(const std::string& family, int ranks) {
     Job tiered = all.at(fmt::format("row_wise x {}", ranks));
     tiered.embedding_choice = "tiered";
     all[fmt::format("tiered x {}", ranks)] = tiered;
-    for (unsigned seed = 1; ranks > 1 && seed <= 3; ++seed) {
+    for (unsigned seed = 1; ranks > 1 && seed <= kSeeds; ++seed) {
       tiered.embedding_plan = test::random_tiered_plan(tiered, seed);
       all[fmt::format("tiers of seed {} x {}", seed, ranks)] = tiered;
       Job distinct = tiered;

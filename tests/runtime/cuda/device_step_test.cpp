@@ -65,9 +65,9 @@ TEST_CASE("a transformer learns as on the CPU", "[runtime][cuda][gpu][short]") {
   const auto activation = GENERATE(Activation::kGelu, Activation::kSwiGlu);
   const bool flash = GENERATE(true, false);
   check_equal_curves(
-      curves_of(*module, test::small_transformer(activation, flash, Format::kFp32), 4), 1e-4);
+      curves_of(*module, test::small_transformer(activation, flash, Format::kFp32), 2), 1e-4);
   check_equal_curves(
-      curves_of(*module, test::small_transformer(activation, flash, Format::kBf16), 4), 2e-2);
+      curves_of(*module, test::small_transformer(activation, flash, Format::kBf16), 2), 2e-2);
 }
 
 TEST_CASE("a transformer with fp8 products learns nearly as in fp32", "[runtime][cuda][gpu]") {
@@ -75,15 +75,12 @@ TEST_CASE("a transformer with fp8 products learns nearly as in fp32", "[runtime]
   if (module == nullptr) {
     return;
   }
-  const auto curve = [&](Format compute) {
-    return curves_of(*module, test::small_transformer(Activation::kSwiGlu, true, compute), 3);
+  const auto curve = [&](Format compute, int steps) {
+    return curves_of(*module, test::small_transformer(Activation::kSwiGlu, true, compute), steps);
   };
-  const Curves fp8 = curve(Format::kFp8);
+  const Curves fp8 = curve(Format::kFp8, 2);
   check_equal_curves(fp8, 5e-2);
-  const Curves bf16 = curve(Format::kBf16);
-  for (std::size_t s = 0; s < fp8.gpu.size(); ++s) {
-    CHECK(fp8.gpu[s] != bf16.gpu[s]);  // it is other products that ran
-  }
+  CHECK(fp8.gpu[0] != curve(Format::kBf16, 1).gpu[0]);  // it is other products that ran
 }
 
 TEST_CASE("listed layers and windows learn as on the CPU", "[runtime][cuda][gpu]") {
@@ -92,13 +89,10 @@ TEST_CASE("listed layers and windows learn as on the CPU", "[runtime][cuda][gpu]
     return;
   }
   for (const std::string& model : test::listed_models()) {
-    check_equal_curves(curves_of(*module, test::listed_job(model, 1, "fp32"), 4), 1e-4);
+    check_equal_curves(curves_of(*module, test::listed_job(model, 1, "fp32"), 3), 1e-4);
   }
   const Job windowed = test::small_transformer(Activation::kSwiGlu, true, Format::kFp32, 7);
-  const Curves curves = curves_of(*module, windowed, 3);
-  check_equal_curves(curves, 1e-4);
-  const Job whole = test::small_transformer(Activation::kSwiGlu, true, Format::kFp32);
-  CHECK(curves.cpu[2] != Approx(curves_of(*module, whole, 3).cpu[2]).epsilon(1e-6));
+  check_equal_curves(curves_of(*module, windowed, 2), 1e-4);
 }
 
 TEST_CASE("rows of a slower tier learn and move as on the CPU", "[runtime][cuda][gpu]") {
@@ -206,8 +200,8 @@ TEST_CASE("a captured step gives the numbers of the issued one", "[runtime][cuda
   for (const Job& job :
        {test::small_transformer(Activation::kSwiGlu, true, Format::kBf16),
         test::small_dlrm(InteractionKind::kDot, OptimizerKind::kAdam, Format::kFp32)}) {
-    const Curves issued = curves_of(*module, job, 4);
-    const Curves replayed = curves_of(*module, job, 4, captured);
+    const Curves issued = curves_of(*module, job, 3);
+    const Curves replayed = curves_of(*module, job, 3, captured);
     CHECK(issued.gpu == replayed.gpu);  // kernels add in a fixed order
   }
 }

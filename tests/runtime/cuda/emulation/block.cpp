@@ -134,7 +134,7 @@ Block::Block(const char* name, dim3 size, dim3 grid, std::size_t shared,
 }
 
 void Block::run(uint3 at) {
-  std::memset(shared_.data(), 0xff, shared_.size());
+  std::fill(shared_.begin(), shared_.end(), std::byte{0xff});
   alive_.assign(meetings_.size(), 0);
   for (Thread& t : threads_) {
     t.place.block = at;

@@ -77,13 +77,16 @@ struct Lengths {
 const std::vector<Lengths> kWhole{{1, 1, 0},     {5, 5, 0},   {64, 64, 0}, {65, 65, 0},
                                   {129, 129, 0}, {33, 97, 0}, {1, 150, 0}};
 // Windows within a tile, across tiles, of one key, as long as the rows; keys that no query sees.
-const std::vector<Lengths> kWindows{{5, 5, 2},      {65, 65, 1},   {129, 129, 3}, {150, 150, 70},
-                                    {129, 129, 64}, {33, 160, 20}, {40, 40, 40},  {1, 150, 33}};
+const std::vector<Lengths> kWindows{{5, 5, 2},     {65, 65, 1},  {129, 129, 64}, {140, 140, 70},
+                                    {33, 160, 20}, {40, 40, 40}, {1, 150, 33}};
 
 void check_attention(bool causal, Index head_dim, const std::vector<Lengths>& all) {
   Draw draw(31);
   for (const auto& [queries, keys, window] : all) {
-    const AttentionShape s{queries < 64 ? 2 : 1, 4, 2, queries, keys, head_dim, causal, window, 0};
+    // Long rows with one pair of heads: the groups of heads are those of short ones.
+    const bool few = queries < 64;
+    const AttentionShape s{few ? 2 : 1, few ? 4 : 2, few ? 2 : 1, queries, keys,
+                           head_dim,    causal,      window,      0};
     const Index wide = s.heads * head_dim, narrow = s.kv_heads * head_dim;
     const Index q_rows = s.batch * queries, k_rows = s.batch * keys;
     const Numbers q = draw.values(q_rows * wide), k = draw.values(k_rows * narrow),
@@ -91,7 +94,9 @@ void check_attention(bool causal, Index head_dim, const std::vector<Lengths>& al
     const Exact e = exact(s, q, k, v, d_out);
     for (const Format f : stored_formats()) {
       CAPTURE(name_of(f), causal, head_dim, queries, keys, window);
-      if (*attention_kernel(s, f) == '\0') {
+      const bool tensor_cores = head_dim == 64 || head_dim == 128;
+      // The fp32 kernels read and write formats element by element, all in one way.
+      if (*attention_kernel(s, f) == '\0' || (f == Format::kFp16 && !tensor_cores)) {
         continue;
       }
       const Matrix dq_in(f, q_rows, wide, q, 2 * narrow),
@@ -128,12 +133,12 @@ TEST_CASE("kernels: causal attention and its gradient", "[cuda][kernels][gpu]") 
 }
 TEST_CASE("kernels: attention in a sliding window and its gradient", "[cuda][kernels][gpu]") {
   if (has_device()) {
-    check_attention(true, GENERATE(as<Index>{}, 40, 64, 128), kWindows);
+    check_attention(true, GENERATE(as<Index>{}, 40, 64), kWindows);
   }
 }
 TEST_CASE("kernels: attention to all keys and its gradient", "[cuda][kernels][gpu]") {
   if (has_device()) {
-    check_attention(false, GENERATE(as<Index>{}, 8, 40, 64, 128, 200), kWhole);
+    check_attention(false, GENERATE(as<Index>{}, 8, 64, 200), kWhole);
   }
 }
 

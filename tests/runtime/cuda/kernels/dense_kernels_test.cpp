@@ -361,6 +361,9 @@ TEST_CASE("kernels: cross entropy over a split vocabulary", "[cuda][kernels][gpu
   for (const Format f : stored_formats()) {
     for (const auto& [r, c, gap] : odd_shapes()) {
       CAPTURE(name_of(f), r, c, gap);
+      if (r > 200) {
+        continue;  // a block a row: nothing that fewer rows do not show
+      }
       const Index whole = 2 * c;  // two shards
       Numbers logits = draw.values(r * whole);
       for (double& x : logits) {

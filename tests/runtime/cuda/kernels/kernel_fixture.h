@@ -59,7 +59,9 @@ class Memory {
     return copy;
   }
   void write(const std::vector<char>& bytes) const {
-    succeed(cudaMemcpy(data_, bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
+    if (!bytes.empty()) {
+      succeed(cudaMemcpy(data_, bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
+    }
   }
 
  private:
@@ -76,13 +78,17 @@ class Array {
   [[nodiscard]] T* data() const { return memory_.as<T>(); }
   void write(const std::vector<T>& values) const {
     std::vector<char> bytes(values.size() * sizeof(T));
-    std::memcpy(bytes.data(), values.data(), bytes.size());
+    if (!values.empty()) {
+      std::memcpy(bytes.data(), values.data(), bytes.size());
+    }
     memory_.write(bytes);
   }
   [[nodiscard]] std::vector<T> read() const {
     std::vector<T> values(count_);
     const std::vector<char> bytes = memory_.bytes();
-    std::memcpy(values.data(), bytes.data(), count_ * sizeof(T));
+    if (count_ > 0) {
+      std::memcpy(values.data(), bytes.data(), count_ * sizeof(T));
+    }
     return values;
   }
 
