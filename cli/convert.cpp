@@ -21,7 +21,7 @@ using traces::Oddity;
 using traces::Recording;
 
 struct ConvertOptions {
-  std::string input, output, to = "perfetto", steps;
+  std::string input, output, to, steps;
   bool anonymize = false;
 };
 
@@ -137,13 +137,21 @@ bool convert_description(const ConvertOptions& options) {
     throw InputError(options.steps.empty() ? "--anonymize" : "--steps",
                      "is for traces, and the input describes a model; leave it out");
   }
+  if (!options.to.empty()) {
+    throw InputError("--to", fmt::format("found {}, a format of traces, but {} describes a model, "
+                                         "of which a workload or job is made; leave it out",
+                                         options.to, options.input));
+  }
   write_whole_file(options.output, config::import_to_json(source));
   return true;
 }
 
-int convert(const ConvertOptions& options) {
+int convert(ConvertOptions options) {
   if (convert_description(options)) {
     return 0;
+  }
+  if (options.to.empty()) {
+    options.to = "perfetto";
   }
   const bool keeps_graph = options.to == "native" || options.to == "perfetto";
   if (traces::is_native(options.input) && keeps_graph && !options.anonymize) {

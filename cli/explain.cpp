@@ -32,16 +32,13 @@ struct Side {
   std::optional<traces::MeasuredRun> run;
 };
 
-/// The job a plan file is about: a parallel plan carries it, an embedding plan is its plan.
+/// The job an embedding plan file is the plan of.
 std::optional<config::Source> job_of_plan(const config::Source& file) {
   const auto j = nlohmann::ordered_json::parse(file.text, nullptr, false, true);
   if (!j.is_object()) {
     return std::nullopt;
   }
   const auto kind = j.find("kind");
-  if (kind != j.end() && *kind == "parallel" && j.contains("job")) {
-    return config::text_source(j["job"].dump(), file.label + ": job", file.folder);
-  }
   if (kind != j.end() && *kind == "embedding" && j.contains("tables")) {
     const nlohmann::ordered_json job{{"workload", j.value("workload", "")},
                                      {"system", j.value("system", "")},
@@ -50,6 +47,43 @@ std::optional<config::Source> job_of_plan(const config::Source& file) {
     return config::text_source(job.dump(), file.label);
   }
   return std::nullopt;
+}
+
+/// An embedding plan only names its workload and system.
+void check_names(const config::Source& job, const std::vector<std::string>& overrides,
+                 const config::Library& library) {
+  const auto j = nlohmann::ordered_json::parse(job.text);
+  for (const char* key : {"workload", "system"}) {
+    if (std::any_of(overrides.begin(), overrides.end(), [key](const std::string& set) {
+          return set.starts_with(std::string(key) + "=");
+        })) {
+      continue;
+    }
+    const std::string name = j.at(key);
+    try {
+      if (std::string_view(key) == "workload") {
+        (void)config::load_workload(name, library);
+      } else {
+        (void)config::load_system(name, library);
+      }
+    } catch (const InputError&) {
+      throw InputError(job.label, fmt::format("is a plan for the {0} \"{1}\", which is not built "
+                                              "in; say where it is with --set {0}=FILE",
+                                              key, name));
+    }
+  }
+}
+
+/// The name of what a side trains; empty where its recording does not say.
+std::string model_of(const Side& side) {
+  if (side.job) {
+    return side.job->workload.name;
+  }
+  const auto job = nlohmann::json::parse(side.run->job, nullptr, false);
+  const auto workload = job.is_object() ? job.find("workload") : job.end();
+  return job.is_object() && workload != job.end() && workload->is_object()
+             ? workload->value("name", "")
+             : "";
 }
 
 Side open_side(const std::string& path, const std::vector<std::string>& overrides,
@@ -65,7 +99,11 @@ Side open_side(const std::string& path, const std::vector<std::string>& override
   }
   JobOptions options{path, overrides};
   const config::Source source = job_source(options);
-  side.job = config::load_job(job_of_plan(source).value_or(source), overrides, {context.library});
+  const std::optional<config::Source> of_plan = job_of_plan(source);
+  if (of_plan) {
+    check_names(*of_plan, overrides, {context.library});
+  }
+  side.job = config::load_job(of_plan.value_or(source), overrides, {context.library});
   return side;
 }
 
@@ -194,6 +232,16 @@ int explain(const ExplainCommand& options, const Context& context) {
   const std::string& b_path = options.b.empty() ? options.a : options.b;
   const Side a = open_side(options.a, options.overrides, context);
   const Side b = open_side(b_path, second, context);
+  if (a.run || b.run) {
+    const std::string x = model_of(a);
+    const std::string y = model_of(b);
+    if (!x.empty() && !y.empty() && x != y) {
+      fmt::print(
+          stderr,
+          "stepcast: warning: A is a step of {} and B one of {}: only their totals compare\n", x,
+          y);
+    }
+  }
   const auto change = [&](const Job& base, const std::vector<config::Difference>& changes) {
     std::vector<std::string> overrides{"parallel.data=auto"};
     for (const config::Difference& d : changes) {

@@ -5,14 +5,17 @@
 
 #include "cli/command.h"
 #include "core/config/config.h"
+#include "core/error.h"
 
 namespace stepcast::cli {
 
 void add_format_option(CLI::App& command, OutputFormat& format) {
   const std::map<std::string, OutputFormat> names{
       {"text", OutputFormat::kText}, {"json", OutputFormat::kJson}, {"csv", OutputFormat::kCsv}};
-  command.add_option("--format", format, "text, json or csv")
-      ->transform(CLI::CheckedTransformer(names, CLI::ignore_case));
+  const CLI::CheckedTransformer known(names, CLI::ignore_case);
+  command.add_option("--format", format, "How to print; text by default")
+      ->transform(known.description(""))
+      ->type_name("text|json|csv");
 }
 
 void add_job_options(CLI::App& command, JobOptions& options) {
@@ -31,8 +34,11 @@ config::Source job_source(const JobOptions& options) {
     return config::text_source("", "--set");
   }
   if (options.job == "-") {
-    return config::text_source(std::string(std::istreambuf_iterator<char>(std::cin), {}),
-                               "standard input");
+    std::string text(std::istreambuf_iterator<char>(std::cin), {});
+    if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+      throw InputError("standard input", "is empty, expected a job");
+    }
+    return config::text_source(std::move(text), "standard input");
   }
   return config::file_source(options.job);
 }

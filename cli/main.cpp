@@ -26,6 +26,15 @@ int fail(int code, std::string_view what) {
   return code;
 }
 
+/// What was printed is only done once it has arrived: a full disk shows when it is flushed.
+int after_output(int code) {
+  if (std::cout.flush() && std::fflush(stdout) == 0) {
+    return code;
+  }
+  return fail(code != 0 ? code : 1,
+              "standard output: cannot be written to the end; check that it has room");
+}
+
 /// The one place that turns an error into an exit code.
 template <typename Run>
 int with_exit_code(const Run& run) {
@@ -86,8 +95,8 @@ int main(int argc, char** argv) {
         throw stepcast::InputError(argv[1], "is no command; `stepcast --help` lists them all");
       }
       const int code = app.exit(e, std::cout, std::cerr);
-      return code == 0 ? 0 : 2;
+      return after_output(code == 0 ? 0 : 2);
     }
-    return context.exit_code;
+    return after_output(context.exit_code);
   });
 }

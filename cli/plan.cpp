@@ -4,6 +4,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/checks.h"
 #include "cli/command.h"
 #include "cli/drift.h"
 #include "cli/human.h"
@@ -364,7 +365,7 @@ void add_plan(CLI::App& app, Context& context) {
   command
       ->add_option("--time-limit", options->time_limit,
                    "Seconds of search; without it the effort is fixed and the result repeats")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   command->add_option("--seed", options->seed, "Seed of the search");
   command->add_flag("--compare", options->compare, "Table the plans of other planners beside it");
   command->add_flag("--no-tiers", options->no_tiers, "Leave out row tiers and slower memory");
@@ -373,11 +374,12 @@ void add_plan(CLI::App& app, Context& context) {
                    "Steps between synchronisations of replicated rows (row tiers)")
       ->check(CLI::Range(1.0, 1e6));
   command->add_flag("--dedup", options->dedup, "Row tiers as if ids were deduplicated per rank");
-  command->add_option("--out", options->out, "Write the best plan as a plan file");
+  command->add_option("--out", options->out, "Write the best plan as a plan file")
+      ->check(file_name());
   command->add_option("--export", options->export_as,
                       "Transformers: megatron prints the best plan as Megatron-LM arguments, "
                       "megatron=FILE writes them. Recommendation models: torchrec=FILE or "
-                      "hugectr=FILE, each with a loader script FILE.py");
+                      "hugectr=FILE, with a loader script beside it, x.py of x.json");
   command->add_option("--from", options->from,
                       "A plan file in use: search what can be reached from it");
   command->add_option(

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <optional>
 
+#include "cli/checks.h"
 #include "cli/command.h"
 #include "cli/human.h"
 #include "cli/print_prediction.h"
@@ -131,18 +132,19 @@ void add_predict(CLI::App& app, Context& context) {
   CLI::App* command =
       app.add_subcommand("predict", "Predict the time, breakdown and memory of one training step");
   add_job_options(*command, options->job);
-  command->add_option("--timeline", options->timeline,
-                      "Write the predicted timeline as Perfetto JSON");
+  command
+      ->add_option("--timeline", options->timeline, "Write the predicted timeline as Perfetto JSON")
+      ->check(file_name());
   command->add_flag("--intervals", options->intervals,
                     "Add the p5 and p95 that follow from the fitted residuals");
   command->add_flag("--strict", options->strict, "Exit 1 if the job does not fit in memory");
   auto* length = command->add_option_group("length", "How long a whole run takes; one of");
   length->add_option("--tokens", options->length.tokens, "Tokens to train on, such as 3e11")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   length->add_option("--samples", options->length.samples, "Samples to train on")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   length->add_option("--steps", options->length.steps, "Steps to train for")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   length->require_option(0, 1);
   command->callback([options, &context] { context.exit_code = predict(*options, context); });
 }

@@ -29,17 +29,32 @@ void print_split(std::int32_t rank, const studies::TimeSplit& split, Seconds ste
   table.print(out);
 }
 
+std::string outside_note(const OpRow& r) {
+  const std::string share = percent(r.outside / r.time);
+  return r.outside < r.time ? fmt::format(" ({} of it outside calibrated range)", share)
+                            : " (outside calibrated range)";
+}
+
 void print_ops(const std::vector<OpRow>& rows, std::ostream& out) {
   TextTable table({"op kind", "count", "time", "wait", "bound by", "model"});
   table.left(4);
   table.left(5);
-  for (std::size_t i = 0; i < rows.size() && i < 12; ++i) {
+  constexpr std::size_t kShown = 12;
+  for (std::size_t i = 0; i < std::min(rows.size(), kShown); ++i) {
     const OpRow& r = rows[i];
     table.row({r.name, std::to_string(r.executions), human(r.time),
                r.wait > Seconds{} ? human(r.wait) : "", r.bound,
-               r.model + (r.in_range ? "" : " (outside calibrated range)")});
+               r.model + (r.in_range ? "" : outside_note(r))});
   }
   table.print(out);
+  if (rows.size() > kShown) {
+    Seconds rest;
+    for (std::size_t i = kShown; i < rows.size(); ++i) {
+      rest += rows[i].time + rows[i].wait;
+    }
+    out << fmt::format("... and {} more kinds, {}; --format json names every op\n",
+                       rows.size() - kShown, human(rest));
+  }
 }
 
 void print_memory(const StepPrediction& p, std::ostream& out) {

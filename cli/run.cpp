@@ -1,8 +1,12 @@
 #include "runtime/executable.h"
 #include "runtime/trainer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 
 #include "cli/command.h"
@@ -304,8 +308,8 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
                            graph, LinkLevels(options.emulate.empty() ? job.system : emulated), 4),
                        {}};
     if (!result.tiers.empty()) {
-      predicted.tiers = workloads::expected_tier_traffic(
-          job, graph, options.warmup, options.steps, options.backend == "cpu" ? 4 : 0);
+      predicted.tiers = workloads::expected_tier_traffic(job, graph, options.warmup, options.steps,
+                                                         options.backend == "cpu" ? 4 : 0);
     }
     if (options.backend == "cuda" && !options.trace.empty()) {
       fmt::print(stderr, "stepcast: op times are {}\n",
@@ -328,8 +332,29 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
   return 0;
 }
 
+/// Could the trace be written? Asked before the ranks start, and nothing is left of the question.
+void check_trace_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  const bool made = std::filesystem::create_directories(folder, error);
+  if (!error && access(folder.c_str(), W_OK) != 0) {
+    error = {errno, std::generic_category()};
+  }
+  if (made) {
+    std::error_code ignored;
+    std::filesystem::remove(folder, ignored);
+  }
+  if (error) {
+    throw InputError("--trace",
+                     fmt::format("found {}, where no folder can be written ({}); name another",
+                                 folder.string(), error.message()));
+  }
+}
+
 int run(const RunCommand& options, Context& context) {
   check_backend(options, context);
+  if (!options.trace.empty()) {
+    check_trace_folder(options.trace);
+  }
   JobOptions job_options = options.job;
   if (options.ranks > 0) {
     job_options.overrides.push_back(fmt::format("devices={}", options.ranks));

@@ -168,6 +168,7 @@ class Engine {
   };
 
   // engine.cpp: set-up, streams. hosts.cpp: hosts and cores.
+  void check_length() const;
   void prepare(std::size_t instance);
   void find_alone(std::size_t instance);
   void drive(std::uint32_t rank);

@@ -58,11 +58,40 @@ Engine::Engine(const ExecutionGraph& graph, const StepCosts& costs,
     core.ranks.push_back(r);
     core.last = core.ranks.front();
   }
+  check_length();
   first_core_ = static_cast<std::uint32_t>(source_rank_.size());
   network_source_ = first_core_ + static_cast<std::uint32_t>(cores_.size());
   first_transfer_ = network_source_ + 1;
   open_.resize(costs.folding.groups.size());
   spread_ = costs.straggler.log_sigma * std::sqrt(std::max(0.0, 1 - costs.straggler.rho));
+}
+
+/// Even if nothing of the step overlapped, on any rank, the clock would hold it.
+void Engine::check_length() const {
+  double serial = 0;
+  for (const Rank& rank : ranks_) {
+    const Program& program = *rank.order->program;
+    std::vector<double> of_segment;
+    for (const Segment& segment : program.segments) {
+      double ticks = 0;
+      for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+        ticks += static_cast<double>(rank.costs->ticks[o]) *
+                 (rank.order->role[o] == Role::kCompute ? costs_.slowdown : 1.0);
+      }
+      of_segment.push_back(ticks);
+    }
+    for (const Call& call : program.calls) {
+      serial += of_segment[call.segment];
+    }
+    serial +=
+        static_cast<double>(costs_.issue + costs_.dispatch) * static_cast<double>(rank.order->ops);
+  }
+  if (const Seconds time(serial * 1e-12); time > kLongestStep) {
+    refuse_longer(ranks_.size() == 1
+                      ? std::string("the step")
+                      : fmt::format("the step, over the {} ranks that differ", ranks_.size()),
+                  time);
+  }
 }
 
 void Engine::prepare(std::size_t instance) {

@@ -45,8 +45,12 @@ class Pricer {
     return graph_.programs[static_cast<std::size_t>(costs_.folding.instances[instance].program)];
   }
 
-  void answer(OpCosts& row, std::size_t op, const models::Prediction& p) {
+  void answer(OpCosts& row, const Program& program, std::size_t op, const models::Prediction& p) {
     STEPCAST_CHECK(p.time.base() >= 0, "model '{}' answered {} s", p.model, p.time.base());
+    if (p.time > kLongestStep) {
+      const Op& what = program.ops[op];
+      refuse_longer(fmt::format("op {} [{}]", program.name(what), name_of(what.phase)), p.time);
+    }
     row.ticks[op] = to_ticks(p.time);
     row.log_sigma[op] = static_cast<float>(p.log_sigma);
     row.model[op] =
@@ -75,9 +79,9 @@ class Pricer {
       for (std::size_t o = 0; o < n; ++o) {
         const Op& op = program.ops[o];
         if (op.kind == OpKind::kTierFetch || op.kind == OpKind::kTierWriteBack) {
-          answer(row, o, tier_move(p, op));
+          answer(row, program, o, tier_move(p, op));
         } else if (!is_collective(op.kind)) {
-          answer(row, o, model_.kernel(program, op));
+          answer(row, program, o, model_.kernel(program, op));
         }
       }
       if (model_.rest_matters()) {
@@ -193,7 +197,7 @@ class Pricer {
       it = collectives_.emplace(key, model_.collective(op, shape, since_use(instance, o))).first;
     }
     const models::Prediction& p = it->second;
-    answer(row, o, p);
+    answer(row, program_of(instance), o, p);
     row.path[o] = path_of(shape);
     row.link_share[o] =
         p.time.base() > 0 ? static_cast<float>(std::clamp(p.memory / p.time, 0.0, 1.0)) : 0;
@@ -270,7 +274,7 @@ class Pricer {
       prediction.model = "all_to_all_v";
       prediction.in_range = exchange.in_range;
       prediction.log_sigma = exchange.log_sigma;
-      answer(row, o, prediction);
+      answer(row, program_of(instance), o, prediction);
       std::sort(needs.begin(), needs.end());
       needs.erase(std::unique(needs.begin(), needs.end()), needs.end());
       row.needs[o] = static_cast<std::int32_t>(costs_.needs.size());
@@ -314,6 +318,11 @@ StepCosts price(const ExecutionGraph& graph, const models::CostModel& model,
     costs.level_capacity.push_back(level.bandwidth.base());
   }
   const models::HostCost host = model.host();
+  for (const Seconds cost : {host.issue, host.dispatch, host.step}) {
+    if (cost > kLongestStep) {
+      refuse_longer("host", cost);
+    }
+  }
   costs.issue = to_ticks(host.issue);
   costs.dispatch = to_ticks(host.dispatch);
   costs.step = to_ticks(host.step);

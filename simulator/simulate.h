@@ -50,7 +50,9 @@ struct SimulationResult {
 /// member has arrived. With `shares_core` the host thread and compute take turns on one core, the
 /// host first.
 ///
-/// Errors: InternalError naming the ops when ranks wait for each other in a circle or for nobody.
+/// Errors: InputError when the ops of all simulated ranks, one after the other, take longer than
+/// kLongestStep; InternalError naming the ops when ranks wait for each other in a circle or for
+/// nobody.
 /// Tests: tests/simulator/engine_test.cpp (closed forms), property_test.cpp.
 SimulationResult simulate(const ExecutionGraph& graph, const StepCosts& costs,
                           const SimulationOptions& options = {}, Observer* observer = nullptr);

@@ -2,7 +2,17 @@
 
 #include <utility>
 
+#include "core/error.h"
+
 namespace stepcast::simulator {
+
+void refuse_longer(std::string_view what, Seconds time) {
+  throw InputError(what,
+                   fmt::format("takes {:.3g} days, and a step of more than {:.0f} days cannot "
+                               "be simulated; check the rates of system.device and "
+                               "system.fabric, or make the batch smaller",
+                               time.base() / 86400, kLongestStep.base() / 86400));
+}
 
 StepCosts blank_costs(const ExecutionGraph& graph, bool unfold) {
   StepCosts costs;

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/cost_model.h"
@@ -57,7 +58,13 @@ struct PricingOptions {
   bool collectives_hold_core = true;
 };
 
-/// Asks the model once per op template and group shape.
+/// What the clock of a simulation (integer picoseconds, 106 days) holds with room to spare.
+constexpr Seconds kLongestStep = Seconds(100 * 86400.0);
+/// Throws InputError: what is named takes longer than the clock of a simulation holds.
+[[noreturn]] void refuse_longer(std::string_view what, Seconds time);
+
+/// Asks the model once per op template and group shape. Errors: InputError naming an op that takes
+/// longer than kLongestStep.
 StepCosts price(const ExecutionGraph& graph, const models::CostModel& model,
                 const PricingOptions& options = {});
 

@@ -1,6 +1,8 @@
 #include "studies/plan_parallel.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "core/error.h"
 #include "models/cost_model.h"
@@ -47,7 +49,8 @@ class Planning {
       : request_(request), options_(options), model_(request.job.system, request.job.calibration) {}
 
   ParallelPlanReport run() {
-    const double begin = now();
+    begin_ = now();
+    const double begin = begin_;
     report_.job = request_.job;
     report_.capacity = request_.job.system.device.memory.base();
     const planner::ParallelSearchResult found = search(request_.job.devices);
@@ -83,6 +86,9 @@ class Planning {
 
  private:
   [[nodiscard]] double now() const { return options_.clock ? options_.clock() : 0; }
+  [[nodiscard]] bool late() const {
+    return options_.time_limit && now() - begin_ > *options_.time_limit;
+  }
 
   planner::ParallelSearchResult search(std::int64_t devices) {
     PlanRequest request = request_;
@@ -94,7 +100,9 @@ class Planning {
     o.threads = options_.threads;
     o.shard = options_.shard;
     o.shards = options_.shards;
-    o.time_limit = options_.time_limit;
+    if (options_.time_limit) {
+      o.time_limit = std::max(0.0, *options_.time_limit - (now() - begin_));
+    }
     o.clock = options_.clock;
     o.on_progress = options_.on_progress;
     planner::ParallelSearchResult found = planner::search_parallel(request, model_, o);
@@ -104,7 +112,7 @@ class Planning {
   /// Plans on fewer devices join the front where they need less memory than any that is faster;
   /// they always need fewer devices.
   void add_fewer_devices() {
-    for (std::int64_t devices = request_.job.devices; devices % 2 == 0;) {
+    for (std::int64_t devices = request_.job.devices; devices % 2 == 0 && !late();) {
       devices /= 2;
       const planner::ParallelSearchResult found = search(devices);
       if (found.best.empty()) {
@@ -126,7 +134,7 @@ class Planning {
   }
 
   struct Simulated {
-    double seconds = 0;
+    double seconds = std::numeric_limits<double>::infinity();  ///< for want of time
     std::size_t candidate = 0;
     std::optional<StepPrediction> prediction;  ///< of those likely to be shown
   };
@@ -149,11 +157,13 @@ class Planning {
     const std::size_t most = std::min(best.size(), std::max(kMostSimulated, options_.top));
     const bool rough = report_.counts.rough > 0;
     std::size_t reach = std::min(most, std::max(options_.top, rough ? kRoughSimulated : 0));
-    while (steps.size() < reach) {
+    while (steps.size() < reach && (steps.empty() || !late())) {
       const std::size_t from = steps.size();
       steps.resize(reach);
       planner::parallel_for(reach - from, options_.threads, [&](std::size_t, std::size_t i) {
-        steps[from + i] = simulated(best[from + i], from + i);
+        if (from + i == 0 || !late()) {
+          steps[from + i] = simulated(best[from + i], from + i);
+        }
       });
       std::vector<double> sorted;
       std::transform(steps.begin(), steps.end(), std::back_inserter(sorted),
@@ -166,6 +176,9 @@ class Planning {
       }
       report_.proven = reach == best.size() || best[reach].seconds * (1 - kClosedFormError) > last;
     }
+    const std::size_t asked = steps.size();
+    std::erase_if(steps, [](const Simulated& s) { return std::isinf(s.seconds); });
+    report_.cut = report_.cut || steps.size() < asked || late();
     report_.simulated = steps.size();
     report_.others_at_least = steps.size() < best.size() ? best[steps.size()].seconds : 0;
     report_.rough =
@@ -173,6 +186,9 @@ class Planning {
         std::count_if(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(steps.size()),
                       [](const planner::ParallelCandidate& c) { return c.rough; });
     report_.proven = report_.proven && report_.rough == 0 && !report_.cut;
+    if (late()) {  // the rest of the report of the others would take a simulation each
+      std::erase_if(steps, [](const Simulated& s) { return !s.prediction; });
+    }
     std::sort(steps.begin(), steps.end(), [](const Simulated& a, const Simulated& b) {
       return std::pair(a.seconds, a.candidate) < std::pair(b.seconds, b.candidate);
     });
@@ -194,6 +210,7 @@ class Planning {
   const PlanRequest& request_;
   const ParallelPlanOptions& options_;
   models::CostModel model_;
+  double begin_ = 0;
   ParallelPlanReport report_;
 };
 

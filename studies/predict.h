@@ -27,7 +27,8 @@ struct OpRow {
   Seconds overhead;   ///< part of `time` that does not depend on the op's size: start-up, latency
   std::string bound;  ///< what decided the prediction
   std::string model;
-  bool in_range = false;
+  Seconds outside;        ///< part of `time` of ops outside the range their model was fitted in
+  bool in_range = false;  ///< that part is none to speak of
 };
 
 /// What a rank other than the critical one does in a step.

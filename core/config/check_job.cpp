@@ -6,6 +6,10 @@
 namespace stepcast::config {
 namespace {
 
+/// Micro-batches of a replica that a step is simulated with: the report of a rank keeps every op it
+/// executes, some 0.5 MB a micro-batch where one device holds a hundred layers.
+constexpr std::int64_t kMostMicrobatches = 16384;
+
 /// The divisors of n up to `limit`, at most eight, the largest kept.
 std::string divisors(std::int64_t n, std::int64_t limit) {
   std::vector<std::string> all;
@@ -21,22 +25,36 @@ std::string divisors(std::int64_t n, std::int64_t limit) {
 }
 
 void check_divides(std::int64_t degree, std::int64_t size, std::string_view what,
-                   const std::string& where) {
+                   const std::string& where, const std::string& legal) {
   if (size % degree != 0) {
-    throw InputError(where, fmt::format("{} does not divide {} = {}; use {}", degree, what, size,
-                                        divisors(size, std::min<std::int64_t>(size, 4096))));
+    throw InputError(where,
+                     fmt::format("{} does not divide {} = {}; use {}", degree, what, size, legal));
   }
+}
+
+/// Tensor degrees that divide everything they split.
+std::string tensor_degrees(const TransformerWorkload& w) {
+  std::vector<std::string> legal;
+  for (std::int64_t t = 1; t <= w.heads && legal.size() < 12; ++t) {
+    const bool heads = w.mla || t % w.kv_heads == 0 || w.kv_heads % t == 0;
+    if (w.heads % t == 0 && heads && w.ffn_hidden % t == 0 && w.hidden % t == 0 &&
+        w.vocabulary % t == 0) {
+      legal.push_back(fmt::format("{}", t));
+    }
+  }
+  return list_of(legal);
 }
 
 void check_tensor(const Job& job, const TransformerWorkload& w, const Value& v) {
   const std::int64_t t = job.parallel.tensor;
   const std::string where = v.where("parallel.tensor");
-  check_divides(t, w.heads, "workload.heads", where);
+  const std::string legal = tensor_degrees(w);
+  check_divides(t, w.heads, "workload.heads", where, legal);
   if (!w.mla && t % w.kv_heads != 0) {  // else ranks share a head
-    check_divides(t, w.kv_heads, "workload.kv_heads", where);
+    check_divides(t, w.kv_heads, "workload.kv_heads", where, legal);
   }
-  check_divides(t, w.ffn_hidden, "workload.ffn_hidden", where);
-  check_divides(t, w.hidden, "workload.hidden", where);
+  check_divides(t, w.ffn_hidden, "workload.ffn_hidden", where, legal);
+  check_divides(t, w.hidden, "workload.hidden", where, legal);
   if (w.vocabulary % t != 0) {
     throw InputError(
         where, fmt::format("{} does not divide workload.vocabulary = {}; pad the vocabulary to {}",
@@ -98,10 +116,12 @@ void check_experts(const Job& job, const TransformerWorkload& w, const Value& v)
   }
   const std::string columns = v.where("parallel.tensor");
   if (split) {
-    check_divides(p.tensor, w.moe->ffn_hidden, "workload.moe.ffn_hidden", columns);
+    check_divides(p.tensor, w.moe->ffn_hidden, "workload.moe.ffn_hidden", columns,
+                  divisors(w.moe->ffn_hidden, p.tensor));
   }
   check_divides(p.tensor, std::max<std::int64_t>(p.tensor, w.moe->shared * w.moe->ffn_hidden),
-                "workload.moe.shared * ffn_hidden", columns);
+                "workload.moe.shared * ffn_hidden", columns,
+                divisors(w.moe->shared * w.moe->ffn_hidden, p.tensor));
 }
 
 void check_pipeline(const Job& job, const TransformerWorkload& w, const Value& v) {
@@ -143,6 +163,15 @@ void check_batch(const Job& job, const Value& v) {
                                  job.batch.global, job.parallel.data, job.batch.micro, unit,
                                  down > 0 ? fmt::format("{} or {}", down, down + unit)
                                           : fmt::format("{}", unit)));
+  }
+  if (job.microbatches() > kMostMicrobatches) {
+    throw InputError(
+        v.where("batch.global"),
+        fmt::format("{} makes {} micro-batches of each replica, of which at most {} can be "
+                    "simulated; use batch.global = {} at most (each further micro-batch only adds "
+                    "the same time again), or a larger batch.micro",
+                    job.batch.global, job.microbatches(), kMostMicrobatches,
+                    kMostMicrobatches * unit));
   }
 }
 

@@ -14,6 +14,15 @@ const std::set<std::string_view> kHarmless{
     "torch_dtype", "dtype", "auto_map", "bos_token_id", "eos_token_id", "pad_token_id",
     "unk_token_id", "sep_token_id", "bos_token", "eos_token", "tokenizer_name", "tokenizer_class",
     "task_specific_params", "use_cache", "return_dict", "id2label", "label2id", "verbose",
+    // How text is generated, and what a call returns.
+    "output_past", "output_attentions", "output_hidden_states", "output_scores",
+    "return_dict_in_generate", "use_return_dict", "torchscript", "use_bfloat16", "pruned_heads",
+    "finetuning_task", "problem_type", "prefix", "do_sample", "early_stopping", "max_length",
+    "min_length", "temperature", "top_k", "top_p", "typical_p", "num_beams", "num_beam_groups",
+    "diversity_penalty", "length_penalty", "repetition_penalty", "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size", "num_return_sequences", "bad_words_ids", "suppress_tokens",
+    "begin_suppress_tokens", "forced_bos_token_id", "forced_eos_token_id", "decoder_start_token_id",
+    "remove_invalid_values", "exponential_decay_length_penalty",
     // Numbers that change no shape.
     "initializer_range", "init_config", "init_device", "rms_norm_eps", "norm_eps", "layer_norm_eps",
     "layer_norm_epsilon", "layernorm_epsilon", "layer_norm_type", "norm_type", "rope_theta",

@@ -159,7 +159,8 @@ std::vector<std::pair<std::string, int>> words_of(std::string_view text) {
     } else if (quote != 0 ? c == quote : c == '"' || c == '\'') {
       quote = quote != 0 ? '\0' : c;
     } else if (quote == 0 && c == '#' && word.empty()) {
-      comment = true;
+      // Our own export says in a comment how many processes the launcher starts.
+      comment = !text.substr(i).starts_with("# torchrun ");
     } else if (c == ' ' || c == '\t' || c == '\r' || (c == '\\' && quote == 0) ||
                (quote == 0 && (c == '(' || c == ')'))) {
       finish();

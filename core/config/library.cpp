@@ -111,7 +111,7 @@ Document open_named(const std::string& text, FileKind kind, const std::filesyste
   const bool path = text.find('/') != std::string::npos ||
                     (text.size() > 5 && text.compare(text.size() - 5, 5, ".json") == 0);
   if (path) {
-    Document d = read_document(folder / text, where);
+    Document d = read_document((folder / text).lexically_normal(), where);
     if (kind != FileKind::kWorkload) {
       return d;
     }
@@ -126,6 +126,12 @@ Document open_named(const std::string& text, FileKind kind, const std::filesyste
         fmt::format(
             "found \"{}\", but no built-in {}s lie in {}; give a path or the right data folder",
             text.substr(0, 60), noun(kind), built_in_folder(kind, library).string()));
+  }
+  if (kind == FileKind::kSystem && text == "local-cpu") {
+    throw InputError(where,
+                     "found \"local-cpu\", the system of this machine, which has to be measured "
+                     "first: `stepcast calibrate --backend cpu --out local-cpu.json`, then give "
+                     "the path local-cpu.json");
   }
   if (std::find(names.begin(), names.end(), text) == names.end()) {
     throw InputError(
@@ -173,6 +179,30 @@ std::vector<Entry> list_workloads(const Library& library) {
   });
 }
 
+namespace {
+
+/// Where constants come from: rows measured on this very hardware, or another's.
+std::string calibration_of(const char* what, const FittedModels& fitted) {
+  std::size_t measured = 0;
+  std::int64_t rows = 0;
+  for (const auto& [name, model] : fitted) {
+    measured += model.samples > 0 ? 1 : 0;
+    rows += model.samples;
+  }
+  if (fitted.empty()) {
+    return fmt::format("{} from hardware facts", what);
+  }
+  if (measured == 0) {
+    return fmt::format("{} transferred from other hardware", what);
+  }
+  return fmt::format("{} measured ({} rows{})", what, rows,
+                     measured < fitted.size() ? fmt::format("; {} of {} classes transferred",
+                                                            fitted.size() - measured, fitted.size())
+                                              : "");
+}
+
+}  // namespace
+
 std::vector<Entry> list_systems(const Library& library) {
   return entries(FileKind::kSystem, library, [&](const std::string& name) {
     const System s = load_system(name, library);
@@ -180,18 +210,23 @@ std::vector<Entry> list_systems(const Library& library) {
     for (const FabricLevel& l : s.fabric) {
       levels += fmt::format(", {} {} x {}", l.name, l.size, quantity_text(l.bandwidth));
     }
-    return fmt::format("{} per machine of {}{}{}", s.host.devices, s.device.name, levels,
-                       s.fitted.empty() && s.device.fitted.empty() ? "" : ", calibrated");
+    return fmt::format("{} per machine of {}{}; {}", s.host.devices, s.device.name, levels,
+                       calibration_of("collectives", s.fitted));
   });
 }
 
 std::vector<Entry> list_devices(const Library& library) {
   return entries(FileKind::kDevice, library, [&](const std::string& name) {
     const Device d = load_device(name, library);
-    const auto peak = d.peak_of(Format::kBf16);
-    return fmt::format("{}, {}{}{}", quantity_text(d.memory), quantity_text(d.bandwidth),
-                       peak ? fmt::format(", {} bf16", quantity_text(*peak)) : "",
-                       d.fitted.empty() ? "" : ", calibrated");
+    std::string peaks;
+    for (const Format f : {Format::kBf16, Format::kFp16, Format::kFp32}) {
+      if (const auto peak = d.peak.find(f); peak != d.peak.end()) {
+        peaks = fmt::format(", {} {}", quantity_text(peak->second), name_of(f));
+        break;
+      }
+    }
+    return fmt::format("{}, {}{}; {}", quantity_text(d.memory), quantity_text(d.bandwidth), peaks,
+                       calibration_of("kernels", d.fitted));
   });
 }
 

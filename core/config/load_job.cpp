@@ -370,7 +370,8 @@ void read_formats(const Value& job, Job& j) {
     read("all_to_all_forward", j.formats.all_to_all_forward, stored);
     read("all_to_all_backward", j.formats.all_to_all_backward, stored);
   }
-  if (j.formats.compute == Format::kFp8 && !has(Format::kFp8)) {
+  const Format compute = j.formats.compute;
+  if ((compute == Format::kFp8 || compute == Format::kBf16) && !has(compute)) {
     std::vector<std::string> native;
     for (const Format f : {Format::kBf16, Format::kFp16, Format::kTf32, Format::kFp32}) {
       if (has(f)) {
@@ -378,9 +379,9 @@ void read_formats(const Value& job, Job& j) {
       }
     }
     throw InputError(job.where("formats.compute"),
-                     fmt::format("found \"fp8\", but device {} has no fp8 peak; use {}, or add "
-                                 "system.device.peak.fp8",
-                                 j.system.device.name, list_of(native)));
+                     fmt::format("found \"{0}\", but device {1} has no {0} peak; use {2}, or add "
+                                 "system.device.peak.{0}",
+                                 name_of(compute), j.system.device.name, list_of(native)));
   }
   if (!j.system.device.peak_of(j.formats.compute)) {
     throw InputError(
@@ -405,7 +406,7 @@ void read_plan(const Value& v, Job& j) {
       v.refuse(fmt::format("found \"{}\"; {}, or the path of a plan file", text,
                            suggestion(text, names)));
     }
-    const std::filesystem::path file = v.folder() / text;
+    const std::filesystem::path file = (v.folder() / text).lexically_normal();
     const Document d = parse_document(
         {file.string(), read_whole_file(file, v.where(), 256U << 20U), file.parent_path()});
     const Value root = Value::root_of(d);
@@ -591,13 +592,22 @@ const std::vector<std::pair<std::string, DlrmPipeline>>& dlrm_pipeline_names() {
   return names;
 }
 
-/// A job of ours, or what a foreign file says of one.
+/// A plan of a transformer carries the job it is the plan of.
+bool is_parallel_plan(const Json& root) {
+  return root.is_object() && root.value("kind", Json()) == "parallel" && root.contains("job");
+}
+
+/// A job of ours, of a parallel plan, or what a foreign file says of one.
 Document job_document(const Source& source) {
   if (is_megatron(source.text)) {
     return job_of_megatron(source);
   }
   Document d = parse_document(source);
-  if (is_hugging_face(d.root)) {
+  if (is_parallel_plan(d.root)) {
+    Json job = std::move(d.root["job"]);
+    d.root = std::move(job);
+    d.label += ": job";
+  } else if (is_hugging_face(d.root)) {
     d = workload_of_hugging_face(std::move(d));
     Json job = Json::object();
     job["workload"] = std::move(d.root);

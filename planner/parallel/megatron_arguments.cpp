@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace stepcast::planner {
@@ -16,12 +18,40 @@ void add_model(const Job& job, std::vector<std::string>& a) {
   number("hidden-size", m.hidden);
   number("ffn-hidden-size", m.ffn_hidden);
   number("num-attention-heads", m.heads);
-  if (m.kv_heads != m.heads) {
+  if (m.mla) {
+    a.emplace_back("--multi-latent-attention");
+    if (m.mla->q_rank > 0) {
+      number("q-lora-rank", m.mla->q_rank);
+    }
+    number("kv-lora-rank", m.mla->kv_rank);
+    number("qk-pos-emb-head-dim", m.mla->rope_dim);
+    number("qk-head-dim", m.mla->nope_dim);
+    number("v-head-dim", m.mla->v_dim);
+  } else if (m.kv_heads != m.heads) {
     a.emplace_back("--group-query-attention");
     number("num-query-groups", m.kv_heads);
   }
-  if (m.head_dim * m.heads != m.hidden) {
+  if (!m.mla && m.head_dim * m.heads != m.hidden) {
     number("kv-channels", m.head_dim);
+  }
+  if (m.moe) {
+    number("num-experts", m.moe->experts);
+    number("moe-router-topk", m.moe->per_token);
+    number("moe-ffn-hidden-size", m.moe->ffn_hidden);
+    if (m.moe->shared > 0) {
+      number("moe-shared-expert-intermediate-size", m.moe->shared * m.moe->ffn_hidden);
+    }
+    if (m.moe->first_dense_layers > 0) {
+      a.push_back(fmt::format("--moe-layer-freq ([0]*{}+[1]*{})", m.moe->first_dense_layers,
+                              m.layers - m.moe->first_dense_layers));
+    }
+    if (m.moe->capacity_factor > 0) {
+      a.push_back(fmt::format("--moe-expert-capacity-factor {}", m.moe->capacity_factor));
+    }
+  }
+  number("vocab-size", m.vocabulary);
+  if (m.vocabulary % (128 * job.parallel.tensor) != 0) {  // Megatron-LM would pad to that
+    number("make-vocab-size-divisible-by", 1);
   }
   number("seq-length", job.batch.sequence);
   number("max-position-embeddings", job.batch.sequence);
@@ -181,6 +211,11 @@ MegatronArguments megatron_arguments(const Job& job) {
   STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",
                  job.workload.name);
   MegatronArguments out;
+  const std::int64_t each = std::min(job.devices, job.system.host.devices);
+  if (job.devices % each == 0) {
+    out.launcher =
+        fmt::format("torchrun --nnodes {} --nproc-per-node {}", job.devices / each, each);
+  }
   add_parallel(job, out);
   out.arguments.push_back(fmt::format("--micro-batch-size {}", job.batch.micro));
   out.arguments.push_back(fmt::format("--global-batch-size {}", job.batch.global));
@@ -192,6 +227,9 @@ MegatronArguments megatron_arguments(const Job& job) {
 
 std::string text_of(const MegatronArguments& megatron) {
   std::string text;
+  if (!megatron.launcher.empty()) {
+    text += "# " + megatron.launcher + "\n";
+  }
   for (const std::string& remark : megatron.remarks) {
     text += "# " + remark + "\n";
   }

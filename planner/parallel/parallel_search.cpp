@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <tuple>
 #include <type_traits>
@@ -21,10 +23,11 @@ namespace {
 
 using States = ByRole<StateCosts>;
 
-/// A split, the ZeRO stages it can have, and what its parameters cost under each.
+/// A split, the ZeRO stages it can have, and what its parameters cost under each: from `known` on.
 struct Split {
   PlanPoint point;
   std::vector<ZeroChoice> zeros;
+  std::once_flag known;
   std::vector<States> states;
   std::vector<char> fits;    ///< the parameters alone
   std::vector<char> splits;  ///< zb-h1 is legal
@@ -81,7 +84,6 @@ class Search {
   }
 
   ParallelSearchResult run() {
-    begin_ = options_.clock ? options_.clock() : 0;
     make_splits();
     make_tasks();
     // Rounds: what a round may leave out depends on the rounds before it alone, so the counts do
@@ -138,11 +140,16 @@ class Search {
 
   void make_splits() {
     for (const PlanPoint& point : space_.splits()) {
-      splits_.push_back({point, space_.zeros(point), {}, {}, {}});
+      Split& split = splits_.emplace_back();
+      split.point = point;
+      split.zeros = space_.zeros(point);
       make_layouts(point);
     }
-    parallel_for(splits_.size(), options_.threads, [&](std::size_t worker, std::size_t i) {
-      Split& split = splits_[i];
+  }
+
+  /// Its costs are made when the first task comes to it: the time limit ends the search in between.
+  const Split& known(Split& split, FastPath& path) {
+    std::call_once(split.known, [&] {
       const PipelineLayout& even = layout(split.point.pipeline, 1);
       for (const ZeroChoice zero : split.zeros) {
         PlanPoint point = split.point;
@@ -150,8 +157,8 @@ class Search {
         point.shard_level = zero.level;
         split.splits.push_back(space_.splits_backward(point) ? 1 : 0);
         point.micro = space_.micros(point).empty() ? 1 : space_.micros(point).front();
-        split.states.push_back(paths_[worker]->reduced().states(point));
-        if (paths_[worker]->reduced().states_use_passes()) {
+        split.states.push_back(path.reduced().states(point));
+        if (path.reduced().states_use_passes()) {
           for (StateCosts& c : split.states.back()) {  // a lower bound
             c.exchange = c.after_ends = c.first = {};
           }
@@ -167,6 +174,7 @@ class Search {
         note_bytes(mean);
       }
     });
+    return split;
   }
 
   void make_tasks() {
@@ -208,7 +216,12 @@ class Search {
   void work(FastPath& path, const Task& task, CandidateShelf& shelf, SearchCounts& counts) {
     TaskCosts costs(path);
     for (const std::size_t i : task.splits) {
-      const Split& split = splits_[i];
+      if (late()) {
+        ++counts.space;  // no more is known of it
+        ++counts.left_out;
+        continue;
+      }
+      const Split& split = known(splits_[i], path);
       PlanPoint point = split.point;
       point.micro = task.micro;
       const std::int64_t microbatches =
@@ -471,16 +484,16 @@ class Search {
   Job job_;
   const models::CostModel& model_;
   const ParallelSearchOptions& options_;
+  double begin_ = options_.clock ? options_.clock() : 0;
   ParallelSpace space_;
   std::vector<std::unique_ptr<FastPath>> paths_;  // by worker
   std::map<std::pair<std::int32_t, std::int32_t>, PipelineLayout> layouts_;
-  std::vector<Split> splits_;
+  std::deque<Split> splits_;
   std::vector<Task> tasks_;
   CandidateShelf shelf_;
   SearchCounts counts_;
   std::atomic<double> least_bytes_{0};
   std::atomic<bool> cut_{false};
-  double begin_ = 0;
 };
 
 }  // namespace

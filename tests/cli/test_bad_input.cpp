@@ -123,7 +123,7 @@ TEST_CASE("a malformed job exits with 2", "[cli][malformed]") {
 TEST_CASE("a malformed workload exits with 2", "[cli][malformed]") {
   const std::string uniform = R"({"uniform": true})";
   check({
-      {heads(7, 2, "gelu"), "parallel.tensor", "heads = 7", "use 1 or 7"},
+      {heads(7, 2, "gelu"), "parallel.tensor", "heads = 7", "use 1"},
       {heads(8, 0, "gelu"), "workload.layers", "found 0", "from 1"},
       {heads(8, 2, "gello"), "workload.activation", "gello", "use one of gelu"},
       {table("0", "16", "2", "sum", uniform), "workload.tables[0].rows", "found 0", "from 1"},

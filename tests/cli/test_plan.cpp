@@ -135,6 +135,27 @@ TEST_CASE("a plan that was written predicts as the plan said", "[cli][plan]") {
   const Outcome difference = call({"explain", job, file, "--format", "json"});
   INFO(difference.err);
   CHECK(difference.code == 0);
+  // The plan file and the arguments stand for the job themselves.
+  const auto step = [](const Outcome& o) {
+    return document(o).at("iteration_time_s").get<double>();
+  };
+  const double planned = written.at("predicted_step_s");
+  CHECK(step(call({"predict", file, "--format", "json"})) == Approx(planned).epsilon(1e-9));
+  CHECK(step(call({"predict", folder / "arguments.txt", "--set", "system=dgx-a100-80gb", "--format",
+                   "json"})) == Approx(planned).epsilon(1e-3));
+  const Outcome wrong = call({"predict", file, "--set", "batch.micro=3"});
+  CHECK(wrong.code == 2);
+  CHECK_THAT(wrong.err, Contains("plan.json: job"));
+}
+
+TEST_CASE("a plan's time limit holds, and what was seen by then is returned", "[cli][plan]") {
+  const Outcome outcome = call({"plan", "--set", "workload=llama3-70b", "--set", "system=dgx-h100",
+                                "--set", "devices=512", "--set", "batch.global=1024",
+                                "--time-limit", "0.2", "--format", "json"});
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK_FALSE(json::parse(outcome.out).at("plans").empty());
+  CHECK(json::parse(outcome.out).at("search").at("cut") == true);
 }
 
 TEST_CASE("what a job fixes stays fixed in every plan", "[cli][plan]") {

@@ -2,6 +2,7 @@
 // none.
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "command_line.h"
 
@@ -183,4 +184,79 @@ TEST_CASE("help and version exit with 0", "[cli]") {
   const Outcome version = call({"--version"});
   CHECK(version.code == 0);
   CHECK_THAT(version.out, Contains("0.1.0"));
+}
+
+TEST_CASE("what cannot be printed is no success", "[cli]") {
+  const TemporaryFolder folder;
+  const std::string text = folder.file("text", "");
+  // Standard output open for reading: every write to it fails.
+  for (const char* what :
+       {"list formats", "--help", "predict --set workload=rm1 --set system=dgx-h100"}) {
+    const Outcome outcome = execute(
+        "/bin/sh", {"-c", "exec \"$0\" " + std::string(what) + " 1< " + text, STEPCAST_EXECUTABLE});
+    INFO(what << outcome.err);
+    CHECK(outcome.code == 1);
+    CHECK_THAT(outcome.err, Contains("standard output"));
+  }
+}
+
+TEST_CASE("a step longer than the clock is refused, and the op is named", "[cli]") {
+  const std::vector<std::string> gpt{"workload=gpt3-175b", "system=dgx-h100", "batch.global=8"};
+  for (const std::string slow :
+       {"batch.sequence=67108864", "system.fabric[0].bandwidth=1 B/s",
+        "system.device.bandwidth=1 B/s", "system.device.peak.bf16=1 FLOP/s"}) {
+    std::vector<std::string> sets = gpt;
+    sets.push_back(slow);
+    if (slow.starts_with("system.fabric")) {
+      sets.push_back("parallel.tensor=8");
+    }
+    const Outcome outcome = call(with_sets("predict", sets, {}));
+    INFO(slow << "\n" << outcome.err);
+    CHECK(outcome.code == 2);
+    CHECK(outcome.out.empty());
+    CHECK_THAT(outcome.err, Contains("days"));
+  }
+}
+
+TEST_CASE("op kinds left out of the table are counted", "[cli]") {
+  const Outcome outcome = call(
+      with_sets("predict", {"workload=mixtral-8x7b", "system=dgx-h100", "batch.global=8"}, {}));
+  INFO(outcome.out << outcome.err);
+  REQUIRE(outcome.code == 0);
+  const json j = document(
+      call(with_sets("predict", {"workload=mixtral-8x7b", "system=dgx-h100", "batch.global=8"},
+                     {"--format", "json"})));
+  std::set<std::string> kinds;
+  for (const json& op : j.at("ops")) {
+    kinds.insert(op.at("kind"));
+  }
+  REQUIRE(kinds.size() > 12);
+  CHECK_THAT(outcome.out, Contains("... and " + std::to_string(kinds.size() - 12) + " more kinds"));
+}
+
+TEST_CASE("values that mean nothing are refused in a sentence", "[cli]") {
+  const TemporaryFolder folder;
+  const auto refused = [](const std::vector<std::string>& arguments, const std::string& what) {
+    const Outcome outcome = call(arguments);
+    INFO(outcome.err);
+    CHECK(outcome.code == 2);
+    CHECK(outcome.out.empty());
+    CHECK(outcome.err.size() < 400);
+    CHECK_THAT(outcome.err, Contains(what));
+  };
+  for (const char* tokens : {"nan", "-5", "0", "inf", "many"}) {
+    refused(predict({"--tokens", tokens}), "'" + std::string(tokens) + "'");
+  }
+  refused(predict({"--timeline", ""}), "--timeline");
+  refused({"predict", folder.file("empty.json", "")}, "empty.json: is empty");
+  refused({"predict", "-"}, "standard input");
+  refused({"predict", folder.file("job.json", R"({"workload": "rm1", "system": "./nope.json"})")},
+          "no file " + (folder / "nope.json"));
+  refused({"predict", "--set", "workload=rm1", "--set", "system=./nope.json"}, "no file nope.json");
+  refused({"predict", "--set", "workload=rm1", "--set", "system=local-cpu"}, "stepcast calibrate");
+  refused(predict({"--set", "stepcast=2"}), "found 2, expected 1");
+  refused({"convert", folder.file("config.json", R"({"model_type": "gpt2"})"), folder / "x", "--to",
+           "kineto"},
+          "--to");
+  refused({"run", "docs/none.json", "--trace", folder.file("taken", "")}, "--trace");
 }

@@ -33,7 +33,10 @@ struct Bad {
 
 // gpt3-175b: 96 layers, 96 heads, hidden 12288 = 96 * 128.
 const std::vector<Bad> kDense{
-    {"heads % tensor", {"devices=5", "parallel.tensor=5"}, "parallel.tensor", "use 1, 8, 12"},
+    {"heads % tensor",
+     {"devices=5", "parallel.tensor=5"},
+     "parallel.tensor",
+     "use 1, 2, 4, 8, 16 or 32"},
     {"pipeline > layers",
      {"devices=128", "parallel.pipeline=128"},
      "parallel.pipeline",

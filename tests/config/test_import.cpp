@@ -192,3 +192,11 @@ TEST_CASE("arguments of Megatron-LM that are not understood are refused",
   CHECK_THAT(message(text.substr(0, text.find("--vocab"))), Contains("--vocab-size: missing"));
   CHECK_THAT(message(text + "--recompute-granularity some\n"), Contains("full or selective"));
 }
+
+TEST_CASE("how text is generated is no business of a workload", "[config][import]") {
+  const std::string plain = import_to_json(text_source(kGpt2, "config.json"));
+  CHECK(import_to_json(text_source(in(kGpt2, R"("output_past": true, "do_sample": true,
+    "max_length": 50, "top_k": 40)"),
+                                   "config.json")) == plain);
+  CHECK_THAT(message(in(kGpt2, R"("is_encoder_decoder": true)")), Contains("is_encoder_decoder"));
+}

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <map>
 
 #include "core/config/config.h"
 #include "core/error.h"
@@ -223,4 +224,47 @@ TEST_CASE("the fuzzer's seeds are inputs that load", "[config]") {
   CHECK_NOTHROW(load_job(seed("job_transformer"), {}, kLibrary));
   CHECK_NOTHROW(read_system(seed("system"), kLibrary));
   CHECK_NOTHROW(read_plan(seed("plan")));
+}
+
+TEST_CASE("a device without bf16 refuses it", "[config][job]") {
+  for (const char* format : {"bf16", "fp8"}) {
+    CHECK_THROWS_WITH(
+        job(kDlrm, {"system=dgx-v100-32gb", std::string("formats.compute=") + format}),
+        Catch::Contains("formats.compute") && Catch::Contains("no " + std::string(format)) &&
+            Catch::Contains("use fp16 or fp32"));
+  }
+}
+
+TEST_CASE("more micro-batches than a simulation holds are refused", "[config][job]") {
+  CHECK(job(kGpt, {"devices=8", "parallel.tensor=8", "batch.micro=1", "batch.global=16384"})
+            .microbatches() == 16384);
+  // 4294967296 / 1 replica / 1
+  CHECK_THROWS_WITH(
+      job(kGpt, {"devices=8", "parallel.tensor=8", "batch.micro=1", "batch.global=4294967296"}),
+      Catch::Contains("4294967296 micro-batches") && Catch::Contains("batch.global = 16384"));
+}
+
+TEST_CASE("tensor degrees that are proposed are legal, all of them", "[config][job]") {
+  // 96 heads, 12288 columns, a vocabulary of 51200 = 2^11 * 25
+  const auto gpt = [](std::int64_t tensor) {
+    return load_job(text_source("", "test"),
+                    {"workload=gpt3-175b", "system=dgx-h100", fmt::format("devices={}", tensor),
+                     fmt::format("parallel.tensor={}", tensor), "batch.global=64"},
+                    {STEPCAST_SOURCE_DIR});
+  };
+  CHECK_THROWS_WITH(gpt(7), Catch::Contains("use 1, 2, 4, 8, 16 or 32"));
+  for (const std::int64_t t : {1, 2, 4, 8, 16, 32}) {
+    CHECK(gpt(t).parallel.tensor == t);
+  }
+}
+
+TEST_CASE("a list of devices says where their constants come from", "[config]") {
+  std::map<std::string, std::string> facts;
+  for (const Entry& e : list_devices({STEPCAST_SOURCE_DIR})) {
+    facts[e.name] = e.facts;
+  }
+  CHECK_THAT(facts["h100-sxm-80gb"], Catch::Contains("bf16") && Catch::Contains("measured"));
+  CHECK_THAT(facts["l40s"], Catch::Contains("transferred"));
+  CHECK_THAT(facts["v100-sxm2-32gb"],
+             Catch::Contains("fp16") && !Catch::Contains("bf16") && Catch::Contains("transferred"));
 }

@@ -77,7 +77,7 @@ TEST_CASE("a job's keys, types and ranges are checked", "[config][malformed]") {
           {R"("workload": 7)", "workload", "7", "a workload"},
           {R"("workload": "gpt3-175b", "device": 8)", "device", "unknown key",
            "did you mean \"devices\""},
-          {R"("workload": "gpt3-175b", "stepcast": 2)", "stepcast", "2", "from 1 to 1"},
+          {R"("workload": "gpt3-175b", "stepcast": 2)", "stepcast", "2", "expected 1"},
           {R"("workload": "gpt3-175b", "devices": 0)", "devices", "0", "from 1"},
           {R"("workload": "gpt3-175b", "devices": -8)", "devices", "-8", "from 1"},
           {R"("workload": "gpt3-175b", "devices": 2.5)", "devices", "2.5", "an integer"},
@@ -152,9 +152,9 @@ TEST_CASE("a transformer's numbers are checked", "[config][malformed]") {
   check(
       {
           {R"("hidden": 56, "heads": 7, "ffn_hidden": 224)",
-           "job.json: parallel.tensor: 2 does not divide workload.heads = 7", "2", "use 1 or 7"},
+           "job.json: parallel.tensor: 2 does not divide workload.heads = 7", "2", "use 1"},
           {R"("hidden": 64, "heads": 8, "ffn_hidden": 225)", "parallel.tensor", "ffn_hidden = 225",
-           "use 1, 5, 9"},
+           "use 1"},
           {R"("hidden": 64, "heads": 0, "ffn_hidden": 256)", "workload.heads", "0", "from 1"},
           {R"("hidden": 65, "heads": 8, "ffn_hidden": 256)", "workload.heads", "8",
            "a divisor of hidden = 65"},
@@ -190,7 +190,7 @@ TEST_CASE("heads go whole to the ranks of a tensor group", "[config][malformed]"
   CHECK(message(llama(R"("heads": 6, "kv_heads": 3)", "6")) == "accepted");  // two ranks share one
   CHECK_THAT(message(llama(R"("heads": 6, "kv_heads": 3)", "2")),
              Contains("parallel.tensor: 2 does not divide workload.kv_heads = 3") &&
-                 Contains("use 1 or 3"));
+                 Contains("use 1, 3 or 6"));
   CHECK_THAT(message(llama(R"("heads": 6, "head_dim": 5)", "1")),
              Contains("workload.head_dim: 5 is odd") && Contains("use 6"));
 }

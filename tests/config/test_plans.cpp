@@ -98,7 +98,7 @@ TEST_CASE("a plan that does not fit its tables is refused", "[config][plan]") {
        "for 8 devices, the job has 4"},
       {"\"kind\": \"embedding\"", "\"kind\": \"parallel\"", "embedding.plan.kind",
        "only an embedding plan"},
-      {"\"stepcast\": 1", "\"stepcast\": 2", "stepcast", "from 1 to 1"},
+      {"\"stepcast\": 1", "\"stepcast\": 2", "stepcast", "expected 1"},
   };
   for (const Case& c : cases) {
     CAPTURE(c.from, c.to);

@@ -86,5 +86,47 @@ TEST_CASE("price() fills the engine's arrays from the model", "[simulator][price
   }
 }
 
+TEST_CASE("what the clock does not hold is refused, by name", "[simulator][price]") {
+  std::vector<Program> programs;
+  for (int r = 0; r < 4; ++r) {
+    programs.push_back(rank_program(r));
+  }
+  ExecutionGraph graph = each(std::move(programs));
+  graph.mesh = {.tensor = 2, .context = 1, .pipeline = 1, .data = 2};
+  graph.communicators = {{"world", {Axis::kTensor, Axis::kData}, {}},
+                         {"near", {Axis::kTensor}, {}}};
+  const auto refusal = [&](const System& system) {
+    const models::CostModel model(system, Calibration{});
+    CHECK_THROWS_AS(price(graph, model), InputError);
+    CHECK_THROWS_WITH(price(graph, model),
+                      Catch::Contains(" days") && Catch::Contains("more than 100 days") &&
+                          (Catch::Contains("op gemm [") || Catch::Contains("op wide [")));
+  };
+  System slow = toy();
+  slow.device.peak = {{Format::kFp32, FlopsPerSecond(1)}};  // 2 * 512^3 s = 3107 days
+  refusal(slow);
+  slow = toy();
+  slow.fabric[1].bandwidth = BytesPerSecond(0.1);
+  refusal(slow);
+}
+
+TEST_CASE("a step of ops that fit the clock only one by one is refused", "[simulator][price]") {
+  ProgramBuilder b;
+  b.set_microbatches(2);
+  const auto s = b.begin_segment("all");
+  test::compute(b, "long");
+  b.end_segment();
+  b.call(s, 0);
+  b.call(s, 1);
+  const ExecutionGraph graph = test::alike(2, std::move(b).finish());
+  StepCosts costs = blank_costs(graph);
+  const std::int64_t day = to_ticks(Seconds(86400));
+  test::set_cost(graph, costs, "long", 49 * day);
+  CHECK(ticks(simulate(graph, costs).makespan) == 98 * day);
+  test::set_cost(graph, costs, "long", 51 * day);
+  CHECK_THROWS_AS(simulate(graph, costs), InputError);
+  CHECK_THROWS_WITH(simulate(graph, costs), Catch::Contains("the step") && Catch::Contains("102"));
+}
+
 }  // namespace
 }  // namespace stepcast::simulator

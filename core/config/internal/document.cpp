@@ -110,6 +110,11 @@ std::string syntax_problem(std::string_view text, std::size_t offset) {
       "found {}, expected JSON here: check commas, quotes and brackets just before it", found);
 }
 
+bool is_blank(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return std::isspace(c) != 0; });
+}
+
 }  // namespace
 
 std::string join_path(std::string_view path, std::string_view key) {
@@ -172,9 +177,7 @@ Document parse_document(const Source& source) {
   Document d;
   d.label = source.label;
   d.folder = source.folder;
-  const bool blank = std::all_of(source.text.begin(), source.text.end(),
-                                 [](unsigned char c) { return std::isspace(c) != 0; });
-  d.root = blank ? Json::object() : parse_json(source.text, source.label);
+  d.root = is_blank(source.text) ? Json::object() : parse_json(source.text, source.label);
   if (!d.root.is_object()) {
     throw InputError(d.label, fmt::format("found {}, expected an object {{...}}", shown(d.root)));
   }
@@ -228,7 +231,11 @@ std::string read_whole_file(const std::filesystem::path& file, std::string_view 
 Source file_source(const std::filesystem::path& file) {
   const std::filesystem::path folder =
       file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
-  return {file.string(), read_whole_file(file, file.string(), kLargestJson), folder};
+  Source source{file.string(), read_whole_file(file, file.string(), kLargestJson), folder};
+  if (is_blank(source.text)) {
+    throw InputError(source.label, "is empty, expected an object {...}");
+  }
+  return source;
 }
 
 Source text_source(std::string text, std::string label, std::filesystem::path folder) {
@@ -365,7 +372,7 @@ std::int64_t Value::integer(std::int64_t low, std::int64_t high) const {
     }
   }
   if (!value || *value < low || *value > high) {
-    fail(fmt::format("an integer from {} to {}", low, high));
+    fail(low == high ? fmt::format("{}", low) : fmt::format("an integer from {} to {}", low, high));
   }
   return *value;
 }
