@@ -126,6 +126,9 @@ void add_parallel(const Job& job, MegatronArguments& out) {
   const std::int64_t layers = job.workload.transformer()->layers;
   if (p.virtual_stages > 1) {
     degree("num-virtual-stages-per-pipeline-rank", p.virtual_stages);
+    if (!p.overlap.pipeline) {
+      a.emplace_back("--no-overlap-p2p-communication");
+    }
   }
   if (layers % (p.pipeline * p.virtual_stages) != 0) {
     out.remarks.push_back(fmt::format(
@@ -157,6 +160,9 @@ void add_parallel(const Job& job, MegatronArguments& out) {
     a.emplace_back("--use-megatron-fsdp");
     a.push_back(fmt::format("--data-parallel-sharding-strategy {}",
                             p.zero == 2 ? "optim_grads" : "optim_grads_params"));
+  }
+  if (p.bucket != Parallel{}.bucket) {
+    degree("ddp-bucket-size", static_cast<std::int64_t>(p.bucket.base() / 4));  // fp32 elements
   }
   if (p.overlap.data) {
     a.emplace_back("--overlap-grad-reduce");
