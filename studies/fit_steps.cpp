@@ -95,10 +95,9 @@ void fit_steps(System& system, const StepRows& rows, const models::FitOptions& g
   models::FitOptions options = given;
   if (system.host.shares_core) {
     // Rows of a few jobs stand close together in size. What they leave open is as in the other
-    // kinds, and as on any core: about four rows that miss by a tenth outweigh an e-fold of a
-    // constant.
+    // kinds, and as on any core: an e-fold of a constant counts as much as one row missed by 0.3.
     options.pooled = true;
-    options.pull = 0.4;
+    options.pull = 0.3;
   }
   system.device.fitted = models::fit_kernels(system.device, rows.ops, options);
   system.fitted = models::fit_collectives(

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <deque>
 #include <functional>
 #include <set>
@@ -10,6 +12,7 @@
 #include "models/cost_model.h"
 #include "models/fit/fit.h"
 #include "models/measured/op_text.h"
+#include "studies/error_statistics.h"
 #include "studies/scored_group.h"
 
 namespace stepcast::studies {
@@ -210,6 +213,18 @@ ValidationSuite validate_embedding(std::span<const EmbeddingSample> samples,
           {name_of(s.shape), s.forward.base(), 0,
            fmt::format("void: {} repeats, quartiles {:.0f} % apart", s.repeats, 200 * s.spread)});
     }
+  }
+  std::array<std::vector<double>, 2> moved;
+  for (const std::size_t s : lawful.sample) {
+    for (const std::size_t pass : {kForward, kBackward}) {
+      moved[pass].push_back(std::abs(samples[s].moved[pass] - 1));
+    }
+  }
+  if (!lawful.sample.empty()) {
+    suite.notes.push_back(fmt::format(
+        "between the rounds of the sweep the median forward moved by {:.1f} %, the median backward "
+        "by {:.1f} %",
+        100 * median_of(moved[kForward]), 100 * median_of(moved[kBackward])));
   }
   suite.notes.push_back(
       fmt::format("{} cases measured, {} void; every prediction comes from fits without its "

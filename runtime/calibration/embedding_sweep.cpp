@@ -23,6 +23,7 @@ constexpr std::int64_t kTableElements = 120'000'000;  // half a GB of fp32 over 
 constexpr std::int64_t kLeastRepeats = 9;
 constexpr double kAgreed = 0.02;
 constexpr double kVoid = 0.10;
+constexpr std::size_t kRounds = 2;
 
 double since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -247,19 +248,38 @@ std::vector<EmbeddingCase> embedding_cases(const EmbeddingSweepOptions& options)
   return cases;
 }
 
+EmbeddingSample both(const EmbeddingSample& before, const EmbeddingSample& after) {
+  const auto mean = [](Seconds a, Seconds b) { return Seconds(std::sqrt(a.base() * b.base())); };
+  EmbeddingSample sample = before;
+  sample.moved = {after.forward / before.forward, after.backward / before.backward};
+  sample.forward = mean(before.forward, after.forward);
+  sample.backward = mean(before.backward, after.backward);
+  sample.spread = std::max(before.spread, after.spread);
+  sample.repeats = before.repeats + after.repeats;
+  sample.unstable = before.unstable || after.unstable;
+  return sample;
+}
+
 std::vector<EmbeddingSample> measure_embedding(const EmbeddingSweepOptions& options) {
   const std::vector<EmbeddingCase> cases = embedding_cases(options);
   Bench bench(cases);
   std::vector<EmbeddingSample> samples;
   const auto begin = Clock::now();
-  for (std::size_t i = 0; i < cases.size(); ++i) {
+  const std::size_t runs = cases.size() * kRounds;
+  for (std::size_t run = 0; run < runs; ++run) {
+    const std::size_t i = run % cases.size();
     if (options.progress) {
-      options.progress(static_cast<double>(i) / static_cast<double>(cases.size()), cases[i]);
+      options.progress(static_cast<double>(run) / static_cast<double>(runs), cases[i]);
     }
     // What quick cases leave of the budget goes to those still to come.
     const double left = std::max(0.0, options.seconds - since(begin));
-    samples.push_back(
-        bench.run(cases[i], options.seed + i, left / static_cast<double>(cases.size() - i)));
+    const EmbeddingSample sample =
+        bench.run(cases[i], options.seed + run, left / static_cast<double>(runs - run));
+    if (run < cases.size()) {
+      samples.push_back(sample);
+    } else {
+      samples[i] = both(samples[i], sample);
+    }
   }
   return samples;
 }

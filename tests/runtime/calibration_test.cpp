@@ -48,4 +48,25 @@ TEST_CASE("a short sweep measures each case", "[runtime][calibration]") {
   CHECK(usable > 0);
 }
 
+TEST_CASE("two rounds of a case become one", "[runtime][calibration]") {
+  EmbeddingSample before, after;
+  before.forward = microseconds(4);
+  before.backward = microseconds(10);
+  before.repeats = 20;
+  before.spread = 0.04;
+  after.forward = microseconds(9);  // sqrt(4 * 9) = 6, moved by 9 / 4
+  after.backward = microseconds(10);
+  after.repeats = 12;
+  after.spread = 0.01;
+  after.unstable = true;  // one round without agreement voids the case
+  const EmbeddingSample one = both(before, after);
+  CHECK(one.forward / microseconds(1) == Approx(6));
+  CHECK(one.backward / microseconds(1) == Approx(10));
+  CHECK(one.moved[0] == Approx(2.25));
+  CHECK(one.moved[1] == Approx(1));
+  CHECK(one.spread == 0.04);
+  CHECK(one.repeats == 32);
+  CHECK(one.unstable);
+}
+
 }  // namespace stepcast::runtime::calibration
