@@ -177,7 +177,7 @@ TEST_CASE("where no plan fits, plan exits with 1 and says what is missing", "[cl
   CHECK(outcome.code == 1);
   CHECK(outcome.out.empty());
   CHECK(lines(outcome.err).size() == 1);
-  CHECK_THAT(outcome.err, Contains("no plan fits: the smallest needs") && Contains("74.5 GiB"));
+  CHECK_THAT(outcome.err, Contains("no plan fits: the smallest needs") && Contains("79.2 GiB"));
   const Outcome as_json = call(plan({"--format", "json"}, "1"));
   CHECK(as_json.code == 1);
   const json j = json::parse(as_json.out);
