@@ -29,6 +29,19 @@ void print_split(std::int32_t rank, const studies::TimeSplit& split, Seconds ste
   table.print(out);
 }
 
+/// What the host's models take for granted, in the unit in which a reader knows their own stack.
+void print_issued(const std::vector<OpRow>& rows, Seconds step, std::ostream& out) {
+  std::int64_t ops = 0;
+  for (const OpRow& r : rows) {
+    ops += r.executions;
+  }
+  if (ops > 0) {
+    out << fmt::format(
+        "the host issues {} ops: a stack that takes more than {} for each sets the pace itself\n",
+        ops, human(step / static_cast<double>(ops)));
+  }
+}
+
 std::string outside_note(const OpRow& r) {
   const std::string share = percent(r.outside / r.time);
   return r.outside < r.time ? fmt::format(" ({} of it outside calibrated range)", share)
@@ -108,6 +121,7 @@ void print_prediction(const StepPrediction& p, std::ostream& out) {
       p.tokens_per_second > 0 ? fmt::format(", {:.4g} tokens/s", p.tokens_per_second) : "",
       percent(p.mfu), name_of(p.peak_format), percent(p.mfu_causal), percent(p.hfu));
   print_split(p.critical_rank, p.split, p.iteration, out);
+  print_issued(p.by_kind, p.iteration, out);
   out << '\n';
   print_ops(p.by_kind, out);
   if (p.busiest) {

@@ -46,6 +46,8 @@ function(stepcast_test name)
   endif()
   add_executable(test_${name} ${ARG_SOURCES})
   stepcast_warnings(test_${name})
+  # What is tested is optimised as released; the tests themselves compile in a third less time so.
+  target_compile_options(test_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   target_link_libraries(test_${name} PRIVATE ${ARG_LINK} Catch2::Catch2WithMain)
   target_compile_definitions(test_${name} PRIVATE
     STEPCAST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" STEPCAST_SHARED_DATA="${STEPCAST_SHARED_DATA}"
