@@ -148,6 +148,7 @@ void print_json(const PlanReport& r, std::ostream& out) {
     j["plans"].push_back(plan_document(p));
   }
   j["bound"] = {{"lower_bound_s", r.plans.front().plan.lower_bound},
+                {"gap", r.plans.front().plan.gap},
                 {"objective_s", r.objective},
                 {"objective_bound_s", r.bound},
                 {"objective_bound_with_tiers_s", r.bound_with_tiers},

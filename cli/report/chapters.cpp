@@ -124,10 +124,10 @@ std::string embedding_plans(const Field& d) {
       out += heading(fmt::format("plans of {} on {} x {}", plan.at("workload").string(),
                                  plan.at("devices").shown(), plan.at("system").string()));
       const Field bound = d.at("bound");
-      out += paragraph(fmt::format(
-          "{} per step; no plan of the space is below {} (gap of the part that plans decide: {})",
-          shown_seconds(plan.at("predicted_step_s").number()),
-          shown_seconds(plan.at("lower_bound_s").number()), percent(bound.at("gap").number())));
+      out += paragraph(fmt::format("{} per step, {} above the bound of {} in the planner's prices",
+                                   shown_seconds(plan.at("predicted_step_s").number()),
+                                   percent(bound.at("gap").number()),
+                                   shown_seconds(plan.at("lower_bound_s").number())));
       BarChart ledger{
           .title = "bytes by rank and tier, best plan",
           .parts = {"weights", "optimizer", "gradients", "cache", "remap", "buffers", "dense"},

@@ -154,7 +154,7 @@ TEST_CASE("every fitted entry was measured or says that it is transferred", "[mo
     for (const auto& [key, model] : fitted) {
       CAPTURE(key, model.source);
       CHECK_FALSE(model.form.empty());
-      CHECK(model.log_sigma > 0);
+      CHECK((model.log_sigma > 0) != (model.form == "memory.reserve"));  // bytes have no scatter
       const auto says = [&source = model.source](const char* text) {
         return source.find(text) != std::string::npos;
       };

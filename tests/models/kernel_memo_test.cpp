@@ -11,16 +11,17 @@ namespace {
 std::atomic<std::size_t> allocations{0};
 }  // namespace
 
-// Counts every allocation of this executable; the tests compare differences.
-void* operator new(std::size_t size) {
+// Counts every allocation of this executable; the tests compare differences. Not inlined: the
+// compiler would take a delete for a bare free.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   ++allocations;
   if (void* memory = std::malloc(size)) {
     return memory;
   }
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace stepcast::models {
 namespace {
