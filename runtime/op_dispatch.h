@@ -23,6 +23,21 @@ struct OpState {
   [[nodiscard]] virtual std::vector<RowTraffic> tier_traffic() const { return {}; }
 };
 
+/// What the states of a rank moved between the `tiers` of its program; families that have run
+/// nothing have no state.
+inline std::vector<RowTraffic> tier_traffic_of(const std::vector<std::unique_ptr<OpState>>& states,
+                                               std::size_t tiers) {
+  std::vector<RowTraffic> sum(tiers);
+  for (const auto& state : states) {
+    const std::vector<RowTraffic> own =
+        state != nullptr ? state->tier_traffic() : std::vector<RowTraffic>{};
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      sum.at(i) += own[i];
+    }
+  }
+  return sum;
+}
+
 /// Ops of one backend that share one state, and what makes it for a rank. `Context` is what an op's
 /// function may touch, `StateArguments` what the backend's states need besides.
 template <class Context, class... StateArguments>

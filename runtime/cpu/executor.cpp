@@ -129,15 +129,7 @@ std::vector<double> Executor::sent() const {
 }
 
 std::vector<RowTraffic> Executor::tier_traffic() const {
-  std::vector<RowTraffic> sum(program_.tiers.size());
-  for (const auto& state : states_) {
-    const std::vector<RowTraffic> own =
-        state != nullptr ? state->tier_traffic() : std::vector<RowTraffic>{};
-    for (std::size_t i = 0; i < own.size(); ++i) {
-      sum.at(i) += own[i];
-    }
-  }
-  return sum;
+  return tier_traffic_of(states_, program_.tiers.size());
 }
 
 Seconds Executor::lease_wait() const {

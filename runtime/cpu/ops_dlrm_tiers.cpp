@@ -115,17 +115,8 @@ void tier_fetch(OpContext& c) {
         for (const RowCache::Move& m : tiers.loads) {
           parts.load(m);
         }
-        RowTraffic& sum = tiers.traffic.at(c.op.variant);
-        const double row = parts.row_bytes();
-        const auto fetched = static_cast<double>(tiers.loads.size());
-        const auto written = static_cast<double>(tiers.stores.size());
-        sum += {static_cast<double>(count),
-                static_cast<double>(cache.touched()),
-                fetched,
-                written,
-                fetched * row,
-                written * row};
-        bytes += (fetched + written) * row;
+        bytes += tiers.count(c.op.variant, static_cast<double>(count),
+                             static_cast<double>(cache.touched()), parts.row_bytes());
       });
   pass(c, bytes, start);
   c.bytes_sent = bytes;

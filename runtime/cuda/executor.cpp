@@ -177,15 +177,7 @@ void Executor::write(TensorId id, std::int32_t microbatch, std::span<const float
 }
 
 std::vector<RowTraffic> Executor::tier_traffic() const {
-  std::vector<RowTraffic> sum(program_.tiers.size());
-  for (const auto& state : states_) {
-    const std::vector<RowTraffic> own =
-        state != nullptr ? state->tier_traffic() : std::vector<RowTraffic>{};
-    for (std::size_t i = 0; i < own.size(); ++i) {
-      sum.at(i) += own[i];
-    }
-  }
-  return sum;
+  return tier_traffic_of(states_, program_.tiers.size());
 }
 
 void Executor::begin_next_batch() {

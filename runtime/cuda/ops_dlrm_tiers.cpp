@@ -133,16 +133,8 @@ void tier_fetch(OpContext& c) {
     }
     const kernels::RowParts parts = parts_of(c, shard);
     move(c, parts, tiers.stores, tiers.loads, staging);
-    const double row = row_bytes(parts);
-    const auto fetched = static_cast<double>(tiers.loads.size());
-    const auto written = static_cast<double>(tiers.stores.size());
-    tiers.traffic.at(c.op.variant) += {static_cast<double>(count),
-                                       static_cast<double>(cache.touched()),
-                                       fetched,
-                                       written,
-                                       fetched * row,
-                                       written * row};
-    bytes += (fetched + written) * row;
+    bytes += tiers.count(c.op.variant, static_cast<double>(count),
+                         static_cast<double>(cache.touched()), row_bytes(parts));
   });
   c.bytes_sent = bytes;
 }

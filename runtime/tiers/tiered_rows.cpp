@@ -19,4 +19,12 @@ TieredRows::TieredRows(const Program& program) : traffic(program.tiers.size()) {
   }
 }
 
+double TieredRows::count(std::size_t tier, double lookups, double touched, double row_bytes) {
+  const auto fetched = static_cast<double>(loads.size());
+  const auto written = static_cast<double>(stores.size());
+  traffic.at(tier) +=
+      {lookups, touched, fetched, written, fetched * row_bytes, written * row_bytes};
+  return (fetched + written) * row_bytes;
+}
+
 }  // namespace stepcast::runtime

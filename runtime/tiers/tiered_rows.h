@@ -16,6 +16,10 @@ struct TieredRows {
   std::vector<std::vector<std::optional<RowCache>>> caches;
   std::vector<RowTraffic> traffic;  ///< since the run began; by tier of the program
   std::vector<RowCache::Move> loads, stores;
+
+  /// Adds what a batch of `lookups` in `touched` distinct rows moved: `loads` and `stores`, of
+  /// `row_bytes` each. Returns the bytes moved.
+  double count(std::size_t tier, double lookups, double touched, double row_bytes);
 };
 
 }  // namespace stepcast::runtime

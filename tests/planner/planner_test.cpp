@@ -36,6 +36,20 @@ System plain_system(double memory, std::int64_t per_machine) {
   return s;
 }
 
+/// Unpooled tables of zipf lookups, 20 a sample, 64 columns, on a plain system.
+Job sequence_job(std::int64_t devices, std::int64_t tables, std::int64_t rows, double exponent,
+                 std::int64_t samples_each, std::int64_t per_machine) {
+  Job job = test::dlrm_job(devices, tables, rows, 64, 20);
+  for (EmbeddingTable& t : test::model_of(job).tables) {
+    t.mode = PoolingMode::kSequence;
+    t.access = std::make_shared<Access>(Access::zipf(t.rows, exponent));
+  }
+  job.system = plain_system(16e9, per_machine);
+  job.parallel.data = devices;
+  job.batch.global = devices * samples_each;
+  return job;
+}
+
 Job random_job(std::mt19937& rng) {
   const auto draw = [&rng](std::int64_t low, std::int64_t high) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(rng);
@@ -285,14 +299,7 @@ TEST_CASE("plans that can be built are built, and beat or equal every baseline",
 
 TEST_CASE("row tiers cut the step of a skewed sequence workload and can be built",
           "[planner][row_tiers]") {
-  Job job = test::dlrm_job(64, 4, 2'000'000, 64, 20);
-  for (EmbeddingTable& t : test::model_of(job).tables) {
-    t.mode = PoolingMode::kSequence;
-    t.access = std::make_shared<Access>(Access::zipf(t.rows, 1.2));
-  }
-  job.system = plain_system(16e9, 8);
-  job.parallel.data = 64;
-  job.batch.global = 64 * 1024;
+  Job job = sequence_job(64, 4, 2'000'000, 1.2, 1024, 8);
   const models::CostModel model(job.system, job.calibration);
   const EmbeddingPlanning found = plan_embeddings(job, model);
   REQUIRE(found.best_buildable() != nullptr);
@@ -326,14 +333,7 @@ TEST_CASE("row tiers cut the step of a skewed sequence workload and can be built
 
 TEST_CASE("deduplicated ids make exchanges of whole tables cheaper by what travels",
           "[planner][dedup]") {
-  Job job = test::dlrm_job(16, 4, 200'000, 64, 20);
-  for (EmbeddingTable& t : test::model_of(job).tables) {
-    t.mode = PoolingMode::kSequence;
-    t.access = std::make_shared<Access>(Access::zipf(t.rows, 1.1));
-  }
-  job.system = plain_system(16e9, 8);
-  job.parallel.data = 16;
-  job.batch.global = 16 * 2048;
+  Job job = sequence_job(16, 4, 200'000, 1.1, 2048, 8);
   const models::CostModel model(job.system, job.calibration);
   const EmbeddingPlan plan = workloads::make_embedding_plan(job, ShardingKind::kRowWise);
   const double without = objective_of_plan(job, model, plan).value();
@@ -349,17 +349,10 @@ TEST_CASE("deduplicated ids make exchanges of whole tables cheaper by what trave
 TEST_CASE("copies are shared between machines whose links are fast", "[planner][row_tiers]") {
   // Machines of 4, pods of 4 machines whose links are as fast as those inside, 4 pods behind links
   // twenty times slower: what leaves a pod costs, what leaves a machine does not.
-  Job job = test::dlrm_job(64, 2, 2'000'000, 64, 20);
-  for (EmbeddingTable& t : test::model_of(job).tables) {
-    t.mode = PoolingMode::kSequence;
-    t.access = std::make_shared<Access>(Access::zipf(t.rows, 1.1));
-  }
-  job.system = plain_system(16e9, 4);
+  Job job = sequence_job(64, 2, 2'000'000, 1.1, 256, 4);
   job.system.fabric = {{"machine", 4, GBps(200), microseconds(2), 1, false},
                        {"pod", 4, GBps(200), microseconds(2), 1, false},
                        {"spine", 4, GBps(10), microseconds(5), 1, false}};
-  job.parallel.data = 64;
-  job.batch.global = 64 * 256;
   const models::CostModel model(job.system, job.calibration);
   const EmbeddingPlanning found = plan_embeddings(job, model);
   REQUIRE(found.best_buildable() != nullptr);

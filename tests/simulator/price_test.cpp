@@ -44,7 +44,7 @@ Program rank_program(int rank) {
   return std::move(b).finish();
 }
 
-TEST_CASE("price() fills the engine's arrays from the model", "[simulator][price]") {
+ExecutionGraph four_ranks() {
   std::vector<Program> programs;
   for (int r = 0; r < 4; ++r) {
     programs.push_back(rank_program(r));
@@ -53,6 +53,11 @@ TEST_CASE("price() fills the engine's arrays from the model", "[simulator][price
   graph.mesh = {.tensor = 2, .context = 1, .pipeline = 1, .data = 2};
   graph.communicators = {{"world", {Axis::kTensor, Axis::kData}, {}},
                          {"near", {Axis::kTensor}, {}}};
+  return graph;
+}
+
+TEST_CASE("price() fills the engine's arrays from the model", "[simulator][price]") {
+  const ExecutionGraph graph = four_ranks();
   const System system = toy();
   const models::CostModel model(system, Calibration{});
   const StepCosts costs = price(graph, model);
@@ -87,14 +92,7 @@ TEST_CASE("price() fills the engine's arrays from the model", "[simulator][price
 }
 
 TEST_CASE("what the clock does not hold is refused, by name", "[simulator][price]") {
-  std::vector<Program> programs;
-  for (int r = 0; r < 4; ++r) {
-    programs.push_back(rank_program(r));
-  }
-  ExecutionGraph graph = each(std::move(programs));
-  graph.mesh = {.tensor = 2, .context = 1, .pipeline = 1, .data = 2};
-  graph.communicators = {{"world", {Axis::kTensor, Axis::kData}, {}},
-                         {"near", {Axis::kTensor}, {}}};
+  const ExecutionGraph graph = four_ranks();
   const auto refusal = [&](const System& system) {
     const models::CostModel model(system, Calibration{});
     CHECK_THROWS_AS(price(graph, model), InputError);
