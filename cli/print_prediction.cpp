@@ -8,6 +8,8 @@
 #include "cli/text_table.h"
 #include "cli/version.h"
 #include "core/config/config.h"
+#include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan_summary.h"
 
 namespace stepcast::cli {
 namespace {
@@ -86,6 +88,32 @@ void print_memory(const StepPrediction& p, std::ostream& out) {
   table.print(out);
 }
 
+bool has_tables(const Job& job) {
+  return job.workload.dlrm() != nullptr && !job.workload.dlrm()->tables.empty();
+}
+
+/// Which embedding plan the prediction is of: a rule is never silent.
+void print_plan(const Job& job, std::ostream& out) {
+  if (has_tables(job)) {
+    const EmbeddingPlan plan = workloads::resolved_embedding_plan(job);
+    out << fmt::format("embedding plan {}{}\n\n", workloads::plan_line(job, plan),
+                       workloads::planned_by_rule(job)
+                           ? " (a rule, not a search: `stepcast plan` finds better)"
+                           : "");
+  }
+}
+
+nlohmann::ordered_json plan_json(const Job& job) {
+  nlohmann::ordered_json parts = nlohmann::ordered_json::array();
+  for (const workloads::PlanPart& p :
+       workloads::plan_parts(workloads::resolved_embedding_plan(job))) {
+    parts.push_back({{"tables", p.tables}, {"placed", p.placed}});
+  }
+  return {{"choice", job.embedding_choice},
+          {"by_rule", workloads::planned_by_rule(job)},
+          {"parts", std::move(parts)}};
+}
+
 nlohmann::ordered_json split_json(const studies::TimeSplit& split) {
   return {{"compute", split.compute.base()},
           {"exposed_communication", split.exposed_communication.base()},
@@ -120,6 +148,7 @@ void print_prediction(const StepPrediction& p, std::ostream& out) {
       "{:.4g} samples/s{}, MFU {} of {} peak (causal {}, hardware {})\n\n", p.samples_per_second,
       p.tokens_per_second > 0 ? fmt::format(", {:.4g} tokens/s", p.tokens_per_second) : "",
       percent(p.mfu), name_of(p.peak_format), percent(p.mfu_causal), percent(p.hfu));
+  print_plan(p.job, out);
   print_split(p.critical_rank, p.split, p.iteration, out);
   print_issued(p.by_kind, p.iteration, out);
   out << '\n';
@@ -166,6 +195,9 @@ nlohmann::ordered_json prediction_json(const StepPrediction& p) {
   nlohmann::ordered_json j;
   j["stepcast"] = provenance_json();
   j["job"] = nlohmann::ordered_json::parse(config::job_to_json(p.job));
+  if (has_tables(p.job)) {
+    j["embedding_plan"] = plan_json(p.job);
+  }
   j["iteration_time_s"] = p.iteration.base();
   if (p.interval) {
     j["interval_s"] = {{"p5", p.interval->p5.base()}, {"p95", p.interval->p95.base()}};

@@ -173,8 +173,8 @@ void print_text(const Job& job, const runtime::RunResult& r, const Expected& pre
   table.print(out);
   out << fmt::format(
       "\n{} on {} ranks: median {} per step (p5 {}, p95 {}), {} steps after {} of warm-up\n",
-      job.workload.name, r.ranks, human(seconds(studies::quantile_of(t, 0.5))),
-      human(seconds(studies::quantile_of(t, 0.05))), human(seconds(studies::quantile_of(t, 0.95))),
+      job.workload.name, r.ranks, human(seconds(quantile_of(t, 0.5))),
+      human(seconds(quantile_of(t, 0.05))), human(seconds(quantile_of(t, 0.95))),
       r.steps.size(), r.warmup.size());
   out << fmt::format("tensors {} on the fullest rank, process {}\n", human(r.allocated),
                      human(r.peak_resident));
@@ -191,9 +191,9 @@ nlohmann::ordered_json result_json(const Job& job, const runtime::RunResult& r,
   j["stepcast"] = provenance_json();
   j["job"] = nlohmann::ordered_json::parse(config::job_to_json(job));
   j["ranks"] = r.ranks;
-  j["step_time_s"] = {{"median", studies::quantile_of(t, 0.5)},
-                      {"p5", studies::quantile_of(t, 0.05)},
-                      {"p95", studies::quantile_of(t, 0.95)}};
+  j["step_time_s"] = {{"median", quantile_of(t, 0.5)},
+                      {"p5", quantile_of(t, 0.05)},
+                      {"p95", quantile_of(t, 0.95)}};
   j["allocated_bytes"] = r.allocated.base();
   j["peak_resident_bytes"] = r.peak_resident.base();
   if (r.traffic) {

@@ -165,6 +165,14 @@ void print_text(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint
     std::cout << fmt::format("\nmost samples/s: {} ({:.4g})", fmt::join(settings, " "),
                              best->samples_per_second);
   }
+  const auto by_rule = std::count_if(points.begin(), points.end(),
+                                     [](const SweepPoint& p) { return p.planned_by_rule; });
+  if (by_rule > 0) {
+    std::cout << fmt::format(
+        "\n{} point{} placed the embedding tables by a rule (embedding.plan): `stepcast plan` "
+        "finds better plans",
+        by_rule, by_rule == 1 ? "" : "s");
+  }
   if (!options.pareto.empty()) {
     std::cout << fmt::format("\n* no other point that fits is better in {}",
                              fmt::join(options.pareto, ", "));
@@ -206,6 +214,9 @@ void print_json(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint
       row["memory_bytes"] = p.memory.base();
       row["fits"] = p.status == SweepStatus::kOk;
       row["in_calibrated_range"] = p.in_calibrated_range;
+      if (p.planned_by_rule) {
+        row["embedding_plan_by_rule"] = true;
+      }
     }
     if (!options.pareto.empty()) {
       row["pareto"] = p.pareto;

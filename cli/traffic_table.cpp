@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <optional>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "core/config/access_files.h"
 #include "core/error.h"
@@ -25,16 +25,33 @@ BytesPerSecond link_between(const System& system, double per_node) {
                                            system.name, per_node));
 }
 
-/// Share of the second recording's lookups that go to the `hot` most popular rows of the first.
-double covered_share(const Access& access, double hot, const std::vector<std::int64_t>& ids) {
-  std::unordered_set<std::int64_t> rows;
-  for (std::int64_t rank = 0; rank < static_cast<std::int64_t>(hot); ++rank) {
-    rows.insert(access.row_of_rank(rank));
+/// Lookups of another recording by the popularity that their rows have in the first one. The ids
+/// are read once and each row is asked for once, whatever the number of thresholds.
+class CountedOn {
+ public:
+  CountedOn(const Access& access, const std::vector<std::int64_t>& ids)
+      : access_(access), all_(static_cast<double>(ids.size())) {
+    for (const std::int64_t id : ids) {
+      ++lookups_[id];
+    }
   }
-  const auto hits =
-      std::count_if(ids.begin(), ids.end(), [&](std::int64_t id) { return rows.contains(id); });
-  return static_cast<double>(hits) / static_cast<double>(ids.size());
-}
+  /// Share of the lookups that go to the `hot` most popular rows.
+  double share(double hot) {
+    const auto rows = static_cast<std::size_t>(hot);
+    while (hits_.size() <= rows) {
+      const auto rank = static_cast<std::int64_t>(hits_.size()) - 1;
+      const auto found = lookups_.find(access_.row_of_rank(rank));
+      hits_.push_back(hits_.back() + (found == lookups_.end() ? 0 : found->second));
+    }
+    return static_cast<double>(hits_[rows]) / all_;
+  }
+
+ private:
+  const Access& access_;
+  double all_;
+  std::unordered_map<std::int64_t, std::int64_t> lookups_;
+  std::vector<std::int64_t> hits_{0};  ///< of the 0, 1, ... most popular rows
+};
 
 }  // namespace
 
@@ -90,9 +107,9 @@ DataTable traffic_table(const TrafficOptions& options, const Access& access,
         columns.end(),
         {{"flat_s", "exchange before"}, {"exchange_s", "exchange after"}, {"sync_s", "sync"}});
   }
-  std::vector<std::int64_t> others;
+  std::optional<CountedOn> counted;
   if (!options.counted_on.empty()) {
-    others = config::read_indices(options.counted_on, "--counted-on");
+    counted.emplace(access, config::read_indices(options.counted_on, "--counted-on"));
     columns.insert(columns.end(),
                    {{"counted_saved", "saved, counted"}, {"counted_net", "net, counted"}});
   }
@@ -112,8 +129,8 @@ DataTable traffic_table(const TrafficOptions& options, const Access& access,
                    {cell(cut.all_to_all / *link), cell(cut.all_to_all * (1 - cut.saved) / *link),
                     cell(cut.all_to_all * cut.sync / *link)});
       }
-      if (!others.empty()) {
-        const double saved = covered_share(access, cut.rows_node + cut.rows_everywhere, others);
+      if (counted) {
+        const double saved = counted->share(cut.rows_node + cut.rows_everywhere);
         row.insert(row.end(), {share(saved), share(saved - cut.sync)});
       }
       t.row(row);

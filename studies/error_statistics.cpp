@@ -5,12 +5,6 @@
 
 namespace stepcast::studies {
 
-double quantile_of(std::vector<double> values, double q) {
-  const auto rank = static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1) + 0.5);
-  std::nth_element(values.begin(), values.begin() + rank, values.end());
-  return values[static_cast<std::size_t>(rank)];
-}
-
 ErrorStatistics statistics_of(std::span<const double> errors) {
   ErrorStatistics s;
   s.n = errors.size();

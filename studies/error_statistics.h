@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/statistics.h"
+
 namespace stepcast::studies {
 
 /// Aggregates of relative errors predicted / measured - 1, as fractions. `geomean` is
@@ -14,11 +16,6 @@ struct ErrorStatistics {
   std::size_t worst_index = 0;
 };
 ErrorStatistics statistics_of(std::span<const double> errors);
-
-/// Quantile q of a sample that is not empty, the nearest order statistic; the median is that of
-/// 0.5.
-double quantile_of(std::vector<double> values, double q);
-inline double median_of(std::vector<double> values) { return quantile_of(std::move(values), 0.5); }
 
 /// Kendall's tau-b of two orders of the same cases: 1 the same order, -1 the reverse, 0 where
 /// either knows no order. Source: Kendall, Biometrika 33(3), 1945.

@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "studies/predict.h"
+#include "workloads/embedding_plan_summary.h"
 
 namespace stepcast::studies {
 namespace {
@@ -63,6 +64,7 @@ SweepPoint evaluate(const std::vector<SweepAxis>& axes, std::size_t index,
     point.mfu = p.mfu;
     point.memory = p.memory.total() + p.reserve;
     point.in_calibrated_range = p.in_calibrated_range;
+    point.planned_by_rule = workloads::planned_by_rule(p.job);
     if (!p.fits) {
       point.reason =
           fmt::format("rank {} needs {:.4g} GB, the device has {:.4g} GB", p.fullest_rank,
@@ -95,13 +97,14 @@ struct Work {
 struct PackedPoint {
   SweepStatus status = SweepStatus::kInvalid;
   double iteration = 0, samples = 0, tokens = 0, mfu = 0, memory = 0;
-  bool in_range = false;
+  bool in_range = false, by_rule = false;
   std::size_t reason = 0;  // characters that follow
 };
 
 std::string packed(const SweepPoint& p) {
-  const PackedPoint head{p.status, p.iteration.base(), p.samples_per_second,  p.tokens_per_second,
-                         p.mfu,    p.memory.base(),    p.in_calibrated_range, p.reason.size()};
+  const PackedPoint head{
+      p.status,        p.iteration.base(),    p.samples_per_second, p.tokens_per_second, p.mfu,
+      p.memory.base(), p.in_calibrated_range, p.planned_by_rule,    p.reason.size()};
   std::string bytes(sizeof head, '\0');
   std::memcpy(bytes.data(), &head, sizeof head);
   return bytes + p.reason;
@@ -121,6 +124,7 @@ std::size_t unpack(std::string_view bytes, SweepPoint& p) {
   p.mfu = head.mfu;
   p.memory = Bytes(head.memory);
   p.in_calibrated_range = head.in_range;
+  p.planned_by_rule = head.by_rule;
   p.reason = bytes.substr(sizeof head, head.reason);
   return sizeof head + head.reason;
 }

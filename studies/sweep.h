@@ -45,8 +45,9 @@ struct SweepPoint {
   double mfu = 0;
   Bytes memory;  ///< of the fullest device, reserve included
   bool in_calibrated_range = false;
-  std::string reason;   ///< why it is not kOk, else empty
-  bool pareto = false;  ///< set by mark_pareto
+  bool planned_by_rule = false;  ///< its embedding plan: of a rule, not of a file
+  std::string reason;            ///< why it is not kOk, else empty
+  bool pareto = false;           ///< set by mark_pareto
   [[nodiscard]] bool predicted() const {
     return status == SweepStatus::kOk || status == SweepStatus::kDoesNotFit;
   }

@@ -5,6 +5,7 @@
 #include "tests/workloads/dlrm_jobs.h"
 #include "workloads/embedding_plan.h"
 #include "workloads/embedding_plan_layout.h"
+#include "workloads/embedding_plan_summary.h"
 
 using namespace stepcast;
 using namespace stepcast::test;
@@ -136,6 +137,31 @@ TEST_CASE("auto: tiny tables everywhere, dominant ones by row, the rest by table
   CHECK_THROWS_WITH(make_embedding_plan(job, "tabel_wise"), Catch::Contains("embedding.plan") &&
                                                                 Catch::Contains("tabel_wise") &&
                                                                 Catch::Contains("table_wise"));
+}
+
+TEST_CASE("a plan in words: how many tables are placed in which way", "[workloads][plan]") {
+  Job job = dlrm_job(4, 10, 100'000, 16, 2);
+  model_of(job).tables[3].rows = 64;
+  model_of(job).tables[5].pooling = 200;
+  job.embedding_choice = "auto";
+  CHECK(workloads::planned_by_rule(job));
+  CHECK(workloads::plan_line(job, make_embedding_plan(job, "auto")) ==
+        "auto: 8 tables table_wise on one rank each; 1 table data_parallel on every rank; "
+        "1 table row_wise over all 4 ranks");
+  EmbeddingPlan tiers = make_embedding_plan(job, "row_wise");
+  PlanTable& t = tiers.tables[0];
+  const PlanShard rest = t.shards.front();
+  t.shards.assign(3, rest);
+  t.shards[0].rows = {0, 10};
+  t.shards[0].groups = {{0}, {1}, {2}, {3}};
+  t.shards[1].rows = {10, 100};
+  t.shards[1].groups = {{0, 1}, {2, 3}};
+  t.shards[2].rows = {100, 100'000};
+  job.embedding_plan = tiers;
+  CHECK_FALSE(workloads::planned_by_rule(job));
+  CHECK(workloads::plan_line(job, tiers) ==
+        "given: 9 tables row_wise over all 4 ranks; 1 table row ranges on every rank, then a copy "
+        "for every 2 ranks, then one copy");
 }
 
 TEST_CASE("plans that do not fit are refused with their place", "[workloads][plan]") {
