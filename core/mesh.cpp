@@ -1,5 +1,9 @@
 #include "core/mesh.h"
 
+#include <algorithm>
+#include <map>
+#include <utility>
+
 #include "core/error.h"
 
 namespace stepcast {
@@ -29,6 +33,35 @@ std::int32_t Mesh::stride(Axis a) const {
     stride *= extent(inner);
   }
   return stride;
+}
+
+std::vector<std::vector<std::int32_t>> expert_holders(const Mesh& mesh, ExpertSplit split) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int32_t>> holders;
+  for (std::int32_t rank = 0; rank < mesh.size(); ++rank) {
+    const std::int32_t columns = split.tensor > 1 ? mesh.coordinate(rank, Axis::kTensor) : 0;
+    holders[{mesh.coordinate(rank, Axis::kPipeline), columns}].push_back(rank);
+  }
+  std::vector<std::vector<std::int32_t>> lists;
+  for (auto& [place, members] : holders) {
+    lists.push_back(std::move(members));
+  }
+  return lists;
+}
+
+std::vector<std::int32_t> expert_group(const Mesh& mesh, ExpertSplit split, std::int32_t rank) {
+  for (const std::vector<std::int32_t>& holders : expert_holders(mesh, split)) {
+    const auto at = std::find(holders.begin(), holders.end(), rank);
+    if (at != holders.end()) {
+      const auto first = at - (at - holders.begin()) % split.ranks;
+      return {first, first + split.ranks};
+    }
+  }
+  throw InternalError("a rank outside its mesh");
+}
+
+std::int32_t expert_place(const Mesh& mesh, ExpertSplit split, std::int32_t rank) {
+  const std::vector<std::int32_t> group = expert_group(mesh, split, rank);
+  return static_cast<std::int32_t>(std::find(group.begin(), group.end(), rank) - group.begin());
 }
 
 }  // namespace stepcast

@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <vector>
 
 namespace stepcast {
 
@@ -23,5 +24,21 @@ struct Mesh {
     return rank / stride(a) % extent(a);
   }
 };
+
+/// How the ranks of a pipeline stage share its experts: `tensor` tensor ranks hold columns of each,
+/// and of the ranks with the same columns, in ascending order, `ranks` neighbours at a time hold
+/// different experts.
+struct ExpertSplit {
+  std::int32_t ranks = 1;
+  std::int32_t tensor = 1;
+};
+/// Ranks of a stage that hold the same columns of some expert, ascending: one list for each stage
+/// and part of the columns.
+std::vector<std::vector<std::int32_t>> expert_holders(const Mesh& mesh, ExpertSplit split);
+/// The ranks that exchange tokens with `rank`, itself included, ascending: member i holds the i-th
+/// part of the experts.
+std::vector<std::int32_t> expert_group(const Mesh& mesh, ExpertSplit split, std::int32_t rank);
+/// `rank`'s place in its expert group.
+std::int32_t expert_place(const Mesh& mesh, ExpertSplit split, std::int32_t rank);
 
 }  // namespace stepcast

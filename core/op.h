@@ -50,11 +50,13 @@ enum class OpKind : std::uint8_t {
                         ///< `detail`: Program::column_copies; accumulate adds to the outputs
   kFill,                ///< {elements}: zeroes gradients
   kCast,                ///< {elements}: change of number format
-  // Experts. Rows are copies of tokens; `copies` of one token at most.
+  // Experts. Rows are copies of tokens; `copies` of one token at most. Shapes are what is expected;
+  // how many rows there are follows from `Op::routing`.
   kRouteForward,      ///< {rows, experts, copies}: router logits (fp32) -> chosen experts and their
                       ///< weights
   kRouteBackward,     ///< same shape: gradient of the weights -> gradient of the logits
-  kDispatchForward,   ///< {copies written, width}: rows in the order of their experts
+  kDispatchForward,   ///< {copies written, width}: rows in the order of their experts; with one
+                      ///< input copies as they came, in that order, or back (variant = CopyWay)
   kDispatchBackward,  ///< {rows, width, copies read in all}: sums the gradients of each row's
                       ///< copies
   kCombineForward,    ///< {rows, width, copies read in all}: weighted sum of each row's copies
@@ -126,6 +128,8 @@ enum class Activation : std::uint8_t {
   kSigmoid
 };
 enum class Norm : std::uint8_t { kLayerNorm, kRmsNorm };
+/// Of exchanges and sorts of copies: to their experts, or back to their tokens.
+enum class CopyWay : std::uint8_t { kThere, kBack };
 enum class OptimizerKind : std::uint8_t { kSgd, kAdam, kRowwiseAdagrad, kAdagrad };
 
 /// The class of model that costs an op; also the row of a breakdown.
@@ -164,10 +168,11 @@ struct Op {
   std::uint8_t variant = 0;  ///< Activation, Norm or OptimizerKind, by kind
   std::uint8_t stream = 0;
   std::int32_t communicator = -1;  ///< index into ExecutionGraph::communicators
-  std::int32_t peer = -1;    ///< position in the communicator: root, or partner of a send or recv
-  std::int32_t detail = -1;  ///< index into the side table of the kind
-  std::int32_t record = -1;  ///< event recorded when the op ends
-  std::uint32_t name = 0;    ///< index into Program::names, e.g. "layer.attention.qkv"
+  std::int32_t peer = -1;     ///< position in the communicator: root, or partner of a send or recv
+  std::int32_t detail = -1;   ///< index into the side table of the kind
+  std::int32_t routing = -1;  ///< index into Program::routings: rows are copies of routed tokens
+  std::int32_t record = -1;   ///< event recorded when the op ends
+  std::uint32_t name = 0;     ///< index into Program::names, e.g. "layer.attention.qkv"
   std::uint32_t first_operand = 0;
   std::uint16_t inputs = 0;
   std::uint16_t outputs = 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/access.h"
+#include "core/expert_draw.h"
 #include "core/mesh.h"
 #include "core/op.h"
 #include "core/row_cache_model.h"
@@ -51,6 +52,12 @@ struct ParameterPiece {
   std::int64_t tensor_column_step = 0;
   /// Neighbouring tensor ranks that hold the same columns: c is divided by it, rounding down.
   std::int64_t tensor_column_ranks = 1;
+  /// Likewise by the rank's place in its expert group (core/mesh.h).
+  std::int64_t expert_row_step = 0;
+  /// > 0: rows stand in groups of so many, whose first rows lie `row_group_step` apart: each
+  /// expert's part of the rows.
+  std::int64_t row_group = 0;
+  std::int64_t row_group_step = 0;
 };
 
 /// A tensor of one rank, row-major [rows, columns]. A per-microbatch tensor has one instance for
@@ -71,6 +78,8 @@ struct Tensor {
   std::int64_t view_data_step = 0;
   /// > 0: the data coordinate counts modulo this (shards inside a level of the fabric).
   std::int64_t data_parts = 0;
+  /// Neighbours along data that hold different parameters: the coordinate is divided by it first.
+  std::int64_t data_ranks = 1;
   /// A parameter tensor with a flat offset.
   struct Source {
     std::uint32_t tensor = 0;
@@ -140,6 +149,21 @@ struct Exchange {
   [[nodiscard]] std::vector<double> sent_by(std::size_t position) const;
 };
 
+/// Where the tokens of one layer go. Ops with an `Op::routing` work on as many rows as its draw
+/// sends: dispatched copies stand part by part and expert by expert, received ones part by part, by
+/// the rank they come from and expert, sorted ones part by part, by expert and the rank they come
+/// from.
+struct ExpertRouting {
+  std::int64_t layer = 0;
+  std::int64_t part = 0;  ///< the one an op works on, of `parts` equal ones of each expert's copies
+  std::int64_t parts = 1;
+  std::int64_t rows = 0;      ///< tokens of a micro-batch that a rank routes
+  std::int64_t capacity = 0;  ///< copies of one rank's tokens that an expert takes
+  ExpertSplit split;
+  bool gathers = false;  ///< tensor ranks route tokens of their own and compute them together
+  std::shared_ptr<const ExpertDraw> draw;
+};
+
 /// One strided block that a kCopyColumns op with a `detail` moves: `columns` elements in each of
 /// the op's shape[0] rows; row i starts at offset + i * pitch of the operand, in elements. Blocks
 /// of one op are disjoint; the op converts between the operands' formats.
@@ -187,6 +211,7 @@ struct Program {
   std::vector<Tensor> tensors;
   std::vector<EmbeddingGroup> embeddings;
   std::vector<Exchange> exchanges;
+  std::vector<ExpertRouting> routings;
   std::vector<std::vector<ColumnBlock>>
       column_copies;  ///< detail of kCopyColumns (-1: inputs side by side = outputs side by side)
   std::vector<Segment> segments;

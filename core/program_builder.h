@@ -45,6 +45,10 @@ class ProgramBuilder {
       op().detail = d;
       return *this;
     }
+    OpEdit& routing(std::int32_t r) {
+      op().routing = r;
+      return *this;
+    }
     OpEdit& waits(std::int32_t event);
     OpEdit& records(std::int32_t event) {
       op().record = event;
@@ -87,6 +91,10 @@ class ProgramBuilder {
   std::int32_t event() { return program_.events++; }
   std::int32_t embedding_group(EmbeddingGroup g);
   std::int32_t exchange(Exchange e);
+  std::int32_t routing(ExpertRouting r) {
+    program_.routings.push_back(std::move(r));
+    return static_cast<std::int32_t>(program_.routings.size() - 1);
+  }
   std::int32_t column_copy(std::vector<ColumnBlock> blocks) {
     program_.column_copies.push_back(std::move(blocks));
     return static_cast<std::int32_t>(program_.column_copies.size() - 1);

@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "workloads/embedding_plan_layout.h"
+#include "workloads/transformer_shape.h"
 
 namespace stepcast::runtime {
 
@@ -35,8 +36,16 @@ void require_executable(const Job& job, bool cuda) {
   if (job.phase != JobPhase::kTrain) {
     refuse("phase", "inference");
   }
-  if (m->moe) {
-    refuse("workload.moe", "mixture-of-experts layers");
+  if (m->moe && cuda) {
+    refuse("workload.moe", "mixture-of-experts layers on CUDA");
+  }
+  if (m->moe && job.parallel.zero > 0) {
+    const workloads::ExpertShape experts = *workloads::transformer_shape(job).experts;
+    const std::int64_t tensor = job.parallel.tensor;
+    if (experts.tensor < tensor &&
+        (experts.ranks % tensor != 0 || job.parallel.mesh().stride(Axis::kTensor) != 1)) {
+      refuse("parallel.zero", "shards of experts that differ between tensor ranks");
+    }
   }
   if (m->mla) {
     refuse("workload.mla", "multi-head latent attention");

@@ -46,6 +46,7 @@ struct OpFamily {
   std::vector<std::pair<OpKind, Function>> ops;
   std::unique_ptr<OpState> (*make_state)(const Job& job, const Program& program, std::int32_t rank,
                                          StateArguments... arguments) = nullptr;
+  std::vector<std::pair<OpKind, Function>> routed{};  ///< ops with an Op::routing
 };
 
 /// Which function of a backend's families executes an op.
@@ -66,17 +67,15 @@ class OpDispatch {
   OpDispatch(const std::array<Family, kFamilies>& families, std::string_view backend)
       : backend_(backend) {
     for (std::uint8_t f = 0; f < kFamilies; ++f) {
-      for (const auto& [kind, function] : families[f].ops) {
-        Entry& entry = entries_.at(static_cast<std::size_t>(kind));
-        STEPCAST_CHECK(entry.function == nullptr, "two functions execute '{}'", name_of(kind));
-        entry = {function, f, families[f].make_state};
-      }
+      add(families[f], f, families[f].ops, entries_);
+      add(families[f], f, families[f].routed, routed_);
     }
   }
 
   /// Errors: InputError for an op no family executes.
   [[nodiscard]] const Entry& of(const Program& program, const Op& op) const {
-    const Entry& entry = entries_.at(static_cast<std::size_t>(op.kind));
+    const Entry& entry =
+        (op.routing >= 0 ? routed_ : entries_).at(static_cast<std::size_t>(op.kind));
     if (entry.function == nullptr) {
       throw InputError("", fmt::format("op '{}' of kind '{}' cannot run on the {} backend",
                                        program.name(op), name_of(op.kind), backend_));
@@ -85,7 +84,19 @@ class OpDispatch {
   }
 
  private:
-  std::array<Entry, static_cast<std::size_t>(OpKind::kCount)> entries_{};
+  using Entries = std::array<Entry, static_cast<std::size_t>(OpKind::kCount)>;
+  static void add(const Family& family, std::uint8_t number,
+                  const std::vector<std::pair<OpKind, typename Family::Function>>& ops,
+                  Entries& entries) {
+    for (const auto& [kind, function] : ops) {
+      Entry& entry = entries.at(static_cast<std::size_t>(kind));
+      STEPCAST_CHECK(entry.function == nullptr, "two functions execute '{}'", name_of(kind));
+      entry = {function, number, family.make_state};
+    }
+  }
+
+  Entries entries_{};
+  Entries routed_{};
   std::string_view backend_;
 };
 

@@ -80,7 +80,8 @@ std::int32_t colour(std::vector<Life>& lives, std::vector<std::int32_t>& slot_of
 }
 
 std::int64_t part_of(const Tensor& tensor, std::int32_t data_coordinate) {
-  return tensor.data_parts > 0 ? data_coordinate % tensor.data_parts : data_coordinate;
+  const std::int64_t place = data_coordinate / tensor.data_ranks;
+  return tensor.data_parts > 0 ? place % tensor.data_parts : place;
 }
 
 bool is_buffer_collective(OpKind kind) {
@@ -315,7 +316,10 @@ void fill_piece(const ParameterPiece& piece, std::int32_t rank, std::int64_t row
       std::fill_n(out, piece.columns, static_cast<float>(piece.constant));
       continue;
     }
-    const std::int64_t in_order = first_row + i * piece.row_stride;
+    const std::int64_t group = piece.row_group > 0 ? i / piece.row_group : 0;
+    const std::int64_t in_group = i - group * piece.row_group;
+    const std::int64_t in_order =
+        first_row + group * piece.row_group_step + in_group * piece.row_stride;
     const auto row = static_cast<std::uint64_t>(
         piece.order != nullptr ? piece.order->row_of_rank(in_order) : in_order);
     const std::uint64_t h = mix(piece.key ^ mix(row));
@@ -325,9 +329,17 @@ void fill_piece(const ParameterPiece& piece, std::int32_t rank, std::int64_t row
   }
 }
 
-ParameterPiece piece_on(const Tensor& tensor, ParameterPiece piece,
-                        std::int32_t tensor_coordinate) {
-  piece.row += tensor_coordinate * piece.tensor_row_step;
+RankPlace place_of(const Program& program, std::int32_t rank, const Mesh& mesh) {
+  RankPlace place{rank, mesh.coordinate(rank, Axis::kTensor), mesh.coordinate(rank, Axis::kData)};
+  if (!program.routings.empty()) {
+    place.expert = expert_place(mesh, program.routings.front().split, rank);
+  }
+  return place;
+}
+
+ParameterPiece piece_on(const Tensor& tensor, ParameterPiece piece, const RankPlace& place) {
+  const std::int32_t tensor_coordinate = place.tensor;
+  piece.row += tensor_coordinate * piece.tensor_row_step + place.expert * piece.expert_row_step;
   piece.column += tensor_coordinate / piece.tensor_column_ranks * piece.tensor_column_step;
   STEPCAST_CHECK(piece.local_column + piece.columns <= tensor.columns,
                  "a piece of '{}' covers columns [{}, {}) of {}", tensor.name, piece.local_column,
@@ -335,9 +347,9 @@ ParameterPiece piece_on(const Tensor& tensor, ParameterPiece piece,
   return piece;
 }
 
-std::vector<float> shard_values(const Program& program, const Tensor& shard, std::int32_t rank,
-                                std::int32_t tensor_coordinate, std::int32_t data_coordinate) {
-  const std::int64_t begin = part_of(shard, data_coordinate) * shard.columns;
+std::vector<float> shard_values(const Program& program, const Tensor& shard,
+                                const RankPlace& place) {
+  const std::int64_t begin = part_of(shard, place.data) * shard.columns;
   std::vector<float> values(static_cast<std::size_t>(shard.columns), 0.0F);
   std::vector<float> whole;
   for (const Tensor::Source& source : shard.sources) {
@@ -349,8 +361,8 @@ std::vector<float> shard_values(const Program& program, const Tensor& shard, std
     }
     whole.assign(static_cast<std::size_t>(parameter.elements()), 0.0F);
     for (const ParameterPiece& piece : parameter.pieces) {
-      fill_piece(piece_on(parameter, piece, tensor_coordinate), rank, parameter.rows,
-                 parameter.columns, whole.data());
+      fill_piece(piece_on(parameter, piece, place), place.rank, parameter.rows, parameter.columns,
+                 whole.data());
     }
     std::copy(whole.begin() + (first - source.offset), whole.begin() + (last - source.offset),
               values.begin() + (first - begin));

@@ -65,13 +65,20 @@ class TensorTable {
 void fill_piece(const ParameterPiece& piece, std::int32_t rank, std::int64_t rows,
                 std::int64_t pitch, float* matrix);
 
-/// The tensor's piece as the rank with this tensor coordinate holds it. Errors: InternalError when
-/// it does not fit the tensor.
-ParameterPiece piece_on(const Tensor& tensor, ParameterPiece piece, std::int32_t tensor_coordinate);
+/// What of a rank decides which values it holds.
+struct RankPlace {
+  std::int32_t rank = 0;
+  std::int32_t tensor = 0, data = 0;  ///< coordinates
+  std::int32_t expert = 0;            ///< place in the expert group
+};
+RankPlace place_of(const Program& program, std::int32_t rank, const Mesh& mesh);
 
-/// Initial values of a shard (Tensor::sources) on the rank with these coordinates: its elements of
-/// the parameters it is cut from, which have no memory of their own.
-std::vector<float> shard_values(const Program& program, const Tensor& shard, std::int32_t rank,
-                                std::int32_t tensor_coordinate, std::int32_t data_coordinate);
+/// The tensor's piece as a rank holds it. Errors: InternalError when it does not fit the tensor.
+ParameterPiece piece_on(const Tensor& tensor, ParameterPiece piece, const RankPlace& place);
+
+/// Initial values of a shard (Tensor::sources) on a rank: its elements of the parameters it is cut
+/// from, which have no memory of their own.
+std::vector<float> shard_values(const Program& program, const Tensor& shard,
+                                const RankPlace& place);
 
 }  // namespace stepcast::runtime

@@ -98,17 +98,24 @@ bool ExpertLoad::even() const {
   return std::all_of(to.begin(), to.end(), [&](double v) { return v == to.front(); });
 }
 
+std::int64_t expert_capacity(const MixtureOfExperts& moe, std::int64_t tokens) {
+  const double even = static_cast<double>(tokens) * static_cast<double>(moe.per_token) /
+                      static_cast<double>(moe.experts);
+  return moe.capacity_factor > 0
+             ? static_cast<std::int64_t>(std::ceil(moe.capacity_factor * even - 1e-9))
+             : tokens;
+}
+
 ExpertLoad expert_load(const MixtureOfExperts& moe, std::int64_t tokens, std::int64_t ranks) {
+  return expert_load(moe, expert_shares(moe), tokens, ranks);
+}
+
+ExpertLoad expert_load(const MixtureOfExperts& moe, const std::vector<double>& shares,
+                       std::int64_t tokens, std::int64_t ranks) {
   STEPCAST_CHECK(ranks > 0 && moe.experts % ranks == 0, "{} experts on {} ranks", moe.experts,
                  ranks);
-  const std::vector<double> shares = expert_shares(moe);
   const auto n = static_cast<double>(tokens);
-  const double capacity =
-      moe.capacity_factor > 0
-          ? std::ceil(moe.capacity_factor * n * static_cast<double>(moe.per_token) /
-                          static_cast<double>(moe.experts) -
-                      1e-9)
-          : n;
+  const auto capacity = static_cast<double>(expert_capacity(moe, tokens));
   const auto local = static_cast<std::size_t>(moe.experts / ranks);
   ExpertLoad load;
   load.to.assign(static_cast<std::size_t>(ranks), 0.0);
@@ -120,6 +127,23 @@ ExpertLoad expert_load(const MixtureOfExperts& moe, std::int64_t tokens, std::in
     load.most = std::max(load.most, copies * static_cast<double>(ranks));
   }
   return load;
+}
+
+ExpertRoom expert_room(const ExpertDraw& draw, std::int64_t tokens, std::int64_t capacity,
+                       std::int64_t ranks) {
+  const std::int64_t local = draw.experts() / ranks;
+  ExpertRoom room;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    std::int64_t taken = 0;
+    for (std::int64_t e = rank * local; e < (rank + 1) * local; ++e) {
+      taken += std::min(capacity, draw.most(tokens, e, e + 1));
+    }
+    taken = std::min(taken, draw.most(tokens, rank * local, (rank + 1) * local));
+    room.sent += taken;
+    room.received = std::max(room.received, taken * ranks);
+  }
+  room.sent = std::min(room.sent, tokens * draw.per_token());
+  return room;
 }
 
 }  // namespace stepcast::workloads

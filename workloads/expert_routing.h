@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/expert_draw.h"
 #include "core/workload.h"
 
 namespace stepcast::workloads {
@@ -23,8 +24,20 @@ struct ExpertLoad {
   [[nodiscard]] bool even() const;
 };
 
-/// An expert takes at most ceil(capacity_factor tokens per_token / experts) copies of one rank's
-/// tokens (GShard, arXiv 2006.16668, section 2.2). `ranks` divides the number of experts.
+/// Copies of one rank's `tokens` tokens that an expert takes: ceil(capacity_factor tokens per_token
+/// / experts) (GShard, arXiv 2006.16668, section 2.2), all of them without capacity_factor.
+std::int64_t expert_capacity(const MixtureOfExperts& moe, std::int64_t tokens);
+
+/// `ranks` divides the number of experts; `shares` as by expert_shares.
+ExpertLoad expert_load(const MixtureOfExperts& moe, const std::vector<double>& shares,
+                       std::int64_t tokens, std::int64_t ranks);
 ExpertLoad expert_load(const MixtureOfExperts& moe, std::int64_t tokens, std::int64_t ranks);
+
+/// Most copies that a rank sends and that reach a rank, whatever the draw's phase.
+struct ExpertRoom {
+  std::int64_t sent = 0, received = 0;
+};
+ExpertRoom expert_room(const ExpertDraw& draw, std::int64_t tokens, std::int64_t capacity,
+                       std::int64_t ranks);
 
 }  // namespace stepcast::workloads

@@ -44,7 +44,7 @@ OpWriter::Event OpWriter::transfer(std::string_view stream, bool own_stream, con
   OpEdit edit = own_stream ? builder_.op(t.kind, t.name, {t.elements, t.tag})
                            : compute(t.kind, t.name, {t.elements, t.tag});
   edit.in(t.in).out(t.out).variant(t.variant).format(t.format).communicator(t.communicator, t.peer);
-  edit.detail(t.detail);
+  edit.detail(t.detail).routing(t.routing);
   if (!own_stream) {
     return -1;
   }

@@ -93,6 +93,15 @@ void StageParameters::declare(const std::vector<std::vector<ParameterSpec>>& chu
   }
 }
 
+/// Ranks of an expert group lie along data: tensor ranks that hold different experts come first.
+std::int64_t StageParameters::data_ranks(Replicas r) const {
+  if (r == Replicas::kData) {
+    return 1;
+  }
+  const ExpertShape& e = *shape_.experts;
+  return std::max<std::int64_t>(1, e.ranks * e.tensor / shape_.tensor);
+}
+
 /// Parameters that share a bucket.
 void StageParameters::group(const std::vector<ParameterSpec>& specs,
                             std::vector<Group>& groups) const {
@@ -233,6 +242,7 @@ void StageParameters::open_bucket(const Group& specs, const Slot& slot) {
         flat_tensor(name("weights.shard"), TensorRole::kParameter, weight_format, bucket.shard);
     shard.sources = std::move(sources);
     shard.data_parts = replicas(kind.first).shards;
+    shard.data_ranks = data_ranks(kind.first);
     bucket.weight_shard = b.tensor(std::move(shard));
   }
   add_shards(bucket, number);
@@ -254,6 +264,7 @@ void StageParameters::add_shards(Bucket& bucket, std::size_t number) {
         view(fmt::format("bucket.{}.{}.shard", number, what), role, format, of, 0, 1, bucket.shard);
     t.view_data_step = bucket.shard;
     t.data_parts = replicas(kind.first).shards;
+    t.data_ranks = data_ranks(kind.first);
     return b.tensor(std::move(t));
   };
   if (!sharded(kind, 3)) {

@@ -160,6 +160,7 @@ class StageParameters {
   [[nodiscard]] const ReplicaGroup& replicas(Replicas r) const {
     return replicas_.at(static_cast<std::size_t>(r));
   }
+  [[nodiscard]] std::int64_t data_ranks(Replicas r) const;
   [[nodiscard]] bool sharded(Kind kind, int stage) const;
   [[nodiscard]] std::int64_t padded(const Group& specs) const;
 

@@ -63,6 +63,8 @@ std::string_view name_of(TrafficKind kind) {
       return "replica_sync";
     case TrafficKind::kDenseSync:
       return "dense_sync";
+    case TrafficKind::kExperts:
+      return "experts";
     case TrafficKind::kOther:
     case TrafficKind::kCount:
       break;
@@ -71,7 +73,10 @@ std::string_view name_of(TrafficKind kind) {
 }
 
 TrafficKind traffic_kind(const Program& program, const Op& op) {
-  if (program.embeddings.empty() && program.exchanges.empty()) {
+  if (op.routing >= 0) {
+    return TrafficKind::kExperts;
+  }
+  if (program.embeddings.empty() && (program.exchanges.empty() || !program.routings.empty())) {
     return TrafficKind::kOther;
   }
   if (op.format == Format::kInt32 || op.format == Format::kInt64) {

@@ -17,6 +17,7 @@ enum class TrafficKind : std::uint8_t {
   kGradients,    ///< their gradients
   kReplicaSync,  ///< gradients of table rows with several copies
   kDenseSync,    ///< gradients of the dense model
+  kExperts,      ///< copies of tokens on their way to experts and back
   kOther,        ///< of a transformer
   kCount
 };

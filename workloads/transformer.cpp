@@ -70,21 +70,13 @@ std::int32_t add_key_value(ExecutionGraph& graph, std::int32_t copies) {
   return static_cast<std::int32_t>(graph.communicators.size() - 1);
 }
 
-/// Ranks of a stage in the order of their numbers, `experts.ranks` neighbours at a time (of those
-/// that hold the same columns, where experts are split): they hold different experts; ranks in the
-/// same place of those groups hold the same.
+/// Ranks that exchange tokens, and those that hold the same experts.
 void add_expert_groups(ExecutionGraph& graph, const ExpertShape& experts,
                        TransformerCommunicators& communicators) {
-  const Mesh& mesh = graph.mesh;
-  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int32_t>> holders;
-  for (std::int32_t rank = 0; rank < mesh.size(); ++rank) {
-    const std::int32_t columns = experts.tensor > 1 ? mesh.coordinate(rank, Axis::kTensor) : 0;
-    holders[{mesh.coordinate(rank, Axis::kPipeline), columns}].push_back(rank);
-  }
   Communicator exchange{"expert", {}, {}};
   Communicator replicas{"expert_data", {}, {}};
   const auto ranks = static_cast<std::size_t>(experts.ranks);
-  for (const auto& [place, members] : holders) {
+  for (const auto& members : expert_holders(graph.mesh, experts.split())) {
     const std::size_t groups = members.size() / ranks;
     for (std::size_t g = 0; g < groups; ++g) {
       exchange.groups.emplace_back(members.begin() + static_cast<std::ptrdiff_t>(g * ranks),

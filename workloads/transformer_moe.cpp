@@ -26,10 +26,10 @@ TransformerStage::ExpertTensors TransformerStage::expert_tensors(const std::stri
   ExpertTensors t;
   t.logits = kept(keep, at + "moe.logits", shape_.rows, experts, Format::kFp32);
   t.probabilities = kept(keep, at + "moe.probabilities", shape_.rows, experts, Format::kFp32);
-  t.input = kept(keep, at + "moe.input", e.computed, h, compute_);
-  t.fc1 = kept(keep, at + "moe.fc1", e.computed, e.fc1_width, compute_);
-  t.activated = kept(keep, at + "moe.activated", e.computed, e.ffn, compute_);
-  t.output = kept(keep, at + "moe.output", e.sent, h, compute_);
+  t.input = kept(keep, at + "moe.input", e.computed_room, h, compute_);
+  t.fc1 = kept(keep, at + "moe.fc1", e.computed_room, e.fc1_width, compute_);
+  t.activated = kept(keep, at + "moe.activated", e.computed_room, e.ffn, compute_);
+  t.output = kept(keep, at + "moe.output", e.sent_room, h, compute_);
   if (e.shared_ffn > 0) {
     const std::int64_t width = e.shared_ffn * (shape_.model.gated() ? 2 : 1);
     t.shared_fc1 = kept(keep, at + "moe.shared.fc1", shape_.tokens, width, compute_);
@@ -37,6 +37,27 @@ TransformerStage::ExpertTensors TransformerStage::expert_tensors(const std::stri
         kept(keep, at + "moe.shared.activated", shape_.tokens, e.shared_ffn, compute_);
   }
   return t;
+}
+
+/// Where the tokens of a layer go; its parts follow.
+std::int32_t TransformerStage::routing_of(const std::string& at) {
+  const auto [found, fresh] = routings_.try_emplace(at, 0);
+  if (fresh) {
+    const ExpertShape& e = *shape_.experts;
+    ExpertRouting routing;
+    routing.layer = std::stoll(at.substr(at.find('.') + 1));
+    routing.parts = e.chunks;
+    routing.rows = shape_.rows;
+    routing.capacity = e.capacity;
+    routing.split = e.split();
+    routing.gathers = e.gathers;
+    routing.draw = e.draw;
+    for (; routing.part < e.chunks; ++routing.part) {
+      const std::int32_t at_part = writer_.builder().routing(routing);
+      found->second = routing.part == 0 ? at_part : found->second;
+    }
+  }
+  return found->second;
 }
 
 TransformerStage::FeedForward TransformerStage::shared_experts(const std::string& at,
@@ -58,7 +79,7 @@ bool TransformerStage::experts_apart() const {
 /// The transpose of an exchange keeps every port as busy, so the way back has the sizes of the way
 /// there.
 OpWriter::Event TransformerStage::exchange_copies(const std::string& name, TensorId from,
-                                                  TensorId to, std::int64_t part) {
+                                                  TensorId to, CopyWay way, std::int64_t part) {
   const ExpertShape& e = *shape_.experts;
   const std::int64_t h = shape_.model.hidden;
   OpWriter::Transfer t;
@@ -69,6 +90,8 @@ OpWriter::Event TransformerStage::exchange_copies(const std::string& name, Tenso
   t.out = {to};
   t.communicator = communicators_.expert;
   t.format = compute_;
+  t.variant = static_cast<std::uint8_t>(way);
+  t.routing = routing_ + static_cast<std::int32_t>(part);
   if (!e.to.empty()) {
     Exchange exchange;
     for (const double copies : e.to) {
@@ -80,16 +103,17 @@ OpWriter::Event TransformerStage::exchange_copies(const std::string& name, Tenso
   return writer_.transfer("expert", job_.parallel.overlap.expert, t);
 }
 
-void TransformerStage::move_rows(OpKind kind, const char* name, std::int64_t elements,
-                                 TensorId from, TensorId to) {
+void TransformerStage::move_rows(OpKind kind, const char* name, TensorId from, TensorId to,
+                                 std::int64_t part) {
   OpWriter::Transfer t;
   t.kind = kind;
   t.name = name;
-  t.elements = elements;
+  t.elements = shape_.experts->part(shape_.experts->computed, part) * shape_.model.hidden;
   t.in = {from};
   t.out = {to};
   t.communicator = communicators_.tensor;
   t.format = compute_;
+  t.routing = routing_ + static_cast<std::int32_t>(part);
   writer_.transfer("tensor", false, t);
 }
 
@@ -105,7 +129,8 @@ std::vector<OpWriter::Event> TransformerStage::send_copies(const std::string& na
   const ExpertShape& e = *shape_.experts;
   std::vector<OpWriter::Event> arrived;
   for (std::int64_t part = 0; e.ranks > 1 && part < e.chunks; ++part) {
-    arrived.push_back(exchange_copies(name + ".exchange", copies, received(rows), part));
+    arrived.push_back(
+        exchange_copies(name + ".exchange", copies, received(rows), CopyWay::kThere, part));
   }
   return arrived;
 }
@@ -114,8 +139,19 @@ std::vector<OpWriter::Event> TransformerStage::send_copies(const std::string& na
 TensorId TransformerStage::received(TensorId rows) {
   const ExpertShape& e = *shape_.experts;
   return e.gathers || sorts_copies()
-             ? writer_.workspace("moe.received", e.received, shape_.model.hidden, compute_)
+             ? writer_.workspace("moe.received", e.received_room, shape_.model.hidden, compute_)
              : rows;
+}
+
+/// Between the order in which a part of the copies comes and goes and that of this rank's experts.
+void TransformerStage::sort_copies(const std::string& name, CopyWay way, TensorId from, TensorId to,
+                                   std::int64_t part) {
+  const ExpertShape& e = *shape_.experts;
+  writer_.compute(OpKind::kDispatchForward, name, {e.part(e.computed, part), shape_.model.hidden})
+      .in({from})
+      .out({to})
+      .variant(static_cast<std::uint8_t>(way))
+      .routing(routing_ + static_cast<std::int32_t>(part));
 }
 
 /// From a part of the copies as they arrived to `rows` of this rank's experts, expert by expert.
@@ -123,16 +159,15 @@ void TransformerStage::to_experts(const std::string& name, TensorId copies, Tens
                                   std::int64_t part) {
   const ExpertShape& e = *shape_.experts;
   const std::int64_t h = shape_.model.hidden;
-  const std::int64_t n = e.part(e.computed, part);
   TensorId at = e.ranks > 1 ? received(rows) : copies;
   if (e.gathers) {
     const TensorId gathered =
-        sorts_copies() ? writer_.workspace("moe.unsorted", e.computed, h, compute_) : rows;
-    move_rows(OpKind::kAllGather, (name + ".gather").c_str(), n * h, at, gathered);
+        sorts_copies() ? writer_.workspace("moe.unsorted", e.computed_room, h, compute_) : rows;
+    move_rows(OpKind::kAllGather, (name + ".gather").c_str(), at, gathered, part);
     at = gathered;
   }
   if (sorts_copies()) {
-    writer_.compute(OpKind::kDispatchForward, name + ".sort", {n, h}).in({at}).out({rows});
+    sort_copies(name + ".sort", CopyWay::kThere, at, rows, part);
   }
 }
 
@@ -142,20 +177,19 @@ OpWriter::Event TransformerStage::from_experts(const std::string& name, TensorId
                                                TensorId copies, std::int64_t part) {
   const ExpertShape& e = *shape_.experts;
   const std::int64_t h = shape_.model.hidden;
-  const std::int64_t n = e.part(e.computed, part);
   TensorId at = rows;
   if (sorts_copies()) {
-    const TensorId unsorted = writer_.workspace("moe.unsorted", e.computed, h, compute_);
-    writer_.compute(OpKind::kDispatchForward, name + ".unsort", {n, h}).in({at}).out({unsorted});
+    const TensorId unsorted = writer_.workspace("moe.unsorted", e.computed_room, h, compute_);
+    sort_copies(name + ".unsort", CopyWay::kBack, at, unsorted, part);
     at = unsorted;
   }
   if (e.gathers) {
     const TensorId own =
-        e.ranks > 1 ? writer_.workspace("moe.received", e.received, h, compute_) : copies;
-    move_rows(OpKind::kReduceScatter, (name + ".reduce").c_str(), n * h, at, own);
+        e.ranks > 1 ? writer_.workspace("moe.received", e.received_room, h, compute_) : copies;
+    move_rows(OpKind::kReduceScatter, (name + ".reduce").c_str(), at, own, part);
     at = own;
   }
-  return e.ranks > 1 ? exchange_copies(name + ".exchange", at, copies, part) : -1;
+  return e.ranks > 1 ? exchange_copies(name + ".exchange", at, copies, CopyWay::kBack, part) : -1;
 }
 
 /// Do rows go through anything on their way to the experts?
@@ -170,19 +204,22 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
   const ExpertTensors& x = t.experts;
   const std::int64_t h = m.hidden;
   const std::int64_t n = shape_.rows;
+  routing_ = routing_of(at);
   gemm({"layer.moe.router", n, m.moe->experts, h, t.norm2,
         parameter(at + "moe.router.weight").weight, x.logits});
   writer_.compute(OpKind::kRouteForward, "layer.moe.route", {n, m.moe->experts, m.moe->per_token})
       .in({x.logits})
       .out({x.probabilities})
-      .format(Format::kFp32);
+      .format(Format::kFp32)
+      .routing(routing_);
   const TensorId copies =
-      experts_are_near() ? x.input : writer_.workspace("moe.copies", e.sent, h, compute_);
+      experts_are_near() ? x.input : writer_.workspace("moe.copies", e.sent_room, h, compute_);
   writer_.compute(OpKind::kDispatchForward, "layer.moe.dispatch", {e.sent, h})
       .in({t.norm2, x.probabilities})
-      .out({copies});
+      .out({copies})
+      .routing(routing_);
   const TensorId made =
-      experts_are_near() ? x.output : writer_.workspace("moe.rows", e.computed, h, compute_);
+      experts_are_near() ? x.output : writer_.workspace("moe.rows", e.computed_room, h, compute_);
   const auto arrived = send_copies("layer.moe.dispatch", copies, x.input);
   beside.there();
   std::vector<OpWriter::Event> back;
@@ -192,21 +229,23 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
     to_experts("layer.moe.dispatch", copies, x.input, part);
     expert_gemm({"layer.moe.fc1", 0, e.fc1_width, h, x.input,
                  parameter(at + "moe.fc1.weight").weight, x.fc1},
-                rows);
+                part);
     writer_.compute(OpKind::kActivationForward, "layer.moe.activation", {rows, e.ffn})
         .in({x.fc1})
         .out({x.activated})
-        .variant(static_cast<std::uint8_t>(m.activation));
+        .variant(static_cast<std::uint8_t>(m.activation))
+        .routing(routing_ + static_cast<std::int32_t>(part));
     expert_gemm(
         {"layer.moe.fc2", 0, h, e.ffn, x.activated, parameter(at + "moe.fc2.weight").weight, made},
-        rows);
+        part);
     back.push_back(from_experts("layer.moe.combine", made, x.output, part));
   }
   beside.back();
   writer_.await(back.back());  // parts arrive in order
   writer_.compute(OpKind::kCombineForward, "layer.moe.combine", {n, h, e.sent})
       .in({x.output, x.probabilities})
-      .out({output});
+      .out({output})
+      .routing(routing_);
 }
 
 void TransformerStage::experts_forward(const std::string& at, const LayerTensors& t,
@@ -257,20 +296,23 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
   const std::int64_t h = m.hidden;
   const std::int64_t n = shape_.rows;
   const std::int64_t experts = m.moe->experts;
+  routing_ = routing_of(at);
   const auto& fc1 = parameter(at + "moe.fc1.weight");
   const auto& fc2 = parameter(at + "moe.fc2.weight");
   const auto& router = parameter(at + "moe.router.weight");
-  const TensorId copies = writer_.workspace("moe.copies", e.sent, h, compute_);
+  const TensorId copies = writer_.workspace("moe.copies", e.sent_room, h, compute_);
   const TensorId rows =
-      experts_are_near() ? copies : writer_.workspace("moe.rows", e.computed, h, compute_);
+      experts_are_near() ? copies : writer_.workspace("moe.rows", e.computed_room, h, compute_);
   const TensorId weights = writer_.workspace("moe.gradient.logits", n, experts, Format::kFp32);
   const TensorId d_activated =
-      writer_.workspace("moe.gradient.activated", e.computed, e.ffn, compute_);
-  const TensorId d_fc1 = writer_.workspace("moe.gradient.fc1", e.computed, e.fc1_width, compute_);
+      writer_.workspace("moe.gradient.activated", e.computed_room, e.ffn, compute_);
+  const TensorId d_fc1 =
+      writer_.workspace("moe.gradient.fc1", e.computed_room, e.fc1_width, compute_);
 
   writer_.compute(OpKind::kCombineBackward, "layer.moe.combine_gradient", {e.sent, h})
       .in({output_gradient, x.output, x.probabilities})
-      .out({copies, weights});
+      .out({copies, weights})
+      .routing(routing_);
   const auto arrived = send_copies("layer.moe.combine_gradient", copies, rows);
   beside.there();
   std::vector<OpWriter::Event> back;
@@ -281,23 +323,24 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
     to_experts("layer.moe.combine_gradient", copies, rows, part);
     expert_gemm(
         {"layer.moe.fc2_input_gradient", 0, e.ffn, h, rows, fc2.weight, d_activated, kTransposeB},
-        own);
+        part);
     expert_gemm({"layer.moe.fc2_weight_gradient", e.ffn, h, 0, x.activated, rows, fc2.gradient,
                  kTransposeA | kAccumulate},
-                own);
+                part);
     if (last) {
       parameters_.finished(at + "moe.fc2.weight");
     }
     writer_.compute(OpKind::kActivationBackward, "layer.moe.activation_gradient", {own, e.ffn})
         .in({d_activated, x.fc1})
         .out({d_fc1})
-        .variant(static_cast<std::uint8_t>(m.activation));
+        .variant(static_cast<std::uint8_t>(m.activation))
+        .routing(routing_ + static_cast<std::int32_t>(part));
     expert_gemm(
         {"layer.moe.fc1_input_gradient", 0, h, e.fc1_width, d_fc1, fc1.weight, rows, kTransposeB},
-        own);
+        part);
     expert_gemm({"layer.moe.fc1_weight_gradient", h, e.fc1_width, 0, x.input, d_fc1, fc1.gradient,
                  kTransposeA | kAccumulate},
-                own);
+                part);
     if (last) {
       parameters_.finished(at + "moe.fc1.weight");
     }
@@ -307,12 +350,14 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
   writer_.await(back.back());  // parts arrive in order
   writer_.compute(OpKind::kDispatchBackward, "layer.moe.dispatch_gradient", {n, h, e.sent})
       .in({copies, x.probabilities})
-      .out({input_gradient});
+      .out({input_gradient})
+      .routing(routing_);
   writer_
       .compute(OpKind::kRouteBackward, "layer.moe.route_gradient", {n, experts, m.moe->per_token})
       .in({x.logits, x.probabilities, weights})
       .out({weights})
-      .format(Format::kFp32);
+      .format(Format::kFp32)
+      .routing(routing_);
   gemm({"layer.moe.router_input_gradient", n, h, experts, weights, router.weight, input_gradient,
         kTransposeB | kAccumulate});
   gemm({"layer.moe.router_weight_gradient", h, experts, n, t.norm2, weights, router.gradient,

@@ -220,10 +220,22 @@ void TransformerStage::add_expert_parameters(const std::string& at,
     return blocks;
   };
   const GradientSum partial = shape_.tensor > 1 ? GradientSum::kOverTensor : GradientSum::kNone;
+  // Each expert's matrix is split over tensor ranks, or whole on one of them.
+  const std::int64_t columns_step = e.tensor > 1 ? 1 : 0;
   specs.push_back(row_parallel(at + "moe.fc2.weight", e.local * e.ffn, h, out(m.moe->ffn_hidden)));
   specs.back().replicas = Replicas::kExperts;
+  for (ParameterPiece& p : specs.back().pieces) {
+    p.tensor_row_step = columns_step * e.ffn;
+    p.row_group = e.ffn;
+    p.row_group_step = m.moe->ffn_hidden;
+    p.expert_row_step = e.local * m.moe->ffn_hidden;
+  }
   specs.push_back(fused_columns(at + "moe.fc1.weight", e.local * h, fc1(e.ffn), in));
   specs.back().replicas = Replicas::kExperts;
+  for (ParameterPiece& p : specs.back().pieces) {
+    p.tensor_column_step *= columns_step;
+    p.expert_row_step = e.local * h;
+  }
   specs.push_back({at + "moe.router.weight",
                    h,
                    m.moe->experts,

@@ -64,8 +64,9 @@ void TransformerStage::gemm(const Product& p) {
   narrow(op, p.name, static_cast<double>(p.m * p.n));
 }
 
-void TransformerStage::expert_gemm(const Product& p, std::int64_t computed) {
+void TransformerStage::expert_gemm(const Product& p, std::int64_t part) {
   const ExpertShape& e = *shape_.experts;
+  const std::int64_t computed = e.part(e.computed, part);
   const std::int64_t rows = (computed + e.local - 1) / e.local;
   const bool weights = (p.flags & op_flags::kTransposeA) != 0;
   if (is_narrow(p.name) && !weights) {
@@ -74,6 +75,7 @@ void TransformerStage::expert_gemm(const Product& p, std::int64_t computed) {
   auto op = writer_.compute(OpKind::kGemm, p.name,
                             {weights ? p.m : rows, p.n, weights ? rows : p.k, e.local});
   op.in({p.a, p.b}).out({p.c}).flags(p.flags);
+  op.routing(routing_ + static_cast<std::int32_t>(part));
   narrow(op, p.name, static_cast<double>((weights ? p.m * e.local : computed) * p.n));
   const double real = static_cast<double>(computed) / static_cast<double>(rows * e.local);
   op.work(op.op().flops * real, op.op().bytes_read, op.op().bytes_written);

@@ -163,11 +163,18 @@ ExpertShape expert_shape(const Job& job, const TransformerShape& s) {
   e.fc1_width = e.ffn * (s.model.gated() ? 2 : 1);
   e.shared_ffn = moe.shared * moe.ffn_hidden / p.tensor;
   e.gathers = s.sequence_parallel && e.tensor > 1;
-  const ExpertLoad load = expert_load(moe, s.rows, e.ranks);
+  const std::vector<double> shares = expert_shares(moe);
+  const ExpertLoad load = expert_load(moe, shares, s.rows, e.ranks);
+  e.capacity = expert_capacity(moe, s.rows);
+  e.draw = std::make_shared<const ExpertDraw>(shares, moe.per_token);
   const std::int64_t sources = e.gathers ? e.tensor : 1;
   e.sent = std::max<std::int64_t>(1, std::llround(load.sent));
   e.received = std::max<std::int64_t>(1, std::llround(load.most));
   e.computed = e.received * sources;
+  const ExpertRoom room = expert_room(*e.draw, s.rows, e.capacity, e.ranks);
+  e.sent_room = std::max(e.sent, room.sent);
+  e.received_room = std::max(e.received, room.received);
+  e.computed_room = e.received_room * sources;
   if (!load.even()) {
     e.to = load.to;
   }

@@ -1,9 +1,12 @@
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "core/expert_draw.h"
 #include "core/job.h"
+#include "core/mesh.h"
 #include "core/parameter_count.h"
 
 namespace stepcast::workloads {
@@ -25,10 +28,17 @@ struct ExpertShape {
   std::int64_t sent = 0;        ///< copies of its tokens that a rank sends, itself included
   std::int64_t received = 0;    ///< copies that come to the rank
   std::int64_t computed = 0;    ///< rows of its products: those of all `tensor` ranks that gather
-  std::int64_t chunks = 1;      ///< in which copies travel and are computed
+  /// Likewise at most, as their draw may fall: room for them. Without capacity all are sent.
+  std::int64_t sent_room = 0, received_room = 0, computed_room = 0;
+  std::int64_t chunks = 1;    ///< in which copies travel and are computed
+  std::int64_t capacity = 0;  ///< copies of one rank's tokens that an expert takes
+  std::shared_ptr<const ExpertDraw> draw;
   /// Rows of a chunk, of so many.
   [[nodiscard]] std::int64_t part(std::int64_t rows, std::int64_t chunk) const {
     return rows * (chunk + 1) / chunks - rows * chunk / chunks;
+  }
+  [[nodiscard]] ExpertSplit split() const {
+    return {static_cast<std::int32_t>(ranks), static_cast<std::int32_t>(tensor)};
   }
   bool gathers = false;    ///< tensor ranks route tokens of their own and compute them together
   std::vector<double> to;  ///< copies to each rank; empty where all get as many

@@ -170,9 +170,12 @@ class TransformerStage {
   [[nodiscard]] bool experts_are_near() const;
   [[nodiscard]] bool experts_apart() const;
   [[nodiscard]] bool sorts_copies() const;
-  OpWriter::Event exchange_copies(const std::string& name, TensorId from, TensorId to,
+  OpWriter::Event exchange_copies(const std::string& name, TensorId from, TensorId to, CopyWay way,
                                   std::int64_t part);
-  void move_rows(OpKind kind, const char* name, std::int64_t elements, TensorId from, TensorId to);
+  void move_rows(OpKind kind, const char* name, TensorId from, TensorId to, std::int64_t part);
+  void sort_copies(const std::string& name, CopyWay way, TensorId from, TensorId to,
+                   std::int64_t part);
+  std::int32_t routing_of(const std::string& at);
   [[nodiscard]] FeedForward shared_experts(const std::string& at, const ExpertTensors& t) const;
 
   // Embedding and head (transformer_ends.cpp).
@@ -216,9 +219,9 @@ class TransformerStage {
   void quantise_layer(std::int64_t layer);
   [[nodiscard]] bool is_narrow(std::string_view name) const;
   [[nodiscard]] bool is_narrow_weight(std::string_view name) const;
-  /// One product per expert held here, of `computed` rows together: m rows of each (k of each in a
-  /// weight gradient).
-  void expert_gemm(const Product& p, std::int64_t computed);
+  /// One product per expert held here, of the rows of a part together: m rows of each (k of each in
+  /// a weight gradient).
+  void expert_gemm(const Product& p, std::int64_t part);
   /// `narrow`: only products of layers read it, so it may be written in their format.
   void norm_forward(const char* name, const std::string& parameter_name, TensorId x, TensorId y,
                     TensorId statistics, bool narrow = false);
@@ -292,6 +295,8 @@ class TransformerStage {
   Format products_;  ///< of the layers' matrix products: `compute_` or narrower
   bool gpt_;
   std::unordered_set<TensorId> narrowed_;
+  std::unordered_map<std::string, std::int32_t> routings_;  ///< first part, by layer
+  std::int32_t routing_ = -1;                               ///< of the layer being written
 
   // A schedule that splits weight gradients from the backward pass: products left to a pass of
   // their own, whose operands are per micro-batch then. (MoE and latent products stay.)

@@ -18,7 +18,7 @@
 namespace stepcast::runtime::cpu {
 namespace {
 
-constexpr std::size_t kFamilies = 5;
+constexpr std::size_t kFamilies = 6;
 
 void prepare_thread(const ExecutorOptions& options) {
   if (options.core >= 0) {
@@ -142,7 +142,8 @@ Seconds Executor::lease_wait() const {
 
 void Executor::compile(const ExecutionGraph& graph) {
   const OpDispatch<OpFamily, kFamilies> dispatch(
-      {generic_ops(), collective_ops(), dlrm_ops(), transformer_ops(), layer_ops()}, "cpu");
+      {generic_ops(), collective_ops(), dlrm_ops(), transformer_ops(), expert_ops(), layer_ops()},
+      "cpu");
   for (std::size_t s = 0; s < program_.streams.size(); ++s) {
     streams_.push_back(std::make_unique<Stream>());
   }

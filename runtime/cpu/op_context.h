@@ -70,6 +70,7 @@ OpFamily generic_ops();
 OpFamily collective_ops();   ///< all collectives but all-to-all-v
 OpFamily dlrm_ops();         ///< embeddings, index exchange, all-to-all-v, interaction, bce
 OpFamily layer_ops();        ///< of models given as lists of layers
+OpFamily expert_ops();       ///< those on copies of routed tokens
 OpFamily transformer_ops();  ///< attention, norms, rope, activations, token embedding, ce
 
 }  // namespace stepcast::runtime::cpu

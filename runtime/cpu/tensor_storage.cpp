@@ -85,7 +85,7 @@ TensorStorage::~TensorStorage() {
 
 void TensorStorage::initialise(const Program& program, const TensorLayout& layout,
                                std::int32_t rank, const Mesh& mesh) {
-  const std::int32_t tensor_coordinate = mesh.coordinate(rank, Axis::kTensor);
+  const RankPlace here = place_of(program, rank, mesh);
   for (const auto& [address, size] : regions_) {
     std::memset(address, 0, size);  // touches every page, so that no step pays for it
   }
@@ -96,14 +96,13 @@ void TensorStorage::initialise(const Program& program, const TensorLayout& layou
     }
     if (!tensor.sources.empty()) {
       const TensorLayout::Place& place = layout.instances[t].front();
-      const std::vector<float> values = shard_values(program, tensor, rank, tensor_coordinate,
-                                                     mesh.coordinate(rank, Axis::kData));
+      const std::vector<float> values = shard_values(program, tensor, here);
       std::copy(values.begin(), values.end(),
                 reinterpret_cast<float*>(regions_.at(place.region).first + place.offset));
     }
     for (const ParameterPiece& piece : tensor.pieces) {
       for (const TensorLayout::Place& place : layout.instances[t]) {
-        fill_piece(piece_on(tensor, piece, tensor_coordinate), rank, tensor.rows, tensor.columns,
+        fill_piece(piece_on(tensor, piece, here), rank, tensor.rows, tensor.columns,
                    reinterpret_cast<float*>(regions_.at(place.region).first + place.offset));
       }
     }

@@ -147,7 +147,7 @@ kernels::MatrixView DeviceTensors::view(TensorId id, std::int32_t microbatch) co
 }
 
 void DeviceTensors::initialise(const TensorLayout& layout, std::int32_t rank, const Mesh& mesh) {
-  const std::int32_t tensor_coordinate = mesh.coordinate(rank, Axis::kTensor);
+  const RankPlace here = place_of(program_, rank, mesh);
   std::vector<bool> bucket(program_.tensors.size(), false);
   for (const Tensor& t : program_.tensors) {
     // Memory that parameters only pass through is filled when they are used.
@@ -164,12 +164,11 @@ void DeviceTensors::initialise(const TensorLayout& layout, std::int32_t rank, co
     if (bucket[id]) {
       fill_bucket(id, rank, mesh);
     } else if (!t.sources.empty()) {
-      const std::int32_t data = mesh.coordinate(rank, Axis::kData);
-      store(id, shard_values(program_, t, rank, tensor_coordinate, data), data);
+      store(id, shard_values(program_, t, here), here.data);
     } else if (!t.is_view() && !t.pieces.empty()) {
       std::vector<ParameterPiece> pieces;
       for (const ParameterPiece& piece : t.pieces) {
-        pieces.push_back(piece_on(t, piece, tensor_coordinate));
+        pieces.push_back(piece_on(t, piece, here));
       }
       for (std::size_t m = 0; m < std::max<std::size_t>(1, layout.slot_of[id].size()); ++m) {
         fill_rows(t, pieces, rank, table_->at(id, static_cast<std::int32_t>(m)));
@@ -198,14 +197,15 @@ void DeviceTensors::fill_rows(const Tensor& tensor, const std::vector<ParameterP
 /// A tensor whose parts are views with pieces of their own, and its master copy.
 void DeviceTensors::fill_bucket(TensorId bucket, std::int32_t rank, const Mesh& mesh) {
   const Tensor& whole = program_.tensors[bucket];
+  const RankPlace here = place_of(program_, rank, mesh);
   std::vector<float> values(static_cast<std::size_t>(whole.elements()), 0.0F);
   for (const Tensor& part : program_.tensors) {
     if (part.view_of != static_cast<std::int32_t>(bucket)) {
       continue;
     }
     for (const ParameterPiece& piece : part.pieces) {
-      fill_piece(piece_on(part, piece, mesh.coordinate(rank, Axis::kTensor)), rank, part.rows,
-                 part.columns, values.data() + part.view_offset);
+      fill_piece(piece_on(part, piece, here), rank, part.rows, part.columns,
+                 values.data() + part.view_offset);
     }
   }
   store(bucket, values, mesh.coordinate(rank, Axis::kData));

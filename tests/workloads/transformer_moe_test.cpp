@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <map>
 #include <string>
 
@@ -219,7 +221,10 @@ TEST_CASE("activation bytes of a layer of experts are those of the closed form",
   const double sb = kSequence;
   const double h = kHidden;
   const auto load = workloads::expert_load(moe, kSequence, expert);
-  const double inputs = std::round(load.most);  // C k s b copies reach the rank, k s b come back
+  // C k s b copies reach the rank, k s b come back. The draw of 32 tokens, a power of two, is
+  // within one copy of what is expected from each member: there is room for that.
+  const double most = *std::max_element(load.to.begin(), load.to.end());
+  const double inputs = d(expert) * std::ceil(most - 1e-9);
   const double form = sb * (4 * h + 8 * 8) + inputs * (2 * h + 6 * 48) + load.sent * 2 * h +
                       d(shared) * 6 * 48 * sb + sb * h * (8 + 4 * 0.5) + 4 * 4 * sb + 16 * sb;
   CHECK(layer == Approx(form).epsilon(1e-12));

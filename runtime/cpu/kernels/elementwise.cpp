@@ -60,6 +60,15 @@ STEPCAST_MULTIVERSION double total(const float* x, Index n) {
   return sum;
 }
 
+STEPCAST_MULTIVERSION float dot(const float* a, const float* b, Index n) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (Index i = 0; i < n; ++i) {
+    sum += a[i] * b[i];
+  }
+  return sum;
+}
+
 STEPCAST_MULTIVERSION double sum_of_squares(const float* x, Index n) {
   double sum = 0;
 #pragma omp simd reduction(+ : sum)

@@ -18,6 +18,8 @@ void multiply(const float* a, const float* b, float* out, Index n);
 void axpy(float alpha, const float* x, float* y, Index n);
 /// sum of x, accumulated in double
 double total(const float* x, Index n);
+/// sum of a * b
+float dot(const float* a, const float* b, Index n);
 /// sum of x * x, accumulated in double (gradient norms)
 double sum_of_squares(const float* x, Index n);
 

@@ -1,0 +1,137 @@
+#include "runtime/expert_plan.h"
+
+#include <algorithm>
+#include <span>
+
+#include "core/error.h"
+
+namespace stepcast::runtime {
+namespace {
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+ExpertPlan::ExpertPlan(const Job& job, const ExpertRouting& routing, std::int32_t rank)
+    : experts(routing.draw->experts()),
+      per_token(routing.draw->per_token()),
+      local(experts / routing.split.ranks),
+      members(routing.split.ranks),
+      sources(members * (routing.gathers ? routing.split.tensor : 1)),
+      job_(job),
+      routing_(routing),
+      mesh_(job.parallel.mesh()),
+      rank_(rank) {
+  const std::int32_t own = mesh_.coordinate(rank, Axis::kTensor);
+  const std::int32_t stride = mesh_.stride(Axis::kTensor);
+  for (std::int64_t i = 0; i < sources / members; ++i) {
+    const std::int32_t tensor = routing.gathers ? static_cast<std::int32_t>(i) : own;
+    const auto group = expert_group(mesh_, routing.split, rank + (tensor - own) * stride);
+    source_ranks_.insert(source_ranks_.end(), group.begin(), group.end());
+  }
+  own_tensor_ = routing.gathers ? own : 0;
+}
+
+ExpertPlan::Block ExpertPlan::blocks(const std::vector<std::int64_t>& first, std::int64_t begin,
+                                     std::int64_t count) {
+  const std::int64_t at = first[index(begin)];
+  return {at, first[index(begin + count)] - at};
+}
+
+std::int64_t ExpertPlan::first_token(std::int32_t rank, std::int32_t microbatch) const {
+  const std::int64_t data = mesh_.coordinate(rank, Axis::kData);
+  const std::int64_t sample =
+      data * (job_.batch.global / mesh_.data) + microbatch * job_.batch.micro;
+  // With sequence parallelism tensor ranks route tokens of their own, in order.
+  const bool own_rows = routing_.rows < job_.batch.micro * job_.batch.sequence;
+  const std::int64_t tensor = own_rows ? mesh_.coordinate(rank, Axis::kTensor) : 0;
+  return sample * job_.batch.sequence + tensor * routing_.rows;
+}
+
+void ExpertPlan::draw(std::int64_t step, std::int32_t microbatch) {
+  if (step_ == step) {  // made again by a recomputation: the same
+    return;
+  }
+  step_ = step;
+  const std::uint64_t phase = expert_phase(step, routing_.layer);
+  const auto kept = [&](std::int32_t rank, std::int64_t expert) {
+    return std::min(routing_.capacity, routing_.draw->count(first_token(rank, microbatch),
+                                                            routing_.rows, phase, expert));
+  };
+  std::vector<std::int64_t> own(index(experts));
+  for (std::int64_t e = 0; e < experts; ++e) {
+    own[index(e)] = kept(rank_, e);
+  }
+  const std::int64_t place = expert_place(mesh_, routing_.split, rank_);
+  std::vector<std::int64_t> to_here(index(sources * local));
+  for (std::int64_t s = 0; s < sources; ++s) {
+    for (std::int64_t l = 0; l < local; ++l) {
+      to_here[index(s * local + l)] = kept(source_ranks_[index(s)], place * local + l);
+    }
+  }
+  for (auto* order : {&sent, &received, &unsorted, &sorted}) {
+    order->assign(1, 0);
+  }
+  const auto add = [](std::vector<std::int64_t>& order, std::int64_t count) {
+    order.push_back(order.back() + count);
+  };
+  for (std::int64_t part = 0; part < routing_.parts; ++part) {
+    const auto here = [&](std::int64_t s, std::int64_t l) {
+      return part_of(to_here[index(s * local + l)], part);
+    };
+    for (std::int64_t e = 0; e < experts; ++e) {
+      add(sent, part_of(own[index(e)], part));
+    }
+    for (std::int64_t s = 0; s < sources; ++s) {
+      for (std::int64_t l = 0; l < local; ++l) {
+        if (s / members == own_tensor_) {
+          add(received, here(s, l));
+        }
+        add(unsorted, here(s, l));
+      }
+    }
+    for (std::int64_t l = 0; l < local; ++l) {
+      for (std::int64_t s = 0; s < sources; ++s) {
+        add(sorted, here(s, l));
+      }
+    }
+  }
+  place_copies(first_token(rank_, microbatch), phase);
+}
+
+void ExpertPlan::place_copies(std::int64_t first, std::uint64_t phase) {
+  chosen.resize(index(routing_.rows * per_token));
+  copy_of.resize(chosen.size());
+  row_of.resize(index(copies()));
+  expert_of.resize(row_of.size());
+  std::vector<std::int64_t> next(index(experts), 0);
+  std::vector<std::int64_t> all(index(experts), 0);
+  for (std::int64_t part = 0; part < routing_.parts; ++part) {
+    for (std::int64_t e = 0; e < experts; ++e) {
+      all[index(e)] += blocks(sent, part * experts + e, 1).count;
+    }
+  }
+  for (std::int64_t row = 0; row < routing_.rows; ++row) {
+    const std::span<std::int32_t> of_row(chosen.data() + row * per_token, index(per_token));
+    routing_.draw->experts_of(first + row, phase, of_row);
+    for (std::int64_t i = 0; i < per_token; ++i) {
+      const std::int64_t e = of_row[index(i)];
+      const std::int64_t number = next[index(e)]++;
+      const std::int64_t kept = all[index(e)];
+      std::int64_t& copy = copy_of[index(row * per_token + i)];
+      copy = -1;
+      if (number < kept) {
+        const std::int64_t part = ((number + 1) * routing_.parts - 1) / kept;
+        copy = sent[index(part * experts + e)] + number - kept * part / routing_.parts;
+        row_of[index(copy)] = row;
+        expert_of[index(copy)] = static_cast<std::int32_t>(e);
+      }
+    }
+  }
+  for (std::int64_t e = 0; e < experts; ++e) {
+    STEPCAST_CHECK(std::min(next[index(e)], routing_.capacity) == all[index(e)],
+                   "{} copies for expert {}, {} were counted", next[index(e)], e, all[index(e)]);
+  }
+}
+
+}  // namespace stepcast::runtime

@@ -1,0 +1,335 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <map>
+
+#include "core/error.h"
+#include "runtime/executable.h"
+#include "runtime/expert_plan.h"
+#include "tests/runtime/small_transformer.h"
+#include "workloads/step_traffic.h"
+
+using namespace stepcast;
+using namespace stepcast::runtime::test;
+
+namespace {
+
+/// 8 experts of width 24, two a token.
+MixtureOfExperts eight_experts() {
+  MixtureOfExperts moe;
+  moe.experts = 8;
+  moe.per_token = 2;
+  moe.ffn_hidden = 24;
+  return moe;
+}
+
+MixtureOfExperts& experts_of(Job& job) {
+  return *std::get<TransformerWorkload>(job.workload.model).moe;
+}
+
+Job experts_job(Activation activation = Activation::kSwiGlu) {
+  Job job = small_job(activation, false);
+  std::get<TransformerWorkload>(job.workload.model).moe = eight_experts();
+  job.dense_optimizer = OptimizerKind::kSgd;
+  return job;
+}
+
+struct Plan {
+  std::string name;
+  std::int64_t tensor, pipeline, data, expert;
+  bool sequence_parallel = false;
+  std::int64_t expert_tensor = 0;
+  std::int64_t micro = 1;
+  bool overlap = false;
+  std::int64_t chunks = 1;
+  int zero = 0;
+  RecomputeKind recompute = RecomputeKind::kNone;
+};
+
+Job planned(Job job, const Plan& p) {
+  job.parallel.tensor = p.tensor;
+  job.parallel.pipeline = p.pipeline;
+  job.parallel.data = p.data;
+  job.parallel.expert = p.expert;
+  job.parallel.expert_tensor = p.expert_tensor;
+  job.parallel.sequence_parallel = p.sequence_parallel;
+  job.parallel.overlap.expert = p.overlap;
+  job.parallel.expert_chunks = p.chunks;
+  job.parallel.zero = p.zero;
+  job.parallel.recompute.kind = p.recompute;
+  job.batch.micro = p.micro;
+  return job;
+}
+
+const std::vector<Plan>& plans() {
+  static const std::vector<Plan> all{
+      {.name = "micro 4", .tensor = 1, .pipeline = 1, .data = 1, .expert = 1, .micro = 4},
+      {.name = "data", .tensor = 1, .pipeline = 1, .data = 4, .expert = 1},
+      {.name = "expert 2", .tensor = 1, .pipeline = 1, .data = 2, .expert = 2},
+      {.name = "expert 4", .tensor = 1, .pipeline = 1, .data = 4, .expert = 4},
+      {.name = "expert 2 of 4", .tensor = 1, .pipeline = 1, .data = 4, .expert = 2, .micro = 2},
+      {.name = "expert, full recompute",
+       .tensor = 1,
+       .pipeline = 1,
+       .data = 4,
+       .expert = 2,
+       .recompute = RecomputeKind::kFull},
+      {.name = "expert, overlapped",
+       .tensor = 1,
+       .pipeline = 1,
+       .data = 2,
+       .expert = 2,
+       .overlap = true},
+      {.name = "expert, three parts",
+       .tensor = 1,
+       .pipeline = 1,
+       .data = 2,
+       .expert = 2,
+       .overlap = true,
+       .chunks = 3},
+      {.name = "expert, pipeline", .tensor = 1, .pipeline = 2, .data = 2, .expert = 2},
+      {.name = "tensor", .tensor = 2, .pipeline = 1, .data = 1, .expert = 1},
+      {.name = "tensor, expert", .tensor = 2, .pipeline = 1, .data = 2, .expert = 2},
+      {.name = "sequence",
+       .tensor = 2,
+       .pipeline = 1,
+       .data = 1,
+       .expert = 1,
+       .sequence_parallel = true},
+      {.name = "sequence, expert",
+       .tensor = 2,
+       .pipeline = 1,
+       .data = 2,
+       .expert = 2,
+       .sequence_parallel = true},
+      {.name = "sequence, whole experts",
+       .tensor = 2,
+       .pipeline = 1,
+       .data = 2,
+       .expert = 4,
+       .sequence_parallel = true,
+       .expert_tensor = 1},
+      {.name = "sequence, whole experts on a replica",
+       .tensor = 2,
+       .pipeline = 1,
+       .data = 2,
+       .expert = 2,
+       .sequence_parallel = true,
+       .expert_tensor = 1},
+      {.name = "one expert each",
+       .tensor = 2,
+       .pipeline = 1,
+       .data = 4,
+       .expert = 8,
+       .sequence_parallel = true,
+       .expert_tensor = 1},
+      {.name = "all",
+       .tensor = 2,
+       .pipeline = 2,
+       .data = 2,
+       .expert = 2,
+       .sequence_parallel = true,
+       .overlap = true,
+       .chunks = 2,
+       .recompute = RecomputeKind::kSelective},
+      {.name = "zero 1", .tensor = 1, .pipeline = 1, .data = 4, .expert = 2, .zero = 1},
+      {.name = "zero 2", .tensor = 1, .pipeline = 1, .data = 4, .expert = 2, .zero = 2},
+      {.name = "zero 3", .tensor = 1, .pipeline = 1, .data = 4, .expert = 2, .zero = 3},
+      {.name = "zero 1, whole experts",
+       .tensor = 2,
+       .pipeline = 1,
+       .data = 4,
+       .expert = 4,
+       .sequence_parallel = true,
+       .expert_tensor = 1,
+       .zero = 1},
+      {.name = "zero 3, tensor",
+       .tensor = 2,
+       .pipeline = 1,
+       .data = 4,
+       .expert = 2,
+       .sequence_parallel = true,
+       .zero = 3},
+  };
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("every plan of a model with experts has the same loss curve", "[runtime][experts]") {
+  const Activation activation = GENERATE(Activation::kGelu, Activation::kSwiGlu);
+  const std::string kind = GENERATE("plain", "shared and dense first", "skewed");
+  Job job = experts_job(activation);
+  if (kind == "shared and dense first") {
+    experts_of(job).shared = 1;
+    experts_of(job).first_dense_layers = 1;
+  } else if (kind == "skewed") {
+    experts_of(job).routing = std::make_shared<const Access>(Access::zipf(8, 1.0, 3));
+  }
+  const std::vector<double> expected = loss_curve(job, 4);
+  CHECK(expected.front() == Approx(std::log(64.0)).epsilon(0.05));
+  for (const Plan& p : plans()) {
+    const std::vector<double> losses = loss_curve(planned(job, p), 4);
+    for (std::size_t s = 0; s < losses.size(); ++s) {
+      INFO(name_of(activation) << ", " << kind << ", " << p.name << ", step " << s);
+      CHECK(losses[s] == Approx(expected[s]).epsilon(2e-6));
+    }
+  }
+}
+
+TEST_CASE("ranks that route as many tokens drop the same copies", "[runtime][experts]") {
+  // Rows of 8 tokens, 16 copies, 8 experts: an expert takes ceil(0.75 * 2) = 2 copies or, with
+  // skewed routing, one in two copies finds no room.
+  Job job = experts_job();
+  experts_of(job).capacity_factor = 0.75;
+  experts_of(job).routing = std::make_shared<const Access>(Access::zipf(8, 1.2, 3));
+  const std::vector<double> expected = loss_curve(job, 4);
+  Job whole = job;
+  experts_of(whole).capacity_factor = 0;
+  CHECK(loss_curve(whole, 4).back() != Approx(expected.back()).epsilon(2e-6));
+  for (const Plan& p : plans()) {
+    if (p.micro != 1 || p.sequence_parallel) {
+      continue;
+    }
+    const std::vector<double> losses = loss_curve(planned(job, p), 4);
+    for (std::size_t s = 0; s < losses.size(); ++s) {
+      INFO(p.name << ", step " << s);
+      CHECK(losses[s] == Approx(expected[s]).epsilon(2e-6));
+    }
+  }
+}
+
+TEST_CASE("gradients of a step with experts are those of its loss", "[runtime][experts]") {
+  const Activation activation = GENERATE(Activation::kGelu, Activation::kSwiGlu);
+  const double capacity = GENERATE(0.0, 0.75);
+  Job job = experts_job(activation);
+  auto& m = std::get<TransformerWorkload>(job.workload.model);
+  m.layers = 2;
+  m.moe->shared = 1;
+  m.moe->first_dense_layers = 1;
+  m.moe->capacity_factor = capacity;
+  INFO(name_of(activation) << ", capacity " << capacity);
+  // Two ends (and positions), final norm; a dense layer has 6 weights, one with experts 3 more
+  // (router, shared in and out); in the GPT style shifts and biases, of which experts have none.
+  CHECK(check_gradients(job) ==
+        (activation == Activation::kGelu ? 5 + 12 + (12 - 2 + 3) : 3 + 6 + 9));
+}
+
+TEST_CASE("the loss of a transformer with experts falls", "[runtime][experts]") {
+  Job job =
+      planned(experts_job(), {.name = "", .tensor = 1, .pipeline = 1, .data = 2, .expert = 2});
+  job.dense_optimizer = OptimizerKind::kAdam;
+  const std::vector<double> losses = loss_curve(job, 120);
+  CHECK(losses.back() < 0.75 * losses.front());
+}
+
+TEST_CASE("copies are conserved between tokens, ranks and experts", "[runtime][experts]") {
+  const double capacity = GENERATE(0.0, 0.75);
+  const double zipf = GENERATE(0.0, 1.2);
+  Job job = experts_job();
+  experts_of(job).capacity_factor = capacity;
+  if (zipf > 0) {
+    experts_of(job).routing = std::make_shared<const Access>(Access::zipf(8, zipf, 3));
+  }
+  for (const Plan& p : plans()) {
+    const Job split = planned(job, p);
+    const ExecutionGraph graph = workloads::build_graph(split);
+    std::map<std::int32_t, std::vector<runtime::ExpertPlan>> of_rank;
+    for (std::int32_t rank = 0; rank < graph.ranks(); ++rank) {
+      for (const ExpertRouting& routing : graph.program_of(rank).routings) {
+        if (routing.part == 0) {
+          of_rank[rank].emplace_back(split, routing, rank);
+          of_rank[rank].back().draw(5, 0);
+        }
+      }
+    }
+    INFO(p.name << ", capacity " << capacity << ", zipf " << zipf);
+    for (auto& [rank, layers] : of_rank) {
+      const auto& routings = graph.program_of(rank).routings;
+      const std::int64_t parts = routings.front().parts;
+      const std::int64_t rows = routings.front().rows;
+      for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+        const runtime::ExpertPlan& plan = layers[layer];
+        // Each copy belongs to one choice of one token; a token's experts differ.
+        std::vector<int> seen(static_cast<std::size_t>(plan.copies()), 0);
+        std::vector<std::int64_t> taken(8, 0);
+        std::int64_t dropped = 0;
+        for (std::int64_t i = 0; i < rows; ++i) {
+          const auto at = static_cast<std::size_t>(2 * i);
+          REQUIRE(plan.chosen[at] < plan.chosen[at + 1]);
+          for (const std::size_t choice : {at, at + 1}) {
+            const std::int64_t copy = plan.copy_of[choice];
+            ++taken[static_cast<std::size_t>(plan.chosen[choice])];
+            if (copy < 0) {
+              ++dropped;
+              continue;
+            }
+            ++seen[static_cast<std::size_t>(copy)];
+            REQUIRE(plan.row_of[static_cast<std::size_t>(copy)] == i);
+            REQUIRE(plan.expert_of[static_cast<std::size_t>(copy)] == plan.chosen[choice]);
+          }
+        }
+        CHECK(std::all_of(seen.begin(), seen.end(), [](int n) { return n == 1; }));
+        CHECK(plan.copies() + dropped == 2 * rows);
+        std::int64_t over = 0;
+        for (const std::int64_t n : taken) {
+          over += std::max<std::int64_t>(0, n - routings.front().capacity);
+        }
+        CHECK(dropped == over);
+        // What a member sends here is what is expected from it, part by part.
+        const auto group = expert_group(graph.mesh, routings.front().split, rank);
+        const std::int64_t place = expert_place(graph.mesh, routings.front().split, rank);
+        std::int64_t received = 0;
+        for (std::int64_t part = 0; part < parts; ++part) {
+          for (std::size_t member = 0; member < group.size(); ++member) {
+            const auto sent = of_rank.at(group[member])[layer].sent_to(part, place);
+            const auto here = plan.received_from(part, static_cast<std::int64_t>(member));
+            CHECK(sent.count == here.count);
+            received += here.count;
+          }
+        }
+        CHECK(received == plan.received.back());
+        CHECK(plan.unsorted.back() == plan.sorted.back());
+      }
+    }
+  }
+}
+
+TEST_CASE("bytes of experts are those predicted where routing is even", "[runtime][experts]") {
+  const LinkLevels levels({});
+  for (const Plan& p : plans()) {
+    if (p.expert == 1) {
+      continue;
+    }
+    Job job = planned(experts_job(), p);
+    const ExecutionGraph graph = workloads::build_graph(job);
+    ThreadRanks ranks(job, graph, &levels);
+    double counted = 0;
+    for (int step = 0; step < 2; ++step) {
+      ranks.step(step, batches_of(job, graph, step));
+    }
+    constexpr auto kExperts = workloads::TrafficKind::kExperts;
+    for (std::int32_t r = 0; r < graph.ranks(); ++r) {
+      const auto sent = ranks.executor(static_cast<std::size_t>(r)).sent();
+      for (std::size_t level = 0; level < levels.count(); ++level) {
+        counted += sent[static_cast<std::size_t>(kExperts) * levels.count() + level] / 2;
+      }
+    }
+    INFO(p.name);
+    const double expected = workloads::expected_traffic(graph, levels, 4).total(kExperts);
+    CHECK(expected > 0);
+    CHECK(counted == Approx(expected).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("what of experts cannot run says so", "[runtime][experts]") {
+  const Job job = experts_job();
+  CHECK_NOTHROW(runtime::require_executable(job, false));
+  CHECK_THROWS_WITH(runtime::require_executable(job, true),
+                    Catch::Contains("workload.moe") && Catch::Contains("CUDA"));
+  Plan whole{.name = "", .tensor = 2, .pipeline = 1, .data = 2, .expert = 1};
+  whole.sequence_parallel = true;
+  whole.expert_tensor = 1;
+  whole.zero = 1;
+  CHECK_THROWS_WITH(runtime::require_executable(planned(job, whole), false),
+                    Catch::Contains("parallel.zero"));
+}
