@@ -91,9 +91,10 @@ studies::CalibrationResult measure_cuda(const CalibrateCommand& options,
         plan_text(runtime::calibration::device_cases(options.seed, GB(48)), sweep_options.seconds),
         calibrate_options.seconds);
     sweep = sweep_device(context, sweep_options);
-    if (!options.rows.empty()) {
+    if (!options.rows.empty()) {  // whatever becomes of the jobs
       std::filesystem::create_directories(options.rows);
       write_whole_file(std::filesystem::path(options.rows) / "device.json", facts_json(sweep));
+      write_whole_file(std::filesystem::path(options.rows) / "ops.csv", studies::sweep_csv(sweep));
     }
   });
   return studies::calibrate_cuda(sweep, calibrate_options, session);

@@ -50,6 +50,15 @@ void measure(StepRows& all, const Job& job, ExecutionGraph graph, const Calibrat
   }
 }
 
+/// Whether the step leaves a quarter of the device's memory free, and room for the workspaces of
+/// libraries; rank 0, whose device was measured, decides for all.
+bool on_all_devices(const ExecutionGraph& graph, const System& system,
+                    runtime::MpiSession& session) {
+  const Bytes needed = memory_use(graph.program_of(session.rank())).total();
+  const bool fits = needed + MiB(256) <= 0.75 * system.device.memory;
+  return session.from_rank_zero(fits ? 1 : 0) == 1;
+}
+
 /// Really trains random small jobs until the budget is spent; returns how many. All ranks together.
 std::int64_t measure_jobs(StepRows& all, const System& system, const CalibrateOptions& options,
                           double budget, runtime::MpiSession& session) {
@@ -70,10 +79,14 @@ std::int64_t measure_jobs(StepRows& all, const System& system, const CalibrateOp
     Job job;
     ExecutionGraph graph;
     try {
-      job = draw_case(kind, bound, system, session.size(), draw);
+      job = draw_case(kind, bound, system, session.size(), draw,
+                      options.executor ? CaseSize::kDevice : CaseSize::kCore);
       graph = workloads::build_graph(job);
     } catch (const InputError&) {
       continue;  // the draw does not split over these ranks; the next one will
+    }
+    if (options.executor && !on_all_devices(graph, system, session)) {
+      continue;
     }
     if (session.rank() == 0 && options.progress) {
       options.progress(std::min(1.0, elapsed() / std::max(budget, 1.0)), job.workload.name);
@@ -107,6 +120,9 @@ OverlapRows measure_overlap(const System& system, const CalibrateOptions& option
   }
   return rows;
 }
+
+/// The sweep writes four times the last level cache between cold runs.
+constexpr double kFlushedCaches = 4;
 
 double budget_of(const CalibrateOptions& options) {
   return options.seconds > 0 ? options.seconds : options.quick ? 40 : 220;
@@ -164,16 +180,26 @@ CalibrationResult calibrate_cpu(const CalibrateOptions& options, runtime::MpiSes
   return result;
 }
 
+std::string sweep_csv(const runtime::calibration::DeviceSweep& sweep) {
+  StepRows rows;
+  add_device_sweep(rows, sweep, kFlushedCaches * sweep.facts.l2);
+  return calibration_csv(rows);
+}
+
 CalibrationResult calibrate_cuda(const runtime::calibration::DeviceSweep& sweep,
                                  const CalibrateOptions& options, runtime::MpiSession& session) {
   CalibrationResult result;
   result.system = measured_system(sweep, session.size(), session.local_size());
   StepRows all;
   result.configurations = measure_jobs(all, result.system, options, budget_of(options), session);
+  if (result.configurations == 0) {
+    throw RunError(fmt::format(
+        "no training job fits the {:.1f} GB of this device; what was swept fits models with "
+        "`stepcast fit`",
+        result.system.device.memory.base() * 1e-9));
+  }
   const OverlapRows overlap = measure_overlap(result.system, options, session);
   session.rank_zero_does([&] {
-    constexpr double kFlushedCaches =
-        4;  // the sweep writes four times the last level cache between cold runs
     add_device_sweep(all, sweep, kFlushedCaches * sweep.facts.l2);
     models::FitOptions fit;
     fit.max_points = 600;

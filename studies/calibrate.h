@@ -47,4 +47,7 @@ CalibrationResult calibrate_cpu(const CalibrateOptions& options, runtime::MpiSes
 CalibrationResult calibrate_cuda(const runtime::calibration::DeviceSweep& sweep,
                                  const CalibrateOptions& options, runtime::MpiSession& session);
 
+/// The rows of a sweep alone, as CSV: what can be kept before training jobs are tried.
+std::string sweep_csv(const runtime::calibration::DeviceSweep& sweep);
+
 }  // namespace stepcast::studies

@@ -17,7 +17,19 @@ struct DlrmRanges {
   std::int64_t tables_low, tables_high;
 };
 
-DlrmRanges dlrm_ranges(Bound bound) {
+DlrmRanges dlrm_ranges(Bound bound, CaseSize size) {
+  if (size == CaseSize::kDevice) {
+    switch (bound) {
+      case Bound::kHost:
+        return {64, 512, 32, 128, 1, 4, 1e5, 12, 40};
+      case Bound::kEmbedding:
+        return {4096, 32768, 64, 256, 8, 64, 1e7, 4, 26};
+      case Bound::kMatrix:
+        return {2048, 16384, 1024, 4096, 1, 6, 1e6, 4, 12};
+      case Bound::kCommunication:
+        return {512, 4096, 512, 2048, 1, 6, 1e6, 4, 24};
+    }
+  }
   switch (bound) {
     case Bound::kHost:
       return {16, 64, 16, 48, 1, 4, 1e5, 12, 40};
@@ -59,9 +71,8 @@ std::int64_t rounded(double v, std::int64_t multiple) {
                                 std::llround(v / static_cast<double>(multiple)) * multiple);
 }
 
-DlrmWorkload draw_dlrm(Bound bound, std::int64_t ranks, bool sequences, Draw& draw,
-                       OptimizerKind optimizer) {
-  const DlrmRanges range = dlrm_ranges(bound);
+DlrmWorkload draw_dlrm(Bound bound, const DlrmRanges& range, std::int64_t ranks, bool sequences,
+                       Draw& draw, OptimizerKind optimizer) {
   DlrmWorkload dlrm;
   dlrm.dense_features = draw.integer(4, 64);
   const std::int64_t dims[] = {16, 32, 64, 128};
@@ -99,8 +110,8 @@ DlrmWorkload draw_dlrm(Bound bound, std::int64_t ranks, bool sequences, Draw& dr
   fit_memory(dlrm, optimizer);
   for (EmbeddingTable& table : dlrm.tables) {
     const double a = std::clamp(exponent + draw.uniform(-0.2, 0.2), 0.0, 1.2);
-    table.access = std::make_shared<Access>(a < 0.05 ? Access::uniform(table.rows)
-                                                     : Access::zipf(table.rows, a, draw.bits() >> 1));
+    table.access = std::make_shared<Access>(
+        a < 0.05 ? Access::uniform(table.rows) : Access::zipf(table.rows, a, draw.bits() >> 1));
   }
   return dlrm;
 }
@@ -126,7 +137,38 @@ TransformerWorkload draw_transformer(Bound bound, std::int64_t ranks, Draw& draw
   return t;
 }
 
-void split_transformer(Job& job, Bound bound, std::int64_t ranks, Draw& draw) {
+/// The host draws every lookup of a batch.
+void limit_lookups(Job& job, std::int64_t ranks) {
+  double per_sample = 0;
+  for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+    per_sample += t.pooling;
+  }
+  const double most = 1.5e6 * static_cast<double>(ranks) / per_sample;
+  if (static_cast<double>(job.batch.global) > most) {
+    job.batch.global =
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(most) / (8 * ranks)) * 8 * ranks;
+  }
+}
+
+/// For a GPU: heads as its tensor cores want them.
+TransformerWorkload draw_device_transformer(Bound bound, std::int64_t ranks, Draw& draw) {
+  TransformerWorkload t;
+  const bool small = bound == Bound::kHost;
+  t.head_dim = small ? 64 : 64 * draw.integer(1, 2);
+  t.heads = rounded(static_cast<double>(small ? draw.integer(1, 4) : draw.integer(6, 16)), ranks);
+  t.hidden = t.heads * t.head_dim;
+  const bool grouped = draw.integer(0, 1) == 0 && t.heads % (4 * ranks) == 0;
+  t.kv_heads = grouped ? t.heads / 4 : t.heads;
+  const bool llama = draw.integer(0, 1) == 0;
+  t.activation = llama ? Activation::kSwiGlu : Activation::kGelu;
+  t.ffn_hidden = llama ? rounded(static_cast<double>(t.hidden) * 8 / 3, 64 * ranks) : 4 * t.hidden;
+  t.layers = ranks * draw.integer(1, small ? 6 : 3);
+  t.vocabulary = rounded(draw.log_uniform(2048, small ? 8192 : 32768), 64 * ranks);
+  t.tied_embeddings = draw.integer(0, 3) == 0;
+  return t;
+}
+
+void split_transformer(Job& job, Bound bound, std::int64_t ranks, Draw& draw, CaseSize size) {
   // Pipelines wait more than they talk; data and tensor ranks talk.
   const std::int64_t choice =
       bound == Bound::kCommunication ? draw.integer(0, 1) : draw.integer(0, 2);
@@ -141,9 +183,14 @@ void split_transformer(Job& job, Bound bound, std::int64_t ranks, Draw& draw) {
   const std::int64_t microbatches = p.pipeline > 1 ? draw.integer(2, 6) : draw.integer(1, 2);
   const bool few_tokens = bound == Bound::kCommunication && p.data > 1;
   job.batch.micro = bound == Bound::kMatrix ? draw.integer(1, 4) : 1;
-  job.batch.sequence = rounded(
-      bound == Bound::kHost || few_tokens ? draw.log_uniform(16, 48) : draw.log_uniform(64, 384),
-      8 * ranks);
+  const bool short_ones = bound == Bound::kHost || few_tokens;
+  if (size == CaseSize::kDevice) {
+    job.batch.sequence =
+        rounded(short_ones ? draw.log_uniform(64, 256) : draw.log_uniform(256, 2048), 64 * ranks);
+  } else {
+    job.batch.sequence =
+        rounded(short_ones ? draw.log_uniform(16, 48) : draw.log_uniform(64, 384), 8 * ranks);
+  }
   job.batch.global = job.batch.micro * p.data * (few_tokens ? 1 : microbatches);
   job.workload.default_batch = job.batch;
 }
@@ -187,15 +234,21 @@ std::int64_t Draw::log_integer(double low, double high) {
   return std::llround(log_uniform(low, high));
 }
 
-Job draw_case(CaseKind kind, Bound bound, const System& system, std::int64_t ranks, Draw& draw) {
+Job draw_case(CaseKind kind, Bound bound, const System& system, std::int64_t ranks, Draw& draw,
+              CaseSize size) {
   Job job;
   job.system = system;
   job.devices = ranks;
   job.formats = {Format::kFp32, Format::kFp32, Format::kFp32, Format::kFp32, Format::kFp32};
+  if (size == CaseSize::kDevice) {
+    constexpr Format kFormats[] = {Format::kBf16, Format::kBf16, Format::kTf32, Format::kFp32};
+    job.formats.compute = kFormats[draw.integer(0, 3)];
+  }
   if (kind == CaseKind::kTransformer) {
-    job.workload.model = draw_transformer(bound, ranks, draw);
+    job.workload.model = size == CaseSize::kDevice ? draw_device_transformer(bound, ranks, draw)
+                                                   : draw_transformer(bound, ranks, draw);
     job.dense_optimizer = draw.integer(0, 1) == 0 ? OptimizerKind::kAdam : OptimizerKind::kSgd;
-    split_transformer(job, bound, ranks, draw);
+    split_transformer(job, bound, ranks, draw, size);
   } else {
     job.dense_optimizer = OptimizerKind::kSgd;
     const std::int64_t optimizer = draw.integer(0, 5);
@@ -203,9 +256,12 @@ Job draw_case(CaseKind kind, Bound bound, const System& system, std::int64_t ran
                               : optimizer == 1 ? OptimizerKind::kSgd
                                                : OptimizerKind::kRowwiseAdagrad;
     const bool sequences = draw.integer(0, 5) == 0;
-    job.workload.model = draw_dlrm(bound, ranks, sequences, draw, job.embedding_optimizer);
-    const DlrmRanges range = dlrm_ranges(bound);
+    const DlrmRanges range = dlrm_ranges(bound, size);
+    job.workload.model = draw_dlrm(bound, range, ranks, sequences, draw, job.embedding_optimizer);
     job.batch.global = rounded(draw.log_uniform(range.batch_low, range.batch_high), 8 * ranks);
+    if (size == CaseSize::kDevice) {
+      limit_lookups(job, ranks);
+    }
     job.parallel.data = ranks;
     // Data-parallel tables exchange dense gradients of every row: only sensible for small tables.
     double rows = 0;

@@ -13,6 +13,10 @@ std::string_view name_of(Bound bound);
 
 enum class CaseKind : std::uint8_t { kDlrm, kTransformer };
 
+/// What a job is sized for: ranks that have a core of a processor each, or a GPU each. A step of
+/// the former is a thousandth of a second's work for a GPU, all of it the host's.
+enum class CaseSize : std::uint8_t { kCore, kDevice };
+
 /// Deterministic source of draws: splitmix64, the same on every platform.
 class Draw {
  public:
@@ -31,11 +35,14 @@ class Draw {
   std::uint64_t state_;
 };
 
-/// A random small training job for `ranks` CPU ranks of `system`: DLRMs with 4..40 tables of
-/// 1e3..1e7 rows, zipf 0..1.2, every sharding and interaction, weights plus optimizer state at most
-/// 2 GB; GPT- and Llama-style transformers split by tensor, pipeline or data. Used by calibration
-/// (its seeds) and by `validate runtime` (other seeds): the two never share a job.
-Job draw_case(CaseKind kind, Bound bound, const System& system, std::int64_t ranks, Draw& draw);
+/// A random small training job for `ranks` ranks of `system`: DLRMs with 4..40 tables of 1e3..1e7
+/// rows, zipf 0..1.2, every sharding and interaction, weights plus optimizer state at most 2 GB;
+/// GPT- and Llama-style transformers split by tensor, pipeline or data. In fp32; those for devices
+/// in tf32 and bf16 too, with at most 1.5 million lookups (which the host draws) and 200 million
+/// parameters a rank. Used by calibration (its seeds) and by `validate runtime` (other seeds): the
+/// two never share a job.
+Job draw_case(CaseKind kind, Bound bound, const System& system, std::int64_t ranks, Draw& draw,
+              CaseSize size = CaseSize::kCore);
 
 /// One line that says what a drawn job is: "dlrm 12 tables dot row_wise batch 512".
 std::string describe(const Job& job);

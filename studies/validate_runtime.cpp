@@ -53,16 +53,18 @@ struct Candidate {
 
 /// Draws until the predicted step is bound as wanted; otherwise the candidate that comes closest.
 RuntimeCase draw_bound(CaseKind kind, Bound wanted, const System& system, std::int64_t ranks,
-                       Draw& draw) {
+                       Draw& draw, CaseSize size) {
+  const Seconds shortest = seconds(size == CaseSize::kDevice ? 5e-5 : 2e-4);
   Candidate best;
   for (int tries = 0; tries < 60; ++tries) {
     Candidate candidate;
     RuntimeCase& c = candidate.c;
     try {
-      c.job = draw_case(kind, wanted, system, ranks, draw);
+      c.job = draw_case(kind, wanted, system, ranks, draw, size);
       const ExecutionGraph graph = workloads::build_graph(c.job);
       const StepPrediction p = predict(c.job, graph);
-      if (p.iteration > seconds(0.4) || p.iteration < seconds(2e-4)) {
+      if (p.iteration > seconds(0.4) || p.iteration < shortest ||
+          (size == CaseSize::kDevice && !p.fits)) {
         continue;
       }
       const auto parts = parts_of(p);
@@ -98,7 +100,9 @@ runtime::RunOptions run_options(const RuntimeCase& c, const ValidateRuntimeOptio
   runtime::RunOptions run;
   run.seed = options.seed + 17;
   run.warmup = 4;
-  run.steps = std::clamp<std::int64_t>(static_cast<std::int64_t>(1.2 / c.predicted), 12, 80);
+  // On a device the host's draw of a batch takes longer than the step.
+  run.steps = std::clamp<std::int64_t>(static_cast<std::int64_t>(1.2 / c.predicted), 12,
+                                       options.executor ? 40 : 80);
   run.real_time = !options.executor;
   run.executor = options.executor;
   return run;
@@ -207,7 +211,8 @@ std::vector<RuntimeCase> validate_runtime(const System& system,
   Draw draw(Draw(options.seed).bits() ^
             0x5eed);  // far from what calibration drew, and from other seeds
   const auto add = [&](CaseKind kind, Bound bound) {
-    cases.push_back(draw_bound(kind, bound, system, session.size(), draw));
+    cases.push_back(draw_bound(kind, bound, system, session.size(), draw,
+                               options.executor ? CaseSize::kDevice : CaseSize::kCore));
     cases.back().ablated = ablations_of(cases.back().job);
     cases.back().reference = reference_probe(system);
   };

@@ -110,6 +110,36 @@ TEST_CASE("a job that does not fit is predicted all the same", "[studies]") {
   CHECK(p.iteration > Seconds{});
 }
 
+TEST_CASE("runtime cases drawn for devices give a device something to do", "[studies]") {
+  const System system = config::load_system("dgx-h100", library());
+  const std::int64_t ranks = GENERATE(1, 2);
+  Draw draw(static_cast<std::uint64_t>(ranks));
+  std::set<Format> formats;
+  int busy = 0;
+  for (int i = 0; i < 40; ++i) {
+    const auto bound = static_cast<Bound>(i % 4);
+    const CaseKind kind = i / 4 % 2 == 0 ? CaseKind::kTransformer : CaseKind::kDlrm;
+    const Job job = draw_case(kind, bound, system, ranks, draw, CaseSize::kDevice);
+    CAPTURE(job.workload.name);
+    formats.insert(job.formats.compute);
+    if (const DlrmWorkload* d = job.workload.dlrm()) {
+      double lookups = 0;
+      for (const EmbeddingTable& t : d->tables) {
+        lookups += t.pooling * static_cast<double>(job.batch.global);
+      }
+      CHECK(lookups <= 1.5e6 * static_cast<double>(ranks));
+    }
+    const ExecutionGraph graph = workloads::build_graph(job);
+    CHECK(memory_use(graph.program_of(0)).parameters <= Bytes(200e6 * 6));
+    const StepPrediction p = predict(job, graph);
+    CHECK(p.fits);
+    CHECK(p.iteration < seconds(0.4));
+    busy += p.iteration > seconds(5e-4) ? 1 : 0;
+  }
+  CHECK(formats.size() == 3);
+  CHECK(busy >= 20);
+}
+
 TEST_CASE("drawn runtime cases are deterministic, legal and inside their ranges", "[studies]") {
   const System system = config::load_system("dgx-h100", library());
   const auto names = [&](std::uint64_t seed) {

@@ -34,8 +34,10 @@ void Arena::refill(std::uint64_t seed) {
     word = (r & kSignMantissaExponent) | 0x3B803B803B803B80ULL;
   }
   const std::size_t bytes = block.size() * sizeof(std::uint64_t);
-  for (std::size_t at = 0; at < bytes_; at += bytes) {
-    copy_in(data_ + at, block.data(), std::min(bytes, bytes_ - at));
+  copy_in(data_, block.data(), std::min(bytes, bytes_));
+  for (std::size_t at = bytes; at < bytes_; at += bytes) {
+    check(cudaMemcpy(data_ + at, data_, std::min(bytes, bytes_ - at), cudaMemcpyDeviceToDevice),
+          "cudaMemcpy on the device");
   }
 }
 

@@ -156,15 +156,15 @@ void measure_launches(DeviceFacts& facts, const Stream& stream, Arena& arena) {
 }
 
 void measure_copies(DeviceFacts& facts, const Stream& stream, Timer& timer, Arena& arena) {
-  constexpr std::size_t kLargest = std::size_t{256} << 20;
+  const std::size_t largest = std::min(std::size_t{256} << 20, arena.bytes() / 4);
   void* host = nullptr;
-  check(cudaMallocHost(&host, kLargest), "cudaMallocHost");
+  check(cudaMallocHost(&host, largest), "cudaMallocHost");
   const std::unique_ptr<void, void (*)(void*)> release(
       host, [](void* p) { cuda::let_go(cudaFreeHost(p)); });
   arena.reset();
-  void* a = arena.take(kLargest);
-  void* b = arena.take(kLargest);
-  for (std::size_t bytes = 4096; bytes <= kLargest; bytes *= 4) {
+  void* a = arena.take(largest);
+  void* b = arena.take(largest);
+  for (std::size_t bytes = 4096; bytes <= largest; bytes *= 4) {
     const auto add = [&](const char* path, void* to, const void* from, cudaMemcpyKind kind) {
       const CaseBody body = [=](std::int64_t, cudaStream_t s) {
         check(cudaMemcpyAsync(to, from, bytes, kind, s), "cudaMemcpyAsync");
@@ -177,7 +177,7 @@ void measure_copies(DeviceFacts& facts, const Stream& stream, Timer& timer, Aren
     add("device_to_device", b, a, cudaMemcpyDeviceToDevice);
   }
   facts.copy =
-      BytesPerSecond(2 * static_cast<double>(kLargest) / facts.transfers.back().median.base());
+      BytesPerSecond(2 * facts.transfers.back().bytes / facts.transfers.back().median.base());
   stream.wait();
 }
 
@@ -189,11 +189,11 @@ void measure_nccl(DeviceFacts& facts, const Stream& stream, Timer& timer, Arena&
   check(ncclCommInitAll(&comm, 1, &device), "ncclCommInitAll");
   const std::unique_ptr<ncclComm, void (*)(ncclComm_t)> release(
       comm, [](ncclComm_t c) { cuda::let_go(ncclCommDestroy(c)); });
-  constexpr std::size_t kLargest = std::size_t{64} << 20;
+  const std::size_t largest = std::min(std::size_t{64} << 20, arena.bytes() / 4);
   arena.reset();
-  void* a = arena.take(kLargest);
-  void* b = arena.take(kLargest);
-  for (std::size_t bytes = 4096; bytes <= kLargest; bytes *= 4) {
+  void* a = arena.take(largest);
+  void* b = arena.take(largest);
+  for (std::size_t bytes = 4096; bytes <= largest; bytes *= 4) {
     const std::size_t n = bytes / sizeof(float);
     const CaseBody reduce = [=](std::int64_t, cudaStream_t s) {
       check(ncclAllReduce(a, b, n, ncclFloat, ncclSum, comm, s), "ncclAllReduce");
@@ -212,6 +212,14 @@ void measure_nccl(DeviceFacts& facts, const Stream& stream, Timer& timer, Arena&
     add("send_to_self", exchange);
   }
   stream.wait();
+}
+
+/// Whether the device still takes work. After some errors, such as an access outside its memory,
+/// the process has to end.
+bool usable(const Stream& stream) {
+  static_cast<void>(cudaGetLastError());  // of the call that failed, else the next check finds it
+  return cudaStreamSynchronize(stream.stream) == cudaSuccess &&
+         cudaDeviceSynchronize() == cudaSuccess;
 }
 
 std::string versions() {
@@ -245,15 +253,20 @@ DeviceSweep run_device_sweep(const SweepOptions& options) {
   facts.multiprocessors = device.multiProcessorCount;
 
   const Stream stream;
-  Timer timer(stream, std::max<std::size_t>(std::size_t{128} << 20,
-                                            4 * static_cast<std::size_t>(device.l2CacheSize)));
+  constexpr std::size_t kFlushed = std::size_t{128} << 20;  // where the cache is not known
+  const auto l2 = static_cast<std::size_t>(device.l2CacheSize);
+  Timer timer(stream, l2 > 0 ? 4 * l2 : kFlushed);
   Arena arena(0.7, std::size_t{48} << 30, options.seed);
   say("launches");
   measure_launches(facts, stream, arena);
   say("copies");
   measure_copies(facts, stream, timer, arena);
   say("one-device collectives");
-  measure_nccl(facts, stream, timer, arena);
+  try {
+    measure_nccl(facts, stream, timer, arena);
+  } catch (const RunError& error) {  // nothing else here needs NCCL
+    sweep.refused.emplace_back("one-device collectives", error.what());
+  }
 
   cuda::Matmul matmul;
   const std::vector<DeviceCase> cases =
@@ -288,6 +301,12 @@ DeviceSweep run_device_sweep(const SweepOptions& options) {
                                static_cast<std::int64_t>(times.size())});
     } catch (const InputError& error) {
       sweep.refused.emplace_back(text_of(c), error.what());
+    } catch (const RunError& error) {
+      sweep.refused.emplace_back(text_of(c), error.what());
+      if (!usable(stream)) {
+        sweep.left_out += static_cast<std::int64_t>(cases.size() - i) - 1;
+        break;
+      }
     }
   }
   return sweep;

@@ -271,3 +271,23 @@ TEST_CASE("a collective that a lost rank keeps from ending is named within its d
   CHECK(done.seconds < 30);
   CHECK_FALSE(fs::exists(machine.trace() + "/trace.json"));
 }
+
+TEST_CASE("a sweep keeps its rows, goes on without NCCL, and says what it left out", "[run]") {
+  // A device so small that what fits runs in seconds here, and that no training job fits.
+  const bool nccl = GENERATE(true, false);
+  CAPTURE(nccl);
+  const Machine machine({{"STANDIN_MEMORY", "7000000"}, {"STANDIN_NCCL", nccl ? "1" : "0"}});
+  const std::string rows = machine.trace() + "-rows";
+  const Outcome done = machine.call({"calibrate", "--backend", "cuda", "--seconds", "5", "--out",
+                                     machine.trace() + ".json", "--rows", rows});
+  INFO(done.err);
+  CHECK(done.code == 4);
+  CHECK_THAT(done.err, Contains("no training job fits"));
+  CHECK_FALSE(fs::exists(machine.trace() + ".json"));
+  const std::string ops = cli_test::text_of(rows + "/ops.csv");
+  CHECK_THAT(ops, Contains("embedding_") && Contains("host_issue"));
+  const std::string facts = cli_test::text_of(rows + "/device.json");
+  CHECK_THAT(facts, Contains("\"left_out\"") && Contains("needs more than"));
+  CHECK((facts.find("all_reduce_one_rank") != std::string::npos) == nccl);
+  CHECK((facts.find("\"one-device collectives\"") == std::string::npos) == nccl);
+}

@@ -20,6 +20,30 @@ namespace stepcast::runtime::cuda::kernels::test {
 /// Values of a matrix without gaps.
 using Numbers = std::vector<double>;
 
+/// f(i, j) for all of a shape.
+template <class F>
+Numbers each(Index rows, Index columns, F f) {
+  Numbers v;
+  for (Index i = 0; i < rows; ++i) {
+    for (Index j = 0; j < columns; ++j) {
+      v.push_back(f(i, j));
+    }
+  }
+  return v;
+}
+
+/// What f(i, j) adds to each column of `first`.
+template <class F>
+Numbers column_sums(const Numbers& first, Index rows, Index columns, F f) {
+  Numbers sums = first;
+  for (Index i = 0; i < rows; ++i) {
+    for (Index j = 0; j < columns; ++j) {
+      sums[static_cast<std::size_t>(j)] += f(i, j);
+    }
+  }
+  return sums;
+}
+
 /// Whether kernels can run here; else the reason is printed in the words by which ctest knows a
 /// skipped test.
 inline bool has_device() {

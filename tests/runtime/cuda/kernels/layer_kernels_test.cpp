@@ -9,18 +9,6 @@ std::size_t at(Index row, Index columns, Index column) {
   return static_cast<std::size_t>(row * columns + column);
 }
 
-/// By element (row, column).
-template <class F>
-Numbers each(Index rows, Index columns, F f) {
-  Numbers values;
-  for (Index i = 0; i < rows; ++i) {
-    for (Index j = 0; j < columns; ++j) {
-      values.push_back(f(i, j));
-    }
-  }
-  return values;
-}
-
 }  // namespace
 
 TEST_CASE("kernels: transposed matrices", "[cuda][kernels][gpu]") {

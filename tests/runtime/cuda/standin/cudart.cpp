@@ -32,13 +32,12 @@ const FakeGpu* profiler() {
   return entry == nullptr ? nullptr : reinterpret_cast<FakeGpuEntry*>(entry)();
 }
 
-/// What kind of machine this is: set by tests that run the whole executable on it.
+}  // namespace
+
 std::int64_t setting(const char* name, std::int64_t otherwise) {
   const char* value = std::getenv(name);
   return value == nullptr ? otherwise : std::atoll(value);
 }
-
-}  // namespace
 
 void enqueue_unseen(std::function<void()> work) {
   if (hung) {
@@ -132,6 +131,14 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) {
   *value = what == cudaDevAttrComputeCapabilityMajor ? capability / 10 : capability % 10;
   return cudaSuccess;
 }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
+  *p = {};
+  std::strcpy(p->name, "stand-in");
+  p->totalGlobalMem = static_cast<std::size_t>(capacity());
+  p->l2CacheSize = 1 << 20;
+  p->multiProcessorCount = 1;
+  return cudaSuccess;
+}
 cudaError_t cudaDriverGetVersion(int* v) {
   *v = static_cast<int>(setting("STANDIN_DRIVER", 13000));
   return cudaSuccess;
@@ -199,12 +206,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
   delete reinterpret_cast<int*>(s);
   return cudaSuccess;
 }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamQuery(cudaStream_t) { return hung ? cudaErrorNotReady : cudaSuccess; }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) {
   *e = reinterpret_cast<cudaEvent_t>(new StandinEvent);
   return cudaSuccess;
 }
+cudaError_t cudaEventCreate(cudaEvent_t* e) { return cudaEventCreateWithFlags(e, 0); }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
   delete of(e);
   return cudaSuccess;
@@ -213,6 +222,9 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t, unsigned) {
   of(e)->pending = hung;
   enqueue_unseen([e] { of(e)->ns = now(); });
   return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+  return cudaEventRecordWithFlags(e, s, 0);
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
   return of(e)->pending ? cudaErrorNotReady : cudaSuccess;

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <functional>
 
 // A stand-in for a GPU, in host memory: what is enqueued runs at once, in issue order, or, while a
@@ -6,6 +7,10 @@
 // executed and compared with the CPU backend where there is no GPU. Says nothing about device
 // kernels, about streams that lack an edge, or about what the libraries accept.
 namespace stepcast::standin {
+
+/// What kind of machine this is: an environment variable, set by tests that run the whole
+/// executable on it.
+std::int64_t setting(const char* name, std::int64_t otherwise);
 
 void enqueue(std::function<void()> work);
 /// The same for what a profiler sees no work of: records of events.
