@@ -88,8 +88,8 @@ void print_text(const ParallelPlanReport& r, std::ostream& out) {
   }
   table.print(out);
   const double best = r.plans.front().prediction.iteration.base();
-  out << fmt::format("\nlower bound {}: no plan is faster in closed form; gap {}\n",
-                     human(Seconds(r.lower_bound)), percent(best / r.lower_bound - 1));
+  out << fmt::format("\nlower bound {}: no plan is faster; gap {}\n", human(Seconds(r.lower_bound)),
+                     percent(best / r.lower_bound - 1));
   const planner::SearchCounts& c = r.counts;
   const auto n = [](std::int64_t v) { return count(static_cast<double>(v)); };
   out << fmt::format(
@@ -102,26 +102,19 @@ void print_text(const ParallelPlanReport& r, std::ostream& out) {
     out << fmt::format("fewer devices, for the front: {} more\n",
                        human(Seconds(r.fewer_devices_seconds)));
   }
-  out << fmt::format("simulated: the {} fastest in closed form, {}", r.simulated,
+  out << fmt::format("simulated: {} plans, with the search for others in reach {}\n", r.simulated,
                      human(Seconds(r.simulation_seconds)));
-  if (r.others_at_least > 0) {
-    out << fmt::format("; every other plan takes at least {} in closed form",
-                       human(Seconds(r.others_at_least)));
-    if (r.proven) {
-      out << fmt::format(", so none is missing here unless it is faster than that by more than {}",
-                         percent(studies::kClosedFormError));
-    } else if (r.rough == 0 && !r.cut) {
-      out << ", too close to tell apart";
-    }
-  }
-  if (r.rough > 0) {
+  if (r.proven) {
+    out << fmt::format("proven, to {}: every other plan takes at least {}\n",
+                       percent(studies::kLeastTimeError), human(Seconds(r.others_at_least)));
+  } else if (r.cut) {
+    out << "unproven: the time limit ended the search\n";
+  } else {
     out << fmt::format(
-        "\nthe ranking before simulation is rough: {} plans that fit and were not simulated run "
-        "transfers beside compute, where the closed form only orders them; one of them may be "
-        "faster",
-        n(r.rough));
+        "unproven: {} plans that were not simulated may take less than the last one shown, though "
+        "not less than {}\n",
+        n(r.unproven), human(Seconds(r.others_at_least)));
   }
-  out << '\n';
   print_front(r, out);
 }
 
@@ -176,8 +169,8 @@ void print_json(const ParallelPlanReport& r, const std::string& megatron, std::o
                 {"simulated", r.simulated},
                 {"others_at_least_s", r.others_at_least},
                 {"proven", r.proven},
-                {"rough", r.rough},
-                {"closed_form_error", studies::kClosedFormError}};
+                {"unproven", r.unproven},
+                {"error", studies::kLeastTimeError}};
   j["search"] = {{"seconds", r.search_seconds},
                  {"fewer_devices_seconds", r.fewer_devices_seconds},
                  {"simulation_seconds", r.simulation_seconds},

@@ -14,6 +14,7 @@ class MemoryRoofline final : public KernelForm {
   std::vector<Constant> constants(const Device& device) const override;
   Prediction predict(const OpFacts& facts, const Device& device,
                      std::span<const double> c) const override;
+  bool of_op_alone() const override { return true; }
   std::vector<double> coordinates(const OpFacts& facts) const override;
   std::vector<std::string_view> coordinate_names() const override;
 };
@@ -39,6 +40,7 @@ class MemoryRowwise final : public KernelForm {
   std::vector<Constant> constants(const Device& device) const override;
   Prediction predict(const OpFacts& facts, const Device& device,
                      std::span<const double> c) const override;
+  bool of_op_alone() const override { return true; }
   std::vector<double> coordinates(const OpFacts& facts) const override;
   std::vector<std::string_view> coordinate_names() const override;
 };

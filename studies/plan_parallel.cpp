@@ -6,14 +6,16 @@
 
 #include "core/error.h"
 #include "models/cost_model.h"
+#include "planner/parallel/fast_path.h"
 #include "planner/parallel/parallel_for.h"
 #include "studies/simulated_step.h"
 
 namespace stepcast::studies {
 namespace {
 
+/// In the order of the closed form, and again of those that may be faster than their closed form.
 constexpr std::size_t kMostSimulated = 48;
-/// At least so many where the order of the closed form is rough.
+/// Of the former, where that order is rough.
 constexpr std::size_t kRoughSimulated = 8;
 /// Simulated at once: the best of them may put the rest out of reach.
 constexpr std::size_t kRound = 8;
@@ -76,9 +78,9 @@ class Planning {
       report_.fewer_devices_seconds = now() - begin - report_.search_seconds;
     }
     const double searched = now();
-    if (!found.best.empty() && options_.shard == 0) {
+    if (!found.best.empty()) {
       report_.lower_bound = found.best.front().seconds;
-      simulate(found.best);
+      simulate_and_prove(found);
     }
     report_.simulation_seconds = now() - searched;
     return std::move(report_);
@@ -90,11 +92,15 @@ class Planning {
     return options_.time_limit && now() - begin_ > *options_.time_limit;
   }
 
-  planner::ParallelSearchResult search(std::int64_t devices) {
+  planner::ParallelSearchResult search(std::int64_t devices, std::optional<double> below = {}) {
     PlanRequest request = request_;
     request.job.devices = devices;
     planner::ParallelSearchOptions o;
     o.keep = std::max(kMostSimulated, options_.top + 1) + 1;
+    if (below) {
+      o.keep += kMostSimulated;  // some of them were simulated
+      o.below = *below / (1 - kLeastTimeError);
+    }
     o.capacity = report_.capacity;
     o.reserve = reserve_of(request.job.system.device).base();
     o.threads = options_.threads;
@@ -104,7 +110,7 @@ class Planning {
       o.time_limit = std::max(0.0, *options_.time_limit - (now() - begin_));
     }
     o.clock = options_.clock;
-    o.on_progress = options_.on_progress;
+    o.on_progress = below ? nullptr : options_.on_progress;
     planner::ParallelSearchResult found = planner::search_parallel(request, model_, o);
     return options_.gather ? planner::merged(options_.gather(found), o.keep) : found;
   }
@@ -135,73 +141,139 @@ class Planning {
 
   struct Simulated {
     double seconds = std::numeric_limits<double>::infinity();  ///< for want of time
-    std::size_t candidate = 0;
+    std::size_t turn = 0;
+    planner::ParallelCandidate candidate;
     std::optional<StepPrediction> prediction;  ///< of those likely to be shown
   };
 
-  Simulated simulated(const planner::ParallelCandidate& c, std::size_t candidate) const {
+  Simulated simulated(const planner::ParallelCandidate& c, std::size_t turn) const {
     const Job job = planner::applied(request_.job, c.point);
-    if (candidate < options_.top) {
+    if (turn < options_.top) {
       StepPrediction prediction = predict(job);
       const double seconds = prediction.iteration.base();
-      return {seconds, candidate, std::move(prediction)};
+      return {seconds, turn, c, std::move(prediction)};
     }
     const SimulatedStep step = simulate_step(workloads::build_graph(job), model_);
-    return {to_seconds(step.result.makespan).base(), candidate, std::nullopt};
+    return {to_seconds(step.result.makespan).base(), turn, c, std::nullopt};
   }
 
-  /// In the order of the closed form, until the next one is too far behind to matter. A round takes
-  /// all that the last of the best so far leaves in reach.
-  void simulate(const std::vector<planner::ParallelCandidate>& best) {
-    std::vector<Simulated> steps;
-    const std::size_t most = std::min(best.size(), std::max(kMostSimulated, options_.top));
-    const bool rough = report_.counts.rough > 0;
-    std::size_t reach = std::min(most, std::max(options_.top, rough ? kRoughSimulated : 0));
-    while (steps.size() < reach && (steps.empty() || !late())) {
-      const std::size_t from = steps.size();
-      steps.resize(reach);
-      planner::parallel_for(reach - from, options_.threads, [&](std::size_t, std::size_t i) {
+  /// Simulates `list` in its order, in rounds, until the next one cannot be among the plans to show
+  /// or `most` are done.
+  void simulate(const std::vector<planner::ParallelCandidate>& list, std::size_t most) {
+    std::size_t done = 0;
+    std::size_t reach = std::min(steps_.empty() ? options_.top : kRound, most);
+    most = std::min(most, list.size());
+    reach = std::min(reach, most);
+    while (done < reach && (steps_.empty() || !late())) {
+      const std::size_t from = steps_.size();
+      steps_.resize(from + reach - done);
+      planner::parallel_for(reach - done, options_.threads, [&](std::size_t, std::size_t i) {
         if (from + i == 0 || !late()) {
-          steps[from + i] = simulated(best[from + i], from + i);
+          steps_[from + i] = simulated(list[done + i], from + i);
         }
       });
-      std::vector<double> sorted;
-      std::transform(steps.begin(), steps.end(), std::back_inserter(sorted),
-                     [](const Simulated& s) { return s.seconds; });
-      std::sort(sorted.begin(), sorted.end());
-      const double last = sorted[std::min(options_.top, sorted.size()) - 1];
-      while (reach < most && reach < steps.size() + kRound &&
-             best[reach].seconds * (1 - kClosedFormError) <= last) {
+      done = reach;
+      while (reach < most && reach < done + kRound && in_reach(list[reach])) {
         ++reach;
       }
-      report_.proven = reach == best.size() || best[reach].seconds * (1 - kClosedFormError) > last;
     }
-    const std::size_t asked = steps.size();
-    std::erase_if(steps, [](const Simulated& s) { return std::isinf(s.seconds); });
-    report_.cut = report_.cut || steps.size() < asked || late();
-    report_.simulated = steps.size();
-    report_.others_at_least = steps.size() < best.size() ? best[steps.size()].seconds : 0;
-    report_.rough =
-        report_.counts.rough -
-        std::count_if(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(steps.size()),
-                      [](const planner::ParallelCandidate& c) { return c.rough; });
-    report_.proven = report_.proven && report_.rough == 0 && !report_.cut;
+    std::erase_if(steps_, [](const Simulated& s) { return std::isinf(s.seconds); });
+  }
+
+  /// Seconds of the last plan to show, of those simulated.
+  [[nodiscard]] double last_shown() const {
+    std::vector<double> sorted;
+    std::transform(steps_.begin(), steps_.end(), std::back_inserter(sorted),
+                   [](const Simulated& s) { return s.seconds; });
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[std::min(options_.top, sorted.size()) - 1];
+  }
+  /// Can a plan be among those to show, that takes at least so long?
+  [[nodiscard]] bool in_reach(const planner::ParallelCandidate& c) const {
+    return c.seconds * (1 - kLeastTimeError) <= last_shown();
+  }
+  [[nodiscard]] bool was_simulated(const planner::ParallelCandidate& c) const {
+    return std::any_of(steps_.begin(), steps_.end(),
+                       [&c](const Simulated& s) { return s.candidate.point == c.point; });
+  }
+
+  /// The fastest in closed form, then every plan that its least time does not put behind them.
+  void simulate_and_prove(const planner::ParallelSearchResult& found) {
+    const bool rough = report_.counts.rough > 0;
+    if (options_.shard == 0) {
+      simulate(found.best, std::max(rough ? kRoughSimulated : kMostSimulated, options_.top));
+    }
+    report_.cut = report_.cut || late();
+    // Where the closed form bounds the simulator it has said it all, if the next one is too slow.
+    const std::size_t done = steps_.size();
+    const bool known_behind = options_.shard == 0 && !rough && !report_.cut &&
+                              (done == found.best.size() || !in_reach(found.best[done]));
+    const double shown = shared(known_behind || report_.cut ? 0
+                                : options_.shard == 0       ? last_shown()
+                                                            : 0);
+    planner::ParallelSearchResult below;
+    if (shown > 0) {
+      below = search(request_.job.devices, shown);
+      report_.cut = report_.cut || below.cut;
+    }
+    if (options_.shard != 0) {
+      return;
+    }
+    if (rough && !below.best.empty()) {
+      report_.lower_bound = std::min(report_.lower_bound, below.best.front().seconds);
+    }
+    std::vector<planner::ParallelCandidate> rest;
+    std::copy_if(below.best.begin(), below.best.end(), std::back_inserter(rest),
+                 [this](const planner::ParallelCandidate& c) { return !was_simulated(c); });
+    const auto known = static_cast<std::int64_t>(below.best.size() - rest.size());
+    if (!rest.empty()) {
+      simulate(rest, kMostSimulated);
+    }
+    report_.cut = report_.cut || late();
+    report_.unproven =
+        below.counts.evaluated - known -
+        std::count_if(rest.begin(), rest.end(), [this](const planner::ParallelCandidate& c) {
+          return was_simulated(c) || !in_reach(c);
+        });
+    report_.simulated = steps_.size();
+    report_.proven = report_.unproven == 0 && !report_.cut;
+    report_.others_at_least = last_shown() / (1 - kLeastTimeError);
+    for (const planner::ParallelCandidate& c : rest) {
+      if (!was_simulated(c)) {
+        report_.others_at_least = std::min(report_.others_at_least, c.seconds);
+        break;
+      }
+    }
+    rank();
+  }
+
+  /// One number for all processes: that of the first.
+  [[nodiscard]] double shared(double seconds) const {
+    if (!options_.gather) {
+      return seconds;
+    }
+    planner::ParallelSearchResult own;
+    own.best.push_back({{}, seconds});
+    return options_.gather(own).front().best.front().seconds;
+  }
+
+  void rank() {
     if (late()) {  // the rest of the report of the others would take a simulation each
-      std::erase_if(steps, [](const Simulated& s) { return !s.prediction; });
+      std::erase_if(steps_, [](const Simulated& s) { return !s.prediction; });
     }
-    std::sort(steps.begin(), steps.end(), [](const Simulated& a, const Simulated& b) {
-      return std::pair(a.seconds, a.candidate) < std::pair(b.seconds, b.candidate);
+    std::sort(steps_.begin(), steps_.end(), [](const Simulated& a, const Simulated& b) {
+      return std::pair(a.seconds, a.turn) < std::pair(b.seconds, b.turn);
     });
-    steps.resize(std::min(steps.size(), options_.top));
-    report_.plans.resize(steps.size());
-    planner::parallel_for(steps.size(), options_.threads, [&](std::size_t, std::size_t i) {
-      const planner::ParallelCandidate& c = best[steps[i].candidate];
+    steps_.resize(std::min(steps_.size(), options_.top));
+    report_.plans.resize(steps_.size());
+    planner::parallel_for(steps_.size(), options_.threads, [&](std::size_t, std::size_t i) {
+      const planner::ParallelCandidate& c = steps_[i].candidate;
       RankedParallelPlan& plan = report_.plans[i];
       plan.job = planner::applied(request_.job, c.point);
       plan.point = c.point;
-      plan.closed_form = c.seconds;
+      plan.closed_form = planner::FastPath(request_.job, model_).forecast(c.point).seconds;
       plan.bytes = c.bytes;
-      plan.prediction = steps[i].prediction ? std::move(*steps[i].prediction) : predict(plan.job);
+      plan.prediction = steps_[i].prediction ? std::move(*steps_[i].prediction) : predict(plan.job);
     });
     report_.lower_bound =
         std::min(report_.lower_bound, report_.plans.front().prediction.iteration.base());
@@ -211,6 +283,7 @@ class Planning {
   const ParallelPlanOptions& options_;
   models::CostModel model_;
   double begin_ = 0;
+  std::vector<Simulated> steps_;
   ParallelPlanReport report_;
 };
 

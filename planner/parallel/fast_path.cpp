@@ -111,8 +111,8 @@ Hops hops_of(const ReducedStep& reduced, const Passes& passes, const PlanPoint& 
   return hops;
 }
 
-FastPath::FastPath(const Job& job, const models::CostModel& model)
-    : job_(job), model_(model), reduced_(job, model) {
+FastPath::FastPath(const Job& job, const models::CostModel& model, Clock clock)
+    : job_(job), model_(model), reduced_(job, model, clock), clock_(clock) {
   issue_ = model.host().issue.base();
   step_ = model.host().step.base();
 }
@@ -213,6 +213,8 @@ void FastPath::pass_times(const Passes& kept, const Passes& recomputed, const Ho
   const bool splits = point_.schedule == ScheduleKind::kZbH1;
   passes_.weights.resize(splits ? all : 0);
   pass_ops_.assign(static_cast<std::size_t>(layout_->stages), 0.0);
+  const bool least = clock_ == Clock::kLeast;
+  beside_.assign(least ? static_cast<std::size_t>(layout_->stages) : 0, 0.0);
   std::size_t stage = 0;
   for (std::size_t at = 0; at < all; ++at) {
     const auto role = static_cast<std::size_t>(layout_->role[at]);
@@ -228,6 +230,9 @@ void FastPath::pass_times(const Passes& kept, const Passes& recomputed, const Ho
         mixed(a.backward, b.backward, n) + (at + 1 < all ? hops.backward[stage] : 0);
     pass_ops_[stage] +=
         mixed(a.forward_ops, b.forward_ops, n) + mixed(a.backward_ops, b.backward_ops, n);
+    if (least) {
+      beside_[stage] += mixed(a.beside, b.beside, n);
+    }
     if (splits) {
       passes_.weights[at] = mixed(a.weights, b.weights, n);
       pass_ops_[stage] += mixed(a.weights_ops, b.weights_ops, n);
@@ -386,7 +391,16 @@ double FastPath::bytes_of(const ByRole<StateCosts>& states, bool with_temporarie
 
 StepForecast FastPath::bound(const ByRole<StateCosts>& states) {
   time();
-  return {std::max(end_of(states, bound_ends_), host_end(states)), bytes(states)};
+  return forecast_of(states, bound_ends_);
+}
+
+StepForecast FastPath::forecast_of(const ByRole<StateCosts>& states,
+                                   const std::vector<double>& ends) const {
+  double seconds = std::max(end_of(states, ends), host_end(states));
+  for (const double beside : beside_) {  // the last backward pass may have other transfers
+    seconds = std::max(seconds, step_ + static_cast<double>(passes_.microbatches - 1) * beside);
+  }
+  return {seconds, bytes(states)};
 }
 
 StepForecast FastPath::step(const ByRole<StateCosts>& states) {
@@ -394,7 +408,7 @@ StepForecast FastPath::step(const ByRole<StateCosts>& states) {
   if (ends_.empty()) {
     walk_.ends(point_.schedule, passes_, ends_);
   }
-  return {std::max(end_of(states, ends_), host_end(states)), bytes(states)};
+  return forecast_of(states, ends_);
 }
 
 StepForecast FastPath::forecast(const PlanPoint& point) {

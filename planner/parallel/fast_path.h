@@ -47,9 +47,13 @@ struct StepForecast {
 ///   own and take less than a tenth of the stage's time, or less than a hundredth of it.
 /// Elsewhere it orders candidates, and the simulator decides. Where nothing runs beside compute,
 /// all that it leaves out is waiting: the simulator is then nowhere more than 1 % faster.
+///
+/// With Clock::kLeast it is no forecast but a bound of the simulator (likewise to 1 %) whatever
+/// runs beside compute: transfers on streams of their own cost only what later work waits for, or
+/// what their stream has to do in all, and slow nothing.
 class FastPath {
  public:
-  FastPath(const Job& job, const models::CostModel& model);
+  FastPath(const Job& job, const models::CostModel& model, Clock clock = Clock::kUsual);
 
   /// One pass of every virtual stage and the memory of activations. `recomputed` are the passes of
   /// layers that are recomputed: those of `kept` again unless the point recomputes the first k.
@@ -85,12 +89,15 @@ class FastPath {
   [[nodiscard]] double end_of(const ByRole<StateCosts>& states,
                               const std::vector<double>& ends) const;
   [[nodiscard]] double bytes_of(const ByRole<StateCosts>& states, bool with_temporaries) const;
+  [[nodiscard]] StepForecast forecast_of(const ByRole<StateCosts>& states,
+                                         const std::vector<double>& ends) const;
   [[nodiscard]] double host_end(const ByRole<StateCosts>& states) const;
 
   Job job_;
   const models::CostModel& model_;
   ReducedStep reduced_;
   InFlight in_flight_;
+  Clock clock_;
   double issue_ = 0, step_ = 0;
   PlanPoint point_;
   const PipelineLayout* layout_ = nullptr;
@@ -101,6 +108,7 @@ class FastPath {
   PipelinePasses passes_;
   std::vector<std::int32_t> recomputed_;  // layers, by virtual stage
   std::vector<double> pass_ops_;          // by stage, of one micro-batch
+  std::vector<double> beside_;            // likewise, seconds of transfers, with Clock::kLeast
   std::vector<double> bound_ends_;        // of the last backward pass, by stage: at least ...
   std::vector<double> ends_;              // ... and exactly, once it was asked for
   PipelineWalk walk_;

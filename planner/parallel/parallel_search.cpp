@@ -76,10 +76,11 @@ class Search {
         model_(model),
         options_(options),
         space_(request.job, request.fixed),
-        shelf_(options.keep, options.front) {
+        clock_(options.below ? Clock::kLeast : Clock::kUsual),
+        shelf_(options.keep, options.front && !options.below) {
     const int threads = std::max(options.threads, 1);
     for (int t = 0; t < threads; ++t) {
-      paths_.push_back(std::make_unique<FastPath>(job_, model));
+      paths_.push_back(std::make_unique<FastPath>(job_, model, clock_));
     }
   }
 
@@ -157,12 +158,8 @@ class Search {
         point.shard_level = zero.level;
         split.splits.push_back(space_.splits_backward(point) ? 1 : 0);
         point.micro = space_.micros(point).empty() ? 1 : space_.micros(point).front();
-        split.states.push_back(path.reduced().states(point));
-        if (path.reduced().states_use_passes()) {
-          for (StateCosts& c : split.states.back()) {  // a lower bound
-            c.exchange = c.after_ends = c.first = {};
-          }
-        }
+        // A lower bound, where the exchange is beside passes.
+        split.states.push_back(path.reduced().states(point, path.reduced().states_use_passes()));
         // However layers are dealt out, some stage holds the mean.
         double all = 0;
         for (std::size_t at = 0; at < even.layers.size(); ++at) {
@@ -341,6 +338,13 @@ class Search {
                            : job_.parallel.overlap.data;
   }
 
+  /// Can a plan of at least so many seconds and bytes be left out?
+  [[nodiscard]] bool beaten(const Work& w, double seconds, double bytes) const {
+    return options_.below ? seconds > *options_.below
+                          : w.shelf.beaten(seconds, bytes + options_.reserve);
+  }
+  [[nodiscard]] bool rough(Work& w) const { return !options_.below && !w.path.bounds_simulator(); }
+
   enum class CostsOf { kItself, kBound };
 
   /// Calls `visit(z, point, states, fresh)` for the shardings under which the parameters fit, but
@@ -378,47 +382,50 @@ class Search {
   /// Marks the shardings that bounds rule out already.
   void rule_out(Work& w, const PlanPoint& choice, std::vector<char>& out) {
     out.assign(w.split.zeros.size(), 0);
-    each_sharding(
-        w, choice, CostsOf::kBound, {},
-        [&](std::size_t z, const PlanPoint& point, const States& states, bool) {
-          if (!has_bound(point)) {
-            return;
-          }
-          const double bytes = w.path.lasting_bytes(states);
-          if (!fits(bytes)) {
-            note_bytes(bytes);
-            ++w.counts.memory_too_large;
-            out[z] = 1;
-          } else if (w.shelf.beaten(w.path.bound(states).seconds, bytes + options_.reserve)) {
-            ++w.counts.bounded;
-            w.counts.rough += w.path.bounds_simulator() ? 0 : 1;
-            out[z] = 1;
-          }
-        });
+    each_sharding(w, choice, CostsOf::kBound, {},
+                  [&](std::size_t z, const PlanPoint& point, const States& states, bool) {
+                    if (!has_bound(point)) {
+                      return;
+                    }
+                    const double bytes = w.path.lasting_bytes(states);
+                    if (!fits(bytes)) {
+                      note_bytes(bytes);
+                      ++w.counts.memory_too_large;
+                      out[z] = 1;
+                    } else if (beaten(w, w.path.bound(states).seconds, bytes)) {
+                      ++w.counts.bounded;
+                      w.counts.rough += rough(w) ? 1 : 0;
+                      out[z] = 1;
+                    }
+                  });
   }
 
   void consider(Work& w, const PlanPoint& choice) {
-    bool rough = false;
+    bool is_rough = false;
     w.counts.weights_too_large += w.split.too_large(choice.schedule);
     rule_out(w, choice, w.out);
-    each_sharding(
-        w, choice, CostsOf::kItself, w.out,
-        [&](std::size_t, const PlanPoint& point, const States& states, bool fresh) {
-          const double bytes = w.path.bytes(states);
-          if (!fits(bytes)) {
-            note_bytes(bytes);
-            ++w.counts.memory_too_large;
-            return;
-          }
-          rough = fresh || !rough ? !w.path.bounds_simulator() : rough;
-          w.counts.rough += rough ? 1 : 0;
-          if (w.shelf.beaten(w.path.bound(states).seconds, bytes + options_.reserve)) {
-            ++w.counts.bounded;
-            return;
-          }
-          ++w.counts.evaluated;
-          w.shelf.offer({point, w.path.step(states).seconds, bytes + options_.reserve, rough});
-        });
+    each_sharding(w, choice, CostsOf::kItself, w.out,
+                  [&](std::size_t, const PlanPoint& point, const States& states, bool fresh) {
+                    const double bytes = w.path.bytes(states);
+                    if (!fits(bytes)) {
+                      note_bytes(bytes);
+                      ++w.counts.memory_too_large;
+                      return;
+                    }
+                    is_rough = fresh || !is_rough ? rough(w) : is_rough;
+                    w.counts.rough += is_rough ? 1 : 0;
+                    if (beaten(w, w.path.bound(states).seconds, bytes)) {
+                      ++w.counts.bounded;
+                      return;
+                    }
+                    const double seconds = w.path.step(states).seconds;
+                    if (options_.below && seconds > *options_.below) {
+                      ++w.counts.bounded;
+                      return;
+                    }
+                    ++w.counts.evaluated;
+                    w.shelf.offer({point, seconds, bytes + options_.reserve, is_rough});
+                  });
   }
 
   /// The first k layers of every stage, for all k. With each layer more the lasting memory falls
@@ -460,19 +467,19 @@ class Search {
       return;
     }
     double seconds = std::numeric_limits<double>::infinity();
-    bool rough = false;
+    bool any_rough = false;
     point.recompute_layers = first->layers;
     each_sharding(w, point, CostsOf::kBound, {},
                   [&](std::size_t, const PlanPoint&, const States& states, bool) {
                     seconds = std::min(seconds, w.path.bound(states).seconds);
-                    rough = rough || !w.path.bounds_simulator();
+                    any_rough = any_rough || rough(w);
                   });
     constexpr double kRounding = 1 - 1e-12;
-    if (w.shelf.beaten(seconds * kRounding, bytes * kRounding + options_.reserve)) {
+    if (beaten(w, seconds * kRounding, bytes * kRounding)) {
       const auto rest = static_cast<std::int64_t>(choices.end() - first);
       w.counts.weights_too_large += rest * all;
       w.counts.bounded += rest * shardings;
-      w.counts.rough += rough ? rest * shardings : 0;
+      w.counts.rough += any_rough ? rest * shardings : 0;
       return;
     }
     for (auto choice = first; choice != choices.end(); ++choice) {
@@ -486,6 +493,7 @@ class Search {
   const ParallelSearchOptions& options_;
   double begin_ = options_.clock ? options_.clock() : 0;
   ParallelSpace space_;
+  Clock clock_;
   std::vector<std::unique_ptr<FastPath>> paths_;  // by worker
   std::map<std::pair<std::int32_t, std::int32_t>, PipelineLayout> layouts_;
   std::deque<Split> splits_;

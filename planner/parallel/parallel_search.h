@@ -14,7 +14,7 @@ namespace stepcast::planner {
 /// A plan that fits, costed in closed form.
 struct ParallelCandidate {
   PlanPoint point;
-  double seconds = 0;
+  double seconds = 0;  ///< where the search is for plans `below` a time: at least
   double bytes = 0;    ///< of the fullest device, reserve included
   bool rough = false;  ///< the simulator may be faster by more than 1 %: FastPath::bounds_simulator
 };
@@ -31,6 +31,7 @@ struct SearchCounts {
   std::int64_t evaluated = 0;          ///< costed in full
   std::int64_t left_out = 0;           ///< not looked at before the time limit
   /// Of those that are not known not to fit: the closed form orders them but proves nothing.
+  /// 0 in a search for plans `below` a time.
   std::int64_t rough = 0;
   SearchCounts& operator+=(const SearchCounts& o);
 };
@@ -40,6 +41,10 @@ struct ParallelSearchOptions {
   bool front = true;      ///< also the Pareto front of time and memory
   double capacity = 0;    ///< bytes of a device; 0 unlimited
   double reserve = 0;     ///< bytes of a device that plans cannot use
+  /// Seconds: instead of what the closed form takes to be fast, look for every plan that fits and
+  /// that FastPath with Clock::kLeast does not keep from so short a step. `evaluated` are those,
+  /// `best` those with the least such time; there is no front.
+  std::optional<double> below;
   int threads = 1;
   // One shard of several: this process looks at every `shards`-th part of the space.
   int shard = 0, shards = 1;

@@ -5,13 +5,16 @@
 namespace stepcast::planner {
 
 RankWalk::RankWalk(const Program& program, std::span<const double> op_seconds, double dispatch,
-                   double slowdown)
+                   double slowdown, Clock clock)
     : program_(program),
       seconds_(op_seconds),
       dispatch_(dispatch),
-      slowdown_(slowdown),
+      slowdown_(clock == Clock::kLeast ? 1 : slowdown),
+      least_(clock == Clock::kLeast),
       clock_(std::max<std::size_t>(program.streams.size(), 1), 0.0),
       record_(static_cast<std::size_t>(program.events), 0.0),
+      recorded_(static_cast<std::size_t>(program.events), 0),
+      follows_(clock_.size(), 0),
       reached_(static_cast<std::size_t>(Phase::kCount), -1.0) {}
 
 void RankWalk::run(const Segment& segment) {
@@ -21,11 +24,17 @@ void RankWalk::run(const Segment& segment) {
     double& reached = reached_[static_cast<std::size_t>(op.phase)];
     reached = reached < 0 ? clock : reached;
     double begin = clock;
+    char& follows = follows_[op.stream];
+    follows = op.stream == 0 ? 1 : follows;
     for (const std::int32_t w : program_.waits_of(op)) {
       begin = std::max(begin, record_[static_cast<std::size_t>(w)]);
+      follows = std::max(follows, recorded_[static_cast<std::size_t>(w)]);
     }
-    begin += dispatch_;
-    if (!is_collective(op.kind)) {
+    const bool earlier = least_ && follows == 0;
+    begin += earlier ? 0 : dispatch_;
+    if (earlier) {
+      clock = begin;
+    } else if (!is_collective(op.kind)) {
       clock = computed(begin, seconds_[o]);
     } else if (op.kind == OpKind::kSend || op.kind == OpKind::kRecv) {
       clock = begin;
@@ -37,6 +46,7 @@ void RankWalk::run(const Segment& segment) {
     }
     if (op.record >= 0) {
       record_[static_cast<std::size_t>(op.record)] = clock;
+      recorded_[static_cast<std::size_t>(op.record)] = follows;
     }
   }
 }

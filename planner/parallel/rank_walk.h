@@ -7,6 +7,12 @@
 
 namespace stepcast::planner {
 
+/// What a walk takes transfers to cost: what the engine's rules say | no more than they can,
+/// however passes and steps follow one another. For the least, nothing slows compute, and a
+/// transfer on a stream of its own that waits for nothing in the walk takes no time, as it may be
+/// done before.
+enum class Clock : std::uint8_t { kUsual, kLeast };
+
 /// The clock of one rank whose partners are never late: what segments of its program take by
 /// themselves. The rules are the event engine's (streams run in order, events order streams,
 /// compute slows beside transfers), without queues between ranks.
@@ -19,7 +25,7 @@ namespace stepcast::planner {
 class RankWalk {
  public:
   RankWalk(const Program& program, std::span<const double> op_seconds, double dispatch,
-           double slowdown);
+           double slowdown, Clock clock = Clock::kUsual);
   void run(const Segment& segment);
   [[nodiscard]] double now() const { return clock_.front(); }  ///< of the compute stream
   [[nodiscard]] double drained() const;                        ///< of the last stream
@@ -34,8 +40,11 @@ class RankWalk {
   const Program& program_;
   std::span<const double> seconds_;
   double dispatch_, slowdown_;
+  bool least_;
   std::vector<double> clock_;   // by stream
   std::vector<double> record_;  // by event
+  // What cannot have begun before this walk, by event and by stream: it waits for something in it.
+  std::vector<char> recorded_, follows_;
   struct Transfer {
     double begin, end;
   };

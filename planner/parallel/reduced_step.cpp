@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "planner/parallel/rank_walk.h"
 #include "simulator/reports/memory_ledger.h"
 #include "workloads/build_graph.h"
 #include "workloads/transformer_shape.h"
@@ -87,6 +86,7 @@ constexpr std::array kPassFields{&PassCosts::forward,
                                  &PassCosts::forward_only,
                                  &PassCosts::backward_only,
                                  &PassCosts::weights_only,
+                                 &PassCosts::beside,
                                  &PassCosts::forward_temporaries,
                                  &PassCosts::backward_temporaries,
                                  &PassCosts::weights_temporaries};
@@ -197,8 +197,8 @@ struct ReducedStep::Stage {
   [[nodiscard]] std::int32_t rank() const { return index * graph->mesh.stride(Axis::kPipeline); }
 };
 
-ReducedStep::ReducedStep(const Job& job, const models::CostModel& model)
-    : job_(job), model_(model), memo_(model) {
+ReducedStep::ReducedStep(const Job& job, const models::CostModel& model, Clock clock)
+    : job_(job), model_(model), clock_(clock), memo_(model) {
   STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",
                  job.workload.name);
   if (job.phase != JobPhase::kTrain) {
@@ -325,11 +325,12 @@ double ReducedStep::exchange(const Stage& stage, const PlanPoint& point, const O
 ReducedStep::Hop ReducedStep::hop(const Op& message, const PlanPoint& point,
                                   std::int32_t crossing) const {
   const std::int32_t stride = mesh_of(point).stride(Axis::kPipeline);
+  const bool least = clock_ == Clock::kLeast && job_.parallel.overlap.pipeline;
   const std::int32_t next = (crossing + 1) % point.pipeline;
   const std::array<std::int32_t, 2> ranks{std::min(crossing, next) * stride,
                                           std::max(crossing, next) * stride};
   const models::GroupShape pair = models::group_shape(model_.system(), ranks, point.devices());
-  return {model_.collective(message, pair).time.base(), levels_of(pair)};
+  return {least ? 0 : model_.collective(message, pair).time.base(), levels_of(pair)};
 }
 
 /// Seconds by op template; only of the segments asked for.
@@ -372,11 +373,11 @@ std::vector<double> ReducedStep::price(const Stage& stage, const PlanPoint& poin
 /// after its like.
 void ReducedStep::time_passes(const Program& program, std::span<const double> seconds,
                               ScheduleKind schedule, PassCosts& costs) const {
-  const bool held_up = job_.parallel.overlap.data;
+  const bool held_up = job_.parallel.overlap.data && clock_ == Clock::kUsual;
   constexpr int kRounds = 4;
-  RankWalk following(program, seconds, dispatch_, slowdown_);
+  RankWalk following(program, seconds, dispatch_, slowdown_, clock_);
   const auto time = [&](const Segment& segment, const PassFields& fields) {
-    RankWalk alone(program, seconds, dispatch_, slowdown_);
+    RankWalk alone(program, seconds, dispatch_, slowdown_, clock_);
     RankWalk& walk = held_up ? following : alone;
     const double begin = walk.now();
     walk.run(segment);
@@ -405,6 +406,10 @@ PassCosts ReducedStep::pass_costs(const Stage& stage, const PlanPoint& point) {
       continue;
     }
     (costs.*fields->ops).base = segment.op_count;
+    for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+      const bool own = program.streams[program.ops[o].stream] == "data";
+      costs.beside.base += own ? seconds[o] : 0;
+    }
     std::vector<char> seen(program.tensors.size(), 0);
     for (const Op& op : program.ops_of(segment)) {
       const TensorId* first = program.operands.data() + op.first_operand;
@@ -429,7 +434,10 @@ PassCosts ReducedStep::pass_costs(const Stage& stage, const PlanPoint& point) {
 
 StateCosts ReducedStep::state_costs(const Stage& stage, const PlanPoint& point) {
   const Program& program = stage.program();
-  const std::vector<double> seconds = price(stage, point, false);
+  std::vector<double> seconds = price(stage, point, false);
+  for (std::size_t o = 0; hidden_ && o < seconds.size(); ++o) {
+    seconds[o] = program.ops[o].stream == 0 ? seconds[o] : 0;
+  }
   StateCosts costs;
   const MemoryUse use = memory_use(program);
   costs.parameters.base = use.parameters.base();
@@ -445,18 +453,18 @@ StateCosts ReducedStep::state_costs(const Stage& stage, const PlanPoint& point) 
   for (const Segment& segment : program.segments) {
     const Part part = part_of(segment);
     if (gathers_first(program) && (part == Part::kFirstForward || part == Part::kForward)) {
-      RankWalk walk(program, seconds, dispatch_, slowdown_);
+      RankWalk walk(program, seconds, dispatch_, slowdown_, clock_);
       walk.run(segment);
       costs.first.base += part == Part::kFirstForward ? walk.now() : -walk.now();
     }
   }
-  RankWalk finish(program, seconds, dispatch_, slowdown_);
+  RankWalk finish(program, seconds, dispatch_, slowdown_, clock_);
   double usual = 0;  // of the backward pass that the exchange runs beside
   if (states_use_passes()) {
     for (const Segment& segment : program.segments) {
       const Part part = part_of(segment);
       if (part == Part::kBackward || part == Part::kWeights) {  // the later one
-        RankWalk walk(program, seconds, dispatch_, slowdown_);
+        RankWalk walk(program, seconds, dispatch_, slowdown_, clock_);
         walk.run(segment);
         usual = walk.now();
       } else if (part == Part::kLastBackward) {
@@ -485,9 +493,9 @@ StateCosts ReducedStep::state_costs(const Stage& stage, const PlanPoint& point) 
     }
     costs.temporaries.base = std::max(costs.temporaries.base, temporaries);
     if (part == Part::kBegin) {
-      RankWalk walk(program, seconds, dispatch_, slowdown_);
+      RankWalk walk(program, seconds, dispatch_, slowdown_, clock_);
       walk.run(segment);
-      costs.begin.base = walk.drained();
+      costs.begin.base = clock_ == Clock::kLeast ? walk.now() : walk.drained();
       continue;
     }
     double met = -1;  // the clock at the first op that waits for the other end
@@ -506,10 +514,13 @@ StateCosts ReducedStep::state_costs(const Stage& stage, const PlanPoint& point) 
     }
     finish.run(piece);
     const double update = finish.reached(Phase::kOptimizer);
-    const double end = finish.drained();
+    const double end = hidden_ ? finish.now() : finish.drained();
     const double exchanged = update < 0 ? end : update;
     costs.meets_ends = met >= 0;
     costs.exchange.base = (met >= 0 ? met : exchanged) - usual;
+    if (hidden_) {
+      costs.exchange = costs.after_ends = costs.first = {};
+    }
     costs.after_ends.base = met >= 0 ? exchanged - met : 0;
     costs.update.base = end - exchanged;
   }
@@ -649,7 +660,11 @@ Passes ReducedStep::passes(const PlanPoint& point) {
   return passes;
 }
 
-ByRole<StateCosts> ReducedStep::states(const PlanPoint& point) {
+ByRole<StateCosts> ReducedStep::states(const PlanPoint& point, bool hidden) {
+  // Chunks exchange while others of their stage still work, and what layers with and without
+  // experts leave exposed is no sum: then it may be hidden in full.
+  hidden_ = hidden || (clock_ == Clock::kLeast && states_use_passes() &&
+                       (point.virtual_stages > 1 || dense_layers_ > 0));
   ByRole<StateCosts> states = states_of(point);
   if (dense_layers_ > 0) {
     PlanPoint dense = point;

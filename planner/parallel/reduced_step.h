@@ -8,6 +8,7 @@
 #include "models/cost_model.h"
 #include "models/kernel_memo.h"
 #include "planner/parallel/plan_point.h"
+#include "planner/parallel/rank_walk.h"
 
 namespace stepcast::planner {
 
@@ -34,6 +35,7 @@ struct PassCosts {
   Line kept_to_weights;  ///< likewise, from its forward to its weight gradients
   Line gradients_kept;   ///< from its backward to its weight gradients
   Line forward_only, backward_only, weights_only;  ///< of a micro-batch, during one pass
+  Line beside;  ///< seconds of gathers and reductions on a stream of their own, of a micro-batch
   Line forward_temporaries, backward_temporaries, weights_temporaries;
 };
 
@@ -66,9 +68,12 @@ struct Passes {
 /// by the cost model with the groups of the real mesh, and what one more layer adds is read off. So
 /// an op that is added to the builder is in here too. One per thread; answers are made anew each
 /// time (the search keeps them).
+///
+/// With Clock::kLeast seconds are those below which the simulator cannot come, whatever runs beside
+/// what: RankWalk's least, and transfers between stages on streams of their own take none.
 class ReducedStep {
  public:
-  ReducedStep(const Job& job, const models::CostModel& model);
+  ReducedStep(const Job& job, const models::CostModel& model, Clock clock = Clock::kUsual);
 
   /// Passes under the point's tensor, context, expert, micro, sequence_parallel, recompute (kNone,
   /// kSelective or kFull; the first k layers are a mixture of none and full), and whether its
@@ -77,7 +82,8 @@ class ReducedStep {
   /// Parameters under the point's tensor, context, expert, pipeline, data, zero and
   /// sequence_parallel; virtual_stages where states_use_chunks; with parallel.overlap.data also
   /// micro and recompute, because the exchange then runs beside the last backward pass.
-  ByRole<StateCosts> states(const PlanPoint& point);
+  /// `hidden`: as if all that is exchanged beside passes were hidden by them.
+  ByRole<StateCosts> states(const PlanPoint& point, bool hidden = false);
   /// Seconds of a message from one stage to the next: `crossing` is the sending stage, stages - 1
   /// is the way back to stage 0 of an interleaved pipeline.
   struct Hop {
@@ -128,6 +134,8 @@ class ReducedStep {
 
   Job job_;
   const models::CostModel& model_;
+  Clock clock_;
+  bool hidden_ = false;  // what is exchanged beside passes
   models::KernelMemo memo_;
   std::int64_t dense_layers_ = 0;
   double dispatch_ = 0, slowdown_ = 1;

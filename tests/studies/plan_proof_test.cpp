@@ -1,0 +1,83 @@
+// What `plan` calls proven is: held to the simulation of every plan of small spaces in which
+// transfers run beside compute.
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+
+#include "core/config/config.h"
+#include "planner/parallel/plan_point.h"
+#include "simulator/simulate.h"
+#include "studies/plan_parallel.h"
+#include "workloads/build_graph.h"
+
+namespace stepcast::studies {
+namespace {
+
+const config::Library kLibrary{STEPCAST_SOURCE_DIR};
+
+PlanRequest request(std::vector<std::string> more) {
+  std::vector<std::string> set{"workload=llama2-7b",
+                               "system=dgx-a100-80gb",
+                               "workload.layers=4",
+                               "workload.hidden=2048",
+                               "workload.heads=16",
+                               "workload.kv_heads=16",
+                               "workload.head_dim=128",
+                               "workload.ffn_hidden=8192",
+                               "batch.global=8",
+                               "batch.sequence=2048",
+                               "system.host.devices=2",
+                               "system.fabric[0].size=2",
+                               "devices=4",
+                               "parallel.overlap.data=true",
+                               "parallel.overlap.tensor=true"};
+  set.insert(set.end(), more.begin(), more.end());
+  return config::load_plan_request(config::text_source("{}", "test"), set, kLibrary);
+}
+
+/// Seconds of every plan that fits, ascending.
+std::vector<double> simulated(const PlanRequest& r, const models::CostModel& model) {
+  planner::ParallelSearchOptions all;
+  all.keep = 1 << 20;
+  all.capacity = r.job.system.device.memory.base();
+  all.below = 1e9;  // so none is left out
+  const planner::ParallelSearchResult found = planner::search_parallel(r, model, all);
+  REQUIRE(found.counts.bounded == 0);
+  REQUIRE(found.counts.evaluated == static_cast<std::int64_t>(found.best.size()));
+  REQUIRE(found.best.size() > 500);
+  std::vector<double> seconds;
+  for (const planner::ParallelCandidate& c : found.best) {
+    const ExecutionGraph graph = workloads::build_graph(planner::applied(r.job, c.point));
+    const auto end = simulator::simulate(graph, simulator::price(graph, model)).makespan;
+    seconds.push_back(to_seconds(end).base());
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds;
+}
+
+TEST_CASE("no plan of the space is faster than one that is proven best", "[studies][plan]") {
+  const std::string pipeline = GENERATE("false", "true");
+  const PlanRequest r = request({"parallel.overlap.pipeline=" + pipeline});
+  const models::CostModel model(r.job.system, r.job.calibration);
+  const std::vector<double> every = simulated(r, model);
+  ParallelPlanOptions options;
+  options.fewer_devices = false;
+  const ParallelPlanReport report = plan_parallel(r, options);
+  REQUIRE(report.plans.size() == 3);
+  CHECK(report.lower_bound <= every.front() * (1 + kLeastTimeError));
+  const double last = report.plans.back().prediction.iteration.base();
+  if (report.proven) {
+    CHECK(report.unproven == 0);
+    for (std::size_t i = 0; i < report.plans.size(); ++i) {
+      CHECK(report.plans[i].prediction.iteration.base() <= every[i] * (1 + kLeastTimeError));
+    }
+  } else {  // those that are faster are among those it names
+    const auto faster = std::count_if(
+        every.begin(), every.end(), [last](double s) { return s * (1 + kLeastTimeError) < last; });
+    CHECK(faster <= report.unproven + static_cast<std::int64_t>(report.plans.size()));
+  }
+  CHECK(report.simulated < every.size() / 10);
+}
+
+}  // namespace
+}  // namespace stepcast::studies
