@@ -29,7 +29,7 @@ struct PlanCommand : ParallelPlanCommand {
   std::uint64_t seed = 1;
   bool compare = false;
   bool no_tiers = false;
-  double sync_interval = 1;
+  std::int64_t sync_interval = 0;
   bool dedup = false;
   std::string from;
   std::string max_migrate;
@@ -91,8 +91,8 @@ void print_text(const PlanReport& r, std::ostream& out) {
   std::size_t rank = 0;
   for (const RankedPlan& p : r.plans) {
     table.row({std::to_string(++rank), human(Seconds(p.plan.predicted_step)),
-               human(Seconds(p.plan.lower_bound)), percent(p.plan.gap),
-               human(Seconds(p.objective)), p.simulated ? "simulated" : "not yet", mix_text(p)});
+               human(Seconds(p.plan.lower_bound)), percent(p.plan.gap), human(Seconds(p.objective)),
+               p.simulated ? "simulated" : "not yet", mix_text(p)});
   }
   table.print(out);
   out << fmt::format(
@@ -211,6 +211,12 @@ std::string shortage_text(const planner::Shortage& s) {
 
 /// The files that were asked for. What a format cannot express is refused before any is written.
 void write_results(const PlanCommand& options, const Job& job, const EmbeddingPlan& plan) {
+  if (job.sync_interval > 1 && !options.export_as.empty()) {
+    throw InputError("--export", fmt::format("replicas are synchronised every {} steps, and other "
+                                             "systems do so in each; leave embedding.sync_interval "
+                                             "out",
+                                             job.sync_interval));
+  }
   const std::vector<ExportedFile> exported = exported_plan(options.export_as, job, plan);
   if (!options.out.empty()) {
     write_whole_file(options.out, config::plan_to_json(plan) + "\n");
@@ -232,6 +238,9 @@ void refuse(const CLI::App& command, std::initializer_list<const char*> names, c
 /// The job's overrides, with the plan in use where one is given.
 std::vector<std::string> overrides_of(const PlanCommand& options) {
   std::vector<std::string> overrides = options.job.overrides;
+  if (options.sync_interval > 0) {
+    overrides.push_back(fmt::format("embedding.sync_interval={}", options.sync_interval));
+  }
   if (!options.from.empty()) {
     const bool bare = options.from.find('/') == std::string::npos;
     overrides.push_back("embedding.plan=" + (bare ? "./" + options.from : options.from));
@@ -316,7 +325,6 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   }
   o.seed = options.seed;
   o.tiers = !options.no_tiers && options.export_as.empty();
-  o.sync_interval = options.sync_interval;
   o.dedup = options.dedup;
   o.compare = options.compare;
   o.form = form_of(options);
@@ -372,8 +380,8 @@ void add_plan(CLI::App& app, Context& context) {
   command->add_flag("--no-tiers", options->no_tiers, "Leave out row tiers and slower memory");
   command
       ->add_option("--sync-interval", options->sync_interval,
-                   "Steps between synchronisations of replicated rows (row tiers)")
-      ->check(CLI::Range(1.0, 1e6));
+                   "Steps between synchronisations of replicated rows: embedding.sync_interval")
+      ->check(CLI::Range(1, 1'000'000));
   command->add_flag("--dedup", options->dedup, "Row tiers as if ids were deduplicated per rank");
   command->add_option("--out", options->out, "Write the best plan as a plan file")
       ->check(file_name());

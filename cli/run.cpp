@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <numeric>
 
 #include "cli/command.h"
 #include "cli/cuda_backend.h"
@@ -40,6 +41,10 @@ struct RunCommand {
   double timeout = 20;
   bool cuda_graph = false;
 };
+
+double mean_step(const std::vector<double>& steps) {
+  return std::accumulate(steps.begin(), steps.end(), 0.0) / static_cast<double>(steps.size());
+}
 
 std::vector<double> seconds_of(const runtime::RunResult& result) {
   std::vector<double> v;
@@ -174,8 +179,12 @@ void print_text(const Job& job, const runtime::RunResult& r, const Expected& pre
   out << fmt::format(
       "\n{} on {} ranks: median {} per step (p5 {}, p95 {}), {} steps after {} of warm-up\n",
       job.workload.name, r.ranks, human(seconds(quantile_of(t, 0.5))),
-      human(seconds(quantile_of(t, 0.05))), human(seconds(quantile_of(t, 0.95))),
-      r.steps.size(), r.warmup.size());
+      human(seconds(quantile_of(t, 0.05))), human(seconds(quantile_of(t, 0.95))), r.steps.size(),
+      r.warmup.size());
+  if (job.sync_interval > 1) {
+    out << fmt::format("mean {} per step: replicas are synchronised every {} steps\n",
+                       human(seconds(mean_step(t))), job.sync_interval);
+  }
   out << fmt::format("tensors {} on the fullest rank, process {}\n", human(r.allocated),
                      human(r.peak_resident));
   if (r.traffic) {
@@ -193,7 +202,8 @@ nlohmann::ordered_json result_json(const Job& job, const runtime::RunResult& r,
   j["ranks"] = r.ranks;
   j["step_time_s"] = {{"median", quantile_of(t, 0.5)},
                       {"p5", quantile_of(t, 0.05)},
-                      {"p95", quantile_of(t, 0.95)}};
+                      {"p95", quantile_of(t, 0.95)},
+                      {"mean", mean_step(t)}};
   j["allocated_bytes"] = r.allocated.base();
   j["peak_resident_bytes"] = r.peak_resident.base();
   if (r.traffic) {

@@ -110,6 +110,10 @@ struct Job {
   /// Rows of unpooled tables that a rank looks up several times in a batch are asked for and sent
   /// once (ikjt), and put in their places by the rank that asked.
   bool embedding_dedup = false;
+  /// Steps between two synchronisations of replicated rows of tables. Each copy adds up the
+  /// gradients of its own lookups; then their sum over copies takes one optimizer step, the same on
+  /// every copy.
+  std::int64_t sync_interval = 1;
   OptimizerKind dense_optimizer = OptimizerKind::kAdam;
   OptimizerKind embedding_optimizer = OptimizerKind::kRowwiseAdagrad;
   bool flash_attention = true;

@@ -152,8 +152,10 @@ constexpr std::uint8_t kUnfused = 16;  ///< attention that materialises the scor
 constexpr std::uint8_t kHostWaits =
     32;  ///< the host thread waits for the op's events before it issues it (a synchronising call)
 constexpr std::uint8_t kNextBatch = 64;  ///< works on the batch of the next step, not of this one
+constexpr std::uint8_t kEveryInterval = 128;  ///< done once in Program::interval steps: fills in
+                                              ///< the first of them, all else in the last
 static_assert((kTransposeA | kTransposeB | kAccumulate | kCausal | kUnfused | kHostWaits |
-               kNextBatch) == 127,
+               kNextBatch | kEveryInterval) == 255,
               "every flag has a bit of its own");
 }  // namespace op_flags
 

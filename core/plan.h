@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/row_cache_model.h"
 #include "core/units.h"
 
 namespace stepcast {
@@ -31,6 +32,7 @@ struct PlanShard {
   std::vector<std::vector<std::int32_t>> groups;
   Split split = Split::kBlock;
   double cache_bytes = 0;  ///< on each rank, in its own memory, for rows of a slower tier
+  RowCachePolicy cache_policy = RowCachePolicy::kLru;
 };
 
 struct PlanTable {
@@ -57,6 +59,7 @@ struct LedgerLine {
 struct EmbeddingPlan {
   std::string workload, system;
   std::int64_t devices = 1;
+  std::int64_t sync_interval = 0;  ///< Job::sync_interval it was made for; 0: it does not say
   std::vector<PlanTable> tables;
   double predicted_step = 0;  ///< seconds
   double lower_bound = 0;     ///< seconds: no plan of the searched space is faster

@@ -177,9 +177,10 @@ MemoryUse memory_use(const Program& program) {
 
 std::vector<double> Exchange::sent_by(std::size_t position) const {
   std::vector<double> elements = send_elements;
-  const std::size_t unit = unit_elements.size();
-  for (std::size_t place = 0; place < unit; ++place) {
-    elements.at(position / unit * unit + place) += unit_elements[place];
+  for (const std::vector<double>& unit : unit_elements) {
+    for (std::size_t place = 0; place < unit.size(); ++place) {
+      elements.at(position / unit.size() * unit.size() + place) += unit[place];
+    }
   }
   return elements;
 }

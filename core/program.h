@@ -125,7 +125,8 @@ struct EmbeddingShard {
     TensorId state = 0;         ///< as the shard's, of `slots` rows
     std::int64_t slots = 0;     ///< room for the cached rows and those a batch fetches
     std::int64_t capacity = 0;  ///< rows that stay from step to step
-    RowTraffic expected;        ///< of one step
+    RowCachePolicy policy = RowCachePolicy::kLru;
+    RowTraffic expected;  ///< of one step
   };
   std::optional<Cache> cache;
 };
@@ -143,8 +144,9 @@ struct EmbeddingGroup {
 struct Exchange {
   std::vector<double> send_elements;
   /// What goes to members of the sender's own unit beside that, by place in the unit: members form
-  /// units of so many, in order. Ranks of one class may be in different units. Empty: nothing.
-  std::vector<double> unit_elements{};
+  /// units of so many, in order. Ranks of one class may be in different units. One list for each
+  /// size of units.
+  std::vector<std::vector<double>> unit_elements{};
   /// To each member, from the one at `position`.
   [[nodiscard]] std::vector<double> sent_by(std::size_t position) const;
 };
@@ -217,7 +219,17 @@ struct Program {
   std::vector<Segment> segments;
   std::vector<Call> calls;  ///< issue order
   std::int32_t microbatches = 1;
+  std::int64_t interval = 1;  ///< steps between two executions of ops of op_flags::kEveryInterval
 
+  /// Whether an op is done in a step, counted from 0.
+  [[nodiscard]] bool done_in(const Op& o, std::int64_t step) const {
+    return (o.flags & op_flags::kEveryInterval) == 0 ||
+           step % interval == (o.kind == OpKind::kFill ? 0 : interval - 1);
+  }
+  /// The share of steps in which it is done.
+  [[nodiscard]] double share_of_steps(const Op& o) const {
+    return (o.flags & op_flags::kEveryInterval) == 0 ? 1 : 1 / static_cast<double>(interval);
+  }
   [[nodiscard]] std::span<const Op> ops_of(const Segment& s) const {
     return {ops.data() + s.first_op, s.op_count};
   }

@@ -104,6 +104,7 @@ class ProgramBuilder {
   void end_segment();
   void call(std::uint32_t segment, std::int32_t microbatch = 0);
   void set_microbatches(std::int32_t n) { program_.microbatches = n; }
+  void set_interval(std::int64_t steps) { program_.interval = steps; }
   [[nodiscard]] const Tensor& tensor_at(TensorId id) const { return program_.tensors[id]; }
 
   /// Checks the promises (segments closed, operands declared, waits recorded somewhere) and hands

@@ -28,8 +28,21 @@ RowTraffic& RowTraffic::operator*=(double factor) {
   return *this;
 }
 
-RowCacheModel::RowCacheModel(Access access, double capacity, double lookups)
-    : access_(std::move(access)), lookups_(lookups), memory_(0) {
+RowCacheModel::RowCacheModel(Access access, double capacity, double lookups, RowCachePolicy policy,
+                             double under_way)
+    : access_(std::move(access)),
+      capacity_(std::max(0.0, capacity)),
+      lookups_(lookups),
+      policy_(policy),
+      under_way_(under_way) {
+  if (policy == RowCachePolicy::kLfu) {
+    const auto hot = static_cast<std::int64_t>(capacity_);
+    if (hot < access_.rows()) {
+      cold_ = access_.ranks(hot, access_.rows());
+    }
+    return;
+  }
+  capacity = under_way > 0 ? std::max(capacity, distinct(under_way)) : capacity;
   if (capacity <= 0) {
     return;
   }
@@ -54,7 +67,30 @@ double RowCacheModel::distinct(double lookups) const {
   return lookups > 0 ? access_.unique(lookups).value : 0;
 }
 
+double RowCacheModel::cold(double lookups) const {
+  return cold_ && lookups * cold_->second > 0 ? cold_->first.unique(lookups * cold_->second).value
+                                              : 0;
+}
+
+RowTraffic RowCacheModel::counted_batch(double number) const {
+  RowTraffic t;
+  t.lookups = lookups_;
+  t.touched = distinct(lookups_);
+  t.fetched = t.written = std::max(0.0, cold(under_way_ + lookups_) - cold(under_way_));
+  if (number >= 0) {
+    const double before = distinct(number * lookups_);
+    const double after = distinct((number + 1) * lookups_);
+    const bool filling = before < capacity_;
+    t.fetched = filling ? after - before : std::max(t.fetched, after - before);
+    t.written = filling ? std::max(0.0, after - capacity_) : t.fetched;
+  }
+  return t;
+}
+
 RowTraffic RowCacheModel::batch(double number) const {
+  if (policy_ == RowCachePolicy::kLfu) {
+    return counted_batch(number);
+  }
   const double remembered = number < 0 ? memory_ : std::min(memory_, number * lookups_);
   const double then = number < 0 ? memory_ : std::min(memory_, (number + 1) * lookups_);
   const double before = distinct(remembered);
@@ -67,6 +103,10 @@ RowTraffic RowCacheModel::batch(double number) const {
   return t;
 }
 
-double RowCacheModel::most_rows() const { return distinct(memory_ + lookups_); }
+double RowCacheModel::most_rows() const {
+  return policy_ == RowCachePolicy::kLfu
+             ? std::min(distinct(kForEver), capacity_) + cold(under_way_ + lookups_)
+             : distinct(memory_ + lookups_);
+}
 
 }  // namespace stepcast

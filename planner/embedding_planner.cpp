@@ -65,16 +65,19 @@ class Planning {
     if (spaces.empty()) {
       spaces.emplace_back();
     }
+    // Each size by itself is a smaller search; then machines, racks, pods in one plan.
+    if (const auto nested = nested_group_sizes(job_);
+        nested.size() > 1 && job_.workload.dlrm()->tables.size() <= kManyTables) {
+      spaces.push_back(nested);
+    }
     for (const auto& space : spaces) {
       explore({.group_sizes = space, .form = options_.form}, true);
     }
     result_.bound_with_tiers = result_.bound;
     const bool found = result_.best_buildable() != nullptr;
-    // Groups that share a copy of some rows have one size in a plan.
     for (std::size_t i = 0; options_.tiers && job_.devices > 1 && i < spaces.size(); ++i) {
       explore({.group_sizes = spaces[i],
                .row_tiers = true,
-               .sync_interval = options_.sync_interval,
                .dedup = options_.dedup || job_.embedding_dedup,
                .form = options_.form},
               false);
@@ -117,7 +120,7 @@ class Planning {
       }
     } else {
       result_.bound_with_tiers = std::min(result_.bound_with_tiers, bound);
-      if (runs_every_step(space_options) && bound < result_.bound) {
+      if (runs(space_options) && bound < result_.bound) {
         result_.bound = bound;
         result_.bound_reason = found.bound.reason;
       }
@@ -131,12 +134,11 @@ class Planning {
         STEPCAST_CHECK(false, "rank {} exceeds {} by {} bytes", excess->line.rank,
                        excess->line.tier, excess->line.total() - excess->line.capacity);
       }
-      c.buildable_because = buildable                        ? ""
-                            : runs_every_step(space_options) ? refusal(job_, c.plan)
-                                                             : "ids deduplicated before the "
-                                                               "exchange (set embedding.dedup to "
-                                                               "ikjt), or replicas synchronised "
-                                                               "every few steps";
+      c.buildable_because = buildable             ? ""
+                            : runs(space_options) ? refusal(job_, c.plan)
+                                                  : "ids deduplicated before the "
+                                                    "exchange: set embedding.dedup to "
+                                                    "ikjt";
       std::map<std::string, std::int64_t> mix;
       for (std::size_t t = 0; t < placement.size(); ++t) {
         ++mix[space.problem()
@@ -149,10 +151,9 @@ class Planning {
     }
   }
 
-  /// What this job's graph has no words for: fewer synchronisations, ids deduplicated where the job
-  /// does not say so.
-  [[nodiscard]] bool runs_every_step(const PlanSpaceOptions& options) const {
-    return options.sync_interval == 1 && options.dedup == job_.embedding_dedup;
+  /// No graph of this job deduplicates ids where the job does not say so.
+  [[nodiscard]] bool runs(const PlanSpaceOptions& options) const {
+    return options.dedup == job_.embedding_dedup;
   }
 
   void finish() {

@@ -15,8 +15,7 @@ namespace stepcast::planner {
 struct PlannerOptions {
   std::size_t keep = 4;  ///< plans handed back, best first
   SearchOptions search;
-  bool tiers = true;         ///< also row tiers; slower memory where nothing fits
-  double sync_interval = 1;  ///< of row tiers, steps
+  bool tiers = true;  ///< also row tiers; slower memory where nothing fits
   bool dedup = false;
   PlanForm form;
 };

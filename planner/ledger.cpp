@@ -189,7 +189,7 @@ class Ledger {
         const auto& law = laws.law(s, held);
         const workloads::CacheShape shape = workloads::cache_shape(
             job, table, *law.access, held.rows, s.dim,
-            real(job.batch.global) * table.pooling * law.mass, s.cache_bytes);
+            real(job.batch.global) * table.pooling * law.mass, s.cache_bytes, s.cache_policy);
         line("hbm", rank).buffers +=
             real(shape.slots - shape.capacity) * workloads::cached_row_bytes(job, s.dim);
       }

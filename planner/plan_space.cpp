@@ -13,6 +13,7 @@
 #include "planner/internal/tier_options.h"
 #include "planner/shard_bytes.h"
 #include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan_layout.h"
 
 namespace stepcast::planner {
 namespace {
@@ -129,8 +130,9 @@ class PlanSpaceBuilder {
       o.load[kUpdate] = to_load(prices_.backward(lookups));
     } else {
       const double elements = real(table.rows) * real(table.dim);
-      o.load[kUpdate] = to_load(prices_.gradient(lookups) + routes_.replica_update(elements) +
-                                routes_.replica_sync(elements));
+      o.load[kUpdate] = to_load(prices_.gradient(lookups) + (routes_.replica_update(elements) +
+                                                             routes_.replica_sync(elements)) /
+                                                                real(job_.sync_interval));
     }
     o.routes = internal::RoutePrices::bits({Route::kReplicated});
     const Holding holding = job_.devices == 1 ? Holding::kLocal : Holding::kReplicated;
@@ -263,6 +265,7 @@ EmbeddingPlan PlanSpace::plan(const Job& job, const Placement& placement) const 
   plan.workload = job.workload.name;
   plan.system = job.system.name;
   plan.devices = job.devices;
+  plan.sync_interval = job.sync_interval > 1 ? job.sync_interval : 0;
   const DlrmWorkload& w = *job.workload.dlrm();
   std::vector<std::int32_t> all(static_cast<std::size_t>(job.devices));
   std::iota(all.begin(), all.end(), 0);
@@ -284,6 +287,7 @@ EmbeddingPlan PlanSpace::plan(const Job& job, const Placement& placement) const 
       s.split = m.split;
       s.tier = m.tier;
       s.cache_bytes = m.cache_bytes;
+      s.cache_policy = m.cache_policy;
       if (m.group == job.devices) {
         s.groups = {all};
       } else {
@@ -297,24 +301,43 @@ EmbeddingPlan PlanSpace::plan(const Job& job, const Placement& placement) const 
   return plan;
 }
 
-std::vector<std::int64_t> group_sizes(const Job& job) {
-  std::vector<std::int64_t> sizes;
-  const auto offer = [&](std::int64_t size) {
-    if (size > 1 && size < job.devices && job.devices % size == 0 &&
-        std::find(sizes.begin(), sizes.end(), size) == sizes.end()) {
-      sizes.push_back(size);
-    }
-  };
-  offer(workloads::node_size(job));
-  for (std::size_t level = 0; level + 1 < job.system.fabric.size(); ++level) {
-    offer(job.system.devices_in_level(level));
+namespace {
+
+/// Adds a size of groups that divide the job's devices, once.
+void offer(const Job& job, std::int64_t size, std::vector<std::int64_t>& sizes) {
+  if (size > 1 && size < job.devices && job.devices % size == 0 &&
+      std::find(sizes.begin(), sizes.end(), size) == sizes.end()) {
+    sizes.push_back(size);
   }
-  const std::vector<std::int64_t> units = sizes;
+}
+
+/// The machine, then units of the fabric.
+std::vector<std::int64_t> unit_sizes(const Job& job) {
+  std::vector<std::int64_t> sizes;
+  offer(job, workloads::node_size(job), sizes);
+  for (std::size_t level = 0; level + 1 < job.system.fabric.size(); ++level) {
+    offer(job, job.system.devices_in_level(level), sizes);
+  }
+  return sizes;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> group_sizes(const Job& job) {
+  const std::vector<std::int64_t> units = unit_sizes(job);
+  std::vector<std::int64_t> sizes = units;
   for (const std::int64_t unit : units) {
     for (const std::int64_t times : {2, 4}) {
-      offer(unit * times);
+      offer(job, unit * times, sizes);
     }
   }
+  return sizes;
+}
+
+std::vector<std::int64_t> nested_group_sizes(const Job& job) {
+  std::vector<std::int64_t> sizes = unit_sizes(job);
+  std::sort(sizes.begin(), sizes.end());
+  sizes.resize(std::min(sizes.size(), workloads::kMostGroupSizes));
   return sizes;
 }
 

@@ -19,6 +19,7 @@ struct OptionMeaning {
   Split split = Split::kBlock;
   std::string tier = "hbm";
   double cache_bytes = 0;  ///< in HBM, for rows that live in a slower tier
+  RowCachePolicy cache_policy = RowCachePolicy::kLru;
   /// Rows by popularity: level i has one copy per group of `level_groups[i]` consecutive ranks (1:
   /// on every rank).
   std::optional<RowTierCut> row_tiers = std::nullopt;
@@ -32,13 +33,12 @@ struct PlanForm {
 };
 
 struct PlanSpaceOptions {
-  /// Ranks of a table-row-wise group; 0 leaves the kind out. More than one size cannot be built by
-  /// workloads today.
+  /// Ranks of a table-row-wise group, or of one that shares a copy of rows; at most
+  /// workloads::kMostGroupSizes.
   std::vector<std::int64_t> group_sizes = {};
-  bool row_tiers = false;    ///< per-row replication levels
-  bool slow_tiers = false;   ///< DDR, SSD, with caches in HBM
-  double sync_interval = 1;  ///< steps between synchronisations of replicas (row tiers)
-  bool dedup = false;        ///< ids deduplicated per rank before the exchange (row tiers)
+  bool row_tiers = false;   ///< per-row replication levels
+  bool slow_tiers = false;  ///< DDR, SSD, with caches in HBM
+  bool dedup = false;       ///< ids deduplicated per rank before the exchange (row tiers)
   PlanForm form = {};
 };
 
@@ -73,5 +73,9 @@ void check_plannable(const Job& job);
 /// Sizes of row-split groups worth trying: units of every fabric level and machines, and small
 /// multiples of them, that divide the job's devices; the machine first.
 std::vector<std::int64_t> group_sizes(const Job& job);
+
+/// Those of them that lie inside each other as the fabric does: machines, racks, pods, ...; the
+/// smallest first. Rows may have a copy in every unit of each.
+std::vector<std::int64_t> nested_group_sizes(const Job& job);
 
 }  // namespace stepcast::planner

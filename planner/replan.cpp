@@ -357,7 +357,7 @@ ReplanFront replan_front(const Job& job, const models::CostModel& model, const E
     }
     tables.push_back(&*it);
   }
-  // The graph builder takes one size of group: the plan's own where it has one.
+  // The sizes of groups that the plan has, or one of those that it might have.
   std::vector<std::vector<std::int64_t>> spaces;
   if (const auto own = sizes_of(job, from); !own.empty()) {
     spaces.push_back(own);

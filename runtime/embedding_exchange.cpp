@@ -13,7 +13,14 @@ using workloads::EmbeddingSlice;
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-constexpr std::array kSequences{EmbeddingRoute::kSequence, EmbeddingRoute::kGroupSequence};
+/// Routes whose rows travel unpooled, in the order in which they stand in buffers.
+constexpr auto kSequences = [] {
+  std::array<EmbeddingRoute, 1 + workloads::kMostGroupSizes> all{EmbeddingRoute::kSequence};
+  for (std::size_t level = 0; level < workloads::kMostGroupSizes; ++level) {
+    all[level + 1] = workloads::at_level(EmbeddingRoute::kGroupSequence, level);
+  }
+  return all;
+}();
 
 }  // namespace
 
@@ -43,8 +50,9 @@ RowRemaps row_remaps(const Job& job) {
 
 /// Place of a peer's samples in the order of an embedding op (see workloads/dlrm.h).
 std::int64_t EmbeddingExchange::place_of(std::int32_t peer, EmbeddingRoute route) const {
-  if (route == EmbeddingRoute::kNodeReduce) {
-    return peer % layout.node * (layout.devices / layout.node) + peer / layout.node;
+  if (workloads::is_node_reduce(route)) {
+    const std::int64_t size = layout.group_of(route);
+    return peer % size * (layout.devices / size) + peer / size;
   }
   return peer - layout.peers(route, rank)[0];
 }
@@ -95,7 +103,8 @@ EmbeddingExchange::EmbeddingExchange(const Job& job, std::int32_t its_rank)
   }
   for (const EmbeddingRoute route : workloads::kAllRoutes) {
     for (std::int32_t r = 0; r < static_cast<std::int32_t>(layout.devices); ++r) {
-      widths[static_cast<std::size_t>(route)].push_back(layout.width(r, route));
+      widths[static_cast<std::size_t>(route)].push_back(layout.uses(route) ? layout.width(r, route)
+                                                                           : 0);
     }
   }
   for (const std::int32_t s : layout.held[index(rank)]) {
@@ -165,7 +174,7 @@ void EmbeddingExchange::place_arrivals() {
   }
   // Within a shard, peers stand in the order of their places.
   for (const EmbeddingRoute route : workloads::kAllRoutes) {
-    if (workloads::is_local(route)) {
+    if (workloads::is_local(route) || shards_of(route).empty()) {
       continue;
     }
     const auto [first, end] = layout.peers(route, rank);
@@ -184,7 +193,7 @@ void EmbeddingExchange::place_arrivals() {
 }
 
 void EmbeddingExchange::set_pooled_counts(EmbeddingRoute route, bool forward, Counts& n) const {
-  const std::int64_t stride = route == EmbeddingRoute::kNodeReduce ? layout.node : 1;
+  const std::int64_t stride = workloads::is_node_reduce(route) ? layout.group_of(route) : 1;
   const auto members = index(layout.devices / stride);
   const std::vector<std::int64_t>& of_route = widths[static_cast<std::size_t>(route)];
   const std::int64_t own = batch * of_route[index(rank)];

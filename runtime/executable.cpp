@@ -12,6 +12,9 @@ void require_executable(const Job& job, bool cuda) {
                                       "job, or run one without it",
                                       what));
   };
+  if (job.sync_interval > 1 && cuda) {
+    refuse("embedding.sync_interval", "replicas that wait several steps on CUDA");
+  }
   if (job.workload.dlrm() != nullptr && cuda) {
     for (const workloads::EmbeddingSlice& s : workloads::embedding_layout(job).slices) {
       if (s.tier == "ssd") {  // the device itself reads a slower tier: it has to be memory

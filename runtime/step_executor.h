@@ -52,8 +52,10 @@ class StepExecutor {
   /// What a pipelined step prepared for the next batch becomes that of the batch under way.
   virtual void begin_next_batch() = 0;
 
-  /// False for ops of this batch while the pipeline fills.
-  [[nodiscard]] bool does_work(const Op& op) const { return !filling_ || works_ahead(op); }
+  /// False for ops of this batch while the pipeline fills, and for those of another step.
+  [[nodiscard]] bool does_work(const Op& op) const {
+    return filling_ ? works_ahead(op) : program_.done_in(op, step_);
+  }
   [[nodiscard]] const HostBatch& batch_of(const Op& op) const {
     return works_ahead(op) ? *next_batch_ : *batch_;
   }

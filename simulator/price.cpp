@@ -51,7 +51,8 @@ class Pricer {
       const Op& what = program.ops[op];
       refuse_longer(fmt::format("op {} [{}]", program.name(what), name_of(what.phase)), p.time);
     }
-    row.ticks[op] = to_ticks(p.time);
+    // What is not done in every step takes its share of each.
+    row.ticks[op] = to_ticks(p.time * program.share_of_steps(program.ops[op]));
     row.log_sigma[op] = static_cast<float>(p.log_sigma);
     row.model[op] =
         model_ids_.try_emplace(std::string(p.model), static_cast<std::int32_t>(model_ids_.size()))

@@ -40,7 +40,6 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   search.search.time_limit = options.time_limit;
   search.search.clock = options.clock;
   search.tiers = options.tiers;
-  search.sync_interval = options.sync_interval;
   search.dedup = options.dedup;
   search.form = options.form;
   const double begin = now();

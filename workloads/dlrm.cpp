@@ -83,7 +83,7 @@ RankSignature signature_of(const EmbeddingLayout& layout, const ShardLaws& laws,
 }
 
 /// Ranks in units of `size`, and ranks of equal place in their units.
-void add_grid(std::vector<Communicator>& all, const char* inside, const char* across,
+void add_grid(std::vector<Communicator>& all, std::string inside, std::string across,
               std::int64_t devices, std::int64_t size) {
   std::vector<std::vector<std::int32_t>> units(static_cast<std::size_t>(devices / size));
   std::vector<std::vector<std::int32_t>> places(static_cast<std::size_t>(size));
@@ -91,8 +91,8 @@ void add_grid(std::vector<Communicator>& all, const char* inside, const char* ac
     units[static_cast<std::size_t>(r / size)].push_back(static_cast<std::int32_t>(r));
     places[static_cast<std::size_t>(r % size)].push_back(static_cast<std::int32_t>(r));
   }
-  all.push_back({.name = inside, .axes = {}, .groups = std::move(units)});
-  all.push_back({.name = across, .axes = {}, .groups = std::move(places)});
+  all.push_back({.name = std::move(inside), .axes = {}, .groups = std::move(units)});
+  all.push_back({.name = std::move(across), .axes = {}, .groups = std::move(places)});
 }
 
 /// Mesh axes that the groups of a list lie along, the innermost first.
@@ -105,11 +105,19 @@ std::vector<Communicator> communicators_of(const EmbeddingLayout& layout, const 
     all.push_back({.name = name, .axes = {Axis::kData}, .groups = {}});
   }
   const DlrmCommunicators index(layout, list, towers);
-  if (index.node >= 0) {
-    add_grid(all, "node", "across", layout.devices, layout.node);
+  const auto add = [&](const DlrmCommunicators::Grid& grid, const char* inside, const char* across,
+                       std::int64_t size, std::size_t level) {
+    if (grid.inside >= 0) {
+      const std::string suffix = level > 0 ? fmt::format("_{}", level + 1) : "";
+      add_grid(all, inside + suffix, across + suffix, layout.devices, size);
+    }
+  };
+  add(index.tower, "tower", "across_towers", layout.node, 0);
+  for (std::size_t level = 0; level < layout.group_sizes.size(); ++level) {
+    add(index.node[level], "node", "across", layout.group_sizes[level], level);
   }
-  if (index.group >= 0) {
-    add_grid(all, "group", "copies", layout.devices, layout.group);
+  for (std::size_t level = 0; level < layout.group_sizes.size(); ++level) {
+    add(index.group[level], "group", "copies", layout.group_sizes[level], level);
   }
   for (std::size_t i = 0; i < list.groups.size(); ++i) {
     all.push_back({.name = list.groups[i].name, .axes = {kGroupAxes.at(i)}, .groups = {}});
@@ -122,14 +130,7 @@ EmbeddingLayout layout_of(const Job& job) {
   if (!job.workload.dlrm()->tables.empty()) {
     EmbeddingLayout layout = embedding_layout(job);
     if (job.sptt) {
-      const std::int64_t node = job.system.host.devices;
-      if (layout.uses(EmbeddingRoute::kNodeReduce) && layout.node != node) {
-        throw InputError("job: embedding.transform",
-                         fmt::format("towers are nodes of {} ranks, but the plan splits rows over "
-                                     "{}; use table_wise, or shards of whole nodes",
-                                     node, layout.node));
-      }
-      layout.node = node;
+      layout.node = job.system.host.devices;
     }
     return layout;
   }

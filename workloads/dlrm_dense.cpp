@@ -15,16 +15,16 @@ DlrmStep::Scope DlrmStep::scope_of(std::int32_t slice_id) const {
                                              : Scope::kTables;
 }
 
-std::size_t DlrmStep::bucket_for(Scope scope) {
+std::size_t DlrmStep::bucket_for(Scope scope, std::int32_t communicator) {
   for (std::size_t i = buckets_.size(); i-- > 0;) {
-    if (buckets_[i].scope == scope) {
+    if (buckets_[i].scope == scope && buckets_[i].communicator == communicator) {
       if (!buckets_[i].full) {
         return i;
       }
       break;
     }
   }
-  buckets_.push_back({.scope = scope});
+  buckets_.push_back({.scope = scope, .communicator = communicator});
   return buckets_.size() - 1;
 }
 
@@ -32,7 +32,10 @@ std::size_t DlrmStep::add_parameter(std::string name, std::int64_t rows, std::in
                                     double scale, std::int32_t slice_id, bool tower) {
   DenseParameter p{
       .name = std::move(name), .rows = rows, .columns = columns, .scale = scale, .slice = slice_id};
-  p.bucket = bucket_for(tower ? Scope::kTower : scope_of(slice_id));
+  const Scope scope = tower ? Scope::kTower : scope_of(slice_id);
+  p.bucket = bucket_for(scope, scope == Scope::kCopies  ? copies_of(slice(slice_id).route)
+                               : scope == Scope::kTower ? comm_.tower.inside
+                                                        : comm_.data);
   Bucket& bucket = buckets_[p.bucket];
   bucket.elements += rows * columns;
   ++bucket.waiting;
@@ -127,18 +130,32 @@ void DlrmStep::declare_buckets() {
 
 /// Gradients that ops add to: biases, norms and replicated tables. Products overwrite theirs.
 void DlrmStep::zero_gradients() {
-  std::vector<TensorId> targets;
-  std::int64_t elements = 0;
-  for (const DenseParameter& p : parameters_) {
-    if (p.added) {
-      targets.push_back(p.gradient);
-      elements += p.rows * p.columns;
+  const auto zero = [this](const char* name, auto&& chosen, std::uint8_t flags) {
+    std::vector<TensorId> targets;
+    std::int64_t elements = 0;
+    for (const DenseParameter& p : parameters_) {
+      if (p.added && chosen(p)) {
+        targets.push_back(p.gradient);
+        elements += p.rows * p.columns;
+      }
     }
-  }
-  if (targets.empty()) {
+    if (!targets.empty()) {
+      b_.op(OpKind::kFill, name, {elements})
+          .format(job_.formats.gradient)
+          .flags(flags)
+          .out(targets);
+    }
+  };
+  if (interval_ == 1) {
+    zero(
+        "zero_gradients", [](const DenseParameter&) { return true; }, 0);
     return;
   }
-  b_.op(OpKind::kFill, "zero_gradients", {elements}).format(job_.formats.gradient).out(targets);
+  zero(
+      "zero_gradients", [](const DenseParameter& p) { return p.slice < 0; }, 0);
+  zero(
+      "replicas.zero_gradients", [](const DenseParameter& p) { return p.slice >= 0; },
+      op_flags::kEveryInterval);
 }
 
 void DlrmStep::gradients_done(ProgramBuilder::OpEdit op,
@@ -162,10 +179,9 @@ void DlrmStep::gradients_done(ProgramBuilder::OpEdit op,
     reduced_ = handover(reduce_stream_, kComputeStream);
     auto reduce = b_.op(OpKind::kAllReduce, bucket_name(i) + ".all_reduce", {buckets_[i].elements})
                       .format(job_.formats.gradient)
+                      .flags(holds_weights(buckets_[i].scope) ? std::uint8_t{0} : at_interval())
                       .phase(Phase::kGradientSync)
-                      .communicator(buckets_[i].scope == Scope::kCopies  ? comm_.copies
-                                    : buckets_[i].scope == Scope::kTower ? comm_.node
-                                                                         : comm_.data)
+                      .communicator(buckets_[i].communicator)
                       .in({buckets_[i].gradients})
                       .out({buckets_[i].gradients})
                       .on(reduce_stream_);
@@ -176,7 +192,7 @@ void DlrmStep::gradients_done(ProgramBuilder::OpEdit op,
 
 void DlrmStep::optimizer(const std::string& name, OptimizerKind kind, TensorId weights,
                          TensorId gradients, std::int64_t state_rows, std::int64_t state_columns,
-                         std::int64_t row_width) {
+                         std::int64_t row_width, std::uint8_t flags) {
   std::vector<TensorId> states;
   const int count = kind == OptimizerKind::kSgd ? 0 : kind == OptimizerKind::kAdam ? 2 : 1;
   for (int i = 0; i < count; ++i) {
@@ -196,6 +212,7 @@ void DlrmStep::optimizer(const std::string& name, OptimizerKind kind, TensorId w
   auto op = b_.op(OpKind::kOptimizer, name + ".optimizer", {elements, row_width})
                 .format(job_.formats.gradient)
                 .variant(as_variant(kind))
+                .flags(flags)
                 .in(in)
                 .out(out);
   wait(op, reduced_);
@@ -212,14 +229,14 @@ void DlrmStep::optimizers() {
                    buckets_[i].waiting);
     if (holds_weights(buckets_[i].scope)) {
       optimizer(fmt::format("bucket.{}", i), dense, buckets_[i].weights, buckets_[i].gradients, 1,
-                buckets_[i].elements, 0);
+                buckets_[i].elements, 0, 0);
     }
   }
   for (const DenseParameter& p : parameters_) {
     if (p.slice >= 0 && p.rows > 0) {
       const bool by_row = job_.embedding_optimizer == OptimizerKind::kRowwiseAdagrad;
       optimizer(p.name, job_.embedding_optimizer, p.weight, p.gradient, p.rows,
-                by_row ? 1 : p.columns, p.columns);
+                by_row ? 1 : p.columns, p.columns, at_interval());
     }
   }
 }

@@ -129,7 +129,9 @@ void DlrmStep::exchange_indices() {
   }
   Exchange lengths{std::vector<double>(static_cast<std::size_t>(devices()))};
   Exchange ids = lengths;
-  lengths.unit_elements.resize(static_cast<std::size_t>(layout_.group));
+  for (const std::int64_t size : layout_.group_sizes) {
+    lengths.unit_elements.emplace_back(static_cast<std::size_t>(size));
+  }
   ids.unit_elements = lengths.unit_elements;
   for (std::int32_t peer = 0; peer < static_cast<std::int32_t>(devices()); ++peer) {
     for (const std::int32_t id : layout_.held[static_cast<std::size_t>(peer)]) {
@@ -139,7 +141,8 @@ void DlrmStep::exchange_indices() {
       }
       const auto add = [&](Exchange& e, double elements) {
         if (has_copies(s.route)) {
-          e.unit_elements.at(static_cast<std::size_t>(s.position(peer))) += elements;
+          e.unit_elements.at(level_of(s.route)).at(static_cast<std::size_t>(s.position(peer))) +=
+              elements;
         } else {
           e.send_elements[static_cast<std::size_t>(peer)] += elements;
         }

@@ -227,17 +227,20 @@ double DlrmStep::samples_of(EmbeddingRoute r) const {
 }
 
 std::int64_t DlrmStep::order_of(EmbeddingRoute r) const {
-  return is_local(r) ? 0 : r == EmbeddingRoute::kNodeReduce || in_towers(r) ? layout_.node : 1;
+  return is_local(r)         ? 0
+         : is_node_reduce(r) ? layout_.group_of(r)
+         : in_towers(r)      ? layout_.node
+                             : 1;
 }
 
 void DlrmStep::declare_routes() {
   for (const EmbeddingRoute r : kAllRoutes) {
     Route& route_r = route(r);
     route_r.present = layout_.uses(r);
-    route_r.slices = layout_.held_by(rank_, r);
     if (!route_r.present) {
       continue;
     }
+    route_r.slices = layout_.held_by(rank_, r);
     const double samples = samples_of(r);
     EmbeddingGroup group{
         .shards = {}, .format = job_.formats.embedding, .optimizer = job_.embedding_optimizer};
@@ -285,8 +288,9 @@ void DlrmStep::declare_routes() {
       if (in_towers(r)) {
         between = b_.activation(name + ".node", global_batch_ / layout_.node,
                                 tower_width(rank_ / layout_.node), f);
-      } else if (r == EmbeddingRoute::kNodeReduce) {
-        between = b_.activation(name + ".node", global_batch_ / layout_.node, route_r.width, f);
+      } else if (is_node_reduce(r)) {
+        between =
+            b_.activation(name + ".node", global_batch_ / layout_.group_of(r), route_r.width, f);
       } else if (sequence) {
         between =
             b_.activation(name + ".local_rows", rounded(sequence_sizes(r).row_elements), 1, f);
@@ -341,11 +345,12 @@ DlrmStep::SequenceSizes DlrmStep::sequence_sizes(EmbeddingRoute r) {
 
 std::vector<DlrmStep::Place> DlrmStep::places(EmbeddingRoute r) const {
   std::vector<Place> all;
-  if (r == EmbeddingRoute::kExchange || r == EmbeddingRoute::kNodeReduce) {
+  if (r == EmbeddingRoute::kExchange || is_node_reduce(r)) {
     // One block per sender: the local samples' rows of its slices, side by side.
     const bool towers = in_towers(r);
-    const std::int64_t senders =
-        r == EmbeddingRoute::kExchange && !towers ? devices() : devices() / layout_.node;
+    const std::int64_t senders = towers              ? devices() / layout_.node
+                                 : is_node_reduce(r) ? devices() / layout_.group_of(r)
+                                                     : devices();
     std::int64_t base = 0;
     for (std::int64_t sender = 0; sender < senders; ++sender) {
       const auto rank = static_cast<std::int32_t>(sender * (devices() / senders));

@@ -99,7 +99,7 @@ void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
     wait(op, start);
     return op;
   };
-  switch (r) {
+  switch (kind_of(r)) {
     case EmbeddingRoute::kExchange: {
       if (in_towers(r)) {
         of.ready = start;
@@ -117,18 +117,20 @@ void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
     case EmbeddingRoute::kReduce:
     case EmbeddingRoute::kGroupReduce:
       collective(OpKind::kReduceScatter, "reduce_scatter", rounded(samples_of(r)) * of.width,
-                 has_copies(r) ? comm_.group : comm_.exchange, of.output, of.arrived)
+                 has_copies(r) ? group_of(r) : comm_.exchange, of.output, of.arrived)
           .records(of.ready);
       return;
     case EmbeddingRoute::kNodeReduce: {
+      const std::int64_t size = layout_.group_of(r);
+      const auto& grid = comm_.node.at(level_of(r));
       if (of.width > 0) {
-        collective(OpKind::kReduceScatter, "reduce_scatter", global_batch_ * of.width, comm_.node,
+        collective(OpKind::kReduceScatter, "reduce_scatter", global_batch_ * of.width, grid.inside,
                    of.output, of.between);
       }
-      const auto nodes = static_cast<std::size_t>(devices() / layout_.node);
+      const auto nodes = static_cast<std::size_t>(devices() / size);
       Exchange e{.send_elements = std::vector<double>(nodes, real(batch_ * of.width))};
-      collective(OpKind::kAllToAllV, "all_to_all", global_batch_ / layout_.node * of.width,
-                 comm_.across, of.between, of.arrived)
+      collective(OpKind::kAllToAllV, "all_to_all", global_batch_ / size * of.width, grid.across,
+                 of.between, of.arrived)
           .detail(b_.exchange(std::move(e)))
           .records(of.ready);
       return;
@@ -140,10 +142,10 @@ void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
         const EmbeddingSlice& s = slice(id);
         elements += travelling(s, held_rows(s, rank_), real(batch_)) * real(s.dim);
       }
-      const std::int64_t peers = has_copies(r) ? layout_.group : devices();
+      const std::int64_t peers = has_copies(r) ? layout_.group_of(r) : devices();
       Exchange e{.send_elements = std::vector<double>(static_cast<std::size_t>(peers), elements)};
       collective(OpKind::kAllToAllV, "all_to_all", rounded(elements * real(peers)),
-                 has_copies(r) ? comm_.group : comm_.exchange, of.output, of.between)
+                 has_copies(r) ? group_of(r) : comm_.exchange, of.output, of.between)
           .detail(b_.exchange(std::move(e)))
           .records(of.ready);
       return;
@@ -307,16 +309,16 @@ void DlrmStep::exchange_gradient(EmbeddingRoute r) {
     wait(op, start);
     return op;
   };
-  const bool by_node = r == EmbeddingRoute::kNodeReduce;
+  const bool by_node = is_node_reduce(r);
   const bool copies = has_copies(r);
-  if (r == EmbeddingRoute::kReduce || r == EmbeddingRoute::kGroupReduce) {
+  if (r == EmbeddingRoute::kReduce || kind_of(r) == EmbeddingRoute::kGroupReduce) {
     collective(OpKind::kAllGather, "gradient.all_gather", rounded(samples_of(r)) * of.width,
-               copies ? comm_.group : comm_.exchange, of.d_arrived, of.d_output)
+               copies ? group_of(r) : comm_.exchange, of.d_arrived, of.d_output)
         .records(of.d_ready);
     return;
   }
-  const std::int64_t peers = by_node  ? devices() / layout_.node
-                             : copies ? layout_.group
+  const std::int64_t peers = by_node  ? devices() / layout_.group_of(r)
+                             : copies ? layout_.group_of(r)
                                       : devices();
   Exchange e;
   double elements = 0;
@@ -335,14 +337,14 @@ void DlrmStep::exchange_gradient(EmbeddingRoute r) {
   }
   const TensorId in = is_sequence(r) ? of.d_between : of.d_arrived;
   auto op = collective(OpKind::kAllToAllV, "gradient.all_to_all", rounded(elements),
-                       by_node  ? comm_.across
-                       : copies ? comm_.group
+                       by_node  ? comm_.node.at(level_of(r)).across
+                       : copies ? group_of(r)
                                 : comm_.exchange,
                        in, by_node ? of.d_between : of.d_output)
                 .detail(b_.exchange(std::move(e)));
   if (by_node && of.width > 0) {
-    collective(OpKind::kAllGather, "gradient.all_gather", global_batch_ * of.width, comm_.node,
-               of.d_between, of.d_output)
+    collective(OpKind::kAllGather, "gradient.all_gather", global_batch_ * of.width,
+               comm_.node.at(level_of(r)).inside, of.d_between, of.d_output)
         .records(of.d_ready);
   } else {
     op.records(of.d_ready);

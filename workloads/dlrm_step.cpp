@@ -5,13 +5,21 @@ namespace stepcast::workloads {
 DlrmCommunicators::DlrmCommunicators(const EmbeddingLayout& layout, const LayerList& list,
                                      bool towers) {
   std::int32_t next = data + 1;
-  if (towers || layout.uses(EmbeddingRoute::kNodeReduce)) {
-    node = next++;
-    across = next++;
+  const auto grid = [&next](bool used) {
+    Grid g;
+    if (used) {
+      g.inside = next++;
+      g.across = next++;
+    }
+    return g;
+  };
+  tower = grid(towers);
+  for (std::size_t level = 0; level < layout.group_sizes.size(); ++level) {
+    node.push_back(grid(layout.uses(at_level(EmbeddingRoute::kNodeReduce, level))));
   }
-  if (layout.group > 1) {
-    group = next++;
-    copies = next++;
+  for (std::size_t level = 0; level < layout.group_sizes.size(); ++level) {
+    group.push_back(grid(layout.uses(at_level(EmbeddingRoute::kGroupReduce, level)) ||
+                         layout.uses(at_level(EmbeddingRoute::kGroupSequence, level))));
   }
   first_group = list.groups.empty() ? -1 : next;
 }
@@ -28,6 +36,7 @@ DlrmStep::DlrmStep(const Job& job, const LayerList& list, const EmbeddingLayout&
       replicas_(job.devices / list.ranks_per_sample()),
       batch_(job.batch.global / replicas_),
       global_batch_(job.batch.global),
+      interval_(job.devices > 1 ? job.sync_interval : 1),
       compute_(job.formats.compute),
       comm_(layout, list, job.sptt),
       compression_(compression_of(job)),
@@ -58,6 +67,7 @@ DlrmStep::DlrmStep(const Job& job, const LayerList& list, const EmbeddingLayout&
 
 Program DlrmStep::build() && {
   b_.set_format(compute_);
+  b_.set_interval(interval_);
   declare_routes();
   declare_parameters();
   std::vector<std::uint32_t> segments;

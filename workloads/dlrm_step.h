@@ -73,10 +73,13 @@ struct DlrmCommunicators {
   std::int32_t input = 0;     ///< lengths and ids
   std::int32_t exchange = 1;  ///< pooled rows and their gradients
   std::int32_t data = 2;      ///< dense gradients
-  std::int32_t node = -1;     ///< row splits inside nodes; only if the plan has them
-  std::int32_t across = -1;   ///< ranks of equal place in their nodes
-  std::int32_t group = -1;    ///< ranks that share one of several copies; only if the plan has them
-  std::int32_t copies = -1;   ///< ranks that hold the same rows of different copies
+  /// Two of one size of groups: its members, and ranks of equal place in their groups.
+  struct Grid {
+    std::int32_t inside = -1, across = -1;
+  };
+  Grid tower;                     ///< ranks of a node; only with towers
+  std::vector<Grid> node;         ///< row splits inside groups, by size; -1 where the plan has none
+  std::vector<Grid> group;        ///< several copies of rows, one a group, likewise
   std::int32_t first_group = -1;  ///< ranks that share a sample: the list's groups in order
 };
 
@@ -114,6 +117,7 @@ class DlrmStep {
   /// optimizer op updates.
   struct Bucket {
     Scope scope = Scope::kDense;
+    std::int32_t communicator = 0;  ///< ranks that sum them
     bool full = false;
     std::int64_t elements = 0;
     std::size_t waiting = 0;  ///< parameters whose gradient is still to come
@@ -178,7 +182,15 @@ class DlrmStep {
   void declare_replicas();
   std::size_t add_parameter(std::string name, std::int64_t rows, std::int64_t columns, double scale,
                             std::int32_t slice = -1, bool tower = false);
-  std::size_t bucket_for(Scope scope);
+  std::size_t bucket_for(Scope scope, std::int32_t communicator);
+  /// Ranks that share one of several copies.
+  [[nodiscard]] std::int32_t group_of(EmbeddingRoute r) const {
+    return comm_.group.at(level_of(r)).inside;
+  }
+  /// Ranks that hold the same rows of different copies.
+  [[nodiscard]] std::int32_t copies_of(EmbeddingRoute r) const {
+    return comm_.group.at(level_of(r)).across;
+  }
   [[nodiscard]] std::string bucket_name(std::size_t i) const;
   [[nodiscard]] Scope scope_of(std::int32_t slice_id) const;
   void declare_buckets();
@@ -188,7 +200,12 @@ class DlrmStep {
   void gradients_done(ProgramBuilder::OpEdit op, const std::vector<std::size_t>& parameters);
   void optimizers();
   void optimizer(const std::string& name, OptimizerKind kind, TensorId weights, TensorId gradients,
-                 std::int64_t state_rows, std::int64_t state_columns, std::int64_t row_width);
+                 std::int64_t state_rows, std::int64_t state_columns, std::int64_t row_width,
+                 std::uint8_t flags);
+  /// Of ops that wait for the last step between two synchronisations of replicas.
+  [[nodiscard]] std::uint8_t at_interval() const {
+    return interval_ > 1 ? op_flags::kEveryInterval : std::uint8_t{0};
+  }
   [[nodiscard]] TensorId weight(std::size_t p) const { return parameters_[p].weight; }
   [[nodiscard]] TensorId gradient(std::size_t p) const { return parameters_[p].gradient; }
 
@@ -344,6 +361,7 @@ class DlrmStep {
   std::int64_t replicas_;  ///< of the dense half
   std::int64_t batch_;     ///< local
   std::int64_t global_batch_;
+  std::int64_t interval_;  ///< steps between synchronisations of replicated rows
   std::int64_t stack_width_ = 0;
   Format compute_;
   ProgramBuilder b_;

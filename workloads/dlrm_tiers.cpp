@@ -11,12 +11,13 @@ namespace stepcast::workloads {
 
 EmbeddingShard::Cache DlrmStep::declare_cache(const EmbeddingShard& shard,
                                               const EmbeddingSlice& s) {
-  const CacheShape shape =
-      cache_shape(job_, table(s), *shard.access, shard.rows, shard.dim, shard.drawn, s.cache_bytes);
+  const CacheShape shape = cache_shape(job_, table(s), *shard.access, shard.rows, shard.dim,
+                                       shard.drawn, s.cache_bytes, s.cache_policy);
 
   EmbeddingShard::Cache cache;
   cache.slots = shape.slots;
   cache.capacity = shape.capacity;
+  cache.policy = s.cache_policy;
   cache.expected = shape.expected;
   cache.expected.lookups = shard.lookups;
   const Tensor& store = b_.tensor_at(shard.weights);

@@ -77,7 +77,7 @@ void DlrmStep::exchange_towers(bool next) {
   const bool compresses = compression_ > 1;
   const auto rows = static_cast<double>(global_batch_ / members);
   auto shuffle = tower_exchange(
-      "shuffle", false, comm_.node,
+      "shuffle", false, comm_.tower.inside,
       std::vector<double>(static_cast<std::size_t>(members), rows * static_cast<double>(of.width)),
       of.output, of.between);
   mark(shuffle, next);
@@ -96,7 +96,7 @@ void DlrmStep::exchange_towers(bool next) {
     mark(product, next);
   }
   of.ready = next ? -1 : handover(exchange_stream_, kComputeStream);
-  auto across = tower_exchange("all_to_all", false, comm_.across,
+  auto across = tower_exchange("all_to_all", false, comm_.tower.across,
                                std::vector<double>(static_cast<std::size_t>(nodes),
                                                    static_cast<double>(batch_ * narrow_width(h))),
                                compresses ? compressed_ : of.between, of.arrived);
@@ -120,8 +120,8 @@ void DlrmStep::exchange_tower_gradients(std::int32_t start) {
     to_members.push_back(static_cast<double>(global_batch_ / members *
                                              layout_.width(member, EmbeddingRoute::kExchange)));
   }
-  auto across = tower_exchange("gradient.all_to_all", true, comm_.across, to_nodes, of.d_arrived,
-                               compresses ? d_compressed_ : of.d_between);
+  auto across = tower_exchange("gradient.all_to_all", true, comm_.tower.across, to_nodes,
+                               of.d_arrived, compresses ? d_compressed_ : of.d_between);
   wait(across, start);
   std::int32_t ready = -1;
   if (compresses) {
@@ -144,8 +144,8 @@ void DlrmStep::exchange_tower_gradients(std::int32_t start) {
         .records(ready);
   }
   of.d_ready = handover(exchange_stream_, kComputeStream);
-  auto shuffle =
-      tower_exchange("gradient.shuffle", true, comm_.node, to_members, of.d_between, of.d_output);
+  auto shuffle = tower_exchange("gradient.shuffle", true, comm_.tower.inside, to_members,
+                                of.d_between, of.d_output);
   wait(shuffle, ready);
   shuffle.records(of.d_ready);
 }

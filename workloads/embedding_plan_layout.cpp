@@ -1,6 +1,9 @@
 #include "workloads/embedding_plan_layout.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <set>
 #include <string>
 
 #include "core/error.h"
@@ -164,20 +167,30 @@ EmbeddingRoute route_of(const PlanShard& s, const EmbeddingTable& t, std::int64_
   return members == devices ? EmbeddingRoute::kReduce : EmbeddingRoute::kNodeReduce;
 }
 
-/// Groups of one purpose share a communicator, so they have one size.
-void use_one_size(std::int64_t& size, std::int64_t members, std::string_view what,
-                  const std::string& at) {
-  if (size != 1 && size != members) {
-    throw InputError(at, fmt::format("{} ranks in a group, but another {} has {}; use one size",
-                                     members, what, size));
+/// Sizes of the groups in which routes of a plan's shards exchange.
+std::vector<std::int64_t> group_sizes_of(const EmbeddingPlan& plan, const DlrmWorkload& w) {
+  std::set<std::int64_t> sizes;
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    for (std::size_t i = 0; i < plan.tables[t].shards.size(); ++i) {
+      const PlanShard& s = plan.tables[t].shards[i];
+      const EmbeddingRoute route = route_of(s, w.tables[t], plan.devices);
+      if (is_node_reduce(route) || has_copies(route)) {
+        sizes.insert(static_cast<std::int64_t>(s.groups.front().size()));
+      }
+      if (sizes.size() > kMostGroupSizes) {
+        throw InputError(
+            fmt::format("plan: tables[{}].shards[{}].groups", t, i),
+            fmt::format("{} ranks in a group make more than {} sizes of groups in the plan ({}); "
+                        "use fewer",
+                        s.groups.front().size(), kMostGroupSizes, fmt::join(sizes, ", ")));
+      }
+    }
   }
-  size = members;
+  return {sizes.begin(), sizes.end()};
 }
 
-}  // namespace
-
-std::string_view name_of(EmbeddingRoute r) {
-  switch (r) {
+std::string_view name_of_kind(EmbeddingRoute kind) {
+  switch (kind) {
     case EmbeddingRoute::kReplicated:
       return "replicated";
     case EmbeddingRoute::kLocal:
@@ -196,6 +209,13 @@ std::string_view name_of(EmbeddingRoute r) {
       return "group_sequence";
   }
   return "";
+}
+
+}  // namespace
+
+std::string name_of(EmbeddingRoute r) {
+  const std::string_view kind = name_of_kind(kind_of(r));
+  return level_of(r) == 0 ? std::string(kind) : fmt::format("{}_{}", kind, level_of(r) + 1);
 }
 
 void check_embedding_plan(const Job& job, const EmbeddingPlan& plan, std::string_view where) {
@@ -261,11 +281,6 @@ std::int64_t EmbeddingLayout::width(std::int32_t rank, EmbeddingRoute route) con
   return sum;
 }
 
-bool EmbeddingLayout::uses(EmbeddingRoute route) const {
-  return std::any_of(slices.begin(), slices.end(),
-                     [route](const EmbeddingSlice& s) { return s.route == route; });
-}
-
 std::array<std::int32_t, 2> EmbeddingLayout::peers(EmbeddingRoute route, std::int32_t rank) const {
   if (is_local(route)) {
     return {rank, rank + 1};
@@ -273,7 +288,7 @@ std::array<std::int32_t, 2> EmbeddingLayout::peers(EmbeddingRoute route, std::in
   if (!has_copies(route)) {
     return {0, static_cast<std::int32_t>(devices)};
   }
-  const auto size = static_cast<std::int32_t>(group);
+  const auto size = static_cast<std::int32_t>(group_of(route));
   return {rank / size * size, rank / size * size + size};
 }
 
@@ -288,6 +303,7 @@ EmbeddingLayout embedding_layout(const Job& job) {
   const DlrmWorkload& w = *job.workload.dlrm();
   EmbeddingLayout layout;
   layout.devices = job.devices;
+  layout.group_sizes = group_sizes_of(plan, w);
   for (std::size_t t = 0; t < w.tables.size(); ++t) {
     std::vector<EmbeddingSlice> slices;
     for (std::size_t i = 0; i < plan.tables[t].shards.size(); ++i) {
@@ -312,11 +328,12 @@ EmbeddingLayout embedding_layout(const Job& job) {
       slice.table_rows = w.tables[t].rows;
       slice.tier = s.tier;
       slice.cache_bytes = s.cache_bytes;
-      const std::string at = fmt::format("plan: tables[{}].shards[{}].groups", t, i);
-      if (slice.route == EmbeddingRoute::kNodeReduce) {
-        use_one_size(layout.node, slice.members(), "table_row_wise shard", at);
-      } else if (has_copies(slice.route)) {
-        use_one_size(layout.group, slice.members(), "shard with several copies", at);
+      slice.cache_policy = s.cache_policy;
+      if (is_node_reduce(slice.route) || has_copies(slice.route)) {
+        const auto level =
+            std::find(layout.group_sizes.begin(), layout.group_sizes.end(), slice.members()) -
+            layout.group_sizes.begin();
+        slice.route = at_level(slice.route, static_cast<std::size_t>(level));
       }
       slices.push_back(std::move(slice));
     }
@@ -326,8 +343,14 @@ EmbeddingLayout embedding_layout(const Job& job) {
     std::move(slices.begin(), slices.end(), std::back_inserter(layout.slices));
     layout.columns += w.tables[t].dim;
   }
+  for (const EmbeddingSlice& s : layout.slices) {
+    layout.used.set(static_cast<std::size_t>(s.route));
+  }
   layout.held.resize(static_cast<std::size_t>(job.devices));
   for (std::size_t route = 0; route < kRoutes; ++route) {
+    if (!layout.used[route]) {
+      continue;
+    }
     for (std::size_t s = 0; s < layout.slices.size(); ++s) {
       if (layout.slices[s].route != static_cast<EmbeddingRoute>(route)) {
         continue;

@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,7 +11,8 @@
 
 namespace stepcast::workloads {
 
-/// How looked-up values reach the ranks whose samples need them.
+/// How looked-up values reach the ranks whose samples need them. Routes inside groups of ranks
+/// exist once for each size of groups in a plan (EmbeddingLayout::group_sizes): `at_level`.
 enum class EmbeddingRoute : std::uint8_t {
   kReplicated,  ///< data-parallel: local lookups, dense gradient, all-reduce
   kLocal,       ///< the only rank holds it: local lookups, fused optimizer
@@ -24,26 +26,46 @@ enum class EmbeddingRoute : std::uint8_t {
                    ///< the copies all-reduced across groups
   kGroupSequence,  ///< likewise unpooled, as kSequence inside the group
 };
-constexpr std::size_t kRoutes = 8;
-constexpr std::array<EmbeddingRoute, kRoutes> kAllRoutes{
-    EmbeddingRoute::kReplicated,  EmbeddingRoute::kLocal,        EmbeddingRoute::kExchange,
-    EmbeddingRoute::kReduce,      EmbeddingRoute::kNodeReduce,   EmbeddingRoute::kSequence,
-    EmbeddingRoute::kGroupReduce, EmbeddingRoute::kGroupSequence};
+constexpr std::size_t kRouteKinds = 8;
+/// Sizes of groups that one plan may have: a rack, a pod, ... between one rank and all.
+constexpr std::size_t kMostGroupSizes = 4;
+constexpr std::size_t kRoutes = kRouteKinds * kMostGroupSizes;
+constexpr EmbeddingRoute at_level(EmbeddingRoute kind, std::size_t level) {
+  return static_cast<EmbeddingRoute>(static_cast<std::size_t>(kind) + kRouteKinds * level);
+}
+/// Which of the plan's sizes the groups of a route have.
+constexpr std::size_t level_of(EmbeddingRoute r) {
+  return static_cast<std::size_t>(r) / kRouteKinds;
+}
+constexpr EmbeddingRoute kind_of(EmbeddingRoute r) {
+  return static_cast<EmbeddingRoute>(static_cast<std::size_t>(r) % kRouteKinds);
+}
+/// Every route at every level, ascending.
+constexpr std::array<EmbeddingRoute, kRoutes> kAllRoutes = [] {
+  std::array<EmbeddingRoute, kRoutes> all{};
+  for (std::size_t i = 0; i < kRoutes; ++i) {
+    all[i] = static_cast<EmbeddingRoute>(i);
+  }
+  return all;
+}();
 
-std::string_view name_of(EmbeddingRoute route);
+/// "group_reduce", at the second level "group_reduce_2".
+std::string name_of(EmbeddingRoute route);
 /// Lookups of the local batch need no exchange.
 inline bool is_local(EmbeddingRoute r) {
   return r == EmbeddingRoute::kReplicated || r == EmbeddingRoute::kLocal;
 }
 
+/// Row-wise inside a group, pooled, with one copy.
+inline bool is_node_reduce(EmbeddingRoute r) { return kind_of(r) == EmbeddingRoute::kNodeReduce; }
 /// One copy in each of several groups of ranks: a rank asks its own group, and the gradients of
 /// the copies are summed across groups.
 inline bool has_copies(EmbeddingRoute r) {
-  return r == EmbeddingRoute::kGroupReduce || r == EmbeddingRoute::kGroupSequence;
+  return kind_of(r) == EmbeddingRoute::kGroupReduce || kind_of(r) == EmbeddingRoute::kGroupSequence;
 }
 /// Rows leave unpooled.
 inline bool is_sequence(EmbeddingRoute r) {
-  return r == EmbeddingRoute::kSequence || r == EmbeddingRoute::kGroupSequence;
+  return r == EmbeddingRoute::kSequence || kind_of(r) == EmbeddingRoute::kGroupSequence;
 }
 /// Updated by the dense optimizer after an all-reduce, not by a fused backward.
 inline bool is_synchronised(EmbeddingRoute r) {
@@ -68,6 +90,7 @@ struct EmbeddingSlice {
   std::int64_t table_rows = 0;
   std::string tier = "hbm";  ///< where the rows live
   double cache_bytes = 0;    ///< for rows of a slower tier, in each holder's own memory
+  RowCachePolicy cache_policy = RowCachePolicy::kLru;
   [[nodiscard]] bool in_slow_tier() const { return tier != "hbm"; }
   /// Ranks of one group.
   [[nodiscard]] std::int64_t members() const {
@@ -105,25 +128,33 @@ HeldRows held_rows(const EmbeddingSlice& slice, std::int32_t rank);
 /// in which ranks lay out ids, pooled columns and shards: by route, then by (table, column, row).
 struct EmbeddingLayout {
   std::int64_t devices = 1;
-  std::int64_t node = 1;     ///< ranks of a row split inside nodes
-  std::int64_t group = 1;    ///< ranks that share a copy, where shards have several
+  std::int64_t node = 1;  ///< ranks that share a tower
+  /// Sizes of the groups whose members split rows or share a copy, ascending: by level of routes.
+  std::vector<std::int64_t> group_sizes;
   std::int64_t columns = 0;  ///< of all tables side by side
   std::vector<EmbeddingSlice> slices;
   std::vector<std::vector<std::int32_t>> held;  ///< per rank
+  std::bitset<kRoutes> used;                    ///< by some slice
 
   /// Slices of one route that `rank` holds.
   [[nodiscard]] std::vector<std::int32_t> held_by(std::int32_t rank, EmbeddingRoute route) const;
   /// Columns of those slices together.
   [[nodiscard]] std::int64_t width(std::int32_t rank, EmbeddingRoute route) const;
-  [[nodiscard]] bool uses(EmbeddingRoute route) const;
+  [[nodiscard]] bool uses(EmbeddingRoute route) const {
+    return used[static_cast<std::size_t>(route)];
+  }
+  /// Ranks of a group of a route that is inside groups.
+  [[nodiscard]] std::int64_t group_of(EmbeddingRoute route) const {
+    return group_sizes.at(level_of(route));
+  }
   /// Ranks whose lookups reach the shards of a route that `rank` holds: [first, end).
   [[nodiscard]] std::array<std::int32_t, 2> peers(EmbeddingRoute route, std::int32_t rank) const;
   /// Whether ids travel at all.
   [[nodiscard]] bool exchanges_ids() const;
 };
 
-/// The layout of a job's plan. Errors: InputError as check_embedding_plan, and where groups of more
-/// than one size would share communicators.
+/// The layout of a job's plan. Errors: InputError as check_embedding_plan, and for groups of more
+/// than kMostGroupSizes sizes.
 EmbeddingLayout embedding_layout(const Job& job);
 
 }  // namespace stepcast::workloads

@@ -21,11 +21,9 @@ double drawn(const EmbeddingTable& table, double lookups) {
 bool fetched_ahead(const Job& job) { return job.parallel.dlrm_pipeline >= DlrmPipeline::kPrefetch; }
 
 RowCacheModel model_of(const Job& job, const EmbeddingTable& table, const Access& law,
-                       double capacity, double lookups) {
+                       double capacity, double lookups, RowCachePolicy policy) {
   const double n = drawn(table, lookups);
-  const double kept =
-      fetched_ahead(job) && n > 0 ? std::max(capacity, law.unique(n).value) : capacity;
-  return {law, kept, n};
+  return {law, capacity, n, policy, fetched_ahead(job) ? n : 0};
 }
 
 }  // namespace
@@ -55,12 +53,12 @@ double cached_row_bytes(const Job& job, std::int64_t columns) {
 }
 
 CacheShape cache_shape(const Job& job, const EmbeddingTable& table, const Access& law,
-                       std::int64_t rows, std::int64_t columns, double lookups,
-                       double cache_bytes) {
+                       std::int64_t rows, std::int64_t columns, double lookups, double cache_bytes,
+                       RowCachePolicy policy) {
   CacheShape shape;
   shape.capacity = std::min(
       rows, static_cast<std::int64_t>(std::floor(cache_bytes / cached_row_bytes(job, columns))));
-  const RowCacheModel model = model_of(job, table, law, real(shape.capacity), lookups);
+  const RowCacheModel model = model_of(job, table, law, real(shape.capacity), lookups, policy);
   const double most = model.most_rows();
   const double held = std::max(most, real(shape.capacity));
   shape.slots =
@@ -86,8 +84,8 @@ std::map<std::string, RowTraffic> expected_tier_traffic(const Job& job, const Ex
         }
         const EmbeddingTable& table =
             job.workload.dlrm()->tables[static_cast<std::size_t>(shard.table)];
-        const RowCacheModel model =
-            model_of(job, table, *shard.access, real(shard.cache->capacity), shard.drawn);
+        const RowCacheModel model = model_of(job, table, *shard.access, real(shard.cache->capacity),
+                                             shard.drawn, shard.cache->policy);
         RowTraffic mean;
         const std::int64_t count = first < 0 ? 1 : steps;
         for (std::int64_t s = 0; s < count; ++s) {

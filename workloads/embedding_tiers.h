@@ -29,7 +29,8 @@ struct CacheShape {
   RowTraffic expected;
 };
 CacheShape cache_shape(const Job& job, const EmbeddingTable& table, const Access& law,
-                       std::int64_t rows, std::int64_t columns, double lookups, double cache_bytes);
+                       std::int64_t rows, std::int64_t columns, double lookups, double cache_bytes,
+                       RowCachePolicy policy = RowCachePolicy::kLru);
 
 /// By tier, one step of all ranks: mean over steps [first, first + steps) of a run that began with
 /// empty caches; `first` < 0: the long run. `element_bytes` as in tier_row_bytes.

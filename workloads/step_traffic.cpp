@@ -16,7 +16,7 @@ double element_bytes(Format f, double real_bytes) {
 void add_op(const Program& program, const Op& op, const LinkLevels& levels,
             const std::vector<std::int32_t>& members, int position, double real_bytes,
             std::span<double> sent) {
-  const double element = element_bytes(op.format, real_bytes);
+  const double element = element_bytes(op.format, real_bytes) * program.share_of_steps(op);
   const double bytes = static_cast<double>(op.shape[0]) * element;
   std::vector<double> to(members.size(), 0.0);
   switch (op.kind) {

@@ -422,12 +422,33 @@ void read_plan(const Value& v, Job& j) {
   j.embedding_choice = "file";
 }
 
+/// The job's own, or the one its plan was made for.
+void read_sync_interval(const Value& embedding, Job& j) {
+  const std::int64_t planned = j.embedding_plan ? j.embedding_plan->sync_interval : 0;
+  j.sync_interval = std::max<std::int64_t>(1, planned);
+  if (const auto v = embedding.find("sync_interval")) {
+    j.sync_interval = v->integer(1, kLongestInterval);
+    if (planned > 0 && planned != j.sync_interval) {
+      v->refuse(
+          fmt::format("found {}, but the plan was made for {} steps between synchronisations; "
+                      "leave the key out, or plan again",
+                      j.sync_interval, planned));
+    }
+    if (j.sync_interval > 1 && !has_tables(j)) {
+      v->refuse(
+          fmt::format("found {}: there are no embedding tables whose replicas could wait; "
+                      "remove it",
+                      j.sync_interval));
+    }
+  }
+}
+
 void read_embedding(const Value& job, Job& j) {
   const auto v = job.find("embedding");
   if (!v) {
     return;
   }
-  v->keys({"plan", "dedup", "transform", "tower_compression"});
+  v->keys({"plan", "dedup", "sync_interval", "transform", "tower_compression"});
   if (const auto plan = v->find("plan")) {
     if (!has_tables(j) && !plan->is("auto")) {
       plan->refuse(fmt::format("found {}: {} has no embedding tables to place; remove it",
@@ -442,6 +463,7 @@ void read_embedding(const Value& job, Job& j) {
       d->refuse("found \"ikjt\": a transformer has no embedding tables; use off");
     }
   }
+  read_sync_interval(*v, j);
   if (const auto t = v->find("transform")) {
     j.sptt = t->choice<bool>({{"none", false}, {"sptt", true}});
     const std::int64_t node = j.system.host.devices;

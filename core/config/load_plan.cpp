@@ -78,7 +78,7 @@ PlanShard shard_from(const Value& v, std::int64_t devices) {
     cache->keys({"bytes", "policy"});
     s.cache_bytes = cache->at("bytes", "a number of bytes").number(1, 1e18);
     if (const auto policy = cache->find("policy")) {
-      (void)policy->choice<bool>({{"lru", true}});
+      s.cache_policy = policy->choice(cache_policy_names());
     }
     if (s.tier == "hbm") {
       cache->refuse("only rows of a slower tier are cached; name that tier, or leave it out");
@@ -205,6 +205,11 @@ const std::vector<std::pair<std::string, ShardingKind>>& sharding_names() {
   }();
   return names;
 }
+const std::vector<std::pair<std::string, RowCachePolicy>>& cache_policy_names() {
+  static const std::vector<std::pair<std::string, RowCachePolicy>> names{
+      {"lru", RowCachePolicy::kLru}, {"lfu", RowCachePolicy::kLfu}};
+  return names;
+}
 const std::vector<std::pair<std::string, Split>>& split_names() {
   static const std::vector<std::pair<std::string, Split>> names{
       {"replicate", Split::kReplicate}, {"block", Split::kBlock}, {"stripe", Split::kStripe}};
@@ -215,8 +220,8 @@ EmbeddingPlan plan_from(const Value& v) {
   if (!v.is_object()) {
     v.fail("a plan {\"kind\": \"embedding\", ...}");
   }
-  v.keys({"stepcast", "kind", "workload", "system", "devices", "predicted_step_s", "lower_bound_s",
-          "gap", "content_hash", "tables", "ledger",
+  v.keys({"stepcast", "kind", "workload", "system", "devices", "sync_interval", "predicted_step_s",
+          "lower_bound_s", "gap", "content_hash", "tables", "ledger",
           // what `plan --format json` says of a plan beside it
           "objective_s", "buildable", "not_built_because", "mix"});
   if (const auto version = v.find("stepcast")) {
@@ -229,6 +234,9 @@ EmbeddingPlan plan_from(const Value& v) {
   p.workload = v.at("workload", "the name of the workload it was made for").name();
   p.system = v.at("system", "the name of the system it was made for").name();
   p.devices = v.at("devices", "the number of devices").integer(1, 1 << 20);
+  if (const auto interval = v.find("sync_interval")) {
+    p.sync_interval = interval->integer(1, kLongestInterval);
+  }
   std::map<std::string, std::size_t> seen;
   for (const Value& t :
        v.at("tables", "a list of tables").items("a list of at least one table", 1)) {

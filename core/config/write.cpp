@@ -350,7 +350,8 @@ OrderedJson plan_tables_json(const EmbeddingPlan& p) {
       shard["groups"] = s.groups;
       shard["split"] = name_in(split_names(), s.split);
       if (s.cache_bytes > 0) {
-        shard["cache"] = {{"bytes", plain(s.cache_bytes)}, {"policy", "lru"}};
+        shard["cache"] = {{"bytes", plain(s.cache_bytes)},
+                          {"policy", name_in(cache_policy_names(), s.cache_policy)}};
       }
       table["shards"].push_back(std::move(shard));
     }
@@ -508,6 +509,9 @@ OrderedJson plan_json(const EmbeddingPlan& p) {
   j["workload"] = p.workload;
   j["system"] = p.system;
   j["devices"] = p.devices;
+  if (p.sync_interval > 0) {
+    j["sync_interval"] = p.sync_interval;
+  }
   if (p.predicted_step > 0) {
     j["predicted_step_s"] = p.predicted_step;
     j["lower_bound_s"] = p.lower_bound;
@@ -558,6 +562,9 @@ std::string job_to_json(const Job& job, int indent) {
     j["embedding"]["plan"] = job.embedding_choice;
   }
   j["embedding"]["dedup"] = job.embedding_dedup ? "ikjt" : "off";
+  if (job.sync_interval > 1) {
+    j["embedding"]["sync_interval"] = job.sync_interval;
+  }
   j["embedding"]["transform"] = job.sptt ? "sptt" : "none";
   if (job.tower_compression > 1) {
     j["embedding"]["tower_compression"] = plain(job.tower_compression);

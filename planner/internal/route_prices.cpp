@@ -163,9 +163,9 @@ std::vector<Ticks> RoutePrices::fixed() const {
   charges.push_back(to_load(kernels + exchange_.start + exchange_back_.start + pool_forward_.start +
                             pool_backward_.start));
   // Gradients of replicas join the dense buckets: no all-reduce of their own.
-  charges.push_back(to_load(job_.devices > 1
-                                ? prices_.forward_start() + prices_.gradient_start() + update_.start
-                                : kernels));
+  charges.push_back(to_load(job_.devices > 1 ? prices_.forward_start() + prices_.gradient_start() +
+                                                   update_.start / real(job_.sync_interval)
+                                             : kernels));
   std::vector<const NodePrices*> by_index(nodes_.size());
   for (const auto& [group, p] : nodes_) {
     by_index[p.index] = &p;

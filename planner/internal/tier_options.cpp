@@ -75,8 +75,8 @@ class TierOptions {
     }
     if (copies > 1) {
       l.per_row =
-          (routes_.replica_sync(dim / real(group), copies, group) / options_.sync_interval) +
-          routes_.replica_update(dim / real(group)) / options_.sync_interval;
+          (routes_.replica_sync(dim / real(group), copies, group) / real(job_.sync_interval)) +
+          routes_.replica_update(dim / real(group)) / real(job_.sync_interval);
     }
     const BytesByPurpose row =
         held_bytes(job_, table_, {Holding::kReplicated, 1, table_.dim, 0, 1});
@@ -202,7 +202,7 @@ class TierOptions {
       if (copies > 1) {
         const double elements = real(held) * real(table_.dim);
         backward += (routes_.replica_sync(elements, copies, g) + routes_.replica_update(elements)) /
-                    options_.sync_interval;
+                    real(job_.sync_interval);
         backward += here * update;  // gathering gradients costs as in a fused update
       } else {
         backward += here * update;
@@ -251,8 +251,17 @@ class TierOptions {
       for (const double fraction : {0.0, 0.05, 0.2, 0.5}) {
         const double share = 1 / real(members);
         const double cache = std::ceil(fraction * real(rows)) * row;
-        const workloads::CacheShape fullest =
-            workloads::cache_shape(job_, table_, law, rows, table_.dim, lookups_ * most, cache);
+        const auto shape = [&](RowCachePolicy policy) {
+          return workloads::cache_shape(job_, table_, law, rows, table_.dim, lookups_ * most, cache,
+                                        policy);
+        };
+        workloads::CacheShape fullest = shape(RowCachePolicy::kLru);
+        RowCachePolicy policy = RowCachePolicy::kLru;
+        if (auto counted = shape(RowCachePolicy::kLfu);
+            cache > 0 && counted.expected.fetched_bytes < fullest.expected.fetched_bytes) {
+          policy = RowCachePolicy::kLfu;
+          fullest = counted;
+        }
         const RowTraffic& moved = fullest.expected;
         PlacementOption o;
         o.group = static_cast<std::int32_t>(members);
@@ -290,6 +299,7 @@ class TierOptions {
         m.split = hot.split;
         m.tier = slow->name;
         m.cache_bytes = std::ceil(cache);
+        m.cache_policy = policy;
         made_.emplace_back(std::move(o), std::move(m));
       }
     }

@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <bit>
+#include <tuple>
 
 #include "core/error.h"
 
 namespace stepcast::runtime {
 
-RowCache::RowCache(std::int64_t slots, std::int64_t capacity, int batches_ahead)
+RowCache::RowCache(std::int64_t slots, std::int64_t capacity, int batches_ahead,
+                   RowCachePolicy policy, std::int64_t rows)
     : capacity_(std::min(capacity, slots)),
       ahead_(batches_ahead),
+      lookups_(policy == RowCachePolicy::kLfu ? static_cast<std::size_t>(rows) : 0),
       slots_(static_cast<std::size_t>(slots)),
       table_(std::bit_ceil(2 * static_cast<std::size_t>(std::max<std::int64_t>(slots, 1))), kNone) {
   STEPCAST_CHECK(slots >= 0 && slots <= std::int64_t{1} << 30, "a cache of {} slots", slots);
@@ -71,17 +74,49 @@ void RowCache::link_newest(std::int32_t slot) {
   newest_ = slot;
 }
 
+void RowCache::collect(std::uint32_t end) {
+  leaving_.clear();
+  for (std::int32_t slot = oldest_; slot != kNone;
+       slot = slots_[static_cast<std::size_t>(slot)].newer) {
+    if (slots_[static_cast<std::size_t>(slot)].batch >= end) {
+      return;  // so are all newer ones
+    }
+    leaving_.push_back(slot);
+  }
+}
+
+void RowCache::least_first(std::int64_t count) {
+  const auto rank = [this](std::int32_t slot) {
+    const Slot& s = slots_[static_cast<std::size_t>(slot)];
+    return std::tuple(lookups_[s.row], s.batch, s.row);
+  };
+  if (count < static_cast<std::int64_t>(leaving_.size())) {
+    std::nth_element(leaving_.begin(), leaving_.begin() + count, leaving_.end(),
+                     [&](std::int32_t a, std::int32_t b) { return rank(a) < rank(b); });
+    leaving_.resize(static_cast<std::size_t>(count));
+  }
+}
+
 bool RowCache::evict(std::vector<Move>& stores, std::uint32_t oldest_needed) {
-  if (oldest_ == kNone || slots_[static_cast<std::size_t>(oldest_)].batch >= oldest_needed) {
+  std::int32_t slot = oldest_;
+  if (slot == kNone || slots_[static_cast<std::size_t>(slot)].batch >= oldest_needed) {
     return false;
   }
-  const std::int32_t slot = oldest_;
+  if (!lookups_.empty()) {
+    collect(oldest_needed);
+    least_first(1);
+    slot = leaving_.front();
+  }
+  remove(slot, stores);
+  return true;
+}
+
+void RowCache::remove(std::int32_t slot, std::vector<Move>& stores) {
   stores.push_back({slots_[static_cast<std::size_t>(slot)].row, slot});
   forget(slots_[static_cast<std::size_t>(slot)].row);
   unlink(slot);
   free_.push_back(slot);
   --size_;
-  return true;
 }
 
 void RowCache::look_up(std::span<const std::int64_t> rows, std::int64_t* slots,
@@ -91,6 +126,9 @@ void RowCache::look_up(std::span<const std::int64_t> rows, std::int64_t* slots,
       batch_ > static_cast<std::uint32_t>(ahead_) ? batch_ - static_cast<std::uint32_t>(ahead_) : 0;
   for (const std::int64_t id : rows) {
     const auto row = static_cast<std::uint32_t>(id);
+    if (!lookups_.empty()) {
+      ++lookups_[row];
+    }
     std::int32_t slot = find(row);
     if (slot != kNone) {
       touched_ += slots_[static_cast<std::size_t>(slot)].batch != batch_ ? 1 : 0;
@@ -122,7 +160,17 @@ void RowCache::look_up(std::span<const std::int64_t> rows, std::int64_t* slots,
 void RowCache::trim(std::vector<Move>& stores) {
   // Of a batch looked up ahead no row leaves before its update.
   const std::uint32_t needed = ahead_ > 0 ? batch_ : batch_ + 1;
-  while (size_ > capacity_ && evict(stores, needed)) {
+  if (lookups_.empty()) {
+    while (size_ > capacity_ && evict(stores, needed)) {
+    }
+  } else if (size_ > capacity_) {
+    collect(batch_ + 1);
+    least_first(size_ - capacity_);
+    for (const std::int32_t slot : leaving_) {
+      if (slots_[static_cast<std::size_t>(slot)].batch < needed) {
+        remove(slot, stores);
+      }
+    }
   }
 }
 

@@ -13,7 +13,8 @@ TieredRows::TieredRows(const Program& program) : traffic(program.tiers.size()) {
     for (const EmbeddingShard& shard : group.shards) {
       of_group.emplace_back();
       if (shard.cache) {
-        of_group.back().emplace(shard.cache->slots, shard.cache->capacity, ahead ? 1 : 0);
+        of_group.back().emplace(shard.cache->slots, shard.cache->capacity, ahead ? 1 : 0,
+                                shard.cache->policy, shard.rows);
       }
     }
   }

@@ -115,9 +115,10 @@ TEST_CASE("every setting of a job survives a round trip", "[config][job]") {
   const Job dlrm =
       job(kDlrm, {"embedding.plan=row_wise", "formats.all_to_all_forward=fp16",
                   "formats.embedding=int8_row", "parallel.overlap.input_all_to_all=true",
-                  "calibration=none", "embedding.dedup=ikjt",
+                  "calibration=none", "embedding.dedup=ikjt", "embedding.sync_interval=4",
                   R"(optimizer={"dense": "adam", "embedding": "adagrad"})"});
   CHECK(dlrm.embedding_dedup);
+  CHECK(dlrm.sync_interval == 4);
   CHECK(dlrm.embedding_choice == "row_wise");
   CHECK(dlrm.embedding_optimizer == OptimizerKind::kAdagrad);
   check_round_trip(dlrm);

@@ -57,6 +57,23 @@ TEST_CASE("a plan is read, kept in the job and written back", "[config][plan]") 
   CHECK(job_to_json(load_job(text_source(resolved, "again.json"), {}, kLibrary)) == resolved);
 }
 
+TEST_CASE("a plan says for how many steps replicas may wait", "[config][plan]") {
+  std::string plan = kPlan;
+  plan.insert(1, "\"sync_interval\": 4, ");
+  const Job job = job_with(plan);
+  CHECK(job.sync_interval == 4);
+  CHECK(plan_to_json(*job.embedding_plan).find("\"sync_interval\": 4") != std::string::npos);
+  const std::string resolved = job_to_json(job);
+  CHECK(job_to_json(load_job(text_source(resolved, "again.json"), {}, kLibrary)) == resolved);
+  // Where the plan does not say, the job does; where both say, they agree.
+  CHECK(job_with(std::string(kPlan) + ", \"sync_interval\": 3").sync_interval == 3);
+  CHECK(job_with(plan + ", \"sync_interval\": 4").sync_interval == 4);
+  CHECK_THROWS_WITH(job_with(plan + ", \"sync_interval\": 2"),
+                    Catch::Contains("embedding.sync_interval") && Catch::Contains("4 steps"));
+  CHECK_THROWS_WITH(job_with(plan + ", \"sync_interval\": 0"),
+                    Catch::Contains("embedding.sync_interval"));
+}
+
 TEST_CASE("a plan that does not fit its tables is refused", "[config][plan]") {
   struct Case {
     const char* from;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <list>
 #include <unordered_map>
@@ -97,8 +98,9 @@ TEST_CASE("with one lookup a batch the hit rate is Che's", "[core][cache][oracle
   const Access access = Access::zipf(20'000, 0.9, 1);
   for (const double capacity : {10.0, 400.0, 6'000.0}) {
     CAPTURE(capacity);  // U(T + 1) - U(T) against U'(T): T is at least the capacity
-    CHECK(1 - RowCacheModel(access, capacity, 1).batch().fetched ==
-          Approx(access.hit_rate(capacity, CachePolicy::kLru).value).epsilon(0.2 / capacity + 2e-4));
+    CHECK(
+        1 - RowCacheModel(access, capacity, 1).batch().fetched ==
+        Approx(access.hit_rate(capacity, CachePolicy::kLru).value).epsilon(0.2 / capacity + 2e-4));
   }
 }
 
@@ -110,4 +112,48 @@ TEST_CASE("a larger cache never fetches more", "[core][cache][property]") {
     CHECK(fetched <= before * (1 + 1e-9));
     before = fetched;
   }
+}
+
+TEST_CASE("a cache of the rows looked up most often fetches what the hottest rows are not",
+          "[core][cache][oracle]") {
+  const double exponent = GENERATE(0.8, 1.1);
+  // Counts of the rows around the last one kept have to settle: no colder ones than these.
+  const int capacity = GENERATE(0, 150, 900, 1'500);
+  constexpr int kRows = 5'000;
+  constexpr int kLookups = 1'500;
+  constexpr int kBatches = 400;
+  CAPTURE(exponent, capacity);
+  const Access access = Access::zipf(kRows, exponent, 3);
+  const RowCacheModel model(access, capacity, kLookups, RowCachePolicy::kLfu);
+  // Here every row is kept with its count; the `capacity` largest counts stay.
+  AccessSampler sampler(access, 11);
+  std::vector<int> count(kRows, 0);
+  std::unordered_set<std::int64_t> cached;
+  RowTraffic late;
+  for (int b = 0; b < kBatches; ++b) {
+    RowTraffic t;
+    for (int i = 0; i < kLookups; ++i) {
+      const std::int64_t row = sampler.next_rank();
+      ++count[static_cast<std::size_t>(row)];
+      t.fetched += cached.insert(row).second ? 1 : 0;
+    }
+    std::vector<std::int64_t> rows(cached.begin(), cached.end());
+    std::sort(rows.begin(), rows.end(), [&](std::int64_t a, std::int64_t c) {
+      return std::pair(count[static_cast<std::size_t>(a)], a) >
+             std::pair(count[static_cast<std::size_t>(c)], c);
+    });
+    for (std::size_t i = static_cast<std::size_t>(capacity); i < rows.size(); ++i) {
+      cached.erase(rows[i]);
+      t.written += 1;
+    }
+    CHECK(model.batch(b).fetched <= t.fetched + 5 * std::sqrt(model.batch(b).touched));
+    if (b >= kBatches / 2) {
+      late += t;
+    }
+  }
+  late *= 2.0 / kBatches;
+  const RowTraffic steady = model.batch();
+  CHECK(late.fetched == Approx(steady.fetched).epsilon(0.03).margin(4));
+  CHECK(late.written == Approx(steady.written).epsilon(0.03).margin(4));
+  CHECK(steady.fetched <= RowCacheModel(access, capacity, kLookups).batch().fetched + 1e-9);
 }

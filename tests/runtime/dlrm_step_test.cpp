@@ -6,112 +6,16 @@
 #include "core/error.h"
 #include "core/plan.h"
 #include "runtime/op_operands.h"
+#include "tests/runtime/small_dlrm.h"
 #include "tests/runtime/thread_ranks.h"
 #include "tests/runtime/tiered_plans.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan.h"
 
 using namespace stepcast;
+using namespace stepcast::runtime::test;
 
 namespace {
-
-constexpr std::int64_t kGlobal = 16;
-
-/// Five tables of every pooling mode; row counts that do not divide over ranks.
-Job small_job(InteractionKind interaction,
-              OptimizerKind embedding_optimizer = OptimizerKind::kSgd) {
-  DlrmWorkload w;
-  w.dense_features = 5;
-  w.bottom_mlp = {12, 8};
-  w.top_mlp = {16, 1};
-  w.interaction = {interaction, 2, 4};
-  const std::vector<PoolingMode> modes{PoolingMode::kSum, PoolingMode::kMean,
-                                       PoolingMode::kSequence, PoolingMode::kSum,
-                                       PoolingMode::kMean};
-  for (std::size_t t = 0; t < modes.size(); ++t) {
-    EmbeddingTable table;
-    table.name = "t" + std::to_string(t);
-    table.rows = 31 + 10 * static_cast<std::int64_t>(t);
-    table.dim = interaction == InteractionKind::kDot || t % 2 == 0 ? 8 : 16;
-    table.pooling = 2.5;
-    table.mode = modes[t];
-    w.tables.push_back(table);
-  }
-  Job job;
-  job.workload.name = "small";
-  job.workload.model = w;
-  job.system.host.devices = 2;
-  job.batch.global = kGlobal;
-  job.formats.compute = Format::kFp32;
-  job.dense_optimizer = OptimizerKind::kSgd;
-  job.embedding_optimizer = embedding_optimizer;
-  job.parallel.bucket = Bytes(1024);  // several buckets
-  return job;
-}
-
-/// Samples [first, first + count) of a step's global batch: a pure function of the step. Bags have
-/// 0 to 5 lookups.
-runtime::HostBatch batch_of(const Job& job, std::int64_t step, std::int64_t first,
-                            std::int64_t count) {
-  const DlrmWorkload& w = *job.workload.dlrm();
-  runtime::HostBatch batch;
-  batch.lookups.resize(w.tables.size());
-  batch.offsets.assign(w.tables.size(), {0});
-  for (std::int64_t i = 0; i < kGlobal; ++i) {
-    std::mt19937 random(static_cast<unsigned>(1000 * step + i));
-    const bool mine = i >= first && i < first + count;
-    double logit = 0;
-    for (std::int64_t f = 0; f < w.dense_features; ++f) {
-      const float x = static_cast<float>(random() % 2000) / 1000.0F - 1.0F;
-      logit += x;
-      if (mine) {
-        batch.dense.push_back(x);
-      }
-    }
-    for (std::size_t t = 0; t < w.tables.size(); ++t) {
-      const auto lookups = random() % 6;
-      for (unsigned l = 0; l < lookups; ++l) {
-        const auto row = static_cast<std::int64_t>(
-            random() % 7 == 0 ? 0 : random() % static_cast<unsigned>(w.tables[t].rows));
-        logit += row % 2 == 0 ? 0.3 : -0.3;
-        if (mine) {
-          batch.lookups[t].push_back(row);
-        }
-      }
-      if (mine) {
-        batch.offsets[t].push_back(static_cast<std::int64_t>(batch.lookups[t].size()));
-      }
-    }
-    if (mine) {
-      batch.labels.push_back(logit > 0 ? 1.0F : 0.0F);
-    }
-  }
-  return batch;
-}
-
-std::vector<runtime::HostBatch> batches_of(const Job& job, std::int64_t step) {
-  std::vector<runtime::HostBatch> batches;
-  const std::int64_t each = kGlobal / job.devices;
-  for (std::int64_t r = 0; r < job.devices; ++r) {
-    batches.push_back(batch_of(job, step, r * each, each));
-  }
-  return batches;
-}
-
-std::vector<double> loss_curve(const Job& job, int steps) {
-  const ExecutionGraph graph = workloads::build_graph(job);
-  runtime::test::ThreadRanks ranks(job, graph);
-  std::vector<double> losses;
-  const bool pipelined = job.parallel.dlrm_pipeline != DlrmPipeline::kNone;
-  if (pipelined) {
-    ranks.fill_pipeline(batches_of(job, 0));
-  }
-  for (int s = 0; s < steps; ++s) {
-    const auto next = batches_of(job, s + 1);
-    losses.push_back(ranks.step(s, batches_of(job, s), pipelined ? &next : nullptr));
-  }
-  return losses;
-}
 
 void check_equal_curves(Job job, const std::vector<std::string>& plans,
                         const std::vector<std::int64_t>& devices, bool overlap = false) {
@@ -185,6 +89,31 @@ TEST_CASE("rows by popularity at several replication levels train the same DLRM"
     const std::vector<double> curve = loss_curve(job, kSteps);
     for (std::size_t s = 0; s < curve.size(); ++s) {
       CAPTURE(s);
+      CHECK(curve[s] == Approx(alone[s]).epsilon(2e-5));
+    }
+  }
+}
+
+TEST_CASE("copies in groups of several sizes train the same DLRM, in one table too",
+          "[runtime][dlrm][tiers]") {
+  const auto optimizer = GENERATE(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
+                                  OptimizerKind::kAdam, OptimizerKind::kAdagrad);
+  Job job = small_job(InteractionKind::kCat, optimizer);
+  for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
+    t.access = std::make_shared<const Access>(Access::zipf(t.rows, 1.1, 7));
+  }
+  job.devices = 1;
+  job.embedding_choice = "table_wise";
+  const std::vector<double> alone = loss_curve(job, 4);
+  job.devices = 8;
+  for (unsigned seed = 0; seed < 7; ++seed) {
+    CAPTURE(seed);
+    // Seed 0: all, one in four, one in two, one copy, in every table.
+    job.embedding_plan =
+        seed == 0 ? nested_plan(job, {1, 2, 4, 8}) : random_tiered_plan(job, seed, {2, 4});
+    job.embedding_dedup = seed % 2 == 1;
+    const std::vector<double> curve = loss_curve(job, 4);
+    for (std::size_t s = 0; s < alone.size(); ++s) {
       CHECK(curve[s] == Approx(alone[s]).epsilon(2e-5));
     }
   }
@@ -311,16 +240,6 @@ TEST_CASE("a DLRM learns", "[runtime][dlrm]") {
 }
 
 namespace {
-
-TensorId tensor_named(const Program& program, const std::string& name) {
-  for (std::size_t i = 0; i < program.tensors.size(); ++i) {
-    if (program.tensors[i].name == name) {
-      return static_cast<TensorId>(i);
-    }
-  }
-  FAIL("no tensor '" << name << "'");
-  return 0;
-}
 
 /// Loss of the first step when element `i` of a tensor is moved by `by`.
 double perturbed_loss(const Job& job, const ExecutionGraph& graph, TensorId id, std::int64_t i,

@@ -126,3 +126,45 @@ TEST_CASE("without free slots the oldest rows make room; a batch that needs more
   cache.begin_batch();
   CHECK_THROWS_AS(cache.look_up(more, slots.data(), loads, stores), RunError);
 }
+
+TEST_CASE("a cache that counts keeps the rows looked up most often", "[runtime][tiers]") {
+  constexpr int kRows = 300;
+  constexpr int kLookups = 60;
+  const int capacity = GENERATE(0, 1, 17, 100, 300);
+  std::mt19937 random(static_cast<unsigned>(capacity));
+  RowCache cache(std::min(kRows, capacity + kLookups + 5), capacity, 0, RowCachePolicy::kLfu,
+                 kRows);
+  std::map<std::int64_t, int> count, batch_of;
+  std::set<std::int64_t> held;
+  for (int b = 0; b < 200; ++b) {
+    CAPTURE(capacity, b);
+    const auto ids = draw(random, kRows, kLookups);
+    Moves loads;
+    Moves stores;
+    std::vector<std::int64_t> slots(ids.size());
+    cache.begin_batch();
+    cache.look_up(ids, slots.data(), loads, stores);
+    CHECK(stores.empty());
+    for (const auto& [row, slot] : loads) {
+      CHECK(held.insert(row).second);
+    }
+    for (const std::int64_t row : ids) {
+      CHECK(held.count(row) == 1);
+      ++count[row];
+      batch_of[row] = b;
+    }
+    cache.trim(stores);
+    for (const auto& [row, slot] : stores) {
+      CHECK(held.erase(row) == 1);
+    }
+    CHECK(cache.size() == static_cast<std::int64_t>(held.size()));
+    CHECK(cache.size() <= capacity);
+    // None that left was looked up more often than one that stayed, nor as often and later.
+    const auto rank = [&](std::int64_t row) { return std::tuple(count[row], batch_of[row], row); };
+    for (const auto& [row, slot] : stores) {
+      for (const std::int64_t kept : held) {
+        CHECK(rank(row) < rank(kept));
+      }
+    }
+  }
+}

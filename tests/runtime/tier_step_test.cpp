@@ -173,6 +173,33 @@ TEST_CASE("rows the runtime fetches and writes are those the graph expects", "[r
   }
 }
 
+TEST_CASE("a cache that counts fetches what lies beyond the hottest rows", "[runtime][tiers]") {
+  const bool ahead = GENERATE(false, true);
+  CAPTURE(ahead);
+  Job job = skewed_job(OptimizerKind::kRowwiseAdagrad, 512, 6'000);
+  job.parallel.dlrm_pipeline = ahead ? DlrmPipeline::kPrefetch : DlrmPipeline::kNone;
+  const auto moved = [&](RowCachePolicy policy) {
+    EmbeddingPlan plan = workloads::make_embedding_plan(job, "row_wise");
+    for (PlanTable& t : plan.tables) {
+      PlanShard& s = t.shards.front();
+      s.tier = "ddr";
+      s.cache_policy = policy;
+      const double held = static_cast<double>(s.rows[1]) / static_cast<double>(job.devices);
+      s.cache_bytes = 0.2 * held * workloads::cached_row_bytes(job, s.columns[1]);
+    }
+    job.embedding_plan = plan;
+    return train(job, 40, 30).moved.at("ddr");
+  };
+  const RowTraffic counts = moved(RowCachePolicy::kLfu);
+  const RowTraffic expected =
+      workloads::expected_tier_traffic(job, workloads::build_graph(job), -1, 1, 4).at("ddr");
+  CHECK(counts.touched == Approx(expected.touched).epsilon(0.02));
+  // Thirty batches have not told rows of nearly equal popularity apart.
+  CHECK(counts.fetched == Approx(expected.fetched).epsilon(0.05));
+  CHECK(counts.fetched_bytes == Approx(expected.fetched_bytes).epsilon(0.05));
+  CHECK(counts.fetched < moved(RowCachePolicy::kLru).fetched);
+}
+
 TEST_CASE("a cache spares the slower tier and costs its bytes", "[runtime][tiers]") {
   Job job = skewed_job(OptimizerKind::kAdagrad, 128, 4'000);
   const auto with = [&job](double cache_bytes) {
@@ -200,6 +227,13 @@ TEST_CASE("the CUDA backend refuses rows in files in words", "[runtime][tiers]")
   CHECK_NOTHROW(runtime::require_executable(job, true));
   job.embedding_plan->tables[0].shards[0].tier = "ssd";
   CHECK_NOTHROW(runtime::require_executable(job, false));
+  job.embedding_plan->tables[0].shards[0].tier = "ddr";
+  job.sync_interval = 2;
+  CHECK_NOTHROW(runtime::require_executable(job, false));
+  CHECK_THROWS_WITH(runtime::require_executable(job, true),
+                    Catch::Contains("embedding.sync_interval"));
+  job.sync_interval = 1;
+  job.embedding_plan->tables[0].shards[0].tier = "ssd";
   CHECK_THROWS_WITH(runtime::require_executable(job, true),
                     Catch::Contains("embedding.plan") && Catch::Contains("tier ssd"));
 }

@@ -21,12 +21,16 @@ inline std::vector<std::vector<std::int32_t>> rank_groups(std::int64_t devices, 
   return groups;
 }
 
-/// A plan with one to four row ranges a table, each of any kind: on every rank, a copy a node,
-/// one copy over all ranks, over one node or on one rank; split by blocks or stripes; rows as the
-/// workload numbers them or by popularity. Needs an even number of ranks in nodes of two.
-inline EmbeddingPlan random_tiered_plan(const Job& job, unsigned seed) {
+/// A plan with one to four row ranges a table, each of any kind: on every rank, a copy a group of
+/// one of the sizes, one copy over all ranks, over one group or on one rank; split by blocks or
+/// stripes; rows as the workload numbers them or by popularity. Sizes divide the number of ranks.
+inline EmbeddingPlan random_tiered_plan(const Job& job, unsigned seed,
+                                        const std::vector<std::int64_t>& sizes = {2}) {
   std::mt19937 random(seed);
   const auto below = [&random](std::size_t n) { return static_cast<std::int64_t>(random() % n); };
+  const auto size = [&] {
+    return sizes.size() == 1 ? sizes.front() : sizes[static_cast<std::size_t>(below(sizes.size()))];
+  };
   EmbeddingPlan plan;
   plan.workload = job.workload.name;
   plan.system = job.system.name;
@@ -54,14 +58,14 @@ inline EmbeddingPlan random_tiered_plan(const Job& job, unsigned seed) {
           break;
         case 1:
           s.sharding = ShardingKind::kRowWise;
-          s.groups = rank_groups(job.devices, 2);
+          s.groups = rank_groups(job.devices, size());
           break;
         case 2:
           s.sharding = ShardingKind::kRowWise;
           s.groups = rank_groups(job.devices, job.devices);
           break;
         case 3: {
-          const auto nodes = rank_groups(job.devices, 2);
+          const auto nodes = rank_groups(job.devices, size());
           s.sharding = ShardingKind::kTableRowWise;
           s.groups = {nodes[static_cast<std::size_t>(below(nodes.size()))]};
           break;
@@ -71,6 +75,32 @@ inline EmbeddingPlan random_tiered_plan(const Job& job, unsigned seed) {
           s.groups = {{static_cast<std::int32_t>(below(static_cast<std::size_t>(job.devices)))}};
           s.split = Split::kBlock;
       }
+    }
+  }
+  return plan;
+}
+
+/// Every table in as many row ranges as there are sizes: one copy in each group of the first size,
+/// of the second, ... ; 1 is on every rank, the number of ranks one copy. Stripes, by popularity.
+inline EmbeddingPlan nested_plan(const Job& job, const std::vector<std::int64_t>& sizes) {
+  EmbeddingPlan plan;
+  plan.workload = job.workload.name;
+  plan.system = job.system.name;
+  plan.devices = job.devices;
+  const auto levels = static_cast<std::int64_t>(sizes.size());
+  for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+    PlanTable& to = plan.tables.emplace_back();
+    to.name = t.name;
+    to.frequency_order = true;
+    for (std::int64_t i = 0; i < levels; ++i) {
+      PlanShard& s = to.shards.emplace_back();
+      s.rows = {i * t.rows / levels, (i + 1) * t.rows / levels};
+      s.columns = {0, t.dim};
+      const bool everywhere = sizes[static_cast<std::size_t>(i)] == 1;
+      s.sharding = everywhere ? ShardingKind::kDataParallel : ShardingKind::kRowWise;
+      s.split = everywhere ? Split::kReplicate : Split::kStripe;
+      s.groups =
+          rank_groups(job.devices, everywhere ? job.devices : sizes[static_cast<std::size_t>(i)]);
     }
   }
   return plan;
@@ -90,6 +120,7 @@ inline void move_to_slow_tiers(EmbeddingPlan& plan, unsigned seed,
       const auto rows = static_cast<double>(s.rows[1] - s.rows[0]);
       const auto columns = static_cast<double>(s.columns[1] - s.columns[0]);
       s.cache_bytes = static_cast<double>(random() % 4) / 3 * rows * (4 * columns + 36);
+      s.cache_policy = seed % 2 == 0 ? RowCachePolicy::kLru : RowCachePolicy::kLfu;
     }
   }
 }

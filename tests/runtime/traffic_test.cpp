@@ -124,6 +124,51 @@ TEST_CASE("the runtime sends what the graph of a random tiered plan expects", "[
   }
 }
 
+TEST_CASE("bytes of copies in groups of several sizes, by level", "[traffic][tiers]") {
+  // Two racks of two machines of two devices: three levels to tell apart.
+  Job job = skewed_job(8192);
+  job.system.fabric = {{"machine", 2, GBps(10), microseconds(50), 1, false},
+                       {"rack", 2, GBps(2), microseconds(50), 1, false},
+                       {"network", 2, GBps(1), microseconds(50), 1, false}};
+  job.devices = job.parallel.data = 8;
+  const LinkLevels levels(job.system);
+  REQUIRE(levels.count() == 3);
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    job.embedding_plan = seed == 0 ? runtime::test::nested_plan(job, {1, 2, 4, 8})
+                                   : runtime::test::random_tiered_plan(job, 20 + seed, {2, 4});
+    const ExecutionGraph graph = workloads::build_graph(job);
+    const StepTraffic expected = workloads::expected_traffic(graph, levels);
+    const StepTraffic real = counted(job, graph, levels, 2);
+    for (std::size_t level = 0; level < levels.count(); ++level) {
+      for (std::size_t k = 0; k < workloads::kTrafficKinds; ++k) {
+        const auto kind = static_cast<TrafficKind>(k);
+        CAPTURE(seed, level, name_of(kind));
+        CHECK(real.at(kind, level) == Approx(expected.at(kind, level)).epsilon(0.02));
+      }
+    }
+  }
+}
+
+TEST_CASE("replicas that wait k steps send a k-th of the bytes", "[traffic][tiers][sync]") {
+  const LinkLevels levels(two_nodes());
+  Job job = skewed_job(512);
+  job.embedding_choice = "tiered";
+  const StepTraffic each = workloads::expected_traffic(workloads::build_graph(job), levels);
+  job.sync_interval = 3;
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const StepTraffic expected = workloads::expected_traffic(graph, levels);
+  const StepTraffic real = counted(job, graph, levels, 6);  // two synchronisations
+  for (std::size_t level = 0; level < levels.count(); ++level) {
+    CAPTURE(level);
+    const double sync = each.at(TrafficKind::kReplicaSync, level);
+    CHECK(sync > 0);
+    CHECK(expected.at(TrafficKind::kReplicaSync, level) == Approx(sync / 3).epsilon(1e-12));
+    CHECK(real.at(TrafficKind::kReplicaSync, level) == Approx(sync / 3).epsilon(1e-9));
+    CHECK(real.at(TrafficKind::kDenseSync, level) ==
+          Approx(each.at(TrafficKind::kDenseSync, level)).epsilon(1e-9));
+  }
+}
+
 TEST_CASE("deduplicated ids travel as often as the access law says, repeats inside sessions too",
           "[traffic][dedup]") {
   const LinkLevels levels(two_nodes());

@@ -9,6 +9,8 @@ Workload workload_from(const Value& v);
 Device device_from(const Value& v);
 /// `device` replaces what the key "device" names, when an override reached inside it.
 System system_from(const Value& v, const Library& library, const Document* device = nullptr);
+/// Most steps between two synchronisations of replicated rows.
+constexpr std::int64_t kLongestInterval = 1'000'000;
 EmbeddingPlan plan_from(const Value& v);
 /// The list "flows" of a job; `job` must have its workload and system by now.
 std::vector<Flow> flows_from(const Value& v, const Job& job);
@@ -64,6 +66,7 @@ const std::vector<std::pair<std::string, PoolingMode>>& pooling_names();
 const std::vector<std::pair<std::string, InteractionKind>>& interaction_names();
 const std::vector<std::pair<std::string, ShardingKind>>& sharding_names();
 const std::vector<std::pair<std::string, Split>>& split_names();
+const std::vector<std::pair<std::string, RowCachePolicy>>& cache_policy_names();
 const std::vector<std::pair<std::string, OptimizerKind>>& optimizer_names();
 const std::vector<std::pair<std::string, ScheduleKind>>& schedule_names();
 const std::vector<std::pair<std::string, Axis>>& axis_names();
