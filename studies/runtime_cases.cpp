@@ -195,7 +195,49 @@ void split_transformer(Job& job, Bound bound, std::int64_t ranks, Draw& draw, Ca
   job.workload.default_batch = job.batch;
 }
 
+MixtureOfExperts draw_experts(const TransformerWorkload& t, std::int64_t ranks, Draw& draw) {
+  MixtureOfExperts moe;
+  const std::int64_t each[] = {2, 4, 8};
+  moe.experts = ranks * draw.one_of(each);
+  moe.per_token = draw.integer(1, 2);
+  moe.shared = draw.integer(0, 1);
+  moe.ffn_hidden = rounded(static_cast<double>(t.hidden) * draw.log_uniform(0.5, 2), 16 * ranks);
+  moe.first_dense_layers = draw.integer(0, 1);
+  moe.capacity_factor = draw.integer(0, 3) == 0 ? 1.25 : 0;
+  if (draw.integer(0, 1) == 0) {
+    moe.routing = std::make_shared<const Access>(
+        Access::zipf(moe.experts, draw.uniform(0.2, 1.0), draw.bits() >> 1));
+  }
+  return moe;
+}
+
+/// Without a pipeline; experts over the data ranks, or whole on each.
+void split_experts(Job& job, std::int64_t ranks, Draw& draw) {
+  Parallel& p = job.parallel;
+  const bool tensor = draw.integer(0, 3) == 0;
+  p.tensor = tensor ? ranks : 1;
+  p.data = tensor ? 1 : ranks;
+  p.expert = !tensor && draw.integer(0, 2) > 0 ? ranks : 1;
+  p.recompute.kind = draw.integer(0, 3) == 0 ? RecomputeKind::kFull : RecomputeKind::kNone;
+  job.batch.micro = draw.integer(1, 2);
+  job.batch.sequence = rounded(draw.log_uniform(64, 512), 64);
+  job.batch.global = job.batch.micro * p.data * draw.integer(1, 2);
+  job.workload.default_batch = job.batch;
+}
+
 }  // namespace
+
+std::string_view name_of(CaseKind kind) {
+  switch (kind) {
+    case CaseKind::kDlrm:
+      return "dlrm";
+    case CaseKind::kTransformer:
+      return "transformer";
+    case CaseKind::kExperts:
+      return "experts";
+  }
+  return "unknown";
+}
 
 std::string_view name_of(Bound bound) {
   switch (bound) {
@@ -244,11 +286,20 @@ Job draw_case(CaseKind kind, Bound bound, const System& system, std::int64_t ran
     constexpr Format kFormats[] = {Format::kBf16, Format::kBf16, Format::kTf32, Format::kFp32};
     job.formats.compute = kFormats[draw.integer(0, 3)];
   }
-  if (kind == CaseKind::kTransformer) {
-    job.workload.model = size == CaseSize::kDevice ? draw_device_transformer(bound, ranks, draw)
-                                                   : draw_transformer(bound, ranks, draw);
+  if (kind != CaseKind::kDlrm) {
+    TransformerWorkload model = size == CaseSize::kDevice
+                                    ? draw_device_transformer(bound, ranks, draw)
+                                    : draw_transformer(bound, ranks, draw);
+    if (kind == CaseKind::kExperts) {
+      model.moe = draw_experts(model, ranks, draw);
+    }
+    job.workload.model = std::move(model);
     job.dense_optimizer = draw.integer(0, 1) == 0 ? OptimizerKind::kAdam : OptimizerKind::kSgd;
-    split_transformer(job, bound, ranks, draw, size);
+    if (kind == CaseKind::kExperts) {
+      split_experts(job, ranks, draw);
+    } else {
+      split_transformer(job, bound, ranks, draw, size);
+    }
   } else {
     job.dense_optimizer = OptimizerKind::kSgd;
     const std::int64_t optimizer = draw.integer(0, 5);
@@ -287,10 +338,15 @@ std::string describe(const Job& job) {
   }
   const TransformerWorkload& t = *job.workload.transformer();
   const Parallel& p = job.parallel;
-  return fmt::format("{} {}x{} seq {} t{}{} p{} d{} z{} batch {}x{}",
-                     t.llama_style() ? "llama" : "gpt", t.layers, t.hidden, job.batch.sequence,
-                     p.tensor, p.sequence_parallel ? "s" : "", p.pipeline, p.data, p.zero,
-                     job.batch.global, job.batch.micro);
+  std::string experts;
+  if (t.moe) {
+    experts = fmt::format(" {} of {} experts{} e{}", t.moe->per_token, t.moe->experts,
+                          t.moe->routing ? " skewed" : "", p.expert);
+  }
+  return fmt::format("{} {}x{}{} seq {} t{}{} p{} d{} z{} batch {}x{}",
+                     t.llama_style() ? "llama" : "gpt", t.layers, t.hidden, experts,
+                     job.batch.sequence, p.tensor, p.sequence_parallel ? "s" : "", p.pipeline,
+                     p.data, p.zero, job.batch.global, job.batch.micro);
 }
 
 }  // namespace stepcast::studies

@@ -11,7 +11,8 @@ namespace stepcast::studies {
 enum class Bound : std::uint8_t { kHost, kEmbedding, kMatrix, kCommunication };
 std::string_view name_of(Bound bound);
 
-enum class CaseKind : std::uint8_t { kDlrm, kTransformer };
+enum class CaseKind : std::uint8_t { kDlrm, kTransformer, kExperts };
+std::string_view name_of(CaseKind kind);
 
 /// What a job is sized for: ranks that have a core of a processor each, or a GPU each. A step of
 /// the former is a thousandth of a second's work for a GPU, all of it the host's.
@@ -37,10 +38,11 @@ class Draw {
 
 /// A random small training job for `ranks` ranks of `system`: DLRMs with 4..40 tables of 1e3..1e7
 /// rows, zipf 0..1.2, every sharding and interaction, weights plus optimizer state at most 2 GB;
-/// GPT- and Llama-style transformers split by tensor, pipeline or data. In fp32; those for devices
-/// in tf32 and bf16 too, with at most 1.5 million lookups (which the host draws) and 200 million
-/// parameters a rank. Used by calibration (its seeds) and by `validate runtime` (other seeds): the
-/// two never share a job.
+/// GPT- and Llama-style transformers split by tensor, pipeline or data; such with 2 to 8 experts
+/// for each rank, even and skewed, split by data, experts or tensor (sized for cores only). In
+/// fp32; those for devices in tf32 and bf16 too, with at most 1.5 million lookups (which the host
+/// draws) and 200 million parameters a rank. Used by calibration (its seeds) and by `validate
+/// runtime` (other seeds): the two never share a job.
 Job draw_case(CaseKind kind, Bound bound, const System& system, std::int64_t ranks, Draw& draw,
               CaseSize size = CaseSize::kCore);
 

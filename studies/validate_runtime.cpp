@@ -210,8 +210,10 @@ std::vector<RuntimeCase> validate_runtime(const System& system,
   std::vector<RuntimeCase> cases;
   Draw draw(Draw(options.seed).bits() ^
             0x5eed);  // far from what calibration drew, and from other seeds
+  Draw experts(Draw(options.seed).bits() ^ 0xe59e275);
   const auto add = [&](CaseKind kind, Bound bound) {
-    cases.push_back(draw_bound(kind, bound, system, session.size(), draw,
+    Draw& source = kind == CaseKind::kExperts ? experts : draw;
+    cases.push_back(draw_bound(kind, bound, system, session.size(), source,
                                options.executor ? CaseSize::kDevice : CaseSize::kCore));
     cases.back().ablated = ablations_of(cases.back().job);
     cases.back().reference = reference_probe(system);
@@ -227,6 +229,9 @@ std::vector<RuntimeCase> validate_runtime(const System& system,
   for (std::int64_t i = 0; i < options.transformers; ++i) {
     constexpr std::array<Bound, 3> kTurns{Bound::kMatrix, Bound::kHost, Bound::kCommunication};
     add(CaseKind::kTransformer, kTurns[static_cast<std::size_t>(i) % kTurns.size()]);
+  }
+  for (std::int64_t i = 0; i < options.experts; ++i) {
+    add(CaseKind::kExperts, i % 3 == 2 ? Bound::kCommunication : Bound::kMatrix);
   }
   if (session.rank() == 0 && options.predicted) {
     options.predicted(cases);
@@ -267,14 +272,20 @@ std::vector<RuntimeGroup> runtime_groups(const std::vector<RuntimeCase>& cases) 
     return chosen;
   };
   std::vector<RuntimeGroup> groups;
-  groups.push_back(
-      group_of("dlrm", select([](const RuntimeCase& c) { return c.kind == CaseKind::kDlrm; })));
-  groups.push_back(group_of("transformer", select([](const RuntimeCase& c) {
-                              return c.kind == CaseKind::kTransformer;
-                            })));
+  const auto family = [&](CaseKind kind) {
+    return group_of(std::string(name_of(kind)),
+                    select([kind](const RuntimeCase& c) { return c.kind == kind; }));
+  };
+  groups.push_back(family(CaseKind::kDlrm));
+  groups.push_back(family(CaseKind::kTransformer));
   for (const Bound b : {Bound::kHost, Bound::kEmbedding, Bound::kMatrix, Bound::kCommunication}) {
-    groups.push_back(group_of(std::string(name_of(b)) + "-bound",
-                              select([b](const RuntimeCase& c) { return c.bound == b; })));
+    groups.push_back(group_of(std::string(name_of(b)) + "-bound", select([b](const RuntimeCase& c) {
+                                return c.bound == b && c.kind != CaseKind::kExperts;
+                              })));
+  }
+  if (std::any_of(cases.begin(), cases.end(),
+                  [](const RuntimeCase& c) { return c.kind == CaseKind::kExperts; })) {
+    groups.push_back(family(CaseKind::kExperts));
   }
   return groups;
 }

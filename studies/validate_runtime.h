@@ -43,6 +43,7 @@ struct RuntimeCase {
 struct ValidateRuntimeOptions {
   std::uint64_t seed = 1;
   std::int64_t dlrm = 24, transformers = 12;
+  std::int64_t experts = 0;  ///< transformers with experts besides; they change no other case
   runtime::ExecutorFactory executor;  ///< of the backend the cases run on; empty: CPU
   double noise_limit =
       0.05;  ///< noisier cases run again, at most twice more, then are listed as void
@@ -83,7 +84,7 @@ std::vector<RuntimeCase> validate_runtime(const System& system,
 void measure_case(RuntimeCase& c, const ValidateRuntimeOptions& options,
                   runtime::MpiSession& session);
 
-/// Families "dlrm", "transformer", and each bound over both.
+/// Families "dlrm", "transformer", each bound over both, and "experts" where there are any.
 std::vector<RuntimeGroup> runtime_groups(const std::vector<RuntimeCase>& cases);
 
 }  // namespace stepcast::studies

@@ -72,6 +72,32 @@ TEST_CASE("the examples really train on two ranks: the loss falls", "[cli][mpi]"
   }
 }
 
+TEST_CASE("the example of experts trains on four ranks and counts what it predicted",
+          "[cli][mpi]") {
+  std::vector<std::string> arguments{
+      "run", example("experts.json"), "--ranks", "4", "--steps", "8", "--warmup", "0", "--format",
+      "json"};
+  arguments.insert(arguments.end(), kAnySystem.begin(), kAnySystem.end());
+  const Outcome outcome = call(arguments);
+  const std::vector<double> losses = losses_of(outcome);
+  CHECK(losses.back() < losses.front());
+  const json sent = json::parse(outcome.out)["traffic"];
+  INFO(sent.dump());
+  // 3 layers with experts, 4 exchanges each, of 2 * 256 tokens * 2 copies * 256 numbers of 4 bytes,
+  // three quarters to other ranks, of 4 ranks.
+  const double expected = 3 * 4 * 2 * 256 * 2 * 256 * 4 * 0.75 * 4;
+  double counted = 0;
+  double predicted = 0;
+  for (const json& row : sent) {
+    if (row["kind"] == "experts") {
+      counted += row["counted_bytes"].get<double>();
+      predicted += row["predicted_bytes"].get<double>();
+    }
+  }
+  CHECK(counted == Approx(expected));
+  CHECK(predicted == Approx(expected));
+}
+
 TEST_CASE("the example of cached tables trains as the same rows in device memory", "[cli][mpi]") {
   const TemporaryFolder folder;
   const std::string cached = example("cached-tables.plan.json");
@@ -185,6 +211,6 @@ TEST_CASE("models fitted to one trace of a family predict another job, which the
   REQUIRE(rows.size() == 2);
   for (const json& row : rows) {
     CHECK(row["measured"].get<double>() > 0);
-    CHECK(row["predicted"].get<double>() > 0);
+    CHECK(row["predicted_bytes"].get<double>() > 0);
   }
 }

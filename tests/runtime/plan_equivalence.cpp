@@ -1,6 +1,6 @@
 // Trains one model under every plan, on 1, 2 and 4 real ranks, and compares the loss curves:
-// `plan_equivalence dlrm|transformer`. On the CPU it also checks that the loss falls. Runs of
-// several ranks are this program again under mpirun, writing losses to a file.
+// `plan_equivalence dlrm|transformer|mixture`. On the CPU it also checks that the loss falls. Runs
+// of several ranks are this program again under mpirun, writing losses to a file.
 #include <unistd.h>
 
 #include <cmath>
@@ -89,6 +89,23 @@ Job transformer_job() {
   return job;
 }
 
+/// Eight experts, two a token and one for all; the first layer is dense.
+Job experts_job() {
+  Job job = transformer_job();
+  auto& w = std::get<TransformerWorkload>(job.workload.model);
+  w.activation = Activation::kSwiGlu;
+  MixtureOfExperts moe;
+  moe.experts = 8;
+  moe.per_token = 2;
+  moe.shared = 1;
+  moe.ffn_hidden = 24;
+  moe.first_dense_layers = 1;
+  moe.routing = std::make_shared<const Access>(Access::zipf(8, 0.6, 2));
+  w.moe = moe;
+  job.dense_optimizer = OptimizerKind::kSgd;
+  return job;
+}
+
 /// The plans of a family that use `ranks` ranks.
 std::map<std::string, Job> plans(const std::string& family, int ranks) {
   std::map<std::string, Job> all;
@@ -130,7 +147,7 @@ std::map<std::string, Job> plans(const std::string& family, int ranks) {
   }
   const auto add = [&](const char* name, std::int64_t tensor, std::int64_t pipeline,
                        auto&& change) {
-    Job job = transformer_job();
+    Job job = family == "mixture" ? experts_job() : transformer_job();
     job.devices = ranks;
     job.parallel.tensor = tensor;
     job.parallel.pipeline = pipeline;
@@ -140,6 +157,34 @@ std::map<std::string, Job> plans(const std::string& family, int ranks) {
   };
   const auto nothing = [](Parallel&) {};
   add("data", 1, 1, nothing);
+  if (family == "mixture") {
+    const auto over = [&](std::int64_t expert) { return [=](Parallel& p) { p.expert = expert; }; };
+    if (ranks > 1) {
+      add("experts over data", 1, 1, over(ranks));
+      add("pairs of experts", 1, 1, over(2));
+      add("columns of experts", 2, 1, over(ranks / 2));
+      add("experts in a pipeline", 1, 2, over(ranks / 2));
+      add("experts, overlap", 1, 1, [&](Parallel& p) {
+        p.expert = ranks;
+        p.overlap.expert = true;
+        p.expert_chunks = 2;
+      });
+      add("gathered experts", 2, 1, [&](Parallel& p) {
+        p.expert = ranks / 2;
+        p.sequence_parallel = true;
+      });
+      add("whole experts", 2, 1, [&](Parallel& p) {
+        p.expert = ranks;
+        p.expert_tensor = 1;
+        p.sequence_parallel = true;
+      });
+      add("experts, zero 3", 1, 1, [](Parallel& p) {
+        p.expert = 2;
+        p.zero = 3;
+      });
+    }
+    return all;
+  }
   if (ranks > 1) {
     add("tensor", ranks, 1, nothing);
     add("sequence", ranks, 1, [](Parallel& p) { p.sequence_parallel = true; });
@@ -259,7 +304,7 @@ int main(int argc, char** argv) {
     return as_rank(argv[1], argv[2]);
   }
   if (argc != 2) {
-    std::fprintf(stderr, "usage: plan_equivalence dlrm|transformer\n");
+    std::fprintf(stderr, "usage: plan_equivalence dlrm|transformer|mixture\n");
     return 1;
   }
   int failures = 0;
