@@ -72,7 +72,7 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
   t.norm2 = kept(keep, at + "norm2", shape_.rows, h, compute_);
   t.norm2_statistics = kept(keep, at + "norm2_statistics", shape_.rows, 2, Format::kFp32);
   if (shape_.model.has_experts(layer)) {
-    t.experts = expert_tensors(at, keep);
+    t.experts = expert_tensors(layer, at, keep);
     return t;
   }
   if (t.recompute_ops) {

@@ -19,11 +19,13 @@ using op_flags::kAccumulate;
 using op_flags::kTransposeA;
 using op_flags::kTransposeB;
 
-TransformerStage::ExpertTensors TransformerStage::expert_tensors(const std::string& at, bool keep) {
+TransformerStage::ExpertTensors TransformerStage::expert_tensors(std::int64_t layer,
+                                                                 const std::string& at, bool keep) {
   const ExpertShape& e = *shape_.experts;
   const std::int64_t h = shape_.model.hidden;
   const std::int64_t experts = shape_.model.moe->experts;
   ExpertTensors t;
+  t.routing = add_routing(layer);
   t.logits = kept(keep, at + "moe.logits", shape_.rows, experts, Format::kFp32);
   t.probabilities = kept(keep, at + "moe.probabilities", shape_.rows, experts, Format::kFp32);
   t.input = kept(keep, at + "moe.input", e.computed_room, h, compute_);
@@ -39,25 +41,22 @@ TransformerStage::ExpertTensors TransformerStage::expert_tensors(const std::stri
   return t;
 }
 
-/// Where the tokens of a layer go; its parts follow.
-std::int32_t TransformerStage::routing_of(const std::string& at) {
-  const auto [found, fresh] = routings_.try_emplace(at, 0);
-  if (fresh) {
-    const ExpertShape& e = *shape_.experts;
-    ExpertRouting routing;
-    routing.layer = std::stoll(at.substr(at.find('.') + 1));
-    routing.parts = e.chunks;
-    routing.rows = shape_.rows;
-    routing.capacity = e.capacity;
-    routing.split = e.split();
-    routing.gathers = e.gathers;
-    routing.draw = e.draw;
-    for (; routing.part < e.chunks; ++routing.part) {
-      const std::int32_t at_part = writer_.builder().routing(routing);
-      found->second = routing.part == 0 ? at_part : found->second;
-    }
+/// Where the tokens of a layer go: its first part, the others follow.
+std::int32_t TransformerStage::add_routing(std::int64_t layer) {
+  const ExpertShape& e = *shape_.experts;
+  ExpertRouting routing;
+  routing.layer = layer;
+  routing.parts = e.chunks;
+  routing.rows = shape_.rows;
+  routing.capacity = e.capacity;
+  routing.split = e.split();
+  routing.gathers = e.gathers;
+  routing.draw = e.draw;
+  const std::int32_t first = writer_.builder().routing(routing);
+  while (++routing.part < e.chunks) {
+    writer_.builder().routing(routing);
   }
-  return found->second;
+  return first;
 }
 
 TransformerStage::FeedForward TransformerStage::shared_experts(const std::string& at,
@@ -204,7 +203,7 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
   const ExpertTensors& x = t.experts;
   const std::int64_t h = m.hidden;
   const std::int64_t n = shape_.rows;
-  routing_ = routing_of(at);
+  routing_ = x.routing;
   gemm({"layer.moe.router", n, m.moe->experts, h, t.norm2,
         parameter(at + "moe.router.weight").weight, x.logits});
   writer_.compute(OpKind::kRouteForward, "layer.moe.route", {n, m.moe->experts, m.moe->per_token})
@@ -296,7 +295,7 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
   const std::int64_t h = m.hidden;
   const std::int64_t n = shape_.rows;
   const std::int64_t experts = m.moe->experts;
-  routing_ = routing_of(at);
+  routing_ = x.routing;
   const auto& fc1 = parameter(at + "moe.fc1.weight");
   const auto& fc2 = parameter(at + "moe.fc2.weight");
   const auto& router = parameter(at + "moe.router.weight");

@@ -47,6 +47,7 @@ class TransformerStage {
     TensorId input = 0, fc1 = 0, activated = 0;
     TensorId output = 0;  ///< copies back on the rank of their tokens
     TensorId shared_fc1 = 0, shared_activated = 0;
+    std::int32_t routing = -1;
   };
   /// What the backward pass of latent attention reads: narrow vectors before and after their norms,
   /// those of the key with its rotary columns.
@@ -150,7 +151,7 @@ class TransformerStage {
   TensorId latent_backward(const std::string& at, const LayerTensors& t, TensorId d_qkv);
 
   // Experts (transformer_moe.cpp).
-  ExpertTensors expert_tensors(const std::string& at, bool keep);
+  ExpertTensors expert_tensors(std::int64_t layer, const std::string& at, bool keep);
   void add_expert_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
   void experts_forward(const std::string& at, const LayerTensors& t, TensorId output);
   void experts_backward(const std::string& at, const LayerTensors& t, TensorId output_gradient);
@@ -175,7 +176,7 @@ class TransformerStage {
   void move_rows(OpKind kind, const char* name, TensorId from, TensorId to, std::int64_t part);
   void sort_copies(const std::string& name, CopyWay way, TensorId from, TensorId to,
                    std::int64_t part);
-  std::int32_t routing_of(const std::string& at);
+  std::int32_t add_routing(std::int64_t layer);
   [[nodiscard]] FeedForward shared_experts(const std::string& at, const ExpertTensors& t) const;
 
   // Embedding and head (transformer_ends.cpp).
@@ -295,8 +296,7 @@ class TransformerStage {
   Format products_;  ///< of the layers' matrix products: `compute_` or narrower
   bool gpt_;
   std::unordered_set<TensorId> narrowed_;
-  std::unordered_map<std::string, std::int32_t> routings_;  ///< first part, by layer
-  std::int32_t routing_ = -1;                               ///< of the layer being written
+  std::int32_t routing_ = -1;  ///< of the layer whose experts are being written
 
   // A schedule that splits weight gradients from the backward pass: products left to a pass of
   // their own, whose operands are per micro-batch then. (MoE and latent products stay.)
