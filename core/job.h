@@ -101,7 +101,7 @@ struct Job {
   Parallel parallel;
   RoleFormats formats;
   std::string embedding_choice =
-      "auto";  ///< auto, table_wise, ..., or "file" when `embedding_plan` was given
+      "auto";  ///< auto, table_wise, ...; of a given `embedding_plan` its file, or "inline"
   std::optional<EmbeddingPlan> embedding_plan;
   /// Pooled rows travel in towers: exchanged inside a node first, then between ranks of equal place
   /// in their nodes (SPTT, arXiv 2403.00877), `tower_compression` times smaller there.

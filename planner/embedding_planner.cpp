@@ -11,6 +11,7 @@
 #include "planner/internal/plan_choice.h"
 #include "planner/ledger.h"
 #include "planner/plan_space.h"
+#include "workloads/embedding_plan.h"
 #include "workloads/embedding_plan_layout.h"
 
 namespace stepcast::planner {
@@ -66,7 +67,7 @@ class Planning {
       spaces.emplace_back();
     }
     // Each size by itself is a smaller search; then machines, racks, pods in one plan.
-    if (const auto nested = nested_group_sizes(job_);
+    if (const auto nested = workloads::nested_units(job_);
         nested.size() > 1 && job_.workload.dlrm()->tables.size() <= kManyTables) {
       spaces.push_back(nested);
     }

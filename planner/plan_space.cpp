@@ -13,7 +13,6 @@
 #include "planner/internal/tier_options.h"
 #include "planner/shard_bytes.h"
 #include "workloads/embedding_plan.h"
-#include "workloads/embedding_plan_layout.h"
 
 namespace stepcast::planner {
 namespace {
@@ -301,43 +300,24 @@ EmbeddingPlan PlanSpace::plan(const Job& job, const Placement& placement) const 
   return plan;
 }
 
-namespace {
-
-/// Adds a size of groups that divide the job's devices, once.
-void offer(const Job& job, std::int64_t size, std::vector<std::int64_t>& sizes) {
-  if (size > 1 && size < job.devices && job.devices % size == 0 &&
-      std::find(sizes.begin(), sizes.end(), size) == sizes.end()) {
-    sizes.push_back(size);
-  }
-}
-
-/// The machine, then units of the fabric.
-std::vector<std::int64_t> unit_sizes(const Job& job) {
-  std::vector<std::int64_t> sizes;
-  offer(job, workloads::node_size(job), sizes);
-  for (std::size_t level = 0; level + 1 < job.system.fabric.size(); ++level) {
-    offer(job, job.system.devices_in_level(level), sizes);
-  }
-  return sizes;
-}
-
-}  // namespace
-
 std::vector<std::int64_t> group_sizes(const Job& job) {
-  const std::vector<std::int64_t> units = unit_sizes(job);
-  std::vector<std::int64_t> sizes = units;
+  std::vector<std::int64_t> sizes;
+  const auto offer = [&](std::int64_t size) {
+    if (size > 1 && size < job.devices && job.devices % size == 0 &&
+        std::find(sizes.begin(), sizes.end(), size) == sizes.end()) {
+      sizes.push_back(size);
+    }
+  };
+  offer(workloads::node_size(job));
+  for (const std::int64_t unit : workloads::nested_units(job)) {
+    offer(unit);
+  }
+  const std::vector<std::int64_t> units = sizes;
   for (const std::int64_t unit : units) {
     for (const std::int64_t times : {2, 4}) {
-      offer(job, unit * times, sizes);
+      offer(unit * times);
     }
   }
-  return sizes;
-}
-
-std::vector<std::int64_t> nested_group_sizes(const Job& job) {
-  std::vector<std::int64_t> sizes = unit_sizes(job);
-  std::sort(sizes.begin(), sizes.end());
-  sizes.resize(std::min(sizes.size(), workloads::kMostGroupSizes));
   return sizes;
 }
 

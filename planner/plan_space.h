@@ -74,8 +74,4 @@ void check_plannable(const Job& job);
 /// multiples of them, that divide the job's devices; the machine first.
 std::vector<std::int64_t> group_sizes(const Job& job);
 
-/// Those of them that lie inside each other as the fabric does: machines, racks, pods, ...; the
-/// smallest first. Rows may have a copy in every unit of each.
-std::vector<std::int64_t> nested_group_sizes(const Job& job);
-
 }  // namespace stepcast::planner

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <string>
 
 #include "core/error.h"
+#include "workloads/embedding_plan_layout.h"
 #include "workloads/embedding_plan_tiered.h"
 
 namespace stepcast::workloads {
@@ -207,6 +209,19 @@ std::int64_t node_size(const Job& job) {
   return std::gcd(machine, job.devices);
 }
 
+std::vector<std::int64_t> nested_units(const Job& job) {
+  std::set<std::int64_t> sizes{node_size(job)};
+  for (std::size_t level = 0; level + 1 < job.system.fabric.size(); ++level) {
+    sizes.insert(job.system.devices_in_level(level));
+  }
+  std::vector<std::int64_t> units;
+  std::copy_if(sizes.begin(), sizes.end(), std::back_inserter(units), [&](std::int64_t size) {
+    return size > 1 && size < job.devices && job.devices % size == 0;
+  });
+  units.resize(std::min(units.size(), kMostGroupSizes));
+  return units;
+}
+
 EmbeddingPlan make_embedding_plan(const Job& job, ShardingKind kind) {
   const DlrmWorkload& w = dlrm_of(job);
   EmbeddingPlan plan = named_tables(job);
@@ -261,7 +276,8 @@ EmbeddingPlan resolved_embedding_plan(const Job& job) {
   if (!job.embedding_plan) {
     return make_embedding_plan(job, job.embedding_choice);
   }
-  check_embedding_plan(job, *job.embedding_plan, "plan");
+  check_embedding_plan(job, *job.embedding_plan,
+                       job.embedding_choice.ends_with(".json") ? job.embedding_choice : "plan");
   return *job.embedding_plan;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <string_view>
+#include <vector>
 
 #include "core/job.h"
 #include "core/plan.h"
@@ -39,5 +40,10 @@ void check_embedding_plan(const Job& job, const EmbeddingPlan& plan, std::string
 /// Devices among which table-row-wise splits rows: the largest number that divides both the job's
 /// devices and a machine's.
 std::int64_t node_size(const Job& job);
+
+/// Sizes of the units that lie inside each other between one rank and all: node_size, then units of
+/// the fabric's levels (racks, pods, ...) that divide the job's devices; ascending, at most
+/// kMostGroupSizes. Rows may have a copy in every unit of each.
+std::vector<std::int64_t> nested_units(const Job& job);
 
 }  // namespace stepcast::workloads

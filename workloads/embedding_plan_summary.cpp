@@ -95,8 +95,7 @@ std::string plan_line(const Job& job, const EmbeddingPlan& plan) {
   for (const PlanPart& p : plan_parts(plan)) {
     parts.push_back(fmt::format("{} table{} {}", p.tables, p.tables == 1 ? "" : "s", p.placed));
   }
-  return fmt::format("{}: {}", planned_by_rule(job) ? job.embedding_choice : "given",
-                     fmt::join(parts, "; "));
+  return fmt::format("{}: {}", job.embedding_choice, fmt::join(parts, "; "));
 }
 
 }  // namespace stepcast::workloads

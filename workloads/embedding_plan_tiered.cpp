@@ -28,9 +28,7 @@ EmbeddingPlan make_tiered_plan(const Job& job) {
   plan.workload = job.workload.name;
   plan.system = job.system.name;
   plan.devices = job.devices;
-  const std::int64_t node = node_size(job);
-  const std::int64_t nodes = job.devices / node;
-  const bool by_node = node > 1 && nodes > 1;
+  const std::vector<std::int64_t> units = nested_units(job);
   for (const EmbeddingTable& t : w->tables) {
     PlanTable& to = plan.tables.emplace_back();
     to.name = t.name;
@@ -54,7 +52,9 @@ EmbeddingPlan make_tiered_plan(const Job& job) {
         return rows_above(access, lookups, static_cast<double>(copies));
       };
       add(above(job.devices), ShardingKind::kDataParallel, job.devices);
-      add(by_node ? above(nodes) : 0, ShardingKind::kRowWise, node);
+      for (const std::int64_t unit : units) {
+        add(above(job.devices / unit), ShardingKind::kRowWise, unit);
+      }
     }
     add(t.rows, ShardingKind::kRowWise, job.devices);
   }

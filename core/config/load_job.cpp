@@ -414,12 +414,13 @@ void read_plan(const Value& v, Job& j) {
     j.embedding_plan = is_torchrec_plan(d.root)  ? plan_of_torchrec(root, w, j.devices)
                        : is_hugectr_plan(d.root) ? plan_of_hugectr(root, w, j.devices)
                                                  : plan_from(root);
+    j.embedding_choice = d.label;
     check_plan(*j.embedding_plan, w, j.system, j.devices, d.label + ": ");
   } else {
     j.embedding_plan = plan_from(v);
+    j.embedding_choice = "inline";
     check_plan(*j.embedding_plan, *j.workload.dlrm(), j.system, j.devices, v.where() + ".");
   }
-  j.embedding_choice = "file";
 }
 
 /// The job's own, or the one its plan was made for.

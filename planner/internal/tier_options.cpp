@@ -116,7 +116,8 @@ class TierOptions {
 
   void row_tiers() {
     const std::vector<std::int64_t> sizes = groups();
-    const AccessCounting count{options_.dedup ? real(job_.devices) : 0};
+    // Ids of pooled tables travel with every lookup.
+    const AccessCounting count{options_.dedup && unpooled() ? real(job_.devices) : 0};
     std::vector<RowLevel> all_levels;
     double least = 1;
     for (const std::int64_t g : sizes) {

@@ -212,5 +212,9 @@ TEST_CASE("a sharding plan that does not tile its table exits with 2", "[cli][ma
   refused(shard(0, 60, 16, 0) + "," + shard(50, 100, 16, 1), "50");  // rows 50..60 twice
   refused(shard(0, 200, 16, 0), "200");                              // rows that do not exist
   refused(shard(0, 100, 16, 5), "5");                                // a rank that does not exist
+  std::string some_ranks = shard(0, 100, 16, 1);  // rows over some of the ranks
+  some_ranks.replace(some_ranks.find("table_wise"), 10, "row_wise");
+  some_ranks.replace(some_ranks.find("replicate"), 9, "stripe");
+  refused(some_ranks, "all ranks in order");
   CHECK(outcome_of(shard(0, 100, 16, 1)).code == 0);
 }

@@ -281,3 +281,56 @@ TEST_CASE("exports that cannot be made write nothing", "[cli][plan][export]") {
   CHECK_FALSE(std::filesystem::exists(out));
   CHECK_FALSE(std::filesystem::exists(folder / "x.json"));
 }
+
+TEST_CASE("predict and sweep say which embedding plan they used", "[cli][plan]") {
+  const TemporaryFolder folder;
+  const std::string file = plan_in_use(folder);
+  const Outcome by_rule = call(command("predict"));
+  CHECK_THAT(by_rule.out, Contains("embedding plan auto: ") && Contains("a rule, not a search"));
+  const Outcome planned = call(command("predict", {"--set", "embedding.plan=" + file}));
+  CHECK_THAT(planned.out, Contains("embedding plan " + file + ": ") && !Contains("not a search"));
+  const json rule = document(call(command("predict", {"--format", "json"})))["embedding_plan"];
+  CHECK(rule["choice"] == "auto");
+  CHECK(rule["by_rule"] == true);
+  std::int64_t tables = 0;
+  for (const json& part : rule["parts"]) {
+    tables += part["tables"].get<std::int64_t>();
+  }
+  CHECK(tables == 32);
+  const std::vector<std::string> both{"--set", "embedding.plan=auto," + file};
+  CHECK_THAT(call(command("sweep", both)).out, Contains("1 point placed the embedding tables"));
+}
+
+TEST_CASE("plans for replicas that wait several steps", "[cli][plan]") {
+  const TemporaryFolder folder;
+  const std::vector<std::string> job{"plan",
+                                     STEPCAST_SOURCE_DIR "/docs/examples/tiered-sequence.json"};
+  const auto with = [&job](std::vector<std::string> more) {
+    more.insert(more.begin(), job.begin(), job.end());
+    return more;
+  };
+  const std::string file = folder / "seldom.json";
+  const json often = document(call(with({"--format", "json"})));
+  const json seldom =
+      document(call(with({"--format", "json", "--sync-interval", "4", "--out", file})));
+  const json& best = seldom["plans"][0];
+  CHECK(best["sync_interval"] == 4);
+  CHECK_FALSE(often["plans"][0].contains("sync_interval"));
+  CHECK(best["predicted_step_s"].get<double>() <
+        often["plans"][0]["predicted_step_s"].get<double>());
+  // The file is enough: the job need not say it again, and must not say otherwise.
+  const auto predict = [&](std::vector<std::string> more) {
+    more.insert(more.begin(),
+                {"predict", job[1], "--format", "json", "--set", "embedding.plan=" + file});
+    return more;
+  };
+  const json again = document(call(predict({})));
+  CHECK(again["job"]["embedding"]["sync_interval"] == 4);
+  CHECK(again["iteration_time_s"].get<double>() ==
+        Catch::Detail::Approx(best["predicted_step_s"].get<double>()).epsilon(1e-6));
+  refused(predict({"--set", "embedding.sync_interval=2"}), "made for 4 steps");
+  refused(with({"--sync-interval", "2.5"}), "--sync-interval");
+  refused(with({"--sync-interval", "0"}), "--sync-interval");
+  refused(with({"--sync-interval", "2", "--export", "torchrec=" + (folder / "t.json")}),
+          "every 2 steps");
+}

@@ -43,7 +43,7 @@ Job job_with(const std::string& plan) {
 TEST_CASE("a plan is read, kept in the job and written back", "[config][plan]") {
   const Job job = job_with(kPlan);
   REQUIRE(job.embedding_plan.has_value());
-  CHECK(job.embedding_choice == "file");
+  CHECK(job.embedding_choice == "inline");
   const EmbeddingPlan& p = *job.embedding_plan;
   REQUIRE(p.tables.size() == 2);
   CHECK(p.tables[0].frequency_order);

@@ -9,7 +9,7 @@
 #include "planner/embedding_planner.h"
 #include "planner/ledger.h"
 #include "planner/shard_bytes.h"
-#include "tests/planner/problems.h"
+#include "tests/planner/plain_jobs.h"
 #include "tests/planner/zoo_jobs.h"
 #include "tests/runtime/tiered_plans.h"
 #include "tests/workloads/dlrm_jobs.h"
@@ -20,36 +20,6 @@ using namespace stepcast;
 using namespace stepcast::planner;
 
 namespace {
-
-System plain_system(double memory, std::int64_t per_machine) {
-  System s;
-  s.name = "plain";
-  s.device.name = "plain";
-  s.device.memory = Bytes(memory);
-  s.device.bandwidth = GBps(1000);
-  s.device.l2 = MiB(40);
-  s.device.launch = microseconds(3);
-  s.device.peak[Format::kFp32] = teraflops(20);
-  s.host.devices = per_machine;
-  s.fabric = {{"inner", per_machine, GBps(200), microseconds(2), 1, false},
-              {"outer", 512, GBps(25), microseconds(5), 1, false}};
-  s.tiers = {{"hbm", {}, {}, 1}, {"ddr", GB(1), GBps(20), per_machine}};
-  return s;
-}
-
-/// Unpooled tables of zipf lookups, 20 a sample, 64 columns, on a plain system.
-Job sequence_job(std::int64_t devices, std::int64_t tables, std::int64_t rows, double exponent,
-                 std::int64_t samples_each, std::int64_t per_machine) {
-  Job job = test::dlrm_job(devices, tables, rows, 64, 20);
-  for (EmbeddingTable& t : test::model_of(job).tables) {
-    t.mode = PoolingMode::kSequence;
-    t.access = std::make_shared<Access>(Access::zipf(t.rows, exponent));
-  }
-  job.system = plain_system(16e9, per_machine);
-  job.parallel.data = devices;
-  job.batch.global = devices * samples_each;
-  return job;
-}
 
 Job random_job(std::mt19937& rng) {
   const auto draw = [&rng](std::int64_t low, std::int64_t high) {
@@ -194,8 +164,11 @@ TEST_CASE("a plan's ledger covers what its graph allocates", "[planner][ledger][
 
 TEST_CASE("the ledger of any row ranges covers what their graph allocates",
           "[planner][ledger][tiers]") {
-  Job job = test::dlrm_job(4, 3, 5000, 16, 6);
-  job.parallel.data = 4;
+  const std::int64_t devices = GENERATE(4, 8);
+  const std::vector<std::int64_t> sizes =
+      devices == 8 ? std::vector<std::int64_t>{2, 4} : std::vector<std::int64_t>{2};
+  Job job = test::dlrm_job(devices, 3, 5000, 16, 6);
+  job.parallel.data = devices;
   job.system = plain_system(16e9, 2);
   auto& tables = test::model_of(job).tables;
   tables[1].mode = PoolingMode::kSequence;
@@ -206,7 +179,7 @@ TEST_CASE("the ledger of any row ranges covers what their graph allocates",
   for (unsigned seed = 0; seed < 60; ++seed) {
     const EmbeddingPlan plan = seed == 0   ? workloads::make_embedding_plan(job, "tiered")
                                : seed == 1 ? workloads::make_embedding_plan(job, "row_wise")
-                                           : runtime::test::random_tiered_plan(job, seed);
+                                           : runtime::test::random_tiered_plan(job, seed, sizes);
     job.embedding_plan = plan;
     const ExecutionGraph graph = workloads::build_graph(job);
     for (const LedgerLine& l : ledger_of(job, plan)) {
@@ -332,96 +305,6 @@ TEST_CASE("row tiers cut the step of a skewed sequence workload and can be built
       next = s.rows[1];
     }
     CHECK(next == 2'000'000);
-  }
-}
-
-TEST_CASE("machines, racks and all ranks in one plan: equal to brute force",
-          "[planner][row_tiers]") {
-  // Two racks of two machines of two ranks; links slower the farther they reach.
-  Job job = sequence_job(8, 2, 400'000, 1.1, 2048, 2);
-  job.system.fabric = {{"machine", 2, GBps(400), microseconds(2), 1, false},
-                       {"rack", 2, GBps(200), microseconds(3), 1, false},
-                       {"network", 2, GBps(4), microseconds(5), 1, false}};
-  job.system.device.memory = MiB(400);
-  CHECK(nested_group_sizes(job) == std::vector<std::int64_t>{2, 4});
-  const models::CostModel model(job.system, job.calibration);
-  const EmbeddingPrices prices(job, model);
-  const auto best_of = [&](const std::vector<std::int64_t>& sizes) {
-    const PlanSpace space(job, prices, {.group_sizes = sizes, .row_tiers = true});
-    const SearchResult found = search(space.problem(), SearchOptions{});
-    const Ticks least = testing::brute_force(space.problem());
-    CAPTURE(sizes.size(), found.bound.value, least);
-    REQUIRE_FALSE(found.best.empty());
-    CHECK(found.best.front().first == least);
-    CHECK(found.bound.value <= least);
-    return std::pair(least, space.plan(job, found.best.front().second));
-  };
-  const auto [machines, with_machines] = best_of({2});
-  const auto [racks, with_racks] = best_of({4});
-  const auto [nested, plan] = best_of({2, 4});
-  CHECK(nested < std::min(machines, racks));
-  // Every level is in use in one table: all ranks, machines, racks, one copy.
-  std::set<std::size_t> copies;
-  for (const PlanShard& s : plan.tables.front().shards) {
-    copies.insert(s.split == Split::kReplicate ? 8 : s.groups.size());
-  }
-  CHECK(copies == std::set<std::size_t>{1, 2, 4, 8});
-  // The whole planner finds it, its ledger covers the graph, and the graph is built.
-  const EmbeddingPlanning found = plan_embeddings(job, model);
-  CHECK(found.candidates.front().buildable());
-  CHECK(found.candidates.front().objective <= load_seconds(nested) * (1 + 1e-12));
-  CHECK_FALSE(excess_of(job, plan, ledger_of(job, plan)));
-  job.embedding_plan = plan;
-  const ExecutionGraph graph = workloads::build_graph(job);
-  const auto ledger = ledger_of(job, plan);
-  for (const LedgerLine& line : ledger) {
-    if (line.tier == "hbm") {
-      CHECK(line.total() >= memory_use(graph.program_of(line.rank)).total().base());
-    }
-  }
-}
-
-TEST_CASE("machines that are not full and pods larger than machines", "[planner]") {
-  // One and a half machines of eight; two pods of 72 that are 18 machines of four each.
-  struct Case {
-    const char* system;
-    int devices;
-    std::vector<std::int64_t> units;
-  };
-  for (const Case& c :
-       {Case{"dgx-h100", 12, {4}}, Case{"dgx-h100", 24, {8}}, Case{"gb200-nvl72", 144, {4, 72}}}) {
-    CAPTURE(c.system, c.devices);
-    Job job = config::load_job(
-        config::text_source("{}", "test"),
-        {"workload=rm3", std::string("system=") + c.system, "devices=" + std::to_string(c.devices),
-         "batch.global=" + std::to_string(256 * c.devices)},
-        {STEPCAST_SOURCE_DIR});
-    CHECK(nested_group_sizes(job) == c.units);
-    for (const std::int64_t size : group_sizes(job)) {
-      CHECK(c.devices % size == 0);
-    }
-    const models::CostModel model(job.system, job.calibration);
-    const EmbeddingPlanning found = plan_embeddings(job, model);
-    REQUIRE(found.best_buildable() != nullptr);
-    CHECK(found.bound <= found.best_buildable()->objective);
-    for (const PlannedCandidate& candidate : found.candidates) {
-      CHECK_FALSE(excess_of(job, candidate.plan, candidate.plan.ledger));
-      if (candidate.buildable()) {
-        job.embedding_plan = candidate.plan;
-        CHECK_NOTHROW(workloads::build_graph(job));
-        job.embedding_plan.reset();
-      }
-    }
-    // A table over one unit of each size is a plan too, in one graph.
-    EmbeddingPlan plan = workloads::make_embedding_plan(job, "table_wise");
-    for (std::size_t i = 0; i < c.units.size(); ++i) {
-      PlanShard& s = plan.tables[i].shards.front();
-      s.sharding = ShardingKind::kTableRowWise;
-      s.groups = {runtime::test::rank_groups(c.devices, c.units[i]).back()};
-    }
-    job.embedding_plan = plan;
-    CHECK_NOTHROW(workloads::build_graph(job));
-    CHECK(objective_of_plan(job, model, plan).has_value());
   }
 }
 

@@ -130,7 +130,9 @@ std::map<std::string, Job> plans(const std::string& family, int ranks) {
     tiered.embedding_choice = "tiered";
     all[fmt::format("tiered x {}", ranks)] = tiered;
     for (unsigned seed = 1; ranks > 1 && seed <= kSeeds; ++seed) {
-      tiered.embedding_plan = test::random_tiered_plan(tiered, seed);
+      tiered.embedding_plan = test::random_tiered_plan(
+          tiered, seed,
+          ranks == 8 ? std::vector<std::int64_t>{2, 4} : std::vector<std::int64_t>{2});
       all[fmt::format("tiers of seed {} x {}", seed, ranks)] = tiered;
       Job distinct = tiered;
       distinct.embedding_dedup = true;

@@ -139,6 +139,34 @@ TEST_CASE("auto: tiny tables everywhere, dominant ones by row, the rest by table
                                                                 Catch::Contains("table_wise"));
 }
 
+TEST_CASE("tiered: a copy in every unit of which there are fewer than lookups of the row",
+          "[workloads][plan]") {
+  Job job = dlrm_job(8, 1, 10'000, 16, 4);
+  EmbeddingTable& t = model_of(job).tables[0];
+  t.access = std::make_shared<const Access>(Access::zipf(t.rows, 1.0, 1));
+  job.system.host.devices = 2;
+  job.system.fabric = {{"machine", 2, GBps(100), microseconds(1), 1, false},
+                       {"rack", 2, GBps(10), microseconds(1), 1, false},
+                       {"network", 2, GBps(1), microseconds(1), 1, false}};
+  CHECK(workloads::nested_units(job) == std::vector<std::int64_t>{2, 4});
+  const PlanTable plan = make_embedding_plan(job, "tiered").tables[0];
+  REQUIRE(plan.shards.size() == 4);
+  const double lookups = static_cast<double>(job.batch.global) * t.pooling;
+  const auto expected = [&](std::int64_t row) {
+    return lookups * t.access->probability(static_cast<double>(row));
+  };
+  const std::array<double, 4> copies{8, 4, 2, 0};  // ranks, machines, racks
+  for (std::size_t i = 0; i < 4; ++i) {
+    const auto [first, end] = plan.shards[i].rows;
+    CAPTURE(i, first, end);
+    CHECK(expected(end - 1) > copies[i]);
+    if (i < 3) {
+      CHECK(expected(end) <= copies[i]);
+      CHECK(plan.shards[i].groups.front().size() == (i == 0 ? 8 : std::size_t{1} << i));
+    }
+  }
+}
+
 TEST_CASE("a plan in words: how many tables are placed in which way", "[workloads][plan]") {
   Job job = dlrm_job(4, 10, 100'000, 16, 2);
   model_of(job).tables[3].rows = 64;
@@ -158,10 +186,12 @@ TEST_CASE("a plan in words: how many tables are placed in which way", "[workload
   t.shards[1].groups = {{0, 1}, {2, 3}};
   t.shards[2].rows = {100, 100'000};
   job.embedding_plan = tiers;
+  job.embedding_choice = "new.json";
   CHECK_FALSE(workloads::planned_by_rule(job));
-  CHECK(workloads::plan_line(job, tiers) ==
-        "given: 9 tables row_wise over all 4 ranks; 1 table row ranges on every rank, then a copy "
-        "for every 2 ranks, then one copy");
+  CHECK(
+      workloads::plan_line(job, tiers) ==
+      "new.json: 9 tables row_wise over all 4 ranks; 1 table row ranges on every rank, then a copy "
+      "for every 2 ranks, then one copy");
 }
 
 TEST_CASE("plans that do not fit are refused with their place", "[workloads][plan]") {

@@ -1,0 +1,105 @@
+// Plans whose groups of ranks have several sizes: machines, racks, pods.
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "core/config/config.h"
+#include "planner/embedding_planner.h"
+#include "planner/ledger.h"
+#include "tests/planner/plain_jobs.h"
+#include "tests/planner/problems.h"
+#include "tests/runtime/tiered_plans.h"
+#include "workloads/build_graph.h"
+#include "workloads/embedding_plan.h"
+
+using namespace stepcast;
+using namespace stepcast::planner;
+
+TEST_CASE("machines, racks and all ranks in one plan: equal to brute force",
+          "[planner][row_tiers]") {
+  // Two racks of two machines of two ranks; links slower the farther they reach.
+  Job job = sequence_job(8, 2, 400'000, 1.1, 2048, 2);
+  job.system.fabric = {{"machine", 2, GBps(400), microseconds(2), 1, false},
+                       {"rack", 2, GBps(200), microseconds(3), 1, false},
+                       {"network", 2, GBps(4), microseconds(5), 1, false}};
+  job.system.device.memory = MiB(400);
+  CHECK(workloads::nested_units(job) == std::vector<std::int64_t>{2, 4});
+  const models::CostModel model(job.system, job.calibration);
+  const EmbeddingPrices prices(job, model);
+  const auto best_of = [&](const std::vector<std::int64_t>& sizes) {
+    const PlanSpace space(job, prices, {.group_sizes = sizes, .row_tiers = true});
+    const SearchResult found = search(space.problem(), SearchOptions{});
+    const Ticks least = testing::brute_force(space.problem());
+    CAPTURE(sizes.size(), found.bound.value, least);
+    REQUIRE_FALSE(found.best.empty());
+    CHECK(found.best.front().first == least);
+    CHECK(found.bound.value <= least);
+    return std::pair(least, space.plan(job, found.best.front().second));
+  };
+  const auto [machines, with_machines] = best_of({2});
+  const auto [racks, with_racks] = best_of({4});
+  const auto [nested, plan] = best_of({2, 4});
+  CHECK(nested < std::min(machines, racks));
+  // Every level is in use in one table: all ranks, machines, racks, one copy.
+  std::set<std::size_t> copies;
+  for (const PlanShard& s : plan.tables.front().shards) {
+    copies.insert(s.split == Split::kReplicate ? 8 : s.groups.size());
+  }
+  CHECK(copies == std::set<std::size_t>{1, 2, 4, 8});
+  // The whole planner finds it, its ledger covers the graph, and the graph is built.
+  const EmbeddingPlanning found = plan_embeddings(job, model);
+  CHECK(found.candidates.front().buildable());
+  CHECK(found.candidates.front().objective <= load_seconds(nested) * (1 + 1e-12));
+  CHECK_FALSE(excess_of(job, plan, ledger_of(job, plan)));
+  job.embedding_plan = plan;
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const auto ledger = ledger_of(job, plan);
+  for (const LedgerLine& line : ledger) {
+    if (line.tier == "hbm") {
+      CHECK(line.total() >= memory_use(graph.program_of(line.rank)).total().base());
+    }
+  }
+}
+
+TEST_CASE("machines that are not full and pods larger than machines", "[planner]") {
+  // One and a half machines of eight; two pods of 72 that are 18 machines of four each.
+  struct Case {
+    const char* system;
+    int devices;
+    std::vector<std::int64_t> units;
+  };
+  for (const Case& c :
+       {Case{"dgx-h100", 12, {4}}, Case{"dgx-h100", 24, {8}}, Case{"gb200-nvl72", 144, {4, 72}}}) {
+    CAPTURE(c.system, c.devices);
+    Job job = config::load_job(
+        config::text_source("{}", "test"),
+        {"workload=rm3", std::string("system=") + c.system, "devices=" + std::to_string(c.devices),
+         "batch.global=" + std::to_string(256 * c.devices)},
+        {STEPCAST_SOURCE_DIR});
+    CHECK(workloads::nested_units(job) == c.units);
+    for (const std::int64_t size : group_sizes(job)) {
+      CHECK(c.devices % size == 0);
+    }
+    const models::CostModel model(job.system, job.calibration);
+    const EmbeddingPlanning found = plan_embeddings(job, model);
+    REQUIRE(found.best_buildable() != nullptr);
+    CHECK(found.bound <= found.best_buildable()->objective);
+    for (const PlannedCandidate& candidate : found.candidates) {
+      CHECK_FALSE(excess_of(job, candidate.plan, candidate.plan.ledger));
+      if (candidate.buildable()) {
+        job.embedding_plan = candidate.plan;
+        CHECK_NOTHROW(workloads::build_graph(job));
+        job.embedding_plan.reset();
+      }
+    }
+    // A table over one unit of each size is a plan too, in one graph.
+    EmbeddingPlan plan = workloads::make_embedding_plan(job, "table_wise");
+    for (std::size_t i = 0; i < c.units.size(); ++i) {
+      PlanShard& s = plan.tables[i].shards.front();
+      s.sharding = ShardingKind::kTableRowWise;
+      s.groups = {runtime::test::rank_groups(c.devices, c.units[i]).back()};
+    }
+    job.embedding_plan = plan;
+    CHECK_NOTHROW(workloads::build_graph(job));
+    CHECK(objective_of_plan(job, model, plan).has_value());
+  }
+}
