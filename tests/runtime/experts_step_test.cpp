@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
@@ -212,6 +213,65 @@ TEST_CASE("gradients of a step with experts are those of its loss", "[runtime][e
   // (router, shared in and out); in the GPT style shifts and biases, of which experts have none.
   CHECK(check_gradients(job) ==
         (activation == Activation::kGelu ? 5 + 12 + (12 - 2 + 3) : 3 + 6 + 9));
+}
+
+TEST_CASE("each copy is what its expert makes of its token", "[runtime][experts]") {
+  // The definition in double: softmax(x R) weighs expert e's (silu(x G_e) * (x U_e)) D_e.
+  Job job = planned(experts_job(),
+                    {.name = "", .tensor = 1, .pipeline = 1, .data = 1, .expert = 1, .micro = 8});
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const Program& program = graph.programs.front();
+  ThreadRanks ranks(job, graph);
+  runtime::cpu::Executor& rank = ranks.executor(0);
+  const auto values = [&](const std::string& name) {
+    const auto at = std::find_if(program.tensors.begin(), program.tensors.end(),
+                                 [&](const Tensor& t) { return t.name == name; });
+    REQUIRE(at != program.tensors.end());
+    const auto m = rank.tensor(static_cast<TensorId>(at - program.tensors.begin()));
+    return std::vector<double>(m.data, m.data + m.elements());
+  };
+  const std::size_t h = 32;
+  const std::size_t f = 24;
+  const auto router = values("layer.1.moe.router.weight");
+  const auto fc1 = values("layer.1.moe.fc1.weight");  // [expert][hidden][gate | up]
+  const auto fc2 = values("layer.1.moe.fc2.weight");  // [expert][width][hidden]
+  ranks.step(0, batches_of(job, graph, 0));
+  const auto x = values("layer.1.norm2");
+  const auto probabilities = values("layer.1.moe.probabilities");
+  const auto made = values("layer.1.moe.output");
+  runtime::ExpertPlan plan(job, program.routings.at(1), 0);
+  plan.draw(0, 0);
+  REQUIRE(plan.copies() == kGlobal * kSequence * 2);
+  double worst = 0;
+  for (std::size_t c = 0; c < plan.row_of.size(); ++c) {
+    const double* token = x.data() + static_cast<std::size_t>(plan.row_of[c]) * h;
+    const auto e = static_cast<std::size_t>(plan.expert_of[c]);
+    std::vector<double> inner(2 * f, 0.0);
+    for (std::size_t i = 0; i < h; ++i) {
+      for (std::size_t j = 0; j < 2 * f; ++j) {
+        inner[j] += token[i] * fc1[(e * h + i) * 2 * f + j];
+      }
+    }
+    for (std::size_t o = 0; o < h; ++o) {
+      double out = 0;
+      for (std::size_t j = 0; j < f; ++j) {
+        const double silu = inner[j] / (1 + std::exp(-inner[j]));
+        out += silu * inner[f + j] * fc2[(e * f + j) * h + o];
+      }
+      worst = std::max(worst, std::abs(out - made[c * h + o]));
+    }
+    std::vector<double> logits(8, 0.0);
+    double sum = 0;
+    for (std::size_t k = 0; k < 8; ++k) {
+      for (std::size_t i = 0; i < h; ++i) {
+        logits[k] += token[i] * router[i * 8 + k];
+      }
+      sum += std::exp(logits[k]);
+    }
+    const auto at = static_cast<std::size_t>(plan.row_of[c]) * 8 + e;
+    worst = std::max(worst, std::abs(std::exp(logits[e]) / sum - probabilities[at]));
+  }
+  CHECK(worst < 2e-6);
 }
 
 TEST_CASE("the loss of a transformer with experts falls", "[runtime][experts]") {
