@@ -88,13 +88,22 @@ void add_gemms(std::vector<DeviceCase>& cases) {
         const double flops =
             2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
         for (const std::uint8_t layout : layouts) {
-          for (const Format format : {Format::kBf16, Format::kFp32, Format::kTf32}) {
+          for (const Format format :
+               {Format::kBf16, Format::kFp32, Format::kTf32, Format::kFp16, Format::kFp8}) {
             // Most products of a step are bf16; fp32 has a tenth of its rate.
-            const bool thinned = format != Format::kBf16 && (m + n + k) / 16 % 4 != 0;
-            if (n >= 64 && k >= 64 && flops <= (format == Format::kFp32 ? 3e11 : 3e12) &&
-                !thinned) {
-              cases.push_back(
-                  op_case(SweepPart::kGemm, OpKind::kGemm, {m, n, k, 1}, format, layout));
+            const std::int64_t turn = (m + n + k) / 16 % 4;
+            if (n < 64 || k < 64 || flops > (format == Format::kFp32 ? 3e11 : 3e12) ||
+                (format != Format::kBf16 && turn != 0)) {
+              continue;
+            }
+            DeviceCase c = op_case(SweepPart::kGemm, OpKind::kGemm, {m, n, k, 1}, format, layout);
+            if (format == Format::kFp8) {  // operands stand quantised, the result is bf16
+              c.op.bytes_written = Bytes(2.0 * static_cast<double>(m * n));
+            }
+            cases.push_back(c);
+            if (format == Format::kBf16 && turn == 1) {
+              c.cold = false;
+              cases.push_back(c);
             }
           }
         }
@@ -117,6 +126,10 @@ void add_attention(std::vector<DeviceCase>& cases) {
                           {batch, heads, kv_heads, length, length, head_dim}, Format::kBf16, flags);
               if (c.op.flops.base() <= 6e12) {
                 cases.push_back(c);
+                if (batch == 2) {
+                  c.cold = false;
+                  cases.push_back(c);
+                }
               }
             }
           }
@@ -137,6 +150,12 @@ void add_memory_bound(std::vector<DeviceCase>& cases) {
         cases.push_back(c);
       }
     }
+  };
+  // bf16 read, as the transformer builder counts it; two layouts written.
+  const auto add_quantising = [&](std::int64_t n) {
+    DeviceCase c = op_case(SweepPart::kMemoryBound, OpKind::kCast, {n}, Format::kFp8);
+    c.op.bytes_read = c.op.bytes_written = Bytes(2.0 * static_cast<double>(n));
+    cases.push_back(c);
   };
   for (const std::int64_t rows : {256L, 1024L, 4096L, 16384L, 65536L}) {
     for (const std::int64_t width : {64L, 256L, 1024L, 2048L, 4096L, 8192L}) {
@@ -175,6 +194,7 @@ void add_memory_bound(std::vector<DeviceCase>& cases) {
       }
       add(OpKind::kFill, {rows * width}, Format::kFp32);
       add(OpKind::kCast, {rows * width}, Format::kBf16);
+      add_quantising(rows * width);
     }
     add(OpKind::kBinaryCrossEntropy, {rows}, Format::kFp32);
     for (const std::int64_t features : {9L, 27L}) {

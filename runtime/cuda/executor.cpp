@@ -44,6 +44,27 @@ void require_fp8_device(int device) {
   }
 }
 
+std::unique_ptr<QuantisedCopies> copies_of(const Program& program, const IssueOrder& order,
+                                           const DeviceTensors& tensors, Ledger& ledger) {
+  std::vector<IssuedOp> issues;
+  for (const Issue& issue : order.issues) {
+    issues.push_back({issue.op, issue.microbatch});
+  }
+  const auto bytes = [](const kernels::MatrixView& v) {
+    return static_cast<std::size_t>(v.elements()) * stored_bytes(v.format);
+  };
+  const std::optional<TensorId> kept = quantised_buffer(program);
+  const kernels::MatrixView buffer = kept ? tensors.view(*kept, 0) : kernels::MatrixView();
+  QuantisedPlan plan = quantised_plan(
+      program, issues,
+      [&](TensorId t, std::int32_t microbatch) {
+        const kernels::MatrixView v = tensors.view(t, microbatch);
+        return std::pair(reinterpret_cast<std::uintptr_t>(v.data), bytes(v));
+      },
+      kept ? bytes(buffer) / 256 * 256 : 0);
+  return std::make_unique<QuantisedCopies>(std::move(plan), buffer.data, ledger);
+}
+
 }  // namespace
 
 /// What this backend adds to an issue.
@@ -86,6 +107,7 @@ Executor::Executor(const Job& job, const ExecutionGraph& graph, Ranks ranks, Opt
   host_losses_.reserve_of<double>(streams_.size());
   factors_.reserve_of<AdamFactors>(1);
   host_factors_.reserve_of<AdamFactors>(1);
+  quantised_ = copies_of(program_, order_, *tensors_, ledger_);
   communicators_ = std::make_unique<Communicators>(graph, ranks_, options_.timeout);
   compile(graph);
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -313,6 +335,8 @@ void Executor::issue(std::size_t i, bool captured) {
                       .communicator = task.communicator,
                       .communicators = *communicators_,
                       .multiply = multiply_,
+                      .quantised = *quantised_,
+                      .issue = i,
                       .scratch = task.side != nullptr ? scratch_.back() : scratch_[op.stream],
                       .adam_factors = factors_.as<AdamFactors>(),
                       .loss = losses_.as<double>() + op.stream,

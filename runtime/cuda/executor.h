@@ -78,6 +78,7 @@ class Executor final : public DeviceExecutor {
   Buffer losses_, host_losses_, factors_, host_factors_;
   std::unique_ptr<DeviceBatch> batch_, next_batch_;
   Matmul multiply_;
+  std::unique_ptr<QuantisedCopies> quantised_;
   std::vector<std::unique_ptr<OpState>> states_;  ///< per family
   std::vector<Task> tasks_;                       ///< of order_.issues
   std::vector<std::size_t> collectives_;          ///< tasks the watch looks after, in issue order

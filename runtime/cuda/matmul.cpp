@@ -203,7 +203,7 @@ const Matmul::Prepared& Matmul::prepared(const MatmulPlan& plan, const Factors& 
   return it->second;
 }
 
-void Matmul::operator()(const Product& product, const void* a, const void* b, void* c,
+void Matmul::operator()(const Product& product, const Operand& a, const Operand& b, void* c,
                         kernels::Workspace workspace, cudaStream_t stream) {
   if (product.m == 0 || product.n == 0 || product.batch == 0) {
     return;
@@ -213,27 +213,30 @@ void Matmul::operator()(const Product& product, const void* a, const void* b, vo
     kernels::scale(out, product.beta, out, stream);
     return;
   }
-  const MatmulPlan plan =
-      matmul_plan(product, reinterpret_cast<std::uintptr_t>(a), reinterpret_cast<std::uintptr_t>(b),
-                  reinterpret_cast<std::uintptr_t>(c));
-  const void* first = nullptr;
-  const void* second = nullptr;
-  Factors factors;
+  const auto address = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
+  const MatmulPlan plan = matmul_plan(product, address(a.data), address(b.data), address(c));
+  const void* first = b.ready.data;
+  const void* second = a.ready.data;
+  Factors factors{b.ready.factor, a.ready.factor};
   if (plan.fp8()) {
     const auto [m, n, k] = std::tuple(product.m, product.n, product.k);
-    first = quantised(plan.first,
-                      product.transpose_b ? view_of(b, product.b, n, k, product.stride_b)
-                                          : view_of(b, product.b, k, n, product.stride_b),
-                      !product.transpose_b, factors.first, workspace, stream);
-    second = quantised(plan.second,
-                       product.transpose_a ? view_of(a, product.a, k, m, product.stride_a)
-                                           : view_of(a, product.a, m, k, product.stride_a),
-                       product.transpose_a, factors.second, workspace, stream);
+    if (first == nullptr) {
+      first = quantised(plan.first,
+                        product.transpose_b ? view_of(b.data, product.b, n, k, product.stride_b)
+                                            : view_of(b.data, product.b, k, n, product.stride_b),
+                        !product.transpose_b, factors.first, workspace, stream);
+    }
+    if (second == nullptr) {
+      second = quantised(plan.second,
+                         product.transpose_a ? view_of(a.data, product.a, k, m, product.stride_a)
+                                             : view_of(a.data, product.a, m, k, product.stride_a),
+                         product.transpose_a, factors.second, workspace, stream);
+    }
   } else {
-    first = converted(plan.first, b, product.b, product.stride_b, product.step_b, product.batch,
-                      workspace, stream);
-    second = converted(plan.second, a, product.a, product.stride_a, product.step_a, product.batch,
-                       workspace, stream);
+    first = converted(plan.first, b.data, product.b, product.stride_b, product.step_b,
+                      product.batch, workspace, stream);
+    second = converted(plan.second, a.data, product.a, product.stride_a, product.step_a,
+                       product.batch, workspace, stream);
   }
   const Prepared& ready = prepared(plan, factors);
   check(cublasLtMatmul(handle_, ready.operation, &product.alpha, first, ready.first, second,

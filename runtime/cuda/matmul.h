@@ -5,11 +5,13 @@
 
 #include "runtime/cuda/kernels/matrix_view.h"
 #include "runtime/cuda/matmul_plan.h"
+#include "runtime/cuda/quantised_copies.h"
 
 namespace stepcast::runtime::cuda {
 
 /// Matrix products through cuBLASLt. The algorithm of each plan is asked for once and kept. fp8
-/// operands are quantised anew for each product, with the scale of their largest value now.
+/// operands that do not stand ready are quantised for the product, with the scale of their largest
+/// value now.
 ///
 ///   Matmul multiply;
 ///   Workspace w = scratch(multiply.workspace_bytes(plan));
@@ -26,7 +28,13 @@ class Matmul {
   [[nodiscard]] static std::size_t workspace_bytes(const MatmulPlan& plan);
   /// Enqueues the conversions a plan asks for and the product. `product` gives the stored formats
   /// of A and B. Errors: RunError when cuBLASLt has no algorithm for the plan or refuses it.
-  void operator()(const Product& product, const void* a, const void* b, void* c,
+  struct Operand {
+    const void* data = nullptr;
+    QuantisedOperand ready{};                      ///< of fp8 products
+    Operand(const void* values) : data(values) {}  // NOLINT(google-explicit-constructor)
+    Operand(const void* values, QuantisedOperand copy) : data(values), ready(copy) {}
+  };
+  void operator()(const Product& product, const Operand& a, const Operand& b, void* c,
                   kernels::Workspace workspace, cudaStream_t stream);
 
  private:

@@ -70,8 +70,6 @@ std::size_t bytes_if_converted(const MatmulPlan::Matrix& m, std::int64_t batch) 
   return rounded(static_cast<std::size_t>(m.rows * m.columns * matrices) * stored_bytes(m.format));
 }
 
-constexpr std::int64_t kFp8Pack = 16;  // elements of the summed dimension
-
 /// A quantised operand: `columns` times `k`, the summed dimension innermost and padded.
 MatmulPlan::Matrix quantised(std::int64_t columns, std::int64_t k, bool transpose, bool gradient) {
   MatmulPlan::Matrix m;

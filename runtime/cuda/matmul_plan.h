@@ -28,6 +28,9 @@ struct Product {
 /// The product of a gemm op. Errors: InternalError when an operand is smaller than the shape says.
 Product product_of(const Program& program, const Op& op);
 
+/// Elements of the summed dimension of an fp8 product come in packs of so many.
+constexpr std::int64_t kFp8Pack = 16;
+
 /// A product as cuBLASLt is asked for it: column-major, so C^T = op(B)^T op(A)^T with our B first.
 /// The library multiplies operands of one format; one that is stored in another is converted into
 /// the workspace first.

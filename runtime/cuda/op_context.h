@@ -8,6 +8,7 @@
 #include "runtime/cuda/device_tensors.h"
 #include "runtime/cuda/kernels/matrix_view.h"
 #include "runtime/cuda/matmul.h"
+#include "runtime/cuda/quantised_copies.h"
 #include "runtime/op_dispatch.h"
 #include "runtime/optimizer_settings.h"
 
@@ -29,6 +30,8 @@ class OpContext {
   Communicator* communicator;  ///< of op.communicator; for a message that of its pair
   const Communicators& communicators;
   Matmul& multiply;
+  const QuantisedCopies& quantised;
+  std::size_t issue;                ///< number of this op in the step's order
   Buffer& scratch;                  ///< of the stream: free between ops
   const AdamFactors* adam_factors;  ///< device: this step's
   double* loss;                     ///< device: loss ops add their share

@@ -35,7 +35,8 @@ void gemm(OpContext& c) {
   void* out = c.output(0).data;
   const auto address = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
   const MatmulPlan plan = matmul_plan(product, address(a), address(b), address(out));
-  c.multiply(product, a, b, out, c.workspace(Matmul::workspace_bytes(plan)), c.stream);
+  c.multiply(product, {a, c.quantised.a(c.issue)}, {b, c.quantised.b(c.issue)}, out,
+             c.workspace(Matmul::workspace_bytes(plan)), c.stream);
 }
 
 void bias_activation_forward(OpContext& c) {
@@ -123,7 +124,9 @@ void fill(OpContext& c) {
 }
 
 void cast(OpContext& c) {
-  if (c.op.format == Format::kBf16 || c.op.format == Format::kFp16) {
+  if (c.op.format == Format::kFp8) {  // the values stay; products read the copies
+    c.quantised.make(c.issue, c.input(0), c.stream);
+  } else if (c.op.format == Format::kBf16 || c.op.format == Format::kFp16) {
     kernels::copy_rounded(c.input(0), c.op.format, c.output(0), c.stream);
   } else {
     kernels::copy_block(c.input(0), c.output(0), c.stream);

@@ -15,6 +15,7 @@
 #include "runtime/cuda/kernels/norm.h"
 #include "runtime/cuda/kernels/optimizer.h"
 #include "runtime/cuda/kernels/position.h"
+#include "runtime/cuda/kernels/quantise.h"
 #include "runtime/cuda/kernels/token.h"
 
 namespace stepcast::runtime::calibration {
@@ -70,6 +71,27 @@ CaseBody embedding_body(const DeviceCase& c, Arena& arena, std::uint64_t seed) {
   };
 }
 
+/// An fp8 product of operands that stand ready, as those that casts made for it.
+CaseBody fp8_body(cuda::Product p, Arena& arena, cuda::Matmul& matmul) {
+  p.transpose_a = false;  // the layouts differ in the casts, not in the product
+  p.transpose_b = true;
+  p.stride_a = p.stride_b = p.k;
+  p.a = p.b = p.c = Format::kBf16;
+  const auto operand = [&](std::int64_t rows) {
+    const MatrixView x = arena.matrix(Format::kBf16, rows, p.k);
+    void* copy = arena.take(static_cast<std::size_t>(rows * p.k));
+    const float* factor = kernels::quantise({x, false, kernels::Fp8::kE4m3, copy, p.k},
+                                            arena.workspace(kernels::kQuantiseWorkspace), nullptr);
+    return cuda::Matmul::Operand(x.data, {copy, factor});
+  };
+  const auto a = operand(p.m);
+  const auto b = operand(p.n);
+  void* out = arena.matrix(p.c, p.m, p.n).data;
+  const Workspace workspace = arena.workspace(cuda::Matmul::library_workspace());
+  return
+      [=, &matmul](std::int64_t, cudaStream_t stream) { matmul(p, a, b, out, workspace, stream); };
+}
+
 CaseBody gemm_body(const DeviceCase& c, Arena& arena, cuda::Matmul& matmul) {
   cuda::Product p;
   p.m = c.op.shape[0];
@@ -80,6 +102,10 @@ CaseBody gemm_body(const DeviceCase& c, Arena& arena, cuda::Matmul& matmul) {
   p.stride_a = p.transpose_a ? p.m : p.k;
   p.stride_b = p.transpose_b ? p.k : p.n;
   p.stride_c = p.n;
+  if (c.op.format == Format::kFp8) {
+    p.compute = Format::kFp8;
+    return fp8_body(p, arena, matmul);
+  }
   const Format stored = c.op.format == Format::kTf32 ? Format::kFp32 : c.op.format;
   p.a = p.b = p.c = stored;
   p.compute = c.op.format;
@@ -328,6 +354,18 @@ CaseBody flat_body(const DeviceCase& c, Arena& arena) {
   if (c.op.kind == OpKind::kFill) {
     const MatrixView x = flat(Format::kFp32);
     return [=](std::int64_t, cudaStream_t s) { kernels::fill(x, 0, s); };
+  }
+  if (c.op.kind == OpKind::kCast && c.op.format == Format::kFp8) {
+    constexpr std::int64_t kColumns = 256;  // shapes have a multiple of them
+    const MatrixView x = arena.matrix(Format::kBf16, n / kColumns, kColumns);
+    void* plain = arena.take(static_cast<std::size_t>(n));
+    const std::int64_t pitch = (x.rows + cuda::kFp8Pack - 1) / cuda::kFp8Pack * cuda::kFp8Pack;
+    void* turned = arena.take(static_cast<std::size_t>(kColumns * pitch));
+    const Workspace scales = arena.workspace(kernels::kQuantiseWorkspace);
+    return [=](std::int64_t, cudaStream_t s) {
+      kernels::quantise({x, false, kernels::Fp8::kE4m3, plain, kColumns}, scales, s);
+      kernels::quantise_again({x, true, kernels::Fp8::kE4m3, turned, pitch}, scales, s);
+    };
   }
   if (c.op.kind == OpKind::kCast) {
     const MatrixView x = flat(Format::kFp32);

@@ -116,24 +116,32 @@ unsigned blocks_for(Index elements) {
 
 const float* quantise(const Quantise& q, Workspace workspace, cudaStream_t stream) {
   internal::require_workspace(workspace.bytes, kQuantiseWorkspace, "quantise");
-  internal::require(q.pitch >= (q.transpose ? q.x.rows : q.x.columns),
-                    "a row of quantised values has room for all of them");
   auto* scales = static_cast<Scales*>(workspace.data);
   auto* partial = reinterpret_cast<float*>(static_cast<char*>(workspace.data) + kPartials);
+  if (q.x.rows == 0 || q.x.columns == 0) {
+    return quantise_factor(workspace);
+  }
+  const unsigned blocks = blocks_for(q.x.elements());
+  internal::launch("quantise: largest", largest_kernel, {blocks, kThreads}, stream,
+                   internal::operand(q.x), q.x.rows, q.x.columns, partial);
+  internal::launch("quantise: scale", scales_kernel, {1, kThreads}, stream, partial,
+                   static_cast<int>(blocks), largest_of(q.format), scales);
+  return quantise_again(q, workspace, stream);
+}
+
+const float* quantise_again(const Quantise& q, Workspace workspace, cudaStream_t stream) {
+  internal::require(q.pitch >= (q.transpose ? q.x.rows : q.x.columns),
+                    "a row of quantised values has room for all of them");
+  const auto* scales = static_cast<const Scales*>(workspace.data);
   auto* out = static_cast<unsigned char*>(q.out);
   const internal::Operand x = internal::operand(q.x);
   if (q.x.rows == 0 || q.x.columns == 0) {
-    return &scales->up;
+    return quantise_factor(workspace);
   }
-  const unsigned blocks = blocks_for(q.x.elements());
-  internal::launch("quantise: largest", largest_kernel, {blocks, kThreads}, stream, x, q.x.rows,
-                   q.x.columns, partial);
-  internal::launch("quantise: scale", scales_kernel, {1, kThreads}, stream, partial,
-                   static_cast<int>(blocks), largest_of(q.format), scales);
   if (!q.transpose) {
     internal::launch("quantise: rows", rows_kernel, {blocks_for(q.x.rows * q.pitch), kThreads},
                      stream, x, q.x.rows, q.x.columns, q.format, scales, out, q.pitch);
-    return &scales->up;
+    return quantise_factor(workspace);
   }
   constexpr Index kMostY = 65535;
   const Index tiles = internal::ceil_div(q.pitch, Index{kTile});
@@ -141,7 +149,11 @@ const float* quantise(const Quantise& q, Workspace workspace, cudaStream_t strea
                   static_cast<unsigned>(tiles < kMostY ? tiles : kMostY));
   internal::launch("quantise: columns", columns_kernel, {grid, dim3(kTile, kTileRows)}, stream, x,
                    q.x.rows, q.x.columns, q.format, scales, out, q.pitch);
-  return &scales->up;
+  return quantise_factor(workspace);
+}
+
+const float* quantise_factor(Workspace workspace) {
+  return &static_cast<const Scales*>(workspace.data)->up;
 }
 
 }  // namespace stepcast::runtime::cuda::kernels

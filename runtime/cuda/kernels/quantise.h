@@ -25,5 +25,9 @@ constexpr std::size_t kQuantiseWorkspace = 8192;
 /// / max |x|, rounded to nearest, never beyond the largest. Returns the address (in the workspace,
 /// device) of the factor that turns sums of out back into sums of x.
 const float* quantise(const Quantise& q, Workspace workspace, cudaStream_t stream);
+/// The other layout of the same values, with the scale that quantise() left in the workspace.
+const float* quantise_again(const Quantise& q, Workspace workspace, cudaStream_t stream);
+/// The address that both return, for a workspace that will hold scales.
+const float* quantise_factor(Workspace workspace);
 
 }  // namespace stepcast::runtime::cuda::kernels

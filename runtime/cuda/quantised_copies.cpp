@@ -1,0 +1,49 @@
+#include "runtime/cuda/quantised_copies.h"
+
+#include "runtime/cuda/kernels/quantise.h"
+
+namespace stepcast::runtime::cuda {
+
+QuantisedCopies::QuantisedCopies(QuantisedPlan plan, void* in_graph, Ledger& ledger)
+    : plan_(std::move(plan)),
+      in_graph_(in_graph),
+      memory_(Buffer::Kind::kDevice, "quantised copies", &ledger) {
+  if (plan_.bytes > plan_.in_graph) {
+    memory_.reserve(plan_.bytes - plan_.in_graph);
+  }
+}
+
+kernels::Workspace QuantisedCopies::scales(std::int32_t cast) const {
+  return {at(plan_.casts[static_cast<std::size_t>(cast)].scales), kernels::kQuantiseWorkspace};
+}
+
+void QuantisedCopies::make(std::size_t issue, const kernels::ConstMatrixView& values,
+                           cudaStream_t stream) const {
+  const std::int32_t number = plan_.uses[issue].cast;
+  if (number == QuantisedPlan::kNone) {
+    return;
+  }
+  const QuantisedPlan::Cast& cast = plan_.casts[static_cast<std::size_t>(number)];
+  const kernels::Fp8 format = cast.gradient ? kernels::Fp8::kE5m2 : kernels::Fp8::kE4m3;
+  bool scaled = false;
+  for (const std::int32_t layout : {cast.plain, cast.turned}) {
+    if (layout == QuantisedPlan::kNone) {
+      continue;
+    }
+    const QuantisedPlan::Copy& copy = plan_.copies[static_cast<std::size_t>(layout)];
+    const kernels::Quantise q{values, layout == cast.turned, format, at(copy.offset), copy.pitch};
+    scaled ? kernels::quantise_again(q, scales(number), stream)
+           : kernels::quantise(q, scales(number), stream);
+    scaled = true;
+  }
+}
+
+QuantisedOperand QuantisedCopies::of(std::int32_t copy) const {
+  if (copy == QuantisedPlan::kNone) {
+    return {};
+  }
+  const QuantisedPlan::Copy& c = plan_.copies[static_cast<std::size_t>(copy)];
+  return {at(c.offset), kernels::quantise_factor(scales(c.cast))};
+}
+
+}  // namespace stepcast::runtime::cuda
