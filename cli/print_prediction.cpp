@@ -98,7 +98,7 @@ void print_plan(const Job& job, std::ostream& out) {
     const EmbeddingPlan plan = workloads::resolved_embedding_plan(job);
     out << fmt::format("embedding plan {}{}\n\n", workloads::plan_line(job, plan),
                        workloads::planned_by_rule(job)
-                           ? " (a rule, not a search: `stepcast plan` finds better)"
+                           ? " (a rule, not a search: `stepcast plan` searches for a faster one)"
                            : "");
   }
 }

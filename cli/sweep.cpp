@@ -170,7 +170,7 @@ void print_text(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint
   if (by_rule > 0) {
     std::cout << fmt::format(
         "\n{} point{} placed the embedding tables by a rule (embedding.plan): `stepcast plan` "
-        "finds better plans",
+        "searches for faster ones",
         by_rule, by_rule == 1 ? "" : "s");
   }
   if (!options.pareto.empty()) {

@@ -6,10 +6,13 @@
 
 #include "core/error.h"
 #include "models/cost_model.h"
+#include "planner/ledger.h"
 #include "simulator/simulate.h"
 #include "simulator/step_costs.h"
 #include "studies/plan_comparison.h"
 #include "workloads/build_graph.h"
+#include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan_summary.h"
 
 namespace stepcast::studies {
 
@@ -27,6 +30,35 @@ void bound_step(EmbeddingPlan& plan, double objective_bound, double rest_of_step
   plan.lower_bound = std::max(0.0, objective_bound + rest_of_step);
   plan.gap = plan.lower_bound > 0 ? std::max(0.0, plan.predicted_step / plan.lower_bound - 1) : 0;
 }
+
+namespace {
+
+/// The plan of the rule `auto` joins those that are simulated, so that the answer is never slower.
+void add_rule(const Job& job, const models::CostModel& model, const planner::PlanForm& form,
+              std::vector<planner::PlannedCandidate>& candidates) {
+  constexpr std::size_t kManyTables = 2000;  // beyond, pricing it costs as much as the search
+  if (form.row_split || !form.column_parts || job.workload.dlrm()->tables.size() > kManyTables) {
+    return;  // with a form, another system has to carry the plan out
+  }
+  planner::PlannedCandidate rule;
+  rule.plan = workloads::make_embedding_plan(job, "auto");
+  rule.plan.sync_interval = job.sync_interval > 1 ? job.sync_interval : 0;
+  rule.plan.ledger = planner::ledger_of(job, rule.plan);
+  const std::optional<double> objective = planner::objective_of_plan(job, model, rule.plan);
+  const bool known = std::any_of(candidates.begin(), candidates.end(), [&](const auto& c) {
+    return objective && std::abs(c.objective - *objective) <= 1e-9 * *objective;
+  });
+  if (!objective || known || planner::excess_of(job, rule.plan, rule.plan.ledger)) {
+    return;
+  }
+  rule.objective = *objective;
+  for (const workloads::PlanPart& part : workloads::plan_parts(rule.plan)) {
+    rule.mix.emplace_back(part.placed, part.tables);
+  }
+  candidates.push_back(std::move(rule));
+}
+
+}  // namespace
 
 PlanReport plan(const Job& job, const PlanOptions& options) {
   const auto now = [&options] { return options.clock ? options.clock() : 0.0; };
@@ -62,10 +94,17 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   } else if (!found.candidates.empty()) {
     report.objective = found.candidates.front().objective;
   }
-  for (planner::PlannedCandidate& c : found.candidates) {
+  const std::size_t searched = found.candidates.size();
+  if (best != nullptr) {
+    add_rule(job, model, options.form, found.candidates);
+  }
+  for (std::size_t i = 0; i < found.candidates.size(); ++i) {
+    planner::PlannedCandidate& c = found.candidates[i];
     if (c.buildable()) {
       c.plan.predicted_step = simulated_step(job, model, c.plan);
-      report.rest_of_step = std::min(report.rest_of_step, c.plan.predicted_step - c.objective);
+      // The rule's busiest rank is far from those of the others; the step still bounds the rest.
+      report.rest_of_step = std::min(
+          report.rest_of_step, c.plan.predicted_step - (i < searched ? c.objective : report.bound));
     }
   }
   for (planner::PlannedCandidate& c : found.candidates) {

@@ -301,6 +301,20 @@ TEST_CASE("predict and sweep say which embedding plan they used", "[cli][plan]")
   CHECK_THAT(call(command("sweep", both)).out, Contains("1 point placed the embedding tables"));
 }
 
+TEST_CASE("a plan is never slower than the rule that predict takes without one", "[cli][plan]") {
+  for (const char* workload : {"workload=mlperf-dlrm-v2", "workload=rm3"}) {
+    CAPTURE(workload);
+    const auto on_sixteen = [&](const std::string& name) {
+      return document(
+          call(with_sets(name, {workload, "system=dgx-h100", "devices=16"}, {"--format", "json"})));
+    };
+    const json plan = on_sixteen("plan")["plans"][0];
+    const double step = plan["predicted_step_s"].get<double>();
+    CHECK(step <= on_sixteen("predict")["iteration_time_s"].get<double>() * (1 + 1e-9));
+    CHECK(plan["lower_bound_s"].get<double>() <= step * (1 + 1e-9));
+  }
+}
+
 TEST_CASE("plans for replicas that wait several steps", "[cli][plan]") {
   const TemporaryFolder folder;
   const std::vector<std::string> job{"plan",
