@@ -211,6 +211,6 @@ TEST_CASE("models fitted to one trace of a family predict another job, which the
   REQUIRE(rows.size() == 2);
   for (const json& row : rows) {
     CHECK(row["measured"].get<double>() > 0);
-    CHECK(row["predicted_bytes"].get<double>() > 0);
+    CHECK(row["predicted"].get<double>() > 0);
   }
 }
