@@ -29,6 +29,9 @@ struct Overlap {
   /// Exchanges of experts' tokens run beside the shared experts, and beside the routed ones where
   /// Parallel::expert_chunks cuts them.
   bool expert = false;
+  /// With `tensor` and sequence parallelism: gathers before a product and sums after one are cut
+  /// up, a part of the product at work while the rows of another travel.
+  bool tensor_products = false;
 };
 
 /// How far the sparse half of a DLRM runs ahead of the dense half. During the step of batch i, also

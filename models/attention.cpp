@@ -89,6 +89,12 @@ std::vector<std::string_view> attention_coordinate_names() {
 
 bool AttentionTiles::covers(const Op& op) const { return fused(op); }
 
+/// Measured rows have no cached tokens: as many keys as queries, or a window of them.
+bool AttentionTiles::like_measured(const Op& op) const {
+  const Shape s(op);
+  return s.queries >= s.window;
+}
+
 std::vector<Constant> AttentionTiles::constants(const Device& device) const {
   return {{"start", device.launch.base(), 1e-5, 2e-7, 1e-4},
           {"memory_efficiency", 1, 0.5, 0.02, 1},
@@ -105,23 +111,47 @@ Prediction AttentionTiles::predict(const OpFacts& facts, const Device& device,
                                    std::span<const double> c) const {
   enum { kStart, kMemory, kSerial, kCompute, kSoftmax, kBlock, kCritical, kPacking, kBackward };
   const Op& op = *facts.op;
-  const Shape s(op);
+  const Shape whole(op);
   const double multiprocessors = std::max<double>(1, static_cast<double>(device.multiprocessors));
   const double rate = peak_rate(device, op.format) / multiprocessors * c[kCompute] *
-                      (s.backward ? c[kBackward] : 1);
-  const double step = s.passes() * 4 * kQueryTile * kKeyTile * (s.dim + c[kSoftmax]) / rate;
-  const auto work_of = [&](double packed) {
-    const Blocks blocks(s, packed, multiprocessors);
-    return (blocks.steps * step + blocks.count * c[kBlock]) / multiprocessors +
-           c[kCritical] * blocks.longest * step;
+                      (whole.backward ? c[kBackward] : 1);
+  const double step = whole.passes() * 4 * kQueryTile * kKeyTile * (whole.dim + c[kSoftmax]) / rate;
+  const double group = std::max(1.0, whole.heads / whole.kv_heads);
+  const auto in_tiles = [&](const Shape& s, double bytes) {
+    const auto work_of = [&](double packed) {
+      const Blocks blocks(s, packed, multiprocessors);
+      return (blocks.steps * step + blocks.count * c[kBlock]) / multiprocessors +
+             c[kCritical] * blocks.longest * step;
+    };
+    const Seconds work(group == 1 ? work_of(1)
+                                  : (1 - c[kPacking]) * work_of(1) + c[kPacking] * work_of(group));
+    const Seconds streams(bytes / (device.bandwidth.base() * c[kMemory]));
+    Prediction p = bounded_by(work, streams, Seconds(c[kStart]));
+    p.time += c[kSerial] * std::min(work, streams);
+    return p;
   };
-  const double group = std::max(1.0, s.heads / s.kv_heads);
-  const Seconds work(group == 1 ? work_of(1)
-                                : (1 - c[kPacking]) * work_of(1) + c[kPacking] * work_of(group));
-  const Seconds streams(facts.bytes / (device.bandwidth.base() * c[kMemory]));
-  Prediction p = bounded_by(work, streams, Seconds(c[kStart]));
-  p.time += c[kSerial] * std::min(work, streams);
-  return p;
+  const Prediction tiles = in_tiles(whole, facts.bytes);
+  if (like_measured(op) || whole.backward) {
+    return tiles;
+  }
+  // Few queries of many keys: kernels split the keys over the multiprocessors, let the heads of a
+  // group share what is read, and fill as many rows of a tile as there are (in steps of the tensor
+  // units' 16). Then keys and values are read at the memory's rate. It takes no less than the
+  // queries over their own keys.
+  const double rows = whole.queries * group;
+  const double blocks = whole.batch * whole.heads / group * std::ceil(rows / kQueryTile);
+  const double filled = std::min(kQueryTile, std::ceil(rows / 16) * 16) / kQueryTile;
+  const double steps = std::ceil(whole.window / kKeyTile);
+  const Seconds split(blocks * (steps * step * filled + c[kBlock]) / multiprocessors);
+  const Seconds reads(facts.bytes / device.bandwidth.base());
+  const Prediction few = bounded_by(split, reads, Seconds(c[kStart]));
+  Shape own = whole;
+  own.keys = own.window = whole.queries;
+  const double elements = 2 * own.batch * own.dim * own.queries * (own.heads + own.kv_heads);
+  const double statistics = 4 * own.batch * own.heads * own.queries;  // fp32, one a row
+  const Prediction least = in_tiles(own, elements * bits_per_element(op.format) / 8 + statistics);
+  const Prediction cached = few.time < least.time ? least : few;
+  return cached.time < tiles.time ? cached : tiles;
 }
 
 std::vector<double> AttentionTiles::coordinates(const OpFacts& facts) const {

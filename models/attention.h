@@ -32,6 +32,7 @@ class AttentionTiles final : public KernelForm {
   std::vector<Constant> constants(const Device& device) const override;
   Prediction predict(const OpFacts& facts, const Device& device,
                      std::span<const double> c) const override;
+  bool like_measured(const Op& op) const override;
   bool of_op_alone() const override { return true; }
   std::vector<double> coordinates(const OpFacts& facts) const override;
   std::vector<std::string_view> coordinate_names() const override;

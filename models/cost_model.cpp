@@ -240,8 +240,9 @@ Prediction CostModel::kernel(const OpFacts& facts) const {
   if (k.fitted != nullptr) {
     const std::vector<double> coordinates = k.form->coordinates(facts);
     p.log_sigma = k.fitted->log_sigma;
-    p.in_range = inside(*k.fitted, k.form->coordinate_names(), coordinates);
-    if (!k.residual.empty()) {
+    const bool alike = k.form->like_measured(op);
+    p.in_range = alike && inside(*k.fitted, k.form->coordinate_names(), coordinates);
+    if (alike && !k.residual.empty()) {
       p.time *= std::exp(k.residual.at(coordinates));
       p.time = std::max(p.time, k.form->limit(facts, impl_->system.device));
     }

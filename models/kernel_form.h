@@ -69,6 +69,9 @@ class KernelForm {
   [[nodiscard]] virtual Seconds limit(const OpFacts&, const Device&) const { return {}; }
   /// Does `predict` look at the op's own fields only? Then its answers may be kept (KernelMemo).
   [[nodiscard]] virtual bool of_op_alone() const { return false; }
+  /// May an op be among those the form was fitted to? What is not is never in range, and residual
+  /// points say nothing of it.
+  [[nodiscard]] virtual bool like_measured(const Op&) const { return true; }
   /// Where an op stands in the form's own space: natural logarithms of sizes (distance 1 = a factor
   /// of e), and categories as multiples of a large step. Used for the calibrated range and the
   /// residual points.

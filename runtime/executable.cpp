@@ -36,6 +36,10 @@ void require_executable(const Job& job, bool cuda) {
   if (job.parallel.context > 1) {
     refuse("parallel.context", "context parallelism");
   }
+  if (job.parallel.overlap.tensor_products && job.parallel.tensor > 1 &&
+      job.parallel.sequence_parallel) {
+    refuse("parallel.overlap.tensor_products", "transfers cut up beside products");
+  }
   if (job.phase != JobPhase::kTrain) {
     refuse("phase", "inference");
   }

@@ -108,10 +108,10 @@ void TransformerStage::qkv_forward(const std::string& at, const LayerTensors& t)
     latent_forward(at, t);
     return;
   }
-  const Gathered x = gathered("layer.attention.gather", t.norm1, "gathered");
-  writer_.await(x.ready);
+  const Gathered x = gathered_for_product("layer.attention.gather", t.norm1, "gathered");
   gemm({"layer.attention.qkv", n, shape_.qkv_width, m.hidden, x.tensor,
-        parameter(at + "attention.qkv.weight").weight, t.qkv});
+        parameter(at + "attention.qkv.weight").weight, t.qkv},
+       x);
   if (gpt_) {
     writer_.compute(OpKind::kBiasActivationForward, "layer.attention.bias", {n, shape_.qkv_width})
         .in({t.qkv, parameter(at + "attention.qkv.bias").weight})
@@ -137,14 +137,20 @@ void TransformerStage::layer_forward(std::int64_t layer, const LayerTensors& t, 
   norm_forward("layer.norm1", at + "norm1", t.input, t.norm1, t.norm1_statistics, true);
   qkv_forward(at, t);
   attention_forward(t);
-  gemm({"layer.attention.projection", n, h, shape_.query_width, t.attention,
-        parameter(at + "attention.projection.weight").weight, partial});
+  const Product projection{"layer.attention.projection",
+                           n,
+                           h,
+                           shape_.query_width,
+                           t.attention,
+                           parameter(at + "attention.projection.weight").weight,
+                           partial};
   if (m.parallel_block) {  // both blocks add to one sum over tensor ranks
+    gemm(projection);
     const TensorId y =
         shape_.sequence_parallel ? writer_.workspace("gathered", n, h, compute_) : t.norm1;
-    mlp_forward({"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn, gpt_, kAccumulate}, y,
-                partial);
-    const Gathered sum = reduced("layer.reduce", partial);
+    const FeedForward f{"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn, gpt_, kAccumulate};
+    mlp_in(f, {y});
+    const Gathered sum = mlp_out(f, partial, "layer.reduce");
     writer_.await(sum.ready);
     add("layer.add", t.input, sum.tensor, at + "attention.projection.bias", output);
     if (gpt_) {
@@ -154,7 +160,7 @@ void TransformerStage::layer_forward(std::int64_t layer, const LayerTensors& t, 
     }
     return;
   }
-  const Gathered attended = reduced("layer.attention.reduce", partial);
+  const Gathered attended = reduced("layer.attention.reduce", projection);
   writer_.await(attended.ready);
   add("layer.attention.add", t.input, attended.tensor, at + "attention.projection.bias", t.middle);
 
@@ -171,25 +177,19 @@ void TransformerStage::feed_forward_forward(const std::string& at, const LayerTe
                                             TensorId output) {
   const TensorId partial =
       writer_.workspace("partial", shape_.tokens, shape_.model.hidden, compute_);
-  const Gathered y = gathered("layer.mlp.gather", t.norm2, "gathered");
-  writer_.await(y.ready);
-  mlp_forward({"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn, gpt_, 0}, y.tensor,
-              partial);
-  const Gathered fed = reduced("layer.mlp.reduce", partial);
+  const FeedForward f{"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn, gpt_, 0};
+  mlp_in(f, gathered_for_product("layer.mlp.gather", t.norm2, "gathered"));
+  const Gathered fed = mlp_out(f, partial, "layer.mlp.reduce");
   writer_.await(fed.ready);
   add("layer.mlp.add", t.middle, fed.tensor, at + "mlp.fc2.bias", output);
 }
 
-void TransformerStage::mlp_forward(const FeedForward& f, TensorId input, TensorId partial) {
-  mlp_in(f, input);
-  mlp_out(f, partial);
-}
-
-void TransformerStage::mlp_in(const FeedForward& f, TensorId input) {
+void TransformerStage::mlp_in(const FeedForward& f, const Gathered& input) {
   const TransformerWorkload& m = shape_.model;
   const std::int64_t n = shape_.tokens;
-  gemm({(f.name + ".fc1").c_str(), n, f.width * (m.gated() ? 2 : 1), m.hidden, input,
-        parameter(f.parameter + ".fc1.weight").weight, f.fc1});
+  gemm({(f.name + ".fc1").c_str(), n, f.width * (m.gated() ? 2 : 1), m.hidden, input.tensor,
+        parameter(f.parameter + ".fc1.weight").weight, f.fc1},
+       input);
   std::vector<TensorId> in{f.fc1};
   if (f.biases) {
     in.push_back(parameter(f.parameter + ".fc1.bias").weight);
@@ -200,9 +200,17 @@ void TransformerStage::mlp_in(const FeedForward& f, TensorId input) {
       .variant(static_cast<std::uint8_t>(m.activation));
 }
 
-void TransformerStage::mlp_out(const FeedForward& f, TensorId partial) {
-  gemm({(f.name + ".fc2").c_str(), shape_.tokens, shape_.model.hidden, f.width, f.activated,
-        parameter(f.parameter + ".fc2.weight").weight, partial, f.flags});
+TransformerStage::Gathered TransformerStage::mlp_out(const FeedForward& f, TensorId partial,
+                                                     const char* sum) {
+  const std::string name = f.name + ".fc2";
+  const Product fc2{name.c_str(), shape_.tokens, shape_.model.hidden,
+                    f.width,      f.activated,   parameter(f.parameter + ".fc2.weight").weight,
+                    partial,      f.flags};
+  if (sum != nullptr) {
+    return reduced(sum, fc2);
+  }
+  gemm(fc2);
+  return {partial};
 }
 
 void TransformerStage::layer_backward(std::int64_t layer, const LayerTensors& t,
@@ -239,7 +247,8 @@ void TransformerStage::feed_forward_backward(const std::string& at, const LayerT
                                              TensorId output_gradient) {
   const std::int64_t h = shape_.model.hidden;
   const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
-  const Gathered dy = gathered("layer.mlp.gather_gradient", output_gradient, "gathered.gradient");
+  const Gathered dy =
+      gathered_for_product("layer.mlp.gather_gradient", output_gradient, "gathered.gradient");
   if (gpt_) {
     bias_gradient("layer.mlp.fc2_bias_gradient", at + "mlp.fc2.bias", output_gradient, shape_.rows,
                   h);
@@ -275,9 +284,9 @@ void TransformerStage::mlp_out_backward(const FeedForward& f, const Gathered& dy
       writer_.workspace("gradient" + suffix + ".activated", n, f.width, compute_);
   const TensorId d_fc1 = mlp_middle_gradient(f);
   const auto& fc2 = parameter(f.parameter + ".fc2.weight");
-  writer_.await(dy.ready);
   gemm({(f.name + ".fc2_input_gradient").c_str(), n, f.width, h, dy.tensor, fc2.weight, d_activated,
-        kTransposeB});
+        kTransposeB},
+       dy);
   gemm({(f.name + ".fc2_weight_gradient").c_str(), f.width, h, n, f.activated, dy.tensor,
         fc2.gradient, kTransposeA | kAccumulate});
   parameters_.finished(f.parameter + ".fc2.weight");
@@ -319,7 +328,8 @@ void TransformerStage::parallel_backward(const std::string& at, const LayerTenso
                                          TensorId output_gradient, TensorId input_gradient) {
   const std::int64_t h = shape_.model.hidden;
   const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
-  const Gathered dy = gathered("layer.gather_gradient", output_gradient, "gathered.gradient");
+  const Gathered dy =
+      gathered_for_product("layer.gather_gradient", output_gradient, "gathered.gradient");
   if (gpt_) {
     bias_gradient("layer.mlp.fc2_bias_gradient", at + "mlp.fc2.bias", output_gradient, shape_.rows,
                   h);
@@ -342,7 +352,8 @@ void TransformerStage::attention_backward(const std::string& at, const LayerTens
                                           TensorId input_gradient) {
   const std::int64_t h = shape_.model.hidden;
   const TensorId d_middle = gradient("gradient", shape_.rows, h);
-  const Gathered dy = gathered("layer.attention.gather_gradient", d_middle, "gathered.gradient");
+  const Gathered dy =
+      gathered_for_product("layer.attention.gather_gradient", d_middle, "gathered.gradient");
   if (gpt_) {
     bias_gradient("layer.attention.projection_bias_gradient", at + "attention.projection.bias",
                   d_middle, shape_.rows, h);
@@ -375,9 +386,9 @@ TensorId TransformerStage::core_backward(const std::string& at, const LayerTenso
     attention_forward(t);
     writer_.set_phase(Phase::kBackward);
   }
-  writer_.await(dy.ready);
   gemm({"layer.attention.projection_input_gradient", n, shape_.query_width, h, dy.tensor,
-        projection.weight, d_attention, kTransposeB});
+        projection.weight, d_attention, kTransposeB},
+       dy);
   gemm({"layer.attention.projection_weight_gradient", shape_.query_width, h, n, t.attention,
         dy.tensor, projection.gradient, kTransposeA | kAccumulate});
   parameters_.finished(at + "attention.projection.weight");

@@ -260,9 +260,7 @@ void TransformerStage::experts_forward(const std::string& at, const LayerTensors
   };
   const bool shares = e.shared_ffn > 0;
   const auto shared_in = [&] {
-    const Gathered y = gathered("layer.moe.shared.gather", t.norm2, "gathered");
-    writer_.await(y.ready);
-    mlp_in(shared_experts(at, t.experts), y.tensor);
+    mlp_in(shared_experts(at, t.experts), gathered("layer.moe.shared.gather", t.norm2, "gathered"));
   };
   const auto shared_out = [&] { mlp_out(shared_experts(at, t.experts), partial); };
   if (shares && job_.parallel.overlap.expert) {

@@ -59,9 +59,30 @@ void TransformerStage::gemm(const Product& p) {
       cast(std::string(p.name) + ".transpose", values, bits_per_element(products_, 1024) / 8, 1);
     }
   }
-  auto op = writer_.compute(OpKind::kGemm, p.name, {p.m, p.n, p.k, 1});
+  gemm_rows(p, p.m);
+}
+
+void TransformerStage::gemm_rows(const Product& p, std::int64_t rows) {
+  auto op = writer_.compute(OpKind::kGemm, p.name, {rows, p.n, p.k, 1});
   op.in({p.a, p.b}).out({p.c}).flags(p.flags);
-  narrow(op, p.name, static_cast<double>(p.m * p.n));
+  narrow(op, p.name, static_cast<double>(rows * p.n));
+}
+
+/// Of rows that were gathered: as they arrive, this rank's own first.
+void TransformerStage::gemm(const Product& p, const Gathered& a) {
+  if (a.pieces.empty()) {
+    writer_.await(a.ready);
+    gemm(p);
+    return;
+  }
+  const bool quantises = is_narrow(p.name) && !holds_narrow(p.a);
+  for (std::int64_t part = 0; part < shape_.tensor; ++part) {
+    writer_.await(part == 0 ? -1 : a.pieces[static_cast<std::size_t>(part - 1)]);
+    if (quantises) {
+      quantise(p.name, p.a, shape_.tensor);
+    }
+    gemm_rows(p, p.m / shape_.tensor);
+  }
 }
 
 void TransformerStage::expert_gemm(const Product& p, std::int64_t part) {
@@ -100,14 +121,14 @@ void TransformerStage::narrow(OpWriter::OpEdit& op, std::string_view name, doubl
 
 /// Reads the values, finds their largest for the next step's scale, and writes them twice: as they
 /// are and transposed.
-void TransformerStage::quantise(const char* name, TensorId values) {
+void TransformerStage::quantise(const char* name, TensorId values, std::int64_t parts) {
   const Tensor& t = writer_.builder().tensor_at(values);
-  cast(std::string(name) + ".quantise", values, bits_per_element(t.format) / 8, 2);
+  cast(std::string(name) + ".quantise", values, bits_per_element(t.format) / 8, 2, parts);
 }
 
 void TransformerStage::cast(const std::string& name, TensorId values, double bytes_read,
-                            double copies) {
-  const std::int64_t elements = writer_.builder().tensor_at(values).elements();
+                            double copies, std::int64_t parts) {
+  const std::int64_t elements = writer_.builder().tensor_at(values).elements() / parts;
   const auto n = static_cast<double>(elements);
   auto op = writer_.compute(OpKind::kCast, name, {elements});
   op.in({values}).out({values}).format(products_);
@@ -235,7 +256,7 @@ void TransformerStage::add(const char* name, TensorId residual, TensorId branch,
 }
 
 TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId part,
-                                                      const char* workspace) {
+                                                      const char* workspace, bool cut) {
   if (!shape_.sequence_parallel) {
     return {part, -1};
   }
@@ -261,7 +282,23 @@ TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId
   t.out = {whole};
   t.communicator = communicators_.tensor;
   t.format = holds_narrow(whole) ? products_ : compute_;
-  return {whole, writer_.transfer("tensor", job_.parallel.overlap.tensor, t)};
+  if (!cut || !cuts_transfers()) {
+    return {whole, writer_.transfer("tensor", job_.parallel.overlap.tensor, t)};
+  }
+  // A step around a ring moves what each of tensor - 1 equal parts of the gather moves.
+  const std::int64_t steps = shape_.tensor - 1;
+  t.elements = (t.elements + steps - 1) / steps;
+  Gathered g{whole};
+  for (std::int64_t step = 0; step < steps; ++step) {
+    g.pieces.push_back(writer_.transfer("tensor", true, t));
+  }
+  g.ready = g.pieces.back();
+  return g;
+}
+
+TransformerStage::Gathered TransformerStage::gathered_for_product(const char* name, TensorId part,
+                                                                  const char* workspace) {
+  return gathered(name, part, workspace, true);
 }
 
 TransformerStage::Gathered TransformerStage::reduced(const char* name, TensorId partial,
@@ -283,6 +320,32 @@ TransformerStage::Gathered TransformerStage::reduced(const char* name, TensorId 
   t.communicator = communicators_.tensor;
   t.format = compute_;
   return {t.out.front(), writer_.transfer("tensor", job_.parallel.overlap.tensor, t)};
+}
+
+TransformerStage::Gathered TransformerStage::reduced(const char* name, const Product& p) {
+  if (!cuts_transfers()) {
+    gemm(p);
+    return reduced(name, p.c);
+  }
+  if (is_narrow(p.name) && !holds_narrow(p.a)) {
+    quantise(p.name, p.a);
+  }
+  // Rows of the other ranks first: they leave while the next are made, the own stay.
+  const std::int64_t steps = shape_.tensor - 1;
+  OpWriter::Transfer t;
+  t.kind = OpKind::kReduceScatter;
+  t.name = name;
+  t.elements = (p.m * p.n + steps - 1) / steps;
+  t.in = {p.c};
+  t.out = {writer_.workspace("reduced", shape_.rows, p.n, compute_)};
+  t.communicator = communicators_.tensor;
+  t.format = compute_;
+  OpWriter::Event last = -1;
+  for (std::int64_t part = 0; part < shape_.tensor; ++part) {
+    gemm_rows(p, p.m / shape_.tensor);
+    last = part < steps ? writer_.transfer("tensor", true, t) : last;
+  }
+  return {t.out.front(), last};
 }
 
 OpWriter::Event TransformerStage::reduce_in_place(const char* name, TensorId values,

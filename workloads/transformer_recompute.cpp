@@ -38,10 +38,10 @@ void TransformerStage::products_again(std::int64_t layer, const LayerTensors& t)
   const std::int64_t h = m.hidden;
   const TensorId partial = writer_.workspace("partial", n, h, compute_);
   norm_forward("layer.norm1", at + "norm1", t.input, t.norm1, t.norm1_statistics, true);
-  const Gathered x = gathered("layer.attention.gather", t.norm1, "gathered");
-  writer_.await(x.ready);
+  const Gathered x = gathered_for_product("layer.attention.gather", t.norm1, "gathered");
   gemm({"layer.attention.key", n, shape_.kv_heads * shape_.core_dim, h, x.tensor,
-        parameter(at + "attention.qkv.weight").weight, t.qkv});
+        parameter(at + "attention.qkv.weight").weight, t.qkv},
+       x);
   std::vector<TensorId> in{t.qkv};
   in.insert(in.end(), t.products.begin(), t.products.end());
   writer_
@@ -59,10 +59,10 @@ void TransformerStage::products_again(std::int64_t layer, const LayerTensors& t)
   add("layer.attention.add", t.input, attended.tensor, "", t.middle);
   norm_forward("layer.norm2", at + "norm2", t.middle, t.norm2, t.norm2_statistics, true);
   if (m.gated()) {
-    const Gathered y = gathered("layer.mlp.gather", t.norm2, "gathered");
-    writer_.await(y.ready);
+    const Gathered y = gathered_for_product("layer.mlp.gather", t.norm2, "gathered");
     gemm({"layer.mlp.fc1", n, shape_.ffn, h, y.tensor, parameter(at + "mlp.fc1.weight").weight,
-          t.fc1});
+          t.fc1},
+         y);
   }
   writer_.compute(OpKind::kActivationForward, "layer.mlp.activation", {n, shape_.ffn})
       .in({t.fc1})

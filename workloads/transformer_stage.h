@@ -82,6 +82,7 @@ class TransformerStage {
   struct Gathered {
     TensorId tensor;
     OpWriter::Event ready = -1;
+    std::vector<OpWriter::Event> pieces = {};  ///< of the other ranks' rows, where they are cut up
   };
   struct NormGradient {
     TensorId branch, input, statistics, residual, out;
@@ -129,9 +130,9 @@ class TransformerStage {
     bool biases;
     std::uint8_t flags;  ///< kAccumulate: adds to what its last product writes
   };
-  void mlp_forward(const FeedForward& f, TensorId input, TensorId partial);
-  void mlp_in(const FeedForward& f, TensorId input);
-  void mlp_out(const FeedForward& f, TensorId partial);
+  void mlp_in(const FeedForward& f, const Gathered& input);
+  /// The second product, and what `sum` names: the sum over tensor ranks.
+  Gathered mlp_out(const FeedForward& f, TensorId partial, const char* sum = nullptr);
   void attention_backward(const std::string& prefix, const LayerTensors& t,
                           TensorId input_gradient);
   void parallel_backward(const std::string& prefix, const LayerTensors& t, TensorId output_gradient,
@@ -197,6 +198,8 @@ class TransformerStage {
     std::uint8_t flags = 0;
   };
   void gemm(const Product& p);
+  void gemm(const Product& p, const Gathered& a);
+  void gemm_rows(const Product& p, std::int64_t rows);
   void gemm_and_add(const Product& p);
   [[nodiscard]] std::int64_t columns_of(TensorId id) {
     return writer_.builder().tensor_at(id).columns;
@@ -205,9 +208,10 @@ class TransformerStage {
   /// activations and their gradients where they are first used, the transposed copy for the weight
   /// gradient with them; what they write stays wide.
   void narrow(OpWriter::OpEdit& op, std::string_view name, double written);
-  void quantise(const char* name, TensorId values);
+  void quantise(const char* name, TensorId values, std::int64_t parts = 1);
   /// A pass that reads values and writes narrow ones.
-  void cast(const std::string& name, TensorId values, double bytes_read, double copies);
+  void cast(const std::string& name, TensorId values, double bytes_read, double copies,
+            std::int64_t parts = 1);
   /// Products find these values in their format (FrameworkTraits::fused_quantise).
   void set_narrow(TensorId values, bool narrow);
   [[nodiscard]] bool holds_narrow(TensorId values) const { return narrowed_.contains(values); }
@@ -236,7 +240,12 @@ class TransformerStage {
   TensorId mlp_middle_gradient(const FeedForward& f);
   void mlp_out_backward(const FeedForward& f, const Gathered& output_gradient);
   Gathered mlp_in_backward(const FeedForward& f, const Gathered& input, TensorId partial);
-  Gathered gathered(const char* name, TensorId part, const char* workspace);
+  Gathered gathered(const char* name, TensorId part, const char* workspace, bool cut = false);
+  /// For a product that comes next: rank by rank where transfers are cut up.
+  Gathered gathered_for_product(const char* name, TensorId part, const char* workspace);
+  [[nodiscard]] bool cuts_transfers() const {
+    return job_.parallel.overlap.tensor_products && shape_.sequence_parallel && shape_.tensor > 1;
+  }
   /// A gradient that a weight gradient needs: a workspace, or one per layer and micro-batch where
   /// weight gradients wait.
   TensorId gradient(const std::string& name, std::int64_t rows, std::int64_t columns);
@@ -244,6 +253,8 @@ class TransformerStage {
   [[nodiscard]] bool deferring() const { return splits_ && !scope_.empty(); }
   /// Sum of partial products [tokens, hidden] over the tensor ranks; this rank's rows of it.
   Gathered reduced(const char* name, TensorId partial, const char* workspace = "reduced");
+  /// The sum of what the product makes.
+  Gathered reduced(const char* name, const Product& p);
   OpWriter::Event reduce_in_place(const char* name, TensorId values, std::int64_t elements,
                                   std::uint8_t variant);
   TensorId kept(bool keep, const std::string& name, std::int64_t rows, std::int64_t columns,

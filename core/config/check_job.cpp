@@ -2,13 +2,10 @@
 #include <numeric>
 
 #include "core/config/internal/loaders.h"
+#include "core/limits.h"
 
 namespace stepcast::config {
 namespace {
-
-/// Micro-batches of a replica that a step is simulated with: the report of a rank keeps every op it
-/// executes, some 0.5 MB a micro-batch where one device holds a hundred layers.
-constexpr std::int64_t kMostMicrobatches = 16384;
 
 /// The divisors of n up to `limit`, at most eight, the largest kept.
 std::string divisors(std::int64_t n, std::int64_t limit) {

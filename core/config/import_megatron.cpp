@@ -407,6 +407,17 @@ Json parallel_of(Arguments& a, std::int64_t layers) {
                   {"parameters", gather},
                   {"tensor", a.has("tp-comm-overlap")},
                   {"pipeline", p["virtual_stages"] > 1 && !a.has("no-overlap-p2p-communication")}};
+  const bool whole_gathers = a.has("disable-tp-comm-overlap-ag");
+  const bool whole_sums = a.has("disable-tp-comm-overlap-rs");
+  if (whole_gathers != whole_sums) {
+    a.refuse(
+        whole_gathers ? "disable-tp-comm-overlap-ag" : "disable-tp-comm-overlap-rs",
+        "found one of --disable-tp-comm-overlap-ag and -rs, expected both or none: gathers and "
+        "sums beside products are cut up together (overlap.tensor_products)");
+  }
+  if (a.has("tp-comm-overlap") && !whole_gathers) {
+    p["overlap"]["tensor_products"] = true;
+  }
   if (a.has("moe-shared-expert-overlap") || beside_others) {
     p["overlap"]["expert"] = true;
   }

@@ -117,16 +117,16 @@ Recompute recompute_from(const Value& v) {
 }
 
 Overlap overlap_from(const Value& v, bool dlrm) {
-  v.keys({"data", "tensor", "pipeline", "parameters", "expert", "input_all_to_all",
-          "output_all_to_all", "dense_all_reduce"});
+  v.keys({"data", "tensor", "tensor_products", "pipeline", "parameters", "expert",
+          "input_all_to_all", "output_all_to_all", "dense_all_reduce"});
   const auto flag = [&](const char* key, bool for_dlrm) {
     const auto f = v.find(key);
     const bool on = f && f->boolean();
     if (on && for_dlrm != dlrm) {
-      f->refuse(fmt::format("found true: {} belongs to {} jobs; use {}", key,
-                            for_dlrm ? "dlrm" : "transformer",
-                            dlrm ? "input_all_to_all, output_all_to_all or dense_all_reduce"
-                                 : "data, tensor, pipeline, parameters or expert"));
+      f->refuse(fmt::format(
+          "found true: {} belongs to {} jobs; use {}", key, for_dlrm ? "dlrm" : "transformer",
+          dlrm ? "input_all_to_all, output_all_to_all or dense_all_reduce"
+               : "data, tensor, tensor_products, pipeline, parameters or expert"));
     }
     return on;
   };
@@ -135,6 +135,12 @@ Overlap overlap_from(const Value& v, bool dlrm) {
         .refuse(
             "found true without data: both are gathers and sums over replicas; use data true too");
   }
+  if (flag("tensor_products", false) && !flag("tensor", false)) {
+    v.at("tensor_products", "")
+        .refuse(
+            "found true without tensor, which gives these transfers a stream; use tensor true "
+            "too");
+  }
   return {flag("data", false),
           flag("tensor", false),
           flag("pipeline", false),
@@ -142,7 +148,8 @@ Overlap overlap_from(const Value& v, bool dlrm) {
           flag("output_all_to_all", true),
           flag("dense_all_reduce", true),
           flag("parameters", false),
-          flag("expert", false)};
+          flag("expert", false),
+          flag("tensor_products", false)};
 }
 
 void read_zero(const Value& v, bool dlrm, Parallel& p) {

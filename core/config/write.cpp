@@ -263,6 +263,9 @@ OrderedJson parallel_json(const Parallel& p, bool transformer) {
     if (p.overlap.parameters) {
       j["overlap"]["parameters"] = true;
     }
+    if (p.overlap.tensor_products) {
+      j["overlap"]["tensor_products"] = true;
+    }
     if (p.overlap.expert) {
       j["overlap"]["expert"] = true;
     }

@@ -182,6 +182,10 @@ void add_parallel(const Job& job, MegatronArguments& out) {
   }
   if (p.overlap.tensor && p.sequence_parallel) {
     a.emplace_back("--tp-comm-overlap");
+    if (!p.overlap.tensor_products) {
+      a.emplace_back("--disable-tp-comm-overlap-ag");
+      a.emplace_back("--disable-tp-comm-overlap-rs");
+    }
   }
 }
 

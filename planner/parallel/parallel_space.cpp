@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/limits.h"
 #include "workloads/transformer_shape.h"
 
 namespace stepcast::planner {
@@ -150,7 +151,7 @@ std::vector<std::int32_t> ParallelSpace::micros(const PlanPoint& split) const {
   const std::int64_t samples = job_.batch.global / split.data;
   std::vector<std::int32_t> micros;
   for (const std::int32_t micro : values(fixed_.micro, divisors_of(samples))) {
-    if (samples % micro == 0) {
+    if (samples % micro == 0 && samples / micro <= kMostMicrobatches) {
       micros.push_back(micro);
     }
   }

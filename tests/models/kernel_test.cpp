@@ -236,6 +236,45 @@ TEST_CASE("a causal mask halves attention that is bound by compute", "[models][a
         Approx(full.flops.base() * (512 * 4096 - 512 * 512 / 2) / (4096.0 * 4096)));
 }
 
+TEST_CASE("one query of many keys takes the time to read them", "[models][attention]") {
+  System system = toy();
+  system.device.peak = {{Format::kFp32, teraflops(100)}};
+  FittedModel m;
+  m.form = "attention.tiles";
+  m.constants = {{"memory_efficiency", 0.5}, {"compute_efficiency", 0.8}, {"critical", 0.8}};
+  m.samples = 10;
+  const std::pair<double, double> any{-1, 100};
+  m.range = {{"log_batch_heads", any}, {"log_queries", any}, {"log_keys", any},
+             {"log_head_dim", any},    {"log_group", any},   {"causal", any}};
+  system.device.fitted["attention_forward"] = m;
+  // 16 sequences of 8,192 keys, 32 heads over 8 of keys and values of 128, fp32: keys and values
+  // are 16 * 8192 * 8 * 128 * 2 * 4 B = 1.07 GB, 10.7 ms at 100 GB/s.
+  Op decode = op_of(OpKind::kAttentionForward, {16, 32, 8, 1, 8192, 128});
+  decode.flags = op_flags::kCausal;
+  const double bytes = (decode.bytes_read + decode.bytes_written).base();
+  CHECK(bytes == Approx(1.0745e9).epsilon(0.01));
+  const Prediction p = predict(system, decode);
+  CHECK(p.time.base() == Approx(bytes / 100e9).epsilon(0.05));
+  CHECK(p.bound == "memory");
+  CHECK_FALSE(p.in_range);
+  // Queries of their own keys are what was measured.
+  Op prefill = op_of(OpKind::kAttentionForward, {1, 32, 8, 4096, 4096, 128});
+  prefill.flags = op_flags::kCausal;
+  CHECK(predict(system, prefill).in_range);
+  // More keys never take less, at any number of queries.
+  for (const std::int64_t queries : {1, 16, 200, 2048}) {
+    double before = 0;
+    for (std::int64_t keys = queries; keys <= 65536; keys *= 2) {
+      Op op = op_of(OpKind::kAttentionForward, {4, 32, 8, queries, keys, 128});
+      op.flags = op_flags::kCausal;
+      const double seconds = predict(system, op).time.base();
+      INFO(queries << " queries, " << keys << " keys");
+      CHECK(seconds >= before * (1 - 1e-9));
+      before = seconds;
+    }
+  }
+}
+
 TEST_CASE("attention blocks: what each constant adds", "[models][attention]") {
   // 10^12 FLOP/s over 10 multiprocessors, 10^11 B/s.
   System system = toy();

@@ -21,6 +21,7 @@ TEST_CASE("the least time is no more than the simulator's, whatever runs beside 
     Job job = random_job(rng);
     job.parallel.overlap.data = flip();
     job.parallel.overlap.tensor = flip();
+    job.parallel.overlap.tensor_products = job.parallel.overlap.tensor && flip();
     job.parallel.overlap.pipeline = flip();
     job.parallel.overlap.expert = flip();
     job.parallel.overlap.parameters = job.parallel.overlap.data && flip();
