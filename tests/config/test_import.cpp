@@ -148,7 +148,7 @@ torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py \
   --num-experts 8 --moe-router-topk 2 --moe-aux-loss-coeff 1e-2 --moe-grouped-gemm \
   --seq-length 4096 --max-position-embeddings 32768 --micro-batch-size 1 \
   --global-batch-size=256 --vocab-size 32000 --untie-embeddings-and-output-weights \
-  --use-distributed-optimizer --overlap-grad-reduce --recompute-granularity selective \
+  --use-distributed-optimizer --overlap-grad-reduce --tp-comm-overlap --recompute-granularity selective \
   --ddp-bucket-size 10000000 --cp-comm-type a2a --context-parallel-size 1 \
   --bf16 --lr 1e-4 --data-path 0.5 a 0.5 b  # and so on
 )";
@@ -164,6 +164,8 @@ torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py \
   CHECK(job.parallel.sequence_parallel);
   CHECK(job.parallel.zero == 1);
   CHECK(job.parallel.overlap.data);
+  CHECK(job.parallel.overlap.tensor);
+  CHECK(job.parallel.overlap.tensor_products);
   CHECK(job.parallel.bucket == MB(40));
   CHECK(job.parallel.recompute.kind == RecomputeKind::kSelective);
   CHECK(job.batch.global == 256);
@@ -191,6 +193,8 @@ TEST_CASE("arguments of Megatron-LM that are not understood are refused",
              Contains("config.json:1: --num-layers: found 'two'"));
   CHECK_THAT(message(text.substr(0, text.find("--vocab"))), Contains("--vocab-size: missing"));
   CHECK_THAT(message(text + "--recompute-granularity some\n"), Contains("full or selective"));
+  CHECK_THAT(message(text + "--tp-comm-overlap --disable-tp-comm-overlap-rs\n"),
+             Contains("expected both or none"));
 }
 
 TEST_CASE("how text is generated is no business of a workload", "[config][import]") {
