@@ -90,13 +90,14 @@ std::string predictions_csv(const std::vector<RuntimeCase>& cases) {
 void print_text(const std::vector<RuntimeCase>& cases, const std::vector<RuntimeGroup>& groups,
                 std::ostream& out) {
   TextTable rows({"job", "bound by", "predicted", "measured", "error", "linear", "noise", "pace",
-                  "error at pace"});
+                  "exchange", "error at pace"});
   rows.left(1);
   for (const RuntimeCase& c : cases) {
     rows.row({c.job.workload.name, std::string(name_of(c.bound)), human(seconds(c.predicted)),
               human(seconds(c.measured)), c.skipped ? "void" : percent_signed(c.error()),
               percent_signed(c.linear / c.measured - 1), percent(c.noise),
-              fmt::format("{:.3f}", c.pace), c.skipped ? "" : percent_signed(c.paced_error())});
+              fmt::format("{:.3f}", c.pace.core), fmt::format("{:.3f}", c.pace.exchange),
+              c.skipped ? "" : percent_signed(c.paced_error())});
   }
   rows.print(out);
   out << "\nerrors of the step time\n";
@@ -111,9 +112,8 @@ void print_text(const std::vector<RuntimeCase>& cases, const std::vector<Runtime
          percent(g.linear.mean), percent(g.permuted), percent(g.in_range_share)});
   }
   table.print(out);
-  out << "\nthe same for cores as fast as they were during each run (pace: probed time over that "
-         "of "
-         "the calibration)\n";
+  out << "\nthe same for cores as fast, and as far from each other, as they were during each run "
+         "(pace: probed time over that of the calibration)\n";
   TextTable paced({"group", "geomean", "median", "mean", "p90", "worst", "bias", "linear mean",
                    "pace, lowest", "pace, highest"});
   for (const RuntimeGroup& g : groups) {
@@ -187,7 +187,9 @@ nlohmann::ordered_json validation_json(const std::vector<RuntimeCase>& cases,
                                   {"predicted", c.predicted},
                                   {"error", c.error()},
                                   {"repeat_noise", c.noise},
-                                  {"pace", c.pace},
+                                  {"pace", c.pace.of_step()},
+                                  {"pace_core", c.pace.core},
+                                  {"pace_exchange", c.pace.exchange},
                                   {"runs", c.runs}};
     row["skipped"] = c.skipped ? nlohmann::ordered_json(*c.skipped) : nlohmann::ordered_json();
     suite["rows"].push_back(std::move(row));

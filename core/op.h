@@ -18,9 +18,9 @@ enum class OpKind : std::uint8_t {
                        ///< log-sum-exp; `detail`: causal window in tokens, -1 none
   kAttentionBackward,  ///< same shape: qkv, out, log-sum-exp, d_out -> d_qkv
   // Embedding bags. `detail` is an EmbeddingGroup of the program.
-  kIndexPack,    ///< {lookups, bags, peers}: sorts the local batch's ids by owner into the send
-                 ///< buffer
-  kIndexUnpack,  ///< {lookups, bags, peers}: received ids -> one bag list per local shard
+  kIndexPack,  ///< {lookups, bags, peers, lookups whose owner depends on the row}: sorts the local
+               ///< batch's ids by owner into the send buffer
+  kIndexUnpack,       ///< {lookups, bags, peers}: received ids -> one bag list per local shard
   kEmbeddingForward,  ///< {lookups, bags, total_dim}: gather and pool all local shards of the group
   kEmbeddingBackward,  ///< {lookups, bags, total_dim}: sort, accumulate per unique row, optimizer
                        ///< fused

@@ -100,11 +100,13 @@ class ReuseWalk {
       const bool same = program_.calls[call_].microbatch == microbatch;
       const TensorId* begin = program_.operands.data() + other.first_operand;
       for (std::size_t i = 0; i < ids.size(); ++i) {
-        if (!done[i] &&
-            std::find(begin, begin + other.inputs + other.outputs, ids[i]) !=
-                begin + other.inputs + other.outputs &&
+        const TensorId* found = std::find(begin, begin + other.inputs + other.outputs, ids[i]);
+        if (!done[i] && found != begin + other.inputs + other.outputs &&
             (same || !program_.tensors[ids[i]].per_microbatch)) {
           uses[i].distance = moved;
+          uses[i].sent = is_collective(other.kind) && found < begin + other.inputs &&
+                         std::find(begin + other.inputs, begin + other.inputs + other.outputs,
+                                   ids[i]) == begin + other.inputs + other.outputs;
           done[i] = true;
           --open;
         }

@@ -20,6 +20,9 @@ namespace stepcast::models {
 struct OperandUse {
   double bytes = 0;
   double distance = 0;
+  /// The last to touch it was a collective that sent it: on one machine other cores read it from
+  /// here and hold it too, and writing it has to call it back.
+  bool sent = false;
 };
 
 /// What a form may look at: one op, and what follows from its program. Built once per op; a fit

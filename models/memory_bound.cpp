@@ -19,8 +19,12 @@ bool is_softmax(const Op& op) {
          op.kind == OpKind::kCrossEntropyLoss;
 }
 
-/// Rows that start something: a copy of column blocks starts one run of bytes per row and block.
+/// Rows that start something: a copy of column blocks starts one run of bytes per row and block;
+/// ids that are packed are looked at one by one where each has an owner of its own, else copied.
 double started_rows(const OpFacts& facts) {
+  if (facts.op->kind == OpKind::kIndexPack) {
+    return static_cast<double>(facts.op->shape[3]);
+  }
   const double blocks = std::max<double>(1, facts.op->inputs + facts.op->outputs - 1);
   return facts.rows * (facts.op->kind == OpKind::kCopyColumns ? blocks : 1);
 }
@@ -34,19 +38,20 @@ double longer(double a, double b) {
 }
 
 double seconds_per_byte(double working_set, double near_bandwidth, double far_bandwidth,
-                        double capacity) {
+                        double capacity, double called_back) {
   const double x = working_set / std::max(capacity, 1.0);
   const double outside = x * x / (1 + x * x);
   const double near = 1 / near_bandwidth;
   const double far = std::max(near, 1 / far_bandwidth);
-  return near + (far - near) * outside;
+  return near * called_back * (1 - outside) + far * outside;
 }
 
 double operand_seconds(const OpFacts& facts, double near_bandwidth, double far_bandwidth,
-                       double capacity) {
+                       double capacity, double called_back) {
   double sum = 0;
   for (const OperandUse& use : facts.operands) {
-    sum += use.bytes * seconds_per_byte(use.distance, near_bandwidth, far_bandwidth, capacity);
+    sum += use.bytes * seconds_per_byte(use.distance, near_bandwidth, far_bandwidth, capacity,
+                                        use.sent ? called_back : 1);
   }
   return sum;
 }
@@ -127,13 +132,14 @@ std::vector<Constant> MemoryLevels::constants(const Device& device) const {
           {"element", 0, 1e-10, 1e-13, 1e-6},
           {"near", bandwidth, bandwidth * 2, bandwidth / 20, bandwidth * 1000},
           {"far", bandwidth, bandwidth, bandwidth / 20, bandwidth * 20},
-          {"capacity", cache, 2e6, 1e5, 1e9}};
+          {"capacity", cache, 2e6, 1e5, 1e9},
+          {"called_back", 1, 2, 1, 30}};
 }
 
 Prediction MemoryLevels::predict(const OpFacts& facts, const Device&,
                                  std::span<const double> c) const {
   const Seconds compute(started_rows(facts) * c[1] + facts.elements * c[2]);
-  const Seconds memory(operand_seconds(facts, c[3], c[4], c[5]));
+  const Seconds memory(operand_seconds(facts, c[3], c[4], c[5], c[6]));
   Prediction p = bounded_by(compute, memory, Seconds(c[0]));
   p.time = p.overhead + compute + memory;
   return p;

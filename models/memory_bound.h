@@ -52,9 +52,11 @@ class MemoryRowwise final : public KernelForm {
 ///   x^2),  x = d / capacity
 ///
 /// near, far: bandwidth of operands in cache and in memory; capacity: the reuse distance at which
-/// half of the bytes come from memory. `elements` are those of the main operand; for copies of
-/// columns `rows` counts each block. Monotone in rows, elements and bytes. Source:  derived; the
-/// cache curve of runtime section 6 measured on CPU gathers has this shape.
+/// half of the bytes come from memory. Operands that a collective sent last are `called_back` times
+/// slower in cache: the cores that read them hold them. `elements` are those of the main operand;
+/// for copies of columns `rows` counts each block, for packed ids those with an owner each.
+/// Monotone in rows, elements and bytes. Source: derived; the cache curve of runtime section 6
+/// measured on CPU gathers has this shape.
 class MemoryLevels final : public KernelForm {
  public:
   std::string_view name() const override { return "memory.levels"; }
@@ -70,12 +72,13 @@ class MemoryLevels final : public KernelForm {
 double longer(double a, double b);
 
 /// Seconds per byte of a working set: near in cache, far beyond `capacity`, smooth between; never
-/// falls as the set grows.
+/// falls as the set grows. What is in cache takes `called_back` times as long.
 double seconds_per_byte(double working_set, double near_bandwidth, double far_bandwidth,
-                        double capacity);
+                        double capacity, double called_back = 1);
 
-/// Time to move all operands of an op, each from the level its reuse distance puts it in.
+/// Time to move all operands of an op, each from the level its reuse distance puts it in; those
+/// that were sent last at 1 / `called_back` of the bandwidth in cache.
 double operand_seconds(const OpFacts& facts, double near_bandwidth, double far_bandwidth,
-                       double capacity);
+                       double capacity, double called_back = 1);
 
 }  // namespace stepcast::models

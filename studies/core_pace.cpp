@@ -11,16 +11,20 @@ namespace stepcast::studies {
 std::vector<ProbeTimes> probe_cores(runtime::MpiSession& session) {
   session.world().barrier();
   const bool own_core = session.local_size() <= session.cores();
+  const bool exchange = session.size() > 1 && session.sum({own_core ? 0.0 : 1.0})[0] == 0;
   const runtime::calibration::CoreProbe own =
-      runtime::calibration::probe_core(own_core ? runtime::nth_core(session.local_rank()) : -1);
+      runtime::calibration::probe_core(own_core ? runtime::nth_core(session.local_rank()) : -1,
+                                       exchange ? &session.world() : nullptr);
+  constexpr std::size_t kEach = std::tuple_size_v<ProbeTimes>;
   const auto rank = static_cast<std::size_t>(session.rank());
-  std::vector<double> all(2 * static_cast<std::size_t>(session.size()), 0.0);
-  all[2 * rank] = own.multiply.base();
-  all[2 * rank + 1] = own.stream.base();
+  std::vector<double> all(kEach * static_cast<std::size_t>(session.size()), 0.0);
+  all[kEach * rank] = own.multiply.base();
+  all[kEach * rank + 1] = own.stream.base();
+  all[kEach * rank + 2] = own.exchange.base();
   all = session.sum(std::move(all));
   std::vector<ProbeTimes> probes;
-  for (std::size_t i = 0; i < all.size(); i += 2) {
-    probes.push_back({Seconds(all[i]), Seconds(all[i + 1])});
+  for (std::size_t i = 0; i < all.size(); i += kEach) {
+    probes.push_back({Seconds(all[i]), Seconds(all[i + 1]), Seconds(all[i + 2])});
   }
   return probes;
 }
@@ -31,14 +35,15 @@ std::vector<ProbeTimes> mean_of(std::span<const ProbeTimes> before,
                  after.size());
   std::vector<ProbeTimes> mean;
   for (std::size_t r = 0; r < before.size(); ++r) {
-    mean.push_back({(before[r][0] + after[r][0]) / 2, (before[r][1] + after[r][1]) / 2});
+    mean.push_back({(before[r][0] + after[r][0]) / 2, (before[r][1] + after[r][1]) / 2,
+                    (before[r][2] + after[r][2]) / 2});
   }
   return mean;
 }
 
 double pace_of(const ProbeTimes& probe, const ProbeTimes& reference) {
   double product = 1;
-  for (std::size_t i = 0; i < probe.size(); ++i) {
+  for (std::size_t i = 0; i < 2; ++i) {
     if (probe[i] <= Seconds{} || reference[i] <= Seconds{}) {
       return 1;
     }
@@ -47,18 +52,39 @@ double pace_of(const ProbeTimes& probe, const ProbeTimes& reference) {
   return std::sqrt(product);
 }
 
-ProbeTimes reference_probe(const System& system) {
-  const auto it = system.device.fitted.find("pace");
-  return it == system.device.fitted.end() ? ProbeTimes{}
-                                          : ProbeTimes{Seconds(it->second.constants.at("multiply")),
-                                                       Seconds(it->second.constants.at("stream"))};
+double exchange_pace_of(const ProbeTimes& probe, const ProbeTimes& reference) {
+  return probe[2] > Seconds{} && reference[2] > Seconds{} ? probe[2] / reference[2] : 1;
 }
 
-FittedModel reference_model(const ProbeTimes& reference, std::int64_t samples,
-                            const std::string& source) {
+ProbeTimes reference_probe(const System& system) {
+  const auto it = system.device.fitted.find("pace");
+  if (it == system.device.fitted.end()) {
+    return {};
+  }
+  const auto& constants = it->second.constants;
+  const auto exchange = constants.find("exchange");
+  return {Seconds(constants.at("multiply")), Seconds(constants.at("stream")),
+          Seconds(exchange == constants.end() ? 0.0 : exchange->second)};
+}
+
+double exchange_power(const System& system) {
+  const auto it = system.device.fitted.find("pace");
+  if (it == system.device.fitted.end()) {
+    return 1;
+  }
+  const auto power = it->second.constants.find("exchange_power");
+  return power == it->second.constants.end() ? 1 : power->second;
+}
+
+FittedModel reference_model(const ProbeTimes& reference, double exchange_power,
+                            std::int64_t samples, const std::string& source) {
   FittedModel model;
   model.form = "pace.probe";
   model.constants = {{"multiply", reference[0].base()}, {"stream", reference[1].base()}};
+  if (reference[2] > Seconds{}) {
+    model.constants["exchange"] = reference[2].base();
+    model.constants["exchange_power"] = exchange_power;
+  }
   model.samples = samples;
   model.source = source;
   return model;

@@ -8,9 +8,10 @@
 
 namespace stepcast::studies {
 
-/// Seconds of the matrix product and of the sum of vectors that probe a core
-/// (runtime/calibration/core_probe.h).
-using ProbeTimes = std::array<Seconds, 2>;
+/// Seconds of the matrix product and of the sum of vectors that probe a core, and of the exchange
+/// with the other ranks (runtime/calibration/core_probe.h); 0 where ranks exchange nothing or share
+/// cores.
+using ProbeTimes = std::array<Seconds, 3>;
 
 /// Probes the cores of all ranks, together as they compute together; by rank, the same on every
 /// rank. All ranks call it.
@@ -21,14 +22,29 @@ std::vector<ProbeTimes> mean_of(std::span<const ProbeTimes> before,
                                 std::span<const ProbeTimes> after);
 
 /// How much longer work takes on a core than on one that the reference was probed on: the geometric
-/// mean of what both probes say. 1 where either is not known.
+/// mean of what both its probes say. 1 where either is not known.
 double pace_of(const ProbeTimes& probe, const ProbeTimes& reference);
+
+/// How much longer ranks take to exchange than those the reference was probed on. 1 where either is
+/// not known.
+double exchange_pace_of(const ProbeTimes& probe, const ProbeTimes& reference);
+
+/// What the probes of a run say a step takes, over what was predicted for the reference.
+struct StepPace {
+  double core = 1;       ///< of the slowest core
+  double exchange = 1;   ///< how much longer transfers take
+  double transfers = 0;  ///< their share of the predicted step
+  [[nodiscard]] double of_step() const { return core + (exchange - core) * transfers; }
+};
 
 /// The probes of the cores a system was calibrated on, as it stands in its models ("pace"): a step
 /// predicted for the system takes `pace_of(now, reference)` times as long on cores that probe
 /// otherwise. Zeros where a system holds none.
 ProbeTimes reference_probe(const System& system);
-FittedModel reference_model(const ProbeTimes& reference, std::int64_t samples,
-                            const std::string& source);
+FittedModel reference_model(const ProbeTimes& reference, double exchange_power,
+                            std::int64_t samples, const std::string& source);
+
+/// Transfers take the exchange's pace to this power; 1 where calibration saw only one pace.
+double exchange_power(const System& system);
 
 }  // namespace stepcast::studies

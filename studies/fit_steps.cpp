@@ -106,8 +106,9 @@ void fit_steps(System& system, const StepRows& rows, const models::FitOptions& g
   fit_few(system, rows, options);
   system.device.fitted.merge(fit_host_of(rows, options));
   if (!rows.paces.empty()) {
-    system.device.fitted["pace"] = reference_model(
-        rows.reference, static_cast<std::int64_t>(rows.paces.size()), options.source);
+    system.device.fitted["pace"] =
+        reference_model(rows.reference, rows.exchange_power,
+                        static_cast<std::int64_t>(rows.paces.size()), options.source);
   }
   system.device.fitted["baseline"] = fit_linear_baseline(rows.steps, options.source);
 }

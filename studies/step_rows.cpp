@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -165,10 +166,12 @@ double without(double duration, Seconds clock) {
   return std::max(duration - clock.base(), duration / 4);
 }
 
-/// Pace of each rank of a trace, and of the slowest.
+/// Pace of each rank of a trace, of the slowest, and of its exchange; the last is not known of
+/// traces without a probe, and of transfers that leave the core alone.
 struct Paces {
   std::vector<double> of_rank;
   double slowest = 1;
+  std::optional<double> exchange = {};
 };
 
 Paces paces_of(StepRows& all, const traces::Trace& trace) {
@@ -185,6 +188,17 @@ Paces paces_of(StepRows& all, const traces::Trace& trace) {
     paces.slowest = std::max(paces.slowest, paces.of_rank[r]);
   }
   all.paces.push_back(paces.slowest);
+  if (trace.collectives_hold_core && trace.core_probes.front()[2] > Seconds{}) {
+    if (all.reference[2] <= Seconds{}) {
+      all.reference[2] = trace.core_probes.front()[2];
+    }
+    std::vector<double> of_rank;
+    for (const ProbeTimes& probe : trace.core_probes) {
+      of_rank.push_back(exchange_pace_of(probe, all.reference));
+    }
+    paces.exchange = median_of(of_rank);
+    all.exchange_paces.push_back(*paces.exchange);
+  }
   return paces;
 }
 
@@ -216,7 +230,9 @@ void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const t
                    static_cast<std::int64_t>(s.seconds.size()), time);
         continue;
       }
-      const double typical = without(median_of(s.seconds), trace.clock_cost) / pace;
+      const bool exchanges = is_collective(op.kind) && paces.exchange;
+      const double typical =
+          without(median_of(s.seconds), trace.clock_cost) / (exchanges ? 1 : pace);
       if (!is_collective(op.kind)) {
         by_template[s.ref.op].push_back(typical);
         continue;
@@ -239,6 +255,7 @@ void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const t
           typical};
       if (op.kind == OpKind::kAllToAllV || op.kind == OpKind::kSend || op.kind == OpKind::kRecv) {
         all.collectives.push_back(r.row);  // each rank ends for itself
+        all.exchanged.push_back({paces.exchange, all.rows.size()});
         all.rows.push_back({job.workload.name, std::string(name_of(op.kind)), program.name(op),
                             op.shape, 0, r.row.bytes, typical, 1});
         continue;
@@ -264,6 +281,7 @@ void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const t
   }
   for (const auto& [id, r] : least) {
     all.collectives.push_back(r.row);
+    all.exchanged.push_back({paces.exchange, all.rows.size()});
     all.rows.push_back({job.workload.name,
                         std::string(name_of(r.row.kind)),
                         "",
@@ -403,6 +421,51 @@ void scale(StepRows::HostOfJob& host, double factor) {
   }
 }
 
+/// The power of the exchange's pace that collectives follow: the median slope of ln time over ln
+/// pace between rows of one kind and group whose bytes differ by a tenth at most and whose paces by
+/// more than probes scatter. 1 where the exchange kept one pace: there is nothing to learn from.
+double exchange_power(const StepRows& rows) {
+  constexpr double kApart = 0.4, kAlike = 1.1;
+  constexpr std::size_t kReach = 64, kEnough = 20;
+  std::vector<std::size_t> order(rows.collectives.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto key = [&](std::size_t i) {
+    const models::MeasuredCollective& c = rows.collectives[i];
+    return std::tuple(c.kind, c.format, c.group.size, c.bytes, i);
+  };
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
+  std::vector<double> slopes;
+  for (std::size_t a = 0; a < order.size(); ++a) {
+    const models::MeasuredCollective& first = rows.collectives[order[a]];
+    for (std::size_t b = a + 1; b < std::min(order.size(), a + kReach); ++b) {
+      const models::MeasuredCollective& second = rows.collectives[order[b]];
+      if (second.kind != first.kind || second.format != first.format ||
+          second.group.size != first.group.size || second.bytes > first.bytes * kAlike) {
+        break;
+      }
+      const auto from = rows.exchanged[order[a]].pace, to = rows.exchanged[order[b]].pace;
+      const double apart = from && to ? std::log(*to / *from) : 0;
+      if (std::abs(apart) > kApart) {
+        slopes.push_back(std::log(second.time / first.time) / apart);
+        break;
+      }
+    }
+  }
+  return slopes.size() < kEnough ? 1 : std::clamp(median_of(slopes), 0.0, 1.0);
+}
+
+void at_common_exchange(StepRows& rows) {
+  const double common = median_of(rows.exchange_paces);
+  rows.exchange_power = exchange_power(rows);
+  for (std::size_t i = 0; i < rows.collectives.size(); ++i) {
+    if (const auto pace = rows.exchanged[i].pace) {
+      rows.collectives[i].time *= std::pow(common / *pace, rows.exchange_power);
+    }
+  }
+  rows.reference[2] *= common;
+}
+
 }  // namespace
 
 void at_common_pace(StepRows& rows) {
@@ -410,11 +473,14 @@ void at_common_pace(StepRows& rows) {
     return;
   }
   const double pace = median_of(rows.paces);
+  if (!rows.exchange_paces.empty()) {
+    at_common_exchange(rows);
+  }
   for (models::MeasuredOp& row : rows.ops) {
     row.time *= pace;
   }
-  for (models::MeasuredCollective& row : rows.collectives) {
-    row.time *= pace;
+  for (std::size_t i = 0; i < rows.collectives.size(); ++i) {
+    rows.collectives[i].time *= rows.exchanged[i].pace ? 1 : pace;
   }
   for (StepRows::HostOfJob& host : rows.hosts) {
     host.step_seconds *= pace;
@@ -426,12 +492,14 @@ void at_common_pace(StepRows& rows) {
   for (MeasuredRow& row : rows.rows) {
     row.seconds *= pace;
   }
+  for (std::size_t i = 0; i < rows.collectives.size(); ++i) {
+    rows.rows[rows.exchanged[i].row].seconds = rows.collectives[i].time.base();
+  }
   for (double& p : rows.paces) {
     p /= pace;
   }
-  for (Seconds& probe : rows.reference) {
-    probe *= pace;
-  }
+  rows.reference[0] *= pace;
+  rows.reference[1] *= pace;
 }
 
 std::int64_t add_steps(StepRows& all, const Job& job, ExecutionGraph graph, traces::Trace trace) {

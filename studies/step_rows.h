@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,15 @@ struct StepRows {
   std::vector<StepSample> steps;
   ProbeTimes reference{};     ///< of the first job's cores: all times are as these would take them
   std::vector<double> paces;  ///< of each job whose trace has probes, its slowest rank's
+  /// Of each of `collectives`: the exchange's pace while it was taken, where that was probed (the
+  /// core's pace has nothing to say then), and its place in `rows`.
+  struct Exchanged {
+    std::optional<double> pace;
+    std::size_t row = 0;
+  };
+  std::vector<Exchanged> exchanged;
+  std::vector<double> exchange_paces;  ///< of each job that probed it
+  double exchange_power = 1;           ///< collectives take pace^power; found by `at_common_pace`
   std::vector<MeasuredRow> rows;
   std::vector<Unexplained> unexplained;
   double seconds = 0;  ///< of all recorded ops, used or not
@@ -68,7 +78,8 @@ struct StepRows {
 std::int64_t add_steps(StepRows& rows, const Job& job, ExecutionGraph graph, traces::Trace trace);
 
 /// Brings all times from the pace of the first job's cores to the median pace of all jobs, which
-/// becomes the reference. Without probes nothing changes.
+/// becomes the reference; collectives to the median pace of the exchange, by the power of it that
+/// collectives of like bytes follow. Without probes nothing changes.
 void at_common_pace(StepRows& rows);
 
 /// Sets the rates of a device and its innermost fabric level to the best and the typical that the

@@ -46,6 +46,14 @@ Bound bound_of(const std::array<double, 4>& parts) {
   return static_cast<Bound>(std::max_element(parts.begin(), parts.end()) - parts.begin());
 }
 
+double transfers_of(const StepPrediction& p) {
+  double sum = 0;
+  for (const OpRow& row : p.by_kind) {
+    sum += class_of(op_kind_named(row.kind).value()) == OpClass::kCollective ? row.time.base() : 0;
+  }
+  return sum;
+}
+
 struct Candidate {
   RuntimeCase c;
   double share = -1;  ///< of the wanted part
@@ -72,6 +80,7 @@ RuntimeCase draw_bound(CaseKind kind, Bound wanted, const System& system, std::i
       c.bound = bound_of(parts);
       c.predicted = p.iteration.base();
       c.in_range = p.in_calibrated_range;
+      c.pace.transfers = transfers_of(p) / c.predicted;
       c.linear =
           linear_baseline(system.device.fitted.at("baseline"), step_sample(graph, seconds(1)))
               .base();
@@ -108,14 +117,16 @@ runtime::RunOptions run_options(const RuntimeCase& c, const ValidateRuntimeOptio
   return run;
 }
 
-/// The slowest rank's pace: the others wait for it.
-double pace_around(const std::vector<ProbeTimes>& before, const std::vector<ProbeTimes>& after,
-                   const ProbeTimes& reference) {
-  double slowest = 0;
+/// The slowest rank's pace, because the others wait for it, and that of what they exchange.
+void set_pace(RuntimeCase& c, const std::vector<ProbeTimes>& before,
+              const std::vector<ProbeTimes>& after) {
+  c.pace.core = 0;
+  std::vector<double> exchange;
   for (const ProbeTimes& probe : mean_of(before, after)) {
-    slowest = std::max(slowest, pace_of(probe, reference));
+    c.pace.core = std::max(c.pace.core, pace_of(probe, c.reference));
+    exchange.push_back(exchange_pace_of(probe, c.reference));
   }
-  return slowest;
+  c.pace.exchange = std::pow(median_of(exchange), exchange_power(c.job.system));
 }
 
 void run_case(RuntimeCase& c, const ValidateRuntimeOptions& options, runtime::MpiSession& session) {
@@ -136,7 +147,7 @@ void run_case(RuntimeCase& c, const ValidateRuntimeOptions& options, runtime::Mp
   if (c.runs == 1 || noise < c.noise) {  // of several runs the quietest counts
     c.noise = noise;
     c.measured = median_of(all);
-    c.pace = pace_around(before, after, c.reference);
+    set_pace(c, before, after);
   }
 }
 
@@ -165,8 +176,8 @@ RuntimeGroup group_of(const std::string& name, const std::vector<const RuntimeCa
     ours.push_back(c->error());
     linear.push_back(c->linear / c->measured - 1);
     paced.push_back(c->paced_error());
-    linear_paced.push_back(c->linear * c->pace / c->measured - 1);
-    paces.push_back(c->pace);
+    linear_paced.push_back(c->linear * c->pace.of_step() / c->measured - 1);
+    paces.push_back(c->pace.of_step());
     predicted.push_back(c->predicted);
     measured.push_back(c->measured);
     noise.push_back(c->noise);

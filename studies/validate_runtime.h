@@ -32,12 +32,12 @@ struct RuntimeCase {
   double measured = 0;     ///< median step
   double noise = 0;        ///< |median of the first half / median of the second half - 1|
   ProbeTimes reference{};  ///< of the cores the prediction is for (core_pace.h)
-  double pace = 1;         ///< of the cores of the run against those
+  StepPace pace = {};      ///< of the run against those
   int runs = 0;            ///< runs it took to get below the limit of noise
   std::optional<std::string> skipped;  ///< why the case does not count
   [[nodiscard]] double error() const { return predicted / measured - 1; }
   /// Of the prediction for cores as fast as they were around the run.
-  [[nodiscard]] double paced_error() const { return predicted * pace / measured - 1; }
+  [[nodiscard]] double paced_error() const { return predicted * pace.of_step() / measured - 1; }
 };
 
 struct ValidateRuntimeOptions {

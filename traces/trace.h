@@ -41,9 +41,10 @@ struct Trace {
   /// What recording added, per op: one clock reading inside its duration, another and the store in
   /// the gap after it, and one more while it was issued.
   Seconds clock_cost, store_cost;
-  /// By rank: what two fixed pieces of work took around the run, a matrix product and a sum of
-  /// vectors (runtime/calibration/core_probe.h). How fast the cores were; empty: not known.
-  std::vector<std::array<Seconds, 2>> core_probes;
+  /// By rank: what fixed pieces of work took around the run, a matrix product, a sum of vectors and
+  /// an exchange between the ranks, 0 where there was none (runtime/calibration/core_probe.h). How
+  /// fast the cores were; empty: not known.
+  std::vector<std::array<Seconds, 3>> core_probes;
   /// What measured when ops ran on a device: "cupti" or "events"; empty where the host executed
   /// them. And why it was not CUPTI.
   std::string op_clock, op_clock_reason;

@@ -129,6 +129,7 @@ void DlrmStep::exchange_indices() {
   }
   Exchange lengths{std::vector<double>(static_cast<std::size_t>(devices()))};
   Exchange ids = lengths;
+  double by_row = 0;
   for (const std::int64_t size : layout_.group_sizes) {
     lengths.unit_elements.emplace_back(static_cast<std::size_t>(size));
   }
@@ -148,7 +149,9 @@ void DlrmStep::exchange_indices() {
         }
       };
       add(lengths, real(batch_ * lengths_per_bag(s, table(s))));
-      add(ids, travelling(s, held_rows(s, peer), real(batch_)));
+      const double travel = travelling(s, held_rows(s, peer), real(batch_));
+      add(ids, travel);
+      by_row += s.splits_bags() ? travel : 0;
     }
   }
   const double sent_ids = total(ids);
@@ -162,12 +165,12 @@ void DlrmStep::exchange_indices() {
   const auto traffic = [](double id_count, double length_count) {
     return Bytes(id_count * kIdBytes + length_count * kLengthBytes);
   };
-  auto pack =
-      b_.op(OpKind::kIndexPack, "index_pack", {rounded(sent_ids), rounded(sent_lengths), devices()})
-          .format(Format::kInt64)
-          .out({next_indices_.sent_lengths, ids_sent})
-          .on(input_stream_)
-          .work(Flops{}, traffic(sent_ids, sent_lengths), traffic(sent_ids, sent_lengths));
+  auto pack = b_.op(OpKind::kIndexPack, "index_pack",
+                    {rounded(sent_ids), rounded(sent_lengths), devices(), rounded(by_row)})
+                  .format(Format::kInt64)
+                  .out({next_indices_.sent_lengths, ids_sent})
+                  .on(input_stream_)
+                  .work(Flops{}, traffic(sent_ids, sent_lengths), traffic(sent_ids, sent_lengths));
   mark(pack, next);
   auto exchange_lengths = b_.op(OpKind::kAllToAllV, "lengths.all_to_all", {rounded(sent_lengths)})
                               .format(Format::kInt32)

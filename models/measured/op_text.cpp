@@ -89,7 +89,8 @@ OptimizerKind optimizer_from(std::string_view name) {
 std::string operands_text(const Program& program, const Op& op) {
   std::string text;
   for (const OperandUse& use : OpFacts(program, op).operands) {
-    text += fmt::format("{}{:.9g}@{:.9g}", text.empty() ? "" : " ", use.bytes, use.distance);
+    text += fmt::format("{}{:.9g}@{:.9g}{}", text.empty() ? "" : " ", use.bytes, use.distance,
+                        use.sent ? "s" : "");
   }
   return text;
 }
@@ -135,6 +136,7 @@ std::uint32_t add_with_reuse(Program& program, Op op, std::string_view operands)
   struct Use {
     double distance;
     TensorId tensor;
+    bool sent;
   };
   std::vector<Use> uses;
   const auto tensor_of = [&program](double size) {
@@ -150,7 +152,9 @@ std::uint32_t add_with_reuse(Program& program, Op op, std::string_view operands)
     if (at == std::string_view::npos) {
       throw InputError("", fmt::format("found \"{}\", expected bytes@distance", word));
     }
-    uses.push_back({number_in(word.substr(at + 1)), tensor_of(number_in(word.substr(0, at)))});
+    const bool sent = word.back() == 's';
+    const std::string_view distance = word.substr(at + 1, word.size() - at - 1 - (sent ? 1 : 0));
+    uses.push_back({number_in(distance), tensor_of(number_in(word.substr(0, at))), sent});
   }
   std::vector<Use> by_distance = uses;
   std::stable_sort(by_distance.begin(), by_distance.end(),
@@ -161,11 +165,12 @@ std::uint32_t add_with_reuse(Program& program, Op op, std::string_view operands)
   const double own = (op.bytes_read + op.bytes_written).base();
   const auto add = [&program](double moved, const Use* use) {
     Op filler;
-    filler.kind = OpKind::kFill;
+    const bool sent = use != nullptr && use->sent;
+    filler.kind = sent ? OpKind::kAllGather : OpKind::kFill;
     filler.bytes_written = Bytes(std::max(0.0, moved));
     filler.first_operand = static_cast<std::uint32_t>(program.operands.size());
     if (use != nullptr) {
-      filler.outputs = 1;
+      (sent ? filler.inputs : filler.outputs) = 1;
       program.operands.push_back(use->tensor);
     }
     program.ops.push_back(filler);

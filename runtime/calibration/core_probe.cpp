@@ -2,10 +2,14 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
+#include <new>
 #include <thread>
+#include <vector>
 
 #include "runtime/cpu/kernels/elementwise.h"
 #include "runtime/cpu/kernels/gemm.h"
@@ -31,23 +35,68 @@ Seconds median_block(Work&& work) {
   return Seconds(blocks[kBlocks / 2]);
 }
 
-CoreProbe probe() {
+/// One huge page where the system has them: pages scattered over memory collide in the cache, some
+/// more than others, and a probe on them tells where they lie. Mapped anew, because memory that was
+/// in use before stays in the pages it has.
+class Page {
+ public:
+  Page()
+      : mapped_(
+            mmap(nullptr, 2 * kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    if (mapped_ == MAP_FAILED) {
+      throw std::bad_alloc();
+    }
+    void* begin = mapped_;
+    std::size_t space = 2 * kBytes;
+    std::align(kBytes, kBytes, begin, space);
+    madvise(begin, kBytes, MADV_HUGEPAGE);
+    memory_ = static_cast<float*>(begin);
+    std::fill_n(memory_, kBytes / sizeof(float), 1.0F);
+  }
+  ~Page() { munmap(mapped_, 2 * kBytes); }
+  Page(const Page&) = delete;
+  Page& operator=(const Page&) = delete;
+  [[nodiscard]] float* at(std::size_t element) const { return memory_ + element; }
+
+ private:
+  static constexpr std::size_t kBytes = std::size_t{2} << 20;
+  void* mapped_;
+  float* memory_ = nullptr;
+};
+
+Seconds exchange(Collectives& among, const Page& page) {
+  constexpr std::size_t kFew = 16, kCount = 4096, kLine = 16;
+  std::vector<float> gathered(kCount * static_cast<std::size_t>(among.size()));
+  among.barrier();
+  return median_block([&] {
+    for (int round = 0; round < 4; ++round) {
+      among.all_reduce(page.at(kCount), kFew, Collectives::Reduction::kMax);
+    }
+    for (std::size_t i = 0; i < kCount; i += kLine) {
+      *page.at(i) += 1.0F;  // the others hold it from the last block
+    }
+    among.all_gather(page.at(0), gathered.data(), kCount);
+  });
+}
+
+CoreProbe probe(Collectives* among) {
   constexpr kernels::Index kSide = 128;
   constexpr kernels::Index kLength = 65536;
-  std::vector<float> a(kLength, 1.0F), b(kLength, 0.5F), out(kLength);
+  const Page page;
+  float *a = page.at(0), *b = page.at(kLength), *out = page.at(2 * kLength);
   kernels::use_one_thread();
   const kernels::Gemm product{.m = kSide, .n = kSide, .k = kSide};
-  return {median_block([&] { kernels::gemm(product, a.data(), b.data(), out.data()); }),
-          median_block([&] {
+  return {median_block([&] { kernels::gemm(product, a, b, out); }), median_block([&] {
             for (int round = 0; round < 4; ++round) {
-              kernels::add(a.data(), b.data(), out.data(), kLength);
+              kernels::add(a, b, out, kLength);
             }
-          })};
+          }),
+          among == nullptr ? Seconds{} : exchange(*among, page)};
 }
 
 }  // namespace
 
-CoreProbe probe_core(int core) {
+CoreProbe probe_core(int core, Collectives* among) {
   CoreProbe result;
   std::thread on_core([&] {
     if (core >= 0) {
@@ -56,7 +105,7 @@ CoreProbe probe_core(int core) {
       CPU_SET(static_cast<std::size_t>(core), &set);
       pthread_setaffinity_np(pthread_self(), sizeof set, &set);
     }
-    result = probe();
+    result = probe(among);
   });
   on_core.join();
   return result;

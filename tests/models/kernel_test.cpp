@@ -344,6 +344,57 @@ TEST_CASE("the most specific constants win", "[models]") {
   CHECK(predict(system, op).overhead.base() == 1.0);
 }
 
+TEST_CASE("what a collective sent is called back when it is written", "[models][facts]") {
+  ProgramBuilder b;
+  const TensorId gradient = b.buffer("gradient", 1, 1000, Format::kFp32);
+  const TensorId shard = b.buffer("weights.shard", 1, 1000, Format::kFp32);
+  const TensorId weights = b.buffer("weights", 1, 2000, Format::kFp32);
+  const std::uint32_t step = b.begin_segment("step");
+  b.op(OpKind::kFill, "zero", {1000}).out({gradient});
+  b.op(OpKind::kOptimizer, "update", {1000})
+      .variant(static_cast<std::uint8_t>(OptimizerKind::kSgd))
+      .in({gradient, shard})
+      .out({shard});
+  b.op(OpKind::kAllGather, "gather", {2000}).communicator(0).in({shard}).out({weights});
+  b.op(OpKind::kAdd, "add", {1, 2000}).in({weights, weights}).out({weights});
+  b.end_segment();
+  b.call(step);
+  const Program program = std::move(b).finish();
+  const OpFacts update(program, program.ops[1]);
+  REQUIRE(update.operands.size() == 3);
+  CHECK_FALSE(update.operands[0].sent);
+  CHECK((update.operands[1].sent && update.operands[2].sent));
+  for (const OperandUse& use : OpFacts(program, program.ops[3]).operands) {
+    CHECK_FALSE(use.sent);  // received: its own core wrote it
+  }
+
+  System core = toy();
+  FittedModel levels;
+  levels.form = "memory.levels";
+  levels.constants = {
+      {"start", 0}, {"near", 1e10}, {"far", 1e10}, {"capacity", 1e18}, {"called_back", 5}};
+  core.device.fitted["optimizer"] = levels;
+  // Reads two operands of 4000 bytes and writes one, of them the shard twice.
+  CHECK(CostModel(core, {}).kernel(program, program.ops[1]).time.base() ==
+        Approx((4000 + 5 * 8000) / 1e10));
+  // What has left the cache is nobody's: from memory it takes what it takes.
+  levels.constants["capacity"] = 1;
+  core.device.fitted["optimizer"] = levels;
+  CHECK(CostModel(core, {}).kernel(program, program.ops[1]).time.base() == Approx(12000 / 1e10));
+}
+
+TEST_CASE("ids that each have an owner are packed one by one", "[models]") {
+  System core = toy();
+  FittedModel levels;
+  levels.form = "memory.levels";
+  levels.constants = {{"start", 0}, {"row", 1e-9}};
+  core.device.fitted["index_pack"] = levels;
+  const auto time = [&](std::int64_t owned) {
+    return predict(core, op_of(OpKind::kIndexPack, {1000, 10, 2, owned})).time.base();
+  };
+  CHECK(time(400) - time(0) == Approx(400e-9));
+}
+
 TEST_CASE("a product that runs once per step is colder than one of every layer",
           "[models][gemm][facts]") {
   ProgramBuilder b;

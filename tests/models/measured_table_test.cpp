@@ -259,7 +259,7 @@ TEST_CASE("an op read back meets its operands at the distances recorded", "[mode
   op.kind = OpKind::kAdd;
   op.shape = {10, 100};
   fill_work(op);  // 12,000 bytes of its own
-  const std::string text = "4000@12000 4000@1000000 4000@50000";
+  const std::string text = "4000@12000 4000@1000000s 4000@50000";
   (void)add_with_reuse(program, op, "4000@12000");
   const std::uint32_t index = add_with_reuse(program, op, text);
   const OpFacts facts(program, program.ops[index]);
@@ -267,8 +267,10 @@ TEST_CASE("an op read back meets its operands at the distances recorded", "[mode
   CHECK(facts.operands[0].distance == Approx(12000));
   CHECK(facts.operands[1].distance == Approx(1000000));
   CHECK(facts.operands[2].distance == Approx(50000));
+  CHECK((facts.operands[1].sent && !facts.operands[0].sent && !facts.operands[2].sent));
   CHECK(operands_text(program, program.ops[index]) == text);
   CHECK_THROWS_AS(add_with_reuse(program, op, "4000"), InputError);
+  CHECK_THROWS_AS(add_with_reuse(program, op, "4000@s"), InputError);
 }
 
 TEST_CASE("an embedding group survives its text", "[models][measured]") {

@@ -296,6 +296,51 @@ TEST_CASE("times are fitted as cores of the common pace would have taken them", 
         Approx(1).margin(0.03));
 }
 
+TEST_CASE("collectives are fitted as an exchange at the common pace would have taken them",
+          "[studies][fit]") {
+  const TemporaryFolder folder;
+  std::vector<fs::path> folders;
+  const std::vector<Job> jobs{transformer(64, 32, 2, true), transformer(128, 128, 2, false),
+                              transformer(256, 96, 2, true), transformer(128, 64, 2, true)};
+  for (const bool apart : {false, true, false}) {
+    for (std::size_t i = 0; i < jobs.size() - (folders.size() > 4 ? 1 : 0); ++i) {
+      // Every second round the cores are twice as far from each other, and as fast as before.
+      Job job = jobs[i];
+      if (apart) {
+        auto& c = job.system.fitted.at("collective").constants;
+        for (const char* cost : {"start", "member", "rendezvous", "self"}) {
+          c.at(cost) *= 2;
+        }
+        c.at("near") /= 2;
+        c.at("far") /= 2;
+      }
+      traces::Trace trace = simulated_trace(job, 4);
+      trace.core_probes.assign(
+          2, {microseconds(40), microseconds(20), microseconds(5) * (apart ? 2.0 : 1.0)});
+      folders.push_back(folder.path / std::to_string(folders.size()));
+      write(folders.back(), trace);
+    }
+  }
+  const System fitted = fit_traces(folders, to_known_core()).system;
+  CHECK(reference_probe(fitted)[2] / microseconds(5) == Approx(1));
+  CHECK(exchange_power(fitted) == Approx(1).margin(0.02));
+  const Job unseen = transformer(128, 96, 3, true);
+  const ExecutionGraph graph = workloads::build_graph(unseen);
+  Job on_fitted = unseen;
+  on_fitted.system = fitted;
+  CHECK(predict(on_fitted, graph).iteration / predict(unseen, graph).iteration ==
+        Approx(1).margin(0.03));
+}
+
+TEST_CASE("a step's pace is that of its parts", "[studies]") {
+  CHECK(StepPace{.core = 1.2, .exchange = 2, .transfers = 0.25}.of_step() == Approx(1.4));
+  const ProbeTimes near{microseconds(40), microseconds(20), microseconds(5)};
+  const ProbeTimes apart{microseconds(40), microseconds(20), microseconds(15)};
+  CHECK(pace_of(apart, near) == 1);
+  CHECK(exchange_pace_of(apart, near) == Approx(3));
+  CHECK(exchange_pace_of({microseconds(40), microseconds(20)}, near) == 1);
+}
+
 TEST_CASE("a device's times, joined from CUPTI's records by op id, are fitted as the CPU's are",
           "[studies][fit]") {
   const TemporaryFolder folder;

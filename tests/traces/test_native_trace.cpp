@@ -115,13 +115,16 @@ TEST_CASE("clocks are aligned by the ends of symmetric collectives, and waits ar
 TEST_CASE("a native trace reads back with the same op ids, shapes and times", "[traces]") {
   const TemporaryFolder folder;
   Trace t = late_second_rank();
-  t.core_probes = {{microseconds(40), microseconds(20)}, {microseconds(41), microseconds(22)}};
+  t.core_probes = {{microseconds(40), microseconds(20), microseconds(6)},
+                   {microseconds(41), microseconds(22), Seconds{}}};
   write(folder.path / "t", t);
   REQUIRE(is_native(folder.path / "t"));
   const Trace back = read_native(folder.path / "t");
   REQUIRE(back.ranks.size() == 2);
   REQUIRE(back.core_probes.size() == 2);
   CHECK(back.core_probes[1][1] / microseconds(22) == Approx(1));
+  CHECK(back.core_probes[0][2] / microseconds(6) == Approx(1));
+  CHECK(back.core_probes[1][2] == Seconds{});
   const Program& p = back.graph.program_of(1);
   CHECK(p.name(p.ops[0]) == "mlp \"0\"");
   CHECK(p.ops[0].shape[2] == 6);
@@ -188,6 +191,7 @@ TEST_CASE("a damaged native trace is refused with file and line", "[traces][malf
   unreadable("\"clock_ns\":0.0", "\"clock_ns\":-5", "host.clock_ns");
   unreadable("\"core_probes_ns\":[[", "\"core_probes_ns\":[[1,2],[", "host.core_probes_ns");
   unreadable("\"core_probes_ns\":[[", "\"core_probes_ns\":[[0,", "host.core_probes_ns");
+  unreadable("20000.0,0.0]", "20000.0,-1]", "host.core_probes_ns");
   unreadable("\"shares_core\":true", "\"shares_core\":1", "host.shares_core");
   put(folder.path / "trace.json", manifest.substr(0, manifest.size() / 2));
   CHECK_THROWS_WITH(read_native(folder.path),

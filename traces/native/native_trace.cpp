@@ -62,14 +62,18 @@ class ManifestReader {
     const auto rows = at<std::vector<std::vector<double>>>(root_["host"], "core_probes_ns",
                                                            "host.core_probes_ns");
     const bool right = std::all_of(rows.begin(), rows.end(), [](const std::vector<double>& row) {
-      return row.size() == 2 && row[0] > 0 && row[1] > 0;
+      return (row.size() == 2 || (row.size() == 3 && row[2] >= 0)) && row[0] > 0 && row[1] > 0;
     });
     if (!right || rows.size() != static_cast<std::size_t>(ranks)) {
-      fail("host.core_probes_ns",
-           fmt::format("expected two times above 0 for each of {} ranks", ranks));
+      fail(
+          "host.core_probes_ns",
+          fmt::format("expected two times above 0 for each of {} ranks, and at most the time of an "
+                      "exchange",
+                      ranks));
     }
     for (const std::vector<double>& row : rows) {
-      trace.core_probes.push_back({nanoseconds(row[0]), nanoseconds(row[1])});
+      trace.core_probes.push_back(
+          {nanoseconds(row[0]), nanoseconds(row[1]), nanoseconds(row.size() > 2 ? row[2] : 0.0)});
     }
   }
 
@@ -486,8 +490,9 @@ void write_manifest(const fs::path& folder, const Trace& trace, int ranks) {
                    {"communicators", communicators},
                    {"programs", programs},
                    {"classes", classes}};
-  for (const auto& [multiply, stream] : trace.core_probes) {
-    manifest["host"]["core_probes_ns"].push_back({multiply.base() * 1e9, stream.base() * 1e9});
+  for (const auto& [multiply, stream, exchange] : trace.core_probes) {
+    manifest["host"]["core_probes_ns"].push_back(
+        {multiply.base() * 1e9, stream.base() * 1e9, exchange.base() * 1e9});
   }
   if (!trace.op_clock.empty()) {
     manifest["op_clock"] = {{"source", trace.op_clock}, {"reason", trace.op_clock_reason}};
