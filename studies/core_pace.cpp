@@ -56,6 +56,10 @@ double exchange_pace_of(const ProbeTimes& probe, const ProbeTimes& reference) {
   return probe[2] > Seconds{} && reference[2] > Seconds{} ? probe[2] / reference[2] : 1;
 }
 
+bool from_core_to_core(Bytes bytes, const System& system) {
+  return system.device.l2 <= Bytes{} || bytes <= system.device.l2;
+}
+
 ProbeTimes reference_probe(const System& system) {
   const auto it = system.device.fitted.find("pace");
   if (it == system.device.fitted.end()) {

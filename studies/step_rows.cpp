@@ -207,6 +207,7 @@ void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const t
   struct Rendezvous {
     models::MeasuredCollective row;
     double seconds;
+    std::optional<double> exchange;  ///< its pace
   };
   // By executed op and first member of its group: ranks of one class meet at equal ids.
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::int32_t>, Rendezvous> least;
@@ -230,17 +231,15 @@ void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const t
                    static_cast<std::int64_t>(s.seconds.size()), time);
         continue;
       }
-      const bool exchanges = is_collective(op.kind) && paces.exchange;
-      const double typical =
-          without(median_of(s.seconds), trace.clock_cost) / (exchanges ? 1 : pace);
+      const double measured = without(median_of(s.seconds), trace.clock_cost);
       if (!is_collective(op.kind)) {
-        by_template[s.ref.op].push_back(typical);
+        by_template[s.ref.op].push_back(measured / pace);
         continue;
       }
       if (op.communicator < 0) {
         continue;
       }
-      if (typical <= 0) {  // of one rank: nothing to do on a device
+      if (measured <= 0) {  // of one rank: nothing to do on a device
         unused.add("shorter than the clock's tick", program.name(op),
                    static_cast<std::int64_t>(s.seconds.size()));
         continue;
@@ -249,13 +248,16 @@ void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const t
       const auto self = static_cast<std::size_t>(
           std::find(members.begin(), members.end(), rank.rank) - members.begin());
       const models::GroupShape group = models::group_shape(job.system, members);
-      Rendezvous r{
-          {op.kind, collective_bytes(program, op, self, static_cast<double>(members.size())), group,
-           seconds(typical), op.format, since_use[s.ref.op]},
-          typical};
+      const double bytes = collective_bytes(program, op, self, static_cast<double>(members.size()));
+      const auto exchange =
+          from_core_to_core(Bytes(bytes), job.system) ? paces.exchange : std::nullopt;
+      const double typical = measured / (exchange ? 1 : pace);
+      Rendezvous r{{op.kind, bytes, group, seconds(typical), op.format, since_use[s.ref.op]},
+                   typical,
+                   exchange};
       if (op.kind == OpKind::kAllToAllV || op.kind == OpKind::kSend || op.kind == OpKind::kRecv) {
         all.collectives.push_back(r.row);  // each rank ends for itself
-        all.exchanged.push_back({paces.exchange, all.rows.size()});
+        all.exchanged.push_back({exchange, all.rows.size()});
         all.rows.push_back({job.workload.name, std::string(name_of(op.kind)), program.name(op),
                             op.shape, 0, r.row.bytes, typical, 1});
         continue;
@@ -281,7 +283,7 @@ void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const t
   }
   for (const auto& [id, r] : least) {
     all.collectives.push_back(r.row);
-    all.exchanged.push_back({paces.exchange, all.rows.size()});
+    all.exchanged.push_back({r.exchange, all.rows.size()});
     all.rows.push_back({job.workload.name,
                         std::string(name_of(r.row.kind)),
                         "",

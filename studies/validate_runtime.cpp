@@ -46,10 +46,17 @@ Bound bound_of(const std::array<double, 4>& parts) {
   return static_cast<Bound>(std::max_element(parts.begin(), parts.end()) - parts.begin());
 }
 
-double transfers_of(const StepPrediction& p) {
+/// Seconds of the critical rank's transfers from core to core.
+double transfers_of(const Job& job) {
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const StepPrediction p = predict(job, graph, {.timeline = true});
+  const Program& program = graph.program_of(p.critical_rank);
   double sum = 0;
-  for (const OpRow& row : p.by_kind) {
-    sum += class_of(op_kind_named(row.kind).value()) == OpClass::kCollective ? row.time.base() : 0;
+  for (const OpSpan& s : p.timeline) {
+    if (s.rank == p.critical_rank && is_collective(program.ops[s.ref.op].kind) &&
+        from_core_to_core(Bytes(s.bytes), job.system)) {
+      sum += to_seconds(SimTime{ticks(s.end) - ticks(s.ready)}).base();
+    }
   }
   return sum;
 }
@@ -80,7 +87,6 @@ RuntimeCase draw_bound(CaseKind kind, Bound wanted, const System& system, std::i
       c.bound = bound_of(parts);
       c.predicted = p.iteration.base();
       c.in_range = p.in_calibrated_range;
-      c.pace.transfers = transfers_of(p) / c.predicted;
       c.linear =
           linear_baseline(system.device.fitted.at("baseline"), step_sample(graph, seconds(1)))
               .base();
@@ -227,6 +233,7 @@ std::vector<RuntimeCase> validate_runtime(const System& system,
     cases.push_back(draw_bound(kind, bound, system, session.size(), source,
                                options.executor ? CaseSize::kDevice : CaseSize::kCore));
     cases.back().ablated = ablations_of(cases.back().job);
+    cases.back().pace.transfers = transfers_of(cases.back().job) / cases.back().predicted;
     cases.back().reference = reference_probe(system);
   };
   for (std::int64_t i = 0; i < options.dlrm; ++i) {

@@ -6,8 +6,8 @@
 namespace stepcast::config {
 namespace {
 
-constexpr std::int64_t kMostDevices = 1 << 24;
 constexpr double kLargest = 1e300;
+constexpr std::int64_t kMostConnected = 1 << 24;
 
 /// Fitted constants are plain numbers in SI base units: they belong to a formula, whose header says
 /// what they are.
@@ -103,7 +103,7 @@ FabricLevel level_from(const Value& v) {
   v.keys({"name", "size", "bandwidth", "latency", "oversubscription", "in_switch_reduction"});
   FabricLevel l;
   l.name = v.at("name", "a name in quotes").name();
-  l.size = v.at("size", "how many units of the level below it joins").integer(1, kMostDevices);
+  l.size = v.at("size", "how many units of the level below it joins").integer(1, kMostConnected);
   l.bandwidth =
       v.at("bandwidth", "bytes per second, device and direction").amount<BytesPerSecond>();
   l.latency = v.at("latency", "a one-way time").amount<Seconds>(true);
@@ -136,7 +136,7 @@ Tier tier_from(const Value& v, const Device& device) {
   t.capacity = v.at("capacity", "an amount of memory").amount<Bytes>();
   t.bandwidth = v.at("bandwidth", "bytes per second").amount<BytesPerSecond>();
   if (const auto s = v.find("shared_by")) {
-    t.shared_by = s->integer(1, kMostDevices);
+    t.shared_by = s->integer(1, kMostConnected);
   }
   return t;
 }
@@ -165,7 +165,7 @@ Host host_from(const Value& v, const System& system) {
   if (const auto host = v.find("host")) {
     host->keys({"devices", "cores", "shares_core", "collectives_hold_core"});
     if (const auto d = host->find("devices")) {
-      h.devices = d->integer(1, kMostDevices);
+      h.devices = d->integer(1, kMostConnected);
     }
     if (const auto c = host->find("cores")) {
       h.cores = c->integer(1, 1 << 20);
@@ -238,9 +238,9 @@ System system_from(const Value& v, const Library& library, const Document* devic
                             .items("a list of levels, innermost first")) {
     s.fabric.push_back(level_from(l));
     devices *= static_cast<double>(s.fabric.back().size);
-    if (devices > kMostDevices) {
+    if (devices > kMostConnected) {
       l.refuse(fmt::format("the sizes up to here multiply to {} devices, expected at most {}",
-                           devices, kMostDevices));
+                           devices, kMostConnected));
     }
   }
   s.tiers = tiers_from(v, s.device);

@@ -44,6 +44,24 @@ JobDocuments apply_overrides(Document job, const std::vector<std::string>& overr
 /// A job of ours, or what a foreign file says of one.
 Document job_document(const Source& source);
 
+constexpr std::int64_t kMostDevices = 1 << 20;
+
+// What a job's workload is, for parts of the job that depend on it.
+inline bool is_transformer(const Job& job) { return job.workload.transformer() != nullptr; }
+/// The list of layers it is given as, if it is.
+inline const LayerModel* layers_in(const Job& job) {
+  const DlrmWorkload* w = job.workload.dlrm();
+  return w != nullptr ? w->layers.get() : nullptr;
+}
+inline bool has_tables(const Job& job) {
+  return !is_transformer(job) && !job.workload.dlrm()->tables.empty();
+}
+
+/// `parallel` of a job whose workload is read, but for the degree of data parallelism; that follows
+/// from the devices.
+void read_parallel(const Value& job, Job& j);
+void read_data_degree(const Value& job, const std::optional<Value>& parallel, Job& j);
+
 /// The job of a document. `plan_open`: a transformer's parallel plan is to be chosen, so its
 /// degrees are read one by one but not checked against each other, nor against devices and batch.
 Job read_job(const JobDocuments& documents, const Library& library, bool plan_open);
