@@ -37,6 +37,7 @@ struct StepRows {
     double step_seconds = 0;
     models::MeasuredHost medians;  ///< one per rank
     models::MeasuredHost all;      ///< every gap, and issue and rest of every step
+    void scale(double factor);     ///< the samples
   };
   StepRows() = default;
   StepRows(StepRows&&) = default;
