@@ -7,6 +7,19 @@
 #include "runtime/launch.h"
 
 namespace stepcast::studies {
+namespace {
+
+/// Of the system's model `pace`, where it has one and that says it.
+double constant_of_pace(const System& system, const std::string& name, double otherwise) {
+  const auto model = system.device.fitted.find("pace");
+  if (model == system.device.fitted.end()) {
+    return otherwise;
+  }
+  const auto constant = model->second.constants.find(name);
+  return constant == model->second.constants.end() ? otherwise : constant->second;
+}
+
+}  // namespace
 
 std::vector<ProbeTimes> probe_cores(runtime::MpiSession& session) {
   session.world().barrier();
@@ -61,23 +74,13 @@ bool from_core_to_core(Bytes bytes, const System& system) {
 }
 
 ProbeTimes reference_probe(const System& system) {
-  const auto it = system.device.fitted.find("pace");
-  if (it == system.device.fitted.end()) {
-    return {};
-  }
-  const auto& constants = it->second.constants;
-  const auto exchange = constants.find("exchange");
-  return {Seconds(constants.at("multiply")), Seconds(constants.at("stream")),
-          Seconds(exchange == constants.end() ? 0.0 : exchange->second)};
+  return {Seconds(constant_of_pace(system, "multiply", 0)),
+          Seconds(constant_of_pace(system, "stream", 0)),
+          Seconds(constant_of_pace(system, "exchange", 0))};
 }
 
 double exchange_power(const System& system) {
-  const auto it = system.device.fitted.find("pace");
-  if (it == system.device.fitted.end()) {
-    return 1;
-  }
-  const auto power = it->second.constants.find("exchange_power");
-  return power == it->second.constants.end() ? 1 : power->second;
+  return constant_of_pace(system, "exchange_power", 1);
 }
 
 FittedModel reference_model(const ProbeTimes& reference, double exchange_power,

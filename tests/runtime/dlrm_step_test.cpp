@@ -64,16 +64,26 @@ TEST_CASE("plans agree under every embedding optimizer", "[runtime][dlrm]") {
   check_equal_curves(small_job(InteractionKind::kCat, optimizer), plans, {4});
 }
 
+namespace {
+
+/// Rows of each table looked up by popularity.
+Job skewed_job(OptimizerKind optimizer) {
+  Job job = small_job(InteractionKind::kCat, optimizer);
+  for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
+    t.access = std::make_shared<const Access>(Access::zipf(t.rows, 1.1, 7));
+  }
+  return job;
+}
+
+}  // namespace
+
 TEST_CASE("rows by popularity at several replication levels train the same DLRM",
           "[runtime][dlrm][tiers]") {
   // Every kind of range, remapped and not, pooled, mean and unpooled, under every optimizer; what
   // differs from one rank is the order of sums.
   const auto optimizer = GENERATE(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
                                   OptimizerKind::kAdam, OptimizerKind::kAdagrad);
-  Job job = small_job(InteractionKind::kCat, optimizer);
-  for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
-    t.access = std::make_shared<const Access>(Access::zipf(t.rows, 1.1, 7));
-  }
+  Job job = skewed_job(optimizer);
   constexpr int kSteps = 5;
   job.devices = 1;
   job.embedding_choice = "table_wise";
@@ -98,10 +108,7 @@ TEST_CASE("copies in groups of several sizes train the same DLRM, in one table t
           "[runtime][dlrm][tiers]") {
   const auto optimizer = GENERATE(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
                                   OptimizerKind::kAdam, OptimizerKind::kAdagrad);
-  Job job = small_job(InteractionKind::kCat, optimizer);
-  for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
-    t.access = std::make_shared<const Access>(Access::zipf(t.rows, 1.1, 7));
-  }
+  Job job = skewed_job(optimizer);
   job.devices = 1;
   job.embedding_choice = "table_wise";
   const std::vector<double> alone = loss_curve(job, 4);
