@@ -73,7 +73,8 @@ void print_text(const std::vector<PlanTask>& tasks, const PlanScores& scores, st
                percent(c.mean_regret), percent(c.worst_regret)});
   }
   table.print(out);
-  out << "\na tie: measured above the best by no more than the task's repeat noise\n";
+  out << "\na tie: measured above the best by no more than the repeat noise of the plans close to "
+         "it\n";
   out << fmt::format("plans: {} ({})\n", scores.pass() ? "pass" : "FAIL", kBound);
 }
 
@@ -139,6 +140,7 @@ nlohmann::ordered_json validation_json(const std::vector<PlanTask>& tasks,
                               {"regret", task.score.regret},
                               {"kendall_tau", task.score.kendall_tau},
                               {"repeat_noise", task.score.noise},
+                              {"close_noise", task.score.close_noise},
                               {"spread", task.score.spread},
                               {"rivals", task.score.rivals},
                               {"skipped", skipped}});

@@ -67,7 +67,7 @@ class Tally {
 };
 
 bool tied_with_best(const TaskScore& s, std::size_t plan) {
-  return s.measured[plan] <= s.measured[s.best] * (1 + s.noise);
+  return s.measured[plan] <= s.measured[s.best] * (1 + s.close_noise);
 }
 
 }  // namespace
@@ -87,6 +87,14 @@ TaskScore score_of(const std::vector<PlanRun>& plans, const TaskRules& rules) {
                                     s.measured.begin());
   s.chosen = least(plans, [](const PlanRun& p) { return p.predicted; });
   const double best = s.measured[s.best];
+  std::vector<double> close_noises;
+  for (std::size_t p = 0; p < plans.size(); ++p) {
+    if (s.measured[p] <= best * (1 + rules.close)) {
+      s.close.push_back(p);
+      close_noises.push_back(noises[p]);
+    }
+  }
+  s.close_noise = middle_of(close_noises);
   s.spread = middle_of(s.measured) / best - 1;
   s.rivals = static_cast<std::size_t>(
                  std::count_if(s.measured.begin(), s.measured.end(),
@@ -174,7 +182,7 @@ PlanScores scores_of(const std::vector<std::vector<PlanRun>>& tasks,
           least(tasks[t], [](const PlanRun& p) { return halves_of(p.rounds)[0]; });
       const auto even = [](const PlanRun& p) { return halves_of(p.rounds)[1]; };
       const double regret = even(tasks[t][chosen]) / even(tasks[t][least(tasks[t], even)]) - 1;
-      measured.add(regret == 0 ? 1 : 0, regret <= s.noise ? 1 : 0, regret, regret);
+      measured.add(regret == 0 ? 1 : 0, regret <= s.close_noise ? 1 : 0, regret, regret);
     }
   }
   for (Tally& t : tallies) {

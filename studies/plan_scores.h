@@ -23,22 +23,25 @@ struct TaskRules {
   double spread = 0.15;    ///< median plan over the best, at least
   double near = 0.10;      ///< what "close to the best" means
   std::size_t rivals = 3;  ///< plans that close, besides the best
+  double close = 0.03;     ///< over the best: plans that more rounds tell apart
 };
 
 /// The verdict on one task. All times are medians over rounds. Repeat noise of a plan is |median of
-/// the odd rounds / median of the even ones - 1|, that of the task the median over its plans.
+/// the odd rounds / median of the even ones - 1|, that of the task the median over its plans, that
+/// of its close plans the median over those within TaskRules::close of the best.
 struct TaskScore {
-  double noise = 0, spread = 0;
+  double noise = 0, close_noise = 0, spread = 0;
   std::size_t rivals = 0;
   std::optional<std::string> skipped;  ///< why the task does not count
   std::size_t best = 0;                ///< plan of the least measured time
   std::size_t chosen = 0;              ///< plan of the least predicted time
   /// The chosen plan is the best one; or its measured time is above the best by no more than the
-  /// task's repeat noise, so that the measurement cannot tell them apart.
+  /// close plans' repeat noise, so that the measurement cannot tell them apart.
   bool exact = false, tied = false;
   double regret = 0;  ///< chosen over best - 1, measured
   double kendall_tau = 0;
   std::vector<double> measured;
+  std::vector<std::size_t> close;  ///< plans within TaskRules::close of the best, itself among them
 };
 TaskScore score_of(const std::vector<PlanRun>& plans, const TaskRules& rules = {});
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <numeric>
 
 #include "core/config/config.h"
 #include "core/error.h"
@@ -63,6 +64,23 @@ class ReadyRun {
   runtime::ContinuedRun run_;
 };
 
+/// Where the task counts so far and the best plan has close ones, all of these; known to every
+/// rank.
+std::vector<std::size_t> to_tell_apart(const PlanTask& task, const ValidatePlansOptions& options,
+                                       runtime::MpiSession& session) {
+  std::vector<std::size_t> plans;
+  if (session.rank() == 0) {
+    const TaskScore score = score_of(task.runs, options.rules);
+    if (!score.skipped && score.close.size() > 1) {
+      plans = score.close;
+    }
+  }
+  plans.resize(
+      static_cast<std::size_t>(session.from_rank_zero(static_cast<std::int64_t>(plans.size()))));
+  session.broadcast_bytes(plans.data(), plans.size() * sizeof(std::size_t));
+  return plans;
+}
+
 void measure(PlanTask& task, const std::vector<EmbeddingPlan>& plans,
              const ValidatePlansOptions& options, runtime::MpiSession& session) {
   runtime::RunOptions run;
@@ -73,14 +91,20 @@ void measure(PlanTask& task, const std::vector<EmbeddingPlan>& plans,
   for (const EmbeddingPlan& plan : plans) {
     ready.push_back(std::make_unique<ReadyRun>(task.job, plan, run, session));
   }
-  for (std::int64_t round = 0; round < options.rounds; ++round) {
-    for (std::size_t p = 0; p < ready.size(); ++p) {
-      const double t = ready[p]->round(options.warmup, options.steps);
-      if (session.rank() == 0) {
-        task.runs[p].rounds.push_back(t);
+  const auto run_rounds = [&](std::int64_t rounds, const std::vector<std::size_t>& which) {
+    for (std::int64_t round = 0; round < rounds; ++round) {
+      for (const std::size_t p : which) {
+        const double t = ready[p]->round(options.warmup, options.steps);
+        if (session.rank() == 0) {
+          task.runs[p].rounds.push_back(t);
+        }
       }
     }
-  }
+  };
+  std::vector<std::size_t> all(plans.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  run_rounds(options.rounds, all);
+  run_rounds(options.close_rounds, to_tell_apart(task, options, session));
   while (!ready.empty()) {
     ready.pop_back();  // the last one first
   }

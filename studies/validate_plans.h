@@ -25,6 +25,8 @@ struct ValidatePlansOptions {
   std::int64_t at_most = 0;  ///< tasks that run in all; 0: twice as many
   double budget = 0;         ///< seconds of runs; 0: none. The task under way is finished
   std::int64_t rounds = 4, steps = 3, warmup = 1;  ///< of every candidate
+  /// Further rounds of the plans within TaskRules::close of the best, where the task counts so far.
+  std::int64_t close_rounds = 12;
   const System* emulate = nullptr;
   TaskRules rules;
   /// On rank 0, after every prediction and before the first run.

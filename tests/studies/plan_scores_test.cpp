@@ -72,6 +72,17 @@ TEST_CASE("a plan that repeats cannot tell from the best is a tie, not exact", "
   CHECK(wrong.regret == Approx(0.05));
 }
 
+TEST_CASE("ties are judged by the noise of the plans close to the best", "[studies][plans]") {
+  auto plans = task({10, 9, 11, 12, 13, 14});
+  plans[0].rounds = {99.9, 100.1, 99.9, 100.1};
+  plans[1].rounds = {100.9, 101.1, 100.9, 101.1};
+  const TaskScore s = score_of(plans);  // 105 and more are not within 3 % of the best
+  CHECK(s.close == std::vector<std::size_t>{0, 1});
+  CHECK(s.noise == Approx(1.005 / 0.995 - 1));  // of all six
+  CHECK(s.close_noise == Approx((0.2 / 100.1 + 0.2 / 101.1) / 2));
+  CHECK_FALSE(s.tied);  // 1 % above the best, where longer measurement tells 0.2 % apart
+}
+
 TEST_CASE("tasks that say nothing do not count, with the reason", "[studies][plans]") {
   TaskRules strict;
   strict.noise = 0.005;
