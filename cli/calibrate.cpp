@@ -1,4 +1,5 @@
 #include "studies/calibrate.h"
+#include "studies/core_pace.h"
 
 #include <chrono>
 #include <filesystem>
@@ -45,6 +46,13 @@ void print_fits(const studies::CalibrationResult& result, std::ostream& out) {
   out << fmt::format("{} training jobs measured; errors are those of jobs held out of each fit\n\n",
                      result.configurations);
   table.print(out);
+  const auto [core, exchange] = studies::paces_met(result.system);
+  if (core.high > 1 || exchange.high > 1) {
+    out << fmt::format(
+        "\nwhile this was measured, cores took {:.2f} to {:.2f} times as long as their median, "
+        "exchanges between ranks {:.2f} to {:.2f} times (5 to 95 % of the jobs' probes)\n",
+        core.low, core.high, exchange.low, exchange.high);
+  }
 }
 
 /// What no op shows: copies, launches, collectives of one device.

@@ -74,6 +74,14 @@ void print_text(const studies::Comparison& c, bool by_name, std::ostream& out) {
     out << '\n';
     sent.print(out);
   }
+  if (c.pace) {
+    const Seconds paced = c.predicted * c.pace->of_step();
+    out << fmt::format(
+        "\nprobes of the cores took {:.2f} times, exchanges {:.2f} times as long as when the "
+        "system "
+        "was calibrated: at that pace {}, {}\n",
+        c.pace->core, c.pace->exchange, human(paced), percent_signed(paced / c.measured - 1));
+  }
   if (c.dropped_records > 0) {
     out << fmt::format("\nwarning: the recorder dropped {} records; measured sums are too low\n",
                        c.dropped_records);
@@ -107,6 +115,11 @@ void print_json(const studies::Comparison& c, std::ostream& out) {
   j["error"] = c.error;
   j["spread"] = c.spread;
   j["dropped_records"] = c.dropped_records;
+  if (c.pace) {
+    j["pace"] = {{"cores", c.pace->core},
+                 {"exchange", c.pace->exchange},
+                 {"step_s", (c.predicted * c.pace->of_step()).base()}};
+  }
   j["by_kind"] = rows_json(c.by_kind);
   j["by_name"] = rows_json(c.by_name);
   j["traffic"] = nlohmann::ordered_json::array();

@@ -127,6 +127,11 @@ Comparison compare(const traces::Trace& trace, const Job& job) {
   for (const traces::RankTrace& r : trace.ranks) {
     c.dropped_records += r.dropped;
   }
+  if (!trace.core_probes.empty() && reference_probe(job.system)[0] > Seconds{}) {
+    c.pace = step_pace(
+        trace.core_probes, job.system,
+        transfers_from_core_to_core(timeline.ops(), program, c.rank, job.system) / c.predicted);
+  }
   return c;
 }
 

@@ -1,8 +1,10 @@
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/job.h"
+#include "studies/core_pace.h"
 #include "traces/trace.h"
 
 namespace stepcast::studies {
@@ -37,6 +39,9 @@ struct Comparison {
   std::vector<ComparisonRow> by_name;
   std::vector<ComparedTraffic> traffic;
   std::uint64_t dropped_records = 0;
+  /// How fast the run's cores were against those the system was calibrated on, where both were
+  /// probed.
+  std::optional<StepPace> pace;
 };
 
 /// Predicts the job that a trace was recorded from and sets it beside the recording, op by op: both

@@ -1,8 +1,10 @@
 #include "studies/core_pace.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
+#include "core/statistics.h"
 #include "runtime/calibration/core_probe.h"
 #include "runtime/launch.h"
 
@@ -95,6 +97,51 @@ FittedModel reference_model(const ProbeTimes& reference, double exchange_power,
   model.samples = samples;
   model.source = source;
   return model;
+}
+
+PaceRange range_of(const std::vector<double>& paces) {
+  if (paces.empty()) {
+    return {};
+  }
+  const double middle = median_of(paces);
+  return {quantile_of(paces, 0.05) / middle, quantile_of(paces, 0.95) / middle};
+}
+
+void note_paces_met(FittedModel& pace, const PacesMet& met) {
+  pace.constants["core_p5"] = met.core.low;
+  pace.constants["core_p95"] = met.core.high;
+  pace.constants["exchange_p5"] = met.exchange.low;
+  pace.constants["exchange_p95"] = met.exchange.high;
+}
+
+PacesMet paces_met(const System& system) {
+  const auto constant = [&system](const char* name) { return constant_of_pace(system, name, 1); };
+  return {{constant("core_p5"), constant("core_p95")},
+          {constant("exchange_p5"), constant("exchange_p95")}};
+}
+
+StepPace step_pace(std::span<const ProbeTimes> probes, const System& system, double transfers) {
+  const ProbeTimes reference = reference_probe(system);
+  StepPace pace{.core = probes.empty() ? 1.0 : 0.0, .transfers = transfers};
+  std::vector<double> exchange;
+  for (const ProbeTimes& probe : probes) {
+    pace.core = std::max(pace.core, pace_of(probe, reference));
+    exchange.push_back(exchange_pace_of(probe, reference));
+  }
+  pace.exchange = exchange.empty() ? 1 : std::pow(median_of(exchange), exchange_power(system));
+  return pace;
+}
+
+Seconds transfers_from_core_to_core(std::span<const OpSpan> ops, const Program& program,
+                                    std::int32_t rank, const System& system) {
+  Seconds sum;
+  for (const OpSpan& s : ops) {
+    if (s.rank == rank && is_collective(program.ops[s.ref.op].kind) &&
+        from_core_to_core(Bytes(s.bytes), system)) {
+      sum += to_seconds(SimTime{ticks(s.end) - ticks(s.ready)});
+    }
+  }
+  return sum;
 }
 
 }  // namespace stepcast::studies

@@ -106,9 +106,10 @@ void fit_steps(System& system, const StepRows& rows, const models::FitOptions& g
   fit_few(system, rows, options);
   system.device.fitted.merge(fit_host_of(rows, options));
   if (!rows.paces.empty()) {
-    system.device.fitted["pace"] =
-        reference_model(rows.reference, rows.exchange_power,
-                        static_cast<std::int64_t>(rows.paces.size()), options.source);
+    FittedModel& pace = system.device.fitted["pace"];
+    pace = reference_model(rows.reference, rows.exchange_power,
+                           static_cast<std::int64_t>(rows.paces.size()), options.source);
+    note_paces_met(pace, {range_of(rows.paces), range_of(rows.exchange_paces)});
   }
   system.device.fitted["baseline"] = fit_linear_baseline(rows.steps, options.source);
 }

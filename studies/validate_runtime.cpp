@@ -46,19 +46,13 @@ Bound bound_of(const std::array<double, 4>& parts) {
   return static_cast<Bound>(std::max_element(parts.begin(), parts.end()) - parts.begin());
 }
 
-/// Seconds of the critical rank's transfers from core to core.
-double transfers_of(const Job& job) {
+/// The share of transfers from core to core in the predicted step.
+double transfer_share(const Job& job) {
   const ExecutionGraph graph = workloads::build_graph(job);
   const StepPrediction p = predict(job, graph, {.timeline = true});
-  const Program& program = graph.program_of(p.critical_rank);
-  double sum = 0;
-  for (const OpSpan& s : p.timeline) {
-    if (s.rank == p.critical_rank && is_collective(program.ops[s.ref.op].kind) &&
-        from_core_to_core(Bytes(s.bytes), job.system)) {
-      sum += to_seconds(SimTime{ticks(s.end) - ticks(s.ready)}).base();
-    }
-  }
-  return sum;
+  return transfers_from_core_to_core(p.timeline, graph.program_of(p.critical_rank), p.critical_rank,
+                                     job.system) /
+         p.iteration;
 }
 
 struct Candidate {
@@ -123,18 +117,6 @@ runtime::RunOptions run_options(const RuntimeCase& c, const ValidateRuntimeOptio
   return run;
 }
 
-/// The slowest rank's pace, because the others wait for it, and that of what they exchange.
-void set_pace(RuntimeCase& c, const std::vector<ProbeTimes>& before,
-              const std::vector<ProbeTimes>& after) {
-  c.pace.core = 0;
-  std::vector<double> exchange;
-  for (const ProbeTimes& probe : mean_of(before, after)) {
-    c.pace.core = std::max(c.pace.core, pace_of(probe, c.reference));
-    exchange.push_back(exchange_pace_of(probe, c.reference));
-  }
-  c.pace.exchange = std::pow(median_of(exchange), exchange_power(c.job.system));
-}
-
 void run_case(RuntimeCase& c, const ValidateRuntimeOptions& options, runtime::MpiSession& session) {
   const ExecutionGraph graph = workloads::build_graph(c.job);
   const runtime::RunOptions run = run_options(c, options);
@@ -153,7 +135,7 @@ void run_case(RuntimeCase& c, const ValidateRuntimeOptions& options, runtime::Mp
   if (c.runs == 1 || noise < c.noise) {  // of several runs the quietest counts
     c.noise = noise;
     c.measured = median_of(all);
-    set_pace(c, before, after);
+    c.pace = step_pace(mean_of(before, after), c.job.system, c.pace.transfers);
   }
 }
 
@@ -233,8 +215,7 @@ std::vector<RuntimeCase> validate_runtime(const System& system,
     cases.push_back(draw_bound(kind, bound, system, session.size(), source,
                                options.executor ? CaseSize::kDevice : CaseSize::kCore));
     cases.back().ablated = ablations_of(cases.back().job);
-    cases.back().pace.transfers = transfers_of(cases.back().job) / cases.back().predicted;
-    cases.back().reference = reference_probe(system);
+    cases.back().pace.transfers = transfer_share(cases.back().job);
   };
   for (std::int64_t i = 0; i < options.dlrm; ++i) {
     // Transformers are never bound by embedding bags: DLRMs make up for it, so that over both

@@ -29,11 +29,10 @@ struct RuntimeCase {
   double linear = 0;     ///< regression on FLOPs and bytes, same calibration
   std::array<double, kAblations.size()> ablated{};
   bool in_range = false;
-  double measured = 0;     ///< median step
-  double noise = 0;        ///< |median of the first half / median of the second half - 1|
-  ProbeTimes reference{};  ///< of the cores the prediction is for (core_pace.h)
-  StepPace pace = {};      ///< of the run against those
-  int runs = 0;            ///< runs it took to get below the limit of noise
+  double measured = 0;  ///< median step
+  double noise = 0;     ///< |median of the first half / median of the second half - 1|
+  StepPace pace = {};   ///< of the run's cores against those the prediction is for
+  int runs = 0;         ///< runs it took to get below the limit of noise
   std::optional<std::string> skipped;  ///< why the case does not count
   [[nodiscard]] double error() const { return predicted / measured - 1; }
   /// Of the prediction for cores as fast as they were around the run.
