@@ -267,7 +267,6 @@ FromTracesResult validate_from_traces(const FromTracesOptions& options,
       if (session.rank() == 0) {
         Job job = c.job;  // runs as drawn: its ranks must agree on the system, and this one is ours
         job.system = family.fit.system;
-        c.reference = reference_probe(job.system);
         const StepPrediction p = predict(job, graphs[i]);
         c.predicted = p.iteration.base();
         c.in_range = p.in_calibrated_range;
