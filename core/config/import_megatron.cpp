@@ -41,9 +41,7 @@ const std::set<std::string_view> kHarmless{"seed",
                                            "use-legacy-models",
                                            "transformer-impl",
                                            "attention-softmax-in-fp32",
-                                           "accumulate-allreduce-grads-in-fp32",
                                            "use-flash-attn",
-                                           "attention-backend",
                                            "distributed-backend",
                                            "distributed-timeout-minutes",
                                            "local-rank",
@@ -56,7 +54,6 @@ const std::set<std::string_view> kHarmless{"seed",
                                            "finetune",
                                            "ckpt-format",
                                            "async-save",
-                                           "optimizer",
                                            "empty-unused-memory-level",
                                            "group-query-attention",
                                            "initial-loss-scale",
@@ -80,7 +77,6 @@ const std::set<std::string_view> kHarmless{"seed",
                                            "max-restarts",
                                            "moe-grouped-gemm",
                                            "moe-permute-fusion",
-                                           "moe-token-dispatcher-type",
                                            "moe-z-loss-coeff",
                                            "moe-aux-loss-coeff",
                                            "moe-input-jitter-eps",
@@ -99,7 +95,11 @@ const std::set<std::string_view> kHarmless{"seed",
                                            "cuda-graph-scope",
                                            "enable-experimental"};
 const std::vector<std::string_view> kHarmlessBeginnings{"adam-",
-                                                        "data-",
+                                                        "data-args-path",
+                                                        "data-cache-path",
+                                                        "data-parallel-random-init",
+                                                        "data-path",
+                                                        "data-sharding",
                                                         "lr",
                                                         "min-lr",
                                                         "log-",
@@ -205,7 +205,8 @@ class Arguments {
   std::string text(const std::string& name) {
     return has(name) ? options_.at(name).value : std::string();
   }
-  std::optional<std::int64_t> integer(const std::string& name) {
+  /// At most 2^31 - 1, so that products of two are exact.
+  std::optional<std::int64_t> integer_at_least(const std::string& name, std::int64_t least) {
     if (!has(name)) {
       return std::nullopt;
     }
@@ -213,17 +214,36 @@ class Arguments {
     std::int64_t n = 0;
     const char* end = value.data() + value.size();
     const auto [stop, error] = std::from_chars(value.data(), end, n);
-    if (error != std::errc() || stop != end || n < 0) {
-      refuse(name, fmt::format("found '{}', expected a number", value.substr(0, 40)));
+    if (error != std::errc() || stop != end || n < least || n > INT32_MAX) {
+      refuse(name, fmt::format("found '{}', expected a whole number from {} to {}",
+                               value.substr(0, 40), least, INT32_MAX));
     }
     return n;
   }
+  /// Sizes and degrees: 1 or more.
+  std::optional<std::int64_t> size(const std::string& name) { return integer_at_least(name, 1); }
   std::int64_t required(const std::string& name, const char* what) {
-    const auto n = integer(name);
+    const auto n = size(name);
     if (!n) {
       refuse(name, fmt::format("missing; expected {}", what));
     }
     return *n;
+  }
+  /// What one of the words `known` stands for; the first where the option is not given.
+  template <typename T>
+  T choice(const std::string& name, std::initializer_list<std::pair<std::string_view, T>> known) {
+    if (!has(name)) {
+      return known.begin()->second;
+    }
+    const std::string value = text(name);
+    std::string words;
+    for (const auto& [word, meaning] : known) {
+      if (word == value) {
+        return meaning;
+      }
+      words += fmt::format("{}{}", words.empty() ? "" : ", ", word);
+    }
+    refuse(name, fmt::format("found '{}', expected one of {}", value.substr(0, 40), words));
   }
   void refuse_unread() const {
     for (const auto& [name, option] : options_) {
@@ -246,17 +266,17 @@ class Arguments {
 };
 
 void read_experts(Arguments& a, Json& w) {
-  const auto experts = a.integer("num-experts");
+  const auto experts = a.size("num-experts");
   if (!experts) {
     return;
   }
   Json& moe = w["moe"] = Json::object();
   moe["experts"] = *experts;
-  moe["per_token"] = a.integer("moe-router-topk").value_or(2);
+  moe["per_token"] = a.size("moe-router-topk").value_or(2);
   const std::int64_t width =
-      a.integer("moe-ffn-hidden-size").value_or(w["ffn_hidden"].get<std::int64_t>());
+      a.size("moe-ffn-hidden-size").value_or(w["ffn_hidden"].get<std::int64_t>());
   moe["ffn_hidden"] = width;
-  if (const auto shared = a.integer("moe-shared-expert-intermediate-size")) {
+  if (const auto shared = a.integer_at_least("moe-shared-expert-intermediate-size", 0)) {
     if (*shared % width != 0) {
       a.refuse("moe-shared-expert-intermediate-size",
                fmt::format("found {}: shared experts are counted in experts of {} columns; use a "
@@ -265,15 +285,26 @@ void read_experts(Arguments& a, Json& w) {
     }
     moe["shared"] = *shared / width;
   }
+  if (a.has("moe-token-dispatcher-type") && a.size("expert-model-parallel-size").value_or(1) > 1) {
+    // Gathering every token on every rank of the group moves other bytes.
+    a.choice<bool>("moe-token-dispatcher-type",
+                   {{"alltoall", true}, {"alltoall_seq", true}, {"flex", true}});
+  }
   if (a.has("moe-expert-capacity-factor")) {
     moe["capacity_factor"] =
         parse_json(a.text("moe-expert-capacity-factor"), a.where("moe-expert-capacity-factor"));
   }
   if (a.has("moe-layer-freq")) {
     // 1, or a list such as ([0]*3+[1]*58): the dense layers first.
-    const std::string freq = a.text("moe-layer-freq");
+    std::string freq = a.text("moe-layer-freq");
+    std::erase_if(freq, [](char c) { return c == '(' || c == ')'; });
+    constexpr std::string_view kDense = "[0]*";
     int dense = 0;
-    if (std::sscanf(freq.c_str(), "[0]*%d+[1]*", &dense) == 1) {
+    const char* end = freq.data() + freq.size();
+    const auto [stop, error] =
+        std::from_chars(freq.data() + std::min(kDense.size(), freq.size()), end, dense);
+    if (freq.starts_with(kDense) && error == std::errc() && dense >= 0 &&
+        std::string_view(stop, static_cast<std::size_t>(end - stop)).starts_with("+[1]*")) {
       moe["first_dense_layers"] = dense;
     } else if (freq != "1") {
       a.refuse("moe-layer-freq",
@@ -296,31 +327,31 @@ Json workload_of(Arguments& a) {
   w["activation"] = swiglu ? "swiglu" : squared ? "squared_relu" : "gelu";
   // Megatron's own default: four times, or two thirds of it in units of 64 with a gate.
   const std::int64_t usual = swiglu ? 4 * hidden * 2 / 3 / 64 * 64 : 4 * hidden;
-  w["ffn_hidden"] = a.integer("ffn-hidden-size").value_or(usual);
+  w["ffn_hidden"] = a.size("ffn-hidden-size").value_or(usual);
   if (a.has("multi-latent-attention")) {
-    w["mla"] = {{"q_rank", a.integer("q-lora-rank").value_or(0)},
-                {"kv_rank", a.integer("kv-lora-rank").value_or(32)},
-                {"rope_dim", a.integer("qk-pos-emb-head-dim").value_or(64)},
-                {"nope_dim", a.integer("qk-head-dim").value_or(128)},
-                {"v_dim", a.integer("v-head-dim").value_or(128)}};
-    a.integer("kv-channels");
-    a.integer("num-query-groups");
+    w["mla"] = {{"q_rank", a.integer_at_least("q-lora-rank", 0).value_or(0)},
+                {"kv_rank", a.size("kv-lora-rank").value_or(32)},
+                {"rope_dim", a.size("qk-pos-emb-head-dim").value_or(64)},
+                {"nope_dim", a.size("qk-head-dim").value_or(128)},
+                {"v_dim", a.size("v-head-dim").value_or(128)}};
+    a.size("kv-channels");
+    a.size("num-query-groups");
   } else {
-    if (const auto groups = a.integer("num-query-groups")) {
+    if (const auto groups = a.size("num-query-groups")) {
       w["kv_heads"] = *groups;
     }
-    if (const auto dim = a.integer("kv-channels")) {
+    if (const auto dim = a.size("kv-channels")) {
       w["head_dim"] = *dim;
     }
   }
-  if (const auto window = a.integer("window-size")) {
+  if (const auto window = a.size("window-size")) {
     w["window"] = *window;
   }
   w["tied_embeddings"] = !a.has("untie-embeddings-and-output-weights");
-  auto vocabulary = a.integer("padded-vocab-size");
-  const auto raw = a.integer("vocab-size");
-  const std::int64_t tensor = a.integer("tensor-model-parallel-size").value_or(1);
-  const std::int64_t unit = a.integer("make-vocab-size-divisible-by").value_or(128) * tensor;
+  auto vocabulary = a.size("padded-vocab-size");
+  const auto raw = a.size("vocab-size");
+  const std::int64_t tensor = a.size("tensor-model-parallel-size").value_or(1);
+  const std::int64_t unit = a.size("make-vocab-size-divisible-by").value_or(128) * tensor;
   if (!vocabulary && raw) {
     vocabulary = (*raw + unit - 1) / unit * unit;
   }
@@ -335,14 +366,14 @@ Json workload_of(Arguments& a) {
 
 /// Stages of one rank: from their number, or from layers of each.
 std::int64_t virtual_stages(Arguments& a, std::int64_t layers, std::int64_t pipeline) {
-  if (const auto stages = a.integer("num-virtual-stages-per-pipeline-rank")) {
+  if (const auto stages = a.size("num-virtual-stages-per-pipeline-rank")) {
     return *stages;
   }
-  const auto each = a.integer("num-layers-per-virtual-pipeline-stage");
+  const auto each = a.size("num-layers-per-virtual-pipeline-stage");
   if (!each) {
     return 1;
   }
-  if (*each == 0 || layers % (pipeline * *each) != 0) {
+  if (layers % (pipeline * *each) != 0) {
     a.refuse("num-layers-per-virtual-pipeline-stage",
              fmt::format("found {}, which does not divide {} layers / {} stages", *each, layers,
                          pipeline));
@@ -354,7 +385,7 @@ Json recompute_of(Arguments& a) {
   const std::string granularity =
       a.has("recompute-activations") ? "selective" : a.text("recompute-granularity");
   const std::string method = a.text("recompute-method");
-  const auto layers = a.integer("recompute-num-layers");
+  const auto layers = a.integer_at_least("recompute-num-layers", 0);
   if (granularity.empty() || granularity == "selective") {
     return granularity.empty() ? "none" : "selective";
   }
@@ -368,36 +399,69 @@ Json recompute_of(Arguments& a) {
   return "full";
 }
 
+int zero_stage(Arguments& a) {
+  const bool sharded = a.has("use-distributed-optimizer");
+  if (a.has("use-megatron-fsdp")) {
+    return a.choice<int>(
+        "data-parallel-sharding-strategy",
+        {{"no_shard", 0}, {"optim", 1}, {"optim_grads", 2}, {"optim_grads_params", 3}});
+  }
+  return sharded ? 1 : 0;
+}
+
+/// Which kernels a step is made of, in what numbers, and what updates the weights.
+void read_step(Arguments& a, Json& job) {
+  const bool fp8 = a.has("fp8-format") || a.has("fp8-hybrid") || a.has("fp8-recipe");
+  const bool fp16 = a.has("fp16");
+  if (fp8 || fp16 || a.has("bf16")) {
+    job["formats"]["compute"] = fp8 ? "fp8" : fp16 ? "fp16" : "bf16";
+  }
+  // Beside --bf16, Megatron-LM turns --accumulate-allreduce-grads-in-fp32 on itself.
+  const bool in_fp32 = a.has("accumulate-allreduce-grads-in-fp32");
+  job["formats"]["gradient"] = a.has("grad-reduce-in-bf16") ? "bf16"
+                               : fp16 && !in_fp32           ? "fp16"
+                                                            : "fp32";
+  job["attention"] = a.choice<const char*>(
+      "attention-backend",
+      {{"auto", "flash"}, {"flash", "flash"}, {"fused", "flash"}, {"unfused", "unfused"}});
+  job["optimizer"] = a.choice<const char*>("optimizer", {{"adam", "adam"}, {"sgd", "sgd"}});
+  const std::string momentum = a.text("sgd-momentum");
+  if (job["optimizer"] == "sgd" && momentum.find_first_not_of("0.") != std::string::npos) {
+    a.refuse("sgd-momentum", fmt::format("found '{}', expected 0: sgd keeps no state here, and "
+                                         "momentum is 4 B of every parameter",
+                                         momentum.substr(0, 40)));
+  }
+  if (job["optimizer"] == "sgd" && momentum.empty()) {
+    a.refuse("sgd-momentum",
+             "missing; expected 0: Megatron-LM's own momentum (0.9) is 4 B of "
+             "every parameter, and sgd keeps no state here");
+  }
+}
+
 Json parallel_of(Arguments& a, std::int64_t layers) {
   Json p = Json::object();
-  p["tensor"] = a.integer("tensor-model-parallel-size").value_or(1);
-  const std::int64_t pipeline = a.integer("pipeline-model-parallel-size").value_or(1);
+  p["tensor"] = a.size("tensor-model-parallel-size").value_or(1);
+  const std::int64_t pipeline = a.size("pipeline-model-parallel-size").value_or(1);
   p["pipeline"] = pipeline;
-  p["context"] = a.integer("context-parallel-size").value_or(1);
-  p["expert"] = a.integer("expert-model-parallel-size").value_or(1);
-  if (const auto columns = a.integer("expert-tensor-parallel-size")) {
+  p["context"] = a.size("context-parallel-size").value_or(1);
+  p["expert"] = a.size("expert-model-parallel-size").value_or(1);
+  if (const auto columns = a.size("expert-tensor-parallel-size")) {
     p["expert_tensor"] = *columns;
   }
   p["order"] = a.has("use-tp-pp-dp-mapping") ? "tensor-context-pipeline-expert-data"
                                              : "tensor-context-expert-data-pipeline";
   p["virtual_stages"] = virtual_stages(a, layers, pipeline);
   p["sequence_parallel"] = a.has("sequence-parallel") && p["tensor"] > 1;
-  p["zero"] = a.has("use-distributed-optimizer") ? 1 : 0;
+  p["zero"] = zero_stage(a);
   p["recompute"] = recompute_of(a);
-  if (const auto elements = a.integer("ddp-bucket-size")) {  // of gradients in fp32
+  if (const auto elements = a.size("ddp-bucket-size")) {  // of gradients in fp32
     p["bucket"] = fmt::format("{} B", 4 * *elements);
   }
   if (a.has("cp-comm-type")) {
-    const std::string type = a.text("cp-comm-type");
-    const std::map<std::string, const char*> algorithms{
-        {"p2p", "ring"}, {"a2a", "all_to_all"}, {"all_gather", "all_gather"}};
-    const auto it = algorithms.find(type);
-    if (it == algorithms.end()) {
-      a.refuse("cp-comm-type",
-               fmt::format("found '{}', expected p2p, a2a or all_gather", type.substr(0, 40)));
-    }
+    const auto* algorithm = a.choice<const char*>(
+        "cp-comm-type", {{"p2p", "ring"}, {"a2a", "all_to_all"}, {"all_gather", "all_gather"}});
     if (p["context"] > 1) {
-      p["context_algorithm"] = it->second;
+      p["context_algorithm"] = algorithm;
     }
   }
   const bool gather = a.has("overlap-param-gather");
@@ -441,27 +505,23 @@ Document job_of_megatron(const Source& source) {
   Json job = Json::object();
   job["stepcast"] = 1;
   Json workload = workload_of(a);
-  const auto processes = a.integer("nproc-per-node");
-  const auto nodes = a.integer("nnodes");
-  if (const auto world = a.integer("world-size")) {
+  const auto processes = a.size("nproc-per-node");
+  const auto nodes = a.size("nnodes");
+  if (const auto world = a.size("world-size")) {
     job["devices"] = *world;
   } else if (processes) {
     job["devices"] = *processes * nodes.value_or(1);
   }
   const std::int64_t micro = a.required("micro-batch-size", "sequences per micro-batch");
   job["batch"] = {{"micro", micro}, {"sequence", a.required("seq-length", "tokens per sequence")}};
-  if (const auto global = a.integer("global-batch-size")) {
+  if (const auto global = a.size("global-batch-size")) {
     job["batch"]["global"] = *global;
   } else {
     a.refuse("global-batch-size", "missing; expected sequences per optimizer step");
   }
   job["parallel"] = parallel_of(a, workload["layers"].get<std::int64_t>());
   job["workload"] = std::move(workload);
-  const bool fp8 = a.has("fp8-format") || a.has("fp8-hybrid") || a.has("fp8-recipe");
-  if (fp8 || a.has("fp16") || a.has("bf16")) {
-    job["formats"]["compute"] = fp8 ? "fp8" : a.has("fp16") ? "fp16" : "bf16";
-  }
-  job["formats"]["gradient"] = a.has("grad-reduce-in-bf16") ? "bf16" : "fp32";
+  read_step(a, job);
   a.refuse_unread();
   Document d;
   d.label = source.label;

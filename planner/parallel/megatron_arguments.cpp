@@ -212,6 +212,16 @@ void add_formats(const Job& job, MegatronArguments& out) {
   if (job.formats.gradient == Format::kFp32 && job.formats.compute != Format::kFp32) {
     a.emplace_back("--accumulate-allreduce-grads-in-fp32");
   }
+  if (job.formats.gradient == Format::kBf16) {
+    a.emplace_back("--grad-reduce-in-bf16");
+  }
+  if (job.dense_optimizer == OptimizerKind::kSgd) {
+    a.emplace_back("--optimizer sgd");
+    a.emplace_back("--sgd-momentum 0");
+  } else if (job.dense_optimizer != OptimizerKind::kAdam) {
+    out.remarks.push_back(
+        fmt::format("optimizer: Megatron-LM has no {}", name_of(job.dense_optimizer)));
+  }
   a.emplace_back(job.flash_attention ? "--attention-backend flash" : "--attention-backend unfused");
 }
 

@@ -197,6 +197,65 @@ TEST_CASE("arguments of Megatron-LM that are not understood are refused",
              Contains("expected both or none"));
 }
 
+TEST_CASE("sizes and degrees of Megatron-LM are one or more", "[config][import][malformed]") {
+  const std::string text =
+      "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --micro-batch-size "
+      "1 "
+      "--global-batch-size 8 --vocab-size 128 --num-experts 4 "
+      "--moe-shared-expert-intermediate-size 256 --num-layers-per-virtual-pipeline-stage 1\n";
+  CHECK_THAT(message(text), Contains("accepted"));
+  for (const char* name :
+       {"tensor-model-parallel-size", "make-vocab-size-divisible-by", "moe-ffn-hidden-size",
+        "pipeline-model-parallel-size", "num-layers-per-virtual-pipeline-stage", "num-layers",
+        "hidden-size", "nproc-per-node", "world-size", "ddp-bucket-size"}) {
+    for (const char* value : {"0", "-1", "-9223372036854775808", "9223372036854775807", "1x", ""}) {
+      CAPTURE(name, value);
+      CHECK_THAT(message(text + fmt::format("--{} {}\n", name, value)),
+                 Contains(fmt::format("config.json:2: --{}: found '{}', expected a whole number "
+                                      "from 1 to 2147483647",
+                                      name, value)));
+    }
+  }
+  CHECK_THAT(message(text + "--moe-layer-freq '([0]*2+[1]*2)'\n"),
+             Contains("\"first_dense_layers\": 2"));
+  for (const char* value : {"[0]*99999999999+[1]*2", "[0]*-1+[1]*2", "[0]*", "2"}) {
+    CHECK_THAT(message(text + "--moe-layer-freq " + value + "\n"), Contains("--moe-layer-freq"));
+  }
+}
+
+TEST_CASE("what Megatron-LM's words say of a step's cost is read", "[config][import]") {
+  const std::string text =
+      "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --micro-batch-size "
+      "1 "
+      "--global-batch-size 8 --vocab-size 128 --world-size 8 --num-experts 4\n";
+  const auto job = [&](const std::string& more) {
+    return load_job(text_source(text + more, "args.sh"), {"system=dgx-a100-80gb"}, kLibrary);
+  };
+  const Job plain = job("--bf16");
+  CHECK(plain.dense_optimizer == OptimizerKind::kAdam);
+  CHECK(plain.flash_attention);
+  CHECK(plain.formats.gradient == Format::kFp32);
+  CHECK(job("--optimizer sgd --sgd-momentum 0.0").dense_optimizer == OptimizerKind::kSgd);
+  CHECK(job("--optimizer adam").dense_optimizer == OptimizerKind::kAdam);
+  CHECK_FALSE(job("--attention-backend unfused").flash_attention);
+  CHECK(job("--fp16").formats.gradient == Format::kFp16);
+  CHECK(job("--fp16 --accumulate-allreduce-grads-in-fp32").formats.gradient == Format::kFp32);
+  CHECK(job("--use-distributed-optimizer --use-megatron-fsdp --data-parallel-sharding-strategy "
+            "optim_grads_params")
+            .parallel.zero == 3);
+  const std::string exchanged = "--expert-model-parallel-size 4 --moe-token-dispatcher-type ";
+  CHECK(job(exchanged + "alltoall").parallel.expert == 4);
+
+  CHECK_THAT(message(text + "--optimizer muon"),
+             Contains("config.json:2: --optimizer: found 'muon', expected one of adam, sgd"));
+  CHECK_THAT(message(text + "--optimizer sgd"), Contains("--sgd-momentum: missing; expected 0"));
+  CHECK_THAT(message(text + "--optimizer sgd --sgd-momentum 0.9"), Contains("found '0.9'"));
+  CHECK_THAT(message(text + "--attention-backend local"), Contains("auto, flash, fused, unfused"));
+  CHECK_THAT(message(text + exchanged + "allgather"), Contains("alltoall, alltoall_seq, flex"));
+  CHECK_THAT(message(text + "--data-parallel-sharding-strategy optim_grads"),
+             Contains("remove it"));
+}
+
 TEST_CASE("how text is generated is no business of a workload", "[config][import]") {
   const std::string plain = import_to_json(text_source(kGpt2, "config.json"));
   CHECK(import_to_json(text_source(in(kGpt2, R"("output_past": true, "do_sample": true,

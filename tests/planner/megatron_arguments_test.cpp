@@ -1,0 +1,38 @@
+#include "planner/parallel/megatron_arguments.h"
+
+#include <catch2/catch.hpp>
+
+#include "core/config/config.h"
+#include "tests/planner/parallel_jobs.h"
+
+namespace stepcast::planner {
+namespace {
+
+using testing::kLibrary;
+
+TEST_CASE("a job written as Megatron-LM's arguments is read back as it was",
+          "[planner][megatron]") {
+  const std::string more =
+      GENERATE("attention=unfused", "optimizer=sgd", "formats.gradient=bf16",
+               "formats.compute=fp16", "formats.compute=fp8", "parallel.zero=1", "parallel.zero=2",
+               "parallel.zero=3", "parallel.recompute=full");
+  CAPTURE(more);
+  const std::string system = "system=dgx-h100";
+  const Job job =
+      config::load_job(config::text_source("{}", "test"),
+                       {"workload=megatron-8.3b", system, "batch.global=16", "batch.micro=1",
+                        "batch.sequence=1024", "devices=8", "parallel.tensor=2", more},
+                       kLibrary);
+  const Job again = config::load_job(
+      config::text_source(text_of(megatron_arguments(job)), "arguments"), {system}, kLibrary);
+  CHECK(again.flash_attention == job.flash_attention);
+  CHECK(again.dense_optimizer == job.dense_optimizer);
+  CHECK(again.formats.compute == job.formats.compute);
+  CHECK(again.formats.gradient == job.formats.gradient);
+  CHECK(again.parallel.zero == job.parallel.zero);
+  CHECK(again.parallel.recompute.kind == job.parallel.recompute.kind);
+  CHECK(again.parallel.tensor == job.parallel.tensor);
+}
+
+}  // namespace
+}  // namespace stepcast::planner
