@@ -42,10 +42,15 @@ void print_text(const ValidationSuite& suite, std::ostream& out) {
   const bool ranked = std::any_of(suite.groups.begin(), suite.groups.end(), [](const auto& g) {
     return g.kendall_tau.has_value() || g.memory.has_value();
   });
+  const bool covered = std::any_of(suite.groups.begin(), suite.groups.end(),
+                                   [](const auto& g) { return g.covered.has_value(); });
   std::vector<std::string> columns{"group", "n",     "median", "mean",  "geomean",
                                    "p90",   "worst", "bias",   "noise", "naive mean"};
   if (ranked) {
     columns.insert(columns.end(), {"tau", "regret", "memory mean"});
+  }
+  if (covered) {
+    columns.emplace_back("in 80 %");
   }
   columns.insert(columns.end(), {"in range", "bar", "worst row"});
   TextTable groups(columns);
@@ -68,6 +73,9 @@ void print_text(const ValidationSuite& suite, std::ostream& out) {
       cells.push_back(g.kendall_tau ? fmt::format("{:.2f}", *g.kendall_tau) : "-");
       cells.push_back(g.regret ? percent(*g.regret) : "-");
       cells.push_back(g.memory ? percent(g.memory->mean) : "-");
+    }
+    if (covered) {
+      cells.push_back(g.covered ? percent(*g.covered) : "-");
     }
     cells.insert(cells.end(),
                  {percent(g.in_range_share),
@@ -105,6 +113,9 @@ Json json_of(const ValidationGroup& g) {
                    {"mean", g.memory->mean},
                    {"worst", g.memory->worst},
                    {"bias", g.memory->bias}};
+  }
+  if (g.covered) {
+    j["covered_by_80"] = *g.covered;
   }
   if (g.repeat_noise) {
     j["repeat_noise"] = *g.repeat_noise;

@@ -1,6 +1,7 @@
 #include "studies/predict.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "core/error.h"
@@ -185,6 +186,24 @@ Bytes reserve_of(const Device& device) {
   return constant == it->second.constants.end() ? Bytes{} : Bytes(constant->second);
 }
 
+/// What the models' residuals say, no narrower than steps of software that was not looked at lie
+/// about predictions.
+Interval interval_of(const Job& job, Seconds step, const simulator::StepInterval& ops) {
+  Interval interval{ops.p5, ops.p95};
+  const auto spread = job.system.fitted.find("transformer_step");
+  if (spread == job.system.fitted.end() || job.workload.transformer() == nullptr ||
+      job.phase != JobPhase::kTrain || job.calibration.kind == Calibration::Kind::kNone) {
+    return interval;
+  }
+  const bool scaled = job.calibration.kind == Calibration::Kind::kScale;
+  const auto factor = [&](const char* plain, const char* after_one_row) {
+    return std::exp(spread->second.constants.at(scaled ? after_one_row : plain));
+  };
+  interval.p5 = std::min(interval.p5, step * factor("low", "low_scaled"));
+  interval.p95 = std::max(interval.p95, step * factor("high", "high_scaled"));
+  return interval;
+}
+
 StepPrediction predict(const Job& job, const PredictOptions& options) {
   const Job seen = options.data_distribution ? job : without_distribution(job);
   return predict(seen, workloads::build_graph(seen), options);
@@ -228,8 +247,7 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
     p.timeline = timeline.ops();
   }
   if (options.intervals) {
-    const simulator::StepInterval interval = simulator::step_interval(graph, costs);
-    p.interval = Interval{interval.p5, interval.p95};
+    p.interval = interval_of(job, p.iteration, simulator::step_interval(graph, costs));
   }
   p.by_kind = rows_of(own, graph, model, critical.rank, false);
   p.by_name = rows_of(own, graph, model, critical.rank, true);

@@ -40,7 +40,7 @@ struct RankAccount {
 
 struct PredictOptions {
   bool timeline = false;   ///< keep every op's span
-  bool intervals = false;  ///< p5 and p95 from the fitted residuals
+  bool intervals = false;  ///< p5 and p95: of the fitted residuals, and the spread of whole steps
   // Ablations: what a predictor without this part would say.
   bool data_distribution = true;  ///< off: every row equally likely
   bool host_cost = true;          ///< off: issuing ops costs nothing

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "studies/error_statistics.h"
+#include "studies/published_spread.h"
 
 namespace stepcast::studies {
 namespace {
@@ -87,6 +88,55 @@ void hold_to_baseline(const std::vector<ScaledPrediction>& of, ValidationGroup& 
                               100 * group.baseline_mean, most / least);
     group.pass = group.errors.mean <= 0.5 * group.baseline_mean;
   }
+}
+
+std::string group_name(const Key& key) {
+  return fmt::format("{} / {}", key.first.empty() ? "unknown source" : key.first, key.second);
+}
+
+/// How many of each group's rows lie in the interval that the other sources give.
+std::vector<std::string> add_intervals(const std::vector<PublishedPrediction>& predictions,
+                                       PublishedRegime regime,
+                                       const std::vector<ScaledPrediction>& scores,
+                                       std::vector<ValidationGroup>& groups) {
+  constexpr double kLevel = 0.8;
+  const std::vector<IntervalCheck> checks = check_intervals(predictions, regime, kLevel);
+  if (checks.size() < 2) {
+    return {};
+  }
+  std::size_t rows = 0;
+  std::size_t held = 0;
+  for (const IntervalCheck& c : checks) {
+    rows += c.rows;
+    held += c.held;
+    for (ValidationGroup& g : groups) {
+      double inside = 0;
+      double all = 0;
+      for (const ScaledPrediction& s : scores) {
+        const PublishedPrediction& p = *s.prediction;
+        if (p.source == c.source && group_name(key_of(p)) == g.name && p.skipped.empty() &&
+            s.reference.empty()) {
+          all += 1;
+          inside += c.spread.holds(std::log(p.measured / s.seconds)) ? 1 : 0;
+        }
+      }
+      if (all > 0) {
+        g.covered = inside / all;
+      }
+    }
+  }
+  const auto factors = [&](SpreadOf of, double level) {
+    const StepSpread s = published_spread(predictions, of, level);
+    return fmt::format("x{:.3f} .. x{:.3f}", std::exp(s.low), std::exp(s.high));
+  };
+  return {fmt::format("intervals from the other sources, said to hold {:.0f} %, hold {:.0f} % of "
+                      "rows, {:.0f} % on the mean of {} sources",
+                      100 * kLevel, 100.0 * static_cast<double>(held) / static_cast<double>(rows),
+                      100 * mean_coverage(checks), checks.size()),
+          fmt::format("a source to come, 80 and 90 % of its rows: {}, {} of the prediction; {}, {} "
+                      "once a row of it gave a scalar",
+                      factors(SpreadOf::kPlain, 0.8), factors(SpreadOf::kPlain, 0.9),
+                      factors(SpreadOf::kScaled, 0.8), factors(SpreadOf::kScaled, 0.9))};
 }
 
 }  // namespace
@@ -248,8 +298,7 @@ PublishedValidation validate_published(const std::vector<PublishedPrediction>& p
     std::vector<ScaledPrediction> of;
     std::copy_if(scores.begin(), scores.end(), std::back_inserter(of),
                  [&](const ScaledPrediction& s) { return key_of(*s.prediction) == key; });
-    const std::string name =
-        fmt::format("{} / {}", key.first.empty() ? "unknown source" : key.first, key.second);
+    const std::string name = group_name(key);
     suite.groups.push_back(published_group(name, of));
     ScoredCurve curve{key.first, name, {}};
     for (const ScaledPrediction& s : of) {
@@ -259,6 +308,7 @@ PublishedValidation validate_published(const std::vector<PublishedPrediction>& p
     }
     out.curves.push_back(std::move(curve));
   }
+  suite.notes = add_intervals(predictions, regime, scores, suite.groups);
   std::vector<ValidationGroup> bars = published_bars(predictions);
   std::size_t met = 0;
   for (ValidationGroup& bar : bars) {

@@ -31,6 +31,8 @@ struct ValidationGroup {
   std::optional<double> kendall_tau;   ///< of the order of plans of one model
   std::optional<double> regret;        ///< of the plan predicted to be the best
   std::optional<ErrorStatistics> memory{};
+  /// Share of rows inside the interval said to hold 80 % of them, made without the group's source.
+  std::optional<double> covered{};
   std::size_t skipped = 0;             ///< rows of the group that could not be scored
   std::string bound;                   ///< the group's own bar; empty: only reported
   bool pass = true;

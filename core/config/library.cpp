@@ -184,8 +184,13 @@ namespace {
 /// Where constants come from: rows measured on this very hardware, or another's.
 std::string calibration_of(const char* what, const FittedModels& fitted) {
   std::size_t measured = 0;
+  std::size_t classes = 0;
   std::int64_t rows = 0;
   for (const auto& [name, model] : fitted) {
+    if (model.form == "step.spread") {  // of whole steps, by others
+      continue;
+    }
+    ++classes;
     measured += model.samples > 0 ? 1 : 0;
     rows += model.samples;
   }
@@ -196,9 +201,9 @@ std::string calibration_of(const char* what, const FittedModels& fitted) {
     return fmt::format("{} transferred from other hardware", what);
   }
   return fmt::format("{} measured ({} rows{})", what, rows,
-                     measured < fitted.size() ? fmt::format("; {} of {} classes transferred",
-                                                            fitted.size() - measured, fitted.size())
-                                              : "");
+                     measured < classes ? fmt::format("; {} of {} classes transferred",
+                                                      classes - measured, classes)
+                                        : "");
 }
 
 }  // namespace

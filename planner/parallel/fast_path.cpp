@@ -280,11 +280,8 @@ void FastPath::activations(const Passes& kept, const Passes& recomputed) {
       keeps_[c] = mixed(a.kept, b.kept, n);
       during_[2 * c] = mixed(a.backward_only, b.backward_only, n);
       during_[2 * c + 1] = mixed(a.forward_only, b.forward_only, n);
-      // Layers of both kinds share temporaries; those that are recomputed need more.
       const PassCosts& wider = recomputed_[at] > 0 ? b : a;
-      most.temporaries = std::max({most.temporaries, wider.forward_temporaries.at(layers, dense),
-                                   wider.backward_temporaries.at(layers, dense),
-                                   wider.weights_temporaries.at(layers, dense)});
+      most.temporaries = std::max(most.temporaries, wider.temporaries_of(layers, dense));
       if (splits) {
         keeps_[1] = mixed(a.kept_to_weights, b.kept_to_weights, n);
         keeps_[2] = mixed(a.gradients_kept, b.gradients_kept, n);

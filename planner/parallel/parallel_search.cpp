@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <deque>
 #include <limits>
 #include <map>
@@ -10,18 +9,15 @@
 #include <mutex>
 #include <span>
 #include <tuple>
-#include <type_traits>
 
-#include "core/error.h"
 #include "planner/parallel/fast_path.h"
 #include "planner/parallel/parallel_for.h"
 #include "planner/parallel/parallel_space.h"
 #include "planner/parallel/search_front.h"
+#include "planner/parallel/task_costs.h"
 
 namespace stepcast::planner {
 namespace {
-
-using States = ByRole<StateCosts>;
 
 /// A split, the ZeRO stages it can have, and what its parameters cost under each: from `known` on.
 struct Split {
@@ -251,73 +247,6 @@ class Search {
     }
   }
 
-  /// Passes of a task, made when first needed.
-  class TaskCosts {
-   public:
-    explicit TaskCosts(FastPath& path) : path_(path) {}
-    const Passes& passes(PlanPoint point, RecomputeKind kind) {
-      point.recompute = kind;
-      const bool data = path_.reduced().passes_use_data(point);
-      const bool order = path_.reduced().passes_use_order(point);
-      const bool told_apart = point.schedule == ScheduleKind::kZbH1 || order;
-      const std::tuple key{kind,
-                           point.pipeline == 1,
-                           told_apart ? point.schedule : ScheduleKind::kOneFOneB,
-                           order ? point.virtual_stages : 1,
-                           point.zero >= 2 ? point.zero : 0,  // states alone are no pass's business
-                           point.zero >= 2 ? point.shard_level : 0,
-                           data ? point.pipeline : 0,
-                           data ? point.data : 0};
-      auto it = passes_.find(key);
-      if (it == passes_.end()) {
-        it = passes_.emplace(key, path_.reduced().passes(point)).first;
-      }
-      return it->second;
-    }
-    /// Those of the split, unless the exchange runs beside the passes.
-    const States& states(const PlanPoint& point, const States& of_split) {
-      // Those of the split are for several micro-batches.
-      const ReducedStep& reduced = path_.reduced();
-      const bool other = reduced.passes_use_data(point) && path_.microbatches() == 1;
-      const bool beside = reduced.states_use_passes();
-      const bool by_chunk = reduced.states_use_chunks(point, of_split);
-      if (!beside && !other && !by_chunk) {
-        return of_split;
-      }
-      const std::tuple key{beside ? point.recompute : RecomputeKind::kNone,
-                           beside ? point.schedule : ScheduleKind::kOneFOneB,
-                           beside || by_chunk ? point.virtual_stages : 1,
-                           point.pipeline,
-                           point.data,
-                           point.zero,
-                           point.shard_level};
-      auto it = states_.find(key);
-      if (it == states_.end()) {
-        it = states_.emplace(key, path_.reduced().states(point)).first;
-      }
-      return it->second;
-    }
-    const Hops& hops(const Passes& passes, const PlanPoint& point) {
-      auto it = hops_.find(point.pipeline);
-      if (it == hops_.end()) {
-        it = hops_.emplace(point.pipeline, hops_of(path_.reduced(), passes, point)).first;
-      }
-      return it->second;
-    }
-
-   private:
-    FastPath& path_;
-    std::map<std::tuple<RecomputeKind, bool, ScheduleKind, std::int32_t, std::int32_t, std::int32_t,
-                        std::int32_t, std::int32_t>,
-             Passes>
-        passes_;
-    std::map<std::tuple<RecomputeKind, ScheduleKind, std::int32_t, std::int32_t, std::int32_t,
-                        std::int32_t, std::int32_t>,
-             States>
-        states_;
-    std::map<std::int32_t, Hops> hops_;
-  };
-
   /// Points that differ in recomputation and sharding alone.
   struct Work {
     FastPath& path;
@@ -506,80 +435,9 @@ class Search {
 
 }  // namespace
 
-SearchCounts& SearchCounts::operator+=(const SearchCounts& o) {
-  space += o.space;
-  weights_too_large += o.weights_too_large;
-  memory_too_large += o.memory_too_large;
-  bounded += o.bounded;
-  evaluated += o.evaluated;
-  left_out += o.left_out;
-  rough += o.rough;
-  return *this;
-}
-
 ParallelSearchResult search_parallel(const PlanRequest& request, const models::CostModel& model,
                                      const ParallelSearchOptions& options) {
   return Search(request, model, options).run();
-}
-
-std::string packed(const ParallelSearchResult& result) {
-  static_assert(std::is_trivially_copyable_v<ParallelCandidate> &&
-                std::is_trivially_copyable_v<SearchCounts>);
-  std::string bytes;
-  const auto put = [&bytes](const void* data, std::size_t size) {
-    bytes.append(static_cast<const char*>(data), size);
-  };
-  put(&result.counts, sizeof result.counts);
-  put(&result.least_bytes, sizeof result.least_bytes);
-  put(&result.cut, sizeof result.cut);
-  for (const auto* list : {&result.best, &result.front}) {
-    const std::size_t size = list->size();
-    put(&size, sizeof size);
-    put(list->data(), size * sizeof(ParallelCandidate));
-  }
-  return bytes;
-}
-
-ParallelSearchResult unpacked(const std::string& bytes) {
-  ParallelSearchResult result;
-  std::size_t at = 0;
-  const auto get = [&](void* data, std::size_t size) {
-    STEPCAST_CHECK(at + size <= bytes.size(), "a search result of {} bytes is cut short",
-                   bytes.size());
-    std::memcpy(data, bytes.data() + at, size);
-    at += size;
-  };
-  get(&result.counts, sizeof result.counts);
-  get(&result.least_bytes, sizeof result.least_bytes);
-  get(&result.cut, sizeof result.cut);
-  for (auto* list : {&result.best, &result.front}) {
-    std::size_t size = 0;
-    get(&size, sizeof size);
-    for (std::size_t i = 0; i < size; ++i) {
-      get(&list->emplace_back(), sizeof(ParallelCandidate));
-    }
-  }
-  return result;
-}
-
-ParallelSearchResult merged(std::vector<ParallelSearchResult> parts, std::size_t keep) {
-  CandidateShelf shelf(keep, true);
-  ParallelSearchResult all;
-  for (const ParallelSearchResult& part : parts) {
-    for (const auto* list : {&part.best, &part.front}) {
-      for (const ParallelCandidate& c : *list) {
-        shelf.offer(c);
-      }
-    }
-    all.counts += part.counts;
-    all.cut = all.cut || part.cut;
-    if (part.best.empty() && (all.least_bytes == 0 || part.least_bytes < all.least_bytes)) {
-      all.least_bytes = part.least_bytes;
-    }
-  }
-  all.best = shelf.best();
-  all.front = shelf.front();
-  return all;
 }
 
 }  // namespace stepcast::planner

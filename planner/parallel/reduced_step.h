@@ -1,67 +1,16 @@
 #pragma once
 #include <array>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "core/job.h"
 #include "models/cost_model.h"
-#include "models/kernel_memo.h"
+#include "planner/parallel/chunk_costs.h"
 #include "planner/parallel/plan_point.h"
 #include "planner/parallel/rank_walk.h"
+#include "planner/parallel/stage_costs.h"
 
 namespace stepcast::planner {
-
-/// Which ends of the model a chunk (the layers of one virtual stage) holds.
-enum class ChunkRole : std::uint8_t { kMiddle, kFirst, kLast, kWhole };
-constexpr std::size_t kChunkRoles = 4;
-
-/// A quantity of a chunk as a function of its number of layers.
-struct Line {
-  double base = 0, layer = 0;
-  double dense = 0;  ///< of a layer without experts, where others have some
-  [[nodiscard]] double at(std::int64_t layers, std::int64_t of_them_dense) const {
-    return base + layer * static_cast<double>(layers - of_them_dense) +
-           dense * static_cast<double>(of_them_dense);
-  }
-};
-
-/// The passes of a chunk: seconds on the rank's own clock, ops issued, bytes. Those of weight
-/// gradients are 0 unless the schedule makes them in a pass of their own.
-struct PassCosts {
-  Line forward, backward, weights;
-  Line forward_ops, backward_ops, weights_ops;
-  Line kept;             ///< of a micro-batch, from its forward to its backward
-  Line kept_to_weights;  ///< likewise, from its forward to its weight gradients
-  Line gradients_kept;   ///< from its backward to its weight gradients
-  Line forward_only, backward_only, weights_only;  ///< of a micro-batch, during one pass
-  Line beside;  ///< seconds of gathers and reductions on a stream of their own, of a micro-batch
-  Line forward_temporaries, backward_temporaries, weights_temporaries;
-};
-
-/// What a chunk's parameters add to the step, whatever the micro-batch: bytes, and seconds of the
-/// segments before and after the passes.
-struct StateCosts {
-  Line parameters, gradients, optimizer;
-  Line buffers;      ///< those of communicators included
-  Line temporaries;  ///< of the segments below
-  Line begin;        ///< load the batch, zero gradients
-  Line first;        ///< what the first forward pass takes more: gathering weights
-  Line exchange;     ///< gradients, before the tied embeddings of both ends meet
-  Line after_ends;   ///< gradients, from that meeting on, its transfer included
-  Line update;       ///< optimizer, and gathering weights
-  Line ops;          ///< issued by these segments
-  bool meets_ends = false;
-};
-
-template <class T>
-using ByRole = std::array<T, kChunkRoles>;
-
-struct Passes {
-  ByRole<PassCosts> role;
-  Op forward_message, backward_message;  ///< the receives between stages
-  std::uint32_t levels = 0;              ///< fabric levels that collectives inside use, as bits
-};
 
 /// Costs of a job's step by chunk, from the graph the job itself would have: a reduced job (few
 /// layers over few stages, one micro-batch) goes through workloads::build_graph, its ops are priced
@@ -97,37 +46,33 @@ class ReducedStep {
   /// And on which pass follows which, as gathers beside one hold up the next?
   [[nodiscard]] bool passes_use_order(const PlanPoint& point) const;
   [[nodiscard]] bool states_use_passes() const;
+  /// Most layers of a chunk: what is left of virtual_stages where passes or states depend on it.
+  [[nodiscard]] std::int64_t most_layers(const PlanPoint& point) const;
+  /// Passes of chunks of so many layers are like those of more.
+  static constexpr std::int64_t kMostToldApart = 6;
+  /// With Clock::kLeast: are the point's states those of an exchange that passes hide in full? Then
+  /// they do not depend on the passes.
+  [[nodiscard]] bool states_hide_exchange(const PlanPoint& point) const;
   /// Does the exchange depend on how layers are dealt out to virtual stages? `states` are those of
   /// the same split with one per stage.
   [[nodiscard]] bool states_use_chunks(const PlanPoint& point,
                                        const ByRole<StateCosts>& states) const;
 
  private:
-  struct Stage;
   Passes passes_of(const PlanPoint& point);
-  ByRole<StateCosts> states_of(const PlanPoint& point);
-  std::vector<Stage> stages_of(const PlanPoint& point, std::int32_t stages,
-                               std::int64_t layers) const;
-  void fit_to_mesh(const PlanPoint& point, Job& reduced) const;
-  std::vector<double> price(const Stage& stage, const PlanPoint& point, bool passes);
-  std::uint32_t levels_ = 0;  // of the collectives priced last
-  template <class T, std::size_t N>
-  ByRole<T> lines(const PlanPoint& key, const PlanPoint& point, std::int64_t fewer,
-                  std::int64_t more, T (ReducedStep::*costs)(const Stage&, const PlanPoint&),
-                  const std::array<Line T::*, N>& fields);
-  [[nodiscard]] Mesh mesh_of(const PlanPoint& point) const {
-    return {point.tensor, point.context, point.pipeline, point.data, job_.parallel.order};
+  [[nodiscard]] PlanPoint pass_key(const PlanPoint& point) const;
+  void add_mixed(const PlanPoint& point, ByRole<PassCosts>& role);
+  ByRole<StateCosts> states_of(const PlanPoint& point, bool hidden);
+  /// Costs of stages of `fewer` and of `fewer + more` layers each, as lines. `costs(stage)`.
+  template <class T, std::size_t N, class Costs>
+  ByRole<T> lines(const PlanPoint& key, std::int64_t fewer, std::int64_t more,
+                  const std::array<Line T::*, N>& fields, const Costs& costs) const;
+  [[nodiscard]] std::vector<ReducedStage> stages_of(const PlanPoint& key, std::int32_t stages,
+                                                    std::int64_t layers) const {
+    return reduced_stages(job_, key, stages, layers, passes_use_data(key));
   }
   [[nodiscard]] bool layers_share_buckets(const ByRole<StateCosts>& states) const;
-  [[nodiscard]] std::int64_t most_layers(const PlanPoint& point) const;
-  void time_passes(const Program& program, std::span<const double> seconds, ScheduleKind schedule,
-                   PassCosts& costs) const;
-  PassCosts pass_costs(const Stage& stage, const PlanPoint& point);
-  StateCosts state_costs(const Stage& stage, const PlanPoint& point);
-  std::vector<std::int32_t> real_ranks(const Stage& stage, const PlanPoint& point,
-                                       std::int32_t communicator) const;
-  double exchange(const Stage& stage, const PlanPoint& point, const Op& op) const;
-
+  void catch_up(ByRole<StateCosts>& states) const;
   /// Runs `make` on the job as if none of its layers had experts.
   template <class Make>
   auto without_experts(const Make& make);
@@ -135,10 +80,8 @@ class ReducedStep {
   Job job_;
   const models::CostModel& model_;
   Clock clock_;
-  bool hidden_ = false;  // what is exchanged beside passes
-  models::KernelMemo memo_;
+  StageCosts costs_;
   std::int64_t dense_layers_ = 0;
-  double dispatch_ = 0, slowdown_ = 1;
 };
 
 }  // namespace stepcast::planner

@@ -8,7 +8,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/config/config.h"
 #include "core/config/published_names.h"
+#include "studies/published_spread.h"
 #include "studies/validate_published.h"
 
 using namespace stepcast;
@@ -28,7 +30,7 @@ TEST_CASE("published runs stay within the recorded bounds", "[accuracy]") {
     return row.source.starts_with("vTrain") && seen++ % kThin != 0;
   });
   const config::Library library{STEPCAST_SOURCE_DIR};
-  const auto predictions =
+  const std::vector<PublishedPrediction> predictions =
       predict_published(rows, config::load_published_names(library), library, {});
   std::ifstream file(std::string(STEPCAST_SOURCE_DIR) + "/tests/accuracy/bounds.json");
   const nlohmann::json bounds = nlohmann::json::parse(file).at("published");
@@ -46,5 +48,24 @@ TEST_CASE("published runs stay within the recorded bounds", "[accuracy]") {
       CHECK(e.median <= bound.at("median").get<double>());
       CHECK(e.mean <= bound.at("mean").get<double>());
     }
+  }
+
+  // Intervals said to hold 80 % of a source, made without it; and those that systems carry.
+  const auto checks = check_intervals(predictions, PublishedRegime::kLoso, 0.8);
+  const double covered = mean_coverage(checks);
+  fmt::print("  80 % intervals of unseen sources hold {:.0f} % of their rows, mean of {}\n",
+             100 * covered, checks.size());
+  CHECK(covered >= 0.72);
+  CHECK(covered <= 0.92);
+  const StepSpread plain = published_spread(predictions, SpreadOf::kPlain, 0.9);
+  const StepSpread scaled_once = published_spread(predictions, SpreadOf::kScaled, 0.9);
+  for (const char* system : {"dgx-a100-80gb", "dgx-a100-40gb", "dgx-h100"}) {
+    const auto& carried =
+        config::load_system(system, library).fitted.at("transformer_step").constants;
+    INFO(system);
+    CHECK(carried.at("low") == Approx(plain.low).margin(0.02));
+    CHECK(carried.at("high") == Approx(plain.high).margin(0.02));
+    CHECK(carried.at("low_scaled") == Approx(scaled_once.low).margin(0.02));
+    CHECK(carried.at("high_scaled") == Approx(scaled_once.high).margin(0.02));
   }
 }

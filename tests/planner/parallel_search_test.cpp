@@ -4,8 +4,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <set>
 
+#include "core/limits.h"
 #include "planner/parallel/fast_path.h"
 #include "planner/parallel/parallel_space.h"
 #include "tests/planner/parallel_jobs.h"
@@ -159,6 +161,30 @@ Searched held_to_brute_force(const PlanRequest& request, const models::CostModel
 
 PlanRequest two_machines_of_two() {  // a level inside which shards can lie
   return small_request(4, {"system.host.devices=2", "system.fabric[0].size=2"});
+}
+
+TEST_CASE("plans keep the cap on micro-batches that a job has", "[planner][parallel]") {
+  // One replica of 4 caps' worth of samples: micro-batches of 4 or more.
+  const PlanRequest r = small_request(
+      8, {"parallel.tensor=8", "batch.global=" + std::to_string(4 * kMostMicrobatches)});
+  const ParallelSpace space(r.job, r.fixed);
+  PlanPoint split;
+  split.tensor = 8;
+  const std::vector<std::int32_t> micros = space.micros(split);
+  CHECK(*std::min_element(micros.begin(), micros.end()) == 4);
+  const ParallelSearchResult found =
+      search_parallel(r, models::CostModel(r.job.system, r.job.calibration), {});
+  REQUIRE_FALSE(found.best.empty());
+  for (const ParallelCandidate& c : found.best) {
+    CHECK(applied(r.job, c.point).microbatches() <= kMostMicrobatches);
+  }
+  // Fixed below it, no plan is left.
+  const PlanRequest below =
+      small_request(8, {"parallel.tensor=8", "batch.micro=2",
+                        "batch.global=" + std::to_string(4 * kMostMicrobatches)});
+  const ParallelSearchResult none =
+      search_parallel(below, models::CostModel(r.job.system, r.job.calibration), {});
+  CHECK(none.counts.space == 0);
 }
 
 TEST_CASE("the search finds what brute force finds", "[planner][parallel][search]") {

@@ -171,6 +171,29 @@ TEST_CASE("recomputation op by op in closed form", "[planner][parallel][two_engi
   }
 }
 
+TEST_CASE("memory of layers with and without experts in one chunk",
+          "[planner][parallel][two_engines]") {
+  // Dense layers, as many as a case wants, before others with experts: the first chunk has both,
+  // or one of one kind.
+  for (const int dense : {1, 2, 3, 5, 6, 7}) {
+    for (const char* split : {"parallel.pipeline=1", "parallel.pipeline=2",
+                              R"(parallel={"pipeline": 2, "virtual_stages": 2})",
+                              R"(parallel={"pipeline": 4, "recompute": "full"})",
+                              R"(parallel={"pipeline": 4, "expert": 2, "zero": 1})"}) {
+      const Job job = job_of(
+          {fmt::format(
+               R"(workload={{"kind": "transformer", "name": "experts", "layers": 8, "hidden": 2048, "heads": 16, "kv_heads": 16, "ffn_hidden": 16384, "activation": "swiglu", "vocabulary": 32000, "tied_embeddings": false, "moe": {{"experts": 8, "per_token": 2, "ffn_hidden": 1024, "first_dense_layers": {}}}}})",
+               dense),
+           "system=dgx-h100", "devices=8", split, "batch.global=16", "batch.micro=1",
+           "batch.sequence=4096"});
+      INFO(dense << " dense layers, " << split);
+      const models::CostModel model(job.system, job.calibration);
+      CHECK(FastPath(job, model).forecast(point_of(job)).bytes ==
+            Approx(full_memory(job, point_of(job))).epsilon(1e-9));
+    }
+  }
+}
+
 TEST_CASE("context ranks apart attend as their links allow", "[planner][parallel][two_engines]") {
   // With data inside context, rings run over slower links than in a mesh without replicas.
   const Job job = job_of({"workload=llama2-7b", "system=dgx-a100-80gb", "devices=64",

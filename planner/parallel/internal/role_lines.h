@@ -1,0 +1,67 @@
+#pragma once
+// From the costs of single stages, base only, to lines over the number of layers.
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "planner/parallel/chunk_costs.h"
+
+namespace stepcast::planner {
+
+constexpr std::array kPassFields{
+    &PassCosts::forward,      &PassCosts::backward,        &PassCosts::weights,
+    &PassCosts::forward_ops,  &PassCosts::backward_ops,    &PassCosts::weights_ops,
+    &PassCosts::kept,         &PassCosts::kept_to_weights, &PassCosts::gradients_kept,
+    &PassCosts::forward_only, &PassCosts::backward_only,   &PassCosts::weights_only,
+    &PassCosts::beside,       &PassCosts::temporaries};
+constexpr std::array kStateFields{
+    &StateCosts::parameters,  &StateCosts::gradients, &StateCosts::optimizer, &StateCosts::buffers,
+    &StateCosts::temporaries, &StateCosts::begin,     &StateCosts::first,     &StateCosts::exchange,
+    &StateCosts::after_ends,  &StateCosts::update,    &StateCosts::ops};
+
+/// Each field of `one`, a chunk of so many layers, and of `two`, with `more` of them, as a line.
+template <class T, std::size_t N>
+void to_lines(T& one, const T& two, const std::array<Line T::*, N>& fields, double layers = 1,
+              double more = 1) {
+  for (const auto field : fields) {
+    Line& line = one.*field;
+    line.layer = ((two.*field).base - line.base) / more;
+    line.base -= line.layer * layers;
+  }
+}
+
+/// Costs of stages {first, middle, middle + a layer, last} or {whole, whole + a layer}, by role.
+template <class T, std::size_t N>
+ByRole<T> by_role(std::vector<T> stages, const std::array<Line T::*, N>& fields) {
+  ByRole<T> role;
+  if (stages.size() == 2) {
+    to_lines(stages[0], stages[1], fields);
+    role.fill(stages[0]);
+    return role;
+  }
+  to_lines(stages[1], stages[2], fields);
+  const auto take_layer = [&](T& end) {  // the same layer under another role
+    for (const auto field : fields) {
+      (end.*field).layer = (stages[1].*field).layer;
+      (end.*field).base -= (stages[1].*field).layer;
+    }
+  };
+  take_layer(stages[0]);
+  take_layer(stages[3]);
+  role[static_cast<std::size_t>(ChunkRole::kMiddle)] = stages[1];
+  role[static_cast<std::size_t>(ChunkRole::kFirst)] = stages[0];
+  role[static_cast<std::size_t>(ChunkRole::kLast)] = stages[3];
+  return role;
+}
+
+/// What a layer without experts adds, into lines of a model that has both.
+template <class T, std::size_t N>
+void take_dense(ByRole<T>& all, const ByRole<T>& dense, const std::array<Line T::*, N>& fields) {
+  for (std::size_t role = 0; role < kChunkRoles; ++role) {
+    for (const auto field : fields) {
+      (all[role].*field).dense = (dense[role].*field).layer;
+    }
+  }
+}
+
+}  // namespace stepcast::planner

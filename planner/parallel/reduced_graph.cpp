@@ -1,0 +1,102 @@
+#include "planner/parallel/reduced_graph.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "workloads/build_graph.h"
+#include "workloads/transformer_shape.h"
+
+namespace stepcast::planner {
+namespace {
+
+/// What follows from the real mesh: how attention over several ranks works, and how many replicas
+/// lie inside the level that ZeRO shards in.
+void fit_to_mesh(const Job& job, const PlanPoint& point, Job& reduced) {
+  const workloads::TransformerShape real = workloads::transformer_shape(applied(job, point));
+  reduced.parallel.context_algorithm = real.algorithm;
+  if (point.shard_level != 0) {
+    const Parallel& p = reduced.parallel;
+    System& system = reduced.system;
+    const std::int64_t replicas = real.shards / real.context;
+    system.fabric.resize(2);
+    system.fabric[0].size = replicas * p.mesh().stride(Axis::kData);
+    system.fabric[1].size = p.data / replicas;
+    reduced.parallel.zero_level = system.fabric[0].name;
+  }
+}
+
+}  // namespace
+
+Part part_of(const Segment& segment) {
+  const std::string_view name = segment.name;
+  if (name.starts_with("forward_first")) {
+    return Part::kFirstForward;
+  }
+  if (name.starts_with("forward")) {
+    return Part::kForward;
+  }
+  if (name.starts_with("backward_last") || name.starts_with("weights_last")) {
+    return Part::kLastBackward;
+  }
+  if (name.starts_with("weights")) {
+    return Part::kWeights;
+  }
+  if (name.starts_with("backward")) {
+    return Part::kBackward;
+  }
+  return name == "begin" ? Part::kBegin : Part::kFinish;
+}
+
+bool gathers_first(const Program& program) {
+  return std::any_of(program.segments.begin(), program.segments.end(),
+                     [](const Segment& s) { return part_of(s) == Part::kFirstForward; });
+}
+
+std::vector<ReducedStage> reduced_stages(const Job& job, const PlanPoint& point,
+                                         std::int32_t stages, std::int64_t layers, bool two) {
+  PlanPoint split = point;
+  split.pipeline = stages;
+  split.virtual_stages = 1;
+  if (split.schedule != ScheduleKind::kZbH1) {
+    split.schedule = ScheduleKind::kOneFOneB;
+  }
+  Job reduced = applied(job, split);
+  if (split.context > 1 || split.shard_level != 0) {
+    fit_to_mesh(job, point, reduced);
+  }
+  const std::int64_t microbatches = std::min<std::int64_t>(reduced.microbatches(), two ? 2 : 1);
+  reduced.batch.global = reduced.batch.micro * reduced.parallel.data * microbatches;
+  std::get<TransformerWorkload>(reduced.workload.model).layers = layers;
+  const auto graph = std::make_shared<const ExecutionGraph>(workloads::build_graph(reduced));
+  std::vector<ReducedStage> told_apart{{graph, 0}};
+  for (const std::int32_t stage : {1, 2, kUnequalStages - 1}) {
+    if (stage < stages) {
+      told_apart.push_back({graph, stage});
+    }
+  }
+  return told_apart;
+}
+
+Mesh mesh_of(const Job& job, const PlanPoint& point) {
+  return {point.tensor, point.context, point.pipeline, point.data, job.parallel.order};
+}
+
+std::vector<std::int32_t> real_ranks(const ReducedStage& stage, const Mesh& to,
+                                     std::int32_t communicator) {
+  const Mesh& from = stage.graph->mesh;
+  std::vector<std::int32_t> ranks = stage.graph->members(communicator, stage.rank());
+  for (std::int32_t& rank : ranks) {
+    const std::int32_t reduced = from.coordinate(rank, Axis::kPipeline);
+    const std::int32_t place = reduced == 0                   ? 0
+                               : reduced == from.pipeline - 1 ? to.pipeline - 1
+                                                              : std::min(1, to.pipeline - 1);
+    rank = from.coordinate(rank, Axis::kTensor) * to.stride(Axis::kTensor) +
+           from.coordinate(rank, Axis::kContext) * to.stride(Axis::kContext) +
+           place * to.stride(Axis::kPipeline) +
+           from.coordinate(rank, Axis::kData) * to.stride(Axis::kData);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+}  // namespace stepcast::planner

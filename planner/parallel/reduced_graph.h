@@ -1,0 +1,56 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/job.h"
+#include "core/program.h"
+#include "planner/parallel/plan_point.h"
+
+namespace stepcast::planner {
+
+/// What a segment of a stage's program is to the step.
+enum class Part : std::uint8_t {
+  kBegin,
+  kFirstForward,
+  kForward,
+  kBackward,
+  kWeights,
+  kLastBackward,
+  kFinish
+};
+Part part_of(const Segment& segment);
+/// Does the first forward pass gather what the last step updated?
+bool gathers_first(const Program& program);
+
+/// A pipeline stage of the graph of a reduced job.
+struct ReducedStage {
+  std::shared_ptr<const ExecutionGraph> graph;
+  std::int32_t index = 0;
+  [[nodiscard]] const Program& program() const {
+    return graph->programs[static_cast<std::size_t>(index)];
+  }
+  [[nodiscard]] std::int32_t rank() const { return index * graph->mesh.stride(Axis::kPipeline); }
+};
+
+/// Stages of 1, 1, 2, 1, 1 layers: the first, two in the middle one layer apart, the last.
+constexpr std::int32_t kUnequalStages = 5;
+constexpr std::int64_t kUnequalLayers = 6;
+/// The first, one in the middle, the last, all of as many layers.
+constexpr std::int32_t kEqualStages = 3;
+
+/// The job under the point but with `layers` over `stages`, and one micro-batch, or the first two
+/// of several where `two`: with more than one, sharded gradients need another buffer. The stages
+/// told apart: the first, the next two, the last. Errors: InputError where the builder refuses the
+/// split.
+std::vector<ReducedStage> reduced_stages(const Job& job, const PlanPoint& point,
+                                         std::int32_t stages, std::int64_t layers, bool two);
+
+/// The mesh of the job under the point.
+Mesh mesh_of(const Job& job, const PlanPoint& point);
+
+/// The group a communicator of the stage has in the mesh `to`, seen from the stage.
+std::vector<std::int32_t> real_ranks(const ReducedStage& stage, const Mesh& to,
+                                     std::int32_t communicator);
+
+}  // namespace stepcast::planner

@@ -1,0 +1,301 @@
+#include "planner/parallel/stage_costs.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "core/error.h"
+#include "simulator/reports/memory_ledger.h"
+
+namespace stepcast::planner {
+namespace {
+
+/// The fields of a part that is done once for every micro-batch.
+struct PassFields {
+  Line PassCosts::*seconds;
+  Line PassCosts::*ops;
+  std::uint8_t touches;  ///< as a bit
+};
+
+std::optional<PassFields> fields_of(Part part) {
+  switch (part) {
+    case Part::kForward:
+      return PassFields{&PassCosts::forward, &PassCosts::forward_ops, 1};
+    case Part::kBackward:
+      return PassFields{&PassCosts::backward, &PassCosts::backward_ops, 2};
+    case Part::kWeights:
+      return PassFields{&PassCosts::weights, &PassCosts::weights_ops, 4};
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Where the bytes of a micro-batch's tensor count, by the passes that touch it.
+Line& lifetime(PassCosts& costs, std::uint8_t touched) {
+  switch (touched) {
+    case 1:
+      return costs.forward_only;
+    case 2:
+      return costs.backward_only;
+    case 3:
+      return costs.kept;
+    case 4:
+      return costs.weights_only;
+    case 6:
+      return costs.gradients_kept;
+    default:
+      return costs.kept_to_weights;
+  }
+}
+
+bool symmetric(const Op& op) {
+  return is_collective(op.kind) && op.kind != OpKind::kSend && op.kind != OpKind::kRecv;
+}
+
+/// Bytes of the tensors that live within the segment alone.
+double temporaries_of(const Program& program, const Segment& segment) {
+  double bytes = 0;
+  std::vector<char> seen(program.tensors.size(), 0);
+  for (const Op& op : program.ops_of(segment)) {
+    const TensorId* first = program.operands.data() + op.first_operand;
+    for (const TensorId* id = first; id != first + op.inputs + op.outputs; ++id) {
+      const Tensor& t = program.tensors[*id];
+      if (t.role == TensorRole::kActivation && !t.per_microbatch && seen[*id] == 0) {
+        seen[*id] = 1;
+        bytes += t.bytes().base();
+      }
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::uint32_t levels_of(const models::GroupShape& shape) {
+  std::uint32_t levels = 0;
+  std::int64_t inside = 1;
+  for (std::size_t i = 0; i < shape.members.size(); ++i) {
+    levels |= shape.members[i] > inside ? 1U << i : 0U;
+    inside = std::max(inside, shape.members[i]);
+  }
+  return levels;
+}
+
+double pass_temporaries(const ReducedStage& stage) {
+  double most = 0;
+  for (const Segment& segment : stage.program().segments) {
+    if (fields_of(part_of(segment))) {
+      most = std::max(most, temporaries_of(stage.program(), segment));
+    }
+  }
+  return most;
+}
+
+StageCosts::StageCosts(const models::CostModel& model, Clock clock, bool beside)
+    : model_(model),
+      clock_(clock),
+      beside_(beside),
+      memo_(model),
+      dispatch_(model.host().dispatch.base()),
+      slowdown_(model.compute_slowdown()) {}
+
+/// Ranks of a stage have equal programs, so they send alike.
+double StageCosts::exchange(const ReducedStage& stage, const Mesh& mesh, const Op& op) const {
+  const std::vector<std::int32_t> ranks = real_ranks(stage, mesh, op.communicator);
+  const Exchange& exchange = stage.program().exchanges.at(static_cast<std::size_t>(op.detail));
+  STEPCAST_CHECK(exchange.send_elements.size() == ranks.size(),
+                 "an exchange of {} parts for {} ranks", exchange.send_elements.size(),
+                 ranks.size());
+  const double bytes = bits_per_element(op.format, std::int64_t{1} << 20) / 8;
+  std::vector<double> send;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    for (const double e : exchange.sent_by(i)) {
+      send.push_back(e * bytes);
+    }
+  }
+  double longest = 0;
+  for (const Seconds end : model_.all_to_all_v(send, ranks, op.format).ends) {
+    longest = std::max(longest, end.base());
+  }
+  return longest;
+}
+
+/// Seconds by op template; only of the segments asked for.
+std::vector<double> StageCosts::price(const ReducedStage& stage, const Mesh& mesh, bool passes) {
+  const Program& program = stage.program();
+  std::vector<double> seconds(program.ops.size(), 0.0);
+  std::map<std::int32_t, models::GroupShape> groups;
+  const bool all = !passes && (beside_ || gathers_first(program));
+  for (const Segment& segment : program.segments) {
+    const bool is_pass = fields_of(part_of(segment)).has_value();
+    if (is_pass != passes && !all) {
+      continue;
+    }
+    for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+      const Op& op = program.ops[o];
+      if (!is_collective(op.kind)) {
+        seconds[o] = memo_.kernel(program, op).time.base();
+      } else if (symmetric(op) && op.communicator >= 0) {
+        auto group = groups.find(op.communicator);
+        if (group == groups.end()) {
+          group = groups
+                      .emplace(op.communicator,
+                               models::group_shape(model_.system(),
+                                                   real_ranks(stage, mesh, op.communicator),
+                                                   mesh.size()))
+                      .first;
+        }
+        seconds[o] = op.kind == OpKind::kAllToAllV
+                         ? exchange(stage, mesh, op)
+                         : model_.collective(op, group->second).time.base();
+        levels_ |= levels_of(group->second);
+      }
+    }
+  }
+  return seconds;
+}
+
+/// Seconds of the passes. Gathers and reductions beside them can hold up the next pass: then it is
+/// what a pass takes once they follow one another, forward and backward in turn or, in GPipe, each
+/// after its like.
+void StageCosts::time_passes(const Program& program, std::span<const double> seconds,
+                             ScheduleKind schedule, PassCosts& costs) const {
+  const bool held_up = beside_ && clock_ == Clock::kUsual;
+  constexpr int kRounds = 4;
+  RankWalk following = walk_of(program, seconds);
+  const auto time = [&](const Segment& segment, const PassFields& fields) {
+    RankWalk alone = walk_of(program, seconds);
+    RankWalk& walk = held_up ? following : alone;
+    const double begin = walk.now();
+    walk.run(segment);
+    (costs.*fields.seconds).base = walk.now() - begin;
+  };
+  const bool by_kind = schedule == ScheduleKind::kGpipe;
+  for (int outer = 0; outer < (held_up && !by_kind ? kRounds : 1); ++outer) {
+    for (const Segment& segment : program.segments) {
+      const auto fields = fields_of(part_of(segment));
+      for (int inner = 0; fields && inner < (held_up && by_kind ? kRounds : 1); ++inner) {
+        time(segment, *fields);
+      }
+    }
+  }
+}
+
+PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, ScheduleKind schedule) {
+  const Program& program = stage.program();
+  const std::vector<double> seconds = price(stage, mesh, true);
+  PassCosts costs;
+  costs.temporaries.base = pass_temporaries(stage);
+  time_passes(program, seconds, schedule, costs);
+  std::vector<std::uint8_t> touched(program.tensors.size(), 0);
+  for (const Segment& segment : program.segments) {
+    const auto fields = fields_of(part_of(segment));
+    if (!fields) {
+      continue;
+    }
+    (costs.*fields->ops).base = segment.op_count;
+    for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+      const bool own = program.streams[program.ops[o].stream] == "data";
+      costs.beside.base += own ? seconds[o] : 0;
+    }
+    for (const Op& op : program.ops_of(segment)) {
+      const TensorId* first = program.operands.data() + op.first_operand;
+      for (const TensorId* id = first; id != first + op.inputs + op.outputs; ++id) {
+        touched[*id] |= fields->touches;
+      }
+    }
+  }
+  for (std::size_t id = 0; id < touched.size(); ++id) {
+    const Tensor& t = program.tensors[id];
+    if (t.per_microbatch && touched[id] != 0) {
+      lifetime(costs, touched[id]).base += t.bytes().base();
+    }
+  }
+  return costs;
+}
+
+StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool hidden) {
+  const Program& program = stage.program();
+  std::vector<double> seconds = price(stage, mesh, false);
+  for (std::size_t o = 0; hidden && o < seconds.size(); ++o) {
+    seconds[o] = program.ops[o].stream == 0 ? seconds[o] : 0;
+  }
+  StateCosts costs;
+  const MemoryUse use = memory_use(program);
+  costs.parameters.base = use.parameters.base();
+  costs.gradients.base = use.gradients.base();
+  costs.optimizer.base = use.optimizer.base();
+  // The reduced pipeline has more stages than one of two: several of them have one place.
+  const Bytes communicators =
+      simulator::communicator_bytes(program, model_.system().device, [&](std::int32_t c) {
+        const std::vector<std::int32_t> ranks = real_ranks(stage, mesh, c);
+        return std::set<std::int32_t>(ranks.begin(), ranks.end()).size();
+      });
+  costs.buffers.base = (use.buffers + communicators).base();
+  for (const Segment& segment : program.segments) {
+    const Part part = part_of(segment);
+    if (gathers_first(program) && (part == Part::kFirstForward || part == Part::kForward)) {
+      RankWalk walk = walk_of(program, seconds);
+      walk.run(segment);
+      costs.first.base += part == Part::kFirstForward ? walk.now() : -walk.now();
+    }
+  }
+  RankWalk finish = walk_of(program, seconds);
+  double usual = 0;  // of the backward pass that the exchange runs beside
+  if (beside_) {
+    for (const Segment& segment : program.segments) {
+      const Part part = part_of(segment);
+      if (part == Part::kBackward || part == Part::kWeights) {  // the later one
+        RankWalk walk = walk_of(program, seconds);
+        walk.run(segment);
+        usual = walk.now();
+      } else if (part == Part::kLastBackward) {
+        finish.run(segment);
+      }
+    }
+    usual = finish.now() > 0 ? usual : 0;
+  }
+  for (const Segment& segment : program.segments) {
+    const Part part = part_of(segment);
+    if (part != Part::kBegin && part != Part::kFinish) {
+      continue;
+    }
+    costs.ops.base += segment.op_count;
+    costs.temporaries.base = std::max(costs.temporaries.base, temporaries_of(program, segment));
+    if (part == Part::kBegin) {
+      RankWalk walk = walk_of(program, seconds);
+      walk.run(segment);
+      costs.begin.base = clock_ == Clock::kLeast ? walk.now() : walk.drained();
+      continue;
+    }
+    double met = -1;  // the clock at the first op that waits for the other end
+    Segment piece{segment.name, segment.first_op, 0};
+    for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+      const Op& op = program.ops[o];
+      const bool ends =
+          symmetric(op) && op.communicator >= 0 &&
+          stage.graph->communicators[static_cast<std::size_t>(op.communicator)].name == "embedding";
+      if (ends && met < 0) {
+        finish.run(piece);
+        met = finish.now();
+        piece = {segment.name, o, 0};
+      }
+      ++piece.op_count;
+    }
+    finish.run(piece);
+    const double update = finish.reached(Phase::kOptimizer);
+    const double end = hidden ? finish.now() : finish.drained();
+    const double exchanged = update < 0 ? end : update;
+    costs.meets_ends = met >= 0;
+    costs.exchange.base = (met >= 0 ? met : exchanged) - usual;
+    if (hidden) {
+      costs.exchange = costs.after_ends = costs.first = {};
+    }
+    costs.after_ends.base = met >= 0 ? exchanged - met : 0;
+    costs.update.base = end - exchanged;
+  }
+  return costs;
+}
+
+}  // namespace stepcast::planner

@@ -1,0 +1,52 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "models/cost_model.h"
+#include "models/kernel_memo.h"
+#include "planner/parallel/chunk_costs.h"
+#include "planner/parallel/rank_walk.h"
+#include "planner/parallel/reduced_graph.h"
+
+namespace stepcast::planner {
+
+/// Fabric levels on which the members of a group lie apart, as bits.
+std::uint32_t levels_of(const models::GroupShape& shape);
+
+/// Bytes of the stage's temporaries in the pass that needs most.
+double pass_temporaries(const ReducedStage& stage);
+
+/// What a stage of a reduced graph takes and keeps: its ops priced by the cost model with the
+/// groups of the real mesh, its segments walked by one rank's clock. Only the bases of the lines
+/// are set. One per thread.
+class StageCosts {
+ public:
+  /// `beside`: gradients are exchanged beside passes (parallel.overlap.data).
+  StageCosts(const models::CostModel& model, Clock clock, bool beside);
+
+  PassCosts passes(const ReducedStage& stage, const Mesh& mesh, ScheduleKind schedule);
+  /// `hidden`: as if all that is exchanged beside passes were hidden by them.
+  StateCosts states(const ReducedStage& stage, const Mesh& mesh, bool hidden);
+  /// Fabric levels of the collectives priced since the last call, as bits.
+  std::uint32_t take_levels() { return std::exchange(levels_, 0); }
+
+ private:
+  std::vector<double> price(const ReducedStage& stage, const Mesh& mesh, bool passes);
+  [[nodiscard]] double exchange(const ReducedStage& stage, const Mesh& mesh, const Op& op) const;
+  void time_passes(const Program& program, std::span<const double> seconds, ScheduleKind schedule,
+                   PassCosts& costs) const;
+  [[nodiscard]] RankWalk walk_of(const Program& program, std::span<const double> seconds) const {
+    return {program, seconds, dispatch_, slowdown_, clock_};
+  }
+
+  const models::CostModel& model_;
+  Clock clock_;
+  bool beside_;
+  models::KernelMemo memo_;
+  double dispatch_ = 0, slowdown_ = 1;
+  std::uint32_t levels_ = 0;
+};
+
+}  // namespace stepcast::planner

@@ -1,0 +1,64 @@
+#include "planner/parallel/task_costs.h"
+
+#include <algorithm>
+
+namespace stepcast::planner {
+
+const Passes& TaskCosts::passes(PlanPoint point, RecomputeKind kind) {
+  point.recompute = kind;
+  const bool data = path_.reduced().passes_use_data(point);
+  const bool order = path_.reduced().passes_use_order(point);
+  const bool told_apart = point.schedule == ScheduleKind::kZbH1 || order;
+  const std::tuple key{
+      kind,
+      point.pipeline == 1,
+      told_apart ? point.schedule : ScheduleKind::kOneFOneB,
+      order ? std::min(path_.reduced().most_layers(point), ReducedStep::kMostToldApart)
+            : std::int64_t{1},
+      point.zero >= 2 ? point.zero : 0,  // states alone are no pass's business
+      point.zero >= 2 ? point.shard_level : 0,
+      data ? point.pipeline : 0,
+      data ? point.data : 0};
+  auto it = passes_.find(key);
+  if (it == passes_.end()) {
+    it = passes_.emplace(key, path_.reduced().passes(point)).first;
+  }
+  return it->second;
+}
+
+const States& TaskCosts::states(const PlanPoint& point, const States& of_split) {
+  // Those of the split are for several micro-batches.
+  ReducedStep& reduced = path_.reduced();
+  if (reduced.states_hide_exchange(point) &&
+      !(reduced.passes_use_data(point) && path_.microbatches() == 1)) {
+    return of_split;
+  }
+  const bool other = reduced.passes_use_data(point) && path_.microbatches() == 1;
+  const bool beside = reduced.states_use_passes();
+  const bool by_chunk = reduced.states_use_chunks(point, of_split);
+  if (!beside && !other && !by_chunk) {
+    return of_split;
+  }
+  const std::tuple key{beside ? point.recompute : RecomputeKind::kNone,
+                       beside ? point.schedule : ScheduleKind::kOneFOneB,
+                       beside || by_chunk ? reduced.most_layers(point) : std::int64_t{1},
+                       point.pipeline,
+                       point.data,
+                       point.zero,
+                       point.shard_level};
+  auto it = states_.find(key);
+  if (it == states_.end()) {
+    it = states_.emplace(key, path_.reduced().states(point)).first;
+  }
+  return it->second;
+}
+
+const Hops& TaskCosts::hops(const Passes& passes, const PlanPoint& point) {
+  auto it = hops_.find(point.pipeline);
+  if (it == hops_.end()) {
+    it = hops_.emplace(point.pipeline, hops_of(path_.reduced(), passes, point)).first;
+  }
+  return it->second;
+}
+
+}  // namespace stepcast::planner
