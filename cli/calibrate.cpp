@@ -70,10 +70,19 @@ std::string facts_json(const runtime::calibration::DeviceSweep& sweep) {
                               {"ops", sweep.samples.size()},
                               {"left_out", sweep.left_out},
                               {"transfers", nlohmann::ordered_json::array()},
+                              {"attention", nlohmann::ordered_json::array()},
                               {"refused", nlohmann::ordered_json::array()}};
   for (const auto& t : f.transfers) {
     json["transfers"].push_back(
         {{"path", t.path}, {"bytes", t.bytes}, {"median_s", t.median.base()}});
+  }
+  for (const auto& a : sweep.attention) {
+    json["attention"].push_back(
+        {{"case", a.what},
+         {"own_s", a.own.base()},
+         {"cudnn_s",
+          a.why_not.empty() ? nlohmann::ordered_json(a.cudnn.base()) : nlohmann::ordered_json()},
+         {"reason", a.why_not}});
   }
   for (const auto& [what, why] : sweep.refused) {
     json["refused"].push_back({{"case", what}, {"reason", why}});

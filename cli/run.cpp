@@ -34,7 +34,7 @@ namespace {
 
 struct RunCommand {
   JobOptions job;
-  std::string backend = "cpu", trace, emulate, data, op_clock = "auto";
+  std::string backend = "cpu", trace, emulate, data, op_clock = "auto", attention = "auto";
   int ranks = 0;
   std::int64_t steps = 20, warmup = 3;
   std::uint64_t seed = 0;
@@ -217,6 +217,9 @@ nlohmann::ordered_json result_json(const Job& job, const runtime::RunResult& r,
          {"counted", tier_json(use.step)},
          {"predicted", tier_json(at == predicted.tiers.end() ? RowTraffic{} : at->second)}});
   }
+  if (!r.attention.kernels.empty()) {
+    j["attention"] = {{"kernels", r.attention.kernels}, {"reason", r.attention.reason}};
+  }
   j["steps"] = nlohmann::ordered_json::array();
   for (const runtime::StepRecord& s : r.steps) {
     j["steps"].push_back({{"step", s.step},
@@ -260,6 +263,10 @@ runtime::ExecutorFactory cuda_executors(const RunCommand& options, const Context
   runtime::cuda::Options cuda;
   cuda.timeout = std::chrono::duration<double>(options.timeout);
   cuda.graph = options.cuda_graph;
+  using runtime::cuda::AttentionKernels;
+  cuda.attention = options.attention == "own"     ? AttentionKernels::kOwn
+                   : options.attention == "cudnn" ? AttentionKernels::kCudnn
+                                                  : AttentionKernels::kAuto;
   return runtime::cuda::executors(module, cuda);
 }
 
@@ -274,6 +281,8 @@ void check_backend(const RunCommand& options, const Context& context) {
     throw InputError("--cuda-graph", "needs --backend cuda");
   } else if (options.op_clock != "auto") {
     throw InputError("--op-clock", "needs --backend cuda");
+  } else if (options.attention != "auto") {
+    throw InputError("--attention", "needs --backend cuda");
   }
 }
 
@@ -326,6 +335,10 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
                  traced.clock.cupti != nullptr
                      ? "those of the device, as CUPTI recorded them"
                      : "those of CUDA events around each op: " + traced.clock.reason);
+    }
+    if (const runtime::AttentionUse& a = result.attention; !a.kernels.empty()) {
+      fmt::print(stderr, "stepcast: attention by {}{}\n", a.kernels,
+                 a.reason.empty() ? "" : " (" + a.reason + ")");
     }
     switch (options.job.format) {
       case OutputFormat::kText:
@@ -408,6 +421,11 @@ void add_run(CLI::App& app, Context& context) {
                    "What times ops of a trace on devices: CUPTI, events around each op, or CUPTI "
                    "where it can be had")
       ->check(CLI::IsMember({"auto", "cupti", "events"}));
+  command
+      ->add_option("--attention", options->attention,
+                   "What computes fused attention on devices: the backend's own kernels, cuDNN, or "
+                   "cuDNN where it has a plan for the shape")
+      ->check(CLI::IsMember({"auto", "own", "cudnn"}));
   command->add_option("--emulate", options->emulate,
                       "System whose fabric collectives are paced to");
   command->add_option(

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/job.h"
@@ -9,6 +10,12 @@
 #include "runtime/issue_order.h"
 
 namespace stepcast::runtime {
+
+/// Which kernels compute the fused attention of a run, where a backend has a choice: "own",
+/// "cudnn 9.19.0", or both; and why not the library's, where it was not. Empty: no choice.
+struct AttentionUse {
+  std::string kernels, reason;
+};
 
 /// Executes one rank's program of an execution graph for real, step after step. What every backend
 /// has in common is here: the order of ops, the batch under way and the next one of a pipelined
@@ -40,6 +47,7 @@ class StepExecutor {
   [[nodiscard]] virtual std::vector<RowTraffic> tier_traffic() const { return {}; }
   /// Bytes of tensors in slower tiers, by tier of the program.
   [[nodiscard]] virtual std::vector<double> allocated_in_tiers() const { return {}; }
+  [[nodiscard]] virtual AttentionUse attention() const { return {}; }
   /// Time compute ops of the last step waited for a core, summed over streams.
   [[nodiscard]] virtual Seconds lease_wait() const { return {}; }
 

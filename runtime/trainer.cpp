@@ -173,6 +173,7 @@ class Rank {
     const auto peaks = session_.maximum({executor_->allocated().base(), usage_now().peak_bytes});
     result.allocated = Bytes(peaks[0]);
     result.peak_resident = Bytes(peaks[1]);
+    result.attention = executor_->attention();
     if (options_.steps > 0) {
       if (cpu_ != nullptr) {
         result.traffic = traffic();

@@ -170,6 +170,14 @@ void check_alike(const std::vector<Input>& inputs) {
                                    input.on_device() ? "devices" : "cores", first.folder.string(),
                                    first.on_device() ? "devices" : "cores"));
     }
+    if (!input.capture && !input.trace.attention.empty() && !first.trace.attention.empty() &&
+        input.trace.attention != first.trace.attention) {
+      throw InputError(
+          input.folder.string(),
+          fmt::format("attention was computed by {}, in {} by {}; one model describes "
+                      "one of them, so fit them in two calls",
+                      input.trace.attention, first.folder.string(), first.trace.attention));
+    }
     if (input.capture.has_value() != first.capture.has_value()) {
       throw InputError(
           input.folder.string(),

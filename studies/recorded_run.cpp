@@ -159,6 +159,8 @@ runtime::RunResult run_traced(const Job& job, const ExecutionGraph& graph,
     if (options.executor) {
       trace.op_clock = traced.clock.cupti != nullptr ? "cupti" : "events";
       trace.op_clock_reason = traced.clock.reason;
+      trace.attention = result.attention.kernels;
+      trace.attention_reason = result.attention.reason;
     }
     traces::write_manifest(traced.folder, trace, session.size());
   }

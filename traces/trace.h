@@ -48,6 +48,9 @@ struct Trace {
   /// What measured when ops ran on a device: "cupti" or "events"; empty where the host executed
   /// them. And why it was not CUPTI.
   std::string op_clock, op_clock_reason;
+  /// Which kernels computed fused attention, where there was a choice ("own", "cudnn 9.19.0"), and
+  /// why not the library's. Times of one say nothing of the other.
+  std::string attention, attention_reason;
   ExecutionGraph graph;
   std::vector<RankTrace> ranks;
 };

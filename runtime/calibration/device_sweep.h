@@ -41,10 +41,17 @@ struct TransferSample {
   Seconds median;
 };
 
+/// Attention of one shape by the backend's own kernels and by cuDNN's.
+struct AttentionPair {
+  std::string what;
+  Seconds own, cudnn;   ///< 0: cuDNN has no plan for the shape
+  std::string why_not;  ///< then
+};
+
 /// What the device is, and what no op shows.
 struct DeviceFacts {
   std::string name;      ///< as the driver says
-  std::string versions;  ///< driver, toolkit, libraries
+  std::string versions;  ///< driver, toolkit, libraries, what computes attention
   Bytes memory, l2;
   std::int64_t multiprocessors = 0;
   BytesPerSecond copy;         ///< device to device, bytes read plus bytes written
@@ -63,8 +70,9 @@ struct SweepOptions {
 
 struct DeviceSweep {
   DeviceFacts facts;
-  std::vector<DeviceSample> samples;
-  std::int64_t left_out = 0;  ///< cases the budget did not reach
+  std::vector<DeviceSample> samples;     ///< attention: as runs compute it, see `attention`
+  std::vector<AttentionPair> attention;  ///< cold cases
+  std::int64_t left_out = 0;             ///< cases the budget did not reach
   std::vector<std::pair<std::string, std::string>>
       refused;  ///< case and why: too large, not supported
 };

@@ -1,24 +1,18 @@
 #include "runtime/cuda/executor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <thread>
 
 #include "core/error.h"
 #include "runtime/cuda/check.h"
+#include "runtime/cuda/host_clock.h"
+#include "runtime/cuda/ops_attention.h"
 #include "runtime/op_operands.h"
 
 namespace stepcast::runtime::cuda {
 namespace {
 
 constexpr std::size_t kFamilies = 5;
-
-std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 /// Makes the rank's device the current one before anything else is made on it.
 std::int32_t chosen_device(const Ranks& ranks) {
@@ -42,27 +36,6 @@ void require_fp8_device(int device) {
                                  "products need 8.9 or newer (Ada, Hopper, Blackwell); use bf16",
                                  major, minor));
   }
-}
-
-std::unique_ptr<QuantisedCopies> copies_of(const Program& program, const IssueOrder& order,
-                                           const DeviceTensors& tensors, Ledger& ledger) {
-  std::vector<IssuedOp> issues;
-  for (const Issue& issue : order.issues) {
-    issues.push_back({issue.op, issue.microbatch});
-  }
-  const auto bytes = [](const kernels::MatrixView& v) {
-    return static_cast<std::size_t>(v.elements()) * stored_bytes(v.format);
-  };
-  const std::optional<TensorId> kept = quantised_buffer(program);
-  const kernels::MatrixView buffer = kept ? tensors.view(*kept, 0) : kernels::MatrixView();
-  QuantisedPlan plan = quantised_plan(
-      program, issues,
-      [&](TensorId t, std::int32_t microbatch) {
-        const kernels::MatrixView v = tensors.view(t, microbatch);
-        return std::pair(reinterpret_cast<std::uintptr_t>(v.data), bytes(v));
-      },
-      kept ? bytes(buffer) / 256 * 256 : 0);
-  return std::make_unique<QuantisedCopies>(std::move(plan), buffer.data, ledger);
 }
 
 }  // namespace
@@ -92,7 +65,9 @@ Executor::Executor(const Job& job, const ExecutionGraph& graph, Ranks ranks, Opt
       host_factors_(Buffer::Kind::kPinned, "optimizer factors"),
       batch_(std::make_unique<DeviceBatch>(ledger_)),
       next_batch_(std::make_unique<DeviceBatch>(ledger_)),
-      states_(kFamilies) {
+      attention_(options_.attention),
+      states_(kFamilies),
+      watch_(program_, program_.streams.size() + 1, options_.timeout) {
   for (std::size_t s = 0; s < program_.streams.size(); ++s) {
     streams_.emplace_back();
     joins_.emplace_back(false);
@@ -107,7 +82,7 @@ Executor::Executor(const Job& job, const ExecutionGraph& graph, Ranks ranks, Opt
   host_losses_.reserve_of<double>(streams_.size());
   factors_.reserve_of<AdamFactors>(1);
   host_factors_.reserve_of<AdamFactors>(1);
-  quantised_ = copies_of(program_, order_, *tensors_, ledger_);
+  quantised_ = quantised_copies(program_, order_, *tensors_, ledger_);
   communicators_ = std::make_unique<Communicators>(graph, ranks_, options_.timeout);
   compile(graph);
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -116,9 +91,6 @@ Executor::Executor(const Job& job, const ExecutionGraph& graph, Ranks ranks, Opt
 Executor::~Executor() {
   if (std::uncaught_exceptions() > 0 && communicators_ != nullptr) {
     communicators_->abort();  // or freeing memory would wait for a kernel that waits for a peer
-  }
-  if (graph_ != nullptr) {
-    let_go(cudaGraphExecDestroy(graph_));
   }
 }
 
@@ -134,6 +106,9 @@ void Executor::compile(const ExecutionGraph& graph) {
     }
     if (op.kind == OpKind::kGemm && op.format == Format::kFp8) {
       require_fp8_device(device_);
+    }
+    if (is_fused_attention(op)) {
+      attention_.prepare(attention_problem(program_, op, *tensors_, issue.microbatch));
     }
     Task task;
     task.function = entry.function;
@@ -158,35 +133,13 @@ void Executor::compile(const ExecutionGraph& graph) {
       task.end = std::make_unique<Event>(times_ops_);
     }
     if (watched) {
-      collectives_.push_back(tasks_.size());
+      watch_.add({&op, task.communicator, task.begin.get(), task.end.get(),
+                  task.side != nullptr ? streams_.size() : op.stream});
     }
     tasks_.push_back(std::move(task));
   }
   if (options_.graph) {
-    refuse_graph();
-  }
-}
-
-/// A captured step runs without the host: nothing in it may depend on what the host learns while it
-/// runs, and its addresses are fixed.
-void Executor::refuse_graph() const {
-  for (const Op& op : program_.ops) {
-    if (op.kind == OpKind::kAllToAllV) {
-      throw InputError("--cuda-graph",
-                       fmt::format("'{}' exchanges parts whose sizes are known only while the step "
-                                   "runs; leave --cuda-graph out",
-                                   program_.name(op)));
-    }
-  }
-  if (!program_.tiers.empty()) {
-    throw InputError("--cuda-graph",
-                     "the host decides in each step which rows of slower tiers are fetched; keep "
-                     "all rows in device memory or leave --cuda-graph out");
-  }
-  if (pipelined()) {
-    throw InputError("--cuda-graph",
-                     "parallel.dlrm_pipeline swaps tensors between steps; set it to none or leave "
-                     "--cuda-graph out");
+    refuse_capture(program_, pipelined());
   }
 }
 
@@ -226,15 +179,20 @@ double Executor::run_ops() {
     }
     const std::int64_t anchor = now_ns();
     const std::int64_t issue_begin = now_ns();
-    const bool replayed = options_.graph && can_replay();
+    const bool replayed = options_.graph && captured_.serves(batch_->layout());
     if (replayed) {
-      replay();
+      const std::int64_t launched = captured_.launch(streams_.front(), [this] { issue_all(true); });
+      for (Task& task : tasks_) {
+        task.issued_ns = launched;
+      }
     } else {
       issue_all(false);
     }
     const std::int64_t issued = now_ns();
     report_host(HostSpan::Kind::kIssue, issue_begin, issued);
-    finish(replayed);
+    end_.record(streams_.front());
+    watch_.wait_for(end_, replayed, *communicators_,
+                    [this](const Op& op) { return does_work(op); });
     report_host(HostSpan::Kind::kSynchronize, issued, now_ns());
     if (observed()) {
       report_ops(anchor);
@@ -336,6 +294,7 @@ void Executor::issue(std::size_t i, bool captured) {
                       .communicators = *communicators_,
                       .multiply = multiply_,
                       .quantised = *quantised_,
+                      .attention = attention_,
                       .issue = i,
                       .scratch = task.side != nullptr ? scratch_.back() : scratch_[op.stream],
                       .adam_factors = factors_.as<AdamFactors>(),
@@ -366,108 +325,6 @@ void Executor::issue(std::size_t i, bool captured) {
   }
   if (op.record >= 0) {
     events_[static_cast<std::size_t>(op.record)].record(own);
-  }
-}
-
-/// A step is captured when the one before had a batch of the same layout: then every buffer has its
-/// size, and nothing is allocated while it is captured. A batch of another layout may move buffers:
-/// the graph is of no use any more.
-bool Executor::can_replay() {
-  const bool same = last_batch_ == batch_->layout();
-  if (!same && graph_ != nullptr) {
-    check(cudaGraphExecDestroy(graph_), "cudaGraphExecDestroy");
-    graph_ = nullptr;
-  }
-  last_batch_ = batch_->layout();
-  return same;
-}
-
-void Executor::capture() {
-  cudaStream_t first = streams_.front().handle();
-  check(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-  issue_all(true);
-  cudaGraph_t graph = nullptr;
-  check(cudaStreamEndCapture(first, &graph), "cudaStreamEndCapture");
-  const cudaError_t code = cudaGraphInstantiate(&graph_, graph, 0);
-  let_go(cudaGraphDestroy(graph));
-  check(code, "cudaGraphInstantiate");
-}
-
-void Executor::replay() {
-  if (graph_ == nullptr) {
-    capture();
-  }
-  const std::int64_t launched = now_ns();
-  for (Task& task : tasks_) {
-    task.issued_ns = launched;
-  }
-  check(cudaGraphLaunch(graph_, streams_.front().handle()), "cudaGraphLaunch");
-}
-
-/// Waits for the end of the step. Waiting by polling: a sleeping host would wake late.
-void Executor::finish(bool replayed) {
-  end_.record(streams_.front());
-  watched_.assign(streams_.size() + 1, {0, 0});
-  const std::int64_t begin = now_ns();
-  std::int64_t looked = begin;
-  constexpr std::int64_t kLook = 50'000'000;  // 50 ms
-  while (!end_.happened()) {
-    std::this_thread::yield();
-    if (collectives_.empty() || now_ns() - looked < kLook) {
-      continue;
-    }
-    looked = now_ns();
-    communicators_->check_background();
-    if (replayed) {
-      look_after_replay(looked - begin);
-    } else {
-      look_after_collectives();
-    }
-  }
-  if (!collectives_.empty()) {
-    communicators_->check_background();
-  }
-  longest_ns_ = std::max(longest_ns_, now_ns() - begin);
-}
-
-/// The events of a replayed step keep their last state until they are reached again: only its age
-/// says that it hangs.
-void Executor::look_after_replay(std::int64_t age_ns) const {
-  const double age = static_cast<double>(age_ns) * 1e-9;
-  const double usual = static_cast<double>(longest_ns_) * 1e-9;
-  if (age > options_.timeout.count() + 2 * usual) {
-    throw RunError(
-        fmt::format("the captured step has not finished for {:.1f} s (the longest took "
-                    "{:.3g} s, deadline {:.1f} s); a rank is lost or hangs",
-                    age, usual, options_.timeout.count()));
-  }
-}
-
-/// A collective whose turn has come and that has not ended within the deadline: a rank is lost, or
-/// ranks disagree about what comes next.
-void Executor::look_after_collectives() {
-  std::vector<bool> seen(watched_.size(), false);
-  for (const std::size_t i : collectives_) {
-    const Task& task = tasks_[i];
-    const Op& op = *order_.issues[i].op;
-    const std::size_t s = task.side != nullptr ? streams_.size() : op.stream;
-    if (seen[s] || !does_work(op) || task.end->happened()) {
-      continue;
-    }
-    seen[s] = true;  // the first of its stream that has not ended
-    if (!task.begin->happened()) {
-      watched_[s] = {i, 0};
-    } else if (watched_[s].first != i || watched_[s].second == 0) {
-      watched_[s] = {i, now_ns()};
-    } else {
-      const double age = static_cast<double>(now_ns() - watched_[s].second) * 1e-9;
-      if (age > options_.timeout.count()) {
-        throw RunError(fmt::format(
-            "'{}' on '{}' has not finished for {:.1f} s (deadline {:.1f} "
-            "s); a rank is lost or hangs",
-            program_.name(op), task.communicator->name(), age, options_.timeout.count()));
-      }
-    }
   }
 }
 

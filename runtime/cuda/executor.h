@@ -3,15 +3,16 @@
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <vector>
 
+#include "runtime/cuda/captured_step.h"
 #include "runtime/cuda/communicator.h"
 #include "runtime/cuda/device_batch.h"
 #include "runtime/cuda/device_tensors.h"
 #include "runtime/cuda/matmul.h"
 #include "runtime/cuda/module.h"
 #include "runtime/cuda/op_context.h"
+#include "runtime/cuda/step_watch.h"
 #include "runtime/cuda/streams.h"
 
 namespace stepcast::runtime::cuda {
@@ -38,6 +39,7 @@ class Executor final : public DeviceExecutor {
   [[nodiscard]] std::vector<float> read(TensorId id, std::int32_t microbatch) const override;
   void write(TensorId id, std::int32_t microbatch, std::span<const float> values) override;
   [[nodiscard]] std::vector<RowTraffic> tier_traffic() const override;
+  [[nodiscard]] AttentionUse attention() const override { return attention_.used(); }
   [[nodiscard]] std::vector<double> allocated_in_tiers() const override {
     return tensors_->allocated_in_tiers();
   }
@@ -46,18 +48,11 @@ class Executor final : public DeviceExecutor {
   struct Task;
 
   void compile(const ExecutionGraph& graph);
-  void refuse_graph() const;
   double run_ops() override;
   void begin_next_batch() override;
   void stage_batches();
   void issue_all(bool captured);
   void issue(std::size_t i, bool captured);
-  [[nodiscard]] bool can_replay();
-  void replay();
-  void capture();
-  void finish(bool replayed);
-  void look_after_collectives();
-  void look_after_replay(std::int64_t age_ns) const;
   void report_ops(std::int64_t anchor_ns);
   [[nodiscard]] bool works_on_next(const Op& op) const {
     return (op.flags & op_flags::kNextBatch) != 0;
@@ -79,14 +74,12 @@ class Executor final : public DeviceExecutor {
   std::unique_ptr<DeviceBatch> batch_, next_batch_;
   Matmul multiply_;
   std::unique_ptr<QuantisedCopies> quantised_;
+  FusedAttention attention_;
   std::vector<std::unique_ptr<OpState>> states_;  ///< per family
   std::vector<Task> tasks_;                       ///< of order_.issues
-  std::vector<std::size_t> collectives_;          ///< tasks the watch looks after, in issue order
-  std::vector<std::pair<std::size_t, std::int64_t>> watched_;  ///< by stream: next, seen since
-  cudaGraphExec_t graph_ = nullptr;
-  std::optional<BatchLayout> last_batch_;         ///< of the step before
-  std::int64_t longest_ns_ = 0;                   ///< longest wait for the end of a step
-  std::unique_ptr<Communicators> communicators_;  ///< goes first
+  StepWatch watch_;                               ///< streams of the program, then all sends
+  std::unique_ptr<Communicators> communicators_;
+  CapturedStep captured_;  ///< goes first, then the communicators it uses
 };
 
 }  // namespace stepcast::runtime::cuda

@@ -34,9 +34,14 @@ struct Ranks {
   std::function<void(const std::exception&)> abort;
 };
 
+/// Which kernels compute fused attention: the backend's own, cuDNN's, or cuDNN's where it has a
+/// plan for the shape and else the backend's own.
+enum class AttentionKernels : std::uint8_t { kAuto, kOwn, kCudnn };
+
 struct Options {
   std::chrono::duration<double> timeout{20};  ///< of one collective, and of setting up NCCL
-  bool graph = false;         ///< capture the step into one CUDA graph and replay it
+  bool graph = false;  ///< capture the step into one CUDA graph and replay it
+  AttentionKernels attention = AttentionKernels::kAuto;
   std::int64_t epoch_ns = 0;  ///< steady clock at the beginning of the run
 };
 
@@ -71,7 +76,7 @@ class Module {
 /// Both sides must have been built from the same headers: the module refuses a caller with another
 /// stamp.
 struct Stamp {
-  std::uint32_t interface = 2;
+  std::uint32_t interface = 3;
   std::uint32_t job = sizeof(Job), program = sizeof(Program), op = sizeof(Op),
                 tensor = sizeof(Tensor), graph = sizeof(ExecutionGraph), ranks = sizeof(Ranks),
                 options = sizeof(Options), step = sizeof(StepExecutor);

@@ -6,6 +6,7 @@
 #include "runtime/cuda/communicator.h"
 #include "runtime/cuda/device_batch.h"
 #include "runtime/cuda/device_tensors.h"
+#include "runtime/cuda/fused_attention.h"
 #include "runtime/cuda/kernels/matrix_view.h"
 #include "runtime/cuda/matmul.h"
 #include "runtime/cuda/quantised_copies.h"
@@ -31,6 +32,7 @@ class OpContext {
   const Communicators& communicators;
   Matmul& multiply;
   const QuantisedCopies& quantised;
+  FusedAttention& attention;
   std::size_t issue;                ///< number of this op in the step's order
   Buffer& scratch;                  ///< of the stream: free between ops
   const AdamFactors* adam_factors;  ///< device: this step's

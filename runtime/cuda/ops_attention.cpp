@@ -11,16 +11,16 @@ namespace {
 using kernels::ConstMatrixView;
 using kernels::MatrixView;
 
-kernels::AttentionShape shape_of(const OpContext& c) {
+kernels::AttentionShape shape_of(const Op& op) {
   kernels::AttentionShape s;
-  s.batch = c.op.shape[0];
-  s.heads = c.op.shape[1];
-  s.kv_heads = c.op.shape[2];
-  s.query_length = c.op.shape[3];
-  s.kv_length = c.op.shape[4];
-  s.head_dim = c.op.shape[5];
-  s.causal = c.has(op_flags::kCausal);
-  s.window = c.op.detail > 0 ? c.op.detail : 0;
+  s.batch = op.shape[0];
+  s.heads = op.shape[1];
+  s.kv_heads = op.shape[2];
+  s.query_length = op.shape[3];
+  s.kv_length = op.shape[4];
+  s.head_dim = op.shape[5];
+  s.causal = (op.flags & op_flags::kCausal) != 0;
+  s.window = op.detail > 0 ? op.detail : 0;
   return s;
 }
 
@@ -115,7 +115,7 @@ MatrixView scores_of(const MatrixView& all, std::int64_t sample, const kernels::
 }
 
 void unfused_forward(OpContext& c) {
-  const kernels::AttentionShape s = shape_of(c);
+  const kernels::AttentionShape s = shape_of(c.op);
   const HeadColumns x(c.input(0), s);
   const MatrixView out = c.output(0);
   const MatrixView all = c.output(1);
@@ -136,7 +136,7 @@ void unfused_forward(OpContext& c) {
 }
 
 void unfused_backward(OpContext& c) {
-  const kernels::AttentionShape s = shape_of(c);
+  const kernels::AttentionShape s = shape_of(c.op);
   const HeadColumns x(c.input(0), s);
   const HeadColumns dx(c.output(0), s);
   const MatrixView d_out = c.input(3);
@@ -172,39 +172,58 @@ void unfused_backward(OpContext& c) {
   }
 }
 
-}  // namespace
-
-void attention_forward(OpContext& c) {
-  if (c.has(op_flags::kUnfused)) {
-    unfused_forward(c);
-    return;
-  }
-  const kernels::AttentionShape s = shape_of(c);
-  const HeadColumns x(c.input(0), s);
-  kernels::attention_forward(s, x.query, x.key, x.value, c.output(0), c.floats(c.output(1)),
-                             c.stream);
-}
-
-void attention_backward(OpContext& c) {
-  if (c.has(op_flags::kUnfused)) {
-    unfused_backward(c);
-    return;
-  }
-  const kernels::AttentionShape s = shape_of(c);
-  const HeadColumns x(c.input(0), s);
-  const HeadColumns dx(c.output(0), s);
-  kernels::AttentionBackward t;
+/// The operands of a fused attention op, given its tensors by id.
+template <class View>
+AttentionTensors tensors_of(const Program& program, const Op& op, const View& view) {
+  const kernels::AttentionShape s = shape_of(op);
+  const auto inputs = program.inputs(op);
+  const auto outputs = program.outputs(op);
+  const HeadColumns x(view(inputs[0]), s);
+  AttentionTensors t;
   t.q = x.query;
   t.k = x.key;
   t.v = x.value;
-  t.out = c.input(1);
-  t.log_sum_exp = c.floats(c.input(2));
-  t.d_out = c.input(3);
-  t.d_q = dx.query;
-  t.d_k = dx.key;
-  t.d_v = dx.value;
-  kernels::attention_backward(s, t, c.workspace(kernels::attention_backward_workspace(s)),
-                              c.stream);
+  const bool backward = op.kind == OpKind::kAttentionBackward;
+  t.out = view(backward ? inputs[1] : outputs[0]);
+  const MatrixView log_sum_exp = view(backward ? inputs[2] : outputs[1]);
+  STEPCAST_CHECK(log_sum_exp.format == Format::kFp32, "log-sum-exp of '{}' is not fp32",
+                 program.name(op));
+  t.log_sum_exp = static_cast<float*>(log_sum_exp.data);
+  if (backward) {
+    const HeadColumns dx(view(outputs[0]), s);
+    t.d_out = view(inputs[3]);
+    t.d_q = dx.query;
+    t.d_k = dx.key;
+    t.d_v = dx.value;
+  }
+  return t;
+}
+
+void fused(OpContext& c) {
+  const AttentionTensors t = tensors_of(c.program, c.op, [&](TensorId id) { return c.tensor(id); });
+  const AttentionProblem problem =
+      attention_problem(shape_of(c.op), t, c.op.kind == OpKind::kAttentionBackward);
+  c.attention.run(problem, t, c.workspace(c.attention.workspace_bytes(problem)), c.stream);
+}
+
+}  // namespace
+
+bool is_fused_attention(const Op& op) {
+  return (op.kind == OpKind::kAttentionForward || op.kind == OpKind::kAttentionBackward) &&
+         (op.flags & op_flags::kUnfused) == 0;
+}
+
+AttentionProblem attention_problem(const Program& program, const Op& op,
+                                   const DeviceTensors& tensors, std::int32_t microbatch) {
+  const AttentionTensors t =
+      tensors_of(program, op, [&](TensorId id) { return tensors.view(id, microbatch); });
+  return attention_problem(shape_of(op), t, op.kind == OpKind::kAttentionBackward);
+}
+
+void attention_forward(OpContext& c) { c.has(op_flags::kUnfused) ? unfused_forward(c) : fused(c); }
+
+void attention_backward(OpContext& c) {
+  c.has(op_flags::kUnfused) ? unfused_backward(c) : fused(c);
 }
 
 }  // namespace stepcast::runtime::cuda

@@ -1,6 +1,7 @@
 #include "runtime/cuda/quantised_copies.h"
 
 #include "runtime/cuda/kernels/quantise.h"
+#include "runtime/cuda/matmul_plan.h"
 
 namespace stepcast::runtime::cuda {
 
@@ -44,6 +45,27 @@ QuantisedOperand QuantisedCopies::of(std::int32_t copy) const {
   }
   const QuantisedPlan::Copy& c = plan_.copies[static_cast<std::size_t>(copy)];
   return {at(c.offset), kernels::quantise_factor(scales(c.cast))};
+}
+
+std::unique_ptr<QuantisedCopies> quantised_copies(const Program& program, const IssueOrder& order,
+                                                  const DeviceTensors& tensors, Ledger& ledger) {
+  std::vector<IssuedOp> issues;
+  for (const Issue& issue : order.issues) {
+    issues.push_back({issue.op, issue.microbatch});
+  }
+  const auto bytes = [](const kernels::MatrixView& v) {
+    return static_cast<std::size_t>(v.elements()) * stored_bytes(v.format);
+  };
+  const std::optional<TensorId> kept = quantised_buffer(program);
+  const kernels::MatrixView buffer = kept ? tensors.view(*kept, 0) : kernels::MatrixView();
+  QuantisedPlan plan = quantised_plan(
+      program, issues,
+      [&](TensorId t, std::int32_t microbatch) {
+        const kernels::MatrixView v = tensors.view(t, microbatch);
+        return std::pair(reinterpret_cast<std::uintptr_t>(v.data), bytes(v));
+      },
+      kept ? bytes(buffer) / 256 * 256 : 0);
+  return std::make_unique<QuantisedCopies>(std::move(plan), buffer.data, ledger);
 }
 
 }  // namespace stepcast::runtime::cuda

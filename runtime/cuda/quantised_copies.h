@@ -1,9 +1,13 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <memory>
+
 #include "runtime/cuda/device_memory.h"
+#include "runtime/cuda/device_tensors.h"
 #include "runtime/cuda/kernels/matrix_view.h"
 #include "runtime/cuda/quantised_plan.h"
+#include "runtime/issue_order.h"
 
 namespace stepcast::runtime::cuda {
 
@@ -39,5 +43,9 @@ class QuantisedCopies {
   void* in_graph_;
   Buffer memory_;
 };
+
+/// The copies of a program's step, whose ops the host issues in this order.
+std::unique_ptr<QuantisedCopies> quantised_copies(const Program& program, const IssueOrder& order,
+                                                  const DeviceTensors& tensors, Ledger& ledger);
 
 }  // namespace stepcast::runtime::cuda

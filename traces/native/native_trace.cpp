@@ -106,6 +106,11 @@ class ManifestReader {
              fmt::format("'{}' is none of cupti, events", trace.op_clock.substr(0, 40)));
       }
     }
+    if (root_.contains("attention")) {
+      const json& use = root_["attention"];
+      trace.attention = at<std::string>(use, "kernels", "attention.kernels");
+      trace.attention_reason = at<std::string>(use, "reason", "attention.reason");
+    }
     ExecutionGraph& g = trace.graph;
     const auto mesh = at<std::vector<std::int32_t>>(root_, "mesh", "mesh");
     if (mesh.size() != 4) {
@@ -496,6 +501,9 @@ void write_manifest(const fs::path& folder, const Trace& trace, int ranks) {
   }
   if (!trace.op_clock.empty()) {
     manifest["op_clock"] = {{"source", trace.op_clock}, {"reason", trace.op_clock_reason}};
+  }
+  if (!trace.attention.empty()) {
+    manifest["attention"] = {{"kernels", trace.attention}, {"reason", trace.attention_reason}};
   }
   fs::create_directories(folder);
   write_whole_file(folder / "trace.json", manifest.dump(1) + "\n");

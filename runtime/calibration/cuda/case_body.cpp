@@ -121,7 +121,7 @@ CaseBody gemm_body(const DeviceCase& c, Arena& arena, cuda::Matmul& matmul) {
   };
 }
 
-CaseBody attention_body(const DeviceCase& c, Arena& arena) {
+CaseBody attention_body(const DeviceCase& c, Arena& arena, cuda::FusedAttention& attention) {
   kernels::AttentionShape shape;
   shape.batch = c.op.shape[0];
   shape.heads = c.op.shape[1];
@@ -139,26 +139,31 @@ CaseBody attention_body(const DeviceCase& c, Arena& arena) {
                       all.block(q_width + kv_width, kv_width)};
   };
   const auto [q, k, v] = blocks(arena.matrix(c.op.format, rows, q_width + 2 * kv_width));
-  const MatrixView out = arena.matrix(c.op.format, rows, q_width);
-  auto* lse =
+  cuda::AttentionTensors t;
+  t.q = q;
+  t.k = k;
+  t.v = v;
+  t.out = arena.matrix(c.op.format, rows, q_width);
+  t.log_sum_exp =
       static_cast<float*>(arena.take(static_cast<std::size_t>(rows * shape.heads) * sizeof(float)));
-  const CaseBody forward = [=](std::int64_t, cudaStream_t stream) {
-    kernels::attention_forward(shape, q, k, v, out, lse, stream);
+  const auto pass = [&](bool backward) -> CaseBody {
+    const cuda::AttentionProblem problem = cuda::attention_problem(shape, t, backward);
+    const Workspace workspace = arena.workspace(attention.workspace_bytes(problem));
+    return [=, &attention](std::int64_t, cudaStream_t stream) {
+      attention.run(problem, t, workspace, stream);
+    };
   };
+  const CaseBody forward = pass(false);
   if (c.op.kind == OpKind::kAttentionForward) {
     return forward;
   }
   forward(0, nullptr);  // a log-sum-exp that belongs to the scores
-  kernels::AttentionBackward t{q,   k,  v,  out, arena.matrix(c.op.format, rows, q_width),
-                               lse, {}, {}, {}};
+  t.d_out = arena.matrix(c.op.format, rows, q_width);
   const auto [d_q, d_k, d_v] = blocks(arena.matrix(c.op.format, rows, q_width + 2 * kv_width));
   t.d_q = d_q;
   t.d_k = d_k;
   t.d_v = d_v;
-  const Workspace workspace = arena.workspace(kernels::attention_backward_workspace(shape));
-  return [=](std::int64_t, cudaStream_t stream) {
-    kernels::attention_backward(shape, t, workspace, stream);
-  };
+  return pass(true);
 }
 
 /// Operands of row-wise and elementwise kinds: [rows, width] matrices of the op's format, fp32
@@ -403,7 +408,8 @@ CaseBody copy_or_add_body(const DeviceCase& c, Arena& arena) {
 
 }  // namespace
 
-CaseBody case_body(const DeviceCase& c, Arena& arena, cuda::Matmul& matmul, std::uint64_t seed) {
+CaseBody case_body(const DeviceCase& c, Arena& arena, cuda::Matmul& matmul,
+                   cuda::FusedAttention& attention, std::uint64_t seed) {
   arena.reset();
   switch (c.op.kind) {
     case OpKind::kEmbeddingForward:
@@ -413,7 +419,7 @@ CaseBody case_body(const DeviceCase& c, Arena& arena, cuda::Matmul& matmul, std:
       return gemm_body(c, arena, matmul);
     case OpKind::kAttentionForward:
     case OpKind::kAttentionBackward:
-      return attention_body(c, arena);
+      return attention_body(c, arena, attention);
     case OpKind::kActivationForward:
     case OpKind::kActivationBackward:
       return activation_body(c, arena);

@@ -269,6 +269,8 @@ DeviceSweep run_device_sweep(const SweepOptions& options) {
   }
 
   cuda::Matmul matmul;
+  cuda::FusedAttention attention(cuda::AttentionKernels::kAuto);
+  cuda::FusedAttention own(cuda::AttentionKernels::kOwn);
   const std::vector<DeviceCase> cases =
       device_cases(options.seed, Bytes(static_cast<double>(arena.bytes())));
   const double for_cases = std::max(0.0, options.seconds - since(begin));
@@ -293,12 +295,24 @@ DeviceSweep run_device_sweep(const SweepOptions& options) {
     }
     say(text_of(c));
     try {
-      const CaseBody body = case_body(c, arena, matmul, options.seed + i);
+      const CaseBody body = case_body(c, arena, matmul, attention, options.seed + i);
       check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // set-up ran on the default stream
       const std::vector<double> times = timer.run(body, c.cold, std::min(0.06, for_cases / 2000));
       sweep.samples.push_back({c, Seconds(quantile(times, 0.5)), Seconds(quantile(times, 0.1)),
                                Seconds(quantile(times, 0.9)),
                                static_cast<std::int64_t>(times.size())});
+      if (c.part == SweepPart::kAttention && c.cold) {
+        const Seconds median = sweep.samples.back().median;
+        AttentionPair pair{text_of(c), median, {}, attention.last().reason};
+        if (pair.why_not.empty()) {
+          const CaseBody by_own = case_body(c, arena, matmul, own, options.seed + i);
+          check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+          pair.own =
+              Seconds(quantile(timer.run(by_own, true, std::min(0.06, for_cases / 2000)), 0.5));
+          pair.cudnn = median;
+        }
+        sweep.attention.push_back(std::move(pair));
+      }
     } catch (const InputError& error) {
       sweep.refused.emplace_back(text_of(c), error.what());
     } catch (const RunError& error) {
@@ -308,6 +322,9 @@ DeviceSweep run_device_sweep(const SweepOptions& options) {
         break;
       }
     }
+  }
+  if (const AttentionUse use = attention.used(); !use.kernels.empty()) {
+    facts.versions += ", attention by " + use.kernels;
   }
   return sweep;
 }

@@ -16,6 +16,7 @@ struct AttentionShape {
   bool causal = true;
   Index window = 0;  ///< causal only: keys a query sees at most, the last ones; 0: all
   float scale = 0;   ///< of the scores; 0 means 1 / sqrt(head_dim)
+  bool operator==(const AttentionShape&) const = default;
 };
 
 /// Which of our kernels computes a shape: tensor cores (bf16, fp16; head_dim 64 or 128), or plain

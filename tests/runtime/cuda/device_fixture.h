@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -99,6 +100,15 @@ inline double tolerance_of(Format compute) {
       return 3e-2;  // bf16: 7 bits
   }
 }
+
+/// Over the stand-in: whether its machine has cuDNN, until the end of the scope. Nothing on a GPU.
+class WithCudnn {
+ public:
+  WithCudnn() { setenv("STANDIN_CUDNN", "1", 1); }
+  ~WithCudnn() { unsetenv("STANDIN_CUDNN"); }
+  WithCudnn(const WithCudnn&) = delete;
+  WithCudnn& operator=(const WithCudnn&) = delete;
+};
 
 /// A one-rank job on both backends.
 class BothBackends {

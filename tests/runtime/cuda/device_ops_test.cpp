@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <iostream>
 #include <limits>
 #include <random>
+#include <tuple>
 
 #include "runtime/op_operands.h"
 #include "tests/runtime/cuda/device_fixture.h"
@@ -93,12 +95,12 @@ void check_equal(test::BothBackends& both, const Program& program, TensorId id, 
 }
 
 void check_op(const cuda::Module& module, const Job& job, const ExecutionGraph& graph,
-              std::uint32_t index) {
+              std::uint32_t index, const cuda::Options& options = {}) {
   const ExecutionGraph cut = only(graph, index);
   const Program& program = cut.programs.front();
   const Op& op = program.ops[index];
   INFO(name_of(op.kind) << " '" << program.name(op) << "', " << name_of(job.formats.compute));
-  test::BothBackends both(module, job, cut);
+  test::BothBackends both(module, job, cut, options);
   std::mt19937 random(index);
   for (const TensorId id : program.inputs(op)) {
     write_both(both, program, id, random_values(program, id, random));
@@ -197,4 +199,78 @@ TEST_CASE("every op of a transformer in narrow formats equals the CPU's",
   const auto compute = GENERATE(Format::kBf16, Format::kFp16, Format::kTf32, Format::kFp8);
   const bool flash = GENERATE(true, false);
   check_all_ops(test::small_transformer(Activation::kSwiGlu, flash, compute));
+}
+
+TEST_CASE("attention by cuDNN equals the CPU's", "[runtime][cuda][gpu][short]") {
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  const test::WithCudnn machine;
+  const auto compute = GENERATE(Format::kBf16, Format::kFp16);
+  const bool causal = GENERATE(true, false);
+  const auto [heads, kv_heads, width] =
+      GENERATE(std::tuple(2, 2, 64), std::tuple(4, 2, 64), std::tuple(3, 1, 128));
+  Job job = test::small_transformer(Activation::kSwiGlu, true, compute);
+  auto& model = std::get<TransformerWorkload>(job.workload.model);
+  model.heads = heads;
+  model.kv_heads = kv_heads;
+  model.head_dim = width;
+  ExecutionGraph graph = workloads::build_graph(job);
+  for (std::uint32_t i = 0; i < graph.programs.front().ops.size(); ++i) {
+    Op& op = graph.programs.front().ops[i];
+    if (op.kind != OpKind::kAttentionForward && op.kind != OpKind::kAttentionBackward) {
+      continue;
+    }
+    if (!causal) {
+      op.flags &= static_cast<std::uint8_t>(~op_flags::kCausal);
+    }
+    cuda::Options options;
+    const AttentionUse found =
+        test::BothBackends(*module, job, only(graph, i), options).gpu->attention();
+    if (found.kernels == "own") {
+      std::cout << "skipped: " << found.reason << std::endl;
+      return;
+    }
+    CHECK(found.reason.empty());
+    options.attention = cuda::AttentionKernels::kCudnn;
+    check_op(*module, job, graph, i, options);
+    options.attention = cuda::AttentionKernels::kOwn;
+    const AttentionUse own =
+        test::BothBackends(*module, job, only(graph, i), options).gpu->attention();
+    CHECK(own.kernels == "own");
+    CHECK(own.reason == "--attention own");
+  }
+}
+
+TEST_CASE("attention that cuDNN does not have stays with the backend's own kernels",
+          "[runtime][cuda][gpu]") {
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  const test::WithCudnn machine;
+  const auto refused = [&](const Job& job, const std::string& why) {
+    const ExecutionGraph graph = workloads::build_graph(job);
+    cuda::Options options;
+    const AttentionUse use = test::BothBackends(*module, job, graph, options).gpu->attention();
+    CHECK(use.kernels == "own");
+    CHECK_THAT(use.reason, Catch::Contains(why));
+    options.attention = cuda::AttentionKernels::kCudnn;
+    CHECK_THROWS_WITH(test::BothBackends(*module, job, graph, options), Catch::Contains(why));
+  };
+#ifdef STEPCAST_CUDA_STANDIN
+  refused(test::small_transformer(Activation::kSwiGlu, true, Format::kBf16, 7), "a sliding window");
+  refused(test::small_transformer(Activation::kSwiGlu, true, Format::kFp32), "operands in fp32");
+  unsetenv("STANDIN_CUDNN");
+#endif
+  const Job job = test::small_transformer(Activation::kSwiGlu, true, Format::kFp32);
+  refused(job, "");
+  const ExecutionGraph graph = workloads::build_graph(
+      test::small_dlrm(InteractionKind::kDot, OptimizerKind::kSgd, Format::kFp32));
+  CHECK(test::BothBackends(
+            *module, test::small_dlrm(InteractionKind::kDot, OptimizerKind::kSgd, Format::kFp32),
+            graph)
+            .gpu->attention()
+            .kernels.empty());
 }

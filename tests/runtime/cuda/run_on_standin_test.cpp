@@ -251,6 +251,45 @@ TEST_CASE("fp8 products run where the device has them and are refused where not"
   CHECK(ampere.run_job(kFp8, {"--set", "formats.compute=bf16"}).code == 0);
 }
 
+TEST_CASE("a run says what computed its attention, and fit keeps the kernels apart", "[run]") {
+  const auto traced = [](const Machine& machine, const std::string& kernels) {
+    return machine.run_job(
+        kFp8, {"--set", "formats.compute=bf16", "--op-clock", "events", "--attention", kernels,
+               "--trace", machine.trace() + "-" + kernels});
+  };
+  const Machine machine(Settings{{"STANDIN_CUDNN", "1"}});
+  const Outcome by_cudnn = traced(machine, "auto");
+  INFO(by_cudnn.err);
+  CHECK(by_cudnn.code == 0);
+  CHECK_THAT(by_cudnn.err, Contains("attention by cudnn 9.19.0\n"));
+  CHECK(traces::read_native(machine.trace() + "-auto").attention == "cudnn 9.19.0");
+  const Outcome by_own = traced(machine, "own");
+  CHECK(by_own.code == 0);
+  CHECK_THAT(by_own.err, Contains("attention by own (--attention own)"));
+  const traces::Trace own = traces::read_native(machine.trace() + "-own");
+  CHECK(own.attention == "own");
+  CHECK(own.attention_reason == "--attention own");
+  const Outcome both = machine.call({"fit", machine.trace() + "-auto", machine.trace() + "-own",
+                                     "--device", "x", "--out", machine.trace() + ".json"});
+  CHECK(both.code == 2);
+  CHECK_THAT(both.err, Contains("attention was computed by") && Contains("fit them in two calls"));
+  // The same capture and replay.
+  CHECK(machine.run_job(kFp8, {"--set", "formats.compute=bf16", "--cuda-graph"}).code == 0);
+}
+
+TEST_CASE("cuDNN's attention is insisted on only where it can be had", "[run]") {
+  const Machine machine;
+  const Outcome done =
+      machine.run_job(kFp8, {"--set", "formats.compute=bf16", "--attention", "cudnn"});
+  INFO(done.err);
+  CHECK(done.code == 3);
+  CHECK_THAT(done.err, Contains("--attention cudnn: the stand-in has no cuDNN"));
+  const Outcome on_cores =
+      machine.call({"run", machine.file("job.json", kDlrm), "--attention", "own", "--steps", "1"});
+  CHECK(on_cores.code == 2);
+  CHECK_THAT(on_cores.err, Contains("--attention: needs --backend cuda"));
+}
+
 TEST_CASE("too little device memory ends a run with code 4 and the ledger", "[run]") {
   const Machine machine(Settings{{"STANDIN_MEMORY", "20000"}});
   const Outcome done = machine.run();

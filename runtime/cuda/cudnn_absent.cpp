@@ -1,0 +1,23 @@
+#include "runtime/cuda/cudnn_attention.h"
+
+namespace stepcast::runtime::cuda {
+
+// Of a build that found no cudnn_backend.h.
+
+struct CudnnAttention::Impl {
+  std::string version;
+};
+
+CudnnAttention::CudnnAttention(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+CudnnAttention::~CudnnAttention() = default;
+CudnnAttention::Opened CudnnAttention::open() {
+  return {nullptr,
+          "built without cuDNN: cudnn_backend.h was not found; set CUDNN_ROOT and configure again"};
+}
+const std::string& CudnnAttention::version() const { return impl_->version; }
+std::string CudnnAttention::plan(const AttentionProblem& /*problem*/) { return open().missing; }
+std::size_t CudnnAttention::workspace_bytes(const AttentionProblem& /*problem*/) const { return 0; }
+void CudnnAttention::run(const AttentionProblem& /*problem*/, const AttentionTensors& /*tensors*/,
+                         kernels::Workspace /*workspace*/, cudaStream_t /*stream*/) const {}
+
+}  // namespace stepcast::runtime::cuda

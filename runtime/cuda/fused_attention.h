@@ -1,0 +1,51 @@
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/cuda/attention_problem.h"
+#include "runtime/cuda/cudnn_attention.h"
+#include "runtime/cuda/module.h"
+
+namespace stepcast::runtime::cuda {
+
+/// Attention that never stores its scores, by cuDNN or by the backend's own kernels: which of them
+/// is decided once for each problem, before it first runs.
+///
+///   FusedAttention attention(AttentionKernels::kAuto);
+///   attention.prepare(problem);                                       // at set-up
+///   attention.run(problem, tensors, scratch(attention.workspace_bytes(problem)), stream);
+class FusedAttention {
+ public:
+  explicit FusedAttention(AttentionKernels wanted) : wanted_(wanted) {}
+
+  /// Decides. Errors: EnvironmentError where cuDNN is wanted and cannot be had, InputError where it
+  /// has no plan for the problem.
+  void prepare(const AttentionProblem& problem);
+  [[nodiscard]] std::size_t workspace_bytes(const AttentionProblem& problem);
+  /// Enqueues the forward or the backward.
+  void run(const AttentionProblem& problem, const AttentionTensors& tensors,
+           kernels::Workspace workspace, cudaStream_t stream);
+  /// Of the problems so far.
+  [[nodiscard]] AttentionUse used() const { return use_of(choices_); }
+  /// Of the one that ran last.
+  [[nodiscard]] AttentionUse last() const;
+
+ private:
+  struct Choice {
+    AttentionProblem problem;
+    bool cudnn = false;
+    std::string why_not;  ///< cuDNN, where it was asked
+  };
+  std::size_t choice(const AttentionProblem& problem);
+  [[nodiscard]] AttentionUse use_of(std::span<const Choice> choices) const;
+
+  const AttentionKernels wanted_;
+  std::string missing_;
+  std::unique_ptr<CudnnAttention> cudnn_;
+  std::vector<Choice> choices_;  ///< a program has few
+  std::size_t last_ = 0;
+};
+
+}  // namespace stepcast::runtime::cuda
