@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "core/error.h"
@@ -12,23 +13,38 @@ Ticks to_load(double seconds) {
   STEPCAST_CHECK(seconds >= 0 && seconds < 4e3, "load of {} s", seconds);
   return std::llround(seconds * 1e15);
 }
-double load_seconds(Ticks ticks) { return static_cast<double>(ticks) * 1e-15; }
+
+Ticks total(const Load& load) { return std::accumulate(load.begin(), load.end(), Ticks{0}); }
 
 Ticks PlacementOption::piece_total() const {
-  Ticks most = 0;
+  Ticks most = skew.empty() ? 0 : std::numeric_limits<Ticks>::min();
   for (const Load& extra : skew) {
-    Ticks sum = 0;
-    for (std::size_t p = 0; p < kPhases; ++p) {
-      sum += load[p] + extra[p] + everywhere[p];
-    }
-    most = std::max(most, sum);
+    most = std::max(most, total(extra));
   }
-  if (skew.empty()) {
-    for (std::size_t p = 0; p < kPhases; ++p) {
-      most += load[p] + everywhere[p];
+  return total(load) + total(everywhere) + most;
+}
+
+std::vector<std::size_t> PlacementProblem::phases() const {
+  std::array<bool, kPhases> used{};
+  for (const PlacementTable& table : tables) {
+    for (const PlacementOption& o : table.options) {
+      for (std::size_t p = 0; p < kPhases; ++p) {
+        used[p] = used[p] || o.load[p] != 0 || o.everywhere[p] != 0;
+      }
+      for (const Load& extra : o.skew) {
+        for (std::size_t p = 0; p < kPhases; ++p) {
+          used[p] = used[p] || extra[p] != 0;
+        }
+      }
     }
   }
-  return most;
+  std::vector<std::size_t> all;
+  for (std::size_t p = 0; p < kPhases; ++p) {
+    if (used[p]) {
+      all.push_back(p);
+    }
+  }
+  return all;
 }
 
 namespace {
@@ -67,21 +83,13 @@ Ticks charges_of(const PlacementProblem& problem, const Placement& placement) {
 }  // namespace
 
 Ticks objective_of(const PlacementProblem& problem, const Placement& placement) {
-  Ticks most = 0;
-  for (const Load& at : loads_of(problem, placement)) {
-    most = std::max(most, std::accumulate(at.begin(), at.end(), Ticks{0}));
-  }
-  return charges_of(problem, placement) + most;
-}
-
-Ticks phased_of(const PlacementProblem& problem, const Placement& placement) {
   Load most{};
   for (const Load& at : loads_of(problem, placement)) {
     for (std::size_t p = 0; p < kPhases; ++p) {
       most[p] = std::max(most[p], at[p]);
     }
   }
-  return charges_of(problem, placement) + std::accumulate(most.begin(), most.end(), Ticks{0});
+  return charges_of(problem, placement) + total(most);
 }
 
 std::vector<std::vector<std::int64_t>> bytes_of(const PlacementProblem& problem,

@@ -14,14 +14,24 @@ namespace stepcast::planner {
 /// again leaves nothing behind and every delta is exact.
 using Ticks = std::int64_t;
 Ticks to_load(double seconds);
-double load_seconds(Ticks ticks);
+inline double load_seconds(Ticks ticks) { return static_cast<double>(ticks) * 1e-15; }
 
-/// Parts of a step that ranks leave together: ids arrive and rows are looked up; the output
-/// exchange starts when the slowest rank is there; gradients arrive and rows are updated until the
-/// slowest rank ends the step.
-constexpr std::size_t kPhases = 3;
-enum LoadPhase : std::uint8_t { kLookup, kOutput, kUpdate };
+/// Parts of a step that no rank leaves before the slowest: each exchange is a rendezvous, and so is
+/// the end of the step. In the order of a step; what goes out in an exchange comes back in it as
+/// gradients, from the same ranks, so both directions are one phase.
+constexpr std::size_t kPhases = 8;
+enum LoadPhase : std::uint8_t {
+  kArrival,           ///< ids and lengths arrive and are sorted into bags
+  kLookup,            ///< rows of whole tables and of columns
+  kExchange,          ///< their outputs, and the gradients of these
+  kGroupLookup,       ///< rows of tables that are split by rows
+  kGroupExchange,     ///< partial sums inside groups and across them, and their gradients
+  kSequenceLookup,    ///< rows that travel unpooled
+  kSequenceExchange,  ///< and their exchange
+  kUpdate,            ///< gradients are applied to rows
+};
 using Load = std::array<Ticks, kPhases>;
+Ticks total(const Load& load);
 
 constexpr std::size_t kMaxTiers = 3;
 using TierBytes = std::array<std::int64_t, kMaxTiers>;
@@ -70,9 +80,10 @@ struct Moves {
   std::int64_t allowed = 0;  ///< of all tables together; no placement that fits moves more
 };
 
-/// Minimise  max over ranks of the load of all phases  +  fixed charges of the routes in use, one
-/// option per table, memory within every capacity. Among placements that are as good as a search
-/// is asked for, the one of least `phased_of`: no phase has a slow rank of its own.
+/// Minimise  sum over phases of the slowest rank's load in each  +  fixed charges of the routes in
+/// use, one option per table, memory within every capacity. Where all loads lie in one phase that
+/// is the busiest rank. It is never less than the busiest rank's load of all phases, so bounds of
+/// that hold.
 ///
 /// Promises: every option's group divides `ranks`; loads and bytes are not negative.
 struct PlacementProblem {
@@ -82,13 +93,12 @@ struct PlacementProblem {
   std::vector<Ticks> fixed;  ///< by route bit
   Ticks constant = 0;        ///< the same for every plan
   std::optional<Moves> moves = std::nullopt;
+  /// Phases that some option loads.
+  [[nodiscard]] std::vector<std::size_t> phases() const;
 };
 
 /// The objective from scratch: the recount that incremental evaluation is tested against.
 Ticks objective_of(const PlacementProblem& problem, const Placement& placement);
-/// Sum over phases of the slowest rank of each, constant and fixed charges included: at least the
-/// objective, and what a step takes whose phases all end in a rendezvous.
-Ticks phased_of(const PlacementProblem& problem, const Placement& placement);
 /// Bytes by [tier][unit] from scratch.
 std::vector<std::vector<std::int64_t>> bytes_of(const PlacementProblem& problem,
                                                 const Placement& placement);

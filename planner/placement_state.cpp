@@ -10,12 +10,19 @@
 namespace stepcast::planner {
 namespace {
 
+constexpr std::int32_t kAllLookedAt = 256;  // ranks: with more, those of least load only
+
 std::size_t index(std::int32_t v) { return static_cast<std::size_t>(v); }
 
 }  // namespace
 
 PlacementState::PlacementState(const PlacementProblem& problem)
-    : problem_(problem), placement_(problem.tables.size()), route_uses_(problem.fixed.size(), 0) {
+    : problem_(problem),
+      phases_(problem.phases()),
+      measures_(phases_),
+      placement_(problem.tables.size()),
+      route_uses_(problem.fixed.size(), 0) {
+  measures_.push_back(kTogether);
   const std::size_t ranks = index(problem.ranks);
   block_ = std::max<std::size_t>(8, static_cast<std::size_t>(std::sqrt(problem.ranks)));
   for (std::size_t p = 0; p <= kTogether; ++p) {
@@ -32,31 +39,37 @@ PlacementState::PlacementState(const PlacementProblem& problem)
   }
 }
 
-void PlacementState::refresh_blocks(std::int32_t first, std::int32_t last) {
-  for (std::size_t b = index(first) / block_; b <= index(last) / block_; ++b) {
-    for (std::size_t p = 0; p <= kTogether; ++p) {
-      const Ticks* begin = load_[p].data() + b * block_;
-      const Ticks* end = load_[p].data() + std::min((b + 1) * block_, load_[p].size());
-      block_most_[p][b] = *std::max_element(begin, end);
-      if (p == kTogether) {
-        block_least_[b] = *std::min_element(begin, end);
-      }
-    }
+void PlacementState::add_to_measure(std::size_t measure, std::size_t rank, Ticks load) {
+  auto& all = load_[measure];
+  const Ticks before = all[rank];
+  const Ticks after = all[rank] += load;
+  const std::size_t block = rank / block_;
+  const auto begin = all.begin() + static_cast<std::ptrdiff_t>(block * block_);
+  const auto end =
+      all.begin() + static_cast<std::ptrdiff_t>(std::min((block + 1) * block_, all.size()));
+  Ticks& most = block_most_[measure][block];
+  most = after >= most ? after : before == most ? *std::max_element(begin, end) : most;
+  if (measure == kTogether) {
+    Ticks& least = block_least_[block];
+    least = after <= least ? after : before == least ? *std::min_element(begin, end) : least;
+  } else {
+    squares_ += load_seconds(load) * load_seconds(after + before);
   }
 }
 
 void PlacementState::add_to_rank(std::int32_t rank, const Load& load, std::int64_t times) {
-  const double before = load_seconds(load_[kTogether][index(rank)]);
-  for (std::size_t p = 0; p < kPhases; ++p) {
-    load_[p][index(rank)] += times * load[p];
-    load_[kTogether][index(rank)] += times * load[p];
+  Ticks sum = 0;
+  for (const std::size_t p : phases_) {
+    if (load[p] != 0) {
+      add_to_measure(p, index(rank), times * load[p]);
+      sum += load[p];
+    }
   }
-  const double after = load_seconds(load_[kTogether][index(rank)]);
-  squares_ += (after - before) * (after + before);
+  add_to_measure(kTogether, index(rank), times * sum);
 }
 
 void PlacementState::add_to_all(const Load& load, std::int64_t times) {
-  for (std::size_t p = 0; p < kPhases; ++p) {
+  for (const std::size_t p : phases_) {
     on_all_[p] += times * load[p];
     on_all_[kTogether] += times * load[p];
   }
@@ -87,9 +100,6 @@ void PlacementState::apply(std::size_t table, const Choice& choice, std::int64_t
     for (std::size_t r = 0; r < o.skew.size(); ++r) {
       add_to_rank(static_cast<std::int32_t>(r), o.skew[r], sign * o.pieces);
     }
-    if (!o.skew.empty()) {
-      refresh_blocks(0, problem_.ranks - 1);
-    }
   }
   for (const std::int32_t g : choice.groups) {
     const std::int32_t first = g * o.group;
@@ -110,7 +120,6 @@ void PlacementState::apply(std::size_t table, const Choice& choice, std::int64_t
         tables.pop_back();
       }
     }
-    refresh_blocks(first, first + o.group - 1);
   }
   for (std::size_t tier = 0; tier < problem_.tiers.size(); ++tier) {
     const std::int32_t shared = problem_.tiers[tier].shared_by;
@@ -148,33 +157,59 @@ void PlacementState::remove(std::size_t table) {
   }
 }
 
-Ticks PlacementState::most(std::size_t phase) const {
-  return on_all_[phase] + *std::max_element(block_most_[phase].begin(), block_most_[phase].end());
+Ticks PlacementState::most(std::size_t measure) const {
+  const auto& blocks = block_most_[measure];
+  return on_all_[measure] + *std::max_element(blocks.begin(), blocks.end());
 }
 
-std::int32_t PlacementState::busiest(std::size_t phase) const {
-  const auto& blocks = block_most_[phase];
+std::int32_t PlacementState::busiest(std::size_t measure) const {
+  const auto& blocks = block_most_[measure];
   const auto block =
       static_cast<std::size_t>(std::max_element(blocks.begin(), blocks.end()) - blocks.begin());
-  const auto first = load_[phase].begin() + static_cast<std::ptrdiff_t>(block * block_);
-  const auto last = load_[phase].begin() + static_cast<std::ptrdiff_t>(
-                                               std::min((block + 1) * block_, load_[phase].size()));
-  return static_cast<std::int32_t>(std::max_element(first, last) - load_[phase].begin());
+  const auto& all = load_[measure];
+  const auto first = all.begin() + static_cast<std::ptrdiff_t>(block * block_);
+  const auto last =
+      all.begin() + static_cast<std::ptrdiff_t>(std::min((block + 1) * block_, all.size()));
+  return static_cast<std::int32_t>(std::max_element(first, last) - all.begin());
 }
 
-Ticks PlacementState::objective() const { return problem_.constant + fixed_ + most(kTogether); }
-
-Ticks PlacementState::phased() const {
-  Ticks total = problem_.constant + fixed_;
-  for (std::size_t p = 0; p < kPhases; ++p) {
-    total += most(p);
+Ticks PlacementState::objective() const {
+  Ticks sum = problem_.constant + fixed_;
+  for (const std::size_t p : phases_) {
+    sum += most(p);
   }
-  return total;
+  return sum;
 }
 
-Ticks PlacementState::group_total(std::int32_t group, std::int32_t size) const {
-  const auto first = load_[kTogether].begin() + static_cast<std::ptrdiff_t>(group) * size;
-  return *std::max_element(first, first + size);
+std::pair<Ticks, double> PlacementState::with(const PlacementOption& o,
+                                              const std::vector<std::int32_t>& groups) {
+  ++evaluations_;
+  Ticks sum = problem_.constant + fixed_;
+  for (std::size_t f = 0; f < problem_.fixed.size(); ++f) {
+    sum += (o.routes >> f & 1U) != 0 && route_uses_[f] == 0 ? problem_.fixed[f] : 0;
+  }
+  double squares = squares_;
+  const bool everywhere = o.group == problem_.ranks;
+  for (const std::size_t p : phases_) {
+    // Skew over all ranks may lower the slowest: then all are looked at.
+    Ticks top =
+        everywhere && !o.skew.empty() ? std::numeric_limits<Ticks>::min() : most(p) - on_all_[p];
+    const auto add = [&](std::size_t rank, Ticks load) {
+      const Ticks before = load_[p][rank];
+      top = std::max(top, before + load);
+      squares += load_seconds(load) * load_seconds(2 * before + load);
+    };
+    for (std::size_t r = 0; everywhere && r < o.skew.size(); ++r) {
+      add(r, o.pieces * o.skew[r][p]);
+    }
+    for (const std::int32_t g : groups) {
+      for (std::int32_t i = 0; i < o.group; ++i) {
+        add(index(g * o.group + i), o.load[p] + (o.skew.empty() ? 0 : o.skew[index(i)][p]));
+      }
+    }
+    sum += on_all_[p] + o.everywhere[p] + (everywhere ? o.pieces * o.load[p] : 0) + top;
+  }
+  return {sum, squares};
 }
 
 bool PlacementState::has_room(const PlacementOption& o, std::int32_t group) const {
@@ -248,38 +283,61 @@ std::int32_t PlacementState::least_loaded_rank(const PlacementOption& o,
   return best;
 }
 
+std::int32_t PlacementState::cheapest_group(const PlacementOption& o,
+                                            const std::vector<std::int32_t>& but) const {
+  std::array<Ticks, kPhases> room{};  // below the slowest rank
+  for (const std::size_t p : phases_) {
+    room[p] = most(p) - on_all_[p] - o.load[p];
+  }
+  std::int32_t best = -1;
+  bool best_room = false;
+  Ticks best_rise = 0;
+  double best_crowd = 0;
+  for (std::int32_t g = 0; g < problem_.ranks / o.group; ++g) {
+    if (std::find(but.begin(), but.end(), g) != but.end()) {
+      continue;
+    }
+    const auto first = index(g * o.group);
+    Ticks rise = 0;
+    double crowd = 0;
+    for (const std::size_t p : phases_) {
+      if (o.load[p] != 0) {
+        const auto at = load_[p].begin() + static_cast<std::ptrdiff_t>(first);
+        const Ticks here = o.group == 1 ? *at : *std::max_element(at, at + o.group);
+        rise += std::max<Ticks>(0, here - room[p]);
+        crowd += static_cast<double>(here) * static_cast<double>(o.load[p]);
+      }
+    }
+    if (best >= 0 && best_room &&
+        (rise > best_rise || (rise == best_rise && crowd >= best_crowd))) {
+      continue;
+    }
+    const bool has = has_room(o, g);
+    if (best < 0 || (has && !best_room) ||
+        (has == best_room && (rise < best_rise || (rise == best_rise && crowd < best_crowd)))) {
+      best = g;
+      best_room = has;
+      best_rise = rise;
+      best_crowd = crowd;
+    }
+  }
+  return best;
+}
+
 std::vector<std::int32_t> PlacementState::least_loaded(const PlacementOption& o) const {
   if (o.group == problem_.ranks) {
     return {};
   }
-  const std::int32_t groups = problem_.ranks / o.group;
   std::vector<std::int32_t> chosen;
   for (std::int32_t piece = 0; piece < o.pieces; ++piece) {
-    if (o.group == 1) {
-      const std::int32_t rank = least_loaded_rank(o, chosen, false);
-      chosen.push_back(rank >= 0 ? rank : least_loaded_rank(o, chosen, true));
+    if (o.group > 1 || problem_.ranks <= kAllLookedAt) {
+      chosen.push_back(cheapest_group(o, chosen));
+      STEPCAST_CHECK(chosen.back() >= 0, "{} pieces on {} groups", o.pieces,
+                     problem_.ranks / o.group);
       continue;
     }
-    std::int32_t best = -1;
-    bool best_room = false;
-    Ticks best_load = 0;
-    for (std::int32_t g = 0; g < groups; ++g) {
-      const Ticks load = group_total(g, o.group);
-      if (best >= 0 && best_room && load >= best_load) {
-        continue;
-      }
-      if (std::find(chosen.begin(), chosen.end(), g) != chosen.end()) {
-        continue;
-      }
-      const bool room = has_room(o, g);
-      if (best < 0 || (room && !best_room) || (room == best_room && load < best_load)) {
-        best = g;
-        best_room = room;
-        best_load = load;
-      }
-    }
-    STEPCAST_CHECK(best >= 0, "{} pieces on {} groups", o.pieces, groups);
-    chosen.push_back(best);
+    const std::int32_t rank = least_loaded_rank(o, chosen, false);
+    chosen.push_back(rank >= 0 ? rank : least_loaded_rank(o, chosen, true));
   }
   return chosen;
 }

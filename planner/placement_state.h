@@ -1,5 +1,6 @@
 #pragma once
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "planner/placement.h"
@@ -19,7 +20,10 @@ class PlacementState {
   void add(std::size_t table, Choice choice);
   void remove(std::size_t table);  ///< no-op for a table that is not placed
   [[nodiscard]] Ticks objective() const;
-  [[nodiscard]] Ticks phased() const;  ///< as phased_of
+  /// What adding a table in that option, with its pieces on those groups, would make of the
+  /// objective and of `unevenness`.
+  [[nodiscard]] std::pair<Ticks, double> with(const PlacementOption& option,
+                                              const std::vector<std::int32_t>& groups);
   /// No unit holds more than it can, and no more moves than may.
   [[nodiscard]] bool fits() const {
     return overfull_ == 0 && (!problem_.moves || moved_ <= problem_.moves->allowed);
@@ -30,22 +34,27 @@ class PlacementState {
   [[nodiscard]] Ticks load(std::int32_t rank, std::size_t phase) const {
     return on_all_[phase] + load_[phase][static_cast<std::size_t>(rank)];
   }
-  /// The rank with most of a phase, or of all phases together (`kPhases`).
-  [[nodiscard]] std::int32_t busiest(std::size_t phase) const;
-  /// Both phases of the busiest member of a group together.
-  [[nodiscard]] Ticks group_total(std::int32_t group, std::int32_t size) const;
+  /// Phases in use, then all of them together (`kPhases`).
+  [[nodiscard]] const std::vector<std::size_t>& measures() const { return measures_; }
+  /// The rank with most of a phase, or of all phases together.
+  [[nodiscard]] std::int32_t busiest(std::size_t measure) const;
+  /// Load of a rank in a phase, or in all together, beside what lies on all ranks.
+  [[nodiscard]] Ticks own_load(std::int32_t rank, std::size_t measure) const {
+    return load_[measure][static_cast<std::size_t>(rank)];
+  }
   /// Bytes free on a member of the group for one more piece: the tightest tier decides.
   [[nodiscard]] bool has_room(const PlacementOption& option, std::int32_t group) const;
-  /// Groups that an option's pieces would go to when each takes the least loaded one with room (the
-  /// least loaded at all where none has). Empty for options on all ranks.
+  /// Groups that an option's pieces would go to when each takes the one with room where it adds
+  /// least to the objective, then where its phases are least loaded; with many ranks the one that
+  /// is least loaded in all phases (any group where none has room). Empty for options on all ranks.
   [[nodiscard]] std::vector<std::int32_t> least_loaded(const PlacementOption& option) const;
   /// Tables with a piece on that rank (options on all ranks left out).
   [[nodiscard]] const std::vector<std::int32_t>& tables_on(std::int32_t rank) const {
     return tables_on_[static_cast<std::size_t>(rank)];
   }
-  /// Sum of squares of the ranks' loads: tells apart placements of equal objective.
+  /// Sum of squares of the ranks' loads by phase: tells apart placements of equal objective.
   [[nodiscard]] double unevenness() const { return squares_; }
-  /// Tables priced so far: one each time a table is put somewhere.
+  /// Tables priced so far: one each time a table is put somewhere, or asked for there.
   [[nodiscard]] std::uint64_t evaluations() const { return evaluations_; }
 
  private:
@@ -53,9 +62,12 @@ class PlacementState {
   void apply(std::size_t table, const Choice& choice, std::int64_t sign);
   void add_to_rank(std::int32_t rank, const Load& load, std::int64_t times);
   void add_to_all(const Load& load, std::int64_t times);
-  void refresh_blocks(std::int32_t first, std::int32_t last);
+  void add_to_measure(std::size_t measure, std::size_t rank, Ticks load);
   void add_bytes(std::size_t tier, std::size_t unit, std::int64_t bytes);
-  [[nodiscard]] Ticks most(std::size_t phase) const;
+  [[nodiscard]] Ticks most(std::size_t measure) const;
+  /// The group where one more piece costs least; -1 where all are `but`.
+  [[nodiscard]] std::int32_t cheapest_group(const PlacementOption& option,
+                                            const std::vector<std::int32_t>& but) const;
   [[nodiscard]] bool block_has_room(std::size_t block, const PlacementOption& option) const;
   /// Of the ranks with room but these, or of all where none has room and `anyway`; -1 for none.
   [[nodiscard]] std::int32_t least_loaded_rank(const PlacementOption& option,
@@ -66,6 +78,7 @@ class PlacementState {
   }
 
   const PlacementProblem& problem_;
+  std::vector<std::size_t> phases_, measures_;
   Placement placement_;
   // By phase, then all phases together: what lies on all ranks, the rest by rank, and its maximum
   // by block of ranks.

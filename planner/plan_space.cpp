@@ -19,6 +19,8 @@ namespace {
 
 constexpr std::int64_t kNarrowest = 4;  // columns of a column-wise part: one vector of fp32
 constexpr std::int64_t kMostParts = 64;
+constexpr std::size_t kPhasedTables =
+    100;  // beyond, ranks with many tables are alike in all phases
 
 double real(std::int64_t v) { return static_cast<double>(v); }
 std::int64_t whole(double bytes) { return static_cast<std::int64_t>(std::ceil(bytes)); }
@@ -50,10 +52,28 @@ class PlanSpaceBuilder {
       table(t, w.tables[t]);
     }
     to_.problem_.fixed = routes_.fixed();
+    if (w.tables.size() > kPhasedTables) {
+      merge_phases();
+    }
   }
 
  private:
   using Route = internal::RoutePrices::Route;
+
+  void merge_phases() {
+    const auto merged = [](const Load& load) {
+      Load one{};
+      one[kUpdate] = total(load);
+      return one;
+    };
+    for (PlacementTable& table : to_.problem_.tables) {
+      for (PlacementOption& o : table.options) {
+        o.load = merged(o.load);
+        o.everywhere = merged(o.everywhere);
+        std::transform(o.skew.begin(), o.skew.end(), o.skew.begin(), merged);
+      }
+    }
+  }
 
   void table(std::size_t t, const EmbeddingTable& table) {
     to_.problem_.tables.push_back({table.name, {}});
@@ -150,9 +170,11 @@ class PlanSpaceBuilder {
     const EmbeddingPrices::Lookups lookups{t, global, asked, width, unpooled};
     const double ids = global * table.pooling * asked;
     const double sent = (unpooled ? ids : global) * real(width);
-    o.load[kLookup] = to_load(prices_.forward(lookups) + routes_.ids(ids, global));
-    o.load[kOutput] = to_load(routes_.exchange_forward(sent));
-    o.load[kUpdate] = to_load(prices_.backward(lookups) + routes_.exchange_backward(sent));
+    o.load[kArrival] = to_load(routes_.ids(ids, global));
+    o.load[unpooled ? kSequenceLookup : kLookup] = to_load(prices_.forward(lookups));
+    o.load[unpooled ? kSequenceExchange : kExchange] =
+        to_load(routes_.exchange_forward(sent) + routes_.exchange_backward(sent));
+    o.load[kUpdate] = to_load(prices_.backward(lookups));
     finish_route(o, table, unpooled, Route::kExchange);
     set_bytes(o, table,
               {unpooled ? Holding::kUnpooled : Holding::kExchanged, table.rows, width, 1, 1});
@@ -176,26 +198,21 @@ class PlanSpaceBuilder {
     const EmbeddingPrices::Lookups lookups{t, global, asked, table.dim, unpooled};
     const double arriving = global * table.pooling * asked;
     const double sent = (unpooled ? arriving : global) * real(table.dim);
-    const double forward = prices_.forward(lookups) + routes_.ids(arriving, global);
-    const double backward = prices_.backward(lookups);
-    double output = 0;
-    double gradient = 0;
-    if (unpooled) {
-      output = routes_.exchange_forward(sent);
-      gradient = routes_.exchange_backward(sent);
-    } else if (all) {
-      output = routes_.reduce_forward(sent);
-      gradient = routes_.reduce_backward(sent);
-    } else {
-      output = routes_.node_forward(group, sent);
-      gradient = routes_.node_backward(group, sent);
-    }
-    o.load = {to_load(forward), to_load(output), to_load(backward + gradient)};
+    const double exchange =
+        unpooled ? routes_.exchange_forward(sent) + routes_.exchange_backward(sent)
+        : all    ? routes_.reduce_forward(sent) + routes_.reduce_backward(sent)
+                 : routes_.node_forward(group, sent) + routes_.node_backward(group, sent);
+    o.load[kArrival] = to_load(routes_.ids(arriving, global));
+    o.load[unpooled ? kSequenceLookup : kGroupLookup] = to_load(prices_.forward(lookups));
+    o.load[unpooled ? kSequenceExchange : kGroupExchange] = to_load(exchange);
+    o.load[kUpdate] = to_load(prices_.backward(lookups));
     for (const double mass : hot.mass) {
       // What grows with the lookups that fall to a member: all but the pooled exchange.
       const double f = std::max(-1.0, mass * real(group) - 1);
-      o.skew.push_back({to_load_signed(forward * f), unpooled ? to_load_signed(output * f) : 0,
-                        to_load_signed((backward + (unpooled ? gradient : 0)) * f)});
+      Load& extra = o.skew.emplace_back();
+      for (std::size_t p = 0; p < kPhases; ++p) {
+        extra[p] = p == kGroupExchange ? 0 : std::llround(static_cast<double>(o.load[p]) * f);
+      }
     }
     finish_route(o, table, unpooled,
                  unpooled ? Route::kExchange
@@ -219,16 +236,11 @@ class PlanSpaceBuilder {
       const double local = real(job_.batch.global) / real(job_.devices);
       const auto [forward, backward] =
           routes_.pool_rows(local * table.pooling * real(table.dim), local * real(table.dim));
-      o.everywhere[kLookup] += to_load(forward);
-      o.everywhere[kUpdate] += to_load(backward);
+      o.everywhere[kSequenceExchange] += to_load(forward + backward);
       o.routes = internal::RoutePrices::bits({Route::kIds, Route::kSequence});
     } else {
       o.routes = internal::RoutePrices::bits({Route::kIds, route}, routes_.group_index(group));
     }
-  }
-
-  static Ticks to_load_signed(double seconds) {
-    return seconds < 0 ? -to_load(-seconds) : to_load(seconds);
   }
 
   const Job& job_;

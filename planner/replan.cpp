@@ -105,7 +105,7 @@ class MoveBytes {
 
 struct Found {
   std::int64_t bytes = 0;
-  Ticks phased = 0;
+  Ticks objective = 0;
   Placement placement;
 };
 
@@ -130,10 +130,9 @@ class Reach {
     put(at_home, home_);
     // A plan that does not fit is no rival, however fast.
     front_.push_back(
-        {0, at_home.fits() ? at_home.phased() : std::numeric_limits<Ticks>::max(), home_});
+        {0, at_home.fits() ? at_home.objective() : std::numeric_limits<Ticks>::max(), home_});
     SearchOptions free = options_.search;
     free.keep = kTargets;
-    free.even_phases = false;  // the front weighs phases itself
     free.time_limit.reset();
     const SearchResult targets = search(problem_, free);
     bound_ = load_seconds(targets.bound.value);
@@ -165,7 +164,7 @@ class Reach {
     }
     p.bytes = found.bytes;
     p.objective = load_seconds(objective_of(problem_, found.placement));
-    p.phased = load_seconds(found.phased);
+    p.time = load_seconds(found.objective);
     return p;
   }
 
@@ -201,21 +200,21 @@ class Reach {
     if (!state.fits()) {
       return;
     }
-    const Ticks phased = state.phased();
+    const Ticks objective = state.objective();
     const auto after =
         std::find_if(front_.begin(), front_.end(), [&](const Found& f) { return f.bytes > bytes; });
-    if (after != front_.begin() && std::prev(after)->phased <= phased) {
+    if (after != front_.begin() && std::prev(after)->objective <= objective) {
       return;
     }
     auto end = after;
-    while (end != front_.end() && end->phased >= phased) {
+    while (end != front_.end() && end->objective >= objective) {
       ++end;
     }
     auto begin = after;
     if (begin != front_.begin() && std::prev(begin)->bytes == bytes) {
       --begin;
     }
-    front_.insert(front_.erase(begin, end), {bytes, phased, state.placement()});
+    front_.insert(front_.erase(begin, end), {bytes, objective, state.placement()});
   }
 
   /// Offers a placement and all that lie between it and home. Hands back the first of them that
@@ -248,8 +247,8 @@ class Reach {
         const Choice there = state.placement()[t];
         state.remove(t);
         state.add(t, home_[t]);
-        if (state.phased() < least) {
-          least = state.phased();
+        if (state.objective() < least) {
+          least = state.objective();
           next = i;
         }
         state.remove(t);
@@ -277,7 +276,7 @@ class Reach {
     internal::Budget budget(
         untimed, static_cast<std::uint64_t>(untimed.effort * (kEvaluations + kPerTable * tables) *
                                             64 / (64 + static_cast<double>(problem_.ranks))));
-    internal::Incumbents incumbents(kTargets, enough);
+    internal::Incumbents incumbents(kTargets);
     internal::LocalSearch local(limited, untimed.seed, enough, budget, incumbents);
     // From the best that moves no more, and from the target as far as the budget goes.
     const Placement best =
@@ -331,10 +330,10 @@ std::vector<Point> thinned(std::vector<Point> all, std::size_t keep) {
   if (all.size() <= keep || keep < 3) {
     return all;
   }
-  const double share = (all[1].phased - all.back().phased) / static_cast<double>(keep - 2);
+  const double share = (all[1].time - all.back().time) / static_cast<double>(keep - 2);
   std::vector<Point> kept{std::move(all.front())};
   for (std::size_t i = 1; i < all.size(); ++i) {
-    if (i + 1 == all.size() || kept.back().phased - all[i].phased >= share) {
+    if (i + 1 == all.size() || kept.back().time - all[i].time >= share) {
       kept.push_back(std::move(all[i]));
     }
   }
@@ -387,11 +386,11 @@ ReplanFront replan_front(const Job& job, const models::CostModel& model, const E
     }
   }
   std::stable_sort(all.begin(), all.end(), [](const ReplanPoint& a, const ReplanPoint& b) {
-    return a.bytes != b.bytes ? a.bytes < b.bytes : a.phased < b.phased;
+    return a.bytes != b.bytes ? a.bytes < b.bytes : a.time < b.time;
   });
   std::vector<ReplanPoint> front;
   for (ReplanPoint& p : all) {
-    if (front.empty() || p.phased < front.back().phased) {
+    if (front.empty() || p.time < front.back().time) {
       front.push_back(std::move(p));
     }
   }

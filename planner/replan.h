@@ -16,12 +16,12 @@ struct ReplanPoint {
   EmbeddingPlan plan;
   std::int64_t bytes = 0;  ///< as Migration::bytes, at least 1 where anything changes
   double objective = 0;    ///< seconds, as PlannedCandidate::objective
-  double phased = 0;  ///< seconds, planner::phased_of; thousands where the given plan does not fit
+  double time = 0;  ///< the objective; thousands of seconds where the given plan does not fit
 };
 
 /// What can be had for how many bytes moved.
 struct ReplanFront {
-  std::vector<ReplanPoint> points;  ///< bytes rise, phased time falls; the first moves nothing
+  std::vector<ReplanPoint> points;  ///< bytes rise, times fall; the first moves nothing
   std::vector<std::string> kept;    ///< tables that stay: the space has no placement like theirs
   double bound = 0;                 ///< seconds: no plan of the space has a lower objective
   std::uint64_t evaluations = 0;

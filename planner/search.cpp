@@ -10,6 +10,7 @@
 #include "planner/internal/branch_and_bound.h"
 #include "planner/internal/local_search.h"
 #include "planner/internal/pattern_bound.h"
+#include "planner/internal/phase_bound.h"
 #include "planner/placement_state.h"
 
 namespace stepcast::planner {
@@ -25,8 +26,8 @@ constexpr std::size_t kLargeTables = 100;  // one per cent of the bound is good 
 constexpr std::size_t kDescents = 3;
 constexpr std::size_t kMixStarts = 12;
 constexpr std::uint64_t kKnapsacks = 800;
-constexpr double kNearly = 1.03;  // of the best objective: may be given up for even phases
-constexpr std::uint64_t kEvenEvaluations = 8000;
+constexpr std::uint64_t kNodes = 1500;
+constexpr std::size_t kNodeStarts = 8;
 constexpr std::size_t kHomes = 3;  // local optima that kicks start from
 
 /// Load of an option averaged over ranks, all phases, and its bytes as a share of all memory.
@@ -276,46 +277,6 @@ void descend_from_mix(const PlacementProblem& problem, const internal::Mix& mix,
 
 }  // namespace
 
-namespace {
-
-/// A step waits at its exchanges: the last places of `best` go to placements nearly as good whose
-/// phases are more even.
-void add_even_phases(const PlacementProblem& problem, const SearchOptions& options,
-                     std::vector<std::pair<Ticks, Placement>>& best) {
-  const auto nearly = static_cast<Ticks>(static_cast<double>(best.front().first) * kNearly);
-  SearchOptions untimed = options;
-  untimed.time_limit.reset();
-  internal::Budget budget(untimed, kEvenEvaluations);
-  internal::Incumbents even((options.keep + 1) / 2, nearly);
-  internal::LocalSearch local(problem, options.seed, nearly, budget, even);
-  for (const auto& [objective, placement] : best) {
-    PlacementState state(problem);
-    for (std::size_t t = 0; t < placement.size(); ++t) {
-      state.add(t, placement[t]);
-    }
-    local.descend(state);
-  }
-  const std::size_t before = best.size();
-  for (auto& found : even.take()) {
-    if (found.first <= nearly && std::none_of(best.begin(), best.end(), [&](const auto& other) {
-          return other.first == found.first;
-        })) {
-      best.push_back(std::move(found));
-    }
-  }
-  const std::size_t most = std::max<std::size_t>(1, options.keep);
-  if (best.size() > most) {  // room among the old ones, but for the first
-    const std::size_t out = std::min(best.size() - most, before - 1);
-    best.erase(best.begin() + static_cast<std::ptrdiff_t>(before - out),
-               best.begin() + static_cast<std::ptrdiff_t>(before));
-  }
-  best.resize(std::min(best.size(), most));
-  std::stable_sort(best.begin(), best.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-}
-
-}  // namespace
-
 SearchResult search(const PlacementProblem& problem, const SearchOptions& options) {
   SearchResult result;
   if ((result.shortage = shortage_of(problem))) {
@@ -337,22 +298,45 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
     return static_cast<Ticks>(static_cast<double>(bound) * (1 + tolerance));
   };
   Ticks enough = enough_of(result.bound.value);
-  internal::Incumbents incumbents(options.keep, enough);
+  internal::Incumbents incumbents(options.keep);
   internal::LocalSearch local(problem, options.seed, enough, budget, incumbents);
   const double scale = std::max(load_seconds(result.bound.value), 1e-12);
   Homes homes =
       descend_from_starts(problem, scale, large ? 2 : kDescents, local, budget, incumbents);
-  if (!large && !homes.empty() && options.effort > 0 && incumbents.best() > enough) {
-    internal::PatternBound patterns(problem);
-    const internal::Mix mix = patterns.mix(result.bound.value, incumbents.best(), kKnapsacks);
-    const Ticks bound = patterns.value(result.bound.value, incumbents.best(), kKnapsacks);
+  const auto raise = [&](Ticks bound, const char* reason) {
     if (bound > result.bound.value) {
       result.bound.value = bound;
-      result.bound.reason = "rank patterns";
+      result.bound.reason = reason;
       enough = enough_of(bound);
       local.settle_for(enough);
-      incumbents.settle_for(enough);
     }
+  };
+  const auto unfinished = [&] {
+    return !large && !homes.empty() && options.effort > 0 && incumbents.best() > enough;
+  };
+  bool by_phases = false;
+  if (unfinished() && problem.phases().size() > 1) {
+    const Ticks plain = result.bound.value;
+    const auto close = static_cast<Ticks>(static_cast<double>(incumbents.best()) / (1 + tolerance));
+    const auto found =
+        internal::PhaseBound::solve(problem, incumbents.best(), close, kNodes, kNodeStarts);
+    raise(found.value, "slowest rank of each phase");
+    by_phases = static_cast<double>(result.bound.value) > 1.01 * static_cast<double>(plain);
+    for (const auto& choose : found.starts) {
+      if (!unfinished() || budget.spent()) {
+        break;
+      }
+      PlacementState state(problem);
+      if (place_greedily(state, choose)) {
+        local.descend(state);
+        homes.emplace_back(state.objective(), state.placement());
+      }
+    }
+  }
+  if (unfinished() && !by_phases) {
+    internal::PatternBound patterns(problem);
+    const internal::Mix mix = patterns.mix(result.bound.value, incumbents.best(), kKnapsacks);
+    raise(patterns.value(result.bound.value, incumbents.best(), kKnapsacks), "rank patterns");
     descend_from_mix(problem, mix, kMixStarts, enough, local, budget, incumbents, homes);
   }
   std::stable_sort(homes.begin(), homes.end(),
@@ -371,8 +355,7 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
         static_cast<double>(space_of(problem) <= kCertainSpace ? kCertainSteps : kProofSteps));
     if (auto proof = internal::branch_and_bound(problem, in_hand, steps)) {
       if (proof->better) {
-        incumbents.offer(proof->better->first, phased_of(problem, proof->better->second),
-                         proof->better->second);
+        incumbents.offer(proof->better->first, proof->better->second);
       }
       if (incumbents.best() < std::numeric_limits<Ticks>::max()) {
         if (static_cast<double>(incumbents.best()) >
@@ -386,12 +369,7 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
       budget.add(steps);
     }
   }
-  const bool uneven = incumbents.best() > enough;
   result.best = incumbents.take();
-  if (uneven && !large && options.even_phases && options.effort > 0 && options.keep > 1 &&
-      !result.best.empty()) {
-    add_even_phases(problem, options, result.best);
-  }
   result.evaluations = budget.evaluations();
   result.cut = budget.cut();
   if (result.best.empty()) {

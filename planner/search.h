@@ -15,12 +15,11 @@ struct SearchOptions {
   /// Seconds of wall clock; without a limit the effort is fixed by the size of the problem and the
   /// result depends on the seed alone.
   std::optional<double> time_limit = std::nullopt;
-  /// A placement this close to the bound, as a fraction, is not improved any more; the search then
-  /// lowers its phased time instead. At least 1 % with more than 100 tables.
+  /// A placement this close to the bound, as a fraction, is not improved any more. At least 1 %
+  /// with more than 100 tables.
   double good_enough = 4e-3;
-  double effort = 1;        ///< multiplies the evaluations spent after the first local optimum
-  std::size_t keep = 4;     ///< distinct placements handed back
-  bool even_phases = true;  ///< some of them for their phased time, at a little of the objective
+  double effort = 1;     ///< multiplies the evaluations spent after the first local optimum
+  std::size_t keep = 4;  ///< distinct placements handed back
   std::function<double()> clock = nullptr;  ///< seconds; only asked with a time limit
 };
 

@@ -167,13 +167,17 @@ PlacementMilp milp_of(const PlacementProblem& problem) {
   PlacementMilp m;
   Milp& milp = m.milp;
   const auto ms = [](Ticks t) { return load_seconds(t) * 1e3; };
-  const std::size_t slowest = milp.variable({1, 0, 1e9, false});
+  const std::vector<std::size_t> phases = problem.phases();
   std::vector<std::size_t> route;
   for (const Ticks charge : problem.fixed) {
     route.push_back(milp.variable({ms(charge), 0, 1, true}));
   }
   const auto ranks = static_cast<std::size_t>(problem.ranks);
-  std::vector<Milp::Row> loads(ranks, {{{slowest, -1}}, '<', 0});
+  std::vector<std::vector<Milp::Row>> loads;  // by phase and rank: at most those of the slowest
+  for (std::size_t p = 0; p < phases.size(); ++p) {
+    const std::size_t slowest = milp.variable({1, 0, 1e9, false});
+    loads.emplace_back(ranks, Milp::Row{{{slowest, -1}}, '<', 0});
+  }
   std::vector<std::vector<Milp::Row>> memory;
   for (const TierCapacity& tier : problem.tiers) {
     auto& units = memory.emplace_back();
@@ -195,14 +199,16 @@ PlacementMilp milp_of(const PlacementProblem& problem) {
       const auto add = [&](std::size_t variable, std::int32_t rank, double pieces,
                            bool everywhere) {
         const auto r = static_cast<std::size_t>(rank);
-        Ticks load = 0;
-        for (std::size_t p = 0; p < kPhases; ++p) {
-          const auto position = static_cast<std::size_t>(rank % option.group);
-          load += everywhere
-                      ? option.everywhere[p]
-                      : option.load[p] + (option.skew.empty() ? 0 : option.skew[position][p]);
+        const auto position = static_cast<std::size_t>(rank % option.group);
+        for (std::size_t i = 0; i < phases.size(); ++i) {
+          const std::size_t p = phases[i];
+          const Ticks load =
+              everywhere ? option.everywhere[p]
+                         : option.load[p] + (option.skew.empty() ? 0 : option.skew[position][p]);
+          if (load != 0) {
+            loads[i][r].terms.emplace_back(variable, everywhere ? ms(load) : pieces * ms(load));
+          }
         }
-        loads[r].terms.emplace_back(variable, everywhere ? ms(load) : pieces * ms(load));
         for (std::size_t tier = 0; tier < problem.tiers.size(); ++tier) {
           const double bytes =
               static_cast<double>(everywhere ? option.bytes_everywhere[tier] : option.bytes[tier]) *
@@ -248,12 +254,11 @@ PlacementMilp milp_of(const PlacementProblem& problem) {
     row.terms = std::move(sums);
     return row;
   };
-  for (Milp::Row& row : loads) {
-    milp.rows.push_back(gathered(std::move(row)));
-  }
-  for (auto& tier : memory) {
-    for (Milp::Row& row : tier) {
-      milp.rows.push_back(gathered(std::move(row)));
+  for (auto* groups : {&loads, &memory}) {
+    for (auto& rows : *groups) {
+      for (Milp::Row& row : rows) {
+        milp.rows.push_back(gathered(std::move(row)));
+      }
     }
   }
   return m;

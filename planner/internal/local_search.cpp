@@ -48,25 +48,18 @@ bool Budget::spent(std::uint64_t more) {
 
 void Incumbents::offer(const PlacementState& state) {
   if (state.fits()) {
-    offer(state.objective(), state.phased(), state.placement());
+    offer(state.objective(), state.placement());
   }
 }
 
-void Incumbents::offer(Ticks objective, Ticks phased, const Placement& placement) {
-  const auto rank = [this](Ticks o, Ticks p) { return std::pair(std::max(o, enough_), p); };
-  const auto key = rank(objective, phased);
-  // Equal figures are almost always the same placement up to names of ranks.
-  if (std::any_of(best_.begin(), best_.end(),
-                  [&](const Entry& e) { return e.objective == objective && e.phased == phased; })) {
+void Incumbents::offer(Ticks objective, const Placement& placement) {
+  const auto at = std::lower_bound(best_.begin(), best_.end(), objective,
+                                   [](const Entry& e, Ticks value) { return e.objective < value; });
+  // Equal objectives are almost always the same placement up to names of ranks.
+  if (at == best_.end() ? best_.size() == keep_ : at->objective == objective) {
     return;
   }
-  const auto at = std::upper_bound(
-      best_.begin(), best_.end(), key,
-      [&](const auto& k, const Entry& e) { return k < rank(e.objective, e.phased); });
-  if (best_.size() == keep_ && at == best_.end()) {
-    return;
-  }
-  best_.insert(at, {objective, phased, placement});
+  best_.insert(at, {objective, placement});
   if (best_.size() > keep_) {
     best_.pop_back();
   }
@@ -110,10 +103,14 @@ bool LocalSearch::improve_table(PlacementState& state, std::size_t table, Score&
     if (choice.option == old.option && choice.groups == old.groups) {
       continue;
     }
+    const auto& option = options[index(choice.option)];
+    const auto [objective, unevenness] = state.with(option, choice.groups);
+    if (!Score{objective, unevenness}.better_than(best_score)) {
+      continue;
+    }
     state.add(table, choice);
-    const Score now = score(state);
-    if (state.fits() && now.better_than(best_score)) {
-      best_score = now;
+    if (state.fits()) {
+      best_score = {objective, unevenness};
       best = std::move(choice);
     }
     state.remove(table);
@@ -133,7 +130,7 @@ bool LocalSearch::improve_by_swap(PlacementState& state, std::int32_t rank, Scor
     std::int32_t best = -1;
     Ticks best_load = 0;
     for (std::int32_t r = 0; r < problem_.ranks; ++r) {
-      const Ticks load = state.group_total(r, 1);
+      const Ticks load = state.own_load(r, kPhases);
       if (r != rank && (best < 0 || load < best_load) &&
           std::find(partners.begin(), partners.end(), r) == partners.end()) {
         best = r;
@@ -245,8 +242,8 @@ void LocalSearch::descend(PlacementState& state) {
     if (improved) {
       at = score(state);
     }
-    for (std::size_t phase = kPhases + 1; phase-- > 0 && !improved;) {
-      const std::int32_t rank = state.busiest(phase);
+    for (std::size_t m = state.measures().size(); m-- > 0 && !improved;) {
+      const std::int32_t rank = state.busiest(state.measures()[m]);
       for (const std::int32_t t : distinct(state.tables_on(rank))) {
         improved = improve_table(state, index(t), at) || improved;
       }
@@ -284,6 +281,7 @@ void LocalSearch::kick(const Placement& first, double share) {
       static_cast<std::uint64_t>(budget_.effort() * share * 2.4e4 * 64 / (64 + ranks));
   const std::uint64_t begin = budget_.evaluations();
   PlacementState state(problem_);
+  const std::vector<std::size_t>& measures = state.measures();
   for (std::size_t t = 0; t < tables; ++t) {
     state.add(t, first[t]);
   }
@@ -295,7 +293,7 @@ void LocalSearch::kick(const Placement& first, double share) {
     const std::size_t count = 2 + random() % 4;
     for (std::size_t i = 0; i < count; ++i) {
       const std::int32_t rank = i % 2 == 0
-                                    ? state.busiest(random() % (kPhases + 1))
+                                    ? state.busiest(measures[random() % measures.size()])
                                     : static_cast<std::int32_t>(random() % index(problem_.ranks));
       const auto& here = state.tables_on(rank);
       chosen.push_back(here.empty() ? random() % tables : index(here[random() % here.size()]));

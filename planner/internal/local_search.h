@@ -39,24 +39,20 @@ class Budget {
 /// The best distinct placements seen.
 class Incumbents {
  public:
-  Incumbents(std::size_t keep, Ticks enough) : keep_(keep), enough_(enough) {}
+  explicit Incumbents(std::size_t keep) : keep_(keep) {}
   void offer(const PlacementState& state);
-  void offer(Ticks objective, Ticks phased, const Placement& placement);
+  void offer(Ticks objective, const Placement& placement);
   [[nodiscard]] Ticks best() const {
     return best_.empty() ? std::numeric_limits<Ticks>::max() : best_.front().objective;
   }
-  /// Objectives up to this are as good as each other from now on.
-  void settle_for(Ticks enough) { enough_ = enough; }
   std::vector<std::pair<Ticks, Placement>> take();
 
  private:
   struct Entry {
     Ticks objective;
-    Ticks phased;
     Placement placement;
   };
   std::size_t keep_;
-  Ticks enough_;
   std::vector<Entry> best_;
 };
 
@@ -78,21 +74,17 @@ class LocalSearch {
   [[nodiscard]] std::optional<Shortage> closest_shortage() const { return closest_; }
 
  private:
-  /// Lexicographic: the objective down to what is good enough, then the phased time, then how
-  /// evenly ranks are loaded.
+  /// Lexicographic: the objective, then how evenly ranks are loaded.
   struct Score {
     Ticks objective;
-    Ticks phased;
     double unevenness;
-    bool good = false;
     [[nodiscard]] bool better_than(const Score& o) const {
-      return objective != o.objective     ? objective < o.objective
-             : good && phased != o.phased ? phased < o.phased
-                                          : unevenness < o.unevenness * (1 - 1e-9);
+      return objective != o.objective ? objective < o.objective
+                                      : unevenness < o.unevenness * (1 - 1e-9);
     }
   };
-  [[nodiscard]] Score score(const PlacementState& s) const {
-    return {std::max(s.objective(), enough_), s.phased(), s.unevenness(), s.objective() <= enough_};
+  [[nodiscard]] static Score score(const PlacementState& s) {
+    return {s.objective(), s.unevenness()};
   }
   /// The best other choice of one table; applied when better than `at`.
   bool improve_table(PlacementState& state, std::size_t table, Score& at);

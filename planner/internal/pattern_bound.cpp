@@ -29,13 +29,10 @@ using Pattern = std::vector<std::int32_t>;
 
 /// Least load that an option puts on any rank that holds a piece of it.
 Item item_of(const PlacementOption& o, std::size_t option, std::int32_t ranks) {
-  Ticks load = 0;
-  for (std::size_t p = 0; p < kPhases; ++p) {
-    load += o.load[p];
-  }
+  const Ticks load = total(o.load);
   Ticks least = o.skew.empty() ? 0 : std::numeric_limits<Ticks>::max();
   for (const Load& extra : o.skew) {
-    least = std::min(least, extra[0] + extra[1] + extra[2]);
+    least = std::min(least, total(extra));
   }
   const std::int32_t copies = o.group == ranks ? o.pieces : 1;
   return {load_seconds((load + least) * copies),
@@ -54,7 +51,7 @@ class Items {
         if ((o.routes & ~routes) != 0) {
           continue;
         }
-        const double everywhere = load_seconds(o.everywhere[0] + o.everywhere[1] + o.everywhere[2]);
+        const double everywhere = load_seconds(total(o.everywhere));
         const Item item = item_of(o, i, problem.ranks);
         if (item.load + everywhere <= most) {
           here.push_back(item);

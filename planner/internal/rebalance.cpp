@@ -22,17 +22,23 @@ void Rebalance::pieces_of(std::int32_t rank, std::int32_t other, std::vector<Pie
         std::find(c.groups.begin(), c.groups.end(), other) != c.groups.end()) {
       continue;
     }
-    to.push_back({t, o.load[kLookup] + o.load[kOutput] + o.load[kUpdate]});
+    to.push_back({t, &o});
   }
 }
 
-void Rebalance::bundles_of(const std::vector<Piece>& pieces, std::vector<Bundle>& to) {
+void Rebalance::bundles_of(const std::vector<Piece>& pieces, std::size_t measure,
+                           std::vector<Bundle>& to) {
+  const auto load = [measure](const Piece& p) {
+    return measure == kPhases ? total(p.option->load) : p.option->load[measure];
+  };
   to.clear();
   to.push_back({});
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    to.push_back({pieces[i].load, pieces[i].table, -1});
+    const Piece& a = pieces[i];
+    to.push_back({load(a), a.option, nullptr, a.table, -1});
     for (std::size_t j = i + 1; j < pieces.size(); ++j) {
-      to.push_back({pieces[i].load + pieces[j].load, pieces[i].table, pieces[j].table});
+      const Piece& b = pieces[j];
+      to.push_back({load(a) + load(b), a.option, b.option, a.table, b.table});
     }
   }
   std::sort(to.begin(), to.end(), [](const Bundle& a, const Bundle& b) {
@@ -42,26 +48,74 @@ void Rebalance::bundles_of(const std::vector<Piece>& pieces, std::vector<Bundle>
   });
 }
 
-void Rebalance::consider(std::int32_t rank, std::int32_t partner, std::vector<Exchange>& found) {
-  const Ticks own = state_.group_total(rank, 1);
-  const Ticks other = state_.group_total(partner, 1);
+void Rebalance::find_slowest() {
+  for (const std::size_t p : state_.measures()) {
+    if (p == kPhases) {
+      continue;
+    }
+    auto& top = slowest_[p];
+    top = {-1, -1, -1};
+    for (std::int32_t r = 0; r < state_.problem().ranks; ++r) {
+      const Ticks load = state_.own_load(r, p);
+      std::int32_t candidate = r;
+      for (std::int32_t& at : top) {
+        if (at < 0 ||
+            (candidate == r ? load : state_.own_load(candidate, p)) > state_.own_load(at, p)) {
+          std::swap(at, candidate);
+        }
+        if (candidate < 0) {
+          break;
+        }
+      }
+    }
+  }
+}
+
+void Rebalance::consider(std::size_t measure, std::int32_t rank, std::int32_t partner,
+                         std::vector<Exchange>& found) {
+  const Ticks own = state_.own_load(rank, measure);
+  const Ticks other = state_.own_load(partner, measure);
   pieces_of(rank, partner, mine_);
   pieces_of(partner, rank, theirs_);
-  bundles_of(mine_, give_);
-  bundles_of(theirs_, take_);
+  bundles_of(mine_, measure, give_);
+  bundles_of(theirs_, measure, take_);
+  Load others{};  // of the ranks that do not take part
+  Ticks before = 0;
+  for (const std::size_t p : state_.measures()) {
+    if (p == kPhases) {
+      continue;
+    }
+    for (const std::int32_t r : slowest_[p]) {
+      if (r >= 0 && r != rank && r != partner) {
+        others[p] = state_.own_load(r, p);
+        break;
+      }
+    }
+    before += std::max({others[p], state_.own_load(rank, p), state_.own_load(partner, p)});
+  }
   std::optional<Exchange> best;
   // Moving `net` away leaves max(own - net, other + net): for each bundle given, what is taken is
-  // the one whose net is nearest to half the difference.
+  // one of those whose net is nearest to half the difference.
   std::size_t j = 0;
   for (const Bundle& g : give_) {
     while (j + 1 < take_.size() && g.load - take_[j].load > (own - other) / 2) {
       ++j;
     }
-    for (const std::size_t k : {j > 0 ? j - 1 : j, j}) {
+    for (std::size_t k = j > 1 ? j - 2 : 0; k < std::min(j + 2, take_.size()); ++k) {
       const Ticks net = g.load - take_[k].load;
-      const Ticks slower = std::max(own - net, other + net);
-      if (slower < own && (!best || slower < best->slower)) {
-        best = Exchange{slower, partner, g, take_[k]};
+      if (std::max(own - net, other + net) >= own) {
+        continue;
+      }
+      Ticks after = 0;
+      for (const std::size_t p : state_.measures()) {
+        if (p != kPhases) {
+          const Ticks moved = g.in(p)-take_[k].in(p);
+          after += std::max(
+              {others[p], state_.own_load(rank, p) - moved, state_.own_load(partner, p) + moved});
+        }
+      }
+      if (before - after > (best ? best->gain : 0)) {
+        best = Exchange{before - after, partner, g, take_[k]};
       }
     }
   }
@@ -96,30 +150,33 @@ bool Rebalance::apply(std::int32_t rank, const Exchange& e) {
   return false;
 }
 
-bool Rebalance::run(Ticks enough, std::uint64_t& cursor) {
+bool Rebalance::improve(std::size_t measure, std::uint64_t& cursor) {
   const std::int32_t ranks = state_.problem().ranks;
-  bool gained = false;
+  const std::int32_t rank = state_.busiest(measure);
   std::vector<Exchange> found;
-  while (state_.objective() > enough) {
-    const std::int32_t rank = state_.busiest(kPhases);
-    found.clear();
-    const std::int32_t asked = std::min(ranks, kAllPartners);
-    for (std::int32_t i = 0; i < asked; ++i) {
-      const auto partner = static_cast<std::int32_t>((cursor + static_cast<std::uint64_t>(i)) %
-                                                     static_cast<std::uint64_t>(ranks));
-      if (partner != rank) {
-        consider(rank, partner, found);
-      }
+  const std::int32_t asked = std::min(ranks, kAllPartners);
+  for (std::int32_t i = 0; i < asked; ++i) {
+    const auto partner = static_cast<std::int32_t>((cursor + static_cast<std::uint64_t>(i)) %
+                                                   static_cast<std::uint64_t>(ranks));
+    if (partner != rank) {
+      consider(measure, rank, partner, found);
     }
-    cursor += ranks > kAllPartners ? static_cast<std::uint64_t>(asked) : 0;
-    std::stable_sort(found.begin(), found.end(),
-                     [](const Exchange& a, const Exchange& b) { return a.slower < b.slower; });
-    found.resize(std::min(found.size(), kTried));
-    if (std::none_of(found.begin(), found.end(),
-                     [&](const Exchange& e) { return apply(rank, e); })) {
-      return gained;
-    }
-    gained = true;
+  }
+  cursor += ranks > kAllPartners ? static_cast<std::uint64_t>(asked) : 0;
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Exchange& a, const Exchange& b) { return a.gain > b.gain; });
+  found.resize(std::min(found.size(), kTried));
+  return std::any_of(found.begin(), found.end(), [&](const Exchange& e) { return apply(rank, e); });
+}
+
+bool Rebalance::run(Ticks enough, std::uint64_t& cursor) {
+  bool gained = false;
+  bool again = true;
+  while (again && state_.objective() > enough) {
+    find_slowest();
+    again = std::any_of(state_.measures().rbegin(), state_.measures().rend(),
+                        [&](std::size_t measure) { return improve(measure, cursor); });
+    gained = gained || again;
   }
   return gained;
 }

@@ -166,9 +166,10 @@ class TierOptions {
     PlacementOption o;
     o.group = static_cast<std::int32_t>(job_.devices);
     const double share = 1 / real(job_.devices);
-    double forward = prices_.forward({t_, global_, share, table_.dim, unpooled()});
+    const double forward = prices_.forward({t_, global_, share, table_.dim, unpooled()});
+    double arrival = 0;
+    double exchange = 0;
     double backward = 0;
-    double output = 0;
     const double update = prices_.backward({t_, global_, share, table_.dim, unpooled()});
     std::vector<RowLevel> levels;
     for (const std::int64_t g : groups_used) {
@@ -190,15 +191,14 @@ class TierOptions {
       const double touched = cost.touches[i] / real(job_.devices);  // rows that move, per rank
       const std::int64_t copies = job_.devices / g;
       if (unpooled() && g > 1) {
-        output += routes_.group_exchange(g, touched * real(table_.dim), true);
-        backward += routes_.group_exchange(g, touched * real(table_.dim), false);
+        exchange += routes_.group_exchange(g, touched * real(table_.dim), true) +
+                    routes_.group_exchange(g, touched * real(table_.dim), false);
       }
       if (g > 1) {
-        forward += routes_.group_ids(g, touched);
+        arrival += routes_.group_ids(g, touched);
       }
       const auto [f, b] = presence(g);
-      output += f;
-      backward += b;
+      exchange += f + b;
       const std::int64_t held = (rows + g - 1) / g;
       if (copies > 1) {
         const double elements = real(held) * real(table_.dim);
@@ -219,7 +219,10 @@ class TierOptions {
       bytes += std::ceil(arriving_bytes(job_, table_, holding(g), table_.dim, here).total());
     }
     o.label = label;
-    o.load = {to_load(forward), to_load(output), to_load(backward)};
+    o.load[kArrival] = to_load(arrival);
+    o.load[unpooled() ? kSequenceLookup : kGroupLookup] = to_load(forward);
+    o.load[unpooled() ? kSequenceExchange : kGroupExchange] = to_load(exchange);
+    o.load[kUpdate] = to_load(backward);
     o.bytes[0] = whole(bytes) + 4096 * static_cast<std::int64_t>(groups_used.size());  // rounding
     o.routes =
         RoutePrices::bits({RoutePrices::Route::kIds, unpooled() ? RoutePrices::Route::kSequence
@@ -268,16 +271,20 @@ class TierOptions {
         o.group = static_cast<std::int32_t>(members);
         const double sent = (unpooled() ? lookups_ * share : global_) * real(table_.dim);
         const bool all = members > 1;
-        o.load[kLookup] =
-            to_load(prices_.forward({t_, global_, share, table_.dim, unpooled()}) +
-                    routes_.ids(lookups_ * share, global_) + moved.fetched_bytes / bandwidth);
         const bool reduced = all && !unpooled();
-        o.load[kOutput] =
-            to_load(reduced ? routes_.reduce_forward(sent) : routes_.exchange_forward(sent));
-        o.load[kUpdate] =
-            to_load((reduced ? routes_.reduce_backward(sent) : routes_.exchange_backward(sent)) +
-                    prices_.backward({t_, global_, share, table_.dim, unpooled()}) +
-                    moved.written_bytes / bandwidth);
+        o.load[kArrival] = to_load(routes_.ids(lookups_ * share, global_));
+        o.load[unpooled() ? kSequenceLookup
+               : all      ? kGroupLookup
+                          : kLookup] =
+            to_load(prices_.forward({t_, global_, share, table_.dim, unpooled()}) +
+                    moved.fetched_bytes / bandwidth);
+        o.load[unpooled() ? kSequenceExchange
+               : all      ? kGroupExchange
+                          : kExchange] =
+            to_load(reduced ? routes_.reduce_forward(sent) + routes_.reduce_backward(sent)
+                            : routes_.exchange_forward(sent) + routes_.exchange_backward(sent));
+        o.load[kUpdate] = to_load(prices_.backward({t_, global_, share, table_.dim, unpooled()}) +
+                                  moved.written_bytes / bandwidth);
         const Holding holding = unpooled() ? Holding::kUnpooled
                                 : all      ? Holding::kReduced
                                            : Holding::kExchanged;

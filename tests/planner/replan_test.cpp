@@ -205,9 +205,9 @@ TEST_CASE("the front around a plan begins with the plan and gains by every byte"
     double before = 1e9;
     std::int64_t moved = -1;
     for (const ReplanPoint& p : front.points) {
-      CHECK(p.phased < before);
+      CHECK(p.time < before);
       CHECK(p.bytes > moved);
-      before = p.phased;
+      before = p.time;
       moved = p.bytes;
       CHECK(p.objective >= front.bound * (1 - 1e-12));
       // The budget holds for the finished plan, counted from its text.
@@ -220,8 +220,7 @@ TEST_CASE("the front around a plan begins with the plan and gains by every byte"
       CHECK_NOTHROW(workloads::check_embedding_plan(job, p.plan, "plan"));
       job.embedding_plan.reset();
     }
-    // With no limit it ends near a search from scratch. That one ranks by the objective, the front
-    // by the phased time: plans that differ in the one for the sake of the other.
+    // With no limit it ends near a search from scratch.
     PlannerOptions alone;
     alone.tiers = false;
     const EmbeddingPlanning best = plan_embeddings(job, model, alone);
@@ -248,7 +247,7 @@ TEST_CASE("a plan with row tiers is re-planned too", "[planner][replan][row_tier
   const ReplanFront tiers = replan_front(job, model, from);
   ReplanOptions whole;
   whole.tiers = false;
-  CHECK(tiers.points.back().phased < replan_front(job, model, from, whole).points.back().phased);
+  CHECK(tiers.points.back().time < replan_front(job, model, from, whole).points.back().time);
   const EmbeddingPlan& best = tiers.points.back().plan;
   CHECK(best.tables[0].frequency_order);
   // From there on the same tiers are home.
