@@ -94,17 +94,13 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   } else if (!found.candidates.empty()) {
     report.objective = found.candidates.front().objective;
   }
-  const std::size_t searched = found.candidates.size();
   if (best != nullptr) {
     add_rule(job, model, options.form, found.candidates);
   }
-  for (std::size_t i = 0; i < found.candidates.size(); ++i) {
-    planner::PlannedCandidate& c = found.candidates[i];
+  for (planner::PlannedCandidate& c : found.candidates) {
     if (c.buildable()) {
       c.plan.predicted_step = simulated_step(job, model, c.plan);
-      // The rule's busiest rank is far from those of the others; the step still bounds the rest.
-      report.rest_of_step = std::min(
-          report.rest_of_step, c.plan.predicted_step - (i < searched ? c.objective : report.bound));
+      report.rest_of_step = std::min(report.rest_of_step, c.plan.predicted_step - c.objective);
     }
   }
   for (planner::PlannedCandidate& c : found.candidates) {
