@@ -10,12 +10,12 @@
 #include "cli/cuda_backend.h"
 #include "cli/human.h"
 #include "cli/launch_ranks.h"
+#include "cli/output_files.h"
 #include "cli/print_prediction.h"
 #include "cli/progress.h"
 #include "cli/text_table.h"
 #include "core/config/config.h"
 #include "core/error.h"
-#include "core/whole_file.h"
 #include "runtime/launch.h"
 
 namespace stepcast::cli {
@@ -110,8 +110,8 @@ studies::CalibrationResult measure_cuda(const CalibrateCommand& options,
     sweep = sweep_device(context, sweep_options);
     if (!options.rows.empty()) {  // whatever becomes of the jobs
       std::filesystem::create_directories(options.rows);
-      write_whole_file(std::filesystem::path(options.rows) / "device.json", facts_json(sweep));
-      write_whole_file(std::filesystem::path(options.rows) / "ops.csv", studies::sweep_csv(sweep));
+      write_output(std::filesystem::path(options.rows) / "device.json", facts_json(sweep));
+      write_output(std::filesystem::path(options.rows) / "ops.csv", studies::sweep_csv(sweep));
     }
   });
   return studies::calibrate_cuda(sweep, calibrate_options, session);
@@ -136,10 +136,10 @@ int measure(const CalibrateCommand& options, const System& emulated, const Conte
   if (session.rank() != 0) {
     return 0;
   }
-  write_whole_file(options.out, config::system_to_json(result.system) + "\n");
+  write_output(options.out, config::system_to_json(result.system) + "\n");
   if (!options.rows.empty()) {
     std::filesystem::create_directories(options.rows);
-    write_whole_file(std::filesystem::path(options.rows) / "ops.csv", result.rows_csv);
+    write_output(std::filesystem::path(options.rows) / "ops.csv", result.rows_csv);
   }
   if (options.format == OutputFormat::kJson) {
     std::cout << config::system_to_json(result.system) << '\n';
@@ -188,10 +188,15 @@ void add_calibrate(CLI::App& app, Context& context) {
       ->add_option("--seconds", options->seconds,
                    "Time to measure for (default: 220, cuda 420; with --quick 40, cuda 60)")
       ->check(CLI::Range(5.0, 86400.0));
-  command->add_option("--out", options->out, "System file to write")->required();
-  command->add_option("--rows", options->rows, "Folder for the measured rows (CSV)");
-  command->add_option("--keep-traces", options->traces,
-                      "Folder for the traces of the training jobs, as `stepcast fit` reads them");
+  command->add_option("--out", options->out, "System file to write")
+      ->required()
+      ->check(output_file());
+  command->add_option("--rows", options->rows, "Folder for the measured rows (CSV)")
+      ->check(output_folder());
+  command
+      ->add_option("--keep-traces", options->traces,
+                   "Folder for the traces of the training jobs, as `stepcast fit` reads them")
+      ->check(output_folder());
   command->add_option("--seed", options->seed, "Seed of the training jobs that are measured");
   command->add_option("--emulate", options->emulate,
                       "System whose fabric collectives are paced to while measuring");

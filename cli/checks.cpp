@@ -17,12 +17,4 @@ CLI::Validator positive_number() {
       "above 0");
 }
 
-CLI::Validator file_name() {
-  return CLI::Validator(
-      [](std::string& text) {
-        return text.empty() ? std::string("found '', expected the name of a file") : std::string();
-      },
-      "");
-}
-
 }  // namespace stepcast::cli

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "cli/command.h"
+#include "cli/output_files.h"
 #include "core/config/import.h"
 #include "core/error.h"
 #include "core/whole_file.h"
@@ -142,8 +143,23 @@ bool convert_description(const ConvertOptions& options) {
                                          "of which a workload or job is made; leave it out",
                                          options.to, options.input));
   }
-  write_whole_file(options.output, config::import_to_json(source));
+  expect_writable(options.output);
+  write_output(options.output, config::import_to_json(source));
   return true;
+}
+
+/// Asked before a long trace is read. A trace is never written over itself: its ranks are read
+/// while the result is made.
+void check_output(const ConvertOptions& options) {
+  std::error_code error;
+  if (std::filesystem::equivalent(options.input, options.output, error)) {
+    throw InputError(options.output, "is the trace that is converted; write to another place");
+  }
+  if (options.to == "perfetto") {
+    expect_writable(options.output);
+  } else {
+    expect_writable_folder(options.output);  // one file where there is one rank
+  }
 }
 
 int convert(ConvertOptions options) {
@@ -153,12 +169,14 @@ int convert(ConvertOptions options) {
   if (options.to.empty()) {
     options.to = "perfetto";
   }
+  check_output(options);
   const bool keeps_graph = options.to == "native" || options.to == "perfetto";
   if (traces::is_native(options.input) && keeps_graph && !options.anonymize) {
     convert_own(options);
   } else {
     convert_recording(options);
   }
+  tell_written(options.output);
   return 0;
 }
 

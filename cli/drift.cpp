@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 
@@ -14,6 +15,27 @@ namespace {
 
 using studies::DriftReport;
 
+constexpr double kNegligible = 1e-3;  // of a step
+
+/// Whether a new plan pays, and whether that is because of the drift.
+std::string verdict(const DriftReport& r, bool pays) {
+  if (!pays) {
+    return "No plan in reach is faster: the plan still stands.";
+  }
+  const std::string steps = count(std::ceil(r.replan.steps_to_pay()));
+  const double by_drift = r.saved() - std::max(r.saved_by_searching(), 0.0);
+  if (by_drift <= kNegligible * r.step_then) {
+    return fmt::format(
+        "The plan loses nothing by the drift: searching again saves as much under the access of "
+        "then. A new plan pays after {} steps; --out writes it, --max-migrate bounds what moves.",
+        steps);
+  }
+  return fmt::format(
+      "A new plan pays after {} steps: it saves {} per step because of the drift and {} because "
+      "of searching again. --out writes it, --max-migrate bounds what moves.",
+      steps, human(Seconds(by_drift)), human(Seconds(r.saved() - by_drift)));
+}
+
 DataTable summary(const DriftReport& r) {
   DataTable t("drift", "the plan under the access it was made for, and under that of now",
               {{"fact", "", true}, {"value"}});
@@ -24,8 +46,11 @@ DataTable summary(const DriftReport& r) {
   t.row({name_cell("change", "change"), share(r.step_now / r.step_then - 1)});
   t.row({name_cell("replanned_step_s", "step now with a new plan"),
          cell(Seconds(next.plan.predicted_step))});
-  t.row({name_cell("saved_s", "saved per step"),
-         cell(Seconds(r.step_now - next.plan.predicted_step))});
+  t.row({name_cell("saved_s", "saved per step"), cell(Seconds(r.saved()))});
+  t.row({name_cell("searched_then_step_s", "step then with a new plan"),
+         cell(Seconds(r.searched_then))});
+  t.row({name_cell("saved_by_searching_s", "saved per step without drift, by searching again"),
+         cell(Seconds(r.saved_by_searching()))});
   const auto bytes = static_cast<double>(next.migration.bytes);
   t.row(
       {name_cell("migrated_bytes", "to move for it"), {human(Bytes(bytes)), next.migration.bytes}});
@@ -34,10 +59,7 @@ DataTable summary(const DriftReport& r) {
   const bool pays = next.migration.bytes > 0 && std::isfinite(next.steps_to_pay());
   t.row({name_cell("steps_to_pay", "steps until that is earned back"),
          pays ? cell(next.steps_to_pay()) : empty_cell()});
-  t.note(pays ? fmt::format("A new plan pays after {} steps; with --max-migrate a part of it can "
-                            "be had for less.",
-                            count(std::ceil(next.steps_to_pay())))
-              : "No plan in reach is faster: the plan still stands.");
+  t.note(verdict(r, pays));
   return t;
 }
 

@@ -8,10 +8,10 @@
 #include "cli/command.h"
 #include "cli/data_table.h"
 #include "cli/human.h"
+#include "cli/output_files.h"
 #include "cli/print_prediction.h"
 #include "core/config/config.h"
 #include "core/error.h"
-#include "core/whole_file.h"
 #include "models/transfer.h"
 #include "studies/fit_traces.h"
 #include "traces/native/native_trace.h"
@@ -139,7 +139,6 @@ void print(const FitCommand& options, const studies::FitDataResult& result) {
   left_out(result.other_devices, "were taken on other devices");
   left_out(result.other_stacks, "are of another stack than --stack");
   left_out(result.stand_ins, "are of kernels that only stand in for an op kind");
-  std::cout << fmt::format("{} written\n", options.out);
 }
 
 int fit_data(const FitCommand& options, const Context& context) {
@@ -154,9 +153,8 @@ int fit_data(const FitCommand& options, const Context& context) {
   const models::MeasuredTable table =
       models::read_measured(paths, {.device = base.device.name, .system = base.name});
   const studies::FitDataResult result = studies::fit_data(table, fit);
-  write_whole_file(options.out, options.system.empty()
-                                    ? config::device_to_json(result.system.device)
-                                    : system_text(options, result.system));
+  write_output(options.out, options.system.empty() ? config::device_to_json(result.system.device)
+                                                   : system_text(options, result.system));
   print(options, result);
   return 0;
 }
@@ -172,7 +170,7 @@ int fit_traces(const FitCommand& options, const Context& context) {
   }
   const std::vector<fs::path> folders(options.inputs.begin(), options.inputs.end());
   const studies::FitTracesResult result = studies::fit_traces(folders, fit);
-  write_whole_file(options.out, config::system_to_json(result.system));
+  write_output(options.out, config::system_to_json(result.system));
   DataTable table("models", "held-out errors",
                   {{"model", "", true},
                    {"form", "", true},
@@ -224,7 +222,6 @@ int fit_traces(const FitCommand& options, const Context& context) {
     for (const std::string& w : result.warnings) {
       std::cout << fmt::format("warning: {}\n", w);
     }
-    std::cout << fmt::format("{} written\n", options.out);
   }
   return 0;
 }
@@ -242,12 +239,12 @@ int transfer(const FitCommand& options, const Context& context) {
     const Device device = models::with_transferred(config::load_device(options.device, library),
                                                    config::load_device(options.transfer, library));
     models = device.fitted;
-    write_whole_file(options.out, config::device_to_json(device));
+    write_output(options.out, config::device_to_json(device));
   } else {
     const System system = models::with_transferred(config::load_system(options.system, library),
                                                    config::load_system(options.transfer, library));
     models = system.fitted;
-    write_whole_file(options.out, system_text(options, system));
+    write_output(options.out, system_text(options, system));
   }
   DataTable table("models", "constants",
                   {{"model", "", true}, {"form", "", true}, {"log sigma"}, {"source", "", true}});
@@ -264,7 +261,6 @@ int transfer(const FitCommand& options, const Context& context) {
     table.print_csv(std::cout);
   } else {
     table.print_text(std::cout);
-    std::cout << fmt::format("\n{} written\n", options.out);
   }
   return 0;
 }
@@ -314,7 +310,8 @@ void add_fit(CLI::App& app, Context& context) {
   command->add_option("--system", options->system,
                       "System whose collectives are fitted too: name or file");
   command->add_option("--out", options->out, "Device file (with --system: system file) to write")
-      ->required();
+      ->required()
+      ->check(output_file());
   command->add_option("--stack", options->stack,
                       "Software stack, where an op kind was measured on several");
   command->add_option("--date", options->date, "Date written into the models (default: today)");

@@ -4,6 +4,7 @@
 
 #include "cli/guard_report.h"
 #include "cli/human.h"
+#include "cli/output_files.h"
 #include "cli/print_prediction.h"
 #include "cli/version.h"
 #include "core/config/baseline.h"
@@ -46,17 +47,22 @@ void add_guard_options(CLI::App& command, GuardCommand& options) {
   auto* baseline = command.add_option(
       "--baseline", options.baseline,
       "Compare the runs with this baseline; exit code 1 when an op or the structure regressed");
-  auto* made = command.add_option("--update-baseline", options.update,
-                                  "Make a baseline from the runs, repeats of one program");
+  auto* made = command
+                   .add_option("--update-baseline", options.update,
+                               "Make a baseline from the runs, repeats of one program")
+                   ->check(output_file());
   baseline->excludes(made);
   command
       .add_option("--tolerance", options.tolerance,
                   "Percent an op may slow down unnoticed, even beyond noise (default 2)")
       ->check(CLI::Range(0.0, 1000.0))
       ->needs(baseline);
-  command.add_option("--junit", options.junit, "Write the verdict as JUnit XML")->needs(baseline);
+  command.add_option("--junit", options.junit, "Write the verdict as JUnit XML")
+      ->needs(baseline)
+      ->check(output_file());
   command.add_option("--markdown", options.markdown, "Write the verdict as Markdown")
-      ->needs(baseline);
+      ->needs(baseline)
+      ->check(output_file());
   for (const char* other : {"--scale", "--drop", "--network", "--device", "--ranks"}) {
     baseline->excludes(command.get_option(other));
     made->excludes(command.get_option(other));
@@ -88,10 +94,10 @@ int guard(const GuardCommand& options, const std::vector<std::string>& names,
     }
   }
   if (!options.junit.empty()) {
-    write_whole_file(options.junit, guard_junit(result));
+    write_output(options.junit, guard_junit(result));
   }
   if (!options.markdown.empty()) {
-    write_whole_file(options.markdown, guard_markdown(result));
+    write_output(options.markdown, guard_markdown(result));
   }
   switch (format) {
     case OutputFormat::kText:

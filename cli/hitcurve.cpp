@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/data_table.h"
 #include "cli/human.h"
+#include "cli/output_files.h"
 #include "cli/print_prediction.h"
 #include "cli/traffic_table.h"
 #include "core/access.h"
@@ -14,7 +15,6 @@
 #include "core/error.h"
 #include "core/id_sketch.h"
 #include "core/stack_distance.h"
-#include "core/whole_file.h"
 
 namespace stepcast::cli {
 namespace {
@@ -117,8 +117,8 @@ void check_rows(const HitcurveCommand& options, std::int64_t most) {
 
 void write_histogram(const HitcurveCommand& options, const std::vector<ReuseBin>& bins) {
   if (!options.histogram.empty()) {
-    write_whole_file(options.histogram,
-                     histogram_text(bins, std::filesystem::path(options.indices).filename()));
+    write_output(options.histogram,
+                 histogram_text(bins, std::filesystem::path(options.indices).filename()));
   }
 }
 
@@ -245,8 +245,10 @@ void add_hitcurve(CLI::App& app, Context& context) {
                       "Follow only rows whose hash falls below this rate: an estimate, faster");
   command->add_option("--rows", options->rows, "Rows of the table (default: the largest id + 1)")
       ->check(CLI::PositiveNumber);
-  command->add_option("--histogram", options->histogram,
-                      "Write the distribution as a histogram that a job's \"access\" can name");
+  command
+      ->add_option("--histogram", options->histogram,
+                   "Write the distribution as a histogram that a job's \"access\" can name")
+      ->check(output_file());
   command
       ->add_flag("--sketch", options->sketch,
                  "One pass in 5 MB of memory, for recordings of any length: distinct rows and "

@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/drift.h"
 #include "cli/human.h"
+#include "cli/output_files.h"
 #include "cli/plan_export.h"
 #include "cli/plan_parallel.h"
 #include "cli/print_prediction.h"
@@ -15,7 +16,6 @@
 #include "cli/text_table.h"
 #include "core/config/config.h"
 #include "core/error.h"
-#include "core/whole_file.h"
 
 namespace stepcast::cli {
 namespace {
@@ -209,20 +209,21 @@ std::string shortage_text(const planner::Shortage& s) {
                      s.table.empty() ? "in all" : "at least on one unit", s.capacity, s.missing());
 }
 
-/// The files that were asked for. What a format cannot express is refused before any is written.
-void write_results(const PlanCommand& options, const Job& job, const EmbeddingPlan& plan) {
-  if (job.sync_interval > 1 && !options.export_as.empty()) {
-    throw InputError("--export", fmt::format("replicas are synchronised every {} steps, and other "
-                                             "systems do so in each; leave embedding.sync_interval "
-                                             "out",
-                                             job.sync_interval));
-  }
-  const std::vector<ExportedFile> exported = exported_plan(options.export_as, job, plan);
+/// The files that were asked for. What a format cannot express is refused before anything is
+/// printed or written.
+std::vector<ExportedFile> results(const PlanCommand& options, const Job& job,
+                                  const EmbeddingPlan& plan) {
+  std::vector<ExportedFile> files = exported_plan(options.export_as, job, plan);
   if (!options.out.empty()) {
-    write_whole_file(options.out, config::plan_to_json(plan) + "\n");
+    files.insert(files.begin(), {options.out, config::plan_to_json(plan) + "\n"});
   }
-  for (const ExportedFile& file : exported) {
-    write_whole_file(file.path, file.text);
+  return files;
+}
+
+/// Last, so that a disk that fills up does not lose what the search found.
+void write_results(const std::vector<ExportedFile>& files) {
+  for (const ExportedFile& file : files) {
+    write_output(file.path, file.text);
   }
 }
 
@@ -265,17 +266,6 @@ int plan_from(const PlanCommand& options, const CLI::App& command, const Job& jo
   refuse(command,
          {"--compare", "--no-tiers", "--sync-interval", "--dedup", "--time-limit", "--top"},
          "a search from scratch, and --from asks for a plan near another one");
-  if (!options.drift.empty()) {
-    refuse(command, {"--max-migrate", "--out", "--export"},
-           "a new plan, and --drift only asks about the one in use");
-    std::vector<std::string> overrides = overrides_of(options);
-    for (const std::string& change : options.drift) {
-      overrides.push_back(change.find('=') == std::string::npos ? "workload=" + change : change);
-    }
-    const Job now = config::load_job(source, overrides, {context.library});
-    print_drift(studies::drift(job, now, options.seed), options.job.format);
-    return 0;
-  }
   studies::ReplanRequest request;
   request.seed = options.seed;
   request.tiers = !options.no_tiers && options.export_as.empty();
@@ -283,9 +273,22 @@ int plan_from(const PlanCommand& options, const CLI::App& command, const Job& jo
   if (!options.max_migrate.empty()) {
     request.max_bytes = bytes_option(options.max_migrate, "--max-migrate");
   }
+  if (!options.drift.empty()) {
+    std::vector<std::string> overrides = overrides_of(options);
+    for (const std::string& change : options.drift) {
+      overrides.push_back(change.find('=') == std::string::npos ? "workload=" + change : change);
+    }
+    const Job now = config::load_job(source, overrides, {context.library});
+    const studies::DriftReport report = studies::drift(job, now, request);
+    const std::vector<ExportedFile> files = results(options, now, report.replan.plan);
+    print_drift(report, options.job.format);
+    write_results(files);
+    return 0;
+  }
   const studies::ReplanReport report = studies::replan(job, request);
-  write_results(options, job, report.plan);
+  const std::vector<ExportedFile> files = results(options, job, report.plan);
   print_replan(report, options.job.format);
+  write_results(files);
   return 0;
 }
 
@@ -309,6 +312,13 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   }
   refuse(command, {"--jobs", "--same-devices"},
          "parallel plans, and the workload is a recommendation model");
+  expect_exportable(options.export_as);
+  if (job.sync_interval > 1 && !options.export_as.empty()) {
+    throw InputError("--export", fmt::format("replicas are synchronised every {} steps, and other "
+                                             "systems do so in each; leave embedding.sync_interval "
+                                             "out",
+                                             job.sync_interval));
+  }
   if (!options.from.empty()) {
     return plan_from(options, command, job, source, context);
   }
@@ -346,7 +356,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
     fmt::print(stderr, "stepcast: {}\n", why);
     return 1;
   }
-  write_results(options, job, report.plans.front().plan);
+  const std::vector<ExportedFile> files = results(options, job, report.plans.front().plan);
   switch (options.job.format) {
     case OutputFormat::kText:
       print_text(report, std::cout);
@@ -358,6 +368,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
       print_csv(report, std::cout);
       break;
   }
+  write_results(files);
   return 0;
 }
 
@@ -384,7 +395,7 @@ void add_plan(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 1'000'000));
   command->add_flag("--dedup", options->dedup, "Row tiers as if ids were deduplicated per rank");
   command->add_option("--out", options->out, "Write the best plan as a plan file")
-      ->check(file_name());
+      ->check(output_file());
   command->add_option("--export", options->export_as,
                       "Transformers: megatron prints the best plan as Megatron-LM arguments, "
                       "megatron=FILE writes them. Recommendation models: torchrec=FILE or "
@@ -395,9 +406,10 @@ void add_plan(CLI::App& app, Context& context) {
       "--max-migrate", options->max_migrate,
       "With --from: most bytes to move, such as \"10 GB\"; 0 prices the plan again");
   command
-      ->add_option("--drift", options->drift,
-                   "With --from: what the plan costs under another access: a workload file, or "
-                   "key=value on top of the job; repeatable")
+      ->add_option(
+          "--drift", options->drift,
+          "With --from: what the plan costs under another access, and the best plan for it: "
+          "a workload file, or key=value on top of the job; repeatable")
       ->allow_extra_args(false);
   command->add_option("--jobs", options->threads, "Transformers: threads; all cores by default")
       ->check(CLI::Range(1, 1024));

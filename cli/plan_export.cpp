@@ -6,19 +6,23 @@
 
 #include "core/config/foreign_plans.h"
 #include "core/error.h"
+#include "core/whole_file.h"
 
 namespace stepcast::cli {
 
-std::vector<ExportedFile> exported_plan(const std::string& option, const Job& job,
-                                        const EmbeddingPlan& plan) {
-  if (option.empty()) {
-    return {};
-  }
+namespace {
+
+struct Export {
+  bool torchrec = false;
+  std::filesystem::path plan, script;
+};
+
+/// torchrec=FILE.json or hugectr=FILE.json.
+Export export_of(const std::string& option) {
   const std::size_t equals = option.find('=');
   const std::string name = option.substr(0, equals);
   const std::string file = equals == std::string::npos ? "" : option.substr(equals + 1);
-  const bool torchrec = name == "torchrec";
-  if (!torchrec && name != "hugectr") {
+  if (name != "torchrec" && name != "hugectr") {
     throw InputError("--export", fmt::format("found \"{}\", expected torchrec=FILE or hugectr=FILE "
                                              "for a recommendation model",
                                              option));
@@ -26,18 +30,37 @@ std::vector<ExportedFile> exported_plan(const std::string& option, const Job& jo
   if (file.empty()) {
     throw InputError("--export", fmt::format("found \"{}\", expected {}=FILE", option, name));
   }
-  std::filesystem::path script = file;
-  script.replace_extension(".py");
-  if (script == std::filesystem::path(file)) {
+  Export e{name == "torchrec", file, file};
+  e.script.replace_extension(".py");
+  if (e.script == e.plan) {
     throw InputError("--export", fmt::format("found \"{}\": the script takes that name; call the "
                                              "plan FILE.json",
                                              file));
   }
-  const std::string json_name = std::filesystem::path(file).filename().string();
-  return {
-      {file, torchrec ? config::plan_to_torchrec(job, plan) : config::plan_to_hugectr(job, plan)},
-      {script.string(),
-       torchrec ? config::torchrec_loader(json_name) : config::hugectr_loader(json_name)}};
+  return e;
+}
+
+}  // namespace
+
+void expect_exportable(const std::string& option) {
+  if (!option.empty()) {
+    const Export e = export_of(option);
+    expect_writable(e.plan);
+    expect_writable(e.script);
+  }
+}
+
+std::vector<ExportedFile> exported_plan(const std::string& option, const Job& job,
+                                        const EmbeddingPlan& plan) {
+  if (option.empty()) {
+    return {};
+  }
+  const Export e = export_of(option);
+  const std::string name = e.plan.filename().string();
+  return {{e.plan.string(),
+           e.torchrec ? config::plan_to_torchrec(job, plan) : config::plan_to_hugectr(job, plan)},
+          {e.script.string(),
+           e.torchrec ? config::torchrec_loader(name) : config::hugectr_loader(name)}};
 }
 
 }  // namespace stepcast::cli

@@ -11,6 +11,10 @@ struct ExportedFile {
   std::string path, text;
 };
 
+/// Refuses, before the search, an `--export` for recommendation models whose files could not be
+/// written or that names no known system. Errors: InputError.
+void expect_exportable(const std::string& option);
+
 /// The files of `--export torchrec=FILE` or `hugectr=FILE`: the plan in that system's form, and the
 /// script that hands it over, FILE with .py in place of .json. Empty for an empty option. Errors:
 /// InputError for other names and for what the system cannot express.

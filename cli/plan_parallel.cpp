@@ -8,6 +8,7 @@
 
 #include "cli/human.h"
 #include "cli/launch_ranks.h"
+#include "cli/output_files.h"
 #include "cli/print_prediction.h"
 #include "cli/progress.h"
 #include "cli/text_table.h"
@@ -251,6 +252,9 @@ int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
 int search(const PlanRequest& request, const ParallelPlanCommand& options, OutputFormat format,
            runtime::MpiSession* session) {
   const std::string file = export_file(options.export_as);
+  if (!file.empty()) {
+    expect_writable(file);
+  }
   studies::ParallelPlanOptions o;
   o.top = options.top;
   o.threads = options.threads > 0
@@ -291,12 +295,6 @@ int search(const PlanRequest& request, const ParallelPlanCommand& options, Outpu
       options.export_as.empty()
           ? std::string()
           : planner::text_of(planner::megatron_arguments(report.plans.front().job));
-  if (!options.out.empty()) {
-    write_whole_file(options.out, plan_document(report, report.plans.front()).dump(2) + "\n");
-  }
-  if (!file.empty()) {
-    write_whole_file(file, megatron);
-  }
   const std::string shown = file.empty() ? megatron : std::string();
   switch (format) {
     case OutputFormat::kText:
@@ -311,6 +309,12 @@ int search(const PlanRequest& request, const ParallelPlanCommand& options, Outpu
     case OutputFormat::kCsv:
       print_csv(report, std::cout);
       break;
+  }
+  if (!options.out.empty()) {
+    write_output(options.out, plan_document(report, report.plans.front()).dump(2) + "\n");
+  }
+  if (!file.empty()) {
+    write_output(file, megatron);
   }
   return 0;
 }

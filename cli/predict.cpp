@@ -8,6 +8,7 @@
 #include "cli/checks.h"
 #include "cli/command.h"
 #include "cli/human.h"
+#include "cli/output_files.h"
 #include "cli/print_prediction.h"
 #include "cli/text_table.h"
 #include "core/error.h"
@@ -102,6 +103,7 @@ int predict(const PredictCommand& options, const Context& context) {
       {.timeline = !options.timeline.empty(), .intervals = options.intervals, .remedies = true});
   if (!options.timeline.empty()) {
     traces::write_perfetto(options.timeline, graph, p.timeline);
+    tell_written(options.timeline);
   }
   WholeRun whole{studies::flow_costs(job, p.iteration), std::nullopt};
   if (options.asks_for_run()) {
@@ -134,7 +136,7 @@ void add_predict(CLI::App& app, Context& context) {
   add_job_options(*command, options->job);
   command
       ->add_option("--timeline", options->timeline, "Write the predicted timeline as Perfetto JSON")
-      ->check(file_name());
+      ->check(output_file());
   command->add_flag("--intervals", options->intervals,
                     "Add the p5 and p95 that follow from the fitted residuals");
   command->add_flag("--strict", options->strict, "Exit 1 if the job does not fit in memory");

@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "cli/command.h"
+#include "cli/output_files.h"
 #include "cli/run_command.h"
 #include "cli/show_tables.h"
 #include "cli/version.h"
@@ -247,7 +248,9 @@ int profile(const ProfileCommand& options, const Context& context) {
 void add_profile(CLI::App& app, Context& context) {
   auto options = std::make_shared<ProfileCommand>();
   CLI::App* command = app.add_subcommand("profile", "Capture any CUDA program through CUPTI");
-  command->add_option("--out", options->out, "Folder for the trace")->required();
+  command->add_option("--out", options->out, "Folder for the trace")
+      ->required()
+      ->check(output_folder());
   CLI::Option* steps = command->add_option(
       "--steps", options->steps,
       "A:B: only steps A up to B, by NVTX ranges or calls of stepcast_profile_step()");

@@ -1,6 +1,5 @@
 #include "cli/replan.h"
 
-#include <charconv>
 #include <cmath>
 #include <iostream>
 
@@ -101,12 +100,7 @@ DataTable changed_memory(const studies::PlanDifference& d) {
 }  // namespace
 
 std::int64_t bytes_option(const std::string& text, const char* option) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool plain = error == std::errc() && end == text.data() + text.size();
-  if (!plain) {
-    value = config::parse_quantity<Bytes>(text, option).base();
-  }
+  const double value = text == "0" ? 0 : config::parse_quantity<Bytes>(text, option).base();
   if (!(value >= 0 && value <= 1e18)) {
     throw InputError(option, fmt::format("found \"{}\", expected an amount of at least 0 bytes, "
                                          "such as \"10 GB\"",

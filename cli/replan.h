@@ -13,7 +13,7 @@ namespace stepcast::cli {
 /// `stepcast plan JOB --from PLAN [--max-migrate BYTES]`, to the standard output.
 void print_replan(const studies::ReplanReport& report, OutputFormat format);
 
-/// An amount of bytes on the command line: "10 GB", or a plain number of bytes.
+/// An amount of bytes on the command line: "10 GB"; only 0 needs no unit.
 std::int64_t bytes_option(const std::string& text, const char* option);
 
 /// What differs between two plans: tables, bytes by level and by rank, memory.

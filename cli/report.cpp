@@ -5,9 +5,9 @@
 #include <iterator>
 
 #include "cli/command.h"
+#include "cli/output_files.h"
 #include "cli/report/chapters.h"
 #include "core/error.h"
-#include "core/whole_file.h"
 #include "studies/svg.h"
 
 namespace stepcast::cli {
@@ -46,12 +46,11 @@ void write_report(const ReportCommand& options) {
     documents.push_back(read_document(input));
   }
   const std::string title = studies::svg::escaped(options.title);
-  write_whole_file(
-      options.html,
-      fmt::format("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-                  "<title>{0}</title><style>{1}</style></head>\n<body>\n<h1>{0}</h1>\n{2}"
-                  "</body></html>\n",
-                  title, kStyle, report::chapters_of(documents)));
+  write_output(options.html,
+               fmt::format("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+                           "<title>{0}</title><style>{1}</style></head>\n<body>\n<h1>{0}</h1>\n{2}"
+                           "</body></html>\n",
+                           title, kStyle, report::chapters_of(documents)));
 }
 
 }  // namespace
@@ -64,7 +63,9 @@ void add_report(CLI::App& app, Context&) {
       ->add_option("inputs", options->inputs,
                    "Documents printed with --format json by " + report::known_documents())
       ->required();
-  command->add_option("--html", options->html, "The page to write")->required();
+  command->add_option("--html", options->html, "The page to write")
+      ->required()
+      ->check(output_file());
   command->add_option("--title", options->title, "Its title");
   command->callback([options] { write_report(*options); });
 }

@@ -7,6 +7,7 @@
 #include "cli/cuda_backend.h"
 #include "cli/human.h"
 #include "cli/launch_ranks.h"
+#include "cli/output_files.h"
 #include "cli/print_prediction.h"
 #include "cli/print_validation.h"
 #include "cli/progress.h"
@@ -439,8 +440,10 @@ void add_validate(CLI::App& app, Context& context) {
       "--emulate", options->emulate,
       "runtime: instead, steps whose communication overlaps compute, on this system's fabric "
       "(paced); plans: the fabric to pace to");
-  command->add_option("--predictions", options->predictions,
-                      "Where the predictions are written before the runs");
+  command
+      ->add_option("--predictions", options->predictions,
+                   "Where the predictions are written before the runs")
+      ->check(output_file());
   command->add_flag("--run", options->run,
                     "traces: instead, check what-if answers by running them");
   add_model_options(*command, options->models);

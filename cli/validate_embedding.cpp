@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/output_files.h"
 #include "cli/progress.h"
-#include "core/whole_file.h"
 #include "studies/validate_embedding.h"
 
 namespace stepcast::cli {
@@ -13,8 +13,10 @@ void add_measure_options(CLI::App& command, ValidateEmbeddingCommand& options) {
       .add_option("--measure", options.measure,
                   "kernels: measure this machine's embedding kernels instead of reading --data")
       ->check(CLI::IsMember({"embedding"}));
-  command.add_option("--rows", options.rows,
-                     "Writes what --measure measured, in the columns of calibrate --rows");
+  command
+      .add_option("--rows", options.rows,
+                  "Writes what --measure measured, in the columns of calibrate --rows")
+      ->check(output_file());
   command.add_option("--seconds", options.seconds, "Time --measure may take")
       ->check(CLI::Range(5, 3600));
 }
@@ -31,7 +33,7 @@ studies::ValidationSuite validate_embedding(const ValidateEmbeddingCommand& opti
   };
   const auto samples = runtime::calibration::measure_embedding(sweep);
   if (!options.rows.empty()) {
-    write_whole_file(options.rows, studies::embedding_rows(samples));
+    write_output(options.rows, studies::embedding_rows(samples));
   }
   return studies::validate_embedding(samples);
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 
+#include "cli/output_files.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/whole_file.h"
@@ -75,7 +76,8 @@ void add_model_options(CLI::App& command, ValidateModelsCommand& options) {
       ->check(CLI::Range(0, 5000));
   command.add_option("--thin", options.thin, "Look at every n-th configuration of kernels only")
       ->check(CLI::Range(1, 1000));
-  command.add_option("--pictures", options.pictures, "Folder for one SVG per op kind");
+  command.add_option("--pictures", options.pictures, "Folder for one SVG per op kind")
+      ->check(output_folder());
 }
 
 studies::ValidationSuite validate_models(const std::string& suite,

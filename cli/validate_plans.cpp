@@ -6,6 +6,7 @@
 
 #include "cli/human.h"
 #include "cli/launch_ranks.h"
+#include "cli/output_files.h"
 #include "cli/print_prediction.h"
 #include "cli/progress.h"
 #include "cli/text_table.h"
@@ -245,8 +246,10 @@ void add_plans_options(CLI::App& command, ValidatePlansCommand& options) {
       .add_option("--calibrate-seconds", options.calibrate_seconds,
                   "plans: time to train for calibration (default: 90), without --system")
       ->check(CLI::Range(1.0, 3600.0));
-  command.add_option("--save-system", options.save_system,
-                     "plans: where the calibrated system is written, for --system");
+  command
+      .add_option("--save-system", options.save_system,
+                  "plans: where the calibrated system is written, for --system")
+      ->check(output_file());
 }
 
 int validate_plans(const ValidatePlansCommand& options, const ValidatePlansRun& run,

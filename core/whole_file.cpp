@@ -95,6 +95,20 @@ void replace(const fs::path& file, const fs::path& target, const struct stat* ol
   }
 }
 
+/// `folder`, where `output` is to appear, takes new files.
+void expect_folder(const fs::path& output, const fs::path& folder) {
+  struct stat found {};
+  if (stat(folder.c_str(), &found) != 0) {
+    refuse(output, last_error());
+  }
+  if (!S_ISDIR(found.st_mode)) {
+    refuse(output, std::make_error_code(std::errc::not_a_directory));
+  }
+  if (access(folder.c_str(), W_OK | X_OK) != 0) {
+    refuse(output, last_error());
+  }
+}
+
 }  // namespace
 
 void write_whole_file(const fs::path& file, std::string_view text) {
@@ -114,6 +128,35 @@ void write_whole_file(const fs::path& file, std::string_view text) {
   if (const std::error_code failure = fill(descriptor, text)) {
     refuse(file, failure);
   }
+}
+
+void expect_writable(const fs::path& file) {
+  struct stat old {};
+  const bool exists = stat(file.c_str(), &old) == 0;
+  if (!exists && errno != ENOENT) {
+    refuse(file, last_error());
+  }
+  if (exists && S_ISDIR(old.st_mode)) {
+    refuse(file, std::make_error_code(std::errc::is_a_directory));
+  }
+  if (exists && access(file.c_str(), W_OK) != 0) {
+    refuse(file, last_error());
+  }
+  if (exists && !S_ISREG(old.st_mode)) {
+    return;  // a device or a FIFO is filled, not replaced
+  }
+  const fs::path folder = target_of(file).parent_path();
+  expect_folder(file, folder.empty() ? "." : folder);
+}
+
+void expect_writable_folder(const fs::path& folder) {
+  fs::path nearest = folder.empty() ? "." : folder;
+  std::error_code ignored;
+  while (!fs::exists(fs::status(nearest, ignored)) && nearest.has_relative_path()) {
+    const fs::path parent = nearest.parent_path();
+    nearest = parent.empty() ? "." : parent;
+  }
+  expect_folder(folder, nearest);
 }
 
 }  // namespace stepcast

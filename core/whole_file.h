@@ -11,4 +11,12 @@ namespace stepcast {
 /// Errors: InputError naming the file when it cannot be written; nothing is left behind then.
 void write_whole_file(const std::filesystem::path& file, std::string_view text);
 
+/// Refuses before the work what write_whole_file would refuse after it: a folder that is missing or
+/// may not be written to, a file that may not be replaced, a folder in its place. Creates nothing;
+/// a disk that fills up is met only when the file is written. Errors: the same InputError.
+void expect_writable(const std::filesystem::path& file);
+/// The same for a folder that is made with its parents where it is missing: its nearest existing
+/// parent must be a folder that may be written to.
+void expect_writable_folder(const std::filesystem::path& folder);
+
 }  // namespace stepcast

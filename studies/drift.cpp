@@ -85,7 +85,7 @@ double distance(const TableDrift& d) {
 
 }  // namespace
 
-DriftReport drift(const Job& then, const Job& now, std::uint64_t seed) {
+DriftReport drift(const Job& then, const Job& now, const ReplanRequest& request) {
   if (!then.embedding_plan) {
     throw InputError("job: embedding.plan",
                      "expected the plan whose drift is asked for; name a "
@@ -115,9 +115,10 @@ DriftReport drift(const Job& then, const Job& now, std::uint64_t seed) {
   }
   std::stable_sort(report.tables.begin(), report.tables.end(),
                    [](const auto& a, const auto& b) { return distance(a) > distance(b); });
-  const models::CostModel model(then.system, then.calibration);
-  report.step_then = simulated_step(then, model, *then.embedding_plan);
-  report.replan = replan(later, {.max_bytes = std::nullopt, .seed = seed, .form = {}});
+  const ReplanReport again = replan(then, request);
+  report.step_then = again.from_step;
+  report.searched_then = again.plan.predicted_step;
+  report.replan = replan(later, request);
   report.step_now = report.replan.from_step;
   return report;
 }

@@ -145,6 +145,7 @@ TEST_CASE("plan --from refuses what it cannot follow", "[cli][plan][replan]") {
   refused(command("plan", {"--max-migrate", "1 GB"}), "--from");
   refused(command("plan", {"--from", used, "--max-migrate", "much"}), "--max-migrate");
   refused(command("plan", {"--from", used, "--max-migrate", "-1"}), "--max-migrate");
+  refused(command("plan", {"--from", used, "--max-migrate", "40"}), "the unit is missing");
   refused(command("plan", {"--from", used, "--compare"}), "--compare");
   refused(command("plan", {"--from", folder / "none.json"}), "none.json");
   refused(command("plan", {"--from", used, "--set", "devices=4"}), "the plan is for 8 devices");
@@ -205,8 +206,17 @@ TEST_CASE("plan --drift says what another access does to a plan", "[cli][plan][d
   CHECK(flatter.at("tables")[0].at("table") == other.at("tables")[0].at("table"));
   refused(command("plan", {"--drift", access("4", "1.1")}), "--from");
   refused(command("plan", {"--from", used, "--drift", "workload.tables[0].rows=7"}), "rows");
-  refused(command("plan", {"--from", used, "--drift", access("4", "1"), "--max-migrate", "1 GB"}),
-          "--max-migrate");
+  // Without drift a new plan saves what searching again saves, and nothing is put down to drift.
+  const json& of_same = same.at("drift");
+  CHECK(of_same.at("saved_s").get<double>() == of_same.at("saved_by_searching_s").get<double>());
+  CHECK(of_same.at("searched_then_step_s") == of_same.at("replanned_step_s"));
+  // A bound on the bytes and a file for the plan go with it; 0 keeps the plan in use.
+  const std::string next = folder / "next.json";
+  const json still =
+      document(call(command("plan", {"--from", used, "--drift", access("4", "1"), "--max-migrate",
+                                     "0", "--out", next, "--format", "json"})));
+  CHECK(still.at("drift").at("migrated_bytes") == 0);
+  CHECK(json::parse(text_of(next)).at("tables") == json::parse(text_of(used)).at("tables"));
 }
 
 TEST_CASE("a plan exported to TorchRec is read by its loader and comes back",

@@ -178,6 +178,30 @@ TEST_CASE("an output file that cannot be written leaves nothing behind", "[cli]"
   CHECK(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()) == 2);
 }
 
+TEST_CASE("a place that cannot be written to is refused before the input is looked at", "[cli]") {
+  const TemporaryFolder folder;
+  const std::string out = folder / "none/out.json";
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"plan", "none.json", "--out", out},
+           {"predict", "none.json", "--timeline", out},
+           {"fit", "none.csv", "--device", "p4", "--out", out},
+           {"fit", "--transfer", "none", "--device", "p4", "--out", out},
+           {"calibrate", "--emulate", "none", "--out", out},
+           {"report", "none.json", "--html", out},
+           {"replay", "none", "--update-baseline", out},
+           {"hitcurve", "none.bin", "--histogram", out},
+           {"validate", "runtime", "--predictions", out}}) {
+    const Outcome outcome = call(command);
+    INFO(command.front() << ": " << outcome.err);
+    CHECK(outcome.code == 2);
+    CHECK_THAT(outcome.err, Contains("none/out.json: cannot be written"));
+  }
+  CHECK(fs::is_empty(folder.path()));
+  // What was written is told.
+  const Outcome told = call(predict({"--timeline", folder / "t.json"}));
+  CHECK_THAT(told.err, Contains("t.json written"));
+}
+
 TEST_CASE("help and version exit with 0", "[cli]") {
   CHECK_THAT(call({"--help"}).out, Contains("predict") && Contains("calibrate"));
   CHECK(call({"predict", "--help"}).code == 0);

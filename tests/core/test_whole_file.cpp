@@ -109,3 +109,22 @@ TEST_CASE("what cannot be written is named and leaves nothing", "[core][whole_fi
   CHECK_THROWS_AS(write_whole_file(folder.path / std::string(256, 'n'), "x"), InputError);
   CHECK(folder.entries() == 1);
 }
+
+TEST_CASE("what could not be written is refused before the work", "[core][whole_file]") {
+  const Folder folder;
+  const fs::path file = folder.path / "out.json";
+  CHECK_NOTHROW(expect_writable(file));
+  CHECK(folder.entries() == 0);  // asking creates nothing
+  CHECK_NOTHROW(expect_writable("/dev/null"));
+  CHECK_THROWS_AS(expect_writable(folder.path / "none" / "out.json"), InputError);
+  CHECK_THROWS_AS(expect_writable(folder.path), InputError);
+  write_whole_file(file, "text");
+  CHECK_NOTHROW(expect_writable(file));
+  CHECK_THROWS_AS(expect_writable(file / "below.json"), InputError);
+  // A folder is made with its parents, but not below a file.
+  CHECK_NOTHROW(expect_writable_folder(folder.path));
+  CHECK_NOTHROW(expect_writable_folder(folder.path / "none" / "deeper"));
+  CHECK_THROWS_AS(expect_writable_folder(file / "deeper"), InputError);
+  CHECK_THROWS_AS(expect_writable_folder(file), InputError);
+  CHECK(folder.entries() == 1);
+}
