@@ -251,6 +251,7 @@ TEST_CASE("fp8 products run where the device has them and are refused where not"
   CHECK(ampere.run_job(kFp8, {"--set", "formats.compute=bf16"}).code == 0);
 }
 
+#ifdef STEPCAST_HAVE_CUDNN
 TEST_CASE("a run says what computed its attention, and fit keeps the kernels apart", "[run]") {
   const auto traced = [](const Machine& machine, const std::string& kernels) {
     return machine.run_job(
@@ -276,6 +277,7 @@ TEST_CASE("a run says what computed its attention, and fit keeps the kernels apa
   // The same capture and replay.
   CHECK(machine.run_job(kFp8, {"--set", "formats.compute=bf16", "--cuda-graph"}).code == 0);
 }
+#endif
 
 TEST_CASE("cuDNN's attention is insisted on only where it can be had", "[run]") {
   const Machine machine;
@@ -283,7 +285,7 @@ TEST_CASE("cuDNN's attention is insisted on only where it can be had", "[run]") 
       machine.run_job(kFp8, {"--set", "formats.compute=bf16", "--attention", "cudnn"});
   INFO(done.err);
   CHECK(done.code == 3);
-  CHECK_THAT(done.err, Contains("--attention cudnn: the stand-in has no cuDNN"));
+  CHECK_THAT(done.err, Contains("--attention cudnn: ") && Contains("cuDNN"));
   const Outcome on_cores =
       machine.call({"run", machine.file("job.json", kDlrm), "--attention", "own", "--steps", "1"});
   CHECK(on_cores.code == 2);
