@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/epilogue.h"
 #include "core/error.h"
 
 namespace stepcast {
@@ -266,6 +267,36 @@ std::optional<Phase> phase_named(std::string_view name) {
                                                           : std::optional(static_cast<Phase>(i));
 }
 
+namespace {
+
+/// What an epilogue moves beside the product: a row of bias or of its gradient (fp32), and a mask.
+void add_epilogue(Op& op, double e) {
+  const auto columns = static_cast<double>(op.shape[1]);
+  const Bytes mask(static_cast<double>(op.shape[0]) * 4 *
+                   static_cast<double>(mask_words(op.shape[1])));
+  switch (static_cast<Epilogue>(op.variant)) {
+    case Epilogue::kNone:
+      return;
+    case Epilogue::kBias:
+    case Epilogue::kBiasRelu:
+      op.bytes_read += Bytes(columns * e);
+      return;
+    case Epilogue::kBiasReluMask:
+      op.bytes_read += Bytes(columns * e);
+      op.bytes_written += mask;
+      return;
+    case Epilogue::kReluBackward:
+      op.bytes_read += mask;
+      op.bytes_written += Bytes(columns * 4);
+      return;
+    case Epilogue::kColumnSums:
+      op.bytes_written += Bytes(columns * 4);
+      return;
+  }
+}
+
+}  // namespace
+
 void fill_work(Op& op) {
   const double e =
       bits_per_element(op.format, std::max<std::int64_t>(1, op.shape[1])) / 8;  // bytes per element
@@ -280,6 +311,7 @@ void fill_work(Op& op) {
       op.bytes_read =
           Bytes(batch * (s(0) * s(2) + s(2) * s(1) + (accumulate ? s(0) * s(1) : 0)) * e);
       op.bytes_written = Bytes(batch * s(0) * s(1) * e);
+      add_epilogue(op, e);
       return;
     }
     case OpKind::kAttentionForward:

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "core/epilogue.h"
 #include "core/error.h"
 #include "runtime/cpu/kernels/activation.h"
 #include "runtime/cpu/kernels/data_movement.h"
@@ -15,6 +16,31 @@ namespace stepcast::runtime::cpu {
 namespace {
 
 kernels::MatrixView view(const Matrix& m) { return {m.data, m.rows, m.columns}; }
+
+/// In place, after the product. Masks are for libraries that cannot look at y: not written here.
+void epilogue(OpContext& c, const kernels::MatrixView& out) {
+  const auto wanted = static_cast<Epilogue>(c.op.variant);
+  switch (wanted) {
+    case Epilogue::kNone:
+      return;
+    case Epilogue::kBias:
+    case Epilogue::kBiasRelu:
+    case Epilogue::kBiasReluMask:
+      kernels::bias_activation_forward(
+          out, c.input(2).data, wanted == Epilogue::kBias ? Activation::kNone : Activation::kRelu,
+          out);
+      return;
+    case Epilogue::kReluBackward:
+      kernels::bias_activation_backward(out, {c.input(2).data, out.rows, out.columns},
+                                        Activation::kRelu, out, c.output(1).data);
+      return;
+    case Epilogue::kColumnSums: {
+      const kernels::MatrixView b{c.input(1).data, c.op.shape[2], c.op.shape[1]};
+      kernels::bias_activation_backward(b, b, Activation::kNone, b, c.output(1).data);
+      return;
+    }
+  }
+}
 
 void gemm(OpContext& c) {
   const auto [m, n, k, batches, unused4, unused5] = c.op.shape;
@@ -38,6 +64,7 @@ void gemm(OpContext& c) {
   } else {
     kernels::batched_gemm(shape, batch, a.data, m * k, b.data, n * k, out.data, m * n);
   }
+  epilogue(c, {out.data, m, n});
 }
 
 void bias_activation_forward(OpContext& c) {

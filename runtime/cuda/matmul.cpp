@@ -43,6 +43,25 @@ cublasLtMatrixLayout_t layout_of(const MatmulPlan::Matrix& m, std::int64_t batch
   return layout;
 }
 
+/// Column-major: a row of ours is a column of the library's, so its rows' bias is our columns', and
+/// our B its A.
+cublasLtEpilogue_t library_epilogue(Epilogue e) {
+  switch (e) {
+    case Epilogue::kBias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::kBiasRelu:
+      return CUBLASLT_EPILOGUE_RELU_BIAS;
+    case Epilogue::kBiasReluMask:
+      return CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+    case Epilogue::kReluBackward:
+      return CUBLASLT_EPILOGUE_DRELU_BGRAD;
+    case Epilogue::kColumnSums:
+      return CUBLASLT_EPILOGUE_BGRADA;
+    default:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
 /// Writes the matrices of one operand, without gaps, in the format they are multiplied in.
 const void* converted(const MatmulPlan::Matrix& m, const void* data, Format stored,
                       std::int64_t stride, std::int64_t step, std::int64_t batch,
@@ -136,6 +155,22 @@ struct Matmul::Prepared {
     set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, of_second);
   }
 
+  /// The operands of the epilogue: `row` is the bias, or where column sums go.
+  void set_epilogue(const MatmulPlan& plan, const void* row, Format of_row,
+                    const void* mask) const {
+    const auto set = [this](cublasLtMatmulDescAttributes_t what, auto value) {
+      check(cublasLtMatmulDescSetAttribute(operation, what, &value, sizeof value),
+            "cublasLtMatmulDescSetAttribute(EPILOGUE)");
+    };
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, library_epilogue(plan.epilogue));
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, row);
+    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of({.format = of_row}));
+    if (mask != nullptr) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, mask);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, 32 * mask_words(plan.m));  // in bits
+    }
+  }
+
   void choose(cublasLtHandle_t handle, const MatmulPlan& plan) {
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
@@ -187,8 +222,13 @@ std::size_t Matmul::workspace_bytes(const MatmulPlan& plan) {
   return plan.converted_bytes() + kLibraryWorkspace;
 }
 
-const Matmul::Prepared& Matmul::prepared(const MatmulPlan& plan, const Factors& factors) {
+const Matmul::Prepared& Matmul::prepared(const MatmulPlan& plan, const Factors& factors,
+                                         const EpilogueOperands& epilogue, void* sums) {
   const auto [it, fresh] = cache_.try_emplace(plan, plan);
+  if (plan.epilogue != Epilogue::kNone) {
+    it->second.set_epilogue(plan, plan.sums() ? sums : epilogue.bias.data,
+                            plan.sums() ? plan.out.format : epilogue.bias.format, epilogue.mask);
+  }
   if (plan.fp8()) {
     it->second.set_factors(factors.first, factors.second);
   }
@@ -204,7 +244,8 @@ const Matmul::Prepared& Matmul::prepared(const MatmulPlan& plan, const Factors& 
 }
 
 void Matmul::operator()(const Product& product, const Operand& a, const Operand& b, void* c,
-                        kernels::Workspace workspace, cudaStream_t stream) {
+                        kernels::Workspace workspace, cudaStream_t stream,
+                        const EpilogueOperands& epilogue) {
   if (product.m == 0 || product.n == 0 || product.batch == 0) {
     return;
   }
@@ -238,11 +279,22 @@ void Matmul::operator()(const Product& product, const Operand& a, const Operand&
     second = converted(plan.second, a.data, product.a, product.stride_a, product.step_a,
                        product.batch, workspace, stream);
   }
-  const Prepared& ready = prepared(plan, factors);
+  kernels::MatrixView sums;
+  if (plan.sums()) {
+    sums = {workspace.data, plan.out.format, 1, product.n};
+    const std::size_t taken =
+        (static_cast<std::size_t>(product.n) * stored_bytes(plan.out.format) + 255) / 256 * 256;
+    workspace = {static_cast<char*>(workspace.data) + taken, workspace.bytes - taken};
+  }
+  const Prepared& ready = prepared(plan, factors, epilogue, sums.data);
   check(cublasLtMatmul(handle_, ready.operation, &product.alpha, first, ready.first, second,
                        ready.second, &product.beta, c, ready.out, c, ready.out, &ready.algorithm,
                        workspace.data, workspace.bytes, stream),
         "cublasLtMatmul");
+  if (plan.sums()) {
+    const kernels::MatrixView d_bias(epilogue.d_bias.data, epilogue.d_bias.format, 1, product.n);
+    kernels::add(sums, d_bias, d_bias, stream);
+  }
 }
 
 }  // namespace stepcast::runtime::cuda

@@ -9,6 +9,13 @@
 
 namespace stepcast::runtime::cuda {
 
+/// What a product's epilogue reads and writes; the others are null.
+struct EpilogueOperands {
+  kernels::ConstVector bias;
+  void* mask = nullptr;
+  kernels::Vector d_bias;  ///< column sums are added to it
+};
+
 /// Matrix products through cuBLASLt. The algorithm of each plan is asked for once and kept. fp8
 /// operands that do not stand ready are quantised for the product, with the scale of their largest
 /// value now.
@@ -35,7 +42,8 @@ class Matmul {
     Operand(const void* values, QuantisedOperand copy) : data(values), ready(copy) {}
   };
   void operator()(const Product& product, const Operand& a, const Operand& b, void* c,
-                  kernels::Workspace workspace, cudaStream_t stream);
+                  kernels::Workspace workspace, cudaStream_t stream,
+                  const EpilogueOperands& epilogue = EpilogueOperands());
 
  private:
   struct Hash {
@@ -46,7 +54,8 @@ class Matmul {
     const float* first = nullptr;
     const float* second = nullptr;
   };
-  const Prepared& prepared(const MatmulPlan& plan, const Factors& factors);
+  const Prepared& prepared(const MatmulPlan& plan, const Factors& factors,
+                           const EpilogueOperands& epilogue, void* sums);
 
   cublasLtHandle_t handle_ = nullptr;
   std::unordered_map<MatmulPlan, Prepared, Hash> cache_;

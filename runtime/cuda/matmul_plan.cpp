@@ -143,6 +143,7 @@ Product product_of(const Program& program, const Op& op) {
   p.b = b.format;
   p.c = c.format;
   p.compute = op.format;
+  p.epilogue = static_cast<Epilogue>(op.variant);
   // Backward products have a gradient on one side: the left one but for those of weights, where
   // the input stands left, transposed.
   const bool backward = op.phase == Phase::kBackward;
@@ -162,6 +163,7 @@ MatmulPlan matmul_plan(const Product& product, std::uintptr_t a, std::uintptr_t 
   plan.alpha = product.alpha;
   plan.beta = product.beta;
   plan.tf32 = product.compute == Format::kTf32;
+  plan.epilogue = product.epilogue;
   plan.first = seen_by_columns(product.transpose_b ? product.n : product.k,
                                product.transpose_b ? product.k : product.n, product.stride_b,
                                product.step_b, product.b, b, wanted);
@@ -187,7 +189,9 @@ MatmulPlan matmul_plan(const Product& product, std::uintptr_t a, std::uintptr_t 
 std::size_t MatmulPlan::converted_bytes() const {
   // Behind quantised operands stand their scales and what their largest values are found with.
   const std::size_t scales = fp8() ? 2 * kernels::kQuantiseWorkspace : 0;
-  return bytes_if_converted(first, batch) + bytes_if_converted(second, batch) + scales;
+  const std::size_t added =
+      sums() ? rounded(static_cast<std::size_t>(m) * stored_bytes(out.format)) : 0;
+  return bytes_if_converted(first, batch) + bytes_if_converted(second, batch) + scales + added;
 }
 
 std::size_t MatmulPlan::hash() const {
@@ -210,6 +214,7 @@ std::size_t MatmulPlan::hash() const {
   mix(batch);
   mix(beta != 0);
   mix(tf32);
+  mix(epilogue);
   return h;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/epilogue.h"
 #include "core/formats.h"
 #include "core/program.h"
 
@@ -23,6 +24,7 @@ struct Product {
   /// Of fp8 products: operands that are gradients, which take five bits of exponent instead of
   /// four. At most one of them.
   bool gradient_a = false, gradient_b = false;
+  Epilogue epilogue = Epilogue::kNone;
 };
 
 /// The product of a gemm op. Errors: InternalError when an operand is smaller than the shape says.
@@ -52,9 +54,14 @@ struct MatmulPlan {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   float alpha = 1, beta = 0;
   bool tf32 = false;
+  Epilogue epilogue = Epilogue::kNone;
   [[nodiscard]] bool fp8() const { return first.format == Format::kFp8; }
   bool operator==(const MatmulPlan&) const = default;
-  /// Bytes of workspace for converted operands, each 256-byte aligned.
+  /// Whether the epilogue makes column sums, which stand in the workspace until they are added.
+  [[nodiscard]] bool sums() const {
+    return epilogue == Epilogue::kReluBackward || epilogue == Epilogue::kColumnSums;
+  }
+  /// Bytes of workspace for converted operands and column sums, each 256-byte aligned.
   [[nodiscard]] std::size_t converted_bytes() const;
   [[nodiscard]] std::size_t hash() const;
 };

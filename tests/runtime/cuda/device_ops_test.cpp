@@ -3,11 +3,14 @@
 #include <iostream>
 #include <limits>
 #include <random>
+#include <set>
 #include <tuple>
 
+#include "core/epilogue.h"
 #include "runtime/op_operands.h"
 #include "tests/runtime/cuda/device_fixture.h"
 #include "tests/runtime/listed_models.h"
+#include "workloads/fuse_epilogues.h"
 
 // Every op of small models alone, on the GPU and on the CPU backend: random inputs, outputs that
 // the op must overwrite poisoned with NaN.
@@ -44,7 +47,7 @@ bool contains(const Ids& ids, TensorId id) {
 /// Whether the op reads what stood in an output before.
 bool adds_to(const Program& program, const Op& op, TensorId id) {
   const bool gradient = program.tensors[id].role == TensorRole::kGradient;
-  const bool product = op.kind == OpKind::kGemm;
+  const bool product = op.kind == OpKind::kGemm && id == program.outputs(op)[0];
   const bool by_group =  // a row of the output gets the gradients of several rows
       op.kind == OpKind::kModulateBackward || op.kind == OpKind::kGateBackward;
   return (op.flags & op_flags::kAccumulate) != 0 || (by_group && id != program.outputs(op)[0]) ||
@@ -94,6 +97,22 @@ void check_equal(test::BothBackends& both, const Program& program, TensorId id, 
   CHECK(worst <= tolerance * largest);
 }
 
+/// Which numbers are positive, a bit each, as core/epilogue.h has it. At most 24 columns: then the
+/// words are exact as floats.
+std::vector<float> mask_of(const Tensor& of, const std::vector<float>& values) {
+  REQUIRE(of.columns <= 24);
+  std::vector<float> words(static_cast<std::size_t>(of.rows * mask_words(of.columns)), 0.0F);
+  for (std::int64_t i = 0; i < of.rows; ++i) {
+    std::uint32_t word = 0;
+    for (std::int64_t j = 0; j < of.columns; ++j) {
+      const bool positive = values[static_cast<std::size_t>(i * of.columns + j)] > 0;
+      word |= positive ? std::uint32_t{1} << j : 0U;
+    }
+    words[static_cast<std::size_t>(i * mask_words(of.columns))] = static_cast<float>(word);
+  }
+  return words;
+}
+
 void check_op(const cuda::Module& module, const Job& job, const ExecutionGraph& graph,
               std::uint32_t index, const cuda::Options& options = {}) {
   const ExecutionGraph cut = only(graph, index);
@@ -106,7 +125,11 @@ void check_op(const cuda::Module& module, const Job& job, const ExecutionGraph& 
     write_both(both, program, id, random_values(program, id, random));
   }
   for (const TensorId id : program.outputs(op)) {
-    if (!contains(program.inputs(op), id)) {
+    if (program.tensors[id].format ==
+        Format::kInt32) {  // a mask: padding bits may stay as they are
+      const auto words = static_cast<std::size_t>(program.tensors[id].elements());
+      both.gpu->write(id, 0, std::vector<float>(words, 0.0F));
+    } else if (!contains(program.inputs(op), id)) {
       const auto values = random_values(program, id, random);
       write_both(both, program, id,
                  adds_to(program, op, id)
@@ -129,12 +152,23 @@ void check_op(const cuda::Module& module, const Job& job, const ExecutionGraph& 
   for (const TensorId id : tables) {
     write_both(both, program, id, random_values(program, id, random));
   }
+  const bool reads_mask =
+      op.kind == OpKind::kGemm && static_cast<Epilogue>(op.variant) == Epilogue::kReluBackward;
+  if (reads_mask) {
+    const TensorId y = program.inputs(op)[2];
+    both.gpu->write(program.inputs(op)[3], 0, mask_of(program.tensors[y], both.gpu->read(y, 0)));
+  }
   const HostBatch batch = both.batch(0);
   const double expected = both.cpu.run_step(0, batch, -1);
   const double loss = both.gpu->run_step(0, batch, -1);
   const double tolerance = test::tolerance_of(job.formats.compute);
   CHECK(loss == Approx(expected).epsilon(tolerance));
   for (const TensorId id : program.outputs(op)) {
+    if (program.tensors[id].format == Format::kInt32) {  // the CPU looks at y itself
+      const TensorId y = program.outputs(op)[0];
+      CHECK(both.gpu->read(id, 0) == mask_of(program.tensors[y], both.gpu->read(y, 0)));
+      continue;
+    }
     check_equal(both, program, id, tolerance);
   }
   for (const TensorId id : tables) {
@@ -273,4 +307,62 @@ TEST_CASE("attention that cuDNN does not have stays with the backend's own kerne
             graph)
             .gpu->attention()
             .kernels.empty());
+}
+
+namespace {
+
+/// Both models with products that have every epilogue, no more than 24 columns under a mask.
+std::vector<Job> jobs_with_epilogues(Format compute) {
+  Job dlrm = test::small_dlrm(InteractionKind::kDot, OptimizerKind::kSgd, compute);
+  std::get<DlrmWorkload>(dlrm.workload.model).top_mlp = {24, 16, 1};
+  return {dlrm, test::small_transformer(Activation::kGelu, true, compute)};
+}
+
+ExecutionGraph fused_graph(const Job& job) {
+  ExecutionGraph graph = workloads::build_graph(job);
+  workloads::fuse_epilogues(graph);
+  return graph;
+}
+
+}  // namespace
+
+TEST_CASE("every product with an epilogue equals the CPU's", "[runtime][cuda][gpu][short]") {
+  const auto compute = GENERATE(Format::kFp32, Format::kBf16);
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  std::set<Epilogue> seen;
+  for (const Job& job : jobs_with_epilogues(compute)) {
+    const ExecutionGraph graph = fused_graph(job);
+    const Program& program = graph.programs.front();
+    for (std::uint32_t i = 0; i < program.ops.size(); ++i) {
+      const Op& op = program.ops[i];
+      if (op.kind == OpKind::kGemm && op.variant != 0) {
+        seen.insert(static_cast<Epilogue>(op.variant));
+        check_op(*module, job, graph, i);
+      }
+    }
+  }
+  CHECK(seen == std::set<Epilogue>{Epilogue::kBias, Epilogue::kBiasRelu, Epilogue::kBiasReluMask,
+                                   Epilogue::kReluBackward, Epilogue::kColumnSums});
+}
+
+TEST_CASE("a step with epilogues learns as one without", "[runtime][cuda][gpu]") {
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  for (const Job& job : jobs_with_epilogues(Format::kFp32)) {
+    const ExecutionGraph with = fused_graph(job);
+    const ExecutionGraph without = workloads::build_graph(job);
+    test::BothBackends fused(*module, job, with);
+    test::BothBackends separate(*module, job, without);
+    for (std::int64_t step = 0; step < 4; ++step) {
+      const HostBatch batch = fused.batch(step);
+      const double expected = separate.cpu.run_step(step, batch, -1);
+      CHECK(fused.cpu.run_step(step, batch, -1) == expected);  // the same sums in the same order
+      CHECK(fused.gpu->run_step(step, batch, -1) == Approx(expected).epsilon(1e-4));
+    }
+  }
 }

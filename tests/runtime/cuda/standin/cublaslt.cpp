@@ -1,6 +1,7 @@
 #include <cublasLt.h>
 #include <cuda_fp8.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "runtime/cpu/kernels/gemm.h"
@@ -21,6 +22,11 @@ struct Operation {
   bool transpose_a = false, transpose_b = false;
   const float* scale_a = nullptr;
   const float* scale_b = nullptr;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  void* bias = nullptr;
+  cudaDataType_t bias_type = CUDA_R_32F;
+  std::uint32_t* mask = nullptr;
+  std::int64_t mask_leading = 0;  ///< bits
 };
 
 bool is_fp8(const Layout& l) { return l.type == CUDA_R_8F_E4M3 || l.type == CUDA_R_8F_E5M2; }
@@ -64,6 +70,31 @@ std::vector<float> gathered(const void* data, const Layout& l, std::int64_t batc
     }
   }
   return values;
+}
+
+/// What the epilogue makes of element (i, j) of a column-major result; its mask has a bit for each.
+float after_product(const Operation& o, std::int64_t i, std::int64_t j, float x) {
+  const std::int64_t bit = i + j * o.mask_leading;
+  const auto word = static_cast<std::size_t>(bit / 32);
+  const std::uint32_t one = std::uint32_t{1} << (bit % 32);
+  const auto biased = [&] {
+    return x + stepcast::standin::load(o.bias, format_of(o.bias_type), i);
+  };
+  switch (o.epilogue) {
+    case CUBLASLT_EPILOGUE_BIAS:
+      return biased();
+    case CUBLASLT_EPILOGUE_RELU_BIAS:
+      return std::max(0.0F, biased());
+    case CUBLASLT_EPILOGUE_RELU_AUX_BIAS: {
+      const float y = biased();
+      o.mask[word] = y > 0 ? o.mask[word] | one : o.mask[word] & ~one;
+      return std::max(0.0F, y);
+    }
+    case CUBLASLT_EPILOGUE_DRELU_BGRAD:
+      return (o.mask[word] & one) != 0 ? x : 0.0F;
+    default:
+      return x;
+  }
 }
 
 template <class T>
@@ -129,6 +160,25 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
     (what == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER ? o.scale_a : o.scale_b) =
         value_at<const float*>(value);
     return CUBLAS_STATUS_SUCCESS;
+  }
+  switch (what) {
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      o.epilogue = value_at<cublasLtEpilogue_t>(value);
+      return CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+      o.bias = value_at<void*>(value);
+      return CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+      o.bias_type = value_at<cudaDataType_t>(value);
+      return CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+      o.mask = value_at<std::uint32_t*>(value);
+      return CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+      o.mask_leading = value_at<std::int64_t>(value);
+      return CUBLAS_STATUS_SUCCESS;
+    default:
+      break;
   }
   const bool transpose = value_at<cublasOperation_t>(value) == CUBLAS_OP_T;
   (what == CUBLASLT_MATMUL_DESC_TRANSA ? o.transpose_a : o.transpose_b) = transpose;
@@ -196,12 +246,23 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
       g.k = k;
       stepcast::runtime::kernels::gemm(g, left.data(), right.data(), product.data());
       for (std::int64_t i = 0; i < ld.rows; ++i) {
+        double sum = 0;
         for (std::int64_t j = 0; j < ld.columns; ++j) {
           const std::int64_t at = batch * ld.step + i + j * ld.leading;
           const float before = more == 0 ? 0 : more * stepcast::standin::load(d, ld.format, at);
-          stepcast::standin::store(
-              d, ld.format, at,
-              factor * product[static_cast<std::size_t>(i * ld.columns + j)] + before);
+          const float value = after_product(
+              o, i, j, factor * product[static_cast<std::size_t>(i * ld.columns + j)] + before);
+          sum += value;
+          stepcast::standin::store(d, ld.format, at, value);
+        }
+        if (o.epilogue == CUBLASLT_EPILOGUE_BGRADA) {
+          sum = 0;
+          for (std::int64_t j = 0; j < k; ++j) {
+            sum += left[static_cast<std::size_t>(i * k + j)];
+          }
+        }
+        if (o.epilogue == CUBLASLT_EPILOGUE_BGRADA || o.epilogue == CUBLASLT_EPILOGUE_DRELU_BGRAD) {
+          stepcast::standin::store(o.bias, format_of(o.bias_type), i, static_cast<float>(sum));
         }
       }
     }

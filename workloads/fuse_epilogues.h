@@ -1,0 +1,19 @@
+#pragma once
+#include "core/program.h"
+
+namespace stepcast::workloads {
+
+/// Makes one op of a product and the bias or activation that stands beside it with nothing between,
+/// where a library has an epilogue for it (core/epilogue.h):
+///
+///   product; y = act(y + bias)                  act none or ReLU
+///   product; dx = dx * relu'(y), column sums    y made by a product fused as above; it then keeps
+///                                               a mask of the positive numbers
+///   column sums of dy; weight gradient of dy
+///
+/// The op keeps the product's name and shape; the pass over memory that the other op was is gone.
+/// Not fused: products in fp8 and block formats, batches of products, products that add to what is
+/// there before an activation, ops with an event between them.
+void fuse_epilogues(ExecutionGraph& graph);
+
+}  // namespace stepcast::workloads
