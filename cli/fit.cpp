@@ -1,5 +1,7 @@
 #include "studies/fit.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -182,9 +184,14 @@ int fit_traces(const FitCommand& options, const Context& context) {
                    {"bias"}});
   for (const auto* models : {&result.system.device.fitted, &result.system.fitted}) {
     for (const auto& [key, m] : *models) {
-      table.row({cell(key), cell(m.form), cell(m.samples), share(m.error.median),
-                 share(m.error.mean), share(m.error.p90), share(m.error.worst),
-                 share(m.error.bias)});
+      if (std::find(result.kept.begin(), result.kept.end(), key) != result.kept.end()) {
+        continue;
+      }
+      const bool held_out = m.samples > 1;  // nothing is left to hold out of a single row
+      const auto error = [held_out](double e) { return held_out ? share(e) : empty_cell(); };
+      table.row({cell(key), cell(m.form), cell(m.samples), error(m.error.median),
+                 error(m.error.mean), error(m.error.p90), error(m.error.worst),
+                 error(m.error.bias)});
     }
   }
   DataTable traces(
@@ -203,14 +210,12 @@ int fit_traces(const FitCommand& options, const Context& context) {
   }
   unexplained.limit(20);
   if (options.format == OutputFormat::kJson) {
-    const nlohmann::ordered_json document = {{"stepcast", provenance_json()},
-                                             {"device", result.system.device.name},
-                                             {"system", result.system.name},
-                                             {"out", options.out},
-                                             {"models", table.json()},
-                                             {"traces", traces.json()},
-                                             {"unexplained", unexplained.json()},
-                                             {"warnings", result.warnings}};
+    const nlohmann::ordered_json document = {
+        {"stepcast", provenance_json()}, {"device", result.system.device.name},
+        {"system", result.system.name},  {"out", options.out},
+        {"models", table.json()},        {"traces", traces.json()},
+        {"kept", result.kept},           {"unexplained", unexplained.json()},
+        {"warnings", result.warnings}};
     std::cout << document.dump(2) << '\n';
   } else if (options.format == OutputFormat::kCsv) {
     table.print_csv(std::cout);
@@ -218,6 +223,9 @@ int fit_traces(const FitCommand& options, const Context& context) {
     for (const DataTable* t : {&traces, &table, &unexplained}) {
       t->print_text(std::cout);
       std::cout << '\n';
+    }
+    if (!result.kept.empty()) {
+      std::cout << fmt::format("kept as the base has them: {}\n", fmt::join(result.kept, ", "));
     }
     for (const std::string& w : result.warnings) {
       std::cout << fmt::format("warning: {}\n", w);

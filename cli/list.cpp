@@ -8,6 +8,7 @@
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/formats.h"
+#include "models/collective_form.h"
 #include "models/kernel_form.h"
 
 namespace stepcast::cli {
@@ -30,6 +31,11 @@ std::vector<config::Entry> model_forms() {
   for (const auto& form : models::builtin_kernel_forms()) {
     entries.push_back({std::string(form->name()), "kernels"});
   }
+  for (const auto& form : models::builtin_collective_forms()) {
+    entries.push_back({std::string(form->name()), "collectives"});
+  }
+  entries.push_back({"attention.unfused", "the sum of its products, softmax and dropout"});
+  entries.push_back({"tier.shared_link", "rows between memories, beside what others move"});
   return entries;
 }
 

@@ -11,6 +11,7 @@
 #include "cli/output_files.h"
 #include "cli/print_prediction.h"
 #include "cli/text_table.h"
+#include "core/config/quantity.h"
 #include "core/error.h"
 #include "studies/training_run.h"
 #include "traces/perfetto/perfetto_writer.h"
@@ -21,6 +22,7 @@ namespace {
 struct PredictCommand {
   JobOptions job;
   std::string timeline;
+  std::string measured;
   bool intervals = false;
   bool strict = false;
   studies::RunLength length;
@@ -85,6 +87,26 @@ void add_run_json(const WholeRun& whole, nlohmann::ordered_json& j) {
   }
 }
 
+/// One measured step of the job, and the scalar that takes the prediction there: all times are
+/// multiplied by it, so it serves other jobs of the same software on the same machine.
+struct MeasuredStep {
+  Seconds step;
+  double error = 0;
+  double scale = 1;
+};
+
+std::optional<MeasuredStep> measured_step(const PredictCommand& options,
+                                          const studies::StepPrediction& p) {
+  if (options.measured.empty()) {
+    return std::nullopt;
+  }
+  const auto step = config::parse_quantity<Seconds>(options.measured, "--measured");
+  if (step <= Seconds{}) {
+    throw InputError("--measured", "is the time of one step, above 0, such as 10.4s");
+  }
+  return MeasuredStep{step, p.iteration / step - 1, p.job.calibration.scale * (step / p.iteration)};
+}
+
 void print_csv(const studies::StepPrediction& p, std::ostream& out) {
   out << csv_line({"workload", "system", "devices", "iteration_time_s", "samples_per_s", "mfu",
                    "memory_bytes", "fits", "in_calibrated_range"});
@@ -109,13 +131,26 @@ int predict(const PredictCommand& options, const Context& context) {
   if (options.asks_for_run()) {
     whole.run = studies::training_run(p, whole.flows, options.length);
   }
+  const auto measured = measured_step(options, p);
   switch (options.job.format) {
     case OutputFormat::kText:
       print_prediction(p, std::cout);
+      if (measured) {
+        std::cout << fmt::format(
+            "\nmeasured {}: the prediction is {} off; --set calibration.scale={:.4g} takes it "
+            "there, "
+            "and other jobs of the same software and machine along\n",
+            human(measured->step), percent_signed(measured->error), measured->scale);
+      }
       print_run(whole, std::cout);
       break;
     case OutputFormat::kJson: {
       nlohmann::ordered_json j = prediction_json(p);
+      if (measured) {
+        j["measured"] = {{"step_s", measured->step.base()},
+                         {"error", measured->error},
+                         {"calibration_scale", measured->scale}};
+      }
       add_run_json(whole, j);
       std::cout << j.dump(2) << '\n';
       break;
@@ -139,6 +174,10 @@ void add_predict(CLI::App& app, Context& context) {
       ->check(output_file());
   command->add_flag("--intervals", options->intervals,
                     "Add the p5 and p95 that follow from the fitted residuals");
+  command->add_option(
+      "--measured", options->measured,
+      "Time of one measured step of this job, such as 10.4s: says the error, and the "
+      "calibration.scale that takes predictions there");
   command->add_flag("--strict", options->strict, "Exit 1 if the job does not fit in memory");
   auto* length = command->add_option_group("length", "How long a whole run takes; one of");
   length->add_option("--tokens", options->length.tokens, "Tokens to train on, such as 3e11")

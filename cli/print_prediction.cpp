@@ -8,6 +8,7 @@
 #include "cli/text_table.h"
 #include "cli/version.h"
 #include "core/config/config.h"
+#include "planner/parallel/plan_point.h"
 #include "workloads/embedding_plan.h"
 #include "workloads/embedding_plan_summary.h"
 
@@ -103,6 +104,26 @@ void print_plan(const Job& job, std::ostream& out) {
   }
 }
 
+/// How a transformer is split, defaults included, and what of its traffic is hidden.
+void print_parallel(const Job& job, std::ostream& out) {
+  if (job.workload.transformer() == nullptr) {
+    return;
+  }
+  const Overlap& o = job.parallel.overlap;
+  const std::pair<const char*, bool> hidden[] = {{"data", o.data},
+                                                 {"tensor", o.tensor},
+                                                 {"tensor_products", o.tensor_products},
+                                                 {"pipeline", o.pipeline},
+                                                 {"parameters", o.parameters},
+                                                 {"expert", o.expert}};
+  std::string overlaps;
+  for (const auto& [name, on] : hidden) {
+    overlaps += on ? (overlaps.empty() ? "" : ", ") + std::string(name) : "";
+  }
+  out << fmt::format("{}; overlaps: {}\n", planner::describe(planner::point_of(job)),
+                     overlaps.empty() ? "none" : overlaps);
+}
+
 nlohmann::ordered_json plan_json(const Job& job) {
   nlohmann::ordered_json parts = nlohmann::ordered_json::array();
   for (const workloads::PlanPart& p :
@@ -145,9 +166,17 @@ void print_prediction(const StepPrediction& p, std::ostream& out) {
       p.job.system.device.name, human(p.iteration),
       p.interval ? fmt::format(" ({} .. {})", human(p.interval->p5), human(p.interval->p95)) : "");
   out << fmt::format(
-      "{:.4g} samples/s{}, MFU {} of {} peak (causal {}, hardware {})\n\n", p.samples_per_second,
+      "{:.4g} samples/s{}, MFU {} of {} peak (causal {}, hardware {})\n", p.samples_per_second,
       p.tokens_per_second > 0 ? fmt::format(", {:.4g} tokens/s", p.tokens_per_second) : "",
       percent(p.mfu), name_of(p.peak_format), percent(p.mfu_causal), percent(p.hfu));
+  print_parallel(p.job, out);
+  if (!p.fits) {
+    out << fmt::format(
+        "does not fit: rank {} needs {} of {}{}\n", p.fullest_rank,
+        human(p.memory.total() + p.reserve), human(p.capacity),
+        p.memory.total() + p.reserve > p.capacity ? "" : ", and slower memory (below)");
+  }
+  out << '\n';
   print_plan(p.job, out);
   print_split(p.critical_rank, p.split, p.iteration, out);
   print_issued(p.by_kind, p.iteration, out);

@@ -56,8 +56,8 @@ void print_text(const std::string& name, const studies::Replay& r, std::ostream&
   row("  control: device times x 0", r.scale_0);
   row("  control: device times x 2", r.scale_2);
   if (r.changed_step) {
-    table.row(
-        {"with the change", human(*r.changed_step), percent_signed(r.change - 1) + " of replayed"});
+    table.row({"with the change", human(*r.changed_step),
+               percent_signed(r.change - 1) + " of " + human(*r.unchanged_step) + " without it"});
   }
   table.print(out);
   if (r.next_step_error >= 0) {
@@ -109,7 +109,9 @@ nlohmann::ordered_json to_json(const std::string& name, const studies::Replay& r
   }
   j["stripped_wait_s"] = r.stripped_wait.base();
   if (r.changed_step) {
-    j["what_if"] = {{"step_s", r.changed_step->base()}, {"ratio", r.change}};
+    j["what_if"] = {{"step_s", r.changed_step->base()},
+                    {"unchanged_step_s", r.unchanged_step->base()},
+                    {"ratio", r.change}};
   }
   j["dropped_records"] = r.dropped_records;
   j["warnings"] = r.warnings;

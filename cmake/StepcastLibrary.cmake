@@ -52,7 +52,8 @@ function(stepcast_test name)
   target_compile_definitions(test_${name} PRIVATE
     STEPCAST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" STEPCAST_SHARED_DATA="${STEPCAST_SHARED_DATA}"
     STEPCAST_EXECUTABLE="${CMAKE_BINARY_DIR}/bin/stepcast")
-  catch_discover_tests(test_${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600 ${ARG_PROPERTIES})
+  # A test that lacks its data or its tool warns "skipped: ..." before it does anything else.
+  catch_discover_tests(test_${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600 SKIP_REGULAR_EXPRESSION "skipped: " ${ARG_PROPERTIES})
 endfunction()
 
 # stepcast_fuzzer(NAME SOURCE ROOMS ... LINK ... [CORPUS FOLDER]): fuzz_NAME, run by scripts/fuzz (clang, STEPCAST_FUZZ).

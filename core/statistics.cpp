@@ -21,4 +21,9 @@ double interpolated_quantile(std::span<const double> sorted, double q) {
   return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
 }
 
+double middle_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : interpolated_quantile(values, 0.5);
+}
+
 }  // namespace stepcast

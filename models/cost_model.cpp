@@ -306,6 +306,7 @@ ExchangePrediction CostModel::all_to_all_v(std::span<const double> send,
   const std::size_t n = ranks.size();
   ExchangePrediction out;
   out.ends.resize(n);
+  out.overheads.resize(n);
   if (n <= 1 || impl_->system.fabric.empty()) {
     out.in_range = true;  // nothing is exchanged
     return out;
@@ -314,6 +315,7 @@ ExchangePrediction CostModel::all_to_all_v(std::span<const double> send,
   const GroupShape group = group_shape(impl_->system, ranks);
   const std::size_t levels = impl_->system.fabric.size();
   const std::vector<double> ports = exchange_port_bytes(send, ranks, impl_->system);
+  const std::vector<double> no_bytes(levels, 0.0);
   const auto size = static_cast<double>(n);
   double most = 0;
   for (std::size_t r = 0; r < n; ++r) {
@@ -330,7 +332,10 @@ ExchangePrediction CostModel::all_to_all_v(std::span<const double> send,
       t *= c.correction(OpKind::kAllToAllV, equal, group, impl_->system);
       t = std::max(t, c.form->exchange_limit(mine, group, impl_->system));
     }
-    out.ends[r] = (t + c.form->after_rest(equal, since_use, c.constants)) * impl_->scale;
+    const Seconds rest = c.form->after_rest(equal, since_use, c.constants);
+    const Seconds empty = c.form->exchange(no_bytes, 0, peers, group, impl_->system, c.constants);
+    out.ends[r] = (t + rest) * impl_->scale;
+    out.overheads[r] = (std::min(empty, t) + rest) * impl_->scale;
   }
   out.model = c.form->name();
   if (c.fitted != nullptr) {

@@ -43,6 +43,7 @@ GroupShape group_shape(const System& system, std::span<const std::int32_t> ranks
 /// be trusted.
 struct ExchangePrediction {
   std::vector<Seconds> ends;
+  std::vector<Seconds> overheads;  ///< by rank: what the same messages take without their bytes
   std::string_view model = "";
   bool in_range = false;  ///< what the busiest member moves, and the group, were measured
   double log_sigma = 0;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/statistics.h"
 #include "simulator/random.h"
 
 namespace stepcast::simulator {
@@ -39,20 +40,13 @@ StepInterval step_interval(const ExecutionGraph& graph, const StepCosts& costs,
   STEPCAST_CHECK(options.samples >= 1 && options.common >= 0 && options.common <= 1,
                  "{} samples, common share {}", options.samples, options.common);
   StepCosts sampled = costs;
-  std::vector<SimTime> steps;
+  std::vector<double> steps;
   for (int s = 0; s < options.samples; ++s) {
     perturb(costs, options, static_cast<std::uint64_t>(s), sampled);
-    steps.push_back(simulate(graph, sampled).makespan);
+    steps.push_back(to_seconds(simulate(graph, sampled).makespan).base());
   }
   std::sort(steps.begin(), steps.end());
-  const auto quantile = [&](double q) {
-    // Linear between order statistics.
-    const double at = q * static_cast<double>(steps.size() - 1);
-    const auto low = static_cast<std::size_t>(at);
-    const std::size_t high = std::min(low + 1, steps.size() - 1);
-    return to_seconds(steps[low]) * (1 - (at - std::floor(at))) +
-           to_seconds(steps[high]) * (at - std::floor(at));
-  };
+  const auto quantile = [&](double q) { return Seconds(interpolated_quantile(steps, q)); };
   return {quantile(0.05), quantile(0.5), quantile(0.95)};
 }
 

@@ -52,8 +52,10 @@ class Pricer {
       refuse_longer(fmt::format("op {} [{}]", program.name(what), name_of(what.phase)), p.time);
     }
     // What is not done in every step takes its share of each.
-    row.ticks[op] = to_ticks(p.time * program.share_of_steps(program.ops[op]));
+    const double share = program.share_of_steps(program.ops[op]);
+    row.ticks[op] = to_ticks(p.time * share);
     row.log_sigma[op] = static_cast<float>(p.log_sigma);
+    row.reason[op] = {p.bound, static_cast<float>(p.overhead.base() * share), p.in_range};
     row.model[op] =
         model_ids_.try_emplace(std::string(p.model), static_cast<std::int32_t>(model_ids_.size()))
             .first->second;
@@ -76,7 +78,8 @@ class Pricer {
              .latency = {},
              .link_share = std::vector<float>(n, 0),
              .path = std::vector<std::int32_t>(n, -1),
-             .needs = std::vector<std::int32_t>(n, -1)};
+             .needs = std::vector<std::int32_t>(n, -1),
+             .reason = std::vector<OpReason>(n)};
       for (std::size_t o = 0; o < n; ++o) {
         const Op& op = program.ops[o];
         if (op.kind == OpKind::kTierFetch || op.kind == OpKind::kTierWriteBack) {
@@ -258,12 +261,15 @@ class Pricer {
       row.path[o] = path;
       row.link_share[o] = 1;
       std::vector<std::int32_t> needs;
-      Seconds longest;
+      Seconds longest, overhead;
       for (std::size_t i = 0; i < n; ++i) {
         if (group.members[i] != d) {
           continue;
         }
-        longest = std::max(longest, ends[i]);
+        if (ends[i] >= longest) {
+          longest = ends[i];
+          overhead = exchange.overheads[i];
+        }
         for (std::size_t j = 0; j < n; ++j) {
           if (j != i && (send[i * n + j] > 0 || send[j * n + i] > 0)) {
             needs.push_back(group.members[j]);
@@ -272,7 +278,9 @@ class Pricer {
       }
       models::Prediction prediction;
       prediction.time = longest;
-      prediction.model = "all_to_all_v";
+      prediction.overhead = overhead;
+      prediction.bound = 2 * overhead > longest ? "latency" : "link";
+      prediction.model = exchange.model;
       prediction.in_range = exchange.in_range;
       prediction.log_sigma = exchange.log_sigma;
       answer(row, program_of(instance), o, prediction);

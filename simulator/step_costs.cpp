@@ -29,7 +29,8 @@ StepCosts blank_costs(const ExecutionGraph& graph, bool unfold) {
                 .latency = {},
                 .link_share = std::vector<float>(n, 0),
                 .path = std::vector<std::int32_t>(n, -1),
-                .needs = std::vector<std::int32_t>(n, -1)};
+                .needs = std::vector<std::int32_t>(n, -1),
+                .reason = {}};
     for (std::size_t o = 0; o < n; ++o) {
       if (is_collective(program.ops[o].kind)) {
         row.path[o] = 0;

@@ -9,6 +9,13 @@
 
 namespace stepcast::simulator {
 
+/// Why an op takes its time (models::Prediction), for reports: the engine never looks.
+struct OpReason {
+  std::string_view bound;  ///< "" where nothing was predicted
+  float overhead = 0;      ///< seconds
+  bool in_range = false;
+};
+
 /// Costs of the op templates of one simulated rank, in picoseconds; index = op template of its
 /// program. Of a collective: the transfer once its partners are there; of all-to-all-v: until this
 /// rank is done.
@@ -24,6 +31,7 @@ struct OpCosts {
   std::vector<float> link_share;    ///< share of its outermost link's bandwidth used when alone
   std::vector<std::int32_t> path;   ///< index into StepCosts::paths, -1: shares no link
   std::vector<std::int32_t> needs;  ///< index into StepCosts::needs, -1: all members
+  std::vector<OpReason> reason;     ///< made by price(), empty otherwise
 };
 
 /// All durations a simulation needs, as plain arrays: the engine never asks a model. Made by

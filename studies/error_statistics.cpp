@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/statistics.h"
+
 namespace stepcast::studies {
 
 ErrorStatistics statistics_of(std::span<const double> errors) {
@@ -26,11 +28,8 @@ ErrorStatistics statistics_of(std::span<const double> errors) {
   }
   s.geomean = std::exp(s.geomean);
   std::sort(sorted.begin(), sorted.end());
-  const auto quantile = [&sorted, n](double q) {
-    return sorted[static_cast<std::size_t>(std::ceil(q * n)) - 1];
-  };  // nearest rank
-  s.median = quantile(0.5);
-  s.p90 = quantile(0.9);
+  s.median = interpolated_quantile(sorted, 0.5);
+  s.p90 = sorted[static_cast<std::size_t>(std::ceil(0.9 * n)) - 1];  // nearest rank
   return s;
 }
 

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <set>
 
 #include "core/config/config.h"
 #include "core/error.h"
+#include "models/collective_form.h"
+#include "models/kernel_form.h"
 #include "models/measured/names.h"
 #include "studies/recorded_graph.h"
 #include "studies/recorded_work.h"
@@ -146,9 +149,51 @@ System facts_of(const std::vector<Input>& inputs, const FitTracesOptions& option
   }
   s.device.name = options.device.empty() ? s.device.name : options.device;
   s.name = options.system.empty() ? options.device : options.system;
-  s.fitted.clear();
-  s.device.fitted.clear();
   return s;
+}
+
+/// What the traces show replaces the base's answer for the same ops, its more specific models
+/// included; the rest of the base stays. Fewer rows than a fit needs replace nothing. `seen` holds
+/// the keys of each sort of op in the traces, most specific first.
+void keep_base(FittedModels base, const std::set<std::vector<std::string>>& seen,
+               FittedModels& fitted, FitTracesResult& result) {
+  for (const std::vector<std::string>& keys : seen) {
+    const auto first = std::find_if(keys.begin(), keys.end(),
+                                    [&](const std::string& k) { return fitted.contains(k); });
+    if (first == keys.end()) {
+      continue;
+    }
+    const bool answered = std::any_of(keys.begin(), keys.end(),
+                                      [&](const std::string& k) { return base.contains(k); });
+    const std::int64_t samples = fitted.at(*first).samples;
+    if (answered && samples < static_cast<std::int64_t>(models::kMinimumRows)) {
+      result.warnings.push_back(
+          fmt::format("{}: {} in the traces; the base's model is kept", *first,
+                      samples == 1 ? "one row" : fmt::format("{} rows", samples)));
+      fitted.erase(*first);
+      continue;
+    }
+    for (auto key = keys.begin(); key != first; ++key) {
+      base.erase(*key);
+    }
+  }
+  for (const auto& [key, model] : base) {
+    if (fitted.try_emplace(key, model).second) {
+      result.kept.push_back(key);
+    }
+  }
+}
+
+void keep_base(System base, const StepRows& rows, FitTracesResult& result) {
+  std::set<std::vector<std::string>> kernels, collectives;
+  for (const models::MeasuredOp& row : rows.ops) {
+    kernels.insert(models::fitted_keys(*row.op));
+  }
+  for (const models::MeasuredCollective& row : rows.collectives) {
+    collectives.insert(models::collective_keys(row.kind, row.format));
+  }
+  keep_base(std::move(base.device.fitted), kernels, result.system.device.fitted, result);
+  keep_base(std::move(base.fitted), collectives, result.system.fitted, result);
 }
 
 std::string source_of(const std::vector<FittedTrace>& traces) {
@@ -264,7 +309,10 @@ FitTracesResult fit_traces(std::span<const fs::path> folders, const FitTracesOpt
   std::stable_sort(inputs.begin(), inputs.end(),
                    [](const Input& a, const Input& b) { return a.hash < b.hash; });
   FitTracesResult result;
-  result.system = facts_of(inputs, options);
+  const System base = facts_of(inputs, options);
+  result.system = base;
+  result.system.fitted.clear();
+  result.system.device.fitted.clear();
   const bool on_device = capture || (inputs.front().on_device() && inputs.front().job);
   StepRows rows;
   for (Input& input : inputs) {
@@ -289,6 +337,9 @@ FitTracesResult fit_traces(std::span<const fs::path> folders, const FitTracesOpt
   constexpr std::size_t kFewestSegments = 8;
   if (rows.segments.size() >= kFewestSegments) {
     result.system.device.fitted.merge(models::fit_straggler(rows.segments, fit));
+  }
+  if (on_device) {
+    keep_base(base, rows, result);
   }
   result.rows = std::move(rows.rows);
   result.unexplained = std::move(rows.unexplained);

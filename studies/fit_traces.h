@@ -14,7 +14,8 @@ namespace stepcast::studies {
 struct FitTracesOptions {
   std::string device = {};  ///< name of the device that is fitted
   std::string system = {};  ///< name of the system around it; empty: the device's
-  /// Hardware facts to fit on; what they carry as fitted is replaced. Without, for our own traces:
+  /// Hardware facts to fit on. What they carry as fitted is replaced: all of it by traces of cores,
+  /// which show every op; by traces of devices what these show. Without, for our own traces:
   /// those of the job where it names a system whose ranks share cores, as `stepcast calibrate`
   /// writes it, else a bare core. For captures of other programs: the device of that name in the
   /// library, on one level of fabric.
@@ -37,6 +38,7 @@ struct FitTracesResult {
   std::vector<MeasuredRow> rows;         ///< what the fits were made from
   std::vector<Unexplained> unexplained;  ///< what they could not use, by reason and name
   double seconds = 0;                    ///< of all recorded ops, waits in collectives left out
+  std::vector<std::string> kept;         ///< models of the base that the traces left as they were
   std::vector<std::string> warnings;     ///< of captures: what their record leaves open
 };
 

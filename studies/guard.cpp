@@ -49,11 +49,6 @@ double mean_square(const std::vector<double>& v) {
   return sum / static_cast<double>(v.size());
 }
 
-double middle_of(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return interpolated_quantile(v, 0.5);
-}
-
 double variance(const std::vector<double>& v) {
   double mean = 0, sum = 0;
   for (const double x : v) {

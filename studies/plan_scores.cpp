@@ -8,15 +8,10 @@
 #include <functional>
 
 #include "core/error.h"
+#include "core/statistics.h"
 
 namespace stepcast::studies {
 namespace {
-
-/// Between the two middle values where there are two: four rounds have no middle one.
-double middle_of(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v.empty() ? 0 : (v[(v.size() - 1) / 2] + v[v.size() / 2]) / 2;
-}
 
 /// Medians of the odd rounds and of the even ones.
 std::array<double, 2> halves_of(const std::vector<double>& rounds) {

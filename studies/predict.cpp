@@ -87,25 +87,15 @@ void fill_rates(StepPrediction& p) {
   }
 }
 
-models::Prediction explain(const models::CostModel& model, const ExecutionGraph& graph,
-                           const Program& program, const Op& op, std::int32_t rank) {
-  if (!is_collective(op.kind)) {
-    return model.kernel(program, op);
-  }
-  if (op.communicator < 0) {
-    return {};
-  }
-  const auto members = graph.members(op.communicator, rank);
-  return model.collective(op, models::group_shape(model.system(), members, graph.ranks()));
-}
-
 /// Ops outside the calibrated range that take no more of a row's time leave it in range.
 constexpr double kSlightShare = 0.01;
 
 /// Rows of the critical rank, with the reason of the longest op template behind each.
 std::vector<OpRow> rows_of(const simulator::Timeline& timeline, const ExecutionGraph& graph,
-                           const models::CostModel& model, std::int32_t rank, bool by_name) {
+                           const simulator::StepCosts& costs, std::int32_t rank, bool by_name) {
   const Program& program = graph.program_of(rank);
+  const auto instance = costs.folding.instance_of.at(static_cast<std::size_t>(rank));
+  const simulator::OpCosts& costed = costs.ops[static_cast<std::size_t>(instance)];
   const std::vector<TemplateTime> templates = template_times(timeline, program, rank);
   std::map<std::string, std::pair<OpRow, Seconds>> rows;
   for (std::size_t o = 0; o < templates.size(); ++o) {
@@ -119,12 +109,13 @@ std::vector<OpRow> rows_of(const simulator::Timeline& timeline, const ExecutionG
     row.executions += s.executions;
     row.time += s.time;
     row.wait += s.wait;
-    const models::Prediction reason = explain(model, graph, program, op, rank);
-    row.overhead += std::min(reason.overhead, reason.time) * static_cast<double>(s.executions);
+    const simulator::OpReason& reason = costed.reason[o];
+    row.overhead += std::min(Seconds(reason.overhead) * static_cast<double>(s.executions), s.time);
     if (s.time >= longest) {
       longest = s.time;
       row.bound = reason.bound;
-      row.model = reason.model;
+      row.model = costed.model[o] < 0 ? std::string()
+                                      : costs.models[static_cast<std::size_t>(costed.model[o])];
     }
     row.outside += reason.in_range ? Seconds{} : s.time;
   }
@@ -173,6 +164,31 @@ const simulator::RankSummary* busier_rank(const simulator::SimulationResult& res
 TimeSplit split_of(const simulator::Breakdown& parts) {
   return {to_seconds(parts.compute), to_seconds(parts.exposed_communication),
           to_seconds(parts.bubble), to_seconds(parts.host), to_seconds(parts.other)};
+}
+
+/// What of the system nothing was ever fitted for: there times are those of the hardware's limits,
+/// which nothing reaches.
+std::string without_constants(const Job& job) {
+  if (job.calibration.kind == Calibration::Kind::kNone) {
+    return "calibration none: kernels and collectives run at the limits of the hardware, so steps "
+           "come out too short";
+  }
+  const System& s = job.system;
+  const auto& fitted = s.device.fitted;
+  const bool kernels =
+      std::any_of(fitted.begin(), fitted.end(), [](const auto& m) { return m.first != "memory"; });
+  const bool links = !s.fitted.empty() || job.devices == 1 || s.fabric.empty();
+  if (kernels && links) {
+    return {};
+  }
+  const std::string what = !kernels && !links ? "kernels and collectives run"
+                           : kernels          ? "collectives run"
+                                              : "kernels run";
+  const std::string whose = kernels ? "system " + s.name : "device " + s.device.name;
+  return fmt::format(
+      "{} at the limits of the hardware, for {} has no fitted constants of them, so steps come out "
+      "too short; `stepcast fit --transfer` takes those of a measured {} (docs/models.md)",
+      what, whose, kernels ? "system" : "device");
 }
 
 }  // namespace
@@ -249,11 +265,11 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
   if (options.intervals) {
     p.interval = interval_of(job, p.iteration, simulator::step_interval(graph, costs));
   }
-  p.by_kind = rows_of(own, graph, model, critical.rank, false);
-  p.by_name = rows_of(own, graph, model, critical.rank, true);
+  p.by_kind = rows_of(own, graph, costs, critical.rank, false);
+  p.by_name = rows_of(own, graph, costs, critical.rank, true);
   if (busiest != nullptr) {
     p.busiest = RankAccount{busiest->rank, split(*busiest, timeline),
-                            rows_of(timeline, graph, model, busiest->rank, false)};
+                            rows_of(timeline, graph, costs, busiest->rank, false)};
   }
   fill_memory(p, graph, options.remedies);
   check_tiers(p, graph);
@@ -263,6 +279,9 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
         fmt::format("MFU above 100 %: by its convention it counts all of the attention scores, of "
                     "which causal kernels skip half; without those {:.1f} %",
                     100 * p.mfu_causal));
+  }
+  if (const std::string unfitted = without_constants(job); !unfitted.empty()) {
+    p.warnings.push_back(unfitted);
   }
   if (!p.in_calibrated_range && job.calibration.kind != Calibration::Kind::kNone) {
     p.warnings.push_back(

@@ -80,8 +80,8 @@ SimTime end_of(const simulator::Timeline& timeline, std::int32_t rank) {
 }
 
 /// Every run of steps of one graph from its own medians; medians over the graphs.
-void replay_in_sample(const traces::MeasuredRun& run, Replay& result) {
-  std::vector<double> replayed, errors, scale_0, scale_2;
+void replay_in_sample(const traces::MeasuredRun& run, double host_bound_below, Replay& result) {
+  std::vector<double> replayed, errors, scale_0, scale_2, longer;
   for (std::size_t end = run.steps.size(); end > 0;) {
     const Steps steps = given(run.steps, end);
     end -= steps.size();
@@ -96,11 +96,13 @@ void replay_in_sample(const traces::MeasuredRun& run, Replay& result) {
     errors.push_back(replayed.back() / median_wall(steps).base() - 1);
     scale_0.push_back(scaled(0));
     scale_2.push_back(scaled(2));
+    longer.push_back(scale_2.back() / replayed.back() - 1);
   }
   result.replayed_step = seconds(median_of(replayed));
   result.error = median_of(errors);
   result.scale_0 = seconds(median_of(scale_0));
   result.scale_2 = seconds(median_of(scale_2));
+  result.host_bound = median_of(longer) < host_bound_below;
 }
 
 /// The last step, from those before it (from itself if it is the only one).
@@ -221,8 +223,7 @@ Replay replay(const traces::MeasuredRun& run, const ReplayOptions& options) {
   result.measured_step = median_wall(run.steps);
   result.warnings = run.warnings;
   result.dropped_records = run.dropped;
-  replay_in_sample(run, result);
-  result.host_bound = result.scale_2 / result.replayed_step - 1 < options.host_bound_below;
+  replay_in_sample(run, options.host_bound_below, result);
   predict_next_steps(run, result);
   score_schedule(run, result);
   std::int64_t stripped = 0;
@@ -235,7 +236,8 @@ Replay replay(const traces::MeasuredRun& run, const ReplayOptions& options) {
       Seconds(static_cast<double>(stripped) * 1e-12 / static_cast<double>(run.steps.size()));
   if (!options.change.empty() || options.ranks > 0) {
     result.changed_step = replayed_step(run, options);
-    result.change = *result.changed_step / result.replayed_step;
+    result.unchanged_step = step_of(graph, measured_costs(run, known));
+    result.change = *result.changed_step / *result.unchanged_step;
   }
   return result;
 }

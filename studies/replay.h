@@ -44,8 +44,9 @@ struct Replay {
       0;  ///< error of the end of the last device op, share of the step, likewise
   std::vector<ReplayedRank> by_rank;
   Seconds stripped_wait;  ///< host time removed, per step, sum over ranks
-  /// The what-if, if one was asked for: step with the change, and its ratio to the replayed step.
-  std::optional<Seconds> changed_step;
+  /// The what-if, if one was asked for: the last graph's step with the change, the same without it,
+  /// and the ratio. A record of one graph has its replayed step unchanged.
+  std::optional<Seconds> changed_step, unchanged_step;
   double change = 1;
   std::uint64_t dropped_records = 0;
   std::vector<std::string> warnings;

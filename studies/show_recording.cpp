@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/statistics.h"
 #include "traces/trace.h"
 
 namespace stepcast::studies {
@@ -34,17 +35,12 @@ Seconds issuing(const traces::MeasuredRank& rank) {
                             rank.finish});
 }
 
-Seconds quantile(std::vector<Seconds> values, double q) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
-}
-
 /// Means over the steps of all that is a mean within one.
 RankStep mean_of(const std::vector<RankStep>& steps) {
   RankStep mean = steps.front();
-  std::vector<Seconds> walls;
+  std::vector<double> walls;
   for (const RankStep& s : steps) {
-    walls.push_back(s.mean);
+    walls.push_back(s.mean.base());
   }
   const auto average = [&steps](auto member) {
     auto sum = steps.front().*member;
@@ -60,7 +56,7 @@ RankStep mean_of(const std::vector<RankStep>& steps) {
     mean.*member = average(member);
   }
   mean.last_arrivals = average(&RankStep::last_arrivals);
-  mean.median = quantile(walls, 0.5);
+  mean.median = Seconds(quantile_of(walls, 0.5));
   mean.steps = static_cast<std::int64_t>(steps.size());
   return mean;
 }
@@ -104,7 +100,7 @@ RecordedStep recorded_step(const traces::MeasuredRun& run, std::int32_t skip) {
   RecordedStep all;
   std::vector<std::vector<RankStep>> by_rank;
   std::vector<std::vector<RecordedOp>> ops;
-  std::vector<Seconds> walls;
+  std::vector<double> walls;
   for (std::size_t i = first; i < run.steps.size(); ++i) {
     RecordedStep one = recorded_step(trace_of(run.steps[i]));
     by_rank.resize(one.by_rank.size());
@@ -113,7 +109,7 @@ RecordedStep recorded_step(const traces::MeasuredRun& run, std::int32_t skip) {
       by_rank[r].push_back(one.by_rank[r]);
     }
     ops.push_back(std::move(one.ops));
-    walls.push_back(one.median);
+    walls.push_back(one.median.base());
   }
   for (const auto& steps : by_rank) {
     all.by_rank.push_back(mean_of(steps));
@@ -121,9 +117,9 @@ RecordedStep recorded_step(const traces::MeasuredRun& run, std::int32_t skip) {
   all.ops = mean_of(ops);
   all.ranks = static_cast<std::int64_t>(all.by_rank.size());
   all.steps = static_cast<std::int64_t>(walls.size());
-  all.median = quantile(walls, 0.5);
-  all.p5 = quantile(walls, 0.05);
-  all.p95 = quantile(walls, 0.95);
+  all.median = Seconds(quantile_of(walls, 0.5));
+  all.p5 = Seconds(quantile_of(walls, 0.05));
+  all.p95 = Seconds(quantile_of(walls, 0.95));
   all.dropped = run.dropped;
   all.warnings = run.warnings;
   fill_bound(all);

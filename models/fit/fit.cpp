@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/statistics.h"
 #include "models/fit/points.h"
 
 namespace stepcast::models {
@@ -32,10 +33,7 @@ double quantile(std::vector<double> values, double q) {
     return 0;
   }
   std::sort(values.begin(), values.end());
-  const double position = q * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<std::size_t>(position);
-  const std::size_t above = std::min(below + 1, values.size() - 1);
-  return values[below] + (position - static_cast<double>(below)) * (values[above] - values[below]);
+  return interpolated_quantile(values, q);
 }
 
 FitError error_of(std::span<const double> predicted, std::span<const double> measured) {

@@ -258,8 +258,7 @@ void check_kernels(const char* folder, OpKind kind, const char* from, const char
   const Device source = config::load_device(from, kLibrary);
   for (const auto& [key, model] : source.fitted) {
     if (key.starts_with(name_of(kind)) && stale(model, source)) {
-      WARN("skipped: '" << key << "' of " << from << " was fitted to an older form; fit it again");
-      return;
+      FAIL("'" << key << "' of " << from << " was fitted to an older form; fit it again");
     }
   }
   const MeasuredTable table = read_measured(data(folder));

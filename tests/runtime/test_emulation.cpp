@@ -229,6 +229,9 @@ TEST_CASE("a core's token goes to one at a time, first come first served", "[run
         const std::int64_t ns = lease.acquire();
         waited += ns;
         most = std::max(most, ++inside);
+        if (k % 50 == 0) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the others come meanwhile
+        }
         --inside;
         lease.release();
       }
@@ -238,6 +241,6 @@ TEST_CASE("a core's token goes to one at a time, first come first served", "[run
     t.join();
   }
   CHECK(most == 1);
-  CHECK(waited >= 0);
+  CHECK(waited > 0);  // four threads that all hold it 200 times
   CHECK(token.serving.load() == 800);
 }

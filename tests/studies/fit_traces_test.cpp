@@ -519,6 +519,48 @@ TEST_CASE("captures with shapes give the constants behind their kernels", "[stud
                     Catch::Contains("two calls"));
 }
 
+TEST_CASE("what a capture does not show stays as the base device has it", "[studies][fit]") {
+  std::string events;
+  int correlation = 0;
+  const auto launch = [&](const std::string& name, const std::string& dims, double us) {
+    const double at = 1000.0 * ++correlation;
+    for (
+        const std::string& text :
+        {fmt::format(
+             R"("cat":"cpu_op","name":"{}","pid":1,"tid":1,"ts":{},"dur":9,"args":{{"Input Dims":[{}],"Input type":["float","float"]}})",
+             name, at, dims),
+         fmt::format(
+             R"("cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":{},"dur":5,"args":{{"correlation":{}}})",
+             at + 1, correlation),
+         fmt::format(
+             R"("cat":"kernel","name":"k","pid":0,"tid":7,"ts":{},"dur":{},"args":{{"stream":7,"device":0,"correlation":{}}})",
+             at + 6, us, correlation)}) {
+      events += (events.empty() ? "" : ",") + ("{\"ph\":\"X\"," + text + "}");
+    }
+  };
+  for (std::int64_t rows = 64; rows <= 1 << 16; rows *= 2) {
+    launch("aten::add", fmt::format("[{},256],[{},256]", rows, rows), 3 + 0.004 * rows);
+  }
+  launch("aten::mm", "[512,512],[512,512]", 900);  // one row, and a slow one
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "capture.json";
+  std::ofstream(file) << R"({"schemaVersion":1,"traceEvents":[)" << events << "]}";
+  const FitTracesOptions options{.device = "v100-sxm2-32gb", .library = STEPCAST_SOURCE_DIR};
+  const FitTracesResult fit = fit_traces(std::vector<fs::path>{file}, options);
+  const Device base = config::load_device("v100-sxm2-32gb", {STEPCAST_SOURCE_DIR});
+  const auto& fitted = fit.system.device.fitted;
+  for (const char* key : {"gemm", "attention_forward", "norm_backward"}) {
+    CAPTURE(key);
+    REQUIRE(fitted.contains(key));
+    CHECK(fitted.at(key).constants == base.fitted.at(key).constants);
+    CHECK(std::count(fit.kept.begin(), fit.kept.end(), key) == 1);
+  }
+  CHECK(std::count(fit.kept.begin(), fit.kept.end(), "add") == 0);
+  CHECK(std::any_of(fit.warnings.begin(), fit.warnings.end(), [](const std::string& w) {
+    return w == "gemm: one row in the traces; the base's model is kept";
+  }));
+}
+
 TEST_CASE("traces that cannot be fitted are refused by name", "[studies][fit][malformed]") {
   const TemporaryFolder folder;
   const fs::path empty = folder.path / "empty";

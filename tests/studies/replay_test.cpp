@@ -169,6 +169,22 @@ TEST_CASE("what-if answers are those of the changed machine", "[studies][replay]
         Approx(step_seconds(g, truth)).epsilon(0.01));
 }
 
+TEST_CASE("what changes nothing changes nothing, whatever graphs a record holds",
+          "[studies][replay]") {
+  const ExecutionGraph g = step_graph();
+  simulator::StepCosts longer = step_costs(g);
+  simulator::test::set_cost(g, longer, "matrix", 400 * kMicrosecond);
+  traces::MeasuredRun run = traces::measured_run(record(g, step_costs(g), 3));
+  const traces::MeasuredRun other = traces::measured_run(record(g, longer, 1));
+  run.steps.insert(run.steps.end(), other.steps.begin(), other.steps.end());
+  studies::ReplayOptions options;
+  options.change.scales = {{"all", 1}};
+  const studies::Replay same = studies::replay(run, options);
+  CHECK(same.change == Approx(1));
+  CHECK(same.unchanged_step->base() == Approx(step_seconds(g, longer)).epsilon(0.01));
+  CHECK(same.replayed_step.base() < 0.5 * same.unchanged_step->base());
+}
+
 TEST_CASE("the controls tell a host-bound record", "[studies][replay]") {
   const ExecutionGraph g = step_graph();
   simulator::StepCosts c = step_costs(g);

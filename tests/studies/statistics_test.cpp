@@ -20,6 +20,9 @@ TEST_CASE("error statistics follow their definitions", "[studies]") {
   // of a fifth.
   CHECK(s.geomean == Approx(std::pow(0.1004 * 0.2004 * 0.0004 * 0.3004 * 0.1004, 0.2)));
   CHECK(statistics_of({}).n == 0);
+  const std::vector<double> even{0.09, -0.01, 0.02, -0.04};
+  CHECK(statistics_of(even).median == Approx(0.03));  // between 0.02 and 0.04
+  CHECK(statistics_of(even).p90 == Approx(0.09));     // the 4th of 4
 }
 
 TEST_CASE("a permuted predictor is set beside every other case", "[studies]") {

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "core/error.h"
+#include "core/statistics.h"
 #include "runtime/calibration/cuda/arena.h"
 #include "runtime/calibration/cuda/case_body.h"
 #include "runtime/calibration/device_sweep.h"
@@ -39,10 +40,6 @@ struct Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 };
-
-double quantile(const std::vector<double>& sorted, double q) {
-  return sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5)];
-}
 
 /// Times runs of a body on the device, between events.
 class Timer {
@@ -150,7 +147,7 @@ void measure_launches(DeviceFacts& facts, const Stream& stream, Arena& arena) {
     times.push_back(since(begin) / kBatch);
   }
   std::sort(times.begin(), times.end());
-  facts.graph_node = Seconds(quantile(times, 0.5));
+  facts.graph_node = Seconds(quantile_of(times, 0.5));
   check(cudaGraphExecDestroy(executable), "cudaGraphExecDestroy");
   check(cudaGraphDestroy(graph), "cudaGraphDestroy");
 }
@@ -169,8 +166,8 @@ void measure_copies(DeviceFacts& facts, const Stream& stream, Timer& timer, Aren
       const CaseBody body = [=](std::int64_t, cudaStream_t s) {
         check(cudaMemcpyAsync(to, from, bytes, kind, s), "cudaMemcpyAsync");
       };
-      facts.transfers.push_back(
-          {path, static_cast<double>(bytes), Seconds(quantile(timer.run(body, false, 0.05), 0.5))});
+      facts.transfers.push_back({path, static_cast<double>(bytes),
+                                 Seconds(quantile_of(timer.run(body, false, 0.05), 0.5))});
     };
     add("host_to_device", a, host, cudaMemcpyHostToDevice);
     add("device_to_host", host, a, cudaMemcpyDeviceToHost);
@@ -205,8 +202,8 @@ void measure_nccl(DeviceFacts& facts, const Stream& stream, Timer& timer, Arena&
       check(ncclGroupEnd(), "ncclGroupEnd");
     };
     const auto add = [&](const char* path, const CaseBody& body) {
-      facts.transfers.push_back(
-          {path, static_cast<double>(bytes), Seconds(quantile(timer.run(body, false, 0.05), 0.5))});
+      facts.transfers.push_back({path, static_cast<double>(bytes),
+                                 Seconds(quantile_of(timer.run(body, false, 0.05), 0.5))});
     };
     add("all_reduce_one_rank", reduce);
     add("send_to_self", exchange);
@@ -298,8 +295,8 @@ DeviceSweep run_device_sweep(const SweepOptions& options) {
       const CaseBody body = case_body(c, arena, matmul, attention, options.seed + i);
       check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // set-up ran on the default stream
       const std::vector<double> times = timer.run(body, c.cold, std::min(0.06, for_cases / 2000));
-      sweep.samples.push_back({c, Seconds(quantile(times, 0.5)), Seconds(quantile(times, 0.1)),
-                               Seconds(quantile(times, 0.9)),
+      sweep.samples.push_back({c, Seconds(quantile_of(times, 0.5)),
+                               Seconds(quantile_of(times, 0.1)), Seconds(quantile_of(times, 0.9)),
                                static_cast<std::int64_t>(times.size())});
       if (c.part == SweepPart::kAttention && c.cold) {
         const Seconds median = sweep.samples.back().median;
