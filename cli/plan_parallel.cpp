@@ -4,6 +4,7 @@
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "cli/human.h"
@@ -52,11 +53,30 @@ TextTable table_of(std::vector<std::string> header) {
   return TextTable(header);
 }
 
+std::string order_text(const MeshOrder& order) {
+  return order == kUsualOrder        ? "data outside pipeline"
+         : order == kPipelineOutside ? "pipeline outside data"
+                                     : "the job's own";
+}
+
+/// Of a plan over the bound, where there is one.
+std::optional<double> gap_of(const ParallelPlanReport& r, const RankedParallelPlan& p) {
+  return r.lower_bound > 0 ? std::optional(p.prediction.iteration.base() / r.lower_bound - 1)
+                           : std::nullopt;
+}
+
 void row(TextTable& table, std::vector<std::string> cells, const PlanPoint& point,
          const System& system) {
   const std::vector<std::string> more = point_cells(point, system);
   cells.insert(cells.end(), more.begin(), more.end());
   table.row(cells);
+}
+
+std::vector<std::string> with_order(const ParallelPlanReport& r, std::vector<std::string> header) {
+  if (r.order_searched) {
+    header.emplace_back("order of ranks");
+  }
+  return header;
 }
 
 void print_front(const ParallelPlanReport& r, std::ostream& out) {
@@ -67,10 +87,14 @@ void print_front(const ParallelPlanReport& r, std::ostream& out) {
       "\nno plan is faster, smaller and on fewer devices than these ({} of {}, in "
       "closed form)\n",
       shown, all);
-  TextTable table = table_of({"step", "memory"});
+  TextTable table = table_of(with_order(r, {"step", "memory"}));
   for (std::size_t i = 0; i < shown; ++i) {
     const ParallelCandidate& c = r.front[shown < 2 ? 0 : i * (all - 1) / (shown - 1)];
-    row(table, {human(Seconds(c.seconds)), human(Bytes(c.bytes))}, c.point, r.job.system);
+    std::vector<std::string> cells{human(Seconds(c.seconds)), human(Bytes(c.bytes))};
+    if (r.order_searched) {
+      cells.push_back(order_text(c.order));
+    }
+    row(table, std::move(cells), c.point, r.job.system);
   }
   table.print(out);
 }
@@ -79,18 +103,28 @@ void print_text(const ParallelPlanReport& r, std::ostream& out) {
   out << fmt::format("{} on {} x {}, global batch {}, sequence {}\n\n", r.job.workload.name,
                      r.job.devices, r.job.system.device.name, r.job.batch.global,
                      r.job.batch.sequence);
-  TextTable table = table_of({"plan", "step", "closed form", "MFU", "memory"});
+  TextTable table = table_of(with_order(r, {"plan", "step", "closed form", "MFU", "memory"}));
   std::size_t rank = 0;
   for (const RankedParallelPlan& p : r.plans) {
-    row(table,
-        {std::to_string(++rank), human(p.prediction.iteration), human(Seconds(p.closed_form)),
-         percent(p.prediction.mfu), human(Bytes(p.bytes))},
-        p.point, r.job.system);
+    std::vector<std::string> cells{std::to_string(++rank), human(p.prediction.iteration),
+                                   human(Seconds(p.closed_form)), percent(p.prediction.mfu),
+                                   human(Bytes(p.bytes))};
+    if (r.order_searched) {
+      cells.push_back(order_text(p.job.parallel.order));
+    }
+    row(table, std::move(cells), p.point, r.job.system);
   }
   table.print(out);
-  const double best = r.plans.front().prediction.iteration.base();
-  out << fmt::format("\nlower bound {}: no plan is faster; gap {}\n", human(Seconds(r.lower_bound)),
-                     percent(best / r.lower_bound - 1));
+  if (const auto gap = gap_of(r, r.plans.front())) {
+    out << fmt::format("\nlower bound {}: no plan is faster; gap {}\n",
+                       human(Seconds(r.lower_bound)), percent(*gap));
+  } else {
+    out << "\nno lower bound: the time limit ended the search, so faster plans may be left\n";
+  }
+  out << fmt::format(
+      "not searched: overlaps ({}){}\n", planner::overlaps_text(r.job.parallel.overlap),
+      r.order_searched ? ""
+                       : fmt::format(", order of ranks ({})", order_text(r.job.parallel.order)));
   const planner::SearchCounts& c = r.counts;
   const auto n = [](std::int64_t v) { return count(static_cast<double>(v)); };
   out << fmt::format(
@@ -100,8 +134,9 @@ void print_text(const ParallelPlanReport& r, std::ostream& out) {
       n(c.bounded), n(c.evaluated),
       c.left_out > 0 ? fmt::format("; not reached before the time limit: {}", n(c.left_out)) : "");
   if (r.fewer_devices_seconds > 0) {
-    out << fmt::format("fewer devices, for the front: {} more\n",
-                       human(Seconds(r.fewer_devices_seconds)));
+    out << fmt::format("fewer devices, for the front: {} more{}\n",
+                       human(Seconds(r.fewer_devices_seconds)),
+                       r.front_cut ? ", ended by the time limit" : "");
   }
   out << fmt::format("simulated: {} plans, with the search for others in reach {}\n", r.simulated,
                      human(Seconds(r.simulation_seconds)));
@@ -147,14 +182,16 @@ nlohmann::ordered_json plan_document(const ParallelPlanReport& r, const RankedPa
   j["kind"] = "parallel";
   j["job"] = nlohmann::ordered_json::parse(config::job_to_json(p.job, -1));
   j["predicted_step_s"] = p.prediction.iteration.base();
-  j["lower_bound_s"] = r.lower_bound;
-  j["gap"] = p.prediction.iteration.base() / r.lower_bound - 1;
+  const auto gap = gap_of(r, p);
+  j["lower_bound_s"] = gap ? nlohmann::ordered_json(r.lower_bound) : nullptr;
+  j["gap"] = gap ? nlohmann::ordered_json(*gap) : nullptr;
   const nlohmann::ordered_json prediction = prediction_json(p.prediction);
   j["memory_bytes"] = prediction.at("memory_bytes");
   j["closed_form_s"] = p.closed_form;
   j["mfu"] = p.prediction.mfu;
   j["time_s"] = prediction.at("time_s");
   j["plan"] = point_json(p.point, r.job.system);
+  j["plan"]["order"] = order_text(p.job.parallel.order);
   return j;
 }
 
@@ -165,8 +202,8 @@ void print_json(const ParallelPlanReport& r, const std::string& megatron, std::o
   for (const RankedParallelPlan& p : r.plans) {
     j["plans"].push_back(plan_document(r, p));
   }
-  j["bound"] = {{"lower_bound_s", r.lower_bound},
-                {"gap", r.plans.front().prediction.iteration.base() / r.lower_bound - 1},
+  j["bound"] = {{"lower_bound_s", j["plans"][0]["lower_bound_s"]},
+                {"gap", j["plans"][0]["gap"]},
                 {"simulated", r.simulated},
                 {"others_at_least_s", r.others_at_least},
                 {"proven", r.proven},
@@ -181,10 +218,13 @@ void print_json(const ParallelPlanReport& r, const std::string& megatron, std::o
                  {"memory_too_large", r.counts.memory_too_large},
                  {"bounded", r.counts.bounded},
                  {"left_out", r.counts.left_out},
-                 {"cut", r.cut}};
+                 {"cut", r.cut},
+                 {"order_searched", r.order_searched},
+                 {"front_cut", r.front_cut}};
   j["front"] = nlohmann::ordered_json::array();
   for (const ParallelCandidate& c : r.front) {
-    nlohmann::ordered_json row{{"step_s", c.seconds}, {"memory_bytes", c.bytes}};
+    nlohmann::ordered_json row{
+        {"step_s", c.seconds}, {"memory_bytes", c.bytes}, {"order", order_text(c.order)}};
     row.update(point_json(c.point, r.job.system));
     j["front"].push_back(std::move(row));
   }
@@ -206,7 +246,7 @@ void print_csv(const ParallelPlanReport& r, std::ostream& out) {
     std::vector<std::string> cells{std::to_string(++rank),
                                    fmt::format("{:.9g}", p.prediction.iteration.base()),
                                    fmt::format("{:.9g}", p.closed_form),
-                                   fmt::format("{:.9g}", r.lower_bound),
+                                   r.lower_bound > 0 ? fmt::format("{:.9g}", r.lower_bound) : "",
                                    fmt::format("{:.6g}", p.prediction.mfu),
                                    fmt::format("{:.0f}", p.bytes)};
     const std::vector<std::string> more = point_cells(p.point, r.job.system);

@@ -109,19 +109,8 @@ void print_parallel(const Job& job, std::ostream& out) {
   if (job.workload.transformer() == nullptr) {
     return;
   }
-  const Overlap& o = job.parallel.overlap;
-  const std::pair<const char*, bool> hidden[] = {{"data", o.data},
-                                                 {"tensor", o.tensor},
-                                                 {"tensor_products", o.tensor_products},
-                                                 {"pipeline", o.pipeline},
-                                                 {"parameters", o.parameters},
-                                                 {"expert", o.expert}};
-  std::string overlaps;
-  for (const auto& [name, on] : hidden) {
-    overlaps += on ? (overlaps.empty() ? "" : ", ") + std::string(name) : "";
-  }
   out << fmt::format("{}; overlaps: {}\n", planner::describe(planner::point_of(job)),
-                     overlaps.empty() ? "none" : overlaps);
+                     planner::overlaps_text(job.parallel.overlap));
 }
 
 nlohmann::ordered_json plan_json(const Job& job) {

@@ -11,6 +11,8 @@ enum class Axis : std::uint8_t { kTensor, kContext, kPipeline, kData, kCount };
 /// Axes from the innermost, whose neighbours have neighbouring rank numbers, to the outermost.
 using MeshOrder = std::array<Axis, static_cast<std::size_t>(Axis::kCount)>;
 constexpr MeshOrder kUsualOrder{Axis::kTensor, Axis::kContext, Axis::kPipeline, Axis::kData};
+/// Megatron-LM's: replicas, and with them the ranks that share experts, are neighbours.
+constexpr MeshOrder kPipelineOutside{Axis::kTensor, Axis::kContext, Axis::kData, Axis::kPipeline};
 
 /// Ranks as coordinates: rank = sum of coordinate * stride, the stride of an axis being the extents
 /// of all axes inside it.

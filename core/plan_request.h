@@ -13,6 +13,7 @@ struct FixedPlan {
   std::optional<int> zero;
   std::optional<ScheduleKind> schedule;
   std::optional<Recompute> recompute;
+  std::optional<MeshOrder> order;
 };
 
 /// A job whose parallel plan is to be chosen. `job.parallel` holds what is not searched (overlaps,

@@ -45,6 +45,28 @@ std::string fixed_text(const FixedPlan& fixed) {
   return text;
 }
 
+/// Without those that another one on no more devices equals in time and memory, or beats.
+std::vector<planner::ParallelCandidate> without_dominated(
+    const std::vector<planner::ParallelCandidate>& all) {
+  std::vector<planner::ParallelCandidate> front;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto& c = all[i];
+    const auto beats = [&c](const planner::ParallelCandidate& o, bool earlier) {
+      const auto of = o.point.devices(), than = c.point.devices();
+      const bool no_worse = of <= than && o.seconds <= c.seconds && o.bytes <= c.bytes;
+      return no_worse && (earlier || of < than || o.seconds < c.seconds || o.bytes < c.bytes);
+    };
+    bool dominated = false;
+    for (std::size_t j = 0; j < all.size() && !dominated; ++j) {
+      dominated = j != i && beats(all[j], j < i);
+    }
+    if (!dominated) {
+      front.push_back(c);
+    }
+  }
+  return front;
+}
+
 class Planning {
  public:
   Planning(const PlanRequest& request, const ParallelPlanOptions& options)
@@ -73,16 +95,20 @@ class Planning {
     report_.least_bytes = found.least_bytes;
     report_.front = found.front;
     report_.search_seconds = now() - begin;
-    if (options_.fewer_devices) {
-      add_fewer_devices();
-      report_.fewer_devices_seconds = now() - begin - report_.search_seconds;
-    }
     const double searched = now();
     if (!found.best.empty()) {
       report_.lower_bound = found.best.front().seconds;
       simulate_and_prove(found);
+      if (report_.cut) {
+        report_.lower_bound = 0;
+      }
     }
-    report_.simulation_seconds = now() - searched;
+    const double proved = now();
+    report_.simulation_seconds = proved - searched;
+    if (options_.fewer_devices) {
+      add_fewer_devices();
+      report_.fewer_devices_seconds = now() - proved;
+    }
     return std::move(report_);
   }
 
@@ -112,31 +138,34 @@ class Planning {
     o.clock = options_.clock;
     o.on_progress = below ? nullptr : options_.on_progress;
     planner::ParallelSearchResult found = planner::search_parallel(request, model_, o);
-    return options_.gather ? planner::merged(options_.gather(found), o.keep) : found;
+    if (options_.gather) {
+      found = planner::merged(options_.gather(found), o.keep);
+    }
+    for (auto* list : {&found.best, &found.front}) {
+      for (planner::ParallelCandidate& c : *list) {
+        c.order = request_.job.parallel.order;
+      }
+    }
+    return found;
   }
 
   /// Plans on fewer devices join the front where they need less memory than any that is faster;
   /// they always need fewer devices.
   void add_fewer_devices() {
-    for (std::int64_t devices = request_.job.devices; devices % 2 == 0 && !late();) {
+    for (std::int64_t devices = request_.job.devices; devices % 2 == 0;) {
       devices /= 2;
+      if (shared(late() ? 1 : 0) > 0) {  // all processes stop together
+        report_.front_cut = true;
+        break;
+      }
       const planner::ParallelSearchResult found = search(devices);
+      report_.front_cut = report_.front_cut || found.cut;
       if (found.best.empty()) {
-        return;
+        break;
       }
       report_.front.insert(report_.front.end(), found.front.begin(), found.front.end());
     }
-    const auto dominated = [this](const planner::ParallelCandidate& c) {
-      return std::any_of(
-          report_.front.begin(), report_.front.end(), [&c](const planner::ParallelCandidate& o) {
-            const auto d = o.point.devices();
-            return d < c.point.devices() && o.seconds <= c.seconds && o.bytes <= c.bytes;
-          });
-    };
-    std::vector<planner::ParallelCandidate> front;
-    std::copy_if(report_.front.begin(), report_.front.end(), std::back_inserter(front),
-                 [&](const planner::ParallelCandidate& c) { return !dominated(c); });
-    report_.front = std::move(front);
+    report_.front = without_dominated(report_.front);
   }
 
   struct Simulated {
@@ -287,10 +316,63 @@ class Planning {
   ParallelPlanReport report_;
 };
 
+/// Does the order of ranks decide who exchanges tokens of experts, and is it open?
+bool searches_order(const PlanRequest& request) {
+  const TransformerWorkload* t = request.job.workload.transformer();
+  const System& system = request.job.system;
+  return t != nullptr && t->moe && !request.fixed.order && request.fixed.expert != 1 &&
+         request.fixed.pipeline != 1 && system.fabric.size() > 1 &&
+         request.job.devices > system.devices_in_level(0);
+}
+
+ParallelPlanReport joined(ParallelPlanReport a, ParallelPlanReport b, std::size_t top) {
+  const auto least = [](double x, double y) { return x > 0 && y > 0 ? std::min(x, y) : 0.0; };
+  if (a.plans.empty() || b.plans.empty()) {  // one bound says all, unless its search was cut
+    a.lower_bound = a.cut || b.cut ? 0 : a.lower_bound + b.lower_bound;
+    a.others_at_least = a.others_at_least + b.others_at_least;
+  } else {
+    a.lower_bound = least(a.lower_bound, b.lower_bound);
+    a.others_at_least = least(a.others_at_least, b.others_at_least);
+  }
+  std::move(b.plans.begin(), b.plans.end(), std::back_inserter(a.plans));
+  std::stable_sort(a.plans.begin(), a.plans.end(), [](const auto& x, const auto& y) {
+    return x.prediction.iteration < y.prediction.iteration;
+  });
+  a.plans.resize(std::min(a.plans.size(), top));
+  a.front.insert(a.front.end(), b.front.begin(), b.front.end());
+  std::stable_sort(a.front.begin(), a.front.end(), [](const auto& x, const auto& y) {
+    return std::pair(-x.point.devices(), x.seconds) < std::pair(-y.point.devices(), y.seconds);
+  });
+  a.front = without_dominated(a.front);
+  a.counts += b.counts;
+  a.order_searched = true;
+  a.simulated += b.simulated;
+  a.unproven += b.unproven;
+  a.cut = a.cut || b.cut;
+  a.front_cut = a.front_cut || b.front_cut;
+  a.proven = a.unproven == 0 && !a.cut;
+  a.search_seconds += b.search_seconds;
+  a.fewer_devices_seconds += b.fewer_devices_seconds;
+  a.simulation_seconds += b.simulation_seconds;
+  a.least_bytes =
+      a.least_bytes > 0 && b.least_bytes > 0 ? std::min(a.least_bytes, b.least_bytes) : 0;
+  return a;
+}
+
 }  // namespace
 
 ParallelPlanReport plan_parallel(const PlanRequest& request, const ParallelPlanOptions& options) {
-  return Planning(request, options).run();
+  if (!searches_order(request)) {
+    return Planning(request, options).run();
+  }
+  PlanRequest turned = request;
+  turned.job.parallel.order = kPipelineOutside;
+  ParallelPlanOptions half = options;
+  if (half.time_limit) {
+    *half.time_limit /= 2;
+  }
+  ParallelPlanReport usual = Planning(request, half).run();
+  return joined(std::move(usual), Planning(turned, half).run(), options.top);
 }
 
 }  // namespace stepcast::studies

@@ -38,18 +38,21 @@ struct ParallelPlanReport {
   std::vector<planner::ParallelCandidate>
       front;                     ///< no other is faster, smaller and on fewer devices
   planner::SearchCounts counts;  ///< of the job's own number of devices
-  double lower_bound = 0;        ///< seconds: no step of the space is shorter, to kLeastTimeError
-  std::size_t simulated = 0;     ///< how many of them were
-  std::int64_t unproven = 0;     ///< plans that fit, were not simulated, and whose least time does
-                                 ///< not put them behind `plans`
-  double others_at_least = 0;    ///< least seconds of every plan that was not simulated
-  bool proven = false;           ///< `unproven` is 0, and no time limit ended the search: no plan
-                                 ///< left out is among the best, to kLeastTimeError
-  double search_seconds = 0;         ///< of the space that `counts` counts
+  bool order_searched = false;   ///< both orders of ranks; else that of `job`
+  double lower_bound = 0;      ///< seconds: no step of the space is shorter, to kLeastTimeError; 0:
+                               ///< none is known, for a time limit ended the search
+  std::size_t simulated = 0;   ///< how many of them were
+  std::int64_t unproven = 0;   ///< plans that fit, were not simulated, and whose least time does
+                               ///< not put them behind `plans`
+  double others_at_least = 0;  ///< least seconds of every plan that was not simulated
+  bool proven = false;         ///< `unproven` is 0, and no time limit ended the search: no plan
+                               ///< left out is among the best, to kLeastTimeError
+  double search_seconds = 0;   ///< of the space that `counts` counts
   double fewer_devices_seconds = 0;  ///< of those on fewer devices
   double simulation_seconds = 0;
   double capacity = 0, least_bytes = 0;  ///< bytes: of a device; that the smallest plan needs
   bool cut = false;
+  bool front_cut = false;  ///< a time limit left fewer devices out of the front
 };
 
 /// How far a plan's least time (planner::FastPath with Clock::kLeast; where nothing runs beside
@@ -59,7 +62,11 @@ constexpr double kLeastTimeError = 0.005;
 
 /// Searches all parallel plans of a transformer by their closed form and simulates the best few;
 /// then searches again for every plan whose least time is below what was found, and simulates those
-/// too, until none is left or as many were simulated as in the first place. Where processes share the search, shard 0 alone simulates.
+/// too, until none is left or as many were simulated as in the first place. Where processes share
+/// the search, shard 0 alone simulates.
+/// Who exchanges tokens of experts with whom depends on the order of ranks, so of a mixture of
+/// experts both the usual order and Megatron-LM's are searched, one after the other, unless the
+/// request fixes it.
 /// Errors: InputError when what was fixed leaves no legal plan.
 ParallelPlanReport plan_parallel(const PlanRequest& request, const ParallelPlanOptions& options);
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::array kSearched{"tensor", "context",        "expert",   "pipeline",
                                "data",   "virtual_stages", "schedule", "sequence_parallel",
-                               "zero",   "recompute"};
+                               "zero",   "recompute",      "order"};
 
 bool is_auto(const Json& value) { return value.is_string() && value == "auto"; }
 
@@ -64,6 +64,9 @@ PlanRequest load_plan_request(const Source& source, const std::vector<std::strin
   fix("sequence_parallel", fixed.sequence_parallel, p.sequence_parallel, false);
   fix("zero", fixed.zero, p.zero, 0);
   fix("recompute", fixed.recompute, p.recompute, Recompute{});
+  if (given("parallel", "order")) {
+    fixed.order = p.order;
+  }
   if (given("parallel", "data")) {
     fixed.data = root.at("parallel", "").at("data", "").integer(1, std::int64_t{1} << 20U);
   }

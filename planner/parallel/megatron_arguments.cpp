@@ -112,8 +112,7 @@ void add_parallel(const Job& job, MegatronArguments& out) {
   if (p.expert > 1) {
     degree("expert-model-parallel-size", p.expert);
   }
-  constexpr MeshOrder kDataInside{Axis::kTensor, Axis::kContext, Axis::kData, Axis::kPipeline};
-  if (p.pipeline > 1 && p.data > 1 && p.order != kDataInside) {
+  if (p.pipeline > 1 && p.data > 1 && p.order != kPipelineOutside) {
     if (p.order == kUsualOrder) {
       a.emplace_back("--use-tp-pp-dp-mapping");
     } else {

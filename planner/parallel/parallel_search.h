@@ -17,6 +17,7 @@ struct ParallelCandidate {
   double seconds = 0;  ///< where the search is for plans `below` a time: at least
   double bytes = 0;    ///< of the fullest device, reserve included
   bool rough = false;  ///< the simulator may be faster by more than 1 %: FastPath::bounds_simulator
+  MeshOrder order = kUsualOrder;  ///< the request's, which the search does not vary
 };
 /// Faster first, then smaller, then by the point's own order: no two points are equal. Times within
 /// the rounding of a float are one time: the sums of two schedules may differ in their last bits.

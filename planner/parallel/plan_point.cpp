@@ -103,6 +103,20 @@ std::string schedule_text(const PlanPoint& point) {
   return point.virtual_stages > 1 ? fmt::format("{} x {}", name, point.virtual_stages) : name;
 }
 
+std::string overlaps_text(const Overlap& o) {
+  const std::pair<const char*, bool> hidden[] = {{"data", o.data},
+                                                 {"tensor", o.tensor},
+                                                 {"tensor_products", o.tensor_products},
+                                                 {"pipeline", o.pipeline},
+                                                 {"parameters", o.parameters},
+                                                 {"expert", o.expert}};
+  std::string text;
+  for (const auto& [name, on] : hidden) {
+    text += on ? (text.empty() ? "" : ", ") + std::string(name) : "";
+  }
+  return text.empty() ? "none" : text;
+}
+
 std::string describe(const PlanPoint& point) {
   std::string text = fmt::format("tensor {}", point.tensor);
   if (point.sequence_parallel) {

@@ -48,6 +48,8 @@ std::string level_name(std::int32_t level, const System& system);
 std::string zero_text(const PlanPoint& point, const System& system);
 std::string recompute_text(const PlanPoint& point);
 std::string schedule_text(const PlanPoint& point);
+/// "data, tensor", or "none".
+std::string overlaps_text(const Overlap& overlap);
 /// As a job writes it: "1f1b".
 const char* schedule_name(ScheduleKind kind);
 
