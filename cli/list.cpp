@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/text_table.h"
 #include "core/config/config.h"
+#include "core/config/published_names.h"
 #include "core/error.h"
 #include "core/formats.h"
 #include "models/collective_form.h"
@@ -39,6 +40,17 @@ std::vector<config::Entry> model_forms() {
   return entries;
 }
 
+/// Recipes that `stack` of a job names.
+std::vector<config::Entry> stacks(const config::Library& library) {
+  std::vector<config::Entry> entries;
+  for (const config::PublishedStack& s : config::load_published_names(library).stacks) {
+    if (s.models.empty()) {
+      entries.push_back({s.name(), s.evidence});
+    }
+  }
+  return entries;
+}
+
 struct ListOptions {
   std::string what;
   OutputFormat format = OutputFormat::kText;
@@ -53,6 +65,9 @@ std::vector<config::Entry> entries_of(const std::string& what, const config::Lib
   }
   if (what == "devices") {
     return config::list_devices(library);
+  }
+  if (what == "stacks") {
+    return stacks(library);
   }
   return what == "formats" ? formats() : model_forms();
 }
@@ -86,9 +101,10 @@ void print(const std::vector<config::Entry>& entries, OutputFormat format) {
 void add_list(CLI::App& app, Context& context) {
   auto options = std::make_shared<ListOptions>();
   CLI::App* command = app.add_subcommand("list", "What is built in");
-  command->add_option("what", options->what, "workloads, systems, devices, formats or models")
+  command
+      ->add_option("what", options->what, "workloads, systems, devices, stacks, formats or models")
       ->required()
-      ->check(CLI::IsMember({"workloads", "systems", "devices", "formats", "models"}));
+      ->check(CLI::IsMember({"workloads", "systems", "devices", "stacks", "formats", "models"}));
   add_format_option(*command, options->format);
   command->callback([options, &context] {
     print(entries_of(options->what, {context.library}), options->format);

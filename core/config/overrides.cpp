@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <charconv>
 
 #include "core/config/internal/loaders.h"
+#include "core/config/published_names.h"
 
 namespace stepcast::config {
 namespace {
@@ -126,6 +128,27 @@ std::optional<Document> opened(const Document& in, const Json& holder, const cha
   return d;
 }
 
+/// Whether the job says something at the path itself.
+bool says(const Json& root, const std::vector<Step>& steps) {
+  const Json* at = &root;
+  for (const Step& s : steps) {
+    const auto it = at->is_object() && !s.index ? at->find(s.key) : at->end();
+    if (it == at->end()) {
+      return false;
+    }
+    at = &*it;
+  }
+  return true;
+}
+
+/// Overrides that choose a whole file: a stack's own settings reach into what they name.
+bool names_file(const std::string& text) {
+  return text.starts_with("workload=") || text.starts_with("system=") ||
+         text.starts_with("system.device=");
+}
+
+constexpr std::string_view kStack = "stack=";
+
 class Overrider {
  public:
   Overrider(Document job, const Library& library)
@@ -146,6 +169,35 @@ class Overrider {
         d->overridden.push_back(normal);
       }
     }
+  }
+
+  /// The recipe of a software stack, as if each of its settings were given; where the job file
+  /// names the stack, what the file says itself stays.
+  void apply_stack(const std::string& name, bool of_file) {
+    const PublishedNames names = load_published_names(library_);
+    const PublishedStack& stack =
+        names.stack_named(name, of_file ? documents_.job.label + ": stack" : "--set stack");
+    std::vector<std::string> settings = stack.settings;
+    if (stack.host_issue > 0) {
+      settings.push_back(fmt::format("system.device.launch=\"{} us\"", stack.host_issue * 1e6));
+    }
+    for (const std::string& s : settings) {
+      if (!of_file || !says(documents_.job.root, steps_of(s.substr(0, s.find('=')), s))) {
+        apply(s);
+      }
+    }
+  }
+
+  /// Takes the job file's own key `stack` away.
+  std::optional<std::string> stack_of_file() {
+    Json& root = documents_.job.root;
+    const auto it = root.is_object() ? root.find("stack") : root.end();
+    if (it == root.end()) {
+      return std::nullopt;
+    }
+    const std::string name = Value(documents_.job, *it, "stack").name();
+    root.erase("stack");
+    return name;
   }
 
   JobDocuments take() { return std::move(documents_); }
@@ -216,8 +268,24 @@ class Overrider {
 JobDocuments apply_overrides(Document job, const std::vector<std::string>& overrides,
                              const Library& library) {
   Overrider overrider(std::move(job), library);
-  for (const std::string& o : overrides) {
-    overrider.apply(o);
+  const auto of_file = overrider.stack_of_file();
+  const bool stacked = of_file || std::any_of(overrides.begin(), overrides.end(),
+                                              [](const auto& o) { return o.starts_with(kStack); });
+  std::vector<std::string> rest = overrides;
+  if (stacked) {
+    const auto named = std::stable_partition(rest.begin(), rest.end(), names_file);
+    std::for_each(rest.begin(), named, [&](const std::string& o) { overrider.apply(o); });
+    rest.erase(rest.begin(), named);
+    if (of_file) {
+      overrider.apply_stack(*of_file, true);
+    }
+  }
+  for (const std::string& o : rest) {
+    if (o.starts_with(kStack)) {
+      overrider.apply_stack(o.substr(kStack.size()), false);
+    } else {
+      overrider.apply(o);
+    }
   }
   return overrider.take();
 }

@@ -1,8 +1,10 @@
 #include "core/config/published_names.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "core/config/internal/document.h"
+#include "core/config/suggest.h"
 
 namespace stepcast::config {
 namespace {
@@ -53,6 +55,31 @@ const PublishedStack* PublishedNames::stack(std::string_view source, std::string
             std::find(s.models.begin(), s.models.end(), model) != s.models.end());
   });
   return it == stacks.end() ? nullptr : &*it;
+}
+
+const PublishedStack& PublishedNames::stack_named(std::string_view name,
+                                                  const std::string& where) const {
+  const auto lower = [](std::string_view text) {
+    std::string low(text);
+    std::transform(low.begin(), low.end(), low.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return low;
+  };
+  const PublishedStack* found = nullptr;
+  std::vector<std::string> names;
+  for (const PublishedStack& s : stacks) {
+    if (lower(s.name()) == lower(name) && (found == nullptr || s.models.empty())) {
+      found = &s;
+    }
+    if (std::find(names.begin(), names.end(), s.name()) == names.end()) {
+      names.push_back(s.name());
+    }
+  }
+  if (found == nullptr) {
+    throw InputError(where,
+                     fmt::format("found \"{}\"; {}", name.substr(0, 80), suggestion(name, names)));
+  }
+  return *found;
 }
 
 PublishedNames read_published_names(const Source& source) {

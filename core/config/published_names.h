@@ -29,6 +29,11 @@ struct PublishedStack {
   /// regime calibrates multiplies it, not the step.
   double host_issue = 0;
   std::string evidence;  ///< where the settings are documented
+
+  /// How a job names it: the source, and the framework where a source has several.
+  [[nodiscard]] std::string name() const {
+    return framework.empty() ? source : source + ": " + framework;
+  }
 };
 
 /// How published tables name GPUs, number formats and software stacks: the one alias file,
@@ -42,6 +47,10 @@ struct PublishedNames {
   [[nodiscard]] const NamedSettings* precision(std::string_view name) const;
   [[nodiscard]] const PublishedStack* stack(std::string_view source, std::string_view framework,
                                             std::string_view model) const;
+  /// By its name(), whatever the case; of recipes for some models and for all, that for all.
+  /// Errors: InputError at `where` listing the names.
+  [[nodiscard]] const PublishedStack& stack_named(std::string_view name,
+                                                  const std::string& where) const;
 };
 
 /// Errors: InputError naming file and JSON path.

@@ -170,6 +170,29 @@ TEST_CASE("overrides by --set reach everything an error can name", "[config][set
   }
 }
 
+TEST_CASE("a stack is a base: what the job file says and what is set after it stay",
+          "[config][set]") {
+  const std::string job_file = R"({"workload": "llama3-8b", "system": "dgx-h100"})";
+  // Named before the system it reaches into.
+  const Job titan = job("", {"stack=torchtitan", "workload=llama3-8b", "system=dgx-h100"});
+  CHECK(titan.parallel.overlap.data);
+  CHECK(titan.parallel.overlap.tensor);
+  CHECK(titan.parallel.order == kPipelineOutside);
+  CHECK(titan.system.fitted.at("stack").constants.at("eager_loss") == 1);
+  CHECK_FALSE(job(job_file).system.fitted.contains("stack"));
+  const Job later = job(job_file, {"stack=torchtitan", "parallel.overlap.data=false"});
+  CHECK_FALSE(later.parallel.overlap.data);
+  CHECK(later.parallel.overlap.tensor);
+  const Job own = job(R"({"workload": "llama3-8b", "system": "dgx-h100", "stack": "TorchTitan",
+                          "parallel": {"overlap": {"data": false}}})");
+  CHECK_FALSE(own.parallel.overlap.data);
+  CHECK_FALSE(own.parallel.overlap.tensor);  // the file's overlap is the whole of it
+  CHECK(own.parallel.order == kPipelineOutside);
+  CHECK_THROWS_WITH(job(job_file, {"stack=torchtitn"}),
+                    Contains("--set stack: found \"torchtitn\"") && Contains("\"torchtitan\""));
+  check_round_trip(titan);
+}
+
 TEST_CASE("a system with fitted constants survives a round trip", "[config][system]") {
   System s = load_system("dgx-h100", kLibrary);
   FittedModel m;
