@@ -79,5 +79,47 @@ TEST_CASE("no plan of the space is faster than one that is proven best", "[studi
   CHECK(report.simulated < every.size() / 10);
 }
 
+TEST_CASE("of experts both orders of ranks are searched, unless one is given", "[studies][plan]") {
+  const auto planned = [](std::vector<std::string> more) {
+    std::vector<std::string> set{"workload=mixtral-8x7b", "workload.layers=4",
+                                 "system=dgx-h100",       "devices=32",
+                                 "batch.global=64",       "batch.sequence=2048",
+                                 "parallel.tensor=1",     "parallel.context=1",
+                                 "parallel.pipeline=2",   "parallel.expert=8",
+                                 "parallel.zero=1",       "parallel.recompute=none"};
+    set.insert(set.end(), more.begin(), more.end());
+    ParallelPlanOptions options;
+    options.fewer_devices = false;
+    return plan_parallel(
+        config::load_plan_request(config::text_source("{}", "test"), set, kLibrary), options);
+  };
+  const ParallelPlanReport both = planned({});
+  const ParallelPlanReport usual = planned({"parallel.order=tensor-context-pipeline-data"});
+  const ParallelPlanReport turned = planned({"parallel.order=tensor-context-data-pipeline"});
+  CHECK(both.order_searched);
+  CHECK_FALSE(usual.order_searched);
+  CHECK(both.counts.space == usual.counts.space + turned.counts.space);
+  // Neighbours of a stage share a node's links, so their exchange is the faster one.
+  const auto best = [](const ParallelPlanReport& r) {
+    return r.plans.front().prediction.iteration;
+  };
+  CHECK(best(turned) < best(usual));
+  CHECK(best(both) == best(turned));
+  CHECK(both.plans.front().job.parallel.order == kPipelineOutside);
+  CHECK(both.lower_bound == Approx(std::min(usual.lower_bound, turned.lower_bound)));
+}
+
+TEST_CASE("a search that a time limit cut knows no lower bound", "[studies][plan]") {
+  const PlanRequest r = request({});
+  double now = 0;
+  ParallelPlanOptions options;
+  options.time_limit = 0.5;
+  options.clock = [&now] { return now += 0.4; };  // over after two looks at it
+  const ParallelPlanReport report = plan_parallel(r, options);
+  CHECK(report.cut);
+  CHECK_FALSE(report.proven);
+  CHECK(report.lower_bound == 0);
+}
+
 }  // namespace
 }  // namespace stepcast::studies

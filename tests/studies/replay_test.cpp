@@ -175,8 +175,10 @@ TEST_CASE("what changes nothing changes nothing, whatever graphs a record holds"
   simulator::StepCosts longer = step_costs(g);
   simulator::test::set_cost(g, longer, "matrix", 400 * kMicrosecond);
   traces::MeasuredRun run = traces::measured_run(record(g, step_costs(g), 3));
-  const traces::MeasuredRun other = traces::measured_run(record(g, longer, 1));
-  run.steps.insert(run.steps.end(), other.steps.begin(), other.steps.end());
+  for (const simulator::StepCosts& costs : {step_costs(g), longer}) {  // graphs of their own
+    const traces::MeasuredRun other = traces::measured_run(record(g, costs, 1));
+    run.steps.insert(run.steps.end(), other.steps.begin(), other.steps.end());
+  }
   studies::ReplayOptions options;
   options.change.scales = {{"all", 1}};
   const studies::Replay same = studies::replay(run, options);
