@@ -150,10 +150,11 @@ nlohmann::ordered_json ops_json(const std::vector<OpRow>& rows) {
 }  // namespace
 
 void print_prediction(const StepPrediction& p, std::ostream& out) {
-  out << fmt::format(
-      "{} on {} x {}: {} per step{}\n", p.job.workload.name, p.job.devices,
-      p.job.system.device.name, human(p.iteration),
-      p.interval ? fmt::format(" ({} .. {})", human(p.interval->p5), human(p.interval->p95)) : "");
+  out << fmt::format("{} on {} x {}: {} per step{}\n", p.job.workload.name, p.job.devices,
+                     p.job.system.device.name, human(p.iteration),
+                     p.interval ? fmt::format(" (nine of ten: {} .. {})", human(p.interval->p5),
+                                              human(p.interval->p95))
+                                : "");
   out << fmt::format(
       "{:.4g} samples/s{}, MFU {} of {} peak (causal {}, hardware {})\n", p.samples_per_second,
       p.tokens_per_second > 0 ? fmt::format(", {:.4g} tokens/s", p.tokens_per_second) : "",

@@ -21,6 +21,12 @@ std::string divisors(std::int64_t n, std::int64_t limit) {
   return list_of(all);
 }
 
+/// The multiples of `unit` on both sides of n, which is none: "8 or 16".
+std::string around(std::int64_t n, std::int64_t unit) {
+  const std::int64_t down = n / unit * unit;
+  return down > 0 ? fmt::format("{} or {}", down, down + unit) : fmt::format("{}", unit);
+}
+
 void check_divides(std::int64_t degree, std::int64_t size, std::string_view what,
                    const std::string& where, const std::string& legal) {
   if (size % degree != 0) {
@@ -141,7 +147,14 @@ void check_pipeline(const Job& job, const TransformerWorkload& w, const Value& v
                      fmt::format("{} makes {} micro-batches, but virtual_stages = {} needs a "
                                  "multiple of pipeline = {}; use {}",
                                  job.batch.global, job.microbatches(), p.virtual_stages, p.pipeline,
-                                 (job.batch.global / unit + 1) * unit));
+                                 around(job.batch.global, unit)));
+  }
+  if (p.virtual_stages > 1 && p.pipeline <= w.layers && p.pipeline * p.virtual_stages > w.layers) {
+    throw InputError(v.where("parallel.virtual_stages"),
+                     fmt::format("{} on {} pipeline stages leaves some of {} virtual stages empty, "
+                                 "as workload.layers = {}; use at most {}",
+                                 p.virtual_stages, p.pipeline, p.pipeline * p.virtual_stages,
+                                 w.layers, w.layers / p.pipeline));
   }
   if (p.pipeline * p.virtual_stages > w.layers) {
     throw InputError(v.where("parallel.pipeline"),
@@ -149,17 +162,23 @@ void check_pipeline(const Job& job, const TransformerWorkload& w, const Value& v
                                  "workload.layers = {} empty; use at most {} stages",
                                  p.pipeline, p.virtual_stages, w.layers, w.layers));
   }
+  const std::int64_t stages = p.pipeline * p.virtual_stages;
+  const std::int64_t most = (w.layers + stages - 1) / stages * p.virtual_stages;
+  if (p.recompute.kind == RecomputeKind::kFirstLayers && p.recompute.layers > most) {
+    throw InputError(v.where("parallel.recompute.layers"),
+                     fmt::format("found {}, but a stage has at most {} of {} layers; use {} or "
+                                 "less, or full",
+                                 p.recompute.layers, most, w.layers, most));
+  }
 }
 
 void check_batch(const Job& job, const Value& v) {
   const std::int64_t unit = job.parallel.data * job.batch.micro;
   if (job.batch.global % unit != 0) {
-    const std::int64_t down = job.batch.global / unit * unit;
-    throw InputError(v.where("batch.global"),
-                     fmt::format("{} is not divisible by data * micro = {} * {} = {}; use {}",
-                                 job.batch.global, job.parallel.data, job.batch.micro, unit,
-                                 down > 0 ? fmt::format("{} or {}", down, down + unit)
-                                          : fmt::format("{}", unit)));
+    throw InputError(
+        v.where("batch.global"),
+        fmt::format("{} is not divisible by data * micro = {} * {} = {}; use {}", job.batch.global,
+                    job.parallel.data, job.batch.micro, unit, around(job.batch.global, unit)));
   }
   if (job.microbatches() > kMostMicrobatches) {
     throw InputError(

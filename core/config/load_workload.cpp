@@ -281,7 +281,15 @@ TransformerWorkload transformer_from(const Value& v) {
   if (const auto kv = v.find("kv_heads")) {
     w.kv_heads = kv->integer(1, w.heads);
     if (w.heads % w.kv_heads != 0) {
-      kv->fail(fmt::format("a divisor of heads = {}", w.heads));
+      std::int64_t down = w.kv_heads;
+      std::int64_t up = w.kv_heads;
+      while (w.heads % down != 0) {
+        --down;
+      }
+      while (w.heads % up != 0) {
+        ++up;
+      }
+      kv->fail(fmt::format("a divisor of heads = {}, such as {} or {}", w.heads, down, up));
     }
   }
   if (const auto dim = v.find("head_dim")) {

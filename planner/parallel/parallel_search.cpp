@@ -25,8 +25,9 @@ struct Split {
   std::vector<ZeroChoice> zeros;
   std::once_flag known;
   std::vector<States> states;
-  std::vector<char> fits;    ///< the parameters alone
-  std::vector<char> splits;  ///< zb-h1 is legal
+  std::vector<double> beside;  ///< seconds of transfers beside a micro-batch, mean over stages
+  std::vector<char> fits;      ///< the parameters alone
+  std::vector<char> splits;    ///< zb-h1 is legal
   /// Is the z-th sharding legal with the schedule?
   [[nodiscard]] bool has(std::size_t z, ScheduleKind schedule) const {
     return schedule != ScheduleKind::kZbH1 || splits[z] != 0;
@@ -164,10 +165,26 @@ class Search {
         }
         const double mean = all / point.pipeline;
         split.fits.push_back(fits(mean) ? 1 : 0);
+        split.beside.push_back(fits(mean) ? beside(path, point, even) : 0);
         note_bytes(mean);
       }
     });
     return split;
+  }
+
+  /// Gathers and reductions beside the passes of a micro-batch, on the mean over stages: they are
+  /// the same for every micro-batch size, schedule and recomputation.
+  double beside(FastPath& path, PlanPoint point, const PipelineLayout& even) {
+    if (point.zero < 2 || !job_.parallel.overlap.data) {
+      return 0;
+    }
+    const Passes passes = path.reduced().passes(point);
+    double all = 0;
+    for (std::size_t at = 0; at < even.layers.size(); ++at) {
+      const PassCosts& of = passes.role[static_cast<std::size_t>(even.role[at])];
+      all += of.beside.at(even.layers[at], even.dense[at]);
+    }
+    return all / point.pipeline;
   }
 
   void make_tasks() {
@@ -267,6 +284,18 @@ class Search {
                            : job_.parallel.overlap.data;
   }
 
+  /// Where bytes only have to fit, buffers of several micro-batches may stand for those of one.
+  [[nodiscard]] bool has_time_bound(const PlanPoint& point) const {
+    return has_bound(point) || (options_.below && point.zero >= 2);
+  }
+
+  /// No path through the schedule is shorter, nor is the stream of what runs beside passes: the
+  /// last backward pass may have other transfers.
+  [[nodiscard]] double bound_seconds(const Work& w, std::size_t z, const States& states) const {
+    return std::max(w.path.bound(states).seconds,
+                    static_cast<double>(w.path.microbatches() - 1) * w.split.beside[z]);
+  }
+
   /// Can a plan of at least so many seconds and bytes be left out?
   [[nodiscard]] bool beaten(const Work& w, double seconds, double bytes) const {
     return options_.below ? seconds > *options_.below
@@ -274,11 +303,12 @@ class Search {
   }
   [[nodiscard]] bool rough(Work& w) const { return !options_.below && !w.path.bounds_simulator(); }
 
-  enum class CostsOf { kItself, kBound };
+  /// Of the point; what bounds its time and bytes; its time alone, where that is all that counts.
+  enum class CostsOf { kItself, kBound, kTimeBound };
 
   /// Calls `visit(z, point, states, fresh)` for the shardings under which the parameters fit, but
-  /// for those `out`; `fresh` where the path holds other passes than before. Bounds, if asked for,
-  /// stand in where there are some.
+  /// for those `out`; `fresh` where the path holds other passes than before. Where there are some,
+  /// bounds stand in, if asked for: else `states` are still those of the split.
   template <class Visit>
   void each_sharding(Work& w, PlanPoint point, CostsOf which, const std::vector<char>& out,
                      const Visit& visit) {
@@ -292,7 +322,8 @@ class Search {
       point.zero = w.split.zeros[z].stage;
       point.shard_level = w.split.zeros[z].level;
       PlanPoint of = point;
-      const bool bound = which == CostsOf::kBound && has_bound(point);
+      const bool bound = (which == CostsOf::kBound && has_bound(point)) ||
+                         (which == CostsOf::kTimeBound && has_time_bound(point));
       if (bound) {
         of.zero = of.shard_level = 0;
       }
@@ -304,24 +335,25 @@ class Search {
         set = &kept;
       }
       const States& of_split = w.split.states[z];
-      visit(z, point, bound ? of_split : w.costs.states(point, of_split), fresh);
+      visit(z, point,
+            which == CostsOf::kItself || bound ? of_split : w.costs.states(point, of_split), fresh);
     }
   }
 
   /// Marks the shardings that bounds rule out already.
   void rule_out(Work& w, const PlanPoint& choice, std::vector<char>& out) {
     out.assign(w.split.zeros.size(), 0);
-    each_sharding(w, choice, CostsOf::kBound, {},
+    each_sharding(w, choice, CostsOf::kTimeBound, {},
                   [&](std::size_t z, const PlanPoint& point, const States& states, bool) {
-                    if (!has_bound(point)) {
+                    if (!has_time_bound(point)) {
                       return;
                     }
                     const double bytes = w.path.lasting_bytes(states);
-                    if (!fits(bytes)) {
+                    if (has_bound(point) && !fits(bytes)) {
                       note_bytes(bytes);
                       ++w.counts.memory_too_large;
                       out[z] = 1;
-                    } else if (beaten(w, w.path.bound(states).seconds, bytes)) {
+                    } else if (beaten(w, bound_seconds(w, z, states), bytes)) {
                       ++w.counts.bounded;
                       w.counts.rough += rough(w) ? 1 : 0;
                       out[z] = 1;
@@ -331,27 +363,47 @@ class Search {
 
   void consider(Work& w, const PlanPoint& choice) {
     bool is_rough = false;
+    bool any_fresh = false;
+    const auto known_rough = [&] {  // asked late: it takes the times of the passes
+      is_rough = any_fresh || !is_rough ? rough(w) : is_rough;
+      any_fresh = false;
+      return is_rough;
+    };
     w.counts.weights_too_large += w.split.too_large(choice.schedule);
     rule_out(w, choice, w.out);
     each_sharding(w, choice, CostsOf::kItself, w.out,
-                  [&](std::size_t, const PlanPoint& point, const States& states, bool fresh) {
+                  [&](std::size_t, const PlanPoint& point, const States& of_split, bool fresh) {
+                    any_fresh = any_fresh || fresh;
+                    const auto bounded = [&](double seconds, double bytes) {
+                      if (!beaten(w, seconds, bytes)) {
+                        return false;
+                      }
+                      ++w.counts.bounded;
+                      w.counts.rough += known_rough() ? 1 : 0;
+                      return true;
+                    };
+                    if (has_bound(point)) {  // its own passes, as if the exchange took no time
+                      const double bytes = w.path.lasting_bytes(of_split);
+                      if (fits(bytes) && (bounded(w.path.bound(of_split).seconds, bytes) ||
+                                          bounded(w.path.step(of_split).seconds, bytes))) {
+                        return;
+                      }
+                    }
+                    const States& states = w.costs.states(point, of_split);
                     const double bytes = w.path.bytes(states);
                     if (!fits(bytes)) {
                       note_bytes(bytes);
                       ++w.counts.memory_too_large;
                       return;
                     }
-                    is_rough = fresh || !is_rough ? rough(w) : is_rough;
-                    w.counts.rough += is_rough ? 1 : 0;
-                    if (beaten(w, w.path.bound(states).seconds, bytes)) {
-                      ++w.counts.bounded;
+                    if (bounded(w.path.bound(states).seconds, bytes)) {
                       return;
                     }
                     const double seconds = w.path.step(states).seconds;
-                    if (options_.below && seconds > *options_.below) {
-                      ++w.counts.bounded;
+                    if (options_.below && bounded(seconds, bytes)) {
                       return;
                     }
+                    w.counts.rough += known_rough() ? 1 : 0;
                     ++w.counts.evaluated;
                     w.shelf.offer({point, seconds, bytes + options_.reserve, is_rough});
                   });
@@ -399,8 +451,8 @@ class Search {
     bool any_rough = false;
     point.recompute_layers = first->layers;
     each_sharding(w, point, CostsOf::kBound, {},
-                  [&](std::size_t, const PlanPoint&, const States& states, bool) {
-                    seconds = std::min(seconds, w.path.bound(states).seconds);
+                  [&](std::size_t z, const PlanPoint&, const States& states, bool) {
+                    seconds = std::min(seconds, bound_seconds(w, z, states));
                     any_rough = any_rough || rough(w);
                   });
     constexpr double kRounding = 1 - 1e-12;

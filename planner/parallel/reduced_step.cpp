@@ -13,9 +13,21 @@ namespace {
 constexpr double kBucketsOfALayer = 4;
 /// So many layers show how an exchange beside a pass goes on, where layers do not share buckets: it
 /// falls behind by as much with each, or catches up.
-constexpr std::int64_t kSettled = 6;
+constexpr std::int64_t kSettled = 4;
 /// And so many have all the buffers that layers take in turn.
 constexpr std::int64_t kBuffered = 3;
+
+/// What a stage in the middle receives.
+void note_messages(const Program& program, Passes& passes) {
+  for (const Segment& segment : program.segments) {
+    const bool forward = part_of(segment) == Part::kForward;
+    for (const Op& op : program.ops_of(segment)) {
+      if (op.kind == OpKind::kRecv) {
+        (forward ? passes.forward_message : passes.backward_message) = op;
+      }
+    }
+  }
+}
 
 }  // namespace
 
@@ -121,38 +133,26 @@ Passes ReducedStep::passes_of(const PlanPoint& point) {
   Passes passes;
   costs_.take_levels();
   const auto costs = [&](const ReducedStage& stage) {
+    if (stage.index == 1) {
+      note_messages(stage.program(), passes);
+    }
     return costs_.passes(stage, mesh, point.schedule);
   };
-  // Buffers that layers take in turn hold a pass up only once there are more layers than buffers.
-  const bool held_up = passes_use_order(point);
-  const std::int64_t most = std::min(most_layers(point), kMostToldApart);
-  const std::int64_t fewer = held_up ? std::max<std::int64_t>(most - 2, 1) : 1;
-  const std::int64_t more = held_up ? std::clamp<std::int64_t>(most - fewer, 1, 2) : 1;
-  if (point.pipeline == 1 || held_up) {
+  if (point.pipeline == 1 || passes_use_order(point)) {
+    // Buffers that layers take in turn hold a pass up only once there are more layers than buffers.
+    const bool held_up = passes_use_order(point);
+    const std::int64_t most = std::min(most_layers(point), kMostToldApart);
+    const std::int64_t fewer = held_up ? std::max<std::int64_t>(most - 2, 1) : 1;
+    const std::int64_t more = held_up ? std::clamp<std::int64_t>(most - fewer, 1, 2) : 1;
     passes.role = lines(key, fewer, more, kPassFields, costs);
-  }
-  if (point.pipeline == 1) {
-    passes.levels = costs_.take_levels();
-    return passes;
-  }
-  const std::vector<ReducedStage> stages = stages_of(key, kUnequalStages, kUnequalLayers);
-  if (!held_up) {
+  } else {
     std::vector<PassCosts> by_stage;
-    for (const ReducedStage& stage : stages) {
+    for (const ReducedStage& stage : stages_of(key, kUnequalStages, kUnequalLayers)) {
       by_stage.push_back(costs(stage));
     }
     passes.role = by_role(std::move(by_stage), kPassFields);
   }
   passes.levels = costs_.take_levels();
-  const Program& middle = stages[1].program();
-  for (const Segment& segment : middle.segments) {
-    for (const Op& op : middle.ops_of(segment)) {
-      if (op.kind == OpKind::kRecv) {
-        (part_of(segment) == Part::kForward ? passes.forward_message : passes.backward_message) =
-            op;
-      }
-    }
-  }
   return passes;
 }
 

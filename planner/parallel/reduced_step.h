@@ -41,6 +41,7 @@ class ReducedStep {
   };
   Hop hop(const Op& message, const PlanPoint& point, std::int32_t crossing) const;
 
+  [[nodiscard]] bool least() const { return clock_ == Clock::kLeast; }
   /// Do passes depend on the data-parallel group (weights gathered, gradients scattered inside)?
   [[nodiscard]] bool passes_use_data(const PlanPoint& point) const;
   /// And on which pass follows which, as gathers beside one hold up the next?

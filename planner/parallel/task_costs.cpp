@@ -29,17 +29,19 @@ const Passes& TaskCosts::passes(PlanPoint point, RecomputeKind kind) {
 const States& TaskCosts::states(const PlanPoint& point, const States& of_split) {
   // Those of the split are for several micro-batches.
   ReducedStep& reduced = path_.reduced();
-  if (reduced.states_hide_exchange(point) &&
-      !(reduced.passes_use_data(point) && path_.microbatches() == 1)) {
-    return of_split;
-  }
+  const bool hidden = reduced.states_hide_exchange(point);
   const bool other = reduced.passes_use_data(point) && path_.microbatches() == 1;
-  const bool beside = reduced.states_use_passes();
-  const bool by_chunk = reduced.states_use_chunks(point, of_split);
+  const bool beside = reduced.states_use_passes() && !hidden;
+  const bool by_chunk = !hidden && reduced.states_use_chunks(point, of_split);
   if (!beside && !other && !by_chunk) {
     return of_split;
   }
-  const std::tuple key{beside ? point.recompute : RecomputeKind::kNone,
+  PlanPoint of = point;
+  if (beside && reduced.least() && of.recompute == RecomputeKind::kFirstLayers) {
+    of.recompute = RecomputeKind::kFull;  // of any number of layers it hides most
+    of.recompute_layers = 0;
+  }
+  const std::tuple key{beside ? of.recompute : RecomputeKind::kNone,
                        beside ? point.schedule : ScheduleKind::kOneFOneB,
                        beside || by_chunk ? reduced.most_layers(point) : std::int64_t{1},
                        point.pipeline,
@@ -48,7 +50,7 @@ const States& TaskCosts::states(const PlanPoint& point, const States& of_split) 
                        point.shard_level};
   auto it = states_.find(key);
   if (it == states_.end()) {
-    it = states_.emplace(key, path_.reduced().states(point)).first;
+    it = states_.emplace(key, reduced.states(of)).first;
   }
   return it->second;
 }

@@ -42,9 +42,17 @@ const std::vector<Bad> kDense{
      "parallel.pipeline",
      "use at most 96 stages"},
     {"pipeline * virtual_stages > layers",
-     {"devices=64", "parallel.pipeline=64", "parallel.virtual_stages=2"},
-     "parallel.pipeline",
-     "use at most 96 stages"},
+     {"devices=64", "parallel.pipeline=4", "parallel.virtual_stages=25"},
+     "parallel.virtual_stages",
+     "use at most 24"},
+    {"more layers recomputed than a stage has",
+     {"devices=8", "parallel.pipeline=8", "parallel.recompute={\"layers\": 13}"},
+     "parallel.recompute.layers",
+     "use 12 or less"},
+    {"key and value heads that do not divide the heads",
+     {"workload.heads=97"},
+     "kv_heads",
+     "such as 1 or 97"},
     {"the split has more ranks than devices", {"devices=8", "parallel.tensor=16"}, "devices", "16"},
     {"data does not fill the devices",
      {"devices=64", "parallel.data=63"},
@@ -54,7 +62,7 @@ const std::vector<Bad> kDense{
     {"micro-batches of an interleaved pipeline",
      {"devices=8", "parallel.pipeline=8", "parallel.virtual_stages=3", "batch.global=12"},
      "batch.global",
-     "use 16"},
+     "use 8 or 16"},
     {"rows do not divide over tensor ranks",
      {"devices=8", "parallel.tensor=8", "parallel.sequence_parallel=true", "batch.sequence=2044"},
      "parallel.sequence_parallel",
@@ -102,6 +110,8 @@ TEST_CASE("bad plans name the key and the nearest plan that can be", "[config][b
 TEST_CASE("their neighbours are accepted", "[config][bad_plan]") {
   CHECK(message("gpt3-175b", {"devices=8", "parallel.tensor=8"}) == "accepted");
   CHECK(message("gpt3-175b", {"devices=96", "parallel.pipeline=96"}) == "accepted");
+  CHECK(message("gpt3-175b", {"devices=8", "parallel.pipeline=8",
+                              "parallel.recompute={\"layers\": 12}"}) == "accepted");
   CHECK(message("gpt3-175b", {"devices=8", "parallel.tensor=8", "parallel.sequence_parallel=true",
                               "batch.sequence=2048"}) == "accepted");
   CHECK(message("mixtral-8x7b", {"devices=16", "parallel.expert=8", "parallel.expert_chunks=2",
