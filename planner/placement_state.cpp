@@ -22,7 +22,9 @@ PlacementState::PlacementState(const PlacementProblem& problem)
       measures_(phases_),
       placement_(problem.tables.size()),
       route_uses_(problem.fixed.size(), 0) {
-  measures_.push_back(kTogether);
+  if (phases_.size() > 1) {
+    measures_.push_back(kTogether);
+  }
   const std::size_t ranks = index(problem.ranks);
   block_ = std::max<std::size_t>(8, static_cast<std::size_t>(std::sqrt(problem.ranks)));
   for (std::size_t p = 0; p <= kTogether; ++p) {
@@ -330,7 +332,7 @@ std::vector<std::int32_t> PlacementState::least_loaded(const PlacementOption& o)
   }
   std::vector<std::int32_t> chosen;
   for (std::int32_t piece = 0; piece < o.pieces; ++piece) {
-    if (o.group > 1 || problem_.ranks <= kAllLookedAt) {
+    if (o.group > 1 || (phases_.size() > 1 && problem_.ranks <= kAllLookedAt)) {
       chosen.push_back(cheapest_group(o, chosen));
       STEPCAST_CHECK(chosen.back() >= 0, "{} pieces on {} groups", o.pieces,
                      problem_.ranks / o.group);

@@ -34,7 +34,7 @@ class PlacementState {
   [[nodiscard]] Ticks load(std::int32_t rank, std::size_t phase) const {
     return on_all_[phase] + load_[phase][static_cast<std::size_t>(rank)];
   }
-  /// Phases in use, then all of them together (`kPhases`).
+  /// Phases in use, then, if there are several, all of them together (`kPhases`).
   [[nodiscard]] const std::vector<std::size_t>& measures() const { return measures_; }
   /// The rank with most of a phase, or of all phases together.
   [[nodiscard]] std::int32_t busiest(std::size_t measure) const;

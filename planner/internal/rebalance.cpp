@@ -103,7 +103,8 @@ void Rebalance::consider(std::size_t measure, std::int32_t rank, std::int32_t pa
     }
     for (std::size_t k = j > 1 ? j - 2 : 0; k < std::min(j + 2, take_.size()); ++k) {
       const Ticks net = g.load - take_[k].load;
-      if (std::max(own - net, other + net) >= own) {
+      const Ticks slower = std::max(own - net, other + net);
+      if (slower >= own) {
         continue;
       }
       Ticks after = 0;
@@ -114,8 +115,9 @@ void Rebalance::consider(std::size_t measure, std::int32_t rank, std::int32_t pa
               {others[p], state_.own_load(rank, p) - moved, state_.own_load(partner, p) + moved});
         }
       }
-      if (before - after > (best ? best->gain : 0)) {
-        best = Exchange{before - after, partner, g, take_[k]};
+      const Exchange e{before - after, slower, partner, g, take_[k]};
+      if (e.gain > 0 && (!best || e.better_than(*best))) {
+        best = e;
       }
     }
   }
@@ -164,7 +166,7 @@ bool Rebalance::improve(std::size_t measure, std::uint64_t& cursor) {
   }
   cursor += ranks > kAllPartners ? static_cast<std::uint64_t>(asked) : 0;
   std::stable_sort(found.begin(), found.end(),
-                   [](const Exchange& a, const Exchange& b) { return a.gain > b.gain; });
+                   [](const Exchange& a, const Exchange& b) { return a.better_than(b); });
   found.resize(std::min(found.size(), kTried));
   return std::any_of(found.begin(), found.end(), [&](const Exchange& e) { return apply(rank, e); });
 }

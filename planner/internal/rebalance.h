@@ -34,9 +34,13 @@ class Rebalance {
     }
   };
   struct Exchange {
-    Ticks gain;
+    Ticks gain;    ///< in the objective
+    Ticks slower;  ///< of the pair, in the measure looked at
     std::int32_t partner;
     Bundle give, take;
+    [[nodiscard]] bool better_than(const Exchange& o) const {
+      return gain != o.gain ? gain > o.gain : slower < o.slower;
+    }
   };
   void pieces_of(std::int32_t rank, std::int32_t other, std::vector<Piece>& to) const;
   static void bundles_of(const std::vector<Piece>& pieces, std::size_t measure,
