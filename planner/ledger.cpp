@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <string>
+#include <string_view>
 
 #include "core/error.h"
 #include "planner/capacity.h"
@@ -116,8 +118,17 @@ class Ledger {
         }
         device.buffers += b.buffers;
         device.cache += s.tier == "hbm" ? 0 : s.cache_bytes;
+        if (s.tier != "hbm" && s.cache_bytes > 0 && s.cache_policy == RowCachePolicy::kLfu &&
+            has_tier(kHostTier)) {
+          line(std::string(kHostTier), rank).cache += real(rows) * kCounterBytes;
+        }
       }
     }
+  }
+
+  [[nodiscard]] bool has_tier(std::string_view name) const {
+    return std::any_of(job_.system.tiers.begin(), job_.system.tiers.end(),
+                       [name](const Tier& t) { return t.name == name; });
   }
 
   static std::int64_t groups_of(const PlanShard& s) {

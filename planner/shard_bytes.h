@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <string_view>
 
 #include "core/job.h"
 
@@ -47,6 +48,11 @@ BytesByPurpose arriving_bytes(const Job& job, const EmbeddingTable& table, Holdi
 /// Row id -> place in the order of popularity, on each rank that sends ids: 4 bytes a row, 8 beyond
 /// 2^32 rows.
 double remap_bytes(const EmbeddingTable& table);
+
+/// The tier that is the host's own memory. A cache that counts lookups (lfu) keeps a counter there
+/// for every row of its shard.
+constexpr std::string_view kHostTier = "ddr";
+constexpr double kCounterBytes = 4;
 
 /// Dense model of one rank: parameters, gradients, optimizer state, activations (upper estimate).
 double dense_bytes(const Job& job);

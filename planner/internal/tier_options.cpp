@@ -294,6 +294,9 @@ class TierOptions {
         o.bytes[0] =
             whole(held.buffers + cache + (real(fullest.slots - fullest.capacity) + 64) * row);
         o.bytes[tier] = whole(held.weights + held.optimizer);
+        for (std::size_t host = 1; policy == RowCachePolicy::kLfu && host < tiers_.size(); ++host) {
+          o.bytes[host] += tiers_[host].name == kHostTier ? whole(real(rows) * kCounterBytes) : 0;
+        }
         o.bytes_everywhere[0] = whole(arriving_bytes(job_, table_, holding, table_.dim).total());
         o.routes =
             RoutePrices::bits({RoutePrices::Route::kIds, unpooled() ? RoutePrices::Route::kSequence

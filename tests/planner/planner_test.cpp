@@ -234,6 +234,30 @@ TEST_CASE("the ledger of rows in slower tiers covers what their graph allocates,
   CHECK(in_tiers > 50);
 }
 
+TEST_CASE("counters of a cache that counts lookups are in the host's memory", "[planner][ledger]") {
+  Job job = test::dlrm_job(4, 1, 5002, 16, 6);
+  job.parallel.data = 4;
+  job.system = plain_system(16e9, 2);
+  job.system.tiers.push_back({"ssd", GB(10), GBps(1), 2});
+  EmbeddingPlan plan = workloads::make_embedding_plan(job, "row_wise");
+  PlanShard& shard = plan.tables[0].shards[0];
+  shard.tier = "ssd";
+  shard.cache_bytes = 10'000;
+  const auto in_ddr = [&](RowCachePolicy policy) {
+    shard.cache_policy = policy;
+    std::vector<double> bytes;
+    for (const LedgerLine& l : ledger_of(job, plan)) {
+      if (l.tier == "ddr") {
+        bytes.push_back(l.total());
+      }
+    }
+    return bytes;
+  };
+  CHECK(in_ddr(RowCachePolicy::kLru).empty());
+  // Blocks of 1,251 rows, the last of 1,249; 4 bytes a row.
+  CHECK(in_ddr(RowCachePolicy::kLfu) == std::vector<double>{5004, 5004, 5004, 4996});
+}
+
 TEST_CASE("plans that can be built are built, and beat or equal every baseline",
           "[planner][baselines]") {
   // Gates on the gap: what was reached, rounded up; they only tighten. The target is 1 % on all.

@@ -23,39 +23,45 @@ struct Reference {
   }
 };
 
-std::vector<std::int64_t> draw(std::mt19937& random, int rows, int lookups) {
-  std::vector<std::int64_t> ids;
-  for (int i = 0; i < lookups; ++i) {
-    ids.push_back(random() % 3 == 0 ? random() % 5 : random() % static_cast<unsigned>(rows));
-  }
-  return ids;
+constexpr int kRows = 300;
+constexpr int kLookups = 60;
+
+RowCache cache_of(int capacity, RowCachePolicy policy) {
+  return {std::min(kRows, capacity + kLookups + 5), capacity, 0, policy, kRows};
 }
+
+/// A batch of random ids, some rows hot, looked up in a cache.
+struct Batch {
+  std::vector<std::int64_t> ids, slots;
+  Moves loads, stores;
+  Batch(RowCache& cache, std::mt19937& random) : slots(kLookups) {
+    for (int i = 0; i < kLookups; ++i) {
+      ids.push_back(random() % 3 == 0 ? random() % 5 : random() % static_cast<unsigned>(kRows));
+    }
+    cache.begin_batch();
+    cache.look_up(ids, slots.data(), loads, stores);
+    CHECK(stores.empty());
+  }
+};
 
 }  // namespace
 
 TEST_CASE("a row cache keeps the rows looked up last, and every slot the row it says",
           "[runtime][tiers]") {
-  constexpr int kRows = 300;
-  constexpr int kLookups = 60;
   const int capacity = GENERATE(0, 1, 17, 100, 300);
   std::mt19937 random(static_cast<unsigned>(capacity));
-  RowCache cache(std::min(kRows, capacity + kLookups + 5), capacity, 0);
+  RowCache cache = cache_of(capacity, RowCachePolicy::kLru);
   Reference reference;
   std::map<std::int64_t, std::int64_t> row_in;  // by slot, as data moves
   for (int b = 0; b < 200; ++b) {
     CAPTURE(capacity, b);
-    const auto ids = draw(random, kRows, kLookups);
+    Batch batch(cache, random);
+    const auto& [ids, slots, loads, stores] = batch;
     std::set<std::int64_t> missing(ids.begin(), ids.end());
     const auto distinct = static_cast<std::int64_t>(missing.size());
     for (const std::int64_t row : reference.order) {
       missing.erase(row);
     }
-    Moves loads;
-    Moves stores;
-    std::vector<std::int64_t> slots(ids.size());
-    cache.begin_batch();
-    cache.look_up(ids, slots.data(), loads, stores);
-    CHECK(stores.empty());
     CHECK(cache.touched() == distinct);
     std::set<std::int64_t> loaded;
     for (const auto& [row, slot] : loads) {
@@ -69,7 +75,7 @@ TEST_CASE("a row cache keeps the rows looked up last, and every slot the row it 
       CHECK(row_in.at(slots[i]) == ids[i]);
       reference.look_up(ids[i]);
     }
-    cache.trim(stores);
+    cache.trim(batch.stores);
     for (const auto& [row, slot] : stores) {
       CHECK(row_in.at(slot) == row);
       row_in.erase(slot);
@@ -128,23 +134,15 @@ TEST_CASE("without free slots the oldest rows make room; a batch that needs more
 }
 
 TEST_CASE("a cache that counts keeps the rows looked up most often", "[runtime][tiers]") {
-  constexpr int kRows = 300;
-  constexpr int kLookups = 60;
   const int capacity = GENERATE(0, 1, 17, 100, 300);
   std::mt19937 random(static_cast<unsigned>(capacity));
-  RowCache cache(std::min(kRows, capacity + kLookups + 5), capacity, 0, RowCachePolicy::kLfu,
-                 kRows);
+  RowCache cache = cache_of(capacity, RowCachePolicy::kLfu);
   std::map<std::int64_t, int> count, batch_of;
   std::set<std::int64_t> held;
   for (int b = 0; b < 200; ++b) {
     CAPTURE(capacity, b);
-    const auto ids = draw(random, kRows, kLookups);
-    Moves loads;
-    Moves stores;
-    std::vector<std::int64_t> slots(ids.size());
-    cache.begin_batch();
-    cache.look_up(ids, slots.data(), loads, stores);
-    CHECK(stores.empty());
+    Batch batch(cache, random);
+    const auto& [ids, slots, loads, stores] = batch;
     for (const auto& [row, slot] : loads) {
       CHECK(held.insert(row).second);
     }
@@ -153,7 +151,7 @@ TEST_CASE("a cache that counts keeps the rows looked up most often", "[runtime][
       ++count[row];
       batch_of[row] = b;
     }
-    cache.trim(stores);
+    cache.trim(batch.stores);
     for (const auto& [row, slot] : stores) {
       CHECK(held.erase(row) == 1);
     }
