@@ -1,17 +1,15 @@
 #include "runtime/mpi/collectives.h"
 
 #include <algorithm>
-#include <array>
 #include <climits>
 #include <cstring>
 
 #include "core/error.h"
 #include "runtime/futex.h"
+#include "runtime/mpi/mpi_calls.h"
 
 namespace stepcast::runtime {
 namespace {
-
-constexpr std::size_t kLargestCount = std::size_t{1} << 30;  // MPI counts are ints
 
 int as_count(std::size_t n, const char* what) {
   if (n > static_cast<std::size_t>(INT_MAX)) {
@@ -46,14 +44,7 @@ MpiCollectives::~MpiCollectives() {
 }
 
 void MpiCollectives::check(int code, const char* what) const {
-  if (code == MPI_SUCCESS) {
-    return;
-  }
-  std::array<char, MPI_MAX_ERROR_STRING> text{};
-  int length = 0;
-  MPI_Error_string(code, text.data(), &length);
-  throw RunError(fmt::format("{} on '{}' failed: {}", what, flight_.communicator,
-                             std::string_view(text.data(), static_cast<std::size_t>(length))));
+  check_mpi(code, what, flight_.communicator);
 }
 
 /// Tests for a few microseconds, then sleeps between tests, longer and longer.
@@ -90,8 +81,7 @@ MPI_Datatype MpiCollectives::type_of(std::size_t element_bytes) {
 
 void MpiCollectives::all_reduce(float* data, std::size_t count, Reduction reduction) {
   const Flight flight(flight_, "all_reduce");
-  for (std::size_t first = 0; size_ > 1 && first < count; first += kLargestCount) {
-    const int n = static_cast<int>(std::min(kLargestCount, count - first));
+  in_pieces(size_ > 1 ? count : 0, [&](std::size_t first, int n) {
     if (waiting_ == Waiting::kBlocking) {
       check(MPI_Allreduce(MPI_IN_PLACE, data + first, n, MPI_FLOAT, operation(reduction),
                           communicator_),
@@ -103,7 +93,7 @@ void MpiCollectives::all_reduce(float* data, std::size_t count, Reduction reduct
             "all_reduce");
       wait(&request, "all_reduce");
     }
-  }
+  });
 }
 
 void MpiCollectives::all_gather(const float* send, float* receive, std::size_t count_per_rank) {
@@ -156,8 +146,7 @@ void MpiCollectives::reduce_scatter(const float* send, float* receive, std::size
 
 void MpiCollectives::broadcast(float* data, std::size_t count, int root) {
   const Flight flight(flight_, "broadcast");
-  for (std::size_t first = 0; size_ > 1 && first < count; first += kLargestCount) {
-    const int n = static_cast<int>(std::min(kLargestCount, count - first));
+  in_pieces(size_ > 1 ? count : 0, [&](std::size_t first, int n) {
     if (waiting_ == Waiting::kBlocking) {
       check(MPI_Bcast(data + first, n, MPI_FLOAT, root, communicator_), "broadcast");
     } else {
@@ -165,7 +154,7 @@ void MpiCollectives::broadcast(float* data, std::size_t count, int root) {
       check(MPI_Ibcast(data + first, n, MPI_FLOAT, root, communicator_, &request), "broadcast");
       wait(&request, "broadcast");
     }
-  }
+  });
 }
 
 void MpiCollectives::all_to_all_v(const void* send, std::span<const std::int64_t> send_counts,
@@ -254,7 +243,7 @@ void MpiCollectives::finish_sends() {
 
 void MpiCollectives::progress() {
   int found = 0;
-  MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator_, &found, MPI_STATUS_IGNORE);
+  check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator_, &found, MPI_STATUS_IGNORE), "probe");
 }
 
 void MpiCollectives::barrier() {

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "runtime/launch.h"
 #include "runtime/mpi/collectives.h"
+#include "runtime/mpi/mpi_calls.h"
 
 namespace stepcast::runtime {
 
@@ -25,6 +26,26 @@ int exit_code_of(const std::exception& e) {
     return 3;
   }
   return dynamic_cast<const InternalError*>(&e) != nullptr ? 70 : 4;
+}
+
+void check(int code, const char* call) { check_mpi(code, call, "all ranks"); }
+
+constexpr const char* kBetweenSteps = "an exchange between steps";
+constexpr const char* kOfResults = "an exchange of results";
+
+void reduce(std::vector<double>& values, MPI_Op operation, InFlight& all) {
+  const Flight flight(all, kBetweenSteps);
+  in_pieces(values.size(), [&](std::size_t first, int n) {
+    check(MPI_Allreduce(MPI_IN_PLACE, values.data() + first, n, MPI_DOUBLE, operation,
+                        MPI_COMM_WORLD),
+          kBetweenSteps);
+  });
+}
+
+void broadcast_from(int rank, char* data, std::size_t bytes) {
+  in_pieces(bytes, [&](std::size_t first, int n) {
+    check(MPI_Bcast(data + first, n, MPI_BYTE, rank, MPI_COMM_WORLD), "broadcast");
+  });
 }
 
 std::string message_of(const std::exception& e, int rank) {
@@ -62,20 +83,21 @@ MpiSession::MpiSession(MpiOptions options)
         fmt::format("this MPI grants thread level {}, but streams need MPI_THREAD_MULTIPLE ({})",
                     granted, MPI_THREAD_MULTIPLE));
   }
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-  MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "error handling");
+  check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "rank");
+  check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "size");
   watchdog_ = std::make_unique<Watchdog>(options_.timeout, [this](const std::string& what) {
     abort(4, fmt::format("rank {}: {}; a rank is lost or hangs", rank_, what));
   });
   flight_ = &watchdog_->watch("all ranks");
   const Flight flight(*flight_, "the set-up of communicators");
-  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL,
-                      &handles_->machine);
-  MPI_Comm_rank(handles_->machine, &local_rank_);
-  MPI_Comm_size(handles_->machine, &local_size_);
+  check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL,
+                            &handles_->machine),
+        "split by machine");
+  check(MPI_Comm_rank(handles_->machine, &local_rank_), "rank");
+  check(MPI_Comm_size(handles_->machine, &local_size_), "size");
   MPI_Comm world = MPI_COMM_NULL;
-  MPI_Comm_dup(MPI_COMM_WORLD, &world);
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &world), "duplicate");
   world_ = std::make_unique<MpiCollectives>(world, watchdog_->watch("all ranks"));
 }
 
@@ -117,7 +139,8 @@ std::vector<std::unique_ptr<Collectives>> MpiSession::communicators(const Execut
     MPI_Comm communicator = MPI_COMM_NULL;
     // Members are ascending or as listed; the key keeps that order.
     const auto position = std::find(members.begin(), members.end(), rank_) - members.begin();
-    MPI_Comm_split(MPI_COMM_WORLD, color, static_cast<int>(position), &communicator);
+    check(MPI_Comm_split(MPI_COMM_WORLD, color, static_cast<int>(position), &communicator),
+          "split");
     if (communicator == MPI_COMM_NULL) {
       all.push_back(nullptr);
       continue;
@@ -129,34 +152,30 @@ std::vector<std::unique_ptr<Collectives>> MpiSession::communicators(const Execut
 }
 
 std::vector<double> MpiSession::maximum(std::vector<double> values) {
-  const Flight flight(*flight_, "an exchange between steps");
-  MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE, MPI_MAX,
-                MPI_COMM_WORLD);
+  reduce(values, MPI_MAX, *flight_);
   return values;
 }
 
 std::vector<double> MpiSession::sum(std::vector<double> values) {
-  const Flight flight(*flight_, "an exchange between steps");
-  MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE, MPI_SUM,
-                MPI_COMM_WORLD);
+  reduce(values, MPI_SUM, *flight_);
   return values;
 }
 
 std::int64_t MpiSession::local_sum(std::int64_t value) {
-  const Flight flight(*flight_, "an exchange between steps");
-  MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT64_T, MPI_SUM, handles_->machine);
+  const Flight flight(*flight_, kBetweenSteps);
+  check(MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT64_T, MPI_SUM, handles_->machine),
+        kBetweenSteps);
   return value;
 }
 
 std::int64_t MpiSession::from_rank_zero(std::int64_t value) {
-  const Flight flight(*flight_, "an exchange between steps");
-  MPI_Bcast(&value, 1, MPI_INT64_T, 0, MPI_COMM_WORLD);
+  broadcast_bytes(&value, sizeof(value));
   return value;
 }
 
 void MpiSession::broadcast_bytes(void* data, std::size_t bytes) {
-  const Flight flight(*flight_, "an exchange between steps");
-  MPI_Bcast(data, static_cast<int>(bytes), MPI_BYTE, 0, MPI_COMM_WORLD);
+  const Flight flight(*flight_, kBetweenSteps);
+  broadcast_from(0, static_cast<char*>(data), bytes);
 }
 
 void MpiSession::rank_zero_does(const std::function<void()>& work) {
@@ -168,31 +187,26 @@ void MpiSession::rank_zero_does(const std::function<void()>& work) {
 
 std::vector<std::string> MpiSession::everyones(const std::string& own) {
   meet();
-  const Flight flight(*flight_, "an exchange of results");
-  const auto ranks = static_cast<std::size_t>(size_);
-  std::vector<int> sizes(ranks);
-  const int size = static_cast<int>(own.size());
-  MPI_Allgather(&size, 1, MPI_INT, sizes.data(), 1, MPI_INT, MPI_COMM_WORLD);
-  std::vector<int> starts(ranks, 0);
-  for (std::size_t r = 1; r < ranks; ++r) {
-    starts[r] = starts[r - 1] + sizes[r - 1];
-  }
-  std::string all(static_cast<std::size_t>(starts.back() + sizes.back()), '\0');
-  MPI_Allgatherv(own.data(), size, MPI_CHAR, all.data(), sizes.data(), starts.data(), MPI_CHAR,
-                 MPI_COMM_WORLD);
+  const Flight flight(*flight_, kOfResults);
+  const auto size = static_cast<std::int64_t>(own.size());
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(size_));
+  check(MPI_Allgather(&size, 1, MPI_INT64_T, sizes.data(), 1, MPI_INT64_T, MPI_COMM_WORLD),
+        kOfResults);
   std::vector<std::string> texts;
-  for (std::size_t r = 0; r < ranks; ++r) {
-    texts.push_back(
-        all.substr(static_cast<std::size_t>(starts[r]), static_cast<std::size_t>(sizes[r])));
+  for (int r = 0; r < size_; ++r) {  // each of any length
+    std::string& text = texts.emplace_back(
+        r == rank_ ? own
+                   : std::string(static_cast<std::size_t>(sizes[static_cast<std::size_t>(r)]), 0));
+    broadcast_from(r, text.data(), text.size());
   }
   return texts;
 }
 
 void MpiSession::meet() {
   MPI_Request done = MPI_REQUEST_NULL;
-  MPI_Ibarrier(MPI_COMM_WORLD, &done);
+  check(MPI_Ibarrier(MPI_COMM_WORLD, &done), "barrier");
   for (int finished = 0; finished == 0;) {
-    MPI_Test(&done, &finished, MPI_STATUS_IGNORE);
+    check(MPI_Test(&done, &finished, MPI_STATUS_IGNORE), "barrier");
     if (finished == 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
@@ -210,11 +224,11 @@ std::shared_ptr<void> MpiSession::shared_memory(std::size_t bytes) {
   MPI_Aint found = 0;
   int unit = 0;
   void* base = nullptr;
-  MPI_Win_shared_query(window, 0, &found, &unit, &base);
+  check(MPI_Win_shared_query(window, 0, &found, &unit, &base), "shared memory");
   if (local_rank_ == 0) {
     std::memset(base, 0, bytes);
   }
-  MPI_Barrier(handles_->machine);
+  check(MPI_Barrier(handles_->machine), "barrier");
   return {base, [window](void*) mutable {
             int finalized = 0;
             MPI_Finalized(&finalized);

@@ -21,6 +21,7 @@ namespace {
 int as_rank(const std::string& scenario) {
   const std::map<std::string, void (*)(MpiSession&)> all{
       {"collectives", scenarios::collectives},
+      {"refused", scenarios::refused},
       {"killed", scenarios::killed},
       {"emulated_collectives", scenarios::emulated_collectives},
       {"training", scenarios::training},
