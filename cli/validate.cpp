@@ -314,11 +314,6 @@ int validate_runtime(const ValidateCommand& options, Context& context) {
                      "on this machine");
   }
   const bool cuda = options.backend == "cuda";
-  if (cuda && options.experts > 0) {
-    throw InputError(
-        "--experts",
-        fmt::format("found {}, but experts run on the CPU backend only; use 0", options.experts));
-  }
   if (cuda) {
     require_cuda(context);
   }

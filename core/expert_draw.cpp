@@ -5,26 +5,13 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/expert_points.h"
 
 namespace stepcast {
 namespace {
 
-constexpr int kBits = 48;
-constexpr std::uint64_t kUnit = std::uint64_t{1} << kBits;
-
-/// The fraction 0.b0 b1 b2 ... of i = ... b2 b1 b0, in 2^-48.
-std::uint64_t radical_inverse(std::uint64_t i) {
-  std::uint64_t reversed = 0;
-  for (int b = 0; i != 0; ++b, i >>= 1) {
-    reversed |= (i & 1) << (kBits - 1 - b);
-  }
-  return reversed;
-}
-
-/// Points offset, offset + gap, ... below `end`; offset < gap.
-std::int64_t points_below(std::uint64_t end, std::uint64_t offset, std::uint64_t gap) {
-  return end <= offset ? 0 : static_cast<std::int64_t>((end - offset + gap - 1) / gap);
-}
+using expert_points::kBits;
+using expert_points::kUnit;
 
 /// Aligned blocks of 2^m that tile `tokens` tokens from a multiple of `tokens` on, at most.
 std::int64_t blocks_of(std::int64_t tokens) {
@@ -60,31 +47,19 @@ ExpertDraw::ExpertDraw(const std::vector<double>& shares, std::int64_t per_token
 
 void ExpertDraw::experts_of(std::int64_t token, std::uint64_t phase,
                             std::span<std::int32_t> chosen) const {
-  std::uint64_t at = (radical_inverse(static_cast<std::uint64_t>(token)) + phase) % kUnit;
+  std::uint64_t at = expert_points::point_of(static_cast<std::uint64_t>(token), phase);
   for (std::int32_t& expert : chosen) {
-    const auto next = std::upper_bound(bounds_.begin(), bounds_.end(), at);
-    expert = static_cast<std::int32_t>(next - bounds_.begin()) - 1;
+    expert = expert_points::expert_at(bounds_.data(), static_cast<std::int32_t>(experts()), at);
     at += kUnit;
   }
 }
 
 std::int64_t ExpertDraw::count(std::int64_t first, std::int64_t tokens, std::uint64_t phase,
                                std::int64_t expert) const {
-  const std::uint64_t begin = bounds_.at(static_cast<std::size_t>(expert));
-  const std::uint64_t end = bounds_.at(static_cast<std::size_t>(expert) + 1);
-  auto at = static_cast<std::uint64_t>(first);
-  const std::uint64_t last = at + static_cast<std::uint64_t>(tokens);
-  std::int64_t sum = 0;
-  while (at < last) {
-    // The largest aligned block of 2^m from here on: its tokens lie 2^-m apart.
-    const int fits = std::bit_width(last - at) - 1;
-    const int m = at == 0 ? fits : std::min(fits, std::countr_zero(at));
-    const std::uint64_t gap = kUnit >> m;
-    const std::uint64_t offset = (radical_inverse(at) + phase) % gap;
-    sum += points_below(end, offset, gap) - points_below(begin, offset, gap);
-    at += std::uint64_t{1} << m;
-  }
-  return sum;
+  const auto at = static_cast<std::uint64_t>(first);
+  return expert_points::taken(at, at + static_cast<std::uint64_t>(tokens), phase,
+                              bounds_.at(static_cast<std::size_t>(expert)),
+                              bounds_.at(static_cast<std::size_t>(expert) + 1));
 }
 
 std::int64_t ExpertDraw::most(std::int64_t tokens, std::int64_t begin, std::int64_t end) const {

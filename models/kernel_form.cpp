@@ -7,6 +7,7 @@
 #include "models/embedding.h"
 #include "models/gemm.h"
 #include "models/memory_bound.h"
+#include "models/routing.h"
 
 namespace stepcast::models {
 namespace {
@@ -214,6 +215,7 @@ std::vector<std::unique_ptr<KernelForm>> make_forms() {
   forms.push_back(std::make_unique<EmbeddingSharedCache>());
   forms.push_back(std::make_unique<MemoryRowwise>());
   forms.push_back(std::make_unique<MemoryRoofline>());  // covers every kind
+  forms.push_back(std::make_unique<RoutingDraw>());
   forms.push_back(std::make_unique<GemmShapeRate>());
   forms.push_back(std::make_unique<DotInteractionParts>());
   forms.push_back(std::make_unique<AttentionParts>());

@@ -43,8 +43,8 @@ void require_executable(const Job& job, bool cuda) {
   if (job.phase != JobPhase::kTrain) {
     refuse("phase", "inference");
   }
-  if (m->moe && cuda) {
-    refuse("workload.moe", "mixture-of-experts layers on CUDA");
+  if (m->moe && fp8) {
+    refuse("formats.compute", "fp8 products of experts");
   }
   if (m->moe && job.parallel.zero > 0) {
     const workloads::ExpertShape experts = *workloads::transformer_shape(job).experts;

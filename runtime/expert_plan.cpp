@@ -38,7 +38,7 @@ ExpertPlan::Block ExpertPlan::blocks(const std::vector<std::int64_t>& first, std
   return {at, first[index(begin + count)] - at};
 }
 
-std::int64_t ExpertPlan::first_token(std::int32_t rank, std::int32_t microbatch) const {
+std::int64_t ExpertPlan::first_token_of(std::int32_t rank, std::int32_t microbatch) const {
   const std::int64_t data = mesh_.coordinate(rank, Axis::kData);
   const std::int64_t sample =
       data * (job_.batch.global / mesh_.data) + microbatch * job_.batch.micro;
@@ -48,14 +48,15 @@ std::int64_t ExpertPlan::first_token(std::int32_t rank, std::int32_t microbatch)
   return sample * job_.batch.sequence + tensor * routing_.rows;
 }
 
-void ExpertPlan::draw(std::int64_t step, std::int32_t microbatch) {
+bool ExpertPlan::draw(std::int64_t step, std::int32_t microbatch) {
   if (step_ == step) {  // made again by a recomputation: the same
-    return;
+    return false;
   }
   step_ = step;
-  const std::uint64_t phase = expert_phase(step, routing_.layer);
+  phase = expert_phase(step, routing_.layer);
+  first_token = first_token_of(rank_, microbatch);
   const auto kept = [&](std::int32_t rank, std::int64_t expert) {
-    return std::min(routing_.capacity, routing_.draw->count(first_token(rank, microbatch),
+    return std::min(routing_.capacity, routing_.draw->count(first_token_of(rank, microbatch),
                                                             routing_.rows, phase, expert));
   };
   std::vector<std::int64_t> own(index(experts));
@@ -96,10 +97,10 @@ void ExpertPlan::draw(std::int64_t step, std::int32_t microbatch) {
       }
     }
   }
-  place_copies(first_token(rank_, microbatch), phase);
+  return true;
 }
 
-void ExpertPlan::place_copies(std::int64_t first, std::uint64_t phase) {
+void ExpertPlan::place_copies() {
   chosen.resize(index(routing_.rows * per_token));
   copy_of.resize(chosen.size());
   row_of.resize(index(copies()));
@@ -113,7 +114,7 @@ void ExpertPlan::place_copies(std::int64_t first, std::uint64_t phase) {
   }
   for (std::int64_t row = 0; row < routing_.rows; ++row) {
     const std::span<std::int32_t> of_row(chosen.data() + row * per_token, index(per_token));
-    routing_.draw->experts_of(first + row, phase, of_row);
+    routing_.draw->experts_of(first_token + row, phase, of_row);
     for (std::int64_t i = 0; i < per_token; ++i) {
       const std::int64_t e = of_row[index(i)];
       const std::int64_t number = next[index(e)]++;

@@ -18,7 +18,10 @@ namespace stepcast::runtime {
 ///   sorted    [part][local][source]     expert by expert
 struct ExpertPlan {
   ExpertPlan(const Job& job, const ExpertRouting& routing, std::int32_t rank);
-  void draw(std::int64_t step, std::int32_t microbatch);
+  /// The orders of this step, worked out once. Out: whether they are new. What each copy is, is
+  /// left to place_copies here or to a device, which needs the first token and the phase for it.
+  bool draw(std::int64_t step, std::int32_t microbatch);
+  void place_copies();
 
   struct Block {
     std::int64_t first = 0, count = 0;
@@ -41,18 +44,20 @@ struct ExpertPlan {
   [[nodiscard]] std::int64_t copies() const { return sent.back(); }
 
   std::int64_t experts, per_token, local, members, sources;
+  std::int64_t first_token = 0;  ///< of the rows
+  std::uint64_t phase = 0;
   std::vector<std::int64_t> sent, received, unsorted, sorted;
+  // Once placed.
   std::vector<std::int32_t> chosen;     ///< [row][choice]: expert
   std::vector<std::int64_t> copy_of;    ///< [row][choice]: its place among the sent; -1: dropped
   std::vector<std::int64_t> row_of;     ///< by copy sent
   std::vector<std::int32_t> expert_of;  ///< by copy sent
 
  private:
-  [[nodiscard]] std::int64_t first_token(std::int32_t rank, std::int32_t microbatch) const;
+  [[nodiscard]] std::int64_t first_token_of(std::int32_t rank, std::int32_t microbatch) const;
   [[nodiscard]] std::int64_t part_of(std::int64_t copies, std::int64_t part) const {
     return copies * (part + 1) / routing_.parts - copies * part / routing_.parts;
   }
-  void place_copies(std::int64_t first, std::uint64_t phase);
 
   const Job& job_;
   const ExpertRouting& routing_;

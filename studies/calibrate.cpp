@@ -59,6 +59,8 @@ bool on_all_devices(const ExecutionGraph& graph, const System& system,
   return session.from_rank_zero(fits ? 1 : 0) == 1;
 }
 
+constexpr std::int64_t kExpertsEvery = 7;
+
 /// Really trains random small jobs until the budget is spent; returns how many. All ranks together.
 std::int64_t measure_jobs(StepRows& all, const System& system, const CalibrateOptions& options,
                           double budget, runtime::MpiSession& session) {
@@ -67,19 +69,27 @@ std::int64_t measure_jobs(StepRows& all, const System& system, const CalibrateOp
   const auto elapsed = [begin] {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   };
+  // Kinds and bounds in turn, so that a short calibration has seen all of them. Jobs with experts
+  // are extra, with draws of their own, and small: what they have of their own is soon seen.
   Draw draw(options.seed);
+  Draw draw_experts(options.seed + 2);
+  std::int64_t others = 0;
   for (std::int64_t i = 0;; ++i) {
-    // Kinds and bounds in turn, so that a short calibration has seen all of them.
-    const CaseKind kind = i % 3 == 2 ? CaseKind::kTransformer : CaseKind::kDlrm;
-    const Bound bound = static_cast<Bound>(i / 3 % 4);
-    const bool more = session.from_rank_zero(elapsed() < budget || i < 12 ? 1 : 0) == 1;
+    const bool experts = i % kExpertsEvery == kExpertsEvery - 1;
+    const std::int64_t turn = experts ? 0 : others++;
+    const CaseKind kind = experts         ? CaseKind::kExperts
+                          : turn % 3 == 2 ? CaseKind::kTransformer
+                                          : CaseKind::kDlrm;
+    const Bound bound = experts ? (i / kExpertsEvery % 2 == 0 ? Bound::kEmbedding : Bound::kMatrix)
+                                : static_cast<Bound>(turn / 3 % 4);
+    const bool more = session.from_rank_zero(elapsed() < budget || i < 14 ? 1 : 0) == 1;
     if (!more) {
       return configurations;
     }
     Job job;
     ExecutionGraph graph;
     try {
-      job = draw_case(kind, bound, system, session.size(), draw,
+      job = draw_case(kind, bound, system, session.size(), experts ? draw_experts : draw,
                       options.executor ? CaseSize::kDevice : CaseSize::kCore);
       graph = workloads::build_graph(job);
     } catch (const InputError&) {

@@ -212,7 +212,7 @@ MixtureOfExperts draw_experts(const TransformerWorkload& t, std::int64_t ranks, 
 }
 
 /// Without a pipeline; experts over the data ranks, or whole on each.
-void split_experts(Job& job, std::int64_t ranks, Draw& draw) {
+void split_experts(Job& job, std::int64_t ranks, Draw& draw, CaseSize size) {
   Parallel& p = job.parallel;
   const bool tensor = draw.integer(0, 3) == 0;
   p.tensor = tensor ? ranks : 1;
@@ -220,7 +220,8 @@ void split_experts(Job& job, std::int64_t ranks, Draw& draw) {
   p.expert = !tensor && draw.integer(0, 2) > 0 ? ranks : 1;
   p.recompute.kind = draw.integer(0, 3) == 0 ? RecomputeKind::kFull : RecomputeKind::kNone;
   job.batch.micro = draw.integer(1, 2);
-  job.batch.sequence = rounded(draw.log_uniform(64, 512), 64);
+  job.batch.sequence = rounded(
+      size == CaseSize::kDevice ? draw.log_uniform(256, 2048) : draw.log_uniform(64, 512), 64);
   job.batch.global = job.batch.micro * p.data * draw.integer(1, 2);
   job.workload.default_batch = job.batch;
 }
@@ -296,7 +297,7 @@ Job draw_case(CaseKind kind, Bound bound, const System& system, std::int64_t ran
     job.workload.model = std::move(model);
     job.dense_optimizer = draw.integer(0, 1) == 0 ? OptimizerKind::kAdam : OptimizerKind::kSgd;
     if (kind == CaseKind::kExperts) {
-      split_experts(job, ranks, draw);
+      split_experts(job, ranks, draw, size);
     } else {
       split_transformer(job, bound, ranks, draw, size);
     }

@@ -39,7 +39,7 @@ class Draw {
 /// A random small training job for `ranks` ranks of `system`: DLRMs with 4..40 tables of 1e3..1e7
 /// rows, zipf 0..1.2, every sharding and interaction, weights plus optimizer state at most 2 GB;
 /// GPT- and Llama-style transformers split by tensor, pipeline or data; such with 2 to 8 experts
-/// for each rank, even and skewed, split by data, experts or tensor (sized for cores only). In
+/// for each rank, even and skewed, split by data, experts or tensor. In
 /// fp32; those for devices in tf32 and bf16 too, with at most 1.5 million lookups (which the host
 /// draws) and 200 million parameters a rank. Used by calibration (its seeds) and by `validate
 /// runtime` (other seeds): the two never share a job.

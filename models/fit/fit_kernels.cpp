@@ -242,7 +242,7 @@ FittedModels fit_kernels(const Device& device, std::span<const MeasuredOp> measu
     const std::string key = key_of(*m.op, formats[m.op->kind].size() > 1);
     by_key[key].push_back(&row);
     form_of[key] = form;
-    if (class_of(m.op->kind) == OpClass::kMemoryBound) {
+    if (class_of(m.op->kind) == OpClass::kMemoryBound && form->name() != "routing.draw") {
       memory_bound.push_back(&row);
       form_of[std::string(name_of(OpClass::kMemoryBound))] = form;
     }

@@ -112,6 +112,26 @@ void add_gemms(std::vector<DeviceCase>& cases) {
   }
 }
 
+/// Products of experts, one for each of those a rank holds: few rows each.
+void add_expert_gemms(std::vector<DeviceCase>& cases) {
+  const std::array<std::uint8_t, 3> layouts{0, op_flags::kTransposeB, op_flags::kTransposeA};
+  for (const std::int64_t experts : {2L, 8L, 32L}) {
+    for (const std::int64_t rows : {16L, 64L, 256L, 1024L}) {
+      for (const auto& [width, hidden] :
+           std::initializer_list<std::pair<std::int64_t, std::int64_t>>{
+               {512, 1024}, {1408, 2048}, {4096, 4096}}) {
+        for (const std::uint8_t layout : layouts) {
+          const bool weights = layout == op_flags::kTransposeA;
+          cases.push_back(
+              op_case(SweepPart::kGemm, OpKind::kGemm,
+                      {weights ? hidden : rows, width, weights ? rows : hidden, experts},
+                      Format::kBf16, layout));
+        }
+      }
+    }
+  }
+}
+
 void add_attention(std::vector<DeviceCase>& cases) {
   for (const std::int64_t batch : {1L, 2L, 4L, 8L}) {
     for (const auto& [heads, kv_heads] :
@@ -197,6 +217,20 @@ void add_memory_bound(std::vector<DeviceCase>& cases) {
       add_quantising(rows * width);
     }
     add(OpKind::kBinaryCrossEntropy, {rows}, Format::kFp32);
+    for (const auto& [experts, choices] :
+         std::initializer_list<std::pair<std::int64_t, std::int64_t>>{
+             {8, 2}, {64, 6}, {128, 1}, {256, 8}}) {
+      add(OpKind::kRouteForward, {rows, experts, choices}, Format::kFp32);
+      add(OpKind::kRouteBackward, {rows, experts, choices}, Format::kFp32);
+    }
+    for (const std::int64_t width : {512L, 1024L, 4096L, 7168L}) {  // two copies a row
+      for (const OpKind kind : {OpKind::kDispatchForward, OpKind::kCombineBackward}) {
+        add(kind, {2 * rows, width}, Format::kBf16);
+      }
+      for (const OpKind kind : {OpKind::kDispatchBackward, OpKind::kCombineForward}) {
+        add(kind, {rows, width, 2 * rows}, Format::kBf16);
+      }
+    }
     for (const std::int64_t features : {9L, 27L}) {
       for (const std::int64_t dim : {32L, 64L, 128L}) {
         for (const OpKind kind :
@@ -235,6 +269,7 @@ std::vector<DeviceCase> device_cases(std::uint64_t seed, Bytes memory) {
   shuffle_from(first);
   first = cases.size();
   add_gemms(cases);
+  add_expert_gemms(cases);
   shuffle_from(first);
   first = cases.size();
   add_attention(cases);

@@ -81,9 +81,9 @@ struct DeviceSweep {
 /// every kind of shape. Embedding: rows x dim x pooling x zipf x batch, forward and backward with a
 /// fused optimizer, tables from what the second level cache holds to a hundred times that. GEMM:
 /// sizes of DLRM and transformer layers with their three layouts (forward, data gradient, weight
-/// gradient) in bf16, fp32, tf32, fp16 and fp8, the last on operands that stand quantised.
-/// Attention: heads, head widths, lengths, causal or not, both passes. Memory-bound: every kind a
-/// step has. `memory`: what a case may allocate.
+/// gradient) in bf16, fp32, tf32, fp16 and fp8, the last on operands that stand quantised; products
+/// of 2 to 32 experts with few rows each. Attention: heads, head widths, lengths, causal or not,
+/// both passes. Memory-bound: every kind a step has. `memory`: what a case may allocate.
 std::vector<DeviceCase> device_cases(std::uint64_t seed, Bytes memory);
 
 /// How many cases of each part there are and what time they get, for people, before a sweep begins.

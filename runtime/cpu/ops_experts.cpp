@@ -48,10 +48,16 @@ const ExpertRouting& routing_of(const OpContext& c) {
 }
 std::int64_t part_of(const OpContext& c) { return routing_of(c).part; }
 
-ExpertPlan& plan_of(const OpContext& c) {
+/// The plan of the micro-batch, drawn by the first op that asks: the router.
+const ExpertPlan& plan_of(const OpContext& c) {
   const auto& state = static_cast<const ExpertState&>(*c.state);
   const std::int64_t layer = c.op.routing - part_of(c);
-  return *state.plans[static_cast<std::size_t>(layer * state.microbatches + c.microbatch)];
+  ExpertPlan& plan =
+      *state.plans[static_cast<std::size_t>(layer * state.microbatches + c.microbatch)];
+  if (plan.draw(c.step, c.microbatch)) {
+    plan.place_copies();
+  }
+  return plan;
 }
 
 float* row(const Matrix& m, std::int64_t i) { return m.data + i * m.columns; }
@@ -64,7 +70,7 @@ void require_room(const OpContext& c, const Matrix& m, std::int64_t rows) {
 // Router.
 
 void route_forward(OpContext& c) {
-  plan_of(c).draw(c.step, c.microbatch);
+  plan_of(c);
   const Matrix logits = c.input(0);
   const Matrix probabilities = c.output(0);
   kernels::copy(logits.data, probabilities.data, logits.elements());

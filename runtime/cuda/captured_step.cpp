@@ -51,6 +51,11 @@ void refuse_capture(const Program& program, bool pipelined) {
                                    program.name(op)));
     }
   }
+  if (!program.routings.empty()) {
+    throw InputError("--cuda-graph",
+                     "each step sends other numbers of tokens to the experts, which the shapes of "
+                     "its products follow; leave --cuda-graph out");
+  }
   if (!program.tiers.empty()) {
     throw InputError("--cuda-graph",
                      "the host decides in each step which rows of slower tiers are fetched; keep "

@@ -7,12 +7,13 @@
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/host_clock.h"
 #include "runtime/cuda/ops_attention.h"
+#include "runtime/cuda/ops_experts.h"
 #include "runtime/op_operands.h"
 
 namespace stepcast::runtime::cuda {
 namespace {
 
-constexpr std::size_t kFamilies = 5;
+constexpr std::size_t kFamilies = 6;
 
 /// Makes the rank's device the current one before anything else is made on it.
 std::int32_t chosen_device(const Ranks& ranks) {
@@ -96,7 +97,8 @@ Executor::~Executor() {
 
 void Executor::compile(const ExecutionGraph& graph) {
   const OpDispatch<OpFamily, kFamilies> dispatch(
-      {generic_ops(), collective_ops(), dlrm_ops(), layer_ops(), transformer_ops()}, "cuda");
+      {generic_ops(), collective_ops(), dlrm_ops(), expert_ops(), layer_ops(), transformer_ops()},
+      "cuda");
   tasks_.reserve(order_.issues.size());
   for (const Issue& issue : order_.issues) {
     const Op& op = *issue.op;

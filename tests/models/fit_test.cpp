@@ -261,6 +261,47 @@ TEST_CASE("kinds with few rows fall back to the class of memory-bound ops", "[mo
   CHECK(models.at("add").error.median < 0.05);
 }
 
+TEST_CASE("routing costs tokens, experts and choices, and says nothing of other kinds",
+          "[models][fit]") {
+  FittedModel truth;
+  truth.constants = {{"start", 2e-6}, {"count", 1.5e-7}, {"element", 2e-9}, {"choice", 6e-8}};
+  FittedModel levels;
+  levels.constants = {{"start", 1e-6}, {"row", 1e-9}, {"element", 2e-10},
+                      {"near", 4e10},  {"far", 1e10}, {"capacity", 2e6}};
+  const auto program_of = [](OpKind kind, std::array<std::int64_t, 6> shape) {
+    Program p;
+    Op op;
+    op.kind = kind;
+    op.shape = shape;
+    fill_work(op);
+    p.ops.push_back(op);
+    return p;
+  };
+  Bench bench;
+  for (std::int64_t width = 8; width <= 4096; width *= 2) {
+    bench.add(program_of(OpKind::kAdd, {128, width}), *kernel_form_named("memory.levels"), core(),
+              levels, 0);
+  }
+  const FittedModel without = fit_kernels(core(), bench.rows).at("memory_bound");
+  for (const std::int64_t tokens : {64, 192, 448, 1024}) {
+    for (const std::int64_t experts : {2, 4, 8, 16, 32}) {
+      for (const std::int64_t choices : {1, 2}) {
+        bench.add(program_of(OpKind::kRouteForward, {tokens, experts, choices}),
+                  *kernel_form_named("routing.draw"), core(), truth, 0);
+      }
+    }
+  }
+  const FittedModels models = fit_kernels(core(), bench.rows);
+  const FittedModel& routing = models.at("route_forward");
+  CHECK(routing.form == "routing.draw");
+  CHECK(routing.error.p90 < 0.02);
+  for (const char* name : {"count", "element", "choice"}) {
+    CAPTURE(name);
+    CHECK(routing.constants.at(name) == Approx(truth.constants.at(name)).epsilon(0.15));
+  }
+  CHECK(models.at("memory_bound").constants == without.constants);
+}
+
 TEST_CASE("collective constants are recovered", "[models][fit][collective]") {
   System system;
   system.fabric = {{"memory", 2, GBps(8), microseconds(1), 1, false}};

@@ -6,6 +6,7 @@
 
 #include "core/access.h"
 #include "core/error.h"
+#include "runtime/calibration/cuda/expert_body.h"
 #include "runtime/cuda/kernels/activation.h"
 #include "runtime/cuda/kernels/attention.h"
 #include "runtime/cuda/kernels/elementwise.h"
@@ -97,6 +98,10 @@ CaseBody gemm_body(const DeviceCase& c, Arena& arena, cuda::Matmul& matmul) {
   p.m = c.op.shape[0];
   p.n = c.op.shape[1];
   p.k = c.op.shape[2];
+  p.batch = std::max<std::int64_t>(1, c.op.shape[3]);
+  p.step_a = p.m * p.k;
+  p.step_b = p.n * p.k;
+  p.step_c = p.m * p.n;
   p.transpose_a = (c.op.flags & op_flags::kTransposeA) != 0;
   p.transpose_b = (c.op.flags & op_flags::kTransposeB) != 0;
   p.stride_a = p.transpose_a ? p.m : p.k;
@@ -109,9 +114,9 @@ CaseBody gemm_body(const DeviceCase& c, Arena& arena, cuda::Matmul& matmul) {
   const Format stored = c.op.format == Format::kTf32 ? Format::kFp32 : c.op.format;
   p.a = p.b = p.c = stored;
   p.compute = c.op.format;
-  const void* a = arena.matrix(stored, p.m, p.k).data;
-  const void* b = arena.matrix(stored, p.k, p.n).data;
-  void* out = arena.matrix(stored, p.m, p.n).data;
+  const void* a = arena.matrix(stored, p.batch * p.m, p.k).data;
+  const void* b = arena.matrix(stored, p.batch * p.k, p.n).data;
+  void* out = arena.matrix(stored, p.batch * p.m, p.n).data;
   const cuda::MatmulPlan plan =
       matmul_plan(p, reinterpret_cast<std::uintptr_t>(a), reinterpret_cast<std::uintptr_t>(b),
                   reinterpret_cast<std::uintptr_t>(out));
@@ -452,6 +457,13 @@ CaseBody case_body(const DeviceCase& c, Arena& arena, cuda::Matmul& matmul,
     case OpKind::kAdd:
     case OpKind::kCopyColumns:
       return copy_or_add_body(c, arena);
+    case OpKind::kRouteForward:
+    case OpKind::kRouteBackward:
+    case OpKind::kDispatchForward:
+    case OpKind::kDispatchBackward:
+    case OpKind::kCombineForward:
+    case OpKind::kCombineBackward:
+      return expert_body(c, arena);
     default:
       throw InputError("", fmt::format("{} has no case of its own", stepcast::name_of(c.op.kind)));
   }

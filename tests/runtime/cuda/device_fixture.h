@@ -86,6 +86,33 @@ inline Job small_transformer(Activation activation, bool flash, Format compute,
   return job;
 }
 
+/// Eight experts, two a token: as many copies for each.
+inline MixtureOfExperts even_experts() {
+  MixtureOfExperts moe;
+  moe.experts = 8;
+  moe.per_token = 2;
+  moe.ffn_hidden = 48;
+  return moe;
+}
+
+/// Six experts, three a token, one for all; the popular ones drop copies, the others get few.
+inline MixtureOfExperts skewed_experts() {
+  MixtureOfExperts moe;
+  moe.experts = 6;
+  moe.per_token = 3;
+  moe.shared = 1;
+  moe.ffn_hidden = 40;
+  moe.capacity_factor = 0.75;
+  moe.routing = std::make_shared<const Access>(Access::zipf(6, 1.2, 3));
+  return moe;
+}
+
+inline Job small_experts(const MixtureOfExperts& moe, Format compute) {
+  Job job = small_transformer(Activation::kSwiGlu, true, compute);
+  std::get<TransformerWorkload>(job.workload.model).moe = moe;
+  return job;
+}
+
 /// How far results in a compute format may stand from fp32's, relative to the largest value.
 inline double tolerance_of(Format compute) {
   switch (compute) {

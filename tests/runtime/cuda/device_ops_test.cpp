@@ -77,16 +77,24 @@ void write_both(test::BothBackends& both, const Program& program, TensorId id,
   std::copy(values.begin(), values.end(), both.cpu.tensor(id, 0).data);
 }
 
-void check_equal(test::BothBackends& both, const Program& program, TensorId id, double tolerance) {
+/// `room`: an op on routed copies leaves rows that no copy has as they were, poisoned.
+void check_equal(test::BothBackends& both, const Program& program, TensorId id, double tolerance,
+                 bool room = false) {
   const auto here = both.cpu.tensor(id, 0);
   const std::vector<float> there = both.gpu->read(id, 0);
   double largest = 1e-3;
+  const auto untouched = [&](std::size_t i) {
+    return room && std::isnan(here.data[i]) && std::isnan(there[i]);
+  };
   for (std::size_t i = 0; i < there.size(); ++i) {
-    largest = std::max(largest, std::abs(double{here.data[i]}));
+    largest = untouched(i) ? largest : std::max(largest, std::abs(double{here.data[i]}));
   }
   double worst = 0;
   std::size_t bad = 0;
   for (std::size_t i = 0; i < there.size(); ++i) {
+    if (untouched(i)) {
+      continue;
+    }
     const double error = std::abs(double{there[i]} - double{here.data[i]});
     bad += std::isfinite(error) && std::isfinite(here.data[i]) ? 0U : 1U;
     worst = std::max(worst, error);
@@ -169,7 +177,7 @@ void check_op(const cuda::Module& module, const Job& job, const ExecutionGraph& 
       CHECK(both.gpu->read(id, 0) == mask_of(program.tensors[y], both.gpu->read(y, 0)));
       continue;
     }
-    check_equal(both, program, id, tolerance);
+    check_equal(both, program, id, tolerance, op.routing >= 0);
   }
   for (const TensorId id : tables) {
     check_equal(both, program, id, tolerance);
@@ -220,6 +228,12 @@ TEST_CASE("every op of a transformer with a sliding window equals the CPU's",
   const auto compute = GENERATE(Format::kFp32, Format::kBf16);
   const bool flash = GENERATE(true, false);
   check_all_ops(test::small_transformer(Activation::kSwiGlu, flash, compute, 7));
+}
+
+TEST_CASE("every op of experts equals the CPU's", "[runtime][cuda][gpu][short]") {
+  const auto compute = GENERATE(Format::kFp32, Format::kBf16);
+  check_all_ops(test::small_experts(test::even_experts(), compute));
+  check_all_ops(test::small_experts(test::skewed_experts(), compute));
 }
 
 TEST_CASE("every op of listed layers equals the CPU's", "[runtime][cuda][gpu]") {

@@ -83,6 +83,23 @@ TEST_CASE("a transformer with fp8 products learns nearly as in fp32", "[runtime]
   CHECK(fp8.gpu[0] != curve(Format::kBf16, 1).gpu[0]);  // it is other products that ran
 }
 
+TEST_CASE("a transformer with experts learns as on the CPU", "[runtime][cuda][gpu][short]") {
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  for (const MixtureOfExperts& moe : {test::even_experts(), test::skewed_experts()}) {
+    check_equal_curves(curves_of(*module, test::small_experts(moe, Format::kFp32), 3), 1e-4);
+    check_equal_curves(curves_of(*module, test::small_experts(moe, Format::kBf16), 2), 2e-2);
+  }
+  const Job job = test::small_experts(test::even_experts(), Format::kFp32);
+  const ExecutionGraph graph = workloads::build_graph(job);
+  cuda::Options captured;
+  captured.graph = true;
+  CHECK_THROWS_WITH(module->executor(job, graph, cuda::Ranks{}, captured, nullptr),
+                    Catch::Contains("--cuda-graph") && Catch::Contains("experts"));
+}
+
 TEST_CASE("listed layers and windows learn as on the CPU", "[runtime][cuda][gpu]") {
   const cuda::Module* module = test::device_module();
   if (module == nullptr) {

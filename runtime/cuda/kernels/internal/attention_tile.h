@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "runtime/cuda/kernels/internal/host_device.h"
+#include "core/host_device.h"
 
 namespace stepcast::runtime::cuda::kernels::internal {
 

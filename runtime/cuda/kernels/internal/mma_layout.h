@@ -1,5 +1,5 @@
 #pragma once
-#include "runtime/cuda/kernels/internal/host_device.h"
+#include "core/host_device.h"
 
 namespace stepcast::runtime::cuda::kernels::internal {
 

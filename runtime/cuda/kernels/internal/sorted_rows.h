@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "runtime/cuda/kernels/internal/host_device.h"
+#include "core/host_device.h"
 #include "runtime/cuda/kernels/matrix_view.h"
 #include "runtime/optimizer_settings.h"
 

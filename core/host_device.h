@@ -1,6 +1,6 @@
 #pragma once
 
-// Index arithmetic that kernels and the tests without a GPU share.
+// Arithmetic that device kernels share with the host.
 #ifdef __CUDACC__
 #define STEPCAST_HOST_DEVICE __host__ __device__
 #else
