@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 #include <optional>
 
@@ -19,6 +20,8 @@
 namespace stepcast::cli {
 namespace {
 
+constexpr double kMostTokens = 1e18;
+
 struct PredictCommand {
   JobOptions job;
   std::string timeline;
@@ -26,6 +29,8 @@ struct PredictCommand {
   bool intervals = false;
   bool strict = false;
   studies::RunLength length;
+  studies::RunTerms terms;
+  std::string mtbf, restart;
   [[nodiscard]] bool asks_for_run() const {
     return length.tokens > 0 || length.samples > 0 || length.steps > 0;
   }
@@ -37,7 +42,41 @@ struct WholeRun {
   std::optional<studies::TrainingRun> run;
 };
 
-void print_run(const WholeRun& whole, std::ostream& out) {
+/// A checkpoint that stays in the machines: over how many links it leaves the devices, and that it
+/// has not reached a store.
+void print_host_copies(const Job& job, const std::vector<studies::FlowCost>& flows,
+                       std::ostream& out) {
+  for (std::size_t i = 0; i < flows.size(); ++i) {
+    const Flow& f = job.flows[i];
+    const bool saves = f.what == Flow::What::kState || f.what == Flow::What::kParameters;
+    const bool tier = std::any_of(job.system.tiers.begin(), job.system.tiers.end(),
+                                  [&](const Tier& t) { return t.name == f.via; });
+    if (!saves || !tier || f.bandwidth > BytesPerSecond{}) {
+      continue;
+    }
+    const auto devices = static_cast<double>(job.devices);
+    out << fmt::format(
+        "\n{} goes to {} of the machines, not to a store: {} from each of {} devices (replicas "
+        "share it) at {}; a store has a rate of its own: \"via\": \"storage\", \"bandwidth\": "
+        "\"200 GB/s\"\n",
+        f.name, f.via, human(flows[i].moved / devices), job.devices,
+        human(flows[i].available / devices));
+  }
+}
+
+void print_failures(const studies::TrainingRun& r, std::ostream& out) {
+  out << fmt::format(
+      "failures: one in {} on all devices, {:.4g} expected; each loses {} (half of the {} between "
+      "checkpoints, the last one on its way, the restart), together {:.3g} days or {} of the run\n",
+      human(r.between_failures), r.failures, human(r.lost_each), human(r.checkpoint_every),
+      r.lost / seconds(86400), percent(r.lost / r.time));
+  if (r.best_checkpoint_every > Seconds{}) {
+    out << fmt::format("with this stall a checkpoint every {} loses least (Young 1974)\n",
+                       human(r.best_checkpoint_every));
+  }
+}
+
+void print_run(const Job& job, const WholeRun& whole, std::ostream& out) {
   if (!whole.flows.empty()) {
     TextTable table({"flow", "moves", "stall", "slowdown", "needs", "has"});
     for (const studies::FlowCost& f : whole.flows) {
@@ -53,15 +92,28 @@ void print_run(const WholeRun& whole, std::ostream& out) {
                            human(f.needed), human(f.available));
       }
     }
+    print_host_copies(job, whole.flows, out);
   }
   if (whole.run) {
     const studies::TrainingRun& r = *whole.run;
     out << fmt::format(
-        "\nwhole run: {:.0f} steps, {:.4g} days, {:.4g} device-hours{}\n", r.steps,
-        r.time / seconds(86400), r.device_hours,
-        r.megawatt_hours > 0
-            ? fmt::format(", {:.4g} MWh at the devices' rated power", r.megawatt_hours)
-            : "");
+        "\nwhole run: {} steps, {:.4g} days, {:.4g} device-hours",
+        r.steps < 1e15 ? fmt::format("{:.0f}", r.steps) : fmt::format("{:.4g}", r.steps),
+        r.time / seconds(86400), r.device_hours);
+    if (r.cost > 0) {
+      out << fmt::format(", {:.4g} for the devices", r.cost);
+    }
+    if (r.megawatt_hours > 0) {
+      out << fmt::format(", {:.4g} MWh at the devices' rated power", r.megawatt_hours);
+    }
+    if (!whole.flows.empty()) {
+      out << fmt::format("; stalls of the flows are included ({} of the time)",
+                         percent(r.stall / r.time));
+    }
+    out << '\n';
+    if (r.failures > 0) {
+      print_failures(r, out);
+    }
   }
 }
 
@@ -83,7 +135,16 @@ void add_run_json(const WholeRun& whole, nlohmann::ordered_json& j) {
     j["run"] = {{"steps", whole.run->steps},
                 {"time_s", whole.run->time.base()},
                 {"device_hours", whole.run->device_hours},
-                {"megawatt_hours", whole.run->megawatt_hours}};
+                {"megawatt_hours", whole.run->megawatt_hours},
+                {"stall_s", whole.run->stall.base()}};
+    if (whole.run->cost > 0) {
+      j["run"]["cost"] = whole.run->cost;
+    }
+    if (whole.run->failures > 0) {
+      j["run"]["failures"] = whole.run->failures;
+      j["run"]["lost_s"] = whole.run->lost.base();
+      j["run"]["best_checkpoint_every_s"] = whole.run->best_checkpoint_every.base();
+    }
   }
 }
 
@@ -117,6 +178,23 @@ void print_csv(const studies::StepPrediction& p, std::ostream& out) {
                    p.fits ? "true" : "false", p.in_calibrated_range ? "true" : "false"});
 }
 
+studies::RunTerms terms_of(const PredictCommand& options) {
+  studies::RunTerms terms = options.terms;
+  if (!options.mtbf.empty()) {
+    terms.device_mtbf = config::parse_quantity<Seconds>(options.mtbf, "--mtbf");
+    if (!(terms.device_mtbf > Seconds{})) {
+      throw InputError("--mtbf", "expected a time above 0, such as \"50000 h\"");
+    }
+  }
+  if (!options.restart.empty()) {
+    if (options.mtbf.empty()) {
+      throw InputError("--restart", "is of failures; say how often they are: --mtbf");
+    }
+    terms.restart = config::parse_quantity<Seconds>(options.restart, "--restart");
+  }
+  return terms;
+}
+
 int predict(const PredictCommand& options, const Context& context) {
   const Job job = load_job(options.job, context);
   const ExecutionGraph graph = workloads::build_graph(job);
@@ -129,7 +207,10 @@ int predict(const PredictCommand& options, const Context& context) {
   }
   WholeRun whole{studies::flow_costs(job, p.iteration), std::nullopt};
   if (options.asks_for_run()) {
-    whole.run = studies::training_run(p, whole.flows, options.length);
+    whole.run = studies::training_run(p, whole.flows, options.length, terms_of(options));
+  } else if (options.terms.price > 0 || !options.mtbf.empty()) {
+    throw InputError(options.mtbf.empty() ? "--price" : "--mtbf",
+                     "is of a whole run; say how long it is: --tokens, --samples or --steps");
   }
   const auto measured = measured_step(options, p);
   switch (options.job.format) {
@@ -142,7 +223,7 @@ int predict(const PredictCommand& options, const Context& context) {
             "and other jobs of the same software and machine along\n",
             human(measured->step), percent_signed(measured->error), measured->scale);
       }
-      print_run(whole, std::cout);
+      print_run(job, whole, std::cout);
       break;
     case OutputFormat::kJson: {
       nlohmann::ordered_json j = prediction_json(p);
@@ -158,6 +239,12 @@ int predict(const PredictCommand& options, const Context& context) {
     case OutputFormat::kCsv:
       print_csv(p, std::cout);
       break;
+  }
+  if (options.length.tokens > kMostTokens) {
+    fmt::print(stderr,
+               "stepcast: warning: --tokens: {:.3g} is far beyond any run (15e12 is a large "
+               "one); is the number meant?\n",
+               options.length.tokens);
   }
   return options.strict && !p.fits ? 1 : 0;
 }
@@ -180,13 +267,24 @@ void add_predict(CLI::App& app, Context& context) {
       "calibration.scale that takes predictions there");
   command->add_flag("--strict", options->strict, "Exit 1 if the job does not fit in memory");
   auto* length = command->add_option_group("length", "How long a whole run takes; one of");
-  length->add_option("--tokens", options->length.tokens, "Tokens to train on, such as 3e11")
-      ->check(positive_number());
-  length->add_option("--samples", options->length.samples, "Samples to train on")
-      ->check(positive_number());
+  length->add_option("--tokens", options->length.tokens, "Tokens to train on, such as 15T or 3e11")
+      ->transform(positive_count());
+  length->add_option("--samples", options->length.samples, "Samples to train on, such as 4B")
+      ->transform(positive_count());
   length->add_option("--steps", options->length.steps, "Steps to train for")
-      ->check(positive_number());
+      ->transform(positive_count());
   length->require_option(0, 1);
+  command
+      ->add_option("--price", options->terms.price,
+                   "With one of these: price of a device-hour, in any currency")
+      ->check(positive_number());
+  command->add_option("--mtbf", options->mtbf,
+                      "With one of these: mean time between failures of one device, such as "
+                      "\"50000 h\"; adds the work that failures lose since the last checkpoint (a "
+                      "flow of the state)");
+  command->add_option(
+      "--restart", options->restart,
+      "With --mtbf: time from a failure until training goes on, such as \"10 min\"");
   command->callback([options, &context] { context.exit_code = predict(*options, context); });
 }
 

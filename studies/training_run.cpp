@@ -118,6 +118,50 @@ void fill_moved(const Job& job, const Flow& flow, Seconds step, FlowCost& cost) 
   }
 }
 
+/// The flow that saves the state most often: a run goes on from there.
+std::size_t checkpoint_of(const Job& job) {
+  std::size_t best = job.flows.size();
+  for (std::size_t i = 0; i < job.flows.size(); ++i) {
+    const bool saves = job.flows[i].what == Flow::What::kState;
+    if (saves && (best == job.flows.size() || job.flows[i].every < job.flows[best].every)) {
+      best = i;
+    }
+  }
+  if (best == job.flows.size()) {
+    throw InputError("--mtbf",
+                     "what a failure loses follows from the checkpoints, and the job has none; add "
+                     "one: --set 'flows=[{\"name\": \"checkpoint\", \"every\": \"30 min\", "
+                     "\"bytes\": \"state\", \"via\": \"storage\", \"bandwidth\": \"200 GB/s\", "
+                     "\"stall\": \"host_copy\"}]'");
+  }
+  return best;
+}
+
+void add_failures(const Job& job, const std::vector<FlowCost>& flows, const RunTerms& terms,
+                  TrainingRun& run) {
+  const std::size_t checkpoint = checkpoint_of(job);
+  const FlowCost& cost = flows.at(checkpoint);
+  run.checkpoint_every = job.flows[checkpoint].every;
+  run.between_failures = terms.device_mtbf / static_cast<double>(job.devices);
+  const Seconds arrives =
+      job.flows[checkpoint].stall == Flow::Stall::kFull ? Seconds{} : cost.moved / cost.available;
+  run.lost_each = run.checkpoint_every / 2 + arrives + terms.restart;
+  const double share = run.lost_each / run.between_failures;
+  if (share >= 1) {
+    throw InputError(
+        "--mtbf",
+        fmt::format("{} devices fail every {:.3g} min on average, and a failure loses "
+                    "{:.3g} min: no work gets done; save more often, or use fewer devices",
+                    job.devices, run.between_failures / seconds(60), run.lost_each / seconds(60)));
+  }
+  const Seconds undisturbed = run.time;
+  run.time = undisturbed / (1 - share);
+  run.lost = run.time - undisturbed;
+  run.failures = run.time / run.between_failures;
+  run.best_checkpoint_every =
+      Seconds(std::sqrt(2 * cost.stall.base() * run.between_failures.base()));
+}
+
 }  // namespace
 
 std::vector<FlowCost> flow_costs(const Job& job, Seconds step) {
@@ -139,7 +183,7 @@ std::vector<FlowCost> flow_costs(const Job& job, Seconds step) {
 }
 
 TrainingRun training_run(const StepPrediction& step, const std::vector<FlowCost>& flows,
-                         const RunLength& length) {
+                         const RunLength& length, const RunTerms& terms) {
   const Job& job = step.job;
   double per_step = 1;
   double amount = length.steps;
@@ -161,8 +205,13 @@ TrainingRun training_run(const StepPrediction& step, const std::vector<FlowCost>
     slowdown += flow.slowdown;
   }
   run.time = step.iteration * (run.steps * slowdown);
+  run.stall = step.iteration * (run.steps * (slowdown - 1));
+  if (terms.device_mtbf > Seconds{}) {
+    add_failures(job, flows, terms, run);
+  }
   run.device_hours = run.time / seconds(3600) * static_cast<double>(job.devices);
   run.megawatt_hours = run.device_hours * job.system.device.watts * 1e-6;
+  run.cost = run.device_hours * terms.price;
   return run;
 }
 

@@ -41,6 +41,9 @@ void read_bytes(const Value& v, const Job& job, Flow& flow) {
   }
 }
 
+/// How a store is named.
+constexpr const char* kStore = R"("via": "storage", "bandwidth": "200 GB/s")";
+
 /// Names of the system that have a bandwidth of their own.
 std::vector<std::string> carriers(const System& system) {
   std::vector<std::string> names;
@@ -67,15 +70,29 @@ Flow flow_from(const Value& v, const Job& job) {
       bits->refuse("an amount of bytes is not quantised; remove it");
     }
   }
-  const Value via = v.at("via", "a tier or fabric level of the system, or a name with bandwidth");
+  const Value via = v.at("via",
+                         "a tier or fabric level of the system, or a name of its own with "
+                         "its rate beside it: " +
+                             std::string(kStore));
+  if (!via.is_string()) {
+    via.fail("a name in quotes, its rate beside it: " + std::string(kStore));
+  }
   flow.via = via.name();
   if (const auto bandwidth = v.find("bandwidth")) {
     flow.bandwidth = bandwidth->amount<BytesPerSecond>();
   } else {
     const std::vector<std::string> known = carriers(job.system);
     if (std::find(known.begin(), known.end(), flow.via) == known.end()) {
-      via.refuse(fmt::format("found \"{}\"; {}, or give its \"bandwidth\" (all devices together)",
-                             flow.via, suggestion(flow.via, known)));
+      via.refuse(
+          fmt::format("found \"{}\"; {}, or give the bandwidth of all devices together "
+                      "beside it: {}",
+                      flow.via, suggestion(flow.via, known), kStore));
+    }
+    if (flow.via == "hbm") {
+      via.refuse(fmt::format(
+          "found \"hbm\": that is where the bytes already are; ddr is the hosts' memory, a store "
+          "is named with its rate: {}",
+          kStore));
     }
   }
   if (const auto stall = v.find("stall")) {

@@ -5,6 +5,8 @@
 
 #include "core/config/import.h"
 #include "core/config/internal/foreign.h"
+#include "core/config/internal/shell_variables.h"
+#include "core/config/suggest.h"
 
 // Arguments of Megatron-LM (a launch script's, or one per line) -> job without a system.
 namespace stepcast::config {
@@ -176,7 +178,7 @@ class Arguments {
  public:
   explicit Arguments(const Source& source) : label_(source.label) {
     std::string* into = nullptr;
-    for (const auto& [word, line] : words_of(source.text)) {
+    for (const auto& [word, line] : words_of(with_variables(source.text))) {
       if (word.starts_with("--")) {
         const std::size_t equals = std::min(word.find('='), word.size());
         std::string name = word.substr(2, equals - 2);
@@ -215,8 +217,12 @@ class Arguments {
     const char* end = value.data() + value.size();
     const auto [stop, error] = std::from_chars(value.data(), end, n);
     if (error != std::errc() || stop != end || n < least || n > INT32_MAX) {
-      refuse(name, fmt::format("found '{}', expected a whole number from {} to {}",
-                               value.substr(0, 40), least, INT32_MAX));
+      const bool variable = value.find('$') != std::string::npos;
+      refuse(name, fmt::format("found '{}', expected a whole number from {} to {}{}",
+                               value.substr(0, 40), least, INT32_MAX,
+                               variable ? "; the script does not set this variable to one plain "
+                                          "value: write the number"
+                                        : ""));
     }
     return n;
   }
@@ -225,7 +231,9 @@ class Arguments {
   std::int64_t required(const std::string& name, const char* what) {
     const auto n = size(name);
     if (!n) {
-      refuse(name, fmt::format("missing; expected {}", what));
+      const std::string meant = nearest_name(name, unknown());
+      refuse(name, fmt::format("missing; expected {}{}", what,
+                               meant.empty() ? "" : fmt::format(" (found --{})", meant)));
     }
     return *n;
   }
@@ -245,21 +253,55 @@ class Arguments {
     }
     refuse(name, fmt::format("found '{}', expected one of {}", value.substr(0, 40), words));
   }
+  /// All of them at once, each with its line and the option it may be meant for.
   void refuse_unread() const {
+    const std::vector<std::string> left = unknown();
+    if (left.empty()) {
+      return;
+    }
+    std::vector<std::string> known(seen_.begin(), seen_.end());
+    known.insert(known.end(), kHarmless.begin(), kHarmless.end());
+    const auto hint = [&](const std::string& name) {
+      const std::string meant = nearest_name(name, known);
+      return meant.empty() ? std::string() : fmt::format("did you mean --{}? ", meant);
+    };
+    if (left.size() == 1) {
+      refuse(left.front(), fmt::format("an option that stepcast does not read and that may change "
+                                       "what a step costs; {}remove it if it does not, else write "
+                                       "the job in stepcast's own form",
+                                       hint(left.front())));
+    }
+    std::string list;
+    for (const std::string& name : left) {
+      list += fmt::format("\n  line {}: --{} {}", options_.at(name).line, name, hint(name));
+      list.erase(list.find_last_not_of(' ') + 1);
+    }
+    throw InputError(label_, fmt::format("{} options that stepcast does not read and that may "
+                                         "change what a step costs; remove those that do not, else "
+                                         "write the job in stepcast's own form:{}",
+                                         left.size(), list));
+  }
+
+ private:
+  /// Options that nothing has asked for and that matter, by line.
+  [[nodiscard]] std::vector<std::string> unknown() const {
+    std::vector<std::string> names;
     for (const auto& [name, option] : options_) {
       const bool harmless =
           kHarmless.count(name) != 0 ||
           std::any_of(kHarmlessBeginnings.begin(), kHarmlessBeginnings.end(),
                       [&n = name](std::string_view b) { return n.starts_with(b); });
       if (seen_.count(name) == 0 && !harmless) {
-        refuse(name,
-               "an option that stepcast does not read and that may change what a step costs; "
-               "remove it if it does not, else write the job in stepcast's own form");
+        names.push_back(name);
       }
     }
+    std::stable_sort(names.begin(), names.end(),
+                     [this](const std::string& x, const std::string& y) {
+                       return options_.at(x).line < options_.at(y).line;
+                     });
+    return names;
   }
 
- private:
   std::string label_;
   std::map<std::string, Option> options_;
   std::set<std::string> seen_;

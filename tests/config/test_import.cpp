@@ -263,3 +263,55 @@ TEST_CASE("how text is generated is no business of a workload", "[config][import
                                    "config.json")) == plain);
   CHECK_THAT(message(in(kGpt2, R"("is_encoder_decoder": true)")), Contains("is_encoder_decoder"));
 }
+
+TEST_CASE("variables that a launch script sets are put in", "[config][import]") {
+  const auto job = [](const std::string& script) {
+    return nlohmann::json::parse(import_to_json(text_source(script, "train.sh")));
+  };
+  const std::string arguments =
+      "--num-layers ${LAYERS} --hidden-size $((HEADS * $HEAD_DIM)) --num-attention-heads $HEADS "
+      "--seq-length \"$SEQ\" --micro-batch-size 1 --global-batch-size $((WORLD_SIZE / TP * 2)) "
+      "--vocab-size ${VOCAB:-32000} --tensor-model-parallel-size=$TP --nproc_per_node $GPUS "
+      "--nnodes $NODES --master-addr $MASTER_ADDR --bf16\n";
+  const std::string head =
+      "#!/bin/bash\nexport GPUS=8\nNODES=4   # machines\nTP='2'\nWORLD_SIZE=$(($GPUS*$NODES))\n"
+      "LAYERS=12\nHEADS=16\n  HEAD_DIM=64;\nSEQ=\"2048\"\n# TP=7\n";
+  const auto made = job(head + arguments);
+  CHECK(made.at("devices") == 32);
+  CHECK(made.at("workload").at("layers") == 12);
+  CHECK(made.at("workload").at("hidden") == 1024);
+  CHECK(made.at("workload").at("vocabulary") == 32000);  // a multiple of 128 * 2
+  CHECK(made.at("batch").at("sequence") == 2048);
+  CHECK(made.at("batch").at("global") == 32);  // 32 / 2 * 2
+  CHECK(made.at("parallel").at("tensor") == 2);
+  const auto refused = [&](const std::string& script, const std::string& why) {
+    CHECK_THROWS_WITH(job(script), Catch::Matchers::Contains(why));
+  };
+  // Neither branch is known to run; a command's output is not known; a division by zero is none.
+  refused(head + "TP=4\n" + arguments, "train.sh:12: --tensor-model-parallel-size: found '$TP'");
+  refused(head + "TP=$(nproc)\n" + arguments, "write the number");
+  refused("GPUS=8\n" + arguments, "found '${LAYERS}'");
+  refused(head + "LAYERS=$((12 / 0))\n" + arguments, "found '${LAYERS}'");
+  refused(head + "LAYERS=$((99999999999 * 99999999999))\n" + arguments, "found '${LAYERS}'");
+}
+
+TEST_CASE("unknown options of Megatron-LM are all named, with what may be meant",
+          "[config][import][malformed]") {
+  const std::string good =
+      "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 16 --micro-batch-size "
+      "1 "
+      "--global-batch-size 8 --vocab-size 128\n";
+  const auto refused = [](const std::string& text, const std::string& why) {
+    CHECK_THROWS_WITH(import_to_json(text_source(text, "train.sh")),
+                      Catch::Matchers::Contains(why));
+  };
+  refused(good + "--tensor-parallel-size 4\n",
+          "train.sh:2: --tensor-parallel-size: an option that stepcast does not read");
+  refused(good + "--tensor-parallel-size 4\n", "did you mean --tensor-model-parallel-size?");
+  const std::string two = good + "--tensor-parallel-size 4\n--quantum-gates 3\n";
+  refused(two, "2 options");
+  refused(two, "line 2: --tensor-parallel-size did you mean --tensor-model-parallel-size?");
+  refused(two, "line 3: --quantum-gates");
+  refused("--num-layers 4 --hidden-sise 64 --num-attention-heads 4",
+          "missing; expected the hidden width (found --hidden-sise)");
+}

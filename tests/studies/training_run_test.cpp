@@ -103,6 +103,11 @@ TEST_CASE("flows are written as they were read, and bad ones say where", "[studi
     CHECK_THROWS_WITH(job_of(with(kGpt, bad)), Contains("flows[0]") && Contains(why));
   };
   refused(R"({"name": "c", "every": "30 min", "bytes": "state", "via": "nvlnk"})", "bandwidth");
+  refused(R"({"name": "c", "every": "1 h", "bytes": "state", "via": {"bandwidth": "2 GB/s"}})",
+          R"("via": "storage", "bandwidth": )");
+  refused(R"({"name": "c", "every": "1 h", "bytes": "state", "bandwidth": "2 GB/s"})",
+          R"("via": "storage", "bandwidth": )");
+  refused(R"({"name": "c", "every": "1 h", "bytes": "state", "via": "hbm"})", "already are");
   refused(R"({"name": "c", "every": "0 s", "bytes": "state", "via": "ddr"})", "above 0");
   refused(R"({"name": "c", "every": "1 h", "bytes": "all", "via": "ddr"})", "bytes");
   refused(R"({"name": "c", "every": "1 h", "bytes": "embedding_diff", "via": "ddr"})",
@@ -110,4 +115,41 @@ TEST_CASE("flows are written as they were read, and bad ones say where", "[studi
   refused(R"({"name": "c", "every": "1 h", "bytes": "1 GB", "bits": 4, "via": "ddr"})",
           "not quantised");
   refused(R"({"every": "1 h", "bytes": "1 GB", "via": "ddr"})", "name");
+}
+
+TEST_CASE("failures lose work since the last checkpoint", "[studies][flows]") {
+  StepPrediction step;
+  step.job = job_of(with(kGpt, R"({"name": "ckpt", "every": "30 min", "bytes": "state",
+                    "via": "storage", "bandwidth": "1 TB/s", "stall": "full"})"));
+  step.iteration = seconds(20);
+  const std::vector<FlowCost> flows = flow_costs(step.job, step.iteration);
+  const RunLength length{.steps = 1e5};
+  const TrainingRun calm = training_run(step, flows, length);
+  CHECK(calm.failures == 0);
+  CHECK(calm.time.base() == Approx(2e6 * (1 + flows[0].slowdown)));
+  CHECK(calm.stall.base() == Approx(2e6 * flows[0].slowdown));
+  // 1024 devices of 51,200 h fail every 50 h; half of 30 min and 15 min of restart are lost: 0.5 h
+  // of each 50 h. T = T0 / (1 - 0.01).
+  const RunTerms terms{.price = 2, .device_mtbf = seconds(51200 * 3600.0), .restart = seconds(900)};
+  const TrainingRun run = training_run(step, flows, length, terms);
+  CHECK(run.between_failures.base() == Approx(50 * 3600.0));
+  CHECK(run.lost_each.base() == Approx(1800));
+  CHECK(run.time.base() == Approx(calm.time.base() / 0.99));
+  CHECK(run.lost.base() == Approx(run.time.base() * 0.01));
+  CHECK(run.failures == Approx(run.time.base() / (50 * 3600.0)));
+  CHECK(run.cost == Approx(2 * run.device_hours));
+  CHECK(run.best_checkpoint_every.base() ==
+        Approx(std::sqrt(2 * flows[0].stall.base() * 50 * 3600)));
+  // Where training goes on beside the transfer, a checkpoint on its way does not count yet.
+  step.job.flows[0].stall = Flow::Stall::kNone;
+  const std::vector<FlowCost> beside = flow_costs(step.job, step.iteration);
+  CHECK(training_run(step, beside, length, terms).lost_each.base() ==
+        Approx(1800 + beside[0].moved.base() / 1e12));
+  CHECK(training_run(step, beside, length, terms).best_checkpoint_every.base() == 0);
+  CHECK_THROWS_WITH(
+      training_run(step, flows, length, {.price = 0, .device_mtbf = seconds(1e5), .restart = {}}),
+      Contains("no work gets done"));
+  step.job = job_of(with(kGpt, ""));
+  CHECK_THROWS_WITH(training_run(step, {}, length, terms),
+                    Contains("--mtbf") && Contains("flows="));
 }
