@@ -133,6 +133,21 @@ const std::vector<std::string_view> kHarmlessBeginnings{"adam-",
                                                         "no-check-",
                                                         "tp-comm-overlap-"};
 
+/// "tensor-model-parallel-size" has the words of "tensor-parallel-size", in their order.
+bool has_words_of(std::string_view longer, std::string_view name) {
+  std::size_t from = 0;
+  for (std::size_t at = 0; at <= name.size();) {
+    const std::size_t end = std::min(name.find('-', at), name.size());
+    const std::size_t found = longer.find(name.substr(at, end - at), from);
+    if (found == std::string_view::npos) {
+      return false;
+    }
+    from = found + end - at;
+    at = end + 1;
+  }
+  return true;
+}
+
 struct Option {
   std::string value;  ///< empty: a flag
   int line = 0;
@@ -262,7 +277,9 @@ class Arguments {
     std::vector<std::string> known(seen_.begin(), seen_.end());
     known.insert(known.end(), kHarmless.begin(), kHarmless.end());
     const auto hint = [&](const std::string& name) {
-      const std::string meant = nearest_name(name, known);
+      const auto longer = std::find_if(known.begin(), known.end(),
+                                       [&](const std::string& k) { return has_words_of(k, name); });
+      const std::string meant = longer != known.end() ? *longer : nearest_name(name, known);
       return meant.empty() ? std::string() : fmt::format("did you mean --{}? ", meant);
     };
     if (left.size() == 1) {
