@@ -133,13 +133,14 @@ const std::vector<std::string_view> kHarmlessBeginnings{"adam-",
                                                         "no-check-",
                                                         "tp-comm-overlap-"};
 
-/// "tensor-model-parallel-size" has the words of "tensor-parallel-size", in their order.
+/// "tensor-model-parallel-size" has the words of "tensor-parallel-size", in their order, and begins
+/// with the first.
 bool has_words_of(std::string_view longer, std::string_view name) {
   std::size_t from = 0;
   for (std::size_t at = 0; at <= name.size();) {
     const std::size_t end = std::min(name.find('-', at), name.size());
     const std::size_t found = longer.find(name.substr(at, end - at), from);
-    if (found == std::string_view::npos) {
+    if (found == std::string_view::npos || (at == 0 && found != 0)) {
       return false;
     }
     from = found + end - at;
