@@ -120,6 +120,7 @@ struct Job {
   OptimizerKind dense_optimizer = OptimizerKind::kAdam;
   OptimizerKind embedding_optimizer = OptimizerKind::kRowwiseAdagrad;
   bool flash_attention = true;
+  bool fused_epilogues = false;  ///< biases and activations inside products (core/epilogue.h)
   JobPhase phase = JobPhase::kTrain;
   std::int64_t cached = 0;  ///< tokens per sequence whose keys and values exist (not kTrain)
   Calibration calibration;

@@ -1,12 +1,18 @@
 #include "workloads/build_graph.h"
 
 #include "workloads/dlrm.h"
+#include "workloads/fuse_epilogues.h"
 #include "workloads/transformer.h"
 
 namespace stepcast::workloads {
 
 ExecutionGraph build_graph(const Job& job) {
-  return job.workload.transformer() != nullptr ? build_transformer(job) : build_dlrm(job);
+  ExecutionGraph graph =
+      job.workload.transformer() != nullptr ? build_transformer(job) : build_dlrm(job);
+  if (job.fused_epilogues) {
+    fuse_epilogues(graph);
+  }
+  return graph;
 }
 
 StepFlops step_flops(const Job& job) {

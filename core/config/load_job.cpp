@@ -273,6 +273,9 @@ void read_rest(const Value& job, Job& j) {
       a->refuse("found \"unfused\": a dlrm has no attention; remove it");
     }
   }
+  if (const auto e = job.find("epilogues")) {
+    j.fused_epilogues = e->choice<bool>({{"separate", false}, {"fused", true}});
+  }
   if (const auto f = job.find("flows")) {
     j.flows = flows_from(*f, j);
   }
@@ -388,7 +391,7 @@ Document job_document(const Source& source) {
 Job read_job(const JobDocuments& documents, const Library& library, bool plan_open) {
   const Value v = Value::root_of(documents.job);
   v.keys({"stepcast", "workload", "system", "devices", "batch", "parallel", "formats", "embedding",
-          "optimizer", "attention", "flows", "calibration", "phase", "cached"});
+          "optimizer", "attention", "epilogues", "flows", "calibration", "phase", "cached"});
   if (const auto version = v.find("stepcast")) {
     (void)version->integer(1, 1);
   }

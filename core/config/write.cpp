@@ -574,6 +574,9 @@ std::string job_to_json(const Job& job, int indent) {
   }
   j["optimizer"] = optimizer_json(job);
   j["attention"] = job.flash_attention ? "flash" : "unfused";
+  if (job.fused_epilogues) {
+    j["epilogues"] = "fused";
+  }
   j["flows"] = flows_json(job.flows);
   if (job.phase != JobPhase::kTrain) {
     j["phase"] = name_in(phase_names(), job.phase);

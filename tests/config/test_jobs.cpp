@@ -86,18 +86,20 @@ TEST_CASE("the contract's example job loads and resolves", "[config][job]") {
 }
 
 TEST_CASE("every setting of a job survives a round trip", "[config][job]") {
-  const Job gpt =
-      job(kGpt, {"devices=64", "parallel.tensor=4", "parallel.pipeline=4",
-                 "parallel.virtual_stages=2", "parallel.sequence_parallel=true", "parallel.zero=1",
-                 "parallel.recompute.layers=3", "parallel.bucket=40 MiB",
-                 "parallel.overlap.tensor=true", "formats.compute=fp16", "formats.gradient=bf16",
-                 "optimizer=sgd", "attention=unfused", "calibration.scale=1.25", "batch.micro=2"});
+  const Job gpt = job(
+      kGpt, {"devices=64", "parallel.tensor=4", "parallel.pipeline=4", "parallel.virtual_stages=2",
+             "parallel.sequence_parallel=true", "parallel.zero=1", "parallel.recompute.layers=3",
+             "parallel.bucket=40 MiB", "parallel.overlap.tensor=true", "formats.compute=fp16",
+             "formats.gradient=bf16", "optimizer=sgd", "attention=unfused", "epilogues=fused",
+             "calibration.scale=1.25", "batch.micro=2"});
   CHECK(gpt.parallel.data == 4);
   CHECK(gpt.parallel.recompute.kind == RecomputeKind::kFirstLayers);
   CHECK(gpt.parallel.recompute.layers == 3);
   CHECK(gpt.parallel.bucket == MiB(40));
   CHECK(gpt.calibration.scale == 1.25);
   CHECK_FALSE(gpt.flash_attention);
+  CHECK(gpt.fused_epilogues);
+  CHECK_FALSE(job(kGpt).fused_epilogues);
   check_round_trip(gpt);
   const Job hybrid = job(kGpt, {"devices=64", "parallel.tensor=4", "parallel.zero.level=node",
                                 "parallel.zero.reshard=false"});

@@ -136,6 +136,8 @@ TEST_CASE("a job's keys, types and ranges are checked", "[config][malformed]") {
            "4", "remove it"},
           {R"("workload": "mlperf-dlrm-v2", "attention": "unfused")", "attention", "unfused",
            "remove it"},
+          {R"("workload": "mlperf-dlrm-v2", "epilogues": "together")", "epilogues", "together",
+           "separate or fused"},
       },
       R"({"system": "dgx-h100", )", "}");
   check({{"{}", "workload", "missing", "a workload name"},
