@@ -60,8 +60,8 @@ TEST_CASE("published runs stay within the recorded bounds", "[accuracy]") {
   const StepSpread plain = published_spread(predictions, SpreadOf::kPlain, 0.9);
   const StepSpread scaled_once = published_spread(predictions, SpreadOf::kScaled, 0.9);
   for (const char* system : {"dgx-a100-80gb", "dgx-a100-40gb", "dgx-h100"}) {
-    const auto& carried =
-        config::load_system(system, library).fitted.at("transformer_step").constants;
+    const System carrier = config::load_system(system, library);
+    const auto& carried = carrier.fitted.at("transformer_step").constants;
     INFO(system);
     CHECK(carried.at("low") == Approx(plain.low).margin(0.02));
     CHECK(carried.at("high") == Approx(plain.high).margin(0.02));
