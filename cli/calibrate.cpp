@@ -136,6 +136,12 @@ int measure(const CalibrateCommand& options, const System& emulated, const Conte
   if (session.rank() != 0) {
     return 0;
   }
+  if (result.dropped > 0) {
+    fmt::print(stderr,
+               "stepcast: warning: the recorder lost {} records of the training jobs: gaps between "
+               "ops may be fitted too long; calibrate again\n",
+               result.dropped);
+  }
   write_output(options.out, config::system_to_json(result.system) + "\n");
   if (!options.rows.empty()) {
     std::filesystem::create_directories(options.rows);

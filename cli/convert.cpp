@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/output_files.h"
+#include "cli/step_range.h"
 #include "core/config/import.h"
 #include "core/error.h"
 #include "core/whole_file.h"
@@ -26,33 +27,17 @@ struct ConvertOptions {
   bool anonymize = false;
 };
 
-/// "A:B": steps A up to, not including, B.
-std::pair<std::int32_t, std::int32_t> step_range(const std::string& text) {
-  if (text.empty()) {
-    return {0, INT32_MAX};
-  }
-  std::int32_t first = 0;
-  std::int32_t last = 0;
-  char extra = 0;
-  if (std::sscanf(text.c_str(), "%d:%d%c", &first, &last, &extra) != 2 || first < 0 ||
-      last <= first) {
-    throw InputError(
-        "--steps",
-        fmt::format("found '{}'; expected A:B with 0 <= A < B, steps A up to and without B", text));
-  }
-  return {first, last};
-}
-
 template <typename Record>
-void keep_steps(std::vector<Record>& records, std::pair<std::int32_t, std::int32_t> range) {
-  std::erase_if(
-      records, [range](const Record& r) { return r.step < range.first || r.step >= range.second; });
+void keep_steps(std::vector<Record>& records, StepRange range) {
+  std::erase_if(records,
+                [range](const Record& r) { return r.step < range.first || r.step >= range.last; });
 }
 
 /// A trace of our own runtime stays one: with its graph, and waits told from transfers.
 void convert_own(const ConvertOptions& options) {
   traces::Trace trace = traces::read_native(options.input);
-  const auto range = step_range(options.steps);
+  const StepRange range =
+      options.steps.empty() ? StepRange{0, INT32_MAX} : step_range(options.steps);
   std::uint64_t dropped = 0;
   for (traces::RankTrace& rank : trace.ranks) {
     keep_steps(rank.ops, range);
@@ -65,6 +50,7 @@ void convert_own(const ConvertOptions& options) {
     }
   }
   if (options.to == "native") {
+    traces::begin_trace(options.output);
     for (const traces::RankTrace& rank : trace.ranks) {
       traces::write_rank(options.output, rank);
     }

@@ -40,9 +40,10 @@ std::optional<config::Source> job_of_plan(const config::Source& file) {
   }
   const auto kind = j.find("kind");
   if (kind != j.end() && *kind == "embedding" && j.contains("tables")) {
-    const nlohmann::ordered_json job{{"workload", j.value("workload", "")},
-                                     {"system", j.value("system", "")},
-                                     {"devices", j.value("devices", 1)},
+    const EmbeddingPlan plan = config::read_plan(file);
+    const nlohmann::ordered_json job{{"workload", plan.workload},
+                                     {"system", plan.system},
+                                     {"devices", plan.devices},
                                      {"embedding", {{"plan", file.label}}}};
     return config::text_source(job.dump(), file.label);
   }
@@ -74,16 +75,19 @@ void check_names(const config::Source& job, const std::vector<std::string>& over
   }
 }
 
+/// What an object says under "name"; empty where it says no text.
+std::string name_in(const nlohmann::json& object) {
+  const bool named = object.is_object() && object.contains("name") && object["name"].is_string();
+  return named ? object["name"].get<std::string>() : "";
+}
+
 /// The name of what a side trains; empty where its recording does not say.
 std::string model_of(const Side& side) {
   if (side.job) {
     return side.job->workload.name;
   }
   const auto job = nlohmann::json::parse(side.run->job, nullptr, false);
-  const auto workload = job.is_object() ? job.find("workload") : job.end();
-  return job.is_object() && workload != job.end() && workload->is_object()
-             ? workload->value("name", "")
-             : "";
+  return name_in(job.is_object() && job.contains("workload") ? job["workload"] : nlohmann::json());
 }
 
 Side open_side(const std::string& path, const std::vector<std::string>& overrides,
@@ -113,8 +117,8 @@ std::string shortened(const std::string& json) {
   std::string text = json;
   if (value.is_string()) {
     text = value.get<std::string>();
-  } else if (value.is_object() && value.contains("name")) {
-    text = value["name"].get<std::string>();
+  } else if (const std::string name = name_in(value); !name.empty()) {
+    text = name;
   }
   return text.size() > kLimit ? text.substr(0, kLimit - 3) + "..." : text;
 }

@@ -1,13 +1,37 @@
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <iterator>
 
 #include "cli/command.h"
+#include "cli/launch_ranks.h"
 #include "core/config/config.h"
 #include "core/error.h"
 
 namespace stepcast::cli {
+
+namespace {
+
+std::string standard_input() {
+  if (const char* kept = std::getenv(kStandardInputVariable)) {
+    std::ifstream file(kept, std::ios::binary);
+    if (!file) {
+      throw InputError("standard input", "does not reach this machine; name a file");
+    }
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::string text(std::istreambuf_iterator<char>(std::cin), {});
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+    throw InputError("standard input",
+                     "is empty, expected a job; of several ranks only the first has it: name a "
+                     "file there");
+  }
+  return text;
+}
+
+}  // namespace
 
 void add_format_option(CLI::App& command, OutputFormat& format) {
   const std::map<std::string, OutputFormat> names{
@@ -34,11 +58,7 @@ config::Source job_source(const JobOptions& options) {
     return config::text_source("", "--set");
   }
   if (options.job == "-") {
-    std::string text(std::istreambuf_iterator<char>(std::cin), {});
-    if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
-      throw InputError("standard input", "is empty, expected a job");
-    }
-    return config::text_source(std::move(text), "standard input");
+    return config::text_source(standard_input(), "standard input");
   }
   return config::file_source(options.job);
 }

@@ -1,9 +1,14 @@
 #include "cli/launch_ranks.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <optional>
+#include <string_view>
 
 #include "core/error.h"
 #include "runtime/launch.h"
@@ -29,6 +34,32 @@ runtime::MpiOptions told_on_stderr() {
   return options;
 }
 
+/// Text that processes of this machine can read as long as this lives; it has no name in any
+/// folder, so nothing of it is ever left behind.
+class KeptText {
+ public:
+  explicit KeptText(std::string_view text) : file_(memfd_create("stepcast", MFD_CLOEXEC)) {
+    while (file_ >= 0 && !text.empty()) {
+      const ssize_t written = write(file_, text.data(), text.size());
+      if (written <= 0 && errno != EINTR) {
+        break;
+      }
+      text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(0, written)));
+    }
+    if (!text.empty()) {
+      throw RunError("standard input cannot be kept for the ranks: out of memory");
+    }
+  }
+  ~KeptText() { close(file_); }
+  KeptText(const KeptText&) = delete;
+  KeptText& operator=(const KeptText&) = delete;
+
+  [[nodiscard]] std::string path() const { return fmt::format("/proc/{}/fd/{}", getpid(), file_); }
+
+ private:
+  int file_;
+};
+
 }  // namespace
 
 std::unique_ptr<runtime::MpiSession> join_ranks() {
@@ -38,9 +69,15 @@ std::unique_ptr<runtime::MpiSession> join_ranks() {
   return std::make_unique<runtime::MpiSession>(told_on_stderr());
 }
 
-std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks, double timeout_seconds) {
-  const runtime::Environment environment = environment_of_process();
+std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks, double timeout_seconds,
+                                              std::string_view standard_input) {
+  runtime::Environment environment = environment_of_process();
   if (!runtime::under_launcher(environment)) {
+    std::optional<KeptText> kept;
+    if (!standard_input.empty()) {
+      kept.emplace(standard_input);
+      environment.push_back(fmt::format("{}={}", kStandardInputVariable, kept->path()));
+    }
     const runtime::LaunchResult result =
         runtime::run_under_mpirun({.executable = context.executable,
                                    .arguments = context.arguments,

@@ -1,6 +1,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "cli/command.h"
 #include "runtime/mpi/session.h"
@@ -9,8 +10,14 @@ namespace stepcast::cli {
 
 /// Makes this command run as `ranks` ranks. Under no launcher it runs itself again under mpirun,
 /// waits, sets the exit code and returns nothing; as one of the ranks it returns the session.
+/// `standard_input` is what this process has read of its own; the ranks read it again.
 /// Errors: InputError when a launcher started another number of ranks.
-std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks, double timeout_seconds);
+std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks, double timeout_seconds,
+                                              std::string_view standard_input = {});
+
+/// Names, in the environment of ranks that a command starts, the file that stands for its standard
+/// input: a launcher would give that to one rank only, and the command has read it.
+constexpr const char* kStandardInputVariable = "STEPCAST_STANDARD_INPUT";
 
 /// The session of a command that mpirun or srun started as several ranks; null when it runs alone.
 /// For commands that share work out but need no ranks.

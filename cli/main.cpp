@@ -31,7 +31,7 @@ int after_output(int code) {
   if (std::cout.flush() && std::fflush(stdout) == 0) {
     return code;
   }
-  return fail(code != 0 ? code : 1,
+  return fail(code != 0 ? code : 4,
               "standard output: cannot be written to the end; check that it has room");
 }
 
@@ -49,7 +49,7 @@ int with_exit_code(const Run& run) {
   } catch (const std::bad_alloc&) {
     return fail(4, "out of memory");
   } catch (const fs::filesystem_error& e) {
-    return fail(2, e.what());
+    return fail(e.code() == std::errc::no_space_on_device ? 4 : 2, e.what());
   } catch (const std::exception& e) {
     return fail(70, fmt::format("internal error: {}\nThis is a defect of stepcast; please report "
                                 "it with the command that caused it.",

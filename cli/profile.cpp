@@ -11,6 +11,7 @@
 #include "cli/output_files.h"
 #include "cli/run_command.h"
 #include "cli/show_tables.h"
+#include "cli/step_range.h"
 #include "cli/version.h"
 #include "core/error.h"
 #include "profiler/capture/capture_settings.h"
@@ -41,15 +42,7 @@ CaptureSettings settings_of(const ProfileCommand& options) {
   CaptureSettings s;
   s.out = fs::absolute(options.out);
   if (!options.steps.empty()) {
-    std::int64_t first = 0, last = 0;
-    char extra = 0;
-    if (std::sscanf(options.steps.c_str(), "%ld:%ld%c", &first, &last, &extra) != 2 || first < 0 ||
-        last <= first) {
-      throw InputError("--steps",
-                       fmt::format("found '{}'; expected A:B with 0 <= A < B, steps A up "
-                                   "to and without B",
-                                   options.steps));
-    }
+    const auto [first, last] = step_range(options.steps);
     s.steps = {first, last};
   }
   if (options.seconds > 0) {

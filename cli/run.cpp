@@ -1,12 +1,8 @@
 #include "runtime/executable.h"
 #include "runtime/trainer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <numeric>
 
@@ -14,6 +10,7 @@
 #include "cli/cuda_backend.h"
 #include "cli/human.h"
 #include "cli/launch_ranks.h"
+#include "cli/output_files.h"
 #include "cli/print_prediction.h"
 #include "cli/progress.h"
 #include "cli/text_table.h"
@@ -24,6 +21,7 @@
 #include "runtime/cuda/backend.h"
 #include "studies/error_statistics.h"
 #include "studies/recorded_run.h"
+#include "traces/native/recording_files.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan.h"
 #include "workloads/embedding_tiers.h"
@@ -355,35 +353,20 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
   return 0;
 }
 
-/// Could the trace be written? Asked before the ranks start, and nothing is left of the question.
-void check_trace_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  const bool made = std::filesystem::create_directories(folder, error);
-  if (!error && access(folder.c_str(), W_OK) != 0) {
-    error = {errno, std::generic_category()};
-  }
-  if (made) {
-    std::error_code ignored;
-    std::filesystem::remove(folder, ignored);
-  }
-  if (error) {
-    throw InputError("--trace",
-                     fmt::format("found {}, where no folder can be written ({}); name another",
-                                 folder.string(), error.message()));
-  }
-}
-
 int run(const RunCommand& options, Context& context) {
   check_backend(options, context);
-  if (!options.trace.empty()) {
-    check_trace_folder(options.trace);
+  if (!options.trace.empty() && traces::is_recording(options.trace)) {
+    throw InputError("--trace", fmt::format("found {}, which holds a recording of another program "
+                                            "(recording.json); name another folder, or remove it",
+                                            options.trace));
   }
   JobOptions job_options = options.job;
   if (options.ranks > 0) {
     job_options.overrides.push_back(fmt::format("devices={}", options.ranks));
   }
   // Read before the ranks start, so that a mistake in the job is told once.
-  const Job job = load_job(job_options, context);
+  const config::Source source = job_source(job_options);
+  const Job job = config::load_job(source, job_options.overrides, {context.library});
   runtime::require_executable(job, options.backend == "cuda");
   const ExecutionGraph graph = workloads::build_graph(job);
   if (options.ranks == 0 && job.devices > 64) {
@@ -391,7 +374,8 @@ int run(const RunCommand& options, Context& context) {
         "devices",
         fmt::format("{} ranks on this machine? Say so with --ranks, or set devices", job.devices));
   }
-  const auto session = as_ranks(context, static_cast<int>(job.devices), options.timeout);
+  const auto session = as_ranks(context, static_cast<int>(job.devices), options.timeout,
+                                job_options.job == "-" ? source.text : std::string_view());
   if (session == nullptr) {
     return context.exit_code;
   }
@@ -415,7 +399,8 @@ void add_run(CLI::App& app, Context& context) {
   command->add_option("--warmup", options->warmup, "Steps before them")
       ->check(CLI::Range(0, 1000000));
   command->add_option("--seed", options->seed, "Seed of the training data");
-  command->add_option("--trace", options->trace, "Folder for a native trace of the run");
+  command->add_option("--trace", options->trace, "Folder for a native trace of the run")
+      ->check(output_folder());
   command
       ->add_option("--op-clock", options->op_clock,
                    "What times ops of a trace on devices: CUPTI, events around each op, or CUPTI "

@@ -17,8 +17,13 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void refuse(const fs::path& file, std::error_code why) {
   throw InputError(file.string(), fmt::format("cannot be written ({}); check that the folder "
-                                              "exists, may be written to and has room",
+                                              "exists and may be written to",
                                               why.message()));
+}
+
+[[noreturn]] void stopped(const fs::path& file, std::error_code why) {
+  throw RunError(fmt::format("{}: cannot be written to the end ({}); check that there is room",
+                             file.string(), why.message()));
 }
 
 std::error_code last_error() { return {errno, std::generic_category()}; }
@@ -91,7 +96,7 @@ void replace(const fs::path& file, const fs::path& target, const struct stat* ol
   if (failure) {
     std::error_code ignored;
     fs::remove(t.path, ignored);
-    refuse(file, failure);
+    stopped(file, failure);
   }
 }
 
@@ -126,7 +131,7 @@ void write_whole_file(const fs::path& file, std::string_view text) {
     refuse(file, last_error());
   }
   if (const std::error_code failure = fill(descriptor, text)) {
-    refuse(file, failure);
+    stopped(file, failure);
   }
 }
 

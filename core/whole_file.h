@@ -8,7 +8,8 @@ namespace stepcast {
 /// first, then renamed. Replaces a file of that name and keeps its permissions; follows symbolic
 /// links to what they name, which need not exist; makes no folder. What is no regular file (a
 /// device, a FIFO) is written to as it is: it cannot be replaced, only filled.
-/// Errors: InputError naming the file when it cannot be written; nothing is left behind then.
+/// Errors: InputError naming the file when it may not be written there, RunError when writing fails
+/// on the way (a full disk); nothing is left behind then.
 void write_whole_file(const std::filesystem::path& file, std::string_view text);
 
 /// Refuses before the work what write_whole_file would refuse after it: a folder that is missing or

@@ -186,6 +186,7 @@ CalibrationResult calibrate_cpu(const CalibrateOptions& options, runtime::MpiSes
     fit_steps(result.system, all, fit);
     result.system.fitted.merge(fit_interference(overlap, fit));
     result.rows_csv = calibration_csv(all);
+    result.dropped = dropped_records(all) + overlap.dropped;
   });
   return result;
 }
@@ -220,6 +221,7 @@ CalibrationResult calibrate_cuda(const runtime::calibration::DeviceSweep& sweep,
     fit_steps(result.system, all, fit);
     result.system.fitted.merge(fit_interference(overlap, fit));
     result.rows_csv = calibration_csv(all);
+    result.dropped = dropped_records(all) + overlap.dropped;
   });
   return result;
 }

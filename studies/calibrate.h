@@ -28,6 +28,7 @@ struct CalibrationResult {
   System system;         ///< device inline, everything fitted, with residuals
   std::string rows_csv;  ///< everything measured, for `stepcast fit` (calibration_rows.h)
   std::int64_t configurations = 0;
+  std::uint64_t dropped = 0;  ///< records that did not fit the recorders' buffers
 };
 
 /// What this machine says of itself, as a system of the session's ranks: memory, caches, cores.

@@ -126,6 +126,11 @@ Job draw_overlap_case(std::int64_t number, const System& system, std::int64_t ra
 void add_overlap(OverlapRows& rows, const traces::Trace& alone, const traces::Trace& beside) {
   constexpr double kShortest = 20e-6;
   const auto configuration = static_cast<std::int64_t>(rows.compute.size());
+  for (const traces::Trace* trace : {&alone, &beside}) {
+    for (const traces::RankTrace& rank : trace->ranks) {
+      rows.dropped += rank.dropped;
+    }
+  }
   const std::map<Key, Times> before = times_of(alone);
   for (const auto& [key, times] : times_of(beside)) {
     const auto same = before.find(key);

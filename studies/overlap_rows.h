@@ -13,6 +13,7 @@ namespace stepcast::studies {
 struct OverlapRows {
   std::vector<models::MeasuredOverlap> compute;   ///< overlapped: with a transfer in flight
   std::vector<models::MeasuredOverlap> transfer;  ///< overlapped: while the rank computes
+  std::uint64_t dropped = 0;                      ///< records that the recorders lost
 };
 
 /// A random small job for `ranks` whose gradients can travel under its backward; transformers and

@@ -221,6 +221,10 @@ System calibrate_paced(const PacedCalibrationOptions& options, runtime::MpiSessi
     ++jobs;
   }
   session.rank_zero_does([&] {
+    if (const std::uint64_t dropped = dropped_records(rows)) {
+      throw RunError(fmt::format(
+          "the recorders of the training jobs lost {} records; their times are not used", dropped));
+    }
     set_measured_rates(system, rows);
     models::FitOptions fit;
     fit.max_points = 600;

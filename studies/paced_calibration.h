@@ -34,7 +34,7 @@ struct PacedCalibrationOptions {
 
 /// A calibrated system of ranks that share cores and a paced fabric: links from sweeps, kernels and
 /// the host from recorded training of `options.job`. All ranks call it together; the result is
-/// rank 0's.
+/// rank 0's. Errors: RunError where records of the training were lost.
 System calibrate_paced(const PacedCalibrationOptions& options, runtime::MpiSession& session);
 
 }  // namespace stepcast::studies

@@ -85,6 +85,7 @@ RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
   auto ops = gather(own.ops, session);
   auto host = gather(own.host, session);
   auto steps = gather(own.steps, session);
+  const auto dropped = gather(std::vector<std::uint64_t>{own.dropped}, session);
   if (session.rank() == 0) {
     run.trace.graph = graph;
     describe_recording(run.trace, options);
@@ -94,6 +95,7 @@ RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
       rank.ops = std::move(ops[r]);
       rank.host = std::move(host[r]);
       rank.steps = std::move(steps[r]);
+      rank.dropped = dropped[r].front();
       run.trace.ranks.push_back(std::move(rank));
     }
     traces::align_clocks(run.trace);
@@ -103,6 +105,7 @@ RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
 
 void write_recorded(const std::filesystem::path& folder, const Job& job, traces::Trace trace) {
   trace.job = config::job_to_json(job);
+  traces::begin_trace(folder);
   for (const traces::RankTrace& rank : trace.ranks) {
     traces::write_rank(folder, rank);
   }
@@ -137,17 +140,23 @@ runtime::RunResult run_traced(const Job& job, const ExecutionGraph& graph,
   const auto steps = static_cast<std::int32_t>(options.steps);
   const Program& program = graph.program_of(session.rank());
   runtime::RunResult result;
+  traces::RankTrace own;
   Probes probes(options, session);
   if (traced.clock.cupti != nullptr) {
     profiler::DeviceRecorder recorder(session.rank(), session.size(), program, steps,
                                       *traced.clock.cupti);
     result = runtime::run_training(job, graph, options, session, &recorder);
-    traces::write_rank(traced.folder, recorder.finish(result.epoch_ns));
+    own = recorder.finish(result.epoch_ns);
   } else {
     profiler::HostRecorder recorder(session.rank(), program, steps);
     result = runtime::run_training(job, graph, options, session, &recorder);
-    traces::write_rank(traced.folder, recorder.finish());
+    own = recorder.finish();
   }
+  if (session.rank() == 0) {
+    traces::begin_trace(traced.folder);
+  }
+  session.world().barrier();  // an older trace is gone before the first rank writes
+  traces::write_rank(traced.folder, own);
   session.world().barrier();
   traces::Trace trace;
   trace.core_probes = probes.around();

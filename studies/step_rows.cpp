@@ -20,6 +20,8 @@ double seconds_between(SimTime begin, SimTime end) {
   return to_seconds(SimTime{ticks(end) - ticks(begin)}).base();
 }
 
+constexpr const char* kDropped = "dropped by the recorder";
+
 /// Counts by reason and name, in order of both.
 class Unused {
  public:
@@ -85,7 +87,7 @@ std::vector<double> keep_quiet_steps(traces::Trace& trace, Unused& unused) {
     }
     whole = std::move(common);
     if (rank.dropped > 0) {
-      unused.add("dropped by the recorder", "rank " + std::to_string(rank.rank),
+      unused.add(kDropped, "rank " + std::to_string(rank.rank),
                  static_cast<std::int64_t>(rank.dropped));
     }
   }
@@ -455,6 +457,14 @@ std::int64_t add_steps(StepRows& all, const Job& job, ExecutionGraph graph, trac
   }
   unused.move_to(all.unexplained);
   return used;
+}
+
+std::uint64_t dropped_records(const StepRows& rows) {
+  std::uint64_t all = 0;
+  for (const Unexplained& u : rows.unexplained) {
+    all += u.reason == kDropped ? static_cast<std::uint64_t>(u.count) : 0;
+  }
+  return all;
 }
 
 }  // namespace stepcast::studies

@@ -78,6 +78,9 @@ struct StepRows {
 /// rank is not used but listed. Returns the number of steps used.
 std::int64_t add_steps(StepRows& rows, const Job& job, ExecutionGraph graph, traces::Trace trace);
 
+/// Records that the recorders of these traces lost: gaps and issue times beside them are wrong.
+std::uint64_t dropped_records(const StepRows& rows);
+
 /// Brings all times from the pace of the first job's cores to the median pace of all jobs, which
 /// becomes the reference; collectives to the median pace of the exchange, by the power of it that
 /// collectives of like bytes follow. Without probes nothing changes.

@@ -211,9 +211,18 @@ class IdSink {
   std::size_t passed_ = 0;
 };
 
+/// A read that fails is no end of the file.
+void check_read(const std::ifstream& in, const std::filesystem::path& file) {
+  if (in.bad()) {
+    throw InputError(file.string(), "cannot be read to its end: the system reports an error");
+  }
+}
+
 /// Fills `buffer` as far as the file goes; the bytes read.
-std::size_t read_some(std::ifstream& in, std::vector<char>& buffer) {
+std::size_t read_some(std::ifstream& in, const std::filesystem::path& file,
+                      std::vector<char>& buffer) {
   in.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+  check_read(in, file);
   return static_cast<std::size_t>(in.gcount());
 }
 
@@ -226,7 +235,7 @@ void stream_binary(std::ifstream& in, const std::filesystem::path& file, std::ui
                                                 size));
   }
   std::vector<char> buffer(kChunk * 8);
-  for (std::size_t got = 0; (got = read_some(in, buffer)) > 0;) {
+  for (std::size_t got = 0; (got = read_some(in, file, buffer)) > 0;) {
     for (std::size_t at = 0; at + 8 <= got; at += 8) {
       std::uint64_t v = 0;
       for (std::size_t b = 0; b < 8; ++b) {
@@ -252,6 +261,7 @@ void stream_text(std::ifstream& in, const std::filesystem::path& file, IdSink& t
     }
     to.add(v);
   }
+  check_read(in, file);
 }
 
 }  // namespace
@@ -260,7 +270,7 @@ void stream_indices(const std::filesystem::path& file, std::string_view where,
                     const std::function<void(std::span<const std::int64_t>)>& sink) {
   std::ifstream in = open_file(file, where);
   std::vector<char> head(4096);
-  head.resize(read_some(in, head));
+  head.resize(read_some(in, file, head));
   if (head.empty()) {
     throw InputError(file.string(), "the file is empty, expected row ids: int64, or one per line");
   }

@@ -81,7 +81,7 @@ void CriteoSource::parse(std::size_t line, std::size_t sample, HostBatch& batch)
     const std::string_view field = next_field(left);
     std::int64_t value = 0;
     const auto parsed = std::from_chars(field.data(), field.data() + field.size(), value);
-    if (!field.empty() && parsed.ptr != field.data() + field.size()) {
+    if (!field.empty() && (parsed.ec != std::errc() || parsed.ptr != field.data() + field.size())) {
       throw InputError(place(),
                        fmt::format("'{}' in column {}; expected an integer", field, i + 2));
     }

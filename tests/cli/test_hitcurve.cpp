@@ -1,13 +1,17 @@
 // hitcurve, explain and show of recordings, as a user calls them.
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <utility>
 
 #include "command_line.h"
 
 using namespace stepcast::cli_test;
 using Catch::Matchers::Contains;
+using nlohmann::json;
+namespace fs = std::filesystem;
 
 TEST_CASE("hitcurve says what caches hold, and its histogram feeds a job", "[cli][hitcurve]") {
   const TemporaryFolder folder;
@@ -123,6 +127,35 @@ TEST_CASE("hitcurve refuses what it cannot follow", "[cli][hitcurve]") {
   refused({"hitcurve", ids, "--sample", "0"}, "--sample");
   refused({"hitcurve", folder / "none.txt"}, "none.txt");
   refused({"hitcurve", folder.file("bad.txt", "1\nx\n")}, "bad.txt");
+}
+
+TEST_CASE("explain refuses a plan whose names are none, with their path",
+          "[cli][explain][malformed]") {
+  const TemporaryFolder folder;
+  for (const auto& [plan, path, found] :
+       {std::tuple(R"({"kind": "embedding", "tables": [], "workload": 5})", "workload", "5"),
+        std::tuple(R"({"kind": "embedding", "tables": [], "workload": "rm1", "system": {}})",
+                   "system", "{}"),
+        std::tuple(R"({"kind": "embedding", "tables": [], "workload": "rm1",
+                       "system": "dgx-h100", "devices": "8"})",
+                   "devices", "\"8\""),
+        std::tuple(R"({"kind": "embedding", "tables": 5, "workload": "rm1",
+                       "system": "dgx-h100", "devices": 8})",
+                   "tables", "5")}) {
+    INFO(plan);
+    const Outcome outcome =
+        call({"explain", folder.file("plan.json", plan), "--with", "devices=2"});
+    INFO(outcome.err);
+    CHECK(outcome.code == 2);
+    CHECK_THAT(outcome.err, Contains("plan.json: " + std::string(path)) &&
+                                Contains("found " + std::string(found)));
+  }
+  // The job inside a recording is a user's file too.
+  fs::copy(fs::path(STEPCAST_SOURCE_DIR) / "traces/recorded/gpt-2", folder / "trace");
+  json manifest = json::parse(text_of(fs::path(folder / "trace") / "trace.json"));
+  manifest["job"]["workload"]["name"] = 5;
+  (void)folder.file("trace/trace.json", manifest.dump());
+  CHECK(call({"explain", folder / "trace", folder / "trace"}).code == 0);
 }
 
 TEST_CASE("explain takes jobs, changes and recordings", "[cli][explain]") {

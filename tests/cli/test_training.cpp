@@ -114,6 +114,17 @@ TEST_CASE("the example of cached tables trains as the same rows in device memory
   CHECK(losses(cached) == losses(folder.file("same.plan.json", plan)));
 }
 
+TEST_CASE("a job on standard input trains as the same job in a file", "[cli][mpi]") {
+  const TemporaryFolder folder;
+  const auto losses = [](const std::string& job, const std::string& input) {
+    return losses_of(call(run(job, {"--steps", "3", "--warmup", "0", "--format", "json"}), input));
+  };
+  CHECK(losses("-", kTiny) == losses(folder.file("tiny.json", kTiny), ""));
+  const Outcome none = call(run("-", {"--steps", "3"}), " \n");
+  CHECK(none.code == 2);
+  CHECK_THAT(none.err, Contains("standard input") && Contains("is empty"));
+}
+
 // Element-wise Adagrad: the row-wise one keeps a mean over the columns a rank holds, so that
 // splitting columns changes the optimizer itself.
 TEST_CASE("all sharding plans of one model print the same losses", "[cli][mpi]") {
@@ -184,6 +195,34 @@ TEST_CASE("a run is recorded, converted whole and in part, and shown", "[cli][mp
   CHECK(cut.code == 2);
   CHECK_THAT(cut.err, Contains("rank-1.csv"));
   CHECK_FALSE(fs::exists(folder / "cut.json"));
+}
+
+TEST_CASE("a trace's folder is looked at before ranks start, and replaces an older run",
+          "[cli][mpi]") {
+  const TemporaryFolder folder;
+  const std::string job = folder.file("tiny.json", kTiny);
+  const auto refused = [&](const std::string& trace, const std::string& why) {
+    const Outcome outcome = call(run(job, {"--steps", "1", "--trace", trace}));
+    INFO(outcome.err);
+    CHECK(outcome.code == 2);
+    CHECK_THAT(outcome.err, Contains(trace) && Contains(why));
+  };
+  refused(job + "/deep/trace", "cannot be written");  // below a file
+  (void)fs::create_directories(folder / "other");
+  (void)folder.file("other/recording.json", "{}");
+  refused(folder / "other", "recording.json");
+  // A job that is wrong leaves no folder behind, parents included.
+  CHECK(call(run(job, {"--set", "batch.global=63", "--trace", folder / "a/b/c"})).code == 2);
+  CHECK_FALSE(fs::exists(folder / "a"));
+
+  const std::string trace = folder / "deep/trace";
+  REQUIRE(call(run(job, {"--steps", "2", "--trace", trace})).code == 0);
+  (void)folder.file("deep/trace/rank-2.csv", "of an older run on three ranks");
+  const Outcome again = call(run(job, {"--steps", "3", "--trace", trace}));
+  INFO(again.err);
+  REQUIRE(again.code == 0);
+  CHECK_FALSE(fs::exists(fs::path(trace) / "rank-2.csv"));
+  CHECK_THAT(text_of(fs::path(trace) / "rank-1.csv"), Contains("step,2,"));
 }
 
 TEST_CASE("a job that cannot run says so once, before ranks start", "[cli][mpi]") {

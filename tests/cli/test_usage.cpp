@@ -202,6 +202,39 @@ TEST_CASE("a place that cannot be written to is refused before the input is look
   CHECK_THAT(told.err, Contains("t.json written"));
 }
 
+TEST_CASE("steps that no trace can have are refused", "[cli][malformed]") {
+  const TemporaryFolder folder;
+  const std::string trace = std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/dlrm-2";
+  for (const std::string steps : {"0:99999999999", "4294967296:4294967297", "-1:2", "2:2", "1:2:3",
+                                  "1", ":2", "1:", " 1:2"}) {
+    INFO(steps);
+    const Outcome cut = call({"convert", trace, folder / "out.json", "--steps=" + steps});
+    CHECK(cut.code == 2);
+    CHECK_THAT(cut.err, Contains("--steps") && Contains("'" + steps + "'"));
+    const Outcome captured =
+        call({"profile", "--out", folder / "out", "--steps=" + steps, "--", "true"});
+    CHECK(captured.code == 2);
+    CHECK_THAT(captured.err, Contains("--steps") && Contains("'" + steps + "'"));
+  }
+  CHECK(fs::is_empty(folder.path()));
+}
+
+TEST_CASE("converted into the folder of a run's trace, another trace leaves it alone", "[cli]") {
+  const TemporaryFolder folder;
+  const fs::path recorded = fs::path(STEPCAST_SOURCE_DIR) / "traces/recorded/dlrm-2";
+  fs::copy(recorded, folder / "run");
+  const std::string kineto = folder.file("k.json", R"({"traceEvents": [
+    {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]})");
+  const Outcome outcome = call({"convert", kineto, folder / "run", "--to", "native"});
+  INFO(outcome.err);
+  CHECK(outcome.code == 2);
+  CHECK_THAT(outcome.err, Contains(folder / "run") && Contains("trace.json"));
+  for (const char* file : {"trace.json", "rank-0.csv", "rank-1.csv"}) {
+    CHECK(text_of(fs::path(folder / "run") / file) == text_of(recorded / file));
+  }
+  CHECK_FALSE(fs::exists(fs::path(folder / "run") / "recording.json"));
+}
+
 TEST_CASE("help and version exit with 0", "[cli]") {
   CHECK_THAT(call({"--help"}).out, Contains("predict") && Contains("calibrate"));
   CHECK(call({"predict", "--help"}).code == 0);
@@ -219,9 +252,12 @@ TEST_CASE("what cannot be printed is no success", "[cli]") {
     const Outcome outcome = execute(
         "/bin/sh", {"-c", "exec \"$0\" " + std::string(what) + " 1< " + text, STEPCAST_EXECUTABLE});
     INFO(what << outcome.err);
-    CHECK(outcome.code == 1);
+    CHECK(outcome.code == 4);  // not 1: nothing was checked, so nothing said no
     CHECK_THAT(outcome.err, Contains("standard output"));
   }
+  const Outcome full = call(predict({"--timeline", "/dev/full"}));
+  CHECK(full.code == 4);
+  CHECK_THAT(full.err, Contains("/dev/full"));
 }
 
 TEST_CASE("a step longer than the clock is refused, and the op is named", "[cli]") {

@@ -80,6 +80,9 @@ TEST_CASE("row ids are read from text and from int64", "[config][access]") {
                     Contains("-2") && Contains("negative"));
   CHECK_THROWS_WITH(read_indices(folder.write("w.txt", "1\n2 3\n"), "x"), Contains("line 2"));
   CHECK_THROWS_WITH(read_indices(folder.write("e.txt", ""), "x"), Contains("empty"));
+  // Opens as a file, but its first page cannot be read: no end of a file.
+  CHECK_THROWS_WITH(read_indices("/proc/self/mem", "x"),
+                    Contains("/proc/self/mem") && Contains("cannot be read to its end"));
   CHECK_THROWS_WITH(read_indices(folder.path / "i.txd", "w.json: access"),
                     Contains("w.json: access") && Contains("did you mean \"i.txt\""));
   CHECK_THROWS_WITH(read_indices(folder.path, "w.json: access"), Contains("not a regular file"));

@@ -68,6 +68,13 @@ TEST_CASE("a symbolic link is followed, also to what is not there yet", "[core][
   CHECK_THROWS_AS(write_whole_file(folder.path / "circle", "x"), InputError);
 }
 
+TEST_CASE("a disk that is full ends a run, it is no wrong input", "[core][whole_file]") {
+  REQUIRE(fs::exists("/dev/full"));  // every write to it finds no room
+  CHECK_THROWS_AS(write_whole_file("/dev/full", "x"), RunError);
+  CHECK_THROWS_WITH(write_whole_file("/dev/full", "x"),
+                    Catch::Contains("/dev/full") && Catch::Contains("room"));
+}
+
 TEST_CASE("a FIFO is written to and stays one", "[core][whole_file]") {
   const Folder folder;
   const fs::path fifo = folder.path / "fifo";

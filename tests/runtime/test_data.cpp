@@ -230,6 +230,12 @@ TEST_CASE("Criteo lines become samples", "[runtime][data]") {
   const File short_line("criteo_short", line("1", "a") + "\n0\t1\t2\n");
   CHECK_THROWS_WITH(drawn(job, 1, 0, 0, short_line.path.string()),
                     Catch::Contains(":2") && Catch::Contains("3 columns"));
+  // Beyond 64 bits: the third integer, which was "-3".
+  std::string large = line("1", "a");
+  large.replace(large.find("-3"), 2, "99999999999999999999");
+  const File beyond("criteo_large", large);
+  CHECK_THROWS_WITH(drawn(job, 1, 0, 0, beyond.path.string()),
+                    Catch::Contains(":1") && Catch::Contains("'99999999999999999999' in column 4"));
   const File label("criteo_label", line("yes", "a"));
   CHECK_THROWS_WITH(drawn(job, 1, 0, 0, label.path.string()), Catch::Contains("label 'yes'"));
 }

@@ -4,6 +4,7 @@
 #include "core/program_builder.h"
 #include "models/cost_model.h"
 #include "studies/overlap_rows.h"
+#include "studies/step_rows.h"
 #include "workloads/build_graph.h"
 
 using namespace stepcast;
@@ -59,6 +60,7 @@ TEST_CASE("overlapped shares and slowdowns come from two recordings of a job",
   const traces::Trace beside = recorded({0, 0, 110}, {10, 20, 86});
   OverlapRows rows;
   add_overlap(rows, alone, beside);
+  CHECK(rows.dropped == 0);
   REQUIRE(rows.compute.size() == 2);  // one for each rank
   CHECK(rows.compute[0].alone.base() == Approx(100e-6));
   CHECK(rows.compute[0].time.base() == Approx(110e-6));
@@ -74,6 +76,22 @@ TEST_CASE("overlapped shares and slowdowns come from two recordings of a job",
   CHECK(constants.at("compute") == Approx(66.0 / 56).epsilon(0.01));
   CHECK(constants.at("transfer") == Approx(1.1).epsilon(0.01));
   CHECK(fit_interference({}, {}).empty());
+}
+
+TEST_CASE("records that a recorder lost are counted over ranks and runs", "[studies][slowdown]") {
+  traces::Trace alone = recorded({0, 0, 100}, {100, 105, 165});
+  traces::Trace beside = recorded({0, 0, 110}, {10, 20, 86});
+  alone.ranks[1].dropped = 3;
+  beside.ranks[0].dropped = 4;
+  OverlapRows rows;
+  add_overlap(rows, alone, beside);
+  CHECK(rows.dropped == 7);
+  StepRows steps;
+  steps.unexplained = {{"step not whole", "rank 0", 9, 0}};
+  CHECK(dropped_records(steps) == 0);
+  Job job;
+  add_steps(steps, job, alone.graph, alone);
+  CHECK(dropped_records(steps) == 3);
 }
 
 TEST_CASE("jobs drawn for overlap build with and without it", "[studies][slowdown]") {

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/program_builder.h"
 #include "traces/native/native_trace.h"
+#include "traces/native/recording_files.h"
 #include "traces/perfetto/perfetto_writer.h"
 
 using namespace stepcast;
@@ -146,6 +147,45 @@ TEST_CASE("a native trace reads back with the same op ids, shapes and times", "[
   }
 }
 
+TEST_CASE("a folder holds one trace: an older one is replaced, one of the other form refused",
+          "[traces]") {
+  const TemporaryFolder folder;
+  const Trace t = late_second_rank();
+  write(folder.path, t);
+  put(folder.path / "rank-7.csv", "of a run on more ranks");
+  put(folder.path / "rank-notes.csv", "mine");
+  // An older trace is gone, its manifest first, before anything is written: it never looks whole.
+  begin_trace(folder.path);
+  CHECK_FALSE(is_native(folder.path));
+  CHECK_FALSE(fs::exists(folder.path / "rank-0.csv"));
+  CHECK_FALSE(fs::exists(folder.path / "rank-7.csv"));
+  CHECK(text_of(folder.path / "rank-notes.csv") == "mine");
+  write(folder.path, t);
+
+  const std::string manifest = text_of(folder.path / "trace.json");
+  const std::string rank = text_of(folder.path / "rank-1.csv");
+  Recording recording;
+  recording.ranks.resize(2);
+  recording.ranks[1].rank = 1;
+  CHECK_THROWS_WITH(write_recording(folder.path, recording),
+                    Catch::Contains(folder.path.string()) && Catch::Contains("trace.json"));
+  CHECK(text_of(folder.path / "trace.json") == manifest);
+  CHECK(text_of(folder.path / "rank-1.csv") == rank);
+
+  const fs::path other = folder.path / "other";
+  write_recording(other, recording);
+  const std::string events = text_of(other / "rank-1.csv");
+  CHECK_THROWS_WITH(begin_trace(other), Catch::Contains("recording.json"));
+  CHECK_THROWS_WITH(write(other, t), Catch::Contains("recording.json"));
+  CHECK(text_of(other / "rank-1.csv") == events);
+  recording.ranks.resize(1);
+  write_recording(other, recording);  // over its like
+  CHECK_FALSE(fs::exists(other / "rank-1.csv"));
+  CHECK(read_recording(other).ranks.size() == 1);
+  put(folder.path / "file", "");
+  CHECK_THROWS_AS(begin_trace(folder.path / "file" / "below"), InputError);
+}
+
 TEST_CASE("a damaged native trace is refused with file and line", "[traces][malformed]") {
   const TemporaryFolder folder;
   Trace whole = late_second_rank();
@@ -188,6 +228,8 @@ TEST_CASE("a damaged native trace is refused with file and line", "[traces][malf
   unreadable("\"axes\":[3]", "\"axes\":[3,3]", "twice");
   unreadable("\"axes\":[3]", "\"axes\":[]", "not in");
   unreadable("\"schema\":1", "\"schema\":2", "schema");
+  unreadable("[4,5,6,1,", "[-9223372036854775808,5,6,1,", "a size beyond 2^53");
+  unreadable("[4,5,6,1,", "[9007199254740993,5,6,1,", "a size beyond 2^53");
   unreadable("\"clock_ns\":0.0", "\"clock_ns\":-5", "host.clock_ns");
   unreadable("\"core_probes_ns\":[[", "\"core_probes_ns\":[[1,2],[", "host.core_probes_ns");
   unreadable("\"core_probes_ns\":[[", "\"core_probes_ns\":[[0,", "host.core_probes_ns");

@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <concepts>
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "core/error.h"
 #include "core/whole_file.h"
 #include "traces/native/internal/check_graph.h"
+#include "traces/native/internal/trace_folder.h"
 
 namespace stepcast::traces {
 namespace {
@@ -298,7 +298,7 @@ class ManifestReader {
     op.name = as<std::uint32_t>(j[9], path + "[9]");
     op.shape = as<std::array<std::int64_t, 6>>(j[10], path + "[10]");
     if (std::any_of(op.shape.begin(), op.shape.end(),
-                    [](std::int64_t n) { return std::abs(n) > kLargest; })) {
+                    [](std::int64_t n) { return n < -kLargest || n > kLargest; })) {
       fail(path + "[10]", "a size beyond 2^53");
     }
     op.flops = Flops(as<double>(j[11], path + "[11]"));
@@ -444,8 +444,13 @@ RankTrace read_rank(std::istream& in, const std::string& name, std::int32_t rank
 
 }  // namespace
 
+void begin_trace(const fs::path& folder) {
+  internal::begin_folder(folder, internal::kTraceManifest);
+}
+
 void write_rank(const fs::path& folder, const RankTrace& rank) {
   fs::create_directories(folder);
+  internal::refuse_other_form(folder, internal::kTraceManifest);
   fmt::memory_buffer out;
   const auto at = [](SimTime t) { return nanoseconds_of(t); };
   for (const StepMark& s : rank.steps) {
@@ -506,13 +511,16 @@ void write_manifest(const fs::path& folder, const Trace& trace, int ranks) {
     manifest["attention"] = {{"kernels", trace.attention}, {"reason", trace.attention_reason}};
   }
   fs::create_directories(folder);
-  write_whole_file(folder / "trace.json", manifest.dump(1) + "\n");
+  internal::refuse_other_form(folder, internal::kTraceManifest);
+  write_whole_file(folder / internal::kTraceManifest, manifest.dump(1) + "\n");
 }
 
-bool is_native(const fs::path& folder) { return fs::is_regular_file(folder / "trace.json"); }
+bool is_native(const fs::path& folder) {
+  return fs::is_regular_file(folder / internal::kTraceManifest);
+}
 
 Trace read_native(const fs::path& folder) {
-  const fs::path file = folder / "trace.json";
+  const fs::path file = folder / internal::kTraceManifest;
   std::ifstream in(file, std::ios::binary);
   if (!in) {
     throw InputError(file.string(), "cannot be opened; expected the folder of a stepcast trace");

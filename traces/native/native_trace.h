@@ -13,8 +13,12 @@ namespace stepcast::traces {
 /// ran, one `rank-R.csv` per rank with its spans. Text, so that a diff can be read; nanoseconds, so
 /// that no time is lost.
 ///
-/// Writing is whole or absent: files appear under a temporary name and are renamed. Ranks write
-/// their own file; rank 0 writes the manifest last, so a folder with a manifest is complete.
+/// Writing is whole or absent: files appear under a temporary name and are renamed. Rank 0 begins:
+/// an older trace in the folder is removed, its manifest first. Ranks write their own file; rank 0
+/// writes the manifest last, so a folder with a manifest is complete.
+/// Errors: InputError where the folder holds a recording (recording_files.h): its rank files have
+/// the same names.
+void begin_trace(const std::filesystem::path& folder);
 void write_rank(const std::filesystem::path& folder, const RankTrace& rank);
 void write_manifest(const std::filesystem::path& folder, const Trace& trace, int ranks);
 /// Errors: InputError naming file and line for anything that is not what the format promises;

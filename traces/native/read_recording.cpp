@@ -4,6 +4,7 @@
 
 #include "traces/events/internal/link_events.h"
 #include "traces/native/internal/json_node.h"
+#include "traces/native/internal/trace_folder.h"
 #include "traces/native/recording_files.h"
 
 namespace stepcast::traces {
@@ -13,7 +14,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Node = internal::JsonNode;
 constexpr int kSchema = 1;
-constexpr const char* kManifest = "recording.json";
+constexpr const char* kManifest = internal::kRecordingManifest;
 
 Oddity oddity_named(const std::string& name) {
   for (std::size_t k = 0; k < static_cast<std::size_t>(Oddity::kCount); ++k) {

@@ -10,7 +10,9 @@ namespace stepcast::traces {
 /// holds, to the nanosecond; text, so that a diff can be read.
 ///
 /// Files appear under a temporary name and are renamed; recording.json comes last, so a folder that
-/// has it is whole.
+/// has it is whole. An older recording in the folder is removed first.
+/// Errors: InputError where the folder cannot be written, or holds a trace of our own runtime
+/// (native_trace.h), whose rank files have the same names.
 void write_recording(const std::filesystem::path& folder, const Recording& recording);
 /// Errors: InputError naming file and line, or JSON path, for anything that is not what the format
 /// promises.

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/whole_file.h"
+#include "traces/native/internal/trace_folder.h"
 #include "traces/native/recording_files.h"
 
 namespace stepcast::traces {
@@ -108,11 +109,7 @@ json json_of(const RankRecording& rank) {
 }  // namespace
 
 void write_recording(const fs::path& folder, const Recording& recording) {
-  std::error_code failure;
-  fs::create_directories(folder, failure);
-  if (failure) {
-    throw InputError(folder.string(), "cannot be made: " + failure.message());
-  }
+  internal::begin_folder(folder, internal::kRecordingManifest);
   json ranks = json::array();
   for (const RankRecording& rank : recording.ranks) {
     write_whole_file(folder / fmt::format("rank-{}.csv", rank.rank), csv_of(rank));
@@ -131,7 +128,7 @@ void write_recording(const fs::path& folder, const Recording& recording) {
                          {"names", names},
                          {"ranks", ranks},
                          {"oddities", json_of(recording.oddities)}};
-  write_whole_file(folder / "recording.json",
+  write_whole_file(folder / internal::kRecordingManifest,
                    manifest.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
