@@ -131,6 +131,22 @@ std::vector<OpRow> rows_of(const simulator::Timeline& timeline, const ExecutionG
   return sorted;
 }
 
+/// Of the time of a rank's ops: from models that say nothing of their error.
+double share_without_error(const simulator::Timeline& timeline, const simulator::StepCosts& costs,
+                           std::int32_t rank) {
+  const auto instance = costs.folding.instance_of.at(static_cast<std::size_t>(rank));
+  const std::vector<float>& sigma = costs.ops[static_cast<std::size_t>(instance)].log_sigma;
+  std::int64_t all = 0, without = 0;
+  for (const OpSpan& s : timeline.ops()) {
+    if (s.rank == rank) {
+      const std::int64_t time = ticks(s.end) - ticks(s.ready);
+      all += time;
+      without += sigma[s.ref.op] > 0 ? 0 : time;
+    }
+  }
+  return all > 0 ? static_cast<double>(without) / static_cast<double>(all) : 0;
+}
+
 /// Of the time of all ops; they may overlap.
 double share_within(const std::vector<OpRow>& rows) {
   Seconds all, outside;
@@ -177,7 +193,10 @@ std::string without_constants(const Job& job) {
   const auto& fitted = s.device.fitted;
   const bool kernels =
       std::any_of(fitted.begin(), fitted.end(), [](const auto& m) { return m.first != "memory"; });
-  const bool links = !s.fitted.empty() || job.devices == 1 || s.fabric.empty();
+  const bool collectives = std::any_of(s.fitted.begin(), s.fitted.end(), [](const auto& m) {
+    return m.first != "stack" && m.first != "transformer_step";
+  });
+  const bool links = collectives || job.devices == 1 || s.fabric.empty();
   if (kernels && links) {
     return {};
   }
@@ -263,7 +282,14 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
     p.timeline = timeline.ops();
   }
   if (options.intervals) {
-    p.interval = interval_of(job, p.iteration, simulator::step_interval(graph, costs));
+    if (const double guessed = share_without_error(own, costs, critical.rank); guessed > 0.5) {
+      p.warnings.push_back(fmt::format(
+          "no interval: {:.0f} % of the time of rank {}'s ops comes from models whose error nobody "
+          "measured",
+          100 * guessed, critical.rank));
+    } else {
+      p.interval = interval_of(job, p.iteration, simulator::step_interval(graph, costs));
+    }
   }
   p.by_kind = rows_of(own, graph, costs, critical.rank, false);
   p.by_name = rows_of(own, graph, costs, critical.rank, true);

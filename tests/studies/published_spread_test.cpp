@@ -110,9 +110,12 @@ TEST_CASE("the interval of a step is no narrower than software differs", "[studi
   const StepPrediction scaled = predicted({spread, R"(calibration={"scale": 1.5})"});
   CHECK(scaled.interval->p95.base() < 1.5 * step * std::exp(0.2));
   CHECK(scaled.interval->p95.base() >= 1.5 * step * std::exp(0.05) * (1 - 1e-6));
-  // Hardware facts have no runs behind them.
+  // Hardware facts have no runs behind them: there is no interval, and the reason is given.
   const StepPrediction facts = predicted({spread, "calibration=none"});
-  CHECK(facts.interval->p95.base() < facts.iteration.base() * 1.01);
+  CHECK_FALSE(facts.interval);
+  CHECK(std::any_of(facts.warnings.begin(), facts.warnings.end(), [](const std::string& w) {
+    return w.starts_with("no interval: 100 %");
+  }));
 }
 
 }  // namespace
