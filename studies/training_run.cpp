@@ -5,17 +5,14 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
+#include "core/optimizer_state.h"
+#include "core/tier_units.h"
 
 namespace stepcast::studies {
 namespace {
 
-/// Machines a job fills; a partly filled one counts.
-double share_groups(const Job& job, std::int64_t shared_by) {
-  return std::ceil(static_cast<double>(job.devices) / static_cast<double>(shared_by));
-}
-
 BytesPerSecond tier_bandwidth(const Job& job, const Tier& tier) {
-  return tier.bandwidth * share_groups(job, tier.shared_by);
+  return tier.bandwidth * static_cast<double>(units_of(job.devices, tier.shared_by));
 }
 
 BytesPerSecond available(const Job& job, const Flow& flow) {
@@ -29,7 +26,7 @@ BytesPerSecond available(const Job& job, const Flow& flow) {
   }
   for (const FabricLevel& l : job.system.fabric) {
     if (l.name == flow.via) {
-      return l.bandwidth * static_cast<double>(job.devices);
+      return l.bandwidth * (static_cast<double>(job.devices) / std::max(1.0, l.oversubscription));
     }
   }
   STEPCAST_CHECK(false, "flow {} goes over {}, which the system does not have", flow.name,
@@ -45,24 +42,12 @@ BytesPerSecond host_bandwidth(const Job& job) {
   STEPCAST_CHECK(false, "system {} has no tier ddr", job.system.name);
 }
 
-/// fp32 words of state an optimizer keeps per parameter.
-double state_words(OptimizerKind kind) {
-  return kind == OptimizerKind::kAdam ? 2 : kind == OptimizerKind::kAdagrad ? 1 : 0;
-}
-
-/// Of a dense parameter trained in `format`: moments, and a full copy where the weight is shorter.
-Bytes state_of_parameter(OptimizerKind kind, Format format) {
-  const bool copy = bits_per_element(format) < 32;
-  return Bytes(4 * (state_words(kind) + (copy ? 1 : 0)));
-}
-
 Bytes row_bytes(const Job& job, const EmbeddingTable& table, const Flow& flow, bool state) {
   const Bytes weights = flow.bits > 0 ? quantised_row_bytes(static_cast<int>(flow.bits), table.dim)
                                       : format_bytes(job.formats.embedding, 1, table.dim);
-  const bool per_row = job.embedding_optimizer == OptimizerKind::kRowwiseAdagrad;
-  const double words =
-      per_row ? 1 : state_words(job.embedding_optimizer) * static_cast<double>(table.dim);
-  return weights + Bytes(state ? 4 * words : 0);
+  return weights +
+         Bytes(state ? state_row_bytes(job.embedding_optimizer, static_cast<double>(table.dim))
+                     : 0);
 }
 
 struct EmbeddingBytes {
@@ -104,11 +89,13 @@ void fill_moved(const Job& job, const Flow& flow, Seconds step, FlowCost& cost) 
     cost.moved = flow.amount;
     return;
   }
-  // A DLRM's dense layers are kept in fp32; a transformer's weights in the compute format.
-  const Format format = job.workload.dlrm() != nullptr ? Format::kFp32 : job.formats.compute;
-  Bytes each(bits_per_element(format) / 8);
+  // As the graphs hold them: weights in the compute format; a transformer's optimizer works on a
+  // full copy where that is shorter, the dense layers of a list on the weights themselves.
+  const double bits = bits_per_element(job.formats.compute);
+  Bytes each(bits / 8);
   if (flow.what != Flow::What::kParameters) {
-    each += state_of_parameter(job.dense_optimizer, format);
+    const bool copy = job.workload.transformer() != nullptr && bits < 32;
+    each += Bytes(state_parameter_bytes(job.dense_optimizer) + (copy ? 4 : 0));
   }
   cost.moved = each * dense_parameters(job);
   if (const DlrmWorkload* model = job.workload.dlrm()) {

@@ -4,6 +4,7 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
+#include "workloads/build_graph.h"
 
 using namespace stepcast;
 using namespace stepcast::studies;
@@ -67,12 +68,53 @@ TEST_CASE("only rows looked up since the last checkpoint move", "[studies][flows
                            .front()
                            .moved.base() -
                        1000 * 64;
+  // 4 x 16 + 16 parameters below; the dot of 2 vectors makes 1 + 16 features, 17 + 1 above: 98 of
+  // 2 bytes in bf16.
+  CHECK(dense == 98 * 2);
   const double rows = diff.modified * 1000;
   CHECK(diff.moved.base() - dense == Approx(rows * 68).epsilon(1e-9));
   const FlowCost four = moved(R"(, "bits": 4)", seconds(0.5));
   CHECK(four.moved.base() - dense == Approx(rows * 16).epsilon(1e-9));
   // After long enough every row has changed.
   CHECK(moved("", microseconds(1)).modified == Approx(1).epsilon(1e-6));
+}
+
+TEST_CASE("a checkpoint holds the dense layers as their graph does", "[studies][flows]") {
+  const std::string compute = GENERATE("bf16", "fp32");
+  const std::string optimizer = GENERATE("sgd", "adam", "adagrad", "rowwise_adagrad");
+  CAPTURE(compute, optimizer);
+  std::string text =
+      with(kDlrm, R"({"name": "p", "every": "1 s", "bytes": "parameters", "via": "ddr"},
+                                    {"name": "s", "every": "1 s", "bytes": "state", "via": "ddr"})");
+  text.insert(1, R"("formats": {"compute": ")" + compute + R"("}, "optimizer": {"dense": ")" +
+                     optimizer + R"(", "embedding": "sgd"}, )");
+  const Job job = job_of(text);
+  const std::vector<FlowCost> costs = flow_costs(job, seconds(1));
+  const double tables = 1000 * 16 * 4;
+  const ExecutionGraph graph = workloads::build_graph(job);
+  double state = 0;
+  double weights = 0;
+  for (const Tensor& t : graph.programs.front().tensors) {
+    const bool dense = t.name.starts_with("bucket.") && !t.is_view();
+    weights += dense && t.role == TensorRole::kParameter ? t.bytes().base() : 0;
+    state += dense && t.role == TensorRole::kOptimizerState ? t.bytes().base() : 0;
+  }
+  CHECK(weights == 98 * (compute == "bf16" ? 2 : 4));
+  CHECK(costs[0].moved.base() - tables == weights);
+  CHECK(costs[1].moved.base() - tables == weights + state);
+}
+
+TEST_CASE("a flow shares what an oversubscribed level of the fabric carries", "[studies][flows]") {
+  const auto available = [](double oversubscription) {
+    Job job = job_of(with(kDlrm, R"({"name": "p", "every": "1 s", "bytes": "parameters",
+                                     "via": "infiniband"})"));
+    for (FabricLevel& level : job.system.fabric) {
+      level.oversubscription = oversubscription;
+    }
+    return flow_costs(job, seconds(1)).front().available;
+  };
+  CHECK(available(1) == GBps(50) * 8.0);  // dgx-h100: 50 GB/s a device
+  CHECK(available(4) == GBps(50) * 2.0);
 }
 
 TEST_CASE("a whole run: steps, days, device-hours and energy", "[studies][flows]") {
