@@ -16,6 +16,7 @@
 #include "cli/text_table.h"
 #include "core/config/config.h"
 #include "core/error.h"
+#include "core/tier_units.h"
 
 namespace stepcast::cli {
 namespace {
@@ -47,10 +48,8 @@ std::string mix_text(const RankedPlan& p) {
   return text;
 }
 
-double log_points(double gap) { return 100 * gap; }
-
 /// Fullest and emptiest rank of a tier, and what fills the fullest.
-void print_ledger(const EmbeddingPlan& plan, std::ostream& out) {
+void print_ledger(const EmbeddingPlan& plan, const System& system, std::ostream& out) {
   TextTable table({"tier", "rank", "weights", "optimizer", "gradients", "cache", "remap", "buffers",
                    "dense", "total", "capacity"});
   std::vector<std::string> tiers;
@@ -68,15 +67,18 @@ void print_ledger(const EmbeddingPlan& plan, std::ostream& out) {
         least = least == nullptr || l.total() < least->total() ? &l : least;
       }
     }
-    for (const LedgerLine* l : {most, least}) {
-      if (l == least && least->rank == most->rank) {
-        continue;
-      }
+    const auto has = tier_named(system, tier);
+    const std::int64_t sharers = has ? has->shared_by : 1;
+    std::vector<std::pair<const LedgerLine*, const char*>> rows{{most, "fullest"}};
+    if (least->rank != most->rank) {
+      rows.emplace_back(least, "emptiest");
+    }
+    for (const auto& [l, which] : rows) {
       const auto bytes = [](double b) { return human(Bytes(b)); };
-      table.row({l->tier, fmt::format("{} ({})", l->rank, l == most ? "fullest" : "emptiest"),
-                 bytes(l->weights), bytes(l->optimizer), bytes(l->gradients), bytes(l->cache),
-                 bytes(l->remap), bytes(l->buffers), bytes(l->dense), bytes(l->total()),
-                 bytes(l->capacity)});
+      table.row({l->tier, fmt::format("{} ({})", l->rank, which), bytes(l->weights),
+                 bytes(l->optimizer), bytes(l->gradients), bytes(l->cache), bytes(l->remap),
+                 bytes(l->buffers), bytes(l->dense), bytes(l->total()),
+                 bytes(l->capacity) + (sharers > 1 ? fmt::format(" for {}", sharers) : "")});
     }
   }
   table.print(out);
@@ -98,7 +100,7 @@ void print_text(const PlanReport& r, std::ostream& out) {
   out << fmt::format(
       "\nlower bound of the embedding part {} ({}); the best found is {:.3g} % above. Beside it a "
       "step takes at least {}: the least of the simulated plans\n",
-      human(Seconds(r.bound)), r.bound_reason, log_points(r.gap), human(Seconds(r.rest_of_step)));
+      human(Seconds(r.bound)), r.bound_reason, 100 * r.gap, human(Seconds(r.rest_of_step)));
   out << fmt::format("search: {} evaluations in a space of 10^{:.0f} plans, {}{}; simulation {}\n",
                      count(static_cast<double>(r.evaluations)), r.space_log10,
                      human(Seconds(r.search_seconds)), r.cut ? " (cut by the time limit)" : "",
@@ -109,7 +111,7 @@ void print_text(const PlanReport& r, std::ostream& out) {
     }
   }
   out << "\nbytes per rank of plan 1\n";
-  print_ledger(r.plans.front().plan, out);
+  print_ledger(r.plans.front().plan, r.job.system, out);
   if (!r.compared.empty()) {
     out << '\n';
     TextTable rows({"planner", "step", "embedding", "over the bound", "fullest rank", "fits",

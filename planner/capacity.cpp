@@ -4,17 +4,14 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/tier_units.h"
 #include "planner/shard_bytes.h"
+#include "simulator/reports/framework_memory.h"
 
 namespace stepcast::planner {
 
 double reserve_bytes(const Device& device) {
-  const auto it = device.fitted.find("memory");
-  if (it == device.fitted.end()) {
-    return 0;
-  }
-  const auto constant = it->second.constants.find("reserve");
-  return constant == it->second.constants.end() ? 0 : constant->second;
+  return simulator::framework_memory(device, {}, {}).context.base();
 }
 
 std::vector<TierCapacity> capacities_of(const Job& job, bool slow_tiers) {
@@ -26,7 +23,10 @@ std::vector<TierCapacity> capacities_of(const Job& job, bool slow_tiers) {
   }
   const auto ranks = static_cast<std::size_t>(job.devices);
   std::vector<TierCapacity> tiers;
-  const double left = device.memory.base() - reserve_bytes(device) - dense_bytes(job);
+  // Every plan of several ranks talks on the communicator of the dense gradients.
+  const std::vector<std::size_t> least(job.devices > 1 ? 1 : 0, ranks);
+  const double left = device.memory.base() - dense_bytes(job) -
+                      simulator::framework_memory(device, least, {}).total().base();
   tiers.push_back(
       {"hbm", 1, std::vector<std::int64_t>(ranks, static_cast<std::int64_t>(std::floor(left)))});
   for (const Tier& tier : job.system.tiers) {
@@ -38,8 +38,7 @@ std::vector<TierCapacity> capacities_of(const Job& job, bool slow_tiers) {
                        "a tier needs a capacity and a bandwidth above 0");
     }
     const auto shared = static_cast<std::int32_t>(std::max<std::int64_t>(1, tier.shared_by));
-    const std::size_t units =
-        (ranks + static_cast<std::size_t>(shared) - 1) / static_cast<std::size_t>(shared);
+    const auto units = static_cast<std::size_t>(units_of(job.devices, shared));
     tiers.push_back(
         {tier.name, shared,
          std::vector<std::int64_t>(units, static_cast<std::int64_t>(tier.capacity.base()))});

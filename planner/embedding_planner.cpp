@@ -11,8 +11,10 @@
 #include "planner/internal/plan_choice.h"
 #include "planner/ledger.h"
 #include "planner/plan_space.h"
+#include "simulator/reports/framework_memory.h"
 #include "workloads/embedding_plan.h"
 #include "workloads/embedding_plan_layout.h"
+#include "workloads/plan_communicators.h"
 
 namespace stepcast::planner {
 namespace {
@@ -92,16 +94,33 @@ class Planning {
   }
 
  private:
-  void explore(const PlanSpaceOptions& space_options, bool buildable) {
-    const PlanSpace space(job_, prices_, space_options);
-    if (buildable) {
+  /// The search does not see which communicators a plan talks on. Where the plans it finds have no
+  /// room for theirs, it looks again with that much of the devices left free.
+  void explore(const PlanSpaceOptions& options, bool buildable) {
+    Job job = job_;
+    Bytes left_free;
+    while (const auto more = explored(job, options, buildable, left_free > Bytes{})) {
+      if (*more <= left_free || *more >= job_.system.device.memory) {
+        return;
+      }
+      left_free = *more;
+      job.system.device.memory = job_.system.device.memory - left_free;
+    }
+  }
+
+  /// Bytes that communicators take of plans that were found and have no room, beyond what every
+  /// plan needs; nullopt: all have.
+  std::optional<Bytes> explored(const Job& job, const PlanSpaceOptions& space_options,
+                                bool buildable, bool again) {
+    const PlanSpace space(job, prices_, space_options);
+    if (buildable && !again) {
       result_.space_log10 = std::max(result_.space_log10, space_log10(space.problem()));
       // A group size whose bound is above the best plan in hand cannot improve on it.
       const LowerBound bound = lower_bound(space.problem());
       const double seconds = load_seconds(bound.value);
       if (const PlannedCandidate* best = result_.best_buildable();
           best != nullptr && seconds >= best->objective) {
-        return;
+        return std::nullopt;
       }
     }
     const SearchResult found = search(space.problem(), options_.search);
@@ -112,28 +131,38 @@ class Planning {
       if (!result_.shortage || buildable) {
         result_.shortage = found.shortage;
       }
-      return;
+      return std::nullopt;
     }
-    if (buildable) {
+    // With room left free the bound holds for some plans only: that of the first search stands.
+    if (buildable && !again) {
       if (bound < result_.bound) {
         result_.bound = bound;
         result_.bound_reason = found.bound.reason;
       }
-    } else {
+    } else if (!again) {
       result_.bound_with_tiers = std::min(result_.bound_with_tiers, bound);
       if (runs(space_options) && bound < result_.bound) {
         result_.bound = bound;
         result_.bound_reason = found.bound.reason;
       }
     }
+    std::optional<Bytes> lacking;
     for (const auto& [objective, placement] : found.best) {
       PlannedCandidate c;
       c.plan = space.plan(job_, placement);
       c.objective = load_seconds(objective);
       c.plan.ledger = ledger_of(job_, c.plan);
       if (const auto excess = excess_of(job_, c.plan, c.plan.ledger)) {
-        STEPCAST_CHECK(false, "rank {} exceeds {} by {} bytes", excess->line.rank,
-                       excess->line.tier, excess->line.total() - excess->line.capacity);
+        // The ledger of the finished plan has the last word; what it refuses is no answer.
+        result_.shortage = Shortage{excess->largest_table, excess->line.tier,
+                                    static_cast<std::int64_t>(std::ceil(excess->line.total())),
+                                    static_cast<std::int64_t>(excess->line.capacity)};
+        auto talks_on = workloads::plan_communicators(job_, c.plan);
+        talks_on.erase(talks_on.begin(), talks_on.begin() + (job_.devices > 1 ? 1 : 0));
+        const Bytes taken =
+            simulator::framework_memory(job_.system.device, talks_on, {}).communicators;
+        lacking = std::max(taken, lacking.value_or(Bytes{}));
+        continue;
       }
       c.buildable_because = buildable             ? ""
                             : runs(space_options) ? refusal(job_, c.plan)
@@ -150,6 +179,7 @@ class Planning {
       c.mix.assign(mix.begin(), mix.end());
       result_.candidates.push_back(std::move(c));
     }
+    return lacking;
   }
 
   /// No graph of this job deduplicates ids where the job does not say so.

@@ -6,12 +6,13 @@
 #include <string>
 #include <string_view>
 
-#include "core/error.h"
-#include "planner/capacity.h"
+#include "core/tier_units.h"
 #include "planner/internal/hot_rows.h"
 #include "planner/shard_bytes.h"
+#include "simulator/reports/framework_memory.h"
 #include "workloads/dlrm_step.h"
 #include "workloads/embedding_tiers.h"
+#include "workloads/plan_communicators.h"
 
 namespace stepcast::planner {
 namespace {
@@ -50,7 +51,11 @@ std::int64_t rows_held(const PlanShard& s, std::int64_t members, std::int64_t po
 class Ledger {
  public:
   Ledger(const Job& job, const EmbeddingPlan& plan) : job_(job), plan_(plan) {
-    const double dense = dense_bytes(job) + reserve_bytes(job.system.device);
+    const double dense =
+        dense_bytes(job) +
+        simulator::framework_memory(job.system.device, workloads::plan_communicators(job, plan), {})
+            .total()
+            .base();
     for (std::int64_t r = 0; r < job.devices; ++r) {
       lines_["hbm"].push_back({.rank = static_cast<std::int32_t>(r),
                                .tier = "hbm",
@@ -81,15 +86,10 @@ class Ledger {
   LedgerLine& line(const std::string& tier, std::int32_t rank) {
     auto& lines = lines_[tier];
     if (lines.empty()) {
-      double capacity = 0;
-      for (const Tier& candidate : job_.system.tiers) {
-        if (candidate.name == tier) {
-          capacity =
-              candidate.capacity.base() / real(std::max<std::int64_t>(1, candidate.shared_by));
-        }
-      }
+      const Tier has = tier_named(job_.system, tier).value_or(Tier{});
       for (std::int64_t r = 0; r < job_.devices; ++r) {
-        lines.push_back({.rank = static_cast<std::int32_t>(r), .tier = tier, .capacity = capacity});
+        lines.push_back(
+            {.rank = static_cast<std::int32_t>(r), .tier = tier, .capacity = has.capacity.base()});
       }
     }
     return lines[static_cast<std::size_t>(rank)];
@@ -213,8 +213,7 @@ class Ledger {
     for (const PlanShard& s : plan.shards) {
       const Holding holding = holding_of(s, table, job_.devices);
       const double share = plan.frequency_order ? range_mass(table, s) : 1;
-      BytesByPurpose b = arriving_bytes(job_, table, holding, s.columns[1] - s.columns[0], share);
-      bytes += b.total();
+      bytes += arriving_bytes(job_, table, holding, s.columns[1] - s.columns[0], share).total();
     }
     const double remap = plan.frequency_order && plan.shards.size() > 1 ? remap_bytes(table) : 0;
     for (std::int64_t r = 0; r < job_.devices; ++r) {
@@ -229,33 +228,17 @@ class Ledger {
   std::map<std::string, std::vector<LedgerLine>> lines_;
 };
 
-}  // namespace
-
-std::vector<LedgerLine> ledger_of(const Job& job, const EmbeddingPlan& plan) {
-  return Ledger(job, plan).lines();
-}
-
-std::optional<LedgerExcess> excess_of(const Job& job, const EmbeddingPlan& plan,
-                                      const std::vector<LedgerLine>& ledger) {
-  const LedgerLine* worst = nullptr;
-  for (const LedgerLine& line : ledger) {
-    if (line.total() > line.capacity &&
-        (worst == nullptr || line.total() - line.capacity > worst->total() - worst->capacity)) {
-      worst = &line;
-    }
-  }
-  if (worst == nullptr) {
-    return std::nullopt;
-  }
-  LedgerExcess excess{*worst, ""};
+/// The table with most weights on the ranks of a unit.
+std::string largest_table(const Job& job, const EmbeddingPlan& plan, const Tier& tier,
+                          std::int64_t unit) {
+  std::string largest;
   double most = -1;
-  const DlrmWorkload& w = *job.workload.dlrm();
-  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+  for (const PlanTable& table : plan.tables) {
     double bytes = 0;
-    for (const PlanShard& s : plan.tables[t].shards) {
+    for (const PlanShard& s : table.shards) {
       for (const auto& group : s.groups) {
-        for (std::size_t i = 0; i < group.size(); ++i) {
-          if (group[i] == worst->rank && s.tier == worst->tier) {
+        for (std::size_t i = 0; s.tier == tier.name && i < group.size(); ++i) {
+          if (unit_of(group[i], tier.shared_by) == unit) {
             bytes += format_bytes(job.formats.embedding,
                                   rows_held(s, static_cast<std::int64_t>(group.size()),
                                             static_cast<std::int64_t>(i)),
@@ -267,10 +250,57 @@ std::optional<LedgerExcess> excess_of(const Job& job, const EmbeddingPlan& plan,
     }
     if (bytes > most) {
       most = bytes;
-      excess.largest_table = w.tables[t].name;
+      largest = table.name;
     }
   }
-  return excess;
+  return largest;
+}
+
+}  // namespace
+
+std::vector<LedgerLine> ledger_of(const Job& job, const EmbeddingPlan& plan) {
+  return Ledger(job, plan).lines();
+}
+
+std::optional<LedgerExcess> excess_of(const Job& job, const EmbeddingPlan& plan,
+                                      const std::vector<LedgerLine>& ledger) {
+  std::map<std::string, std::vector<Bytes>> held;
+  for (const LedgerLine& line : ledger) {
+    auto& ranks = held[line.tier];
+    ranks.resize(static_cast<std::size_t>(job.devices));
+    ranks[static_cast<std::size_t>(line.rank)] = Bytes(line.total());
+  }
+  std::optional<TierExcess> worst;
+  Tier of;
+  for (const auto& [name, bytes] : held) {
+    Tier tier = tier_named(job.system, name).value_or(Tier{});
+    tier.name = name;
+    const auto excess = tier_excess(tier, bytes);
+    if (excess && (!worst || excess->missing() > worst->missing())) {
+      worst = excess;
+      of = tier;
+    }
+  }
+  if (!worst) {
+    return std::nullopt;
+  }
+  LedgerExcess sum;
+  sum.line.rank = static_cast<std::int32_t>(worst->fullest_rank);
+  sum.line.tier = of.name;
+  sum.line.capacity = worst->capacity.base();
+  sum.largest_table = largest_table(job, plan, of, worst->unit);
+  for (const LedgerLine& line : ledger) {
+    if (line.tier == of.name && unit_of(line.rank, of.shared_by) == worst->unit) {
+      sum.line.weights += line.weights;
+      sum.line.optimizer += line.optimizer;
+      sum.line.gradients += line.gradients;
+      sum.line.cache += line.cache;
+      sum.line.remap += line.remap;
+      sum.line.buffers += line.buffers;
+      sum.line.dense += line.dense;
+    }
+  }
+  return sum;
 }
 
 }  // namespace stepcast::planner

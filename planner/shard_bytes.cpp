@@ -4,7 +4,8 @@
 #include <cmath>
 
 #include "core/layers.h"
-#include "models/embedding.h"
+#include "core/optimizer_state.h"
+#include "simulator/reports/framework_memory.h"
 
 namespace stepcast::planner {
 namespace {
@@ -21,6 +22,12 @@ double both_ways(const Job& job) {
          element_bytes(job.formats.all_to_all_backward);
 }
 
+/// What the allocator loses on activations.
+double lost_bytes(const Job& job, double activations) {
+  return simulator::framework_memory(job.system.device, {}, Bytes(activations))
+      .fragmentation.base();
+}
+
 }  // namespace
 
 BytesByPurpose& BytesByPurpose::operator+=(const BytesByPurpose& o) {
@@ -35,7 +42,7 @@ BytesByPurpose& BytesByPurpose::operator+=(const BytesByPurpose& o) {
 }
 
 double state_row_bytes(OptimizerKind kind, std::int64_t columns) {
-  return models::optimizer_row_bytes(kind, real(columns));
+  return stepcast::state_row_bytes(kind, real(columns));
 }
 
 BytesByPurpose held_bytes(const Job& job, const EmbeddingTable& table, const HeldPiece& piece) {
@@ -67,6 +74,7 @@ BytesByPurpose held_bytes(const Job& job, const EmbeddingTable& table, const Hel
       b.buffers = lookups * columns * wire + ids;
       break;
   }
+  b.buffers += lost_bytes(job, b.buffers);
   return b;
 }
 
@@ -84,6 +92,7 @@ BytesByPurpose arriving_bytes(const Job& job, const EmbeddingTable& table, Holdi
     b.buffers += lookups * real(columns) * wire +
                  2 * local * real(columns) * element_bytes(job.formats.compute);
   }
+  b.buffers += lost_bytes(job, b.buffers);
   return b;
 }
 
@@ -103,11 +112,10 @@ double dense_bytes(const Job& job) {
     const bool stays = l.kind == LayerKind::kLinear || l.kind == LayerKind::kReshape;
     widths += l.out >= 0 ? (stays ? 2 : 4) * real(list.output(l).elements()) + 2 * real(l.rank) : 0;
   }
-  const double state = job.dense_optimizer == OptimizerKind::kSgd    ? 0
-                       : job.dense_optimizer == OptimizerKind::kAdam ? 8
-                                                                     : 4;
-  return parameters * (compute + element_bytes(job.formats.gradient) + state) +
-         local * widths * compute;
+  const double state = state_parameter_bytes(job.dense_optimizer);
+  const double activations = local * widths * compute;
+  return parameters * (compute + element_bytes(job.formats.gradient) + state) + activations +
+         lost_bytes(job, activations);
 }
 
 }  // namespace stepcast::planner

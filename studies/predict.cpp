@@ -5,9 +5,11 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/tier_units.h"
 #include "models/cost_model.h"
 #include "simulator/intervals.h"
 #include "simulator/reports/breakdown.h"
+#include "simulator/reports/framework_memory.h"
 #include "simulator/reports/op_table.h"
 #include "studies/memory_remedy.h"
 #include "studies/simulated_step.h"
@@ -26,6 +28,12 @@ Job without_distribution(Job job) {
   return job;
 }
 
+/// The reasons why a step does not fit are its first warnings.
+void refuse(StepPrediction& p, std::string reason) {
+  p.fits = false;
+  p.warnings.push_back(std::move(reason));
+}
+
 void fill_memory(StepPrediction& p, const ExecutionGraph& graph, bool remedies) {
   const Device& device = p.job.system.device;
   p.capacity = device.memory;
@@ -35,37 +43,33 @@ void fill_memory(StepPrediction& p, const ExecutionGraph& graph, bool remedies) 
   p.reserve = p.ledger.context + p.ledger.communicators + p.ledger.fragmentation;
   p.fits = p.capacity.base() <= 0 || p.ledger.total() <= p.capacity;
   if (!p.fits) {
-    std::string warning = memory_reason(p.ledger, device);
-    if (remedies) {
-      warning += "; " + memory_remedy(p.job);
-    }
-    p.warnings.push_back(std::move(warning));
+    const std::string reason = memory_reason(p.ledger, device);
+    refuse(p, remedies ? reason + "; " + memory_remedy(p.job) : reason);
   }
 }
 
 /// Rows of embedding tables in slower memory: each unit of a tier has room for its ranks'.
 void check_tiers(StepPrediction& p, const ExecutionGraph& graph) {
-  std::map<std::pair<std::string, std::int64_t>, double> held;
+  std::map<std::string, std::vector<Bytes>> held;
   for (std::int32_t rank = 0; rank < graph.ranks(); ++rank) {
     const Program& program = graph.program_of(rank);
     if (program.tiers.empty()) {
       continue;
     }
     for (const Tensor& t : program.tensors) {
-      for (const Tier& tier : p.job.system.tiers) {
-        if (t.tier > 0 && program.tiers.at(t.tier - std::size_t{1}) == tier.name) {
-          held[{tier.name, rank / std::max<std::int64_t>(1, tier.shared_by)}] += t.bytes().base();
-        }
+      if (t.tier > 0) {
+        auto& ranks = held[program.tiers.at(t.tier - std::size_t{1})];
+        ranks.resize(static_cast<std::size_t>(graph.ranks()));
+        ranks[static_cast<std::size_t>(rank)] += t.bytes();
       }
     }
   }
-  for (const auto& [unit, bytes] : held) {
-    for (const Tier& tier : p.job.system.tiers) {
-      if (tier.name == unit.first && bytes > tier.capacity.base()) {
-        p.fits = false;
-        p.warnings.push_back(fmt::format("tier {}: rows and state take {:.3g} GB of {:.3g} GB",
-                                         tier.name, bytes * 1e-9, tier.capacity.base() * 1e-9));
-      }
+  for (const auto& [name, ranks] : held) {
+    const auto tier = tier_named(p.job.system, name);
+    const auto excess = tier ? tier_excess(*tier, ranks) : std::nullopt;
+    if (excess) {
+      refuse(p, fmt::format("tier {}: rows and state take {:.3g} GB of {:.3g} GB", name,
+                            excess->held.base() * 1e-9, excess->capacity.base() * 1e-9));
     }
   }
 }
@@ -212,15 +216,6 @@ std::string without_constants(const Job& job) {
 
 }  // namespace
 
-Bytes reserve_of(const Device& device) {
-  const auto it = device.fitted.find("memory");
-  if (it == device.fitted.end()) {
-    return {};
-  }
-  const auto constant = it->second.constants.find("reserve");
-  return constant == it->second.constants.end() ? Bytes{} : Bytes(constant->second);
-}
-
 /// What the models' residuals say, no narrower than steps of software that was not looked at lie
 /// about predictions.
 Interval interval_of(const Job& job, Seconds step, const simulator::StepInterval& ops) {
@@ -237,6 +232,10 @@ Interval interval_of(const Job& job, Seconds step, const simulator::StepInterval
   interval.p5 = std::min(interval.p5, step * factor("low", "low_scaled"));
   interval.p95 = std::max(interval.p95, step * factor("high", "high_scaled"));
   return interval;
+}
+
+Bytes reserve_of(const Device& device) {
+  return simulator::framework_memory(device, {}, {}).context;
 }
 
 StepPrediction predict(const Job& job, const PredictOptions& options) {

@@ -65,11 +65,7 @@ SweepPoint evaluate(const std::vector<SweepAxis>& axes, std::size_t index,
     point.memory = p.memory.total() + p.reserve;
     point.in_calibrated_range = p.in_calibrated_range;
     point.planned_by_rule = workloads::planned_by_rule(p.job);
-    if (!p.fits) {
-      point.reason =
-          fmt::format("rank {} needs {:.4g} GB, the device has {:.4g} GB", p.fullest_rank,
-                      point.memory.base() * 1e-9, p.capacity.base() * 1e-9);
-    }
+    point.reason = p.fits ? "" : p.warnings.front();
   } catch (const InputError& e) {
     point.status = SweepStatus::kInvalid;
     point.reason = e.what();

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "workloads/embedding_plan.h"
+#include "workloads/plan_communicators.h"
 
 namespace stepcast::workloads {
 namespace {
@@ -146,6 +147,8 @@ void check_kind(const PlanShard& s, std::int64_t devices, const std::string& at)
   }
 }
 
+}  // namespace
+
 EmbeddingRoute route_of(const PlanShard& s, const EmbeddingTable& t, std::int64_t devices) {
   const auto members = static_cast<std::int64_t>(s.groups.front().size());
   const bool copies = s.groups.size() > 1;
@@ -166,6 +169,8 @@ EmbeddingRoute route_of(const PlanShard& s, const EmbeddingTable& t, std::int64_
   }
   return members == devices ? EmbeddingRoute::kReduce : EmbeddingRoute::kNodeReduce;
 }
+
+namespace {
 
 /// Sizes of the groups in which routes of a plan's shards exchange.
 std::vector<std::int64_t> group_sizes_of(const EmbeddingPlan& plan, const DlrmWorkload& w) {

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "core/config/internal/loaders.h"
+#include "core/tier_units.h"
 
 namespace stepcast::config {
 namespace {
@@ -178,16 +179,28 @@ void check_tier(const PlanShard& s, const System& system, const std::string& whe
                                  "gradients and stay in device memory; use \"hbm\", or one copy",
                                  s.tier));
   }
-  const auto sharers = static_cast<double>(std::max<std::int64_t>(1, found->shared_by));
-  for (const auto& [name, bytes] :
-       {std::pair<std::string, double>{"a rank's share of " + s.tier,
-                                       found->capacity.base() / sharers},
-        std::pair<std::string, double>{"the device's memory", system.device.memory.base()}}) {
-    if (s.cache_bytes > bytes) {
-      throw InputError(where + ".cache.bytes",
-                       fmt::format("{:.0f} bytes are more than {}, {:.0f}; use a smaller cache",
-                                   s.cache_bytes, name, bytes));
-    }
+  if (s.cache_bytes <= 0) {
+    return;
+  }
+  const auto refuse = [&](const TierExcess& excess, const std::string& of) {
+    throw InputError(
+        where + ".cache.bytes",
+        fmt::format("caches of {:.0f} bytes are more than {}, {:.0f}; use smaller ones",
+                    excess.held.base(), of, excess.capacity.base()));
+  };
+  const std::vector<std::int32_t>& holders = s.groups.front();
+  std::vector<Bytes> cached(
+      static_cast<std::size_t>(*std::max_element(holders.begin(), holders.end())) + 1);
+  for (const std::int32_t rank : holders) {
+    cached[static_cast<std::size_t>(rank)] = Bytes(s.cache_bytes);
+  }
+  if (const auto excess = tier_excess(*found, cached)) {
+    refuse(*excess, found->shared_by > 1
+                        ? fmt::format("the {} that {} ranks share", s.tier, found->shared_by)
+                        : s.tier);
+  }
+  if (const auto excess = tier_excess(*tier_named(system, "hbm"), cached)) {
+    refuse(*excess, "the device's memory");
   }
 }
 

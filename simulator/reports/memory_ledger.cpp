@@ -4,17 +4,10 @@
 #include <set>
 #include <string>
 
+#include "simulator/reports/framework_memory.h"
+
 namespace stepcast::simulator {
 namespace {
-
-double constant_of(const Device& device, const char* name) {
-  const auto model = device.fitted.find("memory");
-  if (model == device.fitted.end()) {
-    return 0;
-  }
-  const auto found = model->second.constants.find(name);
-  return found == model->second.constants.end() ? 0 : found->second;
-}
 
 /// Bytes of a segment's temporaries, all together.
 Bytes largest_temporaries(const Program& program) {
@@ -98,17 +91,7 @@ Bytes MemoryLedger::total() const {
 
 Bytes communicator_bytes(const Program& program, const Device& device,
                          const std::function<std::size_t(std::int32_t)>& ranks_in) {
-  const double any = constant_of(device, "communicator");
-  const double own = constant_of(device, "communicator_pair");
-  const double pair = own > 0 ? own : any;
-  std::set<std::int32_t> used;
-  double bytes = 0;
-  for (const Op& op : program.ops) {
-    if (any > 0 && op.communicator >= 0 && used.insert(op.communicator).second) {
-      bytes += ranks_in(op.communicator) == 2 ? pair : any;
-    }
-  }
-  return Bytes(bytes);
+  return framework_memory(device, communicators_of(program, ranks_in), {}).communicators;
 }
 
 MemoryLedger memory_ledger(const ExecutionGraph& graph, std::size_t rank_class,
@@ -140,11 +123,13 @@ MemoryLedger memory_ledger(const ExecutionGraph& graph, std::size_t rank_class,
   l.in_flight = use.activations - l.temporaries;
   l.logits = std::min(l.logits, l.in_flight);
   l.in_flight -= l.logits;
-  l.context = Bytes(constant_of(device, "reserve"));
-  l.communicators = communicator_bytes(program, device, [&](std::int32_t communicator) {
-    return graph.members(communicator, l.rank).size();
-  });
-  l.fragmentation = use.activations * constant_of(device, "fragmentation");
+  const FrameworkMemory framework = framework_memory(
+      device,
+      communicators_of(program, [&](std::int32_t c) { return graph.members(c, l.rank).size(); }),
+      use.activations);
+  l.context = framework.context;
+  l.communicators = framework.communicators;
+  l.fragmentation = framework.fragmentation;
   return l;
 }
 

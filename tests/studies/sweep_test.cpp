@@ -88,6 +88,32 @@ TEST_CASE("a sweep has one point per combination, last axis fastest, none droppe
   }
 }
 
+TEST_CASE("a point that overflows a slower tier says so", "[studies][sweep]") {
+  // 4,000 rows of 8 fp32 columns and a word of state: 144 kB in a unit of 100 kB.
+  const MakeJob spilled = [](const Strings& overrides) {
+    Job job = make_job(overrides);
+    job.system.tiers = {{"hbm", job.system.device.memory, {}, 1}, {"ddr", Bytes(1e5), GBps(10), 8}};
+    EmbeddingPlan plan;
+    plan.devices = job.devices;
+    for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+      PlanShard s;
+      s.rows = {0, t.rows};
+      s.columns = {0, t.dim};
+      s.tier = "ddr";
+      s.groups = {{0}};
+      plan.tables.push_back({t.name, false, {s}});
+    }
+    job.embedding_plan = plan;
+    return job;
+  };
+  const auto points = sweep(sweep_axes({"devices=2,4"}), spilled, {});
+  for (const SweepPoint& p : points) {
+    REQUIRE(p.status == SweepStatus::kDoesNotFit);
+    CHECK(p.memory < GB(80));  // the device itself has room
+    CHECK_THAT(p.reason, Catch::Contains("tier ddr") && !Catch::Contains("the device has"));
+  }
+}
+
 TEST_CASE("a sweep does not depend on the number of threads", "[studies][sweep][property]") {
   const auto axes =
       sweep_axes({"devices=1,2,3,4,8", "embedding.plan=table_wise,row_wise,nonsense"});

@@ -1,0 +1,47 @@
+#include "simulator/reports/framework_memory.h"
+
+#include <set>
+
+namespace stepcast::simulator {
+namespace {
+
+double constant_of(const Device& device, const char* name) {
+  const auto model = device.fitted.find("memory");
+  if (model == device.fitted.end()) {
+    return 0;
+  }
+  const auto found = model->second.constants.find(name);
+  return found == model->second.constants.end() ? 0 : found->second;
+}
+
+}  // namespace
+
+FrameworkMemory framework_memory(const Device& device,
+                                 const std::vector<std::size_t>& communicators, Bytes activations) {
+  const double any = constant_of(device, "communicator");
+  const double own = constant_of(device, "communicator_pair");
+  const double pair = own > 0 ? own : any;
+  double buffers = 0;
+  for (const std::size_t ranks : communicators) {
+    buffers += any <= 0 ? 0 : ranks == 2 ? pair : any;
+  }
+  return {Bytes(constant_of(device, "reserve")), Bytes(buffers),
+          activations * constant_of(device, "fragmentation")};
+}
+
+std::vector<std::size_t> communicators_of(
+    const Program& program, const std::function<std::size_t(std::int32_t)>& ranks_in) {
+  std::set<std::int32_t> used;
+  for (const Op& op : program.ops) {
+    if (op.communicator >= 0) {
+      used.insert(op.communicator);
+    }
+  }
+  std::vector<std::size_t> sizes;
+  for (const std::int32_t communicator : used) {
+    sizes.push_back(ranks_in(communicator));
+  }
+  return sizes;
+}
+
+}  // namespace stepcast::simulator

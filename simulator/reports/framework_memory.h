@@ -1,0 +1,31 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "core/program.h"
+#include "core/system.h"
+
+namespace stepcast::simulator {
+
+/// What drivers and libraries take of a device's memory beside the tensors of a step. From the
+/// device's fitted "memory" (0 where nothing is known; a constant is data, with its source):
+///   reserve            device context and loaded kernels, bytes
+///   communicator       buffers of one communicator the rank talks on, bytes
+///   communicator_pair  likewise where it joins two ranks; without it as any other
+///   fragmentation      share of activations and temporaries that the allocator loses
+/// All who ask whether a step fits a device ask here: predictions, planners and their ledgers.
+struct FrameworkMemory {
+  Bytes context, communicators, fragmentation;
+  [[nodiscard]] Bytes total() const { return context + communicators + fragmentation; }
+};
+
+/// `communicators`: how many ranks each one joins that a rank talks on.
+FrameworkMemory framework_memory(const Device& device,
+                                 const std::vector<std::size_t>& communicators, Bytes activations);
+
+/// Those that a program's ops use; `ranks_in` says how many ranks a communicator joins.
+std::vector<std::size_t> communicators_of(const Program& program,
+                                          const std::function<std::size_t(std::int32_t)>& ranks_in);
+
+}  // namespace stepcast::simulator

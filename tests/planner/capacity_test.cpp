@@ -1,0 +1,72 @@
+#include <catch2/catch.hpp>
+
+#include "planner/embedding_planner.h"
+#include "planner/ledger.h"
+#include "tests/planner/plain_jobs.h"
+#include "tests/workloads/dlrm_jobs.h"
+#include "workloads/build_graph.h"
+
+using namespace stepcast;
+using namespace stepcast::planner;
+
+namespace {
+
+/// Tables far larger than a device's memory; `ddr` bytes of slower memory for each 4 ranks.
+Job spilled_job(std::int64_t devices, std::int64_t tables, double ddr) {
+  Job job = test::dlrm_job(devices, tables, 100000, 64, 2);  // 26 MB of state and weights each
+  job.parallel.data = devices;
+  job.system = plain_system(20e6, 4);
+  job.system.tiers = {{"hbm", {}, {}, 1}, {"ddr", Bytes(ddr), GBps(20), 4}};
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("tables may be uneven over the ranks that share a slower tier", "[planner][ledger]") {
+  // 6 machines' ranks, the last machine half full: units of 4, 4 and 2. The tables need 8 x 26 MB;
+  // one of them whole on a rank is above the 27.5 MB / 4 of an even share.
+  const std::int64_t devices = GENERATE(4, 8, 10);
+  const Job job = spilled_job(devices, devices == 4 ? 4 : 8, 110e6);
+  const models::CostModel model(job.system, job.calibration);
+  const EmbeddingPlanning found = plan_embeddings(job, model);
+  REQUIRE(found.best_buildable() != nullptr);
+  for (const PlannedCandidate& c : found.candidates) {
+    CHECK_FALSE(excess_of(job, c.plan, c.plan.ledger));
+    std::vector<double> unit(3, 0.0);
+    for (const LedgerLine& l : c.plan.ledger) {
+      if (l.tier == "ddr") {
+        CHECK(l.capacity == 110e6);
+        unit.at(static_cast<std::size_t>(l.rank / 4)) += l.total();
+      }
+    }
+    CHECK(*std::max_element(unit.begin(), unit.end()) <= 110e6);
+  }
+}
+
+TEST_CASE("a plan that does not fit is an answer with its reason", "[planner][ledger]") {
+  const Job job = spilled_job(8, 20, 110e6);  // 20 x 26 MB; two units of 110 MB and 8 x 20 MB
+  const models::CostModel model(job.system, job.calibration);
+  const EmbeddingPlanning found = plan_embeddings(job, model);
+  CHECK(found.candidates.empty());
+  REQUIRE(found.shortage);
+  CHECK(found.shortage->missing() > 0);
+
+  EmbeddingPlan one_rank;
+  one_rank.devices = job.devices;
+  for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+    PlanShard s;
+    s.rows = {0, t.rows};
+    s.columns = {0, t.dim};
+    s.tier = "ddr";
+    s.groups = {{0}};
+    one_rank.tables.push_back({t.name, false, {s}});
+  }
+  const auto excess = excess_of(job, one_rank, ledger_of(job, one_rank));
+  REQUIRE(excess);
+  CHECK(excess->line.tier == "ddr");
+  CHECK(excess->line.rank == 0);
+  CHECK(excess->line.capacity == 110e6);
+  // 100,000 rows of 64 fp32 columns and 4 bytes of row-wise state, twenty times.
+  CHECK(excess->line.total() == 20 * 100000.0 * (64 * 4 + 4));
+  CHECK(excess->largest_table == "t0");
+}

@@ -1,0 +1,127 @@
+#include <catch2/catch.hpp>
+#include <map>
+#include <random>
+
+#include "planner/embedding_planner.h"
+#include "planner/ledger.h"
+#include "studies/predict.h"
+#include "tests/planner/plain_jobs.h"
+#include "tests/runtime/tiered_plans.h"
+#include "tests/workloads/dlrm_jobs.h"
+#include "workloads/embedding_plan.h"
+#include "workloads/plan_communicators.h"
+
+using namespace stepcast;
+using namespace stepcast::planner;
+
+namespace {
+
+double real(std::int64_t v) { return static_cast<double>(v); }
+
+/// Tables, machines and memories by chance; libraries take their share of the device.
+Job tight_job(std::mt19937& rng) {
+  const auto draw = [&rng](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(rng);
+  };
+  const std::int64_t devices =
+      std::vector<std::int64_t>{1, 2, 4, 6, 8, 16}[static_cast<std::size_t>(draw(0, 5))];
+  Job job = test::dlrm_job(devices, draw(1, 8), 100, 16, 1);
+  job.system =
+      plain_system(static_cast<double>(draw(20, 300)) * 1e5, std::min<std::int64_t>(4, devices));
+  job.system.tiers[1].capacity = MB(static_cast<double>(draw(1, 20)));
+  job.system.device.fitted["memory"].constants = {{"reserve", 2e5},
+                                                  {"communicator", 1e5 * real(draw(0, 8))},
+                                                  {"communicator_pair", 5e4},
+                                                  {"fragmentation", 0.01 * real(draw(0, 30))}};
+  job.parallel.data = devices;
+  job.batch.global = devices * 16 * draw(1, 4);
+  job.embedding_optimizer = static_cast<OptimizerKind>(draw(0, 3));
+  job.dense_optimizer = static_cast<OptimizerKind>(draw(0, 3));
+  for (EmbeddingTable& t : test::model_of(job).tables) {
+    t.rows = static_cast<std::int64_t>(std::pow(10.0, static_cast<double>(draw(20, 48)) / 10));
+    t.dim = 4 << draw(0, 4);
+    t.pooling = static_cast<double>(draw(1, 20)) / 2;
+    t.mode = static_cast<PoolingMode>(draw(0, 2));
+    t.access = std::make_shared<Access>(Access::zipf(t.rows, 1.05));
+  }
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("every plan that the planner accepts fits for the prediction too",
+          "[studies][plan][property]") {
+  std::mt19937 rng(20);
+  PlannerOptions options;
+  options.search.effort = 0;
+  int accepted = 0;
+  int tight = 0;
+  int spilled = 0;
+  int refused = 0;
+  for (int i = 0; i < 300; ++i) {
+    Job job = tight_job(rng);
+    const models::CostModel model(job.system, job.calibration);
+    const EmbeddingPlanning found = plan_embeddings(job, model, options);
+    if (found.candidates.empty()) {
+      REQUIRE(found.shortage);
+      CHECK(found.shortage->missing() > 0);
+      ++refused;
+      continue;
+    }
+    for (const PlannedCandidate& c : found.candidates) {
+      REQUIRE_FALSE(excess_of(job, c.plan, c.plan.ledger));
+      if (!c.buildable()) {
+        continue;
+      }
+      job.embedding_plan = c.plan;
+      const studies::StepPrediction p = studies::predict(job);
+      CAPTURE(i, p.warnings);
+      REQUIRE(p.fits);
+      ++accepted;
+      for (const LedgerLine& l : c.plan.ledger) {
+        tight += l.tier == "hbm" && l.total() > 0.95 * l.capacity ? 1 : 0;
+        spilled += l.tier != "hbm" && l.total() > 0 ? 1 : 0;
+      }
+    }
+  }
+  CHECK(accepted > 150);
+  CHECK(tight > 10);
+  CHECK(spilled > 2);
+  CHECK(refused > 10);
+}
+
+TEST_CASE("a plan's communicators are those that its graph uses", "[studies][plan][oracle]") {
+  Job job = test::dlrm_job(8, 3, 5000, 16, 6);
+  job.parallel.data = 8;
+  job.system = plain_system(16e9, 4);
+  auto& tables = test::model_of(job).tables;
+  tables[1].mode = PoolingMode::kSequence;
+  // Of all ranks together: one that holds no rows of a copy has no gradients to sum.
+  const auto of_graph = [](const Job& j) {
+    const ExecutionGraph graph = workloads::build_graph(j);
+    std::map<std::int32_t, std::size_t> used;
+    for (const RankClass& c : graph.classes) {
+      for (const Op& op : graph.program_of(c.ranks.front()).ops) {
+        if (op.communicator >= 0) {
+          used[op.communicator] = graph.members(op.communicator, c.ranks.front()).size();
+        }
+      }
+    }
+    std::vector<std::size_t> sizes;
+    for (const auto& [communicator, ranks] : used) {
+      sizes.push_back(ranks);
+    }
+    std::sort(sizes.begin(), sizes.end());
+    return sizes;
+  };
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    const std::vector<std::string> named{"table_wise", "row_wise", "table_row_wise",
+                                         "data_parallel", "tiered"};
+    job.embedding_plan = seed < named.size() ? workloads::make_embedding_plan(job, named[seed])
+                                             : runtime::test::random_tiered_plan(job, seed, {2, 4});
+    auto sizes = workloads::plan_communicators(job, *job.embedding_plan);
+    std::sort(sizes.begin(), sizes.end());
+    CAPTURE(seed);
+    CHECK(sizes == of_graph(job));
+  }
+}
