@@ -305,7 +305,7 @@ DeviceSweep run_device_sweep(const SweepOptions& options) {
           const CaseBody by_own = case_body(c, arena, matmul, own, options.seed + i);
           check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
           pair.own =
-              Seconds(quantile(timer.run(by_own, true, std::min(0.06, for_cases / 2000)), 0.5));
+              Seconds(quantile_of(timer.run(by_own, true, std::min(0.06, for_cases / 2000)), 0.5));
           pair.cudnn = median;
         }
         sweep.attention.push_back(std::move(pair));
