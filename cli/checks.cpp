@@ -19,6 +19,20 @@ CLI::Validator positive_number() {
       "above 0");
 }
 
+CLI::Validator whole_number(std::int64_t least) {
+  return CLI::Validator(
+      [least](std::string& text) {
+        std::int64_t value = 0;
+        const char* end = text.data() + text.size();
+        const auto [stop, error] = std::from_chars(text.data(), end, value);
+        const bool good = error == std::errc() && stop == end && value >= least;
+        return good
+                   ? std::string()
+                   : fmt::format("found '{}', expected a whole number of at least {}", text, least);
+      },
+      fmt::format(">= {}", least));
+}
+
 CLI::Validator positive_count() {
   return CLI::Validator(
       [](std::string& text) {

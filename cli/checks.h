@@ -1,5 +1,9 @@
 #pragma once
 #include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string_view>
+
+#include "core/error.h"
 
 namespace stepcast::cli {
 
@@ -7,5 +11,24 @@ namespace stepcast::cli {
 CLI::Validator positive_number();  ///< finite and above 0; CLI11's own lets NaN pass
 /// The same, also as 15T, 300B, 1.5M or 20k (powers of 1000): to be given to transform().
 CLI::Validator positive_count();
+
+/// A whole number of `least` or more.
+CLI::Validator whole_number(std::int64_t least);
+
+/// Runs `work`; an InputError about `--set devices`, which the command made of its own `option`, is
+/// told as one about that option.
+template <typename Work>
+auto told_as(const char* option, const Work& work) {
+  try {
+    return work();
+  } catch (const InputError& e) {
+    constexpr std::string_view kMade = "--set devices: ";
+    const std::string_view what = e.what();
+    if (!what.starts_with(kMade)) {
+      throw;
+    }
+    throw InputError(option, what.substr(kMade.size()));
+  }
+}
 
 }  // namespace stepcast::cli

@@ -2,19 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "cli/command.h"
 #include "cli/data_table.h"
 #include "cli/human.h"
 #include "cli/print_prediction.h"
+#include "cli/recordings.h"
 #include "cli/text_table.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "studies/compare_recorded.h"
 #include "traces/graph/measured_recording.h"
 #include "traces/native/native_trace.h"
-#include "traces/open_trace.h"
 
 namespace stepcast::cli {
 namespace {
@@ -153,6 +154,20 @@ void print_csv(const studies::Comparison& c, bool by_name, std::ostream& out) {
 
 Cell of_sum(double error) { return {percent_signed(error), error}; }
 
+/// The job is of as many devices as the run the capture is of had ranks.
+void check_ranks(const traces::Recording& recording, const Job& job, const std::string& trace) {
+  std::int64_t ranks = 0;
+  for (const traces::RankRecording& r : recording.ranks) {
+    ranks = std::max<std::int64_t>(ranks, r.world_size);
+  }
+  ranks = ranks > 0 ? ranks : static_cast<std::int64_t>(recording.ranks.size());
+  if (ranks != job.devices) {
+    throw InputError(trace, fmt::format("is of a run of {} rank{}, the job is of {} devices; give "
+                                        "the job it ran (--set devices={}), or --system alone",
+                                        ranks, ranks == 1 ? "" : "s", job.devices, ranks));
+  }
+}
+
 /// A capture of another program: of the job named after it, or of a system alone.
 int compare_capture(const CompareCommand& options, const Context& context) {
   Job job;
@@ -165,7 +180,11 @@ int compare_capture(const CompareCommand& options, const Context& context) {
                      "was not recorded by `stepcast run`: name the job it ran after it, or the "
                      "system it ran on (--system)");
   }
-  const traces::MeasuredRun run = traces::measured_run(traces::open_trace(options.trace));
+  const traces::Recording recording = open_recording(options.trace);
+  if (!options.job.job.empty()) {
+    check_ranks(recording, job, options.trace);
+  }
+  const traces::MeasuredRun run = traces::measured_run(recording);
   const studies::RecordedComparison c =
       studies::compare_recorded(run, job, !options.job.job.empty());
   DataTable kinds("kinds", "kernels and collectives, per step and rank",

@@ -139,6 +139,9 @@ DataTable summary_table(const studies::Explanation& e) {
   t.row({cell("B: " + e.b.label), cell(e.b.step), cell(std::int64_t{e.b.rank})});
   t.row({cell(fmt::format("B - A ({})", percent_signed(e.b.step / e.a.step - 1))),
          cell(e.b.step - e.a.step), empty_cell()});
+  if (e.a.step == e.b.step && e.changes.empty()) {
+    t.note("No difference.");
+  }
   return t;
 }
 
@@ -228,6 +231,10 @@ bool same_tables(const Side& a, const Side& b) {
 }
 
 int explain(const ExplainCommand& options, const Context& context) {
+  if (options.a.empty() && options.overrides.empty()) {
+    throw InputError("explain",
+                     "expected a job, plan or trace, or --set workload=... --set system=...");
+  }
   if (options.b.empty() && options.with.empty()) {
     throw InputError("explain", "expected a second job, plan or trace, or --with key=value");
   }
@@ -264,7 +271,7 @@ int explain(const ExplainCommand& options, const Context& context) {
   }
   studies::Explanation e = a.job && b.job ? studies::explain(*a.job, *b.job, change)
                                           : studies::explain(account(a), account(b));
-  e.a.label = options.a;
+  e.a.label = options.a.empty() ? "the job of --set" : options.a;
   e.b.label =
       options.b.empty() ? "with " + fmt::format("{}", fmt::join(options.with, " ")) : options.b;
   std::vector<DataTable> tables = tables_of(e);
@@ -279,7 +286,10 @@ void add_explain(CLI::App& app, Context& context) {
   auto options = std::make_shared<ExplainCommand>();
   CLI::App* command = app.add_subcommand(
       "explain", "Where the difference between two jobs, plans or traces comes from");
-  command->add_option("a", options->a, "Job or plan file, or recorded trace")->required();
+  command->add_option(
+      "a", options->a,
+      "Job or plan file, or recorded trace; may be left out with --set workload=... "
+      "--set system=... and --with");
   command->add_option("b", options->b, "The other one; without it, A with the changes of --with");
   command->add_option("--with", options->with, "key=value set in B only; repeatable")
       ->allow_extra_args(false);

@@ -249,7 +249,8 @@ int transfer(const FitCommand& options, const Context& context) {
     models = device.fitted;
     write_output(options.out, config::device_to_json(device));
   } else {
-    const System system = models::with_transferred(config::load_system(options.system, library),
+    // The system's own device, or the one --device names in its place, kernels as they are there.
+    const System system = models::with_transferred(base_of(options, context),
                                                    config::load_system(options.transfer, library));
     models = system.fitted;
     write_output(options.out, system_text(options, system));
@@ -311,13 +312,18 @@ void add_fit(CLI::App& app, Context& context) {
       app.add_subcommand("fit", "Fit device and system constants to measured rows or traces");
   command->add_option("data", options->inputs,
                       "Tables of measurements (.csv, .csv.gz), folders of them, or traces");
-  command->add_option("--transfer", options->transfer,
-                      "Instead of data: the measured device (with --system: system) whose "
-                      "constants --device takes over, scaled by hardware facts");
+  command->add_option(
+      "--transfer", options->transfer,
+      "Instead of data: the measured device (with --system: system) whose "
+      "constants --device (--system) takes over, scaled by hardware facts; with both, the "
+      "system written holds that device");
   command->add_option("--device", options->device, "Device whose rows are fitted: name or file");
   command->add_option("--system", options->system,
                       "System whose collectives are fitted too: name or file");
-  command->add_option("--out", options->out, "Device file (with --system: system file) to write")
+  command
+      ->add_option("--out", options->out,
+                   "File to write: a device of tables and --transfer, with --system the system; a "
+                   "system of traces")
       ->required()
       ->check(output_file());
   command->add_option("--stack", options->stack,

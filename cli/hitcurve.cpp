@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iostream>
 
+#include "cli/checks.h"
 #include "cli/command.h"
 #include "cli/data_table.h"
 #include "cli/human.h"
@@ -244,7 +245,7 @@ void add_hitcurve(CLI::App& app, Context& context) {
   command->add_option("--sample", options->sample,
                       "Follow only rows whose hash falls below this rate: an estimate, faster");
   command->add_option("--rows", options->rows, "Rows of the table (default: the largest id + 1)")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   command
       ->add_option("--histogram", options->histogram,
                    "Write the distribution as a histogram that a job's \"access\" can name")

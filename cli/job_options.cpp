@@ -34,11 +34,20 @@ std::string standard_input() {
 }  // namespace
 
 void add_format_option(CLI::App& command, OutputFormat& format) {
-  const std::map<std::string, OutputFormat> names{
-      {"text", OutputFormat::kText}, {"json", OutputFormat::kJson}, {"csv", OutputFormat::kCsv}};
-  const CLI::CheckedTransformer known(names, CLI::ignore_case);
+  const auto known = [](std::string& text) {
+    const std::vector<std::pair<std::string, OutputFormat>> names{
+        {"text", OutputFormat::kText}, {"json", OutputFormat::kJson}, {"csv", OutputFormat::kCsv}};
+    const std::string lower = CLI::detail::to_lower(text);
+    for (const auto& [name, value] : names) {
+      if (lower == name) {
+        text = std::to_string(static_cast<int>(value));
+        return std::string();
+      }
+    }
+    return fmt::format("found '{}', expected text, json or csv", text);
+  };
   command.add_option("--format", format, "How to print; text by default")
-      ->transform(known.description(""))
+      ->transform(CLI::Validator(known, ""))
       ->type_name("text|json|csv");
 }
 

@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <new>
 
 #include "cli/command.h"
 #include "cli/version.h"
+#include "core/config/suggest.h"
 #include "core/error.h"
 
 namespace {
@@ -57,6 +59,33 @@ int with_exit_code(const Run& run) {
   }
 }
 
+/// What the command line has left over: options no command has, and words without a place.
+[[noreturn]] void refuse_extras(const CLI::App& app) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  const CLI::App& command = chosen.empty() ? app : *chosen.back();
+  const std::vector<std::string> left = command.remaining();
+  std::vector<std::string> known;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      known.push_back("--" + name);
+    }
+  }
+  const auto first = std::find_if(left.begin(), left.end(),
+                                  [](const std::string& word) { return word.starts_with("-"); });
+  const std::string help =
+      "stepcast " + (chosen.empty() ? "" : command.get_name() + " ") + "--help";
+  if (first == left.end()) {
+    throw stepcast::InputError(left.empty() ? "" : left.front(),
+                               fmt::format("has no place here; `{}` says what is expected", help));
+  }
+  const std::string meant =
+      stepcast::config::nearest_name(first->substr(0, first->find('=')), known);
+  throw stepcast::InputError(
+      *first, fmt::format("is no option of {}; {}`{}` lists them all",
+                          chosen.empty() ? "stepcast" : command.get_name(),
+                          meant.empty() ? "" : fmt::format("did you mean {}? ", meant), help));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -90,6 +119,8 @@ int main(int argc, char** argv) {
   return with_exit_code([&] {
     try {
       app.parse(argc, argv);
+    } catch (const CLI::ExtrasError&) {
+      refuse_extras(app);
     } catch (const CLI::ParseError& e) {
       if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
         throw stepcast::InputError(argv[1], "is no command; `stepcast --help` lists them all");

@@ -169,13 +169,29 @@ std::optional<MeasuredStep> measured_step(const PredictCommand& options,
 }
 
 void print_csv(const studies::StepPrediction& p, std::ostream& out) {
-  out << csv_line({"workload", "system", "devices", "iteration_time_s", "samples_per_s", "mfu",
-                   "memory_bytes", "fits", "in_calibrated_range"});
-  out << csv_line({p.job.workload.name, p.job.system.name, std::to_string(p.job.devices),
-                   fmt::format("{:.9g}", p.iteration.base()),
-                   fmt::format("{:.9g}", p.samples_per_second), fmt::format("{:.6g}", p.mfu),
-                   fmt::format("{:.0f}", (p.memory.total() + p.reserve).base()),
-                   p.fits ? "true" : "false", p.in_calibrated_range ? "true" : "false"});
+  const nlohmann::ordered_json j = prediction_json(p);
+  std::vector<std::string> header{
+      "workload", "system",       "devices", "iteration_time_s",    "samples_per_s",
+      "mfu",      "memory_bytes", "fits",    "in_calibrated_range", "tokens_per_s"};
+  std::vector<std::string> parts;
+  for (const auto& [part, time] : j.at("time_s").items()) {
+    header.push_back(part + "_s");
+    parts.push_back(fmt::format("{:.9g}", time.get<double>()));
+  }
+  out << csv_line(header);
+  std::vector<std::string> cells{
+      p.job.workload.name,
+      p.job.system.name,
+      std::to_string(p.job.devices),
+      fmt::format("{:.9g}", p.iteration.base()),
+      fmt::format("{:.9g}", p.samples_per_second),
+      fmt::format("{:.6g}", p.mfu),
+      fmt::format("{:.0f}", (p.memory.total() + p.reserve).base()),
+      p.fits ? "true" : "false",
+      p.in_calibrated_range ? "true" : "false",
+      p.tokens_per_second > 0 ? fmt::format("{:.9g}", p.tokens_per_second) : ""};
+  cells.insert(cells.end(), parts.begin(), parts.end());
+  out << csv_line(cells);
 }
 
 studies::RunTerms terms_of(const PredictCommand& options) {

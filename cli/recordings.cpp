@@ -1,5 +1,8 @@
 #include "cli/recordings.h"
 
+#include <fmt/format.h>
+
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -32,9 +35,21 @@ bool is_recording(const std::string& path) {
          head.find("\"nodes\"") != std::string::npos;
 }
 
+traces::Recording open_recording(const std::string& path) {
+  traces::Recording recording = traces::open_trace(path);
+  const traces::Oddities oddities = recording.all_oddities();
+  const traces::Oddities::Entry& missing = oddities[traces::Oddity::kMissingRank];
+  if (missing.count > 0) {
+    fmt::print(stderr, "stepcast: {}: {} {} ({}), e.g. {}\n", path, missing.count,
+               traces::name_of(traces::Oddity::kMissingRank),
+               traces::meaning_of(traces::Oddity::kMissingRank), missing.example);
+  }
+  return recording;
+}
+
 traces::MeasuredRun read_run(const std::string& path) {
   return traces::is_native(path) ? traces::measured_run(traces::read_native(path))
-                                 : traces::measured_run(traces::open_trace(path));
+                                 : traces::measured_run(open_recording(path));
 }
 
 }  // namespace stepcast::cli

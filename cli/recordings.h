@@ -1,6 +1,7 @@
 #pragma once
 #include <string>
 
+#include "traces/events/recording.h"
 #include "traces/measured_step.h"
 
 namespace stepcast::cli {
@@ -8,6 +9,9 @@ namespace stepcast::cli {
 /// Does the path hold a recorded run, ours or others', rather than a job? Told by content: a
 /// folder, a compressed or binary file, JSON that lists events or nodes.
 bool is_recording(const std::string& path);
+/// A recording of any format; ranks that it names and that were not given are told on the error
+/// stream, because whatever is said of it is said of the others only.
+traces::Recording open_recording(const std::string& path);
 /// The recorded run as replay, show and explain read it, whatever its format.
 traces::MeasuredRun read_run(const std::string& path);
 

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <iostream>
 
+#include "cli/checks.h"
 #include "cli/command.h"
 #include "cli/guard.h"
 #include "cli/human.h"
@@ -164,7 +165,8 @@ int replay(const ReplayCommand& options, const Context& context) {
   }
   std::vector<std::pair<std::string, studies::Replay>> all;
   for (const std::string& path : options.traces) {
-    all.emplace_back(path, studies::replay(read_run(path), study));
+    all.emplace_back(path,
+                     told_as("--ranks", [&] { return studies::replay(read_run(path), study); }));
   }
   switch (options.format) {
     case OutputFormat::kText:
@@ -209,7 +211,7 @@ void add_replay(CLI::App& app, Context& context) {
   command->add_option("--device", options->device,
                       "Kernels as on this device: recorded times by the ratio of the models");
   command->add_option("--ranks", options->ranks, "The same job on this number of ranks")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   add_guard_options(*command, options->guard);
   add_format_option(*command, options->format);
   command->callback([options, &context] { context.exit_code = replay(*options, context); });

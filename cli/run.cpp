@@ -6,6 +6,7 @@
 #include <iostream>
 #include <numeric>
 
+#include "cli/checks.h"
 #include "cli/command.h"
 #include "cli/cuda_backend.h"
 #include "cli/human.h"
@@ -366,7 +367,10 @@ int run(const RunCommand& options, Context& context) {
   }
   // Read before the ranks start, so that a mistake in the job is told once.
   const config::Source source = job_source(job_options);
-  const Job job = config::load_job(source, job_options.overrides, {context.library});
+  const auto loaded = [&] {
+    return config::load_job(source, job_options.overrides, {context.library});
+  };
+  const Job job = options.ranks > 0 ? told_as("--ranks", loaded) : loaded();
   runtime::require_executable(job, options.backend == "cuda");
   const ExecutionGraph graph = workloads::build_graph(job);
   if (options.ranks == 0 && job.devices > 64) {

@@ -3,9 +3,12 @@
 #include <iostream>
 #include <optional>
 
+#include "cli/checks.h"
 #include "cli/command.h"
+#include "cli/output_files.h"
 #include "cli/print_prediction.h"
 #include "cli/recordings.h"
+#include "cli/show_file.h"
 #include "cli/show_tables.h"
 #include "core/config/config.h"
 #include "core/config/import.h"
@@ -95,7 +98,7 @@ Tables show_recording(const ShowCommand& options) {
                      "is a recording of another program: nothing is known of its shapes; show it "
                      "without --graph, --flops, --bytes and --memory");
   }
-  return captured_tables(traces::open_trace(options.job.job), options.job.job, options.skip);
+  return captured_tables(open_recording(options.job.job), options.job.job, options.skip);
 }
 
 Tables show_job(const ShowCommand& options, const Context& context) {
@@ -112,6 +115,7 @@ void write_timeline(const ShowCommand& options, bool recorded) {
   const studies::AnnotatedStep step = studies::annotated_step(read_run(options.job.job));
   traces::write_perfetto(options.timeline, *step.graph, step.spans, {}, "stepcast show",
                          step.annotations);
+  tell_written(options.timeline);
 }
 
 /// A description from elsewhere, by itself: shown as stepcast reads it. With a system it is a job.
@@ -130,23 +134,31 @@ void add_show(CLI::App& app, Context& context) {
       app.add_subcommand("show", "What a step consists of; what bounds a recorded one");
   add_job_options(*command, options->job);
   command->get_option("job")->description(
-      "Job file, - for standard input, or a recorded trace (ours or others')");
+      "Job, system, device or plan file, - for standard input, or a recorded trace (ours or "
+      "others')");
   command->add_flag("--graph", options->graph, "The ops, per class of ranks and segment");
   command->add_flag("--flops", options->flops, "FLOPs by convention, op kind and phase");
   command->add_flag("--bytes", options->bytes, "Memory traffic, communication, embedding lookups");
   command->add_flag("--memory", options->memory, "The memory ledger and the largest tensors");
   command->add_option("--rank", options->rank, "--graph and --memory: only the class of this rank")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0));
   command->add_option("--skip", options->skip, "Traces: leave out the first steps")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option(
-      "--timeline", options->timeline,
-      "Traces: write the last step as Perfetto JSON, with why streams were idle and "
-      "the critical path beside it");
+      ->check(whole_number(0));
+  command
+      ->add_option("--timeline", options->timeline,
+                   "Traces: write the last step as Perfetto JSON, with why streams were idle and "
+                   "the critical path beside it")
+      ->check(output_file());
   command->callback([options, &context] {
     if (shows_foreign(*options)) {
       std::cout << config::import_to_json(config::file_source(options->job.job));
       return;
+    }
+    if (!options->sections() && options->job.overrides.empty()) {
+      if (const auto tables = file_tables(options->job.job, context)) {
+        print_tables(*tables, options->job.format, std::cout);
+        return;
+      }
     }
     const bool recorded = is_recording(options->job.job);
     const bool ours = recorded && traces::is_native(options->job.job);

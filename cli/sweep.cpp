@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "cli/command.h"
 #include "cli/human.h"
 #include "cli/launch_ranks.h"
+#include "cli/output_files.h"
 #include "cli/print_prediction.h"
 #include "cli/progress.h"
 #include "cli/text_table.h"
@@ -24,6 +26,7 @@ using studies::SweepStatus;
 struct SweepCommand {
   JobOptions job;
   std::vector<std::string> pareto;
+  std::string out;
   int threads = 0;
 };
 
@@ -40,7 +43,8 @@ std::vector<std::size_t> swept(const std::vector<SweepAxis>& axes) {
 
 class CsvRows {
  public:
-  CsvRows(const std::vector<SweepAxis>& axes, bool pareto) : swept_(swept(axes)), pareto_(pareto) {
+  CsvRows(const std::vector<SweepAxis>& axes, bool pareto, std::ostream& out)
+      : swept_(swept(axes)), pareto_(pareto), out_(out) {
     std::vector<std::string> header;
     for (const std::size_t a : swept_) {
       header.push_back(axes[a].key);
@@ -53,7 +57,7 @@ class CsvRows {
       header.emplace_back("pareto");
     }
     header.emplace_back("reason");
-    std::cout << csv_line(header);
+    out_ << csv_line(header);
   }
   void print(const SweepPoint& p) const {
     const auto flag = [](bool b) { return std::string(b ? "true" : "false"); };
@@ -77,16 +81,17 @@ class CsvRows {
       cells.push_back(flag(p.pareto));
     }
     cells.push_back(p.reason);
-    std::cout << csv_line(cells) << std::flush;
+    out_ << csv_line(cells) << std::flush;
   }
 
  private:
   std::vector<std::size_t> swept_;
   bool pareto_;
+  std::ostream& out_;
 };
 
 void print_text(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint>& points,
-                const SweepCommand& options) {
+                const SweepCommand& options, std::ostream& out) {
   std::vector<std::string> header;
   const std::vector<std::size_t> columns = swept(axes);
   for (const std::size_t a : columns) {
@@ -138,46 +143,55 @@ void print_text(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint
     fixed.insert(fixed.begin(), options.job.job);
   }
   if (!fixed.empty()) {
-    std::cout << fmt::format("{}\n\n", fmt::join(fixed, " "));
+    out << fmt::format("{}\n\n", fmt::join(fixed, " "));
   }
-  table.print(std::cout);
+  table.print(out);
   const auto count = [&points](SweepStatus s) {
     return std::count_if(points.begin(), points.end(),
                          [s](const SweepPoint& p) { return p.status == s; });
   };
-  std::cout << fmt::format("\n{} point{}: {} fit, {} do not fit, {} invalid", points.size(),
-                           points.size() == 1 ? "" : "s", count(SweepStatus::kOk),
-                           count(SweepStatus::kDoesNotFit), count(SweepStatus::kInvalid));
+  out << fmt::format("\n{} point{}: {} fit, {} do not fit, {} invalid", points.size(),
+                     points.size() == 1 ? "" : "s", count(SweepStatus::kOk),
+                     count(SweepStatus::kDoesNotFit), count(SweepStatus::kInvalid));
   if (count(SweepStatus::kFailed) > 0) {
-    std::cout << fmt::format(", {} failed", count(SweepStatus::kFailed));
+    out << fmt::format(", {} failed", count(SweepStatus::kFailed));
   }
+  // Samples of different lengths are not alike: then tokens are what is compared.
+  const bool by_tokens =
+      tokens && std::any_of(axes.begin(), axes.end(), [](const SweepAxis& axis) {
+        return axis.values.size() > 1 &&
+               (axis.key == "batch.sequence" || axis.key == "batch" || axis.key == "workload");
+      });
+  const auto rate = [by_tokens](const SweepPoint& p) {
+    return by_tokens ? p.tokens_per_second : p.samples_per_second;
+  };
   const auto best =
-      std::min_element(points.begin(), points.end(), [](const SweepPoint& a, const SweepPoint& b) {
+      std::min_element(points.begin(), points.end(), [&](const SweepPoint& a, const SweepPoint& b) {
         const bool fits_a = a.status == SweepStatus::kOk;
         const bool fits_b = b.status == SweepStatus::kOk;
-        return fits_a != fits_b ? fits_a : fits_a && a.samples_per_second > b.samples_per_second;
+        return fits_a != fits_b ? fits_a : fits_a && rate(a) > rate(b);
       });
   if (best->status == SweepStatus::kOk && points.size() > 1) {
     std::vector<std::string> settings;
     for (const std::size_t a : columns) {
       settings.push_back(axes[a].key + "=" + best->values[a]);
     }
-    std::cout << fmt::format("\nmost samples/s: {} ({:.4g})", fmt::join(settings, " "),
-                             best->samples_per_second);
+    out << fmt::format("\nmost {}: {} ({:.4g})", by_tokens ? "tokens/s" : "samples/s",
+                       fmt::join(settings, " "), rate(*best));
   }
   const auto by_rule = std::count_if(points.begin(), points.end(),
                                      [](const SweepPoint& p) { return p.planned_by_rule; });
   if (by_rule > 0) {
-    std::cout << fmt::format(
+    out << fmt::format(
         "\n{} point{} placed the embedding tables by a rule (embedding.plan): `stepcast plan` "
         "searches for faster ones",
         by_rule, by_rule == 1 ? "" : "s");
   }
   if (!options.pareto.empty()) {
-    std::cout << fmt::format("\n* no other point that fits is better in {}",
-                             fmt::join(options.pareto, ", "));
+    out << fmt::format("\n* no other point that fits is better in {}",
+                       fmt::join(options.pareto, ", "));
   }
-  std::cout << '\n';
+  out << '\n';
 }
 
 nlohmann::ordered_json json_value(const std::string& text) {
@@ -186,7 +200,7 @@ nlohmann::ordered_json json_value(const std::string& text) {
 }
 
 void print_json(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint>& points,
-                const SweepCommand& options) {
+                const SweepCommand& options, std::ostream& out) {
   nlohmann::ordered_json j;
   j["stepcast"] = provenance_json();
   j["fixed"] = nlohmann::ordered_json::object();
@@ -226,7 +240,7 @@ void print_json(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint
     }
     j["points"].push_back(std::move(row));
   }
-  std::cout << j.dump(2) << '\n';
+  out << j.dump(2) << '\n';
 }
 
 /// 2 when not a single point is a job, 70 when a prediction broke: the rows say why.
@@ -262,10 +276,11 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
   };
 
   const bool tells = session == nullptr || session->rank() == 0;
-  const bool stream = tells && options.job.format == OutputFormat::kCsv && options.pareto.empty();
+  const bool stream = tells && options.out.empty() && options.job.format == OutputFormat::kCsv &&
+                      options.pareto.empty();
   std::optional<CsvRows> rows;
   if (stream) {
-    rows.emplace(axes, false);
+    rows.emplace(axes, false, std::cout);
   }
   std::vector<SweepPoint> points;
   {
@@ -292,15 +307,20 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
     return 0;
   }
   studies::mark_pareto(points, axes, options.pareto);
+  std::ostringstream text;
+  std::ostream& out = options.out.empty() ? std::cout : text;
   if (options.job.format == OutputFormat::kText) {
-    print_text(axes, points, options);
+    print_text(axes, points, options, out);
   } else if (options.job.format == OutputFormat::kJson) {
-    print_json(axes, points, options);
+    print_json(axes, points, options, out);
   } else if (!stream) {
-    const CsvRows all(axes, true);
+    const CsvRows all(axes, !options.pareto.empty(), out);
     for (const SweepPoint& p : points) {
       all.print(p);
     }
+  }
+  if (!options.out.empty()) {
+    write_output(options.out, text.str());
   }
   return exit_code(points);
 }
@@ -335,6 +355,10 @@ void add_sweep(CLI::App& app, Context& context) {
                    "key)")
       ->delimiter(',')
       ->allow_extra_args(false);
+  command
+      ->add_option("--out", options->out,
+                   "Write the rows to this file, in --format, instead of printing them")
+      ->check(output_file());
   command->add_option("--jobs", options->threads, "Threads; all cores by default")
       ->check(CLI::Range(1, 1024));
   command->callback([options, &context] { context.exit_code = sweep_shared(*options, context); });

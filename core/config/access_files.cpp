@@ -226,6 +226,31 @@ std::size_t read_some(std::ifstream& in, const std::filesystem::path& file,
   return static_cast<std::size_t>(in.gcount());
 }
 
+std::uint64_t word_at(std::span<const char> bytes, std::size_t at) {
+  std::uint64_t v = 0;
+  for (std::size_t b = 0; b < 8; ++b) {
+    v |= std::uint64_t{static_cast<unsigned char>(bytes[at + b])} << (8 * b);
+  }
+  return v;
+}
+
+/// Pairs of 32-bit ids: both halves of every word are below 2^31 and most upper halves are not 0.
+/// Of true 64-bit ids the lower half is as often above as below.
+bool looks_like_int32(std::span<const char> bytes) {
+  constexpr std::size_t kFewest = 32;
+  constexpr std::uint64_t kSigns = 0x8000'0000'8000'0000U;
+  const std::size_t words = bytes.size() / 8;
+  std::size_t large = 0;
+  for (std::size_t i = 0; i < words; ++i) {
+    const std::uint64_t v = word_at(bytes, 8 * i);
+    if ((v & kSigns) != 0) {
+      return false;
+    }
+    large += v >> 32U != 0 ? 1 : 0;
+  }
+  return words >= kFewest && 4 * large > 3 * words;
+}
+
 void stream_binary(std::ifstream& in, const std::filesystem::path& file, std::uintmax_t size,
                    IdSink& to) {
   if (size % 8 != 0) {
@@ -235,13 +260,16 @@ void stream_binary(std::ifstream& in, const std::filesystem::path& file, std::ui
                                                 size));
   }
   std::vector<char> buffer(kChunk * 8);
-  for (std::size_t got = 0; (got = read_some(in, file, buffer)) > 0;) {
+  bool first = true;
+  for (std::size_t got = 0; (got = read_some(in, file, buffer)) > 0; first = false) {
+    if (first && looks_like_int32({buffer.data(), got})) {
+      throw InputError(file.string(),
+                       "read as 64-bit ids, nearly all are above 4 billion and both their halves "
+                       "look like row ids: the file seems to hold int32; write it as little-endian "
+                       "int64 (NumPy: ids.astype('<i8').tofile(FILE))");
+    }
     for (std::size_t at = 0; at + 8 <= got; at += 8) {
-      std::uint64_t v = 0;
-      for (std::size_t b = 0; b < 8; ++b) {
-        v |= std::uint64_t{static_cast<unsigned char>(buffer[at + b])} << (8 * b);
-      }
-      to.add(static_cast<std::int64_t>(v));
+      to.add(static_cast<std::int64_t>(word_at(buffer, at)));
     }
   }
 }

@@ -10,7 +10,7 @@ enum class Foreign {
   kNone,            ///< one of our own files
   kHuggingFace,     ///< config.json of a Hugging Face model: a JSON object with "model_type"
   kMegatron,        ///< arguments of Megatron-LM: text with options such as --num-layers 32
-  kEmbeddingTables  ///< tables of a TorchRec collection or of HugeCTR (docs/embedding-inputs.md)
+  kEmbeddingTables  ///< tables of a TorchRec collection, of HugeCTR, or one a line in a CSV
 };
 Foreign foreign_kind(std::string_view text);
 

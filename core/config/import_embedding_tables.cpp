@@ -56,7 +56,8 @@ void add_dense(const Value& v, const char* features, const char* bottom, const c
   const auto high = given(v, top);
   const auto layers = given(v, cross_layers);
   const auto rank = given(v, cross_rank);
-  const std::int64_t dim = w["tables"].front()["dim"].get<std::int64_t>();
+  const Json& first = w["tables"].front()["dim"];
+  const std::int64_t dim = first.is_number_integer() ? first.get<std::int64_t>() : 1;
   if (!in && !low && !high && !layers && !rank) {
     w["dense_features"] = 1;
     w["bottom_mlp"] = {dim};
@@ -303,7 +304,19 @@ bool by_torchrec(const Json& root) {
   return root.contains("embedding_bag_collection") || root.contains("embedding_collection");
 }
 
+/// A list of tables (table_list.h): already in our words.
+Described described_by_list(const Value& v) {
+  v.keys({"table_list"});
+  Described d;
+  d.workload = {{"kind", "dlrm"}, {"name", "tables"}, {"tables", v.json().at("table_list")}};
+  add_dense(v, "dense_features", "bottom_mlp", "top_mlp", "cross_layers", "cross_rank", d.workload);
+  return d;
+}
+
 Described described(const Value& v) {
+  if (v.json().contains("table_list")) {
+    return described_by_list(v);
+  }
   return by_torchrec(v.json()) ? described_by_torchrec(v) : described_by_hugectr(v);
 }
 
@@ -311,7 +324,7 @@ Described described(const Value& v) {
 
 bool is_embedding_tables(const Json& root) {
   return root.is_object() && !root.contains("kind") && !root.contains("workload") &&
-         (by_torchrec(root) || root.contains("embedding_tables"));
+         (by_torchrec(root) || root.contains("embedding_tables") || root.contains("table_list"));
 }
 
 Document workload_of_embedding_tables(Document d) {

@@ -101,15 +101,23 @@ class Reader {
                       shown(v->json()), wanted.dump(), why));
     }
   }
+  /// All of them at once.
   void refuse_unread() const {
+    std::string names, found;
     for (const auto& [key, value] : v_.members()) {
       if (seen_.count(key) == 0 && kHarmless.count(key) == 0) {
-        value.refuse(
-            fmt::format("found {}: a key that stepcast does not read and that may change "
-                        "what a step costs; remove it if it does not, else describe the "
-                        "model as a workload of our own",
-                        shown(value.json())));
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", key.substr(0, 80));
+        found += fmt::format("{}{}", found.empty() ? "" : ", ", shown(value.json()));
       }
+    }
+    if (!names.empty()) {
+      throw InputError(
+          v_.where(names),
+          fmt::format(
+              "found {}: not read, and may change what a step costs; remove what does not, "
+              "then `stepcast convert` the file to a workload of our own and set there what "
+              "does",
+              found));
     }
   }
   [[nodiscard]] const Value& value() const { return v_; }

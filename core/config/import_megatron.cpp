@@ -6,6 +6,7 @@
 #include "core/config/import.h"
 #include "core/config/internal/foreign.h"
 #include "core/config/internal/shell_variables.h"
+#include "core/config/internal/table_list.h"
 #include "core/config/suggest.h"
 
 // Arguments of Megatron-LM (a launch script's, or one per line) -> job without a system.
@@ -593,6 +594,9 @@ Document job_of_megatron(const Source& source) {
 Foreign foreign_kind(std::string_view text) {
   if (is_megatron(text)) {
     return Foreign::kMegatron;
+  }
+  if (is_table_list(text)) {
+    return Foreign::kEmbeddingTables;
   }
   if (text.find("\"model_type\"") == std::string_view::npos &&
       text.find("\"embedding_") == std::string_view::npos) {

@@ -109,7 +109,8 @@ std::filesystem::path built_in_folder(FileKind kind, const Library& library) {
 Document open_named(const std::string& text, FileKind kind, const std::filesystem::path& folder,
                     const std::string& where, const Library& library) {
   const bool path = text.find('/') != std::string::npos ||
-                    (text.size() > 5 && text.compare(text.size() - 5, 5, ".json") == 0);
+                    (text.size() > 5 && text.ends_with(".json")) ||
+                    (kind == FileKind::kWorkload && text.ends_with(".csv"));
   if (path) {
     Document d = read_document((folder / text).lexically_normal(), where);
     if (kind != FileKind::kWorkload) {

@@ -36,6 +36,15 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return row[a.size() % 3][b.size()];
 }
 
+/// The same first letter, and all others in order.
+bool abbreviates(std::string_view shorter, std::string_view found) {
+  std::size_t at = 0;
+  for (const char c : found) {
+    at += at < shorter.size() && lower(shorter[at]) == lower(c) ? 1 : 0;
+  }
+  return at == shorter.size() && lower(shorter.front()) == lower(found.front());
+}
+
 }  // namespace
 
 std::string nearest_name(std::string_view found, const std::vector<std::string>& candidates) {
@@ -54,14 +63,25 @@ std::string nearest_name(std::string_view found, const std::vector<std::string>&
       best = c;
     }
   }
-  if (best.empty() && found.size() > 1) {  // the beginning of a name: "h100" of "h100-sxm-80gb"
+  if (!best.empty() || found.size() < 2) {
+    return best;
+  }
+  // The beginning of a name: "h100" of "h100-sxm-80gb"; else a part of it: of "dgx-h100".
+  for (const bool beginning : {true, false}) {
     for (const std::string& c : candidates) {
-      if (c.compare(0, found.size(), found) == 0) {
+      const std::size_t at = c.find(found);
+      if (at == 0 || (at != std::string::npos && !beginning && found.size() > 2)) {
         return c;
       }
     }
   }
-  return best;
+  // A name that abbreviates it: "bf16" for "bfloat16".
+  for (const std::string& c : candidates) {
+    if (c.size() > 2 && c.size() < found.size() && abbreviates(c, found)) {
+      return c;
+    }
+  }
+  return {};
 }
 
 std::string list_of(const std::vector<std::string>& names, std::size_t limit) {

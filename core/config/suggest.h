@@ -6,7 +6,8 @@
 namespace stepcast::config {
 
 /// The candidate closest to `found` by edit distance (insert, delete, replace, swap of neighbours;
-/// case ignored), or empty when none is within a third of its length or begins with `found`. Ties
+/// case ignored), else one that begins with `found`, contains it, or abbreviates it ("bf16" for
+/// "bfloat16"); empty when none does. Ties
 /// go to the first candidate.
 std::string nearest_name(std::string_view found, const std::vector<std::string>& candidates);
 

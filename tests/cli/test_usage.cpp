@@ -318,5 +318,89 @@ TEST_CASE("values that mean nothing are refused in a sentence", "[cli]") {
   refused({"convert", folder.file("config.json", R"({"model_type": "gpt2"})"), folder / "x", "--to",
            "kineto"},
           "--to");
-  refused({"run", "docs/none.json", "--trace", folder.file("taken", "")}, "--trace");
+  refused({"run", "docs/none.json", "--trace", folder.file("taken", "")}, "taken");
+}
+
+TEST_CASE("errors name what was typed", "[cli]") {
+  const auto refused = [](const std::vector<std::string>& arguments, const std::string& place,
+                          const std::string& remedy) {
+    const Outcome outcome = call(arguments);
+    INFO(outcome.err);
+    CHECK(outcome.code == 2);
+    CHECK_THAT(outcome.err, Contains(place) && Contains(remedy));
+  };
+  refused(predict({"--set", "paralel.tensor=8"}), "--set paralel.tensor: unknown key",
+          "did you mean \"parallel\"?");
+  refused(predict({"--set", "workload=llama3-70b", "--set", "workload.hidden=8191"}),
+          "heads (beside --set workload.hidden)", "divisor");
+  refused(predict({"--set", "system=h100"}), "--set system", "did you mean \"dgx-h100\"?");
+  refused(predict({"--set", "formats.compute=bfloat16"}), "formats.compute",
+          "did you mean \"bf16\"?");
+  refused(predict({"--format", "yaml"}), "--format: found 'yaml'", "expected text, json or csv");
+  refused(predict({"--hbm", "20 GB"}), "--hbm: is no option of predict", "--help");
+  refused(predict({"--interval"}), "--interval: is no option", "did you mean --intervals?");
+  refused({"hitcurve", "none.bin", "--rows", "-3"}, "--rows: found '-3'", "at least 1");
+}
+
+TEST_CASE("show tells what a file of ours is", "[cli][show]") {
+  const TemporaryFolder folder;
+  const std::string root = STEPCAST_SOURCE_DIR;
+  const json system =
+      document(call({"show", root + "/models/systems/dgx-h100.json", "--format", "json"}));
+  CHECK(system.at("system").at("device") == "h100-sxm-80gb");
+  bool measured = false;
+  for (const json& m : system.at("kernels")) {
+    measured = measured ||
+               (m.at("model").get<std::string>().starts_with("gemm") && m.at("rows").is_number());
+  }
+  CHECK(measured);
+  const json device =
+      document(call({"show", root + "/models/devices/p4.json", "--format", "json"}));
+  CHECK(device.at("device").at("peak_fp32") == 5.5e12);
+  const std::string plan = folder / "plan.json";
+  REQUIRE(call({"plan", "--set", "workload=rm1", "--set", "system=dgx-h100", "--no-tiers", "--out",
+                plan})
+              .code == 0);
+  const json shown = document(call({"show", plan, "--format", "json"}));
+  CHECK(shown.at("plan").at("workload") == "rm1");
+  CHECK(shown.at("placements").size() == shown.at("plan").at("tables"));
+  const std::string printed = folder.file("p.json", call(predict({"--format", "json"})).out);
+  const Outcome other = call({"show", printed});
+  CHECK(other.code == 2);
+  CHECK_THAT(other.err, Contains("is a prediction, which `stepcast report` reads"));
+}
+
+TEST_CASE("explain takes a job of --set alone, and says when nothing differs", "[cli][explain]") {
+  const std::vector<std::string> sets{"--set", "workload=rm1", "--set", "system=dgx-h100"};
+  std::vector<std::string> arguments{"explain", "--with", "batch.global=4096"};
+  arguments.insert(arguments.end(), sets.begin(), sets.end());
+  const Outcome alone = call(arguments);
+  INFO(alone.err);
+  CHECK(alone.code == 0);
+  CHECK_THAT(alone.out, Contains("the job of --set") && Contains("batch.global"));
+  const TemporaryFolder folder;
+  const std::string job = folder.file("j.json", R"({"workload": "rm1", "system": "dgx-h100"})");
+  CHECK_THAT(call({"explain", job, job}).out, Contains("No difference."));
+  const Outcome nothing = call({"explain", "--with", "devices=4"});
+  CHECK(nothing.code == 2);
+  CHECK_THAT(nothing.err, Contains("--set workload="));
+}
+
+TEST_CASE("sweep names the winner by tokens where lengths differ, and writes files",
+          "[cli][sweep]") {
+  const TemporaryFolder folder;
+  const std::string out = folder / "rows.csv";
+  const std::vector<std::string> sweep{
+      "sweep",           "--set", "workload=llama2-7b", "--set", "system=dgx-h100",         "--set",
+      "batch.global=16", "--set", "parallel.tensor=8",  "--set", "batch.sequence=1024,4096"};
+  CHECK_THAT(call(sweep).out, Contains("most tokens/s: batch.sequence=4096"));
+  std::vector<std::string> to_file = sweep;
+  to_file.insert(to_file.end(), {"--format", "csv", "--out", out});
+  const Outcome written = call(to_file);
+  CHECK(written.code == 0);
+  CHECK(written.out.empty());
+  CHECK_THAT(written.err, Contains("rows.csv written"));
+  std::vector<std::string> printed = sweep;
+  printed.insert(printed.end(), {"--format", "csv"});
+  CHECK(text_of(out) == call(printed).out);
 }

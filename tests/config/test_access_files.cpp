@@ -76,6 +76,21 @@ TEST_CASE("row ids are read from text and from int64", "[config][access]") {
   CHECK(read_indices(folder.write("i.bin", binary), "x") == expected);
   CHECK_THROWS_WITH(read_indices(folder.write("odd.bin", binary + "\1"), "x"),
                     Contains("33 bytes") && Contains("multiple of 8"));
+  // Row ids of 32 bits, two in each word, are told from large ids of 64.
+  const auto bytes = [](int count, std::uint64_t (*word)(std::uint64_t)) {
+    std::string text;
+    for (int i = 0; i < count; ++i) {
+      const std::uint64_t v = word(static_cast<std::uint64_t>(i));
+      text.append(reinterpret_cast<const char*>(&v), 8);
+    }
+    return text;
+  };
+  const auto pair = [](std::uint64_t i) { return ((7 * i + 1) << 32U) + 5 * i; };
+  const auto hash = [](std::uint64_t i) { return (i + 1) * 0x9e3779b97f4a7c15U >> 2U; };
+  CHECK_THROWS_WITH(read_indices(folder.write("i32.bin", bytes(64, pair)), "x"),
+                    Contains("i32.bin") && Contains("int32") && Contains("astype"));
+  CHECK(read_indices(folder.write("i64.bin", bytes(64, hash)), "x").size() == 64);
+  CHECK(read_indices(folder.write("few.bin", bytes(4, pair)), "x").size() == 4);  // too few to tell
   CHECK_THROWS_WITH(read_indices(folder.write("n.txt", "1\n-2\n"), "x"),
                     Contains("-2") && Contains("negative"));
   CHECK_THROWS_WITH(read_indices(folder.write("w.txt", "1\n2 3\n"), "x"), Contains("line 2"));

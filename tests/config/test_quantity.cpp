@@ -65,6 +65,11 @@ TEST_CASE("the nearest name is the one with the fewest edits", "[config]") {
   CHECK(nearest_name("Data", names) == "data");
   CHECK(nearest_name("optimizer", names).empty());
   CHECK(nearest_name("", names).empty());
+  const std::vector<std::string> others{"gb200-nvl72", "dgx-h100", "fp32", "bf16", "h200-sxm"};
+  CHECK(nearest_name("h200", others) == "h200-sxm");  // its beginning
+  CHECK(nearest_name("h100", others) == "dgx-h100");  // a part of it
+  CHECK(nearest_name("bfloat16", others) == "bf16");  // abbreviated
+  CHECK(nearest_name("mainframe", others).empty());
   CHECK(list_of({"a", "b", "c"}) == "a, b or c");
   CHECK(list_of({"a"}) == "a");
 }

@@ -5,6 +5,8 @@
 #include <fstream>
 #include <set>
 
+#include "core/config/internal/table_list.h"
+
 namespace stepcast::config {
 namespace {
 
@@ -115,6 +117,28 @@ bool is_blank(std::string_view text) {
                      [](unsigned char c) { return std::isspace(c) != 0; });
 }
 
+/// The override that reached below `path` (a path inside the job); empty without one.
+std::string overridden_below(const std::vector<std::string>& all, const std::string& path) {
+  const auto it = std::find_if(all.begin(), all.end(), [&](const std::string& set) {
+    return set.size() > path.size() && set.starts_with(path) &&
+           (set[path.size()] == '.' || set[path.size()] == '[');
+  });
+  return it == all.end() ? std::string() : *it;
+}
+
+/// The override that set another key of the same object; empty without one.
+std::string overridden_beside(const std::vector<std::string>& all, const std::string& path) {
+  const auto parent = [](const std::string& p) {
+    const std::size_t end = p.find_last_of(".[");
+    return end == std::string::npos ? std::string() : p.substr(0, end);
+  };
+  const std::string object = parent(path);
+  const auto it = std::find_if(all.begin(), all.end(), [&](const std::string& set) {
+    return !object.empty() && set != path && parent(set) == object;
+  });
+  return it == all.end() ? std::string() : *it;
+}
+
 }  // namespace
 
 std::string join_path(std::string_view path, std::string_view key) {
@@ -177,6 +201,17 @@ Document parse_document(const Source& source) {
   Document d;
   d.label = source.label;
   d.folder = source.folder;
+  if (is_table_list(source.text)) {
+    d.root = table_list(source);
+    return d;
+  }
+  if (source.label.ends_with(".csv")) {
+    throw InputError(source.label,
+                     "is no list of tables: expected a header with name,rows,dim and where wanted "
+                     "pooling,mode,zipf,histogram,indices; else describe the workload as JSON "
+                     "(docs/jobs.md), or give tables of TorchRec or HugeCTR "
+                     "(docs/embedding-inputs.md)");
+  }
   d.root = is_blank(source.text) ? Json::object() : parse_json(source.text, source.label);
   if (!d.root.is_object()) {
     throw InputError(d.label, fmt::format("found {}, expected an object {{...}}", shown(d.root)));
@@ -260,7 +295,12 @@ std::string Value::place(const std::string& path) const {
   if (overridden(in_job)) {
     return "--set " + in_job;
   }
-  return path.empty() ? document_->label : fmt::format("{}: {}", document_->label, path);
+  if (path.empty()) {
+    return document_->label;
+  }
+  const std::string neighbour = overridden_beside(document_->overridden, in_job);
+  return fmt::format("{}: {}{}", document_->label, path,
+                     neighbour.empty() ? "" : fmt::format(" (beside --set {})", neighbour));
 }
 
 std::string Value::where() const { return place(path_); }
@@ -281,9 +321,12 @@ void Value::keys(const std::vector<std::string_view>& known) const {
   }
   for (const auto& [key, value] : node_->items()) {
     if (std::find(known.begin(), known.end(), key) == known.end()) {
+      const std::string set = overridden_below(
+          document_->overridden, join_path(document_->job_path, join_path(path_, key)));
       throw InputError(
-          where(key.substr(0, 80)),
-          fmt::format("unknown key; {}", suggestion(key, {known.begin(), known.end()})));
+          set.empty() ? where(key.substr(0, 80)) : "--set " + set,
+          fmt::format("unknown key{}; {}", set.empty() ? "" : fmt::format(" \"{}\"", key),
+                      suggestion(key, {known.begin(), known.end()})));
     }
   }
 }

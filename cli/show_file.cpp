@@ -1,0 +1,167 @@
+#include "cli/show_file.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "cli/human.h"
+#include "core/config/config.h"
+#include "core/error.h"
+
+namespace stepcast::cli {
+namespace {
+
+using nlohmann::json;
+
+DataTable facts_table(const char* key, const std::string& title) {
+  DataTable t(key, title, {{"fact", "", true}, {"value", "", true}});
+  t.as_object();
+  return t;
+}
+
+DataTable device_facts(const Device& d) {
+  DataTable t = facts_table("device", "device " + d.name);
+  t.row({name_cell("memory", "memory"), cell(d.memory)});
+  t.row({name_cell("bandwidth_bytes_per_s", "memory bandwidth"),
+         {human(d.bandwidth), d.bandwidth.base()}});
+  for (const auto& [format, peak] : d.peak) {
+    const std::string name(name_of(format));
+    t.row({name_cell("peak_" + name, "peak " + name), {human(peak), peak.base()}});
+  }
+  t.row({name_cell("source", "source of these"), cell(d.source)});
+  return t;
+}
+
+DataTable system_facts(const System& s) {
+  DataTable t = facts_table("system", "system " + s.name);
+  t.row({name_cell("device", "device"), cell(s.device.name)});
+  t.row({name_cell("devices_per_machine", "devices of a machine"), cell(s.host.devices)});
+  for (const FabricLevel& l : s.fabric) {
+    t.row({name_cell("fabric_" + l.name, l.name),
+           cell(fmt::format("joins {}, {} per device, latency {}", l.size, human(l.bandwidth),
+                            human(l.latency)))});
+  }
+  for (const Tier& tier : s.tiers) {
+    t.row({name_cell("tier_" + tier.name, "memory " + tier.name),
+           cell(fmt::format(
+               "{}, {}{}", human(tier.capacity), human(tier.bandwidth),
+               tier.shared_by > 1 ? fmt::format(" for {} devices", tier.shared_by) : ""))});
+  }
+  return t;
+}
+
+/// What is measured, by whom, and what is not.
+DataTable constants(const char* key, const std::string& title, const FittedModels& models) {
+  DataTable t(key, title,
+              {{"model", "", true},
+               {"form", "", true},
+               {"rows"},
+               {"median_error", "median"},
+               {"p90_error", "p90"},
+               {"source", "", true}});
+  for (const auto& [name, m] : models) {
+    t.row({cell(name), cell(m.form), m.samples > 0 ? cell(m.samples) : empty_cell(),
+           m.samples > 0 ? share(m.error.median) : empty_cell(),
+           m.samples > 0 ? share(m.error.p90) : empty_cell(), cell(m.source)});
+  }
+  t.note(models.empty() ? "Nothing is measured: everything is costed from hardware facts."
+                        : "Without rows: not measured here, see the source. Kinds not listed are "
+                          "costed from hardware facts.");
+  return t;
+}
+
+DataTable plan_facts(const EmbeddingPlan& p) {
+  DataTable t = facts_table("plan", "embedding plan");
+  t.row({name_cell("workload", "of workload"), cell(p.workload)});
+  t.row({name_cell("system", "on system"), cell(p.system)});
+  t.row({name_cell("devices", "devices"), cell(std::int64_t{p.devices})});
+  t.row({name_cell("tables", "tables"), cell(static_cast<std::int64_t>(p.tables.size()))});
+  if (p.predicted_step > 0) {
+    t.row({name_cell("predicted_step_s", "step, as predicted"), cell(Seconds(p.predicted_step))});
+    t.row({name_cell("lower_bound_s", "lower bound"), cell(Seconds(p.lower_bound))});
+    t.row({name_cell("gap", "gap"), share(p.gap)});
+  }
+  t.note(
+      "`stepcast predict --set embedding.plan=FILE` costs it, `stepcast explain A B` compares "
+      "two.");
+  return t;
+}
+
+DataTable plan_tables(const EmbeddingPlan& p) {
+  DataTable t(
+      "placements", "tables",
+      {{"table", "", true}, {"order", "order of rows", true}, {"shards"}, {"where", "", true}});
+  for (const PlanTable& table : p.tables) {
+    std::vector<std::string> kinds;
+    for (const PlanShard& s : table.shards) {
+      const std::string kind = fmt::format("{} in {}", name_of(s.sharding), s.tier);
+      if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
+        kinds.push_back(kind);
+      }
+    }
+    t.row({cell(table.name),
+           cell(std::string_view(table.frequency_order ? "frequency" : "workload")),
+           cell(static_cast<std::int64_t>(table.shards.size())),
+           cell(fmt::format("{}", fmt::join(kinds, ", ")))});
+  }
+  t.limit(40);
+  return t;
+}
+
+/// JSON of ours that is no input of show: what another command reads.
+void refuse_output(const json& j, const std::string& file) {
+  struct Kind {
+    const char* key;
+    const char* what;
+  };
+  const auto refuse = [&file](const char* what, const char* reader) {
+    throw InputError(file, fmt::format("is {}, which `stepcast {}` reads; show takes jobs, plans, "
+                                       "systems, devices and traces",
+                                       what, reader));
+  };
+  if (const auto kind = j.find("kind"); kind != j.end() && *kind == "baseline") {
+    refuse("a baseline", "replay TRACE --baseline");
+  }
+  for (const Kind& k :
+       {Kind{"iteration_time_s", "a prediction"}, Kind{"plans", "what plan printed"},
+        Kind{"points", "what sweep printed"}, Kind{"replays", "what replay printed"},
+        Kind{"suites", "what validate printed"}}) {
+    if (j.contains(k.key) && !j.contains("workload")) {
+      refuse(k.what, "report");
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<Tables> file_tables(const std::string& file, const Context& context) {
+  std::error_code error;
+  if (file.empty() || file == "-" || !std::filesystem::is_regular_file(file, error)) {
+    return std::nullopt;
+  }
+  const config::Source source = config::file_source(file);
+  const json j = json::parse(source.text, nullptr, false, true);
+  if (!j.is_object()) {
+    return std::nullopt;
+  }
+  if (j.contains("fabric") && j.contains("device") && !j.contains("workload")) {
+    const System s = config::read_system(source, {context.library});
+    return Tables{system_facts(s), device_facts(s.device),
+                  constants("kernels", "constants of kernels", s.device.fitted),
+                  constants("collectives", "constants of collectives", s.fitted)};
+  }
+  if (j.contains("memory") && j.contains("bandwidth") && j.contains("peak")) {
+    const Device d = config::read_device(source);
+    return Tables{device_facts(d), constants("kernels", "constants of kernels", d.fitted)};
+  }
+  const auto kind = j.find("kind");
+  if (kind != j.end() && *kind == "embedding" && j.contains("tables")) {
+    const EmbeddingPlan p = config::read_plan(source);
+    return Tables{plan_facts(p), plan_tables(p)};
+  }
+  refuse_output(j, file);
+  return std::nullopt;
+}
+
+}  // namespace stepcast::cli
