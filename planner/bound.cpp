@@ -285,7 +285,7 @@ LowerBound lower_bound(const PlacementProblem& problem) {
   bound.reason = free > plain * (1 + 1e-6)    ? "heaviest table"
                  : plain > means * (1 + 1e-6) ? "largest piece"
                                               : "mean load";
-  // Rounded down to whole microfractions, so that floating-point sums never overstate it.
+  // Rounded down to whole femtoseconds, so that floating-point sums never overstate it.
   const auto rounded = [](double seconds) {
     return static_cast<Ticks>(std::floor(std::max(0.0, seconds) * (1 - 1e-9) * 1e15));
   };

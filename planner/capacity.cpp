@@ -10,10 +10,6 @@
 
 namespace stepcast::planner {
 
-double reserve_bytes(const Device& device) {
-  return simulator::framework_memory(device, {}, {}).context.base();
-}
-
 std::vector<TierCapacity> capacities_of(const Job& job, bool slow_tiers) {
   const Device& device = job.system.device;
   if (!(device.memory.base() > 0)) {

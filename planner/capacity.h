@@ -11,7 +11,4 @@ namespace stepcast::planner {
 /// first tier is always "hbm". Errors: InputError for a memory of 0.
 std::vector<TierCapacity> capacities_of(const Job& job, bool slow_tiers);
 
-/// Bytes of the device that libraries keep for themselves (a constant of the device).
-double reserve_bytes(const Device& device);
-
 }  // namespace stepcast::planner
