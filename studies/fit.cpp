@@ -13,6 +13,7 @@
 #include "models/fit/fit.h"
 #include "models/kernel_form.h"
 #include "studies/linear_baseline.h"
+#include "studies/shadowed_models.h"
 
 namespace stepcast::studies {
 namespace {
@@ -157,19 +158,10 @@ class Fit {
     }
     FittedModels fitted = models::fit_kernels(device, models::measured_ops(table_, rows), fit_);
     for (const std::uint32_t i : rows) {
-      forget_shadowing(fitted, table_.op(table_.ops[i]));
+      forget_shadowing(result_.system.device.fitted, fitted,
+                       models::fitted_keys(table_.op(table_.ops[i])));
     }
     store(fitted, by_key, result_.system.device.fitted, result_.kernels);
-  }
-
-  /// A base model that is more specific than a fitted one would answer in its place.
-  void forget_shadowing(const FittedModels& fitted, const Op& op) {
-    for (const std::string& key : models::fitted_keys(op)) {
-      if (fitted.contains(key)) {
-        return;
-      }
-      result_.system.device.fitted.erase(key);
-    }
   }
 
   void collectives() {

@@ -14,6 +14,7 @@
 #include "models/measured/names.h"
 #include "studies/recorded_graph.h"
 #include "studies/recorded_work.h"
+#include "studies/shadowed_models.h"
 #include "traces/graph/measured_recording.h"
 #include "traces/native/native_trace.h"
 #include "traces/open_trace.h"
@@ -173,9 +174,7 @@ void keep_base(FittedModels base, const std::set<std::vector<std::string>>& seen
       fitted.erase(*first);
       continue;
     }
-    for (auto key = keys.begin(); key != first; ++key) {
-      base.erase(*key);
-    }
+    forget_shadowing(base, fitted, keys);
   }
   for (const auto& [key, model] : base) {
     if (fitted.try_emplace(key, model).second) {

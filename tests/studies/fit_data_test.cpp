@@ -10,6 +10,7 @@
 #include "models/measured/op_text.h"
 #include "studies/calibration_rows.h"
 #include "studies/fit.h"
+#include "studies/shadowed_models.h"
 #include "tests/studies/synthetic_rows.h"
 
 using namespace stepcast;
@@ -37,6 +38,18 @@ double worst_error(const models::MeasuredTable& table, const System& system) {
 }
 
 }  // namespace
+
+TEST_CASE("only what a fit answers in the place of leaves the base", "[studies][fit]") {
+  const FittedModels given{{"gemm", {}}, {"gemm.bf16", {}}, {"add", {}}};
+  FittedModels base = given;
+  forget_shadowing(base, {{"gemm", {}}}, {"gemm.bf16", "gemm"});
+  CHECK_FALSE(base.contains("gemm.bf16"));  // it would answer for the rows that were fitted
+  CHECK(base.contains("gemm"));             // replaced by whoever stores the fit
+  CHECK(base.contains("add"));
+  base = given;
+  forget_shadowing(base, {}, {"gemm.bf16", "gemm"});  // too few rows: nothing was fitted
+  CHECK(base.size() == given.size());
+}
 
 TEST_CASE("a fit recovers the law its rows follow", "[studies][fit]") {
   const auto table =
