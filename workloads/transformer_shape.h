@@ -6,16 +6,13 @@
 
 #include "core/expert_draw.h"
 #include "core/job.h"
+#include "core/layer_split.h"
 #include "core/mesh.h"
 #include "core/parameter_count.h"
 
 namespace stepcast::workloads {
 
-/// Consecutive layers [first, first + count) of one virtual stage.
-struct LayerRange {
-  std::int64_t first = 0;
-  std::int64_t count = 0;
-};
+using ::stepcast::LayerRange;
 
 /// What one rank does in a layer of experts: the most loaded one, which the others wait for.
 struct ExpertShape {
@@ -80,11 +77,12 @@ struct TransformerShape {
   }
 };
 
-/// Splits a job's transformer. Layers that do not divide evenly leave the outermost virtual stages
-/// (which hold the embedding and the head) one layer short. Errors: InputError naming the job's
-/// key, when heads, widths, vocabulary, rows or layers do not divide as asked, or a part of the
-/// contract is not built yet.
+/// Splits a job's transformer, layers as split_layers. Errors: InputError naming the job's key,
+/// when a rule of core/job_rules.h is broken.
 TransformerShape transformer_shape(const Job& job);
+
+/// Ranks over which ZeRO shards: all replicas, or those inside one unit of a level of the fabric.
+std::int64_t shard_ranks(const Job& job);
 
 /// The algorithm of context-parallel attention, `auto` resolved. With T new and P cached tokens on
 /// N ranks, passing keys and values is hidden under compute when

@@ -7,8 +7,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/framework_traits.h"
 #include "core/job.h"
-#include "workloads/framework_traits.h"
 #include "workloads/op_writer.h"
 #include "workloads/stage_parameters.h"
 #include "workloads/transformer_shape.h"

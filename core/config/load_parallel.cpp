@@ -229,12 +229,6 @@ void read_parallel(const Value& job, Job& j) {
       p.overlap = overlap_from(*o, dlrm);
     }
     p.expert_chunks = degree(*v, "expert_chunks", dlrm);
-    if (p.expert_chunks > 1 && !p.overlap.expert) {
-      v->at("expert_chunks", "")
-          .refuse(fmt::format("found {} without overlap.expert: parts gain only where one travels "
-                              "while another is computed; set overlap.expert, or use 1",
-                              p.expert_chunks));
-    }
     if (const auto o = v->find("order")) {
       p.order = order_from(*o);
     }

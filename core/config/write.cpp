@@ -224,7 +224,8 @@ OrderedJson recompute_json(const Recompute& r) {
 }
 
 OrderedJson zero_json(const Parallel& p) {
-  if (p.zero_level.empty() && p.zero_reshard) {
+  const bool kept = p.zero == 3 && !p.zero_reshard;  // else nothing is to say
+  if (p.zero_level.empty() && !kept) {
     return p.zero;
   }
   OrderedJson j;
@@ -232,7 +233,7 @@ OrderedJson zero_json(const Parallel& p) {
   if (!p.zero_level.empty()) {
     j["level"] = p.zero_level;
   }
-  if (!p.zero_reshard) {
+  if (kept) {
     j["reshard"] = false;
   }
   return j;

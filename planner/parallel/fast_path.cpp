@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "workloads/transformer_shape.h"
+#include "core/layer_split.h"
 
 namespace stepcast::planner {
 namespace {
@@ -65,16 +65,17 @@ class ChunkStatesOf {
 
 }  // namespace
 
-PipelineLayout layout_of(const Job& job, const PlanPoint& point) {
-  const workloads::TransformerShape shape = workloads::transformer_shape(applied(job, point));
+PipelineLayout layout_of(const TransformerWorkload& model, std::int32_t stages,
+                         std::int32_t chunks) {
   PipelineLayout layout;
-  layout.stages = point.pipeline;
-  layout.chunks = point.virtual_stages;
-  const std::size_t all = shape.ranges.size();
+  layout.stages = stages;
+  layout.chunks = chunks;
+  const std::vector<LayerRange> ranges = split_layers(model.layers, std::int64_t{stages} * chunks);
+  const std::size_t all = ranges.size();
+  const std::int64_t dense = model.moe ? model.moe->first_dense_layers : 0;
   for (std::size_t i = 0; i < all; ++i) {
-    const workloads::LayerRange& range = shape.ranges[i];
+    const LayerRange& range = ranges[i];
     layout.layers.push_back(static_cast<std::int32_t>(range.count));
-    const std::int64_t dense = shape.model.moe ? shape.model.moe->first_dense_layers : 0;
     layout.dense.push_back(
         static_cast<std::int32_t>(std::clamp<std::int64_t>(dense - range.first, 0, range.count)));
     layout.role.push_back(all == 1       ? ChunkRole::kWhole
@@ -409,7 +410,8 @@ StepForecast FastPath::step(const ByRole<StateCosts>& states) {
 }
 
 StepForecast FastPath::forecast(const PlanPoint& point) {
-  const PipelineLayout layout = layout_of(job_, point);
+  const PipelineLayout layout =
+      layout_of(*job_.workload.transformer(), point.pipeline, point.virtual_stages);
   const bool mixture = point.recompute == RecomputeKind::kFirstLayers;
   PlanPoint key = point;
   key.recompute = mixture ? RecomputeKind::kNone : point.recompute;

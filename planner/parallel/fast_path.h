@@ -17,8 +17,9 @@ struct PipelineLayout {
   std::vector<ChunkRole> role;
   std::vector<std::int32_t> fullest;  ///< stages one of which holds most: the others hold no more
 };
-/// As the graph builder splits the job's layers. Errors: InputError, see transformer_shape.
-PipelineLayout layout_of(const Job& job, const PlanPoint& point);
+/// As the graph builder splits layers.
+PipelineLayout layout_of(const TransformerWorkload& model, std::int32_t stages,
+                         std::int32_t chunks);
 
 /// Seconds of a message by the stage that sends it.
 struct Hops {

@@ -121,17 +121,12 @@ class Search {
   }
 
   void make_layouts(const PlanPoint& split) {
-    Job unsplit = job_;
-    unsplit.batch.global = split.pipeline;
-    PlanPoint point;
-    point.pipeline = split.pipeline;
     const std::int64_t most =
         split.pipeline == 1 ? 1 : job_.workload.transformer()->layers / split.pipeline;
     for (std::int32_t v = 1; v <= most; ++v) {
-      point.virtual_stages = v;
       const std::pair key{split.pipeline, v};
       if (!layouts_.contains(key)) {
-        layouts_.emplace(key, layout_of(unsplit, point));
+        layouts_.emplace(key, layout_of(*job_.workload.transformer(), split.pipeline, v));
       }
     }
   }
@@ -154,7 +149,7 @@ class Search {
         point.zero = zero.stage;
         point.shard_level = zero.level;
         split.splits.push_back(space_.splits_backward(point) ? 1 : 0);
-        point.micro = space_.micros(point).empty() ? 1 : space_.micros(point).front();
+        point.micro = space_.micros(point).front();
         // A lower bound, where the exchange is beside passes.
         split.states.push_back(path.reduced().states(point, path.reduced().states_use_passes()));
         // However layers are dealt out, some stage holds the mean.
@@ -234,31 +229,27 @@ class Search {
       const Split& split = known(splits_[i], path);
       PlanPoint point = split.point;
       point.micro = task.micro;
-      const std::int64_t microbatches =
-          job_.batch.global / (std::int64_t{point.data} * point.micro);
-      for (const std::int32_t v : space_.virtual_stages(point, microbatches)) {
+      for (const auto& [v, schedule] : space_.schedules(point)) {
         point.virtual_stages = v;
+        point.schedule = schedule;
         const PipelineLayout& dealt = layout(point.pipeline, v);
-        for (const ScheduleKind schedule : space_.schedules(point, v)) {
-          point.schedule = schedule;
-          const std::vector<RecomputeChoice> recomputes = space_.recomputes(dealt, schedule);
-          const auto points = static_cast<std::int64_t>(recomputes.size()) * split.count(schedule);
-          counts.space += points;
-          if (!split.any_fits()) {
-            counts.weights_too_large += points;
-          } else if (late()) {
-            counts.left_out += points;
-          } else {
-            Work w{path, costs, split, dealt, shelf, counts, {}};
-            auto next = recomputes.begin();
-            for (; next != recomputes.end() && next->kind != RecomputeKind::kFirstLayers; ++next) {
-              point.recompute = next->kind;
-              point.recompute_layers = 0;
-              consider(w, point);
-            }
-            point.recompute = RecomputeKind::kFirstLayers;
-            consider_first_layers(w, point, {next, recomputes.end()});
+        const std::vector<RecomputeChoice> recomputes = space_.recomputes(dealt, schedule);
+        const auto points = static_cast<std::int64_t>(recomputes.size()) * split.count(schedule);
+        counts.space += points;
+        if (!split.any_fits()) {
+          counts.weights_too_large += points;
+        } else if (late()) {
+          counts.left_out += points;
+        } else {
+          Work w{path, costs, split, dealt, shelf, counts, {}};
+          auto next = recomputes.begin();
+          for (; next != recomputes.end() && next->kind != RecomputeKind::kFirstLayers; ++next) {
+            point.recompute = next->kind;
+            point.recompute_layers = 0;
+            consider(w, point);
           }
+          point.recompute = RecomputeKind::kFirstLayers;
+          consider_first_layers(w, point, {next, recomputes.end()});
         }
       }
     }

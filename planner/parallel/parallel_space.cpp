@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/limits.h"
-#include "workloads/transformer_shape.h"
+#include "core/job_rules.h"
+#include "core/layer_split.h"
 
 namespace stepcast::planner {
 namespace {
@@ -62,51 +62,59 @@ ParallelSpace::ParallelSpace(const Job& job, const FixedPlan& fixed)
                                    RecomputeKind::kFull, RecomputeKind::kFirstLayers}) {
     PlanPoint alone;
     alone.tensor = static_cast<std::int32_t>(std::max<std::int64_t>(1, p.expert_tensor));
-    alone.schedule = ScheduleKind::kZbH1;
     alone.recompute = kind;
-    recomputed_apart_[static_cast<std::size_t>(kind)] = legal(alone);
+    alone.recompute_layers = kind == RecomputeKind::kFirstLayers ? 1 : 0;
+    for (const ScheduleKind schedule : {ScheduleKind::kOneFOneB, ScheduleKind::kZbH1}) {
+      alone.schedule = schedule;
+      recomputed_[static_cast<std::size_t>(kind)][schedule == ScheduleKind::kZbH1 ? 1 : 0] =
+          possible(alone);
+    }
   }
 }
 
-/// The builder is asked, so what it learns joins by itself.
 bool ParallelSpace::legal(const PlanPoint& point) const {
-  if (point.sequence_parallel && job_.batch.sequence % point.tensor != 0) {
-    return false;
+  return !broken_rule(applied(job_, point));
+}
+
+bool ParallelSpace::possible(PlanPoint point) const {
+  point.sequence_parallel = point.tensor > 1;
+  point.micro = point.tensor * point.context;
+  Job job = applied(job_, point);
+  job.batch.global = job.parallel.data * job.batch.micro;
+  return !broken_rule(job);
+}
+
+std::int32_t ParallelSpace::safest_micro(const PlanPoint& split) const {
+  return static_cast<std::int32_t>(fixed_.micro.value_or(job_.batch.global / split.data));
+}
+
+/// A degree that is refused alone is refused in every plan.
+std::vector<std::int32_t> ParallelSpace::degrees(std::int32_t PlanPoint::*field,
+                                                 const std::optional<std::int64_t>& fixed,
+                                                 std::int64_t most) const {
+  const TransformerWorkload& model = *job_.workload.transformer();
+  std::vector<std::int32_t> degrees;
+  for (const std::int32_t n : values(fixed, divisors_of(devices_))) {
+    PlanPoint alone;
+    alone.tensor =
+        static_cast<std::int32_t>(std::max<std::int64_t>(1, job_.parallel.expert_tensor));
+    alone.*field = n;
+    alone.data = field == &PlanPoint::expert ? n : 1;  // experts are dealt out over replicas
+    // What experts ask of tensor ranks depends on the experts' degree.
+    const bool ask = n > 1 && !(model.moe && field == &PlanPoint::tensor);
+    if (n <= most && devices_ % n == 0 && (!ask || possible(alone))) {
+      degrees.push_back(n);
+    }
   }
-  const std::int64_t columns = job_.parallel.expert_tensor;
-  if (columns > 1 && columns != point.tensor) {
-    return false;
-  }
-  try {
-    (void)workloads::transformer_shape(applied(job_, point));
-    return true;
-  } catch (const InputError&) {
-    return false;
-  }
+  return degrees;
 }
 
 std::vector<PlanPoint> ParallelSpace::splits() const {
   std::vector<PlanPoint> splits;
   const TransformerWorkload& model = *job_.workload.transformer();
-  // A degree that is refused alone is refused in every plan.
-  const auto possible = [&](std::int32_t PlanPoint::*field,
-                            const std::optional<std::int64_t>& fixed, std::int64_t most) {
-    std::vector<std::int32_t> degrees;
-    for (const std::int32_t n : values(fixed, divisors_of(devices_))) {
-      PlanPoint alone;
-      alone.*field = n;
-      alone.data = field == &PlanPoint::expert ? n : 1;  // experts are dealt out over replicas
-      // Where the columns of experts are fixed, a degree alone says nothing.
-      const bool asked = n > 1 && job_.parallel.expert_tensor == 0;
-      if (n <= most && devices_ % n == 0 && (!asked || legal(alone))) {
-        degrees.push_back(n);
-      }
-    }
-    return degrees;
-  };
-  const auto tensors = possible(&PlanPoint::tensor, fixed_.tensor, model.heads);
-  const auto contexts = possible(&PlanPoint::context, fixed_.context, devices_);
-  const auto experts = possible(&PlanPoint::expert, fixed_.expert, devices_);
+  const auto tensors = degrees(&PlanPoint::tensor, fixed_.tensor, model.heads);
+  const auto contexts = degrees(&PlanPoint::context, fixed_.context, devices_);
+  const auto experts = degrees(&PlanPoint::expert, fixed_.expert, devices_);
   for (const std::int32_t t : tensors) {
     for (const bool sequence_parallel : {false, true}) {
       if (!allowed(fixed_.sequence_parallel, sequence_parallel) &&
@@ -136,7 +144,9 @@ std::vector<PlanPoint> ParallelSpace::splits() const {
           }
           for (const std::int32_t e : experts) {
             split.expert = e;
-            if (legal(split)) {
+            PlanPoint batched = split;
+            batched.micro = safest_micro(split);
+            if (legal(batched)) {
               splits.push_back(split);
             }
           }
@@ -150,8 +160,10 @@ std::vector<PlanPoint> ParallelSpace::splits() const {
 std::vector<std::int32_t> ParallelSpace::micros(const PlanPoint& split) const {
   const std::int64_t samples = job_.batch.global / split.data;
   std::vector<std::int32_t> micros;
+  PlanPoint point = split;
   for (const std::int32_t micro : values(fixed_.micro, divisors_of(samples))) {
-    if (samples % micro == 0 && samples / micro <= kMostMicrobatches) {
+    point.micro = micro;
+    if (legal(point)) {
       micros.push_back(micro);
     }
   }
@@ -159,26 +171,23 @@ std::vector<std::int32_t> ParallelSpace::micros(const PlanPoint& split) const {
 }
 
 std::vector<ZeroChoice> ParallelSpace::zeros(const PlanPoint& split) const {
-  if (split.replicas() == 1 && fixed_level_ == 0) {
-    return {{fixed_.zero.value_or(0), 0}};
-  }
   std::vector<ZeroChoice> zeros;
   PlanPoint point = split;
-  for (point.zero = 0; point.zero <= kLargestZero; ++point.zero) {
-    point.shard_level = fixed_level_;
-    if (allowed(fixed_.zero, point.zero) && legal(point)) {
-      zeros.push_back({point.zero, point.shard_level});
+  point.micro = safest_micro(split);
+  point.shard_level = fixed_level_;
+  const std::int32_t most = split.replicas() == 1 && fixed_level_ == 0 ? 0 : kLargestZero;
+  for (const std::int32_t stage : values(fixed_.zero, {0, 1, 2, 3})) {
+    point.zero = stage;
+    if ((stage <= most || fixed_.zero) && legal(point)) {
+      zeros.push_back({stage, fixed_level_});
     }
   }
   point.zero = kLargestZero;
   for (std::size_t level = 0; !fixed_.zero && level < job_.system.fabric.size(); ++level) {
     point.shard_level = static_cast<std::int32_t>(level) + 1;
     const std::int64_t inside = job_.system.devices_in_level(level);
-    if (inside < devices_ && legal(point)) {
-      const auto shape = workloads::transformer_shape(applied(job_, point));
-      if (shape.shards > 1 && shape.shards < shape.replicas) {
-        zeros.push_back({point.zero, point.shard_level});
-      }
+    if (inside < devices_ && legal(point)) {  // else the same as all replicas
+      zeros.push_back({point.zero, point.shard_level});
     }
   }
   return zeros;
@@ -186,35 +195,29 @@ std::vector<ZeroChoice> ParallelSpace::zeros(const PlanPoint& split) const {
 
 bool ParallelSpace::splits_backward(const PlanPoint& split) const {
   PlanPoint point = split;
+  point.micro = safest_micro(split);
   point.schedule = ScheduleKind::kZbH1;
   return legal(point);
 }
 
-std::vector<std::int32_t> ParallelSpace::virtual_stages(const PlanPoint& split,
-                                                        std::int64_t microbatches) const {
-  const bool possible = split.pipeline > 1 && microbatches % split.pipeline == 0 &&
-                        allowed(fixed_.schedule, ScheduleKind::kOneFOneB);
-  const std::int64_t most =
-      possible ? job_.workload.transformer()->layers / split.pipeline : std::int64_t{1};
-  std::vector<std::int32_t> stages;
-  for (std::int32_t v = 1; v <= most; ++v) {
-    if (allowed(fixed_.virtual_stages, v)) {
-      stages.push_back(v);
+std::vector<ScheduleChoice> ParallelSpace::schedules(const PlanPoint& point) const {
+  if (point.pipeline == 1) {
+    if (!allowed(fixed_.virtual_stages, 1)) {
+      return {};
     }
+    return {{1, fixed_.schedule.value_or(ScheduleKind::kOneFOneB)}};
   }
-  return stages;
-}
-
-std::vector<ScheduleKind> ParallelSpace::schedules(const PlanPoint& split,
-                                                   std::int32_t virtual_stages) const {
-  if (split.pipeline == 1) {
-    return {fixed_.schedule.value_or(ScheduleKind::kOneFOneB)};
-  }
-  std::vector<ScheduleKind> schedules;
-  for (const ScheduleKind kind : kSchedules) {
-    if (allowed(fixed_.schedule, kind) &&
-        (virtual_stages == 1 || kind == ScheduleKind::kOneFOneB)) {
-      schedules.push_back(kind);
+  std::vector<ScheduleChoice> schedules;
+  Job job = applied(job_, point);
+  const std::int64_t most = job.workload.transformer()->layers / point.pipeline;
+  for (std::int32_t v = 1; v <= most; ++v) {
+    for (const ScheduleKind kind : kSchedules) {
+      job.parallel.virtual_stages = v;
+      job.parallel.schedule = kind;
+      if (allowed(fixed_.virtual_stages, v) && allowed(fixed_.schedule, kind) &&
+          !broken_rule(job)) {
+        schedules.push_back({v, kind});
+      }
     }
   }
   return schedules;
@@ -223,11 +226,13 @@ std::vector<ScheduleKind> ParallelSpace::schedules(const PlanPoint& split,
 std::vector<RecomputeChoice> ParallelSpace::recomputes(const PipelineLayout& layout,
                                                        ScheduleKind schedule) const {
   const auto possible = [&](RecomputeKind kind) {
-    return schedule != ScheduleKind::kZbH1 || recomputed_apart_[static_cast<std::size_t>(kind)];
+    return recomputed_[static_cast<std::size_t>(kind)][schedule == ScheduleKind::kZbH1 ? 1 : 0];
   };
+  const auto most = static_cast<std::int32_t>(
+      most_layers(job_.workload.transformer()->layers, layout.stages, layout.chunks));
   std::vector<RecomputeChoice> choices;
   if (fixed_.recompute) {
-    if (possible(fixed_.recompute->kind)) {
+    if (possible(fixed_.recompute->kind) && fixed_.recompute->layers <= most) {
       choices.push_back(
           {fixed_.recompute->kind, static_cast<std::int32_t>(fixed_.recompute->layers)});
     }
@@ -241,15 +246,6 @@ std::vector<RecomputeChoice> ParallelSpace::recomputes(const PipelineLayout& lay
   }
   if (!possible(RecomputeKind::kFirstLayers)) {
     return choices;
-  }
-  std::int32_t most = 0;
-  for (std::int32_t s = 0; s < layout.stages; ++s) {
-    std::int32_t layers = 0;
-    for (auto at = static_cast<std::size_t>(s); at < layout.layers.size();
-         at += static_cast<std::size_t>(layout.stages)) {
-      layers += layout.layers[at];
-    }
-    most = std::max(most, layers);
   }
   for (std::int32_t k = 1; k < most; ++k) {
     choices.push_back({RecomputeKind::kFirstLayers, k});

@@ -20,8 +20,14 @@ struct ZeroChoice {
   std::int32_t level = 0;
 };
 
-/// The legal parallel plans of a job, one dimension after the other: what the graph builder and the
-/// configuration accept, without points that are the same plan under another name (sequence
+/// A schedule and the chunks of a stage.
+struct ScheduleChoice {
+  std::int32_t virtual_stages = 1;
+  ScheduleKind kind = ScheduleKind::kOneFOneB;
+};
+
+/// The legal parallel plans of a job, one dimension after the other: those that break no rule
+/// (core/job_rules.h), without points that are the same plan under another name (sequence
 /// parallelism or ZeRO over one rank, a schedule of one stage, first-k with k = all layers).
 ///
 ///   tensor     divides the devices, heads, widths, vocabulary; with it sequence_parallel
@@ -35,7 +41,7 @@ struct ZeroChoice {
 ///   schedule   gpipe, 1f1b, zb-h1, where pipeline > 1
 ///   recompute  none, selective, full, the first k layers of every stage
 ///   zero       0 .. 3, where context * data > 1; 3 also inside a level of the fabric (HSDP)
-///   zb-h1 goes with what leaves gradients and activations in place: see the builder
+///   zb-h1 goes with what leaves gradients and activations in place
 class ParallelSpace {
  public:
   ParallelSpace(const Job& job, const FixedPlan& fixed);
@@ -43,14 +49,12 @@ class ParallelSpace {
   /// Legal (tensor, sequence_parallel, context, expert, pipeline, data); other fields at their
   /// defaults.
   [[nodiscard]] std::vector<PlanPoint> splits() const;
+  /// At least one for each of them.
   [[nodiscard]] std::vector<std::int32_t> micros(const PlanPoint& split) const;
   /// How its parameters may be sharded.
   [[nodiscard]] std::vector<ZeroChoice> zeros(const PlanPoint& split) const;
-  /// For the split's pipeline and so many micro-batches.
-  [[nodiscard]] std::vector<std::int32_t> virtual_stages(const PlanPoint& split,
-                                                         std::int64_t microbatches) const;
-  [[nodiscard]] std::vector<ScheduleKind> schedules(const PlanPoint& split,
-                                                    std::int32_t virtual_stages) const;
+  /// For a split and its micro-batch; fewer chunks first.
+  [[nodiscard]] std::vector<ScheduleChoice> schedules(const PlanPoint& point) const;
   /// Those of the first k layers last, by k.
   [[nodiscard]] std::vector<RecomputeChoice> recomputes(const PipelineLayout& layout,
                                                         ScheduleKind schedule) const;
@@ -59,12 +63,19 @@ class ParallelSpace {
 
  private:
   [[nodiscard]] bool legal(const PlanPoint& point) const;
+  /// Legal with some batch?
+  [[nodiscard]] bool possible(PlanPoint point) const;
+  /// The micro-batch that is legal if any is: what a larger one divides, it divides.
+  [[nodiscard]] std::int32_t safest_micro(const PlanPoint& split) const;
+  [[nodiscard]] std::vector<std::int32_t> degrees(std::int32_t PlanPoint::*field,
+                                                  const std::optional<std::int64_t>& fixed,
+                                                  std::int64_t most) const;
 
   Job job_;  // without fits
   std::int64_t devices_;
   FixedPlan fixed_;
-  std::int32_t fixed_level_ = 0;   // of a fixed ZeRO stage
-  bool recomputed_apart_[4] = {};  // may zb-h1 go with this RecomputeKind?
+  std::int32_t fixed_level_ = 0;  // of a fixed ZeRO stage
+  bool recomputed_[4][2] = {};    // may this RecomputeKind go without zb-h1, and with it?
 };
 
 /// The job without fitted constants: cheap to copy, and all that a graph needs.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/layer_split.h"
 #include "workloads/build_graph.h"
 #include "workloads/transformer_shape.h"
 
@@ -12,12 +13,12 @@ namespace {
 /// What follows from the real mesh: how attention over several ranks works, and how many replicas
 /// lie inside the level that ZeRO shards in.
 void fit_to_mesh(const Job& job, const PlanPoint& point, Job& reduced) {
-  const workloads::TransformerShape real = workloads::transformer_shape(applied(job, point));
-  reduced.parallel.context_algorithm = real.algorithm;
+  const Job real = applied(job, point);
+  reduced.parallel.context_algorithm = workloads::context_algorithm(real);
   if (point.shard_level != 0) {
     const Parallel& p = reduced.parallel;
     System& system = reduced.system;
-    const std::int64_t replicas = real.shards / real.context;
+    const std::int64_t replicas = workloads::shard_ranks(real) / point.context;
     system.fabric.resize(2);
     system.fabric[0].size = replicas * p.mesh().stride(Axis::kData);
     system.fabric[1].size = p.data / replicas;
@@ -67,6 +68,8 @@ std::vector<ReducedStage> reduced_stages(const Job& job, const PlanPoint& point,
   const std::int64_t microbatches = std::min<std::int64_t>(reduced.microbatches(), two ? 2 : 1);
   reduced.batch.global = reduced.batch.micro * reduced.parallel.data * microbatches;
   std::get<TransformerWorkload>(reduced.workload.model).layers = layers;
+  std::int64_t& again = reduced.parallel.recompute.layers;
+  again = std::min(again, most_layers(layers, stages, 1));
   const auto graph = std::make_shared<const ExecutionGraph>(workloads::build_graph(reduced));
   std::vector<ReducedStage> told_apart{{graph, 0}};
   for (const std::int32_t stage : {1, 2, kUnequalStages - 1}) {

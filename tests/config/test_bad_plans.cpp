@@ -66,7 +66,7 @@ const std::vector<Bad> kDense{
     {"rows do not divide over tensor ranks",
      {"devices=8", "parallel.tensor=8", "parallel.sequence_parallel=true", "batch.sequence=2044"},
      "parallel.sequence_parallel",
-     "use 2048 or false"},
+     "use batch.sequence = 2040 or 2048, or false"},
     {"experts of a dense model", {"devices=16", "parallel.expert=2"}, "parallel.expert", "use 1"},
     {"no such number format on the device",
      {"system=dgx-v100-32gb", "devices=8", "formats.compute=fp8"},
@@ -114,6 +114,13 @@ TEST_CASE("their neighbours are accepted", "[config][bad_plan]") {
                               "parallel.recompute={\"layers\": 12}"}) == "accepted");
   CHECK(message("gpt3-175b", {"devices=8", "parallel.tensor=8", "parallel.sequence_parallel=true",
                               "batch.sequence=2048"}) == "accepted");
+  // Tokens of a micro-batch are split, not each sequence: 2 x 2044 = 8 x 511; decoding, 64 x 1.
+  CHECK(message("gpt3-175b", {"devices=8", "parallel.tensor=8", "parallel.sequence_parallel=true",
+                              "batch.sequence=2044", "batch.micro=2", "batch.global=16"}) ==
+        "accepted");
+  CHECK(message("gpt3-175b", {"devices=8", "parallel.tensor=8", "parallel.sequence_parallel=true",
+                              "phase=decode", "cached=2048", "batch.sequence=1", "batch.micro=64",
+                              "batch.global=64"}) == "accepted");
   CHECK(message("mixtral-8x7b", {"devices=16", "parallel.expert=8", "parallel.expert_chunks=2",
                                  "parallel.overlap.expert=true"}) == "accepted");
 }

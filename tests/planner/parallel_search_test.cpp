@@ -81,7 +81,8 @@ std::vector<PlanPoint> brute_force_space(const Job& job) {
                     }
                   }
                   std::int32_t most = 0;  // layers of a stage
-                  const PipelineLayout layout = layout_of(job, p);
+                  const PipelineLayout layout =
+                      layout_of(*job.workload.transformer(), p.pipeline, p.virtual_stages);
                   for (std::int32_t s = 0; s < p.pipeline; ++s) {
                     std::int32_t own = 0;
                     for (std::int32_t c = 0; c < p.virtual_stages; ++c) {

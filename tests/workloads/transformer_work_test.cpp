@@ -160,18 +160,17 @@ TEST_CASE("a transformer that cannot be split says where and how to mend it",
   };
   Job job = gpt_job(8, 70, 7, 32, 128);
   split(job, 2, 1, 1, 1);
-  CHECK(message(job) ==
-        "parallel.tensor: 7 attention heads cannot be split over 2 equal parts; choose a divisor "
-        "of 7");
+  CHECK(message(job) == "parallel.tensor: 2 does not divide workload.heads = 7; use 1 or 7");
   job = llama_job(8, 96, 12, 4, 96, 32, 126);
   split(job, 6, 1, 1, 1);
-  CHECK_THAT(message(job), Catch::Contains("4 key and value heads"));
+  CHECK_THAT(message(job), Catch::Contains("6 does not divide workload.kv_heads = 4"));
   job = gpt_job(8, 64, 4, 32, 127);
   split(job, 2, 1, 1, 1);
-  CHECK_THAT(message(job), Catch::Contains("127 rows of the vocabulary"));
+  CHECK_THAT(message(job), Catch::Contains("workload.vocabulary = 127; pad the vocabulary to 128"));
   job = gpt_job(3, 64, 4, 32, 128);
   split(job, 1, 4, 1, 4);
-  CHECK_THAT(message(job), Catch::StartsWith("parallel.pipeline: 3 layers"));
+  CHECK_THAT(message(job),
+             Catch::StartsWith("parallel.pipeline: 4 leaves stages of workload.layers = 3 empty"));
   job = gpt_job(8, 64, 4, 32, 128);
   split(job, 1, 1, 2, 2);
   job.batch.global = 3;

@@ -1,7 +1,7 @@
 #pragma once
 #include "core/system.h"
 
-namespace stepcast::workloads {
+namespace stepcast {
 
 /// What a training framework does beside the arithmetic of a transformer: properties of its
 /// version, described as data with a source in the entry "stack" of a system's `fitted`, form
@@ -52,4 +52,4 @@ inline FrameworkTraits framework_traits(const System& system) {
           has("casts_each_pass")};
 }
 
-}  // namespace stepcast::workloads
+}  // namespace stepcast
