@@ -85,6 +85,9 @@ TEST_CASE("what one stage sends its neighbour receives, in order", "[workloads][
   const bool gpipe = GENERATE(false, true);
   const bool sequence = GENERATE(false, true);
   const bool overlap = GENERATE(false, true);
+  if (gpipe && chunks > 1) {  // 1f1b alone is interleaved
+    return;
+  }
   const std::int64_t p = 4;
   const std::int64_t m = 8;
   Job job = gpt_job(8, kHidden, 4, kSequence, 128);
