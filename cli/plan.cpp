@@ -244,6 +244,9 @@ std::vector<std::string> overrides_of(const PlanCommand& options) {
   if (options.sync_interval > 0) {
     overrides.push_back(fmt::format("embedding.sync_interval={}", options.sync_interval));
   }
+  if (options.dedup) {
+    overrides.emplace_back("embedding.dedup=ikjt");
+  }
   if (!options.from.empty()) {
     const bool bare = options.from.find('/') == std::string::npos;
     overrides.push_back("embedding.plan=" + (bare ? "./" + options.from : options.from));
@@ -337,7 +340,6 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   }
   o.seed = options.seed;
   o.tiers = !options.no_tiers && options.export_as.empty();
-  o.dedup = options.dedup;
   o.compare = options.compare;
   o.form = form_of(options);
   o.clock = [] {
@@ -395,7 +397,8 @@ void add_plan(CLI::App& app, Context& context) {
       ->add_option("--sync-interval", options->sync_interval,
                    "Steps between synchronisations of replicated rows: embedding.sync_interval")
       ->check(CLI::Range(1, 1'000'000));
-  command->add_flag("--dedup", options->dedup, "Row tiers as if ids were deduplicated per rank");
+  command->add_flag("--dedup", options->dedup,
+                    "Ids deduplicated on each rank: embedding.dedup=ikjt");
   command->add_option("--out", options->out, "Write the best plan as a plan file")
       ->check(output_file());
   command->add_option("--export", options->export_as,

@@ -81,7 +81,7 @@ class Planning {
     for (std::size_t i = 0; options_.tiers && job_.devices > 1 && i < spaces.size(); ++i) {
       explore({.group_sizes = spaces[i],
                .row_tiers = true,
-               .dedup = options_.dedup || job_.embedding_dedup,
+               .dedup = job_.embedding_dedup,
                .form = options_.form},
               false);
     }
@@ -141,7 +141,7 @@ class Planning {
       }
     } else if (!again) {
       result_.bound_with_tiers = std::min(result_.bound_with_tiers, bound);
-      if (runs(space_options) && bound < result_.bound) {
+      if (bound < result_.bound) {
         result_.bound = bound;
         result_.bound_reason = found.bound.reason;
       }
@@ -164,11 +164,7 @@ class Planning {
         lacking = std::max(taken, lacking.value_or(Bytes{}));
         continue;
       }
-      c.buildable_because = buildable             ? ""
-                            : runs(space_options) ? refusal(job_, c.plan)
-                                                  : "ids deduplicated before the "
-                                                    "exchange: set embedding.dedup to "
-                                                    "ikjt";
+      c.buildable_because = buildable ? "" : refusal(job_, c.plan);
       std::map<std::string, std::int64_t> mix;
       for (std::size_t t = 0; t < placement.size(); ++t) {
         ++mix[space.problem()
@@ -180,11 +176,6 @@ class Planning {
       result_.candidates.push_back(std::move(c));
     }
     return lacking;
-  }
-
-  /// No graph of this job deduplicates ids where the job does not say so.
-  [[nodiscard]] bool runs(const PlanSpaceOptions& options) const {
-    return options.dedup == job_.embedding_dedup;
   }
 
   void finish() {

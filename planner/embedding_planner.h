@@ -16,7 +16,6 @@ struct PlannerOptions {
   std::size_t keep = 4;  ///< plans handed back, best first
   SearchOptions search;
   bool tiers = true;  ///< also row tiers; slower memory where nothing fits
-  bool dedup = false;
   PlanForm form;
 };
 

@@ -19,7 +19,9 @@ namespace {
 
 double real(std::int64_t v) { return static_cast<double>(v); }
 
-Holding holding_of(const PlanShard& s, const EmbeddingTable& t, std::int64_t devices) {
+Holding holding_of(const PlanShard& s, const EmbeddingTable& t, const Job& job,
+                   const workloads::ListShares& lists) {
+  const std::int64_t devices = job.devices;
   const auto members = static_cast<std::int64_t>(s.groups.front().size());
   if (s.split == Split::kReplicate && members == devices) {
     return Holding::kReplicated;
@@ -29,6 +31,9 @@ Holding holding_of(const PlanShard& s, const EmbeddingTable& t, std::int64_t dev
   }
   if (t.mode == PoolingMode::kSequence) {
     return Holding::kUnpooled;
+  }
+  if (workloads::is_sequence(workloads::route_of(s, t, job, lists))) {
+    return Holding::kListed;
   }
   return members == 1         ? Holding::kExchanged
          : members == devices ? Holding::kReduced
@@ -67,10 +72,11 @@ class Ledger {
   std::vector<LedgerLine> lines() {
     const DlrmWorkload& w = *job_.workload.dlrm();
     for (std::size_t t = 0; t < plan_.tables.size(); ++t) {
+      const workloads::ListShares lists = workloads::list_shares(job_, w.tables[t]);
       for (const PlanShard& s : plan_.tables[t].shards) {
-        shard(plan_.tables[t], w.tables[t], s);
+        shard(plan_.tables[t], w.tables[t], s, lists);
       }
-      arriving(plan_.tables[t], w.tables[t]);
+      arriving(plan_.tables[t], w.tables[t], lists);
     }
     fetched();
     std::vector<LedgerLine> all;
@@ -95,8 +101,9 @@ class Ledger {
     return lines[static_cast<std::size_t>(rank)];
   }
 
-  void shard(const PlanTable& plan, const EmbeddingTable& table, const PlanShard& s) {
-    const Holding holding = holding_of(s, table, job_.devices);
+  void shard(const PlanTable& plan, const EmbeddingTable& table, const PlanShard& s,
+             const workloads::ListShares& lists) {
+    const Holding holding = holding_of(s, table, job_, lists);
     const std::int64_t columns = s.columns[1] - s.columns[0];
     const bool copies = s.groups.size() > 1;
     for (const auto& group : s.groups) {
@@ -207,13 +214,16 @@ class Ledger {
     }
   }
 
-  void arriving(const PlanTable& plan, const EmbeddingTable& table) {
+  void arriving(const PlanTable& plan, const EmbeddingTable& table,
+                const workloads::ListShares& lists) {
     // Once per route that columns of the table use; levels of one column range add up.
     double bytes = 0;
     for (const PlanShard& s : plan.shards) {
-      const Holding holding = holding_of(s, table, job_.devices);
+      const Holding holding = holding_of(s, table, job_, lists);
       const double share = plan.frequency_order ? range_mass(table, s) : 1;
-      bytes += arriving_bytes(job_, table, holding, s.columns[1] - s.columns[0], share).total();
+      const double listed = lists.lists * real(static_cast<std::int64_t>(s.groups.front().size()));
+      bytes +=
+          arriving_bytes(job_, table, holding, s.columns[1] - s.columns[0], share, listed).total();
     }
     const double remap = plan.frequency_order && plan.shards.size() > 1 ? remap_bytes(table) : 0;
     for (std::int64_t r = 0; r < job_.devices; ++r) {

@@ -13,6 +13,7 @@
 #include "planner/internal/tier_options.h"
 #include "planner/shard_bytes.h"
 #include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan_layout.h"
 
 namespace stepcast::planner {
 namespace {
@@ -75,6 +76,7 @@ class PlanSpaceBuilder {
   }
 
   void table(std::size_t t, const EmbeddingTable& table) {
+    lists_ = workloads::list_shares(job_, table);
     to_.problem_.tables.push_back({table.name, {}});
     to_.meanings_.emplace_back();
     const bool alone = job_.devices == 1;
@@ -131,18 +133,30 @@ class PlanSpaceBuilder {
     return std::min(1.0, law.unique(lookups / repeats).value / lookups);
   }
 
+  /// What is left of the table's lists where distinct ones are pooled once, split over `members`
+  /// ranks; all of them where that does not pay.
+  [[nodiscard]] workloads::ListShares lists_over(std::int64_t members) const {
+    return workloads::pays_to_pool_once(job_, lists_, members, job_.devices)
+               ? lists_
+               : workloads::ListShares{};
+  }
+
   void set_bytes(PlacementOption& o, const EmbeddingTable& table, const HeldPiece& piece) const {
     o.bytes[0] = whole(held_bytes(job_, table, piece).total());
     // Each column part sends ids of its own.
+    const double listed = lists_.lists * real(piece.group);
     o.bytes_everywhere[0] =
-        o.pieces * whole(arriving_bytes(job_, table, piece.holding, piece.columns).total());
+        o.pieces *
+        whole(arriving_bytes(job_, table, piece.holding, piece.columns, 1, listed).total());
   }
 
   PlacementOption replicated(std::size_t t, const EmbeddingTable& table) const {
     const double local = real(job_.batch.global) / real(job_.devices);
     PlacementOption o;
     o.group = to_.problem_.ranks;
-    const EmbeddingPrices::Lookups lookups{t, local, 1, table.dim, false};
+    const bool pooled = table.mode != PoolingMode::kSequence;
+    const double looked_up = local * (pooled ? lists_over(1).ids : 1);
+    const EmbeddingPrices::Lookups lookups{t, looked_up, 1, table.dim, false};
     o.load[kLookup] = to_load(prices_.forward(lookups));
     if (job_.devices == 1) {
       o.load[kUpdate] = to_load(prices_.backward(lookups));
@@ -162,21 +176,27 @@ class PlanSpaceBuilder {
     const double global = real(job_.batch.global);
     const bool unpooled = table.mode == PoolingMode::kSequence;
     const std::int64_t width = table.dim / parts;
+    const workloads::ListShares lists = lists_over(1);
+    const bool once = lists.lists < 1;
+    const bool listed = unpooled || once;
     PlacementOption o;
     o.pieces = static_cast<std::int32_t>(parts);
     o.label = parts > 1 ? fmt::format("column_wise x{}", parts) : "";
     const double asked = travelling(table);
-    const EmbeddingPrices::Lookups lookups{t, global, asked, width, unpooled};
-    const double ids = global * table.pooling * asked;
-    const double sent = (unpooled ? ids : global) * real(width);
+    const EmbeddingPrices::Lookups lookups{t, global * lists.ids, asked, width, unpooled};
+    const double ids = global * table.pooling * asked * lists.ids;
+    const double sent = (unpooled ? ids : global * lists.lists) * real(width);
     o.load[kArrival] = to_load(routes_.ids(ids, global));
-    o.load[unpooled ? kSequenceLookup : kLookup] = to_load(prices_.forward(lookups));
-    o.load[unpooled ? kSequenceExchange : kExchange] =
+    o.load[listed ? kSequenceLookup : kLookup] = to_load(prices_.forward(lookups));
+    o.load[listed ? kSequenceExchange : kExchange] =
         to_load(routes_.exchange_forward(sent) + routes_.exchange_backward(sent));
     o.load[kUpdate] = to_load(prices_.backward(lookups));
-    finish_route(o, table, unpooled, Route::kExchange);
+    finish_route(o, table, once, Route::kExchange);
     set_bytes(o, table,
-              {unpooled ? Holding::kUnpooled : Holding::kExchanged, table.rows, width, 1, 1});
+              {unpooled ? Holding::kUnpooled
+               : once   ? Holding::kListed
+                        : Holding::kExchanged,
+               table.rows, width, 1, 1});
     return o;
   }
 
@@ -193,48 +213,52 @@ class PlanSpaceBuilder {
     const internal::HotRows hot =
         internal::hot_rows(table, group, job_.devices, options_.form.row_split);
     split_ = hot.split;
+    const workloads::ListShares lists = lists_over(group);
+    const bool once = lists.lists < 1;
+    const bool listed = unpooled || once;
     const double asked = share * travelling(table);
-    const EmbeddingPrices::Lookups lookups{t, global, asked, table.dim, unpooled};
-    const double arriving = global * table.pooling * asked;
-    const double sent = (unpooled ? arriving : global) * real(table.dim);
+    const EmbeddingPrices::Lookups lookups{t, global * lists.ids, asked, table.dim, unpooled};
+    const double arriving = global * table.pooling * asked * lists.ids;
+    const double sent = (unpooled ? arriving : global * lists.lists) * real(table.dim);
     const double exchange =
-        unpooled ? routes_.exchange_forward(sent) + routes_.exchange_backward(sent)
-        : all    ? routes_.reduce_forward(sent) + routes_.reduce_backward(sent)
-                 : routes_.node_forward(group, sent) + routes_.node_backward(group, sent);
+        listed ? routes_.exchange_forward(sent) + routes_.exchange_backward(sent)
+        : all  ? routes_.reduce_forward(sent) + routes_.reduce_backward(sent)
+               : routes_.node_forward(group, sent) + routes_.node_backward(group, sent);
     o.load[kArrival] = to_load(routes_.ids(arriving, global));
-    o.load[unpooled ? kSequenceLookup : kGroupLookup] = to_load(prices_.forward(lookups));
-    o.load[unpooled ? kSequenceExchange : kGroupExchange] = to_load(exchange);
+    o.load[listed ? kSequenceLookup : kGroupLookup] = to_load(prices_.forward(lookups));
+    o.load[listed ? kSequenceExchange : kGroupExchange] = to_load(exchange);
     o.load[kUpdate] = to_load(prices_.backward(lookups));
     for (const double mass : hot.mass) {
       // What grows with the lookups that fall to a member: all but the pooled exchange.
       const double f = std::max(-1.0, mass * real(group) - 1);
       Load& extra = o.skew.emplace_back();
       for (std::size_t p = 0; p < kPhases; ++p) {
-        extra[p] = p == kGroupExchange ? 0 : std::llround(static_cast<double>(o.load[p]) * f);
+        extra[p] = p == kGroupExchange || (once && p == kSequenceExchange)
+                       ? 0
+                       : std::llround(static_cast<double>(o.load[p]) * f);
       }
     }
-    finish_route(o, table, unpooled,
-                 unpooled ? Route::kExchange
-                 : all    ? Route::kReduce
-                          : Route::kNode,
-                 group);
+    finish_route(o, table, once, all ? Route::kReduce : Route::kNode, group);
     const std::int64_t rows = (table.rows + group - 1) / group;
     const double most =
         hot.mass.empty() ? share : *std::max_element(hot.mass.begin(), hot.mass.end());
     set_bytes(o, table,
               {unpooled ? Holding::kUnpooled
+               : once   ? Holding::kListed
                : all    ? Holding::kReduced
                         : Holding::kNodeReduced,
                rows, table.dim, std::max(share, most), group});
     return o;
   }
 
-  void finish_route(PlacementOption& o, const EmbeddingTable& table, bool unpooled, Route route,
+  /// `once`: distinct lists of a pooled table; each holder sends its sum of them.
+  void finish_route(PlacementOption& o, const EmbeddingTable& table, bool once, Route route,
                     std::int64_t group = 1) const {
-    if (unpooled) {
+    if (once || table.mode == PoolingMode::kSequence) {
       const double local = real(job_.batch.global) / real(job_.devices);
+      const double rows = once ? real(group) : table.pooling;
       const auto [forward, backward] =
-          routes_.pool_rows(local * table.pooling * real(table.dim), local * real(table.dim));
+          routes_.pool_rows(local * rows * real(table.dim), local * real(table.dim));
       o.everywhere[kSequenceExchange] += to_load(forward + backward);
       o.routes = internal::RoutePrices::bits({Route::kIds, Route::kSequence});
     } else {
@@ -247,6 +271,7 @@ class PlanSpaceBuilder {
   PlanSpace& to_;
   const EmbeddingPrices& prices_;
   internal::RoutePrices routes_;
+  workloads::ListShares lists_;  ///< of the table at hand
   Split split_ = Split::kBlock;
 };
 

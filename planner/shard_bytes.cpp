@@ -65,6 +65,7 @@ BytesByPurpose held_bytes(const Job& job, const EmbeddingTable& table, const Hel
       break;
     case Holding::kExchanged:
     case Holding::kReduced:
+    case Holding::kListed:
       b.buffers = global * columns * wire + ids;
       break;
     case Holding::kNodeReduced:
@@ -79,7 +80,7 @@ BytesByPurpose held_bytes(const Job& job, const EmbeddingTable& table, const Hel
 }
 
 BytesByPurpose arriving_bytes(const Job& job, const EmbeddingTable& table, Holding holding,
-                              std::int64_t columns, double share) {
+                              std::int64_t columns, double share, double listed) {
   BytesByPurpose b;
   if (holding == Holding::kReplicated || holding == Holding::kLocal) {
     return b;
@@ -88,8 +89,9 @@ BytesByPurpose arriving_bytes(const Job& job, const EmbeddingTable& table, Holdi
   const double lookups = std::ceil(local * table.pooling * share);
   const double wire = both_ways(job);
   b.buffers = lookups * kIdBytes + 2 * local * kLengthBytes + local * real(columns) * wire;
-  if (holding == Holding::kUnpooled) {
-    b.buffers += lookups * real(columns) * wire +
+  if (holding == Holding::kUnpooled || holding == Holding::kListed) {
+    const double rows = holding == Holding::kUnpooled ? lookups : std::ceil(local * listed);
+    b.buffers += rows * real(columns) * wire +
                  2 * local * real(columns) * element_bytes(job.formats.compute);
   }
   b.buffers += lost_bytes(job, b.buffers);

@@ -24,6 +24,7 @@ enum class Holding : std::uint8_t {
   kReduced,      ///< row-split over all ranks: partial sums by reduce-scatter
   kNodeReduced,  ///< row-split over a group: reduce-scatter inside, all-to-all across
   kUnpooled,     ///< sequence rows
+  kListed,       ///< pooled rows of distinct lists, copied to the samples that have them
 };
 
 /// One piece as a rank holds it.
@@ -41,9 +42,10 @@ struct HeldPiece {
 BytesByPurpose held_bytes(const Job& job, const EmbeddingTable& table, const HeldPiece& piece);
 
 /// Bytes on every rank because a table's piece exists somewhere: what arrives for the local batch,
-/// and the ids sent. `share` of the table's lookups go to the piece.
+/// and the ids sent. `share` of the table's lookups go to the piece; of kListed, `listed` rows
+/// arrive for each sample (holders, times the share of lists that are distinct).
 BytesByPurpose arriving_bytes(const Job& job, const EmbeddingTable& table, Holding holding,
-                              std::int64_t columns, double share = 1);
+                              std::int64_t columns, double share = 1, double listed = 1);
 
 /// Row id -> place in the order of popularity, on each rank that sends ids: 4 bytes a row, 8 beyond
 /// 2^32 rows.

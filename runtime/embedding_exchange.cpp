@@ -113,6 +113,8 @@ EmbeddingExchange::EmbeddingExchange(const Job& job, std::int32_t its_rank)
     shard.begin.resize(index(layout.devices));
     shard.count.resize(index(layout.devices));
     shard.row_elements.resize(index(layout.devices));
+    shard.bags.resize(index(layout.devices));
+    shard.first_bag.resize(index(layout.devices));
     shards_of(slice(s).route).push_back(std::move(shard));
   }
   for (std::int32_t peer = 0; peer < static_cast<std::int32_t>(layout.devices); ++peer) {
@@ -127,7 +129,8 @@ EmbeddingExchange::EmbeddingExchange(const Job& job, std::int32_t its_rank)
                             .shard = i,
                             .peer = peer,
                             .lengths = lengths_received,
-                            .place = place_of(peer, route)});
+                            .place = place_of(peer, route),
+                            .bags = batch});
         lengths_received += batch * (whole_lengths(of) ? 2 : 1);
       }
     }
@@ -141,6 +144,7 @@ void EmbeddingExchange::place_parts() {
   ids_sent = rows_here = 0;
   for (Part& part : parts) {
     part.ids = ids_sent;
+    part.rows = slice(part.slice).pools_lists_once() ? part.rows : part.count;
     ids_sent += part.count;
     id_counts.send[index(part.peer)] += part.count;
   }
@@ -148,7 +152,7 @@ void EmbeddingExchange::place_parts() {
     for (Part& part : parts) {
       if (slice(part.slice).route == route) {
         part.row_elements = rows_here;
-        rows_here += part.count * slice(part.slice).dim;
+        rows_here += part.rows * slice(part.slice).dim;
       }
     }
   }
@@ -161,14 +165,16 @@ void EmbeddingExchange::place_arrivals() {
     a.ids = ids_received;
     ids_received += a.count;
     id_counts.receive[index(a.peer)] += a.count;
-    shards_of(a.route)[a.shard].count[index(a.peer)] = a.count;
+    Shard& shard = shards_of(a.route)[a.shard];
+    shard.count[index(a.peer)] = a.count;
+    shard.bags[index(a.peer)] = a.bags;
   }
   for (const EmbeddingRoute route : kSequences) {
     for (const Arrival& a : arrivals) {
       if (a.route == route) {
         Shard& shard = shards_of(route)[a.shard];
         shard.row_elements[index(a.peer)] = rows_there;
-        rows_there += a.count * slice(shard.slice).dim;
+        rows_there += rows_of(shard, index(a.peer)) * slice(shard.slice).dim;
       }
     }
   }
@@ -179,14 +185,18 @@ void EmbeddingExchange::place_arrivals() {
     }
     const auto [first, end] = layout.peers(route, rank);
     std::vector<std::int64_t> by_place(index(end - first));
-    for (Shard& shard : shards_of(route)) {
+    const auto add_up = [&](const std::vector<std::int64_t>& of, std::vector<std::int64_t>& sums) {
       for (std::int32_t peer = first; peer < end; ++peer) {
-        by_place[index(place_of(peer, route))] = shard.count[index(peer)];
+        by_place[index(place_of(peer, route))] = of[index(peer)];
       }
       std::exclusive_scan(by_place.begin(), by_place.end(), by_place.begin(), std::int64_t{0});
       for (std::int32_t peer = first; peer < end; ++peer) {
-        shard.begin[index(peer)] = by_place[index(place_of(peer, route))];
+        sums[index(peer)] = by_place[index(place_of(peer, route))];
       }
+    };
+    for (Shard& shard : shards_of(route)) {
+      add_up(shard.count, shard.begin);
+      add_up(shard.bags, shard.first_bag);
     }
   }
   id_counts.set_offsets();
@@ -220,7 +230,7 @@ void EmbeddingExchange::set_sequence_counts(bool forward, Counts& n, EmbeddingRo
   std::int64_t before_there = 0;
   for (const Part& part : parts) {
     const EmbeddingSlice& s = slice(part.slice);
-    const std::int64_t elements = part.count * s.dim;
+    const std::int64_t elements = part.rows * s.dim;
     if (s.route == route) {
       here[index(part.peer - first)] += elements;
     } else if (workloads::is_sequence(s.route) && s.route < route) {
@@ -230,7 +240,7 @@ void EmbeddingExchange::set_sequence_counts(bool forward, Counts& n, EmbeddingRo
   for (const EmbeddingRoute r : kSequences) {
     for (const Shard& shard : shards[static_cast<std::size_t>(r)]) {
       for (std::size_t p = 0; p < shard.count.size(); ++p) {
-        const std::int64_t elements = shard.count[p] * slice(shard.slice).dim;
+        const std::int64_t elements = rows_of(shard, p) * slice(shard.slice).dim;
         if (r == route && elements > 0) {
           there[p - index(first)] += elements;
         } else if (r < route) {

@@ -17,7 +17,9 @@ RowRemaps row_remaps(const Job& job);
 /// the host, whatever memory the lists themselves are in.
 ///
 /// Ids travel as [peer][slice the peer holds][bag]; rows of sequence tables come back in the same
-/// order, their gradients likewise. Of several copies a rank asks the one of its own group.
+/// order, their gradients likewise. Where distinct lists are pooled once, as many bags follow each
+/// other as there are such lists; the lengths of the others are -1. Of several copies a rank asks
+/// the one of its own group.
 struct EmbeddingExchange {
   /// The ids of one slice that go to one of its holders.
   struct Part {
@@ -27,6 +29,7 @@ struct EmbeddingExchange {
     std::int64_t lengths = 0;
     std::int64_t ids = 0;    ///< offset among the ids sent
     std::int64_t count = 0;  ///< ids of this batch
+    std::int64_t rows = 0;   ///< that come back for them: one for each id or distinct list
     std::int64_t row_elements =
         0;  ///< offset of its rows when they come back; sequence tables only
   };
@@ -35,6 +38,8 @@ struct EmbeddingExchange {
     std::int32_t slice = 0;
     std::vector<std::int64_t> begin;         ///< by peer: its first id among the shard's
     std::vector<std::int64_t> count;         ///< by peer
+    std::vector<std::int64_t> bags;          ///< by peer: its samples, or their distinct lists
+    std::vector<std::int64_t> first_bag;     ///< by peer: among the shard's
     std::vector<std::int64_t> row_elements;  ///< by peer: offset of its rows as they travel;
                                              ///< sequence tables only
   };
@@ -48,6 +53,7 @@ struct EmbeddingExchange {
     std::int64_t place = 0;    ///< of the peer's samples in the order of the embedding op
     std::int64_t ids = 0;      ///< offset among the ids received
     std::int64_t count = 0;    ///< ids
+    std::int64_t bags = 0;     ///< of its samples, or of their distinct lists
   };
   struct Counts {
     std::vector<std::int64_t> send, send_offsets, receive, receive_offsets;
@@ -70,6 +76,10 @@ struct EmbeddingExchange {
   [[nodiscard]] bool whole_lengths(const workloads::EmbeddingSlice& s) const {
     return s.splits_bags() && table(s).mode == PoolingMode::kMean;
   }
+  /// Rows of one peer's ids as they travel on a sequence route.
+  [[nodiscard]] std::int64_t rows_of(const Shard& shard, std::size_t peer) const {
+    return slice(shard.slice).pools_lists_once() ? shard.bags[peer] : shard.count[peer];
+  }
   /// Samples whose lookups reach this rank's shards of a route, in the order of its embedding op.
   [[nodiscard]] std::int64_t samples(workloads::EmbeddingRoute route) const {
     const auto [first, end] = layout.peers(route, rank);
@@ -80,9 +90,10 @@ struct EmbeddingExchange {
     return shards[static_cast<std::size_t>(route)];
   }
 
-  /// Where the ids of each part stand and how many each peer gets, from the parts' counts.
+  /// Where the ids of each part stand and how many each peer gets, from the parts' counts, and from
+  /// their rows where distinct lists are pooled once.
   void place_parts();
-  /// The same for what arrives, from the arrivals' counts.
+  /// The same for what arrives, from the arrivals' counts and bags.
   void place_arrivals();
   /// Elements of pooled rows that members exchange on a route, and of unpooled ones (after both
   /// `place_` functions). Offsets are set.

@@ -20,6 +20,9 @@ void require_executable(const Job& job, bool cuda) {
       if (s.tier == "ssd") {  // the device itself reads a slower tier: it has to be memory
         refuse("embedding.plan", "rows in tier ssd on CUDA");
       }
+      if (s.pools_lists_once()) {
+        refuse("embedding.dedup", "repeated lists of pooled tables, once each, on CUDA");
+      }
     }
   }
   const TransformerWorkload* m = job.workload.transformer();

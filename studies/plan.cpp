@@ -72,7 +72,6 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   search.search.time_limit = options.time_limit;
   search.search.clock = options.clock;
   search.tiers = options.tiers;
-  search.dedup = options.dedup;
   search.form = options.form;
   const double begin = now();
   planner::EmbeddingPlanning found = planner::plan_embeddings(job, model, search);

@@ -15,7 +15,6 @@ struct PlanOptions {
   std::optional<double> time_limit;  ///< seconds of search
   std::uint64_t seed = 1;
   bool tiers = true;
-  bool dedup = false;
   bool compare = false;
   planner::PlanForm form;         ///< of the plans searched
   std::function<double()> clock;  ///< seconds; without it no time is reported

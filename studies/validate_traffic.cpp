@@ -196,7 +196,6 @@ EqualMemoryCut cut_at_equal_memory(const ReuseHistogram& histogram, std::int64_t
   job.embedding_plan.reset();
   PlanOptions options;
   options.top = 1;
-  options.dedup = dedup;
   const PlanReport report = plan(job, options);
   if (report.plans.empty() || !report.plans.front().simulated) {
     throw InputError(histogram.file,

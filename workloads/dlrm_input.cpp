@@ -152,6 +152,9 @@ void DlrmStep::exchange_indices() {
       const double travel = travelling(s, held_rows(s, peer), real(batch_));
       add(ids, travel);
       by_row += s.splits_bags() ? travel : 0;
+      if (s.pools_lists_once()) {  // all lists are looked at to find the distinct ones
+        by_row += real(batch_) * table(s).pooling / real(s.members());
+      }
     }
   }
   const double sent_ids = total(ids);

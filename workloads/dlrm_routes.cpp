@@ -171,9 +171,9 @@ EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
   shard.table_rows = t.rows;
   shard.lookups = travelling(s, held, samples);
   shard.drawn = lookups_of(s, held, samples);
-  shard.bags = samples;
+  shard.bags = samples * s.list_share;
   shard.mean = t.mode == PoolingMode::kMean || (local && t.mode == PoolingMode::kSequence);
-  shard.sequence = is_sequence(s.route);
+  shard.sequence = is_sequence(s.route) && !s.pools_lists_once();
   shard.access = law.access;
   const std::int64_t step = !shared_ || !s.row_split()  ? 0
                             : s.split == Split::kStripe ? 1
@@ -252,7 +252,8 @@ void DlrmStep::declare_routes() {
       route_r.width += shard.dim;
       route_r.lookups += shard.lookups;
       route_r.bags += shard.bags;
-      sequence_elements += shard.lookups * real(shard.dim);
+      sequence_elements +=
+          rows_back(slice(s), held_rows(slice(s), rank_), samples) * real(shard.dim);
       if (shard.cache) {
         const std::uint8_t tier = b_.tensor_at(shard.weights).tier;
         auto at = std::find_if(route_r.fetches.begin(), route_r.fetches.end(),
@@ -316,17 +317,23 @@ double DlrmStep::distinct_rows(const EmbeddingSlice& s, const HeldRows& held, do
 }
 
 double DlrmStep::travelling(const EmbeddingSlice& s, const HeldRows& held, double samples) {
-  if (!job_.embedding_dedup || !is_sequence(s.route)) {
-    return lookups_of(s, held, samples);
+  if (s.pools_lists_once() || !job_.embedding_dedup || !is_sequence(s.route)) {
+    return s.id_share * lookups_of(s, held, samples);
   }
   return samples / real(batch_) * distinct_rows(s, held, real(batch_));
+}
+
+double DlrmStep::rows_back(const EmbeddingSlice& s, const HeldRows& held, double samples) {
+  return s.pools_lists_once() ? s.list_share * samples : travelling(s, held, samples);
 }
 
 DlrmStep::SequenceSizes DlrmStep::sequence_sizes(EmbeddingRoute r) {
   SequenceSizes n;
   for (const Place& p : places(r)) {
     const EmbeddingSlice& s = slice(p.slice);
-    const double lookups = real(batch_) * table(s).pooling * laws_.mass(s);
+    // What the receiver reads for its samples: their rows, or each holder's sum.
+    const double lookups = s.pools_lists_once() ? real(batch_ * s.members())
+                                                : real(batch_) * table(s).pooling * laws_.mass(s);
     n.lookups += lookups;
     n.bags += real(batch_);
     n.looked_up_elements += lookups * real(s.dim);
@@ -334,7 +341,7 @@ DlrmStep::SequenceSizes DlrmStep::sequence_sizes(EmbeddingRoute r) {
     if (job_.embedding_dedup) {
       rows = 0;
       for (std::int64_t i = 0; i < s.members(); ++i) {
-        rows += travelling(s, held_rows(s, s.ranks[static_cast<std::size_t>(i)]), real(batch_));
+        rows += rows_back(s, held_rows(s, s.ranks[static_cast<std::size_t>(i)]), real(batch_));
       }
     }
     n.row_elements += rows * real(s.dim);

@@ -42,14 +42,18 @@ void DlrmStep::lookup(EmbeddingRoute r, bool next) {
   double rows = 0;
   double elements = 0;
   double additions = 0;
+  double copied = 0;  // of lists that are looked up once, to every sample
   for (const std::int32_t id : to.slices) {
     const EmbeddingSlice& s = slice(id);
     const double samples = samples_of(r);
-    const double lookups = travelling(s, held_rows(s, rank_), samples);
+    const HeldRows held = held_rows(s, rank_);
+    const double lookups = travelling(s, held, samples);
     rows += lookups * row_bytes(s.dim).base();
     additions += lookups * real(s.dim);
-    elements += (is_sequence(r) ? lookups : samples) * real(s.dim);
+    elements += (is_sequence(r) ? rows_back(s, held, samples) : samples) * real(s.dim);
+    copied += is_local(r) && s.pools_lists_once() ? s.list_share * samples * real(s.dim) : 0;
   }
+  const double copied_bytes = copied * element_bytes(b_.tensor_at(to.output).format);
   const Indices& from = next ? next_indices_ : indices_;
   auto op =
       b_.op(OpKind::kEmbeddingForward, fmt::format("embedding.{}.forward", name_of(r)),
@@ -59,8 +63,9 @@ void DlrmStep::lookup(EmbeddingRoute r, bool next) {
           .detail(to.group)
           .in(is_local(r) ? std::vector<TensorId>{} : std::vector<TensorId>{from.lengths, from.ids})
           .out({to.output})
-          .work(Flops(additions), Bytes(rows + to.lookups * kIdBytes + to.bags * kLengthBytes),
-                Bytes(elements * element_bytes(b_.tensor_at(to.output).format)));
+          .work(Flops(additions),
+                Bytes(rows + to.lookups * kIdBytes + to.bags * kLengthBytes + copied_bytes),
+                Bytes(elements * element_bytes(b_.tensor_at(to.output).format) + copied_bytes));
   mark(op, next);
   if (next == ahead(DlrmPipeline::kSparseDist)) {
     wait(op, indexed_);
@@ -140,7 +145,7 @@ void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
       double elements = 0;
       for (const std::int32_t id : of.slices) {
         const EmbeddingSlice& s = slice(id);
-        elements += travelling(s, held_rows(s, rank_), real(batch_)) * real(s.dim);
+        elements += rows_back(s, held_rows(s, rank_), real(batch_)) * real(s.dim);
       }
       const std::int64_t peers = has_copies(r) ? layout_.group_of(r) : devices();
       Exchange e{.send_elements = std::vector<double>(static_cast<std::size_t>(peers), elements)};
@@ -329,7 +334,7 @@ void DlrmStep::exchange_gradient(EmbeddingRoute r) {
     for (const std::int32_t id : layout_.held_by(owner, r)) {
       const EmbeddingSlice& s = slice(id);
       const double rows =
-          is_sequence(r) ? travelling(s, held_rows(s, owner), real(batch_)) : real(batch_);
+          is_sequence(r) ? rows_back(s, held_rows(s, owner), real(batch_)) : real(batch_);
       to_peer += rows * real(s.dim);
     }
     e.send_elements.push_back(to_peer);

@@ -305,9 +305,11 @@ class DlrmStep {
   SequenceSizes sequence_sizes(EmbeddingRoute r);
   /// Lookups of `samples` samples that fall to rows of a slice.
   [[nodiscard]] double lookups_of(const EmbeddingSlice& s, const HeldRows& held, double samples);
-  /// Ids and unpooled rows that travel for them: with deduplicated ids of unpooled tables each
-  /// rank's distinct ones.
+  /// Ids that travel for them: with deduplication each rank's distinct ones of unpooled tables,
+  /// those of its distinct lists of pooled ones.
   [[nodiscard]] double travelling(const EmbeddingSlice& s, const HeldRows& held, double samples);
+  /// Rows that come back for them on a sequence route: one for each id, or for each distinct list.
+  [[nodiscard]] double rows_back(const EmbeddingSlice& s, const HeldRows& held, double samples);
   /// Expected distinct rows among them, repeats inside sessions apart.
   [[nodiscard]] double distinct_rows(const EmbeddingSlice& s, const HeldRows& held, double samples);
   /// Samples whose lookups reach the shards of a route on this rank.

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/repeated_lists.h"
 #include "workloads/embedding_plan.h"
 #include "workloads/plan_communicators.h"
 
@@ -149,16 +150,48 @@ void check_kind(const PlanShard& s, std::int64_t devices, const std::string& at)
 
 }  // namespace
 
-EmbeddingRoute route_of(const PlanShard& s, const EmbeddingTable& t, std::int64_t devices) {
+ListShares list_shares(const Job& job, const EmbeddingTable& table) {
+  if (!job.embedding_dedup || job.sptt || table.mode == PoolingMode::kSequence) {
+    return {};
+  }
+  const double samples = static_cast<double>(job.batch.global) / static_cast<double>(job.devices);
+  const DistinctLists distinct = distinct_lists(table, samples);
+  return {distinct.lists / samples, distinct.ids / (samples * table.pooling)};
+}
+
+bool pays_to_pool_once(const Job& job, const ListShares& shares, std::int64_t members,
+                       std::int64_t span) {
+  constexpr double kMost = 0.9;
+  const std::int64_t machine = node_size(job);
+  const std::int64_t senders = span > machine ? std::min(members, machine) : 1;
+  return shares.lists * static_cast<double>(senders) < kMost;
+}
+
+namespace {
+
+/// Ranges of rows, cut by popularity, are exchanged list by list.
+bool pools_once(const PlanShard& s, const EmbeddingTable& t, const Job& job,
+                const ListShares& shares) {
+  const bool local = s.sharding == ShardingKind::kDataParallel;
+  const auto members = local ? std::int64_t{1} : static_cast<std::int64_t>(s.groups.front().size());
+  const std::int64_t span = s.groups.size() > 1 ? members : job.devices;
+  return shares.lists < 1 && s.rows[1] - s.rows[0] == t.rows &&
+         pays_to_pool_once(job, shares, members, span);
+}
+
+}  // namespace
+
+EmbeddingRoute route_of(const PlanShard& s, const EmbeddingTable& t, const Job& job,
+                        const ListShares& shares) {
   const auto members = static_cast<std::int64_t>(s.groups.front().size());
   const bool copies = s.groups.size() > 1;
   if (s.sharding == ShardingKind::kDataParallel || (copies && members == 1)) {
     return EmbeddingRoute::kReplicated;
   }
-  if (devices == 1) {
+  if (job.devices == 1) {
     return EmbeddingRoute::kLocal;
   }
-  if (t.mode == PoolingMode::kSequence) {
+  if (t.mode == PoolingMode::kSequence || pools_once(s, t, job, shares)) {
     return copies ? EmbeddingRoute::kGroupSequence : EmbeddingRoute::kSequence;
   }
   if (copies) {
@@ -167,18 +200,20 @@ EmbeddingRoute route_of(const PlanShard& s, const EmbeddingTable& t, std::int64_
   if (members == 1) {
     return EmbeddingRoute::kExchange;
   }
-  return members == devices ? EmbeddingRoute::kReduce : EmbeddingRoute::kNodeReduce;
+  return members == job.devices ? EmbeddingRoute::kReduce : EmbeddingRoute::kNodeReduce;
 }
 
 namespace {
 
 /// Sizes of the groups in which routes of a plan's shards exchange.
-std::vector<std::int64_t> group_sizes_of(const EmbeddingPlan& plan, const DlrmWorkload& w) {
+std::vector<std::int64_t> group_sizes_of(const EmbeddingPlan& plan, const Job& job,
+                                         const std::vector<ListShares>& shares) {
+  const DlrmWorkload& w = *job.workload.dlrm();
   std::set<std::int64_t> sizes;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     for (std::size_t i = 0; i < plan.tables[t].shards.size(); ++i) {
       const PlanShard& s = plan.tables[t].shards[i];
-      const EmbeddingRoute route = route_of(s, w.tables[t], plan.devices);
+      const EmbeddingRoute route = route_of(s, w.tables[t], job, shares[t]);
       if (is_node_reduce(route) || has_copies(route)) {
         sizes.insert(static_cast<std::int64_t>(s.groups.front().size()));
       }
@@ -308,7 +343,11 @@ EmbeddingLayout embedding_layout(const Job& job) {
   const DlrmWorkload& w = *job.workload.dlrm();
   EmbeddingLayout layout;
   layout.devices = job.devices;
-  layout.group_sizes = group_sizes_of(plan, w);
+  std::vector<ListShares> shares;
+  for (const EmbeddingTable& t : w.tables) {
+    shares.push_back(list_shares(job, t));
+  }
+  layout.group_sizes = group_sizes_of(plan, job, shares);
   for (std::size_t t = 0; t < w.tables.size(); ++t) {
     std::vector<EmbeddingSlice> slices;
     for (std::size_t i = 0; i < plan.tables[t].shards.size(); ++i) {
@@ -318,7 +357,11 @@ EmbeddingLayout embedding_layout(const Job& job) {
       slice.first_column = s.columns[0];
       slice.dim = s.columns[1] - s.columns[0];
       slice.feature_column = layout.columns + s.columns[0];
-      slice.route = route_of(s, w.tables[t], job.devices);
+      slice.route = route_of(s, w.tables[t], job, shares[t]);
+      if (pools_once(s, w.tables[t], job, shares[t])) {
+        slice.list_share = shares[t].lists;
+        slice.id_share = shares[t].ids;
+      }
       slice.split = s.split;
       slice.frequency_order = plan.tables[t].frequency_order;
       for (const auto& group : s.groups) {

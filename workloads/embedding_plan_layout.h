@@ -21,7 +21,8 @@ enum class EmbeddingRoute : std::uint8_t {
                 ///< gradients
   kNodeReduce,  ///< row-wise inside a node, pooled: reduce-scatter in the node, all-to-all-v across
                 ///< nodes
-  kSequence,    ///< rows leave unpooled: all-to-all-v, pooled by the receiver
+  kSequence,    ///< rows leave unpooled: all-to-all-v, pooled by the receiver; and pooled rows of
+                ///< distinct lists, copied to the samples that have them
   kGroupReduce,    ///< one copy a group of ranks, pooled: as kReduce inside the group; gradients of
                    ///< the copies all-reduced across groups
   kGroupSequence,  ///< likewise unpooled, as kSequence inside the group
@@ -63,7 +64,7 @@ inline bool is_node_reduce(EmbeddingRoute r) { return kind_of(r) == EmbeddingRou
 inline bool has_copies(EmbeddingRoute r) {
   return kind_of(r) == EmbeddingRoute::kGroupReduce || kind_of(r) == EmbeddingRoute::kGroupSequence;
 }
-/// Rows leave unpooled.
+/// Rows travel as a list, unpooled or one for each distinct list of ids.
 inline bool is_sequence(EmbeddingRoute r) {
   return r == EmbeddingRoute::kSequence || kind_of(r) == EmbeddingRoute::kGroupSequence;
 }
@@ -91,6 +92,10 @@ struct EmbeddingSlice {
   std::string tier = "hbm";  ///< where the rows live
   double cache_bytes = 0;    ///< for rows of a slower tier, in each holder's own memory
   RowCachePolicy cache_policy = RowCachePolicy::kLru;
+  /// Of a pooled table whose distinct lists are looked up, pooled and sent once (RecD, arXiv
+  /// 2211.05239): their expected number and that of their ids, as shares of those of all samples.
+  double list_share = 1, id_share = 1;
+  [[nodiscard]] bool pools_lists_once() const { return list_share < 1; }
   [[nodiscard]] bool in_slow_tier() const { return tier != "hbm"; }
   /// Ranks of one group.
   [[nodiscard]] std::int64_t members() const {
@@ -152,6 +157,21 @@ struct EmbeddingLayout {
   /// Whether ids travel at all.
   [[nodiscard]] bool exchanges_ids() const;
 };
+
+/// What of a pooled table's lists of ids, and of their ids, is left on a rank where each distinct
+/// list counts once; 1 where the job does not deduplicate ids, the table is unpooled, or rows
+/// travel in towers.
+struct ListShares {
+  double lists = 1, ids = 1;
+};
+ListShares list_shares(const Job& job, const EmbeddingTable& table);
+
+/// Whether a table whose rows are split over `members` ranks pools distinct lists once: where what
+/// that sends between machines, or inside one if `span` ranks of it are all that exchange, is less
+/// than nine tenths of what all samples' lists send. Otherwise partial sums of a machine's ranks
+/// are added up before they leave it; those of distinct lists are not.
+bool pays_to_pool_once(const Job& job, const ListShares& shares, std::int64_t members,
+                       std::int64_t span);
 
 /// The layout of a job's plan. Errors: InputError as check_embedding_plan, and for groups of more
 /// than kMostGroupSizes sizes.

@@ -15,8 +15,9 @@ std::vector<std::size_t> plan_communicators(const Job& job, const EmbeddingPlan&
   std::set<std::size_t> split, copied;  // sizes of groups
   const DlrmWorkload& w = *job.workload.dlrm();
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    const ListShares shares = list_shares(job, w.tables[t]);
     for (const PlanShard& s : plan.tables[t].shards) {
-      const EmbeddingRoute route = route_of(s, w.tables[t], job.devices);
+      const EmbeddingRoute route = route_of(s, w.tables[t], job, shares);
       ids = ids || !is_local(route);
       if (is_node_reduce(route)) {
         split.insert(s.groups.front().size());

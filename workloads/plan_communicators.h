@@ -7,8 +7,9 @@
 
 namespace stepcast::workloads {
 
-/// The kind of route of a plan's shard, at level 0.
-EmbeddingRoute route_of(const PlanShard& s, const EmbeddingTable& t, std::int64_t devices);
+/// The kind of route of a plan's shard, at level 0. `shares`: list_shares of the table.
+EmbeddingRoute route_of(const PlanShard& s, const EmbeddingTable& t, const Job& job,
+                        const ListShares& shares);
 
 /// How many ranks each communicator joins that a rank talks on in a step of the job's DLRM under a
 /// plan: what its graph uses, known without building it.

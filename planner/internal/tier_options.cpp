@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "planner/internal/hot_rows.h"
 #include "planner/shard_bytes.h"
+#include "workloads/embedding_plan_layout.h"
 #include "workloads/embedding_tiers.h"
 
 namespace stepcast::planner::internal {
@@ -246,6 +247,7 @@ class TierOptions {
     const double bandwidth =
         slow->bandwidth.base() / real(std::max<std::int64_t>(1, slow->shared_by));
     const double row = workloads::cached_row_bytes(job_, table_.dim);
+    const workloads::ListShares distinct = workloads::list_shares(job_, table_);
     for (const std::int64_t members : {std::int64_t{1}, job_.devices}) {
       const HotRows hot = members > 1 ? hot_rows(table_, members, job_.devices) : HotRows{};
       const double most = hot.mass.empty() ? 1 / real(members)
@@ -269,23 +271,28 @@ class TierOptions {
         const RowTraffic& moved = fullest.expected;
         PlacementOption o;
         o.group = static_cast<std::int32_t>(members);
-        const double sent = (unpooled() ? lookups_ * share : global_) * real(table_.dim);
         const bool all = members > 1;
-        const bool reduced = all && !unpooled();
-        o.load[kArrival] = to_load(routes_.ids(lookups_ * share, global_));
-        o.load[unpooled() ? kSequenceLookup
-               : all      ? kGroupLookup
-                          : kLookup] =
-            to_load(prices_.forward({t_, global_, share, table_.dim, unpooled()}) +
-                    moved.fetched_bytes / bandwidth);
-        o.load[unpooled() ? kSequenceExchange
-               : all      ? kGroupExchange
-                          : kExchange] =
+        const bool once = workloads::pays_to_pool_once(job_, distinct, members, job_.devices);
+        const workloads::ListShares lists = once ? distinct : workloads::ListShares{};
+        const bool listed = unpooled() || once;
+        const bool reduced = all && !listed;
+        const double sent =
+            (unpooled() ? lookups_ * share : global_ * lists.lists) * real(table_.dim);
+        const EmbeddingPrices::Lookups lookups{t_, global_ * lists.ids, share, table_.dim,
+                                               unpooled()};
+        o.load[kArrival] = to_load(routes_.ids(lookups_ * lists.ids * share, global_));
+        o.load[listed ? kSequenceLookup
+               : all  ? kGroupLookup
+                      : kLookup] =
+            to_load(prices_.forward(lookups) + moved.fetched_bytes / bandwidth);
+        o.load[listed ? kSequenceExchange
+               : all  ? kGroupExchange
+                      : kExchange] =
             to_load(reduced ? routes_.reduce_forward(sent) + routes_.reduce_backward(sent)
                             : routes_.exchange_forward(sent) + routes_.exchange_backward(sent));
-        o.load[kUpdate] = to_load(prices_.backward({t_, global_, share, table_.dim, unpooled()}) +
-                                  moved.written_bytes / bandwidth);
+        o.load[kUpdate] = to_load(prices_.backward(lookups) + moved.written_bytes / bandwidth);
         const Holding holding = unpooled() ? Holding::kUnpooled
+                                : once     ? Holding::kListed
                                 : all      ? Holding::kReduced
                                            : Holding::kExchanged;
         const BytesByPurpose held =
@@ -297,11 +304,18 @@ class TierOptions {
         for (std::size_t host = 1; policy == RowCachePolicy::kLfu && host < tiers_.size(); ++host) {
           o.bytes[host] += tiers_[host].name == kHostTier ? whole(real(rows) * kCounterBytes) : 0;
         }
-        o.bytes_everywhere[0] = whole(arriving_bytes(job_, table_, holding, table_.dim).total());
+        const double rows_back = lists.lists * real(members);
+        o.bytes_everywhere[0] =
+            whole(arriving_bytes(job_, table_, holding, table_.dim, 1, rows_back).total());
+        if (once) {
+          const double local = global_ / real(job_.devices) * real(table_.dim);
+          const auto [there, back] = routes_.pool_rows(local * real(members), local);
+          o.everywhere[kSequenceExchange] += to_load(there + back);
+        }
         o.routes =
-            RoutePrices::bits({RoutePrices::Route::kIds, unpooled() ? RoutePrices::Route::kSequence
-                                                         : all      ? RoutePrices::Route::kReduce
-                                                               : RoutePrices::Route::kExchange});
+            RoutePrices::bits({RoutePrices::Route::kIds, listed ? RoutePrices::Route::kSequence
+                                                         : all  ? RoutePrices::Route::kReduce
+                                                                : RoutePrices::Route::kExchange});
         o.label = fmt::format("{} in {}{}", all ? "row_wise" : "table_wise", slow->name,
                               fraction > 0 ? fmt::format(", cache {:.0f} %", 100 * fraction) : "");
         OptionMeaning m;

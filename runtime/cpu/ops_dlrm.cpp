@@ -72,8 +72,17 @@ kernels::Bags DlrmState::local_bags(const OpContext& c, const workloads::Embeddi
   return {c.batch.lookups.at(t).data(), c.batch.offsets[t].data(), batch};
 }
 
+kernels::Bags DlrmState::pooled_bags(const OpContext& c, std::int32_t id) const {
+  const workloads::EmbeddingSlice& s = slice(id);
+  return s.pools_lists_once() ? selections[static_cast<std::size_t>(id)].lists.lists()
+                              : local_bags(c, s);
+}
+
 void DlrmState::select_rows(const OpContext& c, std::int32_t id) {
   const workloads::EmbeddingSlice& s = slice(id);
+  if (s.pools_lists_once()) {
+    selections[static_cast<std::size_t>(id)].lists.find(local_bags(c, s));
+  }
   if (s.row_range() || s.remapped()) {
     select_range(c, id);
   }
@@ -90,16 +99,16 @@ void DlrmState::select_rows(const OpContext& c, std::int32_t id) {
 /// The lookups that fall into the slice's range of rows, in the plan's order of rows.
 void DlrmState::select_range(const OpContext& c, std::int32_t id) {
   const workloads::EmbeddingSlice& s = slice(id);
-  const kernels::Bags all = local_bags(c, s);
+  const kernels::Bags all = pooled_bags(c, id);
   Selection& chosen = selections[static_cast<std::size_t>(id)];
   const auto most = static_cast<std::size_t>(all.lookups());
   chosen.rows.resize(std::max(chosen.rows.size(), most));
-  chosen.offsets.resize(static_cast<std::size_t>(batch) + 1);
+  chosen.offsets.resize(static_cast<std::size_t>(all.count) + 1);
   const auto& remap = (*remaps)[static_cast<std::size_t>(s.table)];
   const std::uint32_t* place = s.remapped() && !remap.empty() ? remap.data() : nullptr;
   std::int64_t* out = chosen.rows.data();
   chosen.offsets[0] = 0;
-  for (kernels::Index b = 0; b < batch; ++b) {
+  for (kernels::Index b = 0; b < all.count; ++b) {
     for (kernels::Index i = all.begin(b); i < all.end(b); ++i) {
       const std::int64_t row =
           (place != nullptr ? place[all.indices[i]] : all.indices[i]) - s.first_row;
@@ -109,7 +118,7 @@ void DlrmState::select_range(const OpContext& c, std::int32_t id) {
     chosen.offsets[static_cast<std::size_t>(b) + 1] = out - chosen.rows.data();
   }
   if (workloads::is_local(s.route) && s.row_range() && table(s).mode != PoolingMode::kSum) {
-    chosen.factors.resize(static_cast<std::size_t>(batch));
+    chosen.factors.resize(static_cast<std::size_t>(all.count));
     kernels::mean_factors(all, chosen.factors.data());
   }
 }
@@ -125,10 +134,11 @@ kernels::Bags DlrmState::slice_bags(const OpContext& c, std::int32_t id) const {
 kernels::Bags DlrmState::looked_up_bags(const OpContext& c, std::int32_t id) const {
   const workloads::EmbeddingSlice& s = slice(id);
   if (!s.row_range() && !s.remapped()) {
-    return local_bags(c, s);
+    return pooled_bags(c, id);
   }
   const Selection& chosen = selections[static_cast<std::size_t>(id)];
-  return {chosen.rows.data(), chosen.offsets.data(), batch};
+  return {chosen.rows.data(), chosen.offsets.data(),
+          static_cast<kernels::Index>(chosen.offsets.size()) - 1};
 }
 
 DlrmBatches::DlrmBatches(const Job& job, const Program& program, std::int32_t rank)

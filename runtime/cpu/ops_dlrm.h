@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "runtime/cpu/kernels/distinct.h"
+#include "runtime/cpu/kernels/distinct_lists.h"
 #include "runtime/cpu/kernels/embedding.h"
 #include "runtime/cpu/op_context.h"
 #include "runtime/embedding_exchange.h"
@@ -28,7 +29,8 @@ struct DlrmState : EmbeddingExchange {
   struct Selection {
     std::vector<std::int64_t> rows;
     std::vector<std::int64_t> offsets;
-    std::vector<float> factors;  ///< 1 / size of the whole bag; of means looked up locally
+    std::vector<float> factors;    ///< 1 / size of the whole bag; of means looked up locally
+    kernels::DistinctLists lists;  ///< where they are pooled once
     // Where ids are deduplicated before they travel.
     kernels::DistinctIds ids;
     std::vector<std::int64_t> distinct_offsets;  ///< all distinct rows in the first bag
@@ -41,11 +43,13 @@ struct DlrmState : EmbeddingExchange {
   /// The local batch's bags of a slice's table, as the workload numbers rows.
   [[nodiscard]] kernels::Bags local_bags(const OpContext& c,
                                          const workloads::EmbeddingSlice& s) const;
+  /// The same, or their distinct lists where a slice pools these once.
+  [[nodiscard]] kernels::Bags pooled_bags(const OpContext& c, std::int32_t slice) const;
   /// Finds what of the local batch falls into a slice; `slice_bags` reads it until the next batch.
   void select_rows(const OpContext& c, std::int32_t slice);
   /// Whether a slice's rows travel once, however often a rank looks them up.
   [[nodiscard]] bool deduplicates(const workloads::EmbeddingSlice& s) const {
-    return dedup && workloads::is_sequence(s.route);
+    return dedup && workloads::is_sequence(s.route) && !s.pools_lists_once();
   }
   /// The local batch's bags of a slice, with rows counted from its first.
   [[nodiscard]] kernels::Bags looked_up_bags(const OpContext& c, std::int32_t slice) const;
@@ -63,6 +67,7 @@ struct DlrmState : EmbeddingExchange {
   std::vector<float> sent_rows,
       shard_rows;  ///< unpooled: of the local batch; of this rank's shards
   std::vector<float> shard_gradient;
+  std::vector<float> list_rows;  ///< of distinct lists that are looked up locally
   Counts row_counts;
   kernels::EmbeddingWorkspace workspace;
 };

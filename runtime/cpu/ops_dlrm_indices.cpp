@@ -13,6 +13,9 @@ using workloads::EmbeddingSlice;
 using Arrival = EmbeddingExchange::Arrival;
 using Part = EmbeddingExchange::Part;
 
+/// Length of a sample's bag whose list another sample has too.
+constexpr std::int32_t kNoBag = -1;
+
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 template <class T>
@@ -44,14 +47,18 @@ void write_lengths(DlrmState& state, std::int32_t slice, const kernels::Bags& ba
     std::int32_t* out = state.sent_lengths.data() + part.lengths;
     const std::int64_t* in = state.counted.data() + static_cast<std::int64_t>(p) * bags.count;
     part.count = 0;
+    part.rows = bags.count;
     for (kernels::Index b = 0; b < bags.count; ++b) {
       out[b] = static_cast<std::int32_t>(in[b]);
       part.count += in[b];
     }
+    std::fill(out + bags.count, out + state.batch, kNoBag);
     if (state.whole_lengths(s)) {
+      out += state.batch;
       for (kernels::Index b = 0; b < whole.count; ++b) {
-        out[whole.count + b] = static_cast<std::int32_t>(whole.end(b) - whole.begin(b));
+        out[b] = static_cast<std::int32_t>(whole.end(b) - whole.begin(b));
       }
+      std::fill(out + whole.count, out + state.batch, kNoBag);
     }
   }
 }
@@ -102,7 +109,9 @@ void exchange_lengths(OpContext& c, DlrmState& state) {
 void exchange_ids(OpContext& c, DlrmState& state) {
   for (Arrival& a : state.arrivals) {
     const std::int32_t* first = state.lengths.data() + a.lengths;
-    a.count = std::accumulate(first, first + state.batch, std::int64_t{0});
+    const std::int32_t* last = std::find(first, first + state.batch, kNoBag);
+    a.bags = last - first;
+    a.count = std::accumulate(first, last, std::int64_t{0});
   }
   state.place_arrivals();
   const auto& n = state.id_counts;
@@ -140,8 +149,7 @@ void index_pack(OpContext& c) {
     if (!state.parts_of[s].empty()) {
       const auto id = static_cast<std::int32_t>(s);
       state.select_rows(c, id);
-      write_lengths(state, id, state.slice_bags(c, id),
-                    state.local_bags(c, state.layout.slices[s]));
+      write_lengths(state, id, state.slice_bags(c, id), state.pooled_bags(c, id));
     }
   }
   state.place_parts();
@@ -160,21 +168,23 @@ void index_pack(OpContext& c) {
 
 void index_unpack(OpContext& c) {
   DlrmState& state = dlrm_state(c);
-  const std::int64_t batch = state.batch;
   // Bag lengths in place of offsets first, then the running sums.
   for (const Arrival& a : state.arrivals) {
     DlrmState::Lists& lists = state.lists_of(a);
-    const EmbeddingSlice& s = state.slice(state.shards_of(a.route)[a.shard].slice);
-    const std::int64_t first = a.place * batch;
-    grow(lists.offsets, state.samples(a.route) + 1);
-    for (std::int64_t b = 0; b < batch; ++b) {
+    const EmbeddingExchange::Shard& shard = state.shards_of(a.route)[a.shard];
+    const EmbeddingSlice& s = state.slice(shard.slice);
+    const std::int64_t first = shard.first_bag[index(a.peer)];
+    lists.offsets.resize(
+        index(std::accumulate(shard.bags.begin(), shard.bags.end(), std::int64_t{1})));
+    for (std::int64_t b = 0; b < a.bags; ++b) {
       lists.offsets[index(first + b + 1)] = state.lengths[index(a.lengths + b)];
     }
     if (state.whole_lengths(s)) {
       grow(lists.factors, state.samples(a.route));
-      for (std::int64_t b = 0; b < batch; ++b) {
+      for (std::int64_t b = 0; b < a.bags; ++b) {
         lists.factors[index(first + b)] =
-            1.0F / static_cast<float>(std::max(1, state.lengths[index(a.lengths + batch + b)]));
+            1.0F /
+            static_cast<float>(std::max(1, state.lengths[index(a.lengths + state.batch + b)]));
       }
     }
   }

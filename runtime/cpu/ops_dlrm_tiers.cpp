@@ -76,7 +76,8 @@ kernels::Bags looked_up(OpContext& c, DlrmState& state, EmbeddingRoute route, st
     return state.slice_bags(c, slice);
   }
   const DlrmState::Lists& lists = state.lists[static_cast<std::size_t>(route)][shard];
-  return {lists.ids.data(), lists.offsets.data(), state.samples(route)};
+  return {lists.ids.data(), lists.offsets.data(),
+          static_cast<kernels::Index>(lists.offsets.size()) - 1};
 }
 
 /// The bytes take what the tier's link takes, where one is described.

@@ -11,6 +11,7 @@
 #include "tests/runtime/tiered_plans.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan_layout.h"
 
 using namespace stepcast;
 using namespace stepcast::runtime::test;
@@ -152,6 +153,46 @@ TEST_CASE("ids that travel once train the same DLRM", "[runtime][dlrm][dedup]") 
     for (std::size_t s = 0; s < curve.size(); ++s) {
       CAPTURE(s);
       CHECK(curve[s] == Approx(alone[s]).epsilon(2e-5));
+    }
+  }
+}
+
+TEST_CASE("lists that are pooled once train the same DLRM", "[runtime][dlrm][dedup]") {
+  // Two of five lists of a rank's four samples are distinct.
+  const auto optimizer = GENERATE(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
+                                  OptimizerKind::kAdam, OptimizerKind::kAdagrad);
+  Job job = small_job(InteractionKind::kCat, optimizer);
+  for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
+    t.access = std::make_shared<const Access>(Access::zipf(t.rows, 1.1, 7));
+    t.session = Session{4, 0.8};
+  }
+  constexpr int kSteps = 5;
+  job.devices = 1;
+  job.embedding_choice = "table_wise";
+  const std::vector<double> alone = loss_curve(job, kSteps);
+  job.embedding_dedup = true;
+  unsigned seed = 0;
+  for (const std::int64_t devices : {1, 2, 4}) {
+    for (const std::string& plan : kEveryPlan) {
+      if (plan == "column_wise" && optimizer == OptimizerKind::kRowwiseAdagrad) {
+        continue;  // keeps a sum for each row of the columns held: trains differently
+      }
+      job.devices = devices;
+      job.embedding_choice = plan;
+      job.parallel.overlap.output_all_to_all = ++seed % 2 == 0;
+      job.parallel.dlrm_pipeline = static_cast<DlrmPipeline>(seed % 4);
+      CAPTURE(seed, devices, plan, static_cast<int>(optimizer));
+      const workloads::EmbeddingLayout layout = workloads::embedding_layout(job);
+      for (const workloads::EmbeddingSlice& s : layout.slices) {
+        const PoolingMode mode =
+            job.workload.dlrm()->tables[static_cast<std::size_t>(s.table)].mode;
+        CHECK(s.pools_lists_once() == (mode != PoolingMode::kSequence));
+      }
+      const std::vector<double> curve = loss_curve(job, kSteps);
+      for (std::size_t s = 0; s < curve.size(); ++s) {
+        CAPTURE(s);
+        CHECK(curve[s] == Approx(alone[s]).epsilon(2e-5));
+      }
     }
   }
 }

@@ -1,4 +1,5 @@
 #pragma once
+#include <cmath>
 #include <random>
 #include <string>
 #include <vector>
@@ -45,13 +46,14 @@ inline Job small_job(InteractionKind interaction,
 }
 
 /// Samples [first, first + count) of a step's global batch: a pure function of the step. Bags have
-/// 0 to 5 lookups.
+/// 0 to 5 lookups, those of the sample before where a session keeps them.
 inline HostBatch batch_of(const Job& job, std::int64_t step, std::int64_t first,
                           std::int64_t count) {
   const DlrmWorkload& w = *job.workload.dlrm();
   HostBatch batch;
   batch.lookups.resize(w.tables.size());
   batch.offsets.assign(w.tables.size(), {0});
+  std::vector<std::vector<std::int64_t>> lists(w.tables.size());
   for (std::int64_t i = 0; i < kGlobal; ++i) {
     std::mt19937 random(static_cast<unsigned>(1000 * step + i));
     const bool mine = i >= first && i < first + count;
@@ -64,16 +66,20 @@ inline HostBatch batch_of(const Job& job, std::int64_t step, std::int64_t first,
       }
     }
     for (std::size_t t = 0; t < w.tables.size(); ++t) {
-      const auto lookups = random() % 6;
-      for (unsigned l = 0; l < lookups; ++l) {
-        const auto row = static_cast<std::int64_t>(
-            random() % 7 == 0 ? 0 : random() % static_cast<unsigned>(w.tables[t].rows));
-        logit += row % 2 == 0 ? 0.3 : -0.3;
-        if (mine) {
-          batch.lookups[t].push_back(row);
+      const auto& session = w.tables[t].session;
+      if (!session || i % std::llround(session->samples) == 0 ||
+          static_cast<double>(random() % 100) >= 100 * session->keep) {
+        lists[t].resize(random() % 6);
+        for (std::int64_t& row : lists[t]) {
+          row = static_cast<std::int64_t>(
+              random() % 7 == 0 ? 0 : random() % static_cast<unsigned>(w.tables[t].rows));
         }
       }
+      for (const std::int64_t row : lists[t]) {
+        logit += row % 2 == 0 ? 0.3 : -0.3;
+      }
       if (mine) {
+        batch.lookups[t].insert(batch.lookups[t].end(), lists[t].begin(), lists[t].end());
         batch.offsets[t].push_back(static_cast<std::int64_t>(batch.lookups[t].size()));
       }
     }

@@ -200,6 +200,41 @@ TEST_CASE("deduplicated ids travel as often as the access law says, repeats insi
   }
 }
 
+TEST_CASE("lists that are pooled once travel as often as they are distinct", "[traffic][dedup]") {
+  const LinkLevels levels(two_nodes());
+  Job job = skewed_job(8192);
+  auto& tables = std::get<DlrmWorkload>(job.workload.model).tables;
+  tables = {tables[1], tables[2], tables[1], tables[2]};
+  tables[2].rows = 40;  // lists are alike by chance too
+  tables[2].access = std::make_shared<const Access>(Access::zipf(40, 1.2, 5));
+  tables[2].pooling = 2;
+  tables[3].pooling = 1.5;
+  for (EmbeddingTable& t : tables) {
+    t.session = Session{8, 0.8};
+  }
+  for (const char* plan : {"table_wise", "column_wise", "row_wise", "table_row_wise"}) {
+    CAPTURE(plan);
+    job.embedding_choice = plan;
+    job.embedding_dedup = false;
+    const StepTraffic plain = workloads::expected_traffic(workloads::build_graph(job), levels);
+    job.embedding_dedup = true;
+    const ExecutionGraph graph = workloads::build_graph(job);
+    const StepTraffic expected = workloads::expected_traffic(graph, levels);
+    const StepTraffic real = counted(job, graph, levels, 4);
+    for (const TrafficKind kind :
+         {TrafficKind::kIds, TrafficKind::kOutputs, TrafficKind::kGradients}) {
+      CAPTURE(name_of(kind));
+      CHECK(real.total(kind) == Approx(expected.total(kind)).epsilon(0.02));
+      CHECK(expected.total(kind) < plain.total(kind));
+    }
+    // Of the bags of whole tables what dedup_factor leaves, and less of those alike by chance.
+    const double left = 1 / dedup_factor(8, 0.8);
+    CHECK(expected.total(TrafficKind::kOutputs) <=
+          1.001 * left * plain.total(TrafficKind::kOutputs));
+    CHECK(expected.at(TrafficKind::kOutputs, kNetwork) < plain.at(TrafficKind::kOutputs, kNetwork));
+  }
+}
+
 TEST_CASE("the tiered plan spares the network most of the all-to-all of a skewed sequence table",
           "[traffic][tiers]") {
   const LinkLevels levels(two_nodes());
