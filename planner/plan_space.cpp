@@ -14,6 +14,7 @@
 #include "planner/shard_bytes.h"
 #include "workloads/embedding_plan.h"
 #include "workloads/embedding_plan_layout.h"
+#include "workloads/plan_communicators.h"
 
 namespace stepcast::planner {
 namespace {
@@ -154,8 +155,8 @@ class PlanSpaceBuilder {
     const double local = real(job_.batch.global) / real(job_.devices);
     PlacementOption o;
     o.group = to_.problem_.ranks;
-    const bool pooled = table.mode != PoolingMode::kSequence;
-    const double looked_up = local * (pooled ? lists_over(1).ids : 1);
+    const double looked_up =
+        local * (workloads::pays_to_pool_locally(lists_, table) ? lists_.ids : 1);
     const EmbeddingPrices::Lookups lookups{t, looked_up, 1, table.dim, false};
     o.load[kLookup] = to_load(prices_.forward(lookups));
     if (job_.devices == 1) {

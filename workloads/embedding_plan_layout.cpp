@@ -159,9 +159,19 @@ ListShares list_shares(const Job& job, const EmbeddingTable& table) {
   return {distinct.lists / samples, distinct.ids / (samples * table.pooling)};
 }
 
+namespace {
+
+/// Of what is done without, at most so much is worth the trouble.
+constexpr double kMost = 0.9;
+
+}  // namespace
+
+bool pays_to_pool_locally(const ListShares& shares, const EmbeddingTable& table) {
+  return shares.ids * table.pooling + 1 < kMost * table.pooling;
+}
+
 bool pays_to_pool_once(const Job& job, const ListShares& shares, std::int64_t members,
                        std::int64_t span) {
-  constexpr double kMost = 0.9;
   const std::int64_t machine = node_size(job);
   const std::int64_t senders = span > machine ? std::min(members, machine) : 1;
   return shares.lists * static_cast<double>(senders) < kMost;
@@ -172,11 +182,15 @@ namespace {
 /// Ranges of rows, cut by popularity, are exchanged list by list.
 bool pools_once(const PlanShard& s, const EmbeddingTable& t, const Job& job,
                 const ListShares& shares) {
-  const bool local = s.sharding == ShardingKind::kDataParallel;
-  const auto members = local ? std::int64_t{1} : static_cast<std::int64_t>(s.groups.front().size());
-  const std::int64_t span = s.groups.size() > 1 ? members : job.devices;
-  return shares.lists < 1 && s.rows[1] - s.rows[0] == t.rows &&
-         pays_to_pool_once(job, shares, members, span);
+  if (shares.lists >= 1 || s.rows[1] - s.rows[0] < t.rows) {
+    return false;
+  }
+  const auto members = static_cast<std::int64_t>(s.groups.front().size());
+  const bool copies = s.groups.size() > 1;
+  if (s.sharding == ShardingKind::kDataParallel || (copies && members == 1) || job.devices == 1) {
+    return pays_to_pool_locally(shares, t);
+  }
+  return pays_to_pool_once(job, shares, members, copies ? members : job.devices);
 }
 
 }  // namespace
