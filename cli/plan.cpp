@@ -27,6 +27,7 @@ using studies::RankedPlan;
 /// And what only embedding plans have.
 struct PlanCommand : ParallelPlanCommand {
   JobOptions job;
+  std::string effort = "normal";
   std::uint64_t seed = 1;
   bool compare = false;
   bool no_tiers = false;
@@ -269,7 +270,8 @@ planner::PlanForm form_of(const PlanCommand& options) {
 int plan_from(const PlanCommand& options, const CLI::App& command, const Job& job,
               const config::Source& source, const Context& context) {
   refuse(command,
-         {"--compare", "--no-tiers", "--sync-interval", "--dedup", "--time-limit", "--top"},
+         {"--compare", "--no-tiers", "--sync-interval", "--dedup", "--time-limit", "--top",
+          "--effort"},
          "a search from scratch, and --from asks for a plan near another one");
   studies::ReplanRequest request;
   request.seed = options.seed;
@@ -310,7 +312,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   }
   if (job.workload.transformer() != nullptr) {
     refuse(command,
-           {"--seed", "--compare", "--no-tiers", "--sync-interval", "--dedup", "--from",
+           {"--seed", "--effort", "--compare", "--no-tiers", "--sync-interval", "--dedup", "--from",
             "--max-migrate", "--drift"},
            "embedding plans, and the workload is a transformer");
     return plan_parallel(request, options, options.job.format);
@@ -338,6 +340,9 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   if (options.time_limit > 0) {
     o.time_limit = options.time_limit;
   }
+  o.effort = options.effort == "quick"    ? studies::PlanEffort::kQuick
+             : options.effort == "normal" ? studies::PlanEffort::kNormal
+                                          : studies::PlanEffort::kThorough;
   o.seed = options.seed;
   o.tiers = !options.no_tiers && options.export_as.empty();
   o.compare = options.compare;
@@ -390,6 +395,11 @@ void add_plan(CLI::App& app, Context& context) {
       ->add_option("--time-limit", options->time_limit,
                    "Seconds of search; without it the effort is fixed and the result repeats")
       ->check(positive_number());
+  command
+      ->add_option("--effort", options->effort,
+                   "Recommendation models: quick, normal or thorough search; the time limit, where "
+                   "there is one, decides instead")
+      ->check(CLI::IsMember({"quick", "normal", "thorough"}));
   command->add_option("--seed", options->seed, "Seed of the search");
   command->add_flag("--compare", options->compare, "Table the plans of other planners beside it");
   command->add_flag("--no-tiers", options->no_tiers, "Leave out row tiers and slower memory");

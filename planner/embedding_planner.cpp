@@ -123,7 +123,11 @@ class Planning {
         return std::nullopt;
       }
     }
-    const SearchResult found = search(space.problem(), options_.search);
+    SearchOptions searching = options_.search;
+    if (const PlannedCandidate* best = result_.best_buildable(); best != nullptr) {
+      searching.rival = to_load(best->objective);
+    }
+    const SearchResult found = search(space.problem(), searching);
     result_.evaluations += found.evaluations;
     result_.cut = result_.cut || found.cut;
     const double bound = load_seconds(found.bound.value);

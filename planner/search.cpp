@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "planner/internal/annealing.h"
 #include "planner/internal/branch_and_bound.h"
 #include "planner/internal/local_search.h"
 #include "planner/internal/pattern_bound.h"
@@ -28,7 +29,9 @@ constexpr std::size_t kMixStarts = 12;
 constexpr std::uint64_t kKnapsacks = 800;
 constexpr std::uint64_t kNodes = 1500;
 constexpr std::size_t kNodeStarts = 8;
-constexpr std::size_t kHomes = 3;  // local optima that kicks start from
+constexpr std::uint64_t kAnnealed = 2000;  // moves a table in a run of annealing
+constexpr double kWellAbove = 1.05;        // a rival: such searches are not annealed
+constexpr std::size_t kHomes = 3;          // local optima that kicks start from
 
 /// Load of an option averaged over ranks, all phases, and its bytes as a share of all memory.
 struct Price {
@@ -275,6 +278,32 @@ void descend_from_mix(const PlacementProblem& problem, const internal::Mix& mix,
   }
 }
 
+/// Runs of annealing from the best placement in hand, each with a descent at its end; moves made.
+std::uint64_t anneal(const PlacementProblem& problem, const SearchOptions& options, Ticks enough,
+                     internal::LocalSearch& local, internal::Budget& budget,
+                     internal::Incumbents& incumbents) {
+  internal::Annealing run;
+  run.moves =
+      kAnnealed * problem.tables.size() * 64 / (56 + static_cast<std::size_t>(problem.ranks));
+  if (budget.timed()) {
+    run.stop = [&budget] { return budget.spent(); };
+  }
+  const std::size_t runs =
+      budget.timed() ? std::max<std::size_t>(1, options.anneals) : options.anneals;
+  const Placement from = runs > 0 && incumbents.best() > enough ? incumbents.front() : Placement{};
+  std::uint64_t moves = 0;
+  for (std::size_t i = 0; i < runs && incumbents.best() > enough && !budget.cut(); ++i) {
+    const Placement found = run.run(problem, from, local.random());
+    moves += run.moves;
+    PlacementState state(problem);
+    for (std::size_t t = 0; t < found.size(); ++t) {
+      state.add(t, found[t]);
+    }
+    local.descend(state);
+  }
+  return moves;
+}
+
 }  // namespace
 
 SearchResult search(const PlacementProblem& problem, const SearchOptions& options) {
@@ -342,9 +371,16 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   std::stable_sort(homes.begin(), homes.end(),
                    [](const auto& x, const auto& y) { return x.first < y.first; });
   homes.resize(std::min(homes.size(), kHomes));
+  const bool annealed =
+      incumbents.best() < std::numeric_limits<Ticks>::max() && !large && !few && problem.phases().size() > 1 && !homes.empty() && options.effort > 0;
+  std::uint64_t moves = 0;
   do {
     for (const auto& [objective, home] : homes) {
       local.kick(home, (few ? kFewTables : 1) / static_cast<double>(homes.size()));
+    }
+    if (annealed && (!options.rival || static_cast<double>(incumbents.best()) <
+                                           kWellAbove * static_cast<double>(*options.rival))) {
+      moves += anneal(problem, options, enough, local, budget, incumbents);
     }
   } while (budget.timed() && !budget.spent() && !homes.empty() && incumbents.best() > enough);
   const bool small = static_cast<double>(problem.tables.size()) <= kProofTables;
@@ -370,7 +406,7 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
     }
   }
   result.best = incumbents.take();
-  result.evaluations = budget.evaluations();
+  result.evaluations = budget.evaluations() + moves;
   result.cut = budget.cut();
   if (result.best.empty()) {
     local.repair(cheapest(prices_of(problem), std::numeric_limits<double>::infinity(), 1e9));

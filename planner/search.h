@@ -18,8 +18,14 @@ struct SearchOptions {
   /// A placement this close to the bound, as a fraction, is not improved any more. At least 1 %
   /// with more than 100 tables.
   double good_enough = 4e-3;
-  double effort = 1;     ///< multiplies the evaluations spent after the first local optimum
-  std::size_t keep = 4;  ///< distinct placements handed back
+  double effort = 1;  ///< multiplies the evaluations spent after the first local optimum
+  /// Runs of simulated annealing after the descents, on up to 100 tables with several phases; at
+  /// least one in turn with them where the clock decides. A run makes 2,000 moves a table, fewer
+  /// where there are many ranks.
+  std::size_t anneals = 0;
+  /// The objective of a plan in hand: a search whose descents end well above it is not annealed.
+  std::optional<Ticks> rival = std::nullopt;
+  std::size_t keep = 4;                     ///< distinct placements handed back
   std::function<double()> clock = nullptr;  ///< seconds; only asked with a time limit
 };
 
@@ -44,7 +50,8 @@ struct SearchResult {
 /// Minimises a placement problem: several greedy starts (cheapest options whose pieces stay under a
 /// threshold, longest piece first onto the least loaded group), local search with exact deltas on
 /// the ranks that are busiest in each phase (move, change of option, swap, doing without a route),
-/// and seeded kicks from local optima. Never returns a placement that exceeds a capacity.
+/// seeded kicks from local optima, and simulated annealing where it is asked for. Never returns a
+/// placement that exceeds a capacity.
 SearchResult search(const PlacementProblem& problem, const SearchOptions& options = {});
 
 /// Why nothing fits, if a relaxation can tell: a table whose smallest option is larger than a unit,

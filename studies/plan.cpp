@@ -33,6 +33,10 @@ void bound_step(EmbeddingPlan& plan, double objective_bound, double rest_of_step
 
 namespace {
 
+std::size_t anneals(PlanEffort effort) {
+  return effort == PlanEffort::kQuick ? 0 : effort == PlanEffort::kNormal ? 4 : 64;
+}
+
 /// The plan of the rule `auto` joins those that are simulated, so that the answer is never slower.
 void add_rule(const Job& job, const models::CostModel& model, const planner::PlanForm& form,
               std::vector<planner::PlannedCandidate>& candidates) {
@@ -69,6 +73,7 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   search.keep = std::max<std::size_t>(options.top, 4);
   search.search.keep = search.keep;
   search.search.seed = options.seed;
+  search.search.anneals = anneals(options.effort);
   search.search.time_limit = options.time_limit;
   search.search.clock = options.clock;
   search.tiers = options.tiers;

@@ -10,9 +10,15 @@
 
 namespace stepcast::studies {
 
+/// How long a search of embedding plans takes: descents only (about 10 ms for 26 tables on 8
+/// ranks), with some runs of simulated annealing (about as long as simulating the best few), with
+/// many.
+enum class PlanEffort { kQuick, kNormal, kThorough };
+
 struct PlanOptions {
   std::size_t top = 3;
   std::optional<double> time_limit;  ///< seconds of search
+  PlanEffort effort = PlanEffort::kNormal;
   std::uint64_t seed = 1;
   bool tiers = true;
   bool compare = false;

@@ -45,6 +45,7 @@ class Incumbents {
   [[nodiscard]] Ticks best() const {
     return best_.empty() ? std::numeric_limits<Ticks>::max() : best_.front().objective;
   }
+  [[nodiscard]] const Placement& front() const { return best_.front().placement; }
   std::vector<std::pair<Ticks, Placement>> take();
 
  private:
