@@ -239,6 +239,9 @@ void DeviceTensors::write(TensorId id, std::int32_t microbatch, std::span<const 
                  "{} numbers for '{}' of {}", values.size(), program_.tensors[id].name,
                  v.elements());
   upload(v.data, values, v.format);
+  // A copy from pageable memory may return before its last bytes arrive, and streams that do not
+  // block do not wait for it.
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
 }  // namespace stepcast::runtime::cuda

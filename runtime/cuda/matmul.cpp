@@ -192,7 +192,7 @@ struct Matmul::Prepared {
                             "result)",
                             plan.n, plan.m, plan.k, name_of(plan.first.format),
                             name_of(plan.out.format)));
-    if (found == 0) {
+    if (found == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
       throw RunError(fmt::format(
           "cuBLASLt has no algorithm for a product of {} x {} x {} ({} "
           "operands, {} result)",

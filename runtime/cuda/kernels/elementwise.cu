@@ -10,8 +10,9 @@ constexpr int kSumColumns = 32;
 constexpr int kSumGroups = 16;
 
 /// Blocks of 32 columns; 16 groups of threads each add every 16th chunk, then group 0 adds up.
-__global__ void partial_sums_kernel(const float* partial, Index chunks, Index columns, int sums,
-                                    SumTargets targets) {
+__global__ void __launch_bounds__(kSumColumns* kSumGroups)
+    partial_sums_kernel(const float* partial, Index chunks, Index columns, int sums,
+                        SumTargets targets) {
   __shared__ float shared[kSumGroups][kSumColumns];
   const Index column = static_cast<Index>(blockIdx.x) * kSumColumns + threadIdx.x;
   const int k = static_cast<int>(blockIdx.y);

@@ -11,6 +11,7 @@ namespace {
 using internal::Operand;
 
 constexpr unsigned kRowThreads = 512;
+constexpr unsigned kTotalThreads = 1024;
 
 __device__ inline std::int32_t token_of(const TokenRows& tokens, Index row) {
   return tokens.data[row / tokens.sequence * tokens.pitch + row % tokens.sequence];
@@ -34,7 +35,8 @@ __device__ inline void for_each_in_row(const Operand& m, Index row, Index column
 }
 
 template <class T, int N>
-__global__ void maximum_kernel(Operand logits, Index columns, float* maximum) {
+__global__ void __launch_bounds__(kRowThreads)
+    maximum_kernel(Operand logits, Index columns, float* maximum) {
   __shared__ float shared[32];
   const Index row = blockIdx.x;
   float largest = -FLT_MAX;
@@ -50,8 +52,9 @@ __global__ void maximum_kernel(Operand logits, Index columns, float* maximum) {
 }
 
 template <class T, int N>
-__global__ void sum_kernel(Operand logits, Index columns, std::int64_t first, TokenRows targets,
-                           const float* maximum, float* sum, float* target_logit) {
+__global__ void __launch_bounds__(kRowThreads)
+    sum_kernel(Operand logits, Index columns, std::int64_t first, TokenRows targets,
+               const float* maximum, float* sum, float* target_logit) {
   __shared__ float shared[32];
   const Index row = blockIdx.x;
   const float largest = maximum[row];
@@ -75,9 +78,10 @@ __global__ void sum_kernel(Operand logits, Index columns, std::int64_t first, To
 
 /// row_loss [rows]: what each row adds to the loss, before the factor.
 template <class T, int N>
-__global__ void loss_kernel(Operand logits, Index columns, std::int64_t first, TokenRows targets,
-                            const float* maximum, const float* sum, const float* target_logit,
-                            float factor, Operand d_logits, double* row_loss) {
+__global__ void __launch_bounds__(kRowThreads)
+    loss_kernel(Operand logits, Index columns, std::int64_t first, TokenRows targets,
+                const float* maximum, const float* sum, const float* target_logit, float factor,
+                Operand d_logits, double* row_loss) {
   const Index row = blockIdx.x;
   const std::int32_t target = token_of(targets, row);
   const bool counted = target >= 0;
@@ -119,7 +123,8 @@ __global__ void binary_kernel(Operand logits, Operand labels, Index rows, float 
 }
 
 /// One block: *loss += factor * sum of row_loss.
-__global__ void total_kernel(const double* row_loss, Index rows, double factor, double* loss) {
+__global__ void __launch_bounds__(kTotalThreads)
+    total_kernel(const double* row_loss, Index rows, double factor, double* loss) {
   __shared__ double shared[32];
   double total = 0;
   for (Index row = threadIdx.x; row < rows; row += blockDim.x) {
@@ -133,7 +138,7 @@ __global__ void total_kernel(const double* row_loss, Index rows, double factor, 
 
 void add_total(const Workspace& workspace, Index rows, float factor, double* loss,
                cudaStream_t stream) {
-  internal::launch("loss total", total_kernel, {1, 1024}, stream,
+  internal::launch("loss total", total_kernel, {1, kTotalThreads}, stream,
                    static_cast<const double*>(workspace.data), rows, static_cast<double>(factor),
                    loss);
 }

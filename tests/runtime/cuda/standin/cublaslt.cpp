@@ -201,8 +201,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t, int,
-                                              cublasLtMatmulHeuristicResult_t[], int* found) {
+                                              cublasLtMatmulHeuristicResult_t results[],
+                                              int* found) {
   *found = 1;
+  results[0].state = CUBLAS_STATUS_SUCCESS;
   if (is_fp8(of(a)) || is_fp8(of(b))) {
     return takes_fp8(*reinterpret_cast<const Operation*>(operation), of(a), of(b), of(d))
                ? CUBLAS_STATUS_SUCCESS

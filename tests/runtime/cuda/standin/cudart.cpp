@@ -4,14 +4,14 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <new>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/profiler/fakes/fake_gpu.h"
 #include "tests/runtime/cuda/standin/device.h"
+#include "tests/runtime/cuda/standin/device_memory.h"
 
 namespace stepcast::standin {
 namespace {
@@ -46,6 +46,7 @@ void enqueue_unseen(std::function<void()> work) {
   if (captured) {
     captured->push_back({std::move(work)});
   } else {
+    const OnDevice device;
     work();
   }
 }
@@ -79,6 +80,7 @@ using stepcast::standin::enqueue_unseen;
 using stepcast::standin::Graph;
 using stepcast::standin::hung;
 using stepcast::standin::kStream;
+using stepcast::standin::OnDevice;
 using stepcast::standin::profiler;
 using stepcast::standin::setting;
 
@@ -89,17 +91,6 @@ struct StandinEvent {
   bool pending = false;  ///< recorded behind a collective that hangs
 };
 
-/// Of exactly this size, so that a memory checker sees the first byte too far; every byte of fresh
-/// memory is part of a NaN.
-void* poisoned(std::size_t bytes) {
-  void* p = nullptr;
-  if (posix_memalign(&p, 256, bytes) != 0) {
-    throw std::bad_alloc();
-  }
-  std::memset(p, 0xff, bytes);
-  return p;
-}
-
 StandinEvent* of(cudaEvent_t e) { return reinterpret_cast<StandinEvent*>(e); }
 
 std::int64_t now() {
@@ -107,8 +98,22 @@ std::int64_t now() {
 }
 
 std::int64_t capacity() { return setting("STANDIN_MEMORY", std::int64_t{8} << 30); }
-std::map<void*, std::int64_t> taken;  ///< of device memory
-std::int64_t in_use = 0;
+
+std::int64_t unused() {
+  return capacity() - static_cast<std::int64_t>(stepcast::standin::device_bytes_in_use());
+}
+
+/// Whether a copy's two ends are where its kind says.
+bool ends_fit(const void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  const bool to_device = stepcast::standin::on_device(to, bytes);
+  const bool from_device = stepcast::standin::on_device(from, bytes);
+  return bytes == 0 || kind == cudaMemcpyDefault ||
+         (to_device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) &&
+          from_device == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice));
+}
+
+cudaError_t sticky = cudaSuccess;  ///< what cudaGetLastError will say
+cudaError_t refused(cudaError_t code) { return sticky = code; }
 
 }  // namespace
 
@@ -147,54 +152,72 @@ cudaError_t cudaRuntimeGetVersion(int* v) {
   *v = 13000;
   return cudaSuccess;
 }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return std::exchange(sticky, cudaSuccess); }
 const char* cudaGetErrorName(cudaError_t) { return "standin"; }
 const char* cudaGetErrorString(cudaError_t) { return "standin"; }
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() {
+  return captured ? refused(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
+}
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *total = static_cast<std::size_t>(capacity());
-  *free = static_cast<std::size_t>(capacity() - in_use);
+  *free = static_cast<std::size_t>(unused());
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** p, std::size_t bytes) {
   if (captured) {
-    return cudaErrorStreamCaptureUnsupported;
+    return refused(cudaErrorStreamCaptureUnsupported);
   }
-  const auto wanted = static_cast<std::int64_t>(bytes);
-  if (wanted > capacity() - in_use) {
-    return cudaErrorMemoryAllocation;
+  if (static_cast<std::int64_t>(bytes) > unused()) {
+    return refused(cudaErrorMemoryAllocation);
   }
-  *p = poisoned(bytes);
-  in_use += taken[*p] = wanted;
+  *p = stepcast::standin::take_device_memory(bytes);
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** p, std::size_t bytes) {
-  *p = poisoned(bytes);
-  return captured ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
-}
-cudaError_t cudaFreeHost(void* p) {
-  std::free(p);
+  if (captured) {
+    return refused(cudaErrorStreamCaptureUnsupported);
+  }
+  *p = stepcast::standin::take_pinned_memory(bytes);
   return cudaSuccess;
 }
-cudaError_t cudaFree(void* p) {
-  in_use -= taken[p];
-  taken.erase(p);
-  return cudaFreeHost(p);
+cudaError_t cudaFreeHost(void* p) {
+  return stepcast::standin::give_back(p) ? cudaSuccess : refused(cudaErrorInvalidValue);
 }
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+cudaError_t cudaFree(void* p) { return cudaFreeHost(p); }
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  if (captured || !ends_fit(to, from, bytes, kind)) {
+    return refused(cudaErrorInvalidValue);
+  }
+  const OnDevice device;
   std::memcpy(to, from, bytes);
   return cudaSuccess;
 }
 cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
+  if (captured || (bytes > 0 && !stepcast::standin::on_device(to, bytes))) {
+    return refused(cudaErrorInvalidValue);
+  }
+  const OnDevice device;
   std::memset(to, value, bytes);
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+/// Stricter than the library: the host's end is page-locked, or the host would wait and a captured
+/// copy read what is gone by then.
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t) {
+  const void* host = kind == cudaMemcpyHostToDevice   ? from
+                     : kind == cudaMemcpyDeviceToHost ? to
+                                                      : nullptr;
+  if (!ends_fit(to, from, bytes, kind) ||
+      (bytes > 0 && host != nullptr && !stepcast::standin::pinned(host, bytes))) {
+    return refused(cudaErrorInvalidValue);
+  }
   enqueue([=] { std::memmove(to, from, bytes); });
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t) {
+  if (bytes > 0 && !stepcast::standin::on_device(to, bytes)) {
+    return refused(cudaErrorInvalidValue);
+  }
   enqueue([=] { std::memset(to, value, bytes); });
   return cudaSuccess;
 }
@@ -206,8 +229,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
   delete reinterpret_cast<int*>(s);
   return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamQuery(cudaStream_t) { return hung ? cudaErrorNotReady : cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) {
+  return captured ? refused(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t) {
+  return captured ? refused(cudaErrorStreamCaptureUnsupported)
+         : hung   ? cudaErrorNotReady
+                  : cudaSuccess;
+}
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) {
   *e = reinterpret_cast<cudaEvent_t>(new StandinEvent);
@@ -260,6 +289,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t) {
+  const OnDevice device;
   std::vector<std::uint64_t> seen;
   for (const auto& node : *reinterpret_cast<Graph*>(exec)) {
     node.work();

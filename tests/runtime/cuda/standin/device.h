@@ -4,8 +4,10 @@
 
 // A stand-in for a GPU, in host memory: what is enqueued runs at once, in issue order, or, while a
 // stream is captured, joins a graph that is run later. With it the host side of the CUDA backend is
-// executed and compared with the CPU backend where there is no GPU. Says nothing about device
-// kernels, about streams that lack an edge, or about what the libraries accept.
+// executed and compared with the CPU backend where there is no GPU. Device memory can be touched
+// only by what runs on the device: a host that reads or writes it ends with SIGSEGV, as it would.
+// Says nothing about device kernels, about streams that lack an edge, or about what the libraries
+// accept.
 namespace stepcast::standin {
 
 /// What kind of machine this is: an environment variable, set by tests that run the whole
@@ -15,6 +17,14 @@ std::int64_t setting(const char* name, std::int64_t otherwise);
 void enqueue(std::function<void()> work);
 /// The same for what a profiler sees no work of: records of events.
 void enqueue_unseen(std::function<void()> work);
+/// While one lives, what runs is the device's: it may touch device memory.
+class OnDevice {
+ public:
+  OnDevice();
+  ~OnDevice();
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+};
 /// A collective was enqueued. True: it is the one that STANDIN_HANGS_AT says never ends, as when a
 /// rank is lost; nothing enqueued after it happens either.
 bool collective_hangs();

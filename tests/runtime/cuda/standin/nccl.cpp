@@ -130,6 +130,7 @@ ncclResult_t ncclGroupStart() {
   return ncclSuccess;
 }
 ncclResult_t ncclGroupEnd() {
+  const stepcast::standin::OnDevice device;
   MPI_Waitall(static_cast<int>(group.size()), group.data(), MPI_STATUSES_IGNORE);
   group.clear();
   grouped = false;
@@ -137,6 +138,7 @@ ncclResult_t ncclGroupEnd() {
 }
 ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t) {
+  const stepcast::standin::OnDevice device;
   if (grouped) {
     MPI_Isend(data, count_of(count, type), MPI_BYTE, peer, 0, comm->handle, &group.emplace_back());
     return ncclSuccess;
@@ -149,6 +151,7 @@ ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t type, 
 }
 ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t) {
+  const stepcast::standin::OnDevice device;
   if (grouped) {
     MPI_Irecv(data, count_of(count, type), MPI_BYTE, peer, 0, comm->handle, &group.emplace_back());
   } else {
@@ -158,6 +161,7 @@ ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t type, int pe
 }
 ncclResult_t ncclAllReduce(const void* send, void* receive, std::size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t) {
+  const stepcast::standin::OnDevice device;
   if (stepcast::standin::collective_hangs()) {
     return ncclSuccess;
   }
@@ -167,6 +171,7 @@ ncclResult_t ncclAllReduce(const void* send, void* receive, std::size_t count, n
 }
 ncclResult_t ncclReduceScatter(const void* send, void* receive, std::size_t count,
                                ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t) {
+  const stepcast::standin::OnDevice device;
   if (stepcast::standin::collective_hangs()) {
     return ncclSuccess;
   }
@@ -183,6 +188,7 @@ ncclResult_t ncclReduceScatter(const void* send, void* receive, std::size_t coun
 }
 ncclResult_t ncclAllGather(const void* send, void* receive, std::size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t) {
+  const stepcast::standin::OnDevice device;
   if (stepcast::standin::collective_hangs()) {
     return ncclSuccess;
   }
@@ -194,6 +200,7 @@ ncclResult_t ncclAllGather(const void* send, void* receive, std::size_t count, n
 }
 ncclResult_t ncclBroadcast(const void* send, void* receive, std::size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, cudaStream_t) {
+  const stepcast::standin::OnDevice device;
   if (stepcast::standin::collective_hangs()) {
     return ncclSuccess;
   }

@@ -1,0 +1,84 @@
+#include "tests/runtime/cuda/standin/device_memory.h"
+
+#include <cuda_runtime_api.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+
+#include "tests/runtime/cuda/standin/device.h"
+
+// What the stand-in refuses, as a device would, so that the tests over it can fail.
+namespace stepcast::standin {
+namespace {
+
+/// Whether a child that reads the byte ends by a signal.
+bool faults(const char* byte) {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::signal(SIGSEGV, SIG_DFL);
+    static_cast<void>(*static_cast<const volatile char*>(byte));
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFSIGNALED(status);
+}
+
+bool guarded() {
+#ifdef __SANITIZE_ADDRESS__
+  return false;
+#else
+  const int key = pkey_alloc(0, 0);
+  return key >= 0 && pkey_free(key) == 0;
+#endif
+}
+
+TEST_CASE("the host cannot touch the stand-in's device memory, what runs on the device can",
+          "[cuda][standin]") {
+  char* device = nullptr;
+  char* host = nullptr;
+  REQUIRE(cudaMalloc(reinterpret_cast<void**>(&device), 64) == cudaSuccess);
+  REQUIRE(cudaMallocHost(reinterpret_cast<void**>(&host), 64) == cudaSuccess);
+  CHECK(faults(device) == guarded());
+  CHECK_FALSE(faults(host));
+  {
+    const OnDevice here;
+    CHECK_FALSE(faults(device + 63));
+  }
+  CHECK(faults(device) == guarded());
+  CHECK(cudaFree(device) == cudaSuccess);
+  CHECK(cudaFreeHost(host) == cudaSuccess);
+}
+
+TEST_CASE("the stand-in refuses copies whose ends are not where their kind says",
+          "[cuda][standin]") {
+  char* device = nullptr;
+  char* host = nullptr;
+  char pageable[64] = {};
+  REQUIRE(cudaMalloc(reinterpret_cast<void**>(&device), 64) == cudaSuccess);
+  REQUIRE(cudaMallocHost(reinterpret_cast<void**>(&host), 64) == cudaSuccess);
+  const auto copied = [](void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+    return cudaMemcpyAsync(to, from, bytes, kind, nullptr) == cudaSuccess;
+  };
+  CHECK(copied(device, host, 64, cudaMemcpyHostToDevice));
+  CHECK(copied(host, device, 64, cudaMemcpyDeviceToHost));
+  CHECK_FALSE(copied(device, host, 65, cudaMemcpyHostToDevice));  // past both ends
+  CHECK(cudaGetLastError() == cudaErrorInvalidValue);
+  CHECK(cudaGetLastError() == cudaSuccess);
+  CHECK_FALSE(copied(device, host, 64, cudaMemcpyDeviceToDevice));
+  CHECK_FALSE(copied(host, device, 64, cudaMemcpyHostToDevice));
+  CHECK_FALSE(copied(device, pageable, 64, cudaMemcpyHostToDevice));
+  CHECK(cudaMemcpy(device, pageable, 64, cudaMemcpyHostToDevice) == cudaSuccess);
+  CHECK(cudaMemset(host, 0, 64) != cudaSuccess);
+  cudaGetLastError();
+  CHECK(cudaFree(device) == cudaSuccess);
+  CHECK(cudaFree(device) == cudaErrorInvalidValue);
+  cudaGetLastError();
+  CHECK(cudaFreeHost(host) == cudaSuccess);
+}
+
+}  // namespace
+}  // namespace stepcast::standin
