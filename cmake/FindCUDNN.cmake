@@ -5,14 +5,9 @@ find_path(CUDNN_INCLUDE_DIR cudnn_backend.h
   PATH_SUFFIXES include nvidia/cudnn/include)
 mark_as_advanced(CUDNN_INCLUDE_DIR)
 
+include(HeaderVersion)
 if(CUDNN_INCLUDE_DIR AND EXISTS "${CUDNN_INCLUDE_DIR}/cudnn_version.h")
-  set(CUDNN_VERSION "")
-  foreach(part MAJOR MINOR PATCHLEVEL)
-    file(STRINGS "${CUDNN_INCLUDE_DIR}/cudnn_version.h" line REGEX "^#define CUDNN_${part} +[0-9]+")
-    string(REGEX REPLACE "[^0-9]" "" number "${line}")
-    list(APPEND CUDNN_VERSION ${number})
-  endforeach()
-  list(JOIN CUDNN_VERSION "." CUDNN_VERSION)
+  header_version(CUDNN_VERSION "${CUDNN_INCLUDE_DIR}/cudnn_version.h" CUDNN MAJOR MINOR PATCHLEVEL)
 endif()
 
 include(FindPackageHandleStandardArgs)

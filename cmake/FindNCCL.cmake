@@ -8,14 +8,9 @@ find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2
   PATH_SUFFIXES lib lib64 nvidia/nccl/lib)
 mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY)
 
+include(HeaderVersion)
 if(NCCL_INCLUDE_DIR)
-  set(NCCL_VERSION "")
-  foreach(part MAJOR MINOR PATCH)
-    file(STRINGS "${NCCL_INCLUDE_DIR}/nccl.h" line REGEX "^#define NCCL_${part} +[0-9]+")
-    string(REGEX REPLACE "[^0-9]" "" number "${line}")
-    list(APPEND NCCL_VERSION ${number})
-  endforeach()
-  list(JOIN NCCL_VERSION "." NCCL_VERSION)
+  header_version(NCCL_VERSION "${NCCL_INCLUDE_DIR}/nccl.h" NCCL MAJOR MINOR PATCH)
 endif()
 
 include(FindPackageHandleStandardArgs)

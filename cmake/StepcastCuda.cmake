@@ -29,11 +29,11 @@ else()
     endif()
     set(CMAKE_CUDA_STANDARD_REQUIRED ON)
     set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
-    find_package(CUDAToolkit 12.4)
+    find_package(CUDAToolkit 13.0)  # the profiler reads the records of its CUPTI
     find_package(NCCL 2.18)
     find_package(CUDNN 9.13 QUIET)  # a build without it has its own attention kernels only
     if(NOT CUDAToolkit_FOUND)
-      list(APPEND missing "CUDA Toolkit 12.4 or newer")
+      list(APPEND missing "CUDA Toolkit 13.0 or newer")
     endif()
     if(NOT TARGET CUDA::cublasLt)
       list(APPEND missing "cuBLASLt")

@@ -188,15 +188,19 @@ struct Matmul::Prepared {
     const cublasStatus_t code = cublasLtMatmulAlgoGetHeuristic(
         handle, operation, first, second, out, out, preference, 1, &result, &found);
     let_go(cublasLtMatmulPreferenceDestroy(preference));
-    check(code, fmt::format("cublasLtMatmulAlgoGetHeuristic for {} x {} x {} ({} operands, {} "
-                            "result)",
-                            plan.n, plan.m, plan.k, name_of(plan.first.format),
-                            name_of(plan.out.format)));
-    if (found == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
+    const bool known = code != CUBLAS_STATUS_NOT_SUPPORTED;
+    check(
+        known ? code : CUBLAS_STATUS_SUCCESS,
+        fmt::format("cublasLtMatmulAlgoGetHeuristic for {} x {} x {} ({} operands, {} "
+                    "result)",
+                    plan.n, plan.m, plan.k, name_of(plan.first.format), name_of(plan.out.format)));
+    if (!known || found == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
       throw RunError(fmt::format(
-          "cuBLASLt has no algorithm for a product of {} x {} x {} ({} "
-          "operands, {} result)",
-          plan.n, plan.m, plan.k, name_of(plan.first.format), name_of(plan.out.format)));
+          "cuBLASLt has no algorithm for a product of {} x {} x {} ({} operands, {} result{}",
+          plan.n, plan.m, plan.k, name_of(plan.first.format), name_of(plan.out.format),
+          plan.epilogue == Epilogue::kNone ? ")"
+                                           : ") with its epilogue; leave \"epilogues\" out of the "
+                                             "job"));
     }
     algorithm = result.algo;
   }

@@ -210,6 +210,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_NOT_SUPPORTED;
   }
+  if (reinterpret_cast<const Operation*>(operation)->epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
+      stepcast::standin::setting("STANDIN_EPILOGUES", 1) == 0) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   return of(a).format == of(b).format ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 

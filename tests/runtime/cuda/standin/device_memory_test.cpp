@@ -7,10 +7,14 @@
 
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <cstdlib>
 
+#include "core/error.h"
+#include "runtime/cuda/matmul.h"
 #include "tests/runtime/cuda/standin/device.h"
 
-// What the stand-in refuses, as a device would, so that the tests over it can fail.
+// What the stand-in refuses, as a device and its libraries would, so that the tests over it can
+// fail.
 namespace stepcast::standin {
 namespace {
 
@@ -78,6 +82,29 @@ TEST_CASE("the stand-in refuses copies whose ends are not where their kind says"
   CHECK(cudaFree(device) == cudaErrorInvalidValue);
   cudaGetLastError();
   CHECK(cudaFreeHost(host) == cudaSuccess);
+}
+
+TEST_CASE("a product whose epilogue cuBLASLt does not have is told with what to do",
+          "[cuda][standin]") {
+  using namespace runtime::cuda;  // NOLINT
+  Product product;
+  product.m = product.n = product.k = 4;
+  char* memory = nullptr;
+  REQUIRE(cudaMalloc(reinterpret_cast<void**>(&memory), 4 * 256) == cudaSuccess);
+  const auto multiply = [&](Epilogue epilogue) {
+    product.epilogue = epilogue;
+    Matmul matmul;
+    matmul(product, memory, memory + 256, memory + 512, {}, nullptr,
+           {{memory + 768, Format::kFp32}, nullptr, {}});
+  };
+  CHECK_NOTHROW(multiply(Epilogue::kBias));
+  setenv("STANDIN_EPILOGUES", "0", 1);
+  CHECK_NOTHROW(multiply(Epilogue::kNone));
+  CHECK_THROWS_WITH(multiply(Epilogue::kBias),
+                    Catch::Contains("4 x 4 x 4 (fp32 operands, fp32 result) with its epilogue") &&
+                        Catch::Contains("leave \"epilogues\" out"));
+  unsetenv("STANDIN_EPILOGUES");
+  CHECK(cudaFree(memory) == cudaSuccess);
 }
 
 }  // namespace

@@ -1,0 +1,11 @@
+# header_version(OUT FILE PREFIX PART...): the version that a header defines part by part, as PREFIX_PART, joined by dots.
+function(header_version out file prefix)
+  set(version "")
+  foreach(part ${ARGN})
+    file(STRINGS "${file}" line REGEX "^#define ${prefix}_${part} +[0-9]+")
+    string(REGEX REPLACE "[^0-9]" "" number "${line}")
+    list(APPEND version ${number})
+  endforeach()
+  list(JOIN version "." version)
+  set(${out} "${version}" PARENT_SCOPE)
+endfunction()
