@@ -5,6 +5,8 @@
 #include "tests/planner/plain_jobs.h"
 #include "tests/workloads/dlrm_jobs.h"
 #include "workloads/build_graph.h"
+#include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan_layout.h"
 
 using namespace stepcast;
 using namespace stepcast::planner;
@@ -40,6 +42,36 @@ TEST_CASE("tables may be uneven over the ranks that share a slower tier", "[plan
       }
     }
     CHECK(*std::max_element(unit.begin(), unit.end()) <= 110e6);
+  }
+}
+
+TEST_CASE("the ledger holds what pooled lists that repeat allocate", "[planner][ledger][dedup]") {
+  // A sixth of the lists is distinct: rows of two machines pay too. Partial sums of every holder
+  // arrive at once, which is more than without.
+  const std::int64_t devices = GENERATE(1, 4, 8);
+  Job job = test::dlrm_job(devices, 5, 3000, 64, 10);
+  job.parallel.data = devices;
+  job.system = plain_system(16e9, 4);
+  for (EmbeddingTable& t : test::model_of(job).tables) {
+    t.session = Session{16, 0.9};
+  }
+  job.embedding_dedup = true;
+  for (const ShardingKind kind :
+       {ShardingKind::kTableWise, ShardingKind::kColumnWise, ShardingKind::kRowWise,
+        ShardingKind::kTableRowWise, ShardingKind::kDataParallel}) {
+    CAPTURE(devices, static_cast<int>(kind));
+    const EmbeddingPlan plan = workloads::make_embedding_plan(job, kind);
+    job.embedding_plan = plan;
+    for (const workloads::EmbeddingSlice& s : workloads::embedding_layout(job).slices) {
+      CHECK(s.pools_lists_once());
+    }
+    const ExecutionGraph graph = workloads::build_graph(job);
+    for (const LedgerLine& line : ledger_of(job, plan)) {
+      CAPTURE(line.rank, line.tier);
+      if (line.tier == "hbm") {
+        CHECK(memory_use(graph.program_of(line.rank)).total().base() <= line.total());
+      }
+    }
   }
 }
 
