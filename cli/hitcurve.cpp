@@ -15,6 +15,7 @@
 #include "core/config/access_files.h"
 #include "core/error.h"
 #include "core/id_sketch.h"
+#include "core/repeated_lists.h"
 #include "core/stack_distance.h"
 
 namespace stepcast::cli {
@@ -95,6 +96,36 @@ DataTable curve_table(const Access& access, const StackDistances& distances) {
   }
   t.note("As recorded, the first lookup of a row misses; the other columns are of a warm cache.");
   return t;
+}
+
+/// Lists of ids that repeat: what `embedding.dedup` would spare pooled tables.
+std::vector<DataTable> lists_tables(const std::vector<std::int64_t>& ids,
+                                    const std::vector<std::int64_t>& begins) {
+  if (begins.empty()) {
+    return {};
+  }
+  DataTable t("lists", "lists of ids that differ, among the samples of a rank",
+              {{"samples", "samples"},
+               {"distinct_share", "distinct lists"},
+               {"ids_share", "their ids"},
+               {"dedup_factor", "lists / distinct"}});
+  const auto lists = static_cast<std::int64_t>(begins.size());
+  std::vector<std::int64_t> batches;
+  for (std::int64_t b = 64; b < lists; b *= 4) {
+    batches.push_back(b);
+  }
+  batches.push_back(lists);
+  for (const std::int64_t b : batches) {
+    const DistinctLists d = distinct_lists(ids, begins, b);
+    const double each = static_cast<double>(ids.size()) / static_cast<double>(lists);
+    t.row({cell(b), share(d.lists / static_cast<double>(b)),
+           share(d.ids / (each * static_cast<double>(b))), cell(static_cast<double>(b) / d.lists)});
+  }
+  t.note(
+      fmt::format("{} of the lists are that of the sample before: as \"session\" of a law, keep "
+                  "is that share where sessions are long.",
+                  percent(kept_lists(ids, begins))));
+  return {std::move(t)};
 }
 
 std::string histogram_text(const std::vector<ReuseBin>& bins, const std::string& source) {
@@ -225,9 +256,15 @@ int hitcurve(const HitcurveCommand& options, const Context& context) {
   const StackDistances distances(ids, options.sample);
   const std::vector<ReuseBin> bins = reuse_bins(ids);
   write_histogram(options, bins);
-  print_tables({summary_table(ids, access, distances),
-                bins_table(bins, static_cast<double>(ids.size())), curve_table(access, distances)},
-               options.format, std::cout);
+  std::vector<DataTable> tables{summary_table(ids, access, distances),
+                                bins_table(bins, static_cast<double>(ids.size())),
+                                curve_table(access, distances)};
+  const std::vector<std::int64_t> begins =
+      config::recorded_bags(options.indices, static_cast<std::int64_t>(ids.size()), "hitcurve");
+  for (DataTable& lists : lists_tables(ids, begins)) {
+    tables.push_back(std::move(lists));
+  }
+  print_tables(tables, options.format, std::cout);
   return 0;
 }
 

@@ -1,7 +1,9 @@
 #include "core/repeated_lists.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <unordered_set>
 #include <vector>
 
 namespace stepcast {
@@ -83,6 +85,24 @@ class ListLaw {
   std::vector<double> one_, lists_;
 };
 
+std::span<const std::int64_t> list_at(std::span<const std::int64_t> ids,
+                                      std::span<const std::int64_t> begins, std::size_t i) {
+  const auto begin = static_cast<std::size_t>(begins[i]);
+  const std::size_t end =
+      i + 1 < begins.size() ? static_cast<std::size_t>(begins[i + 1]) : ids.size();
+  return ids.subspan(begin, end - begin);
+}
+
+std::uint64_t hash_of(std::span<const std::int64_t> list) {
+  constexpr std::uint64_t kMultiplier = 0x9e3779b97f4a7c15ULL;
+  std::uint64_t hash = list.size() * kMultiplier;
+  for (const std::int64_t id : list) {
+    hash = (std::rotl(hash, 23) ^ static_cast<std::uint64_t>(id)) * kMultiplier;
+    hash ^= hash >> 29U;
+  }
+  return hash;
+}
+
 double poisson(double mean, double k) {
   return std::exp(k * std::log(mean) - mean - std::lgamma(k + 1));
 }
@@ -119,6 +139,36 @@ DistinctLists distinct_lists(const EmbeddingTable& table, double samples) {
     }
   }
   return all;
+}
+
+DistinctLists distinct_lists(std::span<const std::int64_t> ids,
+                             std::span<const std::int64_t> begins, std::int64_t samples) {
+  const std::size_t each = std::min(static_cast<std::size_t>(samples), begins.size());
+  const std::size_t batches = begins.size() / each;
+  DistinctLists sum;
+  std::unordered_set<std::uint64_t> seen;
+  for (std::size_t i = 0; i < batches * each; ++i) {
+    if (i % each == 0) {
+      seen.clear();
+    }
+    const auto list = list_at(ids, begins, i);
+    if (seen.insert(hash_of(list)).second) {
+      sum.lists += 1;
+      sum.ids += static_cast<double>(list.size());
+    }
+  }
+  const auto count = static_cast<double>(batches);
+  return {sum.lists / count, sum.ids / count};
+}
+
+double kept_lists(std::span<const std::int64_t> ids, std::span<const std::int64_t> begins) {
+  std::size_t kept = 0;
+  for (std::size_t i = 1; i < begins.size(); ++i) {
+    const auto list = list_at(ids, begins, i);
+    const auto before = list_at(ids, begins, i - 1);
+    kept += std::equal(list.begin(), list.end(), before.begin(), before.end()) ? 1 : 0;
+  }
+  return begins.size() < 2 ? 0 : static_cast<double>(kept) / static_cast<double>(begins.size() - 1);
 }
 
 }  // namespace stepcast

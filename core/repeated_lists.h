@@ -1,4 +1,7 @@
 #pragma once
+#include <cstdint>
+#include <span>
+
 #include "core/workload.h"
 
 namespace stepcast {
@@ -18,5 +21,15 @@ struct DistinctLists {
 /// convolved with itself, on a grid. Pooling that is no integer is the mean of a Poisson. Within
 /// 1 % of sampled lists (tests/core/test_repeated_lists.cpp). `samples` >= 1.
 DistinctLists distinct_lists(const EmbeddingTable& table, double samples);
+
+/// The same of recorded lists: list i has the ids [begins[i], begins[i + 1]), the last one the
+/// rest. Means over batches of `samples` lists, one after the other; lists that fill no batch are
+/// left out, unless there are fewer in all. At least one list; `samples` >= 1. Lists are told apart
+/// by a hash of 64 bits.
+DistinctLists distinct_lists(std::span<const std::int64_t> ids,
+                             std::span<const std::int64_t> begins, std::int64_t samples);
+
+/// How many of n - 1 recorded lists are that of the sample before, as a share; 0 for one list.
+double kept_lists(std::span<const std::int64_t> ids, std::span<const std::int64_t> begins);
 
 }  // namespace stepcast

@@ -336,36 +336,47 @@ std::vector<std::int64_t> read_indices(const std::filesystem::path& file, std::s
   return ids;
 }
 
-std::optional<double> recorded_pooling(const std::filesystem::path& file, std::int64_t lookups,
-                                       std::string_view where) {
+std::vector<std::int64_t> recorded_bags(const std::filesystem::path& file, std::int64_t lookups,
+                                        std::string_view where) {
   std::filesystem::path beside = file;
   beside += ".offsets";
   std::error_code error;
   if (!std::filesystem::exists(beside, error)) {
-    return std::nullopt;
+    return {};
   }
-  std::int64_t bags = 0;
+  std::vector<std::int64_t> bags;
   std::int64_t before = 0;
   stream_indices(beside, where, [&](std::span<const std::int64_t> offsets) {
     for (const std::int64_t o : offsets) {
-      const bool first = bags == 0;
+      const bool first = bags.empty();
       if (first ? o != 0 : o < before || o > lookups) {
         throw InputError(beside.string(),
-                         fmt::format("bag {} begins at {}, expected {}", bags, o,
+                         fmt::format("bag {} begins at {}, expected {}", bags.size(), o,
                                      first ? std::string("0: the first id of the first bag")
                                            : fmt::format("{} to {}: bags follow each other, and {} "
                                                          "holds {} ids",
                                                          before, lookups, file.string(), lookups)));
       }
       before = o;
-      ++bags;
+      bags.push_back(o);
     }
   });
-  bags -= before == lookups ? 1 : 0;  // the last entry only closes the last bag
-  if (bags <= 0) {
+  if (!bags.empty() && before == lookups) {
+    bags.pop_back();  // the last entry only closes the last bag
+  }
+  if (bags.empty()) {
     throw InputError(beside.string(), "no bags in it, expected where each bag of ids begins");
   }
-  return static_cast<double>(lookups) / static_cast<double>(bags);
+  return bags;
+}
+
+std::optional<double> recorded_pooling(const std::filesystem::path& file, std::int64_t lookups,
+                                       std::string_view where) {
+  const std::vector<std::int64_t> bags = recorded_bags(file, lookups, where);
+  if (bags.empty()) {
+    return std::nullopt;
+  }
+  return static_cast<double>(lookups) / static_cast<double>(bags.size());
 }
 
 }  // namespace stepcast::config

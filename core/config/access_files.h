@@ -33,6 +33,11 @@ void stream_indices(const std::filesystem::path& file, std::string_view where,
 /// Errors: InputError naming the file and the first bad position.
 std::vector<std::int64_t> read_indices(const std::filesystem::path& file, std::string_view where);
 
+/// Where each bag of recorded ids begins: FILE.offsets, as below; empty where there is no such
+/// file.
+std::vector<std::int64_t> recorded_bags(const std::filesystem::path& file, std::int64_t lookups,
+                                        std::string_view where);
+
 /// Mean lookups per bag that FILE.offsets, beside the file of ids, says: where each bag begins,
 /// from 0, ascending, in either form of id files; one more entry may close the last bag. nullopt:
 /// no such file. Errors: InputError naming the file and the first bad bag.

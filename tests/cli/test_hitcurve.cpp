@@ -37,6 +37,24 @@ TEST_CASE("hitcurve says what caches hold, and its histogram feeds a job", "[cli
   CHECK(job.code == 0);
 }
 
+TEST_CASE("hitcurve counts lists that repeat, where bags are recorded", "[cli][hitcurve]") {
+  const TemporaryFolder folder;
+  const std::string ids = folder.file("ids.txt", "1\n2\n1\n2\n3\n1\n2\n");
+  CHECK_FALSE(
+      nlohmann::json::parse(call({"hitcurve", ids, "--format", "json"}).out).contains("lists"));
+  (void)folder.file("ids.txt.offsets", "0\n2\n4\n5\n");  // (1 2) (1 2) (3) (1 2)
+  const Outcome r = call({"hitcurve", ids, "--format", "json"});
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  const auto lists = nlohmann::json::parse(r.out)["lists"];
+  REQUIRE(lists.size() == 1);
+  CHECK(lists[0]["samples"] == 4);
+  CHECK(lists[0]["distinct_share"].get<double>() == Approx(0.5));
+  CHECK(lists[0]["ids_share"].get<double>() == Approx(3.0 / 7));
+  CHECK(lists[0]["dedup_factor"].get<double>() == Approx(2));
+  CHECK_THAT(call({"hitcurve", ids}).out, Contains("33.3 % of the lists are that of the sample"));
+}
+
 TEST_CASE("hitcurve --sketch writes a histogram that a job reads", "[cli][hitcurve][sketch]") {
   const TemporaryFolder folder;
   // 300,000 rows, more than the sketch keeps, each looked up once; row 7 another 100,000 times.

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <random>
 #include <set>
+#include <vector>
 
 #include "core/repeated_lists.h"
 
@@ -68,6 +69,19 @@ TEST_CASE("distinct lists of a uniform table follow its closed form", "[core][li
   CHECK(d.ids == Approx(3 * d.lists));
   // Wide tables: none is alike.
   CHECK(distinct_lists(table(Access::uniform(1'000'000), 20), 4096).lists == Approx(4096));
+}
+
+TEST_CASE("recorded lists are counted batch by batch", "[core][lists]") {
+  // (1 2) (1 2) () (2 1) | () () (1 2) (3): 3 and 3 of 4 differ, 4 and 3 ids among them.
+  const std::vector<std::int64_t> ids{1, 2, 1, 2, 2, 1, 1, 2, 3};
+  const std::vector<std::int64_t> begins{0, 2, 4, 4, 6, 6, 6, 8};
+  const DistinctLists d = distinct_lists(ids, begins, 4);
+  CHECK(d.lists == 3);
+  CHECK(d.ids == 3.5);
+  CHECK(distinct_lists(ids, begins, 3).lists == 2);  // (1 2) () | (2 1) (): two lists are left out
+  CHECK(distinct_lists(ids, begins, 1000).lists == 4);  // all at once
+  CHECK(kept_lists(ids, begins) == 2.0 / 7);
+  CHECK(kept_lists(ids, std::vector<std::int64_t>{0}) == 0);
 }
 
 TEST_CASE("lists kept in a session are not drawn anew", "[core][lists]") {
