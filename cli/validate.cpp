@@ -64,7 +64,7 @@ struct ValidateCommand {
   ValidatePlansCommand plans;
   std::vector<std::string> suites;
   std::string system, predictions, emulate;
-  std::string data, calibrate = "one-row";
+  std::string data, scalars, calibrate = "one-row";
   bool run = false;
   std::uint64_t seed = 1;
   std::int64_t count = 36;
@@ -380,8 +380,11 @@ int validate(const ValidateCommand& options, Context& context) {
       continue;
     }
     if (suite == "published") {
-      suites.push_back(
-          validate_published(options.data, options.calibrate, options.models.pictures, context));
+      suites.push_back(validate_published({.data = options.data,
+                                           .scalars = options.scalars,
+                                           .calibrate = options.calibrate,
+                                           .pictures = options.models.pictures},
+                                          context));
       continue;
     }
     suites.push_back(validate_dlrm(options, context));
@@ -400,6 +403,8 @@ void add_validate(CLI::App& app, Context& context) {
       ->check(CLI::IsMember(all_suites()));
   command->add_option("--system", options->system, "Calibrated system file");
   command->add_option("--data", options->data, "Measurements: a file or folder");
+  command->add_option("--scalars", options->scalars,
+                      "published: another table whose rows alone give the scalars (loso)");
   command
       ->add_option("--calibrate", options->calibrate,
                    "What the rows show (dlrm, published): hardware facts only, a scalar from other "

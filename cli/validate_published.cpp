@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <thread>
+#include <vector>
 
 #include "cli/progress.h"
 #include "core/config/published_names.h"
 #include "core/error.h"
 #include "core/whole_file.h"
 #include "studies/pictures.h"
+#include "studies/published_unseen.h"
 #include "studies/validate_published.h"
 
 namespace stepcast::cli {
@@ -24,31 +26,46 @@ std::string file_name(std::string text) {
 
 }  // namespace
 
-studies::ValidationSuite validate_published(const std::string& data, const std::string& calibrate,
-                                            const std::string& pictures, const Context& context) {
-  if (data.empty()) {
+studies::ValidationSuite validate_published(const ValidatePublishedCommand& command,
+                                            const Context& context) {
+  if (command.data.empty()) {
     throw InputError("--data", "is needed: a table with the columns of data/llm/published.csv");
   }
-  const auto regime = studies::regime_named(calibrate);
+  const auto regime = studies::regime_named(command.calibrate);
   if (!regime) {
-    throw InputError("--calibrate", "found " + calibrate + ", expected facts, loso or one-row");
+    throw InputError("--calibrate",
+                     "found " + command.calibrate + ", expected facts, loso or one-row");
+  }
+  const bool unseen = !command.scalars.empty();
+  if (unseen && regime != studies::PublishedRegime::kLoso) {
+    throw InputError("--scalars",
+                     "takes the scalars of the other table's sources; found "
+                     "--calibrate " +
+                         command.calibrate + ", expected loso");
   }
   const config::Library library{context.library};
-  const auto rows = studies::read_published(data);
-  Progress progress("predicting");
-  studies::PublishedPredictOptions options;
-  options.facts = *regime == studies::PublishedRegime::kFacts;
-  options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  options.progress = [&progress](double done) { progress.update(done, 1, ""); };
   const auto names = config::load_published_names(library);
-  const auto predictions = studies::predict_published(rows, names, library, options);
-  studies::PublishedValidation result = studies::validate_published(predictions, *regime);
-  if (!pictures.empty()) {
-    std::filesystem::create_directories(pictures);
+  const auto predicted = [&](const std::vector<studies::PublishedRow>& rows) {
+    Progress progress("predicting");
+    studies::PublishedPredictOptions options;
+    options.facts = *regime == studies::PublishedRegime::kFacts;
+    options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    options.progress = [&progress](double done) { progress.update(done, 1, ""); };
+    return studies::predict_published(rows, names, library, options);
+  };
+  const auto rows = studies::read_published(command.data);
+  const auto others =
+      unseen ? studies::read_published(command.scalars) : std::vector<studies::PublishedRow>{};
+  const auto predictions = predicted(rows);
+  studies::PublishedValidation result =
+      unseen ? studies::validate_unseen(predictions, predicted(others))
+             : studies::validate_published(predictions, *regime);
+  if (!command.pictures.empty()) {
+    std::filesystem::create_directories(command.pictures);
     for (const studies::ScoredCurve& curve : result.curves) {
       if (!curve.points.empty()) {
         const std::vector<const studies::ScoredCurve*> one{&curve};
-        write_whole_file(std::filesystem::path(pictures) / file_name(curve.kind),
+        write_whole_file(std::filesystem::path(command.pictures) / file_name(curve.kind),
                          studies::accuracy_picture(curve.kind + ", seconds per step", one));
       }
     }

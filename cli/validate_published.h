@@ -6,8 +6,13 @@
 
 namespace stepcast::cli {
 
-/// `pictures`: folder for predicted against measured, one picture per source; empty: none.
-studies::ValidationSuite validate_published(const std::string& data, const std::string& calibrate,
-                                            const std::string& pictures, const Context& context);
+struct ValidatePublishedCommand {
+  std::string data;
+  std::string scalars;  ///< another table: its rows alone give the scalars of `data`; empty: none
+  std::string calibrate;
+  std::string pictures;  ///< folder, one of predicted against measured per source; empty: none
+};
+studies::ValidationSuite validate_published(const ValidatePublishedCommand& command,
+                                            const Context& context);
 
 }  // namespace stepcast::cli

@@ -34,6 +34,9 @@ PublishedRow read_row(const CsvTable& table) {
   row.recompute = table.text("recompute");
   row.precision = table.text("precision");
   row.flash_attention = table.text("flash_attn");
+  row.hours_of = table.has("hours_of") ? table.text("hours_of") : "";
+  row.plan_by_rule = table.has("recalled_fields") &&
+                     table.text("recalled_fields").find("plan by rule") != std::string::npos;
   const auto number = [&](std::string_view column) {
     return table.positive_or(column, 0, row.unusable);
   };
@@ -115,12 +118,14 @@ void add_workload(const PublishedRow& row, Settings& to) {
     moe = fmt::format(R"(, "moe": {{"experts": {}, "per_token": {}, "ffn_hidden": {}}})",
                       row.experts, stated(row.per_token, 1), ffn);
   }
+  const std::string kv =
+      row.kv_heads > 0 ? fmt::format(R"("kv_heads": {}, )", row.kv_heads) : std::string();
   to.insert(
       to.begin(),
       fmt::format(
-          R"(workload={{"kind": "transformer", "name": "published", "layers": {}, "hidden": {}, "heads": {}, "kv_heads": {}, "ffn_hidden": {}, "activation": "{}", "vocabulary": {}, "tied_embeddings": {}{}}})",
-          row.layers, row.hidden, row.heads, stated(row.kv_heads, row.heads), ffn, activation,
-          vocabulary, activation == "gelu", moe));
+          R"(workload={{"kind": "transformer", "name": "published", "layers": {}, "hidden": {}, "heads": {}, {}"ffn_hidden": {}, "activation": "{}", "vocabulary": {}, "tied_embeddings": {}{}}})",
+          row.layers, row.hidden, row.heads, kv, ffn, activation, vocabulary, activation == "gelu",
+          moe));
 }
 
 void add_parallel(const PublishedRow& row, Settings& to) {

@@ -17,6 +17,8 @@ struct PublishedRow {
   std::string place;  ///< file:line
   std::string id, source, table, document, framework, model;
   std::string act, gpu, zero, schedule, recompute, precision, flash_attention;
+  std::string hours_of;       ///< "run" or "steps" where the table has that column
+  bool plan_by_rule = false;  ///< its recalled_fields say that the source states no plan
   std::int64_t hidden = 0, layers = 0, heads = 0, kv_heads = 0, ffn = 0, experts = 0, per_token = 0;
   std::int64_t sequence = 0, vocabulary = 0;
   std::int64_t devices = 0, devices_per_node = 0;

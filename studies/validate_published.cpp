@@ -90,6 +90,44 @@ void hold_to_baseline(const std::vector<ScaledPrediction>& of, ValidationGroup& 
   }
 }
 
+/// Scores with the rows that calibrate each source and device.
+std::vector<ScaledPrediction> scores_of(const Predictions& all, PublishedRegime regime,
+                                        const Predictions& others) {
+  std::map<Key, Predictions> calibration;
+  std::map<Key, const PublishedPrediction*> reference;
+  for (const PublishedPrediction* p : all) {
+    if (!p->skipped.empty() || calibration.contains(key_of(*p))) {
+      continue;
+    }
+    Predictions& from = calibration[key_of(*p)];
+    if (regime == PublishedRegime::kOneRow) {
+      from = {p};
+      reference[key_of(*p)] = p;
+    } else if (regime == PublishedRegime::kLoso) {
+      from = other_sources(others, *p);
+    }
+  }
+  std::map<Key, std::pair<double, double>> scalars;
+  for (const auto& [key, from] : calibration) {
+    scalars[key] = {published_scalar(from), mfu_of(from)};
+  }
+  std::vector<ScaledPrediction> out;
+  for (const PublishedPrediction* p : all) {
+    ScaledPrediction s{p, 0, 0, {}};
+    if (p->skipped.empty()) {
+      const auto [scalar, mfu] = scalars.at(key_of(*p));
+      s.seconds = regime == PublishedRegime::kFacts ? p->facts : p->seconds(scalar);
+      s.naive = p->at_peak / mfu;
+      if (const auto at = reference.find(key_of(*p)); at != reference.end() && at->second == p) {
+        s.reference =
+            fmt::format("gives the scalar of {} / {}, x{:.4g}", p->source, p->device, scalar);
+      }
+    }
+    out.push_back(std::move(s));
+  }
+  return out;
+}
+
 std::string group_name(const Key& key) {
   return fmt::format("{} / {}", key.first.empty() ? "unknown source" : key.first, key.second);
 }
@@ -152,39 +190,11 @@ std::optional<PublishedRegime> regime_named(std::string_view name) {
 }
 
 std::vector<ScaledPrediction> scaled(const Predictions& all, PublishedRegime regime) {
-  std::map<Key, Predictions> calibration;
-  std::map<Key, const PublishedPrediction*> reference;
-  for (const PublishedPrediction* p : all) {
-    if (!p->skipped.empty() || calibration.contains(key_of(*p))) {
-      continue;
-    }
-    Predictions& from = calibration[key_of(*p)];
-    if (regime == PublishedRegime::kOneRow) {
-      from = {p};
-      reference[key_of(*p)] = p;
-    } else if (regime == PublishedRegime::kLoso) {
-      from = other_sources(all, *p);
-    }
-  }
-  std::map<Key, std::pair<double, double>> scalars;
-  for (const auto& [key, from] : calibration) {
-    scalars[key] = {published_scalar(from), mfu_of(from)};
-  }
-  std::vector<ScaledPrediction> out;
-  for (const PublishedPrediction* p : all) {
-    ScaledPrediction s{p, 0, 0, {}};
-    if (p->skipped.empty()) {
-      const auto [scalar, mfu] = scalars.at(key_of(*p));
-      s.seconds = regime == PublishedRegime::kFacts ? p->facts : p->seconds(scalar);
-      s.naive = p->at_peak / mfu;
-      if (const auto at = reference.find(key_of(*p)); at != reference.end() && at->second == p) {
-        s.reference =
-            fmt::format("gives the scalar of {} / {}, x{:.4g}", p->source, p->device, scalar);
-      }
-    }
-    out.push_back(std::move(s));
-  }
-  return out;
+  return scores_of(all, regime, all);
+}
+
+std::vector<ScaledPrediction> scaled_from(const Predictions& all, const Predictions& others) {
+  return scores_of(all, PublishedRegime::kLoso, others);
 }
 
 std::vector<ScaledPrediction> scaled_by_folds(const Predictions& of) {
@@ -277,29 +287,23 @@ ValidationGroup published_group(const std::string& name, const std::vector<Scale
   return group;
 }
 
-PublishedValidation validate_published(const std::vector<PublishedPrediction>& predictions,
-                                       PublishedRegime regime) {
-  Predictions all;
-  std::vector<Key> order;
-  for (const PublishedPrediction& p : predictions) {
-    all.push_back(&p);
-    if (std::find(order.begin(), order.end(), key_of(p)) == order.end()) {
-      order.push_back(key_of(p));
-    }
-  }
-  const std::vector<ScaledPrediction> scores = scaled(all, regime);
+PublishedValidation published_by_source(const std::vector<ScaledPrediction>& scores) {
   PublishedValidation out;
-  ValidationSuite& suite = out.suite;
-  suite.name = "published";
+  out.suite.name = "published";
+  std::vector<Key> order;
   for (const ScaledPrediction& s : scores) {
-    suite.rows.push_back(shown(s));
+    out.suite.rows.push_back(shown(s));
+    const Key key = key_of(*s.prediction);
+    if (std::find(order.begin(), order.end(), key) == order.end()) {
+      order.push_back(key);
+    }
   }
   for (const Key& key : order) {
     std::vector<ScaledPrediction> of;
     std::copy_if(scores.begin(), scores.end(), std::back_inserter(of),
                  [&](const ScaledPrediction& s) { return key_of(*s.prediction) == key; });
     const std::string name = group_name(key);
-    suite.groups.push_back(published_group(name, of));
+    out.suite.groups.push_back(published_group(name, of));
     ScoredCurve curve{key.first, name, {}};
     for (const ScaledPrediction& s : of) {
       if (s.prediction->skipped.empty() && s.reference.empty()) {
@@ -308,6 +312,18 @@ PublishedValidation validate_published(const std::vector<PublishedPrediction>& p
     }
     out.curves.push_back(std::move(curve));
   }
+  return out;
+}
+
+PublishedValidation validate_published(const std::vector<PublishedPrediction>& predictions,
+                                       PublishedRegime regime) {
+  Predictions all;
+  for (const PublishedPrediction& p : predictions) {
+    all.push_back(&p);
+  }
+  const std::vector<ScaledPrediction> scores = scaled(all, regime);
+  PublishedValidation out = published_by_source(scores);
+  ValidationSuite& suite = out.suite;
   suite.notes = add_intervals(predictions, regime, scores, suite.groups);
   std::vector<ValidationGroup> bars = published_bars(predictions);
   std::size_t met = 0;

@@ -44,6 +44,9 @@ struct ScaledPrediction {
 };
 std::vector<ScaledPrediction> scaled(const std::vector<const PublishedPrediction*>& all,
                                      PublishedRegime regime);
+/// Scalars as kLoso finds them, from the rows of another table only: nothing of `all` is used.
+std::vector<ScaledPrediction> scaled_from(const std::vector<const PublishedPrediction*>& all,
+                                          const std::vector<const PublishedPrediction*>& others);
 /// One scalar from all rows of other folds, a fold per (hidden, devices).
 std::vector<ScaledPrediction> scaled_by_folds(const std::vector<const PublishedPrediction*>& of);
 
@@ -52,6 +55,9 @@ std::vector<ScaledPrediction> scaled_by_folds(const std::vector<const PublishedP
 /// over what was chosen among.
 enum class PlansOf : std::uint8_t { kModel, kTable };
 void rank_plans(const std::vector<ScaledPrediction>& of, PlansOf plans, ValidationGroup& group);
+
+/// Every row, then a group and a curve per source and GPU in the order they appear.
+PublishedValidation published_by_source(const std::vector<ScaledPrediction>& scores);
 
 /// Statistics of the scored among `of`, ranked by model.
 ValidationGroup published_group(const std::string& name, const std::vector<ScaledPrediction>& of);
