@@ -274,6 +274,9 @@ int explain(const ExplainCommand& options, const Context& context) {
   e.a.label = options.a.empty() ? "the job of --set" : options.a;
   e.b.label =
       options.b.empty() ? "with " + fmt::format("{}", fmt::join(options.with, " ")) : options.b;
+  for (const auto& [side, account_of_side] : {std::pair{&a, &e.a}, std::pair{&b, &e.b}}) {
+    account_of_side->label += side->run ? ", mean over the recorded steps" : "";
+  }
   std::vector<DataTable> tables = tables_of(e);
   tables.insert(tables.end(), placement.begin(), placement.end());
   print_tables(tables, options.format, std::cout);

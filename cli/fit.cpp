@@ -209,6 +209,12 @@ int fit_traces(const FitCommand& options, const Context& context) {
                      share(result.seconds > 0 ? u.seconds / result.seconds : 0)});
   }
   unexplained.limit(20);
+  if (std::any_of(result.traces.begin(), result.traces.end(),
+                  [](const studies::FittedTrace& t) { return t.used_steps < t.steps; })) {
+    traces.note(
+        "Used is the quieter half of the steps: those no longer than their median. `compare` takes "
+        "medians over all steps, at the pace each core had then; rows here are all at one pace.");
+  }
   if (options.format == OutputFormat::kJson) {
     const nlohmann::ordered_json document = {
         {"stepcast", provenance_json()}, {"device", result.system.device.name},
@@ -221,8 +227,10 @@ int fit_traces(const FitCommand& options, const Context& context) {
     table.print_csv(std::cout);
   } else {
     for (const DataTable* t : {&traces, &table, &unexplained}) {
-      t->print_text(std::cout);
-      std::cout << '\n';
+      if (t != &unexplained || !result.unexplained.empty()) {
+        t->print_text(std::cout);
+        std::cout << '\n';
+      }
     }
     if (!result.kept.empty()) {
       std::cout << fmt::format("kept as the base has them: {}\n", fmt::join(result.kept, ", "));

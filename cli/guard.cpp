@@ -84,8 +84,8 @@ int guard(const GuardCommand& options, const std::vector<std::string>& names,
     study.tolerance = options.tolerance / 100;
     study.without_spread = true;
   }
-  studies::GuardResult result = studies::guard(
-      before, studies::make_baseline(samples, std::string(kVersionText), &before), study);
+  studies::GuardResult result =
+      studies::guard(before, samples, names, std::string(kVersionText), study);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].dropped > 0) {
       result.warnings.push_back(fmt::format(

@@ -24,11 +24,52 @@ std::string verdict(const GuardResult& r) {
     return fmt::format("no regression: {} times{}, launches, collective bytes and ops as before",
                        r.times.size(), r.judged_times ? "" : " (not judged)");
   }
+  if (r.times.empty()) {
+    return fmt::format("{} changes of structure: another program, so no time was compared",
+                       r.structure.size());
+  }
   return fmt::format("regressed: {} of {} times, {} changes of structure", regressions(r),
                      r.times.size(), r.structure.size());
 }
 
 std::string share_of(const GuardedTime& t) { return t.share > 0 ? percent(t.share) : ""; }
+
+double plain_change(const GuardedTime& t) {
+  return t.before > Seconds{} ? t.after / t.before - 1 : 0;
+}
+
+/// What the last columns of the tables hold.
+std::string common_note(const GuardResult& r) {
+  return fmt::format(
+      "all ops together: {}, taken out of each op where it says \"beyond the common change\", by "
+      "which ops are judged",
+      percent_signed(r.common_change));
+}
+
+/// How small a slowdown is seen; empty where no op was judged.
+std::string sensitivity(const GuardResult& r) {
+  std::vector<const GuardedTime*> ops;
+  for (const GuardedTime& t : r.times) {
+    if (t.kind != "total" && t.detects > 0) {
+      ops.push_back(&t);
+    }
+  }
+  if (ops.empty()) {
+    return {};
+  }
+  std::sort(ops.begin(), ops.end(),
+            [](const auto* a, const auto* b) { return a->detects < b->detects; });
+  return fmt::format(
+      "seen in 95 % of cases: a slowdown by {} of half of the ops, by {} of {}; a false alarm "
+      "comes in fewer than {}",
+      percent(ops[ops.size() / 2]->detects), percent(ops.back()->detects), ops.back()->name,
+      percent(r.false_alarms));
+}
+
+bool some_runs_only(const GuardResult& r) {
+  return std::any_of(r.structure.begin(), r.structure.end(),
+                     [](const StructureChange& s) { return !s.runs.empty(); });
+}
 
 std::string title(const GuardedTime& t) {
   return t.phase.empty() ? t.name : fmt::format("{} ({})", t.name, t.phase);
@@ -71,8 +112,10 @@ std::string cell(const std::string& text) {
 }
 
 std::string message(const GuardedTime& t) {
-  return fmt::format("{} -> {} a step ({}; noise {}, {} of the time lost)", human(t.before),
-                     human(t.after), percent_signed(t.change), percent(t.noise), percent(t.share));
+  return fmt::format(
+      "{} -> {} a step ({}; {} beyond the common change; noise {}, {} of the time lost)",
+      human(t.before), human(t.after), percent_signed(plain_change(t)), percent_signed(t.change),
+      percent(t.noise), percent(t.share));
 }
 
 }  // namespace
@@ -81,10 +124,18 @@ void print_guard(const GuardResult& r, std::ostream& out) {
   out << verdict(r) << '\n';
   if (!r.structure.empty()) {
     out << "\nstructure\n";
-    TextTable table({"what", "op", "phase", "before", "after"});
+    std::vector<std::string> heading{"what", "op", "phase", "before", "after"};
+    if (some_runs_only(r)) {
+      heading.emplace_back("in");
+    }
+    TextTable table(heading);
     table.left(1);
     for (const StructureChange& s : r.structure) {
-      table.row({s.what, s.name, s.phase, s.before, s.after});
+      std::vector<std::string> row{s.what, s.name, s.phase, s.before, s.after};
+      if (heading.size() > row.size()) {
+        row.push_back(s.runs.empty() ? "all" : s.runs);
+      }
+      table.row(row);
     }
     table.print(out);
   }
@@ -93,36 +144,26 @@ void print_guard(const GuardResult& r, std::ostream& out) {
       return;
     }
     out << '\n' << heading << '\n';
-    TextTable table(
-        {"op", "kind", "phase", "before", "after", "change", "noise", "share of the regression"});
+    TextTable table({"op", "kind", "phase", "before", "after", "change", "beyond the common change",
+                     "noise", "share of the regression"});
     table.left(1);
     table.left(2);
     for (const GuardedTime& t : r.times) {
       if (chosen(t)) {
         table.row({t.name, t.kind, t.phase, human(t.before), human(t.after),
-                   percent_signed(t.change), percent(t.noise), share_of(t)});
+                   percent_signed(plain_change(t)), percent_signed(t.change), percent(t.noise),
+                   share_of(t)});
       }
     }
     table.print(out);
   };
   times("slower", [](const GuardedTime& t) { return t.regressed; });
   times("faster", [](const GuardedTime& t) { return t.improved; });
-  std::vector<const GuardedTime*> ops;
-  for (const GuardedTime& t : r.times) {
-    if (t.kind != "total" && t.detects > 0) {
-      ops.push_back(&t);
-    }
+  if (!r.times.empty()) {
+    out << '\n' << common_note(r) << '\n';
   }
-  out << fmt::format("\nall ops together: {}, taken out of the changes of ops\n",
-                     percent_signed(r.common_change));
-  if (!ops.empty()) {
-    std::sort(ops.begin(), ops.end(),
-              [](const auto* a, const auto* b) { return a->detects < b->detects; });
-    out << fmt::format(
-        "seen in 95 % of cases: a slowdown by {} of half of the ops, by {} of {}; a false alarm "
-        "comes in fewer than {}\n",
-        percent(ops[ops.size() / 2]->detects), percent(ops.back()->detects), ops.back()->name,
-        percent(r.false_alarms));
+  if (const std::string seen = sensitivity(r); !seen.empty()) {
+    out << seen << '\n';
   }
   for (const std::string& w : r.warnings) {
     out << "warning: " << w << '\n';
@@ -142,6 +183,7 @@ nlohmann::ordered_json guard_json(const GuardResult& r) {
                           {"phase", t.phase},
                           {"before_s", t.before.base()},
                           {"after_s", t.after.base()},
+                          {"plain_change", plain_change(t)},
                           {"change", t.change},
                           {"noise", t.noise},
                           {"detects", t.detects},
@@ -156,7 +198,8 @@ nlohmann::ordered_json guard_json(const GuardResult& r) {
                               {"kind", s.kind},
                               {"phase", s.phase},
                               {"before", s.before},
-                              {"after", s.after}});
+                              {"after", s.after},
+                              {"runs", s.runs}});
   }
   j["warnings"] = r.warnings;
   return j;
@@ -164,15 +207,16 @@ nlohmann::ordered_json guard_json(const GuardResult& r) {
 
 void print_guard_csv(const GuardResult& r, std::ostream& out) {
   out << csv_line({"what", "op", "kind", "phase", "before", "after", "change", "noise", "detects",
-                   "share_of_regression", "regressed"});
+                   "share_of_regression", "regressed", "plain_change", "runs"});
   const auto number = [](double v) { return fmt::format("{:.6g}", v); };
   for (const StructureChange& s : r.structure) {
-    out << csv_line({s.what, s.name, s.kind, s.phase, s.before, s.after, "", "", "", "", "true"});
+    out << csv_line(
+        {s.what, s.name, s.kind, s.phase, s.before, s.after, "", "", "", "", "true", "", s.runs});
   }
   for (const GuardedTime& t : r.times) {
     out << csv_line({"time", t.name, t.kind, t.phase, number(t.before.base()),
                      number(t.after.base()), number(t.change), number(t.noise), number(t.detects),
-                     number(t.share), t.regressed ? "true" : "false"});
+                     number(t.share), t.regressed ? "true" : "false", number(plain_change(t)), ""});
   }
 }
 
@@ -195,7 +239,8 @@ std::string guard_junit(const GuardResult& r) {
   };
   for (const StructureChange& s : r.structure) {
     add("structure", s.what + (s.name.empty() ? "" : ": " + s.name), 0,
-        fmt::format("{}: {} before, {} now", s.what, s.before, s.after));
+        fmt::format("{}: {} before, {} now{}{}", s.what, s.before, s.after,
+                    s.runs.empty() ? "" : ", in ", s.runs));
   }
   if (r.structure.empty()) {
     add("structure", "launches, collective bytes, set of ops", 0, "");
@@ -209,9 +254,10 @@ std::string guard_junit(const GuardResult& r) {
 std::string guard_markdown(const GuardResult& r) {
   std::string text = fmt::format("### stepcast: {}\n", verdict(r));
   if (!r.structure.empty()) {
-    text += "\n| structure | op | before | after |\n|---|---|---|---|\n";
+    text += "\n| structure | op | before | after | in |\n|---|---|---|---|---|\n";
     for (const StructureChange& s : r.structure) {
-      text += fmt::format("| {} | {} | {} | {} |\n", s.what, cell(s.name), s.before, s.after);
+      text += fmt::format("| {} | {} | {} | {} | {} |\n", s.what, cell(s.name), s.before, s.after,
+                          s.runs.empty() ? "all runs" : cell(s.runs));
     }
   }
   const auto rows = [&](const char* heading, auto chosen) {
@@ -219,17 +265,25 @@ std::string guard_markdown(const GuardResult& r) {
       return;
     }
     text += fmt::format(
-        "\n| {} | before | after | change | share of the regression |\n|---|---:|---:|---:|---:|\n",
+        "\n| {} | before | after | change | beyond the common change | noise | share of the "
+        "regression |\n|---|---:|---:|---:|---:|---:|---:|\n",
         heading);
     for (const GuardedTime& t : r.times) {
       if (chosen(t)) {
-        text += fmt::format("| {} | {} | {} | {} | {} |\n", cell(title(t)), human(t.before),
-                            human(t.after), percent_signed(t.change), share_of(t));
+        text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", cell(title(t)),
+                            human(t.before), human(t.after), percent_signed(plain_change(t)),
+                            percent_signed(t.change), percent(t.noise), share_of(t));
       }
     }
   };
   rows("slower", [](const GuardedTime& t) { return t.regressed; });
   rows("faster", [](const GuardedTime& t) { return t.improved; });
+  if (!r.times.empty()) {
+    text += fmt::format("\n- {}", common_note(r));
+  }
+  if (const std::string seen = sensitivity(r); !seen.empty()) {
+    text += fmt::format("\n- {}", seen);
+  }
   for (const std::string& w : r.warnings) {
     text += fmt::format("\n- {}", w);
   }

@@ -19,15 +19,43 @@ struct Measured {
   double time = 0, wait = 0;
 };
 
+/// Of each step of a rank what no op of its compute stream took; their median.
+Seconds gaps_of(const traces::Trace& trace, const Program& program, std::int32_t rank) {
+  std::map<std::int32_t, double> left;
+  const auto found = std::find_if(trace.ranks.begin(), trace.ranks.end(),
+                                  [rank](const traces::RankTrace& r) { return r.rank == rank; });
+  if (found == trace.ranks.end()) {
+    return {};
+  }
+  for (const traces::StepMark& m : found->steps) {
+    left[m.step] = static_cast<double>(ticks(m.end) - ticks(m.begin));
+  }
+  for (const OpSpan& s : found->ops) {
+    if (const auto step = left.find(s.step);
+        step != left.end() && program.ops[s.ref.op].stream == 0) {
+      step->second -= static_cast<double>(ticks(s.end) - ticks(s.begin));
+    }
+  }
+  std::vector<double> gaps;
+  for (const auto& [step, ticks_left] : left) {
+    gaps.push_back(ticks_left * 1e-12);
+  }
+  return gaps.empty() ? Seconds{} : seconds(std::max(0.0, quantile_of(gaps, 0.5)));
+}
+
 std::vector<ComparisonRow> rows_of(const Program& program,
                                    const std::vector<TemplateTime>& predicted,
                                    const std::vector<Measured>& measured, bool by_name,
-                                   const Comparison& step) {
+                                   const Comparison& step, Seconds gaps) {
   std::map<std::string, ComparisonRow> rows;
   ComparisonRow rest;
   rest.name = "host and gaps";
   rest.predicted = step.predicted;
-  rest.measured = step.measured;
+  rest.measured = gaps;
+  // What single steps took longer than their ops' medians; a wait for the others to begin is there.
+  ComparisonRow beyond;
+  beyond.name = "beyond the medians";
+  beyond.measured = step.measured - gaps;
   for (std::size_t o = 0; o < program.ops.size(); ++o) {
     const TemplateTime& p = predicted[o];
     const Measured& m = measured[o];
@@ -44,7 +72,7 @@ std::vector<ComparisonRow> rows_of(const Program& program,
     row.measured_wait += seconds(m.wait);
     if (op.stream == 0) {  // other streams run beside it
       rest.predicted -= p.time + p.wait;
-      rest.measured -= seconds(m.time + m.wait);
+      beyond.measured -= seconds(m.time + m.wait);
     }
   }
   std::vector<ComparisonRow> sorted;
@@ -56,6 +84,7 @@ std::vector<ComparisonRow> rows_of(const Program& program,
       sorted.begin(), sorted.end(),
       [](const ComparisonRow& a, const ComparisonRow& b) { return a.measured > b.measured; });
   sorted.push_back(rest);
+  sorted.push_back(beyond);
   for (ComparisonRow& row : sorted) {
     row.contribution =
         (row.predicted + row.predicted_wait - row.measured - row.measured_wait) / step.measured;
@@ -121,8 +150,9 @@ Comparison compare(const traces::Trace& trace, const Job& job) {
     }
   }
   const std::vector<TemplateTime> predicted = template_times(timeline, program, c.rank);
-  c.by_kind = rows_of(program, predicted, measured, false, c);
-  c.by_name = rows_of(program, predicted, measured, true, c);
+  const Seconds gaps = gaps_of(trace, program, c.rank);
+  c.by_kind = rows_of(program, predicted, measured, false, c, gaps);
+  c.by_name = rows_of(program, predicted, measured, true, c, gaps);
   c.traffic = traffic_of(trace, graph, job);
   for (const traces::RankTrace& r : trace.ranks) {
     c.dropped_records += r.dropped;

@@ -35,7 +35,9 @@ struct Comparison {
   Seconds predicted, measured;         ///< of the whole step; measured is the median
   double error = 0;                    ///< predicted / measured - 1
   double spread = 0;                   ///< (p95 - p5) / median of the measured steps
-  std::vector<ComparisonRow> by_kind;  ///< closing row "host and gaps": what no op accounts for
+  std::vector<ComparisonRow> by_kind;  ///< closing rows: "host and gaps", what no op of a step
+                                       ///< took; "beyond the medians", what steps took longer
+                                       ///< than the medians of their parts
   std::vector<ComparisonRow> by_name;
   std::vector<ComparedTraffic> traffic;
   std::uint64_t dropped_records = 0;

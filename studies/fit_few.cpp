@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "models/collective_curves.h"
 #include "models/collective_form.h"
+#include "models/fit/points.h"
 #include "models/kernel_form.h"
 #include "models/residual.h"
 
@@ -73,6 +74,38 @@ double kernel_time(const models::KernelForm& form, const Device& device, const F
   return form.predict(facts, device, models::constants_of(form, device, &model)).time.base();
 }
 
+/// The constants of `model` and what its form leaves of the rows, one point for each shape.
+FittedModel with_own_points(const Device& device, FittedModel model,
+                            const std::vector<MeasuredOp>& rows) {
+  const models::KernelForm& form = *models::kernel_form_named(model.form);
+  std::vector<FittedModel::Point> left;
+  for (const MeasuredOp& row : rows) {
+    const models::OpFacts facts(*row.program, *row.op);
+    left.push_back({form.coordinates(facts),
+                    std::log(row.time.base() / kernel_time(form, device, model, facts))});
+  }
+  model.points = models::thin_points(std::move(left), rows.size());
+  model.range.clear();
+  model.constants["residual_scale"] = 8;
+  model.constants["residual_noise"] = 0.01;
+  return model;
+}
+
+/// Errors of a kernel's model on the rows themselves.
+void finish(FittedModel& model, const std::vector<MeasuredOp>& rows, const Device& device,
+            const std::string& source) {
+  const models::KernelForm& form = *models::kernel_form_named(model.form);
+  const models::ResidualSurface surface(model);
+  std::vector<double> predicted, measured;
+  for (const MeasuredOp& row : rows) {
+    const models::OpFacts facts(*row.program, *row.op);
+    predicted.push_back(kernel_time(form, device, model, facts) *
+                        std::exp(surface.at(form.coordinates(facts))));
+    measured.push_back(row.time.base());
+  }
+  finish(model, predicted, measured, source);
+}
+
 void few_kernels(Device& device, const StepRows& rows, const models::FitOptions& options) {
   std::map<std::string, std::vector<MeasuredOp>> by_key;
   for (const MeasuredOp& row : rows.ops) {
@@ -87,38 +120,29 @@ void few_kernels(Device& device, const StepRows& rows, const models::FitOptions&
   const std::string class_key(name_of(OpClass::kMemoryBound));
   const auto of_class = device.fitted.find(class_key);
   for (auto& [key, of_key] : by_key) {
-    if (class_of(of_key.front().op->kind) != OpClass::kMemoryBound ||
-        of_class == device.fitted.end()) {
-      const std::size_t own = of_key.size();
-      while (of_key.size() < models::kMinimumRows) {
-        of_key.push_back(of_key[of_key.size() - own]);
-      }
-      for (auto& [fitted, model] : models::fit_kernels(device, of_key, options)) {
-        model.samples = static_cast<std::int64_t>(own);
-        device.fitted.try_emplace(fitted, model);
-      }
+    const bool in_class = class_of(of_key.front().op->kind) == OpClass::kMemoryBound &&
+                          of_class != device.fitted.end();
+    if (in_class) {
+      device.fitted[key] = with_own_points(device, of_class->second, of_key);
+      finish(device.fitted[key], of_key, device,
+             options.source + " (constants of the class, own points)");
       continue;
     }
-    FittedModel model = of_class->second;
-    const models::KernelForm& form = *models::kernel_form_named(model.form);
-    model.points.clear();
-    model.range.clear();
-    model.constants["residual_scale"] = 8;
-    model.constants["residual_noise"] = 0.1;
-    std::vector<double> predicted, measured;
-    for (const MeasuredOp& row : of_key) {
-      const models::OpFacts facts(*row.program, *row.op);
-      predicted.push_back(kernel_time(form, device, of_class->second, facts));
-      measured.push_back(row.time.base());
-      model.points.push_back(
-          {form.coordinates(facts), std::log(measured.back() / predicted.back())});
+    std::vector<MeasuredOp> enough = of_key;
+    while (enough.size() < models::kMinimumRows) {
+      enough.push_back(of_key[enough.size() % of_key.size()]);
     }
-    const models::ResidualSurface surface(model);
-    for (std::size_t i = 0; i < predicted.size(); ++i) {
-      predicted[i] *= std::exp(surface.at(model.points[i].features));
+    models::FitOptions all = options;
+    all.fewest_places = 1;
+    for (auto& [fitted, model] : models::fit_kernels(device, enough, all)) {
+      if (fitted == key) {
+        const auto range = model.range;
+        model = with_own_points(device, model, of_key);
+        model.range = range;
+        finish(model, of_key, device, options.source + " (own points)");
+      }
+      device.fitted.try_emplace(fitted, model);
     }
-    finish(model, predicted, measured, options.source + " (constants of the class, own points)");
-    device.fitted[key] = std::move(model);
   }
 }
 

@@ -98,6 +98,7 @@ void fit_steps(System& system, const StepRows& rows, const models::FitOptions& g
     // kinds, and as on any core: an e-fold of a constant counts as much as one row missed by 0.3.
     options.pooled = true;
     options.pull = 0.3;
+    options.fewest_places = models::kMinimumRows;
   }
   system.device.fitted = models::fit_kernels(system.device, rows.ops, options);
   system.fitted = models::fit_collectives(

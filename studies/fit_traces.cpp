@@ -112,6 +112,36 @@ System machine_of(const traces::MeasuredRun& capture, const FitTracesOptions& op
   return s;
 }
 
+/// The name that the fitted device gets: a new one, or that of the device in a file. What looks
+/// like a file is one.
+std::string name_of_device(const FitTracesOptions& options) {
+  const std::string& given = options.device;
+  if (!given.ends_with(".json") && given.find('/') == std::string::npos) {
+    return given;
+  }
+  const config::Library library{options.library};
+  try {
+    return config::load_device(given, library).name;
+  } catch (const InputError&) {
+    if (!fs::exists(given)) {
+      throw InputError("--device", fmt::format("{} does not exist; give the name that the fitted "
+                                               "device gets, or the file of a device",
+                                               given));
+    }
+    std::string system;
+    try {
+      system = config::load_system(given, library).name;
+    } catch (const InputError&) {  // neither: told below as no device
+    }
+    if (system.empty()) {
+      throw;
+    }
+    throw InputError("--device", fmt::format("{} is the file of system {}; give it with --system, "
+                                             "and --device the name of the device",
+                                             given, system));
+  }
+}
+
 /// Facts to fit on. A job may name any system; only one whose ranks share cores describes a machine
 /// that the CPU runtime has measured. A run on devices ran on what its job names, as far as is
 /// known.
@@ -148,8 +178,9 @@ System facts_of(const std::vector<Input>& inputs, const FitTracesOptions& option
                      fmt::format("was recorded on {} ranks, but system {} joins {} devices", ranks,
                                  s.name, s.devices_in_level(s.fabric.size() - 1)));
   }
-  s.device.name = options.device.empty() ? s.device.name : options.device;
-  s.name = options.system.empty() ? options.device : options.system;
+  const std::string name = name_of_device(options);
+  s.device.name = name.empty() ? s.device.name : name;
+  s.name = options.system.empty() ? name : options.system;
   return s;
 }
 
@@ -239,6 +270,19 @@ void check_alike(const std::vector<Input>& inputs) {
   }
 }
 
+/// A copy of a trace tells nothing that the trace does not.
+void use_once(std::vector<Input>& inputs, std::vector<std::string>& warnings) {
+  const auto repeated =
+      std::unique(inputs.begin(), inputs.end(), [&](const Input& a, const Input& b) {
+        if (a.hash == b.hash) {
+          warnings.push_back(fmt::format("{} is the same recording as {}; it is used once",
+                                         b.folder.string(), a.folder.string()));
+        }
+        return a.hash == b.hash;
+      });
+  inputs.erase(repeated, inputs.end());
+}
+
 FittedTrace add_capture(StepRows& rows, const Input& input, const System& system) {
   const auto steps = static_cast<std::int64_t>(input.capture->steps.size());
   FittedTrace fitted{.folder = input.folder.string(),
@@ -308,6 +352,7 @@ FitTracesResult fit_traces(std::span<const fs::path> folders, const FitTracesOpt
   std::stable_sort(inputs.begin(), inputs.end(),
                    [](const Input& a, const Input& b) { return a.hash < b.hash; });
   FitTracesResult result;
+  use_once(inputs, result.warnings);
   const System base = facts_of(inputs, options);
   result.system = base;
   result.system.fitted.clear();
@@ -328,6 +373,9 @@ FitTracesResult fit_traces(std::span<const fs::path> folders, const FitTracesOpt
                      "(PyTorch profiler: record_shapes=True)");
   }
   at_common_pace(rows);
+  if (!capture) {
+    merge_repeats(rows);
+  }
   if (!options.facts) {
     measure_facts(result.system, rows, on_device);
   }

@@ -1,6 +1,6 @@
 #include "studies/guard.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <boost/math/distributions/students_t.hpp>
@@ -251,12 +251,17 @@ std::string shown(const BaselineRange& range) {
                                  : fmt::format("{:.10g} to {:.10g}", range.low, range.high);
 }
 
-void compare_structure(const Baseline& before, const std::map<Key, const BaselineOp*>& ops_after,
-                       GuardResult& result) {
+void compare_structure(const Baseline& before, const Baseline& after,
+                       const std::map<Key, const BaselineOp*>& ops_after, GuardResult& result) {
+  if (before.ranks != after.ranks) {  // all else follows from it
+    result.structure.push_back(
+        {"ranks", "", "", "", std::to_string(before.ranks), std::to_string(after.ranks), ""});
+    return;
+  }
   const auto differ = [&result](const char* what, const BaselineOp& op, std::string was,
                                 std::string is) {
     result.structure.push_back({what, op.name, std::string(name_of(op.kind)),
-                                std::string(name_of(op.phase)), std::move(was), std::move(is)});
+                                std::string(name_of(op.phase)), std::move(was), std::move(is), ""});
   };
   const auto apart = [](const BaselineRange& a, const BaselineRange& b) {
     return b.low > a.high || b.high < a.low;
@@ -283,6 +288,14 @@ void compare_structure(const Baseline& before, const std::map<Key, const Baselin
       differ("new op", *op, "0", shown(op->launches));
     }
   }
+}
+
+std::map<Key, const BaselineOp*> by_key(const Baseline& baseline) {
+  std::map<Key, const BaselineOp*> ops;
+  for (const BaselineOp& op : baseline.ops) {
+    ops[key_of(op)] = &op;
+  }
+  return ops;
 }
 
 void rank_by_time_lost(GuardResult& result) {
@@ -321,15 +334,12 @@ bool GuardResult::pass() const {
 GuardResult guard(const Baseline& before, const Baseline& after, const GuardOptions& options) {
   GuardResult result;
   result.false_alarms = kFalseAlarms;
-  std::map<Key, const BaselineOp*> ops_after;
-  for (const BaselineOp& op : after.ops) {
-    ops_after[key_of(op)] = &op;
-  }
+  const std::map<Key, const BaselineOp*> ops_after = by_key(after);
+  compare_structure(before, after, ops_after, result);
   if (before.ranks != after.ranks) {
-    result.structure.push_back(
-        {"ranks", "", "", "", std::to_string(before.ranks), std::to_string(after.ranks)});
+    result.judged_times = false;  // another program
+    return result;
   }
-  compare_structure(before, ops_after, result);
 
   struct Pair {
     const BaselineTimes *before, *after;
@@ -404,6 +414,46 @@ GuardResult guard(const Baseline& before, const Baseline& after, const GuardOpti
   if (before.version != after.version) {
     result.warnings.push_back(
         fmt::format("the baseline was made by {}, this is {}", before.version, after.version));
+  }
+  return result;
+}
+
+GuardResult guard(const Baseline& before, std::span<const RunSamples> runs,
+                  std::span<const std::string> names, const std::string& version,
+                  const GuardOptions& options) {
+  STEPCAST_CHECK(names.size() == runs.size(), "{} names of {} runs", names.size(), runs.size());
+  GuardResult result = guard(before, make_baseline(runs, version, &before), options);
+  if (runs.size() == 1) {
+    return result;
+  }
+  // A range over all runs overlaps the baseline's as soon as one run does: each by itself.
+  struct Change {
+    StructureChange change;
+    std::vector<std::string> in;
+  };
+  std::vector<Change> changes;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const Baseline run = make_baseline(runs.subspan(r, 1), version, &before);
+    GuardResult of_run;
+    compare_structure(before, run, by_key(run), of_run);
+    for (const StructureChange& s : of_run.structure) {
+      const auto known = std::find_if(changes.begin(), changes.end(), [&s](const Change& c) {
+        const auto fields = [](const StructureChange& x) {
+          return std::tie(x.what, x.name, x.kind, x.phase, x.before, x.after);
+        };
+        return fields(c.change) == fields(s);
+      });
+      if (known == changes.end()) {
+        changes.push_back({s, {names[r]}});
+      } else {
+        known->in.push_back(names[r]);
+      }
+    }
+  }
+  result.structure.clear();
+  for (Change& c : changes) {
+    c.change.runs = c.in.size() < runs.size() ? fmt::format("{}", fmt::join(c.in, ", ")) : "";
+    result.structure.push_back(std::move(c.change));
   }
   return result;
 }

@@ -41,10 +41,12 @@ struct GuardOptions {
 struct GuardedTime {
   std::string name, kind, phase;  ///< kind "total" for those that are no op
   Seconds before, after;          ///< per step
-  double change = 0;              ///< after / before - 1, the run's common change taken out of ops
-  double noise = 0;               ///< standard error of that change
-  double detects = 0;             ///< the slowdown that is caught in 95 % of cases
-  double share = 0;               ///< of the time lost by all ops that regressed
+  /// after / before - 1 with the change that all ops have in common taken out of ops, run by run:
+  /// what is judged. Of totals the plain change.
+  double change = 0;
+  double noise = 0;    ///< standard error of that change
+  double detects = 0;  ///< the slowdown that is caught in 95 % of cases
+  double share = 0;    ///< of the time lost by all ops that regressed
   bool regressed = false, improved = false;
 };
 
@@ -53,6 +55,7 @@ struct StructureChange {
   std::string what;  ///< "new op", "op is gone", "launches", "collective bytes", "ranks"
   std::string name, kind, phase;
   std::string before, after;
+  std::string runs;  ///< the runs it is in, where others of the check are as before
 };
 
 struct GuardResult {
@@ -80,5 +83,13 @@ struct GuardResult {
 ///
 /// Structure is compared exactly. Accuracy: tests/studies/guard_test.cpp.
 GuardResult guard(const Baseline& before, const Baseline& after, const GuardOptions& options = {});
+
+/// Likewise for several runs at once. Times are judged of all together, structure of each run by
+/// itself: one run of another program among good ones is not as before. `names` is by run. Runs of
+/// another number of ranks differ in nothing else worth saying. Errors: InputError when the runs
+/// differ in ranks among themselves, or hold no step.
+GuardResult guard(const Baseline& before, std::span<const RunSamples> runs,
+                  std::span<const std::string> names, const std::string& version,
+                  const GuardOptions& options = {});
 
 }  // namespace stepcast::studies

@@ -171,6 +171,20 @@ System recorded_on(const traces::MeasuredRun& run, const ReplayOptions& options)
   return system;
 }
 
+/// The ranks asked for must be as many as a system joins.
+void check_joined(const ReplayOptions& options, const System& system) {
+  const std::int64_t joined =
+      system.fabric.empty() ? 1 : system.devices_in_level(system.fabric.size() - 1);
+  if (options.ranks > joined) {
+    throw InputError("--ranks",
+                     fmt::format("found {}, but {} system {} joins {} devices; give a "
+                                 "larger one with --network, or fewer ranks",
+                                 options.ranks,
+                                 options.change.network != nullptr ? "--network's" : "the recorded",
+                                 system.name, joined));
+  }
+}
+
 /// The graph and costs with every change of the options applied.
 std::pair<ExecutionGraph, simulator::StepCosts> changed(const traces::MeasuredRun& run,
                                                         const ReplayOptions& options) {
@@ -193,8 +207,14 @@ std::pair<ExecutionGraph, simulator::StepCosts> changed(const traces::MeasuredRu
       move_kernels(graph, job.system, *options.change.device, job.calibration, costs);
     }
     if (options.ranks > 0 && options.ranks != known.front().graph->ranks()) {
-      const Job wider =
-          job_of(run, options, {fmt::format("devices={}", options.ranks), "parallel.data=auto"});
+      std::vector<std::string> overrides{fmt::format("devices={}", options.ranks),
+                                         "parallel.data=auto"};
+      if (options.change.network != nullptr) {
+        overrides.push_back("system=" + config::system_to_json(*options.change.network, -1));
+      }
+      check_joined(options,
+                   options.change.network != nullptr ? *options.change.network : job.system);
+      const Job wider = job_of(run, options, overrides);
       ExecutionGraph other = workloads::build_graph(wider);
       costs =
           carried_costs(graph, costs, other,

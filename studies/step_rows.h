@@ -34,6 +34,7 @@ struct Unexplained {
 /// elements never move.
 struct StepRows {
   struct HostOfJob {
+    std::string program = {};  ///< as Origin has it
     double step_seconds = 0;
     models::MeasuredHost medians;  ///< one per rank
     models::MeasuredHost all;      ///< every gap, and issue and rest of every step
@@ -65,6 +66,14 @@ struct StepRows {
   std::vector<Exchanged> exchanged;
   std::vector<double> exchange_paces;  ///< of each job that probed it
   double exchange_power = 1;           ///< collectives take pace^power; found by `at_common_pace`
+  /// What a row was recorded of: recordings of one program have equal origins.
+  struct Origin {
+    std::string program;  ///< the job that ran, whatever it ran on
+    std::int32_t rank = 0;
+    std::uint32_t call = 0, op = 0;
+    auto operator<=>(const Origin&) const = default;
+  };
+  std::vector<Origin> op_origins, collective_origins;  ///< of each of `ops`, of `collectives`
   std::vector<MeasuredRow> rows;
   std::vector<Unexplained> unexplained;
   double seconds = 0;  ///< of all recorded ops, used or not
@@ -85,6 +94,12 @@ std::uint64_t dropped_records(const StepRows& rows);
 /// becomes the reference; collectives to the median pace of the exchange, by the power of it that
 /// collectives of like bytes follow. Without probes nothing changes.
 void at_common_pace(StepRows& rows);
+
+/// Recordings of one program become one: the median of each op, collective, host cost and step over
+/// them. A recording more makes the program's rows surer, and does not outweigh other programs or
+/// what few rows leave open. `rows.rows` keeps every recording. After `at_common_pace`, of rows
+/// that `add_steps` added.
+void merge_repeats(StepRows& rows);
 
 /// Sets the rates of a device and its innermost fabric level to the best and the typical that the
 /// rows show: facts for people and for forms without constants; fitted forms do not depend on them.

@@ -53,6 +53,9 @@ struct FitOptions {
   /// Search the constants of a kind from those of its class: of all memory-bound ops, of all
   /// collectives. What its own rows do not show is then as in the others.
   bool pooled = false;
+  /// Kinds whose rows lie at fewer places (coordinates of their form) are left out: repeats of one
+  /// shape say nothing of how time grows, however many they are.
+  std::size_t fewest_places = 1;
   std::string source;  ///< written into every model
 };
 

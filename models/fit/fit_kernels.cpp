@@ -218,6 +218,15 @@ std::string key_of(const Op& op, bool several_formats) {
   return by_format && !several_formats ? std::string(name_of(op.kind)) : keys.front();
 }
 
+/// Places of the form's coordinates that the rows lie at.
+std::size_t places_of(const Rows& rows) {
+  std::set<std::vector<std::int64_t>> places;
+  for (const Row* row : rows) {
+    places.insert(place_key(row->coordinates));
+  }
+  return places.size();
+}
+
 }  // namespace
 
 FittedModels fit_kernels(const Device& device, std::span<const MeasuredOp> measured,
@@ -262,7 +271,7 @@ FittedModels fit_kernels(const Device& device, std::span<const MeasuredOp> measu
     like = options.pooled ? &model : nullptr;
   }
   for (const auto& [key, of_key] : by_key) {
-    if (of_key.size() >= kMinimumRows) {
+    if (of_key.size() >= kMinimumRows && places_of(of_key) >= options.fewest_places) {
       const KernelForm& form = *form_of[key];
       FittedModel& model = models[key] = fit_form(form, device, of_key, options, true, like);
       score(model, form, device, of_key, options, true, like);

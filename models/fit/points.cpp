@@ -78,15 +78,19 @@ double mean_size(const std::vector<double>& r) {
 
 }  // namespace
 
+std::vector<std::int64_t> place_key(const std::vector<double>& coordinates) {
+  std::vector<std::int64_t> key;
+  for (const double c : coordinates) {
+    key.push_back(std::llround(c * 1e4));
+  }
+  return key;
+}
+
 std::vector<FittedModel::Point> thin_points(std::vector<FittedModel::Point> points,
                                             std::size_t limit) {
   std::map<std::vector<std::int64_t>, std::pair<std::vector<double>, std::vector<double>>> places;
   for (const FittedModel::Point& p : points) {
-    std::vector<std::int64_t> key;
-    for (const double f : p.features) {
-      key.push_back(std::llround(f * 1e4));
-    }
-    auto& place = places[key];
+    auto& place = places[place_key(p.features)];
     place.first = p.features;
     place.second.push_back(p.log_ratio);
   }
@@ -217,7 +221,8 @@ void add_surface(FittedModel& model, const Points& rows,
       left.push_back(rows[i].log_ratio - surface.at(rows[i].features));
     }
   }
-  if (!left.empty() && mean_size(left) < smoothed_error) {
+  // Rows of one configuration leave nothing out to choose by: the points are kept as they are.
+  if (left.empty() || mean_size(left) < smoothed_error) {
     add_residual_surface(model, sites);
   } else {
     model = std::move(smoothed);

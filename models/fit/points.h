@@ -12,6 +12,9 @@ double quantile(std::vector<double> values, double q);
 /// Half the distance between the 16th and 84th percentile.
 double robust_sigma(std::vector<double> log_residuals);
 
+/// Coordinates of one place have one key: they agree to four digits.
+std::vector<std::int64_t> place_key(const std::vector<double>& coordinates);
+
 /// Points at the same coordinates become one with their median; at most `limit` remain, spread by
 /// farthest-point selection.
 std::vector<FittedModel::Point> thin_points(std::vector<FittedModel::Point> points,

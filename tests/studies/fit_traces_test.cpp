@@ -471,6 +471,102 @@ TEST_CASE("recordings of the CPU runtime give a usable machine, the same bytes t
   }
 }
 
+TEST_CASE("a recording more of one program never makes its fit worse", "[studies][fit]") {
+  const TemporaryFolder folder;
+  const traces::Trace trace = traces::read_native(recorded("dlrm-2"));
+  const Job job =
+      config::load_job(config::text_source(trace.job, "job"), {}, {STEPCAST_SOURCE_DIR});
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const auto fitted_to = [&](const std::vector<fs::path>& folders) {
+    return fit_traces(folders, to_known_core());
+  };
+  // Times of all kernels over those of another machine: nearest to and furthest above or below 1.
+  const auto furthest = [&](const System& system, const System& other) {
+    const models::CostModel model(system, {}), reference(other, {});
+    double worst = 0;
+    for (const std::int32_t rank : {0, 1}) {
+      const Program& program = graph.program_of(rank);
+      for (const Op& op : program.ops) {
+        if (!is_collective(op.kind)) {
+          const double ratio = model.kernel(program, op).time / reference.kernel(program, op).time;
+          worst = std::max(worst, std::abs(std::log(ratio)));
+        }
+      }
+    }
+    return worst;
+  };
+  const System once = fitted_to({recorded("dlrm-2")}).system;
+  std::vector<fs::path> exact{recorded("dlrm-2")}, noisy = exact;
+  std::mt19937_64 random(7);
+  std::uniform_real_distribution<double> shorter(0.9, 1.0);
+  for (int copy = 0; copy < 3; ++copy) {
+    traces::Trace again = trace;
+    again.producer = fmt::format("copy {}", copy);  // other bytes, the same times
+    exact.push_back(folder.path / fmt::format("exact-{}", copy));
+    write(exact.back(), again);
+    for (traces::RankTrace& rank : again.ranks) {
+      for (OpSpan& s : rank.ops) {
+        const auto length = static_cast<double>(ticks(s.end) - ticks(s.begin));
+        const auto cut = static_cast<std::int64_t>(length * (1 - shorter(random)));
+        s.end = SimTime{ticks(s.end) - cut / 1000 * 1000};
+      }
+    }
+    noisy.push_back(folder.path / fmt::format("noisy-{}", copy));
+    write(noisy.back(), again);
+    // Twice and four times the same; medians of copies up to 10 % shorter.
+    CAPTURE(copy);
+    const FitTracesResult fit = fitted_to(exact);
+    CHECK(fit.traces.size() == exact.size());
+    CHECK(furthest(fit.system, once) < 0.01);
+    CHECK(furthest(fitted_to(noisy).system, once) < 0.12);
+    Job on_once = job, on_fit = job;
+    on_once.system = once;
+    on_fit.system = fit.system;
+    CHECK(predict(on_fit, graph).iteration / predict(on_once, graph).iteration ==
+          Approx(1).epsilon(0.01));
+  }
+  // The same bytes under another name are one recording, and said to be.
+  fs::copy(recorded("dlrm-2"), folder.path / "same");
+  const FitTracesResult same = fitted_to({recorded("dlrm-2"), folder.path / "same"});
+  CHECK(same.traces.size() == 1);
+  REQUIRE(same.warnings.size() == 1);
+  CHECK_THAT(same.warnings[0], Catch::Contains("is the same recording as"));
+  CHECK(config::system_to_json(same.system) == config::system_to_json(once));
+}
+
+TEST_CASE("a kind of one shape is predicted as it was measured, however many programs have it",
+          "[studies][fit]") {
+  // Three programs that differ in depth alone have one shape of the loss: six rows of one place.
+  // It takes an eighth of what its class would.
+  const TemporaryFolder folder;
+  std::vector<fs::path> folders;
+  const Job shallow = transformer(64, 32, 2, true);
+  const ExecutionGraph graph = workloads::build_graph(shallow);
+  const Program& program = graph.program_of(0);
+  const auto loss = std::find_if(program.ops.begin(), program.ops.end(), [&](const Op& op) {
+    return class_of(op.kind) == OpClass::kMemoryBound && program.name(op).starts_with("loss");
+  });
+  REQUIRE(loss != program.ops.end());
+  for (const std::int64_t layers : {2, 3, 4}) {
+    traces::Trace trace = simulated_trace(transformer(64, 32, layers, true), 4);
+    for (traces::RankTrace& rank : trace.ranks) {
+      const Program& deep = trace.graph.program_of(rank.rank);
+      for (OpSpan& s : rank.ops) {
+        if (deep.ops[s.ref.op].kind == loss->kind) {
+          const std::int64_t length = ticks(s.end) - ticks(s.begin);
+          s.end = SimTime{ticks(s.begin) + length / 8};
+        }
+      }
+    }
+    folders.push_back(folder.path / std::to_string(layers));
+    write(folders.back(), trace);
+  }
+  const System fitted = fit_traces(folders, to_known_core()).system;
+  const Seconds measured = models::CostModel(known_machine(), {}).kernel(program, *loss).time / 8;
+  CHECK(models::CostModel(fitted, {}).kernel(program, *loss).time / measured ==
+        Approx(1).margin(0.03));
+}
+
 TEST_CASE("captures with shapes give the constants behind their kernels", "[studies][fit]") {
   // Additions that take 3 us and then move 12 bytes an element at 720 GB/s (80 % of the memory's);
   // a convolution of 50 us has no op kind.

@@ -274,6 +274,51 @@ TEST_CASE("structure is guarded apart from time", "[studies][guard]") {
   CHECK(changes([](RunSamples& r) { r.ranks = 4; }) == Names{"ranks "});
 }
 
+TEST_CASE("a run of another structure is reported, whatever runs stand beside it",
+          "[studies][guard]") {
+  const RunSamples source = recorded("dlrm-2");
+  std::mt19937_64 random(4);
+  const Baseline before = studies::make_baseline(repeats(5, source, 40, {}, random), "test");
+  const RunSamples good = repeat(source, 40, {}, random);
+  RunSamples pooled = repeat(source, 40, {}, random);
+  for (RunSamples::Op& op : pooled.ops) {
+    for (double& b : op.bytes) {
+      b *= op.kind == OpKind::kAllReduce ? 2 : 1;
+    }
+  }
+  const auto structure = [&](const std::vector<RunSamples>& runs,
+                             const std::vector<std::string>& names) {
+    const studies::GuardResult result = studies::guard(before, runs, names, before.version);
+    CHECK(result.pass() == result.structure.empty());
+    std::vector<std::string> lines;
+    for (const studies::StructureChange& s : result.structure) {
+      lines.push_back(s.what + " " + s.name + ": " + s.runs);
+    }
+    return lines;
+  };
+  using Lines = std::vector<std::string>;
+  const std::string bytes = "collective bytes bucket.0.all_reduce: ";
+  CHECK(structure({good, good}, {"a", "b"}).empty());
+  CHECK(structure({good, pooled}, {"a", "b"}) == Lines{bytes + "b"});
+  CHECK(structure({pooled, good}, {"b", "a"}) == Lines{bytes + "b"});
+  CHECK(structure({pooled, pooled}, {"b", "c"}) == Lines{bytes});
+  CHECK(structure({pooled}, {"b"}) == Lines{bytes});
+  RunSamples lacking = good;
+  const std::string first = lacking.ops.front().name;
+  lacking.ops.erase(lacking.ops.begin());
+  CHECK(structure({lacking, good}, {"b", "a"}) == Lines{"op is gone " + first + ": b"});
+  // Another number of ranks explains every other difference.
+  RunSamples alone = good;
+  alone.ranks = 1;
+  alone.ops.resize(2);
+  const studies::GuardResult ranks =
+      studies::guard(before, std::vector{alone}, std::vector<std::string>{"b"}, before.version);
+  REQUIRE(ranks.structure.size() == 1);
+  CHECK(ranks.structure[0].what == "ranks");
+  CHECK(ranks.times.empty());
+  CHECK_FALSE(ranks.pass());
+}
+
 TEST_CASE("what slows everything is the step's regression, not an op's", "[studies][guard]") {
   std::mt19937_64 random(5);
   const RunSamples source = recorded("gpt-2");
