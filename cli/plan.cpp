@@ -206,6 +206,12 @@ void print_csv(const PlanReport& r, std::ostream& out) {
 }
 
 std::string shortage_text(const planner::Shortage& s) {
+  if (s.capacity < 0) {
+    return fmt::format(
+        "no plan fits: before any table the dense model and the libraries take {} bytes more of "
+        "{} than a device has",
+        -s.capacity, s.tier);
+  }
   return fmt::format("no plan fits: {} need{} {} bytes of {} {}, which has {}: {} bytes short",
                      s.table.empty() ? "the tables together" : fmt::format("table '{}'", s.table),
                      s.table.empty() ? "" : "s", s.needed, s.tier,

@@ -7,6 +7,7 @@
 #include "core/tier_units.h"
 #include "planner/shard_bytes.h"
 #include "simulator/reports/framework_memory.h"
+#include "workloads/plan_communicators.h"
 
 namespace stepcast::planner {
 
@@ -40,6 +41,12 @@ std::vector<TierCapacity> capacities_of(const Job& job, bool slow_tiers) {
          std::vector<std::int64_t>(units, static_cast<std::int64_t>(tier.capacity.base()))});
   }
   return tiers;
+}
+
+Bytes further_communicators(const Job& job, const EmbeddingPlan& plan) {
+  auto talks_on = workloads::plan_communicators(job, plan);
+  talks_on.erase(talks_on.begin(), talks_on.begin() + (job.devices > 1 ? 1 : 0));
+  return simulator::framework_memory(job.system.device, talks_on, {}).communicators;
 }
 
 }  // namespace stepcast::planner

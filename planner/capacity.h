@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "core/job.h"
+#include "core/plan.h"
 #include "planner/placement.h"
 
 namespace stepcast::planner {
@@ -10,5 +11,9 @@ namespace stepcast::planner {
 /// and the dense model leave; of slower tiers the system's capacity, shared as the system says. The
 /// first tier is always "hbm". Errors: InputError for a memory of 0.
 std::vector<TierCapacity> capacities_of(const Job& job, bool slow_tiers);
+
+/// What the communicators that a plan talks on take of a device's memory beyond what
+/// `capacities_of` leaves for them: a search does not see it, the plan's ledger does.
+Bytes further_communicators(const Job& job, const EmbeddingPlan& plan);
 
 }  // namespace stepcast::planner

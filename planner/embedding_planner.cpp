@@ -11,10 +11,8 @@
 #include "planner/internal/plan_choice.h"
 #include "planner/ledger.h"
 #include "planner/plan_space.h"
-#include "simulator/reports/framework_memory.h"
 #include "workloads/embedding_plan.h"
 #include "workloads/embedding_plan_layout.h"
-#include "workloads/plan_communicators.h"
 
 namespace stepcast::planner {
 namespace {
@@ -132,7 +130,8 @@ class Planning {
     result_.cut = result_.cut || found.cut;
     const double bound = load_seconds(found.bound.value);
     if (found.best.empty()) {
-      if (!result_.shortage || buildable) {
+      // With room left free the capacity is not the device's: what the first search said stands.
+      if (!again && (!result_.shortage || buildable)) {
         result_.shortage = found.shortage;
       }
       return std::nullopt;
@@ -161,11 +160,7 @@ class Planning {
         result_.shortage = Shortage{excess->largest_table, excess->line.tier,
                                     static_cast<std::int64_t>(std::ceil(excess->line.total())),
                                     static_cast<std::int64_t>(excess->line.capacity)};
-        auto talks_on = workloads::plan_communicators(job_, c.plan);
-        talks_on.erase(talks_on.begin(), talks_on.begin() + (job_.devices > 1 ? 1 : 0));
-        const Bytes taken =
-            simulator::framework_memory(job_.system.device, talks_on, {}).communicators;
-        lacking = std::max(taken, lacking.value_or(Bytes{}));
+        lacking = std::max(further_communicators(job_, c.plan), lacking.value_or(Bytes{}));
         continue;
       }
       c.buildable_because = buildable ? "" : refusal(job_, c.plan);

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "core/error.h"
+#include "planner/capacity.h"
 #include "planner/embedding_prices.h"
 #include "planner/internal/local_search.h"
 #include "planner/internal/plan_choice.h"
@@ -340,6 +341,20 @@ std::vector<Point> thinned(std::vector<Point> all, std::size_t keep) {
   return kept;
 }
 
+/// Sorted by bytes, without those that move more for nothing.
+std::vector<ReplanPoint> front_of(std::vector<ReplanPoint> all) {
+  std::stable_sort(all.begin(), all.end(), [](const ReplanPoint& a, const ReplanPoint& b) {
+    return a.bytes != b.bytes ? a.bytes < b.bytes : a.time < b.time;
+  });
+  std::vector<ReplanPoint> front;
+  for (ReplanPoint& p : all) {
+    if (front.empty() || p.time < front.back().time) {
+      front.push_back(std::move(p));
+    }
+  }
+  return front;
+}
+
 }  // namespace
 
 ReplanFront replan_front(const Job& job, const models::CostModel& model, const EmbeddingPlan& from,
@@ -374,37 +389,42 @@ ReplanFront replan_front(const Job& job, const models::CostModel& model, const E
   const EmbeddingPrices prices(job, model);
   ReplanFront result;
   result.bound = std::numeric_limits<double>::infinity();
-  std::vector<ReplanPoint> all;
-  for (const auto& sizes : spaces) {
-    Reach reach(job, prices, tables, sizes, options);
-    reach.run();
-    result.bound = std::min(result.bound, reach.bound());
-    result.evaluations += reach.evaluations();
-    result.kept = reach.kept();
-    for (const Found& f : reach.front()) {
-      all.push_back(reach.point(f, from));
+  std::vector<ReplanPoint> fit;
+  Job search_job = job;
+  Bytes left_free;
+  for (bool again = true; again;) {
+    std::vector<ReplanPoint> all;
+    for (const auto& sizes : spaces) {
+      Reach reach(search_job, prices, tables, sizes, options);
+      reach.run();
+      // With room left free the bound holds for some plans only: that of the first search stands.
+      result.bound = left_free > Bytes{} ? result.bound : std::min(result.bound, reach.bound());
+      result.evaluations += reach.evaluations();
+      result.kept = reach.kept();
+      for (const Found& f : reach.front()) {
+        // Whether the plan in use fits is not a question of what a search left free.
+        if (f.bytes > 0 || !(left_free > Bytes{})) {
+          all.push_back(reach.point(f, from));
+        }
+      }
     }
-  }
-  std::stable_sort(all.begin(), all.end(), [](const ReplanPoint& a, const ReplanPoint& b) {
-    return a.bytes != b.bytes ? a.bytes < b.bytes : a.time < b.time;
-  });
-  std::vector<ReplanPoint> front;
-  for (ReplanPoint& p : all) {
-    if (front.empty() || p.time < front.back().time) {
-      front.push_back(std::move(p));
+    // What the ledger of the finished plan refuses (kept tables count here) is no answer. Where it
+    // is communicators that have no room the next search leaves that much free.
+    Bytes lacking;
+    for (ReplanPoint& p : thinned(front_of(std::move(all)), options.points)) {
+      p.plan.devices = job.devices;
+      p.plan.ledger = ledger_of(job, p.plan);
+      if (p.bytes == 0 || !excess_of(job, p.plan, p.plan.ledger)) {
+        fit.push_back(std::move(p));
+      } else {
+        lacking = std::max(lacking, further_communicators(job, p.plan));
+      }
     }
+    again = lacking > left_free && lacking < job.system.device.memory;
+    left_free = lacking;
+    search_job.system.device.memory = job.system.device.memory - left_free;
   }
-  result.points = thinned(std::move(front), options.points);
-  for (ReplanPoint& p : result.points) {
-    p.plan.devices = job.devices;
-    p.plan.ledger = ledger_of(job, p.plan);
-  }
-  // What the ledger of the finished plan refuses (kept tables count here) is no answer.
-  for (std::size_t i = result.points.size(); i-- > 1;) {
-    if (excess_of(job, result.points[i].plan, result.points[i].plan.ledger)) {
-      result.points.erase(result.points.begin() + static_cast<std::ptrdiff_t>(i));
-    }
-  }
+  result.points = thinned(front_of(std::move(fit)), options.points);
   return result;
 }
 

@@ -371,8 +371,8 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   std::stable_sort(homes.begin(), homes.end(),
                    [](const auto& x, const auto& y) { return x.first < y.first; });
   homes.resize(std::min(homes.size(), kHomes));
-  const bool annealed =
-      incumbents.best() < std::numeric_limits<Ticks>::max() && !large && !few && problem.phases().size() > 1 && !homes.empty() && options.effort > 0;
+  const bool annealed = incumbents.best() < std::numeric_limits<Ticks>::max() && !large && !few &&
+                        problem.phases().size() > 1 && !homes.empty() && options.effort > 0;
   std::uint64_t moves = 0;
   do {
     for (const auto& [objective, home] : homes) {

@@ -58,6 +58,9 @@ RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices)
 }
 
 double RoutePrices::ids(double lookups, double bags) const {
+  if (arrives_ahead()) {
+    return 0;
+  }
   // Around an even exchange bytes sent equal bytes received.
   const double moved = lookups * kIdBytes + bags * kLengthBytes;
   return ids_.beyond_start(lookups * kIdBytes) + lengths_.beyond_start(bags * kLengthBytes) +
@@ -105,6 +108,10 @@ double RoutePrices::node_backward(std::int64_t group, double elements) const {
   const NodePrices& p = node(group);
   return p.gather.beyond_start(elements * backward_bytes_) +
          p.across_back.beyond_start(elements * backward_bytes_ / real(group));
+}
+
+bool RoutePrices::arrives_ahead() const {
+  return job_.parallel.dlrm_pipeline >= DlrmPipeline::kSparseDist;
 }
 
 const LinearPrice& RoutePrices::link(OpKind kind, Format format, std::int64_t members,
@@ -157,7 +164,8 @@ std::size_t RoutePrices::group_index(std::int64_t group) const {
 std::vector<Ticks> RoutePrices::fixed() const {
   const double kernels = prices_.forward_start() + prices_.backward_start();
   std::vector<Ticks> charges;
-  charges.push_back(to_load(job_.devices > 1 ? ids_.start + lengths_.start + unpack_.start : 0));
+  charges.push_back(to_load(
+      job_.devices > 1 && !arrives_ahead() ? ids_.start + lengths_.start + unpack_.start : 0));
   charges.push_back(to_load(kernels + exchange_.start + exchange_back_.start));
   charges.push_back(to_load(kernels + reduce_.start + gather_.start));
   charges.push_back(to_load(kernels + exchange_.start + exchange_back_.start + pool_forward_.start +

@@ -17,7 +17,9 @@ class RoutePrices {
   enum class Route : std::uint8_t { kIds, kExchange, kReduce, kSequence, kReplicated, kNode };
   RoutePrices(const Job& job, const EmbeddingPrices& prices);
 
-  /// Ids and lengths that arrive at a rank, and sorting them into bags.
+  /// Ids arrive beside the step before (parallel.dlrm_pipeline), and nothing waits for them.
+  [[nodiscard]] bool arrives_ahead() const;
+  /// Ids and lengths that arrive at a rank, and sorting them into bags; 0 where that is ahead.
   [[nodiscard]] double ids(double lookups, double bags) const;
   /// All-to-all of rows over all ranks: elements a rank sends (forward) or receives (backward).
   [[nodiscard]] double exchange_forward(double elements) const;

@@ -196,7 +196,7 @@ class TierOptions {
                     routes_.group_exchange(g, touched * real(table_.dim), false);
       }
       if (g > 1) {
-        arrival += routes_.group_ids(g, touched);
+        arrival += routes_.arrives_ahead() ? 0 : routes_.group_ids(g, touched);
       }
       const auto [f, b] = presence(g);
       exchange += f + b;

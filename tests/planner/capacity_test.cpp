@@ -1,7 +1,10 @@
 #include <catch2/catch.hpp>
 
 #include "planner/embedding_planner.h"
+#include "planner/embedding_prices.h"
 #include "planner/ledger.h"
+#include "planner/plan_space.h"
+#include "planner/replan.h"
 #include "tests/planner/plain_jobs.h"
 #include "tests/workloads/dlrm_jobs.h"
 #include "workloads/build_graph.h"
@@ -101,4 +104,59 @@ TEST_CASE("a plan that does not fit is an answer with its reason", "[planner][le
   // 100,000 rows of 64 fp32 columns and 4 bytes of row-wise state, twenty times.
   CHECK(excess->line.total() == 20 * 100000.0 * (64 * 4 + 4));
   CHECK(excess->largest_table == "t0");
+}
+
+TEST_CASE("a plan reached from one in use has room for its communicators",
+          "[planner][ledger][replan]") {
+  // 6 tables of 26 MB on 8 ranks; every communicator beyond the first takes 50 MB that no search
+  // sees. With enough for a plan from scratch there is one from the plan in use as well.
+  Job job = test::dlrm_job(8, 6, 100000, 64, 2);
+  job.parallel.data = 8;
+  int found_both = 0;
+  for (double memory = 80e6; memory < 320e6; memory += 20e6) {
+    job.system = plain_system(memory, 4);
+    job.system.device.fitted["memory"].constants["communicator"] = 50e6;
+    const models::CostModel model(job.system, job.calibration);
+    PlannerOptions quick;
+    quick.tiers = false;
+    const EmbeddingPlanning scratch = plan_embeddings(job, model, quick);
+    ReplanOptions options;
+    options.tiers = false;
+    const ReplanFront front =
+        replan_front(job, model, workloads::make_embedding_plan(job, "row_wise"), options);
+    REQUIRE_FALSE(front.points.empty());
+    for (std::size_t i = 1; i < front.points.size(); ++i) {
+      CHECK_FALSE(excess_of(job, front.points[i].plan, front.points[i].plan.ledger));
+      CHECK(front.points[i].bytes > front.points[i - 1].bytes);
+      CHECK(front.points[i].time < front.points[i - 1].time);
+    }
+    if (const PlannedCandidate* best = scratch.best_buildable()) {
+      CAPTURE(memory, best->objective);
+      CHECK(front.points.back().time <= best->objective * 1.1);
+      ++found_both;
+    }
+  }
+  CHECK(found_both >= 6);
+}
+
+TEST_CASE("ids that arrive beside the step before load no phase", "[planner][prices]") {
+  Job job = test::dlrm_job(4, 3, 5000, 16, 6);
+  job.parallel.data = 4;
+  job.system = plain_system(16e9, 2);
+  const bool ahead = GENERATE(false, true);
+  job.parallel.dlrm_pipeline = ahead ? DlrmPipeline::kSparseDist : DlrmPipeline::kNone;
+  const models::CostModel model(job.system, job.calibration);
+  const EmbeddingPrices prices(job, model);
+  const PlanSpace space(job, prices, {.group_sizes = {2}, .row_tiers = true});
+  Ticks arrival = 0;
+  Ticks lookup = 0;
+  for (const PlacementTable& table : space.problem().tables) {
+    for (const PlacementOption& o : table.options) {
+      arrival += o.load[kArrival] + o.everywhere[kArrival];
+      lookup += o.load[kLookup] + o.load[kGroupLookup];
+    }
+  }
+  CHECK((arrival == 0) == ahead);
+  CHECK((space.problem().fixed.front() == 0) == ahead);  // the start of the exchange of ids
+  CHECK(lookup > 0);
 }
