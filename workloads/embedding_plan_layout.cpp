@@ -150,21 +150,40 @@ void check_kind(const PlanShard& s, std::int64_t devices, const std::string& at)
 
 }  // namespace
 
-ListShares list_shares(const Job& job, const EmbeddingTable& table) {
-  if (!job.embedding_dedup || job.sptt || table.mode == PoolingMode::kSequence) {
-    return {};
-  }
-  const double samples = static_cast<double>(job.batch.global) / static_cast<double>(job.devices);
-  const DistinctLists distinct = distinct_lists(table, samples);
-  return {distinct.lists / samples, distinct.ids / (samples * table.pooling)};
-}
-
 namespace {
 
 /// Of what is done without, at most so much is worth the trouble.
 constexpr double kMost = 0.9;
 
+/// Whether sessions leave few enough of the lists of all pooled tables, by their columns. One
+/// decision for them: tables that pool lists once and tables that do not would exchange one after
+/// the other, and each exchange waits for its slowest rank.
+bool sessions_repeat_lists(const DlrmWorkload& w) {
+  double all = 0;
+  double left = 0;
+  for (const EmbeddingTable& t : w.tables) {
+    if (t.mode != PoolingMode::kSequence) {
+      const auto columns = static_cast<double>(t.dim);
+      all += columns;
+      left += columns / (t.session ? dedup_factor(t.session->samples, t.session->keep) : 1);
+    }
+  }
+  return left < kMost * all;
+}
+
 }  // namespace
+
+ListShares list_shares(const Job& job, const EmbeddingTable& table) {
+  if (!job.embedding_dedup || job.sptt || table.mode == PoolingMode::kSequence ||
+      !sessions_repeat_lists(*job.workload.dlrm())) {
+    return {};
+  }
+  constexpr double kAlmostAll = 1 - 1e-9;  // 1 says that lists are not pooled once
+  const double samples = static_cast<double>(job.batch.global) / static_cast<double>(job.devices);
+  const DistinctLists distinct = distinct_lists(table, samples);
+  return {std::min(kAlmostAll, distinct.lists / samples),
+          std::min(1.0, distinct.ids / (samples * table.pooling))};
+}
 
 bool pays_to_pool_locally(const ListShares& shares, const EmbeddingTable& table) {
   return shares.ids * table.pooling + 1 < kMost * table.pooling;
@@ -172,6 +191,9 @@ bool pays_to_pool_locally(const ListShares& shares, const EmbeddingTable& table)
 
 bool pays_to_pool_once(const Job& job, const ListShares& shares, std::int64_t members,
                        std::int64_t span) {
+  if (members == 1) {
+    return shares.lists < 1;
+  }
   const std::int64_t machine = node_size(job);
   const std::int64_t senders = span > machine ? std::min(members, machine) : 1;
   return shares.lists * static_cast<double>(senders) < kMost;

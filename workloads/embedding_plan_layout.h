@@ -159,17 +159,17 @@ struct EmbeddingLayout {
 };
 
 /// What of a pooled table's lists of ids, and of their ids, is left on a rank where each distinct
-/// list counts once; 1 where the job does not deduplicate ids, the table is unpooled, or rows
-/// travel in towers.
+/// list counts once; 1 where the job does not deduplicate ids or its sessions repeat too few lists,
+/// the table is unpooled, or rows travel in towers.
 struct ListShares {
   double lists = 1, ids = 1;
 };
 ListShares list_shares(const Job& job, const EmbeddingTable& table);
 
-/// Whether a table whose rows are split over `members` ranks pools distinct lists once: where what
-/// that sends between machines, or inside one if `span` ranks of it are all that exchange, is less
-/// than nine tenths of what all samples' lists send. Otherwise partial sums of a machine's ranks
-/// are added up before they leave it; those of distinct lists are not.
+/// Whether a table whose rows are split over `members` ranks pools distinct lists once: a whole one
+/// wherever the job does; else where what that sends between machines, or inside one if it has all
+/// `span` ranks that exchange, is less than nine tenths of what all samples' lists send, whose
+/// partial sums of a machine's ranks are added up before they leave it.
 bool pays_to_pool_once(const Job& job, const ListShares& shares, std::int64_t members,
                        std::int64_t span);
 

@@ -194,6 +194,40 @@ TEST_CASE("a plan in words: how many tables are placed in which way", "[workload
       "for every 2 ranks, then one copy");
 }
 
+TEST_CASE("tables pool repeated lists once by one rule", "[workloads][plan][dedup]") {
+  using workloads::EmbeddingRoute;
+  // On two machines of four: the first two of three tables, 32 of 40 columns, keep 15/16 3/4 of
+  // their lists, so 0.8 0.297 + 0.2 are left.
+  Job job = dlrm_job(8, 3, 100'000, 16, 4);
+  model_of(job).tables[0].session = Session{16, 0.75};
+  model_of(job).tables[1].session = Session{16, 0.75};
+  model_of(job).tables[2].dim = 8;
+  job.embedding_dedup = true;
+  const auto routes = [&](const char* choice) {
+    job.embedding_choice = choice;
+    std::vector<std::pair<EmbeddingRoute, bool>> all;
+    for (const workloads::EmbeddingSlice& s : workloads::embedding_layout(job).slices) {
+      all.emplace_back(s.route, s.pools_lists_once());
+    }
+    return all;
+  };
+  using Routes = std::vector<std::pair<EmbeddingRoute, bool>>;
+  const std::pair once(EmbeddingRoute::kSequence, true);
+  CHECK(routes("table_wise") == Routes{once, once, once});
+  // 0.297 of the lists from each of a machine's four ranks are more than their sums.
+  const std::pair all(EmbeddingRoute::kReduce, false);
+  CHECK(routes("row_wise") == Routes{all, all, all});
+  model_of(job).tables[0].session = Session{32, 0.9};  // 0.128 of them are not
+  CHECK(routes("row_wise") == Routes{once, all, all});
+  // Four rows a list on average, or 4 0.128 and a copy; 4 0.297 and a copy; all and a copy.
+  const EmbeddingRoute here = EmbeddingRoute::kReplicated;
+  CHECK(routes("data_parallel") == Routes{{here, true}, {here, true}, {here, false}});
+  model_of(job).tables[0].session.reset();
+  model_of(job).tables[1].session = Session{16, 0.1};  // 0.4 0.906 + 0.6 of the lists are left
+  const std::pair exchanged(EmbeddingRoute::kExchange, false);
+  CHECK(routes("table_wise") == Routes{exchanged, exchanged, exchanged});
+}
+
 TEST_CASE("plans that do not fit are refused with their place", "[workloads][plan]") {
   const Job job = dlrm_job(4, 4, 1000, 64, 1);
   const EmbeddingPlan good = make_embedding_plan(job, ShardingKind::kTableWise);
