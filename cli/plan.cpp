@@ -323,7 +323,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
            "embedding plans, and the workload is a transformer");
     return plan_parallel(request, options, options.job.format);
   }
-  refuse(command, {"--jobs", "--same-devices"},
+  refuse(command, {"--jobs", "--same-devices", "--for", "--memory-headroom"},
          "parallel plans, and the workload is a recommendation model");
   expect_exportable(options.export_as);
   if (job.sync_interval > 1 && !options.export_as.empty()) {
@@ -434,6 +434,14 @@ void add_plan(CLI::App& app, Context& context) {
       ->allow_extra_args(false);
   command->add_option("--jobs", options->threads, "Transformers: threads; all cores by default")
       ->check(CLI::Range(1, 1024));
+  command
+      ->add_option("--for", options->stack,
+                   "Transformers: only plans that this framework can run; --export megatron "
+                   "implies it")
+      ->check(CLI::IsMember({"megatron", "torchtitan"}));
+  command->add_option("--memory-headroom", options->headroom,
+                      "Transformers: memory of each device that stays free, such as 5% or "
+                      "\"4 GiB\"");
   command->add_flag("--same-devices", options->same_devices,
                     "Transformers: leave plans on fewer devices out of the front");
   command->callback(

@@ -1,6 +1,7 @@
 #include "cli/plan_parallel.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "cli/progress.h"
 #include "cli/text_table.h"
 #include "core/config/config.h"
+#include "core/config/quantity.h"
 #include "core/error.h"
 #include "core/whole_file.h"
 #include "planner/parallel/megatron_arguments.h"
@@ -125,6 +127,9 @@ void print_text(const ParallelPlanReport& r, std::ostream& out) {
       "not searched: overlaps ({}){}\n", planner::overlaps_text(r.job.parallel.overlap),
       r.order_searched ? ""
                        : fmt::format(", order of ranks ({})", order_text(r.job.parallel.order)));
+  if (r.stack) {
+    out << fmt::format("only plans that {} can run\n", name_of(*r.stack));
+  }
   const planner::SearchCounts& c = r.counts;
   const auto n = [](std::int64_t v) { return count(static_cast<double>(v)); };
   out << fmt::format(
@@ -220,6 +225,7 @@ void print_json(const ParallelPlanReport& r, const std::string& megatron, std::o
                  {"left_out", r.counts.left_out},
                  {"cut", r.cut},
                  {"order_searched", r.order_searched},
+                 {"for", r.stack ? nlohmann::ordered_json(name_of(*r.stack)) : nullptr},
                  {"front_cut", r.front_cut}};
   j["front"] = nlohmann::ordered_json::array();
   for (const ParallelCandidate& c : r.front) {
@@ -271,13 +277,35 @@ std::string export_file(const std::string& text) {
   return text.substr(kPrefix.size());
 }
 
+/// "5%" of a device's memory, or "4 GiB".
+double headroom_of(const std::string& text, Bytes memory) {
+  if (text.empty()) {
+    return 0;
+  }
+  const auto refuse = [&text](const std::string& expected) -> double {
+    throw InputError("--memory-headroom", fmt::format("found '{}', expected {}", text, expected));
+  };
+  if (text.back() != '%') {
+    const Bytes free = config::parse_quantity<Bytes>(text, "--memory-headroom");
+    return free < memory ? free.base()
+                         : refuse(fmt::format("less than the {} of a device", human(memory)));
+  }
+  double share = 0;
+  const char* end = text.data() + text.size() - 1;
+  const auto [stop, error] = std::from_chars(text.data(), end, share);
+  return error == std::errc() && stop == end && share >= 0 && share < 100
+             ? memory.base() * share / 100
+             : refuse("a share such as 5%, or an amount such as \"4 GiB\"");
+}
+
 int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
   const std::string why =
       r.cut ? std::string("the time limit ended the search before a plan that fits was found")
             : fmt::format(
-                  "no plan fits: the smallest needs {} of a device with {}; use more devices "
+                  "no plan fits: the smallest needs {} of a device with {}{}; use more devices "
                   "or a smaller model",
-                  human(Bytes(r.least_bytes)), human(Bytes(r.capacity)));
+                  human(Bytes(r.least_bytes)), human(Bytes(r.capacity)),
+                  Bytes(r.capacity) < r.job.system.device.memory ? " without headroom" : "");
   if (format == OutputFormat::kJson) {
     nlohmann::ordered_json j;
     j["stepcast"] = provenance_json();
@@ -289,9 +317,18 @@ int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
   return 1;
 }
 
-int search(const PlanRequest& request, const ParallelPlanCommand& options, OutputFormat format,
+int search(PlanRequest request, const ParallelPlanCommand& options, OutputFormat format,
            runtime::MpiSession* session) {
   const std::string file = export_file(options.export_as);
+  if (!options.export_as.empty() && options.stack == "torchtitan") {
+    throw InputError("--for",
+                     "found torchtitan, but --export writes arguments of Megatron-LM; use "
+                     "megatron, or leave --export out");
+  }
+  if (!options.export_as.empty() || !options.stack.empty()) {
+    request.fixed.stack =
+        options.stack == "torchtitan" ? TrainingStack::kTorchtitan : TrainingStack::kMegatron;
+  }
   if (!file.empty()) {
     expect_writable(file);
   }
@@ -301,6 +338,7 @@ int search(const PlanRequest& request, const ParallelPlanCommand& options, Outpu
                   ? options.threads
                   : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   o.fewer_devices = !options.same_devices;
+  o.headroom = headroom_of(options.headroom, request.job.system.device.memory);
   if (options.time_limit > 0) {
     o.time_limit = options.time_limit;
   }

@@ -14,6 +14,8 @@ struct ParallelPlanCommand {
   double time_limit = 0;  ///< seconds; 0 none
   int threads = 0;        ///< 0 all cores
   bool same_devices = false;
+  std::string headroom;  ///< "5%" or "4 GiB"
+  std::string stack;     ///< megatron, torchtitan
   std::string out;
   std::string export_as;
 };

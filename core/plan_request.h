@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "core/job.h"
+#include "core/stack_rules.h"
 
 namespace stepcast {
 
@@ -14,6 +15,7 @@ struct FixedPlan {
   std::optional<ScheduleKind> schedule;
   std::optional<Recompute> recompute;
   std::optional<MeshOrder> order;
+  std::optional<TrainingStack> stack;  ///< that must be able to run the plan
 };
 
 /// A job whose parallel plan is to be chosen. `job.parallel` holds what is not searched (overlaps,

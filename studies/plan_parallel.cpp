@@ -76,19 +76,23 @@ class Planning {
     begin_ = now();
     const double begin = begin_;
     report_.job = request_.job;
-    report_.capacity = request_.job.system.device.memory.base();
+    report_.stack = request_.fixed.stack;
+    report_.capacity = request_.job.system.device.memory.base() - options_.headroom;
     const planner::ParallelSearchResult found = search(request_.job.devices);
     if (found.counts.space == 0) {
+      refuse_model();
       const std::string fixed = fixed_text(request_.fixed);
       throw InputError(
           "parallel",
           fmt::format(
-              "no legal plan of {} on {} devices with a global batch of {}{}; fix fewer keys, "
+              "no legal plan of {} on {} devices with a global batch of {}{}{}; fix fewer keys, "
               "or change devices or batch.global",
               request_.job.workload.name, request_.job.devices, request_.job.batch.global,
               fixed.empty() ? ""
                             : fmt::format(" where {} {} fixed", fixed,
-                                          fixed.find(',') == std::string::npos ? "is" : "are")));
+                                          fixed.find(',') == std::string::npos ? "is" : "are"),
+              request_.fixed.stack ? fmt::format(" that {} can run", name_of(*request_.fixed.stack))
+                                   : ""));
     }
     report_.counts = found.counts;
     report_.cut = found.cut;
@@ -113,6 +117,16 @@ class Planning {
   }
 
  private:
+  /// What a framework cannot say of the model, no plan mends.
+  void refuse_model() const {
+    if (const auto& stack = request_.fixed.stack) {
+      if (const auto broken = broken_rule(request_.job, *stack);
+          broken && !broken->key.starts_with("parallel.")) {
+        throw InputError(broken->key, broken->what);
+      }
+    }
+  }
+
   [[nodiscard]] double now() const { return options_.clock ? options_.clock() : 0; }
   [[nodiscard]] bool late() const {
     return options_.time_limit && now() - begin_ > *options_.time_limit;

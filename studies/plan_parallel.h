@@ -13,6 +13,7 @@ namespace stepcast::studies {
 struct ParallelPlanOptions {
   std::size_t top = 3;
   int threads = 1;
+  double headroom = 0;               ///< bytes of each device that stay free beside the plan
   bool fewer_devices = true;         ///< the front also over a half, a quarter, ... of the devices
   std::optional<double> time_limit;  ///< seconds of search
   std::function<double()> clock;     ///< seconds; without it no time is reported
@@ -36,9 +37,10 @@ struct ParallelPlanReport {
   Job job;
   std::vector<RankedParallelPlan> plans;  ///< ascending by simulated step
   std::vector<planner::ParallelCandidate>
-      front;                     ///< no other is faster, smaller and on fewer devices
-  planner::SearchCounts counts;  ///< of the job's own number of devices
-  bool order_searched = false;   ///< both orders of ranks; else that of `job`
+      front;                           ///< no other is faster, smaller and on fewer devices
+  planner::SearchCounts counts;        ///< of the job's own number of devices
+  std::optional<TrainingStack> stack;  ///< the search was for
+  bool order_searched = false;         ///< both orders of ranks; else that of `job`
   double lower_bound = 0;      ///< seconds: no step of the space is shorter, to kLeastTimeError; 0:
                                ///< none is known, for a time limit ended the search
   std::size_t simulated = 0;   ///< how many of them were
@@ -50,7 +52,8 @@ struct ParallelPlanReport {
   double search_seconds = 0;   ///< of the space that `counts` counts
   double fewer_devices_seconds = 0;  ///< of those on fewer devices
   double simulation_seconds = 0;
-  double capacity = 0, least_bytes = 0;  ///< bytes: of a device; that the smallest plan needs
+  double capacity = 0, least_bytes = 0;  ///< bytes: of a device, without headroom; that the
+                                         ///< smallest plan needs
   bool cut = false;
   bool front_cut = false;  ///< a time limit left fewer devices out of the front
 };

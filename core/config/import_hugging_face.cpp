@@ -42,22 +42,58 @@ const std::set<std::string_view> kHarmless{
     "router_aux_loss_coef", "output_router_logits", "router_jitter_noise", "norm_topk_prob",
     "routed_scaling_factor", "aux_loss_alpha", "seq_aux", "scoring_func", "topk_method", "n_group",
     "topk_group", "ep_size",
+    // Factors on tensors that are there anyway.
+    "embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
+    "query_pre_attn_scalar", "swiglu_limit", "original_max_position_embeddings",
+    "initial_context_length", "sliding_window_size", "rope_local_base_freq", "clip_qkv",
+    "residual_dropout", "embedding_dropout", "bias", "use_bias", "attn_implementation",
+    "_attn_implementation", "cache_implementation", "norm_epsilon", "experts_per_token",
+    "use_cache_quantization",
     // Not trained by the published model code.
     "num_nextn_predict_layers", "quantization_config", "max_window_layers"};
 
-enum class Family { kLlama, kNemotron, kMixtral, kQwenMoe, kDeepSeek, kGpt2, kNeox, kBloom, kMpt };
+enum class Family {
+  kLlama,
+  kPlain,  ///< a feed-forward block without a gate, else Llama's
+  kGemma,
+  kCohere,
+  kMixtral,
+  kQwenMoe,
+  kDeepSeek,
+  kDbrx,
+  kGpt2,
+  kNeox,
+  kBloom,
+  kMpt
+};
 
 const std::vector<std::pair<std::string, Family>>& families() {
   static const std::vector<std::pair<std::string, Family>> all{{"llama", Family::kLlama},
                                                                {"mistral", Family::kLlama},
                                                                {"qwen2", Family::kLlama},
                                                                {"qwen3", Family::kLlama},
-                                                               {"nemotron", Family::kNemotron},
+                                                               {"phi3", Family::kLlama},
+                                                               {"olmo2", Family::kLlama},
+                                                               {"granite", Family::kLlama},
+                                                               {"glm4", Family::kLlama},
+                                                               {"internlm2", Family::kLlama},
+                                                               {"exaone", Family::kLlama},
+                                                               {"gemma", Family::kGemma},
+                                                               {"gemma2", Family::kGemma},
+                                                               {"gemma3", Family::kGemma},
+                                                               {"gemma3_text", Family::kGemma},
+                                                               {"cohere", Family::kCohere},
+                                                               {"nemotron", Family::kPlain},
+                                                               {"starcoder2", Family::kPlain},
                                                                {"mixtral", Family::kMixtral},
+                                                               {"gpt_oss", Family::kMixtral},
                                                                {"qwen2_moe", Family::kQwenMoe},
                                                                {"qwen3_moe", Family::kQwenMoe},
                                                                {"deepseek_v2", Family::kDeepSeek},
                                                                {"deepseek_v3", Family::kDeepSeek},
+                                                               {"kimi_k2", Family::kDeepSeek},
+                                                               {"glm4_moe", Family::kDeepSeek},
+                                                               {"dbrx", Family::kDbrx},
                                                                {"gpt2", Family::kGpt2},
                                                                {"gpt_neox", Family::kNeox},
                                                                {"bloom", Family::kBloom},
@@ -93,6 +129,15 @@ class Reader {
     const auto v = find(key);
     return v ? v->boolean() : otherwise;
   }
+  /// What the model has and a workload cannot say.
+  void approximate(const std::string& what) { approximated_.push_back(what); }
+  [[nodiscard]] std::string approximations() const {
+    std::string text;
+    for (const std::string& what : approximated_) {
+      text += (text.empty() ? "; approximated: " : ", ") + what;
+    }
+    return text;
+  }
   /// A key that must have a certain value, since others cost something else.
   void expect(const char* key, const Json& wanted, const char* why) {
     if (const auto v = find(key); v && v->json() != wanted) {
@@ -125,6 +170,7 @@ class Reader {
  private:
   const Value& v_;
   std::set<std::string> seen_;
+  std::vector<std::string> approximated_;
 };
 
 /// `gated`: the family multiplies two projections.
@@ -142,10 +188,37 @@ std::string activation_of(Reader& r, const char* key, bool gated, const char* ot
                         gated ? "silu or gelu" : "gelu or relu2"));
 }
 
-void read_llama(Reader& r, Json& w, bool gated) {
-  w["layers"] = r.integer({"num_hidden_layers"});
+/// A window of all layers, or none. Where layers take turns, all attend to everything: no less
+/// work.
+void read_window(Reader& r, Json& w, bool alternates) {
+  bool windowed = r.flag_or("use_sliding_window", true);
+  std::set<std::string> kinds;
+  if (const auto types = r.find("layer_types")) {
+    for (const Value& type : types->items("a list of kinds of attention")) {
+      kinds.insert(type.text("full_attention or sliding_attention"));
+    }
+    windowed = windowed && kinds.count("full_attention") == 0;
+  }
+  const std::int64_t turns = r.integer_or("sliding_window_pattern", alternates ? 2 : 1);
+  const auto window = r.find("sliding_window");
+  if (!window || (!windowed && kinds.size() < 2)) {
+    return;
+  }
+  const std::int64_t width = window->integer(1, 1 << 26);
+  if (kinds.size() > 1 || (kinds.empty() && windowed && turns > 1)) {
+    r.approximate(fmt::format("windows of {} on some layers (all attend to everything)", width));
+  } else if (windowed) {
+    w["window"] = width;
+  }
+}
+
+void read_llama(Reader& r, Json& w, Family family) {
+  const bool gated = family != Family::kPlain;
+  w["layers"] = r.integer({"num_hidden_layers", "num_layers"});
   w["hidden"] = r.integer({"hidden_size"});
-  w["heads"] = r.integer({"num_attention_heads"});
+  if (!w.contains("heads")) {
+    w["heads"] = r.integer({"num_attention_heads"});
+  }
   if (const auto kv = r.find("num_key_value_heads")) {
     w["kv_heads"] = kv->integer(1, 1 << 16);
   }
@@ -153,29 +226,42 @@ void read_llama(Reader& r, Json& w, bool gated) {
     w["head_dim"] = dim->integer(1, 1 << 16);
   }
   w["ffn_hidden"] = r.integer({"intermediate_size"});
-  w["activation"] = activation_of(r, "hidden_act", gated, gated ? "silu" : "relu2");
-  bool windowed = r.flag_or("use_sliding_window", true);
-  if (const auto types = r.find("layer_types")) {
-    std::set<std::string> kinds;
-    for (const Value& type : types->items("a list of kinds of attention")) {
-      kinds.insert(type.text("full_attention or sliding_attention"));
-    }
-    if (kinds.size() > 1) {
-      types->refuse(
-          "found layers of several kinds: a workload has one; leave the key out to take "
-          "all layers alike");
-    }
-    windowed = windowed && kinds.count("full_attention") == 0;
+  const char* name = r.find("hidden_activation")     ? "hidden_activation"
+                     : r.find("activation_function") ? "activation_function"
+                                                     : "hidden_act";
+  r.find("hidden_act");  // beside hidden_activation it is an older spelling
+  w["activation"] = activation_of(r, name, gated,
+                                  !gated                     ? "relu2"
+                                  : family == Family::kGemma ? "gelu"
+                                                             : "silu");
+  read_window(r, w, family == Family::kGemma);
+}
+
+/// What a family has beside a Llama's layers.
+void note_additions(Reader& r, const std::string& type) {
+  if (type.starts_with("gemma2") || type.starts_with("gemma3") || type == "glm4") {
+    r.approximate("norms after attention and feed-forward blocks (left out)");
   }
-  if (const auto window = r.find("sliding_window"); window && windowed) {
-    w["window"] = window->integer(1, 1 << 26);
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+    if (r.find(key)) {
+      r.approximate(fmt::format("{} (left out)", key));
+    }
+  }
+  if (r.flag_or("use_qk_norm", false)) {
+    r.approximate("norms of queries and keys (left out)");
+  }
+  if (type == "gpt_oss") {
+    r.approximate("sinks of attention and biases of experts (left out)");
+  }
+  if (type == "starcoder2") {
+    r.approximate("rotary positions as learned ones");
   }
 }
 
 void read_experts(Reader& r, Json& w, Family family) {
   Json& moe = w["moe"] = Json::object();
   if (family == Family::kMixtral) {
-    moe["experts"] = r.integer({"num_local_experts"});
+    moe["experts"] = r.integer({"num_local_experts", "num_experts"});
     moe["ffn_hidden"] = w["ffn_hidden"];
   } else {
     moe["experts"] = r.integer({"num_experts", "n_routed_experts"});
@@ -210,6 +296,39 @@ void read_latent_attention(Reader& r, Json& w) {
               {"rope_dim", r.integer({"qk_rope_head_dim"})},
               {"nope_dim", r.integer({"qk_nope_head_dim"})},
               {"v_dim", r.integer({"v_head_dim"})}};
+}
+
+/// DBRX keeps attention and experts in objects of their own.
+void read_dbrx(Reader& r, Json& w) {
+  w["layers"] = r.integer({"n_layers"});
+  w["hidden"] = r.integer({"d_model"});
+  w["heads"] = r.integer({"n_heads"});
+  if (const auto attention = r.find("attn_config")) {
+    attention->keys({"model_type", "attn_pdrop", "clip_qkv", "kv_n_heads", "rope_theta"});
+    if (const auto kv = attention->find("kv_n_heads")) {
+      w["kv_heads"] = kv->integer(1, 1 << 16);
+    }
+  }
+  const Value ffn = r.value().at("ffn_config", "the experts");
+  r.find("ffn_config");
+  ffn.keys({"model_type", "ffn_act_fn", "ffn_hidden_size", "moe_jitter_eps", "moe_loss_weight",
+            "moe_normalize_expert_weights", "moe_num_experts", "moe_top_k",
+            "uniform_expert_assignment"});
+  w["ffn_hidden"] = ffn.at("ffn_hidden_size", "the width of an expert").integer(1, 1 << 24);
+  w["activation"] = "swiglu";
+  w["moe"] = {{"experts", ffn.at("moe_num_experts", "experts").integer(1, 1 << 16)},
+              {"per_token", ffn.at("moe_top_k", "experts of a token").integer(1, 1 << 16)},
+              {"ffn_hidden", w["ffn_hidden"]}};
+}
+
+/// Files of Gemma leave out what is as in its class.
+void read_gemma_defaults(Reader& r, Json& w, const std::string& type) {
+  w["head_dim"] = r.integer_or("head_dim", 256);
+  if (type.starts_with("gemma3")) {
+    w["heads"] = r.integer_or("num_attention_heads", 8);
+    w["kv_heads"] = r.integer_or("num_key_value_heads", 4);
+    w["vocabulary"] = r.integer_or("vocab_size", 262208);
+  }
 }
 
 void read_gpt(Reader& r, Json& w) {
@@ -251,22 +370,34 @@ Json workload_of(Reader& r) {
   const auto path = r.find("_name_or_path");
   const std::string given = path && path->is_string() ? path->text("") : "";
   w["name"] = given.empty() ? type.text("") : given;
-  w["vocabulary"] = r.integer({"vocab_size"});
+  const std::string kind = type.text("");
+  if (family == Family::kGemma) {
+    read_gemma_defaults(r, w, kind);
+  }
+  if (!w.contains("vocabulary")) {
+    w["vocabulary"] = r.integer({"vocab_size"});
+  }
   const bool gpt = family == Family::kGpt2 || family == Family::kNeox || family == Family::kBloom ||
                    family == Family::kMpt;
   if (gpt) {
     read_gpt(r, w);
+  } else if (family == Family::kDbrx) {
+    read_dbrx(r, w);
   } else {
-    read_llama(r, w, family != Family::kNemotron);
+    read_llama(r, w, family);
+    note_additions(r, kind);
   }
-  const bool tied_by_default = gpt && family != Family::kNeox;
+  const bool tied_by_default = (gpt && family != Family::kNeox) || family == Family::kGemma ||
+                               family == Family::kCohere || kind == "starcoder2";
   w["tied_embeddings"] = r.flag_or("tie_word_embeddings", tied_by_default);
   if (family == Family::kNeox) {
     w["parallel_block"] = r.flag_or("use_parallel_residual", true);
   } else if (family == Family::kMpt) {
     read_mpt_attention(r, w);
-  } else if (family == Family::kDeepSeek) {
+  } else if (family == Family::kDeepSeek && kind != "glm4_moe") {
     read_latent_attention(r, w);
+  } else if (family == Family::kCohere) {
+    w["parallel_block"] = true;
   }
   if (family == Family::kGpt2) {
     r.expect("add_cross_attention", false, "a decoder alone");
@@ -275,7 +406,7 @@ Json workload_of(Reader& r) {
     read_experts(r, w, family);
   }
   r.refuse_unread();
-  w["source"] = "config.json of a Hugging Face model";
+  w["source"] = "config.json of a Hugging Face model" + r.approximations();
   return w;
 }
 
@@ -288,7 +419,12 @@ bool is_hugging_face(const Json& root) {
 
 Document workload_of_hugging_face(Document d) {
   const Value root = Value::root_of(d);
-  Reader reader(root);
+  // A model of text and pictures keeps its decoder in an object of its own.
+  const auto text = root.json().contains("text_config") ? root.find("text_config") : std::nullopt;
+  Reader reader(text ? *text : root);
+  if (text) {
+    reader.approximate("what is not text (left out)");
+  }
   Json workload = workload_of(reader);
   d.root = std::move(workload);
   return d;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/layer_split.h"
+#include "simulator/reports/framework_memory.h"
 
 namespace stepcast::planner {
 namespace {
@@ -116,6 +117,8 @@ FastPath::FastPath(const Job& job, const models::CostModel& model, Clock clock)
     : job_(job), model_(model), reduced_(job, model, clock), clock_(clock) {
   issue_ = model.host().issue.base();
   step_ = model.host().step.base();
+  fragmentation_ =
+      simulator::framework_memory(model.system().device, {}, Bytes(1)).fragmentation.base();
 }
 
 bool FastPath::applies() {
@@ -382,7 +385,8 @@ double FastPath::bytes_of(const ByRole<StateCosts>& states, bool with_temporarie
       buffers = std::max(buffers, c.buffers.at(layers, dense));  // chunks share them
       temporaries = std::max(temporaries, c.temporaries.at(layers, dense));
     }
-    most = std::max(most, bytes + buffers + a.bytes + (with_temporaries ? temporaries : 0));
+    const double activations = a.bytes + (with_temporaries ? temporaries : 0);
+    most = std::max(most, bytes + buffers + activations * (1 + fragmentation_));
   }
   return most;
 }

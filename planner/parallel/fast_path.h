@@ -31,7 +31,7 @@ Hops hops_of(const ReducedStep& reduced, const Passes& passes, const PlanPoint& 
 /// A step in closed form.
 struct StepForecast {
   double seconds = 0;
-  double bytes = 0;  ///< of the fullest device, without the device's reserve
+  double bytes = 0;  ///< of the fullest device, with what the allocator loses; without the reserve
 };
 
 /// The closed-form step time and memory of one point after another: stage times from the costs of
@@ -100,6 +100,7 @@ class FastPath {
   InFlight in_flight_;
   Clock clock_;
   double issue_ = 0, step_ = 0;
+  double fragmentation_ = 0;  // bytes lost for one of activations
   PlanPoint point_;
   const PipelineLayout* layout_ = nullptr;
   const Passes* kept_ = nullptr;

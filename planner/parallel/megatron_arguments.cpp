@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "workloads/transformer_shape.h"
 
 namespace stepcast::planner {
 namespace {
@@ -108,6 +109,11 @@ void add_parallel(const Job& job, MegatronArguments& out) {
   degree("pipeline-model-parallel-size", p.pipeline);
   if (p.context > 1) {
     degree("context-parallel-size", p.context);
+    const ContextAlgorithm algorithm = workloads::context_algorithm(job);
+    a.push_back(
+        fmt::format("--cp-comm-type {}", algorithm == ContextAlgorithm::kAllGather  ? "all_gather"
+                                         : algorithm == ContextAlgorithm::kAllToAll ? "a2a"
+                                                                                    : "p2p"));
   }
   if (p.expert > 1) {
     degree("expert-model-parallel-size", p.expert);
@@ -239,6 +245,9 @@ MegatronArguments megatron_arguments(const Job& job) {
   out.arguments.push_back(fmt::format("--micro-batch-size {}", job.batch.micro));
   out.arguments.push_back(fmt::format("--global-batch-size {}", job.batch.global));
   add_recompute(job, out);
+  if (const std::int64_t window = job.workload.transformer()->window; window > 0) {
+    out.remarks.push_back(fmt::format("window: give Megatron-LM --window-size ({},0)", window - 1));
+  }
   add_model(job, out.arguments);
   add_formats(job, out);
   return out;

@@ -16,6 +16,7 @@ struct MegatronArguments {
 };
 MegatronArguments megatron_arguments(const Job& job);
 
+/// Plans that break no rule of core/stack_rules.h leave remarks about overlaps and formats alone.
 /// One argument a line, ready for a shell; the launcher and remarks as comments before them.
 /// config::job_of_megatron reads it back, the launcher's comment included.
 std::string text_of(const MegatronArguments& megatron);

@@ -72,8 +72,18 @@ ParallelSpace::ParallelSpace(const Job& job, const FixedPlan& fixed)
   }
 }
 
-bool ParallelSpace::legal(const PlanPoint& point) const {
-  return !broken_rule(applied(job_, point));
+bool ParallelSpace::legal(const PlanPoint& point) const { return legal(applied(job_, point)); }
+
+bool ParallelSpace::legal(const Job& job) const {
+  return !broken_rule(job) && (!fixed_.stack || !broken_rule(job, *fixed_.stack));
+}
+
+bool ParallelSpace::legal_somehow(Job job) const {
+  if (legal(job)) {
+    return true;
+  }
+  job.parallel.zero = kLargestZero;
+  return fixed_.stack && legal(job);
 }
 
 bool ParallelSpace::possible(PlanPoint point) const {
@@ -81,7 +91,7 @@ bool ParallelSpace::possible(PlanPoint point) const {
   point.micro = point.tensor * point.context;
   Job job = applied(job_, point);
   job.batch.global = job.parallel.data * job.batch.micro;
-  return !broken_rule(job);
+  return legal_somehow(std::move(job));
 }
 
 std::int32_t ParallelSpace::safest_micro(const PlanPoint& split) const {
@@ -146,7 +156,7 @@ std::vector<PlanPoint> ParallelSpace::splits() const {
             split.expert = e;
             PlanPoint batched = split;
             batched.micro = safest_micro(split);
-            if (legal(batched)) {
+            if (legal_somehow(applied(job_, batched))) {
               splits.push_back(split);
             }
           }
@@ -163,7 +173,7 @@ std::vector<std::int32_t> ParallelSpace::micros(const PlanPoint& split) const {
   PlanPoint point = split;
   for (const std::int32_t micro : values(fixed_.micro, divisors_of(samples))) {
     point.micro = micro;
-    if (legal(point)) {
+    if (legal_somehow(applied(job_, point))) {
       micros.push_back(micro);
     }
   }
@@ -215,7 +225,7 @@ std::vector<ScheduleChoice> ParallelSpace::schedules(const PlanPoint& point) con
       job.parallel.virtual_stages = v;
       job.parallel.schedule = kind;
       if (allowed(fixed_.virtual_stages, v) && allowed(fixed_.schedule, kind) &&
-          !broken_rule(job)) {
+          legal_somehow(job)) {
         schedules.push_back({v, kind});
       }
     }
@@ -226,6 +236,17 @@ std::vector<ScheduleChoice> ParallelSpace::schedules(const PlanPoint& point) con
 std::vector<RecomputeChoice> ParallelSpace::recomputes(const PipelineLayout& layout,
                                                        ScheduleKind schedule) const {
   const auto possible = [&](RecomputeKind kind) {
+    if (fixed_.stack) {  // may ask how stages are dealt out, too
+      Job job = job_;
+      job.parallel.pipeline = layout.stages;
+      job.parallel.virtual_stages = layout.chunks;
+      job.parallel.schedule = schedule;
+      job.parallel.recompute.kind = kind;
+      job.parallel.overlap.pipeline = true;
+      if (broken_rule(job, *fixed_.stack)) {
+        return false;
+      }
+    }
     return recomputed_[static_cast<std::size_t>(kind)][schedule == ScheduleKind::kZbH1 ? 1 : 0];
   };
   const auto most = static_cast<std::int32_t>(

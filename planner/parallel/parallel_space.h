@@ -27,8 +27,9 @@ struct ScheduleChoice {
 };
 
 /// The legal parallel plans of a job, one dimension after the other: those that break no rule
-/// (core/job_rules.h), without points that are the same plan under another name (sequence
-/// parallelism or ZeRO over one rank, a schedule of one stage, first-k with k = all layers).
+/// (core/job_rules.h) and that the framework asked for can run, without points that are the same
+/// plan under another name (sequence parallelism or ZeRO over one rank, a schedule of one stage,
+/// first-k with k = all layers).
 ///
 ///   tensor     divides the devices, heads, widths, vocabulary; with it sequence_parallel
 ///   context    likewise, with fused attention; 2 context divides the sequence
@@ -63,6 +64,9 @@ class ParallelSpace {
 
  private:
   [[nodiscard]] bool legal(const PlanPoint& point) const;
+  [[nodiscard]] bool legal(const Job& job) const;
+  /// Legal with replicated states, or with sharded ones?
+  [[nodiscard]] bool legal_somehow(Job job) const;
   /// Legal with some batch?
   [[nodiscard]] bool possible(PlanPoint point) const;
   /// The micro-batch that is legal if any is: what a larger one divides, it divides.

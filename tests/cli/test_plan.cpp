@@ -109,6 +109,26 @@ TEST_CASE("where transfers run beside compute, what is proven or not is said", "
                                     : "unproven: " + std::to_string(unproven) + " plans"));
 }
 
+TEST_CASE("plan for a framework finds what it can run, with memory to spare", "[cli][plan]") {
+  const Outcome text = call(plan({"--for", "torchtitan", "--set", "workload.activation=swiglu"}));
+  INFO(text.err);
+  REQUIRE(text.code == 0);
+  CHECK_THAT(text.out, Contains("only plans that torchtitan can run"));
+  const json j = document(call(
+      plan({"--top", "5", "--for", "megatron", "--memory-headroom", "50%", "--format", "json"})));
+  for (const json& p : j.at("plans")) {
+    CHECK(p.at("plan").at("schedule") == "1f1b");
+    CHECK(p.at("memory_bytes").at("total").get<double>() <= 0.5 * 80 * 1024 * 1024 * 1024);
+  }
+  refused(plan({"--for", "megatron", "--set", "workload.activation=geglu"}), "workload.activation",
+          "no argument for geglu");
+  refused(plan({"--for", "torchtitan"}), "workload.activation", "use swiglu");
+  refused(plan({"--for", "torchtitan", "--export", "megatron"}), "--for", "use megatron");
+  refused(plan({"--memory-headroom", "120%"}), "--memory-headroom", "a share such as 5%");
+  refused(plan({"--memory-headroom", "5"}), "--memory-headroom", "unit");
+  refused(plan({"--memory-headroom", "90 GiB"}), "--memory-headroom", "less than");
+}
+
 TEST_CASE("plan --format csv has a row per plan", "[cli][plan]") {
   const Outcome outcome = call(plan({"--top", "4", "--format", "csv"}));
   REQUIRE(outcome.code == 0);

@@ -155,6 +155,28 @@ TEST_CASE("memory is exact under every overlap", "[planner][parallel][fast_path]
   CHECK(compare(13, 20, overlap).all >= 12);
 }
 
+TEST_CASE("what the allocator loses is in the memory of a plan", "[planner][parallel][fast_path]") {
+  std::mt19937 rng(5);
+  for (int n = 0; n < 12;) {
+    Job job = testing::random_job(rng);
+    const auto point = random_point(job, rng);
+    if (!point) {
+      continue;
+    }
+    ++n;
+    CAPTURE(describe(*point));
+    const auto both = [&](double share) {
+      job.system.device.fitted["memory"].constants["fragmentation"] = share;
+      const models::CostModel model(job.system, job.calibration);
+      return std::pair(FastPath(job, model).forecast(*point).bytes, full_memory(job, *point));
+    };
+    const auto [closed, full] = both(0.25);
+    const auto [closed_without, full_without] = both(0);
+    CHECK(full > full_without);
+    CHECK(closed - closed_without == Approx(full - full_without).epsilon(1e-6));
+  }
+}
+
 TEST_CASE("the closed form says where it does not apply", "[planner][parallel][fast_path]") {
   Job job = config::load_job(config::text_source("{}", "test"),
                              {"workload=llama2-7b", "system=dgx-h100", "devices=16",

@@ -4,6 +4,7 @@
 
 #include "core/config/config.h"
 #include "tests/planner/parallel_jobs.h"
+#include "workloads/transformer_shape.h"
 
 namespace stepcast::planner {
 namespace {
@@ -15,7 +16,8 @@ TEST_CASE("a job written as Megatron-LM's arguments is read back as it was",
   const std::string more =
       GENERATE("attention=unfused", "optimizer=sgd", "formats.gradient=bf16",
                "formats.compute=fp16", "formats.compute=fp8", "parallel.zero=1", "parallel.zero=2",
-               "parallel.zero=3", "parallel.recompute=full");
+               "parallel.zero=3", "parallel.recompute=full", "parallel.context=2",
+               R"(parallel={"tensor": 2, "context": 2, "context_algorithm": "all_to_all"})");
   CAPTURE(more);
   const std::string system = "system=dgx-h100";
   const Job job =
@@ -32,6 +34,10 @@ TEST_CASE("a job written as Megatron-LM's arguments is read back as it was",
   CHECK(again.parallel.zero == job.parallel.zero);
   CHECK(again.parallel.recompute.kind == job.parallel.recompute.kind);
   CHECK(again.parallel.tensor == job.parallel.tensor);
+  CHECK(again.parallel.context == job.parallel.context);
+  if (job.parallel.context > 1) {
+    CHECK(again.parallel.context_algorithm == workloads::context_algorithm(job));
+  }
 }
 
 }  // namespace
