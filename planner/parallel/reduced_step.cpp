@@ -163,8 +163,11 @@ ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point, bool hidden) {
     const std::int64_t samples = job_.batch.global / point.data;
     key.micro = static_cast<std::int32_t>(samples);
     const bool sharded = passes_use_data(point) && point.micro < samples;
+    const std::int64_t tokens = job_.batch.sequence / point.context;
     for (std::int32_t several = 2; sharded && several <= samples; ++several) {
-      if (samples % several == 0) {
+      const bool splits =
+          !point.sequence_parallel || samples / several * tokens % point.tensor == 0;
+      if (samples % several == 0 && splits) {
         key.micro = static_cast<std::int32_t>(samples / several);
         break;
       }

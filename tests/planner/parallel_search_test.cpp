@@ -227,6 +227,18 @@ TEST_CASE("so it does with the exchange beside compute, where bounds judge most 
   (void)held_to_brute_force(request, model);
 }
 
+TEST_CASE("tensor ranks that divide the tokens of some micro-batches alone",
+          "[planner][parallel][search]") {
+  // 510 = 2 x 255: two ranks split each sequence, four an even number of them.
+  const PlanRequest any = small_request(4, {"batch.sequence=510", "workload.layers=2"});
+  (void)held_to_brute_force(any, models::CostModel(any.job.system, any.job.calibration));
+  const PlanRequest four = small_request(
+      4, {"batch.sequence=510", "parallel.tensor=4", "parallel.sequence_parallel=true"});
+  const ParallelSpace space(four.job, four.fixed);
+  REQUIRE(space.splits().size() == 1);
+  CHECK(space.micros(space.splits().front()) == std::vector<std::int32_t>{2, 4, 8});
+}
+
 TEST_CASE("what was fixed stays fixed, auto and absent are searched",
           "[planner][parallel][search]") {
   const PlanRequest request = small_request(
