@@ -230,7 +230,7 @@ TEST_CASE("so it does with the exchange beside compute, where bounds judge most 
 TEST_CASE("tensor ranks that divide the tokens of some micro-batches alone",
           "[planner][parallel][search]") {
   // 510 = 2 x 255: two ranks split each sequence, four an even number of them.
-  const PlanRequest any = small_request(4, {"batch.sequence=510", "workload.layers=2"});
+  const PlanRequest any = small_request(4, {"batch.sequence=510"});
   (void)held_to_brute_force(any, models::CostModel(any.job.system, any.job.calibration));
   const PlanRequest four = small_request(
       4, {"batch.sequence=510", "parallel.tensor=4", "parallel.sequence_parallel=true"});
