@@ -34,7 +34,7 @@ void bound_step(EmbeddingPlan& plan, double objective_bound, double rest_of_step
 namespace {
 
 std::size_t anneals(PlanEffort effort) {
-  return effort == PlanEffort::kQuick ? 0 : effort == PlanEffort::kNormal ? 4 : 64;
+  return effort == PlanEffort::kQuick ? 0 : effort == PlanEffort::kNormal ? 8 : 64;
 }
 
 /// The plan of the rule `auto` joins those that are simulated, so that the answer is never slower.

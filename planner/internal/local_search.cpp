@@ -278,7 +278,7 @@ void LocalSearch::kick(const Placement& first, double share) {
   const std::size_t tables = problem_.tables.size();
   const double ranks = problem_.ranks;
   const auto allowed =
-      static_cast<std::uint64_t>(budget_.effort() * share * 8e3 * 64 / (64 + ranks));
+      static_cast<std::uint64_t>(budget_.effort() * share * 5e3 * 64 / (64 + ranks));
   const std::uint64_t begin = budget_.evaluations();
   PlacementState state(problem_);
   const std::vector<std::size_t>& measures = state.measures();
