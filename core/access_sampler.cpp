@@ -6,10 +6,10 @@
 
 #include "core/access.h"
 #include "core/internal/access_data.h"
+#include "core/split_mix.h"
 
 namespace stepcast {
 
-using internal::next_random;
 using internal::PopularityCurve;
 
 /// Alias table over the atoms (Walker 1977, Vose 1991) and the ranks of each.
@@ -35,8 +35,6 @@ constexpr double kTwo64 = 18446744073709551616.0;
 std::uint64_t as_threshold(double share) {
   return share >= 1 ? UINT64_MAX : static_cast<std::uint64_t>(std::max(0.0, share) * kTwo64);
 }
-
-double uniform_double(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
 /// Fills `slots` so that slot i is drawn with chance weights[i] / sum.
 template <typename Slot>
@@ -102,7 +100,7 @@ void AccessSampler::reseed(std::uint64_t seed) {
     return;
   }
   state_ = seed;
-  state_ = next_random(state_);  // neighbouring seeds start far apart
+  state_ = next_split_mix(state_);  // neighbouring seeds start far apart
 }
 
 std::int64_t AccessSampler::next_rank() {
@@ -114,7 +112,7 @@ std::int64_t AccessSampler::next_rank() {
   }
   // The high half of a 64x64-bit product is a slot, its low half decides between slot and alias.
   __extension__ using Wide = unsigned __int128;
-  const Wide product = static_cast<Wide>(next_random(state_)) * table_->slots.size();
+  const Wide product = static_cast<Wide>(next_split_mix(state_)) * table_->slots.size();
   auto slot = static_cast<std::size_t>(product >> 64);
   if (static_cast<std::uint64_t>(product) >= table_->slots[slot].keep) {
     slot = table_->slots[slot].alias;
@@ -124,17 +122,17 @@ std::int64_t AccessSampler::next_rank() {
     return static_cast<std::int64_t>(ranks.first);
   }
   for (;;) {
-    const double inside = uniform_double(next_random(state_)) * ranks.width;
+    const double inside = unit_interval(next_split_mix(state_)) * ranks.width;
     const auto rank = std::min(static_cast<std::int64_t>(ranks.first + inside), data.rows - 1);
     if (ranks.accept == UINT64_MAX) {
       return rank;
     }
-    const std::uint64_t draw = next_random(state_);
+    const std::uint64_t draw = next_split_mix(state_);
     if (draw < ranks.accept) {
       return rank;
     }
     const internal::PowerLaw& law = *data.curve.law();
-    if (uniform_double(draw) * law.at(ranks.first) < law.at(static_cast<double>(rank))) {
+    if (unit_interval(draw) * law.at(ranks.first) < law.at(static_cast<double>(rank))) {
       return rank;
     }
   }

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/expert_points.h"
+#include "core/split_mix.h"
 
 namespace stepcast {
 namespace {
@@ -83,11 +84,7 @@ std::int64_t ExpertDraw::most(std::int64_t tokens, std::int64_t begin, std::int6
 }
 
 std::uint64_t expert_phase(std::int64_t step, std::int64_t layer) {
-  std::uint64_t x = (static_cast<std::uint64_t>(step) << 20) + static_cast<std::uint64_t>(layer) +
-                    0x9e3779b97f4a7c15ULL;  // SplitMix64
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
+  return split_mix((static_cast<std::uint64_t>(step) << 20) + static_cast<std::uint64_t>(layer));
 }
 
 }  // namespace stepcast

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "core/error.h"
+#include "core/split_mix.h"
 
 namespace stepcast {
 namespace {
@@ -19,13 +20,7 @@ constexpr std::size_t kMedianOf = 1024;     // counters asked for the median
 constexpr std::int64_t kSureOf = 20;        // counts at least that many times what may be missed
 constexpr double kLeastScale = 1.0 / 1.02;  // of rows: what a histogram's bins allow for rounding
 
-/// splitmix64's finisher: every bit of the id moves every bit of the hash.
-std::uint64_t hash_of(std::int64_t id) {
-  auto z = static_cast<std::uint64_t>(id) + 0x9e3779b97f4a7c15ULL;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  return z ^ (z >> 31);
-}
+std::uint64_t hash_of(std::int64_t id) { return split_mix(static_cast<std::uint64_t>(id)); }
 
 std::size_t bin_of(std::int64_t count) {
   std::size_t bin = 0;

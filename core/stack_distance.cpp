@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "core/error.h"
+#include "core/split_mix.h"
 
 namespace stepcast {
 namespace {
@@ -32,13 +33,9 @@ class PrefixSums {
   std::vector<std::int64_t> tree_;
 };
 
-/// A row's place in [0, 1), the same in every recording (splitmix64).
+/// A row's place in [0, 1), the same in every recording.
 double hash01(std::int64_t row) {
-  auto z = static_cast<std::uint64_t>(row) + 0x9e3779b97f4a7c15ULL;
-  z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27U)) * 0x94d049bb133111ebULL;
-  z ^= z >> 31U;
-  return static_cast<double>(z >> 11U) * 0x1p-53;
+  return unit_interval(split_mix(static_cast<std::uint64_t>(row)));
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/split_mix.h"
+
 namespace stepcast::models {
 namespace {
 
@@ -13,8 +15,8 @@ bool same(const Op& a, const Op& b) {
          a.bytes_written == b.bytes_written;
 }
 
-std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {  // as in splitmix64's finaliser
-  hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
+std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
+  hash = (hash ^ value) * kSplitMixStep;
   return hash ^ (hash >> 32U);
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/split_mix.h"
 #include "planner/internal/annealing.h"
 #include "planner/internal/branch_and_bound.h"
 #include "planner/internal/local_search.h"
@@ -259,8 +260,7 @@ void descend_from_mix(const PlacementProblem& problem, const internal::Mix& mix,
       std::size_t option =
           static_cast<std::size_t>(std::max_element(of.begin(), of.end()) - of.begin());
       if (i > 0) {
-        double left = static_cast<double>(local.random() >> 11) * 0x1p-53 *
-                      std::accumulate(of.begin(), of.end(), 0.0);
+        double left = unit_interval(local.random()) * std::accumulate(of.begin(), of.end(), 0.0);
         for (std::size_t o = 0; o < of.size(); ++o) {
           if (of[o] > 0 && left >= 0) {
             option = o;

@@ -3,19 +3,13 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/split_mix.h"
 
 namespace stepcast::runtime {
 namespace {
 
 constexpr std::size_t kLarge = std::size_t{2}
                                << 20;  // a huge page: tensors from here on stand alone
-
-std::uint64_t mix(std::uint64_t x) {  // SplitMix64's finaliser
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
 
 /// One row of hashed values: 32-bit arithmetic only, so that the loop vectorises.
 __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) void fill_row(
@@ -322,7 +316,7 @@ void fill_piece(const ParameterPiece& piece, std::int32_t rank, std::int64_t row
         first_row + group * piece.row_group_step + in_group * piece.row_stride;
     const auto row = static_cast<std::uint64_t>(
         piece.order != nullptr ? piece.order->row_of_rank(in_order) : in_order);
-    const std::uint64_t h = mix(piece.key ^ mix(row));
+    const std::uint64_t h = split_mix(piece.key ^ split_mix(row));
     fill_row(static_cast<std::uint32_t>(h), static_cast<std::uint32_t>(h >> 32) | 1U,
              static_cast<std::uint32_t>(piece.column), piece.columns,
              static_cast<float>(piece.scale), out);

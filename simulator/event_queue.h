@@ -19,7 +19,6 @@ class EventQueue {
 
   [[nodiscard]] bool empty() const { return heap_.empty(); }
   [[nodiscard]] const Event& top() const { return heap_.front(); }
-  [[nodiscard]] std::uint64_t scheduled() const { return order_; }
 
   /// Sets the event of `source`, replacing one it already has.
   void schedule(std::uint32_t source, std::int64_t time) {

@@ -153,7 +153,6 @@ void Network::settle(std::int64_t now) {
     return;
   }
   dirty_ = false;
-  ++rerated_;
   fill();
   pool_end_ = std::numeric_limits<std::int64_t>::max();
   double rate = 1;

@@ -31,8 +31,6 @@ class Network {
   [[nodiscard]] std::int64_t next_end() const;
   /// Removes and returns a transfer that ends at next_end().
   std::uint32_t finish_next();
-  /// How often rates were shared out anew.
-  [[nodiscard]] std::uint64_t rerated() const { return rerated_; }
 
  private:
   static constexpr std::uint32_t kAlone = ~0U;
@@ -69,7 +67,6 @@ class Network {
   std::int64_t pool_end_ = 0;
   std::size_t pool_next_ = 0;
   bool dirty_ = false;
-  std::uint64_t rerated_ = 0;
   double slowest_ = 0;  // no transfer of the pool is slower
   std::uint64_t round_ = 0;
   // Scratch of fill(), by link; valid for the links in `busy_`.

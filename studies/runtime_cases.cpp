@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/split_mix.h"
+
 namespace stepcast::studies {
 namespace {
 
@@ -254,16 +256,10 @@ std::string_view name_of(Bound bound) {
   return "unknown";
 }
 
-std::uint64_t Draw::bits() {
-  state_ += 0x9e3779b97f4a7c15ULL;
-  std::uint64_t z = state_;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  return z ^ (z >> 31);
-}
+std::uint64_t Draw::bits() { return next_split_mix(state_); }
 
 double Draw::uniform(double low, double high) {
-  return low + (high - low) * (static_cast<double>(bits() >> 11) * 0x1p-53);
+  return low + (high - low) * (unit_interval(bits()));
 }
 
 std::int64_t Draw::integer(std::int64_t low, std::int64_t high) {

@@ -18,7 +18,7 @@ std::string_view name_of(CaseKind kind);
 /// the former is a thousandth of a second's work for a GPU, all of it the host's.
 enum class CaseSize : std::uint8_t { kCore, kDevice };
 
-/// Deterministic source of draws: splitmix64, the same on every platform.
+/// Deterministic source of draws: the same on every platform.
 class Draw {
  public:
   explicit Draw(std::uint64_t seed) : state_(seed) {}

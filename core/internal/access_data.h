@@ -7,16 +7,9 @@
 
 #include "core/access.h"
 #include "core/internal/popularity_curve.h"
+#include "core/split_mix.h"
 
 namespace stepcast::internal {
-
-/// One step of the splitmix64 generator (Steele, Lea, Flood, OOPSLA 2014).
-inline std::uint64_t next_random(std::uint64_t& state) {
-  std::uint64_t z = (state += 0x9e3779b97f4a7c15ULL);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  return z ^ (z >> 31);
-}
 
 /// A keyed bijection of [0, size): mixes the bits of the smallest power of two that holds `size`
 /// (add, multiply by an odd number, fold the high bits down: each invertible) and walks the cycle
@@ -29,8 +22,8 @@ class Permutation {
     shift_ = bits / 2 + 1;
     std::uint64_t state = seed;
     for (Round& round : rounds_) {
-      round.add = next_random(state);
-      round.factor = next_random(state) | 1;
+      round.add = next_split_mix(state);
+      round.factor = next_split_mix(state) | 1;
     }
   }
   [[nodiscard]] std::int64_t operator()(std::int64_t index) const {

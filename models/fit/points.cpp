@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 
+#include "core/split_mix.h"
 #include "models/residual.h"
 
 namespace stepcast::models {
@@ -17,13 +18,6 @@ double squared_distance(const std::vector<double>& a, const std::vector<double>&
     sum += (a[i] - b[i]) * (a[i] - b[i]);
   }
   return sum;
-}
-
-std::uint64_t scramble(std::uint64_t x) {  // splitmix64 finaliser (Steele, Lea, Flood, OOPSLA 2014)
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31U);
 }
 
 using Points = std::vector<FittedModel::Point>;
@@ -231,13 +225,13 @@ void add_surface(FittedModel& model, const Points& rows,
 
 std::vector<std::int64_t> folds_of(const std::vector<std::int64_t>& configurations,
                                    std::int64_t folds, std::uint64_t draw) {
-  const std::uint64_t salt = draw == 0 ? 0 : scramble(draw);
+  const std::uint64_t salt = draw == 0 ? 0 : split_mix(draw);
   std::vector<std::int64_t> out;
   for (std::size_t i = 0; i < configurations.size(); ++i) {
     const std::uint64_t id =
         configurations[i] >= 0 ? static_cast<std::uint64_t>(configurations[i]) : (1ULL << 40U) + i;
     out.push_back(
-        static_cast<std::int64_t>(scramble(id ^ salt) % static_cast<std::uint64_t>(folds)));
+        static_cast<std::int64_t>(split_mix(id ^ salt) % static_cast<std::uint64_t>(folds)));
   }
   return out;
 }

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/split_mix.h"
 #include "planner/baselines/baselines.h"
 #include "planner/baselines/methods.h"
 #include "planner/baselines/table_wise.h"
@@ -36,21 +37,15 @@ double log_rows(const EmbeddingTable& t) {
 BaselinePlan random_plan(const Job& job, const models::CostModel&, std::uint64_t seed) {
   const std::size_t tables = job.workload.dlrm()->tables.size();
   std::uint64_t state = seed;
-  const auto draw = [&state] {  // splitmix64
-    std::uint64_t z = (state += 0x9e3779b97f4a7c15ULL);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-    return z ^ (z >> 31);
-  };
   // A table on a random rank with room: a random cost makes the least loaded rank a random one.
   std::vector<std::size_t> order(tables);
   std::iota(order.begin(), order.end(), std::size_t{0});
   for (std::size_t i = tables; i > 1; --i) {
-    std::swap(order[i - 1], order[draw() % i]);
+    std::swap(order[i - 1], order[next_split_mix(state) % i]);
   }
   std::vector<double> cost;
   for (std::size_t t = 0; t < tables; ++t) {
-    cost.push_back(static_cast<double>(draw() % 1000000));
+    cost.push_back(static_cast<double>(next_split_mix(state) % 1000000));
   }
   return {place_whole_tables(job, order, cost), ""};
 }

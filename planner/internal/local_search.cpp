@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/split_mix.h"
 #include "planner/internal/rebalance.h"
 
 namespace stepcast::planner::internal {
@@ -82,12 +83,7 @@ LocalSearch::LocalSearch(const PlacementProblem& problem, std::uint64_t seed, Ti
       budget_(budget),
       incumbents_(incumbents) {}
 
-std::uint64_t LocalSearch::random() {  // splitmix64
-  std::uint64_t z = (random_state_ += 0x9e3779b97f4a7c15ULL);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  return z ^ (z >> 31);
-}
+std::uint64_t LocalSearch::random() { return next_split_mix(random_state_); }
 
 bool LocalSearch::improve_table(PlacementState& state, std::size_t table, Score& at) {
   const Choice old = state.placement()[table];

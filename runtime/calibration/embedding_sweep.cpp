@@ -12,6 +12,7 @@
 #include <random>
 
 #include "core/access.h"
+#include "core/split_mix.h"
 #include "runtime/cpu/kernels/embedding.h"
 
 namespace stepcast::runtime::calibration {
@@ -60,7 +61,7 @@ class Pages {
 };
 
 std::int64_t log_uniform(std::mt19937_64& random, double low, double high) {
-  const double u = static_cast<double>(random() >> 11U) * 0x1p-53;
+  const double u = unit_interval(random());
   return std::llround(low * std::pow(high / low, u));
 }
 template <typename T>

@@ -2,21 +2,18 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/split_mix.h"
+
 namespace stepcast::runtime {
 
-/// SplitMix64: a stream of random numbers that is a pure function of its key, so that any rank can
+/// A stream of random numbers that is a pure function of its key, so that any rank can
 /// draw any sample of the global batch.
 class CounterRandom {
  public:
   explicit CounterRandom(std::uint64_t key) : state_(key) {}
-  std::uint64_t next() {
-    std::uint64_t x = (state_ += 0x9e3779b97f4a7c15ULL);
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-    return x ^ (x >> 31);
-  }
+  std::uint64_t next() { return next_split_mix(state_); }
   /// Uniform in [0, 1).
-  double unit() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+  double unit() { return unit_interval(next()); }
   /// Uniform in [-1, 1).
   double symmetric() { return 2 * unit() - 1; }
   /// Poisson variate by counting uniform factors; long means are drawn in parts, so it never
