@@ -37,6 +37,11 @@ function(stepcast_warnings target)
     "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${STEPCAST_WERROR}>>:-Werror=all-warnings;-Xcompiler=-Werror>")
 endfunction()
 
+# Of what runs once, commands and tests: compiled in a third less time, while the rooms they call stay fully optimised.
+function(stepcast_cold target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
 # stepcast_test(NAME SOURCES ... LINK ... [LABELS ...] [PROPERTIES ...]): one Catch2 executable per folder, found by
 # ctest case by case; properties are those of ctest.
 function(stepcast_test name)
@@ -46,8 +51,7 @@ function(stepcast_test name)
   endif()
   add_executable(test_${name} ${ARG_SOURCES})
   stepcast_warnings(test_${name})
-  # What is tested is optimised as released; the tests themselves compile in a third less time so.
-  target_compile_options(test_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  stepcast_cold(test_${name})
   target_link_libraries(test_${name} PRIVATE ${ARG_LINK} Catch2::Catch2WithMain)
   target_compile_definitions(test_${name} PRIVATE
     STEPCAST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" STEPCAST_SHARED_DATA="${STEPCAST_SHARED_DATA}"
