@@ -68,9 +68,11 @@ void check_names(const config::Source& job, const std::vector<std::string>& over
         (void)config::load_system(name, library);
       }
     } catch (const InputError&) {
-      throw InputError(job.label, fmt::format("is a plan for the {0} \"{1}\", which is not built "
-                                              "in; say where it is with --set {0}=FILE",
-                                              key, name));
+      throw InputError(job.label,
+                       fmt::format("is a plan for the {0} \"{1}\", which is not built in; say where "
+                                   "it is with --set {0}=FILE, or name its job: explain JOB --with "
+                                   "embedding.plan={2}",
+                                   key, name, job.label));
     }
   }
 }
@@ -90,24 +92,50 @@ std::string model_of(const Side& side) {
   return name_in(job.is_object() && job.contains("workload") ? job["workload"] : nlohmann::json());
 }
 
-Side open_side(const std::string& path, const std::vector<std::string>& overrides,
-               const Context& context) {
+/// The job that an embedding plan is for, where that is the job on the other side.
+std::optional<Job> job_beside(const std::string& plan_file, const Side* other,
+                              const JobOptions& other_job, const Context& context) {
+  if (other == nullptr || !other->job) {
+    return std::nullopt;
+  }
+  const EmbeddingPlan plan = config::read_plan(config::file_source(plan_file));
+  if (plan.workload != other->job->workload.name || plan.system != other->job->system.name ||
+      plan.devices != other->job->devices) {
+    return std::nullopt;
+  }
+  JobOptions job = other_job;
+  const bool bare = plan_file.find('/') == std::string::npos;
+  job.overrides.push_back("embedding.plan=" + (bare ? "./" + plan_file : plan_file));
+  return load_job(job, context);
+}
+
+bool is_embedding_plan(const JobOptions& options) {
+  return !options.job.empty() && options.job != "-" && !is_recording(options.job) &&
+         job_of_plan(config::file_source(options.job)).has_value();
+}
+
+/// `other`: the side that is open already, of `other_job`; null for the first.
+Side open_side(const JobOptions& options, const Context& context, const Side* other = nullptr,
+               const JobOptions& other_job = {}) {
   Side side;
-  if (is_recording(path)) {
-    if (!overrides.empty()) {
-      throw InputError("--set",
-                       path + " is a recording and cannot be changed; give its job instead");
+  if (is_recording(options.job)) {
+    if (!options.overrides.empty()) {
+      throw InputError(
+          "--set", options.job + " is a recording and cannot be changed; give its job instead");
     }
-    side.run = read_run(path);
+    side.run = read_run(options.job);
     return side;
   }
-  JobOptions options{path, overrides};
-  const config::Source source = job_source(options);
-  const std::optional<config::Source> of_plan = job_of_plan(source);
-  if (of_plan) {
-    check_names(*of_plan, overrides, {context.library});
+  if (is_embedding_plan(options)) {
+    side.job = job_beside(options.job, other, other_job, context);
+    if (!side.job) {
+      const config::Source job = *job_of_plan(config::file_source(options.job));
+      check_names(job, options.overrides, {context.library});
+      side.job = config::load_job(job, options.overrides, {context.library});
+    }
+    return side;
   }
-  side.job = config::load_job(of_plan.value_or(source), overrides, {context.library});
+  side.job = load_job(options, context);
   return side;
 }
 
@@ -117,6 +145,8 @@ std::string shortened(const std::string& json) {
   std::string text = json;
   if (value.is_string()) {
     text = value.get<std::string>();
+  } else if (value.is_object() && value.value("kind", "") == "embedding") {
+    text = fmt::format("a plan of {} tables", value.value("tables", nlohmann::json()).size());
   } else if (const std::string name = name_in(value); !name.empty()) {
     text = name;
   }
@@ -240,9 +270,15 @@ int explain(const ExplainCommand& options, const Context& context) {
   }
   std::vector<std::string> second = options.overrides;
   second.insert(second.end(), options.with.begin(), options.with.end());
-  const std::string& b_path = options.b.empty() ? options.a : options.b;
-  const Side a = open_side(options.a, options.overrides, context);
-  const Side b = open_side(b_path, second, context);
+  const JobOptions of_a{options.a, options.overrides};
+  const JobOptions of_b{options.b.empty() ? options.a : options.b, second};
+  // A plan beside a job is opened after it: it may be a plan of that very job.
+  const bool b_first = is_embedding_plan(of_a) && !is_embedding_plan(of_b);
+  const Side first = open_side(b_first ? of_b : of_a, context);
+  const Side other =
+      open_side(b_first ? of_a : of_b, context, &first, b_first ? of_b : of_a);
+  const Side& a = b_first ? other : first;
+  const Side& b = b_first ? first : other;
   if (a.run || b.run) {
     const std::string x = model_of(a);
     const std::string y = model_of(b);

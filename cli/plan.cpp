@@ -39,14 +39,17 @@ struct PlanCommand : ParallelPlanCommand {
 };
 
 std::string mix_text(const RankedPlan& p) {
+  constexpr std::size_t kWidth = 100;
   std::string text;
+  std::int64_t left = 0;
   for (const auto& [kind, tables] : p.mix) {
-    text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", tables, kind);
-    if (text.size() > 100) {
-      return text + ", ...";
+    if (text.size() > kWidth) {
+      left += tables;
+    } else {
+      text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", tables, kind);
     }
   }
-  return text;
+  return left == 0 ? text : text + fmt::format(", {} others", left);
 }
 
 /// Fullest and emptiest rank of a tier, and what fills the fullest.
@@ -268,6 +271,7 @@ planner::PlanForm form_of(const PlanCommand& options) {
     const bool torchrec = options.export_as.starts_with("torchrec");
     form.row_split = torchrec ? Split::kBlock : Split::kStripe;
     form.column_parts = torchrec;
+    form.machine_groups = torchrec;
   }
   return form;
 }

@@ -54,7 +54,7 @@ class Planning {
       : job_(job), options_(options), prices_(job, model) {}
 
   EmbeddingPlanning run() {
-    const std::vector<std::int64_t> sizes = group_sizes(job_);
+    const std::vector<std::int64_t> sizes = group_sizes(job_, options_.form);
     result_.bound = std::numeric_limits<double>::infinity();
     std::vector<std::vector<std::int64_t>> spaces;
     for (const std::int64_t size : sizes) {
@@ -68,7 +68,7 @@ class Planning {
     }
     // Each size by itself is a smaller search; then machines, racks, pods in one plan.
     if (const auto nested = workloads::nested_units(job_);
-        nested.size() > 1 && job_.workload.dlrm()->tables.size() <= kManyTables) {
+        nested.size() > 1 && !options_.form.machine_groups && job_.workload.dlrm()->tables.size() <= kManyTables) {
       spaces.push_back(nested);
     }
     for (const auto& space : spaces) {

@@ -337,7 +337,7 @@ EmbeddingPlan PlanSpace::plan(const Job& job, const Placement& placement) const 
   return plan;
 }
 
-std::vector<std::int64_t> group_sizes(const Job& job) {
+std::vector<std::int64_t> group_sizes(const Job& job, const PlanForm& form) {
   std::vector<std::int64_t> sizes;
   const auto offer = [&](std::int64_t size) {
     if (size > 1 && size < job.devices && job.devices % size == 0 &&
@@ -346,6 +346,9 @@ std::vector<std::int64_t> group_sizes(const Job& job) {
     }
   };
   offer(workloads::node_size(job));
+  if (form.machine_groups) {
+    return sizes;
+  }
   for (const std::int64_t unit : workloads::nested_units(job)) {
     offer(unit);
   }

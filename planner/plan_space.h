@@ -30,6 +30,7 @@ struct OptionMeaning {
 struct PlanForm {
   std::optional<Split> row_split = std::nullopt;  ///< none: of blocks and stripes the more even one
   bool column_parts = true;
+  bool machine_groups = false;  ///< tables split by rows inside a unit: only inside a machine
 };
 
 struct PlanSpaceOptions {
@@ -74,7 +75,8 @@ class PlanSpace {
 void check_plannable(const Job& job);
 
 /// Sizes of row-split groups worth trying: units of every fabric level and machines, and small
-/// multiples of them, that divide the job's devices; the machine first.
-std::vector<std::int64_t> group_sizes(const Job& job);
+/// multiples of them, that divide the job's devices; the machine first. With
+/// `form.machine_groups` no other.
+std::vector<std::int64_t> group_sizes(const Job& job, const PlanForm& form = {});
 
 }  // namespace stepcast::planner

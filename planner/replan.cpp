@@ -376,7 +376,7 @@ ReplanFront replan_front(const Job& job, const models::CostModel& model, const E
   if (const auto own = sizes_of(job, from); !own.empty()) {
     spaces.push_back(own);
   } else {
-    for (const std::int64_t size : group_sizes(job)) {
+    for (const std::int64_t size : group_sizes(job, options.form)) {
       spaces.push_back({size});
       if (tables.size() > kManyTables) {
         break;

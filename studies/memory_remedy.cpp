@@ -64,6 +64,8 @@ std::vector<Change> changes(const Job& job) {
   return all;
 }
 
+std::string gib(Bytes b) { return fmt::format("{:.3g} GiB", b.base() / 0x1p30); }
+
 std::optional<Bytes> needs(const Job& job) {
   try {
     return simulator::fullest_ledger(workloads::build_graph(job), job.system.device).total();
@@ -79,10 +81,9 @@ std::string memory_reason(const simulator::MemoryLedger& ledger, const Device& d
   std::stable_sort(lines.begin(), lines.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
   return fmt::format(
-      "does not fit: rank {} needs {:.4g} GB, the device has {:.4g} GB; most of it {} ({:.3g} GB) "
-      "and {} ({:.3g} GB)",
-      ledger.rank, ledger.total().base() * 1e-9, device.memory.base() * 1e-9, lines[0].first,
-      lines[0].second.base() * 1e-9, lines[1].first, lines[1].second.base() * 1e-9);
+      "does not fit: rank {} needs {}, the device has {}; most of it {} ({}) and {} ({})",
+      ledger.rank, gib(ledger.total()), gib(device.memory), lines[0].first, gib(lines[0].second),
+      lines[1].first, gib(lines[1].second));
 }
 
 std::string memory_remedy(const Job& job) {
@@ -95,18 +96,16 @@ std::string memory_remedy(const Job& job) {
   for (Change& change : changes(job)) {
     const std::optional<Bytes> total = needs(change.job);
     if (total && *total <= capacity) {
-      return fmt::format("use {} ({:.4g} GB)", change.text, total->base() * 1e-9);
+      return fmt::format("use {} ({})", change.text, gib(*total));
     }
     if (total && (!best || *total < least)) {
       least = *total;
       best = std::move(change);
     }
   }
-  const double least_gb = best ? least.base() * 1e-9 : 0;
-  return best ? fmt::format(
-                    "no single change of the plan is enough; {} comes nearest with {:.4g} "
-                    "GB: combine changes, or use more devices",
-                    best->text, least_gb)
+  return best ? fmt::format("no single change of the plan is enough; {} comes nearest with {}: "
+                            "combine changes, or use more devices",
+                            best->text, gib(least))
               : "use more devices, or ones with more memory";
 }
 

@@ -11,6 +11,23 @@ bool same_keys(const Json& a, const Json& b) {
                      [&](const auto& item) { return b.contains(item.key()); });
 }
 
+/// Keys of `parallel` that are written only where they differ from these.
+void add_defaults(Json& parallel) {
+  const auto add = [](Json& object, const char* key, const Json& value) {
+    if (!object.contains(key)) {
+      object[key] = value;
+    }
+  };
+  add(parallel, "order", "tensor-context-pipeline-data");
+  add(parallel, "expert_tensor", "auto");
+  add(parallel, "expert_chunks", 1);
+  if (Json& overlap = parallel["overlap"]; overlap.contains("data")) {  // a transformer's
+    for (const char* key : {"parameters", "tensor_products", "expert"}) {
+      add(overlap, key, false);
+    }
+  }
+}
+
 bool same_name(const Json& a, const Json& b) {
   return !a.contains("name") || a["name"] == b.value("name", Json());
 }
@@ -37,6 +54,7 @@ std::vector<Difference> differences(const Job& a, const Job& b) {
   Json after = Json::parse(job_to_json(b, -1));
   for (Json* job : {&before, &after}) {
     (*job)["parallel"]["data"] = "auto";
+    add_defaults((*job)["parallel"]);
     // What a plan says of itself follows from its tables.
     if (Json& plan = (*job)["embedding"]["plan"]; plan.is_object()) {
       for (const char* derived :

@@ -203,6 +203,43 @@ TEST_CASE("explain takes jobs, changes and recordings", "[cli][explain]") {
   CHECK(call({"explain", folder.file("x.json", "{"), job}).code == 2);
 }
 
+TEST_CASE("explain names each key that a plan changes, and takes a plan beside its job",
+          "[cli][explain]") {
+  const TemporaryFolder folder;
+  const auto changes = [](const Outcome& r) {
+    INFO(r.err);
+    REQUIRE(r.code == 0);
+    std::vector<std::string> keys;
+    for (const auto& row : nlohmann::json::parse(r.out)["changes"]) {
+      keys.push_back(row["change"]);
+    }
+    return keys;
+  };
+  // The order of ranks is written only where it differs from the usual one.
+  const std::string moe = folder.file(
+      "moe.json", R"({"workload": "mixtral-8x7b", "system": "dgx-h100", "devices": 16,
+                      "batch": {"global": 32}, "parallel": {"expert": 8, "pipeline": 2}})");
+  CHECK(changes(call({"explain", moe, "--with", "parallel.order=tensor-context-data-pipeline",
+                      "--with", "parallel.zero=1", "--format", "json"})) ==
+        std::vector<std::string>{
+            "parallel.order: tensor-context-pipeline-data -> tensor-context-data-pipeline",
+            "parallel.zero: 0 -> 1"});
+  // A workload of the job's own: the plan only names it.
+  const std::string job = folder.file(
+      "dlrm.json", R"({"system": "dgx-h100", "devices": 2, "batch": {"global": 64}, "workload": {
+          "kind": "dlrm", "name": "own", "dense_features": 4, "bottom_mlp": [8, 4], "top_mlp": [8, 1],
+          "interaction": {"kind": "dot"}, "tables": [{"name": "a", "rows": 500, "dim": 4, "pooling": 2},
+                                           {"name": "b", "rows": 90, "dim": 4, "pooling": 2}]}})");
+  const std::string plan = folder / "plan.json";
+  const Outcome planned = call({"plan", job, "--out", plan});
+  INFO(planned.err);
+  REQUIRE(planned.code == 0);
+  const std::vector<std::string> one{"embedding.plan: auto -> a plan of 2 tables"};
+  CHECK(changes(call({"explain", job, plan, "--format", "json"})) == one);
+  CHECK(call({"explain", plan, job}).code == 0);
+  CHECK(call({"explain", plan, plan}).code == 2);  // nobody says what "own" is
+}
+
 TEST_CASE("show puts idle causes and the critical path beside a recorded step", "[cli][show]") {
   const TemporaryFolder folder;
   const std::string timeline = folder / "t.json";
