@@ -68,11 +68,11 @@ void check_names(const config::Source& job, const std::vector<std::string>& over
         (void)config::load_system(name, library);
       }
     } catch (const InputError&) {
-      throw InputError(job.label,
-                       fmt::format("is a plan for the {0} \"{1}\", which is not built in; say where "
-                                   "it is with --set {0}=FILE, or name its job: explain JOB --with "
-                                   "embedding.plan={2}",
-                                   key, name, job.label));
+      throw InputError(
+          job.label, fmt::format("is a plan for the {0} \"{1}\", which is not built in; say where "
+                                 "it is with --set {0}=FILE, or name its job: explain JOB --with "
+                                 "embedding.plan={2}",
+                                 key, name, job.label));
     }
   }
 }
@@ -120,8 +120,8 @@ Side open_side(const JobOptions& options, const Context& context, const Side* ot
   Side side;
   if (is_recording(options.job)) {
     if (!options.overrides.empty()) {
-      throw InputError(
-          "--set", options.job + " is a recording and cannot be changed; give its job instead");
+      throw InputError("--set",
+                       options.job + " is a recording and cannot be changed; give its job instead");
     }
     side.run = read_run(options.job);
     return side;
@@ -275,8 +275,7 @@ int explain(const ExplainCommand& options, const Context& context) {
   // A plan beside a job is opened after it: it may be a plan of that very job.
   const bool b_first = is_embedding_plan(of_a) && !is_embedding_plan(of_b);
   const Side first = open_side(b_first ? of_b : of_a, context);
-  const Side other =
-      open_side(b_first ? of_a : of_b, context, &first, b_first ? of_b : of_a);
+  const Side other = open_side(b_first ? of_a : of_b, context, &first, b_first ? of_b : of_a);
   const Side& a = b_first ? other : first;
   const Side& b = b_first ? first : other;
   if (a.run || b.run) {

@@ -209,16 +209,20 @@ void print_csv(const PlanReport& r, std::ostream& out) {
 }
 
 std::string shortage_text(const planner::Shortage& s) {
+  const auto bytes = [](std::int64_t b) { return human(Bytes(static_cast<double>(b))); };
   if (s.capacity < 0) {
     return fmt::format(
-        "no plan fits: before any table the dense model and the libraries take {} bytes more of "
-        "{} than a device has",
-        -s.capacity, s.tier);
+        "no plan fits: before any table the dense model and the libraries take {} more of {} than "
+        "a device has",
+        bytes(-s.capacity), s.tier);
   }
-  return fmt::format("no plan fits: {} need{} {} bytes of {} {}, which has {}: {} bytes short",
-                     s.table.empty() ? "the tables together" : fmt::format("table '{}'", s.table),
-                     s.table.empty() ? "" : "s", s.needed, s.tier,
-                     s.table.empty() ? "in all" : "at least on one unit", s.capacity, s.missing());
+  return fmt::format(
+      "no plan fits: {} need{} {} of {} {}, which has {}: {} ({} bytes) short; use more devices, "
+      "narrower rows (formats.embedding) or a slower tier of memory (system.tiers)",
+      s.table.empty() ? "the tables together" : fmt::format("table '{}'", s.table),
+      s.table.empty() ? "" : "s", bytes(s.needed), s.tier,
+      s.table.empty() ? "in all" : "at least on one unit", bytes(s.capacity), bytes(s.missing()),
+      s.missing());
 }
 
 /// The files that were asked for. What a format cannot express is refused before anything is

@@ -56,9 +56,8 @@ TextTable table_of(std::vector<std::string> header) {
 }
 
 std::string order_text(const MeshOrder& order) {
-  return order == kUsualOrder        ? "data outside pipeline"
-         : order == kPipelineOutside ? "pipeline outside data"
-                                     : "the job's own";
+  const std::string text = planner::order_text(order);
+  return text.empty() ? "the job's own" : text;
 }
 
 /// Of a plan over the bound, where there is one.
@@ -127,8 +126,11 @@ void print_text(const ParallelPlanReport& r, std::ostream& out) {
       "not searched: overlaps ({}){}\n", planner::overlaps_text(r.job.parallel.overlap),
       r.order_searched ? ""
                        : fmt::format(", order of ranks ({})", order_text(r.job.parallel.order)));
-  if (r.stack) {
-    out << fmt::format("only plans that {} can run\n", name_of(*r.stack));
+  if (r.fixed.stack) {
+    out << fmt::format("only plans that {} can run\n", name_of(*r.fixed.stack));
+  }
+  if (const std::string held = planner::fixed_text(r.fixed); !held.empty()) {
+    out << fmt::format("held as the job says: {}; leave these out to search them too\n", held);
   }
   const planner::SearchCounts& c = r.counts;
   const auto n = [](std::int64_t v) { return count(static_cast<double>(v)); };
@@ -214,6 +216,7 @@ void print_json(const ParallelPlanReport& r, const std::string& megatron, std::o
                 {"proven", r.proven},
                 {"unproven", r.unproven},
                 {"error", studies::kLeastTimeError}};
+  j["held"] = planner::fixed_text(r.fixed);
   j["search"] = {{"seconds", r.search_seconds},
                  {"fewer_devices_seconds", r.fewer_devices_seconds},
                  {"simulation_seconds", r.simulation_seconds},
@@ -225,7 +228,7 @@ void print_json(const ParallelPlanReport& r, const std::string& megatron, std::o
                  {"left_out", r.counts.left_out},
                  {"cut", r.cut},
                  {"order_searched", r.order_searched},
-                 {"for", r.stack ? nlohmann::ordered_json(name_of(*r.stack)) : nullptr},
+                 {"for", r.fixed.stack ? nlohmann::ordered_json(name_of(*r.fixed.stack)) : nullptr},
                  {"front_cut", r.front_cut}};
   j["front"] = nlohmann::ordered_json::array();
   for (const ParallelCandidate& c : r.front) {

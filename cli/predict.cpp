@@ -71,8 +71,12 @@ void print_failures(const studies::TrainingRun& r, std::ostream& out) {
       human(r.between_failures), r.failures, human(r.lost_each), human(r.checkpoint_every),
       r.lost / seconds(86400), percent(r.lost / r.time));
   if (r.best_checkpoint_every > Seconds{}) {
-    out << fmt::format("with this stall a checkpoint every {} loses least (Young 1974)\n",
-                       human(r.best_checkpoint_every));
+    out << (r.best_checkpoint_every > r.checkpoint_arrives
+                ? fmt::format("with this stall a checkpoint every {} loses least (Young 1974)\n",
+                              human(r.best_checkpoint_every))
+                : fmt::format("a checkpoint loses least as often as it can: every {}, which one "
+                              "takes to arrive\n",
+                              human(r.best_checkpoint_every)));
   }
 }
 

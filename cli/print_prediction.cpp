@@ -109,8 +109,14 @@ void print_parallel(const Job& job, std::ostream& out) {
   if (job.workload.transformer() == nullptr) {
     return;
   }
-  out << fmt::format("{}; overlaps: {}\n", planner::describe(planner::point_of(job)),
-                     planner::overlaps_text(job.parallel.overlap));
+  const Parallel& p = job.parallel;
+  std::string said = planner::describe(planner::point_of(job));
+  if (p.pipeline > 1 && p.data > 1 && (p.expert > 1 || p.order != kUsualOrder)) {
+    const std::string order = planner::order_text(p.order);
+    said += order.empty() ? ", ranks in an order of their own" : ", " + order;
+  }
+  out << fmt::format("{}{}; overlaps: {}\n", said, job.flash_attention ? "" : "; unfused attention",
+                     planner::overlaps_text(p.overlap));
 }
 
 nlohmann::ordered_json plan_json(const Job& job) {
@@ -232,6 +238,7 @@ nlohmann::ordered_json prediction_json(const StepPrediction& p) {
   j["hfu"] = p.hfu;
   j["time_s"] = split_json(p.split);
   const MemoryUse& m = p.memory;
+  j["fullest_rank"] = p.fullest_rank;
   j["memory_bytes"] = {
       {"parameters", m.parameters.base()}, {"gradients", m.gradients.base()},
       {"optimizer", m.optimizer.base()},   {"activations", m.activations.base()},

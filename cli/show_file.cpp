@@ -109,6 +109,16 @@ DataTable plan_tables(const EmbeddingPlan& p) {
   return t;
 }
 
+Tables tables_of(const System& s) {
+  return {system_facts(s), device_facts(s.device),
+          constants("kernels", "constants of kernels", s.device.fitted),
+          constants("collectives", "constants of collectives", s.fitted)};
+}
+
+Tables tables_of(const Device& d) {
+  return {device_facts(d), constants("kernels", "constants of kernels", d.fitted)};
+}
+
 /// JSON of ours that is no input of show: what another command reads.
 void refuse_output(const json& j, const std::string& file) {
   struct Kind {
@@ -133,12 +143,36 @@ void refuse_output(const json& j, const std::string& file) {
   }
 }
 
+/// Of a name that `list systems` or `list devices` prints.
+std::optional<Tables> built_in_tables(const std::string& name, const Context& context) {
+  const config::Library library{context.library};
+  const auto among = [&name](const std::vector<config::Entry>& entries) {
+    return std::any_of(entries.begin(), entries.end(),
+                       [&name](const config::Entry& e) { return e.name == name; });
+  };
+  if (among(config::list_systems(library))) {
+    return tables_of(config::load_system(name, library));
+  }
+  if (among(config::list_devices(library))) {
+    return tables_of(config::load_device(name, library));
+  }
+  if (among(config::list_workloads(library))) {
+    throw InputError(name, fmt::format("is a built-in workload; a job says on what: show --set "
+                                       "workload={} --set system=... --set devices=...",
+                                       name));
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Tables> file_tables(const std::string& file, const Context& context) {
   std::error_code error;
-  if (file.empty() || file == "-" || !std::filesystem::is_regular_file(file, error)) {
+  if (file.empty() || file == "-") {
     return std::nullopt;
+  }
+  if (!std::filesystem::is_regular_file(file, error)) {
+    return std::filesystem::exists(file, error) ? std::nullopt : built_in_tables(file, context);
   }
   const config::Source source = config::file_source(file);
   const json j = json::parse(source.text, nullptr, false, true);
@@ -146,14 +180,10 @@ std::optional<Tables> file_tables(const std::string& file, const Context& contex
     return std::nullopt;
   }
   if (j.contains("fabric") && j.contains("device") && !j.contains("workload")) {
-    const System s = config::read_system(source, {context.library});
-    return Tables{system_facts(s), device_facts(s.device),
-                  constants("kernels", "constants of kernels", s.device.fitted),
-                  constants("collectives", "constants of collectives", s.fitted)};
+    return tables_of(config::read_system(source, {context.library}));
   }
   if (j.contains("memory") && j.contains("bandwidth") && j.contains("peak")) {
-    const Device d = config::read_device(source);
-    return Tables{device_facts(d), constants("kernels", "constants of kernels", d.fitted)};
+    return tables_of(config::read_device(source));
   }
   const auto kind = j.find("kind");
   if (kind != j.end() && *kind == "embedding" && j.contains("tables")) {

@@ -9,6 +9,7 @@
 #include "cli/human.h"
 #include "core/config/config.h"
 #include "core/error.h"
+#include "planner/parallel/plan_point.h"
 #include "studies/memory_remedy.h"
 #include "studies/show.h"
 #include "workloads/build_graph.h"
@@ -61,16 +62,7 @@ std::string plan_text(const Job& job) {
         p.tensor > 1 ? fmt::format("tensor {}, ", p.tensor * p.context * p.pipeline) : "", p.data,
         dlrm->tables.empty() ? "" : ", embedding plan " + job.embedding_choice);
   }
-  const Parallel& p = job.parallel;
-  std::string text = fmt::format("tensor {}, context {}, pipeline {}, data {}", p.tensor, p.context,
-                                 p.pipeline, p.data);
-  text += p.virtual_stages > 1 ? fmt::format(", {} virtual stages", p.virtual_stages) : "";
-  text += p.sequence_parallel ? ", sequence parallel" : "";
-  text += p.zero > 0 ? fmt::format(", zero {}{}{}", p.zero,
-                                   p.zero_level.empty() ? "" : " inside " + p.zero_level,
-                                   p.zero_reshard ? "" : " without resharding")
-                     : "";
-  return text;
+  return planner::describe(planner::point_of(job));
 }
 
 DataTable class_table(const ExecutionGraph& graph) {

@@ -130,7 +130,11 @@ void print_text(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint
     if (!options.pareto.empty()) {
       cells.emplace_back(p.pareto ? "*" : "");
     }
-    cells.push_back(p.reason.empty() ? "" : fmt::format("{}: {}", name_of(p.status), p.reason));
+    // Of what does not fit the memory prediction says so itself.
+    const std::string status(name_of(p.status));
+    cells.push_back(p.reason.empty() || p.reason.starts_with(status)
+                        ? p.reason
+                        : fmt::format("{}: {}", status, p.reason));
     table.row(cells);
   }
   std::vector<std::string> fixed;

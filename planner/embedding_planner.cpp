@@ -68,7 +68,8 @@ class Planning {
     }
     // Each size by itself is a smaller search; then machines, racks, pods in one plan.
     if (const auto nested = workloads::nested_units(job_);
-        nested.size() > 1 && !options_.form.machine_groups && job_.workload.dlrm()->tables.size() <= kManyTables) {
+        nested.size() > 1 && !options_.form.machine_groups &&
+        job_.workload.dlrm()->tables.size() <= kManyTables) {
       spaces.push_back(nested);
     }
     for (const auto& space : spaces) {

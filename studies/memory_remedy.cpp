@@ -103,9 +103,10 @@ std::string memory_remedy(const Job& job) {
       best = std::move(change);
     }
   }
-  return best ? fmt::format("no single change of the plan is enough; {} comes nearest with {}: "
-                            "combine changes, or use more devices",
-                            best->text, gib(least))
+  return best ? fmt::format(
+                    "no single change of the plan is enough; {} comes nearest with {}: "
+                    "combine changes, or use more devices",
+                    best->text, gib(least))
               : "use more devices, or ones with more memory";
 }
 

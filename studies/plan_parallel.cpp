@@ -20,31 +20,6 @@ constexpr std::size_t kRoughSimulated = 8;
 /// Simulated at once: the best of them may put the rest out of reach.
 constexpr std::size_t kRound = 8;
 
-std::string fixed_text(const FixedPlan& fixed) {
-  std::string text;
-  const auto add = [&text](const char* key, const auto& value) {
-    if (value) {
-      text += fmt::format("{}{}={}", text.empty() ? "" : ", ", key, *value);
-    }
-  };
-  add("tensor", fixed.tensor);
-  add("context", fixed.context);
-  add("expert", fixed.expert);
-  add("pipeline", fixed.pipeline);
-  add("data", fixed.data);
-  add("virtual_stages", fixed.virtual_stages);
-  add("micro", fixed.micro);
-  add("sequence_parallel", fixed.sequence_parallel);
-  add("zero", fixed.zero);
-  if (fixed.schedule) {
-    text += std::string(text.empty() ? "" : ", ") + "schedule";
-  }
-  if (fixed.recompute) {
-    text += std::string(text.empty() ? "" : ", ") + "recompute";
-  }
-  return text;
-}
-
 /// Without those that another one on no more devices equals in time and memory, or beats.
 std::vector<planner::ParallelCandidate> without_dominated(
     const std::vector<planner::ParallelCandidate>& all) {
@@ -76,12 +51,12 @@ class Planning {
     begin_ = now();
     const double begin = begin_;
     report_.job = request_.job;
-    report_.stack = request_.fixed.stack;
+    report_.fixed = request_.fixed;
     report_.capacity = request_.job.system.device.memory.base() - options_.headroom;
     const planner::ParallelSearchResult found = search(request_.job.devices);
     if (found.counts.space == 0) {
       refuse_model();
-      const std::string fixed = fixed_text(request_.fixed);
+      const std::string fixed = planner::fixed_text(request_.fixed);
       throw InputError(
           "parallel",
           fmt::format(

@@ -37,10 +37,10 @@ struct ParallelPlanReport {
   Job job;
   std::vector<RankedParallelPlan> plans;  ///< ascending by simulated step
   std::vector<planner::ParallelCandidate>
-      front;                           ///< no other is faster, smaller and on fewer devices
-  planner::SearchCounts counts;        ///< of the job's own number of devices
-  std::optional<TrainingStack> stack;  ///< the search was for
-  bool order_searched = false;         ///< both orders of ranks; else that of `job`
+      front;                     ///< no other is faster, smaller and on fewer devices
+  planner::SearchCounts counts;  ///< of the job's own number of devices
+  FixedPlan fixed;               ///< what the job said, and no plan changes
+  bool order_searched = false;   ///< both orders of ranks; else that of `job`
   double lower_bound = 0;      ///< seconds: no step of the space is shorter, to kLeastTimeError; 0:
                                ///< none is known, for a time limit ended the search
   std::size_t simulated = 0;   ///< how many of them were

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "core/error.h"
 #include "core/tier_units.h"
@@ -13,6 +14,7 @@
 #include "simulator/reports/op_table.h"
 #include "studies/memory_remedy.h"
 #include "studies/simulated_step.h"
+#include "workloads/transformer_shape.h"
 
 namespace stepcast::studies {
 namespace {
@@ -214,6 +216,35 @@ std::string without_constants(const Job& job) {
       what, whose, kernels ? "system" : "device");
 }
 
+/// Units of the innermost level of the fabric that a group of experts lies in.
+std::size_t expert_units(const Job& job, MeshOrder order, ExpertSplit split) {
+  Mesh mesh = job.parallel.mesh();
+  mesh.order = order;
+  std::set<std::int64_t> units;
+  for (const std::int32_t rank : expert_group(mesh, split, 0)) {
+    units.insert(rank / job.system.fabric.front().size);
+  }
+  return units.size();
+}
+
+/// Where the other usual order of ranks keeps the exchange of experts on nearer links.
+std::string far_experts(const Job& job) {
+  const Parallel& p = job.parallel;
+  if (job.workload.transformer() == nullptr || p.expert == 1 || p.order == kPipelineOutside ||
+      job.system.fabric.empty()) {
+    return {};
+  }
+  const workloads::TransformerShape shape = workloads::transformer_shape(job);
+  const ExpertSplit split = shape.experts->split();
+  const std::size_t now = expert_units(job, p.order, split);
+  const std::size_t then = expert_units(job, kPipelineOutside, split);
+  return then >= now ? std::string()
+                     : fmt::format(
+                           "{} ranks that exchange tokens of experts lie in {} units of level {}; "
+                           "parallel.order=tensor-context-data-pipeline puts them into {}",
+                           split.ranks, now, job.system.fabric.front().name, then);
+}
+
 }  // namespace
 
 /// What the models' residuals say, no narrower than steps of software that was not looked at lie
@@ -305,8 +336,10 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
                     "which causal kernels skip half; without those {:.1f} %",
                     100 * p.mfu_causal));
   }
-  if (const std::string unfitted = without_constants(job); !unfitted.empty()) {
-    p.warnings.push_back(unfitted);
+  for (const std::string& warning : {without_constants(job), far_experts(job)}) {
+    if (!warning.empty()) {
+      p.warnings.push_back(warning);
+    }
   }
   if (!p.in_calibrated_range && job.calibration.kind != Calibration::Kind::kNone) {
     p.warnings.push_back(

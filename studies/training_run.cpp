@@ -145,8 +145,12 @@ void add_failures(const Job& job, const std::vector<FlowCost>& flows, const RunT
   run.time = undisturbed / (1 - share);
   run.lost = run.time - undisturbed;
   run.failures = run.time / run.between_failures;
+  run.checkpoint_arrives = cost.moved / cost.available;
   run.best_checkpoint_every =
       Seconds(std::sqrt(2 * cost.stall.base() * run.between_failures.base()));
+  if (run.best_checkpoint_every > Seconds{}) {
+    run.best_checkpoint_every = std::max(run.best_checkpoint_every, run.checkpoint_arrives);
+  }
 }
 
 }  // namespace

@@ -51,12 +51,15 @@ struct TrainingRun {
   double device_hours = 0;
   double megawatt_hours = 0;  ///< devices at their rated power all the time; 0 when not known
   double cost = 0;
-  double failures = 0;            ///< expected
-  Seconds between_failures;       ///< M = device_mtbf / devices
-  Seconds lost_each;              ///< L, per failure
-  Seconds lost;                   ///< of `time`
-  Seconds checkpoint_every;       ///< that of the flow that saves the state most often
-  Seconds best_checkpoint_every;  ///< sqrt(2 stall M), for the stall as it is; 0 without a stall
+  double failures = 0;         ///< expected
+  Seconds between_failures;    ///< M = device_mtbf / devices
+  Seconds lost_each;           ///< L, per failure
+  Seconds lost;                ///< of `time`
+  Seconds checkpoint_every;    ///< that of the flow that saves the state most often
+  Seconds checkpoint_arrives;  ///< from its begin until it can be restarted from
+  /// sqrt(2 stall M) for the stall as it is, and no less than the last one takes to arrive; 0
+  /// without a stall.
+  Seconds best_checkpoint_every;
 };
 
 /// Steps are rounded up. With failures, each loses on average half of the time between two

@@ -390,6 +390,11 @@ Document job_document(const Source& source) {
 
 Job read_job(const JobDocuments& documents, const Library& library, bool plan_open) {
   const Value v = Value::root_of(documents.job);
+  for (const std::string_view key : parallel_keys()) {
+    if (const auto misplaced = v.find(key)) {
+      misplaced->refuse(fmt::format("is a key of parallel: parallel.{}", key));
+    }
+  }
   v.keys({"stepcast", "workload", "system", "devices", "batch", "parallel", "formats", "embedding",
           "optimizer", "attention", "epilogues", "flows", "calibration", "phase", "cached"});
   if (const auto version = v.find("stepcast")) {

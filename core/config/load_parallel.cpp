@@ -182,13 +182,20 @@ void read_data_degree(const Value& job, const std::optional<Value>& parallel, Jo
   }
 }
 
+const std::vector<std::string_view>& parallel_keys() {
+  static const std::vector<std::string_view> keys{
+      "tensor",        "context",   "pipeline",       "expert",   "expert_tensor",
+      "expert_chunks", "data",      "virtual_stages", "schedule", "sequence_parallel",
+      "zero",          "recompute", "bucket",         "overlap",  "context_algorithm",
+      "dlrm_pipeline", "order"};
+  return keys;
+}
+
 void read_parallel(const Value& job, Job& j) {
   const auto v = job.find("parallel");
   const bool dlrm = !is_transformer(j);
   if (v) {
-    v->keys({"tensor", "context", "pipeline", "expert", "expert_tensor", "expert_chunks", "data",
-             "virtual_stages", "schedule", "sequence_parallel", "zero", "recompute", "bucket",
-             "overlap", "context_algorithm", "dlrm_pipeline", "order"});
+    v->keys(parallel_keys());
     Parallel& p = j.parallel;
     const LayerModel* layers = layers_in(j);
     const bool listed = layers != nullptr && layers->as<ListedModel>() != nullptr;

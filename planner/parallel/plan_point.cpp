@@ -103,6 +103,44 @@ std::string schedule_text(const PlanPoint& point) {
   return point.virtual_stages > 1 ? fmt::format("{} x {}", name, point.virtual_stages) : name;
 }
 
+std::string order_text(const MeshOrder& order) {
+  return order == kUsualOrder        ? "data outside pipeline"
+         : order == kPipelineOutside ? "pipeline outside data"
+                                     : "";
+}
+
+std::string fixed_text(const FixedPlan& fixed) {
+  std::string text;
+  const auto add = [&text](const char* key, const auto& value) {
+    if (value) {
+      text += fmt::format("{}{}={}", text.empty() ? "" : ", ", key, *value);
+    }
+  };
+  add("tensor", fixed.tensor);
+  add("context", fixed.context);
+  add("expert", fixed.expert);
+  add("pipeline", fixed.pipeline);
+  add("data", fixed.data);
+  add("virtual_stages", fixed.virtual_stages);
+  add("micro", fixed.micro);
+  add("sequence_parallel", fixed.sequence_parallel);
+  add("zero", fixed.zero);
+  if (fixed.schedule) {
+    add("schedule", std::optional(schedule_name(*fixed.schedule)));
+  }
+  if (fixed.recompute) {
+    PlanPoint point;
+    point.recompute = fixed.recompute->kind;
+    point.recompute_layers = static_cast<std::int32_t>(fixed.recompute->layers);
+    add("recompute", std::optional(recompute_text(point)));
+  }
+  if (fixed.order) {
+    const std::string order = order_text(*fixed.order);
+    add("order", std::optional(order.empty() ? "as given" : order));
+  }
+  return text;
+}
+
 std::string overlaps_text(const Overlap& o) {
   const std::pair<const char*, bool> hidden[] = {{"data", o.data},
                                                  {"tensor", o.tensor},

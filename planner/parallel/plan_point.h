@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/job.h"
+#include "core/plan_request.h"
 
 namespace stepcast::planner {
 
@@ -48,6 +49,10 @@ std::string level_name(std::int32_t level, const System& system);
 std::string zero_text(const PlanPoint& point, const System& system);
 std::string recompute_text(const PlanPoint& point);
 std::string schedule_text(const PlanPoint& point);
+/// "data outside pipeline"; "" for an order without a name.
+std::string order_text(const MeshOrder& order);
+/// What is fixed, "tensor=8, zero=1"; "" for nothing.
+std::string fixed_text(const FixedPlan& fixed);
 /// "data, tensor", or "none".
 std::string overlaps_text(const Overlap& overlap);
 /// As a job writes it: "1f1b".

@@ -216,8 +216,8 @@ TEST_CASE("explain names each key that a plan changes, and takes a plan beside i
     return keys;
   };
   // The order of ranks is written only where it differs from the usual one.
-  const std::string moe = folder.file(
-      "moe.json", R"({"workload": "mixtral-8x7b", "system": "dgx-h100", "devices": 16,
+  const std::string moe =
+      folder.file("moe.json", R"({"workload": "mixtral-8x7b", "system": "dgx-h100", "devices": 16,
                       "batch": {"global": 32}, "parallel": {"expert": 8, "pipeline": 2}})");
   CHECK(changes(call({"explain", moe, "--with", "parallel.order=tensor-context-data-pipeline",
                       "--with", "parallel.zero=1", "--format", "json"})) ==

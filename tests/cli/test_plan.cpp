@@ -56,7 +56,16 @@ TEST_CASE("plan on a transformer tells plans, bound, space and front", "[cli][pl
   CHECK_THAT(outcome.out, StartsWith("megatron-8.3b on 8 x a100-sxm-80gb, global batch 16"));
   CHECK_THAT(outcome.out, Contains("lower bound") && Contains("search:") && Contains("simulated:"));
   CHECK_THAT(outcome.out, Contains("no plan is faster, smaller and on fewer devices"));
+  CHECK_THAT(outcome.out, !Contains("held as the job says"));
   CHECK_THAT(outcome.out, Contains("--num-layers 72") && Contains("--hidden-size 3072"));
+}
+
+TEST_CASE("plan says what the job keeps out of the search", "[cli][plan]") {
+  const std::vector<std::string> set{"--set", "parallel.tensor=4", "--set", "parallel.zero=1"};
+  CHECK_THAT(call(plan(set)).out, Contains("held as the job says: tensor=4, zero=1;"));
+  std::vector<std::string> as_json = set;
+  as_json.insert(as_json.end(), {"--format", "json"});
+  CHECK(document(call(plan(as_json))).at("held") == "tensor=4, zero=1");
 }
 
 TEST_CASE("plan --format json is one document with the fields that were promised", "[cli][plan]") {

@@ -338,6 +338,7 @@ TEST_CASE("errors name what was typed", "[cli]") {
           "did you mean \"bf16\"?");
   refused(predict({"--format", "yaml"}), "--format: found 'yaml'", "expected text, json or csv");
   refused(predict({"--hbm", "20 GB"}), "--hbm: is no option of predict", "--help");
+  refused(predict({"--set", "tensor=8"}), "--set tensor: is a key of parallel", "parallel.tensor");
   refused(predict({"--interval"}), "--interval: is no option", "did you mean --intervals?");
   refused({"hitcurve", "none.bin", "--rows", "-3"}, "--rows: found '-3'", "at least 1");
 }
@@ -357,6 +358,10 @@ TEST_CASE("show tells what a file of ours is", "[cli][show]") {
   const json device =
       document(call({"show", root + "/models/devices/p4.json", "--format", "json"}));
   CHECK(device.at("device").at("peak_fp32") == 5.5e12);
+  CHECK(document(call({"show", "dgx-h100", "--format", "json"})) == system);
+  CHECK(document(call({"show", "p4", "--format", "json"})) == device);
+  CHECK_THAT(call({"show", "gpt3-175b"}).err,
+             Contains("gpt3-175b: is a built-in workload") && Contains("--set workload=gpt3-175b"));
   const std::string plan = folder / "plan.json";
   REQUIRE(call({"plan", "--set", "workload=rm1", "--set", "system=dgx-h100", "--no-tiers", "--out",
                 plan})

@@ -79,6 +79,7 @@ TEST_CASE("machines that are not full and pods larger than machines", "[planner]
     for (const std::int64_t size : group_sizes(job)) {
       CHECK(c.devices % size == 0);
     }
+    CHECK(group_sizes(job, {.machine_groups = true}) == std::vector{c.units.front()});
     const models::CostModel model(job.system, job.calibration);
     const EmbeddingPlanning found = plan_embeddings(job, model);
     REQUIRE(found.best_buildable() != nullptr);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -100,6 +101,25 @@ TEST_CASE("ablations take a part of the prediction away", "[studies]") {
   CHECK(predict(job, {.rendezvous = false}).iteration <= whole);
   // Skewed rows are cheaper than equally likely ones: fewer of them are distinct.
   CHECK(predict(job, {.data_distribution = false}).iteration >= whole);
+}
+
+TEST_CASE("experts whose exchange leaves the machine where another order keeps it inside are told",
+          "[studies]") {
+  // Two stages of 8 replicas: usually ranks 0, 2, .. 14 of a stage exchange, on both machines of 8;
+  // with the pipeline outside ranks 0 to 7, on one.
+  const auto warnings = [](const std::string& order) {
+    const Job job = config::load_job(
+        config::text_source("{}", "test"),
+        {"workload=mixtral-8x7b", "system=dgx-h100", "devices=16", "batch.global=32",
+         "parallel.pipeline=2", "parallel.expert=8", "parallel.order=" + order},
+        {STEPCAST_SOURCE_DIR});
+    const StepPrediction p = predict(job);
+    return std::count_if(p.warnings.begin(), p.warnings.end(), [](const std::string& w) {
+      return w.find("8 ranks that exchange tokens of experts lie in 2 units") != std::string::npos;
+    });
+  };
+  CHECK(warnings("tensor-context-pipeline-data") == 1);
+  CHECK(warnings("tensor-context-data-pipeline") == 0);
 }
 
 TEST_CASE("a job that does not fit is predicted all the same", "[studies]") {

@@ -182,6 +182,16 @@ TEST_CASE("failures lose work since the last checkpoint", "[studies][flows]") {
   CHECK(run.cost == Approx(2 * run.device_hours));
   CHECK(run.best_checkpoint_every.base() ==
         Approx(std::sqrt(2 * flows[0].stall.base() * 50 * 3600)));
+  // A store so slow that Young's interval would end before the last checkpoint has arrived; the
+  // stall is a copy into the hosts' memory.
+  Job slow = step.job;
+  slow.flows[0].stall = Flow::Stall::kHostCopy;
+  slow.flows[0].bandwidth = BytesPerSecond(flows[0].moved.base() / 1000);
+  StepPrediction beside_it = step;
+  beside_it.job = slow;
+  const std::vector<FlowCost> late = flow_costs(slow, step.iteration);
+  REQUIRE(std::sqrt(2 * late[0].stall.base() * 50 * 3600) < 1000);
+  CHECK(training_run(beside_it, late, length, terms).best_checkpoint_every.base() == Approx(1000));
   // Where training goes on beside the transfer, a checkpoint on its way does not count yet.
   step.job.flows[0].stall = Flow::Stall::kNone;
   const std::vector<FlowCost> beside = flow_costs(step.job, step.iteration);

@@ -60,6 +60,7 @@ inline bool has_tables(const Job& job) {
 /// `parallel` of a job whose workload is read, but for the degree of data parallelism; that follows
 /// from the devices.
 void read_parallel(const Value& job, Job& j);
+const std::vector<std::string_view>& parallel_keys();
 void read_data_degree(const Value& job, const std::optional<Value>& parallel, Job& j);
 
 /// The job of a document. `plan_open`: a transformer's parallel plan is to be chosen, so its
