@@ -17,6 +17,7 @@
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/tier_units.h"
+#include "studies/memory_remedy.h"
 
 namespace stepcast::cli {
 namespace {
@@ -116,6 +117,14 @@ void print_text(const PlanReport& r, std::ostream& out) {
   }
   out << "\nbytes per rank of plan 1\n";
   print_ledger(r.plans.front().plan, r.job.system, out);
+  Bytes fullest;
+  for (const LedgerLine& l : r.plans.front().plan.ledger) {
+    fullest = l.tier == "hbm" ? std::max(fullest, Bytes(l.total())) : fullest;
+  }
+  if (const std::string tight = studies::tight_memory(fullest, r.job.system.device.memory);
+      !tight.empty()) {
+    out << fmt::format("\nwarning: {} (--memory-headroom 5%)\n", tight);
+  }
   if (!r.compared.empty()) {
     out << '\n';
     TextTable rows({"planner", "step", "embedding", "over the bound", "fullest rank", "fits",

@@ -4,8 +4,8 @@
 
 namespace stepcast::cli {
 
-/// A progress bar on stderr, shown only on a terminal and only when the work takes over a second.
-/// Erased when done.
+/// Progress on stderr. On a terminal a bar, when the work takes over a second, erased when done;
+/// elsewhere a line every half minute.
 class Progress {
  public:
   explicit Progress(std::string what);

@@ -110,4 +110,15 @@ std::string memory_remedy(const Job& job) {
               : "use more devices, or ones with more memory";
 }
 
+std::string tight_memory(Bytes used, Bytes capacity) {
+  constexpr double kRoom = 0.05;
+  if (capacity <= Bytes{} || used > capacity || used < (1 - kRoom) * capacity) {
+    return {};
+  }
+  return fmt::format(
+      "{:.2g} % of the fullest device's memory is left, while published runs took 4 % more or less "
+      "than predicted on average (docs/accuracy.md): leave more where it has to fit",
+      100 * (1 - used / capacity));
+}
+
 }  // namespace stepcast::studies

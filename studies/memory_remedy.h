@@ -15,4 +15,8 @@ std::string memory_reason(const simulator::MemoryLedger& ledger, const Device& d
 /// per change tried.
 std::string memory_remedy(const Job& job);
 
+/// What to say of a step that fits with less room than memory predictions may be off by; "" with
+/// more.
+std::string tight_memory(Bytes used, Bytes capacity);
+
 }  // namespace stepcast::studies

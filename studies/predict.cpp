@@ -336,7 +336,8 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
                     "which causal kernels skip half; without those {:.1f} %",
                     100 * p.mfu_causal));
   }
-  for (const std::string& warning : {without_constants(job), far_experts(job)}) {
+  for (const std::string& warning :
+       {without_constants(job), far_experts(job), tight_memory(p.ledger.total(), p.capacity)}) {
     if (!warning.empty()) {
       p.warnings.push_back(warning);
     }
