@@ -117,14 +117,6 @@ void print_text(const PlanReport& r, std::ostream& out) {
   }
   out << "\nbytes per rank of plan 1\n";
   print_ledger(r.plans.front().plan, r.job.system, out);
-  Bytes fullest;
-  for (const LedgerLine& l : r.plans.front().plan.ledger) {
-    fullest = l.tier == "hbm" ? std::max(fullest, Bytes(l.total())) : fullest;
-  }
-  if (const std::string tight = studies::tight_memory(fullest, r.job.system.device.memory);
-      !tight.empty()) {
-    out << fmt::format("\nwarning: {} (--memory-headroom 5%)\n", tight);
-  }
   if (!r.compared.empty()) {
     out << '\n';
     TextTable rows({"planner", "step", "embedding", "over the bound", "fullest rank", "fits",
@@ -138,6 +130,18 @@ void print_text(const PlanReport& r, std::ostream& out) {
                 c.remark});
     }
     rows.print(out);
+  }
+}
+
+/// Where nobody asked for room that stays free: how little there is.
+void warn_of_full_devices(const PlanReport& r, std::ostream& out) {
+  Bytes fullest;
+  for (const LedgerLine& l : r.plans.front().plan.ledger) {
+    fullest = l.tier == "hbm" ? std::max(fullest, Bytes(l.total())) : fullest;
+  }
+  if (const std::string tight = studies::tight_memory(fullest, r.job.system.device.memory);
+      !tight.empty()) {
+    out << fmt::format("\nwarning: {} (--memory-headroom 5%)\n", tight);
   }
 }
 
@@ -294,7 +298,7 @@ int plan_from(const PlanCommand& options, const CLI::App& command, const Job& jo
               const config::Source& source, const Context& context) {
   refuse(command,
          {"--compare", "--no-tiers", "--sync-interval", "--dedup", "--time-limit", "--top",
-          "--effort"},
+          "--effort", "--memory-headroom"},
          "a search from scratch, and --from asks for a plan near another one");
   studies::ReplanRequest request;
   request.seed = options.seed;
@@ -326,7 +330,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   const config::Source source = job_source(options.job);
   const PlanRequest request =
       config::load_plan_request(source, overrides_of(options), {context.library});
-  const Job& job = request.job;
+  Job job = request.job;
   if (const DlrmWorkload* dlrm = job.workload.dlrm(); dlrm != nullptr && dlrm->tables.empty()) {
     throw InputError("job: workload",
                      fmt::format("'{}' has no embedding tables to place, and parallel plans are "
@@ -340,7 +344,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
            "embedding plans, and the workload is a transformer");
     return plan_parallel(request, options, options.job.format);
   }
-  refuse(command, {"--jobs", "--same-devices", "--for", "--memory-headroom"},
+  refuse(command, {"--jobs", "--same-devices", "--for"},
          "parallel plans, and the workload is a recommendation model");
   expect_exportable(options.export_as);
   if (job.sync_interval > 1 && !options.export_as.empty()) {
@@ -358,6 +362,8 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   if (!options.max_migrate.empty()) {
     throw InputError("--max-migrate", "bounds the way from a plan that is in use; name it: --from");
   }
+  Bytes& memory = job.system.device.memory;
+  memory -= Bytes(headroom_of(options.headroom, memory));
   studies::PlanOptions o;
   o.top = options.top;
   if (options.time_limit > 0) {
@@ -392,6 +398,9 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   switch (options.job.format) {
     case OutputFormat::kText:
       print_text(report, std::cout);
+      if (options.headroom.empty()) {
+        warn_of_full_devices(report, std::cout);
+      }
       break;
     case OutputFormat::kJson:
       print_json(report, std::cout);
@@ -457,7 +466,7 @@ void add_plan(CLI::App& app, Context& context) {
                    "implies it")
       ->check(CLI::IsMember({"megatron", "torchtitan"}));
   command->add_option("--memory-headroom", options->headroom,
-                      "Transformers: memory of each device that stays free, such as 5% or "
+                      "Memory of each device that stays free, such as 5% or "
                       "\"4 GiB\"");
   command->add_flag("--same-devices", options->same_devices,
                     "Transformers: leave plans on fewer devices out of the front");

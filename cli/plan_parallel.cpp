@@ -280,27 +280,6 @@ std::string export_file(const std::string& text) {
   return text.substr(kPrefix.size());
 }
 
-/// "5%" of a device's memory, or "4 GiB".
-double headroom_of(const std::string& text, Bytes memory) {
-  if (text.empty()) {
-    return 0;
-  }
-  const auto refuse = [&text](const std::string& expected) -> double {
-    throw InputError("--memory-headroom", fmt::format("found '{}', expected {}", text, expected));
-  };
-  if (text.back() != '%') {
-    const Bytes free = config::parse_quantity<Bytes>(text, "--memory-headroom");
-    return free < memory ? free.base()
-                         : refuse(fmt::format("less than the {} of a device", human(memory)));
-  }
-  double share = 0;
-  const char* end = text.data() + text.size() - 1;
-  const auto [stop, error] = std::from_chars(text.data(), end, share);
-  return error == std::errc() && stop == end && share >= 0 && share < 100
-             ? memory.base() * share / 100
-             : refuse("a share such as 5%, or an amount such as \"4 GiB\"");
-}
-
 int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
   const std::string why =
       r.cut ? std::string("the time limit ended the search before a plan that fits was found")
@@ -401,6 +380,26 @@ int search(PlanRequest request, const ParallelPlanCommand& options, OutputFormat
 }
 
 }  // namespace
+
+double headroom_of(const std::string& text, Bytes memory) {
+  if (text.empty()) {
+    return 0;
+  }
+  const auto refuse = [&text](const std::string& expected) -> double {
+    throw InputError("--memory-headroom", fmt::format("found '{}', expected {}", text, expected));
+  };
+  if (text.back() != '%') {
+    const Bytes free = config::parse_quantity<Bytes>(text, "--memory-headroom");
+    return free < memory ? free.base()
+                         : refuse(fmt::format("less than the {} of a device", human(memory)));
+  }
+  double share = 0;
+  const char* end = text.data() + text.size() - 1;
+  const auto [stop, error] = std::from_chars(text.data(), end, share);
+  return error == std::errc() && stop == end && share >= 0 && share < 100
+             ? memory.base() * share / 100
+             : refuse("a share such as 5%, or an amount such as \"4 GiB\"");
+}
 
 int plan_parallel(const PlanRequest& request, const ParallelPlanCommand& options,
                   OutputFormat format) {

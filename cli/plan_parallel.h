@@ -7,7 +7,7 @@
 
 namespace stepcast::cli {
 
-/// What `stepcast plan` takes for a transformer; all but threads and same_devices hold for
+/// What `stepcast plan` takes for a transformer; all but threads, same_devices and stack hold for
 /// embedding plans too.
 struct ParallelPlanCommand {
   std::size_t top = 3;
@@ -19,6 +19,10 @@ struct ParallelPlanCommand {
   std::string out;
   std::string export_as;
 };
+
+/// Bytes of `--memory-headroom`: "5%" of a device's memory, or "4 GiB"; 0 of an empty text.
+/// Errors: InputError for anything else, and for all of the memory.
+double headroom_of(const std::string& text, Bytes memory);
 
 /// `stepcast plan` on a transformer: searches, prints, writes. Returns the exit code: 1 when no
 /// plan fits.

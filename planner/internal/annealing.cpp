@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/split_mix.h"
+
 namespace stepcast::planner::internal {
 namespace {
 
@@ -149,12 +151,7 @@ class State {
       apply(t, 1);
     }
   }
-  std::uint64_t random() {  // splitmix64
-    std::uint64_t z = (random_ += 0x9e3779b97f4a7c15ULL);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-    return z ^ (z >> 31);
-  }
+  std::uint64_t random() { return next_split_mix(random_); }
 
  private:
   [[nodiscard]] const Way& way(std::size_t t) const { return ways_[t][index(at_[t].option)]; }
@@ -376,9 +373,8 @@ Placement Annealing::run(const PlacementProblem& problem, const Placement& from,
     }
     const double now = state.objective();
     const double worse = now - at;
-    if (worse > 0 &&
-        (worse > 40 * temperature ||
-         std::exp(-worse / temperature) < static_cast<double>(state.random() >> 11) * 0x1p-53)) {
+    if (worse > 0 && (worse > 40 * temperature ||
+                      std::exp(-worse / temperature) < unit_interval(state.random()))) {
       state.undo();
       continue;
     }

@@ -358,3 +358,26 @@ TEST_CASE("plans for replicas that wait several steps", "[cli][plan]") {
   refused(with({"--sync-interval", "2", "--export", "torchrec=" + (folder / "t.json")}),
           "every 2 steps");
 }
+
+TEST_CASE("an embedding plan leaves the headroom that is asked for, or says how full it is",
+          "[cli][plan]") {
+  const TemporaryFolder folder;
+  const auto most = [&](const std::vector<std::string>& more) {
+    const json plan = document(call(command("plan", more)))["plans"][0];
+    double fullest = 0;
+    for (const json& line : plan.at("ledger")) {
+      fullest = std::max(fullest, line.at("total").get<double>());
+    }
+    return fullest;
+  };
+  const double full = most({"--no-tiers", "--format", "json"});
+  const std::string device =
+      "system.device.memory=" + std::to_string(static_cast<std::int64_t>(full * 1.02)) + " B";
+  CHECK_THAT(call(command("plan", {"--no-tiers", "--set", device})).out,
+             Contains("of the fullest device's memory is left"));
+  const double left =
+      most({"--no-tiers", "--set", device, "--memory-headroom", "5%", "--format", "json"});
+  CHECK(left <= 0.95 * 1.02 * full);
+  CHECK_THAT(call(command("plan", {"--no-tiers", "--set", device, "--memory-headroom", "5%"})).out,
+             !Contains("is left"));
+}
