@@ -210,7 +210,8 @@ TEST_CASE("explain names each key that a plan changes, and takes a plan beside i
     INFO(r.err);
     REQUIRE(r.code == 0);
     std::vector<std::string> keys;
-    for (const auto& row : nlohmann::json::parse(r.out)["changes"]) {
+    const json document = json::parse(r.out);
+    for (const auto& row : document["changes"]) {
       keys.push_back(row["change"]);
     }
     return keys;
