@@ -92,10 +92,15 @@ std::string model_of(const Side& side) {
   return name_in(job.is_object() && job.contains("workload") ? job["workload"] : nlohmann::json());
 }
 
+bool is_embedding_plan(const JobOptions& options) {
+  return !options.job.empty() && options.job != "-" && !is_recording(options.job) &&
+         job_of_plan(config::file_source(options.job)).has_value();
+}
+
 /// The job that an embedding plan is for, where that is the job on the other side.
 std::optional<Job> job_beside(const std::string& plan_file, const Side* other,
                               const JobOptions& other_job, const Context& context) {
-  if (other == nullptr || !other->job) {
+  if (other == nullptr || !other->job || is_embedding_plan(other_job)) {
     return std::nullopt;
   }
   const EmbeddingPlan plan = config::read_plan(config::file_source(plan_file));
@@ -107,11 +112,6 @@ std::optional<Job> job_beside(const std::string& plan_file, const Side* other,
   const bool bare = plan_file.find('/') == std::string::npos;
   job.overrides.push_back("embedding.plan=" + (bare ? "./" + plan_file : plan_file));
   return load_job(job, context);
-}
-
-bool is_embedding_plan(const JobOptions& options) {
-  return !options.job.empty() && options.job != "-" && !is_recording(options.job) &&
-         job_of_plan(config::file_source(options.job)).has_value();
 }
 
 /// `other`: the side that is open already, of `other_job`; null for the first.
