@@ -8,7 +8,9 @@
 #include "models/cost_model.h"
 #include "planner/parallel/fast_path.h"
 #include "planner/parallel/parallel_for.h"
+#include "simulator/reports/memory_ledger.h"
 #include "studies/simulated_step.h"
+#include "workloads/build_graph.h"
 
 namespace stepcast::studies {
 namespace {
@@ -162,17 +164,25 @@ class Planning {
     std::size_t turn = 0;
     planner::ParallelCandidate candidate;
     std::optional<StepPrediction> prediction;  ///< of those likely to be shown
+    bool fits = true;  ///< by the ledger; the closed form's memory may be a few percent short of it
   };
+
+  [[nodiscard]] bool holds(const simulator::MemoryLedger& ledger) const {
+    return report_.capacity <= 0 || ledger.total().base() <= report_.capacity;
+  }
 
   Simulated simulated(const planner::ParallelCandidate& c, std::size_t turn) const {
     const Job job = planner::applied(request_.job, c.point);
     if (turn < options_.top) {
       StepPrediction prediction = predict(job);
       const double seconds = prediction.iteration.base();
-      return {seconds, turn, c, std::move(prediction)};
+      const bool fits = holds(prediction.ledger);
+      return {seconds, turn, c, std::move(prediction), fits};
     }
-    const SimulatedStep step = simulate_step(workloads::build_graph(job), model_);
-    return {to_seconds(step.result.makespan).base(), turn, c, std::nullopt};
+    const ExecutionGraph graph = workloads::build_graph(job);
+    const bool fits = holds(simulator::fullest_ledger(graph, job.system.device));
+    const SimulatedStep step = simulate_step(graph, model_);
+    return {to_seconds(step.result.makespan).base(), turn, c, std::nullopt, fits};
   }
 
   /// Simulates `list` in its order, in rounds, until the next one cannot be among the plans to show
@@ -198,13 +208,17 @@ class Planning {
     std::erase_if(steps_, [](const Simulated& s) { return std::isinf(s.seconds); });
   }
 
-  /// Seconds of the last plan to show, of those simulated.
+  /// Seconds of the last plan to show, of those simulated; infinite while none fits.
   [[nodiscard]] double last_shown() const {
     std::vector<double> sorted;
-    std::transform(steps_.begin(), steps_.end(), std::back_inserter(sorted),
-                   [](const Simulated& s) { return s.seconds; });
+    for (const Simulated& s : steps_) {
+      if (s.fits) {
+        sorted.push_back(s.seconds);
+      }
+    }
     std::sort(sorted.begin(), sorted.end());
-    return sorted[std::min(options_.top, sorted.size()) - 1];
+    return sorted.empty() ? std::numeric_limits<double>::infinity()
+                          : sorted[std::min(options_.top, sorted.size()) - 1];
   }
   /// Can a plan be among those to show, that takes at least so long?
   [[nodiscard]] bool in_reach(const planner::ParallelCandidate& c) const {
@@ -226,9 +240,9 @@ class Planning {
     const std::size_t done = steps_.size();
     const bool known_behind = options_.shard == 0 && !rough && !report_.cut &&
                               (done == found.best.size() || !in_reach(found.best[done]));
-    const double shown = shared(known_behind || report_.cut ? 0
-                                : options_.shard == 0       ? last_shown()
-                                                            : 0);
+    // Where none of the fastest fits after all, the rest of those at hand.
+    const double last = std::isinf(last_shown()) ? found.best.back().seconds : last_shown();
+    const double shown = shared(known_behind || report_.cut || options_.shard != 0 ? 0 : last);
     planner::ParallelSearchResult below;
     if (shown > 0) {
       below = search(request_.job.devices, shown);
@@ -279,6 +293,7 @@ class Planning {
     if (late()) {  // the rest of the report of the others would take a simulation each
       std::erase_if(steps_, [](const Simulated& s) { return !s.prediction; });
     }
+    std::erase_if(steps_, [](const Simulated& s) { return !s.fits; });
     std::sort(steps_.begin(), steps_.end(), [](const Simulated& a, const Simulated& b) {
       return std::pair(a.seconds, a.turn) < std::pair(b.seconds, b.turn);
     });
@@ -293,8 +308,10 @@ class Planning {
       plan.bytes = c.bytes;
       plan.prediction = steps_[i].prediction ? std::move(*steps_[i].prediction) : predict(plan.job);
     });
-    report_.lower_bound =
-        std::min(report_.lower_bound, report_.plans.front().prediction.iteration.base());
+    if (!report_.plans.empty()) {
+      report_.lower_bound =
+          std::min(report_.lower_bound, report_.plans.front().prediction.iteration.base());
+    }
   }
 
   const PlanRequest& request_;
