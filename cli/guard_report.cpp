@@ -19,17 +19,21 @@ std::size_t regressions(const GuardResult& r) {
                                                 [](const GuardedTime& t) { return t.regressed; }));
 }
 
+std::string changes_of_structure(const GuardResult& r) {
+  return fmt::format("{} change{} of structure", r.structure.size(),
+                     r.structure.size() == 1 ? "" : "s");
+}
+
 std::string verdict(const GuardResult& r) {
   if (r.pass()) {
     return fmt::format("no regression: {} times{}, launches, collective bytes and ops as before",
                        r.times.size(), r.judged_times ? "" : " (not judged)");
   }
   if (r.times.empty()) {
-    return fmt::format("{} changes of structure: another program, so no time was compared",
-                       r.structure.size());
+    return changes_of_structure(r) + ": another program, so no time was compared";
   }
-  return fmt::format("regressed: {} of {} times, {} changes of structure", regressions(r),
-                     r.times.size(), r.structure.size());
+  return fmt::format("regressed: {} of {} times, {}", regressions(r), r.times.size(),
+                     changes_of_structure(r));
 }
 
 std::string share_of(const GuardedTime& t) { return t.share > 0 ? percent(t.share) : ""; }
