@@ -153,8 +153,12 @@ double PopularityCurve::unique(double lookups) const {
   if (lookups <= 0) {
     return 0;
   }
-  double sum = 0;
-  for (std::size_t i = 0; i < atoms_.size(); ++i) {
+  // From n decay = 40 on expm1 is -1 to the last bit: the hottest rows are all seen.
+  const auto cold = std::partition_point(decay_.begin(), decay_.end(),
+                                         [lookups](double d) { return lookups * d > 40; });
+  auto i = static_cast<std::size_t>(cold - decay_.begin());
+  double sum = rows_before_[i];
+  for (; i < atoms_.size(); ++i) {
     sum -= atoms_[i].rows * std::expm1(-lookups * decay_[i]);
   }
   return std::min({sum, lookups, rows()});
