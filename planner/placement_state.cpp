@@ -287,9 +287,18 @@ std::int32_t PlacementState::least_loaded_rank(const PlacementOption& o,
 
 std::int32_t PlacementState::cheapest_group(const PlacementOption& o,
                                             const std::vector<std::int32_t>& but) const {
-  std::array<Ticks, kPhases> room{};  // below the slowest rank
+  struct Loaded {
+    const Ticks* ranks = nullptr;
+    Ticks room = 0;  ///< below the slowest rank
+    double load = 0;
+  };
+  std::array<Loaded, kPhases> loaded;
+  std::size_t phases = 0;
   for (const std::size_t p : phases_) {
-    room[p] = most(p) - on_all_[p] - o.load[p];
+    if (o.load[p] != 0) {
+      loaded[phases++] = {load_[p].data(), most(p) - on_all_[p] - o.load[p],
+                          static_cast<double>(o.load[p])};
+    }
   }
   std::int32_t best = -1;
   bool best_room = false;
@@ -302,13 +311,11 @@ std::int32_t PlacementState::cheapest_group(const PlacementOption& o,
     const auto first = index(g * o.group);
     Ticks rise = 0;
     double crowd = 0;
-    for (const std::size_t p : phases_) {
-      if (o.load[p] != 0) {
-        const auto at = load_[p].begin() + static_cast<std::ptrdiff_t>(first);
-        const Ticks here = o.group == 1 ? *at : *std::max_element(at, at + o.group);
-        rise += std::max<Ticks>(0, here - room[p]);
-        crowd += static_cast<double>(here) * static_cast<double>(o.load[p]);
-      }
+    for (std::size_t i = 0; i < phases; ++i) {
+      const Ticks* at = loaded[i].ranks + first;
+      const Ticks here = o.group == 1 ? *at : *std::max_element(at, at + o.group);
+      rise += std::max<Ticks>(0, here - loaded[i].room);
+      crowd += static_cast<double>(here) * loaded[i].load;
     }
     if (best >= 0 && best_room &&
         (rise > best_rise || (rise == best_rise && crowd >= best_crowd))) {
@@ -331,6 +338,7 @@ std::vector<std::int32_t> PlacementState::least_loaded(const PlacementOption& o)
     return {};
   }
   std::vector<std::int32_t> chosen;
+  chosen.reserve(index(o.pieces));
   for (std::int32_t piece = 0; piece < o.pieces; ++piece) {
     if (o.group > 1 || (phases_.size() > 1 && problem_.ranks <= kAllLookedAt)) {
       chosen.push_back(cheapest_group(o, chosen));
