@@ -382,8 +382,10 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   };
   const PlanReport report = studies::plan(job, o);
   if (report.plans.empty()) {
-    const std::string why = report.shortage ? shortage_text(*report.shortage)
-                                            : std::string("no plan fits the memory of the devices");
+    const std::string why =
+        (report.shortage ? shortage_text(*report.shortage)
+                         : std::string("no plan fits the memory of the devices")) +
+        (options.headroom.empty() ? "" : "; of that, --memory-headroom keeps " + options.headroom);
     if (options.job.format == OutputFormat::kJson) {
       nlohmann::ordered_json j;
       j["stepcast"] = provenance_json();

@@ -161,6 +161,11 @@ std::optional<Tables> built_in_tables(const std::string& name, const Context& co
                                        "workload={} --set system=... --set devices=...",
                                        name));
   }
+  if (name.find_first_of("/.") == std::string::npos) {
+    throw InputError(name,
+                     "no file, and no built-in system or device; see `stepcast list systems` "
+                     "and `list devices`");
+  }
   return std::nullopt;
 }
 
