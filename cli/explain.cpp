@@ -32,22 +32,35 @@ struct Side {
   std::optional<traces::MeasuredRun> run;
 };
 
+/// What a side names, read once: a recording, an embedding plan, or else a job.
+struct Input {
+  JobOptions options;
+  bool recorded = false;
+  config::Source source;
+  std::optional<EmbeddingPlan> plan;
+};
+
+Input read_input(JobOptions options) {
+  Input input{std::move(options), false, {}, std::nullopt};
+  input.recorded = is_recording(input.options.job);
+  if (input.recorded) {
+    return input;
+  }
+  input.source = job_source(input.options);
+  const auto j = nlohmann::ordered_json::parse(input.source.text, nullptr, false, true);
+  if (j.is_object() && j.contains("kind") && j["kind"] == "embedding" && j.contains("tables")) {
+    input.plan = config::read_plan(input.source);
+  }
+  return input;
+}
+
 /// The job an embedding plan file is the plan of.
-std::optional<config::Source> job_of_plan(const config::Source& file) {
-  const auto j = nlohmann::ordered_json::parse(file.text, nullptr, false, true);
-  if (!j.is_object()) {
-    return std::nullopt;
-  }
-  const auto kind = j.find("kind");
-  if (kind != j.end() && *kind == "embedding" && j.contains("tables")) {
-    const EmbeddingPlan plan = config::read_plan(file);
-    const nlohmann::ordered_json job{{"workload", plan.workload},
-                                     {"system", plan.system},
-                                     {"devices", plan.devices},
-                                     {"embedding", {{"plan", file.label}}}};
-    return config::text_source(job.dump(), file.label);
-  }
-  return std::nullopt;
+config::Source job_of_plan(const EmbeddingPlan& plan, const std::string& file) {
+  const nlohmann::ordered_json job{{"workload", plan.workload},
+                                   {"system", plan.system},
+                                   {"devices", plan.devices},
+                                   {"embedding", {{"plan", file}}}};
+  return config::text_source(job.dump(), file);
 }
 
 /// An embedding plan only names its workload and system.
@@ -92,33 +105,28 @@ std::string model_of(const Side& side) {
   return name_in(job.is_object() && job.contains("workload") ? job["workload"] : nlohmann::json());
 }
 
-bool is_embedding_plan(const JobOptions& options) {
-  return !options.job.empty() && options.job != "-" && !is_recording(options.job) &&
-         job_of_plan(config::file_source(options.job)).has_value();
-}
-
 /// The job that an embedding plan is for, where that is the job on the other side.
-std::optional<Job> job_beside(const std::string& plan_file, const Side* other,
-                              const JobOptions& other_job, const Context& context) {
-  if (other == nullptr || !other->job || is_embedding_plan(other_job)) {
+std::optional<Job> job_beside(const Input& input, const Side* other, const Input* other_input,
+                              const Context& context) {
+  if (other == nullptr || !other->job || other_input->plan) {
     return std::nullopt;
   }
-  const EmbeddingPlan plan = config::read_plan(config::file_source(plan_file));
+  const EmbeddingPlan& plan = *input.plan;
   if (plan.workload != other->job->workload.name || plan.system != other->job->system.name ||
       plan.devices != other->job->devices) {
     return std::nullopt;
   }
-  JobOptions job = other_job;
-  const bool bare = plan_file.find('/') == std::string::npos;
-  job.overrides.push_back("embedding.plan=" + (bare ? "./" + plan_file : plan_file));
-  return load_job(job, context);
+  std::vector<std::string> overrides = other_input->options.overrides;
+  overrides.push_back(plan_override(input.options.job));
+  return config::load_job(other_input->source, overrides, {context.library});
 }
 
-/// `other`: the side that is open already, of `other_job`; null for the first.
-Side open_side(const JobOptions& options, const Context& context, const Side* other = nullptr,
-               const JobOptions& other_job = {}) {
+/// `other`: the side that is open already, of `other_input`; null for the first.
+Side open_side(const Input& input, const Context& context, const Side* other = nullptr,
+               const Input* other_input = nullptr) {
+  const JobOptions& options = input.options;
   Side side;
-  if (is_recording(options.job)) {
+  if (input.recorded) {
     if (!options.overrides.empty()) {
       throw InputError("--set",
                        options.job + " is a recording and cannot be changed; give its job instead");
@@ -126,16 +134,16 @@ Side open_side(const JobOptions& options, const Context& context, const Side* ot
     side.run = read_run(options.job);
     return side;
   }
-  if (is_embedding_plan(options)) {
-    side.job = job_beside(options.job, other, other_job, context);
-    if (!side.job) {
-      const config::Source job = *job_of_plan(config::file_source(options.job));
-      check_names(job, options.overrides, {context.library});
-      side.job = config::load_job(job, options.overrides, {context.library});
-    }
+  if (!input.plan) {
+    side.job = config::load_job(input.source, options.overrides, {context.library});
     return side;
   }
-  side.job = load_job(options, context);
+  side.job = job_beside(input, other, other_input, context);
+  if (!side.job) {
+    const config::Source job = job_of_plan(*input.plan, input.source.label);
+    check_names(job, options.overrides, {context.library});
+    side.job = config::load_job(job, options.overrides, {context.library});
+  }
   return side;
 }
 
@@ -270,12 +278,13 @@ int explain(const ExplainCommand& options, const Context& context) {
   }
   std::vector<std::string> second = options.overrides;
   second.insert(second.end(), options.with.begin(), options.with.end());
-  const JobOptions of_a{options.a, options.overrides};
-  const JobOptions of_b{options.b.empty() ? options.a : options.b, second};
+  const Input of_a = read_input({options.a, options.overrides});
+  const Input of_b = read_input({options.b.empty() ? options.a : options.b, second});
   // A plan beside a job is opened after it: it may be a plan of that very job.
-  const bool b_first = is_embedding_plan(of_a) && !is_embedding_plan(of_b);
-  const Side first = open_side(b_first ? of_b : of_a, context);
-  const Side other = open_side(b_first ? of_a : of_b, context, &first, b_first ? of_b : of_a);
+  const bool b_first = of_a.plan && !of_b.plan;
+  const Input& input_of_first = b_first ? of_b : of_a;
+  const Side first = open_side(input_of_first, context);
+  const Side other = open_side(b_first ? of_a : of_b, context, &first, &input_of_first);
   const Side& a = b_first ? other : first;
   const Side& b = b_first ? first : other;
   if (a.run || b.run) {

@@ -275,8 +275,7 @@ std::vector<std::string> overrides_of(const PlanCommand& options) {
     overrides.emplace_back("embedding.dedup=ikjt");
   }
   if (!options.from.empty()) {
-    const bool bare = options.from.find('/') == std::string::npos;
-    overrides.push_back("embedding.plan=" + (bare ? "./" + options.from : options.from));
+    overrides.push_back(plan_override(options.from));
   }
   return overrides;
 }

@@ -136,4 +136,9 @@ void print_replan(const ReplanReport& r, OutputFormat format) {
   std::cout << j.dump(2) << '\n';
 }
 
+std::string plan_override(const std::string& file) {
+  const bool bare = file.find('/') == std::string::npos;
+  return "embedding.plan=" + (bare ? "./" + file : file);
+}
+
 }  // namespace stepcast::cli

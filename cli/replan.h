@@ -19,4 +19,7 @@ std::int64_t bytes_option(const std::string& text, const char* option);
 /// What differs between two plans: tables, bytes by level and by rank, memory.
 void add_difference(const studies::PlanDifference& d, std::vector<DataTable>& tables);
 
+/// The override that gives a job the plan in `file`; a name without a folder is a file too.
+std::string plan_override(const std::string& file);
+
 }  // namespace stepcast::cli

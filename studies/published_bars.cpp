@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "studies/error_statistics.h"
+#include "studies/published_select.h"
 #include "studies/validate_published.h"
 
 // What the project holds its predictions of published runs to: one group per bar, each in the
@@ -14,27 +15,8 @@
 namespace stepcast::studies {
 namespace {
 
-using Predictions = std::vector<const PublishedPrediction*>;
-using Scores = std::vector<ScaledPrediction>;
-
 constexpr std::array<std::string_view, 5> kVendorTables{"MCore 0.8", "MLPerf v3.0", "NeMo 24.07",
                                                         "Megatron-Bridge", "DGXC 25.04"};
-
-Predictions pointers(const std::vector<PublishedPrediction>& all) {
-  Predictions of;
-  for (const PublishedPrediction& p : all) {
-    of.push_back(&p);
-  }
-  return of;
-}
-
-template <typename Wanted>
-Scores where(const Scores& all, Wanted wanted) {
-  Scores some;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(some),
-               [&](const ScaledPrediction& s) { return wanted(*s.prediction); });
-  return some;
-}
 
 Scores of_source(const Scores& all, std::string_view source) {
   return where(all, [source](const PublishedPrediction& p) { return p.source == source; });

@@ -5,10 +5,11 @@
 #include <map>
 #include <utility>
 
+#include "studies/published_select.h"
+
 namespace stepcast::studies {
 namespace {
 
-using Predictions = std::vector<const PublishedPrediction*>;
 using BySource = std::map<std::string, std::vector<double>>;
 
 /// A residual and what it counts.
@@ -48,17 +49,6 @@ std::vector<std::vector<double>> lists(const BySource& by_source) {
   return all;
 }
 
-template <typename Wanted>
-Predictions where(const std::vector<PublishedPrediction>& all, Wanted wanted) {
-  Predictions some;
-  for (const PublishedPrediction& p : all) {
-    if (wanted(p)) {
-      some.push_back(&p);
-    }
-  }
-  return some;
-}
-
 }  // namespace
 
 StepSpread spread_of(const std::vector<std::vector<double>>& residuals, double level) {
@@ -90,7 +80,7 @@ StepSpread published_spread(const std::vector<PublishedPrediction>& predictions,
                             double level) {
   std::vector<ScaledPrediction> scores;
   if (of == SpreadOf::kScaled) {
-    scores = scaled(where(predictions, [](const auto& p) { return !p.scales_host(); }),
+    scores = scaled(where(pointers(predictions), [](const auto& p) { return !p.scales_host(); }),
                     PublishedRegime::kOneRow);
   } else {
     for (const PublishedPrediction& p : predictions) {
@@ -102,13 +92,12 @@ StepSpread published_spread(const std::vector<PublishedPrediction>& predictions,
 
 std::vector<IntervalCheck> check_intervals(const std::vector<PublishedPrediction>& predictions,
                                            PublishedRegime regime, double level) {
-  const BySource seen =
-      residuals_of(scaled(where(predictions, [](const auto&) { return true; }), regime));
+  const BySource seen = residuals_of(scaled(pointers(predictions), regime));
   std::vector<IntervalCheck> checks;
   for (const auto& [source, residuals] : seen) {
     const std::string& unseen = source;
     const Predictions others =
-        where(predictions, [&](const auto& p) { return p.source != unseen; });
+        where(pointers(predictions), [&](const auto& p) { return p.source != unseen; });
     IntervalCheck check{source, residuals.size(), 0,
                         spread_of(lists(residuals_of(scaled(others, regime))), level)};
     check.held = static_cast<std::size_t>(std::count_if(

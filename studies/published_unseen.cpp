@@ -8,26 +8,10 @@
 #include <string>
 #include <utility>
 
+#include "studies/published_select.h"
+
 namespace stepcast::studies {
 namespace {
-
-using Scores = std::vector<ScaledPrediction>;
-
-std::vector<const PublishedPrediction*> pointers(const std::vector<PublishedPrediction>& of) {
-  std::vector<const PublishedPrediction*> all;
-  for (const PublishedPrediction& p : of) {
-    all.push_back(&p);
-  }
-  return all;
-}
-
-template <typename Wanted>
-Scores where(const Scores& all, Wanted wanted) {
-  Scores some;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(some),
-               [&](const ScaledPrediction& s) { return wanted(*s.prediction->row); });
-  return some;
-}
 
 /// Over sources of many rows and of few alike.
 ValidationGroup each_source_once(const Scores& of) {
@@ -93,15 +77,15 @@ PublishedValidation validate_unseen(const std::vector<PublishedPrediction>& runs
     }
   };
   const auto hours = [](const char* of) {
-    return [of](const PublishedRow& row) { return row.hours_of == of; };
+    return [of](const PublishedPrediction& p) { return p.row->hours_of == of; };
   };
   add("all, no scalar", plain);
   add("all", scaled);
   suite.groups.push_back(each_source_once(scaled));
   add("steps", where(scaled, hours("steps")));
   add("whole runs", where(scaled, hours("run")));
-  add("plan stated", where(scaled, [](const PublishedRow& row) { return !row.plan_by_rule; }));
-  add("plan by rule", where(scaled, [](const PublishedRow& row) { return row.plan_by_rule; }));
+  add("plan stated", where(scaled, [](const auto& p) { return !p.row->plan_by_rule; }));
+  add("plan by rule", where(scaled, [](const auto& p) { return p.row->plan_by_rule; }));
   for (const double level : {0.8, 0.9}) {
     const IntervalCount count = count_held(runs, published_spread(others, SpreadOf::kPlain, level));
     suite.notes.push_back(fmt::format(

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "studies/error_statistics.h"
+#include "studies/published_select.h"
 #include "studies/published_spread.h"
 
 namespace stepcast::studies {
@@ -16,17 +17,14 @@ namespace {
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr const char* kConstantMfu = "constant MFU";
 
-using Predictions = std::vector<const PublishedPrediction*>;
 using Key = std::pair<std::string, std::string>;  // source, device
 
 Key key_of(const PublishedPrediction& p) { return {p.source, p.device}; }
 
+/// Of those that could be predicted.
 template <typename Wanted>
-Predictions where(const Predictions& all, Wanted wanted) {
-  Predictions some;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(some),
-               [&](const PublishedPrediction* p) { return p->skipped.empty() && wanted(*p); });
-  return some;
+Predictions predicted_where(const Predictions& all, Wanted wanted) {
+  return where(all, [&](const PublishedPrediction& p) { return p.skipped.empty() && wanted(p); });
 }
 
 /// Utilisation that rows show, the middle one.
@@ -44,9 +42,9 @@ Predictions other_sources(const Predictions& all, const PublishedPrediction& of)
   const auto other = [&of](const PublishedPrediction& p) {
     return p.device == of.device && p.source != of.source && p.scales_host() == of.scales_host();
   };
-  Predictions family =
-      where(all, [&](const PublishedPrediction& p) { return other(p) && p.family == of.family; });
-  return family.empty() ? where(all, other) : family;
+  Predictions family = predicted_where(
+      all, [&](const PublishedPrediction& p) { return other(p) && p.family == of.family; });
+  return family.empty() ? predicted_where(all, other) : family;
 }
 
 /// Plans of one model: what can be ranked.
@@ -206,7 +204,7 @@ std::vector<ScaledPrediction> scaled_by_folds(const Predictions& of) {
   for (const PublishedPrediction* p : of) {
     if (p->skipped.empty() && !scalars.contains(fold(*p))) {
       const Predictions others =
-          where(of, [&](const PublishedPrediction& o) { return fold(o) != fold(*p); });
+          predicted_where(of, [&](const PublishedPrediction& o) { return fold(o) != fold(*p); });
       scalars[fold(*p)] = {published_scalar(others), mfu_of(others)};
     }
   }
@@ -317,11 +315,7 @@ PublishedValidation published_by_source(const std::vector<ScaledPrediction>& sco
 
 PublishedValidation validate_published(const std::vector<PublishedPrediction>& predictions,
                                        PublishedRegime regime) {
-  Predictions all;
-  for (const PublishedPrediction& p : predictions) {
-    all.push_back(&p);
-  }
-  const std::vector<ScaledPrediction> scores = scaled(all, regime);
+  const Scores scores = scaled(pointers(predictions), regime);
   PublishedValidation out = published_by_source(scores);
   ValidationSuite& suite = out.suite;
   suite.notes = add_intervals(predictions, regime, scores, suite.groups);
