@@ -45,3 +45,9 @@ class InternalError : public std::logic_error {
                                                   #condition, fmt::format(__VA_ARGS__)));     \
     }                                                                                         \
   } while (false)
+
+/// What STEPCAST_CHECK does where there is nothing left to check: the end of a function that must
+/// have returned.
+#define STEPCAST_FAIL(...)         \
+  throw ::stepcast::InternalError( \
+      fmt::format("{}:{}: {}", __FILE__, __LINE__, fmt::format(__VA_ARGS__)))

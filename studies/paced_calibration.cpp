@@ -39,7 +39,7 @@ PairMessage message_of(const LinkSample& s) {
                   .base()};
     }
   }
-  STEPCAST_CHECK(false, "a pair's sample without bytes");
+  STEPCAST_FAIL("a pair's sample without bytes");
 }
 
 FabricLevel level_of(const std::vector<PairMessage>& messages, std::string name,

@@ -29,8 +29,7 @@ BytesPerSecond available(const Job& job, const Flow& flow) {
       return l.bandwidth * (static_cast<double>(job.devices) / std::max(1.0, l.oversubscription));
     }
   }
-  STEPCAST_CHECK(false, "flow {} goes over {}, which the system does not have", flow.name,
-                 flow.via);
+  STEPCAST_FAIL("flow {} goes over {}, which the system does not have", flow.name, flow.via);
 }
 
 BytesPerSecond host_bandwidth(const Job& job) {
@@ -39,7 +38,7 @@ BytesPerSecond host_bandwidth(const Job& job) {
       return tier_bandwidth(job, t);
     }
   }
-  STEPCAST_CHECK(false, "system {} has no tier ddr", job.system.name);
+  STEPCAST_FAIL("system {} has no tier ddr", job.system.name);
 }
 
 Bytes row_bytes(const Job& job, const EmbeddingTable& table, const Flow& flow, bool state) {

@@ -237,7 +237,7 @@ void DlrmStep::layer_forward(std::size_t index) {
       group_forward(l);
       return;
     default:
-      STEPCAST_CHECK(false, "layer '{}' of kind {}", l.name, name_of(l.kind));
+      STEPCAST_FAIL("layer '{}' of kind {}", l.name, name_of(l.kind));
   }
 }
 

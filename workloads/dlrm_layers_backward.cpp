@@ -309,7 +309,7 @@ void DlrmStep::layer_backward(std::size_t index) {
       group_backward(l, dy);
       return;
     default:
-      STEPCAST_CHECK(false, "layer '{}' of kind {}", l.name, name_of(l.kind));
+      STEPCAST_FAIL("layer '{}' of kind {}", l.name, name_of(l.kind));
   }
 }
 

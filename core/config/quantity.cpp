@@ -180,7 +180,7 @@ std::string write(double base, const Dimension& d) {
       return fmt::format("{} {}", base, u.name);  // base units always read back
     }
   }
-  STEPCAST_CHECK(false, "no base unit");
+  STEPCAST_FAIL("no base unit");
 }
 
 }  // namespace

@@ -220,7 +220,7 @@ OrderedJson recompute_json(const Recompute& r) {
     case RecomputeKind::kFirstLayers:
       return {{"layers", r.layers}};
   }
-  STEPCAST_CHECK(false, "unknown recompute");
+  STEPCAST_FAIL("unknown recompute");
 }
 
 OrderedJson zero_json(const Parallel& p) {
@@ -304,7 +304,7 @@ OrderedJson calibration_json(const Calibration& c) {
     case Calibration::Kind::kScale:
       return {{"scale", plain(c.scale)}};
   }
-  STEPCAST_CHECK(false, "unknown calibration");
+  STEPCAST_FAIL("unknown calibration");
 }
 
 /// Bytes by rank and tier (CONTRACT section 5); whole numbers.

@@ -100,7 +100,7 @@ std::string name_in(const std::vector<std::pair<std::string, T>>& names, T value
       return name;
     }
   }
-  STEPCAST_CHECK(false, "an enumeration value has no name");
+  STEPCAST_FAIL("an enumeration value has no name");
 }
 
 }  // namespace stepcast::config

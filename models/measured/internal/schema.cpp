@@ -29,7 +29,7 @@ std::string_view Row::text(std::string_view column) const {
       ++i;
     }
   }
-  STEPCAST_CHECK(false, "schema {} has no column {}", schema_.name, column);
+  STEPCAST_FAIL("schema {} has no column {}", schema_.name, column);
 }
 
 double Row::number(std::string_view column) const {

@@ -98,8 +98,7 @@ void Bfloat16Gemm::operator()(const Gemm& shape, const float* a, const float* b,
                      {DNNL_ARG_DST, dnnl::memory(c_desc, state_->engine, c)}});
     state_->stream.wait();
   } catch (const dnnl::error& error) {
-    STEPCAST_CHECK(false, "bfloat16 product {}x{}x{}: oneDNN: {}", shape.m, shape.n, shape.k,
-                   error.what());
+    STEPCAST_FAIL("bfloat16 product {}x{}x{}: oneDNN: {}", shape.m, shape.n, shape.k, error.what());
   }
 }
 
