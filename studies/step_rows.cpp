@@ -5,7 +5,6 @@
 #include <map>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -13,104 +12,18 @@
 #include "models/cost_model.h"
 #include "models/since_use.h"
 #include "studies/error_statistics.h"
+#include "studies/internal/quiet_steps.h"
+#include "studies/internal/trace_paces.h"
 
 namespace stepcast::studies {
 namespace {
 
-double seconds_between(SimTime begin, SimTime end) {
-  return to_seconds(SimTime{ticks(end) - ticks(begin)}).base();
-}
-
-constexpr const char* kDropped = "dropped by the recorder";
-
-/// Counts by reason and name, in order of both.
-class Unused {
- public:
-  void add(const std::string& reason, const std::string& name, std::int64_t count = 1,
-           double time = 0) {
-    Unexplained& u = counts_[{reason, name}];
-    u.count += count;
-    u.seconds += time;
-  }
-  void move_to(std::vector<Unexplained>& list) const {
-    for (const auto& [key, found] : counts_) {
-      const auto known = std::find_if(list.begin(), list.end(), [&](const Unexplained& u) {
-        return u.reason == key.first && u.name == key.second;
-      });
-      if (known != list.end()) {
-        known->count += found.count;
-        known->seconds += found.seconds;
-      } else {
-        list.push_back({key.first, key.second, found.count, found.seconds});
-      }
-    }
-  }
-
- private:
-  std::map<std::pair<std::string, std::string>, Unexplained> counts_;
-};
-
-/// Leaves the steps that are whole on every rank, and of those the faster half: whatever else the
-/// machine did meanwhile is in the slower one. Returns the duration of each step that was whole.
-std::vector<double> keep_quiet_steps(traces::Trace& trace, Unused& unused) {
-  using Bounds = std::pair<SimTime, SimTime>;
-  std::map<std::int32_t, Bounds> whole;
-  for (traces::RankTrace& rank : trace.ranks) {
-    const Program& program = trace.graph.program_of(rank.rank);
-    std::map<std::int32_t, Bounds> marks;
-    for (const traces::StepMark& m : rank.steps) {
-      marks[m.step] = {m.begin, m.end};
-    }
-    std::map<std::int32_t, std::uint64_t> executed;
-    std::erase_if(rank.ops, [&](const OpSpan& s) {
-      const auto mark = marks.find(s.step);
-      const bool outside =
-          mark == marks.end() || s.begin < mark->second.first || s.end > mark->second.second;
-      if (outside) {
-        unused.add("outside every step", program.name(program.ops[s.ref.op]), 1,
-                   seconds_between(s.begin, s.end));
-      } else {
-        ++executed[s.step];
-      }
-      return outside;
-    });
-    std::map<std::int32_t, Bounds> common;
-    for (const auto& [step, bounds] : marks) {
-      const auto others = whole.find(step);
-      if (executed[step] != program.executed_ops()) {
-        unused.add("step not whole", "rank " + std::to_string(rank.rank));
-      } else if (rank.rank == trace.ranks.front().rank) {
-        common[step] = bounds;
-      } else if (others != whole.end()) {
-        common[step] = {std::min(others->second.first, bounds.first),
-                        std::max(others->second.second, bounds.second)};
-      }
-    }
-    whole = std::move(common);
-    if (rank.dropped > 0) {
-      unused.add(kDropped, "rank " + std::to_string(rank.rank),
-                 static_cast<std::int64_t>(rank.dropped));
-    }
-  }
-  std::vector<double> durations;
-  for (const auto& [step, bounds] : whole) {
-    durations.push_back(seconds_between(bounds.first, bounds.second));
-  }
-  if (durations.empty()) {
-    return durations;
-  }
-  const double limit = median_of(durations);
-  const auto noisy = [&](const auto& record) {
-    const auto it = whole.find(record.step);
-    return it == whole.end() || seconds_between(it->second.first, it->second.second) > limit;
-  };
-  for (traces::RankTrace& rank : trace.ranks) {
-    std::erase_if(rank.ops, noisy);
-    std::erase_if(rank.host, noisy);
-    std::erase_if(rank.steps, noisy);
-  }
-  return durations;
-}
+using internal::keep_quiet_steps;
+using internal::Paces;
+using internal::paces_of;
+using internal::seconds_between;
+using internal::Unused;
+using internal::without;
 
 /// Bytes that stand for a collective in the fits: the NCCL convention, an unequal exchange by the
 /// equal one that moves as much.
@@ -162,101 +75,6 @@ std::vector<Seconds> op_times(const Program& program,
     total[o] = calls[o] > 0 ? total[o] / calls[o] : Seconds{};
   }
   return total;
-}
-
-/// A duration without what reading the clock added; never less than a quarter of it.
-double without(double duration, Seconds clock) {
-  return std::max(duration - clock.base(), duration / 4);
-}
-
-/// Pace of each rank of a trace, of the slowest, and of its exchange; the last is not known of
-/// traces without a probe, and of transfers that leave the core alone.
-struct Paces {
-  std::vector<double> of_rank;
-  double slowest = 1;
-  std::optional<double> exchange = {};
-};
-
-/// How long each rank takes over the slowest, by the compute ops that it has in common with the
-/// first rank: the median of the ratios, each weighted by its time. Hundreds of ops of a whole run
-/// tell two cores apart better than a probe of some 20 us before and after it, whose sums of
-/// vectors differed by 1.5 times between ranks whose ops took the same. Empty where ranks have next
-/// to nothing in common.
-std::vector<double> relative_paces(const ExecutionGraph& graph, const traces::Trace& trace) {
-  using Key = std::tuple<OpKind, Format, std::array<std::int64_t, 6>, std::string>;
-  constexpr std::size_t kFewestShared = 5;
-  std::vector<std::map<Key, double>> times;
-  for (const traces::RankTrace& rank : trace.ranks) {
-    const Program& program = graph.program_of(rank.rank);
-    std::map<Key, double>& of_rank = times.emplace_back();
-    for (const traces::OpSamples& s : traces::samples_of(trace, rank.rank, 0)) {
-      const Op& op = program.ops[s.ref.op];
-      if (!s.seconds.empty() && !is_collective(op.kind) &&
-          class_of(op.kind) != OpClass::kEmbedding) {  // whose tables differ
-        of_rank[{op.kind, op.format, op.shape, std::string(program.name(op))}] +=
-            without(median_of(s.seconds), trace.clock_cost);
-      }
-    }
-  }
-  std::vector<double> paces;
-  for (const std::map<Key, double>& of_rank : times) {
-    std::vector<std::pair<double, double>> ratios;  // and their weights
-    double all = 0;
-    for (const auto& [key, time] : of_rank) {
-      const auto first = times.front().find(key);
-      if (first != times.front().end() && first->second > 0 && time > 0) {
-        ratios.emplace_back(time / first->second, first->second);
-        all += first->second;
-      }
-    }
-    if (ratios.size() < kFewestShared) {
-      return {};
-    }
-    std::sort(ratios.begin(), ratios.end());
-    double below = 0;
-    const auto middle = std::find_if(ratios.begin(), ratios.end(), [&](const auto& r) {
-      below += r.second;
-      return 2 * below >= all;
-    });
-    paces.push_back(middle->first);
-  }
-  const double slowest = *std::max_element(paces.begin(), paces.end());
-  for (double& p : paces) {
-    p /= slowest;
-  }
-  return paces;
-}
-
-Paces paces_of(StepRows& all, const ExecutionGraph& graph, const traces::Trace& trace) {
-  Paces paces{std::vector<double>(trace.ranks.size(), 1.0)};
-  if (trace.core_probes.empty()) {
-    return paces;
-  }
-  if (all.paces.empty()) {
-    all.reference = trace.core_probes.front();
-  }
-  paces.slowest = 0;
-  for (std::size_t r = 0; r < trace.core_probes.size(); ++r) {
-    paces.of_rank[r] = pace_of(trace.core_probes[r], all.reference);
-    paces.slowest = std::max(paces.slowest, paces.of_rank[r]);
-  }
-  all.paces.push_back(paces.slowest);
-  const std::vector<double> relative = relative_paces(graph, trace);
-  for (std::size_t r = 0; r < relative.size(); ++r) {
-    paces.of_rank[r] = paces.slowest * relative[r];
-  }
-  if (trace.collectives_hold_core && trace.core_probes.front()[2] > Seconds{}) {
-    if (all.reference[2] <= Seconds{}) {
-      all.reference[2] = trace.core_probes.front()[2];
-    }
-    std::vector<double> of_rank;
-    for (const ProbeTimes& probe : trace.core_probes) {
-      of_rank.push_back(exchange_pace_of(probe, all.reference));
-    }
-    paces.exchange = median_of(of_rank);
-    all.exchange_paces.push_back(*paces.exchange);
-  }
-  return paces;
 }
 
 /// A job without the machine it ran on. One that is not known is told by its name alone.
@@ -529,7 +347,7 @@ std::int64_t add_steps(StepRows& all, const Job& job, ExecutionGraph graph, trac
 std::uint64_t dropped_records(const StepRows& rows) {
   std::uint64_t all = 0;
   for (const Unexplained& u : rows.unexplained) {
-    all += u.reason == kDropped ? static_cast<std::uint64_t>(u.count) : 0;
+    all += u.reason == internal::kDropped ? static_cast<std::uint64_t>(u.count) : 0;
   }
   return all;
 }

@@ -109,6 +109,24 @@ TEST_CASE("of experts both orders of ranks are searched, unless one is given", "
   CHECK(both.lower_bound == Approx(std::min(usual.lower_bound, turned.lower_bound)));
 }
 
+TEST_CASE("a plan that both orders of ranks give alike is shown once", "[studies][plan]") {
+  const PlanRequest r = config::load_plan_request(
+      config::text_source("{}", "test"),
+      {"workload=mixtral-8x7b", "workload.layers=4", "system=dgx-h100", "devices=16",
+       "batch.global=16", "batch.sequence=2048", "parallel.tensor=8", "parallel.context=1",
+       "parallel.data=1", "parallel.recompute=none"},
+      kLibrary);
+  ParallelPlanOptions options;
+  options.fewer_devices = false;
+  const ParallelPlanReport report = plan_parallel(r, options);
+  REQUIRE(report.order_searched);
+  REQUIRE(report.plans.size() == options.top);
+  for (auto p = report.plans.begin(); p != report.plans.end(); ++p) {
+    CHECK(std::none_of(p + 1, report.plans.end(),
+                       [&p](const RankedParallelPlan& q) { return q.point == p->point; }));
+  }
+}
+
 TEST_CASE("a search that a time limit cut knows no lower bound", "[studies][plan]") {
   const PlanRequest r = request({});
   double now = 0;
