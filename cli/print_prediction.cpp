@@ -115,6 +115,9 @@ void print_parallel(const Job& job, std::ostream& out) {
     const std::string order = planner::order_text(p.order);
     said += order.empty() ? ", ranks in an order of their own" : ", " + order;
   }
+  if (p.expert > 1 && p.expert_dispatch == ExpertDispatch::kPerMachine) {
+    said += ", a token to each machine once";
+  }
   out << fmt::format("{}{}; overlaps: {}\n", said, job.flash_attention ? "" : "; unfused attention",
                      planner::overlaps_text(p.overlap));
 }

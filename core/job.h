@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -45,6 +46,11 @@ enum class DlrmPipeline : std::uint8_t { kNone, kSparseDist, kPrefetch, kFused }
 /// what moves least and can be hidden.
 enum class ContextAlgorithm : std::uint8_t { kAuto, kAllGather, kPassKv, kPassQ, kAllToAll };
 
+/// How tokens go to the ranks of their experts, and what was made of them back: a copy for each
+/// expert | one to each machine that has some of them, forwarded there to each rank that has, once,
+/// and summed up likewise on the way back (DeepSeek-V3, arXiv 2412.19437, section 3.2.2; DeepEP).
+enum class ExpertDispatch : std::uint8_t { kCopies, kPerMachine };
+
 /// What a step does: forward, backward and update | forward over new tokens, keeping their keys and
 /// values | forward of one new token per sequence.
 enum class JobPhase : std::uint8_t { kTrain, kPrefill, kDecode };
@@ -62,6 +68,16 @@ struct Parallel {
   std::int64_t expert_tensor = 0;
   /// Parts in which tokens go to the experts and back, one under way while another is computed.
   std::int64_t expert_chunks = 1;
+  ExpertDispatch expert_dispatch = ExpertDispatch::kCopies;
+  /// Machines that ranks with different experts lie in; 0: as their numbers say (core/mesh.h).
+  std::int64_t expert_machines = 0;
+  /// `expert` ranks, and `expert_tensor` resolved.
+  [[nodiscard]] ExpertSplit expert_split() const {
+    const bool by_columns = expert_tensor == 0 && data * context % expert == 0;
+    return {
+        static_cast<std::int32_t>(expert),
+        static_cast<std::int32_t>(by_columns ? tensor : std::max<std::int64_t>(1, expert_tensor))};
+  }
   std::int64_t virtual_stages = 1;
   ScheduleKind schedule = ScheduleKind::kOneFOneB;
   bool sequence_parallel = false;
@@ -86,6 +102,9 @@ struct RoleFormats {
   Format embedding = Format::kFp32;
   Format all_to_all_forward = Format::kFp32;
   Format all_to_all_backward = Format::kFp32;
+  /// Of tokens, and of gradients of what was made of them, on their way to experts; none: as they
+  /// are stored.
+  std::optional<Format> expert_dispatch{};
 };
 
 struct Calibration {

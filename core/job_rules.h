@@ -22,4 +22,8 @@ struct BrokenRule {
 /// plan is found if and only if a job may ask for it (tests/planner/plan_rules_test.cpp).
 std::optional<BrokenRule> broken_rule(const Job& job);
 
+/// Machines (units of the innermost level of the fabric) that each group of ranks with different
+/// experts lies in; nullopt where machines hold unlike parts of groups.
+std::optional<std::int64_t> expert_machines(const Job& job);
+
 }  // namespace stepcast

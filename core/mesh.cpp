@@ -59,6 +59,28 @@ std::vector<std::int32_t> expert_group(const Mesh& mesh, ExpertSplit split, std:
   throw InternalError("a rank outside its mesh");
 }
 
+std::optional<std::int32_t> expert_units(const Mesh& mesh, ExpertSplit split, std::int64_t inside) {
+  std::optional<std::int32_t> units;
+  for (const std::vector<std::int32_t>& holders : expert_holders(mesh, split)) {
+    for (std::size_t first = 0; first < holders.size();
+         first += static_cast<std::size_t>(split.ranks)) {
+      std::map<std::int64_t, std::int32_t> ranks;
+      for (std::int32_t i = 0; i < split.ranks; ++i) {
+        ++ranks[holders[first + static_cast<std::size_t>(i)] / inside];
+      }
+      const auto here = static_cast<std::int32_t>(ranks.size());
+      const bool alike = std::all_of(ranks.begin(), ranks.end(), [&](const auto& unit) {
+        return unit.second * here == split.ranks;
+      });
+      if (!alike || (units && *units != here)) {
+        return std::nullopt;
+      }
+      units = here;
+    }
+  }
+  return units;
+}
+
 std::int32_t expert_place(const Mesh& mesh, ExpertSplit split, std::int32_t rank) {
   const std::vector<std::int32_t> group = expert_group(mesh, split, rank);
   return static_cast<std::int32_t>(std::find(group.begin(), group.end(), rank) - group.begin());

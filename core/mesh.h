@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace stepcast {
@@ -40,6 +41,9 @@ std::vector<std::vector<std::int32_t>> expert_holders(const Mesh& mesh, ExpertSp
 /// The ranks that exchange tokens with `rank`, itself included, ascending: member i holds the i-th
 /// part of the experts.
 std::vector<std::int32_t> expert_group(const Mesh& mesh, ExpertSplit split, std::int32_t rank);
+/// Units of `inside` neighbouring ranks that an expert group lies in, if every group has as many
+/// ranks in each of its units: machines, where `inside` is the devices of one.
+std::optional<std::int32_t> expert_units(const Mesh& mesh, ExpertSplit split, std::int64_t inside);
 /// `rank`'s place in its expert group.
 std::int32_t expert_place(const Mesh& mesh, ExpertSplit split, std::int32_t rank);
 

@@ -182,6 +182,15 @@ std::vector<double> Exchange::sent_by(std::size_t position) const {
       elements.at(position / unit.size() * unit.size() + place) += unit[place];
     }
   }
+  const std::size_t places = forwarded ? elements.size() / forwarded->units : 1;
+  for (std::size_t member = 0; forwarded && member < elements.size(); ++member) {
+    const bool own_unit = member / places == position / places;
+    const bool own_place = member % places == position % places;
+    elements[member] += own_unit && own_place ? forwarded->kept
+                        : own_unit            ? forwarded->inside
+                        : own_place           ? forwarded->across
+                                              : 0;
+  }
   return elements;
 }
 

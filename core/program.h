@@ -147,6 +147,15 @@ struct Exchange {
   /// units of so many, in order. Ranks of one class may be in different units. One list for each
   /// size of units.
   std::vector<std::vector<double>> unit_elements{};
+  /// Beside that, where rows go through one member of each unit: members form `units` of them, in
+  /// order.
+  struct Forwarded {
+    std::size_t units = 1;
+    double across = 0;  ///< to the member at the sender's place of each other unit
+    double inside = 0;  ///< to each other member of the own unit, what came from others included
+    double kept = 0;    ///< stays
+  };
+  std::optional<Forwarded> forwarded{};
   /// To each member, from the one at `position`.
   [[nodiscard]] std::vector<double> sent_by(std::size_t position) const;
 };

@@ -218,6 +218,89 @@ Broken experts(const Job& job, const TransformerWorkload& w) {
   return std::nullopt;
 }
 
+/// Which experts go together is known where all are alike.
+Broken grouped_experts(const Job&, const TransformerWorkload& w) {
+  if (!w.moe || w.moe->groups == 1) {
+    return std::nullopt;
+  }
+  const MixtureOfExperts& m = *w.moe;
+  if (m.experts % m.groups != 0) {
+    return BrokenRule{"workload.moe.groups",
+                      fmt::format("{} does not divide workload.moe.experts = {}; use {}", m.groups,
+                                  m.experts, divisors(m.experts, m.experts))};
+  }
+  const std::int64_t least = (m.per_token * m.groups + m.experts - 1) / m.experts;
+  if (m.groups_per_token > m.groups || m.groups_per_token < least) {
+    return BrokenRule{
+        "workload.moe.groups_per_token",
+        fmt::format("{} groups of {} experts do not hold the {} experts of a token; "
+                    "use {} to {}",
+                    m.groups_per_token, m.experts / m.groups, m.per_token, least, m.groups)};
+  }
+  if (m.limits_groups() && !m.even()) {
+    return BrokenRule{"workload.moe.groups_per_token",
+                      fmt::format("{} of {} groups with a popularity of single experts is not "
+                                  "implemented; remove workload.moe.routing, or use {}",
+                                  m.groups_per_token, m.groups, m.groups)};
+  }
+  return std::nullopt;
+}
+
+/// What has to hold for a token to go to each machine once.
+Broken dispatched_experts(const Job& job, const TransformerWorkload& w) {
+  const Parallel& p = job.parallel;
+  if (!w.moe) {
+    if (job.formats.expert_dispatch) {
+      return BrokenRule{"formats.expert_dispatch",
+                        fmt::format("found {}, but workload {} has no experts; leave it out",
+                                    name_of(*job.formats.expert_dispatch), job.workload.name)};
+    }
+    return p.expert_dispatch == ExpertDispatch::kCopies
+               ? Broken()
+               : BrokenRule{"parallel.expert_dispatch",
+                            fmt::format("per_machine, but workload {} has no experts; use "
+                                        "all_to_all, or give workload.moe",
+                                        job.workload.name)};
+  }
+  if (p.expert_dispatch == ExpertDispatch::kCopies || p.expert == 1) {
+    return std::nullopt;
+  }
+  const auto refuse = [](const std::string& why) {
+    return BrokenRule{"parallel.expert_dispatch",
+                      fmt::format("per_machine {}, or all_to_all", why)};
+  };
+  const ExpertSplit split = p.expert_split();
+  if (split.tensor > 1) {
+    return refuse(
+        fmt::format("where {} tensor ranks share each expert by columns is not "
+                    "implemented; use parallel.expert_tensor = 1 with sequence_parallel",
+                    split.tensor));
+  }
+  if (!w.moe->even() || (w.moe->capacity_factor > 0 && w.moe->capacity_factor < 1)) {
+    return refuse(
+        fmt::format("needs to know which experts go together, which {} leaves open; "
+                    "remove it",
+                    w.moe->even() ? "a capacity_factor below 1" : "workload.moe.routing"));
+  }
+  const auto machines = expert_machines(job);
+  if (!machines) {
+    return refuse(
+        fmt::format("needs as many of the {} ranks with different experts in each "
+                    "machine of {}; use another expert degree or parallel.order",
+                    p.expert, job.system.devices_in_level(0)));
+  }
+  const std::int64_t group = w.moe->experts / w.moe->groups;
+  for (const std::int64_t block : {w.moe->experts / *machines, w.moe->experts / p.expert}) {
+    if (w.moe->limits_groups() && group % block != 0 && block % group != 0) {
+      return refuse(
+          fmt::format("where groups of {} experts lie across machines or ranks of {} is "
+                      "not implemented; use another expert degree",
+                      group, block));
+    }
+  }
+  return std::nullopt;
+}
+
 Broken hidden_experts(const Job& job, const TransformerWorkload& w) {
   const Parallel& p = job.parallel;
   if (w.moe && p.overlap.expert && p.expert > 1 && p.tensor > 1 && !p.sequence_parallel) {
@@ -235,11 +318,28 @@ Broken hidden_experts(const Job& job, const TransformerWorkload& w) {
   return std::nullopt;
 }
 
-constexpr std::array<TransformerRule, 7> kRules{layers, tensor,  context,       sequence_parallel,
-                                                dense,  experts, hidden_experts};
+constexpr std::array<TransformerRule, 9> kRules{
+    layers,        tensor,  context,         sequence_parallel,
+    dense,         experts, grouped_experts, dispatched_experts,
+    hidden_experts};
 
 }  // namespace
 
 std::span<const TransformerRule> split_rules() { return kRules; }
 
 }  // namespace stepcast::internal
+
+namespace stepcast {
+
+std::optional<std::int64_t> expert_machines(const Job& job) {
+  if (job.parallel.expert_machines > 0) {
+    return job.parallel.expert_machines;
+  }
+  if (job.system.fabric.empty()) {
+    return 1;
+  }
+  return expert_units(job.parallel.mesh(), job.parallel.expert_split(),
+                      job.system.devices_in_level(0));
+}
+
+}  // namespace stepcast

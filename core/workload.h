@@ -25,11 +25,19 @@ struct MixtureOfExperts {
   std::int64_t shared = 0;              ///< experts every token passes, of the same width each
   std::int64_t ffn_hidden = 0;          ///< width of one expert
   std::int64_t first_dense_layers = 0;  ///< layers before the first with experts
+  /// Neighbouring experts form `groups` equal groups; all experts of a token lie in at most
+  /// `groups_per_token` of them (DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
+  std::int64_t groups = 1;
+  std::int64_t groups_per_token = 1;
   /// Most copies an expert takes of one rank's tokens, relative to an even spread; the rest is
   /// dropped. 0: nothing is dropped.
   double capacity_factor = 0;
   std::shared_ptr<const Access> routing;  ///< popularity of the experts; none: all alike
   std::string routing_file;               ///< the file behind `routing`, if any
+  /// Are all experts, and all that go together, as likely?
+  [[nodiscard]] bool even() const { return !routing || routing->kind() == AccessKind::kUniform; }
+  /// Does the router keep a token out of some groups?
+  [[nodiscard]] bool limits_groups() const { return groups_per_token < groups; }
 };
 
 /// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): queries, keys and

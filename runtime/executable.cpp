@@ -57,6 +57,16 @@ void require_executable(const Job& job, bool cuda) {
       refuse("parallel.zero", "shards of experts that differ between tensor ranks");
     }
   }
+  if (m->moe && m->moe->limits_groups()) {
+    refuse("workload.moe.groups_per_token", "a router that keeps tokens inside groups of experts");
+  }
+  if (m->moe && job.parallel.expert > 1 &&
+      job.parallel.expert_dispatch == ExpertDispatch::kPerMachine) {
+    refuse("parallel.expert_dispatch", "exchanges that send a token to each machine once");
+  }
+  if (m->moe && job.formats.expert_dispatch) {
+    refuse("formats.expert_dispatch", "tokens that travel in a format of their own");
+  }
   if (m->mla) {
     refuse("workload.mla", "multi-head latent attention");
   }

@@ -94,6 +94,35 @@ std::vector<double> expert_shares(const MixtureOfExperts& moe) {
   return shares;
 }
 
+double expert_reach(const MixtureOfExperts& moe, std::int64_t begin, std::int64_t end) {
+  STEPCAST_CHECK(moe.even() && moe.experts % moe.groups == 0, "experts are not alike");
+  const std::int64_t group = moe.experts / moe.groups;
+  const std::int64_t covered = std::max<std::int64_t>(1, (end - begin) / group);
+  const std::int64_t each = std::min(end - begin, group);
+  const std::int64_t choice = group * moe.groups_per_token;
+  const auto log_choose = [](std::int64_t n, std::int64_t k) {
+    const auto log_factorial = [](std::int64_t i) {
+      return std::lgamma(static_cast<double>(i) + 1);
+    };
+    return log_factorial(n) - log_factorial(k) - log_factorial(n - k);
+  };
+  double missed = 0;
+  for (std::int64_t j = 0; j <= std::min(covered, moe.groups_per_token); ++j) {
+    const std::int64_t others = moe.groups_per_token - j;
+    if (others > moe.groups - covered) {
+      continue;
+    }
+    double share = std::exp(log_choose(covered, j) + log_choose(moe.groups - covered, others) -
+                            log_choose(moe.groups, moe.groups_per_token));
+    for (std::int64_t i = 0; i < moe.per_token; ++i) {
+      share *= static_cast<double>(std::max<std::int64_t>(0, choice - j * each - i)) /
+               static_cast<double>(choice - i);
+    }
+    missed += share;
+  }
+  return 1 - missed;
+}
+
 bool ExpertLoad::even() const {
   return std::all_of(to.begin(), to.end(), [&](double v) { return v == to.front(); });
 }

@@ -1,3 +1,6 @@
+#include <cmath>
+#include <numeric>
+
 #include "workloads/transformer_stage.h"
 
 // The second half of a layer with experts. Tokens are routed where their rows are; copies go to the
@@ -13,6 +16,11 @@
 // beside the way to the routed experts and their second half beside the way back
 // (Megatron-LM's --moe-shared-expert-overlap), and with expert_chunks the copies travel in parts,
 // so that experts work on one while the next is under way (Tutel, arXiv 2206.03382, section 3.2).
+// Where a token goes to each machine once (ExpertDispatch::kPerMachine) rows leave as they are and
+// are copied for their experts where they arrive; what those made of a row is summed up there:
+//
+//   norm -> router -> route -> [exchange] -> dispatch -> experts -> combine -> [exchange] ->
+//   combine
 namespace stepcast::workloads {
 
 using op_flags::kAccumulate;
@@ -31,7 +39,7 @@ TransformerStage::ExpertTensors TransformerStage::expert_tensors(std::int64_t la
   t.input = kept(keep, at + "moe.input", e.computed_room, h, compute_);
   t.fc1 = kept(keep, at + "moe.fc1", e.computed_room, e.fc1_width, compute_);
   t.activated = kept(keep, at + "moe.activated", e.computed_room, e.ffn, compute_);
-  t.output = kept(keep, at + "moe.output", e.sent_room, h, compute_);
+  t.output = kept(keep, at + "moe.output", e.once ? e.computed_room : e.sent_room, h, compute_);
   if (e.shared_ffn > 0) {
     const std::int64_t width = e.shared_ffn * (shape_.model.gated() ? 2 : 1);
     t.shared_fc1 = kept(keep, at + "moe.shared.fc1", shape_.tokens, width, compute_);
@@ -82,13 +90,13 @@ OpWriter::Event TransformerStage::exchange_copies(const std::string& name, Tenso
   const ExpertShape& e = *shape_.experts;
   const std::int64_t h = shape_.model.hidden;
   OpWriter::Transfer t;
-  t.kind = e.to.empty() ? OpKind::kAllToAll : OpKind::kAllToAllV;
+  t.kind = e.to.empty() && !e.once ? OpKind::kAllToAll : OpKind::kAllToAllV;
   t.name = name;
   t.elements = e.part(e.sent, part) * h;
   t.in = {from};
   t.out = {to};
   t.communicator = communicators_.expert;
-  t.format = compute_;
+  t.format = way == CopyWay::kThere ? job_.formats.expert_dispatch.value_or(compute_) : compute_;
   t.variant = static_cast<std::uint8_t>(way);
   t.routing = routing_ + static_cast<std::int32_t>(part);
   if (!e.to.empty()) {
@@ -97,6 +105,17 @@ OpWriter::Event TransformerStage::exchange_copies(const std::string& name, Tenso
       exchange.send_elements.push_back(copies * static_cast<double>(h) /
                                        static_cast<double>(e.chunks));
     }
+    t.detail = writer_.builder().exchange(std::move(exchange));
+  }
+  if (e.once) {
+    Exchange exchange;
+    exchange.send_elements.assign(static_cast<std::size_t>(e.ranks), 0.0);
+    const ExpertMachines& m = *e.once;
+    const double width = static_cast<double>(h) / static_cast<double>(e.chunks);
+    exchange.forwarded = {static_cast<std::size_t>(m.machines), m.to_machine * width,
+                          static_cast<double>(m.machines) * m.to_rank * width, m.to_rank * width};
+    const std::vector<double> elements = exchange.sent_by(0);
+    t.elements = std::llround(std::accumulate(elements.begin(), elements.end(), 0.0));
     t.detail = writer_.builder().exchange(std::move(exchange));
   }
   return writer_.transfer("expert", job_.parallel.overlap.expert, t);
@@ -118,14 +137,18 @@ void TransformerStage::move_rows(OpKind kind, const char* name, TensorId from, T
 
 bool TransformerStage::sorts_copies() const {
   const ExpertShape& e = *shape_.experts;
-  return e.local > 1 && (e.ranks > 1 || e.gathers);
+  return !e.once && e.local > 1 && (e.ranks > 1 || e.gathers);
 }
 
-/// Copies leave for the ranks of their experts, in the order of those ranks; when each part has
-/// arrived.
+/// Copies leave for the ranks of their experts, in the order of those ranks, or rows for their
+/// machines; when each part has arrived.
 std::vector<OpWriter::Event> TransformerStage::send_copies(const std::string& name, TensorId copies,
                                                            TensorId rows) {
   const ExpertShape& e = *shape_.experts;
+  if (e.ranks > 1 && bits_per_element(job_.formats.expert_dispatch.value_or(compute_), 1024) <
+                         bits_per_element(compute_)) {
+    narrow_copies(name + ".quantise", copies);
+  }
   std::vector<OpWriter::Event> arrived;
   for (std::int64_t part = 0; e.ranks > 1 && part < e.chunks; ++part) {
     arrived.push_back(
@@ -134,9 +157,24 @@ std::vector<OpWriter::Event> TransformerStage::send_copies(const std::string& na
   return arrived;
 }
 
+/// What leaves in a narrow format is written in it first.
+void TransformerStage::narrow_copies(const std::string& name, TensorId copies) {
+  const ExpertShape& e = *shape_.experts;
+  const Format format = *job_.formats.expert_dispatch;
+  const std::int64_t elements = (e.once ? shape_.rows : e.sent) * shape_.model.hidden;
+  auto op = writer_.compute(OpKind::kCast, name, {elements});
+  op.in({copies}).out({copies}).format(format);
+  const auto n = static_cast<double>(elements);
+  op.work(Flops(2 * n), Bytes(n * bits_per_element(compute_) / 8),
+          Bytes(n * bits_per_element(format, 1024) / 8));
+}
+
 /// Where copies arrive: where the experts read them, if nothing is done to them first.
 TensorId TransformerStage::received(TensorId rows) {
   const ExpertShape& e = *shape_.experts;
+  if (e.once) {
+    return writer_.workspace("moe.received", e.once->received, shape_.model.hidden, compute_);
+  }
   return e.gathers || sorts_copies()
              ? writer_.workspace("moe.received", e.received_room, shape_.model.hidden, compute_)
              : rows;
@@ -154,6 +192,7 @@ void TransformerStage::sort_copies(const std::string& name, CopyWay way, TensorI
 }
 
 /// From a part of the copies as they arrived to `rows` of this rank's experts, expert by expert.
+/// Where rows arrive once, what copies them depends on the pass.
 void TransformerStage::to_experts(const std::string& name, TensorId copies, TensorId rows,
                                   std::int64_t part) {
   const ExpertShape& e = *shape_.experts;
@@ -176,6 +215,9 @@ OpWriter::Event TransformerStage::from_experts(const std::string& name, TensorId
                                                TensorId copies, std::int64_t part) {
   const ExpertShape& e = *shape_.experts;
   const std::int64_t h = shape_.model.hidden;
+  if (e.once) {
+    return exchange_copies(name + ".exchange", received(rows), copies, CopyWay::kBack, part);
+  }
   TensorId at = rows;
   if (sorts_copies()) {
     const TensorId unsorted = writer_.workspace("moe.unsorted", e.computed_room, h, compute_);
@@ -189,6 +231,12 @@ OpWriter::Event TransformerStage::from_experts(const std::string& name, TensorId
     at = own;
   }
   return e.ranks > 1 ? exchange_copies(name + ".exchange", at, copies, CopyWay::kBack, part) : -1;
+}
+
+/// Sums of this rank's tokens as they come back, where several experts made one.
+TensorId TransformerStage::rows_returned() {
+  return writer_.workspace("moe.returned", shape_.experts->once->returned, shape_.model.hidden,
+                           compute_);
 }
 
 /// Do rows go through anything on their way to the experts?
@@ -211,21 +259,34 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
       .out({x.probabilities})
       .format(Format::kFp32)
       .routing(routing_);
-  const TensorId copies =
-      experts_are_near() ? x.input : writer_.workspace("moe.copies", e.sent_room, h, compute_);
-  writer_.compute(OpKind::kDispatchForward, "layer.moe.dispatch", {e.sent, h})
-      .in({t.norm2, x.probabilities})
-      .out({copies})
-      .routing(routing_);
-  const TensorId made =
-      experts_are_near() ? x.output : writer_.workspace("moe.rows", e.computed_room, h, compute_);
+  const TensorId copies = e.once ? t.norm2
+                          : experts_are_near()
+                              ? x.input
+                              : writer_.workspace("moe.copies", e.sent_room, h, compute_);
+  if (!e.once) {
+    writer_.compute(OpKind::kDispatchForward, "layer.moe.dispatch", {e.sent, h})
+        .in({t.norm2, x.probabilities})
+        .out({copies})
+        .routing(routing_);
+  }
+  const TensorId made = experts_are_near() || e.once
+                            ? x.output
+                            : writer_.workspace("moe.rows", e.computed_room, h, compute_);
+  const TensorId returned = e.once ? rows_returned() : x.output;
   const auto arrived = send_copies("layer.moe.dispatch", copies, x.input);
   beside.there();
   std::vector<OpWriter::Event> back;
   for (std::int64_t part = 0; part < e.chunks; ++part) {
     const std::int64_t rows = e.part(e.computed, part);
     writer_.await(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
-    to_experts("layer.moe.dispatch", copies, x.input, part);
+    if (e.once) {
+      writer_.compute(OpKind::kDispatchForward, "layer.moe.dispatch", {rows, h})
+          .in({received(x.input), x.probabilities})
+          .out({x.input})
+          .routing(routing_ + static_cast<std::int32_t>(part));
+    } else {
+      to_experts("layer.moe.dispatch", copies, x.input, part);
+    }
     expert_gemm({"layer.moe.fc1", 0, e.fc1_width, h, x.input,
                  parameter(at + "moe.fc1.weight").weight, x.fc1},
                 part);
@@ -237,12 +298,22 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
     expert_gemm(
         {"layer.moe.fc2", 0, h, e.ffn, x.activated, parameter(at + "moe.fc2.weight").weight, made},
         part);
-    back.push_back(from_experts("layer.moe.combine", made, x.output, part));
+    if (e.once) {
+      writer_
+          .compute(OpKind::kCombineForward, "layer.moe.combine_here",
+                   {e.part(e.once->received, part), h, rows})
+          .in({made, x.probabilities})
+          .out({received(x.input)})
+          .routing(routing_ + static_cast<std::int32_t>(part));
+    }
+    back.push_back(from_experts("layer.moe.combine", made, returned, part));
   }
   beside.back();
   writer_.await(back.back());  // parts arrive in order
-  writer_.compute(OpKind::kCombineForward, "layer.moe.combine", {n, h, e.sent})
-      .in({x.output, x.probabilities})
+  writer_
+      .compute(OpKind::kCombineForward, "layer.moe.combine",
+               {n, h, e.once ? e.once->returned : e.sent})
+      .in({returned, x.probabilities})
       .out({output})
       .routing(routing_);
 }
@@ -297,7 +368,8 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
   const auto& fc1 = parameter(at + "moe.fc1.weight");
   const auto& fc2 = parameter(at + "moe.fc2.weight");
   const auto& router = parameter(at + "moe.router.weight");
-  const TensorId copies = writer_.workspace("moe.copies", e.sent_room, h, compute_);
+  const TensorId copies =
+      e.once ? rows_returned() : writer_.workspace("moe.copies", e.sent_room, h, compute_);
   const TensorId rows =
       experts_are_near() ? copies : writer_.workspace("moe.rows", e.computed_room, h, compute_);
   const TensorId weights = writer_.workspace("moe.gradient.logits", n, experts, Format::kFp32);
@@ -306,18 +378,28 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
   const TensorId d_fc1 =
       writer_.workspace("moe.gradient.fc1", e.computed_room, e.fc1_width, compute_);
 
-  writer_.compute(OpKind::kCombineBackward, "layer.moe.combine_gradient", {e.sent, h})
-      .in({output_gradient, x.output, x.probabilities})
-      .out({copies, weights})
-      .routing(routing_);
-  const auto arrived = send_copies("layer.moe.combine_gradient", copies, rows);
+  if (!e.once) {
+    writer_.compute(OpKind::kCombineBackward, "layer.moe.combine_gradient", {e.sent, h})
+        .in({output_gradient, x.output, x.probabilities})
+        .out({copies, weights})
+        .routing(routing_);
+  }
+  const auto arrived =
+      send_copies("layer.moe.combine_gradient", e.once ? output_gradient : copies, rows);
   beside.there();
   std::vector<OpWriter::Event> back;
   for (std::int64_t part = 0; part < e.chunks; ++part) {
     const std::int64_t own = e.part(e.computed, part);
     const bool last = part + 1 == e.chunks;
     writer_.await(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
-    to_experts("layer.moe.combine_gradient", copies, rows, part);
+    if (e.once) {
+      writer_.compute(OpKind::kCombineBackward, "layer.moe.combine_gradient", {own, h})
+          .in({received(rows), x.output, x.probabilities})
+          .out({rows, weights})
+          .routing(routing_ + static_cast<std::int32_t>(part));
+    } else {
+      to_experts("layer.moe.combine_gradient", copies, rows, part);
+    }
     expert_gemm(
         {"layer.moe.fc2_input_gradient", 0, e.ffn, h, rows, fc2.weight, d_activated, kTransposeB},
         part);
@@ -341,11 +423,21 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
     if (last) {
       parameters_.finished(at + "moe.fc1.weight");
     }
+    if (e.once) {
+      writer_
+          .compute(OpKind::kDispatchBackward, "layer.moe.dispatch_gradient_here",
+                   {e.part(e.once->received, part), h, own})
+          .in({rows, x.probabilities})
+          .out({received(rows)})
+          .routing(routing_ + static_cast<std::int32_t>(part));
+    }
     back.push_back(from_experts("layer.moe.dispatch_gradient", rows, copies, part));
   }
   beside.back();
   writer_.await(back.back());  // parts arrive in order
-  writer_.compute(OpKind::kDispatchBackward, "layer.moe.dispatch_gradient", {n, h, e.sent})
+  writer_
+      .compute(OpKind::kDispatchBackward, "layer.moe.dispatch_gradient",
+               {n, h, e.once ? e.once->returned : e.sent})
       .in({copies, x.probabilities})
       .out({input_gradient})
       .routing(routing_);

@@ -10,14 +10,31 @@
 namespace stepcast::workloads {
 namespace {
 
+/// In expectation: all experts are alike, so are all machines and ranks.
+ExpertMachines expert_machines_of(const Job& job, const TransformerShape& s, std::int64_t ranks) {
+  const MixtureOfExperts& moe = *s.model.moe;
+  ExpertMachines m;
+  m.machines = *expert_machines(job);
+  m.places = ranks / m.machines;
+  const auto tokens = static_cast<double>(s.rows);
+  m.to_machine = tokens * expert_reach(moe, 0, moe.experts / m.machines);
+  m.to_rank = tokens * expert_reach(moe, 0, moe.experts / ranks);
+  const auto rows = [](double expected) {
+    return std::max<std::int64_t>(1, std::llround(expected));
+  };
+  m.received = rows(static_cast<double>(ranks) * m.to_rank);
+  m.returned = rows(static_cast<double>(m.machines - 1) * m.to_machine +
+                    static_cast<double>(m.places) * m.to_rank);
+  return m;
+}
+
 ExpertShape expert_shape(const Job& job, const TransformerShape& s) {
   const Parallel& p = job.parallel;
   const MixtureOfExperts& moe = *s.model.moe;
-  const std::int64_t replicas = p.data * p.context;
   ExpertShape e;
   e.ranks = p.expert;
-  e.tensor = p.expert_tensor > 0 ? p.expert_tensor : replicas % p.expert == 0 ? p.tensor : 1;
-  e.replicas = p.tensor * replicas / (e.ranks * e.tensor);
+  e.tensor = p.expert_split().tensor;
+  e.replicas = p.tensor * p.data * p.context / (e.ranks * e.tensor);
   e.local = moe.experts / e.ranks;
   e.ffn = moe.ffn_hidden / e.tensor;
   e.fc1_width = e.ffn * (s.model.gated() ? 2 : 1);
@@ -38,8 +55,14 @@ ExpertShape expert_shape(const Job& job, const TransformerShape& s) {
   if (!load.even()) {
     e.to = load.to;
   }
+  if (p.expert_dispatch == ExpertDispatch::kPerMachine && e.ranks > 1) {
+    e.once = expert_machines_of(job, s, e.ranks);
+  }
   // Without an exchange there is nothing to cut; a chunk has a row at least.
-  e.chunks = e.ranks > 1 ? std::min({p.expert_chunks, e.sent, e.received}) : 1;
+  e.chunks =
+      e.ranks > 1
+          ? std::min({p.expert_chunks, e.sent, e.received, e.once ? e.once->received : e.received})
+          : 1;
   const auto part = [&](double rows) {
     return rows * static_cast<double>(sources) / static_cast<double>(e.computed);
   };

@@ -14,6 +14,19 @@ namespace stepcast::workloads {
 
 using ::stepcast::LayerRange;
 
+/// Where a token goes to each machine once: to the rank there that has its sender's place, which
+/// forwards it to the ranks with some of its experts, itself included (ExpertDispatch).
+struct ExpertMachines {
+  std::int64_t machines = 1;  ///< that ranks with different experts lie in
+  std::int64_t places = 1;    ///< such ranks in one of them
+  /// Rows of one rank's tokens that a machine, and that a rank, gets: expected.
+  double to_machine = 0, to_rank = 0;
+  std::int64_t received = 0;  ///< rows that come to a rank, its own included
+  /// Sums of several experts that come back: from each other machine, and of the own one from each
+  /// rank.
+  std::int64_t returned = 0;
+};
+
 /// What one rank does in a layer of experts: the most loaded one, which the others wait for.
 struct ExpertShape {
   std::int64_t ranks = 1;     ///< that hold different experts and exchange tokens
@@ -39,6 +52,7 @@ struct ExpertShape {
   }
   bool gathers = false;    ///< tensor ranks route tokens of their own and compute them together
   std::vector<double> to;  ///< copies to each rank; empty where all get as many
+  std::optional<ExpertMachines> once;  ///< instead: each token once to each machine
   /// Relative to `computed`: rows of an average rank, and of one without dropped copies.
   double average = 1, nominal = 1;
 };

@@ -169,6 +169,8 @@ class TransformerStage {
   void to_experts(const std::string& name, TensorId copies, TensorId rows, std::int64_t part);
   OpWriter::Event from_experts(const std::string& name, TensorId rows, TensorId copies,
                                std::int64_t part);
+  void narrow_copies(const std::string& name, TensorId copies);
+  TensorId rows_returned();
   [[nodiscard]] bool experts_are_near() const;
   [[nodiscard]] bool experts_apart() const;
   [[nodiscard]] bool sorts_copies() const;

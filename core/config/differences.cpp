@@ -21,6 +21,7 @@ void add_defaults(Json& parallel) {
   add(parallel, "order", "tensor-context-pipeline-data");
   add(parallel, "expert_tensor", "auto");
   add(parallel, "expert_chunks", 1);
+  add(parallel, "expert_dispatch", "all_to_all");
   if (Json& overlap = parallel["overlap"]; overlap.contains("data")) {  // a transformer's
     for (const char* key : {"parameters", "tensor_products", "expert"}) {
       add(overlap, key, false);

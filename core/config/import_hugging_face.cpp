@@ -40,8 +40,7 @@ const std::set<std::string_view> kHarmless{
     "attention_bias", "mlp_bias", "no_bias", "use_qkv_bias", "qkv_bias",
     // Routing details; the balance of the experts is moe.routing.
     "router_aux_loss_coef", "output_router_logits", "router_jitter_noise", "norm_topk_prob",
-    "routed_scaling_factor", "aux_loss_alpha", "seq_aux", "scoring_func", "topk_method", "n_group",
-    "topk_group", "ep_size",
+    "routed_scaling_factor", "aux_loss_alpha", "seq_aux", "scoring_func", "ep_size",
     // Factors on tensors that are there anyway.
     "embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling",
     "query_pre_attn_scalar", "swiglu_limit", "original_max_position_embeddings",
@@ -285,6 +284,13 @@ void read_experts(Reader& r, Json& w, Family family) {
     r.expect("moe_layer_freq", 1, "every layer after the dense ones has experts");
     moe["shared"] = r.integer_or("n_shared_experts", 0);
     moe["first_dense_layers"] = r.integer_or("first_k_dense_replace", 0);
+    const std::int64_t groups = r.integer_or("n_group", 1);
+    const std::int64_t limit = r.integer_or("topk_group", groups);
+    const auto method = r.find("topk_method");
+    if (limit < groups && !(method && method->is("greedy"))) {
+      moe["groups"] = groups;
+      moe["groups_per_token"] = limit;
+    }
   }
 }
 

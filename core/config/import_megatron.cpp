@@ -80,6 +80,8 @@ const std::set<std::string_view> kHarmless{"seed",
                                            "max-restarts",
                                            "moe-grouped-gemm",
                                            "moe-permute-fusion",
+                                           "moe-deepep-num-sms",
+                                           "moe-hybridep-num-sms",
                                            "moe-z-loss-coeff",
                                            "moe-aux-loss-coeff",
                                            "moe-input-jitter-eps",
@@ -346,6 +348,11 @@ void read_experts(Arguments& a, Json& w) {
     }
     moe["shared"] = *shared / width;
   }
+  if (const auto groups = a.size("moe-router-num-groups")) {
+    moe["groups"] = *groups;
+    moe["groups_per_token"] = a.required(
+        "moe-router-group-topk", "of how many of --moe-router-num-groups a token's experts are");
+  }
   if (a.has("moe-token-dispatcher-type") && a.size("expert-model-parallel-size").value_or(1) > 1) {
     // Gathering every token on every rank of the group moves other bytes.
     a.choice<bool>("moe-token-dispatcher-type",
@@ -508,6 +515,15 @@ Json parallel_of(Arguments& a, std::int64_t layers) {
   p["expert"] = a.size("expert-model-parallel-size").value_or(1);
   if (const auto columns = a.size("expert-tensor-parallel-size")) {
     p["expert_tensor"] = *columns;
+  }
+  const bool flex = a.text("moe-token-dispatcher-type") == "flex";
+  for (const char* backend : {"moe-enable-deepep", "moe-flex-dispatcher-backend"}) {
+    if (a.has(backend) && !flex) {
+      a.refuse(backend, "found without --moe-token-dispatcher-type flex, to which it belongs");
+    }
+  }
+  if (flex && p["expert"] > 1) {
+    p["expert_dispatch"] = "per_machine";  // DeepEP and HybridEP send the same bytes
   }
   p["order"] = a.has("use-tp-pp-dp-mapping") ? "tensor-context-pipeline-expert-data"
                                              : "tensor-context-expert-data-pipeline";

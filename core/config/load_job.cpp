@@ -95,7 +95,8 @@ void read_formats(const Value& job, Job& j) {
                       : has(Format::kFp16) ? Format::kFp16
                                            : Format::kFp32;
   if (const auto v = job.find("formats")) {
-    v->keys({"compute", "gradient", "embedding", "all_to_all_forward", "all_to_all_backward"});
+    v->keys({"compute", "gradient", "embedding", "all_to_all_forward", "all_to_all_backward",
+             "expert_dispatch"});
     const std::vector<Format> wide{Format::kFp32, Format::kBf16, Format::kFp16};
     std::vector<Format> compute = wide;
     compute.insert(compute.end(),
@@ -113,6 +114,13 @@ void read_formats(const Value& job, Job& j) {
     read("embedding", j.formats.embedding, stored);
     read("all_to_all_forward", j.formats.all_to_all_forward, stored);
     read("all_to_all_backward", j.formats.all_to_all_backward, stored);
+    if (const auto dispatch = v->find("expert_dispatch")) {
+      if (!is_transformer(j)) {
+        dispatch->refuse("found a format of experts' tokens, but a dlrm has none; leave it out");
+      }
+      j.formats.expert_dispatch =
+          role_format(*dispatch, {Format::kBf16, Format::kFp16, Format::kFp8, Format::kMxfp8});
+    }
   }
   const Format compute = j.formats.compute;
   if ((compute == Format::kFp8 || compute == Format::kBf16) && !has(compute)) {
@@ -336,6 +344,12 @@ const std::vector<std::pair<std::string, Axis>>& axis_names() {
                                                                {"context", Axis::kContext},
                                                                {"pipeline", Axis::kPipeline},
                                                                {"data", Axis::kData}};
+  return names;
+}
+
+const std::vector<std::pair<std::string, ExpertDispatch>>& expert_dispatch_names() {
+  static const std::vector<std::pair<std::string, ExpertDispatch>> names{
+      {"all_to_all", ExpertDispatch::kCopies}, {"per_machine", ExpertDispatch::kPerMachine}};
   return names;
 }
 

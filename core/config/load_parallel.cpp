@@ -184,10 +184,11 @@ void read_data_degree(const Value& job, const std::optional<Value>& parallel, Jo
 
 const std::vector<std::string_view>& parallel_keys() {
   static const std::vector<std::string_view> keys{
-      "tensor",        "context",   "pipeline",       "expert",   "expert_tensor",
-      "expert_chunks", "data",      "virtual_stages", "schedule", "sequence_parallel",
-      "zero",          "recompute", "bucket",         "overlap",  "context_algorithm",
-      "dlrm_pipeline", "order"};
+      "tensor",         "context",       "pipeline",          "expert",
+      "expert_tensor",  "expert_chunks", "expert_dispatch",   "data",
+      "virtual_stages", "schedule",      "sequence_parallel", "zero",
+      "recompute",      "bucket",        "overlap",           "context_algorithm",
+      "dlrm_pipeline",  "order"};
   return keys;
 }
 
@@ -236,6 +237,12 @@ void read_parallel(const Value& job, Job& j) {
       p.overlap = overlap_from(*o, dlrm);
     }
     p.expert_chunks = degree(*v, "expert_chunks", dlrm);
+    if (const auto d = v->find("expert_dispatch")) {
+      p.expert_dispatch = d->choice(expert_dispatch_names());
+      if (p.expert_dispatch != ExpertDispatch::kCopies && dlrm) {
+        d->refuse("found a way for tokens to reach experts, but a dlrm has none; use all_to_all");
+      }
+    }
     if (const auto o = v->find("order")) {
       p.order = order_from(*o);
     }

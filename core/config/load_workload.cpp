@@ -214,7 +214,7 @@ DlrmWorkload dlrm_from(const Value& v) {
 
 MixtureOfExperts experts_from(const Value& v, std::int64_t layers) {
   v.keys({"experts", "per_token", "shared", "ffn_hidden", "first_dense_layers", "capacity_factor",
-          "routing"});
+          "groups", "groups_per_token", "routing"});
   MixtureOfExperts m;
   m.experts = v.at("experts", "the number of experts of a layer").integer(1, 1 << 16);
   m.per_token = v.at("per_token", "the number of experts a token is sent to").integer(1, m.experts);
@@ -224,6 +224,13 @@ MixtureOfExperts experts_from(const Value& v, std::int64_t layers) {
   }
   if (const auto dense = v.find("first_dense_layers")) {
     m.first_dense_layers = dense->integer(0, layers - 1);
+  }
+  if (const auto groups = v.find("groups")) {
+    m.groups = groups->integer(1, m.experts);
+    m.groups_per_token =
+        v.at("groups_per_token", "groups that a token's experts may lie in").integer(1, m.groups);
+  } else if (const auto limit = v.find("groups_per_token")) {
+    limit->refuse("found without groups, of which it limits the number; use groups too");
   }
   if (const auto factor = v.find("capacity_factor")) {
     m.capacity_factor = factor->number(1e-3, 1e3);

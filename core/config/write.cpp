@@ -90,6 +90,10 @@ OrderedJson experts_json(const MixtureOfExperts& m) {
   j["shared"] = m.shared;
   j["ffn_hidden"] = m.ffn_hidden;
   j["first_dense_layers"] = m.first_dense_layers;
+  if (m.groups > 1) {
+    j["groups"] = m.groups;
+    j["groups_per_token"] = m.groups_per_token;
+  }
   if (m.capacity_factor > 0) {
     j["capacity_factor"] = plain(m.capacity_factor);
   }
@@ -250,6 +254,9 @@ OrderedJson parallel_json(const Parallel& p, bool transformer) {
   }
   if (p.expert_chunks > 1) {
     j["expert_chunks"] = p.expert_chunks;
+  }
+  if (p.expert_dispatch != ExpertDispatch::kCopies) {
+    j["expert_dispatch"] = name_in(expert_dispatch_names(), p.expert_dispatch);
   }
   j["data"] = p.data;
   j["virtual_stages"] = p.virtual_stages;
@@ -559,6 +566,9 @@ std::string job_to_json(const Job& job, int indent) {
                   {"embedding", name_of(job.formats.embedding)},
                   {"all_to_all_forward", name_of(job.formats.all_to_all_forward)},
                   {"all_to_all_backward", name_of(job.formats.all_to_all_backward)}};
+  if (job.formats.expert_dispatch) {
+    j["formats"]["expert_dispatch"] = name_of(*job.formats.expert_dispatch);
+  }
   j["embedding"] = OrderedJson::object();
   if (job.embedding_plan) {
     j["embedding"]["plan"] = plan_json(*job.embedding_plan);

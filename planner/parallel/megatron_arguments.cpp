@@ -39,6 +39,10 @@ void add_model(const Job& job, std::vector<std::string>& a) {
     number("num-experts", m.moe->experts);
     number("moe-router-topk", m.moe->per_token);
     number("moe-ffn-hidden-size", m.moe->ffn_hidden);
+    if (m.moe->groups > 1) {
+      number("moe-router-num-groups", m.moe->groups);
+      number("moe-router-group-topk", m.moe->groups_per_token);
+    }
     if (m.moe->shared > 0) {
       number("moe-shared-expert-intermediate-size", m.moe->shared * m.moe->ffn_hidden);
     }
@@ -148,6 +152,14 @@ void add_parallel(const Job& job, MegatronArguments& out) {
   if (p.pipeline > 1 && p.schedule == ScheduleKind::kZbH1) {
     out.remarks.emplace_back(
         "schedule: Megatron-LM has no zb-h1; it runs 1f1b, whose bubble is longer");
+  }
+  if (p.expert > 1 && p.expert_dispatch == ExpertDispatch::kPerMachine) {
+    a.emplace_back("--moe-token-dispatcher-type flex");
+    a.emplace_back("--moe-enable-deepep");
+  }
+  if (p.expert > 1 && job.formats.expert_dispatch) {
+    out.remarks.push_back(fmt::format("formats.expert_dispatch: no argument for tokens sent in {}",
+                                      name_of(*job.formats.expert_dispatch)));
   }
   if (p.expert > 1 && p.expert_tensor > 0) {
     degree("expert-tensor-parallel-size", p.expert_tensor);

@@ -91,6 +91,7 @@ bool ParallelSpace::possible(PlanPoint point) const {
   point.micro = point.tensor * point.context;
   Job job = applied(job_, point);
   job.batch.global = job.parallel.data * job.batch.micro;
+  job.parallel.expert_machines = 1;  // where ranks lie depends on the other degrees
   return legal_somehow(std::move(job));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/job_rules.h"
 #include "core/layer_split.h"
 #include "workloads/build_graph.h"
 #include "workloads/transformer_shape.h"
@@ -10,11 +11,14 @@
 namespace stepcast::planner {
 namespace {
 
-/// What follows from the real mesh: how attention over several ranks works, and how many replicas
-/// lie inside the level that ZeRO shards in.
+/// What follows from the real mesh: how attention over several ranks works, in how many machines
+/// experts lie, and how many replicas lie inside the level that ZeRO shards in.
 void fit_to_mesh(const Job& job, const PlanPoint& point, Job& reduced) {
   const Job real = applied(job, point);
   reduced.parallel.context_algorithm = workloads::context_algorithm(real);
+  if (real.parallel.expert_dispatch == ExpertDispatch::kPerMachine && point.expert > 1) {
+    reduced.parallel.expert_machines = expert_machines(real).value_or(0);
+  }
   if (point.shard_level != 0) {
     const Parallel& p = reduced.parallel;
     System& system = reduced.system;
@@ -62,7 +66,8 @@ std::vector<ReducedStage> reduced_stages(const Job& job, const PlanPoint& point,
     split.schedule = ScheduleKind::kOneFOneB;
   }
   Job reduced = applied(job, split);
-  if (split.context > 1 || split.shard_level != 0) {
+  if (split.context > 1 || split.shard_level != 0 ||
+      job.parallel.expert_dispatch == ExpertDispatch::kPerMachine) {
     fit_to_mesh(job, point, reduced);
   }
   const std::int64_t microbatches = std::min<std::int64_t>(reduced.microbatches(), two ? 2 : 1);

@@ -1,6 +1,7 @@
 #include "planner/parallel/reduced_step.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 #include "planner/parallel/internal/role_lines.h"
@@ -224,10 +225,13 @@ void ReducedStep::catch_up(ByRole<StateCosts>& states) const {
 template <class Make>
 auto ReducedStep::without_experts(const Make& make) {
   auto& model = std::get<TransformerWorkload>(job_.workload.model);
-  const auto experts = std::move(model.moe);
-  model.moe.reset();
+  const auto experts = std::exchange(model.moe, std::nullopt);
+  const auto dispatch = std::exchange(job_.parallel.expert_dispatch, ExpertDispatch::kCopies);
+  const auto format = std::exchange(job_.formats.expert_dispatch, std::nullopt);
   auto made = make();
   model.moe = experts;
+  job_.parallel.expert_dispatch = dispatch;
+  job_.formats.expert_dispatch = format;
   return made;
 }
 

@@ -66,6 +66,15 @@ TEST_CASE("config.json of published models has their parameters", "[config][impo
   CHECK(imported(kDeepSeek).moe->first_dense_layers == 3);
 }
 
+TEST_CASE("groups of experts that a router is kept to are read", "[config][import]") {
+  CHECK(imported(kDeepSeek).moe->groups == 1);  // no limit is stated
+  const std::string limited = in(kDeepSeek, R"("topk_group": 4, "topk_method": "noaux_tc")");
+  CHECK(imported(limited).moe->groups == 8);
+  CHECK(imported(limited).moe->groups_per_token == 4);
+  CHECK_FALSE(imported(in(kDeepSeek, R"("topk_group": 8)")).moe->limits_groups());
+  CHECK(imported(in(kDeepSeek, R"("topk_group": 4, "topk_method": "greedy")")).moe->groups == 1);
+}
+
 struct Published {
   const char* config;
   double parameters;
@@ -351,6 +360,18 @@ TEST_CASE("what Megatron-LM's words say of a step's cost is read", "[config][imp
             .parallel.zero == 3);
   const std::string exchanged = "--expert-model-parallel-size 4 --moe-token-dispatcher-type ";
   CHECK(job(exchanged + "alltoall").parallel.expert == 4);
+
+  CHECK(job(exchanged + "alltoall").parallel.expert_dispatch == ExpertDispatch::kCopies);
+  const Job once = job(exchanged +
+                       "flex --moe-enable-deepep --moe-router-num-groups 2 "
+                       "--moe-router-group-topk 1 --moe-deepep-num-sms 20");
+  CHECK(once.parallel.expert_dispatch == ExpertDispatch::kPerMachine);
+  CHECK(once.workload.transformer()->moe->groups == 2);
+  CHECK(once.workload.transformer()->moe->groups_per_token == 1);
+  CHECK_THAT(message(text + "--moe-router-num-groups 2"),
+             Contains("--moe-router-group-topk: missing"));
+  CHECK_THAT(message(text + exchanged + "alltoall --moe-enable-deepep"),
+             Contains("--moe-enable-deepep: found without --moe-token-dispatcher-type flex"));
 
   CHECK_THAT(message(text + "--optimizer muon"),
              Contains("config.json:2: --optimizer: found 'muon', expected one of adam, sgd"));

@@ -101,6 +101,23 @@ TEST_CASE("every setting of a job survives a round trip", "[config][job]") {
   CHECK(gpt.fused_epilogues);
   CHECK_FALSE(job(kGpt).fused_epilogues);
   check_round_trip(gpt);
+  const std::vector<std::string> once{"workload=deepseek-v3",
+                                      "devices=1024",
+                                      "parallel.pipeline=16",
+                                      "parallel.expert=64",
+                                      "parallel.expert_dispatch=per_machine",
+                                      "parallel.order=tensor-context-data-pipeline",
+                                      "formats.expert_dispatch=fp8"};
+  const Job experts = job(kGpt, once);
+  CHECK(experts.parallel.expert_dispatch == ExpertDispatch::kPerMachine);
+  CHECK(experts.formats.expert_dispatch == Format::kFp8);
+  CHECK(experts.workload.transformer()->moe->groups == 8);
+  CHECK(experts.workload.transformer()->moe->groups_per_token == 4);
+  check_round_trip(experts);
+  CHECK_THROWS_WITH(job(kDlrm, {"parallel.expert_dispatch=per_machine"}),
+                    Contains("parallel.expert_dispatch") && Contains("use all_to_all"));
+  CHECK_THROWS_WITH(job(kDlrm, {"formats.expert_dispatch=fp8"}),
+                    Contains("formats.expert_dispatch") && Contains("leave it out"));
   const Job hybrid = job(kGpt, {"devices=64", "parallel.tensor=4", "parallel.zero.level=node",
                                 "parallel.zero.reshard=false"});
   CHECK(hybrid.parallel.zero == 3);

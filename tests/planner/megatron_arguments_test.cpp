@@ -40,5 +40,21 @@ TEST_CASE("a job written as Megatron-LM's arguments is read back as it was",
   }
 }
 
+TEST_CASE("groups of experts and dispatch by machines are written for Megatron-LM",
+          "[planner][megatron]") {
+  const std::string system = "system=dgx-h100";
+  const Job job = config::load_job(
+      config::text_source("{}", "test"),
+      {"workload=mixtral-8x7b", system, "workload.moe.groups=4", "workload.moe.groups_per_token=2",
+       "batch.global=16", "batch.micro=1", "batch.sequence=1024", "devices=8", "parallel.expert=4",
+       "parallel.expert_dispatch=per_machine"},
+      kLibrary);
+  const Job again = config::load_job(
+      config::text_source(text_of(megatron_arguments(job)), "arguments"), {system}, kLibrary);
+  CHECK(again.parallel.expert_dispatch == ExpertDispatch::kPerMachine);
+  CHECK(again.workload.transformer()->moe->groups == 4);
+  CHECK(again.workload.transformer()->moe->groups_per_token == 2);
+}
+
 }  // namespace
 }  // namespace stepcast::planner

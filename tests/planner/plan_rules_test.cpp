@@ -81,6 +81,7 @@ Job small_job(Draw& draw) {
     p.expert_tensor = draw({0, 0, 1, 2});
     p.overlap.expert = draw.one_in(3);
     p.expert_chunks = p.overlap.expert ? draw({1, 2}) : 1;
+    p.expert_dispatch = draw.one_in(3) ? ExpertDispatch::kPerMachine : ExpertDispatch::kCopies;
   }
   p.overlap.pipeline = draw.one_in(2);
   p.zero_reshard = !draw.one_in(3);

@@ -155,6 +155,37 @@ TEST_CASE("exchanges of experts hide beside shared experts and in parts",
   CHECK(seconds(true, 2, 0) < seconds(false, 1, 0) * 0.99);
 }
 
+TEST_CASE("two engines, one answer: tokens once to each machine",
+          "[planner][parallel][two_engines]") {
+  // DeepSeek-V3's kind: 64 experts in 8 groups, 4 of them for a token; ranks of a stage that lie
+  // together, or every fourth of them.
+  const auto job = [](const char* dispatch, int expert, const char* order) {
+    return job_of(
+        {R"(workload={"kind": "transformer", "name": "experts", "layers": 8, "hidden": 2048, "heads": 16, "kv_heads": 16, "ffn_hidden": 8192, "activation": "swiglu", "vocabulary": 32000, "tied_embeddings": false, "moe": {"experts": 64, "per_token": 8, "ffn_hidden": 1024, "shared": 1, "first_dense_layers": 1, "groups": 8, "groups_per_token": 4}})",
+         "system=dgx-h100", "devices=128", "parallel.pipeline=4", "parallel.zero=1",
+         "parallel.expert=" + std::to_string(expert), std::string("parallel.order=") + order,
+         std::string("parallel.expert_dispatch=") + dispatch, "batch.global=256", "batch.micro=1",
+         "batch.sequence=4096"});
+  };
+  for (const char* order : {"tensor-context-pipeline-data", "tensor-context-data-pipeline"}) {
+    for (const int expert : {8, 32}) {
+      INFO(order << ", expert " << expert);
+      const Job once = job("per_machine", expert, order);
+      const models::CostModel model(once.system, once.calibration);
+      FastPath path(once, model);
+      const auto forecast = path.forecast(point_of(once));
+      CHECK(forecast.seconds == Approx(simulated(once, point_of(once), model)).epsilon(0.01));
+      CHECK(forecast.bytes == Approx(full_memory(once, point_of(once))).epsilon(1e-9));
+      const Job copies = job("all_to_all", expert, order);
+      const bool across = expert == 32 || std::string(order) == "tensor-context-pipeline-data";
+      if (across) {
+        CHECK(simulated(once, point_of(once), model) <
+              0.9 * simulated(copies, point_of(copies), model));
+      }
+    }
+  }
+}
+
 TEST_CASE("recomputation op by op in closed form", "[planner][parallel][two_engines]") {
   for (const char* pipeline : {"1", "4"}) {
     const Job job = job_of(

@@ -412,6 +412,21 @@ TEST_CASE("what of experts cannot run says so", "[runtime][experts]") {
   narrow.formats.compute = Format::kFp8;
   CHECK_THROWS_WITH(runtime::require_executable(narrow, true),
                     Catch::Contains("formats.compute") && Catch::Contains("experts"));
+  Job once = job;
+  once.parallel.expert = 2;
+  once.parallel.expert_dispatch = ExpertDispatch::kPerMachine;
+  CHECK_THROWS_WITH(
+      runtime::require_executable(once, false),
+      Catch::StartsWith("parallel.expert_dispatch: ") && Catch::Contains("to each machine once"));
+  Job grouped = job;
+  auto& moe = *std::get<TransformerWorkload>(grouped.workload.model).moe;
+  moe.groups = 2;
+  CHECK_THROWS_WITH(runtime::require_executable(grouped, true),
+                    Catch::StartsWith("workload.moe.groups_per_token: "));
+  Job thin = job;
+  thin.formats.expert_dispatch = Format::kFp8;
+  CHECK_THROWS_WITH(runtime::require_executable(thin, true),
+                    Catch::StartsWith("formats.expert_dispatch: "));
   Plan whole{.name = "", .tensor = 2, .pipeline = 1, .data = 2, .expert = 1};
   whole.sequence_parallel = true;
   whole.expert_tensor = 1;

@@ -40,6 +40,46 @@ TEST_CASE("uneven experts make a step longer, a capacity shorter", "[studies][ex
   CHECK(clipped.flops.hardware < even.flops.hardware);
 }
 
+TEST_CASE("exchanges once to each machine take what DeepEP measured",
+          "[studies][experts][accuracy]") {
+  // github.com/deepseek-ai/DeepEP, docs/legacy.md: GB/s of H800s for 4,096 tokens of 7,168, 8 of
+  // 256 experts. They count the nodes a token reaches, its own included: as many as tokens of its
+  // benchmark do (scores drawn, groups by their best one); inside a node the ranks it reaches,
+  // 8 (1 - C(224, 8) / C(256, 8)). fp8 with a scale for 128 values.
+  struct Measured {
+    std::int64_t ranks;
+    double reached, dispatch, combine;  // GB/s
+  };
+  for (const Measured& m : {Measured{8, 5.295, 153, 158}, Measured{16, 1.993, 43, 43},
+                            Measured{32, 3.611, 58, 57}, Measured{64, 3.983, 51, 50}}) {
+    const std::int64_t nodes = m.ranks / 8;
+    const Job job =
+        job_of("deepseek-v3",
+               {"workload.layers=4", "workload.moe.groups=" + std::to_string(nodes),
+                "workload.moe.groups_per_token=" + std::to_string(std::min<std::int64_t>(nodes, 4)),
+                "system.fabric[0].bandwidth=160 GB/s", "devices=" + std::to_string(m.ranks),
+                "batch.global=" + std::to_string(m.ranks), "batch.micro=1", "batch.sequence=4096",
+                "parallel.expert=" + std::to_string(m.ranks),
+                "parallel.expert_dispatch=per_machine", "formats.expert_dispatch=fp8"});
+    const double row = 4096 * m.reached * 7168 * 1e-9;
+    const StepPrediction step = predict(job);
+    int found = 0;
+    for (const auto& [name, seconds] :
+         {std::pair{"layer.moe.dispatch.exchange", row * (1 + 4 / 128.0) / m.dispatch},
+          std::pair{"layer.moe.combine.exchange", row * 2 / m.combine}}) {
+      for (const OpRow& op : step.by_name) {
+        if (op.name.starts_with(name)) {
+          INFO(m.ranks << " ranks, " << name);
+          CHECK(op.time.base() / static_cast<double>(op.executions) ==
+                Approx(seconds).epsilon(0.2));
+          ++found;
+        }
+      }
+    }
+    CHECK(found == 2);
+  }
+}
+
 TEST_CASE("links never slow experts by getting faster", "[studies][experts][property]") {
   Seconds before = mixtral({"calibration=none"}).iteration;
   for (const char* bandwidth : {"100 GB/s", "200 GB/s"}) {

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <set>
 
 using namespace stepcast;
 using workloads::expert_load;
+using workloads::expert_reach;
 using workloads::expert_shares;
 
 namespace {
@@ -50,7 +52,122 @@ std::vector<double> drawn(const MixtureOfExperts& moe, int tokens) {
   return hits;
 }
 
+MixtureOfExperts grouped(std::int64_t count, std::int64_t groups, std::int64_t taken,
+                         std::int64_t per_token) {
+  MixtureOfExperts moe = experts(count, per_token);
+  moe.groups = groups;
+  moe.groups_per_token = taken;
+  return moe;
+}
+
+/// Machines that hold an expert of a drawn token, and their spread over tokens. Groups: any of
+/// them, or those whose best `best` experts have the largest sum of scores. Experts of the groups
+/// taken: those of the largest scores, which are independent and alike.
+std::pair<double, double> drawn_machines(const MixtureOfExperts& moe, std::int64_t machines,
+                                         std::int64_t best, int tokens) {
+  std::mt19937_64 random(7);
+  std::uniform_real_distribution<double> uniform;
+  const std::int64_t size = moe.experts / moe.groups;
+  double sum = 0;
+  double squares = 0;
+  for (int t = 0; t < tokens; ++t) {
+    std::vector<std::pair<double, std::int64_t>> groups;
+    std::vector<std::vector<std::pair<double, std::int64_t>>> scores;
+    for (std::int64_t g = 0; g < moe.groups; ++g) {
+      auto& of_group = scores.emplace_back();
+      for (std::int64_t e = g * size; e < (g + 1) * size; ++e) {
+        of_group.emplace_back(uniform(random), e);
+      }
+      std::sort(of_group.rbegin(), of_group.rend());
+      double score = best > 0 ? 0 : uniform(random);
+      for (std::int64_t i = 0; i < best; ++i) {
+        score += of_group[static_cast<std::size_t>(i)].first;
+      }
+      groups.emplace_back(score, g);
+    }
+    std::sort(groups.rbegin(), groups.rend());
+    std::vector<std::pair<double, std::int64_t>> taken;
+    for (std::int64_t g = 0; g < moe.groups_per_token; ++g) {
+      const auto& of_group =
+          scores[static_cast<std::size_t>(groups[static_cast<std::size_t>(g)].second)];
+      taken.insert(taken.end(), of_group.begin(), of_group.end());
+    }
+    std::sort(taken.rbegin(), taken.rend());
+    std::set<std::int64_t> reached;
+    for (std::int64_t i = 0; i < moe.per_token; ++i) {
+      reached.insert(taken[static_cast<std::size_t>(i)].second * machines / moe.experts);
+    }
+    const auto count = static_cast<double>(reached.size());
+    sum += count;
+    squares += count * count;
+  }
+  const double mean = sum / tokens;
+  return {mean, std::sqrt(std::max(0.0, squares / tokens - mean * mean))};
+}
+
+/// Expected distinct machines of a token.
+double machines_reached(const MixtureOfExperts& moe, std::int64_t machines) {
+  const std::int64_t held = moe.experts / machines;
+  double sum = 0;
+  for (std::int64_t m = 0; m < machines; ++m) {
+    sum += expert_reach(moe, m * held, (m + 1) * held);
+  }
+  return sum;
+}
+
 }  // namespace
+
+TEST_CASE("a token reaches as many machines as a drawn one", "[workloads][experts][oracle]") {
+  // Groups that are machines, several machines, or parts of one; with a limit and without.
+  const auto [count, groups, taken, per_token, machines] =
+      GENERATE(table<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>(
+          {{256, 8, 4, 8, 8},
+           {256, 8, 4, 8, 64},
+           {256, 8, 2, 8, 4},
+           {256, 8, 8, 8, 8},
+           {160, 8, 3, 6, 8},
+           {64, 16, 4, 6, 4},
+           {64, 1, 1, 8, 16},
+           {16, 4, 1, 4, 4},
+           {16, 4, 2, 1, 8}}));
+  CAPTURE(count, groups, taken, per_token, machines);
+  const MixtureOfExperts moe = grouped(count, groups, taken, per_token);
+  constexpr int kTokens = 20'000;
+  const auto [mean, spread] = drawn_machines(moe, machines, 0, kTokens);
+  CHECK(machines_reached(moe, machines) ==
+        Approx(mean).margin(4 * spread / std::sqrt(kTokens) + 1e-9));
+}
+
+TEST_CASE("a token reaches no fewer machines where it may choose among more",
+          "[workloads][experts][property]") {
+  const std::int64_t machines = GENERATE(2, 4, 8, 16);
+  const std::int64_t per_token = GENERATE(1, 2, 8);
+  double before = 0;
+  for (std::int64_t taken = 1; taken <= 8; ++taken) {
+    const double reached = machines_reached(grouped(128, 8, taken, per_token), machines);
+    CAPTURE(machines, per_token, taken);
+    CHECK(reached >= before - 1e-12);
+    CHECK(reached >= 1 - 1e-12);
+    const double most = static_cast<double>(
+        std::min({per_token, machines, taken * std::max<std::int64_t>(1, machines / 8)}));
+    CHECK(reached <= most + 1e-12);
+    before = reached;
+  }
+  // All groups is no limit.
+  CHECK(before == Approx(machines_reached(experts(128, per_token), machines)).epsilon(1e-12));
+  CHECK(machines_reached(grouped(128, 8, 3, 8), 1) == Approx(1).epsilon(1e-12));
+  // Without groups, 8 of 256 experts on 8 machines: 8 (1 - C(224, 8) / C(256, 8)) = 5.2947.
+  CHECK(machines_reached(experts(256, 8), 8) == Approx(5.2947).epsilon(1e-4));
+}
+
+TEST_CASE("DeepSeek-V3's router leaves fewer of its groups empty", "[workloads][experts][oracle]") {
+  // Groups by the sum of their best two scores: what the formula says is a lower bound, 4 an upper.
+  const MixtureOfExperts moe = grouped(256, 8, 4, 8);
+  const auto [mean, spread] = drawn_machines(moe, 8, 2, 10'000);
+  CHECK(machines_reached(moe, 8) == Approx(3.629).epsilon(1e-3));
+  CHECK(mean == Approx(3.95).margin(4 * spread / 100));
+  CHECK(mean <= 4);
+}
 
 TEST_CASE("each token goes to its number of distinct experts", "[workloads][experts]") {
   const std::int64_t k = GENERATE(1, 2, 8, 64);

@@ -91,6 +91,7 @@ const std::vector<std::pair<std::string, ScheduleKind>>& schedule_names();
 const std::vector<std::pair<std::string, Axis>>& axis_names();
 const std::vector<std::pair<std::string, DlrmPipeline>>& dlrm_pipeline_names();
 const std::vector<std::pair<std::string, ContextAlgorithm>>& context_algorithm_names();
+const std::vector<std::pair<std::string, ExpertDispatch>>& expert_dispatch_names();
 const std::vector<std::pair<std::string, JobPhase>>& phase_names();
 
 template <class T>
