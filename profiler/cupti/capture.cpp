@@ -93,7 +93,8 @@ Capture::~Capture() {
 void CUPTIAPI Capture::callback(void* user, CUpti_CallbackDomain domain, CUpti_CallbackId id,
                                 const void* data) {
   auto& self = *static_cast<Capture*>(user);
-  if (self.abandoned_ || data == nullptr) {
+  // Once it is over, threads may be past the end of what they keep for themselves.
+  if (self.abandoned_ || self.over_ || data == nullptr) {
     return;
   }
   if (domain == CUPTI_CB_DOMAIN_NVTX) {

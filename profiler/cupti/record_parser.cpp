@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <tuple>
 #include <unordered_set>
 
 #include "traces/events/host_calls.h"
@@ -83,22 +84,42 @@ bool RecordParser::complete() const {
   for (const Work& w : work_) {
     done.insert(w.correlation);
   }
-  std::vector<const Api*> open;
+  struct Call {
+    const Api* api;
+    bool done, open;
+  };
+  std::vector<Call> calls;
+  calls.reserve(apis_.size());
   for (const Api& api : apis_) {
-    if (traces::host_call_of(recording_.names.view(api.name)) == traces::HostCall::kLaunch &&
-        done.count(api.correlation) == 0) {
-      open.push_back(&api);
+    calls.push_back({&api, done.count(api.correlation) > 0, false});
+  }
+  std::sort(calls.begin(), calls.end(), [](const Call& a, const Call& b) {
+    return std::tuple(a.api->thread, a.api->begin, -a.api->end) <
+           std::tuple(b.api->thread, b.api->begin, -b.api->end);
+  });
+  // Work may bear the number of the driver call within a runtime call, or the other way round. Of
+  // the calls that begin before one, that which ends last is around it if any is; of those that
+  // begin after it, that which ends first is within it.
+  std::int64_t last_end = 0;
+  const Call* before = nullptr;
+  for (Call& c : calls) {
+    last_end = before != nullptr && before->api->thread == c.api->thread ? last_end : INT64_MIN;
+    last_end = c.done ? std::max(last_end, c.api->end) : last_end;
+    c.open = !c.done && last_end < c.api->end &&
+             traces::host_call_of(recording_.names.view(c.api->name)) == traces::HostCall::kLaunch;
+    before = &c;
+  }
+  std::int64_t first_end = 0;
+  for (std::size_t i = calls.size(); i-- > 0;) {
+    const Call& c = calls[i];
+    const bool same = i + 1 < calls.size() && calls[i + 1].api->thread == c.api->thread;
+    first_end = same ? first_end : INT64_MAX;
+    first_end = c.done ? std::min(first_end, c.api->end) : first_end;
+    if (c.open && first_end > c.api->end) {
+      return false;
     }
   }
-  // Work may bear the number of the driver call within a runtime call, or the other way round.
-  std::erase_if(open, [&](const Api* o) {
-    return std::any_of(apis_.begin(), apis_.end(), [&](const Api& api) {
-      const bool around = api.begin <= o->begin && o->end <= api.end;
-      const bool within = o->begin <= api.begin && api.end <= o->end;
-      return api.thread == o->thread && (around || within) && done.count(api.correlation) > 0;
-    });
-  });
-  return open.empty();
+  return true;
 }
 
 void RecordParser::add(const Record& record) {

@@ -44,6 +44,22 @@ std::uint64_t Communicators::child_id(const void* parent, std::int32_t color) {
   return hash(made_from, sizeof made_from, entry.id);
 }
 
+void Communicators::await(const void* parent, const void* const* made, std::uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  awaited_.push_back({parent, made, id});
+}
+
+void Communicators::arrived(const void* parent) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(awaited_, [&](const Awaited& a) {
+    if (a.parent == parent && *a.made != nullptr) {
+      entries_[*a.made] = Entry{};
+      entries_[*a.made].id = a.id;
+    }
+    return a.parent == parent;
+  });
+}
+
 Communicators::Entry Communicators::count_collective(const void* handle) {
   const std::lock_guard lock(mutex_);
   Entry& entry = entries_[handle];

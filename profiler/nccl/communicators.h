@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 namespace stepcast::profiler {
 
@@ -27,6 +28,10 @@ class Communicators {
   void complete(const void* handle, std::int32_t members, std::int32_t rank);
   /// The id of a communicator split or shrunk from `parent`; every member calls it alike.
   std::uint64_t child_id(const void* parent, std::int32_t color);
+  /// A communicator asked of `parent` that is still being made: NCCL writes its handle to `made`,
+  /// and says that it has by `parent` being done (arrived).
+  void await(const void* parent, const void* const* made, std::uint64_t id);
+  void arrived(const void* parent);
   /// What is known; a handle that was never seen has id 0.
   Entry find(const void* handle);
   /// The same before this collective or exchange is counted.
@@ -36,6 +41,12 @@ class Communicators {
  private:
   std::mutex mutex_;
   std::unordered_map<const void*, Entry> entries_;
+  struct Awaited {
+    const void* parent;
+    const void* const* made;
+    std::uint64_t id;
+  };
+  std::vector<Awaited> awaited_;
 };
 
 }  // namespace stepcast::profiler

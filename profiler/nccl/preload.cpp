@@ -341,6 +341,19 @@ STEPCAST_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, 
   const std::uint64_t id = communicators().child_id(comm, color);
   if (made != nullptr && *made != nullptr) {
     communicators().add(*made, id, 0, 0);  // it may not be ready: asked at its first use
+  } else if (made != nullptr && result == ncclInProgress) {
+    communicators().await(comm, reinterpret_cast<const void* const*>(made), id);
+  }
+  return result;
+}
+
+/// Where a communicator does not block, callers ask it whether it is done before they read what a
+/// split made.
+STEPCAST_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  STEPCAST_REAL(ncclCommGetAsyncError)
+  const ncclResult_t result = pass_on(comm, state);
+  if (result == ncclSuccess && *state == ncclSuccess) {
+    communicators().arrived(comm);
   }
   return result;
 }

@@ -82,5 +82,23 @@ TEST_CASE("communicators have equal ids on all members, and others differ", "[pr
   CHECK(here.find(&child).id == 0);
 }
 
+TEST_CASE("a communicator that comes later has the id of its split", "[profiler][nccl]") {
+  Communicators all;
+  const int parent = 0, other = 0, child = 0;
+  const void* made = nullptr;  // of a split that does not block
+  const void* none = nullptr;  // of one that this rank takes no part in
+  all.await(&parent, &made, 7);
+  all.await(&parent, &none, 8);
+  made = &child;
+  all.arrived(&other);
+  CHECK(all.find(&child).id == 0);
+  all.arrived(&parent);
+  CHECK(all.find(&child).id == 7);
+  CHECK(all.find(&child).members == 0);
+  made = &other;  // the variable is the caller's again
+  all.arrived(&parent);
+  CHECK(all.find(&other).id == 0);
+}
+
 }  // namespace
 }  // namespace stepcast::profiler

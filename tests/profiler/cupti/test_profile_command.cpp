@@ -89,6 +89,7 @@ TEST_CASE("a whole program is captured: launches, waits, collectives, steps", "[
   CHECK(r.all_oddities().total() == 0);
   REQUIRE(rank.groups.size() == 1);
   CHECK(rank.groups[0].ranks == std::vector<std::int32_t>{0});
+  CHECK(rank.groups[0].name != "nccl-0000000000000000");  // its split was seen
   std::int64_t reduced = 0, exchanged = 0;
   for (EventId e = 0; e < rank.events.size(); ++e) {
     if (rank.events.category[e] == EventCategory::kCollective) {

@@ -68,6 +68,35 @@ TEST_CASE("kernels are joined to their launches by correlation, in any order",
   CHECK(r.all_oddities().total() == 0);
 }
 
+TEST_CASE("records are complete when each launch has its work, by its own number or a nested one's",
+          "[profiler][cupti]") {
+  const auto complete = [](const Records& made) {
+    RecordParser parser("rank", &Records::api_name);
+    for (const Record* record : made.all()) {
+      parser.add(*record);
+    }
+    return parser.complete();
+  };
+  Records made;
+  CHECK(complete(made));
+  made.api(Records::kDeviceSync, 1, 9, 1);  // launches nothing
+  CHECK(complete(made));
+  made.api(Records::kLaunch, 10, 20, 2);
+  made.api(Records::kDriverLaunch, 10, 18, 3, false);
+  CHECK_FALSE(complete(made));
+  SECTION("work of the runtime call") { made.kernel("k", 7, 30, 40, 2); }
+  SECTION("work of the driver call") { made.kernel("k", 7, 30, 40, 3); }
+  CHECK(complete(made));
+  // A call before, after or on another thread does not answer for one.
+  made.launch("k", 7, 50, 60, 70, 4);
+  made.api(Records::kLaunch, 56, 58, 5);
+  CHECK_FALSE(complete(made));
+  made.kernel("k", 7, 80, 90, 5);
+  CHECK(complete(made));
+  made.api(Records::kLaunch, 11, 12, 6).threadId = Records::kThread + 1;
+  CHECK_FALSE(complete(made));
+}
+
 TEST_CASE("a driver call inside a runtime call is that call", "[profiler][cupti]") {
   // The kernel may bear the number of either.
   const std::uint32_t of_kernel = GENERATE(1, 2);

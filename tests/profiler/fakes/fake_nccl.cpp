@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fake_gpu.h"
@@ -18,6 +19,7 @@ namespace {
 
 int depth = 0;
 std::vector<std::string> waiting;
+std::pair<ncclComm_t*, ncclComm_t> made_later{};
 
 const FakeGpu* gpu() {
   static const FakeGpu* found = [] {
@@ -94,8 +96,21 @@ FAKE ncclResult_t ncclCommInitRank(ncclComm_t* comm, int members, ncclUniqueId, 
   *comm = new ncclComm{members, rank};
   return ncclSuccess;
 }
-FAKE ncclResult_t ncclCommSplit(ncclComm_t comm, int, int, ncclComm_t* made, ncclConfig_t*) {
-  *made = new ncclComm{comm->members, comm->rank};
+/// Where the new one does not block, it is there once the old one was asked.
+FAKE ncclResult_t ncclCommSplit(ncclComm_t comm, int, int, ncclComm_t* made, ncclConfig_t* config) {
+  *made = nullptr;
+  made_later = {made, new ncclComm{comm->members, comm->rank}};
+  if (config != nullptr && config->blocking == 0) {
+    return ncclInProgress;
+  }
+  *made = made_later.second;
+  return ncclSuccess;
+}
+FAKE ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state) {
+  if (made_later.first != nullptr) {
+    *std::exchange(made_later.first, nullptr) = made_later.second;
+  }
+  *state = ncclSuccess;
   return ncclSuccess;
 }
 FAKE ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
