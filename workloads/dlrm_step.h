@@ -193,6 +193,7 @@ class DlrmStep {
   }
   [[nodiscard]] std::string bucket_name(std::size_t i) const;
   [[nodiscard]] Scope scope_of(std::int32_t slice_id) const;
+  [[nodiscard]] std::vector<std::int64_t> offsets_in_buckets() const;
   void declare_buckets();
   void zero_gradients();
   /// Notes that `op`, the last written, completes the gradients of these parameters; all-reduces

@@ -332,6 +332,33 @@ TEST_CASE("dense gradients are all-reduced in buckets, each element once", "[wor
   }
 }
 
+TEST_CASE("parameters fill their bucket, each at a multiple of the power of two in its size",
+          "[workloads][dlrm]") {
+  // 17 numbers of the last layer complete first; all others have a multiple of 16.
+  const Program program = workloads::build_dlrm(dlrm_job(4, 8, 1000, 64, 5)).program_of(0);
+  std::map<std::int32_t, std::map<std::int64_t, std::int64_t>> sizes;  // by bucket and offset
+  for (const Tensor& t : program.tensors) {
+    const Tensor* bucket =
+        t.is_view() ? &program.tensors[static_cast<std::size_t>(t.view_of)] : nullptr;
+    if (bucket != nullptr && bucket->name.starts_with("bucket.")) {
+      INFO(t.name);
+      const std::int64_t pack = std::min<std::int64_t>(64, t.elements() & -t.elements());
+      CHECK(t.view_offset % pack == 0);
+      sizes[t.view_of][t.view_offset] = t.elements();
+    }
+  }
+  CHECK(sizes.size() == 2);  // gradients, weights
+  for (const auto& [bucket, parts] : sizes) {
+    CHECK(parts.size() == 8);
+    std::int64_t end = 0;
+    for (const auto& [offset, elements] : parts) {
+      CHECK(offset == end);
+      end = offset + elements;
+    }
+    CHECK(end == program.tensors[static_cast<std::size_t>(bucket)].elements());
+  }
+}
+
 TEST_CASE("few ranks: hot rows are looked up where they are", "[workloads][dlrm]") {
   const auto split = GENERATE(Split::kBlock, Split::kStripe);
   Job job = dlrm_job(2, 1, 400, 16, 2);  // 400 rows: fewer than are placed one by one
