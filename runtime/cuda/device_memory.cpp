@@ -61,4 +61,9 @@ void* Buffer::reserve(std::size_t bytes) {
   return data_;
 }
 
+void copy_in(void* to, const void* from, std::size_t bytes, std::string_view what) {
+  check(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), fmt::format("cudaMemcpy of {}", what));
+  check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+}
+
 }  // namespace stepcast::runtime::cuda

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "runtime/cuda/ledger.h"
 
@@ -42,5 +43,10 @@ class Buffer {
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
 };
+
+/// Copies host memory of any kind to `to` and waits until all of it has arrived: a plain copy from
+/// pageable memory may return before its last bytes do, and streams that do not block do not wait
+/// for it. Errors: RunError that names `what`.
+void copy_in(void* to, const void* from, std::size_t bytes, std::string_view what);
 
 }  // namespace stepcast::runtime::cuda

@@ -91,8 +91,7 @@ void require_memory_tiers(const Program& program) {
 
 void upload(void* target, std::span<const float> values, Format format) {
   const std::vector<std::byte> bytes = stored(values, format);
-  check(cudaMemcpy(target, bytes.data(), bytes.size(), cudaMemcpyDefault),
-        "cudaMemcpy of initial values");
+  copy_in(target, bytes.data(), bytes.size(), "a tensor's values");
 }
 
 }  // namespace
@@ -239,9 +238,6 @@ void DeviceTensors::write(TensorId id, std::int32_t microbatch, std::span<const 
                  "{} numbers for '{}' of {}", values.size(), program_.tensors[id].name,
                  v.elements());
   upload(v.data, values, v.format);
-  // A copy from pageable memory may return before its last bytes arrive, and streams that do not
-  // block do not wait for it.
-  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
 }  // namespace stepcast::runtime::cuda

@@ -31,18 +31,19 @@ void all_to_all_v(const Communicator& communicator, const void* send,
                   std::size_t element_bytes, cudaStream_t stream) {
   const auto messages = message_plan(communicator.rank(), send_counts, receive_counts);
   check(ncclGroupStart(), "ncclGroupStart");
-  for (const Message& m : messages) {
-    if (m.sends) {
-      check(ncclSend(static_cast<const char*>(send) + m.offset * element_bytes, m.count, type,
-                     m.peer, communicator.handle(), stream),
-            "ncclSend");
-    } else {
-      check(ncclRecv(static_cast<char*>(receive) + m.offset * element_bytes, m.count, type, m.peer,
-                     communicator.handle(), stream),
-            "ncclRecv");
-    }
+  ncclResult_t code = ncclSuccess;
+  for (auto m = messages.begin();
+       m != messages.end() && (code == ncclSuccess || code == ncclInProgress); ++m) {
+    const std::size_t offset = m->offset * element_bytes;
+    code = m->sends ? ncclSend(static_cast<const char*>(send) + offset, m->count, type, m->peer,
+                               communicator.handle(), stream)
+                    : ncclRecv(static_cast<char*>(receive) + offset, m->count, type, m->peer,
+                               communicator.handle(), stream);
   }
-  communicator.complete(ncclGroupEnd(), "ncclGroupEnd");
+  // The group ends whatever came: NCCL aborts nothing while one is open.
+  const ncclResult_t ended = ncclGroupEnd();
+  check(code, "ncclSend or ncclRecv");
+  communicator.complete(ended, "ncclGroupEnd");
 }
 
 }  // namespace stepcast::runtime::cuda

@@ -39,8 +39,7 @@ const float* rotary_table(OpContext& c, std::int64_t head_dim) {
     const RotaryTable table(c.job.batch.sequence, head_dim);
     Buffer buffer(Buffer::Kind::kDevice, "rotary angles", &state.ledger);
     const std::size_t bytes = table.values().size() * sizeof(float);
-    check(cudaMemcpy(buffer.reserve(bytes), table.values().data(), bytes, cudaMemcpyHostToDevice),
-          "cudaMemcpy of rotary angles");
+    copy_in(buffer.reserve(bytes), table.values().data(), bytes, "rotary angles");
     found = state.rotary.emplace(head_dim, std::move(buffer)).first;
   }
   return found->second.as<float>();

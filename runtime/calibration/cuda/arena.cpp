@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "runtime/cuda/check.h"
+#include "runtime/cuda/device_memory.h"
 
 namespace stepcast::runtime::calibration {
 
@@ -52,7 +53,7 @@ void* Arena::take(std::size_t bytes) {
 }
 
 void Arena::copy_in(void* to, const void* from, std::size_t bytes) {
-  check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy to the device");
+  cuda::copy_in(to, from, bytes, "what a case reads");
 }
 
 }  // namespace stepcast::runtime::calibration

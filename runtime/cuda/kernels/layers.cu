@@ -59,8 +59,9 @@ template <class Word>
 void launch_transpose(const Transpose& shape, const void* x, void* out, cudaStream_t stream) {
   const auto* from = static_cast<const Word*>(x);
   auto* to = static_cast<Word*>(out);
-  if (shape.inner == 1 && shape.rows >= kTile / 2 && shape.columns >= kTile / 2) {
-    constexpr Index kLayers = 65535;  // the z dimension of a grid
+  constexpr Index kLayers = 65535;  // the y and z dimensions of a grid
+  if (shape.inner == 1 && shape.rows >= kTile / 2 && shape.columns >= kTile / 2 &&
+      shape.rows <= kLayers * kTile) {
     const dim3 blocks(static_cast<unsigned>(internal::ceil_div(shape.columns, kTile)),
                       static_cast<unsigned>(internal::ceil_div(shape.rows, kTile)),
                       static_cast<unsigned>(shape.matrices < kLayers ? shape.matrices : kLayers));

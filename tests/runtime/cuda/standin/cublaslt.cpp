@@ -221,7 +221,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
                               cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
                               cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
-                              const cublasLtMatmulAlgo_t*, void*, std::size_t, cudaStream_t) {
+                              const cublasLtMatmulAlgo_t*, void*, std::size_t,
+                              cudaStream_t stream) {
   const Operation o = *reinterpret_cast<const Operation*>(operation);
   const Layout la = of(a_layout);
   const Layout lb = of(b_layout);
@@ -239,6 +240,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   }
   const float factor_of_all = *static_cast<const float*>(alpha);
   const float more = *static_cast<const float*>(beta);
+  stepcast::standin::arrive(stream);
   stepcast::standin::enqueue([=] {
     // The scales are read when the product runs.
     const float factor = fp8 ? factor_of_all * *o.scale_a * *o.scale_b : factor_of_all;

@@ -23,6 +23,11 @@ struct Node {
 using Graph = std::vector<Node>;
 std::optional<Graph> captured;  // one thread
 bool hung = false;
+struct Copy {
+  void* to;
+  std::vector<std::byte> bytes;
+};
+std::vector<Copy> under_way;          ///< from pageable memory, on the default stream
 constexpr std::uint32_t kStream = 7;  // all records bear it
 
 /// Where the fake CUPTI of tests/profiler/fakes is loaded into this process, it hears of all work.
@@ -62,6 +67,17 @@ void enqueue(std::function<void()> work) {
   enqueue_unseen(std::move(work));
 }
 
+void arrive(cudaStream_t stream) {
+  if (stream != nullptr) {
+    return;
+  }
+  const OnDevice device;
+  for (const Copy& c : under_way) {
+    std::memcpy(c.to, c.bytes.data(), c.bytes.size());
+  }
+  under_way.clear();
+}
+
 bool collective_hangs() {
   static std::int64_t seen = 0;
   hung = hung || ++seen == setting("STANDIN_HANGS_AT", -1);
@@ -74,6 +90,7 @@ bool collective_hangs() {
 
 }  // namespace stepcast::standin
 
+using stepcast::standin::arrive;
 using stepcast::standin::captured;
 using stepcast::standin::enqueue;
 using stepcast::standin::enqueue_unseen;
@@ -83,6 +100,7 @@ using stepcast::standin::kStream;
 using stepcast::standin::OnDevice;
 using stepcast::standin::profiler;
 using stepcast::standin::setting;
+using stepcast::standin::under_way;
 
 namespace {
 
@@ -156,6 +174,7 @@ cudaError_t cudaGetLastError() { return std::exchange(sticky, cudaSuccess); }
 const char* cudaGetErrorName(cudaError_t) { return "standin"; }
 const char* cudaGetErrorString(cudaError_t) { return "standin"; }
 cudaError_t cudaDeviceSynchronize() {
+  arrive(nullptr);
   return captured ? refused(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
@@ -181,6 +200,7 @@ cudaError_t cudaMallocHost(void** p, std::size_t bytes) {
   return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* p) {
+  arrive(nullptr);  // waits for the device
   return stepcast::standin::give_back(p) ? cudaSuccess : refused(cudaErrorInvalidValue);
 }
 cudaError_t cudaFree(void* p) { return cudaFreeHost(p); }
@@ -188,14 +208,22 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
   if (captured || !ends_fit(to, from, bytes, kind)) {
     return refused(cudaErrorInvalidValue);
   }
+  arrive(nullptr);
   const OnDevice device;
-  std::memcpy(to, from, bytes);
+  if (stepcast::standin::on_device(to, bytes) && !stepcast::standin::on_device(from, bytes) &&
+      !stepcast::standin::pinned(from, bytes)) {
+    const auto* first = static_cast<const std::byte*>(from);
+    under_way.push_back({to, {first, first + bytes}});
+  } else {
+    std::memcpy(to, from, bytes);
+  }
   return cudaSuccess;
 }
 cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
   if (captured || (bytes > 0 && !stepcast::standin::on_device(to, bytes))) {
     return refused(cudaErrorInvalidValue);
   }
+  arrive(nullptr);
   const OnDevice device;
   std::memset(to, value, bytes);
   return cudaSuccess;
@@ -203,7 +231,7 @@ cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
 /// Stricter than the library: the host's end is page-locked, or the host would wait and a captured
 /// copy read what is gone by then.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t) {
+                            cudaStream_t stream) {
   const void* host = kind == cudaMemcpyHostToDevice   ? from
                      : kind == cudaMemcpyDeviceToHost ? to
                                                       : nullptr;
@@ -211,13 +239,15 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
       (bytes > 0 && host != nullptr && !stepcast::standin::pinned(host, bytes))) {
     return refused(cudaErrorInvalidValue);
   }
+  arrive(stream);
   enqueue([=] { std::memmove(to, from, bytes); });
   return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t) {
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
   if (bytes > 0 && !stepcast::standin::on_device(to, bytes)) {
     return refused(cudaErrorInvalidValue);
   }
+  arrive(stream);
   enqueue([=] { std::memset(to, value, bytes); });
   return cudaSuccess;
 }
@@ -229,7 +259,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
   delete reinterpret_cast<int*>(s);
   return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) {
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  arrive(stream);
   return captured ? refused(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t) {

@@ -306,7 +306,10 @@ cudnnStatus_t destroy(cudnnHandle_t handle) {
   delete reinterpret_cast<int*>(handle);
   return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t set_stream(cudnnHandle_t, cudaStream_t) { return CUDNN_STATUS_SUCCESS; }
+cudnnStatus_t set_stream(cudnnHandle_t, cudaStream_t stream) {
+  stepcast::standin::arrive(stream);  // what comes next is enqueued on it
+  return CUDNN_STATUS_SUCCESS;
+}
 cudnnStatus_t create_descriptor(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t* d) {
   *d = new Descriptor{type, {}, false};
   return CUDNN_STATUS_SUCCESS;

@@ -1,4 +1,6 @@
 #pragma once
+#include <driver_types.h>
+
 #include <cstdint>
 #include <functional>
 
@@ -17,6 +19,10 @@ std::int64_t setting(const char* name, std::int64_t otherwise);
 void enqueue(std::function<void()> work);
 /// The same for what a profiler sees no work of: records of events.
 void enqueue_unseen(std::function<void()> work);
+/// Comes before what is enqueued on `stream`. A copy from pageable memory returns with nothing
+/// arrived (the library: maybe not all of it): what comes next on the default stream, or a wait for
+/// that or for the device, ends it. Other streams do not.
+void arrive(cudaStream_t stream);
 /// While one lives, what runs is the device's: it may touch device memory.
 class OnDevice {
  public:

@@ -10,7 +10,10 @@
 #include <cstdlib>
 
 #include "core/error.h"
+#include "runtime/cuda/communicator.h"
+#include "runtime/cuda/device_memory.h"
 #include "runtime/cuda/matmul.h"
+#include "runtime/cuda/nccl_exchange.h"
 #include "tests/runtime/cuda/standin/device.h"
 
 // What the stand-in refuses, as a device and its libraries would, so that the tests over it can
@@ -82,6 +85,50 @@ TEST_CASE("the stand-in refuses copies whose ends are not where their kind says"
   CHECK(cudaFree(device) == cudaErrorInvalidValue);
   cudaGetLastError();
   CHECK(cudaFreeHost(host) == cudaSuccess);
+}
+
+TEST_CASE("a stream of its own does not wait for a copy from pageable memory", "[cuda][standin]") {
+  char* device = nullptr;
+  char* host = nullptr;
+  cudaStream_t stream = nullptr;
+  REQUIRE(cudaMalloc(reinterpret_cast<void**>(&device), 64) == cudaSuccess);
+  REQUIRE(cudaMallocHost(reinterpret_cast<void**>(&host), 64) == cudaSuccess);
+  REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+  char written = 0;
+  const auto read = [&](cudaStream_t by) {
+    REQUIRE(cudaMemcpyAsync(host, device, 1, cudaMemcpyDeviceToHost, by) == cudaSuccess);
+    return *host;
+  };
+  const auto write = [&] {
+    ++written;
+    REQUIRE(cudaMemcpy(device, &written, 1, cudaMemcpyHostToDevice) == cudaSuccess);
+  };
+  write();
+  CHECK(read(stream) != written);
+  CHECK(read(nullptr) == written);
+  write();
+  CHECK(read(stream) != written);
+  REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+  CHECK(read(stream) == written);
+  ++written;
+  runtime::cuda::copy_in(device, &written, 1, "a byte");
+  CHECK(read(stream) == written);
+  CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+  CHECK(cudaFree(device) == cudaSuccess);
+  CHECK(cudaFreeHost(host) == cudaSuccess);
+}
+
+TEST_CASE("an exchange that NCCL refuses leaves no group open", "[cuda][standin]") {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  ncclComm_t alone = nullptr;
+  REQUIRE(ncclCommInitRankConfig(&alone, 1, {}, 0, &config) == ncclSuccess);
+  const runtime::cuda::Communicator communicator(alone, "one rank", std::chrono::seconds(1));
+  const std::vector<std::int64_t> send{0, 4};  // to a member that is not there
+  const std::vector<std::int64_t> receive{0, 0};
+  CHECK_THROWS_WITH(runtime::cuda::all_to_all_v(communicator, nullptr, send, nullptr, receive,
+                                                ncclFloat32, 4, nullptr),
+                    Catch::Contains("ncclSend or ncclRecv"));
+  CHECK(ncclGroupEnd() == ncclInvalidUsage);
 }
 
 TEST_CASE("a product whose epilogue cuBLASLt does not have is told with what to do",

@@ -130,14 +130,24 @@ ncclResult_t ncclGroupStart() {
   return ncclSuccess;
 }
 ncclResult_t ncclGroupEnd() {
+  if (!grouped) {
+    return ncclInvalidUsage;
+  }
   const stepcast::standin::OnDevice device;
-  MPI_Waitall(static_cast<int>(group.size()), group.data(), MPI_STATUSES_IGNORE);
-  group.clear();
+  if (!group.empty()) {
+    MPI_Waitall(static_cast<int>(group.size()), group.data(), MPI_STATUSES_IGNORE);
+    group.clear();
+  }
   grouped = false;
   return ncclSuccess;
 }
 ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t) {
+  int members = 0;
+  ncclCommCount(comm, &members);
+  if (peer < 0 || peer >= members) {
+    return ncclInvalidArgument;
+  }
   const stepcast::standin::OnDevice device;
   if (grouped) {
     MPI_Isend(data, count_of(count, type), MPI_BYTE, peer, 0, comm->handle, &group.emplace_back());

@@ -16,8 +16,9 @@ struct Grid {
 };
 
 template <class... P>
-void launch(const char* name, void (*kernel)(P...), const Grid& grid, cudaStream_t,
+void launch(const char* name, void (*kernel)(P...), const Grid& grid, cudaStream_t stream,
             std::type_identity_t<P>... arguments) {
+  standin::arrive(stream);
   standin::enqueue([=] {
     emulation::run_grid(name, grid.blocks, grid.threads, grid.shared,
                         [&] { kernel(arguments...); });
