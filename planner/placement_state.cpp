@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
+#include <tuple>
 
 #include "core/error.h"
 
@@ -285,8 +287,7 @@ std::int32_t PlacementState::least_loaded_rank(const PlacementOption& o,
   return best;
 }
 
-std::int32_t PlacementState::cheapest_group(const PlacementOption& o,
-                                            const std::vector<std::int32_t>& but) const {
+std::vector<std::int32_t> PlacementState::cheapest_groups(const PlacementOption& o) const {
   struct Loaded {
     const Ticks* ranks = nullptr;
     Ticks room = 0;  ///< below the slowest rank
@@ -300,14 +301,11 @@ std::int32_t PlacementState::cheapest_group(const PlacementOption& o,
                           static_cast<double>(o.load[p])};
     }
   }
-  std::int32_t best = -1;
-  bool best_room = false;
-  Ticks best_rise = 0;
-  double best_crowd = 0;
+  // A piece on one group does not change what another costs on the next, so the order is that of
+  // the groups alone.
+  std::vector<std::tuple<bool, Ticks, double, std::int32_t>> order;
+  order.reserve(index(problem_.ranks / o.group));
   for (std::int32_t g = 0; g < problem_.ranks / o.group; ++g) {
-    if (std::find(but.begin(), but.end(), g) != but.end()) {
-      continue;
-    }
     const auto first = index(g * o.group);
     Ticks rise = 0;
     double crowd = 0;
@@ -317,35 +315,28 @@ std::int32_t PlacementState::cheapest_group(const PlacementOption& o,
       rise += std::max<Ticks>(0, here - loaded[i].room);
       crowd += static_cast<double>(here) * loaded[i].load;
     }
-    if (best >= 0 && best_room &&
-        (rise > best_rise || (rise == best_rise && crowd >= best_crowd))) {
-      continue;
-    }
-    const bool has = has_room(o, g);
-    if (best < 0 || (has && !best_room) ||
-        (has == best_room && (rise < best_rise || (rise == best_rise && crowd < best_crowd)))) {
-      best = g;
-      best_room = has;
-      best_rise = rise;
-      best_crowd = crowd;
-    }
+    order.emplace_back(!has_room(o, g), rise, crowd, g);
   }
-  return best;
+  const auto taken = order.begin() + o.pieces;
+  std::partial_sort(order.begin(), taken, order.end());
+  std::vector<std::int32_t> chosen;
+  std::transform(order.begin(), taken, std::back_inserter(chosen),
+                 [](const auto& at) { return std::get<std::int32_t>(at); });
+  return chosen;
 }
 
 std::vector<std::int32_t> PlacementState::least_loaded(const PlacementOption& o) const {
   if (o.group == problem_.ranks) {
     return {};
   }
+  STEPCAST_CHECK(o.pieces <= problem_.ranks / o.group, "{} pieces on {} groups", o.pieces,
+                 problem_.ranks / o.group);
+  if (o.group > 1 || (phases_.size() > 1 && problem_.ranks <= kAllLookedAt)) {
+    return cheapest_groups(o);
+  }
   std::vector<std::int32_t> chosen;
   chosen.reserve(index(o.pieces));
   for (std::int32_t piece = 0; piece < o.pieces; ++piece) {
-    if (o.group > 1 || (phases_.size() > 1 && problem_.ranks <= kAllLookedAt)) {
-      chosen.push_back(cheapest_group(o, chosen));
-      STEPCAST_CHECK(chosen.back() >= 0, "{} pieces on {} groups", o.pieces,
-                     problem_.ranks / o.group);
-      continue;
-    }
     const std::int32_t rank = least_loaded_rank(o, chosen, false);
     chosen.push_back(rank >= 0 ? rank : least_loaded_rank(o, chosen, true));
   }

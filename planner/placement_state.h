@@ -65,9 +65,8 @@ class PlacementState {
   void add_to_measure(std::size_t measure, std::size_t rank, Ticks load);
   void add_bytes(std::size_t tier, std::size_t unit, std::int64_t bytes);
   [[nodiscard]] Ticks most(std::size_t measure) const;
-  /// The group where one more piece costs least; -1 where all are `but`.
-  [[nodiscard]] std::int32_t cheapest_group(const PlacementOption& option,
-                                            const std::vector<std::int32_t>& but) const;
+  /// Groups where one more piece costs least, one for each piece.
+  [[nodiscard]] std::vector<std::int32_t> cheapest_groups(const PlacementOption& option) const;
   [[nodiscard]] bool block_has_room(std::size_t block, const PlacementOption& option) const;
   /// Of the ranks with room but these, or of all where none has room and `anyway`; -1 for none.
   [[nodiscard]] std::int32_t least_loaded_rank(const PlacementOption& option,

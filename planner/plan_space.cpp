@@ -21,7 +21,6 @@ namespace {
 
 constexpr std::int64_t kNarrowest = 4;  // columns of a column-wise part: one vector of fp32
 constexpr std::int64_t kMostParts = 64;
-constexpr std::size_t kPhasedTables = 100;
 
 double real(std::int64_t v) { return static_cast<double>(v); }
 std::int64_t whole(double bytes) { return static_cast<std::int64_t>(std::ceil(bytes)); }
@@ -53,7 +52,7 @@ class PlanSpaceBuilder {
       table(t, w.tables[t]);
     }
     to_.problem_.fixed = routes_.fixed();
-    if (options_.one_phase || w.tables.size() > kPhasedTables) {
+    if (options_.one_phase) {
       merge_phases();
     }
   }

@@ -40,8 +40,7 @@ struct PlanSpaceOptions {
   bool row_tiers = false;   ///< per-row replication levels
   bool slow_tiers = false;  ///< DDR, SSD, with caches in HBM
   bool dedup = false;       ///< ids deduplicated per rank before the exchange (row tiers)
-  /// All phases as one, so that the objective is the busiest rank. Always so with more than 100
-  /// tables: ranks with many of them are alike in every phase.
+  /// All phases as one, so that the objective is the busiest rank.
   bool one_phase = false;
   PlanForm form = {};
 };

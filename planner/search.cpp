@@ -29,9 +29,10 @@ constexpr std::size_t kDescents = 3;
 constexpr std::size_t kMixStarts = 12;
 constexpr std::uint64_t kKnapsacks = 800;
 constexpr std::uint64_t kNodes = 1500;
+constexpr std::uint64_t kTableNodes = 20'000;  // nodes times tables, where there are many
 constexpr std::size_t kNodeStarts = 8;
 constexpr std::uint64_t kAnnealed = 2000;  // moves a table in a run of annealing
-constexpr double kWellAbove = 1.05;        // a rival: such searches are not annealed
+constexpr double kWellAbove = 1.05;        // a rival: not annealed; with many tables, no descent
 constexpr std::size_t kHomes = 3;          // local optima that kicks start from
 
 /// Load of an option averaged over ranks, all phases, and its bytes as a share of all memory.
@@ -225,16 +226,24 @@ std::vector<Start> greedy_starts(const PlacementProblem& problem, double scale,
 
 using Homes = std::vector<std::pair<Ticks, Placement>>;
 
-/// Descends from the best of the greedy starts; local optima, best first.
-Homes descend_from_starts(const PlacementProblem& problem, double scale, std::size_t descents,
-                          internal::LocalSearch& local, internal::Budget& budget,
-                          internal::Incumbents& incumbents) {
+/// Whether an objective is so far from a plan in hand that its space is not worth more effort.
+bool well_above_rival(const SearchOptions& options, Ticks objective) {
+  return options.rival &&
+         static_cast<double>(objective) >= kWellAbove * static_cast<double>(*options.rival);
+}
+
+/// Descends from the best of the greedy starts; local optima, best first. With many tables starts
+/// well above a rival stay as they are.
+Homes descend_from_starts(const PlacementProblem& problem, double scale,
+                          const SearchOptions& options, internal::LocalSearch& local,
+                          internal::Budget& budget, internal::Incumbents& incumbents) {
+  const bool large = problem.tables.size() > kLargeTables;
   std::vector<Start> starts = greedy_starts(problem, scale, budget, incumbents);
   if (starts.empty()) {
     local.repair(cheapest(prices_of(problem), std::numeric_limits<double>::infinity(), 1e9));
     return {};
   }
-  starts.resize(std::min(starts.size(), descents));
+  starts.resize(std::min(starts.size(), large ? 2 : kDescents));
   Homes homes;
   for (const Start& start : starts) {
     if (budget.spent()) {
@@ -242,7 +251,9 @@ Homes descend_from_starts(const PlacementProblem& problem, double scale, std::si
     }
     PlacementState state(problem);
     place_greedily(state, start.choose);
-    local.descend(state);
+    if (!large || !well_above_rival(options, start.objective)) {
+      local.descend(state);
+    }
     homes.emplace_back(state.objective(), state.placement());
   }
   return homes;
@@ -313,14 +324,15 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   }
   result.bound = lower_bound(problem);
   const std::size_t tables = problem.tables.size();
+  const bool large = tables > kLargeTables;
   // An evaluation costs more with more ranks to choose from.
   const bool few = static_cast<double>(tables) <= kProofTables;
-  const double evaluations = options.effort * (few ? kFewTables : 1) *
-                             ((80'000 + 25 * static_cast<double>(tables)) * 64 /
-                                  (64 + static_cast<double>(problem.ranks)) +
-                              (tables > kLargeTables ? 30 * static_cast<double>(tables) : 0));
+  const double by_ranks =
+      (80'000 + 25 * static_cast<double>(tables)) * 64 / (64 + static_cast<double>(problem.ranks));
+  const double evaluations =
+      options.effort *
+      (large ? by_ranks / 2 + 15 * static_cast<double>(tables) : (few ? kFewTables : 1) * by_ranks);
   internal::Budget budget(options, static_cast<std::uint64_t>(evaluations));
-  const bool large = tables > kLargeTables;
   const double tolerance =
       large && options.good_enough > 0 ? std::max(options.good_enough, 0.01) : options.good_enough;
   const auto enough_of = [tolerance](Ticks bound) {
@@ -330,8 +342,7 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   internal::Incumbents incumbents(options.keep);
   internal::LocalSearch local(problem, options.seed, enough, budget, incumbents);
   const double scale = std::max(load_seconds(result.bound.value), 1e-12);
-  Homes homes =
-      descend_from_starts(problem, scale, large ? 2 : kDescents, local, budget, incumbents);
+  Homes homes = descend_from_starts(problem, scale, options, local, budget, incumbents);
   const auto raise = [&](Ticks bound, const char* reason) {
     if (bound > result.bound.value) {
       result.bound.value = bound;
@@ -341,14 +352,15 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
     }
   };
   const auto unfinished = [&] {
-    return !large && !homes.empty() && options.effort > 0 && incumbents.best() > enough;
+    return !homes.empty() && options.effort > 0 && incumbents.best() > enough;
   };
   bool by_phases = false;
   if (unfinished() && problem.phases().size() > 1) {
     const Ticks plain = result.bound.value;
     const auto close = static_cast<Ticks>(static_cast<double>(incumbents.best()) / (1 + tolerance));
     const auto found =
-        internal::PhaseBound::solve(problem, incumbents.best(), close, kNodes, kNodeStarts);
+        internal::PhaseBound::solve(problem, incumbents.best(), close,
+                                    large ? kTableNodes / tables : kNodes, large ? 0 : kNodeStarts);
     raise(found.value, "slowest rank of each phase");
     by_phases = static_cast<double>(result.bound.value) > 1.01 * static_cast<double>(plain);
     for (const auto& choose : found.starts) {
@@ -362,7 +374,7 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
       }
     }
   }
-  if (unfinished() && !by_phases) {
+  if (unfinished() && !large && !by_phases) {
     internal::PatternBound patterns(problem);
     const internal::Mix mix = patterns.mix(result.bound.value, incumbents.best(), kKnapsacks);
     raise(patterns.value(result.bound.value, incumbents.best(), kKnapsacks), "rank patterns");
@@ -371,6 +383,9 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   std::stable_sort(homes.begin(), homes.end(),
                    [](const auto& x, const auto& y) { return x.first < y.first; });
   homes.resize(std::min(homes.size(), kHomes));
+  if (large && well_above_rival(options, incumbents.best())) {
+    homes.clear();
+  }
   const bool annealed = incumbents.best() < std::numeric_limits<Ticks>::max() && !large && !few &&
                         problem.phases().size() > 1 && !homes.empty() && options.effort > 0;
   std::uint64_t moves = 0;
@@ -378,8 +393,7 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
     for (const auto& [objective, home] : homes) {
       local.kick(home, (few ? kFewTables : 1) / static_cast<double>(homes.size()));
     }
-    if (annealed && (!options.rival || static_cast<double>(incumbents.best()) <
-                                           kWellAbove * static_cast<double>(*options.rival))) {
+    if (annealed && !well_above_rival(options, incumbents.best())) {
       moves += anneal(problem, options, enough, local, budget, incumbents);
     }
   } while (budget.timed() && !budget.spent() && !homes.empty() && incumbents.best() > enough);

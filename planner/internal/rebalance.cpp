@@ -75,12 +75,9 @@ void Rebalance::consider(std::size_t measure, std::int32_t rank, std::int32_t pa
                          std::vector<Exchange>& found) {
   const Ticks own = state_.own_load(rank, measure);
   const Ticks other = state_.own_load(partner, measure);
-  pieces_of(rank, partner, mine_);
-  pieces_of(partner, rank, theirs_);
-  bundles_of(mine_, measure, give_);
-  bundles_of(theirs_, measure, take_);
   Load others{};  // of the ranks that do not take part
   Ticks before = 0;
+  Ticks least = 0;  // after any exchange of the two
   for (const std::size_t p : state_.measures()) {
     if (p == kPhases) {
       continue;
@@ -92,7 +89,16 @@ void Rebalance::consider(std::size_t measure, std::int32_t rank, std::int32_t pa
       }
     }
     before += std::max({others[p], state_.own_load(rank, p), state_.own_load(partner, p)});
+    const Ticks both = state_.own_load(rank, p) + state_.own_load(partner, p);
+    least += std::max(others[p], both / 2);
   }
+  if (before == least || before - least < most_gain_) {
+    return;
+  }
+  pieces_of(rank, partner, mine_);
+  pieces_of(partner, rank, theirs_);
+  bundles_of(mine_, measure, give_);
+  bundles_of(theirs_, measure, take_);
   std::optional<Exchange> best;
   // Moving `net` away leaves max(own - net, other + net): for each bundle given, what is taken is
   // one of those whose net is nearest to half the difference.
@@ -123,6 +129,7 @@ void Rebalance::consider(std::size_t measure, std::int32_t rank, std::int32_t pa
   }
   if (best) {
     found.push_back(*best);
+    most_gain_ = std::max(most_gain_, best->gain);
   }
 }
 
@@ -156,6 +163,7 @@ bool Rebalance::improve(std::size_t measure, std::uint64_t& cursor) {
   const std::int32_t ranks = state_.problem().ranks;
   const std::int32_t rank = state_.busiest(measure);
   std::vector<Exchange> found;
+  most_gain_ = 0;
   const std::int32_t asked = std::min(ranks, kAllPartners);
   for (std::int32_t i = 0; i < asked; ++i) {
     const auto partner = static_cast<std::int32_t>((cursor + static_cast<std::uint64_t>(i)) %

@@ -13,7 +13,8 @@ namespace stepcast::planner::internal {
 /// taken are those that leave the pair nearest to each other in that phase; of these exchanges the
 /// one that lowers the objective most. Repeats while there is one and the placement stays within
 /// capacities; true when it gained. Sums of pieces are sorted and walked from both ends, so a pair
-/// costs a few hundred steps. Takes part: pieces on single ranks, without skew.
+/// costs a few hundred steps; pairs that could not gain as much as one in hand are not looked at.
+/// Takes part: pieces on single ranks, without skew.
 class Rebalance {
  public:
   explicit Rebalance(PlacementState& state) : state_(state) {}
@@ -55,6 +56,7 @@ class Rebalance {
 
   PlacementState& state_;
   std::array<std::array<std::int32_t, 3>, kPhases> slowest_{};
+  Ticks most_gain_ = 0;  ///< of the exchanges found for one rank
   std::vector<Piece> mine_, theirs_;
   std::vector<Bundle> give_, take_;
 };

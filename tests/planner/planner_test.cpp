@@ -12,6 +12,7 @@
 #include "planner/plan_space.h"
 #include "planner/search.h"
 #include "planner/shard_bytes.h"
+#include "tests/planner/many_tables.h"
 #include "tests/planner/plain_jobs.h"
 #include "tests/planner/zoo_jobs.h"
 #include "tests/runtime/tiered_plans.h"
@@ -305,6 +306,32 @@ TEST_CASE("plans that can be built are built, and beat or equal every baseline",
     job.embedding_plan = best->plan;
     CHECK_NOTHROW(workloads::build_graph(job));
   }
+}
+
+TEST_CASE("many tables too are placed for the slowest rank of each phase", "[planner][property]") {
+  const std::uint64_t seed = GENERATE(11, 12);
+  const Job job = testing::many_tables(150, 16, zoo_job("rm1", 16).system, seed);
+  const models::CostModel model(job.system, job.calibration);
+  const EmbeddingPrices prices(job, model);
+  const PlanSpaceOptions options{.group_sizes = {8}};
+  PlanSpaceOptions together = options;
+  together.one_phase = true;
+  const PlanSpace phased(job, prices, options);
+  const PlanSpace merged(job, prices, together);
+  CHECK(phased.problem().phases().size() > 3);
+  CHECK(merged.problem().phases() == std::vector<std::size_t>{kUpdate});
+  const SearchResult found = search(phased.problem());
+  const SearchResult busiest = search(merged.problem());
+  REQUIRE(!found.best.empty());
+  REQUIRE(!busiest.best.empty());
+  // The same options in the same order, so a placement of one is a placement of the other.
+  const auto& [objective, placement] = found.best.front();
+  CHECK(objective == objective_of(phased.problem(), placement));
+  CHECK(objective <= objective_of(phased.problem(), busiest.best.front().second));
+  // No plan's busiest rank is loaded with more than the phases' slowest ranks together.
+  CHECK(objective_of(merged.problem(), placement) <= objective);
+  CHECK(busiest.bound.value <= objective);
+  CHECK(found.bound.value <= objective);
 }
 
 TEST_CASE("row tiers cut the step of a skewed sequence workload and can be built",
