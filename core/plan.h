@@ -60,6 +60,7 @@ struct EmbeddingPlan {
   std::string workload, system;
   std::int64_t devices = 1;
   std::int64_t sync_interval = 0;  ///< Job::sync_interval it was made for; 0: it does not say
+  bool dedup = false;              ///< Job::embedding_dedup it was made for
   std::vector<PlanTable> tables;
   double predicted_step = 0;  ///< seconds
   double lower_bound = 0;     ///< seconds: no plan of the searched space is faster

@@ -301,6 +301,7 @@ EmbeddingPlan PlanSpace::plan(const Job& job, const Placement& placement) const 
   plan.system = job.system.name;
   plan.devices = job.devices;
   plan.sync_interval = job.sync_interval > 1 ? job.sync_interval : 0;
+  plan.dedup = job.embedding_dedup;
   const DlrmWorkload& w = *job.workload.dlrm();
   std::vector<std::int32_t> all(static_cast<std::size_t>(job.devices));
   std::iota(all.begin(), all.end(), 0);

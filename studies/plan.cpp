@@ -47,6 +47,7 @@ void add_rule(const Job& job, const models::CostModel& model, const planner::Pla
   planner::PlannedCandidate rule;
   rule.plan = workloads::make_embedding_plan(job, "auto");
   rule.plan.sync_interval = job.sync_interval > 1 ? job.sync_interval : 0;
+  rule.plan.dedup = job.embedding_dedup;
   rule.plan.ledger = planner::ledger_of(job, rule.plan);
   const std::optional<double> objective = planner::objective_of_plan(job, model, rule.plan);
   const bool known = std::any_of(candidates.begin(), candidates.end(), [&](const auto& c) {

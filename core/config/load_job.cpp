@@ -210,6 +210,7 @@ void read_embedding(const Value& job, Job& j) {
     }
     read_plan(*plan, j);
   }
+  j.embedding_dedup = j.embedding_plan && j.embedding_plan->dedup;  // unless the job says otherwise
   if (const auto d = v->find("dedup")) {
     j.embedding_dedup = d->choice<bool>({{"off", false}, {"ikjt", true}});
     if (j.embedding_dedup && is_transformer(j)) {

@@ -233,8 +233,8 @@ EmbeddingPlan plan_from(const Value& v) {
   if (!v.is_object()) {
     v.fail("a plan {\"kind\": \"embedding\", ...}");
   }
-  v.keys({"stepcast", "kind", "workload", "system", "devices", "sync_interval", "predicted_step_s",
-          "lower_bound_s", "gap", "content_hash", "tables", "ledger",
+  v.keys({"stepcast", "kind", "workload", "system", "devices", "sync_interval", "dedup",
+          "predicted_step_s", "lower_bound_s", "gap", "content_hash", "tables", "ledger",
           // what `plan --format json` says of a plan beside it
           "objective_s", "buildable", "not_built_because", "mix"});
   if (const auto version = v.find("stepcast")) {
@@ -249,6 +249,9 @@ EmbeddingPlan plan_from(const Value& v) {
   p.devices = v.at("devices", "the number of devices").integer(1, 1 << 20);
   if (const auto interval = v.find("sync_interval")) {
     p.sync_interval = interval->integer(1, kLongestInterval);
+  }
+  if (const auto dedup = v.find("dedup")) {
+    p.dedup = dedup->choice<bool>({{"off", false}, {"ikjt", true}});
   }
   std::map<std::string, std::size_t> seen;
   for (const Value& t :

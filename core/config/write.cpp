@@ -523,6 +523,9 @@ OrderedJson plan_json(const EmbeddingPlan& p) {
   if (p.sync_interval > 0) {
     j["sync_interval"] = p.sync_interval;
   }
+  if (p.dedup) {
+    j["dedup"] = "ikjt";
+  }
   if (p.predicted_step > 0) {
     j["predicted_step_s"] = p.predicted_step;
     j["lower_bound_s"] = p.lower_bound;

@@ -74,6 +74,23 @@ TEST_CASE("a plan says for how many steps replicas may wait", "[config][plan]") 
                     Catch::Contains("embedding.sync_interval"));
 }
 
+TEST_CASE("a plan for deduplicated ids makes a job with them, unless the job says otherwise",
+          "[config][plan]") {
+  std::string plan = kPlan;
+  CHECK_FALSE(job_with(plan).embedding_dedup);
+  CHECK(job_with(plan + ", \"dedup\": \"ikjt\"").embedding_dedup);
+  plan.insert(1, "\"dedup\": \"ikjt\", ");
+  const Job job = job_with(plan);
+  CHECK(job.embedding_dedup);
+  CHECK(plan_to_json(*job.embedding_plan).find("\"dedup\": \"ikjt\"") != std::string::npos);
+  const Job off = job_with(plan + ", \"dedup\": \"off\"");
+  CHECK_FALSE(off.embedding_dedup);
+  const std::string resolved = job_to_json(off);
+  CHECK(job_to_json(load_job(text_source(resolved, "again.json"), {}, kLibrary)) == resolved);
+  plan.replace(plan.find("ikjt"), 4, "jkit");
+  CHECK_THROWS_WITH(job_with(plan), Catch::Contains("embedding.plan.dedup"));
+}
+
 TEST_CASE("a plan that does not fit its tables is refused", "[config][plan]") {
   struct Case {
     const char* from;
