@@ -162,24 +162,28 @@ void print_text(const ParallelPlanReport& r, std::ostream& out) {
 }
 
 nlohmann::ordered_json point_json(const PlanPoint& p, const System& system) {
-  return {{"devices", p.devices()},
-          {"tensor", p.tensor},
-          {"sequence_parallel", p.sequence_parallel},
-          {"context", p.context},
-          {"expert", p.expert},
-          {"pipeline", p.pipeline},
-          {"data", p.data},
-          {"micro", p.micro},
-          {"virtual_stages", p.virtual_stages},
-          {"schedule", planner::schedule_name(p.schedule)},
-          {"recompute", p.recompute == RecomputeKind::kFirstLayers
-                            ? nlohmann::ordered_json{{"layers", p.recompute_layers}}
-                            : nlohmann::ordered_json(planner::recompute_text(p))},
-          {"zero",
-           p.shard_level == 0
-               ? nlohmann::ordered_json(p.zero)
-               : nlohmann::ordered_json{{"stage", p.zero},
+  nlohmann::ordered_json j{
+      {"devices", p.devices()},
+      {"tensor", p.tensor},
+      {"sequence_parallel", p.sequence_parallel},
+      {"context", p.context},
+      {"expert", p.expert},
+      {"pipeline", p.pipeline},
+      {"data", p.data},
+      {"micro", p.micro},
+      {"virtual_stages", p.virtual_stages},
+      {"schedule", planner::schedule_name(p.schedule)},
+      {"recompute", p.recompute == RecomputeKind::kFirstLayers
+                        ? nlohmann::ordered_json{{"layers", p.recompute_layers}}
+                        : nlohmann::ordered_json(planner::recompute_text(p))},
+      {"zero", p.shard_level == 0 ? nlohmann::ordered_json(p.zero)
+                                  : nlohmann::ordered_json{
+                                        {"stage", p.zero},
                                         {"level", planner::level_name(p.shard_level, system)}}}};
+  if (p.embedding_layers > 0 || p.head_layers > 0) {
+    j["pipeline_split"] = {{"embedding", p.embedding_layers}, {"head", p.head_layers}};
+  }
+  return j;
 }
 
 /// CONTRACT section 5.

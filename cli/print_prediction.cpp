@@ -110,7 +110,7 @@ void print_parallel(const Job& job, std::ostream& out) {
     return;
   }
   const Parallel& p = job.parallel;
-  std::string said = planner::describe(planner::point_of(job));
+  std::string said = planner::describe(job);
   if (p.pipeline > 1 && p.data > 1 && (p.expert > 1 || p.order != kUsualOrder)) {
     const std::string order = planner::order_text(p.order);
     said += order.empty() ? ", ranks in an order of their own" : ", " + order;

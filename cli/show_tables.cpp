@@ -62,7 +62,7 @@ std::string plan_text(const Job& job) {
         p.tensor > 1 ? fmt::format("tensor {}, ", p.tensor * p.context * p.pipeline) : "", p.data,
         dlrm->tables.empty() ? "" : ", embedding plan " + job.embedding_choice);
   }
-  return planner::describe(planner::point_of(job));
+  return planner::describe(job);
 }
 
 DataTable class_table(const ExecutionGraph& graph) {

@@ -7,6 +7,7 @@
 
 #include "core/flow.h"
 #include "core/formats.h"
+#include "core/layer_split.h"
 #include "core/mesh.h"
 #include "core/op.h"
 #include "core/plan.h"
@@ -79,6 +80,7 @@ struct Parallel {
         static_cast<std::int32_t>(by_columns ? tensor : std::max<std::int64_t>(1, expert_tensor))};
   }
   std::int64_t virtual_stages = 1;
+  PipelineSplit pipeline_split;
   ScheduleKind schedule = ScheduleKind::kOneFOneB;
   bool sequence_parallel = false;
   /// ZeRO stage (Rajbhandari et al., arXiv 1910.02054): 1 shards optimizer states, 2 gradients

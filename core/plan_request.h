@@ -14,6 +14,7 @@ struct FixedPlan {
   std::optional<int> zero;
   std::optional<ScheduleKind> schedule;
   std::optional<Recompute> recompute;
+  std::optional<PipelineSplit> pipeline_split;
   std::optional<MeshOrder> order;
   std::optional<TrainingStack> stack;  ///< that must be able to run the plan
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "core/framework_traits.h"
 #include "core/internal/rules.h"
@@ -12,7 +13,8 @@ namespace {
 
 Broken pipeline(const Job& job, const TransformerWorkload& w) {
   const Parallel& p = job.parallel;
-  if (p.pipeline > w.layers) {
+  const bool evenly = p.pipeline_split == PipelineSplit{};
+  if (evenly && p.pipeline > w.layers) {
     return BrokenRule{"parallel.pipeline",
                       fmt::format("{} leaves stages of workload.layers = {} empty; use at most {} "
                                   "stages",
@@ -40,7 +42,7 @@ Broken pipeline(const Job& job, const TransformerWorkload& w) {
                                   job.batch.global, job.microbatches(), p.virtual_stages,
                                   p.pipeline, around(job.batch.global, unit))};
   }
-  if (p.pipeline * p.virtual_stages > w.layers) {
+  if (evenly && p.pipeline * p.virtual_stages > w.layers) {
     return BrokenRule{
         "parallel.virtual_stages",
         fmt::format("{} on {} pipeline stages leaves some of {} virtual stages empty, "
@@ -51,11 +53,58 @@ Broken pipeline(const Job& job, const TransformerWorkload& w) {
   return std::nullopt;
 }
 
+/// Only the ends can do without layers: they have the embedding and the head.
+Broken pipeline_split(const Job& job, const TransformerWorkload& w) {
+  const Parallel& p = job.parallel;
+  const PipelineSplit& split = p.pipeline_split;
+  if (split == PipelineSplit{}) {
+    return std::nullopt;
+  }
+  const char* key = "parallel.pipeline_split";
+  const std::int64_t chunks = p.pipeline * p.virtual_stages;
+  const std::vector<std::int64_t>& given = split.layers;
+  if (!given.empty() && static_cast<std::int64_t>(given.size()) != chunks) {
+    return BrokenRule{key, fmt::format("found {} numbers of layers, expected one for each of "
+                                       "pipeline * virtual_stages = {} * {} = {} chunks",
+                                       given.size(), p.pipeline, p.virtual_stages, chunks)};
+  }
+  const std::int64_t sum = std::accumulate(given.begin(), given.end(), std::int64_t{0});
+  if (!given.empty() && sum != w.layers) {
+    return BrokenRule{
+        key, fmt::format("its numbers make {} layers, but workload.layers = {}", sum, w.layers)};
+  }
+  const std::int64_t all = w.layers + split.embedding + split.head;
+  if (given.empty() && all < chunks) {
+    return BrokenRule{
+        key, fmt::format("{} layers, and {} that the ends count as, leave some of {} chunks empty; "
+                         "use a smaller pipeline or fewer virtual_stages",
+                         w.layers, split.embedding + split.head, chunks)};
+  }
+  const std::vector<LayerRange> ranges = split_layers(w.layers, chunks, split);
+  for (std::int64_t i = 0; i < chunks; ++i) {
+    const bool end = chunks > 1 && (i == 0 || i + 1 == chunks);
+    if (ranges[static_cast<std::size_t>(i)].count >= (end ? 0 : 1)) {
+      continue;
+    }
+    return BrokenRule{
+        key,
+        given.empty()
+            ? fmt::format("an embedding that counts as {} and a head that counts as {} layers are "
+                          "too much for chunks of {}; use {} or less",
+                          split.embedding, split.head, all / chunks, all / chunks)
+            : fmt::format("leaves chunk {} of stage {} without layers, but only the first and the "
+                          "last of all, which have embedding and head, can do without; use 1 or "
+                          "more",
+                          i / p.pipeline, i % p.pipeline)};
+  }
+  return std::nullopt;
+}
+
 Broken recompute(const Job& job, const TransformerWorkload& w) {
   const Parallel& p = job.parallel;
   const RecomputeKind kind = p.recompute.kind;
   if (kind == RecomputeKind::kFirstLayers) {
-    const std::int64_t most = most_layers(w.layers, p.pipeline, p.virtual_stages);
+    const std::int64_t most = most_layers(w.layers, p.pipeline, p.virtual_stages, p.pipeline_split);
     if (p.recompute.layers > most) {
       return BrokenRule{"parallel.recompute.layers",
                         fmt::format("found {}, but a stage has at most {} of {} layers; use {} or "
@@ -136,7 +185,8 @@ Broken zero_level(const Job& job, const TransformerWorkload&) {
   return std::nullopt;
 }
 
-constexpr std::array<TransformerRule, 4> kRules{pipeline, recompute, zero, zero_level};
+constexpr std::array<TransformerRule, 5> kRules{pipeline, pipeline_split, recompute, zero,
+                                                zero_level};
 
 }  // namespace
 

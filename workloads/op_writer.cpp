@@ -45,6 +45,9 @@ OpWriter::Event OpWriter::transfer(std::string_view stream, bool own_stream, con
                            : compute(t.kind, t.name, {t.elements, t.tag});
   edit.in(t.in).out(t.out).variant(t.variant).format(t.format).communicator(t.communicator, t.peer);
   edit.detail(t.detail).routing(t.routing);
+  if (t.after >= 0) {
+    edit.waits(t.after);
+  }
   if (!own_stream) {
     return -1;
   }

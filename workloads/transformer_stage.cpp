@@ -60,12 +60,16 @@ void TransformerStage::plan_tensors() {
       c.layers.push_back(layer);
     }
     c.output = next;
-    const TensorId gradient = writer_.workspace("gradient", shape_.rows, h, compute_);
-    c.output_gradient = has_head(chunk) && !splits_
-                            ? gradient
-                            : residual(fmt::format("chunk.{}.output_gradient", chunk));
-    c.input_gradient =
-        has_embedding(chunk) ? gradient : residual(fmt::format("chunk.{}.input_gradient", chunk));
+    const auto message = [&](const char* which) {
+      return residual(fmt::format("chunk.{}.{}_gradient", chunk, which));
+    };
+    if (range.count == 0) {  // what the head makes is sent, what comes is the embedding's
+      c.output_gradient = c.input_gradient = message(has_head(chunk) ? "input" : "output");
+    } else {
+      const TensorId gradient = writer_.workspace("gradient", shape_.rows, h, compute_);
+      c.output_gradient = has_head(chunk) && !splits_ ? gradient : message("output");
+      c.input_gradient = has_embedding(chunk) ? gradient : message("input");
+    }
     if (has_embedding(chunk) && dropout()) {
       ends_.embedding_mask = b.activation("embedding.mask", shape_.rows, h, Format::kInt8);
     }
@@ -81,7 +85,8 @@ void TransformerStage::plan_tensors() {
 
 /// Messages between two stages are told apart by the receiving chunk and the direction; within
 /// those, micro-batches go in order.
-void TransformerStage::send(const char* name, TensorId tensor, std::int64_t to, bool forward) {
+void TransformerStage::send(const char* name, TensorId tensor, std::int64_t to, bool forward,
+                            OpWriter::Event after) {
   OpWriter::Transfer t;
   t.kind = OpKind::kSend;
   t.name = name;
@@ -91,6 +96,7 @@ void TransformerStage::send(const char* name, TensorId tensor, std::int64_t to, 
   t.communicator = forward ? communicators_.forward : communicators_.backward;
   t.peer = static_cast<std::int32_t>(to % shape_.pipeline);
   t.format = compute_;
+  t.after = after;
   writer_.transfer(forward ? "forward" : "backward", job_.parallel.overlap.pipeline, t);
 }
 
@@ -157,9 +163,10 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk, bool first_mic
     units.push_back(kHeadUnit);
   }
   parameters_.begin_pass(units, parameters_.gathers_each_pass() || first_microbatch);
+  OpWriter::Event looked_up = -1;
   if (has_embedding(chunk)) {
     parameters_.use(kEmbeddingUnit);
-    embedding_forward(c.input);
+    looked_up = embedding_forward(c.input, range.count == 0);
   } else {
     receive("pipeline.receive", c.input, virtual_stage(chunk), true);
   }
@@ -174,7 +181,7 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk, bool first_mic
     parameters_.use(head_unit());
     head_forward(c.output);
   } else {
-    send("pipeline.send", c.output, virtual_stage(chunk) + 1, true);
+    send("pipeline.send", c.output, virtual_stage(chunk) + 1, true, looked_up);
   }
   writer_.end_segment();
   return segment;
@@ -261,6 +268,9 @@ void TransformerStage::sum_key_value_gradients() {
         names.push_back(fmt::format("layer.{}.attention.qkv.bias", layer));
       }
     }
+  }
+  if (names.empty()) {
+    return;
   }
   std::int64_t rows = 0;
   for (const std::string& name : names) {

@@ -183,7 +183,7 @@ class TransformerStage {
   [[nodiscard]] FeedForward shared_experts(const std::string& at, const ExpertTensors& t) const;
 
   // Embedding and head (transformer_ends.cpp).
-  void embedding_forward(TensorId output);
+  OpWriter::Event embedding_forward(TensorId output, bool alone);
   void embedding_backward(TensorId gradient);
   void head_forward(TensorId input);
   void eager_loss();
@@ -272,7 +272,8 @@ class TransformerStage {
   void write_synchronisation();
   void sum_key_value_gradients();
   void call_in_order();
-  void send(const char* name, TensorId tensor, std::int64_t virtual_stage, bool forward);
+  void send(const char* name, TensorId tensor, std::int64_t virtual_stage, bool forward,
+            OpWriter::Event after = -1);
   /// `kept`: a tensor whose life ends with the message.
   void receive(const char* name, TensorId tensor, std::int64_t virtual_stage, bool forward,
                std::optional<TensorId> kept = {});

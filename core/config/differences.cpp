@@ -22,6 +22,7 @@ void add_defaults(Json& parallel) {
   add(parallel, "expert_tensor", "auto");
   add(parallel, "expert_chunks", 1);
   add(parallel, "expert_dispatch", "all_to_all");
+  add(parallel, "pipeline_split", {{"embedding", 0}, {"head", 0}});
   if (Json& overlap = parallel["overlap"]; overlap.contains("data")) {  // a transformer's
     for (const char* key : {"parameters", "tensor_products", "expert"}) {
       add(overlap, key, false);

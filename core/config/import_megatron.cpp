@@ -432,6 +432,85 @@ Json workload_of(Arguments& a) {
   return w;
 }
 
+/// Layers of every chunk that a layout draws: stages apart by '|', E embedding, t layer, L loss,
+/// "x*3" and "(xy|)*3" for repetition, commas of no meaning.
+std::vector<std::int64_t> layers_of_layout(const Arguments& a, std::string layout) {
+  const char* option = "pipeline-model-parallel-layout";
+  std::erase(layout, ',');
+  const auto refuse = [&](const std::string& why) {
+    a.refuse(option, fmt::format("found '{}': {}; expected like \"Et*3|(tt|)*6tL\" with E "
+                                 "embedding, t layer, L loss",
+                                 layout.substr(0, 40), why));
+  };
+  constexpr std::size_t kLongest = 100'000;
+  for (std::size_t star = layout.find('*'); star != std::string::npos; star = layout.find('*')) {
+    const std::size_t open = star > 0 && layout[star - 1] == ')' ? layout.rfind('(', star) : star;
+    if (star == 0 || open == std::string::npos) {
+      refuse("nothing is repeated before '*'");
+    }
+    const bool one = open == star;
+    const std::string repeated =
+        one ? layout.substr(star - 1, 1) : layout.substr(open + 1, star - open - 2);
+    std::size_t times = 0;
+    const char* end = layout.data() + layout.size();
+    const auto [stop, error] = std::from_chars(layout.data() + star + 1, end, times);
+    if (error != std::errc() || times > kLongest || times * repeated.size() > kLongest) {
+      refuse("no number of repetitions follows '*', or too large a one");
+    }
+    std::string unrolled;
+    for (std::size_t i = 0; i < times; ++i) {
+      unrolled += repeated;
+    }
+    const std::size_t begin = one ? star - 1 : open;
+    layout.replace(begin, static_cast<std::size_t>(stop - layout.data()) - begin, unrolled);
+  }
+  if (layout.empty() || layout.front() != 'E' || layout.back() != 'L') {
+    refuse("the embedding comes first and the loss last");
+  }
+  std::vector<std::int64_t> layers{0};
+  for (const char c : layout.substr(1, layout.size() - 2)) {
+    if (c == '|') {
+      layers.push_back(0);
+    } else if (c == 't') {
+      ++layers.back();
+    } else {
+      refuse(fmt::format("'{}' has no counterpart here", c));
+    }
+  }
+  return layers;
+}
+
+/// Every chunk of the first stage, of the last and of those between, which share what is left.
+std::vector<std::int64_t> layers_of_ends(Arguments& a, std::int64_t layers, std::int64_t pipeline,
+                                         std::int64_t chunks) {
+  const auto first = a.size("decoder-first-pipeline-num-layers");
+  const auto last = a.size("decoder-last-pipeline-num-layers");
+  const char* option =
+      first ? "decoder-first-pipeline-num-layers" : "decoder-last-pipeline-num-layers";
+  const std::int64_t between = pipeline - (first ? 1 : 0) - (last ? 1 : 0);
+  const std::int64_t left = layers - first.value_or(0) - last.value_or(0);
+  if (between < 0 || left < 0 || (between == 0 ? left != 0 : left % between != 0)) {
+    a.refuse(option,
+             fmt::format("leaves {} of {} layers to the {} other stages, which cannot share "
+                         "them equally",
+                         left, layers, between));
+  }
+  std::vector<std::int64_t> counts;
+  for (std::int64_t i = 0; i < pipeline * chunks; ++i) {
+    const std::int64_t stage = i % pipeline;
+    const std::int64_t own = stage == 0 && first             ? *first
+                             : stage + 1 == pipeline && last ? *last
+                                                             : left / between;
+    if (own % chunks != 0) {
+      a.refuse(option, fmt::format("gives stage {} {} layers, which its {} chunks cannot share "
+                                   "equally",
+                                   stage, own, chunks));
+    }
+    counts.push_back(own / chunks);
+  }
+  return counts;
+}
+
 /// Stages of one rank: from their number, or from layers of each.
 std::int64_t virtual_stages(Arguments& a, std::int64_t layers, std::int64_t pipeline) {
   if (const auto stages = a.size("num-virtual-stages-per-pipeline-rank")) {
@@ -506,6 +585,38 @@ void read_step(Arguments& a, Json& job) {
   }
 }
 
+/// Chunks of a stage and layers of a chunk.
+void read_chunks(Arguments& a, std::int64_t layers, std::int64_t pipeline, Json& p) {
+  if (a.has("pipeline-model-parallel-layout")) {
+    const auto counts = layers_of_layout(a, a.text("pipeline-model-parallel-layout"));
+    const auto chunks = static_cast<std::int64_t>(counts.size());
+    if (chunks % pipeline != 0) {
+      a.refuse(
+          "pipeline-model-parallel-layout",
+          fmt::format("found {} chunks, which do not divide over {} stages", chunks, pipeline));
+    }
+    p["virtual_stages"] = chunks / pipeline;
+    p["pipeline_split"] = counts;
+    return;
+  }
+  const int embedding = a.has("account-for-embedding-in-pipeline-split") ? 1 : 0;
+  const int head = a.has("account-for-loss-in-pipeline-split") ? 1 : 0;
+  const std::int64_t chunks = virtual_stages(a, layers + embedding + head, pipeline);
+  p["virtual_stages"] = chunks;
+  const bool ends =
+      a.has("decoder-first-pipeline-num-layers") || a.has("decoder-last-pipeline-num-layers");
+  if (ends && embedding + head > 0) {
+    a.refuse("decoder-first-pipeline-num-layers",
+             "found beside --account-for-embedding-in-pipeline-split or -loss-, expected one way "
+             "to deal out layers");
+  }
+  if (ends) {
+    p["pipeline_split"] = layers_of_ends(a, layers, pipeline, chunks);
+  } else if (embedding + head > 0) {
+    p["pipeline_split"] = {{"embedding", embedding}, {"head", head}};
+  }
+}
+
 Json parallel_of(Arguments& a, std::int64_t layers) {
   Json p = Json::object();
   p["tensor"] = a.size("tensor-model-parallel-size").value_or(1);
@@ -527,7 +638,7 @@ Json parallel_of(Arguments& a, std::int64_t layers) {
   }
   p["order"] = a.has("use-tp-pp-dp-mapping") ? "tensor-context-pipeline-expert-data"
                                              : "tensor-context-expert-data-pipeline";
-  p["virtual_stages"] = virtual_stages(a, layers, pipeline);
+  read_chunks(a, layers, pipeline, p);
   p["sequence_parallel"] = a.has("sequence-parallel") && p["tensor"] > 1;
   p["zero"] = zero_stage(a);
   p["recompute"] = recompute_of(a);

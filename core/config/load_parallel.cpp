@@ -52,6 +52,29 @@ Recompute recompute_from(const Value& v) {
   return r;
 }
 
+/// {"embedding": 1, "head": 1}, or the layers of every virtual stage.
+PipelineSplit pipeline_split_from(const Value& v) {
+  constexpr std::int64_t kMostLayers = 10'000;
+  PipelineSplit split;
+  if (v.is_object()) {
+    v.keys({"embedding", "head"});
+    for (const auto& [key, weight] :
+         {std::pair{"embedding", &split.embedding}, {"head", &split.head}}) {
+      if (const auto given = v.find(key)) {
+        *weight = given->integer(0, kMostLayers);
+      }
+    }
+    return split;
+  }
+  for (const Value& layers :
+       v.items("the layers of every virtual stage like [3, 4, 4, 3], or {\"embedding\": 1, "
+               "\"head\": 1}",
+               1)) {
+    split.layers.push_back(layers.integer(0, kMostLayers));
+  }
+  return split;
+}
+
 Overlap overlap_from(const Value& v, bool dlrm) {
   v.keys({"data", "tensor", "tensor_products", "pipeline", "parameters", "expert",
           "input_all_to_all", "output_all_to_all", "dense_all_reduce"});
@@ -188,7 +211,7 @@ const std::vector<std::string_view>& parallel_keys() {
       "expert_tensor",  "expert_chunks", "expert_dispatch",   "data",
       "virtual_stages", "schedule",      "sequence_parallel", "zero",
       "recompute",      "bucket",        "overlap",           "context_algorithm",
-      "dlrm_pipeline",  "order"};
+      "dlrm_pipeline",  "order",         "pipeline_split"};
   return keys;
 }
 
@@ -210,6 +233,12 @@ void read_parallel(const Value& job, Job& j) {
     p.virtual_stages = degree(*v, "virtual_stages", dlrm);
     if (const auto e = v->find("expert_tensor"); e && !e->is("auto")) {
       p.expert_tensor = degree(*v, "expert_tensor", dlrm);
+    }
+    if (const auto s = v->find("pipeline_split")) {
+      p.pipeline_split = pipeline_split_from(*s);
+      if (p.pipeline_split != PipelineSplit{} && dlrm) {
+        s->refuse("found layers of stages, but a dlrm has no pipeline; leave it out");
+      }
     }
     if (const auto s = v->find("schedule")) {
       p.schedule = s->choice(schedule_names());

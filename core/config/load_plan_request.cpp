@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::array kSearched{"tensor", "context",        "expert",   "pipeline",
                                "data",   "virtual_stages", "schedule", "sequence_parallel",
-                               "zero",   "recompute",      "order"};
+                               "zero",   "recompute",      "order",    "pipeline_split"};
 
 bool is_auto(const Json& value) { return value.is_string() && value == "auto"; }
 
@@ -64,6 +64,12 @@ PlanRequest load_plan_request(const Source& source, const std::vector<std::strin
   fix("sequence_parallel", fixed.sequence_parallel, p.sequence_parallel, false);
   fix("zero", fixed.zero, p.zero, 0);
   fix("recompute", fixed.recompute, p.recompute, Recompute{});
+  if (given("parallel", "pipeline_split")) {  // a list stays with the job: no point holds one
+    fixed.pipeline_split = p.pipeline_split;
+  }
+  if (p.pipeline_split.layers.empty()) {
+    p.pipeline_split = {};
+  }
   if (given("parallel", "order")) {
     fixed.order = p.order;
   }

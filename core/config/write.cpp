@@ -243,6 +243,13 @@ OrderedJson zero_json(const Parallel& p) {
   return j;
 }
 
+OrderedJson pipeline_split_json(const PipelineSplit& split) {
+  if (!split.layers.empty()) {
+    return split.layers;
+  }
+  return {{"embedding", split.embedding}, {"head", split.head}};
+}
+
 OrderedJson parallel_json(const Parallel& p, bool transformer) {
   OrderedJson j;
   j["tensor"] = p.tensor;
@@ -260,6 +267,9 @@ OrderedJson parallel_json(const Parallel& p, bool transformer) {
   }
   j["data"] = p.data;
   j["virtual_stages"] = p.virtual_stages;
+  if (p.pipeline_split != PipelineSplit{}) {
+    j["pipeline_split"] = pipeline_split_json(p.pipeline_split);
+  }
   j["schedule"] = name_in(schedule_names(), p.schedule);
   j["sequence_parallel"] = p.sequence_parallel;
   j["zero"] = zero_json(p);

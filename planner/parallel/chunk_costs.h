@@ -6,9 +6,10 @@
 
 namespace stepcast::planner {
 
-/// Which ends of the model a chunk (the layers of one virtual stage) holds.
-enum class ChunkRole : std::uint8_t { kMiddle, kFirst, kLast, kWhole };
-constexpr std::size_t kChunkRoles = 4;
+/// Which ends of the model a chunk (the layers of one virtual stage) holds; kEmbedding and kHead
+/// hold one end and no layer.
+enum class ChunkRole : std::uint8_t { kMiddle, kFirst, kLast, kWhole, kEmbedding, kHead };
+constexpr std::size_t kChunkRoles = 6;
 
 /// A quantity of a chunk as a function of its number of layers.
 struct Line {

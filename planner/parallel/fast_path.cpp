@@ -66,12 +66,22 @@ class ChunkStatesOf {
 
 }  // namespace
 
-PipelineLayout layout_of(const TransformerWorkload& model, std::int32_t stages,
-                         std::int32_t chunks) {
+std::int32_t PipelineLayout::most_layers() const {
+  std::vector<std::int32_t> of_stage(static_cast<std::size_t>(stages));
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    of_stage[i % of_stage.size()] += layers[i];
+  }
+  return *std::max_element(of_stage.begin(), of_stage.end());
+}
+
+PipelineLayout layout_of(const TransformerWorkload& model, std::int32_t stages, std::int32_t chunks,
+                         const PipelineSplit& split) {
   PipelineLayout layout;
   layout.stages = stages;
   layout.chunks = chunks;
-  const std::vector<LayerRange> ranges = split_layers(model.layers, std::int64_t{stages} * chunks);
+  layout.split = split;
+  const std::vector<LayerRange> ranges =
+      split_layers(model.layers, std::int64_t{stages} * chunks, split);
   const std::size_t all = ranges.size();
   const std::int64_t dense = model.moe ? model.moe->first_dense_layers : 0;
   for (std::size_t i = 0; i < all; ++i) {
@@ -79,9 +89,10 @@ PipelineLayout layout_of(const TransformerWorkload& model, std::int32_t stages,
     layout.layers.push_back(static_cast<std::int32_t>(range.count));
     layout.dense.push_back(
         static_cast<std::int32_t>(std::clamp<std::int64_t>(dense - range.first, 0, range.count)));
+    const bool empty = range.count == 0;
     layout.role.push_back(all == 1       ? ChunkRole::kWhole
-                          : i == 0       ? ChunkRole::kFirst
-                          : i + 1 == all ? ChunkRole::kLast
+                          : i == 0       ? (empty ? ChunkRole::kEmbedding : ChunkRole::kFirst)
+                          : i + 1 == all ? (empty ? ChunkRole::kHead : ChunkRole::kLast)
                                          : ChunkRole::kMiddle);
   }
   // Of stages alike the first holds most: it has the most in flight.
@@ -369,6 +380,17 @@ double FastPath::lasting_bytes(const ByRole<StateCosts>& states) const {
   return bytes_of(states, false);
 }
 
+/// Have the stage's layers no experts, in a model where others have some?
+bool FastPath::only_dense(std::int32_t stage) const {
+  for (auto at = static_cast<std::size_t>(stage); at < layout_->layers.size();
+       at += static_cast<std::size_t>(layout_->stages)) {
+    if (layout_->layers[at] > layout_->dense[at]) {
+      return false;
+    }
+  }
+  return true;
+}
+
 double FastPath::bytes_of(const ByRole<StateCosts>& states, bool with_temporaries) const {
   double most = 0;
   const auto stages = static_cast<std::size_t>(layout_->stages);
@@ -382,7 +404,13 @@ double FastPath::bytes_of(const ByRole<StateCosts>& states, bool with_temporarie
       const std::int32_t dense = layout_->dense[at];
       bytes += c.parameters.at(layers, dense) + c.gradients.at(layers, dense) +
                c.optimizer.at(layers, dense);
-      buffers = std::max(buffers, c.buffers.at(layers, dense));  // chunks share them
+      // Chunks share them. One without layers shares the communicators of those that have some.
+      const StateCosts& shared = layers > 0 || layout_->chunks == 1 ? c
+                                 : at == 0 ? states[static_cast<std::size_t>(ChunkRole::kFirst)]
+                                           : states[static_cast<std::size_t>(ChunkRole::kLast)];
+      buffers =
+          std::max(buffers, &shared == &c ? c.buffers.at(layers, dense)
+                                          : shared.buffers.at(1, only_dense(a.stage) ? 1 : 0));
       temporaries = std::max(temporaries, c.temporaries.at(layers, dense));
     }
     const double activations = a.bytes + (with_temporaries ? temporaries : 0);
@@ -414,8 +442,8 @@ StepForecast FastPath::step(const ByRole<StateCosts>& states) {
 }
 
 StepForecast FastPath::forecast(const PlanPoint& point) {
-  const PipelineLayout layout =
-      layout_of(*job_.workload.transformer(), point.pipeline, point.virtual_stages);
+  const PipelineLayout layout = layout_of(*job_.workload.transformer(), point.pipeline,
+                                          point.virtual_stages, pipeline_split(job_, point));
   const bool mixture = point.recompute == RecomputeKind::kFirstLayers;
   PlanPoint key = point;
   key.recompute = mixture ? RecomputeKind::kNone : point.recompute;

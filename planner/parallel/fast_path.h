@@ -16,10 +16,15 @@ struct PipelineLayout {
   std::vector<std::int32_t> dense;  ///< of these, layers without experts in a model that has some
   std::vector<ChunkRole> role;
   std::vector<std::int32_t> fullest;  ///< stages one of which holds most: the others hold no more
+  PipelineSplit split;                ///< that dealt them out
+  /// Layers of the stage that has most.
+  [[nodiscard]] std::int32_t most_layers() const;
+  /// Has the first chunk or the last no layers?
+  [[nodiscard]] bool empty_ends() const { return layers.front() == 0 || layers.back() == 0; }
 };
 /// As the graph builder splits layers.
-PipelineLayout layout_of(const TransformerWorkload& model, std::int32_t stages,
-                         std::int32_t chunks);
+PipelineLayout layout_of(const TransformerWorkload& model, std::int32_t stages, std::int32_t chunks,
+                         const PipelineSplit& split = {});
 
 /// Seconds of a message by the stage that sends it.
 struct Hops {
@@ -89,6 +94,7 @@ class FastPath {
   void activations(const Passes& kept, const Passes& recomputed);
   [[nodiscard]] double end_of(const ByRole<StateCosts>& states,
                               const std::vector<double>& ends) const;
+  [[nodiscard]] bool only_dense(std::int32_t stage) const;
   [[nodiscard]] double bytes_of(const ByRole<StateCosts>& states, bool with_temporaries) const;
   [[nodiscard]] StepForecast forecast_of(const ByRole<StateCosts>& states,
                                          const std::vector<double>& ends) const;

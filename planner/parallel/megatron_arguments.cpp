@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/layer_split.h"
 #include "workloads/transformer_shape.h"
 
 namespace stepcast::planner {
@@ -103,6 +104,45 @@ void add_recompute(const Job& job, MegatronArguments& out) {
   }
 }
 
+/// How layers that are not dealt out equally are said: the ends count as a layer each, or the
+/// layers of every chunk are drawn, "Et|t*2|tL", which also says how many chunks a stage has.
+void add_pipeline_split(const Job& job, MegatronArguments& out) {
+  const Parallel& p = job.parallel;
+  const std::int64_t layers = job.workload.transformer()->layers;
+  const std::int64_t chunks = p.pipeline * p.virtual_stages;
+  const std::vector<LayerRange> ranges = split_layers(layers, chunks, p.pipeline_split);
+  const auto dealt_as = [&](const PipelineSplit& other) {
+    const std::vector<LayerRange> theirs = split_layers(layers, chunks, other);
+    return (layers + other.embedding + other.head) % chunks == 0 &&
+           std::equal(ranges.begin(), ranges.end(), theirs.begin(),
+                      [](const LayerRange& a, const LayerRange& b) { return a.count == b.count; });
+  };
+  for (const auto& [embedding, head] : {std::pair{0, 0}, {1, 0}, {0, 1}, {1, 1}}) {
+    if (!dealt_as({embedding, head, {}})) {
+      continue;
+    }
+    if (p.virtual_stages > 1) {
+      out.arguments.push_back(
+          fmt::format("--num-virtual-stages-per-pipeline-rank {}", p.virtual_stages));
+    }
+    if (embedding > 0) {
+      out.arguments.emplace_back("--account-for-embedding-in-pipeline-split");
+    }
+    if (head > 0) {
+      out.arguments.emplace_back("--account-for-loss-in-pipeline-split");
+    }
+    return;
+  }
+  std::string layout = "E";
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    layout += i == 0 ? "" : "|";
+    layout += ranges[i].count > 1   ? fmt::format("t*{}", ranges[i].count)
+              : ranges[i].count > 0 ? "t"
+                                    : "";
+  }
+  out.arguments.push_back(fmt::format("--pipeline-model-parallel-layout \"{}L\"", layout));
+}
+
 void add_parallel(const Job& job, MegatronArguments& out) {
   auto& a = out.arguments;
   const Parallel& p = job.parallel;
@@ -132,18 +172,11 @@ void add_parallel(const Job& job, MegatronArguments& out) {
   if (p.sequence_parallel && p.tensor > 1) {
     a.emplace_back("--sequence-parallel");
   }
-  const std::int64_t layers = job.workload.transformer()->layers;
-  if (p.virtual_stages > 1) {
-    degree("num-virtual-stages-per-pipeline-rank", p.virtual_stages);
-    if (!p.overlap.pipeline) {
-      a.emplace_back("--no-overlap-p2p-communication");
-    }
+  if (p.pipeline > 1) {
+    add_pipeline_split(job, out);
   }
-  if (layers % (p.pipeline * p.virtual_stages) != 0) {
-    out.remarks.push_back(fmt::format(
-        "{} layers over {} chunks are not equal: give Megatron-LM its own uneven layout "
-        "(--pipeline-model-parallel-layout)",
-        layers, p.pipeline * p.virtual_stages));
+  if (p.virtual_stages > 1 && !p.overlap.pipeline) {
+    a.emplace_back("--no-overlap-p2p-communication");
   }
   if (p.pipeline > 1 && p.schedule == ScheduleKind::kGpipe) {
     out.remarks.emplace_back(

@@ -116,17 +116,23 @@ class Search {
 
  private:
   /// Layers by stage and chunk: the same for all splits with that pipeline.
-  const PipelineLayout& layout(std::int32_t stages, std::int32_t chunks) {
-    return layouts_.at({stages, chunks});
+  using Dealt = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>;
+  static Dealt key_of(std::int32_t stages, const DealChoice& deal) {
+    return {stages, deal.virtual_stages, deal.embedding_layers, deal.head_layers};
+  }
+  const PipelineLayout& layout(std::int32_t stages, const DealChoice& deal) {
+    return layouts_.at(key_of(stages, deal));
   }
 
   void make_layouts(const PlanPoint& split) {
-    const std::int64_t most =
-        split.pipeline == 1 ? 1 : job_.workload.transformer()->layers / split.pipeline;
-    for (std::int32_t v = 1; v <= most; ++v) {
-      const std::pair key{split.pipeline, v};
+    PlanPoint point = split;
+    for (const DealChoice& deal : space_.deals(split.pipeline)) {
+      const Dealt key = key_of(split.pipeline, deal);
       if (!layouts_.contains(key)) {
-        layouts_.emplace(key, layout_of(*job_.workload.transformer(), split.pipeline, v));
+        point.embedding_layers = deal.embedding_layers;
+        point.head_layers = deal.head_layers;
+        layouts_.emplace(key, layout_of(*job_.workload.transformer(), split.pipeline,
+                                        deal.virtual_stages, pipeline_split(job_, point)));
       }
     }
   }
@@ -143,7 +149,11 @@ class Search {
   /// Its costs are made when the first task comes to it: the time limit ends the search in between.
   const Split& known(Split& split, FastPath& path) {
     std::call_once(split.known, [&] {
-      const PipelineLayout& even = layout(split.point.pipeline, 1);
+      const std::vector<DealChoice>& deals = space_.deals(split.point.pipeline);
+      const PipelineLayout& dealt = layout(split.point.pipeline, deals.front());
+      const bool ends = std::any_of(deals.begin(), deals.end(), [&](const DealChoice& deal) {
+        return layout(split.point.pipeline, deal).empty_ends();
+      });
       for (const ZeroChoice zero : split.zeros) {
         PlanPoint point = split.point;
         point.zero = zero.stage;
@@ -151,16 +161,17 @@ class Search {
         split.splits.push_back(space_.splits_backward(point) ? 1 : 0);
         point.micro = space_.micros(point).front();
         // A lower bound, where the exchange is beside passes.
-        split.states.push_back(path.reduced().states(point, path.reduced().states_use_passes()));
+        split.states.push_back(
+            path.reduced().states(point, path.reduced().states_use_passes(), ends));
         // However layers are dealt out, some stage holds the mean.
         double all = 0;
-        for (std::size_t at = 0; at < even.layers.size(); ++at) {
-          all += weights(split.states.back()[static_cast<std::size_t>(even.role[at])],
-                         even.layers[at], even.dense[at]);
+        for (std::size_t at = 0; at < dealt.layers.size(); ++at) {
+          all += weights(split.states.back()[static_cast<std::size_t>(dealt.role[at])],
+                         dealt.layers[at], dealt.dense[at]);
         }
         const double mean = all / point.pipeline;
         split.fits.push_back(fits(mean) ? 1 : 0);
-        split.beside.push_back(fits(mean) ? beside(path, point, even) : 0);
+        split.beside.push_back(fits(mean) ? beside(path, point, dealt, deals.front()) : 0);
         note_bytes(mean);
       }
     });
@@ -169,15 +180,19 @@ class Search {
 
   /// Gathers and reductions beside the passes of a micro-batch, on the mean over stages: they are
   /// the same for every micro-batch size, schedule and recomputation.
-  double beside(FastPath& path, PlanPoint point, const PipelineLayout& even) {
+  double beside(FastPath& path, PlanPoint point, const PipelineLayout& dealt,
+                const DealChoice& deal) {
     if (point.zero < 2 || !job_.parallel.overlap.data) {
       return 0;
     }
+    point.virtual_stages = deal.virtual_stages;
+    point.embedding_layers = deal.embedding_layers;
+    point.head_layers = deal.head_layers;
     const Passes passes = path.reduced().passes(point);
     double all = 0;
-    for (std::size_t at = 0; at < even.layers.size(); ++at) {
-      const PassCosts& of = passes.role[static_cast<std::size_t>(even.role[at])];
-      all += of.beside.at(even.layers[at], even.dense[at]);
+    for (std::size_t at = 0; at < dealt.layers.size(); ++at) {
+      const PassCosts& of = passes.role[static_cast<std::size_t>(dealt.role[at])];
+      all += of.beside.at(dealt.layers[at], dealt.dense[at]);
     }
     return all / point.pipeline;
   }
@@ -229,10 +244,12 @@ class Search {
       const Split& split = known(splits_[i], path);
       PlanPoint point = split.point;
       point.micro = task.micro;
-      for (const auto& [v, schedule] : space_.schedules(point)) {
-        point.virtual_stages = v;
+      for (const auto& [deal, schedule] : space_.schedules(point)) {
+        point.virtual_stages = deal.virtual_stages;
+        point.embedding_layers = deal.embedding_layers;
+        point.head_layers = deal.head_layers;
         point.schedule = schedule;
-        const PipelineLayout& dealt = layout(point.pipeline, v);
+        const PipelineLayout& dealt = layout(point.pipeline, deal);
         const std::vector<RecomputeChoice> recomputes = space_.recomputes(dealt, schedule);
         const auto points = static_cast<std::int64_t>(recomputes.size()) * split.count(schedule);
         counts.space += points;
@@ -467,7 +484,7 @@ class Search {
   ParallelSpace space_;
   Clock clock_;
   std::vector<std::unique_ptr<FastPath>> paths_;  // by worker
-  std::map<std::pair<std::int32_t, std::int32_t>, PipelineLayout> layouts_;
+  std::map<Dealt, PipelineLayout> layouts_;
   std::deque<Split> splits_;
   std::vector<Task> tasks_;
   CandidateShelf shelf_;

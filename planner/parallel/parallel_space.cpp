@@ -1,10 +1,13 @@
 #include "planner/parallel/parallel_space.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "core/job_rules.h"
 #include "core/layer_split.h"
+#include "core/parameter_count.h"
 
 namespace stepcast::planner {
 namespace {
@@ -24,6 +27,17 @@ std::vector<std::int32_t> values(const std::optional<T>& fixed, std::vector<std:
     return {static_cast<std::int32_t>(*fixed)};
   }
   return all;
+}
+
+/// Layers with as many parameters that a token passes as the head has, rounded up; 0 for less than
+/// one.
+std::int32_t head_in_layers(const TransformerWorkload& model) {
+  TransformerWorkload more = model;
+  ++more.layers;
+  const std::int64_t layer =
+      transformer_active_parameters(more, 1) - transformer_active_parameters(model, 1);
+  const std::int64_t head = model.vocabulary * model.hidden;
+  return head < layer ? 0 : static_cast<std::int32_t>((head + layer - 1) / layer);
 }
 
 }  // namespace
@@ -51,6 +65,7 @@ std::vector<std::int32_t> divisors_of(std::int64_t n) {
 
 ParallelSpace::ParallelSpace(const Job& job, const FixedPlan& fixed)
     : job_(without_fits(job)), devices_(job.devices), fixed_(fixed) {
+  listed_ = std::exchange(job_.parallel.pipeline_split.layers, {});
   const Parallel& p = job.parallel;
   if (!p.zero_level.empty() && !job.system.devices_in(p.zero_level)) {
     throw InputError("parallel.zero.level",
@@ -58,6 +73,10 @@ ParallelSpace::ParallelSpace(const Job& job, const FixedPlan& fixed)
                                  p.zero_level, job.system.name));
   }
   fixed_level_ = point_of(job).shard_level;
+  most_head_ = head_in_layers(*job.workload.transformer());
+  for (const std::int32_t stages : divisors_of(devices_)) {
+    deals_.emplace(stages, make_deals(stages));
+  }
   for (const RecomputeKind kind : {RecomputeKind::kNone, RecomputeKind::kSelective,
                                    RecomputeKind::kFull, RecomputeKind::kFirstLayers}) {
     PlanPoint alone;
@@ -72,7 +91,91 @@ ParallelSpace::ParallelSpace(const Job& job, const FixedPlan& fixed)
   }
 }
 
-bool ParallelSpace::legal(const PlanPoint& point) const { return legal(applied(job_, point)); }
+std::vector<DealChoice> ParallelSpace::make_deals(std::int32_t stages) const {
+  const std::int64_t layers = job_.workload.transformer()->layers;
+  if (!listed_.empty()) {
+    const auto chunks = static_cast<std::int32_t>(listed_.size());
+    const bool fits = stages == 1 ? chunks == 1 : chunks % stages == 0;
+    return fits ? std::vector<DealChoice>{{chunks / stages, 0, 0}} : std::vector<DealChoice>{};
+  }
+  if (stages == 1) {
+    return {DealChoice{}};
+  }
+  std::vector<DealChoice> weights;
+  if (fixed_.pipeline_split) {
+    weights.push_back({1, static_cast<std::int32_t>(fixed_.pipeline_split->embedding),
+                       static_cast<std::int32_t>(fixed_.pipeline_split->head)});
+  } else {
+    for (std::int32_t head = 0; head <= std::max(most_head_, 1); ++head) {
+      for (const std::int32_t embedding : {0, 1}) {
+        weights.push_back({1, embedding, head});
+      }
+    }
+  }
+  std::vector<DealChoice> deals;
+  for (std::int32_t v = 1;
+       stages * v <= layers + weights.back().embedding_layers + weights.back().head_layers; ++v) {
+    const std::int64_t chunks = std::int64_t{stages} * v;
+    std::set<std::vector<std::int64_t>> seen;
+    for (DealChoice deal : weights) {
+      deal.virtual_stages = v;
+      const bool plain = deal.embedding_layers == 0 && deal.head_layers == 0;
+      const bool helps = chunks > layers || most_head_ > 0;
+      if (!fixed_.pipeline_split && !plain && !helps) {
+        continue;
+      }
+      std::vector<std::int64_t> counts;
+      for (const LayerRange& range :
+           split_layers(layers, chunks, {deal.embedding_layers, deal.head_layers, {}})) {
+        counts.push_back(range.count);
+      }
+      const bool middle =
+          std::all_of(counts.begin() + 1, counts.end() - 1, [](std::int64_t n) { return n > 0; });
+      const std::int64_t least = plain ? 1 : 0;
+      if (middle && std::min(counts.front(), counts.back()) >= least &&
+          seen.insert(counts).second) {
+        deals.push_back(deal);
+      }
+    }
+  }
+  return deals;
+}
+
+const std::vector<DealChoice>& ParallelSpace::deals(std::int32_t stages) const {
+  static const std::vector<DealChoice> kNone;
+  const auto it = deals_.find(stages);
+  return it == deals_.end() ? kNone : it->second;
+}
+
+/// With one chunk a stage, the layers dealt out in a way that these stages can have, if any.
+Job ParallelSpace::split_job(const PlanPoint& split) const {
+  Job job = applied(job_, split);
+  PipelineSplit& into = job.parallel.pipeline_split;
+  if (split.pipeline == 1) {
+    return job;
+  }
+  if (!listed_.empty()) {
+    into.layers.resize(static_cast<std::size_t>(split.pipeline));
+    for (std::size_t i = 0; i < listed_.size(); ++i) {
+      into.layers[i % into.layers.size()] += listed_[i];
+    }
+    return job;
+  }
+  if (fixed_.pipeline_split) {
+    into = *fixed_.pipeline_split;
+    return job;
+  }
+  for (const auto& [embedding, head] : {std::pair{0, 0}, {1, 0}, {0, 1}, {1, 1}}) {
+    into = {embedding, head, {}};
+    if (legal(job)) {
+      return job;
+    }
+  }
+  into = {};
+  return job;
+}
+
+bool ParallelSpace::legal(const PlanPoint& point) const { return legal(split_job(point)); }
 
 bool ParallelSpace::legal(const Job& job) const {
   return !broken_rule(job) && (!fixed_.stack || !broken_rule(job, *fixed_.stack));
@@ -141,7 +244,7 @@ std::vector<PlanPoint> ParallelSpace::splits() const {
         }
         for (const std::int32_t p : values(fixed_.pipeline, divisors_of(devices_ / t / c))) {
           const std::int64_t used = std::int64_t{t} * c * p;
-          if (p > model.layers || devices_ % used != 0) {
+          if (deals(p).empty() || devices_ % used != 0) {
             continue;
           }
           PlanPoint split;
@@ -157,7 +260,7 @@ std::vector<PlanPoint> ParallelSpace::splits() const {
             split.expert = e;
             PlanPoint batched = split;
             batched.micro = safest_micro(split);
-            if (legal_somehow(applied(job_, batched))) {
+            if (legal_somehow(split_job(batched))) {
               splits.push_back(split);
             }
           }
@@ -174,7 +277,7 @@ std::vector<std::int32_t> ParallelSpace::micros(const PlanPoint& split) const {
   PlanPoint point = split;
   for (const std::int32_t micro : values(fixed_.micro, divisors_of(samples))) {
     point.micro = micro;
-    if (legal_somehow(applied(job_, point))) {
+    if (legal_somehow(split_job(point))) {
       micros.push_back(micro);
     }
   }
@@ -216,18 +319,18 @@ std::vector<ScheduleChoice> ParallelSpace::schedules(const PlanPoint& point) con
     if (!allowed(fixed_.virtual_stages, 1)) {
       return {};
     }
-    return {{1, fixed_.schedule.value_or(ScheduleKind::kOneFOneB)}};
+    return {{{}, fixed_.schedule.value_or(ScheduleKind::kOneFOneB)}};
   }
   std::vector<ScheduleChoice> schedules;
   Job job = applied(job_, point);
-  const std::int64_t most = job.workload.transformer()->layers / point.pipeline;
-  for (std::int32_t v = 1; v <= most; ++v) {
+  for (const DealChoice& deal : deals(point.pipeline)) {
     for (const ScheduleKind kind : kSchedules) {
-      job.parallel.virtual_stages = v;
+      job.parallel.virtual_stages = deal.virtual_stages;
+      job.parallel.pipeline_split = {deal.embedding_layers, deal.head_layers, listed_};
       job.parallel.schedule = kind;
-      if (allowed(fixed_.virtual_stages, v) && allowed(fixed_.schedule, kind) &&
+      if (allowed(fixed_.virtual_stages, deal.virtual_stages) && allowed(fixed_.schedule, kind) &&
           legal_somehow(job)) {
-        schedules.push_back({v, kind});
+        schedules.push_back({deal, kind});
       }
     }
   }
@@ -241,6 +344,7 @@ std::vector<RecomputeChoice> ParallelSpace::recomputes(const PipelineLayout& lay
       Job job = job_;
       job.parallel.pipeline = layout.stages;
       job.parallel.virtual_stages = layout.chunks;
+      job.parallel.pipeline_split = layout.split;
       job.parallel.schedule = schedule;
       job.parallel.recompute.kind = kind;
       job.parallel.overlap.pipeline = true;
@@ -250,8 +354,7 @@ std::vector<RecomputeChoice> ParallelSpace::recomputes(const PipelineLayout& lay
     }
     return recomputed_[static_cast<std::size_t>(kind)][schedule == ScheduleKind::kZbH1 ? 1 : 0];
   };
-  const auto most = static_cast<std::int32_t>(
-      most_layers(job_.workload.transformer()->layers, layout.stages, layout.chunks));
+  const std::int32_t most = layout.most_layers();
   std::vector<RecomputeChoice> choices;
   if (fixed_.recompute) {
     if (possible(fixed_.recompute->kind) && fixed_.recompute->layers <= most) {

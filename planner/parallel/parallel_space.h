@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "core/plan_request.h"
@@ -20,9 +21,15 @@ struct ZeroChoice {
   std::int32_t level = 0;
 };
 
-/// A schedule and the chunks of a stage.
-struct ScheduleChoice {
+/// How many chunks a stage has, and how layers are dealt out to them: PlanPoint's.
+struct DealChoice {
   std::int32_t virtual_stages = 1;
+  std::int32_t embedding_layers = 0, head_layers = 0;
+};
+
+/// A schedule and what it runs over.
+struct ScheduleChoice {
+  DealChoice deal;
   ScheduleKind kind = ScheduleKind::kOneFOneB;
 };
 
@@ -39,6 +46,10 @@ struct ScheduleChoice {
 ///   micro      divides the samples of a replica
 ///   virtual_stages    with 1f1b, pipeline > 1 and micro-batches in multiples of it; at most one
 ///                     chunk per layer, chunks need not be equal
+///   pipeline_split    even; for one chunk or two more than layers, with embedding, head or both as
+///                     a layer; where the head has at least the parameters a token passes in a
+///                     layer, the head as up to so many, rounded up, the embedding as one or none.
+///                     Of weights that deal out alike the smallest
 ///   schedule   gpipe, 1f1b, zb-h1, where pipeline > 1
 ///   recompute  none, selective, full, the first k layers of every stage
 ///   zero       0 .. 3, where context * data > 1; 3 also inside a level of the fabric (HSDP)
@@ -54,7 +65,9 @@ class ParallelSpace {
   [[nodiscard]] std::vector<std::int32_t> micros(const PlanPoint& split) const;
   /// How its parameters may be sharded.
   [[nodiscard]] std::vector<ZeroChoice> zeros(const PlanPoint& split) const;
-  /// For a split and its micro-batch; fewer chunks first.
+  /// Chunks and layers of so many stages, whatever the schedule; fewer chunks first.
+  [[nodiscard]] const std::vector<DealChoice>& deals(std::int32_t stages) const;
+  /// For a split and its micro-batch; in the order of deals().
   [[nodiscard]] std::vector<ScheduleChoice> schedules(const PlanPoint& point) const;
   /// Those of the first k layers last, by k.
   [[nodiscard]] std::vector<RecomputeChoice> recomputes(const PipelineLayout& layout,
@@ -65,21 +78,27 @@ class ParallelSpace {
  private:
   [[nodiscard]] bool legal(const PlanPoint& point) const;
   [[nodiscard]] bool legal(const Job& job) const;
+  /// The job under a split, as if with one of its deals.
+  [[nodiscard]] Job split_job(const PlanPoint& split) const;
   /// Legal with replicated states, or with sharded ones?
   [[nodiscard]] bool legal_somehow(Job job) const;
   /// Legal with some batch?
   [[nodiscard]] bool possible(PlanPoint point) const;
   /// The micro-batch that is legal if any is: what a larger one divides, it divides.
   [[nodiscard]] std::int32_t safest_micro(const PlanPoint& split) const;
+  [[nodiscard]] std::vector<DealChoice> make_deals(std::int32_t stages) const;
   [[nodiscard]] std::vector<std::int32_t> degrees(std::int32_t PlanPoint::*field,
                                                   const std::optional<std::int64_t>& fixed,
                                                   std::int64_t most) const;
 
-  Job job_;  // without fits
+  Job job_;  // without fits and without layers listed by stage
+  std::vector<std::int64_t> listed_;
   std::int64_t devices_;
   FixedPlan fixed_;
   std::int32_t fixed_level_ = 0;  // of a fixed ZeRO stage
-  bool recomputed_[4][2] = {};    // may this RecomputeKind go without zb-h1, and with it?
+  std::int32_t most_head_ = 0;    // layers that the head is worth, where at least one
+  std::map<std::int32_t, std::vector<DealChoice>> deals_;  // by stages
+  bool recomputed_[4][2] = {};  // may this RecomputeKind go without zb-h1, and with it?
 };
 
 /// The job without fitted constants: cheap to copy, and all that a graph needs.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace stepcast::planner {
 
 namespace {
@@ -26,6 +28,13 @@ std::string level_name(std::int32_t level, const System& system) {
                                : system.fabric.at(static_cast<std::size_t>(level) - 1).name;
 }
 
+PipelineSplit pipeline_split(const Job& job, const PlanPoint& point) {
+  PipelineSplit split = job.parallel.pipeline_split;
+  split.embedding = point.embedding_layers;
+  split.head = point.head_layers;
+  return split;
+}
+
 Job applied(Job job, const PlanPoint& point) {
   Parallel& p = job.parallel;
   p.tensor = point.tensor;
@@ -34,6 +43,7 @@ Job applied(Job job, const PlanPoint& point) {
   p.pipeline = point.pipeline;
   p.data = point.data;
   p.virtual_stages = point.virtual_stages;
+  p.pipeline_split = pipeline_split(job, point);
   p.schedule = point.schedule;
   p.sequence_parallel = point.sequence_parallel;
   p.zero = point.zero;
@@ -54,6 +64,8 @@ PlanPoint point_of(const Job& job) {
   point.pipeline = narrow(p.pipeline);
   point.data = narrow(p.data);
   point.virtual_stages = narrow(p.virtual_stages);
+  point.embedding_layers = narrow(p.pipeline_split.embedding);
+  point.head_layers = narrow(p.pipeline_split.head);
   point.micro = narrow(job.batch.micro);
   point.zero = p.zero;
   point.shard_level = level_of(p.zero_level, job.system);
@@ -100,7 +112,30 @@ std::string schedule_text(const PlanPoint& point) {
     return "-";
   }
   const char* name = schedule_name(point.schedule);
-  return point.virtual_stages > 1 ? fmt::format("{} x {}", name, point.virtual_stages) : name;
+  const bool weighed = point.embedding_layers > 0 || point.head_layers > 0;
+  return fmt::format(
+      "{}{}{}", name, point.virtual_stages > 1 ? fmt::format(" x {}", point.virtual_stages) : "",
+      weighed ? fmt::format(", ends {} + {}", point.embedding_layers, point.head_layers) : "");
+}
+
+std::string split_text(const PipelineSplit& split) {
+  if (split.layers.empty()) {
+    const auto layers = [](std::int64_t n) {
+      return fmt::format("{} layer{}", n, n == 1 ? "" : "s");
+    };
+    return split == PipelineSplit{} ? ""
+                                    : fmt::format("embedding as {}, head as {}",
+                                                  layers(split.embedding), layers(split.head));
+  }
+  std::string text = "layers ";
+  for (auto from = split.layers.begin(); from != split.layers.end();) {
+    const auto to =
+        std::find_if(from, split.layers.end(), [from](std::int64_t n) { return n != *from; });
+    text += from == split.layers.begin() ? "" : ", ";
+    text += to - from > 1 ? fmt::format("{} x {}", to - from, *from) : fmt::format("{}", *from);
+    from = to;
+  }
+  return text;
 }
 
 std::string order_text(const MeshOrder& order) {
@@ -122,6 +157,10 @@ std::string fixed_text(const FixedPlan& fixed) {
   add("pipeline", fixed.pipeline);
   add("data", fixed.data);
   add("virtual_stages", fixed.virtual_stages);
+  if (fixed.pipeline_split) {
+    const std::string said = split_text(*fixed.pipeline_split);
+    add("pipeline_split", std::optional(said.empty() ? "even" : said));
+  }
   add("micro", fixed.micro);
   add("sequence_parallel", fixed.sequence_parallel);
   add("zero", fixed.zero);
@@ -178,6 +217,14 @@ std::string describe(const PlanPoint& point) {
     text += point.shard_level == 0            ? ""
             : point.shard_level == kNodeLevel ? " inside a node"
                                               : fmt::format(" inside level {}", point.shard_level);
+  }
+  return text;
+}
+
+std::string describe(const Job& job) {
+  std::string text = describe(point_of(job));
+  if (const PipelineSplit& split = job.parallel.pipeline_split; !split.layers.empty()) {
+    text += ", " + split_text(split);
   }
   return text;
 }

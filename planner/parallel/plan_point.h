@@ -15,6 +15,8 @@ namespace stepcast::planner {
 struct PlanPoint {
   std::int32_t tensor = 1, context = 1, expert = 1, pipeline = 1, data = 1;
   std::int32_t virtual_stages = 1;
+  /// PipelineSplit's weights of the ends. (A job that lists its layers keeps its list.)
+  std::int32_t embedding_layers = 0, head_layers = 0;
   std::int32_t micro = 1;
   std::int32_t zero = 0;
   /// Where ZeRO's shards lie: 0 over all replicas, i inside a unit of level i - 1 of the fabric,
@@ -35,14 +37,20 @@ struct PlanPoint {
 
 constexpr std::int32_t kNodeLevel = -1;
 
+/// How layers are dealt out under the point: by its weights, or as the job lists.
+PipelineSplit pipeline_split(const Job& job, const PlanPoint& point);
 /// The job split as the point says, on as many devices as it needs.
 Job applied(Job job, const PlanPoint& point);
 /// The point a job stands for.
 PlanPoint point_of(const Job& job);
 
-/// "tensor 8, pipeline 4, data 2, micro 1, 1f1b x 3, selective recompute, zero 1": what differs
-/// from a plain job.
+/// "tensor 8, pipeline 4, data 2, micro 1, 1f1b x 3, ends 1 + 1, selective recompute, zero 1": what
+/// differs from a plain job.
 std::string describe(const PlanPoint& point);
+/// Its point, and the layers of its chunks where it lists them.
+std::string describe(const Job& job);
+/// "embedding as 1 layer, head as 2", "layers 3, 2 x 4, 3"; "" where nothing is said.
+std::string split_text(const PipelineSplit& split);
 /// As a job writes PlanPoint::shard_level; empty for all replicas.
 std::string level_name(std::int32_t level, const System& system);
 /// "1", "3 inside nvlink".

@@ -66,6 +66,7 @@ std::vector<ReducedStage> reduced_stages(const Job& job, const PlanPoint& point,
     split.schedule = ScheduleKind::kOneFOneB;
   }
   Job reduced = applied(job, split);
+  reduced.parallel.pipeline_split = layers < stages ? PipelineSplit{1, 1, {}} : PipelineSplit{};
   if (split.context > 1 || split.shard_level != 0 ||
       job.parallel.expert_dispatch == ExpertDispatch::kPerMachine) {
     fit_to_mesh(job, point, reduced);
@@ -74,7 +75,7 @@ std::vector<ReducedStage> reduced_stages(const Job& job, const PlanPoint& point,
   reduced.batch.global = reduced.batch.micro * reduced.parallel.data * microbatches;
   std::get<TransformerWorkload>(reduced.workload.model).layers = layers;
   std::int64_t& again = reduced.parallel.recompute.layers;
-  again = std::min(again, most_layers(layers, stages, 1));
+  again = std::min(again, most_layers(layers, stages, 1, reduced.parallel.pipeline_split));
   const auto graph = std::make_shared<const ExecutionGraph>(workloads::build_graph(reduced));
   std::vector<ReducedStage> told_apart{{graph, 0}};
   for (const std::int32_t stage : {1, 2, kUnequalStages - 1}) {

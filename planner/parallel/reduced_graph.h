@@ -38,8 +38,11 @@ constexpr std::int32_t kUnequalStages = 5;
 constexpr std::int64_t kUnequalLayers = 6;
 /// The first, one in the middle, the last, all of as many layers.
 constexpr std::int32_t kEqualStages = 3;
+/// Of as many stages: one layer in the middle, none at the ends.
+constexpr std::int64_t kEmptyEnds = 1;
 
-/// The job under the point but with `layers` over `stages`, and one micro-batch, or the first two
+/// The job under the point but with `layers` over `stages` (dealt out evenly; those of fewer layers
+/// than stages leave both ends empty), and one micro-batch, or the first two
 /// of several where `two`: with more than one, sharded gradients need another buffer. The stages
 /// told apart: the first, the next two, the last. Errors: InputError where the builder refuses the
 /// split.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/layer_split.h"
 #include "planner/parallel/internal/role_lines.h"
 
 namespace stepcast::planner {
@@ -64,8 +65,9 @@ bool ReducedStep::passes_use_order(const PlanPoint& point) const {
 
 /// Do buckets hold parameters of several layers?
 bool ReducedStep::layers_share_buckets(const ByRole<StateCosts>& states) const {
-  const double layer = states.back().gradients.layer > 0 ? states.back().gradients.layer
-                                                         : states.front().gradients.layer;
+  const double whole = states[static_cast<std::size_t>(ChunkRole::kWhole)].gradients.layer;
+  const double layer =
+      whole > 0 ? whole : states[static_cast<std::size_t>(ChunkRole::kMiddle)].gradients.layer;
   return layer < kBucketsOfALayer * job_.parallel.bucket.base();
 }
 
@@ -111,10 +113,27 @@ ByRole<T> ReducedStep::lines(const PlanPoint& key, std::int64_t fewer, std::int6
   return role;
 }
 
-/// Most layers of a chunk.
+template <class T, class Costs>
+void ReducedStep::add_ends(const PlanPoint& key, ByRole<T>& role, const Costs& costs) const {
+  const auto stages = stages_of(key, kEqualStages, kEmptyEnds);
+  role[static_cast<std::size_t>(ChunkRole::kEmbedding)] = costs(stages.front());
+  role[static_cast<std::size_t>(ChunkRole::kHead)] = costs(stages.back());
+}
+
 std::int64_t ReducedStep::most_layers(const PlanPoint& point) const {
-  const std::int64_t chunks = std::int64_t{point.pipeline} * point.virtual_stages;
-  return (job_.workload.transformer()->layers + chunks - 1) / chunks;
+  return most_layers_of_chunk(job_.workload.transformer()->layers,
+                              std::int64_t{point.pipeline} * point.virtual_stages,
+                              pipeline_split(job_, point));
+}
+
+bool ReducedStep::empty_ends(const PlanPoint& point) const {
+  const PipelineSplit split = pipeline_split(job_, point);
+  if (split == PipelineSplit{}) {
+    return false;
+  }
+  const auto ranges = split_layers(job_.workload.transformer()->layers,
+                                   std::int64_t{point.pipeline} * point.virtual_stages, split);
+  return ranges.front().count == 0 || ranges.back().count == 0;
 }
 
 /// The point without what passes do not depend on.
@@ -153,12 +172,15 @@ Passes ReducedStep::passes_of(const PlanPoint& point) {
     }
     passes.role = by_role(std::move(by_stage), kPassFields);
   }
+  if (empty_ends(point)) {
+    add_ends(key, passes.role, costs);
+  }
   passes.levels = costs_.take_levels();
   return passes;
 }
 
-ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point, bool hidden) {
-  const Mesh mesh = mesh_of(job_, point);
+/// The point without what its states do not depend on.
+PlanPoint ReducedStep::state_key(const PlanPoint& point) const {
   PlanPoint key = point;
   if (!states_use_passes()) {  // whatever the micro-batch: of few, only all their bytes matter
     const std::int64_t samples = job_.batch.global / point.data;
@@ -176,6 +198,12 @@ ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point, bool hidden) {
     key.recompute = RecomputeKind::kNone;
     key.schedule = ScheduleKind::kOneFOneB;
   }
+  return key;
+}
+
+ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point, bool hidden) {
+  const Mesh mesh = mesh_of(job_, point);
+  const PlanPoint key = state_key(point);
   const auto of = [&](const ReducedStage& stage) { return costs_.states(stage, mesh, hidden); };
   const bool beside = point.replicas() > 1 && states_use_passes();
   ByRole<StateCosts> costs;
@@ -268,9 +296,14 @@ void ReducedStep::add_mixed(const PlanPoint& point, ByRole<PassCosts>& role) {
   experts.first_dense_layers = 0;
 }
 
-ByRole<StateCosts> ReducedStep::states(const PlanPoint& point, bool hidden) {
+ByRole<StateCosts> ReducedStep::states(const PlanPoint& point, bool hidden, bool ends) {
   hidden = hidden || states_hide_exchange(point);
   ByRole<StateCosts> states = states_of(point, hidden);
+  if (ends || empty_ends(point)) {
+    const Mesh mesh = mesh_of(job_, point);
+    add_ends(state_key(point), states,
+             [&](const ReducedStage& stage) { return costs_.states(stage, mesh, hidden); });
+  }
   if (dense_layers_ > 0) {
     PlanPoint dense = point;
     dense.expert = 1;

@@ -31,8 +31,9 @@ class ReducedStep {
   /// Parameters under the point's tensor, context, expert, pipeline, data, zero and
   /// sequence_parallel; virtual_stages where states_use_chunks; with parallel.overlap.data also
   /// micro and recompute, because the exchange then runs beside the last backward pass.
-  /// `hidden`: as if all that is exchanged beside passes were hidden by them.
-  ByRole<StateCosts> states(const PlanPoint& point, bool hidden = false);
+  /// `hidden`: as if all that is exchanged beside passes were hidden by them. `ends`: also of
+  /// chunks without layers, which are told apart where the point has some.
+  ByRole<StateCosts> states(const PlanPoint& point, bool hidden = false, bool ends = false);
   /// Seconds of a message from one stage to the next: `crossing` is the sending stage, stages - 1
   /// is the way back to stage 0 of an interleaved pipeline.
   struct Hop {
@@ -47,6 +48,8 @@ class ReducedStep {
   /// And on which pass follows which, as gathers beside one hold up the next?
   [[nodiscard]] bool passes_use_order(const PlanPoint& point) const;
   [[nodiscard]] bool states_use_passes() const;
+  /// Does its first chunk or its last have no layers?
+  [[nodiscard]] bool empty_ends(const PlanPoint& point) const;
   /// Most layers of a chunk: what is left of virtual_stages where passes or states depend on it.
   [[nodiscard]] std::int64_t most_layers(const PlanPoint& point) const;
   /// Passes of chunks of so many layers are like those of more.
@@ -63,7 +66,11 @@ class ReducedStep {
   Passes passes_of(const PlanPoint& point);
   [[nodiscard]] PlanPoint pass_key(const PlanPoint& point) const;
   void add_mixed(const PlanPoint& point, ByRole<PassCosts>& role);
+  [[nodiscard]] PlanPoint state_key(const PlanPoint& point) const;
   ByRole<StateCosts> states_of(const PlanPoint& point, bool hidden);
+  /// Into `role` what chunks cost that hold one end and no layer. `costs(stage)`.
+  template <class T, class Costs>
+  void add_ends(const PlanPoint& key, ByRole<T>& role, const Costs& costs) const;
   /// Costs of stages of `fewer` and of `fewer + more` layers each, as lines. `costs(stage)`.
   template <class T, std::size_t N, class Costs>
   ByRole<T> lines(const PlanPoint& key, std::int64_t fewer, std::int64_t more,

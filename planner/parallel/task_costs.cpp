@@ -18,7 +18,8 @@ const Passes& TaskCosts::passes(PlanPoint point, RecomputeKind kind) {
       point.zero >= 2 ? point.zero : 0,  // states alone are no pass's business
       point.zero >= 2 ? point.shard_level : 0,
       data ? point.pipeline : 0,
-      data ? point.data : 0};
+      data ? point.data : 0,
+      path_.reduced().empty_ends(point)};
   auto it = passes_.find(key);
   if (it == passes_.end()) {
     it = passes_.emplace(key, path_.reduced().passes(point)).first;
@@ -47,7 +48,8 @@ const States& TaskCosts::states(const PlanPoint& point, const States& of_split) 
                        point.pipeline,
                        point.data,
                        point.zero,
-                       point.shard_level};
+                       point.shard_level,
+                       reduced.empty_ends(point)};
   auto it = states_.find(key);
   if (it == states_.end()) {
     it = states_.emplace(key, reduced.states(of)).first;

@@ -23,11 +23,11 @@ class TaskCosts {
  private:
   FastPath& path_;
   std::map<std::tuple<RecomputeKind, bool, ScheduleKind, std::int64_t, std::int32_t, std::int32_t,
-                      std::int32_t, std::int32_t>,
+                      std::int32_t, std::int32_t, bool>,
            Passes>
       passes_;
   std::map<std::tuple<RecomputeKind, ScheduleKind, std::int64_t, std::int32_t, std::int32_t,
-                      std::int32_t, std::int32_t>,
+                      std::int32_t, std::int32_t, bool>,
            States>
       states_;
   std::map<std::int32_t, Hops> hops_;

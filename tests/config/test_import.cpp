@@ -312,6 +312,58 @@ TEST_CASE("arguments of Megatron-LM that are not understood are refused",
              Contains("expected both or none"));
 }
 
+TEST_CASE("layers that Megatron-LM's stages do not share equally are those of the job",
+          "[config][import]") {
+  const auto read = [](const std::string& layers, const std::string& more) {
+    const std::string text =
+        "--hidden-size 64 --num-attention-heads 4 --seq-length 32 --micro-batch-size 1 "
+        "--global-batch-size 8 --vocab-size 128 --nproc-per-node 4 "
+        "--pipeline-model-parallel-size 4 --num-layers " +
+        layers + " " + more;
+    try {
+      const Job job = load_job(text_source(text, "args.sh"), {"system=dgx-h100"}, kLibrary);
+      std::string counts;
+      for (const LayerRange& range :
+           split_layers(job.workload.transformer()->layers, 4 * job.parallel.virtual_stages,
+                        job.parallel.pipeline_split)) {
+        counts += fmt::format("{}{}", counts.empty() ? "" : " ", range.count);
+      }
+      return counts;
+    } catch (const InputError& e) {
+      return std::string(e.what());
+    }
+  };
+  const std::string both =
+      "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split ";
+  CHECK(read("14", both) == "3 4 4 3");
+  // (14 + 2) / (4 stages * 2 layers) = 2 chunks of a stage.
+  CHECK(read("14", both + "--num-layers-per-virtual-pipeline-stage 2") == "1 2 2 2 2 2 2 1");
+  CHECK(read("15", "--account-for-loss-in-pipeline-split") == "4 4 4 3");
+  CHECK(read("11", "--decoder-first-pipeline-num-layers 2") == "2 3 3 3");
+  CHECK(read("20",
+             "--decoder-first-pipeline-num-layers 4 --decoder-last-pipeline-num-layers 4 "
+             "--num-virtual-stages-per-pipeline-rank 2") == "2 3 3 2 2 3 3 2");
+  CHECK(read("9", "--pipeline-model-parallel-layout \"Et*3|(t,t|)*3L\"") ==
+        "args.sh:1: --pipeline-model-parallel-layout: found 5 chunks, which do not divide over 4 "
+        "stages");
+  CHECK(read("9", "--pipeline-model-parallel-layout \"Et*3|(t,t|)*2ttL\"") == "3 2 2 2");
+  CHECK(read("6", "--pipeline-model-parallel-layout \"E|(t|)*6L\"") == "0 1 1 1 1 1 1 0");
+  CHECK_THAT(read("9", "--pipeline-model-parallel-layout \"Et*3|t||tL\""),
+             Contains("its numbers make 5 layers"));
+  CHECK_THAT(read("4", "--pipeline-model-parallel-layout \"Ettt||t|L\""),
+             Contains("leaves chunk 0 of stage 1 without layers"));
+  CHECK_THAT(read("8", "--pipeline-model-parallel-layout \"Ettt|tt|ttm|tL\""),
+             Contains("'m' has no counterpart here"));
+  CHECK_THAT(read("8", "--pipeline-model-parallel-layout \"ttt|tt|tt|tL\""),
+             Contains("the embedding comes first and the loss last"));
+  CHECK_THAT(read("8", "--pipeline-model-parallel-layout \"E*t|tt|tt|tL\""),
+             Contains("no number of repetitions follows '*'"));
+  CHECK_THAT(read("12", "--decoder-first-pipeline-num-layers 2"),
+             Contains("leaves 10 of 12 layers to the 3 other stages"));
+  CHECK_THAT(read("11", "--decoder-first-pipeline-num-layers 2 " + both),
+             Contains("expected one way to deal out layers"));
+}
+
 TEST_CASE("sizes and degrees of Megatron-LM are one or more", "[config][import][malformed]") {
   const std::string text =
       "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --micro-batch-size "

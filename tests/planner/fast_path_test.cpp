@@ -15,6 +15,7 @@ using testing::kLibrary;
 using testing::random_point;
 using testing::random_transformer;
 using testing::simulated;
+using testing::with_ends;
 
 struct Comparison {
   int all = 0, applied = 0;
@@ -103,6 +104,51 @@ TEST_CASE("so it is with data inside the pipeline, as Megatron-LM numbers ranks"
     }
   }
   CHECK(applied >= 10);
+}
+
+TEST_CASE("so it is with ends that count as layers, also where they leave none",
+          "[planner][parallel][fast_path]") {
+  std::mt19937 rng(19);
+  int applied = 0;
+  int empty = 0;
+  for (int tries = 0; tries < 2000 && (applied < 8 || empty < 8); ++tries) {
+    const Job job = random_transformer(rng);
+    const auto even = random_point(job, rng);
+    const auto point = even ? with_ends(job, *even, rng) : std::nullopt;
+    if (!point || *point == *even) {
+      continue;
+    }
+    const models::CostModel model(job.system, job.calibration);
+    FastPath path(job, model);
+    const StepForecast forecast = path.forecast(*point);
+    INFO(describe(*point) << " of " << job.workload.transformer()->layers << " layers");
+    CHECK(forecast.bytes == Approx(full_memory(job, *point)).epsilon(1e-9));
+    const double error = forecast.seconds / simulated(job, *point, model) - 1;
+    CHECK(error <= 0.01);
+    empty += path.reduced().empty_ends(*point) ? 1 : 0;
+    if (path.applies()) {
+      ++applied;
+      CHECK(std::abs(error) <= 0.01);
+    }
+  }
+  CHECK(applied >= 8);
+  CHECK(empty >= 8);
+}
+
+TEST_CASE("layers listed by stage cost in closed form what they cost in the simulator",
+          "[planner][parallel][fast_path]") {
+  const std::string listed = GENERATE("[9, 8, 8, 7]", "[0, 16, 16, 0]", "[10, 9, 9, 4]");
+  const Job job = config::load_job(
+      config::text_source("{}", "test"),
+      {"workload=llama2-7b", "system=dgx-h100", "devices=8", "batch.global=32", "batch.micro=1",
+       "parallel.tensor=2", "parallel.pipeline=4", "parallel.pipeline_split=" + listed},
+      kLibrary);
+  const models::CostModel model(job.system, job.calibration);
+  FastPath path(job, model);
+  const PlanPoint point = point_of(job);
+  const StepForecast forecast = path.forecast(point);
+  CHECK(forecast.bytes == Approx(full_memory(job, point)).epsilon(1e-9));
+  CHECK(forecast.seconds == Approx(simulated(job, point, model)).epsilon(0.01));
 }
 
 TEST_CASE("parameters gathered beside the next forward pass cost less than after the update",

@@ -56,5 +56,57 @@ TEST_CASE("groups of experts and dispatch by machines are written for Megatron-L
   CHECK(again.workload.transformer()->moe->groups_per_token == 2);
 }
 
+TEST_CASE("layers that stages do not share equally are written for Megatron-LM and read back",
+          "[planner][megatron]") {
+  struct Case {
+    const char* layers;
+    const char* split;
+    std::vector<std::string> said;  ///< beside the model and the degrees
+  };
+  const Case c = GENERATE(
+      Case{"30",
+           R"({"embedding": 1, "head": 1})",
+           {"--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split",
+            "--num-virtual-stages-per-pipeline-rank 2"}},
+      Case{"31", R"({"head": 1})", {"--account-for-loss-in-pipeline-split"}},
+      Case{"14", R"({"embedding": 1, "head": 1})", {"--account-for-embedding-in-pipeline-split"}},
+      // Uneven, or a heavier head: drawn, whatever was said in the job.
+      Case{"29",
+           R"({"embedding": 0, "head": 0})",
+           {"--pipeline-model-parallel-layout \"Et*3|t*4|t*4|t*4|t*4|t*4|t*3|t*3L\""}},
+      Case{"30",
+           R"({"embedding": 0, "head": 2})",
+           {"--pipeline-model-parallel-layout \"Et*4|t*4|t*4|t*4|t*4|t*4|t*4|t*2L\""}},
+      Case{"6",
+           "[0, 1, 1, 1, 1, 1, 1, 0]",
+           {"--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"}},
+      Case{"9",
+           "[0, 2, 1, 1, 1, 1, 3, 0]",
+           {"--pipeline-model-parallel-layout \"E|t*2|t|t|t|t|t*3|L\""}});
+  CAPTURE(c.layers, c.split);
+  const std::string system = "system=dgx-h100";
+  const Job job = config::load_job(
+      config::text_source("{}", "test"),
+      {"workload=megatron-8.3b", system, std::string("workload.layers=") + c.layers,
+       "batch.global=16", "batch.micro=1", "batch.sequence=1024", "devices=4",
+       "parallel.pipeline=4", "parallel.virtual_stages=2",
+       std::string("parallel.pipeline_split=") + c.split},
+      kLibrary);
+  const std::string text = text_of(megatron_arguments(job));
+  CAPTURE(text);
+  for (const std::string& said : c.said) {
+    CHECK_THAT(text, Catch::Contains(said));
+  }
+  const Job again = config::load_job(config::text_source(text, "arguments"), {system}, kLibrary);
+  const auto counts = [](const Job& of) {
+    std::vector<std::int64_t> all{of.parallel.virtual_stages};
+    for (const LayerRange& range : workloads::transformer_shape(of).ranges) {
+      all.push_back(range.count);
+    }
+    return all;
+  };
+  CHECK(counts(again) == counts(job));
+}
+
 }  // namespace
 }  // namespace stepcast::planner

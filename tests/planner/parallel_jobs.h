@@ -1,9 +1,13 @@
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <random>
+#include <vector>
 
 #include "core/config/config.h"
 #include "core/error.h"
+#include "core/layer_split.h"
+#include "core/parameter_count.h"
 #include "models/cost_model.h"
 #include "planner/parallel/plan_point.h"
 #include "simulator/reports/memory_ledger.h"
@@ -123,6 +127,62 @@ inline std::optional<PlanPoint> random_point(const Job& job, std::mt19937& rng,
     }
   }
   return std::nullopt;
+}
+
+/// The point with ends that count as layers, most of them as all of a chunk's; nothing where no
+/// weight is legal.
+inline std::optional<PlanPoint> with_ends(const Job& job, PlanPoint p, std::mt19937& rng) {
+  const std::int64_t chunks = std::int64_t{p.pipeline} * p.virtual_stages;
+  const std::int64_t most = job.workload.transformer()->layers / chunks + 1;
+  for (int attempt = 0; attempt < 20 && p.pipeline > 1; ++attempt) {
+    std::uniform_int_distribution<std::int32_t> weight(0, static_cast<std::int32_t>(most));
+    p.embedding_layers = std::max(weight(rng), weight(rng));
+    p.head_layers = std::max(weight(rng), weight(rng));
+    try {
+      (void)workloads::build_graph(applied(job, p));
+      return p;
+    } catch (const InputError&) {
+    }
+  }
+  return std::nullopt;
+}
+
+/// Does a search try the point's weights of the ends? As docs/planner.md says it.
+inline bool searched_ends(const TransformerWorkload& model, const PlanPoint& p) {
+  if (p.embedding_layers == 0 && p.head_layers == 0) {
+    return true;
+  }
+  TransformerWorkload more = model;
+  ++more.layers;
+  const std::int64_t layer =
+      transformer_active_parameters(more, 1) - transformer_active_parameters(model, 1);
+  const std::int64_t head = model.vocabulary * model.hidden;
+  const std::int64_t chunks = std::int64_t{p.pipeline} * p.virtual_stages;
+  const std::int64_t most = head < layer ? 0 : (head + layer - 1) / layer;
+  if (p.pipeline == 1 || p.embedding_layers > 1 ||
+      p.head_layers > std::max<std::int64_t>(most, 1) || (most == 0 && chunks <= model.layers)) {
+    return false;
+  }
+  const auto counts = [&](std::int64_t embedding, std::int64_t head_layers) {
+    std::vector<std::int64_t> all;
+    for (const LayerRange& range :
+         split_layers(model.layers, chunks, {embedding, head_layers, {}})) {
+      all.push_back(range.count);
+    }
+    return all;
+  };
+  const std::vector<std::int64_t> own = counts(p.embedding_layers, p.head_layers);
+  for (std::int32_t other = 0; other <= p.head_layers; ++other) {
+    for (std::int32_t embedding = 0; embedding <= 1; ++embedding) {
+      const bool smaller =
+          other < p.head_layers || (other == p.head_layers && embedding < p.embedding_layers);
+      const bool possible = other + embedding > 0 || chunks <= model.layers;
+      if (smaller && possible && counts(embedding, other) == own) {
+        return false;  // another name of that one
+      }
+    }
+  }
+  return true;
 }
 
 /// Step of the full graph in the event simulator.

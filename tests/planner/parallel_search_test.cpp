@@ -17,6 +17,7 @@ namespace stepcast::planner {
 namespace {
 
 using testing::kLibrary;
+using testing::searched_ends;
 
 PlanRequest small_request(std::int64_t devices, std::vector<std::string> more = {}) {
   std::vector<std::string> overrides{"workload=llama2-7b",
@@ -27,6 +28,7 @@ PlanRequest small_request(std::int64_t devices, std::vector<std::string> more = 
                                      "workload.kv_heads=8",
                                      "workload.head_dim=128",
                                      "workload.ffn_hidden=4096",
+                                     "workload.vocabulary=16000",  // less than a layer
                                      "batch.global=8",
                                      "batch.sequence=1024",
                                      "devices=" + std::to_string(devices)};
@@ -49,61 +51,66 @@ std::vector<PlanPoint> brute_force_space(const Job& job) {
   PlanPoint p;
   for (p.tensor = 1; p.tensor <= job.devices; ++p.tensor)
     for (p.context = 1; p.context <= job.devices; ++p.context)
-      for (p.pipeline = 1; p.pipeline <= layers; ++p.pipeline) {
+      for (p.pipeline = 1; p.pipeline <= layers + 2; ++p.pipeline) {
         if (job.devices % (p.tensor * p.context * p.pipeline) != 0) {
           continue;
         }
         p.data = static_cast<std::int32_t>(job.devices / (p.tensor * p.context * p.pipeline));
         for (p.micro = 1; p.micro <= job.batch.global; ++p.micro)
-          for (p.virtual_stages = 1; p.virtual_stages <= layers; ++p.virtual_stages)
-            for (const ScheduleKind schedule :
-                 {ScheduleKind::kOneFOneB, ScheduleKind::kGpipe, ScheduleKind::kZbH1})
-              for (const bool sequence_parallel : {false, true})
-                for (const auto& [zero, level] :
-                     {std::pair{0, 0}, {1, 0}, {2, 0}, {3, 0}, {3, 1}}) {
-                  p.zero = zero;
-                  p.shard_level = level;
-                  p.schedule = schedule;
-                  p.sequence_parallel = sequence_parallel;
-                  const bool twin = (sequence_parallel && p.tensor == 1) ||
-                                    (p.zero > 0 && p.replicas() == 1) ||
-                                    (schedule != ScheduleKind::kOneFOneB &&
-                                     (p.pipeline == 1 || p.virtual_stages > 1));
-                  p.recompute = RecomputeKind::kNone;
-                  p.recompute_layers = 0;
-                  if (twin || !built(p)) {
-                    continue;
-                  }
-                  if (p.shard_level > 0) {  // all replicas, or one of them, is no level
-                    const auto shape = workloads::transformer_shape(applied(job, p));
-                    if (shape.shards == 1 || shape.shards == shape.replicas) {
+          for (p.virtual_stages = 1; p.virtual_stages <= layers + 2; ++p.virtual_stages)
+            for (const auto& [embedding, head] :
+                 {std::pair{0, 0}, {1, 0}, {0, 1}, {1, 1}, {0, 2}, {1, 2}, {0, 3}, {1, 3}})
+              for (const ScheduleKind schedule :
+                   {ScheduleKind::kOneFOneB, ScheduleKind::kGpipe, ScheduleKind::kZbH1})
+                for (const bool sequence_parallel : {false, true})
+                  for (const auto& [zero, level] :
+                       {std::pair{0, 0}, {1, 0}, {2, 0}, {3, 0}, {3, 1}}) {
+                    p.embedding_layers = embedding;
+                    p.head_layers = head;
+                    p.zero = zero;
+                    p.shard_level = level;
+                    p.schedule = schedule;
+                    p.sequence_parallel = sequence_parallel;
+                    const bool twin = (sequence_parallel && p.tensor == 1) ||
+                                      (p.zero > 0 && p.replicas() == 1) ||
+                                      (schedule != ScheduleKind::kOneFOneB &&
+                                       (p.pipeline == 1 || p.virtual_stages > 1));
+                    p.recompute = RecomputeKind::kNone;
+                    p.recompute_layers = 0;
+                    if (twin || !searched_ends(*job.workload.transformer(), p) || !built(p)) {
                       continue;
                     }
-                  }
-                  std::int32_t most = 0;  // layers of a stage
-                  const PipelineLayout layout =
-                      layout_of(*job.workload.transformer(), p.pipeline, p.virtual_stages);
-                  for (std::int32_t s = 0; s < p.pipeline; ++s) {
-                    std::int32_t own = 0;
-                    for (std::int32_t c = 0; c < p.virtual_stages; ++c) {
-                      own += layout.layers[static_cast<std::size_t>(c * p.pipeline + s)];
+                    if (p.shard_level > 0) {  // all replicas, or one of them, is no level
+                      const auto shape = workloads::transformer_shape(applied(job, p));
+                      if (shape.shards == 1 || shape.shards == shape.replicas) {
+                        continue;
+                      }
                     }
-                    most = std::max(most, own);
-                  }
-                  for (const RecomputeKind kind :
-                       {RecomputeKind::kNone, RecomputeKind::kSelective, RecomputeKind::kFull}) {
-                    p.recompute = kind;
-                    if (built(p)) {
-                      points.push_back(p);
+                    std::int32_t most = 0;  // layers of a stage
+                    const PipelineLayout layout =
+                        layout_of(*job.workload.transformer(), p.pipeline, p.virtual_stages,
+                                  pipeline_split(job, p));
+                    for (std::int32_t s = 0; s < p.pipeline; ++s) {
+                      std::int32_t own = 0;
+                      for (std::int32_t c = 0; c < p.virtual_stages; ++c) {
+                        own += layout.layers[static_cast<std::size_t>(c * p.pipeline + s)];
+                      }
+                      most = std::max(most, own);
+                    }
+                    for (const RecomputeKind kind :
+                         {RecomputeKind::kNone, RecomputeKind::kSelective, RecomputeKind::kFull}) {
+                      p.recompute = kind;
+                      if (built(p)) {
+                        points.push_back(p);
+                      }
+                    }
+                    p.recompute = RecomputeKind::kFirstLayers;
+                    for (p.recompute_layers = 1; p.recompute_layers < most; ++p.recompute_layers) {
+                      if (built(p)) {
+                        points.push_back(p);
+                      }
                     }
                   }
-                  p.recompute = RecomputeKind::kFirstLayers;
-                  for (p.recompute_layers = 1; p.recompute_layers < most; ++p.recompute_layers) {
-                    if (built(p)) {
-                      points.push_back(p);
-                    }
-                  }
-                }
       }
   return points;
 }
@@ -225,6 +232,33 @@ TEST_CASE("so it does with the exchange beside compute, where bounds judge most 
   request.job.parallel.overlap.data = true;
   const models::CostModel model(request.job.system, request.job.calibration);
   CHECK(held_to_brute_force(request, model).found.counts.bounded > 0);
+}
+
+TEST_CASE("so it does where the head is worth layers", "[planner][parallel][search]") {
+  // A layer has 4 * 1024^2 + 3 * 1024 * 4096 = 16.8 million parameters, the head 32.8 million: 2.
+  const PlanRequest request = small_request(2, {"workload.vocabulary=32000", "batch.global=4"});
+  const models::CostModel model(request.job.system, request.job.calibration);
+  const ParallelSpace space(request.job, request.fixed);
+  std::set<std::vector<std::int32_t>> dealt;
+  for (const DealChoice& d : space.deals(2)) {
+    dealt.insert(layout_of(*request.job.workload.transformer(), 2, d.virtual_stages,
+                           {d.embedding_layers, d.head_layers, {}})
+                     .layers);
+  }
+  CHECK(dealt.size() == space.deals(2).size());
+  using Layers = std::vector<std::int32_t>;
+  CHECK(dealt.contains(Layers{2, 2}));
+  CHECK(dealt.contains(Layers{3, 1}));              // (4 + 2) / 2, the head 2 of them
+  CHECK(dealt.contains(Layers{0, 1, 1, 1, 1, 0}));  // more chunks than layers
+  held_to_brute_force(request, model);
+
+  // 2 layers and a head worth 2 beside 2 layers, or 1 and 2 beside 3: balanced is faster.
+  FastPath path(request.job, model);
+  PlanPoint even;
+  even.pipeline = 2;
+  PlanPoint balanced = even;
+  balanced.head_layers = 2;
+  CHECK(path.forecast(balanced).seconds < path.forecast(even).seconds);
 }
 
 TEST_CASE("tensor ranks that divide the tokens of some micro-batches alone",

@@ -36,7 +36,7 @@ TransformerWorkload small_model(Draw& draw) {
   m.head_dim = 8;
   m.hidden = 48;
   m.ffn_hidden = draw({96, 100, 102});
-  m.vocabulary = draw({96, 100});
+  m.vocabulary = draw({96, 100, 1000});  // the last is worth 2 or 3 layers
   m.activation = draw.one_in(3) ? Activation::kGelu : Activation::kSwiGlu;
   if (m.activation == Activation::kGelu) {
     m.kv_heads = m.heads;
@@ -141,13 +141,30 @@ bool asked_for(const Job& job, const FixedPlan& f, const PlanPoint& p) {
       (p.pipeline > 1 && !allowed(f.schedule, p.schedule))) {
     return false;
   }
+  if (!testing::searched_ends(*job.workload.transformer(), p)) {
+    return false;
+  }
   if (f.recompute) {
     return p.recompute == f.recompute->kind && p.recompute_layers == f.recompute->layers;
   }
   const TransformerWorkload& m = *job.workload.transformer();
   return p.recompute != RecomputeKind::kFirstLayers ||
-         std::int64_t{p.pipeline} * p.virtual_stages > m.layers ||  // illegal in any case
-         p.recompute_layers < most_layers(m.layers, p.pipeline, p.virtual_stages);
+         p.recompute_layers < most_layers(m.layers, p.pipeline, p.virtual_stages,
+                                          {p.embedding_layers, p.head_layers, {}});
+}
+
+/// Of the ends, where there are two.
+template <class Visit>
+void each_weight(const Visit& visit, PlanPoint p) {
+  if (p.pipeline == 1) {
+    visit(p);
+    return;
+  }
+  for (p.embedding_layers = 0; p.embedding_layers <= 1; ++p.embedding_layers) {
+    for (p.head_layers = 0; p.head_layers <= 5; ++p.head_layers) {
+      visit(p);
+    }
+  }
 }
 
 template <class Visit>
@@ -181,7 +198,7 @@ void each_combination(const Job& job, const Visit& visit) {
                                     : kind == -1 ? RecomputeKind::kFull
                                                  : RecomputeKind::kFirstLayers;
                       p.recompute_layers = std::max(0, kind + 1);
-                      visit(p);
+                      each_weight(visit, p);
                     }
       }
 }
@@ -201,9 +218,12 @@ std::set<PlanPoint> searched(const ParallelSpace& space, const TransformerWorklo
           if (s.kind == ScheduleKind::kZbH1 && !apart) {
             continue;
           }
-          p.virtual_stages = s.virtual_stages;
+          p.virtual_stages = s.deal.virtual_stages;
+          p.embedding_layers = s.deal.embedding_layers;
+          p.head_layers = s.deal.head_layers;
           p.schedule = s.kind;
-          const PipelineLayout layout = layout_of(model, p.pipeline, p.virtual_stages);
+          const PipelineLayout layout = layout_of(model, p.pipeline, p.virtual_stages,
+                                                  {p.embedding_layers, p.head_layers, {}});
           for (const RecomputeChoice& r : space.recomputes(layout, s.kind)) {
             p.recompute = r.kind;
             p.recompute_layers = r.layers;

@@ -108,6 +108,34 @@ std::vector<Plan> plans() {
   }
   add(plan("gpipe", 1, 2, 1), [](Plan& p) { p.parallel.schedule = ScheduleKind::kGpipe; });
   add(plan("interleaved", 1, 2, 1), [](Plan& p) { p.parallel.virtual_stages = 2; });
+  // Four layers as [0, 2, 2, 0], as [0, 1, 1, 1, 1, 0] and as [3, 1].
+  const auto empty_ends = [](Plan& p) { p.parallel.pipeline_split = {1, 1, {}}; };
+  add(plan("empty ends", 1, 4, 1), empty_ends);
+  add(plan("empty ends, interleaved", 1, 2, 1), [&](Plan& p) {
+    empty_ends(p);
+    p.parallel.virtual_stages = 3;
+  });
+  add(plan("empty ends, zb-h1", 1, 4, 1), [&](Plan& p) {
+    empty_ends(p);
+    p.parallel.schedule = ScheduleKind::kZbH1;
+  });
+  add(plan("empty ends, gpipe, full recompute", 2, 4, 1), [&](Plan& p) {
+    empty_ends(p);
+    p.parallel.schedule = ScheduleKind::kGpipe;
+    p.parallel.recompute.kind = RecomputeKind::kFull;
+  });
+  add(plan("empty ends, zero 3", 1, 4, 2), [&](Plan& p) {
+    empty_ends(p);
+    p.parallel.zero = 3;
+  });
+  add(plan("empty ends, all, overlapped", 2, 2, 2), [&](Plan& p) {
+    overlap(p);
+    empty_ends(p);
+    p.parallel.virtual_stages = 3;
+    p.parallel.sequence_parallel = true;
+    p.parallel.zero = 1;
+  });
+  add(plan("layers listed", 1, 2, 2), [](Plan& p) { p.parallel.pipeline_split.layers = {3, 1}; });
   add(plan("all", 2, 2, 2), [](Plan& p) { p.parallel.sequence_parallel = true; });
   add(plan("all, overlapped", 2, 2, 2), [&](Plan& p) {
     overlap(p);

@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <string_view>
 
 #include "core/error.h"
+#include "core/layer_split.h"
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"
 #include "workloads/transformer_shape.h"
@@ -172,6 +175,28 @@ TEST_CASE("a transformer that cannot be split says where and how to mend it",
   CHECK_THAT(message(job),
              Catch::StartsWith("parallel.pipeline: 4 leaves stages of workload.layers = 3 empty"));
   job = gpt_job(8, 64, 4, 32, 128);
+  split(job, 1, 4, 1, 4);
+  job.parallel.pipeline_split.layers = {3, 3, 2};
+  CHECK(message(job) ==
+        "parallel.pipeline_split: found 3 numbers of layers, expected one for each of pipeline * "
+        "virtual_stages = 4 * 1 = 4 chunks");
+  job.parallel.pipeline_split.layers = {3, 3, 2, 1};
+  CHECK(message(job) ==
+        "parallel.pipeline_split: its numbers make 9 layers, but workload.layers = 8");
+  job.parallel.pipeline_split.layers = {3, 0, 3, 2};
+  CHECK_THAT(message(job),
+             Catch::StartsWith("parallel.pipeline_split: leaves chunk 0 of stage 1 without layers, "
+                               "but only the first and the last of all"));
+  job.parallel.pipeline_split = {4, 0, {}};  // (8 + 4) / 4 = 3 for the first
+  CHECK(message(job) ==
+        "parallel.pipeline_split: an embedding that counts as 4 and a head that counts as 0 layers "
+        "are too much for chunks of 3; use 3 or less");
+  job.parallel.virtual_stages = 3;
+  job.parallel.pipeline_split = {1, 1, {}};  // 8 + 2 for 12 chunks
+  CHECK(message(job) ==
+        "parallel.pipeline_split: 8 layers, and 2 that the ends count as, leave some of 12 chunks "
+        "empty; use a smaller pipeline or fewer virtual_stages");
+  job = gpt_job(8, 64, 4, 32, 128);
   split(job, 1, 1, 2, 2);
   job.batch.global = 3;
   CHECK_THAT(message(job), Catch::StartsWith("batch.global: "));
@@ -188,6 +213,80 @@ TEST_CASE("layers that do not divide leave the ends of the pipeline short",
   CHECK(shape.range(14, 0).count == 8);
   CHECK(shape.range(15, 0).first == 119);
   CHECK(shape.range(15, 0).count == 7);
+}
+
+TEST_CASE("ends that count as layers have as many fewer", "[workloads][transformer]") {
+  const auto counts = [](std::int64_t layers, std::int64_t chunks, const PipelineSplit& by) {
+    std::vector<std::int64_t> all;
+    std::int64_t next = 0;
+    for (const LayerRange& range : split_layers(layers, chunks, by)) {
+      CHECK(range.first == next);
+      next += range.count;
+      all.push_back(range.count);
+    }
+    CHECK(next == layers);
+    CHECK(most_layers_of_chunk(layers, chunks, by) == *std::max_element(all.begin(), all.end()));
+    return all;
+  };
+  using Counts = std::vector<std::int64_t>;
+  // (14 + 1 + 1) / 4 = 4, less one at each end; with the head alone (15 + 1) / 4.
+  CHECK(counts(14, 4, {1, 1, {}}) == Counts{3, 4, 4, 3});
+  CHECK(counts(15, 4, {0, 1, {}}) == Counts{4, 4, 4, 3});
+  // A head of three layers: 13 + 3 = 16. What does not divide goes to the middle: 14 + 3 = 17.
+  CHECK(counts(13, 4, {0, 3, {}}) == Counts{4, 4, 4, 1});
+  CHECK(counts(14, 4, {0, 3, {}}) == Counts{4, 5, 4, 1});
+  CHECK(counts(2, 4, {1, 1, {}}) == Counts{0, 1, 1, 0});
+  CHECK(counts(7, 1, {1, 2, {}}) == Counts{7});
+  CHECK(counts(9, 4, {0, 0, {1, 4, 4, 0}}) == Counts{1, 4, 4, 0});
+  CHECK(counts(14, 2, {}) == Counts{7, 7});
+  CHECK(most_layers(126, 16, 8, {1, 1, {}}) == 8);
+}
+
+TEST_CASE("Llama 3 405B's first chunk has only the embedding, its last only the head",
+          "[workloads][transformer]") {
+  // arXiv 2407.21783, section 3.3.2: 16 stages; one layer less in the first and in the last.
+  Job job = llama_job(126, 256, 8, 8, 512, 32, 128);
+  split(job, 1, 16, 1, 16);
+  const ExecutionGraph even = workloads::build_graph(job);
+  job.parallel.virtual_stages = 8;
+  job.parallel.pipeline_split = {1, 1, {}};
+  const auto shape = workloads::transformer_shape(job);
+  for (std::int64_t stage = 0; stage < 16; ++stage) {
+    for (std::int64_t chunk = 0; chunk < 8; ++chunk) {
+      const std::int64_t at = chunk * 16 + stage;
+      CHECK(shape.range(stage, chunk).count == (at == 0 || at == 127 ? 0 : 1));
+      CHECK(shape.range(stage, chunk).first == std::max<std::int64_t>(at - 1, 0));
+    }
+  }
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const auto ops_of = [&graph](std::int32_t stage, std::string_view segment) {
+    const Program& p = graph.programs[static_cast<std::size_t>(stage)];
+    std::vector<std::string> names;
+    for (const Segment& s : p.segments) {
+      for (const Op& op : p.ops_of(s)) {
+        if (s.name == segment) {
+          names.emplace_back(p.name(op));
+        }
+      }
+    }
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  CHECK(ops_of(0, "forward.0") == Names{"embedding.lookup", "pipeline.send"});
+  CHECK(ops_of(0, "backward.0") == Names{"pipeline.receive_gradient", "embedding.gradient"});
+  CHECK(ops_of(15, "forward.7") == Names{"pipeline.receive", "head.norm", "head.logits", "loss.max",
+                                         "loss.sum", "loss.gradient"});
+  CHECK(ops_of(15, "backward.7") == Names{"head.input_gradient", "head.weight_gradient",
+                                          "head.norm_gradient", "pipeline.send_gradient"});
+  // Each parameter once, however layers are dealt out.
+  const auto parameters = [](const ExecutionGraph& g) {
+    double bytes = 0;
+    for (const Program& p : g.programs) {
+      bytes += memory_use(p).parameters.base();
+    }
+    return bytes;
+  };
+  CHECK(parameters(graph) == parameters(even));
 }
 
 TEST_CASE("a trillion parameters on 3,072 devices is a small graph", "[workloads][transformer]") {
