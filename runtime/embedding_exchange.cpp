@@ -125,12 +125,8 @@ EmbeddingExchange::EmbeddingExchange(const Job& job, std::int32_t its_rank)
         if (!of.serves(rank, peer)) {
           continue;
         }
-        arrivals.push_back({.route = route,
-                            .shard = i,
-                            .peer = peer,
-                            .lengths = lengths_received,
-                            .place = place_of(peer, route),
-                            .bags = batch});
+        arrivals.push_back(
+            {.route = route, .shard = i, .peer = peer, .lengths = lengths_received, .bags = batch});
         lengths_received += batch * (whole_lengths(of) ? 2 : 1);
       }
     }

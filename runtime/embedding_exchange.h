@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -18,9 +19,11 @@ RowRemaps row_remaps(const Job& job);
 ///
 /// Ids travel as [peer][slice the peer holds][bag]; rows of sequence tables come back in the same
 /// order, their gradients likewise. Where distinct lists are pooled once, as many bags follow each
-/// other as there are such lists; the lengths of the others are -1. Of several copies a rank asks
-/// the one of its own group.
+/// other as there are such lists; the lengths of the others are kNoBag. Of several copies a rank
+/// asks the one of its own group.
 struct EmbeddingExchange {
+  /// Length of a sample's bag whose list another sample has too.
+  static constexpr std::int32_t kNoBag = -1;
   /// The ids of one slice that go to one of its holders.
   struct Part {
     std::int32_t slice = 0;
@@ -50,7 +53,6 @@ struct EmbeddingExchange {
     std::size_t shard = 0;  ///< of the route
     std::int32_t peer = 0;
     std::int64_t lengths = 0;  ///< offset among the lengths received
-    std::int64_t place = 0;    ///< of the peer's samples in the order of the embedding op
     std::int64_t ids = 0;      ///< offset among the ids received
     std::int64_t count = 0;    ///< ids
     std::int64_t bags = 0;     ///< of its samples, or of their distinct lists
@@ -80,10 +82,9 @@ struct EmbeddingExchange {
   [[nodiscard]] std::int64_t rows_of(const Shard& shard, std::size_t peer) const {
     return slice(shard.slice).pools_lists_once() ? shard.bags[peer] : shard.count[peer];
   }
-  /// Samples whose lookups reach this rank's shards of a route, in the order of its embedding op.
-  [[nodiscard]] std::int64_t samples(workloads::EmbeddingRoute route) const {
-    const auto [first, end] = layout.peers(route, rank);
-    return batch * (end - first);
+  /// Bags of all peers that reach a shard (after `place_arrivals`).
+  [[nodiscard]] static std::int64_t bags_of(const Shard& shard) {
+    return std::accumulate(shard.bags.begin(), shard.bags.end(), std::int64_t{0});
   }
   /// Shards of one route, in the order of its group.
   std::vector<Shard>& shards_of(workloads::EmbeddingRoute route) {

@@ -5,70 +5,133 @@
 #include "workloads/transformer_shape.h"
 
 namespace stepcast::runtime {
+namespace {
 
-void require_executable(const Job& job, bool cuda) {
-  const auto refuse = [](const char* key, const char* what) {
-    throw InputError(key, fmt::format("running {} is not implemented in this version; predict the "
-                                      "job, or run one without it",
-                                      what));
-  };
-  if (job.sync_interval > 1 && cuda) {
-    refuse("embedding.sync_interval", "replicas that wait several steps on CUDA");
-  }
-  if (job.workload.dlrm() != nullptr && cuda) {
-    for (const workloads::EmbeddingSlice& s : workloads::embedding_layout(job).slices) {
-      if (s.tier == "ssd") {  // the device itself reads a slower tier: it has to be memory
-        refuse("embedding.plan", "rows in tier ssd on CUDA");
-      }
-      if (s.pools_lists_once()) {
-        refuse("embedding.dedup", "repeated lists of pooled tables, once each, on CUDA");
+[[noreturn]] void refuse(const char* key, std::string_view what, std::string_view remedy) {
+  throw InputError(key, fmt::format("running {} is not implemented in this version; predict the "
+                                    "job, or {}",
+                                    what, remedy));
+}
+
+/// What the kernels of a device hold in registers or shared memory (docs/gpu.md, Kernels).
+constexpr std::int64_t kWidestRow = 1024;
+constexpr std::int64_t kWidestUnpackedRow = 256;
+constexpr std::int64_t kWidestHead = 256;
+constexpr std::int64_t kWidestNorm = 16384;
+constexpr std::int64_t kMostExperts = 1024;
+
+void require_dlrm_on_device(const Job& job) {
+  const workloads::EmbeddingLayout layout = workloads::embedding_layout(job);
+  for (const workloads::EmbeddingSlice& s : layout.slices) {
+    if (s.tier == "ssd") {  // the device itself reads a slower tier: it has to be memory
+      refuse("embedding.plan", "rows in tier ssd on CUDA",
+             "put them in tier ddr, or run it on the "
+             "CPU");
+    }
+    const std::string& table = job.workload.dlrm()->tables[static_cast<std::size_t>(s.table)].name;
+    if (s.dim > kWidestRow) {
+      refuse("embedding.plan",
+             fmt::format("the {} columns of table '{}' in one shard on CUDA", s.dim, table),
+             fmt::format("give it shards of at most {} columns", kWidestRow));
+    }
+    for (const workloads::EmbeddingSlice& beside : layout.slices) {
+      if (s.dim > kWidestUnpackedRow && beside.route == s.route && beside.dim % 4 != 0) {
+        refuse("workload.tables",
+               fmt::format("{} columns of table '{}' beside a table of {} on CUDA", s.dim, table,
+                           beside.dim),
+               fmt::format("choose a dim that divides by 4, or shards of at most {} columns",
+                           kWidestUnpackedRow));
       }
     }
   }
-  const TransformerWorkload* m = job.workload.transformer();
-  const bool fp8 = job.formats.compute == Format::kFp8;
-  if (bits_per_element(job.formats.compute, 1024) < 16 && (m != nullptr || cuda) &&
-      !(fp8 && cuda && m != nullptr)) {
-    refuse("formats.compute", fp8 && !cuda ? "fp8 products on the CPU"
-                              : fp8        ? "fp8 products of a DLRM"
-                                           : "products in block formats");
+}
+
+void require_transformer_on_device(const TransformerWorkload& m) {
+  if (m.head_dim > kWidestHead) {
+    refuse("workload.head_dim", fmt::format("heads of {} elements on CUDA", m.head_dim),
+           fmt::format("choose at most {}", kWidestHead));
   }
-  if (m == nullptr) {
+  if (m.hidden > kWidestNorm) {
+    refuse("workload.hidden", fmt::format("norms over {} elements on CUDA", m.hidden),
+           fmt::format("choose at most {}", kWidestNorm));
+  }
+  if (m.moe && m.moe->experts > kMostExperts) {
+    refuse("workload.moe.experts", fmt::format("a router of {} experts on CUDA", m.moe->experts),
+           fmt::format("choose at most {}", kMostExperts));
+  }
+}
+
+void require_products(const Job& job, bool cuda) {
+  const bool fp8 = job.formats.compute == Format::kFp8;
+  const TransformerWorkload* m = job.workload.transformer();
+  if (bits_per_element(job.formats.compute, 1024) >= 16 || (m == nullptr && !cuda)) {
     return;
   }
+  if (!fp8) {
+    refuse("formats.compute", "products in block formats", "use bf16");
+  }
+  if (!cuda) {
+    refuse("formats.compute", "fp8 products on the CPU", "use bf16, or --backend cuda");
+  }
+  if (m == nullptr) {
+    refuse("formats.compute", "fp8 products of a DLRM", "use bf16");
+  }
+  if (m->moe) {
+    refuse("formats.compute", "fp8 products of experts", "use bf16");
+  }
+}
+
+void require_transformer(const Job& job, const TransformerWorkload& m) {
   if (job.parallel.context > 1) {
-    refuse("parallel.context", "context parallelism");
+    refuse("parallel.context", "context parallelism", "set it to 1");
   }
   if (job.parallel.overlap.tensor_products && job.parallel.tensor > 1 &&
       job.parallel.sequence_parallel) {
-    refuse("parallel.overlap.tensor_products", "transfers cut up beside products");
+    refuse("parallel.overlap.tensor_products", "transfers cut up beside products",
+           "set it to false");
   }
   if (job.phase != JobPhase::kTrain) {
-    refuse("phase", "inference");
+    refuse("phase", "inference", "set it to train");
   }
-  if (m->moe && fp8) {
-    refuse("formats.compute", "fp8 products of experts");
-  }
-  if (m->moe && job.parallel.zero > 0) {
+  if (m.moe && job.parallel.zero > 0) {
     const workloads::ExpertShape experts = *workloads::transformer_shape(job).experts;
     const std::int64_t tensor = job.parallel.tensor;
     if (experts.tensor < tensor &&
         (experts.ranks % tensor != 0 || job.parallel.mesh().stride(Axis::kTensor) != 1)) {
-      refuse("parallel.zero", "shards of experts that differ between tensor ranks");
+      refuse("parallel.zero", "shards of experts that differ between tensor ranks",
+             "set it to 0, or parallel.expert to a multiple of parallel.tensor");
     }
   }
-  if (m->moe && m->moe->limits_groups()) {
-    refuse("workload.moe.groups_per_token", "a router that keeps tokens inside groups of experts");
+  if (m.moe && m.moe->limits_groups()) {
+    refuse("workload.moe.groups_per_token", "a router that keeps tokens inside groups of experts",
+           "leave groups out");
   }
-  if (m->moe && job.parallel.expert > 1 &&
+  if (m.moe && job.parallel.expert > 1 &&
       job.parallel.expert_dispatch == ExpertDispatch::kPerMachine) {
-    refuse("parallel.expert_dispatch", "exchanges that send a token to each machine once");
+    refuse("parallel.expert_dispatch", "exchanges that send a token to each machine once",
+           "set it to all_to_all");
   }
-  if (m->moe && job.formats.expert_dispatch) {
-    refuse("formats.expert_dispatch", "tokens that travel in a format of their own");
+  if (m.moe && job.formats.expert_dispatch) {
+    refuse("formats.expert_dispatch", "tokens that travel in a format of their own",
+           "leave it out");
   }
-  if (m->mla) {
-    refuse("workload.mla", "multi-head latent attention");
+  if (m.mla) {
+    refuse("workload.mla", "multi-head latent attention", "run a workload without it");
+  }
+}
+
+}  // namespace
+
+void require_executable(const Job& job, bool cuda) {
+  require_products(job, cuda);
+  if (job.workload.dlrm() != nullptr && cuda) {
+    require_dlrm_on_device(job);
+  }
+  if (const TransformerWorkload* m = job.workload.transformer()) {
+    require_transformer(job, *m);
+    if (cuda) {
+      require_transformer_on_device(*m);
+    }
   }
 }
 

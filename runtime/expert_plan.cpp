@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "core/error.h"
 
@@ -36,6 +37,34 @@ ExpertPlan::Block ExpertPlan::blocks(const std::vector<std::int64_t>& first, std
                                      std::int64_t count) {
   const std::int64_t at = first[index(begin)];
   return {at, first[index(begin + count)] - at};
+}
+
+std::int64_t ExpertPlan::Exchange::leaving(std::int32_t own) const {
+  std::int64_t sum = 0;
+  for (std::size_t member = 0; member < send.size(); ++member) {
+    sum += member == index(own) ? 0 : send[member].count;
+  }
+  return sum;
+}
+
+ExpertPlan::Exchange ExpertPlan::exchange(std::int64_t part, CopyWay way) const {
+  Exchange e;
+  for (std::int64_t member = 0; member < members; ++member) {
+    e.send.push_back(sent_to(part, member));
+    e.receive.push_back(received_from(part, member));
+  }
+  if (way == CopyWay::kBack) {
+    std::swap(e.send, e.receive);
+  }
+  return e;
+}
+
+std::int64_t ExpertPlan::most_gathered(std::int64_t part) const {
+  std::int64_t most = 0;
+  for (std::int64_t t = 0; t < tensors(); ++t) {
+    most = std::max(most, gathered_from(part, t).count);
+  }
+  return most;
 }
 
 std::int64_t ExpertPlan::first_token_of(std::int32_t rank, std::int32_t microbatch) const {

@@ -41,6 +41,26 @@ struct ExpertPlan {
   [[nodiscard]] Block rows_of(std::int64_t part, std::int64_t expert) const {
     return blocks(sorted, (part * local + expert) * sources, sources);
   }
+  /// Rows of all experts held here, in either order.
+  [[nodiscard]] Block computed(std::int64_t part) const {
+    return blocks(sorted, part * local * sources, local * sources);
+  }
+  /// What this rank sends to each member and receives from it, on the way to the experts or back.
+  /// Blocks of a side stand one after the other in the order of members.
+  struct Exchange {
+    std::vector<Block> send, receive;
+    /// Copies for members other than `own`.
+    [[nodiscard]] std::int64_t leaving(std::int32_t own) const;
+  };
+  [[nodiscard]] Exchange exchange(std::int64_t part, CopyWay way) const;
+  /// Tensor ranks that compute together, and the most copies that one of them got: they meet with
+  /// equal parts.
+  [[nodiscard]] std::int64_t tensors() const { return sources / members; }
+  [[nodiscard]] std::int64_t most_gathered(std::int64_t part) const;
+  /// This rank's copies among those received, it being tensor rank `tensor`.
+  [[nodiscard]] Block brought(std::int64_t part, std::int64_t tensor) const {
+    return {received_from(part, 0).first, gathered_from(part, tensor).count};
+  }
   [[nodiscard]] std::int64_t copies() const { return sent.back(); }
 
   std::int64_t experts, per_token, local, members, sources;

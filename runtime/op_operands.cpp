@@ -103,6 +103,10 @@ std::vector<ColumnBlock> column_blocks(const Program& program, const Op& op) {
   return blocks;
 }
 
+std::int64_t times_done(const Program& program, std::uint8_t flags, std::int64_t step) {
+  return (flags & op_flags::kEveryInterval) != 0 ? step / program.interval : step;
+}
+
 float learning_rate(OptimizerKind kind) {
   switch (kind) {
     case OptimizerKind::kSgd:
@@ -116,12 +120,17 @@ float learning_rate(OptimizerKind kind) {
   return 0.01F;
 }
 
-OptimizerSettings optimizer_settings(OptimizerKind kind, std::int64_t step) {
+OptimizerSettings optimizer_settings(OptimizerKind kind, std::int64_t done) {
   OptimizerSettings settings;
   settings.kind = kind;
   settings.learning_rate = learning_rate(kind);
-  settings.step = step + 1;
+  settings.step = done + 1;
   return settings;
+}
+
+OptimizerSettings optimizer_settings(const Program& program, const Op& op, std::int64_t step) {
+  return optimizer_settings(static_cast<OptimizerKind>(op.variant),
+                            times_done(program, op.flags, step));
 }
 
 }  // namespace stepcast::runtime

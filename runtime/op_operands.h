@@ -30,9 +30,15 @@ std::vector<ParameterUpdate> parameter_updates(const Program& program, const Op&
 /// equal to the outputs side by side.
 std::vector<ColumnBlock> column_blocks(const Program& program, const Op& op);
 
+/// How often an op with these flags has been executed before step `step` of the run, counted from
+/// 0.
+std::int64_t times_done(const Program& program, std::uint8_t flags, std::int64_t step);
+
 /// Step size of each optimizer, the same for every op that updates parameters (dense and
-/// embedding), and its settings in step `step` of the run, counted from 0.
+/// embedding), and its settings after `done` updates.
 float learning_rate(OptimizerKind kind);
-OptimizerSettings optimizer_settings(OptimizerKind kind, std::int64_t step);
+OptimizerSettings optimizer_settings(OptimizerKind kind, std::int64_t done);
+/// Those of an optimizer op.
+OptimizerSettings optimizer_settings(const Program& program, const Op& op, std::int64_t step);
 
 }  // namespace stepcast::runtime

@@ -13,9 +13,6 @@ using workloads::EmbeddingSlice;
 using Arrival = EmbeddingExchange::Arrival;
 using Part = EmbeddingExchange::Part;
 
-/// Length of a sample's bag whose list another sample has too.
-constexpr std::int32_t kNoBag = -1;
-
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 template <class T>
@@ -52,13 +49,13 @@ void write_lengths(DlrmState& state, std::int32_t slice, const kernels::Bags& ba
       out[b] = static_cast<std::int32_t>(in[b]);
       part.count += in[b];
     }
-    std::fill(out + bags.count, out + state.batch, kNoBag);
+    std::fill(out + bags.count, out + state.batch, DlrmState::kNoBag);
     if (state.whole_lengths(s)) {
       out += state.batch;
       for (kernels::Index b = 0; b < whole.count; ++b) {
         out[b] = static_cast<std::int32_t>(whole.end(b) - whole.begin(b));
       }
-      std::fill(out + whole.count, out + state.batch, kNoBag);
+      std::fill(out + whole.count, out + state.batch, DlrmState::kNoBag);
     }
   }
 }
@@ -109,7 +106,7 @@ void exchange_lengths(OpContext& c, DlrmState& state) {
 void exchange_ids(OpContext& c, DlrmState& state) {
   for (Arrival& a : state.arrivals) {
     const std::int32_t* first = state.lengths.data() + a.lengths;
-    const std::int32_t* last = std::find(first, first + state.batch, kNoBag);
+    const std::int32_t* last = std::find(first, first + state.batch, DlrmState::kNoBag);
     a.bags = last - first;
     a.count = std::accumulate(first, last, std::int64_t{0});
   }
@@ -174,13 +171,13 @@ void index_unpack(OpContext& c) {
     const EmbeddingExchange::Shard& shard = state.shards_of(a.route)[a.shard];
     const EmbeddingSlice& s = state.slice(shard.slice);
     const std::int64_t first = shard.first_bag[index(a.peer)];
-    lists.offsets.resize(
-        index(std::accumulate(shard.bags.begin(), shard.bags.end(), std::int64_t{1})));
+    const std::int64_t bags = EmbeddingExchange::bags_of(shard);
+    lists.offsets.resize(index(bags) + 1);
     for (std::int64_t b = 0; b < a.bags; ++b) {
       lists.offsets[index(first + b + 1)] = state.lengths[index(a.lengths + b)];
     }
     if (state.whole_lengths(s)) {
-      grow(lists.factors, state.samples(a.route));
+      grow(lists.factors, bags);
       for (std::int64_t b = 0; b < a.bags; ++b) {
         lists.factors[index(first + b)] =
             1.0F /

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <memory>
 
 #include "core/error.h"
@@ -7,20 +6,9 @@
 #include "runtime/cpu/kernels/elementwise.h"
 #include "runtime/cpu/kernels/gemm.h"
 #include "runtime/cpu/op_context.h"
+#include "runtime/expert_ops.h"
 #include "runtime/expert_plan.h"
 
-// Ops on copies of routed tokens (workloads/transformer_moe.cpp). They work on the rows that the
-// draw of the micro-batch gives, which tensors have room for. Operands (inputs -> outputs):
-//   route_forward      logits -> probabilities: softmax over all experts; draws who goes where
-//   route_backward     logits, probabilities, gradient of the weights -> gradient of the logits, in
-//                      place
-//   dispatch_forward   rows, probabilities -> copies; or copies -> the same in another order
-//   dispatch_backward  gradients of the copies, probabilities -> gradient of the rows
-//   combine_forward    copies, probabilities -> rows: sum of probability * copy
-//   combine_backward   gradient of the rows, copies, probabilities -> gradients of the copies, of
-//                      the probabilities of the chosen experts (0 elsewhere)
-//   gemm, activation_* as elsewhere, for each expert held here and for its rows
-//   all_to_all(_v), all_gather, reduce_scatter  of copies, as many as each member has
 namespace stepcast::runtime::cpu {
 namespace {
 
@@ -28,32 +16,20 @@ using kernels::MatrixView;
 
 MatrixView view(const Matrix& m) { return {m.data, m.rows, m.columns}; }
 
-/// Plans by routing and micro-batch: of the first part of each layer.
 struct ExpertState : OpState {
   ExpertState(const Job& job, const Program& program, std::int32_t rank)
-      : microbatches(program.microbatches) {
-    for (const ExpertRouting& routing : program.routings) {
-      for (std::int32_t m = 0; m < microbatches; ++m) {
-        plans.push_back(routing.part == 0 ? std::make_unique<ExpertPlan>(job, routing, rank)
-                                          : nullptr);
-      }
-    }
-  }
-  std::int32_t microbatches;
-  std::vector<std::unique_ptr<ExpertPlan>> plans;
+      : plans(program, [&](const ExpertRouting& routing) {
+          return std::make_unique<ExpertPlan>(job, routing, rank);
+        }) {}
+  ExpertLayers<ExpertPlan> plans;
 };
 
-const ExpertRouting& routing_of(const OpContext& c) {
-  return c.program.routings[static_cast<std::size_t>(c.op.routing)];
-}
-std::int64_t part_of(const OpContext& c) { return routing_of(c).part; }
+std::int64_t part_of(const OpContext& c) { return routing_of(c.program, c.op).part; }
 
 /// The plan of the micro-batch, drawn by the first op that asks: the router.
 const ExpertPlan& plan_of(const OpContext& c) {
   const auto& state = static_cast<const ExpertState&>(*c.state);
-  const std::int64_t layer = c.op.routing - part_of(c);
-  ExpertPlan& plan =
-      *state.plans[static_cast<std::size_t>(layer * state.microbatches + c.microbatch)];
+  ExpertPlan& plan = state.plans.of(c.op, c.microbatch);
   if (plan.draw(c.step, c.microbatch)) {
     plan.place_copies();
   }
@@ -209,80 +185,74 @@ void grouped_gemm(OpContext& c) {
 }
 
 /// Rows of this rank's experts in the op's part.
-MatrixView expert_rows(const OpContext& c, const Matrix& m) {
-  const ExpertPlan& plan = plan_of(c);
-  const std::int64_t blocks = plan.local * plan.sources;
-  const auto rows = ExpertPlan::blocks(plan.sorted, part_of(c) * blocks, blocks);
+MatrixView computed(const OpContext& c, const Matrix& m) {
+  const auto rows = plan_of(c).computed(part_of(c));
   require_room(c, m, rows.first + rows.count);
   return view(m).slice(rows.first, rows.count);
 }
 
 void activation_forward(OpContext& c) {
-  kernels::activation_forward(static_cast<Activation>(c.op.variant), expert_rows(c, c.input(0)),
-                              expert_rows(c, c.output(0)));
+  kernels::activation_forward(static_cast<Activation>(c.op.variant), computed(c, c.input(0)),
+                              computed(c, c.output(0)));
 }
 
 void activation_backward(OpContext& c) {
-  kernels::activation_backward(static_cast<Activation>(c.op.variant), expert_rows(c, c.input(1)),
-                               expert_rows(c, c.input(0)), expert_rows(c, c.output(0)));
+  kernels::activation_backward(static_cast<Activation>(c.op.variant), computed(c, c.input(1)),
+                               computed(c, c.input(0)), computed(c, c.output(0)));
 }
 
 // Ranks.
 
 void exchange(OpContext& c) {
-  const ExpertPlan& plan = plan_of(c);
+  const auto copies = plan_of(c).exchange(part_of(c), static_cast<CopyWay>(c.op.variant));
   const Matrix from = c.input(0);
   const Matrix to = c.output(0);
-  const bool there = static_cast<CopyWay>(c.op.variant) == CopyWay::kThere;
-  const std::int64_t width = from.columns;
-  std::vector<std::int64_t> send;
-  std::vector<std::int64_t> send_offsets;
-  std::vector<std::int64_t> receive;
-  std::vector<std::int64_t> receive_offsets;
-  for (std::int64_t member = 0; member < plan.members; ++member) {
-    const auto own = plan.sent_to(part_of(c), member);
-    const auto theirs = plan.received_from(part_of(c), member);
-    const auto& out = there ? own : theirs;
-    const auto& in = there ? theirs : own;
-    require_room(c, from, out.first + out.count);
-    require_room(c, to, in.first + in.count);
-    send.push_back(out.count * width);
-    send_offsets.push_back(out.first * width);
-    receive.push_back(in.count * width);
-    receive_offsets.push_back(in.first * width);
-    c.bytes_sent += member == c.collectives->rank()
-                        ? 0
-                        : static_cast<double>(out.count * width) * sizeof(float);
-  }
-  c.collectives->all_to_all_v(from.data, send, send_offsets, to.data, receive, receive_offsets,
-                              sizeof(float));
+  struct Side {
+    std::vector<std::int64_t> counts, offsets;
+  };
+  const auto side = [&c](const std::vector<ExpertPlan::Block>& blocks, const Matrix& m) {
+    Side s;
+    for (const ExpertPlan::Block& block : blocks) {
+      require_room(c, m, block.first + block.count);
+      s.counts.push_back(block.count * m.columns);
+      s.offsets.push_back(block.first * m.columns);
+    }
+    return s;
+  };
+  const Side send = side(copies.send, from);
+  const Side receive = side(copies.receive, to);
+  c.bytes_sent =
+      static_cast<double>(copies.leaving(c.collectives->rank()) * from.columns) * sizeof(float);
+  c.collectives->all_to_all_v(from.data, send.counts, send.offsets, to.data, receive.counts,
+                              receive.offsets, sizeof(float));
 }
 
 /// Tensor ranks meet with equal parts: as many rows as the one with most has. Copies of all stand
 /// in scratch memory meanwhile.
 struct GatheredCopies {
   explicit GatheredCopies(OpContext& context, std::int64_t columns)
-      : c(context), plan(plan_of(c)), width(columns) {
-    for (std::int64_t t = 0; t < tensors(); ++t) {
-      rows = std::max(rows, of(t).count);
-    }
-    all = c.scratch_floats(static_cast<std::size_t>((tensors() + 1) * count()));
-    own = all + tensors() * count();
-    c.bytes_sent = static_cast<double>(count() * (tensors() - 1)) * sizeof(float);
+      : c(context),
+        plan(plan_of(c)),
+        tensors(plan.tensors()),
+        width(columns),
+        rows(plan.most_gathered(part_of(c))) {
+    all = c.scratch_floats(static_cast<std::size_t>((tensors + 1) * count()));
+    own = all + tensors * count();
+    c.bytes_sent = static_cast<double>(count() * (tensors - 1)) * sizeof(float);
   }
-  [[nodiscard]] std::int64_t tensors() const { return plan.sources / plan.members; }
   [[nodiscard]] ExpertPlan::Block of(std::int64_t tensor) const {
     return plan.gathered_from(part_of(c), tensor);
   }
   [[nodiscard]] std::int64_t count() const { return rows * width; }
-  [[nodiscard]] ExpertPlan::Block received() const {
-    return {plan.received_from(part_of(c), 0).first, of(c.collectives->rank()).count};
+  [[nodiscard]] ExpertPlan::Block brought() const {
+    return plan.brought(part_of(c), c.collectives->rank());
   }
 
   OpContext& c;
   const ExpertPlan& plan;
+  std::int64_t tensors;
   std::int64_t width;
-  std::int64_t rows = 0;
+  std::int64_t rows;
   float* all = nullptr;  ///< [tensor rank][rows]
   float* own = nullptr;  ///< [rows]
 };
@@ -291,12 +261,12 @@ void gather_copies(OpContext& c) {
   const Matrix from = c.input(0);
   const Matrix to = c.output(0);
   const GatheredCopies g(c, from.columns);
-  const auto own = g.received();
+  const auto own = g.brought();
   require_room(c, from, own.first + own.count);
   kernels::fill(g.own, 0, g.count());
   kernels::copy(row(from, own.first), g.own, own.count * g.width);
   c.collectives->all_gather(g.own, g.all, static_cast<std::size_t>(g.count()));
-  for (std::int64_t t = 0; t < g.tensors(); ++t) {
+  for (std::int64_t t = 0; t < g.tensors; ++t) {
     const auto block = g.of(t);
     require_room(c, to, block.first + block.count);
     kernels::copy(g.all + t * g.count(), row(to, block.first), block.count * g.width);
@@ -307,14 +277,14 @@ void sum_gathered(OpContext& c) {
   const Matrix from = c.input(0);
   const Matrix to = c.output(0);
   const GatheredCopies g(c, from.columns);
-  kernels::fill(g.all, 0, g.tensors() * g.count());
-  for (std::int64_t t = 0; t < g.tensors(); ++t) {
+  kernels::fill(g.all, 0, g.tensors * g.count());
+  for (std::int64_t t = 0; t < g.tensors; ++t) {
     const auto block = g.of(t);
     require_room(c, from, block.first + block.count);
     kernels::copy(row(from, block.first), g.all + t * g.count(), block.count * g.width);
   }
   c.collectives->reduce_scatter(g.all, g.own, static_cast<std::size_t>(g.count()));
-  const auto own = g.received();
+  const auto own = g.brought();
   require_room(c, to, own.first + own.count);
   kernels::copy(g.own, row(to, own.first), own.count * g.width);
 }
@@ -322,24 +292,25 @@ void sum_gathered(OpContext& c) {
 }  // namespace
 
 OpFamily expert_ops() {
+  constexpr ExpertFunctions<OpFamily::Function> kFunctions{
+      .route_forward = route_forward,
+      .route_backward = route_backward,
+      .dispatch_forward = dispatch_forward,
+      .dispatch_backward = dispatch_backward,
+      .combine_forward = combine_forward,
+      .combine_backward = combine_backward,
+      .grouped_gemm = grouped_gemm,
+      .activation_forward = activation_forward,
+      .activation_backward = activation_backward,
+      .exchange = exchange,
+      .gather_copies = gather_copies,
+      .sum_gathered = sum_gathered};
   return {
       {},
       [](const Job& job, const Program& program, std::int32_t rank) -> std::unique_ptr<OpState> {
         return std::make_unique<ExpertState>(job, program, rank);
       },
-      {{OpKind::kRouteForward, route_forward},
-       {OpKind::kRouteBackward, route_backward},
-       {OpKind::kDispatchForward, dispatch_forward},
-       {OpKind::kDispatchBackward, dispatch_backward},
-       {OpKind::kCombineForward, combine_forward},
-       {OpKind::kCombineBackward, combine_backward},
-       {OpKind::kGemm, grouped_gemm},
-       {OpKind::kActivationForward, activation_forward},
-       {OpKind::kActivationBackward, activation_backward},
-       {OpKind::kAllToAll, exchange},
-       {OpKind::kAllToAllV, exchange},
-       {OpKind::kAllGather, gather_copies},
-       {OpKind::kReduceScatter, sum_gathered}}};
+      kFunctions.by_kind()};
 }
 
 }  // namespace stepcast::runtime::cpu

@@ -184,14 +184,8 @@ const std::vector<ParameterUpdate>& updates_of(OpContext& c) {
   return updates;
 }
 
-/// Steps that this optimizer op has taken before.
-std::int64_t times_done(const OpContext& c) {
-  return (c.op.flags & op_flags::kEveryInterval) != 0 ? c.step / c.program.interval : c.step;
-}
-
 void optimizer(OpContext& c) {
-  const OptimizerSettings settings =
-      optimizer_settings(static_cast<OptimizerKind>(c.op.variant), times_done(c));
+  const OptimizerSettings settings = optimizer_settings(c.program, c.op, c.step);
   for (const ParameterUpdate& u : updates_of(c)) {
     const Matrix gradient = c.tensor(u.gradient);
     const Matrix weight = c.tensor(u.weight);

@@ -50,6 +50,14 @@ void refuse_capture(const Program& program, bool pipelined) {
                                    "runs; leave --cuda-graph out",
                                    program.name(op)));
     }
+    if ((op.flags & op_flags::kEveryInterval) != 0) {
+      throw InputError(
+          "--cuda-graph",
+          fmt::format("'{}' is executed once in {} steps (embedding.sync_interval) and "
+                      "the graph would replay it in each; set the interval to 1 or "
+                      "leave --cuda-graph out",
+                      program.name(op), program.interval));
+    }
   }
   if (!program.routings.empty()) {
     throw InputError("--cuda-graph",

@@ -35,7 +35,7 @@ class OpContext {
   FusedAttention& attention;
   std::size_t issue;                ///< number of this op in the step's order
   Buffer& scratch;                  ///< of the stream: free between ops
-  const AdamFactors* adam_factors;  ///< device: this step's
+  const AdamFactors* adam_factors;  ///< device: this step's, of ops executed as often as this one
   double* loss;                     ///< device: loss ops add their share
   Ledger& ledger;
   OpState* state = nullptr;

@@ -42,10 +42,12 @@ void binary_cross_entropy(OpContext& c) {
                                 c.workspace(kernels::loss_workspace(c.op.shape[0])), c.stream);
 }
 
-std::vector<std::int64_t> firsts(std::size_t count, std::int64_t step) {
-  std::vector<std::int64_t> v(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    v[i] = static_cast<std::int64_t>(i) * step;
+/// Where each of the parts or arrivals has its lengths.
+template <class Lists>
+std::vector<std::int64_t> firsts(const Lists& lists) {
+  std::vector<std::int64_t> v;
+  for (const auto& list : lists) {
+    v.push_back(list.lengths);
   }
   return v;
 }
@@ -78,6 +80,7 @@ DlrmState::DlrmState(const Job& job, std::int32_t its_rank,
       slice_lengths(Buffer::Kind::kDevice, "index lists", &ledger),
       slice_starts(Buffer::Kind::kDevice, "index lists", &ledger),
       whole(Buffer::Kind::kDevice, "index lists", &ledger),
+      marked(Buffer::Kind::kDevice, "index lists", &ledger),
       sent_ids(Buffer::Kind::kDevice, "index lists", &ledger),
       lengths(Buffer::Kind::kDevice, "index lists", &ledger),
       ids(Buffer::Kind::kDevice, "index lists", &ledger),
@@ -115,14 +118,10 @@ void DlrmState::upload_constants() {
   slice_starts.reserve_of<std::int64_t>(parts.size() * bags);
   whole.reserve_of<std::int32_t>(layout.slices.size() * bags);
   lengths.reserve_of<std::int32_t>(static_cast<std::size_t>(lengths_received));
-  counts.reserve_of<std::int64_t>(parts.size() + arrivals.size());
-  host_counts.reserve_of<std::int64_t>(parts.size() + arrivals.size());
-  upload(part_firsts, firsts(parts.size(), batch));
-  std::vector<std::int64_t> arriving;
-  for (const Arrival& a : arrivals) {
-    arriving.push_back(a.lengths);
-  }
-  upload(arrival_firsts, arriving);
+  counts.reserve_of<std::int64_t>(2 * (parts.size() + arrivals.size()));
+  host_counts.reserve_of<std::int64_t>(2 * (parts.size() + arrivals.size()));
+  upload(part_firsts, firsts(parts));
+  upload(arrival_firsts, firsts(arrivals));
   std::vector<std::int64_t> all;
   std::vector<std::size_t> first_boundary;
   std::size_t next = 0;
@@ -131,7 +130,11 @@ void DlrmState::upload_constants() {
     next += parts_of[s].size();
     first_boundary.push_back(all.size());
     all.insert(all.end(), boundaries[s].begin(), boundaries[s].end());
-    any_whole = any_whole || whole_lengths(layout.slices[s]);
+    sends_more = sends_more || (!parts_of[s].empty() && (whole_lengths(layout.slices[s]) ||
+                                                         layout.slices[s].pools_lists_once()));
+  }
+  if (sends_more) {
+    marked.reserve_of<std::int32_t>(parts.size() * bags);
   }
   const std::int64_t* on_device = upload(boundaries_on_device, all);
   for (std::size_t s = 0; s < layout.slices.size(); ++s) {
@@ -146,7 +149,8 @@ kernels::Bags DlrmState::shard_bags(workloads::EmbeddingRoute route, std::size_t
   for (const std::int64_t count : shards[r][shard].count) {
     lookups += count;
   }
-  return {of.ids.as<std::int64_t>(), of.offsets.as<std::int64_t>(), samples(route), lookups};
+  return {of.ids.as<std::int64_t>(), of.offsets.as<std::int64_t>(), bags_of(shards[r][shard]),
+          lookups};
 }
 
 DlrmBatches::DlrmBatches(const Job& job, const Program& program, std::int32_t rank, Ledger& ledger)

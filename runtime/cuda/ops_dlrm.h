@@ -34,9 +34,11 @@ struct DlrmState : EmbeddingExchange {
   struct Selection {
     Buffer lengths, rows, offsets;
     Buffer factors;  ///< 1 / size of the whole bag
-    // Where ids are deduplicated before they travel; the distinct rows as they come and go, those
-    // of one holder after those of another.
-    Buffer distinct, distinct_offsets, inverse, packed;
+    // Where each distinct id travels once, or each distinct list is pooled once: these ids, offsets
+    // of bags among them, the distinct id of each lookup or the list of each sample.
+    Buffer distinct, distinct_offsets, inverse;
+    Buffer lists;   ///< one number: how many distinct lists there are
+    Buffer packed;  ///< the rows of distinct ids, of one holder after another; those of lists
     explicit Selection(Ledger* ledger);
   };
 
@@ -45,6 +47,9 @@ struct DlrmState : EmbeddingExchange {
   /// The local batch's bags of a slice's table, as the workload numbers rows.
   [[nodiscard]] kernels::Bags local_bags(const OpContext& c,
                                          const workloads::EmbeddingSlice& s) const;
+  /// The same, or their distinct lists where a slice pools these once; bags behind the last of them
+  /// are empty.
+  [[nodiscard]] kernels::Bags pooled_bags(const OpContext& c, std::int32_t slice) const;
   /// Finds what of the local batch falls into a slice; the bags below read it until the next batch.
   void select_rows(const OpContext& c, std::int32_t slice);
   /// The local batch's bags of a slice, with rows counted from its first.
@@ -54,22 +59,27 @@ struct DlrmState : EmbeddingExchange {
   [[nodiscard]] kernels::RowSplit row_split(std::int32_t slice) const;
   /// Whether a slice's rows travel once, however often a rank looks them up.
   [[nodiscard]] bool deduplicates(const workloads::EmbeddingSlice& s) const {
-    return dedup && workloads::is_sequence(s.route);
+    return dedup && workloads::is_sequence(s.route) && !s.pools_lists_once();
   }
   /// The bags that reached a shard.
   [[nodiscard]] kernels::Bags shard_bags(workloads::EmbeddingRoute route, std::size_t shard) const;
 
   std::vector<std::vector<Lists>> lists;  ///< by route and shard
-  /// Lengths of every part's bags by (peer, slice), without and with the whole bags'; where the ids
-  /// of each bag stand; the same by (slice, holder), as the kernels make and read them.
-  Buffer part_lengths, part_offsets, sent_lengths, slice_lengths, slice_starts, whole;
+  /// What tells peers about this rank's bags: lengths as they are, or what else travels with them.
+  [[nodiscard]] const Buffer& travelling_lengths() const {
+    return sends_more ? sent_lengths : part_lengths;
+  }
+
+  /// Lengths of every part's bags by (peer, slice), and with what else travels; where the ids of
+  /// each bag stand; the same by (slice, holder), as the kernels make and read them.
+  Buffer part_lengths, part_offsets, sent_lengths, slice_lengths, slice_starts, whole, marked;
   Buffer sent_ids, lengths, ids, counts, host_counts;
   Buffer boundaries_on_device, part_firsts, arrival_firsts;
   Buffer sent_rows, shard_rows, shard_gradient;    ///< unpooled rows, in the format they travel in
   std::vector<std::size_t> first_slice_list;       ///< by slice: its first list among slice_lengths
   std::vector<const std::int64_t*> boundaries_of;  ///< by slice, device; null without
   Counts row_counts;
-  bool any_whole = false;
+  bool sends_more = false;  ///< sizes of whole bags, or marks where there is no list
   bool dedup;
   std::vector<Selection> selections;  ///< by slice
   std::shared_ptr<const RowOrder> order;
@@ -77,6 +87,7 @@ struct DlrmState : EmbeddingExchange {
 
  private:
   void upload_constants();
+  void find_lists(const OpContext& c, std::int32_t slice);
   void select_range(const OpContext& c, std::int32_t slice);
   void find_distinct(const OpContext& c, std::int32_t slice);
 };

@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "runtime/cuda/check.h"
+#include "runtime/cuda/kernels/distinct_lists.h"
 #include "runtime/cuda/kernels/elementwise.h"
 #include "runtime/cuda/kernels/index_exchange.h"
 #include "runtime/cuda/kernels/sequence_pool.h"
@@ -89,27 +90,88 @@ kernels::Index count_of(const std::vector<kernels::EmbeddingTable>& tables) {
   return static_cast<kernels::Index>(tables.size());
 }
 
-/// Rows of one peer's samples for one shard, as they travel.
+/// The lists that pool a table once and the samples that have them.
+struct PooledLists {
+  MatrixView lists;             ///< [lists, dim]
+  MatrixView samples;           ///< [samples, dim]
+  const std::int64_t* inverse;  ///< by sample: its list
+};
+
+/// A row in `format` for each distinct list of a slice.
+MatrixView list_rows(DlrmState::Selection& chosen, std::int64_t lists, std::int64_t dim,
+                     Format format) {
+  return {chosen.packed.reserve(index(lists * dim) * stored_bytes(format)), format, lists, dim};
+}
+
+/// Puts the distinct lists of the op's tables in the place of its samples, where local lookups pool
+/// them once.
+std::vector<PooledLists> replace_by_lists(const OpContext& c, DlrmState& state, Format format,
+                                          std::vector<kernels::EmbeddingTable>& tables) {
+  std::vector<PooledLists> all;
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    const std::int32_t slice = state.shards_of(route_of(c))[i].slice;
+    if (!workloads::is_local(route_of(c)) || !state.slice(slice).pools_lists_once()) {
+      continue;
+    }
+    DlrmState::Selection& chosen = state.selections[index(slice)];
+    MatrixView& pooled = tables[i].pooled;
+    all.push_back({list_rows(chosen, pooled.rows, pooled.columns, format), pooled,
+                   chosen.inverse.as<std::int64_t>()});
+    pooled = all.back().lists;
+  }
+  return all;
+}
+
+/// Row of each list = sum of the rows of the samples that have it.
+void gather_lists(const OpContext& c, const std::vector<PooledLists>& all) {
+  if (all.empty()) {
+    return;
+  }
+  std::vector<kernels::EmbeddingTable> tables;
+  for (const PooledLists& l : all) {
+    check(cudaMemsetAsync(l.lists.data, 0, index(l.lists.elements()) * stored_bytes(l.lists.format),
+                          c.stream),
+          "cudaMemsetAsync of gradients");
+    kernels::EmbeddingTable t;
+    t.weights = l.lists;
+    t.bags = {l.inverse, nullptr, l.samples.rows, l.samples.rows};
+    t.pooled = l.samples;
+    tables.push_back(t);
+  }
+  const std::size_t bytes = kernels::embedding_backward_workspace(tables.data(), count_of(tables));
+  kernels::embedding_gradient(tables.data(), count_of(tables), c.workspace(bytes), c.stream);
+}
+
+/// Rows of one peer's samples or distinct lists for one shard, as they travel.
 MatrixView travelling(DlrmState& state, const EmbeddingExchange::Shard& of, std::size_t peer,
                       std::int64_t dim, Format format) {
   const auto element = static_cast<std::int64_t>(stored_bytes(format));
   void* rows = state.shard_rows.reserve(index(state.rows_there * element));
-  return {static_cast<char*>(rows) + of.row_elements[peer] * element, format, of.count[peer], dim};
+  return {static_cast<char*>(rows) + of.row_elements[peer] * element, format,
+          state.rows_of(of, peer), dim};
 }
 
-/// Gathers the rows of every (shard, peer), unpooled, in the order in which they travel.
+/// Gathers the rows of every (shard, peer), unpooled or one for each distinct list, in the order in
+/// which they travel.
 void gather_sequences(OpContext& c, DlrmState& state) {
   check_shards(c, state);
   const Format format = c.output(0).format;
   std::vector<kernels::EmbeddingTable> tables;
   for (std::size_t i = 0; i < group_of(c).shards.size(); ++i) {
     const auto& of = state.shards_of(route_of(c))[i];
-    const std::int64_t* ids = table_of(c, state, i).bags.indices;
+    const kernels::EmbeddingTable all = table_of(c, state, i);
     for (std::size_t peer = 0; peer < of.count.size(); ++peer) {
-      if (of.count[peer] > 0) {
-        kernels::EmbeddingTable t;
-        t.weights = weights_of(c, group_of(c).shards[i]);
-        t.bags = {ids + of.begin[peer], nullptr, of.count[peer], of.count[peer]};
+      kernels::EmbeddingTable t = all;
+      if (group_of(c).shards[i].sequence) {
+        t.bags = {all.bags.indices + of.begin[peer], nullptr, of.count[peer], of.count[peer]};
+        t.pooling = kernels::Pooling::kSum;
+        t.factors = nullptr;
+      } else {
+        const std::int64_t bag = of.first_bag[peer];
+        t.bags = {all.bags.indices, all.bags.offsets + bag, of.bags[peer], of.count[peer]};
+        t.factors = all.factors != nullptr ? all.factors + bag : nullptr;
+      }
+      if (t.bags.count > 0) {
         t.pooled = travelling(state, of, peer, t.weights.columns, format);
         tables.push_back(t);
       }
@@ -118,7 +180,7 @@ void gather_sequences(OpContext& c, DlrmState& state) {
   kernels::embedding_forward(tables.data(), count_of(tables), c.stream);
 }
 
-/// Gradients of a sequence table's rows, those of all peers one after the other.
+/// Gradients of a table's rows or distinct lists, those of all peers one after the other.
 std::vector<kernels::EmbeddingTable> sequence_gradients(OpContext& c, DlrmState& state) {
   check_shards(c, state);
   const Format format = c.input(0).format;
@@ -129,29 +191,91 @@ std::vector<kernels::EmbeddingTable> sequence_gradients(OpContext& c, DlrmState&
     kernels::EmbeddingTable t = table_of(c, state, i);
     const auto& of = state.shards_of(route_of(c))[i];
     const std::int64_t dim = t.weights.columns;
-    const kernels::Index lookups = t.bags.lookups;
-    t.bags = {t.bags.indices, nullptr, lookups, lookups};
-    t.pooling = kernels::Pooling::kSum;
-    t.factors = nullptr;
-    t.pooled = {next, format, lookups, dim};
+    const bool sequence = group_of(c).shards[i].sequence;
+    if (sequence) {
+      t.bags = {t.bags.indices, nullptr, t.bags.lookups, t.bags.lookups};
+      t.pooling = kernels::Pooling::kSum;
+      t.factors = nullptr;
+    }
+    t.pooled = {next, format, t.bags.count, dim};
     for (std::size_t peer = 0; peer < of.count.size(); ++peer) {
-      if (of.count[peer] == 0) {
+      const MatrixView from = travelling(state, of, peer, dim, format);
+      if (from.rows == 0) {
         continue;
       }
-      const MatrixView from = travelling(state, of, peer, dim, format);
-      check(cudaMemcpyAsync(next + of.begin[peer] * dim * element, from.data,
+      const std::int64_t first = sequence ? of.begin[peer] : of.first_bag[peer];
+      check(cudaMemcpyAsync(next + first * dim * element, from.data,
                             index(from.elements() * element), cudaMemcpyDeviceToDevice, c.stream),
             "cudaMemcpyAsync of gradients");
     }
-    next += lookups * dim * element;
+    next += t.pooled.elements() * element;
     tables.push_back(t);
   }
   return tables;
 }
 
 std::vector<kernels::EmbeddingTable> gradient_tables(OpContext& c, DlrmState& state) {
-  return workloads::is_sequence(route_of(c)) ? sequence_gradients(c, state)
-                                             : pooled_tables(c, state, c.input(0));
+  if (workloads::is_sequence(route_of(c))) {
+    return sequence_gradients(c, state);
+  }
+  auto tables = pooled_tables(c, state, c.input(0));
+  gather_lists(c, replace_by_lists(c, state, Format::kFp32, tables));
+  return tables;
+}
+
+/// Visits the op's slices with the columns of each in the pooled matrix.
+template <class Visit>
+void for_each_slice(const OpContext& c, DlrmState& state, const MatrixView& pooled, Visit visit) {
+  kernels::Index column = 0;
+  for (std::size_t i = 0; i < state.layout.slices.size(); ++i) {
+    const EmbeddingSlice& s = state.layout.slices[i];
+    if (s.route == static_cast<EmbeddingRoute>(c.op.shape[3])) {
+      visit(i, pooled.block(column, s.dim));
+      column += s.dim;
+    }
+  }
+}
+
+/// Rows of a part as they come and go.
+MatrixView arrived(DlrmState& state, const Part& part, std::int64_t dim, Format format) {
+  const std::size_t element = stored_bytes(format);
+  auto* rows = static_cast<char*>(state.sent_rows.reserve(index(state.rows_here) * element));
+  return {rows + index(part.row_elements) * element, format, part.rows, dim};
+}
+
+/// Each sample gets the row of its list; parts of it that come from several owners add up.
+void spread_lists(OpContext& c, DlrmState& state, const MatrixView& pooled, Format format) {
+  for_each_slice(c, state, pooled, [&](std::size_t i, const MatrixView& samples) {
+    if (!state.layout.slices[i].pools_lists_once()) {
+      return;
+    }
+    for (const std::int32_t p : state.parts_of[i]) {
+      kernels::spread_rows(arrived(state, state.parts[index(p)], samples.columns, format),
+                           state.selections[i].inverse.as<std::int64_t>(),
+                           p != state.parts_of[i].front(), samples, c.stream);
+    }
+  });
+}
+
+/// The gradient of each list, to every owner of a part of it.
+void return_lists(OpContext& c, DlrmState& state, const MatrixView& d_pooled, Format format) {
+  std::vector<PooledLists> all;
+  std::vector<kernels::BlockCopy> copies;
+  for_each_slice(c, state, d_pooled, [&](std::size_t i, const MatrixView& samples) {
+    if (!state.layout.slices[i].pools_lists_once() || state.parts_of[i].empty()) {
+      return;
+    }
+    DlrmState::Selection& chosen = state.selections[i];
+    const Part& first = state.parts[index(state.parts_of[i].front())];
+    all.push_back({list_rows(chosen, first.rows, samples.columns, format), samples,
+                   chosen.inverse.as<std::int64_t>()});
+    for (const std::int32_t p : state.parts_of[i]) {
+      copies.push_back(
+          {all.back().lists, arrived(state, state.parts[index(p)], samples.columns, format)});
+    }
+  });
+  gather_lists(c, all);
+  kernels::copy_blocks(copies.data(), static_cast<kernels::Index>(copies.size()), c.stream);
 }
 
 /// The op's slices of which each distinct row has come once as tables to pool. They
@@ -159,11 +283,10 @@ std::vector<kernels::EmbeddingTable> gradient_tables(OpContext& c, DlrmState& st
 std::vector<kernels::EmbeddingTable> distinct_tables(OpContext& c, DlrmState& state,
                                                      const MatrixView& pooled, Format format) {
   std::vector<kernels::EmbeddingTable> tables;
-  kernels::Index column = 0;
-  for (std::size_t i = 0; i < state.layout.slices.size(); ++i) {
+  for_each_slice(c, state, pooled, [&](std::size_t i, const MatrixView& block) {
     const EmbeddingSlice& s = state.layout.slices[i];
-    if (s.route != static_cast<EmbeddingRoute>(c.op.shape[3])) {
-      continue;
+    if (!state.deduplicates(s)) {
+      return;
     }
     DlrmState::Selection& chosen = state.selections[i];
     kernels::Index rows = 0;
@@ -180,31 +303,26 @@ std::vector<kernels::EmbeddingTable> distinct_tables(OpContext& c, DlrmState& st
       t.pooling = kernels::Pooling::kSum;
       t.factors = chosen.factors.as<float>();
     }
-    t.pooled = pooled.block(column, s.dim);
-    column += s.dim;
+    t.pooled = block;
     tables.push_back(t);
-  }
+  });
   return tables;
 }
 
 /// Copies the distinct rows between the buffer in which they travel and their packed places.
 void copy_distinct(OpContext& c, DlrmState& state, Format format, bool packing) {
-  const std::size_t element = stored_bytes(format);
-  auto* travelled = static_cast<char*>(state.sent_rows.reserve(index(state.rows_here) * element));
   std::vector<kernels::BlockCopy> copies;
   for (std::size_t i = 0; i < state.layout.slices.size(); ++i) {
     const EmbeddingSlice& s = state.layout.slices[i];
-    if (s.route != static_cast<EmbeddingRoute>(c.op.shape[3])) {
+    if (s.route != static_cast<EmbeddingRoute>(c.op.shape[3]) || !state.deduplicates(s)) {
       continue;
     }
     auto* next = state.selections[i].packed.as<char>();
     for (const std::int32_t p : state.parts_of[i]) {
-      const Part& part = state.parts[index(p)];
-      const MatrixView there(travelled + index(part.row_elements) * element, format, part.count,
-                             s.dim);
-      const MatrixView packed(next, format, part.count, s.dim);
-      next += index(part.count * s.dim) * element;
-      if (part.count > 0) {
+      const MatrixView there = arrived(state, state.parts[index(p)], s.dim, format);
+      const MatrixView packed(next, format, there.rows, s.dim);
+      next += index(packed.elements()) * stored_bytes(format);
+      if (there.rows > 0) {
         copies.push_back(packing ? kernels::BlockCopy{there, packed}
                                  : kernels::BlockCopy{packed, there});
       }
@@ -218,31 +336,22 @@ void copy_distinct(OpContext& c, DlrmState& state, Format format, bool packing) 
 template <class Visit>
 void for_each_sequence_part(OpContext& c, DlrmState& state, const MatrixView& pooled, Format format,
                             Visit visit) {
-  const auto element = static_cast<std::int64_t>(stored_bytes(format));
-  auto* rows = static_cast<char*>(state.sent_rows.reserve(index(state.rows_here * element)));
   const std::size_t sums = kernels::lengths_to_offsets_workspace(state.batch);
   const std::size_t list = (index(state.batch + 1) * sizeof(std::int64_t) + 255) / 256 * 256;
   const kernels::Workspace work = c.workspace(list + sums);
   auto* offsets = static_cast<std::int64_t*>(work.data);
-  kernels::Index column = 0;
-  for (std::size_t i = 0; i < state.layout.slices.size(); ++i) {
+  for_each_slice(c, state, pooled, [&](std::size_t i, const MatrixView& block) {
     const EmbeddingSlice& s = state.layout.slices[i];
-    if (s.route != static_cast<EmbeddingRoute>(c.op.shape[3])) {
-      continue;
-    }
-    const MatrixView block = pooled.block(column, s.dim);
-    column += s.dim;
     bool first = true;
     for (const std::int32_t p : state.parts_of[i]) {
       const Part& part = state.parts[index(p)];
       kernels::lengths_to_offsets(
           state.part_lengths.as<std::int32_t>() + p * state.batch, state.batch, 0, offsets,
           {static_cast<char*>(work.data) + list, work.bytes - list}, c.stream);
-      visit(s, MatrixView(rows + part.row_elements * element, format, part.count, s.dim), offsets,
-            state.local_bags(c, s), block, first);
+      visit(s, arrived(state, part, s.dim, format), offsets, state.local_bags(c, s), block, first);
       first = false;
     }
-  }
+  });
 }
 
 }  // namespace
@@ -258,8 +367,12 @@ void embedding_forward(OpContext& c) {
     gather_sequences(c, state);
     return;
   }
-  const auto tables = pooled_tables(c, state, c.output(0));
+  auto tables = pooled_tables(c, state, c.output(0));
+  const auto lists = replace_by_lists(c, state, c.output(0).format, tables);
   kernels::embedding_forward(tables.data(), count_of(tables), c.stream);
+  for (const PooledLists& l : lists) {
+    kernels::spread_rows(l.lists, l.inverse, false, l.samples, c.stream);
+  }
 }
 
 void embedding_backward(OpContext& c) {
@@ -287,6 +400,7 @@ void sequence_pool_forward(OpContext& c) {
   DlrmState& state = dlrm_state(c);
   if (state.dedup) {
     const Format format = c.input(0).format;
+    spread_lists(c, state, c.output(0), format);
     const auto tables = distinct_tables(c, state, c.output(0), format);
     copy_distinct(c, state, format, true);
     kernels::embedding_forward(tables.data(), count_of(tables), c.stream);
@@ -306,6 +420,7 @@ void sequence_pool_backward(OpContext& c) {
   DlrmState& state = dlrm_state(c);
   if (state.dedup) {
     const Format format = c.output(0).format;
+    return_lists(c, state, c.input(0), format);
     const auto tables = distinct_tables(c, state, c.input(0), format);
     for (const kernels::EmbeddingTable& t : tables) {
       check(cudaMemsetAsync(t.weights.data, 0, index(t.weights.elements()) * stored_bytes(format),

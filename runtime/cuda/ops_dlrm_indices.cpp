@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "runtime/cuda/check.h"
+#include "runtime/cuda/kernels/distinct_lists.h"
 #include "runtime/cuda/kernels/elementwise.h"
 #include "runtime/cuda/kernels/index_exchange.h"
 #include "runtime/cuda/nccl_exchange.h"
@@ -56,7 +57,7 @@ void for_each_travelling_slice(const DlrmState& state, Visit visit) {
 }
 
 /// Lengths of every part's bags: counted slice by slice, then put in the order in which they
-/// travel.
+/// travel. Of distinct lists, places behind the last are marked.
 void write_lengths(const OpContext& c, DlrmState& state) {
   const std::int64_t batch = state.batch;
   auto* by_slice = state.slice_lengths.as<std::int32_t>();
@@ -65,21 +66,34 @@ void write_lengths(const OpContext& c, DlrmState& state) {
   for_each_travelling_slice(state, [&](std::size_t s) {
     const auto id = static_cast<std::int32_t>(s);
     state.select_rows(c, id);
-    std::int32_t* counted = by_slice + state.first_slice_list[s] * index(batch);
+    const std::size_t first = state.first_slice_list[s] * index(batch);
+    std::int32_t* counted = by_slice + first;
     kernels::count_by_owner(state.slice_bags(c, id), state.row_split(id), counted, c.stream);
     const bool with_whole = state.whole_lengths(state.layout.slices[s]);
     std::int32_t* sizes = whole + s * index(batch);
     if (with_whole) {
-      kernels::bag_lengths(state.local_bags(c, state.layout.slices[s]), sizes, c.stream);
+      kernels::bag_lengths(state.pooled_bags(c, id), sizes, c.stream);
+    }
+    const std::int32_t* told = counted;
+    if (state.layout.slices[s].pools_lists_once()) {
+      const auto* lists = state.selections[s].lists.as<std::int64_t>();
+      std::int32_t* marked = state.marked.as<std::int32_t>() + first;
+      const auto mark = [&](const std::int32_t* from, std::size_t parts, std::int32_t* to) {
+        kernels::mark_absent(from, static_cast<kernels::Index>(parts), batch, lists,
+                             DlrmState::kNoBag, to, c.stream);
+      };
+      mark(counted, state.parts_of[s].size(), marked);
+      mark(sizes, with_whole ? 1 : 0, sizes);
+      told = marked;
     }
     for (std::size_t holder = 0; holder < state.parts_of[s].size(); ++holder) {
       const auto p = index(state.parts_of[s][holder]);
       const Part& part = state.parts[p];
-      const std::int32_t* from = counted + holder * index(batch);
-      copies.add(from, state.part_lengths.as<std::int32_t>() + p * index(batch), batch);
-      if (state.any_whole) {
+      copies.add(counted + holder * index(batch),
+                 state.part_lengths.as<std::int32_t>() + p * index(batch), batch);
+      if (state.sends_more) {
         std::int32_t* to = state.sent_lengths.as<std::int32_t>() + part.lengths;
-        copies.add(from, to, batch);
+        copies.add(told + holder * index(batch), to, batch);
         copies.add<std::int32_t>(with_whole ? sizes : nullptr, to + batch, with_whole ? batch : 0);
       }
     }
@@ -115,34 +129,36 @@ void write_ids(const OpContext& c, DlrmState& state) {
 
 void exchange_lengths(OpContext& c, DlrmState& state) {
   const auto& n = state.length_counts;
-  const Buffer& sent = state.any_whole ? state.sent_lengths : state.part_lengths;
-  all_to_all_v(*c.communicator, sent.data(), n.send, state.lengths.data(), n.receive, ncclInt32,
-               sizeof(std::int32_t), c.stream);
+  all_to_all_v(*c.communicator, state.travelling_lengths().data(), n.send, state.lengths.data(),
+               n.receive, ncclInt32, sizeof(std::int32_t), c.stream);
   c.bytes_sent = n.bytes_to_others(c.communicator->rank(), sizeof(std::int32_t));
 }
 
-/// The host learns how many ids go where; it waits for the device here, as every trainer does.
+/// The host learns how many bags and ids go where; it waits for the device here, as every trainer
+/// does.
 void learn_counts(OpContext& c, DlrmState& state) {
-  const auto parts = static_cast<kernels::Index>(state.parts.size());
-  const auto arrivals = static_cast<kernels::Index>(state.arrivals.size());
-  auto* counts = state.counts.as<std::int64_t>();
-  kernels::segment_sums(state.part_lengths.as<std::int32_t>(), state.part_firsts.as<std::int64_t>(),
-                        parts, state.batch, counts, c.stream);
-  if (arrivals > 0) {
-    kernels::segment_sums(state.lengths.as<std::int32_t>(), state.arrival_firsts.as<std::int64_t>(),
-                          arrivals, state.batch, counts + parts, c.stream);
-  }
+  const std::size_t parts = state.parts.size();
+  const std::size_t all = parts + state.arrivals.size();
+  auto* ids = state.counts.as<std::int64_t>();
+  std::int64_t* bags = ids + all;
+  kernels::segment_sums(state.travelling_lengths().as<std::int32_t>(),
+                        state.part_firsts.as<std::int64_t>(), static_cast<kernels::Index>(parts),
+                        state.batch, ids, bags, c.stream);
+  kernels::segment_sums(state.lengths.as<std::int32_t>(), state.arrival_firsts.as<std::int64_t>(),
+                        static_cast<kernels::Index>(all - parts), state.batch, ids + parts,
+                        bags + parts, c.stream);
   const auto* host = state.host_counts.as<std::int64_t>();
-  check(cudaMemcpyAsync(state.host_counts.data(), counts,
-                        index(parts + arrivals) * sizeof(std::int64_t), cudaMemcpyDeviceToHost,
-                        c.stream),
+  check(cudaMemcpyAsync(state.host_counts.data(), ids, 2 * all * sizeof(std::int64_t),
+                        cudaMemcpyDeviceToHost, c.stream),
         "cudaMemcpyAsync of list sizes");
   c.wait_for_stream();
-  for (std::size_t p = 0; p < state.parts.size(); ++p) {
+  for (std::size_t p = 0; p < parts; ++p) {
     state.parts[p].count = host[p];
+    state.parts[p].rows = host[all + p];
   }
   for (std::size_t a = 0; a < state.arrivals.size(); ++a) {
-    state.arrivals[a].count = host[state.parts.size() + a];
+    state.arrivals[a].count = host[parts + a];
+    state.arrivals[a].bags = host[all + parts + a];
   }
   state.place_parts();
   state.place_arrivals();
@@ -199,9 +215,9 @@ void index_unpack(OpContext& c) {
       all.emplace_back(route, i);
     }
   }
-  std::int64_t most = 0;  // samples whose lookups reach a shard
+  std::int64_t most = 0;  // bags that reach a shard
   for (const auto& [route, i] : all) {
-    most = std::max(most, state.samples(route));
+    most = std::max(most, EmbeddingExchange::bags_of(state.shards_of(route)[i]));
   }
   const std::size_t each = (index(most) * sizeof(std::int32_t) + 255) / 256 * 256;
   const std::size_t sums = kernels::lengths_to_offsets_workspace(most);
@@ -213,20 +229,22 @@ void index_unpack(OpContext& c) {
   ListCopies lengths;
   ListCopies ids;
   for (const Arrival& a : state.arrivals) {
-    lengths.add(received + a.lengths, ordered(a.route, a.shard) + a.place * batch, batch);
+    const auto& shard = state.shards_of(a.route)[a.shard];
+    lengths.add(received + a.lengths, ordered(a.route, a.shard) + shard.first_bag[index(a.peer)],
+                a.bags);
   }
   lengths.enqueue(c.stream);
   for (const auto& [route, i] : all) {
     DlrmState::Lists& lists = state.lists[static_cast<std::size_t>(route)][i];
     const auto& shard = state.shards_of(route)[i];
-    const std::int64_t samples = state.samples(route);
+    const std::int64_t bags = EmbeddingExchange::bags_of(shard);
     lists.ids.reserve_of<std::int64_t>(index(state.shard_bags(route, i).lookups));
     kernels::lengths_to_offsets(
-        ordered(route, i), samples, 0, lists.offsets.reserve_of<std::int64_t>(index(samples + 1)),
+        ordered(route, i), bags, 0, lists.offsets.reserve_of<std::int64_t>(index(bags) + 1),
         {static_cast<char*>(work.data) + all.size() * each, work.bytes - all.size() * each},
         c.stream);
     if (state.whole_lengths(state.slice(shard.slice))) {
-      lists.factors.reserve_of<float>(index(samples));
+      lists.factors.reserve_of<float>(index(bags));
     }
   }
   for (const Arrival& a : state.arrivals) {
@@ -235,8 +253,8 @@ void index_unpack(OpContext& c) {
     ids.add(state.ids.as<std::int64_t>() + a.ids,
             lists.ids.as<std::int64_t>() + shard.begin[index(a.peer)], a.count);
     if (state.whole_lengths(state.slice(shard.slice))) {
-      kernels::mean_factors(received + a.lengths + batch, batch,
-                            lists.factors.as<float>() + a.place * batch, c.stream);
+      kernels::mean_factors(received + a.lengths + batch, a.bags,
+                            lists.factors.as<float>() + shard.first_bag[index(a.peer)], c.stream);
     }
   }
   ids.enqueue(c.stream);

@@ -1,10 +1,11 @@
 #include "core/error.h"
 #include "runtime/cuda/check.h"
+#include "runtime/cuda/kernels/distinct_lists.h"
 #include "runtime/cuda/kernels/row_selection.h"
 #include "runtime/cuda/ops_dlrm.h"
 
 // Which lookups of the local batch concern a slice of a plan: rows in its order, in its range, and
-// where the job asks for it each of them once.
+// where the job asks for it each of them once, or each list of them.
 
 namespace stepcast::runtime::cuda {
 namespace {
@@ -33,6 +34,7 @@ DlrmState::Selection::Selection(Ledger* ledger)
       distinct(Buffer::Kind::kDevice, "index lists", ledger),
       distinct_offsets(Buffer::Kind::kDevice, "index lists", ledger),
       inverse(Buffer::Kind::kDevice, "index lists", ledger),
+      lists(Buffer::Kind::kDevice, "index lists", ledger),
       packed(Buffer::Kind::kDevice, "unpooled rows", ledger) {}
 
 kernels::Bags DlrmState::local_bags(const OpContext& c, const workloads::EmbeddingSlice& s) const {
@@ -52,8 +54,22 @@ kernels::RowSplit DlrmState::row_split(std::int32_t id) const {
   return {s.row_split() ? s.members() : 1, boundaries_of[index(id)]};
 }
 
+kernels::Bags DlrmState::pooled_bags(const OpContext& c, std::int32_t id) const {
+  const workloads::EmbeddingSlice& s = slice(id);
+  kernels::Bags bags = local_bags(c, s);
+  if (s.pools_lists_once()) {
+    const Selection& chosen = selections[index(id)];
+    bags.indices = chosen.distinct.as<std::int64_t>();
+    bags.offsets = chosen.distinct_offsets.as<std::int64_t>();
+  }
+  return bags;
+}
+
 void DlrmState::select_rows(const OpContext& c, std::int32_t id) {
   const workloads::EmbeddingSlice& s = slice(id);
+  if (s.pools_lists_once()) {
+    find_lists(c, id);
+  }
   if (s.row_range() || s.remapped()) {
     select_range(c, id);
   }
@@ -62,9 +78,21 @@ void DlrmState::select_rows(const OpContext& c, std::int32_t id) {
   }
 }
 
+void DlrmState::find_lists(const OpContext& c, std::int32_t id) {
+  const kernels::Bags bags = local_bags(c, slice(id));
+  Selection& chosen = selections[index(id)];
+  const kernels::DistinctLists out{
+      chosen.distinct.reserve_of<std::int64_t>(index(bags.lookups)),
+      chosen.distinct_offsets.reserve_of<std::int64_t>(index(batch) + 1),
+      chosen.inverse.reserve_of<std::int64_t>(index(batch)),
+      chosen.lists.reserve_of<std::int64_t>(1)};
+  kernels::distinct_lists(bags, out, c.workspace(kernels::distinct_lists_workspace(batch)),
+                          c.stream);
+}
+
 void DlrmState::select_range(const OpContext& c, std::int32_t id) {
   const workloads::EmbeddingSlice& s = slice(id);
-  const kernels::Bags all = local_bags(c, s);
+  const kernels::Bags all = pooled_bags(c, id);
   const kernels::RowRange range{s.first_row, s.rows,
                                 s.remapped() ? order->of_table[index(s.table)] : nullptr};
   Selection& chosen = selections[index(id)];
@@ -94,7 +122,7 @@ void DlrmState::find_distinct(const OpContext& c, std::int32_t id) {
 
 kernels::Bags DlrmState::looked_up_bags(const OpContext& c, std::int32_t id) const {
   const workloads::EmbeddingSlice& s = slice(id);
-  kernels::Bags bags = local_bags(c, s);
+  kernels::Bags bags = pooled_bags(c, id);
   if (s.row_range() || s.remapped()) {
     const Selection& chosen = selections[index(id)];
     bags.indices = chosen.rows.as<std::int64_t>();

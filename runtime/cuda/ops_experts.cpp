@@ -13,11 +13,11 @@
 #include "runtime/cuda/kernels/experts.h"
 #include "runtime/cuda/nccl_exchange.h"
 #include "runtime/cuda/ops_experts.h"
+#include "runtime/expert_ops.h"
 #include "runtime/expert_plan.h"
 
-// Ops on copies of routed tokens. Operands and semantics: runtime/cpu/ops_experts.cpp. The host
-// knows how many copies go where, as the draw is a closed form; which copy is whose, the device
-// works out itself. Nothing is read back.
+// The host knows how many copies go where, as the draw is a closed form; which copy is whose, the
+// device works out itself. Nothing is read back.
 namespace stepcast::runtime::cuda {
 namespace {
 
@@ -51,68 +51,58 @@ std::vector<std::uint64_t> bounds_of(const ExpertDraw& draw) {
 struct LayerPlan {
   ExpertPlan plan;
   const std::vector<std::uint64_t>& bounds;
+  std::int64_t choices = 0;        ///< rows * experts a row
   std::size_t words = 0;           ///< of [bounds][sent][unsorted][sorted], 8 bytes each
   std::int64_t* host = nullptr;    ///< the orders, page-locked
   std::int64_t* orders = nullptr;  ///< device
   kernels::PlacedCopies placed{};
 };
 
-/// Plans by routing and micro-batch: of the first part of each layer.
 struct ExpertState : OpState {
   ExpertState(const Job& job, const Program& program, std::int32_t rank, Ledger& ledger)
-      : microbatches(program.microbatches),
-        host(Buffer::Kind::kPinned, "expert routing"),
+      : host(Buffer::Kind::kPinned, "expert routing"),
         orders(Buffer::Kind::kDevice, "expert routing", &ledger),
-        copies(Buffer::Kind::kDevice, "expert routing", &ledger) {
-    std::size_t words = 0;
-    std::size_t choices = 0;
-    for (const ExpertRouting& routing : program.routings) {
-      if (bounds.find(routing.draw.get()) == bounds.end()) {
-        bounds.emplace(routing.draw.get(), bounds_of(*routing.draw));
-      }
-      for (std::int32_t m = 0; m < microbatches; ++m) {
-        auto& layer = plans.emplace_back();
-        if (routing.part == 0) {
-          layer = std::make_unique<LayerPlan>(
-              LayerPlan{{job, routing, rank}, bounds.at(routing.draw.get())});
+        copies(Buffer::Kind::kDevice, "expert routing", &ledger),
+        layers(program, [&](const ExpertRouting& routing) {
+          auto& shares = bounds[routing.draw.get()];
+          if (shares.empty()) {
+            shares = bounds_of(*routing.draw);
+          }
+          auto layer = std::make_unique<LayerPlan>(LayerPlan{{job, routing, rank}, shares});
           const ExpertPlan& p = layer->plan;
           layer->words =
-              layer->bounds.size() +
+              shares.size() +
               static_cast<std::size_t>(routing.parts * (p.experts + 2 * p.sources * p.local) + 3);
-          words += layer->words;
-          choices += static_cast<std::size_t>(routing.rows * p.per_token);
-        }
-      }
+          layer->choices = routing.rows * p.per_token;
+          return layer;
+        }) {
+    std::size_t words = 0;
+    std::size_t choices = 0;
+    for (const auto& layer : layers.all) {
+      words += layer->words;
+      choices += static_cast<std::size_t>(layer->choices);
     }
     auto* next_host = host.reserve_of<std::int64_t>(words);
     auto* next_orders = orders.reserve_of<std::int64_t>(words);
     auto* next_copies = copies.reserve_of<std::int32_t>(2 * choices);
-    for (std::size_t i = 0; i < plans.size(); ++i) {
-      if (LayerPlan* layer = plans[i].get()) {
-        const auto& routing = program.routings[i / static_cast<std::size_t>(microbatches)];
-        const std::int64_t lists = routing.rows * layer->plan.per_token;
-        layer->host = std::exchange(next_host, next_host + layer->words);
-        layer->orders = std::exchange(next_orders, next_orders + layer->words);
-        layer->placed = {layer->plan.per_token, next_copies, next_copies + lists};
-        next_copies += 2 * lists;
-      }
+    for (const auto& layer : layers.all) {
+      layer->host = std::exchange(next_host, next_host + layer->words);
+      layer->orders = std::exchange(next_orders, next_orders + layer->words);
+      layer->placed = {layer->plan.per_token, next_copies, next_copies + layer->choices};
+      next_copies += 2 * layer->choices;
     }
   }
-  std::int32_t microbatches;
   std::map<const ExpertDraw*, std::vector<std::uint64_t>> bounds;
   Buffer host, orders, copies;
-  std::vector<std::unique_ptr<LayerPlan>> plans;
+  ExpertLayers<LayerPlan> layers;
 };
 
-const ExpertRouting& routing_of(const OpContext& c) {
-  return c.program.routings[static_cast<std::size_t>(c.op.routing)];
-}
-std::int64_t part_of(const OpContext& c) { return routing_of(c).part; }
+std::int64_t part_of(const OpContext& c) { return routing_of(c.program, c.op).part; }
 
 /// Sends the orders of a plan just drawn to the device and has it place the copies.
 void place(const OpContext& c, LayerPlan& layer) {
   const ExpertPlan& plan = layer.plan;
-  const ExpertRouting& routing = routing_of(c);
+  const ExpertRouting& routing = routing_of(c.program, c.op);
   const std::size_t shares = layer.bounds.size();
   std::memcpy(layer.host, layer.bounds.data(), shares * sizeof(std::uint64_t));
   std::int64_t* end = layer.host + shares;
@@ -138,9 +128,7 @@ void place(const OpContext& c, LayerPlan& layer) {
 /// The plan of the micro-batch, drawn by the first op that asks: the router.
 const LayerPlan& layer_of(const OpContext& c) {
   const auto& state = static_cast<const ExpertState&>(*c.state);
-  const std::int64_t first = c.op.routing - part_of(c);
-  LayerPlan& layer =
-      *state.plans[static_cast<std::size_t>(first * state.microbatches + c.microbatch)];
+  LayerPlan& layer = state.layers.of(c.op, c.microbatch);
   if (layer.plan.draw(c.step, c.microbatch)) {
     place(c, layer);
   }
@@ -176,16 +164,10 @@ void route_backward(OpContext& c) { kernels::route_backward(c.input(1), c.output
 
 // Copies.
 
-/// Rows of this rank's experts in the op's part, in either order.
-ExpertPlan::Block expert_rows(const OpContext& c, const ExpertPlan& plan) {
-  const std::int64_t blocks = plan.local * plan.sources;
-  return ExpertPlan::blocks(plan.sorted, part_of(c) * blocks, blocks);
-}
-
 void sort_copies(OpContext& c) {
   const LayerPlan& layer = layer_of(c);
   const ExpertPlan& plan = layer.plan;
-  const auto rows = expert_rows(c, plan);
+  const auto rows = plan.computed(part_of(c));
   require_room(c, c.input(0), rows);
   require_room(c, c.output(0), rows);
   const std::int64_t first = part_of(c) * plan.local * plan.sources;
@@ -289,8 +271,9 @@ void grouped_gemm(OpContext& c) {
   }
 }
 
+/// Rows of this rank's experts in the op's part.
 MatrixView computed(const OpContext& c, const MatrixView& m) {
-  return rows_of(c, m, expert_rows(c, plan_of(c)));
+  return rows_of(c, m, plan_of(c).computed(part_of(c)));
 }
 
 void activation_forward(OpContext& c) {
@@ -306,44 +289,43 @@ void activation_backward(OpContext& c) {
 // Ranks.
 
 void exchange(OpContext& c) {
-  const ExpertPlan& plan = plan_of(c);
+  const auto copies = plan_of(c).exchange(part_of(c), static_cast<CopyWay>(c.op.variant));
   const MatrixView from = c.input(0);
   const MatrixView to = c.output(0);
-  const bool there = static_cast<CopyWay>(c.op.variant) == CopyWay::kThere;
-  std::vector<std::int64_t> send;
-  std::vector<std::int64_t> receive;
-  ExpertPlan::Block all_out;  // blocks of a part stand side by side in the order of members
-  ExpertPlan::Block all_in;
-  for (std::int64_t member = 0; member < plan.members; ++member) {
-    const auto own = plan.sent_to(part_of(c), member);
-    const auto theirs = plan.received_from(part_of(c), member);
-    const auto& out = there ? own : theirs;
-    const auto& in = there ? theirs : own;
-    if (member == 0) {
-      all_out.first = out.first;
-      all_in.first = in.first;
+  struct Side {
+    void* data;
+    std::vector<std::int64_t> counts;
+  };
+  const auto side = [&c](const std::vector<ExpertPlan::Block>& blocks, const MatrixView& m) {
+    Side s;
+    ExpertPlan::Block all{blocks.front().first, 0};
+    for (const ExpertPlan::Block& block : blocks) {
+      all.count += block.count;
+      s.counts.push_back(block.count * m.columns);
     }
-    all_out.count += out.count;
-    all_in.count += in.count;
-    send.push_back(out.count * from.columns);
-    receive.push_back(in.count * from.columns);
-    c.bytes_sent += member == c.communicator->rank()
-                        ? 0
-                        : static_cast<double>(out.count * from.columns) *
-                              static_cast<double>(stored_bytes(from.format));
-  }
-  all_to_all_v(*c.communicator, rows_of(c, from, all_out).data, send, rows_of(c, to, all_in).data,
-               receive, nccl_type(from.format), stored_bytes(from.format), c.stream);
+    s.data = rows_of(c, m, all).data;
+    return s;
+  };
+  const Side send = side(copies.send, from);
+  const Side receive = side(copies.receive, to);
+  const std::size_t element = stored_bytes(from.format);
+  c.bytes_sent = static_cast<double>(copies.leaving(c.communicator->rank()) * from.columns) *
+                 static_cast<double>(element);
+  all_to_all_v(*c.communicator, send.data, send.counts, receive.data, receive.counts,
+               nccl_type(from.format), element, c.stream);
 }
 
 /// Tensor ranks meet with equal parts: as many rows as the one with most has. Where all have as
 /// many, parts stand where they belong; else they stand in scratch memory meanwhile.
 struct GatheredCopies {
   explicit GatheredCopies(OpContext& context, const MatrixView& matrix)
-      : c(context), plan(plan_of(c)), tensors(plan.sources / plan.members), width(matrix.columns) {
+      : c(context),
+        plan(plan_of(c)),
+        tensors(plan.tensors()),
+        width(matrix.columns),
+        rows(plan.most_gathered(part_of(c))) {
     for (std::int64_t t = 0; t < tensors; ++t) {
-      rows = std::max(rows, of(t).count);
-      even = even && of(t).count == of(0).count;
+      even = even && of(t).count == rows;
     }
     const std::size_t size = static_cast<std::size_t>(count()) * stored_bytes(matrix.format);
     c.bytes_sent = static_cast<double>(size) * static_cast<double>(tensors - 1);
@@ -358,9 +340,8 @@ struct GatheredCopies {
     return plan.gathered_from(part_of(c), tensor);
   }
   [[nodiscard]] std::int64_t count() const { return rows * width; }
-  /// This rank's copies among those received.
-  [[nodiscard]] ExpertPlan::Block received() const {
-    return {plan.received_from(part_of(c), 0).first, of(c.communicator->rank()).count};
+  [[nodiscard]] ExpertPlan::Block brought() const {
+    return plan.brought(part_of(c), c.communicator->rank());
   }
   /// Copies of a tensor rank, and of this one once more, in scratch memory.
   [[nodiscard]] MatrixView part(std::int64_t tensor) const {
@@ -376,7 +357,7 @@ struct GatheredCopies {
   const ExpertPlan& plan;
   std::int64_t tensors;
   std::int64_t width;
-  std::int64_t rows = 0;
+  std::int64_t rows;
   bool even = true;
   MatrixView padded;
 };
@@ -385,7 +366,7 @@ void gather_copies(OpContext& c) {
   const MatrixView from = c.input(0);
   const MatrixView to = c.output(0);
   const GatheredCopies g(c, from);
-  const MatrixView mine = rows_of(c, from, g.received());
+  const MatrixView mine = rows_of(c, from, g.brought());
   if (!g.even) {
     copy(c, mine, g.own());
   }
@@ -404,7 +385,7 @@ void sum_gathered(OpContext& c) {
   const MatrixView from = c.input(0);
   const MatrixView to = c.output(0);
   const GatheredCopies g(c, from);
-  const MatrixView mine = rows_of(c, to, g.received());
+  const MatrixView mine = rows_of(c, to, g.brought());
   for (std::int64_t t = 0; !g.even && t < g.tensors; ++t) {
     copy(c, rows_of(c, from, g.of(t)), g.part(t));
   }
@@ -421,24 +402,25 @@ void sum_gathered(OpContext& c) {
 }  // namespace
 
 OpFamily expert_ops() {
+  constexpr ExpertFunctions<OpFamily::Function> kFunctions{
+      .route_forward = route_forward,
+      .route_backward = route_backward,
+      .dispatch_forward = dispatch_forward,
+      .dispatch_backward = dispatch_backward,
+      .combine_forward = combine_forward,
+      .combine_backward = combine_backward,
+      .grouped_gemm = grouped_gemm,
+      .activation_forward = activation_forward,
+      .activation_backward = activation_backward,
+      .exchange = exchange,
+      .gather_copies = gather_copies,
+      .sum_gathered = sum_gathered};
   return {{},
           [](const Job& job, const Program& program, std::int32_t rank,
              Ledger& ledger) -> std::unique_ptr<OpState> {
             return std::make_unique<ExpertState>(job, program, rank, ledger);
           },
-          {{OpKind::kRouteForward, route_forward},
-           {OpKind::kRouteBackward, route_backward},
-           {OpKind::kDispatchForward, dispatch_forward},
-           {OpKind::kDispatchBackward, dispatch_backward},
-           {OpKind::kCombineForward, combine_forward},
-           {OpKind::kCombineBackward, combine_backward},
-           {OpKind::kGemm, grouped_gemm},
-           {OpKind::kActivationForward, activation_forward},
-           {OpKind::kActivationBackward, activation_backward},
-           {OpKind::kAllToAll, exchange},
-           {OpKind::kAllToAllV, exchange},
-           {OpKind::kAllGather, gather_copies},
-           {OpKind::kReduceScatter, sum_gathered}}};
+          kFunctions.by_kind()};
 }
 
 }  // namespace stepcast::runtime::cuda

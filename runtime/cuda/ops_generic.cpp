@@ -151,8 +151,7 @@ void cast(OpContext& c) {
 }
 
 void optimizer(OpContext& c) {
-  const OptimizerSettings settings =
-      optimizer_settings(static_cast<OptimizerKind>(c.op.variant), c.step);
+  const OptimizerSettings settings = optimizer_settings(c.program, c.op, c.step);
   std::vector<kernels::Parameter> parameters;
   // A table: rows that were not looked up keep their moments, as in the fused backward.
   const bool lazy = settings.kind == OptimizerKind::kAdam && c.op.shape[1] > 0;

@@ -1,14 +1,17 @@
 // Trains one model under every plan, on 1, 2 and 4 real ranks, and compares the loss curves:
-// `plan_equivalence dlrm|transformer|mixture`. On the CPU it also checks that the loss falls. Runs
-// of several ranks are this program again under mpirun, writing losses to a file.
+// `plan_equivalence FAMILY`. On the CPU it also checks that the loss falls. Runs of several ranks
+// are this program again under mpirun, writing losses to a file.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -39,6 +42,7 @@ constexpr std::int64_t kSamples = 64;
 constexpr std::int64_t kSequences = 4;
 constexpr std::int64_t kSequence = 8;
 constexpr unsigned kSeeds = 2;
+constexpr unsigned kListSeeds = 1;
 #else
 constexpr int kSteps = 24;
 constexpr bool kLearns = true;
@@ -46,8 +50,16 @@ constexpr std::int64_t kSamples = 256;
 constexpr std::int64_t kSequences = 8;
 constexpr std::int64_t kSequence = 16;
 constexpr unsigned kSeeds = 3;
+constexpr unsigned kListSeeds = 3;
 #endif
-using Curves = std::map<std::string, std::vector<double>>;
+
+/// A way to train a model, and which plans it must agree with: all of one group train on the same
+/// batches by the same rule.
+struct Plan {
+  std::string name;
+  Job job;
+  std::string group;
+};
 
 Job dlrm_job() {
   DlrmWorkload w;
@@ -106,9 +118,80 @@ Job experts_job() {
   return job;
 }
 
-/// The plans of a family that use `ranks` ranks.
-std::map<std::string, Job> plans(const std::string& family, int ranks) {
+/// Pooled tables whose distinct lists are looked up, pooled and sent once, and some that are not:
+/// lists of whole tables, of split ones, of parts in groups, of copies on every rank.
+std::vector<Plan> lists_plans(int ranks) {
+  const std::string group = "repeated lists";
+  std::vector<Plan> all;
+  const auto add = [&](const std::string& name, const Job& job) {
+    all.push_back({fmt::format("{} x {}", name, ranks), job, group});
+  };
+  Job job = dlrm_job();
+  for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
+    t.session = Session{16, 0.8};
+  }
+  job.devices = job.parallel.data = ranks;
+  job.embedding_choice = "table_wise";
+  add("all lists", job);
+  job.embedding_dedup = true;
+  for (const char* choice : {"table_wise", "row_wise", "table_row_wise", "data_parallel"}) {
+    job.embedding_choice = choice;
+    add(fmt::format("distinct lists, {}", choice), job);
+  }
+  job.parallel.dlrm_pipeline = DlrmPipeline::kPrefetch;
+  add("distinct lists ahead", job);
+  job.parallel.dlrm_pipeline = DlrmPipeline::kNone;
+  for (unsigned seed = 1; ranks > 1 && seed <= kListSeeds; ++seed) {
+    job.embedding_plan = test::random_tiered_plan(job, seed);
+    add(fmt::format("distinct lists of seed {}", seed), job);
+    Job cached = job;
+    cached.system.tiers = {{"hbm", {}, {}, 1}, {"ddr", GB(10), GBps(1), 2}};
+    test::move_to_slow_tiers(*cached.embedding_plan, seed, {"ddr"});
+    add(fmt::format("cached lists of seed {}", seed), cached);
+  }
+  return all;
+}
+
+/// Copies of rows that are synchronised every second step: they train otherwise than those that are
+/// in each, and where they stand matters, so each is a group of its own.
+std::vector<Plan> waiting_plans(int ranks) {
+  std::vector<Plan> all;
+  for (const OptimizerKind optimizer : {OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdam}) {
+    for (unsigned seed = 0; ranks > 1 && seed <= kSeeds; ++seed) {
+      Job job = dlrm_job();
+      job.embedding_optimizer = optimizer;
+      job.devices = job.parallel.data = ranks;
+      job.sync_interval = 2;
+      job.embedding_choice = "data_parallel";
+      if (seed > 0) {
+        job.embedding_plan = test::random_tiered_plan(job, seed);
+      }
+      const std::string name =
+          fmt::format("copies that wait, {} {} x {}", name_of(optimizer),
+                      seed == 0 ? "everywhere" : fmt::format("of seed {}", seed), ranks);
+      all.push_back({name, job, name});
+    }
+  }
+  return all;
+}
+
+/// The plans of a family that use `ranks` ranks. The first of a group is what the others must agree
+/// with.
+std::vector<Plan> plans(const std::string& family, int ranks) {
+  std::vector<Plan> list;
   std::map<std::string, Job> all;
+  const auto listed = [&list, &all] {
+    for (const auto& [name, job] : all) {
+      list.push_back({name, job, ""});
+    }
+    return list;
+  };
+  if (family == "dlrm-with-repeated-lists") {
+    return lists_plans(ranks);
+  }
+  if (family == "dlrm-with-waiting-copies") {
+    return waiting_plans(ranks);
+  }
   if (family == "dlrm") {
     // Row-wise Adagrad keeps a sum per row of the columns held, so column-wise plans train
     // differently by definition.
@@ -145,7 +228,7 @@ std::map<std::string, Job> plans(const std::string& family, int ranks) {
                                                   : DlrmPipeline::kSparseDist;
       all[fmt::format("cached rows of seed {} x {}", seed, ranks)] = cached;
     }
-    return all;
+    return listed();
   }
   const auto add = [&](const char* name, std::int64_t tensor, std::int64_t pipeline,
                        auto&& change) {
@@ -185,7 +268,7 @@ std::map<std::string, Job> plans(const std::string& family, int ranks) {
         p.zero = 3;
       });
     }
-    return all;
+    return listed();
   }
   if (ranks > 1) {
     add("tensor", ranks, 1, nothing);
@@ -204,7 +287,7 @@ std::map<std::string, Job> plans(const std::string& family, int ranks) {
     add("recompute", 2, 1, [](Parallel& p) { p.recompute.kind = RecomputeKind::kFull; });
     add("overlap", 1, 1, [](Parallel& p) { p.overlap.data = true; });
   }
-  return all;
+  return listed();
 }
 
 /// What trains: the CPU backend, or the CUDA backend over a stand-in for its device.
@@ -216,19 +299,25 @@ ExecutorFactory backend() {
 #endif
 }
 
-/// The curves of this number of ranks by name. The first is the reference of all others: where
-/// another backend trains, the CPU's on one rank.
+/// What is trained on this number of ranks. The first run of a group is the reference of all
+/// others: where another backend trains, the CPU's on as few ranks as the group has.
 struct Run {
-  Job job;
+  Plan plan;
   ExecutorFactory executor;
 };
-std::map<std::string, Run> runs(const std::string& family, int ranks) {
-  std::map<std::string, Run> all;
-  for (const auto& [name, job] : plans(family, ranks)) {
-    if (backend() && ranks == 1 && all.empty()) {
-      all["cpu"] = {job, {}};
+std::vector<Run> runs(const std::string& family, int ranks) {
+  std::vector<Run> all;
+  std::set<std::string> known;
+  for (int fewer = 1; fewer < ranks; fewer *= 2) {
+    for (const Plan& p : plans(family, fewer)) {
+      known.insert(p.group);
     }
-    all[name] = {job, backend()};
+  }
+  for (const Plan& p : plans(family, ranks)) {
+    if (backend() && known.insert(p.group).second) {
+      all.push_back({{p.name + ", cpu", p.job, p.group}, {}});
+    }
+    all.push_back({p, backend()});
   }
   return all;
 }
@@ -243,14 +332,13 @@ int as_rank(const std::string& family, const std::string& file) {
     out.precision(17);
   }
   try {
-    for (const auto& [name, what] : runs(family, session.size())) {
+    for (const auto& [plan, executor] : runs(family, session.size())) {
       RunOptions run;
-      run.executor = what.executor;
+      run.executor = executor;
       run.steps = kSteps;
       run.warmup = 0;
       const RunResult result =
-          run_training(what.job, workloads::build_graph(what.job), run, session, nullptr);
-      out << name << "\n";
+          run_training(plan.job, workloads::build_graph(plan.job), run, session, nullptr);
       for (const StepRecord& step : result.steps) {
         out << step.loss << " ";
       }
@@ -262,12 +350,17 @@ int as_rank(const std::string& family, const std::string& file) {
   return 0;
 }
 
+/// The losses of each run, in their order.
+using Curves = std::vector<std::vector<double>>;
+
 Curves read_curves(const std::string& file) {
   Curves curves;
   std::ifstream in(file);
-  for (std::string name; std::getline(in >> std::ws, name);) {
-    for (double& loss : curves.emplace(name, kSteps).first->second) {
-      in >> loss;
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream losses(line);
+    auto& curve = curves.emplace_back();
+    for (double loss = 0; losses >> loss;) {
+      curve.push_back(loss);
     }
   }
   return curves;
@@ -306,21 +399,32 @@ int main(int argc, char** argv) {
     return as_rank(argv[1], argv[2]);
   }
   if (argc != 2) {
-    std::fprintf(stderr, "usage: plan_equivalence dlrm|transformer|mixture\n");
+    std::fprintf(stderr,
+                 "usage: plan_equivalence dlrm|dlrm-with-repeated-lists|dlrm-with-waiting-copies|"
+                 "transformer|mixture\n");
     return 1;
   }
   int failures = 0;
-  std::vector<double> reference;
+  std::map<std::string, std::vector<double>> references;
   for (const int ranks : {1, 2, 4}) {
+    const std::vector<Run> all = runs(argv[1], ranks);
+    if (all.empty()) {
+      continue;
+    }
     const Curves curves = run_on(argv[0], argv[1], ranks, environment);
-    if (curves.size() != runs(argv[1], ranks).size()) {
+    if (curves.size() != all.size()) {
       std::printf("FAILED: %zu curves of %d ranks\n", curves.size(), ranks);
       ++failures;
     }
-    for (const auto& [name, curve] : curves) {
-      if (reference.empty()) {
-        reference = curve;
+    for (std::size_t i = 0; i < std::min(curves.size(), all.size()); ++i) {
+      const std::string& name = all[i].plan.name;
+      const std::vector<double>& curve = curves[i];
+      if (curve.size() != kSteps) {
+        std::printf("FAILED: %zu losses of %s\n", curve.size(), name.c_str());
+        ++failures;
+        continue;
       }
+      const auto& reference = references.try_emplace(all[i].plan.group, curve).first->second;
       double worst = 0;
       for (std::size_t s = 0; s < curve.size(); ++s) {
         worst = std::fmax(worst, std::abs(curve[s] / reference[s] - 1));

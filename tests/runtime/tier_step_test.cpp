@@ -227,13 +227,6 @@ TEST_CASE("the CUDA backend refuses rows in files in words", "[runtime][tiers]")
   CHECK_NOTHROW(runtime::require_executable(job, true));
   job.embedding_plan->tables[0].shards[0].tier = "ssd";
   CHECK_NOTHROW(runtime::require_executable(job, false));
-  job.embedding_plan->tables[0].shards[0].tier = "ddr";
-  job.sync_interval = 2;
-  CHECK_NOTHROW(runtime::require_executable(job, false));
-  CHECK_THROWS_WITH(runtime::require_executable(job, true),
-                    Catch::Contains("embedding.sync_interval"));
-  job.sync_interval = 1;
-  job.embedding_plan->tables[0].shards[0].tier = "ssd";
   CHECK_THROWS_WITH(runtime::require_executable(job, true),
                     Catch::Contains("embedding.plan") && Catch::Contains("tier ssd"));
 }

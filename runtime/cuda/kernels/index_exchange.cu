@@ -94,20 +94,26 @@ __global__ void factors_kernel(const std::int32_t* lengths, Index count, float* 
 
 /// One warp a segment.
 __global__ void segment_sums_kernel(const std::int32_t* lengths, const std::int64_t* first,
-                                    Index segments, Index count, std::int64_t* sums) {
+                                    Index segments, Index count, std::int64_t* sums,
+                                    std::int64_t* bags) {
   const Index segment = (static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x) / 32;
   if (segment >= segments) {
     return;
   }
   long long sum = 0;
+  long long there = 0;
   for (Index i = threadIdx.x % 32; i < count; i += 32) {
-    sum += lengths[first[segment] + i];
+    const std::int32_t length = lengths[first[segment] + i];
+    sum += length > 0 ? length : 0;
+    there += length >= 0 ? 1 : 0;
   }
   for (int step = 16; step > 0; step /= 2) {
     sum += __shfl_xor_sync(0xFFFFFFFFU, sum, step);
+    there += __shfl_xor_sync(0xFFFFFFFFU, there, step);
   }
   if (threadIdx.x % 32 == 0) {
     sums[segment] = sum;
+    bags[segment] = there;
   }
 }
 
@@ -191,10 +197,10 @@ void lengths_to_offsets(const std::int32_t* lengths, Index count, std::int64_t b
 }
 
 void segment_sums(const std::int32_t* lengths, const std::int64_t* first, Index segments,
-                  Index count, std::int64_t* sums, cudaStream_t stream) {
+                  Index count, std::int64_t* sums, std::int64_t* bags, cudaStream_t stream) {
   if (segments > 0) {
     internal::launch("segment_sums", segment_sums_kernel, {blocks_for(segments * 32), kThreads},
-                     stream, lengths, first, segments, count, sums);
+                     stream, lengths, first, segments, count, sums, bags);
   }
 }
 

@@ -38,9 +38,10 @@ std::size_t lengths_to_offsets_workspace(Index count);
 void lengths_to_offsets(const std::int32_t* lengths, Index count, std::int64_t base,
                         std::int64_t* offsets, Workspace workspace, cudaStream_t stream);
 
-/// sums[i] = sum of lengths[first[i]] .. lengths[first[i] + count - 1], i < segments: what each
-/// peer sends. `first` is in device memory.
+/// sums[i] = sum of lengths[first[i]] .. lengths[first[i] + count - 1], bags[i] = how many of them
+/// there are, i < segments: what each peer sends. A negative length is that of no bag. `first` is
+/// in device memory.
 void segment_sums(const std::int32_t* lengths, const std::int64_t* first, Index segments,
-                  Index count, std::int64_t* sums, cudaStream_t stream);
+                  Index count, std::int64_t* sums, std::int64_t* bags, cudaStream_t stream);
 
 }  // namespace stepcast::runtime::cuda::kernels

@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "tests/runtime/cuda/device_fixture.h"
 #include "tests/runtime/listed_models.h"
+#include "workloads/embedding_plan_layout.h"
 
 using namespace stepcast;
 using namespace stepcast::runtime;
@@ -55,6 +56,36 @@ TEST_CASE("a DLRM learns as on the CPU", "[runtime][cuda][gpu]") {
                                   OptimizerKind::kAdagrad, OptimizerKind::kAdam);
   check_equal_curves(curves_of(*module, test::small_dlrm(interaction, optimizer, Format::kFp32), 6),
                      1e-4);
+}
+
+TEST_CASE("pooled tables whose lists repeat learn as on the CPU", "[runtime][cuda][gpu]") {
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  const auto repeating = [](OptimizerKind optimizer, Format compute) {
+    Job job = test::small_dlrm(InteractionKind::kCat, optimizer, compute);
+    for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
+      t.session = Session{16, 0.8};
+    }
+    job.embedding_dedup = true;
+    return job;
+  };
+  const auto optimizer = GENERATE(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
+                                  OptimizerKind::kAdagrad, OptimizerKind::kAdam);
+  Job job = repeating(optimizer, Format::kFp32);
+  for (const workloads::EmbeddingSlice& s : workloads::embedding_layout(job).slices) {
+    REQUIRE(s.pools_lists_once());
+  }
+  check_equal_curves(curves_of(*module, job, 4), 1e-4);
+  check_equal_curves(curves_of(*module, repeating(optimizer, Format::kBf16), 2), 2e-2);
+  // Batches of one size are replayed, however many of their lists are distinct.
+  for (EmbeddingTable& t : std::get<DlrmWorkload>(job.workload.model).tables) {
+    t.pooling = 3;
+  }
+  cuda::Options captured;
+  captured.graph = true;
+  CHECK(curves_of(*module, job, 4, captured).gpu == curves_of(*module, job, 4).gpu);
 }
 
 TEST_CASE("a transformer learns as on the CPU", "[runtime][cuda][gpu][short]") {
@@ -205,6 +236,23 @@ TEST_CASE("what the device cannot hold in a slower tier is refused", "[runtime][
   captured.graph = true;
   CHECK_THROWS_WITH(module->executor(job, cached, cuda::Ranks{}, captured, nullptr),
                     Catch::Contains("--cuda-graph") && Catch::Contains("slower tiers"));
+}
+
+TEST_CASE("a step whose ops are not those of the step before is not captured",
+          "[runtime][cuda][gpu]") {
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  const Job job = test::small_dlrm(InteractionKind::kCat, OptimizerKind::kSgd, Format::kFp32);
+  ExecutionGraph graph = workloads::build_graph(job);
+  graph.programs.front().interval = 3;
+  graph.programs.front().ops.back().flags |= op_flags::kEveryInterval;
+  cuda::Options captured;
+  captured.graph = true;
+  CHECK_THROWS_WITH(module->executor(job, graph, cuda::Ranks{}, captured, nullptr),
+                    Catch::Contains("--cuda-graph") && Catch::Contains("sync_interval") &&
+                        Catch::Contains("once in 3 steps") && Catch::Contains("leave"));
 }
 
 TEST_CASE("a captured step gives the numbers of the issued one", "[runtime][cuda][gpu]") {

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <sstream>
+#include <vector>
 
 #include "tests/cli/command_line.h"
 #include "traces/native/native_trace.h"
@@ -234,6 +236,40 @@ TEST_CASE("plans with hot rows in device memory and cold ones in ddr run, rows c
   const Outcome in_files = machine.run_job(kDlrm, {"--set", "embedding.plan=" + plan_in("ssd")});
   INFO(in_files.err);
   CHECK(in_files.code == 2);
+}
+
+TEST_CASE("repeated lists are pooled once, and copies wait, where a job says so", "[run]") {
+  const Machine machine;
+  const auto losses = [&](const char* backend) {
+    std::vector<std::string> call{"run",       machine.file("job.json", kDlrm),
+                                  "--ranks",   "2",
+                                  "--steps",   "3",
+                                  "--warmup",  "0",
+                                  "--format",  "csv",
+                                  "--backend", backend};
+    for (const char* set :
+         {R"(workload.tables[0].access={"zipf": 1.1, "session": {"samples": 16, "keep": 0.8}})",
+          "embedding.dedup=ikjt", "embedding.plan=data_parallel", "embedding.sync_interval=2"}) {
+      call.insert(call.end(), {"--set", set});
+    }
+    const Outcome done = machine.call(call);
+    INFO(done.err);
+    REQUIRE(done.code == 0);
+    std::vector<double> all;
+    std::istringstream lines(done.out);
+    std::string line;
+    for (std::getline(lines, line); std::getline(lines, line);) {
+      all.push_back(std::stod(line.substr(line.find(',') + 1)));
+    }
+    return all;
+  };
+  const std::vector<double> cpu = losses("cpu");
+  const std::vector<double> cuda = losses("cuda");
+  REQUIRE(cuda.size() == 3);
+  REQUIRE(cpu.size() == 3);
+  for (std::size_t s = 0; s < cpu.size(); ++s) {
+    CHECK(cuda[s] == Approx(cpu[s]).epsilon(1e-5));
+  }
 }
 
 TEST_CASE("fp8 products run where the device has them and are refused where not", "[run]") {

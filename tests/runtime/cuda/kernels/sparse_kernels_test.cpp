@@ -317,9 +317,11 @@ TEST_CASE("kernels: index lists sorted by owner", "[cuda][kernels][gpu]") {
       first.push_back(p * bags);
       sums.push_back(static_cast<std::int64_t>(by_part[static_cast<std::size_t>(p)].size()));
     }
-    const Array<std::int64_t> starts(first), totals(static_cast<std::size_t>(kParts));
-    segment_sums(lengths.data(), starts.data(), kParts, bags, totals.data(), nullptr);
+    const Array<std::int64_t> starts(first), totals(static_cast<std::size_t>(kParts)),
+        there(static_cast<std::size_t>(kParts));
+    segment_sums(lengths.data(), starts.data(), kParts, bags, totals.data(), there.data(), nullptr);
     CHECK(totals.read() == sums);
+    CHECK(there.read() == std::vector<std::int64_t>(static_cast<std::size_t>(kParts), bags));
     const auto lookups_in_all = static_cast<std::size_t>(lookups.bags().lookups);
     Array<std::int64_t> plain(std::max<std::size_t>(1, lookups_in_all));
     copy_ids(lookups.bags(), plain.data(), nullptr);

@@ -12,9 +12,10 @@ struct DeviceScan {
       bytes = 1;
       return cudaSuccess;
     }
-    stepcast::standin::enqueue([=]() mutable {
+    stepcast::standin::enqueue([=] {  // may be replayed: keeps nothing
+      Value sum = initial;
       for (int i = 0; i < count; ++i) {
-        out[i] = initial = combine(initial, in[i]);
+        out[i] = sum = combine(sum, in[i]);
       }
     });
     return cudaSuccess;
