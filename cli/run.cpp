@@ -219,6 +219,9 @@ nlohmann::ordered_json result_json(const Job& job, const runtime::RunResult& r,
   if (!r.attention.kernels.empty()) {
     j["attention"] = {{"kernels", r.attention.kernels}, {"reason", r.attention.reason}};
   }
+  if (!r.epilogues.kernels.empty()) {
+    j["epilogues"] = {{"kernels", r.epilogues.kernels}, {"reason", r.epilogues.reason}};
+  }
   j["steps"] = nlohmann::ordered_json::array();
   for (const runtime::StepRecord& s : r.steps) {
     j["steps"].push_back({{"step", s.step},
@@ -335,9 +338,12 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
                      ? "those of the device, as CUPTI recorded them"
                      : "those of CUDA events around each op: " + traced.clock.reason);
     }
-    if (const runtime::AttentionUse& a = result.attention; !a.kernels.empty()) {
-      fmt::print(stderr, "stepcast: attention by {}{}\n", a.kernels,
-                 a.reason.empty() ? "" : " (" + a.reason + ")");
+    for (const auto& [what, use] :
+         {std::pair("attention", result.attention), std::pair("epilogues", result.epilogues)}) {
+      if (!use.kernels.empty()) {
+        fmt::print(stderr, "stepcast: {} by {}{}\n", what, use.kernels,
+                   use.reason.empty() ? "" : " (" + use.reason + ")");
+      }
     }
     switch (options.job.format) {
       case OutputFormat::kText:

@@ -252,6 +252,36 @@ std::string_view name_of(Activation activation) {
   return "unknown";
 }
 
+std::string_view name_of(Epilogue epilogue) {
+  switch (epilogue) {
+    case Epilogue::kNone:
+      return "none";
+    case Epilogue::kBias:
+      return "bias";
+    case Epilogue::kBiasRelu:
+      return "bias_relu";
+    case Epilogue::kBiasReluMask:
+      return "bias_relu_mask";
+    case Epilogue::kReluBackward:
+      return "relu_backward";
+    case Epilogue::kColumnSums:
+      return "column_sums";
+    case Epilogue::kGelu:
+      return "gelu";
+    case Epilogue::kBiasGelu:
+      return "bias_gelu";
+    case Epilogue::kGeluInput:
+      return "gelu_input";
+    case Epilogue::kBiasGeluInput:
+      return "bias_gelu_input";
+    case Epilogue::kGeluBackward:
+      return "gelu_backward";
+    case Epilogue::kGeluBackwardSums:
+      return "gelu_backward_sums";
+  }
+  return "unknown";
+}
+
 std::optional<OpKind> op_kind_named(std::string_view name) {
   for (std::size_t i = 0; i < kKinds.size(); ++i) {
     if (kKinds[i].name == name) {
@@ -269,29 +299,27 @@ std::optional<Phase> phase_named(std::string_view name) {
 
 namespace {
 
-/// What an epilogue moves beside the product: a row of bias or of its gradient (fp32), and a mask.
+/// What an epilogue moves beside the product: a row of bias or of its gradient (fp32), a mask, and
+/// the input of a GELU.
 void add_epilogue(Op& op, double e) {
+  const auto epilogue = static_cast<Epilogue>(op.variant);
+  const auto rows = static_cast<double>(op.shape[0]);
   const auto columns = static_cast<double>(op.shape[1]);
-  const Bytes mask(static_cast<double>(op.shape[0]) * 4 *
-                   static_cast<double>(mask_words(op.shape[1])));
-  switch (static_cast<Epilogue>(op.variant)) {
-    case Epilogue::kNone:
-      return;
-    case Epilogue::kBias:
-    case Epilogue::kBiasRelu:
-      op.bytes_read += Bytes(columns * e);
-      return;
-    case Epilogue::kBiasReluMask:
-      op.bytes_read += Bytes(columns * e);
-      op.bytes_written += mask;
-      return;
-    case Epilogue::kReluBackward:
-      op.bytes_read += mask;
-      op.bytes_written += Bytes(columns * 4);
-      return;
-    case Epilogue::kColumnSums:
-      op.bytes_written += Bytes(columns * 4);
-      return;
+  const Bytes mask(rows * 4 * static_cast<double>(mask_words(op.shape[1])));
+  if (adds_bias(epilogue)) {
+    op.bytes_read += Bytes(columns * e);
+  }
+  if (sums_columns(epilogue)) {
+    op.bytes_written += Bytes(columns * 4);
+  }
+  if (epilogue == Epilogue::kBiasReluMask) {
+    op.bytes_written += mask;
+  } else if (epilogue == Epilogue::kReluBackward) {
+    op.bytes_read += mask;
+  } else if (keeps_gelu_input(epilogue)) {
+    op.bytes_written += Bytes(rows * columns * e);
+  } else if (reads_gelu_input(epilogue)) {
+    op.bytes_read += Bytes(rows * columns * e);
   }
 }
 

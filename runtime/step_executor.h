@@ -11,9 +11,9 @@
 
 namespace stepcast::runtime {
 
-/// Which kernels compute the fused attention of a run, where a backend has a choice: "own",
-/// "cudnn 9.19.0", or both; and why not the library's, where it was not. Empty: no choice.
-struct AttentionUse {
+/// Which kernels compute something of a run, where a backend has a choice: "own", a library's
+/// ("cudnn 9.19.0"), or both; and why not the library's, where it was not. Empty: no choice.
+struct KernelUse {
   std::string kernels, reason;
 };
 
@@ -47,7 +47,10 @@ class StepExecutor {
   [[nodiscard]] virtual std::vector<RowTraffic> tier_traffic() const { return {}; }
   /// Bytes of tensors in slower tiers, by tier of the program.
   [[nodiscard]] virtual std::vector<double> allocated_in_tiers() const { return {}; }
-  [[nodiscard]] virtual AttentionUse attention() const { return {}; }
+  /// Of fused attention.
+  [[nodiscard]] virtual KernelUse attention() const { return {}; }
+  /// Of what products do beside multiplying (core/epilogue.h).
+  [[nodiscard]] virtual KernelUse epilogues() const { return {}; }
   /// Time compute ops of the last step waited for a core, summed over streams.
   [[nodiscard]] virtual Seconds lease_wait() const { return {}; }
 

@@ -174,6 +174,7 @@ class Rank {
     result.allocated = Bytes(peaks[0]);
     result.peak_resident = Bytes(peaks[1]);
     result.attention = executor_->attention();
+    result.epilogues = executor_->epilogues();
     if (options_.steps > 0) {
       if (cpu_ != nullptr) {
         result.traffic = traffic();

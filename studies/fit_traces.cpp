@@ -245,13 +245,18 @@ void check_alike(const std::vector<Input>& inputs) {
                                    input.on_device() ? "devices" : "cores", first.folder.string(),
                                    first.on_device() ? "devices" : "cores"));
     }
-    if (!input.capture && !input.trace.attention.empty() && !first.trace.attention.empty() &&
-        input.trace.attention != first.trace.attention) {
-      throw InputError(
-          input.folder.string(),
-          fmt::format("attention was computed by {}, in {} by {}; one model describes "
-                      "one of them, so fit them in two calls",
-                      input.trace.attention, first.folder.string(), first.trace.attention));
+    const auto check_kernels = [&](const char* what, const std::string& here,
+                                   const std::string& there) {
+      if (!here.empty() && !there.empty() && here != there) {
+        throw InputError(input.folder.string(),
+                         fmt::format("{} computed by {}, in {} by {}; one model describes "
+                                     "one of them, so fit them in two calls",
+                                     what, here, first.folder.string(), there));
+      }
+    };
+    if (!input.capture && !first.capture) {
+      check_kernels("attention was", input.trace.attention, first.trace.attention);
+      check_kernels("epilogues were", input.trace.epilogues, first.trace.epilogues);
     }
     if (input.capture.has_value() != first.capture.has_value()) {
       throw InputError(

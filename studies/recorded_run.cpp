@@ -170,6 +170,8 @@ runtime::RunResult run_traced(const Job& job, const ExecutionGraph& graph,
       trace.op_clock_reason = traced.clock.reason;
       trace.attention = result.attention.kernels;
       trace.attention_reason = result.attention.reason;
+      trace.epilogues = result.epilogues.kernels;
+      trace.epilogues_reason = result.epilogues.reason;
     }
     traces::write_manifest(traced.folder, trace, session.size());
   }

@@ -51,6 +51,8 @@ struct Trace {
   /// Which kernels computed fused attention, where there was a choice ("own", "cudnn 9.19.0"), and
   /// why not the library's. Times of one say nothing of the other.
   std::string attention, attention_reason;
+  /// Likewise which did what products do beside multiplying (core/epilogue.h).
+  std::string epilogues, epilogues_reason;
   ExecutionGraph graph;
   std::vector<RankTrace> ranks;
 };

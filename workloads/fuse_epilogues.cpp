@@ -1,7 +1,9 @@
 #include "workloads/fuse_epilogues.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "core/epilogue.h"
@@ -9,26 +11,59 @@
 namespace stepcast::workloads {
 namespace {
 
+using Operands = std::vector<TensorId>;
+
+bool contains(const Operands& ids, TensorId id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+/// Part of the memory of a tensor that is no view.
+struct Range {
+  TensorId tensor = 0;
+  std::int64_t begin = 0, end = 0;
+};
+bool overlap(const Range& a, const Range& b) {
+  return a.tensor == b.tensor && a.begin < b.end && b.begin < a.end;
+}
+
 /// Rewrites one program.
 class Fusion {
  public:
-  explicit Fusion(Program& program) : p_(program), fused_(program.ops.size()) {}
-
-  void run() {
-    find();
-    mark_masked();
-    if (pairs_ > 0) {
-      rewrite();
+  explicit Fusion(Program& program)
+      : p_(program), pair_of_(program.ops.size(), -1), viewed_(program.tensors.size()) {
+    for (const Tensor& t : p_.tensors) {
+      if (t.is_view()) {
+        viewed_[static_cast<std::size_t>(t.view_of)] = true;
+      }
     }
   }
 
+  /// Whether any ops became one.
+  bool run() {
+    find();
+    mark_masked();
+    keep_gelu_inputs();
+    if (std::none_of(pairs_.begin(), pairs_.end(), fuses)) {
+      return false;
+    }
+    rewrite();
+    remove_unused();
+    return true;
+  }
+
  private:
-  using Operands = std::vector<TensorId>;
-  /// Of the first of two ops that become one.
+  /// Two ops that become one.
   struct Pair {
-    Epilogue epilogue = Epilogue::kNone;
-    std::optional<TensorId> mask;
+    std::size_t first = 0, second = 0;
+    Epilogue epilogue = Epilogue::kNone;  ///< kNone: they stay two
+    std::size_t at = 0;                   ///< whose place the one takes
+    std::optional<TensorId> aux{};        ///< the mask, or the input of a GELU, if either is used
   };
+  static bool fuses(const Pair& pair) { return pair.epilogue != Epilogue::kNone; }
+  static bool is_gelu_forward(const Pair& pair) {
+    return pair.epilogue == Epilogue::kGelu || pair.epilogue == Epilogue::kBiasGelu;
+  }
+  static bool is_gelu_backward(const Pair& pair) { return reads_gelu_input(pair.epilogue); }
 
   [[nodiscard]] Operands inputs(const Op& op) const {
     const auto ids = p_.inputs(op);
@@ -39,11 +74,15 @@ class Fusion {
     return {ids.begin(), ids.end()};
   }
 
+  /// With a bias already, or as it was built.
   static bool is_product(const Op& op) {
-    return op.kind == OpKind::kGemm && op.variant == 0 && op.shape[3] <= 1 &&
-           format_info(op.format).block <= 1 && op.format != Format::kFp8 && op.inputs == 2 &&
-           op.outputs == 1;
+    const auto epilogue = static_cast<Epilogue>(op.variant);
+    return op.kind == OpKind::kGemm && op.shape[3] <= 1 && format_info(op.format).block <= 1 &&
+           op.format != Format::kFp8 && op.outputs == 1 &&
+           ((epilogue == Epilogue::kNone && op.inputs == 2) ||
+            (epilogue == Epilogue::kBias && op.inputs == 3));
   }
+  static bool is_plain_product(const Op& op) { return is_product(op) && op.variant == 0; }
   static bool may_pair(const Op& first, const Op& second) {
     constexpr auto kWhen = op_flags::kNextBatch | op_flags::kEveryInterval;
     return first.stream == second.stream && first.phase == second.phase && first.record < 0 &&
@@ -51,39 +90,69 @@ class Fusion {
            ((first.flags ^ second.flags) & kWhen) == 0 &&
            (second.flags & op_flags::kHostWaits) == 0;
   }
+  static Activation activation_of(const Op& op) { return static_cast<Activation>(op.variant); }
 
-  /// What two neighbours become; kNone: they stay two. A backward ReLU is decided by mark_masked.
+  /// What a product and an op that goes over its result become.
+  [[nodiscard]] Epilogue after_product(const Op& first, const Op& second) const {
+    const TensorId c = outputs(first)[0];
+    const Operands in = inputs(second);
+    const Operands out = outputs(second);
+    const bool alike = second.shape[0] == first.shape[0] && second.shape[1] == first.shape[1];
+    if (!alike || in.empty() || in[0] != c || (first.flags & op_flags::kAccumulate) != 0) {
+      return Epilogue::kNone;
+    }
+    const Activation activation = activation_of(second);
+    const bool plain = is_plain_product(first);
+    switch (second.kind) {
+      case OpKind::kBiasActivationForward:
+        if (!plain || in.size() != 2 || out != Operands{c}) {
+          return Epilogue::kNone;
+        }
+        return activation == Activation::kNone   ? Epilogue::kBias
+               : activation == Activation::kRelu ? Epilogue::kBiasRelu
+                                                 : Epilogue::kNone;
+      case OpKind::kBiasActivationBackward:
+        return plain && in.size() == 2 && out.size() == 2 && out[0] == c &&
+                       activation == Activation::kRelu
+                   ? Epilogue::kReluBackward
+                   : Epilogue::kNone;
+      case OpKind::kActivationForward:
+        if (activation != Activation::kGelu || !replaces(c, out[0]) ||
+            in.size() > (plain ? 2U : 1U)) {
+          return Epilogue::kNone;
+        }
+        return plain && in.size() == 1 ? Epilogue::kGelu : Epilogue::kBiasGelu;
+      case OpKind::kActivationBackward:
+        if (activation != Activation::kGelu || !plain || !replaces(c, out[0])) {
+          return Epilogue::kNone;
+        }
+        return out.size() == 2 ? Epilogue::kGeluBackwardSums : Epilogue::kGeluBackward;
+      default:
+        return Epilogue::kNone;
+    }
+  }
+  /// Whether a product may write `y` in the place of its result `c`.
+  [[nodiscard]] bool replaces(TensorId c, TensorId y) const {
+    return c != y && p_.tensors[c].format == p_.tensors[y].format && !p_.tensors[c].is_view() &&
+           !viewed_[c];
+  }
+
+  /// What two neighbours become; kNone: they stay two. A backward ReLU is decided by mark_masked,
+  /// GELUs by keep_gelu_inputs.
   [[nodiscard]] Epilogue epilogue_of(const Op& first, const Op& second) const {
     if (!may_pair(first, second)) {
       return Epilogue::kNone;
     }
     if (is_product(first)) {
-      const TensorId c = outputs(first)[0];
-      const Operands in = inputs(second);
-      const Operands out = outputs(second);
-      const auto activation = static_cast<Activation>(second.variant);
-      const bool alike = second.shape[0] == first.shape[0] && second.shape[1] == first.shape[1];
-      if (!alike || in.size() != 2 || in[0] != c || out.front() != c ||
-          (first.flags & op_flags::kAccumulate) != 0) {
-        return Epilogue::kNone;
-      }
-      if (second.kind == OpKind::kBiasActivationForward && out.size() == 1) {
-        return activation == Activation::kNone   ? Epilogue::kBias
-               : activation == Activation::kRelu ? Epilogue::kBiasRelu
-                                                 : Epilogue::kNone;
-      }
-      return second.kind == OpKind::kBiasActivationBackward && out.size() == 2 &&
-                     activation == Activation::kRelu
-                 ? Epilogue::kReluBackward
-                 : Epilogue::kNone;
+      return after_product(first, second);
     }
     Op usual = first;  // one that does more, as a dropout, reads more
     fill_work(usual);
     const bool sums = first.kind == OpKind::kBiasActivationBackward &&
                       first.bytes_read <= usual.bytes_read &&
-                      static_cast<Activation>(first.variant) == Activation::kNone &&
-                      first.outputs == 2 && outputs(first)[0] == inputs(first)[0];
-    return sums && is_product(second) && (second.flags & op_flags::kTransposeA) != 0 &&
+                      activation_of(first) == Activation::kNone && first.outputs == 2 &&
+                      outputs(first)[0] == inputs(first)[0];
+    return sums && is_plain_product(second) && (second.flags & op_flags::kTransposeA) != 0 &&
                    (second.flags & op_flags::kTransposeB) == 0 &&
                    inputs(second)[1] == inputs(first)[0] && second.shape[2] == first.shape[0] &&
                    second.shape[1] == first.shape[1]
@@ -93,53 +162,154 @@ class Fusion {
 
   void find() {
     for (const Segment& s : p_.segments) {
-      for (std::uint32_t i = s.first_op; i + 1 < s.first_op + s.op_count; ++i) {
-        const Epilogue e = epilogue_of(p_.ops[i], p_.ops[i + 1]);
+      for (std::size_t second = s.first_op + 1; second < s.first_op + s.op_count; ++second) {
+        const std::size_t before = second - 1;
+        const Epilogue e =
+            pair_of_[before] >= 0 ? Epilogue::kNone : epilogue_of(p_.ops[before], p_.ops[second]);
         if (e != Epilogue::kNone) {
-          fused_[i].epilogue = e;
-          ++pairs_;
-          ++i;
+          add({before, second, e, before});
+        } else if (p_.ops[second].kind == OpKind::kActivationBackward) {
+          find_product(s, second);
         }
       }
     }
+    // What a GELU's product no longer writes must not be read.
+    for (Pair& pair : pairs_) {
+      const bool gelu_backward = is_gelu_backward(pair);
+      if (gelu_backward && !is_last_use(pair.second, outputs(p_.ops[pair.first])[0])) {
+        drop(pair);
+      }
+    }
+  }
+  void add(Pair pair) {
+    pair_of_[pair.first] = pair_of_[pair.second] = static_cast<std::ptrdiff_t>(pairs_.size());
+    pairs_.push_back(pair);
+  }
+  static void drop(Pair& pair) { pair.epilogue = Epilogue::kNone; }
+
+  /// The product that made the gradient a backward activation reads: one of the two moves to the
+  /// other where that changes nothing for the ops between.
+  void find_product(const Segment& s, std::size_t second) {
+    const TensorId gradient = inputs(p_.ops[second])[0];
+    for (std::size_t first = second; first-- > s.first_op;) {
+      if (!contains(inputs(p_.ops[first]), gradient) &&
+          !contains(outputs(p_.ops[first]), gradient)) {
+        continue;
+      }
+      const Epilogue e = pair_of_[first] < 0 && is_product(p_.ops[first])
+                             ? epilogue_of(p_.ops[first], p_.ops[second])
+                             : Epilogue::kNone;
+      if (e != Epilogue::kNone && moves_later(first, second)) {
+        add({first, second, e, second});
+      } else if (e != Epilogue::kNone && moves_earlier(first, second)) {
+        add({first, second, e, first});
+      }
+      return;
+    }
+  }
+  /// What others learn by an event that an op between records stays true.
+  [[nodiscard]] bool moves_later(std::size_t first, std::size_t second) const {
+    const Op& moved = p_.ops[first];
+    return moved.waits == 0 && between(first, second, [&](const Op& op) {
+             return (op.record < 0 || op.stream != moved.stream) && independent(moved, op);
+           });
+  }
+  /// Likewise for what the ops between wait for.
+  [[nodiscard]] bool moves_earlier(std::size_t first, std::size_t second) const {
+    const Op& moved = p_.ops[second];
+    return moved.record < 0 && between(first, second, [&](const Op& op) {
+             return (op.waits == 0 || op.stream != moved.stream) && independent(moved, op);
+           });
+  }
+  template <class Holds>
+  [[nodiscard]] bool between(std::size_t first, std::size_t second, const Holds& holds) const {
+    return std::all_of(p_.ops.begin() + static_cast<std::ptrdiff_t>(first) + 1,
+                       p_.ops.begin() + static_cast<std::ptrdiff_t>(second), holds);
+  }
+  /// Neither writes what the other touches.
+  [[nodiscard]] bool independent(const Op& a, const Op& b) const {
+    const auto clash = [this](const Operands& written, const Operands& touched) {
+      return std::any_of(written.begin(), written.end(), [&](TensorId w) {
+        return std::any_of(touched.begin(), touched.end(),
+                           [&](TensorId t) { return overlap(range_of(w), range_of(t)); });
+      });
+    };
+    return !clash(outputs(a), inputs(b)) && !clash(outputs(a), outputs(b)) &&
+           !clash(outputs(b), inputs(a));
+  }
+  [[nodiscard]] Range range_of(TensorId id) const {
+    Range r{id, 0, p_.tensors[id].elements()};
+    bool whole = false;  // where a rank's part begins is not known here
+    while (p_.tensors[r.tensor].is_view()) {
+      const Tensor& t = p_.tensors[r.tensor];
+      whole = whole || t.view_data_step != 0;
+      r.begin += t.view_offset;
+      r.end += t.view_offset;
+      r.tensor = static_cast<TensorId>(t.view_of);
+    }
+    return whole ? Range{r.tensor, 0, p_.tensors[r.tensor].elements()} : r;
+  }
+  /// Whether what stands in a tensor is not read after an op of a segment.
+  [[nodiscard]] bool is_last_use(std::size_t op, TensorId id) const {
+    for (const Segment& s : p_.segments) {
+      const bool here = op >= s.first_op && op < s.first_op + s.op_count;
+      if (!here && !p_.tensors[id].per_microbatch) {
+        continue;  // temporaries do not outlive a segment
+      }
+      for (std::size_t i = here ? op + 1 : s.first_op; i < s.first_op + s.op_count; ++i) {
+        const bool adds = (p_.ops[i].flags & op_flags::kAccumulate) != 0;
+        const bool writes = contains(outputs(p_.ops[i]), id);
+        if (contains(inputs(p_.ops[i]), id) || (writes && adds)) {
+          return false;
+        }
+        if (writes) {
+          break;
+        }
+      }
+    }
+    return true;
   }
 
   /// A backward ReLU reads the mask of its forward; where no product makes one it stays an op.
   void mark_masked() {
-    std::map<TensorId, std::vector<std::size_t>> makers;  // a layer may be recomputed
-    for (std::size_t i = 0; i < fused_.size(); ++i) {
-      if (fused_[i].epilogue == Epilogue::kBiasRelu) {
-        makers[outputs(p_.ops[i])[0]].push_back(i);
+    std::map<TensorId, std::vector<Pair*>> makers;  // a layer may be recomputed
+    for (Pair& pair : pairs_) {
+      if (pair.epilogue == Epilogue::kBiasRelu) {
+        makers[outputs(p_.ops[pair.first])[0]].push_back(&pair);
       }
     }
-    for (std::size_t i = 0; i < fused_.size(); ++i) {
-      if (fused_[i].epilogue != Epilogue::kReluBackward) {
+    for (Pair& pair : pairs_) {
+      if (pair.epilogue != Epilogue::kReluBackward) {
         continue;
       }
-      const TensorId y = inputs(p_.ops[i + 1])[1];
+      const TensorId y = inputs(p_.ops[pair.second])[1];
       const auto made = makers.find(y);
-      if (made == makers.end() || writers_of(y) != made->second.size()) {
-        fused_[i].epilogue = Epilogue::kNone;
-        --pairs_;
+      if (made == makers.end() || has_other_writer(y, made->second)) {
+        drop(pair);
         continue;
       }
-      const TensorId mask = mask_of(y, *made);
-      fused_[i].mask = mask;
+      pair.aux = mask_of(y, made->second);
     }
   }
-  /// Products and all else that writes a tensor; the two ops of a pair count once.
-  [[nodiscard]] std::size_t writers_of(TensorId id) const {
-    std::size_t n = 0;
+  [[nodiscard]] bool has_other_writer(TensorId id, const std::vector<Pair*>& pairs) const {
+    return has_other(pairs, [&](const Op& op) { return contains(outputs(op), id); });
+  }
+  [[nodiscard]] bool has_other_reader(TensorId id, const std::vector<Pair*>& pairs) const {
+    return has_other(pairs, [&](const Op& op) { return contains(inputs(op), id); });
+  }
+  /// Whether an op that is in none of the pairs is so.
+  template <class Is>
+  [[nodiscard]] bool has_other(const std::vector<Pair*>& pairs, const Is& is) const {
     for (std::size_t i = 0; i < p_.ops.size(); ++i) {
-      for (const TensorId out : p_.outputs(p_.ops[i])) {
-        n += out == id ? 1 : 0;
+      const Pair* of = pair_of_[i] < 0 ? nullptr : &pairs_[static_cast<std::size_t>(pair_of_[i])];
+      if (is(p_.ops[i]) && std::find(pairs.begin(), pairs.end(), of) == pairs.end()) {
+        return true;
       }
-      i += fused_[i].epilogue != Epilogue::kNone ? 1 : 0;
     }
-    return n;
+    return false;
   }
-  TensorId mask_of(TensorId y, const std::pair<const TensorId, std::vector<std::size_t>>& made) {
-    if (const auto known = fused_[made.second.front()].mask) {
+  TensorId mask_of(TensorId y, const std::vector<Pair*>& makers) {
+    if (const auto known = makers.front()->aux) {
       return *known;
     }
     const Tensor& of = p_.tensors[y];
@@ -152,32 +322,77 @@ class Fusion {
     mask.per_microbatch = of.per_microbatch;
     p_.tensors.push_back(std::move(mask));
     const auto id = static_cast<TensorId>(p_.tensors.size() - 1);
-    for (const std::size_t i : made.second) {
-      fused_[i].epilogue = Epilogue::kBiasReluMask;
-      fused_[i].mask = id;
+    for (Pair* pair : makers) {
+      pair->epilogue = Epilogue::kBiasReluMask;
+      pair->aux = id;
     }
     return id;
   }
 
-  [[nodiscard]] Op one_of(std::size_t i) {
-    const Op& first = p_.ops[i];
-    const Op& second = p_.ops[i + 1];
-    const Pair& pair = fused_[i];
+  /// Unfused, a GELU's input may stand without its bias, and without the gaps between rows that
+  /// cuBLASLt wants: then all that writes or reads it must be fused, or nothing is.
+  void keep_gelu_inputs() {
+    struct Uses {
+      std::vector<Pair*> forward, all;
+    };
+    std::map<TensorId, Uses> uses;
+    for (Pair& pair : pairs_) {
+      if (is_gelu_forward(pair)) {
+        Uses& of = uses[outputs(p_.ops[pair.first])[0]];
+        of.forward.push_back(&pair);
+        of.all.push_back(&pair);
+      } else if (is_gelu_backward(pair)) {
+        uses[inputs(p_.ops[pair.second])[1]].all.push_back(&pair);
+      }
+    }
+    for (auto& [input, of] : uses) {
+      Tensor& tensor = p_.tensors[input];
+      const auto with_bias = std::count_if(of.all.begin(), of.all.end(),
+                                           [this](const Pair* pair) { return adds_bias(*pair); });
+      const bool as_it_was = with_bias == 0 && gelu_input_columns(tensor.columns) == tensor.columns;
+      const bool alike = with_bias == 0 || with_bias == std::ssize(of.all);
+      const bool others_read = has_other_reader(input, of.all);
+      if (!as_it_was && (others_read || !alike || tensor.is_view() || viewed_[input] ||
+                         has_other_writer(input, of.forward))) {
+        std::for_each(of.all.begin(), of.all.end(), [](Pair* pair) { drop(*pair); });
+        continue;
+      }
+      if (of.all.size() == of.forward.size() && !others_read) {
+        continue;  // no backward: nothing is kept
+      }
+      tensor.columns = gelu_input_columns(tensor.columns);
+      for (Pair* pair : of.all) {
+        pair->aux = input;
+        pair->epilogue = pair->epilogue == Epilogue::kGelu       ? Epilogue::kGeluInput
+                         : pair->epilogue == Epilogue::kBiasGelu ? Epilogue::kBiasGeluInput
+                                                                 : pair->epilogue;
+      }
+    }
+  }
+  /// Of a pair with a GELU: whether the activation adds the bias.
+  [[nodiscard]] bool adds_bias(const Pair& pair) const {
+    return p_.ops[pair.second].inputs > (is_gelu_backward(pair) ? 2 : 1);
+  }
+
+  [[nodiscard]] Op one_of(const Pair& pair) {
+    const Op& first = p_.ops[pair.first];
+    const Op& second = p_.ops[pair.second];
     const bool sums_first = pair.epilogue == Epilogue::kColumnSums;
     const Op& product = sums_first ? second : first;
     const Op& other = sums_first ? first : second;
     Operands in = inputs(product);
     Operands out = outputs(product);
-    if (!sums_first) {
+    if (!sums_first && !reads_gelu_input(pair.epilogue) && other.inputs > 1) {
       in.push_back(inputs(other)[1]);  // bias, or y
     }
-    if (pair.epilogue == Epilogue::kReluBackward) {
-      in.push_back(*pair.mask);
+    if (pair.aux) {
+      const bool made = pair.epilogue == Epilogue::kBiasReluMask || keeps_gelu_input(pair.epilogue);
+      (made ? out : in).push_back(*pair.aux);
     }
-    if (pair.epilogue == Epilogue::kBiasReluMask) {
-      out.push_back(*pair.mask);
+    if (!sums_first) {
+      out[0] = outputs(other)[0];
     }
-    if (other.kind == OpKind::kBiasActivationBackward) {
+    if (sums_columns(pair.epilogue)) {
       out.push_back(outputs(other)[1]);
     }
     Op op = product;
@@ -202,16 +417,16 @@ class Fusion {
 
   void rewrite() {
     std::vector<Op> ops;
-    ops.reserve(p_.ops.size() - pairs_);
+    ops.reserve(p_.ops.size());
     std::vector<std::uint32_t> place(p_.ops.size() + 1);  // of an old op among the new ones
     for (std::size_t i = 0; i < p_.ops.size(); ++i) {
       place[i] = static_cast<std::uint32_t>(ops.size());
-      if (fused_[i].epilogue == Epilogue::kNone) {
+      const Pair* pair = pair_of_[i] < 0 ? nullptr : &pairs_[static_cast<std::size_t>(pair_of_[i])];
+      if (pair == nullptr || !fuses(*pair)) {
         ops.push_back(p_.ops[i]);
-        continue;
+      } else if (pair->at == i) {
+        ops.push_back(one_of(*pair));
       }
-      ops.push_back(one_of(i));
-      place[++i] = static_cast<std::uint32_t>(ops.size() - 1);
     }
     place.back() = static_cast<std::uint32_t>(ops.size());
     for (Segment& s : p_.segments) {
@@ -219,19 +434,80 @@ class Fusion {
       s.first_op = place[s.first_op];
       s.op_count = end - s.first_op;
     }
+    for (const Pair& pair : pairs_) {
+      if (fuses(pair) && pair.epilogue != Epilogue::kColumnSums) {
+        replaced_.insert(outputs(p_.ops[pair.first])[0]);
+      }
+    }
     p_.ops = std::move(ops);
   }
 
+  /// Results of products that nothing names any more take no memory.
+  void remove_unused() {
+    for (const Op& op : p_.ops) {
+      for (const Operands& ids : {inputs(op), outputs(op)}) {
+        for (const TensorId id : ids) {
+          replaced_.erase(id);
+        }
+      }
+    }
+    if (replaced_.empty()) {
+      return;
+    }
+    std::vector<TensorId> now(p_.tensors.size());  // of an old id
+    std::vector<Tensor> tensors;
+    for (TensorId id = 0; id < p_.tensors.size(); ++id) {
+      now[id] = static_cast<TensorId>(tensors.size());
+      if (!replaced_.contains(id)) {
+        tensors.push_back(std::move(p_.tensors[id]));
+      }
+    }
+    const auto renew = [&now](auto& id) {
+      if (id >= 0) {
+        id = static_cast<std::decay_t<decltype(id)>>(now[static_cast<std::size_t>(id)]);
+      }
+    };
+    for (Tensor& t : tensors) {
+      renew(t.view_of);
+      renew(t.next_of);
+      for (Tensor::Source& source : t.sources) {
+        source.tensor = now[source.tensor];
+      }
+    }
+    std::vector<TensorId> operands;  // without those of ops that are gone
+    for (Op& op : p_.ops) {
+      const auto* first = p_.operands.data() + op.first_operand;
+      op.first_operand = static_cast<std::uint32_t>(operands.size());
+      std::transform(first, first + op.inputs + op.outputs, std::back_inserter(operands),
+                     [&now](TensorId id) { return now[id]; });
+    }
+    for (EmbeddingGroup& group : p_.embeddings) {
+      for (EmbeddingShard& shard : group.shards) {
+        shard.weights = now[shard.weights];
+        shard.state = now[shard.state];
+        if (shard.cache) {
+          shard.cache->rows = now[shard.cache->rows];
+          shard.cache->state = now[shard.cache->state];
+        }
+      }
+    }
+    p_.operands = std::move(operands);
+    p_.tensors = std::move(tensors);
+  }
+
   Program& p_;
-  std::vector<Pair> fused_;
-  std::size_t pairs_ = 0;
+  std::vector<Pair> pairs_;
+  std::vector<std::ptrdiff_t> pair_of_;  ///< of an op, by place; -1: none
+  std::vector<bool> viewed_;             ///< tensors that others are views of
+  std::set<TensorId> replaced_;          ///< results of products that other ops replace
 };
 
 }  // namespace
 
 void fuse_epilogues(ExecutionGraph& graph) {
   for (Program& program : graph.programs) {
-    Fusion(program).run();
+    while (Fusion(program).run()) {  // a product with its bias may take in an activation
+    }
   }
 }
 

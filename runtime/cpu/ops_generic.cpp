@@ -17,9 +17,11 @@ namespace {
 
 kernels::MatrixView view(const Matrix& m) { return {m.data, m.rows, m.columns}; }
 
-/// In place, after the product. Masks are for libraries that cannot look at y: not written here.
-void epilogue(OpContext& c, const kernels::MatrixView& out) {
+/// After a product, whose result is in `product`: the first output, or the input of a GELU that is
+/// kept. Masks are for libraries that cannot look at y: not written here.
+void epilogue(OpContext& c, const kernels::MatrixView& product) {
   const auto wanted = static_cast<Epilogue>(c.op.variant);
+  const kernels::MatrixView out{c.output(0).data, product.rows, product.columns};
   switch (wanted) {
     case Epilogue::kNone:
       return;
@@ -37,6 +39,25 @@ void epilogue(OpContext& c, const kernels::MatrixView& out) {
     case Epilogue::kColumnSums: {
       const kernels::MatrixView b{c.input(1).data, c.op.shape[2], c.op.shape[1]};
       kernels::bias_activation_backward(b, b, Activation::kNone, b, c.output(1).data);
+      return;
+    }
+    case Epilogue::kGelu:
+    case Epilogue::kBiasGelu:
+    case Epilogue::kGeluInput:
+    case Epilogue::kBiasGeluInput:
+      if (adds_bias(wanted)) {
+        kernels::bias_activation_forward(product, c.input(2).data, Activation::kNone, product);
+      }
+      kernels::activation_forward(Activation::kGelu, product, out);
+      return;
+    case Epilogue::kGeluBackward:
+    case Epilogue::kGeluBackwardSums: {
+      const Matrix input = c.input(2);
+      kernels::activation_backward(Activation::kGelu,
+                                   {input.data, out.rows, out.columns, input.columns}, out, out);
+      if (sums_columns(wanted)) {
+        kernels::add_column_sums(out, c.output(1).data);
+      }
       return;
     }
   }
@@ -59,12 +80,17 @@ void gemm(OpContext& c) {
                      out.elements() >= batch * m * n,
                  "operands of '{}' are smaller than {} x [{}, {}, {}]", c.program.name(c.op), batch,
                  m, n, k);
+  kernels::MatrixView product{out.data, m, n};
+  if (keeps_gelu_input(static_cast<Epilogue>(c.op.variant))) {
+    product = {c.output(1).data, m, n, c.output(1).columns};
+  }
   if (batch == 1) {
-    kernels::gemm(shape, a.data, b.data, out.data);
+    shape.stride_c = product.stride;
+    kernels::gemm(shape, a.data, b.data, product.data);
   } else {
     kernels::batched_gemm(shape, batch, a.data, m * k, b.data, n * k, out.data, m * n);
   }
-  epilogue(c, {out.data, m, n});
+  epilogue(c, product);
 }
 
 void bias_activation_forward(OpContext& c) {

@@ -114,6 +114,13 @@ void Executor::compile(const ExecutionGraph& graph) {
     if (op.kind == OpKind::kGemm && op.format == Format::kFp8) {
       require_fp8_device(device_);
     }
+    if (has_epilogue(op)) {
+      const FusedProduct product = fused_product(
+          program_, op, [&](TensorId id) { return tensors_->view(id, issue.microbatch); });
+      Buffer& scratch = scratch_[op.stream];
+      scratch.reserve(FusedProducts::workspace_bytes(product));
+      products_.prepare(product, {scratch.data(), scratch.bytes()});
+    }
     if (is_fused_attention(op)) {
       attention_.prepare(attention_problem(program_, op, *tensors_, issue.microbatch));
     }
@@ -303,6 +310,7 @@ void Executor::issue(std::size_t i, bool captured) {
                       .communicator = task.communicator,
                       .communicators = *communicators_,
                       .multiply = multiply_,
+                      .products = products_,
                       .quantised = *quantised_,
                       .attention = attention_,
                       .issue = i,

@@ -9,6 +9,7 @@
 #include "runtime/cuda/communicator.h"
 #include "runtime/cuda/device_batch.h"
 #include "runtime/cuda/device_tensors.h"
+#include "runtime/cuda/fused_products.h"
 #include "runtime/cuda/matmul.h"
 #include "runtime/cuda/module.h"
 #include "runtime/cuda/op_context.h"
@@ -39,7 +40,8 @@ class Executor final : public DeviceExecutor {
   [[nodiscard]] std::vector<float> read(TensorId id, std::int32_t microbatch) const override;
   void write(TensorId id, std::int32_t microbatch, std::span<const float> values) override;
   [[nodiscard]] std::vector<RowTraffic> tier_traffic() const override;
-  [[nodiscard]] AttentionUse attention() const override { return attention_.used(); }
+  [[nodiscard]] KernelUse attention() const override { return attention_.used(); }
+  [[nodiscard]] KernelUse epilogues() const override { return products_.used(); }
   [[nodiscard]] std::vector<double> allocated_in_tiers() const override {
     return tensors_->allocated_in_tiers();
   }
@@ -73,6 +75,7 @@ class Executor final : public DeviceExecutor {
   Buffer losses_, host_losses_, factors_, host_factors_;
   std::unique_ptr<DeviceBatch> batch_, next_batch_;
   Matmul multiply_;
+  FusedProducts products_{multiply_};
   std::unique_ptr<QuantisedCopies> quantised_;
   FusedAttention attention_;
   std::vector<std::unique_ptr<OpState>> states_;  ///< per family

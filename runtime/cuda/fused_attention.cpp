@@ -70,12 +70,12 @@ void FusedAttention::run(const AttentionProblem& problem, const AttentionTensors
   }
 }
 
-AttentionUse FusedAttention::last() const {
-  return choices_.empty() ? AttentionUse{} : use_of({&choices_[last_], 1});
+KernelUse FusedAttention::last() const {
+  return choices_.empty() ? KernelUse{} : use_of({&choices_[last_], 1});
 }
 
-AttentionUse FusedAttention::use_of(std::span<const Choice> choices) const {
-  AttentionUse use;
+KernelUse FusedAttention::use_of(std::span<const Choice> choices) const {
+  KernelUse use;
   bool own = false;
   bool cudnn = false;
   for (const Choice& c : choices) {

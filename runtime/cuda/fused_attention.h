@@ -28,9 +28,9 @@ class FusedAttention {
   void run(const AttentionProblem& problem, const AttentionTensors& tensors,
            kernels::Workspace workspace, cudaStream_t stream);
   /// Of the problems so far.
-  [[nodiscard]] AttentionUse used() const { return use_of(choices_); }
+  [[nodiscard]] KernelUse used() const { return use_of(choices_); }
   /// Of the one that ran last.
-  [[nodiscard]] AttentionUse last() const;
+  [[nodiscard]] KernelUse last() const;
 
  private:
   struct Choice {
@@ -39,7 +39,7 @@ class FusedAttention {
     std::string why_not;  ///< cuDNN, where it was asked
   };
   std::size_t choice(const AttentionProblem& problem);
-  [[nodiscard]] AttentionUse use_of(std::span<const Choice> choices) const;
+  [[nodiscard]] KernelUse use_of(std::span<const Choice> choices) const;
 
   const AttentionKernels wanted_;
   std::string missing_;

@@ -57,6 +57,18 @@ cublasLtEpilogue_t library_epilogue(Epilogue e) {
       return CUBLASLT_EPILOGUE_DRELU_BGRAD;
     case Epilogue::kColumnSums:
       return CUBLASLT_EPILOGUE_BGRADA;
+    case Epilogue::kGelu:
+      return CUBLASLT_EPILOGUE_GELU;
+    case Epilogue::kBiasGelu:
+      return CUBLASLT_EPILOGUE_GELU_BIAS;
+    case Epilogue::kGeluInput:
+      return CUBLASLT_EPILOGUE_GELU_AUX;
+    case Epilogue::kBiasGeluInput:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Epilogue::kGeluBackward:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::kGeluBackwardSums:
+      return CUBLASLT_EPILOGUE_DGELU_BGRAD;
     default:
       return CUBLASLT_EPILOGUE_DEFAULT;
   }
@@ -120,6 +132,8 @@ struct Matmul::Prepared {
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t first = nullptr, second = nullptr, out = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
+  bool chosen = false;
+  std::string refusal;  ///< why there is no algorithm
 
   explicit Prepared(const MatmulPlan& plan) {
     check(
@@ -155,22 +169,25 @@ struct Matmul::Prepared {
     set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, of_second);
   }
 
-  /// The operands of the epilogue: `row` is the bias, or where column sums go.
-  void set_epilogue(const MatmulPlan& plan, const void* row, Format of_row,
-                    const void* mask) const {
+  /// The operands of the epilogue: `row` is the bias, or where column sums go. What it goes with is
+  /// of the result's type, which is the library's own choice.
+  void set_epilogue(const MatmulPlan& plan, const void* row, Format of_row, const void* aux) const {
     const auto set = [this](cublasLtMatmulDescAttributes_t what, auto value) {
       check(cublasLtMatmulDescSetAttribute(operation, what, &value, sizeof value),
             "cublasLtMatmulDescSetAttribute(EPILOGUE)");
     };
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, library_epilogue(plan.epilogue));
-    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, row);
-    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of({.format = of_row}));
-    if (mask != nullptr) {
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, mask);
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, 32 * mask_words(plan.m));  // in bits
+    if (row != nullptr) {
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, row);
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of({.format = of_row}));
+    }
+    if (plan.aux_leading > 0) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, plan.aux_leading);
     }
   }
 
+  /// Asks for the algorithm, or why there is none.
   void choose(cublasLtHandle_t handle, const MatmulPlan& plan) {
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
@@ -195,14 +212,14 @@ struct Matmul::Prepared {
                     "result)",
                     plan.n, plan.m, plan.k, name_of(plan.first.format), name_of(plan.out.format)));
     if (!known || found == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
-      throw RunError(fmt::format(
-          "cuBLASLt has no algorithm for a product of {} x {} x {} ({} operands, {} result{}",
+      refusal = fmt::format(
+          "cuBLASLt has no algorithm for a product of {} x {} x {} ({} operands, {} result{})",
           plan.n, plan.m, plan.k, name_of(plan.first.format), name_of(plan.out.format),
-          plan.epilogue == Epilogue::kNone ? ")"
-                                           : ") with its epilogue; leave \"epilogues\" out of the "
-                                             "job"));
+          plan.epilogue == Epilogue::kNone ? ""
+                                           : fmt::format(", epilogue {}", name_of(plan.epilogue)));
     }
     algorithm = result.algo;
+    chosen = true;
   }
 
  private:
@@ -226,25 +243,30 @@ std::size_t Matmul::workspace_bytes(const MatmulPlan& plan) {
   return plan.converted_bytes() + kLibraryWorkspace;
 }
 
-const Matmul::Prepared& Matmul::prepared(const MatmulPlan& plan, const Factors& factors,
-                                         const EpilogueOperands& epilogue, void* sums) {
-  const auto [it, fresh] = cache_.try_emplace(plan, plan);
+std::string Matmul::version() {
+  const std::size_t v = cublasLtGetVersion();
+  return fmt::format("cublasLt {}.{}.{}", v / 10000, v / 100 % 100, v % 100);
+}
+
+std::string Matmul::refusal(const MatmulPlan& plan, const EpilogueOperands& epilogue,
+                            const kernels::Workspace& workspace) {
+  return prepared(plan, {}, epilogue, workspace.data).refusal;
+}
+
+Matmul::Prepared& Matmul::prepared(const MatmulPlan& plan, const Factors& factors,
+                                   const EpilogueOperands& epilogue, void* sums) {
+  Prepared& p = cache_.try_emplace(plan, plan).first->second;
   if (plan.epilogue != Epilogue::kNone) {
-    it->second.set_epilogue(plan, plan.sums() ? sums : epilogue.bias.data,
-                            plan.sums() ? plan.out.format : epilogue.bias.format, epilogue.mask);
+    p.set_epilogue(plan, plan.sums() ? sums : epilogue.bias.data,
+                   plan.sums() ? plan.out.format : epilogue.bias.format, epilogue.aux.data);
   }
   if (plan.fp8()) {
-    it->second.set_factors(factors.first, factors.second);
+    p.set_factors(factors.first, factors.second);
   }
-  if (fresh) {
-    try {
-      it->second.choose(handle_, plan);
-    } catch (...) {
-      cache_.erase(it);
-      throw;
-    }
+  if (!p.chosen) {
+    p.choose(handle_, plan);
   }
-  return it->second;
+  return p;
 }
 
 void Matmul::operator()(const Product& product, const Operand& a, const Operand& b, void* c,
@@ -259,7 +281,8 @@ void Matmul::operator()(const Product& product, const Operand& a, const Operand&
     return;
   }
   const auto address = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
-  const MatmulPlan plan = matmul_plan(product, address(a.data), address(b.data), address(c));
+  const MatmulPlan plan = matmul_plan(product, address(a.data), address(b.data), address(c),
+                                      {address(epilogue.bias.data), address(epilogue.aux.data)});
   const void* first = b.ready.data;
   const void* second = a.ready.data;
   Factors factors{b.ready.factor, a.ready.factor};
@@ -291,6 +314,9 @@ void Matmul::operator()(const Product& product, const Operand& a, const Operand&
     workspace = {static_cast<char*>(workspace.data) + taken, workspace.bytes - taken};
   }
   const Prepared& ready = prepared(plan, factors, epilogue, sums.data);
+  if (!ready.refusal.empty()) {
+    throw RunError(ready.refusal);
+  }
   check(cublasLtMatmul(handle_, ready.operation, &product.alpha, first, ready.first, second,
                        ready.second, &product.beta, c, ready.out, c, ready.out, &ready.algorithm,
                        workspace.data, workspace.bytes, stream),

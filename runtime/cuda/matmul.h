@@ -1,6 +1,7 @@
 #pragma once
 #include <cublasLt.h>
 
+#include <string>
 #include <unordered_map>
 
 #include "runtime/cuda/kernels/matrix_view.h"
@@ -12,8 +13,8 @@ namespace stepcast::runtime::cuda {
 /// What a product's epilogue reads and writes; the others are null.
 struct EpilogueOperands {
   kernels::ConstVector bias;
-  void* mask = nullptr;
-  kernels::Vector d_bias;  ///< column sums are added to it
+  kernels::MatrixView aux;  ///< the mask, or the GELU's input in the format of the result
+  kernels::Vector d_bias;   ///< column sums are added to it
 };
 
 /// Matrix products through cuBLASLt. The algorithm of each plan is asked for once and kept. fp8
@@ -29,6 +30,13 @@ class Matmul {
   ~Matmul();
   Matmul(const Matmul&) = delete;
   Matmul& operator=(const Matmul&) = delete;
+
+  /// Its name and version.
+  [[nodiscard]] static std::string version();
+  /// What keeps cuBLASLt from a product with its epilogue, in words; empty: nothing. `workspace` as
+  /// the product itself would get it.
+  [[nodiscard]] std::string refusal(const MatmulPlan& plan, const EpilogueOperands& epilogue,
+                                    const kernels::Workspace& workspace);
 
   /// What the library itself may use; with the operands that a plan converts.
   [[nodiscard]] static std::size_t library_workspace();
@@ -54,8 +62,8 @@ class Matmul {
     const float* first = nullptr;
     const float* second = nullptr;
   };
-  const Prepared& prepared(const MatmulPlan& plan, const Factors& factors,
-                           const EpilogueOperands& epilogue, void* sums);
+  Prepared& prepared(const MatmulPlan& plan, const Factors& factors,
+                     const EpilogueOperands& epilogue, void* sums);
 
   cublasLtHandle_t handle_ = nullptr;
   std::unordered_map<MatmulPlan, Prepared, Hash> cache_;

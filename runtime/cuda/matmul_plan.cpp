@@ -152,8 +152,8 @@ Product product_of(const Program& program, const Op& op) {
   return p;
 }
 
-MatmulPlan matmul_plan(const Product& product, std::uintptr_t a, std::uintptr_t b,
-                       std::uintptr_t c) {
+MatmulPlan matmul_plan(const Product& product, std::uintptr_t a, std::uintptr_t b, std::uintptr_t c,
+                       const EpilogueAddresses& epilogue) {
   const Format wanted = inside(product.compute);
   MatmulPlan plan;
   plan.m = product.n;
@@ -164,6 +164,16 @@ MatmulPlan matmul_plan(const Product& product, std::uintptr_t a, std::uintptr_t 
   plan.beta = product.beta;
   plan.tf32 = product.compute == Format::kTf32;
   plan.epilogue = product.epilogue;
+  plan.row_alignment = alignment_of(epilogue.bias);
+  plan.aux_alignment = alignment_of(epilogue.aux);
+  if (keeps_gelu_input(product.epilogue) || reads_gelu_input(product.epilogue)) {
+    plan.aux_leading = product.stride_aux;
+    STEPCAST_CHECK(plan.aux_leading % 8 == 0 && plan.aux_leading >= plan.m,
+                   "the input of a GELU {} wide with rows {} apart", plan.m, plan.aux_leading);
+  } else if (product.epilogue == Epilogue::kBiasReluMask ||
+             product.epilogue == Epilogue::kReluBackward) {
+    plan.aux_leading = 32 * mask_words(plan.m);
+  }
   plan.first = seen_by_columns(product.transpose_b ? product.n : product.k,
                                product.transpose_b ? product.k : product.n, product.stride_b,
                                product.step_b, product.b, b, wanted);
@@ -215,6 +225,9 @@ std::size_t MatmulPlan::hash() const {
   mix(beta != 0);
   mix(tf32);
   mix(epilogue);
+  mix(aux_leading);
+  mix(row_alignment);
+  mix(aux_alignment);
   return h;
 }
 

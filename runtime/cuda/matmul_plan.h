@@ -25,6 +25,7 @@ struct Product {
   /// four. At most one of them.
   bool gradient_a = false, gradient_b = false;
   Epilogue epilogue = Epilogue::kNone;
+  std::int64_t stride_aux = 0;  ///< of the mask or the GELU's input that the epilogue goes with
 };
 
 /// The product of a gemm op. Errors: InternalError when an operand is smaller than the shape says.
@@ -55,22 +56,28 @@ struct MatmulPlan {
   float alpha = 1, beta = 0;
   bool tf32 = false;
   Epilogue epilogue = Epilogue::kNone;
+  /// Numbers (of a mask: bits) from column to column of what the epilogue goes with; 0: nothing.
+  std::int64_t aux_leading = 0;
+  std::uint32_t row_alignment = 256, aux_alignment = 256;  ///< as Matrix::alignment
   [[nodiscard]] bool fp8() const { return first.format == Format::kFp8; }
   bool operator==(const MatmulPlan&) const = default;
   /// Whether the epilogue makes column sums, which stand in the workspace until they are added.
-  [[nodiscard]] bool sums() const {
-    return epilogue == Epilogue::kReluBackward || epilogue == Epilogue::kColumnSums;
-  }
+  [[nodiscard]] bool sums() const { return sums_columns(epilogue); }
   /// Bytes of workspace for converted operands and column sums, each 256-byte aligned.
   [[nodiscard]] std::size_t converted_bytes() const;
   [[nodiscard]] std::size_t hash() const;
 };
 
-/// `addresses` of A, B and C decide the alignment that may be counted on.
-/// Errors: InputError for a format that is not multiplied (only fp32, tf32, bf16, fp16 and fp8
+/// Of what an epilogue goes with: its bias, its mask or GELU's input.
+struct EpilogueAddresses {
+  std::uintptr_t bias = 0, aux = 0;
+};
+
+/// The addresses of A, B, C and the epilogue's operands decide the alignment that may be counted
+/// on. Errors: InputError for a format that is not multiplied (only fp32, tf32, bf16, fp16 and fp8
 /// are), for fp8 products whose rows are not multiples of 16 bytes, and for batches of them.
-MatmulPlan matmul_plan(const Product& product, std::uintptr_t a, std::uintptr_t b,
-                       std::uintptr_t c);
+MatmulPlan matmul_plan(const Product& product, std::uintptr_t a, std::uintptr_t b, std::uintptr_t c,
+                       const EpilogueAddresses& epilogue = EpilogueAddresses());
 
 /// Bytes of one element as this backend stores it: fp32 and tf32 4, bf16 and fp16 2, int32 4,
 /// int64 8, fp8 1 (memory for quantised copies only). Errors: InputError for formats it does not

@@ -7,6 +7,7 @@
 #include "runtime/cuda/device_batch.h"
 #include "runtime/cuda/device_tensors.h"
 #include "runtime/cuda/fused_attention.h"
+#include "runtime/cuda/fused_products.h"
 #include "runtime/cuda/kernels/matrix_view.h"
 #include "runtime/cuda/matmul.h"
 #include "runtime/cuda/quantised_copies.h"
@@ -31,6 +32,7 @@ class OpContext {
   Communicator* communicator;  ///< of op.communicator; for a message that of its pair
   const Communicators& communicators;
   Matmul& multiply;
+  FusedProducts& products;
   const QuantisedCopies& quantised;
   FusedAttention& attention;
   std::size_t issue;                ///< number of this op in the step's order

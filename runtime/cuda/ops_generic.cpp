@@ -28,23 +28,13 @@ std::size_t index_of(const OpContext& c) {
   return static_cast<std::size_t>(&c.op - c.program.ops.data());
 }
 
-EpilogueOperands epilogue_operands(const OpContext& c, Epilogue epilogue) {
-  switch (epilogue) {
-    case Epilogue::kBias:
-    case Epilogue::kBiasRelu:
-      return {c.vector(c.input(2)), nullptr, {}};
-    case Epilogue::kBiasReluMask:
-      return {c.vector(c.input(2)), c.output(1).data, {}};
-    case Epilogue::kReluBackward:
-      return {{}, c.input(3).data, c.vector(c.output(1))};
-    case Epilogue::kColumnSums:
-      return {{}, nullptr, c.vector(c.output(1))};
-    default:
-      return {};
-  }
-}
-
 void gemm(OpContext& c) {
+  if (has_epilogue(c.op)) {
+    const FusedProduct product =
+        fused_product(c.program, c.op, [&c](TensorId id) { return c.tensor(id); });
+    c.products.run(product, c.workspace(FusedProducts::workspace_bytes(product)), c.stream);
+    return;
+  }
   const Product product = product_of(c.program, c.op);
   const void* a = c.input(0).data;
   const void* b = c.input(1).data;
@@ -52,8 +42,7 @@ void gemm(OpContext& c) {
   const auto address = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
   const MatmulPlan plan = matmul_plan(product, address(a), address(b), address(out));
   c.multiply(product, {a, c.quantised.a(c.issue)}, {b, c.quantised.b(c.issue)}, out,
-             c.workspace(Matmul::workspace_bytes(plan)), c.stream,
-             epilogue_operands(c, product.epilogue));
+             c.workspace(Matmul::workspace_bytes(plan)), c.stream);
 }
 
 void bias_activation_forward(OpContext& c) {

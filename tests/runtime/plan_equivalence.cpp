@@ -287,6 +287,15 @@ std::vector<Plan> plans(const std::string& family, int ranks) {
     add("recompute", 2, 1, [](Parallel& p) { p.recompute.kind = RecomputeKind::kFull; });
     add("overlap", 1, 1, [](Parallel& p) { p.overlap.data = true; });
   }
+  for (const char* plan :
+       {"data", "sequence", "interleaved", "zb-h1", "zero 3, overlap", "recompute", "overlap"}) {
+    const auto separate = all.find(fmt::format("{} x {}", plan, ranks));
+    if (separate != all.end()) {
+      Job fused = separate->second;
+      fused.fused_epilogues = true;
+      all[fmt::format("{}, fused x {}", plan, ranks)] = fused;
+    }
+  }
   return listed();
 }
 

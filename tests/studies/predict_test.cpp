@@ -94,6 +94,37 @@ TEST_CASE("a published step is predicted from devices fitted on other data",
   CHECK(p.iteration.base() == Approx(18.13).epsilon(0.10));
 }
 
+TEST_CASE("a GPT's step is shorter and smaller by what its GELUs were", "[studies]") {
+  const auto step = [](const std::string& epilogues) {
+    return predict(
+        zoo_job("sc21-1.7b", "dgx-a100-80gb",
+                {"devices=1", "batch.global=1", "batch.micro=1", "epilogues=" + epilogues}));
+  };
+  const StepPrediction separate = step("separate");
+  const StepPrediction fused = step("fused");
+  const auto time = [](const StepPrediction& p, const std::string& kind) {
+    const auto row = std::find_if(p.by_kind.begin(), p.by_kind.end(),
+                                  [&](const OpRow& r) { return r.name == kind; });
+    return row == p.by_kind.end() ? Seconds{} : row->time;
+  };
+  Seconds gone;  // ops that products took in
+  for (const char* kind : {"activation_forward", "activation_backward", "bias_activation_forward",
+                           "bias_activation_backward"}) {
+    CHECK(time(separate, kind) > time(fused, kind));
+    gone += time(separate, kind) - time(fused, kind);
+  }
+  CHECK(time(fused, "activation_forward") == Seconds{});
+  CHECK(time(fused, "activation_backward") == Seconds{});
+  // Products move the GELUs' input now, which hides behind their arithmetic: they are bound by it.
+  CHECK(time(fused, "gemm").base() == Approx(time(separate, "gemm").base()).epsilon(0.01));
+  const Seconds products = time(fused, "gemm") - time(separate, "gemm");
+  CHECK((separate.iteration - fused.iteration).base() ==
+        Approx((gone - products).base()).epsilon(0.02));
+  // The gradient between product and GELU, [sequence, 4 hidden] in 2 bytes, is no longer there.
+  CHECK(separate.memory.activations.base() - fused.memory.activations.base() ==
+        2048.0 * 4 * 2304 * 2);
+}
+
 TEST_CASE("ablations take a part of the prediction away", "[studies]") {
   const Job job = zoo_job("dlrm-criteo-kaggle", "dgx-a100-80gb", {"devices=8"});
   const Seconds whole = predict(job).iteration;

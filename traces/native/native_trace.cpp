@@ -111,6 +111,11 @@ class ManifestReader {
       trace.attention = at<std::string>(use, "kernels", "attention.kernels");
       trace.attention_reason = at<std::string>(use, "reason", "attention.reason");
     }
+    if (root_.contains("epilogues")) {
+      const json& use = root_["epilogues"];
+      trace.epilogues = at<std::string>(use, "kernels", "epilogues.kernels");
+      trace.epilogues_reason = at<std::string>(use, "reason", "epilogues.reason");
+    }
     ExecutionGraph& g = trace.graph;
     const auto mesh = at<std::vector<std::int32_t>>(root_, "mesh", "mesh");
     if (mesh.size() != 4) {
@@ -509,6 +514,9 @@ void write_manifest(const fs::path& folder, const Trace& trace, int ranks) {
   }
   if (!trace.attention.empty()) {
     manifest["attention"] = {{"kernels", trace.attention}, {"reason", trace.attention_reason}};
+  }
+  if (!trace.epilogues.empty()) {
+    manifest["epilogues"] = {{"kernels", trace.epilogues}, {"reason", trace.epilogues_reason}};
   }
   fs::create_directories(folder);
   internal::refuse_other_form(folder, internal::kTraceManifest);

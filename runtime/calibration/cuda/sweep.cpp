@@ -334,7 +334,7 @@ DeviceSweep run_device_sweep(const SweepOptions& options) {
       }
     }
   }
-  if (const AttentionUse use = attention.used(); !use.kernels.empty()) {
+  if (const KernelUse use = attention.used(); !use.kernels.empty()) {
     facts.versions += ", attention by " + use.kernels;
   }
   return sweep;

@@ -1,7 +1,13 @@
+#ifdef STEPCAST_CUDA_STANDIN
+#include <cublasLt.h>
+#endif
+
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <iostream>
 #include <limits>
+#include <map>
 #include <random>
 #include <set>
 #include <tuple>
@@ -177,7 +183,10 @@ void check_op(const cuda::Module& module, const Job& job, const ExecutionGraph& 
       CHECK(both.gpu->read(id, 0) == mask_of(program.tensors[y], both.gpu->read(y, 0)));
       continue;
     }
-    check_equal(both, program, id, tolerance, op.routing >= 0);
+    // Between the rows of a GELU's input nothing is written.
+    const bool gaps = op.kind == OpKind::kGemm && id == program.outputs(op).back() &&
+                      keeps_gelu_input(static_cast<Epilogue>(op.variant));
+    check_equal(both, program, id, tolerance, op.routing >= 0 || gaps);
   }
   for (const TensorId id : tables) {
     check_equal(both, program, id, tolerance);
@@ -274,7 +283,7 @@ TEST_CASE("attention by cuDNN equals the CPU's", "[runtime][cuda][gpu][short]") 
       op.flags &= static_cast<std::uint8_t>(~op_flags::kCausal);
     }
     cuda::Options options;
-    const AttentionUse found =
+    const KernelUse found =
         test::BothBackends(*module, job, only(graph, i), options).gpu->attention();
     if (found.kernels == "own") {
       std::cout << "skipped: " << found.reason << std::endl;
@@ -284,7 +293,7 @@ TEST_CASE("attention by cuDNN equals the CPU's", "[runtime][cuda][gpu][short]") 
     options.attention = cuda::AttentionKernels::kCudnn;
     check_op(*module, job, graph, i, options);
     options.attention = cuda::AttentionKernels::kOwn;
-    const AttentionUse own =
+    const KernelUse own =
         test::BothBackends(*module, job, only(graph, i), options).gpu->attention();
     CHECK(own.kernels == "own");
     CHECK(own.reason == "--attention own");
@@ -301,7 +310,7 @@ TEST_CASE("attention that cuDNN does not have stays with the backend's own kerne
   const auto refused = [&](const Job& job, const std::string& why) {
     const ExecutionGraph graph = workloads::build_graph(job);
     cuda::Options options;
-    const AttentionUse use = test::BothBackends(*module, job, graph, options).gpu->attention();
+    const KernelUse use = test::BothBackends(*module, job, graph, options).gpu->attention();
     CHECK(use.kernels == "own");
     CHECK_THAT(use.reason, Catch::Contains(why));
     options.attention = cuda::AttentionKernels::kCudnn;
@@ -325,11 +334,21 @@ TEST_CASE("attention that cuDNN does not have stays with the backend's own kerne
 
 namespace {
 
-/// Both models with products that have every epilogue, no more than 24 columns under a mask.
+/// Layers with every activation between them: a product with its bias, then an op of its own.
+constexpr const char* kListedGelu = R"({"kind": "graph", "name": "w", "inputs": {"dense": [13]},
+  "tables": [{"name": "a", "rows": 31, "dim": 8}],
+  "ops": [{"op": "linear", "width": 24, "activation": "gelu"},
+          {"op": "linear", "width": 20, "bias": false, "activation": "gelu"},
+          {"op": "linear", "width": 8}, {"op": "tables"}, {"op": "reshape", "shape": [1, 16]},
+          {"op": "linear", "width": 1}, {"op": "binary_cross_entropy"}]})";
+
+/// Models with products that have every epilogue of training, no more than 24 columns under a mask.
 std::vector<Job> jobs_with_epilogues(Format compute) {
   Job dlrm = test::small_dlrm(InteractionKind::kDot, OptimizerKind::kSgd, compute);
   std::get<DlrmWorkload>(dlrm.workload.model).top_mlp = {24, 16, 1};
-  return {dlrm, test::small_transformer(Activation::kGelu, true, compute)};
+  Job gpt = test::small_transformer(Activation::kGelu, true, compute);
+  std::get<TransformerWorkload>(gpt.workload.model).ffn_hidden = 100;  // rows of its input: 104
+  return {dlrm, gpt, test::listed_job(kListedGelu, 1, name_of(compute))};
 }
 
 ExecutionGraph fused_graph(const Job& job) {
@@ -337,6 +356,22 @@ ExecutionGraph fused_graph(const Job& job) {
   workloads::fuse_epilogues(graph);
   return graph;
 }
+
+/// What an epilogue needs that the stand-in's library lacks, until the end of the scope.
+class WithoutEpilogues {
+ public:
+  WithoutEpilogues(const char* what, int value) : what_(what) {
+    setenv(what, std::to_string(value).c_str(), 1);
+  }
+  ~WithoutEpilogues() { unsetenv(what_); }
+  WithoutEpilogues(const WithoutEpilogues&) = delete;
+  WithoutEpilogues& operator=(const WithoutEpilogues&) = delete;
+
+ private:
+  const char* what_;
+};
+
+bool is_fused_product(const Op& op) { return op.kind == OpKind::kGemm && op.variant != 0; }
 
 }  // namespace
 
@@ -352,14 +387,41 @@ TEST_CASE("every product with an epilogue equals the CPU's", "[runtime][cuda][gp
     const Program& program = graph.programs.front();
     for (std::uint32_t i = 0; i < program.ops.size(); ++i) {
       const Op& op = program.ops[i];
-      if (op.kind == OpKind::kGemm && op.variant != 0) {
+      if (is_fused_product(op)) {
         seen.insert(static_cast<Epilogue>(op.variant));
         check_op(*module, job, graph, i);
       }
     }
   }
   CHECK(seen == std::set<Epilogue>{Epilogue::kBias, Epilogue::kBiasRelu, Epilogue::kBiasReluMask,
-                                   Epilogue::kReluBackward, Epilogue::kColumnSums});
+                                   Epilogue::kReluBackward, Epilogue::kColumnSums,
+                                   Epilogue::kGeluInput, Epilogue::kBiasGeluInput,
+                                   Epilogue::kGeluBackward, Epilogue::kGeluBackwardSums});
+}
+
+TEST_CASE("a forward with a GELU in its products equals the CPU's", "[runtime][cuda][gpu]") {
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  for (Job job : jobs_with_epilogues(Format::kBf16)) {
+    ExecutionGraph graph = workloads::build_graph(job);
+    Program& program = graph.programs.front();
+    for (Op& op : program.ops) {  // without the backward nothing is kept
+      if (op.kind == OpKind::kActivationBackward) {
+        op.kind = OpKind::kFill;
+        op.inputs = op.outputs = 0;
+      }
+    }
+    workloads::fuse_epilogues(graph);
+    for (std::uint32_t i = 0; i < program.ops.size(); ++i) {
+      const auto epilogue = static_cast<Epilogue>(program.ops[i].variant);
+      if (is_fused_product(program.ops[i]) &&
+          (epilogue == Epilogue::kGelu || epilogue == Epilogue::kBiasGelu)) {
+        check_op(*module, job, graph, i);
+      }
+    }
+  }
 }
 
 TEST_CASE("a step with epilogues learns as one without", "[runtime][cuda][gpu]") {
@@ -380,3 +442,79 @@ TEST_CASE("a step with epilogues learns as one without", "[runtime][cuda][gpu]")
     }
   }
 }
+
+#ifdef STEPCAST_CUDA_STANDIN
+TEST_CASE("products whose epilogue cuBLASLt does not have are products and then the rest",
+          "[runtime][cuda]") {
+  const cuda::Module& module = *test::device_module();
+  const std::map<Epilogue, int> in_library{
+      {Epilogue::kBiasReluMask, CUBLASLT_EPILOGUE_RELU_AUX_BIAS},
+      {Epilogue::kColumnSums, CUBLASLT_EPILOGUE_BGRADA},
+      {Epilogue::kGeluInput, CUBLASLT_EPILOGUE_GELU_AUX},
+      {Epilogue::kBiasGeluInput, CUBLASLT_EPILOGUE_GELU_AUX_BIAS},
+      {Epilogue::kGeluBackward, CUBLASLT_EPILOGUE_DGELU},
+      {Epilogue::kGeluBackwardSums, CUBLASLT_EPILOGUE_DGELU_BGRAD}};
+  constexpr std::int64_t kSteps = 2;
+  for (const Job& job : jobs_with_epilogues(Format::kFp32)) {
+    const ExecutionGraph graph = fused_graph(job);
+    std::vector<double> expected;
+    {
+      const ExecutionGraph without = workloads::build_graph(job);
+      test::BothBackends separate(module, job, without);
+      for (std::int64_t step = 0; step < kSteps; ++step) {
+        expected.push_back(separate.cpu.run_step(step, separate.batch(step), -1));
+      }
+    }
+    const auto learns_as_separate = [&] {
+      test::BothBackends fused(module, job, graph);
+      for (std::int64_t step = 0; step < kSteps; ++step) {
+        CHECK(fused.gpu->run_step(step, fused.batch(step), -1) ==
+              Approx(expected[static_cast<std::size_t>(step)]).epsilon(1e-4));
+      }
+      return fused.gpu->epilogues();
+    };
+    const KernelUse all = learns_as_separate();
+    CHECK(all.kernels == "cublasLt 13.0.0");
+    CHECK(all.reason.empty());
+    {
+      const WithoutEpilogues none("STANDIN_EPILOGUE_WIDTH", 1000);
+      const KernelUse own = learns_as_separate();
+      CHECK(own.kernels == "own");
+      CHECK_THAT(own.reason, Catch::Contains("no algorithm for a product of"));
+    }
+    // One kind at a time: a backward does without the mask that its forward could not write.
+    std::set<Epilogue> kinds;
+    for (const Op& op : graph.programs.front().ops) {
+      if (is_fused_product(op)) {
+        kinds.insert(static_cast<Epilogue>(op.variant));
+      }
+    }
+    for (const auto& [kind, name] : in_library) {
+      if (kinds.contains(kind)) {
+        const WithoutEpilogues one("STANDIN_NO_EPILOGUE", name);
+        const KernelUse use = learns_as_separate();
+        CHECK(use.kernels == "cublasLt 13.0.0 and own");
+        CHECK_THAT(use.reason, Catch::Contains(std::string(name_of(kind))));
+      }
+    }
+  }
+  // Before the first step, and each product alone.
+  const WithoutEpilogues narrow("STANDIN_EPILOGUE_WIDTH", 16);
+  const Job dlrm = jobs_with_epilogues(Format::kBf16).front();
+  const ExecutionGraph graph = fused_graph(dlrm);
+  const KernelUse use = test::BothBackends(module, dlrm, graph).gpu->epilogues();
+  CHECK(use.kernels == "cublasLt 13.0.0 and own");
+  CHECK_THAT(use.reason, Catch::Contains("64 x 1 x 16 (bf16 operands, bf16 result, epilogue bias"));
+  const WithoutEpilogues none("STANDIN_EPILOGUE_WIDTH", 1000);
+  for (const Job& job : jobs_with_epilogues(Format::kBf16)) {
+    const ExecutionGraph fused = fused_graph(job);
+    const Program& program = fused.programs.front();
+    for (std::uint32_t i = 0; i < program.ops.size(); ++i) {
+      if (is_fused_product(program.ops[i]) &&
+          static_cast<Epilogue>(program.ops[i].variant) != Epilogue::kBiasReluMask) {
+        check_op(module, job, fused, i);
+      }
+    }
+  }
+}
+#endif

@@ -328,6 +328,39 @@ TEST_CASE("cuDNN's attention is insisted on only where it can be had", "[run]") 
   CHECK_THAT(on_cores.err, Contains("--attention: needs --backend cuda"));
 }
 
+TEST_CASE("a run says what computed its epilogues, and fit keeps the kernels apart", "[run]") {
+  const Machine machine;
+  const auto folder = [&](const std::string& name) { return machine.trace() + "-" + name; };
+  const auto traced = [&](const std::string& name, const std::string& epilogues,
+                          const std::string& narrowest) {
+    setenv("STANDIN_EPILOGUE_WIDTH", narrowest.c_str(), 1);
+    Outcome done = machine.run_job(kDlrm, {"--set", "epilogues=" + epilogues, "--op-clock",
+                                           "events", "--trace", folder(name), "--format", "json"});
+    unsetenv("STANDIN_EPILOGUE_WIDTH");
+    INFO(done.err);
+    REQUIRE(done.code == 0);
+    return done;
+  };
+  CHECK_THAT(traced("library", "fused", "0").err,
+             Contains("stepcast: epilogues by cublasLt 13.0.0\n"));
+  const traces::Trace by_library = traces::read_native(folder("library"));
+  CHECK(by_library.epilogues == "cublasLt 13.0.0");
+  CHECK(by_library.epilogues_reason.empty());
+  const Outcome own = traced("own", "fused", "1000");
+  CHECK_THAT(own.err,
+             Contains("epilogues by own (cuBLASLt has no algorithm for a product of 32 x"));
+  CHECK_THAT(own.out, Contains("\"epilogues\"") && Contains("\"kernels\": \"own\""));
+  const traces::Trace by_own = traces::read_native(folder("own"));
+  CHECK(by_own.epilogues == "own");
+  CHECK_THAT(by_own.epilogues_reason, Contains("no algorithm"));
+  CHECK_THAT(traced("separate", "separate", "0").err, !Contains("epilogues by"));
+  CHECK(traces::read_native(folder("separate")).epilogues.empty());
+  const Outcome both = machine.call({"fit", folder("library"), folder("own"), "--device", "x",
+                                     "--out", machine.trace() + ".json"});
+  CHECK(both.code == 2);
+  CHECK_THAT(both.err, Contains("epilogues were computed by") && Contains("fit them in two calls"));
+}
+
 TEST_CASE("too little device memory ends a run with code 4 and the ledger", "[run]") {
   const Machine machine(Settings{{"STANDIN_MEMORY", "20000"}});
   const Outcome done = machine.run();

@@ -2,6 +2,7 @@
 #include <cuda_fp8.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "runtime/cpu/kernels/gemm.h"
@@ -25,8 +26,20 @@ struct Operation {
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   void* bias = nullptr;
   cudaDataType_t bias_type = CUDA_R_32F;
-  std::uint32_t* mask = nullptr;
-  std::int64_t mask_leading = 0;  ///< bits
+  void* aux = nullptr;           ///< mask, or input of a GELU
+  std::int64_t aux_leading = 0;  ///< of a mask bits
+  std::int64_t aux_step = 0;     ///< from one matrix of a batch to the next
+  std::int32_t aux_type = -1;    ///< -1: the result's
+
+  [[nodiscard]] bool is(int bits) const { return (epilogue & bits) == bits; }
+  [[nodiscard]] bool adds_bias() const { return is(CUBLASLT_EPILOGUE_BIAS); }
+  [[nodiscard]] bool sums() const { return is(kBgrad) || is(CUBLASLT_EPILOGUE_BGRADA); }
+  [[nodiscard]] bool has_aux() const { return is(kAux); }
+  [[nodiscard]] bool masks() const {
+    return has_aux() && (is(CUBLASLT_EPILOGUE_RELU) || is(CUBLASLT_EPILOGUE_DRELU));
+  }
+  static constexpr int kAux = 128;   ///< the bit of every epilogue with an auxiliary matrix
+  static constexpr int kBgrad = 16;  ///< of those whose results are summed
 };
 
 bool is_fp8(const Layout& l) { return l.type == CUDA_R_8F_E4M3 || l.type == CUDA_R_8F_E5M2; }
@@ -72,29 +85,58 @@ std::vector<float> gathered(const void* data, const Layout& l, std::int64_t batc
   return values;
 }
 
+std::uint64_t alignment_of(const void* pointer) {
+  const auto at = reinterpret_cast<std::uintptr_t>(pointer);
+  return at == 0 ? 256 : std::min<std::uintptr_t>(256, at & (~at + 1));
+}
+
+/// What the header says of the operands of an epilogue: a bias and what goes with a GELU are of the
+/// result's type; an auxiliary matrix begins its columns a multiple of 8 numbers apart, a mask of
+/// 128 bits, no closer than the result has rows, and so its batches.
+bool takes_epilogue(const Operation& o, const Layout& d) {
+  const std::int64_t pack = o.masks() ? 128 : 8;
+  const bool row = !(o.adds_bias() || o.sums()) || (o.bias != nullptr && o.bias_type == d.type);
+  const bool aux =
+      !o.has_aux() || (o.aux != nullptr && o.aux_leading % pack == 0 && o.aux_leading >= d.rows &&
+                       (d.batch == 1 || (o.aux_step > 0 && o.aux_step % pack == 0)) &&
+                       (o.masks() || o.aux_type == -1 || o.aux_type == d.type) &&
+                       alignment_of(o.aux) >= (d.format == Format::kFp32 || o.masks() ? 4U : 2U));
+  return row && aux;
+}
+
+/// The tanh form and its slope, in double: not the kernels' own arithmetic.
+double gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+double gelu_slope(double x) {
+  const double t = std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+}
+
 /// What the epilogue makes of element (i, j) of a column-major result; its mask has a bit for each.
-float after_product(const Operation& o, std::int64_t i, std::int64_t j, float x) {
-  const std::int64_t bit = i + j * o.mask_leading;
-  const auto word = static_cast<std::size_t>(bit / 32);
-  const std::uint32_t one = std::uint32_t{1} << (bit % 32);
-  const auto biased = [&] {
-    return x + stepcast::standin::load(o.bias, format_of(o.bias_type), i);
-  };
-  switch (o.epilogue) {
-    case CUBLASLT_EPILOGUE_BIAS:
-      return biased();
-    case CUBLASLT_EPILOGUE_RELU_BIAS:
-      return std::max(0.0F, biased());
-    case CUBLASLT_EPILOGUE_RELU_AUX_BIAS: {
-      const float y = biased();
-      o.mask[word] = y > 0 ? o.mask[word] | one : o.mask[word] & ~one;
-      return std::max(0.0F, y);
-    }
-    case CUBLASLT_EPILOGUE_DRELU_BGRAD:
-      return (o.mask[word] & one) != 0 ? x : 0.0F;
-    default:
-      return x;
+float after_product(const Operation& o, const Layout& d, std::int64_t batch, std::int64_t i,
+                    std::int64_t j, float x) {
+  const std::int64_t at = batch * o.aux_step + i + j * o.aux_leading;
+  auto* const words = static_cast<std::uint32_t*>(o.aux);
+  const auto word = static_cast<std::size_t>(at / 32);
+  const std::uint32_t one = std::uint32_t{1} << (at % 32);
+  if (o.adds_bias()) {
+    x += stepcast::standin::load(o.bias, format_of(o.bias_type), i);
   }
+  if (o.is(CUBLASLT_EPILOGUE_DRELU)) {
+    return (words[word] & one) != 0 ? x : 0.0F;
+  }
+  if (o.is(CUBLASLT_EPILOGUE_DGELU)) {
+    return static_cast<float>(x * gelu_slope(stepcast::standin::load(o.aux, d.format, at)));
+  }
+  if (o.masks()) {
+    words[word] = x > 0 ? words[word] | one : words[word] & ~one;
+  } else if (o.has_aux()) {
+    stepcast::standin::store(o.aux, d.format, at, x);
+  }
+  return o.is(CUBLASLT_EPILOGUE_RELU)   ? std::max(0.0F, x)
+         : o.is(CUBLASLT_EPILOGUE_GELU) ? static_cast<float>(gelu(x))
+                                        : x;
 }
 
 template <class T>
@@ -172,10 +214,16 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
       o.bias_type = value_at<cudaDataType_t>(value);
       return CUBLAS_STATUS_SUCCESS;
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
-      o.mask = value_at<std::uint32_t*>(value);
+      o.aux = value_at<void*>(value);
       return CUBLAS_STATUS_SUCCESS;
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
-      o.mask_leading = value_at<std::int64_t>(value);
+      o.aux_leading = value_at<std::int64_t>(value);
+      return CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE:
+      o.aux_step = value_at<std::int64_t>(value);
+      return CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE:
+      o.aux_type = value_at<std::int32_t>(value);
       return CUBLAS_STATUS_SUCCESS;
     default:
       break;
@@ -210,9 +258,17 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  if (reinterpret_cast<const Operation*>(operation)->epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
-      stepcast::standin::setting("STANDIN_EPILOGUES", 1) == 0) {
-    return CUBLAS_STATUS_NOT_SUPPORTED;
+  const auto& o = *reinterpret_cast<const Operation*>(operation);
+  if (o.epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
+    // Results narrower than this have no algorithm with an epilogue, nor has this one of them.
+    const bool has = of(d).rows >= stepcast::standin::setting("STANDIN_EPILOGUE_WIDTH", 0) &&
+                     o.epilogue != stepcast::standin::setting("STANDIN_NO_EPILOGUE", 0);
+    if (!has || !takes_epilogue(o, of(d))) {
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    // The algorithm counts on the alignment that these addresses have now.
+    results[0].algo.data[0] = alignment_of(o.bias);
+    results[0].algo.data[1] = alignment_of(o.aux);
   }
   return of(a).format == of(b).format ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -221,7 +277,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
                               cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
                               cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
-                              const cublasLtMatmulAlgo_t*, void*, std::size_t,
+                              const cublasLtMatmulAlgo_t* algorithm, void*, std::size_t,
                               cudaStream_t stream) {
   const Operation o = *reinterpret_cast<const Operation*>(operation);
   const Layout la = of(a_layout);
@@ -237,6 +293,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   if (fp8 && (!takes_fp8(o, la, lb, ld) || reinterpret_cast<std::uintptr_t>(a) % 16 != 0 ||
               reinterpret_cast<std::uintptr_t>(b) % 16 != 0)) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  if (o.epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
+      (!takes_epilogue(o, ld) || alignment_of(o.bias) < algorithm->data[0] ||
+       alignment_of(o.aux) < algorithm->data[1])) {
+    return CUBLAS_STATUS_INVALID_VALUE;
   }
   const float factor_of_all = *static_cast<const float*>(alpha);
   const float more = *static_cast<const float*>(beta);
@@ -259,7 +320,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
           const std::int64_t at = batch * ld.step + i + j * ld.leading;
           const float before = more == 0 ? 0 : more * stepcast::standin::load(d, ld.format, at);
           const float value = after_product(
-              o, i, j, factor * product[static_cast<std::size_t>(i * ld.columns + j)] + before);
+              o, ld, batch, i, j,
+              factor * product[static_cast<std::size_t>(i * ld.columns + j)] + before);
           sum += value;
           stepcast::standin::store(d, ld.format, at, value);
         }
@@ -269,7 +331,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
             sum += left[static_cast<std::size_t>(i * k + j)];
           }
         }
-        if (o.epilogue == CUBLASLT_EPILOGUE_BGRADA || o.epilogue == CUBLASLT_EPILOGUE_DRELU_BGRAD) {
+        if (o.sums()) {
           stepcast::standin::store(o.bias, format_of(o.bias_type), i, static_cast<float>(sum));
         }
       }

@@ -131,8 +131,7 @@ TEST_CASE("an exchange that NCCL refuses leaves no group open", "[cuda][standin]
   CHECK(ncclGroupEnd() == ncclInvalidUsage);
 }
 
-TEST_CASE("a product whose epilogue cuBLASLt does not have is told with what to do",
-          "[cuda][standin]") {
+TEST_CASE("a product whose epilogue cuBLASLt does not have is named", "[cuda][standin]") {
   using namespace runtime::cuda;  // NOLINT
   Product product;
   product.m = product.n = product.k = 4;
@@ -141,17 +140,120 @@ TEST_CASE("a product whose epilogue cuBLASLt does not have is told with what to 
   const auto multiply = [&](Epilogue epilogue) {
     product.epilogue = epilogue;
     Matmul matmul;
-    matmul(product, memory, memory + 256, memory + 512, {}, nullptr,
-           {{memory + 768, Format::kFp32}, nullptr, {}});
+    EpilogueOperands operands;
+    operands.bias = {memory + 768, Format::kFp32};
+    matmul(product, memory, memory + 256, memory + 512, {}, nullptr, operands);
   };
   CHECK_NOTHROW(multiply(Epilogue::kBias));
-  setenv("STANDIN_EPILOGUES", "0", 1);
+  setenv("STANDIN_EPILOGUE_WIDTH", "5", 1);
   CHECK_NOTHROW(multiply(Epilogue::kNone));
-  CHECK_THROWS_WITH(multiply(Epilogue::kBias),
-                    Catch::Contains("4 x 4 x 4 (fp32 operands, fp32 result) with its epilogue") &&
-                        Catch::Contains("leave \"epilogues\" out"));
-  unsetenv("STANDIN_EPILOGUES");
+  CHECK_THROWS_WITH(
+      multiply(Epilogue::kBias),
+      Catch::Contains("no algorithm for a product of 4 x 4 x 4 (fp32 operands, fp32 result, "
+                      "epilogue bias)"));
+  unsetenv("STANDIN_EPILOGUE_WIDTH");
   CHECK(cudaFree(memory) == cudaSuccess);
+}
+
+/// A product of 16 x 16 x 16 in fp32 with what its epilogue goes with.
+struct ProductOfSixteen {
+  cublasLtHandle_t handle = nullptr;
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t matrix = nullptr;
+  cublasLtMatmulPreference_t preference = nullptr;
+  char* memory = nullptr;
+
+  explicit ProductOfSixteen(cublasLtEpilogue_t epilogue) {
+    REQUIRE(cudaMalloc(reinterpret_cast<void**>(&memory), 8192) == cudaSuccess);
+    cublasLtCreate(&handle);
+    cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasLtMatrixLayoutCreate(&matrix, CUDA_R_32F, 16, 16, 16);
+    cublasLtMatmulPreferenceCreate(&preference);
+    set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, memory);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, memory + 1024);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, std::int64_t{16});
+  }
+  ~ProductOfSixteen() {
+    cublasLtMatmulPreferenceDestroy(preference);
+    cublasLtMatrixLayoutDestroy(matrix);
+    cublasLtMatmulDescDestroy(operation);
+    cublasLtDestroy(handle);
+    cudaFree(memory);
+  }
+  ProductOfSixteen(const ProductOfSixteen&) = delete;
+  ProductOfSixteen& operator=(const ProductOfSixteen&) = delete;
+
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t what, T value) {
+    cublasLtMatmulDescSetAttribute(operation, what, &value, sizeof value);
+  }
+  void batch(std::int32_t count) {
+    const std::int64_t step = 256;
+    cublasLtMatrixLayoutSetAttribute(matrix, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                     sizeof count);
+    cublasLtMatrixLayoutSetAttribute(matrix, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step,
+                                     sizeof step);
+  }
+  bool has_algorithm() {
+    int found = 0;
+    return cublasLtMatmulAlgoGetHeuristic(handle, operation, matrix, matrix, matrix, matrix,
+                                          preference, 1, &result, &found) == CUBLAS_STATUS_SUCCESS;
+  }
+  bool multiplies() {
+    const float one = 1;
+    const float zero = 0;
+    char* const data = memory + 4096;
+    return cublasLtMatmul(handle, operation, &one, data, matrix, data, matrix, &zero, data + 2048,
+                          matrix, data + 2048, matrix, &result.algo, nullptr, 0,
+                          nullptr) == CUBLAS_STATUS_SUCCESS;
+  }
+  cublasLtMatmulHeuristicResult_t result{};
+};
+
+TEST_CASE("the stand-in's cuBLASLt refuses operands of epilogues that the header does not allow",
+          "[cuda][standin]") {
+  const auto epilogue = GENERATE(CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU_BGRAD);
+  ProductOfSixteen p(epilogue);
+  CHECK(p.has_algorithm());
+  CHECK(p.multiplies());
+  for (const std::int64_t leading : {8, 20}) {  // below the rows; no multiple of 8
+    p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, leading);
+    CHECK_FALSE(p.has_algorithm());
+    CHECK_FALSE(p.multiplies());
+  }
+  p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, std::int64_t{24});
+  CHECK(p.has_algorithm());
+  p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, CUDA_R_16BF);  // not the result's
+  CHECK_FALSE(p.has_algorithm());
+  p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, CUDA_R_32F);
+  CHECK(p.has_algorithm());
+  p.set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_16BF);
+  CHECK_FALSE(p.has_algorithm());
+  p.set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
+  // The algorithm counts on the addresses it was asked for with.
+  CHECK(p.has_algorithm());
+  p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.memory + 1028);
+  CHECK_FALSE(p.multiplies());
+  CHECK(p.has_algorithm());
+  CHECK(p.multiplies());
+  p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, static_cast<char*>(nullptr));
+  CHECK_FALSE(p.has_algorithm());
+  p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.memory + 1024);
+  p.batch(2);
+  CHECK_FALSE(p.has_algorithm());
+  p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, std::int64_t{16 * 24});
+  CHECK(p.has_algorithm());
+}
+
+TEST_CASE("the stand-in's cuBLASLt takes masks whose rows are packs of 128 bits",
+          "[cuda][standin]") {
+  ProductOfSixteen p(CUBLASLT_EPILOGUE_RELU_AUX_BIAS);
+  CHECK_FALSE(p.has_algorithm());
+  p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, std::int64_t{128});
+  CHECK(p.has_algorithm());
 }
 
 }  // namespace
