@@ -252,7 +252,7 @@ void print_csv(const ParallelPlanReport& r, std::ostream& out) {
                                   "mfu",  "memory_bytes"};
   const std::vector<std::string> points = point_header();
   header.insert(header.end(), points.begin(), points.end());
-  header.emplace_back("sequence_parallel");
+  header.insert(header.end(), {"sequence_parallel", "embedding_layers", "head_layers"});
   out << csv_line(header);
   std::size_t rank = 0;
   for (const RankedParallelPlan& p : r.plans) {
@@ -262,10 +262,14 @@ void print_csv(const ParallelPlanReport& r, std::ostream& out) {
                                    r.lower_bound > 0 ? fmt::format("{:.9g}", r.lower_bound) : "",
                                    fmt::format("{:.6g}", p.prediction.mfu),
                                    fmt::format("{:.0f}", p.bytes)};
-    const std::vector<std::string> more = point_cells(p.point, r.job.system);
+    PlanPoint even = p.point;  // what the ends count as stands in columns of its own
+    even.embedding_layers = even.head_layers = 0;
+    const std::vector<std::string> more = point_cells(even, r.job.system);
     cells.insert(cells.end(), more.begin(), more.end());
     cells[7] = std::to_string(p.point.tensor);
     cells.emplace_back(p.point.sequence_parallel ? "true" : "false");
+    cells.push_back(std::to_string(p.point.embedding_layers));
+    cells.push_back(std::to_string(p.point.head_layers));
     out << csv_line(cells);
   }
 }
