@@ -11,6 +11,7 @@
 #include "cli/human.h"
 #include "cli/launch_ranks.h"
 #include "cli/output_files.h"
+#include "cli/print_embedding_plans.h"
 #include "cli/print_prediction.h"
 #include "cli/progress.h"
 #include "cli/text_table.h"
@@ -296,15 +297,7 @@ int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
                   "or a smaller model",
                   human(Bytes(r.least_bytes)), human(Bytes(r.capacity)),
                   Bytes(r.capacity) < r.job.system.device.memory ? " without headroom" : "");
-  if (format == OutputFormat::kJson) {
-    nlohmann::ordered_json j;
-    j["stepcast"] = provenance_json();
-    j["plans"] = nlohmann::ordered_json::array();
-    j["infeasible"] = why;
-    std::cout << j.dump(2) << '\n';
-  }
-  fmt::print(stderr, "stepcast: {}\n", why);
-  return 1;
+  return print_infeasible(why, format);
 }
 
 int search(PlanRequest request, const ParallelPlanCommand& options, OutputFormat format,

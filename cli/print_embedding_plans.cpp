@@ -238,11 +238,7 @@ void print_embedding_plans(const PlanReport& report, bool headroom, OutputFormat
   }
 }
 
-int print_shortage(const PlanReport& report, const std::string& headroom, OutputFormat format) {
-  const std::string why =
-      (report.shortage ? shortage_text(*report.shortage)
-                       : std::string("no plan fits the memory of the devices")) +
-      (headroom.empty() ? "" : "; of that, --memory-headroom keeps " + headroom);
+int print_infeasible(const std::string& why, OutputFormat format) {
   if (format == OutputFormat::kJson) {
     nlohmann::ordered_json j;
     j["stepcast"] = provenance_json();
@@ -252,6 +248,14 @@ int print_shortage(const PlanReport& report, const std::string& headroom, Output
   }
   fmt::print(stderr, "stepcast: {}\n", why);
   return 1;
+}
+
+int print_shortage(const PlanReport& report, const std::string& headroom, OutputFormat format) {
+  return print_infeasible(
+      (report.shortage ? shortage_text(*report.shortage)
+                       : std::string("no plan fits the memory of the devices")) +
+          (headroom.empty() ? "" : "; of that, --memory-headroom keeps " + headroom),
+      format);
 }
 
 }  // namespace stepcast::cli
