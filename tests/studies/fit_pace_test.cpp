@@ -14,6 +14,18 @@ using namespace stepcast::studies;
 using namespace stepcast::studies::test;
 namespace fs = std::filesystem;
 
+namespace {
+
+/// Predicted step on a fitted machine over that on the known one.
+double over_known(const System& fitted, const Job& unseen) {
+  const ExecutionGraph graph = workloads::build_graph(unseen);
+  Job on_fitted = unseen;
+  on_fitted.system = fitted;
+  return predict(on_fitted, graph).iteration / predict(unseen, graph).iteration;
+}
+
+}  // namespace
+
 TEST_CASE("times are fitted as cores of the common pace would have taken them", "[studies][fit]") {
   const TemporaryFolder folder;
   std::vector<fs::path> folders;
@@ -47,12 +59,7 @@ TEST_CASE("times are fitted as cores of the common pace would have taken them", 
   CHECK(reference_probe(fitted)[1] / microseconds(20) == Approx(1));
   CHECK(pace_of({microseconds(80), microseconds(40)}, reference_probe(fitted)) == Approx(2));
   CHECK(pace_of({}, reference_probe(fitted)) == 1);
-  const Job unseen = transformer(128, 64, 3, true);
-  const ExecutionGraph graph = workloads::build_graph(unseen);
-  Job on_fitted = unseen;
-  on_fitted.system = fitted;
-  CHECK(predict(on_fitted, graph).iteration / predict(unseen, graph).iteration ==
-        Approx(1).margin(0.03));
+  CHECK(over_known(fitted, transformer(128, 64, 3, true)) == Approx(1).margin(0.03));
 }
 
 TEST_CASE("ranks of a recording are told apart by the ops they share, not by a probe",
@@ -70,12 +77,7 @@ TEST_CASE("ranks of a recording are told apart by the ops they share, not by a p
   }
   const System fitted = fit_traces(folders, to_known_core()).system;
   CHECK(reference_probe(fitted)[1] / microseconds(20) == Approx(1));
-  const Job unseen = transformer(128, 64, 3, true);
-  const ExecutionGraph graph = workloads::build_graph(unseen);
-  Job on_fitted = unseen;
-  on_fitted.system = fitted;
-  CHECK(predict(on_fitted, graph).iteration / predict(unseen, graph).iteration ==
-        Approx(1).margin(0.03));
+  CHECK(over_known(fitted, transformer(128, 64, 3, true)) == Approx(1).margin(0.03));
 }
 
 TEST_CASE("compare tells the gaps between ops from slow moments of single ops",
@@ -160,12 +162,7 @@ TEST_CASE("collectives are fitted as an exchange at the common pace would have t
   const System fitted = fit_traces(folders, to_known_core()).system;
   CHECK(reference_probe(fitted)[2] / microseconds(5) == Approx(1));
   CHECK(exchange_power(fitted) == Approx(1).margin(0.02));
-  const Job unseen = transformer(128, 96, 3, true);
-  const ExecutionGraph graph = workloads::build_graph(unseen);
-  Job on_fitted = unseen;
-  on_fitted.system = fitted;
-  CHECK(predict(on_fitted, graph).iteration / predict(unseen, graph).iteration ==
-        Approx(1).margin(0.03));
+  CHECK(over_known(fitted, transformer(128, 96, 3, true)) == Approx(1).margin(0.03));
 }
 
 TEST_CASE("a step's pace is that of its parts", "[studies]") {

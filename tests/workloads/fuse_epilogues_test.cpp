@@ -16,6 +16,22 @@ namespace {
 
 constexpr std::int64_t kRows = 64, kIn = 48, kOut = 200;
 
+/// `parts`, each a segment of a program's ops, with epilogues fused.
+template <class... Parts>
+ExecutionGraph fused_graph(ProgramBuilder& b, const Parts&... parts) {
+  const auto add = [&b](const auto& part) {
+    const std::uint32_t segment = b.begin_segment("part");
+    part();
+    b.end_segment();
+    b.call(segment);
+  };
+  (add(parts), ...);
+  ExecutionGraph g;
+  g.programs.push_back(std::move(b).finish());
+  fuse_epilogues(g);
+  return g;
+}
+
 /// Forward and backward of one layer, y = relu(x W + b), under a second one without activation.
 struct Layers {
   ProgramBuilder b;
@@ -60,20 +76,9 @@ struct Layers {
         .in({dy, y})
         .out({dy, d_bias});
   }
-  /// `parts`, each a segment.
   template <class... Parts>
   ExecutionGraph graph(const Parts&... parts) {
-    const auto add = [this](const auto& part) {
-      const std::uint32_t segment = b.begin_segment("part");
-      part();
-      b.end_segment();
-      b.call(segment);
-    };
-    (add(parts), ...);
-    ExecutionGraph g;
-    g.programs.push_back(std::move(b).finish());
-    fuse_epilogues(g);
-    return g;
+    return fused_graph(b, parts...);
   }
 };
 
@@ -204,17 +209,7 @@ struct GeluLayer {
   }
   template <class... Parts>
   Program fused(const Parts&... parts) {
-    const auto add = [this](const auto& part) {
-      const std::uint32_t segment = b.begin_segment("part");
-      part();
-      b.end_segment();
-      b.call(segment);
-    };
-    (add(parts), ...);
-    ExecutionGraph g;
-    g.programs.push_back(std::move(b).finish());
-    fuse_epilogues(g);
-    return g.programs.front();
+    return fused_graph(b, parts...).programs.front();
   }
 };
 
