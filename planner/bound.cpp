@@ -28,12 +28,10 @@ Relaxed relaxed(const PlacementOption& o, std::int32_t ranks) {
   const double share = static_cast<double>(o.pieces) * o.group / ranks;
   r.share = share;
   r.even = o.skew.empty();
+  const Load extras = o.sum_of_extras();
   for (std::size_t p = 0; p < kPhases; ++p) {
     r.everywhere += load_seconds(o.everywhere[p]);
-    double load = load_seconds(o.load[p]);
-    for (const Load& extra : o.skew) {
-      load += load_seconds(extra[p]) / o.group;
-    }
+    const double load = load_seconds(o.load[p]) + load_seconds(extras[p]) / o.group;
     r.mean += share * load + load_seconds(o.everywhere[p]);
   }
   for (std::size_t t = 0; t < kMaxTiers; ++t) {

@@ -7,12 +7,11 @@
 #include <string_view>
 
 #include "core/tier_units.h"
-#include "planner/internal/hot_rows.h"
 #include "planner/shard_bytes.h"
 #include "simulator/reports/framework_memory.h"
-#include "workloads/dlrm_step.h"
 #include "workloads/embedding_tiers.h"
 #include "workloads/plan_communicators.h"
+#include "workloads/shard_laws.h"
 
 namespace stepcast::planner {
 namespace {
@@ -42,15 +41,9 @@ Holding holding_of(const PlanShard& s, const EmbeddingTable& t, const Job& job,
 
 /// Rows of the member at `position` of a group of `members`.
 std::int64_t rows_held(const PlanShard& s, std::int64_t members, std::int64_t position) {
-  const std::int64_t rows = s.rows[1] - s.rows[0];
-  if (members == 1 || s.split == Split::kReplicate) {
-    return rows;
-  }
-  if (s.split == Split::kStripe) {
-    return std::max<std::int64_t>(0, (rows - position + members - 1) / members);
-  }
-  const std::int64_t block = (rows + members - 1) / members;
-  return std::clamp<std::int64_t>(rows - position * block, 0, block);
+  const workloads::RowSplit split{
+      .rows = s.rows[1] - s.rows[0], .split = s.split, .members = members};
+  return split.held(position);
 }
 
 class Ledger {
@@ -183,8 +176,14 @@ class Ledger {
     if (!split || !whole) {
       return std::vector<double>(count, 1.0);
     }
-    std::vector<double> mass = internal::hot_rows(table, members, job_.devices, s.split).mass;
-    return mass.empty() ? std::vector<double>(count, 1 / real(members)) : mass;
+    return workloads::RowShares(table.access.get(),
+                                {.first_row = 0,
+                                 .rows = table.rows,
+                                 .table_rows = table.rows,
+                                 .split = s.split,
+                                 .members = members},
+                                workloads::hottest_rows(table.access.get()))
+        .by_member();
   }
 
   /// Rows of slower tiers that a batch fetches stand beside those that its caches keep.
@@ -198,16 +197,18 @@ class Ledger {
     Job job = job_;
     job.embedding_plan = plan_;
     const workloads::EmbeddingLayout layout = workloads::embedding_layout(job);
-    workloads::ShardLaws laws(job);
-    for (const workloads::EmbeddingSlice& s : layout.slices) {
+    workloads::ShardLaws laws(job, layout);
+    for (std::size_t id = 0; id < layout.slices.size(); ++id) {
+      const workloads::EmbeddingSlice& s = layout.slices[id];
+      const auto slice = static_cast<std::int32_t>(id);
       for (const std::int32_t rank : s.in_slow_tier() ? s.ranks : std::vector<std::int32_t>{}) {
         const EmbeddingTable& table =
             job.workload.dlrm()->tables[static_cast<std::size_t>(s.table)];
         const workloads::HeldRows held = workloads::held_rows(s, rank);
-        const auto& law = laws.law(s, held);
-        const workloads::CacheShape shape = workloads::cache_shape(
-            job, table, *law.access, held.rows, s.dim,
-            real(job.batch.global) * table.pooling * law.mass, s.cache_bytes, s.cache_policy);
+        const double drawn = real(job.batch.global) * table.pooling * laws.mass(slice, rank);
+        const workloads::CacheShape shape =
+            workloads::cache_shape(job, table, *laws.access(slice, rank), held.rows, s.dim, drawn,
+                                   s.cache_bytes, s.cache_policy);
         line("hbm", rank).buffers +=
             real(shape.slots - shape.capacity) * workloads::cached_row_bytes(job, s.dim);
       }

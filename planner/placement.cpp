@@ -16,12 +16,32 @@ Ticks to_load(double seconds) {
 
 Ticks total(const Load& load) { return std::accumulate(load.begin(), load.end(), Ticks{0}); }
 
-Ticks PlacementOption::piece_total() const {
-  Ticks most = skew.empty() ? 0 : std::numeric_limits<Ticks>::min();
-  for (const Load& extra : skew) {
-    most = std::max(most, total(extra));
+Load PlacementOption::extra(const Skew& s) const {
+  Load more{};
+  for (std::size_t p = 0; p < kPhases; ++p) {
+    more[p] = extra(s, p);
   }
-  return total(load) + total(everywhere) + most;
+  return more;
+}
+
+Load PlacementOption::most_extra() const {
+  const auto most = std::max_element(
+      skew.begin(), skew.end(), [](const Skew& a, const Skew& b) { return a.times < b.times; });
+  return most == skew.end() ? Load{} : extra(*most);
+}
+
+Load PlacementOption::sum_of_extras() const {
+  Load sum{};
+  for (const Skew& s : skew) {
+    for (std::size_t p = 0; p < kPhases; ++p) {
+      sum[p] += extra(s, p);
+    }
+  }
+  return sum;
+}
+
+Ticks PlacementOption::piece_total() const {
+  return total(load) + total(everywhere) + total(most_extra());
 }
 
 std::vector<std::size_t> PlacementProblem::phases() const {
@@ -29,12 +49,8 @@ std::vector<std::size_t> PlacementProblem::phases() const {
   for (const PlacementTable& table : tables) {
     for (const PlacementOption& o : table.options) {
       for (std::size_t p = 0; p < kPhases; ++p) {
-        used[p] = used[p] || o.load[p] != 0 || o.everywhere[p] != 0;
-      }
-      for (const Load& extra : o.skew) {
-        for (std::size_t p = 0; p < kPhases; ++p) {
-          used[p] = used[p] || extra[p] != 0;
-        }
+        used[p] = used[p] || o.load[p] != 0 || o.everywhere[p] != 0 ||
+                  (!o.skew.empty() && o.skewed[p] != 0);
       }
     }
   }
@@ -60,8 +76,22 @@ std::vector<Load> loads_of(const PlacementProblem& problem, const Placement& pla
                             ? static_cast<std::ptrdiff_t>(o.pieces)
                             : std::count(c.groups.begin(), c.groups.end(), r / o.group);
       for (std::size_t p = 0; p < kPhases; ++p) {
-        const Ticks extra = o.skew.empty() ? 0 : o.skew[static_cast<std::size_t>(r % o.group)][p];
-        at[p] += o.everywhere[p] + held * (o.load[p] + extra);
+        at[p] += o.everywhere[p] + held * o.load[p];
+      }
+    }
+    for (const PlacementOption::Skew& s : o.skew) {
+      const Load extra = o.extra(s);
+      const auto add = [&](std::int32_t rank, std::int64_t times) {
+        for (std::size_t p = 0; p < kPhases; ++p) {
+          load[static_cast<std::size_t>(rank)][p] += times * extra[p];
+        }
+      };
+      if (o.group == problem.ranks) {
+        add(s.position, o.pieces);
+      }
+      for (const std::int32_t g :
+           o.group == problem.ranks ? std::vector<std::int32_t>{} : c.groups) {
+        add(g * o.group + s.position, 1);
       }
     }
   }

@@ -45,10 +45,26 @@ struct PlacementOption {
   std::int32_t group = 1;  ///< ranks that share one piece
   Load load{};             ///< one piece adds to each member of its group
   Load everywhere{};       ///< the option adds to every rank
-  std::vector<Load> skew;  ///< by position in the group: beyond `load`; empty when even
-  TierBytes bytes{};       ///< one piece needs on each member
+  /// Members that hold rows which are looked up more often than others, ascending by position:
+  /// beyond `load` each has `times` the load `skewed`. Members of equal load are not listed.
+  struct Skew {
+    std::int32_t position = 0;
+    float times = 0;
+  };
+  std::vector<Skew> skew;
+  Load skewed{};
+  TierBytes bytes{};  ///< one piece needs on each member
   TierBytes bytes_everywhere{};
   std::uint32_t routes = 0;  ///< fixed charges it brings in, bits of PlacementProblem::fixed
+  /// What a skewed member has beyond `load` in one phase; not negative.
+  [[nodiscard]] Ticks extra(const Skew& s, std::size_t phase) const {
+    return static_cast<Ticks>(static_cast<double>(skewed[phase]) * static_cast<double>(s.times));
+  }
+  [[nodiscard]] Load extra(const Skew& s) const;
+  /// The busiest member's.
+  [[nodiscard]] Load most_extra() const;
+  /// Of all members together.
+  [[nodiscard]] Load sum_of_extras() const;
   [[nodiscard]] Ticks piece_total() const;
 };
 

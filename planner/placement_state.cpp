@@ -101,20 +101,14 @@ void PlacementState::apply(std::size_t table, const Choice& choice, std::int64_t
   const bool everywhere = o.group == problem_.ranks;
   if (everywhere) {
     add_to_all(o.load, sign * o.pieces);
-    for (std::size_t r = 0; r < o.skew.size(); ++r) {
-      add_to_rank(static_cast<std::int32_t>(r), o.skew[r], sign * o.pieces);
+    for (const PlacementOption::Skew& s : o.skew) {
+      add_to_rank(s.position, o.extra(s), sign * o.pieces);
     }
   }
   for (const std::int32_t g : choice.groups) {
     const std::int32_t first = g * o.group;
     for (std::int32_t r = first; r < first + o.group; ++r) {
-      Load load = o.load;
-      if (!o.skew.empty()) {
-        for (std::size_t p = 0; p < kPhases; ++p) {
-          load[p] += o.skew[index(r - first)][p];
-        }
-      }
-      add_to_rank(r, load, sign);
+      add_to_rank(r, o.load, sign);
       auto& tables = tables_on_[index(r)];
       if (sign > 0) {
         tables.push_back(static_cast<std::int32_t>(table));
@@ -123,6 +117,9 @@ void PlacementState::apply(std::size_t table, const Choice& choice, std::int64_t
         *it = tables.back();
         tables.pop_back();
       }
+    }
+    for (const PlacementOption::Skew& s : o.skew) {
+      add_to_rank(first + s.position, o.extra(s), sign);
     }
   }
   for (std::size_t tier = 0; tier < problem_.tiers.size(); ++tier) {
@@ -195,20 +192,22 @@ std::pair<Ticks, double> PlacementState::with(const PlacementOption& o,
   double squares = squares_;
   const bool everywhere = o.group == problem_.ranks;
   for (const std::size_t p : phases_) {
-    // Skew over all ranks may lower the slowest: then all are looked at.
-    Ticks top =
-        everywhere && !o.skew.empty() ? std::numeric_limits<Ticks>::min() : most(p) - on_all_[p];
+    Ticks top = most(p) - on_all_[p];
     const auto add = [&](std::size_t rank, Ticks load) {
       const Ticks before = load_[p][rank];
       top = std::max(top, before + load);
       squares += load_seconds(load) * load_seconds(2 * before + load);
     };
-    for (std::size_t r = 0; everywhere && r < o.skew.size(); ++r) {
-      add(r, o.pieces * o.skew[r][p]);
+    for (const PlacementOption::Skew& s : o.skew) {
+      if (everywhere) {
+        add(index(s.position), o.pieces * o.extra(s, p));
+      }
     }
     for (const std::int32_t g : groups) {
+      auto s = o.skew.begin();
       for (std::int32_t i = 0; i < o.group; ++i) {
-        add(index(g * o.group + i), o.load[p] + (o.skew.empty() ? 0 : o.skew[index(i)][p]));
+        const bool here = s != o.skew.end() && s->position == i;
+        add(index(g * o.group + i), o.load[p] + (here ? o.extra(*s++, p) : 0));
       }
     }
     sum += on_all_[p] + o.everywhere[p] + (everywhere ? o.pieces * o.load[p] : 0) + top;

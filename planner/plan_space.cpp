@@ -70,13 +70,14 @@ class PlanSpaceBuilder {
       for (PlacementOption& o : table.options) {
         o.load = merged(o.load);
         o.everywhere = merged(o.everywhere);
-        std::transform(o.skew.begin(), o.skew.end(), o.skew.begin(), merged);
+        o.skewed = merged(o.skewed);
       }
     }
   }
 
   void table(std::size_t t, const EmbeddingTable& table) {
     lists_ = workloads::list_shares(job_, table);
+    hottest_ = workloads::hottest_rows(table.access.get());
     to_.problem_.tables.push_back({table.name, {}});
     to_.meanings_.emplace_back();
     const bool alone = job_.devices == 1;
@@ -211,7 +212,7 @@ class PlanSpaceBuilder {
       o.label = fmt::format("table_row_wise over {}", group);
     }
     const internal::HotRows hot =
-        internal::hot_rows(table, group, job_.devices, options_.form.row_split);
+        internal::hot_rows(table, hottest_, group, options_.form.row_split);
     split_ = hot.split;
     const workloads::ListShares lists = lists_over(group);
     const bool once = lists.lists < 1;
@@ -228,20 +229,17 @@ class PlanSpaceBuilder {
     o.load[listed ? kSequenceLookup : kGroupLookup] = to_load(prices_.forward(lookups));
     o.load[listed ? kSequenceExchange : kGroupExchange] = to_load(exchange);
     o.load[kUpdate] = to_load(prices_.backward(lookups));
-    for (const double mass : hot.mass) {
-      // What grows with the lookups that fall to a member: all but the pooled exchange.
-      const double f = std::max(-1.0, mass * real(group) - 1);
-      Load& extra = o.skew.emplace_back();
-      for (std::size_t p = 0; p < kPhases; ++p) {
-        extra[p] = p == kGroupExchange || (once && p == kSequenceExchange)
-                       ? 0
-                       : std::llround(static_cast<double>(o.load[p]) * f);
-      }
+    const bool distinct = unpooled && job_.embedding_dedup;  // a hot row travels once a rank
+    if (!distinct) {
+      std::array<bool, kPhases> grows{};
+      grows.fill(true);
+      grows[kGroupExchange] = false;
+      grows[kSequenceExchange] = !once;
+      internal::spread_by_shares(o, hot.shares.by_member(), grows);
     }
     finish_route(o, table, once, all ? Route::kReduce : Route::kNode, group);
     const std::int64_t rows = (table.rows + group - 1) / group;
-    const double most =
-        hot.mass.empty() ? share : *std::max_element(hot.mass.begin(), hot.mass.end());
+    const double most = hot.shares.most();
     set_bytes(o, table,
               {unpooled ? Holding::kUnpooled
                : once   ? Holding::kListed
@@ -271,7 +269,8 @@ class PlanSpaceBuilder {
   PlanSpace& to_;
   const EmbeddingPrices& prices_;
   internal::RoutePrices routes_;
-  workloads::ListShares lists_;  ///< of the table at hand
+  workloads::ListShares lists_;             ///< of the table at hand
+  std::vector<workloads::HotRow> hottest_;  ///< likewise
   Split split_ = Split::kBlock;
 };
 

@@ -53,11 +53,9 @@ std::vector<std::vector<Price>> prices_of(const PlacementProblem& problem) {
     for (const PlacementOption& o : table.options) {
       Price p;
       const double share = static_cast<double>(o.pieces) * o.group / problem.ranks;
+      const Load extras = o.sum_of_extras();
       for (std::size_t phase = 0; phase < kPhases; ++phase) {
-        double load = load_seconds(o.load[phase]);
-        for (const Load& extra : o.skew) {
-          load += load_seconds(extra[phase]) / o.group;
-        }
+        const double load = load_seconds(o.load[phase]) + load_seconds(extras[phase]) / o.group;
         p.mean += share * load + load_seconds(o.everywhere[phase]);
       }
       for (std::size_t t = 0; t < problem.tiers.size(); ++t) {

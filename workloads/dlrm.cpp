@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "workloads/dlrm_rank_classes.h"
 #include "workloads/dlrm_step.h"
 
 namespace stepcast::workloads {
@@ -59,27 +60,6 @@ void check_model(const Job& job, const DlrmWorkload& w) {
       (w.interaction.layers < 1 || w.interaction.rank < 1)) {
     throw InputError(place_of(job) + ": interaction", "dcnv2 needs layers >= 1 and rank >= 1");
   }
-}
-
-/// Ranks with equal entries run the same ops on the same sizes.
-struct RankSignature {
-  std::vector<std::array<std::int64_t, 3>>
-      shards;  // slice, rows held, first row if the law depends on it
-  auto operator<=>(const RankSignature&) const = default;
-};
-
-RankSignature signature_of(const EmbeddingLayout& layout, const ShardLaws& laws, std::int32_t rank,
-                           bool towers) {
-  RankSignature signature;
-  if (towers) {  // ranks of a node share its tower
-    signature.shards.push_back({-1, rank / layout.node, 0});
-  }
-  for (const std::int32_t id : layout.held[static_cast<std::size_t>(rank)]) {
-    const EmbeddingSlice& s = layout.slices[static_cast<std::size_t>(id)];
-    const HeldRows held = held_rows(s, rank);
-    signature.shards.push_back({id, held.rows, laws.placed(s) ? held.first : -1});
-  }
-  return signature;
 }
 
 /// Ranks in units of `size`, and ranks of equal place in their units.
@@ -181,7 +161,7 @@ ExecutionGraph build_dlrm(const Job& job) {
   const LayerList list = layers_of(job);
   check_shapes(job, *w, list);
   const EmbeddingLayout layout = layout_of(job);
-  ShardLaws laws(job);
+  ShardLaws laws(job, layout);
   ExecutionGraph graph;
   const auto extent = [&](std::size_t i) {
     return i < list.groups.size() ? static_cast<std::int32_t>(list.groups[i].size) : 1;
@@ -191,15 +171,7 @@ ExecutionGraph build_dlrm(const Job& job) {
   graph.mesh.pipeline = extent(2);
   graph.mesh.data = static_cast<std::int32_t>(job.devices / list.ranks_per_sample());
   graph.communicators = communicators_of(layout, list, job.sptt);
-  std::map<RankSignature, std::size_t> classes;
-  for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(job.devices); ++rank) {
-    const auto [it, fresh] =
-        classes.try_emplace(signature_of(layout, laws, rank, job.sptt), graph.classes.size());
-    if (fresh) {
-      graph.classes.push_back({static_cast<std::int32_t>(it->second), {}});
-    }
-    graph.classes[it->second].ranks.push_back(rank);
-  }
+  graph.classes = rank_classes(job, layout, laws);
   for (const RankClass& c : graph.classes) {
     graph.programs.push_back(
         DlrmStep(job, list, layout, laws, c.ranks.front(), c.ranks.size() > 1).build());

@@ -149,7 +149,7 @@ void DlrmStep::exchange_indices() {
         }
       };
       add(lengths, real(batch_ * lengths_per_bag(s, table(s))));
-      const double travel = travelling(s, held_rows(s, peer), real(batch_));
+      const double travel = travelling(id, peer, real(batch_));
       add(ids, travel);
       by_row += s.splits_bags() ? travel : 0;
       if (s.pools_lists_once()) {  // all lists are looked at to find the distinct ones

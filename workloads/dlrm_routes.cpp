@@ -13,140 +13,6 @@ std::int64_t rounded(double v) { return std::llround(v); }
 
 }  // namespace
 
-bool ShardLaws::placed(const EmbeddingSlice& s) const {
-  if (!s.row_split() && (s.frequency_order || !s.row_range())) {
-    return false;
-  }
-  const EmbeddingTable& t = workload_.tables[static_cast<std::size_t>(s.table)];
-  const bool skewed = t.access && t.access->kind() != AccessKind::kUniform &&
-                      (t.access->kind() != AccessKind::kZipf || t.access->exponent() > 0);
-  return skewed && (devices_ <= kPlacedRanks || (s.frequency_order && s.split == Split::kBlock));
-}
-
-ShardLaws::Key ShardLaws::key_of(const EmbeddingSlice& s, const HeldRows& held) const {
-  return {s.table, s.first_row, s.rows, held.rows, placed(s) ? held.first : -1};
-}
-
-double ShardLaws::mass(const EmbeddingSlice& s) {
-  if (!s.row_range()) {
-    return 1;
-  }
-  if (!s.row_split()) {
-    return law(s, held_rows(s, s.ranks.front())).mass;
-  }
-  double sum = 0;
-  for (std::int64_t i = 0; i < s.members(); ++i) {
-    const std::int32_t rank = s.ranks[static_cast<std::size_t>(i)];
-    sum += law(s, held_rows(s, rank)).mass;
-  }
-  return sum;
-}
-
-const ShardLaws::Law& ShardLaws::law(const EmbeddingSlice& s, const HeldRows& held) {
-  const auto [it, fresh] = laws_.try_emplace(key_of(s, held));
-  if (fresh) {
-    it->second = make(s, held);
-  }
-  return it->second;
-}
-
-const std::vector<std::pair<std::int64_t, double>>& ShardLaws::hottest(const EmbeddingSlice& s,
-                                                                       const Access& access) {
-  const auto [it, fresh] = hottest_.try_emplace(s.table);
-  for (std::int64_t k = 0; fresh && k < std::min(kHottest, s.table_rows); ++k) {
-    it->second.emplace_back(s.frequency_order ? k : access.row_of_rank(k),
-                            access.probability(real(k)));
-  }
-  return it->second;
-}
-
-/// The rows of a slice's range: ranks of the order of popularity, or random rows.
-ShardLaws::Law ShardLaws::make_range(const EmbeddingSlice& s) const {
-  const EmbeddingTable& t = workload_.tables[static_cast<std::size_t>(s.table)];
-  std::shared_ptr<const Access> whole =
-      t.access ? t.access : std::make_shared<Access>(Access::uniform(t.rows));
-  if (!s.row_range()) {
-    return {std::move(whole), 1, 1};
-  }
-  if (s.frequency_order) {
-    auto [access, mass] = whole->ranks(s.first_row, s.first_row + s.rows);
-    return {std::make_shared<Access>(std::move(access)), mass, mass};
-  }
-  const double share = real(s.rows) / real(t.rows);
-  return {std::make_shared<Access>(whole->random_subset(s.rows)), share, share};
-}
-
-const ShardLaws::Law& ShardLaws::range(const EmbeddingSlice& s) {
-  const auto [it, fresh] = ranges_.try_emplace(Key{s.table, s.first_row, s.rows, 0, 0});
-  if (fresh) {
-    it->second = make_range(s);
-  }
-  return it->second;
-}
-
-ShardLaws::Law ShardLaws::make(const EmbeddingSlice& s, const HeldRows& held) {
-  if (held.rows == 0) {
-    return {std::make_shared<Access>(Access::uniform(1)), 0, 0};
-  }
-  const Law& all = range(s);
-  if (held.rows == s.rows && (s.frequency_order || !s.row_range())) {
-    return all;
-  }
-  if (s.frequency_order && s.split == Split::kBlock) {
-    const auto first = held.first - s.first_row;
-    auto [access, share] = all.access->ranks(first, first + held.rows);
-    const double mass = all.mass * share;
-    return {std::make_shared<Access>(std::move(access)), mass, mass};
-  }
-  Law& subset = subsets_[Key{s.table, s.first_row, s.rows, held.rows, 0}];
-  if (!subset.access) {
-    const double mass = all.mass * real(held.rows) / real(s.rows);
-    subset = {held.rows == s.rows ? all.access
-                                  : std::make_shared<Access>(all.access->random_subset(held.rows)),
-              mass, mass};
-  }
-  Law law = subset;
-  if (placed(s)) {
-    law.mass = placed_mass(s, held, all.mass);
-  }
-  return law;
-}
-
-/// The hottest rows one by one, the others spread evenly: over the range in order of popularity,
-/// else over the table.
-double ShardLaws::placed_mass(const EmbeddingSlice& s, const HeldRows& held, double range_mass) {
-  const EmbeddingTable& t = workload_.tables[static_cast<std::size_t>(s.table)];
-  const std::int64_t end = s.frequency_order ? s.first_row + s.rows : t.rows;
-  const std::int64_t begin = s.frequency_order ? s.first_row : 0;
-  double here = 0;
-  double hot = 0;
-  std::int64_t rows_here = 0;
-  std::int64_t hot_rows = 0;
-  for (const auto& [row, popularity] : hottest(s, *t.access)) {
-    if (row < begin || row >= end) {
-      continue;
-    }
-    hot += popularity;
-    ++hot_rows;
-    const std::int64_t offset = row - held.first;
-    if (offset >= 0 && offset < held.rows * held.stride && offset % held.stride == 0) {
-      here += popularity;
-      ++rows_here;
-    }
-  }
-  const double others = std::max(0.0, (s.frequency_order ? range_mass : 1) - hot);
-  const std::int64_t rows_left = end - begin - hot_rows;
-  return here + (rows_left > 0 ? others * real(held.rows - rows_here) / real(rows_left) : 0);
-}
-
-double ShardLaws::unique(const EmbeddingSlice& s, const HeldRows& held, double lookups) {
-  const auto [it, fresh] = unique_.try_emplace({key_of(s, held), lookups}, 0.0);
-  if (fresh && held.rows > 0) {
-    it->second = law(s, held).access->unique(lookups).value;
-  }
-  return it->second;
-}
-
 Bytes DlrmStep::row_bytes(std::int64_t dim) const {
   return format_bytes(job_.formats.embedding, 1, dim);
 }
@@ -159,7 +25,6 @@ EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
   const EmbeddingSlice& s = slice(id);
   const EmbeddingTable& t = table(s);
   const HeldRows held = held_rows(s, rank_);
-  const ShardLaws::Law& law = laws_.law(s, held);
   const bool local = is_local(s.route);
   EmbeddingShard shard;
   shard.table = s.table;
@@ -169,12 +34,12 @@ EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
   shard.first_column = s.first_column;
   shard.dim = s.dim;
   shard.table_rows = t.rows;
-  shard.lookups = travelling(s, held, samples);
-  shard.drawn = lookups_of(s, held, samples);
+  shard.lookups = travelling(id, rank_, samples);
+  shard.drawn = lookups_of(id, rank_, samples);
   shard.bags = samples * s.list_share;
   shard.mean = t.mode == PoolingMode::kMean || (local && t.mode == PoolingMode::kSequence);
   shard.sequence = is_sequence(s.route) && !s.pools_lists_once();
-  shard.access = law.access;
+  shard.access = laws_.access(id, rank_);
   const std::int64_t step = !shared_ || !s.row_split()  ? 0
                             : s.split == Split::kStripe ? 1
                                                         : s.block();
@@ -252,8 +117,7 @@ void DlrmStep::declare_routes() {
       route_r.width += shard.dim;
       route_r.lookups += shard.lookups;
       route_r.bags += shard.bags;
-      sequence_elements +=
-          rows_back(slice(s), held_rows(slice(s), rank_), samples) * real(shard.dim);
+      sequence_elements += rows_back(s, rank_, samples) * real(shard.dim);
       if (shard.cache) {
         const std::uint8_t tier = b_.tensor_at(shard.weights).tier;
         auto at = std::find_if(route_r.fetches.begin(), route_r.fetches.end(),
@@ -305,26 +169,28 @@ void DlrmStep::declare_routes() {
   }
 }
 
-double DlrmStep::lookups_of(const EmbeddingSlice& s, const HeldRows& held, double samples) {
-  return samples * table(s).pooling * laws_.law(s, held).mass;
+double DlrmStep::lookups_of(std::int32_t id, std::int32_t holder, double samples) {
+  return samples * table(slice(id)).pooling * laws_.mass(id, holder);
 }
 
-double DlrmStep::distinct_rows(const EmbeddingSlice& s, const HeldRows& held, double samples) {
-  const auto& session = table(s).session;
-  const double repeats = session ? dedup_factor(session->samples, session->keep) : 1;
-  const double lookups = samples * table(s).pooling * laws_.law(s, held).even_mass;
-  return laws_.unique(s, held, lookups / repeats);
+double DlrmStep::distinct_rows(std::int32_t id, std::int32_t holder, double samples) {
+  const EmbeddingTable& t = table(slice(id));
+  const double repeats = t.session ? dedup_factor(t.session->samples, t.session->keep) : 1;
+  const double lookups = samples * t.pooling * laws_.even_mass(id, holder);
+  return laws_.unique(id, holder, lookups / repeats);
 }
 
-double DlrmStep::travelling(const EmbeddingSlice& s, const HeldRows& held, double samples) {
+double DlrmStep::travelling(std::int32_t id, std::int32_t holder, double samples) {
+  const EmbeddingSlice& s = slice(id);
   if (s.pools_lists_once() || !job_.embedding_dedup || !is_sequence(s.route)) {
-    return s.id_share * lookups_of(s, held, samples);
+    return s.id_share * lookups_of(id, holder, samples);
   }
-  return samples / real(batch_) * distinct_rows(s, held, real(batch_));
+  return samples / real(batch_) * distinct_rows(id, holder, real(batch_));
 }
 
-double DlrmStep::rows_back(const EmbeddingSlice& s, const HeldRows& held, double samples) {
-  return s.pools_lists_once() ? s.list_share * samples : travelling(s, held, samples);
+double DlrmStep::rows_back(std::int32_t id, std::int32_t holder, double samples) {
+  const EmbeddingSlice& s = slice(id);
+  return s.pools_lists_once() ? s.list_share * samples : travelling(id, holder, samples);
 }
 
 DlrmStep::SequenceSizes DlrmStep::sequence_sizes(EmbeddingRoute r) {
@@ -332,8 +198,9 @@ DlrmStep::SequenceSizes DlrmStep::sequence_sizes(EmbeddingRoute r) {
   for (const Place& p : places(r)) {
     const EmbeddingSlice& s = slice(p.slice);
     // What the receiver reads for its samples: their rows, or each holder's sum.
-    const double lookups = s.pools_lists_once() ? real(batch_ * s.members())
-                                                : real(batch_) * table(s).pooling * laws_.mass(s);
+    const double lookups = s.pools_lists_once()
+                               ? real(batch_ * s.members())
+                               : real(batch_) * table(s).pooling * laws_.range_mass(p.slice);
     n.lookups += lookups;
     n.bags += real(batch_);
     n.looked_up_elements += lookups * real(s.dim);
@@ -341,7 +208,7 @@ DlrmStep::SequenceSizes DlrmStep::sequence_sizes(EmbeddingRoute r) {
     if (job_.embedding_dedup) {
       rows = 0;
       for (std::int64_t i = 0; i < s.members(); ++i) {
-        rows += rows_back(s, held_rows(s, s.ranks[static_cast<std::size_t>(i)]), real(batch_));
+        rows += rows_back(p.slice, s.ranks[static_cast<std::size_t>(i)], real(batch_));
       }
     }
     n.row_elements += rows * real(s.dim);

@@ -46,11 +46,10 @@ void DlrmStep::lookup(EmbeddingRoute r, bool next) {
   for (const std::int32_t id : to.slices) {
     const EmbeddingSlice& s = slice(id);
     const double samples = samples_of(r);
-    const HeldRows held = held_rows(s, rank_);
-    const double lookups = travelling(s, held, samples);
+    const double lookups = travelling(id, rank_, samples);
     rows += lookups * row_bytes(s.dim).base();
     additions += lookups * real(s.dim);
-    elements += (is_sequence(r) ? rows_back(s, held, samples) : samples) * real(s.dim);
+    elements += (is_sequence(r) ? rows_back(id, rank_, samples) : samples) * real(s.dim);
     copied += is_local(r) && s.pools_lists_once() ? s.list_share * samples * real(s.dim) : 0;
   }
   const double copied_bytes = copied * element_bytes(b_.tensor_at(to.output).format);
@@ -145,7 +144,7 @@ void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
       double elements = 0;
       for (const std::int32_t id : of.slices) {
         const EmbeddingSlice& s = slice(id);
-        elements += rows_back(s, held_rows(s, rank_), real(batch_)) * real(s.dim);
+        elements += rows_back(id, rank_, real(batch_)) * real(s.dim);
       }
       const std::int64_t peers = has_copies(r) ? layout_.group_of(r) : devices();
       Exchange e{.send_elements = std::vector<double>(static_cast<std::size_t>(peers), elements)};
@@ -333,8 +332,7 @@ void DlrmStep::exchange_gradient(EmbeddingRoute r) {
     double to_peer = 0;
     for (const std::int32_t id : layout_.held_by(owner, r)) {
       const EmbeddingSlice& s = slice(id);
-      const double rows =
-          is_sequence(r) ? rows_back(s, held_rows(s, owner), real(batch_)) : real(batch_);
+      const double rows = is_sequence(r) ? rows_back(id, owner, real(batch_)) : real(batch_);
       to_peer += rows * real(s.dim);
     }
     e.send_elements.push_back(to_peer);
@@ -369,9 +367,8 @@ void DlrmStep::dense_gradient(EmbeddingRoute r) {
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     if (parameters_[p].slice >= 0 && slice(parameters_[p].slice).route == r) {
       const EmbeddingSlice& s = slice(parameters_[p].slice);
-      const HeldRows held = held_rows(s, rank_);
-      elements += travelling(s, held, samples_of(r)) * real(s.dim);
-      touched += distinct_rows(s, held, samples_of(r)) * real(s.dim);
+      elements += travelling(parameters_[p].slice, rank_, samples_of(r)) * real(s.dim);
+      touched += distinct_rows(parameters_[p].slice, rank_, samples_of(r)) * real(s.dim);
       gradients.push_back(parameters_[p].gradient);
       complete.push_back(p);
     }
@@ -411,11 +408,10 @@ void DlrmStep::embedding_backward() {
     double elements = 0;
     for (const std::int32_t id : of.slices) {
       const EmbeddingSlice& s = slice(id);
-      const HeldRows held = held_rows(s, rank_);
-      const double lookups = travelling(s, held, samples);
+      const double lookups = travelling(id, rank_, samples);
       elements += lookups * real(s.dim);
       gathered += lookups * real(s.dim) * element_bytes(b_.tensor_at(of.d_output).format);
-      updated += distinct_rows(s, held, samples) * (row_bytes(s.dim).base() + state_bytes(s.dim));
+      updated += distinct_rows(id, rank_, samples) * (row_bytes(s.dim).base() + state_bytes(s.dim));
     }
     auto op =
         b_.op(OpKind::kEmbeddingBackward, fmt::format("embedding.{}.backward", name_of(r)),

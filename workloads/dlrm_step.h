@@ -13,54 +13,9 @@
 #include "core/layers.h"
 #include "core/program_builder.h"
 #include "workloads/embedding_plan_layout.h"
+#include "workloads/shard_laws.h"
 
 namespace stepcast::workloads {
-
-/// Popularity laws of the rows shards hold, and their distinct rows: asked once per distinct shard,
-/// whatever the number of ranks.
-///
-/// Row splits of up to kPlacedRanks devices know which of their ranks the hottest rows of a skewed
-/// table fall to, so lookups per rank are those of the data. Beyond, and for the tail, rows are
-/// taken as spread evenly, and ranks with as many rows are equal.
-class ShardLaws {
- public:
-  struct Law {
-    std::shared_ptr<const Access> access;  ///< over the rows held, renormalised
-    double mass = 0;                       ///< share of the table's lookups that go there
-    /// That share were the hottest rows spread evenly too: what `access` stands for. A rank that
-    /// holds a hot row is asked more often, but for hardly more rows.
-    double even_mass = 0;
-  };
-  explicit ShardLaws(const Job& job) : workload_(*job.workload.dlrm()), devices_(job.devices) {}
-  const Law& law(const EmbeddingSlice& slice, const HeldRows& held);
-  /// Share of the table's lookups that the slice takes: of all members of a group together.
-  double mass(const EmbeddingSlice& slice);
-  /// Expected distinct rows among `lookups` lookups, of a shard with its even share of them.
-  double unique(const EmbeddingSlice& slice, const HeldRows& held, double lookups);
-  /// Whether the law depends on which rows are held, not only on how many.
-  [[nodiscard]] bool placed(const EmbeddingSlice& slice) const;
-
- private:
-  static constexpr std::int64_t kPlacedRanks = 16;
-  static constexpr std::int64_t kHottest = 512;
-  // Table, range, rows held, first row held if placed.
-  using Key = std::tuple<std::int32_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
-  [[nodiscard]] Key key_of(const EmbeddingSlice& slice, const HeldRows& held) const;
-  [[nodiscard]] Law make(const EmbeddingSlice& slice, const HeldRows& held);
-  [[nodiscard]] Law make_range(const EmbeddingSlice& slice) const;
-  const Law& range(const EmbeddingSlice& slice);
-  double placed_mass(const EmbeddingSlice& slice, const HeldRows& held, double range_mass);
-  /// Rows and popularities of a table's hottest rows.
-  const std::vector<std::pair<std::int64_t, double>>& hottest(const EmbeddingSlice& slice,
-                                                              const Access& access);
-  const DlrmWorkload& workload_;
-  std::int64_t devices_;
-  std::map<Key, Law> laws_;
-  /// Laws of a slice's range and of as many random rows of it, by key without a place.
-  std::map<Key, Law> ranges_, subsets_;
-  std::map<std::pair<Key, double>, double> unique_;
-  std::map<std::int32_t, std::vector<std::pair<std::int64_t, double>>> hottest_;
-};
 
 /// How many times fewer columns towers put out.
 inline std::int64_t compression_of(const Job& job) {
@@ -304,15 +259,15 @@ class DlrmStep {
   Bytes row_bytes(std::int64_t dim) const;
   double state_bytes(std::int64_t dim) const;
   SequenceSizes sequence_sizes(EmbeddingRoute r);
-  /// Lookups of `samples` samples that fall to rows of a slice.
-  [[nodiscard]] double lookups_of(const EmbeddingSlice& s, const HeldRows& held, double samples);
+  /// Lookups of `samples` samples that fall to the rows of a slice on `holder`.
+  [[nodiscard]] double lookups_of(std::int32_t id, std::int32_t holder, double samples);
   /// Ids that travel for them: with deduplication each rank's distinct ones of unpooled tables,
   /// those of its distinct lists of pooled ones.
-  [[nodiscard]] double travelling(const EmbeddingSlice& s, const HeldRows& held, double samples);
+  [[nodiscard]] double travelling(std::int32_t id, std::int32_t holder, double samples);
   /// Rows that come back for them on a sequence route: one for each id, or for each distinct list.
-  [[nodiscard]] double rows_back(const EmbeddingSlice& s, const HeldRows& held, double samples);
+  [[nodiscard]] double rows_back(std::int32_t id, std::int32_t holder, double samples);
   /// Expected distinct rows among them, repeats inside sessions apart.
-  [[nodiscard]] double distinct_rows(const EmbeddingSlice& s, const HeldRows& held, double samples);
+  [[nodiscard]] double distinct_rows(std::int32_t id, std::int32_t holder, double samples);
   /// Samples whose lookups reach the shards of a route on this rank.
   [[nodiscard]] double samples_of(EmbeddingRoute r) const;
   /// Order of the bags of an embedding op (workloads/dlrm.h).

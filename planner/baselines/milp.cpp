@@ -199,12 +199,14 @@ PlacementMilp milp_of(const PlacementProblem& problem) {
       const auto add = [&](std::size_t variable, std::int32_t rank, double pieces,
                            bool everywhere) {
         const auto r = static_cast<std::size_t>(rank);
-        const auto position = static_cast<std::size_t>(rank % option.group);
+        const auto hot =
+            std::find_if(option.skew.begin(), option.skew.end(),
+                         [&](const auto& skew) { return skew.position == rank % option.group; });
         for (std::size_t i = 0; i < phases.size(); ++i) {
           const std::size_t p = phases[i];
           const Ticks load =
               everywhere ? option.everywhere[p]
-                         : option.load[p] + (option.skew.empty() ? 0 : option.skew[position][p]);
+                         : option.load[p] + (hot == option.skew.end() ? 0 : option.extra(*hot, p));
           if (load != 0) {
             loads[i][r].terms.emplace_back(variable, everywhere ? ms(load) : pieces * ms(load));
           }

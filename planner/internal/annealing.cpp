@@ -35,11 +35,12 @@ Vector vector_of(const Load& load, std::int32_t times = 1) {
 
 /// An option as the inner loop reads it.
 struct Way {
-  Vector piece{};            ///< of one piece, on each member
-  Vector all{};              ///< on every rank
-  std::vector<Vector> skew;  ///< beyond that, by position in the group
-  double mean = 0;           ///< all phases, averaged over ranks
-  std::int32_t pieces = 0;   ///< that have a place; 0 for options on all ranks
+  Vector piece{};  ///< of one piece, on each member
+  Vector all{};    ///< on every rank
+  /// Beyond that, by position in the group.
+  std::vector<std::pair<std::int32_t, Vector>> skew;
+  double mean = 0;          ///< all phases, averaged over ranks
+  std::int32_t pieces = 0;  ///< that have a place; 0 for options on all ranks
   std::int32_t group = 1;
   std::uint32_t routes = 0;
   TierBytes bytes{};
@@ -49,8 +50,8 @@ struct Way {
       : all(vector_of(o.everywhere)), group(o.group), routes(o.routes) {
     const bool everywhere = o.group == ranks;
     const std::int32_t copies = everywhere ? o.pieces : 1;
-    for (const Load& extra : o.skew) {
-      skew.push_back(vector_of(extra, copies));
+    for (const PlacementOption::Skew& s : o.skew) {
+      skew.emplace_back(s.position, vector_of(o.extra(s), copies));
     }
     bytes_all = o.bytes_everywhere;
     if (everywhere) {
@@ -66,7 +67,7 @@ struct Way {
     const double share = everywhere ? 1 : static_cast<double>(o.pieces);
     for (std::size_t p = 0; p < kPhases; ++p) {
       mean += all[p] + share * o.group / ranks * piece[p];
-      for (const Vector& extra : skew) {
+      for (const auto& [position, extra] : skew) {
         mean += share / ranks * extra[p];
       }
     }
@@ -159,16 +160,17 @@ class State {
   void apply(std::size_t t, int sign) {
     const Way& w = way(t);
     add(all_, sign, w.all);
-    for (std::size_t r = 0; w.pieces == 0 && r < w.skew.size(); ++r) {
-      add(load_[r], sign, w.skew[r]);
+    if (w.pieces == 0) {
+      for (const auto& [position, extra] : w.skew) {
+        add(load_[index(position)], sign, extra);
+      }
     }
     for (const std::int32_t g : at_[t].groups) {
       for (std::int32_t i = 0; i < w.group; ++i) {
-        Vector& to = load_[index(g * w.group + i)];
-        add(to, sign, w.piece);
-        if (!w.skew.empty()) {
-          add(to, sign, w.skew[index(i)]);
-        }
+        add(load_[index(g * w.group + i)], sign, w.piece);
+      }
+      for (const auto& [position, extra] : w.skew) {
+        add(load_[index(g * w.group + position)], sign, extra);
       }
     }
     for (std::size_t tier = 0; tier < free_.size(); ++tier) {

@@ -12,11 +12,9 @@ namespace {
 /// Load of an option summed over ranks and phases.
 Ticks summed(const PlacementOption& o, std::int32_t ranks) {
   Ticks sum = 0;
+  const Load extras = o.sum_of_extras();
   for (std::size_t p = 0; p < kPhases; ++p) {
-    Ticks piece = o.load[p] * o.group;
-    for (const Load& extra : o.skew) {
-      piece += extra[p];
-    }
+    const Ticks piece = o.load[p] * o.group + extras[p];
     sum += piece * o.pieces + o.everywhere[p] * ranks;
   }
   return sum;

@@ -3,63 +3,52 @@
 #include <algorithm>
 
 namespace stepcast::planner::internal {
-namespace {
 
-constexpr std::int64_t kPlacedRanks = 16;  // as workloads/dlrm_step.h
-constexpr std::int64_t kHottest = 512;
-
-}  // namespace
-
-HotRows hot_rows(const EmbeddingTable& table, std::int64_t members, std::int64_t devices,
-                 std::optional<Split> split) {
-  HotRows result;
-  result.split = split.value_or(Split::kBlock);
-  const bool skewed = table.access && table.access->kind() != AccessKind::kUniform &&
-                      (table.access->kind() != AccessKind::kZipf || table.access->exponent() > 0);
-  if (!skewed || devices > kPlacedRanks) {
-    return result;
-  }
-  const std::int64_t placed = std::min(kHottest, table.rows);
-  const std::int64_t block = (table.rows + members - 1) / members;
-  const auto count = static_cast<std::size_t>(members);
-  struct Member {
-    double hot = 0;
-    std::int64_t hot_rows = 0;
+HotRows hot_rows(const EmbeddingTable& table, std::span<const workloads::HotRow> hottest,
+                 std::int64_t members, std::optional<Split> split) {
+  const auto over = [&](Split by) {
+    return HotRows{by, workloads::RowShares(table.access.get(),
+                                            {.first_row = 0,
+                                             .rows = table.rows,
+                                             .table_rows = table.rows,
+                                             .split = by,
+                                             .members = members},
+                                            hottest)};
   };
-  std::vector<Member> by_block(count);
-  std::vector<Member> by_stripe(count);
-  for (std::int64_t k = 0; k < placed; ++k) {
-    const std::int64_t row = table.access->row_of_rank(k);
-    const double p = table.access->probability(static_cast<double>(k));
-    for (auto* to : {&by_block[static_cast<std::size_t>(row / block)],
-                     &by_stripe[static_cast<std::size_t>(row % members)]}) {
-      to->hot += p;
-      ++to->hot_rows;
+  HotRows best = over(split.value_or(Split::kBlock));
+  if (!split && !hottest.empty()) {
+    HotRows striped = over(Split::kStripe);
+    if (striped.shares.most() < best.shares.most()) {
+      return striped;
     }
   }
-  const double others = std::max(0.0, 1 - table.access->cdf(static_cast<double>(placed)).value);
-  const std::int64_t left = table.rows - placed;
-  const auto masses = [&](const std::vector<Member>& from, bool stripe) {
-    std::vector<double> mass(count);
-    for (std::size_t m = 0; m < count; ++m) {
-      const auto i = static_cast<std::int64_t>(m);
-      const std::int64_t rows =
-          stripe ? std::max<std::int64_t>(0, (table.rows - i + members - 1) / members)
-                 : std::clamp<std::int64_t>(table.rows - i * block, 0, block);
-      mass[m] = from[m].hot + (left > 0 ? others * static_cast<double>(rows - from[m].hot_rows) /
-                                              static_cast<double>(left)
-                                        : 0);
+  return best;
+}
+
+void spread_by_shares(PlacementOption& o, std::span<const double> shares,
+                      const std::array<bool, kPhases>& grows) {
+  constexpr double kAlike = 1.001;
+  const double alike = kAlike * *std::min_element(shares.begin(), shares.end());
+  double base = 0;
+  double count = 0;
+  for (const double share : shares) {
+    base += share <= alike ? share : 0;
+    count += share <= alike ? 1 : 0;
+  }
+  base /= count;
+  const auto members = static_cast<double>(shares.size());  // priced: one of so many equal shares
+  for (std::size_t m = 0; m < shares.size(); ++m) {
+    if (shares[m] > alike) {
+      o.skew.push_back(
+          {static_cast<std::int32_t>(m), static_cast<float>((shares[m] - base) * members)});
     }
-    return mass;
-  };
-  std::vector<double> blocks = masses(by_block, false);
-  std::vector<double> stripes = masses(by_stripe, true);
-  const bool striped = split ? *split == Split::kStripe
-                             : *std::max_element(stripes.begin(), stripes.end()) <
-                                   *std::max_element(blocks.begin(), blocks.end());
-  result.split = striped ? Split::kStripe : Split::kBlock;
-  result.mass = striped ? std::move(stripes) : std::move(blocks);
-  return result;
+  }
+  for (std::size_t p = 0; p < kPhases && !o.skew.empty(); ++p) {
+    if (grows[p]) {
+      o.skewed[p] = o.load[p];
+      o.load[p] = static_cast<Ticks>(static_cast<double>(o.load[p]) * base * members);
+    }
+  }
 }
 
 }  // namespace stepcast::planner::internal

@@ -1,22 +1,27 @@
 #pragma once
-#include <cstdint>
+#include <array>
 #include <optional>
-#include <vector>
+#include <span>
 
-#include "core/plan.h"
 #include "core/workload.h"
+#include "planner/placement.h"
+#include "workloads/row_shares.h"
 
 namespace stepcast::planner::internal {
 
-/// Which members of a row split the most popular rows of a table fall to, in the workload's row
-/// order: the share of lookups of each member. Empty where rows count as evenly spread, which is
-/// how workloads see tables without skew and splits of more than 16 devices.
+/// A table split by rows over the members of a group, and what falls to each of them.
 struct HotRows {
-  Split split = Split::kBlock;  ///< the one whose busiest member has least
-  std::vector<double> mass;
+  Split split = Split::kBlock;  ///< of blocks and stripes the one whose busiest member has least
+  workloads::RowShares shares;
 };
-/// `split`: take this one.
-HotRows hot_rows(const EmbeddingTable& table, std::int64_t members, std::int64_t devices,
-                 std::optional<Split> split = std::nullopt);
+/// `hottest`: hottest_rows of the table's law. `split`: take this one.
+HotRows hot_rows(const EmbeddingTable& table, std::span<const workloads::HotRow> hottest,
+                 std::int64_t members, std::optional<Split> split = std::nullopt);
+
+/// Makes of a load that was priced for an even share of the lookups the loads of members with these
+/// shares; phases that do not grow with a member's lookups (pooled exchanges) stay as they are.
+/// Shares within 0.1 % of the least count as equal: their mean is the option's load.
+void spread_by_shares(PlacementOption& option, std::span<const double> shares,
+                      const std::array<bool, kPhases>& grows);
 
 }  // namespace stepcast::planner::internal

@@ -32,16 +32,12 @@ Item item_of(const PlacementOption& o, std::size_t option, std::int32_t ranks) {
   const bool everywhere = o.group == ranks;
   const double copies = everywhere ? o.pieces : 1;
   const double share = static_cast<double>(o.pieces) * o.group / ranks;
+  const Load most_extra = o.most_extra();
+  const Load extras = o.sum_of_extras();
   for (std::size_t p = 0; p < kPhases; ++p) {
-    Ticks least = o.skew.empty() ? 0 : std::numeric_limits<Ticks>::max();
-    Ticks most = o.skew.empty() ? 0 : std::numeric_limits<Ticks>::min();
-    double sum = 0;
-    for (const Load& extra : o.skew) {
-      least = std::min(least, extra[p]);
-      most = std::max(most, extra[p]);
-      sum += load_seconds(extra[p]);
-    }
-    const double even = everywhere ? copies * load_seconds(o.load[p] + least) : 0;
+    const Ticks most = most_extra[p];
+    const double sum = load_seconds(extras[p]);
+    const double even = everywhere ? copies * load_seconds(o.load[p]) : 0;
     const double mean = share * (load_seconds(o.load[p]) + sum / o.group);
     item.even[p] = load_seconds(o.everywhere[p]) + even;
     item.local[p] = std::max(0.0, mean - even);

@@ -8,12 +8,8 @@ namespace {
 /// Least load that an option puts on any rank that holds a piece of it.
 PatternItem item_of(const PlacementOption& o, std::size_t option, std::int32_t ranks) {
   const Ticks load = total(o.load);
-  Ticks least = o.skew.empty() ? 0 : std::numeric_limits<Ticks>::max();
-  for (const Load& extra : o.skew) {
-    least = std::min(least, total(extra));
-  }
   const std::int32_t copies = o.group == ranks ? o.pieces : 1;
-  return {load_seconds((load + least) * copies),
+  return {load_seconds(load * copies),
           1.0 / (static_cast<double>(o.pieces) * o.group / copies), option};
 }
 

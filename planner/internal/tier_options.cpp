@@ -224,6 +224,12 @@ class TierOptions {
     o.load[unpooled() ? kSequenceLookup : kGroupLookup] = to_load(forward);
     o.load[unpooled() ? kSequenceExchange : kGroupExchange] = to_load(exchange);
     o.load[kUpdate] = to_load(backward);
+    if (!(unpooled() && job_.embedding_dedup)) {
+      std::array<bool, kPhases> grows{};
+      grows.fill(true);
+      grows[kGroupExchange] = false;
+      spread_by_shares(o, shares_of_ranks(cut, groups_used), grows);
+    }
     o.bytes[0] = whole(bytes) + 4096 * static_cast<std::int64_t>(groups_used.size());  // rounding
     o.routes =
         RoutePrices::bits({RoutePrices::Route::kIds, unpooled() ? RoutePrices::Route::kSequence
@@ -237,6 +243,31 @@ class TierOptions {
     made_.emplace_back(std::move(o), std::move(m));
   }
 
+  /// Share of all lookups that each rank serves, over its levels: a range in order of popularity
+  /// lies in stripes, so the first member of a group has the hottest row.
+  [[nodiscard]] std::vector<double> shares_of_ranks(
+      const RowTierCut& cut, const std::vector<std::int64_t>& groups_used) const {
+    std::vector<double> shares(static_cast<std::size_t>(job_.devices));
+    std::int64_t first = 0;
+    for (std::size_t i = 0; i < groups_used.size(); ++i) {
+      const std::vector<double> of_group = workloads::RowShares(&access_,
+                                                                {.first_row = first,
+                                                                 .rows = cut.ends[i] - first,
+                                                                 .table_rows = table_.rows,
+                                                                 .split = Split::kStripe,
+                                                                 .members = groups_used[i],
+                                                                 .frequency_order = true},
+                                                                {})
+                                               .by_member();
+      const double copies = real(job_.devices / groups_used[i]);
+      for (std::size_t r = 0; r < shares.size(); ++r) {
+        shares[r] += of_group[r % of_group.size()] / copies;
+      }
+      first = cut.ends[i];
+    }
+    return shares;
+  }
+
   /// Row-wise over all ranks in a slower tier, with caches of some sizes; whole on one rank too.
   void slow_tier(std::size_t tier) {
     const Tier* slow = nullptr;
@@ -248,10 +279,10 @@ class TierOptions {
         slow->bandwidth.base() / real(std::max<std::int64_t>(1, slow->shared_by));
     const double row = workloads::cached_row_bytes(job_, table_.dim);
     const workloads::ListShares distinct = workloads::list_shares(job_, table_);
+    const std::vector<workloads::HotRow> hottest = workloads::hottest_rows(table_.access.get());
     for (const std::int64_t members : {std::int64_t{1}, job_.devices}) {
-      const HotRows hot = members > 1 ? hot_rows(table_, members, job_.devices) : HotRows{};
-      const double most = hot.mass.empty() ? 1 / real(members)
-                                           : *std::max_element(hot.mass.begin(), hot.mass.end());
+      const HotRows hot = members > 1 ? hot_rows(table_, hottest, members) : HotRows{};
+      const double most = hot.shares.most();
       const std::int64_t rows = (table_.rows + members - 1) / members;
       const Access law = members > 1 ? access_.random_subset(rows) : access_;
       for (const double fraction : {0.0, 0.05, 0.2, 0.5}) {
@@ -281,16 +312,23 @@ class TierOptions {
         const EmbeddingPrices::Lookups lookups{t_, global_ * lists.ids, share, table_.dim,
                                                unpooled()};
         o.load[kArrival] = to_load(routes_.ids(lookups_ * lists.ids * share, global_));
-        o.load[listed ? kSequenceLookup
-               : all  ? kGroupLookup
-                      : kLookup] =
-            to_load(prices_.forward(lookups) + moved.fetched_bytes / bandwidth);
+        const LoadPhase looked_up = listed ? kSequenceLookup : all ? kGroupLookup : kLookup;
+        o.load[looked_up] = to_load(prices_.forward(lookups));
         o.load[listed ? kSequenceExchange
                : all  ? kGroupExchange
                       : kExchange] =
             to_load(reduced ? routes_.reduce_forward(sent) + routes_.reduce_backward(sent)
                             : routes_.exchange_forward(sent) + routes_.exchange_backward(sent));
-        o.load[kUpdate] = to_load(prices_.backward(lookups) + moved.written_bytes / bandwidth);
+        o.load[kUpdate] = to_load(prices_.backward(lookups));
+        if (all && !(unpooled() && job_.embedding_dedup)) {
+          std::array<bool, kPhases> grows{};
+          grows.fill(true);
+          grows[kGroupExchange] = false;
+          grows[kSequenceExchange] = !once;
+          spread_by_shares(o, hot.shares.by_member(), grows);
+        }
+        o.load[looked_up] += to_load(moved.fetched_bytes / bandwidth);
+        o.load[kUpdate] += to_load(moved.written_bytes / bandwidth);
         const Holding holding = unpooled() ? Holding::kUnpooled
                                 : once     ? Holding::kListed
                                 : all      ? Holding::kReduced

@@ -47,9 +47,8 @@ inline PlacementProblem random_problem(std::mt19937& rng, std::int32_t ranks, st
     }
     option("rows", 1, ranks, 1.3 / ranks, 4);
     if (draw(0, 1) == 0) {  // the member with the hot rows
-      table.options.back().skew.assign(static_cast<std::size_t>(ranks), Load{});
-      table.options.back().skew[static_cast<std::size_t>(draw(0, ranks - 1))] = {look / 10, 0,
-                                                                                 look / 5};
+      table.options.back().skew = {{static_cast<std::int32_t>(draw(0, ranks - 1)), 1}};
+      table.options.back().skewed = {look / 10, 0, look / 5};
     }
     option("copies", 1, ranks, 0.9, 0);
     table.options.back().bytes[0] = size;

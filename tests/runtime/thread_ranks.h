@@ -75,10 +75,16 @@ class Group {
   int round_ = 0;
 };
 
+/// Bytes of all-to-alls that a rank hands over for other ranks and takes from them.
+struct PairTraffic {
+  double sent = 0, received = 0;
+};
+
 class ThreadCollectives final : public Collectives {
  public:
-  ThreadCollectives(std::shared_ptr<Group> group, int rank)
-      : group_(std::move(group)), rank_(rank) {}
+  /// `traffic` is this rank's and outlives this.
+  ThreadCollectives(std::shared_ptr<Group> group, int rank, PairTraffic& traffic)
+      : group_(std::move(group)), rank_(rank), traffic_(traffic) {}
   int rank() const override { return rank_; }
   int size() const override { return group_->size(); }
   void all_reduce(float* data, std::size_t count, Reduction reduction) override {
@@ -122,6 +128,13 @@ class ThreadCollectives final : public Collectives {
                     std::span<const std::int64_t> receive_counts,
                     std::span<const std::int64_t> receive_offsets,
                     std::size_t element_bytes) override {
+    for (std::size_t p = 0; p < send_counts.size(); ++p) {
+      if (p != static_cast<std::size_t>(rank_)) {
+        traffic_.sent += static_cast<double>(send_counts[p]) * static_cast<double>(element_bytes);
+        traffic_.received +=
+            static_cast<double>(receive_counts[p]) * static_cast<double>(element_bytes);
+      }
+    }
     // A contribution is the counts, then the parts, all as words of 4 bytes.
     const std::size_t words = element_bytes / sizeof(float);
     std::vector<float> message(send_counts.begin(), send_counts.end());
@@ -164,6 +177,7 @@ class ThreadCollectives final : public Collectives {
  private:
   std::shared_ptr<Group> group_;
   int rank_;
+  PairTraffic& traffic_;
 };
 
 /// All ranks of a graph as threads of this process, each with the real executor.
@@ -171,7 +185,7 @@ class ThreadRanks {
  public:
   /// With `levels`, which must outlive this, executors count what they send (Executor::sent).
   ThreadRanks(const Job& job, const ExecutionGraph& graph, const LinkLevels* levels = nullptr)
-      : graph_(graph) {
+      : graph_(graph), traffic_(static_cast<std::size_t>(graph.ranks())) {
     const auto ranks = static_cast<std::size_t>(graph.ranks());
     std::map<std::pair<std::size_t, std::vector<std::int32_t>>, std::shared_ptr<Group>> groups;
     for (std::size_t rank = 0; rank < ranks; ++rank) {
@@ -188,8 +202,8 @@ class ThreadRanks {
         if (!group) {
           group = std::make_shared<Group>(static_cast<int>(members.size()));
         }
-        collectives_.push_back(
-            std::make_unique<ThreadCollectives>(group, static_cast<int>(at - members.begin())));
+        collectives_.push_back(std::make_unique<ThreadCollectives>(
+            group, static_cast<int>(at - members.begin()), traffic_[rank]));
         if (levels != nullptr) {
           collectives_.back() = std::make_unique<CountedCollectives>(std::move(collectives_.back()),
                                                                      *levels, members);
@@ -219,6 +233,8 @@ class ThreadRanks {
     on_each([&](std::size_t r) { executors_[r]->fill_pipeline(first[r]); });
   }
   cpu::Executor& executor(std::size_t rank) { return *executors_[rank]; }
+  /// Since the ranks were made.
+  [[nodiscard]] const PairTraffic& traffic(std::size_t rank) const { return traffic_[rank]; }
 
  private:
   template <typename Work>
@@ -233,6 +249,7 @@ class ThreadRanks {
   }
 
   const ExecutionGraph& graph_;
+  std::vector<PairTraffic> traffic_;
   std::vector<std::unique_ptr<Collectives>> collectives_;
   std::vector<std::unique_ptr<cpu::Executor>> executors_;
 };
