@@ -73,42 +73,43 @@ void print_ledger(const EmbeddingPlan& plan, const System& system, std::ostream&
 void print_text(const PlanReport& r, std::ostream& out) {
   out << fmt::format("{} on {} x {}, {} tables\n\n", r.job.workload.name, r.job.devices,
                      r.job.system.device.name, r.job.workload.dlrm()->tables.size());
-  TextTable table({"plan", "step", "bound", "gap", "embedding", "built by", "tables"});
+  TextTable table({"plan", "step", "lower bound", "gap", "objective", "planner", "tables"});
   table.left(5);
   table.left(6);
   std::size_t rank = 0;
   for (const RankedPlan& p : r.plans) {
     table.row({std::to_string(++rank), human(Seconds(p.plan.predicted_step)),
                human(Seconds(p.plan.lower_bound)), percent(p.plan.gap), human(Seconds(p.objective)),
-               p.simulated ? "simulated" : "not yet", mix_text(p)});
+               p.simulated ? p.planner : "not built", mix_text(p)});
   }
   table.print(out);
   out << fmt::format(
-      "\nlower bound of the embedding part {} ({}); the best found is {:.3g} % above. Beside it a "
-      "step takes at least {}: the least of the simulated plans\n",
-      human(Seconds(r.bound)), r.bound_reason, 100 * r.gap, human(Seconds(r.rest_of_step)));
+      "\nno plan of the searched space takes a step of less than the lower bound. Objective, what "
+      "a "
+      "plan decides of a step: best found {}, none below {} ({})\n",
+      human(Seconds(r.objective)), human(Seconds(r.bound)), r.bound_reason);
   out << fmt::format("search: {} evaluations in a space of 10^{:.0f} plans, {}{}; simulation {}\n",
                      count(static_cast<double>(r.evaluations)), r.space_log10,
                      human(Seconds(r.search_seconds)), r.cut ? " (cut by the time limit)" : "",
                      human(Seconds(r.simulation_seconds)));
   for (const RankedPlan& p : r.plans) {
     if (!p.simulated) {
-      out << fmt::format("not yet built: {}\n", p.not_built_because);
+      out << fmt::format("not built: {}\n", p.not_built_because);
     }
   }
   out << "\nbytes per rank of plan 1\n";
   print_ledger(r.plans.front().plan, r.job.system, out);
   if (!r.compared.empty()) {
     out << '\n';
-    TextTable rows({"planner", "step", "embedding", "over the bound", "fullest rank", "fits",
+    TextTable rows({"planner", "step", "to plan 1", "objective", "fullest rank", "fits",
                     "time to plan", "remark"});
+    const double best = r.plans.front().plan.predicted_step;
     rows.left(7);
     for (const studies::ComparedPlan& c : r.compared) {
       rows.row({c.name, c.step ? human(Seconds(*c.step)) : "-",
-                c.objective ? human(Seconds(*c.objective)) : "-",
-                c.objective ? percent_signed(*c.objective / r.bound - 1) : "-",
-                human(Bytes(c.fullest_bytes)), c.fits ? "yes" : "no", human(Seconds(c.seconds)),
-                c.remark});
+                c.step ? percent_signed(*c.step / best - 1) : "-",
+                c.objective ? human(Seconds(*c.objective)) : "-", human(Bytes(c.fullest_bytes)),
+                c.fits ? "yes" : "no", human(Seconds(c.seconds)), c.remark});
     }
     rows.print(out);
   }
@@ -128,6 +129,7 @@ void warn_of_full_devices(const PlanReport& r, std::ostream& out) {
 
 nlohmann::ordered_json plan_document(const RankedPlan& p) {
   auto j = nlohmann::ordered_json::parse(config::plan_to_json(p.plan, -1));
+  j["planner"] = p.planner;
   j["objective_s"] = p.objective;
   j["buildable"] = p.simulated;
   if (!p.simulated) {
@@ -153,8 +155,7 @@ void print_json(const PlanReport& r, std::ostream& out) {
                 {"objective_bound_s", r.bound},
                 {"objective_bound_with_tiers_s", r.bound_with_tiers},
                 {"objective_gap", r.gap},
-                {"reason", r.bound_reason},
-                {"rest_of_step_s", r.rest_of_step}};
+                {"reason", r.bound_reason}};
   j["search"] = {{"seconds", r.search_seconds},
                  {"simulation_seconds", r.simulation_seconds},
                  {"evaluations", r.evaluations},
@@ -182,8 +183,8 @@ void print_json(const PlanReport& r, std::ostream& out) {
 void print_csv(const PlanReport& r, std::ostream& out) {
   const auto number = [](double v) { return fmt::format("{:.9g}", v); };
   if (!r.compared.empty()) {
-    out << csv_line({"planner", "step_s", "objective_s", "lower_bound_s", "fullest_bytes", "fits",
-                     "seconds", "remark"});
+    out << csv_line({"planner", "step_s", "objective_s", "objective_bound_s", "fullest_bytes",
+                     "fits", "seconds", "remark"});
     for (const studies::ComparedPlan& c : r.compared) {
       out << csv_line({c.name, c.step ? number(*c.step) : "",
                        c.objective ? number(*c.objective) : "", number(r.bound),
@@ -192,12 +193,12 @@ void print_csv(const PlanReport& r, std::ostream& out) {
     }
     return;
   }
-  out << csv_line(
-      {"plan", "predicted_step_s", "lower_bound_s", "gap", "objective_s", "buildable", "tables"});
+  out << csv_line({"plan", "predicted_step_s", "lower_bound_s", "gap", "objective_s", "planner",
+                   "buildable", "tables"});
   std::size_t rank = 0;
   for (const RankedPlan& p : r.plans) {
     out << csv_line({std::to_string(++rank), number(p.plan.predicted_step),
-                     number(p.plan.lower_bound), number(p.plan.gap), number(p.objective),
+                     number(p.plan.lower_bound), number(p.plan.gap), number(p.objective), p.planner,
                      p.simulated ? "true" : "false", mix_text(p)});
   }
 }

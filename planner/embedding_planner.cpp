@@ -10,7 +10,9 @@
 #include "planner/embedding_prices.h"
 #include "planner/internal/plan_choice.h"
 #include "planner/ledger.h"
+#include "planner/overlapped_arrival.h"
 #include "planner/plan_space.h"
+#include "planner/step_bound.h"
 #include "workloads/embedding_plan.h"
 #include "workloads/embedding_plan_layout.h"
 
@@ -115,7 +117,9 @@ class Planning {
     if (buildable && !again) {
       result_.space_log10 = std::max(result_.space_log10, space_log10(space.problem()));
       // A group size whose bound is above the best plan in hand cannot improve on it.
-      const LowerBound bound = lower_bound(space.problem());
+      const PlacementProblem& problem = space.problem();
+      const LowerBound bound =
+          lower_bound(problem.arrival_overlaps ? relaxed(problem, 1) : problem);
       const double seconds = load_seconds(bound.value);
       if (const PlannedCandidate* best = result_.best_buildable();
           best != nullptr && seconds >= best->objective) {
@@ -127,6 +131,9 @@ class Planning {
       searching.rival = to_load(best->objective);
     }
     const SearchResult found = search(space.problem(), searching);
+    if (!again) {
+      note_step_bound(space_options, found);
+    }
     result_.evaluations += found.evaluations;
     result_.cut = result_.cut || found.cut;
     const double bound = load_seconds(found.bound.value);
@@ -178,7 +185,18 @@ class Planning {
     return lacking;
   }
 
+  /// Shortest step that a space leaves possible, where prices are never above the model's.
+  void note_step_bound(PlanSpaceOptions options, const SearchResult& found) {
+    if (found.best.empty()) {
+      return;
+    }
+    options.fit = LineFit::kBelow;
+    const PlanSpace space(job_, prices_, options);
+    step_bound_ = std::min(step_bound_, least_step(job_, space, found.best.front().second));
+  }
+
   void finish() {
+    result_.step_bound = result_.candidates.empty() ? 0 : step_bound_;
     auto& all = result_.candidates;
     std::stable_sort(all.begin(), all.end(),
                      [](const auto& a, const auto& b) { return a.objective < b.objective; });
@@ -212,6 +230,7 @@ class Planning {
   const Job& job_;
   const PlannerOptions& options_;
   EmbeddingPrices prices_;
+  double step_bound_ = std::numeric_limits<double>::infinity();
   EmbeddingPlanning result_;
 };
 

@@ -35,6 +35,11 @@ struct EmbeddingPlanning {
   double bound = 0, bound_with_tiers = 0;
   std::string bound_reason;
   double gap = 0;  ///< best buildable objective / bound - 1
+  /// Seconds: no plan of the space has a shorter simulated step. The dense model's part, which no
+  /// plan changes, and the bound of the objective, whose prices are never above the model's. Where
+  /// exchanges of looked-up rows overlap with compute a step may be as short as the longer of both,
+  /// so at least half their sum.
+  double step_bound = 0;
   std::uint64_t evaluations = 0;
   double space_log10 = 0;  ///< placements in the space, as a power of ten
   bool cut = false;

@@ -2,15 +2,62 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 
 #include "core/error.h"
 #include "core/program_builder.h"
+#include "workloads/build_graph.h"
 
 namespace stepcast::planner {
 namespace {
 
 const EmbeddingTable& table_of(const Job& job, std::size_t t) {
   return job.workload.dlrm()->tables[t];
+}
+
+template <typename Time>
+LinearPrice line_near(const Time& time, double size) {
+  const double at = time(size);
+  LinearPrice line;
+  line.per_byte = std::max(0.0, at - time(size / 2)) / (size / 2);
+  line.start = std::max(0.0, at - line.per_byte * size);
+  return line;
+}
+
+/// The highest line at `size` that is nowhere above `time`, seen at sizes that double from a 64th
+/// of it to 256 times as much: a side of their lower convex hull. Through the origin where it would
+/// start below nothing.
+template <typename Time>
+LinearPrice line_below(const Time& time, double size) {
+  struct Point {
+    double x = 0, y = 0;
+  };
+  std::vector<Point> hull;
+  const auto slope = [](const Point& a, const Point& b) { return (b.y - a.y) / (b.x - a.x); };
+  double ratio = std::numeric_limits<double>::infinity();
+  for (double x = size / 64; x <= size * 256; x *= 2) {
+    const Point next{x, time(x)};
+    ratio = std::min(ratio, next.y / next.x);
+    while (hull.size() > 1 &&
+           slope(hull[hull.size() - 2], hull.back()) >= slope(hull.back(), next)) {
+      hull.pop_back();
+    }
+    hull.push_back(next);
+  }
+  std::size_t right = 1;
+  while (right + 1 < hull.size() && hull[right].x < size) {
+    ++right;
+  }
+  LinearPrice line;
+  line.per_byte = std::max(0.0, slope(hull[right - 1], hull[right]));
+  line.start = hull[right].y - line.per_byte * hull[right].x;
+  return line.start >= 0 ? line : LinearPrice{0, ratio};
+}
+
+template <typename Time>
+LinearPrice line_of(LineFit fit, const Time& time, double size) {
+  return fit == LineFit::kNear ? line_near(time, size) : line_below(time, size);
 }
 
 }  // namespace
@@ -133,7 +180,7 @@ double EmbeddingPrices::backward(const Lookups& l) const { return price(backward
 double EmbeddingPrices::gradient(const Lookups& l) const { return price(gradient_, l); }
 
 LinearPrice EmbeddingPrices::link(OpKind kind, Format format, std::int64_t members,
-                                  std::int64_t step, double bytes) const {
+                                  std::int64_t step, double bytes, LineFit fit) const {
   if (members <= 1) {
     return {};
   }
@@ -150,16 +197,10 @@ LinearPrice EmbeddingPrices::link(OpKind kind, Format format, std::int64_t membe
     op.shape[0] = std::llround(std::max(1.0, size / element));
     return model_.collective(op, shape).time.base();
   };
-  const double size = std::max(bytes, 4096.0);
-  const double at = time(size);
-  const double below = time(size / 2);
-  LinearPrice p;
-  p.per_byte = std::max(0.0, at - below) / (size / 2);
-  p.start = std::max(0.0, at - p.per_byte * size);
-  return p;
+  return line_of(fit, time, std::max(bytes, 4096.0));
 }
 
-LinearPrice EmbeddingPrices::memory_bound(OpKind kind, double bytes) const {
+LinearPrice EmbeddingPrices::memory_bound(OpKind kind, double bytes, LineFit fit) const {
   const Program none;
   const auto time = [&](double size) {
     Op op;
@@ -170,14 +211,10 @@ LinearPrice EmbeddingPrices::memory_bound(OpKind kind, double bytes) const {
     op.bytes_read = op.bytes_written = Bytes(size / 2);
     return model_.kernel(none, op).time.base();
   };
-  const double size = std::max(bytes, 4096.0);
-  LinearPrice p;
-  p.per_byte = std::max(0.0, time(size) - time(size / 2)) / (size / 2);
-  p.start = std::max(0.0, time(size) - p.per_byte * size);
-  return p;
+  return line_of(fit, time, std::max(bytes, 4096.0));
 }
 
-LinearPrice EmbeddingPrices::dense_update(double elements) const {
+LinearPrice EmbeddingPrices::dense_update(double elements, LineFit fit) const {
   const Program none;
   const auto time = [&](double n) {
     double sum = 0;
@@ -193,11 +230,42 @@ LinearPrice EmbeddingPrices::dense_update(double elements) const {
     }
     return sum;
   };
-  const double size = std::max(elements, 1024.0);
-  LinearPrice p;
-  p.per_byte = std::max(0.0, time(size) - time(size / 2)) / (size / 2);
-  p.start = std::max(0.0, time(size) - p.per_byte * size);
-  return p;
+  return line_of(fit, time, std::max(elements, 1024.0));
+}
+
+EmbeddingPrices::DenseStep EmbeddingPrices::dense_step() const {
+  // Any plan has the same dense half; even row-wise tables give all ranks one program.
+  Job job = job_;
+  job.embedding_plan.reset();
+  job.embedding_choice = "row_wise";
+  for (EmbeddingTable& table : std::get<DlrmWorkload>(job.workload.model).tables) {
+    table.access = nullptr;
+  }
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const Program& program = graph.program_of(0);
+  const models::GroupShape everyone = [&] {
+    std::vector<std::int32_t> ranks(static_cast<std::size_t>(job_.devices));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return models::group_shape(model_.system(), ranks, job_.devices);
+  }();
+  DenseStep dense;
+  for (const Call& call : program.calls) {
+    const Segment& segment = program.segments[call.segment];
+    for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+      const Op& op = program.ops[o];
+      if (op.kind == OpKind::kAllReduce) {
+        dense.all_reduce += model_.collective(op, everyone).time.base();
+        dense.gradient_bytes += format_bytes(op.format, 1, op.shape[0]).base();
+      }
+      const bool sparse = op.phase == Phase::kInput || class_of(op.kind) == OpClass::kEmbedding ||
+                          op.kind == OpKind::kSequencePoolForward ||
+                          op.kind == OpKind::kSequencePoolBackward;
+      if (!sparse && !is_collective(op.kind)) {
+        dense.compute += model_.kernel(program, op).time.base();
+      }
+    }
+  }
+  return dense;
 }
 
 }  // namespace stepcast::planner

@@ -11,11 +11,17 @@
 
 namespace stepcast::planner {
 
-/// A price that is linear in bytes around the size it was asked at: start + per_byte * bytes.
+/// A price that is linear in bytes: start + per_byte * bytes.
 struct LinearPrice {
   double start = 0;
   double per_byte = 0;
   [[nodiscard]] double beyond_start(double bytes) const { return per_byte * bytes; }
+};
+
+/// Which line stands for the model's times of all sizes.
+enum class LineFit : std::uint8_t {
+  kNear,   ///< through the size asked for and its half: what a typical plan pays
+  kBelow,  ///< of the lines nowhere above the model the highest at that size: for bounds
 };
 
 /// What pieces of embedding tables cost, in seconds, asked of the measured models through
@@ -48,11 +54,19 @@ class EmbeddingPrices {
 
   /// Collective among ranks first, first + step, ..., around `bytes` (NCCL convention).
   [[nodiscard]] LinearPrice link(OpKind kind, Format format, std::int64_t members,
-                                 std::int64_t step, double bytes) const;
+                                 std::int64_t step, double bytes, LineFit fit) const;
   /// Memory-bound kernel around `bytes` read and written.
-  [[nodiscard]] LinearPrice memory_bound(OpKind kind, double bytes) const;
+  [[nodiscard]] LinearPrice memory_bound(OpKind kind, double bytes, LineFit fit) const;
   /// Dense optimizer of replicated tables, and zeroing their gradient: price per element.
-  [[nodiscard]] LinearPrice dense_update(double elements) const;
+  [[nodiscard]] LinearPrice dense_update(double elements, LineFit fit) const;
+  /// Seconds that the kernels of the dense model take in a step, and its gradients' all-reduce;
+  /// the same under every plan.
+  struct DenseStep {
+    double compute = 0;
+    double all_reduce = 0;
+    double gradient_bytes = 0;  ///< that are all-reduced
+  };
+  [[nodiscard]] DenseStep dense_step() const;
 
  private:
   struct Kernel {

@@ -119,7 +119,13 @@ Ticks objective_of(const PlacementProblem& problem, const Placement& placement) 
       most[p] = std::max(most[p], at[p]);
     }
   }
-  return charges_of(problem, placement) + total(most);
+  const Ticks charges = charges_of(problem, placement);
+  if (!problem.arrival_overlaps) {
+    return charges + total(most);
+  }
+  const Ticks links = most[kArrival] + most[kExchange] + most[kGroupExchange] +
+                      most[kSequenceExchange] - *problem.arrival_overlaps;
+  return std::max(charges + total(most) - most[kArrival], links);
 }
 
 std::vector<std::vector<std::int64_t>> bytes_of(const PlacementProblem& problem,

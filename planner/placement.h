@@ -101,6 +101,16 @@ struct Moves {
 /// is the busiest rank. It is never less than the busiest rank's load of all phases, so bounds of
 /// that hold.
 ///
+/// With `arrival_overlaps` the ids of the next step arrive while this one runs, over the same
+/// links. Then a step is as long as its chain or as its links are busy, whichever is more:
+///
+///   max( sum over phases but kArrival + fixed charges,
+///        sum over kArrival and the exchanges - arrival_overlaps )
+///
+/// where `arrival_overlaps` is the time in which nothing but arrival uses a link, lookups and
+/// updates not counted. planner/overlapped_arrival.h has the relaxations that make plain problems
+/// of it.
+///
 /// Promises: every option's group divides `ranks`; loads and bytes are not negative.
 struct PlacementProblem {
   std::int32_t ranks = 1;
@@ -108,6 +118,7 @@ struct PlacementProblem {
   std::vector<TierCapacity> tiers;
   std::vector<Ticks> fixed;  ///< by route bit
   Ticks constant = 0;        ///< the same for every plan
+  std::optional<Ticks> arrival_overlaps = std::nullopt;
   std::optional<Moves> moves = std::nullopt;
   /// Phases that some option loads.
   [[nodiscard]] std::vector<std::size_t> phases() const;

@@ -27,6 +27,7 @@ PlacementState::PlacementState(const PlacementProblem& problem)
   if (phases_.size() > 1) {
     measures_.push_back(kTogether);
   }
+  STEPCAST_CHECK(!problem.arrival_overlaps, "a state of overlapped arrival; relax it first");
   const std::size_t ranks = index(problem.ranks);
   block_ = std::max<std::size_t>(8, static_cast<std::size_t>(std::sqrt(problem.ranks)));
   for (std::size_t p = 0; p <= kTogether; ++p) {

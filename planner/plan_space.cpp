@@ -42,7 +42,12 @@ class PlanSpaceBuilder {
  public:
   PlanSpaceBuilder(const Job& job, const EmbeddingPrices& prices, const PlanSpaceOptions& options,
                    PlanSpace& to)
-      : job_(job), options_(options), to_(to), prices_(prices), routes_(job, prices_) {}
+      : job_(job),
+        options_(options),
+        to_(to),
+        prices_(prices),
+        routes_(job, prices_, options.fit),
+        choice_(job, prices_, LineFit::kNear) {}
 
   void run() {
     const DlrmWorkload& w = *job_.workload.dlrm();
@@ -52,6 +57,13 @@ class PlanSpaceBuilder {
       table(t, w.tables[t]);
     }
     to_.problem_.fixed = routes_.fixed();
+    const EmbeddingPrices::DenseStep dense = prices_.dense_step();
+    const bool hidden = job_.parallel.overlap.dense_all_reduce;
+    to_.dense_step_ = dense.compute + (hidden ? 0 : routes_.dense_sync(dense.gradient_bytes));
+    if (routes_.arrives_ahead()) {
+      const double busy = hidden ? dense.all_reduce : 0;  // the links, meanwhile
+      to_.problem_.arrival_overlaps = to_load(std::max(0.0, dense.compute - busy));
+    }
     if (options_.one_phase) {
       merge_phases();
     }
@@ -61,9 +73,11 @@ class PlanSpaceBuilder {
   using Route = internal::RoutePrices::Route;
 
   void merge_phases() {
-    const auto merged = [](const Load& load) {
+    const bool ahead = to_.problem_.arrival_overlaps.has_value();
+    to_.problem_.arrival_overlaps.reset();
+    const auto merged = [ahead](const Load& load) {
       Load one{};
-      one[kUpdate] = total(load);
+      one[kUpdate] = total(load) - (ahead ? load[kArrival] : 0);
       return one;
     };
     for (PlacementTable& table : to_.problem_.tables) {
@@ -86,6 +100,9 @@ class PlanSpaceBuilder {
          .group = job_.devices,
          .split = alone ? Split::kBlock : Split::kReplicate});
     if (alone) {
+      if (options_.slow_tiers) {
+        tier_options(t);
+      }
       return;
     }
     // The option first: it is what decides between blocks and stripes.
@@ -105,10 +122,14 @@ class PlanSpaceBuilder {
       add(t, columns(t, table, parts), {.kind = ShardingKind::kColumnWise, .column_parts = parts});
     }
     if (options_.row_tiers || options_.slow_tiers) {
-      for (auto& [option, meaning] :
-           internal::tier_options(job_, t, prices_, routes_, options_, to_.problem_.tiers)) {
-        add(t, std::move(option), std::move(meaning));
-      }
+      tier_options(t);
+    }
+  }
+
+  void tier_options(std::size_t t) {
+    for (auto& [option, meaning] :
+         internal::tier_options(job_, t, prices_, routes_, choice_, options_, to_.problem_.tiers)) {
+      add(t, std::move(option), std::move(meaning));
     }
   }
 
@@ -163,9 +184,9 @@ class PlanSpaceBuilder {
       o.load[kUpdate] = to_load(prices_.backward(lookups));
     } else {
       const double elements = real(table.rows) * real(table.dim);
-      o.load[kUpdate] = to_load(prices_.gradient(lookups) + (routes_.replica_update(elements) +
-                                                             routes_.replica_sync(elements)) /
-                                                                real(job_.sync_interval));
+      o.load[kUpdate] = to_load(prices_.gradient(lookups) +
+                                routes_.replica_update(elements) / real(job_.sync_interval));
+      o.load[kExchange] = to_load(routes_.replica_sync(elements) / real(job_.sync_interval));
     }
     o.routes = internal::RoutePrices::bits({Route::kReplicated});
     const Holding holding = job_.devices == 1 ? Holding::kLocal : Holding::kReplicated;
@@ -269,6 +290,7 @@ class PlanSpaceBuilder {
   PlanSpace& to_;
   const EmbeddingPrices& prices_;
   internal::RoutePrices routes_;
+  internal::RoutePrices choice_;            ///< what cuts rows: the same in every space of a job
   workloads::ListShares lists_;             ///< of the table at hand
   std::vector<workloads::HotRow> hottest_;  ///< likewise
   Split split_ = Split::kBlock;

@@ -43,6 +43,7 @@ struct PlanSpaceOptions {
   /// All phases as one, so that the objective is the busiest rank.
   bool one_phase = false;
   PlanForm form = {};
+  LineFit fit = LineFit::kNear;  ///< of exchanges: kBelow makes a space for bounds of the step
 };
 
 /// The plans a job can have, as a placement problem with priced options.
@@ -60,6 +61,8 @@ class PlanSpace {
   [[nodiscard]] const OptionMeaning& meaning(std::size_t table, std::int32_t option) const {
     return meanings_[table][static_cast<std::size_t>(option)];
   }
+  /// Seconds that every plan's step takes for the dense model, whatever it decides.
+  [[nodiscard]] double dense_step() const { return dense_step_; }
   /// The plan file's form of a placement.
   [[nodiscard]] EmbeddingPlan plan(const Job& job, const Placement& placement) const;
 
@@ -67,6 +70,7 @@ class PlanSpace {
   friend class PlanSpaceBuilder;
   PlacementProblem problem_;
   std::vector<std::vector<OptionMeaning>> meanings_;
+  double dense_step_ = 0;
 };
 
 /// Errors: InputError when a job's tables cannot be planned: no DLRM, no tables, a batch that does

@@ -14,6 +14,7 @@
 #include "planner/internal/tier_options.h"
 #include "planner/ledger.h"
 #include "planner/migration.h"
+#include "planner/overlapped_arrival.h"
 #include "planner/plan_space.h"
 
 namespace stepcast::planner {
@@ -124,14 +125,16 @@ class Reach {
                 .form = options.form}),
         problem_(space_.problem()),
         home_(place_home()),
+        plain_(problem_.arrival_overlaps ? relaxed(problem_, 0.5) : problem_),
         bytes_(job, space_, from, home_) {}
 
   void run() {
-    PlacementState at_home(problem_);
+    PlacementState at_home(plain_);
     put(at_home, home_);
     // A plan that does not fit is no rival, however fast.
     front_.push_back(
-        {0, at_home.fits() ? at_home.objective() : std::numeric_limits<Ticks>::max(), home_});
+        {0, at_home.fits() ? objective_of(problem_, home_) : std::numeric_limits<Ticks>::max(),
+         home_});
     SearchOptions free = options_.search;
     free.keep = kTargets;
     free.time_limit.reset();
@@ -201,7 +204,8 @@ class Reach {
     if (!state.fits()) {
       return;
     }
-    const Ticks objective = state.objective();
+    const Ticks objective =
+        problem_.arrival_overlaps ? objective_of(problem_, state.placement()) : state.objective();
     const auto after =
         std::find_if(front_.begin(), front_.end(), [&](const Found& f) { return f.bytes > bytes; });
     if (after != front_.begin() && std::prev(after)->objective <= objective) {
@@ -222,7 +226,7 @@ class Reach {
   /// moves at most `allowed`.
   Placement chain_home(const Placement& from, std::int64_t allowed = 0) {
     std::optional<Placement> within;
-    PlacementState state(problem_);
+    PlacementState state(plain_);
     put(state, from);
     std::vector<std::pair<std::int64_t, std::size_t>> away;
     std::int64_t bytes = 0;
@@ -266,7 +270,7 @@ class Reach {
   }
 
   void improve_within(std::int64_t allowed, Ticks bound) {
-    PlacementProblem limited = problem_;
+    PlacementProblem limited = plain_;
     limited.moves =
         Moves{home_, [this](std::size_t t, const Choice& c) { return bytes_(t, c); }, allowed};
     const auto enough =
@@ -304,6 +308,7 @@ class Reach {
   PlacementProblem problem_;
   std::vector<std::string> kept_;
   Placement home_;
+  PlacementProblem plain_;  ///< what local search works on; problem_ itself unless arrival overlaps
   MoveBytes bytes_;
   std::vector<Found> front_;
   double bound_ = 0;

@@ -13,6 +13,7 @@
 #include "planner/internal/local_search.h"
 #include "planner/internal/pattern_bound.h"
 #include "planner/internal/phase_bound.h"
+#include "planner/overlapped_arrival.h"
 #include "planner/placement_state.h"
 
 namespace stepcast::planner {
@@ -316,6 +317,9 @@ std::uint64_t anneal(const PlacementProblem& problem, const SearchOptions& optio
 }  // namespace
 
 SearchResult search(const PlacementProblem& problem, const SearchOptions& options) {
+  if (problem.arrival_overlaps) {
+    return search_overlapped(problem, options);
+  }
   SearchResult result;
   if ((result.shortage = shortage_of(problem))) {
     return result;

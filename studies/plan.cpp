@@ -26,41 +26,98 @@ double simulated_step(const Job& job, const models::CostModel& model, const Embe
   return to_seconds(simulator::simulate(graph, costs).makespan).base();
 }
 
-void bound_step(EmbeddingPlan& plan, double objective_bound, double rest_of_step) {
-  plan.lower_bound = std::max(0.0, objective_bound + rest_of_step);
-  plan.gap = plan.lower_bound > 0 ? std::max(0.0, plan.predicted_step / plan.lower_bound - 1) : 0;
-}
-
 namespace {
 
 std::size_t anneals(PlanEffort effort) {
   return effort == PlanEffort::kQuick ? 0 : effort == PlanEffort::kNormal ? 8 : 64;
 }
 
-/// The plan of the rule `auto` joins those that are simulated, so that the answer is never slower.
-void add_rule(const Job& job, const models::CostModel& model, const planner::PlanForm& form,
-              std::vector<planner::PlannedCandidate>& candidates) {
-  constexpr std::size_t kManyTables = 2000;  // beyond, pricing it costs as much as the search
-  if (form.row_split || !form.column_parts || job.workload.dlrm()->tables.size() > kManyTables) {
-    return;  // with a form, another system has to carry the plan out
-  }
-  planner::PlannedCandidate rule;
-  rule.plan = workloads::make_embedding_plan(job, "auto");
-  rule.plan.sync_interval = job.sync_interval > 1 ? job.sync_interval : 0;
-  rule.plan.dedup = job.embedding_dedup;
-  rule.plan.ledger = planner::ledger_of(job, rule.plan);
-  const std::optional<double> objective = planner::objective_of_plan(job, model, rule.plan);
-  const bool known = std::any_of(candidates.begin(), candidates.end(), [&](const auto& c) {
-    return objective && std::abs(c.objective - *objective) <= 1e-9 * *objective;
+constexpr std::size_t kManyTables =
+    2000;                              // beyond, pricing another plan costs as much as the search
+constexpr double kClose = 1.25;        // of the best objective: worth a simulation
+constexpr std::size_t kSimulated = 4;  // plans of others, unless all are compared
+
+/// Whether the planners of others may answer: with a form, another system has to carry the plan
+/// out.
+bool asks_others(const Job& job, const PlanOptions& options) {
+  const planner::PlanForm& form = options.form;
+  return options.compare || (!form.row_split && form.column_parts && !form.machine_groups &&
+                             job.workload.dlrm()->tables.size() <= kManyTables);
+}
+
+RankedPlan ranked_plan(planner::PlannedCandidate candidate) {
+  RankedPlan ranked;
+  ranked.objective = candidate.objective;
+  ranked.simulated = candidate.buildable();
+  ranked.not_built_because = std::move(candidate.buildable_because);
+  ranked.mix = std::move(candidate.mix);
+  ranked.plan = std::move(candidate.plan);
+  return ranked;
+}
+
+/// Simulates the plans of others that come close to the best objective, or all; what fits and can
+/// be built joins the answer.
+void add_proposed(const Job& job, const models::CostModel& model, const PlanOptions& options,
+                  PlanReport& report) {
+  std::vector<ProposedPlan> proposed = proposed_plans(job, model, options);
+  std::stable_sort(proposed.begin(), proposed.end(), [](const auto& a, const auto& b) {
+    return a.row.objective.value_or(0) < b.row.objective.value_or(0);
   });
-  if (!objective || known || planner::excess_of(job, rule.plan, rule.plan.ledger)) {
-    return;
+  std::size_t simulated = 0;
+  for (ProposedPlan& p : proposed) {
+    const auto is_known = [&](const RankedPlan& ours) {
+      return p.row.objective &&
+             std::abs(ours.objective - *p.row.objective) <= 1e-9 * *p.row.objective;
+    };
+    const bool known = std::any_of(report.plans.begin(), report.plans.end(), is_known);
+    const bool close = p.row.fits && !known && simulated < kSimulated &&
+                       p.row.objective.value_or(0) <= kClose * report.objective;
+    if (p.plan && (options.compare || close)) {
+      try {
+        p.row.step = simulated_step(job, model, *p.plan);
+        simulated += close ? 1 : 0;
+      } catch (const InputError& e) {
+        p.row.remark = e.what();
+      }
+    }
+    if (p.row.step && p.row.fits && !known) {
+      RankedPlan joins;
+      joins.planner = p.row.name;
+      joins.plan = std::move(*p.plan);
+      joins.plan.predicted_step = *p.row.step;
+      joins.objective = p.row.objective.value_or(0);
+      joins.simulated = true;
+      for (const workloads::PlanPart& part : workloads::plan_parts(joins.plan)) {
+        joins.mix.emplace_back(part.placed, part.tables);
+      }
+      report.plans.push_back(std::move(joins));
+    }
+    if (options.compare) {
+      report.compared.push_back(std::move(p.row));
+    }
   }
-  rule.objective = *objective;
-  for (const workloads::PlanPart& part : workloads::plan_parts(rule.plan)) {
-    rule.mix.emplace_back(part.placed, part.tables);
+}
+
+/// The search's own best plan as a row of the comparison.
+ComparedPlan own_row(const PlanReport& report) {
+  ComparedPlan row;
+  row.name = "stepcast";
+  row.seconds = report.search_seconds;
+  const RankedPlan& own = report.plans.front();
+  row.objective = own.objective;
+  row.step = own.plan.predicted_step;
+  for (const LedgerLine& line : own.plan.ledger) {
+    row.fullest_bytes =
+        line.tier == "hbm" ? std::max(row.fullest_bytes, line.total()) : row.fullest_bytes;
   }
-  candidates.push_back(std::move(rule));
+  return row;
+}
+
+/// Plans that can be built come first: the others are an outlook.
+void sort_by_step(std::vector<RankedPlan>& plans) {
+  std::stable_sort(plans.begin(), plans.end(), [](const RankedPlan& a, const RankedPlan& b) {
+    return a.simulated != b.simulated ? a.simulated : a.plan.predicted_step < b.plan.predicted_step;
+  });
 }
 
 }  // namespace
@@ -92,48 +149,44 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   report.shortage = found.shortage;
 
   const double simulating = now();
-  const planner::PlannedCandidate* best = found.best_buildable();
-  if (best != nullptr) {
-    report.objective = best->objective;
-    report.rest_of_step = std::numeric_limits<double>::infinity();
-  } else if (!found.candidates.empty()) {
-    report.objective = found.candidates.front().objective;
-  }
-  if (best != nullptr) {
-    add_rule(job, model, options.form, found.candidates);
-  }
+  double rest_of_step = std::numeric_limits<double>::infinity();  // in addition to the objective
   for (planner::PlannedCandidate& c : found.candidates) {
     if (c.buildable()) {
       c.plan.predicted_step = simulated_step(job, model, c.plan);
-      report.rest_of_step = std::min(report.rest_of_step, c.plan.predicted_step - c.objective);
+      rest_of_step = std::min(rest_of_step, c.plan.predicted_step - c.objective);
     }
   }
   for (planner::PlannedCandidate& c : found.candidates) {
-    RankedPlan ranked;
-    ranked.objective = c.objective;
-    ranked.simulated = c.buildable();
-    ranked.not_built_because = c.buildable_because;
-    ranked.mix = std::move(c.mix);
     if (!c.buildable()) {
-      c.plan.predicted_step = report.rest_of_step + c.objective;
+      c.plan.predicted_step = rest_of_step + c.objective;
     }
-    bound_step(c.plan, c.buildable() ? report.bound : report.bound_with_tiers, report.rest_of_step);
-    ranked.plan = std::move(c.plan);
-    report.plans.push_back(std::move(ranked));
+    report.plans.push_back(ranked_plan(std::move(c)));
   }
-  // Plans that can be built come first: the others are an outlook.
-  std::stable_sort(
-      report.plans.begin(), report.plans.end(), [](const RankedPlan& a, const RankedPlan& b) {
-        return a.simulated != b.simulated ? a.simulated
-                                          : a.plan.predicted_step < b.plan.predicted_step;
-      });
+  sort_by_step(report.plans);
+  if (!report.plans.empty()) {
+    report.objective = std::min_element(report.plans.begin(), report.plans.end(),
+                                        [](const RankedPlan& a, const RankedPlan& b) {
+                                          return std::pair(!a.simulated, a.objective) <
+                                                 std::pair(!b.simulated, b.objective);
+                                        })
+                           ->objective;
+    if (options.compare) {
+      report.compared.push_back(own_row(report));
+    }
+    if (report.plans.front().simulated && asks_others(job, options)) {
+      add_proposed(job, model, options, report);
+      sort_by_step(report.plans);
+    }
+  }
+  for (RankedPlan& p : report.plans) {
+    p.plan.lower_bound = found.step_bound;
+    p.plan.gap =
+        found.step_bound > 0 ? std::max(0.0, p.plan.predicted_step / found.step_bound - 1) : 0;
+  }
   std::size_t built = 0;
   std::erase_if(report.plans,
                 [&](const RankedPlan& p) { return p.simulated && built++ >= options.top; });
   report.simulation_seconds = now() - simulating;
-  if (options.compare && !report.plans.empty()) {
-    report.compared = compare_plans(job, model, report, options);
-  }
   return report;
 }
 

@@ -29,13 +29,14 @@ struct PlanOptions {
 /// A plan, simulated where the graph builder can express it.
 struct RankedPlan {
   EmbeddingPlan plan;
-  double objective = 0;  ///< the planner's own figure: what the plan decides
+  std::string planner = "stepcast";  ///< who proposed it
+  double objective = 0;  ///< the part of the step that plans decide, in planner's prices
   bool simulated = false;
   std::string not_built_because;
   std::vector<std::pair<std::string, std::int64_t>> mix;
 };
 
-/// One row of `--compare`: a baseline's plan in the same measures.
+/// A plan of another planner, or of the rule `auto`, in the same measures: a row of `--compare`.
 struct ComparedPlan {
   std::string name;
   std::optional<double> objective;
@@ -50,13 +51,10 @@ struct PlanReport {
   Job job;
   std::vector<RankedPlan> plans;  ///< ascending by predicted step
   double objective = 0;           ///< of the best plan that can be built
-  /// Of the objective. `gap`: what the best objective found is above its bound; a plan's own gap is
-  /// that of its simulated step.
+  /// Of the objective. `gap`: what the best objective found is above its bound. The bound of the
+  /// step is each plan's `lower_bound`; a plan's own gap is that of its simulated step to it.
   double bound = 0, bound_with_tiers = 0, gap = 0;
   std::string bound_reason;
-  /// Seconds that a step takes beside its objective: the least over the simulated plans; negative
-  /// where overlap hides part of the objective.
-  double rest_of_step = 0;
   double search_seconds = 0, simulation_seconds = 0;
   std::uint64_t evaluations = 0;
   double space_log10 = 0;
@@ -65,8 +63,10 @@ struct PlanReport {
   std::vector<ComparedPlan> compared;
 };
 
-/// Searches, then ranks the best few by a full simulation of the step. A plan that cannot be built
-/// yet gets the planner's figure plus the rest of the simulated step. Errors: InputError.
+/// Searches, then ranks the best few by a full simulation of the step, and with them the plans of
+/// the rule `auto` and of other planners whose objective comes close (`compare`: all that fit and
+/// can be built): the answer is the fastest plan that was simulated, whoever proposed it. With a
+/// `form` only plans of the search, which another system has to carry out. Errors: InputError.
 PlanReport plan(const Job& job, const PlanOptions& options);
 
 }  // namespace stepcast::studies

@@ -2,54 +2,48 @@
 
 #include <algorithm>
 
-#include "core/error.h"
 #include "planner/baselines/baselines.h"
 #include "planner/ledger.h"
+#include "workloads/embedding_plan.h"
 
 namespace stepcast::studies {
 
-std::vector<ComparedPlan> compare_plans(const Job& job, const models::CostModel& model,
-                                        const PlanReport& report, const PlanOptions& options) {
+std::vector<ProposedPlan> proposed_plans(const Job& job, const models::CostModel& model,
+                                         const PlanOptions& options) {
   const auto now = [&options] { return options.clock ? options.clock() : 0.0; };
-  std::vector<ComparedPlan> rows;
-  const auto add = [&](const std::string& name, const EmbeddingPlan& plan, double seconds,
+  std::vector<ProposedPlan> all;
+  const auto add = [&](std::string name, std::optional<EmbeddingPlan> plan, double seconds,
                        std::string remark) {
-    ComparedPlan row;
-    row.name = name;
+    ProposedPlan& proposed = all.emplace_back();
+    ComparedPlan& row = proposed.row;
+    row.name = std::move(name);
     row.seconds = seconds;
     row.remark = std::move(remark);
-    row.objective = planner::objective_of_plan(job, model, plan);
-    const std::vector<LedgerLine> ledger = planner::ledger_of(job, plan);
-    for (const LedgerLine& line : ledger) {
-      row.fullest_bytes =
-          line.tier == "hbm" ? std::max(row.fullest_bytes, line.total()) : row.fullest_bytes;
+    row.fits = false;
+    if (plan) {
+      plan->sync_interval = job.sync_interval > 1 ? job.sync_interval : 0;
+      plan->dedup = job.embedding_dedup;
+      plan->ledger = planner::ledger_of(job, *plan);
+      row.objective = planner::objective_of_plan(job, model, *plan);
+      for (const LedgerLine& line : plan->ledger) {
+        row.fullest_bytes =
+            line.tier == "hbm" ? std::max(row.fullest_bytes, line.total()) : row.fullest_bytes;
+      }
+      row.fits = !planner::excess_of(job, *plan, plan->ledger);
+      proposed.plan = std::move(plan);
     }
-    row.fits = !planner::excess_of(job, plan, ledger);
-    try {
-      row.step = simulated_step(job, model, plan);
-    } catch (const InputError& e) {
-      row.remark = e.what();
-    }
-    rows.push_back(std::move(row));
   };
-  const RankedPlan& own = report.plans.front();
-  add("stepcast", own.plan, report.search_seconds, "");
+  double begin = now();
+  EmbeddingPlan rule = workloads::make_embedding_plan(job, "auto");
+  add("auto", std::move(rule), now() - begin, "the rule that predict uses without a plan");
   for (const planner::Baseline& baseline : planner::baselines()) {
-    const double begin = now();
-    const planner::BaselinePlan made = baseline.make(job, model, options.seed);
-    const double seconds = now() - begin;
-    if (made.plan) {
-      add(std::string(baseline.name), *made.plan, seconds, made.remark);
-    } else {
-      rows.push_back({.name = std::string(baseline.name),
-                      .objective = std::nullopt,
-                      .step = std::nullopt,
-                      .fits = false,
-                      .seconds = seconds,
-                      .remark = made.remark});
+    if (!baseline.solver || options.compare) {
+      begin = now();
+      planner::BaselinePlan made = baseline.make(job, model, options.seed);
+      add(std::string(baseline.name), std::move(made.plan), now() - begin, std::move(made.remark));
     }
   }
-  return rows;
+  return all;
 }
 
 }  // namespace stepcast::studies

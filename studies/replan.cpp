@@ -47,7 +47,6 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
   report.job = job;
   report.kept = front.kept;
   const planner::ReplanPoint* best = nullptr;
-  double rest = std::numeric_limits<double>::infinity();
   for (planner::ReplanPoint& p : front.points) {
     if (request.max_bytes && p.bytes > *request.max_bytes) {
       break;
@@ -61,7 +60,6 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
       }
       continue;  // no graph can be built of this mixture of tables that stay and tables that move
     }
-    rest = std::min(rest, p.plan.predicted_step - p.objective);
     const bool fits = !home || !planner::excess_of(job, p.plan, p.plan.ledger);
     if (home) {
       report.from_step = p.plan.predicted_step;
@@ -78,7 +76,6 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
   report.plan.workload = job.workload.name;
   report.plan.system = job.system.name;
   report.objective = best->objective;
-  bound_step(report.plan, front.bound, rest);
   report.migration = planner::migration_between(job, from, report.plan);
   return report;
 }

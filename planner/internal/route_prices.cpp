@@ -15,8 +15,8 @@ double real(std::int64_t v) { return static_cast<double>(v); }
 
 }  // namespace
 
-RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices)
-    : job_(job), prices_(prices) {
+RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit fit)
+    : job_(job), prices_(prices), fit_(fit) {
   const DlrmWorkload& w = *job.workload.dlrm();
   const std::int64_t devices = job.devices;
   const double local = real(job.batch.global) / real(devices);
@@ -39,12 +39,12 @@ RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices)
   const Format forward = job.formats.all_to_all_forward;
   const Format backward = job.formats.all_to_all_backward;
   const auto to_all = [&](OpKind kind, Format format, double bytes) {
-    return prices.link(kind, format, devices, 1, bytes);
+    return prices.link(kind, format, devices, 1, bytes, fit);
   };
   ids_ = to_all(OpKind::kAllToAllV, Format::kInt64, lookups * kIdBytes);
   lengths_ = to_all(OpKind::kAllToAllV, Format::kInt32,
                     local * real(static_cast<std::int64_t>(w.tables.size())) * kLengthBytes);
-  unpack_ = prices.memory_bound(OpKind::kIndexUnpack, 2 * lookups * kIdBytes);
+  unpack_ = prices.memory_bound(OpKind::kIndexUnpack, 2 * lookups * kIdBytes, fit);
   exchange_ = to_all(OpKind::kAllToAllV, forward, typical_ * forward_bytes_);
   exchange_back_ = to_all(OpKind::kAllToAllV, backward, typical_ * backward_bytes_);
   const double reduced = typical_ * real(devices) / 2;
@@ -52,15 +52,12 @@ RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices)
   gather_ = to_all(OpKind::kAllGather, backward, reduced * backward_bytes_);
   sync_ = to_all(OpKind::kAllReduce, job.formats.gradient,
                  std::max(small_elements, 1e5) * gradient_bytes_);
-  update_ = prices.dense_update(std::max(small_elements, 1e5));
-  pool_forward_ = prices.memory_bound(OpKind::kSequencePoolForward, row_elements * 4);
-  pool_backward_ = prices.memory_bound(OpKind::kSequencePoolBackward, row_elements * 4);
+  update_ = prices.dense_update(std::max(small_elements, 1e5), fit);
+  pool_forward_ = prices.memory_bound(OpKind::kSequencePoolForward, row_elements * 4, fit);
+  pool_backward_ = prices.memory_bound(OpKind::kSequencePoolBackward, row_elements * 4, fit);
 }
 
 double RoutePrices::ids(double lookups, double bags) const {
-  if (arrives_ahead()) {
-    return 0;
-  }
   // Around an even exchange bytes sent equal bytes received.
   const double moved = lookups * kIdBytes + bags * kLengthBytes;
   return ids_.beyond_start(lookups * kIdBytes) + lengths_.beyond_start(bags * kLengthBytes) +
@@ -88,13 +85,13 @@ const RoutePrices::NodePrices& RoutePrices::node(std::int64_t group) const {
     const double inside = typical_ * real(group);
     const std::int64_t groups = job_.devices / group;
     p.reduce = prices_.link(OpKind::kReduceScatter, job_.formats.all_to_all_forward, group, 1,
-                            inside * forward_bytes_);
+                            inside * forward_bytes_, fit_);
     p.gather = prices_.link(OpKind::kAllGather, job_.formats.all_to_all_backward, group, 1,
-                            inside * backward_bytes_);
+                            inside * backward_bytes_, fit_);
     p.across = prices_.link(OpKind::kAllToAllV, job_.formats.all_to_all_forward, groups, group,
-                            typical_ * forward_bytes_);
+                            typical_ * forward_bytes_, fit_);
     p.across_back = prices_.link(OpKind::kAllToAllV, job_.formats.all_to_all_backward, groups,
-                                 group, typical_ * backward_bytes_);
+                                 group, typical_ * backward_bytes_, fit_);
   }
   return it->second;
 }
@@ -119,7 +116,7 @@ const LinearPrice& RoutePrices::link(OpKind kind, Format format, std::int64_t me
   const auto [it, fresh] = links_.try_emplace(
       std::make_tuple(static_cast<int>(kind), static_cast<int>(format), members, step));
   if (fresh) {
-    it->second = prices_.link(kind, format, members, step, typical_ * 4);
+    it->second = prices_.link(kind, format, members, step, typical_ * 4, fit_);
   }
   return it->second;
 }
@@ -183,6 +180,10 @@ std::vector<Ticks> RoutePrices::fixed() const {
                               p->across_back.start));
   }
   return charges;
+}
+
+double RoutePrices::dense_sync(double bytes) const {
+  return job_.devices > 1 ? sync_.start + sync_.beyond_start(bytes) : 0;
 }
 
 }  // namespace stepcast::planner::internal

@@ -15,11 +15,11 @@ namespace stepcast::planner::internal {
 class RoutePrices {
  public:
   enum class Route : std::uint8_t { kIds, kExchange, kReduce, kSequence, kReplicated, kNode };
-  RoutePrices(const Job& job, const EmbeddingPrices& prices);
+  RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit fit);
 
-  /// Ids arrive beside the step before (parallel.dlrm_pipeline), and nothing waits for them.
+  /// Ids arrive while the step before runs (parallel.dlrm_pipeline).
   [[nodiscard]] bool arrives_ahead() const;
-  /// Ids and lengths that arrive at a rank, and sorting them into bags; 0 where that is ahead.
+  /// Ids and lengths that arrive at a rank, and sorting them into bags.
   [[nodiscard]] double ids(double lookups, double bags) const;
   /// All-to-all of rows over all ranks: elements a rank sends (forward) or receives (backward).
   [[nodiscard]] double exchange_forward(double elements) const;
@@ -45,6 +45,8 @@ class RoutePrices {
   [[nodiscard]] std::size_t group_index(std::int64_t group) const;
   /// Charges by bit; call once all options are made.
   [[nodiscard]] std::vector<Ticks> fixed() const;
+  /// All-reduce of dense gradients, which those of replicas join.
+  [[nodiscard]] double dense_sync(double bytes) const;
 
  private:
   struct NodePrices {
@@ -57,6 +59,7 @@ class RoutePrices {
 
   const Job& job_;
   const EmbeddingPrices& prices_;
+  LineFit fit_;
   double typical_ = 0;  ///< elements of pooled rows of half of all tables on one rank
   double forward_bytes_ = 4, backward_bytes_ = 4, gradient_bytes_ = 4;
   LinearPrice ids_, lengths_, unpack_, exchange_, exchange_back_, reduce_, gather_, sync_, update_;

@@ -22,13 +22,14 @@ std::int64_t whole(double bytes) { return static_cast<std::int64_t>(std::ceil(by
 class TierOptions {
  public:
   TierOptions(const Job& job, std::size_t t, const EmbeddingPrices& prices,
-              const RoutePrices& routes, const PlanSpaceOptions& options,
+              const RoutePrices& routes, const RoutePrices& choice, const PlanSpaceOptions& options,
               const std::vector<TierCapacity>& tiers)
       : job_(job),
         t_(t),
         table_(job.workload.dlrm()->tables[t]),
         prices_(prices),
         routes_(routes),
+        choice_(choice),
         options_(options),
         tiers_(tiers),
         access_(table_.access ? *table_.access : Access::uniform(table_.rows)),
@@ -70,14 +71,14 @@ class TierOptions {
     const std::int64_t copies = job_.devices / group;
     if (group > 1) {
       const double row = unpooled() ? dim : 0;  // pooled partial sums do not grow with accesses
-      l.per_access = (routes_.group_exchange(group, row, true) +
-                      routes_.group_exchange(group, row, false) + routes_.group_ids(group, 1)) /
+      l.per_access = (choice_.group_exchange(group, row, true) +
+                      choice_.group_exchange(group, row, false) + choice_.group_ids(group, 1)) /
                      devices;
     }
     if (copies > 1) {
       l.per_row =
-          (routes_.replica_sync(dim / real(group), copies, group) / real(job_.sync_interval)) +
-          routes_.replica_update(dim / real(group)) / real(job_.sync_interval);
+          (choice_.replica_sync(dim / real(group), copies, group) / real(job_.sync_interval)) +
+          choice_.replica_update(dim / real(group)) / real(job_.sync_interval);
     }
     const BytesByPurpose row =
         held_bytes(job_, table_, {Holding::kReplicated, 1, table_.dim, 0, 1});
@@ -102,17 +103,18 @@ class TierOptions {
   }
 
   /// What a level costs because it exists, however few rows it has: pooled partial sums.
-  [[nodiscard]] std::pair<double, double> presence(std::int64_t group) const {
+  [[nodiscard]] std::pair<double, double> presence(const RoutePrices& routes,
+                                                   std::int64_t group) const {
     if (unpooled() || group == 1) {
       return {0, 0};
     }
     const double sent = global_ * real(table_.dim);
     if (group == job_.devices) {
-      return {routes_.reduce_forward(sent), routes_.reduce_backward(sent)};
+      return {routes.reduce_forward(sent), routes.reduce_backward(sent)};
     }
     // Each group reduces the partial sums of its own samples only.
     const double own = sent * real(group) / real(job_.devices);
-    return {routes_.node_forward(group, own), routes_.node_backward(group, own)};
+    return {routes.node_forward(group, own), routes.node_backward(group, own)};
   }
 
   void row_tiers() {
@@ -139,7 +141,7 @@ class TierOptions {
           if ((set >> i & 1U) != 0) {
             levels.push_back(all_levels[i]);
             chosen.push_back(sizes[i]);
-            const auto [f, b] = presence(sizes[i]);
+            const auto [f, b] = presence(choice_, sizes[i]);
             cost += f + b;
           }
         }
@@ -196,15 +198,15 @@ class TierOptions {
                     routes_.group_exchange(g, touched * real(table_.dim), false);
       }
       if (g > 1) {
-        arrival += routes_.arrives_ahead() ? 0 : routes_.group_ids(g, touched);
+        arrival += routes_.group_ids(g, touched);
       }
-      const auto [f, b] = presence(g);
+      const auto [f, b] = presence(routes_, g);
       exchange += f + b;
       const std::int64_t held = (rows + g - 1) / g;
       if (copies > 1) {
         const double elements = real(held) * real(table_.dim);
-        backward += (routes_.replica_sync(elements, copies, g) + routes_.replica_update(elements)) /
-                    real(job_.sync_interval);
+        exchange += routes_.replica_sync(elements, copies, g) / real(job_.sync_interval);
+        backward += routes_.replica_update(elements) / real(job_.sync_interval);
         backward += here * update;  // gathering gradients costs as in a fused update
       } else {
         backward += here * update;
@@ -280,7 +282,9 @@ class TierOptions {
     const double row = workloads::cached_row_bytes(job_, table_.dim);
     const workloads::ListShares distinct = workloads::list_shares(job_, table_);
     const std::vector<workloads::HotRow> hottest = workloads::hottest_rows(table_.access.get());
-    for (const std::int64_t members : {std::int64_t{1}, job_.devices}) {
+    const bool alone = job_.devices == 1;
+    for (const std::int64_t members :
+         alone ? std::vector<std::int64_t>{1} : std::vector<std::int64_t>{1, job_.devices}) {
       const HotRows hot = members > 1 ? hot_rows(table_, hottest, members) : HotRows{};
       const double most = hot.shares.most();
       const std::int64_t rows = (table_.rows + members - 1) / members;
@@ -329,10 +333,11 @@ class TierOptions {
         }
         o.load[looked_up] += to_load(moved.fetched_bytes / bandwidth);
         o.load[kUpdate] += to_load(moved.written_bytes / bandwidth);
-        const Holding holding = unpooled() ? Holding::kUnpooled
-                                : once     ? Holding::kListed
-                                : all      ? Holding::kReduced
-                                           : Holding::kExchanged;
+        const Holding holding = alone        ? Holding::kLocal
+                                : unpooled() ? Holding::kUnpooled
+                                : once       ? Holding::kListed
+                                : all        ? Holding::kReduced
+                                             : Holding::kExchanged;
         const BytesByPurpose held =
             held_bytes(job_, table_, {holding, rows, table_.dim, most, members});
         // A few rows more than the ledger counts, whose members are not all the fullest.
@@ -350,10 +355,11 @@ class TierOptions {
           const auto [there, back] = routes_.pool_rows(local * real(members), local);
           o.everywhere[kSequenceExchange] += to_load(there + back);
         }
-        o.routes =
-            RoutePrices::bits({RoutePrices::Route::kIds, listed ? RoutePrices::Route::kSequence
-                                                         : all  ? RoutePrices::Route::kReduce
-                                                                : RoutePrices::Route::kExchange});
+        o.routes = alone ? RoutePrices::bits({RoutePrices::Route::kReplicated})
+                         : RoutePrices::bits(
+                               {RoutePrices::Route::kIds, listed ? RoutePrices::Route::kSequence
+                                                          : all  ? RoutePrices::Route::kReduce
+                                                                 : RoutePrices::Route::kExchange});
         o.label = fmt::format("{} in {}{}", all ? "row_wise" : "table_wise", slow->name,
                               fraction > 0 ? fmt::format(", cache {:.0f} %", 100 * fraction) : "");
         OptionMeaning m;
@@ -373,6 +379,7 @@ class TierOptions {
   const EmbeddingTable& table_;
   const EmbeddingPrices& prices_;
   const RoutePrices& routes_;
+  const RoutePrices& choice_;  ///< what decides where rows are cut
   const PlanSpaceOptions& options_;
   const std::vector<TierCapacity>& tiers_;
   Access access_;
@@ -385,8 +392,9 @@ class TierOptions {
 
 std::vector<std::pair<PlacementOption, OptionMeaning>> tier_options(
     const Job& job, std::size_t table, const EmbeddingPrices& prices, const RoutePrices& routes,
-    const PlanSpaceOptions& options, const std::vector<TierCapacity>& tiers) {
-  return TierOptions(job, table, prices, routes, options, tiers).all();
+    const RoutePrices& choice, const PlanSpaceOptions& options,
+    const std::vector<TierCapacity>& tiers) {
+  return TierOptions(job, table, prices, routes, choice, options, tiers).all();
 }
 
 void add_row_tiers(const Job& job, const EmbeddingTable& table, const OptionMeaning& m,

@@ -14,7 +14,8 @@ namespace stepcast::planner::internal {
 /// on all ranks, or on one.
 std::vector<std::pair<PlacementOption, OptionMeaning>> tier_options(
     const Job& job, std::size_t table, const EmbeddingPrices& prices, const RoutePrices& routes,
-    const PlanSpaceOptions& options, const std::vector<TierCapacity>& tiers);
+    const RoutePrices& choice, const PlanSpaceOptions& options,
+    const std::vector<TierCapacity>& tiers);
 
 /// The shards of a table under a row-tiered option.
 void add_row_tiers(const Job& job, const EmbeddingTable& table, const OptionMeaning& meaning,
