@@ -308,7 +308,10 @@ bool by_torchrec(const Json& root) {
 Described described_by_list(const Value& v) {
   v.keys({"table_list"});
   Described d;
-  d.workload = {{"kind", "dlrm"}, {"name", "tables"}, {"tables", v.json().at("table_list")}};
+  const std::filesystem::path file(v.document().label);
+  d.workload = {{"kind", "dlrm"},
+                {"name", file.has_extension() ? file.stem().string() : "tables"},
+                {"tables", v.json().at("table_list")}};
   add_dense(v, "dense_features", "bottom_mlp", "top_mlp", "cross_layers", "cross_rank", d.workload);
   return d;
 }

@@ -12,7 +12,6 @@ namespace {
 // Bounds far beyond anything built, so that later products stay exact in 64 bits and in doubles.
 constexpr std::int64_t kWidest = 1 << 20;
 constexpr std::int64_t kMostLayers = 10'000;
-constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
 constexpr std::int64_t kLargestBatch = std::int64_t{1} << 32;
 
 /// Laws shared by tables that ask for the same one: hundreds of tables often have a handful of
@@ -152,7 +151,7 @@ EmbeddingTable table_from(const Value& v, AccessReader& laws) {
   EmbeddingTable t;
   t.name = v.at("name", "a name in quotes").name();
   t.rows = v.at("rows", "the number of rows").integer(1, kMostRows);
-  t.dim = v.at("dim", "the embedding dimension").integer(1, 1 << 16);
+  t.dim = v.at("dim", "the embedding dimension").integer(1, kWidestTable);
   if (const auto pooling = v.find("pooling")) {
     t.pooling = pooling->number(0, 1e6);
     if (t.pooling <= 0) {
