@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "traces/events/edit.h"
 #include "traces/events/recording.h"
-#include "traces/input/input.h"
+#include "core/input/input.h"
 
 namespace stepcast::traces::test {
 
