@@ -107,7 +107,7 @@ class AccessReader {
   }
 
   static Access indices(const Value& v, const std::filesystem::path& file, std::int64_t rows) {
-    std::vector<std::int64_t> ids = read_indices(file, v.where());
+    std::vector<std::int64_t> ids = read_indices(file, v.where(), rows);
     if (const auto bad =
             std::find_if(ids.begin(), ids.end(), [&](std::int64_t i) { return i >= rows; });
         bad != ids.end()) {
@@ -166,8 +166,7 @@ EmbeddingTable table_from(const Value& v, AccessReader& laws) {
     const auto pooling = v.find("pooling");
     if (recorded && pooling && std::abs(*recorded / t.pooling - 1) > 0.01) {
       pooling->refuse(
-          fmt::format("found {}, but {}.offsets has {:.6g} ids per bag; leave pooling "
-                      "out to take that",
+          fmt::format("found {}, but {} has {:.6g} ids per bag; leave pooling out to take that",
                       t.pooling, t.access_file, *recorded));
     }
     t.pooling = recorded && !pooling ? *recorded : t.pooling;
