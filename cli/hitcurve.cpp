@@ -166,9 +166,10 @@ void add_hitcurve(CLI::App& app, Context& context) {
   CLI::App* command =
       app.add_subcommand("hitcurve", "Cache hit curve and access distribution of recorded lookups");
   command
-      ->add_option("indices", options->indices,
-                   "Row ids: little-endian int64, or text with one per line; or a histogram of "
-                   "--histogram")
+      ->add_option(
+          "indices", options->indices,
+          "Row ids: int64, text, .npy, .npz, .pt or a Criteo log, FILE:PART for one table of "
+          "several (docs/embedding-inputs.md); or a histogram")
       ->required();
   command->add_option("--sample", options->sample,
                       "Follow only rows whose hash falls below this rate: an estimate, faster");
