@@ -14,6 +14,19 @@ constexpr std::int64_t kWidest = 1 << 20;
 constexpr std::int64_t kMostLayers = 10'000;
 constexpr std::int64_t kLargestBatch = std::int64_t{1} << 32;
 
+/// Errors inside a file say which table asked for it.
+template <class Read>
+auto named(const Value& v, const Read& read) {
+  try {
+    return read();
+  } catch (const InputError& e) {
+    if (std::string_view(e.what()).starts_with(v.where())) {
+      throw;
+    }
+    v.refuse(e.what());
+  }
+}
+
 /// Laws shared by tables that ask for the same one: hundreds of tables often have a handful of
 /// laws.
 class AccessReader {
@@ -34,12 +47,12 @@ class AccessReader {
       v.refuse("seed belongs to zipf; remove it");
     }
     table.access = law(v, laws[0], table);
-    const auto pooling =
-        laws[0] == "indices"
-            ? recorded_pooling(table.access_file,
-                               static_cast<std::int64_t>(table.access->recorded().size()),
-                               v.where("indices"))
-            : std::nullopt;
+    std::optional<double> pooling;
+    if (const auto ids = v.find("indices")) {
+      const auto lookups = static_cast<std::int64_t>(table.access->recorded().size());
+      pooling =
+          named(*ids, [&] { return recorded_pooling(table.access_file, lookups, ids->where()); });
+    }
     if (const auto session = v.find("session")) {
       session->keys({"samples", "keep"});
       table.session =
@@ -93,7 +106,7 @@ class AccessReader {
   }
 
   static Access histogram(const Value& v, const std::filesystem::path& file, std::int64_t rows) {
-    ReuseHistogram h = read_histogram(file, v.where());
+    ReuseHistogram h = named(v, [&] { return read_histogram(file, v.where()); });
     double unique = 0;
     for (const ReuseBin& b : h.bins) {
       unique += b.unique_rows;
@@ -107,7 +120,7 @@ class AccessReader {
   }
 
   static Access indices(const Value& v, const std::filesystem::path& file, std::int64_t rows) {
-    std::vector<std::int64_t> ids = read_indices(file, v.where(), rows);
+    std::vector<std::int64_t> ids = named(v, [&] { return read_indices(file, v.where(), rows); });
     if (const auto bad =
             std::find_if(ids.begin(), ids.end(), [&](std::int64_t i) { return i >= rows; });
         bad != ids.end()) {

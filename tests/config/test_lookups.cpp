@@ -229,5 +229,6 @@ TEST_CASE("a job names lookups inside a file, and keeps the name", "[config][loo
       load_job(
           text_source("name,rows,dim,indices\nu,10,4," + recorded("fbgemm.pt") + "\n", "t.csv"),
           {"system=dgx-h100", "batch.global=64"}, library),
-      Contains("fbgemm.pt: holds the lookups of 2 tables"));
+      Contains("t.csv:2: table \"u\": indices: ") &&
+          Contains("fbgemm.pt: holds the lookups of 2 tables"));
 }

@@ -95,10 +95,8 @@ TEST_CASE("a wrong line of a list of tables is named by file, line and table",
   refused("name,rows,dim\n", "no table");
   refused("table;size\n", "expected a header with name,rows,dim");
   // What only the reader of workloads checks.
-  CHECK_THROWS_WITH(job_of("name,rows,dim,mode\na,5,4,max\n"),
-                    Contains("ranker.csv:2: table \"a\": mode: found \"max\""));
-  CHECK_THROWS_WITH(job_of("name,rows,dim,zipf\nb,5,4,\na,5,4,-1\n"),
-                    Contains("ranker.csv:3: table \"a\": zipf: found -1"));
+  refused("name,rows,dim,mode\na,5,4,max\n", "ranker.csv:2: table \"a\": mode: found \"max\"");
+  refused("name,rows,dim,zipf\nb,5,4,\na,5,4,-1\n", "ranker.csv:3: table \"a\": zipf: found -1");
   CHECK_THROWS_WITH(
       job_of("name,rows,dim\na,5,4\n", {"batch.global=8", "workload.tables[0].rows=0"}),
       Contains("--set workload.tables[0].rows"));
@@ -116,6 +114,9 @@ TEST_CASE("a list of tables takes recorded ids with their bags", "[config][table
         .pooling;
   };
   CHECK(pooling("name,rows,dim,mode,indices\na,10,4,sequence,bags.txt\n") == 2.5);
+  // What is made of it names the file wherever it is written to.
+  const auto json = nlohmann::json::parse(import_to_json(file_source(folder.path / "t.csv")));
+  CHECK(json["workload"]["tables"][0]["access"]["indices"] == (folder.path / "bags.txt").string());
   CHECK(pooling("name,rows,dim,pooling,indices\na,10,4,,bags.txt\n") == 2.5);
   CHECK(pooling("name,rows,dim,pooling,indices\na,10,4,2.5,bags.txt\n") == 2.5);
   CHECK_THROWS_WITH(
