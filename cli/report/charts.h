@@ -47,7 +47,7 @@ struct ScatterChart {
   bool logarithmic = false;    ///< both axes; all values must be positive then
   bool logarithmic_x = false;  ///< the x axis; its values must be positive then
   bool joined = false;         ///< a line through the points of a group, in their order
-  bool diagonal = false;     ///< the line x = y; both axes get the same range
+  bool diagonal = false;       ///< the line x = y; both axes get the same range
 };
 
 /// An inline <svg>. A chart without rows or points is an empty string.

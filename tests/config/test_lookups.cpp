@@ -209,7 +209,7 @@ TEST_CASE("categories of Criteo click logs are ids by column", "[config][lookups
   refused(file + ":I3", "id -1");
   refused(file + ":C27", "no column \"C27\"; expected label to C26");
   refused(file, "say which column holds the ids");
-  // The same categories under a header of their own.
+  // The same categories under a header.
   CHECK(read(folder.write("c.csv", "label,C1\n0,68fd1e64\n1,00000007\n").string() + ":C1") ==
         Ids{0x68fd1e64, 7});
 }

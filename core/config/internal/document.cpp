@@ -234,7 +234,7 @@ Document parse_document(const Source& source) {
     throw InputError(
         source.label,
         "is no list of tables: expected a header with name,rows,dim (or the names that "
-        "TorchRec and HugeCTR use) and where wanted "
+        "TorchRec and HugeCTR use) and optionally "
         "pooling,mode,zipf,histogram,indices; else describe the workload as JSON "
         "(docs/jobs.md), or give tables of TorchRec or HugeCTR "
         "(docs/embedding-inputs.md)");

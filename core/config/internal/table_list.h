@@ -19,7 +19,7 @@ struct TableList {
   std::vector<std::string> places;  ///< of each table, for messages: "t.csv:3: table \"a\""
 };
 /// A list of embedding tables, read on by import_embedding_tables.cpp. Columns: name, rows, dim,
-/// and where wanted pooling, mode, zipf, histogram, indices (the last three are the table's access;
+/// and optionally pooling, mode, zipf, histogram, indices (the last three are the table's access;
 /// a cell may be empty), in any case and under the names of docs/embedding-inputs.md. A byte order
 /// mark, blank lines and lines that begin with # are skipped. Errors: InputError naming line, table
 /// and column.

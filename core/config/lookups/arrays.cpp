@@ -49,7 +49,7 @@ void stream_from(Input& input, const Array& array, Elements which, IdSink& to) {
                                            done, which.count));
   };
   (void)input.skip(first - input.offset());  // what is missing shows below
-  std::vector<char> chunk((std::size_t{1} << 20) / size * size);
+  std::vector<char> chunk((std::size_t{1} << 18) / size * size);
   std::int64_t done = 0;
   std::int64_t wait = 0;  // elements until the next that is wanted
   while (done < which.count) {

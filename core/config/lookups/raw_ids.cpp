@@ -35,7 +35,7 @@ bool looks_like_int32(std::span<const char> bytes) {
 }  // namespace
 
 void stream_raw_ids(Input& input, IdSink& to) {
-  std::vector<char> buffer(std::size_t{1} << 21);
+  std::vector<char> buffer(std::size_t{1} << 18);
   bool first = true;
   for (std::size_t got = 0; (got = input.read(buffer.data(), buffer.size())) > 0; first = false) {
     if (got % kWord != 0) {  // a read is short only at the end
