@@ -103,10 +103,14 @@ void add_list(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("list", "What is built in");
   command
       ->add_option("what", options->what, "workloads, systems, devices, stacks, formats or models")
-      ->required()
       ->check(CLI::IsMember({"workloads", "systems", "devices", "stacks", "formats", "models"}));
   add_format_option(*command, options->format);
   command->callback([options, &context] {
+    if (options->what.empty()) {
+      throw InputError("list",
+                       "say what: workloads, systems, devices, stacks, formats or models, such as "
+                       "`stepcast list workloads`");
+    }
     print(entries_of(options->what, {context.library}), options->format);
   });
 }

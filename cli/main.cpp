@@ -125,8 +125,14 @@ int main(int argc, char** argv) {
       if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
         throw stepcast::InputError(argv[1], "is no command; `stepcast --help` lists them all");
       }
-      const int code = app.exit(e, std::cout, std::cerr);
-      return after_output(code == 0 ? 0 : 2);
+      if (e.get_exit_code() == 0) {  // --help, --version
+        (void)app.exit(e, std::cout, std::cerr);
+        return after_output(0);
+      }
+      const std::vector<CLI::App*> chosen = app.get_subcommands();
+      throw stepcast::InputError(
+          "", fmt::format("{}; `stepcast {}--help` says what is expected", e.what(),
+                          chosen.empty() ? "" : chosen.back()->get_name() + " "));
     }
     return after_output(context.exit_code);
   });

@@ -109,7 +109,8 @@ DataTable traffic_table(const TrafficOptions& options, const Access& access,
   }
   std::optional<CountedOn> counted;
   if (!options.counted_on.empty()) {
-    counted.emplace(access, config::read_indices(options.counted_on, "--counted-on"));
+    counted.emplace(access,
+                    config::read_indices(options.counted_on, "--counted-on", access.rows()));
     columns.insert(columns.end(),
                    {{"counted_saved", "saved, counted"}, {"counted_net", "net, counted"}});
   }

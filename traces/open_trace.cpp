@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "traces/chakra/chakra_reader.h"
 #include "traces/events/open_native.h"
-#include "traces/input/input.h"
+#include "traces/input/archive.h"
 #include "traces/kineto/kineto_reader.h"
 #include "traces/native/native_trace.h"
 #include "traces/native/recording_files.h"

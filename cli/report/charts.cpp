@@ -169,7 +169,7 @@ std::string drawn(const BarChart& chart) {
 }
 
 std::string drawn(const ScatterChart& chart) {
-  Axis x{chart.x_scale, chart.logarithmic};
+  Axis x{chart.x_scale, chart.logarithmic || chart.logarithmic_x};
   Axis y{chart.y_scale, chart.logarithmic};
   for (const ScatterChart::Group& group : chart.groups) {
     for (const ScatterChart::Point& p : group.points) {
@@ -208,7 +208,12 @@ std::string drawn(const ScatterChart& chart) {
   }
   out += svg::frame(kLeft, kTop + 16, kPanel, kHeight);
   for (std::size_t g = 0; g < chart.groups.size(); ++g) {
-    for (const ScatterChart::Point& p : chart.groups[g].points) {
+    const auto& points = chart.groups[g].points;
+    for (std::size_t i = 1; chart.joined && i < points.size(); ++i) {
+      out += svg::line(across(points[i - 1].x), down(points[i - 1].y), across(points[i].x),
+                       down(points[i].y), colour(g));
+    }
+    for (const ScatterChart::Point& p : points) {
       out += svg::dot(across(p.x), down(p.y), 3, colour(g), p.filled, p.title);
     }
     const double line = kTop + 28 + 18 * static_cast<double>(g);

@@ -44,8 +44,10 @@ struct ScatterChart {
   std::string title, x_title = "", y_title = "";
   std::vector<Group> groups = {};
   Scale x_scale, y_scale;
-  bool logarithmic = false;  ///< both axes; all values must be positive then
-  bool diagonal = false;     ///< the line x = y; both axes get the same range
+  bool logarithmic = false;    ///< both axes; all values must be positive then
+  bool logarithmic_x = false;  ///< the x axis; its values must be positive then
+  bool joined = false;         ///< a line through the points of a group, in their order
+  bool diagonal = false;       ///< the line x = y; both axes get the same range
 };
 
 /// An inline <svg>. A chart without rows or points is an empty string.

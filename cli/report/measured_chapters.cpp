@@ -198,7 +198,9 @@ std::string cache_curve(const Field& d) {
                      .x_title = "rows held",
                      .y_title = "hit rate",
                      .x_scale = kCount,
-                     .y_scale = kShare};
+                     .y_scale = kShare,
+                     .logarithmic_x = true,
+                     .joined = true};
   for (const auto& [key, label] :
        std::array<std::pair<const char*, const char*>, 3>{{{"lru", "LRU, as recorded"},
                                                            {"lru_independent", "LRU, independent"},

@@ -24,24 +24,42 @@ struct ReuseHistogram {
 /// InputError naming the file and line.
 ReuseHistogram read_histogram(const std::filesystem::path& file, std::string_view where);
 
-/// Recorded row ids, some at a time: `sink` gets them in order, at most 2^18 in one call, so that
-/// memory does not grow with the file. Errors: as read_indices.
-void stream_indices(const std::filesystem::path& file, std::string_view where,
-                    const std::function<void(std::span<const std::int64_t>)>& sink);
+/// Is this such a file: a text whose first line that says something names these columns? Errors:
+/// InputError when it cannot be read.
+bool is_histogram(const std::filesystem::path& file, std::string_view where);
 
-/// Recorded row ids: little-endian int64, or text with one id per line (told apart by content).
-/// Errors: InputError naming the file and the first bad position.
-std::vector<std::int64_t> read_indices(const std::filesystem::path& file, std::string_view where);
+// Recorded lookups. `name` is a file, or FILE:PART where a file holds those of several tables; what
+// a file is, its first bytes say. gzip and zstd are undone.
+//
+// - little-endian int64; FILE:3of26 is table 3 of 26 where FILE.offsets has tables x samples + 1
+// - text: one id a line, or lists, or columns: FILE:item, FILE:2, FILE:C5 of a Criteo click log
+// - .npy: ids, or samples x columns: FILE:2
+// - .npz, and what torch.save wrote of tensors: FILE:name; or arrays indices (values) with offsets,
+//   lengths or both, as FBGEMM has them, of one or several tables: FILE:3, FILE:3of26
+//
+// docs/embedding-inputs.md shows each. All throw InputErrors that name the file and the first bad
+// position; `where` names the place that asked.
 
-/// Where each bag of recorded ids begins: FILE.offsets, as below; empty where there is no such
-/// file.
-std::vector<std::int64_t> recorded_bags(const std::filesystem::path& file, std::int64_t lookups,
+using TakeIds = std::function<void(std::span<const std::int64_t>)>;
+
+/// Row ids, some at a time: `sink` gets them in order, at most 2^18 in one call, so that memory
+/// does not grow with the file. Hashed categories (Criteo) are taken modulo `rows` where that is
+/// above 0.
+void stream_indices(const std::filesystem::path& name, std::string_view where, const TakeIds& sink,
+                    std::int64_t rows = 0);
+
+/// All row ids, at most 2^31.
+std::vector<std::int64_t> read_indices(const std::filesystem::path& name, std::string_view where,
+                                       std::int64_t rows = 0);
+
+/// Where each bag of these ids begins: by the file itself (offsets, lengths, the rows of an array
+/// of two dimensions) or by FILE.offsets in any form of id files: from 0, ascending; one more entry
+/// may close the last bag. Empty where nothing says.
+std::vector<std::int64_t> recorded_bags(const std::filesystem::path& name, std::int64_t lookups,
                                         std::string_view where);
 
-/// Mean lookups per bag that FILE.offsets, beside the file of ids, says: where each bag begins,
-/// from 0, ascending, in either form of id files; one more entry may close the last bag. nullopt:
-/// no such file. Errors: InputError naming the file and the first bad bag.
-std::optional<double> recorded_pooling(const std::filesystem::path& file, std::int64_t lookups,
+/// Mean lookups per bag; nullopt where nothing says.
+std::optional<double> recorded_pooling(const std::filesystem::path& name, std::int64_t lookups,
                                        std::string_view where);
 
 }  // namespace stepcast::config

@@ -304,11 +304,24 @@ bool by_torchrec(const Json& root) {
   return root.contains("embedding_bag_collection") || root.contains("embedding_collection");
 }
 
-/// A list of tables (table_list.h): already in our words.
+/// A list of tables (table_list.h): already in our words. Its files are relative to its folder,
+/// what is made of it may lie elsewhere.
 Described described_by_list(const Value& v) {
   v.keys({"table_list"});
   Described d;
-  d.workload = {{"kind", "dlrm"}, {"name", "tables"}, {"tables", v.json().at("table_list")}};
+  const std::filesystem::path file(v.document().label);
+  d.workload = {{"kind", "dlrm"},
+                {"name", file.has_extension() ? file.stem().string() : "tables"},
+                {"tables", v.json().at("table_list")}};
+  for (Json& t : d.workload["tables"]) {
+    for (const char* key : {"histogram", "indices"}) {
+      if (t.contains("access") && t["access"].contains(key)) {
+        const std::filesystem::path named = t["access"][key].get<std::string>();
+        t["access"][key] =
+            std::filesystem::absolute(v.document().folder / named).lexically_normal().string();
+      }
+    }
+  }
   add_dense(v, "dense_features", "bottom_mlp", "top_mlp", "cross_layers", "cross_rank", d.workload);
   return d;
 }

@@ -5,6 +5,7 @@
 
 #include "core/config/import.h"
 #include "core/config/internal/foreign.h"
+#include "core/config/internal/loaders.h"
 #include "core/config/internal/megatron_options.h"
 #include "core/config/internal/table_list.h"
 #include "core/config/suggest.h"
@@ -430,7 +431,9 @@ std::string import_to_json(const Source& source, int indent) {
   }
   Document d = parse_document(source);
   if (is_embedding_tables(d.root)) {
-    return job_of_embedding_tables(std::move(d)).root.dump(indent) + "\n";
+    d = job_of_embedding_tables(std::move(d));
+    (void)workload_from(Value::root_of(d).at("workload", ""));  // what no command could use
+    return d.root.dump(indent) + "\n";
   }
   if (!is_hugging_face(d.root)) {
     throw InputError(source.label,

@@ -30,17 +30,23 @@ auto resolve(const Value& job, const char* key, FileKind kind,
   return make(Value::root_of(d));
 }
 
+/// The batch is not given; the other keys are read before this is said, so that it hides no mistake
+/// of theirs.
+[[noreturn]] void miss_batch(const Value& job, const Job& j) {
+  throw InputError(
+      job.where("batch"),
+      fmt::format("missing, and workload {} has no default_batch; expected {}", j.workload.name,
+                  is_transformer(j)
+                      ? "{\"global\": .., \"micro\": .., \"sequence\": ..}, or --set "
+                        "batch.global=N --set batch.micro=M --set batch.sequence=S"
+                      : "{\"global\": N}, or --set batch.global=N: the samples of a step on all "
+                        "devices together"));
+}
+
 void read_batch(const Value& job, Job& j) {
   const auto v = job.find("batch");
   const bool transformer = is_transformer(j);
   const std::optional<Batch>& usual = j.workload.default_batch;
-  if (!v && !usual) {
-    throw InputError(
-        job.where("batch"),
-        fmt::format("missing, and workload {} has no default_batch; expected {}", j.workload.name,
-                    transformer ? "{\"global\": .., \"micro\": .., \"sequence\": ..}"
-                                : "{\"global\": ..}"));
-  }
   j.batch = usual.value_or(Batch{});
   if (v) {
     v->keys({"global", "micro", "sequence"});
@@ -439,11 +445,19 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
   if (!plan_open) {
     read_data_degree(v, v.find("parallel"), j);
   }
-  read_batch(v, j);
+  const bool batch_known = v.find("batch") || j.workload.default_batch;
+  if (batch_known) {
+    read_batch(v, j);
+  } else {
+    j.batch = {.global = j.devices, .micro = 1, .sequence = 1};
+  }
   read_formats(v, j);
   read_embedding(v, j);
   read_optimizer(v, j);
   read_rest(v, j);
+  if (!batch_known) {
+    miss_batch(v, j);
+  }
   if (!plan_open) {
     check_job(j, v);
   }

@@ -12,8 +12,20 @@ namespace {
 // Bounds far beyond anything built, so that later products stay exact in 64 bits and in doubles.
 constexpr std::int64_t kWidest = 1 << 20;
 constexpr std::int64_t kMostLayers = 10'000;
-constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
 constexpr std::int64_t kLargestBatch = std::int64_t{1} << 32;
+
+/// Errors inside a file say which table asked for it.
+template <class Read>
+auto named(const Value& v, const Read& read) {
+  try {
+    return read();
+  } catch (const InputError& e) {
+    if (std::string_view(e.what()).starts_with(v.where())) {
+      throw;
+    }
+    v.refuse(e.what());
+  }
+}
 
 /// Laws shared by tables that ask for the same one: hundreds of tables often have a handful of
 /// laws.
@@ -35,12 +47,12 @@ class AccessReader {
       v.refuse("seed belongs to zipf; remove it");
     }
     table.access = law(v, laws[0], table);
-    const auto pooling =
-        laws[0] == "indices"
-            ? recorded_pooling(table.access_file,
-                               static_cast<std::int64_t>(table.access->recorded().size()),
-                               v.where("indices"))
-            : std::nullopt;
+    std::optional<double> pooling;
+    if (const auto ids = v.find("indices")) {
+      const auto lookups = static_cast<std::int64_t>(table.access->recorded().size());
+      pooling =
+          named(*ids, [&] { return recorded_pooling(table.access_file, lookups, ids->where()); });
+    }
     if (const auto session = v.find("session")) {
       session->keys({"samples", "keep"});
       table.session =
@@ -94,7 +106,7 @@ class AccessReader {
   }
 
   static Access histogram(const Value& v, const std::filesystem::path& file, std::int64_t rows) {
-    ReuseHistogram h = read_histogram(file, v.where());
+    ReuseHistogram h = named(v, [&] { return read_histogram(file, v.where()); });
     double unique = 0;
     for (const ReuseBin& b : h.bins) {
       unique += b.unique_rows;
@@ -108,7 +120,7 @@ class AccessReader {
   }
 
   static Access indices(const Value& v, const std::filesystem::path& file, std::int64_t rows) {
-    std::vector<std::int64_t> ids = read_indices(file, v.where());
+    std::vector<std::int64_t> ids = named(v, [&] { return read_indices(file, v.where(), rows); });
     if (const auto bad =
             std::find_if(ids.begin(), ids.end(), [&](std::int64_t i) { return i >= rows; });
         bad != ids.end()) {
@@ -152,7 +164,7 @@ EmbeddingTable table_from(const Value& v, AccessReader& laws) {
   EmbeddingTable t;
   t.name = v.at("name", "a name in quotes").name();
   t.rows = v.at("rows", "the number of rows").integer(1, kMostRows);
-  t.dim = v.at("dim", "the embedding dimension").integer(1, 1 << 16);
+  t.dim = v.at("dim", "the embedding dimension").integer(1, kWidestTable);
   if (const auto pooling = v.find("pooling")) {
     t.pooling = pooling->number(0, 1e6);
     if (t.pooling <= 0) {
@@ -167,8 +179,7 @@ EmbeddingTable table_from(const Value& v, AccessReader& laws) {
     const auto pooling = v.find("pooling");
     if (recorded && pooling && std::abs(*recorded / t.pooling - 1) > 0.01) {
       pooling->refuse(
-          fmt::format("found {}, but {}.offsets has {:.6g} ids per bag; leave pooling "
-                      "out to take that",
+          fmt::format("found {}, but {} has {:.6g} ids per bag; leave pooling out to take that",
                       t.pooling, t.access_file, *recorded));
     }
     t.pooling = recorded && !pooling ? *recorded : t.pooling;

@@ -102,6 +102,70 @@ TEST_CASE("hitcurve --sketch writes a histogram that a job reads", "[cli][hitcur
   CHECK(call({"hitcurve", folder.file("bad.txt", "1\n-4\n"), "--sketch"}).code == 2);
 }
 
+TEST_CASE("hitcurve reads its own histogram, and both name the same zipf law", "[cli][hitcurve]") {
+  const TemporaryFolder folder;
+  // 6,000 lookups of 100 rows, row k looked up near 1/k as often as row 1: 1157 / (k + 1).
+  std::string ids;
+  int lookups = 0;
+  for (int row = 0; row < 100; ++row) {
+    for (int i = 0; i < 1157 / (row + 1); ++i, ++lookups) {
+      ids += std::to_string(row) + "\n";
+    }
+  }
+  const std::string histogram = folder / "h.csv";
+  const Outcome recorded =
+      call({"hitcurve", folder.file("ids.txt", ids), "--histogram", histogram, "--format", "json"});
+  INFO(recorded.err);
+  REQUIRE(recorded.code == 0);
+  const json of_ids = json::parse(recorded.out);
+  CHECK(of_ids["lookups"]["zipf"].get<double>() == Approx(1).margin(0.05));
+  CHECK(of_ids["lookups"]["zipf_error"].get<double>() < 0.02);
+  CHECK_THAT(call({"hitcurve", folder / "ids.txt"}).out, Contains("\"access\": {\"zipf\": "));
+
+  const Outcome counted = call({"hitcurve", histogram, "--format", "json"});
+  INFO(counted.err);
+  REQUIRE(counted.code == 0);
+  const json of_bins = json::parse(counted.out);
+  CHECK(of_bins["lookups"]["lookups"] == lookups);
+  CHECK(of_bins["lookups"]["distinct_rows"] == 100);
+  CHECK(of_bins["lookups"]["zipf"] == of_ids["lookups"]["zipf"]);  // from the same bins
+  CHECK(of_bins["reuse"].back() == of_ids["reuse"].back());
+  // Rows of a bin share one count, so a cache of the hottest 10 differs a little.
+  for (std::size_t i = 0; i < of_ids["hit_rate"].size(); ++i) {
+    CHECK(of_bins["hit_rate"][i]["pinned"].get<double>() ==
+          Approx(of_ids["hit_rate"][i]["pinned"].get<double>()).margin(0.03));
+  }
+  for (const char* option : {"--sketch", "--sample=0.5", "--histogram=x.csv"}) {
+    const Outcome refused = call({"hitcurve", histogram, option});
+    CHECK(refused.code == 2);
+    CHECK_THAT(refused.err, Contains("is a histogram already"));
+  }
+  const Outcome few = call({"hitcurve", histogram, "--rows", "50"});
+  CHECK(few.code == 2);
+  CHECK_THAT(few.err, Contains("--rows: found 50") && Contains("counts 100 rows"));
+
+  // A capacity of 1, 10 and 100 rows each stand at a tick of the picture.
+  const std::string page = folder / "page.html";
+  REQUIRE(call({"report", folder.file("ids.json", recorded.out), "--html", page}).code == 0);
+  const std::string html = text_of(page);
+  for (const char* tick : {">1<", ">10<", ">100<"}) {
+    CHECK_THAT(html, Contains(tick));
+  }
+}
+
+TEST_CASE("hitcurve takes a table out of a file of many", "[cli][hitcurve]") {
+  const std::string file =
+      std::string(STEPCAST_SOURCE_DIR) + "/tests/config/corpus_lookups/fbgemm.pt";
+  const Outcome one = call({"hitcurve", file + ":1", "--format", "json"});
+  INFO(one.err);
+  REQUIRE(one.code == 0);
+  CHECK(json::parse(one.out)["lookups"]["lookups"] == 3);
+  CHECK(json::parse(one.out)["lists"].back()["samples"] == 3);
+  const Outcome all = call({"hitcurve", file});
+  CHECK(all.code == 2);
+  CHECK_THAT(all.err, Contains("fbgemm.pt:0 to ") && Contains("fbgemm.pt:1"));
+}
+
 TEST_CASE("recorded indices are an access of every command", "[cli][hitcurve]") {
   const TemporaryFolder folder;
   std::string ids;

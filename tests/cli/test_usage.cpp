@@ -87,6 +87,8 @@ TEST_CASE("wrong usage exits with 2 and says what was wrong", "[cli]") {
       {{"run", "--ranks", "0"}, "--ranks"},
       {{"run", "--ranks", "2", "--steps", "many"}, "--steps"},
       {{"list", "planets"}, "planets"},
+      {{"list"}, "say what: workloads"},
+      {{"plan", "--time-limit", "0"}, "--time-limit: found '0', expected a number above 0"},
       {{"convert", "no-such-trace", "out.json"}, "no-such-trace"},
       {{"convert", "a", "b", "--to", "tarot"}, "tarot"},
   };
@@ -96,6 +98,8 @@ TEST_CASE("wrong usage exits with 2 and says what was wrong", "[cli]") {
     CHECK(outcome.code == 2);
     CHECK(outcome.out.empty());
     CHECK_THAT(outcome.err, Contains(c.message));
+    CHECK(outcome.err.rfind("stepcast: ", 0) == 0);  // one line in one style
+    CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
   }
 }
 

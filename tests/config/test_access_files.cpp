@@ -1,36 +1,16 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
-#include <fstream>
 
 #include "core/config/access_files.h"
 #include "core/config/config.h"
 #include "core/error.h"
+#include "folder.h"
 
 using namespace stepcast;
 using namespace stepcast::config;
 using Catch::Matchers::Contains;
 
-namespace {
-
-/// A folder that goes when the test ends.
-struct Folder {
-  std::filesystem::path path;
-  explicit Folder(const std::string& name)
-      : path(std::filesystem::temp_directory_path() /
-             ("stepcast_" + name + std::to_string(std::random_device{}()))) {
-    std::filesystem::create_directories(path);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { std::filesystem::remove_all(path); }
-  [[nodiscard]] std::filesystem::path write(const std::string& name,
-                                            const std::string& text) const {
-    std::ofstream(path / name, std::ios::binary) << text;
-    return path / name;
-  }
-};
-
-}  // namespace
+using stepcast::config::test::Folder;
 
 TEST_CASE("a histogram is read with its bins and n0", "[config][access]") {
   const Folder folder("histogram");

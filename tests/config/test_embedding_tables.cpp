@@ -91,6 +91,14 @@ TEST_CASE("a collection stands where a workload stands", "[config][torchrec]") {
   std::filesystem::remove(file);
 }
 
+TEST_CASE("tables that no command can use are not shown either", "[config][torchrec]") {
+  const std::string twice = collection(table("a") + "," + table("a"));
+  CHECK_THAT(refusal(twice),
+             Contains("tables[1].name") && Contains("plans need names that differ"));
+  CHECK_THROWS_WITH(config::import_to_json(config::text_source(twice, "ebc.json")),
+                    Contains("tables[1].name") && Contains("plans need names that differ"));
+}
+
 TEST_CASE("HugeCTR tables are a job", "[config][hugectr]") {
   const Job job = job_of(R"({
     "solver": {"batchsize": 65536, "vvgpu": [[0, 1], [0, 1]], "use_mixed_precision": true, "lr": 1},

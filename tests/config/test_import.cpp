@@ -495,34 +495,6 @@ TEST_CASE("unknown options of Megatron-LM are all named, with what may be meant"
           "missing; expected the hidden width (found --hidden-sise)");
 }
 
-TEST_CASE("a list of tables in a CSV is a workload and a job", "[config][import]") {
-  const std::string csv =
-      "# of the ranker\nname, rows, dim, pooling, zipf\nuser,4000,16,1.5,1.05\n\nitem,2000,16,,\n";
-  const auto job = nlohmann::json::parse(import_to_json(text_source(csv, "tables.csv")));
-  const auto& tables = job.at("workload").at("tables");
-  REQUIRE(tables.size() == 2);
-  CHECK(tables[0] == nlohmann::json::parse(
-                         R"({"name": "user", "rows": 4000, "dim": 16, "pooling": 1.5,
-                             "access": {"zipf": 1.05}})"));
-  CHECK(tables[1].at("pooling") == 1);
-  CHECK(foreign_kind(csv) == Foreign::kEmbeddingTables);
-  const Job read =
-      load_job(text_source(csv, "tables.csv"), {"system=dgx-h100", "batch.global=64"}, kLibrary);
-  CHECK(read.workload.dlrm()->tables[1].rows == 2000);
-  const auto refused = [](const std::string& text, const std::string& why) {
-    CHECK_THROWS_WITH(import_to_json(text_source(text, "tables.csv")), Contains(why));
-  };
-  refused("name,rows,dim,poling\na,1,2,3\n",
-          "tables.csv:1: unknown column \"poling\"; did you mean");
-  refused("name,rows,dim,dim\na,1,2,3\n", "twice");
-  refused("name,rows,dim\na,1\n", "tables.csv:2: found 2 values, expected 3");
-  refused("name,rows,dim\na,many,3\n", "tables.csv:2: rows: found \"many\"");
-  refused("name,rows,dim\na,,3\n", "tables.csv:2: rows: is empty");
-  refused("name,rows,dim,zipf,indices\na,1,2,1.1,x.bin\n", "second access");
-  refused("name,rows,dim\n", "no table");
-  refused("table;size\n", "expected a header with name,rows,dim");
-}
-
 TEST_CASE("all keys of a config.json that are not read are named at once",
           "[config][import][malformed]") {
   const std::string text = message(

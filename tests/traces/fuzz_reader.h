@@ -6,14 +6,14 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/input/input.h"
 #include "traces/events/edit.h"
 #include "traces/events/recording.h"
-#include "traces/input/input.h"
 
 namespace stepcast::traces::test {
 
-/// One input to a reader: the only way out is a rank that keeps the model's promises, or an InputError
-/// of reasonable length.
+/// One input to a reader: the only way out is a rank that keeps the model's promises, or an
+/// InputError of reasonable length.
 inline void fuzz_reader(RankRecording (*read)(Input&, Names&), const std::uint8_t* data,
                         std::size_t size) {
   try {

@@ -1,6 +1,6 @@
 #pragma once
 #include "traces/events/recording.h"
-#include "traces/input/input.h"
+#include "core/input/input.h"
 
 namespace stepcast::traces {
 

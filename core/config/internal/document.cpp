@@ -1,6 +1,7 @@
 #include "core/config/internal/document.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <fstream>
 #include <set>
@@ -139,6 +140,28 @@ std::string overridden_beside(const std::vector<std::string>& all, const std::st
   return it == all.end() ? std::string() : *it;
 }
 
+/// Where a list of tables has the value of this path; empty where it has none.
+std::string table_place(const Document& d, std::string_view path) {
+  const std::size_t list = path.find("tables[");
+  std::size_t table = 0;
+  if (d.table_places.empty() || list == std::string_view::npos) {
+    return {};
+  }
+  path.remove_prefix(list + 7);
+  const auto [end, error] = std::from_chars(path.data(), path.data() + path.size(), table);
+  if (error != std::errc() || table >= d.table_places.size()) {
+    return {};
+  }
+  path.remove_prefix(std::min<std::size_t>(end - path.data() + 1, path.size()));
+  std::string place = d.table_places[table];
+  for (const std::string_view known : {".access.", "."}) {
+    if (path.starts_with(known)) {
+      return place += ": " + std::string(path.substr(known.size()));
+    }
+  }
+  return place;
+}
+
 }  // namespace
 
 std::string join_path(std::string_view path, std::string_view key) {
@@ -202,15 +225,19 @@ Document parse_document(const Source& source) {
   d.label = source.label;
   d.folder = source.folder;
   if (is_table_list(source.text)) {
-    d.root = table_list(source);
+    TableList list = table_list(source);
+    d.root = std::move(list.root);
+    d.table_places = std::move(list.places);
     return d;
   }
   if (source.label.ends_with(".csv")) {
-    throw InputError(source.label,
-                     "is no list of tables: expected a header with name,rows,dim and where wanted "
-                     "pooling,mode,zipf,histogram,indices; else describe the workload as JSON "
-                     "(docs/jobs.md), or give tables of TorchRec or HugeCTR "
-                     "(docs/embedding-inputs.md)");
+    throw InputError(
+        source.label,
+        "is no list of tables: expected a header with name,rows,dim (or the names that "
+        "TorchRec and HugeCTR use) and optionally "
+        "pooling,mode,zipf,histogram,indices; else describe the workload as JSON "
+        "(docs/jobs.md), or give tables of TorchRec or HugeCTR "
+        "(docs/embedding-inputs.md)");
   }
   d.root = is_blank(source.text) ? Json::object() : parse_json(source.text, source.label);
   if (!d.root.is_object()) {
@@ -297,6 +324,9 @@ std::string Value::place(const std::string& path) const {
   }
   if (path.empty()) {
     return document_->label;
+  }
+  if (const std::string table = table_place(*document_, path); !table.empty()) {
+    return table;
   }
   const std::string neighbour = overridden_beside(document_->overridden, in_job);
   return fmt::format("{}: {}{}", document_->label, path,

@@ -28,6 +28,8 @@ struct Document {
   /// in those terms.
   std::string job_path;
   std::vector<std::string> overridden;
+  /// Of a list of tables: where each stands, for messages ("t.csv:3: table \"a\"").
+  std::vector<std::string> table_places;
 };
 
 /// Strict JSON: comments allowed; duplicate keys, nesting deeper than 64 and trailing text are

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "traces/input/input.h"
+#include "core/input/input.h"
 
 namespace stepcast::traces::internal {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "traces/input/input.h"
+#include "core/input/input.h"
 
 namespace stepcast::traces::internal {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "traces/events/rank_builder.h"
-#include "traces/input/input.h"
+#include "core/input/input.h"
 #include "traces/kineto/internal/raw_event.h"
 
 namespace stepcast::traces::internal {

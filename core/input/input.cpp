@@ -1,4 +1,4 @@
-#include "traces/input/input.h"
+#include "core/input/input.h"
 
 #include <zlib.h>
 #include <zstd.h>
@@ -11,20 +11,34 @@
 
 #include "core/error.h"
 
-namespace stepcast::traces {
+namespace stepcast {
 namespace {
 
 constexpr std::size_t kChunk = std::size_t{1} << 18;
 
 class StreamSource final : public ByteSource {
  public:
-  explicit StreamSource(std::unique_ptr<std::istream> in) : in_(std::move(in)) {}
+  StreamSource(std::string label, std::unique_ptr<std::istream> in)
+      : label_(std::move(label)), in_(std::move(in)) {}
   std::size_t read(char* to, std::size_t size) override {
     in_->read(to, static_cast<std::streamsize>(size));
+    if (in_->bad()) {
+      throw InputError(label_, "cannot be read to its end: the system reports an error");
+    }
     return static_cast<std::size_t>(in_->gcount());
+  }
+  std::uint64_t skip(std::uint64_t size) override {
+    in_->clear();
+    const auto from = in_->tellg();
+    in_->seekg(0, std::ios::end);
+    const auto left = static_cast<std::uint64_t>(in_->tellg() - from);
+    const std::uint64_t done = std::min(size, left);
+    in_->seekg(from + static_cast<std::streamoff>(done));
+    return done;
   }
 
  private:
+  std::string label_;
   std::unique_ptr<std::istream> in_;
 };
 
@@ -139,54 +153,27 @@ class ZstdSource final : public Compressed {
   bool flushing_ = false;  ///< the decompressor holds output that did not fit
 };
 
-class MemberSource final : public ByteSource {
- public:
-  MemberSource(Input& archive, std::uint64_t size) : archive_(archive), left_(size) {}
-  std::size_t read(char* to, std::size_t size) override {
-    const std::size_t wanted = static_cast<std::size_t>(std::min<std::uint64_t>(size, left_));
-    const std::size_t got = archive_.read(to, wanted);
-    if (got < wanted) {
-      archive_.fail(archive_.offset(), "the archive ends inside a member; it was cut");
-    }
-    left_ -= got;
-    return got;
-  }
-  [[nodiscard]] std::uint64_t left() const { return left_; }
+}  // namespace
 
- private:
-  Input& archive_;
-  std::uint64_t left_;
-};
-
-constexpr std::size_t kTarBlock = 512;
-
-/// A number of a tar header: octal digits, ended by a blank or zero.
-std::uint64_t octal(const Input& archive, std::string_view field) {
-  std::uint64_t value = 0;
-  for (const char c : field) {
-    if (c == '\0' || c == ' ') {
+std::uint64_t ByteSource::skip(std::uint64_t size) {
+  std::vector<char> passed(static_cast<std::size_t>(std::min<std::uint64_t>(size, kChunk)));
+  std::uint64_t done = 0;
+  while (done < size) {
+    const std::size_t got =
+        read(passed.data(), static_cast<std::size_t>(std::min<std::uint64_t>(size - done, kChunk)));
+    if (got == 0) {
       break;
     }
-    if (c < '0' || c > '7') {
-      archive.fail(archive.offset(), "is no tar header: its size is not an octal number");
-    }
-    value = value * 8 + static_cast<std::uint64_t>(c - '0');
+    done += got;
   }
-  return value;
+  return done;
 }
-
-std::string_view text_field(std::string_view header, std::size_t at, std::size_t size) {
-  const std::string_view field = header.substr(at, size);
-  return field.substr(0, field.find('\0'));
-}
-
-}  // namespace
 
 Input Input::of_file(const std::filesystem::path& file) {
   const std::string label = file.string();
   auto in = std::make_unique<std::ifstream>(file, std::ios::binary);
   if (!*in || std::filesystem::is_directory(file)) {
-    throw InputError(label, "cannot be read; expected a trace file");
+    throw InputError(label, "cannot be read; check that it is a file and its permissions");
   }
   unsigned char head[4] = {};
   in->read(reinterpret_cast<char*>(head), sizeof head);
@@ -195,10 +182,11 @@ Input Input::of_file(const std::filesystem::path& file) {
   in->seekg(0);
   std::error_code unknown;
   const std::uintmax_t on_disk = std::filesystem::file_size(file, unknown);
-  auto bytes = std::make_unique<StreamSource>(std::move(in));
+  auto bytes = std::make_unique<StreamSource>(label, std::move(in));
   const auto input = [&](std::unique_ptr<ByteSource> source, std::uint64_t factor) {
     Input made(label, std::move(source));
     made.expected_ = unknown ? 0 : factor * on_disk;
+    made.compressed_ = factor > 1;
     return made;
   };
   constexpr std::uint64_t kCompression = 8;
@@ -212,8 +200,9 @@ Input Input::of_file(const std::filesystem::path& file) {
 }
 
 Input Input::of_text(std::string label, std::string text) {
-  return {std::move(label),
-          std::make_unique<StreamSource>(std::make_unique<std::istringstream>(std::move(text)))};
+  auto bytes =
+      std::make_unique<StreamSource>(label, std::make_unique<std::istringstream>(std::move(text)));
+  return {std::move(label), std::move(bytes)};
 }
 
 std::string_view Input::peek(std::size_t size) {
@@ -251,61 +240,16 @@ std::size_t Input::read(char* to, std::size_t size) {
   return done;
 }
 
+std::uint64_t Input::skip(std::uint64_t size) {
+  const auto ahead = std::min<std::uint64_t>(size, ahead_.size() - taken_);
+  taken_ += static_cast<std::size_t>(ahead);
+  const std::uint64_t done = ahead + (size > ahead ? bytes_->skip(size - ahead) : 0);
+  offset_ += done;
+  return done;
+}
+
 void Input::fail(std::uint64_t at, std::string_view what) const {
   throw InputError(fmt::format("{}: byte {}", label_, at), what);
 }
 
-bool is_tar(Input& input) {
-  const std::string_view head = input.peek(kTarBlock);
-  return head.size() == kTarBlock && head.substr(257, 5) == "ustar";
-}
-
-void for_each_member(Input& archive, const std::function<void(const std::string&, Input&)>& use) {
-  char block[kTarBlock];
-  std::string long_name;
-  while (true) {
-    const std::uint64_t at = archive.offset();
-    const std::size_t got = archive.read(block, kTarBlock);
-    const std::string_view header(block, kTarBlock);
-    if (got == 0 || (got == kTarBlock && block[0] == '\0')) {
-      return;
-    }
-    if (got < kTarBlock || header.substr(257, 5) != "ustar") {
-      archive.fail(at, "expected the header of an archive member; the archive is cut or damaged");
-    }
-    const std::uint64_t size = octal(archive, header.substr(124, 12));
-    const std::string prefix(text_field(header, 345, 155));
-    std::string name(text_field(header, 0, 100));
-    if (header[262] == '\0' && header[263] != '\0' && !prefix.empty()) {
-      name.insert(0, prefix + "/");
-    }
-    if (!long_name.empty()) {
-      name = std::exchange(long_name, {});
-    }
-    auto source = std::make_unique<MemberSource>(archive, size);
-    const MemberSource& member = *source;
-    Input input(archive.label() + "/" + name, std::move(source));
-    const char type = header[156];
-    const std::size_t slash = name.rfind('/');
-    const std::string_view base =
-        std::string_view(name).substr(slash == std::string::npos ? 0 : slash + 1);
-    if (type == 'L' && size < 4096) {  // GNU: the next member's name
-      long_name.resize(static_cast<std::size_t>(size));
-      input.read(long_name.data(), long_name.size());
-      long_name.resize(std::strlen(long_name.c_str()));
-    } else if ((type == '0' || type == '\0') && !base.starts_with("._")) {
-      use(name, input);
-    }
-    char rest[4096];
-    while (member.left() > 0) {
-      input.read(rest, sizeof rest);
-    }
-    const std::size_t padding =
-        static_cast<std::size_t>((kTarBlock - size % kTarBlock) % kTarBlock);
-    if (archive.read(rest, padding) < padding) {
-      archive.fail(archive.offset(), "the archive ends inside a member; it was cut");
-    }
-  }
-}
-
-}  // namespace stepcast::traces
+}  // namespace stepcast

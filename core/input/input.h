@@ -1,13 +1,12 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace stepcast::traces {
+namespace stepcast {
 
 /// Bytes that come one after the other: a file, a decompressor, a member of an archive.
 class ByteSource {
@@ -15,10 +14,12 @@ class ByteSource {
   virtual ~ByteSource() = default;
   /// Up to `size` bytes; 0 only at the end. Errors: InputError for damaged or cut compressed data.
   virtual std::size_t read(char* to, std::size_t size) = 0;
+  /// Passes over `size` bytes, or as many as are left; how many.
+  virtual std::uint64_t skip(std::uint64_t size);
 };
 
-/// A named stream of bytes with a little look-ahead: what every reader of a foreign format reads
-/// from. Compression is undone; offsets count decompressed bytes.
+/// A named stream of bytes with a little look-ahead: what readers of large files read from.
+/// Compression is undone; offsets count decompressed bytes.
 class Input {
  public:
   Input(std::string label, std::unique_ptr<ByteSource> bytes)
@@ -32,8 +33,13 @@ class Input {
   std::string_view peek(std::size_t size);
   /// Consumes up to `size` bytes; fewer only at the end.
   std::size_t read(char* to, std::size_t size);
+  /// Passes over up to `size` bytes, without reading them where they lie plain in a file; fewer
+  /// only at the end.
+  std::uint64_t skip(std::uint64_t size);
 
   [[nodiscard]] std::uint64_t offset() const { return offset_; }
+  /// Whether the file is compressed.
+  [[nodiscard]] bool compressed() const { return compressed_; }
   /// About how many bytes there will be: the file's size, times eight where it is compressed; 0
   /// where nothing is known. For reserving memory, nothing else.
   [[nodiscard]] std::uint64_t expected() const { return expected_; }
@@ -48,13 +54,7 @@ class Input {
   std::size_t taken_ = 0;  ///< of `ahead_`
   std::uint64_t offset_ = 0;
   std::uint64_t expected_ = 0;
+  bool compressed_ = false;
 };
 
-/// True when the next bytes are the header of a tar archive.
-bool is_tar(Input& input);
-/// Calls `use` for every regular file of an archive, in order, with an input that ends with the
-/// member. Labels are "archive/member". Members that macOS adds ("._name") are passed over.
-void for_each_member(Input& archive,
-                     const std::function<void(const std::string& member, Input& input)>& use);
-
-}  // namespace stepcast::traces
+}  // namespace stepcast

@@ -1,0 +1,234 @@
+// Recorded lookups in the files of other tools. corpus_lookups/ holds two tables of three samples,
+// (5 6) () (7) and (1) (2 3) (), as PyTorch 1.13 and NumPy 1.24 wrote them; also seeds of the
+// fuzzer.
+#include <zlib.h>
+#include <zstd.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "core/config/access_files.h"
+#include "core/config/config.h"
+#include "core/error.h"
+#include "folder.h"
+
+using namespace stepcast;
+using namespace stepcast::config;
+using Catch::Matchers::Contains;
+using stepcast::config::test::Folder;
+using Ids = std::vector<std::int64_t>;
+
+namespace {
+
+std::string recorded(const std::string& name) {
+  return std::string(STEPCAST_SOURCE_DIR) + "/tests/config/corpus_lookups/" + name;
+}
+Ids read(const std::filesystem::path& name, std::int64_t rows = 0) {
+  return read_indices(name, "job.json: access", rows);
+}
+Ids bags(const std::filesystem::path& name) {
+  return recorded_bags(name, static_cast<std::int64_t>(read(name).size()), "x");
+}
+void refused(const std::filesystem::path& name, const std::string& why) {
+  CHECK_THROWS_WITH(read(name), Contains(why));
+}
+
+std::string bytes_of(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+std::string gzipped(const std::string& text) {
+  z_stream z{};
+  REQUIRE(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+  std::string out(text.size() + 1000, '\0');
+  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  z.avail_in = static_cast<uInt>(text.size());
+  z.next_out = reinterpret_cast<Bytef*>(out.data());
+  z.avail_out = static_cast<uInt>(out.size());
+  REQUIRE(deflate(&z, Z_FINISH) == Z_STREAM_END);
+  out.resize(z.total_out);
+  deflateEnd(&z);
+  return out;
+}
+std::string zstd(const std::string& text) {
+  std::string out(ZSTD_compressBound(text.size()), '\0');
+  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
+  return out;
+}
+
+template <typename T>
+std::string raw(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+/// As numpy.lib.format writes it: the header ends on a multiple of 64 bytes.
+template <typename T>
+std::string npy(const std::vector<T>& values, const std::string& shape, int version = 1,
+                const std::string& descr = "", const std::string& fortran = "False") {
+  const std::string type = descr.empty() ? "<i" + std::to_string(sizeof(T)) : descr;
+  std::string header =
+      "{'descr': '" + type + "', 'fortran_order': " + fortran + ", 'shape': " + shape + ", }";
+  const std::size_t before = version == 1 ? 10 : 12;
+  header.append(64 - (before + header.size() + 1) % 64, ' ');
+  header += '\n';
+  std::string file = "\x93NUMPY";
+  file += static_cast<char>(version);
+  file += '\0';
+  for (std::size_t i = 0; i < before - 8; ++i) {
+    file += static_cast<char>(header.size() >> (8 * i) & 0xffU);
+  }
+  return file + header + raw(values);
+}
+
+}  // namespace
+
+TEST_CASE("ids are read from arrays of NumPy", "[config][lookups]") {
+  const Folder folder("npy");
+  const Ids expected{3, 0, 70000, 3};
+  for (const int version : {1, 2, 3}) {
+    CHECK(read(folder.write("a.npy", npy<std::int64_t>(expected, "(4,)", version))) == expected);
+  }
+  CHECK(read(folder.write("a32.npy", npy<std::int32_t>({3, 0, 70000, 3}, "(4,)"))) == expected);
+  CHECK(read(folder.write("u8.npy", npy<std::uint8_t>({3, 200}, "(2,)", 1, "|u1"))) == Ids{3, 200});
+  // Two samples of three columns: a column is a table, all of them are bags of three.
+  const auto two = folder.write("m.npy", npy<std::int32_t>({1, 2, 3, 4, 5, 6}, "(2, 3)"));
+  CHECK(read(two.string() + ":1") == Ids{2, 5});
+  CHECK(bags(two.string() + ":1").empty());
+  CHECK(read(two) == Ids{1, 2, 3, 4, 5, 6});
+  CHECK(bags(two) == Ids{0, 3});
+  refused(two.string() + ":3", "no such column, expected 0 to 2");
+  refused(two.string() + ":x", "found \"x\", expected the number of a column");
+  refused(folder.write("f.npy", npy<float>({1, 2}, "(2,)", 1, "<f4")), "elements of type <f4");
+  refused(folder.write("be.npy", npy<std::int64_t>({1}, "(1,)", 1, ">i8")), "type >i8");
+  refused(folder.write("fo.npy", npy<std::int64_t>({1, 2}, "(1, 2)", 1, "", "True")), "Fortran");
+  refused(folder.write("v9.npy", npy<std::int64_t>({1}, "(1,)", 9)), "version 9");
+  refused(folder.write("cut.npy", npy<std::int64_t>({1, 2}, "(3,)")),
+          "the data end after 2 of 3 values");
+  refused(folder.write("big.npy", npy<std::int64_t>({1}, "(9223372036854775807, 9)")), "no shape");
+  refused(folder.write("neg.npy", npy<std::int64_t>({1, -4}, "(2,)")), "id -4 at position 1");
+  refused(folder.write("none.npy", npy<std::int64_t>({}, "(0,)")), "no ids");
+  refused(folder.write("cube.npy", npy<std::int64_t>({1}, "(1, 1, 1)")), "3 dimensions");
+}
+
+TEST_CASE("ids of many tables are read from what torch.save and numpy.savez wrote",
+          "[config][lookups]") {
+  for (const char* name : {"fbgemm.pt", "keyed.pt"}) {
+    CAPTURE(name);
+    CHECK(read(recorded(name) + ":0") == Ids{5, 6, 7});
+    CHECK(read(recorded(name) + ":1") == Ids{1, 2, 3});
+    CHECK(bags(recorded(name) + ":0") == Ids{0, 2, 2});
+    CHECK(bags(recorded(name) + ":1") == Ids{0, 1, 3});
+    CHECK(read(recorded(name) + ":1of2") == Ids{1, 2, 3});
+    refused(recorded(name), "holds the lookups of 2 tables: say which");
+    refused(recorded(name) + ":2", "no table \"2\"; expected a number from 0 to 1");
+  }
+  // An array by its own name is all of it.
+  CHECK(read(recorded("fbgemm.pt") + ":indices") == Ids{5, 6, 7, 1, 2, 3});
+  CHECK(read(recorded("view.pt")) == Ids{6, 7, 1});  // ids[1:4], which shares a storage
+  CHECK(read(recorded("multi_hot.npz") + ":0") == Ids{1, 2, 3, 4});
+  CHECK(bags(recorded("multi_hot.npz") + ":0") == Ids{0, 2});
+  CHECK(read(recorded("multi_hot.npz") + ":0:1") == Ids{2, 4});
+  refused(recorded("multi_hot.npz"), "holds several arrays: say which");
+  refused(recorded("multi_hot.npz") + ":z", "it holds 0, 1");
+  refused(recorded("module.pt"), "holds torch.nn.modules.linear.Linear, expected tensors");
+
+  const Folder folder("torch");
+  const std::string bytes = bytes_of(recorded("fbgemm.pt"));
+  REQUIRE(bytes.size() > 1000);
+  CHECK(read(folder.write("x.pt.gz", gzipped(bytes)).string() + ":1") == Ids{1, 2, 3});
+  CHECK(read(folder.write("x.pt.zst", zstd(bytes)).string() + ":1") == Ids{1, 2, 3});
+  refused(folder.write("cut.pt", bytes.substr(0, 500)).string() + ":1", "zip archive");
+  std::string flipped = bytes;
+  flipped[bytes.find("\x05\0\0\0\0\0\0\0\x06")] = 4;  // an id: its checksum fails
+  refused(folder.write("flip.pt", flipped).string() + ":0", "cannot be read");
+  refused(folder.write("old.pt", std::string("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.", 15)),
+          "before 1.6");
+  // A file whose own name has a colon.
+  CHECK(read(folder.write("a:1", "7\n")) == Ids{7});
+}
+
+TEST_CASE("offsets of several tables in one file give the bags of one", "[config][lookups]") {
+  const Folder folder("offsets");
+  const auto ids = folder.write("i.bin", raw<std::int64_t>({5, 6, 7, 1, 2, 3})).string();
+  // Two tables of three samples: 2 x 3 + 1.
+  (void)folder.write("i.bin.offsets", npy<std::int32_t>({0, 2, 2, 3, 4, 6, 6}, "(7,)"));
+  CHECK(read(ids + ":0of2") == Ids{5, 6, 7});
+  CHECK(read(ids + ":1of2") == Ids{1, 2, 3});
+  CHECK(bags(ids + ":1of2") == Ids{0, 1, 3});
+  CHECK(recorded_pooling(ids + ":0of2", 3, "x").value() == Approx(1));
+  refused(ids + ":0of4", "holds 7 offsets, expected a whole number for each of 4 tables");
+  refused(ids + ":1", "holds plain ids; found \"1\"");
+  const auto text = folder.write("i.txt", "5\n6\n7\n1\n2\n3\n").string();
+  (void)folder.write("i.txt.offsets", "0\n2\n2\n3\n4\n9\n9\n");
+  refused(text + ":1of2", "the bags of table 1 take ids 3 to 9");
+}
+
+TEST_CASE("ids are read from texts with headers, commas and columns", "[config][lookups]") {
+  const Folder folder("text");
+  const auto text = [&](const std::string& s) { return folder.write("t.csv", s).string(); };
+  CHECK(read(text("\xef\xbb\xbfitem_id\r\n3\r\n5\r\n")) == Ids{3, 5});
+  CHECK(read(text("3,0,70000")) == Ids{3, 0, 70000});
+  refused(text("3,0\n7\n1;2\n"), "line 3: found \"1;2\"");
+  CHECK(read(text("3,0\n7\n1,2,4\n")) == Ids{3, 0, 7, 1, 2, 4});
+  const std::string table = "user,item,\"name, long\"\n1,7,\"a, b\"\n2,8,c\n";
+  CHECK(read(text(table) + ":item") == Ids{7, 8});
+  CHECK(read(text(table) + ":Item") == Ids{7, 8});
+  CHECK(read(text(table) + ":1") == Ids{7, 8});
+  CHECK(read(text("1;7\n2;8\n") + ":1") == Ids{7, 8});
+  refused(text(table), "say which column holds the ids");
+  refused(text(table) + ":it", "no column \"it\"; expected user, item or name, long");
+  refused(text(table) + ":name, long", "line 2: column name, long: found \"a, b\"");
+  refused(text("1,2\n3,4\n"), "say which column holds the ids, such as");
+  refused(text("a,b\n1,2\n3\n") + ":a", "line 3: found 1 values, expected 2");
+  refused(text("a,b\n1,2\n,4\n") + ":a", "line 3: column a: is empty");
+  refused(text("id\n"), "no ids");
+  CHECK(read(folder.write("t.gz", gzipped(table)).string() + ":user") == Ids{1, 2});
+  CHECK(read(folder.write("t.zst", zstd("4\n5\n"))) == Ids{4, 5});
+  refused(folder.write("t.parquet", "PAR1...."), "pandas.read_parquet(");
+}
+
+TEST_CASE("categories of Criteo click logs are ids by column", "[config][lookups]") {
+  const Folder folder("criteo");
+  std::string log;
+  for (const char* category : {"68fd1e64", "05db9164", "", "68fd1e64"}) {
+    log += "0\t1\t\t-1";
+    log += std::string(10, '\t') + "7";  // I13
+    log += std::string("\t") + category;
+    for (int c = 2; c <= 26; ++c) {
+      log += "\t00000001";
+    }
+    log += "\n";
+  }
+  const std::string file = folder.write("day_0.gz", gzipped(log)).string();
+  const Ids hashed{0x68fd1e64, 0x05db9164, 0, 0x68fd1e64};  // one that is missing is 0
+  CHECK(read(file + ":C1") == hashed);
+  CHECK(read(file + ":14") == hashed);
+  CHECK(read(file + ":c26") == Ids{1, 1, 1, 1});
+  CHECK(read(file + ":I13") == Ids{7, 7, 7, 7});
+  CHECK(read(file + ":C1", 1000) ==
+        Ids{0x68fd1e64 % 1000, 0x05db9164 % 1000, 0, 0x68fd1e64 % 1000});
+  refused(file + ":I3", "id -1");
+  refused(file + ":C27", "no column \"C27\"; expected label to C26");
+  refused(file, "say which column holds the ids");
+  // The same categories under a header.
+  CHECK(read(folder.write("c.csv", "label,C1\n0,68fd1e64\n1,00000007\n").string() + ":C1") ==
+        Ids{0x68fd1e64, 7});
+}
+
+TEST_CASE("a job names lookups inside a file, and keeps the name", "[config][lookups]") {
+  const Library library{STEPCAST_SOURCE_DIR};
+  const std::string csv = "name,rows,dim,indices\nu,10,4," + recorded("fbgemm.pt") + ":0\ni,10,4," +
+                          recorded("keyed.pt") + ":1\n";
+  const Job job =
+      load_job(text_source(csv, "t.csv"), {"system=dgx-h100", "batch.global=64"}, library);
+  const auto& tables = job.workload.dlrm()->tables;
+  CHECK(tables[0].access->recorded() == Ids{5, 6, 7});
+  CHECK(tables[1].pooling == 1);  // three ids in three bags
+  const Job again = load_job(text_source(job_to_json(job), "again", "/nowhere"), {}, library);
+  CHECK(again.workload.dlrm()->tables[1].access->recorded() == Ids{1, 2, 3});
+  CHECK_THROWS_WITH(
+      load_job(
+          text_source("name,rows,dim,indices\nu,10,4," + recorded("fbgemm.pt") + "\n", "t.csv"),
+          {"system=dgx-h100", "batch.global=64"}, library),
+      Contains("t.csv:2: table \"u\": indices: ") &&
+          Contains("fbgemm.pt: holds the lookups of 2 tables"));
+}
