@@ -20,6 +20,8 @@ namespace stepcast::planner {
 namespace {
 
 constexpr std::size_t kManyTables = 2000;
+constexpr double kScarce = 0.97;     // of a capacity
+constexpr double kScarceGap = 0.03;  // above the bound
 
 /// Why the graph builder refuses a plan; empty when it does not.
 std::string refusal(const Job& job, const EmbeddingPlan& plan) {
@@ -50,6 +52,20 @@ double space_log10(const PlacementProblem& problem) {
   return sum;
 }
 
+/// The largest share of a unit's capacity that is in use.
+double fullness(const PlacementProblem& problem, const Placement& placement) {
+  double most = 0;
+  const auto bytes = bytes_of(problem, placement);
+  for (std::size_t tier = 0; tier < bytes.size(); ++tier) {
+    for (std::size_t u = 0; u < bytes[tier].size(); ++u) {
+      most = std::max(
+          most, static_cast<double>(bytes[tier][u]) / static_cast<double>(std::max<std::int64_t>(
+                                                          1, problem.tiers[tier].capacity[u])));
+    }
+  }
+  return most;
+}
+
 class Planning {
  public:
   Planning(const Job& job, const models::CostModel& model, const PlannerOptions& options)
@@ -74,6 +90,10 @@ class Planning {
         job_.workload.dlrm()->tables.size() <= kManyTables) {
       spaces.push_back(nested);
     }
+    spaces_left_ = static_cast<double>(spaces.size()) * (options_.tiers ? 2 : 1);
+    if (options_.search.time_limit && options_.search.clock) {
+      begin_ = options_.search.clock();
+    }
     for (const auto& space : spaces) {
       explore({.group_sizes = space, .form = options_.form}, true);
     }
@@ -86,7 +106,8 @@ class Planning {
                .form = options_.form},
               false);
     }
-    if (options_.tiers && !found) {
+    // Where memory is scarce, slower memory may be the faster plan.
+    if (options_.tiers && (!found || scarce_)) {
       explore({.group_sizes = spaces.front(), .slow_tiers = true, .dedup = job_.embedding_dedup},
               false);
     }
@@ -102,11 +123,12 @@ class Planning {
     Bytes left_free;
     while (const auto more = explored(job, options, buildable, left_free > Bytes{})) {
       if (*more <= left_free || *more >= job_.system.device.memory) {
-        return;
+        break;
       }
       left_free = *more;
       job.system.device.memory = job_.system.device.memory - left_free;
     }
+    --spaces_left_;
   }
 
   /// Bytes that communicators take of plans that were found and have no room, beyond what every
@@ -127,6 +149,11 @@ class Planning {
       }
     }
     SearchOptions searching = options_.search;
+    if (searching.time_limit && searching.clock) {
+      // What is left of the time is shared by the spaces that are left.
+      const double left = *searching.time_limit - (searching.clock() - begin_);
+      searching.time_limit = std::max(0.0, left) / std::max(1.0, spaces_left_);
+    }
     if (const PlannedCandidate* best = result_.best_buildable(); best != nullptr) {
       searching.rival = to_load(best->objective);
     }
@@ -137,7 +164,7 @@ class Planning {
     result_.evaluations += found.evaluations;
     result_.cut = result_.cut || found.cut;
     const double bound = load_seconds(found.bound.value);
-    if (found.best.empty()) {
+    if (found.best.empty() && !found.left) {
       // With room left free the capacity is not the device's: what the first search said stands.
       if (!again && (!result_.shortage || buildable)) {
         result_.shortage = found.shortage;
@@ -156,6 +183,10 @@ class Planning {
         result_.bound = bound;
         result_.bound_reason = found.bound.reason;
       }
+    }
+    if (buildable && !found.best.empty()) {
+      scarce_ = scarce_ || (found.gap() > kScarceGap &&
+                            fullness(space.problem(), found.best.front().second) > kScarce);
     }
     std::optional<Bytes> lacking;
     for (const auto& [objective, placement] : found.best) {
@@ -232,6 +263,9 @@ class Planning {
   EmbeddingPrices prices_;
   double step_bound_ = std::numeric_limits<double>::infinity();
   EmbeddingPlanning result_;
+  double begin_ = 0;  ///< on the clock, where there is a limit
+  double spaces_left_ = 1;
+  bool scarce_ = false;  ///< memory stands between a plan and its bound
 };
 
 }  // namespace

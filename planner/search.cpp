@@ -11,6 +11,7 @@
 #include "planner/internal/annealing.h"
 #include "planner/internal/branch_and_bound.h"
 #include "planner/internal/local_search.h"
+#include "planner/internal/many_tables.h"
 #include "planner/internal/pattern_bound.h"
 #include "planner/internal/phase_bound.h"
 #include "planner/overlapped_arrival.h"
@@ -26,6 +27,7 @@ constexpr double kCertainSpace = 1e9;               // placements, before any ar
 constexpr double kProofTables = 12;
 constexpr double kFewTables = 6;           // times the effort, where an evaluation costs little
 constexpr std::size_t kLargeTables = 100;  // one per cent of the bound is good enough
+constexpr std::size_t kManyTables = 2000;  // a start costs as much as a sweep
 constexpr std::size_t kDescents = 3;
 constexpr std::size_t kMixStarts = 12;
 constexpr std::uint64_t kKnapsacks = 800;
@@ -202,7 +204,10 @@ std::vector<Start> greedy_starts(const PlacementProblem& problem, double scale,
   const auto prices = prices_of(problem);
   std::vector<Start> starts;
   std::set<std::vector<std::int32_t>> seen;
-  const double step = problem.tables.size() > kLargeTables ? 0.7 : 0.62;
+  const std::size_t tables = problem.tables.size();
+  const double step = problem.moves || tables <= kLargeTables ? 0.62
+                      : tables <= kManyTables                 ? 0.4
+                                                              : 0.25;
   for (double memory_price = 0; memory_price < 1e6 * scale && starts.empty();
        memory_price = memory_price == 0 ? 0.01 * scale : memory_price * 8) {
     for (double threshold = scale; threshold > 0.005 * scale; threshold *= step) {
@@ -314,6 +319,19 @@ std::uint64_t anneal(const PlacementProblem& problem, const SearchOptions& optio
   return moves;
 }
 
+/// What the search found; where nothing fits, what a repair of the smallest options finds.
+void finish(const PlacementProblem& problem, const internal::Budget& budget, std::uint64_t moves,
+            internal::LocalSearch& local, internal::Incumbents& incumbents, SearchResult& result) {
+  result.best = incumbents.take();
+  result.evaluations += budget.evaluations() + moves;
+  result.cut = budget.cut();
+  if (result.best.empty()) {
+    local.repair(cheapest(prices_of(problem), std::numeric_limits<double>::infinity(), 1e9));
+    result.best = incumbents.take();
+    result.shortage = local.closest_shortage();
+  }
+}
+
 }  // namespace
 
 SearchResult search(const PlacementProblem& problem, const SearchOptions& options) {
@@ -344,6 +362,20 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   internal::Incumbents incumbents(options.keep);
   internal::LocalSearch local(problem, options.seed, enough, budget, incumbents);
   const double scale = std::max(load_seconds(result.bound.value), 1e-12);
+  if (large && !problem.moves && options.effort > 0) {
+    if (internal::leave_to_rival(problem, options, result)) {
+      return result;
+    }
+    greedy_starts(problem, scale, budget, incumbents);
+    if (incumbents.best() == std::numeric_limits<Ticks>::max()) {
+      local.repair(cheapest(prices_of(problem), std::numeric_limits<double>::infinity(), 1e9));
+    }
+    if (incumbents.best() < std::numeric_limits<Ticks>::max()) {
+      internal::search_many(problem, options, budget, incumbents, local, result);
+    }
+    finish(problem, budget, 0, local, incumbents, result);
+    return result;
+  }
   Homes homes = descend_from_starts(problem, scale, options, local, budget, incumbents);
   const auto raise = [&](Ticks bound, const char* reason) {
     if (bound > result.bound.value) {
@@ -421,14 +453,7 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
       budget.add(steps);
     }
   }
-  result.best = incumbents.take();
-  result.evaluations = budget.evaluations() + moves;
-  result.cut = budget.cut();
-  if (result.best.empty()) {
-    local.repair(cheapest(prices_of(problem), std::numeric_limits<double>::infinity(), 1e9));
-    result.best = incumbents.take();
-    result.shortage = local.closest_shortage();
-  }
+  finish(problem, budget, moves, local, incumbents, result);
   return result;
 }
 

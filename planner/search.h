@@ -43,6 +43,8 @@ struct SearchResult {
   LowerBound bound;
   std::uint64_t evaluations = 0;
   bool cut = false;  ///< by the time limit
+  /// The bound is so near the rival's objective, or above, that nothing was searched for.
+  bool left = false;
   std::optional<Shortage> shortage;
   [[nodiscard]] double gap() const;  ///< best / bound - 1
 };

@@ -11,8 +11,9 @@
 namespace stepcast::internal {
 namespace {
 
-constexpr double kExactRows = 2048;   // a table this small has one atom per row
-constexpr double kExactRanks = 256;   // of a larger one, so many head rows have
+constexpr std::size_t kAnswers = 1024;  // of one curve that are kept
+constexpr double kExactRows = 2048;     // a table this small has one atom per row
+constexpr double kExactRanks = 256;     // of a larger one, so many head rows have
 constexpr double kBinGrowth = 0.015;  // then bins of this relative width, one mean probability each
 
 /// Integral of (x/a)^-exponent from a to b, stable around exponent 1.
@@ -153,6 +154,22 @@ double PopularityCurve::unique(double lookups) const {
   if (lookups <= 0) {
     return 0;
   }
+  {
+    const std::lock_guard lock(answers_->mutex);
+    if (const auto known = answers_->unique.find(lookups); known != answers_->unique.end()) {
+      return known->second;
+    }
+  }
+  const double answer = count_unique(lookups);
+  const std::lock_guard lock(answers_->mutex);
+  if (answers_->unique.size() >= kAnswers) {
+    answers_->unique.clear();
+  }
+  answers_->unique.emplace(lookups, answer);
+  return answer;
+}
+
+double PopularityCurve::count_unique(double lookups) const {
   // From n decay = 40 on expm1 is -1 to the last bit: the hottest rows are all seen.
   const auto cold = std::partition_point(decay_.begin(), decay_.end(),
                                          [lookups](double d) { return lookups * d > 40; });

@@ -1,6 +1,9 @@
 #pragma once
 #include <cstddef>
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 namespace stepcast::internal {
@@ -42,8 +45,10 @@ class PopularityCurve {
   [[nodiscard]] double rows_before(std::size_t atom) const { return rows_before_[atom]; }
   [[nodiscard]] std::size_t atom_at(double rank) const;
 
-  [[nodiscard]] double mass(double first_rows) const;    ///< of the `first_rows` hottest rows
-  [[nodiscard]] double unique(double lookups) const;     ///< sum 1 - (1-p)^n
+  [[nodiscard]] double mass(double first_rows) const;  ///< of the `first_rows` hottest rows
+  /// Sum of 1 - (1-p)^n. Answers are kept: a step asks for the same few numbers of lookups for
+  /// every column part, pass and plan of a table.
+  [[nodiscard]] double unique(double lookups) const;
   [[nodiscard]] double seen_once(double lookups) const;  ///< sum n p (1-p)^(n-1)
   [[nodiscard]] double lru_hit(double capacity) const;   ///< Che's approximation
 
@@ -53,12 +58,19 @@ class PopularityCurve {
   [[nodiscard]] std::vector<Atom> folded(double buckets) const;
 
  private:
+  struct Answers {
+    std::mutex mutex;
+    std::unordered_map<double, double> unique;
+  };
+  [[nodiscard]] double count_unique(double lookups) const;
+
   std::vector<Atom> atoms_;
   std::vector<double> decay_;  ///< -log(1 - p): a row survives n lookups unseen by exp(-n decay)
   std::vector<double> rows_before_;  ///< one more than atoms
   std::vector<double> mass_before_;
   std::optional<PowerLaw> law_;
   double share_ = 1;
+  std::shared_ptr<Answers> answers_ = std::make_shared<Answers>();  ///< copies are the same curve
 };
 
 /// Chance that a row seen c of N times is absent from n of these N lookups, C(N-c, n) / C(N, n),

@@ -11,6 +11,7 @@ namespace stepcast::planner::internal {
 namespace {
 
 constexpr std::size_t kAlsoTried = 12;    // tables tried beside those of the busiest ranks
+constexpr std::uint64_t kClocked = 1000;  // evaluations between looks at the clock
 constexpr std::size_t kLarge = 100;       // tables: beyond, what is good enough is left alone
 constexpr std::size_t kSwapPartners = 3;  // ranks asked for a table in exchange
 
@@ -45,6 +46,10 @@ bool Budget::spent(std::uint64_t more) {
     cut_ = clock_() - begin_ > *limit_;
   }
   return cut_;
+}
+
+std::uint64_t Budget::left(std::uint64_t more) const {
+  return limit_ ? kClocked : evaluations_ + more < allowed_ ? allowed_ - evaluations_ - more : 0;
 }
 
 void Incumbents::offer(const PlacementState& state) {
@@ -234,7 +239,8 @@ void LocalSearch::descend(PlacementState& state) {
     if (tables > kLarge && state.fits() && state.objective() <= enough_) {
       break;
     }
-    bool improved = Rebalance(state).run(enough_, partners_);
+    bool improved =
+        Rebalance(state).run(enough_, partners_, budget_.left(state.evaluations() - before));
     if (improved) {
       at = score(state);
     }

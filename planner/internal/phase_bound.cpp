@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <queue>
 #include <set>
@@ -12,8 +13,9 @@ namespace {
 
 using Vector = std::array<double, kPhases>;  // seconds by phase; a weight by phase
 
-constexpr int kSteps = 14;        // towards the best weights of a node
-constexpr double kClosed = 1e-6;  // relative: the relaxation attains its own bound
+constexpr int kSteps = 14;         // towards the best weights of a node
+constexpr double kClosed = 1e-6;   // relative: the relaxation attains its own bound
+constexpr std::size_t kFew = 100;  // tables: beyond, phases are cut first
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 /// An option of a table.
@@ -59,6 +61,8 @@ struct Node {
   double bound = 0;
   std::uint32_t routes = 0;
   Vector weight{};
+  Vector least{};  ///< the slowest rank of a phase has at least this, beyond `even`
+  Vector most{};   ///< and no more: no piece is larger
   std::vector<std::int16_t> fixed;  ///< item by table; -1: free
 };
 
@@ -88,6 +92,7 @@ class Tree {
       Node root;
       root.routes = set;
       root.weight.fill(1);
+      root.most.fill(kInfinite);
       root.fixed.assign(tables_.size(), -1);
       offer(std::move(root));
       if (set == 0) {
@@ -101,7 +106,20 @@ class Tree {
       if (node.bound >= enough || nodes == 0) {
         break;
       }
-      const std::size_t table = branch(node, starts);
+      const Branch at = branch(node, starts);
+      if (at.phase < kPhases) {
+        open_.pop();
+        Node below = node;
+        below.most[at.phase] = at.below;
+        offer(std::move(below));
+        Node above = node;
+        above.least[at.phase] = at.above;
+        offer(std::move(above));
+        nodes -= std::min<std::uint64_t>(nodes, 2);
+        bound = in_hand_;
+        continue;
+      }
+      const std::size_t table = at.table;
       if (table == tables_.size()) {
         break;
       }
@@ -117,7 +135,11 @@ class Tree {
       bound = in_hand_;
     }
     const double rounded = std::floor(std::max(0.0, bound) * (1 - 1e-9) * 1e15);
-    return {static_cast<Ticks>(rounded), {starts_.begin(), starts_.end()}};
+    std::erase_if(starts_, [&](const auto& options) {
+      return std::find(last_.begin(), last_.end(), options) != last_.end();
+    });
+    std::move(last_.begin(), last_.end(), std::back_inserter(starts_));
+    return {static_cast<Ticks>(rounded), std::move(starts_)};
   }
 
  private:
@@ -132,6 +154,7 @@ class Tree {
   };
   [[nodiscard]] Fixed fixed_of(const Node& node) const {
     Fixed f;
+    f.piece = node.least;
     f.charges = load_seconds(problem_.constant);
     for (std::size_t r = 0; r < problem_.fixed.size(); ++r) {
       f.charges += (node.routes >> r & 1U) != 0 ? load_seconds(problem_.fixed[r]) : 0;
@@ -171,6 +194,7 @@ class Tree {
         double cost = 0;
         double least = floor;  // of any placement with this item
         for (const std::size_t p : phases_) {
+          least += item.piece[p] > node.most[p] ? kInfinite : 0;
           cost += item.even[p] + weight[p] * item.local[p];
           least += item.even[p] + std::max(f.piece[p], item.piece[p]);
         }
@@ -228,20 +252,96 @@ class Tree {
     }
   }
 
-  /// The free table whose piece stands out most above the relaxation; all tables where the
-  /// relaxation attains the node's bound.
-  std::size_t branch(const Node& node, std::size_t starts) {
+  /// Where to go on from a node: whether the slowest rank of a phase has at most `below` or at
+  /// least `above`, or which option a table takes. No table: the relaxation attains the bound.
+  struct Branch {
+    std::size_t table = 0;
+    std::size_t phase = kPhases;
+    double below = 0, above = 0;
+  };
+
+  /// What the chosen items take at least, wherever they lie.
+  [[nodiscard]] double least_placed(const Fixed& f, const Vector& even, const Vector& local) const {
+    double sum = f.charges;
+    for (const std::size_t p : phases_) {
+      double most = local[p];
+      for (const Item* item : chosen_) {
+        most = std::max(most, item->piece[p]);
+      }
+      sum += even[p] + most;
+    }
+    return sum;
+  }
+
+  /// Few tables: the first starts, of nodes of least bound. Many: half are those that take least,
+  /// half the last, whose phases are cut most.
+  void keep(double least, std::vector<std::int32_t> options, std::size_t starts) {
+    if (tables_.size() <= kFew) {
+      starts_.push_back(std::move(options));
+      return;
+    }
+    const auto at = std::upper_bound(leasts_.begin(), leasts_.end(), least);
+    last_.push_back(options);
+    starts_.insert(starts_.begin() + (at - leasts_.begin()), std::move(options));
+    leasts_.insert(at, least);
+    if (starts_.size() > (starts + 1) / 2) {
+      starts_.pop_back();
+      leasts_.pop_back();
+    }
+    if (last_.size() > starts / 2) {
+      last_.erase(last_.begin());
+    }
+  }
+
+  /// The phase in which a piece stands out most above the relaxation, cut half way down to it.
+  Branch cut(const Node& node, const Vector& last) const {
+    Branch at;
+    double most = 0;
+    double piece = 0;
+    for (const std::size_t p : phases_) {
+      double largest = 0;
+      for (const Item* item : chosen_) {
+        largest = std::max(largest, item->piece[p]);
+      }
+      if (largest > last[p] * (1 + kClosed) && largest - last[p] > most) {
+        most = largest - last[p];
+        piece = largest;
+        at.phase = p;
+      }
+    }
+    if (at.phase == kPhases) {
+      return at;
+    }
+    const std::size_t p = at.phase;
+    at.below = (last[p] + piece) / 2;
+    at.above = piece;
+    double under = 0;  // the largest piece that stays
+    for (const auto& items : tables_) {
+      for (const Item& item : items) {
+        if (item.piece[p] > at.below) {
+          at.above = std::min(at.above, item.piece[p]);
+        } else {
+          under = std::max(under, item.piece[p]);
+        }
+      }
+    }
+    at.below = std::max(under, last[p]);
+    return at;
+  }
+
+  /// Few tables: the free table whose piece stands out most above the relaxation.
+  Branch branch(const Node& node, std::size_t starts) {
     const Fixed f = fixed_of(node);
     Vector even = f.even;
     Vector local = f.local;
     relax(node, f, node.weight, even, local);
-    if (starts_.size() < starts) {
+    if (starts > 0 && (starts_.size() < starts || tables_.size() > kFew)) {
       std::vector<std::int32_t> options;
       for (const Item* item : chosen_) {
         options.push_back(item->option);
       }
       if (seen_.insert(options).second) {
-        starts_.push_back(std::move(options));
+        keep(least_placed(f, even, local), std::move(options), starts);
       }
     }
     double attained = f.charges;
@@ -249,6 +349,13 @@ class Tree {
     for (const std::size_t p : phases_) {
       last[p] = std::max(local[p], f.piece[p]);
       attained += even[p] + last[p];
+    }
+    if (tables_.size() > kFew) {
+      Branch at = cut(node, last);
+      if (at.phase < kPhases || attained <= node.bound * (1 + kClosed)) {
+        at.table = tables_.size();
+        return at;
+      }
     }
     std::size_t worst = tables_.size();
     double most = 0;
@@ -274,9 +381,9 @@ class Tree {
       }
     }
     if (worst < tables_.size() || attained <= node.bound * (1 + kClosed)) {
-      return worst;
+      return {.table = worst};
     }
-    return heavy;
+    return {.table = heavy};
   }
 
   const PlacementProblem& problem_;
@@ -287,6 +394,8 @@ class Tree {
   std::priority_queue<Node, std::vector<Node>, Later> open_;
   std::vector<const Item*> chosen_;
   std::vector<std::vector<std::int32_t>> starts_;
+  std::vector<double> leasts_;                   ///< of them
+  std::vector<std::vector<std::int32_t>> last_;  ///< the newest
   std::set<std::vector<std::int32_t>> seen_;
 };
 

@@ -9,8 +9,8 @@ namespace {
 PatternItem item_of(const PlacementOption& o, std::size_t option, std::int32_t ranks) {
   const Ticks load = total(o.load);
   const std::int32_t copies = o.group == ranks ? o.pieces : 1;
-  return {load_seconds(load * copies),
-          1.0 / (static_cast<double>(o.pieces) * o.group / copies), option};
+  return {load_seconds(load * copies), 1.0 / (static_cast<double>(o.pieces) * o.group / copies),
+          option};
 }
 
 }  // namespace

@@ -179,10 +179,11 @@ bool Rebalance::improve(std::size_t measure, std::uint64_t& cursor) {
   return std::any_of(found.begin(), found.end(), [&](const Exchange& e) { return apply(rank, e); });
 }
 
-bool Rebalance::run(Ticks enough, std::uint64_t& cursor) {
+bool Rebalance::run(Ticks enough, std::uint64_t& cursor, std::uint64_t most) {
   bool gained = false;
   bool again = true;
-  while (again && state_.objective() > enough) {
+  const std::uint64_t before = state_.evaluations();
+  while (again && state_.objective() > enough && state_.evaluations() - before <= most) {
     find_slowest();
     again = std::any_of(state_.measures().rbegin(), state_.measures().rend(),
                         [&](std::size_t measure) { return improve(measure, cursor); });

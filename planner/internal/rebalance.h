@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -18,7 +19,9 @@ namespace stepcast::planner::internal {
 class Rebalance {
  public:
   explicit Rebalance(PlacementState& state) : state_(state) {}
-  bool run(Ticks enough, std::uint64_t& cursor);
+  /// `most`: tables that change ranks, about.
+  bool run(Ticks enough, std::uint64_t& cursor,
+           std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
 
  private:
   struct Piece {
