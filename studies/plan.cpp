@@ -41,8 +41,9 @@ std::size_t anneals(PlanEffort effort) {
 void add_rule(const Job& job, const models::CostModel& model, const planner::PlanForm& form,
               std::vector<planner::PlannedCandidate>& candidates) {
   constexpr std::size_t kManyTables = 2000;  // beyond, pricing it costs as much as the search
-  if (form.row_split || !form.column_parts || job.workload.dlrm()->tables.size() > kManyTables) {
-    return;  // with a form, another system has to carry the plan out
+  if (!form.any() || !job.plan_constraints.empty() ||
+      job.workload.dlrm()->tables.size() > kManyTables) {
+    return;  // another system has to carry the plan out, or the rule does not know what is asked
   }
   planner::PlannedCandidate rule;
   rule.plan = workloads::make_embedding_plan(job, "auto");
