@@ -112,10 +112,10 @@ TEST_CASE("pooled features that share a table cost what as many tables cost, but
   CHECK(static_cast<double>(shared[kGroupExchange]) ==
         Approx(static_cast<double>(apart[kGroupExchange])).epsilon(1e-3));
   // 393,216 lookups of one million rows against four times 98,304: repeats hit caches and are
-  // updated once, so neither costs more.
+  // updated once, so neither costs more, within the 1 % of the grid that counts distinct rows.
   CHECK(static_cast<double>(shared[kGroupLookup]) <=
-        static_cast<double>(apart[kGroupLookup]) * 1.001);
-  CHECK(static_cast<double>(shared[kUpdate]) <= static_cast<double>(apart[kUpdate]) * 1.001);
+        static_cast<double>(apart[kGroupLookup]) * 1.01);
+  CHECK(static_cast<double>(shared[kUpdate]) <= static_cast<double>(apart[kUpdate]) * 1.01);
   // A weight of 4 B with each id of 8 B: half as much again of what grows with ids.
   Job weighted = job_of(true);
   test::model_of(weighted).tables.front().weighted = true;
