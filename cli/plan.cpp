@@ -11,6 +11,7 @@
 #include "cli/print_embedding_plans.h"
 #include "cli/replan.h"
 #include "core/config/config.h"
+#include "core/config/torchrec_rules.h"
 #include "core/error.h"
 
 namespace stepcast::cli {
@@ -74,14 +75,28 @@ std::vector<std::string> overrides_of(const PlanCommand& options) {
   return overrides;
 }
 
+/// Column parts of unpooled tables in TorchRec plans, whose widths have to be the same in all
+/// tables of a collection, and so of one dim.
+constexpr std::int64_t kUnpooledParts = 2;
+
 /// An exported plan is chosen among those that the other system can carry out.
-planner::PlanForm form_of(const PlanCommand& options) {
+planner::PlanForm form_of(const PlanCommand& options, const Job& job) {
   planner::PlanForm form;
   if (!options.export_as.empty()) {
     const bool torchrec = options.export_as.starts_with("torchrec");
     form.row_split = torchrec ? Split::kBlock : Split::kStripe;
     form.column_parts = torchrec;
     form.machine_groups = torchrec;
+    form.row_ranges = false;
+    form.slow_tiers.emplace();
+    if (torchrec) {
+      form.column_multiple = config::kTorchRecColumnMultiple;
+      form.unpooled_parts = kUnpooledParts;
+      form.unpooled_groups = config::torchrec_sharding("table_row_wise")->unpooled;
+      if (!job.system.host.shares_core) {  // kernels on the CPU have no other memory
+        form.slow_tiers->emplace_back(config::kTorchRecHostTier);
+      }
+    }
   }
   return form;
 }
@@ -95,8 +110,8 @@ int plan_from(const PlanCommand& options, const CLI::App& command, const Job& jo
          "a search from scratch, and --from asks for a plan near another one");
   studies::ReplanRequest request;
   request.seed = options.seed;
-  request.tiers = !options.no_tiers && options.export_as.empty();
-  request.form = form_of(options);
+  request.form = form_of(options, job);
+  request.tiers = !options.no_tiers && request.form.row_ranges;
   if (!options.max_migrate.empty()) {
     request.max_bytes = bytes_option(options.max_migrate, "--max-migrate");
   }
@@ -139,7 +154,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   }
   refuse(command, {"--jobs", "--same-devices", "--for"},
          "parallel plans, and the workload is a recommendation model");
-  expect_exportable(options.export_as);
+  expect_exportable(options.export_as, job);
   if (job.sync_interval > 1 && !options.export_as.empty()) {
     throw InputError("--export", fmt::format("replicas are synchronised every {} steps, and other "
                                              "systems do so in each; leave embedding.sync_interval "
@@ -166,9 +181,9 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
              : options.effort == "normal" ? studies::PlanEffort::kNormal
                                           : studies::PlanEffort::kThorough;
   o.seed = options.seed;
-  o.tiers = !options.no_tiers && options.export_as.empty();
+  o.tiers = !options.no_tiers;
   o.compare = options.compare;
-  o.form = form_of(options);
+  o.form = form_of(options, job);
   o.clock = [] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
         .count();

@@ -42,11 +42,14 @@ Export export_of(const std::string& option) {
 
 }  // namespace
 
-void expect_exportable(const std::string& option) {
+void expect_exportable(const std::string& option, const Job& job) {
   if (!option.empty()) {
     const Export e = export_of(option);
     expect_writable(e.plan);
     expect_writable(e.script);
+    if (e.torchrec) {
+      config::expect_torchrec_tables(job);
+    }
   }
 }
 

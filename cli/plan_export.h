@@ -12,8 +12,9 @@ struct ExportedFile {
 };
 
 /// Refuses, before the search, an `--export` for recommendation models whose files could not be
-/// written or that names no known system. Errors: InputError.
-void expect_exportable(const std::string& option);
+/// written, that names no known system, or one that cannot hold the job's tables. Errors:
+/// InputError.
+void expect_exportable(const std::string& option, const Job& job);
 
 /// The files of `--export torchrec=FILE` or `hugectr=FILE`: the plan in that system's form, and the
 /// script that hands it over, FILE with .py in place of .json. Empty for an empty option. Errors:

@@ -61,12 +61,17 @@ double ledger_bytes(const Job& job) {
   }
   Job stored = job;
   stored.formats = {.compute = Format::kFp32};
+  const DlrmWorkload& w = *job.workload.dlrm();
+  for (EmbeddingTable& t : std::get<DlrmWorkload>(stored.workload.model).tables) {
+    t.format.reset();
+  }
   EmbeddingPlan plan = workloads::resolved_embedding_plan(stored);
-  for (PlanTable& table : plan.tables) {
-    for (PlanShard& s : table.shards) {  // caches of as many rows
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    for (PlanShard& s : plan.tables[t].shards) {  // caches of as many rows
       const std::int64_t columns = s.columns[1] - s.columns[0];
       s.cache_bytes *=
-          workloads::cached_row_bytes(stored, columns) / workloads::cached_row_bytes(job, columns);
+          workloads::cached_row_bytes(stored, stored.workload.dlrm()->tables[t], columns) /
+          workloads::cached_row_bytes(job, w.tables[t], columns);
     }
   }
   double most = 0;

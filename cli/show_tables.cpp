@@ -160,6 +160,8 @@ DataTable lookup_table(const Job& job) {
                    {"rows"},
                    {"dim"},
                    {"pooling"},
+                   {"features"},
+                   {"format"},
                    {"weights_bytes", "weights"},
                    {"lookups"},
                    {"unique_rows", "unique rows"},
@@ -170,8 +172,8 @@ DataTable lookup_table(const Job& job) {
   const std::vector<studies::LookupRow> rows = studies::lookups(job);
   for (const studies::LookupRow& r : rows) {
     table.row({cell(r.table), cell(static_cast<double>(r.rows)), cell(r.dim), cell(r.pooling),
-               cell(r.weights), cell(r.lookups), cell(r.unique), cell(r.looked_up),
-               cell(r.looked_up_unique)});
+               cell(r.features), cell(std::string(name_of(r.format))), cell(r.weights),
+               cell(r.lookups), cell(r.unique), cell(r.looked_up), cell(r.looked_up_unique)});
     sum.weights += r.weights;
     sum.lookups += r.lookups;
     sum.looked_up += r.looked_up;

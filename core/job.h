@@ -134,6 +134,7 @@ struct Job {
   /// Rows of unpooled tables that a rank looks up several times in a batch are asked for and sent
   /// once (ikjt), and put in their places by the rank that asked.
   bool embedding_dedup = false;
+  std::vector<TableConstraint> plan_constraints;  ///< on plans that are searched
   /// Steps between two synchronisations of replicated rows of tables. Each copy adds up the
   /// gradients of its own lookups; then their sum over copies takes one optimizer step, the same on
   /// every copy.
@@ -146,6 +147,10 @@ struct Job {
   std::int64_t cached = 0;  ///< tokens per sequence whose keys and values exist (not kTrain)
   Calibration calibration;
   std::vector<Flow> flows;
+  /// Of a table's rows as they are stored.
+  [[nodiscard]] Format row_format(const EmbeddingTable& table) const {
+    return table.format.value_or(formats.embedding);
+  }
   [[nodiscard]] std::int64_t microbatches() const {
     return batch.global / (parallel.data * batch.micro);
   }

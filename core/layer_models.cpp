@@ -10,7 +10,7 @@ namespace {
 std::int64_t table_columns(const DlrmWorkload& w) {
   std::int64_t columns = 0;
   for (const EmbeddingTable& t : w.tables) {
-    columns += t.dim;
+    columns += t.output_columns();
   }
   return columns;
 }
@@ -59,7 +59,7 @@ int embeddings(LayerBuilder& b, const DlrmWorkload& w) {
     }
   }
   const int stack = features(b, w);
-  return b.reshape("embeddings", stack, static_cast<std::int64_t>(w.tables.size()) + 1, width);
+  return b.reshape("embeddings", stack, table_columns(w) / width + 1, width);
 }
 
 /// Linear combinations of the rows of x; `x` as columns of its transpose.
@@ -262,15 +262,16 @@ DlrmWorkload narrower(const DlrmWorkload& w, std::int64_t compression, const std
   const auto tables = static_cast<std::int64_t>(w.tables.size());
   const bool listed = w.layers != nullptr && w.layers->as<ListedModel>() != nullptr;
   const bool equal = std::all_of(w.tables.begin(), w.tables.end(), [&](const EmbeddingTable& t) {
-    return t.dim == w.tables.front().dim;
+    return t.dim == w.tables.front().dim && t.feature_count() == 1;
   });
   if (listed || !equal || tables % compression != 0) {
     throw InputError(
         place + ": tables",
-        fmt::format("towers make {} times fewer vectors of one width, which needs a "
-                    "multiple of {} tables of one dim in a workload that is not listed "
-                    "by hand, and there are {}",
-                    compression, compression, tables));
+        fmt::format(
+            "towers make {} times fewer vectors of one width, which needs a "
+            "multiple of {} tables of one dim and one feature in a workload that is not listed "
+            "by hand, and there are {}",
+            compression, compression, tables));
   }
   DlrmWorkload fewer = w;
   fewer.tables.resize(static_cast<std::size_t>(tables / compression));

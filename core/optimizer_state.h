@@ -1,4 +1,5 @@
 #pragma once
+#include "core/formats.h"
 #include "core/op.h"
 
 namespace stepcast {
@@ -25,6 +26,17 @@ constexpr OptimizerKind dense_rule(OptimizerKind kind) {
 /// shorter format is not counted.
 constexpr double state_parameter_bytes(OptimizerKind kind) {
   return state_row_bytes(dense_rule(kind), 1);
+}
+
+/// Of the directory that finds a cached row: the row (4 bytes), neighbours in the order of use (8),
+/// batch that used it last (4), two to four hash entries (8 to 16).
+constexpr double kCacheDirectoryBytes = 32;
+
+/// Bytes of device memory per row that a cache has room for: the row, its optimizer state and the
+/// directory that finds it.
+inline double cached_row_bytes(Format rows, OptimizerKind kind, std::int64_t columns) {
+  return format_bytes(rows, 1, columns).base() +
+         state_row_bytes(kind, static_cast<double>(columns)) + kCacheDirectoryBytes;
 }
 
 }  // namespace stepcast

@@ -35,6 +35,15 @@ struct PlanShard {
   RowCachePolicy cache_policy = RowCachePolicy::kLru;
 };
 
+/// What a plan may do with one table; what is empty restricts nothing.
+struct TableConstraint {
+  std::string table;
+  std::vector<ShardingKind> shardings;
+  std::vector<std::string> tiers;  ///< that its rows may live in
+  std::optional<bool> cached;      ///< in a slower tier: with a cache in front, or without
+  std::int64_t narrowest = 0;      ///< columns of a column part, at least
+};
+
 struct PlanTable {
   std::string name;
   bool frequency_order = false;  ///< rows in order of popularity; else as the workload numbers them

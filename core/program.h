@@ -113,9 +113,10 @@ struct EmbeddingShard {
   double drawn = 0;    ///< those of the samples: more, where ids are deduplicated on their way
   double bags = 0;     ///< bags (samples) of one op
   bool mean = false;
-  bool sequence = false;  ///< rows leave unpooled
-  TensorId weights = 0;   ///< [rows, dim]
-  TensorId state = 0;     ///< optimizer state, if `has_state`
+  bool sequence = false;           ///< rows leave unpooled
+  std::optional<Format> format{};  ///< of its rows, where it is another than the group's
+  TensorId weights = 0;            ///< [rows, dim]
+  TensorId state = 0;              ///< optimizer state, if `has_state`
   bool has_state = false;
   std::shared_ptr<const Access> access;  ///< law over the rows held here
   /// Of a shard in a slower tier: what of it is in the device's memory. Lookups and updates work on

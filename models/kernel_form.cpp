@@ -235,7 +235,7 @@ OpFacts::OpFacts(const Program& of_program, const Op& of_op) : program(&of_progr
       static_cast<std::size_t>(of_op.detail) < of_program.embeddings.size()) {
     const EmbeddingGroup& group = of_program.embeddings[static_cast<std::size_t>(of_op.detail)];
     for (const EmbeddingShard& s : group.shards) {
-      shards.push_back(shard_traffic(s, group.format));
+      shards.push_back(shard_traffic(s, s.format.value_or(group.format)));
     }
     streamed = streamed_bytes(of_program, of_op);
     operands = {{0, streamed + bytes}};

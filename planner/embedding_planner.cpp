@@ -94,21 +94,28 @@ class Planning {
     if (options_.search.time_limit && options_.search.clock) {
       begin_ = options_.search.clock();
     }
+    const bool outside = options_.tiers && asks_for_slow_tier(job_);
     for (const auto& space : spaces) {
-      explore({.group_sizes = space, .form = options_.form}, true);
+      explore({.group_sizes = space, .slow_tiers = outside, .form = options_.form}, true);
     }
     result_.bound_with_tiers = result_.bound;
     const bool found = result_.best_buildable() != nullptr;
-    for (std::size_t i = 0; options_.tiers && job_.devices > 1 && i < spaces.size(); ++i) {
+    const bool ranges = options_.tiers && options_.form.row_ranges && job_.devices > 1;
+    for (std::size_t i = 0; ranges && i < spaces.size(); ++i) {
       explore({.group_sizes = spaces[i],
                .row_tiers = true,
+               .slow_tiers = outside,
                .dedup = job_.embedding_dedup,
                .form = options_.form},
               false);
     }
+    const bool slower = !options_.form.slow_tiers || !options_.form.slow_tiers->empty();
     // Where memory is scarce, slower memory may be the faster plan.
-    if (options_.tiers && (!found || scarce_)) {
-      explore({.group_sizes = spaces.front(), .slow_tiers = true, .dedup = job_.embedding_dedup},
+    if (options_.tiers && slower && !outside && (!found || scarce_)) {
+      explore({.group_sizes = spaces.front(),
+               .slow_tiers = true,
+               .dedup = job_.embedding_dedup,
+               .form = options_.form},
               false);
     }
     finish();
@@ -290,7 +297,9 @@ std::optional<double> objective_of_plan(const Job& job, const models::CostModel&
                                         const EmbeddingPlan& plan) {
   check_plannable(job);
   const EmbeddingPrices prices(job, model);
-  const PlanSpace space(job, prices, {.group_sizes = group_sizes(job)});
+  Job free = job;  // what is asked of plans that are searched does not change a plan's price
+  free.plan_constraints.clear();
+  const PlanSpace space(free, prices, {.group_sizes = group_sizes(job)});
   Placement placement;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     if (auto c = internal::choice_of(job, space, t, plan.tables[t])) {

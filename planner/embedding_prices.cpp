@@ -156,8 +156,8 @@ double EmbeddingPrices::price(const Kernel& kernel, const Lookups& l) const {
   traffic.shard = &shard;
   const double whole = l.samples * table.pooling;
   traffic.lookups = whole * l.share;
-  traffic.bags = l.samples;
-  traffic.row_bytes = format_bytes(job_.formats.embedding, 1, l.dim).base();
+  traffic.bags = l.samples * static_cast<double>(table.feature_count());
+  traffic.row_bytes = format_bytes(job_.row_format(table), 1, l.dim).base();
   traffic.rows = static_cast<double>(table.rows) * l.share;
   for (std::size_t i = 0; i < models::ShardTraffic::kWindows; ++i) {
     const double window =

@@ -210,7 +210,7 @@ class Ledger {
             workloads::cache_shape(job, table, *laws.access(slice, rank), held.rows, s.dim, drawn,
                                    s.cache_bytes, s.cache_policy);
         line("hbm", rank).buffers +=
-            real(shape.slots - shape.capacity) * workloads::cached_row_bytes(job, s.dim);
+            real(shape.slots - shape.capacity) * workloads::cached_row_bytes(job, table, s.dim);
       }
     }
   }
@@ -244,13 +244,15 @@ std::string largest_table(const Job& job, const EmbeddingPlan& plan, const Tier&
                           std::int64_t unit) {
   std::string largest;
   double most = -1;
-  for (const PlanTable& table : plan.tables) {
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    const PlanTable& table = plan.tables[t];
+    const Format format = job.row_format(job.workload.dlrm()->tables[t]);
     double bytes = 0;
     for (const PlanShard& s : table.shards) {
       for (const auto& group : s.groups) {
         for (std::size_t i = 0; s.tier == tier.name && i < group.size(); ++i) {
           if (unit_of(group[i], tier.shared_by) == unit) {
-            bytes += format_bytes(job.formats.embedding,
+            bytes += format_bytes(format,
                                   rows_held(s, static_cast<std::int64_t>(group.size()),
                                             static_cast<std::int64_t>(i)),
                                   s.columns[1] - s.columns[0])

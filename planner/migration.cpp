@@ -155,7 +155,7 @@ class Count {
         }
       }
     }
-    std::int64_t left = moved_bytes(job_, missing, part.columns());
+    std::int64_t left = moved_bytes(job_, table, missing, part.columns());
     const auto all = static_cast<double>(left);
     for (const Source& x : sources) {
       const std::int64_t bytes =
@@ -214,13 +214,14 @@ std::int64_t TableHoldings::missing(const HeldPart& part, std::int32_t rank, boo
   return lacking;
 }
 
-std::int64_t moved_bytes(const Job& job, std::int64_t elements, std::int64_t columns) {
+std::int64_t moved_bytes(const Job& job, const EmbeddingTable& table, std::int64_t elements,
+                         std::int64_t columns) {
   if (elements == 0) {
     return 0;
   }
   const double rows = static_cast<double>(elements) / static_cast<double>(columns);
   return static_cast<std::int64_t>(
-      std::llround(rows * (format_bytes(job.formats.embedding, 1, columns).base() +
+      std::llround(rows * (format_bytes(job.row_format(table), 1, columns).base() +
                            state_row_bytes(job.embedding_optimizer, columns))));
 }
 

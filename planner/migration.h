@@ -29,7 +29,8 @@ class TableHoldings {
 bool same_placement(const PlanTable& a, const PlanTable& b);
 
 /// Bytes of weights and optimizer state behind `elements` of rows that are `columns` wide.
-std::int64_t moved_bytes(const Job& job, std::int64_t elements, std::int64_t columns);
+std::int64_t moved_bytes(const Job& job, const EmbeddingTable& table, std::int64_t elements,
+                         std::int64_t columns);
 
 /// What has to move to get from one plan to another: rows with their optimizer state that a rank
 /// holds under the new plan and not under the old one. A row comes from the nearest rank that has

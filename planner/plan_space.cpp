@@ -25,14 +25,46 @@ constexpr std::int64_t kMostParts = 64;
 double real(std::int64_t v) { return static_cast<double>(v); }
 std::int64_t whole(double bytes) { return static_cast<std::int64_t>(std::ceil(bytes)); }
 
-std::vector<std::int64_t> column_parts(const EmbeddingTable& t, std::int64_t devices) {
+/// Numbers of equal column parts that are offered: parts of at least `narrowest` columns, a
+/// multiple of `multiple`.
+std::vector<std::int64_t> column_parts(const EmbeddingTable& t, std::int64_t devices,
+                                       std::int64_t narrowest, std::int64_t multiple) {
   std::vector<std::int64_t> parts;
-  for (std::int64_t k = 2; k <= std::min({devices, t.dim / kNarrowest, kMostParts}); ++k) {
-    if (t.dim % k == 0 && (k <= 4 || (k & (k - 1)) == 0)) {
+  narrowest = std::max(narrowest, kNarrowest);
+  for (std::int64_t k = 2; k <= std::min({devices, t.dim / narrowest, kMostParts}); ++k) {
+    if (t.dim % k == 0 && t.dim / k % multiple == 0 && (k <= 4 || (k & (k - 1)) == 0)) {
       parts.push_back(k);
     }
   }
   return parts;
+}
+
+/// May a table be placed so where another system carries the plan out?
+bool in_form(const PlanForm& form, const EmbeddingTable& table, const OptionMeaning& m) {
+  const bool unpooled = table.mode == PoolingMode::kSequence;
+  if (m.kind == ShardingKind::kTableRowWise && unpooled && !form.unpooled_groups) {
+    return false;
+  }
+  if (unpooled && form.unpooled_parts > 0 && m.column_parts != 1 &&
+      m.column_parts != form.unpooled_parts) {
+    return false;
+  }
+  return m.tier == "hbm" || !form.slow_tiers ||
+         std::find(form.slow_tiers->begin(), form.slow_tiers->end(), m.tier) !=
+             form.slow_tiers->end();
+}
+
+/// And by what the job asks of its plan.
+bool meets(const TableConstraint& c, const OptionMeaning& m, bool alone) {
+  if (!c.shardings.empty() && !alone &&
+      (m.row_tiers ||
+       std::find(c.shardings.begin(), c.shardings.end(), m.kind) == c.shardings.end())) {
+    return false;
+  }
+  if (!c.tiers.empty() && std::find(c.tiers.begin(), c.tiers.end(), m.tier) == c.tiers.end()) {
+    return false;
+  }
+  return m.tier == "hbm" || !c.cached || *c.cached == (m.cache_bytes > 0);
 }
 
 }  // namespace
@@ -89,7 +121,21 @@ class PlanSpaceBuilder {
     }
   }
 
+  /// With at least one option, or an InputError.
   void table(std::size_t t, const EmbeddingTable& table) {
+    const auto bound = std::find_if(job_.plan_constraints.begin(), job_.plan_constraints.end(),
+                                    [&](const auto& c) { return c.table == table.name; });
+    constraint_ = bound == job_.plan_constraints.end() ? nullptr : &*bound;
+    offer(t, table);
+    if (to_.problem_.tables.back().options.empty()) {
+      throw InputError(fmt::format("job: embedding.constraints.{}", table.name),
+                       fmt::format("leaves no placement of the table's {} columns on {} devices; "
+                                   "allow another sharding or memory",
+                                   table.dim, job_.devices));
+    }
+  }
+
+  void offer(std::size_t t, const EmbeddingTable& table) {
     lists_ = workloads::list_shares(job_, table);
     hottest_ = workloads::hottest_rows(table.access.get());
     to_.problem_.tables.push_back({table.name, {}});
@@ -117,8 +163,11 @@ class PlanSpaceBuilder {
       }
     }
     add(t, columns(t, table, 1), {.kind = ShardingKind::kTableWise});
-    for (const std::int64_t parts : options_.form.column_parts ? column_parts(table, job_.devices)
-                                                               : std::vector<std::int64_t>{}) {
+    const std::int64_t narrowest = constraint_ != nullptr ? constraint_->narrowest : 0;
+    for (const std::int64_t parts :
+         options_.form.column_parts
+             ? column_parts(table, job_.devices, narrowest, options_.form.column_multiple)
+             : std::vector<std::int64_t>{}) {
       add(t, columns(t, table, parts), {.kind = ShardingKind::kColumnWise, .column_parts = parts});
     }
     if (options_.row_tiers || options_.slow_tiers) {
@@ -134,6 +183,11 @@ class PlanSpaceBuilder {
   }
 
   void add(std::size_t t, PlacementOption option, OptionMeaning meaning) {
+    const EmbeddingTable& table = job_.workload.dlrm()->tables[t];
+    if (!in_form(options_.form, table, meaning) ||
+        (constraint_ != nullptr && !meets(*constraint_, meaning, job_.devices == 1))) {
+      return;
+    }
     option.form = static_cast<std::int32_t>(to_.meanings_[t].size());
     if (option.label.empty()) {
       option.label = std::string(name_of(meaning.kind));
@@ -207,8 +261,9 @@ class PlanSpaceBuilder {
     const double asked = travelling(table);
     const EmbeddingPrices::Lookups lookups{t, global * lists.ids, asked, width, unpooled};
     const double ids = global * table.pooling * asked * lists.ids;
-    const double sent = (unpooled ? ids : global * lists.lists) * real(width);
-    o.load[kArrival] = to_load(routes_.ids(ids, global));
+    const double bags = global * real(table.feature_count());
+    const double sent = (unpooled ? ids : bags * lists.lists) * real(width);
+    o.load[kArrival] = to_load(routes_.ids(table, ids, bags));
     o.load[listed ? kSequenceLookup : kLookup] = to_load(prices_.forward(lookups));
     o.load[listed ? kSequenceExchange : kExchange] =
         to_load(routes_.exchange_forward(sent) + routes_.exchange_backward(sent));
@@ -241,12 +296,13 @@ class PlanSpaceBuilder {
     const double asked = share * travelling(table);
     const EmbeddingPrices::Lookups lookups{t, global * lists.ids, asked, table.dim, unpooled};
     const double arriving = global * table.pooling * asked * lists.ids;
-    const double sent = (unpooled ? arriving : global * lists.lists) * real(table.dim);
+    const double bags = global * real(table.feature_count());
+    const double sent = (unpooled ? arriving : bags * lists.lists) * real(table.dim);
     const double exchange =
         listed ? routes_.exchange_forward(sent) + routes_.exchange_backward(sent)
         : all  ? routes_.reduce_forward(sent) + routes_.reduce_backward(sent)
                : routes_.node_forward(group, sent) + routes_.node_backward(group, sent);
-    o.load[kArrival] = to_load(routes_.ids(arriving, global));
+    o.load[kArrival] = to_load(routes_.ids(table, arriving, bags));
     o.load[listed ? kSequenceLookup : kGroupLookup] = to_load(prices_.forward(lookups));
     o.load[listed ? kSequenceExchange : kGroupExchange] = to_load(exchange);
     o.load[kUpdate] = to_load(prices_.backward(lookups));
@@ -277,7 +333,7 @@ class PlanSpaceBuilder {
       const double local = real(job_.batch.global) / real(job_.devices);
       const double rows = once ? real(group) : table.pooling;
       const auto [forward, backward] =
-          routes_.pool_rows(local * rows * real(table.dim), local * real(table.dim));
+          routes_.pool_rows(local * rows * real(table.dim), local * real(table.output_columns()));
       o.everywhere[kSequenceExchange] += to_load(forward + backward);
       o.routes = internal::RoutePrices::bits({Route::kIds, Route::kSequence});
     } else {
@@ -290,9 +346,10 @@ class PlanSpaceBuilder {
   PlanSpace& to_;
   const EmbeddingPrices& prices_;
   internal::RoutePrices routes_;
-  internal::RoutePrices choice_;            ///< what cuts rows: the same in every space of a job
-  workloads::ListShares lists_;             ///< of the table at hand
-  std::vector<workloads::HotRow> hottest_;  ///< likewise
+  internal::RoutePrices choice_;                 ///< what cuts rows: the same in every space of a job
+  workloads::ListShares lists_;                  ///< of the table at hand
+  std::vector<workloads::HotRow> hottest_;       ///< likewise
+  const TableConstraint* constraint_ = nullptr;  ///< on it
   Split split_ = Split::kBlock;
 };
 
@@ -356,6 +413,14 @@ EmbeddingPlan PlanSpace::plan(const Job& job, const Placement& placement) const 
     }
   }
   return plan;
+}
+
+bool asks_for_slow_tier(const Job& job) {
+  return std::any_of(job.plan_constraints.begin(), job.plan_constraints.end(),
+                     [](const TableConstraint& c) {
+                       return !c.tiers.empty() &&
+                              std::find(c.tiers.begin(), c.tiers.end(), "hbm") == c.tiers.end();
+                     });
 }
 
 std::vector<std::int64_t> group_sizes(const Job& job, const PlanForm& form) {

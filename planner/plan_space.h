@@ -30,7 +30,18 @@ struct OptionMeaning {
 struct PlanForm {
   std::optional<Split> row_split = std::nullopt;  ///< none: of blocks and stripes the more even one
   bool column_parts = true;
-  bool machine_groups = false;  ///< tables split by rows inside a unit: only inside a machine
+  std::int64_t column_multiple = 1;  ///< that divides the columns of a part
+  bool machine_groups = false;       ///< tables split by rows inside a unit: only inside a machine
+  bool unpooled_groups = true;       ///< so too unpooled tables; else over all ranks or none
+  std::int64_t unpooled_parts = 0;   ///< > 0: column parts of every unpooled table that is cut
+  bool row_ranges = true;            ///< rows by popularity at several replication levels
+  /// Slower tiers that tables may live in; none: every tier of the system.
+  std::optional<std::vector<std::string>> slow_tiers = std::nullopt;
+  /// Can plans that were made without it be carried out too?
+  [[nodiscard]] bool any() const {
+    return !row_split && column_parts && column_multiple == 1 && !machine_groups &&
+           unpooled_groups && unpooled_parts == 0 && row_ranges && !slow_tiers;
+  }
 };
 
 struct PlanSpaceOptions {
@@ -76,6 +87,9 @@ class PlanSpace {
 /// Errors: InputError when a job's tables cannot be planned: no DLRM, no tables, a batch that does
 /// not divide over the devices.
 void check_plannable(const Job& job);
+
+/// Must some table stay out of the devices' own memory (Job::plan_constraints)?
+bool asks_for_slow_tier(const Job& job);
 
 /// Sizes of row-split groups worth trying: units of every fabric level and machines, and small
 /// multiples of them, that divide the job's devices; the machine first. With

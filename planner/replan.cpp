@@ -75,8 +75,8 @@ class MoveBytes {
       for (std::int64_t i = 0; i < m.group; ++i) {
         const HeldPart part = held_part(s, m.group, i);
         bytes += moved_bytes(
-            job_, held_[t].missing(part, static_cast<std::int32_t>(first + i), false, table.rows),
-            width);
+            job_, table,
+            held_[t].missing(part, static_cast<std::int32_t>(first + i), false, table.rows), width);
       }
     }
     return bytes;
@@ -90,8 +90,9 @@ class MoveBytes {
         for (std::size_t i = 0; i < group.size(); ++i) {
           const HeldPart part =
               held_part(s, static_cast<std::int64_t>(group.size()), static_cast<std::int64_t>(i));
-          bytes += moved_bytes(job_, held.missing(part, group[i], to.frequency_order, table.rows),
-                               part.columns());
+          bytes +=
+              moved_bytes(job_, table, held.missing(part, group[i], to.frequency_order, table.rows),
+                          part.columns());
         }
       }
     }
@@ -122,6 +123,7 @@ class Reach {
         space_(job, prices,
                {.group_sizes = std::move(sizes),
                 .row_tiers = options.tiers && job.devices > 1,
+                .slow_tiers = asks_for_slow_tier(job),
                 .form = options.form}),
         problem_(space_.problem()),
         home_(place_home()),

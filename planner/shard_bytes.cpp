@@ -10,7 +10,6 @@
 namespace stepcast::planner {
 namespace {
 
-constexpr double kIdBytes = 8;      // int64
 constexpr double kLengthBytes = 4;  // int32
 
 double element_bytes(Format f) { return bits_per_element(f, 1024) / 8; }
@@ -49,12 +48,13 @@ BytesByPurpose held_bytes(const Job& job, const EmbeddingTable& table, const Hel
   BytesByPurpose b;
   const double global = real(job.batch.global);
   const double local = global / real(job.devices);
-  const double columns = real(piece.columns);
-  b.weights = format_bytes(job.formats.embedding, piece.rows, piece.columns).base();
+  const double columns = real(piece.columns * table.feature_count());  // of what is pooled
+  b.weights = format_bytes(job.row_format(table), piece.rows, piece.columns).base();
   b.optimizer = real(piece.rows) * state_row_bytes(job.embedding_optimizer, piece.columns);
   const double lookups = std::ceil(global * table.pooling * piece.share);
   const double wire = both_ways(job);
-  const double ids = lookups * kIdBytes + 2 * global * kLengthBytes;
+  const double ids =
+      lookups * table.id_bytes() + 2 * global * real(table.feature_count()) * kLengthBytes;
   switch (piece.holding) {
     case Holding::kReplicated:
       b.gradients = format_bytes(job.formats.gradient, piece.rows, piece.columns).base();
@@ -72,7 +72,7 @@ BytesByPurpose held_bytes(const Job& job, const EmbeddingTable& table, const Hel
       b.buffers = (global + global / real(piece.group)) * columns * wire + ids;
       break;
     case Holding::kUnpooled:
-      b.buffers = lookups * columns * wire + ids;
+      b.buffers = lookups * real(piece.columns) * wire + ids;
       break;
   }
   b.buffers += lost_bytes(job, b.buffers);
@@ -88,11 +88,12 @@ BytesByPurpose arriving_bytes(const Job& job, const EmbeddingTable& table, Holdi
   const double local = real(job.batch.global) / real(job.devices);
   const double lookups = std::ceil(local * table.pooling * share);
   const double wire = both_ways(job);
-  b.buffers = lookups * kIdBytes + 2 * local * kLengthBytes + local * real(columns) * wire;
+  const double bags = local * real(table.feature_count());
+  b.buffers = lookups * table.id_bytes() + 2 * bags * kLengthBytes + bags * real(columns) * wire;
   if (holding == Holding::kUnpooled || holding == Holding::kListed) {
     const double rows = holding == Holding::kUnpooled ? lookups : std::ceil(local * listed);
-    b.buffers += rows * real(columns) * wire +
-                 2 * local * real(columns) * element_bytes(job.formats.compute);
+    b.buffers +=
+        rows * real(columns) * wire + 2 * bags * real(columns) * element_bytes(job.formats.compute);
   }
   b.buffers += lost_bytes(job, b.buffers);
   return b;

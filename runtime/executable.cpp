@@ -20,6 +20,27 @@ constexpr std::int64_t kWidestHead = 256;
 constexpr std::int64_t kWidestNorm = 16384;
 constexpr std::int64_t kMostExperts = 1024;
 
+void require_tables(const Job& job, const DlrmWorkload& w, bool cuda) {
+  for (const EmbeddingTable& t : w.tables) {
+    if (t.feature_count() > 1) {
+      refuse("workload.tables",
+             fmt::format("the {} features of table '{}'", t.feature_count(), t.name),
+             "give each feature a table");
+    }
+    if (t.weighted) {
+      refuse("workload.tables", fmt::format("lookups with weights of table '{}'", t.name),
+             "leave weighted out");
+    }
+    if (cuda && job.row_format(t) != job.row_format(w.tables.front())) {
+      refuse("workload.tables",
+             fmt::format("table '{}' in {} beside table '{}' in {} on CUDA", t.name,
+                         name_of(job.row_format(t)), w.tables.front().name,
+                         name_of(job.row_format(w.tables.front()))),
+             "give all tables one format");
+    }
+  }
+}
+
 void require_dlrm_on_device(const Job& job) {
   const workloads::EmbeddingLayout layout = workloads::embedding_layout(job);
   for (const workloads::EmbeddingSlice& s : layout.slices) {
@@ -124,8 +145,11 @@ void require_transformer(const Job& job, const TransformerWorkload& m) {
 
 void require_executable(const Job& job, bool cuda) {
   require_products(job, cuda);
-  if (job.workload.dlrm() != nullptr && cuda) {
-    require_dlrm_on_device(job);
+  if (const DlrmWorkload* w = job.workload.dlrm()) {
+    require_tables(job, *w, cuda);
+    if (cuda) {
+      require_dlrm_on_device(job);
+    }
   }
   if (const TransformerWorkload* m = job.workload.transformer()) {
     require_transformer(job, *m);

@@ -32,17 +32,14 @@ std::size_t anneals(PlanEffort effort) {
   return effort == PlanEffort::kQuick ? 0 : effort == PlanEffort::kNormal ? 8 : 64;
 }
 
-constexpr std::size_t kManyTables =
-    2000;                              // beyond, pricing another plan costs as much as the search
-constexpr double kClose = 1.25;        // of the best objective: worth a simulation
-constexpr std::size_t kSimulated = 4;  // plans of others, unless all are compared
+constexpr std::size_t kManyTables = 2000;  // beyond, a plan's price costs as much as the search
+constexpr double kClose = 1.25;            // of the best objective: worth a simulation
+constexpr std::size_t kSimulated = 4;      // plans of others, unless all are compared
 
-/// Whether the planners of others may answer: with a form, another system has to carry the plan
-/// out.
-bool asks_others(const Job& job, const PlanOptions& options) {
-  const planner::PlanForm& form = options.form;
-  return options.compare || (!form.row_split && form.column_parts && !form.machine_groups &&
-                             job.workload.dlrm()->tables.size() <= kManyTables);
+/// Whether plans of others may answer: not where another system has to carry the plan out or the
+/// job constrains tables, which they know nothing of.
+bool others_may_answer(const Job& job, const PlanOptions& options) {
+  return options.form.any() && job.plan_constraints.empty();
 }
 
 RankedPlan ranked_plan(planner::PlannedCandidate candidate) {
@@ -70,7 +67,8 @@ void add_proposed(const Job& job, const models::CostModel& model, const PlanOpti
              std::abs(ours.objective - *p.row.objective) <= 1e-9 * *p.row.objective;
     };
     const bool known = std::any_of(report.plans.begin(), report.plans.end(), is_known);
-    const bool close = p.row.fits && !known && simulated < kSimulated &&
+    const bool joins = p.row.fits && !known && others_may_answer(job, options);
+    const bool close = joins && simulated < kSimulated &&
                        p.row.objective.value_or(0) <= kClose * report.objective;
     if (p.plan && (options.compare || close)) {
       try {
@@ -80,17 +78,17 @@ void add_proposed(const Job& job, const models::CostModel& model, const PlanOpti
         p.row.remark = e.what();
       }
     }
-    if (p.row.step && p.row.fits && !known) {
-      RankedPlan joins;
-      joins.planner = p.row.name;
-      joins.plan = std::move(*p.plan);
-      joins.plan.predicted_step = *p.row.step;
-      joins.objective = p.row.objective.value_or(0);
-      joins.simulated = true;
-      for (const workloads::PlanPart& part : workloads::plan_parts(joins.plan)) {
-        joins.mix.emplace_back(part.placed, part.tables);
+    if (p.row.step && joins) {
+      RankedPlan ranked;
+      ranked.planner = p.row.name;
+      ranked.plan = std::move(*p.plan);
+      ranked.plan.predicted_step = *p.row.step;
+      ranked.objective = p.row.objective.value_or(0);
+      ranked.simulated = true;
+      for (const workloads::PlanPart& part : workloads::plan_parts(ranked.plan)) {
+        ranked.mix.emplace_back(part.placed, part.tables);
       }
-      report.plans.push_back(std::move(joins));
+      report.plans.push_back(std::move(ranked));
     }
     if (options.compare) {
       report.compared.push_back(std::move(p.row));
@@ -173,7 +171,9 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
     if (options.compare) {
       report.compared.push_back(own_row(report));
     }
-    if (report.plans.front().simulated && asks_others(job, options)) {
+    const bool few = job.workload.dlrm()->tables.size() <= kManyTables;
+    if (report.plans.front().simulated &&
+        (options.compare || (few && others_may_answer(job, options)))) {
       add_proposed(job, model, options, report);
       sort_by_step(report.plans);
     }

@@ -252,9 +252,11 @@ std::vector<LookupRow> lookups(const Job& job) {
     row.rows = t.rows;
     row.dim = t.dim;
     row.pooling = t.pooling;
-    row.weights = format_bytes(job.formats.embedding, t.rows, t.dim);
+    row.format = job.row_format(t);
+    row.features = t.feature_count();
+    row.weights = format_bytes(row.format, t.rows, t.dim);
     row.lookups = static_cast<double>(job.batch.global) * t.pooling;
-    const Bytes row_bytes = format_bytes(job.formats.embedding, 1, t.dim);
+    const Bytes row_bytes = format_bytes(row.format, 1, t.dim);
     row.looked_up = row_bytes * row.lookups;
     row.unique = row.lookups;
     if (t.access != nullptr) {

@@ -67,7 +67,9 @@ Bytes sent_bytes(const Program& program, const Op& op, std::size_t members, std:
 struct LookupRow {
   std::string table;
   std::int64_t rows = 0, dim = 0;
-  double pooling = 0;
+  double pooling = 0;         ///< of all features together
+  std::int64_t features = 1;  ///< that share the rows
+  Format format = Format::kFp32;
   Bytes weights;         ///< one copy
   double lookups = 0;    ///< in the global batch
   double unique = 0;     ///< expected distinct rows among them

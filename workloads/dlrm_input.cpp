@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "workloads/dlrm_step.h"
@@ -9,6 +10,7 @@ namespace {
 
 constexpr double kIdBytes = 8;      // int64
 constexpr double kLengthBytes = 4;  // int32
+constexpr double kWeightBytes = 4;  // fp32
 
 double real(std::int64_t v) { return static_cast<double>(v); }
 std::int64_t rounded(double v) { return std::llround(v); }
@@ -21,23 +23,19 @@ double total(const Exchange& e) {
   return sum;
 }
 
-/// Lengths a rank sends per sample and slice: the part's own, and the whole bag's where a mean is
-/// split by rows.
-std::int64_t lengths_per_bag(const EmbeddingSlice& s, const EmbeddingTable& t) {
-  return s.splits_bags() && t.mode == PoolingMode::kMean ? 2 : 1;
+/// Lengths a rank sends per sample and slice: of each feature the part's own, and the whole bag's
+/// where a mean is split by rows.
+std::int64_t lengths_per_sample(const EmbeddingSlice& s, const EmbeddingTable& t) {
+  return s.features * (s.splits_bags() && t.mode == PoolingMode::kMean ? 2 : 1);
 }
 
 }  // namespace
 
 void DlrmStep::load_batch() {
-  double ids = 0;
   double bytes_in = real(batch_) * real(list_.input_width() + label_width(list_)) * 4;
   for (const EmbeddingTable& t : workload_.tables) {
-    ids += real(batch_) * t.pooling;
+    bytes_in += real(batch_) * (t.pooling * t.id_bytes() + real(t.feature_count()) * kLengthBytes);
   }
-  bytes_in += ids * kIdBytes + real(batch_) *
-                                   real(static_cast<std::int64_t>(workload_.tables.size())) *
-                                   kLengthBytes;
   const auto input = [this](std::string name, std::int64_t rows, std::int64_t columns, Format f) {
     return b_.tensor({.name = std::move(name),
                       .role = TensorRole::kInput,
@@ -103,14 +101,36 @@ DlrmStep::Indices DlrmStep::declare_indices(const std::string& prefix, const Exc
   all.lengths =
       list("lengths", arriving_lengths(), Format::kInt32, now != nullptr ? &now->lengths : nullptr);
   all.ids = list("ids", arriving_ids(), Format::kInt64, now != nullptr ? &now->ids : nullptr);
+  if (weighted()) {
+    all.weights = list("weights", arriving_weights(), Format::kFp32,
+                       now != nullptr ? &*now->weights : nullptr);
+  }
   return all;
+}
+
+std::vector<TensorId> DlrmStep::Indices::read(std::optional<TensorId> first) const {
+  std::vector<TensorId> all;
+  if (first) {
+    all.push_back(*first);
+  }
+  all.insert(all.end(), {lengths, ids});
+  if (weights) {
+    all.push_back(*weights);
+  }
+  return all;
+}
+
+bool DlrmStep::weighted() const {
+  return std::any_of(layout_.slices.begin(), layout_.slices.end(), [this](const EmbeddingSlice& s) {
+    return !is_local(s.route) && table(s).weighted;
+  });
 }
 
 double DlrmStep::arriving_lengths() const {
   double sum = 0;
   for (const std::int32_t id : layout_.held[static_cast<std::size_t>(rank_)]) {
     const EmbeddingSlice& s = slice(id);
-    sum += is_local(s.route) ? 0 : samples_of(s.route) * real(lengths_per_bag(s, table(s)));
+    sum += is_local(s.route) ? 0 : samples_of(s.route) * real(lengths_per_sample(s, table(s)));
   }
   return sum;
 }
@@ -123,17 +143,29 @@ double DlrmStep::arriving_ids() const {
   return sum;
 }
 
+double DlrmStep::arriving_weights() {
+  double sum = 0;
+  for (const std::int32_t id : layout_.held[static_cast<std::size_t>(rank_)]) {
+    const EmbeddingSlice& s = slice(id);
+    if (!is_local(s.route) && table(s).weighted) {
+      sum += travelling(id, rank_, samples_of(s.route));
+    }
+  }
+  return sum;
+}
+
 void DlrmStep::exchange_indices() {
   if (!layout_.exchanges_ids()) {
     return;
   }
   Exchange lengths{std::vector<double>(static_cast<std::size_t>(devices()))};
   Exchange ids = lengths;
+  Exchange weights = lengths;
   double by_row = 0;
   for (const std::int64_t size : layout_.group_sizes) {
     lengths.unit_elements.emplace_back(static_cast<std::size_t>(size));
   }
-  ids.unit_elements = lengths.unit_elements;
+  ids.unit_elements = weights.unit_elements = lengths.unit_elements;
   for (std::int32_t peer = 0; peer < static_cast<std::int32_t>(devices()); ++peer) {
     for (const std::int32_t id : layout_.held[static_cast<std::size_t>(peer)]) {
       const EmbeddingSlice& s = slice(id);
@@ -148,9 +180,10 @@ void DlrmStep::exchange_indices() {
           e.send_elements[static_cast<std::size_t>(peer)] += elements;
         }
       };
-      add(lengths, real(batch_ * lengths_per_bag(s, table(s))));
+      add(lengths, real(batch_ * lengths_per_sample(s, table(s))));
       const double travel = travelling(id, peer, real(batch_));
       add(ids, travel);
+      add(weights, table(s).weighted ? travel : 0);
       by_row += s.splits_bags() ? travel : 0;
       if (s.pools_lists_once()) {  // all lists are looked at to find the distinct ones
         by_row += real(batch_) * table(s).pooling / real(s.members());
@@ -161,19 +194,26 @@ void DlrmStep::exchange_indices() {
   const double sent_lengths = total(lengths);
   const double lengths_here = arriving_lengths();
   const double ids_here = arriving_ids();
+  const double sent_weights = total(weights);
+  const double weights_here = arriving_weights();
   const bool next = ahead(DlrmPipeline::kSparseDist);
   indices_ = declare_indices("", lengths, nullptr);
   next_indices_ = next ? declare_indices("next.", lengths, &indices_) : indices_;
   const TensorId ids_sent = b_.activation("ids.sent", rounded(sent_ids), 1, Format::kInt64);
-  const auto traffic = [](double id_count, double length_count) {
-    return Bytes(id_count * kIdBytes + length_count * kLengthBytes);
+  std::vector<TensorId> packed{next_indices_.sent_lengths, ids_sent};
+  if (weighted()) {
+    packed.push_back(b_.activation("weights.sent", rounded(sent_weights), 1, Format::kFp32));
+  }
+  const auto traffic = [](double id_count, double length_count, double weight_count) {
+    return Bytes(id_count * kIdBytes + length_count * kLengthBytes + weight_count * kWeightBytes);
   };
   auto pack = b_.op(OpKind::kIndexPack, "index_pack",
                     {rounded(sent_ids), rounded(sent_lengths), devices(), rounded(by_row)})
                   .format(Format::kInt64)
-                  .out({next_indices_.sent_lengths, ids_sent})
+                  .out(packed)
                   .on(input_stream_)
-                  .work(Flops{}, traffic(sent_ids, sent_lengths), traffic(sent_ids, sent_lengths));
+                  .work(Flops{}, traffic(sent_ids, sent_lengths, sent_weights),
+                        traffic(sent_ids, sent_lengths, sent_weights));
   mark(pack, next);
   auto exchange_lengths = b_.op(OpKind::kAllToAllV, "lengths.all_to_all", {rounded(sent_lengths)})
                               .format(Format::kInt32)
@@ -191,6 +231,18 @@ void DlrmStep::exchange_indices() {
                           .out({next_indices_.ids})
                           .on(input_stream_);
   mark(exchange_ids, next);
+  std::vector<TensorId> arrived{next_indices_.lengths, next_indices_.ids};
+  if (weighted()) {  // a collective of its own, as TorchRec's KJTAllToAll sends each tensor
+    auto exchange_weights = b_.op(OpKind::kAllToAllV, "weights.all_to_all", {rounded(sent_weights)})
+                                .format(Format::kFp32)
+                                .communicator(comm_.input)
+                                .detail(b_.exchange(std::move(weights)))
+                                .in({packed.back()})
+                                .out({*next_indices_.weights})
+                                .on(input_stream_);
+    mark(exchange_weights, next);
+    arrived.push_back(*next_indices_.weights);
+  }
   // Both streams wait: an exchange starts from here where this rank holds none of its slices.
   const bool looked_up = !next || ahead(DlrmPipeline::kPrefetch);  // in this step
   const bool exchanged = !next || ahead(DlrmPipeline::kFused);
@@ -198,14 +250,14 @@ void DlrmStep::exchange_indices() {
   indexed_ = !looked_up || input_stream_ == kComputeStream ? -1
              : unpacked_ >= 0                              ? unpacked_
                                                            : b_.event();
-  auto unpack =
-      b_.op(OpKind::kIndexUnpack, "index_unpack",
-            {rounded(ids_here), rounded(lengths_here), devices()})
-          .format(Format::kInt64)
-          .in({next_indices_.lengths, next_indices_.ids})
-          .on(input_stream_)
-          .work(Flops{}, traffic(ids_here, lengths_here), traffic(ids_here, 2 * lengths_here))
-          .records(unpacked_ >= 0 ? unpacked_ : indexed_);
+  auto unpack = b_.op(OpKind::kIndexUnpack, "index_unpack",
+                      {rounded(ids_here), rounded(lengths_here), devices()})
+                    .format(Format::kInt64)
+                    .in(arrived)
+                    .on(input_stream_)
+                    .work(Flops{}, traffic(ids_here, lengths_here, weights_here),
+                          traffic(ids_here, 2 * lengths_here, weights_here))
+                    .records(unpacked_ >= 0 ? unpacked_ : indexed_);
   mark(unpack, next);
 }
 

@@ -13,8 +13,20 @@ std::int64_t rounded(double v) { return std::llround(v); }
 
 }  // namespace
 
-Bytes DlrmStep::row_bytes(std::int64_t dim) const {
-  return format_bytes(job_.formats.embedding, 1, dim);
+Bytes DlrmStep::row_bytes(const EmbeddingSlice& s) const {
+  return format_bytes(job_.row_format(table(s)), 1, s.dim);
+}
+
+Format DlrmStep::format_of(const std::vector<std::int32_t>& slices) const {
+  std::optional<Format> same;
+  for (const std::int32_t id : slices) {
+    const Format f = job_.row_format(table(slice(id)));
+    if (same && *same != f) {
+      return job_.formats.embedding;
+    }
+    same = f;
+  }
+  return same.value_or(job_.formats.embedding);
 }
 
 double DlrmStep::state_bytes(std::int64_t dim) const {
@@ -36,10 +48,13 @@ EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
   shard.table_rows = t.rows;
   shard.lookups = travelling(id, rank_, samples);
   shard.drawn = lookups_of(id, rank_, samples);
-  shard.bags = samples * s.list_share;
+  shard.bags = samples * s.list_share * real(s.features);
   shard.mean = t.mode == PoolingMode::kMean || (local && t.mode == PoolingMode::kSequence);
   shard.sequence = is_sequence(s.route) && !s.pools_lists_once();
   shard.access = laws_.access(id, rank_);
+  if (const Format f = job_.row_format(t); f != route(s.route).format) {
+    shard.format = f;
+  }
   const std::int64_t step = !shared_ || !s.row_split()  ? 0
                             : s.split == Split::kStripe ? 1
                                                         : s.block();
@@ -61,7 +76,7 @@ EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
   const std::uint8_t tier = s.in_slow_tier() ? b_.tier(s.tier) : std::uint8_t{0};
   shard.weights = b_.tensor({.name = name,
                              .role = TensorRole::kEmbedding,
-                             .format = job_.formats.embedding,
+                             .format = job_.row_format(t),
                              .rows = held.rows,
                              .columns = s.dim,
                              .per_microbatch = false,
@@ -107,14 +122,15 @@ void DlrmStep::declare_routes() {
     }
     route_r.slices = layout_.held_by(rank_, r);
     const double samples = samples_of(r);
+    route_r.format = format_of(route_r.slices);
     EmbeddingGroup group{
-        .shards = {}, .format = job_.formats.embedding, .optimizer = job_.embedding_optimizer};
+        .shards = {}, .format = route_r.format, .optimizer = job_.embedding_optimizer};
     double sequence_elements = 0;
     for (const std::int32_t s : route_r.slices) {
       group.shards.push_back(shard_of(s, samples));
       const EmbeddingShard& shard = group.shards.back();
       route_r.weights.push_back(shard.weights);
-      route_r.width += shard.dim;
+      route_r.width += slice(s).width();
       route_r.lookups += shard.lookups;
       route_r.bags += shard.bags;
       sequence_elements += rows_back(s, rank_, samples) * real(shard.dim);
@@ -135,7 +151,7 @@ void DlrmStep::declare_routes() {
     const Format backward = is_local(r) ? compute_ : job_.formats.all_to_all_backward;
     std::int64_t arriving = 0;
     for (const Place& p : places(r)) {
-      arriving += slice(p.slice).dim;
+      arriving += slice(p.slice).width();
     }
     arriving = in_towers(r) ? arriving / compression_ : arriving;
     const auto declare = [&](bool gradient) {
@@ -202,7 +218,7 @@ DlrmStep::SequenceSizes DlrmStep::sequence_sizes(EmbeddingRoute r) {
                                ? real(batch_ * s.members())
                                : real(batch_) * table(s).pooling * laws_.range_mass(p.slice);
     n.lookups += lookups;
-    n.bags += real(batch_);
+    n.bags += real(batch_ * s.features);
     n.looked_up_elements += lookups * real(s.dim);
     double rows = lookups;
     if (job_.embedding_dedup) {
@@ -212,7 +228,7 @@ DlrmStep::SequenceSizes DlrmStep::sequence_sizes(EmbeddingRoute r) {
       }
     }
     n.row_elements += rows * real(s.dim);
-    n.bag_elements += real(batch_) * real(s.dim);
+    n.bag_elements += real(batch_ * s.width());
   }
   return n;
 }
@@ -235,12 +251,12 @@ std::vector<DlrmStep::Place> DlrmStep::places(EmbeddingRoute r) const {
       }
       std::int64_t width = 0;
       for (const std::int32_t s : held) {
-        width += slice(s).dim;
+        width += slice(s).width();
       }
       std::int64_t column = 0;
       for (const std::int32_t s : held) {
         all.push_back({s, base + column, width});
-        column += slice(s).dim;
+        column += slice(s).width();
       }
       base += batch_ * width;
     }
@@ -250,7 +266,7 @@ std::vector<DlrmStep::Place> DlrmStep::places(EmbeddingRoute r) const {
   for (std::size_t s = 0; s < layout_.slices.size(); ++s) {
     if (layout_.slices[s].route == r) {
       all.push_back({static_cast<std::int32_t>(s), column, 0});
-      column += layout_.slices[s].dim;
+      column += layout_.slices[s].width();
     }
   }
   for (Place& p : all) {
@@ -271,14 +287,17 @@ std::vector<ColumnBlock> DlrmStep::column_blocks(EmbeddingRoute r, std::int32_t 
     if (first && *first != (slice(p.slice).first_row == 0)) {
       continue;
     }
-    const std::int64_t column = before_tables_ + slice(p.slice).feature_column;
-    ColumnBlock block{.columns = slice(p.slice).dim};
-    (forward ? block.input : block.output) = operand;
-    (forward ? block.from_offset : block.to_offset) = p.offset;
-    (forward ? block.from_pitch : block.to_pitch) = p.pitch;
-    (forward ? block.to_offset : block.from_offset) = column;
-    (forward ? block.to_pitch : block.from_pitch) = stack_width_;
-    blocks.push_back(block);
+    const EmbeddingSlice& s = slice(p.slice);
+    for (std::int64_t f = 0; f < s.features; ++f) {
+      const std::int64_t column = before_tables_ + s.feature_column + f * s.feature_pitch;
+      ColumnBlock block{.columns = s.dim};
+      (forward ? block.input : block.output) = operand;
+      (forward ? block.from_offset : block.to_offset) = p.offset + f * s.dim;
+      (forward ? block.from_pitch : block.to_pitch) = p.pitch;
+      (forward ? block.to_offset : block.from_offset) = column;
+      (forward ? block.to_pitch : block.from_pitch) = stack_width_;
+      blocks.push_back(block);
+    }
   }
   return blocks;
 }

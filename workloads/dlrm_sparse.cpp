@@ -7,7 +7,6 @@
 namespace stepcast::workloads {
 namespace {
 
-constexpr double kIdBytes = 8;      // int64
 constexpr double kLengthBytes = 4;  // int32
 
 double element_bytes(Format f) { return bits_per_element(f, 1024) / 8; }
@@ -42,14 +41,17 @@ void DlrmStep::lookup(EmbeddingRoute r, bool next) {
   double rows = 0;
   double elements = 0;
   double additions = 0;
+  double ids = 0;     // bytes
   double copied = 0;  // of lists that are looked up once, to every sample
   for (const std::int32_t id : to.slices) {
     const EmbeddingSlice& s = slice(id);
     const double samples = samples_of(r);
     const double lookups = travelling(id, rank_, samples);
-    rows += lookups * row_bytes(s.dim).base();
+    rows += lookups * row_bytes(s).base();
+    ids += lookups * table(s).id_bytes();
     additions += lookups * real(s.dim);
-    elements += (is_sequence(r) ? rows_back(id, rank_, samples) : samples) * real(s.dim);
+    elements +=
+        is_sequence(r) ? rows_back(id, rank_, samples) * real(s.dim) : samples * real(s.width());
     copied += is_local(r) && s.pools_lists_once() ? s.list_share * samples * real(s.dim) : 0;
   }
   const double copied_bytes = copied * element_bytes(b_.tensor_at(to.output).format);
@@ -58,12 +60,11 @@ void DlrmStep::lookup(EmbeddingRoute r, bool next) {
       b_.op(OpKind::kEmbeddingForward, fmt::format("embedding.{}.forward", name_of(r)),
             {rounded(to.lookups), rounded(to.bags), to.width, order_of(r),
              static_cast<std::int64_t>(r)})
-          .format(job_.formats.embedding)
+          .format(to.format)
           .detail(to.group)
-          .in(is_local(r) ? std::vector<TensorId>{} : std::vector<TensorId>{from.lengths, from.ids})
+          .in(is_local(r) ? std::vector<TensorId>{} : from.read())
           .out({to.output})
-          .work(Flops(additions),
-                Bytes(rows + to.lookups * kIdBytes + to.bags * kLengthBytes + copied_bytes),
+          .work(Flops(additions), Bytes(rows + ids + to.bags * kLengthBytes + copied_bytes),
                 Bytes(elements * element_bytes(b_.tensor_at(to.output).format) + copied_bytes));
   mark(op, next);
   if (next == ahead(DlrmPipeline::kSparseDist)) {
@@ -332,8 +333,8 @@ void DlrmStep::exchange_gradient(EmbeddingRoute r) {
     double to_peer = 0;
     for (const std::int32_t id : layout_.held_by(owner, r)) {
       const EmbeddingSlice& s = slice(id);
-      const double rows = is_sequence(r) ? rows_back(id, owner, real(batch_)) : real(batch_);
-      to_peer += rows * real(s.dim);
+      to_peer += is_sequence(r) ? rows_back(id, owner, real(batch_)) * real(s.dim)
+                                : real(batch_ * s.width());
     }
     e.send_elements.push_back(to_peer);
     elements += to_peer;
@@ -364,11 +365,14 @@ void DlrmStep::dense_gradient(EmbeddingRoute r) {
   std::vector<std::size_t> complete;
   double elements = 0;
   double touched = 0;
+  double ids = 0;  // bytes
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     if (parameters_[p].slice >= 0 && slice(parameters_[p].slice).route == r) {
       const EmbeddingSlice& s = slice(parameters_[p].slice);
-      elements += travelling(parameters_[p].slice, rank_, samples_of(r)) * real(s.dim);
+      const double lookups = travelling(parameters_[p].slice, rank_, samples_of(r));
+      elements += lookups * real(s.dim);
       touched += distinct_rows(parameters_[p].slice, rank_, samples_of(r)) * real(s.dim);
+      ids += lookups * table(s).id_bytes();
       gradients.push_back(parameters_[p].gradient);
       complete.push_back(p);
     }
@@ -379,13 +383,11 @@ void DlrmStep::dense_gradient(EmbeddingRoute r) {
       b_.op(OpKind::kEmbeddingGradient, fmt::format("embedding.{}.gradient", name_of(r)),
             {rounded(of.lookups), rounded(of.bags), of.width, order_of(r),
              static_cast<std::int64_t>(r)})
-          .format(job_.formats.embedding)
+          .format(of.format)
           .detail(of.group)
-          .in(is_local(r) ? std::vector<TensorId>{of.d_arrived}
-                          : std::vector<TensorId>{of.d_output, indices_.lengths, indices_.ids})
+          .in(is_local(r) ? std::vector<TensorId>{of.d_arrived} : indices_.read(of.d_output))
           .out(gradients)
-          .work(Flops(elements), Bytes(arrived + of.lookups * kIdBytes + gradient_bytes),
-                Bytes(gradient_bytes));
+          .work(Flops(elements), Bytes(arrived + ids + gradient_bytes), Bytes(gradient_bytes));
   wait(op, of.d_ready);
   gradients_done(op, complete);
 }
@@ -406,24 +408,23 @@ void DlrmStep::embedding_backward() {
     double gathered = 0;
     double updated = 0;
     double elements = 0;
+    double ids = 0;  // bytes
     for (const std::int32_t id : of.slices) {
       const EmbeddingSlice& s = slice(id);
       const double lookups = travelling(id, rank_, samples);
       elements += lookups * real(s.dim);
       gathered += lookups * real(s.dim) * element_bytes(b_.tensor_at(of.d_output).format);
-      updated += distinct_rows(id, rank_, samples) * (row_bytes(s.dim).base() + state_bytes(s.dim));
+      updated += distinct_rows(id, rank_, samples) * (row_bytes(s).base() + state_bytes(s.dim));
+      ids += lookups * table(s).id_bytes();
     }
-    auto op =
-        b_.op(OpKind::kEmbeddingBackward, fmt::format("embedding.{}.backward", name_of(r)),
-              {rounded(of.lookups), rounded(of.bags), of.width, order_of(r),
-               static_cast<std::int64_t>(r)})
-            .format(job_.formats.embedding)
-            .variant(static_cast<std::uint8_t>(job_.embedding_optimizer))
-            .detail(of.group)
-            .in(is_local(r) ? std::vector<TensorId>{of.d_output}
-                            : std::vector<TensorId>{of.d_output, indices_.lengths, indices_.ids})
-            .work(Flops(elements), Bytes(gathered + of.lookups * kIdBytes + updated),
-                  Bytes(updated));
+    auto op = b_.op(OpKind::kEmbeddingBackward, fmt::format("embedding.{}.backward", name_of(r)),
+                    {rounded(of.lookups), rounded(of.bags), of.width, order_of(r),
+                     static_cast<std::int64_t>(r)})
+                  .format(of.format)
+                  .variant(static_cast<std::uint8_t>(job_.embedding_optimizer))
+                  .detail(of.group)
+                  .in(is_local(r) ? std::vector<TensorId>{of.d_output} : indices_.read(of.d_output))
+                  .work(Flops(elements), Bytes(gathered + ids + updated), Bytes(updated));
     wait(op, of.d_ready);
     const std::int32_t done = of.fetches.empty() ? -1 : handover(kComputeStream, tier_stream_);
     op.records(done);

@@ -100,6 +100,7 @@ class DlrmStep {
   /// One embedding op pair and the tensors between it and the assembled columns.
   struct Route {
     std::vector<std::int32_t> slices;  ///< held by this rank
+    Format format = Format::kFp32;     ///< of their rows; the job's where they differ
     std::int64_t width = 0;
     std::int32_t group = -1;
     double lookups = 0, bags = 0;
@@ -125,6 +126,9 @@ class DlrmStep {
   /// What the index exchange leaves behind.
   struct Indices {
     TensorId sent_lengths = 0, lengths = 0, ids = 0;
+    std::optional<TensorId> weights{};  ///< of ids, of tables whose lookups have them
+    /// What an op on bags reads, after `first` where it has one.
+    [[nodiscard]] std::vector<TensorId> read(std::optional<TensorId> first = std::nullopt) const;
   };
 
   /// The local batch's rows of sequence tables: looked up, and as they travel.
@@ -256,7 +260,9 @@ class DlrmStep {
   /// With `first` those that hold the first rows of their columns, else the others.
   std::vector<ColumnBlock> column_blocks(EmbeddingRoute r, std::int32_t operand, bool forward,
                                          std::optional<bool> first = std::nullopt) const;
-  Bytes row_bytes(std::int64_t dim) const;
+  Bytes row_bytes(const EmbeddingSlice& s) const;
+  /// Of the rows of these slices; the job's where they differ.
+  [[nodiscard]] Format format_of(const std::vector<std::int32_t>& slices) const;
   double state_bytes(std::int64_t dim) const;
   SequenceSizes sequence_sizes(EmbeddingRoute r);
   /// Lookups of `samples` samples that fall to the rows of a slice on `holder`.
@@ -275,6 +281,9 @@ class DlrmStep {
   /// Lengths and ids that reach this rank.
   double arriving_lengths() const;
   double arriving_ids() const;
+  /// Those with a weight; and whether there are any on some rank.
+  double arriving_weights();
+  [[nodiscard]] bool weighted() const;
   std::int64_t row_elements(EmbeddingRoute r) const;
 
   [[nodiscard]] const EmbeddingSlice& slice(std::int32_t s) const {

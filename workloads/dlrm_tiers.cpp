@@ -55,7 +55,7 @@ void DlrmStep::fetch_rows(EmbeddingRoute r, bool next) {
                     fmt::format("embedding.{}.{}.fetch", name_of(r), b_.tier_name(f.tier)),
                     {std::llround(f.expected.fetched), std::llround(f.expected.touched),
                      std::llround(f.expected.lookups), 0, static_cast<std::int64_t>(r)})
-                  .format(job_.formats.embedding)
+                  .format(of.format)
                   .variant(static_cast<std::uint8_t>(f.tier - 1))
                   .detail(of.group)
                   .in(is_local(r) ? std::vector<TensorId>{}
@@ -81,7 +81,7 @@ void DlrmStep::write_rows_back(EmbeddingRoute r, std::int32_t updated) {
     auto op = b_.op(OpKind::kTierWriteBack,
                     fmt::format("embedding.{}.{}.write_back", name_of(r), b_.tier_name(f.tier)),
                     {std::llround(f.expected.written), 0, 0, 0, static_cast<std::int64_t>(r)})
-                  .format(job_.formats.embedding)
+                  .format(of.format)
                   .variant(static_cast<std::uint8_t>(f.tier - 1))
                   .detail(of.group)
                   .on(tier_stream_)

@@ -29,7 +29,7 @@ double cost_of(const EmbeddingTable& t) {
 
 /// Bytes of one column of a table with its optimizer state.
 double bytes_of(const EmbeddingTable& t, const Job& job) {
-  const double weights = format_bytes(job.formats.embedding, t.rows, t.dim).base();
+  const double weights = format_bytes(job.row_format(t), t.rows, t.dim).base();
   const double elements = static_cast<double>(t.rows) * static_cast<double>(t.dim);
   switch (job.embedding_optimizer) {
     case OptimizerKind::kSgd:

@@ -25,14 +25,15 @@ double state_bytes(OptimizerKind kind, double dim) {
   return 0;
 }
 
-double bytes_of_row(const Job& job, std::int64_t dim) {
-  return format_bytes(job.formats.embedding, 1, dim).base();
+double bytes_of_row(const Job& job, const EmbeddingTable& table) {
+  return format_bytes(job.row_format(table), 1, table.dim).base();
 }
 
 /// Memory bytes of one lookup (read; then read and write weights and state) over link bytes of one
 /// pooled row, there and back.
-double work_ratio(const Job& job, std::int64_t dim) {
-  const double row = bytes_of_row(job, dim);
+double work_ratio(const Job& job, const EmbeddingTable& table) {
+  const std::int64_t dim = table.dim;
+  const double row = bytes_of_row(job, table);
   const double state = state_bytes(job.embedding_optimizer, static_cast<double>(dim));
   const double link = format_bytes(job.formats.all_to_all_forward, 1, dim).base() +
                       format_bytes(job.formats.all_to_all_backward, 1, dim).base();
@@ -74,7 +75,7 @@ class HugeCtrPlanner {
   };
 
   [[nodiscard]] double weights(std::size_t i) const {
-    return static_cast<double>(tables_[i].rows) * bytes_of_row(job_, tables_[i].dim);
+    return static_cast<double>(tables_[i].rows) * bytes_of_row(job_, tables_[i]);
   }
   [[nodiscard]] double bytes(std::size_t i) const {
     const double state = state_bytes(job_.embedding_optimizer, static_cast<double>(tables_[i].dim));
@@ -85,7 +86,7 @@ class HugeCtrPlanner {
     // Wider rows weigh more; the unit is a row of the first table.
     const double width = static_cast<double>(tables_[i].dim) / static_cast<double>(tables_[0].dim);
     return width *
-           (tables_[i].pooling / parts + rule_.memory_over_link / work_ratio(job_, tables_[i].dim));
+           (tables_[i].pooling / parts + rule_.memory_over_link / work_ratio(job_, tables_[i]));
   }
 
   [[nodiscard]] std::int64_t places() const { return job_.devices / rule_.members; }

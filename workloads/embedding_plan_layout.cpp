@@ -174,8 +174,9 @@ bool sessions_repeat_lists(const DlrmWorkload& w) {
 }  // namespace
 
 ListShares list_shares(const Job& job, const EmbeddingTable& table) {
-  if (!job.embedding_dedup || job.sptt || table.mode == PoolingMode::kSequence ||
-      !sessions_repeat_lists(*job.workload.dlrm())) {
+  // Lists of ids with weights differ, and so do those of several features.
+  if (!job.embedding_dedup || job.sptt || table.mode == PoolingMode::kSequence || table.weighted ||
+      table.feature_count() > 1 || !sessions_repeat_lists(*job.workload.dlrm())) {
     return {};
   }
   constexpr double kAlmostAll = 1 - 1e-9;  // 1 says that lists are not pooled once
@@ -352,7 +353,7 @@ std::vector<std::int32_t> EmbeddingLayout::held_by(std::int32_t rank, EmbeddingR
 std::int64_t EmbeddingLayout::width(std::int32_t rank, EmbeddingRoute route) const {
   std::int64_t sum = 0;
   for (const std::int32_t s : held_by(rank, route)) {
-    sum += slices[static_cast<std::size_t>(s)].dim;
+    sum += slices[static_cast<std::size_t>(s)].width();
   }
   return sum;
 }
@@ -392,7 +393,9 @@ EmbeddingLayout embedding_layout(const Job& job) {
       slice.table = static_cast<std::int32_t>(t);
       slice.first_column = s.columns[0];
       slice.dim = s.columns[1] - s.columns[0];
+      slice.features = w.tables[t].feature_count();
       slice.feature_column = layout.columns + s.columns[0];
+      slice.feature_pitch = w.tables[t].dim;
       slice.route = route_of(s, w.tables[t], job, shares[t]);
       if (pools_once(s, w.tables[t], job, shares[t])) {
         slice.list_share = shares[t].lists;
@@ -425,7 +428,7 @@ EmbeddingLayout embedding_layout(const Job& job) {
       return std::pair(a.first_column, a.first_row) < std::pair(b.first_column, b.first_row);
     });
     std::move(slices.begin(), slices.end(), std::back_inserter(layout.slices));
-    layout.columns += w.tables[t].dim;
+    layout.columns += w.tables[t].output_columns();
   }
   for (const EmbeddingSlice& s : layout.slices) {
     layout.used.set(static_cast<std::size_t>(s.route));

@@ -78,9 +78,12 @@ inline bool is_synchronised(EmbeddingRoute r) {
 struct EmbeddingSlice {
   std::int32_t table = 0;
   std::int64_t first_column = 0;
-  std::int64_t dim = 0;
-  std::int64_t feature_column =
-      0;  ///< of its first column among the columns of all tables side by side
+  std::int64_t dim = 0;       ///< of its rows
+  std::int64_t features = 1;  ///< that look them up, each with `dim` columns of the interaction
+  /// Of its first column among the columns of all tables side by side, of the first feature; those
+  /// of the others follow `feature_pitch` columns apart.
+  std::int64_t feature_column = 0;
+  std::int64_t feature_pitch = 0;
   EmbeddingRoute route = EmbeddingRoute::kExchange;
   Split split = Split::kBlock;
   bool frequency_order = false;
@@ -97,6 +100,8 @@ struct EmbeddingSlice {
   double list_share = 1, id_share = 1;
   [[nodiscard]] bool pools_lists_once() const { return list_share < 1; }
   [[nodiscard]] bool in_slow_tier() const { return tier != "hbm"; }
+  /// Columns of what was looked up and pooled.
+  [[nodiscard]] std::int64_t width() const { return dim * features; }
   /// Ranks of one group.
   [[nodiscard]] std::int64_t members() const {
     return static_cast<std::int64_t>(ranks.size()) / copies;

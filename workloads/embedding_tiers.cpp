@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/optimizer_state.h"
+
 namespace stepcast::workloads {
 namespace {
 
 double real(std::int64_t v) { return static_cast<double>(v); }
-
-/// Row (4 bytes), neighbours in the order of use (8), batch that used it last (4), two to four hash
-/// entries (8 to 16).
-constexpr double kDirectoryBytes = 32;
 
 /// Lookups that are drawn anew: repeats inside a session are not.
 double drawn(const EmbeddingTable& table, double lookups) {
@@ -42,14 +40,15 @@ double state_row_bytes(OptimizerKind optimizer, std::int64_t columns) {
   return 0;
 }
 
-double tier_row_bytes(const Job& job, std::int64_t columns, double element_bytes) {
+double tier_row_bytes(const Job& job, const EmbeddingTable& table, std::int64_t columns,
+                      double element_bytes) {
   const double row = element_bytes > 0 ? real(columns) * element_bytes
-                                       : format_bytes(job.formats.embedding, 1, columns).base();
+                                       : format_bytes(job.row_format(table), 1, columns).base();
   return row + state_row_bytes(job.embedding_optimizer, columns);
 }
 
-double cached_row_bytes(const Job& job, std::int64_t columns) {
-  return tier_row_bytes(job, columns) + kDirectoryBytes;
+double cached_row_bytes(const Job& job, const EmbeddingTable& table, std::int64_t columns) {
+  return stepcast::cached_row_bytes(job.row_format(table), job.embedding_optimizer, columns);
 }
 
 CacheShape cache_shape(const Job& job, const EmbeddingTable& table, const Access& law,
@@ -57,7 +56,8 @@ CacheShape cache_shape(const Job& job, const EmbeddingTable& table, const Access
                        RowCachePolicy policy) {
   CacheShape shape;
   shape.capacity = std::min(
-      rows, static_cast<std::int64_t>(std::floor(cache_bytes / cached_row_bytes(job, columns))));
+      rows,
+      static_cast<std::int64_t>(std::floor(cache_bytes / cached_row_bytes(job, table, columns))));
   const RowCacheModel model = model_of(job, table, law, real(shape.capacity), lookups, policy);
   const double most = model.most_rows();
   const double held = std::max(most, real(shape.capacity));
@@ -65,7 +65,7 @@ CacheShape cache_shape(const Job& job, const EmbeddingTable& table, const Access
       std::min(rows, static_cast<std::int64_t>(std::ceil(1.05 * held + 8 * std::sqrt(most) + 64)));
   shape.expected = model.batch();
   shape.expected.lookups = lookups;
-  const double row = tier_row_bytes(job, columns);
+  const double row = tier_row_bytes(job, table, columns);
   shape.expected.fetched_bytes = shape.expected.fetched * row;
   shape.expected.written_bytes = shape.expected.written * row;
   return shape;
@@ -93,7 +93,7 @@ std::map<std::string, RowTraffic> expected_tier_traffic(const Job& job, const Ex
         }
         mean *= real(static_cast<std::int64_t>(ranks.ranks.size())) / real(count);
         mean.lookups = shard.lookups * real(static_cast<std::int64_t>(ranks.ranks.size()));
-        const double row = tier_row_bytes(job, shard.dim, element_bytes);
+        const double row = tier_row_bytes(job, table, shard.dim, element_bytes);
         mean.fetched_bytes = mean.fetched * row;
         mean.written_bytes = mean.written * row;
         by_tier[program.tiers.at(program.tensors[shard.weights].tier - std::size_t{1})] += mean;

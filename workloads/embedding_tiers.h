@@ -12,11 +12,12 @@ double state_row_bytes(OptimizerKind optimizer, std::int64_t columns);
 
 /// Bytes that move with one row of a slower tier: its columns, in `element_bytes` each where that
 /// is > 0 (a backend without short formats), and its optimizer state.
-double tier_row_bytes(const Job& job, std::int64_t columns, double element_bytes = 0);
+double tier_row_bytes(const Job& job, const EmbeddingTable& table, std::int64_t columns,
+                      double element_bytes = 0);
 
 /// Bytes of device memory per row that a cache has room for: the row, its state, and the directory
 /// that finds it (row, place in the order of use, hash entry).
-double cached_row_bytes(const Job& job, std::int64_t columns);
+double cached_row_bytes(const Job& job, const EmbeddingTable& table, std::int64_t columns);
 
 /// What a cache of `cache_bytes` in front of a shard in a slower tier holds, and what a step moves.
 /// `law` is that of the shard's rows, `lookups` those of a step. `slots` is the expected most rows

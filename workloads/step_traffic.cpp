@@ -79,7 +79,9 @@ TrafficKind traffic_kind(const Program& program, const Op& op) {
   if (program.embeddings.empty() && (program.exchanges.empty() || !program.routings.empty())) {
     return TrafficKind::kOther;
   }
-  if (op.format == Format::kInt32 || op.format == Format::kInt64) {
+  // Lists of ids and of their weights have no row elements (workloads/dlrm_input.cpp).
+  if (op.format == Format::kInt32 || op.format == Format::kInt64 ||
+      (op.kind == OpKind::kAllToAllV && op.shape[1] == 0)) {
     return TrafficKind::kIds;
   }
   if (op.phase == Phase::kGradientSync) {

@@ -1,21 +1,12 @@
 #include <algorithm>
 #include <set>
 
+#include "core/config/internal/described_tables.h"
 #include "core/config/internal/foreign.h"
 
-// TorchRec's embedding collections and HugeCTR's embedding tables -> workload, and the batch,
-// device count and table format of its job. docs/embedding-inputs.md shows both files.
+// Embedding tables as other systems describe them -> workload, and what the file says of its job.
+// HugeCTR's tables, and what all of these files share; docs/embedding-inputs.md shows them.
 namespace stepcast::config {
-namespace {
-
-constexpr std::int64_t kMost = std::int64_t{1} << 40;
-constexpr std::int64_t kMostRanks = 1 << 20;
-
-/// What both kinds of file describe.
-struct Described {
-  Json workload = Json::object();
-  Json job = Json::object();  ///< batch, devices, formats
-};
 
 std::optional<Value> given(const Value& v, const char* key) {
   const auto found = v.find(key);
@@ -30,7 +21,6 @@ void must_be_absent(const Value& v, std::initializer_list<const char*> keys, con
   }
 }
 
-/// "SUM", "PoolingType.SUM", "sum" -> "sum".
 std::string last_word(const Value& v, const char* expected) {
   std::string text = v.text(expected);
   text = text.substr(text.rfind('.') + 1);
@@ -47,8 +37,6 @@ std::string pooling_mode(const Value& v) {
   return mode;
 }
 
-/// The dense part: its own numbers where the file has them, else one narrow layer on either side,
-/// so that nearly all of a step is embeddings.
 void add_dense(const Value& v, const char* features, const char* bottom, const char* top,
                const char* cross_layers, const char* cross_rank, Json& w) {
   const auto in = given(v, features);
@@ -92,86 +80,6 @@ void add_batch(std::int64_t global, Described& d) {
   d.workload["default_batch"] = {{"global", global}};
 }
 
-// TorchRec.
-
-/// A number per feature; a table here has one.
-double pooling_factor(const Value& constraints, const std::string& table) {
-  const auto of_table = given(constraints, table.c_str());
-  if (!of_table) {
-    return 1;
-  }
-  of_table->keys({"pooling_factors", "num_poolings", "batch_sizes", "is_weighted", "sharding_types",
-                  "compute_kernels", "min_partition", "cache_params", "enforce_hbm",
-                  "stochastic_rounding", "bounds_check_mode", "feature_names", "output_dtype",
-                  "device_group", "key_value_params"});
-  must_be_absent(*of_table, {"num_poolings", "batch_sizes"},
-                 "every feature is pooled once per sample of one batch here");
-  must_be_absent(*of_table,
-                 {"sharding_types", "compute_kernels", "min_partition", "cache_params",
-                  "enforce_hbm", "device_group", "key_value_params"},
-                 "constraints on the plan are not read");
-  const auto factors = given(*of_table, "pooling_factors");
-  if (!factors) {
-    return 1;
-  }
-  const auto all = factors->items("a list with the mean lookups of the feature", 1);
-  if (all.size() != 1) {
-    factors->refuse(fmt::format("found {} numbers, but the table has one feature", all.size()));
-  }
-  return all.front().number(1e-9, 1e9);
-}
-
-Json table_of_torchrec(const Value& v, const std::optional<Value>& constraints, bool sequence,
-                       std::string& format) {
-  v.keys({"name", "num_embeddings", "embedding_dim", "feature_names", "pooling", "data_type",
-          "weight_init_max", "weight_init_min", "init_fn", "need_pos", "input_dim",
-          "pruning_indices_remapping", "num_embeddings_post_pruning", "total_num_buckets",
-          "use_virtual_table", "enable_embedding_update"});
-  must_be_absent(v,
-                 {"pruning_indices_remapping", "num_embeddings_post_pruning", "total_num_buckets",
-                  "input_dim"},
-                 "pruned and hashed tables are not read; num_embeddings counts the rows held");
-  if (const auto virtual_table = given(v, "use_virtual_table");
-      virtual_table && virtual_table->boolean()) {
-    virtual_table->refuse("found true: virtual tables are not read; use false");
-  }
-  Json t = Json::object();
-  const std::string name = v.at("name", "the name of the table").name();
-  t["name"] = name;
-  t["rows"] = v.at("num_embeddings", "its rows").integer(1, kMost);
-  t["dim"] = v.at("embedding_dim", "its columns").integer(1, 1 << 20);
-  if (const auto features = given(v, "feature_names")) {
-    const auto all = features->items("a list with the name of its feature", 1);
-    if (all.size() != 1) {
-      features->refuse(
-          fmt::format("table \"{}\" serves {} features; a table of a workload serves one: give "
-                      "each feature a table, or one feature the lookups of all",
-                      name, all.size()));
-    }
-  }
-  t["pooling"] = constraints ? pooling_factor(*constraints, name) : 1;
-  const auto pooling = given(v, "pooling");
-  if (sequence && pooling) {
-    pooling->refuse("an embedding collection does not pool; leave it out");
-  }
-  t["mode"] = sequence ? "sequence" : pooling ? pooling_mode(*pooling) : "sum";
-  if (const auto type = given(v, "data_type")) {
-    const std::string word = last_word(*type, "FP32, FP16 or BF16");
-    if (word != "fp32" && word != "fp16" && word != "bf16") {
-      type->fail("FP32, FP16 or BF16");
-    }
-    if (!format.empty() && format != word) {
-      type->refuse(
-          fmt::format("found {}, but tables above are {}: all tables of a job have one "
-                      "format",
-                      shown(type->json()), format));
-    }
-    format = word;
-  }
-  return t;
-}
-
-/// A DLRM without tables yet, named as the document says.
 Described begun(const Value& v, const char* usual_name) {
   Described d;
   const auto name = given(v, "name");
@@ -181,61 +89,9 @@ Described begun(const Value& v, const char* usual_name) {
   return d;
 }
 
-Described described_by_torchrec(const Value& v) {
-  v.keys({"name", "embedding_bag_collection", "embedding_collection", "constraints", "batch_size",
-          "world_size", "dense_in_features", "dense_arch_layer_sizes", "over_arch_layer_sizes",
-          "dcn_num_layers", "dcn_low_rank_dim"});
-  Described d = begun(v, "torchrec");
-  Json& w = d.workload;
-  const auto constraints = given(v, "constraints");
-  std::string format;
-  for (const bool sequence : {false, true}) {
-    const auto collection =
-        given(v, sequence ? "embedding_collection" : "embedding_bag_collection");
-    if (!collection) {
-      continue;
-    }
-    collection->keys({"tables", "is_weighted", "device", "need_indices"});
-    if (const auto weighted = given(*collection, "is_weighted"); weighted && weighted->boolean()) {
-      weighted->refuse("found true: lookups with weights are not modelled; use false");
-    }
-    for (const Value& t : collection->at("tables", "a list of table configs")
-                              .items("a list of at least one table config", 1)) {
-      w["tables"].push_back(table_of_torchrec(t, constraints, sequence, format));
-    }
-  }
-  if (constraints) {
-    for (const auto& [table, value] : constraints->members()) {
-      std::vector<std::string> names;
-      for (const Json& t : w["tables"]) {
-        names.push_back(t["name"]);
-      }
-      if (std::find(names.begin(), names.end(), table) == names.end()) {
-        value.refuse(fmt::format("no table is called \"{}\"; {}", table, suggestion(table, names)));
-      }
-    }
-  }
-  add_dense(v, "dense_in_features", "dense_arch_layer_sizes", "over_arch_layer_sizes",
-            "dcn_num_layers", "dcn_low_rank_dim", w);
-  const auto ranks = given(v, "world_size");
-  if (ranks) {
-    d.job["devices"] = ranks->integer(1, kMostRanks);
-  }
-  if (const auto batch = given(v, "batch_size")) {
-    const std::int64_t local = batch->integer(1, std::int64_t{1} << 31);
-    if (!ranks) {
-      throw InputError(v.where("world_size"),
-                       "is missing, expected the number of ranks: batch_size is that of one rank");
-    }
-    add_batch(local * ranks->integer(1, kMostRanks), d);
-  }
-  if (!format.empty() && format != "fp32") {
-    d.job["formats"] = {{"embedding", format}};
-  }
-  return d;
-}
-
 // HugeCTR.
+
+namespace {
 
 Described described_by_hugectr(const Value& v) {
   v.keys({"name", "solver", "embedding_tables", "dense_dim", "bmlp_layer_sizes", "tmlp_layer_sizes",
@@ -247,7 +103,7 @@ Described described_by_hugectr(const Value& v) {
     t.keys({"name", "max_vocabulary_size", "ev_size", "combiner", "nnz_per_slot"});
     Json table = Json::object();
     table["name"] = t.at("name", "the name of the table").name();
-    table["rows"] = t.at("max_vocabulary_size", "its rows").integer(1, kMost);
+    table["rows"] = t.at("max_vocabulary_size", "its rows").integer(1, kMostTableRows);
     table["dim"] = t.at("ev_size", "its columns").integer(1, 1 << 20);
     const auto hot = given(t, "nnz_per_slot");
     table["pooling"] = hot ? hot->number(1e-9, 1e9) : 1;
@@ -330,6 +186,9 @@ Described described(const Value& v) {
   if (v.json().contains("table_list")) {
     return described_by_list(v);
   }
+  if (v.json().contains("arch_embedding_size")) {
+    return described_by_deeprecsys(v);
+  }
   return by_torchrec(v.json()) ? described_by_torchrec(v) : described_by_hugectr(v);
 }
 
@@ -337,16 +196,20 @@ Described described(const Value& v) {
 
 bool is_embedding_tables(const Json& root) {
   return root.is_object() && !root.contains("kind") && !root.contains("workload") &&
-         (by_torchrec(root) || root.contains("embedding_tables") || root.contains("table_list"));
+         (by_torchrec(root) || root.contains("embedding_tables") || root.contains("table_list") ||
+          root.contains("arch_embedding_size"));
 }
 
 Document workload_of_embedding_tables(Document d) {
   Described found = described(Value::root_of(d));
-  if (found.job.contains("formats")) {
-    throw InputError(d.label, fmt::format("describes tables or exchanges in another format than "
-                                          "fp32 ({}), which belongs to the job: give this file as "
-                                          "the job itself, or make it fp32 and set \"formats\"",
-                                          found.job["formats"].dump()));
+  for (const char* key : {"formats", "embedding", "devices_per_machine"}) {
+    if (found.job.contains(key)) {
+      throw InputError(d.label,
+                       fmt::format("says what belongs to the job and not to its workload ({}: "
+                                   "{}): give this file as the job itself, or leave that out and "
+                                   "set \"{}\" in the job",
+                                   key, found.job[key].dump(), key));
+    }
   }
   d.root = std::move(found.workload);
   return d;

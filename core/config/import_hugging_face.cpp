@@ -420,7 +420,7 @@ Json workload_of(Reader& r) {
 
 bool is_hugging_face(const Json& root) {
   return root.is_object() && root.contains("model_type") && !root.contains("kind") &&
-         !root.contains("workload");
+         !root.contains("workload") && !root.contains("arch_embedding_size");
 }
 
 Document workload_of_hugging_face(Document d) {

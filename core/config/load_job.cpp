@@ -3,6 +3,7 @@
 #include "core/config/internal/foreign.h"
 #include "core/config/internal/loaders.h"
 #include "core/layers.h"
+#include "core/tier_units.h"
 
 namespace stepcast::config {
 namespace {
@@ -169,7 +170,7 @@ void read_plan(const Value& v, Job& j) {
         {file.string(), read_whole_file(file, v.where(), 256U << 20U), file.parent_path()});
     const Value root = Value::root_of(d);
     const DlrmWorkload& w = *j.workload.dlrm();
-    j.embedding_plan = is_torchrec_plan(d.root)  ? plan_of_torchrec(root, w, j.devices)
+    j.embedding_plan = is_torchrec_plan(d.root)  ? plan_of_torchrec(root, j)
                        : is_hugectr_plan(d.root) ? plan_of_hugectr(root, w, j.devices)
                                                  : plan_from(root);
     j.embedding_choice = d.label;
@@ -202,12 +203,51 @@ void read_sync_interval(const Value& embedding, Job& j) {
   }
 }
 
+/// What plans that are searched may do with single tables.
+void read_constraints(const Value& v, Job& j) {
+  std::vector<std::string> tables;
+  if (has_tables(j)) {
+    for (const EmbeddingTable& t : j.workload.dlrm()->tables) {
+      tables.push_back(t.name);
+    }
+  }
+  for (const auto& [table, of_table] : v.members()) {
+    if (std::find(tables.begin(), tables.end(), table) == tables.end()) {
+      of_table.refuse(
+          fmt::format("the workload has no table \"{}\"; {}", table, suggestion(table, tables)));
+    }
+    of_table.keys({"sharding", "memory", "cache", "narrowest_columns"});
+    TableConstraint& c = j.plan_constraints.emplace_back();
+    c.table = table;
+    if (const auto kinds = of_table.find("sharding")) {
+      for (const Value& kind : kinds->items("a list of shardings that the table may have", 1)) {
+        c.shardings.push_back(kind.choice(sharding_names()));
+      }
+    }
+    if (const auto memory = of_table.find("memory")) {
+      for (const Value& tier : memory->items("a list of tiers that the table may be in", 1)) {
+        c.tiers.push_back(tier.text("the name of a tier of system.tiers"));
+        if (!tier_named(j.system, c.tiers.back()) && c.tiers.back() != "hbm") {
+          tier.refuse(fmt::format("system {} has no tier \"{}\"; name one of system.tiers",
+                                  j.system.name, c.tiers.back()));
+        }
+      }
+    }
+    if (const auto cache = of_table.find("cache")) {
+      c.cached = cache->boolean();
+    }
+    if (const auto narrowest = of_table.find("narrowest_columns")) {
+      c.narrowest = narrowest->integer(1, 1 << 20);
+    }
+  }
+}
+
 void read_embedding(const Value& job, Job& j) {
   const auto v = job.find("embedding");
   if (!v) {
     return;
   }
-  v->keys({"plan", "dedup", "sync_interval", "transform", "tower_compression"});
+  v->keys({"plan", "dedup", "sync_interval", "transform", "tower_compression", "constraints"});
   if (const auto plan = v->find("plan")) {
     if (!has_tables(j) && !plan->is("auto")) {
       plan->refuse(fmt::format("found {}: {} has no embedding tables to place; remove it",
@@ -224,6 +264,9 @@ void read_embedding(const Value& job, Job& j) {
     }
   }
   read_sync_interval(*v, j);
+  if (const auto constraints = v->find("constraints")) {
+    read_constraints(*constraints, j);
+  }
   if (const auto t = v->find("transform")) {
     j.sptt = t->choice<bool>({{"none", false}, {"sptt", true}});
     const std::int64_t node = j.system.host.devices;
@@ -417,7 +460,8 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
     }
   }
   v.keys({"stepcast", "workload", "system", "devices", "batch", "parallel", "formats", "embedding",
-          "optimizer", "attention", "epilogues", "flows", "calibration", "phase", "cached"});
+          "optimizer", "attention", "epilogues", "flows", "calibration", "phase", "cached",
+          "devices_per_machine"});
   if (const auto version = v.find("stepcast")) {
     (void)version->integer(1, 1);
   }
@@ -440,6 +484,14 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
                       j.devices, j.system.name, most));
     }
   }
+  if (const auto machine = v.find("devices_per_machine");
+      machine && machine->integer(1, kMostDevices) != j.system.host.devices) {
+    machine->refuse(
+        fmt::format("found {}, but a machine of system {} has {} devices; set "
+                    "system.host.devices={}, or use another system",
+                    machine->integer(1, kMostDevices), j.system.name, j.system.host.devices,
+                    machine->integer(1, kMostDevices)));
+  }
   read_parallel(v, j);
   plan_open = plan_open && is_transformer(j);
   if (!plan_open) {
@@ -452,8 +504,8 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
     j.batch = {.global = j.devices, .micro = 1, .sequence = 1};
   }
   read_formats(v, j);
-  read_embedding(v, j);
   read_optimizer(v, j);
+  read_embedding(v, j);  // bytes of a cached row in a plan follow from formats and optimizer
   read_rest(v, j);
   if (!batch_known) {
     miss_batch(v, j);

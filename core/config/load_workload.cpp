@@ -159,17 +159,53 @@ Interaction interaction_from(const Value& v) {
   return i;
 }
 
+double lookups_per_sample(const Value& v) {
+  const double lookups = v.number(0, 1e6);
+  if (lookups <= 0) {
+    v.fail("more than 0 lookups per sample");
+  }
+  return lookups;
+}
+
+/// A number of features alike, or one by one with their names; `t.pooling` of one becomes that of
+/// all.
+void read_features(const Value& v, EmbeddingTable& t, bool has_pooling) {
+  constexpr std::int64_t kMostFeatures = 4096;
+  if (v.json().is_array()) {
+    double all = 0;
+    for (const Value& f : v.items("a number of features, or a list of them", 1)) {
+      f.keys({"name", "pooling"});
+      const auto pooling = f.find("pooling");
+      t.features.push_back(
+          {f.at("name", "a name in quotes").name(), pooling ? lookups_per_sample(*pooling) : 1});
+      all += t.features.back().pooling;
+    }
+    if (has_pooling) {
+      v.refuse("found a list of features beside pooling; give each feature its own pooling");
+    }
+    t.pooling = all;
+  } else {
+    const std::int64_t count = v.integer(1, kMostFeatures);
+    if (count > 1) {
+      t.features.assign(static_cast<std::size_t>(count), {"", t.pooling});
+      t.pooling *= static_cast<double>(count);
+    }
+  }
+  if (t.feature_count() > 1 && t.session) {
+    v.refuse(
+        "found several features, but sessions are modelled for tables of one feature; "
+        "remove access.session");
+  }
+}
+
 EmbeddingTable table_from(const Value& v, AccessReader& laws) {
-  v.keys({"name", "rows", "dim", "pooling", "mode", "access"});
+  v.keys({"name", "rows", "dim", "pooling", "mode", "access", "features", "format", "weighted"});
   EmbeddingTable t;
   t.name = v.at("name", "a name in quotes").name();
   t.rows = v.at("rows", "the number of rows").integer(1, kMostRows);
   t.dim = v.at("dim", "the embedding dimension").integer(1, kWidestTable);
   if (const auto pooling = v.find("pooling")) {
-    t.pooling = pooling->number(0, 1e6);
-    if (t.pooling <= 0) {
-      pooling->fail("more than 0 lookups per sample");
-    }
+    t.pooling = lookups_per_sample(*pooling);
   }
   if (const auto mode = v.find("mode")) {
     t.mode = mode->choice(pooling_names());
@@ -185,6 +221,18 @@ EmbeddingTable table_from(const Value& v, AccessReader& laws) {
     t.pooling = recorded && !pooling ? *recorded : t.pooling;
   } else {
     t.access = std::make_shared<const Access>(Access::uniform(t.rows));
+  }
+  if (const auto features = v.find("features")) {
+    read_features(*features, t, v.find("pooling").has_value());
+  }
+  if (const auto format = v.find("format")) {
+    t.format = format->choice(row_format_names());
+  }
+  if (const auto weighted = v.find("weighted")) {
+    t.weighted = weighted->boolean();
+    if (t.weighted && t.mode == PoolingMode::kSequence) {
+      weighted->refuse("found true: rows that are not pooled have no weights; use mode sum");
+    }
   }
   return t;
 }
@@ -414,6 +462,17 @@ const std::vector<std::pair<std::string, PoolingMode>>& pooling_names() {
       {"sum", PoolingMode::kSum},
       {"mean", PoolingMode::kMean},
       {"sequence", PoolingMode::kSequence}};
+  return names;
+}
+const std::vector<std::pair<std::string, Format>>& row_format_names() {
+  static const auto names = [] {
+    std::vector<std::pair<std::string, Format>> all;
+    for (const Format f : {Format::kFp32, Format::kBf16, Format::kFp16, Format::kFp8,
+                           Format::kInt8Row, Format::kInt4Row}) {
+      all.emplace_back(name_of(f), f);
+    }
+    return all;
+  }();
   return names;
 }
 const std::vector<std::pair<std::string, InteractionKind>>& interaction_names() {

@@ -1,11 +1,14 @@
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <numeric>
 
 #include "core/config/foreign_plans.h"
 #include "core/config/internal/foreign.h"
 #include "core/config/internal/loaders.h"
+#include "core/config/torchrec_rules.h"
+#include "core/optimizer_state.h"
 
 // A plan of ours <-> TorchRec's ParameterSharding of every table.
 namespace stepcast::config {
@@ -19,7 +22,33 @@ constexpr const char* kSequenceModule = "sparse_arch.embedding_collection";
                    fmt::format("TorchRec has no form for {}; {}", what, remedy));
 }
 
-void check_expressible(const PlanTable& table, std::int64_t rows) {
+[[noreturn]] void refuse_columns(const EmbeddingTable& t) {
+  const std::int64_t unit = kTorchRecColumnMultiple;
+  throw InputError(
+      fmt::format("--export torchrec: table \"{}\"", t.name),
+      fmt::format(
+          "has dim {}, and every kernel of TorchRec takes multiples of {} only; pad it to {} "
+          "columns (dim {})",
+          t.dim, unit, (t.dim + unit - 1) / unit * unit, (t.dim + unit - 1) / unit * unit));
+}
+
+/// Columns that FBGEMM's kernels take, of a table or a part of it.
+void check_columns(const PlanTable& table, const EmbeddingTable& described) {
+  const std::int64_t unit = kTorchRecColumnMultiple;
+  if (described.dim % unit != 0) {
+    refuse_columns(described);
+  }
+  for (const PlanShard& s : table.shards) {
+    if (const std::int64_t columns = s.columns[1] - s.columns[0]; columns % unit != 0) {
+      cannot(table, fmt::format("a part of {} columns", columns),
+             fmt::format("cut the table into parts of a multiple of {}", unit));
+    }
+  }
+}
+
+void check_expressible(const Job& job, const PlanTable& table, const EmbeddingTable& described) {
+  const std::int64_t rows = described.rows;
+  check_columns(table, described);
   if (table.frequency_order) {
     cannot(table, "rows in order of popularity", "plan with row_order \"workload\"");
   }
@@ -29,9 +58,14 @@ void check_expressible(const PlanTable& table, std::int64_t rows) {
              fmt::format("rows [{}, {}) apart from the others (row tiers)", s.rows[0], s.rows[1]),
              "give all rows of the table one placement");
     }
-    if (s.tier != "hbm" || s.cache_bytes > 0) {
-      cannot(table, fmt::format("rows in tier \"{}\"", s.tier),
-             "keep the table in hbm, or set its compute kernel by hand");
+    if (s.tier != "hbm" && (s.tier != kTorchRecHostTier || job.system.host.shares_core)) {
+      cannot(table, fmt::format("rows in tier \"{}\" of this system", s.tier),
+             fmt::format("keep the table in hbm, or in \"{}\" of a system with GPUs",
+                         kTorchRecHostTier));
+    }
+    if (s.tier != table.shards.front().tier ||
+        (s.cache_bytes > 0) != (table.shards.front().cache_bytes > 0)) {
+      cannot(table, "parts in different memory", "give all parts of the table one tier");
     }
     if (s.split == Split::kStripe && s.groups.front().size() > 1) {
       cannot(table, "striped rows (row mod n)",
@@ -72,6 +106,33 @@ std::string sharding_type(const Job& job, const PlanTable& table) {
     }
   }
   return table.shards.size() > 1 ? "grid_shard" : "table_row_wise";
+}
+
+/// The kernel of a table, by its type and memory.
+std::string compute_kernel(const std::string& type, const PlanTable& table) {
+  const PlanShard& first = table.shards.front();
+  return type == "data_parallel" ? "dense"
+         : first.tier == "hbm"   ? "fused"
+         : first.cache_bytes > 0 ? "fused_uvm_caching"
+                                 : "fused_uvm";
+}
+
+/// Rows that the fullest rank of a shard holds.
+std::int64_t rows_of_rank(const PlanShard& s) {
+  const auto members = static_cast<std::int64_t>(s.groups.front().size());
+  return (s.rows[1] - s.rows[0] + members - 1) / members;
+}
+
+/// The cache as a share of the rows it stands in front of.
+OrderedJson cache_of(const Job& job, const PlanTable& table, const EmbeddingTable& described) {
+  const PlanShard& s = table.shards.front();
+  const double row = cached_row_bytes(job.row_format(described), job.embedding_optimizer,
+                                      s.columns[1] - s.columns[0]);
+  const double slots = std::floor(s.cache_bytes / row);
+  OrderedJson cache;
+  cache["algorithm"] = s.cache_policy == RowCachePolicy::kLfu ? "LFU" : "LRU";
+  cache["load_factor"] = std::min(1.0, slots / static_cast<double>(rows_of_rank(s)));
+  return cache;
 }
 
 OrderedJson spec_of(const Job& job, const PlanTable& table) {
@@ -180,19 +241,78 @@ const std::vector<std::pair<std::string, ShardingKind>>& types() {
   return all;
 }
 
+/// What a kernel in host memory says of a table's parts.
+void read_host_memory(const Value& v, const std::string& kernel, const Job& job,
+                      const EmbeddingTable& table, PlanTable& t) {
+  const auto cache = v.find("cache_params");
+  const bool has_params = cache && !cache->json().is_null();
+  if (kernel != "fused_uvm_caching") {
+    if (has_params) {
+      cache->refuse(fmt::format("kernel {} has no cache; remove it", kernel));
+    }
+  }
+  double load_factor = kTorchRecLoadFactor;
+  RowCachePolicy policy = RowCachePolicy::kLru;
+  if (has_params) {
+    cache->keys({"algorithm", "load_factor", "reserved_memory", "precision", "prefetch_pipeline",
+                 "stats", "multipass_prefetch_config"});
+    for (const char* key :
+         {"precision", "prefetch_pipeline", "stats", "multipass_prefetch_config"}) {
+      if (const auto given = cache->find(key);
+          given && !given->json().is_null() && given->json() != false) {
+        given->refuse("is not modelled; leave it out");
+      }
+    }
+    if (const auto reserved = cache->find("reserved_memory");
+        reserved && !reserved->json().is_null() && reserved->number(0, 1e6) > 0) {
+      reserved->refuse("is not modelled; use 0");
+    }
+    if (const auto given = cache->find("load_factor"); given && !given->json().is_null()) {
+      load_factor = given->number(0, 1);
+    }
+    if (const auto given = cache->find("algorithm"); given && !given->json().is_null()) {
+      policy = given->choice<RowCachePolicy>({{"LRU", RowCachePolicy::kLru},
+                                              {"LFU", RowCachePolicy::kLfu},
+                                              {"CacheAlgorithm.LRU", RowCachePolicy::kLru},
+                                              {"CacheAlgorithm.LFU", RowCachePolicy::kLfu}});
+    }
+  }
+  for (PlanShard& s : t.shards) {
+    if (kernel == "fused" || kernel == "dense") {
+      continue;
+    }
+    s.tier = kTorchRecHostTier;
+    if (kernel == "fused_uvm_caching") {
+      const double row = cached_row_bytes(job.row_format(table), job.embedding_optimizer,
+                                          s.columns[1] - s.columns[0]);
+      s.cache_bytes = row * std::round(load_factor * static_cast<double>(rows_of_rank(s)));
+      s.cache_policy = policy;
+    }
+  }
+}
+
 PlanTable table_from(const std::string& name, const Value& v, const EmbeddingTable& table,
-                     std::int64_t devices) {
+                     const Job& job) {
+  const std::int64_t devices = job.devices;
   v.keys({"sharding_type", "compute_kernel", "ranks", "sharding_spec", "cache_params",
           "enforce_hbm", "stochastic_rounding", "bounds_check_mode", "output_dtype",
           "key_value_params"});
   const ShardingKind kind = v.at("sharding_type", "a sharding type of TorchRec").choice(types());
+  std::string kernel_name = "fused";
   if (const auto kernel = v.find("compute_kernel"); kernel && !kernel->json().is_null()) {
-    const std::string text = kernel->text("a compute kernel of TorchRec");
-    if (text != "dense" && text != "fused") {
+    kernel_name = kernel->text("a compute kernel of TorchRec");
+    if (kernel_name != "dense" && kernel_name != "fused" && kernel_name != "fused_uvm" &&
+        kernel_name != "fused_uvm_caching") {
       kernel->refuse(
-          fmt::format("found \"{}\": only dense and fused keep a table in the device's "
-                      "memory; other tiers are not read from TorchRec plans",
-                      text));
+          fmt::format("found \"{}\": only dense, fused, fused_uvm and "
+                      "fused_uvm_caching are read from TorchRec plans",
+                      kernel_name));
+    }
+    if (kind == ShardingKind::kDataParallel && kernel_name.starts_with("fused_uvm")) {
+      kernel->refuse(
+          fmt::format("found \"{}\": copies of data_parallel are in device memory; "
+                      "use dense",
+                      kernel_name));
     }
   }
   PlanTable t;
@@ -235,21 +355,64 @@ PlanTable table_from(const std::string& name, const Value& v, const EmbeddingTab
             : ShardingKind::kTableWise;
     t.shards.push_back(shard_of(*spec, columns, std::move(pieces), table.rows, of_part));
   }
+  read_host_memory(v, kernel_name, job, table, t);
   return t;
+}
+
+/// A collection has tables of one dim: where there are several, each has a collection.
+std::string sequence_module(const DlrmWorkload& w, const EmbeddingTable& of) {
+  const bool several =
+      std::any_of(w.tables.begin(), w.tables.end(), [&of](const EmbeddingTable& t) {
+        return t.mode == PoolingMode::kSequence && t.dim != of.dim;
+      });
+  return several ? fmt::format("{}_{}", kSequenceModule, of.dim) : kSequenceModule;
+}
+
+/// Column-wise tables of a collection have parts of one width. `width`: of those before, or 0.
+void expect_one_width(const PlanTable& table, const EmbeddingTable& described,
+                      std::int64_t& width) {
+  for (const PlanShard& s : table.shards) {
+    const std::int64_t columns = s.columns[1] - s.columns[0];
+    if (width != 0 && columns != width) {
+      cannot(table,
+             fmt::format("parts of {} columns in a collection with parts of {}", columns, width),
+             fmt::format("cut the tables of {} columns that are not pooled into parts of one width",
+                         described.dim));
+    }
+    width = columns;
+  }
 }
 
 }  // namespace
 
+void expect_torchrec_tables(const Job& job) {
+  for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
+    if (t.dim % kTorchRecColumnMultiple != 0) {
+      refuse_columns(t);
+    }
+  }
+}
+
 std::string plan_to_torchrec(const Job& job, const EmbeddingPlan& plan) {
   const DlrmWorkload& w = *job.workload.dlrm();
   OrderedJson modules = OrderedJson::object();
+  std::map<std::int64_t, std::int64_t> part_widths;  // by dim, of tables that are not pooled
   for (const PlanTable& table : plan.tables) {
     const EmbeddingTable& described = table_of(w, table.name);
-    check_expressible(table, described.rows);
+    check_expressible(job, table, described);
+    const bool sequence = described.mode == PoolingMode::kSequence;
     OrderedJson to;
-    to["sharding_type"] = sharding_type(job, table);
-    const bool copies = to["sharding_type"] == "data_parallel";
-    to["compute_kernel"] = copies ? "dense" : "fused";
+    const std::string type = sharding_type(job, table);
+    const TorchRecSharding* takes = torchrec_sharding(type);
+    STEPCAST_CHECK(takes != nullptr, "sharding type {}", type);
+    if (sequence && !takes->unpooled) {
+      cannot(table, fmt::format("{} of a table that is not pooled", type),
+             "its embedding collections take data_parallel, table_wise, column_wise and row_wise "
+             "over all ranks");
+    }
+    to["sharding_type"] = type;
+    const bool copies = type == "data_parallel";
+    to["compute_kernel"] = compute_kernel(type, table);
     OrderedJson ranks = OrderedJson::array();
     for (const PlanShard& s : table.shards) {
       for (const std::int32_t r : s.groups.front()) {
@@ -258,8 +421,13 @@ std::string plan_to_torchrec(const Job& job, const EmbeddingPlan& plan) {
     }
     to["ranks"] = std::move(ranks);
     to["sharding_spec"] = copies ? OrderedJson() : spec_of(job, table);
-    const bool sequence = described.mode == PoolingMode::kSequence;
-    modules[sequence ? kSequenceModule : kPooledModule][table.name] = std::move(to);
+    if (to["compute_kernel"] == "fused_uvm_caching") {
+      to["cache_params"] = cache_of(job, table, described);
+    }
+    if (sequence && type == "column_wise") {
+      expect_one_width(table, described, part_widths[described.dim]);
+    }
+    modules[sequence ? sequence_module(w, described) : kPooledModule][table.name] = std::move(to);
   }
   return pretty(modules, 2) + "\n";
 }
@@ -276,10 +444,11 @@ bool is_torchrec_plan(const Json& root) {
   });
 }
 
-EmbeddingPlan plan_of_torchrec(const Value& v, const DlrmWorkload& w, std::int64_t devices) {
+EmbeddingPlan plan_of_torchrec(const Value& v, const Job& job) {
+  const DlrmWorkload& w = *job.workload.dlrm();
   EmbeddingPlan plan;
   plan.workload = "a TorchRec plan";
-  plan.devices = devices;
+  plan.devices = job.devices;
   std::vector<std::string> names;
   for (const EmbeddingTable& t : w.tables) {
     names.push_back(t.name);
@@ -294,7 +463,7 @@ EmbeddingPlan plan_of_torchrec(const Value& v, const DlrmWorkload& w, std::int64
                       [&, &n = name](const PlanTable& t) { return t.name == n; })) {
         table.refuse(fmt::format("table \"{}\" is in two modules; list each table once", name));
       }
-      plan.tables.push_back(table_from(name, table, table_of(w, name), devices));
+      plan.tables.push_back(table_from(name, table, table_of(w, name), job));
     }
   }
   const auto place = [&names](const PlanTable& t) {
@@ -321,12 +490,24 @@ import os
 
 from torch.distributed._shard.sharding_spec import EnumerableShardingSpec, ShardMetadata
 from torchrec.distributed.types import (
+    CacheParams,
     EmbeddingModuleShardingPlan,
     ParameterSharding,
     ShardingPlan,
 )
 
 PLAN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "{file}")
+
+
+def cache_params(table):
+    cache = table.get("cache_params")
+    if cache is None:
+        return None
+    from fbgemm_gpu.split_table_batched_embeddings_ops_common import CacheAlgorithm
+
+    return CacheParams(
+        algorithm=CacheAlgorithm[cache["algorithm"]], load_factor=cache["load_factor"]
+    )
 
 
 def parameter_sharding(table):
@@ -348,6 +529,7 @@ def parameter_sharding(table):
         compute_kernel=table["compute_kernel"],
         ranks=table["ranks"],
         sharding_spec=spec,
+        cache_params=cache_params(table),
     )
 
 

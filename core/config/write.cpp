@@ -136,6 +136,27 @@ void add_transformer(OrderedJson& j, const TransformerWorkload& w) {
   }
 }
 
+OrderedJson constraints_json(const std::vector<TableConstraint>& constraints) {
+  OrderedJson j = OrderedJson::object();
+  for (const TableConstraint& c : constraints) {
+    OrderedJson of_table = OrderedJson::object();
+    for (const ShardingKind kind : c.shardings) {
+      of_table["sharding"].push_back(name_of(kind));
+    }
+    if (!c.tiers.empty()) {
+      of_table["memory"] = c.tiers;
+    }
+    if (c.cached) {
+      of_table["cache"] = *c.cached;
+    }
+    if (c.narrowest > 0) {
+      of_table["narrowest_columns"] = c.narrowest;
+    }
+    j[c.table] = std::move(of_table);
+  }
+  return j;
+}
+
 void add_tables(OrderedJson& j, const DlrmWorkload& w) {
   j["tables"] = OrderedJson::array();
   for (const EmbeddingTable& t : w.tables) {
@@ -143,8 +164,24 @@ void add_tables(OrderedJson& j, const DlrmWorkload& w) {
     table["name"] = t.name;
     table["rows"] = t.remapped ? t.remapped->rows : t.rows;
     table["dim"] = t.dim;
-    table["pooling"] = plain(t.pooling);
+    if (t.features.empty()) {
+      table["pooling"] = plain(t.pooling);
+    } else if (t.features.front().name.empty()) {  // so many alike
+      table["pooling"] = plain(t.features.front().pooling);
+      table["features"] = t.features.size();
+    } else {
+      table["features"] = OrderedJson::array();
+      for (const TableFeature& f : t.features) {
+        table["features"].push_back({{"name", f.name}, {"pooling", plain(f.pooling)}});
+      }
+    }
     table["mode"] = name_in(pooling_names(), t.mode);
+    if (t.format) {
+      table["format"] = name_of(*t.format);
+    }
+    if (t.weighted) {
+      table["weighted"] = true;
+    }
     table["access"] = access_json(t);
     j["tables"].push_back(std::move(table));
   }
@@ -591,6 +628,9 @@ std::string job_to_json(const Job& job, int indent) {
   j["embedding"]["dedup"] = job.embedding_dedup ? "ikjt" : "off";
   if (job.sync_interval > 1) {
     j["embedding"]["sync_interval"] = job.sync_interval;
+  }
+  if (!job.plan_constraints.empty()) {
+    j["embedding"]["constraints"] = constraints_json(job.plan_constraints);
   }
   j["embedding"]["transform"] = job.sptt ? "sptt" : "none";
   if (job.tower_compression > 1) {

@@ -74,7 +74,7 @@ BaselinePlan size_lookup_greedy_plan(const Job& job, const models::CostModel&, s
 /// Lookup bytes over memory bandwidth plus output bytes over link bandwidth: no latency, no skew.
 BaselinePlan bytes_only_plan(const Job& job, const models::CostModel&, std::uint64_t) {
   return by_cost(job, [](const Job& j, const EmbeddingTable& t) {
-    const double row = format_bytes(j.formats.embedding, 1, t.dim).base();
+    const double row = format_bytes(j.row_format(t), 1, t.dim).base();
     const double batch = static_cast<double>(j.batch.global);
     const double link = j.system.fabric.empty() ? 1e9 : j.system.fabric.back().bandwidth.base();
     const double memory = std::max(j.system.device.bandwidth.base(), 1.0);

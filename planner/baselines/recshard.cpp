@@ -62,7 +62,7 @@ BaselinePlan recshard_plan(const Job& job, const models::CostModel&, std::uint64
   for (std::size_t t = 0; t < w.tables.size(); ++t) {
     const EmbeddingTable& table = w.tables[t];
     const Access access = table.access ? *table.access : Access::uniform(table.rows);
-    const double row = format_bytes(job.formats.embedding, 1, table.dim).base();
+    const double row = format_bytes(job.row_format(table), 1, table.dim).base();
     const double state = state_row_bytes(job.embedding_optimizer, table.dim);
     const double buffers =
         held_bytes(job, table, {Holding::kExchanged, 0, table.dim, 1, 1}).total() +

@@ -72,7 +72,7 @@ double shard_seconds(const Table& table, Kind kind, std::int64_t columns, double
                      const Topology& topology) {
   const double ranks = real(topology.devices);
   const double host = real(topology.per_host);
-  const double bags = local_batch;
+  const double bags = local_batch * real(table.features);
   const double ids = local_batch * table.pooling;
   const double outputs = table.pooled ? bags : ids;
   const double row = real(columns) * kElement;
@@ -128,7 +128,8 @@ double shard_bytes(const Table& table, Kind kind, std::int64_t columns, double l
   const double weights = std::ceil(real(table.rows) / parts) * real(columns) * kElement;
   const double ids = local_batch * table.pooling * (local ? 1 : ranks) / parts;
   const double outputs =
-      (table.pooled ? local_batch : local_batch * table.pooling / parts) * (local ? 1 : ranks);
+      (table.pooled ? local_batch * real(table.features) : local_batch * table.pooling / parts) *
+      (local ? 1 : ranks);
   const double state = weights / std::max<double>(1, real(columns));
   return weights + state + 2 * ids * kIndex + outputs * real(columns) * kElement;
 }
@@ -271,7 +272,8 @@ Placement dynamic_programming(const PlacementProblem& problem) {
 std::vector<Table> tables_of(const DlrmWorkload& workload) {
   std::vector<Table> tables;
   for (const EmbeddingTable& t : workload.tables) {
-    tables.push_back({t.name, t.rows, t.dim, t.pooling, t.mode != PoolingMode::kSequence});
+    tables.push_back(
+        {t.name, t.rows, t.dim, t.pooling, t.mode != PoolingMode::kSequence, t.feature_count()});
   }
   return tables;
 }

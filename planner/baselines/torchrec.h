@@ -30,6 +30,7 @@ struct Table {
   std::int64_t dim = 0;
   double pooling = 1;
   bool pooled = true;
+  std::int64_t features = 1;  ///< that share its rows: that many poolings of a sample
 };
 
 enum class Kind : std::uint8_t { kTableWise, kColumnWise, kRowWise, kTableRowWise, kDataParallel };

@@ -20,13 +20,16 @@ RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit 
   const DlrmWorkload& w = *job.workload.dlrm();
   const std::int64_t devices = job.devices;
   const double local = real(job.batch.global) / real(devices);
-  double lookups = 0;
+  double lookups = 0;  // as ids without weights
+  double bags = 0;
   double columns = 0;
   double row_elements = 0;
   double small_elements = 0;  // of tables that would be replicated
   for (const EmbeddingTable& t : w.tables) {
-    lookups += local * t.pooling;
-    columns += real(t.dim);
+    lookups += local * t.pooling * t.id_bytes() / kIdBytes;
+    bags += local * real(t.feature_count());
+    columns += real(t.output_columns());
+    weighted_ = weighted_ || t.weighted;
     row_elements += local * t.pooling * real(t.dim);
     if (real(t.rows) <= 2 * local) {
       small_elements += real(t.rows) * real(t.dim);
@@ -42,8 +45,7 @@ RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit 
     return prices.link(kind, format, devices, 1, bytes, fit);
   };
   ids_ = to_all(OpKind::kAllToAllV, Format::kInt64, lookups * kIdBytes);
-  lengths_ = to_all(OpKind::kAllToAllV, Format::kInt32,
-                    local * real(static_cast<std::int64_t>(w.tables.size())) * kLengthBytes);
+  lengths_ = to_all(OpKind::kAllToAllV, Format::kInt32, bags * kLengthBytes);
   unpack_ = prices.memory_bound(OpKind::kIndexUnpack, 2 * lookups * kIdBytes, fit);
   exchange_ = to_all(OpKind::kAllToAllV, forward, typical_ * forward_bytes_);
   exchange_back_ = to_all(OpKind::kAllToAllV, backward, typical_ * backward_bytes_);
@@ -57,11 +59,11 @@ RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit 
   pool_backward_ = prices.memory_bound(OpKind::kSequencePoolBackward, row_elements * 4, fit);
 }
 
-double RoutePrices::ids(double lookups, double bags) const {
+double RoutePrices::ids(const EmbeddingTable& table, double lookups, double bags) const {
   // Around an even exchange bytes sent equal bytes received.
-  const double moved = lookups * kIdBytes + bags * kLengthBytes;
-  return ids_.beyond_start(lookups * kIdBytes) + lengths_.beyond_start(bags * kLengthBytes) +
-         unpack_.beyond_start(2 * moved);
+  const double moved = lookups * table.id_bytes() + bags * kLengthBytes;
+  return ids_.beyond_start(lookups * table.id_bytes()) +
+         lengths_.beyond_start(bags * kLengthBytes) + unpack_.beyond_start(2 * moved);
 }
 double RoutePrices::exchange_forward(double elements) const {
   return exchange_.beyond_start(elements * forward_bytes_);
@@ -133,9 +135,11 @@ double RoutePrices::group_exchange(std::int64_t group, double elements, bool for
   return link(OpKind::kAllToAllV, f, group, 1)
       .beyond_start(elements * (forward ? forward_bytes_ : backward_bytes_));
 }
-double RoutePrices::group_ids(std::int64_t group, double lookups) const {
-  return link(OpKind::kAllToAllV, Format::kInt64, group, 1).beyond_start(lookups * kIdBytes) +
-         unpack_.beyond_start(2 * lookups * kIdBytes);
+double RoutePrices::group_ids(const EmbeddingTable& table, std::int64_t group,
+                              double lookups) const {
+  const double bytes = lookups * table.id_bytes();
+  return link(OpKind::kAllToAllV, Format::kInt64, group, 1).beyond_start(bytes) +
+         unpack_.beyond_start(2 * bytes);
 }
 double RoutePrices::replica_update(double elements) const { return update_.per_byte * elements; }
 
@@ -161,8 +165,9 @@ std::size_t RoutePrices::group_index(std::int64_t group) const {
 std::vector<Ticks> RoutePrices::fixed() const {
   const double kernels = prices_.forward_start() + prices_.backward_start();
   std::vector<Ticks> charges;
-  charges.push_back(to_load(
-      job_.devices > 1 && !arrives_ahead() ? ids_.start + lengths_.start + unpack_.start : 0));
+  charges.push_back(to_load(job_.devices > 1 && !arrives_ahead()
+                                ? (weighted_ ? 2 : 1) * ids_.start + lengths_.start + unpack_.start
+                                : 0));
   charges.push_back(to_load(kernels + exchange_.start + exchange_back_.start));
   charges.push_back(to_load(kernels + reduce_.start + gather_.start));
   charges.push_back(to_load(kernels + exchange_.start + exchange_back_.start + pool_forward_.start +

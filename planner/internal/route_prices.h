@@ -19,8 +19,8 @@ class RoutePrices {
 
   /// Ids arrive while the step before runs (parallel.dlrm_pipeline).
   [[nodiscard]] bool arrives_ahead() const;
-  /// Ids and lengths that arrive at a rank, and sorting them into bags.
-  [[nodiscard]] double ids(double lookups, double bags) const;
+  /// Ids (with their weights) and lengths that arrive at a rank, and sorting them into bags.
+  [[nodiscard]] double ids(const EmbeddingTable& table, double lookups, double bags) const;
   /// All-to-all of rows over all ranks: elements a rank sends (forward) or receives (backward).
   [[nodiscard]] double exchange_forward(double elements) const;
   [[nodiscard]] double exchange_backward(double elements) const;
@@ -35,7 +35,8 @@ class RoutePrices {
   [[nodiscard]] double replica_sync(double elements, std::int64_t copies, std::int64_t step) const;
   /// All-to-all of rows inside groups of consecutive ranks.
   [[nodiscard]] double group_exchange(std::int64_t group, double elements, bool forward) const;
-  [[nodiscard]] double group_ids(std::int64_t group, double lookups) const;
+  [[nodiscard]] double group_ids(const EmbeddingTable& table, std::int64_t group,
+                                 double lookups) const;
   /// Dense optimizer on replicated rows and zeroing their gradient.
   [[nodiscard]] double replica_update(double elements) const;
   /// Mean of arrived sequence rows, forward and backward.
@@ -60,7 +61,8 @@ class RoutePrices {
   const Job& job_;
   const EmbeddingPrices& prices_;
   LineFit fit_;
-  double typical_ = 0;  ///< elements of pooled rows of half of all tables on one rank
+  bool weighted_ = false;  ///< some lookups: weights are a collective of their own
+  double typical_ = 0;     ///< elements of pooled rows of half of all tables on one rank
   double forward_bytes_ = 4, backward_bytes_ = 4, gradient_bytes_ = 4;
   LinearPrice ids_, lengths_, unpack_, exchange_, exchange_back_, reduce_, gather_, sync_, update_;
   LinearPrice pool_forward_, pool_backward_;

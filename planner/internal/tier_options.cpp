@@ -71,9 +71,10 @@ class TierOptions {
     const std::int64_t copies = job_.devices / group;
     if (group > 1) {
       const double row = unpooled() ? dim : 0;  // pooled partial sums do not grow with accesses
-      l.per_access = (choice_.group_exchange(group, row, true) +
-                      choice_.group_exchange(group, row, false) + choice_.group_ids(group, 1)) /
-                     devices;
+      l.per_access =
+          (choice_.group_exchange(group, row, true) + choice_.group_exchange(group, row, false) +
+           choice_.group_ids(table_, group, 1)) /
+          devices;
     }
     if (copies > 1) {
       l.per_row =
@@ -108,7 +109,7 @@ class TierOptions {
     if (unpooled() || group == 1) {
       return {0, 0};
     }
-    const double sent = global_ * real(table_.dim);
+    const double sent = global_ * real(table_.output_columns());
     if (group == job_.devices) {
       return {routes.reduce_forward(sent), routes.reduce_backward(sent)};
     }
@@ -198,7 +199,7 @@ class TierOptions {
                     routes_.group_exchange(g, touched * real(table_.dim), false);
       }
       if (g > 1) {
-        arrival += routes_.group_ids(g, touched);
+        arrival += routes_.group_ids(table_, g, touched);
       }
       const auto [f, b] = presence(routes_, g);
       exchange += f + b;
@@ -279,13 +280,14 @@ class TierOptions {
     STEPCAST_CHECK(slow != nullptr, "tier '{}'", tiers_[tier].name);
     const double bandwidth =
         slow->bandwidth.base() / real(std::max<std::int64_t>(1, slow->shared_by));
-    const double row = workloads::cached_row_bytes(job_, table_.dim);
+    const double row = workloads::cached_row_bytes(job_, table_, table_.dim);
     const workloads::ListShares distinct = workloads::list_shares(job_, table_);
     const std::vector<workloads::HotRow> hottest = workloads::hottest_rows(table_.access.get());
     const bool alone = job_.devices == 1;
     for (const std::int64_t members :
          alone ? std::vector<std::int64_t>{1} : std::vector<std::int64_t>{1, job_.devices}) {
-      const HotRows hot = members > 1 ? hot_rows(table_, hottest, members) : HotRows{};
+      const HotRows hot =
+          members > 1 ? hot_rows(table_, hottest, members, options_.form.row_split) : HotRows{};
       const double most = hot.shares.most();
       const std::int64_t rows = (table_.rows + members - 1) / members;
       const Access law = members > 1 ? access_.random_subset(rows) : access_;
@@ -311,11 +313,12 @@ class TierOptions {
         const workloads::ListShares lists = once ? distinct : workloads::ListShares{};
         const bool listed = unpooled() || once;
         const bool reduced = all && !listed;
-        const double sent =
-            (unpooled() ? lookups_ * share : global_ * lists.lists) * real(table_.dim);
+        const double sent = unpooled() ? lookups_ * share * real(table_.dim)
+                                       : global_ * lists.lists * real(table_.output_columns());
         const EmbeddingPrices::Lookups lookups{t_, global_ * lists.ids, share, table_.dim,
                                                unpooled()};
-        o.load[kArrival] = to_load(routes_.ids(lookups_ * lists.ids * share, global_));
+        o.load[kArrival] = to_load(routes_.ids(table_, lookups_ * lists.ids * share,
+                                               global_ * real(table_.feature_count())));
         const LoadPhase looked_up = listed ? kSequenceLookup : all ? kGroupLookup : kLookup;
         o.load[looked_up] = to_load(prices_.forward(lookups));
         o.load[listed ? kSequenceExchange

@@ -59,11 +59,17 @@ from dataclasses import dataclass
 from typing import Dict, List, Optional
 
 @dataclass
+class CacheParams:
+    algorithm: Optional[object] = None
+    load_factor: Optional[float] = None
+
+@dataclass
 class ParameterSharding:
     sharding_type: str
     compute_kernel: str
     ranks: Optional[List[int]] = None
     sharding_spec: Optional[object] = None
+    cache_params: Optional[CacheParams] = None
 
 class EmbeddingModuleShardingPlan(Dict[str, ParameterSharding]):
     pass

@@ -114,6 +114,37 @@ TEST_CASE("a plan goes to TorchRec and back", "[config][torchrec]") {
   CHECK(tables_of(*back.embedding_plan) == tables_of(*job.embedding_plan));
 }
 
+TEST_CASE("rows in host memory go to TorchRec and back with their cache", "[config][torchrec]") {
+  Job job = job_with(mixed("block", true));
+  // Row-wise Adagrad: 8 columns of 4 B, a state of 4 B, a directory of 32 B: 68 B a cached row.
+  for (PlanShard* s :
+       {&job.embedding_plan->tables[1].shards[0], &job.embedding_plan->tables[4].shards[0]}) {
+    s->tier = "ddr";
+  }
+  job.embedding_plan->tables[1].shards[0].cache_bytes = 3 * 68;  // of blocks of 6 rows
+  job.embedding_plan->tables[1].shards[0].cache_policy = RowCachePolicy::kLfu;
+  const std::string text = config::plan_to_torchrec(job, *job.embedding_plan);
+  CHECK_THAT(text, Contains("\"cache_params\": {\"algorithm\": \"LFU\", \"load_factor\": 0.5}"));
+  CHECK_THAT(text, Contains("\"compute_kernel\": \"fused_uvm\","));
+  const PlanFile file(text);
+  const Job back = job_with("\"" + file.path() + "\"");
+  CHECK(tables_of(*back.embedding_plan) == tables_of(*job.embedding_plan));
+  // A CPU's ranks have no memory behind their own.
+  job.system.host.shares_core = true;
+  CHECK_THAT(refusal([&] { (void)config::plan_to_torchrec(job, *job.embedding_plan); }),
+             Contains("table \"b\"") && Contains("\"ddr\""));
+}
+
+TEST_CASE("a table that no kernel of TorchRec takes is refused before any plan",
+          "[config][torchrec]") {
+  Job job = job_with(mixed("block", true));
+  CHECK_NOTHROW(config::expect_torchrec_tables(job));
+  std::get<DlrmWorkload>(job.workload.model).tables[2].dim = 10;
+  CHECK_THAT(refusal([&] { config::expect_torchrec_tables(job); }),
+             Contains("table \"c\"") && Contains("has dim 10") && Contains("multiples of 4") &&
+                 Contains("pad it to 12"));
+}
+
 TEST_CASE("a plan goes to HugeCTR and back", "[config][hugectr]") {
   const Job job = job_with(mixed("stripe", false));
   const std::string text = config::plan_to_hugectr(job, *job.embedding_plan);
@@ -154,13 +185,23 @@ TEST_CASE("what another system has no form for is refused by the table's name",
              Contains("table \"b\"") && Contains("row tiers"));
   CHECK_THAT(hugectr(mixed("stripe", false), tiered),
              Contains("table \"b\"") && Contains("row tiers"));
-  const auto slow = [](EmbeddingPlan& p) { p.tables[4].shards.front().tier = "ddr"; };
-  CHECK_THAT(torchrec(mixed("block", true), slow), Contains("table \"e\"") && Contains("\"ddr\""));
+  const auto slow = [](EmbeddingPlan& p) { p.tables[4].shards.front().tier = "ssd"; };
+  CHECK_THAT(torchrec(mixed("block", true), slow), Contains("table \"e\"") && Contains("\"ssd\""));
   const auto ordered = [](EmbeddingPlan& p) { p.tables[2].frequency_order = true; };
   CHECK_THAT(torchrec(mixed("block", true), ordered),
              Contains("table \"c\"") && Contains("popularity"));
   const auto nodes = [](EmbeddingPlan& p) { p.tables[1].shards.front().groups = {{0, 1}, {2, 3}}; };
   CHECK_THAT(torchrec(mixed("block", true), nodes), Contains("table \"b\"") && Contains("copies"));
+  // Not pooled: a group of ranks is for pooled tables only.
+  const auto unpooled = [](EmbeddingPlan& p) { p.tables[4].shards = p.tables[2].shards; };
+  CHECK_THAT(torchrec(mixed("block", true), unpooled),
+             Contains("table \"e\"") && Contains("table_row_wise of a table that is not pooled"));
+  const auto narrow = [](EmbeddingPlan& p) {
+    p.tables[0].shards[0].columns = {0, 6};
+    p.tables[0].shards[1].columns = {6, 8};
+  };
+  CHECK_THAT(torchrec(mixed("block", true), narrow),
+             Contains("table \"a\"") && Contains("a part of 6 columns"));
   const auto odd = [](EmbeddingPlan& p) { p.tables[2].shards.front().groups = {{1, 2}}; };
   CHECK_THAT(torchrec(mixed("block", true), odd),
              Contains("table \"c\"") && Contains("one machine"));
@@ -192,8 +233,21 @@ TEST_CASE("malformed plans of other systems name the place", "[config][torchrec]
       {"shard_sizes": [20, 8], "shard_offsets": [0, 0], "placement": "rank:0/cuda:0"},
       {"shard_sizes": [1, 8], "shard_offsets": [20, 0], "placement": "rank:1/cuda:1"}])")),
              Contains("blocks of ceil(21 / 2) = 11 rows"));
-  CHECK_THAT(loaded(table("a", R"("compute_kernel": "fused_uvm", "sharding_type": "table_wise")")),
+  CHECK_THAT(loaded(table("a", R"("compute_kernel": "key_value", "sharding_type": "table_wise")")),
              Contains("compute_kernel") && Contains("fused_uvm"));
+  CHECK_THAT(loaded(table("a", R"("compute_kernel": "fused_uvm_caching",
+                                  "sharding_type": "data_parallel")")),
+             Contains("compute_kernel") && Contains("use dense"));
+  const std::string whole_table = R"(, "sharding_type": "table_wise", "sharding_spec": [
+      {"shard_sizes": [21, 8], "shard_offsets": [0, 0], "placement": "rank:0/cuda:0"}])";
+  CHECK_THAT(
+      loaded(table(
+          "a", R"("compute_kernel": "fused", "cache_params": {"load_factor": 0.1})" + whole_table)),
+      Contains("cache_params") && Contains("has no cache"));
+  CHECK_THAT(loaded(table("a", R"("compute_kernel": "fused_uvm_caching", "cache_params":
+                                  {"reserved_memory": 8})" +
+                                   whole_table)),
+             Contains("cache_params.reserved_memory") && Contains("not modelled"));
   CHECK_THAT(loaded(R"({"m": {"a": {"sharding_type": "data_parallel"}}})"),
              Contains("table \"b\""));
 

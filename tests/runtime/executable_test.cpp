@@ -56,23 +56,33 @@ TEST_CASE("what of a DLRM cannot run names itself and the remedy", "[runtime][ex
   Job job = runtime::test::small_job(InteractionKind::kCat);
   job.devices = 2;
   job.embedding_choice = "table_wise";
-  check_refused(job, {{Where::kCpuOnly, "embedding.plan", "rows in tier ssd", "tier ddr",
-                       [](Job& j) {
-                         j.embedding_plan = workloads::make_embedding_plan(j, "row_wise");
-                         j.embedding_plan->tables[1].shards[0].tier = "ssd";
-                       }},
-                      {Where::kCpuOnly, "embedding.plan", "1028 columns of table 't3'",
-                       "at most 1024 columns", [](Job& j) { dlrm(j).tables[3].dim = 1028; }},
-                      {Where::kCpuOnly, "workload.tables",
-                       "260 columns of table 't0' beside a table of 9", "divides by 4",
-                       [](Job& j) {
-                         dlrm(j).tables[0].dim = 260;
-                         dlrm(j).tables[3].dim = 9;
-                       }},
-                      {Where::kCpuOnly, "formats.compute", "fp8 products of a DLRM", "use bf16",
-                       [](Job& j) { j.formats.compute = Format::kFp8; }},
-                      {Where::kCpuOnly, "formats.compute", "block formats", "use bf16",
-                       [](Job& j) { j.formats.compute = Format::kMxfp8; }}});
+  check_refused(
+      job,
+      {{Where::kCpuOnly, "embedding.plan", "rows in tier ssd", "tier ddr",
+        [](Job& j) {
+          j.embedding_plan = workloads::make_embedding_plan(j, "row_wise");
+          j.embedding_plan->tables[1].shards[0].tier = "ssd";
+        }},
+       {Where::kCpuOnly, "embedding.plan", "1028 columns of table 't3'", "at most 1024 columns",
+        [](Job& j) { dlrm(j).tables[3].dim = 1028; }},
+       {Where::kCpuOnly, "workload.tables", "260 columns of table 't0' beside a table of 9",
+        "divides by 4",
+        [](Job& j) {
+          dlrm(j).tables[0].dim = 260;
+          dlrm(j).tables[3].dim = 9;
+        }},
+       {Where::kNowhere, "workload.tables", "2 features of table 't1'", "give each feature a table",
+        [](Job& j) {
+          dlrm(j).tables[1].features.assign(2, {"", 1});
+        }},
+       {Where::kNowhere, "workload.tables", "weights of table 't2'", "leave weighted",
+        [](Job& j) { dlrm(j).tables[2].weighted = true; }},
+       {Where::kCpuOnly, "workload.tables", "table 't1' in fp16 beside table 't0' in fp32",
+        "one format", [](Job& j) { dlrm(j).tables[1].format = Format::kFp16; }},
+       {Where::kCpuOnly, "formats.compute", "fp8 products of a DLRM", "use bf16",
+        [](Job& j) { j.formats.compute = Format::kFp8; }},
+       {Where::kCpuOnly, "formats.compute", "block formats", "use bf16",
+        [](Job& j) { j.formats.compute = Format::kMxfp8; }}});
 }
 
 TEST_CASE("what of a DLRM both backends run is not refused", "[runtime][executable]") {

@@ -151,7 +151,9 @@ TEST_CASE("rows the runtime fetches and writes are those the graph expects", "[r
       s.tier = t % 2 == 0 ? "ddr" : "ssd";
       const double held =
           static_cast<double>(s.rows[1] - s.rows[0]) / static_cast<double>(s.groups.front().size());
-      s.cache_bytes = share * held * workloads::cached_row_bytes(job, s.columns[1] - s.columns[0]);
+      s.cache_bytes = share * held *
+                      workloads::cached_row_bytes(job, job.workload.dlrm()->tables[t],
+                                                  s.columns[1] - s.columns[0]);
     }
   }
   job.embedding_plan = plan;
@@ -185,7 +187,9 @@ TEST_CASE("a cache that counts fetches what lies beyond the hottest rows", "[run
       s.tier = "ddr";
       s.cache_policy = policy;
       const double held = static_cast<double>(s.rows[1]) / static_cast<double>(job.devices);
-      s.cache_bytes = 0.2 * held * workloads::cached_row_bytes(job, s.columns[1]);
+      s.cache_bytes =
+          0.2 * held *
+          workloads::cached_row_bytes(job, job.workload.dlrm()->tables.front(), s.columns[1]);
     }
     job.embedding_plan = plan;
     return train(job, 40, 30).moved.at("ddr");

@@ -23,7 +23,7 @@ bool is_torchrec_plan(const Json& root);
 bool is_hugectr_plan(const Json& root);
 /// The plan of ours; check_plan still has to hold. Both need the tables, which these files leave
 /// out.
-EmbeddingPlan plan_of_torchrec(const Value& v, const DlrmWorkload& w, std::int64_t devices);
+EmbeddingPlan plan_of_torchrec(const Value& v, const Job& job);
 EmbeddingPlan plan_of_hugectr(const Value& v, const DlrmWorkload& w, std::int64_t devices);
 
 }  // namespace stepcast::config

@@ -82,6 +82,8 @@ OrderedJson plain(double v);
 // Names of enumerations as files spell them.
 const std::vector<std::pair<std::string, Activation>>& activation_names();
 const std::vector<std::pair<std::string, PoolingMode>>& pooling_names();
+/// What rows of a table may be stored in.
+const std::vector<std::pair<std::string, Format>>& row_format_names();
 const std::vector<std::pair<std::string, InteractionKind>>& interaction_names();
 const std::vector<std::pair<std::string, ShardingKind>>& sharding_names();
 const std::vector<std::pair<std::string, Split>>& split_names();
