@@ -7,22 +7,43 @@
 namespace stepcast::models {
 namespace {
 
-/// Level whose port the pair uses: the innermost that joins both devices.
-std::size_t level_between(const System& system, std::int32_t a, std::int32_t b) {
-  for (std::size_t i = 0; i + 1 < system.fabric.size(); ++i) {
-    const auto devices =
-        static_cast<std::int32_t>(std::min<std::int64_t>(system.devices_in_level(i), INT32_MAX));
-    if (a / devices == b / devices) {
-      return i;
+/// Level whose port each pair uses: the innermost that joins both devices.
+class PairLevels {
+ public:
+  PairLevels(const System& system, std::span<const std::int32_t> ranks) : ranks_(ranks.size()) {
+    for (std::size_t i = 0; i + 1 < system.fabric.size(); ++i) {
+      const auto devices =
+          static_cast<std::int32_t>(std::min<std::int64_t>(system.devices_in_level(i), INT32_MAX));
+      std::vector<std::int32_t>& unit = units_.emplace_back();
+      for (const std::int32_t r : ranks) {
+        unit.push_back(r / devices);
+      }
     }
   }
-  return system.fabric.size() - 1;
-}
+  /// From `r` to every other.
+  [[nodiscard]] const std::vector<std::uint8_t>& of(std::size_t r) {
+    levels_.assign(ranks_, static_cast<std::uint8_t>(units_.size()));
+    for (std::size_t i = units_.size(); i-- > 0;) {
+      const std::vector<std::int32_t>& unit = units_[i];
+      for (std::size_t p = 0; p < ranks_; ++p) {
+        levels_[p] = unit[p] == unit[r] ? static_cast<std::uint8_t>(i) : levels_[p];
+      }
+    }
+    return levels_;
+  }
+
+ private:
+  std::size_t ranks_;
+  std::vector<std::vector<std::int32_t>> units_;  ///< by level but the outermost, then by rank
+  std::vector<std::uint8_t> levels_;
+};
 
 /// Bytes a port has carried when each flow ends, all flows sharing it equally: sum_j min(b_j, b).
 /// Writes the maximum into `end`.
 void share_port(std::vector<std::pair<double, std::size_t>>& flows, std::vector<double>& end) {
-  std::sort(flows.begin(), flows.end());
+  if (!std::is_sorted(flows.begin(), flows.end())) {
+    std::sort(flows.begin(), flows.end());
+  }
   double before = 0;
   for (std::size_t i = 0; i < flows.size(); ++i) {
     const auto& [bytes, pair] = flows[i];
@@ -43,7 +64,9 @@ std::vector<double> exchange_port_bytes(std::span<const double> send,
   std::vector<std::pair<double, std::size_t>> flows;
   // A device port of level i carries its flows of level i and, beyond level 0, of the levels above:
   // they leave by the same card.
+  PairLevels levels_of(system, ranks);
   for (std::size_t r = 0; r < n; ++r) {
+    const std::vector<std::uint8_t>& used = levels_of.of(r);
     for (const bool outgoing : {true, false}) {
       for (std::size_t level = 0; level < levels; ++level) {
         flows.clear();
@@ -52,8 +75,7 @@ std::vector<double> exchange_port_bytes(std::span<const double> send,
           if (p == r || send[pair] <= 0) {
             continue;
           }
-          const std::size_t used = level_between(system, ranks[r], ranks[p]);
-          if (level == 0 ? used == 0 : used >= level) {
+          if (level == 0 ? used[p] == 0 : used[p] >= level) {
             flows.emplace_back(send[pair], pair);
           }
         }
@@ -63,12 +85,12 @@ std::vector<double> exchange_port_bytes(std::span<const double> send,
   }
   std::vector<double> out(n * levels, 0.0);
   for (std::size_t r = 0; r < n; ++r) {
+    const std::vector<std::uint8_t>& used = levels_of.of(r);
     for (std::size_t p = 0; p < n; ++p) {
       if (p == r) {
         continue;
       }
-      const std::size_t used = level_between(system, ranks[r], ranks[p]);
-      double& slot = out[r * levels + used];
+      double& slot = out[r * levels + used[p]];
       slot = std::max({slot, end[r * n + p], end[p * n + r]});
     }
   }

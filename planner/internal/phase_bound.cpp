@@ -294,7 +294,7 @@ class Tree {
   }
 
   /// The phase in which a piece stands out most above the relaxation, cut half way down to it.
-  Branch cut(const Node& node, const Vector& last) const {
+  Branch cut(const Vector& last) const {
     Branch at;
     double most = 0;
     double piece = 0;
@@ -351,7 +351,7 @@ class Tree {
       attained += even[p] + last[p];
     }
     if (tables_.size() > kFew) {
-      Branch at = cut(node, last);
+      Branch at = cut(last);
       if (at.phase < kPhases || attained <= node.bound * (1 + kClosed)) {
         at.table = tables_.size();
         return at;
