@@ -293,22 +293,37 @@ EmbeddingPlanning plan_embeddings(const Job& job, const models::CostModel& model
   return Planning(job, model, options).run();
 }
 
-std::optional<double> objective_of_plan(const Job& job, const models::CostModel& model,
-                                        const EmbeddingPlan& plan) {
+namespace {
+
+Job without_constraints(const Job& job) {
   check_plannable(job);
-  const EmbeddingPrices prices(job, model);
-  Job free = job;  // what is asked of plans that are searched does not change a plan's price
+  Job free = job;
   free.plan_constraints.clear();
-  const PlanSpace space(free, prices, {.group_sizes = group_sizes(job)});
+  return free;
+}
+
+}  // namespace
+
+PlanPricer::PlanPricer(const Job& job, const models::CostModel& model)
+    : job_(without_constraints(job)),
+      prices_(job_, model),
+      space_(job_, prices_, {.group_sizes = group_sizes(job_)}) {}
+
+std::optional<double> PlanPricer::objective(const EmbeddingPlan& plan) const {
   Placement placement;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    if (auto c = internal::choice_of(job, space, t, plan.tables[t])) {
+    if (auto c = internal::choice_of(job_, space_, t, plan.tables[t])) {
       placement.push_back(std::move(*c));
     } else {
       return std::nullopt;
     }
   }
-  return load_seconds(stepcast::planner::objective_of(space.problem(), placement));
+  return load_seconds(objective_of(space_.problem(), placement));
+}
+
+std::optional<double> objective_of_plan(const Job& job, const models::CostModel& model,
+                                        const EmbeddingPlan& plan) {
+  return PlanPricer(job, model).objective(plan);
 }
 
 }  // namespace stepcast::planner

@@ -54,8 +54,20 @@ struct EmbeddingPlanning {
 EmbeddingPlanning plan_embeddings(const Job& job, const models::CostModel& model,
                                   const PlannerOptions& options = {});
 
-/// The planner's objective of any plan made of whole-table kinds (a baseline's, a file's), in the
-/// same prices; nullopt where the plan holds shards that the space does not have.
+/// The planner's objective of plans made of whole-table kinds (a baseline's, a file's), in the same
+/// prices, whatever a job asks of plans that are searched.
+class PlanPricer {
+ public:
+  PlanPricer(const Job& job, const models::CostModel& model);
+  /// nullopt where the plan holds shards that the space does not have.
+  [[nodiscard]] std::optional<double> objective(const EmbeddingPlan& plan) const;
+
+ private:
+  Job job_;
+  EmbeddingPrices prices_;
+  PlanSpace space_;
+};
+/// Of one plan.
 std::optional<double> objective_of_plan(const Job& job, const models::CostModel& model,
                                         const EmbeddingPlan& plan);
 

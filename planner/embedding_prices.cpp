@@ -233,7 +233,10 @@ LinearPrice EmbeddingPrices::dense_update(double elements, LineFit fit) const {
   return line_of(fit, time, std::max(elements, 1024.0));
 }
 
-EmbeddingPrices::DenseStep EmbeddingPrices::dense_step() const {
+const EmbeddingPrices::DenseStep& EmbeddingPrices::dense_step() const {
+  if (dense_) {
+    return *dense_;
+  }
   // Any plan has the same dense half; even row-wise tables give all ranks one program.
   Job job = job_;
   job.embedding_plan.reset();
@@ -248,7 +251,7 @@ EmbeddingPrices::DenseStep EmbeddingPrices::dense_step() const {
     std::iota(ranks.begin(), ranks.end(), 0);
     return models::group_shape(model_.system(), ranks, job_.devices);
   }();
-  DenseStep dense;
+  DenseStep& dense = dense_.emplace();
   for (const Call& call : program.calls) {
     const Segment& segment = program.segments[call.segment];
     for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -66,7 +67,7 @@ class EmbeddingPrices {
     double all_reduce = 0;
     double gradient_bytes = 0;  ///< that are all-reduced
   };
-  [[nodiscard]] DenseStep dense_step() const;
+  [[nodiscard]] const DenseStep& dense_step() const;
 
  private:
   struct Kernel {
@@ -84,6 +85,7 @@ class EmbeddingPrices {
   const models::CostModel& model_;
   Program program_;
   Kernel forward_, backward_, gradient_;
+  mutable std::optional<DenseStep> dense_;
   mutable std::vector<std::shared_ptr<const Curve>> curves_;
   using LawKey = std::tuple<int, std::int64_t, double, double, const Access*>;
   mutable std::map<LawKey, std::shared_ptr<const Curve>> by_law_;

@@ -108,8 +108,17 @@ void PlacementState::apply(std::size_t table, const Choice& choice, std::int64_t
   }
   for (const std::int32_t g : choice.groups) {
     const std::int32_t first = g * o.group;
+    auto skewed = o.skew.begin();
     for (std::int32_t r = first; r < first + o.group; ++r) {
-      add_to_rank(r, o.load, sign);
+      if (skewed != o.skew.end() && skewed->position == r - first) {
+        Load load = o.extra(*skewed++);
+        for (std::size_t p = 0; p < kPhases; ++p) {
+          load[p] += o.load[p];
+        }
+        add_to_rank(r, load, sign);
+      } else {
+        add_to_rank(r, o.load, sign);
+      }
       auto& tables = tables_on_[index(r)];
       if (sign > 0) {
         tables.push_back(static_cast<std::int32_t>(table));
@@ -118,9 +127,6 @@ void PlacementState::apply(std::size_t table, const Choice& choice, std::int64_t
         *it = tables.back();
         tables.pop_back();
       }
-    }
-    for (const PlacementOption::Skew& s : o.skew) {
-      add_to_rank(first + s.position, o.extra(s), sign);
     }
   }
   for (std::size_t tier = 0; tier < problem_.tiers.size(); ++tier) {

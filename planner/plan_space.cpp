@@ -346,9 +346,9 @@ class PlanSpaceBuilder {
   PlanSpace& to_;
   const EmbeddingPrices& prices_;
   internal::RoutePrices routes_;
-  internal::RoutePrices choice_;                 ///< what cuts rows: the same in every space of a job
-  workloads::ListShares lists_;                  ///< of the table at hand
-  std::vector<workloads::HotRow> hottest_;       ///< likewise
+  internal::RoutePrices choice_;            ///< what cuts rows: the same in every space of a job
+  workloads::ListShares lists_;             ///< of the table at hand
+  std::vector<workloads::HotRow> hottest_;  ///< likewise
   const TableConstraint* constraint_ = nullptr;  ///< on it
   Split split_ = Split::kBlock;
 };

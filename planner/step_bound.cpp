@@ -9,7 +9,7 @@
 namespace stepcast::planner {
 namespace {
 
-constexpr std::uint64_t kNodes = 1500;
+constexpr std::uint64_t kNodes = 300;
 constexpr std::size_t kManyTables = 100;  // beyond, the bound by phases costs as much as the search
 
 /// Of a plain problem's objective.

@@ -34,7 +34,7 @@ std::size_t anneals(PlanEffort effort) {
 
 constexpr std::size_t kManyTables = 2000;  // beyond, a plan's price costs as much as the search
 constexpr double kClose = 1.25;            // of the best objective: worth a simulation
-constexpr std::size_t kSimulated = 4;      // plans of others, unless all are compared
+constexpr std::size_t kSimulated = 2;      // plans of others, unless all are compared
 
 /// Whether plans of others may answer: not where another system has to carry the plan out or the
 /// job constrains tables, which they know nothing of.
@@ -68,8 +68,8 @@ void add_proposed(const Job& job, const models::CostModel& model, const PlanOpti
     };
     const bool known = std::any_of(report.plans.begin(), report.plans.end(), is_known);
     const bool joins = p.row.fits && !known && others_may_answer(job, options);
-    const bool close = joins && simulated < kSimulated &&
-                       p.row.objective.value_or(0) <= kClose * report.objective;
+    const bool close =
+        joins && simulated < kSimulated && p.row.objective.value_or(0) <= kClose * report.objective;
     if (p.plan && (options.compare || close)) {
       try {
         p.row.step = simulated_step(job, model, *p.plan);

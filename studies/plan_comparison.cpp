@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "planner/baselines/baselines.h"
+#include "planner/embedding_planner.h"
 #include "planner/ledger.h"
 #include "workloads/embedding_plan.h"
 
@@ -11,6 +12,7 @@ namespace stepcast::studies {
 std::vector<ProposedPlan> proposed_plans(const Job& job, const models::CostModel& model,
                                          const PlanOptions& options) {
   const auto now = [&options] { return options.clock ? options.clock() : 0.0; };
+  const planner::PlanPricer prices(job, model);
   std::vector<ProposedPlan> all;
   const auto add = [&](std::string name, std::optional<EmbeddingPlan> plan, double seconds,
                        std::string remark) {
@@ -24,7 +26,7 @@ std::vector<ProposedPlan> proposed_plans(const Job& job, const models::CostModel
       plan->sync_interval = job.sync_interval > 1 ? job.sync_interval : 0;
       plan->dedup = job.embedding_dedup;
       plan->ledger = planner::ledger_of(job, *plan);
-      row.objective = planner::objective_of_plan(job, model, *plan);
+      row.objective = prices.objective(*plan);
       for (const LedgerLine& line : plan->ledger) {
         row.fullest_bytes =
             line.tier == "hbm" ? std::max(row.fullest_bytes, line.total()) : row.fullest_bytes;
