@@ -88,6 +88,28 @@ TEST_CASE("a sweep has one point per combination, last axis fastest, none droppe
   }
 }
 
+TEST_CASE("a sweep searches for a plan unless the job names one", "[studies][sweep]") {
+  const MakeJob zoo = [](const Strings& overrides) {
+    return config::load_job(
+        config::text_source(R"({"workload": "mlperf-dlrm-v2", "system": "dgx-h100"})", "job"),
+        overrides, {STEPCAST_SOURCE_DIR});
+  };
+  const auto searched = sweep(sweep_axes({"devices=1,16,64"}), zoo, {});
+  const auto by_rule = sweep(sweep_axes({"devices=1,16,64", "embedding.plan=auto"}), zoo, {});
+  for (std::size_t i = 0; i < searched.size(); ++i) {
+    CHECK(searched[i].plan_searched);
+    CHECK_FALSE(searched[i].planned_by_rule);
+    CHECK(by_rule[i].planned_by_rule);
+    CHECK_FALSE(by_rule[i].plan_searched);
+    CHECK(searched[i].iteration <= by_rule[i].iteration * (1 + 1e-9));
+  }
+  // By the rule fewer devices come out faster: the conclusion of a plan that nobody should take.
+  CHECK(searched[2].samples_per_second > searched[1].samples_per_second);
+  CHECK(searched[2].iteration < by_rule[2].iteration * 0.7);
+  // The same job, the same plan.
+  CHECK(sweep(sweep_axes({"devices=16"}), zoo, {})[0].iteration == searched[1].iteration);
+}
+
 TEST_CASE("a point that overflows a slower tier says so", "[studies][sweep]") {
   // 4,000 rows of 8 fp32 columns and a word of state: 144 kB in a unit of 100 kB.
   const MakeJob spilled = [](const Strings& overrides) {
