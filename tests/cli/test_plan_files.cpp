@@ -237,23 +237,24 @@ TEST_CASE("plan --from follows tables that come and go, and other numbers of dev
 TEST_CASE("a tiered plan says which ids are hot, can be deployed and goes stale",
           "[cli][plan][drift]") {
   const TemporaryFolder folder;
-  // 300,000 recorded lookups of 60,000 rows, popularity by the square of a uniform draw; today the
-  // same law over other rows.
+  // 100,000 recorded lookups of a million rows, of ranks 10^6 u^12 with u uniform: the k hottest
+  // take (k / 10^6)^(1/12) of them. Today the same law over other rows.
   std::string then;
   std::string now;
   std::uint64_t state = 7;
-  for (int i = 0; i < 300'000; ++i) {
+  for (int i = 0; i < 100'000; ++i) {
     state = state * 6364136223846793005ULL + 1442695040888963407ULL;
     const double u = static_cast<double>(state >> 11) * 0x1p-53;
-    const auto rank = static_cast<std::int64_t>(60'000 * std::pow(u, 6));
-    then += std::to_string(rank * 7919 % 60'000) + "\n";
-    now += std::to_string((rank * 7919 + 30'011) % 60'000) + "\n";
+    const auto rank = static_cast<std::int64_t>(1'000'000 * std::pow(u, 12));
+    then += std::to_string(rank * 7919 % 1'000'000) + "\n";
+    now += std::to_string((rank * 7919 + 30'011) % 1'000'000) + "\n";
   }
   (void)folder.file("then.txt", then);
   (void)folder.file("now.txt", now);
   const auto csv = [&folder](const std::string& name) {
-    return folder.file(name + ".csv",
-                       "name,rows,dim,pooling,indices\nh,60000,128,60," + name + ".txt\n");
+    return folder.file(
+        name + ".csv",
+        "name,rows,dim,pooling,mode,indices\nh,1000000,128,60,sequence," + name + ".txt\n");
   };
   const std::string before = csv("then");
   const std::string after = csv("now");
@@ -280,10 +281,10 @@ TEST_CASE("a tiered plan says which ids are hot, can be deployed and goes stale"
   CHECK(bytes.substr(1, 5) == "NUMPY");
   CHECK(header % 64 == 0);
   CHECK_THAT(bytes.substr(10, header - 10),
-             Contains("'descr': '<i8'") && Contains("'shape': (60000,)"));
-  REQUIRE(bytes.size() == header + 60'000 * 8);
-  std::vector<std::int64_t> row_of_id(60'000);
-  std::memcpy(row_of_id.data(), bytes.data() + header, 60'000 * 8);
+             Contains("'descr': '<i8'") && Contains("'shape': (1000000,)"));
+  REQUIRE(bytes.size() == header + 1'000'000 * 8);
+  std::vector<std::int64_t> row_of_id(1'000'000);
+  std::memcpy(row_of_id.data(), bytes.data() + header, 1'000'000 * 8);
   for (std::size_t k = 0; k < ids.size(); ++k) {
     CHECK(row_of_id[ids[k].get<std::size_t>()] == static_cast<std::int64_t>(k));
   }
@@ -293,7 +294,7 @@ TEST_CASE("a tiered plan says which ids are hot, can be deployed and goes stale"
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     in_place += sorted[i] == static_cast<std::int64_t>(i) ? 1 : 0;
   }
-  CHECK(in_place == 60'000);
+  CHECK(in_place == 1'000'000);
 
   // The plan costs what it says, and much more once other rows are hot.
   const auto step = [&](const std::string& job) {

@@ -94,8 +94,8 @@ TEST_CASE("a sweep searches for a plan unless the job names one", "[studies][swe
         config::text_source(R"({"workload": "mlperf-dlrm-v2", "system": "dgx-h100"})", "job"),
         overrides, {STEPCAST_SOURCE_DIR});
   };
-  const auto searched = sweep(sweep_axes({"devices=1,16,64"}), zoo, {});
-  const auto by_rule = sweep(sweep_axes({"devices=1,16,64", "embedding.plan=auto"}), zoo, {});
+  const auto searched = sweep(sweep_axes({"devices=8,16,64"}), zoo, {});
+  const auto by_rule = sweep(sweep_axes({"devices=8,16,64", "embedding.plan=auto"}), zoo, {});
   for (std::size_t i = 0; i < searched.size(); ++i) {
     CHECK(searched[i].plan_searched);
     CHECK_FALSE(searched[i].planned_by_rule);
@@ -106,6 +106,10 @@ TEST_CASE("a sweep searches for a plan unless the job names one", "[studies][swe
   // By the rule fewer devices come out faster: the conclusion of a plan that nobody should take.
   CHECK(searched[2].samples_per_second > searched[1].samples_per_second);
   CHECK(searched[2].iteration < by_rule[2].iteration * 0.7);
+  // No plan fits one device: the rule's says by how much.
+  const auto one = sweep(sweep_axes({"devices=1"}), zoo, {});
+  CHECK(one[0].status == SweepStatus::kDoesNotFit);
+  CHECK(one[0].planned_by_rule);
   // The same job, the same plan.
   CHECK(sweep(sweep_axes({"devices=16"}), zoo, {})[0].iteration == searched[1].iteration);
 }
