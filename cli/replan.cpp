@@ -57,7 +57,7 @@ DataTable summary(const ReplanReport& r, const planner::AdaptedPlan& adapted) {
          cell(Seconds(r.from_objective))});
   t.row({name_cell("objective_s", "decided by the plan, after"), cell(Seconds(r.objective))});
   t.row({name_cell("lower_bound_s", "lower bound of the step, any move"),
-         cell(Seconds(r.plan.lower_bound))});
+         r.plan.lower_bound > 0 ? cell(Seconds(r.plan.lower_bound)) : empty_cell()});
   t.row({name_cell("migrated_bytes", "to move"), bytes_cell(r.migration.bytes)});
   t.row({name_cell("migrated_tables", "tables that move"),
          cell(static_cast<std::int64_t>(r.migration.tables.size()))});

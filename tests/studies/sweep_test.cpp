@@ -15,7 +15,7 @@ constexpr const char* kJob = R"({"workload": {"kind": "dlrm", "name": "small",
   "dense_features": 4, "bottom_mlp": [16, 8], "interaction": {"kind": "dot"}, "top_mlp": [16, 1],
   "tables": [{"name": "a", "rows": 1000, "dim": 8, "pooling": 2, "access": {"uniform": true}},
              {"name": "b", "rows": 3000, "dim": 8, "pooling": 1, "access": {"uniform": true}}]},
-  "system": "dgx-a100-80gb", "devices": 2, "batch": {"global": 1024}})";
+  "system": "dgx-a100-80gb", "devices": 2, "batch": {"global": 1024}, "embedding": {"plan": "auto"}})";
 
 Job make_job(const Strings& overrides) {
   return config::load_job(config::text_source(kJob, "job"), overrides, {STEPCAST_SOURCE_DIR});
@@ -106,8 +106,8 @@ TEST_CASE("a sweep searches for a plan unless the job names one", "[studies][swe
   // By the rule fewer devices come out faster: the conclusion of a plan that nobody should take.
   CHECK(searched[2].samples_per_second > searched[1].samples_per_second);
   CHECK(searched[2].iteration < by_rule[2].iteration * 0.7);
-  // No plan fits one device: the rule's says by how much.
-  const auto one = sweep(sweep_axes({"devices=1"}), zoo, {});
+  // No plan fits one device without slower memory: the rule's says by how much.
+  const auto one = sweep(sweep_axes({"devices=1", "system.tiers=[]"}), zoo, {});
   CHECK(one[0].status == SweepStatus::kDoesNotFit);
   CHECK(one[0].planned_by_rule);
   // The same job, the same plan.
