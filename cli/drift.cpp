@@ -22,16 +22,17 @@ std::string verdict(const DriftReport& r, bool pays) {
   if (!pays) {
     return "No plan in reach is faster: the plan still stands.";
   }
-  const std::string steps = count(std::ceil(r.replan.steps_to_pay()));
+  const double after = std::ceil(r.replan.steps_to_pay());
+  const std::string steps = count(after) + (after == 1 ? " step" : " steps");
   const double by_drift = r.saved() - std::max(r.saved_by_searching(), 0.0);
   if (by_drift <= kNegligible * r.step_then) {
     return fmt::format(
         "The plan loses nothing by the drift: searching again saves as much under the access of "
-        "then. A new plan pays after {} steps; --out writes it, --max-migrate bounds what moves.",
+        "then. A new plan pays after {}; --out writes it, --max-migrate bounds what moves.",
         steps);
   }
   return fmt::format(
-      "A new plan pays after {} steps: it saves {} per step because of the drift and {} because "
+      "A new plan pays after {}: it saves {} per step because of the drift and {} because "
       "of searching again. --out writes it, --max-migrate bounds what moves.",
       steps, human(Seconds(by_drift)), human(Seconds(r.saved() - by_drift)));
 }

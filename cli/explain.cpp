@@ -15,6 +15,7 @@
 #include "cli/recordings.h"
 #include "cli/replan.h"
 #include "core/error.h"
+#include "studies/searched_plan.h"
 
 namespace stepcast::cli {
 namespace {
@@ -118,7 +119,8 @@ std::optional<Job> job_beside(const Input& input, const Side* other, const Input
   }
   std::vector<std::string> overrides = other_input->options.overrides;
   overrides.push_back(plan_override(input.options.job));
-  return config::load_job(other_input->source, overrides, {context.library});
+  return studies::with_searched_plan(
+      config::load_job(other_input->source, overrides, {context.library}));
 }
 
 /// `other`: the side that is open already, of `other_input`; null for the first.
@@ -135,14 +137,16 @@ Side open_side(const Input& input, const Context& context, const Side* other = n
     return side;
   }
   if (!input.plan) {
-    side.job = config::load_job(input.source, options.overrides, {context.library});
+    side.job = studies::with_searched_plan(
+        config::load_job(input.source, options.overrides, {context.library}));
     return side;
   }
   side.job = job_beside(input, other, other_input, context);
   if (!side.job) {
     const config::Source job = job_of_plan(*input.plan, input.source.label);
     check_names(job, options.overrides, {context.library});
-    side.job = config::load_job(job, options.overrides, {context.library});
+    side.job =
+        studies::with_searched_plan(config::load_job(job, options.overrides, {context.library}));
   }
   return side;
 }

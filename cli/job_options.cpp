@@ -9,6 +9,7 @@
 #include "cli/launch_ranks.h"
 #include "core/config/config.h"
 #include "core/error.h"
+#include "studies/searched_plan.h"
 
 namespace stepcast::cli {
 
@@ -73,7 +74,8 @@ config::Source job_source(const JobOptions& options) {
 }
 
 Job load_job(const JobOptions& options, const Context& context) {
-  return config::load_job(job_source(options), options.overrides, {context.library});
+  return studies::with_searched_plan(
+      config::load_job(job_source(options), options.overrides, {context.library}));
 }
 
 }  // namespace stepcast::cli

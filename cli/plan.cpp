@@ -1,5 +1,6 @@
 #include "studies/plan.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "cli/checks.h"
@@ -9,10 +10,13 @@
 #include "cli/plan_export.h"
 #include "cli/plan_parallel.h"
 #include "cli/print_embedding_plans.h"
+#include "cli/remap_file.h"
 #include "cli/replan.h"
 #include "core/config/config.h"
 #include "core/config/torchrec_rules.h"
 #include "core/error.h"
+#include "planner/adapt_plan.h"
+#include "planner/migration.h"
 
 namespace stepcast::cli {
 namespace {
@@ -31,23 +35,37 @@ struct PlanCommand : ParallelPlanCommand {
   std::string from;
   std::string max_migrate;
   std::vector<std::string> drift;
+  std::string remap_out;
 };
 
-/// The files that were asked for. What a format cannot express is refused before anything is
-/// printed or written.
-std::vector<ExportedFile> results(const PlanCommand& options, const Job& job,
-                                  const EmbeddingPlan& plan) {
-  std::vector<ExportedFile> files = exported_plan(options.export_as, job, plan);
+constexpr std::string_view kPlanKey = "embedding.plan=";
+
+/// What was asked for beside the printed answer.
+struct Results {
+  std::vector<ExportedFile> files;
+  std::vector<RowRemap> remaps;
+};
+
+/// What a format cannot express is refused before anything is printed or written.
+Results results(const PlanCommand& options, const Job& job, const EmbeddingPlan& plan) {
+  Results r{exported_plan(options.export_as, job, plan), {}};
   if (!options.out.empty()) {
-    files.insert(files.begin(), {options.out, config::plan_to_json(plan) + "\n"});
+    r.files.insert(r.files.begin(), {options.out, config::plan_to_json(plan) + "\n"});
   }
-  return files;
+  if (!options.remap_out.empty()) {
+    r.remaps = row_remaps(job, plan);
+    expect_remap_file(options.remap_out, r.remaps.size());
+  }
+  return r;
 }
 
 /// Last, so that a disk that fills up does not lose what the search found.
-void write_results(const std::vector<ExportedFile>& files) {
-  for (const ExportedFile& file : files) {
+void write_results(const PlanCommand& options, const Results& results) {
+  for (const ExportedFile& file : results.files) {
     write_output(file.path, file.text);
+  }
+  if (!results.remaps.empty()) {
+    write_remaps(options.remap_out, results.remaps);
   }
 }
 
@@ -60,7 +78,7 @@ void refuse(const CLI::App& command, std::initializer_list<const char*> names, c
   }
 }
 
-/// The job's overrides, with the plan in use where one is given.
+/// The job's overrides, but for the plan in use.
 std::vector<std::string> overrides_of(const PlanCommand& options) {
   std::vector<std::string> overrides = options.job.overrides;
   if (options.sync_interval > 0) {
@@ -69,10 +87,20 @@ std::vector<std::string> overrides_of(const PlanCommand& options) {
   if (options.dedup) {
     overrides.emplace_back("embedding.dedup=ikjt");
   }
-  if (!options.from.empty()) {
-    overrides.push_back(plan_override(options.from));
-  }
   return overrides;
+}
+
+/// A plan is what the command looks for: one that is set is refused, not ignored.
+void refuse_set_plan(const std::vector<std::string>& overrides) {
+  for (const std::string& o : overrides) {
+    const std::string value = o.starts_with(kPlanKey) ? o.substr(kPlanKey.size()) : "search";
+    if (value != "auto" && value != "search") {
+      throw InputError("--set embedding.plan",
+                       fmt::format("found {}, but `plan` searches for the plan: --from FILE starts "
+                                   "from one that is in use, `predict` prices one as it is",
+                                   value));
+    }
+  }
 }
 
 /// Column parts of unpooled tables in TorchRec plans, whose widths have to be the same in all
@@ -101,36 +129,79 @@ planner::PlanForm form_of(const PlanCommand& options, const Job& job) {
   return form;
 }
 
+/// The plan in use, and the job with it: as it is where it is for the job's tables and devices,
+/// else carried over.
+struct PlanInUse {
+  Job job;
+  planner::AdaptedPlan adapted;
+  std::optional<EmbeddingPlan> held;  ///< what was carried over
+};
+
+PlanInUse plan_in_use(const PlanCommand& options, const Job& job, const config::Source& source,
+                      const Context& context) {
+  PlanInUse use;
+  EmbeddingPlan held = config::load_plan(options.from, job);
+  const auto& tables = job.workload.dlrm()->tables;
+  const auto same = [&](const EmbeddingTable& t) {
+    return planner::placed_table(held, t) != nullptr;
+  };
+  if (held.devices == job.devices && held.tables.size() == tables.size() &&
+      std::all_of(tables.begin(), tables.end(), same)) {
+    std::vector<std::string> overrides = overrides_of(options);
+    overrides.push_back(plan_override(options.from));
+    use.job = config::load_job(source, overrides, {context.library});
+    use.job.system.device.memory = job.system.device.memory;
+    return use;
+  }
+  use.job = job;
+  use.adapted = planner::adapted_plan(job, held);
+  use.job.embedding_plan = use.adapted.plan;
+  use.job.embedding_choice = options.from;
+  use.job.embedding_dedup = job.embedding_dedup || held.dedup;
+  use.job.sync_interval = std::max<std::int64_t>(job.sync_interval, held.sync_interval);
+  use.held = std::move(held);
+  return use;
+}
+
 /// `--from`: the best plan within reach of the one in use.
 int plan_from(const PlanCommand& options, const CLI::App& command, const Job& job,
               const config::Source& source, const Context& context) {
   refuse(command,
          {"--compare", "--no-tiers", "--sync-interval", "--dedup", "--time-limit", "--top",
-          "--effort", "--memory-headroom"},
+          "--effort"},
          "a search from scratch, and --from asks for a plan near another one");
+  const PlanInUse use = plan_in_use(options, job, source, context);
   studies::ReplanRequest request;
   request.seed = options.seed;
   request.form = form_of(options, job);
   request.tiers = !options.no_tiers && request.form.row_ranges;
+  request.in_use = use.held;
   if (!options.max_migrate.empty()) {
     request.max_bytes = bytes_option(options.max_migrate, "--max-migrate");
   }
   if (!options.drift.empty()) {
+    if (use.held) {
+      throw InputError("--drift",
+                       "asks what other lookups do to a plan as it is, and this one is for other "
+                       "tables or devices; carry it over first: --from without --drift, --out");
+    }
     std::vector<std::string> overrides = overrides_of(options);
+    overrides.push_back(plan_override(options.from));
     for (const std::string& change : options.drift) {
       overrides.push_back(change.find('=') == std::string::npos ? "workload=" + change : change);
     }
-    const Job now = config::load_job(source, overrides, {context.library});
-    const studies::DriftReport report = studies::drift(job, now, request);
-    const std::vector<ExportedFile> files = results(options, now, report.replan.plan);
+    Job now = config::load_job(source, overrides, {context.library});
+    now.system.device.memory = use.job.system.device.memory;
+    const studies::DriftReport report = studies::drift(use.job, now, request);
+    const Results files = results(options, now, report.replan.plan);
     print_drift(report, options.job.format);
-    write_results(files);
+    write_results(options, files);
     return 0;
   }
-  const studies::ReplanReport report = studies::replan(job, request);
-  const std::vector<ExportedFile> files = results(options, job, report.plan);
-  print_replan(report, options.job.format);
-  write_results(files);
+  const studies::ReplanReport report = studies::replan(use.job, request);
+  const Results files = results(options, use.job, report.plan);
+  print_replan(report, use.adapted, options.job.format);
+  write_results(options, files);
   return 0;
 }
 
@@ -148,19 +219,33 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   if (job.workload.transformer() != nullptr) {
     refuse(command,
            {"--seed", "--effort", "--compare", "--no-tiers", "--sync-interval", "--dedup", "--from",
-            "--max-migrate", "--drift"},
+            "--max-migrate", "--drift", "--remap-out"},
            "embedding plans, and the workload is a transformer");
     return plan_parallel(request, options, options.job.format);
   }
   refuse(command, {"--jobs", "--same-devices", "--for"},
          "parallel plans, and the workload is a recommendation model");
   expect_exportable(options.export_as, job);
+  refuse_set_plan(options.job.overrides);
+  if (job.embedding_chosen && job.embedding_choice != "auto" && job.embedding_choice != "search") {
+    fmt::print(stderr,
+               "stepcast: the job's own embedding.plan ({}) has no part in the search; --from FILE "
+               "starts from a plan in use\n",
+               job.embedding_choice);
+  }
+  job.embedding_choice = "auto";
+  job.embedding_plan.reset();
+  if (!options.remap_out.empty()) {
+    expect_remap_file(options.remap_out, 1);
+  }
   if (job.sync_interval > 1 && !options.export_as.empty()) {
     throw InputError("--export", fmt::format("replicas are synchronised every {} steps, and other "
                                              "systems do so in each; leave embedding.sync_interval "
                                              "out",
                                              job.sync_interval));
   }
+  Bytes& memory = job.system.device.memory;
+  memory -= Bytes(headroom_of(options.headroom, memory));
   if (!options.from.empty()) {
     return plan_from(options, command, job, source, context);
   }
@@ -170,8 +255,6 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   if (!options.max_migrate.empty()) {
     throw InputError("--max-migrate", "bounds the way from a plan that is in use; name it: --from");
   }
-  Bytes& memory = job.system.device.memory;
-  memory -= Bytes(headroom_of(options.headroom, memory));
   studies::PlanOptions o;
   o.top = options.top;
   if (options.time_limit > 0) {
@@ -192,9 +275,9 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   if (report.plans.empty()) {
     return print_shortage(report, options.headroom, options.job.format);
   }
-  const std::vector<ExportedFile> files = results(options, job, report.plans.front().plan);
+  const Results files = results(options, job, report.plans.front().plan);
   print_embedding_plans(report, !options.headroom.empty(), options.job.format);
-  write_results(files);
+  write_results(options, files);
   return 0;
 }
 
@@ -232,17 +315,22 @@ void add_plan(CLI::App& app, Context& context) {
                       "Transformers: megatron prints the best plan as Megatron-LM arguments, "
                       "megatron=FILE writes them. Recommendation models: torchrec=FILE or "
                       "hugectr=FILE, with a loader script beside it, x.py of x.json");
+  command
+      ->add_option(
+          "--remap-out", options->remap_out,
+          "Write the remaps that deploy tables in order of popularity: of each row id its "
+          "row in the plan, int64; FILE.npy for one such table, FILE.npz with an array per "
+          "table for any number")
+      ->check(output_file());
   command->add_option("--from", options->from,
                       "A plan file in use: search what can be reached from it");
   command->add_option(
       "--max-migrate", options->max_migrate,
       "With --from: most bytes to move, such as \"10 GB\"; 0 prices the plan again");
-  command
-      ->add_option(
-          "--drift", options->drift,
-          "With --from: what the plan costs under another access, and the best plan for it: "
-          "a workload file, or key=value on top of the job; repeatable")
-      ->allow_extra_args(false);
+  command->add_option(
+      "--drift", options->drift,
+      "With --from: what the plan costs under another access, and the best plan for it: "
+      "a workload file, or key=value on top of the job; several may follow, after the JOB");
   command->add_option("--jobs", options->threads, "Transformers: threads; all cores by default")
       ->check(CLI::Range(1, 1024));
   command

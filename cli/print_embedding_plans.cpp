@@ -108,8 +108,12 @@ void print_text(const PlanReport& r, std::ostream& out) {
     for (const studies::ComparedPlan& c : r.compared) {
       rows.row({c.name, c.step ? human(Seconds(*c.step)) : "-",
                 c.step ? percent_signed(*c.step / best - 1) : "-",
-                c.objective ? human(Seconds(*c.objective)) : "-", human(Bytes(c.fullest_bytes)),
-                c.fits ? "yes" : "no", human(Seconds(c.seconds)), c.remark});
+                c.objective ? human(Seconds(*c.objective)) : "-",
+                c.made ? human(Bytes(c.fullest_bytes)) : "-",
+                !c.made  ? "-"
+                : c.fits ? "yes"
+                         : "no",
+                c.made ? human(Seconds(c.seconds)) : "-", c.remark});
     }
     rows.print(out);
   }
@@ -170,9 +174,12 @@ void print_json(const PlanReport& r, std::ostream& out) {
       row["step_s"] = c.step ? nlohmann::ordered_json(*c.step) : nlohmann::ordered_json();
       row["objective_s"] =
           c.objective ? nlohmann::ordered_json(*c.objective) : nlohmann::ordered_json();
-      row["fullest_bytes"] = c.fullest_bytes;
-      row["fits"] = c.fits;
-      row["seconds"] = c.seconds;
+      const auto of_plan = [&c](auto value) {
+        return c.made ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+      };
+      row["fullest_bytes"] = of_plan(c.fullest_bytes);
+      row["fits"] = of_plan(c.fits);
+      row["seconds"] = of_plan(c.seconds);
       row["remark"] = c.remark;
       j["compare"].push_back(std::move(row));
     }
@@ -188,8 +195,11 @@ void print_csv(const PlanReport& r, std::ostream& out) {
     for (const studies::ComparedPlan& c : r.compared) {
       out << csv_line({c.name, c.step ? number(*c.step) : "",
                        c.objective ? number(*c.objective) : "", number(r.bound),
-                       fmt::format("{:.0f}", c.fullest_bytes), c.fits ? "true" : "false",
-                       number(c.seconds), c.remark});
+                       c.made ? fmt::format("{:.0f}", c.fullest_bytes) : "",
+                       !c.made  ? ""
+                       : c.fits ? "true"
+                                : "false",
+                       c.made ? number(c.seconds) : "", c.remark});
     }
     return;
   }

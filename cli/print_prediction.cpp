@@ -97,10 +97,14 @@ bool has_tables(const Job& job) {
 void print_plan(const Job& job, std::ostream& out) {
   if (has_tables(job)) {
     const EmbeddingPlan plan = workloads::resolved_embedding_plan(job);
-    out << fmt::format("embedding plan {}{}\n\n", workloads::plan_line(job, plan),
-                       workloads::planned_by_rule(job)
-                           ? " (a rule, not a search: `stepcast plan` searches for a faster one)"
-                           : "");
+    out << fmt::format(
+        "embedding plan {}{}\n\n", workloads::plan_line(job, plan),
+        workloads::planned_by_rule(job)
+            ? " (a rule, not a search: `stepcast plan` or --set embedding.plan=search finds one "
+              "that is faster or as fast)"
+        : job.embedding_choice == "search"
+            ? " (a quick search; `stepcast plan` searches longer and writes the plan)"
+            : "");
   }
 }
 

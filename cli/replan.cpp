@@ -1,5 +1,8 @@
 #include "cli/replan.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 
@@ -15,7 +18,35 @@ using studies::ReplanReport;
 
 Cell bytes_cell(std::int64_t bytes) { return {human(Bytes(static_cast<double>(bytes))), bytes}; }
 
-DataTable summary(const ReplanReport& r) {
+/// "3 tables (a, b, c)", with as many names as fit a line.
+std::string names_text(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 5;
+  const std::size_t shown = std::min(names.size(), kShown);
+  return fmt::format(
+      "{} table{} ({}{})", names.size(), names.size() == 1 ? "" : "s",
+      fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+      shown < names.size() ? ", ..." : "");
+}
+
+void note_adapted(const ReplanReport& r, const planner::AdaptedPlan& adapted, DataTable& t) {
+  if (r.in_use.devices != r.job.devices) {
+    t.note(fmt::format("The plan in use is for {} devices, the job has {}: it was carried over.",
+                       r.in_use.devices, r.job.devices));
+  }
+  if (!adapted.added.empty()) {
+    t.note(
+        fmt::format("New: {}; their rows begin anew and move nothing.", names_text(adapted.added)));
+  }
+  if (!adapted.removed.empty()) {
+    t.note(fmt::format("No longer in the job: {}.", names_text(adapted.removed)));
+  }
+  if (!adapted.moved.empty()) {
+    t.note(fmt::format("Cannot stay on the job's devices as they are: {}.",
+                       names_text(adapted.moved)));
+  }
+}
+
+DataTable summary(const ReplanReport& r, const planner::AdaptedPlan& adapted) {
   DataTable t("replan", "plan in use and plan reached", {{"fact", "", true}, {"value"}});
   t.as_object();
   const double saved = r.from_step - r.plan.predicted_step;
@@ -26,7 +57,7 @@ DataTable summary(const ReplanReport& r) {
          cell(Seconds(r.from_objective))});
   t.row({name_cell("objective_s", "decided by the plan, after"), cell(Seconds(r.objective))});
   t.row({name_cell("lower_bound_s", "lower bound of the step, any move"),
-         cell(Seconds(r.plan.lower_bound))});
+         r.plan.lower_bound > 0 ? cell(Seconds(r.plan.lower_bound)) : empty_cell()});
   t.row({name_cell("migrated_bytes", "to move"), bytes_cell(r.migration.bytes)});
   t.row({name_cell("migrated_tables", "tables that move"),
          cell(static_cast<std::int64_t>(r.migration.tables.size()))});
@@ -34,6 +65,7 @@ DataTable summary(const ReplanReport& r) {
          cell(Seconds(r.migration.seconds))});
   t.row({name_cell("steps_to_pay", "steps until that is earned back"),
          std::isfinite(r.steps_to_pay()) ? cell(r.steps_to_pay()) : empty_cell()});
+  note_adapted(r, adapted, t);
   if (!r.from_fits) {
     t.note("The plan in use does not fit the memory of the devices.");
   }
@@ -118,10 +150,10 @@ void add_difference(const studies::PlanDifference& d, std::vector<DataTable>& ta
   }
 }
 
-void print_replan(const ReplanReport& r, OutputFormat format) {
-  std::vector<DataTable> tables{summary(r), reachable(r)};
+void print_replan(const ReplanReport& r, const planner::AdaptedPlan& adapted, OutputFormat format) {
+  std::vector<DataTable> tables{summary(r, adapted), reachable(r)};
   if (!r.migration.tables.empty()) {
-    add_difference(studies::plan_difference(r.job, *r.job.embedding_plan, r.plan), tables);
+    add_difference(studies::plan_difference(r.job, r.in_use, r.plan), tables);
   }
   if (format != OutputFormat::kJson) {
     print_tables(tables, format, std::cout);
@@ -132,6 +164,13 @@ void print_replan(const ReplanReport& r, OutputFormat format) {
   j["plans"] = {nlohmann::ordered_json::parse(config::plan_to_json(r.plan, -1))};
   for (const DataTable& t : tables) {
     j[t.key()] = t.json();
+  }
+  if (!adapted.as_it_was() || r.in_use.devices != r.job.devices) {
+    j["carried_over"] = {{"devices_before", r.in_use.devices},
+                         {"devices_now", r.job.devices},
+                         {"added", adapted.added},
+                         {"removed", adapted.removed},
+                         {"moved", adapted.moved}};
   }
   std::cout << j.dump(2) << '\n';
 }

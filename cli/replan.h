@@ -5,13 +5,16 @@
 
 #include "cli/command.h"
 #include "cli/data_table.h"
+#include "planner/adapt_plan.h"
 #include "studies/plan_difference.h"
 #include "studies/replan.h"
 
 namespace stepcast::cli {
 
-/// `stepcast plan JOB --from PLAN [--max-migrate BYTES]`, to the standard output.
-void print_replan(const studies::ReplanReport& report, OutputFormat format);
+/// `stepcast plan JOB --from PLAN [--max-migrate BYTES]`, to the standard output. `adapted`: what
+/// it took to carry the plan over to other tables or devices.
+void print_replan(const studies::ReplanReport& report, const planner::AdaptedPlan& adapted,
+                  OutputFormat format);
 
 /// An amount of bytes on the command line: "10 GB"; only 0 needs no unit.
 std::int64_t bytes_option(const std::string& text, const char* option);

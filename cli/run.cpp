@@ -22,6 +22,7 @@
 #include "runtime/cuda/backend.h"
 #include "studies/error_statistics.h"
 #include "studies/recorded_run.h"
+#include "studies/searched_plan.h"
 #include "traces/native/recording_files.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan.h"
@@ -379,7 +380,8 @@ int run(const RunCommand& options, Context& context) {
   // Read before the ranks start, so that a mistake in the job is told once.
   const config::Source source = job_source(job_options);
   const auto loaded = [&] {
-    return config::load_job(source, job_options.overrides, {context.library});
+    return studies::with_searched_plan(
+        config::load_job(source, job_options.overrides, {context.library}));
   };
   const Job job = options.ranks > 0 ? told_as("--ranks", loaded) : loaded();
   runtime::require_executable(job, options.backend == "cuda");

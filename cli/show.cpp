@@ -24,6 +24,7 @@ namespace {
 struct ShowCommand {
   JobOptions job;
   bool graph = false, flops = false, bytes = false, memory = false;
+  bool details = false;
   std::optional<std::int32_t> rank;
   std::int32_t skip = 0;
   std::string timeline;
@@ -149,14 +150,24 @@ void add_show(CLI::App& app, Context& context) {
                    "Traces: write the last step as Perfetto JSON, with why streams were idle and "
                    "the critical path beside it")
       ->check(output_file());
+  command->add_flag("--details", options->details,
+                    "Every row of every table, where only the first are shown");
   command->callback([options, &context] {
+    const auto print = [&options](Tables tables) {
+      for (DataTable& t : tables) {
+        if (options->details) {
+          t.limit(0);
+        }
+      }
+      print_tables(tables, options->job.format, std::cout);
+    };
     if (shows_foreign(*options)) {
       std::cout << config::import_to_json(config::file_source(options->job.job));
       return;
     }
     if (!options->sections() && options->job.overrides.empty()) {
       if (const auto tables = file_tables(options->job.job, context)) {
-        print_tables(*tables, options->job.format, std::cout);
+        print(*tables);
         return;
       }
     }
@@ -165,10 +176,9 @@ void add_show(CLI::App& app, Context& context) {
     if (!options->timeline.empty()) {
       write_timeline(*options, recorded);
     }
-    print_tables(ours       ? show_trace(*options, context)
-                 : recorded ? show_recording(*options)
-                            : show_job(*options, context),
-                 options->job.format, std::cout);
+    print(ours       ? show_trace(*options, context)
+          : recorded ? show_recording(*options)
+                     : show_job(*options, context));
   });
 }
 

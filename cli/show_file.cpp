@@ -77,6 +77,9 @@ DataTable plan_facts(const EmbeddingPlan& p) {
   t.row({name_cell("system", "on system"), cell(p.system)});
   t.row({name_cell("devices", "devices"), cell(std::int64_t{p.devices})});
   t.row({name_cell("tables", "tables"), cell(static_cast<std::int64_t>(p.tables.size()))});
+  for (const PlanSetting& s : p.made_for) {
+    t.row({name_cell(s.key, "made for " + s.key), cell(s.value)});
+  }
   if (p.predicted_step > 0) {
     t.row({name_cell("predicted_step_s", "step, as predicted"), cell(Seconds(p.predicted_step))});
     t.row({name_cell("lower_bound_s", "lower bound"), cell(Seconds(p.lower_bound))});
@@ -88,22 +91,53 @@ DataTable plan_facts(const EmbeddingPlan& p) {
   return t;
 }
 
+/// Who holds a shard: of several copies the ranks of each.
+Cell ranks_cell(const PlanShard& s) {
+  constexpr std::size_t kGroups = 3;
+  std::string text;
+  for (std::size_t g = 0; g < s.groups.size() && g < kGroups; ++g) {
+    text += (g > 0 ? " | " : "") + rank_list(s.groups[g]);
+  }
+  if (s.groups.size() > kGroups) {
+    text += fmt::format(" | ... ({} copies)", s.groups.size());
+  }
+  return {text, s.groups};
+}
+
+std::string kind_text(const PlanShard& s) {
+  const std::string split =
+      s.split == Split::kStripe && s.groups.front().size() > 1 ? ", striped" : "";
+  const std::string cache =
+      s.cache_bytes > 0 ? fmt::format(", cache {}", human(Bytes(s.cache_bytes))) : "";
+  return fmt::format("{}{}{}", name_of(s.sharding), split, cache);
+}
+
+/// Which ids are hot, in words.
+std::string order_text(const PlanTable& t) {
+  return !t.frequency_order      ? "workload"
+         : t.order == nullptr    ? "frequency, by the job's access"
+         : t.order->seed()       ? fmt::format("frequency, zipf seed {}", *t.order->seed())
+         : !t.order_file.empty() ? "frequency, ids of " + t.order_file
+                                 : fmt::format("frequency, {} ids", t.order->ids().size());
+}
+
 DataTable plan_tables(const EmbeddingPlan& p) {
-  DataTable t(
-      "placements", "tables",
-      {{"table", "", true}, {"order", "order of rows", true}, {"shards"}, {"where", "", true}});
+  DataTable t("shards", "shards of tables",
+              {{"table", "", true},
+               {"rows", "", true},
+               {"columns", "", true},
+               {"sharding", "", true},
+               {"tier", "", true},
+               {"ranks", "", true},
+               {"order", "order of rows", true}});
+  const auto range = [](const std::array<std::int64_t, 2>& r) {
+    return Cell{fmt::format("{}-{}", r[0], r[1] - 1), r};
+  };
   for (const PlanTable& table : p.tables) {
-    std::vector<std::string> kinds;
     for (const PlanShard& s : table.shards) {
-      const std::string kind = fmt::format("{} in {}", name_of(s.sharding), s.tier);
-      if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
-        kinds.push_back(kind);
-      }
+      t.row({cell(table.name), range(s.rows), range(s.columns), cell(kind_text(s)), cell(s.tier),
+             ranks_cell(s), cell(order_text(table))});
     }
-    t.row({cell(table.name),
-           cell(std::string_view(table.frequency_order ? "frequency" : "workload")),
-           cell(static_cast<std::int64_t>(table.shards.size())),
-           cell(fmt::format("{}", fmt::join(kinds, ", ")))});
   }
   t.limit(40);
   return t;

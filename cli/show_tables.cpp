@@ -17,25 +17,6 @@
 namespace stepcast::cli {
 namespace {
 
-/// "0-3, 8, 16-31", at most three pieces.
-std::string rank_list(const std::vector<std::int32_t>& ranks) {
-  std::string text;
-  int pieces = 0;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t j = i;
-    while (j + 1 < ranks.size() && ranks[j + 1] == ranks[j] + 1) {
-      ++j;
-    }
-    if (pieces == 3) {
-      return text + ", ...";
-    }
-    text += pieces++ > 0 ? ", " : "";
-    text += i == j ? std::to_string(ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[j]);
-    i = j + 1;
-  }
-  return text;
-}
-
 std::int64_t signed_size(std::size_t n) { return static_cast<std::int64_t>(n); }
 
 /// A list of facts about one thing.
@@ -191,6 +172,24 @@ DataTable lookup_table(const Job& job) {
 }
 
 }  // namespace
+
+std::string rank_list(const std::vector<std::int32_t>& ranks, int most) {
+  std::string text;
+  int pieces = 0;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t j = i;
+    while (j + 1 < ranks.size() && ranks[j + 1] == ranks[j] + 1) {
+      ++j;
+    }
+    if (pieces == most) {
+      return text + ", ...";
+    }
+    text += pieces++ > 0 ? ", " : "";
+    text += i == j ? std::to_string(ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[j]);
+    i = j + 1;
+  }
+  return text;
+}
 
 Tables summary_tables(const Job& job, const ExecutionGraph& graph) {
   Facts facts("step", "one training step of " + job.workload.name);

@@ -11,6 +11,9 @@
 
 namespace stepcast::cli {
 
+/// "0-3, 8, 16-31", at most so many pieces.
+std::string rank_list(const std::vector<std::int32_t>& ranks, int most = 3);
+
 /// The sections of `stepcast show`, as tables. `job` is absent for a recorded graph whose job is
 /// not known; `rank` picks the class of one rank.
 using Tables = std::vector<DataTable>;

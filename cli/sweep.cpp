@@ -183,12 +183,19 @@ void print_text(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint
     out << fmt::format("\nmost {}: {} ({:.4g})", by_tokens ? "tokens/s" : "samples/s",
                        fmt::join(settings, " "), rate(*best));
   }
+  const auto searched = std::count_if(points.begin(), points.end(),
+                                      [](const SweepPoint& p) { return p.plan_searched; });
+  if (searched > 0) {
+    out << fmt::format(
+        "\n{} point{} placed the embedding tables by a quick search (embedding.plan=search)",
+        searched, searched == 1 ? "" : "s");
+  }
   const auto by_rule = std::count_if(points.begin(), points.end(),
                                      [](const SweepPoint& p) { return p.planned_by_rule; });
   if (by_rule > 0) {
     out << fmt::format(
-        "\n{} point{} placed the embedding tables by a rule (embedding.plan): `stepcast plan` "
-        "searches for faster ones",
+        "\n{} point{} placed the embedding tables by a rule: embedding.plan=search or `stepcast "
+        "plan` finds faster ones",
         by_rule, by_rule == 1 ? "" : "s");
   }
   if (!options.pareto.empty()) {
@@ -234,6 +241,9 @@ void print_json(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint
       row["in_calibrated_range"] = p.in_calibrated_range;
       if (p.planned_by_rule) {
         row["embedding_plan_by_rule"] = true;
+      }
+      if (p.plan_searched) {
+        row["embedding_plan_searched"] = true;
       }
     }
     if (!options.pareto.empty()) {

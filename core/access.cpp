@@ -295,6 +295,27 @@ Access Access::random_subset(std::int64_t rows) const {
        .curve = PopularityCurve(data_->curve.thinned(share), data_->curve.share() * share)});
 }
 
+std::pair<Access, double> Access::chosen(std::span<const std::int64_t> ranks, std::int64_t followed,
+                                         std::int64_t others) const {
+  const std::int64_t count = static_cast<std::int64_t>(ranks.size()) + others;
+  require(count >= 1 && followed <= rows() && others >= 0 && others <= rows() - followed &&
+              (ranks.empty() || (ranks.front() >= 0 && ranks.back() < followed)),
+          fmt::format("{} rows of the hottest {} and {} others of a table of {}", ranks.size(),
+                      followed, others, rows()));
+  const PopularityCurve& curve = data_->curve;
+  std::vector<Atom> atoms =
+      curve.chosen(ranks, static_cast<double>(followed), static_cast<double>(others));
+  double mass = 0;
+  for (const Atom& atom : atoms) {
+    mass += atom.rows * atom.p;
+  }
+  if (mass <= 0) {
+    return {uniform(count), 0.0};
+  }
+  return {derived({.rows = count, .curve = PopularityCurve(std::move(atoms), curve.share())}),
+          std::min(1.0, mass)};
+}
+
 Access Access::remapped(std::int64_t buckets, Remap kind) const {
   check_rows(buckets);
   if (buckets == rows()) {

@@ -88,6 +88,12 @@ class Access {
   /// so that the shards of a table add up to the table.
   [[nodiscard]] Access random_subset(std::int64_t rows) const;
 
+  /// The law over some of the rows, renormalised, and the share of lookups that fall there: those
+  /// of popularity `ranks` (ascending, each once, below `followed`), and of the rows from rank
+  /// `followed` on a random `others`. Where that share is 0 the law is uniform.
+  [[nodiscard]] std::pair<Access, double> chosen(std::span<const std::int64_t> ranks,
+                                                 std::int64_t followed, std::int64_t others) const;
+
   /// Hashing rows into fewer buckets: q_j = sum of p_i over i -> j. `mod` mixes hot and cold rows
   /// at random (recorded ids: id % buckets), `frequency` keeps the `buckets - 1` hottest rows apart
   /// and folds the rest together. Under `mod` a bucket is its hottest row plus the mean of its

@@ -125,7 +125,8 @@ struct Job {
   Parallel parallel;
   RoleFormats formats;
   std::string embedding_choice =
-      "auto";  ///< auto, table_wise, ...; of a given `embedding_plan` its file, or "inline"
+      "auto";  ///< auto, search, table_wise, ...; of a given plan its file, or "inline"
+  bool embedding_chosen = false;  ///< the job says so itself
   std::optional<EmbeddingPlan> embedding_plan;
   /// Pooled rows travel in towers: exchanged inside a node first, then between ranks of equal place
   /// in their nodes (SPTT, arXiv 2403.00877), `tower_compression` times smaller there.

@@ -1,11 +1,14 @@
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/row_cache_model.h"
+#include "core/row_order.h"
 #include "core/units.h"
 
 namespace stepcast {
@@ -48,6 +51,23 @@ struct PlanTable {
   std::string name;
   bool frequency_order = false;  ///< rows in order of popularity; else as the workload numbers them
   std::vector<PlanShard> shards;
+  /// With `frequency_order`: which rows are hot, by id. None: those of the job's own law.
+  std::shared_ptr<const RowOrder> order = nullptr;
+  std::string order_file = {};  ///< the recording that `order` was taken from, if any
+  /// Rows before the last range: those whose ids matter.
+  [[nodiscard]] std::int64_t hot_rows() const {
+    std::int64_t last = 0;
+    for (const PlanShard& s : shards) {
+      last = std::max(last, s.rows[0]);
+    }
+    return last;
+  }
+};
+
+/// A setting of a job by the dotted path that `--set` takes, and its value as text.
+struct PlanSetting {
+  std::string key, value;
+  friend bool operator==(const PlanSetting&, const PlanSetting&) = default;
 };
 
 /// Bytes that a rank needs of a memory tier under a plan, by purpose, and what it has.
@@ -68,8 +88,9 @@ struct LedgerLine {
 struct EmbeddingPlan {
   std::string workload, system;
   std::int64_t devices = 1;
-  std::int64_t sync_interval = 0;  ///< Job::sync_interval it was made for; 0: it does not say
-  bool dedup = false;              ///< Job::embedding_dedup it was made for
+  std::int64_t sync_interval = 0;     ///< Job::sync_interval it was made for; 0: it does not say
+  bool dedup = false;                 ///< Job::embedding_dedup it was made for
+  std::vector<PlanSetting> made_for;  ///< settings that predicted_step rests on (plan_settings.h)
   std::vector<PlanTable> tables;
   double predicted_step = 0;  ///< seconds
   double lower_bound = 0;     ///< seconds: no plan of the searched space is faster

@@ -11,6 +11,7 @@
 #include "core/mesh.h"
 #include "core/op.h"
 #include "core/row_cache_model.h"
+#include "core/row_order.h"
 
 namespace stepcast {
 
@@ -46,6 +47,8 @@ struct ParameterPiece {
   std::int64_t row_ranks = 0;
   /// Rows are popularity ranks of this law: the value is that of row id order->row_of_rank(row).
   std::shared_ptr<const Access> order = nullptr;
+  /// Likewise of the order that a plan brings: the value is that of row id row_order->row_at(row).
+  std::shared_ptr<const RowOrder> row_order = nullptr;
   /// Likewise by the rank's tensor coordinate c: row + c * tensor_row_step, column + c *
   /// tensor_column_step.
   std::int64_t tensor_row_step = 0;

@@ -143,22 +143,48 @@ class Ledger {
                                 : real(rows) / real(table.rows);
   }
 
-  /// The same of a shard whose rows are in order of popularity.
-  static double range_mass(const EmbeddingTable& table, const PlanShard& s) {
+  /// The same of a shard whose rows are in order of popularity, or were when the plan was made.
+  double range_mass(const PlanTable& plan, const EmbeddingTable& table, const PlanShard& s) {
+    if (const LookupsInOrder* stale = in_order(plan, table)) {
+      return stale->range(s.rows[0], s.rows[1]).second;
+    }
     return std::max(0.0, mass_of_hottest(table, s.rows[1]) - mass_of_hottest(table, s.rows[0]));
+  }
+
+  /// Where the lookups of now fall in the order that the plan brings; nullptr where it follows
+  /// them.
+  const LookupsInOrder* in_order(const PlanTable& plan, const EmbeddingTable& table) {
+    const auto [it, fresh] = in_order_.try_emplace(&plan);
+    if (fresh) {
+      if (const auto order = workloads::own_order(plan, table)) {
+        it->second.emplace(*table.access, *order, plan.hot_rows());
+      }
+    }
+    return it->second ? &*it->second : nullptr;
   }
 
   /// Share of the table's lookups that falls to each member of a group, at most: where the hot rows
   /// of the plan's own split fall.
-  [[nodiscard]] std::vector<double> masses(const PlanTable& plan, const EmbeddingTable& table,
-                                           const PlanShard& s, std::int64_t members) const {
+  std::vector<double> masses(const PlanTable& plan, const EmbeddingTable& table, const PlanShard& s,
+                             std::int64_t members) {
     const auto upto = [&](std::int64_t row) { return mass_of_hottest(table, row); };
     const auto count = static_cast<std::size_t>(members);
     const bool whole = s.rows[0] == 0 && s.rows[1] == table.rows;
     const bool split = members > 1 && s.split != Split::kReplicate;
     if (plan.frequency_order) {
-      const double range = range_mass(table, s);
+      const double range = range_mass(plan, table, s);
       std::vector<double> mass(count, range);
+      if (const LookupsInOrder* stale = split ? in_order(plan, table) : nullptr) {
+        return workloads::RowShares(table.access.get(),
+                                    {.first_row = s.rows[0],
+                                     .rows = s.rows[1] - s.rows[0],
+                                     .table_rows = table.rows,
+                                     .split = s.split,
+                                     .members = members,
+                                     .own_order = true},
+                                    workloads::hot_rows_of(*stale))
+            .by_member();
+      }
       const std::int64_t block = (s.rows[1] - s.rows[0] + members - 1) / members;
       for (std::int64_t i = 0; split && i < members; ++i) {
         const auto edge = [&](std::int64_t k) {
@@ -221,7 +247,7 @@ class Ledger {
     double bytes = 0;
     for (const PlanShard& s : plan.shards) {
       const Holding holding = holding_of(s, table, job_, lists);
-      const double share = plan.frequency_order ? range_mass(table, s) : 1;
+      const double share = plan.frequency_order ? range_mass(plan, table, s) : 1;
       const double listed = lists.lists * real(static_cast<std::int64_t>(s.groups.front().size()));
       bytes +=
           arriving_bytes(job_, table, holding, s.columns[1] - s.columns[0], share, listed).total();
@@ -237,6 +263,7 @@ class Ledger {
   const Job& job_;
   const EmbeddingPlan& plan_;
   std::map<std::string, std::vector<LedgerLine>> lines_;
+  std::map<const PlanTable*, std::optional<LookupsInOrder>> in_order_;
 };
 
 /// The table with most weights on the ranks of a unit.

@@ -13,20 +13,30 @@ namespace {
 
 std::size_t index(std::int64_t v) { return static_cast<std::size_t>(v); }
 
-const PlanTable& table_named(const EmbeddingPlan& plan, const std::string& name) {
-  const auto it = std::find_if(plan.tables.begin(), plan.tables.end(),
-                               [&](const PlanTable& t) { return t.name == name; });
-  if (it == plan.tables.end()) {
-    throw InputError("plan: tables",
-                     fmt::format("no table '{}'; give plans of the same workload", name));
-  }
-  return *it;
-}
-
 }  // namespace
 
-bool same_placement(const PlanTable& a, const PlanTable& b) {
+const PlanTable* placed_table(const EmbeddingPlan& plan, const EmbeddingTable& table) {
+  const auto it = std::find_if(plan.tables.begin(), plan.tables.end(),
+                               [&](const PlanTable& t) { return t.name == table.name; });
+  if (it == plan.tables.end()) {
+    return nullptr;
+  }
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  for (const PlanShard& s : it->shards) {
+    rows = std::max(rows, s.rows[1]);
+    columns = std::max(columns, s.columns[1]);
+  }
+  return rows == table.rows && columns == table.dim ? &*it : nullptr;
+}
+
+bool same_order(const PlanTable& a, const PlanTable& b) {
   return a.frequency_order == b.frequency_order &&
+         (a.order == nullptr || b.order == nullptr || a.order == b.order || *a.order == *b.order);
+}
+
+bool same_placement(const PlanTable& a, const PlanTable& b) {
+  return same_order(a, b) && a.shards.size() == b.shards.size() &&
          std::equal(a.shards.begin(), a.shards.end(), b.shards.begin(), b.shards.end(),
                     [](const PlanShard& x, const PlanShard& y) {
                       return x.rows == y.rows && x.columns == y.columns && x.tier == y.tier &&
@@ -39,15 +49,15 @@ namespace {
 
 class Count {
  public:
-  explicit Count(const Job& job) : job_(job) {
-    result_.received.assign(index(job.devices), 0);
-    result_.sent.assign(index(job.devices), 0);
+  Count(const Job& job, std::int64_t ranks) : job_(job) {
+    result_.received.assign(index(ranks), 0);
+    result_.sent.assign(index(ranks), 0);
     result_.levels.emplace_back("memory", 0);
     for (const FabricLevel& level : job.system.fabric) {
       result_.levels.emplace_back(level.name, 0);
     }
-    receiving_.assign(index(job.devices), 0);
-    sending_.assign(index(job.devices), 0);
+    receiving_.assign(index(ranks), 0);
+    sending_.assign(index(ranks), 0);
   }
 
   void table(const EmbeddingTable& table, const PlanTable& from, const PlanTable& to) {
@@ -55,13 +65,14 @@ class Count {
       return;
     }
     const std::int64_t before = result_.bytes;
+    const bool same = same_order(from, to);
     const TableHoldings held(from);
     for (const PlanShard& s : to.shards) {
       for (const auto& group : s.groups) {
         for (std::size_t i = 0; i < group.size(); ++i) {
           const HeldPart part =
               held_part(s, static_cast<std::int64_t>(group.size()), static_cast<std::int64_t>(i));
-          const std::int64_t missing = held.missing(part, group[i], to.frequency_order, table.rows);
+          const std::int64_t missing = held.missing(part, group[i], same, table.rows);
           if (missing > 0) {
             fetch(table, from, to, part, group[i], missing);
           }
@@ -131,14 +142,14 @@ class Count {
   /// Charges what `rank` lacks of `part` to the nearest copy of each shard of the old plan.
   void fetch(const EmbeddingTable& table, const PlanTable& from, const PlanTable& to,
              const HeldPart& part, std::int32_t rank, std::int64_t missing) {
-    const bool same_order = from.frequency_order == to.frequency_order;
+    const bool same = same_order(from, to);
     std::vector<Source> sources;
     double total = 0;
     for (const PlanShard& s : from.shards) {
       std::vector<Source> nearest;
       std::vector<double> least_far;
       for (const auto& group : s.groups) {
-        std::vector<Source> here = sources_in(s, group, part, rank, same_order, table.rows);
+        std::vector<Source> here = sources_in(s, group, part, rank, same, table.rows);
         std::vector<double> far(job_.system.fabric.size() + 1, 0);  // the farthest level first
         for (const Source& x : here) {
           far[far.size() - 1 - level_of(rank, x.rank)] += x.elements;
@@ -189,7 +200,7 @@ class Count {
 
 }  // namespace
 
-TableHoldings::TableHoldings(const PlanTable& table) : frequency_order_(table.frequency_order) {
+TableHoldings::TableHoldings(const PlanTable& table) {
   for (const PlanShard& s : table.shards) {
     for (const auto& group : s.groups) {
       for (std::size_t i = 0; i < group.size(); ++i) {
@@ -200,14 +211,14 @@ TableHoldings::TableHoldings(const PlanTable& table) : frequency_order_(table.fr
   }
 }
 
-std::int64_t TableHoldings::missing(const HeldPart& part, std::int32_t rank, bool frequency_order,
+std::int64_t TableHoldings::missing(const HeldPart& part, std::int32_t rank, bool same_order,
                                     std::int64_t rows) const {
   std::int64_t lacking = part.rows() * part.columns();
   if (const auto it = by_rank_.find(rank); it != by_rank_.end()) {
     for (const HeldPart& held : it->second) {
       if (held.tier == part.tier) {
-        lacking -= frequency_order == frequency_order_ ? common_elements(part, held)
-                                                       : least_common_elements(part, held, rows);
+        lacking -=
+            same_order ? common_elements(part, held) : least_common_elements(part, held, rows);
       }
     }
   }
@@ -226,21 +237,27 @@ std::int64_t moved_bytes(const Job& job, const EmbeddingTable& table, std::int64
 }
 
 Migration migration_between(const Job& job, const EmbeddingPlan& from, const EmbeddingPlan& to) {
-  for (const EmbeddingPlan* plan : {&from, &to}) {
-    if (plan->devices != job.devices) {
-      throw InputError("plan: devices",
-                       fmt::format("found {}, but the job has {}; rows move between plans for the "
-                                   "same devices",
-                                   plan->devices, job.devices));
-    }
-  }
   const DlrmWorkload* w = job.workload.dlrm();
   if (w == nullptr) {
     throw InputError("job: workload", "has no embedding tables; use a dlrm workload");
   }
-  Count count(job);
+  if (to.devices != job.devices) {
+    throw InputError("plan: devices", fmt::format("found {}, but the job has {}; rows move to the "
+                                                  "job's devices",
+                                                  to.devices, job.devices));
+  }
+  Count count(job, std::max(from.devices, to.devices));
   for (const EmbeddingTable& table : w->tables) {
-    count.table(table, table_named(from, table.name), table_named(to, table.name));
+    const PlanTable* held = placed_table(from, table);
+    const PlanTable* placed = placed_table(to, table);
+    if (placed == nullptr) {
+      throw InputError("plan: tables", fmt::format("no table '{}' of {} rows x {} columns; give a "
+                                                   "plan of the job's workload",
+                                                   table.name, table.rows, table.dim));
+    }
+    if (held != nullptr) {
+      count.table(table, *held, *placed);
+    }
   }
   return count.take();
 }

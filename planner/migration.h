@@ -17,13 +17,19 @@ class TableHoldings {
   explicit TableHoldings(const PlanTable& table);
   /// Elements of `part` that the rank has to fetch: it holds them neither in that tier nor, where
   /// the order of rows is another one, for certain.
-  [[nodiscard]] std::int64_t missing(const HeldPart& part, std::int32_t rank, bool frequency_order,
+  [[nodiscard]] std::int64_t missing(const HeldPart& part, std::int32_t rank, bool same_order,
                                      std::int64_t rows) const;
 
  private:
   std::unordered_map<std::int32_t, std::vector<HeldPart>> by_rank_;
-  bool frequency_order_ = false;
 };
+
+/// Rows stand in the same order; one by popularity that names no hot rows is that of the job's law,
+/// and counts as any other by popularity.
+bool same_order(const PlanTable& a, const PlanTable& b);
+
+/// Where a plan places a table: nullptr where it has none of that name, rows and columns.
+const PlanTable* placed_table(const EmbeddingPlan& plan, const EmbeddingTable& table);
 
 /// The same rows and columns on the same ranks, in the same order and tier.
 bool same_placement(const PlanTable& a, const PlanTable& b);
@@ -50,7 +56,9 @@ struct Migration {
   double seconds = 0;  ///< of the busiest rank, each level at its bandwidth; nothing else runs
 };
 
-/// Errors: InputError when the plans are not for the job's tables and devices.
+/// `to` is a plan of the job. `from` may be of other devices, and have other tables: those that it
+/// lacks, or has with other rows or columns, begin anew and move nothing.
+/// Errors: InputError when `to` is not for the job's tables and devices.
 Migration migration_between(const Job& job, const EmbeddingPlan& from, const EmbeddingPlan& to);
 
 }  // namespace stepcast::planner

@@ -170,7 +170,9 @@ class PlanSpaceBuilder {
              : std::vector<std::int64_t>{}) {
       add(t, columns(t, table, parts), {.kind = ShardingKind::kColumnWise, .column_parts = parts});
     }
-    if (options_.row_tiers || options_.slow_tiers) {
+    const bool used = !options_.in_use.empty() && options_.in_use[t] != nullptr &&
+                      options_.in_use[t]->frequency_order;
+    if (options_.row_tiers || options_.slow_tiers || used) {
       tier_options(t);
     }
   }

@@ -24,6 +24,8 @@ struct OptionMeaning {
   /// on every rank).
   std::optional<RowTierCut> row_tiers = std::nullopt;
   std::vector<std::int64_t> level_groups = {};
+  /// Of the row tiers that a plan in use has: its own order of rows, which may be of other lookups.
+  const PlanTable* in_use = nullptr;
 };
 
 /// What a plan may consist of, for those who carry it out in another system.
@@ -55,6 +57,10 @@ struct PlanSpaceOptions {
   bool one_phase = false;
   PlanForm form = {};
   LineFit fit = LineFit::kNear;  ///< of exchanges: kBelow makes a space for bounds of the step
+  /// Tables of a plan in use, in the workload's order; empty, or nullptr for a table it lacks. Row
+  /// tiers of these are options too, with the ranges and the order of rows that they have. They
+  /// must outlive the space.
+  std::vector<const PlanTable*> in_use = {};
 };
 
 /// The plans a job can have, as a placement problem with priced options.

@@ -28,16 +28,24 @@ constexpr std::size_t kChainPoints = 256;
 constexpr double kEvaluations = 12'000;  // per budget, at few ranks
 constexpr double kPerTable = 60;         // more of them
 
-/// Bytes that a choice of the space moves, from where the rows of each table lie now. A change that
-/// moves nothing (copies that are dropped) counts as one byte, so that only home is free.
+/// Bytes that a choice of the space moves beyond what home does, from where the rows of each table
+/// lie now (nullptr: nowhere yet). A change that moves nothing (copies that are dropped) counts as
+/// one byte, so that only home is free.
 class MoveBytes {
  public:
   MoveBytes(const Job& job, const PlanSpace& space, const std::vector<const PlanTable*>& from,
-            const Placement& home)
-      : job_(job), space_(space), home_(home), everywhere_(from.size()) {
-    for (const PlanTable* table : from) {
-      held_.emplace_back(*table);
+            const std::vector<const PlanTable*>& held, const Placement& home)
+      : job_(job), space_(space), home_(home), lies_(held), everywhere_(from.size()) {
+    for (std::size_t t = 0; t < from.size(); ++t) {
+      held_.emplace_back(held[t] != nullptr ? *held[t] : PlanTable{});
+      const bool moves = held[t] != nullptr && held[t] != from[t];
+      to_home_.push_back(moves ? count(t, job.workload.dlrm()->tables[t], *from[t]) : 0);
     }
+  }
+
+  /// Of all tables, from where they lie to home.
+  [[nodiscard]] std::int64_t to_home() const {
+    return std::accumulate(to_home_.begin(), to_home_.end(), std::int64_t{0});
   }
 
   std::int64_t operator()(std::size_t t, const Choice& to) const {
@@ -47,21 +55,29 @@ class MoveBytes {
     }
     if (to.groups.empty()) {
       auto& known = everywhere_[t][to.option];
-      known = known == 0 ? std::max<std::int64_t>(1, count(t, to)) : known;
+      known = known == 0 ? beyond_home(t, to) : known;
       return known;
     }
-    return std::max<std::int64_t>(1, count(t, to));
+    return beyond_home(t, to);
   }
 
  private:
+  [[nodiscard]] std::int64_t beyond_home(std::size_t t, const Choice& to) const {
+    return std::max<std::int64_t>(1, count(t, to) - to_home_[t]);
+  }
+
   [[nodiscard]] std::int64_t count(std::size_t t, const Choice& to) const {
     const EmbeddingTable& table = job_.workload.dlrm()->tables[t];
+    if (lies_[t] == nullptr) {
+      return 0;
+    }
     const OptionMeaning& m = space_.meaning(t, to.option);
     if (m.row_tiers) {
       PlanTable tiers;
       internal::add_row_tiers(job_, table, m, tiers);
-      return count(table, held_[t], tiers);
+      return count(t, table, tiers);
     }
+    const bool same = same_order(*lies_[t], PlanTable{});
     const std::int64_t width = table.dim / m.column_parts;
     std::int64_t bytes = 0;
     for (std::int64_t p = 0; p < m.column_parts; ++p) {
@@ -76,23 +92,23 @@ class MoveBytes {
         const HeldPart part = held_part(s, m.group, i);
         bytes += moved_bytes(
             job_, table,
-            held_[t].missing(part, static_cast<std::int32_t>(first + i), false, table.rows), width);
+            held_[t].missing(part, static_cast<std::int32_t>(first + i), same, table.rows), width);
       }
     }
     return bytes;
   }
 
-  [[nodiscard]] std::int64_t count(const EmbeddingTable& table, const TableHoldings& held,
+  [[nodiscard]] std::int64_t count(std::size_t t, const EmbeddingTable& table,
                                    const PlanTable& to) const {
+    const bool same = same_order(*lies_[t], to);
     std::int64_t bytes = 0;
     for (const PlanShard& s : to.shards) {
       for (const auto& group : s.groups) {
         for (std::size_t i = 0; i < group.size(); ++i) {
           const HeldPart part =
               held_part(s, static_cast<std::int64_t>(group.size()), static_cast<std::int64_t>(i));
-          bytes +=
-              moved_bytes(job_, table, held.missing(part, group[i], to.frequency_order, table.rows),
-                          part.columns());
+          bytes += moved_bytes(job_, table, held_[t].missing(part, group[i], same, table.rows),
+                               part.columns());
         }
       }
     }
@@ -102,7 +118,9 @@ class MoveBytes {
   const Job& job_;
   const PlanSpace& space_;
   const Placement& home_;
+  std::vector<const PlanTable*> lies_;
   std::vector<TableHoldings> held_;
+  std::vector<std::int64_t> to_home_;
   mutable std::vector<std::unordered_map<std::int32_t, std::int64_t>> everywhere_;
 };
 
@@ -116,7 +134,8 @@ struct Found {
 class Reach {
  public:
   Reach(const Job& job, const EmbeddingPrices& prices, const std::vector<const PlanTable*>& from,
-        std::vector<std::int64_t> sizes, const ReplanOptions& options)
+        const std::vector<const PlanTable*>& held, std::vector<std::int64_t> sizes,
+        const ReplanOptions& options)
       : job_(job),
         from_(from),
         options_(options),
@@ -124,11 +143,12 @@ class Reach {
                {.group_sizes = std::move(sizes),
                 .row_tiers = options.tiers && job.devices > 1,
                 .slow_tiers = asks_for_slow_tier(job),
-                .form = options.form}),
+                .form = options.form,
+                .in_use = from}),
         problem_(space_.problem()),
         home_(place_home()),
         plain_(problem_.arrival_overlaps ? relaxed(problem_, 0.5) : problem_),
-        bytes_(job, space_, from, home_) {}
+        bytes_(job, space_, from, held, home_) {}
 
   void run() {
     PlacementState at_home(plain_);
@@ -168,7 +188,8 @@ class Reach {
         p.plan.tables[t] = *from_[t];
       }
     }
-    p.bytes = found.bytes;
+    p.bytes = found.bytes + bytes_.to_home();
+    p.home = found.bytes == 0;
     p.objective = load_seconds(objective_of(problem_, found.placement));
     p.time = load_seconds(found.objective);
     return p;
@@ -368,6 +389,7 @@ ReplanFront replan_front(const Job& job, const models::CostModel& model, const E
                          const ReplanOptions& options) {
   check_plannable(job);
   std::vector<const PlanTable*> tables;
+  std::vector<const PlanTable*> held;
   for (const EmbeddingTable& t : job.workload.dlrm()->tables) {
     const auto it = std::find_if(from.tables.begin(), from.tables.end(),
                                  [&](const PlanTable& p) { return p.name == t.name; });
@@ -377,6 +399,7 @@ ReplanFront replan_front(const Job& job, const models::CostModel& model, const E
                                                    t.name));
     }
     tables.push_back(&*it);
+    held.push_back(options.held != nullptr ? placed_table(*options.held, t) : &*it);
   }
   // The sizes of groups that the plan has, or one of those that it might have.
   std::vector<std::vector<std::int64_t>> spaces;
@@ -402,7 +425,7 @@ ReplanFront replan_front(const Job& job, const models::CostModel& model, const E
   for (bool again = true; again;) {
     std::vector<ReplanPoint> all;
     for (const auto& sizes : spaces) {
-      Reach reach(search_job, prices, tables, sizes, options);
+      Reach reach(search_job, prices, tables, held, sizes, options);
       reach.run();
       // With room left free the bound holds for some plans only: that of the first search stands.
       result.bound = left_free > Bytes{} ? result.bound : std::min(result.bound, reach.bound());
@@ -421,7 +444,7 @@ ReplanFront replan_front(const Job& job, const models::CostModel& model, const E
     for (ReplanPoint& p : thinned(front_of(std::move(all)), options.points)) {
       p.plan.devices = job.devices;
       p.plan.ledger = ledger_of(job, p.plan);
-      if (p.bytes == 0 || !excess_of(job, p.plan, p.plan.ledger)) {
+      if (p.home || !excess_of(job, p.plan, p.plan.ledger)) {
         fit.push_back(std::move(p));
       } else {
         lacking = std::max(lacking, further_communicators(job, p.plan));

@@ -16,12 +16,13 @@ struct ReplanPoint {
   EmbeddingPlan plan;
   std::int64_t bytes = 0;  ///< as Migration::bytes, at least 1 where anything changes
   double objective = 0;    ///< seconds, as PlannedCandidate::objective
-  double time = 0;  ///< the objective; thousands of seconds where the given plan does not fit
+  double time = 0;    ///< the objective; thousands of seconds where the given plan does not fit
+  bool home = false;  ///< the given plan itself
 };
 
 /// What can be had for how many bytes moved.
 struct ReplanFront {
-  std::vector<ReplanPoint> points;  ///< bytes rise, times fall; the first moves nothing
+  std::vector<ReplanPoint> points;  ///< bytes rise, times fall; the first is the given plan
   std::vector<std::string> kept;    ///< tables that stay: the space has no placement like theirs
   double bound = 0;                 ///< seconds: no plan of the space has a lower objective
   std::uint64_t evaluations = 0;
@@ -32,6 +33,9 @@ struct ReplanOptions {
   std::size_t points = 24;  ///< at most; those with most to gain
   bool tiers = true;        ///< also rows by popularity at several replication levels
   PlanForm form;            ///< of what is moved; what stays keeps its own
+  /// Where rows lie now, where that is not the given plan: one of other tables or devices, carried
+  /// over to the job's (planner/adapt_plan.h). The first point then moves what that takes.
+  const EmbeddingPlan* held = nullptr;
 };
 
 /// The front of time and moved bytes around a plan that is in use. It does not depend on any
@@ -44,8 +48,8 @@ struct ReplanOptions {
 /// used.
 ///
 /// `from` must be a plan of the job (workloads::check_embedding_plan). Tables in a form that the
-/// plan space lacks (row ranges cut elsewhere, uneven columns, groups out of line) are left as they
-/// are and count neither load nor bytes. Errors: InputError as check_plannable.
+/// plan space lacks (row ranges in blocks, uneven columns, groups out of line) are left as they are
+/// and count neither load nor bytes. Errors: InputError as check_plannable.
 ReplanFront replan_front(const Job& job, const models::CostModel& model, const EmbeddingPlan& from,
                          const ReplanOptions& options = {});
 

@@ -41,8 +41,9 @@ RowRemaps row_remaps(const Job& job) {
     }
     remap.resize(static_cast<std::size_t>(s.table_rows));
     for (std::int64_t rank = 0; rank < s.table_rows; ++rank) {
-      remap[static_cast<std::size_t>(w.tables[t].access->row_of_rank(rank))] =
-          static_cast<std::uint32_t>(rank);
+      const std::int64_t row =
+          s.order ? s.order->row_at(rank) : w.tables[t].access->row_of_rank(rank);
+      remap[static_cast<std::size_t>(row)] = static_cast<std::uint32_t>(rank);
     }
   }
   return remaps;

@@ -314,8 +314,10 @@ void fill_piece(const ParameterPiece& piece, std::int32_t rank, std::int64_t row
     const std::int64_t in_group = i - group * piece.row_group;
     const std::int64_t in_order =
         first_row + group * piece.row_group_step + in_group * piece.row_stride;
-    const auto row = static_cast<std::uint64_t>(
-        piece.order != nullptr ? piece.order->row_of_rank(in_order) : in_order);
+    const auto row =
+        static_cast<std::uint64_t>(piece.row_order != nullptr ? piece.row_order->row_at(in_order)
+                                   : piece.order != nullptr   ? piece.order->row_of_rank(in_order)
+                                                              : in_order);
     const std::uint64_t h = split_mix(piece.key ^ split_mix(row));
     fill_row(static_cast<std::uint32_t>(h), static_cast<std::uint32_t>(h >> 32) | 1U,
              static_cast<std::uint32_t>(piece.column), piece.columns,

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "models/cost_model.h"
 #include "studies/plan_comparison.h"
+#include "workloads/embedding_plan.h"
 
 namespace stepcast::studies {
 namespace {
@@ -25,9 +26,14 @@ bool same_order(const Access& a, const Access& b) {
          a.kind() != AccessKind::kIndices && has_ids(a);
 }
 
-/// Share of the lookups of `now` that go to the `count` hottest rows of `then`; nullopt where rows
-/// cannot be followed.
-std::optional<double> covered(const Access& then, const Access& now, std::int64_t count) {
+/// Share of the lookups of `now` that go to the `count` hottest rows of `then`, or those that the
+/// plan calls so; nullopt where rows cannot be followed.
+std::optional<double> covered(const Access& then, const Access& now, std::int64_t count,
+                              const RowOrder* order) {
+  if (order != nullptr && LookupsInOrder::can_follow(now)) {
+    return order->follows(now) ? now.cdf(static_cast<double>(count)).value
+                               : LookupsInOrder(now, *order, count).range(0, count).second;
+  }
   if (same_order(then, now)) {
     return now.cdf(static_cast<double>(count)).value;
   }
@@ -68,8 +74,9 @@ TableDrift drift_of(const EmbeddingTable& then, const EmbeddingTable& now, const
                    ? first
                    : std::max<std::int64_t>(
                          1, static_cast<std::int64_t>(kHotShare * static_cast<double>(then.rows)));
-  d.covered_then = a.cdf(static_cast<double>(d.hot_rows)).value;
-  const auto share = covered(a, b, d.hot_rows);
+  d.covered_then = covered(a, a, d.hot_rows, d.planned_range ? plan.order.get() : nullptr)
+                       .value_or(a.cdf(static_cast<double>(d.hot_rows)).value);
+  const auto share = covered(a, b, d.hot_rows, d.planned_range ? plan.order.get() : nullptr);
   d.followed = share.has_value();
   d.covered_now = share.value_or(b.cdf(static_cast<double>(d.hot_rows)).value);
   d.distinct_then = a.unique(batch * then.pooling).value;
@@ -91,9 +98,18 @@ DriftReport drift(const Job& then, const Job& now, const ReplanRequest& request)
                      "expected the plan whose drift is asked for; name a "
                      "plan file");
   }
-  Job later = now;
-  later.embedding_plan = then.embedding_plan;
+  // What the plan calls hot are rows of then, also where its file does not list them.
+  Job before = then;
   const auto& tables = then.workload.dlrm()->tables;
+  for (PlanTable& plan : before.embedding_plan->tables) {
+    const auto table = std::find_if(tables.begin(), tables.end(),
+                                    [&](const EmbeddingTable& t) { return t.name == plan.name; });
+    if (plan.order == nullptr && table != tables.end()) {
+      workloads::name_hot_rows(*table, plan);
+    }
+  }
+  Job later = now;
+  later.embedding_plan = before.embedding_plan;
   const DlrmWorkload* w = later.workload.dlrm();
   if (w == nullptr || w->tables.size() != tables.size()) {
     throw InputError("--drift", "expected the same tables with another access");
@@ -108,14 +124,14 @@ DriftReport drift(const Job& then, const Job& now, const ReplanRequest& request)
                       t, w->tables[t].name, w->tables[t].rows, tables[t].name, tables[t].rows));
     }
     const auto plan =
-        std::find_if(then.embedding_plan->tables.begin(), then.embedding_plan->tables.end(),
+        std::find_if(before.embedding_plan->tables.begin(), before.embedding_plan->tables.end(),
                      [&](const PlanTable& p) { return p.name == tables[t].name; });
     report.tables.push_back(
         drift_of(tables[t], w->tables[t], *plan, static_cast<double>(then.batch.global)));
   }
   std::stable_sort(report.tables.begin(), report.tables.end(),
                    [](const auto& a, const auto& b) { return distance(a) > distance(b); });
-  const ReplanReport again = replan(then, request);
+  const ReplanReport again = replan(before, request);
   report.step_then = again.from_step;
   report.searched_then = again.plan.predicted_step;
   report.replan = replan(later, request);

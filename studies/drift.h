@@ -35,11 +35,12 @@ struct DriftReport {
   [[nodiscard]] double saved_by_searching() const { return step_then - searched_then; }
 };
 
-/// Rows are followed by id: recorded lookups are counted; of a law that is drawn with a seed,
-/// 200,000 draws are (standard error at most 0.12 % of lookups), unless both laws share the seed,
-/// where it is exact. Both jobs must have the same tables; `then` has the plan (embedding.plan).
-/// `request` says which new plans are in reach, under both accesses.
-/// Errors: InputError.
+/// A plan's row tiers keep the rows that were hot when it was made (PlanTable::order), so its step
+/// now is that of the stale order. Rows are followed by id: recorded lookups are counted; of a law
+/// that is drawn with a seed, 200,000 draws are (standard error at most 0.12 % of lookups), unless
+/// both laws share the seed, where it is exact. Both jobs must have the same tables; `then` has the
+/// plan (embedding.plan). `request` says which new plans are in reach, under both accesses. Errors:
+/// InputError.
 DriftReport drift(const Job& then, const Job& now, const ReplanRequest& request = {});
 
 }  // namespace stepcast::studies

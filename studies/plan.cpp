@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/plan_settings.h"
 #include "models/cost_model.h"
 #include "planner/ledger.h"
 #include "simulator/simulate.h"
@@ -182,6 +183,12 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
     p.plan.lower_bound = found.step_bound;
     p.plan.gap =
         found.step_bound > 0 ? std::max(0.0, p.plan.predicted_step / found.step_bound - 1) : 0;
+    p.plan.made_for = plan_settings(job);
+    for (std::size_t t = 0; t < p.plan.tables.size(); ++t) {
+      if (p.plan.tables[t].order == nullptr) {  // of other planners
+        workloads::name_hot_rows(job.workload.dlrm()->tables[t], p.plan.tables[t]);
+      }
+    }
   }
   std::size_t built = 0;
   std::erase_if(report.plans,

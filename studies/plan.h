@@ -41,6 +41,7 @@ struct ComparedPlan {
   std::string name;
   std::optional<double> objective;
   std::optional<double> step;
+  bool made = true;  ///< there is a plan; without one only `remark` says anything
   double fullest_bytes = 0;
   bool fits = true;
   double seconds = 0;  ///< to make it

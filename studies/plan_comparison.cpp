@@ -21,6 +21,7 @@ std::vector<ProposedPlan> proposed_plans(const Job& job, const models::CostModel
     row.name = std::move(name);
     row.seconds = seconds;
     row.remark = std::move(remark);
+    row.made = plan.has_value();
     row.fits = false;
     if (plan) {
       plan->sync_interval = job.sync_interval > 1 ? job.sync_interval : 0;

@@ -68,7 +68,13 @@ PlanDifference plan_difference(const Job& job, const EmbeddingPlan& before,
                         placement_text(table_of(after, t.name)), t.bytes});
   }
   std::map<std::pair<std::int32_t, std::string>, PlanDifference::Memory> memory;
-  for (const LedgerLine& l : planner::ledger_of(job, before)) {
+  // The ledger of a plan for other tables or devices is that of another job.
+  const auto& tables = job.workload.dlrm()->tables;
+  const bool of_job = before.devices == job.devices && before.tables.size() == tables.size() &&
+                      std::all_of(tables.begin(), tables.end(), [&](const EmbeddingTable& t) {
+                        return planner::placed_table(before, t) != nullptr;
+                      });
+  for (const LedgerLine& l : of_job ? planner::ledger_of(job, before) : std::vector<LedgerLine>{}) {
     memory[{l.rank, l.tier}].before = l.total();
     memory[{l.rank, l.tier}].capacity = l.capacity;
   }
@@ -77,7 +83,7 @@ PlanDifference plan_difference(const Job& job, const EmbeddingPlan& before,
     memory[{l.rank, l.tier}].capacity = l.capacity;
   }
   for (auto& [key, m] : memory) {
-    if (std::abs(m.before - m.after) >= 1) {
+    if (of_job && std::abs(m.before - m.after) >= 1) {
       m.rank = key.first;
       m.tier = key.second;
       d.memory.push_back(m);

@@ -1,11 +1,14 @@
 #include "studies/predict.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
 
 #include "core/error.h"
+#include "core/plan_settings.h"
 #include "core/tier_units.h"
 #include "models/cost_model.h"
 #include "simulator/intervals.h"
@@ -216,6 +219,18 @@ std::string without_constants(const Job& job) {
       what, whose, kernels ? "system" : "device");
 }
 
+/// Where the job is not the one that its embedding plan was made for.
+std::string other_plan(const Job& job) {
+  const auto changed =
+      job.embedding_plan ? changed_settings(job, *job.embedding_plan) : std::vector<std::string>{};
+  return changed.empty()
+             ? std::string()
+             : fmt::format(
+                   "the embedding plan was made for another job: {}; its predicted step and "
+                   "bound are of that one, and `stepcast plan --from` may find a faster one",
+                   fmt::join(changed, ", "));
+}
+
 /// Units of the innermost level of the fabric that a group of experts lies in.
 std::size_t expert_units(const Job& job, MeshOrder order, ExpertSplit split) {
   Mesh mesh = job.parallel.mesh();
@@ -336,8 +351,8 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
                     "which causal kernels skip half; without those {:.1f} %",
                     100 * p.mfu_causal));
   }
-  for (const std::string& warning :
-       {without_constants(job), far_experts(job), tight_memory(p.ledger.total(), p.capacity)}) {
+  for (const std::string& warning : {other_plan(job), without_constants(job), far_experts(job),
+                                     tight_memory(p.ledger.total(), p.capacity)}) {
     if (!warning.empty()) {
       p.warnings.push_back(warning);
     }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/plan_settings.h"
 #include "models/cost_model.h"
 #include "planner/ledger.h"
 #include "planner/replan.h"
@@ -41,17 +42,22 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
       w != nullptr && static_cast<std::int64_t>(w->tables.size()) * job.devices > kLargeTask) {
     options.points = kFewPoints;
   }
+  options.held = request.in_use ? &*request.in_use : nullptr;
   planner::ReplanFront front = planner::replan_front(job, model, from, options);
 
   ReplanReport report;
   report.job = job;
   report.kept = front.kept;
+  report.in_use = request.in_use.value_or(from);
+  // A change that moves nothing, such as another place for a new table, counts as a byte.
+  const auto counted = static_cast<std::int64_t>(request.in_use ? job.workload.dlrm()->tables.size()
+                                                                : std::size_t{0});
   const planner::ReplanPoint* best = nullptr;
   for (planner::ReplanPoint& p : front.points) {
-    if (request.max_bytes && p.bytes > *request.max_bytes) {
+    const bool home = &p == &front.points.front();
+    if (!home && request.max_bytes && p.bytes - counted > *request.max_bytes) {
       break;
     }
-    const bool home = &p == &front.points.front();
     try {
       p.plan.predicted_step = simulated_step(job, model, p.plan);
     } catch (const InputError&) {
@@ -75,8 +81,9 @@ ReplanReport replan(const Job& job, const ReplanRequest& request) {
   report.plan = best->plan;
   report.plan.workload = job.workload.name;
   report.plan.system = job.system.name;
+  report.plan.made_for = plan_settings(job);
   report.objective = best->objective;
-  report.migration = planner::migration_between(job, from, report.plan);
+  report.migration = planner::migration_between(job, report.in_use, report.plan);
   return report;
 }
 

@@ -16,6 +16,9 @@ struct ReplanRequest {
   std::uint64_t seed = 1;
   bool tiers = true;       ///< also rows by popularity at several replication levels
   planner::PlanForm form;  ///< of the tables that move
+  /// Where rows lie now, where the job's plan is not the one in use but that one carried over to
+  /// other tables or devices (planner/adapt_plan.h).
+  std::optional<EmbeddingPlan> in_use = std::nullopt;
 };
 
 /// The best plan that can be reached from the one in use.
@@ -26,6 +29,7 @@ struct ReplanReport {
   double from_step = 0;       ///< of the plan in use, seconds
   double from_objective = 0;  ///< likewise
   bool from_fits = true;
+  EmbeddingPlan in_use;  ///< where rows lie now
   planner::Migration migration;
   /// Plans that were simulated, by bytes moved; the first moves nothing.
   struct Step {
@@ -39,9 +43,10 @@ struct ReplanReport {
 };
 
 /// Simulates the plans of planner::replan_front that move at most `max_bytes` and keeps the
-/// fastest; of equal ones the one that moves least. 0 gives the plan in use, priced again. More
-/// bytes never give a slower plan, because the front does not depend on them. Errors: InputError
-/// where the job has no plan (embedding.plan), or one that cannot be built.
+/// fastest; of equal ones the one that moves least. 0 gives the plan in use, priced again; of a
+/// plan carried over the one that moves least, whatever that takes. More bytes never give a slower
+/// plan, because the front does not depend on them. Errors: InputError where the job has no plan
+/// (embedding.plan), or one that cannot be built.
 ReplanReport replan(const Job& job, const ReplanRequest& request);
 
 }  // namespace stepcast::studies

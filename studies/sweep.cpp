@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "studies/predict.h"
+#include "studies/searched_plan.h"
 #include "workloads/embedding_plan_summary.h"
 
 namespace stepcast::studies {
@@ -51,12 +52,20 @@ std::vector<std::string> values_at(const std::vector<SweepAxis>& axes, std::size
   return values;
 }
 
+/// With a plan of its tables that was searched for, unless the job names another.
+Job planned(Job job) {
+  if (workloads::planned_by_rule(job) && !job.embedding_chosen) {
+    job.embedding_choice = "search";
+  }
+  return with_searched_plan(std::move(job));
+}
+
 SweepPoint evaluate(const std::vector<SweepAxis>& axes, std::size_t index,
                     const MakeJob& make_job) {
   SweepPoint point;
   point.values = values_at(axes, index);
   try {
-    const StepPrediction p = predict(make_job(overrides_of(axes, point.values)));
+    const StepPrediction p = predict(planned(make_job(overrides_of(axes, point.values))));
     point.status = p.fits ? SweepStatus::kOk : SweepStatus::kDoesNotFit;
     point.iteration = p.iteration;
     point.samples_per_second = p.samples_per_second;
@@ -65,6 +74,7 @@ SweepPoint evaluate(const std::vector<SweepAxis>& axes, std::size_t index,
     point.memory = p.memory.total() + p.reserve;
     point.in_calibrated_range = p.in_calibrated_range;
     point.planned_by_rule = workloads::planned_by_rule(p.job);
+    point.plan_searched = p.job.embedding_plan && p.job.embedding_choice == "search";
     point.reason = p.fits ? "" : p.warnings.front();
   } catch (const InputError& e) {
     point.status = SweepStatus::kInvalid;
@@ -93,14 +103,15 @@ struct Work {
 struct PackedPoint {
   SweepStatus status = SweepStatus::kInvalid;
   double iteration = 0, samples = 0, tokens = 0, mfu = 0, memory = 0;
-  bool in_range = false, by_rule = false;
+  bool in_range = false, by_rule = false, searched = false;
   std::size_t reason = 0;  // characters that follow
 };
 
 std::string packed(const SweepPoint& p) {
   const PackedPoint head{
-      p.status,        p.iteration.base(),    p.samples_per_second, p.tokens_per_second, p.mfu,
-      p.memory.base(), p.in_calibrated_range, p.planned_by_rule,    p.reason.size()};
+      p.status,        p.iteration.base(), p.samples_per_second,  p.tokens_per_second,
+      p.mfu,           p.memory.base(),    p.in_calibrated_range, p.planned_by_rule,
+      p.plan_searched, p.reason.size()};
   std::string bytes(sizeof head, '\0');
   std::memcpy(bytes.data(), &head, sizeof head);
   return bytes + p.reason;
@@ -121,6 +132,7 @@ std::size_t unpack(std::string_view bytes, SweepPoint& p) {
   p.memory = Bytes(head.memory);
   p.in_calibrated_range = head.in_range;
   p.planned_by_rule = head.by_rule;
+  p.plan_searched = head.searched;
   p.reason = bytes.substr(sizeof head, head.reason);
   return sizeof head + head.reason;
 }

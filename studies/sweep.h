@@ -46,6 +46,7 @@ struct SweepPoint {
   Bytes memory;  ///< of the fullest device, reserve included
   bool in_calibrated_range = false;
   bool planned_by_rule = false;  ///< its embedding plan: of a rule, not of a file
+  bool plan_searched = false;    ///< likewise: of the planner's quick search
   std::string reason;            ///< why it is not kOk, else empty
   bool pareto = false;           ///< set by mark_pareto
   [[nodiscard]] bool predicted() const {
@@ -70,7 +71,9 @@ struct SweepOptions {
 using MakeJob = std::function<Job(const std::vector<std::string>& overrides)>;
 
 /// Predicts every point of the cross product; the last axis varies fastest. The result does not
-/// depend on the number of threads.
+/// depend on the number of threads. A recommendation model whose job names no `embedding.plan` gets
+/// that of the planner's quick search (studies/searched_plan.h): the rule that `predict` takes may
+/// be several times slower on many devices, so that points would not compare.
 std::vector<SweepPoint> sweep(const std::vector<SweepAxis>& axes, const MakeJob& make_job,
                               const SweepOptions& options);
 

@@ -72,6 +72,7 @@ EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
   piece.row_ranks = has_copies(s.route) ? s.members() : 0;
   if (s.remapped()) {
     piece.order = t.access;
+    piece.row_order = s.order;
   }
   const std::uint8_t tier = s.in_slow_tier() ? b_.tier(s.tier) : std::uint8_t{0};
   shard.weights = b_.tensor({.name = name,

@@ -272,6 +272,17 @@ EmbeddingPlan make_embedding_plan(const Job& job, std::string_view choice) {
   return make_embedding_plan(job, *kind);
 }
 
+void name_hot_rows(const EmbeddingTable& table, PlanTable& plan) {
+  if (!plan.frequency_order || table.access == nullptr) {
+    return;
+  }
+  if (auto order = RowOrder::of(*table.access, plan.hot_rows())) {
+    plan.order = std::make_shared<const RowOrder>(std::move(*order));
+    const bool recorded = table.access->kind() == AccessKind::kIndices && !table.remapped;
+    plan.order_file = recorded ? table.access_file : "";
+  }
+}
+
 EmbeddingPlan resolved_embedding_plan(const Job& job) {
   if (!job.embedding_plan) {
     return make_embedding_plan(job, job.embedding_choice);

@@ -29,6 +29,10 @@ EmbeddingPlan make_embedding_plan(const Job& job, ShardingKind kind);
 /// from, not a search. `tiered`: make_tiered_plan. Errors: InputError for other names.
 EmbeddingPlan make_embedding_plan(const Job& job, std::string_view choice);
 
+/// Writes down which rows of a table in order of popularity are hot, by id, as its law has them
+/// now; leaves a table alone whose rows have no ids (a histogram). After the shards are there.
+void name_hot_rows(const EmbeddingTable& table, PlanTable& plan);
+
 /// The plan a job names: its own (checked), or the one made by `embedding_choice`.
 EmbeddingPlan resolved_embedding_plan(const Job& job);
 

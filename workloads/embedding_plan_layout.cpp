@@ -375,6 +375,13 @@ bool EmbeddingLayout::exchanges_ids() const {
   });
 }
 
+std::shared_ptr<const RowOrder> own_order(const PlanTable& plan, const EmbeddingTable& table) {
+  const bool own = plan.frequency_order && plan.order != nullptr && table.access != nullptr &&
+                   table.access->kind() != AccessKind::kUniform &&
+                   LookupsInOrder::can_follow(*table.access) && !plan.order->follows(*table.access);
+  return own ? plan.order : nullptr;
+}
+
 EmbeddingLayout embedding_layout(const Job& job) {
   const EmbeddingPlan plan = resolved_embedding_plan(job);
   const DlrmWorkload& w = *job.workload.dlrm();
@@ -386,6 +393,7 @@ EmbeddingLayout embedding_layout(const Job& job) {
   }
   layout.group_sizes = group_sizes_of(plan, job, shares);
   for (std::size_t t = 0; t < w.tables.size(); ++t) {
+    const std::shared_ptr<const RowOrder> order = own_order(plan.tables[t], w.tables[t]);
     std::vector<EmbeddingSlice> slices;
     for (std::size_t i = 0; i < plan.tables[t].shards.size(); ++i) {
       const PlanShard& s = plan.tables[t].shards[i];
@@ -403,6 +411,8 @@ EmbeddingLayout embedding_layout(const Job& job) {
       }
       slice.split = s.split;
       slice.frequency_order = plan.tables[t].frequency_order;
+      slice.order = order;
+      slice.hot_rows = order != nullptr ? plan.tables[t].hot_rows() : 0;
       for (const auto& group : s.groups) {
         slice.ranks.insert(slice.ranks.end(), group.begin(), group.end());
       }

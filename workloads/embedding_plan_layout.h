@@ -2,6 +2,7 @@
 #include <array>
 #include <bitset>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -87,6 +88,9 @@ struct EmbeddingSlice {
   EmbeddingRoute route = EmbeddingRoute::kExchange;
   Split split = Split::kBlock;
   bool frequency_order = false;
+  /// With `frequency_order`: the plan's own order of rows, where the job's law does not follow it.
+  std::shared_ptr<const RowOrder> order = nullptr;
+  std::int64_t hot_rows = 0;        ///< with `order`: rows of the table before its last range
   std::vector<std::int32_t> ranks;  ///< all holders, ascending, contiguous: group by group
   std::int64_t copies = 1;          ///< groups of equal size; then all ranks are holders
   std::int64_t first_row = 0;       ///< of the range, in the table's row order
@@ -177,6 +181,10 @@ ListShares list_shares(const Job& job, const EmbeddingTable& table);
 /// partial sums of a machine's ranks are added up before they leave it.
 bool pays_to_pool_once(const Job& job, const ListShares& shares, std::int64_t members,
                        std::int64_t span);
+
+/// The order of rows that a plan brings for a table, where the table's law does not follow it row
+/// for row and rows can be followed by id; else none: rows stand as the law has them.
+std::shared_ptr<const RowOrder> own_order(const PlanTable& plan, const EmbeddingTable& table);
 
 /// The layout of a job's plan. Errors: InputError as check_embedding_plan, and for groups of more
 /// than kMostGroupSizes sizes.

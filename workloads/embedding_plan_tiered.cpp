@@ -57,6 +57,7 @@ EmbeddingPlan make_tiered_plan(const Job& job) {
       }
     }
     add(t.rows, ShardingKind::kRowWise, job.devices);
+    name_hot_rows(t, to);
   }
   return plan;
 }

@@ -43,6 +43,15 @@ std::vector<HotRow> hottest_rows(const Access* law) {
   return rows;
 }
 
+std::vector<HotRow> hot_rows_of(const LookupsInOrder& lookups) {
+  std::vector<HotRow> rows;
+  rows.reserve(index(lookups.followed()));
+  for (std::int64_t k = 0; k < lookups.followed(); ++k) {
+    rows.push_back({lookups.position_of_rank(k), lookups.popularity(k)});
+  }
+  return rows;
+}
+
 std::int64_t RowSplit::held(std::int64_t position) const {
   if (members <= 1 || split == Split::kReplicate) {
     return rows;
@@ -143,8 +152,9 @@ double RowShares::even(std::int64_t position) const {
   if (split_.frequency_order && split_.split == Split::kBlock) {
     return of(position);
   }
-  const double range =
-      split_.frequency_order ? total_ : real(split_.rows) / real(split_.table_rows);
+  const double range = split_.frequency_order || split_.own_order
+                           ? total_
+                           : real(split_.rows) / real(split_.table_rows);
   return split_.rows > 0 ? range * real(split_.held(position)) / real(split_.rows) : 0;
 }
 

@@ -22,6 +22,9 @@ bool is_skewed(const Access* law);
 /// where no row stands out. At zipf 1.05 they take 51 % of the lookups of 10^7 rows.
 std::vector<HotRow> hottest_rows(const Access* law);
 
+/// The rows that are followed, by their position in an order that a plan brings.
+std::vector<HotRow> hot_rows_of(const LookupsInOrder& lookups);
+
 /// Rows [first_row, first_row + rows) of a table, split over the members of a group.
 struct RowSplit {
   std::int64_t first_row = 0;
@@ -30,6 +33,7 @@ struct RowSplit {
   Split split = Split::kBlock;
   std::int64_t members = 1;
   bool frequency_order = false;  ///< rows stand in order of popularity
+  bool own_order = false;        ///< in one that a plan brings; the hottest are known by position
   /// Rows that one member holds.
   [[nodiscard]] std::int64_t held(std::int64_t position) const;
 };
@@ -51,7 +55,8 @@ class RowShares {
     double share = 0;
   };
   RowShares() = default;
-  /// `hottest`: hottest_rows(law), not needed in order of popularity.
+  /// `hottest`: hottest_rows(law), or hot_rows_of for an order of a plan; not needed in order of
+  /// popularity.
   RowShares(const Access* law, const RowSplit& split, std::span<const HotRow> hottest);
 
   [[nodiscard]] double of(std::int64_t position) const;

@@ -10,9 +10,10 @@ ShardLaws::ShardLaws(const Job& job, const EmbeddingLayout& layout)
     const auto [it, fresh] = made_.try_emplace(key);
     if (fresh) {
       auto rows = hottest.find(s.table);
-      const bool needed = !s.frequency_order && (s.row_split() || s.row_range());
+      const bool needed = (!s.frequency_order || s.order) && (s.row_split() || s.row_range());
       if (needed && rows == hottest.end()) {
-        rows = hottest.emplace(s.table, hottest_rows(law)).first;
+        rows =
+            hottest.emplace(s.table, s.order ? hot_rows_of(in_order(s)) : hottest_rows(law)).first;
       }
       it->second = RowShares(law,
                              {.first_row = s.first_row,
@@ -20,16 +21,26 @@ ShardLaws::ShardLaws(const Job& job, const EmbeddingLayout& layout)
                               .table_rows = s.table_rows,
                               .split = s.split,
                               .members = s.members(),
-                              .frequency_order = s.frequency_order},
+                              .frequency_order = s.frequency_order && !s.order,
+                              .own_order = s.order != nullptr},
                              needed ? rows->second : std::vector<HotRow>{});
     }
     shares_.push_back(&it->second);
   }
 }
 
+const LookupsInOrder& ShardLaws::in_order(const EmbeddingSlice& s) {
+  const auto it = in_order_.find(s.table);
+  if (it != in_order_.end()) {
+    return it->second;
+  }
+  const EmbeddingTable& t = workload_.tables[static_cast<std::size_t>(s.table)];
+  return in_order_.try_emplace(s.table, *t.access, *s.order, s.hot_rows).first->second;
+}
+
 bool ShardLaws::ordered(std::int32_t id) const {
   const EmbeddingSlice& s = slice(id);
-  return s.row_split() && s.frequency_order && s.split == Split::kBlock &&
+  return s.row_split() && s.frequency_order && !s.order && s.split == Split::kBlock &&
          is_skewed(workload_.tables[static_cast<std::size_t>(s.table)].access.get());
 }
 
@@ -93,13 +104,15 @@ const std::shared_ptr<const Access>& ShardLaws::access(std::int32_t id, std::int
   return it->second;
 }
 
-/// The rows of a slice's range: ranks of the order of popularity, or random rows.
+/// The rows of a slice's range: ranks of the order of popularity, of one that was, or random rows.
 std::shared_ptr<const Access> ShardLaws::range(const EmbeddingSlice& s) {
   auto& law = ranges_[Key{s.table, s.first_row, s.rows, 0, 0}];
   if (!law) {
     const EmbeddingTable& t = workload_.tables[static_cast<std::size_t>(s.table)];
     law = t.access ? t.access : std::make_shared<Access>(Access::uniform(t.rows));
-    if (s.row_range()) {
+    if (s.row_range() && s.order) {
+      law = std::make_shared<Access>(in_order(s).range(s.first_row, s.first_row + s.rows).first);
+    } else if (s.row_range()) {
       law = std::make_shared<Access>(s.frequency_order
                                          ? law->ranks(s.first_row, s.first_row + s.rows).first
                                          : law->random_subset(s.rows));
@@ -116,7 +129,7 @@ std::shared_ptr<const Access> ShardLaws::make(const EmbeddingSlice& s, const Hel
   if (held.rows == s.rows) {
     return all;
   }
-  if (s.frequency_order && s.split == Split::kBlock) {
+  if (s.frequency_order && !s.order && s.split == Split::kBlock) {
     const auto first = held.first - s.first_row;
     return std::make_shared<Access>(all->ranks(first, first + held.rows).first);
   }

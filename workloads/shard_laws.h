@@ -53,9 +53,12 @@ class ShardLaws {
   [[nodiscard]] std::shared_ptr<const Access> make(const EmbeddingSlice& slice,
                                                    const HeldRows& held);
   [[nodiscard]] std::shared_ptr<const Access> range(const EmbeddingSlice& slice);
+  /// Where the lookups of a slice's table fall in the order of rows that its plan brings.
+  const LookupsInOrder& in_order(const EmbeddingSlice& slice);
 
   const DlrmWorkload& workload_;
   const EmbeddingLayout& layout_;
+  std::map<std::int32_t, LookupsInOrder> in_order_;  ///< by table
   std::map<SplitKey, RowShares> made_;
   std::vector<const RowShares*> shares_;  ///< by slice
   std::vector<std::int32_t> class_of_;    ///< by rank; empty before `average`

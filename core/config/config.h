@@ -46,8 +46,8 @@ Job load_job(const Source& source, const std::vector<std::string>& overrides,
              const Library& library);
 
 /// A job whose parallel plan is to be chosen, and what of it is fixed already. Of the parallel
-/// degrees, schedule, sequence_parallel, zero, recompute and batch.micro, a key that is given stays as
-/// it is; one that says "auto" or is missing is searched. A recommendation model is a job as
+/// degrees, schedule, sequence_parallel, zero, recompute and batch.micro, a key that is given stays
+/// as it is; one that says "auto" or is missing is searched. A recommendation model is a job as
 /// load_job reads it.
 PlanRequest load_plan_request(const Source& source, const std::vector<std::string>& overrides,
                               const Library& library);
@@ -62,6 +62,9 @@ Workload read_workload(const Source& source);
 Device read_device(const Source& source);
 System read_system(const Source& source, const Library& library);
 EmbeddingPlan read_plan(const Source& source);
+/// The plan file that `--from` names, ours or of another system, whether or not it is for the
+/// tables and devices of the job: planner/adapt_plan.h carries it over.
+EmbeddingPlan load_plan(const std::filesystem::path& file, const Job& job);
 
 /// JSON text; every value explicit, workload, system and device inline, amounts with units.
 /// `indent` < 0 gives one line. Files of access distributions are written as absolute paths.

@@ -60,7 +60,7 @@ std::vector<Difference> differences(const Job& a, const Job& b) {
     // What a plan says of itself follows from its tables.
     if (Json& plan = (*job)["embedding"]["plan"]; plan.is_object()) {
       for (const char* derived :
-           {"content_hash", "ledger", "predicted_step_s", "lower_bound_s", "gap"}) {
+           {"content_hash", "ledger", "made_for", "predicted_step_s", "lower_bound_s", "gap"}) {
         plan.erase(derived);
       }
     }

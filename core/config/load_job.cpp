@@ -150,15 +150,27 @@ void read_formats(const Value& job, Job& j) {
   }
 }
 
+/// Ours, TorchRec's or HugeCTR's. `where`: the place that names the file.
+EmbeddingPlan plan_of_file(const std::filesystem::path& file, const std::string& where,
+                           const Job& j) {
+  const Document d = parse_document(
+      {file.string(), read_whole_file(file, where, 256U << 20U), file.parent_path()});
+  const Value root = Value::root_of(d);
+  const DlrmWorkload& w = *j.workload.dlrm();
+  return is_torchrec_plan(d.root)  ? plan_of_torchrec(root, j)
+         : is_hugectr_plan(d.root) ? plan_of_hugectr(root, w, j.devices)
+                                   : plan_from(root);
+}
+
 void read_plan(const Value& v, Job& j) {
   if (v.is_string()) {
     const std::string text = v.text("");
-    if (text == "auto" || text == "tiered" || sharding_named(text)) {
+    if (text == "auto" || text == "search" || text == "tiered" || sharding_named(text)) {
       j.embedding_choice = text;
       return;
     }
     if (text.find('/') == std::string::npos && text.find(".json") == std::string::npos) {
-      std::vector<std::string> names{"auto", "tiered"};
+      std::vector<std::string> names{"auto", "search", "tiered"};
       for (const auto& [name, kind] : sharding_names()) {
         names.push_back(name);
       }
@@ -166,15 +178,9 @@ void read_plan(const Value& v, Job& j) {
                            suggestion(text, names)));
     }
     const std::filesystem::path file = (v.folder() / text).lexically_normal();
-    const Document d = parse_document(
-        {file.string(), read_whole_file(file, v.where(), 256U << 20U), file.parent_path()});
-    const Value root = Value::root_of(d);
-    const DlrmWorkload& w = *j.workload.dlrm();
-    j.embedding_plan = is_torchrec_plan(d.root)  ? plan_of_torchrec(root, j)
-                       : is_hugectr_plan(d.root) ? plan_of_hugectr(root, w, j.devices)
-                                                 : plan_from(root);
-    j.embedding_choice = d.label;
-    check_plan(*j.embedding_plan, w, j.system, j.devices, d.label + ": ");
+    j.embedding_plan = plan_of_file(file, v.where(), j);
+    j.embedding_choice = file.string();
+    check_plan(*j.embedding_plan, *j.workload.dlrm(), j.system, j.devices, file.string() + ": ");
   } else {
     j.embedding_plan = plan_from(v);
     j.embedding_choice = "inline";
@@ -255,6 +261,7 @@ void read_embedding(const Value& job, Job& j) {
                                is_transformer(j) ? "a transformer" : "the workload"));
     }
     read_plan(*plan, j);
+    j.embedding_chosen = true;
   }
   j.embedding_dedup = j.embedding_plan && j.embedding_plan->dedup;  // unless the job says otherwise
   if (const auto d = v->find("dedup")) {
@@ -514,6 +521,10 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
     check_job(j, v);
   }
   return j;
+}
+
+EmbeddingPlan load_plan(const std::filesystem::path& file, const Job& job) {
+  return plan_of_file(file.lexically_normal(), "--from", job);
 }
 
 Job load_job(const Source& source, const std::vector<std::string>& overrides,

@@ -1,8 +1,12 @@
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
+#include <unordered_set>
 
+#include "core/config/access_files.h"
 #include "core/config/internal/loaders.h"
+#include "core/plan_settings.h"
 #include "core/tier_units.h"
 
 namespace stepcast::config {
@@ -43,6 +47,8 @@ std::vector<std::vector<std::int32_t>> groups_from(const Value& v, std::int64_t 
   return groups;
 }
 
+constexpr std::string_view kCacheBytes = "an amount such as \"20 GB\", or a number of bytes";
+
 /// What a kind of sharding means for its groups: whole shards on single ranks, copies, or rows
 /// spread over a group.
 void check_kind(const PlanShard& s, const Value& v) {
@@ -77,7 +83,14 @@ PlanShard shard_from(const Value& v, std::int64_t devices) {
   }
   if (const auto cache = v.find("cache")) {
     cache->keys({"bytes", "policy"});
-    s.cache_bytes = cache->at("bytes", "a number of bytes").number(1, 1e18);
+    const Value bytes = cache->at("bytes", kCacheBytes);
+    if (bytes.is_string()) {
+      s.cache_bytes = bytes.amount<Bytes>().base();
+    } else if (bytes.json().is_number()) {
+      s.cache_bytes = bytes.number(1, 1e18);
+    } else {
+      bytes.fail(kCacheBytes);
+    }
     if (const auto policy = cache->find("policy")) {
       s.cache_policy = policy->choice(cache_policy_names());
     }
@@ -112,8 +125,48 @@ void check_disjoint(const PlanTable& t, const std::string& where) {
   }
 }
 
+/// The ids of hot rows: listed, as a zipf law of a seed has them, or those a recording has most of.
+RowOrder order_from(const Value& v, std::int64_t rows, std::int64_t hot) {
+  constexpr std::string_view kForms =
+      "{\"ids\": [..]}, {\"seed\": n} or {\"indices\": \"file\", \"hash\": \"..\"}";
+  if (!v.is_object() || v.members().empty()) {
+    v.fail(kForms);
+  }
+  if (const auto seed = v.find("seed")) {
+    v.keys({"seed"});
+    return RowOrder::seeded(rows, static_cast<std::uint64_t>(
+                                      seed->integer(0, std::numeric_limits<std::int64_t>::max())));
+  }
+  if (const auto list = v.find("ids")) {
+    v.keys({"ids"});
+    std::vector<std::int64_t> ids;
+    std::unordered_set<std::int64_t> seen;
+    for (const Value& id : list->items("a list of row ids, hottest first")) {
+      ids.push_back(id.integer(0, rows - 1));
+      if (!seen.insert(ids.back()).second) {
+        id.refuse(fmt::format("row {} is listed twice; list each hot row once", ids.back()));
+      }
+    }
+    return RowOrder::listed(rows, std::move(ids));
+  }
+  v.keys({"indices", "hash"});
+  const Value file = v.at("indices", kForms);
+  const std::filesystem::path path = file.folder() / file.text("a file of recorded row ids");
+  auto order = RowOrder::of(Access::indices(rows, read_indices(path, file.where())), hot);
+  const std::string hash = v.at("hash", kForms).text("the hash of the hot ids");
+  if (const std::string now = hash_of_ids(order->ids()); now != hash) {
+    throw InputError(
+        v.where("hash"),
+        fmt::format("found \"{}\", but the {} hottest ids of {} have {}: the recording "
+                    "is another one than the plan was made from; restore it, or plan "
+                    "again",
+                    hash, hot, path.string(), now));
+  }
+  return std::move(*order);
+}
+
 PlanTable table_from(const Value& v, std::int64_t devices) {
-  v.keys({"name", "row_order", "shards"});
+  v.keys({"name", "row_order", "hot", "shards"});
   PlanTable t;
   t.name = v.at("name", "the name of a table").name();
   if (const auto order = v.find("row_order")) {
@@ -127,7 +180,39 @@ PlanTable table_from(const Value& v, std::int64_t devices) {
     }
   }
   check_disjoint(t, v.where());
+  if (const auto hot = v.find("hot")) {
+    if (!t.frequency_order) {
+      hot->refuse("names hot rows, but row_order is workload; use \"row_order\": \"frequency\"");
+    }
+    std::int64_t rows = 0;
+    for (const PlanShard& s : t.shards) {
+      rows = std::max(rows, s.rows[1]);
+    }
+    t.order = std::make_shared<const RowOrder>(order_from(*hot, rows, t.hot_rows()));
+    if (const auto file = hot->find("indices")) {
+      t.order_file = std::filesystem::absolute(file->folder() / file->text("a file"))
+                         .lexically_normal()
+                         .string();
+    }
+  }
   return t;
+}
+
+/// What the plan was made for: settings of a job, by the path that --set takes.
+std::vector<PlanSetting> made_for_from(const Value& v) {
+  std::vector<PlanSetting> settings;
+  const std::vector<PlanSetting> known = plan_settings(Job{});
+  std::vector<std::string_view> keys;
+  for (const PlanSetting& s : known) {
+    keys.push_back(s.key);
+  }
+  v.keys(keys);
+  for (const PlanSetting& s : known) {
+    if (const auto value = v.find(s.key)) {
+      settings.push_back({s.key, value->is_string() ? value->text("") : value->json().dump()});
+    }
+  }
+  return settings;
 }
 
 /// With disjoint shards inside the table, equal areas mean that they tile it.
@@ -233,7 +318,7 @@ EmbeddingPlan plan_from(const Value& v) {
   if (!v.is_object()) {
     v.fail("a plan {\"kind\": \"embedding\", ...}");
   }
-  v.keys({"stepcast", "kind", "workload", "system", "devices", "sync_interval", "dedup",
+  v.keys({"stepcast", "kind", "workload", "system", "devices", "sync_interval", "dedup", "made_for",
           "predicted_step_s", "lower_bound_s", "gap", "content_hash", "tables", "ledger",
           // what `plan --format json` says of a plan beside it
           "objective_s", "buildable", "not_built_because", "mix"});
@@ -253,6 +338,17 @@ EmbeddingPlan plan_from(const Value& v) {
   if (const auto dedup = v.find("dedup")) {
     p.dedup = dedup->choice<bool>({{"off", false}, {"ikjt", true}});
   }
+  if (const auto settings = v.find("made_for")) {
+    p.made_for = made_for_from(*settings);
+  }
+  // What the planner said of it; without it a plan made by hand is as good.
+  const auto seconds = [&v](const char* key) {
+    const auto value = v.find(key);
+    return value ? value->number(0, 1e9) : 0;
+  };
+  p.predicted_step = seconds("predicted_step_s");
+  p.lower_bound = seconds("lower_bound_s");
+  p.gap = seconds("gap");
   std::map<std::string, std::size_t> seen;
   for (const Value& t :
        v.at("tables", "a list of tables").items("a list of at least one table", 1)) {

@@ -383,7 +383,7 @@ OrderedJson ledger_json(const std::vector<LedgerLine>& ledger) {
   return lines;
 }
 
-/// FNV-1a, 64 bits: names a plan by what it places where.
+/// FNV-1a, 64 bits: names a plan by what it places where, and lists of ids.
 std::uint64_t fnv1a(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   for (const char c : text) {
@@ -392,12 +392,42 @@ std::uint64_t fnv1a(std::string_view text) {
   return hash;
 }
 
+}  // namespace
+
+std::string hash_of_ids(std::span<const std::int64_t> ids) {
+  std::string bytes;
+  for (const std::int64_t id : ids) {
+    for (unsigned byte = 0; byte < 8; ++byte) {
+      bytes += static_cast<char>(static_cast<std::uint64_t>(id) >> (8 * byte) & 0xff);
+    }
+  }
+  return fmt::format("{:016x}", fnv1a(bytes));
+}
+
+namespace {
+
+/// Which rows are hot: in the shortest form that says so for good.
+OrderedJson order_json(const PlanTable& t) {
+  constexpr std::size_t kMostListed = 1 << 16;
+  const RowOrder& order = *t.order;
+  if (order.seed()) {
+    return {{"seed", *order.seed()}};
+  }
+  if (order.ids().size() > kMostListed && !t.order_file.empty()) {
+    return {{"indices", t.order_file}, {"hash", hash_of_ids(order.ids())}};
+  }
+  return {{"ids", order.ids()}};
+}
+
 OrderedJson plan_tables_json(const EmbeddingPlan& p) {
   OrderedJson tables = OrderedJson::array();
   for (const PlanTable& t : p.tables) {
     OrderedJson table;
     table["name"] = t.name;
     table["row_order"] = t.frequency_order ? "frequency" : "workload";
+    if (t.order != nullptr) {
+      table["hot"] = order_json(t);
+    }
     table["shards"] = OrderedJson::array();
     for (const PlanShard& s : t.shards) {
       OrderedJson shard;
@@ -572,6 +602,10 @@ OrderedJson plan_json(const EmbeddingPlan& p) {
   }
   if (p.dedup) {
     j["dedup"] = "ikjt";
+  }
+  for (const PlanSetting& s : p.made_for) {
+    const OrderedJson value = OrderedJson::parse(s.value, nullptr, false);
+    j["made_for"][s.key] = value.is_discarded() ? OrderedJson(s.value) : value;
   }
   if (p.predicted_step > 0) {
     j["predicted_step_s"] = p.predicted_step;

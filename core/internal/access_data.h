@@ -36,12 +36,31 @@ class Permutation {
     } while (x >= size_);
     return static_cast<std::int64_t>(x);
   }
+  /// The index that is mapped to `value`: each step undone, last first.
+  [[nodiscard]] std::int64_t inverse(std::int64_t value) const {
+    auto x = static_cast<std::uint64_t>(value);
+    do {
+      for (std::size_t i = rounds_.size(); i-- > 0;) {
+        x ^= x >> shift_;  // 2 * shift > bits, so the fold undoes itself
+        x = (x * reciprocal(rounds_[i].factor) - rounds_[i].add) & mask_;
+      }
+    } while (x >= size_);
+    return static_cast<std::int64_t>(x);
+  }
 
  private:
   struct Round {
     std::uint64_t add = 0;
     std::uint64_t factor = 1;
   };
+  /// Of an odd number modulo 2^64: Newton's iteration doubles the right bits, from 3.
+  static std::uint64_t reciprocal(std::uint64_t odd) {
+    std::uint64_t x = odd;
+    for (int correct = 3; correct < 64; correct *= 2) {
+      x *= 2 - odd * x;
+    }
+    return x;
+  }
   std::uint64_t size_;
   std::uint64_t mask_ = 0;
   int shift_ = 1;

@@ -244,6 +244,26 @@ std::vector<Atom> PopularityCurve::thinned(double share) const {
   return result;
 }
 
+std::vector<Atom> PopularityCurve::chosen(std::span<const std::int64_t> ranks, double followed,
+                                          double others) const {
+  const double tail = rows() - followed;
+  const double share = tail > 0 ? others / tail : 0;
+  std::vector<Atom> result;
+  auto next = ranks.begin();
+  for (std::size_t i = 0; i < atoms_.size(); ++i) {
+    const auto end = std::find_if(next, ranks.end(), [&](std::int64_t rank) {
+      return static_cast<double>(rank) + 0.5 >= rows_before_[i + 1];
+    });
+    const double beyond = std::max(0.0, rows_before_[i + 1] - std::max(followed, rows_before_[i]));
+    const double rows = static_cast<double>(end - next) + beyond * share;
+    next = end;
+    if (rows > 0) {
+      result.push_back(part_of(atoms_[i], rows));
+    }
+  }
+  return result;
+}
+
 // With m = rows / buckets rows in a bucket, the row of rank r is the hottest of its bucket with
 // chance (1 - r/rows)^(m-1); the others are then m - 1 random rows among the colder ones. Summed
 // over r this gives `buckets` buckets and the whole mass.

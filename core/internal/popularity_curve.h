@@ -1,8 +1,10 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -54,6 +56,10 @@ class PopularityCurve {
 
   [[nodiscard]] std::vector<Atom> slice(double first, double last) const;
   [[nodiscard]] std::vector<Atom> thinned(double share) const;
+  /// The rows of `ranks` (ascending, below `followed`) and, of those from rank `followed` on, a
+  /// random `others`.
+  [[nodiscard]] std::vector<Atom> chosen(std::span<const std::int64_t> ranks, double followed,
+                                         double others) const;
   [[nodiscard]] std::vector<Atom> hashed(double buckets) const;
   [[nodiscard]] std::vector<Atom> folded(double buckets) const;
 

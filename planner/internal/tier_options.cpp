@@ -7,7 +7,9 @@
 
 #include "core/error.h"
 #include "planner/internal/hot_rows.h"
+#include "planner/migration.h"
 #include "planner/shard_bytes.h"
+#include "workloads/embedding_plan.h"
 #include "workloads/embedding_plan_layout.h"
 #include "workloads/embedding_tiers.h"
 
@@ -39,6 +41,9 @@ class TierOptions {
   std::vector<std::pair<PlacementOption, OptionMeaning>> all() {
     if (options_.row_tiers) {
       row_tiers();
+    }
+    if (!options_.in_use.empty() && options_.in_use[t_] != nullptr) {
+      as_it_is(*options_.in_use[t_]);
     }
     if (options_.slow_tiers) {
       for (std::size_t tier = 1; tier < tiers_.size(); ++tier) {
@@ -165,8 +170,96 @@ class TierOptions {
     }
   }
 
+  /// What a plan in use makes of the lookups of now.
+  struct InUse {
+    const PlanTable* table = nullptr;
+    std::vector<double> touches;  ///< by level, as RowTierCost
+    std::vector<double> hottest;  ///< by level: share of lookups of its hottest row
+    /// The hottest rows of now, in an order that is not that of their popularity; else empty.
+    std::vector<workloads::HotRow> hot;
+  };
+
+  /// The ranges and groups of rows by popularity that are on all ranks alike: level by level.
+  [[nodiscard]] std::optional<std::pair<RowTierCut, std::vector<std::int64_t>>> levels_of(
+      const PlanTable& used) const {
+    std::vector<const PlanShard*> shards;
+    for (const PlanShard& s : used.shards) {
+      shards.push_back(&s);
+    }
+    std::sort(shards.begin(), shards.end(),
+              [](const auto* a, const auto* b) { return a->rows[0] < b->rows[0]; });
+    RowTierCut cut;
+    std::vector<std::int64_t> sizes;
+    std::int64_t first = 0;
+    for (const PlanShard* s : shards) {
+      const auto size = static_cast<std::int64_t>(s->groups.front().size());
+      const bool everywhere = s->split == Split::kReplicate && size == job_.devices;
+      const bool striped = s->split == Split::kStripe && size > 1;
+      if (s->rows[0] != first || s->columns[1] - s->columns[0] != table_.dim || s->tier != "hbm" ||
+          (!everywhere && !striped) || !in_line(*s, size)) {
+        return std::nullopt;
+      }
+      first = s->rows[1];
+      cut.ends.push_back(first);
+      sizes.push_back(everywhere ? 1 : size);
+    }
+    return std::pair(std::move(cut), std::move(sizes));
+  }
+
+  /// Groups of consecutive ranks that together are all of them.
+  [[nodiscard]] bool in_line(const PlanShard& s, std::int64_t size) const {
+    std::int32_t next = 0;
+    for (const auto& group : s.groups) {
+      for (const std::int32_t rank : group) {
+        if (static_cast<std::int64_t>(group.size()) != size || rank != next++) {
+          return false;
+        }
+      }
+    }
+    return next == job_.devices;
+  }
+
+  /// The row tiers that a plan in use has for the table, whatever order its rows stand in: an
+  /// option, unless the options from the table's law have the same.
+  void as_it_is(const PlanTable& used) {
+    auto levels = used.frequency_order && job_.devices > 1 ? levels_of(used) : std::nullopt;
+    const bool known = std::any_of(made_.begin(), made_.end(), [&](const auto& made) {
+      PlanTable same;
+      if (made.second.row_tiers) {
+        add_row_tiers(job_, table_, made.second, same);
+      }
+      return same_placement(same, used);
+    });
+    if (!levels || known) {
+      return;
+    }
+    auto& [cut, sizes] = *levels;
+    const AccessCounting count{options_.dedup && unpooled() ? real(job_.devices) : 0};
+    const auto order = workloads::own_order(used, table_);
+    std::optional<LookupsInOrder> lookups;
+    if (order) {
+      lookups.emplace(access_, *order, used.hot_rows());
+    }
+    InUse in_use{&used, {}, {}, {}};
+    std::int64_t first = 0;
+    for (const std::int64_t end : cut.ends) {
+      const auto [law, mass] = lookups ? lookups->range(first, end) : access_.ranks(first, end);
+      cut.accesses.push_back(mass);
+      const double here = lookups_ * mass;
+      in_use.touches.push_back(count.dedup_over > 0
+                                   ? count.dedup_over * law.unique(here / count.dedup_over).value
+                                   : here);
+      in_use.hottest.push_back(mass * law.probability(0));
+      first = end;
+    }
+    if (lookups) {
+      in_use.hot = workloads::hot_rows_of(*lookups);
+    }
+    add_cut(cut, sizes, count, &in_use);
+  }
+
   void add_cut(const RowTierCut& cut, const std::vector<std::int64_t>& groups_used,
-               const AccessCounting& count) {
+               const AccessCounting& count, const InUse* used = nullptr) {
     PlacementOption o;
     o.group = static_cast<std::int32_t>(job_.devices);
     const double share = 1 / real(job_.devices);
@@ -179,10 +272,11 @@ class TierOptions {
     for (const std::int64_t g : groups_used) {
       levels.push_back(level(g));
     }
-    const RowTierCost cost = cost_of(access_, lookups_, cut, levels, count);
+    const std::vector<double> touches =
+        used != nullptr ? used->touches : cost_of(access_, lookups_, cut, levels, count).touches;
     double bytes = remap_bytes(table_);
     std::int64_t first = 0;
-    std::string label = "row tiers";
+    std::string label = used != nullptr ? "row tiers in use" : "row tiers";
     for (std::size_t i = 0; i < groups_used.size(); ++i) {
       const std::int64_t g = groups_used[i];
       const std::int64_t rows = cut.ends[i] - first;
@@ -192,7 +286,7 @@ class TierOptions {
       }
       label += fmt::format(" {:.3g}/{}", real(rows), g);
       const double here = cut.accesses[i];
-      const double touched = cost.touches[i] / real(job_.devices);  // rows that move, per rank
+      const double touched = touches[i] / real(job_.devices);  // rows that move, per rank
       const std::int64_t copies = job_.devices / g;
       if (unpooled() && g > 1) {
         exchange += routes_.group_exchange(g, touched * real(table_.dim), true) +
@@ -213,7 +307,9 @@ class TierOptions {
         backward += here * update;
       }
       // As the ledger: a stripe's first member has at most its hottest row more than the mean.
-      const double hottest = access_.probability(real(cut.ends[i] - rows)) / real(copies);
+      const double hottest =
+          (used != nullptr ? used->hottest[i] : access_.probability(real(cut.ends[i] - rows))) /
+          real(copies);
       BytesByPurpose held_here = held_bytes(
           job_, table_, {holding(g), held, table_.dim, here / real(job_.devices) + hottest, g});
       if (copies > 1 && g > 1) {
@@ -231,7 +327,7 @@ class TierOptions {
       std::array<bool, kPhases> grows{};
       grows.fill(true);
       grows[kGroupExchange] = false;
-      spread_by_shares(o, shares_of_ranks(cut, groups_used), grows);
+      spread_by_shares(o, shares_of_ranks(cut, groups_used, used), grows);
     }
     o.bytes[0] = whole(bytes) + 4096 * static_cast<std::int64_t>(groups_used.size());  // rounding
     o.routes =
@@ -243,13 +339,19 @@ class TierOptions {
     m.split = Split::kStripe;
     m.row_tiers = cut;
     m.level_groups = groups_used;
+    if (used != nullptr) {
+      m.in_use = used->table;
+    }
     made_.emplace_back(std::move(o), std::move(m));
   }
 
   /// Share of all lookups that each rank serves, over its levels: a range in order of popularity
   /// lies in stripes, so the first member of a group has the hottest row.
-  [[nodiscard]] std::vector<double> shares_of_ranks(
-      const RowTierCut& cut, const std::vector<std::int64_t>& groups_used) const {
+  [[nodiscard]] std::vector<double> shares_of_ranks(const RowTierCut& cut,
+                                                    const std::vector<std::int64_t>& groups_used,
+                                                    const InUse* used) const {
+    const bool stale = used != nullptr && !used->hot.empty();
+    const std::vector<workloads::HotRow> none;
     std::vector<double> shares(static_cast<std::size_t>(job_.devices));
     std::int64_t first = 0;
     for (std::size_t i = 0; i < groups_used.size(); ++i) {
@@ -259,8 +361,9 @@ class TierOptions {
                                                                  .table_rows = table_.rows,
                                                                  .split = Split::kStripe,
                                                                  .members = groups_used[i],
-                                                                 .frequency_order = true},
-                                                                {})
+                                                                 .frequency_order = !stale,
+                                                                 .own_order = stale},
+                                                                stale ? used->hot : none)
                                                .by_member();
       const double copies = real(job_.devices / groups_used[i]);
       for (std::size_t r = 0; r < shares.size(); ++r) {
@@ -423,6 +526,12 @@ void add_row_tiers(const Job& job, const EmbeddingTable& table, const OptionMean
     }
     to.shards.push_back(std::move(s));
     first = end;
+  }
+  if (m.in_use != nullptr) {
+    to.order = m.in_use->order;
+    to.order_file = m.in_use->order_file;
+  } else {
+    workloads::name_hot_rows(table, to);
   }
 }
 

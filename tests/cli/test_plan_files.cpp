@@ -1,5 +1,8 @@
 // stepcast plan on a recommendation model: from a plan in use, to and from other systems.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -154,7 +157,209 @@ TEST_CASE("plan --from refuses what it cannot follow", "[cli][plan][replan]") {
   refused(command("plan", {"--from", used, "--max-migrate", "40"}), "the unit is missing");
   refused(command("plan", {"--from", used, "--compare"}), "--compare");
   refused(command("plan", {"--from", folder / "none.json"}), "none.json");
-  refused(command("plan", {"--from", used, "--set", "devices=4"}), "the plan is for 8 devices");
+  refused(command("plan", {"--from", used, "--set", "devices=4", "--drift", "batch.global=8192"}),
+          "carry it over first");
+  refused(command("plan", {"--set", "embedding.plan=" + used}), "--from FILE");
+  refused(command("plan", {"--set", "embedding.plan=row_wise"}), "--from FILE");
+}
+
+TEST_CASE("plan --from follows tables that come and go, and other numbers of devices",
+          "[cli][plan][replan]") {
+  const TemporaryFolder folder;
+  const std::string header = "name,rows,dim,pooling,zipf\n";
+  const auto tables = [](const std::vector<std::string>& names) {
+    std::string lines;
+    for (const std::string& n : names) {
+      lines += n + ",400000,64,20,1.05\n";
+    }
+    return lines;
+  };
+  const std::string before = folder.file("before.csv", header + tables({"a", "b", "c", "d"}));
+  const std::string after = folder.file("after.csv", header + tables({"a", "b", "d", "e"}));
+  const auto plan = [](const std::string& csv, const std::string& devices,
+                       std::vector<std::string> more) {
+    more.insert(more.begin(), {"plan", csv, "--set", "system=dgx-h100", "--set",
+                               "devices=" + devices, "--set", "batch.global=16384", "--no-tiers"});
+    return more;
+  };
+  const auto from = [&plan](const std::string& csv, const std::string& devices,
+                            std::vector<std::string> more) {
+    std::vector<std::string> all = plan(csv, devices, std::move(more));
+    all.erase(std::find(all.begin(), all.end(), "--no-tiers"));
+    return all;
+  };
+  const std::string used = folder / "used.json";
+  REQUIRE(call(plan(before, "8", {"--out", used})).code == 0);
+  CHECK(json::parse(text_of(used)).at("workload") == "before");
+
+  const std::string next = folder / "next.json";
+  const json other = document(call(
+      from(after, "8", {"--from", used, "--max-migrate", "0", "--out", next, "--format", "json"})));
+  CHECK(other.at("carried_over").at("added") == json::array({"e"}));
+  CHECK(other.at("carried_over").at("removed") == json::array({"c"}));
+  CHECK(other.at("replan").at("migrated_bytes") == 0);
+  const json old_tables = json::parse(text_of(used)).at("tables");
+  const json new_tables = json::parse(text_of(next)).at("tables");
+  REQUIRE(new_tables.size() == 4);
+  CHECK(new_tables[0] == old_tables[0]);
+  CHECK(new_tables[1] == old_tables[1]);
+  CHECK(new_tables[2] == old_tables[3]);
+  CHECK(new_tables[3].at("name") == "e");
+
+  const json fewer =
+      document(call(from(before, "4", {"--from", used, "--out", next, "--format", "json"})));
+  CHECK(fewer.at("carried_over").at("devices_before") == 8);
+  CHECK(fewer.at("carried_over").at("devices_now") == 4);
+  CHECK(fewer.at("replan").at("migrated_bytes").get<std::int64_t>() > 0);
+  const auto step = [&](const std::string& file) {
+    return document(
+               call({"predict", before, "--set", "system=dgx-h100", "--set", "devices=4", "--set",
+                     "batch.global=16384", "--set", "embedding.plan=" + file, "--format", "json"}))
+        .at("iteration_time_s")
+        .get<double>();
+  };
+  CHECK(step(next) == Approx(fewer.at("replan").at("step_s").get<double>()));
+  // Room that is to stay free counts here too: with next to none left no plan in reach fits less.
+  const json roomy = document(
+      call(from(before, "8", {"--from", used, "--memory-headroom", "10 GB", "--format", "json"})));
+  for (const json& line : roomy.at("plans").at(0).at("ledger")) {
+    if (line.at("tier") == "hbm") {
+      const double full = document(call({"show", "dgx-h100", "--format", "json"}))
+                              .at("device")
+                              .at("memory")
+                              .get<double>();
+      CHECK(line.at("capacity").get<double>() == Approx(full - 10e9));
+      break;
+    }
+  }
+}
+
+TEST_CASE("a tiered plan says which ids are hot, can be deployed and goes stale",
+          "[cli][plan][drift]") {
+  const TemporaryFolder folder;
+  // 100,000 recorded lookups of a million rows, of ranks 10^6 u^12 with u uniform: the k hottest
+  // take (k / 10^6)^(1/12) of them. Today the same law over other rows.
+  std::string then;
+  std::string now;
+  std::uint64_t state = 7;
+  for (int i = 0; i < 100'000; ++i) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    const double u = static_cast<double>(state >> 11) * 0x1p-53;
+    const auto rank = static_cast<std::int64_t>(1'000'000 * std::pow(u, 12));
+    then += std::to_string(rank * 7919 % 1'000'000) + "\n";
+    now += std::to_string((rank * 7919 + 30'011) % 1'000'000) + "\n";
+  }
+  (void)folder.file("then.txt", then);
+  (void)folder.file("now.txt", now);
+  const auto csv = [&folder](const std::string& name) {
+    return folder.file(
+        name + ".csv",
+        "name,rows,dim,pooling,mode,indices\nh,1000000,128,60,sequence," + name + ".txt\n");
+  };
+  const std::string before = csv("then");
+  const std::string after = csv("now");
+  const auto with = [](const std::string& verb, const std::string& job,
+                       std::vector<std::string> more) {
+    more.insert(more.begin(), {verb, job, "--set", "system=dgx-h100", "--set", "devices=16",
+                               "--set", "batch.global=32768"});
+    return more;
+  };
+  const std::string plan = folder / "plan.json";
+  const std::string remap = folder / "remap.npy";
+  const json made = document(
+      call(with("plan", before, {"--out", plan, "--remap-out", remap, "--format", "json"})));
+  const json table = json::parse(text_of(plan)).at("tables").at(0);
+  REQUIRE(table.at("row_order") == "frequency");
+  const json ids = table.at("hot").at("ids");
+  const json shards = table.at("shards");
+  CHECK(ids.size() == shards.at(shards.size() - 1).at("rows").at(0));
+
+  // The remap is a permutation of all ids that puts the listed ones first.
+  const std::string bytes = text_of(remap);
+  const std::size_t header = 10 + static_cast<unsigned char>(bytes[8]) +
+                             256 * static_cast<std::size_t>(static_cast<unsigned char>(bytes[9]));
+  CHECK(bytes.substr(1, 5) == "NUMPY");
+  CHECK(header % 64 == 0);
+  CHECK_THAT(bytes.substr(10, header - 10),
+             Contains("'descr': '<i8'") && Contains("'shape': (1000000,)"));
+  REQUIRE(bytes.size() == header + 1'000'000 * 8);
+  std::vector<std::int64_t> row_of_id(1'000'000);
+  std::memcpy(row_of_id.data(), bytes.data() + header, 1'000'000 * 8);
+  for (std::size_t k = 0; k < ids.size(); ++k) {
+    CHECK(row_of_id[ids[k].get<std::size_t>()] == static_cast<std::int64_t>(k));
+  }
+  std::vector<std::int64_t> sorted = row_of_id;
+  std::sort(sorted.begin(), sorted.end());
+  std::size_t in_place = 0;
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    in_place += sorted[i] == static_cast<std::int64_t>(i) ? 1 : 0;
+  }
+  CHECK(in_place == 1'000'000);
+
+  // The plan costs what it says, and much more once other rows are hot.
+  const auto step = [&](const std::string& job) {
+    return document(
+               call(with("predict", job, {"--set", "embedding.plan=" + plan, "--format", "json"})))
+        .at("iteration_time_s")
+        .get<double>();
+  };
+  const double as_planned = made.at("plans").at(0).at("predicted_step_s");
+  CHECK(step(before) == Approx(as_planned));
+  const double stale = step(after);
+  CHECK(stale > 2 * as_planned);
+  const json drift =
+      document(call(with("plan", before, {"--from", plan, "--drift", after, "--format", "json"})));
+  CHECK(drift.at("drift").at("step_then_s").get<double>() == Approx(as_planned));
+  CHECK(drift.at("drift").at("step_now_s").get<double>() == Approx(stale));
+  CHECK(drift.at("tables").at(0).at("covered_now").get<double>() <
+        0.5 * drift.at("tables").at(0).at("covered_then").get<double>());
+  CHECK(drift.at("drift").at("replanned_step_s").get<double>() < 1.2 * as_planned);
+  CHECK(drift.at("drift").at("migrated_bytes").get<std::int64_t>() > 0);
+  CHECK_THAT(call(with("plan", before, {"--from", plan, "--drift", after})).out,
+             Contains("A new plan pays after") && Contains("because of the drift"));
+
+  refused(with("plan", before, {"--remap-out", folder / "remap.txt"}), "FILE.npy or FILE.npz");
+  refused(with("plan", before, {"--no-tiers", "--remap-out", remap}), "nothing is to be remapped");
+}
+
+TEST_CASE("predict says where a plan was made for another job", "[cli][plan]") {
+  const TemporaryFolder folder;
+  const std::string file = plan_in_use(folder);
+  const json same =
+      document(call(command("predict", {"--set", "workload.tables[3].pooling=2000", "--set",
+                                        "workload.tables[5].pooling=900", "--set",
+                                        "embedding.plan=" + file, "--format", "json"})));
+  for (const json& w : same.at("warnings")) {
+    CHECK_THAT(w.get<std::string>(), !Contains("made for another job"));
+  }
+  CHECK(same.at("iteration_time_s").get<double>() ==
+        Approx(json::parse(text_of(file)).at("predicted_step_s").get<double>()));
+  const Outcome other =
+      call(command("predict", {"--set", "embedding.plan=" + file, "--set", "batch.global=8192",
+                               "--set", "parallel.dlrm_pipeline=sparse_dist", "--set",
+                               "formats.all_to_all_forward=fp16"}));
+  CHECK_THAT(other.out, Contains("made for another job") &&
+                            Contains("batch.global 8192 (made for 16384)") &&
+                            Contains("parallel.dlrm_pipeline sparse_dist (made for none)") &&
+                            Contains("formats.all_to_all_forward fp16 (made for fp32)"));
+}
+
+TEST_CASE("predict takes the plan of a quick search where it is asked to", "[cli][plan]") {
+  const auto on = [](std::vector<std::string> more) {
+    return with_sets("predict", {"workload=mlperf-dlrm-v2", "system=dgx-h100", "devices=64"},
+                     std::move(more));
+  };
+  const json rule = document(call(on({"--format", "json"})));
+  const std::vector<std::string> search = on({"--set", "embedding.plan=search"});
+  const Outcome said = call(search);
+  CHECK_THAT(said.out, Contains("embedding plan search: ") && Contains("a quick search"));
+  CHECK(call(search).out == said.out);
+  const json found = document(call(on({"--set", "embedding.plan=search", "--format", "json"})));
+  CHECK(found.at("embedding_plan").at("choice") == "search");
+  CHECK(found.at("embedding_plan").at("by_rule") == false);
+  CHECK(found.at("iteration_time_s").get<double>() <
+        0.7 * rule.at("iteration_time_s").get<double>());
+  CHECK_THAT(call(on({})).out, Contains("embedding.plan=search finds one"));
 }
 
 TEST_CASE("explain tells two embedding plans apart", "[cli][explain][replan]") {

@@ -372,7 +372,18 @@ TEST_CASE("show tells what a file of ours is", "[cli][show]") {
               .code == 0);
   const json shown = document(call({"show", plan, "--format", "json"}));
   CHECK(shown.at("plan").at("workload") == "rm1");
-  CHECK(shown.at("placements").size() == shown.at("plan").at("tables"));
+  CHECK(shown.at("plan").at("parallel.dlrm_pipeline") == "none");  // what it was made for
+  // Every shard of the file, with its ranks.
+  std::size_t shards = 0;
+  const json written = json::parse(text_of(plan));
+  for (const json& table : written.at("tables")) {
+    for (const json& shard : table.at("shards")) {
+      const json& line = shown.at("shards").at(shards++);
+      CHECK(line.at("table") == table.at("name"));
+      CHECK(line.at("ranks") == shard.at("groups"));
+    }
+  }
+  CHECK(shards == shown.at("shards").size());
   const std::string printed = folder.file("p.json", call(predict({"--format", "json"})).out);
   const Outcome other = call({"show", printed});
   CHECK(other.code == 2);

@@ -1,7 +1,10 @@
 #include <catch2/catch.hpp>
+#include <filesystem>
 
 #include "core/config/config.h"
 #include "core/error.h"
+#include "core/plan_settings.h"
+#include "core/whole_file.h"
 
 using namespace stepcast;
 using namespace stepcast::config;
@@ -89,6 +92,121 @@ TEST_CASE("a plan for deduplicated ids makes a job with them, unless the job say
   CHECK(job_to_json(load_job(text_source(resolved, "again.json"), {}, kLibrary)) == resolved);
   plan.replace(plan.find("ikjt"), 4, "jkit");
   CHECK_THROWS_WITH(job_with(plan), Catch::Contains("embedding.plan.dedup"));
+}
+
+TEST_CASE("a plan says which rows are hot: by id, by a seed or by a recording", "[config][plan]") {
+  const auto with = [](const std::string& hot) {
+    return replaced(kPlan, "\"row_order\": \"frequency\"",
+                    "\"row_order\": \"frequency\", \"hot\": " + hot);
+  };
+  const auto again = [](const EmbeddingPlan& p) {
+    return read_plan(text_source(plan_to_json(p), "plan.json"));
+  };
+  const EmbeddingPlan listed = *job_with(with("{\"ids\": [7, 3, 99]}")).embedding_plan;
+  REQUIRE(listed.tables[0].order);
+  CHECK(listed.tables[0].order->ids() == std::vector<std::int64_t>{7, 3, 99});
+  CHECK(listed.tables[0].hot_rows() == 10);  // where the last range begins
+  CHECK(*again(listed).tables[0].order == *listed.tables[0].order);
+  CHECK_FALSE(listed.tables[1].order);
+  const EmbeddingPlan seeded = *job_with(with("{\"seed\": 12}")).embedding_plan;
+  CHECK(*seeded.tables[0].order == RowOrder::seeded(100, 12));
+  CHECK(*again(seeded).tables[0].order == *seeded.tables[0].order);
+
+  // A long list stands in its recording, by name and hash: 70,000 ids, each once but 5 twice.
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / "stepcast-test-hot-rows";
+  std::filesystem::create_directories(folder);
+  const std::filesystem::path file = folder / "ids.txt";
+  std::vector<std::int64_t> ids;
+  std::string text = "5\n";
+  for (std::int64_t id = 0; id < 70'000; ++id) {
+    ids.push_back(id);
+    text += std::to_string(id) + "\n";
+  }
+  write_whole_file(file, text);
+  EmbeddingPlan plan = seeded;
+  plan.tables.resize(1);
+  plan.tables[0].shards[0].rows = {0, 70'000};
+  plan.tables[0].shards[1].rows = {70'000, 100'000};
+  std::swap(ids[0], ids[5]);  // the hottest first, ties by id
+  std::rotate(ids.begin() + 1, ids.begin() + 5, ids.begin() + 6);
+  plan.tables[0].order = std::make_shared<const RowOrder>(RowOrder::listed(100'000, ids));
+  plan.tables[0].order_file = file.string();
+  const std::string written = plan_to_json(plan);
+  CHECK_THAT(written, Contains("\"indices\": \"" + file.string() + "\"") && Contains("\"hash\""));
+  CHECK(written.size() < 2000);
+  const EmbeddingPlan read = read_plan(text_source(written, "plan.json"));
+  CHECK(*read.tables[0].order == *plan.tables[0].order);
+  CHECK(plan_to_json(read) == written);
+  // Another recording under that name is not taken for the old one.
+  write_whole_file(file, "7\n7\n" + text);  // 7 is the hottest now
+  CHECK_THROWS_WITH(read_plan(text_source(written, "plan.json")),
+                    Contains("tables[0].hot.hash") && Contains("plan again"));
+  std::filesystem::remove_all(folder);
+
+  CHECK_THROWS_WITH(job_with(with("{\"ids\": [7, 100]}")), Contains("tables[0].hot.ids[1]"));
+  CHECK_THROWS_WITH(job_with(with("{\"ids\": [7, 7]}")),
+                    Contains("hot.ids[1]") && Contains("listed twice"));
+  CHECK_THROWS_WITH(job_with(with("{}")), Contains("tables[0].hot") && Contains("seed"));
+  CHECK_THROWS_WITH(job_with(with("{\"seed\": 1, \"ids\": []}")), Contains("tables[0].hot.ids"));
+  CHECK_THROWS_WITH(
+      job_with(replaced(kPlan, "\"name\": \"b\"", "\"name\": \"b\", \"hot\": {\"seed\": 1}")),
+      Contains("tables[1].hot") && Contains("row_order is workload"));
+}
+
+TEST_CASE("a plan keeps the settings that its step rests on", "[config][plan]") {
+  const Job job = job_with(kPlan);
+  EmbeddingPlan plan = *job.embedding_plan;
+  CHECK(changed_settings(job, plan).empty());  // a plan that does not say
+  plan.made_for = plan_settings(job);
+  plan.workload = job.workload.name;
+  plan.system = job.system.name;
+  CHECK(changed_settings(job, plan).empty());
+  const std::string written = plan_to_json(plan);
+  CHECK_THAT(written, Contains("\"batch.global\": 16"));
+  CHECK(read_plan(text_source(written, "plan.json")).made_for == plan.made_for);
+  Job other = job;
+  other.batch.global = 32;
+  other.formats.embedding = Format::kFp16;
+  other.parallel.dlrm_pipeline = DlrmPipeline::kSparseDist;
+  CHECK(changed_settings(other, plan) ==
+        std::vector<std::string>{"batch.global 32 (made for 16)",
+                                 "formats.embedding fp16 (made for fp32)",
+                                 "parallel.dlrm_pipeline sparse_dist (made for none)"});
+  CHECK_THROWS_WITH(job_with(replaced(kPlan, "\"devices\": 4",
+                                      "\"devices\": 4, \"made_for\": {\"batch.globul\": 4}")),
+                    Contains("made_for") && Contains("batch.global"));
+}
+
+TEST_CASE("the cache of a shard is an amount or a number of bytes", "[config][plan]") {
+  const auto cached = [](const std::string& bytes) {
+    return job_with(replaced(kPlan, "\"groups\": [[1]]",
+                             "\"groups\": [[1]], \"tier\": \"ddr\", \"cache\": {\"bytes\": " +
+                                 bytes + "}"))
+        .embedding_plan->tables[1]
+        .shards[0]
+        .cache_bytes;
+  };
+  CHECK(cached("\"2 GB\"") == 2e9);
+  CHECK(cached("2000") == 2000);
+  CHECK_THROWS_WITH(cached("\"2\""), Contains("cache.bytes") && Contains("unit"));
+  CHECK_THROWS_WITH(cached("[2]"), Contains("cache.bytes") && Contains("20 GB"));
+}
+
+TEST_CASE("an object given with --set replaces what the job says", "[config][overrides]") {
+  const std::string job =
+      R"({"workload": "rm1", "system": "dgx-h100", "parallel": {"dlrm_pipeline": "fused",
+          "overlap": {"input_all_to_all": true, "dense_all_reduce": true}}})";
+  const auto overlap = [&](const std::string& value) {
+    return load_job(text_source(job, "job.json"), {"parallel.overlap=" + value}, kLibrary);
+  };
+  const Job none = overlap("{}");
+  CHECK_FALSE(none.parallel.overlap.input_all_to_all);
+  CHECK_FALSE(none.parallel.overlap.dense_all_reduce);
+  CHECK(none.parallel.dlrm_pipeline == DlrmPipeline::kFused);
+  const Job one = overlap("{\"output_all_to_all\": true}");
+  CHECK_FALSE(one.parallel.overlap.input_all_to_all);
+  CHECK(one.parallel.overlap.output_all_to_all);
 }
 
 TEST_CASE("a plan that does not fit its tables is refused", "[config][plan]") {

@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <string>
@@ -23,7 +24,8 @@ inline std::vector<std::vector<std::int32_t>> rank_groups(std::int64_t devices, 
 
 /// A plan with one to four row ranges a table, each of any kind: on every rank, a copy a group of
 /// one of the sizes, one copy over all ranks, over one group or on one rank; split by blocks or
-/// stripes; rows as the workload numbers them or by popularity. Sizes divide the number of ranks.
+/// stripes; rows as the workload numbers them, by popularity, or by that of other lookups. Sizes
+/// divide the number of ranks.
 inline EmbeddingPlan random_tiered_plan(const Job& job, unsigned seed,
                                         const std::vector<std::int64_t>& sizes = {2}) {
   std::mt19937 random(seed);
@@ -39,6 +41,9 @@ inline EmbeddingPlan random_tiered_plan(const Job& job, unsigned seed,
     PlanTable& to = plan.tables.emplace_back();
     to.name = t.name;
     to.frequency_order = below(4) > 0;
+    if (to.frequency_order && (seed + plan.tables.size()) % 3 == 0) {  // hot rows of other lookups
+      to.order = std::make_shared<const RowOrder>(RowOrder::seeded(t.rows, 1000 + seed));
+    }
     std::vector<std::int64_t> cuts{0, t.rows};
     for (std::int64_t i = below(4); i > 0; --i) {
       cuts.push_back(1 + below(static_cast<std::size_t>(t.rows - 1)));

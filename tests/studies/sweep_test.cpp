@@ -15,7 +15,7 @@ constexpr const char* kJob = R"({"workload": {"kind": "dlrm", "name": "small",
   "dense_features": 4, "bottom_mlp": [16, 8], "interaction": {"kind": "dot"}, "top_mlp": [16, 1],
   "tables": [{"name": "a", "rows": 1000, "dim": 8, "pooling": 2, "access": {"uniform": true}},
              {"name": "b", "rows": 3000, "dim": 8, "pooling": 1, "access": {"uniform": true}}]},
-  "system": "dgx-a100-80gb", "devices": 2, "batch": {"global": 1024}})";
+  "system": "dgx-a100-80gb", "devices": 2, "batch": {"global": 1024}, "embedding": {"plan": "auto"}})";
 
 Job make_job(const Strings& overrides) {
   return config::load_job(config::text_source(kJob, "job"), overrides, {STEPCAST_SOURCE_DIR});
@@ -86,6 +86,32 @@ TEST_CASE("a sweep has one point per combination, last axis fastest, none droppe
     CHECK_FALSE(points[i].predicted());
     CHECK_THAT(points[i].reason, Catch::Contains("1024"));
   }
+}
+
+TEST_CASE("a sweep searches for a plan unless the job names one", "[studies][sweep]") {
+  const MakeJob zoo = [](const Strings& overrides) {
+    return config::load_job(
+        config::text_source(R"({"workload": "mlperf-dlrm-v2", "system": "dgx-h100"})", "job"),
+        overrides, {STEPCAST_SOURCE_DIR});
+  };
+  const auto searched = sweep(sweep_axes({"devices=8,16,64"}), zoo, {});
+  const auto by_rule = sweep(sweep_axes({"devices=8,16,64", "embedding.plan=auto"}), zoo, {});
+  for (std::size_t i = 0; i < searched.size(); ++i) {
+    CHECK(searched[i].plan_searched);
+    CHECK_FALSE(searched[i].planned_by_rule);
+    CHECK(by_rule[i].planned_by_rule);
+    CHECK_FALSE(by_rule[i].plan_searched);
+    CHECK(searched[i].iteration <= by_rule[i].iteration * (1 + 1e-9));
+  }
+  // By the rule fewer devices come out faster: the conclusion of a plan that nobody should take.
+  CHECK(searched[2].samples_per_second > searched[1].samples_per_second);
+  CHECK(searched[2].iteration < by_rule[2].iteration * 0.7);
+  // No plan fits one device without slower memory: the rule's says by how much.
+  const auto one = sweep(sweep_axes({"devices=1", "system.tiers=[]"}), zoo, {});
+  CHECK(one[0].status == SweepStatus::kDoesNotFit);
+  CHECK(one[0].planned_by_rule);
+  // The same job, the same plan.
+  CHECK(sweep(sweep_axes({"devices=16"}), zoo, {})[0].iteration == searched[1].iteration);
 }
 
 TEST_CASE("a point that overflows a slower tier says so", "[studies][sweep]") {

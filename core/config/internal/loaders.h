@@ -1,4 +1,5 @@
 #pragma once
+#include <span>
 #include "core/config/internal/document.h"
 
 namespace stepcast::config {
@@ -78,6 +79,8 @@ OrderedJson flows_json(const std::vector<Flow>& flows);
 std::string pretty(const OrderedJson& value, int indent);
 /// A number without a needless ".0".
 OrderedJson plain(double v);
+/// 64 bits in hex that name a list of ids.
+std::string hash_of_ids(std::span<const std::int64_t> ids);
 
 // Names of enumerations as files spell them.
 const std::vector<std::pair<std::string, Activation>>& activation_names();
