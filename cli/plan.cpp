@@ -273,7 +273,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
   };
   const PlanReport report = studies::plan(job, o);
   if (report.plans.empty()) {
-    return print_shortage(report, options.headroom, options.job.format);
+    return print_shortage(report, options.headroom, !options.no_tiers, options.job.format);
   }
   const Results files = results(options, job, report.plans.front().plan);
   print_embedding_plans(report, !options.headroom.empty(), options.job.format);

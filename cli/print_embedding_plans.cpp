@@ -213,7 +213,17 @@ void print_csv(const PlanReport& r, std::ostream& out) {
   }
 }
 
-std::string shortage_text(const planner::Shortage& s) {
+/// What would make room: slower memory only where the system has none or the search left it out.
+std::string remedy_text(const System& system, bool tiers) {
+  const bool slower = system.tiers.size() > 1;
+  return fmt::format("use more devices, narrower rows (formats.embedding) or {}",
+                     !slower  ? "a slower tier of memory (system.tiers)"
+                     : !tiers ? fmt::format("slower memory: leave out --no-tiers ({} was not used)",
+                                            system.tiers.back().name)
+                              : fmt::format("more of {}", system.tiers.back().name));
+}
+
+std::string shortage_text(const planner::Shortage& s, const std::string& remedy) {
   const auto bytes = [](std::int64_t b) { return human(Bytes(static_cast<double>(b))); };
   if (s.capacity < 0) {
     return fmt::format(
@@ -221,13 +231,11 @@ std::string shortage_text(const planner::Shortage& s) {
         "a device has",
         bytes(-s.capacity), s.tier);
   }
-  return fmt::format(
-      "no plan fits: {} need{} {} of {} {}, which has {}: {} ({} bytes) short; use more devices, "
-      "narrower rows (formats.embedding) or a slower tier of memory (system.tiers)",
-      s.table.empty() ? "the tables together" : fmt::format("table '{}'", s.table),
-      s.table.empty() ? "" : "s", bytes(s.needed), s.tier,
-      s.table.empty() ? "in all" : "at least on one unit", bytes(s.capacity), bytes(s.missing()),
-      s.missing());
+  return fmt::format("no plan fits: {} need{} {} of {} {}, which has {}: {} ({} bytes) short; {}",
+                     s.table.empty() ? "the tables together" : fmt::format("table '{}'", s.table),
+                     s.table.empty() ? "" : "s", bytes(s.needed), s.tier,
+                     s.table.empty() ? "in all" : "at least on one unit", bytes(s.capacity),
+                     bytes(s.missing()), s.missing(), remedy);
 }
 
 }  // namespace
@@ -261,9 +269,10 @@ int print_infeasible(const std::string& why, OutputFormat format) {
   return 1;
 }
 
-int print_shortage(const PlanReport& report, const std::string& headroom, OutputFormat format) {
+int print_shortage(const PlanReport& report, const std::string& headroom, bool tiers,
+                   OutputFormat format) {
   return print_infeasible(
-      (report.shortage ? shortage_text(*report.shortage)
+      (report.shortage ? shortage_text(*report.shortage, remedy_text(report.job.system, tiers))
                        : std::string("no plan fits the memory of the devices")) +
           (headroom.empty() ? "" : "; of that, --memory-headroom keeps " + headroom),
       format);

@@ -14,7 +14,7 @@ void print_embedding_plans(const studies::PlanReport& report, bool headroom, Out
 int print_infeasible(const std::string& why, OutputFormat format);
 
 /// Why no plan fits, with what `--memory-headroom` kept ("" nothing). Returns the exit code.
-int print_shortage(const studies::PlanReport& report, const std::string& headroom,
+int print_shortage(const studies::PlanReport& report, const std::string& headroom, bool tiers,
                    OutputFormat format);
 
 }  // namespace stepcast::cli

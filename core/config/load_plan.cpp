@@ -201,7 +201,8 @@ PlanTable table_from(const Value& v, std::int64_t devices) {
 /// What the plan was made for: settings of a job, by the path that --set takes.
 std::vector<PlanSetting> made_for_from(const Value& v) {
   std::vector<PlanSetting> settings;
-  const std::vector<PlanSetting> known = plan_settings(Job{});
+  const Job none;
+  const std::vector<PlanSetting> known = plan_settings(none);
   std::vector<std::string_view> keys;
   for (const PlanSetting& s : known) {
     keys.push_back(s.key);
