@@ -3,7 +3,7 @@
 
 namespace stepcast {
 
-/// What a training framework does beside the arithmetic of a transformer: properties of its
+/// What a training framework does beside the arithmetic of a model: properties of its
 /// version, described as data with a source in the entry "stack" of a system's `fitted`, form
 /// "framework.traits"; a constant above 0 says yes. They cost time and bytes; the bundled runtime
 /// has none of them.
@@ -35,6 +35,19 @@ struct FrameworkTraits {
   /// Narrow copies of weights are made where they are used, in each pass, and not kept (torchao).
   /// Without it they are made once a step, and kept.
   bool casts_each_pass = false;
+  /// Recommenders: row ids are 32 bits wide, in memory and on links.
+  bool narrow_ids = false;
+  /// Recommenders: one launch updates all dense parameters, in fp32 copies beside those that
+  /// products read, and the rows of replicated tables.
+  bool fused_optimizer = false;
+  /// Recommenders: pooled rows are put in the order of the model on arrival, partial sums added up,
+  /// and their gradients in the order of the exchange, by a kernel of one warp a row: rows that one
+  /// multiprocessor handles in a second; 0: the copies that assemble the features do it.
+  double arranged_rows = 0;
+  /// Recommenders: kernels count the local batch's ids by the ranks they go to and put them in
+  /// order; they share the multiprocessors with the step they run in. Ids that one multiprocessor
+  /// handles in a second; 0: packing them moves their bytes.
+  double distributed_ids = 0;
 };
 
 inline FrameworkTraits framework_traits(const System& system) {
@@ -46,10 +59,23 @@ inline FrameworkTraits framework_traits(const System& system) {
     const auto at = stack->second.constants.find(trait);
     return at != stack->second.constants.end() && at->second > 0;
   };
-  return {has("dropout"),           has("separate_accumulation"), has("scatter_gather"),
-          has("fused_quantise"),    has("synchronous_messages"),  has("selective_per_op"),
-          has("blocking_launches"), has("keeps_outputs"),         has("eager_loss"),
-          has("casts_each_pass")};
+  const auto number = [&](const char* trait) {
+    return has(trait) ? stack->second.constants.at(trait) : 0.0;
+  };
+  return {has("dropout"),
+          has("separate_accumulation"),
+          has("scatter_gather"),
+          has("fused_quantise"),
+          has("synchronous_messages"),
+          has("selective_per_op"),
+          has("blocking_launches"),
+          has("keeps_outputs"),
+          has("eager_loss"),
+          has("casts_each_pass"),
+          has("narrow_ids"),
+          has("fused_optimizer"),
+          number("arranged_rows"),
+          number("distributed_ids")};
 }
 
 }  // namespace stepcast

@@ -239,6 +239,59 @@ void DlrmStep::optimizer(const std::string& name, OptimizerKind kind, TensorId w
   reduced_ = -1;  // the compute stream has waited
 }
 
+/// Of an element: the gradient read; the fp32 number and its fp32 states read and written; of dense
+/// parameters also the copy in the format of products.
+void DlrmStep::fused_optimizer(OptimizerKind dense) {
+  constexpr double kWide = 4;
+  const int states = dense == OptimizerKind::kSgd ? 0 : dense == OptimizerKind::kAdam ? 2 : 1;
+  const double gradient = bits_per_element(job_.formats.gradient, 1024) / 8;
+  const double copy = bits_per_element(compute_, 1024) / 8;
+  std::vector<TensorId> in;
+  std::vector<TensorId> out;
+  std::int64_t elements = 0;
+  double copies = 0;
+  const auto add = [&](const std::string& name, TensorId weights, TensorId gradients,
+                       bool product) {
+    const Tensor held = b_.tensor_at(weights);
+    in.insert(in.end(), {weights, gradients});
+    out.push_back(weights);
+    elements += held.elements();
+    copies += product ? copy * static_cast<double>(held.elements()) : 0;
+    const int kept = states + (product && compute_ != Format::kFp32 ? 1 : 0);
+    for (int i = 0; i < kept; ++i) {
+      const TensorId state = b_.tensor({.name = fmt::format("{}.state{}", name, i),
+                                        .role = TensorRole::kOptimizerState,
+                                        .format = Format::kFp32,
+                                        .rows = held.rows,
+                                        .columns = held.columns,
+                                        .per_microbatch = false,
+                                        .pieces = {}});
+      in.push_back(state);
+      out.push_back(state);
+    }
+  };
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    if (holds_weights(buckets_[i].scope)) {
+      add(fmt::format("bucket.{}", i), buckets_[i].weights, buckets_[i].gradients, true);
+    }
+  }
+  for (const DenseParameter& p : parameters_) {
+    if (p.slice >= 0 && p.rows > 0 && fuses_tables(dense)) {
+      add(p.name, p.weight, p.gradient, false);
+    }
+  }
+  const auto n = static_cast<double>(elements);
+  auto op = b_.op(OpKind::kOptimizer, "optimizer", {elements, 0})
+                .format(job_.formats.gradient)
+                .variant(as_variant(dense))
+                .in(in)
+                .out(out)
+                .work(Flops(n * (2 + 2 * states)), Bytes(n * (gradient + kWide * (1 + states))),
+                      Bytes(n * kWide * (1 + states) + copies));
+  wait(op, reduced_);
+  reduced_ = -1;
+}
+
 void DlrmStep::optimizers() {
   // Row-wise Adagrad is a rule for tables; dense parameters take the element-wise one.
   const OptimizerKind dense = job_.dense_optimizer == OptimizerKind::kRowwiseAdagrad
@@ -247,13 +300,18 @@ void DlrmStep::optimizers() {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     STEPCAST_CHECK(buckets_[i].waiting == 0, "bucket {} lacks {} gradients", i,
                    buckets_[i].waiting);
+  }
+  if (traits_.fused_optimizer) {
+    fused_optimizer(dense);
+  }
+  for (std::size_t i = 0; i < buckets_.size() && !traits_.fused_optimizer; ++i) {
     if (holds_weights(buckets_[i].scope)) {
       optimizer(fmt::format("bucket.{}", i), dense, buckets_[i].weights, buckets_[i].gradients, 1,
                 buckets_[i].elements, 0, 0);
     }
   }
   for (const DenseParameter& p : parameters_) {
-    if (p.slice >= 0 && p.rows > 0) {
+    if (p.slice >= 0 && p.rows > 0 && !(traits_.fused_optimizer && fuses_tables(dense))) {
       const bool by_row = job_.embedding_optimizer == OptimizerKind::kRowwiseAdagrad;
       optimizer(p.name, job_.embedding_optimizer, p.weight, p.gradient, p.rows,
                 by_row ? 1 : p.columns, p.columns, at_interval());

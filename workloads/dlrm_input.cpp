@@ -8,7 +8,6 @@
 namespace stepcast::workloads {
 namespace {
 
-constexpr double kIdBytes = 8;      // int64
 constexpr double kLengthBytes = 4;  // int32
 constexpr double kWeightBytes = 4;  // fp32
 
@@ -34,7 +33,7 @@ std::int64_t lengths_per_sample(const EmbeddingSlice& s, const EmbeddingTable& t
 void DlrmStep::load_batch() {
   double bytes_in = real(batch_) * real(list_.input_width() + label_width(list_)) * 4;
   for (const EmbeddingTable& t : workload_.tables) {
-    bytes_in += real(batch_) * (t.pooling * t.id_bytes() + real(t.feature_count()) * kLengthBytes);
+    bytes_in += real(batch_) * (t.pooling * id_bytes(t) + real(t.feature_count()) * kLengthBytes);
   }
   const auto input = [this](std::string name, std::int64_t rows, std::int64_t columns, Format f) {
     return b_.tensor({.name = std::move(name),
@@ -100,7 +99,7 @@ DlrmStep::Indices DlrmStep::declare_indices(const std::string& prefix, const Exc
                           now != nullptr ? &now->sent_lengths : nullptr);
   all.lengths =
       list("lengths", arriving_lengths(), Format::kInt32, now != nullptr ? &now->lengths : nullptr);
-  all.ids = list("ids", arriving_ids(), Format::kInt64, now != nullptr ? &now->ids : nullptr);
+  all.ids = list("ids", arriving_ids(), id_format(), now != nullptr ? &now->ids : nullptr);
   if (weighted()) {
     all.weights = list("weights", arriving_weights(), Format::kFp32,
                        now != nullptr ? &*now->weights : nullptr);
@@ -199,17 +198,18 @@ void DlrmStep::exchange_indices() {
   const bool next = ahead(DlrmPipeline::kSparseDist);
   indices_ = declare_indices("", lengths, nullptr);
   next_indices_ = next ? declare_indices("next.", lengths, &indices_) : indices_;
-  const TensorId ids_sent = b_.activation("ids.sent", rounded(sent_ids), 1, Format::kInt64);
+  const TensorId ids_sent = b_.activation("ids.sent", rounded(sent_ids), 1, id_format());
   std::vector<TensorId> packed{next_indices_.sent_lengths, ids_sent};
   if (weighted()) {
     packed.push_back(b_.activation("weights.sent", rounded(sent_weights), 1, Format::kFp32));
   }
-  const auto traffic = [](double id_count, double length_count, double weight_count) {
-    return Bytes(id_count * kIdBytes + length_count * kLengthBytes + weight_count * kWeightBytes);
+  const double id = bits_per_element(id_format(), 1024) / 8;
+  const auto traffic = [id](double id_count, double length_count, double weight_count) {
+    return Bytes(id_count * id + length_count * kLengthBytes + weight_count * kWeightBytes);
   };
   auto pack = b_.op(OpKind::kIndexPack, "index_pack",
                     {rounded(sent_ids), rounded(sent_lengths), devices(), rounded(by_row)})
-                  .format(Format::kInt64)
+                  .format(id_format())
                   .out(packed)
                   .on(input_stream_)
                   .work(Flops{}, traffic(sent_ids, sent_lengths, sent_weights),
@@ -224,7 +224,7 @@ void DlrmStep::exchange_indices() {
                               .on(input_stream_);
   mark(exchange_lengths, next);
   auto exchange_ids = b_.op(OpKind::kAllToAllV, "ids.all_to_all", {rounded(sent_ids)})
-                          .format(Format::kInt64)
+                          .format(id_format())
                           .communicator(comm_.input)
                           .detail(b_.exchange(std::move(ids)))
                           .in({ids_sent})
@@ -252,13 +252,31 @@ void DlrmStep::exchange_indices() {
                                                            : b_.event();
   auto unpack = b_.op(OpKind::kIndexUnpack, "index_unpack",
                       {rounded(ids_here), rounded(lengths_here), devices()})
-                    .format(Format::kInt64)
+                    .format(id_format())
                     .in(arrived)
                     .on(input_stream_)
                     .work(Flops{}, traffic(ids_here, lengths_here, weights_here),
                           traffic(ids_here, 2 * lengths_here, weights_here))
                     .records(unpacked_ >= 0 ? unpacked_ : indexed_);
   mark(unpack, next);
+}
+
+/// As many bytes as memory moves while the kernels work.
+void DlrmStep::distribute_ids() {
+  if (traits_.distributed_ids <= 0 || !layout_.exchanges_ids()) {
+    return;
+  }
+  double ids = 0;
+  for (const EmbeddingTable& t : workload_.tables) {
+    ids += real(batch_) * t.pooling;
+  }
+  const Device& device = job_.system.device;
+  const double seconds = ids / (real(device.multiprocessors) * traits_.distributed_ids);
+  const Bytes moved(seconds * device.bandwidth.base() / 2);
+  auto op = b_.op(OpKind::kIndexPack, "ids.distribute", {rounded(ids), 0, devices(), 0})
+                .format(id_format())
+                .work(Flops{}, moved, moved);
+  mark(op, ahead(DlrmPipeline::kSparseDist));
 }
 
 }  // namespace stepcast::workloads

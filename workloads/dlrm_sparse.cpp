@@ -48,7 +48,7 @@ void DlrmStep::lookup(EmbeddingRoute r, bool next) {
     const double samples = samples_of(r);
     const double lookups = travelling(id, rank_, samples);
     rows += lookups * row_bytes(s).base();
-    ids += lookups * table(s).id_bytes();
+    ids += lookups * id_bytes(table(s));
     additions += lookups * real(s.dim);
     elements +=
         is_sequence(r) ? rows_back(id, rank_, samples) * real(s.dim) : samples * real(s.width());
@@ -185,7 +185,32 @@ void DlrmStep::pool_sequences(EmbeddingRoute r) {
   of.ready = -1;
 }
 
+/// As many bytes as memory moves while the kernel works, and at least those of the rows.
+DlrmStep::OpEdit DlrmStep::arrange(EmbeddingRoute r, const char* name, TensorId rows) {
+  double pieces = 0;
+  for (const ColumnBlock& block : column_blocks(r, 0, true)) {
+    pieces += block.columns > 0 ? real(batch_) : 0;
+  }
+  const Device& device = job_.system.device;
+  const double seconds = pieces / (real(device.multiprocessors) * traits_.arranged_rows);
+  const Bytes moved(
+      std::max(b_.tensor_at(rows).bytes().base(), seconds * device.bandwidth.base() / 2));
+  return b_
+      .op(OpKind::kCopyColumns, fmt::format("embedding.{}.{}", name_of(r), name),
+          {batch_, b_.tensor_at(rows).columns})
+      .in({rows})
+      .out({rows})
+      .work(Flops{}, moved, moved);
+}
+
 TensorId DlrmStep::assemble(TensorId bottom) {
+  for (const EmbeddingRoute r : kAllRoutes) {
+    if (arranges(r)) {
+      auto op = arrange(r, "arrange", route(r).arrived);
+      wait(op, route(r).ready);
+      route(r).ready = -1;
+    }
+  }
   const TensorId stack = b_.activation("features", batch_, stack_width_, compute_);
   std::vector<TensorId> in;
   std::vector<ColumnBlock> blocks;
@@ -263,12 +288,20 @@ TensorId DlrmStep::split(TensorId d_stack) {
     }
   }
   split_ = handover(kComputeStream, exchange_stream_);
+  const auto rearranged = std::count_if(kAllRoutes.begin(), kAllRoutes.end(),
+                                        [this](EmbeddingRoute r) { return arranges(r); });
   b_.op(OpKind::kCopyColumns, "features.split", {batch_, stack_width_})
       .detail(b_.column_copy(std::move(blocks)))
       .in({d_stack})
       .out(out)
       .work(Flops{}, b_.tensor_at(d_stack).bytes(), Bytes(written))
-      .records(split_);
+      .records(rearranged > 0 ? -1 : split_);
+  std::ptrdiff_t left = rearranged;
+  for (const EmbeddingRoute r : kAllRoutes) {
+    if (arranges(r)) {
+      arrange(r, "gradient.arrange", route(r).d_arrived).records(--left > 0 ? -1 : split_);
+    }
+  }
   return d_bottom;
 }
 
@@ -372,7 +405,7 @@ void DlrmStep::dense_gradient(EmbeddingRoute r) {
       const double lookups = travelling(parameters_[p].slice, rank_, samples_of(r));
       elements += lookups * real(s.dim);
       touched += distinct_rows(parameters_[p].slice, rank_, samples_of(r)) * real(s.dim);
-      ids += lookups * table(s).id_bytes();
+      ids += lookups * id_bytes(table(s));
       gradients.push_back(parameters_[p].gradient);
       complete.push_back(p);
     }
@@ -415,7 +448,7 @@ void DlrmStep::embedding_backward() {
       elements += lookups * real(s.dim);
       gathered += lookups * real(s.dim) * element_bytes(b_.tensor_at(of.d_output).format);
       updated += distinct_rows(id, rank_, samples) * (row_bytes(s).base() + state_bytes(s.dim));
-      ids += lookups * table(s).id_bytes();
+      ids += lookups * id_bytes(table(s));
     }
     auto op = b_.op(OpKind::kEmbeddingBackward, fmt::format("embedding.{}.backward", name_of(r)),
                     {rounded(of.lookups), rounded(of.bags), of.width, order_of(r),

@@ -75,6 +75,7 @@ Program DlrmStep::build() && {
   segments.push_back(b_.begin_segment("input"));
   load_batch();
   exchange_indices();
+  distribute_ids();
   for (const EmbeddingRoute r : kAllRoutes) {
     if (fetched_ahead()) {
       fetch_rows(r, true);

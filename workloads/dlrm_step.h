@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/framework_traits.h"
 #include "core/job.h"
 #include "core/layers.h"
 #include "core/program_builder.h"
@@ -159,6 +160,10 @@ class DlrmStep {
   /// the buckets they were the last of.
   void gradients_done(ProgramBuilder::OpEdit op, const std::vector<std::size_t>& parameters);
   void optimizers();
+  void fused_optimizer(OptimizerKind dense);
+  [[nodiscard]] bool fuses_tables(OptimizerKind dense) const {
+    return interval_ == 1 && job_.embedding_optimizer == dense;
+  }
   void optimizer(const std::string& name, OptimizerKind kind, TensorId weights, TensorId gradients,
                  std::int64_t state_rows, std::int64_t state_columns, std::int64_t row_width,
                  std::uint8_t flags);
@@ -274,6 +279,20 @@ class DlrmStep {
   [[nodiscard]] double rows_back(std::int32_t id, std::int32_t holder, double samples);
   /// Expected distinct rows among them, repeats inside sessions apart.
   [[nodiscard]] double distinct_rows(std::int32_t id, std::int32_t holder, double samples);
+  /// Bytes of one id of a table, with its weight where it has one.
+  [[nodiscard]] double id_bytes(const EmbeddingTable& t) const {
+    return t.id_bytes() - (traits_.narrow_ids ? 4 : 0);
+  }
+  [[nodiscard]] Format id_format() const {
+    return traits_.narrow_ids ? Format::kInt32 : Format::kInt64;
+  }
+  /// A kernel of one warp a row that reorders a route's rows (FrameworkTraits::arranged_rows).
+  OpEdit arrange(EmbeddingRoute r, const char* name, TensorId rows);
+  /// Of the next batch, on the compute stream (FrameworkTraits::distributed_ids).
+  void distribute_ids();
+  [[nodiscard]] bool arranges(EmbeddingRoute r) {
+    return traits_.arranged_rows > 0 && route(r).present && !is_local(r);
+  }
   /// Samples whose lookups reach the shards of a route on this rank.
   [[nodiscard]] double samples_of(EmbeddingRoute r) const;
   /// Order of the bags of an embedding op (workloads/dlrm.h).
@@ -319,6 +338,7 @@ class DlrmStep {
   }
 
   const Job& job_;
+  const FrameworkTraits traits_ = framework_traits(job_.system);
   const DlrmWorkload& workload_;
   const LayerList& list_;
   const EmbeddingLayout& layout_;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "workloads/embedding_plan.h"
 
 namespace stepcast::workloads {
 namespace {
@@ -43,24 +44,18 @@ double work_ratio(const Job& job, const EmbeddingTable& table) {
 class HugeCtrPlanner {
  public:
   HugeCtrPlanner(const Job& job, const HugeCtrRule& rule)
-      : job_(job),
-        rule_(rule),
-        tables_(job.workload.dlrm()->tables),
-        split_(tables_.size(), false) {
+      : job_(job), rule_(rule), tables_(job.workload.dlrm()->tables), parts_(tables_.size(), 0) {
     for (std::size_t i = 0; i < tables_.size(); ++i) {
-      if (job.devices > 1 && weights(i) >= rule.replicated_below.base()) {
-        sharded_.push_back(i);
-      }
+      parts_[i] = job.devices > 1 && weights(i) >= rule.replicated_below.base() ? 1 : 0;
     }
   }
 
   EmbeddingPlan plan() {
-    place();
-    Placement best = placement_;
-    for (int i = 0; i < rule_.splits && split_costliest(); ++i) {
-      place();
-      if (placement_.maximum < best.maximum) {
-        best = placement_;
+    Placement best = placed();
+    for (int i = 0; i < rule_.splits && split_hottest(); ++i) {
+      Placement next = placed();
+      if (next.maximum < best.maximum) {
+        best = std::move(next);
       }
     }
     return written(best);
@@ -68,80 +63,103 @@ class HugeCtrPlanner {
 
  private:
   struct Placement {
-    std::vector<std::int32_t> rank;  ///< place by table; -1: split over all ranks, or replicated
-    std::vector<bool> split;
-    std::int32_t most_loaded = 0;
+    std::vector<std::vector<std::int64_t>> places;  ///< of the parts of each table
     double maximum = INFINITY;
   };
 
   [[nodiscard]] double weights(std::size_t i) const {
     return static_cast<double>(tables_[i].rows) * bytes_of_row(job_, tables_[i]);
   }
-  [[nodiscard]] double bytes(std::size_t i) const {
+  [[nodiscard]] double bytes_of_part(std::size_t i) const {
     const double state = state_bytes(job_.embedding_optimizer, static_cast<double>(tables_[i].dim));
-    return weights(i) + static_cast<double>(tables_[i].rows) * state;
+    const double all = weights(i) + static_cast<double>(tables_[i].rows) * state;
+    return all / static_cast<double>(std::max<std::int64_t>(1, parts_[i]));
   }
-  [[nodiscard]] double cost(std::size_t i) const {
-    const double parts = split_[i] ? static_cast<double>(places()) : 1;
-    // Wider rows weigh more; the unit is a row of the first table.
-    const double width = static_cast<double>(tables_[i].dim) / static_cast<double>(tables_[0].dim);
-    return width *
-           (tables_[i].pooling / parts + rule_.memory_over_link / work_ratio(job_, tables_[i]));
+  /// Wider rows weigh more; the unit is a row of the first table.
+  [[nodiscard]] double width(std::size_t i) const {
+    return static_cast<double>(tables_[i].dim) / static_cast<double>(tables_[0].dim);
   }
-
+  [[nodiscard]] double lookups_of_part(std::size_t i) const {
+    return width(i) * tables_[i].pooling / static_cast<double>(parts_[i]);
+  }
+  [[nodiscard]] double cost_of_part(std::size_t i) const {
+    return lookups_of_part(i) + width(i) * rule_.memory_over_link / work_ratio(job_, tables_[i]);
+  }
   [[nodiscard]] std::int64_t places() const { return job_.devices / rule_.members; }
 
-  void place() {
-    const auto ranks = static_cast<std::size_t>(places());
-    std::vector<double> load(ranks, 0);
-    std::vector<double> room(ranks, kUsableMemory * job_.system.device.memory.base() *
-                                        static_cast<double>(rule_.members));
-    placement_ = {std::vector<std::int32_t>(tables_.size(), -1), split_, 0, 0};
-    std::vector<std::size_t> whole;
-    for (const std::size_t i : sharded_) {
-      if (!split_[i]) {
-        whole.push_back(i);
-        continue;
-      }
-      for (std::size_t r = 0; r < ranks; ++r) {
-        load[r] += cost(i);
-        room[r] -= bytes(i) / static_cast<double>(ranks);
+  /// Parts with the most lookups first, each on the least loaded place that has room and none of
+  /// the same table.
+  [[nodiscard]] Placement placed() const {
+    const auto all = static_cast<std::size_t>(places());
+    std::vector<double> load(all, 0);
+    std::vector<double> room(
+        all, kUsableMemory * job_.system.device.memory.base() * static_cast<double>(rule_.members));
+    Placement placement{std::vector<std::vector<std::int64_t>>(tables_.size()), 0};
+    std::vector<std::size_t> order;
+    for (std::size_t i = 0; i < tables_.size(); ++i) {
+      if (parts_[i] > 0) {
+        order.push_back(i);
       }
     }
-    std::stable_sort(whole.begin(), whole.end(),
-                     [this](std::size_t a, std::size_t b) { return cost(a) > cost(b); });
-    for (const std::size_t i : whole) {
-      std::size_t best = 0;
-      for (std::size_t r = 1; r < ranks; ++r) {
-        const bool fits = room[r] >= bytes(i);
-        const bool best_fits = room[best] >= bytes(i);
-        const bool better = fits != best_fits ? fits : load[r] < load[best];
-        best = better ? r : best;
+    std::stable_sort(order.begin(), order.end(), [this](std::size_t a, std::size_t b) {
+      return lookups_of_part(a) > lookups_of_part(b);
+    });
+    std::vector<std::size_t> by_load(all);
+    for (const std::size_t i : order) {
+      std::iota(by_load.begin(), by_load.end(), std::size_t{0});
+      std::stable_sort(by_load.begin(), by_load.end(), [&](std::size_t a, std::size_t b) {
+        const bool fits = room[a] >= bytes_of_part(i);
+        const bool other = room[b] >= bytes_of_part(i);
+        return fits != other ? fits : load[a] < load[b];
+      });
+      for (std::int64_t part = 0; part < parts_[i]; ++part) {
+        const std::size_t to = by_load[static_cast<std::size_t>(part)];
+        load[to] += cost_of_part(i);
+        room[to] -= bytes_of_part(i);
+        placement.places[i].push_back(static_cast<std::int64_t>(to));
       }
-      load[best] += cost(i);
-      room[best] -= bytes(i);
-      placement_.rank[i] = static_cast<std::int32_t>(best);
     }
-    const auto most = std::max_element(load.begin(), load.end());
-    placement_.most_loaded = static_cast<std::int32_t>(most - load.begin());
     const bool fits = std::all_of(room.begin(), room.end(), [](double r) { return r >= 0; });
-    placement_.maximum = fits ? *most : INFINITY;
+    placement.maximum = fits ? *std::max_element(load.begin(), load.end()) : INFINITY;
+    return placement;
   }
 
-  /// Of the most loaded rank; false where it holds no whole table.
-  bool split_costliest() {
-    std::size_t costliest = tables_.size();
-    for (const std::size_t i : sharded_) {
-      if (placement_.rank[i] == placement_.most_loaded &&
-          (costliest == tables_.size() || cost(i) > cost(costliest))) {
-        costliest = i;
+  /// Twice as many parts of the table whose parts have the most lookups; false where no table has
+  /// room for more.
+  bool split_hottest() {
+    std::size_t hottest = tables_.size();
+    for (std::size_t i = 0; i < tables_.size(); ++i) {
+      const bool splits = parts_[i] > 0 && 2 * parts_[i] <= std::min(places(), tables_[i].rows);
+      if (splits && (hottest == tables_.size() || lookups_of_part(i) > lookups_of_part(hottest))) {
+        hottest = i;
       }
     }
-    if (costliest == tables_.size()) {
+    if (hottest == tables_.size()) {
       return false;
     }
-    split_[costliest] = true;
+    parts_[hottest] *= 2;
     return true;
+  }
+
+  /// A part is a block of rows on a rank, or on the ranks of a machine.
+  [[nodiscard]] std::vector<PlanShard> shards_of(const EmbeddingTable& table,
+                                                 const std::vector<std::int64_t>& at) const {
+    std::vector<PlanShard> shards;
+    const auto parts = static_cast<std::int64_t>(at.size());
+    for (std::int64_t part = 0; part < parts; ++part) {
+      PlanShard shard;
+      shard.rows = {table.rows * part / parts, table.rows * (part + 1) / parts};
+      shard.columns = {0, table.dim};
+      if (rule_.members > 1) {
+        shard.sharding = ShardingKind::kTableRowWise;
+      }
+      std::vector<std::int32_t> ranks(static_cast<std::size_t>(rule_.members));
+      std::iota(ranks.begin(), ranks.end(),
+                static_cast<std::int32_t>(at[static_cast<std::size_t>(part)] * rule_.members));
+      shard.groups = {std::move(ranks)};
+      shards.push_back(std::move(shard));
+    }
+    return shards;
   }
 
   [[nodiscard]] EmbeddingPlan written(const Placement& placement) const {
@@ -149,28 +167,20 @@ class HugeCtrPlanner {
     plan.workload = job_.workload.name;
     plan.system = job_.system.name;
     plan.devices = job_.devices;
-    std::vector<std::int32_t> all(static_cast<std::size_t>(job_.devices));
-    std::iota(all.begin(), all.end(), 0);
     for (std::size_t i = 0; i < tables_.size(); ++i) {
-      PlanShard shard;
-      shard.rows = {0, tables_[i].rows};
-      shard.columns = {0, tables_[i].dim};
-      if (placement.rank[i] >= 0) {
-        if (rule_.members > 1) {
-          shard.sharding = ShardingKind::kTableRowWise;
-        }
-        const auto first = all.begin() + placement.rank[i] * rule_.members;
-        shard.groups = {{first, first + rule_.members}};
-      } else if (placement.split[i]) {
-        shard.sharding = ShardingKind::kRowWise;
-        shard.split = Split::kStripe;
-        shard.groups = {all};
-      } else {
-        shard.sharding = ShardingKind::kDataParallel;
-        shard.split = Split::kReplicate;
-        shard.groups = {all};
+      std::vector<PlanShard> shards = shards_of(tables_[i], placement.places[i]);
+      if (shards.empty()) {
+        PlanShard& copy = shards.emplace_back();
+        copy.rows = {0, tables_[i].rows};
+        copy.columns = {0, tables_[i].dim};
+        copy.sharding = ShardingKind::kDataParallel;
+        copy.split = Split::kReplicate;
+        std::vector<std::int32_t> all(static_cast<std::size_t>(job_.devices));
+        std::iota(all.begin(), all.end(), 0);
+        copy.groups = {std::move(all)};
       }
-      plan.tables.push_back({.name = tables_[i].name, .frequency_order = false, .shards = {shard}});
+      plan.tables.push_back(
+          {.name = tables_[i].name, .frequency_order = false, .shards = std::move(shards)});
     }
     return plan;
   }
@@ -178,12 +188,31 @@ class HugeCtrPlanner {
   const Job& job_;
   const HugeCtrRule& rule_;
   const std::vector<EmbeddingTable>& tables_;
-  std::vector<bool> split_;
-  std::vector<std::size_t> sharded_;
-  Placement placement_;
+  std::vector<std::int64_t> parts_;  ///< 0: replicated
 };
 
 }  // namespace
+
+HugeCtrRule hugectr_rule(const Job& job) {
+  constexpr double kReplicatedMegabytes = 12.5;
+  constexpr std::int64_t kOneMachine = 8;
+  const System& system = job.system;
+  const std::int64_t node = node_size(job);
+  const bool several =
+      job.devices > kOneMachine && node > 1 && node < job.devices && job.devices % node == 0;
+  HugeCtrRule rule;
+  const auto level = std::find_if(system.fabric.begin(), system.fabric.end(), [&](const auto& f) {
+    return f.size >= (several ? job.devices : std::min(kOneMachine, job.devices));
+  });
+  if (level != system.fabric.end()) {
+    rule.memory_over_link = std::round(system.device.bandwidth.base() / level->bandwidth.base());
+  }
+  if (several) {
+    rule.replicated_below = MB(kReplicatedMegabytes);
+    rule.members = node;
+  }
+  return rule;
+}
 
 EmbeddingPlan hugectr_plan(const Job& job, const HugeCtrRule& rule) {
   STEPCAST_CHECK(job.workload.dlrm() != nullptr, "embedding plan of '{}', which is not a DLRM",
