@@ -79,7 +79,8 @@ void print_text(const PlanReport& r, std::ostream& out) {
   std::size_t rank = 0;
   for (const RankedPlan& p : r.plans) {
     table.row({std::to_string(++rank), human(Seconds(p.plan.predicted_step)),
-               human(Seconds(p.plan.lower_bound)), percent(p.plan.gap), human(Seconds(p.objective)),
+               human(Seconds(p.plan.lower_bound)), percent(p.plan.gap),
+               p.objective > 0 ? human(Seconds(p.objective)) : "-",
                p.simulated ? p.planner : "not built", mix_text(p)});
   }
   table.print(out);
@@ -134,7 +135,8 @@ void warn_of_full_devices(const PlanReport& r, std::ostream& out) {
 nlohmann::ordered_json plan_document(const RankedPlan& p) {
   auto j = nlohmann::ordered_json::parse(config::plan_to_json(p.plan, -1));
   j["planner"] = p.planner;
-  j["objective_s"] = p.objective;
+  j["objective_s"] =
+      p.objective > 0 ? nlohmann::ordered_json(p.objective) : nlohmann::ordered_json();
   j["buildable"] = p.simulated;
   if (!p.simulated) {
     j["not_built_because"] = p.not_built_because;

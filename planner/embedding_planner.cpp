@@ -173,7 +173,7 @@ class Planning {
     const double bound = load_seconds(found.bound.value);
     if (found.best.empty() && !found.left) {
       // With room left free the capacity is not the device's: what the first search said stands.
-      if (!again && (!result_.shortage || buildable || space_options.slow_tiers)) {
+      if (!again && (!result_.shortage || buildable)) {
         result_.shortage = found.shortage;
       }
       return std::nullopt;

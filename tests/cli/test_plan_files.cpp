@@ -40,8 +40,8 @@ void refused(const std::vector<std::string>& arguments, const std::string& why) 
 std::string plan_in_use(const TemporaryFolder& folder) {
   const std::string file = folder / "used.json";
   const Outcome made =
-      call(command("plan", {"--set", "workload.tables[3].pooling=2000", "--set",
-                            "workload.tables[5].pooling=900", "--out", file, "--no-tiers"}));
+      call(command("plan", {"--set", "workload.tables[3].pooling=600", "--set",
+                            "workload.tables[5].pooling=500", "--out", file, "--no-tiers"}));
   INFO(made.err);
   REQUIRE(made.code == 0);
   return file;

@@ -139,7 +139,7 @@ TEST_CASE("a plan reached from one in use has room for its communicators",
   CHECK(found_both >= 6);
 }
 
-TEST_CASE("ids that arrive beside the step before load no phase", "[planner][prices]") {
+TEST_CASE("ids that arrive ahead load links while the dense model computes", "[planner][prices]") {
   Job job = test::dlrm_job(4, 3, 5000, 16, 6);
   job.parallel.data = 4;
   job.system = plain_system(16e9, 2);
@@ -156,7 +156,23 @@ TEST_CASE("ids that arrive beside the step before load no phase", "[planner][pri
       lookup += o.load[kLookup] + o.load[kGroupLookup];
     }
   }
-  CHECK((arrival == 0) == ahead);
+  CHECK(arrival > 0);
+  CHECK(space.problem().arrival_overlaps.has_value() == ahead);
+  if (ahead) {
+    CHECK(*space.problem().arrival_overlaps == to_load(prices.dense_step().compute));
+    // Arrival is free up to the dense kernels and costs its excess beyond them: row-wise on all
+    // ranks, where every phase is known from one option.
+    const PlacementOption& rows = space.problem().tables[0].options[1];
+    PlacementProblem one = space.problem();
+    one.tables = {{"t", {rows}}};
+    one.tables[0].options[0].routes = 0;
+    const Ticks chain = total(rows.load) - rows.load[kArrival];
+    one.arrival_overlaps = rows.load[kArrival] + rows.load[kGroupExchange];
+    CHECK(objective_of(one, {{0, {}}}) == chain);
+    one.arrival_overlaps = 0;
+    one.tables[0].options[0].load[kArrival] = 10 * chain;
+    CHECK(objective_of(one, {{0, {}}}) == 10 * chain + rows.load[kGroupExchange]);
+  }
   CHECK((space.problem().fixed.front() == 0) == ahead);  // the start of the exchange of ids
   CHECK(lookup > 0);
 }
