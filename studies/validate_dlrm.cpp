@@ -160,7 +160,10 @@ struct Scored {
 
 using Rows = std::vector<Scored>;
 
-bool crosses_generations(const Scored& s) { return s.row->benchmark == "dlrm_dcnv2"; }
+/// A row of a round of one GPU has the scalar of its round.
+bool crosses_generations(const Scored& s) {
+  return s.row->benchmark == "dlrm_dcnv2" && s.of_round == 0;
+}
 
 /// Of the rows of other generations: how much longer they take than `predicted` says.
 template <typename Value>
@@ -255,13 +258,11 @@ void add_generations(const Rows& all, ValidationSuite& suite) {
   }
 }
 
-/// Rounds whose rows are all of one GPU: one row can stand for the round.
-std::set<std::string> rounds_of_one_gpu(const std::vector<DlrmStepTime>& rows) {
+/// Rounds whose rows are all of one generation: one row can stand for the round.
+std::set<std::string> rounds_of_one_gpu(const Rows& all) {
   std::map<std::string, std::set<std::string>> gpus;
-  for (const DlrmStepTime& row : rows) {
-    if (row.unusable.empty()) {
-      gpus[row.round].insert(row.generation());
-    }
+  for (const Scored& s : all) {
+    gpus[s.row->round].insert(s.row->generation());
   }
   std::set<std::string> rounds;
   for (const auto& [round, named] : gpus) {
@@ -340,7 +341,6 @@ ValidationSuite validate_dlrm(const std::vector<DlrmStepTime>& rows, const confi
   ValidationSuite suite;
   suite.name = "dlrm";
   const auto references = reference_rows(rows);
-  const auto one_gpu = rounds_of_one_gpu(rows);
   Predictions predictions(library);
   Rows scored;
   std::vector<std::string> refused(rows.size());
@@ -351,15 +351,20 @@ ValidationSuite validate_dlrm(const std::vector<DlrmStepTime>& rows, const confi
       continue;
     }
     try {
-      Scored s{
-          .row = &row, .reference = references.at(row.round), .predicted = predictions.of(row)};
-      s.of_round = one_gpu.contains(row.round) ? s.predicted.models * s.reference->seconds /
-                                                     predictions.of(*s.reference).models
-                                               : 0;
+      Scored s;
+      s.row = &row;
+      s.reference = references.at(row.round);
+      s.predicted = predictions.of(row);
       scored.push_back(std::move(s));
     } catch (const InputError& e) {
       refused[i] = e.what();
     }
+  }
+  const auto one_gpu = rounds_of_one_gpu(scored);
+  for (Scored& s : scored) {
+    s.of_round = one_gpu.contains(s.row->round) ? s.predicted.models * s.reference->seconds /
+                                                      predictions.of(*s.reference).models
+                                                : 0;
   }
   scale_by_others(scored);
   std::size_t next = 0;
