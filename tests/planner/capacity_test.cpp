@@ -166,6 +166,7 @@ TEST_CASE("ids that arrive ahead load links while the dense model computes", "[p
     PlacementProblem one = space.problem();
     one.tables = {{"t", {rows}}};
     one.tables[0].options[0].routes = 0;
+    one.tables[0].options[0].skew.clear();
     const Ticks chain = total(rows.load) - rows.load[kArrival];
     one.arrival_overlaps = rows.load[kArrival] + rows.load[kGroupExchange];
     CHECK(objective_of(one, {{0, {}}}) == chain);
