@@ -326,8 +326,8 @@ TEST_CASE("predict says where a plan was made for another job", "[cli][plan]") {
   const TemporaryFolder folder;
   const std::string file = plan_in_use(folder);
   const json same =
-      document(call(command("predict", {"--set", "workload.tables[3].pooling=2000", "--set",
-                                        "workload.tables[5].pooling=900", "--set",
+      document(call(command("predict", {"--set", "workload.tables[3].pooling=600", "--set",
+                                        "workload.tables[5].pooling=500", "--set",
                                         "embedding.plan=" + file, "--format", "json"})));
   for (const json& w : same.at("warnings")) {
     CHECK_THAT(w.get<std::string>(), !Contains("made for another job"));
