@@ -5,18 +5,10 @@
 
 #include "planner/migration.h"
 #include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan_tiered.h"
 
 namespace stepcast::planner {
 namespace {
-
-std::vector<std::vector<std::int32_t>> groups_of(std::int64_t devices, std::int64_t size) {
-  std::vector<std::vector<std::int32_t>> groups;
-  for (std::int64_t first = 0; first < devices; first += size) {
-    groups.emplace_back(static_cast<std::size_t>(size));
-    std::iota(groups.back().begin(), groups.back().end(), static_cast<std::int32_t>(first));
-  }
-  return groups;
-}
 
 /// Moves the shards of single tables to fewer or more ranks.
 class OtherDevices {
@@ -70,11 +62,11 @@ class OtherDevices {
         taken.push_back(s.groups.front().front());
       }
     } else if (size == before_) {  // all ranks, one copy or a copy on each
-      s.groups = groups_of(now_, now_);
+      s.groups = workloads::groups_of(now_, now_);
     } else if (s.groups.size() > 1 && now_ % size == 0) {
-      s.groups = groups_of(now_, size);
+      s.groups = workloads::groups_of(now_, size);
     } else if (s.groups.size() > 1 || s.groups.front().back() >= now_) {
-      s.groups = groups_of(now_, now_);
+      s.groups = workloads::groups_of(now_, now_);
     }
     if (s.groups.front().size() == 1 && s.split == Split::kReplicate) {
       s.sharding = ShardingKind::kTableWise;

@@ -10,6 +10,7 @@
 #include "core/repeated_lists.h"
 #include "workloads/embedding_plan.h"
 #include "workloads/plan_communicators.h"
+#include "workloads/row_shares.h"
 
 namespace stepcast::workloads {
 namespace {
@@ -332,12 +333,12 @@ HeldRows held_rows(const EmbeddingSlice& slice, std::int32_t rank) {
   }
   const std::int64_t members = slice.members();
   const std::int64_t position = slice.position(rank);
+  const RowSplit split{.rows = slice.rows, .split = slice.split, .members = members};
+  const std::int64_t held = split.held(position);
   if (slice.split == Split::kStripe) {
-    return {slice.first_row + position,
-            std::max<std::int64_t>(0, (slice.rows - position + members - 1) / members), members};
+    return {slice.first_row + position, held, members};
   }
-  const std::int64_t first = std::min(position * slice.block(), slice.rows);
-  return {slice.first_row + first, std::min(slice.block(), slice.rows - first), 1};
+  return {slice.first_row + std::min(position * slice.block(), slice.rows), held, 1};
 }
 
 std::vector<std::int32_t> EmbeddingLayout::held_by(std::int32_t rank, EmbeddingRoute route) const {

@@ -8,8 +8,6 @@
 #include "workloads/embedding_plan.h"
 
 namespace stepcast::workloads {
-namespace {
-
 std::vector<std::vector<std::int32_t>> groups_of(std::int64_t devices, std::int64_t size) {
   std::vector<std::vector<std::int32_t>> groups;
   for (std::int64_t first = 0; first < devices; first += size) {
@@ -18,8 +16,6 @@ std::vector<std::vector<std::int32_t>> groups_of(std::int64_t devices, std::int6
   }
   return groups;
 }
-
-}  // namespace
 
 EmbeddingPlan make_tiered_plan(const Job& job) {
   const DlrmWorkload* w = job.workload.dlrm();

@@ -181,7 +181,7 @@ void read_features(const Value& v, EmbeddingTable& t, bool has_pooling) {
       all += t.features.back().pooling;
     }
     if (has_pooling) {
-      v.refuse("found a list of features beside pooling; give each feature its own pooling");
+      v.refuse("found a list of features and pooling; give each feature its own pooling");
     }
     t.pooling = all;
   } else {
