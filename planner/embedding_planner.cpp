@@ -152,6 +152,7 @@ class Planning {
       const double seconds = load_seconds(bound.value);
       if (const PlannedCandidate* best = result_.best_buildable();
           best != nullptr && seconds >= best->objective) {
+        note_step_bound(space_options, nullptr);
         return std::nullopt;
       }
     }
@@ -165,8 +166,8 @@ class Planning {
       searching.rival = to_load(best->objective);
     }
     const SearchResult found = search(space.problem(), searching);
-    if (!again) {
-      note_step_bound(space_options, found);
+    if (!again && !found.shortage) {
+      note_step_bound(space_options, found.best.empty() ? nullptr : &found.best.front().second);
     }
     result_.evaluations += found.evaluations;
     result_.cut = result_.cut || found.cut;
@@ -224,13 +225,12 @@ class Planning {
   }
 
   /// Shortest step that a space leaves possible, where prices are never above the model's.
-  void note_step_bound(PlanSpaceOptions options, const SearchResult& found) {
-    if (found.best.empty()) {
-      return;
-    }
+  /// `known`: one of its placements; null for a space that was left unsearched, whose plans the
+  /// bound holds for as well.
+  void note_step_bound(PlanSpaceOptions options, const Placement* known) {
     options.fit = LineFit::kBelow;
     const PlanSpace space(job_, prices_, options);
-    step_bound_ = std::min(step_bound_, least_step(job_, space, found.best.front().second));
+    step_bound_ = std::min(step_bound_, least_step(job_, space, known));
   }
 
   void finish() {

@@ -13,18 +13,18 @@ constexpr std::uint64_t kNodes = 300;
 constexpr std::size_t kManyTables = 100;  // beyond, the bound by phases costs as much as the search
 
 /// Of a plain problem's objective.
-Ticks bound_of(const PlacementProblem& problem, const Placement& known) {
+Ticks bound_of(const PlacementProblem& problem, const Placement* known) {
   const Ticks plain = lower_bound(problem).value;
-  if (problem.tables.size() > kManyTables || problem.phases().size() < 2) {
+  if (known == nullptr || problem.tables.size() > kManyTables || problem.phases().size() < 2) {
     return plain;
   }
-  const Ticks best = objective_of(problem, known);
+  const Ticks best = objective_of(problem, *known);
   return std::max(plain, internal::PhaseBound::solve(problem, best, best, kNodes, 0).value);
 }
 
 }  // namespace
 
-double least_step(const Job& job, const PlanSpace& space, const Placement& known) {
+double least_step(const Job& job, const PlanSpace& space, const Placement* known) {
   const PlacementProblem& problem = space.problem();
   const Overlap& overlap = job.parallel.overlap;
   const double dense = space.dense_step();
