@@ -64,10 +64,20 @@ struct TransformerWorkload {
   Activation activation = Activation::kGelu;
   std::int64_t vocabulary = 0;
   bool tied_embeddings = false;
-  std::int64_t window = 0;      ///< keys a query sees, itself included; 0: all before it
+  std::int64_t window = 0;  ///< keys a query sees, itself included; 0: all before it
+  /// With `window`: every n-th layer (n, 2n, ..., counted from 1) sees all keys before it; 0: none
+  /// does. Gemma 3 has n = 6, gpt-oss n = 2.
+  std::int64_t full_attention_every = 0;
+  /// Keys a query of this layer, counted from 0, sees; 0: all before it.
+  [[nodiscard]] std::int64_t window_of(std::int64_t layer) const {
+    return full_attention_every > 0 && (layer + 1) % full_attention_every == 0 ? 0 : window;
+  }
   bool parallel_block = false;  ///< attention and feed-forward block read one norm, side by side
   std::optional<LatentAttention> mla;  ///< then kv_heads and head_dim say nothing
   std::optional<MixtureOfExperts> moe;
+  /// What the model it was made from has and this description leaves out or simplifies, each as a
+  /// phrase: "multi-token prediction (left out)". Predictions repeat them as warnings.
+  std::vector<std::string> approximated;
   /// Has this layer experts instead of one feed-forward block?
   [[nodiscard]] bool has_experts(std::int64_t layer) const {
     return moe && layer >= moe->first_dense_layers;

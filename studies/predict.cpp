@@ -357,6 +357,11 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
       p.warnings.push_back(warning);
     }
   }
+  if (const auto* shape = job.workload.transformer();
+      shape != nullptr && !shape->approximated.empty()) {
+    p.warnings.push_back(fmt::format("approximated in {}: {}", job.workload.name,
+                                     fmt::join(shape->approximated, "; ")));
+  }
   if (!p.in_calibrated_range && job.calibration.kind != Calibration::Kind::kNone) {
     p.warnings.push_back(
         fmt::format("outside the calibrated range: of the time of rank {}'s ops {:.3g} % is in "

@@ -328,8 +328,13 @@ LatentAttention latent_attention_from(const Value& v) {
 TransformerWorkload transformer_from(const Value& v) {
   v.keys({"kind", "name", "source", "default_batch", "layers", "hidden", "heads", "kv_heads",
           "head_dim", "ffn_hidden", "activation", "vocabulary", "tied_embeddings", "parallel_block",
-          "window", "moe", "mla"});
+          "window", "full_attention_every", "moe", "mla", "approximated"});
   TransformerWorkload w;
+  if (const auto list = v.find("approximated")) {
+    for (const Value& what : list->items("a list of phrases")) {
+      w.approximated.push_back(what.text("what the description leaves out"));
+    }
+  }
   w.layers = v.at("layers", "the number of layers").integer(1, kMostLayers);
   w.hidden = v.at("hidden", "the hidden width").integer(1, kWidest);
   const Value heads = v.at("heads", "the number of attention heads");
@@ -385,6 +390,12 @@ TransformerWorkload transformer_from(const Value& v) {
   }
   if (const auto window = v.find("window")) {
     w.window = window->integer(1, 1 << 26);
+  }
+  if (const auto every = v.find("full_attention_every")) {
+    w.full_attention_every = every->integer(1, kMostLayers);
+    if (w.window == 0) {
+      every->refuse("found without window: all layers see all keys; remove it, or give window");
+    }
   }
   if (const auto block = v.find("parallel_block")) {
     w.parallel_block = block->boolean();

@@ -121,6 +121,9 @@ void add_transformer(OrderedJson& j, const TransformerWorkload& w) {
   if (w.window > 0) {
     j["window"] = w.window;
   }
+  if (w.full_attention_every > 0) {
+    j["full_attention_every"] = w.full_attention_every;
+  }
   if (w.parallel_block) {
     j["parallel_block"] = true;
   }
@@ -133,6 +136,9 @@ void add_transformer(OrderedJson& j, const TransformerWorkload& w) {
   }
   if (w.moe) {
     j["moe"] = experts_json(*w.moe);
+  }
+  if (!w.approximated.empty()) {
+    j["approximated"] = w.approximated;
   }
 }
 
