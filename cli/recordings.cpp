@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string_view>
 
+#include "core/error.h"
 #include "traces/graph/measured_recording.h"
 #include "traces/native/native_trace.h"
 #include "traces/open_trace.h"
@@ -47,9 +48,14 @@ traces::Recording open_recording(const std::string& path) {
   return recording;
 }
 
-traces::MeasuredRun read_run(const std::string& path) {
-  return traces::is_native(path) ? traces::measured_run(traces::read_native(path))
-                                 : traces::measured_run(open_recording(path));
+traces::MeasuredRun read_run(const std::string& path, const std::string& mark) {
+  if (!traces::is_native(path)) {
+    return traces::measured_run(open_recording(path), mark);
+  }
+  if (!mark.empty()) {
+    throw InputError("--mark", path + " is a trace of our own, whose steps are marked");
+  }
+  return traces::measured_run(traces::read_native(path));
 }
 
 }  // namespace stepcast::cli

@@ -13,6 +13,7 @@ bool is_recording(const std::string& path);
 /// stream, because whatever is said of it is said of the others only.
 traces::Recording open_recording(const std::string& path);
 /// The recorded run as replay, show and explain read it, whatever its format.
-traces::MeasuredRun read_run(const std::string& path);
+/// A mark names the ranges that are steps; our own traces have their own.
+traces::MeasuredRun read_run(const std::string& path, const std::string& mark = {});
 
 }  // namespace stepcast::cli

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <iostream>
 
@@ -10,6 +11,7 @@
 #include "cli/guard.h"
 #include "cli/human.h"
 #include "cli/print_prediction.h"
+#include "cli/data_table.h"
 #include "cli/recordings.h"
 #include "cli/text_table.h"
 #include "core/error.h"
@@ -23,7 +25,8 @@ namespace {
 struct ReplayCommand {
   std::vector<std::string> traces;
   std::vector<std::string> scales, drops;
-  std::string network, device;
+  std::string network, device, mark;
+  bool graphs = false, strict = false;
   std::int64_t ranks = 0;
   GuardCommand guard;
   OutputFormat format = OutputFormat::kText;
@@ -52,7 +55,8 @@ void print_text(const std::string& name, const studies::Replay& r, std::ostream&
   const auto row = [&](const char* what, Seconds t) {
     table.row({what, human(t), percent_signed(t / r.measured_step - 1)});
   };
-  table.row({"measured (median)", human(r.measured_step), ""});
+  table.row({r.steady ? "measured (from step end to step end)" : "measured (median)",
+             human(r.measured_step), ""});
   row("replayed", r.replayed_step);
   row("  control: device times x 0", r.scale_0);
   row("  control: device times x 2", r.scale_2);
@@ -61,6 +65,18 @@ void print_text(const std::string& name, const studies::Replay& r, std::ostream&
                percent_signed(r.change - 1) + " of " + human(*r.unchanged_step) + " without it"});
   }
   table.print(out);
+  if (r.changed_share) {
+    const studies::ChangedShare& c = *r.changed_share;
+    out << fmt::format("\nchanged: {} of device time, {} of host time; replay without the change: {} off\n",
+                       percent(c.device), percent(c.host), percent_signed(r.error));
+    for (std::size_t i = 0; i < std::min<std::size_t>(3, c.stayed.size()); ++i) {
+      out << fmt::format("  as recorded: {} {}\n", percent(c.stayed[i].second),
+                         short_name(c.stayed[i].first).text);
+    }
+  }
+  for (const std::string& d : r.doubts) {
+    out << "doubtful: " << d << '\n';
+  }
   if (r.next_step_error >= 0) {
     out << fmt::format(
         "\nnext step, from those before it: {} median error (same as the last step: {}; median of "
@@ -77,6 +93,14 @@ void print_text(const std::string& name, const studies::Replay& r, std::ostream&
                human(k.exposed_communication), human(k.measured_exposed_communication)});
   }
   ranks.print(out);
+  if (r.changed_step) {
+    out << '\n';
+    TextTable with({"rank", "busy with the change", "exposed communication with the change"});
+    for (const studies::ReplayedRank& k : r.changed_by_rank) {
+      with.row({std::to_string(k.rank), human(k.busy), human(k.exposed_communication)});
+    }
+    with.print(out);
+  }
   for (const std::string& w : r.warnings) {
     out << "warning: " << w << '\n';
   }
@@ -87,6 +111,7 @@ nlohmann::ordered_json to_json(const std::string& name, const studies::Replay& r
   j["trace"] = name;
   j["ranks"] = r.ranks;
   j["steps"] = r.steps;
+  j["marked_by"] = r.marked_by;
   j["measured_step_s"] = r.measured_step.base();
   j["replayed_step_s"] = r.replayed_step.base();
   j["error"] = r.error;
@@ -112,7 +137,18 @@ nlohmann::ordered_json to_json(const std::string& name, const studies::Replay& r
   if (r.changed_step) {
     j["what_if"] = {{"step_s", r.changed_step->base()},
                     {"unchanged_step_s", r.unchanged_step->base()},
-                    {"ratio", r.change}};
+                    {"ratio", r.change},
+                    {"replay_error", r.error},
+                    {"doubtful", !r.doubts.empty()},
+                    {"doubts", r.doubts}};
+    if (r.changed_share) {
+      j["what_if"]["device_time_changed"] = r.changed_share->device;
+      j["what_if"]["host_time_changed"] = r.changed_share->host;
+    }
+    for (const studies::ReplayedRank& k : r.changed_by_rank) {
+      j["what_if"]["busy_s"].push_back(k.busy.base());
+      j["what_if"]["exposed_communication_s"].push_back(k.exposed_communication.base());
+    }
   }
   j["dropped_records"] = r.dropped_records;
   j["warnings"] = r.warnings;
@@ -142,7 +178,7 @@ int replay(const ReplayCommand& options, const Context& context) {
   if (options.guard.asked()) {
     std::vector<traces::MeasuredRun> runs;
     for (const std::string& path : options.traces) {
-      runs.push_back(read_run(path));
+      runs.push_back(read_run(path, options.mark));
     }
     return guard(options.guard, options.traces, runs, options.format);
   }
@@ -150,6 +186,7 @@ int replay(const ReplayCommand& options, const Context& context) {
   study.library = {context.library};
   study.ranks = options.ranks;
   study.change.drops = options.drops;
+  study.change.graphs = options.graphs;
   for (const std::string& s : options.scales) {
     study.change.scales.push_back(scale_of(s));
   }
@@ -166,7 +203,7 @@ int replay(const ReplayCommand& options, const Context& context) {
   std::vector<std::pair<std::string, studies::Replay>> all;
   for (const std::string& path : options.traces) {
     all.emplace_back(path,
-                     told_as("--ranks", [&] { return studies::replay(read_run(path), study); }));
+                     told_as("--ranks", [&] { return studies::replay(read_run(path, options.mark), study); }));
   }
   switch (options.format) {
     case OutputFormat::kText:
@@ -189,7 +226,9 @@ int replay(const ReplayCommand& options, const Context& context) {
       print_csv(all, std::cout);
       break;
   }
-  return 0;
+  const bool doubtful = std::any_of(all.begin(), all.end(),
+                                    [](const auto& r) { return !r.second.doubts.empty(); });
+  return options.strict && doubtful ? 1 : 0;
 }
 
 }  // namespace
@@ -202,9 +241,9 @@ void add_replay(CLI::App& app, Context& context) {
   command
       ->add_option("--scale", options->scales,
                    "NAME=FACTOR: device times of an op kind, class (comm, compute, embedding, "
-                   "...) or op name times FACTOR")
+                   "...) or op name, or host for the host's time between launches, times FACTOR")
       ->allow_extra_args(false);
-  command->add_option("--drop", options->drops, "Ops of this kind, class or name cost nothing")
+  command->add_option("--drop", options->drops, "Ops of this kind, class or name, or host, cost nothing")
       ->allow_extra_args(false);
   command->add_option("--network", options->network,
                       "Collectives cost what this system's models say");
@@ -212,6 +251,13 @@ void add_replay(CLI::App& app, Context& context) {
                       "Kernels as on this device: recorded times by the ratio of the models");
   command->add_option("--ranks", options->ranks, "The same job on this number of ranks")
       ->check(whole_number(1));
+  command->add_flag("--graphs", options->graphs,
+                    "CUDA graphs: one launch for all that lie between two synchronising calls");
+  command->add_option("--mark", options->mark,
+                      "Traces of others: the name of the ranges that are steps");
+  command->add_flag("--strict", options->strict,
+                    "Exit 1 when a what-if is doubtful: little device time covered, or the replay "
+                    "without it more than 5 % off");
   add_guard_options(*command, options->guard);
   add_format_option(*command, options->format);
   command->callback([options, &context] { context.exit_code = replay(*options, context); });

@@ -27,7 +27,7 @@ struct ShowCommand {
   bool details = false;
   std::optional<std::int32_t> rank;
   std::int32_t skip = 0;
-  std::string timeline;
+  std::string timeline, mark;
   [[nodiscard]] bool sections() const { return graph || flops || bytes || memory; }
 };
 
@@ -99,7 +99,8 @@ Tables show_recording(const ShowCommand& options) {
                      "is a recording of another program: nothing is known of its shapes; show it "
                      "without --graph, --flops, --bytes and --memory");
   }
-  return captured_tables(open_recording(options.job.job), options.job.job, options.skip);
+  return captured_tables(open_recording(options.job.job), options.job.job, options.skip,
+                         options.mark);
 }
 
 Tables show_job(const ShowCommand& options, const Context& context) {
@@ -113,7 +114,7 @@ void write_timeline(const ShowCommand& options, bool recorded) {
   if (!recorded) {
     throw InputError("--timeline", "a job has no recorded step; use predict --timeline");
   }
-  const studies::AnnotatedStep step = studies::annotated_step(read_run(options.job.job));
+  const studies::AnnotatedStep step = studies::annotated_step(read_run(options.job.job, options.mark));
   traces::write_perfetto(options.timeline, *step.graph, step.spans, {}, "stepcast show",
                          step.annotations);
   tell_written(options.timeline);
@@ -145,6 +146,8 @@ void add_show(CLI::App& app, Context& context) {
       ->check(whole_number(0));
   command->add_option("--skip", options->skip, "Traces: leave out the first steps")
       ->check(whole_number(0));
+  command->add_option("--mark", options->mark,
+                      "Traces of others: the name of the ranges that are steps");
   command
       ->add_option("--timeline", options->timeline,
                    "Traces: write the last step as Perfetto JSON, with why streams were idle and "

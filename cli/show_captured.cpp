@@ -10,15 +10,14 @@
 namespace stepcast::cli {
 
 Tables captured_tables(const traces::Recording& recording, const std::string& name,
-                       std::int32_t skip) {
-  traces::MeasuredRun run = traces::measured_run(recording);
+                       std::int32_t skip, const std::string& mark) {
+  const traces::MeasuredRun run = traces::measured_run(recording, mark);
   const studies::RecordedStep step = studies::recorded_step(run, skip);
   for (const std::string& w : step.warnings) {
     fmt::print(stderr, "stepcast: {}: {}\n", name, w);
   }
-  std::erase_if(run.steps, [skip](const traces::MeasuredStep& s) { return s.number < skip; });
   Tables tables = recorded_tables(step);
-  for (DataTable& t : measured_tables(studies::show_measured(run))) {
+  for (DataTable& t : measured_tables(studies::show_measured(run, skip))) {
     tables.push_back(std::move(t));
   }
   return tables;

@@ -2,10 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
+#include "cli/human.h"
+#include "studies/replay.h"
+
 namespace stepcast::cli {
 
 Tables measured_tables(const studies::MeasuredShow& s) {
-  DataTable facts("critical_path", "critical path of the last step, replayed with its own times",
+  DataTable facts("critical_path", "critical path of a step, from all steps replayed with their own times",
                   {{"fact"}, {"value"}});
   facts.as_object();
   const auto fact = [&facts](const char* key, const char* title, Cell value) {
@@ -15,6 +20,15 @@ Tables measured_tables(const studies::MeasuredShow& s) {
   fact("transfer_s", "transfers", cell(s.path_transfer));
   fact("host_s", "host", cell(s.path_host));
   fact("gap_s", "gaps", cell(s.path_gap));
+  const bool off = std::abs(s.replay_error) > studies::kDoubtfulReplay;
+  const std::string doubt =
+      fmt::format("the replay this comes from is {} off the recorded step",
+                  percent_signed(s.replay_error));
+  facts.row({name_cell("replay_error", "error of that replay"),
+             {percent_signed(s.replay_error), s.replay_error}});
+  if (off) {
+    facts.note(doubt);
+  }
   DataTable ranks("idle", "where the main stream's step goes, per rank (means; parts sum to step)",
                   {{"rank"},
                    {"stream", "", true},
@@ -51,6 +65,9 @@ Tables measured_tables(const studies::MeasuredShow& s) {
   for (const studies::MeasuredKernel& k : s.kernels) {
     kernels.row({short_name(k.name), cell(name_of(k.kind)), cell(k.launches), cell(k.time),
                  cell(k.on_critical_path), cell(k.slack)});
+  }
+  if (off) {
+    kernels.note(doubt);
   }
   kernels.limit(20);
   return {facts, ranks, queues, kernels};

@@ -396,7 +396,17 @@ Tables memory_tables(const Job& job, const ExecutionGraph& graph,
 }
 
 Tables recorded_tables(const studies::RecordedStep& s) {
-  Facts facts("step", fmt::format("{} recorded steps of {} ranks", s.steps, s.ranks));
+  const bool capture = !s.marked_by.empty() || s.first_counted > 0;
+  Facts facts("step",
+              fmt::format("{} recorded steps of {} ranks{}", s.steps, s.ranks,
+                          s.first_counted > 0
+                              ? fmt::format("; the first {} fill the pipeline and do not count",
+                                            s.first_counted)
+                              : ""));
+  facts.add("step_s", capture ? "step, from end to end" : "step", cell(s.step));
+  if (!s.marked_by.empty()) {
+    facts.add("marked_by", "steps marked by", short_name(s.marked_by));
+  }
   facts.add("median_s", "median step", cell(s.median));
   facts.add("p5_s", "p5", cell(s.p5));
   facts.add("p95_s", "p95", cell(s.p95));
@@ -408,7 +418,7 @@ Tables recorded_tables(const studies::RecordedStep& s) {
     const studies::RecordedOp& longest = s.ops.front();
     facts.add("longest_op", "longest op", short_name(longest.name));
     facts.add("longest_op_share", "its share of the step",
-              share(s.median > Seconds{} ? (longest.time + longest.wait) / s.median : 0));
+              share(s.step > Seconds{} ? (longest.time + longest.wait) / s.step : 0));
   }
   facts.add("dropped_records", "dropped records", cell(static_cast<std::int64_t>(s.dropped)));
   DataTable ranks("ranks", "where the step goes, per rank (means; the parts sum to the step)",
@@ -467,7 +477,7 @@ Tables recorded_tables(const studies::RecordedStep& s) {
       return v > 0 ? Cell{std::move(text), v} : empty_cell();
     };
     ops.row({short_name(o.name), cell(name_of(o.kind)), cell(name_of(o.phase)), cell(o.executions),
-             cell(o.time), share(s.median > Seconds{} ? o.time / s.median : 0),
+             cell(o.time), share(s.step > Seconds{} ? o.time / s.step : 0),
              is_collective(o.kind) ? cell(o.wait) : empty_cell(), cell(o.fastest_rank),
              cell(o.slowest_rank), cell(std::int64_t{o.slowest}),
              rate(o.flops_per_second, human(FlopsPerSecond(o.flops_per_second))),

@@ -25,6 +25,6 @@ Tables memory_tables(const Job& job, const ExecutionGraph& graph, std::optional<
 Tables recorded_tables(const studies::RecordedStep& step);
 /// Of a capture of any program; warnings go to stderr. `name` stands for the trace there.
 Tables captured_tables(const traces::Recording& recording, const std::string& name,
-                       std::int32_t skip);
+                       std::int32_t skip, const std::string& mark);
 
 }  // namespace stepcast::cli

@@ -30,9 +30,14 @@ struct ReplayedRank {
 /// controls beside it, and steps that were not given are predicted.
 struct Replay {
   std::int64_t ranks = 0, steps = 0;
-  Seconds measured_step;     ///< median over the steps
-  Seconds replayed_step;     ///< from the medians of all steps (of one graph): in sample
-  double error = 0;          ///< median over the graphs
+  /// Captures: steady-state time of a step (StepTimes). Ours, whose steps are apart: median.
+  Seconds measured_step;
+  /// Captures: all steps back to back from their own times. Ours: from the medians of all steps (of
+  /// one graph). In sample either way.
+  Seconds replayed_step;
+  double error = 0;          ///< ours: median over the graphs
+  bool steady = false;       ///< steps run back to back
+  std::string marked_by;     ///< traces::MeasuredRun
   Seconds scale_0, scale_2;  ///< step with every device time times 0 and 2
   bool host_bound = false;
   /// Step k + 1 predicted from steps 1..k, for every k; medians of the absolute errors. The naive
@@ -44,13 +49,21 @@ struct Replay {
       0;  ///< error of the end of the last device op, share of the step, likewise
   std::vector<ReplayedRank> by_rank;
   Seconds stripped_wait;  ///< host time removed, per step, sum over ranks
-  /// The what-if, if one was asked for: the last graph's step with the change, the same without it,
-  /// and the ratio. A record of one graph has its replayed step unchanged.
+  /// The what-if, if one was asked for: the step with the change, the same without it (captures:
+  /// the replayed step; ours: that of the last graph), and the ratio.
   std::optional<Seconds> changed_step, unchanged_step;
   double change = 1;
+  std::optional<ChangedShare> changed_share;   ///< not where the number of ranks changed
+  std::vector<ReplayedRank> changed_by_rank;   ///< measured: 0
+  std::vector<std::string> doubts;  ///< why the what-if should not be relied on; empty: no reason
   std::uint64_t dropped_records = 0;
   std::vector<std::string> warnings;
 };
+
+/// What-ifs are doubted from this error of the unchanged replay on, and below this share of device
+/// time that another device's models cover.
+constexpr double kDoubtfulReplay = 0.05;
+constexpr double kLeastCovered = 0.8;
 
 /// Errors: InputError when a change matches no op; when `network` or `ranks` is asked for and the
 /// trace carries no job.

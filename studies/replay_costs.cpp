@@ -18,6 +18,8 @@ namespace {
 using simulator::OpCosts;
 using simulator::StepCosts;
 
+constexpr std::string_view kHost = "host";
+
 std::int64_t median_ticks(const std::vector<std::int64_t>& values) {
   std::vector<double> v;
   for (const std::int64_t t : values) {
@@ -80,30 +82,81 @@ bool selects(std::string_view what, const Program& program, const Op& op) {
          (what == "compute" && !is_collective(op.kind)) || matches(what, program.name(op));
 }
 
-/// Visits every selected op of every simulated rank.
+/// Host time between launches: of every op, and around the step.
+template <typename Change>
+void for_host(StepCosts& costs, Change change) {
+  for (OpCosts& row : costs.ops) {
+    for (std::int64_t& issue : row.issue) {
+      change(issue);
+    }
+  }
+  change(costs.step);
+  change(costs.finish);
+}
+
+/// Launches with no synchronising call between them become one.
+void join_launches(const ExecutionGraph& graph, StepCosts& costs) {
+  for (std::size_t i = 0; i < costs.ops.size(); ++i) {
+    const Program& program =
+        graph.programs[static_cast<std::size_t>(costs.folding.instances[i].program)];
+    OpCosts& row = costs.ops[i];
+    for (const Segment& segment : program.segments) {
+      bool first = true;
+      for (std::size_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+        // What takes no device time is a call of the host's own, and ends a graph.
+        const bool call = row.ticks[o] == 0 || (program.ops[o].flags & op_flags::kHostWaits) != 0;
+        if (!call && !first) {
+          row.issue[o] = 0;
+          if (!row.latency.empty()) {
+            row.latency[o] = 0;
+          }
+        }
+        first = call;
+      }
+    }
+  }
+}
+
+/// Visits the time of every selected op of every simulated rank.
 template <typename Change>
 void for_selected(const std::string& what, const ExecutionGraph& graph, StepCosts& costs,
                   Change change) {
   bool found = false;
+  if (what == kHost) {
+    for_host(costs, [&](std::int64_t& ticks) {
+      found = found || ticks > 0;
+      change(ticks);
+    });
+    if (!found) {
+      throw InputError(what, "takes no time in this trace");
+    }
+    return;
+  }
   for (std::size_t i = 0; i < costs.ops.size(); ++i) {
     const Program& program =
         graph.programs[static_cast<std::size_t>(costs.folding.instances[i].program)];
     for (std::size_t o = 0; o < program.ops.size(); ++o) {
-      if (selects(what, program, program.ops[o])) {
+      if (costs.ops[i].ticks[o] > 0 && selects(what, program, program.ops[o])) {
         found = true;
         change(costs.ops[i].ticks[o]);
       }
     }
   }
   if (!found) {
-    std::set<std::string> names{"all", "comm", "compute"};
-    for (const Program& program : graph.programs) {
-      for (const Op& op : program.ops) {
-        names.insert({std::string(name_of(op.kind)), std::string(name_of(class_of(op.kind))),
-                      program.name(op)});
+    std::set<std::string> names{std::string(kHost)};
+    for (std::size_t i = 0; i < costs.ops.size(); ++i) {
+      const Program& program =
+          graph.programs[static_cast<std::size_t>(costs.folding.instances[i].program)];
+      for (std::size_t o = 0; o < program.ops.size(); ++o) {
+        const Op& op = program.ops[o];
+        if (costs.ops[i].ticks[o] > 0) {
+          names.insert({"all", is_collective(op.kind) ? "comm" : "compute",
+                        std::string(name_of(op.kind)), std::string(name_of(class_of(op.kind))),
+                        program.name(op)});
+        }
       }
     }
-    throw InputError(what, "matches no op of the trace; " +
+    throw InputError(what, "matches no op of the trace that takes device time; " +
                                config::suggestion(what, {names.begin(), names.end()}));
   }
 }
@@ -208,6 +261,9 @@ void apply(const ReplayChange& change, const ExecutionGraph& graph, StepCosts& c
   if (change.network != nullptr) {
     replace_network(*change.network, graph, costs);
   }
+  if (change.graphs) {
+    join_launches(graph, costs);
+  }
   for (const auto& [what, factor] : change.scales) {
     for_selected(what, graph, costs, [factor = factor](std::int64_t& ticks) {
       ticks = std::llround(static_cast<double>(ticks) * factor);
@@ -216,6 +272,40 @@ void apply(const ReplayChange& change, const ExecutionGraph& graph, StepCosts& c
   for (const std::string& what : change.drops) {
     for_selected(what, graph, costs, [](std::int64_t& ticks) { ticks = 0; });
   }
+}
+
+ChangedShare changed_share(const ExecutionGraph& graph, const StepCosts& before,
+                           const StepCosts& after) {
+  ChangedShare share;
+  double device = 0, host = 0, device_changed = 0, host_changed = 0;
+  std::map<std::string, double> stayed;
+  for (std::size_t i = 0; i < before.ops.size(); ++i) {
+    const Program& program =
+        graph.programs[static_cast<std::size_t>(before.folding.instances[i].program)];
+    for (const Call& call : program.calls) {
+      const Segment& segment = program.segments[call.segment];
+      for (std::size_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+        const auto ticks = static_cast<double>(before.ops[i].ticks[o]);
+        const auto issue = static_cast<double>(before.ops[i].issue[o]);
+        device += ticks;
+        host += issue;
+        host_changed += before.ops[i].issue[o] != after.ops[i].issue[o] ? issue : 0;
+        if (before.ops[i].ticks[o] != after.ops[i].ticks[o]) {
+          device_changed += ticks;
+        } else if (ticks > 0) {
+          stayed[program.name(program.ops[o])] += ticks;
+        }
+      }
+    }
+  }
+  share.device = device > 0 ? device_changed / device : 0;
+  share.host = host > 0 ? host_changed / host : 0;
+  for (const auto& [name, ticks] : stayed) {
+    share.stayed.emplace_back(name, ticks / device);
+  }
+  std::stable_sort(share.stayed.begin(), share.stayed.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return share;
 }
 
 void scale_device_times(StepCosts& costs, double factor) {

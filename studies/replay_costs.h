@@ -13,15 +13,20 @@ namespace stepcast::studies {
 
 /// What is changed before a recorded step is simulated again.
 struct ReplayChange {
-  /// Factors on device times, applied in order. The name is an op kind ("gemm", "all_reduce"), a
+  /// Factors on times, applied in order. "host" is the host's own time between launches; all other
+  /// names are of device times. The name is an op kind ("gemm", "all_reduce"), a
   /// class ("embedding", "memory_bound", "comm" = collectives, "compute" = everything else, "all"),
   /// or the name of an op, "*" standing for any text.
   std::vector<std::pair<std::string, double>> scales;
-  std::vector<std::string> drops;   ///< ops of these names (as above) cost nothing
+  std::vector<std::string> drops;   ///< what has these names (as above) costs nothing
+  /// CUDA graphs: the launches between two synchronising calls, or up to the end of a step, are one
+  /// launch; the host's time between them and their launch latencies are gone.
+  bool graphs = false;
   const System* network = nullptr;  ///< collectives cost what its models say
   const Device* device = nullptr;   ///< kernels as on this device (move_kernels)
   [[nodiscard]] bool empty() const {
-    return scales.empty() && drops.empty() && network == nullptr && device == nullptr;
+    return scales.empty() && drops.empty() && network == nullptr && device == nullptr &&
+           !graphs;
   }
 };
 
@@ -32,9 +37,18 @@ struct ReplayChange {
 simulator::StepCosts measured_costs(const traces::MeasuredRun& run,
                                     std::span<const traces::MeasuredStep> steps);
 
-/// Errors: InputError naming a scale or drop that matches no op of the graph, with the nearest
-/// name; a network where no collective's size and members are known.
+/// Errors: InputError naming a scale or drop that matches nothing that takes time, with the nearest
+/// name that does; a network where no collective's size and members are known.
 void apply(const ReplayChange& change, const ExecutionGraph& graph, simulator::StepCosts& costs);
+
+/// What a change changed of the recorded times of a graph.
+struct ChangedShare {
+  double device = 0, host = 0;  ///< shares of device time, and of host time between launches
+  /// Device work that stayed as recorded, with its share of all device time; longest first.
+  std::vector<std::pair<std::string, double>> stayed;
+};
+ChangedShare changed_share(const ExecutionGraph& graph, const simulator::StepCosts& before,
+                           const simulator::StepCosts& after);
 
 /// Multiplies every device time, collectives included: the controls of rule R1.
 void scale_device_times(simulator::StepCosts& costs, double factor);

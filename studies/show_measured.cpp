@@ -1,13 +1,17 @@
 #include "studies/show_measured.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
 #include <set>
 
+#include "core/error.h"
 #include "simulator/reports/critical_path.h"
 #include "simulator/simulate.h"
 #include "studies/replay_costs.h"
+#include "studies/step_times.h"
 
 namespace stepcast::studies {
 namespace {
@@ -109,15 +113,34 @@ struct MainStream {
   std::int64_t end = 0;            ///< of the step
 };
 
-MainStream main_stream_of(const traces::MeasuredStep& step, std::size_t r) {
-  const Program& program = step.graph->program_of(static_cast<std::int32_t>(r));
-  const traces::MeasuredRank& rank = step.ranks[r];
+/// What a rank did from a time to another.
+struct Window {
+  const Program& program;
+  std::vector<OpSpan> spans;  ///< cut to it
+  std::int64_t begin = 0, end = 0;
+};
+
+Window window_of(const traces::MeasuredStep& step, std::size_t r, std::int64_t begin,
+                 std::int64_t end) {
+  Window w{step.graph->program_of(static_cast<std::int32_t>(r)), {}, begin, end};
+  for (OpSpan s : step.ranks[r].spans) {
+    if (ticks(s.end) > begin && ticks(s.begin) < end) {
+      for (SimTime* t : {&s.begin, &s.ready, &s.end}) {
+        *t = SimTime{std::clamp(ticks(*t), begin, end)};
+      }
+      w.spans.push_back(s);
+    }
+  }
+  return w;
+}
+
+MainStream main_stream_of(const Window& rank) {
+  const Program& program = rank.program;
   MainStream main;
   main.stream = main_stream(program, rank.spans);
   main.end = rank.end;
   const Others others = others_of(program, rank.spans, main.stream);
   for (const OpSpan& s : rank.spans) {
-    main.end = std::max(main.end, ticks(s.end));
     if (program.ops[s.ref.op].stream == main.stream) {
       main.ops.push_back(&s);
     }
@@ -139,10 +162,9 @@ MainStream main_stream_of(const traces::MeasuredStep& step, std::size_t r) {
   return main;
 }
 
-void add_step(const traces::MeasuredStep& step, std::size_t r, StreamUse& use, double weight) {
-  const Program& program = step.graph->program_of(static_cast<std::int32_t>(r));
-  const traces::MeasuredRank& rank = step.ranks[r];
-  const MainStream main = main_stream_of(step, r);
+void add_step(const Window& rank, StreamUse& use, double weight) {
+  const Program& program = rank.program;
+  const MainStream main = main_stream_of(rank);
   use.stream = program.streams[main.stream];
   const auto add = [weight](Seconds& sum, std::int64_t t) { sum += of_ticks(t) * weight; };
   std::int64_t at = rank.begin;
@@ -177,7 +199,12 @@ void annotate_idle(const traces::MeasuredStep& step, std::size_t r,
           {static_cast<std::int32_t>(r), "idle, by cause", cause, SimTime{begin}, SimTime{end}});
     }
   };
-  for (const Idle& idle : main_stream_of(step, r).before) {
+  std::int64_t end = step.ranks[r].end;
+  for (const OpSpan& s : step.ranks[r].spans) {
+    end = std::max(end, ticks(s.end));
+  }
+  for (const Idle& idle :
+       main_stream_of(window_of(step, r, step.ranks[r].begin, end)).before) {
     slice("host: not launched", idle.from, idle.launched);
     const std::array<std::pair<std::int64_t, const char*>, 4> causes{{{idle.transfer, "a transfer"},
                                                                       {idle.rank, "a rank"},
@@ -193,10 +220,13 @@ void annotate_idle(const traces::MeasuredStep& step, std::size_t r,
 using Key = std::pair<std::string, OpKind>;
 
 void add_kernels(const traces::MeasuredStep& step, std::map<Key, MeasuredKernel>& kernels,
-                 double weight) {
+                 std::size_t first, double weight) {
   for (std::size_t r = 0; r < step.ranks.size(); ++r) {
     const Program& program = step.graph->program_of(static_cast<std::int32_t>(r));
     for (const OpSpan& s : step.ranks[r].spans) {
+      if (traces::step_of(step.ranks[r], s.ref.op) <= first) {
+        continue;
+      }
       const Op& op = program.ops[s.ref.op];
       MeasuredKernel& k = kernels[{program.name(op), op.kind}];
       k.name = program.name(op);
@@ -227,14 +257,31 @@ bool is_op(const simulator::CriticalPath::Piece& piece) {
   return piece.part == Part::kCompute || piece.part == Part::kTransfer;
 }
 
-void add_critical_path(const traces::MeasuredRun& run, std::map<Key, MeasuredKernel>& kernels,
-                       MeasuredShow& show) {
-  const traces::MeasuredStep& last = run.steps.back();
-  const auto [timeline, path] = replayed_last(run);
-  show.path_host = to_seconds(path.host);
-  show.path_compute = to_seconds(path.compute);
-  show.path_transfer = to_seconds(path.transfer);
-  show.path_gap = to_seconds(path.gap);
+/// Of all steps back to back: the part of the path that lies in those that count.
+void add_critical_path(const traces::MeasuredRun& run, std::size_t first,
+                       std::map<Key, MeasuredKernel>& kernels, MeasuredShow& show) {
+  const traces::MeasuredStep& last = *run.chain;
+  simulator::Timeline timeline;
+  const simulator::StepCosts costs = measured_costs(run, {&last, 1});
+  simulator::simulate(*last.graph, costs, {}, &timeline);
+  const simulator::CriticalPath path = simulator::critical_path(*last.graph, costs, timeline);
+  const StepTimes recorded(last), replayed(last, timeline);
+  show.replay_error = replayed.step() / recorded.step() - 1;
+  const double share = 1.0 / static_cast<double>(replayed.steps() - first);
+  const std::int64_t from = replayed.of_run()[first], to = replayed.of_run().back();
+  const auto within = [&](const simulator::CriticalPath::Piece& p) {
+    return of_ticks(std::max<std::int64_t>(
+               0, std::min(to, ticks(p.end)) - std::max(from, ticks(p.begin)))) *
+           share;
+  };
+  for (const simulator::CriticalPath::Piece& p : path.pieces) {
+    using Part = simulator::CriticalPath::Part;
+    Seconds& part = p.part == Part::kHost       ? show.path_host
+                    : p.part == Part::kCompute  ? show.path_compute
+                    : p.part == Part::kTransfer ? show.path_transfer
+                                                : show.path_gap;
+    part += within(p);
+  }
   const auto kernel_of = [&](std::int32_t rank, OpRef ref) {
     const Program& program = last.graph->program_of(rank);
     const Op& op = program.ops[ref.op];
@@ -244,12 +291,16 @@ void add_critical_path(const traces::MeasuredRun& run, std::map<Key, MeasuredKer
   for (const simulator::CriticalPath::Piece& p : path.pieces) {
     MeasuredKernel* k = is_op(p) ? kernel_of(p.rank, p.ref) : nullptr;
     if (k != nullptr) {
-      k->on_critical_path += of_ticks(ticks(p.end) - ticks(p.begin));
+      k->on_critical_path += within(p);
     }
   }
   std::map<const MeasuredKernel*, bool> seen;
   for (std::size_t i = 0; i < timeline.ops().size(); ++i) {
-    if (MeasuredKernel* k = kernel_of(timeline.ops()[i].rank, timeline.ops()[i].ref)) {
+    const OpSpan& span = timeline.ops()[i];
+    const auto& rank = last.ranks[static_cast<std::size_t>(span.rank)];
+    MeasuredKernel* k = traces::step_of(rank, span.ref.op) > first ? kernel_of(span.rank, span.ref)
+                                                                   : nullptr;
+    if (k != nullptr) {
       const Seconds slack = to_seconds(path.slack[i]);
       k->slack = seen[k] ? std::min(k->slack, slack) : slack;
       seen[k] = true;
@@ -259,19 +310,29 @@ void add_critical_path(const traces::MeasuredRun& run, std::map<Key, MeasuredKer
 
 }  // namespace
 
-MeasuredShow show_measured(const traces::MeasuredRun& run) {
+MeasuredShow show_measured(const traces::MeasuredRun& run, std::int32_t skip) {
   MeasuredShow show;
-  const double weight = 1.0 / static_cast<double>(run.steps.size());
-  std::map<Key, MeasuredKernel> kernels;
-  show.ranks.resize(run.steps.front().ranks.size());
-  for (const traces::MeasuredStep& step : run.steps) {
-    for (std::size_t r = 0; r < step.ranks.size(); ++r) {
-      show.ranks[r].rank = static_cast<std::int32_t>(r);
-      add_step(step, r, show.ranks[r], weight);
-    }
-    add_kernels(step, kernels, weight);
+  if (run.chain == nullptr) {
+    throw InputError("trace", "its steps overlap on the host; were several runs joined?");
   }
-  add_critical_path(run, kernels, show);
+  const StepTimes times(*run.chain);
+  const std::size_t first =
+      std::max(times.first_counted(), static_cast<std::size_t>(std::max(0, skip)));
+  if (first >= times.steps()) {
+    throw InputError("--skip", fmt::format("{} leaves none of {} steps", skip, times.steps()));
+  }
+  const double weight = 1.0 / static_cast<double>(times.steps() - first);
+  std::map<Key, MeasuredKernel> kernels;
+  for (std::size_t r = 0; r < run.chain->ranks.size(); ++r) {
+    StreamUse& use = show.ranks.emplace_back();
+    use.rank = static_cast<std::int32_t>(r);
+    const std::vector<std::int64_t>& ends = times.of_rank(r);
+    for (std::size_t s = first; s < times.steps(); ++s) {
+      add_step(window_of(*run.chain, r, ends[s], ends[s + 1]), use, weight);
+    }
+  }
+  add_kernels(*run.chain, kernels, first, weight);
+  add_critical_path(run, first, kernels, show);
   for (auto& [key, kernel] : kernels) {
     show.kernels.push_back(std::move(kernel));
   }

@@ -38,14 +38,16 @@ struct MeasuredKernel {
   Seconds slack;             ///< least, over its launches: how much later it could end
 };
 
-/// Why a recorded run of any program was idle, from its spans; critical path and slack from its
-/// last step, replayed with its own times. Beside studies/show_recording.h.
+/// Why a recorded run of any program was idle, from its spans, step by step (StepTimes); critical
+/// path and slack from all its steps, replayed back to back with their own times. Beside studies/show_recording.h.
 struct MeasuredShow {
   std::vector<StreamUse> ranks;
   std::vector<MeasuredKernel> kernels;  ///< longest first
-  Seconds path_host, path_compute, path_transfer, path_gap;
+  Seconds path_host, path_compute, path_transfer, path_gap;  ///< per step, replayed
+  double replay_error = 0;  ///< of that replay's step
 };
-MeasuredShow show_measured(const traces::MeasuredRun& run);
+/// Steps before `skip` are left out. Errors: InputError when no step remains.
+MeasuredShow show_measured(const traces::MeasuredRun& run, std::int32_t skip = 0);
 
 /// The last recorded step with what is said of it: its spans, why the main stream of each rank was
 /// idle (the cause that takes most of a stretch), and which of its ops the critical path of the

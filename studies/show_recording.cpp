@@ -9,21 +9,32 @@
 
 #include "core/error.h"
 #include "core/statistics.h"
+#include "studies/step_times.h"
 #include "traces/trace.h"
 
 namespace stepcast::studies {
 namespace {
 
-/// One step as a trace of our own: its graph, and each rank's spans between its marks.
-traces::Trace trace_of(const traces::MeasuredStep& step) {
+/// One step as a trace of our own, each rank's window as its marks. With what runs in the window,
+/// whoever launched it; or with what the step launched, wherever it runs.
+traces::Trace trace_of(const traces::MeasuredStep& chain, const StepTimes& times, std::size_t s,
+                       bool launched) {
   traces::Trace trace;
-  trace.graph = *step.graph;
-  for (std::size_t r = 0; r < step.ranks.size(); ++r) {
-    const traces::MeasuredRank& measured = step.ranks[r];
+  trace.graph = *chain.graph;
+  for (std::size_t r = 0; r < chain.ranks.size(); ++r) {
+    const std::int64_t begin = times.of_rank(r)[s], end = times.of_rank(r)[s + 1];
     traces::RankTrace rank;
     rank.rank = static_cast<std::int32_t>(r);
-    rank.ops = measured.spans;
-    rank.steps.push_back({0, SimTime{measured.begin}, SimTime{measured.end}});
+    for (OpSpan span : chain.ranks[r].spans) {
+      if (launched ? traces::step_of(chain.ranks[r], span.ref.op) == s + 1
+                   : ticks(span.end) > begin && ticks(span.begin) < end) {
+        for (SimTime* t : {&span.begin, &span.ready, &span.end}) {
+          *t = launched ? *t : SimTime{std::clamp(ticks(*t), begin, end)};
+        }
+        rank.ops.push_back(span);
+      }
+    }
+    rank.steps.push_back({0, SimTime{begin}, SimTime{end}});
     trace.ranks.push_back(std::move(rank));
   }
   return trace;
@@ -93,30 +104,43 @@ std::vector<RecordedOp> mean_of(const std::vector<std::vector<RecordedOp>>& step
 }  // namespace
 
 RecordedStep recorded_step(const traces::MeasuredRun& run, std::int32_t skip) {
-  const auto first = static_cast<std::size_t>(std::max(0, skip));
-  if (first >= run.steps.size()) {
-    throw InputError("--skip", fmt::format("{} leaves none of {} steps", skip, run.steps.size()));
+  if (run.chain == nullptr) {
+    throw InputError("trace", "its steps overlap on the host; were several runs joined?");
+  }
+  const StepTimes times(*run.chain);
+  const std::size_t first =
+      std::max(times.first_counted(), static_cast<std::size_t>(std::max(0, skip)));
+  if (first >= times.steps()) {
+    throw InputError("--skip", fmt::format("{} leaves none of {} steps", skip, times.steps()));
   }
   RecordedStep all;
   std::vector<std::vector<RankStep>> by_rank;
   std::vector<std::vector<RecordedOp>> ops;
   std::vector<double> walls;
-  for (std::size_t i = first; i < run.steps.size(); ++i) {
-    RecordedStep one = recorded_step(trace_of(run.steps[i]));
+  for (std::size_t s = first; s < times.steps(); ++s) {
+    RecordedStep one = recorded_step(trace_of(*run.chain, times, s, false));
+    RecordedStep launched = recorded_step(trace_of(*run.chain, times, s, true));
     by_rank.resize(one.by_rank.size());
     for (std::size_t r = 0; r < one.by_rank.size(); ++r) {
-      one.by_rank[r].issuing = issuing(run.steps[i].ranks[r]);
-      by_rank[r].push_back(one.by_rank[r]);
+      RankStep& row = one.by_rank[r];
+      row.issuing = issuing(run.steps[s].ranks[r]);
+      row.last_arrivals = launched.by_rank[r].last_arrivals;
+      row.caused_wait = launched.by_rank[r].caused_wait;
+      by_rank[r].push_back(row);
     }
-    ops.push_back(std::move(one.ops));
-    walls.push_back(one.median.base());
+    ops.push_back(std::move(launched.ops));
+    walls.push_back(times.step(s).base());
   }
   for (const auto& steps : by_rank) {
     all.by_rank.push_back(mean_of(steps));
   }
   all.ops = mean_of(ops);
   all.ranks = static_cast<std::int64_t>(all.by_rank.size());
-  all.steps = static_cast<std::int64_t>(walls.size());
+  all.steps = static_cast<std::int64_t>(times.steps());
+  all.first_counted = static_cast<std::int64_t>(first);
+  all.marked_by = run.marked_by;
+  all.step = to_seconds(SimTime{times.of_run().back() - times.of_run()[first]}) /
+             static_cast<double>(times.steps() - first);
   all.median = Seconds(quantile_of(walls, 0.5));
   all.p5 = Seconds(quantile_of(walls, 0.05));
   all.p95 = Seconds(quantile_of(walls, 0.95));

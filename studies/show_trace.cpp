@@ -253,6 +253,7 @@ RecordedStep recorded_step(const traces::Trace& trace, std::int32_t skip) {
   step.ranks = static_cast<std::int64_t>(trace.ranks.size());
   step.steps = static_cast<std::int64_t>(walls.size());
   step.median = seconds(median_of(walls));
+  step.step = step.median;
   step.p5 = seconds(quantile_of(walls, 0.05));
   step.p95 = seconds(quantile_of(walls, 0.95));
   fill_bound(step);

@@ -44,6 +44,9 @@ struct RecordedOp {
 /// What bounds a recorded run.
 struct RecordedStep {
   std::int64_t ranks = 0, steps = 0;
+  Seconds step;  ///< what the report calls the step: captures steady state, ours the median
+  std::int64_t first_counted = 0;
+  std::string marked_by;    ///< traces::MeasuredRun; ours: empty
   Seconds median, p5, p95;  ///< of the step over all ranks: first begin to last end
   double imbalance = 0;     ///< slowest rank's compute over the mean, minus 1
   /// The largest part of the critical rank's step, e.g. "compute".

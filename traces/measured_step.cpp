@@ -121,6 +121,57 @@ void measure_device(MeasuredRank& rank, const Program& program, bool one_core) {
 
 }  // namespace
 
+namespace {
+
+void ascend(std::vector<std::int64_t>& ends) {
+  for (std::size_t i = 1; i < ends.size(); ++i) {
+    ends[i] = std::max(ends[i], ends[i - 1]);
+  }
+}
+
+}  // namespace
+
+std::size_t step_of(const MeasuredRank& rank, std::uint32_t op) {
+  if (op < rank.carried) {
+    return 0;
+  }
+  const auto mark =
+      std::lower_bound(rank.step_marks.begin(), rank.step_marks.end(), op,
+                       [](const MeasuredRank::StepEnd& m, std::uint32_t o) { return m.op < o; });
+  return static_cast<std::size_t>(mark - rank.step_marks.begin()) + 1;
+}
+
+std::vector<std::int64_t> simulated_step_ends(const MeasuredRank& rank, std::int32_t number,
+                                              std::span<const OpSpan> spans) {
+  std::vector<std::int64_t> ends(rank.step_marks.size() + 1, rank.begin);
+  for (const OpSpan& s : spans) {
+    const std::size_t step = s.rank == number ? step_of(rank, s.ref.op) : ends.size();
+    if (step < ends.size()) {
+      ends[step] = std::max(ends[step], ticks(s.end));
+    }
+  }
+  ascend(ends);
+  return ends;
+}
+
+std::vector<std::int64_t> recorded_step_ends(const MeasuredRank& rank) {
+  std::vector<std::int64_t> ends{rank.begin};
+  for (std::uint32_t o = 0; o < rank.carried; ++o) {
+    ends[0] = std::max(ends[0], rank.begin + rank.duration[o]);
+  }
+  for (const MeasuredRank::StepEnd& m : rank.step_marks) {
+    ends.push_back(m.end);
+  }
+  for (const OpSpan& s : rank.spans) {
+    const std::size_t step = step_of(rank, s.ref.op);
+    if (step < ends.size()) {
+      ends[step] = std::max(ends[step], ticks(s.end));
+    }
+  }
+  ascend(ends);
+  return ends;
+}
+
 MeasuredRun measured_run(const Trace& trace) {
   MeasuredRun run;
   run.job = trace.job;

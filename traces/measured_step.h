@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,29 @@ struct MeasuredRank {
   std::int64_t begin = 0, end = 0;  ///< step marks
   std::int64_t stripped = 0;        ///< host time removed: full queues and synchronising calls
   std::vector<OpSpan> spans;        ///< in issue order; for scoring, never an input
+  /// Captures: the op at which the host ends each step, and when it did. Ops up to it, and after
+  /// the mark before, are the step's; the first `carried` stand for work launched before the first.
+  struct StepEnd {
+    std::uint32_t op = 0;
+    std::int64_t end = 0;
+  };
+  std::vector<StepEnd> step_marks;
+  std::uint32_t carried = 0;
 };
+
+/// The step that launched an op of a capture, counted from 1; 0 for what was carried over.
+std::size_t step_of(const MeasuredRank& rank, std::uint32_t op);
+
+/// When the steps of a rank are done, by step, in ticks: once the host has ended it and all device
+/// work that it launched has run. The first entry is the begin of the first step: when the work
+/// launched before it has run. A step takes from the entry before its own to its own, so that
+/// steps which run into each other are counted once (the distance of like events).
+///
+/// `spans` are those of all ranks as simulated, or as recorded: then the host's marks are too.
+/// Of a rank of a capture; others have no marks.
+std::vector<std::int64_t> simulated_step_ends(const MeasuredRank& rank, std::int32_t number,
+                                              std::span<const OpSpan> spans);
+std::vector<std::int64_t> recorded_step_ends(const MeasuredRank& rank);
 
 /// One recorded step: the graph that ran and what every rank did.
 struct MeasuredStep {
@@ -47,6 +70,11 @@ struct MeasuredStep {
 /// A recorded run as replay reads it, whatever format it came from.
 struct MeasuredRun {
   std::vector<MeasuredStep> steps;  ///< in order
+  /// Captures: all steps back to back as one graph, what a replay runs. Work of a step that runs
+  /// into the next holds it up as it did. Null: steps are apart, and `steps` is replayed.
+  std::shared_ptr<const MeasuredStep> chain;
+  /// What marks the steps ("ProfilerStep#", ...); empty: nothing does.
+  std::string marked_by;
   std::string job;                  ///< JSON text of the job, if the trace carries one
   std::string device;               ///< as the profiler calls it; empty where not said
   bool shares_core = false;         ///< host thread and compute of a rank took turns on one core

@@ -88,7 +88,17 @@ Nanoseconds HostOrder::queue_full_in(EventId call) const {
 }
 
 void HostOrder::measure_latencies(const Events& e) {
-  std::vector<std::int64_t> latency, gaps;
+  std::vector<std::int64_t> latency, gaps, calls;
+  for (const HostAction& a : actions_) {
+    if (a.what == HostCall::kLaunch) {
+      calls.push_back(e.duration[a.event].count());
+    }
+  }
+  if (!calls.empty()) {
+    const auto middle = calls.begin() + static_cast<std::ptrdiff_t>(calls.size() / 2);
+    std::nth_element(calls.begin(), middle, calls.end());
+    launch_call_ = Nanoseconds(*middle);
+  }
   for (const auto& lane : work_) {
     Nanoseconds free = Nanoseconds::min();
     for (const EventId i : lane) {

@@ -28,6 +28,8 @@ class HostOrder {
   [[nodiscard]] const std::vector<EventId>& work_of(std::size_t lane) const { return work_[lane]; }
   /// Median time from the begin of a launching call to that of its work on an idle stream.
   [[nodiscard]] Nanoseconds launch_latency() const { return launch_latency_; }
+  /// Median time in a call that launches.
+  [[nodiscard]] Nanoseconds launch_call() const { return launch_call_; }
   /// Mean gap between pieces of work that were both waiting in their stream (outer 5 % dropped).
   [[nodiscard]] Nanoseconds dispatch_gap() const { return dispatch_gap_; }
   /// The sync record of a call: stream waits, event records; null where the profiler wrote none.
@@ -48,7 +50,7 @@ class HostOrder {
   std::vector<std::vector<EventId>> work_;                        ///< by lane
   std::vector<std::pair<std::int64_t, std::int32_t>> syncs_;      ///< correlation, index; sorted
   std::vector<std::pair<std::int64_t, Nanoseconds>> queue_full_;  ///< correlation, time; sorted
-  Nanoseconds launch_latency_{}, dispatch_gap_{};
+  Nanoseconds launch_latency_{}, launch_call_{}, dispatch_gap_{};
 };
 
 }  // namespace stepcast::traces

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/statistics.h"
 #include "traces/graph/step_graph.h"
+#include "traces/graph/step_marks.h"
 
 namespace stepcast::traces {
 namespace {
@@ -20,30 +21,14 @@ constexpr std::size_t kUsableEnds = 10;
 /// Host intervals of one step, by rank.
 using Window = std::vector<std::pair<Nanoseconds, Nanoseconds>>;
 
-std::map<std::int64_t, Window> windows_of(const Recording& recording) {
+std::map<std::int64_t, Window> windows_of(const StepMarks& marks) {
   std::map<std::int64_t, Window> windows;
-  const bool marked = std::all_of(recording.ranks.begin(), recording.ranks.end(),
-                                  [](const RankRecording& r) { return !r.steps.empty(); });
-  for (const RankRecording& rank : recording.ranks) {
-    if (marked) {
-      for (const StepRange& s : rank.steps) {
-        windows[s.number].emplace_back(s.begin, s.end);
-      }
-      continue;
-    }
-    Nanoseconds begin = Nanoseconds::max(), end = Nanoseconds::min();
-    for (EventId e = 0; e < rank.events.size(); ++e) {
-      if (!on_device(rank.events.category[e])) {
-        begin = std::min(begin, rank.events.begin[e]);
-        end = std::max(end, rank.events.end(e));
-      }
-    }
-    if (begin <= end) {
-      windows[0].emplace_back(begin, end);
+  for (const std::vector<StepRange>& rank : marks.ranks) {
+    for (const StepRange& s : rank) {
+      windows[s.number].emplace_back(s.begin, s.end);
     }
   }
-  std::erase_if(windows,
-                [&recording](const auto& w) { return w.second.size() != recording.ranks.size(); });
+  std::erase_if(windows, [&marks](const auto& w) { return w.second.size() != marks.ranks.size(); });
   return windows;
 }
 
@@ -186,6 +171,9 @@ struct RawStep {
 void shift(MeasuredRank& rank, std::int64_t by) {
   rank.begin += by;
   rank.end += by;
+  for (MeasuredRank::StepEnd& m : rank.step_marks) {
+    m.end += by;
+  }
   if (!rank.issue.empty()) {
     rank.issue.front() += by;  // the rank begins its step that much later than the first
   }
@@ -211,25 +199,66 @@ MeasuredStep finish(RawStep& raw, const std::vector<std::int64_t>& offsets) {
   graph->communicators = raw.communicators;
   MeasuredStep step;
   step.number = static_cast<std::int32_t>(raw.number);
+  std::int64_t from = INT64_MAX;
   for (std::size_t r = 0; r < raw.ranks.size(); ++r) {
     MeasuredRank& m = raw.ranks[r].measured;
     const auto rank = static_cast<std::int32_t>(r);
-    step.wall = std::max(step.wall, m.end);
     for (OpSpan& s : m.spans) {
       s.rank = rank;
-      step.wall = std::max(step.wall, ticks(s.end));  // the drain included
     }
+    const std::vector<std::int64_t> ends = recorded_step_ends(m);
+    from = std::min(from, ends.front());
+    step.wall = std::max(step.wall, ends.back());
     graph->programs.push_back(std::move(raw.ranks[r].program));
     graph->classes.push_back({rank, {rank}});
     step.ranks.push_back(std::move(m));
   }
+  step.wall -= from;
   step.graph = std::move(graph);
   return step;
 }
 
+/// Takes the steps' times from the chain: from the end of the step before, not from the host's mark.
+void time_steps(MeasuredRun& run) {
+  std::vector<std::int64_t> last(run.steps.size() + 1, INT64_MIN);
+  last[0] = INT64_MAX;
+  for (const MeasuredRank& rank : run.chain->ranks) {
+    const std::vector<std::int64_t> ends = recorded_step_ends(rank);
+    last[0] = std::min(last[0], ends[0]);
+    for (std::size_t s = 1; s < ends.size(); ++s) {
+      last[s] = std::max(last[s], ends[s]);
+    }
+  }
+  for (std::size_t s = 0; s < run.steps.size(); ++s) {
+    run.steps[s].wall = std::max<std::int64_t>(0, last[s + 1] - last[s]);
+  }
+}
+
+/// All steps as one, by rank its windows.
+RawStep chain_of(const Recording& recording, const std::vector<HostOrder>& orders,
+                 const std::vector<Window>& windows) {
+  RawStep chain;
+  GraphAssumptions counted_already;
+  for (std::size_t r = 0; r < recording.ranks.size(); ++r) {
+    std::vector<Nanoseconds> ends;
+    for (std::size_t s = 0; s < windows[r].size(); ++s) {
+      const bool last = s + 1 == windows[r].size();
+      ends.push_back(last ? windows[r][s].second
+                          : std::min(windows[r][s].second, windows[r][s + 1].first));
+    }
+    chain.ranks.push_back(build_rank_graph(recording, recording.ranks[r], orders[r],
+                                           windows[r].front().first, ends, counted_already));
+    chain.origins.push_back(windows[r].front().first.count() * 1000);
+  }
+  Communicators communicators(recording);
+  connect(chain.ranks, communicators);
+  chain.communicators = std::move(communicators.all);
+  return chain;
+}
+
 }  // namespace
 
-MeasuredRun measured_run(const Recording& recording) {
+MeasuredRun measured_run(const Recording& recording, std::string_view mark) {
   MeasuredRun run;
   run.job = recording.job;
   if (recording.ranks.empty() || recording.ranks.front().timing != Timing::kTimeline) {
@@ -247,14 +276,22 @@ MeasuredRun measured_run(const Recording& recording) {
   GraphAssumptions assumptions;
   std::uint64_t alone = 0;
   std::vector<RawStep> steps;
+  std::vector<Window> chained;  // by rank
   std::vector<std::vector<double>> distances(recording.ranks.size());
-  for (const auto& [number, window] : windows_of(recording)) {
+  const StepMarks marks = step_marks(recording, mark);
+  run.marked_by = marks.by;
+  if (marks.by.empty()) {
+    run.warnings.emplace_back(
+        "nothing marks steps: the whole recording counts as one; name the ranges that are steps "
+        "with --mark NAME");
+  }
+  for (const auto& [number, window] : windows_of(marks)) {
     RawStep step;
     step.number = number;
     std::size_t work = 0;
     for (std::size_t r = 0; r < recording.ranks.size(); ++r) {
       step.ranks.push_back(build_rank_graph(recording, recording.ranks[r], orders[r],
-                                            window[r].first, window[r].second, assumptions));
+                                            window[r].first, {window[r].second}, assumptions));
       step.origins.push_back(window[r].first.count() * 1000);
       work += step.ranks.back().measured.spans.size();
     }
@@ -267,6 +304,12 @@ MeasuredRun measured_run(const Recording& recording) {
     step.communicators = std::move(communicators.all);
     add_distances(meetings_of(step.ranks), step.ranks, step.origins, distances);
     steps.push_back(std::move(step));
+    if (chained.empty()) {
+      chained.resize(recording.ranks.size());
+    }
+    for (std::size_t r = 0; r < recording.ranks.size(); ++r) {
+      chained[r].push_back(window[r]);
+    }
   }
   if (steps.empty()) {
     throw InputError(recording.ranks.front().source,
@@ -285,6 +328,14 @@ MeasuredRun measured_run(const Recording& recording) {
   }
   for (RawStep& step : steps) {
     run.steps.push_back(finish(step, offsets));
+  }
+  const bool ascending = std::all_of(chained.begin(), chained.end(), [](const Window& w) {
+    return std::is_sorted(w.begin(), w.end());
+  });
+  if (run.job.empty() && ascending) {
+    RawStep whole = chain_of(recording, orders, chained);
+    run.chain = std::make_shared<const MeasuredStep>(finish(whole, offsets));
+    time_steps(run);
   }
   const Oddities oddities = recording.all_oddities();
   run.dropped = oddities[Oddity::kDropped].count;

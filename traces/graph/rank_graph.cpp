@@ -52,7 +52,12 @@ class Writer {
     graph.program = std::move(b).finish();
     m.dispatch = order_.dispatch_gap().count() * kTicksPerNanosecond;
     m.begin = 0;
-    m.end = (step_.end - step_.begin).count() * kTicksPerNanosecond;
+    m.end = (step_.ends.back() - step_.begin).count() * kTicksPerNanosecond;
+    for (std::size_t s = 0; s < step_.marks.size(); ++s) {
+      m.step_marks.push_back({static_cast<std::uint32_t>(step_.marks[s]),
+                              (step_.ends[s] - step_.begin).count() * kTicksPerNanosecond});
+    }
+    m.carried = static_cast<std::uint32_t>(step_.carried.size());
     m.stripped = step_.stripped * kTicksPerNanosecond;
     return graph;
   }

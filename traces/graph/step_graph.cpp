@@ -21,20 +21,19 @@ constexpr Nanoseconds kBlockingCopyCall = microseconds(20);
 /// Walks the calls of a step in order and keeps what they issued.
 class Builder {
  public:
-  Builder(const RankRecording& rank, const HostOrder& order, Nanoseconds begin, Nanoseconds end,
-          GraphAssumptions& assumptions)
+  Builder(const RankRecording& rank, const HostOrder& order, Nanoseconds begin,
+          const std::vector<Nanoseconds>& ends, GraphAssumptions& assumptions)
       : rank_(rank),
         e_(rank.events),
         order_(order),
         begin_(begin),
-        end_(end),
         assumptions_(assumptions),
         last_(rank.lanes.size(), kNone),
         next_work_(rank.lanes.size(), 0),
         pending_(rank.lanes.size()),
         cursor_(begin) {
     step_.begin = begin;
-    step_.end = end;
+    step_.ends = ends;
   }
 
   IssuedStep build() && {
@@ -43,22 +42,31 @@ class Builder {
     auto at = std::lower_bound(
         actions.begin(), actions.end(), begin_,
         [this](const HostAction& a, Nanoseconds t) { return e_.begin[a.event] < t; });
-    for (; at != actions.end() && e_.begin[at->event] < end_; ++at) {
+    for (; at != actions.end() && e_.begin[at->event] < step_.ends.back(); ++at) {
+      end_steps(e_.begin[at->event]);
       for (std::size_t lane = 0; lane < rank_.lanes.size(); ++lane) {
         place_orphans(lane, e_.begin[at->event]);
       }
       act(*at);
     }
-    for (std::size_t lane = 0; lane < rank_.lanes.size(); ++lane) {
-      place_orphans(lane, end_);
-    }
-    if (end_ > cursor_) {  // the host's own work up to the end of the step
-      add_call(end_, (end_ - cursor_).count(), false);
-    }
+    end_steps(step_.ends.back());
     return std::move(step_);
   }
 
  private:
+  /// Ends the steps that the host ends up to a time: with its own work up to there.
+  void end_steps(Nanoseconds until) {
+    while (step_.marks.size() < step_.ends.size() && step_.ends[step_.marks.size()] <= until) {
+      const Nanoseconds end = step_.ends[step_.marks.size()];
+      for (std::size_t lane = 0; lane < rank_.lanes.size(); ++lane) {
+        place_orphans(lane, end);
+      }
+      add_call(end, std::max<std::int64_t>(0, (end - cursor_).count()), false);
+      cursor_ = std::max(cursor_, end);
+      step_.marks.push_back(nodes_.size() - 1);
+    }
+  }
+
   /// Earlier calls' work that still occupies its stream when the step begins.
   void carry_over() {
     for (std::size_t lane = 0; lane < rank_.lanes.size(); ++lane) {
@@ -130,7 +138,7 @@ class Builder {
     if (launched.empty()) {
       return;  // its work was not recorded: the call is host time like any other
     }
-    cursor_ = called;
+    cursor_ = std::max(cursor_, called);
     Nanoseconds done = kNever;
     for (const EventId w : work) {
       done = std::max(done, e_.end(w));
@@ -146,9 +154,10 @@ class Builder {
       step_.stripped += full.count();
       cursor_ += full;  // the rest of the call is host time
       ++assumptions_.full_queues;
-    } else if (returned - called > microseconds(100) && waiting_at(called) >= kFullQueue) {
-      step_.stripped += (returned - called).count();
-      cursor_ = returned;
+    } else if (returned - called > 2 * order_.launch_call() && waiting_at(called) >= kFullQueue) {
+      const Nanoseconds waited = returned - called - order_.launch_call();
+      step_.stripped += waited.count();
+      cursor_ += waited;
       ++assumptions_.full_queues;
     }
   }
@@ -317,7 +326,7 @@ class Builder {
   const RankRecording& rank_;
   const Events& e_;
   const HostOrder& order_;
-  Nanoseconds begin_, end_;
+  Nanoseconds begin_;
   GraphAssumptions& assumptions_;
   IssuedStep step_;
   std::vector<IssuedNode>& nodes_ = step_.nodes;
@@ -332,10 +341,10 @@ class Builder {
 }  // namespace
 
 RankGraph build_rank_graph(const Recording& recording, const RankRecording& rank,
-                           const HostOrder& order, Nanoseconds begin, Nanoseconds end,
-                           GraphAssumptions& assumptions) {
+                           const HostOrder& order, Nanoseconds begin,
+                           const std::vector<Nanoseconds>& ends, GraphAssumptions& assumptions) {
   return rank_graph_of(recording, rank, order,
-                       Builder(rank, order, begin, end, assumptions).build());
+                       Builder(rank, order, begin, ends, assumptions).build());
 }
 
 }  // namespace stepcast::traces

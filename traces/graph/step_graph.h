@@ -32,7 +32,8 @@ struct RankGraph {
   std::vector<CollectiveNode> collectives;
 };
 
-/// Rebuilds what a rank did between two host times.
+/// Rebuilds what a rank did from a host time on, over one step or several back to back, each up to
+/// its end in `ends` (ascending).
 ///
 /// Device work belongs to the step whose calls launched it; what earlier calls left running is one
 /// op at the head of its stream. Streams are first-in first-out. A stream waits where the host told
@@ -42,7 +43,7 @@ struct RankGraph {
 /// their work ends; the time they waited is stripped (R2), likewise that of launches into a full
 /// queue.
 RankGraph build_rank_graph(const Recording& recording, const RankRecording& rank,
-                           const HostOrder& order, Nanoseconds begin, Nanoseconds end,
-                           GraphAssumptions& assumptions);
+                           const HostOrder& order, Nanoseconds begin,
+                           const std::vector<Nanoseconds>& ends, GraphAssumptions& assumptions);
 
 }  // namespace stepcast::traces

@@ -26,7 +26,9 @@ struct IssuedStep {
   std::vector<IssuedNode> nodes;
   std::set<std::size_t> carried;  ///< nodes that stand for work of earlier steps
   std::int64_t stripped = 0;      ///< host time spent waiting
-  Nanoseconds begin{}, end{};
+  std::vector<std::size_t> marks;  ///< by step: the node at which the host ends it
+  Nanoseconds begin{};
+  std::vector<Nanoseconds> ends;  ///< by step: where the host ends it
 };
 
 /// Writes the step as a program of one call, its measured times beside it.
