@@ -49,7 +49,7 @@ const std::set<std::string_view> kHarmless{
     "_attn_implementation", "cache_implementation", "norm_epsilon", "experts_per_token",
     "use_cache_quantization",
     // Not trained by the published model code.
-    "num_nextn_predict_layers", "quantization_config", "max_window_layers"};
+    "quantization_config", "max_window_layers"};
 
 enum class Family {
   kLlama,
@@ -130,13 +130,7 @@ class Reader {
   }
   /// What the model has and a workload cannot say.
   void approximate(const std::string& what) { approximated_.push_back(what); }
-  [[nodiscard]] std::string approximations() const {
-    std::string text;
-    for (const std::string& what : approximated_) {
-      text += (text.empty() ? "; approximated: " : ", ") + what;
-    }
-    return text;
-  }
+  [[nodiscard]] const std::vector<std::string>& approximated() const { return approximated_; }
   /// A key that must have a certain value, since others cost something else.
   void expect(const char* key, const Json& wanted, const char* why) {
     if (const auto v = find(key); v && v->json() != wanted) {
@@ -149,7 +143,8 @@ class Reader {
   void refuse_unread() const {
     std::string names, found;
     for (const auto& [key, value] : v_.members()) {
-      if (seen_.count(key) == 0 && kHarmless.count(key) == 0) {
+      const bool off = value.json() == false;  // whatever it is, this model does not have it
+      if (seen_.count(key) == 0 && kHarmless.count(key) == 0 && !off) {
         names += fmt::format("{}{}", names.empty() ? "" : ", ", key.substr(0, 80));
         found += fmt::format("{}{}", found.empty() ? "" : ", ", shown(value.json()));
       }
@@ -187,27 +182,49 @@ std::string activation_of(Reader& r, const char* key, bool gated, const char* ot
                         gated ? "silu or gelu" : "gelu or relu2"));
 }
 
-/// A window of all layers, or none. Where layers take turns, all attend to everything: no less
-/// work.
+/// A window of all layers, of all but every n-th, or of none.
 void read_window(Reader& r, Json& w, bool alternates) {
-  bool windowed = r.flag_or("use_sliding_window", true);
-  std::set<std::string> kinds;
+  const bool windowed = r.flag_or("use_sliding_window", true);
+  std::int64_t every = r.integer_or("sliding_window_pattern", alternates ? 2 : 1);
+  bool regular = true;
   if (const auto types = r.find("layer_types")) {
+    std::vector<bool> full;
     for (const Value& type : types->items("a list of kinds of attention")) {
-      kinds.insert(type.text("full_attention or sliding_attention"));
+      const std::string kind = type.text("full_attention or sliding_attention");
+      if (kind != "full_attention" && kind != "sliding_attention") {
+        type.refuse(
+            fmt::format("found \"{}\", expected full_attention or sliding_attention: layers "
+                        "of other kinds are not modelled",
+                        kind.substr(0, 40)));
+      }
+      full.push_back(kind == "full_attention");
     }
-    windowed = windowed && kinds.count("full_attention") == 0;
+    const auto first = std::find(full.begin(), full.end(), true);
+    every = first == full.end() ? 1 : first - full.begin() + 1;
+    for (std::size_t i = 0; i < full.size(); ++i) {
+      const bool expected = first != full.end() && (i + 1) % static_cast<std::size_t>(every) == 0;
+      regular = regular && full[i] == expected;
+    }
+    if (every == 1 && first != full.end()) {
+      if (regular) {
+        r.find("sliding_window");
+        return;  // all layers see all keys
+      }
+      every = 0;
+    }
   }
-  const std::int64_t turns = r.integer_or("sliding_window_pattern", alternates ? 2 : 1);
   const auto window = r.find("sliding_window");
-  if (!window || (!windowed && kinds.size() < 2)) {
+  if (!window || !windowed) {
     return;
   }
   const std::int64_t width = window->integer(1, 1 << 26);
-  if (kinds.size() > 1 || (kinds.empty() && windowed && turns > 1)) {
-    r.approximate(fmt::format("windows of {} on some layers (all attend to everything)", width));
-  } else if (windowed) {
-    w["window"] = width;
+  if (!regular) {
+    r.approximate(fmt::format("windows of {} on some layers (all see all keys: slower)", width));
+    return;
+  }
+  w["window"] = width;
+  if (every > 1) {
+    w["full_attention_every"] = every;
   }
 }
 
@@ -411,8 +428,14 @@ Json workload_of(Reader& r) {
   if (family == Family::kMixtral || family == Family::kQwenMoe || family == Family::kDeepSeek) {
     read_experts(r, w, family);
   }
+  if (r.integer_or("num_nextn_predict_layers", 0) > 0) {
+    r.approximate("multi-token prediction (a layer and an output layer more for each depth)");
+  }
   r.refuse_unread();
-  w["source"] = "config.json of a Hugging Face model" + r.approximations();
+  if (!r.approximated().empty()) {
+    w["approximated"] = r.approximated();
+  }
+  w["source"] = "config.json of a Hugging Face model";
   return w;
 }
 

@@ -438,10 +438,14 @@ bool is_parallel_plan(const Json& root) {
   return root.is_object() && root.value("kind", Json()) == "parallel" && root.contains("job");
 }
 
-/// A job of ours, of a parallel plan, or what a foreign file says of one.
-Document job_document(const Source& source) {
+/// A job of ours, of a parallel plan, or what a foreign file says of one; `overrides` are applied
+/// later.
+Document job_document(const Source& source, const std::vector<std::string>& overrides) {
   if (is_megatron(source.text)) {
-    return job_of_megatron(source);
+    return job_of_megatron(
+        source, std::none_of(overrides.begin(), overrides.end(), [](const std::string& o) {
+          return o.starts_with("workload=") || o.starts_with("workload.vocabulary=");
+        }));
   }
   Document d = parse_document(source);
   if (is_parallel_plan(d.root)) {
@@ -529,7 +533,8 @@ EmbeddingPlan load_plan(const std::filesystem::path& file, const Job& job) {
 
 Job load_job(const Source& source, const std::vector<std::string>& overrides,
              const Library& library) {
-  return read_job(apply_overrides(job_document(source), overrides, library), library, false);
+  return read_job(apply_overrides(job_document(source, overrides), overrides, library), library,
+                  false);
 }
 
 }  // namespace stepcast::config

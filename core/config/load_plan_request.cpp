@@ -35,7 +35,7 @@ void drop_auto(Json& root) {
 
 PlanRequest load_plan_request(const Source& source, const std::vector<std::string>& overrides,
                               const Library& library) {
-  JobDocuments documents = apply_overrides(job_document(source), overrides, library);
+  JobDocuments documents = apply_overrides(job_document(source, overrides), overrides, library);
   drop_auto(documents.job.root);
   PlanRequest request{read_job(documents, library, true), {}};
   Job& job = request.job;
