@@ -114,7 +114,9 @@ FixedPlan small_fix(Draw& draw) {
   if (draw.one_in(8)) f.zero = static_cast<int>(draw({0, 1, 2, 3}));
   if (draw.one_in(8)) f.sequence_parallel = draw.one_in(2);
   if (draw.one_in(2)) {
-    f.stack = draw.one_in(2) ? TrainingStack::kMegatron : TrainingStack::kTorchtitan;
+    f.stack = draw.one_in(2)   ? TrainingStack::kMegatron
+              : draw.one_in(2) ? TrainingStack::kTorchtitan
+                               : TrainingStack::kDeepspeed;
   }
   return f;
 }
