@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "core/config/internal/foreign.h"
@@ -90,6 +91,9 @@ const std::vector<std::pair<std::string, Family>>& families() {
                                                                {"qwen3_moe", Family::kQwenMoe},
                                                                {"deepseek_v2", Family::kDeepSeek},
                                                                {"deepseek_v3", Family::kDeepSeek},
+                                                               {"deepseek_v32", Family::kDeepSeek},
+                                                               {"qwen2_vl", Family::kLlama},
+                                                               {"qwen2_5_vl", Family::kLlama},
                                                                {"kimi_k2", Family::kDeepSeek},
                                                                {"glm4_moe", Family::kDeepSeek},
                                                                {"dbrx", Family::kDbrx},
@@ -99,6 +103,25 @@ const std::vector<std::pair<std::string, Family>>& families() {
                                                                {"mpt", Family::kMpt}};
   return all;
 }
+
+/// What keeps models of other kinds from being read, by the beginning of their type.
+constexpr std::array<std::pair<std::string_view, const char*>, 16> kNotModelled{
+    {{"bert", "an encoder"},
+     {"roberta", "an encoder"},
+     {"modernbert", "an encoder"},
+     {"t5", "an encoder and a decoder"},
+     {"bart", "an encoder and a decoder"},
+     {"whisper", "an encoder and a decoder"},
+     {"mamba", "state-space layers"},
+     {"jamba", "state-space layers"},
+     {"bamba", "state-space layers"},
+     {"falcon_h1", "state-space layers"},
+     {"nemotron_h", "state-space layers"},
+     {"granitemoehybrid", "state-space layers"},
+     {"rwkv", "linear attention"},
+     {"qwen3_next", "linear attention"},
+     {"kimi_linear", "linear attention"},
+     {"llama4", "attention in chunks"}}};
 
 /// Reads one config.json and remembers what it read.
 class Reader {
@@ -387,6 +410,13 @@ void read_mpt_attention(Reader& r, Json& w) {
 
 Json workload_of(Reader& r) {
   const Value type = r.value().at("model_type", "the family of the model");
+  const std::string named = type.text("the family of the model");
+  for (const auto& [beginning, what] : kNotModelled) {
+    if (named.starts_with(beginning)) {
+      type.refuse(
+          fmt::format("found \"{}\": stepcast does not model {}", named.substr(0, 40), what));
+    }
+  }
   const Family family = type.choice(families());
   Json w = Json::object();
   w["kind"] = "transformer";
@@ -427,6 +457,15 @@ Json workload_of(Reader& r) {
   }
   if (family == Family::kMixtral || family == Family::kQwenMoe || family == Family::kDeepSeek) {
     read_experts(r, w, family);
+  }
+  if (r.find("vision_config")) {
+    r.approximate("what is not text (left out)");
+  }
+  if (kind == "deepseek_v32") {
+    r.approximate("sparse attention (every query sees all keys: slower)");
+    for (const char* key : {"index_head_dim", "index_n_heads", "index_topk"}) {
+      r.find(key);
+    }
   }
   if (r.integer_or("num_nextn_predict_layers", 0) > 0) {
     r.approximate("multi-token prediction (a layer and an output layer more for each depth)");

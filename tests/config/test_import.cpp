@@ -212,6 +212,21 @@ TEST_CASE("which layers of a config.json see a window", "[config][import]") {
   CHECK_THAT(message(types("\"linear_attention\"")), Contains("layers of other kinds"));
 }
 
+TEST_CASE("models of other kinds are refused as such", "[config][import][malformed]") {
+  const auto refused = [](const char* type) {
+    return message(std::string(R"({"model_type": ")") + type + R"(", "hidden_size": 64})");
+  };
+  CHECK_THAT(refused("mamba2"), Contains("does not model state-space layers"));
+  CHECK_THAT(refused("qwen3_next"), Contains("does not model linear attention"));
+  CHECK_THAT(refused("t5"), Contains("an encoder and a decoder"));
+  CHECK_THAT(refused("llamma"), Contains("did you mean \"llama\"?"));
+  const std::string vision = R"({"model_type": "qwen2_5_vl", "hidden_size": 3584,
+      "intermediate_size": 18944, "num_attention_heads": 28, "num_hidden_layers": 28,
+      "num_key_value_heads": 4, "vocab_size": 152064, "hidden_act": "silu",
+      "vision_config": {"depth": 32}, "tie_word_embeddings": false})";
+  CHECK(imported(vision).approximated == std::vector<std::string>{"what is not text (left out)"});
+}
+
 TEST_CASE("a flag of a config.json that is off needs no reader", "[config][import]") {
   CHECK(imported(in(kLlama, R"("use_mrope": false)")).layers == 80);
   CHECK_THAT(message(in(kLlama, R"("use_mrope": true)")), Contains("use_mrope"));
@@ -256,7 +271,7 @@ TEST_CASE("families of config.json say what they mean", "[config][import]") {
 TEST_CASE("a config.json with what is not read is refused by name", "[config][import][malformed]") {
   CHECK_THAT(message(in(kLlama, R"("attention_chunk_size": 8192)")),
              Contains("config.json: attention_chunk_size") && Contains("remove what does not"));
-  CHECK_THAT(message(R"({"model_type": "t5"})"),
+  CHECK_THAT(message(R"({"model_type": "opt"})"),
              Contains("config.json: model_type") && Contains("llama"));
   CHECK_THAT(message(R"({"model_type": "llama", "vocab_size": 10})"),
              Contains("config.json: num_hidden_layers") && Contains("missing"));
