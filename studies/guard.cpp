@@ -27,6 +27,7 @@ constexpr std::size_t kCommonNeeds = 5;  ///< ops, to tell one from all
 /// Totals that may be next to nothing are compared with this share of the step added.
 constexpr double kNextToNothing = 0.01;
 constexpr const char* kAllOps = "all ops together";
+constexpr const char* kDeviceTime = "device time of all ops";
 /// A change of all ops together that repeats must let be seen; else they allow no verdict.
 constexpr double kMustSee = 0.05;
 /// The same where a larger tolerance was asked for.
@@ -416,7 +417,7 @@ std::vector<Pair> pairs_of(const Baseline& before, const Baseline& after,
   add({before.host, after.host, added, Role::kTotal}, "host between issues", "total", "");
   add({before.exposed, after.exposed, added, Role::kTotal}, "exposed communication", "total", "");
   add({internal::device_time_of(before), internal::device_time_of(after), 0, Role::kTotal},
-      "device time of all ops", "total", "");
+      kDeviceTime, "total", "");
   add({before.step, after.step, 0, Role::kTotal}, "step", "total", "");
   return pairs;
 }
@@ -428,7 +429,7 @@ GuardPower power_of(const GuardResult& result) {
   for (const GuardedTime& t : result.times) {
     if (is_op(t)) {
       ops.push_back(&t);
-    } else if (t.name == kAllOps || t.name == "device time of all ops") {
+    } else if (t.name == kAllOps || t.name == kDeviceTime) {
       common = std::min(common, t.detects);
     } else if (t.name == "step") {
       power.step = t.detects;
@@ -533,6 +534,13 @@ GuardResult guard(const Baseline& before, const Baseline& after, const GuardOpti
   for (Case& c : cases) {
     judge(c, quantile_of_t(c.degrees, kFalseAlarms / static_cast<double>(cases.size())), options,
           spread_known);
+  }
+  // What all have in common has no time of its own: it is shown on the device time.
+  for (const GuardedTime& t : result.times) {
+    if (t.name == kDeviceTime) {
+      result.times.back().before = t.before;
+      result.times.back().after = t.before * (1 + result.times.back().change);
+    }
   }
   if (cases.size() == pairs.size()) {
     result.times.pop_back();  // too few ops have anything in common
