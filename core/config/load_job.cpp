@@ -2,6 +2,7 @@
 
 #include "core/config/internal/foreign.h"
 #include "core/config/internal/loaders.h"
+#include "core/config/internal/stacks.h"
 #include "core/layers.h"
 #include "core/tier_units.h"
 
@@ -533,8 +534,10 @@ EmbeddingPlan load_plan(const std::filesystem::path& file, const Job& job) {
 
 Job load_job(const Source& source, const std::vector<std::string>& overrides,
              const Library& library) {
-  return read_job(apply_overrides(job_document(source, overrides), overrides, library), library,
-                  false);
+  Document document = job_document(source, overrides);
+  const auto named = stack_named_by(document, overrides);
+  return read_job_on_stack(apply_overrides(std::move(document), overrides, library), named, library,
+                           false);
 }
 
 }  // namespace stepcast::config
