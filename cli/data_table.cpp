@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/human.h"
+#include "cli/terminal_text.h"
 #include "cli/text_table.h"
 
 namespace stepcast::cli {
@@ -19,10 +20,7 @@ Cell cell(double number) {
 }
 Cell cell(std::int64_t number) { return {std::to_string(number), number}; }
 Cell share(double fraction) { return {percent(fraction), fraction}; }
-Cell short_name(const std::string& name) {
-  constexpr std::size_t kMost = 70;
-  return {name.size() > kMost ? name.substr(0, kMost - 3) + "..." : name, name};
-}
+Cell short_name(const std::string& name) { return {short_text(name), name}; }
 Cell empty_cell() { return {"", nullptr}; }
 Cell name_cell(std::string key, std::string title) { return {std::move(title), std::move(key)}; }
 

@@ -15,6 +15,7 @@
 #include "cli/recordings.h"
 #include "cli/replan.h"
 #include "core/error.h"
+#include "core/json_text.h"
 #include "studies/searched_plan.h"
 
 namespace stepcast::cli {
@@ -48,6 +49,7 @@ Input read_input(JobOptions options) {
     return input;
   }
   input.source = job_source(input.options);
+  expect_shallow_json(input.source.text, input.source.label);
   const auto j = nlohmann::ordered_json::parse(input.source.text, nullptr, false, true);
   if (j.is_object() && j.contains("kind") && j["kind"] == "embedding" && j.contains("tables")) {
     input.plan = config::read_plan(input.source);
@@ -237,7 +239,7 @@ DataTable rows_table(const studies::Explanation& e) {
                {"of_step_a", "of A"}});
   for (const studies::WaterfallRow& r : e.rows) {
     const bool op = !r.kind.empty();
-    t.row({cell(r.name), op ? cell(r.executions_a) : empty_cell(),
+    t.row({op ? short_name(r.name) : cell(r.name), op ? cell(r.executions_a) : empty_cell(),
            op ? cell(r.executions_b) : empty_cell(), cell(r.a), cell(r.b), cell(r.delta()),
            share(r.delta() / e.a.step)});
   }

@@ -46,7 +46,8 @@ int update(const GuardCommand& options, const std::vector<studies::RunSamples>& 
 void add_guard_options(CLI::App& command, GuardCommand& options) {
   auto* baseline = command.add_option(
       "--baseline", options.baseline,
-      "Compare the runs with this baseline; exit code 1 when an op or the structure regressed");
+      "Compare the runs with this baseline; exit code 1 when a time or the structure regressed, 5 "
+      "when the repeats allow no verdict");
   auto* made = command
                    .add_option("--update-baseline", options.update,
                                "Make a baseline from the runs, repeats of one program")
@@ -56,6 +57,12 @@ void add_guard_options(CLI::App& command, GuardCommand& options) {
       .add_option("--tolerance", options.tolerance,
                   "Percent an op may slow down unnoticed, even beyond noise (default 2)")
       ->check(CLI::Range(0.0, 1000.0))
+      ->needs(baseline);
+  command
+      .add_option("--structure", options.structure,
+                  "Other launches, bytes or ops: fail (default), or warn where libraries choose "
+                  "their kernels anew")
+      ->check(CLI::IsMember({"fail", "warn"}))
       ->needs(baseline);
   command.add_option("--junit", options.junit, "Write the verdict as JUnit XML")
       ->needs(baseline)
@@ -80,6 +87,7 @@ int guard(const GuardCommand& options, const std::vector<std::string>& names,
   }
   const Baseline before = config::read_baseline(config::file_source(options.baseline));
   studies::GuardOptions study;
+  study.structure_warns = options.structure == "warn";
   if (options.tolerance >= 0) {
     study.tolerance = options.tolerance / 100;
     study.without_spread = true;
@@ -114,7 +122,15 @@ int guard(const GuardCommand& options, const std::vector<std::string>& names,
       print_guard_csv(result, std::cout);
       break;
   }
-  return result.pass() ? 0 : 1;
+  switch (result.verdict()) {
+    case studies::GuardResult::Verdict::kPass:
+      return 0;
+    case studies::GuardResult::Verdict::kRegressed:
+      return 1;
+    case studies::GuardResult::Verdict::kCannotJudge:
+      break;
+  }
+  return 5;
 }
 
 }  // namespace stepcast::cli

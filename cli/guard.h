@@ -12,12 +12,13 @@ struct GuardCommand {
   std::string baseline, update;  ///< files: compare with, write
   std::string junit, markdown;   ///< files of the verdict
   double tolerance = -1;         ///< percent; below 0: not given
+  std::string structure = "fail";
   [[nodiscard]] bool asked() const { return !baseline.empty() || !update.empty(); }
 };
 void add_guard_options(CLI::App& command, GuardCommand& options);
 
 /// Prints what moved, writes the files asked for. Returns the exit code: 1 when something
-/// regressed.
+/// regressed, 5 when the runs allow no verdict.
 int guard(const GuardCommand& options, const std::vector<std::string>& names,
           const std::vector<traces::MeasuredRun>& runs, OutputFormat format);
 

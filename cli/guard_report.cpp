@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+#include <string_view>
 
 #include "cli/human.h"
+#include "cli/terminal_text.h"
 #include "cli/text_table.h"
 
 namespace stepcast::cli {
@@ -13,6 +16,20 @@ namespace {
 using studies::GuardedTime;
 using studies::GuardResult;
 using studies::StructureChange;
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+std::string_view word_of(GuardResult::Verdict verdict) {
+  switch (verdict) {
+    case GuardResult::Verdict::kPass:
+      return "pass";
+    case GuardResult::Verdict::kRegressed:
+      return "regressed";
+    case GuardResult::Verdict::kCannotJudge:
+      break;
+  }
+  return "cannot judge";
+}
 
 std::size_t regressions(const GuardResult& r) {
   return static_cast<std::size_t>(std::count_if(r.times.begin(), r.times.end(),
@@ -24,10 +41,36 @@ std::string changes_of_structure(const GuardResult& r) {
                      r.structure.size() == 1 ? "" : "s");
 }
 
+bool fails(const GuardResult& r, const StructureChange& s) {
+  return !r.structure_warns || s.what == "ranks";
+}
+
+std::size_t failures_of_structure(const GuardResult& r) {
+  return static_cast<std::size_t>(
+      std::count_if(r.structure.begin(), r.structure.end(),
+                    [&r](const StructureChange& s) { return fails(r, s); }));
+}
+
+/// "12.3 %"; what cannot be seen at all, in words.
+std::string seen_from(double change) { return change < 10 ? percent(change) : "more than 1000 %"; }
+
 std::string verdict(const GuardResult& r) {
-  if (r.pass()) {
-    return fmt::format("no regression: {} times{}, launches, collective bytes and ops as before",
-                       r.times.size(), r.judged_times ? "" : " (not judged)");
+  using Verdict = GuardResult::Verdict;
+  const std::string structure = r.structure.empty() ? "launches, collective bytes and ops as before"
+                                                    : changes_of_structure(r) + " (a warning)";
+  switch (r.verdict()) {
+    case Verdict::kPass:
+      return fmt::format("no regression: {} times, {}", r.times.size(), structure);
+    case Verdict::kCannotJudge:
+      return r.judged_times
+                 ? fmt::format(
+                       "cannot judge: the repeats differ so much that of all ops together "
+                       "only a slowdown by {} would be seen; {}",
+                       seen_from(r.power.all_ops), structure)
+                 : fmt::format("cannot judge: the baseline has no spread to judge {} times by; {}",
+                               r.times.size(), structure);
+    case Verdict::kRegressed:
+      break;
   }
   if (r.times.empty()) {
     return changes_of_structure(r) + ": another program, so no time was compared";
@@ -50,24 +93,20 @@ std::string common_note(const GuardResult& r) {
       percent_signed(r.common_change));
 }
 
-/// How small a slowdown is seen; empty where no op was judged.
+/// How small a slowdown is seen; empty where no time was judged.
 std::string sensitivity(const GuardResult& r) {
-  std::vector<const GuardedTime*> ops;
-  for (const GuardedTime& t : r.times) {
-    if (t.kind != "total" && t.detects > 0) {
-      ops.push_back(&t);
-    }
-  }
-  if (ops.empty()) {
+  if (r.times.empty() || !(r.power.all_ops < kNever)) {
     return {};
   }
-  std::sort(ops.begin(), ops.end(),
-            [](const auto* a, const auto* b) { return a->detects < b->detects; });
-  return fmt::format(
-      "seen in 95 % of cases: a slowdown by {} of half of the ops, by {} of {}; a false alarm "
-      "comes in fewer than {}",
-      percent(ops[ops.size() / 2]->detects), percent(ops.back()->detects), ops.back()->name,
-      percent(r.false_alarms));
+  std::string text =
+      fmt::format("seen in 95 % of cases: all ops together slower by {}, the step by {}",
+                  seen_from(r.power.all_ops), seen_from(r.power.step));
+  if (!r.power.worst.empty()) {
+    text += fmt::format(", half of the ops by {}, all but {} by less than {}",
+                        seen_from(r.power.one_op), short_text(r.power.worst),
+                        seen_from(r.power.worst_op));
+  }
+  return text + fmt::format("; a false alarm comes in fewer than {}", percent(r.false_alarms));
 }
 
 bool some_runs_only(const GuardResult& r) {
@@ -76,7 +115,8 @@ bool some_runs_only(const GuardResult& r) {
 }
 
 std::string title(const GuardedTime& t) {
-  return t.phase.empty() ? t.name : fmt::format("{} ({})", t.name, t.phase);
+  const std::string name = short_text(t.name);
+  return t.phase.empty() ? name : fmt::format("{} ({})", name, t.phase);
 }
 
 /// Text safe inside XML, attributes included.
@@ -135,7 +175,7 @@ void print_guard(const GuardResult& r, std::ostream& out) {
     TextTable table(heading);
     table.left(1);
     for (const StructureChange& s : r.structure) {
-      std::vector<std::string> row{s.what, s.name, s.phase, s.before, s.after};
+      std::vector<std::string> row{s.what, short_text(s.name), s.phase, s.before, s.after};
       if (heading.size() > row.size()) {
         row.push_back(s.runs.empty() ? "all" : s.runs);
       }
@@ -154,7 +194,7 @@ void print_guard(const GuardResult& r, std::ostream& out) {
     table.left(2);
     for (const GuardedTime& t : r.times) {
       if (chosen(t)) {
-        table.row({t.name, t.kind, t.phase, human(t.before), human(t.after),
+        table.row({short_text(t.name), t.kind, t.phase, human(t.before), human(t.after),
                    percent_signed(plain_change(t)), percent_signed(t.change), percent(t.noise),
                    share_of(t)});
       }
@@ -169,6 +209,9 @@ void print_guard(const GuardResult& r, std::ostream& out) {
   if (const std::string seen = sensitivity(r); !seen.empty()) {
     out << seen << '\n';
   }
+  for (const std::string& w : r.stale) {
+    out << "stale baseline, make it again: " << w << '\n';
+  }
   for (const std::string& w : r.warnings) {
     out << "warning: " << w << '\n';
   }
@@ -177,9 +220,18 @@ void print_guard(const GuardResult& r, std::ostream& out) {
 nlohmann::ordered_json guard_json(const GuardResult& r) {
   nlohmann::ordered_json j;
   j["pass"] = r.pass();
+  j["verdict"] = word_of(r.verdict());
   j["judged_times"] = r.judged_times;
   j["common_change"] = r.common_change;
   j["false_alarms"] = r.false_alarms;
+  const auto power = [](double v) {
+    return v < kNever ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr);
+  };
+  j["power"] = {{"share_of_cases", 0.95},
+                {"one_op", power(r.power.one_op)},
+                {"bluntest_op", power(r.power.worst_op)},
+                {"all_ops_together", power(r.power.all_ops)},
+                {"step", power(r.power.step)}};
   j["times"] = nlohmann::ordered_json::array();
   for (const GuardedTime& t : r.times) {
     j["times"].push_back({{"op", t.name},
@@ -205,6 +257,8 @@ nlohmann::ordered_json guard_json(const GuardResult& r) {
                               {"after", s.after},
                               {"runs", s.runs}});
   }
+  j["structure_fails"] = !r.structure_warns;
+  j["stale"] = r.stale;
   j["warnings"] = r.warnings;
   return j;
 }
@@ -225,9 +279,11 @@ void print_guard_csv(const GuardResult& r, std::ostream& out) {
 }
 
 std::string guard_junit(const GuardResult& r) {
-  const std::size_t failures = regressions(r) + r.structure.size();
+  const bool judged = r.verdict() != GuardResult::Verdict::kCannotJudge;
+  const std::size_t failures = regressions(r) + failures_of_structure(r) + (judged ? 0 : 1);
   // Every change of structure is a failed case; without one, a single case says that it held.
-  const std::size_t cases = r.times.size() + std::max<std::size_t>(1, r.structure.size());
+  const std::size_t cases =
+      r.times.size() + std::max<std::size_t>(1, r.structure.size()) + (judged ? 0 : 1);
   std::string text = fmt::format(
       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
       "<testsuites tests=\"{0}\" failures=\"{1}\">\n"
@@ -243,11 +299,15 @@ std::string guard_junit(const GuardResult& r) {
   };
   for (const StructureChange& s : r.structure) {
     add("structure", s.what + (s.name.empty() ? "" : ": " + s.name), 0,
-        fmt::format("{}: {} before, {} now{}{}", s.what, s.before, s.after,
-                    s.runs.empty() ? "" : ", in ", s.runs));
+        fails(r, s) ? fmt::format("{}: {} before, {} now{}{}", s.what, s.before, s.after,
+                                  s.runs.empty() ? "" : ", in ", s.runs)
+                    : "");
   }
   if (r.structure.empty()) {
     add("structure", "launches, collective bytes, set of ops", 0, "");
+  }
+  if (!judged) {
+    add("time", "power", 0, verdict(r));
   }
   for (const GuardedTime& t : r.times) {
     add("time", title(t), t.after.base(), t.regressed ? message(t) : "");
@@ -260,8 +320,8 @@ std::string guard_markdown(const GuardResult& r) {
   if (!r.structure.empty()) {
     text += "\n| structure | op | before | after | in |\n|---|---|---|---|---|\n";
     for (const StructureChange& s : r.structure) {
-      text += fmt::format("| {} | {} | {} | {} | {} |\n", s.what, cell(s.name), s.before, s.after,
-                          s.runs.empty() ? "all runs" : cell(s.runs));
+      text += fmt::format("| {} | {} | {} | {} | {} |\n", s.what, cell(short_text(s.name)),
+                          s.before, s.after, s.runs.empty() ? "all runs" : cell(s.runs));
     }
   }
   const auto rows = [&](const char* heading, auto chosen) {
@@ -287,6 +347,9 @@ std::string guard_markdown(const GuardResult& r) {
   }
   if (const std::string seen = sensitivity(r); !seen.empty()) {
     text += fmt::format("\n- {}", seen);
+  }
+  for (const std::string& w : r.stale) {
+    text += fmt::format("\n- stale baseline, make it again: {}", w);
   }
   for (const std::string& w : r.warnings) {
     text += fmt::format("\n- {}", w);

@@ -40,13 +40,14 @@ std::vector<config::Entry> model_forms() {
   return entries;
 }
 
-/// Recipes that `stack` of a job names.
+/// What `stack` of a job names.
 std::vector<config::Entry> stacks(const config::Library& library) {
   std::vector<config::Entry> entries;
-  for (const config::PublishedStack& s : config::load_published_names(library).stacks) {
-    if (s.models.empty()) {
-      entries.push_back({s.name(), s.evidence});
-    }
+  for (const config::Stack& s : config::load_published_names(library).stacks) {
+    const std::string plans = s.default_of.empty() ? std::string()
+                                                   : fmt::format("default of {} plans; ",
+                                                                 fmt::join(s.default_of, " and "));
+    entries.push_back({s.name, plans + s.evidence});
   }
   return entries;
 }

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "cli/command.h"
+#include "cli/terminal_text.h"
 #include "cli/version.h"
 #include "core/config/suggest.h"
 #include "core/error.h"
@@ -24,7 +25,7 @@ fs::path find_library(const fs::path& executable) {
 }
 
 int fail(int code, std::string_view what) {
-  fmt::print(stderr, "stepcast: {}\n", what);
+  fmt::print(stderr, "stepcast: {}\n", stepcast::cli::printable(what));
   return code;
 }
 
@@ -89,6 +90,7 @@ int with_exit_code(const Run& run) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const stepcast::cli::PrintableStream printable_output(std::cout);
   CLI::App app{"Forecast a training step before you run it", "stepcast"};
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string(stepcast::cli::kVersionText));

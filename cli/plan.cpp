@@ -6,6 +6,7 @@
 #include "cli/checks.h"
 #include "cli/command.h"
 #include "cli/drift.h"
+#include "cli/framework_export.h"
 #include "cli/output_files.h"
 #include "cli/plan_export.h"
 #include "cli/plan_parallel.h"
@@ -311,10 +312,11 @@ void add_plan(CLI::App& app, Context& context) {
                     "Ids deduplicated on each rank: embedding.dedup=ikjt");
   command->add_option("--out", options->out, "Write the best plan as a plan file")
       ->check(output_file());
-  command->add_option("--export", options->export_as,
-                      "Transformers: megatron prints the best plan as Megatron-LM arguments, "
-                      "megatron=FILE writes them. Recommendation models: torchrec=FILE or "
-                      "hugectr=FILE, with a loader script beside it, x.py of x.json");
+  command->add_option(
+      "--export", options->export_as,
+      "Transformers: megatron, nemo, torchtitan or deepspeed print the best plan "
+      "as that framework reads it, NAME=FILE writes it. Recommendation models: torchrec=FILE or "
+      "hugectr=FILE, with a loader script beside it, x.py of x.json");
   command
       ->add_option(
           "--remap-out", options->remap_out,
@@ -335,9 +337,8 @@ void add_plan(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 1024));
   command
       ->add_option("--for", options->stack,
-                   "Transformers: only plans that this framework can run; --export megatron "
-                   "implies it")
-      ->check(CLI::IsMember({"megatron", "torchtitan"}));
+                   "Transformers: only plans that this framework can run; --export implies it")
+      ->check(CLI::IsMember(framework_names()));
   command->add_option("--memory-headroom", options->headroom,
                       "Memory of each device that stays free, such as 5% or "
                       "\"4 GiB\"");

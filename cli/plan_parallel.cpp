@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "cli/framework_export.h"
 #include "cli/human.h"
 #include "cli/launch_ranks.h"
 #include "cli/output_files.h"
@@ -19,7 +20,6 @@
 #include "core/config/quantity.h"
 #include "core/error.h"
 #include "core/whole_file.h"
-#include "planner/parallel/megatron_arguments.h"
 #include "studies/plan_parallel.h"
 
 namespace stepcast::cli {
@@ -207,7 +207,7 @@ nlohmann::ordered_json plan_document(const ParallelPlanReport& r, const RankedPa
   return j;
 }
 
-void print_json(const ParallelPlanReport& r, const std::string& megatron, std::ostream& out) {
+void print_json(const ParallelPlanReport& r, const std::string& exported, std::ostream& out) {
   nlohmann::ordered_json j;
   j["stepcast"] = provenance_json();
   j["plans"] = nlohmann::ordered_json::array();
@@ -242,8 +242,8 @@ void print_json(const ParallelPlanReport& r, const std::string& megatron, std::o
     row.update(point_json(c.point, r.job.system));
     j["front"].push_back(std::move(row));
   }
-  if (!megatron.empty()) {
-    j["megatron"] = megatron;
+  if (!exported.empty()) {
+    j["exported"] = exported;
   }
   out << j.dump(2) << '\n';
 }
@@ -275,20 +275,6 @@ void print_csv(const ParallelPlanReport& r, std::ostream& out) {
   }
 }
 
-/// "megatron" or "megatron=FILE".
-std::string export_file(const std::string& text) {
-  if (text.empty() || text == "megatron") {
-    return "";
-  }
-  constexpr std::string_view kPrefix = "megatron=";
-  if (!text.starts_with(kPrefix) || text.size() == kPrefix.size()) {
-    throw InputError("--export", fmt::format("found '{}', expected megatron or megatron=FILE for a "
-                                             "transformer",
-                                             text));
-  }
-  return text.substr(kPrefix.size());
-}
-
 int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
   const std::string why =
       r.cut ? std::string("the time limit ended the search before a plan that fits was found")
@@ -302,18 +288,22 @@ int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
 
 int search(PlanRequest request, const ParallelPlanCommand& options, OutputFormat format,
            runtime::MpiSession* session) {
-  const std::string file = export_file(options.export_as);
-  if (!options.export_as.empty() && options.stack == "torchtitan") {
-    throw InputError("--for",
-                     "found torchtitan, but --export writes arguments of Megatron-LM; use "
-                     "megatron, or leave --export out");
+  std::optional<FrameworkExport> exported;
+  if (!options.export_as.empty()) {
+    exported = framework_export(options.export_as);
+    request.fixed.stack = exported->stack;
+    if (!exported->file.empty()) {
+      expect_writable(exported->file);
+    }
   }
-  if (!options.export_as.empty() || !options.stack.empty()) {
-    request.fixed.stack =
-        options.stack == "torchtitan" ? TrainingStack::kTorchtitan : TrainingStack::kMegatron;
-  }
-  if (!file.empty()) {
-    expect_writable(file);
+  if (!options.stack.empty()) {
+    const TrainingStack stack = framework_named(options.stack);
+    if (exported && exported->stack != stack) {
+      throw InputError("--for", fmt::format("found {}, but --export writes a plan for {}; name one "
+                                            "framework, or leave --for out",
+                                            options.stack, name_of(exported->stack)));
+    }
+    request.fixed.stack = stack;
   }
   studies::ParallelPlanOptions o;
   o.top = options.top;
@@ -352,16 +342,15 @@ int search(PlanRequest request, const ParallelPlanCommand& options, OutputFormat
   if (report.plans.empty()) {
     return tell_nothing_fits(report, format);
   }
-  const std::string megatron =
-      options.export_as.empty()
-          ? std::string()
-          : planner::text_of(planner::megatron_arguments(report.plans.front().job));
-  const std::string shown = file.empty() ? megatron : std::string();
+  const std::string text =
+      exported ? text_for(exported->stack, report.plans.front().job) : std::string();
+  const bool written = exported && !exported->file.empty();
+  const std::string shown = written ? std::string() : text;
   switch (format) {
     case OutputFormat::kText:
       print_text(report, std::cout);
       if (!shown.empty()) {
-        std::cout << "\nplan 1 as Megatron-LM arguments\n" << shown;
+        std::cout << fmt::format("\nplan 1 for {}\n{}", name_of(exported->stack), shown);
       }
       break;
     case OutputFormat::kJson:
@@ -374,8 +363,8 @@ int search(PlanRequest request, const ParallelPlanCommand& options, OutputFormat
   if (!options.out.empty()) {
     write_output(options.out, plan_document(report, report.plans.front()).dump(2) + "\n");
   }
-  if (!file.empty()) {
-    write_output(file, megatron);
+  if (written) {
+    write_output(exported->file, text);
   }
   return 0;
 }

@@ -40,7 +40,20 @@ struct PredictCommand {
 struct WholeRun {
   std::vector<studies::FlowCost> flows;
   std::optional<studies::TrainingRun> run;
+  /// At the ends of the step's interval; empty without one.
+  std::optional<std::pair<studies::TrainingRun, studies::TrainingRun>> between;
 };
+
+/// The run of a step that takes as long.
+studies::TrainingRun run_at(const studies::StepPrediction& p, Seconds step,
+                            const PredictCommand& options, const studies::RunTerms& terms) {
+  studies::StepPrediction at;
+  at.job = p.job;
+  at.iteration = step;
+  at.samples_per_second = p.samples_per_second * (p.iteration / step);
+  at.tokens_per_second = p.tokens_per_second * (p.iteration / step);
+  return studies::training_run(at, studies::flow_costs(p.job, step), options.length, terms);
+}
 
 /// A checkpoint that stays in the machines: over how many links it leaves the devices, and that it
 /// has not reached a store.
@@ -100,12 +113,20 @@ void print_run(const Job& job, const WholeRun& whole, std::ostream& out) {
   }
   if (whole.run) {
     const studies::TrainingRun& r = *whole.run;
+    const auto between = [&whole](auto of) {
+      return whole.between ? fmt::format(" ({:.4g} to {:.4g})", of(whole.between->first),
+                                         of(whole.between->second))
+                           : std::string();
+    };
+    using Run = studies::TrainingRun;
     out << fmt::format(
-        "\nwhole run: {} steps, {:.4g} days, {:.4g} device-hours",
+        "\nwhole run: {} steps, {:.4g} days{}, {:.4g} device-hours{}",
         r.steps < 1e15 ? fmt::format("{:.0f}", r.steps) : fmt::format("{:.4g}", r.steps),
-        r.time / seconds(86400), r.device_hours);
+        r.time / seconds(86400), between([](const Run& b) { return b.time / seconds(86400); }),
+        r.device_hours, between([](const Run& b) { return b.device_hours; }));
     if (r.cost > 0) {
-      out << fmt::format(", {:.4g} for the devices", r.cost);
+      out << fmt::format(", {:.4g}{} for the devices", r.cost,
+                         between([](const Run& b) { return b.cost; }));
     }
     if (r.megawatt_hours > 0) {
       out << fmt::format(", {:.4g} MWh at the devices' rated power", r.megawatt_hours);
@@ -143,6 +164,15 @@ void add_run_json(const WholeRun& whole, nlohmann::ordered_json& j) {
                 {"stall_s", whole.run->stall.base()}};
     if (whole.run->cost > 0) {
       j["run"]["cost"] = whole.run->cost;
+    }
+    if (whole.between) {
+      const auto& [low, high] = *whole.between;
+      j["run"]["interval"] = {
+          {"time_s", {{"p5", low.time.base()}, {"p95", high.time.base()}}},
+          {"device_hours", {{"p5", low.device_hours}, {"p95", high.device_hours}}}};
+      if (whole.run->cost > 0) {
+        j["run"]["interval"]["cost"] = {{"p5", low.cost}, {"p95", high.cost}};
+      }
     }
     if (whole.run->failures > 0) {
       j["run"]["failures"] = whole.run->failures;
@@ -225,9 +255,14 @@ int predict(const PredictCommand& options, const Context& context) {
     traces::write_perfetto(options.timeline, graph, p.timeline);
     tell_written(options.timeline);
   }
-  WholeRun whole{studies::flow_costs(job, p.iteration), std::nullopt};
+  WholeRun whole{studies::flow_costs(job, p.iteration), std::nullopt, std::nullopt};
   if (options.asks_for_run()) {
-    whole.run = studies::training_run(p, whole.flows, options.length, terms_of(options));
+    const studies::RunTerms terms = terms_of(options);
+    whole.run = studies::training_run(p, whole.flows, options.length, terms);
+    if (p.interval) {
+      whole.between = {run_at(p, p.interval->p5, options, terms),
+                       run_at(p, p.interval->p95, options, terms)};
+    }
   } else if (options.terms.price > 0 || !options.mtbf.empty()) {
     throw InputError(options.mtbf.empty() ? "--price" : "--mtbf",
                      "is of a whole run; say how long it is: --tokens, --samples or --steps");

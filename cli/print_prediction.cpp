@@ -162,12 +162,21 @@ nlohmann::ordered_json ops_json(const std::vector<OpRow>& rows) {
 
 }  // namespace
 
+/// The step: at the hardware's pace, and what such runs make of it.
+std::string step_text(const StepPrediction& p) {
+  const std::string between =
+      p.interval ? fmt::format("{} to {}", human(p.interval->p5), human(p.interval->p95)) : "";
+  if (!p.pace) {
+    return fmt::format("{} per step{}", human(p.iteration),
+                       p.interval ? fmt::format(" (nine of ten: {})", between) : "");
+  }
+  return fmt::format("{} at the hardware's pace; {} per step expected with {} (nine of ten: {})",
+                     human(p.hardware), human(p.iteration), p.pace->measured, between);
+}
+
 void print_prediction(const StepPrediction& p, std::ostream& out) {
-  out << fmt::format("{} on {} x {}: {} per step{}\n", p.job.workload.name, p.job.devices,
-                     p.job.system.device.name, human(p.iteration),
-                     p.interval ? fmt::format(" (nine of ten: {} .. {})", human(p.interval->p5),
-                                              human(p.interval->p95))
-                                : "");
+  out << fmt::format("{} on {} x {}: {}\n", p.job.workload.name, p.job.devices,
+                     p.job.system.device.name, step_text(p));
   out << fmt::format(
       "{:.4g} samples/s{}, MFU {} of {} peak (causal {}, hardware {})\n", p.samples_per_second,
       p.tokens_per_second > 0 ? fmt::format(", {:.4g} tokens/s", p.tokens_per_second) : "",
@@ -184,6 +193,11 @@ void print_prediction(const StepPrediction& p, std::ostream& out) {
   print_split(p.critical_rank, p.split, p.iteration, out);
   print_issued(p.by_kind, p.iteration, out);
   out << '\n';
+  if (p.pace) {
+    out << fmt::format(
+        "ops below are at the hardware's pace; the step takes {:.3f} times as long\n",
+        p.iteration / p.hardware);
+  }
   print_ops(p.by_kind, out);
   if (p.busiest) {
     out << fmt::format("\nrank {} ends last but waits; rank {} waits least:\n\n", p.critical_rank,
@@ -231,6 +245,13 @@ nlohmann::ordered_json prediction_json(const StepPrediction& p) {
     j["embedding_plan"] = plan_json(p.job);
   }
   j["iteration_time_s"] = p.iteration.base();
+  if (p.pace) {
+    j["hardware_pace_s"] = p.hardware.base();
+    j["pace"] = {{"factor", p.pace->factor},    {"low", p.pace->low},
+                 {"high", p.pace->high},        {"rows", p.pace->rows},
+                 {"sources", p.pace->sources},  {"own", p.pace->own},
+                 {"measured", p.pace->measured}};
+  }
   if (p.interval) {
     j["interval_s"] = {{"p5", p.interval->p5.base()}, {"p95", p.interval->p95.base()}};
   }

@@ -143,6 +143,15 @@ Json json_of(const ValidationSuite& suite) {
                          {"predicted", predicted ? Json(r.predicted) : Json()},
                          {"error", predicted ? Json(r.error()) : Json()},
                          {"skipped", r.skipped ? Json(*r.skipped) : Json()}});
+    if (r.run) {
+      j["rows"].back()["run"] = {{"source", r.run->source},
+                                 {"gpu", r.run->device},
+                                 {"framework", r.run->framework},
+                                 {"plan", r.run->plan},
+                                 {"format", r.run->format},
+                                 {"hardware_pace_s", r.run->hardware},
+                                 {"fits", r.run->fits}};
+    }
     if (r.measured_memory > 0) {
       j["rows"].back()["measured_memory_bytes"] = r.measured_memory;
       j["rows"].back()["predicted_memory_bytes"] = r.predicted_memory;

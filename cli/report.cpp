@@ -1,13 +1,12 @@
 #include <fmt/format.h>
 
-#include <fstream>
 #include <iostream>
-#include <iterator>
 
 #include "cli/command.h"
 #include "cli/output_files.h"
 #include "cli/report/chapters.h"
 #include "core/error.h"
+#include "core/json_text.h"
 #include "studies/svg.h"
 
 namespace stepcast::cli {
@@ -27,11 +26,8 @@ constexpr const char* kStyle =
     ".source{color:#777;font-size:12px}";
 
 report::Document read_document(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) {
-    throw InputError(file, "cannot be read; expected what a command printed with --format json");
-  }
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const std::string text = read_document_text(file);
+  expect_shallow_json(text, file);
   report::Document document{file, nlohmann::ordered_json::parse(text, nullptr, false)};
   if (document.json.is_discarded()) {
     throw InputError(file, "is not JSON; expected what one of these printed with --format json: " +

@@ -8,6 +8,7 @@
 #include "cli/human.h"
 #include "core/config/config.h"
 #include "core/error.h"
+#include "core/json_text.h"
 
 namespace stepcast::cli {
 namespace {
@@ -214,6 +215,7 @@ std::optional<Tables> file_tables(const std::string& file, const Context& contex
     return std::filesystem::exists(file, error) ? std::nullopt : built_in_tables(file, context);
   }
   const config::Source source = config::file_source(file);
+  expect_shallow_json(source.text, source.label);
   const json j = json::parse(source.text, nullptr, false, true);
   if (!j.is_object()) {
     return std::nullopt;

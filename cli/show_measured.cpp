@@ -63,8 +63,8 @@ Tables measured_tables(const studies::MeasuredShow& s) {
        {"critical_path_s", "on critical path"},
        {"slack_s", "least slack"}});
   for (const studies::MeasuredKernel& k : s.kernels) {
-    kernels.row({short_name(k.name), cell(name_of(k.kind)), cell(k.launches), cell(k.time),
-                 cell(k.on_critical_path), cell(k.slack)});
+    kernels.row({short_name(k.name), cell(shown_kind(k.kind, k.kernel)), cell(k.launches),
+                 cell(k.time), cell(k.on_critical_path), cell(k.slack)});
   }
   if (off) {
     kernels.note(doubt);

@@ -476,8 +476,8 @@ Tables recorded_tables(const studies::RecordedStep& s) {
     const auto rate = [](double v, std::string text) {
       return v > 0 ? Cell{std::move(text), v} : empty_cell();
     };
-    ops.row({short_name(o.name), cell(name_of(o.kind)), cell(name_of(o.phase)), cell(o.executions),
-             cell(o.time), share(s.step > Seconds{} ? o.time / s.step : 0),
+    ops.row({short_name(o.name), cell(shown_kind(o.kind, o.kernel)), cell(name_of(o.phase)),
+             cell(o.executions), cell(o.time), share(s.step > Seconds{} ? o.time / s.step : 0),
              is_collective(o.kind) ? cell(o.wait) : empty_cell(), cell(o.fastest_rank),
              cell(o.slowest_rank), cell(std::int64_t{o.slowest}),
              rate(o.flops_per_second, human(FlopsPerSecond(o.flops_per_second))),

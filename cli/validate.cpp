@@ -64,7 +64,7 @@ struct ValidateCommand {
   ValidatePlansCommand plans;
   std::vector<std::string> suites;
   std::string system, predictions, emulate;
-  std::string data, scalars, calibrate = "one-row";
+  std::string data, scalars, paces, calibrate;
   bool run = false;
   std::uint64_t seed = 1;
   std::int64_t count = 36;
@@ -329,6 +329,11 @@ studies::ValidationSuite validate_dlrm(const ValidateCommand& options, const Con
   if (options.data.empty()) {
     throw InputError("--data", "is needed: the folder of mlperf_step_times.csv, or a file like it");
   }
+  if (options.calibrate == "shipped") {
+    throw InputError(
+        "--calibrate",
+        "shipped is of published: predictions of dlrm have no pace; use facts or one-row");
+  }
   if (options.calibrate == "loso") {
     throw InputError("--calibrate",
                      "loso has no other source for dlrm: each GPU occurs in one round only; use "
@@ -380,11 +385,13 @@ int validate(const ValidateCommand& options, Context& context) {
       continue;
     }
     if (suite == "published") {
-      suites.push_back(validate_published({.data = options.data,
-                                           .scalars = options.scalars,
-                                           .calibrate = options.calibrate,
-                                           .pictures = options.models.pictures},
-                                          context));
+      suites.push_back(validate_published(
+          {.data = options.data,
+           .scalars = options.scalars,
+           .calibrate = options.calibrate.empty() ? "shipped" : options.calibrate,
+           .paces = options.paces,
+           .pictures = options.models.pictures},
+          context));
       continue;
     }
     suites.push_back(validate_dlrm(options, context));
@@ -406,10 +413,15 @@ void add_validate(CLI::App& app, Context& context) {
   command->add_option("--scalars", options->scalars,
                       "published: another table whose rows alone give the scalars (loso)");
   command
-      ->add_option("--calibrate", options->calibrate,
-                   "What the rows show (dlrm, published): hardware facts only, a scalar from other "
-                   "sources, or from one row")
-      ->check(CLI::IsMember({"facts", "loso", "one-row"}));
+      ->add_option("--out-pace", options->paces,
+                   "published: write the paces that the rows show, as models/stacks/paces.json")
+      ->check(output_file());
+  command
+      ->add_option(
+          "--calibrate", options->calibrate,
+          "What the rows show (dlrm, published): what `predict` says (published's default), "
+          "hardware facts only, a scalar from other sources, or from one row (dlrm's)")
+      ->check(CLI::IsMember({"shipped", "facts", "loso", "one-row"}));
   command->add_option("--seed", options->seed, "Seed of the cases");
   command
       ->add_option_function<std::int64_t>(

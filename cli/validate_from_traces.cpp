@@ -1,16 +1,18 @@
 #include "cli/validate_from_traces.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <optional>
+#include <string>
 
 #include "cli/print_validation.h"
 #include "cli/progress.h"
 #include "cli/text_table.h"
 #include "cli/version.h"
+#include "core/temporary_folder.h"
 #include "core/whole_file.h"
 #include "studies/validate_from_traces.h"
 
@@ -52,10 +54,19 @@ int validate_from_traces(const ValidateFromTracesCommand& options, const FromTra
   study.cases = static_cast<std::size_t>(std::max<std::int64_t>(1, run.count / 2));
   study.library = context.library;
   study.producer = std::string(kVersionText);
-  const auto process = session.from_rank_zero(getpid());  // one name on all ranks
-  study.folder = options.keep.empty()
-                     ? fs::temp_directory_path() / fmt::format("stepcast-traces-{}", process)
-                     : fs::path(options.keep);
+  std::optional<TemporaryFolder> temporary;
+  study.folder = options.keep;
+  if (options.keep.empty()) {  // one folder for all ranks
+    std::string name;
+    if (session.rank() == 0) {
+      temporary.emplace("stepcast-traces");
+      name = temporary->path().string();
+    }
+    name.resize(
+        static_cast<std::size_t>(session.from_rank_zero(static_cast<std::int64_t>(name.size()))));
+    session.broadcast_bytes(name.data(), name.size());
+    study.folder = name;
+  }
   study.predicted = [&run](const std::vector<studies::RuntimeCase>& cases) {
     const std::string file = run.predictions.empty()
                                  ? fmt::format("from-traces-predictions-{}.csv", run.seed)
@@ -70,10 +81,6 @@ int validate_from_traces(const ValidateFromTracesCommand& options, const FromTra
   const studies::FromTracesResult result = studies::validate_from_traces(study, session);
   const studies::ValidationSuite suite = studies::from_traces_suite(result);
   if (session.rank() == 0) {
-    if (options.keep.empty()) {
-      std::error_code ignored;
-      fs::remove_all(study.folder, ignored);
-    }
     print_validation({suite}, run.format, std::cout);
   }
   return suite.pass ? 0 : 1;

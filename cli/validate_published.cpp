@@ -1,15 +1,21 @@
 #include "cli/validate_published.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <thread>
 #include <vector>
 
+#include "cli/output_files.h"
 #include "cli/progress.h"
+#include "core/config/paces.h"
 #include "core/config/published_names.h"
 #include "core/error.h"
 #include "core/whole_file.h"
 #include "studies/pictures.h"
+#include "studies/published_paces.h"
+#include "studies/published_select.h"
 #include "studies/published_unseen.h"
 #include "studies/validate_published.h"
 
@@ -34,7 +40,7 @@ studies::ValidationSuite validate_published(const ValidatePublishedCommand& comm
   const auto regime = studies::regime_named(command.calibrate);
   if (!regime) {
     throw InputError("--calibrate",
-                     "found " + command.calibrate + ", expected facts, loso or one-row");
+                     "found " + command.calibrate + ", expected shipped, facts, loso or one-row");
   }
   const bool unseen = !command.scalars.empty();
   if (unseen && regime != studies::PublishedRegime::kLoso) {
@@ -53,13 +59,25 @@ studies::ValidationSuite validate_published(const ValidatePublishedCommand& comm
     options.progress = [&progress](double done) { progress.update(done, 1, ""); };
     return studies::predict_published(rows, names, library, options);
   };
-  const auto rows = studies::read_published(command.data);
+  studies::PublishedTables tables = studies::read_published_tables(command.data);
+  const auto& rows = tables.rows;
   const auto others =
       unseen ? studies::read_published(command.scalars) : std::vector<studies::PublishedRow>{};
   const auto predictions = predicted(rows);
   studies::PublishedValidation result =
       unseen ? studies::validate_unseen(predictions, predicted(others))
-             : studies::validate_published(predictions, *regime);
+             : studies::validate_published(predictions, *regime,
+                                           regime == studies::PublishedRegime::kShipped
+                                               ? config::load_paces(library)
+                                               : PaceTable{});
+  if (!command.paces.empty()) {
+    PaceTable table = studies::fit_paces(studies::pointers(predictions));
+    table.source = fmt::format("stepcast validate published --out-pace: {} steps of {}",
+                               table.groups.back().rows,
+                               std::filesystem::path(command.data).filename().string());
+    write_whole_file(command.paces, config::paces_to_json(table));
+    tell_written(command.paces);
+  }
   if (!command.pictures.empty()) {
     std::filesystem::create_directories(command.pictures);
     for (const studies::ScoredCurve& curve : result.curves) {
@@ -69,6 +87,9 @@ studies::ValidationSuite validate_published(const ValidatePublishedCommand& comm
                          studies::accuracy_picture(curve.kind + ", seconds per step", one));
       }
     }
+  }
+  for (std::string& file : tables.left_out) {
+    result.suite.notes.push_back(std::move(file));
   }
   return std::move(result.suite);
 }

@@ -14,6 +14,7 @@
 #include "cli/validate_traces.h"
 #include "core/error.h"
 #include "core/statistics.h"
+#include "core/temporary_folder.h"
 #include "core/whole_file.h"
 #include "studies/replay.h"
 #include "studies/runtime_cases.h"
@@ -100,17 +101,7 @@ struct WhatIf {
 class WhatIfRuns {
  public:
   WhatIfRuns(const Context& context, std::uint64_t seed)
-      : context_(context),
-        seed_(seed),
-        folder_(fs::temp_directory_path() / fmt::format("stepcast-what-if-{}", getpid())) {
-    fs::create_directories(folder_);
-  }
-  ~WhatIfRuns() {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
-  WhatIfRuns(const WhatIfRuns&) = delete;
-  WhatIfRuns& operator=(const WhatIfRuns&) = delete;
+      : context_(context), seed_(seed), folder_(temporary_.path()) {}
 
   WhatIf check(std::int64_t index) const {
     studies::Draw draw(seed_ * 1000003 + static_cast<std::uint64_t>(index));
@@ -180,6 +171,7 @@ class WhatIfRuns {
 
   const Context& context_;
   std::uint64_t seed_;
+  TemporaryFolder temporary_{"stepcast-what-if"};
   fs::path folder_;
 };
 

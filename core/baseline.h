@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/op.h"
+#include "core/kernel_kind.h"
 
 namespace stepcast {
 
@@ -23,6 +23,7 @@ struct BaselineOp {
   std::string name;
   OpKind kind = OpKind::kRecorded;
   Phase phase = Phase::kForward;
+  KernelKind kernel = KernelKind::kOther;
   /// Too small to be judged alone; part of Baseline::small_ops.
   bool small = false;
   BaselineTimes time;  ///< per rank: mean over ranks; of collectives that end together the least

@@ -52,6 +52,17 @@ Broken broken_by_megatron(const Job& job, const TransformerWorkload& w) {
                                   "fabric; use zero {} without a level",
                                   p.zero)};
   }
+  if (w.moe && job.formats.compute == Format::kFp16) {
+    return BrokenRule{"formats.compute",
+                      "Megatron-LM trains experts in bf16 and fp8, not in fp16; use bf16"};
+  }
+  if (p.context > 1 && job.batch.sequence % (2 * p.context) != 0) {
+    return BrokenRule{
+        "parallel.context",
+        fmt::format("Megatron-LM cuts a sequence into two parts for each of {} context "
+                    "ranks, and {} tokens are no multiple of {}; use another size",
+                    p.context, job.batch.sequence, 2 * p.context)};
+  }
   if (w.moe && p.expert > 1 && p.tensor > 1 && !p.sequence_parallel) {
     return BrokenRule{"parallel.sequence_parallel",
                       "Megatron-LM splits experts over tensor ranks with sequence parallelism "
@@ -100,10 +111,51 @@ Broken broken_by_torchtitan(const Job& job, const TransformerWorkload& w) {
   return std::nullopt;
 }
 
+Broken broken_by_deepspeed(const Job& job) {
+  const Parallel& p = job.parallel;
+  if (p.pipeline > 1 && p.zero > 1) {
+    return BrokenRule{"parallel.zero", fmt::format("found {}: DeepSpeed's pipeline shards the "
+                                                   "optimizer at most; use 0 or 1",
+                                                   p.zero)};
+  }
+  if (p.pipeline > 1 && p.schedule != ScheduleKind::kOneFOneB) {
+    return BrokenRule{"parallel.schedule", "DeepSpeed runs 1f1b; use that"};
+  }
+  if (p.virtual_stages > 1) {
+    return BrokenRule{"parallel.virtual_stages", "DeepSpeed does not interleave stages; use 1"};
+  }
+  if (p.tensor > 1 && p.zero == 3) {
+    return BrokenRule{"parallel.zero", "DeepSpeed's tensor ranks go with ZeRO up to 2; use 2"};
+  }
+  if (p.sequence_parallel) {
+    return BrokenRule{"parallel.sequence_parallel",
+                      "DeepSpeed's tensor ranks hold whole sequences; use false"};
+  }
+  if (p.context > 1 && p.context_algorithm != ContextAlgorithm::kAllToAll) {
+    return BrokenRule{"parallel.context_algorithm",
+                      "DeepSpeed exchanges sequence parts for heads; use all_to_all"};
+  }
+  if (p.recompute.kind == RecomputeKind::kFirstLayers) {
+    return BrokenRule{"parallel.recompute",
+                      "DeepSpeed recomputes all layers alike; use none, selective or full"};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 const char* name_of(TrainingStack stack) {
-  return stack == TrainingStack::kMegatron ? "Megatron-LM" : "torchtitan";
+  switch (stack) {
+    case TrainingStack::kMegatron:
+      return "Megatron-LM";
+    case TrainingStack::kNemo:
+      return "NeMo";
+    case TrainingStack::kTorchtitan:
+      return "torchtitan";
+    case TrainingStack::kDeepspeed:
+      break;
+  }
+  return "DeepSpeed";
 }
 
 std::optional<BrokenRule> broken_rule(const Job& job, TrainingStack stack) {
@@ -111,8 +163,16 @@ std::optional<BrokenRule> broken_rule(const Job& job, TrainingStack stack) {
   if (w == nullptr) {
     return BrokenRule{"workload", fmt::format("{} trains transformers", name_of(stack))};
   }
-  return stack == TrainingStack::kMegatron ? broken_by_megatron(job, *w)
-                                           : broken_by_torchtitan(job, *w);
+  switch (stack) {
+    case TrainingStack::kMegatron:
+    case TrainingStack::kNemo:
+      return broken_by_megatron(job, *w);
+    case TrainingStack::kTorchtitan:
+      return broken_by_torchtitan(job, *w);
+    case TrainingStack::kDeepspeed:
+      break;
+  }
+  return broken_by_deepspeed(job);
 }
 
 }  // namespace stepcast

@@ -39,7 +39,7 @@ RunSamples part(const RunSamples& run, std::size_t first, std::size_t end) {
                    .host = part(run.host, first, end),
                    .exposed = part(run.exposed, first, end)};
   for (const RunSamples::Op& op : run.ops) {
-    block.ops.push_back({op.name, op.kind, op.phase, part(op.seconds, first, end),
+    block.ops.push_back({op.name, op.kind, op.phase, op.kernel, part(op.seconds, first, end),
                          part(op.launches, first, end), part(op.bytes, first, end)});
   }
   return block;
@@ -71,6 +71,7 @@ std::vector<BaselineOp> ops_of(std::span<const RunSamples> runs) {
         row.name = op.name;
         row.kind = op.kind;
         row.phase = op.phase;
+        row.kernel = op.kernel;
       }
       // Runs that lack the op launched it zero times.
       for (std::size_t missed = row.time.median.size(); missed < r; ++missed) {

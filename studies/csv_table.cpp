@@ -30,17 +30,30 @@ std::string CsvTable::text(std::string_view column) const {
   return at->second < fields_.size() ? std::string(fields_[at->second]) : std::string();
 }
 
-double CsvTable::positive(std::string_view column, std::string& unusable) const {
-  const std::string field = text(column);
+std::vector<std::string> CsvTable::columns() const {
+  std::vector<std::string> names;
+  for (const auto& [name, index] : columns_) {
+    names.push_back(name);
+  }
+  return names;
+}
+
+std::optional<double> positive_number(std::string_view field) {
   double value = 0;
   const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-  if (error != std::errc() || end != field.data() + field.size() || !(value > 0) || value > 1e15) {
-    if (unusable.empty()) {
-      unusable = fmt::format("{}: found '{}', expected a positive number", column, field);
-    }
-    return 0;
+  const bool number = error == std::errc() && end == field.data() + field.size();
+  return number && value > 0 && value <= 1e15 ? std::optional(value) : std::nullopt;
+}
+
+double CsvTable::positive(std::string_view column, std::string& unusable) const {
+  const std::string field = text(column);
+  if (const auto value = positive_number(field)) {
+    return *value;
   }
-  return value;
+  if (unusable.empty()) {
+    unusable = fmt::format("{}: found '{}', expected a positive number", column, field);
+  }
+  return 0;
 }
 
 double CsvTable::positive_or(std::string_view column, double otherwise,

@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,9 @@
 #include "models/measured/csv_file.h"
 
 namespace stepcast::studies {
+
+/// A number above 0 and below 1e15, the whole of `field`.
+std::optional<double> positive_number(std::string_view field);
 
 /// A CSV file with a header, read row by row; fields by column name.
 class CsvTable {
@@ -17,6 +21,7 @@ class CsvTable {
   CsvTable(const std::filesystem::path& file, std::string like);
   bool next() { return lines_.next(fields_); }
   [[nodiscard]] bool has(std::string_view column) const { return columns_.contains(column); }
+  [[nodiscard]] std::vector<std::string> columns() const;
   [[nodiscard]] std::string place() const;  ///< file:line of the row
   /// Empty where the row is shorter than the header. Errors: InputError for a column that the file
   /// does not have.

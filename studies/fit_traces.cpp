@@ -8,10 +8,10 @@
 #include <set>
 
 #include "core/config/config.h"
+#include "core/device_names.h"
 #include "core/error.h"
 #include "models/collective_form.h"
 #include "models/kernel_form.h"
-#include "models/measured/names.h"
 #include "studies/recorded_graph.h"
 #include "studies/recorded_work.h"
 #include "studies/shadowed_models.h"
@@ -102,7 +102,7 @@ Input read(const fs::path& folder, const FitTracesOptions& options) {
 /// The machine a capture names, where it holds the device that is fitted; else that device alone.
 System machine_of(const traces::MeasuredRun& capture, const FitTracesOptions& options,
                   std::int64_t ranks) {
-  const auto named = models::device_named(capture.device);
+  const auto named = device_named(capture.device);
   if (named && named->device == options.device && !named->system.empty()) {
     return config::load_system(std::string(named->system), {options.library});
   }

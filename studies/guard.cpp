@@ -7,12 +7,14 @@
 #include <boost/math/special_functions/digamma.hpp>
 #include <boost/math/special_functions/trigamma.hpp>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 #include <tuple>
 
 #include "core/error.h"
 #include "core/statistics.h"
+#include "studies/internal/guard_totals.h"
 
 namespace stepcast::studies {
 namespace {
@@ -24,6 +26,17 @@ constexpr double kResolution = 1e-3;
 constexpr std::size_t kCommonNeeds = 5;  ///< ops, to tell one from all
 /// Totals that may be next to nothing are compared with this share of the step added.
 constexpr double kNextToNothing = 0.01;
+constexpr const char* kAllOps = "all ops together";
+constexpr const char* kDeviceTime = "device time of all ops";
+/// A change of all ops together that repeats must let be seen; else they allow no verdict.
+constexpr double kMustSee = 0.05;
+/// The same where a larger tolerance was asked for.
+constexpr double kBeyondTolerance = 0.03;
+/// A group of ops of less than this share of the step is no concern.
+constexpr double kJudgedAsGroup = 0.01;
+/// Where less of the device time than this is in ops of both sides, the baseline is another
+/// program's.
+constexpr double kStillDescribed = 0.9;
 constexpr double kManyDegrees = 1e6;  ///< as good as infinitely many
 
 /// log medians and their standard errors, by run.
@@ -112,7 +125,8 @@ struct Case {
   GuardedTime* time = nullptr;
   LogTimes before, after;
   bool collective = false;
-  bool op = false;     ///< takes part in what is common, and has it taken out
+  bool op = false;     ///< takes part in what is common
+  bool group = false;  ///< has what is common taken out, like an op
   double level = 0;    ///< median over the runs before
   double change = 0;   ///< of the median over the runs after
   double between = 0;  ///< variance between runs that others of its class have too
@@ -131,8 +145,29 @@ double common_of(const std::vector<Case>& cases, bool after, std::size_t r) {
   return changes.size() < kCommonNeeds ? 0 : middle_of(changes);
 }
 
-/// Takes what all ops have in common out of every run of the ops. Returns that of the runs after.
-double take_out_common(std::vector<Case>& cases, std::size_t runs_before, std::size_t runs_after) {
+/// What all ops have in common, by run; its own scatter is that of a median over ops.
+struct Common {
+  LogTimes before, after;
+};
+
+std::vector<double> errors_of_common(const std::vector<Case>& cases, bool after, std::size_t runs) {
+  std::vector<double> errors(runs, 0);
+  double ops = 0;
+  for (const Case& c : cases) {
+    ops += c.op ? 1 : 0;
+    for (std::size_t r = 0; c.op && r < runs; ++r) {
+      const double e = (after ? c.after : c.before).error[r];
+      errors[r] += e * e;
+    }
+  }
+  for (double& e : errors) {
+    e = std::max(kResolution, ops > 0 ? std::sqrt(std::acos(0.0) * e / ops / ops) : 0);
+  }
+  return errors;
+}
+
+/// Takes what all ops have in common out of every run of the ops.
+Common take_out_common(std::vector<Case>& cases, std::size_t runs_before, std::size_t runs_after) {
   std::vector<double> before, after;
   for (std::size_t r = 0; r < runs_before; ++r) {
     before.push_back(common_of(cases, false, r));
@@ -141,16 +176,19 @@ double take_out_common(std::vector<Case>& cases, std::size_t runs_before, std::s
     after.push_back(common_of(cases, true, r));
   }
   for (Case& c : cases) {
-    for (std::size_t r = 0; c.op && r < runs_before; ++r) {
+    for (std::size_t r = 0; (c.op || c.group) && r < runs_before; ++r) {
       c.before.median[r] -= before[r];
     }
-    for (std::size_t r = 0; c.op && r < runs_after; ++r) {
+    for (std::size_t r = 0; (c.op || c.group) && r < runs_after; ++r) {
       c.after.median[r] -= after[r];
     }
     c.level = middle_of(c.before.median);
     c.change = middle_of(c.after.median) - c.level;
   }
-  return middle_of(after);
+  Common common;
+  common.before = {std::move(before), errors_of_common(cases, false, runs_before)};
+  common.after = {std::move(after), errors_of_common(cases, true, runs_after)};
+  return common;
 }
 
 /// Mean of what the variance between runs has beyond the steps' own, over collectives or over the
@@ -225,8 +263,10 @@ double quantile_of_t(double degrees, double tail) {
 
 void judge(Case& c, double t, const GuardOptions& options, bool spread_known) {
   GuardedTime& time = *c.time;
-  time.before = seconds(middle_of(c.before_times->median));
-  time.after = seconds(middle_of(c.after_times->median));
+  if (c.before_times != nullptr) {
+    time.before = seconds(middle_of(c.before_times->median));
+    time.after = seconds(middle_of(c.after_times->median));
+  }
   time.change = std::exp(c.change) - 1;
   time.noise = c.error;
   const double tolerated = std::log1p(options.tolerance);
@@ -260,7 +300,7 @@ void compare_structure(const Baseline& before, const Baseline& after,
   }
   const auto differ = [&result](const char* what, const BaselineOp& op, std::string was,
                                 std::string is) {
-    result.structure.push_back({what, op.name, std::string(name_of(op.kind)),
+    result.structure.push_back({what, op.name, std::string(shown_kind(op.kind, op.kernel)),
                                 std::string(name_of(op.phase)), std::move(was), std::move(is), ""});
   };
   const auto apart = [](const BaselineRange& a, const BaselineRange& b) {
@@ -298,18 +338,20 @@ std::map<Key, const BaselineOp*> by_key(const Baseline& baseline) {
   return ops;
 }
 
+bool is_op(const GuardedTime& t) { return t.kind != "total" && t.kind != "group"; }
+
 void rank_by_time_lost(GuardResult& result) {
   double lost = 0;
   for (const GuardedTime& t : result.times) {
-    lost += t.regressed && t.kind != "total" ? t.before.base() * t.change : 0;
+    lost += t.regressed && is_op(t) ? t.before.base() * t.change : 0;
   }
   for (GuardedTime& t : result.times) {
-    t.share = t.regressed && t.kind != "total" && lost > 0 ? t.before.base() * t.change / lost : 0;
+    t.share = t.regressed && is_op(t) && lost > 0 ? t.before.base() * t.change / lost : 0;
   }
   std::stable_sort(
       result.times.begin(), result.times.end(), [](const GuardedTime& a, const GuardedTime& b) {
         const auto order = [](const GuardedTime& t) {
-          return std::tuple(!t.regressed, t.kind == "total",
+          return std::tuple(!t.regressed, !is_op(t),
                             t.regressed ? -t.before.base() * t.change : -t.before.base());
         };
         return order(a) < order(b);
@@ -326,69 +368,161 @@ double mean_of(const std::vector<std::int64_t>& v) {
 
 }  // namespace
 
-bool GuardResult::pass() const {
-  return structure.empty() &&
-         std::none_of(times.begin(), times.end(), [](const GuardedTime& t) { return t.regressed; });
+namespace {
+
+/// A time to judge, before it is taken apart by run.
+struct Pair {
+  BaselineTimes before, after;
+  double added = 0;  ///< to both, where they may be next to nothing
+  enum class Role : std::uint8_t { kOp, kGroup, kTotal } role = Role::kOp;
+  bool collective = false;
+};
+
+/// The times of `before` that `after` has too, with their rows in the result.
+std::vector<Pair> pairs_of(const Baseline& before, const Baseline& after,
+                           const std::map<Key, const BaselineOp*>& ops_after, GuardResult& result) {
+  using Role = Pair::Role;
+  std::vector<Pair> pairs;
+  const auto add = [&](Pair pair, std::string name, std::string_view kind, std::string_view phase) {
+    pairs.push_back(std::move(pair));
+    GuardedTime time;
+    time.name = std::move(name);
+    time.kind = kind;
+    time.phase = phase;
+    result.times.push_back(std::move(time));
+  };
+  for (const BaselineOp& op : before.ops) {
+    const auto found = ops_after.find(key_of(op));
+    if (!op.small && found != ops_after.end()) {
+      add({op.time, found->second->time, 0, Role::kOp, is_collective(op.kind)}, op.name,
+          shown_kind(op.kind, op.kernel), name_of(op.phase));
+    }
+  }
+  const double step = middle_of(before.step.median);
+  const double added = kNextToNothing * step;
+  if (middle_of(before.small_ops.median) > 0) {
+    add({before.small_ops, after.small_ops, 0, Role::kOp}, "small ops together", "total", "");
+  }
+  // A kind of one op that is still there is that op.
+  const auto kinds = internal::time_by_kind(before), kinds_after = internal::time_by_kind(after);
+  const auto census = internal::census_of(before, after);
+  for (const auto& [kind, times] : kinds) {
+    const auto found = kinds_after.find(kind);
+    if (found != kinds_after.end() && middle_of(times.median) >= kJudgedAsGroup * step &&
+        (census.at(kind).ops > 1 || census.at(kind).unmatched > 0)) {
+      add({times, found->second, 0, Role::kGroup, kind == KernelKind::kCommunication},
+          fmt::format("all {} ops", name_of(kind)), "group", "");
+    }
+  }
+  add({before.host, after.host, added, Role::kTotal}, "host between issues", "total", "");
+  add({before.exposed, after.exposed, added, Role::kTotal}, "exposed communication", "total", "");
+  add({internal::device_time_of(before), internal::device_time_of(after), 0, Role::kTotal},
+      kDeviceTime, "total", "");
+  add({before.step, after.step, 0, Role::kTotal}, "step", "total", "");
+  return pairs;
+}
+
+GuardPower power_of(const GuardResult& result) {
+  GuardPower power;
+  std::vector<const GuardedTime*> ops;
+  double common = std::numeric_limits<double>::infinity();
+  for (const GuardedTime& t : result.times) {
+    if (is_op(t)) {
+      ops.push_back(&t);
+    } else if (t.name == kAllOps || t.name == kDeviceTime) {
+      common = std::min(common, t.detects);
+    } else if (t.name == "step") {
+      power.step = t.detects;
+    }
+  }
+  std::sort(ops.begin(), ops.end(),
+            [](const auto* a, const auto* b) { return a->detects < b->detects; });
+  if (!ops.empty()) {
+    power.one_op = ops[ops.size() / 2]->detects;
+    power.worst_op = ops.back()->detects;
+    power.worst = ops.back()->name;
+  }
+  power.all_ops = common;
+  return power;
+}
+
+/// What says that the baseline no longer describes the program.
+void look_for_age(const Baseline& before, const Baseline& after, GuardResult& result) {
+  if (before.version != after.version) {
+    result.stale.push_back(
+        fmt::format("the baseline was made by {}, this is {}", before.version, after.version));
+  }
+  for (const GuardedTime& t : result.times) {
+    if (t.improved && (t.name == kAllOps || t.name == "step")) {
+      result.stale.push_back(
+          fmt::format("{}: {:.1f} % less time than the baseline; a slowdown back to it would pass",
+                      t.name, -100 * t.change));
+    }
+  }
+  const double matched =
+      std::min(internal::matched_share(before, after), internal::matched_share(after, before));
+  if (matched < kStillDescribed) {
+    result.stale.push_back(
+        fmt::format("{:.0f} % of the device time is in ops that only one of baseline and runs has",
+                    100 * (1 - matched)));
+  }
+}
+
+}  // namespace
+
+GuardResult::Verdict GuardResult::verdict() const {
+  if ((!structure.empty() && !structure_warns) ||
+      std::any_of(structure.begin(), structure.end(),
+                  [](const StructureChange& s) { return s.what == "ranks"; }) ||
+      std::any_of(times.begin(), times.end(), [](const GuardedTime& t) { return t.regressed; })) {
+    return Verdict::kRegressed;
+  }
+  return by_tolerance_alone || (judged_times && power.all_ops <= must_see) ? Verdict::kPass
+                                                                           : Verdict::kCannotJudge;
 }
 
 GuardResult guard(const Baseline& before, const Baseline& after, const GuardOptions& options) {
   GuardResult result;
   result.false_alarms = kFalseAlarms;
+  result.structure_warns = options.structure_warns;
+  result.must_see = std::max(kMustSee, options.tolerance + kBeyondTolerance);
   const std::map<Key, const BaselineOp*> ops_after = by_key(after);
   compare_structure(before, after, ops_after, result);
   if (before.ranks != after.ranks) {
     result.judged_times = false;  // another program
     return result;
   }
-
-  struct Pair {
-    const BaselineTimes *before, *after;
-    double added;
-    bool op, collective;
-  };
-  std::vector<Pair> pairs;
-  for (const BaselineOp& op : before.ops) {
-    const auto found = ops_after.find(key_of(op));
-    if (!op.small && found != ops_after.end()) {
-      pairs.push_back({&op.time, &found->second->time, 0, true, is_collective(op.kind)});
-      GuardedTime time;
-      time.name = op.name;
-      time.kind = name_of(op.kind);
-      time.phase = name_of(op.phase);
-      result.times.push_back(std::move(time));
-    }
-  }
-  const double added = kNextToNothing * middle_of(before.step.median);
-  const auto total = [&](const char* name, const BaselineTimes& a, const BaselineTimes& b,
-                         double floor, bool like_op = false) {
-    pairs.push_back({&a, &b, floor, like_op, false});
-    GuardedTime time;
-    time.name = name;
-    time.kind = "total";
-    result.times.push_back(std::move(time));
-  };
-  if (middle_of(before.small_ops.median) > 0) {
-    total("small ops together", before.small_ops, after.small_ops, 0, true);
-  }
-  total("host between issues", before.host, after.host, added);
-  total("exposed communication", before.exposed, after.exposed, added);
-  total("step", before.step, after.step, 0);
-
+  const std::vector<Pair> pairs = pairs_of(before, after, ops_after, result);
+  GuardedTime all;
+  all.name = kAllOps;
+  all.kind = "total";
+  result.times.push_back(std::move(all));
   std::vector<Case> cases;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     Case c;
-    c.before_times = pairs[i].before;
-    c.after_times = pairs[i].after;
+    c.before_times = &pairs[i].before;
+    c.after_times = &pairs[i].after;
     c.time = &result.times[i];
-    c.before = log_of(*pairs[i].before, pairs[i].added);
-    c.after = log_of(*pairs[i].after, pairs[i].added);
-    c.op = pairs[i].op;
+    c.before = log_of(pairs[i].before, pairs[i].added);
+    c.after = log_of(pairs[i].after, pairs[i].added);
+    c.op = pairs[i].role == Pair::Role::kOp;
+    c.group = pairs[i].role == Pair::Role::kGroup;
     c.collective = pairs[i].collective;
     c.level = middle_of(c.before.median);
     cases.push_back(std::move(c));
   }
-  result.common_change =
-      std::expm1(take_out_common(cases, before.steps.size(), after.steps.size()));
+  const Common common = take_out_common(cases, before.steps.size(), after.steps.size());
+  result.common_change = std::expm1(middle_of(common.after.median));
+  const auto ops = std::count_if(cases.begin(), cases.end(), [](const Case& c) { return c.op; });
+  if (ops >= static_cast<std::ptrdiff_t>(kCommonNeeds)) {
+    Case c;
+    c.time = &result.times.back();
+    c.before = common.before;
+    c.after = common.after;
+    c.level = middle_of(c.before.median);
+    c.change = middle_of(c.after.median) - c.level;
+    cases.push_back(std::move(c));
+  }
   spread_of(cases, before.steps.size(), mean_of(before.steps), mean_of(after.steps));
   result.disturbance = disturbance_of(cases);
   for (Case& c : cases) {
@@ -396,12 +530,27 @@ GuardResult guard(const Baseline& before, const Baseline& after, const GuardOpti
   }
   const bool spread_known = before.steps.size() > 1 || mean_of(before.steps) > 1;
   result.judged_times = spread_known || options.without_spread;
+  result.by_tolerance_alone = !spread_known && options.without_spread;
   for (Case& c : cases) {
     judge(c, quantile_of_t(c.degrees, kFalseAlarms / static_cast<double>(cases.size())), options,
           spread_known);
   }
+  // What all have in common has no time of its own: it is shown on the device time.
+  for (const GuardedTime& t : result.times) {
+    if (t.name == kDeviceTime) {
+      result.times.back().before = t.before;
+      result.times.back().after = t.before * (1 + result.times.back().change);
+    }
+  }
+  if (cases.size() == pairs.size()) {
+    result.times.pop_back();  // too few ops have anything in common
+  }
   rank_by_time_lost(result);
-  if (!spread_known) {
+  if (spread_known) {
+    result.power = power_of(result);
+  } else {
+    constexpr double kNever = std::numeric_limits<double>::infinity();
+    result.power = {kNever, kNever, "", kNever, kNever};
     result.warnings.push_back(
         "the baseline is one step, which says nothing of noise: times are judged by the tolerance, "
         "if one was given; record several runs");
@@ -411,10 +560,7 @@ GuardResult guard(const Baseline& before, const Baseline& after, const GuardOpti
         "the baseline is one run: blocks of its steps stand for repeat runs, which differ more; "
         "make it from at least five");
   }
-  if (before.version != after.version) {
-    result.warnings.push_back(
-        fmt::format("the baseline was made by {}, this is {}", before.version, after.version));
-  }
+  look_for_age(before, after, result);
   return result;
 }
 

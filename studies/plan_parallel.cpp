@@ -78,7 +78,7 @@ class Planning {
     report_.search_seconds = now() - begin;
     const double searched = now();
     if (!found.best.empty()) {
-      report_.lower_bound = found.best.front().seconds;
+      report_.lower_bound = found.best.front().seconds * least_pace();
       simulate_and_prove(found);
       if (report_.cut) {
         report_.lower_bound = 0;
@@ -182,7 +182,24 @@ class Planning {
     const ExecutionGraph graph = workloads::build_graph(job);
     const bool fits = holds(simulator::fullest_ledger(graph, job.system.device));
     const SimulatedStep step = simulate_step(graph, model_);
-    return {to_seconds(step.result.makespan).base(), turn, c, std::nullopt, fits};
+    return {to_seconds(step.result.makespan).base() * pace(c.point), turn, c, std::nullopt, fits};
+  }
+
+  /// Expected over simulated step of such a plan: families of plans have paces of their own.
+  [[nodiscard]] double pace(const planner::PlanPoint& point) const {
+    const auto of = pace_of(planner::applied(request_.job, point));
+    return of ? of->factor : 1;
+  }
+  /// The least of any plan.
+  [[nodiscard]] double least_pace() const {
+    double least = std::numeric_limits<double>::infinity();
+    for (const int zero : {0, 3}) {
+      Job job = request_.job;
+      job.parallel.zero = zero;
+      const auto of = pace_of(job);
+      least = std::min(least, of ? of->factor : 1);
+    }
+    return least;
   }
 
   /// Simulates `list` in its order, in rounds, until the next one cannot be among the plans to show
@@ -222,7 +239,7 @@ class Planning {
   }
   /// Can a plan be among those to show, that takes at least so long?
   [[nodiscard]] bool in_reach(const planner::ParallelCandidate& c) const {
-    return c.seconds * (1 - kLeastTimeError) <= last_shown();
+    return c.seconds * pace(c.point) * (1 - kLeastTimeError) <= last_shown();
   }
   [[nodiscard]] bool was_simulated(const planner::ParallelCandidate& c) const {
     return std::any_of(steps_.begin(), steps_.end(),
@@ -241,7 +258,8 @@ class Planning {
     const bool known_behind = options_.shard == 0 && !rough && !report_.cut &&
                               (done == found.best.size() || !in_reach(found.best[done]));
     // Where none of the fastest fits after all, the rest of those at hand.
-    const double last = std::isinf(last_shown()) ? found.best.back().seconds : last_shown();
+    const double last =
+        std::isinf(last_shown()) ? found.best.back().seconds : last_shown() / least_pace();
     const double shown = shared(known_behind || report_.cut || options_.shard != 0 ? 0 : last);
     planner::ParallelSearchResult below;
     if (shown > 0) {
@@ -252,7 +270,8 @@ class Planning {
       return;
     }
     if (rough && !below.best.empty()) {
-      report_.lower_bound = std::min(report_.lower_bound, below.best.front().seconds);
+      report_.lower_bound =
+          std::min(report_.lower_bound, below.best.front().seconds * least_pace());
     }
     std::vector<planner::ParallelCandidate> rest;
     std::copy_if(below.best.begin(), below.best.end(), std::back_inserter(rest),
@@ -272,7 +291,7 @@ class Planning {
     report_.others_at_least = last_shown() / (1 - kLeastTimeError);
     for (const planner::ParallelCandidate& c : rest) {
       if (!was_simulated(c)) {
-        report_.others_at_least = std::min(report_.others_at_least, c.seconds);
+        report_.others_at_least = std::min(report_.others_at_least, c.seconds * pace(c.point));
         break;
       }
     }

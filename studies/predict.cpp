@@ -203,7 +203,7 @@ std::string without_constants(const Job& job) {
   const bool kernels =
       std::any_of(fitted.begin(), fitted.end(), [](const auto& m) { return m.first != "memory"; });
   const bool collectives = std::any_of(s.fitted.begin(), s.fitted.end(), [](const auto& m) {
-    return m.first != "stack" && m.first != "transformer_step";
+    return m.first != "stack" && !m.first.starts_with("transformer_step");
   });
   const bool links = collectives || job.devices == 1 || s.fabric.empty();
   if (kernels && links) {
@@ -242,25 +242,30 @@ std::size_t expert_units(const Job& job, MeshOrder order, ExpertSplit split) {
   return units.size();
 }
 
-/// Where the other usual order of ranks keeps the exchange of experts on nearer links.
+/// Where ranks that exchange tokens of experts lie in several units of the innermost level: what
+/// that is, and what keeps the exchange inside one.
 std::string far_experts(const Job& job) {
   const Parallel& p = job.parallel;
-  if (job.workload.transformer() == nullptr || p.expert == 1 || p.order == kPipelineOutside ||
-      job.system.fabric.empty()) {
+  if (job.workload.transformer() == nullptr || p.expert == 1 || job.system.fabric.empty()) {
     return {};
   }
   const workloads::TransformerShape shape = workloads::transformer_shape(job);
   const ExpertSplit split = shape.experts->split();
   const std::size_t now = expert_units(job, p.order, split);
-  const std::size_t then = expert_units(job, kPipelineOutside, split);
-  return then >= now ? std::string()
-                     : fmt::format(
-                           "{} ranks that exchange tokens of experts lie in {} units of level {}; "
-                           "parallel.order=tensor-context-data-pipeline puts them into {}",
-                           split.ranks, now, job.system.fabric.front().name, then);
+  if (now == 1) {
+    return {};
+  }
+  const FabricLevel& level = job.system.fabric.front();
+  const std::size_t then =
+      p.order == kPipelineOutside ? now : expert_units(job, kPipelineOutside, split);
+  const std::string remedy =
+      then < now
+          ? fmt::format("parallel.order=tensor-context-data-pipeline puts them into {}", then)
+          : fmt::format("a smaller parallel.expert keeps them inside one (of {} devices)",
+                        level.size);
+  return fmt::format("{} ranks that exchange tokens of experts lie in {} units of level {}; {}",
+                     split.ranks, now, level.name, remedy);
 }
-
-}  // namespace
 
 /// What the models' residuals say, no narrower than steps of software that was not looked at lie
 /// about predictions.
@@ -280,6 +285,47 @@ Interval interval_of(const Job& job, Seconds step, const simulator::StepInterval
   return interval;
 }
 
+/// No step is faster than this share of the peak allows: no published run comes near it.
+constexpr double kMostMfu = 0.9;
+
+/// The simulated step brought to the pace of such runs, its split with it, and between what nine of
+/// ten steps lie.
+void take_pace(StepPrediction& p) {
+  p.pace = pace_of(p.job);
+  if (!p.pace) {
+    return;
+  }
+  Seconds least;
+  if (const auto peak = p.job.system.device.peak_of(p.job.formats.compute)) {
+    // Of causal attention: what a device computes at least.
+    const double devices = static_cast<double>(p.job.devices);
+    least = Seconds{workloads::step_flops(p.job).model_causal.base() /
+                    (devices * peak->base() * kMostMfu)};
+  }
+  const auto at = [&](double factor) { return std::max(p.hardware * factor, least); };
+  if (p.hardware * p.pace->factor < least) {
+    p.warnings.push_back(fmt::format(
+        "at the pace of {} the step would run above {:.0f} % of the peak, which no published run "
+        "reaches; it is said to take as long as that share allows",
+        p.pace->measured, 100 * kMostMfu));
+  }
+  p.iteration = at(p.pace->factor);
+  p.interval = Interval{at(p.pace->low), at(p.pace->high)};
+  const double slower = p.iteration / p.hardware;
+  const auto stretch = [slower](TimeSplit& split) {
+    for (Seconds* part :
+         {&split.compute, &split.exposed_communication, &split.bubble, &split.host, &split.other}) {
+      *part = *part * slower;
+    }
+  };
+  stretch(p.split);
+  if (p.busiest) {
+    stretch(p.busiest->split);
+  }
+}
+
+}  // namespace
+
 Bytes reserve_of(const Device& device) {
   return simulator::framework_memory(device, {}, {}).context;
 }
@@ -295,7 +341,8 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
   const models::CostModel model(job.system, job.calibration);
   const auto [costs, result] = simulate_step(graph, model, nullptr, options.host_cost);
   const SimTime makespan = options.rendezvous ? result.makespan : without_waits(result);
-  p.iteration = to_seconds(makespan);
+  p.hardware = to_seconds(makespan);
+  p.iteration = p.hardware;
   p.in_calibrated_range = costs.in_range;
   p.executed_ops = result.ops;
   const simulator::RankSummary& critical = result.ranks.at(result.critical);
@@ -326,7 +373,7 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
   if (options.timeline) {
     p.timeline = timeline.ops();
   }
-  if (options.intervals) {
+  if (options.intervals && !pace_of(job)) {
     if (const double guessed = share_without_error(own, costs, critical.rank); guessed > 0.5) {
       p.warnings.push_back(fmt::format(
           "no interval: {:.0f} % of the time of rank {}'s ops comes from models whose error nobody "
@@ -342,6 +389,7 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
     p.busiest = RankAccount{busiest->rank, split(*busiest, timeline),
                             rows_of(timeline, graph, costs, busiest->rank, false)};
   }
+  take_pace(p);
   fill_memory(p, graph, options.remedies);
   check_tiers(p, graph);
   fill_rates(p);

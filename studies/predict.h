@@ -5,6 +5,7 @@
 
 #include "core/job.h"
 #include "core/observer.h"
+#include "core/pace.h"
 #include "core/program.h"
 #include "simulator/reports/memory_ledger.h"
 #include "simulator/simulate.h"
@@ -55,7 +56,11 @@ struct Interval {
 /// One predicted training step (CONTRACT section 4).
 struct StepPrediction {
   Job job;
+  /// The best estimate: the step at the hardware's pace times the pace of such runs, where one is
+  /// known.
   Seconds iteration;
+  Seconds hardware;          ///< the step as simulated, at the hardware's pace
+  std::optional<Pace> pace;  ///< measured over simulated steps of such runs
   std::optional<Interval> interval;
   bool in_calibrated_range = false;
   double samples_per_second = 0;

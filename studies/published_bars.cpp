@@ -16,7 +16,7 @@ namespace stepcast::studies {
 namespace {
 
 constexpr std::array<std::string_view, 5> kVendorTables{"MCore 0.8", "MLPerf v3.0", "NeMo 24.07",
-                                                        "Megatron-Bridge", "DGXC 25.04"};
+                                                        "Megatron-Bridge", "DGXC"};
 
 Scores of_source(const Scores& all, std::string_view source) {
   return where(all, [source](const PublishedPrediction& p) { return p.source == source; });
@@ -110,7 +110,10 @@ ValidationGroup memory_bar(const std::vector<PublishedPrediction>& all) {
 }  // namespace
 
 std::vector<ValidationGroup> published_bars(const std::vector<PublishedPrediction>& predictions) {
-  const Predictions all = pointers(predictions);
+  // Of plans that fit: the others were not the jobs that ran.
+  const Predictions all = where(pointers(predictions), [](const PublishedPrediction& p) {
+    return !p.skipped.empty() || p.fits();
+  });
   const Scores loso = scaled(all, PublishedRegime::kLoso);
   const Scores one_row = scaled(all, PublishedRegime::kOneRow);
   std::vector<ValidationGroup> bars;

@@ -8,9 +8,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "core/error.h"
+#include "core/pace.h"
 #include "models/cost_model.h"
 #include "simulator/reports/memory_ledger.h"
 #include "studies/error_statistics.h"
@@ -60,12 +62,17 @@ JobPrediction predict_job(Job job, double host_issue, bool facts) {
   return p;
 }
 
-JobPrediction predict_row(const PublishedRow& row, const config::PublishedNames& names,
-                          const config::Library& library, bool facts) {
+struct Context {
+  const config::PublishedNames& names;
+  const config::Library& library;
+  std::vector<Workload> shapes;
+  bool facts = false;
+};
+
+JobPrediction predict_row(const PublishedRow& row, const Context& context) {
   try {
-    const config::PublishedStack* stack = names.stack(row.source, row.framework, row.model);
-    return predict_job(job_of(row, names, library), stack != nullptr ? stack->host_issue : 0,
-                       facts);
+    return predict_job(job_of(row, context.names, context.library, context.shapes),
+                       recipe_of(row, context.names).host_issue, context.facts);
   } catch (const InputError& e) {
     JobPrediction p;
     p.skipped = e.what();
@@ -74,13 +81,14 @@ JobPrediction predict_row(const PublishedRow& row, const config::PublishedNames&
 }
 
 /// The key under which a row's job is predicted; rows that cannot become a job stand alone.
-std::string key_of(const PublishedRow& row, const config::PublishedNames& names) {
+std::string key_of(const PublishedRow& row, const Context& context) {
   std::string key;
   try {
     if (row.unusable.empty()) {
-      for (const std::string& setting : settings_of(row, names)) {
+      for (const std::string& setting : settings_of(row, {context.names, context.shapes})) {
         key += setting + "\n";
       }
+      key += row.sequence_parallel ? "said" : "";
     }
   } catch (const InputError&) {
     key.clear();
@@ -103,12 +111,11 @@ PublishedPrediction joined(const PublishedRow& row, const JobPrediction& job,
   PublishedPrediction p;
   p.row = &row;
   p.skipped = job.skipped;
-  if (const auto* stack = names.stack(row.source, row.framework, row.model)) {
-    p.source = stack->source;
-    p.family = stack->family;
-  }
-  const auto* gpu = names.gpu(row.gpu);
-  p.device = gpu != nullptr ? gpu->name : row.gpu;
+  const config::StackRecipe recipe = recipe_of(row, names);
+  p.source = recipe.source;
+  p.framework = recipe.stack != nullptr ? recipe.stack->framework : "";
+  const auto device = device_of(row, names);
+  p.device = device ? device->device : row.gpu;
   if (!p.skipped.empty()) {
     return p;
   }
@@ -119,6 +126,7 @@ PublishedPrediction joined(const PublishedRow& row, const JobPrediction& job,
   }
   const double devices = static_cast<double>(row.devices);
   p.format = name_of(job.job.formats.compute);
+  p.plan = name_of(*plan_family(job.job));
   p.measured = *measured;
   p.facts = job.facts;
   p.curve = job.curve;
@@ -150,11 +158,13 @@ std::vector<PublishedPrediction> predict_published(const std::vector<PublishedRo
                                                    const config::PublishedNames& names,
                                                    const config::Library& library,
                                                    const PublishedPredictOptions& options) {
+  const Context context{names, library, published_shapes(library), options.facts};
   std::map<std::string, std::size_t> index;
   std::vector<std::size_t> job_of_row;
   std::vector<const PublishedRow*> first;
   for (const PublishedRow& row : rows) {
-    const auto [at, fresh] = index.emplace(key_of(row, names), first.size());
+    const auto [at, fresh] = index.emplace(
+        not_modelled(row).empty() ? key_of(row, context) : not_modelled(row), first.size());
     if (fresh) {
       first.push_back(&row);
     }
@@ -167,7 +177,10 @@ std::vector<PublishedPrediction> predict_published(const std::vector<PublishedRo
   const auto work = [&] {
     for (std::size_t i = next++; i < jobs.size(); i = next++) {
       try {
-        jobs[i] = predict_row(*first[i], names, library, options.facts);
+        jobs[i].skipped = not_modelled(*first[i]);
+        if (jobs[i].skipped.empty()) {
+          jobs[i] = predict_row(*first[i], context);
+        }
       } catch (...) {
         const std::scoped_lock lock(reporting);
         broken = std::current_exception();
@@ -189,12 +202,24 @@ std::vector<PublishedPrediction> predict_published(const std::vector<PublishedRo
   if (broken) {
     std::rethrow_exception(broken);
   }
+  std::set<std::string> ids;
+  for (const PublishedRow& row : rows) {
+    ids.insert(row.id);
+  }
   std::vector<PublishedPrediction> predictions;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     predictions.push_back(joined(rows[i], jobs[job_of_row[i]], names));
-    if (const PublishedRow* same = first_of_same(rows, i)) {
-      predictions.back().skipped =
-          fmt::format("{}: lists the measurement of {} again", rows[i].place, same->id);
+    PublishedPrediction& p = predictions.back();
+    const std::string reason = not_modelled(rows[i]);
+    const PublishedRow* same = first_of_same(rows, i);
+    const bool again = same != nullptr || ids.contains(rows[i].duplicate_of);
+    if (!reason.empty()) {
+      p.left_out = reason;
+      p.skipped = fmt::format("{}: {}", rows[i].place, reason);
+    } else if (again) {
+      p.left_out = "measurement listed twice";
+      p.skipped = fmt::format("{}: lists the measurement of {} again", rows[i].place,
+                              same != nullptr ? same->id : rows[i].duplicate_of);
     }
   }
   return predictions;

@@ -12,12 +12,18 @@ namespace stepcast::studies {
 struct PublishedPrediction {
   const PublishedRow* row = nullptr;
   std::string skipped;  ///< why it cannot be predicted; then the rest is not filled
-  std::string source, family, device, format;
-  double measured = 0;        ///< seconds
+  /// Kind of that reason where it is the row's, not the prediction's: "task lora is not modelled",
+  /// "listed twice"; empty: refused.
+  std::string left_out;
+  std::string source, framework, plan, device, format;  ///< plan: family of plans (core/pace.h)
+  double measured = 0;                                  ///< seconds
   double facts = 0;           ///< seconds from hardware facts only; 0 where not asked for
   double at_peak = 0;         ///< seconds of the model FLOPs at peak: a constant MFU divides it
   double device_seconds = 0;  ///< measured, per model FLOP: how good a plan is
   double memory = 0, capacity = 0;  ///< bytes of the fullest device, its memory
+  /// It ran, so it did fit: where our ledger says otherwise the job was another one, and no
+  /// headline rests on the row.
+  [[nodiscard]] bool fits() const { return memory <= capacity; }
   bool in_range = false;
 
   /// Times of the host's issue cost that `curve` holds a step time for.

@@ -5,10 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <map>
 #include <tuple>
 
+#include "core/device_names.h"
 #include "core/error.h"
+#include "core/pace.h"
+#include "simulator/reports/memory_ledger.h"
 #include "studies/csv_table.h"
+#include "workloads/build_graph.h"
 
 namespace stepcast::studies {
 namespace {
@@ -17,43 +22,101 @@ using Settings = std::vector<std::string>;
 
 constexpr std::int64_t kUsualVocabulary = 51200;
 constexpr std::int64_t kVocabularyMultiple = 128;  // per tensor rank
+constexpr std::int64_t kLargestMachine = 16;       // devices of one host; more are several hosts
 
-PublishedRow read_row(const CsvTable& table) {
+constexpr std::array<std::string_view, 7> kNeeded{"hidden", "layers", "heads", "seq",
+                                                  "gpus",   "gpu",    "gbs"};
+constexpr std::array<std::string_view, 4> kMeasured{"iter_time_s", "tokens_per_s_per_gpu",
+                                                    "tflops_per_gpu", "mfu_pct"};
+
+/// Cells of a row by column: its own, else those of a table of shapes.
+using Cells = std::map<std::string, std::string, std::less<>>;
+using Shapes = std::map<std::string, Cells, std::less<>>;  // by id
+
+class Fields {
+ public:
+  Fields(const CsvTable& table, const Cells* filled) : table_(table), filled_(filled) {}
+
+  [[nodiscard]] std::string text(std::string_view column) const {
+    const std::string own = table_.has(column) ? table_.text(column) : std::string();
+    if (!own.empty() || filled_ == nullptr) {
+      return own;
+    }
+    const auto at = filled_->find(column);
+    return at == filled_->end() ? std::string() : at->second;
+  }
+  double number(std::string_view column, std::string& unusable) const {
+    const std::string field = text(column);
+    if (field.empty()) {
+      return 0;
+    }
+    if (const auto value = positive_number(field)) {
+      return *value;
+    }
+    if (unusable.empty()) {
+      unusable = fmt::format("{}: found '{}', expected a positive number", column, field);
+    }
+    return 0;
+  }
+
+ private:
+  const CsvTable& table_;
+  const Cells* filled_;
+};
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+PublishedRow read_row(const CsvTable& table, const Shapes& shapes) {
   PublishedRow row;
   row.place = table.place();
-  row.id = table.text("id");
-  row.source = table.text("source");
-  row.table = table.text("table");
-  row.document = table.text("retrieved_from");
-  row.framework = table.text("framework");
-  row.model = table.text("model");
-  row.act = table.text("act");
-  row.gpu = table.text("gpu");
-  row.zero = table.text("zero_stage");
-  row.schedule = table.text("schedule");
-  row.recompute = table.text("recompute");
-  row.precision = table.text("precision");
-  row.flash_attention = table.text("flash_attn");
-  row.hours_of = table.has("hours_of") ? table.text("hours_of") : "";
-  row.plan_by_rule = table.has("recalled_fields") &&
-                     table.text("recalled_fields").find("plan by rule") != std::string::npos;
-  const auto number = [&](std::string_view column) {
-    return table.positive_or(column, 0, row.unusable);
-  };
+  row.id = table.has("id") ? table.text("id") : "";
+  const auto shape = shapes.find(row.id);
+  const Fields fields(table, shape == shapes.end() ? nullptr : &shape->second);
+  if (row.id.empty()) {
+    row.id = row.place;
+  }
+  row.source = fields.text("source");
+  row.table = fields.text("table");
+  row.document = fields.text("retrieved_from");
+  row.framework = fields.text("framework");
+  row.model = fields.text("model");
+  row.task = lower(fields.text("task"));
+  row.hybrid = fields.text("hybrid");
+  row.duplicate_of = fields.text("duplicate_of");
+  row.act = fields.text("act");
+  row.gpu = fields.text("gpu");
+  row.zero = lower(fields.text("zero_stage"));
+  row.schedule = lower(fields.text("schedule"));
+  row.recompute = fields.text("recompute");
+  row.precision = fields.text("precision");
+  row.flash_attention = fields.text("flash_attn");
+  row.hours_of = fields.text("hours_of");
+  row.plan_by_rule = fields.text("recalled_fields").find("plan by rule") != std::string::npos;
+  const auto number = [&](std::string_view column) { return fields.number(column, row.unusable); };
+  // "0" says none, as an empty cell does.
   const auto count = [&](std::string_view column) {
-    return static_cast<std::int64_t>(number(column));
+    return fields.text(column) == "0" ? 0 : static_cast<std::int64_t>(number(column));
   };
   row.hidden = count("hidden");
   row.layers = count("layers");
   row.heads = count("heads");
   row.kv_heads = count("kv_heads");
+  row.head_dim = count("head_dim");
   row.ffn = count("ffn");
   row.experts = count("n_experts");
   row.per_token = count("topk");
+  row.dense_layers = count("dense_layers");
+  row.dense_ffn = count("dense_ffn");
+  row.shared_experts = count("shared_experts");
   row.sequence = count("seq");
   row.vocabulary = count("vocab");
   row.devices = count("gpus");
   row.devices_per_node = count("gpus_per_node");
+  row.devices_per_host = count("gpus_per_host");
   row.inter_bandwidth = number("inter_gbps_GBps_per_gpu");
   row.global = count("gbs");
   row.micro = count("mbs");
@@ -62,11 +125,14 @@ PublishedRow read_row(const CsvTable& table) {
   row.virtual_stages = count("vpp");
   row.context = count("cp");
   row.expert = count("ep");
-  row.sequence_parallel = table.text("sp") == "1";
+  if (const std::string sp = fields.text("sp"); sp == "0" || sp == "1") {
+    row.sequence_parallel = sp == "1";
+  }
   row.seconds = number("iter_time_s");
-  row.derived = table.text("iter_time_derived") == "1";
+  row.derived = fields.text("iter_time_derived") == "1";
   row.tokens_per_second = number("tokens_per_s_per_gpu");
   row.mfu = number("mfu_pct") / 100;
+  row.tflops = number("tflops_per_gpu");
   row.memory_gib = number("mem_GiB");
   const auto needed = [&row](std::string_view column, std::int64_t value) {
     if (value <= 0 && row.unusable.empty()) {
@@ -91,44 +157,110 @@ std::string zero_of(const PublishedRow& row) {
   return stage ? row.zero : "";
 }
 
+/// With a gate where the source says none but has experts, or norms of the Llama kind.
 std::string activation_of(const PublishedRow& row) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kNames{
-      {{"GELU2", "gelu"}, {"SqReLU2", "squared_relu"}, {"SwiGLU3", "swiglu"}}};
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kNames{
+      {{"gelu2", "gelu"},
+       {"gelu", "gelu"},
+       {"sqrelu2", "squared_relu"},
+       {"squared_relu", "squared_relu"},
+       {"swiglu3", "swiglu"},
+       {"swiglu", "swiglu"},
+       {"geglu3", "geglu"},
+       {"geglu", "geglu"}}};
+  const std::string act = lower(row.act);
   for (const auto& [theirs, ours] : kNames) {
-    if (row.act == theirs) {
+    if (act == theirs) {
       return std::string(ours);
     }
   }
-  throw InputError(row.place,
-                   fmt::format("act: found '{}', expected GELU2, SqReLU2 or SwiGLU3", row.act));
+  if (act.empty()) {
+    return "swiglu";
+  }
+  throw InputError(row.place, fmt::format("act: found '{}', expected GELU2, SqReLU2, SwiGLU3 or "
+                                          "GeGLU3",
+                                          row.act));
 }
 
 std::int64_t stated(std::int64_t value, std::int64_t otherwise) {
   return value > 0 ? value : otherwise;
 }
 
-void add_workload(const PublishedRow& row, Settings& to) {
+std::string latent_text(const LatentAttention& a) {
+  return fmt::format(
+      R"(, "mla": {{"q_rank": {}, "kv_rank": {}, "rope_dim": {}, "nope_dim": {}, "v_dim": {}}})",
+      a.q_rank, a.kv_rank, a.rope_dim, a.nope_dim, a.v_dim);
+}
+
+/// The zoo's model of that shape.
+const TransformerWorkload* same_shape(const PublishedRow& row,
+                                      const std::vector<Workload>& shapes) {
+  for (const Workload& w : shapes) {
+    const TransformerWorkload* t = w.transformer();
+    const std::int64_t experts = t != nullptr && t->moe ? t->moe->experts : 0;
+    if (t != nullptr && t->layers == row.layers && t->hidden == row.hidden &&
+        t->heads == row.heads && experts == row.experts) {
+      return t;
+    }
+  }
+  return nullptr;
+}
+
+void add_workload(const PublishedRow& row, const std::vector<Workload>& shapes, Settings& to) {
   const std::string activation = activation_of(row);
   const std::int64_t unit = kVocabularyMultiple * stated(row.tensor, 1);
   const std::int64_t vocabulary =
       (stated(row.vocabulary, kUsualVocabulary) + unit - 1) / unit * unit;
   const std::int64_t ffn = stated(row.ffn, 4 * row.hidden);
-  std::string moe;
+  const TransformerWorkload* known = same_shape(row, shapes);
+  const bool latent = known != nullptr && known->mla && row.kv_heads == 0;
+  std::string more;
   if (row.experts > 0) {
-    moe = fmt::format(R"(, "moe": {{"experts": {}, "per_token": {}, "ffn_hidden": {}}})",
-                      row.experts, stated(row.per_token, 1), ffn);
+    more = fmt::format(R"(, "moe": {{"experts": {}, "per_token": {}, "ffn_hidden": {})",
+                       row.experts, stated(row.per_token, 1), ffn);
+    if (row.shared_experts > 0) {
+      more += fmt::format(R"(, "shared": {})", row.shared_experts);
+    }
+    if (row.dense_layers > 0) {
+      more += fmt::format(R"(, "first_dense_layers": {})", row.dense_layers);
+    }
+    if (known != nullptr && known->moe && known->moe->limits_groups()) {
+      more += fmt::format(R"(, "groups": {}, "groups_per_token": {})", known->moe->groups,
+                          known->moe->groups_per_token);
+    }
+    more += "}";
   }
-  const std::string kv =
-      row.kv_heads > 0 ? fmt::format(R"("kv_heads": {}, )", row.kv_heads) : std::string();
+  if (latent) {
+    more += latent_text(*known->mla);
+  } else {
+    if (row.kv_heads > 0) {
+      more += fmt::format(R"(, "kv_heads": {})", row.kv_heads);
+    }
+    if (row.head_dim > 0) {
+      more += fmt::format(R"(, "head_dim": {})", row.head_dim);
+    }
+  }
+  if (known != nullptr && known->window > 0) {
+    more += fmt::format(R"(, "window": {})", known->window);
+    if (known->full_attention_every > 0) {
+      more += fmt::format(R"(, "full_attention_every": {})", known->full_attention_every);
+    }
+  }
   to.insert(
       to.begin(),
       fmt::format(
-          R"(workload={{"kind": "transformer", "name": "published", "layers": {}, "hidden": {}, "heads": {}, {}"ffn_hidden": {}, "activation": "{}", "vocabulary": {}, "tied_embeddings": {}{}}})",
-          row.layers, row.hidden, row.heads, kv, ffn, activation, vocabulary, activation == "gelu",
-          moe));
+          R"(workload={{"kind": "transformer", "name": "published", "layers": {}, "hidden": {}, "heads": {}, "ffn_hidden": {}, "activation": "{}", "vocabulary": {}, "tied_embeddings": {}{}}})",
+          row.layers, row.hidden, row.heads, row.experts > 0 ? stated(row.dense_ffn, ffn) : ffn,
+          activation, vocabulary, activation == "gelu", more));
 }
 
-void add_parallel(const PublishedRow& row, Settings& to) {
+/// Layers that leave a remainder on the stages, and none once embedding and head count as a layer
+/// each, are dealt out that way.
+bool ends_count(const PublishedRow& row, std::int64_t chunks) {
+  return chunks > 1 && row.layers % chunks != 0 && (row.layers + 2) % chunks == 0;
+}
+
+void add_parallel(const PublishedRow& row, bool sequence_parallel, Settings& to) {
   const auto set = [&to](std::string_view key, const auto& value) {
     to.push_back(fmt::format("{}={}", key, value));
   };
@@ -145,10 +277,14 @@ void add_parallel(const PublishedRow& row, Settings& to) {
   const bool interleaved = row.schedule.starts_with("interleaved");
   const std::int64_t unstated = interleaved ? std::max<std::int64_t>(1, row.layers / pipeline) : 1;
   if (pipeline > 1) {
-    set("parallel.virtual_stages", stated(row.virtual_stages, unstated));
+    const std::int64_t virtual_stages = stated(row.virtual_stages, unstated);
+    set("parallel.virtual_stages", virtual_stages);
+    if (ends_count(row, pipeline * virtual_stages)) {
+      set("parallel.pipeline_split", R"({"embedding": 1, "head": 1})");
+    }
   }
-  if (row.sequence_parallel && tensor > 1) {
-    set("parallel.sequence_parallel", true);
+  if (tensor > 1 && (row.sequence_parallel || sequence_parallel)) {
+    set("parallel.sequence_parallel", row.sequence_parallel.value_or(true));
   }
   if (const std::string zero = zero_of(row); !zero.empty()) {
     set("parallel.zero", zero);
@@ -172,15 +308,55 @@ std::int64_t micro_of(const PublishedRow& row) {
   return stated(row.micro, whole ? row.global / replicas : 1);
 }
 
-template <typename Named>
-const Named& known(const Named* named, const PublishedRow& row, std::string_view column,
-                   const std::string& value) {
-  if (named == nullptr) {
-    throw InputError(row.place, fmt::format("{}: '{}' is not among the aliases of "
-                                            "workloads/published/names.json; add it there",
-                                            column, value));
+/// The file's rows; of a folder's table that is of no transformer runs, why not.
+void read_file(const std::filesystem::path& file, bool of_folder, const Shapes& shapes,
+               PublishedTables& to) {
+  CsvTable table(file, "data/llm/published.csv");
+  std::vector<std::string_view> missing;
+  std::copy_if(kNeeded.begin(), kNeeded.end(), std::back_inserter(missing),
+               [&](std::string_view c) { return !table.has(c); });
+  const bool measured = std::any_of(kMeasured.begin(), kMeasured.end(),
+                                    [&](std::string_view c) { return table.has(c); });
+  if (of_folder && (!missing.empty() || !measured)) {
+    std::size_t rows = 0;
+    while (table.next()) {
+      ++rows;
+    }
+    to.left_out.push_back(
+        measured ? fmt::format("{}: {} rows, no runs of transformers (no column {})",
+                               file.filename().string(), rows, fmt::join(missing, ", "))
+                 : fmt::format("{}: {} rows of shapes, taken where rows of that id lack them",
+                               file.filename().string(), rows));
+    return;
   }
-  return *named;
+  if (!missing.empty() || !measured) {
+    throw InputError(file.string(),
+                     missing.empty() ? fmt::format("has no column '{}'; expected a time or a rate",
+                                                   kMeasured.front())
+                                     : fmt::format("has no column '{}'; expected {}",
+                                                   missing.front(), fmt::join(kNeeded, ", ")));
+  }
+  while (table.next()) {
+    to.rows.push_back(read_row(table, shapes));
+  }
+}
+
+/// Tables with an id and shapes, but nothing measured.
+void read_shapes(const std::filesystem::path& file, Shapes& to) {
+  CsvTable table(file, "data/llm/published_dims_patch.csv");
+  const bool measured = std::any_of(kMeasured.begin(), kMeasured.end(),
+                                    [&](std::string_view c) { return table.has(c); });
+  if (!table.has("id") || measured) {
+    return;
+  }
+  while (table.next()) {
+    Cells& cells = to[table.text("id")];
+    for (const std::string& column : table.columns()) {
+      if (column != "id" && column != "source" && column != "notes") {
+        cells[column] = table.text(column);
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -195,54 +371,161 @@ bool PublishedRow::same_configuration(const PublishedRow& o) const {
   return key(*this) == key(o);
 }
 
-std::vector<PublishedRow> read_published(const std::filesystem::path& file) {
-  CsvTable table(std::filesystem::is_directory(file) ? file / "published.csv" : file,
-                 "data/llm/published.csv");
-  std::vector<PublishedRow> rows;
-  while (table.next()) {
-    rows.push_back(read_row(table));
+PublishedTables read_published_tables(const std::filesystem::path& path) {
+  PublishedTables tables;
+  std::vector<std::filesystem::path> files{path};
+  const bool folder = std::filesystem::is_directory(path);
+  Shapes shapes;
+  if (folder) {
+    files.clear();
+    for (const auto& entry : std::filesystem::directory_iterator(path)) {
+      if (entry.path().extension() == ".csv") {
+        files.push_back(entry.path());
+      }
+    }
+    std::sort(files.begin(), files.end());
+    for (const auto& file : files) {
+      read_shapes(file, shapes);
+    }
   }
-  if (rows.empty()) {
-    throw InputError(file.string(), "has no rows; expected those of data/llm/published.csv");
+  for (const auto& file : files) {
+    read_file(file, folder, shapes, tables);
   }
-  return rows;
+  if (tables.rows.empty()) {
+    throw InputError(path.string(), "has no rows; expected those of data/llm/published.csv");
+  }
+  return tables;
 }
 
-std::vector<std::string> settings_of(const PublishedRow& row, const config::PublishedNames& names) {
+std::vector<PublishedRow> read_published(const std::filesystem::path& path) {
+  return read_published_tables(path).rows;
+}
+
+std::vector<Workload> published_shapes(const config::Library& library) {
+  std::vector<Workload> shapes;
+  for (const config::Entry& entry : config::list_workloads(library)) {
+    Workload w = config::load_workload(entry.name, library);
+    if (w.transformer() != nullptr) {
+      shapes.push_back(std::move(w));
+    }
+  }
+  return shapes;
+}
+
+config::StackRecipe recipe_of(const PublishedRow& row, const config::PublishedNames& names) {
+  const PlanFamily family = row.experts > 0       ? PlanFamily::kExperts
+                            : zero_of(row) == "3" ? PlanFamily::kSharded
+                                                  : PlanFamily::kTensorPipeline;
+  return names.recipe(row.source, row.framework, row.model, name_of(family));
+}
+
+std::optional<PublishedDevice> device_of(const PublishedRow& row,
+                                         const config::PublishedNames& names) {
+  if (const auto* alias = names.gpu(row.gpu)) {
+    return PublishedDevice{alias->name, alias->settings};
+  }
+  const auto device = device_named(row.gpu);
+  if (!device) {
+    return std::nullopt;
+  }
+  PublishedDevice found{std::string(device->device), {}};
+  if (!device->system.empty()) {
+    found.settings.push_back(fmt::format("system={}", device->system));
+    return found;
+  }
+  // A form of a chip whose machine the zoo has in another form.
+  const auto usual = device_named(device->device.substr(0, device->device.find('-')));
+  if (usual && !usual->system.empty()) {
+    found.settings = {fmt::format("system={}", usual->system),
+                      fmt::format("system.device={}", device->device)};
+  }
+  return found;
+}
+
+std::string not_modelled(const PublishedRow& row) {
+  if (!row.hybrid.empty()) {
+    return fmt::format("hybrid layers ({}) are not modelled", row.hybrid);
+  }
+  // Supervised fine-tuning trains all weights, as pretraining does.
+  if (!row.task.empty() && row.task != "pretrain" && row.task != "sft") {
+    return fmt::format("task {} is not modelled", row.task);
+  }
+  return {};
+}
+
+std::vector<std::string> settings_of(const PublishedRow& row, const PublishedRules& rules) {
   if (!row.unusable.empty()) {
     throw InputError(row.place, row.unusable);
   }
-  const auto& gpu = known(names.gpu(row.gpu), row, "gpu", row.gpu);
-  const auto& stack =
-      known(names.stack(row.source, row.framework, row.model), row, "source", row.source);
-  Settings settings = gpu.settings;
-  add_workload(row, settings);
+  const auto device = device_of(row, rules.names);
+  if (!device || device->settings.empty()) {
+    throw InputError(row.place,
+                     device ? fmt::format("gpu: the zoo has no machine of {}", device->device)
+                            : fmt::format("gpu: '{}' is no device of the zoo (`stepcast list "
+                                          "devices`)",
+                                          row.gpu));
+  }
+  const config::StackRecipe recipe = recipe_of(row, rules.names);
+  Settings settings = device->settings;
+  if (recipe.stack != nullptr) {
+    settings.push_back("stack=" + recipe.stack->name);
+  }
+  add_workload(row, rules.shapes, settings);
   settings.push_back(fmt::format("devices={}", row.devices));
   settings.push_back(fmt::format(R"(batch={{"global": {}, "micro": {}, "sequence": {}}})",
                                  row.global, micro_of(row), row.sequence));
   if (row.devices_per_node > 0) {
-    settings.push_back(fmt::format("system.host.devices={}", row.devices_per_node));
+    // A machine is no larger than its fast network; of one that joins several the zoo's count.
+    const std::int64_t host =
+        row.devices_per_host > 0 ? row.devices_per_host : row.devices_per_node;
+    if (row.devices_per_host > 0 || row.devices_per_node <= kLargestMachine) {
+      settings.push_back(fmt::format("system.host.devices={}", host));
+    }
     settings.push_back(fmt::format("system.fabric[0].size={}", row.devices_per_node));
   }
   if (row.inter_bandwidth > 0) {
     settings.push_back(
         fmt::format("system.fabric[1].bandwidth=\"{:.6g} GB/s\"", row.inter_bandwidth));
   }
-  settings.insert(settings.end(), stack.settings.begin(), stack.settings.end());
-  if (!row.precision.empty()) {
-    const auto& precision = known(names.precision(row.precision), row, "precision", row.precision);
-    settings.insert(settings.end(), precision.settings.begin(), precision.settings.end());
+  const std::int64_t tensor = stated(row.tensor, 1);
+  const std::int64_t pipeline = stated(row.pipeline, 1);
+  const auto add = [&settings](const std::vector<std::string>& more) {
+    settings.insert(settings.end(), more.begin(), more.end());
+  };
+  // Those of the publication go before what `stack` says.
+  add(recipe.settings.always);
+  if (tensor > 1) {
+    add(recipe.settings.tensor);
   }
-  add_parallel(row, settings);
-  if (row.pipeline > 1) {
-    settings.insert(settings.end(), stack.pipelined.begin(), stack.pipelined.end());
+  if (!row.precision.empty()) {
+    const auto* precision = rules.names.precision(row.precision);
+    if (precision == nullptr) {
+      throw InputError(row.place, fmt::format("precision: '{}' begins with no alias of "
+                                              "workloads/published/names.json; add it there",
+                                              row.precision));
+    }
+    add(precision->settings);
+  }
+  add_parallel(row, rules.sequence_parallel, settings);
+  if (pipeline > 1) {
+    add(recipe.settings.pipelined);
   }
   return settings;
 }
 
 Job job_of(const PublishedRow& row, const config::PublishedNames& names,
-           const config::Library& library) {
-  return config::load_job(config::text_source("{}", row.place), settings_of(row, names), library);
+           const config::Library& library, const std::vector<Workload>& shapes) {
+  const auto made = [&](bool sequence_parallel) {
+    return config::load_job(config::text_source("{}", row.place),
+                            settings_of(row, {names, shapes, sequence_parallel}), library);
+  };
+  Job job = made(false);
+  if (row.sequence_parallel || job.parallel.tensor == 1 || job.parallel.sequence_parallel) {
+    return job;
+  }
+  const Bytes needed =
+      simulator::fullest_ledger(workloads::build_graph(job), job.system.device).total();
+  return needed > job.system.device.memory ? made(true) : job;
 }
 
 std::optional<double> measured_seconds(const PublishedRow& row, const Job& job,
@@ -253,6 +536,9 @@ std::optional<double> measured_seconds(const PublishedRow& row, const Job& job,
   }
   if (row.seconds > 0) {
     return row.seconds;
+  }
+  if (row.tflops > 0 && row.mfu <= 0) {
+    return model_flops / (static_cast<double>(row.devices) * row.tflops * 1e12);
   }
   const auto peak = job.system.device.peak_of(job.formats.compute);
   if (row.mfu > 0 && peak) {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "core/device_names.h"
 #include "core/error.h"
-#include "models/measured/names.h"
 #include "simulator/reports/breakdown.h"
 #include "simulator/reports/timeline.h"
 #include "simulator/simulate.h"
@@ -248,7 +248,7 @@ Job job_of(const traces::MeasuredRun& run, const ReplayOptions& options,
 
 /// What a capture was recorded on, by what its profiler calls it.
 System recorded_on(const traces::MeasuredRun& run, const ReplayOptions& options) {
-  const auto from = models::device_named(run.device);
+  const auto from = device_named(run.device);
   if (!from) {
     throw InputError("--device",
                      fmt::format("needs to know what the trace was recorded on; it says "

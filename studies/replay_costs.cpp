@@ -9,6 +9,7 @@
 #include "core/collectives.h"
 #include "core/config/suggest.h"
 #include "core/error.h"
+#include "core/kernel_kind.h"
 #include "models/cost_model.h"
 #include "studies/error_statistics.h"
 
@@ -78,7 +79,7 @@ bool matches(std::string_view pattern, std::string_view name) {
 
 bool selects(std::string_view what, const Program& program, const Op& op) {
   return what == "all" || what == name_of(op.kind) || what == name_of(class_of(op.kind)) ||
-         (what == "comm" && is_collective(op.kind)) ||
+         what == name_of(kernel_kind_of(op)) || (what == "comm" && is_collective(op.kind)) ||
          (what == "compute" && !is_collective(op.kind)) || matches(what, program.name(op));
 }
 
@@ -152,7 +153,7 @@ void for_selected(const std::string& what, const ExecutionGraph& graph, StepCost
         if (costs.ops[i].ticks[o] > 0) {
           names.insert({"all", is_collective(op.kind) ? "comm" : "compute",
                         std::string(name_of(op.kind)), std::string(name_of(class_of(op.kind))),
-                        program.name(op)});
+                        std::string(name_of(kernel_kind_of(op))), program.name(op)});
         }
       }
     }

@@ -15,6 +15,7 @@ using Key = std::tuple<std::string, OpKind, Phase>;
 struct Tally {
   std::map<std::int32_t, double> seconds;  ///< by rank
   double launches = 0, bytes = 0;
+  KernelKind kernel = KernelKind::kOther;
 };
 
 std::map<Key, Tally> tally_of(const traces::MeasuredStep& step) {
@@ -27,6 +28,7 @@ std::map<Key, Tally> tally_of(const traces::MeasuredStep& step) {
       Tally& t = tallies[{program.name(op), op.kind, op.phase}];
       t.seconds[rank] += static_cast<double>(step.ranks[r].duration[s.ref.op]) * 1e-12;
       t.launches += 1;
+      t.kernel = kernel_kind_of(op);
       t.bytes += is_collective(op.kind) ? s.bytes : 0;
     }
   }
@@ -70,6 +72,7 @@ RunSamples samples_of(const traces::MeasuredRun& run) {
       RunSamples::Op& op = ops[key];
       if (op.seconds.empty()) {
         std::tie(op.name, op.kind, op.phase) = key;
+        op.kernel = tally.kernel;
         for (auto* v : {&op.seconds, &op.launches, &op.bytes}) {
           v->assign(run.steps.size(), 0);
         }

@@ -231,6 +231,7 @@ void add_kernels(const traces::MeasuredStep& step, std::map<Key, MeasuredKernel>
       MeasuredKernel& k = kernels[{program.name(op), op.kind}];
       k.name = program.name(op);
       k.kind = op.kind;
+      k.kernel = kernel_kind_of(op);
       k.launches += weight;
       k.time += of_ticks(ticks(s.end) - ticks(s.ready)) * weight;
     }

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/op.h"
+#include "core/kernel_kind.h"
 #include "core/units.h"
 #include "traces/measured_step.h"
 #include "traces/perfetto/perfetto_writer.h"
@@ -32,6 +32,7 @@ struct StreamUse {
 struct MeasuredKernel {
   std::string name;
   OpKind kind = OpKind::kRecorded;
+  KernelKind kernel = KernelKind::kOther;
   double launches = 0;       ///< per step, all ranks
   Seconds time;              ///< per step, sum over ranks; of collectives the transfer
   Seconds on_critical_path;  ///< of the replayed step

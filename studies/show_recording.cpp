@@ -84,6 +84,7 @@ std::vector<RecordedOp> mean_of(const std::vector<std::vector<RecordedOp>>& step
       sum.name = op.name;
       sum.kind = op.kind;
       sum.phase = op.phase;
+      sum.kernel = op.kernel;
       sum.executions += op.executions * share;
       sum.time += op.time * share;
       sum.wait += op.wait * share;

@@ -146,6 +146,7 @@ std::vector<RecordedOp> recorded_ops(const traces::Trace& trace, std::int32_t sk
   struct Sum {
     double executions = 0, flops = 0, bytes = 0;
     Seconds time, wait;
+    KernelKind kernel = KernelKind::kOther;
   };
   using Key = std::tuple<std::string, OpKind, Phase>;
   std::map<Key, std::map<std::int32_t, Sum>> sums;
@@ -172,6 +173,7 @@ std::vector<RecordedOp> recorded_ops(const traces::Trace& trace, std::int32_t sk
       if (t.executions > 0) {
         const Op& op = program.ops[o];
         Sum& s = sums[{program.name(op), op.kind, op.phase}][rank.rank];
+        s.kernel = kernel_kind_of(op);
         s.executions += t.executions * per_step;
         s.time += t.time * per_step;
         s.wait += t.wait * per_step;
@@ -189,6 +191,7 @@ std::vector<RecordedOp> recorded_ops(const traces::Trace& trace, std::int32_t sk
     double flops = 0;
     double bytes = 0;
     for (const auto& [rank, s] : by_rank) {
+      op.kernel = s.kernel;
       op.executions += s.executions * share;
       op.time += s.time * share;
       op.wait += s.wait * share;

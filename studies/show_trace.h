@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "core/kernel_kind.h"
 #include "simulator/reports/breakdown.h"
 #include "traces/trace.h"
 
@@ -32,6 +33,7 @@ struct RecordedOp {
   std::string name;
   OpKind kind = OpKind::kFill;
   Phase phase = Phase::kForward;
+  KernelKind kernel = KernelKind::kOther;
   double executions = 0;  ///< per rank and step
   Seconds time;           ///< collectives: transfer only; mean over ranks
   Seconds wait;           ///< collectives

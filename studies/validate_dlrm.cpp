@@ -12,9 +12,9 @@
 #include <set>
 #include <utility>
 
+#include "core/device_names.h"
 #include "core/error.h"
 #include "core/statistics.h"
-#include "models/measured/names.h"
 #include "studies/csv_table.h"
 #include "studies/multi_hot_access.h"
 #include "studies/predict.h"
@@ -282,7 +282,7 @@ std::string DlrmStepTime::id() const {
 }
 
 std::string DlrmStepTime::generation() const {
-  const auto device = models::device_named(gpu);
+  const auto device = device_named(gpu);
   for (const auto& [begins, name] : kGenerations) {
     if (device && device->device.starts_with(begins)) {
       return std::string(name);
@@ -316,7 +316,7 @@ Job job_of(const DlrmStepTime& row, const config::Library& library) {
     throw InputError(row.place, fmt::format("benchmark: found '{}', expected dlrm or dlrm_dcnv2",
                                             row.benchmark));
   }
-  const auto device = models::device_named(row.gpu);
+  const auto device = device_named(row.gpu);
   if (!device || device->system.empty()) {
     throw InputError(row.place, fmt::format("gpu: '{}' stands for no system of the zoo", row.gpu));
   }

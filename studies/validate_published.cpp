@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <utility>
 
 #include "studies/error_statistics.h"
+#include "studies/published_paces.h"
 #include "studies/published_select.h"
 #include "studies/published_spread.h"
 
@@ -21,10 +23,12 @@ using Key = std::pair<std::string, std::string>;  // source, device
 
 Key key_of(const PublishedPrediction& p) { return {p.source, p.device}; }
 
-/// Of those that could be predicted.
+/// Of those that could be predicted, with a plan that fits: others say nothing of a pace.
 template <typename Wanted>
 Predictions predicted_where(const Predictions& all, Wanted wanted) {
-  return where(all, [&](const PublishedPrediction& p) { return p.skipped.empty() && wanted(p); });
+  return where(all, [&](const PublishedPrediction& p) {
+    return p.skipped.empty() && p.fits() && wanted(p);
+  });
 }
 
 /// Utilisation that rows show, the middle one.
@@ -34,17 +38,6 @@ double mfu_of(const Predictions& of) {
     shares.push_back(p->at_peak / p->measured);
   }
   return shares.empty() ? 1 : median_of(std::move(shares));
-}
-
-/// Rows that calibrate the rows of one source and device, leaving the source out. A scalar of
-/// steps and one of host costs are different things.
-Predictions other_sources(const Predictions& all, const PublishedPrediction& of) {
-  const auto other = [&of](const PublishedPrediction& p) {
-    return p.device == of.device && p.source != of.source && p.scales_host() == of.scales_host();
-  };
-  Predictions family = predicted_where(
-      all, [&](const PublishedPrediction& p) { return other(p) && p.family == of.family; });
-  return family.empty() ? predicted_where(all, other) : family;
 }
 
 /// Plans of one model: what can be ranked.
@@ -61,6 +54,10 @@ ValidationRow shown(const ScaledPrediction& s) {
     row.skipped = p.skipped;
   } else if (!s.reference.empty()) {
     row.skipped = s.reference;
+  }
+  if (p.skipped.empty()) {
+    row.run = ValidationRow::Run{p.source, p.device,     p.framework, p.plan,
+                                 p.format, p.seconds(1), p.fits()};
   }
   if (p.row->memory_gib > 0 && p.skipped.empty()) {
     row.measured_memory = p.row->memory_gib * kGiB;
@@ -88,40 +85,68 @@ void hold_to_baseline(const std::vector<ScaledPrediction>& of, ValidationGroup& 
   }
 }
 
-/// Scores with the rows that calibrate each source and device.
-std::vector<ScaledPrediction> scores_of(const Predictions& all, PublishedRegime regime,
-                                        const Predictions& others) {
-  std::map<Key, Predictions> calibration;
-  std::map<Key, const PublishedPrediction*> reference;
-  for (const PublishedPrediction* p : all) {
-    if (!p->skipped.empty() || calibration.contains(key_of(*p))) {
-      continue;
-    }
-    Predictions& from = calibration[key_of(*p)];
-    if (regime == PublishedRegime::kOneRow) {
-      from = {p};
-      reference[key_of(*p)] = p;
-    } else if (regime == PublishedRegime::kLoso) {
-      from = other_sources(others, *p);
-    }
-  }
-  std::map<Key, std::pair<double, double>> scalars;
-  for (const auto& [key, from] : calibration) {
-    scalars[key] = {published_scalar(from), mfu_of(from)};
-  }
+/// What a regime makes of one row: a factor on its step or host, and a constant MFU beside it.
+struct Scalar {
+  double factor = 1, mfu = 1;
+};
+
+/// Rows of a source and device are calibrated by its first row.
+std::vector<ScaledPrediction> by_one_row(const Predictions& all) {
+  std::map<Key, std::pair<const PublishedPrediction*, Scalar>> references;
   std::vector<ScaledPrediction> out;
   for (const PublishedPrediction* p : all) {
     ScaledPrediction s{p, 0, 0, {}};
     if (p->skipped.empty()) {
-      const auto [scalar, mfu] = scalars.at(key_of(*p));
-      s.seconds = regime == PublishedRegime::kFacts ? p->facts : p->seconds(scalar);
-      s.naive = p->at_peak / mfu;
-      if (const auto at = reference.find(key_of(*p)); at != reference.end() && at->second == p) {
-        s.reference =
-            fmt::format("gives the scalar of {} / {}, x{:.4g}", p->source, p->device, scalar);
+      const auto [at, first] = references.try_emplace(key_of(*p), p, Scalar{});
+      auto& [reference, scalar] = at->second;
+      if (first) {
+        scalar = {published_scalar({p}), mfu_of({p})};
+      }
+      s.seconds = p->seconds(scalar.factor);
+      s.naive = p->at_peak / scalar.mfu;
+      if (reference == p) {
+        s.reference = fmt::format("gives the scalar of {} / {}, x{:.4g}", p->source, p->device,
+                                  scalar.factor);
       }
     }
     out.push_back(std::move(s));
+  }
+  return out;
+}
+
+/// Rows at the pace that rows of other sources show, or at that of a table.
+std::vector<ScaledPrediction> at_pace(const Predictions& all, const Predictions& others,
+                                      const PaceTable* table) {
+  std::map<std::array<std::string, 4>, Scalar> scalars;
+  std::vector<ScaledPrediction> out;
+  for (const PublishedPrediction* p : all) {
+    ScaledPrediction s{p, 0, 0, {}};
+    if (p->skipped.empty()) {
+      const auto [at, fresh] =
+          scalars.try_emplace({p->source, p->device, p->framework, p->plan}, Scalar{});
+      if (fresh) {
+        const Predictions rows = pace_rows(
+            where(others, [p](const PublishedPrediction& o) { return o.source != p->source; }), *p);
+        at->second = {pace_factor(rows), mfu_of(rows)};
+        const PaceGroup* group =
+            table == nullptr ? nullptr : nearest_pace(*table, p->device, p->framework, p->plan);
+        if (group != nullptr) {
+          at->second.factor = group->factor;
+        }
+      }
+      s.seconds = p->seconds(1) * at->second.factor;
+      s.naive = p->at_peak / at->second.mfu;
+    }
+    out.push_back(std::move(s));
+  }
+  return out;
+}
+
+/// From hardware facts only.
+std::vector<ScaledPrediction> of_facts(const Predictions& all) {
+  std::vector<ScaledPrediction> out;
+  for (const PublishedPrediction* p : all) {
+    out.push_back({p, p->skipped.empty() ? p->facts : 0, p->skipped.empty() ? p->at_peak : 0, {}});
   }
   return out;
 }
@@ -130,12 +155,75 @@ std::string group_name(const Key& key) {
   return fmt::format("{} / {}", key.first.empty() ? "unknown source" : key.first, key.second);
 }
 
+/// The same rows by what they have in common, and those apart whose own ledger does not fit.
+void add_cuts(const Scores& scores, ValidationSuite& suite) {
+  const auto scored = [](const PublishedPrediction& p) { return p.skipped.empty(); };
+  const auto add = [&](const std::string& name, const Scores& of) {
+    if (!of.empty()) {
+      ValidationGroup group = published_group(name, of);
+      group.bound.clear();
+      group.pass = true;
+      suite.groups.push_back(std::move(group));
+    }
+  };
+  const auto cut = [&](const char* name, auto key) {
+    std::vector<std::string> keys;
+    for (const ScaledPrediction& s : scores) {
+      const std::string& of = key(*s.prediction);
+      if (scored(*s.prediction) && std::find(keys.begin(), keys.end(), of) == keys.end()) {
+        keys.push_back(of);
+      }
+    }
+    std::sort(keys.begin(), keys.end());
+    for (const std::string& of : keys) {
+      add(fmt::format("{}: {}", name, of), where(scores, [&](const PublishedPrediction& p) {
+            return scored(p) && p.fits() && key(p) == of;
+          }));
+    }
+  };
+  cut("plans", [](const PublishedPrediction& p) -> const std::string& { return p.plan; });
+  cut("GPU", [](const PublishedPrediction& p) -> const std::string& { return p.device; });
+  cut("framework", [](const PublishedPrediction& p) -> const std::string& { return p.framework; });
+  cut("format", [](const PublishedPrediction& p) -> const std::string& { return p.format; });
+  add("all runs that fit",
+      where(scores, [&](const PublishedPrediction& p) { return scored(p) && p.fits(); }));
+  add("apart: does not fit by our ledger",
+      where(scores, [&](const PublishedPrediction& p) { return scored(p) && !p.fits(); }));
+}
+
+/// What happened to the rows, each kind of reason with its count.
+void add_counts(const Scores& scores, ValidationSuite& suite) {
+  std::map<std::string, std::size_t> left_out;
+  std::size_t predicted = 0;
+  std::size_t refused = 0;
+  std::size_t tight = 0;
+  for (const ScaledPrediction& s : scores) {
+    const PublishedPrediction& p = *s.prediction;
+    predicted += p.skipped.empty() ? 1 : 0;
+    tight += p.skipped.empty() && !p.fits() ? 1 : 0;
+    refused += !p.skipped.empty() && p.left_out.empty() ? 1 : 0;
+    if (!p.left_out.empty()) {
+      ++left_out[p.left_out];
+    }
+  }
+  std::string apart;
+  for (const auto& [reason, count] : left_out) {
+    apart += fmt::format("; {}: {}", reason, count);
+  }
+  suite.notes.push_back(fmt::format(
+      "{} rows: {} predicted, of which {} do not fit by our ledger and stand apart; {} refused{}",
+      scores.size(), predicted, tight, refused, apart));
+}
+
 /// How many of each group's rows lie in the interval that the other sources give.
 std::vector<std::string> add_intervals(const std::vector<PublishedPrediction>& predictions,
                                        PublishedRegime regime,
                                        const std::vector<ScaledPrediction>& scores,
                                        std::vector<ValidationGroup>& groups) {
   constexpr double kLevel = 0.8;
+  if (regime == PublishedRegime::kShipped) {
+    return {};  // the table has seen the rows
+  }
   const std::vector<IntervalCheck> checks = check_intervals(predictions, regime, kLevel);
   if (checks.size() < 2) {
     return {};
@@ -184,15 +272,29 @@ std::optional<PublishedRegime> regime_named(std::string_view name) {
   if (name == "loso") {
     return PublishedRegime::kLoso;
   }
+  if (name == "shipped") {
+    return PublishedRegime::kShipped;
+  }
   return name == "one-row" ? std::optional(PublishedRegime::kOneRow) : std::nullopt;
 }
 
-std::vector<ScaledPrediction> scaled(const Predictions& all, PublishedRegime regime) {
-  return scores_of(all, regime, all);
+std::vector<ScaledPrediction> scaled(const Predictions& all, PublishedRegime regime,
+                                     const PaceTable& paces) {
+  switch (regime) {
+    case PublishedRegime::kFacts:
+      return of_facts(all);
+    case PublishedRegime::kOneRow:
+      return by_one_row(all);
+    case PublishedRegime::kLoso:
+      return at_pace(all, all, nullptr);
+    case PublishedRegime::kShipped:
+      break;
+  }
+  return at_pace(all, all, &paces);
 }
 
 std::vector<ScaledPrediction> scaled_from(const Predictions& all, const Predictions& others) {
-  return scores_of(all, PublishedRegime::kLoso, others);
+  return at_pace(all, others, nullptr);
 }
 
 std::vector<ScaledPrediction> scaled_by_folds(const Predictions& of) {
@@ -296,10 +398,14 @@ PublishedValidation published_by_source(const std::vector<ScaledPrediction>& sco
       order.push_back(key);
     }
   }
+  const auto fitting = [](const PublishedPrediction& p) { return !p.skipped.empty() || p.fits(); };
   for (const Key& key : order) {
-    std::vector<ScaledPrediction> of;
-    std::copy_if(scores.begin(), scores.end(), std::back_inserter(of),
-                 [&](const ScaledPrediction& s) { return key_of(*s.prediction) == key; });
+    const Scores of = where(scores, [&](const PublishedPrediction& p) {
+      return key_of(p) == key && fitting(p) && p.left_out.empty();
+    });
+    if (of.empty()) {
+      continue;
+    }
     const std::string name = group_name(key);
     out.suite.groups.push_back(published_group(name, of));
     ScoredCurve curve{key.first, name, {}};
@@ -310,22 +416,27 @@ PublishedValidation published_by_source(const std::vector<ScaledPrediction>& sco
     }
     out.curves.push_back(std::move(curve));
   }
+  add_cuts(scores, out.suite);
+  add_counts(scores, out.suite);
   return out;
 }
 
 PublishedValidation validate_published(const std::vector<PublishedPrediction>& predictions,
-                                       PublishedRegime regime) {
-  const Scores scores = scaled(pointers(predictions), regime);
+                                       PublishedRegime regime, const PaceTable& paces) {
+  const Scores scores = scaled(pointers(predictions), regime, paces);
   PublishedValidation out = published_by_source(scores);
   ValidationSuite& suite = out.suite;
-  suite.notes = add_intervals(predictions, regime, scores, suite.groups);
+  for (std::string& note : add_intervals(predictions, regime, scores, suite.groups)) {
+    suite.notes.push_back(std::move(note));
+  }
   std::vector<ValidationGroup> bars = published_bars(predictions);
   std::size_t met = 0;
   for (ValidationGroup& bar : bars) {
     met += bar.pass ? 1 : 0;
   }
-  suite.pass = !bars.empty() && met == bars.size();
-  suite.bound = fmt::format("{} of {} bars are met", met, bars.size());
+  suite.pass = met == bars.size();
+  suite.bound = bars.empty() ? "none of the project's bars is on these runs"
+                             : fmt::format("{} of {} bars are met", met, bars.size());
   suite.groups.insert(suite.groups.end(), std::make_move_iterator(bars.begin()),
                       std::make_move_iterator(bars.end()));
   return out;

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/pace.h"
 #include "studies/published_predictions.h"
 #include "studies/scored_group.h"
 #include "studies/validation.h"
@@ -13,10 +14,10 @@ namespace stepcast::studies {
 
 /// What a prediction of a published run may use besides the models.
 enum class PublishedRegime : std::uint8_t {
-  kFacts,   ///< hardware facts only, no fitted constant
-  kLoso,    ///< one scalar per GPU and stack family from other sources (leave one source out); of
-            ///< the GPU where no other source ran that family; 1 where none ran that GPU
-  kOneRow,  ///< the first row of the source and GPU is fitted, the others are scored
+  kFacts,    ///< hardware facts only, no fitted constant
+  kLoso,     ///< the pace that the other sources show (leave one source out, published_paces.h)
+  kOneRow,   ///< the first row of the source and GPU is fitted, the others are scored
+  kShipped,  ///< what `predict` says: the pace of a given table
 };
 std::optional<PublishedRegime> regime_named(std::string_view name);
 
@@ -29,7 +30,7 @@ struct PublishedValidation {
   std::vector<ScoredCurve> curves;  ///< predicted against measured, by source
 };
 PublishedValidation validate_published(const std::vector<PublishedPrediction>& predictions,
-                                       PublishedRegime regime);
+                                       PublishedRegime regime, const PaceTable& paces = {});
 
 /// The bars of the project on these sets (published_bars.cpp), those without rows left out.
 std::vector<ValidationGroup> published_bars(const std::vector<PublishedPrediction>& predictions);
@@ -43,7 +44,7 @@ struct ScaledPrediction {
   std::string reference;  ///< not empty: gives the scalar and is not scored
 };
 std::vector<ScaledPrediction> scaled(const std::vector<const PublishedPrediction*>& all,
-                                     PublishedRegime regime);
+                                     PublishedRegime regime, const PaceTable& paces = {});
 /// Scalars as kLoso finds them, from the rows of another table only: nothing of `all` is used.
 std::vector<ScaledPrediction> scaled_from(const std::vector<const PublishedPrediction*>& all,
                                           const std::vector<const PublishedPrediction*>& others);

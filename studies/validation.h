@@ -16,6 +16,13 @@ struct ValidationRow {
   std::optional<std::string> skipped;
   double measured_memory = 0;   ///< bytes on the fullest device; 0 where not measured
   double predicted_memory = 0;  ///< bytes
+  /// Of published runs, where predicted.
+  struct Run {
+    std::string source, device, framework, plan, format;
+    double hardware = 0;  ///< seconds at the hardware's pace
+    bool fits = true;     ///< by our own ledger
+  };
+  std::optional<Run> run{};
   [[nodiscard]] double error() const { return predicted / measured - 1; }
 };
 
@@ -33,8 +40,8 @@ struct ValidationGroup {
   std::optional<ErrorStatistics> memory{};
   /// Share of rows inside the interval said to hold 80 % of them, made without the group's source.
   std::optional<double> covered{};
-  std::size_t skipped = 0;             ///< rows of the group that could not be scored
-  std::string bound;                   ///< the group's own bar; empty: only reported
+  std::size_t skipped = 0;  ///< rows of the group that could not be scored
+  std::string bound;        ///< the group's own bar; empty: only reported
   bool pass = true;
 };
 

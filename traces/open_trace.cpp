@@ -329,9 +329,20 @@ class Opener {
   Recording recording_;
 };
 
+/// A trace is read more than once: first to tell its format.
+void expect_file_or_folder(const fs::path& path) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) {
+    throw InputError(path.string(),
+                     "is a pipe or a device; a trace is read more than once: write it to a file");
+  }
+}
+
 }  // namespace
 
 Recording open_trace(const fs::path& path) {
+  expect_file_or_folder(path);
   Opener opener;
   if (fs::is_directory(path)) {
     if (is_native(path)) {
@@ -358,6 +369,7 @@ Recording open_traces(std::span<const fs::path> paths) {
     if (fs::is_directory(path)) {
       throw InputError(path.string(), "is a folder; expected one folder, or files");
     }
+    expect_file_or_folder(path);
     opener.add(path);
   }
   return std::move(opener).finish(false);

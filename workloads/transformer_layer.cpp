@@ -19,9 +19,8 @@ std::uint8_t attention_flags(const Job& job) {
   return job.flash_attention ? op_flags::kCausal : op_flags::kUnfused;
 }
 
-/// Keys a query sees, as the attention ops have it: -1 all before it.
-std::int32_t window_of(const TransformerShape& shape) {
-  const std::int64_t window = shape.model.window;
+std::int32_t window_of(const TransformerShape& shape, std::int64_t layer) {
+  const std::int64_t window = shape.model.window_of(layer);
   return window > 0 && window < shape.sequence ? static_cast<std::int32_t>(window) : -1;
 }
 
@@ -31,6 +30,7 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
                                                                std::int64_t index_in_stage) {
   const Recompute& recompute = job_.parallel.recompute;
   LayerTensors t;
+  t.window = window_of(shape_, layer);
   t.recompute_layer =
       recompute.kind == RecomputeKind::kFull ||
       (recompute.kind == RecomputeKind::kFirstLayers && index_in_stage < recompute.layers);
@@ -96,7 +96,7 @@ void TransformerStage::attention_forward(const LayerTensors& t) {
                 shape_.core_dim})
       .in({t.qkv})
       .out(out)
-      .detail(window_of(shape_))
+      .detail(t.window)
       .flags(attention_flags(job_))
       .variant(dropout() ? 1 : 0);
 }
@@ -402,7 +402,7 @@ TensorId TransformerStage::core_backward(const std::string& at, const LayerTenso
                 shape_.core_dim})
       .in({t.qkv, t.attention, job_.flash_attention ? t.log_sum_exp : t.scores, d_attention})
       .out({d_qkv})
-      .detail(window_of(shape_))
+      .detail(t.window)
       .flags(attention_flags(job_))
       .variant(dropout() ? 1 : 0);
   return d_qkv;

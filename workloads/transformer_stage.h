@@ -67,6 +67,8 @@ class TransformerStage {
     ExpertTensors experts;
     std::vector<TensorId> products;  ///< kept where the rest of the layer is made again op by op
     bool recompute_layer = false, recompute_attention = false, recompute_ops = false;
+    std::int32_t window =
+        -1;  ///< keys a query sees, as the attention ops have it; -1: all before it
   };
   /// Residual stream into and out of a chunk, and its gradients; sent and received instances are
   /// per micro-batch.

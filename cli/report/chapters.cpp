@@ -37,10 +37,10 @@ std::vector<double> step_parts(const Field& time) {
 std::string prediction(const Field& d) {
   const double step = d.at("iteration_time_s").number();
   std::string out = heading(job_name(d.at("job")));
-  out += paragraph(fmt::format("{} per step, {} samples/s, MFU {}{}", shown_seconds(step),
-                               count(d.at("throughput").at("samples_per_s").number()),
-                               percent(d.at("mfu").number()),
-                               d.at("fits").flag() ? "" : "; does not fit"));
+  out += paragraph(
+      fmt::format("{} per step, {} samples/s, MFU {}{}", shown_seconds(step),
+                  fmt::format("{:.4g}", d.at("throughput").at("samples_per_s").number()),
+                  percent(d.at("mfu").number()), d.at("fits").flag() ? "" : "; does not fit"));
   BarChart step_bar = step_chart("where the step goes, critical rank");
   step_bar.rows.push_back({"step", step_parts(d.at("time_s"))});
   out += drawn(step_bar);
@@ -121,7 +121,7 @@ std::string embedding_plans(const Field& d) {
   bool first = true;
   d.at("plans").each([&](const Field& plan) {
     if (first) {
-      out += heading(fmt::format("plans of {} on {} x {}", plan.at("workload").string(),
+      out += heading(fmt::format("plans of {} on {} devices of {}", plan.at("workload").string(),
                                  plan.at("devices").shown(), plan.at("system").string()));
       const Field bound = d.at("bound");
       out += paragraph(fmt::format("{} per step, {} above the bound of {} in the planner's prices",

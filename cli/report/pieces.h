@@ -49,7 +49,8 @@ inline std::string job_name(const Field& job) {
     const Field value = job.at(key);
     return value.has("name") ? value.at("name").string() : value.shown();
   };
-  return fmt::format("{} on {} x {}", name("workload"), job.at("devices").shown(), name("system"));
+  return fmt::format("{} on {} devices of {}", name("workload"), job.at("devices").shown(),
+                     name("system"));
 }
 
 }  // namespace stepcast::cli::report

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "core/config/internal/foreign.h"
@@ -49,7 +50,7 @@ const std::set<std::string_view> kHarmless{
     "_attn_implementation", "cache_implementation", "norm_epsilon", "experts_per_token",
     "use_cache_quantization",
     // Not trained by the published model code.
-    "num_nextn_predict_layers", "quantization_config", "max_window_layers"};
+    "quantization_config", "max_window_layers"};
 
 enum class Family {
   kLlama,
@@ -90,6 +91,9 @@ const std::vector<std::pair<std::string, Family>>& families() {
                                                                {"qwen3_moe", Family::kQwenMoe},
                                                                {"deepseek_v2", Family::kDeepSeek},
                                                                {"deepseek_v3", Family::kDeepSeek},
+                                                               {"deepseek_v32", Family::kDeepSeek},
+                                                               {"qwen2_vl", Family::kLlama},
+                                                               {"qwen2_5_vl", Family::kLlama},
                                                                {"kimi_k2", Family::kDeepSeek},
                                                                {"glm4_moe", Family::kDeepSeek},
                                                                {"dbrx", Family::kDbrx},
@@ -99,6 +103,25 @@ const std::vector<std::pair<std::string, Family>>& families() {
                                                                {"mpt", Family::kMpt}};
   return all;
 }
+
+/// What keeps models of other kinds from being read, by the beginning of their type.
+constexpr std::array<std::pair<std::string_view, const char*>, 16> kNotModelled{
+    {{"bert", "an encoder"},
+     {"roberta", "an encoder"},
+     {"modernbert", "an encoder"},
+     {"t5", "an encoder and a decoder"},
+     {"bart", "an encoder and a decoder"},
+     {"whisper", "an encoder and a decoder"},
+     {"mamba", "state-space layers"},
+     {"jamba", "state-space layers"},
+     {"bamba", "state-space layers"},
+     {"falcon_h1", "state-space layers"},
+     {"nemotron_h", "state-space layers"},
+     {"granitemoehybrid", "state-space layers"},
+     {"rwkv", "linear attention"},
+     {"qwen3_next", "linear attention"},
+     {"kimi_linear", "linear attention"},
+     {"llama4", "attention in chunks"}}};
 
 /// Reads one config.json and remembers what it read.
 class Reader {
@@ -130,13 +153,7 @@ class Reader {
   }
   /// What the model has and a workload cannot say.
   void approximate(const std::string& what) { approximated_.push_back(what); }
-  [[nodiscard]] std::string approximations() const {
-    std::string text;
-    for (const std::string& what : approximated_) {
-      text += (text.empty() ? "; approximated: " : ", ") + what;
-    }
-    return text;
-  }
+  [[nodiscard]] const std::vector<std::string>& approximated() const { return approximated_; }
   /// A key that must have a certain value, since others cost something else.
   void expect(const char* key, const Json& wanted, const char* why) {
     if (const auto v = find(key); v && v->json() != wanted) {
@@ -149,7 +166,8 @@ class Reader {
   void refuse_unread() const {
     std::string names, found;
     for (const auto& [key, value] : v_.members()) {
-      if (seen_.count(key) == 0 && kHarmless.count(key) == 0) {
+      const bool off = value.json() == false;  // whatever it is, this model does not have it
+      if (seen_.count(key) == 0 && kHarmless.count(key) == 0 && !off) {
         names += fmt::format("{}{}", names.empty() ? "" : ", ", key.substr(0, 80));
         found += fmt::format("{}{}", found.empty() ? "" : ", ", shown(value.json()));
       }
@@ -187,27 +205,49 @@ std::string activation_of(Reader& r, const char* key, bool gated, const char* ot
                         gated ? "silu or gelu" : "gelu or relu2"));
 }
 
-/// A window of all layers, or none. Where layers take turns, all attend to everything: no less
-/// work.
+/// A window of all layers, of all but every n-th, or of none.
 void read_window(Reader& r, Json& w, bool alternates) {
-  bool windowed = r.flag_or("use_sliding_window", true);
-  std::set<std::string> kinds;
+  const bool windowed = r.flag_or("use_sliding_window", true);
+  std::int64_t every = r.integer_or("sliding_window_pattern", alternates ? 2 : 1);
+  bool regular = true;
   if (const auto types = r.find("layer_types")) {
+    std::vector<bool> full;
     for (const Value& type : types->items("a list of kinds of attention")) {
-      kinds.insert(type.text("full_attention or sliding_attention"));
+      const std::string kind = type.text("full_attention or sliding_attention");
+      if (kind != "full_attention" && kind != "sliding_attention") {
+        type.refuse(
+            fmt::format("found \"{}\", expected full_attention or sliding_attention: layers "
+                        "of other kinds are not modelled",
+                        kind.substr(0, 40)));
+      }
+      full.push_back(kind == "full_attention");
     }
-    windowed = windowed && kinds.count("full_attention") == 0;
+    const auto first = std::find(full.begin(), full.end(), true);
+    every = first == full.end() ? 1 : first - full.begin() + 1;
+    for (std::size_t i = 0; i < full.size(); ++i) {
+      const bool expected = first != full.end() && (i + 1) % static_cast<std::size_t>(every) == 0;
+      regular = regular && full[i] == expected;
+    }
+    if (every == 1 && first != full.end()) {
+      if (regular) {
+        r.find("sliding_window");
+        return;  // all layers see all keys
+      }
+      every = 0;
+    }
   }
-  const std::int64_t turns = r.integer_or("sliding_window_pattern", alternates ? 2 : 1);
   const auto window = r.find("sliding_window");
-  if (!window || (!windowed && kinds.size() < 2)) {
+  if (!window || !windowed) {
     return;
   }
   const std::int64_t width = window->integer(1, 1 << 26);
-  if (kinds.size() > 1 || (kinds.empty() && windowed && turns > 1)) {
-    r.approximate(fmt::format("windows of {} on some layers (all attend to everything)", width));
-  } else if (windowed) {
-    w["window"] = width;
+  if (!regular) {
+    r.approximate(fmt::format("windows of {} on some layers (all see all keys: slower)", width));
+    return;
+  }
+  w["window"] = width;
+  if (every > 1) {
+    w["full_attention_every"] = every;
   }
 }
 
@@ -370,6 +410,13 @@ void read_mpt_attention(Reader& r, Json& w) {
 
 Json workload_of(Reader& r) {
   const Value type = r.value().at("model_type", "the family of the model");
+  const std::string named = type.text("the family of the model");
+  for (const auto& [beginning, what] : kNotModelled) {
+    if (named.starts_with(beginning)) {
+      type.refuse(
+          fmt::format("found \"{}\": stepcast does not model {}", named.substr(0, 40), what));
+    }
+  }
   const Family family = type.choice(families());
   Json w = Json::object();
   w["kind"] = "transformer";
@@ -411,8 +458,23 @@ Json workload_of(Reader& r) {
   if (family == Family::kMixtral || family == Family::kQwenMoe || family == Family::kDeepSeek) {
     read_experts(r, w, family);
   }
+  if (r.find("vision_config")) {
+    r.approximate("what is not text (left out)");
+  }
+  if (kind == "deepseek_v32") {
+    r.approximate("sparse attention (every query sees all keys: slower)");
+    for (const char* key : {"index_head_dim", "index_n_heads", "index_topk"}) {
+      r.find(key);
+    }
+  }
+  if (r.integer_or("num_nextn_predict_layers", 0) > 0) {
+    r.approximate("multi-token prediction (a layer and an output layer more for each depth)");
+  }
   r.refuse_unread();
-  w["source"] = "config.json of a Hugging Face model" + r.approximations();
+  if (!r.approximated().empty()) {
+    w["approximated"] = r.approximated();
+  }
+  w["source"] = "config.json of a Hugging Face model";
   return w;
 }
 

@@ -6,6 +6,7 @@
 #include "core/config/import.h"
 #include "core/config/internal/foreign.h"
 #include "core/config/internal/loaders.h"
+#include "core/config/internal/megatron_option_table.h"
 #include "core/config/internal/megatron_options.h"
 #include "core/config/internal/table_list.h"
 #include "core/config/suggest.h"
@@ -13,6 +14,30 @@
 // Arguments of Megatron-LM (a launch script's, or one per line) -> job without a system.
 namespace stepcast::config {
 namespace {
+
+/// "([0]*3+[1]*11)" as its 14 numbers; empty where it is not such a sum of zeros and ones.
+std::vector<int> layer_pattern(std::string text) {
+  std::erase_if(text, [](char c) { return c == '(' || c == ')' || c == ' '; });
+  std::vector<int> pattern;
+  constexpr std::size_t kMost = 10'000;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('+', at), text.size());
+    const std::string_view part = std::string_view(text).substr(at, end - at);
+    const bool one = part.starts_with("[1]");
+    std::size_t times = part.size() == 3 ? 1 : 0;
+    if (part.size() > 4 && part[3] == '*') {
+      const char* stop = part.data() + part.size();
+      const auto [read, error] = std::from_chars(part.data() + 4, stop, times);
+      times = error == std::errc() && read == stop ? times : 0;
+    }
+    if ((!one && !part.starts_with("[0]")) || times == 0 || times > kMost - pattern.size()) {
+      return {};
+    }
+    pattern.insert(pattern.end(), times, one ? 1 : 0);
+    at = end + 1;
+  }
+  return pattern;
+}
 
 void read_experts(Arguments& a, Json& w) {
   const auto experts = a.size("num-experts");
@@ -26,46 +51,108 @@ void read_experts(Arguments& a, Json& w) {
       a.size("moe-ffn-hidden-size").value_or(w["ffn_hidden"].get<std::int64_t>());
   moe["ffn_hidden"] = width;
   if (const auto shared = a.integer_at_least("moe-shared-expert-intermediate-size", 0)) {
+    const std::int64_t count = (*shared + width - 1) / width;
     if (*shared % width != 0) {
-      a.refuse("moe-shared-expert-intermediate-size",
-               fmt::format("found {}: shared experts are counted in experts of {} columns; use a "
-                           "multiple",
-                           *shared, width));
+      a.approximate(
+          fmt::format("shared experts of {} columns as {} of {} (slower)", *shared, count, width));
     }
-    moe["shared"] = *shared / width;
+    moe["shared"] = count;
   }
   if (const auto groups = a.size("moe-router-num-groups")) {
     moe["groups"] = *groups;
     moe["groups_per_token"] = a.required(
         "moe-router-group-topk", "of how many of --moe-router-num-groups a token's experts are");
   }
-  if (a.has("moe-token-dispatcher-type") && a.size("expert-model-parallel-size").value_or(1) > 1) {
-    // Gathering every token on every rank of the group moves other bytes.
-    a.choice<bool>("moe-token-dispatcher-type",
-                   {{"alltoall", true}, {"alltoall_seq", true}, {"flex", true}});
+  // Megatron-LM's own default gathers every token on every rank of the group.
+  const bool gathers = a.choice<bool>(
+      "moe-token-dispatcher-type",
+      {{"allgather", true}, {"alltoall", false}, {"alltoall_seq", false}, {"flex", false}});
+  if (gathers && a.size("expert-model-parallel-size").value_or(1) > 1) {
+    a.approximate(
+        "the dispatcher allgather as an all-to-all (every token goes to every rank of the expert "
+        "group: more bytes)");
+  }
+  if (!a.has("moe-grouped-gemm")) {
+    a.approximate("products of experts one after another (without --moe-grouped-gemm: slower)");
   }
   if (a.has("moe-expert-capacity-factor")) {
     moe["capacity_factor"] =
         parse_json(a.text("moe-expert-capacity-factor"), a.where("moe-expert-capacity-factor"));
   }
   if (a.has("moe-layer-freq")) {
-    // 1, or a list such as ([0]*3+[1]*58): the dense layers first.
-    std::string freq = a.text("moe-layer-freq");
-    std::erase_if(freq, [](char c) { return c == '(' || c == ')'; });
-    constexpr std::string_view kDense = "[0]*";
-    int dense = 0;
-    const char* end = freq.data() + freq.size();
-    const auto [stop, error] =
-        std::from_chars(freq.data() + std::min(kDense.size(), freq.size()), end, dense);
-    if (freq.starts_with(kDense) && error == std::errc() && dense >= 0 &&
-        std::string_view(stop, static_cast<std::size_t>(end - stop)).starts_with("+[1]*")) {
-      moe["first_dense_layers"] = dense;
-    } else if (freq != "1") {
+    const std::string freq = a.text("moe-layer-freq");
+    const auto pattern = layer_pattern(freq);
+    const auto first = std::find(pattern.begin(), pattern.end(), 1);
+    if (freq != "1" && (pattern.empty() || std::find(first, pattern.end(), 0) != pattern.end())) {
       a.refuse("moe-layer-freq",
                fmt::format("found '{}'; dense layers can only come first: use 1 or ([0]*n+[1]*m)",
                            freq.substr(0, 40)));
     }
+    moe["first_dense_layers"] = first - pattern.begin();
   }
+}
+
+/// Keys a query sees: "127,0" are 127 before its own, and none after it.
+void read_window(Arguments& a, Json& w) {
+  if (!a.has("window-size")) {
+    return;
+  }
+  std::string text = a.text("window-size");
+  std::erase_if(text, [](char c) { return c == '(' || c == ')' || c == ' '; });
+  const std::size_t comma = std::min(text.find(','), text.size());
+  std::int64_t left = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + comma, left);
+  constexpr std::int64_t kWidest = 1 << 26;
+  if (error != std::errc() || stop != text.data() + comma || left < 0 || left >= kWidest) {
+    a.refuse("window-size",
+             fmt::format("found '{}', expected the keys before a query and after it, like 4095,0",
+                         text.substr(0, 40)));
+  }
+  w["window"] = left + 1;
+  if (a.has("window-attn-skip-freq")) {
+    const std::string freq = a.text("window-attn-skip-freq");
+    const auto pattern =
+        freq.find('[') != std::string::npos ? layer_pattern(freq) : std::vector<int>();
+    // A pattern says 1 where a layer has the window.
+    const auto full = std::find(pattern.begin(), pattern.end(), 0);
+    std::int64_t every = full == pattern.end() ? 0 : full - pattern.begin() + 1;
+    if (pattern.empty()) {
+      every = a.required("window-attn-skip-freq", "how often a layer sees all keys");
+    }
+    for (std::size_t i = 0; i < pattern.size(); ++i) {
+      if ((pattern[i] == 0) != (every > 0 && (i + 1) % static_cast<std::size_t>(every) == 0)) {
+        a.refuse("window-attn-skip-freq",
+                 fmt::format("found '{}', expected a number n, or a pattern in which every n-th "
+                             "layer sees all keys",
+                             freq.substr(0, 40)));
+      }
+    }
+    if (every > 0) {
+      w["full_attention_every"] = every;
+    }
+  }
+}
+
+/// Entries of the vocabulary, padded as Megatron-LM does it; nullopt where neither an option nor
+/// the tokenizer's name tells.
+std::optional<std::int64_t> vocabulary_of(Arguments& a) {
+  if (const auto padded = a.size("padded-vocab-size")) {
+    return padded;
+  }
+  auto entries = a.size("vocab-size");
+  if (entries && a.text("tokenizer-type") == "NullTokenizer") {
+    ++*entries;  // the end of a document
+  }
+  if (!entries) {
+    entries = tokenizer_size(a.text("tokenizer-type"), a.text("tokenizer-model"),
+                             a.has("vocab-file") && a.has("merge-file"));
+  }
+  if (!entries) {
+    return std::nullopt;
+  }
+  const std::int64_t tensor = a.size("tensor-model-parallel-size").value_or(1);
+  const std::int64_t unit = a.size("make-vocab-size-divisible-by").value_or(128) * tensor;
+  return (*entries + unit - 1) / unit * unit;
 }
 
 Json workload_of(Arguments& a) {
@@ -79,6 +166,11 @@ Json workload_of(Arguments& a) {
   const bool swiglu = a.has("swiglu");
   const bool squared = a.has("squared-relu");
   w["activation"] = swiglu ? "swiglu" : squared ? "squared_relu" : "gelu";
+  if (a.has("multi-latent-attention") && !swiglu && !squared) {
+    // Here latent attention goes with rotary positions and no biases.
+    w["activation"] = "squared_relu";
+    a.approximate("GELU with biases as squared ReLU without (slightly faster)");
+  }
   // Megatron's own default: four times, or two thirds of it in units of 64 with a gate.
   const std::int64_t usual = swiglu ? 4 * hidden * 2 / 3 / 64 * 64 : 4 * hidden;
   w["ffn_hidden"] = a.size("ffn-hidden-size").value_or(usual);
@@ -98,28 +190,17 @@ Json workload_of(Arguments& a) {
       w["head_dim"] = *dim;
     }
   }
-  if (const auto window = a.size("window-size")) {
-    w["window"] = *window;
-  }
+  read_window(a, w);
   w["tied_embeddings"] = !a.has("untie-embeddings-and-output-weights");
-  auto vocabulary = a.size("padded-vocab-size");
-  const auto raw = a.size("vocab-size");
-  const std::int64_t tensor = a.size("tensor-model-parallel-size").value_or(1);
-  const std::int64_t unit = a.size("make-vocab-size-divisible-by").value_or(128) * tensor;
-  if (!vocabulary && raw) {
-    vocabulary = (*raw + unit - 1) / unit * unit;
+  if (const auto entries = vocabulary_of(a)) {
+    w["vocabulary"] = *entries;
   }
-  if (!vocabulary) {
-    a.refuse("vocab-size", "missing; expected the size of the tokenizer's vocabulary");
-  }
-  w["vocabulary"] = *vocabulary;
   read_experts(a, w);
-  w["source"] = "arguments of Megatron-LM";
   return w;
 }
 
-/// Layers of every chunk that a layout draws: stages apart by '|', E embedding, t layer, L loss,
-/// "x*3" and "(xy|)*3" for repetition, commas of no meaning.
+/// Layers of every chunk that a layout draws: stages apart by '|', E embedding, t layer, m layer of
+/// multi-token prediction, L loss, "x*3" and "(xy|)*3" for repetition, commas of no meaning.
 std::vector<std::int64_t> layers_of_layout(const Arguments& a, std::string layout) {
   const char* option = "pipeline-model-parallel-layout";
   std::erase(layout, ',');
@@ -159,7 +240,7 @@ std::vector<std::int64_t> layers_of_layout(const Arguments& a, std::string layou
       layers.push_back(0);
     } else if (c == 't') {
       ++layers.back();
-    } else {
+    } else if (c != 'm') {  // a layer of multi-token prediction, which is left out
       refuse(fmt::format("'{}' has no counterpart here", c));
     }
   }
@@ -219,8 +300,18 @@ Json recompute_of(Arguments& a) {
       a.has("recompute-activations") ? "selective" : a.text("recompute-granularity");
   const std::string method = a.text("recompute-method");
   const auto layers = a.integer_at_least("recompute-num-layers", 0);
-  if (granularity.empty() || granularity == "selective") {
-    return granularity.empty() ? "none" : "selective";
+  const std::vector<std::string> modules = a.words("recompute-modules");
+  if (granularity.empty()) {
+    return "none";
+  }
+  if (granularity == "selective") {
+    const auto core = std::find(modules.begin(), modules.end(), "core_attn");
+    const std::size_t others = modules.size() - (core == modules.end() ? 0 : 1);
+    if (others > 0) {
+      a.approximate(
+          fmt::format("recomputed modules {} (kept in memory here)", fmt::join(modules, ", ")));
+    }
+    return modules.empty() || core != modules.end() ? "selective" : "none";
   }
   if (granularity != "full") {
     a.refuse("recompute-granularity",
@@ -234,7 +325,10 @@ Json recompute_of(Arguments& a) {
 
 int zero_stage(Arguments& a) {
   const bool sharded = a.has("use-distributed-optimizer");
-  if (a.has("use-megatron-fsdp")) {
+  if (a.has("use-torch-fsdp2")) {
+    return 3;
+  }
+  if (a.has("use-megatron-fsdp") || a.has("use-custom-fsdp")) {
     return a.choice<int>(
         "data-parallel-sharding-strategy",
         {{"no_shard", 0}, {"optim", 1}, {"optim_grads", 2}, {"optim_grads_params", 3}});
@@ -242,13 +336,32 @@ int zero_stage(Arguments& a) {
   return sharded ? 1 : 0;
 }
 
+/// Of products; weights and activations are stored in fp32 unless an option says otherwise.
+const char* compute_format(Arguments& a, bool fp16) {
+  if (a.has("fp4-format")) {
+    return "nvfp4";
+  }
+  const std::string recipe = a.text("fp8-recipe");
+  const bool narrow = a.has("fp8-format") || a.has("fp8-hybrid") || !recipe.empty();
+  if (narrow && recipe == "blockwise") {
+    a.approximate("fp8 with a scale for each block as fp8 with one for each tensor (slower)");
+  }
+  return narrow          ? (recipe == "mxfp8" ? "mxfp8" : "fp8")
+         : fp16          ? "fp16"
+         : a.has("bf16") ? "bf16"
+                         : "fp32";
+}
+
+/// Chance that an activation is dropped; Megatron-LM's own default is a tenth.
+bool drops(Arguments& a, const std::string& name) {
+  const std::string chance = a.text(name);
+  return chance.empty() || chance.find_first_not_of("0.") != std::string::npos;
+}
+
 /// Which kernels a step is made of, in what numbers, and what updates the weights.
 void read_step(Arguments& a, Json& job) {
-  const bool fp8 = a.has("fp8-format") || a.has("fp8-hybrid") || a.has("fp8-recipe");
   const bool fp16 = a.has("fp16");
-  if (fp8 || fp16 || a.has("bf16")) {
-    job["formats"]["compute"] = fp8 ? "fp8" : fp16 ? "fp16" : "bf16";
-  }
+  job["formats"]["compute"] = compute_format(a, fp16);
   // Beside --bf16, Megatron-LM turns --accumulate-allreduce-grads-in-fp32 on itself.
   const bool in_fp32 = a.has("accumulate-allreduce-grads-in-fp32");
   job["formats"]["gradient"] = a.has("grad-reduce-in-bf16") ? "bf16"
@@ -257,17 +370,22 @@ void read_step(Arguments& a, Json& job) {
   job["attention"] = a.choice<const char*>(
       "attention-backend",
       {{"auto", "flash"}, {"flash", "flash"}, {"fused", "flash"}, {"unfused", "unfused"}});
-  job["optimizer"] = a.choice<const char*>("optimizer", {{"adam", "adam"}, {"sgd", "sgd"}});
-  const std::string momentum = a.text("sgd-momentum");
-  if (job["optimizer"] == "sgd" && momentum.find_first_not_of("0.") != std::string::npos) {
-    a.refuse("sgd-momentum", fmt::format("found '{}', expected 0: sgd keeps no state here, and "
-                                         "momentum is 4 B of every parameter",
-                                         momentum.substr(0, 40)));
+  job["optimizer"] = a.choice<const char*>(
+      "optimizer", {{"adam", "adam"}, {"sgd", "sgd"}, {"muon", "adam"}, {"dist_muon", "adam"}});
+  if (a.text("optimizer").ends_with("muon")) {
+    a.approximate(
+        "Muon as Adam (its states are 4 B of every weight of a matrix smaller; its products are "
+        "left out)");
   }
-  if (job["optimizer"] == "sgd" && momentum.empty()) {
-    a.refuse("sgd-momentum",
-             "missing; expected 0: Megatron-LM's own momentum (0.9) is 4 B of "
-             "every parameter, and sgd keeps no state here");
+  if (job["optimizer"] == "sgd") {
+    const std::string momentum = a.text("sgd-momentum");
+    if (momentum.empty() || momentum.find_first_not_of("0.") != std::string::npos) {
+      a.approximate("SGD's momentum (4 B of every parameter)");
+    }
+  }
+  const bool hidden = drops(a, "hidden-dropout");
+  if (drops(a, "attention-dropout") || hidden) {
+    a.approximate("dropout (its kernels, and a byte of mask for every value it acts on)");
   }
 }
 
@@ -310,8 +428,16 @@ Json parallel_of(Arguments& a, std::int64_t layers) {
   p["pipeline"] = pipeline;
   p["context"] = a.size("context-parallel-size").value_or(1);
   p["expert"] = a.size("expert-model-parallel-size").value_or(1);
-  if (const auto columns = a.size("expert-tensor-parallel-size")) {
-    p["expert_tensor"] = *columns;
+  if (const auto columns = a.size("expert-tensor-parallel-size"); columns && a.has("num-experts")) {
+    const std::int64_t tensor = p["tensor"].get<std::int64_t>();
+    const bool some = *columns != 1 && *columns != tensor;
+    if (some) {
+      a.approximate(
+          fmt::format("experts split over {} of {} tensor ranks as over all (narrower "
+                      "products, other exchanges)",
+                      *columns, tensor));
+    }
+    p["expert_tensor"] = some ? tensor : *columns;
   }
   const bool flex = a.text("moe-token-dispatcher-type") == "flex";
   for (const char* backend : {"moe-enable-deepep", "moe-flex-dispatcher-backend"}) {
@@ -325,6 +451,15 @@ Json parallel_of(Arguments& a, std::int64_t layers) {
   p["order"] = a.has("use-tp-pp-dp-mapping") ? "tensor-context-pipeline-expert-data"
                                              : "tensor-context-expert-data-pipeline";
   read_chunks(a, layers, pipeline, p);
+  if (const auto group = a.size("microbatch-group-size-per-virtual-pipeline-stage");
+      group && *group != pipeline && p["virtual_stages"] > 1) {
+    a.approximate(
+        fmt::format("chunks that take turns every {} micro-batches as one chunk a stage "
+                    "(longer bubble)",
+                    *group));
+    p["virtual_stages"] = 1;
+    p.erase("pipeline_split");
+  }
   p["sequence_parallel"] = a.has("sequence-parallel") && p["tensor"] > 1;
   p["zero"] = zero_stage(a);
   p["recompute"] = recompute_of(a);
@@ -332,9 +467,14 @@ Json parallel_of(Arguments& a, std::int64_t layers) {
     p["bucket"] = fmt::format("{} B", 4 * *elements);
   }
   if (a.has("cp-comm-type")) {
-    const auto* algorithm = a.choice<const char*>(
-        "cp-comm-type", {{"p2p", "ring"}, {"a2a", "all_to_all"}, {"all_gather", "all_gather"}});
+    const auto* algorithm = a.choice<const char*>("cp-comm-type", {{"p2p", "ring"},
+                                                                   {"a2a", "all_to_all"},
+                                                                   {"all_gather", "all_gather"},
+                                                                   {"a2a+p2p", "ring"}});
     if (p["context"] > 1) {
+      if (a.text("cp-comm-type") == "a2a+p2p") {
+        a.approximate("context ranks in two levels (a2a+p2p) as one ring (slower)");
+      }
       p["context_algorithm"] = algorithm;
     }
   }
@@ -365,6 +505,34 @@ Json parallel_of(Arguments& a, std::int64_t layers) {
   return p;
 }
 
+/// The last of a schedule, which most of a run has: "0:384 200B:768", or a ramp up to the size.
+std::int64_t global_batch(Arguments& a) {
+  const std::vector<std::string> steps = a.words("step-batch-size-schedule");
+  if (steps.empty()) {
+    if (a.has("rampup-batch-size")) {
+      a.approximate("a batch that grows at the start (the last size is taken)");
+    }
+    return a.required("global-batch-size", "sequences per optimizer step");
+  }
+  const std::string last = steps.back().substr(steps.back().find_last_of(" :") + 1);
+  std::int64_t size = 0;
+  const char* end = last.data() + last.size();
+  const auto [stop, error] = std::from_chars(last.data(), end, size);
+  if (error != std::errc() || stop != end || size < 1) {
+    a.refuse("step-batch-size-schedule",
+             fmt::format("found '{}', expected sizes with what begins them, like 0:384 200B:768",
+                         steps.front().substr(0, 40)));
+  }
+  a.approximate("a batch that grows in steps (the last size is taken)");
+  return size;
+}
+
+Json batch_of(Arguments& a) {
+  return {{"micro", a.required("micro-batch-size", "sequences per micro-batch")},
+          {"global", global_batch(a)},
+          {"sequence", a.required("seq-length", "tokens per sequence")}};
+}
+
 }  // namespace
 
 bool is_megatron(std::string_view text) {
@@ -374,8 +542,17 @@ bool is_megatron(std::string_view text) {
           text.find("--num_layers") != std::string_view::npos);
 }
 
-Document job_of_megatron(const Source& source) {
+Document job_of_megatron(const Source& source, bool needs_vocabulary) {
   Arguments a(source);
+  for (const auto& [script, model] : {std::pair{"pretrain_bert.py", "a BERT"},
+                                      {"pretrain_t5.py", "an encoder and a decoder (T5)"},
+                                      {"pretrain_vlm.py", "an encoder of pictures"},
+                                      {"pretrain_mamba.py", "layers of state-space models"}}) {
+    if (source.text.find(script) != std::string::npos) {
+      throw InputError(source.label,
+                       fmt::format("{} trains {}, which stepcast does not model", script, model));
+    }
+  }
   Json job = Json::object();
   job["stepcast"] = 1;
   Json workload = workload_of(a);
@@ -386,17 +563,23 @@ Document job_of_megatron(const Source& source) {
   } else if (processes) {
     job["devices"] = *processes * nodes.value_or(1);
   }
-  const std::int64_t micro = a.required("micro-batch-size", "sequences per micro-batch");
-  job["batch"] = {{"micro", micro}, {"sequence", a.required("seq-length", "tokens per sequence")}};
-  if (const auto global = a.size("global-batch-size")) {
-    job["batch"]["global"] = *global;
-  } else {
-    a.refuse("global-batch-size", "missing; expected sequences per optimizer step");
+  if (needs_vocabulary && !workload.contains("vocabulary")) {
+    a.refuse("vocab-size",
+             "missing, and the tokenizer is not one whose size is known; expected the entries of "
+             "its vocabulary, or --set workload.vocabulary=N");
   }
+  job["batch"] = batch_of(a);
   job["parallel"] = parallel_of(a, workload["layers"].get<std::int64_t>());
-  job["workload"] = std::move(workload);
   read_step(a, job);
   a.refuse_unread();
+  if (const auto phrases = a.left_out(); !phrases.empty()) {
+    workload["approximated"] = phrases;
+  }
+  const auto unused = a.without_effect();
+  workload["source"] =
+      fmt::format("arguments of Megatron-LM{}{}",
+                  unused.empty() ? "" : "; without effect on a step: --", fmt::join(unused, " --"));
+  job["workload"] = std::move(workload);
   Document d;
   d.label = source.label;
   d.folder = source.folder;
@@ -427,7 +610,7 @@ Foreign foreign_kind(std::string_view text) {
 
 std::string import_to_json(const Source& source, int indent) {
   if (is_megatron(source.text)) {
-    return job_of_megatron(source).root.dump(indent) + "\n";
+    return job_of_megatron(source, true).root.dump(indent) + "\n";
   }
   Document d = parse_document(source);
   if (is_embedding_tables(d.root)) {

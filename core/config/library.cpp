@@ -2,6 +2,7 @@
 
 #include "core/config/internal/foreign.h"
 #include "core/config/internal/loaders.h"
+#include "core/device_names.h"
 #include "core/layers.h"
 #include "core/parameter_count.h"
 
@@ -135,6 +136,10 @@ Document open_named(const std::string& text, FileKind kind, const std::filesyste
                      "the path local-cpu.json");
   }
   if (std::find(names.begin(), names.end(), text) == names.end()) {
+    if (const auto device = device_named(text); device && kind == FileKind::kDevice) {
+      return read_document(built_in_folder(kind, library) / (std::string(device->device) + ".json"),
+                           where);
+    }
     throw InputError(
         where, fmt::format("no {} is called \"{}\"; {}, or give a path ending in .json", noun(kind),
                            text.substr(0, 60), suggestion(text, names)));

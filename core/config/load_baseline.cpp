@@ -44,7 +44,8 @@ BaselineRange range_from(const Value& v) {
 }
 
 BaselineOp op_from(const Value& v, std::size_t runs) {
-  v.keys({"name", "kind", "phase", "small", "launches", "bytes", "median_s", "standard_error_s"});
+  v.keys({"name", "kind", "kernel", "phase", "small", "launches", "bytes", "median_s",
+          "standard_error_s"});
   BaselineOp op;
   op.name = v.at("name", "the op's name").text("the op's name");
   const Value kind = v.at("kind", "an op kind"), phase = v.at("phase", "a phase");
@@ -58,6 +59,14 @@ BaselineOp op_from(const Value& v, std::size_t runs) {
   }
   op.kind = *k;
   op.phase = *p;
+  op.kernel = kernel_kind_of(op.kind);
+  if (const auto kernel = v.find("kernel")) {
+    const auto said = kernel_kind_named(kernel->text("a kernel kind, such as \"norm\""));
+    if (!said) {
+      kernel->fail("a kernel kind, such as \"norm\"");
+    }
+    op.kernel = *said;
+  }
   op.small = v.at("small", "true or false").boolean();
   op.launches = range_from(v.at("launches", "[least, most]"));
   op.bytes = range_from(v.at("bytes", "[least, most]"));
@@ -105,6 +114,7 @@ std::string baseline_to_json(const Baseline& b) {
   for (const BaselineOp& op : b.ops) {
     OrderedJson row = {{"name", op.name},
                        {"kind", name_of(op.kind)},
+                       {"kernel", name_of(op.kernel)},
                        {"phase", name_of(op.phase)},
                        {"small", op.small},
                        {"launches", {op.launches.low, op.launches.high}},

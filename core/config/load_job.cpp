@@ -2,6 +2,7 @@
 
 #include "core/config/internal/foreign.h"
 #include "core/config/internal/loaders.h"
+#include "core/config/internal/stacks.h"
 #include "core/layers.h"
 #include "core/tier_units.h"
 
@@ -438,10 +439,14 @@ bool is_parallel_plan(const Json& root) {
   return root.is_object() && root.value("kind", Json()) == "parallel" && root.contains("job");
 }
 
-/// A job of ours, of a parallel plan, or what a foreign file says of one.
-Document job_document(const Source& source) {
+/// A job of ours, of a parallel plan, or what a foreign file says of one; `overrides` are applied
+/// later.
+Document job_document(const Source& source, const std::vector<std::string>& overrides) {
   if (is_megatron(source.text)) {
-    return job_of_megatron(source);
+    return job_of_megatron(
+        source, std::none_of(overrides.begin(), overrides.end(), [](const std::string& o) {
+          return o.starts_with("workload=") || o.starts_with("workload.vocabulary=");
+        }));
   }
   Document d = parse_document(source);
   if (is_parallel_plan(d.root)) {
@@ -529,7 +534,10 @@ EmbeddingPlan load_plan(const std::filesystem::path& file, const Job& job) {
 
 Job load_job(const Source& source, const std::vector<std::string>& overrides,
              const Library& library) {
-  return read_job(apply_overrides(job_document(source), overrides, library), library, false);
+  Document document = job_document(source, overrides);
+  const auto named = stack_named_by(document, overrides);
+  return read_job_on_stack(apply_overrides(std::move(document), overrides, library), named, library,
+                           false);
 }
 
 }  // namespace stepcast::config

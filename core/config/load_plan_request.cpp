@@ -1,6 +1,6 @@
 #include <array>
 
-#include "core/config/internal/loaders.h"
+#include "core/config/internal/stacks.h"
 
 namespace stepcast::config {
 namespace {
@@ -35,9 +35,11 @@ void drop_auto(Json& root) {
 
 PlanRequest load_plan_request(const Source& source, const std::vector<std::string>& overrides,
                               const Library& library) {
-  JobDocuments documents = apply_overrides(job_document(source), overrides, library);
+  Document document = job_document(source, overrides);
+  const auto named = stack_named_by(document, overrides);
+  JobDocuments documents = apply_overrides(std::move(document), overrides, library);
   drop_auto(documents.job.root);
-  PlanRequest request{read_job(documents, library, true), {}};
+  PlanRequest request{read_job_on_stack(documents, named, library, true), {}};
   Job& job = request.job;
   if (job.workload.transformer() == nullptr) {
     return request;

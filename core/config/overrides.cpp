@@ -2,7 +2,7 @@
 #include <charconv>
 
 #include "core/config/internal/loaders.h"
-#include "core/config/published_names.h"
+#include "core/config/internal/stacks.h"
 
 namespace stepcast::config {
 namespace {
@@ -141,18 +141,14 @@ bool says(const Json& root, const std::vector<Step>& steps) {
   return true;
 }
 
-/// Overrides that choose a whole file: a stack's own settings reach into what they name.
-bool names_file(const std::string& text) {
-  return text.starts_with("workload=") || text.starts_with("system=") ||
-         text.starts_with("system.device=");
-}
-
 constexpr std::string_view kStack = "stack=";
 
 class Overrider {
  public:
   Overrider(Document job, const Library& library)
       : documents_{std::move(job), {}, {}, {}}, library_(library) {}
+  Overrider(JobDocuments documents, const Library& library)
+      : documents_(std::move(documents)), library_(library) {}
 
   void apply(const std::string& text) {
     const std::size_t equals = text.find('=');
@@ -171,39 +167,72 @@ class Overrider {
     }
   }
 
-  /// The recipe of a software stack, as if each of its settings were given; where the job file
-  /// names the stack, what the file says itself stays.
-  void apply_stack(const std::string& name, bool of_file) {
-    const PublishedNames names = load_published_names(library_);
-    const PublishedStack& stack =
-        names.stack_named(name, of_file ? documents_.job.label + ": stack" : "--set stack");
-    std::vector<std::string> settings = stack.settings;
-    if (stack.host_issue > 0) {
-      settings.push_back(fmt::format("system.device.launch=\"{} us\"", stack.host_issue * 1e6));
+  /// What a stack does with a plan of the job's shape. What `--set` says stays; so does what the
+  /// job file says, unless `over_file`.
+  void apply_stack(const StackRecipe& recipe, bool over_file) {
+    std::vector<std::string> settings = recipe.of(degree("tensor"), degree("pipeline"));
+    if (recipe.host_issue > 0) {
+      settings.push_back(fmt::format("system.device.launch=\"{} us\"", recipe.host_issue * 1e6));
     }
-    for (const std::string& s : settings) {
-      if (!of_file || !says(documents_.job.root, steps_of(s.substr(0, s.find('=')), s))) {
-        apply(s);
+    for (const auto& [path, value] : leaves_of(settings)) {
+      const std::vector<Step> steps = steps_of(path, path);
+      if (!overridden(path) && (over_file || !says(documents_.job.root, steps))) {
+        set(steps, value);
       }
     }
-  }
-
-  /// Takes the job file's own key `stack` away.
-  std::optional<std::string> stack_of_file() {
-    Json& root = documents_.job.root;
-    const auto it = root.is_object() ? root.find("stack") : root.end();
-    if (it == root.end()) {
-      return std::nullopt;
-    }
-    const std::string name = Value(documents_.job, *it, "stack").name();
-    root.erase("stack");
-    return name;
   }
 
   JobDocuments take() { return std::move(documents_); }
 
  private:
   static Document* pointer(std::optional<Document>& d) { return d ? &*d : nullptr; }
+
+  /// A degree of the job's plan; 1 where it is not said, or left to a search.
+  [[nodiscard]] std::int64_t degree(const char* key) const {
+    const Json& root = documents_.job.root;
+    const auto parallel = root.find("parallel");
+    if (parallel == root.end() || !parallel->is_object()) {
+      return 1;
+    }
+    const auto n = parallel->find(key);
+    return n != parallel->end() && n->is_number_integer() ? n->get<std::int64_t>() : 1;
+  }
+
+  /// Settings by path, a later one in place of an earlier one; overlaps and formats one by one
+  /// where an override says one of them.
+  [[nodiscard]] std::vector<std::pair<std::string, Json>> leaves_of(
+      const std::vector<std::string>& settings) const {
+    std::vector<std::pair<std::string, Json>> whole;
+    for (const std::string& s : settings) {
+      const std::size_t equals = s.find('=');
+      const std::string path = s.substr(0, equals);
+      std::erase_if(whole, [&path](const auto& w) { return w.first == path; });
+      whole.emplace_back(path, value_of(s.substr(equals + 1)));
+    }
+    std::vector<std::pair<std::string, Json>> leaves;
+    for (auto& [path, value] : whole) {
+      const bool apart =
+          std::any_of(documents_.job.overridden.begin(), documents_.job.overridden.end(),
+                      [&path = path](const std::string& o) { return o.starts_with(path + "."); });
+      if (!apart || !value.is_object()) {
+        leaves.emplace_back(path, std::move(value));
+        continue;
+      }
+      for (const auto& [key, leaf] : value.items()) {
+        leaves.emplace_back(join_path(path, key), leaf);
+      }
+    }
+    return leaves;
+  }
+
+  /// Did an override say this, a part of it or what it is a part of?
+  [[nodiscard]] bool overridden(const std::string& path) const {
+    const auto& said = documents_.job.overridden;
+    return std::any_of(said.begin(), said.end(), [&path](const std::string& o) {
+      const bool file = o == "workload" || o == "system" || o == "system.device";
+      return o == path || o.starts_with(path + ".") || (!file && path.starts_with(o + "."));
+    });
+  }
 
   void set(const std::vector<Step>& steps, Json value) {
     Document& job = documents_.job;
@@ -267,26 +296,22 @@ class Overrider {
 
 JobDocuments apply_overrides(Document job, const std::vector<std::string>& overrides,
                              const Library& library) {
-  Overrider overrider(std::move(job), library);
-  const auto of_file = overrider.stack_of_file();
-  const bool stacked = of_file || std::any_of(overrides.begin(), overrides.end(),
-                                              [](const auto& o) { return o.starts_with(kStack); });
-  std::vector<std::string> rest = overrides;
-  if (stacked) {
-    const auto named = std::stable_partition(rest.begin(), rest.end(), names_file);
-    std::for_each(rest.begin(), named, [&](const std::string& o) { overrider.apply(o); });
-    rest.erase(rest.begin(), named);
-    if (of_file) {
-      overrider.apply_stack(*of_file, true);
-    }
+  if (job.root.is_object()) {
+    job.root.erase("stack");
   }
-  for (const std::string& o : rest) {
-    if (o.starts_with(kStack)) {
-      overrider.apply_stack(o.substr(kStack.size()), false);
-    } else {
+  Overrider overrider(std::move(job), library);
+  for (const std::string& o : overrides) {
+    if (!o.starts_with(kStack)) {
       overrider.apply(o);
     }
   }
+  return overrider.take();
+}
+
+JobDocuments with_stack(JobDocuments documents, const StackRecipe& recipe, bool over_file,
+                        const Library& library) {
+  Overrider overrider(std::move(documents), library);
+  overrider.apply_stack(recipe, over_file);
   return overrider.take();
 }
 

@@ -9,6 +9,13 @@
 namespace stepcast::config {
 namespace {
 
+std::string lower(std::string_view text) {
+  std::string low(text);
+  std::transform(low.begin(), low.end(), low.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return low;
+}
+
 std::vector<std::string> settings_of(const Value& holder, const char* name = "set") {
   std::vector<std::string> settings;
   if (const auto set = holder.find(name)) {
@@ -19,104 +26,200 @@ std::vector<std::string> settings_of(const Value& holder, const char* name = "se
   return settings;
 }
 
-std::vector<NamedSettings> aliases_of(const Value& list) {
-  std::vector<NamedSettings> all;
-  for (const Value& item : list.items("a list of {\"name\", \"aliases\", \"set\"}")) {
-    item.keys({"name", "aliases", "set"});
-    NamedSettings named{item.at("name", "our name").name(), {}, settings_of(item)};
-    for (const Value& alias :
-         item.at("aliases", "names that sources use").items("a list of names", 1)) {
-      named.aliases.push_back(alias.text("a name"));
+ShapedSettings shaped(const Value& holder) {
+  return {settings_of(holder), settings_of(holder, "tensor"), settings_of(holder, "pipelined")};
+}
+
+std::vector<std::string> texts(const Value& holder, const char* name) {
+  std::vector<std::string> all;
+  if (const auto list = holder.find(name)) {
+    for (const Value& item : list->items("a list of names", 1)) {
+      all.push_back(item.text("a name"));
     }
-    all.push_back(std::move(named));
   }
   return all;
 }
 
-const NamedSettings* find(const std::vector<NamedSettings>& all, std::string_view name) {
-  const auto it = std::find_if(all.begin(), all.end(), [name](const NamedSettings& n) {
-    return std::find(n.aliases.begin(), n.aliases.end(), name) != n.aliases.end();
-  });
-  return it == all.end() ? nullptr : &*it;
+std::vector<NamedSettings> aliases_of(const Value& list) {
+  std::vector<NamedSettings> all;
+  for (const Value& item : list.items("a list of {\"name\", \"aliases\", \"set\"}")) {
+    item.keys({"name", "aliases", "set"});
+    (void)item.at("aliases", "names that sources use");
+    all.push_back({item.at("name", "our name").name(), texts(item, "aliases"), settings_of(item)});
+  }
+  return all;
+}
+
+std::vector<Stack> stacks_of(const Source& source) {
+  const Document document = parse_document(source);
+  const Value root = Value::root_of(document);
+  root.keys({"stacks"});
+  std::vector<Stack> stacks;
+  for (const Value& item : root.at("stacks", "a list").items("a list of training frameworks")) {
+    item.keys(
+        {"name", "framework", "aliases", "default_of", "set", "tensor", "pipelined", "evidence"});
+    stacks.push_back({item.at("name", "a short name").name(),
+                      item.at("framework", "a short name").name(), texts(item, "aliases"),
+                      texts(item, "default_of"), shaped(item),
+                      item.at("evidence", "where this is documented").name()});
+  }
+  return stacks;
+}
+
+void append(std::vector<std::string>& to, const std::vector<std::string>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+StackRecipe recipe_of(const Stack* stack, const PublishedSource* source) {
+  StackRecipe recipe;
+  recipe.stack = stack;
+  recipe.settings = stack->settings;
+  if (source != nullptr) {
+    recipe.source = source->source;
+    recipe.host_issue = source->host_issue;
+    append(recipe.settings.always, source->settings.always);
+    append(recipe.settings.tensor, source->settings.tensor);
+    append(recipe.settings.pipelined, source->settings.pipelined);
+  }
+  return recipe;
 }
 
 }  // namespace
 
-const NamedSettings* PublishedNames::gpu(std::string_view name) const { return find(gpus, name); }
-const NamedSettings* PublishedNames::precision(std::string_view name) const {
-  return find(precisions, name);
+std::vector<std::string> ShapedSettings::of(std::int64_t tensor_ranks, std::int64_t stages) const {
+  std::vector<std::string> all = always;
+  if (tensor_ranks > 1) {
+    append(all, tensor);
+  }
+  if (stages > 1) {
+    append(all, pipelined);
+  }
+  return all;
 }
 
-const PublishedStack* PublishedNames::stack(std::string_view source, std::string_view framework,
-                                            std::string_view model) const {
-  const auto it = std::find_if(stacks.begin(), stacks.end(), [&](const PublishedStack& s) {
-    return source.starts_with(s.begins) && (s.framework.empty() || s.framework == framework) &&
-           (s.models.empty() ||
-            std::find(s.models.begin(), s.models.end(), model) != s.models.end());
+const NamedSettings* PublishedNames::gpu(std::string_view name) const {
+  const auto it = std::find_if(gpus.begin(), gpus.end(), [name](const NamedSettings& n) {
+    return std::any_of(n.aliases.begin(), n.aliases.end(),
+                       [name](const std::string& a) { return lower(a) == lower(name); });
+  });
+  return it == gpus.end() ? nullptr : &*it;
+}
+
+const NamedSettings* PublishedNames::precision(std::string_view name) const {
+  const std::string low = lower(name);
+  const auto it =
+      std::find_if(precisions.begin(), precisions.end(), [&low](const NamedSettings& n) {
+        return std::any_of(n.aliases.begin(), n.aliases.end(),
+                           [&low](const std::string& a) { return low.starts_with(a); });
+      });
+  return it == precisions.end() ? nullptr : &*it;
+}
+
+const Stack* PublishedNames::stack(std::string_view name) const {
+  const auto it = std::find_if(stacks.begin(), stacks.end(),
+                               [&](const Stack& s) { return lower(s.name) == lower(name); });
+  return it == stacks.end() ? nullptr : &*it;
+}
+
+const Stack* PublishedNames::default_stack(std::string_view family) const {
+  const auto it = std::find_if(stacks.begin(), stacks.end(), [family](const Stack& s) {
+    return std::find(s.default_of.begin(), s.default_of.end(), family) != s.default_of.end();
   });
   return it == stacks.end() ? nullptr : &*it;
 }
 
-const PublishedStack& PublishedNames::stack_named(std::string_view name,
-                                                  const std::string& where) const {
-  const auto lower = [](std::string_view text) {
-    std::string low(text);
-    std::transform(low.begin(), low.end(), low.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return low;
-  };
-  const PublishedStack* found = nullptr;
-  std::vector<std::string> names;
-  for (const PublishedStack& s : stacks) {
-    if (lower(s.name()) == lower(name) && (found == nullptr || s.models.empty())) {
-      found = &s;
+StackRecipe PublishedNames::recipe(std::string_view source, std::string_view framework,
+                                   std::string_view model, std::string_view family) const {
+  const auto it = std::find_if(sources.begin(), sources.end(), [&](const PublishedSource& s) {
+    return source.starts_with(s.begins) && (s.framework.empty() || s.framework == framework) &&
+           (s.models.empty() ||
+            std::find(s.models.begin(), s.models.end(), model) != s.models.end());
+  });
+  if (it != sources.end()) {
+    return recipe_of(stack(it->stack), &*it);
+  }
+  const Stack* best = default_stack(family);
+  std::size_t longest = 0;
+  const std::string low = lower(framework);
+  for (const Stack& s : stacks) {
+    for (const std::string& alias : s.aliases) {
+      if (low.starts_with(alias) && alias.size() > longest) {
+        best = &s;
+        longest = alias.size();
+      }
     }
-    if (std::find(names.begin(), names.end(), s.name()) == names.end()) {
-      names.push_back(s.name());
+  }
+  if (best == nullptr) {
+    return {};
+  }
+  StackRecipe recipe = recipe_of(best, nullptr);
+  recipe.source = source;
+  return recipe;
+}
+
+StackRecipe PublishedNames::named(std::string_view name, const std::string& where) const {
+  if (const Stack* s = stack(name)) {
+    return recipe_of(s, nullptr);
+  }
+  const PublishedSource* found = nullptr;
+  for (const PublishedSource& s : sources) {
+    if (lower(s.source) == lower(name) && s.framework.empty() &&
+        (found == nullptr || s.models.empty())) {
+      found = &s;
     }
   }
   if (found == nullptr) {
+    std::vector<std::string> names;
+    for (const Stack& s : stacks) {
+      names.push_back(s.name);
+    }
     throw InputError(where,
                      fmt::format("found \"{}\"; {}", name.substr(0, 80), suggestion(name, names)));
   }
-  return *found;
+  return recipe_of(stack(found->stack), found);
 }
 
-PublishedNames read_published_names(const Source& source) {
+PublishedNames read_published_names(const Source& source, const Source& stacks) {
   const Document document = parse_document(source);
   const Value root = Value::root_of(document);
-  root.keys({"gpus", "precisions", "stacks"});
+  root.keys({"gpus", "precisions", "sources"});
   PublishedNames names;
+  names.stacks = stacks_of(stacks);
   names.gpus = aliases_of(root.at("gpus", "a list"));
   names.precisions = aliases_of(root.at("precisions", "a list"));
-  for (const Value& item : root.at("stacks", "a list").items("a list of software stacks")) {
-    item.keys({"source", "family", "begins", "framework", "models", "set", "pipelined",
+  for (const Value& item : root.at("sources", "a list").items("a list of publications")) {
+    item.keys({"source", "begins", "framework", "models", "stack", "set", "tensor", "pipelined",
                "host_issue", "evidence"});
-    PublishedStack stack;
-    stack.source = item.at("source", "a short name").name();
-    stack.family = item.at("family", "a short name").name();
-    stack.begins = item.at("begins", "what the column source begins with").name();
+    PublishedSource published;
+    published.source = item.at("source", "a short name").name();
+    published.begins = item.at("begins", "what the column source begins with").name();
     if (const auto framework = item.find("framework")) {
-      stack.framework = framework->name();
+      published.framework = framework->name();
     }
-    if (const auto models = item.find("models")) {
-      for (const Value& model : models->items("a list of names", 1)) {
-        stack.models.push_back(model.text("a name"));
+    published.models = texts(item, "models");
+    const Value stack = item.at("stack", "a stack of models/stacks/stacks.json");
+    published.stack = stack.name();
+    if (names.stack(published.stack) == nullptr) {
+      std::vector<std::string> known;
+      for (const Stack& s : names.stacks) {
+        known.push_back(s.name);
       }
+      stack.refuse(
+          fmt::format("found \"{}\"; {}", published.stack, suggestion(published.stack, known)));
     }
-    stack.settings = settings_of(item);
-    stack.pipelined = settings_of(item, "pipelined");
+    published.settings = shaped(item);
     if (const auto issue = item.find("host_issue")) {
-      stack.host_issue = issue->amount<Seconds>().base();
+      published.host_issue = issue->amount<Seconds>().base();
     }
-    stack.evidence = item.at("evidence", "where this is documented").name();
-    names.stacks.push_back(std::move(stack));
+    published.evidence = item.at("evidence", "where this is documented").name();
+    names.sources.push_back(std::move(published));
   }
   return names;
 }
 
 PublishedNames load_published_names(const Library& library) {
-  return read_published_names(file_source(library.root / "workloads" / "published" / "names.json"));
+  return read_published_names(file_source(library.root / "workloads" / "published" / "names.json"),
+                              file_source(library.root / "models" / "stacks" / "stacks.json"));
 }
 
 }  // namespace stepcast::config

@@ -15,46 +15,75 @@ struct NamedSettings {
   std::vector<std::string> settings;  ///< "formats.compute=\"fp16\"", in order
 };
 
-/// A publication and what is documented of the software it ran. The first that fits a row counts.
-struct PublishedStack {
-  std::string source;     ///< short name of the publication, for groups
-  std::string family;     ///< stacks of one family share the scalar that other sources calibrate
-  std::string begins;     ///< what a row's `source` begins with
-  std::string framework;  ///< what a row's `framework` is; empty: any
+/// Settings of a job by the shape of its plan.
+struct ShapedSettings {
+  std::vector<std::string> always, tensor, pipelined;
+  /// Those for a plan with that many tensor ranks and stages.
+  [[nodiscard]] std::vector<std::string> of(std::int64_t tensor_ranks, std::int64_t stages) const;
+};
+
+/// A training framework, or a version of one: what it does with a plan.
+struct Stack {
+  std::string name;                     ///< "megatron-lm-2021"
+  std::string framework;                ///< "megatron-lm": its stacks share a pace
+  std::vector<std::string> aliases;     ///< how tables of runs begin its name
+  std::vector<std::string> default_of;  ///< families of plans that run on it unless said otherwise
+  ShapedSettings settings;
+  std::string evidence;  ///< where the settings are documented
+};
+
+/// A publication: the stack it ran and what it set otherwise. The first that fits a row counts.
+struct PublishedSource {
+  std::string source;               ///< short name, for groups
+  std::string begins;               ///< what a row's `source` begins with
+  std::string framework;            ///< what a row's `framework` is; empty: any
   std::vector<std::string> models;  ///< which of a row's `model`, where recipes differ; empty: any
-  std::vector<std::string> settings;
-  std::vector<std::string>
-      pipelined;  ///< further ones of rows with a pipeline, after the row's own
+  std::string stack;
+  ShapedSettings settings;  ///< after the stack's
   /// Host seconds to issue one op; 0: what the device says. Where it is given, the scalar that a
   /// regime calibrates multiplies it, not the step.
   double host_issue = 0;
-  std::string evidence;  ///< where the settings are documented
+  std::string evidence;
+};
 
-  /// How a job names it: the source, and the framework where a source has several.
-  [[nodiscard]] std::string name() const {
-    return framework.empty() ? source : source + ": " + framework;
+/// What a job of a stack, or a row of a publication, does.
+struct StackRecipe {
+  std::string source;  ///< the publication; empty for a stack alone
+  const Stack* stack = nullptr;
+  ShapedSettings settings;  ///< of the stack, then of the publication
+  double host_issue = 0;
+  /// Overrides for a plan of that shape, in order.
+  [[nodiscard]] std::vector<std::string> of(std::int64_t tensor_ranks, std::int64_t stages) const {
+    return settings.of(tensor_ranks, stages);
   }
 };
 
-/// How published tables name GPUs, number formats and software stacks: the one alias file,
-/// `root`/workloads/published/names.json.
+/// Training frameworks (`root`/models/stacks/stacks.json), and how published tables name GPUs,
+/// number formats and the software they ran (`root`/workloads/published/names.json).
 struct PublishedNames {
   std::vector<NamedSettings> gpus, precisions;
-  std::vector<PublishedStack> stacks;
+  std::vector<PublishedSource> sources;
+  std::vector<Stack> stacks;
 
   /// Null where no alias is `name`.
   [[nodiscard]] const NamedSettings* gpu(std::string_view name) const;
+  /// The first whose alias begins `name`, whatever the case: "FP8-CS (current scaling)" is fp8.
   [[nodiscard]] const NamedSettings* precision(std::string_view name) const;
-  [[nodiscard]] const PublishedStack* stack(std::string_view source, std::string_view framework,
-                                            std::string_view model) const;
-  /// By its name(), whatever the case; of recipes for some models and for all, that for all.
-  /// Errors: InputError at `where` listing the names.
-  [[nodiscard]] const PublishedStack& stack_named(std::string_view name,
-                                                  const std::string& where) const;
+  /// Of a row: its publication's; else the stack whose longest alias begins `framework`; else the
+  /// one that plans of that family run on.
+  [[nodiscard]] StackRecipe recipe(std::string_view source, std::string_view framework,
+                                   std::string_view model, std::string_view family) const;
+  /// A stack by its name, whatever the case, or a publication by its source ("NeMo 24.07"; of
+  /// recipes for some models and for all, that for all). Errors: InputError at `where` listing the
+  /// stacks.
+  [[nodiscard]] StackRecipe named(std::string_view name, const std::string& where) const;
+  /// The stack that plans of a family run on; null where none is said to.
+  [[nodiscard]] const Stack* default_stack(std::string_view family) const;
+  [[nodiscard]] const Stack* stack(std::string_view name) const;
 };
 
 /// Errors: InputError naming file and JSON path.
-PublishedNames read_published_names(const Source& source);
+PublishedNames read_published_names(const Source& names, const Source& stacks);
 PublishedNames load_published_names(const Library& library);
 
 }  // namespace stepcast::config

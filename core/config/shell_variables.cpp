@@ -190,9 +190,22 @@ std::string expanded(std::string_view line, const Variables& variables) {
   return result;
 }
 
-/// Takes note of `NAME=value`, where that is all the (expanded) line says.
-void note_assignment(std::string_view line, Variables& variables) {
-  std::string_view rest = trimmed(line);
+/// Where the command ends that begins a line: its first ';' outside quotes, or the line's end.
+std::size_t command_end(std::string_view line) {
+  char quote = 0;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (quote != 0 ? line[i] == quote : line[i] == '"' || line[i] == '\'') {
+      quote = quote != 0 ? '\0' : line[i];
+    } else if (quote == 0 && (line[i] == ';' || (line[i] == '#' && i > 0 && line[i - 1] == ' '))) {
+      return i;
+    }
+  }
+  return line.size();
+}
+
+/// Takes note of `NAME=value`, where that is all the (expanded) command says.
+void note_assignment(std::string_view command, Variables& variables) {
+  std::string_view rest = trimmed(command);
   for (const std::string_view word : {"export ", "readonly ", "local "}) {
     if (rest.starts_with(word)) {
       rest = trimmed(rest.substr(word.size()));
@@ -206,12 +219,6 @@ void note_assignment(std::string_view line, Variables& variables) {
     return;
   }
   std::string_view value = rest.substr(equals + 1);
-  if (const std::size_t comment = value.find(" #"); comment != std::string_view::npos) {
-    value = trimmed(value.substr(0, comment));
-  }
-  if (!value.empty() && value.back() == ';') {
-    value = trimmed(value.substr(0, value.size() - 1));
-  }
   const bool quoted = value.size() >= 2 && (value.front() == '"' || value.front() == '\'') &&
                       value.back() == value.front();
   value = quoted ? value.substr(1, value.size() - 2) : value;
@@ -225,26 +232,53 @@ void note_assignment(std::string_view line, Variables& variables) {
   }
 }
 
-}  // namespace
+/// The file of `source FILE` or `. FILE`; empty for any other command.
+std::string_view sourced_name(std::string_view command) {
+  const std::string_view text = trimmed(command);
+  const std::size_t word = text.starts_with("source ") ? 7 : text.starts_with(". ") ? 2 : 0;
+  std::string_view name = word > 0 ? trimmed(text.substr(word)) : std::string_view();
+  const bool quoted = name.size() >= 2 && (name.front() == '"' || name.front() == '\'') &&
+                      name.back() == name.front();
+  return quoted ? name.substr(1, name.size() - 2) : name;
+}
 
-std::string with_variables(std::string_view script) {
-  Variables variables;
+std::string expanded_script(std::string_view script, const SourcedFile& sourced, int depth,
+                            Variables& variables) {
+  constexpr int kDeepest = 8;  // of files that read others
   std::string result;
   for (std::size_t at = 0; at <= script.size();) {
     const std::size_t end = std::min(script.find('\n', at), script.size());
     const std::string_view line = script.substr(at, end - at);
-    const bool comment = trimmed(line).starts_with("#");
-    const std::string text = comment ? std::string(line) : expanded(line, variables);
-    if (!comment) {
-      note_assignment(text, variables);
+    if (trimmed(line).starts_with("#")) {
+      result += line;
+    } else {
+      // Commands one after another: each sees what those before it set.
+      for (std::string_view rest = line; !rest.empty();) {
+        const std::size_t stop = command_end(rest);
+        const std::string text = expanded(rest.substr(0, stop), variables);
+        note_assignment(text, variables);
+        if (const auto name = sourced_name(text); !name.empty() && depth < kDeepest) {
+          (void)expanded_script(sourced(name), sourced, depth + 1, variables);
+        }
+        result += text;
+        const bool comment = stop < rest.size() && rest[stop] == '#';
+        result += comment ? rest.substr(stop) : rest.substr(stop, stop < rest.size() ? 1 : 0);
+        rest = comment || stop == rest.size() ? std::string_view() : rest.substr(stop + 1);
+      }
     }
-    result += text;
     if (end < script.size()) {
       result += '\n';
     }
     at = end + 1;
   }
   return result;
+}
+
+}  // namespace
+
+std::string with_variables(std::string_view script, const SourcedFile& sourced) {
+  Variables variables;
+  return expanded_script(script, sourced, 0, variables);
 }
 
 }  // namespace stepcast::config

@@ -45,12 +45,40 @@ bool abbreviates(std::string_view shorter, std::string_view found) {
   return at == shorter.size() && lower(shorter.front()) == lower(found.front());
 }
 
+/// What people call the keys of a job.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kShorthands{
+    {{"tp", "tensor"},
+     {"pp", "pipeline"},
+     {"cp", "context"},
+     {"ep", "expert"},
+     {"etp", "expert_tensor"},
+     {"dp", "data"},
+     {"vpp", "virtual_stages"},
+     {"sp", "sequence_parallel"},
+     {"mbs", "micro"},
+     {"gbs", "global"},
+     {"seq", "sequence"},
+     {"gpus", "devices"}}};
+
 }  // namespace
 
 std::string nearest_name(std::string_view found, const std::vector<std::string>& candidates) {
   constexpr std::size_t kLongest = 64;  // nobody mistypes more than this, and the table stays small
   if (found.empty() || found.size() > kLongest) {
     return {};
+  }
+  for (const auto& [shorthand, key] : kShorthands) {
+    if (found == shorthand &&
+        std::find(candidates.begin(), candidates.end(), key) != candidates.end()) {
+      return std::string(key);
+    }
+  }
+  // The beginning of a name says more than letters that are near: "h100" of "h100-sxm-80gb".
+  constexpr std::size_t kTelling = 4;
+  for (const std::string& c : candidates) {
+    if (found.size() >= kTelling && c.starts_with(found)) {
+      return c;
+    }
   }
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(1, found.size() / 3) + 1;

@@ -5,10 +5,10 @@
 
 namespace stepcast::config {
 
-/// The candidate closest to `found` by edit distance (insert, delete, replace, swap of neighbours;
-/// case ignored), else one that begins with `found`, contains it, or abbreviates it ("bf16" for
-/// "bfloat16"); empty when none does. Ties
-/// go to the first candidate.
+/// The candidate that `found` is a usual shorthand of ("tp" of "tensor") or, from four letters on,
+/// the beginning of; else the closest one by edit distance (insert, delete, replace, swap of
+/// neighbours; case ignored), else one that begins with `found`, contains it, or abbreviates it
+/// ("bf16" for "bfloat16"); empty when none does. Ties go to the first candidate.
 std::string nearest_name(std::string_view found, const std::vector<std::string>& candidates);
 
 /// "a", "a or b", "a, b or c"; at most `limit` names, then "...".

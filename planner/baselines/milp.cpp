@@ -14,33 +14,11 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "core/temporary_folder.h"
 #include "core/whole_file.h"
 
 namespace stepcast::planner {
 namespace {
-
-/// A folder of its own that goes with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "stepcast-milp-XXXXXX").string();
-    if (mkdtemp(name.data()) != nullptr) {
-      path_ = name;
-    }
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) {
-      std::filesystem::remove_all(path_, ignored);
-    }
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// Runs a program of the search path, its output thrown away. False when it could not be run.
 bool run_quietly(std::vector<std::string> arguments) {
@@ -149,10 +127,7 @@ std::optional<MilpSolution> parse(const std::filesystem::path& file, std::size_t
 bool has_cbc() { return run_quietly({"cbc", "-quit"}); }
 
 std::optional<MilpSolution> solve_with_cbc(const Milp& milp, double seconds) {
-  const TemporaryFolder folder;
-  if (folder.path().empty()) {
-    return std::nullopt;
-  }
+  const TemporaryFolder folder("stepcast-milp");
   const std::filesystem::path lp = folder.path() / "problem.lp";
   const std::filesystem::path solution = folder.path() / "solution.txt";
   write_whole_file(lp, lp_text(milp));

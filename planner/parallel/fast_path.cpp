@@ -135,7 +135,7 @@ FastPath::FastPath(const Job& job, const models::CostModel& model, Clock clock)
 bool FastPath::applies() {
   time();
   const Overlap& overlap = job_.parallel.overlap;
-  if (model_.host().shares_core || model_.rest_matters()) {
+  if (model_.host().shares_core || model_.rest_matters() || !layers_alike_) {
     return false;
   }
   if ((point_.devices() > 1 && model_.straggler().log_sigma > 0) ||
@@ -163,7 +163,7 @@ bool FastPath::bounds_simulator() {
   const bool beside =
       (point_.tensor > 1 && overlap.tensor) || (point_.replicas() > 1 && overlap.data) ||
       (point_.expert > 1 && overlap.expert) || (point_.pipeline > 1 && overlap.pipeline);
-  return !beside || applies();
+  return layers_alike_ && (!beside || applies());
 }
 
 void FastPath::set_passes(const PlanPoint& point, const PipelineLayout& layout, const Passes& kept,
@@ -173,6 +173,9 @@ void FastPath::set_passes(const PlanPoint& point, const PipelineLayout& layout, 
   passes_.stages = layout.stages;
   passes_.chunks = layout.chunks;
   passes_.microbatches = job_.batch.global / (std::int64_t{point.data} * point.micro);
+  const auto every = static_cast<std::int32_t>(job_.workload.transformer()->full_attention_every);
+  layers_alike_ = every == 0 || std::all_of(layout.layers.begin(), layout.layers.end(),
+                                            [&](std::int32_t n) { return n % every == 0; });
   const std::size_t all = layout.layers.size();
   recomputed_.resize(all);
   for (std::int32_t s = 0; s < layout.stages; ++s) {

@@ -50,7 +50,8 @@ struct StepForecast {
 ///   pipeline transfers and gradient exchange would share links with them;
 ///   issuing takes less than three quarters of a stage's time;
 ///   messages between stages cannot meet other transfers of a rank: they use fabric levels of their
-///   own and take less than a tenth of the stage's time, or less than a hundredth of it.
+///   own and take less than a tenth of the stage's time, or less than a hundredth of it;
+///   where some layers see a window and some all keys, every chunk has the model's share of both.
 /// Elsewhere it orders candidates, and the simulator decides. Where nothing runs beside compute,
 /// all that it leaves out is waiting: the simulator is then nowhere more than 1 % faster.
 ///
@@ -105,6 +106,7 @@ class FastPath {
   ReducedStep reduced_;
   InFlight in_flight_;
   Clock clock_;
+  bool layers_alike_ = true;  ///< every chunk has the model's share of layers that see all keys
   double issue_ = 0, step_ = 0;
   double fragmentation_ = 0;  // bytes lost for one of activations
   PlanPoint point_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/framework_traits.h"
 #include "core/layer_split.h"
 #include "workloads/transformer_shape.h"
 
@@ -48,8 +49,11 @@ void add_model(const Job& job, std::vector<std::string>& a) {
       number("moe-shared-expert-intermediate-size", m.moe->shared * m.moe->ffn_hidden);
     }
     if (m.moe->first_dense_layers > 0) {
-      a.push_back(fmt::format("--moe-layer-freq ([0]*{}+[1]*{})", m.moe->first_dense_layers,
+      a.push_back(fmt::format("--moe-layer-freq \"([0]*{}+[1]*{})\"", m.moe->first_dense_layers,
                               m.layers - m.moe->first_dense_layers));
+    }
+    if (job.formats.compute != Format::kFp32 && job.formats.compute != Format::kTf32) {
+      a.emplace_back("--moe-grouped-gemm");  // its own default: one expert after another
     }
     if (m.moe->capacity_factor > 0) {
       a.push_back(fmt::format("--moe-expert-capacity-factor {}", m.moe->capacity_factor));
@@ -61,6 +65,12 @@ void add_model(const Job& job, std::vector<std::string>& a) {
   }
   number("seq-length", job.batch.sequence);
   number("max-position-embeddings", job.batch.sequence);
+  if (m.window > 0) {
+    a.push_back(fmt::format("--window-size {},0", m.window - 1));
+    if (m.full_attention_every > 0) {
+      number("window-attn-skip-freq", m.full_attention_every);
+    }
+  }
   if (m.activation == Activation::kSwiGlu) {
     a.emplace_back("--swiglu");
   } else if (m.activation == Activation::kSquaredRelu) {
@@ -73,6 +83,10 @@ void add_model(const Job& job, std::vector<std::string>& a) {
   }
   if (!m.tied_embeddings) {
     a.emplace_back("--untie-embeddings-and-output-weights");
+  }
+  if (!framework_traits(job.system).dropout) {  // its own default: a tenth of each
+    a.emplace_back("--attention-dropout 0.0");
+    a.emplace_back("--hidden-dropout 0.0");
   }
 }
 
@@ -101,6 +115,18 @@ void add_recompute(const Job& job, MegatronArguments& out) {
             r.layers));
       }
       break;
+  }
+}
+
+/// Streams that Megatron-LM runs kernels on start in the order of their launches with one
+/// connection, which its tensor and context parallelism rely on; FSDP's gathers need several.
+/// Blackwell and later take either. validate_args, megatron/training/arguments.py.
+void add_environment(const Job& job, MegatronArguments& out) {
+  const Parallel& p = job.parallel;
+  if (p.zero >= 2) {
+    out.environment.emplace_back("unset CUDA_DEVICE_MAX_CONNECTIONS");
+  } else if (p.tensor > 1 || p.context > 1) {
+    out.environment.emplace_back("export CUDA_DEVICE_MAX_CONNECTIONS=1");
   }
 }
 
@@ -188,7 +214,9 @@ void add_parallel(const Job& job, MegatronArguments& out) {
   }
   if (p.expert > 1 && p.expert_dispatch == ExpertDispatch::kPerMachine) {
     a.emplace_back("--moe-token-dispatcher-type flex");
-    a.emplace_back("--moe-enable-deepep");
+    a.emplace_back("--moe-flex-dispatcher-backend deepep");
+  } else if (job.workload.transformer()->moe) {  // its own default: allgather
+    a.emplace_back("--moe-token-dispatcher-type alltoall");
   }
   if (p.expert > 1 && job.formats.expert_dispatch) {
     out.remarks.push_back(fmt::format("formats.expert_dispatch: no argument for tokens sent in {}",
@@ -210,6 +238,7 @@ void add_parallel(const Job& job, MegatronArguments& out) {
     a.emplace_back("--use-megatron-fsdp");
     a.push_back(fmt::format("--data-parallel-sharding-strategy {}",
                             p.zero == 2 ? "optim_grads" : "optim_grads_params"));
+    a.emplace_back("--ckpt-format fsdp_dtensor");
   }
   if (p.bucket != Parallel{}.bucket) {
     degree("ddp-bucket-size", static_cast<std::int64_t>(p.bucket.base() / 4));  // fp32 elements
@@ -225,7 +254,7 @@ void add_parallel(const Job& job, MegatronArguments& out) {
     if (p.expert_chunks > 1) {
       a.emplace_back("--overlap-moe-expert-parallel-comm");
       out.remarks.emplace_back(
-          "expert_chunks: Megatron-LM hides exchanges beside another micro-batch, not in parts");
+          "expert_chunks: Megatron-LM overlaps exchanges with another micro-batch, not in parts");
     } else if (shares) {
       a.emplace_back("--moe-shared-expert-overlap");
     }
@@ -283,33 +312,49 @@ MegatronArguments megatron_arguments(const Job& job) {
   MegatronArguments out;
   const std::int64_t each = std::min(job.devices, job.system.host.devices);
   if (job.devices % each == 0) {
-    out.launcher =
-        fmt::format("torchrun --nnodes {} --nproc-per-node {}", job.devices / each, each);
+    out.nodes = job.devices / each;
+    out.devices_per_node = each;
   }
+  add_environment(job, out);
   add_parallel(job, out);
   out.arguments.push_back(fmt::format("--micro-batch-size {}", job.batch.micro));
   out.arguments.push_back(fmt::format("--global-batch-size {}", job.batch.global));
   add_recompute(job, out);
-  if (const std::int64_t window = job.workload.transformer()->window; window > 0) {
-    out.remarks.push_back(fmt::format("window: give Megatron-LM --window-size ({},0)", window - 1));
-  }
   add_model(job, out.arguments);
   add_formats(job, out);
   return out;
 }
 
 std::string text_of(const MegatronArguments& megatron) {
-  std::string text;
-  if (!megatron.launcher.empty()) {
-    text += "# " + megatron.launcher + "\n";
+  std::string text = "#!/usr/bin/env bash\n";
+  if (megatron.nodes > 0) {
+    text += fmt::format("#SBATCH --nodes={} --ntasks-per-node=1 --gpus-per-node={}\n",
+                        megatron.nodes, megatron.devices_per_node);
   }
+  text += "# Data, tokenizer, learning rate and checkpoints follow as arguments of this script.\n";
   for (const std::string& remark : megatron.remarks) {
     text += "# " + remark + "\n";
   }
-  for (const std::string& argument : megatron.arguments) {
-    text += argument + "\n";
+  for (const std::string& command : megatron.environment) {
+    text += command + "\n";
   }
-  return text;
+  text += "arguments=(\n";
+  for (const std::string& argument : megatron.arguments) {
+    text += "  " + argument + "\n";
+  }
+  text += ")\n";
+  if (megatron.nodes > 0) {
+    // Under Slurm one launcher on each machine, which meet at the first.
+    text +=
+        "if [[ -n \"${SLURM_JOB_NODELIST:-}\" ]]; then\n"
+        "  export MASTER_ADDR=\"$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\"\n"
+        "fi\n";
+    text += fmt::format(
+        "${{SLURM_JOB_ID:+srun}} torchrun --nnodes {} --nproc-per-node {} --rdzv-backend c10d "
+        "--rdzv-endpoint \"${{MASTER_ADDR:-localhost}}:29500\" ",
+        megatron.nodes, megatron.devices_per_node);
+  }
+  return text + "pretrain_gpt.py \"${arguments[@]}\" \"$@\"\n";
 }
 
 }  // namespace stepcast::planner

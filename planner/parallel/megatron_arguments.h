@@ -9,7 +9,10 @@ namespace stepcast::planner {
 /// A transformer job as arguments of Megatron-LM's pretrain_gpt.py: "--tensor-model-parallel-size
 /// 8".
 struct MegatronArguments {
-  std::string launcher;  ///< how many processes: "torchrun --nnodes 4 --nproc-per-node 8"
+  /// Machines, and processes on each, one a device; 0 where machines are not full.
+  std::int64_t nodes = 0, devices_per_node = 0;
+  /// Of the shell that starts it: "export CUDA_DEVICE_MAX_CONNECTIONS=1".
+  std::vector<std::string> environment;
   std::vector<std::string> arguments;
   std::vector<std::string>
       remarks;  ///< what Megatron-LM has no argument for, and what comes nearest
@@ -17,8 +20,8 @@ struct MegatronArguments {
 MegatronArguments megatron_arguments(const Job& job);
 
 /// Plans that break no rule of core/stack_rules.h leave remarks about overlaps and formats alone.
-/// One argument a line, ready for a shell; the launcher and remarks as comments before them.
-/// config::job_of_megatron reads it back, the launcher's comment included.
+/// A shell script that starts pretrain_gpt.py, for Slurm too; its own arguments are passed on.
+/// config::job_of_megatron reads it back, the devices included.
 std::string text_of(const MegatronArguments& megatron);
 
 }  // namespace stepcast::planner

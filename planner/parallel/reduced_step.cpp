@@ -19,6 +19,19 @@ constexpr std::int64_t kSettled = 4;
 /// And so many have all the buffers that layers take in turn.
 constexpr std::int64_t kBuffered = 3;
 
+/// Layers of two kinds in turn, a `share` of them like `other`: what a chunk takes on average.
+void mix(ByRole<PassCosts>& role, const ByRole<PassCosts>& other, double share) {
+  for (std::size_t r = 0; r < kChunkRoles; ++r) {
+    for (const auto field : kPassFields) {
+      Line& line = role[r].*field;
+      const Line& to = other[r].*field;
+      line.base += share * (to.base - line.base);
+      line.layer += share * (to.layer - line.layer);
+      line.dense += share * (to.dense - line.dense);
+    }
+  }
+}
+
 /// What a stage in the middle receives.
 void note_messages(const Program& program, Passes& passes) {
   for (const Segment& segment : program.segments) {
@@ -40,8 +53,10 @@ ReducedStep::ReducedStep(const Job& job, const models::CostModel& model, Clock c
   if (job.phase != JobPhase::kTrain) {
     throw InputError("phase", "plans are searched for training steps; use train");
   }
-  // Layers are told apart by kind, not by place: the reduced job has those with experts only.
+  // Layers are told apart by kind, not by place: the reduced job has those with experts only, and
+  // those with a window.
   auto& layers = std::get<TransformerWorkload>(job_.workload.model);
+  full_attention_every_ = std::exchange(layers.full_attention_every, 0);
   if (layers.moe) {
     dense_layers_ = layers.moe->first_dense_layers;
     layers.moe->first_dense_layers = 0;
@@ -264,6 +279,18 @@ auto ReducedStep::without_experts(const Make& make) {
 }
 
 Passes ReducedStep::passes(const PlanPoint& point) {
+  Passes passes = passes_of_kinds(point);
+  if (full_attention_every_ > 0 && clock_ == Clock::kUsual) {
+    auto& model = std::get<TransformerWorkload>(job_.workload.model);
+    const std::int64_t window = std::exchange(model.window, 0);
+    const Passes full = passes_of_kinds(point);
+    model.window = window;
+    mix(passes.role, full.role, 1 / static_cast<double>(full_attention_every_));
+  }
+  return passes;
+}
+
+Passes ReducedStep::passes_of_kinds(const PlanPoint& point) {
   Passes passes = passes_of(point);
   if (dense_layers_ > 0) {
     PlanPoint dense = point;

@@ -16,10 +16,12 @@ namespace stepcast::planner {
 /// layers over few stages, one micro-batch) goes through workloads::build_graph, its ops are priced
 /// by the cost model with the groups of the real mesh, and what one more layer adds is read off. So
 /// an op that is added to the builder is in here too. One per thread; answers are made anew each
-/// time (the search keeps them).
+/// time (the search keeps them). Of layers of which some see a window and some all keys a chunk has
+/// the model's share of each.
 ///
 /// With Clock::kLeast seconds are those below which the simulator cannot come, whatever runs beside
-/// what: RankWalk's least, and transfers between stages on streams of their own take none.
+/// what: RankWalk's least, transfers between stages on streams of their own take none, and
+/// all layers have the window.
 class ReducedStep {
  public:
   ReducedStep(const Job& job, const models::CostModel& model, Clock clock = Clock::kUsual);
@@ -63,6 +65,8 @@ class ReducedStep {
                                        const ByRole<StateCosts>& states) const;
 
  private:
+  /// Of layers that all have the window, or none: with experts and without.
+  Passes passes_of_kinds(const PlanPoint& point);
   Passes passes_of(const PlanPoint& point);
   [[nodiscard]] PlanPoint pass_key(const PlanPoint& point) const;
   void add_mixed(const PlanPoint& point, ByRole<PassCosts>& role);
@@ -90,6 +94,7 @@ class ReducedStep {
   Clock clock_;
   StageCosts costs_;
   std::int64_t dense_layers_ = 0;
+  std::int64_t full_attention_every_ = 0;
 };
 
 }  // namespace stepcast::planner

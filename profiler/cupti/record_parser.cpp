@@ -287,6 +287,14 @@ RecordParser::NameId RecordParser::kernel_name(const char* mangled) {
   return found->second;
 }
 
+bool RecordParser::communicates(NameId kernel) {
+  const auto [found, fresh] = communicates_.try_emplace(kernel, false);
+  if (fresh) {
+    found->second = traces::is_collective_kernel(recording_.names.view(kernel));
+  }
+  return found->second;
+}
+
 void RecordParser::add_work(Work work, std::uint64_t begin, std::uint64_t end) {
   devices_.try_emplace(work.context, work.device);
   if (timed(begin, end, recording_.names.view(work.name))) {
@@ -308,7 +316,7 @@ void RecordParser::add_kernel(const KernelRecord& r) {
     info.graph_node = ns(r.graphNodeId);
   }
   const NameId name = kernel_name(r.name);
-  const bool collective = traces::is_collective_kernel(recording_.names.view(name));
+  const bool collective = communicates(name);
   add_work({.begin = 0,
             .end = 0,
             .correlation = r.correlationId,

@@ -127,6 +127,7 @@ class RecordParser {
   bool timed(std::uint64_t begin, std::uint64_t end, std::string_view what);
   std::int32_t append_copy(std::uint64_t bytes, std::int32_t peer);
   NameId kernel_name(const char* mangled);
+  bool communicates(NameId kernel);
 
   void join_nested_calls();
   void name_calls_in_windows();
@@ -144,6 +145,7 @@ class RecordParser {
   ApiName api_name_;
   std::map<std::pair<bool, std::uint32_t>, NameId> api_names_;
   std::unordered_map<std::string, NameId> demangled_;
+  std::unordered_map<NameId, bool> communicates_;
   std::vector<Api> apis_;
   std::vector<Work> work_;
   std::vector<Sync> syncs_;

@@ -28,15 +28,21 @@ TEST_CASE("replay --baseline exits with 1 and says what moved", "[cli][guard]") 
   const Outcome same = call({"replay", recorded("gpt-2"), "--baseline", baseline, "--junit", junit,
                              "--markdown", markdown, "--format", "json"});
   INFO(same.err);
-  CHECK(same.code == 0);
-  CHECK(nlohmann::json::parse(same.out)["guard"]["pass"] == true);
-  CHECK_THAT(text_of(junit), Contains("failures=\"0\"") && !Contains("<failure"));
-  CHECK_THAT(text_of(markdown), Contains("no regression"));
+  // Eight steps of one run: nothing regressed, and nothing as small as 5 % would have been seen.
+  CHECK(same.code == 5);
+  const auto verdict = nlohmann::json::parse(same.out)["guard"];
+  CHECK(verdict["verdict"] == "cannot judge");
+  CHECK(verdict["pass"] == false);
+  CHECK(verdict["power"]["all_ops_together"] > 0.05);
+  CHECK_THAT(text_of(junit), Contains("failures=\"1\"") && Contains("name=\"power\""));
+  CHECK_THAT(text_of(markdown), Contains("cannot judge") && !Contains("no regression"));
 
   const Outcome other = call({"replay", recorded("dlrm-2"), "--baseline", baseline, "--junit",
                               junit, "--markdown", markdown});
   CHECK(other.code == 1);
   CHECK_THAT(other.out, Contains("new op") && Contains("op is gone"));
+  CHECK(call({"replay", recorded("dlrm-2"), "--baseline", baseline, "--structure", "often"}).code ==
+        2);
   CHECK_THAT(text_of(junit), Contains("<failure message=\"new op: 0 before"));
   CHECK_THAT(text_of(markdown), Contains("| new op | bucket.0.all\\_reduce |"));
 

@@ -132,7 +132,7 @@ TEST_CASE("plan for a framework finds what it can run, with memory to spare", "[
   refused(plan({"--for", "megatron", "--set", "workload.activation=geglu"}), "workload.activation",
           "no argument for geglu");
   refused(plan({"--for", "torchtitan"}), "workload.activation", "use swiglu");
-  refused(plan({"--for", "torchtitan", "--export", "megatron"}), "--for", "use megatron");
+  refused(plan({"--for", "torchtitan", "--export", "megatron"}), "--for", "name one framework");
   refused(plan({"--memory-headroom", "120%"}), "--memory-headroom", "a share such as 5%");
   refused(plan({"--memory-headroom", "5"}), "--memory-headroom", "unit");
   refused(plan({"--memory-headroom", "90 GiB"}), "--memory-headroom", "less than");
@@ -236,7 +236,7 @@ TEST_CASE("plan refuses what it cannot search", "[cli][plan][malformed]") {
   refused(plan({"--set", "parallel.zero={\"stage\": 3, \"level\": \"rack\"}"}),
           "parallel.zero.level", "rack");
   refused(plan({"--export", "torchrec=x"}), "--export", "megatron");
-  refused(plan({"--export", "megatron="}), "--export", "megatron=FILE");
+  refused(plan({"--export", "megatron="}), "--export", "expected NAME or NAME=FILE");
   refused(plan({"--seed", "3"}), "--seed", "transformer");
   refused(plan({"--compare"}), "--compare", "transformer");
   refused(plan({"--top", "0"}), "--top", "range");

@@ -172,14 +172,64 @@ TEST_CASE("what a config.json has and a workload cannot say is named", "[config]
       "attn_logit_softcapping": 50.0})";
   CHECK(imported(gemma).activation == Activation::kGeGlu);
   CHECK(imported(gemma).tied_embeddings);
-  CHECK(imported(gemma).window == 0);  // of every second layer alone
-  CHECK_THAT(message(gemma), Contains("approximated: windows of 4096 on some layers") &&
-                                 Contains("attn_logit_softcapping (left out)") &&
-                                 Contains("norms after attention"));
-  CHECK_THAT(message(kLlama), !Contains("approximated"));
-  CHECK_THAT(message(in(kLlama, R"("sliding_window": 512,
-                                   "layer_types": ["full_attention", "sliding_attention"])")),
-             Contains("windows of 512 on some layers"));
+  CHECK_THAT(imported(gemma).approximated,
+             Catch::VectorContains(std::string("attn_logit_softcapping (left out)")) &&
+                 Catch::VectorContains(
+                     std::string("norms after attention and feed-forward blocks (left out)")));
+  CHECK(imported(kLlama).approximated.empty());
+  CHECK_THAT(imported(in(kLlama, R"("num_nextn_predict_layers": 1)")).approximated.front(),
+             Contains("multi-token prediction"));
+  // Full first is not every second layer counted from one.
+  const std::string turned = in(kLlama, R"("sliding_window": 512,
+      "layer_types": ["full_attention", "sliding_attention"])");
+  CHECK(imported(turned).window == 0);
+  CHECK_THAT(imported(turned).approximated.front(), Contains("windows of 512 on some layers"));
+}
+
+TEST_CASE("which layers of a config.json see a window", "[config][import]") {
+  const auto windows = [](const std::string& text) {
+    const TransformerWorkload w = imported(text);
+    std::vector<std::int64_t> all;
+    for (std::int64_t layer = 0; layer < 6; ++layer) {
+      all.push_back(w.window_of(layer));
+    }
+    return all;
+  };
+  const std::string gemma2 = R"({"model_type": "gemma2", "hidden_size": 2304,
+      "intermediate_size": 9216, "num_attention_heads": 8, "num_key_value_heads": 4,
+      "num_hidden_layers": 26, "head_dim": 256, "vocab_size": 256000, "sliding_window": 4096})";
+  CHECK(windows(gemma2) == std::vector<std::int64_t>{4096, 0, 4096, 0, 4096, 0});
+  const std::string turns = R"("sliding_window": 512, "layer_types": [)";
+  const std::string local = "\"sliding_attention\"";
+  const std::string global = "\"full_attention\"";
+  const auto types = [&](const std::string& list) { return in(kLlama, turns + list + "]"); };
+  CHECK(windows(types(local + "," + local + "," + global + "," + local + "," + local + "," +
+                      global)) == std::vector<std::int64_t>{512, 512, 0, 512, 512, 0});
+  CHECK(windows(types(local + "," + local)) == std::vector<std::int64_t>(6, 512));
+  CHECK(windows(types(global + "," + global)) == std::vector<std::int64_t>(6, 0));
+  CHECK(windows(in(kLlama, R"("sliding_window": 512, "use_sliding_window": false)")) ==
+        std::vector<std::int64_t>(6, 0));
+  CHECK_THAT(message(types("\"linear_attention\"")), Contains("layers of other kinds"));
+}
+
+TEST_CASE("models of other kinds are refused as such", "[config][import][malformed]") {
+  const auto refused = [](const char* type) {
+    return message(std::string(R"({"model_type": ")") + type + R"(", "hidden_size": 64})");
+  };
+  CHECK_THAT(refused("mamba2"), Contains("does not model state-space layers"));
+  CHECK_THAT(refused("qwen3_next"), Contains("does not model linear attention"));
+  CHECK_THAT(refused("t5"), Contains("an encoder and a decoder"));
+  CHECK_THAT(refused("llamma"), Contains("did you mean \"llama\"?"));
+  const std::string vision = R"({"model_type": "qwen2_5_vl", "hidden_size": 3584,
+      "intermediate_size": 18944, "num_attention_heads": 28, "num_hidden_layers": 28,
+      "num_key_value_heads": 4, "vocab_size": 152064, "hidden_act": "silu",
+      "vision_config": {"depth": 32}, "tie_word_embeddings": false})";
+  CHECK(imported(vision).approximated == std::vector<std::string>{"what is not text (left out)"});
+}
+
+TEST_CASE("a flag of a config.json that is off needs no reader", "[config][import]") {
+  CHECK(imported(in(kLlama, R"("use_mrope": false)")).layers == 80);
+  CHECK_THAT(message(in(kLlama, R"("use_mrope": true)")), Contains("use_mrope"));
 }
 
 TEST_CASE("families of config.json say what they mean", "[config][import]") {
@@ -221,7 +271,7 @@ TEST_CASE("families of config.json say what they mean", "[config][import]") {
 TEST_CASE("a config.json with what is not read is refused by name", "[config][import][malformed]") {
   CHECK_THAT(message(in(kLlama, R"("attention_chunk_size": 8192)")),
              Contains("config.json: attention_chunk_size") && Contains("remove what does not"));
-  CHECK_THAT(message(R"({"model_type": "t5"})"),
+  CHECK_THAT(message(R"({"model_type": "opt"})"),
              Contains("config.json: model_type") && Contains("llama"));
   CHECK_THAT(message(R"({"model_type": "llama", "vocab_size": 10})"),
              Contains("config.json: num_hidden_layers") && Contains("missing"));
@@ -302,8 +352,8 @@ TEST_CASE("arguments of Megatron-LM that are not understood are refused",
       "--num-layers 2\n--hidden-size 64\n--num-attention-heads 4\n--seq-length 32\n"
       "--micro-batch-size 1\n--global-batch-size 8\n--vocab-size 128\n";
   CHECK_THAT(message(text), Contains("accepted"));
-  CHECK_THAT(message(text + "--hybrid-attention-ratio 0.1\n"),
-             Contains("config.json:8: --hybrid-attention-ratio") && Contains("remove it"));
+  CHECK_THAT(message(text + "--quirky-attention 0.1\n"),
+             Contains("config.json:8: --quirky-attention") && Contains("remove it"));
   CHECK_THAT(message("--num-layers two\n" + text.substr(text.find("--hidden"))),
              Contains("config.json:1: --num-layers: found 'two'"));
   CHECK_THAT(message(text.substr(0, text.find("--vocab"))), Contains("--vocab-size: missing"));
@@ -352,8 +402,10 @@ TEST_CASE("layers that Megatron-LM's stages do not share equally are those of th
              Contains("its numbers make 5 layers"));
   CHECK_THAT(read("4", "--pipeline-model-parallel-layout \"Ettt||t|L\""),
              Contains("leaves chunk 0 of stage 1 without layers"));
-  CHECK_THAT(read("8", "--pipeline-model-parallel-layout \"Ettt|tt|ttm|tL\""),
-             Contains("'m' has no counterpart here"));
+  CHECK(read("8", "--pipeline-model-parallel-layout \"Ettt|tt|tt|tmL\" --mtp-num-layers 1") ==
+        "3 2 2 1");
+  CHECK_THAT(read("8", "--pipeline-model-parallel-layout \"Ettt|tt|ttx|tL\""),
+             Contains("'x' has no counterpart here"));
   CHECK_THAT(read("8", "--pipeline-model-parallel-layout \"ttt|tt|tt|tL\""),
              Contains("the embedding comes first and the loss last"));
   CHECK_THAT(read("8", "--pipeline-model-parallel-layout \"E*t|tt|tt|tL\""),
@@ -398,6 +450,10 @@ TEST_CASE("what Megatron-LM's words say of a step's cost is read", "[config][imp
   const auto job = [&](const std::string& more) {
     return load_job(text_source(text + more, "args.sh"), {"system=dgx-a100-80gb"}, kLibrary);
   };
+  CHECK(job("").formats.compute == Format::kFp32);  // what Megatron-LM does unless told otherwise
+  CHECK(load_job(text_source(text + "--bf16 --fp8-format hybrid --fp8-recipe tensorwise", "a.sh"),
+                 {"system=dgx-h100"}, kLibrary)
+            .formats.compute == Format::kFp8);
   const Job plain = job("--bf16");
   CHECK(plain.dense_optimizer == OptimizerKind::kAdam);
   CHECK(plain.flash_attention);
@@ -425,14 +481,94 @@ TEST_CASE("what Megatron-LM's words say of a step's cost is read", "[config][imp
   CHECK_THAT(message(text + exchanged + "alltoall --moe-enable-deepep"),
              Contains("--moe-enable-deepep: found without --moe-token-dispatcher-type flex"));
 
-  CHECK_THAT(message(text + "--optimizer muon"),
-             Contains("config.json:2: --optimizer: found 'muon', expected one of adam, sgd"));
-  CHECK_THAT(message(text + "--optimizer sgd"), Contains("--sgd-momentum: missing; expected 0"));
-  CHECK_THAT(message(text + "--optimizer sgd --sgd-momentum 0.9"), Contains("found '0.9'"));
+  CHECK_THAT(message(text + "--optimizer lion"),
+             Contains("config.json:2: --optimizer: found 'lion', expected one of adam, sgd"));
   CHECK_THAT(message(text + "--attention-backend local"), Contains("auto, flash, fused, unfused"));
-  CHECK_THAT(message(text + exchanged + "allgather"), Contains("alltoall, alltoall_seq, flex"));
   CHECK_THAT(message(text + "--data-parallel-sharding-strategy optim_grads"),
              Contains("remove it"));
+}
+
+TEST_CASE("what Megatron-LM's options cost and a job cannot say is named", "[config][import]") {
+  const std::string text =
+      "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --micro-batch-size "
+      "1 --global-batch-size 8 --vocab-size 128 --world-size 8 --bf16 --hidden-dropout 0 "
+      "--attention-dropout 0.0\n";
+  const auto named = [&](const std::string& more) {
+    return load_job(text_source(text + more, "args.sh"), {"system=dgx-a100-80gb"}, kLibrary)
+        .workload.transformer()
+        ->approximated;
+  };
+  const auto has = [](const char* phrase) {
+    return Catch::Matchers::Predicate<std::vector<std::string>>(
+        [phrase](const std::vector<std::string>& all) {
+          return std::any_of(all.begin(), all.end(), [&](const std::string& one) {
+            return one.find(phrase) != std::string::npos;
+          });
+        },
+        phrase);
+  };
+  CHECK(named("").empty());
+  CHECK(named("--seed 3 --log-interval 1 --ckpt-format torch_dist --exp-avg-dtype fp32").empty());
+  CHECK_THAT(named("--hidden-dropout 0.1"), has("dropout"));
+  CHECK_THAT(named("--optimizer muon"), has("Muon as Adam"));
+  CHECK_THAT(named("--optimizer sgd"), has("SGD's momentum"));
+  CHECK(named("--optimizer sgd --sgd-momentum 0.0").empty());
+  CHECK_THAT(named("--deterministic-mode"), has("deterministic kernels"));
+  CHECK_THAT(named("--exp-avg-dtype bf16"), has("Adam's momentum"));
+  CHECK_THAT(named("--mtp-num-layers 1"), has("multi-token prediction"));
+  CHECK_THAT(named("--recompute-granularity selective --recompute-modules moe_act mlp"),
+             has("recomputed modules moe_act, mlp"));
+  CHECK(named("--recompute-granularity selective --recompute-modules core_attn").empty());
+  const std::string experts = "--num-experts 4 --expert-model-parallel-size 4 ";
+  CHECK_THAT(named(experts), has("allgather as an all-to-all"));
+  CHECK_THAT(named(experts), has("one after another"));
+  CHECK(named(experts + "--moe-token-dispatcher-type alltoall --moe-grouped-gemm").empty());
+  // Options without effect stand in the source of what is converted, once.
+  CHECK_THAT(import_to_json(text_source(text + "--seed 3 --lr 1e-4", "args.sh")),
+             Contains("without effect on a step: --lr --seed"));
+  // Another kind of step is refused as such.
+  CHECK_THAT(message(text + "--hybrid-override-pattern M-M*"),
+             Contains("--hybrid-override-pattern: trains layers of state-space models"));
+  CHECK_THAT(message("pretrain_bert.py " + text), Contains("trains a BERT"));
+}
+
+TEST_CASE("a vocabulary is known by its tokenizer, or set", "[config][import]") {
+  const std::string text =
+      "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --micro-batch-size "
+      "1 --global-batch-size 8 --world-size 8 --tensor-model-parallel-size 4 --bf16 ";
+  const auto entries = [&](const std::string& more, std::vector<std::string> set = {}) {
+    set.emplace_back("system=dgx-a100-80gb");
+    return load_job(text_source(text + more, "args.sh"), set, kLibrary)
+        .workload.transformer()
+        ->vocabulary;
+  };
+  // 50,257 entries up to a multiple of 128 * 4; 128,256 is 250.5 times 512.
+  CHECK(entries("--vocab-file a/vocab.json --merge-file a/merges.txt") == 50'688);
+  CHECK(entries("--tokenizer-type HuggingFaceTokenizer --tokenizer-model "
+                "meta-llama/Meta-Llama-3-8B") == 128'512);
+  CHECK(entries("--tokenizer-model own.model", {"workload.vocabulary=1000"}) == 1000);
+  CHECK_THAT(message(text + "--tokenizer-model own.model"),
+             Contains("--vocab-size: missing") && Contains("--set workload.vocabulary=N"));
+}
+
+TEST_CASE("a window and which layers have it are read from Megatron-LM's arguments",
+          "[config][import]") {
+  const std::string text =
+      "--num-layers 6 --hidden-size 64 --num-attention-heads 4 --seq-length 512 "
+      "--micro-batch-size 1 --global-batch-size 8 --world-size 8 --vocab-size 128 --bf16 ";
+  const auto read = [&](const std::string& more) {
+    const Job job = load_job(text_source(text + more, "args.sh"), {"system=dgx-h100"}, kLibrary);
+    return std::pair{job.workload.transformer()->window,
+                     job.workload.transformer()->full_attention_every};
+  };
+  using Window = std::pair<std::int64_t, std::int64_t>;
+  CHECK(read("--window-size 127,0") == Window{128, 0});  // 127 keys before a query and its own
+  CHECK(read("--window-size \"(127, 0)\" --window-attn-skip-freq 3") == Window{128, 3});
+  CHECK(read("--window-size (127,0) --window-attn-skip-freq ([1]*2+[0]*1+[1]*2+[0]*1)") ==
+        Window{128, 3});
+  CHECK_THAT(message(text + "--window-size wide"), Contains("like 4095,0"));
+  CHECK_THAT(message(text + "--window-size 127,0 --window-attn-skip-freq [0]*1+[1]*5"),
+             Contains("every n-th layer sees all keys"));
 }
 
 TEST_CASE("how text is generated is no business of a workload", "[config][import]") {
@@ -466,6 +602,18 @@ TEST_CASE("variables that a launch script sets are put in", "[config][import]") 
   const auto refused = [&](const std::string& script, const std::string& why) {
     CHECK_THROWS_WITH(job(script), Catch::Matchers::Contains(why));
   };
+  CHECK(job("LAYERS=12; HEADS=16; HEAD_DIM=64\nSEQ=2048; TP=2 # ranks\nGPUS=8 ; NODES=4\n"
+            "WORLD_SIZE=32\n" +
+            arguments) == made);
+  // A file that the script reads, and one that is not there.
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("stepcast-env-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "cluster.env") << "export GPUS=8\nNODES=4\n";
+  const std::string rest = "TP=2\nWORLD_SIZE=32\nLAYERS=12\nHEADS=16\nHEAD_DIM=64\nSEQ=2048\n";
+  const std::string reads = "source cluster.env\n. ./missing.env\n" + rest + arguments;
+  CHECK(nlohmann::json::parse(import_to_json({"train.sh", reads, folder})) == made);
+  std::filesystem::remove_all(folder);
   // Neither branch is known to run; a command's output is not known; a division by zero is none.
   refused(head + "TP=4\n" + arguments, "train.sh:12: --tensor-model-parallel-size: found '$TP'");
   refused(head + "TP=$(nproc)\n" + arguments, "write the number");

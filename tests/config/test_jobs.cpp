@@ -4,6 +4,7 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
+#include "core/pace.h"
 
 using namespace stepcast;
 using namespace stepcast::config;
@@ -40,7 +41,8 @@ TEST_CASE("a transformer job gets the contract's defaults", "[config][job]") {
   CHECK(j.microbatches() == 192);  // 1536 / (8 * 1)
   CHECK(j.parallel.schedule == ScheduleKind::kOneFOneB);
   CHECK(j.parallel.recompute.kind == RecomputeKind::kNone);
-  CHECK_FALSE(j.parallel.overlap.data);
+  CHECK(j.parallel.overlap.data);  // megatron-core, the framework of such plans
+  CHECK(j.parallel.order == kPipelineOutside);
   CHECK(j.parallel.bucket == MB(25));
   CHECK(j.formats.compute == Format::kBf16);
   CHECK(j.dense_optimizer == OptimizerKind::kAdam);
@@ -210,6 +212,31 @@ TEST_CASE("a stack is a base: what the job file says and what is set after it st
   CHECK_THROWS_WITH(job(job_file, {"stack=torchtitn"}),
                     Contains("--set stack: found \"torchtitn\"") && Contains("\"torchtitan\""));
   check_round_trip(titan);
+}
+
+TEST_CASE("a stack is that of the plan's kind unless the job names one", "[config][job]") {
+  const auto pace = [](const Job& j, PlanFamily family) {
+    return j.system.fitted.at(pace_key(family)).source;
+  };
+  const std::string dense = R"({"workload": "llama3-8b", "system": "dgx-h100"})";
+  const Job megatron = job(dense, {"parallel.tensor=2"});
+  CHECK(megatron.parallel.sequence_parallel);  // with tensor ranks
+  CHECK(pace(megatron, PlanFamily::kTensorPipeline) == "megatron-core on h100-sxm-80gb");
+  const Job sharded = job(dense, {"parallel.zero=3"});
+  CHECK(sharded.parallel.overlap.data);
+  CHECK_FALSE(sharded.parallel.overlap.tensor_products);
+  const Job none = job(dense, {"stack=no-overlap", "parallel.tensor=2"});
+  CHECK_FALSE(none.parallel.overlap.data);
+  CHECK_FALSE(none.parallel.sequence_parallel);
+  // Nobody measured that framework: the family under others, and said so.
+  CHECK_THAT(pace(none, PlanFamily::kTensorPipeline), Contains("other frameworks"));
+  CHECK_FALSE(job(dense, {"phase=decode", "cached=8", "batch.sequence=1"})
+                  .system.fitted.contains(pace_key(PlanFamily::kTensorPipeline)));
+  // A host that was measured with the bundled runtime is no framework's.
+  const Job own =
+      job(dense, {R"(system.fitted.host={"form": "host.constant", "constants": {"issue": 1e-5}})"});
+  CHECK_FALSE(own.parallel.overlap.data);
+  CHECK_FALSE(own.system.fitted.contains(pace_key(PlanFamily::kTensorPipeline)));
 }
 
 TEST_CASE("a system with fitted constants survives a round trip", "[config][system]") {

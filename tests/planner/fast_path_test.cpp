@@ -106,6 +106,42 @@ TEST_CASE("so it is with data inside the pipeline, as Megatron-LM numbers ranks"
   CHECK(applied >= 10);
 }
 
+TEST_CASE("so it is where some layers see a window and some all keys, in equal shares of stages",
+          "[planner][parallel][fast_path]") {
+  std::mt19937 rng(23);
+  int applied = 0;
+  int slower = 0;
+  for (int i = 0; i < 40; ++i) {
+    Job job = random_transformer(rng);
+    auto& model = std::get<TransformerWorkload>(job.workload.model);
+    model.window = 256;
+    model.full_attention_every = 2;
+    job.batch.sequence = 4096;
+    const auto point = random_point(job, rng);
+    if (!point) {
+      continue;
+    }
+    const models::CostModel costs(job.system, job.calibration);
+    FastPath path(job, costs);
+    const double forecast = path.forecast(*point).seconds;
+    const double simulation = simulated(job, *point, costs);
+    INFO(describe(*point) << " of " << model.layers << " layers");
+    if (path.applies()) {
+      ++applied;
+      CHECK(forecast == Approx(simulation).epsilon(0.01));
+    }
+    // No layer is slower than if all saw everything, none faster than if all had the window.
+    Job all = job;
+    std::get<TransformerWorkload>(all.workload.model).window = 0;
+    std::get<TransformerWorkload>(all.workload.model).full_attention_every = 0;
+    slower += simulated(all, *point, costs) > simulation ? 1 : 0;
+    FastPath least(job, costs, Clock::kLeast);
+    CHECK(least.forecast(*point).seconds <= 1.01 * simulation);
+  }
+  CHECK(applied >= 6);
+  CHECK(slower >= 10);
+}
+
 TEST_CASE("so it is with ends that count as layers, also where they leave none",
           "[planner][parallel][fast_path]") {
   std::mt19937 rng(19);

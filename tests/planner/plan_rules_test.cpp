@@ -114,7 +114,9 @@ FixedPlan small_fix(Draw& draw) {
   if (draw.one_in(8)) f.zero = static_cast<int>(draw({0, 1, 2, 3}));
   if (draw.one_in(8)) f.sequence_parallel = draw.one_in(2);
   if (draw.one_in(2)) {
-    f.stack = draw.one_in(2) ? TrainingStack::kMegatron : TrainingStack::kTorchtitan;
+    f.stack = draw.one_in(2)   ? TrainingStack::kMegatron
+              : draw.one_in(2) ? TrainingStack::kTorchtitan
+                               : TrainingStack::kDeepspeed;
   }
   return f;
 }
@@ -141,7 +143,7 @@ bool asked_for(const Job& job, const FixedPlan& f, const PlanPoint& p) {
       (p.pipeline > 1 && !allowed(f.schedule, p.schedule))) {
     return false;
   }
-  if (!testing::searched_ends(*job.workload.transformer(), p)) {
+  if (!testing::searched_ends(job, p, f.stack)) {
     return false;
   }
   if (f.recompute) {

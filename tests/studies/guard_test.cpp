@@ -98,6 +98,10 @@ studies::GuardResult judged(const Baseline& before, const std::vector<RunSamples
   return studies::guard(before, studies::make_baseline(runs, before.version, &before));
 }
 
+bool regressed(const studies::GuardResult& result) {
+  return result.verdict() == studies::GuardResult::Verdict::kRegressed;
+}
+
 bool same_op(const studies::GuardedTime& t, const BaselineOp& op) {
   return t.name == op.name && t.kind == name_of(op.kind) && t.phase == name_of(op.phase);
 }
@@ -111,7 +115,10 @@ RunSamples alike(std::size_t ops, std::size_t steps, double spread, std::mt19937
   run.host.assign(steps, 0);
   run.exposed.assign(steps, 0);
   for (std::size_t o = 0; o < ops; ++o) {
-    RunSamples::Op op{fmt::format("op{}", o), OpKind::kGemm, Phase::kForward, {}, {}, {}};
+    RunSamples::Op op;
+    op.name = fmt::format("op{}", o);
+    op.kind = OpKind::kGemm;
+    op.kernel = KernelKind::kGemm;
     for (std::size_t s = 0; s < steps; ++s) {
       op.seconds.push_back(1e-3 * std::exp(spread * normal(random)));
       op.launches.push_back(1);
@@ -148,7 +155,7 @@ TEST_CASE("the guard finds every 5 % slowdown and takes repeats for repeats", "[
           studies::make_baseline(repeats(kRuns, source, steps, {}, random), "test");
       for (int i = 0; i < kRepeats; ++i) {
         ++compared;
-        alarms += judged(before, repeats(kNew, source, steps, {}, random)).pass() ? 0 : 1;
+        alarms += regressed(judged(before, repeats(kNew, source, steps, {}, random))) ? 1 : 0;
       }
       const std::vector<RunSamples> now = repeats(kNew, source, steps, {}, random);
       const studies::GuardResult quiet = judged(before, now);
@@ -212,7 +219,7 @@ TEST_CASE("the slowdown that a guard promises to see is seen", "[studies][guard]
       const Baseline before = studies::make_baseline(runs(10), "test");
       std::vector<RunSamples> now = runs(3);
       const studies::GuardResult quiet = judged(before, now);
-      alarms += quiet.pass() ? 0 : 1;
+      alarms += regressed(quiet) ? 1 : 0;
       double detects = 0;
       for (const studies::GuardedTime& t : quiet.times) {
         detects = t.name == "op3" ? t.detects : detects;
@@ -245,7 +252,7 @@ TEST_CASE("structure is guarded apart from time", "[studies][guard]") {
     for (const studies::StructureChange& s : result.structure) {
       what.push_back(s.what + " " + s.name);
     }
-    CHECK(result.pass() == what.empty());
+    CHECK(regressed(result) == !what.empty());
     return what;
   };
   using Names = std::vector<std::string>;
@@ -274,6 +281,40 @@ TEST_CASE("structure is guarded apart from time", "[studies][guard]") {
   CHECK(changes([](RunSamples& r) { r.ranks = 4; }) == Names{"ranks "});
 }
 
+TEST_CASE("where structure only warns, kinds of kernels are still judged", "[studies][guard]") {
+  const RunSamples source = recorded("dlrm-2");
+  std::mt19937_64 random(8);
+  const Noise quiet{.common = 0.002, .op = 0.002};
+  const Baseline before = studies::make_baseline(repeats(8, source, 60, quiet, random), "test");
+  std::vector<RunSamples> now = repeats(3, source, 60, quiet, random);
+  for (RunSamples& run : now) {
+    for (RunSamples::Op& op : run.ops) {
+      op.name += op.kernel == KernelKind::kGemm ? " tuned anew" : "";
+    }
+  }
+  const auto judged_anew = [&] {
+    return studies::guard(before, studies::make_baseline(now, before.version, &before),
+                          {.structure_warns = true});
+  };
+  CHECK(regressed(judged(before, now)));
+  const studies::GuardResult renamed = judged_anew();
+  CHECK_FALSE(renamed.structure.empty());
+  CHECK_FALSE(regressed(renamed));
+  CHECK_FALSE(renamed.stale.empty());
+  for (RunSamples& run : now) {
+    for (RunSamples::Op& op : run.ops) {
+      for (double& s : op.seconds) {
+        s *= op.kernel == KernelKind::kGemm ? 1.3 : 1;
+      }
+    }
+  }
+  const studies::GuardResult slower = judged_anew();
+  CHECK(regressed(slower));
+  CHECK(std::any_of(slower.times.begin(), slower.times.end(), [](const auto& t) {
+    return t.kind == "group" && t.name == "all gemm ops" && t.regressed;
+  }));
+}
+
 TEST_CASE("a run of another structure is reported, whatever runs stand beside it",
           "[studies][guard]") {
   const RunSamples source = recorded("dlrm-2");
@@ -289,7 +330,7 @@ TEST_CASE("a run of another structure is reported, whatever runs stand beside it
   const auto structure = [&](const std::vector<RunSamples>& runs,
                              const std::vector<std::string>& names) {
     const studies::GuardResult result = studies::guard(before, runs, names, before.version);
-    CHECK(result.pass() == result.structure.empty());
+    CHECK(regressed(result) == !result.structure.empty());
     std::vector<std::string> lines;
     for (const studies::StructureChange& s : result.structure) {
       lines.push_back(s.what + " " + s.name + ": " + s.runs);
@@ -316,7 +357,7 @@ TEST_CASE("a run of another structure is reported, whatever runs stand beside it
   REQUIRE(ranks.structure.size() == 1);
   CHECK(ranks.structure[0].what == "ranks");
   CHECK(ranks.times.empty());
-  CHECK_FALSE(ranks.pass());
+  CHECK(regressed(ranks));
 }
 
 TEST_CASE("what slows everything is the step's regression, not an op's", "[studies][guard]") {
@@ -337,10 +378,11 @@ TEST_CASE("what slows everything is the step's regression, not an op's", "[studi
   }
   const studies::GuardResult result = judged(before, now);
   CHECK(result.common_change == Approx(0.2).margin(0.02));
-  CHECK_FALSE(result.pass());
+  CHECK(regressed(result));
   for (const studies::GuardedTime& t : result.times) {
     CAPTURE(t.name);
-    CHECK(t.regressed == (t.name == "step"));
+    CHECK(t.regressed ==
+          (t.name == "step" || t.name == "all ops together" || t.name == "device time of all ops"));
   }
 }
 
@@ -350,12 +392,12 @@ TEST_CASE("one recording is a baseline of blocks; a single step is none for time
   const Baseline before = studies::make_baseline(run, "test");
   CHECK(before.blocks);
   CHECK(before.steps == std::vector<std::int64_t>{2, 2, 2, 2});
-  CHECK(judged(before, run).pass());
+  CHECK_FALSE(regressed(judged(before, run)));
   std::vector<RunSamples> slow = run;
   const BaselineOp& longest = before.ops.front();
   slow_down(slow.front(), longest.name, longest.phase, 2);
   CHECK(same_op(judged(before, slow).times.front(), longest));
-  CHECK_FALSE(judged(before, slow).pass());
+  CHECK(regressed(judged(before, slow)));
 
   std::vector<RunSamples> alone = run;
   for (auto* v : {&alone.front().step, &alone.front().host, &alone.front().exposed}) {
@@ -366,7 +408,7 @@ TEST_CASE("one recording is a baseline of blocks; a single step is none for time
   }
   const Baseline point = studies::make_baseline(alone, "test");
   CHECK_FALSE(judged(point, slow).judged_times);
-  CHECK(judged(point, slow).pass());
+  CHECK(judged(point, slow).verdict() == studies::GuardResult::Verdict::kCannotJudge);
   const auto by_tolerance = studies::guard(point, studies::make_baseline(slow, "test", &point),
                                            {.tolerance = 0.5, .without_spread = true});
   CHECK(by_tolerance.times.front().regressed);

@@ -68,7 +68,7 @@ TEST_CASE("an interval of a source is made without it", "[studies][published]") 
     PublishedPrediction p;
     p.row = &rows[i];
     p.source = i < 2 ? "one" : i < 4 ? "two" : "far";
-    p.family = p.source;
+    p.framework = p.source;
     p.device = "a100";
     p.measured = p.source == "far" ? 2 : 1 + 0.01 * static_cast<double>(i);
     p.at_peak = 0.5;
@@ -113,9 +113,8 @@ TEST_CASE("the interval of a step is no narrower than software differs", "[studi
   // Hardware facts have no runs behind them: there is no interval, and the reason is given.
   const StepPrediction facts = predicted({spread, "calibration=none"});
   CHECK_FALSE(facts.interval);
-  CHECK(std::any_of(facts.warnings.begin(), facts.warnings.end(), [](const std::string& w) {
-    return w.starts_with("no interval: 100 %");
-  }));
+  CHECK(std::any_of(facts.warnings.begin(), facts.warnings.end(),
+                    [](const std::string& w) { return w.starts_with("no interval: 100 %"); }));
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ struct Runs {
     PublishedPrediction p;
     p.row = &row;
     p.source = source;
-    p.family = family;
+    p.framework = family;
     p.device = device;
     p.measured = measured;
     p.at_peak = 0.5;

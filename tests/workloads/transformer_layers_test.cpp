@@ -156,6 +156,30 @@ TEST_CASE("a window limits what attention computes", "[workloads][layers]") {
   }
 }
 
+TEST_CASE("layers with a window and layers that see all keys take turns", "[workloads][layers]") {
+  Job job = split_over(small(), 1, false, 1);
+  transformer_of(job).window = 8;
+  transformer_of(job).full_attention_every = 3;
+  std::vector<std::int32_t> forward;
+  std::vector<std::int32_t> backward;
+  for (const Op& op : workloads::build_graph(job).programs[0].ops) {
+    if (op.kind == OpKind::kAttentionForward) {
+      forward.push_back(op.detail);
+    } else if (op.kind == OpKind::kAttentionBackward) {
+      backward.push_back(op.detail);
+    }
+  }
+  CHECK(forward == std::vector<std::int32_t>{8, 8, -1, 8});
+  CHECK(backward == std::vector<std::int32_t>{8, -1, 8, 8});
+  // Causal scores, forward and backward: 3 * 4 h a token over s / 2 keys, or w (1 - w / 2 s).
+  Job none = job;
+  transformer_of(none).window = 0;
+  const double tokens = d(job.batch.global) * kSequence;
+  CHECK(
+      (workloads::step_flops(none).model_causal - workloads::step_flops(job).model_causal).base() ==
+      Approx(3 * 3 * 4.0 * kHidden * tokens * (kSequence / 2.0 - 8 * (1 - 8.0 / 64))));
+}
+
 TEST_CASE("a parallel block has one norm, one gather and one sum", "[workloads][layers]") {
   const bool gpt = GENERATE(true, false);
   const bool sequence_parallel = GENERATE(false, true);

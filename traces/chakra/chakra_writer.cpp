@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <system_error>
 #include <unordered_set>
 
@@ -218,8 +219,9 @@ class RankWriter {
     if (const std::int64_t type = internal::comm_type_of(c->kind); type >= 0) {
       put_attribute(n, "comm_type", kInt64Value, type);
     }
-    // The feeder demands a size of every collective: 0 where the trace does not say.
-    put_attribute(n, "comm_size", kUint64Value, std::max<std::int64_t>(c->bytes, 0));
+    // Signed, as the converter of mlcommons/chakra writes it and its feeder reads it. The feeder
+    // demands a size of every collective: 0 where the trace does not say, told as a loss.
+    put_attribute(n, "comm_size", kInt64Value, std::max<std::int64_t>(c->bytes, 0));
     if (c->group >= 0) {
       put_attribute(n, "pg_name", rank_.groups[static_cast<std::size_t>(c->group)].name);
     }
@@ -273,16 +275,21 @@ Losses write_chakra(const std::filesystem::path& out, const Recording& recording
   std::uint64_t kernels = 0;
   std::uint64_t syncs = 0;
   std::uint64_t collectives = 0;
+  std::uint64_t unsized = 0;
   std::vector<std::string> files;
   for (const RankRecording& rank : recording.ranks) {
     files.push_back(RankWriter(recording, rank).file(losses));
     kernels += rank.launches.empty() ? 0 : rank.count(EventCategory::kKernel);
     syncs += rank.syncs.size();
     collectives += rank.collectives.size();
+    unsized += static_cast<std::uint64_t>(
+        std::count_if(rank.collectives.begin(), rank.collectives.end(),
+                      [](const CollectiveInfo& c) { return c.bytes < 0; }));
   }
   add_loss(losses, "grid and block sizes of kernels", kernels);
   add_loss(losses, "details of device-side waits (their order is kept as edges)", syncs);
   add_loss(losses, "element counts, types and parts of collectives (bytes stay)", collectives);
+  add_loss(losses, "collectives of unknown size: written with comm_size 0", unsized);
   add_loss(losses, "job", recording.job.empty() ? 0 : 1);
   if (files.size() == 1) {
     write_whole_file(out, files.front());

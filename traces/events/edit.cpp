@@ -205,6 +205,10 @@ void anonymize(Recording& recording) {
   std::map<std::pair<EventCategory, NameId>, NameId> renamed;
   std::map<EventCategory, std::uint64_t> next;
   const auto name_for = [&](EventCategory category, NameId id) {
+    const auto [it, fresh] = renamed.try_emplace({category, id}, kNoName);
+    if (!fresh) {
+      return it->second;
+    }
     const std::string_view text = recording.names.view(id);
     const bool words_of_the_api =
         category == EventCategory::kRuntimeCall || category == EventCategory::kSync ||
@@ -212,12 +216,9 @@ void anonymize(Recording& recording) {
         (category == EventCategory::kCollective && is_collective_kernel(text)) ||
         text.starts_with("nccl:") || text == "record_param_comms" ||
         category == EventCategory::kMemcpy || category == EventCategory::kMemset;
-    const auto [it, fresh] = renamed.try_emplace({category, id}, kNoName);
-    if (fresh) {
-      it->second = names.intern(words_of_the_api
-                                    ? std::string(text)
-                                    : fmt::format("{} {}", name_of(category), ++next[category]));
-    }
+    it->second =
+        names.intern(words_of_the_api ? std::string(text)
+                                      : fmt::format("{} {}", name_of(category), ++next[category]));
     return it->second;
   };
   const auto same = [&](NameId id) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "traces/events/kernel_kinds.h"
+
 namespace stepcast::traces {
 namespace {
 
@@ -81,8 +83,7 @@ HostCall host_call_of(std::string_view name) {
 }
 
 bool is_collective_kernel(std::string_view kernel_name) {
-  return kernel_name.starts_with("nccl") || kernel_name.starts_with("rccl") ||
-         has(kernel_name, "ncclKernel") || has(kernel_name, "ncclDevKernel");
+  return KernelKinds::built_in().of(kernel_name).kind == KernelKind::kCommunication;
 }
 
 std::optional<OpKind> collective_kind_of(std::string_view name) {
@@ -131,23 +132,6 @@ std::optional<int> element_bytes_of(std::string_view dtype) {
   const auto found = std::find_if(kBytes.begin(), kBytes.end(),
                                   [&text](const auto& entry) { return entry.first == text; });
   return found == kBytes.end() ? std::nullopt : std::optional(found->second);
-}
-
-OpKind kernel_kind_of(std::string_view kernel_name) {
-  const std::string text = plain(kernel_name);
-  if (has(text, "flash") || has(text, "fmha") || has(text, "attention")) {
-    return has(text, "bwd") || has(text, "backward") ? OpKind::kAttentionBackward
-                                                     : OpKind::kAttentionForward;
-  }
-  if (has(text, "gemm") || has(text, "xmma") || has(text, "cutlass") || has(text, "gemv") ||
-      has(text, "cudnn") || has(text, "convolve") || has(text, "winograd")) {
-    return OpKind::kGemm;
-  }
-  if (has(text, "embedding")) {
-    return has(text, "backward") || has(text, "grad") ? OpKind::kEmbeddingBackward
-                                                      : OpKind::kEmbeddingForward;
-  }
-  return OpKind::kRecorded;
 }
 
 }  // namespace stepcast::traces

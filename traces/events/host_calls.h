@@ -38,17 +38,14 @@ constexpr bool waits_for_device(HostCall c) {
          c == HostCall::kEventSync;
 }
 
-/// True for the names of collective kernels: NCCL and RCCL ("ncclKernel_...", "ncclDevKernel_...")
-/// and our own.
+/// True for the names of kernels that communicate, whoever's: NCCL, RCCL, DeepEP, NVSHMEM, custom
+/// all-reduces (traces/kernel_kinds.json). Ask once per name, not per event.
 bool is_collective_kernel(std::string_view kernel_name);
 /// The kind of a collective by what libraries call it: a kernel's name
 /// ("ncclDevKernel_AllReduce_Sum_f32_RING_LL"), a host op's ("nccl:all_to_all",
 /// "_allgather_base"). nullopt when the name does not say. NCCL's SendRecv kernel is all-to-all-v
 /// or a send and receive: kAllToAllV here; metadata, where present, knows better.
 std::optional<OpKind> collective_kind_of(std::string_view name);
-/// What a compute kernel is by its name: GEMM (convolutions too), attention or embedding, forward
-/// or backward; kRecorded when the name does not say.
-OpKind kernel_kind_of(std::string_view kernel_name);
 /// Bytes of one element by the names profilers use ("Float", "c10::BFloat16", "int64", ...);
 /// nullopt when unknown.
 std::optional<int> element_bytes_of(std::string_view dtype);

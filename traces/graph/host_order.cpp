@@ -14,6 +14,7 @@ bool acts(HostCall what) { return what != HostCall::kMemory && what != HostCall:
 HostOrder::HostOrder(const Recording& recording, const RankRecording& rank)
     : rank_(rank),
       operators_(recording, rank),
+      phases_(recording.names, rank),
       first_launched_(rank.events.size() + 1, 0),
       work_(rank.lanes.size()) {
   const Events& e = rank.events;

@@ -5,6 +5,7 @@
 #include "traces/events/host_calls.h"
 #include "traces/events/recording.h"
 #include "traces/graph/operator_join.h"
+#include "traces/graph/phases.h"
 
 namespace stepcast::traces {
 
@@ -36,6 +37,8 @@ class HostOrder {
   [[nodiscard]] const SyncInfo* sync_of(EventId call) const;
   /// Which operator of the framework launched what.
   [[nodiscard]] const OperatorJoin& operators() const { return operators_; }
+  /// Which part of the step launched what.
+  [[nodiscard]] const Phases& phases() const { return phases_; }
   /// Host time that a call spent waiting for room in a full queue, where the profiler says so.
   [[nodiscard]] Nanoseconds queue_full_in(EventId call) const;
 
@@ -44,6 +47,7 @@ class HostOrder {
 
   const RankRecording& rank_;
   OperatorJoin operators_;
+  Phases phases_;
   std::vector<HostAction> actions_;
   std::vector<std::uint32_t> first_launched_;  ///< CSR by event
   std::vector<EventId> launched_;

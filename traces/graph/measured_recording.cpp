@@ -1,6 +1,6 @@
 #include "traces/graph/measured_recording.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -316,15 +316,20 @@ MeasuredRun measured_run(const Recording& recording, std::string_view mark) {
                      "has no step with device work; was the device recorded?");
   }
   std::vector<std::int64_t> offsets(recording.ranks.size(), 0);
+  std::map<std::size_t, std::vector<std::int32_t>> as_they_stand;  // by what they share
   for (std::size_t r = 1; r < offsets.size(); ++r) {
     if (distances[r].size() >= kUsableEnds) {
       offsets[r] = std::llround(median_of(distances[r]));
     } else {
-      run.warnings.push_back(fmt::format(
-          "clock of rank {} not aligned: {} symmetric collectives shared with rank {}, "
-          "{} needed; taken as it stands",
-          recording.ranks[r].rank, distances[r].size(), recording.ranks[0].rank, kUsableEnds));
+      as_they_stand[distances[r].size()].push_back(recording.ranks[r].rank);
     }
+  }
+  for (const auto& [shared, ranks] : as_they_stand) {
+    run.warnings.push_back(fmt::format(
+        "clock{} of rank{} {} not aligned: {} symmetric collectives shared with rank {}, {} "
+        "needed; taken as {}",
+        ranks.size() == 1 ? "" : "s", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), shared,
+        recording.ranks[0].rank, kUsableEnds, ranks.size() == 1 ? "it stands" : "they stand"));
   }
   for (RawStep& step : steps) {
     run.steps.push_back(finish(step, offsets));
@@ -344,7 +349,8 @@ MeasuredRun measured_run(const Recording& recording, std::string_view mark) {
       run.warnings.push_back(fmt::format("{} {}", count, what));
     }
   };
-  note(run.dropped, "records were dropped by the profiler; replayed times are too low");
+  note(run.dropped,
+       "times the profiler says it lost records (its buffers ran out); replayed times are too low");
   note(alone, "collectives stand alone, waits included: not all their members are in the trace");
   note(assumptions.inferred_edges,
        "stream waits without event ids, inferred from the order of calls");

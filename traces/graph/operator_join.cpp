@@ -70,6 +70,33 @@ OperatorJoin::Joined OperatorJoin::of(EventId device_work) const {
   return {innermost(device_work), nullptr};
 }
 
+KernelKinds::Kind OperatorJoin::kind_of(EventId device_work) const {
+  const Events& e = rank_.events;
+  if (e.category[device_work] == EventCategory::kMemcpy ||
+      e.category[device_work] == EventCategory::kMemset) {
+    return {KernelKind::kCopy, OpKind::kCount};
+  }
+  const NameId name = e.name[device_work];
+  EventId around = innermost(device_work);
+  KernelKinds::Kind kind;
+  do {
+    const NameId operation = around == kNoEvent ? kNoName : e.name[around];
+    const auto [at, fresh] = kinds_.try_emplace({name, operation});
+    if (fresh) {
+      const auto text = [this](NameId id) {
+        return id == kNoName ? std::string_view{} : recording_.names.view(id);
+      };
+      at->second = KernelKinds::built_in().of(text(name), text(operation));
+    }
+    kind = at->second;
+    around = around == kNoEvent ? kNoEvent : around_[around];
+  } while (kind.kind == KernelKind::kOther && around != kNoEvent);
+  if (kind.kind == KernelKind::kOther && e.category[device_work] == EventCategory::kCollective) {
+    kind.kind = KernelKind::kCommunication;
+  }
+  return kind;
+}
+
 const std::optional<OperatorWork>& OperatorJoin::work(EventId event) const {
   const auto [at, fresh] = known_.try_emplace(event);
   if (!fresh) {

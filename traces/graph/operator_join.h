@@ -1,8 +1,10 @@
 #pragma once
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "traces/events/kernel_kinds.h"
 #include "traces/events/operators.h"
 #include "traces/events/recording.h"
 
@@ -22,6 +24,8 @@ class OperatorJoin {
   [[nodiscard]] Joined of(EventId device_work) const;
   /// The innermost operator around the launch of device work; kNoEvent where none was recorded.
   [[nodiscard]] EventId innermost(EventId device_work) const;
+  /// What device work is, by its name and the operators around its launch.
+  [[nodiscard]] KernelKinds::Kind kind_of(EventId device_work) const;
 
  private:
   [[nodiscard]] const std::optional<OperatorWork>& work(EventId call) const;
@@ -30,6 +34,7 @@ class OperatorJoin {
   const RankRecording& rank_;
   std::vector<EventId> around_;  ///< by host event: the innermost operator around it
   mutable std::map<EventId, std::optional<OperatorWork>> known_;
+  mutable std::map<std::pair<NameId, NameId>, KernelKinds::Kind> kinds_;  ///< by kernel, operator
 };
 
 }  // namespace stepcast::traces

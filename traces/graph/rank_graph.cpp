@@ -68,19 +68,23 @@ class Writer {
               std::map<EventId, std::int32_t>& first_of) const {
     const IssuedNode& n = step_.nodes[i];
     const bool carried = step_.carried.contains(i);
-    const bool collective =
-        n.lane != kCallsLane && !carried && e_.category[n.event] == EventCategory::kCollective;
+    const bool work = n.lane != kCallsLane && !carried;
+    const KernelKinds::Kind told = work ? order_.operators().kind_of(n.event) : KernelKinds::Kind{};
+    const bool collective = told.kind == KernelKind::kCommunication;
     const std::string name(n.event == kNoEvent ? "host"
                            : carried           ? "carried over"
                                                : recording_.names.view(e_.name[n.event]));
-    OpKind kind = n.lane == kCallsLane || carried ? OpKind::kRecorded : kernel_kind_of(name);
+    OpKind kind = op_kind_of(told.kind, name);
     if (collective) {
       CollectiveNode node = describe(n.event);
       node.op = i;
-      kind = node.kind == OpKind::kCount ? OpKind::kRecorded : node.kind;
+      // Of communication that nothing describes least is promised: parts of any size, and every
+      // rank ends by itself.
+      kind = node.kind != OpKind::kCount         ? node.kind
+             : told.collective != OpKind::kCount ? told.collective
+                                                 : OpKind::kAllToAllV;
       graph.collectives.push_back(std::move(node));
     }
-    const bool work = n.lane != kCallsLane && !carried;
     const OperatorJoin::Joined joined =
         work && !collective ? order_.operators().of(n.event) : OperatorJoin::Joined{};
     std::int32_t tables = -1;
@@ -90,6 +94,12 @@ class Writer {
     auto op = b.op(kind, name, {0});
     op.on(n.lane == kCallsLane ? std::string_view("calls") : std::string_view(streams.at(n.lane)));
     op.records(event_of[i]);
+    if (work) {
+      op.phase(order_.phases().of(n.event));
+    }
+    if (kind == OpKind::kRecorded) {
+      op.variant(static_cast<std::uint8_t>(told.kind));
+    }
     if (n.host_waits) {
       op.flags(op_flags::kHostWaits);
     }
@@ -126,6 +136,24 @@ class Writer {
     }
   }
 
+  /// The op of a kernel whose shape nothing tells; what the name says of its direction counts.
+  static OpKind op_kind_of(KernelKind kind, std::string_view name) {
+    const auto has = [name](std::string_view part) {
+      return name.find(part) != std::string_view::npos;
+    };
+    const bool backward = has("bwd") || has("backward") || has("Backward") || has("grad");
+    switch (kind) {
+      case KernelKind::kGemm:
+        return OpKind::kGemm;
+      case KernelKind::kAttention:
+        return backward ? OpKind::kAttentionBackward : OpKind::kAttentionForward;
+      case KernelKind::kEmbedding:
+        return backward ? OpKind::kEmbeddingBackward : OpKind::kEmbeddingForward;
+      default:
+        return OpKind::kRecorded;
+    }
+  }
+
   /// What an op does, taken over into a program of its own names and tables.
   static void adopt(Op& op, const Op& from, std::int32_t tables) {
     op.kind = from.kind;
@@ -159,7 +187,7 @@ class Writer {
 
   [[nodiscard]] CollectiveNode describe(EventId event) const {
     CollectiveNode node;
-    if (e_.detail[event] == kNoDetail) {
+    if (e_.category[event] != EventCategory::kCollective || e_.detail[event] == kNoDetail) {
       return node;
     }
     const CollectiveInfo& info = rank_.collectives[static_cast<std::size_t>(e_.detail[event])];

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/whole_file.h"
+#include "traces/input/gzip.h"
 #include "traces/kineto/internal/chrome_json.h"
 
 namespace stepcast::traces {
@@ -113,7 +114,7 @@ Losses write_kineto(const std::filesystem::path& out, const Recording& recording
   internal::check_timeline(recording, "kineto");
   const ArgumentWriter writer(recording);
   if (recording.ranks.size() == 1) {
-    write_whole_file(out, document_of(recording, writer, recording.ranks.front()));
+    write_by_extension(out, document_of(recording, writer, recording.ranks.front()));
     return losses_of(recording);
   }
   std::error_code failure;
@@ -169,7 +170,7 @@ Losses write_timeline(const std::filesystem::path& file, const Recording& record
       tracks += std::ssize(open);
     }
   }
-  write_whole_file(
+  write_by_extension(
       file, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[" + fmt::to_string(d.text()) + "\n]}\n");
   add_loss(losses, "slices that cross others, on a track of their own", moved);
   return losses;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/json_text.h"
 #include "core/whole_file.h"
 #include "traces/native/internal/check_graph.h"
 #include "traces/native/internal/trace_folder.h"
@@ -541,8 +542,10 @@ Trace read_native(const fs::path& folder) {
 Trace read_native(std::istream& manifest, const std::string& label, const OpenPart& open) {
   const std::string file = label + "/trace.json";
   json root;
+  const std::string text{std::istreambuf_iterator<char>(manifest), {}};
+  expect_shallow_json(text, file);
   try {
-    root = json::parse(manifest);
+    root = json::parse(text);
   } catch (const json::exception& e) {
     throw InputError(file, fmt::format("is not JSON: {}", e.what()));
   }

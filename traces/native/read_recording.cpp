@@ -2,6 +2,7 @@
 #include <charconv>
 #include <fstream>
 
+#include "core/json_text.h"
 #include "traces/events/internal/link_events.h"
 #include "traces/native/internal/json_node.h"
 #include "traces/native/internal/trace_folder.h"
@@ -299,7 +300,9 @@ Recording read_recording(const fs::path& folder) {
   if (!in) {
     throw InputError(file, "cannot be read; expected the folder of a recording");
   }
-  const json parsed = json::parse(in, nullptr, false);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  expect_shallow_json(text, file);
+  const json parsed = json::parse(text, nullptr, false);
   if (parsed.is_discarded()) {
     throw InputError(file, "is not JSON; was the file cut?");
   }

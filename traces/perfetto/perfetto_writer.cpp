@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "core/whole_file.h"
+#include "traces/input/gzip.h"
 
 namespace stepcast::traces {
 namespace {
@@ -127,7 +127,7 @@ void write_perfetto(const std::filesystem::path& file, const ExecutionGraph& gra
                  fmt::format(R"("step":{})", s.step));
   }
   add_annotations(events, graph, annotations);
-  write_whole_file(file, events.document(title));
+  write_by_extension(file, events.document(title));
 }
 
 }  // namespace stepcast::traces

@@ -9,8 +9,9 @@ bool is_hugging_face(const Json& root);
 Document workload_of_hugging_face(Document d);
 /// Does this text look like Megatron-LM's arguments?
 bool is_megatron(std::string_view text);
-/// The job its arguments describe, without a system.
-Document job_of_megatron(const Source& source);
+/// The job its arguments describe, without a system. `needs_vocabulary`: nothing else says how many
+/// entries the vocabulary has.
+Document job_of_megatron(const Source& source, bool needs_vocabulary);
 
 /// Does this root describe the tables of a TorchRec collection or of HugeCTR?
 bool is_embedding_tables(const Json& root);

@@ -43,7 +43,7 @@ JobDocuments apply_overrides(Document job, const std::vector<std::string>& overr
                              const Library& library);
 
 /// A job of ours, or what a foreign file says of one.
-Document job_document(const Source& source);
+Document job_document(const Source& source, const std::vector<std::string>& overrides);
 
 constexpr std::int64_t kMostDevices = 1 << 20;
 

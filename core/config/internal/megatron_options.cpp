@@ -2,135 +2,15 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 
+#include "core/config/internal/document.h"
+#include "core/config/internal/megatron_option_table.h"
 #include "core/config/internal/shell_variables.h"
 #include "core/config/suggest.h"
 
 namespace stepcast::config {
 namespace {
-
-/// Options that do not change a step's shape: by name, or by the beginning of the name.
-const std::set<std::string_view> kHarmless{"seed",
-                                           "split",
-                                           "save",
-                                           "load",
-                                           "bf16",
-                                           "clip-grad",
-                                           "weight-decay",
-                                           "num-workers",
-                                           "train-iters",
-                                           "train-samples",
-                                           "exit-duration-in-mins",
-                                           "exit-interval",
-                                           "init-method-std",
-                                           "attention-dropout",
-                                           "hidden-dropout",
-                                           "norm-epsilon",
-                                           "layernorm-epsilon",
-                                           "normalization",
-                                           "position-embedding-type",
-                                           "use-rotary-position-embeddings",
-                                           "apply-layernorm-1p",
-                                           "disable-bias-linear",
-                                           "add-qkv-bias",
-                                           "max-position-embeddings",
-                                           "vocab-file",
-                                           "merge-file",
-                                           "use-mcore-models",
-                                           "use-legacy-models",
-                                           "transformer-impl",
-                                           "attention-softmax-in-fp32",
-                                           "use-flash-attn",
-                                           "distributed-backend",
-                                           "distributed-timeout-minutes",
-                                           "local-rank",
-                                           "manual-gc",
-                                           "manual-gc-interval",
-                                           "mock-data",
-                                           "override-opt-param-scheduler",
-                                           "override-opt_param-scheduler",
-                                           "use-checkpoint-args",
-                                           "finetune",
-                                           "ckpt-format",
-                                           "async-save",
-                                           "empty-unused-memory-level",
-                                           "group-query-attention",
-                                           "initial-loss-scale",
-                                           "min-loss-scale",
-                                           "loss-scale",
-                                           "loss-scale-window",
-                                           "hysteresis",
-                                           "overlap-p2p-communication",
-                                           "cross-entropy-loss-fusion",
-                                           "calculate-per-token-loss",
-                                           "qk-layernorm",
-                                           "eod-mask-loss",
-                                           "reset-position-ids",
-                                           "reset-attention-mask",
-                                           "master-addr",
-                                           "master-port",
-                                           "node-rank",
-                                           "rdzv-endpoint",
-                                           "rdzv-backend",
-                                           "rdzv-id",
-                                           "max-restarts",
-                                           "moe-grouped-gemm",
-                                           "moe-permute-fusion",
-                                           "moe-deepep-num-sms",
-                                           "moe-hybridep-num-sms",
-                                           "moe-z-loss-coeff",
-                                           "moe-aux-loss-coeff",
-                                           "moe-input-jitter-eps",
-                                           "no-gradient-accumulation-fusion",
-                                           "no-async-tensor-model-parallel-allreduce",
-                                           "create-attention-mask-in-dataloader",
-                                           "fp8-amax-history-len",
-                                           "fp8-amax-compute-algo",
-                                           "fp8-margin",
-                                           "fp8-interval",
-                                           "fp8-param-gather",
-                                           "overlap-param-gather-with-optimizer-step",
-                                           "te-rng-tracker",
-                                           "enable-cuda-graph",
-                                           "external-cuda-graph",
-                                           "cuda-graph-scope",
-                                           "enable-experimental"};
-const std::vector<std::string_view> kHarmlessBeginnings{"adam-",
-                                                        "data-args-path",
-                                                        "data-cache-path",
-                                                        "data-parallel-random-init",
-                                                        "data-path",
-                                                        "data-sharding",
-                                                        "lr",
-                                                        "min-lr",
-                                                        "log-",
-                                                        "tensorboard-",
-                                                        "wandb-",
-                                                        "eval-",
-                                                        "save-",
-                                                        "no-load-",
-                                                        "no-save-",
-                                                        "tokenizer-",
-                                                        "rotary-",
-                                                        "moe-router-",
-                                                        "train-data",
-                                                        "valid-data",
-                                                        "test-data",
-                                                        "timing-",
-                                                        "no-masked-softmax",
-                                                        "no-bias-",
-                                                        "no-rope",
-                                                        "no-create-attention",
-                                                        "no-mmap",
-                                                        "dist-ckpt",
-                                                        "profile",
-                                                        "check-",
-                                                        "rerun-",
-                                                        "start-weight",
-                                                        "end-weight",
-                                                        "weight-decay-incr",
-                                                        "no-check-",
-                                                        "tp-comm-overlap-"};
 
 /// "tensor-model-parallel-size" has the words of "tensor-parallel-size", in their order, and begins
 /// with the first.
@@ -171,8 +51,7 @@ std::vector<std::pair<std::string, int>> words_of(std::string_view text) {
     } else if (quote != 0 ? c == quote : c == '"' || c == '\'') {
       quote = quote != 0 ? '\0' : c;
     } else if (quote == 0 && c == '#' && word.empty()) {
-      // Our own export says in a comment how many processes the launcher starts.
-      comment = !text.substr(i).starts_with("# torchrun ");
+      comment = true;
     } else if (c == ' ' || c == '\t' || c == '\r' || (c == '\\' && quote == 0) ||
                (quote == 0 && (c == '(' || c == ')'))) {
       finish();
@@ -187,18 +66,26 @@ std::vector<std::pair<std::string, int>> words_of(std::string_view text) {
 }  // namespace
 
 Arguments::Arguments(const Source& source) : label_(source.label) {
-  std::string* into = nullptr;
-  for (const auto& [word, line] : words_of(with_variables(source.text))) {
+  Option* into = nullptr;
+  const auto sourced = [&](std::string_view name) {
+    constexpr std::uintmax_t kLargest = 1U << 20U;
+    std::error_code error;
+    const auto file = source.folder / name;
+    const bool readable = std::filesystem::is_regular_file(file, error) &&
+                          std::filesystem::file_size(file, error) <= kLargest;
+    return readable && !error ? read_whole_file(file, label_, kLargest) : std::string();
+  };
+  for (const auto& [word, line] : words_of(with_variables(source.text, sourced))) {
     if (word.starts_with("--")) {
       const std::size_t equals = std::min(word.find('='), word.size());
       std::string name = word.substr(2, equals - 2);
       std::replace(name.begin(), name.end(), '_', '-');
       Option& option = options_[name];
-      option = {equals < word.size() ? word.substr(equals + 1) : "", line};
-      into = &option.value;
-    } else if (into != nullptr && into->empty()) {
-      *into = word;
-    }  // further words are lists of paths and weights, or the launcher's own
+      option = {equals < word.size() ? word.substr(equals + 1) : "", {}, line};
+      into = &option;
+    } else if (into != nullptr) {
+      (into->value.empty() ? into->value : into->rest.emplace_back()) = word;
+    }
   }
 }
 
@@ -233,12 +120,20 @@ std::int64_t Arguments::required(const std::string& name, const char* what) {
 }
 
 void Arguments::refuse_unread() const {
+  for (const auto& [name, option] : options_) {
+    const auto known = megatron_option(name, options_.at(name).value);
+    if (seen_.count(name) == 0 && known && known->effect == OptionEffect::kOtherStep) {
+      refuse(name, fmt::format("trains {}, which stepcast does not model", known->note));
+    }
+  }
   const std::vector<std::string> left = unknown();
   if (left.empty()) {
     return;
   }
   std::vector<std::string> known(seen_.begin(), seen_.end());
-  known.insert(known.end(), kHarmless.begin(), kHarmless.end());
+  for (const std::string_view name : megatron_option_names()) {
+    known.emplace_back(name);
+  }
   const auto hint = [&](const std::string& name) {
     const auto longer = std::find_if(known.begin(), known.end(),
                                      [&](const std::string& k) { return has_words_of(k, name); });
@@ -262,15 +157,39 @@ void Arguments::refuse_unread() const {
                                        left.size(), list));
 }
 
+std::vector<std::string> Arguments::left_out() const {
+  std::vector<std::string> notes = approximated_;
+  for (const std::string& name : by_line()) {
+    const auto known = megatron_option(name, options_.at(name).value);
+    if (seen_.count(name) == 0 && known && known->effect == OptionEffect::kLeftOut &&
+        std::find(notes.begin(), notes.end(), known->note) == notes.end()) {
+      notes.emplace_back(known->note);
+    }
+  }
+  return notes;
+}
+
+std::vector<std::string> Arguments::without_effect() const {
+  std::vector<std::string> names = by_line();
+  std::erase_if(names, [this](const std::string& name) {
+    const auto known = megatron_option(name, options_.at(name).value);
+    return seen_.count(name) != 0 || !known || known->effect != OptionEffect::kNone;
+  });
+  return names;
+}
+
 std::vector<std::string> Arguments::unknown() const {
+  std::vector<std::string> names = by_line();
+  std::erase_if(names, [this](const std::string& name) {
+    return seen_.count(name) != 0 || megatron_option(name, "");
+  });
+  return names;
+}
+
+std::vector<std::string> Arguments::by_line() const {
   std::vector<std::string> names;
   for (const auto& [name, option] : options_) {
-    const bool harmless = kHarmless.count(name) != 0 ||
-                          std::any_of(kHarmlessBeginnings.begin(), kHarmlessBeginnings.end(),
-                                      [&n = name](std::string_view b) { return n.starts_with(b); });
-    if (seen_.count(name) == 0 && !harmless) {
-      names.push_back(name);
-    }
+    names.push_back(name);
   }
   std::stable_sort(names.begin(), names.end(), [this](const std::string& x, const std::string& y) {
     return options_.at(x).line < options_.at(y).line;

@@ -37,6 +37,15 @@ class Arguments {
   std::string text(const std::string& name) {
     return has(name) ? options_.at(name).value : std::string();
   }
+  /// All words after it: a list.
+  std::vector<std::string> words(const std::string& name) {
+    std::vector<std::string> all;
+    if (has(name) && !options_.at(name).value.empty()) {
+      all = options_.at(name).rest;
+      all.insert(all.begin(), options_.at(name).value);
+    }
+    return all;
+  }
   /// At most 2^31 - 1, so that products of two are exact.
   std::optional<std::int64_t> integer_at_least(const std::string& name, std::int64_t least);
   /// Sizes and degrees: 1 or more.
@@ -58,20 +67,30 @@ class Arguments {
     }
     refuse(name, fmt::format("found '{}', expected one of {}", value.substr(0, 40), words));
   }
-  /// All of them at once, each with its line and the option it may be meant for.
+  /// Notes what the options say and the job does not.
+  void approximate(std::string phrase) { approximated_.push_back(std::move(phrase)); }
+  /// Refuses another kind of step, and options that nothing knows: all of these at once, each with
+  /// its line and the option it may be meant for.
   void refuse_unread() const;
+  /// What costs something and the job leaves out, as phrases.
+  [[nodiscard]] std::vector<std::string> left_out() const;
+  /// Options that nothing has asked for because the step is the same without them, by line.
+  [[nodiscard]] std::vector<std::string> without_effect() const;
 
  private:
-  /// Options that nothing has asked for and that matter, by line.
+  [[nodiscard]] std::vector<std::string> by_line() const;
+  /// Options that nothing has asked for and that the table does not have, by line.
   [[nodiscard]] std::vector<std::string> unknown() const;
 
   struct Option {
-    std::string value;  ///< empty: a flag
+    std::string value;              ///< the word after it; empty: a flag
+    std::vector<std::string> rest;  ///< further words: a list, or the launcher's own
     int line = 0;
   };
   std::string label_;
   std::map<std::string, Option> options_;
   std::set<std::string> seen_;
+  std::vector<std::string> approximated_;
 };
 
 }  // namespace stepcast::config

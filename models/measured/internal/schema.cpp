@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "core/device_names.h"
 #include "core/error.h"
 #include "models/measured/names.h"
 #include "models/measured/op_text.h"
@@ -92,7 +93,7 @@ void TableBuilder::begin_file(const Schema& schema, const std::string& path, std
     file_testbed_.device = options_.device;
     file_testbed_.system = options_.system;
   }
-  if (const auto device = device_in(name)) {
+  if (const auto device = device_named(name)) {
     file_testbed_.device = device->device;
     file_testbed_.system = device->system;
   }

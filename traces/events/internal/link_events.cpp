@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "traces/events/host_calls.h"
+#include "traces/events/kernel_kinds.h"
 
 namespace stepcast::traces::internal {
 namespace {
@@ -220,7 +221,9 @@ void describe_collectives(RankRecording& rank, Names& names) {
     if (c.kind == OpKind::kCount) {
       const NameId said = c.name == kNoName ? e.name[i] : c.name;
       c.kind = collective_kind_of(names.view(said))
-                   .value_or(collective_kind_of(names.view(e.name[i])).value_or(OpKind::kCount));
+                   .value_or(
+                       collective_kind_of(names.view(e.name[i]))
+                           .value_or(KernelKinds::built_in().of(names.view(e.name[i])).collective));
     }
     if (c.kind == OpKind::kAllToAll &&
         collective_kind_of(names.view(e.name[i])) == OpKind::kAllToAllV) {

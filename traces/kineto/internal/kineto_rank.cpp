@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/json_text.h"
 #include "traces/events/host_calls.h"
 #include "traces/kineto/internal/decimal.h"
 
@@ -249,6 +250,17 @@ std::int32_t KinetoRank::detail(const RawEvent& e, EventCategory category) {
   }
 }
 
+bool KinetoRank::communicates(NameId kernel) {
+  if (kernel >= communicates_.size()) {
+    communicates_.resize(kernel + 1, Told::kNotAsked);
+  }
+  Told& told = communicates_[kernel];
+  if (told == Told::kNotAsked) {
+    told = is_collective_kernel(names_.view(kernel)) ? Told::kYes : Told::kNo;
+  }
+  return told == Told::kYes;
+}
+
 void KinetoRank::event(const RawEvent& e, std::uint64_t offset) {
   ++phases_[static_cast<unsigned char>(e.phase) % phases_.size()];
   if (e.phase != 'X') {
@@ -275,12 +287,12 @@ void KinetoRank::event(const RawEvent& e, std::uint64_t offset) {
   }
   EventCategory category =
       known.value_or(e.stream ? EventCategory::kDeviceOther : EventCategory::kHostOther);
-  if (category == EventCategory::kKernel && (e.has_collective || is_collective_kernel(e.name))) {
+  added.name = name_of_text(e.name, offset);
+  if (category == EventCategory::kKernel && (e.has_collective || communicates(added.name))) {
     category = EventCategory::kCollective;
   } else if (category == EventCategory::kCpuOp && e.name.starts_with("ProfilerStep#")) {
     category = EventCategory::kUserRange;  // 2021
   }
-  added.name = name_of_text(e.name, offset);
   added.category = category;
   added.lane = lane(e, on_device(category));
   added.correlation = e.correlation;
@@ -309,14 +321,22 @@ void KinetoRank::profiler_notes(std::string_view line) {
           static_cast<std::uint64_t>(n));
     }
   };
-  note(Oddity::kDropped, "Out-of-range = ");
+  // Lost: what CUPTI had no room for. Not lost: activities outside the capture window, and calls
+  // that Kineto never records (cudaGetDevice, ...).
   note(Oddity::kDropped, "CUPTI stopped early? = ");
-  note(Oddity::kDropped, "Invalid ext correlations = ");
-  note(Oddity::kDownsampled, "Blocklisted runtime = ");
+  const auto fact = [&](const char* key, std::string_view word) {
+    if (const std::int64_t n = number_after(word); n > 0) {
+      builder_.rank().metadata[key] = std::to_string(n);
+    }
+  };
+  fact("activities_outside_the_capture_window", "Out-of-range = ");
+  fact("calls_kineto_never_records", "Blocklisted runtime = ");
+  fact("invalid_external_correlations", "Invalid ext correlations = ");
 }
 
 void KinetoRank::member(std::string_view key, std::string_view text) {
   RankRecording& rank = builder_.rank();
+  expect_shallow_json(text, fmt::format("{}: {}", input_.label(), key));
   const json value = json::parse(text, nullptr, false);
   if (value.is_discarded()) {
     throw InputError(fmt::format("{}: {}", input_.label(), key),

@@ -30,12 +30,16 @@ class KinetoRank {
   std::int32_t group(const RawCollective& c);
   bool times(const RawEvent& e, std::uint64_t offset, Nanoseconds& begin, Nanoseconds& duration);
   void profiler_notes(std::string_view line);
+  bool communicates(NameId kernel);
+
+  enum class Told : std::uint8_t { kNotAsked, kNo, kYes };
 
   Input& input_;
   Names& names_;
   RankBuilder builder_;
   std::array<std::uint64_t, 128> phases_{};
   std::uint64_t own_spans_ = 0;
+  std::vector<Told> communicates_;  ///< by name
   std::optional<Nanoseconds> first_;
   std::int64_t base_ = 0;
 };

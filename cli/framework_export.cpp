@@ -1,0 +1,66 @@
+#include "cli/framework_export.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.h"
+#include "planner/parallel/framework_configs.h"
+#include "planner/parallel/megatron_arguments.h"
+
+namespace stepcast::cli {
+namespace {
+
+constexpr std::array<std::pair<const char*, TrainingStack>, 4> kFrameworks{
+    {{"megatron", TrainingStack::kMegatron},
+     {"nemo", TrainingStack::kNemo},
+     {"torchtitan", TrainingStack::kTorchtitan},
+     {"deepspeed", TrainingStack::kDeepspeed}}};
+
+}  // namespace
+
+std::vector<std::string> framework_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, stack] : kFrameworks) {
+    names.emplace_back(name);
+  }
+  return names;
+}
+
+TrainingStack framework_named(const std::string& name) {
+  const auto* const found = std::find_if(kFrameworks.begin(), kFrameworks.end(),
+                                         [&](const auto& f) { return f.first == name; });
+  STEPCAST_CHECK(found != kFrameworks.end(), "no framework is called '{}'", name);
+  return found->second;
+}
+
+FrameworkExport framework_export(const std::string& text) {
+  const std::size_t equals = std::min(text.find('='), text.size());
+  const std::string name = text.substr(0, equals);
+  const std::vector<std::string> names = framework_names();
+  const bool named = std::find(names.begin(), names.end(), name) != names.end();
+  if (!named || equals + 1 == text.size()) {
+    throw InputError("--export", fmt::format("found '{}', expected NAME or NAME=FILE for a "
+                                             "transformer, with {} as NAME",
+                                             text, fmt::join(names, ", ")));
+  }
+  return {framework_named(name), equals < text.size() ? text.substr(equals + 1) : std::string()};
+}
+
+std::string text_for(TrainingStack stack, const Job& job) {
+  switch (stack) {
+    case TrainingStack::kMegatron:
+      return planner::text_of(planner::megatron_arguments(job));
+    case TrainingStack::kNemo:
+      return planner::nemo_config(job);
+    case TrainingStack::kTorchtitan:
+      return planner::torchtitan_config(job);
+    case TrainingStack::kDeepspeed:
+      break;
+  }
+  return planner::deepspeed_config(job);
+}
+
+}  // namespace stepcast::cli

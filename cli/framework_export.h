@@ -1,0 +1,26 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/job.h"
+#include "core/stack_rules.h"
+
+namespace stepcast::cli {
+
+/// What `--export` says of a transformer's plan: "megatron" prints it, "nemo=FILE" writes it.
+struct FrameworkExport {
+  TrainingStack stack = TrainingStack::kMegatron;
+  std::string file;  ///< empty: printed
+};
+/// Errors: InputError for anything but NAME or NAME=FILE with a name of `framework_names`.
+FrameworkExport framework_export(const std::string& text);
+
+/// Names that `--for` and `--export` take.
+std::vector<std::string> framework_names();
+TrainingStack framework_named(const std::string& name);
+
+/// The plan as a file of the framework.
+std::string text_for(TrainingStack stack, const Job& job);
+
+}  // namespace stepcast::cli

@@ -1,0 +1,29 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/config/internal/loaders.h"
+#include "core/config/published_names.h"
+
+namespace stepcast::config {
+
+/// The stack a job names itself, in its file or by the last of its overrides.
+struct NamedStack {
+  std::string name;
+  std::string where;       ///< of the name, for errors
+  bool over_file = false;  ///< an override: it goes before what the file says
+};
+std::optional<NamedStack> stack_named_by(const Document& job,
+                                         const std::vector<std::string>& overrides);
+/// What a stack does with a plan of the job's shape; what the job says itself stays.
+JobDocuments with_stack(JobDocuments documents, const StackRecipe& recipe, bool over_file,
+                        const Library& library);
+
+/// The job of documents whose overrides are applied, under the stack it names; a transformer that
+/// trains on devices whose host was not measured runs under the stack of its kind of plan where it
+/// names none. Its system carries the paces measured for the device and that framework.
+Job read_job_on_stack(JobDocuments documents, const std::optional<NamedStack>& named,
+                      const Library& library, bool plan_open);
+
+}  // namespace stepcast::config

@@ -1,0 +1,112 @@
+// The pace of a kind of plan, and the names of devices it is measured on.
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "core/device_names.h"
+#include "core/pace.h"
+
+using namespace stepcast;
+
+namespace {
+
+PaceTable table() {
+  PaceTable t;
+  t.groups = {{"h100", "megatron-core", "tensor/pipeline", 1.1, 1.0, 1.2, 60, 5},
+              {"", "megatron-core", "tensor/pipeline", 1.15, 1.0, 1.3, 90, 6},
+              {"", "", "tensor/pipeline", 1.2, 1.0, 1.5, 140, 9},
+              {"", "", "fsdp", 1.3, 1.0, 1.7, 80, 3},
+              {"", "", "", 1.25, 0.9, 1.8, 220, 11}};
+  return t;
+}
+
+Job job_of(int zero, bool experts) {
+  TransformerWorkload w;
+  if (experts) {
+    w.moe.emplace().experts = 8;
+  }
+  Job job;
+  job.workload.model = w;
+  job.parallel.zero = zero;
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("a pace is that of the nearest group that was measured", "[core][pace]") {
+  const PaceTable t = table();
+  const auto factor = [&t](const char* device, const char* framework, const char* family) {
+    const PaceGroup* group = nearest_pace(t, device, framework, family);
+    REQUIRE(group != nullptr);
+    return group->factor;
+  };
+  CHECK(factor("h100", "megatron-core", "tensor/pipeline") == 1.1);   // its own
+  CHECK(factor("b200", "megatron-core", "tensor/pipeline") == 1.15);  // the framework elsewhere
+  CHECK(factor("h100", "nanotron", "tensor/pipeline") == 1.2);        // the family
+  CHECK(factor("h100", "megatron-core", "fsdp") == 1.3);
+  CHECK(factor("h100", "megatron-core", "experts") == 1.25);  // all runs
+  CHECK(nearest_pace({}, "h100", "megatron-core", "experts") == nullptr);
+}
+
+TEST_CASE("experts decide a plan's family before sharded weights do", "[core][pace]") {
+  CHECK(plan_family(job_of(0, false)) == PlanFamily::kTensorPipeline);
+  CHECK(plan_family(job_of(2, false)) == PlanFamily::kTensorPipeline);
+  CHECK(plan_family(job_of(3, false)) == PlanFamily::kSharded);
+  CHECK(plan_family(job_of(3, true)) == PlanFamily::kExperts);
+  Job dlrm;
+  dlrm.workload.model = DlrmWorkload{};
+  CHECK_FALSE(plan_family(dlrm));
+}
+
+TEST_CASE("a job takes the pace its system carries for its kind of plan", "[core][pace]") {
+  Job job = job_of(3, false);
+  CHECK_FALSE(pace_of(job));
+  job.system.fitted[pace_key(PlanFamily::kSharded)] =
+      fitted_pace({1.3, 1.1, 1.6, 80, 3, true, "fsdp2 on h100"});
+  const auto pace = pace_of(job);
+  REQUIRE(pace);
+  CHECK(pace->factor == 1.3);
+  CHECK(pace->rows == 80);
+  CHECK(pace->sources == 3);
+  CHECK(pace->own);
+  CHECK(pace->measured == "fsdp2 on h100");
+  job.parallel.zero = 1;
+  CHECK_FALSE(pace_of(job));  // another kind of plan
+  job.parallel.zero = 3;
+  job.calibration = {Calibration::Kind::kScale, 1.2};
+  CHECK_FALSE(pace_of(job));  // the user's own scalar
+  job.calibration = {};
+  job.phase = JobPhase::kDecode;
+  CHECK_FALSE(pace_of(job));
+}
+
+TEST_CASE("a device goes by many names", "[core][devices]") {
+  const auto device = [](const char* written) {
+    const auto d = device_named(written);
+    return d ? d->device : std::string_view("none");
+  };
+  for (const char* h100 : {"H100", "h100-sxm", "NVIDIA H100 80GB HBM3", "H100-SXM-80GB", "DGX H100",
+                           "NVIDIA H100-SXM5-80GB", "h100_sxm", "8x H100 SXM5", "H100 80 GB"}) {
+    CAPTURE(h100);
+    CHECK(device(h100) == "h100-sxm-80gb");
+  }
+  CHECK(device("H100-96GB HBM2e 500W") == "h100-sxm-96gb");
+  CHECK(device("H100 NVL") == "none");
+  CHECK(device("NVIDIA H100 PCIe") == "none");
+  CHECK(device("H200") == "h200-sxm-141gb");
+  CHECK(device("NVIDIA H200-NVL-141GB") == "h200-nvl-141gb");
+  CHECK(device("GB200") == "gb200");
+  CHECK(device("GB200 NVL72") == "gb200");
+  CHECK(device("NVIDIA Blackwell GPU (B200-SXM-180GB)") == "b200-sxm");
+  CHECK(device("A100-SXM-40/80GB?") == "a100-sxm-80gb");
+  CHECK(device("A100 40GB") == "a100-sxm-40gb");
+  CHECK(device("NVIDIA A100-PCIE-40GB") == "a100-pcie-40gb");
+  CHECK(device("V100") == "v100-sxm2-32gb");
+  CHECK(device("digitized_4xV100_latency") == "v100-sxm2-32gb");
+  CHECK(device("Tesla V100-SXM3-32GB") == "v100-sxm3-32gb");
+  CHECK(device("Tesla P100-PCIE-16GB") == "p100");
+  CHECK(device("gemm__local-cpu-core__stepcast") == "local-cpu-core");
+  CHECK(device("H20") == "none");
+  CHECK(device("GH200") == "none");
+  CHECK(device("") == "none");
+  CHECK(device_named("aws_p5_efa__nccl_all_gather")->system == "p5-h100");
+}
