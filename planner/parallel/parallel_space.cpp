@@ -1,7 +1,7 @@
 #include "planner/parallel/parallel_space.h"
 
 #include <algorithm>
-#include <set>
+#include <array>
 #include <utility>
 
 #include "core/error.h"
@@ -116,12 +116,13 @@ std::vector<DealChoice> ParallelSpace::make_deals(std::int32_t stages) const {
   for (std::int32_t v = 1;
        stages * v <= layers + weights.back().embedding_layers + weights.back().head_layers; ++v) {
     const std::int64_t chunks = std::int64_t{stages} * v;
-    std::set<std::vector<std::int64_t>> seen;
+    std::map<std::vector<std::int64_t>, std::size_t> seen;
     for (DealChoice deal : weights) {
       deal.virtual_stages = v;
-      const bool plain = deal.embedding_layers == 0 && deal.head_layers == 0;
-      const bool helps = chunks > layers || most_head_ > 0;
-      if (!fixed_.pipeline_split && !plain && !helps) {
+      const std::int64_t all = layers + deal.embedding_layers + deal.head_layers;
+      const bool plain = all == layers;
+      const bool helps = fixed_.pipeline_split || plain || most_head_ > 0 || all % chunks == 0;
+      if (!helps || all < chunks) {
         continue;
       }
       std::vector<std::int64_t> counts;
@@ -132,8 +133,8 @@ std::vector<DealChoice> ParallelSpace::make_deals(std::int32_t stages) const {
       const bool middle =
           std::all_of(counts.begin() + 1, counts.end() - 1, [](std::int64_t n) { return n > 0; });
       const std::int64_t least = plain ? 1 : 0;
-      if (middle && std::min(counts.front(), counts.back()) >= least &&
-          seen.insert(counts).second) {
+      if (middle && std::min(counts.front(), counts.back()) >= least) {
+        deal.alike = seen.try_emplace(std::move(counts), deals.size()).first->second;
         deals.push_back(deal);
       }
     }
@@ -167,7 +168,7 @@ Job ParallelSpace::split_job(const PlanPoint& split) const {
   }
   for (const auto& [embedding, head] : {std::pair{0, 0}, {1, 0}, {0, 1}, {1, 1}}) {
     into = {embedding, head, {}};
-    if (legal(job)) {
+    if (legal_somehow(job)) {
       return job;
     }
   }
@@ -181,21 +182,31 @@ bool ParallelSpace::legal(const Job& job) const {
   return !broken_rule(job) && (!fixed_.stack || !broken_rule(job, *fixed_.stack));
 }
 
-bool ParallelSpace::legal_somehow(Job job) const {
+bool ParallelSpace::legal_somehow(const Job& job) const {
   if (legal(job)) {
     return true;
   }
-  job.parallel.zero = kLargestZero;
-  return fixed_.stack && legal(job);
+  if (!fixed_.stack) {
+    return false;
+  }
+  Job sharded = job;
+  sharded.parallel.zero = kLargestZero;
+  return legal(sharded);
 }
 
 bool ParallelSpace::possible(PlanPoint point) const {
-  point.sequence_parallel = point.tensor > 1;
   point.micro = point.tensor * point.context;
   Job job = applied(job_, point);
   job.batch.global = job.parallel.data * job.batch.micro;
   job.parallel.expert_machines = 1;  // where ranks lie depends on the other degrees
-  return legal_somehow(std::move(job));
+  if (point.tensor > 1) {
+    job.parallel.sequence_parallel = true;
+    if (legal_somehow(job)) {
+      return true;
+    }
+    job.parallel.sequence_parallel = false;  // a framework may have tensor ranks with either alone
+  }
+  return legal_somehow(job);
 }
 
 std::int32_t ParallelSpace::safest_micro(const PlanPoint& split) const {
@@ -322,15 +333,21 @@ std::vector<ScheduleChoice> ParallelSpace::schedules(const PlanPoint& point) con
     return {{{}, fixed_.schedule.value_or(ScheduleKind::kOneFOneB)}};
   }
   std::vector<ScheduleChoice> schedules;
+  const std::vector<DealChoice>& all = deals(point.pipeline);
+  std::vector<std::array<bool, kSchedules.size()>> taken(all.size());  // of those alike, by kind
   Job job = applied(job_, point);
-  for (const DealChoice& deal : deals(point.pipeline)) {
-    for (const ScheduleKind kind : kSchedules) {
-      job.parallel.virtual_stages = deal.virtual_stages;
-      job.parallel.pipeline_split = {deal.embedding_layers, deal.head_layers, listed_};
-      job.parallel.schedule = kind;
-      if (allowed(fixed_.virtual_stages, deal.virtual_stages) && allowed(fixed_.schedule, kind) &&
-          legal_somehow(job)) {
-        schedules.push_back({deal, kind});
+  for (const DealChoice& deal : all) {
+    if (!allowed(fixed_.virtual_stages, deal.virtual_stages)) {
+      continue;
+    }
+    job.parallel.virtual_stages = deal.virtual_stages;
+    job.parallel.pipeline_split = {deal.embedding_layers, deal.head_layers, listed_};
+    for (std::size_t kind = 0; kind < kSchedules.size(); ++kind) {
+      bool& is_taken = taken[deal.alike][kind];
+      job.parallel.schedule = kSchedules[kind];
+      if (!is_taken && allowed(fixed_.schedule, kSchedules[kind]) && legal_somehow(job)) {
+        is_taken = true;
+        schedules.push_back({deal, kSchedules[kind]});
       }
     }
   }

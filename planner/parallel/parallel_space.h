@@ -25,6 +25,7 @@ struct ZeroChoice {
 struct DealChoice {
   std::int32_t virtual_stages = 1;
   std::int32_t embedding_layers = 0, head_layers = 0;
+  std::size_t alike = 0;  ///< the first of ParallelSpace::deals with the same layers in every chunk
 };
 
 /// A schedule and what it runs over.
@@ -46,10 +47,11 @@ struct ScheduleChoice {
 ///   micro      divides the samples of a replica
 ///   virtual_stages    with 1f1b, pipeline > 1 and micro-batches in multiples of it; at most one
 ///                     chunk per layer, chunks need not be equal
-///   pipeline_split    even; for one chunk or two more than layers, with embedding, head or both as
-///                     a layer; where the head has at least the parameters a token passes in a
-///                     layer, the head as up to so many, rounded up, the embedding as one or none.
-///                     Of weights that deal out alike the smallest
+///   pipeline_split    even; embedding, head or both as a layer, where chunks are then equal (which
+///                     takes one chunk or two more than layers, too); where the head has at least
+///                     the parameters a token passes in a layer, the head as up to so many, rounded
+///                     up, the embedding as one or none. Of weights that deal out alike the
+///                     smallest that is legal
 ///   schedule   gpipe, 1f1b, zb-h1, where pipeline > 1
 ///   recompute  none, selective, full, the first k layers of every stage
 ///   zero       0 .. 3, where context * data > 1; 3 also inside a level of the fabric (HSDP)
@@ -65,9 +67,10 @@ class ParallelSpace {
   [[nodiscard]] std::vector<std::int32_t> micros(const PlanPoint& split) const;
   /// How its parameters may be sharded.
   [[nodiscard]] std::vector<ZeroChoice> zeros(const PlanPoint& split) const;
-  /// Chunks and layers of so many stages, whatever the schedule; fewer chunks first.
+  /// Chunks and layers of so many stages, whatever the schedule; fewer chunks first. Some deal out
+  /// alike, under weights of which a framework may take one and refuse another.
   [[nodiscard]] const std::vector<DealChoice>& deals(std::int32_t stages) const;
-  /// For a split and its micro-batch; in the order of deals().
+  /// For a split and its micro-batch; in the order of deals(), and of those alike the first legal.
   [[nodiscard]] std::vector<ScheduleChoice> schedules(const PlanPoint& point) const;
   /// Those of the first k layers last, by k.
   [[nodiscard]] std::vector<RecomputeChoice> recomputes(const PipelineLayout& layout,
@@ -81,7 +84,7 @@ class ParallelSpace {
   /// The job under a split, as if with one of its deals.
   [[nodiscard]] Job split_job(const PlanPoint& split) const;
   /// Legal with replicated states, or with sharded ones?
-  [[nodiscard]] bool legal_somehow(Job job) const;
+  [[nodiscard]] bool legal_somehow(const Job& job) const;
   /// Legal with some batch?
   [[nodiscard]] bool possible(PlanPoint point) const;
   /// The micro-batch that is legal if any is: what a larger one divides, it divides.

@@ -6,8 +6,10 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
+#include "core/job_rules.h"
 #include "core/layer_split.h"
 #include "core/parameter_count.h"
+#include "core/stack_rules.h"
 #include "models/cost_model.h"
 #include "planner/parallel/plan_point.h"
 #include "simulator/reports/memory_ledger.h"
@@ -148,10 +150,9 @@ inline std::optional<PlanPoint> with_ends(const Job& job, PlanPoint p, std::mt19
 }
 
 /// Does a search try the point's weights of the ends? As docs/planner.md says it.
-inline bool searched_ends(const TransformerWorkload& model, const PlanPoint& p) {
-  if (p.embedding_layers == 0 && p.head_layers == 0) {
-    return true;
-  }
+inline bool searched_ends(const Job& job, const PlanPoint& p,
+                          std::optional<TrainingStack> stack = {}) {
+  const TransformerWorkload& model = *job.workload.transformer();
   TransformerWorkload more = model;
   ++more.layers;
   const std::int64_t layer =
@@ -159,10 +160,11 @@ inline bool searched_ends(const TransformerWorkload& model, const PlanPoint& p) 
   const std::int64_t head = model.vocabulary * model.hidden;
   const std::int64_t chunks = std::int64_t{p.pipeline} * p.virtual_stages;
   const std::int64_t most = head < layer ? 0 : (head + layer - 1) / layer;
-  if (p.pipeline == 1 || p.embedding_layers > 1 ||
-      p.head_layers > std::max<std::int64_t>(most, 1) || (most == 0 && chunks <= model.layers)) {
-    return false;
-  }
+  const auto searched = [&](std::int64_t embedding, std::int64_t head_layers) {
+    return embedding + head_layers == 0 ||
+           (p.pipeline > 1 && embedding <= 1 && head_layers <= std::max<std::int64_t>(most, 1) &&
+            (most > 0 || (model.layers + embedding + head_layers) % chunks == 0));
+  };
   const auto counts = [&](std::int64_t embedding, std::int64_t head_layers) {
     std::vector<std::int64_t> all;
     for (const LayerRange& range :
@@ -171,13 +173,21 @@ inline bool searched_ends(const TransformerWorkload& model, const PlanPoint& p) 
     }
     return all;
   };
+  if (!searched(p.embedding_layers, p.head_layers)) {
+    return false;
+  }
   const std::vector<std::int64_t> own = counts(p.embedding_layers, p.head_layers);
-  for (std::int32_t other = 0; other <= p.head_layers; ++other) {
-    for (std::int32_t embedding = 0; embedding <= 1; ++embedding) {
+  PlanPoint other = p;
+  for (other.head_layers = 0; other.head_layers <= p.head_layers; ++other.head_layers) {
+    for (other.embedding_layers = 0; other.embedding_layers <= 1; ++other.embedding_layers) {
       const bool smaller =
-          other < p.head_layers || (other == p.head_layers && embedding < p.embedding_layers);
-      const bool possible = other + embedding > 0 || chunks <= model.layers;
-      if (smaller && possible && counts(embedding, other) == own) {
+          other.head_layers < p.head_layers || other.embedding_layers < p.embedding_layers;
+      if (!smaller || !searched(other.embedding_layers, other.head_layers) ||
+          counts(other.embedding_layers, other.head_layers) != own) {
+        continue;
+      }
+      const Job said = applied(job, other);
+      if (!broken_rule(said) && (!stack || !broken_rule(said, *stack))) {
         return false;  // another name of that one
       }
     }

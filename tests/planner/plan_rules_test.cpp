@@ -143,7 +143,7 @@ bool asked_for(const Job& job, const FixedPlan& f, const PlanPoint& p) {
       (p.pipeline > 1 && !allowed(f.schedule, p.schedule))) {
     return false;
   }
-  if (!testing::searched_ends(*job.workload.transformer(), p)) {
+  if (!testing::searched_ends(job, p, f.stack)) {
     return false;
   }
   if (f.recompute) {
