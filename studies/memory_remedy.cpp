@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "models/cost_model.h"
+#include "studies/simulated_step.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::studies {
@@ -60,17 +62,32 @@ std::vector<Change> changes(const Job& job) {
         {fmt::format("parallel.tensor={}", 2 * p.tensor), split_more(job, &Parallel::tensor)});
     all.push_back({fmt::format("parallel.pipeline={}", 2 * p.pipeline),
                    split_more(job, &Parallel::pipeline)});
+    all.push_back(
+        {fmt::format("parallel.context={}", 2 * p.context), split_more(job, &Parallel::context)});
   }
   return all;
 }
 
 std::string gib(Bytes b) { return fmt::format("{:.3g} GiB", b.base() / 0x1p30); }
 
-std::optional<Bytes> needs(const Job& job) {
+/// A change that is a legal plan.
+struct Tried {
+  std::string text;
+  Bytes total;                     ///< of the fullest device
+  std::optional<Seconds> seconds;  ///< of a step, where it fits
+};
+
+std::optional<Tried> tried(const Change& change, const models::CostModel& model) {
   try {
-    return simulator::fullest_ledger(workloads::build_graph(job), job.system.device).total();
+    const ExecutionGraph graph = workloads::build_graph(change.job);
+    const Device& device = change.job.system.device;
+    Tried all{change.text, simulator::fullest_ledger(graph, device).total(), std::nullopt};
+    if (all.total <= device.memory) {
+      all.seconds = to_seconds(simulate_step(graph, model).result.makespan);
+    }
+    return all;
   } catch (const InputError&) {
-    return std::nullopt;  // not a legal plan
+    return std::nullopt;
   }
 }
 
@@ -87,27 +104,30 @@ std::string memory_reason(const simulator::MemoryLedger& ledger, const Device& d
 }
 
 std::string memory_remedy(const Job& job) {
-  const Bytes capacity = job.system.device.memory;
   if (job.workload.transformer() == nullptr) {
     return "use another embedding.plan, or more devices";
   }
-  std::optional<Change> best;
-  Bytes least;
-  for (Change& change : changes(job)) {
-    const std::optional<Bytes> total = needs(change.job);
-    if (total && *total <= capacity) {
-      return fmt::format("use {} ({})", change.text, gib(*total));
+  const models::CostModel model(job.system, job.calibration);
+  std::optional<Tried> fastest;
+  std::optional<Tried> smallest;
+  for (const Change& change : changes(job)) {
+    const std::optional<Tried> now = tried(change, model);
+    if (now && now->seconds && (!fastest || *now->seconds < *fastest->seconds)) {
+      fastest = now;
     }
-    if (total && (!best || *total < least)) {
-      least = *total;
-      best = std::move(change);
+    if (now && (!smallest || now->total < smallest->total)) {
+      smallest = now;
     }
   }
-  return best ? fmt::format(
-                    "no single change of the plan is enough; {} comes nearest with {}: "
-                    "combine changes, or use more devices",
-                    best->text, gib(least))
-              : "use more devices, or ones with more memory";
+  if (fastest) {
+    return fmt::format("use {} ({}, {:.3g} s a step), the fastest single change that fits",
+                       fastest->text, gib(fastest->total), fastest->seconds->base());
+  }
+  return smallest ? fmt::format(
+                        "no single change of the plan is enough; {} comes nearest with {}: "
+                        "combine changes, or use more devices",
+                        smallest->text, gib(smallest->total))
+                  : "use more devices, or ones with more memory";
 }
 
 std::string tight_memory(Bytes used, Bytes capacity) {

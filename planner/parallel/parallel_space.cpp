@@ -195,11 +195,17 @@ bool ParallelSpace::legal_somehow(const Job& job) const {
 }
 
 bool ParallelSpace::possible(PlanPoint point) const {
-  point.sequence_parallel = point.tensor > 1;
   point.micro = point.tensor * point.context;
   Job job = applied(job_, point);
   job.batch.global = job.parallel.data * job.batch.micro;
   job.parallel.expert_machines = 1;  // where ranks lie depends on the other degrees
+  if (point.tensor > 1) {
+    job.parallel.sequence_parallel = true;
+    if (legal_somehow(job)) {
+      return true;
+    }
+    job.parallel.sequence_parallel = false;  // a framework may have tensor ranks with either alone
+  }
   return legal_somehow(job);
 }
 

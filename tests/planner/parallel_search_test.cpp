@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "core/limits.h"
 #include "planner/parallel/fast_path.h"
@@ -142,7 +143,12 @@ Searched held_to_brute_force(const PlanRequest& request, const models::CostModel
     all.push_back({point, f.seconds, f.bytes});
   }
   std::sort(all.begin(), all.end(), ranks_before);
-  const double capacity = all[all.size() / 2].bytes * 0.9;  // some fit, some do not
+  std::vector<double> bytes;
+  for (const ParallelCandidate& c : all) {
+    bytes.push_back(c.bytes);
+  }
+  std::sort(bytes.begin(), bytes.end());
+  const double capacity = bytes[bytes.size() / 2];  // some fit, some do not
   std::erase_if(all, [capacity](const ParallelCandidate& c) { return c.bytes > capacity; });
   std::vector<ParallelCandidate> front;
   for (const ParallelCandidate& c : all) {
@@ -263,6 +269,40 @@ TEST_CASE("so it does where the head is worth layers", "[planner][parallel][sear
   PlanPoint balanced = even;
   balanced.head_layers = 2;
   CHECK(path.forecast(balanced).seconds < path.forecast(even).seconds);
+}
+
+TEST_CASE("layers that do not divide evenly are dealt out with ends that count as layers",
+          "[planner][parallel][search]") {
+  // 14 layers over 4 stages: 16 with both ends, so 1, 2 or 4 chunks a stage are equal.
+  PlanRequest request = small_request(4, {"workload.layers=14", "parallel.pipeline=4"});
+  using Said = std::set<std::tuple<std::int32_t, std::int32_t, std::int32_t>>;
+  const auto said = [&request] {
+    const ParallelSpace space(request.job, request.fixed);
+    REQUIRE(space.splits().size() == 1);
+    Said all;
+    for (const ScheduleChoice& s : space.schedules(space.splits().front())) {
+      if (s.kind == ScheduleKind::kOneFOneB) {
+        all.insert({s.deal.virtual_stages, s.deal.embedding_layers, s.deal.head_layers});
+      }
+    }
+    return all;
+  };
+  // Dealt out evenly the outermost chunks are one short: as with both ends, but for empty chunks.
+  CHECK(said() == Said{{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {4, 1, 1}});
+  request.fixed.virtual_stages = 4;
+  CHECK(said() == Said{{4, 1, 1}});
+  request.fixed.virtual_stages = std::nullopt;
+  request.fixed.stack = TrainingStack::kMegatron;
+  CHECK(said() == Said{{1, 1, 1}, {2, 1, 1}, {4, 1, 1}});
+}
+
+TEST_CASE("a framework without sequence parallelism has tensor ranks",
+          "[planner][parallel][search]") {
+  PlanRequest request = small_request(4, {"parallel.pipeline=1", "parallel.data=1"});
+  request.fixed.stack = TrainingStack::kDeepspeed;
+  const std::vector<PlanPoint> splits = ParallelSpace(request.job, request.fixed).splits();
+  CHECK(std::any_of(splits.begin(), splits.end(),
+                    [](const PlanPoint& p) { return p.tensor == 4 && !p.sequence_parallel; }));
 }
 
 TEST_CASE("tensor ranks that divide the tokens of some micro-batches alone",
