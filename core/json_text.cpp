@@ -37,6 +37,10 @@ std::string read_document_text(const fs::path& file, std::size_t most) {
 
 void expect_shallow_json(std::string_view text, std::string_view where) {
   constexpr std::size_t kDeepest = 256;
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos || (text[first] != '{' && text[first] != '[')) {
+    return;  // compressed, or another language: brackets mean something else
+  }
   std::size_t depth = 0;
   bool quoted = false;
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -20,6 +20,7 @@ namespace stepcast::studies {
 namespace {
 
 constexpr double kFalseAlarms = 0.005;  ///< of a whole comparison
+constexpr double kOfSums = 0.1;         ///< of these, by steps, groups and what all ops share
 constexpr double kPower = 0.95;         ///< what "is caught" means
 /// Medians are not told apart more finely than this: clocks tick, graphs of other tools round.
 constexpr double kResolution = 1e-3;
@@ -531,9 +532,12 @@ GuardResult guard(const Baseline& before, const Baseline& after, const GuardOpti
   const bool spread_known = before.steps.size() > 1 || mean_of(before.steps) > 1;
   result.judged_times = spread_known || options.without_spread;
   result.by_tolerance_alone = !spread_known && options.without_spread;
+  const auto share_of = [&](const Case& c) {
+    const double sums = static_cast<double>(cases.size()) - static_cast<double>(ops);
+    return c.op ? (1 - kOfSums) / static_cast<double>(ops) : (ops > 0 ? kOfSums : 1) / sums;
+  };
   for (Case& c : cases) {
-    judge(c, quantile_of_t(c.degrees, kFalseAlarms / static_cast<double>(cases.size())), options,
-          spread_known);
+    judge(c, quantile_of_t(c.degrees, kFalseAlarms * share_of(c)), options, spread_known);
   }
   // What all have in common has no time of its own: it is shown on the device time.
   for (const GuardedTime& t : result.times) {

@@ -6,12 +6,6 @@
 namespace stepcast::config {
 namespace {
 
-/// Ranks of the bundled runtime are measured as a whole, its host too: they are no framework's.
-bool runs_on_framework(const Job& job) {
-  return is_transformer(job) && job.phase == JobPhase::kTrain && !job.system.host.shares_core &&
-         !job.system.fitted.contains("host") && !job.system.device.fitted.contains("host");
-}
-
 std::string measured_text(const PaceGroup& group, const std::string& device,
                           const std::string& framework) {
   if (!group.device.empty()) {
@@ -78,17 +72,7 @@ Job read_job_on_stack(JobDocuments documents, const std::optional<NamedStack>& n
     }
     return job;
   }
-  Job job = read_job(documents, library, plan_open);
-  if (!runs_on_framework(job)) {
-    return job;
-  }
-  const PublishedNames names = load_published_names(library);
-  if (const Stack* usual = names.default_stack(name_of(*plan_family(job)))) {
-    documents = with_stack(std::move(documents), {"", usual, usual->settings, 0}, false, library);
-    job = read_job(documents, library, plan_open);
-  }
-  attach_paces(job, names, nullptr, library);
-  return job;
+  return read_job(documents, library, plan_open);
 }
 
 }  // namespace stepcast::config

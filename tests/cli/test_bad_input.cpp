@@ -158,8 +158,8 @@ TEST_CASE("a malformed system exits with 2", "[cli][malformed]") {
       {fabric("8", R"("450 GB/s")", R"("2 parsecs")"), "system.fabric[0].latency", "2 parsecs",
        "us"},
       {fabric("0", R"("450 GB/s")", R"("2 us")"), "system.fabric[0].size", "found 0", "from 1"},
-      {R"({"workload": "rm1", "system": {"name": "s", "device": "h100-sxm-80g", "fabric": []}})",
-       "system.device", "h100-sxm-80g", "h100-sxm-80gb"},
+      {R"({"workload": "rm1", "system": {"name": "s", "device": "h10-sxm-80gb", "fabric": []}})",
+       "system.device", "h10-sxm-80gb", "h100-sxm-80gb"},
   });
 }
 

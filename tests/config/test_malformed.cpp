@@ -340,6 +340,6 @@ TEST_CASE("a system's amounts carry units", "[config][malformed]") {
   CHECK_THAT(message(system(R"("fabric": [], "tiers": [{"name": "hbm", "capacity": "1 GB"}])")),
              Contains("system.tiers[0].capacity") && Contains("device.memory"));
   CHECK_THAT(
-      message(R"({"workload": "rm1", "system": {"name": "s", "device": "h100", "fabric": []}})"),
+      message(R"({"workload": "rm1", "system": {"name": "s", "device": "h10-sxm-80gb", "fabric": []}})"),
       Contains("system.device") && Contains("h100-sxm-80gb"));
 }

@@ -20,9 +20,9 @@ std::optional<NamedStack> stack_named_by(const Document& job,
 JobDocuments with_stack(JobDocuments documents, const StackRecipe& recipe, bool over_file,
                         const Library& library);
 
-/// The job of documents whose overrides are applied, under the stack it names; a transformer that
-/// trains on devices whose host was not measured runs under the stack of its kind of plan where it
-/// names none. Its system carries the paces measured for the device and that framework.
+/// The job of documents whose overrides are applied, under the stack it names, if any. Of a
+/// transformer that trains under one the system carries the paces measured for the device and that
+/// framework.
 Job read_job_on_stack(JobDocuments documents, const std::optional<NamedStack>& named,
                       const Library& library, bool plan_open);
 
