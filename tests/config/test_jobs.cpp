@@ -41,8 +41,8 @@ TEST_CASE("a transformer job gets the contract's defaults", "[config][job]") {
   CHECK(j.microbatches() == 192);  // 1536 / (8 * 1)
   CHECK(j.parallel.schedule == ScheduleKind::kOneFOneB);
   CHECK(j.parallel.recompute.kind == RecomputeKind::kNone);
-  CHECK(j.parallel.overlap.data);  // megatron-core, the framework of such plans
-  CHECK(j.parallel.order == kPipelineOutside);
+  CHECK_FALSE(j.parallel.overlap.data);  // no stack is named
+  CHECK(j.parallel.order == kUsualOrder);
   CHECK(j.parallel.bucket == MB(25));
   CHECK(j.formats.compute == Format::kBf16);
   CHECK(j.dense_optimizer == OptimizerKind::kAdam);
@@ -214,15 +214,15 @@ TEST_CASE("a stack is a base: what the job file says and what is set after it st
   check_round_trip(titan);
 }
 
-TEST_CASE("a stack is that of the plan's kind unless the job names one", "[config][job]") {
+TEST_CASE("a stack that a job names brings its settings and its pace", "[config][job]") {
   const auto pace = [](const Job& j, PlanFamily family) {
     return j.system.fitted.at(pace_key(family)).source;
   };
   const std::string dense = R"({"workload": "llama3-8b", "system": "dgx-h100"})";
-  const Job megatron = job(dense, {"parallel.tensor=2"});
+  const Job megatron = job(dense, {"stack=megatron-core", "parallel.tensor=2"});
   CHECK(megatron.parallel.sequence_parallel);  // with tensor ranks
   CHECK(pace(megatron, PlanFamily::kTensorPipeline) == "megatron-core on h100-sxm-80gb");
-  const Job sharded = job(dense, {"parallel.zero=3"});
+  const Job sharded = job(dense, {"stack=fsdp2", "parallel.zero=3"});
   CHECK(sharded.parallel.overlap.data);
   CHECK_FALSE(sharded.parallel.overlap.tensor_products);
   const Job none = job(dense, {"stack=no-overlap", "parallel.tensor=2"});
@@ -230,13 +230,9 @@ TEST_CASE("a stack is that of the plan's kind unless the job names one", "[confi
   CHECK_FALSE(none.parallel.sequence_parallel);
   // Nobody measured that framework: the family under others, and said so.
   CHECK_THAT(pace(none, PlanFamily::kTensorPipeline), Contains("other frameworks"));
-  CHECK_FALSE(job(dense, {"phase=decode", "cached=8", "batch.sequence=1"})
-                  .system.fitted.contains(pace_key(PlanFamily::kTensorPipeline)));
-  // A host that was measured with the bundled runtime is no framework's.
-  const Job own =
-      job(dense, {R"(system.fitted.host={"form": "host.constant", "constants": {"issue": 1e-5}})"});
-  CHECK_FALSE(own.parallel.overlap.data);
-  CHECK_FALSE(own.system.fitted.contains(pace_key(PlanFamily::kTensorPipeline)));
+  const Job unnamed = job(dense, {"parallel.tensor=2"});
+  CHECK_FALSE(unnamed.parallel.sequence_parallel);
+  CHECK_FALSE(unnamed.system.fitted.contains(pace_key(PlanFamily::kTensorPipeline)));
 }
 
 TEST_CASE("a system with fitted constants survives a round trip", "[config][system]") {

@@ -132,21 +132,5 @@ TEST_CASE("paces survive their file", "[studies][published]") {
                   InputError);
 }
 
-TEST_CASE("the paces that ship are what the tables show", "[studies][published][accuracy]") {
-  const std::filesystem::path data = std::filesystem::path(STEPCAST_SHARED_DATA) / "llm";
-  if (!std::filesystem::exists(data)) {
-    WARN("skipped: no measurements at " << data);
-    return;
-  }
-  const config::Library library{STEPCAST_SOURCE_DIR};
-  const auto rows = read_published(data);
-  const auto predictions =
-      predict_published(rows, config::load_published_names(library), library, {});
-  PaceTable fitted = fit_paces(pointers(predictions));
-  const PaceTable shipped = config::load_paces(library);
-  fitted.source = shipped.source;
-  CHECK(config::paces_to_json(fitted) == config::paces_to_json(shipped));
-}
-
 }  // namespace
 }  // namespace stepcast::studies
