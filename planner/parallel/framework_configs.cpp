@@ -25,22 +25,9 @@ Machines machines_of(const Job& job) {
   return {(job.devices + each - 1) / each, each};
 }
 
-/// Ranks that share one set of shards.
+/// Replicas that share one set of shards; context ranks, which share it too, are counted apart.
 std::int64_t sharded_over(const Job& job) {
-  const Parallel& p = job.parallel;
-  if (p.zero == 0) {
-    return 1;
-  }
-  if (p.zero_level.empty()) {
-    return p.data;
-  }
-  std::int64_t most = job.system.host.devices;
-  for (std::size_t level = 0; level < job.system.fabric.size(); ++level) {
-    if (job.system.fabric[level].name == p.zero_level) {
-      most = job.system.devices_in_level(level);
-    }
-  }
-  return std::clamp<std::int64_t>(most / (p.tensor * p.context), 1, p.data);
+  return job.parallel.zero == 0 ? 1 : workloads::shard_ranks(job) / job.parallel.context;
 }
 
 const char* yes(bool flag) { return flag ? "true" : "false"; }

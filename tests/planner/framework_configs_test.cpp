@@ -59,6 +59,12 @@ TEST_CASE("a plan is written for torchtitan", "[planner][export]") {
   CHECK(sharded.at("training.global_batch_size") == "64");
   CHECK(sharded.at("training.seq_len") == "8192");
   CHECK(sharded.at("activation_checkpoint.mode") == "\"selective\"");
+  // Two tensor ranks and two stages lie between replicas: a node of 8 has two of them.
+  const auto staged = flat(torchtitan_config(
+      job_of({R"(parallel.zero={"stage": 3, "level": "node"})", "parallel.tensor=2",
+              "parallel.sequence_parallel=true", "parallel.pipeline=2"})));
+  CHECK(staged.at("parallelism.data_parallel_shard_degree") == "2");
+  CHECK(staged.at("parallelism.data_parallel_replicate_degree") == "4");
   const auto piped = flat(torchtitan_config(
       job_of({"parallel.pipeline=4", "parallel.virtual_stages=2", "parallel.zero=3"})));
   CHECK(piped.at("parallelism.pipeline_parallel_schedule") == "\"Interleaved1F1B\"");
