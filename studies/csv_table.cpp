@@ -45,8 +45,7 @@ std::optional<double> positive_number(std::string_view field) {
   return number && value > 0 && value <= 1e15 ? std::optional(value) : std::nullopt;
 }
 
-double CsvTable::positive(std::string_view column, std::string& unusable) const {
-  const std::string field = text(column);
+double positive_or_say(std::string_view column, std::string_view field, std::string& unusable) {
   if (const auto value = positive_number(field)) {
     return *value;
   }
@@ -54,6 +53,10 @@ double CsvTable::positive(std::string_view column, std::string& unusable) const 
     unusable = fmt::format("{}: found '{}', expected a positive number", column, field);
   }
   return 0;
+}
+
+double CsvTable::positive(std::string_view column, std::string& unusable) const {
+  return positive_or_say(column, text(column), unusable);
 }
 
 double CsvTable::positive_or(std::string_view column, double otherwise,

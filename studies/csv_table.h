@@ -12,6 +12,8 @@ namespace stepcast::studies {
 
 /// A number above 0 and below 1e15, the whole of `field`.
 std::optional<double> positive_number(std::string_view field);
+/// Likewise; else 0, and `unusable`, where still empty, says what was found in the column.
+double positive_or_say(std::string_view column, std::string_view field, std::string& unusable);
 
 /// A CSV file with a header, read row by row; fields by column name.
 class CsvTable {

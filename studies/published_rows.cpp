@@ -10,6 +10,7 @@
 
 #include "core/device_names.h"
 #include "core/error.h"
+#include "core/lower.h"
 #include "core/pace.h"
 #include "simulator/reports/memory_ledger.h"
 #include "studies/csv_table.h"
@@ -47,28 +48,13 @@ class Fields {
   }
   double number(std::string_view column, std::string& unusable) const {
     const std::string field = text(column);
-    if (field.empty()) {
-      return 0;
-    }
-    if (const auto value = positive_number(field)) {
-      return *value;
-    }
-    if (unusable.empty()) {
-      unusable = fmt::format("{}: found '{}', expected a positive number", column, field);
-    }
-    return 0;
+    return field.empty() ? 0 : positive_or_say(column, field, unusable);
   }
 
  private:
   const CsvTable& table_;
   const Cells* filled_;
 };
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 PublishedRow read_row(const CsvTable& table, const Shapes& shapes) {
   PublishedRow row;

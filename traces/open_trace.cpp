@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/lower.h"
 #include "traces/chakra/chakra_reader.h"
 #include "traces/events/open_native.h"
 #include "traces/input/archive.h"
@@ -106,9 +107,7 @@ Part read_part(Input& input, Names& names) {
 /// stands between marks.
 std::optional<std::int32_t> rank_in_name(std::string_view source) {
   const std::size_t slash = source.rfind('/');
-  std::string name(source.substr(slash == std::string_view::npos ? 0 : slash + 1));
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string name = lower(source.substr(slash == std::string_view::npos ? 0 : slash + 1));
   const auto number_at = [&name](std::size_t at) -> std::optional<std::int32_t> {
     std::int32_t value = 0;
     const auto [end, error] = std::from_chars(name.data() + at, name.data() + name.size(), value);

@@ -4,6 +4,7 @@
 
 #include "core/config/internal/described_tables.h"
 #include "core/config/internal/foreign.h"
+#include "core/lower.h"
 
 // Embedding tables as other systems describe them -> workload, and what the file says of its job.
 // HugeCTR's tables, and what all of these files share; docs/embedding-inputs.md shows them.
@@ -23,11 +24,8 @@ void must_be_absent(const Value& v, std::initializer_list<const char*> keys, con
 }
 
 std::string last_word(const Value& v, const char* expected) {
-  std::string text = v.text(expected);
-  text = text.substr(text.rfind('.') + 1);
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
+  const std::string text = v.text(expected);
+  return lower(text.substr(text.rfind('.') + 1));
 }
 
 std::string pooling_mode(const Value& v) {

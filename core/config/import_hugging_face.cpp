@@ -208,8 +208,9 @@ std::string activation_of(Reader& r, const char* key, bool gated, const char* ot
 /// A window of all layers, of all but every n-th, or of none.
 void read_window(Reader& r, Json& w, bool alternates) {
   const bool windowed = r.flag_or("use_sliding_window", true);
-  std::int64_t every = r.integer_or("sliding_window_pattern", alternates ? 2 : 1);
-  bool regular = true;
+  const std::int64_t pattern = r.integer_or("sliding_window_pattern", alternates ? 2 : 1);
+  const auto window = r.find("sliding_window");
+  std::optional<std::int64_t> every = pattern > 1 ? pattern : 0;
   if (const auto types = r.find("layer_types")) {
     std::vector<bool> full;
     for (const Value& type : types->items("a list of kinds of attention")) {
@@ -222,32 +223,19 @@ void read_window(Reader& r, Json& w, bool alternates) {
       }
       full.push_back(kind == "full_attention");
     }
-    const auto first = std::find(full.begin(), full.end(), true);
-    every = first == full.end() ? 1 : first - full.begin() + 1;
-    for (std::size_t i = 0; i < full.size(); ++i) {
-      const bool expected = first != full.end() && (i + 1) % static_cast<std::size_t>(every) == 0;
-      regular = regular && full[i] == expected;
-    }
-    if (every == 1 && first != full.end()) {
-      if (regular) {
-        r.find("sliding_window");
-        return;  // all layers see all keys
-      }
-      every = 0;
-    }
+    every = full_attention_every(full);
   }
-  const auto window = r.find("sliding_window");
-  if (!window || !windowed) {
+  if (!window || !windowed || every == 1) {
     return;
   }
   const std::int64_t width = window->integer(1, 1 << 26);
-  if (!regular) {
+  if (!every) {
     r.approximate(fmt::format("windows of {} on some layers (all see all keys: slower)", width));
     return;
   }
   w["window"] = width;
-  if (every > 1) {
-    w["full_attention_every"] = every;
+  if (*every > 0) {
+    w["full_attention_every"] = *every;
   }
 }
 
@@ -479,6 +467,17 @@ Json workload_of(Reader& r) {
 }
 
 }  // namespace
+
+std::optional<std::int64_t> full_attention_every(const std::vector<bool>& sees_all) {
+  const auto first = std::find(sees_all.begin(), sees_all.end(), true);
+  const std::int64_t every = first == sees_all.end() ? 0 : first - sees_all.begin() + 1;
+  for (std::size_t i = 0; i < sees_all.size(); ++i) {
+    if (sees_all[i] != (every > 0 && (i + 1) % static_cast<std::size_t>(every) == 0)) {
+      return std::nullopt;
+    }
+  }
+  return every;
+}
 
 bool is_hugging_face(const Json& root) {
   return root.is_object() && root.contains("model_type") && !root.contains("kind") &&

@@ -111,24 +111,21 @@ void read_window(Arguments& a, Json& w) {
   w["window"] = left + 1;
   if (a.has("window-attn-skip-freq")) {
     const std::string freq = a.text("window-attn-skip-freq");
-    const auto pattern =
-        freq.find('[') != std::string::npos ? layer_pattern(freq) : std::vector<int>();
-    // A pattern says 1 where a layer has the window.
-    const auto full = std::find(pattern.begin(), pattern.end(), 0);
-    std::int64_t every = full == pattern.end() ? 0 : full - pattern.begin() + 1;
-    if (pattern.empty()) {
-      every = a.required("window-attn-skip-freq", "how often a layer sees all keys");
+    std::vector<bool> sees_all;  // a pattern says 1 where a layer has the window
+    for (const int has_window : layer_pattern(freq)) {
+      sees_all.push_back(has_window == 0);
     }
-    for (std::size_t i = 0; i < pattern.size(); ++i) {
-      if ((pattern[i] == 0) != (every > 0 && (i + 1) % static_cast<std::size_t>(every) == 0)) {
-        a.refuse("window-attn-skip-freq",
-                 fmt::format("found '{}', expected a number n, or a pattern in which every n-th "
-                             "layer sees all keys",
-                             freq.substr(0, 40)));
-      }
+    const auto every = sees_all.empty()
+                           ? a.required("window-attn-skip-freq", "how often a layer sees all keys")
+                           : full_attention_every(sees_all);
+    if (!every) {
+      a.refuse("window-attn-skip-freq",
+               fmt::format("found '{}', expected a number n, or a pattern in which every n-th "
+                           "layer sees all keys",
+                           freq.substr(0, 40)));
     }
-    if (every > 0) {
-      w["full_attention_every"] = every;
+    if (*every > 0) {
+      w["full_attention_every"] = *every;
     }
   }
 }

@@ -5,16 +5,10 @@
 
 #include "core/config/internal/document.h"
 #include "core/config/suggest.h"
+#include "core/lower.h"
 
 namespace stepcast::config {
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string low(text);
-  std::transform(low.begin(), low.end(), low.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return low;
-}
 
 std::vector<std::string> settings_of(const Value& holder, const char* name = "set") {
   std::vector<std::string> settings;
@@ -64,6 +58,14 @@ std::vector<Stack> stacks_of(const Source& source) {
                       item.at("evidence", "where this is documented").name()});
   }
   return stacks;
+}
+
+std::vector<std::string> names_of(const std::vector<Stack>& stacks) {
+  std::vector<std::string> names;
+  for (const Stack& s : stacks) {
+    names.push_back(s.name);
+  }
+  return names;
 }
 
 void append(std::vector<std::string>& to, const std::vector<std::string>& more) {
@@ -169,10 +171,7 @@ StackRecipe PublishedNames::named(std::string_view name, const std::string& wher
     }
   }
   if (found == nullptr) {
-    std::vector<std::string> names;
-    for (const Stack& s : stacks) {
-      names.push_back(s.name);
-    }
+    const std::vector<std::string> names = names_of(stacks);
     throw InputError(where,
                      fmt::format("found \"{}\"; {}", name.substr(0, 80), suggestion(name, names)));
   }
@@ -200,10 +199,7 @@ PublishedNames read_published_names(const Source& source, const Source& stacks) 
     const Value stack = item.at("stack", "a stack of models/stacks/stacks.json");
     published.stack = stack.name();
     if (names.stack(published.stack) == nullptr) {
-      std::vector<std::string> known;
-      for (const Stack& s : names.stacks) {
-        known.push_back(s.name);
-      }
+      const std::vector<std::string> known = names_of(names.stacks);
       stack.refuse(
           fmt::format("found \"{}\"; {}", published.stack, suggestion(published.stack, known)));
     }

@@ -18,12 +18,9 @@ std::string measured_text(const PaceGroup& group, const std::string& device,
                      group.framework.empty() ? framework + " on " + device : device);
 }
 
-void attach_paces(Job& job, const PublishedNames& names, const Stack* stack,
-                  const Library& library) {
+void attach_paces(Job& job, const std::string& framework, const Library& library) {
   const PaceTable table = load_paces(library);
   for (const PlanFamily family : kPlanFamilies) {
-    const Stack* runs = stack != nullptr ? stack : names.default_stack(name_of(family));
-    const std::string framework = runs != nullptr ? runs->framework : "";
     const PaceGroup* group =
         nearest_pace(table, job.system.device.name, framework, name_of(family));
     if (group == nullptr) {
@@ -64,11 +61,11 @@ Job read_job_on_stack(JobDocuments documents, const std::optional<NamedStack>& n
                       const Library& library, bool plan_open) {
   if (named) {
     const PublishedNames names = load_published_names(library);
-    const StackRecipe recipe = names.named(named->name, named->where);
+    const StackRecipe recipe = names.named(named->name, named->where);  // always with a stack
     documents = with_stack(std::move(documents), recipe, named->over_file, library);
     Job job = read_job(documents, library, plan_open);
     if (is_transformer(job) && job.phase == JobPhase::kTrain) {
-      attach_paces(job, names, recipe.stack, library);
+      attach_paces(job, recipe.stack->framework, library);
     }
     return job;
   }

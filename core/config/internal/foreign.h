@@ -3,6 +3,10 @@
 
 namespace stepcast::config {
 
+/// Of layers that each see all keys or a window: n where every n-th, counted from 1, sees all, 0
+/// where none does; nullopt where they take turns in another way.
+std::optional<std::int64_t> full_attention_every(const std::vector<bool>& sees_all);
+
 /// Is this the root of a Hugging Face config.json?
 bool is_hugging_face(const Json& root);
 /// The document with the workload its config.json describes as its root.

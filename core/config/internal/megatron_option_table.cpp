@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <string>
 
 #include "core/config/internal/megatron_option_table.h"
+#include "core/lower.h"
 
 namespace stepcast::config {
 namespace {
@@ -314,9 +314,7 @@ std::vector<std::string_view> megatron_option_names() {
 }
 
 std::optional<long> tokenizer_size(std::string_view type, std::string_view model, bool files) {
-  std::string name = std::string(type) + " " + std::string(model);
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string name = lower(std::string(type) + " " + std::string(model));
   for (const Tokenizer& t : kTokenizers) {
     if (name.find(t.word) != std::string::npos) {
       return t.entries;

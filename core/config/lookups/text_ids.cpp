@@ -8,6 +8,7 @@
 #include "core/config/lookups/lookup_name.h"
 #include "core/config/suggest.h"
 #include "core/error.h"
+#include "core/lower.h"
 
 namespace stepcast::config {
 namespace {
@@ -161,12 +162,6 @@ Cells criteo_names(bool label) {
     names.push_back(fmt::format("C{}", i));
   }
   return names;
-}
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
 }
 
 std::size_t chosen_column(const Layout& layout, const std::string& wanted,
