@@ -33,7 +33,7 @@ void configurations(benchmark::State& state) {
   point.virtual_stages = static_cast<std::int32_t>(state.range(0));
   const PipelineLayout layout =
       layout_of(*job.workload.transformer(), point.pipeline, point.virtual_stages);
-  const Passes passes = path.reduced().passes(point);
+  Passes passes = path.reduced().passes(point);
   const Hops hops = hops_of(path.reduced(), passes, point);
   std::vector<ByRole<StateCosts>> states;
   for (point.zero = 0; point.zero < 2; ++point.zero) {

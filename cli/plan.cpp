@@ -224,7 +224,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
            "embedding plans, and the workload is a transformer");
     return plan_parallel(request, options, options.job.format);
   }
-  refuse(command, {"--jobs", "--same-devices", "--for"},
+  refuse(command, {"--jobs", "--front", "--same-devices", "--for"},
          "parallel plans, and the workload is a recommendation model");
   expect_exportable(options.export_as, job);
   refuse_set_plan(options.job.overrides);
@@ -342,6 +342,9 @@ void add_plan(CLI::App& app, Context& context) {
   command->add_option("--memory-headroom", options->headroom,
                       "Memory of each device that stays free, such as 5% or "
                       "\"4 GiB\"");
+  command->add_flag("--front", options->front,
+                    "Transformers: also the plans than which none is faster, smaller and on fewer "
+                    "devices");
   command->add_flag("--same-devices", options->same_devices,
                     "Transformers: leave plans on fewer devices out of the front");
   command->callback(

@@ -7,12 +7,13 @@
 
 namespace stepcast::cli {
 
-/// What `stepcast plan` takes for a transformer; all but threads, same_devices and stack hold for
-/// embedding plans too.
+/// What `stepcast plan` takes for a transformer; all but threads, front, same_devices and stack
+/// hold for embedding plans too.
 struct ParallelPlanCommand {
   std::size_t top = 3;
   double time_limit = 0;  ///< seconds; 0 none
   int threads = 0;        ///< 0 all cores
+  bool front = false;
   bool same_devices = false;
   std::string headroom;  ///< "5%" or "4 GiB"
   std::string stack;     ///< megatron, torchtitan

@@ -19,6 +19,9 @@ namespace {
 constexpr std::size_t kMostSimulated = 48;
 /// Of the former, where that order is rough.
 constexpr std::size_t kRoughSimulated = 8;
+/// Simulated step over closed form, less one, where nothing runs beside compute
+/// (tests/planner/fast_path_test.cpp).
+constexpr double kClosedFormError = 0.01;
 /// Simulated at once: the best of them may put the rest out of reach.
 constexpr std::size_t kRound = 8;
 
@@ -55,7 +58,7 @@ class Planning {
     report_.job = request_.job;
     report_.fixed = request_.fixed;
     report_.capacity = request_.job.system.device.memory.base() - options_.headroom;
-    const planner::ParallelSearchResult found = search(request_.job.devices);
+    const planner::ParallelSearchResult found = search(request_.job.devices, Stage{0, 0.5});
     if (found.counts.space == 0) {
       refuse_model();
       const std::string fixed = planner::fixed_text(request_.fixed);
@@ -78,7 +81,7 @@ class Planning {
     report_.search_seconds = now() - begin;
     const double searched = now();
     if (!found.best.empty()) {
-      report_.lower_bound = found.best.front().seconds * least_pace();
+      report_.lower_bound = least_of(found);
       simulate_and_prove(found);
       if (report_.cut) {
         report_.lower_bound = 0;
@@ -86,7 +89,7 @@ class Planning {
     }
     const double proved = now();
     report_.simulation_seconds = proved - searched;
-    if (options_.fewer_devices) {
+    if (options_.front && options_.fewer_devices) {
       add_fewer_devices();
       report_.fewer_devices_seconds = now() - proved;
     }
@@ -104,17 +107,36 @@ class Planning {
     }
   }
 
+  /// May transfers run beside compute, or layers differ? The order of closed forms is rough then.
+  [[nodiscard]] bool may_be_rough() const {
+    const Overlap& o = request_.job.parallel.overlap;
+    return o.data || o.tensor || o.expert || o.pipeline ||
+           request_.job.workload.transformer()->full_attention_every > 0;
+  }
+
   [[nodiscard]] double now() const { return options_.clock ? options_.clock() : 0; }
   [[nodiscard]] bool late() const {
     return options_.time_limit && now() - begin_ > *options_.time_limit;
   }
 
-  planner::ParallelSearchResult search(std::int64_t devices, std::optional<double> below = {}) {
+  /// Where a search begins and ends, as shares of all work.
+  struct Stage {
+    double from = 0, to = 1;
+  };
+
+  planner::ParallelSearchResult search(std::int64_t devices, Stage stage,
+                                       std::optional<double> below = {}) {
     PlanRequest request = request_;
     request.job.devices = devices;
     planner::ParallelSearchOptions o;
-    o.keep = std::max(kMostSimulated, options_.top + 1) + 1;
+    o.keep = std::max(may_be_rough() ? 2 * kRoughSimulated : kMostSimulated, options_.top + 1) + 1;
+    o.near = std::min(options_.top + 1, o.keep);
+    if (!may_be_rough()) {  // a plan further behind cannot be simulated as one of the best
+      o.margin = (1 + kClosedFormError) / (1 - kClosedFormError) * most_pace() / least_pace() - 1;
+    }
+    o.front = options_.front;
     if (below) {
+      o.near = o.keep + kMostSimulated;
       o.keep += kMostSimulated;  // some of them were simulated
       o.below = *below / (1 - kLeastTimeError);
     }
@@ -127,16 +149,25 @@ class Planning {
       o.time_limit = std::max(0.0, *options_.time_limit - (now() - begin_));
     }
     o.clock = options_.clock;
-    o.on_progress = below ? nullptr : options_.on_progress;
+    if (options_.on_progress) {
+      o.on_progress = [this, stage](double share) {
+        options_.on_progress(stage.from + share * (stage.to - stage.from));
+      };
+    }
     planner::ParallelSearchResult found = planner::search_parallel(request, model_, o);
     if (options_.gather) {
-      found = planner::merged(options_.gather(found), o.keep);
+      found = planner::merged(options_.gather(found), o);
     }
     for (auto* list : {&found.best, &found.front}) {
       for (planner::ParallelCandidate& c : *list) {
         c.order = request_.job.parallel.order;
       }
     }
+    std::stable_sort(
+        found.best.begin(), found.best.end(),
+        [this](const planner::ParallelCandidate& a, const planner::ParallelCandidate& b) {
+          return a.seconds * pace(a.point) < b.seconds * pace(b.point);
+        });
     return found;
   }
 
@@ -149,7 +180,7 @@ class Planning {
         report_.front_cut = true;
         break;
       }
-      const planner::ParallelSearchResult found = search(devices);
+      const planner::ParallelSearchResult found = search(devices, Stage{1, 1});
       report_.front_cut = report_.front_cut || found.cut;
       if (found.best.empty()) {
         break;
@@ -190,16 +221,14 @@ class Planning {
     const auto of = pace_of(planner::applied(request_.job, point));
     return of ? of->factor : 1;
   }
-  /// The least of any plan.
-  [[nodiscard]] double least_pace() const {
-    double least = std::numeric_limits<double>::infinity();
-    for (const int zero : {0, 3}) {
-      Job job = request_.job;
-      job.parallel.zero = zero;
-      const auto of = pace_of(job);
-      least = std::min(least, of ? of->factor : 1);
-    }
-    return least;
+  /// The least and the most of any plan.
+  [[nodiscard]] double least_pace() const { return std::min(pace_of_zero(0), pace_of_zero(3)); }
+  [[nodiscard]] double most_pace() const { return std::max(pace_of_zero(0), pace_of_zero(3)); }
+  [[nodiscard]] double pace_of_zero(std::int32_t zero) const {
+    Job job = request_.job;
+    job.parallel.zero = zero;
+    const auto of = pace_of(job);
+    return of ? of->factor : 1;
   }
 
   /// Simulates `list` in its order, in rounds, until the next one cannot be among the plans to show
@@ -241,6 +270,11 @@ class Planning {
   [[nodiscard]] bool in_reach(const planner::ParallelCandidate& c) const {
     return c.seconds * pace(c.point) * (1 - kLeastTimeError) <= last_shown();
   }
+  /// Seconds that no plan of the search can be expected below, as far as its times are bounds.
+  [[nodiscard]] double least_of(const planner::ParallelSearchResult& found) const {
+    const planner::ParallelCandidate& first = found.best.front();
+    return std::min(first.seconds * pace(first.point), found.others_at_least * least_pace());
+  }
   [[nodiscard]] bool was_simulated(const planner::ParallelCandidate& c) const {
     return std::any_of(steps_.begin(), steps_.end(),
                        [&c](const Simulated& s) { return s.candidate.point == c.point; });
@@ -255,7 +289,9 @@ class Planning {
     report_.cut = report_.cut || late();
     // Where the closed form bounds the simulator it has said it all, if the next one is too slow.
     const std::size_t done = steps_.size();
+    const double unlisted = found.others_at_least * least_pace() * (1 - kLeastTimeError);
     const bool known_behind = options_.shard == 0 && !rough && !report_.cut &&
+                              unlisted > last_shown() &&
                               (done == found.best.size() || !in_reach(found.best[done]));
     // Where none of the fastest fits after all, the rest of those at hand.
     const double last =
@@ -263,15 +299,14 @@ class Planning {
     const double shown = shared(known_behind || report_.cut || options_.shard != 0 ? 0 : last);
     planner::ParallelSearchResult below;
     if (shown > 0) {
-      below = search(request_.job.devices, shown);
+      below = search(request_.job.devices, Stage{0.5, 1}, shown);
       report_.cut = report_.cut || below.cut;
     }
     if (options_.shard != 0) {
       return;
     }
     if (rough && !below.best.empty()) {
-      report_.lower_bound =
-          std::min(report_.lower_bound, below.best.front().seconds * least_pace());
+      report_.lower_bound = std::min(report_.lower_bound, least_of(below));
     }
     std::vector<planner::ParallelCandidate> rest;
     std::copy_if(below.best.begin(), below.best.end(), std::back_inserter(rest),
@@ -398,12 +433,25 @@ ParallelPlanReport plan_parallel(const PlanRequest& request, const ParallelPlanO
   }
   PlanRequest turned = request;
   turned.job.parallel.order = kPipelineOutside;
-  ParallelPlanOptions half = options;
-  if (half.time_limit) {
-    *half.time_limit /= 2;
+  const auto now = [&options] { return options.clock ? options.clock() : 0; };
+  const double begin = now();
+  const auto progress = [&options](ParallelPlanOptions& of, double from) {
+    if (options.on_progress) {
+      of.on_progress = [&options, from](double share) { options.on_progress(from + share / 2); };
+    }
+  };
+  ParallelPlanOptions first = options;
+  if (first.time_limit) {
+    *first.time_limit /= 2;
   }
-  ParallelPlanReport usual = Planning(request, half).run();
-  return joined(std::move(usual), Planning(turned, half).run(), options.top);
+  progress(first, 0);
+  ParallelPlanReport usual = Planning(request, first).run();
+  ParallelPlanOptions second = options;
+  if (second.time_limit) {
+    *second.time_limit = std::max(0.0, *second.time_limit - (now() - begin));
+  }
+  progress(second, 0.5);
+  return joined(std::move(usual), Planning(turned, second).run(), options.top);
 }
 
 }  // namespace stepcast::studies

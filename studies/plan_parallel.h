@@ -14,7 +14,8 @@ struct ParallelPlanOptions {
   std::size_t top = 3;
   int threads = 1;
   double headroom = 0;               ///< bytes of each device that stay free beside the plan
-  bool fewer_devices = true;         ///< the front also over a half, a quarter, ... of the devices
+  bool front = false;                ///< also the front of time, memory and devices
+  bool fewer_devices = true;         ///< it also over a half, a quarter, ... of the devices
   std::optional<double> time_limit;  ///< seconds of search
   std::function<double()> clock;     ///< seconds; without it no time is reported
   std::function<void(double)> on_progress;
@@ -37,7 +38,7 @@ struct ParallelPlanReport {
   Job job;
   std::vector<RankedParallelPlan> plans;  ///< ascending by simulated step
   std::vector<planner::ParallelCandidate>
-      front;                     ///< no other is faster, smaller and on fewer devices
+      front;                     ///< if asked for: no other is faster, smaller and on fewer devices
   planner::SearchCounts counts;  ///< of the job's own number of devices
   FixedPlan fixed;               ///< what the job said, and no plan changes
   bool order_searched = false;   ///< both orders of ranks; else that of `job`

@@ -34,7 +34,8 @@ struct PassCosts {
   /// Of the pass that needs most; layers of one kind take turns with them. In a model where some
   /// layers have experts: of those, of the others, of a chunk with both.
   Line temporaries;
-  double dense_temporaries = 0, mixed_temporaries = 0;
+  double dense_temporaries = 0;
+  double mixed_temporaries = 0;  ///< from ReducedStep::add_mixed on
   [[nodiscard]] double temporaries_of(std::int64_t layers, std::int64_t of_them_dense) const {
     return of_them_dense == 0        ? temporaries.at(layers, 0)
            : of_them_dense == layers ? dense_temporaries
@@ -64,6 +65,7 @@ struct Passes {
   ByRole<PassCosts> role;
   Op forward_message, backward_message;  ///< the receives between stages
   std::uint32_t levels = 0;              ///< fabric levels that collectives inside use, as bits
+  bool lacks_mixed = false;              ///< mixed_temporaries count, and are not known yet
 };
 
 }  // namespace stepcast::planner

@@ -11,6 +11,9 @@ namespace {
 
 /// Where issuing takes more of a stage's time, the device waits for the host here and there.
 constexpr double kHostShare = 0.75;
+/// A chunk that holds an end of the model and no layer takes at least so much of what the end adds
+/// to a chunk with layers.
+constexpr double kEndsAtLeast = 0.9;
 
 /// A chunk's layers, by what they add.
 struct LayerCount {
@@ -166,8 +169,8 @@ bool FastPath::bounds_simulator() {
   return layers_alike_ && (!beside || applies());
 }
 
-void FastPath::set_passes(const PlanPoint& point, const PipelineLayout& layout, const Passes& kept,
-                          const Passes& recomputed, const Hops& hops) {
+void FastPath::set_passes(const PlanPoint& point, const PipelineLayout& layout, Passes& kept,
+                          Passes& recomputed, const Hops& hops) {
   point_ = point;
   layout_ = &layout;
   passes_.stages = layout.stages;
@@ -190,8 +193,8 @@ void FastPath::set_passes(const PlanPoint& point, const PipelineLayout& layout, 
   again_ = &recomputed;
   hops_ = &hops;
   timed_ = false;
+  counted_ = false;
   ends_.clear();
-  activations(kept, recomputed);
 }
 
 bool FastPath::trades_memory_for_time() const {
@@ -279,7 +282,19 @@ void FastPath::share_of_messages(const Passes& kept, const Hops& hops) {
   }
 }
 
-void FastPath::activations(const Passes& kept, const Passes& recomputed) {
+void FastPath::activations() {
+  if (counted_) {
+    return;
+  }
+  counted_ = true;
+  PlanPoint of = point_;
+  const bool mixture = of.recompute == RecomputeKind::kFirstLayers;
+  of.recompute = mixture ? RecomputeKind::kNone : of.recompute;
+  reduced_.add_mixed(of, *kept_);
+  of.recompute = mixture ? RecomputeKind::kFull : of.recompute;
+  reduced_.add_mixed(of, *again_);
+  const Passes& kept = *kept_;
+  const Passes& recomputed = *again_;
   activations_.clear();
   const auto chunks = static_cast<std::size_t>(layout_->chunks);
   const bool splits = point_.schedule == ScheduleKind::kZbH1;
@@ -378,8 +393,12 @@ double FastPath::host_end(const ByRole<StateCosts>& states) const {
   return step_ + most * issue_;
 }
 
-double FastPath::bytes(const ByRole<StateCosts>& states) const { return bytes_of(states, true); }
-double FastPath::lasting_bytes(const ByRole<StateCosts>& states) const {
+double FastPath::bytes(const ByRole<StateCosts>& states) {
+  activations();
+  return bytes_of(states, true);
+}
+double FastPath::lasting_bytes(const ByRole<StateCosts>& states) {
+  activations();
   return bytes_of(states, false);
 }
 
@@ -422,26 +441,31 @@ double FastPath::bytes_of(const ByRole<StateCosts>& states, bool with_temporarie
   return most;
 }
 
-StepForecast FastPath::bound(const ByRole<StateCosts>& states) {
+double FastPath::bound() {
   time();
-  return forecast_of(states, bound_ends_);
+  return step_ + *std::max_element(bound_ends_.begin(), bound_ends_.end());
 }
 
-StepForecast FastPath::forecast_of(const ByRole<StateCosts>& states,
-                                   const std::vector<double>& ends) const {
+double FastPath::bound(const ByRole<StateCosts>& states) {
+  time();
+  return seconds_of(states, bound_ends_);
+}
+
+double FastPath::seconds_of(const ByRole<StateCosts>& states,
+                            const std::vector<double>& ends) const {
   double seconds = std::max(end_of(states, ends), host_end(states));
   for (const double beside : beside_) {  // the last backward pass may have other transfers
     seconds = std::max(seconds, step_ + static_cast<double>(passes_.microbatches - 1) * beside);
   }
-  return {seconds, bytes(states)};
+  return seconds;
 }
 
-StepForecast FastPath::step(const ByRole<StateCosts>& states) {
+double FastPath::step(const ByRole<StateCosts>& states) {
   time();
   if (ends_.empty()) {
     walk_.ends(point_.schedule, passes_, ends_);
   }
-  return forecast_of(states, ends_);
+  return seconds_of(states, ends_);
 }
 
 StepForecast FastPath::forecast(const PlanPoint& point) {
@@ -450,12 +474,43 @@ StepForecast FastPath::forecast(const PlanPoint& point) {
   const bool mixture = point.recompute == RecomputeKind::kFirstLayers;
   PlanPoint key = point;
   key.recompute = mixture ? RecomputeKind::kNone : point.recompute;
-  const Passes kept = reduced_.passes(key);
+  Passes kept = reduced_.passes(key);
   key.recompute = RecomputeKind::kFull;
-  const Passes again = mixture ? reduced_.passes(key) : kept;
+  Passes again = mixture ? reduced_.passes(key) : kept;
   const Hops hops = hops_of(reduced_, kept, point);
   set_passes(point, layout, kept, again, hops);
-  return step(reduced_.states(point));
+  const ByRole<StateCosts> states = reduced_.states(point);
+  return {step(states), bytes(states)};
+}
+
+double FastPath::split_bound(const PlanPoint& point, const Passes& passes) const {
+  const TransformerWorkload& model = *job_.workload.transformer();
+  const std::int64_t dense = model.moe ? model.moe->first_dense_layers : 0;
+  const bool splits = point.schedule == ScheduleKind::kZbH1;
+  const auto whole = [&](std::int64_t chunks) {  // of a micro-batch, all stages together
+    double seconds = 0;
+    const auto add = [&](ChunkRole role, double share, std::int64_t layers, std::int64_t of_dense) {
+      const PassCosts& c = passes.role[static_cast<std::size_t>(role)];
+      for (const auto field : {&PassCosts::forward, &PassCosts::backward, &PassCosts::weights}) {
+        const Line& line = c.*field;
+        if (field != &PassCosts::weights || splits) {
+          seconds += line.at(layers, of_dense) - line.base + share * line.base;
+        }
+      }
+    };
+    if (point.pipeline == 1) {
+      add(ChunkRole::kWhole, 1, model.layers, dense);
+      return seconds;
+    }
+    add(ChunkRole::kMiddle, static_cast<double>(chunks - 2), model.layers, dense);
+    add(ChunkRole::kFirst, kEndsAtLeast, 0, 0);
+    add(ChunkRole::kLast, kEndsAtLeast, 0, 0);
+    return seconds;
+  };
+  const double least =
+      std::min(whole(point.pipeline), whole(std::max<std::int64_t>(point.pipeline, model.layers)));
+  const std::int64_t microbatches = job_.batch.global / (std::int64_t{point.data} * point.micro);
+  return step_ + static_cast<double>(microbatches) * least / point.pipeline * (1 - 1e-9);
 }
 
 }  // namespace stepcast::planner

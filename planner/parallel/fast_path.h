@@ -64,19 +64,26 @@ class FastPath {
 
   /// One pass of every virtual stage and the memory of activations. `recomputed` are the passes of
   /// layers that are recomputed: those of `kept` again unless the point recomputes the first k.
-  /// What is given must stay until the next call.
-  void set_passes(const PlanPoint& point, const PipelineLayout& layout, const Passes& kept,
-                  const Passes& recomputed, const Hops& hops);
-  /// A lower bound of the step's time (pipeline_bound) and its memory, for the passes set last.
-  [[nodiscard]] StepForecast bound(const ByRole<StateCosts>& states);
-  /// Its memory alone, and a part of it that grows with no further layer recomputed: temporaries,
+  /// What is given must stay until the next call; its mixed_temporaries are added when memory is
+  /// asked for.
+  void set_passes(const PlanPoint& point, const PipelineLayout& layout, Passes& kept,
+                  Passes& recomputed, const Hops& hops);
+  /// A lower bound of the time of a step with the passes set last, whatever its states cost.
+  [[nodiscard]] double bound();
+  /// A lower bound of the step's time (pipeline_bound), for the passes set last.
+  [[nodiscard]] double bound(const ByRole<StateCosts>& states);
+  /// Its memory, and a part of it that grows with no further layer recomputed: temporaries,
   /// which the first recomputed layer of a chunk can raise, are not in it.
-  [[nodiscard]] double bytes(const ByRole<StateCosts>& states) const;
-  [[nodiscard]] double lasting_bytes(const ByRole<StateCosts>& states) const;
+  [[nodiscard]] double bytes(const ByRole<StateCosts>& states);
+  [[nodiscard]] double lasting_bytes(const ByRole<StateCosts>& states);
   /// Does recomputing one layer more only save lasting bytes and only cost time?
   [[nodiscard]] bool trades_memory_for_time() const;
   /// The step itself; walks the pipeline once for all states.
-  [[nodiscard]] StepForecast step(const ByRole<StateCosts>& states);
+  [[nodiscard]] double step(const ByRole<StateCosts>& states);
+  /// A lower bound of the time of every plan of the point's split and micro-batch with its
+  /// schedule, however layers are dealt out, recomputed and sharded: some stage has the mean work
+  /// of all. `passes` are those of whole parameters without recomputation.
+  [[nodiscard]] double split_bound(const PlanPoint& point, const Passes& passes) const;
 
   /// All of it for one point, nothing kept: for tests and single answers. Errors: InputError.
   StepForecast forecast(const PlanPoint& point);
@@ -92,13 +99,13 @@ class FastPath {
   void time();
   void share_of_messages(const Passes& kept, const Hops& hops);
   void pass_times(const Passes& kept, const Passes& recomputed, const Hops& hops);
-  void activations(const Passes& kept, const Passes& recomputed);
+  void activations();
   [[nodiscard]] double end_of(const ByRole<StateCosts>& states,
                               const std::vector<double>& ends) const;
   [[nodiscard]] bool only_dense(std::int32_t stage) const;
   [[nodiscard]] double bytes_of(const ByRole<StateCosts>& states, bool with_temporaries) const;
-  [[nodiscard]] StepForecast forecast_of(const ByRole<StateCosts>& states,
-                                         const std::vector<double>& ends) const;
+  [[nodiscard]] double seconds_of(const ByRole<StateCosts>& states,
+                                  const std::vector<double>& ends) const;
   [[nodiscard]] double host_end(const ByRole<StateCosts>& states) const;
 
   Job job_;
@@ -111,10 +118,10 @@ class FastPath {
   double fragmentation_ = 0;  // bytes lost for one of activations
   PlanPoint point_;
   const PipelineLayout* layout_ = nullptr;
-  const Passes* kept_ = nullptr;
-  const Passes* again_ = nullptr;
+  Passes* kept_ = nullptr;
+  Passes* again_ = nullptr;
   const Hops* hops_ = nullptr;
-  bool timed_ = false;
+  bool timed_ = false, counted_ = false;  // are times and activations those of the passes set?
   PipelinePasses passes_;
   std::vector<std::int32_t> recomputed_;  // layers, by virtual stage
   std::vector<double> pass_ops_;          // by stage, of one micro-batch

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <deque>
 #include <limits>
 #include <map>
@@ -19,11 +20,12 @@
 namespace stepcast::planner {
 namespace {
 
-/// A split, the ZeRO stages it can have, and what its parameters cost under each: from `known` on.
+/// A split, the ZeRO stages it can have (from `sharded` on), and what its parameters cost under
+/// each (from `known` on).
 struct Split {
   PlanPoint point;
+  std::once_flag sharded, known;
   std::vector<ZeroChoice> zeros;
-  std::once_flag known;
   std::vector<States> states;
   std::vector<double> beside;  ///< seconds of transfers beside a micro-batch, mean over stages
   std::vector<char> fits;      ///< the parameters alone
@@ -74,7 +76,11 @@ class Search {
         options_(options),
         space_(request.job, request.fixed),
         clock_(options.below ? Clock::kLeast : Clock::kUsual),
-        shelf_(options.keep, options.front && !options.below) {
+        shelf_(options.keep, options.near, options.margin, options.front && !options.below) {
+    const Overlap& overlap = job_.parallel.overlap;
+    may_be_rough_ =
+        !options.below && (overlap.data || overlap.tensor || overlap.expert || overlap.pipeline ||
+                           request.job.workload.transformer()->full_attention_every > 0);
     const int threads = std::max(options.threads, 1);
     for (int t = 0; t < threads; ++t) {
       paths_.push_back(std::make_unique<FastPath>(job_, model, clock_));
@@ -84,6 +90,7 @@ class Search {
   ParallelSearchResult run() {
     make_splits();
     make_tasks();
+    look_around();
     // Rounds: what a round may leave out depends on the rounds before it alone, so the counts do
     // not depend on how threads took turns.
     std::size_t done = 0;
@@ -106,6 +113,7 @@ class Search {
     ParallelSearchResult result;
     result.best = shelf_.best();
     result.front = shelf_.front();
+    result.others_at_least = shelf_.limit();
     result.counts = counts_;
     result.cut = cut_;
     if (result.best.empty()) {
@@ -141,12 +149,25 @@ class Search {
     for (const PlanPoint& point : space_.splits()) {
       Split& split = splits_.emplace_back();
       split.point = point;
-      split.zeros = space_.zeros(point);
       make_layouts(point);
     }
   }
 
-  /// Its costs are made when the first task comes to it: the time limit ends the search in between.
+  /// Made when the first task comes to it: the time limit ends the search in between.
+  Split& sharded(Split& split) {
+    std::call_once(split.sharded, [&] {
+      split.zeros = space_.zeros(split.point);
+      for (const ZeroChoice zero : split.zeros) {
+        PlanPoint point = split.point;
+        point.zero = zero.stage;
+        point.shard_level = zero.level;
+        split.splits.push_back(space_.splits_backward(point) ? 1 : 0);
+      }
+    });
+    return split;
+  }
+
+  /// Likewise its costs.
   const Split& known(Split& split, FastPath& path) {
     std::call_once(split.known, [&] {
       const std::vector<DealChoice>& deals = space_.deals(split.point.pipeline);
@@ -158,7 +179,6 @@ class Search {
         PlanPoint point = split.point;
         point.zero = zero.stage;
         point.shard_level = zero.level;
-        split.splits.push_back(space_.splits_backward(point) ? 1 : 0);
         point.micro = space_.micros(point).front();
         // A lower bound, where the exchange is beside passes.
         split.states.push_back(
@@ -208,12 +228,39 @@ class Search {
         task.splits.push_back(i);
       }
     }
-    int turn = 0;
+    std::vector<std::pair<double, Task*>> order;
     for (auto& [key, task] : tasks) {
+      order.emplace_back(remoteness(task), &task);
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    int turn = 0;
+    for (const auto& [score, task] : order) {
       if (turn++ % options_.shards == options_.shard) {
-        tasks_.push_back(std::move(task));
+        tasks_.push_back(std::move(*task));
       }
     }
+  }
+
+  /// How far from what people run first, in doublings: tensor ranks up to a node with sequence
+  /// parallelism, experts inside the innermost level of the fabric, whole sequences, micro-batches
+  /// of one. It only orders the search: what comes first bounds what follows.
+  [[nodiscard]] double remoteness(const Task& task) const {
+    const PlanPoint& p = splits_[task.splits.front()].point;
+    const auto doublings = [](double of, double from) { return std::abs(std::log2(of / from)); };
+    const System& system = job_.system;
+    const auto node = static_cast<double>(std::min(system.host.devices, job_.devices));
+    const double near = static_cast<double>(
+        system.fabric.empty() ? system.host.devices
+                              : std::min(system.devices_in_level(0), job_.devices));
+    double score = doublings(p.context, 1) + doublings(task.micro, 1);
+    score += p.tensor > node ? 2 * doublings(p.tensor, node) : doublings(p.tensor, node) / 2;
+    score += p.tensor > 1 && !p.sequence_parallel ? 1.5 : 0;
+    if (const auto& experts = job_.workload.transformer()->moe) {
+      const double most = std::min(near, static_cast<double>(experts->experts));
+      score += p.expert > most ? 2 * doublings(p.expert, most) : doublings(p.expert, most) / 2;
+    }
+    return score;
   }
 
   [[nodiscard]] bool fits(double bytes) const {
@@ -241,10 +288,22 @@ class Search {
         ++counts.left_out;
         continue;
       }
-      const Split& split = known(splits_[i], path);
+      Split& split = sharded(splits_[i]);
       PlanPoint point = split.point;
       point.micro = task.micro;
-      for (const auto& [deal, schedule] : space_.schedules(point)) {
+      const std::vector<ScheduleChoice> schedules = space_.schedules(point);
+      if (behind(path, costs, point, schedules, shelf)) {
+        for (const auto& [deal, schedule] : schedules) {
+          const auto points = split.count(schedule) *
+                              static_cast<std::int64_t>(
+                                  space_.recomputes(layout(point.pipeline, deal), schedule).size());
+          counts.space += points;
+          counts.bounded += points;
+          counts.rough += may_be_rough_ ? points : 0;
+        }
+        continue;
+      }
+      for (const auto& [deal, schedule] : schedules) {
         point.virtual_stages = deal.virtual_stages;
         point.embedding_layers = deal.embedding_layers;
         point.head_layers = deal.head_layers;
@@ -253,10 +312,13 @@ class Search {
         const std::vector<RecomputeChoice> recomputes = space_.recomputes(dealt, schedule);
         const auto points = static_cast<std::int64_t>(recomputes.size()) * split.count(schedule);
         counts.space += points;
-        if (!split.any_fits()) {
-          counts.weights_too_large += points;
-        } else if (late()) {
+        if (late()) {
           counts.left_out += points;
+        } else if (behind(path, costs, point, dealt, shelf)) {
+          counts.bounded += points;
+          counts.rough += may_be_rough_ ? points : 0;
+        } else if (!known(split, path).any_fits()) {
+          counts.weights_too_large += points;
         } else {
           Work w{path, costs, split, dealt, shelf, counts, {}};
           auto next = recomputes.begin();
@@ -267,6 +329,97 @@ class Search {
           }
           point.recompute = RecomputeKind::kFirstLayers;
           consider_first_layers(w, point, {next, recomputes.end()});
+        }
+      }
+    }
+  }
+
+  /// Are all plans of the split out of reach, whichever schedule it takes?
+  [[nodiscard]] bool behind(FastPath& path, TaskCosts& costs, PlanPoint point,
+                            const std::vector<ScheduleChoice>& schedules,
+                            const CandidateShelf& shelf) {
+    if (by_memory_too() || (!options_.below && std::isinf(shelf.limit())) || schedules.empty()) {
+      return false;
+    }
+    point.zero = point.shard_level = 0;
+    const auto is_behind = [&](ScheduleKind kind) {
+      point.schedule = kind;
+      const double seconds = path.split_bound(point, costs.passes(point, RecomputeKind::kNone));
+      return options_.below ? seconds > *options_.below : shelf.beaten(seconds, 0);
+    };
+    const auto apart = [](const ScheduleChoice& s) { return s.kind == ScheduleKind::kZbH1; };
+    return is_behind(ScheduleKind::kOneFOneB) &&
+           (std::none_of(schedules.begin(), schedules.end(), apart) ||
+            is_behind(ScheduleKind::kZbH1));
+  }
+
+  /// And those of a schedule of it, however they recompute and shard? Whole parameters without
+  /// recomputation have the shortest passes.
+  [[nodiscard]] bool behind(FastPath& path, TaskCosts& costs, PlanPoint point,
+                            const PipelineLayout& dealt, const CandidateShelf& shelf) {
+    if (by_memory_too() || (!options_.below && std::isinf(shelf.limit()))) {
+      return false;
+    }
+    point.zero = point.shard_level = point.recompute_layers = 0;
+    point.recompute = RecomputeKind::kNone;
+    Passes& passes = costs.passes(point, point.recompute);
+    path.set_passes(point, dealt, passes, passes, costs.hops(passes, point));
+    const double seconds = path.bound();
+    return options_.below ? seconds > *options_.below : shelf.beaten(seconds, 0);
+  }
+
+  /// Does a slow plan count if it is small?
+  [[nodiscard]] bool by_memory_too() const { return options_.front && !options_.below; }
+
+  /// A few plans of the first tasks, so that bounds have something to be held against: one chunk a
+  /// stage, as many as there are layers for, and half of these. The rounds come to them again.
+  void look_around() {
+    if (options_.below) {
+      return;
+    }
+    constexpr std::size_t kTasks = 8;
+    const std::size_t count = std::min(kTasks, tasks_.size());
+    std::vector<CandidateShelf> shelves(count, shelf_);
+    parallel_for(count, options_.threads, [&](std::size_t worker, std::size_t i) {
+      look_around(*paths_[worker], tasks_[i], shelves[i]);
+    });
+    for (const CandidateShelf& shelf : shelves) {
+      shelf_.take(shelf);
+    }
+  }
+
+  void look_around(FastPath& path, const Task& task, CandidateShelf& shelf) {
+    TaskCosts costs(path);
+    SearchCounts counts;  // of the rounds' points
+    for (const std::size_t i : task.splits) {
+      Split& split = sharded(splits_[i]);
+      PlanPoint point = split.point;
+      point.micro = task.micro;
+      const std::vector<ScheduleChoice> schedules = space_.schedules(point);
+      if (late() || behind(path, costs, point, schedules, shelf) ||
+          !known(split, path).any_fits()) {
+        continue;
+      }
+      std::int32_t most = 1;
+      for (const ScheduleChoice& s : schedules) {
+        most = std::max(most, s.deal.virtual_stages);
+      }
+      for (const auto& [deal, schedule] : schedules) {
+        const std::int32_t v = deal.virtual_stages;
+        if (schedule != schedules.front().kind || (v != 1 && v != most && v != (most + 1) / 2)) {
+          continue;
+        }
+        point.virtual_stages = v;
+        point.embedding_layers = deal.embedding_layers;
+        point.head_layers = deal.head_layers;
+        point.schedule = schedule;
+        Work w{path, costs, split, layout(point.pipeline, deal), shelf, counts, {}};
+        for (const RecomputeChoice& choice : space_.recomputes(w.dealt, schedule)) {
+          if (choice.kind != RecomputeKind::kFirstLayers) {
+            point.recompute = choice.kind;
+            point.recompute_layers = 0;
+            consider(w, point);
+          }
         }
       }
     }
@@ -300,7 +453,7 @@ class Search {
   /// No path through the schedule is shorter, nor is the stream of what runs beside passes: the
   /// last backward pass may have other transfers.
   [[nodiscard]] double bound_seconds(const Work& w, std::size_t z, const States& states) const {
-    return std::max(w.path.bound(states).seconds,
+    return std::max(w.path.bound(states),
                     static_cast<double>(w.path.microbatches() - 1) * w.split.beside[z]);
   }
 
@@ -335,10 +488,10 @@ class Search {
       if (bound) {
         of.zero = of.shard_level = 0;
       }
-      const Passes& kept = w.costs.passes(of, mixture ? RecomputeKind::kNone : of.recompute);
+      Passes& kept = w.costs.passes(of, mixture ? RecomputeKind::kNone : of.recompute);
       const bool fresh = set != &kept;
       if (fresh) {
-        const Passes& again = mixture ? w.costs.passes(of, RecomputeKind::kFull) : kept;
+        Passes& again = mixture ? w.costs.passes(of, RecomputeKind::kFull) : kept;
         w.path.set_passes(of, w.dealt, kept, again, w.costs.hops(kept, of));
         set = &kept;
       }
@@ -351,22 +504,24 @@ class Search {
   /// Marks the shardings that bounds rule out already.
   void rule_out(Work& w, const PlanPoint& choice, std::vector<char>& out) {
     out.assign(w.split.zeros.size(), 0);
-    each_sharding(w, choice, CostsOf::kTimeBound, {},
-                  [&](std::size_t z, const PlanPoint& point, const States& states, bool) {
-                    if (!has_time_bound(point)) {
-                      return;
-                    }
-                    const double bytes = w.path.lasting_bytes(states);
-                    if (has_bound(point) && !fits(bytes)) {
-                      note_bytes(bytes);
-                      ++w.counts.memory_too_large;
-                      out[z] = 1;
-                    } else if (beaten(w, bound_seconds(w, z, states), bytes)) {
-                      ++w.counts.bounded;
-                      w.counts.rough += rough(w) ? 1 : 0;
-                      out[z] = 1;
-                    }
-                  });
+    each_sharding(
+        w, choice, CostsOf::kTimeBound, {},
+        [&](std::size_t z, const PlanPoint& point, const States& states, bool) {
+          if (!has_time_bound(point)) {
+            return;
+          }
+          const bool late = !by_memory_too() && beaten(w, bound_seconds(w, z, states), 0);
+          const double bytes = late ? 0 : w.path.lasting_bytes(states);
+          if (!late && has_bound(point) && !fits(bytes)) {
+            note_bytes(bytes);
+            ++w.counts.memory_too_large;
+            out[z] = 1;
+          } else if (late || (by_memory_too() && beaten(w, bound_seconds(w, z, states), bytes))) {
+            ++w.counts.bounded;
+            w.counts.rough += rough(w) ? 1 : 0;
+            out[z] = 1;
+          }
+        });
   }
 
   void consider(Work& w, const PlanPoint& choice) {
@@ -391,23 +546,29 @@ class Search {
                       return true;
                     };
                     if (has_bound(point)) {  // its own passes, as if the exchange took no time
+                      if (!by_memory_too() && bounded(w.path.bound(of_split), 0)) {
+                        return;
+                      }
                       const double bytes = w.path.lasting_bytes(of_split);
-                      if (fits(bytes) && (bounded(w.path.bound(of_split).seconds, bytes) ||
-                                          bounded(w.path.step(of_split).seconds, bytes))) {
+                      if (fits(bytes) && (bounded(w.path.bound(of_split), bytes) ||
+                                          bounded(w.path.step(of_split), bytes))) {
                         return;
                       }
                     }
                     const States& states = w.costs.states(point, of_split);
+                    if (!by_memory_too() && bounded(w.path.bound(states), 0)) {
+                      return;
+                    }
                     const double bytes = w.path.bytes(states);
                     if (!fits(bytes)) {
                       note_bytes(bytes);
                       ++w.counts.memory_too_large;
                       return;
                     }
-                    if (bounded(w.path.bound(states).seconds, bytes)) {
+                    if (by_memory_too() && bounded(w.path.bound(states), bytes)) {
                       return;
                     }
-                    const double seconds = w.path.step(states).seconds;
+                    const double seconds = w.path.step(states);
                     if (options_.below && bounded(seconds, bytes)) {
                       return;
                     }
@@ -435,6 +596,32 @@ class Search {
                     });
       return least;
     };
+    const auto least_seconds = [&](const RecomputeChoice& choice, bool& any_rough) {
+      point.recompute_layers = choice.layers;
+      double seconds = std::numeric_limits<double>::infinity();
+      each_sharding(w, point, CostsOf::kBound, {},
+                    [&](std::size_t z, const PlanPoint&, const States& states, bool fresh) {
+                      ordered = ordered && (!fresh || w.path.trades_memory_for_time());
+                      seconds = std::min(seconds, bound_seconds(w, z, states));
+                      any_rough = any_rough || rough(w);
+                    });
+      return seconds;
+    };
+    constexpr double kRounding = 1 - 1e-12;
+    const auto all = w.split.too_large(point.schedule);
+    const auto shardings = w.split.count(point.schedule) - all;
+    const auto all_bounded = [&](std::int64_t rest, bool any_rough) {
+      w.counts.weights_too_large += rest * all;
+      w.counts.bounded += rest * shardings;
+      w.counts.rough += any_rough ? rest * shardings : 0;
+    };
+    if (!by_memory_too()) {  // the time of one speaks for all, whether they fit or not
+      bool any_rough = false;
+      if (beaten(w, least_seconds(choices.front(), any_rough) * kRounding, 0) && ordered) {
+        all_bounded(static_cast<std::int64_t>(choices.size()), any_rough);
+        return;
+      }
+    }
     const double bytes = lasting(choices.back());
     if (!ordered) {
       for (const RecomputeChoice& choice : choices) {
@@ -446,8 +633,6 @@ class Search {
     const auto first =
         std::partition_point(choices.begin(), choices.end(),
                              [&](const RecomputeChoice& choice) { return !fits(lasting(choice)); });
-    const auto all = w.split.too_large(point.schedule);
-    const auto shardings = w.split.count(point.schedule) - all;
     const auto below = static_cast<std::int64_t>(first - choices.begin());
     w.counts.weights_too_large += below * all;
     w.counts.memory_too_large += below * shardings;
@@ -455,20 +640,10 @@ class Search {
       note_bytes(bytes);
       return;
     }
-    double seconds = std::numeric_limits<double>::infinity();
     bool any_rough = false;
-    point.recompute_layers = first->layers;
-    each_sharding(w, point, CostsOf::kBound, {},
-                  [&](std::size_t z, const PlanPoint&, const States& states, bool) {
-                    seconds = std::min(seconds, bound_seconds(w, z, states));
-                    any_rough = any_rough || rough(w);
-                  });
-    constexpr double kRounding = 1 - 1e-12;
+    const double seconds = least_seconds(*first, any_rough);
     if (beaten(w, seconds * kRounding, bytes * kRounding)) {
-      const auto rest = static_cast<std::int64_t>(choices.end() - first);
-      w.counts.weights_too_large += rest * all;
-      w.counts.bounded += rest * shardings;
-      w.counts.rough += any_rough ? rest * shardings : 0;
+      all_bounded(choices.end() - first, any_rough);
       return;
     }
     for (auto choice = first; choice != choices.end(); ++choice) {
@@ -483,6 +658,7 @@ class Search {
   double begin_ = options_.clock ? options_.clock() : 0;
   ParallelSpace space_;
   Clock clock_;
+  bool may_be_rough_ = false;                     // can any plan be?
   std::vector<std::unique_ptr<FastPath>> paths_;  // by worker
   std::map<Dealt, PipelineLayout> layouts_;
   std::deque<Split> splits_;

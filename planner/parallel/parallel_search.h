@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,9 +40,12 @@ struct SearchCounts {
 
 struct ParallelSearchOptions {
   std::size_t keep = 10;  ///< best plans
-  bool front = true;      ///< also the Pareto front of time and memory
-  double capacity = 0;    ///< bytes of a device; 0 unlimited
-  double reserve = 0;     ///< bytes of a device that plans cannot use
+  /// Of these, only the first `near` and those that take at most 1 + `margin` times as long.
+  std::size_t near = 10;
+  double margin = std::numeric_limits<double>::infinity();
+  bool front = true;    ///< also the Pareto front of time and memory
+  double capacity = 0;  ///< bytes of a device; 0 unlimited
+  double reserve = 0;   ///< bytes of a device that plans cannot use
   /// Seconds: instead of what the closed form takes to be fast, look for every plan that fits and
   /// that FastPath with Clock::kLeast does not keep from so short a step. `evaluated` are those,
   /// `best` those with the least such time; there is no front.
@@ -57,6 +61,8 @@ struct ParallelSearchOptions {
 struct ParallelSearchResult {
   std::vector<ParallelCandidate> best;   ///< ascending
   std::vector<ParallelCandidate> front;  ///< ascending by time, descending by memory
+  /// Seconds: all plans that fit and are not among `best` take at least so long.
+  double others_at_least = std::numeric_limits<double>::infinity();
   SearchCounts counts;
   double least_bytes = 0;  ///< of all points that did not fit; 0 when one fits
   bool cut = false;
@@ -76,6 +82,7 @@ std::string packed(const ParallelSearchResult& result);
 ParallelSearchResult unpacked(const std::string& bytes);
 
 /// Results of shards, as one.
-ParallelSearchResult merged(std::vector<ParallelSearchResult> parts, std::size_t keep);
+ParallelSearchResult merged(std::vector<ParallelSearchResult> parts,
+                            const ParallelSearchOptions& options);
 
 }  // namespace stepcast::planner

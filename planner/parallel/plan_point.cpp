@@ -90,7 +90,8 @@ std::string recompute_text(const PlanPoint& point) {
     case RecomputeKind::kFull:
       return "full";
     case RecomputeKind::kFirstLayers:
-      return fmt::format("{} layers", point.recompute_layers);
+      return fmt::format("{} layer{}", point.recompute_layers,
+                         point.recompute_layers == 1 ? "" : "s");
   }
   return "";
 }

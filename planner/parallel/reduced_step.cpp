@@ -74,6 +74,24 @@ bool ReducedStep::states_use_chunks(const PlanPoint& point,
   return point.virtual_stages > 1 && point.replicas() > 1 && layers_share_buckets(states);
 }
 
+ReducedStep::Placement ReducedStep::placement(const PlanPoint& point) const {
+  const Mesh mesh = mesh_of(job_, point);
+  if (job_.parallel.expert_dispatch == ExpertDispatch::kPerMachine) {  // machines are no level
+    return {mesh.stride(Axis::kContext), mesh.stride(Axis::kData), mesh.stride(Axis::kPipeline),
+            point.pipeline, point.data};
+  }
+  const std::vector<FabricLevel>& levels = job_.system.fabric;
+  const auto unit = static_cast<std::int32_t>(
+      levels.size() < 2
+          ? 1
+          : std::max<std::int64_t>(job_.system.devices_in_level(levels.size() - 2), 1));
+  // Ranks that are whole units apart share none, however many: the outermost level joins them.
+  const auto seen = [unit](std::int32_t stride) { return stride % unit == 0 ? unit : stride; };
+  const std::int32_t stage = mesh.stride(Axis::kPipeline);
+  return {seen(mesh.stride(Axis::kContext)), seen(mesh.stride(Axis::kData)), seen(stage),
+          point.pipeline > 1 ? stage % unit : 0, (point.pipeline - 1) * stage % unit};
+}
+
 bool ReducedStep::passes_use_order(const PlanPoint& point) const {
   return job_.parallel.overlap.data && clock_ == Clock::kUsual && passes_use_data(point);
 }
@@ -152,7 +170,7 @@ bool ReducedStep::empty_ends(const PlanPoint& point) const {
 }
 
 /// The point without what passes do not depend on.
-PlanPoint ReducedStep::pass_key(const PlanPoint& point) const {
+PlanPoint ReducedStep::pass_point(const PlanPoint& point) const {
   PlanPoint key = point;
   if (point.zero < 2 || !passes_use_data(point)) {
     key.zero = 0;
@@ -162,9 +180,28 @@ PlanPoint ReducedStep::pass_key(const PlanPoint& point) const {
   return key;
 }
 
+ReducedStep::PassKey ReducedStep::pass_key(const PlanPoint& point) const {
+  const bool order = passes_use_order(point);
+  PassKey key{
+      point, {}, order ? std::min(most_layers(point), kMostToldApart) : 1, empty_ends(point)};
+  PlanPoint& p = key.point;
+  p.virtual_stages = 1;
+  p.embedding_layers = p.head_layers = p.recompute_layers = 0;
+  if (p.schedule != ScheduleKind::kZbH1 && !order) {
+    p.schedule = ScheduleKind::kOneFOneB;
+  }
+  if (!passes_use_data(point) || point.zero < 2) {
+    key.placement = passes_use_data(point) ? placement(point) : Placement{};
+    p.zero = p.shard_level = 0;  // states alone are no pass's business
+    p.data = 1;
+    p.pipeline = std::min(p.pipeline, 2);
+  }
+  return key;
+}
+
 Passes ReducedStep::passes_of(const PlanPoint& point) {
   const Mesh mesh = mesh_of(job_, point);
-  const PlanPoint key = pass_key(point);
+  const PlanPoint key = pass_point(point);
   Passes passes;
   costs_.take_levels();
   const auto costs = [&](const ReducedStage& stage) {
@@ -240,7 +277,8 @@ ByRole<StateCosts> ReducedStep::states_of(const PlanPoint& point, bool hidden) {
     if (settled == most) {
       return costs;
     }
-    if (hidden || point.zero >= 2 || !layers_share_buckets(costs)) {
+    // In buckets that layers share a few of them do not show it to the precision of a bound.
+    if (hidden || (point.zero >= 2 && !least()) || !layers_share_buckets(costs)) {
       catch_up(costs);
       return costs;
     }
@@ -295,21 +333,29 @@ Passes ReducedStep::passes_of_kinds(const PlanPoint& point) {
   if (dense_layers_ > 0) {
     PlanPoint dense = point;
     dense.expert = 1;
-    const ByRole<PassCosts> alike = without_experts([&] { return passes_of(dense); }).role;
+    const PassKey key = pass_key(dense);
+    auto it = dense_.find(key);
+    if (it == dense_.end()) {
+      it = dense_.emplace(key, without_experts([&] { return passes_of(dense); })).first;
+    }
+    const ByRole<PassCosts>& alike = it->second.role;
     take_dense(passes.role, alike, kPassFields);
     for (std::size_t role = 0; role < kChunkRoles; ++role) {
       passes.role[role].dense_temporaries = alike[role].temporaries.at(1, 0);
     }
-    add_mixed(point, passes.role);
+    passes.lacks_mixed = true;
   }
   return passes;
 }
 
 /// Temporaries of chunks with layers of both kinds: stages of two layers, the first of them
 /// without experts in the stage that is looked at.
-void ReducedStep::add_mixed(const PlanPoint& point, ByRole<PassCosts>& role) {
+void ReducedStep::add_mixed(const PlanPoint& point, Passes& passes) {
+  if (!std::exchange(passes.lacks_mixed, false)) {
+    return;
+  }
   auto& experts = *std::get<TransformerWorkload>(job_.workload.model).moe;
-  const PlanPoint key = pass_key(point);
+  const PlanPoint key = pass_point(point);
   const bool whole = point.pipeline == 1;
   constexpr std::array kRoles{ChunkRole::kFirst, ChunkRole::kMiddle, ChunkRole::kLast};
   const std::int32_t parts = whole ? 1 : kEqualStages;
@@ -317,7 +363,7 @@ void ReducedStep::add_mixed(const PlanPoint& point, ByRole<PassCosts>& role) {
     experts.first_dense_layers = 2 * stage + 1;
     const auto stages = stages_of(key, parts, std::int64_t{2} * parts);
     const ChunkRole at = whole ? ChunkRole::kWhole : kRoles[static_cast<std::size_t>(stage)];
-    role[static_cast<std::size_t>(at)].mixed_temporaries =
+    passes.role[static_cast<std::size_t>(at)].mixed_temporaries =
         pass_temporaries(stages[static_cast<std::size_t>(stage)]);
   }
   experts.first_dense_layers = 0;

@@ -1,6 +1,8 @@
 #pragma once
 #include <array>
+#include <compare>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "core/job.h"
@@ -30,6 +32,8 @@ class ReducedStep {
   /// kSelective or kFull; the first k layers are a mixture of none and full), and whether its
   /// schedule makes weight gradients apart. Errors: InputError where the builder refuses the split.
   Passes passes(const PlanPoint& point);
+  /// Completes the passes of the point with mixed_temporaries, which only memory depends on.
+  void add_mixed(const PlanPoint& point, Passes& passes);
   /// Parameters under the point's tensor, context, expert, pipeline, data, zero and
   /// sequence_parallel; virtual_stages where states_use_chunks; with parallel.overlap.data also
   /// micro and recompute, because the exchange then runs beside the last backward pass.
@@ -49,6 +53,23 @@ class ReducedStep {
   [[nodiscard]] bool passes_use_data(const PlanPoint& point) const;
   /// And on which pass follows which, as gathers beside one hold up the next?
   [[nodiscard]] bool passes_use_order(const PlanPoint& point) const;
+  /// What of the mesh passes depend on where parameters are whole: splits that agree in it have
+  /// groups of the same shapes on the fabric.
+  struct Placement {
+    std::int32_t context = 0, data = 0, pipeline = 0;  ///< strides, where units of the fabric cut
+    std::int32_t second = 0, last = 0;                 ///< offset of that stage inside such a unit
+    auto operator<=>(const Placement&) const = default;
+  };
+  [[nodiscard]] Placement placement(const PlanPoint& point) const;
+  /// Points that agree in it have equal passes.
+  struct PassKey {
+    PlanPoint point;  ///< without what no pass depends on
+    Placement placement;
+    std::int64_t most_layers = 0;
+    bool empty_ends = false;
+    auto operator<=>(const PassKey&) const = default;
+  };
+  [[nodiscard]] PassKey pass_key(const PlanPoint& point) const;
   [[nodiscard]] bool states_use_passes() const;
   /// Does its first chunk or its last have no layers?
   [[nodiscard]] bool empty_ends(const PlanPoint& point) const;
@@ -68,8 +89,7 @@ class ReducedStep {
   /// Of layers that all have the window, or none: with experts and without.
   Passes passes_of_kinds(const PlanPoint& point);
   Passes passes_of(const PlanPoint& point);
-  [[nodiscard]] PlanPoint pass_key(const PlanPoint& point) const;
-  void add_mixed(const PlanPoint& point, ByRole<PassCosts>& role);
+  [[nodiscard]] PlanPoint pass_point(const PlanPoint& point) const;
   [[nodiscard]] PlanPoint state_key(const PlanPoint& point) const;
   ByRole<StateCosts> states_of(const PlanPoint& point, bool hidden);
   /// Into `role` what chunks cost that hold one end and no layer. `costs(stage)`.
@@ -95,6 +115,7 @@ class ReducedStep {
   StageCosts costs_;
   std::int64_t dense_layers_ = 0;
   std::int64_t full_attention_every_ = 0;
+  std::map<PassKey, Passes> dense_;  ///< of layers without experts: for any split of the experts
 };
 
 }  // namespace stepcast::planner

@@ -13,14 +13,25 @@ bool ranks_before(const ParallelCandidate& a, const ParallelCandidate& b) {
   return a.bytes != b.bytes ? a.bytes < b.bytes : a.point < b.point;
 }
 
+double CandidateShelf::limit() const {
+  double seconds = std::numeric_limits<double>::infinity();
+  if (best_.size() >= keep_) {
+    seconds = best_.back().seconds;
+  }
+  if (best_.size() >= near_) {
+    seconds = std::min(seconds, best_[near_ - 1].seconds * (1 + margin_));
+  }
+  return seconds;
+}
+
 void CandidateShelf::offer(const ParallelCandidate& c) {
-  if (best_.size() < keep_ || ranks_before(c, best_.back())) {
+  if (c.seconds <= limit() && (best_.size() < keep_ || ranks_before(c, best_.back()))) {
     const auto place = std::upper_bound(best_.begin(), best_.end(), c, ranks_before);
     if (place != best_.begin() && std::prev(place)->point == c.point) {
       return;  // shelves that began alike bring the same candidates
     }
     best_.insert(place, c);
-    if (best_.size() > keep_) {
+    while (best_.size() > keep_ || best_.back().seconds > limit()) {
       best_.pop_back();
     }
   }
@@ -39,7 +50,7 @@ void CandidateShelf::offer(const ParallelCandidate& c) {
 
 bool CandidateShelf::beaten(double seconds, double bytes) const {
   // Strictly: an equal time is decided by memory and order, which the bound does not know.
-  if (best_.size() < keep_ || !(seconds > best_.back().seconds)) {
+  if (!(seconds > limit())) {
     return false;
   }
   if (!wants_front_) {

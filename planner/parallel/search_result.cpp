@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -27,6 +28,7 @@ std::string packed(const ParallelSearchResult& result) {
     bytes.append(static_cast<const char*>(data), size);
   };
   put(&result.counts, sizeof result.counts);
+  put(&result.others_at_least, sizeof result.others_at_least);
   put(&result.least_bytes, sizeof result.least_bytes);
   put(&result.cut, sizeof result.cut);
   for (const auto* list : {&result.best, &result.front}) {
@@ -47,6 +49,7 @@ ParallelSearchResult unpacked(const std::string& bytes) {
     at += size;
   };
   get(&result.counts, sizeof result.counts);
+  get(&result.others_at_least, sizeof result.others_at_least);
   get(&result.least_bytes, sizeof result.least_bytes);
   get(&result.cut, sizeof result.cut);
   for (auto* list : {&result.best, &result.front}) {
@@ -59,8 +62,9 @@ ParallelSearchResult unpacked(const std::string& bytes) {
   return result;
 }
 
-ParallelSearchResult merged(std::vector<ParallelSearchResult> parts, std::size_t keep) {
-  CandidateShelf shelf(keep, true);
+ParallelSearchResult merged(std::vector<ParallelSearchResult> parts,
+                            const ParallelSearchOptions& options) {
+  CandidateShelf shelf(options.keep, options.near, options.margin, options.front && !options.below);
   ParallelSearchResult all;
   for (const ParallelSearchResult& part : parts) {
     for (const auto* list : {&part.best, &part.front}) {
@@ -68,6 +72,7 @@ ParallelSearchResult merged(std::vector<ParallelSearchResult> parts, std::size_t
         shelf.offer(c);
       }
     }
+    all.others_at_least = std::min(all.others_at_least, part.others_at_least);
     all.counts += part.counts;
     all.cut = all.cut || part.cut;
     if (part.best.empty() && (all.least_bytes == 0 || part.least_bytes < all.least_bytes)) {
@@ -76,6 +81,8 @@ ParallelSearchResult merged(std::vector<ParallelSearchResult> parts, std::size_t
   }
   all.best = shelf.best();
   all.front = shelf.front();
+  all.others_at_least = std::min(all.others_at_least, shelf.limit());
+  all.least_bytes = all.best.empty() ? all.least_bytes : 0;
   return all;
 }
 

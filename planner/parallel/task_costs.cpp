@@ -4,22 +4,9 @@
 
 namespace stepcast::planner {
 
-const Passes& TaskCosts::passes(PlanPoint point, RecomputeKind kind) {
+Passes& TaskCosts::passes(PlanPoint point, RecomputeKind kind) {
   point.recompute = kind;
-  const bool data = path_.reduced().passes_use_data(point);
-  const bool order = path_.reduced().passes_use_order(point);
-  const bool told_apart = point.schedule == ScheduleKind::kZbH1 || order;
-  const std::tuple key{
-      kind,
-      point.pipeline == 1,
-      told_apart ? point.schedule : ScheduleKind::kOneFOneB,
-      order ? std::min(path_.reduced().most_layers(point), ReducedStep::kMostToldApart)
-            : std::int64_t{1},
-      point.zero >= 2 ? point.zero : 0,  // states alone are no pass's business
-      point.zero >= 2 ? point.shard_level : 0,
-      data ? point.pipeline : 0,
-      data ? point.data : 0,
-      path_.reduced().empty_ends(point)};
+  const ReducedStep::PassKey key = path_.reduced().pass_key(point);
   auto it = passes_.find(key);
   if (it == passes_.end()) {
     it = passes_.emplace(key, path_.reduced().passes(point)).first;

@@ -15,17 +15,14 @@ using States = ByRole<StateCosts>;
 class TaskCosts {
  public:
   explicit TaskCosts(FastPath& path) : path_(path) {}
-  const Passes& passes(PlanPoint point, RecomputeKind kind);
+  Passes& passes(PlanPoint point, RecomputeKind kind);
   /// Those of the split, unless the exchange runs beside the passes.
   const States& states(const PlanPoint& point, const States& of_split);
   const Hops& hops(const Passes& passes, const PlanPoint& point);
 
  private:
   FastPath& path_;
-  std::map<std::tuple<RecomputeKind, bool, ScheduleKind, std::int64_t, std::int32_t, std::int32_t,
-                      std::int32_t, std::int32_t, bool>,
-           Passes>
-      passes_;
+  std::map<ReducedStep::PassKey, Passes> passes_;
   std::map<std::tuple<RecomputeKind, ScheduleKind, std::int64_t, std::int32_t, std::int32_t,
                       std::int32_t, std::int32_t, bool>,
            States>

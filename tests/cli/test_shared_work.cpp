@@ -37,6 +37,7 @@ std::vector<std::string> plan(const std::string& devices, const std::string& for
           "batch.sequence=1024",
           "--set",
           "devices=" + devices,
+          "--front",
           "--jobs",
           "1",
           "--format",

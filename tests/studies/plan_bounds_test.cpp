@@ -1,0 +1,188 @@
+// The bounds that `plan` prints, held to plans drawn at random from the space that docs/planner.md
+// states: uneven layers, every schedule, every framework.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "core/job_rules.h"
+#include "planner/parallel/fast_path.h"
+#include "studies/plan_parallel.h"
+#include "tests/planner/parallel_jobs.h"
+
+namespace stepcast::studies {
+namespace {
+
+using planner::PlanPoint;
+
+constexpr int kPlansOfAJob = 100;
+
+class Draw {
+ public:
+  explicit Draw(unsigned seed) : rng_(seed) {}
+  std::int64_t operator()(std::initializer_list<std::int64_t> values) {
+    return *(values.begin() + std::uniform_int_distribution<std::ptrdiff_t>(
+                                  0, static_cast<std::ptrdiff_t>(values.size()) - 1)(rng_));
+  }
+  std::string flag() { return (*this)({0, 1}) == 1 ? "true" : "false"; }
+
+ private:
+  std::mt19937 rng_;
+};
+
+/// Two machines of two devices or of four, layers that few pipelines divide, one schedule or all,
+/// one framework or none.
+PlanRequest drawn_request(Draw& draw, std::string& said) {
+  const std::int64_t each = draw({2, 2, 4});
+  std::vector<std::string> set{
+      "workload=llama2-7b",       "system=dgx-a100-80gb", "workload.hidden=1024",
+      "workload.heads=8",         "workload.kv_heads=8",  "workload.head_dim=128",
+      "workload.ffn_hidden=4096", "batch.sequence=1024",  "parallel.recompute=none"};
+  const auto add = [&set](const std::string& key, const auto& value) {
+    set.push_back(fmt::format("{}={}", key, value));
+  };
+  add("workload.layers", draw({3, 5, 6, 7, 9, 14}));
+  add("workload.vocabulary", draw({4000, 32000}));  // the head less than a layer, or two
+  add("system.host.devices", each);
+  add("system.fabric[0].size", each);
+  add("devices", 2 * each);
+  add("batch.global", draw({8, 16}));
+  add("batch.micro", draw({1, 2}));
+  add("parallel.overlap.data", draw({0, 0, 1}) == 1 ? "true" : "false");
+  add("parallel.overlap.tensor", draw.flag());
+  add("parallel.overlap.pipeline", draw.flag());
+  if (draw({0, 1}) == 1) {
+    add("parallel.schedule",
+        std::array{"1f1b", "gpipe", "zb-h1"}[static_cast<std::size_t>(draw({0, 1, 2}))]);
+  }
+  if (draw({0, 1, 2}) == 0) {
+    add("parallel.virtual_stages", draw({1, 2, 4}));
+  }
+  said = fmt::format("{}", fmt::join(set, " "));
+  PlanRequest r =
+      config::load_plan_request(config::text_source("{}", "test"), set, planner::testing::kLibrary);
+  switch (draw({0, 1, 1, 2})) {
+    case 1:
+      r.fixed.stack = TrainingStack::kMegatron;
+      break;
+    case 2:
+      r.fixed.stack = TrainingStack::kTorchtitan;
+      break;
+    default:
+      break;
+  }
+  return r;
+}
+
+/// As the section "What is searched" states them.
+bool states_ends(const Job& job, const PlanPoint& p) {
+  const TransformerWorkload& model = *job.workload.transformer();
+  TransformerWorkload more = model;
+  ++more.layers;
+  const double ratio = static_cast<double>(model.vocabulary * model.hidden) /
+                       static_cast<double>(transformer_active_parameters(more, 1) -
+                                           transformer_active_parameters(model, 1));
+  const std::int64_t ends = p.embedding_layers + p.head_layers;
+  const bool heavy = ratio >= 1 && p.head_layers <= std::ceil(ratio);
+  const bool equal = p.head_layers <= 1 &&
+                     (model.layers + ends) % (std::int64_t{p.pipeline} * p.virtual_stages) == 0;
+  return ends == 0 || (p.pipeline > 1 && (heavy || equal));
+}
+
+/// A plan that `predict` takes, of the request's space.
+std::optional<PlanPoint> drawn_plan(const PlanRequest& r, Draw& draw) {
+  for (int attempt = 0; attempt < 2000; ++attempt) {
+    PlanPoint p;
+    p.tensor = static_cast<std::int32_t>(draw({1, 1, 2, 4}));
+    p.pipeline = static_cast<std::int32_t>(draw({1, 2, 4, 8}));
+    const std::int32_t used = p.tensor * p.pipeline;
+    if (r.job.devices % used != 0) {
+      continue;
+    }
+    p.data = static_cast<std::int32_t>(r.job.devices / used);
+    p.micro = static_cast<std::int32_t>(*r.fixed.micro);
+    p.virtual_stages = static_cast<std::int32_t>(draw({1, 2, 3, 4, 7, 8}));
+    p.schedule = static_cast<ScheduleKind>(draw({0, 1, 2}));
+    p.embedding_layers = static_cast<std::int32_t>(draw({0, 1}));
+    p.head_layers = static_cast<std::int32_t>(draw({0, 1, 2, 3}));
+    p.zero = static_cast<std::int32_t>(draw({0, 1, 2, 3}));
+    p.sequence_parallel = p.tensor > 1 && draw({0, 1}) == 1;
+    if (p.pipeline == 1) {
+      p.virtual_stages = 1;
+      p.embedding_layers = p.head_layers = 0;
+    }
+    p.schedule = r.fixed.schedule.value_or(p.schedule);
+    p.virtual_stages = static_cast<std::int32_t>(r.fixed.virtual_stages.value_or(p.virtual_stages));
+    if (!states_ends(r.job, p)) {
+      continue;
+    }
+    const Job job = planner::applied(r.job, p);
+    if (!broken_rule(job) && (!r.fixed.stack || !broken_rule(job, *r.fixed.stack))) {
+      return p;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<ParallelPlanReport> planned(const PlanRequest& r) {
+  try {
+    ParallelPlanOptions options;
+    options.fewer_devices = false;
+    return plan_parallel(r, options);
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
+void hold(const PlanRequest& r, const ParallelPlanReport& report, const PlanPoint& p) {
+  const models::CostModel model(r.job.system, r.job.calibration);
+  const double seconds = planner::testing::simulated(r.job, p, model);
+  planner::FastPath path(r.job, model, planner::Clock::kLeast);
+  const double least = path.forecast(p).seconds;
+  CAPTURE(planner::describe(p), seconds, least, report.lower_bound, report.others_at_least);
+  CHECK(least <= seconds * (1 + kLeastTimeError));
+  CHECK(seconds * (1 + kLeastTimeError) >= report.lower_bound);
+  const bool shown = std::any_of(
+      report.plans.begin(), report.plans.end(), [seconds](const RankedParallelPlan& plan) {
+        return std::abs(plan.prediction.iteration.base() - seconds) <= 1e-9 * seconds;
+      });
+  CHECK((shown || seconds * (1 + kLeastTimeError) >= report.others_at_least ||
+         seconds >= report.plans.back().prediction.iteration.base()));
+}
+
+}  // namespace
+
+TEST_CASE("no plan drawn from the stated space is faster than the bounds that are printed",
+          "[studies][plan][property]") {
+  int drawn = 0;
+  int uneven = 0;
+  int ends = 0;
+  int other_schedules = 0;
+  for (unsigned seed = 1; drawn < STEPCAST_DRAWN_PLANS; ++seed) {
+    Draw draw(seed);
+    std::string said;
+    const PlanRequest r = drawn_request(draw, said);
+    const std::optional<ParallelPlanReport> report = planned(r);
+    CAPTURE(seed, said, planner::fixed_text(r.fixed));
+    for (int i = 0; i < kPlansOfAJob; ++i) {
+      const std::optional<PlanPoint> p = drawn_plan(r, draw);
+      if (!p) {  // few plans are legal, or none
+        break;
+      }
+      REQUIRE(report.has_value());
+      hold(r, *report, *p);
+      ++drawn;
+      uneven +=
+          r.job.workload.transformer()->layers % (p->pipeline * p->virtual_stages) != 0 ? 1 : 0;
+      ends += p->embedding_layers + p->head_layers > 0 ? 1 : 0;
+      other_schedules += p->pipeline > 1 && p->schedule != ScheduleKind::kOneFOneB ? 1 : 0;
+    }
+  }
+  CHECK(uneven > drawn / 5);
+  CHECK(ends > drawn / 10);
+  CHECK(other_schedules > drawn / 20);
+}
+
+}  // namespace stepcast::studies
