@@ -157,9 +157,10 @@ void print_text(const ParallelPlanReport& r, std::ostream& out) {
     out << "unproven: the time limit ended the search\n";
   } else {
     out << fmt::format(
-        "unproven: {} plans that were not simulated may take less than the last one shown, though "
+        "unproven: {}{} plans that were not simulated may take less than the last one shown, "
+        "though "
         "not less than {}\n",
-        n(r.unproven), human(Seconds(r.others_at_least)));
+        r.unproven_more ? "over " : "", n(r.unproven), human(Seconds(r.others_at_least)));
   }
   if (!r.front.empty()) {
     print_front(r, out);

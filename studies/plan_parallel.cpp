@@ -311,19 +311,19 @@ class Planning {
     std::vector<planner::ParallelCandidate> rest;
     std::copy_if(below.best.begin(), below.best.end(), std::back_inserter(rest),
                  [this](const planner::ParallelCandidate& c) { return !was_simulated(c); });
-    const auto known = static_cast<std::int64_t>(below.best.size() - rest.size());
+    // Where more are in reach than a search lists, nothing is proven: a few are a second look.
+    report_.unproven_more = !std::isinf(below.others_at_least);
     if (!rest.empty()) {
-      simulate(rest, kMostSimulated);
+      simulate(rest, report_.unproven_more ? kRound : kMostSimulated);
     }
     report_.cut = report_.cut || late();
-    report_.unproven =
-        below.counts.evaluated - known -
-        std::count_if(rest.begin(), rest.end(), [this](const planner::ParallelCandidate& c) {
-          return was_simulated(c) || !in_reach(c);
-        });
+    report_.unproven = std::count_if(
+        rest.begin(), rest.end(),
+        [this](const planner::ParallelCandidate& c) { return !was_simulated(c) && in_reach(c); });
     report_.simulated = steps_.size();
-    report_.proven = report_.unproven == 0 && !report_.cut;
-    report_.others_at_least = last_shown() / (1 - kLeastTimeError);
+    report_.proven = report_.unproven == 0 && !report_.unproven_more && !report_.cut;
+    report_.others_at_least =
+        std::min(last_shown() / (1 - kLeastTimeError), below.others_at_least * least_pace());
     for (const planner::ParallelCandidate& c : rest) {
       if (!was_simulated(c)) {
         report_.others_at_least = std::min(report_.others_at_least, c.seconds * pace(c.point));
@@ -416,7 +416,8 @@ ParallelPlanReport joined(ParallelPlanReport a, ParallelPlanReport b, std::size_
   a.unproven += b.unproven;
   a.cut = a.cut || b.cut;
   a.front_cut = a.front_cut || b.front_cut;
-  a.proven = a.unproven == 0 && !a.cut;
+  a.unproven_more = a.unproven_more || b.unproven_more;
+  a.proven = a.unproven == 0 && !a.unproven_more && !a.cut;
   a.search_seconds += b.search_seconds;
   a.fewer_devices_seconds += b.fewer_devices_seconds;
   a.simulation_seconds += b.simulation_seconds;

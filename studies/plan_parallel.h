@@ -48,6 +48,7 @@ struct ParallelPlanReport {
   std::int64_t unproven = 0;   ///< plans that fit, were not simulated, and whose least time does
                                ///< not put them behind `plans`
   double others_at_least = 0;  ///< least seconds of every plan that was not simulated
+  bool unproven_more = false;  ///< there are more than `unproven`, which were not counted
   bool proven = false;         ///< `unproven` is 0, and no time limit ended the search: no plan
                                ///< left out is among the best, to kLeastTimeError
   double search_seconds = 0;   ///< of the space that `counts` counts

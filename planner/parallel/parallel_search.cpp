@@ -345,7 +345,7 @@ class Search {
     const auto is_behind = [&](ScheduleKind kind) {
       point.schedule = kind;
       const double seconds = path.split_bound(point, costs.passes(point, RecomputeKind::kNone));
-      return options_.below ? seconds > *options_.below : shelf.beaten(seconds, 0);
+      return beaten(shelf, seconds, 0);
     };
     const auto apart = [](const ScheduleChoice& s) { return s.kind == ScheduleKind::kZbH1; };
     return is_behind(ScheduleKind::kOneFOneB) &&
@@ -364,8 +364,7 @@ class Search {
     point.recompute = RecomputeKind::kNone;
     Passes& passes = costs.passes(point, point.recompute);
     path.set_passes(point, dealt, passes, passes, costs.hops(passes, point));
-    const double seconds = path.bound();
-    return options_.below ? seconds > *options_.below : shelf.beaten(seconds, 0);
+    return beaten(shelf, path.bound(), 0);
   }
 
   /// Does a slow plan count if it is small?
@@ -374,9 +373,6 @@ class Search {
   /// A few plans of the first tasks, so that bounds have something to be held against: one chunk a
   /// stage, as many as there are layers for, and half of these. The rounds come to them again.
   void look_around() {
-    if (options_.below) {
-      return;
-    }
     constexpr std::size_t kTasks = 8;
     const std::size_t count = std::min(kTasks, tasks_.size());
     std::vector<CandidateShelf> shelves(count, shelf_);
@@ -458,9 +454,12 @@ class Search {
   }
 
   /// Can a plan of at least so many seconds and bytes be left out?
+  [[nodiscard]] bool beaten(const CandidateShelf& shelf, double seconds, double bytes) const {
+    return (options_.below && seconds > *options_.below) ||
+           shelf.beaten(seconds, bytes + options_.reserve);
+  }
   [[nodiscard]] bool beaten(const Work& w, double seconds, double bytes) const {
-    return options_.below ? seconds > *options_.below
-                          : w.shelf.beaten(seconds, bytes + options_.reserve);
+    return beaten(w.shelf, seconds, bytes);
   }
   [[nodiscard]] bool rough(Work& w) const { return !options_.below && !w.path.bounds_simulator(); }
 

@@ -47,8 +47,8 @@ struct ParallelSearchOptions {
   double capacity = 0;  ///< bytes of a device; 0 unlimited
   double reserve = 0;   ///< bytes of a device that plans cannot use
   /// Seconds: instead of what the closed form takes to be fast, look for every plan that fits and
-  /// that FastPath with Clock::kLeast does not keep from so short a step. `evaluated` are those,
-  /// `best` those with the least such time; there is no front.
+  /// that FastPath with Clock::kLeast does not keep from so short a step: `best` are those with the
+  /// least such time, all of them where they are fewer than `keep`. There is no front.
   std::optional<double> below;
   int threads = 1;
   // One shard of several: this process looks at every `shards`-th part of the space.
