@@ -340,13 +340,16 @@ void add_plan(CLI::App& app, Context& context) {
                    "Transformers: only plans that this framework can run; --export implies it")
       ->check(CLI::IsMember(framework_names()));
   command->add_option("--memory-headroom", options->headroom,
-                      "Memory of each device that stays free, such as 5% or "
-                      "\"4 GiB\"");
-  command->add_flag("--front", options->front,
-                    "Transformers: also the plans than which none is faster, smaller and on fewer "
-                    "devices");
-  command->add_flag("--same-devices", options->same_devices,
-                    "Transformers: leave plans on fewer devices out of the front");
+                      "Memory of each device that stays free, such as 10% or \"4 GiB\"; of "
+                      "transformers 5% unless given");
+  CLI::Option* front =
+      command->add_flag("--front", options->front,
+                        "Transformers: also the plans than which none is faster, smaller and on "
+                        "fewer devices");
+  command
+      ->add_flag("--same-devices", options->same_devices,
+                 "Transformers: leave plans on fewer devices out of the front")
+      ->needs(front);
   command->callback(
       [options, command, &context] { context.exit_code = plan(*options, *command, context); });
 }

@@ -19,6 +19,7 @@
 #include "core/config/config.h"
 #include "core/config/quantity.h"
 #include "core/error.h"
+#include "core/pace.h"
 #include "core/whole_file.h"
 #include "studies/plan_parallel.h"
 
@@ -129,6 +130,10 @@ void print_text(const ParallelPlanReport& r, std::ostream& out) {
       "not searched: overlaps ({}){}\n", planner::overlaps_text(r.job.parallel.overlap),
       r.order_searched ? ""
                        : fmt::format(", order of ranks ({})", order_text(r.job.parallel.order)));
+  if (!pace_of(r.job)) {
+    out << "steps at the hardware's pace; --set stack=NAME plans what a framework overlaps, at its "
+           "pace (`stepcast list stacks`)\n";
+  }
   if (r.fixed.stack) {
     out << fmt::format("only plans that {} can run\n", name_of(*r.fixed.stack));
   }

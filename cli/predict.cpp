@@ -13,7 +13,9 @@
 #include "cli/print_prediction.h"
 #include "cli/text_table.h"
 #include "core/config/quantity.h"
+#include "core/config/usual_stack.h"
 #include "core/error.h"
+#include "studies/searched_plan.h"
 #include "studies/training_run.h"
 #include "traces/perfetto/perfetto_writer.h"
 
@@ -246,7 +248,9 @@ studies::RunTerms terms_of(const PredictCommand& options) {
 }
 
 int predict(const PredictCommand& options, const Context& context) {
-  const Job job = load_job(options.job, context);
+  auto [loaded, usual_stack] = config::load_job_on_usual_stack(
+      job_source(options.job), options.job.overrides, {context.library});
+  const Job job = studies::with_searched_plan(std::move(loaded));
   const ExecutionGraph graph = workloads::build_graph(job);
   const studies::StepPrediction p = studies::predict(
       job, graph,
@@ -270,7 +274,7 @@ int predict(const PredictCommand& options, const Context& context) {
   const auto measured = measured_step(options, p);
   switch (options.job.format) {
     case OutputFormat::kText:
-      print_prediction(p, std::cout);
+      print_prediction(p, usual_stack, std::cout);
       if (measured) {
         std::cout << fmt::format(
             "\nmeasured {}: the prediction is {} off; --set calibration.scale={:.4g} takes it "
@@ -282,6 +286,9 @@ int predict(const PredictCommand& options, const Context& context) {
       break;
     case OutputFormat::kJson: {
       nlohmann::ordered_json j = prediction_json(p);
+      if (!usual_stack.empty()) {
+        j["usual_stack"] = usual_stack;
+      }
       if (measured) {
         j["measured"] = {{"step_s", measured->step.base()},
                          {"error", measured->error},

@@ -174,7 +174,7 @@ std::string step_text(const StepPrediction& p) {
                      human(p.hardware), human(p.iteration), p.pace->measured, between);
 }
 
-void print_prediction(const StepPrediction& p, std::ostream& out) {
+void print_prediction(const StepPrediction& p, const std::string& usual_stack, std::ostream& out) {
   out << fmt::format("{} on {} x {}: {}\n", p.job.workload.name, p.job.devices,
                      p.job.system.device.name, step_text(p));
   out << fmt::format(
@@ -182,6 +182,11 @@ void print_prediction(const StepPrediction& p, std::ostream& out) {
       p.tokens_per_second > 0 ? fmt::format(", {:.4g} tokens/s", p.tokens_per_second) : "",
       percent(p.mfu), name_of(p.peak_format), percent(p.mfu_causal), percent(p.hfu));
   print_parallel(p.job, out);
+  if (!usual_stack.empty()) {
+    out << fmt::format(
+        "no stack is named: as {} runs it; --set stack=NAME for another (`stepcast list stacks`)\n",
+        usual_stack);
+  }
   if (!p.fits) {
     out << fmt::format(
         "does not fit: rank {} needs {} of {}{}\n", p.fullest_rank,

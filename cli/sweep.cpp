@@ -1,8 +1,12 @@
 #include "studies/sweep.h"
 
+#include <fmt/ranges.h>
 #include <algorithm>
+
 #include <iostream>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -13,7 +17,7 @@
 #include "cli/print_prediction.h"
 #include "cli/progress.h"
 #include "cli/text_table.h"
-#include "core/config/config.h"
+#include "core/config/usual_stack.h"
 #include "core/error.h"
 
 namespace stepcast::cli {
@@ -285,8 +289,15 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
   studies::mark_pareto(none, axes, options.pareto);  // a wrong column is told before the work
   const config::Source source = job_source(options.job);
   const config::Library library{context.library};
+  std::mutex usual;  // guards the next
+  std::set<std::string> usual_stacks;
   const auto make_job = [&](const std::vector<std::string>& overrides) {
-    return config::load_job(source, overrides, library);
+    config::JobOnStack on = config::load_job_on_usual_stack(source, overrides, library);
+    if (!on.usual_stack.empty()) {
+      const std::lock_guard lock(usual);
+      usual_stacks.insert(on.usual_stack);
+    }
+    return std::move(on.job);
   };
 
   const bool tells = session == nullptr || session->rank() == 0;
@@ -325,6 +336,12 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
   std::ostream& out = options.out.empty() ? std::cout : text;
   if (options.job.format == OutputFormat::kText) {
     print_text(axes, points, options, out);
+    if (!usual_stacks.empty()) {
+      out << fmt::format(
+          "\nno stack is named: steps are those expected with {}; --set stack=NAME for another "
+          "(`stepcast list stacks`)\n",
+          fmt::join(usual_stacks, ", "));
+    }
   } else if (options.job.format == OutputFormat::kJson) {
     print_json(axes, points, options, out);
   } else if (!stream) {

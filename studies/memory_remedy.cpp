@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/pace.h"
 #include "models/cost_model.h"
 #include "studies/simulated_step.h"
 #include "workloads/build_graph.h"
@@ -83,7 +84,9 @@ std::optional<Tried> tried(const Change& change, const models::CostModel& model)
     const Device& device = change.job.system.device;
     Tried all{change.text, simulator::fullest_ledger(graph, device).total(), std::nullopt};
     if (all.total <= device.memory) {
-      all.seconds = to_seconds(simulate_step(graph, model).result.makespan);
+      const auto pace = pace_of(change.job);
+      all.seconds =
+          to_seconds(simulate_step(graph, model).result.makespan) * (pace ? pace->factor : 1);
     }
     return all;
   } catch (const InputError&) {

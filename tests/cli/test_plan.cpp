@@ -106,13 +106,12 @@ TEST_CASE("where transfers run beside compute, what is proven or not is said", "
       "--set", "parallel.overlap.data=true", "--set", "parallel.tensor=2",
       "--set", "parallel.pipeline=1",        "--set", "parallel.zero=1"};
   std::vector<std::string> as_json = overlapped;
-  as_json.insert(as_json.end(), {"--format", "json", "--same-devices"});
+  as_json.insert(as_json.end(), {"--format", "json"});
   const json bound = document(call(plan(as_json))).at("bound");
   // tests/studies/plan_proof_test.cpp holds the answer to the simulation of every plan.
   const auto unproven = bound.at("unproven").get<std::int64_t>();
   CHECK(bound.at("proven") == (unproven == 0));
   std::vector<std::string> as_text = overlapped;
-  as_text.emplace_back("--same-devices");
   CHECK_THAT(call(plan(as_text)).out,
              Contains(unproven == 0 ? std::string("proven, to 0.5 %")
                                     : std::to_string(unproven) + " plans that were not simulated"));
@@ -242,6 +241,6 @@ TEST_CASE("plan refuses what it cannot search", "[cli][plan][malformed]") {
   refused(plan({"--top", "0"}), "--top", "range");
   refused(plan({"--jobs", "0"}), "--jobs", "range");
   refused(plan({"--out", "/no-such-folder/plan.json"}), "/no-such-folder/plan.json", "written");
-  refused({"plan", "--set", "workload=rm1", "--set", "system=dgx-h100", "--same-devices"},
-          "--same-devices", "recommendation");
+  refused({"plan", "--set", "workload=rm1", "--set", "system=dgx-h100", "--front"}, "--front",
+          "recommendation");
 }

@@ -42,7 +42,7 @@ TEST_CASE("a report shows what other commands printed, without scripts or links"
   const std::string points =
       document("sweep.json", with({"sweep"}, {"--set", "parallel.tensor=2,4,8,3"}));
   const std::string parallel =
-      document("plan.json", with({"plan"}, {"--set", "parallel.tensor=8", "--same-devices"}));
+      document("plan.json", with({"plan"}, {"--set", "parallel.tensor=8", "--front", "--same-devices"}));
   const std::string embedding =
       document("tables.json", {"plan", "--set", "workload=rm1", "--set", "system=dgx-h100", "--set",
                                "devices=8", "--compare"});

@@ -1,0 +1,52 @@
+#include "core/config/usual_stack.h"
+
+#include "core/config/internal/stacks.h"
+#include "core/error.h"
+#include "core/pace.h"
+
+namespace stepcast::config {
+namespace {
+
+bool says_overlap(const Document& job) {
+  const auto parallel = job.root.find("parallel");
+  return parallel != job.root.end() && parallel->is_object() && parallel->contains("overlap");
+}
+
+/// GPUs that the library describes; a CPU has no peak in 16 bits.
+bool known_gpu(const Device& device, const Library& library) {
+  const bool narrow = device.peak.contains(Format::kBf16) || device.peak.contains(Format::kFp16);
+  return narrow && std::filesystem::exists(built_in_folder(FileKind::kDevice, library) /
+                                           (device.name + ".json"));
+}
+
+}  // namespace
+
+JobOnStack load_job_on_usual_stack(const Source& source, const std::vector<std::string>& overrides,
+                                   const Library& library) {
+  Document document = job_document(source, overrides);
+  const auto named = stack_named_by(document, overrides);
+  JobDocuments documents = apply_overrides(std::move(document), overrides, library);
+  const bool open = !named && !says_overlap(documents.job);
+  JobOnStack on{read_job_on_stack(documents, named, library, false), {}};
+  const auto family = plan_family(on.job);
+  if (!open || !family || on.job.phase != JobPhase::kTrain ||
+      !known_gpu(on.job.system.device, library)) {
+    return on;
+  }
+  const PublishedNames names = load_published_names(library);
+  const Stack* usual = names.default_stack(name_of(*family));
+  if (usual == nullptr) {
+    return on;
+  }
+  try {
+    Job job = read_job_on_stack(std::move(documents), NamedStack{usual->name, "stack", false},
+                                library, false);
+    if (pace_of(job)) {
+      on = {std::move(job), usual->name};
+    }
+  } catch (const InputError&) {  // legal, but not on this stack
+  }
+  return on;
+}
+
+}  // namespace stepcast::config
