@@ -248,13 +248,17 @@ studies::RunTerms terms_of(const PredictCommand& options) {
 }
 
 int predict(const PredictCommand& options, const Context& context) {
-  auto [loaded, usual_stack] = config::load_job_on_usual_stack(
+  auto [loaded, usual_stack, refused] = config::load_job_on_usual_stack(
       job_source(options.job), options.job.overrides, {context.library});
   const Job job = studies::with_searched_plan(std::move(loaded));
   const ExecutionGraph graph = workloads::build_graph(job);
-  const studies::StepPrediction p = studies::predict(
+  studies::StepPrediction p = studies::predict(
       job, graph,
       {.timeline = !options.timeline.empty(), .intervals = options.intervals, .remedies = true});
+  if (!refused.empty()) {
+    p.warnings.push_back(
+        fmt::format("no stack is named, and {}: the step is at the hardware's pace", refused));
+  }
   if (!options.timeline.empty()) {
     traces::write_perfetto(options.timeline, graph, p.timeline);
     tell_written(options.timeline);

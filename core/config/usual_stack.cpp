@@ -1,5 +1,7 @@
 #include "core/config/usual_stack.h"
 
+#include <fmt/format.h>
+
 #include "core/config/internal/stacks.h"
 #include "core/error.h"
 #include "core/pace.h"
@@ -27,7 +29,7 @@ JobOnStack load_job_on_usual_stack(const Source& source, const std::vector<std::
   const auto named = stack_named_by(document, overrides);
   JobDocuments documents = apply_overrides(std::move(document), overrides, library);
   const bool open = !named && !says_overlap(documents.job);
-  JobOnStack on{read_job_on_stack(documents, named, library, false), {}};
+  JobOnStack on{read_job_on_stack(documents, named, library, false), {}, {}};
   const auto family = plan_family(on.job);
   if (!open || !family || on.job.phase != JobPhase::kTrain ||
       !known_gpu(on.job.system.device, library)) {
@@ -42,9 +44,10 @@ JobOnStack load_job_on_usual_stack(const Source& source, const std::vector<std::
     Job job = read_job_on_stack(std::move(documents), NamedStack{usual->name, "stack", false},
                                 library, false);
     if (pace_of(job)) {
-      on = {std::move(job), usual->name};
+      on = {std::move(job), usual->name, {}};
     }
-  } catch (const InputError&) {  // legal, but not on this stack
+  } catch (const InputError& error) {  // legal, but not on this stack
+    on.refused = fmt::format("{} cannot run it as it is ({})", usual->name, error.what());
   }
   return on;
 }

@@ -12,7 +12,8 @@ namespace {
 /// Where issuing takes more of a stage's time, the device waits for the host here and there.
 constexpr double kHostShare = 0.75;
 /// A chunk that holds an end of the model and no layer takes at least so much of what the end adds
-/// to a chunk with layers.
+/// to a chunk with layers: without them a few small ops fall away (brute force of uneven plans holds
+/// it, tests/planner/parallel_search_test.cpp).
 constexpr double kEndsAtLeast = 0.9;
 
 /// A chunk's layers, by what they add.

@@ -62,4 +62,7 @@ TEST_CASE("no stack is taken where no framework's pace is known or none could ru
   const JobOnStack odd = taken({"batch.sequence=8191"});
   CHECK(odd.usual_stack.empty());
   CHECK_FALSE(odd.job.parallel.sequence_parallel);
+  CHECK_THAT(odd.refused, Catch::Contains("megatron-core cannot run it as it is") &&
+                              Catch::Contains("sequence_parallel"));
+  CHECK(taken({}).refused.empty());
 }
