@@ -144,7 +144,7 @@ std::string xml(const std::string& text) {
 }
 
 /// Text safe inside a Markdown table.
-std::string cell(const std::string& text) {
+std::string markdown_cell(const std::string& text) {
   std::string safe;
   for (const char c : text) {
     if (c == '|' || c == '<' || c == '*' || c == '_' || c == '`' || c == '\\') {
@@ -320,8 +320,8 @@ std::string guard_markdown(const GuardResult& r) {
   if (!r.structure.empty()) {
     text += "\n| structure | op | before | after | in |\n|---|---|---|---|---|\n";
     for (const StructureChange& s : r.structure) {
-      text += fmt::format("| {} | {} | {} | {} | {} |\n", s.what, cell(short_text(s.name)),
-                          s.before, s.after, s.runs.empty() ? "all runs" : cell(s.runs));
+      text += fmt::format("| {} | {} | {} | {} | {} |\n", s.what, markdown_cell(short_text(s.name)),
+                          s.before, s.after, s.runs.empty() ? "all runs" : markdown_cell(s.runs));
     }
   }
   const auto rows = [&](const char* heading, auto chosen) {
@@ -334,7 +334,7 @@ std::string guard_markdown(const GuardResult& r) {
         heading);
     for (const GuardedTime& t : r.times) {
       if (chosen(t)) {
-        text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", cell(title(t)),
+        text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", markdown_cell(title(t)),
                             human(t.before), human(t.after), percent_signed(plain_change(t)),
                             percent_signed(t.change), percent(t.noise), share_of(t));
       }

@@ -23,6 +23,7 @@
 #include "core/error.h"
 #include "core/whole_file.h"
 #include "studies/validate_dlrm.h"
+#include "studies/validate_memory.h"
 #include "studies/validate_overlap.h"
 #include "studies/validate_runtime.h"
 
@@ -32,12 +33,12 @@ namespace {
 using studies::RuntimeCase;
 using studies::RuntimeGroup;
 
-constexpr std::string_view kBound =
+constexpr std::string_view kRuntimeBound =
     "mean <= 0.10, p90 <= 0.20, mean <= half of the linear regression's";
 
 constexpr double kOverlapBound = 0.10;
 
-const std::vector<std::string> kTogether{"published", "dlrm", "kernels", "collectives"};
+const std::vector<std::string> kTogether{"published", "dlrm", "kernels", "collectives", "memory"};
 const std::vector<std::string> kAlone{"traces", "runtime", "plans", "traffic"};
 
 std::vector<std::string> all_suites() {
@@ -134,7 +135,7 @@ void print_text(const std::vector<RuntimeCase>& cases, const std::vector<Runtime
   ablation.print(out);
   for (const RuntimeGroup& g : groups) {
     if (!g.name.ends_with("-bound")) {
-      out << fmt::format("\n{}: {} ({})", g.name, g.pass() ? "pass" : "FAIL", kBound);
+      out << fmt::format("\n{}: {} ({})", g.name, g.pass() ? "pass" : "FAIL", kRuntimeBound);
     }
   }
   out << '\n';
@@ -144,7 +145,7 @@ nlohmann::ordered_json validation_json(const std::vector<RuntimeCase>& cases,
                                        const std::vector<RuntimeGroup>& groups, bool pass) {
   nlohmann::ordered_json suite;
   suite["name"] = "runtime";
-  suite["bound"] = kBound;
+  suite["bound"] = kRuntimeBound;
   suite["pass"] = pass;
   suite["groups"] = nlohmann::ordered_json::array();
   for (const RuntimeGroup& g : groups) {
@@ -344,6 +345,13 @@ studies::ValidationSuite validate_dlrm(const ValidateCommand& options, const Con
       options.calibrate == "facts" ? studies::DlrmRegime::kFacts : studies::DlrmRegime::kOneRow);
 }
 
+studies::ValidationSuite validate_memory(const ValidateCommand& options, const Context& context) {
+  if (options.data.empty()) {
+    throw InputError("--data", "is needed: the folder of golden.csv and cases/");
+  }
+  return studies::validate_memory(options.data, {context.library});
+}
+
 ValidateModelsCommand model_options(const ValidateCommand& options) {
   ValidateModelsCommand models = options.models;
   models.data = options.data;
@@ -392,6 +400,10 @@ int validate(const ValidateCommand& options, Context& context) {
            .paces = options.paces,
            .pictures = options.models.pictures},
           context));
+      continue;
+    }
+    if (suite == "memory") {
+      suites.push_back(validate_memory(options, context));
       continue;
     }
     suites.push_back(validate_dlrm(options, context));

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string predictions_csv(const std::vector<studies::RuntimeCase>& cases) {
+std::string from_traces_csv(const std::vector<studies::RuntimeCase>& cases) {
   std::string text = csv_line({"case", "job", "predicted_s", "linear_s", "in_calibrated_range"});
   for (std::size_t i = 0; i < cases.size(); ++i) {
     text += csv_line(
@@ -71,7 +71,7 @@ int validate_from_traces(const ValidateFromTracesCommand& options, const FromTra
     const std::string file = run.predictions.empty()
                                  ? fmt::format("from-traces-predictions-{}.csv", run.seed)
                                  : run.predictions;
-    write_whole_file(file, predictions_csv(cases));
+    write_whole_file(file, from_traces_csv(cases));
     fmt::print(stderr, "stepcast: {} predictions written to {} before the first run\n",
                cases.size(), file);
   };

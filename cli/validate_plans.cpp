@@ -24,10 +24,10 @@ using studies::PlanRun;
 using studies::PlanScores;
 using studies::PlanTask;
 
-constexpr std::string_view kBound =
+constexpr std::string_view kPlansBound =
     "exact top-1 >= 0.90 (strict), mean regret <= 0.02, interval above bytes-only";
 
-std::string predictions_csv(const std::vector<PlanTask>& tasks) {
+std::string plan_predictions_csv(const std::vector<PlanTask>& tasks) {
   std::string text = csv_line({"task", "job", "plan", "kinds", "predicted_s", "bytes"});
   for (std::size_t t = 0; t < tasks.size(); ++t) {
     for (const PlanRun& r : tasks[t].runs) {
@@ -76,7 +76,7 @@ void print_text(const std::vector<PlanTask>& tasks, const PlanScores& scores, st
   table.print(out);
   out << "\na tie: measured above the best by no more than the repeat noise of the plans close to "
          "it\n";
-  out << fmt::format("plans: {} ({})\n", scores.pass() ? "pass" : "FAIL", kBound);
+  out << fmt::format("plans: {} ({})\n", scores.pass() ? "pass" : "FAIL", kPlansBound);
 }
 
 nlohmann::ordered_json share_json(const studies::Share& s) {
@@ -114,7 +114,7 @@ nlohmann::ordered_json validation_json(const std::vector<PlanTask>& tasks,
                                 {"worst_regret", c.worst_regret}});
   }
   nlohmann::ordered_json suite = {
-      {"name", "plans"}, {"bound", kBound}, {"pass", scores.pass()}, {"groups", {group}}};
+      {"name", "plans"}, {"bound", kPlansBound}, {"pass", scores.pass()}, {"groups", {group}}};
   suite["rows"] = nlohmann::ordered_json::array();
   suite["tasks"] = nlohmann::ordered_json::array();
   for (std::size_t t = 0; t < tasks.size(); ++t) {
@@ -203,7 +203,7 @@ int run_suite(const ValidatePlansCommand& options, const ValidatePlansRun& run,
     const std::string file = run.predictions.empty()
                                  ? fmt::format("plans-predictions-{}.csv", run.seed)
                                  : run.predictions;
-    write_whole_file(file, predictions_csv(tasks));
+    write_whole_file(file, plan_predictions_csv(tasks));
     fmt::print(stderr, "stepcast: predictions of {} tasks written to {} before the first run\n",
                tasks.size(), file);
   };

@@ -17,12 +17,12 @@ namespace {
 
 using studies::TraceSet;
 
-constexpr double kBound = 0.05;  ///< step error of the sets that are scored
-constexpr std::string_view kBoundText =
+constexpr double kTracesBound = 0.05;  ///< step error of the sets that are scored
+constexpr std::string_view kTracesBoundText =
     "every file opens; |step error| <= 0.05 of sets that are not host-bound";
 
 bool within_bound(const TraceSet& s) {
-  return s.opens && (!s.scored() || std::abs(s.replay->error) <= kBound);
+  return s.opens && (!s.scored() || std::abs(s.replay->error) <= kTracesBound);
 }
 
 void print_text(const std::vector<TraceSet>& sets, std::ostream& out) {
@@ -89,11 +89,11 @@ int validate_traces(const std::string& data, OutputFormat format) {
   switch (format) {
     case OutputFormat::kText:
       print_text(sets, std::cout);
-      std::cout << fmt::format("\ntraces: {} ({})\n", pass ? "pass" : "FAIL", kBoundText);
+      std::cout << fmt::format("\ntraces: {} ({})\n", pass ? "pass" : "FAIL", kTracesBoundText);
       break;
     case OutputFormat::kJson: {
       nlohmann::ordered_json suite = {{"name", "traces"},
-                                      {"bound", kBoundText},
+                                      {"bound", kTracesBoundText},
                                       {"pass", pass},
                                       {"groups", nlohmann::ordered_json::array()},
                                       {"rows", nlohmann::ordered_json::array()}};

@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kBound = 0.05;
+constexpr double kWhatIfBound = 0.05;
 
 /// Two devices behind one link.
 struct Link {
@@ -201,7 +201,7 @@ int validate_what_if(std::uint64_t seed, std::int64_t count, OutputFormat format
   group.baseline = "the recorded step, unchanged";
   group.baseline_mean = error_of_doing_nothing;
   group.in_range_share = 1;
-  suite.pass = group.errors.median <= kBound && signs == suite.rows.size();
+  suite.pass = group.errors.median <= kWhatIfBound && signs == suite.rows.size();
   group.pass = suite.pass;
   group.bound = suite.bound;
   suite.groups.push_back(std::move(group));

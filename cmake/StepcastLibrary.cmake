@@ -42,14 +42,16 @@ function(stepcast_cold target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
-# stepcast_test(NAME SOURCES ... LINK ... [LABELS ...] [PROPERTIES ...]): one Catch2 executable per folder, found by
-# ctest case by case; properties are those of ctest.
+# stepcast_test(NAME SOURCES ... [ALONE ...] LINK ... [LABELS ...] [PROPERTIES ...]): one Catch2 executable per folder, found by
+# ctest case by case; properties are those of ctest. ALONE: sources with names that others of the folder have too; they are
+# left out of unity builds.
 function(stepcast_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS;PROPERTIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;ALONE;LINK;LABELS;PROPERTIES" ${ARGN})
+  set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
-  add_executable(test_${name} ${ARG_SOURCES})
+  add_executable(test_${name} ${ARG_SOURCES} ${ARG_ALONE})
   stepcast_warnings(test_${name})
   stepcast_cold(test_${name})
   target_link_libraries(test_${name} PRIVATE ${ARG_LINK} Catch2::Catch2WithMain)

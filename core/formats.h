@@ -52,6 +52,8 @@ const std::vector<FormatInfo>& all_formats();
 const FormatInfo& format_info(Format f);
 std::string_view name_of(Format f);
 std::optional<Format> format_named(std::string_view name);
+/// Whether products in it read 32-bit numbers, so that weights need no copy in full precision.
+constexpr bool full_precision(Format f) { return f == Format::kFp32 || f == Format::kTf32; }
 
 /// Exact bytes of `rows` rows of `row_elements` elements; every row is padded to whole blocks and
 /// whole bytes, and an empty row takes none. Errors: InputError on a negative count.

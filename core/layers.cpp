@@ -3,11 +3,12 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/numbers.h"
 
 namespace stepcast {
 namespace {
 
-constexpr std::array<std::string_view, static_cast<std::size_t>(LayerKind::kCount)> kNames{
+constexpr std::array<std::string_view, static_cast<std::size_t>(LayerKind::kCount)> kKindNames{
     "tables",
     "linear",
     "activation",
@@ -47,7 +48,6 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(LayerKind::kCoun
 double uniform_scale(std::int64_t in, std::int64_t out) {
   return std::sqrt(6.0 / static_cast<double>(in + out));
 }
-double real(std::int64_t v) { return static_cast<double>(v); }
 
 std::int64_t kernel_elements(const LayerList& list, const Layer& l) {
   return list.input(l).columns * l.kernel[0] * l.kernel[1];
@@ -55,7 +55,7 @@ std::int64_t kernel_elements(const LayerList& list, const Layer& l) {
 
 }  // namespace
 
-std::string_view name_of(LayerKind kind) { return kNames.at(static_cast<std::size_t>(kind)); }
+std::string_view name_of(LayerKind kind) { return kKindNames.at(static_cast<std::size_t>(kind)); }
 
 std::string_view LayerModel::kind() const {
   constexpr std::array<std::string_view, 5> kinds{"wukong", "dhen", "dit", "rnn_ctc", "graph"};

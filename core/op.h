@@ -127,6 +127,8 @@ enum class Activation : std::uint8_t {
   kTanh,
   kSigmoid
 };
+/// How an op carries it.
+constexpr std::uint8_t as_variant(Activation a) { return static_cast<std::uint8_t>(a); }
 enum class Norm : std::uint8_t { kLayerNorm, kRmsNorm };
 /// Of exchanges and sorts of copies: to their experts, or back to their tokens.
 enum class CopyWay : std::uint8_t { kThere, kBack };

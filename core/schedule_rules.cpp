@@ -185,11 +185,11 @@ Broken zero_level(const Job& job, const TransformerWorkload&) {
   return std::nullopt;
 }
 
-constexpr std::array<TransformerRule, 5> kRules{pipeline, pipeline_split, recompute, zero,
+constexpr std::array<TransformerRule, 5> kScheduleRules{pipeline, pipeline_split, recompute, zero,
                                                 zero_level};
 
 }  // namespace
 
-std::span<const TransformerRule> schedule_rules() { return kRules; }
+std::span<const TransformerRule> schedule_rules() { return kScheduleRules; }
 
 }  // namespace stepcast::internal

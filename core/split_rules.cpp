@@ -318,14 +318,14 @@ Broken hidden_experts(const Job& job, const TransformerWorkload& w) {
   return std::nullopt;
 }
 
-constexpr std::array<TransformerRule, 9> kRules{
+constexpr std::array<TransformerRule, 9> kSplitRules{
     layers,        tensor,  context,         sequence_parallel,
     dense,         experts, grouped_experts, dispatched_experts,
     hidden_experts};
 
 }  // namespace
 
-std::span<const TransformerRule> split_rules() { return kRules; }
+std::span<const TransformerRule> split_rules() { return kSplitRules; }
 
 }  // namespace stepcast::internal
 

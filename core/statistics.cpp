@@ -26,4 +26,21 @@ double middle_of(std::vector<double> values) {
   return values.empty() ? 0 : interpolated_quantile(values, 0.5);
 }
 
+double weighted_quantile(std::vector<WeightedValue> values, double q) {
+  constexpr double kRounding = 1e-12;
+  std::sort(values.begin(), values.end());
+  double all = 0;
+  for (const auto& [value, weight] : values) {
+    all += weight;
+  }
+  double below = 0;
+  for (const auto& [value, weight] : values) {
+    below += weight;
+    if (below >= q * all * (1 - kRounding)) {
+      return value;
+    }
+  }
+  return values.empty() ? 0 : values.back().first;
+}
+
 }  // namespace stepcast

@@ -15,4 +15,8 @@ double interpolated_quantile(std::span<const double> sorted, double q);
 /// nothing. For reports and estimates; `median_of` where the answer must be one of the values.
 double middle_of(std::vector<double> values);
 
+using WeightedValue = std::pair<double, double>;  ///< value, weight
+/// The smallest value below or at which lies the share q of all weight; 0 of nothing.
+double weighted_quantile(std::vector<WeightedValue> values, double q);
+
 }  // namespace stepcast

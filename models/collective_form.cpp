@@ -6,9 +6,6 @@
 namespace stepcast::models {
 namespace {
 
-double members_below(const GroupShape& group, std::size_t level) {
-  return level == 0 ? 1.0 : static_cast<double>(group.members[level - 1]);
-}
 double members_at(const GroupShape& group, std::size_t level) {
   return static_cast<double>(group.members[level]);
 }
@@ -64,12 +61,12 @@ std::vector<double> port_bytes(OpKind kind, Algorithm algorithm, double bytes,
   const double passes = kind == OpKind::kAllReduce ? 2 : 1;
   std::size_t outermost = 0;
   for (std::size_t i = 0; i < out.size(); ++i) {
-    if (members_at(group, i) > members_below(group, i)) {
+    if (members_at(group, i) > group.members_below(i)) {
       outermost = i;
     }
   }
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const double below = members_below(group, i);
+    const double below = group.members_below(i);
     const double at = members_at(group, i);
     if (below >= size) {
       break;  // the group lies inside one unit of the level below
@@ -116,7 +113,7 @@ double port_bandwidth(const System& system, const GroupShape& group, std::size_t
   const auto devices = static_cast<double>(system.devices_in_level(level - 1));
   const double siblings =
       level - 1 < group.siblings.size() ? static_cast<double>(group.siblings[level - 1]) : 1.0;
-  const double active = std::clamp(members_below(group, level) * siblings, 1.0, devices);
+  const double active = std::clamp(group.members_below(level) * siblings, 1.0, devices);
   return std::min(port, port / std::max(1.0, fabric.oversubscription) * devices / active);
 }
 

@@ -33,6 +33,11 @@ struct GroupShape {
   std::int64_t size = 1;
   std::vector<std::int64_t> members;
   std::vector<std::int64_t> siblings;
+
+  /// Members in one unit of the level below; 1 below the innermost.
+  [[nodiscard]] double members_below(std::size_t level) const {
+    return level == 0 ? 1.0 : static_cast<double>(members[level - 1]);
+  }
 };
 /// Siblings are taken as if groups like this one tile the `devices` of the job (0: the whole
 /// machine).

@@ -41,10 +41,6 @@ std::string_view algorithm_name(Algorithm a) {
   return "";
 }
 
-double members_below(const GroupShape& group, std::size_t level) {
-  return level == 0 ? 1.0 : static_cast<double>(group.members[level - 1]);
-}
-
 double latency_of(const System& system, std::size_t level, double outer) {
   return system.fabric[level].latency.base() * (level == 0 ? 1 : outer);
 }
@@ -61,7 +57,7 @@ PathLatency path_latency(const System& system, const GroupShape& group, bool rin
   PathLatency out;
   const auto size = static_cast<double>(group.size);
   for (std::size_t i = 0; i < group.members.size(); ++i) {
-    const double below = members_below(group, i);
+    const double below = group.members_below(i);
     const auto at = static_cast<double>(group.members[i]);
     const double latency = latency_of(system, i, outer);
     out.hops += latency * (ring     ? size / below - size / at
@@ -83,7 +79,7 @@ struct PeerLatency {
 PeerLatency peer_latency(const System& system, const GroupShape& group, double outer) {
   PeerLatency out;
   for (std::size_t i = 0; i < group.members.size(); ++i) {
-    const double peers = static_cast<double>(group.members[i]) - members_below(group, i);
+    const double peers = static_cast<double>(group.members[i]) - group.members_below(i);
     if (peers > 0) {
       out.outermost = latency_of(system, i, outer);
       out.all += peers * out.outermost;

@@ -8,7 +8,7 @@ namespace stepcast::models {
 namespace {
 
 enum KneeConstant {
-  kStart,
+  kKneeStart,
   kMember,
   kNear,
   kFar,
@@ -47,7 +47,7 @@ Prediction KneeCollective::predict(OpKind kind, double bytes, const GroupShape& 
     return p;
   }
   const auto n = static_cast<double>(group.size);
-  p.overhead = Seconds(c[kStart] + (n - 1) * c[kMember]);
+  p.overhead = Seconds(c[kKneeStart] + (n - 1) * c[kMember]);
   if (kind != OpKind::kBarrier) {
     const double x = (bytes / c[kThreshold]) * (bytes / c[kThreshold]);
     const double kept = bytes - moved_bytes(OpKind::kAllToAll, bytes, n);
@@ -73,7 +73,7 @@ Seconds KneeCollective::exchange(std::span<const double> level_bytes, double kep
   const double n = static_cast<double>(std::max<std::int64_t>(group.size, 2));
   const double bytes = moved * n / (n - 1);  // the buffer of an equal exchange that moves as much
   const double x = (bytes / c[kThreshold]) * (bytes / c[kThreshold]);
-  return Seconds(c[kStart] + peers * c[kMember] +
+  return Seconds(c[kKneeStart] + peers * c[kMember] +
                  moved * seconds_per_byte(bytes, c[kNear], c[kFar], c[kCapacity]) +
                  c[kRendezvous] * x / (1 + x) + kept * c[kSelf]);
 }

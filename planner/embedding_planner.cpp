@@ -19,7 +19,6 @@
 namespace stepcast::planner {
 namespace {
 
-constexpr std::size_t kManyTables = 2000;
 constexpr double kScarce = 0.97;     // of a capacity
 constexpr double kScarceGap = 0.03;  // above the bound
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/numbers.h"
 #include "core/tier_units.h"
 #include "planner/shard_bytes.h"
 #include "simulator/reports/framework_memory.h"
@@ -15,8 +16,6 @@
 
 namespace stepcast::planner {
 namespace {
-
-double real(std::int64_t v) { return static_cast<double>(v); }
 
 Holding holding_of(const PlanShard& s, const EmbeddingTable& t, const Job& job,
                    const workloads::ListShares& lists) {

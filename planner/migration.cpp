@@ -6,12 +6,11 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/numbers.h"
 #include "planner/shard_bytes.h"
 
 namespace stepcast::planner {
 namespace {
-
-std::size_t index(std::int64_t v) { return static_cast<std::size_t>(v); }
 
 }  // namespace
 

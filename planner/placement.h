@@ -33,6 +33,9 @@ enum LoadPhase : std::uint8_t {
 using Load = std::array<Ticks, kPhases>;
 Ticks total(const Load& load);
 
+/// Beyond so many tables a start of the search costs as much as a whole sweep over them.
+constexpr std::size_t kManyTables = 2000;
+
 constexpr std::size_t kMaxTiers = 3;
 using TierBytes = std::array<std::int64_t, kMaxTiers>;
 

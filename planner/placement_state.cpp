@@ -8,13 +8,12 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/numbers.h"
 
 namespace stepcast::planner {
 namespace {
 
 constexpr std::int32_t kAllLookedAt = 256;  // ranks: with more, those of least load only
-
-std::size_t index(std::int32_t v) { return static_cast<std::size_t>(v); }
 
 }  // namespace
 

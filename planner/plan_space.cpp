@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/numbers.h"
 #include "planner/capacity.h"
 #include "planner/embedding_prices.h"
 #include "planner/internal/hot_rows.h"
@@ -21,9 +22,6 @@ namespace {
 
 constexpr std::int64_t kNarrowest = 4;  // columns of a column-wise part: one vector of fp32
 constexpr std::int64_t kMostParts = 64;
-
-double real(std::int64_t v) { return static_cast<double>(v); }
-std::int64_t whole(double bytes) { return static_cast<std::int64_t>(std::ceil(bytes)); }
 
 /// Numbers of equal column parts that are offered: parts of at least `narrowest` columns, a
 /// multiple of `multiple`.
@@ -220,12 +218,12 @@ class PlanSpaceBuilder {
   }
 
   void set_bytes(PlacementOption& o, const EmbeddingTable& table, const HeldPiece& piece) const {
-    o.bytes[0] = whole(held_bytes(job_, table, piece).total());
+    o.bytes[0] = rounded_up(held_bytes(job_, table, piece).total());
     // Each column part sends ids of its own.
     const double listed = lists_.lists * real(piece.group);
     o.bytes_everywhere[0] =
         o.pieces *
-        whole(arriving_bytes(job_, table, piece.holding, piece.columns, 1, listed).total());
+        rounded_up(arriving_bytes(job_, table, piece.holding, piece.columns, 1, listed).total());
   }
 
   PlacementOption replicated(std::size_t t, const EmbeddingTable& table) const {

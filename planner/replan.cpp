@@ -20,7 +20,6 @@
 namespace stepcast::planner {
 namespace {
 
-constexpr std::size_t kManyTables = 2000;
 constexpr std::size_t kTargets = 4;
 constexpr int kBudgets = 10;               // budgets that halve
 constexpr std::size_t kReturnsTried = 48;  // tables asked for the one to go home next

@@ -27,7 +27,6 @@ constexpr double kCertainSpace = 1e9;               // placements, before any ar
 constexpr double kProofTables = 12;
 constexpr double kFewTables = 6;           // times the effort, where an evaluation costs little
 constexpr std::size_t kLargeTables = 100;  // one per cent of the bound is good enough
-constexpr std::size_t kManyTables = 2000;  // a start costs as much as a sweep
 constexpr std::size_t kDescents = 3;
 constexpr std::size_t kMixStarts = 12;
 constexpr std::uint64_t kKnapsacks = 800;

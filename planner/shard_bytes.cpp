@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/layers.h"
+#include "core/numbers.h"
 #include "core/optimizer_state.h"
 #include "simulator/reports/framework_memory.h"
 
@@ -13,7 +14,6 @@ namespace {
 constexpr double kLengthBytes = 4;  // int32
 
 double element_bytes(Format f) { return bits_per_element(f, 1024) / 8; }
-double real(std::int64_t v) { return static_cast<double>(v); }
 
 /// Forward and backward copy of an activation on the wire.
 double both_ways(const Job& job) {

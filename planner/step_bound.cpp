@@ -9,17 +9,17 @@
 namespace stepcast::planner {
 namespace {
 
-constexpr std::uint64_t kNodes = 300;
-constexpr std::size_t kManyTables = 100;  // beyond, the bound by phases costs as much as the search
+constexpr std::uint64_t kBoundNodes = 300;
+constexpr std::size_t kMostTablesByPhase = 100;  // beyond, the bound by phases costs as much as the search
 
 /// Of a plain problem's objective.
 Ticks bound_of(const PlacementProblem& problem, const Placement* known) {
   const Ticks plain = lower_bound(problem).value;
-  if (known == nullptr || problem.tables.size() > kManyTables || problem.phases().size() < 2) {
+  if (known == nullptr || problem.tables.size() > kMostTablesByPhase || problem.phases().size() < 2) {
     return plain;
   }
   const Ticks best = objective_of(problem, *known);
-  return std::max(plain, internal::PhaseBound::solve(problem, best, best, kNodes, 0).value);
+  return std::max(plain, internal::PhaseBound::solve(problem, best, best, kBoundNodes, 0).value);
 }
 
 }  // namespace

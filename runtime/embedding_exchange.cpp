@@ -4,14 +4,13 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/numbers.h"
 
 namespace stepcast::runtime {
 namespace {
 
 using workloads::EmbeddingRoute;
 using workloads::EmbeddingSlice;
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 /// Routes whose rows travel unpooled, in the order in which they stand in buffers.
 constexpr auto kSequences = [] {

@@ -5,11 +5,10 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/numbers.h"
 
 namespace stepcast::runtime {
 namespace {
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 

@@ -13,7 +13,7 @@ namespace stepcast::studies {
 namespace {
 
 using Interval = std::pair<std::int64_t, std::int64_t>;
-using Key = std::tuple<std::int32_t, std::string, OpKind, Phase>;
+using RankKey = std::tuple<std::int32_t, std::string, OpKind, Phase>;
 
 struct Times {
   std::vector<double> seconds, overlapped;
@@ -44,8 +44,8 @@ std::int64_t common(const Interval& a, const std::vector<Interval>& with) {
 }
 
 /// Every op of a trace: its times, and for how long something of the other sort ran on its rank.
-std::map<Key, Times> times_of(const traces::Trace& trace) {
-  std::map<Key, Times> times;
+std::map<RankKey, Times> times_of(const traces::Trace& trace) {
+  std::map<RankKey, Times> times;
   for (const traces::RankTrace& rank : trace.ranks) {
     const Program& program = trace.graph.program_of(rank.rank);
     const auto interval = [](const OpSpan& s, bool collective) {
@@ -131,7 +131,7 @@ void add_overlap(OverlapRows& rows, const traces::Trace& alone, const traces::Tr
       rows.dropped += rank.dropped;
     }
   }
-  const std::map<Key, Times> before = times_of(alone);
+  const std::map<RankKey, Times> before = times_of(alone);
   for (const auto& [key, times] : times_of(beside)) {
     const auto same = before.find(key);
     if (same == before.end() || median_of(same->second.seconds) < kShortest) {

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "core/statistics.h"
 #include "studies/published_select.h"
 
 namespace stepcast::studies {
@@ -50,22 +51,6 @@ std::pair<Predictions, std::size_t> nearest(const Predictions& from,
 double log_ratio(const PublishedPrediction& p) { return std::log(p.measured / p.seconds(1)); }
 
 /// The value below which a share `q` of the weight lies.
-double weighted_quantile(std::vector<std::pair<double, double>> of, double q) {
-  std::sort(of.begin(), of.end());
-  double all = 0;
-  for (const auto& [value, weight] : of) {
-    all += weight;
-  }
-  double sum = 0;
-  for (const auto& [value, weight] : of) {
-    sum += weight;
-    if (sum >= q * all * (1 - 1e-12)) {
-      return value;
-    }
-  }
-  return of.empty() ? 0 : of.back().first;
-}
-
 using BySource = std::map<std::string, std::vector<double>>;
 
 /// Half of the interval that holds kLevel of a source to come.

@@ -5,31 +5,13 @@
 #include <map>
 #include <utility>
 
+#include "core/statistics.h"
 #include "studies/published_select.h"
 
 namespace stepcast::studies {
 namespace {
 
 using BySource = std::map<std::string, std::vector<double>>;
-
-/// A residual and what it counts.
-using Weighted = std::pair<double, double>;
-
-double weighted_quantile(std::vector<Weighted> of, double q) {
-  std::sort(of.begin(), of.end());
-  double all = 0;
-  for (const auto& [value, weight] : of) {
-    all += weight;
-  }
-  double sum = 0;
-  for (const auto& [value, weight] : of) {
-    sum += weight;
-    if (sum >= q * all * (1 - 1e-12)) {
-      return value;
-    }
-  }
-  return of.back().first;
-}
 
 BySource residuals_of(const std::vector<ScaledPrediction>& scores) {
   BySource residuals;
@@ -53,7 +35,7 @@ std::vector<std::vector<double>> lists(const BySource& by_source) {
 
 StepSpread spread_of(const std::vector<std::vector<double>>& residuals, double level) {
   StepSpread spread{level, 0, 0, 0, 0};
-  std::vector<Weighted> all;
+  std::vector<WeightedValue> all;
   for (const std::vector<double>& of_source : residuals) {
     spread.sources += of_source.empty() ? 0 : 1;
     spread.rows += of_source.size();

@@ -217,9 +217,9 @@ void annotate_idle(const traces::MeasuredStep& step, std::size_t r,
   }
 }
 
-using Key = std::pair<std::string, OpKind>;
+using NamedKind = std::pair<std::string, OpKind>;
 
-void add_kernels(const traces::MeasuredStep& step, std::map<Key, MeasuredKernel>& kernels,
+void add_kernels(const traces::MeasuredStep& step, std::map<NamedKind, MeasuredKernel>& kernels,
                  std::size_t first, double weight) {
   for (std::size_t r = 0; r < step.ranks.size(); ++r) {
     const Program& program = step.graph->program_of(static_cast<std::int32_t>(r));
@@ -260,7 +260,7 @@ bool is_op(const simulator::CriticalPath::Piece& piece) {
 
 /// Of all steps back to back: the part of the path that lies in those that count.
 void add_critical_path(const traces::MeasuredRun& run, std::size_t first,
-                       std::map<Key, MeasuredKernel>& kernels, MeasuredShow& show) {
+                       std::map<NamedKind, MeasuredKernel>& kernels, MeasuredShow& show) {
   const traces::MeasuredStep& last = *run.chain;
   simulator::Timeline timeline;
   const simulator::StepCosts costs = measured_costs(run, {&last, 1});
@@ -323,7 +323,7 @@ MeasuredShow show_measured(const traces::MeasuredRun& run, std::int32_t skip) {
     throw InputError("--skip", fmt::format("{} leaves none of {} steps", skip, times.steps()));
   }
   const double weight = 1.0 / static_cast<double>(times.steps() - first);
-  std::map<Key, MeasuredKernel> kernels;
+  std::map<NamedKind, MeasuredKernel> kernels;
   for (std::size_t r = 0; r < run.chain->ranks.size(); ++r) {
     StreamUse& use = show.ranks.emplace_back();
     use.rank = static_cast<std::int32_t>(r);

@@ -19,9 +19,9 @@ namespace {
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr const char* kConstantMfu = "constant MFU";
 
-using Key = std::pair<std::string, std::string>;  // source, device
+using SourceOnDevice = std::pair<std::string, std::string>;  // source, device
 
-Key key_of(const PublishedPrediction& p) { return {p.source, p.device}; }
+SourceOnDevice key_of(const PublishedPrediction& p) { return {p.source, p.device}; }
 
 /// Of those that could be predicted, with a plan that fits: others say nothing of a pace.
 template <typename Wanted>
@@ -92,7 +92,7 @@ struct Scalar {
 
 /// Rows of a source and device are calibrated by its first row.
 std::vector<ScaledPrediction> by_one_row(const Predictions& all) {
-  std::map<Key, std::pair<const PublishedPrediction*, Scalar>> references;
+  std::map<SourceOnDevice, std::pair<const PublishedPrediction*, Scalar>> references;
   std::vector<ScaledPrediction> out;
   for (const PublishedPrediction* p : all) {
     ScaledPrediction s{p, 0, 0, {}};
@@ -151,7 +151,7 @@ std::vector<ScaledPrediction> of_facts(const Predictions& all) {
   return out;
 }
 
-std::string group_name(const Key& key) {
+std::string group_name(const SourceOnDevice& key) {
   return fmt::format("{} / {}", key.first.empty() ? "unknown source" : key.first, key.second);
 }
 
@@ -390,16 +390,16 @@ ValidationGroup published_group(const std::string& name, const std::vector<Scale
 PublishedValidation published_by_source(const std::vector<ScaledPrediction>& scores) {
   PublishedValidation out;
   out.suite.name = "published";
-  std::vector<Key> order;
+  std::vector<SourceOnDevice> order;
   for (const ScaledPrediction& s : scores) {
     out.suite.rows.push_back(shown(s));
-    const Key key = key_of(*s.prediction);
+    const SourceOnDevice key = key_of(*s.prediction);
     if (std::find(order.begin(), order.end(), key) == order.end()) {
       order.push_back(key);
     }
   }
   const auto fitting = [](const PublishedPrediction& p) { return !p.skipped.empty() || p.fits(); };
-  for (const Key& key : order) {
+  for (const SourceOnDevice& key : order) {
     const Scores of = where(scores, [&](const PublishedPrediction& p) {
       return key_of(p) == key && fitting(p) && p.left_out.empty();
     });

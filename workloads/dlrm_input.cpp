@@ -3,6 +3,8 @@
 
 #include "workloads/dlrm_step.h"
 
+#include "core/numbers.h"
+
 // Host input and index exchange of a DLRM step: of its own batch or, in a pipeline, of the next.
 
 namespace stepcast::workloads {
@@ -10,9 +12,6 @@ namespace {
 
 constexpr double kLengthBytes = 4;  // int32
 constexpr double kWeightBytes = 4;  // fp32
-
-double real(std::int64_t v) { return static_cast<double>(v); }
-std::int64_t rounded(double v) { return std::llround(v); }
 
 double total(const Exchange& e) {
   double sum = 0;

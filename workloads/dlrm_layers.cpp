@@ -8,8 +8,6 @@
 namespace stepcast::workloads {
 namespace {
 
-std::uint8_t as_variant(Activation a) { return static_cast<std::uint8_t>(a); }
-
 }  // namespace
 
 /// Causal kernels skip the masked half; unfused ones keep the whole score matrix.

@@ -7,8 +7,6 @@
 namespace stepcast::workloads {
 namespace {
 
-std::uint8_t as_variant(Activation a) { return static_cast<std::uint8_t>(a); }
-
 }  // namespace
 
 /// `id` holds (a part of) the gradient of tensor t.

@@ -5,15 +5,14 @@
 #include <cmath>
 #include <map>
 
+#include "core/numbers.h"
+
 namespace stepcast::workloads {
 namespace {
 
 constexpr std::int64_t kExactRanks = 16;
 constexpr double kBinWidth = 0.02;
 constexpr std::size_t kMostClasses = 64;
-
-double real(std::int64_t v) { return static_cast<double>(v); }
-std::size_t index(std::int32_t v) { return static_cast<std::size_t>(v); }
 
 /// Ranks with equal entries run the same ops on the same sizes.
 using Signature = std::vector<std::array<std::int64_t, 3>>;

@@ -5,11 +5,10 @@
 #include "workloads/dlrm_step.h"
 #include "workloads/embedding_tiers.h"
 
+#include "core/numbers.h"
+
 namespace stepcast::workloads {
 namespace {
-
-double real(std::int64_t v) { return static_cast<double>(v); }
-std::int64_t rounded(double v) { return std::llround(v); }
 
 }  // namespace
 

@@ -4,15 +4,14 @@
 #include "core/error.h"
 #include "workloads/dlrm_step.h"
 
+#include "core/numbers.h"
+
 namespace stepcast::workloads {
 namespace {
 
 constexpr double kLengthBytes = 4;  // int32
 
 double element_bytes(Format f) { return bits_per_element(f, 1024) / 8; }
-double real(std::int64_t v) { return static_cast<double>(v); }
-
-std::int64_t rounded(double v) { return std::llround(v); }
 
 }  // namespace
 

@@ -13,7 +13,6 @@
 namespace stepcast::workloads {
 namespace {
 
-constexpr double kUsableMemory = 0.85;  // the rest: activations, buffers, fragmentation
 constexpr std::int64_t kNarrowest = 4;  // columns of a column-wise part: one 16-byte vector of fp32
 
 const DlrmWorkload& dlrm_of(const Job& job) {

@@ -7,6 +7,9 @@
 
 namespace stepcast::workloads {
 
+/// Of a device's memory, for tables; the rest: activations, buffers, fragmentation.
+constexpr double kUsableMemory = 0.85;
+
 /// A plan with one kind of sharding for every table. Balanced greedily, largest cost first, onto
 /// the least loaded ranks that have memory left (weights + optimizer state under 85 % of the
 /// device); a job that does not fit still gets a plan.

@@ -10,8 +10,6 @@
 namespace stepcast::workloads {
 namespace {
 
-constexpr double kUsableMemory = 0.85;
-
 double state_bytes(OptimizerKind kind, double dim) {
   switch (kind) {
     case OptimizerKind::kSgd:

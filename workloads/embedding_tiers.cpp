@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/numbers.h"
 #include "core/optimizer_state.h"
 
 namespace stepcast::workloads {
 namespace {
-
-double real(std::int64_t v) { return static_cast<double>(v); }
 
 /// Lookups that are drawn anew: repeats inside a session are not.
 double drawn(const EmbeddingTable& table, double lookups) {

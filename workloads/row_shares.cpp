@@ -2,14 +2,12 @@
 
 #include <algorithm>
 
+#include "core/numbers.h"
+
 namespace stepcast::workloads {
 namespace {
 
 constexpr std::int64_t kHottest = 512;
-
-double real(std::int64_t v) { return static_cast<double>(v); }
-
-std::size_t index(std::int64_t v) { return static_cast<std::size_t>(v); }
 
 /// Share of lookups that go to the ranks of popularity [first, last).
 double mass_of_ranks(const Access* law, const RowSplit& s, std::int64_t first, std::int64_t last) {

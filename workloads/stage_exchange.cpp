@@ -9,8 +9,6 @@ namespace {
 
 constexpr const char* kDataStream = "data";
 
-bool full_precision(Format f) { return f == Format::kFp32 || f == Format::kTf32; }
-
 }  // namespace
 
 bool StageParameters::gathers_each_pass() const {

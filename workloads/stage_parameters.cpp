@@ -44,8 +44,6 @@ int state_count(OptimizerKind kind) {
   return 0;
 }
 
-bool full_precision(Format f) { return f == Format::kFp32 || f == Format::kTf32; }
-
 /// Summed over tensor ranks once all micro-batches are done, so whole until then.
 bool summed_late(GradientSum sum) {
   return sum == GradientSum::kOverTensor || sum == GradientSum::kOverKeyValue;

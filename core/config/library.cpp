@@ -9,8 +9,6 @@
 namespace stepcast::config {
 namespace {
 
-constexpr std::uintmax_t kLargestJson = 256U << 20U;
-
 std::string_view noun(FileKind kind) {
   switch (kind) {
     case FileKind::kWorkload:

@@ -10,7 +10,7 @@
 namespace stepcast::config {
 namespace {
 
-constexpr std::int64_t kWidest = 1 << 24;
+constexpr std::int64_t kLongestAxis = 1 << 24;
 constexpr std::size_t kMostOps = 100'000;
 
 /// Ops as they are read: names in scope, the latest output, the list so far.
@@ -71,7 +71,7 @@ class GraphReader {
     }
     std::vector<std::int64_t> all;
     for (const Value& i : items) {
-      all.push_back(i.integer(1, kWidest));
+      all.push_back(i.integer(1, kLongestAxis));
     }
     return all;
   }
@@ -215,11 +215,11 @@ class GraphReader {
   }
 
   static std::int64_t size(const Value& v, const char* key, const char* what) {
-    return v.at(key, what).integer(1, kWidest);
+    return v.at(key, what).integer(1, kLongestAxis);
   }
   static std::int64_t size_or(const Value& v, const char* key, std::int64_t otherwise) {
     const auto found = v.find(key);
-    return found ? found->integer(0, kWidest) : otherwise;
+    return found ? found->integer(0, kLongestAxis) : otherwise;
   }
   static bool flag(const Value& v, const char* key, bool otherwise = false) {
     const auto found = v.find(key);

@@ -5,7 +5,6 @@
 namespace stepcast::config {
 namespace {
 
-constexpr std::int64_t kWidest = 1 << 20;
 constexpr std::int64_t kMostLayers = 10'000;
 
 /// What all recommendation models share: dense features, both MLPs and tables.

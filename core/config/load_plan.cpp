@@ -12,9 +12,9 @@
 namespace stepcast::config {
 namespace {
 
-using Range = std::array<std::int64_t, 2>;
+using Ends = std::array<std::int64_t, 2>;
 
-Range range_from(const Value& v) {
+Ends ends_from(const Value& v) {
   const auto ends = v.items("[first, end): two integers, the second one larger", 2);
   if (ends.size() != 2) {
     v.fail("[first, end): two integers, the second one larger");
@@ -75,8 +75,8 @@ void check_kind(const PlanShard& s, const Value& v) {
 PlanShard shard_from(const Value& v, std::int64_t devices) {
   v.keys({"rows", "columns", "sharding", "tier", "groups", "split", "cache"});
   PlanShard s;
-  s.rows = range_from(v.at("rows", "[first, end)"));
-  s.columns = range_from(v.at("columns", "[first, end)"));
+  s.rows = ends_from(v.at("rows", "[first, end)"));
+  s.columns = ends_from(v.at("columns", "[first, end)"));
   s.sharding = v.at("sharding", "a kind of sharding").choice(sharding_names());
   if (const auto tier = v.find("tier")) {
     s.tier = tier->name();
@@ -108,7 +108,7 @@ PlanShard shard_from(const Value& v, std::int64_t devices) {
   return s;
 }
 
-bool overlap(const Range& a, const Range& b) { return a[0] < b[1] && b[0] < a[1]; }
+bool overlap(const Ends& a, const Ends& b) { return a[0] < b[1] && b[0] < a[1]; }
 
 void check_disjoint(const PlanTable& t, const std::string& where) {
   for (std::size_t i = 0; i < t.shards.size(); ++i) {
@@ -221,7 +221,7 @@ void check_tiling(const PlanTable& plan, const EmbeddingTable& table, const std:
   double covered = 0;
   for (std::size_t i = 0; i < plan.shards.size(); ++i) {
     const PlanShard& s = plan.shards[i];
-    const auto inside = [&](const char* key, const Range& r, std::int64_t size) {
+    const auto inside = [&](const char* key, const Ends& r, std::int64_t size) {
       if (r[1] > size) {
         throw InputError(fmt::format("{}.shards[{}].{}", where, i, key),
                          fmt::format("[{}, {}) reaches beyond the {} {} of table {}; end at {}",

@@ -10,7 +10,6 @@ namespace stepcast::config {
 namespace {
 
 // Bounds far beyond anything built, so that later products stay exact in 64 bits and in doubles.
-constexpr std::int64_t kWidest = 1 << 20;
 constexpr std::int64_t kMostLayers = 10'000;
 constexpr std::int64_t kLargestBatch = std::int64_t{1} << 32;
 

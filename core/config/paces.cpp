@@ -6,7 +6,7 @@ namespace stepcast::config {
 namespace {
 
 constexpr double kMostFactor = 1e3;
-constexpr std::int64_t kMostRows = 1'000'000;
+constexpr std::int64_t kMostMeasured = 1'000'000;
 
 }  // namespace
 
@@ -30,8 +30,8 @@ PaceTable read_paces(const Source& source) {
          {std::pair{"factor", &group.factor}, {"low", &group.low}, {"high", &group.high}}) {
       *into = item.at(key, "measured over simulated step").number(1 / kMostFactor, kMostFactor);
     }
-    group.rows = item.at("rows", "how many steps").integer(1, kMostRows);
-    group.sources = item.at("sources", "how many publications").integer(1, kMostRows);
+    group.rows = item.at("rows", "how many steps").integer(1, kMostMeasured);
+    group.sources = item.at("sources", "how many publications").integer(1, kMostMeasured);
     table.groups.push_back(std::move(group));
   }
   return table;

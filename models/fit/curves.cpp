@@ -18,7 +18,7 @@ constexpr std::size_t kFewestCurves = 24;
 constexpr double kAlongScale = 1;  ///< of the smoothing along a curve
 constexpr double kAlongNoise = 0.1;
 constexpr double kAlongHuber = 0.05;  ///< a row further off its neighbours counts less
-constexpr std::int64_t kFolds = 4;    ///< a quarter is left out to choose
+constexpr std::int64_t kCurveFolds = 4;    ///< a quarter is left out to choose
 
 /// Rows at one place of the coordinates but the first.
 struct Sweep {
@@ -185,8 +185,8 @@ bool add_curves(FittedModel& model, const Points& rows,
   if (curves.size() < kFewestCurves || 2 * covered < rows.size()) {
     return false;
   }
-  const std::vector<std::int64_t> fold = folds_of(of_curves, kFolds, kInnerDraw);
-  const std::vector<std::int64_t> row_fold = folds_of(configurations, kFolds, kInnerDraw);
+  const std::vector<std::int64_t> fold = folds_of(of_curves, kCurveFolds, kInnerDraw);
+  const std::vector<std::int64_t> row_fold = folds_of(configurations, kCurveFolds, kInnerDraw);
   Points kept;
   Points held;
   for (std::size_t i = 0; i < curves.size(); ++i) {

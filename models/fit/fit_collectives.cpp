@@ -17,7 +17,7 @@
 namespace stepcast::models {
 namespace {
 
-using Rows = std::vector<const MeasuredCollective*>;
+using CollectiveRows = std::vector<const MeasuredCollective*>;
 
 /// Right after the communicator's last use: what the residual points refer to.
 double warm_time(const CollectiveForm& form, const System& system, const MeasuredCollective& row,
@@ -145,7 +145,7 @@ std::vector<FittedModel::Point> residual_points(
 }
 
 /// `like`: where the search of the constants starts; null: where the form says.
-FittedModel fit_form(const CollectiveForm& form, const System& system, const Rows& rows,
+FittedModel fit_form(const CollectiveForm& form, const System& system, const CollectiveRows& rows,
                      const FitOptions& options, const FittedModel* like) {
   std::vector<Constant> constants = form.constants(system);
   for (Constant& c : constants) {
@@ -208,7 +208,7 @@ double predict_row(const CollectiveForm& form, const System& system, const Fitte
          form.after_rest(row.bytes, row.since_use, c).base();
 }
 
-void score(FittedModel& model, const CollectiveForm& form, const System& system, const Rows& rows,
+void score(FittedModel& model, const CollectiveForm& form, const System& system, const CollectiveRows& rows,
            const FitOptions& options, const FittedModel* like) {
   // Held out by size: a repeat of a fitted size would only show the repeat noise.
   std::vector<std::int64_t> sizes;
@@ -218,7 +218,7 @@ void score(FittedModel& model, const CollectiveForm& form, const System& system,
   }
   std::vector<double> predicted;
   std::vector<double> measured;
-  const auto add = [&](const FittedModel& from, const Rows& held) {
+  const auto add = [&](const FittedModel& from, const CollectiveRows& held) {
     const CollectiveCurves curves(from);
     for (const MeasuredCollective* row : held) {
       predicted.push_back(predict_row(form, system, from, curves, *row));
@@ -229,8 +229,8 @@ void score(FittedModel& model, const CollectiveForm& form, const System& system,
   if (hold_out) {
     const std::vector<std::int64_t> fold = folds_of(sizes, options.folds);
     for (std::int64_t f = 0; f < options.folds; ++f) {
-      Rows kept;
-      Rows held;
+      CollectiveRows kept;
+      CollectiveRows held;
       for (std::size_t i = 0; i < rows.size(); ++i) {
         (fold[i] == f ? held : kept).push_back(rows[i]);
       }
@@ -252,15 +252,15 @@ void score(FittedModel& model, const CollectiveForm& form, const System& system,
       options.source + (hold_out ? " (errors on held-out sizes)" : " (errors on the fitted rows)");
 }
 
-using RowsByFormat = std::map<OpKind, std::map<Format, Rows>>;
+using RowsByFormat = std::map<OpKind, std::map<Format, CollectiveRows>>;
 
-/// Rows of one kind and format become the generic model of the kind (no suffix): fp32 where
+/// CollectiveRows of one kind and format become the generic model of the kind (no suffix): fp32 where
 /// measured, else the float format with most rows, since a network moves bytes whatever they mean.
-Format generic_format(const std::map<Format, Rows>& formats) {
+Format generic_format(const std::map<Format, CollectiveRows>& formats) {
   const auto integer = [](Format f) {
     return f == Format::kInt8 || f == Format::kInt32 || f == Format::kInt64;
   };
-  const auto rank = [&](const std::pair<const Format, Rows>& entry) {
+  const auto rank = [&](const std::pair<const Format, CollectiveRows>& entry) {
     return std::tuple(entry.first == Format::kFp32, !integer(entry.first), entry.second.size());
   };
   return std::max_element(formats.begin(), formats.end(),
@@ -269,7 +269,7 @@ Format generic_format(const std::map<Format, Rows>& formats) {
 }
 
 /// Do the rows tell what a rest costs? Where they do not, it costs nothing.
-bool rest_known(const Rows& rows) {
+bool rest_known(const CollectiveRows& rows) {
   return std::any_of(rows.begin(), rows.end(),
                      [](const MeasuredCollective* row) { return row->since_use > Seconds{}; });
 }
@@ -282,7 +282,7 @@ void without_rest(FittedModel& model) {
 
 /// Fit and held-out error; where rows know how long their communicator rested, that has to earn its
 /// place: without it the fit must be worse on held-out rows.
-FittedModel fit_best(const CollectiveForm& form, const System& system, const Rows& rows,
+FittedModel fit_best(const CollectiveForm& form, const System& system, const CollectiveRows& rows,
                      const FitOptions& options, const FittedModel* like) {
   FittedModel model = fit_form(form, system, rows, options, like);
   score(model, form, system, rows, options, like);
@@ -295,7 +295,7 @@ FittedModel fit_best(const CollectiveForm& form, const System& system, const Row
     copies.push_back(*row);
     copies.back().since_use = Seconds(-1);
   }
-  Rows blind_rows;
+  CollectiveRows blind_rows;
   for (const MeasuredCollective& row : copies) {
     blind_rows.push_back(&row);
   }
@@ -308,7 +308,7 @@ FittedModel fit_best(const CollectiveForm& form, const System& system, const Row
   return blind;
 }
 
-void add_ranges(FittedModel& model, const Rows& rows) {
+void add_ranges(FittedModel& model, const CollectiveRows& rows) {
   const auto widen = [&](const std::string& name, double value) {
     const auto [it, fresh] = model.range.try_emplace(name, value, value);
     it->second = {std::min(it->second.first, value), std::max(it->second.second, value)};
@@ -325,9 +325,9 @@ void add_ranges(FittedModel& model, const Rows& rows) {
 /// one set of constants is for the kinds that have rows.
 FittedModel fit_together(const CollectiveForm& form, const System& system,
                          const RowsByFormat& by_kind, const FitOptions& options) {
-  Rows all;
+  CollectiveRows all;
   for (const auto& [kind, formats] : by_kind) {
-    const Rows& rows = formats.at(generic_format(formats));
+    const CollectiveRows& rows = formats.at(generic_format(formats));
     all.insert(all.end(), rows.begin(), rows.end());
   }
   FitOptions plain = options;

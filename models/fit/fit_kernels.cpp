@@ -19,10 +19,10 @@ struct Row {
   std::int64_t configuration;
   std::vector<double> coordinates;
 };
-using Rows = std::vector<const Row*>;
+using KernelRows = std::vector<const Row*>;
 
-std::vector<const Row*> every_nth(const Rows& rows, std::size_t limit) {
-  Rows out;
+std::vector<const Row*> every_nth(const KernelRows& rows, std::size_t limit) {
+  KernelRows out;
   const double stride =
       std::max(1.0, static_cast<double>(rows.size()) / static_cast<double>(limit));
   for (double at = 0; at < static_cast<double>(rows.size()); at += stride) {
@@ -51,9 +51,9 @@ std::vector<Constant> constants_like(const KernelForm& form, const Device& devic
 }
 
 /// Constants alone, in the logarithm.
-FittedModel fit_constants(const KernelForm& form, const Device& device, const Rows& all,
+FittedModel fit_constants(const KernelForm& form, const Device& device, const KernelRows& all,
                           const FitOptions& options, const FittedModel* like) {
-  const Rows rows = every_nth(all, options.max_rows);
+  const KernelRows rows = every_nth(all, options.max_rows);
   const std::vector<Constant> constants = constants_like(form, device, like);
   LeastSquares problem;
   problem.rows = rows.size();
@@ -85,7 +85,7 @@ FittedModel fit_constants(const KernelForm& form, const Device& device, const Ro
   return model;
 }
 
-FittedModel fit_form(const KernelForm& form, const Device& device, const Rows& rows,
+FittedModel fit_form(const KernelForm& form, const Device& device, const KernelRows& rows,
                      const FitOptions& options, bool points, const FittedModel* like) {
   FittedModel model = fit_constants(form, device, rows, options, like);
   if (points && options.max_points > 0) {
@@ -114,7 +114,7 @@ FittedModel fit_form(const KernelForm& form, const Device& device, const Rows& r
 }
 
 std::vector<double> predict_rows(const KernelForm& form, const Device& device,
-                                 const FittedModel& model, const Rows& rows) {
+                                 const FittedModel& model, const KernelRows& rows) {
   const std::vector<double> c = constants_of(form, device, &model);
   const ResidualSurface surface(model);
   std::vector<double> out;
@@ -125,7 +125,7 @@ std::vector<double> predict_rows(const KernelForm& form, const Device& device,
   return out;
 }
 
-void score(FittedModel& model, const KernelForm& form, const Device& device, const Rows& rows,
+void score(FittedModel& model, const KernelForm& form, const Device& device, const KernelRows& rows,
            const FitOptions& options, bool points, const FittedModel* like) {
   std::vector<std::int64_t> configurations;
   std::set<std::int64_t> distinct;
@@ -135,7 +135,7 @@ void score(FittedModel& model, const KernelForm& form, const Device& device, con
   }
   std::vector<double> predicted;
   std::vector<double> measured;
-  const auto add = [&](const std::vector<double>& times, const Rows& held) {
+  const auto add = [&](const std::vector<double>& times, const KernelRows& held) {
     predicted.insert(predicted.end(), times.begin(), times.end());
     for (const Row* row : held) {
       measured.push_back(row->time);
@@ -145,10 +145,10 @@ void score(FittedModel& model, const KernelForm& form, const Device& device, con
                         (distinct.size() > 1 || distinct.contains(-1));
   if (hold_out) {
     const std::vector<std::int64_t> fold = folds_of(configurations, options.folds);
-    std::vector<std::pair<Rows, std::future<std::vector<double>>>> parts;  // folds side by side
+    std::vector<std::pair<KernelRows, std::future<std::vector<double>>>> parts;  // folds side by side
     for (std::int64_t f = 0; f < options.folds; ++f) {
-      Rows kept;
-      Rows held;
+      KernelRows kept;
+      KernelRows held;
       for (std::size_t i = 0; i < rows.size(); ++i) {
         (fold[i] == f ? held : kept).push_back(rows[i]);
       }
@@ -176,7 +176,7 @@ void score(FittedModel& model, const KernelForm& form, const Device& device, con
                                             : " (errors on the fitted rows)");
 }
 
-void set_ranges(FittedModel& model, const KernelForm& form, const Rows& rows) {
+void set_ranges(FittedModel& model, const KernelForm& form, const KernelRows& rows) {
   const std::vector<std::string_view> names = form.coordinate_names();
   for (std::size_t i = 0; i < names.size(); ++i) {
     double low = rows.front()->coordinates[i];
@@ -219,7 +219,7 @@ std::string key_of(const Op& op, bool several_formats) {
 }
 
 /// Places of the form's coordinates that the rows lie at.
-std::size_t places_of(const Rows& rows) {
+std::size_t places_of(const KernelRows& rows) {
   std::set<std::vector<std::int64_t>> places;
   for (const Row* row : rows) {
     places.insert(place_key(row->coordinates));
@@ -237,9 +237,9 @@ FittedModels fit_kernels(const Device& device, std::span<const MeasuredOp> measu
   }
   std::vector<Row> rows;
   rows.reserve(measured.size());
-  std::map<std::string, Rows> by_key;
+  std::map<std::string, KernelRows> by_key;
   std::map<std::string, const KernelForm*> form_of;
-  Rows memory_bound;
+  KernelRows memory_bound;
   for (const MeasuredOp& m : measured) {
     if (is_collective(m.op->kind) || m.time <= Seconds{}) {
       continue;

@@ -9,6 +9,8 @@
 #include "planner/capacity.h"
 #include "planner/shard_bytes.h"
 
+#include "core/numbers.h"
+
 namespace stepcast::planner {
 namespace {
 
@@ -16,8 +18,6 @@ constexpr double kSeconds = 20;
 constexpr std::size_t kSteps = 10;         // of the inverse access curve, where rows are split
 constexpr double kRemapBytes = 4;          // per row
 constexpr std::size_t kLargest = 40 * 16;  // table x device binaries worth trying
-
-double real(std::int64_t v) { return static_cast<double>(v); }
 
 /// Rows that take `share` of the lookups.
 double rows_for(const Access& access, double share) {

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "core/numbers.h"
 #include "planner/baselines/methods.h"
 #include "planner/baselines/table_wise.h"
 #include "planner/capacity.h"
@@ -24,8 +25,6 @@ constexpr double kDenseCopy = 9.22;    // of a replicated table's gradient
 constexpr double kBackward = 2;        // times forward compute
 constexpr double kDenseKernel = 0.5;   // share of HBM bandwidth
 constexpr std::size_t kBins = 100;     // of a device's HBM, dynamic programming
-
-double real(std::int64_t v) { return static_cast<double>(v); }
 
 /// Narrow rows read badly in whole-table kernels.
 double narrow_penalty(std::int64_t columns) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/numbers.h"
 #include "core/split_mix.h"
 
 namespace stepcast::planner::internal {
@@ -16,8 +17,6 @@ constexpr int kTries = 8;                   // draws of a place or piece before 
 constexpr std::uint64_t kMovesAtOnce = 64;  // at one temperature
 
 using Vector = std::array<double, kPhases>;  // femtoseconds by phase: whole, so sums are exact
-
-std::size_t index(std::int32_t v) { return static_cast<std::size_t>(v); }
 
 void add(Vector& to, double times, const Vector& load) {
   for (std::size_t p = 0; p < kPhases; ++p) {

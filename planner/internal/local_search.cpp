@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/numbers.h"
 #include "core/split_mix.h"
 #include "planner/internal/rebalance.h"
 
@@ -14,8 +15,6 @@ constexpr std::size_t kAlsoTried = 12;    // tables tried beside those of the bu
 constexpr std::uint64_t kClocked = 1000;  // evaluations between looks at the clock
 constexpr std::size_t kLarge = 100;       // tables: beyond, what is good enough is left alone
 constexpr std::size_t kSwapPartners = 3;  // ranks asked for a table in exchange
-
-std::size_t index(std::int32_t v) { return static_cast<std::size_t>(v); }
 
 std::vector<std::int32_t> distinct(std::vector<std::int32_t> v) {
   std::sort(v.begin(), v.end());

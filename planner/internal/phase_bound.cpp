@@ -19,7 +19,7 @@ constexpr std::size_t kFew = 100;  // tables: beyond, phases are cut first
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 /// An option of a table.
-struct Item {
+struct PhaseItem {
   Vector even{};   ///< on every rank at least
   Vector local{};  ///< beyond that, averaged over ranks
   Vector piece{};  ///< beyond that, on the rank that has most of a phase
@@ -27,8 +27,8 @@ struct Item {
   std::int32_t option = 0;
 };
 
-Item item_of(const PlacementOption& o, std::size_t option, std::int32_t ranks) {
-  Item item;
+PhaseItem phase_item(const PlacementOption& o, std::size_t option, std::int32_t ranks) {
+  PhaseItem item;
   item.routes = o.routes;
   item.option = static_cast<std::int32_t>(option);
   const bool everywhere = o.group == ranks;
@@ -48,7 +48,7 @@ Item item_of(const PlacementOption& o, std::size_t option, std::int32_t ranks) {
   return item;
 }
 
-bool dominates(const Item& a, const Item& b) {
+bool dominates(const PhaseItem& a, const PhaseItem& b) {
   bool better = (a.routes & ~b.routes) == 0;
   for (std::size_t p = 0; p < kPhases && better; ++p) {
     better = a.even[p] <= b.even[p] && a.even[p] + a.local[p] <= b.even[p] + b.local[p] &&
@@ -71,16 +71,16 @@ class Tree {
   Tree(const PlacementProblem& problem, double in_hand)
       : problem_(problem), phases_(problem.phases()), in_hand_(in_hand) {
     for (const PlacementTable& table : problem.tables) {
-      std::vector<Item> items;
+      std::vector<PhaseItem> items;
       for (std::size_t o = 0; o < table.options.size(); ++o) {
-        const Item item = item_of(table.options[o], o, problem.ranks);
+        const PhaseItem item = phase_item(table.options[o], o, problem.ranks);
         if (std::none_of(items.begin(), items.end(),
-                         [&](const Item& other) { return dominates(other, item); })) {
-          std::erase_if(items, [&](const Item& other) { return dominates(item, other); });
+                         [&](const PhaseItem& other) { return dominates(other, item); })) {
+          std::erase_if(items, [&](const PhaseItem& other) { return dominates(item, other); });
           items.push_back(item);
         }
       }
-      for (const Item& i : items) {
+      for (const PhaseItem& i : items) {
         used_ |= i.routes;
       }
       tables_.push_back(std::move(items));
@@ -163,7 +163,7 @@ class Tree {
       if (node.fixed[t] < 0) {
         continue;
       }
-      const Item& item = tables_[t][static_cast<std::size_t>(node.fixed[t])];
+      const PhaseItem& item = tables_[t][static_cast<std::size_t>(node.fixed[t])];
       for (const std::size_t p : phases_) {
         f.even[p] += item.even[p];
         f.local[p] += item.local[p];
@@ -187,7 +187,7 @@ class Tree {
         continue;
       }
       double best = kInfinite;
-      for (const Item& item : tables_[t]) {
+      for (const PhaseItem& item : tables_[t]) {
         if ((item.routes & ~node.routes) != 0) {
           continue;
         }
@@ -265,7 +265,7 @@ class Tree {
     double sum = f.charges;
     for (const std::size_t p : phases_) {
       double most = local[p];
-      for (const Item* item : chosen_) {
+      for (const PhaseItem* item : chosen_) {
         most = std::max(most, item->piece[p]);
       }
       sum += even[p] + most;
@@ -300,7 +300,7 @@ class Tree {
     double piece = 0;
     for (const std::size_t p : phases_) {
       double largest = 0;
-      for (const Item* item : chosen_) {
+      for (const PhaseItem* item : chosen_) {
         largest = std::max(largest, item->piece[p]);
       }
       if (largest > last[p] * (1 + kClosed) && largest - last[p] > most) {
@@ -317,7 +317,7 @@ class Tree {
     at.above = piece;
     double under = 0;  // the largest piece that stays
     for (const auto& items : tables_) {
-      for (const Item& item : items) {
+      for (const PhaseItem& item : items) {
         if (item.piece[p] > at.below) {
           at.above = std::min(at.above, item.piece[p]);
         } else {
@@ -337,7 +337,7 @@ class Tree {
     relax(node, f, node.weight, even, local);
     if (starts > 0 && (starts_.size() < starts || tables_.size() > kFew)) {
       std::vector<std::int32_t> options;
-      for (const Item* item : chosen_) {
+      for (const PhaseItem* item : chosen_) {
         options.push_back(item->option);
       }
       if (seen_.insert(options).second) {
@@ -389,10 +389,10 @@ class Tree {
   const PlacementProblem& problem_;
   std::vector<std::size_t> phases_;
   double in_hand_;
-  std::vector<std::vector<Item>> tables_;
+  std::vector<std::vector<PhaseItem>> tables_;
   std::uint32_t used_ = 0;
   std::priority_queue<Node, std::vector<Node>, Later> open_;
-  std::vector<const Item*> chosen_;
+  std::vector<const PhaseItem*> chosen_;
   std::vector<std::vector<std::int32_t>> starts_;
   std::vector<double> leasts_;                   ///< of them
   std::vector<std::vector<std::int32_t>> last_;  ///< the newest

@@ -6,7 +6,7 @@ namespace stepcast::planner::internal {
 namespace {
 
 /// Least load that an option puts on any rank that holds a piece of it.
-PatternItem item_of(const PlacementOption& o, std::size_t option, std::int32_t ranks) {
+PatternItem pattern_item(const PlacementOption& o, std::size_t option, std::int32_t ranks) {
   const Ticks load = total(o.load);
   const std::int32_t copies = o.group == ranks ? o.pieces : 1;
   return {load_seconds(load * copies), 1.0 / (static_cast<double>(o.pieces) * o.group / copies),
@@ -25,7 +25,7 @@ PatternItems::PatternItems(const PlacementProblem& problem, std::uint32_t routes
         continue;
       }
       const double everywhere = load_seconds(total(o.everywhere));
-      const PatternItem item = item_of(o, i, problem.ranks);
+      const PatternItem item = pattern_item(o, i, problem.ranks);
       if (item.load + everywhere <= most) {
         here.push_back(item);
         common = std::min(common, everywhere);

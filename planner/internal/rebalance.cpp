@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
+#include "core/numbers.h"
+
 namespace stepcast::planner::internal {
 namespace {
 
 constexpr std::int32_t kAllPartners = 64;  // ranks: beyond, some are asked in turn
 constexpr std::size_t kMostPieces = 24;    // of a rank that take part
 constexpr std::size_t kTried = 3;          // exchanges tried where capacities stand in the way
-
-std::size_t index(std::int32_t v) { return static_cast<std::size_t>(v); }
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/numbers.h"
 
 namespace stepcast::planner::internal {
 namespace {
@@ -11,7 +12,6 @@ constexpr double kIdBytes = 8;
 constexpr double kLengthBytes = 4;
 
 double element_bytes(Format f) { return bits_per_element(f, 1024) / 8; }
-double real(std::int64_t v) { return static_cast<double>(v); }
 
 }  // namespace
 

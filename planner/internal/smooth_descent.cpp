@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "core/numbers.h"
 #include "core/split_mix.h"
 
 namespace stepcast::planner::internal {
@@ -19,8 +20,6 @@ constexpr int kExchanges = 4;          // of a rank in a sweep
 constexpr double kFirstBytes = 2;      // price of a rank's capacity, in objectives
 constexpr double kMoreBytes = 2;       // times that with every sweep
 constexpr double kLeast = -1 + 1e-12;  // what is left of a sum of exponentials, less one
-
-std::size_t index(std::int32_t v) { return static_cast<std::size_t>(v); }
 
 double exp_of(double x) { return std::exp(std::min(x, kSteepest)); }
 

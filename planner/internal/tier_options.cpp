@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/numbers.h"
 #include "planner/internal/hot_rows.h"
 #include "planner/migration.h"
 #include "planner/shard_bytes.h"
@@ -15,9 +16,6 @@
 
 namespace stepcast::planner::internal {
 namespace {
-
-double real(std::int64_t v) { return static_cast<double>(v); }
-std::int64_t whole(double bytes) { return static_cast<std::int64_t>(std::ceil(bytes)); }
 
 /// Options of one table; the pricing of levels follows reference/planner.md 1.3 with the measured
 /// price of each link level in the place of byte counts.
@@ -329,7 +327,7 @@ class TierOptions {
       grows[kGroupExchange] = false;
       spread_by_shares(o, shares_of_ranks(cut, groups_used, used), grows);
     }
-    o.bytes[0] = whole(bytes) + 4096 * static_cast<std::int64_t>(groups_used.size());  // rounding
+    o.bytes[0] = rounded_up(bytes) + 4096 * static_cast<std::int64_t>(groups_used.size());  // rounding
     o.routes =
         RoutePrices::bits({RoutePrices::Route::kIds, unpooled() ? RoutePrices::Route::kSequence
                                                                 : RoutePrices::Route::kReduce});
@@ -448,14 +446,14 @@ class TierOptions {
             held_bytes(job_, table_, {holding, rows, table_.dim, most, members});
         // A few rows more than the ledger counts, whose members are not all the fullest.
         o.bytes[0] =
-            whole(held.buffers + cache + (real(fullest.slots - fullest.capacity) + 64) * row);
-        o.bytes[tier] = whole(held.weights + held.optimizer);
+            rounded_up(held.buffers + cache + (real(fullest.slots - fullest.capacity) + 64) * row);
+        o.bytes[tier] = rounded_up(held.weights + held.optimizer);
         for (std::size_t host = 1; policy == RowCachePolicy::kLfu && host < tiers_.size(); ++host) {
-          o.bytes[host] += tiers_[host].name == kHostTier ? whole(real(rows) * kCounterBytes) : 0;
+          o.bytes[host] += tiers_[host].name == kHostTier ? rounded_up(real(rows) * kCounterBytes) : 0;
         }
         const double rows_back = lists.lists * real(members);
         o.bytes_everywhere[0] =
-            whole(arriving_bytes(job_, table_, holding, table_.dim, 1, rows_back).total());
+            rounded_up(arriving_bytes(job_, table_, holding, table_.dim, 1, rows_back).total());
         if (once) {
           const double local = global_ / real(job_.devices) * real(table_.dim);
           const auto [there, back] = routes_.pool_rows(local * real(members), local);

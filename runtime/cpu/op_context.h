@@ -6,6 +6,7 @@
 #include "core/job.h"
 #include "core/program.h"
 #include "runtime/collectives.h"
+#include "runtime/cpu/kernels/matrix_view.h"
 #include "runtime/host_batch.h"
 #include "runtime/op_dispatch.h"
 #include "runtime/tensor_layout.h"
@@ -20,6 +21,7 @@ struct Matrix {
   std::int64_t columns = 0;
   [[nodiscard]] std::int64_t elements() const { return rows * columns; }
 };
+inline kernels::MatrixView view(const Matrix& m) { return {m.data, m.rows, m.columns}; }
 
 /// Everything an op's function may touch while it runs on one rank.
 class OpContext {

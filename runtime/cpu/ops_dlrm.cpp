@@ -10,8 +10,6 @@
 namespace stepcast::runtime::cpu {
 namespace {
 
-kernels::MatrixView view(const Matrix& m) { return {m.data, m.rows, m.columns}; }
-
 void dot_interaction_forward(OpContext& c) {
   const kernels::DotInteraction shape{c.op.shape[1], c.op.shape[2]};
   float* scratch = c.scratch_floats(static_cast<std::size_t>(shape.scratch_floats()));

@@ -7,14 +7,14 @@
 #include "runtime/cpu/ops_dlrm.h"
 #include "runtime/op_operands.h"
 
+#include "core/numbers.h"
+
 namespace stepcast::runtime::cpu {
 namespace {
 
 using workloads::EmbeddingRoute;
 using workloads::EmbeddingSlice;
 using Part = EmbeddingExchange::Part;
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 const EmbeddingGroup& group_of(const OpContext& c) {
   return c.program.embeddings.at(index(c.op.detail));

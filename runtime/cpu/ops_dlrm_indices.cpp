@@ -5,6 +5,8 @@
 #include "runtime/cpu/kernels/index_exchange.h"
 #include "runtime/cpu/ops_dlrm.h"
 
+#include "core/numbers.h"
+
 namespace stepcast::runtime::cpu {
 namespace {
 
@@ -12,8 +14,6 @@ using workloads::EmbeddingRoute;
 using workloads::EmbeddingSlice;
 using Arrival = EmbeddingExchange::Arrival;
 using Part = EmbeddingExchange::Part;
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 template <class T>
 void grow(std::vector<T>& v, std::int64_t n) {

@@ -4,12 +4,12 @@
 #include "runtime/cpu/ops_dlrm.h"
 #include "runtime/futex.h"
 
+#include "core/numbers.h"
+
 namespace stepcast::runtime::cpu {
 namespace {
 
 using workloads::EmbeddingRoute;
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 /// Contiguous pieces of a row and of its slot, weights first, then optimizer state.
 struct RowParts {

@@ -14,8 +14,6 @@ namespace {
 
 using kernels::MatrixView;
 
-MatrixView view(const Matrix& m) { return {m.data, m.rows, m.columns}; }
-
 struct ExpertState : OpState {
   ExpertState(const Job& job, const Program& program, std::int32_t rank)
       : plans(program, [&](const ExpertRouting& routing) {

@@ -15,8 +15,6 @@
 namespace stepcast::runtime::cpu {
 namespace {
 
-kernels::MatrixView view(const Matrix& m) { return {m.data, m.rows, m.columns}; }
-
 /// After a product, whose result is in `product`: the first output, or the input of a GELU that is
 /// kept. Masks are for libraries that cannot look at y: not written here.
 void epilogue(OpContext& c, const kernels::MatrixView& product) {

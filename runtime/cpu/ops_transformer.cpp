@@ -38,8 +38,6 @@ using kernels::MatrixView;
 
 constexpr float kEpsilon = 1e-5F;
 
-MatrixView view(const Matrix& m) { return {m.data, m.rows, m.columns}; }
-
 /// Rows of a block that stays in the first-level cache.
 std::int64_t block_rows(std::int64_t width) {
   constexpr std::int64_t kBlockFloats = 4096;

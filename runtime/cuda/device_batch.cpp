@@ -4,17 +4,16 @@
 
 #include <cstring>
 
+#include "runtime/cuda/alignment.h"
 #include "runtime/cuda/check.h"
 
 namespace stepcast::runtime::cuda {
 namespace {
 
-constexpr std::size_t kAlignment = 256;
-
 template <class T>
 void place(const std::vector<T>& from, BatchLayout::List& list, std::size_t& bytes) {
   list = {bytes, from.size()};
-  bytes += (from.size() * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+  bytes += aligned(from.size() * sizeof(T));
 }
 
 template <class T>

@@ -5,15 +5,10 @@
 #include <utility>
 
 #include "core/error.h"
+#include "runtime/cuda/alignment.h"
 #include "runtime/cuda/check.h"
 
 namespace stepcast::runtime::cuda {
-namespace {
-
-constexpr std::size_t kAlignment = 256;
-
-}  // namespace
-
 Buffer::Buffer(Buffer&& other) noexcept
     : kind_(other.kind_),
       what_(std::move(other.what_)),
@@ -37,8 +32,7 @@ void* Buffer::reserve(std::size_t bytes) {
     return data_;
   }
   // A quarter more the second time, so that batches of random size soon fit.
-  const std::size_t wanted =
-      ((bytes_ == 0 ? bytes : bytes + bytes / 4) + kAlignment - 1) / kAlignment * kAlignment;
+  const std::size_t wanted = aligned(bytes_ == 0 ? bytes : bytes + bytes / 4);
   if (data_ != nullptr) {
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // work under way may still read it
   }

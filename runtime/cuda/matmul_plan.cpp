@@ -3,16 +3,11 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "runtime/cuda/alignment.h"
 #include "runtime/cuda/kernels/quantise.h"
 
 namespace stepcast::runtime::cuda {
 namespace {
-
-constexpr std::size_t kAlignment = 256;
-
-std::size_t rounded(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 std::uint32_t alignment_of(std::uintptr_t address) {
   std::uint32_t alignment = kAlignment;
@@ -67,7 +62,7 @@ std::size_t bytes_if_converted(const MatmulPlan::Matrix& m, std::int64_t batch) 
     return 0;
   }
   const std::int64_t matrices = m.step == 0 ? 1 : batch;
-  return rounded(static_cast<std::size_t>(m.rows * m.columns * matrices) * stored_bytes(m.format));
+  return aligned(static_cast<std::size_t>(m.rows * m.columns * matrices) * stored_bytes(m.format));
 }
 
 /// A quantised operand: `columns` times `k`, the summed dimension innermost and padded.
@@ -200,7 +195,7 @@ std::size_t MatmulPlan::converted_bytes() const {
   // Behind quantised operands stand their scales and what their largest values are found with.
   const std::size_t scales = fp8() ? 2 * kernels::kQuantiseWorkspace : 0;
   const std::size_t added =
-      sums() ? rounded(static_cast<std::size_t>(m) * stored_bytes(out.format)) : 0;
+      sums() ? aligned(static_cast<std::size_t>(m) * stored_bytes(out.format)) : 0;
   return bytes_if_converted(first, batch) + bytes_if_converted(second, batch) + scales + added;
 }
 

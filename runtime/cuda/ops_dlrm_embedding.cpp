@@ -9,6 +9,8 @@
 #include "runtime/cuda/ops_dlrm.h"
 #include "runtime/op_operands.h"
 
+#include "core/numbers.h"
+
 namespace stepcast::runtime::cuda {
 namespace {
 
@@ -16,8 +18,6 @@ using kernels::MatrixView;
 using workloads::EmbeddingRoute;
 using workloads::EmbeddingSlice;
 using Part = EmbeddingExchange::Part;
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 const EmbeddingGroup& group_of(const OpContext& c) {
   return c.program.embeddings.at(index(c.op.detail));

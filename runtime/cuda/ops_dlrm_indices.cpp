@@ -8,6 +8,8 @@
 #include "runtime/cuda/nccl_exchange.h"
 #include "runtime/cuda/ops_dlrm.h"
 
+#include "core/numbers.h"
+
 namespace stepcast::runtime::cuda {
 namespace {
 
@@ -15,8 +17,6 @@ using workloads::EmbeddingRoute;
 using workloads::EmbeddingSlice;
 using Arrival = EmbeddingExchange::Arrival;
 using Part = EmbeddingExchange::Part;
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 /// Copies of lists, collected and enqueued together: few launches however many lists there are. The
 /// words of 4 bytes are moved as they are; a long list is many rows, which warps share.

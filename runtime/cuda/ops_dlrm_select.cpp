@@ -1,4 +1,5 @@
 #include "core/error.h"
+#include "core/numbers.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/kernels/distinct_lists.h"
 #include "runtime/cuda/kernels/row_selection.h"
@@ -9,8 +10,6 @@
 
 namespace stepcast::runtime::cuda {
 namespace {
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 

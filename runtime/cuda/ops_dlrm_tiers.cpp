@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/numbers.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/kernels/row_selection.h"
 #include "runtime/cuda/ops_dlrm.h"
@@ -12,8 +13,6 @@ namespace {
 
 using kernels::MatrixView;
 using workloads::EmbeddingRoute;
-
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 /// Weights, then optimizer state, of a shard's rows in their tier and in the slots of its cache.
 kernels::RowParts parts_of(const OpContext& c, const EmbeddingShard& shard) {

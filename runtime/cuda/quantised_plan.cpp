@@ -4,13 +4,12 @@
 #include <map>
 #include <optional>
 
+#include "runtime/cuda/alignment.h"
 #include "runtime/cuda/kernels/quantise.h"
 #include "runtime/cuda/matmul_plan.h"
 
 namespace stepcast::runtime::cuda {
 namespace {
-
-constexpr std::size_t kAlignment = 256;
 
 std::size_t rounded(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
@@ -122,7 +121,7 @@ class Planner {
         at = std::max(at, before->end);
         stay_whole();
       }
-      const std::size_t end = at + rounded(bytes, kAlignment);
+      const std::size_t end = at + aligned(bytes);
       taken.insert(before, {at, end, last});
       plan_.bytes = std::max(plan_.bytes, end);
       return at;

@@ -9,9 +9,9 @@
 namespace stepcast::runtime {
 namespace {
 
-constexpr double kChunkTime = 250'000;       // ns: how finely ranks take turns
-constexpr double kSmallestChunk = 4 * 1024;  // bytes
-constexpr std::int64_t kAhead = 500'000;     // ns a rank may book ahead of the clock
+constexpr double kTierChunkTime = 250'000;       // ns: how finely ranks take turns
+constexpr double kSmallestTierChunk = 4 * 1024;  // bytes
+constexpr std::int64_t kTierAhead = 500'000;     // ns a rank may book ahead of the clock
 
 }  // namespace
 
@@ -40,11 +40,11 @@ PacedTiers::PacedTiers(const System& system, int devices, int rank,
 
 void PacedTiers::move(std::size_t tier, double bytes, std::int64_t start) {
   const Way& way = ways_.at(tier);
-  const double chunk = std::max(kSmallestChunk, std::min(bytes / 4, way.bytes_per_ns * kChunkTime));
+  const double chunk = std::max(kSmallestTierChunk, std::min(bytes / 4, way.bytes_per_ns * kTierChunkTime));
   std::int64_t clock = start;
   for (double left = bytes; left > 0; left -= chunk) {
-    if (clock - steady_ns() > kAhead) {
-      sleep_until_ns(clock - kAhead / 2);
+    if (clock - steady_ns() > kTierAhead) {
+      sleep_until_ns(clock - kTierAhead / 2);
     }
     const std::int64_t duration = std::llround(std::min(left, chunk) / way.bytes_per_ns);
     clock = PacedFabric::book(*way.link, clock, duration) + duration;

@@ -18,12 +18,12 @@ namespace {
 /// vectors differed by 1.5 times between ranks whose ops took the same. Empty where ranks have next
 /// to nothing in common.
 std::vector<double> relative_paces(const ExecutionGraph& graph, const traces::Trace& trace) {
-  using Key = std::tuple<OpKind, Format, std::array<std::int64_t, 6>, std::string>;
+  using WorkKey = std::tuple<OpKind, Format, std::array<std::int64_t, 6>, std::string>;
   constexpr std::size_t kFewestShared = 5;
-  std::vector<std::map<Key, double>> times;
+  std::vector<std::map<WorkKey, double>> times;
   for (const traces::RankTrace& rank : trace.ranks) {
     const Program& program = graph.program_of(rank.rank);
-    std::map<Key, double>& of_rank = times.emplace_back();
+    std::map<WorkKey, double>& of_rank = times.emplace_back();
     for (const traces::OpSamples& s : traces::samples_of(trace, rank.rank, 0)) {
       const Op& op = program.ops[s.ref.op];
       if (!s.seconds.empty() && !is_collective(op.kind) &&
@@ -34,7 +34,7 @@ std::vector<double> relative_paces(const ExecutionGraph& graph, const traces::Tr
     }
   }
   std::vector<double> paces;
-  for (const std::map<Key, double>& of_rank : times) {
+  for (const std::map<WorkKey, double>& of_rank : times) {
     std::vector<std::pair<double, double>> ratios;  // and their weights
     double all = 0;
     for (const auto& [key, time] : of_rank) {

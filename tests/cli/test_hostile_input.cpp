@@ -99,8 +99,8 @@ TEST_CASE("escape sequences of names do not reach the terminal", "[cli]") {
   CHECK(wrong.code == 2);
   CHECK(wrong.err.find('\x1b') == std::string::npos);
   // Programs get names whole.
-  const auto json = nlohmann::json::parse(call({"show", trace, "--format", "json"}).out);
-  CHECK_THAT(json.dump(), Contains("\\u001b[31mred"));
+  const auto shown = nlohmann::json::parse(call({"show", trace, "--format", "json"}).out);
+  CHECK_THAT(shown.dump(), Contains("\\u001b[31mred"));
 }
 
 TEST_CASE("signatures are cut for people", "[cli]") {

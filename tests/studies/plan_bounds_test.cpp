@@ -152,15 +152,13 @@ void hold(const PlanRequest& r, const ParallelPlanReport& report, const PlanPoin
          seconds >= report.plans.back().prediction.iteration.base()));
 }
 
-}  // namespace
-
-TEST_CASE("no plan drawn from the stated space is faster than the bounds that are printed",
-          "[studies][plan][property]") {
+/// Draws jobs, and plans of each, until there are `enough` plans, and holds them to the bounds.
+void draw_plans(int enough) {
   int drawn = 0;
   int uneven = 0;
   int ends = 0;
   int other_schedules = 0;
-  for (unsigned seed = 1; drawn < STEPCAST_DRAWN_PLANS; ++seed) {
+  for (unsigned seed = 1; drawn < enough; ++seed) {
     Draw draw(seed);
     std::string said;
     const PlanRequest r = drawn_request(draw, said);
@@ -183,6 +181,18 @@ TEST_CASE("no plan drawn from the stated space is faster than the bounds that ar
   CHECK(uneven > drawn / 5);
   CHECK(ends > drawn / 10);
   CHECK(other_schedules > drawn / 20);
+}
+
+}  // namespace
+
+TEST_CASE("no plan drawn from the stated space is faster than the bounds that are printed",
+          "[studies][plan][property]") {
+  draw_plans(2'000);
+}
+
+TEST_CASE("no plan of ten thousand drawn ones is faster than the bounds that are printed",
+          "[.long][studies][plan][property]") {
+  draw_plans(10'000);
 }
 
 }  // namespace stepcast::studies

@@ -11,12 +11,12 @@
 #include "workloads/embedding_plan.h"
 #include "workloads/plan_communicators.h"
 
+#include "core/numbers.h"
+
 using namespace stepcast;
 using namespace stepcast::planner;
 
 namespace {
-
-double real(std::int64_t v) { return static_cast<double>(v); }
 
 /// Tables, machines and memories by chance; libraries take their share of the device.
 Job tight_job(std::mt19937& rng) {

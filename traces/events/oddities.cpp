@@ -3,12 +3,12 @@
 namespace stepcast::traces {
 namespace {
 
-struct Words {
+struct Description {
   std::string_view name;
   std::string_view meaning;
 };
 
-Words words_of(Oddity kind) {
+Description description_of(Oddity kind) {
   switch (kind) {
     case Oddity::kOrphan:
       return {"orphan", "device work without the host call that launched it"};
@@ -60,8 +60,8 @@ Words words_of(Oddity kind) {
 
 }  // namespace
 
-std::string_view name_of(Oddity kind) { return words_of(kind).name; }
-std::string_view meaning_of(Oddity kind) { return words_of(kind).meaning; }
+std::string_view name_of(Oddity kind) { return description_of(kind).name; }
+std::string_view meaning_of(Oddity kind) { return description_of(kind).meaning; }
 
 void Oddities::merge(const Oddities& other) {
   for (std::size_t k = 0; k < entries_.size(); ++k) {

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-constexpr int kSchema = 1;
+constexpr int kTraceSchema = 1;
 constexpr std::int64_t kLargest = std::int64_t{1} << 53;  // what a double still counts exactly
 
 std::int64_t nanoseconds_of(SimTime t) { return ticks(t) / 1000; }
@@ -79,10 +79,10 @@ class ManifestReader {
   }
 
   Trace read(int& ranks) const {
-    if (const int schema = at<int>(root_, "schema", "schema"); schema != kSchema) {
+    if (const int schema = at<int>(root_, "schema", "schema"); schema != kTraceSchema) {
       fail("schema", fmt::format("{} is not the schema this version reads ({}); convert the trace "
                                  "with the version that wrote it",
-                                 schema, kSchema));
+                                 schema, kTraceSchema));
     }
     Trace trace;
     trace.producer = at<std::string>(root_, "producer", "producer");
@@ -493,7 +493,7 @@ void write_manifest(const fs::path& folder, const Trace& trace, int ranks) {
   for (const RankClass& c : g.classes) {
     classes.push_back({{"program", c.program}, {"ranks", c.ranks}});
   }
-  json manifest = {{"schema", kSchema},
+  json manifest = {{"schema", kTraceSchema},
                    {"producer", trace.producer},
                    {"job", trace.job.empty() ? json() : json::parse(trace.job)},
                    {"ranks", ranks},

@@ -14,7 +14,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using Node = internal::JsonNode;
-constexpr int kSchema = 1;
 constexpr const char* kManifest = internal::kRecordingManifest;
 
 Oddity oddity_named(const std::string& name) {
@@ -307,9 +306,9 @@ Recording read_recording(const fs::path& folder) {
     throw InputError(file, "is not JSON; was the file cut?");
   }
   const Node root(file, parsed, "");
-  if (const int schema = root["schema"].whole<int>(); schema != kSchema) {
+  if (const int schema = root["schema"].whole<int>(); schema != kRecordingSchema) {
     root["schema"].fail(
-        fmt::format("{} is not the schema this version reads ({})", schema, kSchema));
+        fmt::format("{} is not the schema this version reads ({})", schema, kRecordingSchema));
   }
   Recording recording;
   recording.format = root["format"].text();

@@ -5,6 +5,8 @@
 
 namespace stepcast::traces {
 
+constexpr int kRecordingSchema = 1;
+
 /// A recording in our own format, a folder (schema: docs/trace-format.md): `recording.json` with
 /// names, lanes and tables, one `rank-R.csv` per rank with its events. Holds everything the model
 /// holds, to the nanosecond; text, so that a diff can be read.

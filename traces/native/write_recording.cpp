@@ -12,8 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-constexpr int kSchema = 1;
-
 /// kNoName is written as -1.
 std::int64_t written(NameId id) { return id == kNoName ? -1 : static_cast<std::int64_t>(id); }
 
@@ -119,7 +117,7 @@ void write_recording(const fs::path& folder, const Recording& recording) {
   for (NameId i = 0; i < recording.names.size(); ++i) {
     names.push_back(recording.names.view(i));
   }
-  const json manifest = {{"schema", kSchema},
+  const json manifest = {{"schema", kRecordingSchema},
                          {"format", recording.format},
                          {"producer", recording.producer},
                          {"job", recording.job},

@@ -41,7 +41,7 @@ std::string_view name_of(HostSpan::Kind kind) {
   return "host";
 }
 
-class Events {
+class EventList {
  public:
   void slice(std::string_view name, std::string_view category, int process, int track,
              SimTime begin, SimTime end, const std::string& arguments) {
@@ -74,7 +74,7 @@ class Events {
 constexpr int kHostTrack = 0;
 
 /// Tracks after the streams of a rank, in the order in which their names first come.
-void add_annotations(Events& events, const ExecutionGraph& graph,
+void add_annotations(EventList& events, const ExecutionGraph& graph,
                      std::span<const Annotation> annotations) {
   std::map<std::int32_t, std::vector<std::string>> tracks;
   for (const Annotation& a : annotations) {
@@ -95,7 +95,7 @@ void add_annotations(Events& events, const ExecutionGraph& graph,
 void write_perfetto(const std::filesystem::path& file, const ExecutionGraph& graph,
                     std::span<const OpSpan> ops, std::span<const HostSpan> host,
                     const std::string& title, std::span<const Annotation> annotations) {
-  Events events;
+  EventList events;
   std::set<std::int32_t> ranks;
   for (const OpSpan& s : ops) {
     ranks.insert(s.rank);

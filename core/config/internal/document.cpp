@@ -12,8 +12,6 @@ namespace stepcast::config {
 namespace {
 
 constexpr std::size_t kDeepest = 64;
-constexpr std::uintmax_t kLargestJson = 256U << 20U;
-
 /// Where the parser stands: enclosing objects and arrays, the key or index reached in each, and the
 /// keys seen.
 class Place {

@@ -37,6 +37,8 @@ struct Document {
 Json parse_json(std::string_view text, std::string_view label);
 Document parse_document(const Source& source);
 
+constexpr std::uintmax_t kLargestJson = 256U << 20U;  ///< bytes
+
 /// Opens a regular file. `where` names the place that asked for it. Errors: InputError with the
 /// nearest name in its folder.
 std::ifstream open_file(const std::filesystem::path& file, std::string_view where);

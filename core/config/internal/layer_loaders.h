@@ -9,6 +9,7 @@ namespace stepcast::config {
 // Bounds far beyond anything built, so that later products stay exact in 64 bits and in doubles.
 constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
 constexpr std::int64_t kWidestTable = 1 << 16;
+constexpr std::int64_t kWidest = 1 << 20;  ///< of a layer
 
 /// Embedding tables of a workload: a list of at least `least`, with names that differ.
 std::vector<EmbeddingTable> tables_from(const Value& v, std::size_t least);

@@ -10,6 +10,8 @@
 
 namespace stepcast::config {
 
+constexpr std::int64_t kMostElements = std::int64_t{1} << 50;  ///< of an array
+
 /// How one element is stored, always little-endian; `bytes` 0: not as an integer.
 struct ElementType {
   int bytes = 0;

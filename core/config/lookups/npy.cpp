@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::size_t kPrelude = 8;  // magic and version
 constexpr std::size_t kLongest = 1U << 16;
-constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
 
 /// What follows `'key':` in the dictionary, without blanks before it.
 std::string_view value_of(std::string_view header, std::string_view key) {

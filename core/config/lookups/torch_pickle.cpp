@@ -13,7 +13,6 @@ namespace stepcast::config {
 namespace {
 
 constexpr std::size_t kMostObjects = 1U << 20;
-constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
 
 struct Object;
 using Ref = const Object*;
