@@ -56,7 +56,7 @@ Estimate estimate(const std::vector<double>& rounds) {
 class Trained {
  public:
   Trained(const Job& job, const ExecutionGraph& graph, Observer& recorder)
-      : source_(runtime::make_batch_source(job, graph.mesh, 0, 0)),
+      : source_(runtime::make_batch_source(graph.inputs, graph.mesh, 0, 0)),
         executor_(job, graph, 0, std::vector<runtime::Collectives*>(graph.communicators.size()),
                   options(), &recorder) {}
 

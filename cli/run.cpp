@@ -1,5 +1,5 @@
-#include "runtime/executable.h"
 #include "runtime/trainer.h"
+#include "studies/executable.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -18,6 +18,7 @@
 #include "cli/version.h"
 #include "core/config/config.h"
 #include "core/error.h"
+#include "core/step_traffic.h"
 #include "planner/ledger.h"
 #include "runtime/cuda/backend.h"
 #include "studies/error_statistics.h"
@@ -27,7 +28,6 @@
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan.h"
 #include "workloads/embedding_tiers.h"
-#include "workloads/step_traffic.h"
 
 namespace stepcast::cli {
 namespace {
@@ -83,11 +83,10 @@ double ledger_bytes(const Job& job) {
 }
 
 /// Kinds that either side has bytes of.
-std::vector<workloads::TrafficKind> kinds_of(const workloads::StepTraffic& counted,
-                                             const workloads::StepTraffic& predicted) {
-  std::vector<workloads::TrafficKind> kinds;
-  for (std::size_t k = 0; k < workloads::kTrafficKinds; ++k) {
-    const auto kind = static_cast<workloads::TrafficKind>(k);
+std::vector<TrafficKind> kinds_of(const StepTraffic& counted, const StepTraffic& predicted) {
+  std::vector<TrafficKind> kinds;
+  for (std::size_t k = 0; k < kTrafficKinds; ++k) {
+    const auto kind = static_cast<TrafficKind>(k);
     if (counted.total(kind) + predicted.total(kind) > 0) {
       kinds.push_back(kind);
     }
@@ -96,8 +95,7 @@ std::vector<workloads::TrafficKind> kinds_of(const workloads::StepTraffic& count
 }
 
 /// Bytes of one step over all ranks, as counted and as the graph expects them.
-void print_traffic(const workloads::StepTraffic& counted, const workloads::StepTraffic& predicted,
-                   std::ostream& out) {
+void print_traffic(const StepTraffic& counted, const StepTraffic& predicted, std::ostream& out) {
   const auto kinds = kinds_of(counted, predicted);
   if (kinds.empty()) {
     return;
@@ -108,7 +106,7 @@ void print_traffic(const workloads::StepTraffic& counted, const workloads::StepT
     head.push_back("predicted");
   }
   TextTable table(head);
-  for (const workloads::TrafficKind kind : kinds) {
+  for (const TrafficKind kind : kinds) {
     std::vector<std::string> row{std::string(name_of(kind))};
     for (std::size_t level = 0; level < counted.levels.size(); ++level) {
       row.push_back(human(Bytes(counted.at(kind, level))));
@@ -122,7 +120,7 @@ void print_traffic(const workloads::StepTraffic& counted, const workloads::StepT
 
 /// What a run moves between memory tiers and what is expected of it.
 struct Expected {
-  workloads::StepTraffic sent;
+  StepTraffic sent;
   std::map<std::string, RowTraffic> tiers;
 };
 
@@ -156,10 +154,9 @@ nlohmann::ordered_json tier_json(const RowTraffic& t) {
           {"written_bytes", t.written_bytes}};
 }
 
-nlohmann::ordered_json traffic_json(const workloads::StepTraffic& counted,
-                                    const workloads::StepTraffic& predicted) {
+nlohmann::ordered_json traffic_json(const StepTraffic& counted, const StepTraffic& predicted) {
   nlohmann::ordered_json j = nlohmann::ordered_json::array();
-  for (const workloads::TrafficKind kind : kinds_of(counted, predicted)) {
+  for (const TrafficKind kind : kinds_of(counted, predicted)) {
     for (std::size_t level = 0; level < counted.levels.size(); ++level) {
       j.push_back({{"kind", name_of(kind)},
                    {"level", counted.levels[level]},
@@ -323,7 +320,7 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
                     fmt::format("loss {:.4f}", s.loss));
   };
   const runtime::RunResult result =
-      options.trace.empty() ? runtime::run_training(job, graph, run_options, session)
+      options.trace.empty() ? runtime::run_training(graph, job.system, run_options, session)
                             : studies::run_traced(job, graph, run_options, session, traced);
   if (session.rank() == 0) {
     const double allowed = options.backend == "cpu" ? ledger_bytes(job) : 0;
@@ -331,9 +328,9 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
                    "the fullest rank allocated {:.0f} bytes, the plan's ledger allows {:.0f}",
                    result.allocated.base(), allowed);
     // The CPU's ranks move four bytes of every number, whatever its format.
-    Expected predicted{workloads::expected_traffic(
-                           graph, LinkLevels(options.emulate.empty() ? job.system : emulated), 4),
-                       {}};
+    Expected predicted{
+        expected_traffic(graph, LinkLevels(options.emulate.empty() ? job.system : emulated), 4),
+        {}};
     if (!result.tiers.empty()) {
       predicted.tiers = workloads::expected_tier_traffic(job, graph, options.warmup, options.steps,
                                                          options.backend == "cpu" ? 4 : 0);
@@ -384,7 +381,7 @@ int run(const RunCommand& options, Context& context) {
         config::load_job(source, job_options.overrides, {context.library}));
   };
   const Job job = options.ranks > 0 ? told_as("--ranks", loaded) : loaded();
-  runtime::require_executable(job, options.backend == "cuda");
+  studies::require_executable(job, options.backend == "cuda");
   const ExecutionGraph graph = workloads::build_graph(job);
   if (options.ranks == 0 && job.devices > 64) {
     throw InputError(

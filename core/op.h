@@ -134,6 +134,18 @@ enum class Norm : std::uint8_t { kLayerNorm, kRmsNorm };
 enum class CopyWay : std::uint8_t { kThere, kBack };
 enum class OptimizerKind : std::uint8_t { kSgd, kAdam, kRowwiseAdagrad, kAdagrad };
 
+/// What the bytes of a collective are for.
+enum class TrafficKind : std::uint8_t {
+  kIds,          ///< lengths and ids of lookups
+  kOutputs,      ///< rows or partial sums of the forward pass
+  kGradients,    ///< their gradients
+  kReplicaSync,  ///< gradients of table rows with several copies
+  kDenseSync,    ///< gradients of the dense model
+  kExperts,      ///< copies of tokens on their way to experts and back
+  kOther,        ///< of a transformer
+  kCount
+};
+
 /// The class of model that costs an op; also the row of a breakdown.
 enum class OpClass : std::uint8_t {
   kGemm,
@@ -171,7 +183,8 @@ struct Op {
   std::uint8_t flags = 0;
   std::uint8_t variant = 0;  ///< Activation, Norm or OptimizerKind, by kind
   std::uint8_t stream = 0;
-  std::int32_t communicator = -1;  ///< index into ExecutionGraph::communicators
+  TrafficKind traffic = TrafficKind::kOther;  ///< of a collective
+  std::int32_t communicator = -1;             ///< index into ExecutionGraph::communicators
   std::int32_t peer = -1;     ///< position in the communicator: root, or partner of a send or recv
   std::int32_t detail = -1;   ///< index into the side table of the kind
   std::int32_t routing = -1;  ///< index into Program::routings: rows are copies of routed tokens

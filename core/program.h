@@ -7,11 +7,13 @@
 #include <vector>
 
 #include "core/access.h"
+#include "core/embedding_placement.h"
 #include "core/expert_draw.h"
 #include "core/mesh.h"
 #include "core/op.h"
 #include "core/row_cache_model.h"
 #include "core/row_order.h"
+#include "core/step_inputs.h"
 
 namespace stepcast {
 
@@ -27,6 +29,17 @@ enum class TensorRole : std::uint8_t {
   kCount
 };
 std::string_view name_of(TensorRole role);
+
+/// What a tensor holds, where something other than its ops asks.
+enum class TensorPurpose : std::uint8_t {
+  kOther,
+  kDense,          ///< input: dense features
+  kLabels,         ///< input: labels of a loss
+  kTokens,         ///< input: token ids
+  kLogits,         ///< of the loss, over the vocabulary
+  kGathered,       ///< buffer of parameters or gradients that are sharded outside their use
+  kKeyValueCache,  ///< buffer of keys and values of earlier tokens
+};
 
 /// How a block of a parameter is initialised: element (i, j) of the block is a pure function of
 /// (key, row + i * row_stride, column + j), so that every sharding of a model starts from the same
@@ -68,6 +81,7 @@ struct ParameterPiece {
 struct Tensor {
   std::string name;
   TensorRole role = TensorRole::kActivation;
+  TensorPurpose purpose = TensorPurpose::kOther;
   Format format = Format::kFp32;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
@@ -95,6 +109,9 @@ struct Tensor {
   /// >= 0: what this step prepares for the next one, which reads it as the tensor `next_of`: the
   /// two trade places between steps.
   std::int32_t next_of = -1;
+  /// Parameters of a narrow format: the optimizer state that is their fp32 copy, which it updates;
+  /// -1 none.
+  std::int32_t master = -1;
   /// > 0: not in the device's own memory but in Program::tiers[tier - 1].
   std::uint8_t tier = 0;
   [[nodiscard]] bool is_view() const { return view_of >= 0; }
@@ -192,12 +209,26 @@ struct ColumnBlock {
   std::int64_t columns = 0;
 };
 
+/// What a segment is to its step.
+enum class SegmentKind : std::uint8_t {
+  kOther,
+  kBegin,     ///< before the first micro-batch
+  kForward,   ///< of a pipeline chunk
+  kBackward,  ///< of a pipeline chunk; of input gradients alone where weight gradients come apart
+  kWeights,   ///< weight gradients of a pipeline chunk
+  kFinish,    ///< after the last micro-batch: synchronisation and update
+};
+/// Which micro-batches a segment is called for.
+enum class MicrobatchRole : std::uint8_t { kAny, kFirst, kLast };
+
 /// A run of ops that is issued as a whole: forward of a pipeline chunk, its backward, the
 /// optimizer, ...
 struct Segment {
   std::string name;
   std::uint32_t first_op = 0;
   std::uint32_t op_count = 0;
+  SegmentKind kind = SegmentKind::kOther;
+  MicrobatchRole microbatches = MicrobatchRole::kAny;
 };
 /// One issue of a segment. Programs are stored as templates plus calls, so 512 microbatches cost
 /// 512 calls, not 512 copies.
@@ -260,12 +291,20 @@ struct Program {
   [[nodiscard]] std::uint64_t executed_ops() const;
 };
 
+/// What the groups of a communicator have in common.
+enum class CommunicatorRole : std::uint8_t {
+  kOther,
+  kReplicas,      ///< ranks that hold the same parameters, or shards of them
+  kPipelineEnds,  ///< first and last stage, which share the embedding's weights
+};
+
 /// Groups of ranks that communicate: all combinations of the named mesh axes, or explicit disjoint
 /// rank lists.
 struct Communicator {
   std::string name;
   std::vector<Axis> axes;
   std::vector<std::vector<std::int32_t>> groups;  ///< explicit lists, when `axes` is empty
+  CommunicatorRole role = CommunicatorRole::kOther;
 };
 
 /// Ranks with equal programs share one.
@@ -280,6 +319,9 @@ struct ExecutionGraph {
   std::vector<Communicator> communicators;
   std::vector<Program> programs;
   std::vector<RankClass> classes;
+  StepInputs inputs;
+  /// Of a model with embedding tables; else none.
+  std::shared_ptr<const EmbeddingPlacement> placement = nullptr;
   [[nodiscard]] std::int32_t ranks() const { return mesh.size(); }
   [[nodiscard]] std::int32_t class_of(std::int32_t rank) const;
   [[nodiscard]] const Program& program_of(std::int32_t rank) const {

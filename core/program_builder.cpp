@@ -174,11 +174,12 @@ std::int32_t ProgramBuilder::exchange(Exchange e) {
   return static_cast<std::int32_t>(program_.exchanges.size() - 1);
 }
 
-std::uint32_t ProgramBuilder::begin_segment(std::string name) {
+std::uint32_t ProgramBuilder::begin_segment(std::string name, SegmentKind kind,
+                                            MicrobatchRole microbatches) {
   STEPCAST_CHECK(!open_, "segment '{}' inside another", name);
   open_ = true;
   program_.segments.push_back(
-      {std::move(name), static_cast<std::uint32_t>(program_.ops.size()), 0});
+      {std::move(name), static_cast<std::uint32_t>(program_.ops.size()), 0, kind, microbatches});
   return static_cast<std::uint32_t>(program_.segments.size() - 1);
 }
 

@@ -47,6 +47,11 @@ class ProgramBuilder {
     }
     OpEdit& routing(std::int32_t r) {
       op().routing = r;
+      op().traffic = r >= 0 ? TrafficKind::kExperts : op().traffic;
+      return *this;
+    }
+    OpEdit& traffic(TrafficKind kind) {
+      op().traffic = kind;
       return *this;
     }
     OpEdit& waits(std::int32_t event);
@@ -100,12 +105,19 @@ class ProgramBuilder {
     return static_cast<std::int32_t>(program_.column_copies.size() - 1);
   }
 
-  std::uint32_t begin_segment(std::string name);  ///< returns the segment's index
+  /// Returns the segment's index.
+  std::uint32_t begin_segment(std::string name, SegmentKind kind = SegmentKind::kOther,
+                              MicrobatchRole microbatches = MicrobatchRole::kAny);
   void end_segment();
   void call(std::uint32_t segment, std::int32_t microbatch = 0);
   void set_microbatches(std::int32_t n) { program_.microbatches = n; }
   void set_interval(std::int64_t steps) { program_.interval = steps; }
   [[nodiscard]] const Tensor& tensor_at(TensorId id) const { return program_.tensors[id]; }
+  void set_purpose(TensorId id, TensorPurpose purpose) { program_.tensors[id].purpose = purpose; }
+  /// Tensor::master of a parameter.
+  void set_master(TensorId parameter, TensorId master) {
+    program_.tensors[parameter].master = static_cast<std::int32_t>(master);
+  }
 
   /// Checks the promises (segments closed, operands declared, waits recorded somewhere) and hands
   /// over the program.

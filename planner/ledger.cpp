@@ -30,7 +30,7 @@ Holding holding_of(const PlanShard& s, const EmbeddingTable& t, const Job& job,
   if (t.mode == PoolingMode::kSequence) {
     return Holding::kUnpooled;
   }
-  if (workloads::is_sequence(workloads::route_of(s, t, job, lists))) {
+  if (is_sequence(workloads::route_of(s, t, job, lists))) {
     return Holding::kListed;
   }
   return members == 1         ? Holding::kExchanged
@@ -40,8 +40,7 @@ Holding holding_of(const PlanShard& s, const EmbeddingTable& t, const Job& job,
 
 /// Rows of the member at `position` of a group of `members`.
 std::int64_t rows_held(const PlanShard& s, std::int64_t members, std::int64_t position) {
-  const workloads::RowSplit split{
-      .rows = s.rows[1] - s.rows[0], .split = s.split, .members = members};
+  const RowSplit split{.rows = s.rows[1] - s.rows[0], .split = s.split, .members = members};
   return split.held(position);
 }
 
@@ -221,15 +220,15 @@ class Ledger {
     }
     Job job = job_;
     job.embedding_plan = plan_;
-    const workloads::EmbeddingLayout layout = workloads::embedding_layout(job);
+    const EmbeddingPlacement layout = workloads::embedding_layout(job);
     workloads::ShardLaws laws(job, layout);
     for (std::size_t id = 0; id < layout.slices.size(); ++id) {
-      const workloads::EmbeddingSlice& s = layout.slices[id];
+      const EmbeddingSlice& s = layout.slices[id];
       const auto slice = static_cast<std::int32_t>(id);
       for (const std::int32_t rank : s.in_slow_tier() ? s.ranks : std::vector<std::int32_t>{}) {
         const EmbeddingTable& table =
             job.workload.dlrm()->tables[static_cast<std::size_t>(s.table)];
-        const workloads::HeldRows held = workloads::held_rows(s, rank);
+        const HeldRows held = held_rows(s, rank);
         const double drawn = real(job.batch.global) * table.pooling * laws.mass(slice, rank);
         const workloads::CacheShape shape =
             workloads::cache_shape(job, table, *laws.access(slice, rank), held.rows, s.dim, drawn,

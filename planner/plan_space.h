@@ -48,7 +48,7 @@ struct PlanForm {
 
 struct PlanSpaceOptions {
   /// Ranks of a table-row-wise group, or of one that shares a copy of rows; at most
-  /// workloads::kMostGroupSizes.
+  /// kMostGroupSizes.
   std::vector<std::int64_t> group_sizes = {};
   bool row_tiers = false;   ///< per-row replication levels
   bool slow_tiers = false;  ///< DDR, SSD, with caches in HBM

@@ -9,39 +9,35 @@
 namespace stepcast::runtime {
 namespace {
 
-using workloads::EmbeddingRoute;
-using workloads::EmbeddingSlice;
-
 /// Routes whose rows travel unpooled, in the order in which they stand in buffers.
 constexpr auto kSequences = [] {
-  std::array<EmbeddingRoute, 1 + workloads::kMostGroupSizes> all{EmbeddingRoute::kSequence};
-  for (std::size_t level = 0; level < workloads::kMostGroupSizes; ++level) {
-    all[level + 1] = workloads::at_level(EmbeddingRoute::kGroupSequence, level);
+  std::array<EmbeddingRoute, 1 + kMostGroupSizes> all{EmbeddingRoute::kSequence};
+  for (std::size_t level = 0; level < kMostGroupSizes; ++level) {
+    all[level + 1] = at_level(EmbeddingRoute::kGroupSequence, level);
   }
   return all;
 }();
 
 }  // namespace
 
-RowRemaps row_remaps(const Job& job) {
-  const workloads::EmbeddingLayout layout = workloads::embedding_layout(job);
-  const DlrmWorkload& w = *job.workload.dlrm();
-  RowRemaps remaps(w.tables.size());
-  for (const EmbeddingSlice& s : layout.slices) {
+RowRemaps row_remaps(const ExecutionGraph& graph) {
+  const std::vector<EmbeddingTable>& tables = graph.inputs.tables;
+  RowRemaps remaps(tables.size());
+  for (const EmbeddingSlice& s : graph.placement->slices) {
     const auto t = static_cast<std::size_t>(s.table);
     std::vector<std::uint32_t>& remap = remaps[t];
-    if (!s.remapped() || !remap.empty() || w.tables[t].access == nullptr) {
+    if (!s.remapped() || !remap.empty() || tables[t].access == nullptr) {
       continue;
     }
     if (s.table_rows > std::int64_t{1} << 32) {
       throw InputError(fmt::format("plan: tables[{}].row_order", t),
                        fmt::format("'{}' has {} rows; the runtime remaps up to 2^32",
-                                   w.tables[t].name, s.table_rows));
+                                   tables[t].name, s.table_rows));
     }
     remap.resize(static_cast<std::size_t>(s.table_rows));
     for (std::int64_t rank = 0; rank < s.table_rows; ++rank) {
       const std::int64_t row =
-          s.order ? s.order->row_at(rank) : w.tables[t].access->row_of_rank(rank);
+          s.order ? s.order->row_at(rank) : tables[t].access->row_of_rank(rank);
       remap[static_cast<std::size_t>(row)] = static_cast<std::uint32_t>(rank);
     }
   }
@@ -50,7 +46,7 @@ RowRemaps row_remaps(const Job& job) {
 
 /// Place of a peer's samples in the order of an embedding op (see workloads/dlrm.h).
 std::int64_t EmbeddingExchange::place_of(std::int32_t peer, EmbeddingRoute route) const {
-  if (workloads::is_node_reduce(route)) {
+  if (is_node_reduce(route)) {
     const std::int64_t size = layout.group_of(route);
     return peer % size * (layout.devices / size) + peer / size;
   }
@@ -70,22 +66,22 @@ double EmbeddingExchange::Counts::bytes_to_others(int own, double element_bytes)
   return elements * element_bytes;
 }
 
-EmbeddingExchange::EmbeddingExchange(const Job& job, std::int32_t its_rank)
-    : workload(*job.workload.dlrm()),
-      layout(workloads::embedding_layout(job)),
+EmbeddingExchange::EmbeddingExchange(const ExecutionGraph& graph, std::int32_t its_rank)
+    : tables(graph.inputs.tables),
+      layout(*graph.placement),
       rank(its_rank),
-      batch(job.batch.global / job.devices),
-      global(job.batch.global),
+      batch(graph.inputs.batch.global / layout.devices),
+      global(graph.inputs.batch.global),
       parts_of(layout.slices.size()),
       boundaries(layout.slices.size()),
-      widths(workloads::kRoutes),
-      shards(workloads::kRoutes),
+      widths(kRoutes),
+      shards(kRoutes),
       length_counts(index(layout.devices)),
       id_counts(index(layout.devices)) {
   for (std::int32_t peer = 0; peer < static_cast<std::int32_t>(layout.devices); ++peer) {
     const std::int64_t first = lengths_sent;
     for (const std::int32_t s : layout.held[index(peer)]) {
-      if (!workloads::is_local(slice(s).route) && slice(s).serves(peer, rank)) {
+      if (!is_local(slice(s).route) && slice(s).serves(peer, rank)) {
         parts_of[index(s)].push_back(static_cast<std::int32_t>(parts.size()));
         parts.push_back({.slice = s, .peer = peer, .lengths = lengths_sent});
         lengths_sent += batch * (whole_lengths(slice(s)) ? 2 : 1);
@@ -101,7 +97,7 @@ EmbeddingExchange::EmbeddingExchange(const Job& job, std::int32_t its_rank)
       }
     }
   }
-  for (const EmbeddingRoute route : workloads::kAllRoutes) {
+  for (const EmbeddingRoute route : kAllRoutes) {
     for (std::int32_t r = 0; r < static_cast<std::int32_t>(layout.devices); ++r) {
       widths[static_cast<std::size_t>(route)].push_back(layout.uses(route) ? layout.width(r, route)
                                                                            : 0);
@@ -119,8 +115,8 @@ EmbeddingExchange::EmbeddingExchange(const Job& job, std::int32_t its_rank)
   }
   for (std::int32_t peer = 0; peer < static_cast<std::int32_t>(layout.devices); ++peer) {
     const std::int64_t first = lengths_received;
-    for (const EmbeddingRoute route : workloads::kAllRoutes) {
-      for (std::size_t i = 0; !workloads::is_local(route) && i < shards_of(route).size(); ++i) {
+    for (const EmbeddingRoute route : kAllRoutes) {
+      for (std::size_t i = 0; !is_local(route) && i < shards_of(route).size(); ++i) {
         const EmbeddingSlice& of = slice(shards_of(route)[i].slice);
         if (!of.serves(rank, peer)) {
           continue;
@@ -175,8 +171,8 @@ void EmbeddingExchange::place_arrivals() {
     }
   }
   // Within a shard, peers stand in the order of their places.
-  for (const EmbeddingRoute route : workloads::kAllRoutes) {
-    if (workloads::is_local(route) || shards_of(route).empty()) {
+  for (const EmbeddingRoute route : kAllRoutes) {
+    if (is_local(route) || shards_of(route).empty()) {
       continue;
     }
     const auto [first, end] = layout.peers(route, rank);
@@ -199,7 +195,7 @@ void EmbeddingExchange::place_arrivals() {
 }
 
 void EmbeddingExchange::set_pooled_counts(EmbeddingRoute route, bool forward, Counts& n) const {
-  const std::int64_t stride = workloads::is_node_reduce(route) ? layout.group_of(route) : 1;
+  const std::int64_t stride = is_node_reduce(route) ? layout.group_of(route) : 1;
   const auto members = index(layout.devices / stride);
   const std::vector<std::int64_t>& of_route = widths[static_cast<std::size_t>(route)];
   const std::int64_t own = batch * of_route[index(rank)];
@@ -229,7 +225,7 @@ void EmbeddingExchange::set_sequence_counts(bool forward, Counts& n, EmbeddingRo
     const std::int64_t elements = part.rows * s.dim;
     if (s.route == route) {
       here[index(part.peer - first)] += elements;
-    } else if (workloads::is_sequence(s.route) && s.route < route) {
+    } else if (is_sequence(s.route) && s.route < route) {
       before_here += elements;
     }
   }

@@ -4,15 +4,14 @@
 #include <span>
 #include <vector>
 
-#include "core/job.h"
-#include "workloads/embedding_plan_layout.h"
+#include "core/program.h"
 
 namespace stepcast::runtime {
 
 /// Place of each row in the order of popularity, by table; empty where no slice of a plan needs it.
 using RowRemaps = std::vector<std::vector<std::uint32_t>>;
 /// Errors: InputError for a table of more than 2^32 rows.
-RowRemaps row_remaps(const Job& job);
+RowRemaps row_remaps(const ExecutionGraph& graph);
 
 /// Who sends which lookups to whom, as one rank sees it: the bookkeeping of an index exchange on
 /// the host, whatever memory the lists themselves are in.
@@ -49,7 +48,7 @@ struct EmbeddingExchange {
   /// The lengths of one peer's bags for one shard, in the order in which they arrive; its ids
   /// arrive in the same order.
   struct Arrival {
-    workloads::EmbeddingRoute route{};
+    EmbeddingRoute route{};
     std::size_t shard = 0;  ///< of the route
     std::int32_t peer = 0;
     std::int64_t lengths = 0;  ///< offset among the lengths received
@@ -66,16 +65,16 @@ struct EmbeddingExchange {
     [[nodiscard]] double bytes_to_others(int own, double element_bytes) const;
   };
 
-  EmbeddingExchange(const Job& job, std::int32_t rank);
+  EmbeddingExchange(const ExecutionGraph& graph, std::int32_t rank);
 
-  [[nodiscard]] const workloads::EmbeddingSlice& slice(std::int32_t s) const {
+  [[nodiscard]] const EmbeddingSlice& slice(std::int32_t s) const {
     return layout.slices[static_cast<std::size_t>(s)];
   }
-  [[nodiscard]] const EmbeddingTable& table(const workloads::EmbeddingSlice& s) const {
-    return workload.tables[static_cast<std::size_t>(s.table)];
+  [[nodiscard]] const EmbeddingTable& table(const EmbeddingSlice& s) const {
+    return tables[static_cast<std::size_t>(s.table)];
   }
   /// Means that are split by rows: holders sum, and scale by the whole bag's size.
-  [[nodiscard]] bool whole_lengths(const workloads::EmbeddingSlice& s) const {
+  [[nodiscard]] bool whole_lengths(const EmbeddingSlice& s) const {
     return s.splits_bags() && table(s).mode == PoolingMode::kMean;
   }
   /// Rows of one peer's ids as they travel on a sequence route.
@@ -87,7 +86,7 @@ struct EmbeddingExchange {
     return std::accumulate(shard.bags.begin(), shard.bags.end(), std::int64_t{0});
   }
   /// Shards of one route, in the order of its group.
-  std::vector<Shard>& shards_of(workloads::EmbeddingRoute route) {
+  std::vector<Shard>& shards_of(EmbeddingRoute route) {
     return shards[static_cast<std::size_t>(route)];
   }
 
@@ -98,13 +97,12 @@ struct EmbeddingExchange {
   void place_arrivals();
   /// Elements of pooled rows that members exchange on a route, and of unpooled ones (after both
   /// `place_` functions). Offsets are set.
-  void set_pooled_counts(workloads::EmbeddingRoute route, bool forward, Counts& n) const;
-  void set_sequence_counts(
-      bool forward, Counts& n,
-      workloads::EmbeddingRoute route = workloads::EmbeddingRoute::kSequence) const;
+  void set_pooled_counts(EmbeddingRoute route, bool forward, Counts& n) const;
+  void set_sequence_counts(bool forward, Counts& n,
+                           EmbeddingRoute route = EmbeddingRoute::kSequence) const;
 
-  const DlrmWorkload& workload;
-  workloads::EmbeddingLayout layout;
+  const std::vector<EmbeddingTable>& tables;
+  const EmbeddingPlacement& layout;
   std::int32_t rank;
   std::int64_t batch;  ///< local
   std::int64_t global;
@@ -123,7 +121,7 @@ struct EmbeddingExchange {
   std::int64_t rows_here = 0, rows_there = 0;
 
  private:
-  [[nodiscard]] std::int64_t place_of(std::int32_t peer, workloads::EmbeddingRoute route) const;
+  [[nodiscard]] std::int64_t place_of(std::int32_t peer, EmbeddingRoute route) const;
 };
 
 }  // namespace stepcast::runtime

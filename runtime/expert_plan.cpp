@@ -8,19 +8,17 @@
 #include "core/numbers.h"
 
 namespace stepcast::runtime {
-namespace {
+namespace {}  // namespace
 
-}  // namespace
-
-ExpertPlan::ExpertPlan(const Job& job, const ExpertRouting& routing, std::int32_t rank)
+ExpertPlan::ExpertPlan(const ExecutionGraph& graph, const ExpertRouting& routing, std::int32_t rank)
     : experts(routing.draw->experts()),
       per_token(routing.draw->per_token()),
       local(experts / routing.split.ranks),
       members(routing.split.ranks),
       sources(members * (routing.gathers ? routing.split.tensor : 1)),
-      job_(job),
+      batch_(graph.inputs.batch),
       routing_(routing),
-      mesh_(job.parallel.mesh()),
+      mesh_(graph.mesh),
       rank_(rank) {
   const std::int32_t own = mesh_.coordinate(rank, Axis::kTensor);
   const std::int32_t stride = mesh_.stride(Axis::kTensor);
@@ -68,12 +66,11 @@ std::int64_t ExpertPlan::most_gathered(std::int64_t part) const {
 
 std::int64_t ExpertPlan::first_token_of(std::int32_t rank, std::int32_t microbatch) const {
   const std::int64_t data = mesh_.coordinate(rank, Axis::kData);
-  const std::int64_t sample =
-      data * (job_.batch.global / mesh_.data) + microbatch * job_.batch.micro;
+  const std::int64_t sample = data * (batch_.global / mesh_.data) + microbatch * batch_.micro;
   // With sequence parallelism tensor ranks route tokens of their own, in order.
-  const bool own_rows = routing_.rows < job_.batch.micro * job_.batch.sequence;
+  const bool own_rows = routing_.rows < batch_.micro * batch_.sequence;
   const std::int64_t tensor = own_rows ? mesh_.coordinate(rank, Axis::kTensor) : 0;
-  return sample * job_.batch.sequence + tensor * routing_.rows;
+  return sample * batch_.sequence + tensor * routing_.rows;
 }
 
 bool ExpertPlan::draw(std::int64_t step, std::int32_t microbatch) {

@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/job.h"
 #include "core/program.h"
 
 namespace stepcast::runtime {
@@ -17,7 +16,7 @@ namespace stepcast::runtime {
 ///                                       source = tensor coordinate * members + member
 ///   sorted    [part][local][source]     expert by expert
 struct ExpertPlan {
-  ExpertPlan(const Job& job, const ExpertRouting& routing, std::int32_t rank);
+  ExpertPlan(const ExecutionGraph& graph, const ExpertRouting& routing, std::int32_t rank);
   /// The orders of this step, worked out once. Out: whether they are new. What each copy is, is
   /// left to place_copies here or to a device, which needs the first token and the phase for it.
   bool draw(std::int64_t step, std::int32_t microbatch);
@@ -79,7 +78,7 @@ struct ExpertPlan {
     return copies * (part + 1) / routing_.parts - copies * part / routing_.parts;
   }
 
-  const Job& job_;
+  const Batch& batch_;
   const ExpertRouting& routing_;
   Mesh mesh_;
   std::int32_t rank_;

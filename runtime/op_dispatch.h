@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/job.h"
 #include "core/program.h"
 
 namespace stepcast::runtime {
@@ -44,8 +43,8 @@ template <class Context, class... StateArguments>
 struct OpFamily {
   using Function = void (*)(Context&);
   std::vector<std::pair<OpKind, Function>> ops;
-  std::unique_ptr<OpState> (*make_state)(const Job& job, const Program& program, std::int32_t rank,
-                                         StateArguments... arguments) = nullptr;
+  std::unique_ptr<OpState> (*make_state)(const ExecutionGraph& graph, const Program& program,
+                                         std::int32_t rank, StateArguments... arguments) = nullptr;
   std::vector<std::pair<OpKind, Function>> routed{};  ///< ops with an Op::routing
 };
 

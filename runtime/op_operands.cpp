@@ -19,20 +19,6 @@ void collect(const Program& program, const Op& op, TensorRole role, std::vector<
 
 }  // namespace
 
-std::optional<TensorId> master_of(const Program& program, TensorId weight) {
-  const std::string& name = program.tensors[weight].name;
-  const auto end = name.rfind(".weights");
-  if (end == std::string::npos) {
-    return std::nullopt;
-  }
-  const std::string wanted = name.substr(0, end) + ".master";
-  const auto found = std::find_if(program.tensors.begin(), program.tensors.end(),
-                                  [&](const Tensor& t) { return t.name == wanted; });
-  return found == program.tensors.end()
-             ? std::nullopt
-             : std::optional(static_cast<TensorId>(found - program.tensors.begin()));
-}
-
 std::vector<ParameterUpdate> parameter_updates(const Program& program, const Op& op) {
   std::vector<TensorId> gradients;
   std::vector<TensorId> weights;
@@ -46,21 +32,20 @@ std::vector<ParameterUpdate> parameter_updates(const Program& program, const Op&
       "'{}' has {} gradients, {} weights and {} states", program.name(op), gradients.size(),
       weights.size(), states.size());
   const std::size_t each = states.size() / weights.size();
-  const bool per_weight =
-      each < 2 || weights.size() < 2 ||
-      program.tensors[states[1]].name.starts_with(program.tensors[weights[0]].name);
   std::vector<ParameterUpdate> updates;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     ParameterUpdate u;
     u.gradient = gradients[i];
     u.weight = weights[i];
     u.states = static_cast<int>(each);
-    u.master = master_of(program, weights[i]);
+    if (const std::int32_t master = program.tensors[weights[i]].master; master >= 0) {
+      u.master = static_cast<TensorId>(master);
+    }
     if (each > 0) {
-      u.first = per_weight ? states[i * each] : states[i];
+      u.first = states[i * each];
     }
     if (each > 1) {
-      u.second = per_weight ? states[i * each + 1] : states[weights.size() + i];
+      u.second = states[i * each + 1];
     }
     updates.push_back(u);
   }

@@ -18,12 +18,8 @@ struct ParameterUpdate {
   std::optional<TensorId> master;  ///< fp32 original of narrow weights, where the program has one
 };
 
-/// The fp32 original of narrow weights: that of "bucket.3.weights" (or a shard of them) is the
-/// tensor "bucket.3.master". Nothing where the program has none.
-std::optional<TensorId> master_of(const Program& program, TensorId weight);
-
-/// The operands of an optimizer op by role: gradient i belongs to weight i; states come per weight
-/// (m0, v0, m1, v1), when the names say so, or per kind (m0, m1, v0, v1).
+/// The operands of an optimizer op by role: gradient i belongs to weight i, states come weight
+/// by weight (m0, v0, m1, v1).
 std::vector<ParameterUpdate> parameter_updates(const Program& program, const Op& op);
 
 /// The blocks a copy_columns op moves: those of its detail, else what makes the inputs side by side

@@ -4,13 +4,13 @@
 
 namespace stepcast::runtime {
 
-StepExecutor::StepExecutor(const Job& job, const Program& program, std::int32_t rank,
-                           std::int64_t epoch_ns, Observer* observer)
-    : job_(job),
-      program_(program),
+StepExecutor::StepExecutor(const ExecutionGraph& graph, std::int32_t rank, std::int64_t epoch_ns,
+                           Observer* observer)
+    : graph_(graph),
+      program_(graph.program_of(rank)),
       rank_(rank),
       observer_(observer),
-      order_(issue_order(program)),
+      order_(issue_order(program_)),
       epoch_ns_(epoch_ns) {}
 
 void StepExecutor::fill_pipeline(const HostBatch& first) {

@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "core/job.h"
 #include "core/observer.h"
 #include "core/program.h"
 #include "runtime/host_batch.h"
@@ -39,7 +38,7 @@ class StepExecutor {
 
   /// Bytes of all tensors in the device's own memory.
   [[nodiscard]] virtual Bytes allocated() const = 0;
-  /// Bytes this rank has sent in all steps so far: by workloads::TrafficKind, then by level of the
+  /// Bytes this rank has sent in all steps so far: by TrafficKind, then by level of the
   /// fabric. Empty where the backend does not count.
   [[nodiscard]] virtual std::vector<double> sent() const { return {}; }
   /// Rows moved between memory tiers in all steps so far, by tier of the program. Empty where the
@@ -55,7 +54,7 @@ class StepExecutor {
   [[nodiscard]] virtual Seconds lease_wait() const { return {}; }
 
  protected:
-  StepExecutor(const Job& job, const Program& program, std::int32_t rank, std::int64_t epoch_ns,
+  StepExecutor(const ExecutionGraph& graph, std::int32_t rank, std::int64_t epoch_ns,
                Observer* observer);
 
   /// Runs the ops of one step to their end; returns the loss.
@@ -75,7 +74,7 @@ class StepExecutor {
   [[nodiscard]] SimTime at(std::int64_t ns) const { return SimTime{(ns - epoch_ns_) * 1000}; }
   void report_host(HostSpan::Kind kind, std::int64_t begin, std::int64_t end);
 
-  const Job& job_;
+  const ExecutionGraph& graph_;
   const Program& program_;
   const std::int32_t rank_;
   Observer* const observer_;

@@ -64,11 +64,11 @@ void refuse_too_much_memory(const Program& program, MpiSession& session) {
 /// if emulated.
 class CpuRank final {
  public:
-  CpuRank(const Job& job, const ExecutionGraph& graph, const RunOptions& options,
+  CpuRank(const ExecutionGraph& graph, const System& system, const RunOptions& options,
           MpiSession& session)
       : options_(options),
         session_(session),
-        levels_(options.emulate != nullptr ? *options.emulate : job.system) {
+        levels_(options.emulate != nullptr ? *options.emulate : system) {
     const Program& program = graph.program_of(session.rank());
     refuse_too_much_memory(program, session);
     // A stream that waits by polling would take the core from the other streams of its rank.
@@ -91,8 +91,8 @@ class CpuRank final {
 
   [[nodiscard]] const LinkLevels& levels() const { return levels_; }
 
-  std::unique_ptr<StepExecutor> executor(const Job& job, const ExecutionGraph& graph,
-                                         std::int64_t epoch_ns, Observer* observer) {
+  std::unique_ptr<StepExecutor> executor(const ExecutionGraph& graph, std::int64_t epoch_ns,
+                                         Observer* observer) {
     std::vector<Collectives*> collectives;
     for (const auto& c : communicators_) {
       collectives.push_back(c.get());
@@ -111,8 +111,8 @@ class CpuRank final {
       executor.on_failure = [this](const std::exception& e) { session_.abort(e); };
     }
     executor.epoch_ns = epoch_ns;
-    return std::make_unique<cpu::Executor>(job, graph, session_.rank(), std::move(collectives),
-                                           executor, observer);
+    return std::make_unique<cpu::Executor>(graph, session_.rank(), std::move(collectives), executor,
+                                           observer);
   }
 
  private:
@@ -127,22 +127,23 @@ class CpuRank final {
 /// One rank, from set-up to its last step; the members depend on each other in this order.
 class Rank {
  public:
-  Rank(const Job& job, const ExecutionGraph& graph, const RunOptions& options, MpiSession& session,
-       Observer* observer)
+  Rank(const ExecutionGraph& graph, const System& system, const RunOptions& options,
+       MpiSession& session, Observer* observer)
       : options_(options),
-        system_(job.system),
+        system_(system),
         tiers_(graph.program_of(session.rank()).tiers),
         session_(session),
         begin_ns_(steady_ns()) {
     if (!options.executor) {
-      cpu_ = std::make_unique<CpuRank>(job, graph, options, session);
+      cpu_ = std::make_unique<CpuRank>(graph, system, options, session);
     }
-    source_ = make_batch_source(job, graph.mesh, session.rank(), options.seed, options.data_file);
+    source_ = make_batch_source(graph.inputs, graph.mesh, session.rank(), options.seed,
+                                options.data_file);
     session.world().barrier();
     const std::int64_t here = steady_ns();
     epoch_ns_ = session.local_size() == session.size() ? session.from_rank_zero(here) : here;
-    executor_ = cpu_ != nullptr ? cpu_->executor(job, graph, epoch_ns_, observer)
-                                : options.executor(job, graph, session, epoch_ns_, observer);
+    executor_ = cpu_ != nullptr ? cpu_->executor(graph, epoch_ns_, observer)
+                                : options.executor(graph, session, epoch_ns_, observer);
   }
 
   void fill_pipeline() {
@@ -216,10 +217,10 @@ class Rank {
 
  private:
   /// Of all ranks, a step after the warm-up.
-  workloads::StepTraffic traffic() {
-    workloads::StepTraffic t(cpu_->levels());
+  StepTraffic traffic() {
+    StepTraffic t(cpu_->levels());
     std::vector<double> sent = executor_->sent();
-    sent.resize(workloads::kTrafficKinds * t.levels.size());
+    sent.resize(kTrafficKinds * t.levels.size());
     for (std::size_t i = 0; i < sent_before_.size(); ++i) {
       sent[i] -= sent_before_[i];
     }
@@ -231,7 +232,7 @@ class Rank {
     return t;
   }
 
-  /// Ranks may use different tiers: they meet by the names of the job's system.
+  /// Ranks may use different tiers: they meet by the names of the system.
   std::map<std::string, RunResult::TierUse> tier_use() {
     const std::vector<RowTraffic> moved = executor_->tier_traffic();
     const std::vector<double> allocated = executor_->allocated_in_tiers();
@@ -286,11 +287,11 @@ struct ContinuedRun::Impl {
   std::int64_t next = 0;
 };
 
-ContinuedRun::ContinuedRun(const Job& job, const ExecutionGraph& graph, const RunOptions& options,
-                           MpiSession& session, Observer* observer) {
+ContinuedRun::ContinuedRun(const ExecutionGraph& graph, const System& system,
+                           const RunOptions& options, MpiSession& session, Observer* observer) {
   check_ranks(graph, session);
   try {
-    impl_.reset(new Impl{session, Rank(job, graph, options, session, observer)});
+    impl_.reset(new Impl{session, Rank(graph, system, options, session, observer)});
     impl_->rank.fill_pipeline();
   } catch (const std::exception& e) {
     if (session.size() == 1) {
@@ -313,14 +314,14 @@ StepRecord ContinuedRun::step() {
   }
 }
 
-RunResult run_training(const Job& job, const ExecutionGraph& graph, const RunOptions& options,
+RunResult run_training(const ExecutionGraph& graph, const System& system, const RunOptions& options,
                        MpiSession& session, Observer* observer) {
   check_ranks(graph, session);
   if (session.size() == 1) {
-    return Rank(job, graph, options, session, observer).run();
+    return Rank(graph, system, options, session, observer).run();
   }
   try {
-    return Rank(job, graph, options, session, observer).run();
+    return Rank(graph, system, options, session, observer).run();
   } catch (const std::exception& e) {
     session.abort(e);
   }

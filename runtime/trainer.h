@@ -7,13 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "core/job.h"
 #include "core/observer.h"
 #include "core/program.h"
+#include "core/step_traffic.h"
 #include "core/system.h"
 #include "runtime/mpi/session.h"
 #include "runtime/step_executor.h"
-#include "workloads/step_traffic.h"
 
 namespace stepcast::runtime {
 
@@ -30,8 +29,7 @@ struct StepRecord {
 /// Makes this rank's executor on another backend than the CPU, with collectives of its own.
 /// `epoch_ns`: steady clock at the beginning of the run.
 using ExecutorFactory = std::function<std::unique_ptr<StepExecutor>(
-    const Job& job, const ExecutionGraph& graph, MpiSession& session, std::int64_t epoch_ns,
-    Observer* observer)>;
+    const ExecutionGraph& graph, MpiSession& session, std::int64_t epoch_ns, Observer* observer)>;
 
 struct RunOptions {
   ExecutorFactory executor;  ///< empty: the CPU backend
@@ -56,7 +54,7 @@ struct RunResult {
   int ranks = 1;
   KernelUse attention, epilogues;  ///< of this rank
   /// Mean of a step after the warm-up; where the backend counts.
-  std::optional<workloads::StepTraffic> traffic;
+  std::optional<StepTraffic> traffic;
   /// By slower memory tier in use: a step after the warm-up, of all ranks; tensors of the fullest
   /// rank.
   struct TierUse {
@@ -70,9 +68,9 @@ struct RunResult {
 /// make, continue and end their runs in the same order, the last one made first to end.
 class ContinuedRun {
  public:
-  /// `options.steps` and `on_step` are not used; steps after `options.warmup` are observed. Job,
-  /// graph, options and session must outlive it. Errors: as run_training.
-  ContinuedRun(const Job& job, const ExecutionGraph& graph, const RunOptions& options,
+  /// `options.steps` and `on_step` are not used; steps after `options.warmup` are observed.
+  /// Graph, system, options and session must outlive it. Errors: as run_training.
+  ContinuedRun(const ExecutionGraph& graph, const System& system, const RunOptions& options,
                MpiSession& session, Observer* observer = nullptr);
   ~ContinuedRun();
   ContinuedRun(const ContinuedRun&) = delete;
@@ -91,7 +89,7 @@ class ContinuedRun {
 /// All ranks return the same records.
 /// Errors: InputError when graph and session differ in ranks or data does not fit; RunError when a
 /// rank has too little memory. With several ranks an error on one ends the run on all.
-RunResult run_training(const Job& job, const ExecutionGraph& graph, const RunOptions& options,
+RunResult run_training(const ExecutionGraph& graph, const System& system, const RunOptions& options,
                        MpiSession& session, Observer* observer = nullptr);
 
 }  // namespace stepcast::runtime

@@ -4,11 +4,11 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/step_traffic.h"
 #include "models/cost_model.h"
 #include "studies/error_statistics.h"
 #include "studies/recorded_graph.h"
 #include "studies/simulated_step.h"
-#include "workloads/step_traffic.h"
 
 namespace stepcast::studies {
 namespace {
@@ -96,22 +96,21 @@ std::vector<ComparedTraffic> traffic_of(const traces::Trace& trace, const Execut
                                         const Job& job) {
   // What the host executed moved four bytes of every number.
   const double real_bytes = trace.op_clock.empty() ? 4 : 0;
-  const workloads::StepTraffic predicted =
-      workloads::expected_traffic(graph, LinkLevels(job.system), real_bytes);
-  std::vector<double> counted(workloads::kTrafficKinds, 0.0);
+  const StepTraffic predicted = expected_traffic(graph, LinkLevels(job.system), real_bytes);
+  std::vector<double> counted(kTrafficKinds, 0.0);
   for (const traces::RankTrace& r : trace.ranks) {
     const Program& program = graph.program_of(r.rank);
     for (const OpSpan& span : r.ops) {
       const Op& op = program.ops.at(span.ref.op);
-      counted[static_cast<std::size_t>(workloads::traffic_kind(program, op))] +=
+      counted[static_cast<std::size_t>(op.traffic)] +=
           span.bytes / static_cast<double>(std::max<std::size_t>(1, r.steps.size()));
     }
   }
   std::vector<ComparedTraffic> all;
   for (std::size_t k = 0; k < counted.size(); ++k) {
-    const auto kind = static_cast<workloads::TrafficKind>(k);
+    const auto kind = static_cast<TrafficKind>(k);
     if (counted[k] + predicted.total(kind) > 0) {
-      all.push_back({std::string(workloads::name_of(kind)), predicted.total(kind), counted[k]});
+      all.push_back({std::string(name_of(kind)), predicted.total(kind), counted[k]});
     }
   }
   return all;

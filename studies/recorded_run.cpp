@@ -79,7 +79,7 @@ RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
                                   static_cast<std::int32_t>(options.steps));
   RecordedRun run;
   Probes probes(options, session);
-  run.result = runtime::run_training(job, graph, options, session, &recorder);
+  run.result = runtime::run_training(graph, job.system, options, session, &recorder);
   run.trace.core_probes = probes.around();
   const traces::RankTrace own = recorder.finish();
   auto ops = gather(own.ops, session);
@@ -145,11 +145,11 @@ runtime::RunResult run_traced(const Job& job, const ExecutionGraph& graph,
   if (traced.clock.cupti != nullptr) {
     profiler::DeviceRecorder recorder(session.rank(), session.size(), program, steps,
                                       *traced.clock.cupti);
-    result = runtime::run_training(job, graph, options, session, &recorder);
+    result = runtime::run_training(graph, job.system, options, session, &recorder);
     own = recorder.finish(result.epoch_ns);
   } else {
     profiler::HostRecorder recorder(session.rank(), program, steps);
-    result = runtime::run_training(job, graph, options, session, &recorder);
+    result = runtime::run_training(graph, job.system, options, session, &recorder);
     own = recorder.finish();
   }
   if (session.rank() == 0) {

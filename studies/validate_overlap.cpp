@@ -135,7 +135,7 @@ std::vector<OverlapCase> validate_overlap(
       run.seed = seed + 17;
       run.real_time = true;
       run.emulate = &paced;
-      const runtime::RunResult result = runtime::run_training(job, graph, run, session);
+      const runtime::RunResult result = runtime::run_training(graph, job.system, run, session);
       std::vector<double> all, first, second;
       for (std::size_t i = 0; i < result.steps.size(); ++i) {
         all.push_back(result.steps[i].time.base());

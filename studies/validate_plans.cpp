@@ -42,7 +42,7 @@ class ReadyRun {
            runtime::MpiSession& session)
       : job_(with(job, plan)),
         graph_(workloads::build_graph(job_)),
-        run_(job_, graph_, options, session) {}
+        run_(graph_, job_.system, options, session) {}
   double round(std::int64_t warmup, std::int64_t steps) {
     std::vector<double> times;
     for (std::int64_t i = 0; i < warmup + steps; ++i) {

@@ -122,7 +122,7 @@ void run_case(RuntimeCase& c, const ValidateRuntimeOptions& options, runtime::Mp
   const runtime::RunOptions run = run_options(c, options);
   const bool probed = !options.executor;
   const auto before = probed ? probe_cores(session) : std::vector<ProbeTimes>(1);
-  const runtime::RunResult result = runtime::run_training(c.job, graph, run, session);
+  const runtime::RunResult result = runtime::run_training(graph, c.job.system, run, session);
   const auto after = probed ? probe_cores(session) : std::vector<ProbeTimes>(1);
   std::vector<double> all, first, second;
   for (std::size_t i = 0; i < result.steps.size(); ++i) {

@@ -11,13 +11,13 @@
 
 #include "core/error.h"
 #include "core/link_traffic.h"
+#include "core/step_traffic.h"
 #include "planner/ledger.h"
 #include "studies/csv_table.h"
 #include "studies/plan.h"
 #include "studies/plan_comparison.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan.h"
-#include "workloads/step_traffic.h"
 
 namespace stepcast::studies {
 namespace {
@@ -78,13 +78,12 @@ BetweenMachines between_machines(const Job& job, const EmbeddingPlan& plan) {
   Job with = job;
   with.embedding_plan = plan;
   const LinkLevels levels(job.system);
-  const workloads::StepTraffic traffic =
-      workloads::expected_traffic(workloads::build_graph(with), levels);
+  const StepTraffic traffic = expected_traffic(workloads::build_graph(with), levels);
   BetweenMachines sum;
   for (std::size_t level = 0; level < levels.count(); ++level) {
     if (levels.units()[level] > job.system.host.devices) {
       sum.exchanged += traffic.exchanged(level);
-      sum.synchronised += traffic.at(workloads::TrafficKind::kReplicaSync, level);
+      sum.synchronised += traffic.at(TrafficKind::kReplicaSync, level);
     }
   }
   return sum;

@@ -78,7 +78,7 @@ void add_grid(std::vector<Communicator>& all, std::string inside, std::string ac
 /// Mesh axes that the groups of a list lie along, the innermost first.
 constexpr std::array kGroupAxes{Axis::kTensor, Axis::kContext, Axis::kPipeline};
 
-std::vector<Communicator> communicators_of(const EmbeddingLayout& layout, const LayerList& list,
+std::vector<Communicator> communicators_of(const EmbeddingPlacement& layout, const LayerList& list,
                                            bool towers) {
   std::vector<Communicator> all;
   for (const char* name : {"input", "exchange", "data"}) {
@@ -106,15 +106,15 @@ std::vector<Communicator> communicators_of(const EmbeddingLayout& layout, const 
 }
 
 /// Without tables no rank holds a shard.
-EmbeddingLayout layout_of(const Job& job) {
+EmbeddingPlacement layout_of(const Job& job) {
   if (!job.workload.dlrm()->tables.empty()) {
-    EmbeddingLayout layout = embedding_layout(job);
+    EmbeddingPlacement layout = embedding_layout(job);
     if (job.sptt) {
       layout.node = job.system.host.devices;
     }
     return layout;
   }
-  EmbeddingLayout layout;
+  EmbeddingPlacement layout;
   layout.devices = job.devices;
   layout.held.resize(static_cast<std::size_t>(job.devices));
   return layout;
@@ -141,7 +141,7 @@ StepFlops dlrm_flops(const Job& job) {
   const LayerList list = layers_of(job);
   double of_sample = training_flops(list) * static_cast<double>(list.ranks_per_sample());
   if (compression_of(job) > 1) {  // every sample passes every tower
-    const EmbeddingLayout layout = layout_of(job);
+    const EmbeddingPlacement layout = layout_of(job);
     for (std::int64_t h = 0; h < job.devices / layout.node; ++h) {
       double width = 0;
       for (std::int64_t i = h * layout.node; i < (h + 1) * layout.node; ++i) {
@@ -160,9 +160,15 @@ ExecutionGraph build_dlrm(const Job& job) {
   STEPCAST_CHECK(w != nullptr, "build_dlrm of '{}'", job.workload.name);
   const LayerList list = layers_of(job);
   check_shapes(job, *w, list);
-  const EmbeddingLayout layout = layout_of(job);
+  const auto placement = std::make_shared<const EmbeddingPlacement>(layout_of(job));
+  const EmbeddingPlacement& layout = *placement;
   ShardLaws laws(job, layout);
   ExecutionGraph graph;
+  graph.inputs = {.batch = job.batch,
+                  .dense_features = w->dense_features,
+                  .tables = w->tables,
+                  .distinct_ids = job.embedding_dedup};
+  graph.placement = placement;
   const auto extent = [&](std::size_t i) {
     return i < list.groups.size() ? static_cast<std::int32_t>(list.groups[i].size) : 1;
   };

@@ -201,6 +201,8 @@ void DlrmStep::gradients_done(ProgramBuilder::OpEdit op,
                       .format(job_.formats.gradient)
                       .flags(holds_weights(buckets_[i].scope) ? std::uint8_t{0} : at_interval())
                       .phase(Phase::kGradientSync)
+                      .traffic(holds_weights(buckets_[i].scope) ? TrafficKind::kDenseSync
+                                                                : TrafficKind::kReplicaSync)
                       .communicator(buckets_[i].communicator)
                       .in({buckets_[i].gradients})
                       .out({buckets_[i].gradients})

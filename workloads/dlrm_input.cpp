@@ -34,9 +34,11 @@ void DlrmStep::load_batch() {
   for (const EmbeddingTable& t : workload_.tables) {
     bytes_in += real(batch_) * (t.pooling * id_bytes(t) + real(t.feature_count()) * kLengthBytes);
   }
-  const auto input = [this](std::string name, std::int64_t rows, std::int64_t columns, Format f) {
+  const auto input = [this](std::string name, TensorPurpose purpose, std::int64_t rows,
+                            std::int64_t columns, Format f) {
     return b_.tensor({.name = std::move(name),
                       .role = TensorRole::kInput,
+                      .purpose = purpose,
                       .format = f,
                       .rows = rows,
                       .columns = columns,
@@ -46,16 +48,16 @@ void DlrmStep::load_batch() {
   std::vector<TensorId> loaded;
   for (const std::int32_t t : list_.inputs) {
     const LayerTensor& x = list_.tensor(t);
-    value(t) =
-        input(list_.inputs.size() == 1 ? "dense" : x.name, batch_ * x.rows, x.columns, compute_);
+    value(t) = input(list_.inputs.size() == 1 ? "dense" : x.name, TensorPurpose::kDense,
+                     batch_ * x.rows, x.columns, compute_);
     loaded.push_back(value(t));
   }
   for (std::size_t i = 0; i < list_.layers.size(); ++i) {
     const Layer& l = list_.layers[i];
     if (is_loss(l.kind)) {
       const auto [rows, columns] = label_shape(list_, l);
-      labels_[i] = input(labels_.empty() ? "labels" : l.name + ".labels", batch_ * rows, columns,
-                         Format::kFp32);
+      labels_[i] = input(labels_.empty() ? "labels" : l.name + ".labels", TensorPurpose::kLabels,
+                         batch_ * rows, columns, Format::kFp32);
       loaded.push_back(labels_[i]);
     }
   }
@@ -218,6 +220,7 @@ void DlrmStep::exchange_indices() {
                               .format(Format::kInt32)
                               .communicator(comm_.input)
                               .detail(b_.exchange(std::move(lengths)))
+                              .traffic(TrafficKind::kIds)
                               .in({next_indices_.sent_lengths})
                               .out({next_indices_.lengths})
                               .on(input_stream_);
@@ -226,6 +229,7 @@ void DlrmStep::exchange_indices() {
                           .format(id_format())
                           .communicator(comm_.input)
                           .detail(b_.exchange(std::move(ids)))
+                          .traffic(TrafficKind::kIds)
                           .in({ids_sent})
                           .out({next_indices_.ids})
                           .on(input_stream_);
@@ -236,6 +240,7 @@ void DlrmStep::exchange_indices() {
                                 .format(Format::kFp32)
                                 .communicator(comm_.input)
                                 .detail(b_.exchange(std::move(weights)))
+                                .traffic(TrafficKind::kIds)
                                 .in({packed.back()})
                                 .out({*next_indices_.weights})
                                 .on(input_stream_);

@@ -19,7 +19,7 @@ using Signature = std::vector<std::array<std::int64_t, 3>>;
 
 class RankClasses {
  public:
-  RankClasses(const Job& job, const EmbeddingLayout& layout, const ShardLaws& laws)
+  RankClasses(const Job& job, const EmbeddingPlacement& layout, const ShardLaws& laws)
       : job_(job), layout_(layout), laws_(laws), ranks_(static_cast<std::size_t>(job.devices)) {}
 
   /// Class of each rank, numbered in the order of their first ranks.
@@ -119,7 +119,7 @@ class RankClasses {
   }
 
   const Job& job_;
-  const EmbeddingLayout& layout_;
+  const EmbeddingPlacement& layout_;
   const ShardLaws& laws_;
   std::size_t ranks_;
   std::vector<std::vector<double>> loads_;  ///< by what loads ranks unevenly, then by rank
@@ -127,7 +127,7 @@ class RankClasses {
 
 }  // namespace
 
-std::vector<RankClass> rank_classes(const Job& job, const EmbeddingLayout& layout,
+std::vector<RankClass> rank_classes(const Job& job, const EmbeddingPlacement& layout,
                                     ShardLaws& laws) {
   std::vector<std::int32_t> class_of = RankClasses(job, layout, laws).run();
   std::vector<RankClass> classes;

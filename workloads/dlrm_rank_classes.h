@@ -11,6 +11,7 @@ namespace stepcast::workloads {
 /// the busiest rank of every route and of the ids has a class to itself and the others are binned
 /// by their loads: 2 % wide, wider where that makes more than 64 classes. A class works on the mean
 /// of its members' loads (`laws` is told so), so what all ranks look up, send and receive adds up.
-std::vector<RankClass> rank_classes(const Job& job, const EmbeddingLayout& layout, ShardLaws& laws);
+std::vector<RankClass> rank_classes(const Job& job, const EmbeddingPlacement& layout,
+                                    ShardLaws& laws);
 
 }  // namespace stepcast::workloads

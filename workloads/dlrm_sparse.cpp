@@ -95,6 +95,7 @@ void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
     auto op = b_.op(kind, fmt::format("embedding.{}.{}", name_of(r), name),
                     {elements, row_elements(r), static_cast<std::int64_t>(r)})
                   .format(job_.formats.all_to_all_forward)
+                  .traffic(TrafficKind::kOutputs)
                   .communicator(communicator)
                   .in({in})
                   .out({out})
@@ -339,6 +340,7 @@ void DlrmStep::exchange_gradient(EmbeddingRoute r) {
     auto op = b_.op(kind, fmt::format("embedding.{}.{}", name_of(r), name),
                     {elements, row_elements(r), static_cast<std::int64_t>(r)})
                   .format(job_.formats.all_to_all_backward)
+                  .traffic(TrafficKind::kGradients)
                   .communicator(communicator)
                   .in({in})
                   .out({out})

@@ -2,7 +2,7 @@
 
 namespace stepcast::workloads {
 
-DlrmCommunicators::DlrmCommunicators(const EmbeddingLayout& layout, const LayerList& list,
+DlrmCommunicators::DlrmCommunicators(const EmbeddingPlacement& layout, const LayerList& list,
                                      bool towers) {
   std::int32_t next = data + 1;
   const auto grid = [&next](bool used) {
@@ -24,7 +24,7 @@ DlrmCommunicators::DlrmCommunicators(const EmbeddingLayout& layout, const LayerL
   first_group = list.groups.empty() ? -1 : next;
 }
 
-DlrmStep::DlrmStep(const Job& job, const LayerList& list, const EmbeddingLayout& layout,
+DlrmStep::DlrmStep(const Job& job, const LayerList& list, const EmbeddingPlacement& layout,
                    ShardLaws& laws, std::int32_t rank, bool shared)
     : job_(job),
       workload_(*job.workload.dlrm()),

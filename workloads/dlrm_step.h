@@ -25,7 +25,7 @@ inline std::int64_t compression_of(const Job& job) {
 
 /// Indices of the communicators of a DLRM graph; each is used by one stream.
 struct DlrmCommunicators {
-  DlrmCommunicators(const EmbeddingLayout& layout, const LayerList& list, bool towers);
+  DlrmCommunicators(const EmbeddingPlacement& layout, const LayerList& list, bool towers);
   std::int32_t input = 0;     ///< lengths and ids
   std::int32_t exchange = 1;  ///< pooled rows and their gradients
   std::int32_t data = 2;      ///< dense gradients
@@ -47,7 +47,7 @@ constexpr std::string_view kComputeStream = "compute";
 class DlrmStep {
  public:
   /// `rank`: lowest of its class; `shared`: the class has more ranks.
-  DlrmStep(const Job& job, const LayerList& list, const EmbeddingLayout& layout, ShardLaws& laws,
+  DlrmStep(const Job& job, const LayerList& list, const EmbeddingPlacement& layout, ShardLaws& laws,
            std::int32_t rank, bool shared);
   Program build() &&;
 
@@ -341,7 +341,7 @@ class DlrmStep {
   const FrameworkTraits traits_ = framework_traits(job_.system);
   const DlrmWorkload& workload_;
   const LayerList& list_;
-  const EmbeddingLayout& layout_;
+  const EmbeddingPlacement& layout_;
   ShardLaws& laws_;
   std::int32_t rank_;
   bool shared_;

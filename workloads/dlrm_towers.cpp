@@ -62,6 +62,7 @@ DlrmStep::OpEdit DlrmStep::tower_exchange(const char* name, bool backward,
           {static_cast<std::int64_t>(elements), row_elements(EmbeddingRoute::kExchange),
            static_cast<std::int64_t>(EmbeddingRoute::kExchange)})
       .format(backward ? job_.formats.all_to_all_backward : job_.formats.all_to_all_forward)
+      .traffic(backward ? TrafficKind::kGradients : TrafficKind::kOutputs)
       .communicator(communicator)
       .detail(b_.exchange({.send_elements = sent}))
       .in({in})

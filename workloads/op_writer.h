@@ -60,7 +60,10 @@ class OpWriter {
   TensorId workspace(const std::string& name, std::int64_t rows, std::int64_t columns,
                      Format format);
 
-  std::uint32_t begin_segment(std::string name) { return builder_.begin_segment(std::move(name)); }
+  std::uint32_t begin_segment(std::string name, SegmentKind kind,
+                              MicrobatchRole microbatches = MicrobatchRole::kAny) {
+    return builder_.begin_segment(std::move(name), kind, microbatches);
+  }
   void end_segment();
   void set_phase(Phase phase) { builder_.set_phase(phase); }
   ProgramBuilder& builder() { return builder_; }

@@ -50,17 +50,6 @@ std::vector<HotRow> hot_rows_of(const LookupsInOrder& lookups) {
   return rows;
 }
 
-std::int64_t RowSplit::held(std::int64_t position) const {
-  if (members <= 1 || split == Split::kReplicate) {
-    return rows;
-  }
-  if (split == Split::kStripe) {
-    return std::max<std::int64_t>(0, (rows - position + members - 1) / members);
-  }
-  const std::int64_t block = (rows + members - 1) / members;
-  return std::clamp<std::int64_t>(rows - position * block, 0, block);
-}
-
 RowShares::RowShares(const Access* law, const RowSplit& split, std::span<const HotRow> hottest)
     : split_(split) {
   const std::int64_t members = split.split == Split::kReplicate ? 1 : split.members;

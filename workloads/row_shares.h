@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/access.h"
-#include "core/plan.h"
+#include "core/embedding_placement.h"
 
 namespace stepcast::workloads {
 
@@ -24,19 +24,6 @@ std::vector<HotRow> hottest_rows(const Access* law);
 
 /// The rows that are followed, by their position in an order that a plan brings.
 std::vector<HotRow> hot_rows_of(const LookupsInOrder& lookups);
-
-/// Rows [first_row, first_row + rows) of a table, split over the members of a group.
-struct RowSplit {
-  std::int64_t first_row = 0;
-  std::int64_t rows = 0;
-  std::int64_t table_rows = 0;
-  Split split = Split::kBlock;
-  std::int64_t members = 1;
-  bool frequency_order = false;  ///< rows stand in order of popularity
-  bool own_order = false;        ///< in one that a plan brings; the hottest are known by position
-  /// Rows that one member holds.
-  [[nodiscard]] std::int64_t held(std::int64_t position) const;
-};
 
 /// The share of a table's lookups that falls to each member of a row split, for any number of
 /// members:

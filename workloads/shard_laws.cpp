@@ -1,7 +1,7 @@
 #include "workloads/shard_laws.h"
 
 namespace stepcast::workloads {
-ShardLaws::ShardLaws(const Job& job, const EmbeddingLayout& layout)
+ShardLaws::ShardLaws(const Job& job, const EmbeddingPlacement& layout)
     : workload_(*job.workload.dlrm()), layout_(layout) {
   std::map<std::int32_t, std::vector<HotRow>> hottest;
   for (const EmbeddingSlice& s : layout.slices) {

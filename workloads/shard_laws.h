@@ -16,7 +16,7 @@ namespace stepcast::workloads {
 /// distinct rows. Laws are made once per distinct set of rows, whatever the number of ranks.
 class ShardLaws {
  public:
-  ShardLaws(const Job& job, const EmbeddingLayout& layout);
+  ShardLaws(const Job& job, const EmbeddingPlacement& layout);
 
   /// Over the rows that a holder has, renormalised.
   [[nodiscard]] const std::shared_ptr<const Access>& access(std::int32_t slice, std::int32_t rank);
@@ -57,7 +57,7 @@ class ShardLaws {
   const LookupsInOrder& in_order(const EmbeddingSlice& slice);
 
   const DlrmWorkload& workload_;
-  const EmbeddingLayout& layout_;
+  const EmbeddingPlacement& layout_;
   std::map<std::int32_t, LookupsInOrder> in_order_;  ///< by table
   std::map<SplitKey, RowShares> made_;
   std::vector<const RowShares*> shares_;  ///< by slice

@@ -164,13 +164,18 @@ void StageParameters::plan_slots(const std::vector<Group>& groups) {
     const auto& [layer, which, kind] = key;
     const std::string at = fmt::format("{}.{}{}", layer ? "layer" : "ends", which,
                                        kind.first == Replicas::kExperts ? ".experts" : "");
+    const auto buffer = [&](const char* what, std::int64_t elements, Format format) {
+      const TensorId id = b.buffer(fmt::format("unit.{}.{}", what, at), 1, elements, format);
+      b.set_purpose(id, TensorPurpose::kGathered);
+      return id;
+    };
     if (sharded(kind, 3)) {
-      slot.weights = b.buffer("unit.weights." + at, 1, slot.elements, job_.formats.compute);
+      slot.weights = buffer("weights", slot.elements, job_.formats.compute);
     }
-    slot.gradients = b.buffer("unit.gradients." + at, 1, slot.elements, job_.formats.gradient);
+    slot.gradients = buffer("gradients", slot.elements, job_.formats.gradient);
     if (shape_.microbatches > 1) {
-      slot.fresh = b.buffer("unit.gradients.shard." + at, 1,
-                            slot.elements / replicas(kind.first).shards, job_.formats.gradient);
+      slot.fresh = buffer("gradients.shard", slot.elements / replicas(kind.first).shards,
+                          job_.formats.gradient);
     }
     slot.gradients_free = job_.parallel.overlap.data ? b.event() : -1;
   }
@@ -284,8 +289,11 @@ void StageParameters::add_states(Bucket& bucket, std::size_t number) {
                              TensorRole::kOptimizerState, Format::kFp32, bucket.shard)));
   }
   if (!full_precision(job_.formats.compute)) {  // the weights the optimizer really updates
-    b.tensor(flat_tensor(fmt::format("bucket.{}.master", number), TensorRole::kOptimizerState,
-                         Format::kFp32, bucket.shard));
+    const TensorId master =
+        b.tensor(flat_tensor(fmt::format("bucket.{}.master", number), TensorRole::kOptimizerState,
+                             Format::kFp32, bucket.shard));
+    b.set_master(bucket.weights, master);
+    b.set_master(bucket.weight_shard, master);
   }
 }
 

@@ -9,20 +9,22 @@
 namespace stepcast::workloads {
 namespace {
 
-std::int32_t add_axis(ExecutionGraph& graph, const char* name, Axis axis) {
+std::int32_t add_axis(ExecutionGraph& graph, const char* name, Axis axis,
+                      CommunicatorRole role = CommunicatorRole::kOther) {
   if (graph.mesh.extent(axis) == 1) {
     return -1;
   }
-  graph.communicators.push_back({name, {axis}, {}});
+  graph.communicators.push_back({name, {axis}, {}, role});
   return static_cast<std::int32_t>(graph.communicators.size() - 1);
 }
 
 /// Ranks that hold the same parameters.
 std::int32_t add_replicas(ExecutionGraph& graph) {
   if (graph.mesh.context == 1) {
-    return add_axis(graph, "data", Axis::kData);
+    return add_axis(graph, "data", Axis::kData, CommunicatorRole::kReplicas);
   }
-  graph.communicators.push_back({"data", {Axis::kContext, Axis::kData}, {}});
+  graph.communicators.push_back(
+      {"data", {Axis::kContext, Axis::kData}, {}, CommunicatorRole::kReplicas});
   return static_cast<std::int32_t>(graph.communicators.size() - 1);
 }
 
@@ -46,7 +48,7 @@ std::int32_t add_ring(ExecutionGraph& graph) {
 
 /// Pairs of (first, last) stage, one per tensor and data rank.
 std::int32_t add_ends(ExecutionGraph& graph) {
-  Communicator ends{"embedding", {}, {}};
+  Communicator ends{"embedding", {}, {}, CommunicatorRole::kPipelineEnds};
   const Mesh& mesh = graph.mesh;
   for (std::int32_t rank = 0; rank < mesh.size(); ++rank) {
     if (mesh.coordinate(rank, Axis::kPipeline) == 0) {
@@ -74,7 +76,7 @@ std::int32_t add_key_value(ExecutionGraph& graph, std::int32_t copies) {
 void add_expert_groups(ExecutionGraph& graph, const ExpertShape& experts,
                        TransformerCommunicators& communicators) {
   Communicator exchange{"expert", {}, {}};
-  Communicator replicas{"expert_data", {}, {}};
+  Communicator replicas{"expert_data", {}, {}, CommunicatorRole::kReplicas};
   const auto ranks = static_cast<std::size_t>(experts.ranks);
   for (const auto& members : expert_holders(graph.mesh, experts.split())) {
     const std::size_t groups = members.size() / ranks;
@@ -102,8 +104,8 @@ void add_expert_groups(ExecutionGraph& graph, const ExpertShape& experts,
 /// Replicas that shard together inside a unit of a level of the fabric, and those across that hold
 /// the same shard.
 void add_shard_groups(ExecutionGraph& graph, const Job& job, ReplicaGroup& data) {
-  Communicator shards{"shards", {}, {}};
-  Communicator replicas{"replicas", {}, {}};
+  Communicator shards{"shards", {}, {}, CommunicatorRole::kReplicas};
+  Communicator replicas{"replicas", {}, {}, CommunicatorRole::kReplicas};
   const auto inside = static_cast<std::int32_t>(*job.system.devices_in(job.parallel.zero_level));
   std::vector<bool> seen(static_cast<std::size_t>(graph.mesh.size()), false);
   for (std::int32_t rank = 0; rank < graph.mesh.size(); ++rank) {
@@ -149,6 +151,7 @@ ExecutionGraph build_transformer(const Job& job) {
   const TransformerShape shape = transformer_shape(job);
   ExecutionGraph graph;
   graph.mesh = job.parallel.mesh();
+  graph.inputs = {.batch = job.batch, .vocabulary = shape.model.vocabulary, .tables = {}};
   TransformerCommunicators communicators;
   communicators.tensor = add_axis(graph, "tensor", Axis::kTensor);
   communicators.forward = communicators.backward = add_axis(graph, "pipeline", Axis::kPipeline);

@@ -58,6 +58,7 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
         at + "cache",
         shape_.microbatches * shape_.held_sequences * (shape_.sequence + shape_.cached),
         2 * shape_.kv_heads * shape_.core_dim, compute_);
+    writer_.builder().set_purpose(t.cache, TensorPurpose::kKeyValueCache);
   }
   if (shape_.model.mla) {
     t.latent = latent_tensors(at, keep);

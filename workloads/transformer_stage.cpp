@@ -78,6 +78,7 @@ void TransformerStage::plan_tensors() {
       ends_.norm_statistics = b.activation("head.norm_statistics", shape_.rows, 2, Format::kFp32);
       ends_.logits = b.activation("head.logits", shape_.inference ? shape_.samples : shape_.tokens,
                                   shape_.vocabulary, Format::kFp32);
+      b.set_purpose(ends_.logits, TensorPurpose::kLogits);
     }
     chunks_.push_back(std::move(c));
   }
@@ -152,7 +153,8 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk, bool first_mic
   const ChunkTensors& c = chunks_[static_cast<std::size_t>(chunk)];
   const LayerRange& range = shape_.range(stage_, chunk);
   const std::uint32_t segment = writer_.begin_segment(
-      fmt::format("{}.{}", first_microbatch ? "forward_first" : "forward", chunk));
+      fmt::format("{}.{}", first_microbatch ? "forward_first" : "forward", chunk),
+      SegmentKind::kForward, first_microbatch ? MicrobatchRole::kFirst : MicrobatchRole::kAny);
   writer_.set_phase(Phase::kForward);
   std::vector<std::int64_t> units(static_cast<std::size_t>(range.count));
   std::iota(units.begin(), units.end(), range.first);
@@ -191,7 +193,8 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk, bool last_mic
   const ChunkTensors& c = chunks_[static_cast<std::size_t>(chunk)];
   const LayerRange& range = shape_.range(stage_, chunk);
   const std::uint32_t segment = writer_.begin_segment(
-      fmt::format("{}.{}", last_microbatch ? "backward_last" : "backward", chunk));
+      fmt::format("{}.{}", last_microbatch ? "backward_last" : "backward", chunk),
+      SegmentKind::kBackward, last_microbatch ? MicrobatchRole::kLast : MicrobatchRole::kAny);
   writer_.set_phase(Phase::kBackward);
   std::vector<std::int64_t> units(static_cast<std::size_t>(range.count));
   std::iota(units.rbegin(), units.rend(), range.first);
@@ -233,7 +236,8 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk, bool last_mic
 /// The weight gradients that the backward pass left, in its order.
 std::uint32_t TransformerStage::write_weights(std::int64_t chunk, bool last_microbatch) {
   const std::uint32_t segment = writer_.begin_segment(
-      fmt::format("{}.{}", last_microbatch ? "weights_last" : "weights", chunk));
+      fmt::format("{}.{}", last_microbatch ? "weights_last" : "weights", chunk),
+      SegmentKind::kWeights, last_microbatch ? MicrobatchRole::kLast : MicrobatchRole::kAny);
   writer_.set_phase(Phase::kBackward);
   parameters_.hold(false);
   parameters_.begin_backward(last_microbatch);
@@ -336,7 +340,7 @@ void TransformerStage::call_in_order() {
   ProgramBuilder& b = writer_.builder();
   const bool exchanged = shape_.replicas > 1 || (shape_.experts && shape_.experts->replicas > 1);
   const bool overlapped = job_.parallel.overlap.data && exchanged;
-  const std::uint32_t begin = writer_.begin_segment("begin");
+  const std::uint32_t begin = writer_.begin_segment("begin", SegmentKind::kBegin);
   write_begin();
   writer_.end_segment();
   const bool gathers_once = parameters_.gathers_first_pass() && !parameters_.gathers_each_pass();
@@ -360,7 +364,7 @@ void TransformerStage::call_in_order() {
       weights_last.push_back(overlapped ? write_weights(chunk, true) : weights.back());
     }
   }
-  const std::uint32_t finish = writer_.begin_segment("optimizer");
+  const std::uint32_t finish = writer_.begin_segment("optimizer", SegmentKind::kFinish);
   if (!shape_.inference) {
     write_synchronisation();
     parameters_.optimize();

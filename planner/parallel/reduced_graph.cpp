@@ -1,7 +1,6 @@
 #include "planner/parallel/reduced_graph.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "core/job_rules.h"
 #include "core/layer_split.h"
@@ -33,23 +32,20 @@ void fit_to_mesh(const Job& job, const PlanPoint& point, Job& reduced) {
 }  // namespace
 
 Part part_of(const Segment& segment) {
-  const std::string_view name = segment.name;
-  if (name.starts_with("forward_first")) {
-    return Part::kFirstForward;
+  switch (segment.kind) {
+    case SegmentKind::kBegin:
+      return Part::kBegin;
+    case SegmentKind::kForward:
+      return segment.microbatches == MicrobatchRole::kFirst ? Part::kFirstForward : Part::kForward;
+    case SegmentKind::kBackward:
+      return segment.microbatches == MicrobatchRole::kLast ? Part::kLastBackward : Part::kBackward;
+    case SegmentKind::kWeights:
+      return segment.microbatches == MicrobatchRole::kLast ? Part::kLastBackward : Part::kWeights;
+    case SegmentKind::kFinish:
+    case SegmentKind::kOther:
+      break;
   }
-  if (name.starts_with("forward")) {
-    return Part::kForward;
-  }
-  if (name.starts_with("backward_last") || name.starts_with("weights_last")) {
-    return Part::kLastBackward;
-  }
-  if (name.starts_with("weights")) {
-    return Part::kWeights;
-  }
-  if (name.starts_with("backward")) {
-    return Part::kBackward;
-  }
-  return name == "begin" ? Part::kBegin : Part::kFinish;
+  return Part::kFinish;
 }
 
 bool gathers_first(const Program& program) {

@@ -196,7 +196,10 @@ PassCosts StageCosts::passes(const ReducedStage& stage, const Mesh& mesh, Schedu
     }
     (costs.*fields->ops).base = segment.op_count;
     for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
-      const bool own = program.streams[program.ops[o].stream] == "data";
+      const Op& op = program.ops[o];
+      const bool own = op.stream != 0 && op.communicator >= 0 &&
+                       stage.graph->communicators[static_cast<std::size_t>(op.communicator)].role ==
+                           CommunicatorRole::kReplicas;
       costs.beside.base += own ? seconds[o] : 0;
     }
     for (const Op& op : program.ops_of(segment)) {
@@ -275,7 +278,8 @@ StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool 
       const Op& op = program.ops[o];
       const bool ends =
           symmetric(op) && op.communicator >= 0 &&
-          stage.graph->communicators[static_cast<std::size_t>(op.communicator)].name == "embedding";
+          stage.graph->communicators[static_cast<std::size_t>(op.communicator)].role ==
+              CommunicatorRole::kPipelineEnds;
       if (ends && met < 0) {
         finish.run(piece);
         met = finish.now();

@@ -10,10 +10,10 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/step_traffic.h"
 #include "runtime/cpu/kernels/gemm.h"
 #include "runtime/emulation/core_lease.h"
 #include "runtime/futex.h"
-#include "workloads/step_traffic.h"
 
 namespace stepcast::runtime::cpu {
 namespace {
@@ -53,7 +53,7 @@ struct Executor::Task {
   Collectives* collectives = nullptr;
   std::uint8_t family = 0;
   bool compute = false;  ///< needs a core: everything but what waits for links
-  workloads::TrafficKind traffic = workloads::TrafficKind::kOther;
+  TrafficKind traffic = TrafficKind::kOther;
   std::int64_t issued_ns = 0;
 };
 
@@ -80,10 +80,10 @@ struct Executor::Stream {
   std::thread thread;
 };
 
-Executor::Executor(const Job& job, const ExecutionGraph& graph, std::int32_t rank,
+Executor::Executor(const ExecutionGraph& graph, std::int32_t rank,
                    std::vector<Collectives*> communicators, ExecutorOptions options,
                    Observer* observer)
-    : StepExecutor(job, graph.program_of(rank), rank, options.epoch_ns, observer),
+    : StepExecutor(graph, rank, options.epoch_ns, observer),
       communicators_(std::move(communicators)),
       options_(std::move(options)),
       storage_(program_, rank, graph.mesh),
@@ -153,7 +153,7 @@ void Executor::compile(const ExecutionGraph& graph) {
     const Op& op = *issue.op;
     const auto& entry = dispatch.of(program_, op);
     if (states_[entry.family] == nullptr && entry.make_state != nullptr) {
-      states_[entry.family] = entry.make_state(job_, program_, rank_);
+      states_[entry.family] = entry.make_state(graph_, program_, rank_);
     }
     Task task;
     task.function = entry.function;
@@ -164,10 +164,9 @@ void Executor::compile(const ExecutionGraph& graph) {
       STEPCAST_CHECK(task.collectives != nullptr, "rank {} executes '{}' outside '{}'", rank_,
                      program_.name(op),
                      graph.communicators.at(static_cast<std::size_t>(op.communicator)).name);
-      task.traffic = workloads::traffic_kind(program_, op);
+      task.traffic = op.traffic;
       auto& sent = streams_.at(op.stream)->sent;
-      sent.resize(std::max(sent.size(),
-                           workloads::kTrafficKinds * task.collectives->sent_by_level().size()));
+      sent.resize(std::max(sent.size(), kTrafficKinds * task.collectives->sent_by_level().size()));
     }
     streams_.at(op.stream)->issues.push_back(static_cast<std::uint32_t>(tasks_.size()));
     tasks_.push_back(task);
@@ -299,7 +298,7 @@ void Executor::execute(Stream& stream, std::uint32_t position) {
       stream.lease_wait_ns += options_.lease->acquire();
     }
     const std::int64_t begin = observed() ? steady_ns() : 0;
-    OpContext context{.job = job_,
+    OpContext context{.graph = graph_,
                       .program = program_,
                       .op = *issue.op,
                       .microbatch = issue.microbatch,

@@ -6,7 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "core/job.h"
 #include "core/observer.h"
 #include "core/program.h"
 #include "runtime/collectives.h"
@@ -43,9 +42,8 @@ class Executor final : public StepExecutor {
  public:
   /// `communicators[c]` are this rank's collectives of the graph's communicator c, null where it
   /// has none. Errors: RunError without the memory; InputError for an op no family executes.
-  Executor(const Job& job, const ExecutionGraph& graph, std::int32_t rank,
-           std::vector<Collectives*> communicators, ExecutorOptions options,
-           Observer* observer = nullptr);
+  Executor(const ExecutionGraph& graph, std::int32_t rank, std::vector<Collectives*> communicators,
+           ExecutorOptions options, Observer* observer = nullptr);
   ~Executor() override;
 
   [[nodiscard]] Matrix tensor(TensorId id, std::int32_t microbatch = 0) const;

@@ -3,7 +3,6 @@
 #include <span>
 #include <vector>
 
-#include "core/job.h"
 #include "core/program.h"
 #include "runtime/collectives.h"
 #include "runtime/cpu/kernels/matrix_view.h"
@@ -26,7 +25,7 @@ inline kernels::MatrixView view(const Matrix& m) { return {m.data, m.rows, m.col
 /// Everything an op's function may touch while it runs on one rank.
 class OpContext {
  public:
-  const Job& job;
+  const ExecutionGraph& graph;
   const Program& program;
   const Op& op;
   std::int32_t microbatch;

@@ -39,30 +39,30 @@ void cross_backward(OpContext& c) {
 }
 
 void binary_cross_entropy(OpContext& c) {
-  const float factor = 1.0F / static_cast<float>(c.job.batch.global);
+  const float factor = 1.0F / static_cast<float>(c.graph.inputs.batch.global);
   *c.loss += kernels::binary_cross_entropy(c.input(0).data, c.input(1).data, c.op.shape[0], factor,
                                            c.output(0).data);
 }
 
 }  // namespace
 
-DlrmState::DlrmState(const Job& job, std::int32_t its_rank,
+DlrmState::DlrmState(const ExecutionGraph& graph, std::int32_t its_rank,
                      std::shared_ptr<const RowRemaps> its_remaps,
                      std::shared_ptr<TieredRows> its_tiers)
-    : EmbeddingExchange(job, its_rank),
-      lists(workloads::kRoutes),
+    : EmbeddingExchange(graph, its_rank),
+      lists(kRoutes),
       selections(layout.slices.size()),
-      dedup(job.embedding_dedup),
+      dedup(graph.inputs.distinct_ids),
       remaps(std::move(its_remaps)),
       tiers(std::move(its_tiers)) {
-  for (std::size_t r = 0; r < workloads::kRoutes; ++r) {
+  for (std::size_t r = 0; r < kRoutes; ++r) {
     lists[r].resize(shards[r].size());
   }
   sent_lengths.resize(static_cast<std::size_t>(lengths_sent));
   lengths.resize(static_cast<std::size_t>(lengths_received));
 }
 
-kernels::Bags DlrmState::local_bags(const OpContext& c, const workloads::EmbeddingSlice& s) const {
+kernels::Bags DlrmState::local_bags(const OpContext& c, const EmbeddingSlice& s) const {
   const auto t = static_cast<std::size_t>(s.table);
   STEPCAST_CHECK(c.batch.offsets.at(t).size() == static_cast<std::size_t>(batch) + 1,
                  "table '{}' has {} bag offsets for {} samples", table(s).name,
@@ -71,13 +71,13 @@ kernels::Bags DlrmState::local_bags(const OpContext& c, const workloads::Embeddi
 }
 
 kernels::Bags DlrmState::pooled_bags(const OpContext& c, std::int32_t id) const {
-  const workloads::EmbeddingSlice& s = slice(id);
+  const EmbeddingSlice& s = slice(id);
   return s.pools_lists_once() ? selections[static_cast<std::size_t>(id)].lists.lists()
                               : local_bags(c, s);
 }
 
 void DlrmState::select_rows(const OpContext& c, std::int32_t id) {
-  const workloads::EmbeddingSlice& s = slice(id);
+  const EmbeddingSlice& s = slice(id);
   if (s.pools_lists_once()) {
     selections[static_cast<std::size_t>(id)].lists.find(local_bags(c, s));
   }
@@ -96,7 +96,7 @@ void DlrmState::select_rows(const OpContext& c, std::int32_t id) {
 
 /// The lookups that fall into the slice's range of rows, in the plan's order of rows.
 void DlrmState::select_range(const OpContext& c, std::int32_t id) {
-  const workloads::EmbeddingSlice& s = slice(id);
+  const EmbeddingSlice& s = slice(id);
   const kernels::Bags all = pooled_bags(c, id);
   Selection& chosen = selections[static_cast<std::size_t>(id)];
   const auto most = static_cast<std::size_t>(all.lookups());
@@ -115,7 +115,7 @@ void DlrmState::select_range(const OpContext& c, std::int32_t id) {
     }
     chosen.offsets[static_cast<std::size_t>(b) + 1] = out - chosen.rows.data();
   }
-  if (workloads::is_local(s.route) && s.row_range() && table(s).mode != PoolingMode::kSum) {
+  if (is_local(s.route) && s.row_range() && table(s).mode != PoolingMode::kSum) {
     chosen.factors.resize(static_cast<std::size_t>(all.count));
     kernels::mean_factors(all, chosen.factors.data());
   }
@@ -130,7 +130,7 @@ kernels::Bags DlrmState::slice_bags(const OpContext& c, std::int32_t id) const {
 }
 
 kernels::Bags DlrmState::looked_up_bags(const OpContext& c, std::int32_t id) const {
-  const workloads::EmbeddingSlice& s = slice(id);
+  const EmbeddingSlice& s = slice(id);
   if (!s.row_range() && !s.remapped()) {
     return pooled_bags(c, id);
   }
@@ -139,37 +139,38 @@ kernels::Bags DlrmState::looked_up_bags(const OpContext& c, std::int32_t id) con
           static_cast<kernels::Index>(chosen.offsets.size()) - 1};
 }
 
-DlrmBatches::DlrmBatches(const Job& job, const Program& program, std::int32_t rank)
-    : now(std::make_unique<DlrmState>(job, rank, std::make_shared<const RowRemaps>(row_remaps(job)),
+DlrmBatches::DlrmBatches(const ExecutionGraph& graph, const Program& program, std::int32_t rank)
+    : now(std::make_unique<DlrmState>(graph, rank,
+                                      std::make_shared<const RowRemaps>(row_remaps(graph)),
                                       std::make_shared<TieredRows>(program))) {
   const bool pipelined = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
     return (op.flags & op_flags::kNextBatch) != 0;
   });
   if (pipelined) {
-    next = std::make_unique<DlrmState>(job, rank, now->remaps, now->tiers);
+    next = std::make_unique<DlrmState>(graph, rank, now->remaps, now->tiers);
   }
 }
 
 OpFamily dlrm_ops() {
-  return {
-      {{OpKind::kIndexPack, index_pack},
-       {OpKind::kIndexUnpack, index_unpack},
-       {OpKind::kAllToAllV, all_to_all_v},
-       {OpKind::kEmbeddingForward, embedding_forward},
-       {OpKind::kEmbeddingBackward, embedding_backward},
-       {OpKind::kEmbeddingGradient, embedding_gradient},
-       {OpKind::kTierFetch, tier_fetch},
-       {OpKind::kTierWriteBack, tier_write_back},
-       {OpKind::kSequencePoolForward, sequence_pool_forward},
-       {OpKind::kSequencePoolBackward, sequence_pool_backward},
-       {OpKind::kDotInteractionForward, dot_interaction_forward},
-       {OpKind::kDotInteractionBackward, dot_interaction_backward},
-       {OpKind::kCrossForward, cross_forward},
-       {OpKind::kCrossBackward, cross_backward},
-       {OpKind::kBinaryCrossEntropy, binary_cross_entropy}},
-      [](const Job& job, const Program& program, std::int32_t rank) -> std::unique_ptr<OpState> {
-        return std::make_unique<DlrmBatches>(job, program, rank);
-      }};
+  return {{{OpKind::kIndexPack, index_pack},
+           {OpKind::kIndexUnpack, index_unpack},
+           {OpKind::kAllToAllV, all_to_all_v},
+           {OpKind::kEmbeddingForward, embedding_forward},
+           {OpKind::kEmbeddingBackward, embedding_backward},
+           {OpKind::kEmbeddingGradient, embedding_gradient},
+           {OpKind::kTierFetch, tier_fetch},
+           {OpKind::kTierWriteBack, tier_write_back},
+           {OpKind::kSequencePoolForward, sequence_pool_forward},
+           {OpKind::kSequencePoolBackward, sequence_pool_backward},
+           {OpKind::kDotInteractionForward, dot_interaction_forward},
+           {OpKind::kDotInteractionBackward, dot_interaction_backward},
+           {OpKind::kCrossForward, cross_forward},
+           {OpKind::kCrossBackward, cross_backward},
+           {OpKind::kBinaryCrossEntropy, binary_cross_entropy}},
+          [](const ExecutionGraph& graph, const Program& program,
+             std::int32_t rank) -> std::unique_ptr<OpState> {
+            return std::make_unique<DlrmBatches>(graph, program, rank);
+          }};
 }
 
 }  // namespace stepcast::runtime::cpu

@@ -10,7 +10,6 @@
 #include "runtime/cpu/op_context.h"
 #include "runtime/embedding_exchange.h"
 #include "runtime/tiers/tiered_rows.h"
-#include "workloads/embedding_plan_layout.h"
 
 namespace stepcast::runtime::cpu {
 
@@ -37,19 +36,18 @@ struct DlrmState : EmbeddingExchange {
     std::vector<std::int64_t> places;            ///< by distinct row: of its columns in sent_rows
   };
 
-  DlrmState(const Job& job, std::int32_t rank, std::shared_ptr<const RowRemaps> remaps,
+  DlrmState(const ExecutionGraph& graph, std::int32_t rank, std::shared_ptr<const RowRemaps> remaps,
             std::shared_ptr<TieredRows> tiers);
   void select_range(const OpContext& c, std::int32_t slice);
   /// The local batch's bags of a slice's table, as the workload numbers rows.
-  [[nodiscard]] kernels::Bags local_bags(const OpContext& c,
-                                         const workloads::EmbeddingSlice& s) const;
+  [[nodiscard]] kernels::Bags local_bags(const OpContext& c, const EmbeddingSlice& s) const;
   /// The same, or their distinct lists where a slice pools these once.
   [[nodiscard]] kernels::Bags pooled_bags(const OpContext& c, std::int32_t slice) const;
   /// Finds what of the local batch falls into a slice; `slice_bags` reads it until the next batch.
   void select_rows(const OpContext& c, std::int32_t slice);
   /// Whether a slice's rows travel once, however often a rank looks them up.
-  [[nodiscard]] bool deduplicates(const workloads::EmbeddingSlice& s) const {
-    return dedup && workloads::is_sequence(s.route) && !s.pools_lists_once();
+  [[nodiscard]] bool deduplicates(const EmbeddingSlice& s) const {
+    return dedup && is_sequence(s.route) && !s.pools_lists_once();
   }
   /// The local batch's bags of a slice, with rows counted from its first.
   [[nodiscard]] kernels::Bags looked_up_bags(const OpContext& c, std::int32_t slice) const;
@@ -74,7 +72,7 @@ struct DlrmState : EmbeddingExchange {
 
 /// The batch under way and, in a pipelined program, the next one.
 struct DlrmBatches : OpState {
-  DlrmBatches(const Job& job, const Program& program, std::int32_t rank);
+  DlrmBatches(const ExecutionGraph& graph, const Program& program, std::int32_t rank);
   void begin_next_batch() override { std::swap(now, next); }
   [[nodiscard]] std::vector<RowTraffic> tier_traffic() const override {
     return now->tiers->traffic;

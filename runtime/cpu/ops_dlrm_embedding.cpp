@@ -12,8 +12,6 @@
 namespace stepcast::runtime::cpu {
 namespace {
 
-using workloads::EmbeddingRoute;
-using workloads::EmbeddingSlice;
 using Part = EmbeddingExchange::Part;
 
 const EmbeddingGroup& group_of(const OpContext& c) {
@@ -64,7 +62,7 @@ void for_each_shard(OpContext& c, Visit visit) {
     Work work{shard,   arrived[i],
               {},      shard.mean ? kernels::Pooling::kMean : kernels::Pooling::kSum,
               nullptr, column};
-    if (workloads::is_local(route)) {
+    if (is_local(route)) {
       work.bags = state.slice_bags(c, arrived[i].slice);
       if (s.row_range() && shard.mean) {
         work.factors = state.selections[index(arrived[i].slice)].factors.data();
@@ -286,7 +284,7 @@ kernels::MatrixView local_lists(DlrmState& state, const Work& work) {
 kernels::MatrixView bag_gradients(OpContext& c, DlrmState& state, const Work& work) {
   const EmbeddingSlice& s = state.slice(work.arrived.slice);
   kernels::MatrixView gradient;
-  if (workloads::is_sequence(s.route)) {
+  if (is_sequence(s.route)) {
     gradient = collect_sequence(state, work);
   } else {
     const Matrix d_pooled = c.input(0);
@@ -314,14 +312,14 @@ kernels::Bags gradient_bags(const Work& work, const kernels::MatrixView& gradien
 
 void embedding_forward(OpContext& c) {
   const auto route = static_cast<EmbeddingRoute>(c.op.shape[4]);
-  if (workloads::is_local(route)) {
+  if (is_local(route)) {
     DlrmState& state = dlrm_state(c);
     for (const auto& shard : state.shards_of(route)) {
       state.select_rows(c, shard.slice);
     }
   }
   for_each_shard(c, [&c, route](DlrmState& state, const Work& work) {
-    if (workloads::is_sequence(route)) {
+    if (is_sequence(route)) {
       gather_sequence(c, state, work);
       return;
     }
@@ -370,7 +368,7 @@ void sequence_pool_forward(OpContext& c) {
                      [](kernels::MatrixView out, kernels::MatrixView rows,
                         const std::vector<std::int64_t>& inverse,
                         bool first) { spread_lists(rows, inverse, !first, out); });
-  if (c.job.embedding_dedup) {
+  if (c.graph.inputs.distinct_ids) {
     for_each_distinct_slice(
         c, c.output(0), [&c](DlrmState& state, std::int32_t slice, kernels::MatrixView out) {
           clear(out);
@@ -400,7 +398,7 @@ void sequence_pool_backward(OpContext& c) {
       c, c.input(0),
       [](kernels::MatrixView d_out, kernels::MatrixView d_rows,
          const std::vector<std::int64_t>& inverse, bool) { gather_lists(d_out, inverse, d_rows); });
-  if (c.job.embedding_dedup) {
+  if (c.graph.inputs.distinct_ids) {
     for_each_distinct_slice(
         c, c.input(0), [&c](DlrmState& state, std::int32_t slice, kernels::MatrixView d_out) {
           for (const std::int64_t place : state.selections[index(slice)].places) {

@@ -10,8 +10,6 @@
 namespace stepcast::runtime::cpu {
 namespace {
 
-using workloads::EmbeddingRoute;
-using workloads::EmbeddingSlice;
 using Arrival = EmbeddingExchange::Arrival;
 using Part = EmbeddingExchange::Part;
 
@@ -124,7 +122,7 @@ void exchange_rows(OpContext& c, DlrmState& state) {
   DlrmState::Counts& n = state.row_counts;
   const float* send = nullptr;
   float* receive = nullptr;
-  if (workloads::is_sequence(route)) {
+  if (is_sequence(route)) {
     state.set_sequence_counts(forward, n, route);
     send = (forward ? state.shard_rows : state.sent_rows).data();
     receive = (forward ? state.sent_rows : state.shard_rows).data();

@@ -9,8 +9,6 @@
 namespace stepcast::runtime::cpu {
 namespace {
 
-using workloads::EmbeddingRoute;
-
 /// Contiguous pieces of a row and of its slot, weights first, then optimizer state.
 struct RowParts {
   struct Part {
@@ -70,7 +68,7 @@ void for_each_tiered_shard(OpContext& c, Visit visit) {
 
 /// The ids that reach a shard; `first` of them stand before the local batch's own.
 kernels::Bags looked_up(OpContext& c, DlrmState& state, EmbeddingRoute route, std::size_t shard) {
-  if (workloads::is_local(route)) {
+  if (is_local(route)) {
     const std::int32_t slice = state.shards_of(route)[shard].slice;
     state.select_rows(c, slice);
     return state.slice_bags(c, slice);

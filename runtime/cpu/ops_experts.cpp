@@ -15,9 +15,9 @@ namespace {
 using kernels::MatrixView;
 
 struct ExpertState : OpState {
-  ExpertState(const Job& job, const Program& program, std::int32_t rank)
+  ExpertState(const ExecutionGraph& graph, const Program& program, std::int32_t rank)
       : plans(program, [&](const ExpertRouting& routing) {
-          return std::make_unique<ExpertPlan>(job, routing, rank);
+          return std::make_unique<ExpertPlan>(graph, routing, rank);
         }) {}
   ExpertLayers<ExpertPlan> plans;
 };
@@ -303,12 +303,12 @@ OpFamily expert_ops() {
       .exchange = exchange,
       .gather_copies = gather_copies,
       .sum_gathered = sum_gathered};
-  return {
-      {},
-      [](const Job& job, const Program& program, std::int32_t rank) -> std::unique_ptr<OpState> {
-        return std::make_unique<ExpertState>(job, program, rank);
-      },
-      kFunctions.by_kind()};
+  return {{},
+          [](const ExecutionGraph& graph, const Program& program,
+             std::int32_t rank) -> std::unique_ptr<OpState> {
+            return std::make_unique<ExpertState>(graph, program, rank);
+          },
+          kFunctions.by_kind()};
 }
 
 }  // namespace stepcast::runtime::cpu

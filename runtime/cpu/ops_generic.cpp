@@ -249,14 +249,19 @@ void load(const OpContext& c, const std::vector<T>& source, const Matrix& out) {
 
 void load_batch(OpContext& c) {
   for (const TensorId id : c.program.outputs(c.op)) {
-    const std::string_view name = c.program.tensors[id].name;
     const Matrix out = c.tensor(id);
-    if (name.ends_with("dense")) {
-      load(c, c.batch.dense, out);
-    } else if (name.ends_with("labels")) {
-      load(c, c.batch.labels, out);
-    } else if (name.ends_with("tokens")) {
-      load(c, c.batch.tokens, out);
+    switch (c.program.tensors[id].purpose) {
+      case TensorPurpose::kDense:
+        load(c, c.batch.dense, out);
+        break;
+      case TensorPurpose::kLabels:
+        load(c, c.batch.labels, out);
+        break;
+      case TensorPurpose::kTokens:
+        load(c, c.batch.tokens, out);
+        break;
+      default:
+        break;
     }
   }
 }
@@ -264,18 +269,19 @@ void load_batch(OpContext& c) {
 }  // namespace
 
 OpFamily generic_ops() {
-  return {{{OpKind::kGemm, gemm},
-           {OpKind::kBiasActivationForward, bias_activation_forward},
-           {OpKind::kBiasActivationBackward, bias_activation_backward},
-           {OpKind::kAdd, add},
-           {OpKind::kCopyColumns, copy_columns},
-           {OpKind::kFill, fill},
-           {OpKind::kCast, cast},
-           {OpKind::kOptimizer, optimizer},
-           {OpKind::kLoadBatch, load_batch}},
-          [](const Job&, const Program& program, std::int32_t) -> std::unique_ptr<OpState> {
-            return std::make_unique<GenericState>(program.ops.size());
-          }};
+  return {
+      {{OpKind::kGemm, gemm},
+       {OpKind::kBiasActivationForward, bias_activation_forward},
+       {OpKind::kBiasActivationBackward, bias_activation_backward},
+       {OpKind::kAdd, add},
+       {OpKind::kCopyColumns, copy_columns},
+       {OpKind::kFill, fill},
+       {OpKind::kCast, cast},
+       {OpKind::kOptimizer, optimizer},
+       {OpKind::kLoadBatch, load_batch}},
+      [](const ExecutionGraph&, const Program& program, std::int32_t) -> std::unique_ptr<OpState> {
+        return std::make_unique<GenericState>(program.ops.size());
+      }};
 }
 
 }  // namespace stepcast::runtime::cpu

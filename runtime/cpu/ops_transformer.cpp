@@ -44,7 +44,7 @@ std::int64_t block_rows(std::int64_t width) {
   return std::max<std::int64_t>(1, kBlockFloats / std::max<std::int64_t>(1, width));
 }
 
-std::int64_t tensor_coordinate(const OpContext& c) { return c.rank % c.job.parallel.tensor; }
+std::int64_t tensor_coordinate(const OpContext& c) { return c.rank % c.graph.mesh.tensor; }
 
 /// Angles of rotary positions, by head width: made once.
 struct TransformerState : OpState {
@@ -58,7 +58,7 @@ const kernels::RotaryTable& rotary_table(OpContext& c) {
   if (found != tables.end()) {
     return found->second;
   }
-  return tables.emplace(head_dim, kernels::RotaryTable(c.job.batch.sequence, head_dim))
+  return tables.emplace(head_dim, kernels::RotaryTable(c.graph.inputs.batch.sequence, head_dim))
       .first->second;
 }
 
@@ -305,8 +305,8 @@ struct Samples {
 };
 
 Samples samples_of(const OpContext& c) {
-  const std::int64_t count = c.job.batch.micro;
-  const std::int64_t sequence = c.job.batch.sequence;
+  const std::int64_t count = c.graph.inputs.batch.micro;
+  const std::int64_t sequence = c.graph.inputs.batch.sequence;
   const std::int64_t from = c.microbatch * count * (sequence + 1);
   STEPCAST_CHECK(static_cast<std::int64_t>(c.batch.tokens.size()) >= from + count * (sequence + 1),
                  "a batch of {} tokens has no micro-batch {}", c.batch.tokens.size(), c.microbatch);
@@ -368,8 +368,8 @@ void cross_entropy_loss(OpContext& c) {
   const MatrixView logits = view(c.output(0));
   const MatrixView sums = view(c.input(2));
   const std::int64_t first = tensor_coordinate(c) * logits.columns;
-  const float factor =
-      1.0F / (static_cast<float>(c.job.batch.global) * static_cast<float>(samples.sequence));
+  const float factor = 1.0F / (static_cast<float>(c.graph.inputs.batch.global) *
+                               static_cast<float>(samples.sequence));
   double loss = 0;
   for (std::int64_t i = 0; i < samples.count; ++i) {
     const std::int64_t row = i * samples.sequence;
@@ -398,7 +398,7 @@ OpFamily transformer_ops() {
            {OpKind::kCrossEntropyMax, cross_entropy_max},
            {OpKind::kCrossEntropySum, cross_entropy_sum},
            {OpKind::kCrossEntropyLoss, cross_entropy_loss}},
-          [](const Job&, const Program&, std::int32_t) -> std::unique_ptr<OpState> {
+          [](const ExecutionGraph&, const Program&, std::int32_t) -> std::unique_ptr<OpState> {
             return std::make_unique<TransformerState>();
           }};
 }

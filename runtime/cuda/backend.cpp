@@ -75,8 +75,8 @@ std::vector<std::string> shared_device_environment(int nccl, int rank, int local
 }
 
 ExecutorFactory executors(const Module& module, Options options) {
-  return [&module, options](const Job& job, const ExecutionGraph& graph, MpiSession& session,
-                            std::int64_t epoch_ns, Observer* observer) {
+  return [&module, options](const ExecutionGraph& graph, MpiSession& session, std::int64_t epoch_ns,
+                            Observer* observer) {
     Ranks ranks;
     ranks.rank = session.rank();
     ranks.size = session.size();
@@ -90,7 +90,7 @@ ExecutorFactory executors(const Module& module, Options options) {
     }
     Options own = options;
     own.epoch_ns = epoch_ns;
-    return module.executor(job, graph, std::move(ranks), own, observer);
+    return module.executor(graph, std::move(ranks), own, observer);
   };
 }
 

@@ -215,13 +215,14 @@ void DeviceTensors::fill_bucket(TensorId bucket, std::int32_t rank, const Mesh& 
 void DeviceTensors::store(TensorId id, std::span<const float> values,
                           std::int32_t data_coordinate) {
   upload(table_->at(id, 0), values, program_.tensors[id].format);
-  if (const auto master = master_of(program_, id)) {
-    const Tensor& of = program_.tensors[*master];
+  if (const std::int32_t master = program_.tensors[id].master; master >= 0) {
+    const Tensor& of = program_.tensors[static_cast<std::size_t>(master)];
     const auto shard = static_cast<std::size_t>(of.elements());
     const std::size_t parts =
         std::max<std::size_t>(1, values.size() / std::max<std::size_t>(1, shard));
     const std::size_t part = static_cast<std::size_t>(data_coordinate) % parts;
-    upload(table_->at(*master, 0), values.subspan(part * shard, shard), of.format);
+    upload(table_->at(static_cast<TensorId>(master), 0), values.subspan(part * shard, shard),
+           of.format);
   }
 }
 

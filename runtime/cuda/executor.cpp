@@ -58,9 +58,8 @@ struct Executor::Task {
   double bytes_sent = 0;
 };
 
-Executor::Executor(const Job& job, const ExecutionGraph& graph, Ranks ranks, Options options,
-                   Observer* observer)
-    : DeviceExecutor(job, graph.program_of(ranks.rank), ranks.rank, options.epoch_ns, observer),
+Executor::Executor(const ExecutionGraph& graph, Ranks ranks, Options options, Observer* observer)
+    : DeviceExecutor(graph, ranks.rank, options.epoch_ns, observer),
       ranks_(std::move(ranks)),
       options_(options),
       times_ops_(observer != nullptr && !observer->measures_ops()),
@@ -109,7 +108,7 @@ void Executor::compile(const ExecutionGraph& graph) {
     const Op& op = *issue.op;
     const auto& entry = dispatch.of(program_, op);
     if (states_[entry.family] == nullptr && entry.make_state != nullptr) {
-      states_[entry.family] = entry.make_state(job_, program_, rank_, ledger_);
+      states_[entry.family] = entry.make_state(graph_, program_, rank_, ledger_);
     }
     if (op.kind == OpKind::kGemm && op.format == Format::kFp8) {
       require_fp8_device(device_);
@@ -298,7 +297,7 @@ void Executor::issue(std::size_t i, bool captured) {
       made.record(own);
       made.hold(stream);
     }
-    OpContext context{.job = job_,
+    OpContext context{.graph = graph_,
                       .program = program_,
                       .op = op,
                       .rank = rank_,

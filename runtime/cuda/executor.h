@@ -32,8 +32,7 @@ namespace stepcast::runtime::cuda {
 /// long as their batches have the same layout.
 class Executor final : public DeviceExecutor {
  public:
-  Executor(const Job& job, const ExecutionGraph& graph, Ranks ranks, Options options,
-           Observer* observer);
+  Executor(const ExecutionGraph& graph, Ranks ranks, Options options, Observer* observer);
   ~Executor() override;
 
   [[nodiscard]] Bytes allocated() const override { return tensors_->allocated(); }

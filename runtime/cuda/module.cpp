@@ -62,11 +62,10 @@ class CudaModule final : public Module {
     return found;
   }
 
-  [[nodiscard]] std::unique_ptr<DeviceExecutor> executor(const Job& job,
-                                                         const ExecutionGraph& graph, Ranks ranks,
+  [[nodiscard]] std::unique_ptr<DeviceExecutor> executor(const ExecutionGraph& graph, Ranks ranks,
                                                          Options options,
                                                          Observer* observer) const override {
-    return std::make_unique<Executor>(job, graph, std::move(ranks), options, observer);
+    return std::make_unique<Executor>(graph, std::move(ranks), options, observer);
   }
 };
 

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "core/job.h"
 #include "core/observer.h"
 #include "core/program.h"
 #include "runtime/step_executor.h"
@@ -63,12 +62,11 @@ class Module {
   virtual ~Module() = default;
   /// Never throws for what the machine lacks: that is its answer.
   [[nodiscard]] virtual Probe probe() const = 0;
-  /// The executor of this rank's program on device local_rank mod devices. `job`, `graph` and
-  /// `observer` (may be null) outlive it.
+  /// The executor of this rank's program on device local_rank mod devices. `graph` and `observer`
+  /// (may be null) outlive it.
   /// Errors: InputError for ops or formats this backend does not execute; RunError for too little
   /// memory (with the ledger) and for failures of CUDA or NCCL.
-  [[nodiscard]] virtual std::unique_ptr<DeviceExecutor> executor(const Job& job,
-                                                                 const ExecutionGraph& graph,
+  [[nodiscard]] virtual std::unique_ptr<DeviceExecutor> executor(const ExecutionGraph& graph,
                                                                  Ranks ranks, Options options,
                                                                  Observer* observer) const = 0;
 };
@@ -76,10 +74,10 @@ class Module {
 /// Both sides must have been built from the same headers: the module refuses a caller with another
 /// stamp.
 struct Stamp {
-  std::uint32_t interface = 3;
-  std::uint32_t job = sizeof(Job), program = sizeof(Program), op = sizeof(Op),
-                tensor = sizeof(Tensor), graph = sizeof(ExecutionGraph), ranks = sizeof(Ranks),
-                options = sizeof(Options), step = sizeof(StepExecutor);
+  std::uint32_t interface = 4;
+  std::uint32_t program = sizeof(Program), op = sizeof(Op), tensor = sizeof(Tensor),
+                graph = sizeof(ExecutionGraph), ranks = sizeof(Ranks), options = sizeof(Options),
+                step = sizeof(StepExecutor);
   bool operator==(const Stamp&) const = default;
 };
 

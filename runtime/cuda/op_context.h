@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 
-#include "core/job.h"
 #include "core/program.h"
 #include "runtime/cuda/communicator.h"
 #include "runtime/cuda/device_batch.h"
@@ -20,7 +19,7 @@ namespace stepcast::runtime::cuda {
 /// its work on `stream`; what it reads of the host must not change until the step has ended.
 class OpContext {
  public:
-  const Job& job;
+  const ExecutionGraph& graph;
   const Program& program;
   const Op& op;
   std::int32_t rank;

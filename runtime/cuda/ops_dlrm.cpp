@@ -37,7 +37,7 @@ void cross_backward(OpContext& c) {
 }
 
 void binary_cross_entropy(OpContext& c) {
-  const float factor = 1.0F / static_cast<float>(c.job.batch.global);
+  const float factor = 1.0F / static_cast<float>(c.graph.inputs.batch.global);
   kernels::binary_cross_entropy(c.input(0), c.input(1), factor, c.output(0), c.loss,
                                 c.workspace(kernels::loss_workspace(c.op.shape[0])), c.stream);
 }
@@ -69,11 +69,11 @@ DlrmState::Lists::Lists(Ledger* ledger)
       factors(Buffer::Kind::kDevice, "index lists", ledger),
       slots(Buffer::Kind::kDevice, "index lists", ledger) {}
 
-DlrmState::DlrmState(const Job& job, std::int32_t its_rank,
+DlrmState::DlrmState(const ExecutionGraph& graph, std::int32_t its_rank,
                      std::shared_ptr<const RowOrder> its_order,
                      std::shared_ptr<TieredCaches> its_tiers, Ledger& ledger)
-    : EmbeddingExchange(job, its_rank),
-      lists(workloads::kRoutes),
+    : EmbeddingExchange(graph, its_rank),
+      lists(kRoutes),
       part_lengths(Buffer::Kind::kDevice, "index lists", &ledger),
       part_offsets(Buffer::Kind::kDevice, "index lists", &ledger),
       sent_lengths(Buffer::Kind::kDevice, "index lists", &ledger),
@@ -93,13 +93,13 @@ DlrmState::DlrmState(const Job& job, std::int32_t its_rank,
       shard_rows(Buffer::Kind::kDevice, "unpooled rows", &ledger),
       shard_gradient(Buffer::Kind::kDevice, "unpooled rows", &ledger),
       boundaries_of(layout.slices.size(), nullptr),
-      dedup(job.embedding_dedup),
+      dedup(graph.inputs.distinct_ids),
       order(std::move(its_order)),
       tiers(std::move(its_tiers)) {
   for (std::size_t s = 0; s < layout.slices.size(); ++s) {
     selections.emplace_back(&ledger);
   }
-  for (std::size_t r = 0; r < workloads::kRoutes; ++r) {
+  for (std::size_t r = 0; r < kRoutes; ++r) {
     for (std::size_t i = 0; i < shards[r].size(); ++i) {
       lists[r].emplace_back(&ledger);
     }
@@ -142,7 +142,7 @@ void DlrmState::upload_constants() {
   }
 }
 
-kernels::Bags DlrmState::shard_bags(workloads::EmbeddingRoute route, std::size_t shard) const {
+kernels::Bags DlrmState::shard_bags(EmbeddingRoute route, std::size_t shard) const {
   const auto r = static_cast<std::size_t>(route);
   const Lists& of = lists[r][shard];
   kernels::Index lookups = 0;
@@ -153,14 +153,15 @@ kernels::Bags DlrmState::shard_bags(workloads::EmbeddingRoute route, std::size_t
           lookups};
 }
 
-DlrmBatches::DlrmBatches(const Job& job, const Program& program, std::int32_t rank, Ledger& ledger)
-    : now(std::make_unique<DlrmState>(job, rank, std::make_shared<const RowOrder>(job, ledger),
+DlrmBatches::DlrmBatches(const ExecutionGraph& graph, const Program& program, std::int32_t rank,
+                         Ledger& ledger)
+    : now(std::make_unique<DlrmState>(graph, rank, std::make_shared<const RowOrder>(graph, ledger),
                                       std::make_shared<TieredCaches>(program), ledger)) {
   const bool pipelined = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
     return (op.flags & op_flags::kNextBatch) != 0;
   });
   if (pipelined) {
-    next = std::make_unique<DlrmState>(job, rank, now->order, now->tiers, ledger);
+    next = std::make_unique<DlrmState>(graph, rank, now->order, now->tiers, ledger);
   }
 }
 
@@ -182,9 +183,9 @@ OpFamily dlrm_ops() {
            {OpKind::kCrossForward, cross_forward},
            {OpKind::kCrossBackward, cross_backward},
            {OpKind::kBinaryCrossEntropy, binary_cross_entropy}},
-          [](const Job& job, const Program& program, std::int32_t rank,
+          [](const ExecutionGraph& graph, const Program& program, std::int32_t rank,
              Ledger& ledger) -> std::unique_ptr<OpState> {
-            return std::make_unique<DlrmBatches>(job, program, rank, ledger);
+            return std::make_unique<DlrmBatches>(graph, program, rank, ledger);
           }};
 }
 

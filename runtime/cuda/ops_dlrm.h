@@ -12,7 +12,7 @@ namespace stepcast::runtime::cuda {
 /// Place of each row in the order of popularity, by table, in device memory; null where no slice
 /// needs it.
 struct RowOrder {
-  RowOrder(const Job& job, Ledger& ledger);
+  RowOrder(const ExecutionGraph& graph, Ledger& ledger);
   std::vector<Buffer> memory;
   std::vector<const std::uint32_t*> of_table;
 };
@@ -42,11 +42,10 @@ struct DlrmState : EmbeddingExchange {
     explicit Selection(Ledger* ledger);
   };
 
-  DlrmState(const Job& job, std::int32_t rank, std::shared_ptr<const RowOrder> order,
+  DlrmState(const ExecutionGraph& graph, std::int32_t rank, std::shared_ptr<const RowOrder> order,
             std::shared_ptr<TieredCaches> tiers, Ledger& ledger);
   /// The local batch's bags of a slice's table, as the workload numbers rows.
-  [[nodiscard]] kernels::Bags local_bags(const OpContext& c,
-                                         const workloads::EmbeddingSlice& s) const;
+  [[nodiscard]] kernels::Bags local_bags(const OpContext& c, const EmbeddingSlice& s) const;
   /// The same, or their distinct lists where a slice pools these once; bags behind the last of them
   /// are empty.
   [[nodiscard]] kernels::Bags pooled_bags(const OpContext& c, std::int32_t slice) const;
@@ -58,11 +57,11 @@ struct DlrmState : EmbeddingExchange {
   [[nodiscard]] kernels::Bags slice_bags(const OpContext& c, std::int32_t slice) const;
   [[nodiscard]] kernels::RowSplit row_split(std::int32_t slice) const;
   /// Whether a slice's rows travel once, however often a rank looks them up.
-  [[nodiscard]] bool deduplicates(const workloads::EmbeddingSlice& s) const {
-    return dedup && workloads::is_sequence(s.route) && !s.pools_lists_once();
+  [[nodiscard]] bool deduplicates(const EmbeddingSlice& s) const {
+    return dedup && is_sequence(s.route) && !s.pools_lists_once();
   }
   /// The bags that reached a shard.
-  [[nodiscard]] kernels::Bags shard_bags(workloads::EmbeddingRoute route, std::size_t shard) const;
+  [[nodiscard]] kernels::Bags shard_bags(EmbeddingRoute route, std::size_t shard) const;
 
   std::vector<std::vector<Lists>> lists;  ///< by route and shard
   /// What tells peers about this rank's bags: lengths as they are, or what else travels with them.
@@ -94,7 +93,8 @@ struct DlrmState : EmbeddingExchange {
 
 /// The batch under way and, in a pipelined program, the next one.
 struct DlrmBatches : OpState {
-  DlrmBatches(const Job& job, const Program& program, std::int32_t rank, Ledger& ledger);
+  DlrmBatches(const ExecutionGraph& graph, const Program& program, std::int32_t rank,
+              Ledger& ledger);
   void begin_next_batch() override { std::swap(now, next); }
   [[nodiscard]] std::vector<RowTraffic> tier_traffic() const override;
   std::unique_ptr<DlrmState> now, next;

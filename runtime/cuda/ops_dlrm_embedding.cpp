@@ -15,8 +15,6 @@ namespace stepcast::runtime::cuda {
 namespace {
 
 using kernels::MatrixView;
-using workloads::EmbeddingRoute;
-using workloads::EmbeddingSlice;
 using Part = EmbeddingExchange::Part;
 
 const EmbeddingGroup& group_of(const OpContext& c) {
@@ -41,7 +39,7 @@ kernels::EmbeddingTable table_of(const OpContext& c, const DlrmState& state, std
   t.weights = weights_of(c, shard);
   const std::int32_t slice = state.shards[r][i].slice;
   t.pooling = shard.mean ? kernels::Pooling::kMean : kernels::Pooling::kSum;
-  if (workloads::is_local(route)) {
+  if (is_local(route)) {
     t.bags = state.slice_bags(c, slice);
     if (s.row_range() && shard.mean) {  // a mean of which this holds a part
       t.factors = state.selections[index(slice)].factors.as<float>();
@@ -110,7 +108,7 @@ std::vector<PooledLists> replace_by_lists(const OpContext& c, DlrmState& state, 
   std::vector<PooledLists> all;
   for (std::size_t i = 0; i < tables.size(); ++i) {
     const std::int32_t slice = state.shards_of(route_of(c))[i].slice;
-    if (!workloads::is_local(route_of(c)) || !state.slice(slice).pools_lists_once()) {
+    if (!is_local(route_of(c)) || !state.slice(slice).pools_lists_once()) {
       continue;
     }
     DlrmState::Selection& chosen = state.selections[index(slice)];
@@ -215,7 +213,7 @@ std::vector<kernels::EmbeddingTable> sequence_gradients(OpContext& c, DlrmState&
 }
 
 std::vector<kernels::EmbeddingTable> gradient_tables(OpContext& c, DlrmState& state) {
-  if (workloads::is_sequence(route_of(c))) {
+  if (is_sequence(route_of(c))) {
     return sequence_gradients(c, state);
   }
   auto tables = pooled_tables(c, state, c.input(0));
@@ -358,12 +356,12 @@ void for_each_sequence_part(OpContext& c, DlrmState& state, const MatrixView& po
 
 void embedding_forward(OpContext& c) {
   DlrmState& state = dlrm_state(c);
-  if (workloads::is_local(route_of(c))) {
+  if (is_local(route_of(c))) {
     for (const auto& shard : state.shards_of(route_of(c))) {
       state.select_rows(c, shard.slice);
     }
   }
-  if (workloads::is_sequence(route_of(c))) {
+  if (is_sequence(route_of(c))) {
     gather_sequences(c, state);
     return;
   }

@@ -13,8 +13,6 @@
 namespace stepcast::runtime::cuda {
 namespace {
 
-using workloads::EmbeddingRoute;
-using workloads::EmbeddingSlice;
 using Arrival = EmbeddingExchange::Arrival;
 using Part = EmbeddingExchange::Part;
 
@@ -181,7 +179,7 @@ void exchange_rows(OpContext& c, DlrmState& state) {
   const std::size_t element = stored_bytes(format);
   const void* send = c.input(0).data;
   void* receive = c.output(0).data;
-  if (workloads::is_sequence(route)) {
+  if (is_sequence(route)) {
     state.set_sequence_counts(forward, n, route);
     auto* here = static_cast<char*>(state.sent_rows.reserve(index(state.rows_here) * element));
     auto* there = static_cast<char*>(state.shard_rows.reserve(index(state.rows_there) * element));
@@ -210,8 +208,8 @@ void index_unpack(OpContext& c) {
   const auto* received = state.lengths.as<std::int32_t>();
   // Lengths of each shard's bags in the order of its embedding op stand in scratch memory first.
   std::vector<std::pair<EmbeddingRoute, std::size_t>> all;
-  for (const EmbeddingRoute route : workloads::kAllRoutes) {
-    for (std::size_t i = 0; !workloads::is_local(route) && i < state.shards_of(route).size(); ++i) {
+  for (const EmbeddingRoute route : kAllRoutes) {
+    for (std::size_t i = 0; !is_local(route) && i < state.shards_of(route).size(); ++i) {
       all.emplace_back(route, i);
     }
   }

@@ -9,12 +9,10 @@
 // where the job asks for it each of them once, or each list of them.
 
 namespace stepcast::runtime::cuda {
-namespace {
+namespace {}  // namespace
 
-}  // namespace
-
-RowOrder::RowOrder(const Job& job, Ledger& ledger) {
-  for (const std::vector<std::uint32_t>& remap : row_remaps(job)) {
+RowOrder::RowOrder(const ExecutionGraph& graph, Ledger& ledger) {
+  for (const std::vector<std::uint32_t>& remap : row_remaps(graph)) {
     Buffer& buffer = memory.emplace_back(Buffer::Kind::kDevice, "row orders", &ledger);
     if (!remap.empty()) {
       const std::size_t bytes = remap.size() * sizeof(std::uint32_t);
@@ -36,7 +34,7 @@ DlrmState::Selection::Selection(Ledger* ledger)
       lists(Buffer::Kind::kDevice, "index lists", ledger),
       packed(Buffer::Kind::kDevice, "unpooled rows", ledger) {}
 
-kernels::Bags DlrmState::local_bags(const OpContext& c, const workloads::EmbeddingSlice& s) const {
+kernels::Bags DlrmState::local_bags(const OpContext& c, const EmbeddingSlice& s) const {
   const auto t = static_cast<std::size_t>(s.table);
   const BatchLayout& at = c.batch.layout();
   STEPCAST_CHECK(at.offsets.at(t).count == index(batch) + 1,
@@ -48,13 +46,13 @@ kernels::Bags DlrmState::local_bags(const OpContext& c, const workloads::Embeddi
 }
 
 kernels::RowSplit DlrmState::row_split(std::int32_t id) const {
-  const workloads::EmbeddingSlice& s = slice(id);
+  const EmbeddingSlice& s = slice(id);
   // Without a split by rows one part owns them all: row mod 1 = 0, row / 1 = row.
   return {s.row_split() ? s.members() : 1, boundaries_of[index(id)]};
 }
 
 kernels::Bags DlrmState::pooled_bags(const OpContext& c, std::int32_t id) const {
-  const workloads::EmbeddingSlice& s = slice(id);
+  const EmbeddingSlice& s = slice(id);
   kernels::Bags bags = local_bags(c, s);
   if (s.pools_lists_once()) {
     const Selection& chosen = selections[index(id)];
@@ -65,7 +63,7 @@ kernels::Bags DlrmState::pooled_bags(const OpContext& c, std::int32_t id) const 
 }
 
 void DlrmState::select_rows(const OpContext& c, std::int32_t id) {
-  const workloads::EmbeddingSlice& s = slice(id);
+  const EmbeddingSlice& s = slice(id);
   if (s.pools_lists_once()) {
     find_lists(c, id);
   }
@@ -90,7 +88,7 @@ void DlrmState::find_lists(const OpContext& c, std::int32_t id) {
 }
 
 void DlrmState::select_range(const OpContext& c, std::int32_t id) {
-  const workloads::EmbeddingSlice& s = slice(id);
+  const EmbeddingSlice& s = slice(id);
   const kernels::Bags all = pooled_bags(c, id);
   const kernels::RowRange range{s.first_row, s.rows,
                                 s.remapped() ? order->of_table[index(s.table)] : nullptr};
@@ -108,7 +106,7 @@ void DlrmState::select_range(const OpContext& c, std::int32_t id) {
 }
 
 void DlrmState::find_distinct(const OpContext& c, std::int32_t id) {
-  const workloads::EmbeddingSlice& s = slice(id);
+  const EmbeddingSlice& s = slice(id);
   const kernels::Bags bags = looked_up_bags(c, id);
   Selection& chosen = selections[index(id)];
   const auto most = index(bags.lookups);
@@ -120,7 +118,7 @@ void DlrmState::find_distinct(const OpContext& c, std::int32_t id) {
 }
 
 kernels::Bags DlrmState::looked_up_bags(const OpContext& c, std::int32_t id) const {
-  const workloads::EmbeddingSlice& s = slice(id);
+  const EmbeddingSlice& s = slice(id);
   kernels::Bags bags = pooled_bags(c, id);
   if (s.row_range() || s.remapped()) {
     const Selection& chosen = selections[index(id)];

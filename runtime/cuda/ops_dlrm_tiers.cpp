@@ -12,7 +12,6 @@ namespace stepcast::runtime::cuda {
 namespace {
 
 using kernels::MatrixView;
-using workloads::EmbeddingRoute;
 
 /// Weights, then optimizer state, of a shard's rows in their tier and in the slots of its cache.
 kernels::RowParts parts_of(const OpContext& c, const EmbeddingShard& shard) {
@@ -60,8 +59,8 @@ void for_each_tiered_shard(OpContext& c, Visit visit) {
 }
 
 kernels::Bags looked_up(OpContext& c, DlrmState& state, EmbeddingRoute route, std::size_t shard) {
-  return workloads::is_local(route) ? state.slice_bags(c, state.shards_of(route)[shard].slice)
-                                    : state.shard_bags(route, shard);
+  return is_local(route) ? state.slice_bags(c, state.shards_of(route)[shard].slice)
+                         : state.shard_bags(route, shard);
 }
 
 template <class T>
@@ -98,7 +97,7 @@ void tier_fetch(OpContext& c) {
   // The host has to see the ids: as many as there may be, and behind them how many there are.
   for_each_tiered_shard(c, [&](TieredRows&, const EmbeddingShard&, RowCache&,
                                TieredCaches::Staging& staging, std::size_t i) {
-    if (workloads::is_local(route)) {
+    if (is_local(route)) {
       state.select_rows(c, state.shards_of(route)[i].slice);
     }
     const kernels::Bags bags = looked_up(c, state, route, i);

@@ -59,7 +59,8 @@ struct LayerPlan {
 };
 
 struct ExpertState : OpState {
-  ExpertState(const Job& job, const Program& program, std::int32_t rank, Ledger& ledger)
+  ExpertState(const ExecutionGraph& graph, const Program& program, std::int32_t rank,
+              Ledger& ledger)
       : host(Buffer::Kind::kPinned, "expert routing"),
         orders(Buffer::Kind::kDevice, "expert routing", &ledger),
         copies(Buffer::Kind::kDevice, "expert routing", &ledger),
@@ -68,7 +69,7 @@ struct ExpertState : OpState {
           if (shares.empty()) {
             shares = bounds_of(*routing.draw);
           }
-          auto layer = std::make_unique<LayerPlan>(LayerPlan{{job, routing, rank}, shares});
+          auto layer = std::make_unique<LayerPlan>(LayerPlan{{graph, routing, rank}, shares});
           const ExpertPlan& p = layer->plan;
           layer->words =
               shares.size() +
@@ -416,9 +417,9 @@ OpFamily expert_ops() {
       .gather_copies = gather_copies,
       .sum_gathered = sum_gathered};
   return {{},
-          [](const Job& job, const Program& program, std::int32_t rank,
+          [](const ExecutionGraph& graph, const Program& program, std::int32_t rank,
              Ledger& ledger) -> std::unique_ptr<OpState> {
-            return std::make_unique<ExpertState>(job, program, rank, ledger);
+            return std::make_unique<ExpertState>(graph, program, rank, ledger);
           },
           kFunctions.by_kind()};
 }

@@ -182,10 +182,10 @@ void load(OpContext& c, const BatchLayout::List& list, const MatrixView& out) {
 void load_batch(OpContext& c) {
   c.batch.upload(c.stream);
   for (std::size_t i = 0; i < c.op.outputs; ++i) {
-    const std::string_view name = c.program.tensors[c.program.outputs(c.op)[i]].name;
-    if (name.ends_with("dense")) {
+    const TensorPurpose purpose = c.program.tensors[c.program.outputs(c.op)[i]].purpose;
+    if (purpose == TensorPurpose::kDense) {
       load(c, c.batch.layout().dense, c.output(i));
-    } else if (name.ends_with("labels")) {
+    } else if (purpose == TensorPurpose::kLabels) {
       load(c, c.batch.layout().labels, c.output(i));
     }
   }
@@ -194,19 +194,19 @@ void load_batch(OpContext& c) {
 }  // namespace
 
 OpFamily generic_ops() {
-  return {
-      {{OpKind::kGemm, gemm},
-       {OpKind::kBiasActivationForward, bias_activation_forward},
-       {OpKind::kBiasActivationBackward, bias_activation_backward},
-       {OpKind::kAdd, add},
-       {OpKind::kCopyColumns, copy_columns},
-       {OpKind::kFill, fill},
-       {OpKind::kCast, cast},
-       {OpKind::kOptimizer, optimizer},
-       {OpKind::kLoadBatch, load_batch}},
-      [](const Job&, const Program& program, std::int32_t, Ledger&) -> std::unique_ptr<OpState> {
-        return std::make_unique<GenericState>(program.ops.size());
-      }};
+  return {{{OpKind::kGemm, gemm},
+           {OpKind::kBiasActivationForward, bias_activation_forward},
+           {OpKind::kBiasActivationBackward, bias_activation_backward},
+           {OpKind::kAdd, add},
+           {OpKind::kCopyColumns, copy_columns},
+           {OpKind::kFill, fill},
+           {OpKind::kCast, cast},
+           {OpKind::kOptimizer, optimizer},
+           {OpKind::kLoadBatch, load_batch}},
+          [](const ExecutionGraph&, const Program& program, std::int32_t,
+             Ledger&) -> std::unique_ptr<OpState> {
+            return std::make_unique<GenericState>(program.ops.size());
+          }};
 }
 
 }  // namespace stepcast::runtime::cuda

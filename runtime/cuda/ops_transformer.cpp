@@ -23,7 +23,7 @@ using kernels::Vector;
 
 constexpr float kEpsilon = 1e-5F;
 
-std::int64_t tensor_coordinate(const OpContext& c) { return c.rank % c.job.parallel.tensor; }
+std::int64_t tensor_coordinate(const OpContext& c) { return c.rank % c.graph.mesh.tensor; }
 
 /// Angles of rotary positions in device memory, by head width: made once.
 struct TransformerState : OpState {
@@ -36,7 +36,7 @@ const float* rotary_table(OpContext& c, std::int64_t head_dim) {
   auto& state = static_cast<TransformerState&>(*c.state);
   auto found = state.rotary.find(head_dim);
   if (found == state.rotary.end()) {
-    const RotaryTable table(c.job.batch.sequence, head_dim);
+    const RotaryTable table(c.graph.inputs.batch.sequence, head_dim);
     Buffer buffer(Buffer::Kind::kDevice, "rotary angles", &state.ledger);
     const std::size_t bytes = table.values().size() * sizeof(float);
     copy_in(buffer.reserve(bytes), table.values().data(), bytes, "rotary angles");
@@ -81,7 +81,7 @@ void norm_backward(OpContext& c) {
 void rotate(OpContext& c, int direction) {
   const kernels::Index heads = c.op.shape[1];
   const kernels::Index head_dim = c.op.shape[2];
-  kernels::rotate(rotary_table(c, head_dim), c.job.batch.sequence, head_dim, direction,
+  kernels::rotate(rotary_table(c, head_dim), c.graph.inputs.batch.sequence, head_dim, direction,
                   c.output(0).block(0, heads * head_dim), c.stream);
 }
 
@@ -91,9 +91,10 @@ void rope_backward(OpContext& c) { rotate(c, -1); }
 /// Tokens of this micro-batch: `sequence + 1` of each sample, inputs the first `sequence` of them,
 /// targets the last.
 kernels::TokenRows tokens_of(const OpContext& c, bool targets) {
-  const std::int64_t sequence = c.job.batch.sequence;
-  const auto first = static_cast<std::size_t>(c.microbatch * c.job.batch.micro * (sequence + 1));
-  const auto count = static_cast<std::size_t>(c.job.batch.micro * (sequence + 1));
+  const std::int64_t sequence = c.graph.inputs.batch.sequence;
+  const auto first =
+      static_cast<std::size_t>(c.microbatch * c.graph.inputs.batch.micro * (sequence + 1));
+  const auto count = static_cast<std::size_t>(c.graph.inputs.batch.micro * (sequence + 1));
   STEPCAST_CHECK(c.batch.layout().tokens.count >= first + count,
                  "a batch of {} tokens has no micro-batch {}", c.batch.layout().tokens.count,
                  c.microbatch);
@@ -145,8 +146,8 @@ void cross_entropy_sum(OpContext& c) {
 void cross_entropy_loss(OpContext& c) {
   const MatrixView logits = c.output(0);
   const float* sums = c.floats(c.input(2));
-  const float factor =
-      1.0F / (static_cast<float>(c.job.batch.global) * static_cast<float>(c.job.batch.sequence));
+  const float factor = 1.0F / (static_cast<float>(c.graph.inputs.batch.global) *
+                               static_cast<float>(c.graph.inputs.batch.sequence));
   auto work = c.workspace(kernels::loss_workspace(logits.rows) + 256);
   // Every tensor rank sees the whole loss: one of them counts it.
   auto* unused = static_cast<double*>(work.data);
@@ -173,9 +174,8 @@ OpFamily transformer_ops() {
            {OpKind::kCrossEntropyMax, cross_entropy_max},
            {OpKind::kCrossEntropySum, cross_entropy_sum},
            {OpKind::kCrossEntropyLoss, cross_entropy_loss}},
-          [](const Job&, const Program&, std::int32_t, Ledger& ledger) -> std::unique_ptr<OpState> {
-            return std::make_unique<TransformerState>(ledger);
-          }};
+          [](const ExecutionGraph&, const Program&, std::int32_t, Ledger& ledger)
+              -> std::unique_ptr<OpState> { return std::make_unique<TransformerState>(ledger); }};
 }
 
 }  // namespace stepcast::runtime::cuda

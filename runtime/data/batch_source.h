@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "core/job.h"
 #include "core/program.h"
+#include "core/step_inputs.h"
 #include "runtime/host_batch.h"
 
 namespace stepcast::runtime {
@@ -23,12 +23,13 @@ struct SampleRange {
   std::int64_t count = 0;
   std::int64_t global = 0;
 };
-SampleRange samples_of(const Job& job, const Mesh& mesh, std::int32_t rank);
+SampleRange samples_of(const Batch& batch, const Mesh& mesh, std::int32_t rank);
 
-/// The source a job asks for: drawn from the workload's access laws or a synthetic language, or,
-/// with a file, Criteo TSV (DLRM) or text bytes (transformer). Errors: InputError for a file that
-/// does not fit the workload.
-std::unique_ptr<BatchSource> make_batch_source(const Job& job, const Mesh& mesh, std::int32_t rank,
-                                               std::uint64_t seed, const std::string& file = {});
+/// The source of a step's samples: drawn from the access laws of the tables or a synthetic
+/// language, or, with a file, Criteo TSV (click data) or text bytes (token data). `inputs` outlive
+/// it. Errors: InputError for a file that does not fit the inputs, and for inputs that are neither.
+std::unique_ptr<BatchSource> make_batch_source(const StepInputs& inputs, const Mesh& mesh,
+                                               std::int32_t rank, std::uint64_t seed,
+                                               const std::string& file = {});
 
 }  // namespace stepcast::runtime

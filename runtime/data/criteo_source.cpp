@@ -21,14 +21,14 @@ std::string_view next_field(std::string_view& left) {
 
 }  // namespace
 
-CriteoSource::CriteoSource(const DlrmWorkload& workload, SampleRange range, const std::string& file)
-    : workload_(workload), range_(range), name_(file), file_(file) {
-  if (workload.dense_features != kIntegers ||
-      workload.tables.size() > static_cast<std::size_t>(kCategories)) {
+CriteoSource::CriteoSource(const StepInputs& inputs, SampleRange range, const std::string& file)
+    : inputs_(inputs), range_(range), name_(file), file_(file) {
+  if (inputs.dense_features != kIntegers ||
+      inputs.tables.size() > static_cast<std::size_t>(kCategories)) {
     throw InputError(
         file, fmt::format("Criteo data has {} dense features and {} categories, but "
                           "the workload has {} and {} tables",
-                          kIntegers, kCategories, workload.dense_features, workload.tables.size()));
+                          kIntegers, kCategories, inputs.dense_features, inputs.tables.size()));
   }
   const std::string_view text = file_.text();
   for (std::size_t start = 0; start < text.size();) {
@@ -39,7 +39,7 @@ CriteoSource::CriteoSource(const DlrmWorkload& workload, SampleRange range, cons
 
 void CriteoSource::draw(std::int64_t step, HostBatch& batch) {
   const auto samples = static_cast<std::size_t>(range_.count);
-  const std::size_t tables = workload_.tables.size();
+  const std::size_t tables = inputs_.tables.size();
   batch.dense.resize(samples * kIntegers);
   batch.labels.resize(samples);
   batch.lookups.resize(tables);
@@ -88,10 +88,10 @@ void CriteoSource::parse(std::size_t line, std::size_t sample, HostBatch& batch)
     batch.dense[sample * kIntegers + i] =
         static_cast<float>(std::log1p(static_cast<double>(std::max<std::int64_t>(0, value))));
   }
-  for (std::size_t t = 0; t < workload_.tables.size(); ++t) {
+  for (std::size_t t = 0; t < inputs_.tables.size(); ++t) {
     const std::uint64_t category = parameter_key(next_field(left));
     batch.lookups[t][sample] = static_cast<std::int64_t>(
-        key_of(category, t) % static_cast<std::uint64_t>(workload_.tables[t].rows));
+        key_of(category, t) % static_cast<std::uint64_t>(inputs_.tables[t].rows));
   }
 }
 

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "core/workload.h"
+#include "core/step_inputs.h"
 #include "runtime/data/batch_source.h"
 #include "runtime/data/mapped_file.h"
 
@@ -16,7 +16,7 @@ namespace stepcast::runtime {
 /// that do not have 13 dense features and at most 26 tables.
 class CriteoSource final : public BatchSource {
  public:
-  CriteoSource(const DlrmWorkload& workload, SampleRange range, const std::string& file);
+  CriteoSource(const StepInputs& inputs, SampleRange range, const std::string& file);
   void draw(std::int64_t step, HostBatch& batch) override;
 
   static constexpr int kIntegers = 13;
@@ -25,7 +25,7 @@ class CriteoSource final : public BatchSource {
  private:
   void parse(std::size_t line, std::size_t sample, HostBatch& batch) const;
 
-  const DlrmWorkload& workload_;
+  const StepInputs& inputs_;
   SampleRange range_;
   std::string name_;
   MappedFile file_;

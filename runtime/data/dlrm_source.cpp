@@ -29,9 +29,9 @@ double planted_effect(std::size_t table, std::int64_t row) {
       .symmetric();
 }
 
-DlrmSource::DlrmSource(const DlrmWorkload& workload, SampleRange range, std::uint64_t seed)
-    : workload_(workload), range_(range), seed_(seed) {
-  for (const EmbeddingTable& table : workload.tables) {
+DlrmSource::DlrmSource(const StepInputs& inputs, SampleRange range, std::uint64_t seed)
+    : inputs_(inputs), range_(range), seed_(seed) {
+  for (const EmbeddingTable& table : inputs.tables) {
     STEPCAST_CHECK(table.access != nullptr, "table '{}' has no access law", table.name);
     samplers_.emplace_back(*table.access, seed);
   }
@@ -39,8 +39,8 @@ DlrmSource::DlrmSource(const DlrmWorkload& workload, SampleRange range, std::uin
 
 void DlrmSource::draw(std::int64_t step, HostBatch& batch) {
   const auto samples = static_cast<std::size_t>(range_.count);
-  const auto features = static_cast<std::size_t>(workload_.dense_features);
-  const std::size_t tables = workload_.tables.size();
+  const auto features = static_cast<std::size_t>(inputs_.dense_features);
+  const std::size_t tables = inputs_.tables.size();
   batch.dense.resize(samples * features);
   batch.labels.resize(samples);
   batch.lookups.resize(tables);
@@ -70,7 +70,7 @@ void DlrmSource::draw(std::int64_t step, HostBatch& batch) {
 
 /// Draws whole blocks of the global batch and keeps the samples of this rank.
 void DlrmSource::draw_table(std::size_t t, std::int64_t step, HostBatch& batch) {
-  const EmbeddingTable& table = workload_.tables[t];
+  const EmbeddingTable& table = inputs_.tables[t];
   const std::int64_t session =
       table.session ? std::max<std::int64_t>(1, std::llround(table.session->samples)) : 1;
   const double keep = table.session ? table.session->keep : 0;
@@ -84,7 +84,7 @@ void DlrmSource::draw_table(std::size_t t, std::int64_t step, HostBatch& batch) 
   ranks.clear();
   offsets.assign(1, 0);
   const double share =
-      2 / std::sqrt(static_cast<double>(std::max<std::size_t>(1, workload_.tables.size())));
+      2 / std::sqrt(static_cast<double>(std::max<std::size_t>(1, inputs_.tables.size())));
   const std::int64_t last = range_.first + range_.count;
   std::vector<std::int64_t> values;  // popularity ranks of the sample at hand
   for (std::int64_t b = range_.first / block; b * block < last; ++b) {

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "core/access.h"
-#include "core/workload.h"
+#include "core/step_inputs.h"
 #include "runtime/data/batch_source.h"
 
 namespace stepcast::runtime {
@@ -13,13 +13,13 @@ namespace stepcast::runtime {
 /// on the logit, so that a model that learns them lowers its loss.
 class DlrmSource final : public BatchSource {
  public:
-  DlrmSource(const DlrmWorkload& workload, SampleRange range, std::uint64_t seed);
+  DlrmSource(const StepInputs& inputs, SampleRange range, std::uint64_t seed);
   void draw(std::int64_t step, HostBatch& batch) override;
 
  private:
   void draw_table(std::size_t table, std::int64_t step, HostBatch& batch);
 
-  const DlrmWorkload& workload_;
+  const StepInputs& inputs_;
   SampleRange range_;
   std::uint64_t seed_;
   std::vector<AccessSampler> samplers_;  ///< per table

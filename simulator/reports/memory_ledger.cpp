@@ -110,11 +110,11 @@ MemoryLedger memory_ledger(const ExecutionGraph& graph, std::size_t rank_class,
     if (t.is_view()) {
       continue;
     }
-    if (t.role == TensorRole::kActivation && t.name == "head.logits") {
+    if (t.purpose == TensorPurpose::kLogits) {
       l.logits += t.bytes() * static_cast<double>(most_instances(program, id));
-    } else if (t.role == TensorRole::kBuffer && t.name.starts_with("unit.")) {
+    } else if (t.purpose == TensorPurpose::kGathered) {
       l.gather_buffers += t.bytes();
-    } else if (t.role == TensorRole::kBuffer && t.name.ends_with(".cache")) {
+    } else if (t.purpose == TensorPurpose::kKeyValueCache) {
       l.cache += t.bytes();
     }
   }

@@ -65,7 +65,7 @@ TEST_CASE("the ledger holds what pooled lists that repeat allocate", "[planner][
     CAPTURE(devices, static_cast<int>(kind));
     const EmbeddingPlan plan = workloads::make_embedding_plan(job, kind);
     job.embedding_plan = plan;
-    for (const workloads::EmbeddingSlice& s : workloads::embedding_layout(job).slices) {
+    for (const EmbeddingSlice& s : workloads::embedding_layout(job).slices) {
       CHECK(s.pools_lists_once());
     }
     const ExecutionGraph graph = workloads::build_graph(job);

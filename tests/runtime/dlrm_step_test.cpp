@@ -182,8 +182,8 @@ TEST_CASE("lists that are pooled once train the same DLRM", "[runtime][dlrm][ded
       job.parallel.overlap.output_all_to_all = ++seed % 2 == 0;
       job.parallel.dlrm_pipeline = static_cast<DlrmPipeline>(seed % 4);
       CAPTURE(seed, devices, plan, static_cast<int>(optimizer));
-      const workloads::EmbeddingLayout layout = workloads::embedding_layout(job);
-      for (const workloads::EmbeddingSlice& s : layout.slices) {
+      const EmbeddingPlacement layout = workloads::embedding_layout(job);
+      for (const EmbeddingSlice& s : layout.slices) {
         const PoolingMode mode =
             job.workload.dlrm()->tables[static_cast<std::size_t>(s.table)].mode;
         CHECK(s.pools_lists_once() == (mode != PoolingMode::kSequence));
@@ -245,7 +245,7 @@ TEST_CASE("a pipelined step wants its pipeline filled, and the next batch", "[ru
   job.devices = 1;
   job.parallel.dlrm_pipeline = DlrmPipeline::kSparseDist;
   const ExecutionGraph graph = workloads::build_graph(job);
-  runtime::cpu::Executor executor(job, graph, 0, std::vector<runtime::Collectives*>(3), {});
+  runtime::cpu::Executor executor(graph, 0, std::vector<runtime::Collectives*>(3), {});
   REQUIRE(executor.pipelined());
   const runtime::HostBatch first = batch_of(job, 0, 0, kGlobal);
   CHECK_THROWS_AS(executor.run_step(0, first, -1, &first), InternalError);
@@ -276,7 +276,7 @@ TEST_CASE("a DLRM learns", "[runtime][dlrm]") {
   job.devices = 2;
   job.embedding_choice = "row_wise";
   const ExecutionGraph graph = workloads::build_graph(job);
-  runtime::test::ThreadRanks ranks(job, graph);
+  runtime::test::ThreadRanks ranks(graph);
   const auto batches = batches_of(job, 0);
   const double first = ranks.step(0, batches);
   double last = first;
@@ -292,7 +292,7 @@ namespace {
 /// Loss of the first step when element `i` of a tensor is moved by `by`.
 double perturbed_loss(const Job& job, const ExecutionGraph& graph, TensorId id, std::int64_t i,
                       float by) {
-  runtime::test::ThreadRanks ranks(job, graph);
+  runtime::test::ThreadRanks ranks(graph);
   ranks.executor(0).tensor(id).data[i] += by;
   return ranks.step(0, batches_of(job, 0));
 }
@@ -316,7 +316,7 @@ TEST_CASE("gradients are those of the loss", "[runtime][dlrm]") {
   }
   for (const std::string& name : names) {
     const TensorId id = tensor_named(program, name);
-    runtime::test::ThreadRanks ranks(job, graph);
+    runtime::test::ThreadRanks ranks(graph);
     const runtime::cpu::Matrix weights = ranks.executor(0).tensor(id);
     const std::vector<float> before(weights.data, weights.data + weights.elements());
     ranks.step(0, batches_of(job, 0));

@@ -4,10 +4,10 @@
 #include <map>
 
 #include "core/error.h"
-#include "runtime/executable.h"
+#include "core/step_traffic.h"
 #include "runtime/expert_plan.h"
+#include "studies/executable.h"
 #include "tests/runtime/small_transformer.h"
-#include "workloads/step_traffic.h"
 
 using namespace stepcast;
 using namespace stepcast::runtime::test;
@@ -221,7 +221,7 @@ TEST_CASE("each copy is what its expert makes of its token", "[runtime][experts]
                     {.name = "", .tensor = 1, .pipeline = 1, .data = 1, .expert = 1, .micro = 8});
   const ExecutionGraph graph = workloads::build_graph(job);
   const Program& program = graph.programs.front();
-  ThreadRanks ranks(job, graph);
+  ThreadRanks ranks(graph);
   runtime::cpu::Executor& rank = ranks.executor(0);
   const auto values = [&](const std::string& name) {
     const auto at = std::find_if(program.tensors.begin(), program.tensors.end(),
@@ -239,7 +239,7 @@ TEST_CASE("each copy is what its expert makes of its token", "[runtime][experts]
   const auto x = values("layer.1.norm2");
   const auto probabilities = values("layer.1.moe.probabilities");
   const auto made = values("layer.1.moe.output");
-  runtime::ExpertPlan plan(job, program.routings.at(1), 0);
+  runtime::ExpertPlan plan(graph, program.routings.at(1), 0);
   plan.draw(0, 0);
   plan.place_copies();
   REQUIRE(plan.copies() == kGlobal * kSequence * 2);
@@ -298,7 +298,7 @@ TEST_CASE("copies are conserved between tokens, ranks and experts", "[runtime][e
     for (std::int32_t rank = 0; rank < graph.ranks(); ++rank) {
       for (const ExpertRouting& routing : graph.program_of(rank).routings) {
         if (routing.part == 0) {
-          of_rank[rank].emplace_back(split, routing, rank);
+          of_rank[rank].emplace_back(graph, routing, rank);
           of_rank[rank].back().draw(5, 0);
           of_rank[rank].back().place_copies();
         }
@@ -368,11 +368,11 @@ TEST_CASE("bytes of experts are those predicted", "[runtime][experts]") {
       experts_of(job).routing = std::make_shared<const Access>(Access::zipf(8, 1.0, 3));
     }
     const ExecutionGraph graph = workloads::build_graph(job);
-    ThreadRanks ranks(job, graph, &levels);
+    ThreadRanks ranks(graph, &levels);
     for (int step = 0; step < 2; ++step) {
       ranks.step(step, batches_of(job, graph, step));
     }
-    constexpr auto kExperts = workloads::TrafficKind::kExperts;
+    constexpr auto kExperts = TrafficKind::kExperts;
     double counted = 0;
     double messages = 0;  // of a step, to other ranks
     for (std::int32_t r = 0; r < graph.ranks(); ++r) {
@@ -390,7 +390,7 @@ TEST_CASE("bytes of experts are those predicted", "[runtime][experts]") {
       }
     }
     INFO(p.name << (skewed ? ", skewed" : ", even"));
-    const double expected = workloads::expected_traffic(graph, levels, 4).total(kExperts);
+    const double expected = expected_traffic(graph, levels, 4).total(kExperts);
     CHECK(expected > 0);
     if (!skewed) {
       CHECK(counted == Approx(expected).epsilon(1e-9));
@@ -406,31 +406,31 @@ TEST_CASE("bytes of experts are those predicted", "[runtime][experts]") {
 
 TEST_CASE("what of experts cannot run says so", "[runtime][experts]") {
   const Job job = experts_job();
-  CHECK_NOTHROW(runtime::require_executable(job, false));
-  CHECK_NOTHROW(runtime::require_executable(job, true));
+  CHECK_NOTHROW(studies::require_executable(job, false));
+  CHECK_NOTHROW(studies::require_executable(job, true));
   Job narrow = job;
   narrow.formats.compute = Format::kFp8;
-  CHECK_THROWS_WITH(runtime::require_executable(narrow, true),
+  CHECK_THROWS_WITH(studies::require_executable(narrow, true),
                     Catch::Contains("formats.compute") && Catch::Contains("experts"));
   Job once = job;
   once.parallel.expert = 2;
   once.parallel.expert_dispatch = ExpertDispatch::kPerMachine;
   CHECK_THROWS_WITH(
-      runtime::require_executable(once, false),
+      studies::require_executable(once, false),
       Catch::StartsWith("parallel.expert_dispatch: ") && Catch::Contains("to each machine once"));
   Job grouped = job;
   auto& moe = *std::get<TransformerWorkload>(grouped.workload.model).moe;
   moe.groups = 2;
-  CHECK_THROWS_WITH(runtime::require_executable(grouped, true),
+  CHECK_THROWS_WITH(studies::require_executable(grouped, true),
                     Catch::StartsWith("workload.moe.groups_per_token: "));
   Job thin = job;
   thin.formats.expert_dispatch = Format::kFp8;
-  CHECK_THROWS_WITH(runtime::require_executable(thin, true),
+  CHECK_THROWS_WITH(studies::require_executable(thin, true),
                     Catch::StartsWith("formats.expert_dispatch: "));
   Plan whole{.name = "", .tensor = 2, .pipeline = 1, .data = 2, .expert = 1};
   whole.sequence_parallel = true;
   whole.expert_tensor = 1;
   whole.zero = 1;
-  CHECK_THROWS_WITH(runtime::require_executable(planned(job, whole), false),
+  CHECK_THROWS_WITH(studies::require_executable(planned(job, whole), false),
                     Catch::Contains("parallel.zero"));
 }

@@ -18,21 +18,20 @@ using runtime::test::kGlobal;
 using runtime::test::listed_job;
 using runtime::test::listed_models;
 
-std::vector<runtime::HostBatch> batches_of(const Job& job) {
-  std::vector<runtime::HostBatch> batches(static_cast<std::size_t>(job.devices));
-  const std::int64_t each = kGlobal / job.devices;
-  for (std::int64_t r = 0; r < job.devices; ++r) {
-    runtime::DlrmSource(*job.workload.dlrm(), {r * each, each, kGlobal}, 7)
+std::vector<runtime::HostBatch> batches_of(const ExecutionGraph& graph) {
+  std::vector<runtime::HostBatch> batches(static_cast<std::size_t>(graph.ranks()));
+  const std::int64_t each = kGlobal / graph.ranks();
+  for (std::int64_t r = 0; r < graph.ranks(); ++r) {
+    runtime::DlrmSource(graph.inputs, {r * each, each, kGlobal}, 7)
         .draw(0, batches[static_cast<std::size_t>(r)]);
   }
   return batches;
 }
 
-double perturbed_loss(const Job& job, const ExecutionGraph& graph, TensorId id, std::int64_t i,
-                      float by) {
-  runtime::test::ThreadRanks ranks(job, graph);
+double perturbed_loss(const ExecutionGraph& graph, TensorId id, std::int64_t i, float by) {
+  runtime::test::ThreadRanks ranks(graph);
   ranks.executor(0).tensor(id).data[i] += by;
-  return ranks.step(0, batches_of(job));
+  return ranks.step(0, batches_of(graph));
 }
 
 }  // namespace
@@ -47,10 +46,10 @@ TEST_CASE("gradients of listed layers are those of the loss", "[runtime][layers]
     if (t.pieces.empty()) {
       continue;
     }
-    runtime::test::ThreadRanks ranks(job, graph);
+    runtime::test::ThreadRanks ranks(graph);
     const runtime::cpu::Matrix weights = ranks.executor(0).tensor(id);
     const std::vector<float> before(weights.data, weights.data + weights.elements());
-    ranks.step(0, batches_of(job));
+    ranks.step(0, batches_of(graph));
     const std::int64_t i = weights.elements() * 2 / 3;
     CAPTURE(job.workload.name, t.name, i);
     // w' = w - rate g; the gradient is one of the slopes to either side, which differ at kinks.
@@ -58,9 +57,9 @@ TEST_CASE("gradients of listed layers are those of the loss", "[runtime][layers]
     const double analytic =
         static_cast<double>(before[static_cast<std::size_t>(i)] - weights.data[i]) / rate;
     constexpr float kStep = 1e-3F;
-    const double here = perturbed_loss(job, graph, id, i, 0);
-    const double right = (perturbed_loss(job, graph, id, i, kStep) - here) / double{kStep};
-    const double left = (here - perturbed_loss(job, graph, id, i, -kStep)) / double{kStep};
+    const double here = perturbed_loss(graph, id, i, 0);
+    const double right = (perturbed_loss(graph, id, i, kStep) - here) / double{kStep};
+    const double left = (here - perturbed_loss(graph, id, i, -kStep)) / double{kStep};
     const double margin = 5e-4 + 0.01 * std::abs(analytic);
     CHECK(analytic > std::min(left, right) - margin);
     CHECK(analytic < std::max(left, right) + margin);
@@ -74,10 +73,10 @@ TEST_CASE("ranks train listed layers as one rank does, and they learn", "[runtim
   const auto curve = [&](std::int64_t devices) {
     const Job job = listed_job(model, devices);
     const ExecutionGraph graph = workloads::build_graph(job);
-    runtime::test::ThreadRanks ranks(job, graph);
+    runtime::test::ThreadRanks ranks(graph);
     std::vector<double> losses;
     for (int s = 0; s < 60; ++s) {
-      losses.push_back(ranks.step(s, batches_of(job)));
+      losses.push_back(ranks.step(s, batches_of(graph)));
     }
     return losses;
   };

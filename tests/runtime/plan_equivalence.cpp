@@ -347,7 +347,7 @@ int as_rank(const std::string& family, const std::string& file) {
       run.steps = kSteps;
       run.warmup = 0;
       const RunResult result =
-          run_training(plan.job, workloads::build_graph(plan.job), run, session, nullptr);
+          run_training(workloads::build_graph(plan.job), plan.job.system, run, session, nullptr);
       for (const StepRecord& step : result.steps) {
         out << step.loss << " ";
       }

@@ -79,6 +79,7 @@ namespace {
 ExecutionGraph overlap_graph(int ranks, bool own_stream, int products) {
   constexpr std::int64_t n = 256;
   ExecutionGraph graph = bare_graph(ranks);
+  graph.inputs = {.batch = {ranks, 1, 8}, .vocabulary = 64, .tables = {}};
   ProgramBuilder b;
   const TensorId a = b.buffer("a", n, n, Format::kFp32);
   const TensorId c = b.buffer("c", n, n, Format::kFp32);
@@ -102,13 +103,12 @@ ExecutionGraph overlap_graph(int ranks, bool own_stream, int products) {
   return graph;
 }
 
-double median_step(const Job& job, const ExecutionGraph& graph, const System& system,
-                   MpiSession& session) {
+double median_step(const ExecutionGraph& graph, const System& system, MpiSession& session) {
   RunOptions options;
   options.steps = 5;
   options.warmup = 2;
   options.emulate = &system;
-  const RunResult result = run_training(job, graph, options, session);
+  const RunResult result = run_training(graph, system, options, session);
   std::vector<double> times;
   for (const StepRecord& step : result.steps) {
     times.push_back(step.time.base());
@@ -123,21 +123,15 @@ double median_step(const Job& job, const ExecutionGraph& graph, const System& sy
 /// stream the times add up, on two the longer one remains. The machine may be busy, so only the
 /// saving is checked: at least half of the shorter one, in one of three tries.
 void overlap(MpiSession& session) {
-  TransformerWorkload w;
-  w.vocabulary = 64;
-  Job job;
-  job.workload.model = w;
-  job.batch = {session.size(), 1, 8};
   const System system = flat_system(session.size(), 20e6, 1e-3);
   constexpr int kProducts = 200;
   std::string seen;
   for (int attempt = 0; attempt < 3; ++attempt) {
-    const double transfer =
-        median_step(job, overlap_graph(session.size(), true, 0), system, session);
+    const double transfer = median_step(overlap_graph(session.size(), true, 0), system, session);
     const double together =
-        median_step(job, overlap_graph(session.size(), true, kProducts), system, session);
+        median_step(overlap_graph(session.size(), true, kProducts), system, session);
     const double in_turn =
-        median_step(job, overlap_graph(session.size(), false, kProducts), system, session);
+        median_step(overlap_graph(session.size(), false, kProducts), system, session);
     const double compute = in_turn - transfer;
     require(transfer > 0.1, "the paced time");
     seen += " " + std::to_string(transfer) + " " + std::to_string(together) + " " +

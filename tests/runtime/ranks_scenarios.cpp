@@ -160,6 +160,7 @@ namespace {
 /// (w x_r), with x_r the constant r + 1. All ranks must hold equal weights afterwards.
 ExecutionGraph training_graph(int ranks) {
   ExecutionGraph graph = bare_graph(ranks);
+  graph.inputs = {.batch = {ranks, 1, 8}, .vocabulary = 64, .tables = {}};
   for (int r = 0; r < ranks; ++r) {
     ProgramBuilder b;
     ParameterPiece piece;
@@ -201,17 +202,6 @@ ExecutionGraph training_graph(int ranks) {
   return graph;
 }
 
-Job text_job(int ranks) {
-  TransformerWorkload w;
-  w.vocabulary = 64;
-  Job job;
-  job.workload.model = w;
-  job.devices = ranks;
-  job.batch.global = ranks;
-  job.batch.sequence = 8;
-  return job;
-}
-
 class BytesSent : public Observer {
  public:
   void on_op(const OpSpan& span) override { bytes += span.bytes; }
@@ -223,14 +213,13 @@ class BytesSent : public Observer {
 void training(MpiSession& session) {
   const int n = session.size();
   const ExecutionGraph graph = training_graph(n);
-  const Job job = text_job(n);
   RunOptions options;
   options.steps = 5;
   options.warmup = 2;
   int seen = 0;
   options.on_step = [&seen](const StepRecord&) { ++seen; };
   BytesSent observer;
-  const RunResult result = run_training(job, graph, options, session, &observer);
+  const RunResult result = run_training(graph, {}, options, session, &observer);
   require(result.steps.size() == 5 && result.warmup.size() == 2, "number of records");
   require(seen == (session.rank() == 0 ? 7 : 0), "rank 0 hears of every step");
   require(result.steps[4].step == 6, "steps count from the first warm-up");
@@ -242,7 +231,7 @@ void training(MpiSession& session) {
 
   System flat = flat_system(n, 1e9, 1e-4);
   options.emulate = &flat;
-  run_training(job, graph, options, session, nullptr);
+  run_training(graph, {}, options, session, nullptr);
 }
 
 void killed(MpiSession& session) {
@@ -265,11 +254,10 @@ void hanging(MpiSession& session) {
 }
 
 void failing(MpiSession& session) {
-  Job job = text_job(session.size());
   ExecutionGraph graph = training_graph(session.size());
   RunOptions options;
   options.data_file = session.rank() == 1 ? "/no/such/file" : "";
-  run_training(job, graph, options, session, nullptr);
+  run_training(graph, {}, options, session, nullptr);
 }
 
 void too_large(MpiSession& session) {
@@ -277,7 +265,7 @@ void too_large(MpiSession& session) {
   for (Program& program : graph.programs) {
     program.tensors[0].rows = std::int64_t{1} << 40;  // 128 TB
   }
-  run_training(text_job(session.size()), graph, {}, session, nullptr);
+  run_training(graph, {}, {}, session, nullptr);
 }
 
 }  // namespace stepcast::runtime::scenarios

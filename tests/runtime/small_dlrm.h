@@ -101,7 +101,7 @@ inline std::vector<HostBatch> batches_of(const Job& job, std::int64_t step) {
 
 inline std::vector<double> loss_curve(const Job& job, int steps) {
   const ExecutionGraph graph = workloads::build_graph(job);
-  ThreadRanks ranks(job, graph);
+  ThreadRanks ranks(graph);
   std::vector<double> losses;
   const bool pipelined = job.parallel.dlrm_pipeline != DlrmPipeline::kNone;
   if (pipelined) {

@@ -64,7 +64,7 @@ inline std::vector<HostBatch> batches_of(const Job& job, const ExecutionGraph& g
 
 inline std::vector<double> loss_curve(const Job& job, int steps) {
   const ExecutionGraph graph = workloads::build_graph(job);
-  ThreadRanks ranks(job, graph);
+  ThreadRanks ranks(graph);
   std::vector<double> losses;
   for (int s = 0; s < steps; ++s) {
     losses.push_back(ranks.step(s, batches_of(job, graph, s)));
@@ -77,7 +77,7 @@ inline std::vector<double> loss_curve(const Job& job, int steps) {
 inline int check_gradients(const Job& job) {
   const ExecutionGraph graph = workloads::build_graph(job);
   const Program& program = graph.programs.front();
-  ThreadRanks ranks(job, graph);
+  ThreadRanks ranks(graph);
   cpu::Executor& rank = ranks.executor(0);
   const auto batches = batches_of(job, graph, 0);
   std::vector<std::pair<TensorId, std::vector<float>>> weights;  // whole buckets, as they were

@@ -79,7 +79,7 @@ std::vector<PlainTable> reference(Job job, OptimizerKind kind, int steps, std::i
   job.embedding_choice = "data_parallel";
   job.embedding_optimizer = OptimizerKind::kSgd;
   const ExecutionGraph graph = workloads::build_graph(job);
-  ThreadRanks alone(job, graph);
+  ThreadRanks alone(graph);
   const auto& tables = job.workload.dlrm()->tables;
   const auto tensor = [&](const EmbeddingTable& t, const char* suffix) {
     return alone.executor(0).tensor(
@@ -148,7 +148,7 @@ TEST_CASE("replicas that wait k steps take one step with the sum of their gradie
   job.sync_interval = interval;
   job.embedding_plan = three_tiers(job);
   const ExecutionGraph graph = workloads::build_graph(job);
-  ThreadRanks ranks(job, graph);
+  ThreadRanks ranks(graph);
   for (int s = 0; s < kSteps; ++s) {
     ranks.step(s, batches_of(job, s));
   }

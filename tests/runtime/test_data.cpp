@@ -25,34 +25,24 @@ EmbeddingTable table(std::int64_t rows, double pooling, Access access) {
   return t;
 }
 
-Job dlrm_job(std::int64_t global) {
-  DlrmWorkload w;
-  w.dense_features = 13;
-  w.tables = {table(1000, 3, Access::zipf(1000, 1.1)), table(50, 2.5, Access::uniform(50)),
-              table(100000, 1, Access::zipf(100000, 0.8, 7))};
-  w.tables[0].session = Session{5, 0.6};
-  Job job;
-  job.workload.model = w;
-  job.batch.global = global;
-  return job;
+StepInputs clicks(std::int64_t global) {
+  StepInputs inputs{.batch = {.global = global}, .dense_features = 13, .tables = {}};
+  inputs.tables = {table(1000, 3, Access::zipf(1000, 1.1)), table(50, 2.5, Access::uniform(50)),
+                   table(100000, 1, Access::zipf(100000, 0.8, 7))};
+  inputs.tables[0].session = Session{5, 0.6};
+  return inputs;
 }
 
-Job text_job(std::int64_t vocabulary, std::int64_t sequence, std::int64_t global) {
-  TransformerWorkload w;
-  w.vocabulary = vocabulary;
-  Job job;
-  job.workload.model = w;
-  job.batch.global = global;
-  job.batch.sequence = sequence;
-  return job;
+StepInputs tokens(std::int64_t vocabulary, std::int64_t sequence, std::int64_t global) {
+  return {.batch = {global, 1, sequence}, .vocabulary = vocabulary, .tables = {}};
 }
 
-HostBatch drawn(const Job& job, std::int32_t ranks, std::int32_t rank, std::int64_t step,
+HostBatch drawn(const StepInputs& inputs, std::int32_t ranks, std::int32_t rank, std::int64_t step,
                 const std::string& file = {}) {
   Mesh mesh;
   mesh.data = ranks;
   HostBatch batch;
-  make_batch_source(job, mesh, rank, 11, file)->draw(step, batch);
+  make_batch_source(inputs, mesh, rank, 11, file)->draw(step, batch);
   return batch;
 }
 
@@ -71,14 +61,14 @@ struct File {
 }  // namespace
 
 TEST_CASE("any number of ranks draws the same global batch", "[runtime][data]") {
-  const Job job = dlrm_job(360);
-  const auto whole = drawn(job, 1, 0, 4);
+  const StepInputs inputs = clicks(360);
+  const auto whole = drawn(inputs, 1, 0, 4);
   const std::int32_t ranks = GENERATE(2, 3, 8);
   CAPTURE(ranks);
   std::size_t sample = 0;
   std::vector<std::size_t> lookup(3, 0);
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
-    const auto part = drawn(job, ranks, rank, 4);
+    const auto part = drawn(inputs, ranks, rank, 4);
     REQUIRE(part.labels.size() == 360U / static_cast<std::size_t>(ranks));
     for (std::size_t s = 0; s < part.labels.size(); ++s, ++sample) {
       REQUIRE(part.labels[s] == whole.labels[sample]);
@@ -101,15 +91,14 @@ TEST_CASE("any number of ranks draws the same global batch", "[runtime][data]") 
 }
 
 TEST_CASE("steps differ, repeats do not", "[runtime][data]") {
-  const Job job = dlrm_job(64);
-  CHECK(drawn(job, 1, 0, 1).lookups == drawn(job, 1, 0, 1).lookups);
-  CHECK(drawn(job, 1, 0, 1).lookups != drawn(job, 1, 0, 2).lookups);
+  const StepInputs inputs = clicks(64);
+  CHECK(drawn(inputs, 1, 0, 1).lookups == drawn(inputs, 1, 0, 1).lookups);
+  CHECK(drawn(inputs, 1, 0, 1).lookups != drawn(inputs, 1, 0, 2).lookups);
 }
 
 TEST_CASE("lookups follow pooling and access law", "[runtime][data]") {
-  const Job job = dlrm_job(4096);
-  const auto batch = drawn(job, 1, 0, 0);
-  const DlrmWorkload& w = *job.workload.dlrm();
+  const StepInputs inputs = clicks(4096);
+  const auto batch = drawn(inputs, 1, 0, 0);
   // Exact pooling is exact; Poisson pooling of mean 2.5 over 4096 samples has deviation
   // sqrt(2.5 / 4096) = 0.025 of its mean count.
   CHECK(batch.lookups[0].size() == 3 * 4096U);
@@ -119,12 +108,12 @@ TEST_CASE("lookups follow pooling and access law", "[runtime][data]") {
     REQUIRE(batch.ranks[t].size() == batch.lookups[t].size());
     for (std::size_t i = 0; i < batch.lookups[t].size(); ++i) {
       REQUIRE(batch.lookups[t][i] >= 0);
-      REQUIRE(batch.lookups[t][i] < w.tables[t].rows);
-      REQUIRE(w.tables[t].access->row_of_rank(batch.ranks[t][i]) == batch.lookups[t][i]);
+      REQUIRE(batch.lookups[t][i] < inputs.tables[t].rows);
+      REQUIRE(inputs.tables[t].access->row_of_rank(batch.ranks[t][i]) == batch.lookups[t][i]);
     }
   }
   // Table 2: 4096 lookups of one each; the share of the hottest row is p(0), within 5 deviations.
-  const double p = w.tables[2].access->probability(0);
+  const double p = inputs.tables[2].access->probability(0);
   const auto hot = static_cast<double>(std::count(batch.ranks[2].begin(), batch.ranks[2].end(), 0));
   CHECK(hot / 4096 == Approx(p).margin(5 * std::sqrt(p / 4096)));
 }
@@ -132,7 +121,7 @@ TEST_CASE("lookups follow pooling and access law", "[runtime][data]") {
 TEST_CASE("values stay inside a session with the given probability", "[runtime][data]") {
   // Sessions of 5 samples keep with 0.6: 4 of 5 samples may keep. A fresh draw repeats by chance
   // with the small probability that three zipf lookups agree.
-  const auto batch = drawn(dlrm_job(5000), 1, 0, 0);
+  const auto batch = drawn(clicks(5000), 1, 0, 0);
   int same = 0;
   int first_same = 0;
   for (std::size_t s = 1; s < 5000; ++s) {
@@ -147,7 +136,7 @@ TEST_CASE("values stay inside a session with the given probability", "[runtime][
 TEST_CASE("labels depend on the features", "[runtime][data]") {
   // The best linear score of the planted dense part alone must separate labels: the mean score of
   // the positive samples is higher by several standard errors.
-  const auto batch = drawn(dlrm_job(4096), 1, 0, 0);
+  const auto batch = drawn(clicks(4096), 1, 0, 0);
   double sums[2] = {0, 0};
   double counts[2] = {0, 0};
   for (std::size_t s = 0; s < 4096; ++s) {
@@ -167,7 +156,7 @@ TEST_CASE("labels depend on the features", "[runtime][data]") {
 }
 
 TEST_CASE("synthetic text can be learnt and covers the vocabulary's range", "[runtime][data]") {
-  const auto batch = drawn(text_job(5120, 100, 40), 2, 1, 3);
+  const auto batch = drawn(tokens(5120, 100, 40), 2, 1, 3);
   REQUIRE(batch.tokens.size() == 20 * 101);
   std::map<std::int32_t, std::map<std::int32_t, int>> followers;
   for (std::size_t i = 0; i < batch.tokens.size(); ++i) {
@@ -189,16 +178,16 @@ TEST_CASE("synthetic text can be learnt and covers the vocabulary's range", "[ru
 
 TEST_CASE("text files are read as bytes", "[runtime][data]") {
   const File file("text", "the quick brown fox jumps over the lazy dog");
-  const auto batch = drawn(text_job(256, 10, 8), 1, 0, 0, file.path.string());
+  const auto batch = drawn(tokens(256, 10, 8), 1, 0, 0, file.path.string());
   const std::string text = "the quick brown fox jumps over the lazy dog";
   for (std::size_t s = 0; s < 8; ++s) {
     const std::string piece(batch.tokens.begin() + static_cast<std::ptrdiff_t>(s * 11),
                             batch.tokens.begin() + static_cast<std::ptrdiff_t>((s + 1) * 11));
     CHECK(text.find(piece) != std::string::npos);
   }
-  CHECK_THROWS_AS(drawn(text_job(100, 10, 8), 1, 0, 0, file.path.string()), InputError);
-  CHECK_THROWS_AS(drawn(text_job(256, 43, 8), 1, 0, 0, file.path.string()), InputError);
-  CHECK_THROWS_AS(drawn(text_job(256, 10, 8), 1, 0, 0, "/no/such/file"), InputError);
+  CHECK_THROWS_AS(drawn(tokens(100, 10, 8), 1, 0, 0, file.path.string()), InputError);
+  CHECK_THROWS_AS(drawn(tokens(256, 43, 8), 1, 0, 0, file.path.string()), InputError);
+  CHECK_THROWS_AS(drawn(tokens(256, 10, 8), 1, 0, 0, "/no/such/file"), InputError);
 }
 
 TEST_CASE("Criteo lines become samples", "[runtime][data]") {
@@ -213,10 +202,10 @@ TEST_CASE("Criteo lines become samples", "[runtime][data]") {
     }
     return text;
   };
-  const Job job = dlrm_job(4);
+  const StepInputs inputs = clicks(4);
   const File good("criteo",
                   line("1", "05db9164") + "\r\n" + line("0", "") + "\n" + line("0", "05db9164"));
-  const auto batch = drawn(job, 1, 0, 0, good.path.string());  // 3 lines: the 4th starts over
+  const auto batch = drawn(inputs, 1, 0, 0, good.path.string());  // 3 lines: the 4th starts over
   CHECK(batch.labels == std::vector<float>{1, 0, 0, 1});
   CHECK(batch.dense[0] == 0.0F);
   CHECK(batch.dense[1] == 0.0F);  // empty
@@ -228,14 +217,14 @@ TEST_CASE("Criteo lines become samples", "[runtime][data]") {
   CHECK(batch.offsets[2] == std::vector<std::int64_t>{0, 1, 2, 3, 4});
 
   const File short_line("criteo_short", line("1", "a") + "\n0\t1\t2\n");
-  CHECK_THROWS_WITH(drawn(job, 1, 0, 0, short_line.path.string()),
+  CHECK_THROWS_WITH(drawn(inputs, 1, 0, 0, short_line.path.string()),
                     Catch::Contains(":2") && Catch::Contains("3 columns"));
   // Beyond 64 bits: the third integer, which was "-3".
   std::string large = line("1", "a");
   large.replace(large.find("-3"), 2, "99999999999999999999");
   const File beyond("criteo_large", large);
-  CHECK_THROWS_WITH(drawn(job, 1, 0, 0, beyond.path.string()),
+  CHECK_THROWS_WITH(drawn(inputs, 1, 0, 0, beyond.path.string()),
                     Catch::Contains(":1") && Catch::Contains("'99999999999999999999' in column 4"));
   const File label("criteo_label", line("yes", "a"));
-  CHECK_THROWS_WITH(drawn(job, 1, 0, 0, label.path.string()), Catch::Contains("label 'yes'"));
+  CHECK_THROWS_WITH(drawn(inputs, 1, 0, 0, label.path.string()), Catch::Contains("label 'yes'"));
 }

@@ -79,8 +79,7 @@ TEST_CASE("a program of products and sums computes what its ops say", "[runtime]
   b.end_segment();
   b.call(s);
   const ExecutionGraph graph = one_rank(std::move(b));
-  const Job job;
-  Executor executor(job, graph, 0, {}, {});
+  Executor executor(graph, 0, {}, {});
   executor.run_step(0, {}, -1);
   const Matrix ma = executor.tensor(a.weight);
   const Matrix mw = executor.tensor(w.weight);
@@ -125,8 +124,7 @@ TEST_CASE("each optimizer finds its gradient, weight and states", "[runtime][exe
   b.end_segment();
   b.call(s);
   const ExecutionGraph graph = one_rank(std::move(b));
-  const Job job;
-  Executor executor(job, graph, 0, {}, {});
+  Executor executor(graph, 0, {}, {});
   for (int step = 0; step < 3; ++step) {
     executor.run_step(step, {}, -1);
   }
@@ -151,10 +149,9 @@ TEST_CASE("an event holds back the other stream until its op has ended", "[runti
     b.call(s);
   }
   const ExecutionGraph graph = one_rank(std::move(b));
-  const Job job;
   for (int round = 0; round < 10; ++round) {
     Recorder recorder;
-    Executor executor(job, graph, 0, {}, {}, &recorder);
+    Executor executor(graph, 0, {}, {}, &recorder);
     executor.run_step(0, {}, 0);
     executor.run_step(1, {}, 1);
     REQUIRE(recorder.ops.size() == 30);
@@ -192,13 +189,12 @@ TEST_CASE("a stream never holds more ops than its queue is deep", "[runtime][exe
     b.call(s);
   }
   const ExecutionGraph graph = one_rank(std::move(b));
-  const Job job;
   const std::uint32_t depth = GENERATE(2U, 7U, 64U);
   CAPTURE(depth);
   Recorder recorder;
   ExecutorOptions options;
   options.queue_depth = depth;
-  Executor executor(job, graph, 0, {}, options, &recorder);
+  Executor executor(graph, 0, {}, options, &recorder);
   executor.run_step(0, {}, 0);
   REQUIRE(recorder.ops.size() == kOps);
   for (std::uint32_t i = 0; i < kOps; ++i) {
@@ -232,8 +228,7 @@ TEST_CASE("copies join and split columns", "[runtime][executor]") {
   b.end_segment();
   b.call(s);
   const ExecutionGraph graph = one_rank(std::move(b));
-  const Job job;
-  Executor executor(job, graph, 0, {}, {});
+  Executor executor(graph, 0, {}, {});
   executor.run_step(0, {}, -1);
   const float* l = executor.tensor(left.weight).data;
   const float* r = executor.tensor(right.weight).data;
@@ -252,7 +247,6 @@ TEST_CASE("a failing op ends the step with its error", "[runtime][executor]") {
   b.end_segment();
   b.call(s);
   const ExecutionGraph graph = one_rank(std::move(b));
-  const Job job;
-  Executor executor(job, graph, 0, {}, {});
+  Executor executor(graph, 0, {}, {});
   CHECK_THROWS_WITH(executor.run_step(0, {}, -1), Catch::Contains("too large"));
 }

@@ -184,7 +184,7 @@ class ThreadCollectives final : public Collectives {
 class ThreadRanks {
  public:
   /// With `levels`, which must outlive this, executors count what they send (Executor::sent).
-  ThreadRanks(const Job& job, const ExecutionGraph& graph, const LinkLevels* levels = nullptr)
+  explicit ThreadRanks(const ExecutionGraph& graph, const LinkLevels* levels = nullptr)
       : graph_(graph), traffic_(static_cast<std::size_t>(graph.ranks())) {
     const auto ranks = static_cast<std::size_t>(graph.ranks());
     std::map<std::pair<std::size_t, std::vector<std::int32_t>>, std::shared_ptr<Group>> groups;
@@ -210,8 +210,8 @@ class ThreadRanks {
         }
         mine.push_back(collectives_.back().get());
       }
-      executors_.push_back(std::make_unique<cpu::Executor>(
-          job, graph, static_cast<std::int32_t>(rank), mine, cpu::ExecutorOptions{}));
+      executors_.push_back(std::make_unique<cpu::Executor>(graph, static_cast<std::int32_t>(rank),
+                                                           mine, cpu::ExecutorOptions{}));
     }
   }
 

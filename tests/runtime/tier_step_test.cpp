@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "runtime/data/batch_source.h"
-#include "runtime/executable.h"
+#include "studies/executable.h"
 #include "tests/runtime/thread_ranks.h"
 #include "tests/runtime/tiered_plans.h"
 #include "workloads/build_graph.h"
@@ -51,12 +51,12 @@ struct Trained {
 
 Trained train(const Job& job, int steps, int first = 0) {
   const ExecutionGraph graph = workloads::build_graph(job);
-  runtime::test::ThreadRanks ranks(job, graph);
+  runtime::test::ThreadRanks ranks(graph);
   const auto count = static_cast<std::size_t>(job.devices);
   std::vector<std::unique_ptr<runtime::BatchSource>> sources;
   for (std::size_t r = 0; r < count; ++r) {
     sources.push_back(
-        runtime::make_batch_source(job, graph.mesh, static_cast<std::int32_t>(r), 1, ""));
+        runtime::make_batch_source(graph.inputs, graph.mesh, static_cast<std::int32_t>(r), 1, ""));
   }
   const auto draw = [&](int step) {
     std::vector<runtime::HostBatch> batches(count);
@@ -228,9 +228,9 @@ TEST_CASE("the CUDA backend refuses rows in files in words", "[runtime][tiers]")
   Job job = skewed_job(OptimizerKind::kSgd, 32, 90);
   job.embedding_plan = workloads::make_embedding_plan(job, "row_wise");
   job.embedding_plan->tables[0].shards[0].tier = "ddr";
-  CHECK_NOTHROW(runtime::require_executable(job, true));
+  CHECK_NOTHROW(studies::require_executable(job, true));
   job.embedding_plan->tables[0].shards[0].tier = "ssd";
-  CHECK_NOTHROW(runtime::require_executable(job, false));
-  CHECK_THROWS_WITH(runtime::require_executable(job, true),
+  CHECK_NOTHROW(studies::require_executable(job, false));
+  CHECK_THROWS_WITH(studies::require_executable(job, true),
                     Catch::Contains("embedding.plan") && Catch::Contains("tier ssd"));
 }

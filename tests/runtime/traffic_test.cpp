@@ -2,16 +2,14 @@
 #include <numeric>
 
 #include "core/link_traffic.h"
+#include "core/step_traffic.h"
 #include "runtime/data/batch_source.h"
 #include "tests/runtime/thread_ranks.h"
 #include "tests/runtime/tiered_plans.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan.h"
-#include "workloads/step_traffic.h"
 
 using namespace stepcast;
-using workloads::StepTraffic;
-using workloads::TrafficKind;
 
 namespace {
 
@@ -58,11 +56,11 @@ Job skewed_job(std::int64_t global) {
 
 StepTraffic counted(const Job& job, const ExecutionGraph& graph, const LinkLevels& levels,
                     int steps) {
-  runtime::test::ThreadRanks ranks(job, graph, &levels);
+  runtime::test::ThreadRanks ranks(graph, &levels);
   std::vector<std::unique_ptr<runtime::BatchSource>> sources;
   std::vector<runtime::HostBatch> batches(static_cast<std::size_t>(job.devices));
   for (std::int32_t r = 0; r < static_cast<std::int32_t>(job.devices); ++r) {
-    sources.push_back(runtime::make_batch_source(job, graph.mesh, r, 1, ""));
+    sources.push_back(runtime::make_batch_source(graph.inputs, graph.mesh, r, 1, ""));
   }
   for (int s = 0; s < steps; ++s) {
     for (std::size_t r = 0; r < batches.size(); ++r) {
@@ -106,12 +104,12 @@ TEST_CASE("the runtime sends what the graph of a random tiered plan expects", "[
     CAPTURE(seed);
     job.embedding_plan = runtime::test::random_tiered_plan(job, seed);
     const ExecutionGraph graph = workloads::build_graph(job);
-    const StepTraffic expected = workloads::expected_traffic(graph, levels);
+    const StepTraffic expected = expected_traffic(graph, levels);
     const StepTraffic real = counted(job, graph, levels, 2);
     for (std::size_t level = 0; level < levels.count(); ++level) {
       double expected_sum = 0;
       double real_sum = 0;
-      for (std::size_t k = 0; k < workloads::kTrafficKinds; ++k) {
+      for (std::size_t k = 0; k < kTrafficKinds; ++k) {
         const auto kind = static_cast<TrafficKind>(k);
         CAPTURE(level, name_of(kind));
         CHECK(real.at(kind, level) == Approx(expected.at(kind, level)).epsilon(0.02));
@@ -137,10 +135,10 @@ TEST_CASE("bytes of copies in groups of several sizes, by level", "[traffic][tie
     job.embedding_plan = seed == 0 ? runtime::test::nested_plan(job, {1, 2, 4, 8})
                                    : runtime::test::random_tiered_plan(job, 20 + seed, {2, 4});
     const ExecutionGraph graph = workloads::build_graph(job);
-    const StepTraffic expected = workloads::expected_traffic(graph, levels);
+    const StepTraffic expected = expected_traffic(graph, levels);
     const StepTraffic real = counted(job, graph, levels, 2);
     for (std::size_t level = 0; level < levels.count(); ++level) {
-      for (std::size_t k = 0; k < workloads::kTrafficKinds; ++k) {
+      for (std::size_t k = 0; k < kTrafficKinds; ++k) {
         const auto kind = static_cast<TrafficKind>(k);
         CAPTURE(seed, level, name_of(kind));
         CHECK(real.at(kind, level) == Approx(expected.at(kind, level)).epsilon(0.02));
@@ -153,10 +151,10 @@ TEST_CASE("replicas that wait k steps send a k-th of the bytes", "[traffic][tier
   const LinkLevels levels(two_nodes());
   Job job = skewed_job(512);
   job.embedding_choice = "tiered";
-  const StepTraffic each = workloads::expected_traffic(workloads::build_graph(job), levels);
+  const StepTraffic each = expected_traffic(workloads::build_graph(job), levels);
   job.sync_interval = 3;
   const ExecutionGraph graph = workloads::build_graph(job);
-  const StepTraffic expected = workloads::expected_traffic(graph, levels);
+  const StepTraffic expected = expected_traffic(graph, levels);
   const StepTraffic real = counted(job, graph, levels, 6);  // two synchronisations
   for (std::size_t level = 0; level < levels.count(); ++level) {
     CAPTURE(level);
@@ -183,10 +181,10 @@ TEST_CASE("deduplicated ids travel as often as the access law says, repeats insi
     job.embedding_plan = seed == 0 ? workloads::make_embedding_plan(job, "row_wise")
                                    : runtime::test::random_tiered_plan(job, seed);
     job.embedding_dedup = false;
-    const StepTraffic plain = workloads::expected_traffic(workloads::build_graph(job), levels);
+    const StepTraffic plain = expected_traffic(workloads::build_graph(job), levels);
     job.embedding_dedup = true;
     const ExecutionGraph graph = workloads::build_graph(job);
-    const StepTraffic expected = workloads::expected_traffic(graph, levels);
+    const StepTraffic expected = expected_traffic(graph, levels);
     const StepTraffic real = counted(job, graph, levels, 2);
     for (const TrafficKind kind :
          {TrafficKind::kIds, TrafficKind::kOutputs, TrafficKind::kGradients}) {
@@ -216,10 +214,10 @@ TEST_CASE("lists that are pooled once travel as often as they are distinct", "[t
     CAPTURE(plan);
     job.embedding_choice = plan;
     job.embedding_dedup = false;
-    const StepTraffic plain = workloads::expected_traffic(workloads::build_graph(job), levels);
+    const StepTraffic plain = expected_traffic(workloads::build_graph(job), levels);
     job.embedding_dedup = true;
     const ExecutionGraph graph = workloads::build_graph(job);
-    const StepTraffic expected = workloads::expected_traffic(graph, levels);
+    const StepTraffic expected = expected_traffic(graph, levels);
     const StepTraffic real = counted(job, graph, levels, 4);
     for (const TrafficKind kind :
          {TrafficKind::kIds, TrafficKind::kOutputs, TrafficKind::kGradients}) {
@@ -324,11 +322,11 @@ TEST_CASE("every rank sends and receives what the graph expects of it, however s
   }
   job.embedding_choice = plan;
   const ExecutionGraph graph = workloads::build_graph(job);
-  runtime::test::ThreadRanks ranks(job, graph);
+  runtime::test::ThreadRanks ranks(graph);
   std::vector<std::unique_ptr<runtime::BatchSource>> sources;
   std::vector<runtime::HostBatch> batches(static_cast<std::size_t>(devices));
   for (std::int32_t r = 0; r < devices; ++r) {
-    sources.push_back(runtime::make_batch_source(job, graph.mesh, r, 1, ""));
+    sources.push_back(runtime::make_batch_source(graph.inputs, graph.mesh, r, 1, ""));
   }
   constexpr int kSteps = 3;
   for (int s = 0; s < kSteps; ++s) {

@@ -1,9 +1,9 @@
 // Tables that serve several features, rows stored in a format of one table, lookups with weights.
 #include <catch2/catch.hpp>
 
+#include "core/step_traffic.h"
 #include "tests/workloads/dlrm_jobs.h"
 #include "workloads/embedding_plan.h"
-#include "workloads/step_traffic.h"
 
 using namespace stepcast;
 using namespace stepcast::test;
@@ -132,7 +132,7 @@ TEST_CASE("weights travel with the ids of their tables", "[workloads][dlrm][feat
   const Op& weights = op_named(program, "weights.all_to_all");
   CHECK(weights.format == Format::kFp32);
   CHECK(2 * weights.shape[0] == ids.shape[0]);  // half of the tables
-  CHECK(workloads::traffic_kind(program, weights) == workloads::TrafficKind::kIds);
+  CHECK(weights.traffic == TrafficKind::kIds);
   // 64 samples x 5 lookups x 4 tables of 4 B more than without.
   CHECK(op_named(program, "load_batch").shape[0] -
             op_named(plain.program_of(0), "load_batch").shape[0] ==

@@ -21,7 +21,7 @@ TEST_CASE("named plans tile every table", "[workloads][plan][property]") {
   CHECK_NOTHROW(workloads::check_embedding_plan(job, plan, "plan"));
   CHECK(plan.devices == devices);
   // Element by element, counted through the rows each rank holds.
-  const workloads::EmbeddingLayout layout = workloads::embedding_layout(job);
+  const EmbeddingPlacement layout = workloads::embedding_layout(job);
   std::vector<double> elements(plan.tables.size(), 0.0);
   for (std::int32_t r = 0; r < devices; ++r) {
     for (const std::int32_t id : layout.held[static_cast<std::size_t>(r)]) {
@@ -30,7 +30,7 @@ TEST_CASE("named plans tile every table", "[workloads][plan][property]") {
                                 ? static_cast<double>(slice.ranks.size())
                                 : static_cast<double>(slice.copies);
       elements[static_cast<std::size_t>(slice.table)] +=
-          static_cast<double>(workloads::held_rows(slice, r).rows * slice.dim) / copies;
+          static_cast<double>(held_rows(slice, r).rows * slice.dim) / copies;
     }
   }
   for (std::size_t t = 0; t < elements.size(); ++t) {
@@ -40,11 +40,11 @@ TEST_CASE("named plans tile every table", "[workloads][plan][property]") {
 }
 
 TEST_CASE("stripes and blocks hold each row once", "[workloads][plan]") {
-  workloads::EmbeddingSlice slice;
+  EmbeddingSlice slice;
   slice.rows = slice.table_rows = 10;
   slice.ranks = {4, 5, 6, 7};
   const auto rows_of = [&slice](std::int32_t rank) {
-    const workloads::HeldRows h = workloads::held_rows(slice, rank);
+    const HeldRows h = held_rows(slice, rank);
     std::vector<std::int64_t> rows;
     for (std::int64_t i = 0; i < h.rows; ++i) {
       rows.push_back(h.first + i * h.stride);
@@ -195,7 +195,6 @@ TEST_CASE("a plan in words: how many tables are placed in which way", "[workload
 }
 
 TEST_CASE("tables pool repeated lists once by one rule", "[workloads][plan][dedup]") {
-  using workloads::EmbeddingRoute;
   // On two machines of four: the first two of three tables, 32 of 40 columns, keep 15/16 3/4 of
   // their lists, so 0.8 0.297 + 0.2 are left.
   Job job = dlrm_job(8, 3, 100'000, 16, 4);
@@ -206,7 +205,7 @@ TEST_CASE("tables pool repeated lists once by one rule", "[workloads][plan][dedu
   const auto routes = [&](const char* choice) {
     job.embedding_choice = choice;
     std::vector<std::pair<EmbeddingRoute, bool>> all;
-    for (const workloads::EmbeddingSlice& s : workloads::embedding_layout(job).slices) {
+    for (const EmbeddingSlice& s : workloads::embedding_layout(job).slices) {
       all.emplace_back(s.route, s.pools_lists_once());
     }
     return all;

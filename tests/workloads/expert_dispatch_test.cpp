@@ -7,10 +7,10 @@
 
 #include "core/error.h"
 #include "core/job_rules.h"
+#include "core/step_traffic.h"
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"
 #include "workloads/expert_routing.h"
-#include "workloads/step_traffic.h"
 #include "workloads/transformer_shape.h"
 
 using namespace stepcast;
@@ -47,9 +47,8 @@ Job job_on(std::int64_t data, std::int64_t expert, ExpertDispatch dispatch,
 
 /// Bytes of exchanged tokens of a step at a level of the fabric, all ranks together.
 double sent(const Job& job, std::size_t level) {
-  const auto traffic =
-      workloads::expected_traffic(workloads::build_graph(job), LinkLevels(job.system));
-  return traffic.at(workloads::TrafficKind::kExperts, level);
+  const auto traffic = expected_traffic(workloads::build_graph(job), LinkLevels(job.system));
+  return traffic.at(TrafficKind::kExperts, level);
 }
 
 std::vector<const Op*> exchanges(const Program& program) {

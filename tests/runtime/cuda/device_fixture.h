@@ -140,11 +140,11 @@ class WithCudnn {
 /// A one-rank job on both backends.
 class BothBackends {
  public:
-  BothBackends(const cuda::Module& module, const Job& job, const ExecutionGraph& graph,
-               cuda::Options options = {}, Observer* observer = nullptr)
-      : cpu(job, graph, 0, {}, {}),
-        gpu(module.executor(job, graph, cuda::Ranks{}, options, observer)),
-        source_(make_batch_source(job, graph.mesh, 0, 1)) {}
+  BothBackends(const cuda::Module& module, const ExecutionGraph& graph, cuda::Options options = {},
+               Observer* observer = nullptr)
+      : cpu(graph, 0, {}, {}),
+        gpu(module.executor(graph, cuda::Ranks{}, options, observer)),
+        source_(make_batch_source(graph.inputs, graph.mesh, 0, 1)) {}
 
   [[nodiscard]] HostBatch batch(std::int64_t step) {
     HostBatch b;

@@ -77,8 +77,9 @@ std::vector<float> random_values(const Program& program, TensorId id, std::mt199
 void write_both(test::BothBackends& both, const Program& program, TensorId id,
                 const std::vector<float>& values) {
   both.gpu->write(id, 0, values);
-  if (const auto master = master_of(program, id)) {  // the CPU has no narrow weights
-    both.gpu->write(*master, 0, values);
+  if (const std::int32_t master = program.tensors[id].master;
+      master >= 0) {  // the CPU has no narrow weights
+    both.gpu->write(static_cast<TensorId>(master), 0, values);
   }
   std::copy(values.begin(), values.end(), both.cpu.tensor(id, 0).data);
 }
@@ -133,7 +134,7 @@ void check_op(const cuda::Module& module, const Job& job, const ExecutionGraph& 
   const Program& program = cut.programs.front();
   const Op& op = program.ops[index];
   INFO(name_of(op.kind) << " '" << program.name(op) << "', " << name_of(job.formats.compute));
-  test::BothBackends both(module, job, cut, options);
+  test::BothBackends both(module, cut, options);
   std::mt19937 random(index);
   for (const TensorId id : program.inputs(op)) {
     write_both(both, program, id, random_values(program, id, random));
@@ -283,8 +284,7 @@ TEST_CASE("attention by cuDNN equals the CPU's", "[runtime][cuda][gpu][short]") 
       op.flags &= static_cast<std::uint8_t>(~op_flags::kCausal);
     }
     cuda::Options options;
-    const KernelUse found =
-        test::BothBackends(*module, job, only(graph, i), options).gpu->attention();
+    const KernelUse found = test::BothBackends(*module, only(graph, i), options).gpu->attention();
     if (found.kernels == "own") {
       std::cout << "skipped: " << found.reason << std::endl;
       return;
@@ -293,8 +293,7 @@ TEST_CASE("attention by cuDNN equals the CPU's", "[runtime][cuda][gpu][short]") 
     options.attention = cuda::AttentionKernels::kCudnn;
     check_op(*module, job, graph, i, options);
     options.attention = cuda::AttentionKernels::kOwn;
-    const KernelUse own =
-        test::BothBackends(*module, job, only(graph, i), options).gpu->attention();
+    const KernelUse own = test::BothBackends(*module, only(graph, i), options).gpu->attention();
     CHECK(own.kernels == "own");
     CHECK(own.reason == "--attention own");
   }
@@ -310,11 +309,11 @@ TEST_CASE("attention that cuDNN does not have stays with the backend's own kerne
   const auto refused = [&](const Job& job, const std::string& why) {
     const ExecutionGraph graph = workloads::build_graph(job);
     cuda::Options options;
-    const KernelUse use = test::BothBackends(*module, job, graph, options).gpu->attention();
+    const KernelUse use = test::BothBackends(*module, graph, options).gpu->attention();
     CHECK(use.kernels == "own");
     CHECK_THAT(use.reason, Catch::Contains(why));
     options.attention = cuda::AttentionKernels::kCudnn;
-    CHECK_THROWS_WITH(test::BothBackends(*module, job, graph, options), Catch::Contains(why));
+    CHECK_THROWS_WITH(test::BothBackends(*module, graph, options), Catch::Contains(why));
   };
 #if defined(STEPCAST_CUDA_STANDIN) && defined(STEPCAST_HAVE_CUDNN)
   refused(test::small_transformer(Activation::kSwiGlu, true, Format::kBf16, 7), "a sliding window");
@@ -325,11 +324,7 @@ TEST_CASE("attention that cuDNN does not have stays with the backend's own kerne
   refused(job, "");
   const ExecutionGraph graph = workloads::build_graph(
       test::small_dlrm(InteractionKind::kDot, OptimizerKind::kSgd, Format::kFp32));
-  CHECK(test::BothBackends(
-            *module, test::small_dlrm(InteractionKind::kDot, OptimizerKind::kSgd, Format::kFp32),
-            graph)
-            .gpu->attention()
-            .kernels.empty());
+  CHECK(test::BothBackends(*module, graph).gpu->attention().kernels.empty());
 }
 
 namespace {
@@ -432,8 +427,8 @@ TEST_CASE("a step with epilogues learns as one without", "[runtime][cuda][gpu]")
   for (const Job& job : jobs_with_epilogues(Format::kFp32)) {
     const ExecutionGraph with = fused_graph(job);
     const ExecutionGraph without = workloads::build_graph(job);
-    test::BothBackends fused(*module, job, with);
-    test::BothBackends separate(*module, job, without);
+    test::BothBackends fused(*module, with);
+    test::BothBackends separate(*module, without);
     for (std::int64_t step = 0; step < 4; ++step) {
       const HostBatch batch = fused.batch(step);
       const double expected = separate.cpu.run_step(step, batch, -1);
@@ -460,13 +455,13 @@ TEST_CASE("products whose epilogue cuBLASLt does not have are products and then 
     std::vector<double> expected;
     {
       const ExecutionGraph without = workloads::build_graph(job);
-      test::BothBackends separate(module, job, without);
+      test::BothBackends separate(module, without);
       for (std::int64_t step = 0; step < kSteps; ++step) {
         expected.push_back(separate.cpu.run_step(step, separate.batch(step), -1));
       }
     }
     const auto learns_as_separate = [&] {
-      test::BothBackends fused(module, job, graph);
+      test::BothBackends fused(module, graph);
       for (std::int64_t step = 0; step < kSteps; ++step) {
         CHECK(fused.gpu->run_step(step, fused.batch(step), -1) ==
               Approx(expected[static_cast<std::size_t>(step)]).epsilon(1e-4));

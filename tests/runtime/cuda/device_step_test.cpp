@@ -17,7 +17,7 @@ struct Curves {
 Curves curves_of(const cuda::Module& module, const Job& job, int steps,
                  cuda::Options options = {}) {
   const ExecutionGraph graph = workloads::build_graph(job);
-  test::BothBackends both(module, job, graph, options);
+  test::BothBackends both(module, graph, options);
   Curves curves;
   for (int s = 0; s < steps; ++s) {
     const HostBatch batch = both.batch(s);
@@ -74,7 +74,7 @@ TEST_CASE("pooled tables whose lists repeat learn as on the CPU", "[runtime][cud
   const auto optimizer = GENERATE(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
                                   OptimizerKind::kAdagrad, OptimizerKind::kAdam);
   Job job = repeating(optimizer, Format::kFp32);
-  for (const workloads::EmbeddingSlice& s : workloads::embedding_layout(job).slices) {
+  for (const EmbeddingSlice& s : workloads::embedding_layout(job).slices) {
     REQUIRE(s.pools_lists_once());
   }
   check_equal_curves(curves_of(*module, job, 4), 1e-4);
@@ -127,7 +127,7 @@ TEST_CASE("a transformer with experts learns as on the CPU", "[runtime][cuda][gp
   const ExecutionGraph graph = workloads::build_graph(job);
   cuda::Options captured;
   captured.graph = true;
-  CHECK_THROWS_WITH(module->executor(job, graph, cuda::Ranks{}, captured, nullptr),
+  CHECK_THROWS_WITH(module->executor(graph, cuda::Ranks{}, captured, nullptr),
                     Catch::Contains("--cuda-graph") && Catch::Contains("experts"));
 }
 
@@ -178,7 +178,7 @@ TEST_CASE("rows of a slower tier learn and move as on the CPU", "[runtime][cuda]
     cold.cache_bytes = static_cast<double>(t.rows - hot) / 4 * 4 * static_cast<double>(t.dim);
   }
   const ExecutionGraph graph = workloads::build_graph(job);
-  test::BothBackends both(*module, job, graph);
+  test::BothBackends both(*module, graph);
   HostBatch now = both.batch(0);
   if (both.cpu.pipelined()) {
     both.cpu.fill_pipeline(now);
@@ -228,13 +228,13 @@ TEST_CASE("what the device cannot hold in a slower tier is refused", "[runtime][
     g.programs.front().tiers = {"ssd"};
     return g;
   }();
-  CHECK_THROWS_WITH(module->executor(job, graph, cuda::Ranks{}, cuda::Options{}, nullptr),
+  CHECK_THROWS_WITH(module->executor(graph, cuda::Ranks{}, cuda::Options{}, nullptr),
                     Catch::Contains("rows in tier ssd") && Catch::Contains("--backend cpu"));
   ExecutionGraph cached = graph;
   cached.programs.front().tiers = {"ddr"};
   cuda::Options captured;
   captured.graph = true;
-  CHECK_THROWS_WITH(module->executor(job, cached, cuda::Ranks{}, captured, nullptr),
+  CHECK_THROWS_WITH(module->executor(cached, cuda::Ranks{}, captured, nullptr),
                     Catch::Contains("--cuda-graph") && Catch::Contains("slower tiers"));
 }
 
@@ -250,7 +250,7 @@ TEST_CASE("a step whose ops are not those of the step before is not captured",
   graph.programs.front().ops.back().flags |= op_flags::kEveryInterval;
   cuda::Options captured;
   captured.graph = true;
-  CHECK_THROWS_WITH(module->executor(job, graph, cuda::Ranks{}, captured, nullptr),
+  CHECK_THROWS_WITH(module->executor(graph, cuda::Ranks{}, captured, nullptr),
                     Catch::Contains("--cuda-graph") && Catch::Contains("sync_interval") &&
                         Catch::Contains("once in 3 steps") && Catch::Contains("leave"));
 }
@@ -282,7 +282,7 @@ TEST_CASE("op times on the device lie within the step", "[runtime][cuda][gpu]") 
   Recorder recorder;
   cuda::Options options;
   options.graph = graph_mode;
-  test::BothBackends both(*module, job, graph, options, &recorder);
+  test::BothBackends both(*module, graph, options, &recorder);
   for (int s = 0; s < 3; ++s) {
     recorder.ops.clear();
     both.gpu->run_step(s, both.batch(s), s);
@@ -310,7 +310,7 @@ TEST_CASE("too large a model is refused with the ledger", "[runtime][cuda][gpu]"
   workload.tables[0].rows = 40'000'000'000;  // 2.6 TB
   job.workload.model = workload;
   const ExecutionGraph graph = workloads::build_graph(job);
-  CHECK_THROWS_AS(module->executor(job, graph, cuda::Ranks{}, cuda::Options{}, nullptr), RunError);
-  CHECK_THROWS_WITH(module->executor(job, graph, cuda::Ranks{}, cuda::Options{}, nullptr),
+  CHECK_THROWS_AS(module->executor(graph, cuda::Ranks{}, cuda::Options{}, nullptr), RunError);
+  CHECK_THROWS_WITH(module->executor(graph, cuda::Ranks{}, cuda::Options{}, nullptr),
                     Catch::Contains("out of device memory") && Catch::Contains("embedding"));
 }

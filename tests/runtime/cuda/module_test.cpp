@@ -38,10 +38,9 @@ TEST_CASE("errors of the module are those of the program", "[runtime][cuda]") {
   ExecutionGraph graph;
   graph.programs.resize(1);
   graph.classes.push_back({0, {0}});
-  const Job job;
   // Thrown in one library, caught by type in another; the message names the call and its code.
-  CHECK_THROWS_AS(module.executor(job, graph, cuda::Ranks{}, cuda::Options{}, nullptr), RunError);
-  CHECK_THROWS_WITH(module.executor(job, graph, cuda::Ranks{}, cuda::Options{}, nullptr),
+  CHECK_THROWS_AS(module.executor(graph, cuda::Ranks{}, cuda::Options{}, nullptr), RunError);
+  CHECK_THROWS_WITH(module.executor(graph, cuda::Ranks{}, cuda::Options{}, nullptr),
                     Catch::Contains("cudaGetDeviceCount") && Catch::Contains("(35)"));
 }
 

@@ -1,11 +1,11 @@
-#include "workloads/step_traffic.h"
+#include "core/step_traffic.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "core/formats.h"
 
-namespace stepcast::workloads {
+namespace stepcast {
 namespace {
 
 double element_bytes(Format f, double real_bytes) {
@@ -72,25 +72,6 @@ std::string_view name_of(TrafficKind kind) {
   return "other";
 }
 
-TrafficKind traffic_kind(const Program& program, const Op& op) {
-  if (op.routing >= 0) {
-    return TrafficKind::kExperts;
-  }
-  if (program.embeddings.empty() && (program.exchanges.empty() || !program.routings.empty())) {
-    return TrafficKind::kOther;
-  }
-  // Lists of ids and of their weights have no row elements (workloads/dlrm_input.cpp).
-  if (op.format == Format::kInt32 || op.format == Format::kInt64 ||
-      (op.kind == OpKind::kAllToAllV && op.shape[1] == 0)) {
-    return TrafficKind::kIds;
-  }
-  if (op.phase == Phase::kGradientSync) {
-    return program.name(op).starts_with("replicas.") ? TrafficKind::kReplicaSync
-                                                     : TrafficKind::kDenseSync;
-  }
-  return op.phase == Phase::kForward ? TrafficKind::kOutputs : TrafficKind::kGradients;
-}
-
 StepTraffic::StepTraffic(const LinkLevels& of) : levels(of.names()) {
   for (auto& of_kind : bytes) {
     of_kind.assign(of.count(), 0.0);
@@ -121,7 +102,7 @@ StepTraffic expected_traffic(const ExecutionGraph& graph, const LinkLevels& leve
         const auto at = std::find(members.begin(), members.end(), rank);
         if (members.size() > 1 && at != members.end()) {
           add_op(program, op, levels, members, static_cast<int>(at - members.begin()), real_bytes,
-                 traffic.bytes[static_cast<std::size_t>(traffic_kind(program, op))]);
+                 traffic.bytes[static_cast<std::size_t>(op.traffic)]);
         }
       }
     }
@@ -129,4 +110,4 @@ StepTraffic expected_traffic(const ExecutionGraph& graph, const LinkLevels& leve
   return traffic;
 }
 
-}  // namespace stepcast::workloads
+}  // namespace stepcast

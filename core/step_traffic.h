@@ -8,22 +8,10 @@
 #include "core/link_traffic.h"
 #include "core/program.h"
 
-namespace stepcast::workloads {
+namespace stepcast {
 
-/// What the bytes of a collective are for.
-enum class TrafficKind : std::uint8_t {
-  kIds,          ///< lengths and ids of lookups
-  kOutputs,      ///< rows or partial sums of the forward pass
-  kGradients,    ///< their gradients
-  kReplicaSync,  ///< gradients of table rows with several copies
-  kDenseSync,    ///< gradients of the dense model
-  kExperts,      ///< copies of tokens on their way to experts and back
-  kOther,        ///< of a transformer
-  kCount
-};
 constexpr std::size_t kTrafficKinds = static_cast<std::size_t>(TrafficKind::kCount);
 std::string_view name_of(TrafficKind kind);
-TrafficKind traffic_kind(const Program& program, const Op& op);
 
 /// Bytes that cross each level of the fabric in one step, all ranks together: each message once,
 /// where its sender sends it.
@@ -45,4 +33,4 @@ struct StepTraffic {
 StepTraffic expected_traffic(const ExecutionGraph& graph, const LinkLevels& levels,
                              double real_bytes = 0);
 
-}  // namespace stepcast::workloads
+}  // namespace stepcast

@@ -1,5 +1,5 @@
 // What a backend cannot execute is refused before ranks start: by its key, in words, with a remedy.
-#include "runtime/executable.h"
+#include "studies/executable.h"
 
 #include <catch2/catch.hpp>
 #include <functional>
@@ -10,7 +10,7 @@
 
 using namespace stepcast;
 using Catch::Contains;
-using runtime::require_executable;
+using studies::require_executable;
 
 namespace {
 

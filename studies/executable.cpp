@@ -1,10 +1,13 @@
-#include "runtime/executable.h"
+#include "studies/executable.h"
+
+#include <algorithm>
 
 #include "core/error.h"
+#include "core/layers.h"
 #include "workloads/embedding_plan_layout.h"
 #include "workloads/transformer_shape.h"
 
-namespace stepcast::runtime {
+namespace stepcast::studies {
 namespace {
 
 [[noreturn]] void refuse(const char* key, std::string_view what, std::string_view remedy) {
@@ -41,9 +44,43 @@ void require_tables(const Job& job, const DlrmWorkload& w, bool cuda) {
   }
 }
 
+/// Data of recommendation models is one row of dense features, bags of ids and a click a sample.
+void require_clicks(const Job& job, const DlrmWorkload& w) {
+  if (job.sptt) {
+    throw InputError("job: embedding.transform",
+                     "cannot run: towers are predicted, not executed, in this version; use none");
+  }
+  if (w.layers == nullptr) {
+    return;
+  }
+  const LayerList list = layers_of(w, job.parallel.tensor);
+  const auto losses = std::count_if(list.layers.begin(), list.layers.end(),
+                                    [](const Layer& l) { return is_loss(l.kind); });
+  const bool clicks = losses == 1 && list.layers.back().kind == LayerKind::kBinaryCrossEntropy &&
+                      list.inputs.size() == 1 && list.input_width() == w.dense_features;
+  const std::string place = fmt::format("workload '{}'", job.workload.name);
+  if (!clicks || w.tables.empty() || !list.groups.empty()) {
+    throw InputError(
+        place,
+        "cannot run: data is made for models with embedding tables, one input of dense "
+        "features and one binary_cross_entropy, on data-parallel ranks; predict and "
+        "show take every model");
+  }
+  for (const Layer& l : list.layers) {
+    if (l.kind == LayerKind::kRope || l.kind == LayerKind::kConvolution ||
+        (l.kind == LayerKind::kNorm && !l.affine) ||
+        (l.kind == LayerKind::kAttention && !job.flash_attention)) {
+      throw InputError(place, fmt::format("cannot run: layer '{}' (rope, convolution, norm without "
+                                          "scale or unfused attention) has no kernel for such "
+                                          "models; predict and show take it",
+                                          l.name));
+    }
+  }
+}
+
 void require_dlrm_on_device(const Job& job) {
-  const workloads::EmbeddingLayout layout = workloads::embedding_layout(job);
-  for (const workloads::EmbeddingSlice& s : layout.slices) {
+  const EmbeddingPlacement layout = workloads::embedding_layout(job);
+  for (const EmbeddingSlice& s : layout.slices) {
     if (s.tier == "ssd") {  // the device itself reads a slower tier: it has to be memory
       refuse("embedding.plan", "rows in tier ssd on CUDA",
              "put them in tier ddr, or run it on the "
@@ -55,7 +92,7 @@ void require_dlrm_on_device(const Job& job) {
              fmt::format("the {} columns of table '{}' in one shard on CUDA", s.dim, table),
              fmt::format("give it shards of at most {} columns", kWidestRow));
     }
-    for (const workloads::EmbeddingSlice& beside : layout.slices) {
+    for (const EmbeddingSlice& beside : layout.slices) {
       if (s.dim > kWidestUnpackedRow && beside.route == s.route && beside.dim % 4 != 0) {
         refuse("workload.tables",
                fmt::format("{} columns of table '{}' beside a table of {} on CUDA", s.dim, table,
@@ -146,6 +183,7 @@ void require_transformer(const Job& job, const TransformerWorkload& m) {
 void require_executable(const Job& job, bool cuda) {
   require_products(job, cuda);
   if (const DlrmWorkload* w = job.workload.dlrm()) {
+    require_clicks(job, *w);
     require_tables(job, *w, cuda);
     if (cuda) {
       require_dlrm_on_device(job);
@@ -159,4 +197,4 @@ void require_executable(const Job& job, bool cuda) {
   }
 }
 
-}  // namespace stepcast::runtime
+}  // namespace stepcast::studies
