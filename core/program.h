@@ -35,7 +35,6 @@ enum class TensorPurpose : std::uint8_t {
   kOther,
   kDense,          ///< input: dense features
   kLabels,         ///< input: labels of a loss
-  kTokens,         ///< input: token ids
   kLogits,         ///< of the loss, over the vocabulary
   kGathered,       ///< buffer of parameters or gradients that are sharded outside their use
   kKeyValueCache,  ///< buffer of keys and values of earlier tokens

@@ -257,9 +257,6 @@ void load_batch(OpContext& c) {
       case TensorPurpose::kLabels:
         load(c, c.batch.labels, out);
         break;
-      case TensorPurpose::kTokens:
-        load(c, c.batch.tokens, out);
-        break;
       default:
         break;
     }
