@@ -116,7 +116,7 @@ planner::PlanForm form_of(const PlanCommand& options, const Job& job) {
     form.row_split = torchrec ? Split::kBlock : Split::kStripe;
     form.column_parts = torchrec;
     form.machine_groups = torchrec;
-    form.row_ranges = false;
+    form.row_ranges = form.row_blocks = false;
     form.slow_tiers.emplace();
     if (torchrec) {
       form.column_multiple = config::kTorchRecColumnMultiple;

@@ -379,7 +379,7 @@ int validate(const ValidateCommand& options, Context& context) {
                              .predictions = options.predictions,
                              .emulate = options.emulate,
                              .seed = options.seed,
-                             .count = options.count_given ? options.count : 60,
+                             .count = options.count_given ? options.count : 24,
                              .ranks = options.ranks_given ? options.ranks : 4,
                              .format = options.format},
                             context);
@@ -443,7 +443,7 @@ void add_validate(CLI::App& app, Context& context) {
             options->count_given = true;
           },
           "Number of cases, a third of them transformers (default: 36); plans: tasks that count "
-          "(60)")
+          "(24)")
       ->check(CLI::Range(1, 1000));
   command
       ->add_option_function<int>(

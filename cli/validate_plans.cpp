@@ -64,13 +64,20 @@ void print_text(const std::vector<PlanTask>& tasks, const PlanScores& scores, st
   rows.print(out);
   out << fmt::format("\n{} tasks ran, {} count; repeat noise {}, Kendall tau {:.2f}\n",
                      scores.tasks, scores.counted, percent(scores.noise), scores.kendall_tau);
-  out << fmt::format("step times of all their plans: median error {}, mean {}, p90 {}, bias {}\n\n",
+  out << fmt::format("step times of all their plans: median error {}, mean {}, p90 {}, bias {}\n",
                      percent(scores.errors.median), percent(scores.errors.mean),
                      percent(scores.errors.p90), percent_signed(scores.errors.bias));
-  TextTable table(
-      {"choice by", "n", "exact top-1 [95 %]", "with ties [95 %]", "mean regret", "worst regret"});
+  out << fmt::format(
+      "common to the plans of a task, so that it moves no choice: bias {}, size {}; apart from it "
+      "plans err by {}\n",
+      percent_signed(scores.common_bias), percent(scores.common_error), percent(scores.apart));
+  out << fmt::format("both halves of the rounds have the same best plan in {} of {} tasks\n\n",
+                     scores.agreed, scores.counted);
+  TextTable table({"choice by", "n", "exact top-1 [95 %]", "where halves agree", "with ties [95 %]",
+                   "mean regret", "worst regret"});
   for (const ChoiceScore& c : scores.choices) {
-    table.row({c.name, std::to_string(c.n), share_text(c.exact), share_text(c.tied),
+    table.row({c.name, std::to_string(c.n), share_text(c.exact), share_text(c.agreed),
+               share_text(c.tied),
                percent(c.mean_regret), percent(c.worst_regret)});
   }
   table.print(out);
@@ -104,11 +111,16 @@ nlohmann::ordered_json validation_json(const std::vector<PlanTask>& tasks,
                                   {"regret", own.mean_regret},
                                   {"repeat_noise", scores.noise},
                                   {"tasks", scores.tasks},
-                                  {"counted", scores.counted}};
+                                  {"counted", scores.counted},
+                                  {"halves_agree", scores.agreed},
+                                  {"common_bias", scores.common_bias},
+                                  {"common_error", scores.common_error},
+                                  {"apart", scores.apart}};
   for (const ChoiceScore& c : scores.choices) {
     group["choices"].push_back({{"name", c.name},
                                 {"n", c.n},
                                 {"exact_top_1", share_json(c.exact)},
+                                {"exact_where_halves_agree", share_json(c.agreed)},
                                 {"top_1_with_ties", share_json(c.tied)},
                                 {"mean_regret", c.mean_regret},
                                 {"worst_regret", c.worst_regret}});
@@ -138,6 +150,8 @@ nlohmann::ordered_json validation_json(const std::vector<PlanTask>& tasks,
                               {"best", task.runs[task.score.best].name},
                               {"exact", task.score.exact},
                               {"tied", task.score.tied},
+                              {"halves_agree", task.score.halves_agree},
+                              {"common_bias", task.score.common_bias},
                               {"regret", task.score.regret},
                               {"kendall_tau", task.score.kendall_tau},
                               {"repeat_noise", task.score.noise},

@@ -18,7 +18,7 @@ void add_plans_options(CLI::App& command, ValidatePlansCommand& options);
 struct ValidatePlansRun {
   std::string system, predictions, emulate;
   std::uint64_t seed = 1;
-  std::int64_t count = 60;
+  std::int64_t count = 24;
   int ranks = 4;
   OutputFormat format = OutputFormat::kText;
 };

@@ -12,6 +12,7 @@
 #include "cli/human.h"
 #include "cli/print_prediction.h"
 #include "core/error.h"
+#include "core/statistics.h"
 #include "studies/validate_traffic.h"
 
 namespace stepcast::cli {
@@ -57,15 +58,27 @@ DataTable planned_table(const std::vector<studies::ReuseHistogram>& histograms,
                {"bytes", "planned"},
                {"rows_unit", "rows a unit"},
                {"rows_everywhere", "rows everywhere"}});
+  std::array<std::vector<double>, 2> removed;  // without deduplicated ids, and with
   for (const studies::ReuseHistogram& h : histograms) {
     for (const std::int64_t nodes : {8, 16, 32, 64}) {
       for (const bool dedup : {false, true}) {
         const studies::EqualMemoryCut c = studies::cut_at_equal_memory(h, nodes, dedup, library);
+        removed[dedup ? 1 : 0].push_back(c.net());
         t.row({cell(c.file), cell(c.nodes), cell(std::string_view(dedup ? "ikjt" : "off")),
                cell(Seconds(c.flat_step)), cell(Seconds(c.step)), share(c.saved), share(c.sync),
                share(c.net()), cell(Bytes(c.flat_bytes)), cell(Bytes(c.bytes)), cell(c.rows_unit),
                cell(c.rows_everywhere)});
       }
+    }
+  }
+  for (const bool dedup : {false, true}) {
+    const auto [least, most] = std::minmax_element(removed[dedup ? 1 : 0].begin(),
+                                                   removed[dedup ? 1 : 0].end());
+    if (!removed[dedup ? 1 : 0].empty()) {
+      t.note(fmt::format("Traffic between machines removed, net of sync, {} deduplicated ids: {} "
+                         "to {}, median {}.",
+                         dedup ? "with" : "without", percent(*least), percent(*most),
+                         percent(middle_of(removed[dedup ? 1 : 0]))));
     }
   }
   t.note(

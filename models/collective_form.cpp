@@ -30,9 +30,11 @@ std::vector<Algorithm> algorithms(OpKind kind, const GroupShape& group, const Sy
   if (!group.members.empty() && group.members[0] < group.size) {
     out.push_back(Algorithm::kHierarchical);  // inside one unit it is the ring
   }
-  if (kind == OpKind::kAllReduce && !group.members.empty() && group.members[0] > 1 &&
-      system.fabric[0].in_switch_reduction) {
-    out.push_back(Algorithm::kInSwitch);
+  for (std::size_t i = 0; kind == OpKind::kAllReduce && i < group.members.size(); ++i) {
+    if (members_at(group, i) > group.members_below(i) && system.fabric[i].in_switch_reduction) {
+      out.push_back(Algorithm::kInSwitch);
+      break;
+    }
   }
   return out;
 }
@@ -52,7 +54,7 @@ double moved_bytes(OpKind kind, double bytes, double n) {
 }
 
 std::vector<double> port_bytes(OpKind kind, Algorithm algorithm, double bytes,
-                               const GroupShape& group) {
+                               const GroupShape& group, const System& system) {
   std::vector<double> out(group.members.size(), 0.0);
   const auto size = static_cast<double>(group.size);
   if (size <= 1) {
@@ -78,8 +80,8 @@ std::vector<double> port_bytes(OpKind kind, Algorithm algorithm, double bytes,
         if (algorithm == Algorithm::kRing) {
           const double inner = at >= size ? 1.0 : (at - 1) / at;
           out[i] = passes * bytes * (size - 1) / size * (i == 0 ? inner : 1 / below);
-        } else if (algorithm == Algorithm::kInSwitch && i == 0) {
-          out[i] = bytes * (at + 1) / at;
+        } else if (algorithm == Algorithm::kInSwitch && system.fabric[i].in_switch_reduction) {
+          out[i] = i == 0 ? bytes * (at + 1) / at : bytes / below;
         } else {
           out[i] = passes * bytes * (at - below) / (below * at);
         }
@@ -138,7 +140,7 @@ Seconds physical_limit(OpKind kind, double bytes, const GroupShape& group, const
     all.push_back(Algorithm::kHierarchical);  // the least any algorithm without the switch can do
   }
   for (const Algorithm a : all) {
-    least = std::min(least, slowest_port(port_bytes(kind, a, bytes, group), group, system, 1));
+    least = std::min(least, slowest_port(port_bytes(kind, a, bytes, group, system), group, system, 1));
   }
   return least;
 }

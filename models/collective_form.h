@@ -74,8 +74,9 @@ class CollectiveForm {
 ///   S (G-1)/(G m_{i-1}).
 /// - hierarchical: level i S (m_i - m_{i-1}) / (m_{i-1} m_i), the lower bound of any algorithm
 ///   without reduction in the switch.
-/// - in-switch: level 0 of an all-reduce S (L+1)/L (reduce by load, store by multicast); higher
-///   levels as hierarchical.
+/// - in-switch, of an all-reduce, at the levels whose switches reduce: level 0 S (L+1)/L (reduce by
+///   load, store by multicast); level i S / m_{i-1}, as what the members of a unit have summed goes
+///   up once and the result comes down once (SHARP). Other levels as hierarchical.
 /// - all-to-all: level 0 S (L-1)/G; level i S (G - m_{i-1})/G, no division by L.
 ///
 /// All-reduce is twice the reduce-scatter. The levels are pipelined (maximum); the algorithm of
@@ -85,7 +86,8 @@ class CollectiveForm {
 /// Valid:   any size, any group. Ideal values give the bound from hardware facts. Below 32 MB
 ///          across nodes there are no data to check against: trust it less there.
 /// Source:  byte counts derived in the reference; ring: Patarasuk & Yuan, JPDC 69(2), 2009;
-///          protocols: the knees of measured NCCL curves.
+///          protocols: the knees of measured NCCL curves; reduction between machines: Graham et
+///          al., "Scalable Hierarchical Aggregation Protocol (SHArP)", COMHPC 2016.
 /// Checked: tests/models/collective_test.cpp, collective_accuracy_test.cpp.
 class FabricCollective final : public CollectiveForm {
  public:
@@ -133,7 +135,7 @@ const CollectiveForm* collective_form_named(std::string_view name);
 enum class Algorithm : std::uint8_t { kRing, kHierarchical, kInSwitch, kDirect };
 /// Bytes through one device's port at each level of the system's fabric, by the table above.
 std::vector<double> port_bytes(OpKind kind, Algorithm algorithm, double bytes,
-                               const GroupShape& group);
+                               const GroupShape& group, const System& system);
 /// Algorithms that may carry out a collective on this group, as NCCL's: all-gather and
 /// reduce-scatter the ring; all-reduce ring, tree ("hierarchical", across units) and the switch;
 /// the rest direct.

@@ -154,7 +154,7 @@ Prediction FabricCollective::predict(OpKind kind, double bytes, const GroupShape
                                                             : c[kRing];
     const Overheads o = overheads(c[kStart] + first, steps, chunk, c);
     const Seconds link =
-        slowest_port(port_bytes(kind, a, bytes, group), group, system, efficiency) *
+        slowest_port(port_bytes(kind, a, bytes, group, system), group, system, efficiency) *
         (in_turn && !whole ? 1 + c[kOwn] / peers : 1);
     const Seconds time = Seconds(o.latency + o.protocol) + link;
     if (time < best.time) {

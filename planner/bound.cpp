@@ -31,8 +31,8 @@ Relaxed relaxed(const PlacementOption& o, std::int32_t ranks) {
   const Load extras = o.sum_of_extras();
   for (std::size_t p = 0; p < kPhases; ++p) {
     r.everywhere += load_seconds(o.everywhere[p]);
-    const double load = load_seconds(o.load[p]) + load_seconds(extras[p]) / o.group;
-    r.mean += share * load + load_seconds(o.everywhere[p]);
+    r.mean += share * load_seconds(o.load[p]) + load_seconds(extras[p]) / ranks +
+              load_seconds(o.everywhere[p]);
   }
   for (std::size_t t = 0; t < kMaxTiers; ++t) {
     r.bytes[t] = static_cast<double>(o.pieces) * o.group * static_cast<double>(o.bytes[t]) +

@@ -1,6 +1,7 @@
 #include "planner/embedding_planner.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -21,6 +22,7 @@ namespace {
 
 constexpr double kScarce = 0.97;     // of a capacity
 constexpr double kScarceGap = 0.03;  // above the bound
+constexpr std::array kLessMemory{0.95, 0.85};
 
 /// Why the graph builder refuses a plan; empty when it does not.
 std::string refusal(const Job& job, const EmbeddingPlan& plan) {
@@ -68,34 +70,26 @@ double fullness(const PlacementProblem& problem, const Placement& placement) {
 class Planning {
  public:
   Planning(const Job& job, const models::CostModel& model, const PlannerOptions& options)
-      : job_(job), options_(options), prices_(job, model) {}
+      : job_(job), options_(options), prices_(job, model) {
+    for (const EmbeddingPlan& plan : options.proposed) {
+      proposed_.push_back(&plan);
+    }
+  }
 
   EmbeddingPlanning run() {
-    const std::vector<std::int64_t> sizes = group_sizes(job_, options_.form);
     result_.bound = std::numeric_limits<double>::infinity();
-    std::vector<std::vector<std::int64_t>> spaces;
-    for (const std::int64_t size : sizes) {
-      spaces.push_back({size});
-      if (job_.workload.dlrm()->tables.size() > kManyTables) {
-        break;  // the machine only: each size is a search of its own
-      }
-    }
-    if (spaces.empty()) {
-      spaces.emplace_back();
-    }
-    // Each size by itself is a smaller search; then machines, racks, pods in one plan.
-    if (const auto nested = workloads::nested_units(job_);
-        nested.size() > 1 && !options_.form.machine_groups &&
-        job_.workload.dlrm()->tables.size() <= kManyTables) {
-      spaces.push_back(nested);
-    }
+    const std::vector<std::vector<std::int64_t>> spaces = spaces_of_groups();
     spaces_left_ = static_cast<double>(spaces.size()) * (options_.tiers ? 2 : 1);
     if (options_.search.time_limit && options_.search.clock) {
       begin_ = options_.search.clock();
     }
     const bool outside = options_.tiers && asks_for_slow_tier(job_);
     for (const auto& space : spaces) {
-      explore({.group_sizes = space, .slow_tiers = outside, .form = options_.form}, true);
+      explore({.group_sizes = space,
+               .slow_tiers = outside,
+               .form = options_.form,
+               .proposed = proposed_},
+              true);
     }
     result_.bound_with_tiers = result_.bound;
     const bool found = result_.best_buildable() != nullptr;
@@ -105,7 +99,8 @@ class Planning {
                .row_tiers = true,
                .slow_tiers = outside,
                .dedup = job_.embedding_dedup,
-               .form = options_.form},
+               .form = options_.form,
+               .proposed = proposed_},
               false);
     }
     const bool slower = !options_.form.slow_tiers || !options_.form.slow_tiers->empty();
@@ -122,6 +117,26 @@ class Planning {
   }
 
  private:
+  /// Sizes of row-split groups of each search. Each by itself is a smaller search; then machines,
+  /// racks, pods in one plan. Very many tables: the machine only.
+  [[nodiscard]] std::vector<std::vector<std::int64_t>> spaces_of_groups() const {
+    const bool few = job_.workload.dlrm()->tables.size() <= kManyTables;
+    std::vector<std::vector<std::int64_t>> spaces;
+    for (const std::int64_t size : group_sizes(job_, options_.form)) {
+      if (few || spaces.empty()) {
+        spaces.push_back({size});
+      }
+    }
+    if (spaces.empty()) {
+      spaces.emplace_back();
+    }
+    const auto nested = workloads::nested_units(job_);
+    if (nested.size() > 1 && !options_.form.machine_groups && few) {
+      spaces.push_back(nested);
+    }
+    return spaces;
+  }
+
   /// The search does not see which communicators a plan talks on. Where the plans it finds have no
   /// room for theirs, it looks again with that much of the devices left free.
   void explore(const PlanSpaceOptions& options, bool buildable) {
@@ -164,7 +179,12 @@ class Planning {
     if (const PlannedCandidate* best = result_.best_buildable(); best != nullptr) {
       searching.rival = to_load(best->objective);
     }
-    const SearchResult found = search(space.problem(), searching);
+    for (const EmbeddingPlan* plan : proposed_) {
+      if (auto start = internal::placement_of(job, space, *plan)) {
+        searching.starts.push_back(std::move(*start));
+      }
+    }
+    const SearchResult found = searched(space.problem(), searching, again);
     if (!again && !found.shortage) {
       note_step_bound(space_options, found.best.empty() ? nullptr : &found.best.front().second);
     }
@@ -196,8 +216,14 @@ class Planning {
                             fullness(space.problem(), found.best.front().second) > kScarce);
     }
     std::optional<Bytes> lacking;
-    for (const auto& [objective, placement] : found.best) {
+    std::vector<std::pair<Ticks, Placement>> all = found.best;
+    if (found.paid) {
+      all.push_back(*found.paid);
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const auto& [objective, placement] = all[i];
       PlannedCandidate c;
+      c.paid = i == found.best.size();
       c.plan = space.plan(job_, placement);
       c.objective = load_seconds(objective);
       c.plan.ledger = ledger_of(job_, c.plan);
@@ -210,6 +236,7 @@ class Planning {
         continue;
       }
       c.buildable_because = buildable ? "" : refusal(job_, c.plan);
+      c.wide = !buildable;
       std::map<std::string, std::int64_t> mix;
       for (std::size_t t = 0; t < placement.size(); ++t) {
         ++mix[space.problem()
@@ -221,6 +248,34 @@ class Planning {
       result_.candidates.push_back(std::move(c));
     }
     return lacking;
+  }
+
+  /// Where memory is scarce, what is found with less of it may be the better start: a descent that
+  /// leaves no room free cannot move.
+  static SearchResult searched(const PlacementProblem& problem, const SearchOptions& options,
+                               bool again) {
+    SearchResult found = search(problem, options);
+    if (again || found.best.empty() || options.time_limit || found.gap() < kScarceGap ||
+        fullness(problem, found.best.front().second) < kScarce) {
+      return found;
+    }
+    SearchOptions more = options;
+    PlacementProblem less = problem;
+    for (const double share : kLessMemory) {
+      for (std::size_t tier = 0; tier < problem.tiers.size(); ++tier) {
+        for (std::size_t u = 0; u < problem.tiers[tier].capacity.size(); ++u) {
+          less.tiers[tier].capacity[u] = static_cast<std::int64_t>(
+              share * static_cast<double>(problem.tiers[tier].capacity[u]));
+        }
+      }
+      for (auto& [objective, placement] : search(less, options).best) {
+        more.starts.push_back(std::move(placement));
+      }
+    }
+    SearchResult again_found = search(problem, more);
+    again_found.evaluations += found.evaluations;
+    again_found.bound.value = std::max(again_found.bound.value, found.bound.value);
+    return again_found.best.front().first <= found.best.front().first ? again_found : found;
   }
 
   /// Shortest step that a space leaves possible, where prices are never above the model's.
@@ -256,8 +311,13 @@ class Planning {
     std::vector<PlannedCandidate> kept;
     std::size_t built = 0;
     std::size_t others = 0;
+    bool plain = false;
+    bool paid = false;
     for (PlannedCandidate& c : all) {
-      if (c.buildable() ? built++ < options_.keep : others++ < 1) {
+      const bool also = (!c.wide && !plain) || (c.paid && !paid);
+      plain = plain || !c.wide;
+      paid = paid || c.paid;
+      if (c.buildable() ? built++ < options_.keep || also : others++ < 1) {
         kept.push_back(std::move(c));
       }
     }
@@ -267,6 +327,7 @@ class Planning {
   const Job& job_;
   const PlannerOptions& options_;
   EmbeddingPrices prices_;
+  std::vector<const EmbeddingPlan*> proposed_;
   double step_bound_ = std::numeric_limits<double>::infinity();
   EmbeddingPlanning result_;
   double begin_ = 0;  ///< on the clock, where there is a limit
@@ -303,26 +364,22 @@ Job without_constraints(const Job& job) {
 
 }  // namespace
 
-PlanPricer::PlanPricer(const Job& job, const models::CostModel& model)
+PlanPricer::PlanPricer(const Job& job, const models::CostModel& model,
+                       std::vector<const EmbeddingPlan*> proposed)
     : job_(without_constraints(job)),
       prices_(job_, model),
-      space_(job_, prices_, {.group_sizes = group_sizes(job_)}) {}
+      space_(job_, prices_,
+             {.group_sizes = group_sizes(job_), .proposed = std::move(proposed)}) {}
 
 std::optional<double> PlanPricer::objective(const EmbeddingPlan& plan) const {
-  Placement placement;
-  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    if (auto c = internal::choice_of(job_, space_, t, plan.tables[t])) {
-      placement.push_back(std::move(*c));
-    } else {
-      return std::nullopt;
-    }
-  }
-  return load_seconds(objective_of(space_.problem(), placement));
+  const auto placement = internal::placement_of(job_, space_, plan);
+  return placement ? std::optional(load_seconds(objective_of(space_.problem(), *placement)))
+                   : std::nullopt;
 }
 
 std::optional<double> objective_of_plan(const Job& job, const models::CostModel& model,
                                         const EmbeddingPlan& plan) {
-  return PlanPricer(job, model).objective(plan);
+  return PlanPricer(job, model, {&plan}).objective(plan);
 }
 
 }  // namespace stepcast::planner

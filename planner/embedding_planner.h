@@ -16,6 +16,8 @@ struct PlannerOptions {
   std::size_t keep = 4;  ///< plans handed back, best first
   SearchOptions search;
   bool tiers = true;  ///< also row tiers; slower memory where nothing fits
+  /// Plans of others for the same tables and devices: the search starts from the best of them too.
+  std::vector<EmbeddingPlan> proposed = {};
   PlanForm form;
 };
 
@@ -25,6 +27,9 @@ struct PlannedCandidate {
   double objective = 0;           ///< seconds that the plan decides: lookups, exchanges, update
   std::string buildable_because;  ///< empty: workloads can build it; else what stands in the way
   std::vector<std::pair<std::string, std::int64_t>> mix;  ///< tables by kind of option
+  /// Row tiers or slower memory were at hand; arrival of ids was paid for in full. The best plan
+  /// without the former and the best with the latter are handed back as well.
+  bool wide = false, paid = false;
   [[nodiscard]] bool buildable() const { return buildable_because.empty(); }
 };
 
@@ -54,11 +59,13 @@ struct EmbeddingPlanning {
 EmbeddingPlanning plan_embeddings(const Job& job, const models::CostModel& model,
                                   const PlannerOptions& options = {});
 
-/// The planner's objective of plans made of whole-table kinds (a baseline's, a file's), in the same
-/// prices, whatever a job asks of plans that are searched.
+/// The planner's objective of plans made of whole-table kinds and blocks of rows (a baseline's, a
+/// file's), in the same prices, whatever a job asks of plans that are searched. `proposed`: the
+/// plans that will be priced.
 class PlanPricer {
  public:
-  PlanPricer(const Job& job, const models::CostModel& model);
+  PlanPricer(const Job& job, const models::CostModel& model,
+             std::vector<const EmbeddingPlan*> proposed);
   /// nullopt where the plan holds shards that the space does not have.
   [[nodiscard]] std::optional<double> objective(const EmbeddingPlan& plan) const;
 

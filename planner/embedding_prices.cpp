@@ -1,12 +1,15 @@
 #include "planner/embedding_prices.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
 #include "core/error.h"
 #include "core/program_builder.h"
+#include "core/split_mix.h"
+#include "planner/placement.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::planner {
@@ -65,7 +68,10 @@ LinearPrice line_of(LineFit fit, const Time& time, double size) {
 EmbeddingPrices::~EmbeddingPrices() = default;
 
 EmbeddingPrices::EmbeddingPrices(const Job& job, const models::CostModel& model)
-    : job_(job), model_(model), curves_(job.workload.dlrm()->tables.size()) {
+    : job_(job),
+      model_(model),
+      curves_(job.workload.dlrm()->tables.size()),
+      hottest_(job.workload.dlrm()->tables.size()) {
   ProgramBuilder b;
   const std::int32_t group = b.embedding_group(
       {.shards = {}, .format = job.formats.embedding, .optimizer = job.embedding_optimizer});
@@ -147,7 +153,45 @@ double EmbeddingPrices::unique(std::size_t t, double lookups) const {
   return share < 1e-9 ? c.unique[i] : c.unique[i] * std::pow(c.unique[i + 1] / c.unique[i], share);
 }
 
+std::shared_ptr<const std::vector<workloads::HotRow>> EmbeddingPrices::hottest(
+    std::size_t t) const {
+  if (hottest_[t]) {
+    return hottest_[t];
+  }
+  auto made = std::make_shared<const std::vector<workloads::HotRow>>(
+      workloads::hottest_rows(table_of(job_, t).access.get()));
+  if (hottest_.size() <= kManyTables) {  // beyond, they would take more memory than the search
+    hottest_[t] = made;
+  }
+  return made;
+}
+
+bool EmbeddingPrices::Asked::operator==(const Asked& o) const {
+  return op == o.op && lookups.table == o.lookups.table && lookups.samples == o.lookups.samples &&
+         lookups.share == o.lookups.share && lookups.dim == o.lookups.dim &&
+         lookups.unpooled == o.lookups.unpooled;
+}
+
+std::size_t EmbeddingPrices::AskedHash::operator()(const Asked& a) const {
+  const Lookups& l = a.lookups;
+  std::uint64_t hash = static_cast<std::uint64_t>(a.op->kind) * 2 + (l.unpooled ? 1 : 0);
+  for (const std::uint64_t part :
+       {static_cast<std::uint64_t>(l.table), std::bit_cast<std::uint64_t>(l.samples),
+        std::bit_cast<std::uint64_t>(l.share), static_cast<std::uint64_t>(l.dim)}) {
+    hash = split_mix(hash ^ part);
+  }
+  return hash;
+}
+
 double EmbeddingPrices::price(const Kernel& kernel, const Lookups& l) const {
+  const auto [it, fresh] = priced_.try_emplace({kernel.op, l}, 0.0);
+  if (fresh) {
+    it->second = asked_of_model(kernel, l);
+  }
+  return it->second;
+}
+
+double EmbeddingPrices::asked_of_model(const Kernel& kernel, const Lookups& l) const {
   const EmbeddingTable& table = table_of(job_, l.table);
   EmbeddingShard shard;
   shard.dim = l.dim;
@@ -241,6 +285,8 @@ const EmbeddingPrices::DenseStep& EmbeddingPrices::dense_step() const {
   Job job = job_;
   job.embedding_plan.reset();
   job.embedding_choice = "row_wise";
+  job.parallel.overlap = {.output_all_to_all = true};  // rows are exchanged as early as they can be
+  job.parallel.dlrm_pipeline = DlrmPipeline::kNone;
   for (EmbeddingTable& table : std::get<DlrmWorkload>(job.workload.model).tables) {
     table.access = nullptr;
   }
@@ -252,6 +298,7 @@ const EmbeddingPrices::DenseStep& EmbeddingPrices::dense_step() const {
     return models::group_shape(model_.system(), ranks, job_.devices);
   }();
   DenseStep& dense = dense_.emplace();
+  bool exchanging = false;  // rows of the tables, or their gradients
   for (const Call& call : program.calls) {
     const Segment& segment = program.segments[call.segment];
     for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
@@ -263,8 +310,15 @@ const EmbeddingPrices::DenseStep& EmbeddingPrices::dense_step() const {
       const bool sparse = op.phase == Phase::kInput || class_of(op.kind) == OpClass::kEmbedding ||
                           op.kind == OpKind::kSequencePoolForward ||
                           op.kind == OpKind::kSequencePoolBackward;
+      const bool rows = is_collective(op.kind) && op.kind != OpKind::kAllReduce &&
+                        op.phase != Phase::kInput;
+      const bool waits = !is_collective(op.kind) && op.waits > 0;
+      exchanging = rows || (exchanging && !waits);
       if (!sparse && !is_collective(op.kind)) {
-        dense.compute += model_.kernel(program, op).time.base();
+        const double time = model_.kernel(program, op).time.base();
+        dense.compute += time;
+        dense.before_tables += exchanging ? time : 0;
+        dense.optimizer += op.phase == Phase::kOptimizer ? time : 0;
       }
     }
   }

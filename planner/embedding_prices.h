@@ -4,11 +4,13 @@
 #include <memory>
 #include <optional>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "core/job.h"
 #include "models/cost_model.h"
 #include "models/kernel_form.h"
+#include "workloads/row_shares.h"
 
 namespace stepcast::planner {
 
@@ -52,6 +54,9 @@ class EmbeddingPrices {
   [[nodiscard]] double gradient_start() const { return gradient_.start; }
   /// Expected distinct rows in `lookups` lookups of the whole table.
   [[nodiscard]] double unique(std::size_t table, double lookups) const;
+  /// workloads::hottest_rows of a table's law.
+  [[nodiscard]] std::shared_ptr<const std::vector<workloads::HotRow>> hottest(
+      std::size_t table) const;
 
   /// Collective among ranks first, first + step, ..., around `bytes` (NCCL convention).
   [[nodiscard]] LinearPrice link(OpKind kind, Format format, std::int64_t members,
@@ -66,6 +71,9 @@ class EmbeddingPrices {
     double compute = 0;
     double all_reduce = 0;
     double gradient_bytes = 0;  ///< that are all-reduced
+    /// Of `compute`: the layers before the tables, forward and backward, while which looked-up rows
+    /// may be exchanged; and the optimizer.
+    double before_tables = 0, optimizer = 0;
   };
   [[nodiscard]] const DenseStep& dense_step() const;
 
@@ -74,7 +82,17 @@ class EmbeddingPrices {
     const Op* op = nullptr;
     double start = 0;
   };
+  /// Lookups of a kernel that were priced: the spaces of a job ask for the same ones.
+  struct Asked {
+    const Op* op = nullptr;
+    Lookups lookups;
+    bool operator==(const Asked& o) const;
+  };
+  struct AskedHash {
+    std::size_t operator()(const Asked& a) const;
+  };
   [[nodiscard]] double price(const Kernel& kernel, const Lookups& l) const;
+  [[nodiscard]] double asked_of_model(const Kernel& kernel, const Lookups& l) const;
   struct Curve {
     double lookups = 0;  ///< of the first point; each further one has half
     std::vector<double> unique;
@@ -89,6 +107,8 @@ class EmbeddingPrices {
   mutable std::vector<std::shared_ptr<const Curve>> curves_;
   using LawKey = std::tuple<int, std::int64_t, double, double, const Access*>;
   mutable std::map<LawKey, std::shared_ptr<const Curve>> by_law_;
+  mutable std::unordered_map<Asked, double, AskedHash> priced_;
+  mutable std::vector<std::shared_ptr<const std::vector<workloads::HotRow>>> hottest_;
 };
 
 }  // namespace stepcast::planner

@@ -92,6 +92,9 @@ class OverlappedSearch {
     chain.arrival_overlaps = std::numeric_limits<Ticks>::max() / 2;
     const Placement& first = found.best.front().second;
     const bool links_decide = objective_of(problem_, first) > objective_of(chain, first);
+    if (!bounds) {
+      result_.paid.emplace(objective_of(problem_, first), first);
+    }
     for (auto& [objective, placement] : found.best) {
       objective = objective_of(problem_, placement);
       result_.best.push_back({objective, std::move(placement)});

@@ -30,6 +30,26 @@ Load PlacementOption::most_extra() const {
   return most == skew.end() ? Load{} : extra(*most);
 }
 
+std::vector<std::int32_t> PlacementOption::heaviest_first(std::vector<std::int32_t> groups) const {
+  if (!uneven_pieces() || groups.empty()) {
+    return groups;
+  }
+  std::vector<float> most(static_cast<std::size_t>(pieces), 0);
+  for (const Skew& s : skew) {
+    float& here = most[static_cast<std::size_t>(s.position / group)];
+    here = std::max(here, s.times);
+  }
+  std::vector<std::size_t> order(most.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&most](std::size_t a, std::size_t b) { return most[a] > most[b]; });
+  std::vector<std::int32_t> placed(groups.size());
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    placed[order[i]] = groups[i];
+  }
+  return placed;
+}
+
 Load PlacementOption::sum_of_extras() const {
   Load sum{};
   for (const Skew& s : skew) {
@@ -81,17 +101,8 @@ std::vector<Load> loads_of(const PlacementProblem& problem, const Placement& pla
     }
     for (const PlacementOption::Skew& s : o.skew) {
       const Load extra = o.extra(s);
-      const auto add = [&](std::int32_t rank, std::int64_t times) {
-        for (std::size_t p = 0; p < kPhases; ++p) {
-          load[static_cast<std::size_t>(rank)][p] += times * extra[p];
-        }
-      };
-      if (o.group == problem.ranks) {
-        add(s.position, o.pieces);
-      }
-      for (const std::int32_t g :
-           o.group == problem.ranks ? std::vector<std::int32_t>{} : c.groups) {
-        add(g * o.group + s.position, 1);
+      for (std::size_t p = 0; p < kPhases; ++p) {
+        load[static_cast<std::size_t>(o.rank_of(s, c.groups))][p] += extra[p];
       }
     }
   }

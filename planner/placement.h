@@ -33,6 +33,8 @@ enum LoadPhase : std::uint8_t {
 using Load = std::array<Ticks, kPhases>;
 Ticks total(const Load& load);
 
+/// Beyond so many tables a smooth descent places them (planner/internal/many_tables.h).
+constexpr std::size_t kLargeTables = 100;
 /// Beyond so many tables a start of the search costs as much as a whole sweep over them.
 constexpr std::size_t kManyTables = 2000;
 
@@ -50,12 +52,15 @@ struct PlacementOption {
   Load everywhere{};       ///< the option adds to every rank
   /// Members that hold rows which are looked up more often than others, ascending by position:
   /// beyond `load` each has `times` the load `skewed`. Members of equal load are not listed.
+  /// Positions go on from piece to piece: member m of piece i has i * group + m.
   struct Skew {
     std::int32_t position = 0;
     float times = 0;
   };
   std::vector<Skew> skew;
   Load skewed{};
+  /// Of the exchanges that it loads everywhere: the all-reduce of copies' gradients.
+  Ticks synchronised = 0;
   TierBytes bytes{};  ///< one piece needs on each member
   TierBytes bytes_everywhere{};
   std::uint32_t routes = 0;  ///< fixed charges it brings in, bits of PlacementProblem::fixed
@@ -64,9 +69,19 @@ struct PlacementOption {
     return static_cast<Ticks>(static_cast<double>(skewed[phase]) * static_cast<double>(s.times));
   }
   [[nodiscard]] Load extra(const Skew& s) const;
+  /// The rank of a skewed member where the pieces lie on `groups` (empty: on all ranks).
+  [[nodiscard]] std::int32_t rank_of(const Skew& s, const std::vector<std::int32_t>& groups) const {
+    return groups.empty() ? s.position
+                          : groups[static_cast<std::size_t>(s.position / group)] * group +
+                                s.position % group;
+  }
+  /// Pieces that do not load their groups alike: it matters which of them lies where.
+  [[nodiscard]] bool uneven_pieces() const { return pieces > 1 && !skew.empty(); }
+  /// The groups in the order of the pieces, where the heaviest piece takes the first of `groups`.
+  [[nodiscard]] std::vector<std::int32_t> heaviest_first(std::vector<std::int32_t> groups) const;
   /// The busiest member's.
   [[nodiscard]] Load most_extra() const;
-  /// Of all members together.
+  /// Of all members of all pieces together.
   [[nodiscard]] Load sum_of_extras() const;
   [[nodiscard]] Ticks piece_total() const;
 };
@@ -85,7 +100,7 @@ struct TierCapacity {
 };
 
 /// The option of a table and the group of each of its pieces (empty for options on all ranks);
-/// pieces of one table go to distinct groups.
+/// pieces of one table go to distinct groups, in the order of the pieces.
 struct Choice {
   std::int32_t option = -1;
   std::vector<std::int32_t> groups;

@@ -102,14 +102,15 @@ void PlacementState::apply(std::size_t table, const Choice& choice, std::int64_t
   if (everywhere) {
     add_to_all(o.load, sign * o.pieces);
     for (const PlacementOption::Skew& s : o.skew) {
-      add_to_rank(s.position, o.extra(s), sign * o.pieces);
+      add_to_rank(s.position, o.extra(s), sign);
     }
   }
+  auto skewed = o.skew.begin();
+  std::int32_t position = 0;
   for (const std::int32_t g : choice.groups) {
     const std::int32_t first = g * o.group;
-    auto skewed = o.skew.begin();
-    for (std::int32_t r = first; r < first + o.group; ++r) {
-      if (skewed != o.skew.end() && skewed->position == r - first) {
+    for (std::int32_t r = first; r < first + o.group; ++r, ++position) {
+      if (skewed != o.skew.end() && skewed->position == position) {
         Load load = o.extra(*skewed++);
         for (std::size_t p = 0; p < kPhases; ++p) {
           load[p] += o.load[p];
@@ -206,13 +207,14 @@ std::pair<Ticks, double> PlacementState::with(const PlacementOption& o,
     };
     for (const PlacementOption::Skew& s : o.skew) {
       if (everywhere) {
-        add(index(s.position), o.pieces * o.extra(s, p));
+        add(index(s.position), o.extra(s, p));
       }
     }
+    auto s = o.skew.begin();
+    std::int32_t position = 0;
     for (const std::int32_t g : groups) {
-      auto s = o.skew.begin();
-      for (std::int32_t i = 0; i < o.group; ++i) {
-        const bool here = s != o.skew.end() && s->position == i;
+      for (std::int32_t i = 0; i < o.group; ++i, ++position) {
+        const bool here = s != o.skew.end() && s->position == position;
         add(index(g * o.group + i), o.load[p] + (here ? o.extra(*s++, p) : 0));
       }
     }
@@ -327,7 +329,7 @@ std::vector<std::int32_t> PlacementState::cheapest_groups(const PlacementOption&
   std::vector<std::int32_t> chosen;
   std::transform(order.begin(), taken, std::back_inserter(chosen),
                  [](const auto& at) { return std::get<std::int32_t>(at); });
-  return chosen;
+  return o.heaviest_first(std::move(chosen));
 }
 
 std::vector<std::int32_t> PlacementState::least_loaded(const PlacementOption& o) const {
@@ -345,7 +347,7 @@ std::vector<std::int32_t> PlacementState::least_loaded(const PlacementOption& o)
     const std::int32_t rank = least_loaded_rank(o, chosen, false);
     chosen.push_back(rank >= 0 ? rank : least_loaded_rank(o, chosen, true));
   }
-  return chosen;
+  return o.heaviest_first(std::move(chosen));
 }
 
 }  // namespace stepcast::planner

@@ -10,6 +10,7 @@
 #include "planner/capacity.h"
 #include "planner/embedding_prices.h"
 #include "planner/internal/hot_rows.h"
+#include "planner/internal/plan_choice.h"
 #include "planner/internal/route_prices.h"
 #include "planner/internal/tier_options.h"
 #include "planner/shard_bytes.h"
@@ -22,6 +23,7 @@ namespace {
 
 constexpr std::int64_t kNarrowest = 4;  // columns of a column-wise part: one vector of fp32
 constexpr std::int64_t kMostParts = 64;
+constexpr double kHeavy = 0.5;  // of an average rank's lookups: worth cutting into blocks of rows
 
 /// Numbers of equal column parts that are offered: parts of at least `narrowest` columns, a
 /// multiple of `multiple`.
@@ -55,7 +57,7 @@ bool in_form(const PlanForm& form, const EmbeddingTable& table, const OptionMean
 /// And by what the job asks of its plan.
 bool meets(const TableConstraint& c, const OptionMeaning& m, bool alone) {
   if (!c.shardings.empty() && !alone &&
-      (m.row_tiers ||
+      (m.row_tiers || m.row_blocks > 1 ||
        std::find(c.shardings.begin(), c.shardings.end(), m.kind) == c.shardings.end())) {
     return false;
   }
@@ -86,10 +88,17 @@ class PlanSpaceBuilder {
     for (std::size_t t = 0; t < w.tables.size(); ++t) {
       table(t, w.tables[t]);
     }
+    if (options_.form.row_blocks && job_.devices > 1) {
+      blocks_of_rows();
+    }
     to_.problem_.fixed = routes_.fixed();
     const EmbeddingPrices::DenseStep dense = prices_.dense_step();
     const bool hidden = job_.parallel.overlap.dense_all_reduce;
     to_.dense_step_ = dense.compute + (hidden ? 0 : routes_.dense_sync(dense.gradient_bytes));
+    // An exchange ahead of the next step is overlapped with the optimizer.
+    const bool fused = job_.parallel.dlrm_pipeline == DlrmPipeline::kFused;
+    to_.dense_alone_ = std::max(
+        0.0, dense.compute - dense.before_tables - (fused ? dense.optimizer : 0));
     if (routes_.arrives_ahead()) {
       const double busy = hidden ? dense.all_reduce : 0;  // the links, meanwhile
       to_.problem_.arrival_overlaps = to_load(std::max(0.0, dense.compute - busy));
@@ -119,11 +128,18 @@ class PlanSpaceBuilder {
     }
   }
 
-  /// With at least one option, or an InputError.
-  void table(std::size_t t, const EmbeddingTable& table) {
+  /// What the options of a table are made from.
+  void look_at(std::size_t t, const EmbeddingTable& table) {
     const auto bound = std::find_if(job_.plan_constraints.begin(), job_.plan_constraints.end(),
                                     [&](const auto& c) { return c.table == table.name; });
     constraint_ = bound == job_.plan_constraints.end() ? nullptr : &*bound;
+    lists_ = workloads::list_shares(job_, table);
+    hottest_ = prices_.hottest(t);
+  }
+
+  /// With at least one option, or an InputError.
+  void table(std::size_t t, const EmbeddingTable& table) {
+    look_at(t, table);
     offer(t, table);
     if (to_.problem_.tables.back().options.empty()) {
       throw InputError(fmt::format("job: embedding.constraints.{}", table.name),
@@ -134,8 +150,6 @@ class PlanSpaceBuilder {
   }
 
   void offer(std::size_t t, const EmbeddingTable& table) {
-    lists_ = workloads::list_shares(job_, table);
-    hottest_ = workloads::hottest_rows(table.access.get());
     to_.problem_.tables.push_back({table.name, {}});
     to_.meanings_.emplace_back();
     const bool alone = job_.devices == 1;
@@ -173,6 +187,73 @@ class PlanSpaceBuilder {
     if (options_.row_tiers || options_.slow_tiers || used) {
       tier_options(t);
     }
+  }
+
+  /// Lookups of a whole table on one rank: what arrives, is looked up, is updated.
+  [[nodiscard]] Ticks lookups_of(std::size_t t) const {
+    const auto& options = to_.problem_.tables[t].options;
+    for (std::size_t o = 0; o < options.size(); ++o) {
+      const OptionMeaning& m = to_.meanings_[t][o];
+      if (m.kind == ShardingKind::kTableWise && m.tier == "hbm") {
+        const Load& load = options[o].load;
+        return load[kArrival] + load[kLookup] + load[kSequenceLookup] + load[kUpdate];
+      }
+    }
+    return 0;  // the job's constraints leave no whole tables
+  }
+
+  void blocks_of_rows() {
+    const std::size_t tables = to_.problem_.tables.size();
+    std::vector<Ticks> lookups(tables);
+    double sum = 0;
+    for (std::size_t t = 0; t < tables; ++t) {
+      lookups[t] = lookups_of(t);
+      sum += static_cast<double>(lookups[t]);
+    }
+    const double average = sum / real(job_.devices);
+    for (std::size_t t = 0; t < tables; ++t) {
+      const EmbeddingTable& table = job_.workload.dlrm()->tables[t];
+      std::set<internal::RowBlocks> cuts;
+      const auto heavy = [&](std::int64_t ranks) {
+        return static_cast<double>(lookups[t]) >= kHeavy * average * real(ranks);
+      };
+      const auto cut_over = [&](std::int64_t group) {
+        const std::int64_t most = std::min(job_.devices / group, table.rows);
+        for (std::int64_t blocks = 2; blocks <= most && heavy(blocks * group); blocks *= 2) {
+          cuts.insert({blocks, group});
+        }
+      };
+      cut_over(1);
+      for (const std::int64_t g : options_.group_sizes) {
+        if (g > 1 && g < job_.devices) {
+          cut_over(g);
+        }
+      }
+      for (const EmbeddingPlan* plan : options_.proposed) {
+        const auto cut = internal::row_blocks_of(table, plan->tables[t]);
+        if (cut && offers_group(cut->group)) {
+          cuts.insert(*cut);
+        }
+      }
+      if (cuts.empty()) {
+        continue;
+      }
+      look_at(t, table);
+      for (const internal::RowBlocks& cut : cuts) {
+        PlacementOption option = split_rows(t, table, cut.group, cut.blocks);
+        const bool one = cut.group == 1;
+        add(t, std::move(option),
+            {.kind = one ? ShardingKind::kTableWise : ShardingKind::kTableRowWise,
+             .row_blocks = cut.blocks,
+             .group = cut.group,
+             .split = one ? Split::kBlock : split_});
+      }
+    }
+  }
+
+  [[nodiscard]] bool offers_group(std::int64_t group) const {
+    return group == 1 || std::find(options_.group_sizes.begin(), options_.group_sizes.end(),
+                                   group) != options_.group_sizes.end();
   }
 
   void tier_options(std::size_t t) {
@@ -217,13 +298,15 @@ class PlanSpaceBuilder {
                : workloads::ListShares{};
   }
 
-  void set_bytes(PlacementOption& o, const EmbeddingTable& table, const HeldPiece& piece) const {
+  /// `share` of the lookups go to each piece: all to a part of the columns, which sends ids of its
+  /// own.
+  void set_bytes(PlacementOption& o, const EmbeddingTable& table, const HeldPiece& piece,
+                 double share = 1) const {
     o.bytes[0] = rounded_up(held_bytes(job_, table, piece).total());
-    // Each column part sends ids of its own.
     const double listed = lists_.lists * real(piece.group);
     o.bytes_everywhere[0] =
         o.pieces *
-        rounded_up(arriving_bytes(job_, table, piece.holding, piece.columns, 1, listed).total());
+        rounded_up(arriving_bytes(job_, table, piece.holding, piece.columns, share, listed).total());
   }
 
   PlacementOption replicated(std::size_t t, const EmbeddingTable& table) const {
@@ -240,7 +323,8 @@ class PlanSpaceBuilder {
       const double elements = real(table.rows) * real(table.dim);
       o.load[kUpdate] = to_load(prices_.gradient(lookups) +
                                 routes_.replica_update(elements) / real(job_.sync_interval));
-      o.load[kExchange] = to_load(routes_.replica_sync(elements) / real(job_.sync_interval));
+      o.synchronised = to_load(routes_.replica_sync(elements) / real(job_.sync_interval));
+      o.load[kExchange] = o.synchronised;
     }
     o.routes = internal::RoutePrices::bits({Route::kReplicated});
     const Holding holding = job_.devices == 1 ? Holding::kLocal : Holding::kReplicated;
@@ -277,20 +361,26 @@ class PlanSpaceBuilder {
     return o;
   }
 
-  PlacementOption split_rows(std::size_t t, const EmbeddingTable& table, std::int64_t group) {
+  /// Rows in equal blocks, each on one group, or all of them over one.
+  PlacementOption split_rows(std::size_t t, const EmbeddingTable& table, std::int64_t group,
+                             std::int64_t blocks = 1) {
     const double global = real(job_.batch.global);
     const bool unpooled = table.mode == PoolingMode::kSequence;
     const bool all = group == job_.devices;
-    const double share = 1 / real(group);
+    const double share = 1 / real(group * blocks);
     PlacementOption o;
     o.group = static_cast<std::int32_t>(group);
-    if (!all) {
+    o.pieces = static_cast<std::int32_t>(blocks);
+    if (blocks > 1) {
+      o.label = group > 1 ? fmt::format("row_blocks x{} over {}", blocks, group)
+                          : fmt::format("row_blocks x{}", blocks);
+    } else if (!all) {
       o.label = fmt::format("table_row_wise over {}", group);
     }
     const internal::HotRows hot =
-        internal::hot_rows(table, hottest_, group, options_.form.row_split);
+        internal::hot_rows(table, *hottest_, group, options_.form.row_split, blocks);
     split_ = hot.split;
-    const workloads::ListShares lists = lists_over(group);
+    const workloads::ListShares lists = blocks > 1 ? workloads::ListShares{} : lists_over(group);
     const bool once = lists.lists < 1;
     const bool listed = unpooled || once;
     const double asked = share * travelling(table);
@@ -299,30 +389,41 @@ class PlanSpaceBuilder {
     const double bags = global * real(table.feature_count());
     const double sent = (unpooled ? arriving : bags * lists.lists) * real(table.dim);
     const double exchange =
-        listed ? routes_.exchange_forward(sent) + routes_.exchange_backward(sent)
+        listed || group == 1 ? routes_.exchange_forward(sent) + routes_.exchange_backward(sent)
         : all  ? routes_.reduce_forward(sent) + routes_.reduce_backward(sent)
                : routes_.node_forward(group, sent) + routes_.node_backward(group, sent);
     o.load[kArrival] = to_load(routes_.ids(table, arriving, bags));
-    o.load[listed ? kSequenceLookup : kGroupLookup] = to_load(prices_.forward(lookups));
-    o.load[listed ? kSequenceExchange : kGroupExchange] = to_load(exchange);
+    const bool pooled_alone = !listed && group == 1;
+    o.load[listed         ? kSequenceLookup
+           : pooled_alone ? kLookup
+                          : kGroupLookup] = to_load(prices_.forward(lookups));
+    o.load[listed         ? kSequenceExchange
+           : pooled_alone ? kExchange
+                          : kGroupExchange] = to_load(exchange);
     o.load[kUpdate] = to_load(prices_.backward(lookups));
     const bool distinct = unpooled && job_.embedding_dedup;  // a hot row travels once a rank
     if (!distinct) {
       std::array<bool, kPhases> grows{};
       grows.fill(true);
-      grows[kGroupExchange] = false;
+      grows[kGroupExchange] = grows[kExchange] = false;
       grows[kSequenceExchange] = !once;
-      internal::spread_by_shares(o, hot.shares.by_member(), grows);
+      internal::spread_by_shares(o, hot.shares, grows);
     }
-    finish_route(o, table, once, all ? Route::kReduce : Route::kNode, group);
-    const std::int64_t rows = (table.rows + group - 1) / group;
-    const double most = hot.shares.most();
+    finish_route(o, table, once,
+                 all          ? Route::kReduce
+                 : group == 1 ? Route::kExchange
+                              : Route::kNode,
+                 group);
+    const std::int64_t block = (table.rows + blocks - 1) / blocks;
+    const std::int64_t rows = (block + group - 1) / group;
     set_bytes(o, table,
               {unpooled ? Holding::kUnpooled
                : once   ? Holding::kListed
-               : all    ? Holding::kReduced
-                        : Holding::kNodeReduced,
-               rows, table.dim, std::max(share, most), group});
+               : all        ? Holding::kReduced
+               : group == 1 ? Holding::kExchanged
+                            : Holding::kNodeReduced,
+               rows, table.dim, std::max(share, hot.most), group},
+              1 / real(blocks));
     return o;
   }
 
@@ -348,7 +449,7 @@ class PlanSpaceBuilder {
   internal::RoutePrices routes_;
   internal::RoutePrices choice_;            ///< what cuts rows: the same in every space of a job
   workloads::ListShares lists_;             ///< of the table at hand
-  std::vector<workloads::HotRow> hottest_;  ///< likewise
+  std::shared_ptr<const std::vector<workloads::HotRow>> hottest_;  ///< likewise
   const TableConstraint* constraint_ = nullptr;  ///< on it
   Split split_ = Split::kBlock;
 };
@@ -365,6 +466,22 @@ void check_plannable(const Job& job) {
                      fmt::format("{} samples do not divide over {} devices; use a multiple",
                                  job.batch.global, job.devices));
   }
+}
+
+std::array<std::int64_t, 2> OptionMeaning::rows(const EmbeddingTable& table,
+                                                std::int64_t piece) const {
+  if (row_blocks == 1) {
+    return {0, table.rows};
+  }
+  return {internal::first_row_of(table, piece, row_blocks),
+          internal::first_row_of(table, piece + 1, row_blocks)};
+}
+
+std::array<std::int64_t, 2> OptionMeaning::columns(const EmbeddingTable& table,
+                                                   std::int64_t piece) const {
+  const std::int64_t width = table.dim / column_parts;
+  const std::int64_t first = column_parts > 1 ? piece * width : 0;
+  return {first, first + width};
 }
 
 PlanSpace::PlanSpace(const Job& job, const EmbeddingPrices& prices,
@@ -392,11 +509,10 @@ EmbeddingPlan PlanSpace::plan(const Job& job, const Placement& placement) const 
       internal::add_row_tiers(job, table, m, to);
       continue;
     }
-    const std::int64_t width = table.dim / m.column_parts;
-    for (std::int64_t p = 0; p < m.column_parts; ++p) {
+    for (std::int64_t p = 0; p < m.pieces(); ++p) {
       PlanShard s;
-      s.rows = {0, table.rows};
-      s.columns = {p * width, (p + 1) * width};
+      s.rows = m.rows(table, p);
+      s.columns = m.columns(table, p);
       s.sharding = m.kind;
       s.split = m.split;
       s.tier = m.tier;

@@ -77,21 +77,21 @@ class MoveBytes {
       return count(t, table, tiers);
     }
     const bool same = same_order(*lies_[t], PlanTable{});
-    const std::int64_t width = table.dim / m.column_parts;
     std::int64_t bytes = 0;
-    for (std::int64_t p = 0; p < m.column_parts; ++p) {
+    for (std::int64_t p = 0; p < m.pieces(); ++p) {
       const std::int64_t first =
           to.groups.empty() ? 0 : to.groups[static_cast<std::size_t>(p)] * m.group;
       PlanShard s;
-      s.rows = {0, table.rows};
-      s.columns = {p * width, (p + 1) * width};
+      s.rows = m.rows(table, p);
+      s.columns = m.columns(table, p);
       s.split = m.split;
       s.tier = m.tier;
       for (std::int64_t i = 0; i < m.group; ++i) {
         const HeldPart part = held_part(s, m.group, i);
         bytes += moved_bytes(
             job_, table,
-            held_[t].missing(part, static_cast<std::int32_t>(first + i), same, table.rows), width);
+            held_[t].missing(part, static_cast<std::int32_t>(first + i), same, table.rows),
+            part.columns());
       }
     }
     return bytes;

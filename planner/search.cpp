@@ -26,7 +26,6 @@ constexpr std::uint64_t kCertainSteps = 4'000'000;  // for spaces that this sure
 constexpr double kCertainSpace = 1e9;               // placements, before any are cut off
 constexpr double kProofTables = 12;
 constexpr double kFewTables = 6;           // times the effort, where an evaluation costs little
-constexpr std::size_t kLargeTables = 100;  // one per cent of the bound is good enough
 constexpr std::size_t kDescents = 3;
 constexpr std::size_t kMixStarts = 12;
 constexpr std::uint64_t kKnapsacks = 800;
@@ -36,6 +35,7 @@ constexpr std::size_t kNodeStarts = 8;
 constexpr std::uint64_t kAnnealed = 2000;  // moves a table in a run of annealing
 constexpr double kWellAbove = 1.05;        // a rival: not annealed; with many tables, no descent
 constexpr std::size_t kHomes = 3;          // local optima that kicks start from
+constexpr std::size_t kProposed = 3;       // placements of others that descents start from
 
 /// Load of an option averaged over ranks, all phases, and its bytes as a share of all memory.
 struct Price {
@@ -57,8 +57,8 @@ std::vector<std::vector<Price>> prices_of(const PlacementProblem& problem) {
       const double share = static_cast<double>(o.pieces) * o.group / problem.ranks;
       const Load extras = o.sum_of_extras();
       for (std::size_t phase = 0; phase < kPhases; ++phase) {
-        const double load = load_seconds(o.load[phase]) + load_seconds(extras[phase]) / o.group;
-        p.mean += share * load + load_seconds(o.everywhere[phase]);
+        p.mean += share * load_seconds(o.load[phase]) +
+                  load_seconds(extras[phase]) / problem.ranks + load_seconds(o.everywhere[phase]);
       }
       for (std::size_t t = 0; t < problem.tiers.size(); ++t) {
         p.memory = std::max(p.memory, problem.ranks *
@@ -235,14 +235,35 @@ bool well_above_rival(const SearchOptions& options, Ticks objective) {
          static_cast<double>(objective) >= kWellAbove * static_cast<double>(*options.rival);
 }
 
-/// Descends from the best of the greedy starts; local optima, best first. With many tables starts
+/// The best placements of others that fit, all of them offered.
+std::vector<Placement> proposed_starts(const PlacementProblem& problem,
+                                       const SearchOptions& options,
+                                       internal::Incumbents& incumbents) {
+  Homes all;
+  for (const Placement& p : options.starts) {
+    if (fits(problem, p)) {
+      all.emplace_back(objective_of(problem, p), p);
+      incumbents.offer(all.back().first, p);
+    }
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& x, const auto& y) { return x.first < y.first; });
+  std::vector<Placement> best;
+  for (std::size_t i = 0; i < std::min(all.size(), kProposed); ++i) {
+    best.push_back(std::move(all[i].second));
+  }
+  return best;
+}
+
+/// Descends from the best of the greedy starts and of those proposed; local optima, best first. With many tables starts
 /// well above a rival stay as they are.
 Homes descend_from_starts(const PlacementProblem& problem, double scale,
                           const SearchOptions& options, internal::LocalSearch& local,
                           internal::Budget& budget, internal::Incumbents& incumbents) {
   const bool large = problem.tables.size() > kLargeTables;
   std::vector<Start> starts = greedy_starts(problem, scale, budget, incumbents);
-  if (starts.empty()) {
+  const std::vector<Placement> proposed = proposed_starts(problem, options, incumbents);
+  if (starts.empty() && proposed.empty()) {
     local.repair(cheapest(prices_of(problem), std::numeric_limits<double>::infinity(), 1e9));
     return {};
   }
@@ -257,6 +278,17 @@ Homes descend_from_starts(const PlacementProblem& problem, double scale,
     if (!large || !well_above_rival(options, start.objective)) {
       local.descend(state);
     }
+    homes.emplace_back(state.objective(), state.placement());
+  }
+  for (const Placement& start : proposed) {
+    if (budget.spent()) {
+      break;
+    }
+    PlacementState state(problem);
+    for (std::size_t t = 0; t < start.size(); ++t) {
+      state.add(t, start[t]);
+    }
+    local.descend(state);
     homes.emplace_back(state.objective(), state.placement());
   }
   return homes;
@@ -366,11 +398,12 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
       return result;
     }
     greedy_starts(problem, scale, budget, incumbents);
+    const std::vector<Placement> proposed = proposed_starts(problem, options, incumbents);
     if (incumbents.best() == std::numeric_limits<Ticks>::max()) {
       local.repair(cheapest(prices_of(problem), std::numeric_limits<double>::infinity(), 1e9));
     }
     if (incumbents.best() < std::numeric_limits<Ticks>::max()) {
-      internal::search_many(problem, options, budget, incumbents, local, result);
+      internal::search_many(problem, options, proposed, budget, incumbents, local, result);
     }
     finish(problem, budget, 0, local, incumbents, result);
     return result;

@@ -23,6 +23,8 @@ struct SearchOptions {
   /// least one in turn with them where the clock decides. A run makes 2,000 moves a table, fewer
   /// where there are many ranks.
   std::size_t anneals = 0;
+  /// Placements that others propose; those that do not fit are left out.
+  std::vector<Placement> starts = {};
   /// The objective of a plan in hand: a search whose descents end well above it is not annealed.
   std::optional<Ticks> rival = std::nullopt;
   std::size_t keep = 4;                     ///< distinct placements handed back
@@ -40,6 +42,9 @@ struct Shortage {
 
 struct SearchResult {
   std::vector<std::pair<Ticks, Placement>> best;  ///< ascending; empty when infeasible
+  /// Where ids arrive ahead: the best of a search that pays for their arrival in full. While ids
+  /// and rows share the links, a plan that has few ids to send may take the shorter step.
+  std::optional<std::pair<Ticks, Placement>> paid;
   LowerBound bound;
   std::uint64_t evaluations = 0;
   bool cut = false;  ///< by the time limit

@@ -9,9 +9,15 @@ namespace stepcast::planner {
 ///
 ///   exchanges wait for compute          dense + sum over phases of the slowest rank
 ///   ids arrive overlapped               the longer of that without arrival, and of all exchanges
-///   rows are exchanged overlapped       half of dense + mean load of a rank, at least dense
+///   rows are exchanged overlapped       the longer of both, and any mean of them:
+///       all kernels of a rank           dense + lookups + updates
+///       the exchanges, and what they    layers behind the tables + arrival + lookups of whole
+///       cannot be overlapped with       tables, which go first + exchanges
 ///
-/// The last is weak: of two things that overlap the longer takes at least half their sum.
+/// With a weight w for the exchanges the mean is an objective of the same form, so its bound is
+/// one of the step; the best of a few weights counts. All-reduces of copies' gradients count with
+/// the kernels, or not at all where they are overlapped with them.
+///
 /// Tested on drawn plans by tests/studies/step_bound_test.cpp.
 double least_step(const Job& job, const PlanSpace& space, const Placement* known);
 

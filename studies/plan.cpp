@@ -56,8 +56,7 @@ RankedPlan ranked_plan(planner::PlannedCandidate candidate) {
 /// Simulates the plans of others that come close to the best objective, or all; what fits and can
 /// be built joins the answer.
 void add_proposed(const Job& job, const models::CostModel& model, const PlanOptions& options,
-                  PlanReport& report) {
-  std::vector<ProposedPlan> proposed = proposed_plans(job, model, options);
+                  std::vector<ProposedPlan> proposed, PlanReport& report) {
   std::stable_sort(proposed.begin(), proposed.end(), [](const auto& a, const auto& b) {
     return a.row.objective.value_or(0) < b.row.objective.value_or(0);
   });
@@ -112,6 +111,33 @@ ComparedPlan own_row(const PlanReport& report) {
   return row;
 }
 
+/// A thorough search goes on from what a normal one finds, and answers with no less.
+planner::EmbeddingPlanning searched(const Job& job, const models::CostModel& model,
+                                    const PlanOptions& options, planner::PlannerOptions search) {
+  if (options.effort != PlanEffort::kThorough || options.time_limit) {
+    return planner::plan_embeddings(job, model, search);
+  }
+  planner::PlannerOptions less = search;
+  less.search.anneals = anneals(PlanEffort::kNormal);
+  planner::EmbeddingPlanning normal = planner::plan_embeddings(job, model, less);
+  for (const planner::PlannedCandidate& c : normal.candidates) {
+    search.proposed.push_back(c.plan);
+  }
+  planner::EmbeddingPlanning found = planner::plan_embeddings(job, model, search);
+  found.evaluations += normal.evaluations;
+  found.step_bound = std::max(found.step_bound, normal.step_bound);
+  for (planner::PlannedCandidate& c : normal.candidates) {
+    const bool known = std::any_of(
+        found.candidates.begin(), found.candidates.end(), [&c](const auto& other) {
+          return other.objective == c.objective && other.buildable() == c.buildable();
+        });
+    if (!known) {
+      found.candidates.push_back(std::move(c));
+    }
+  }
+  return found;
+}
+
 /// Plans that can be built come first: the others are an outlook.
 void sort_by_step(std::vector<RankedPlan>& plans) {
   std::stable_sort(plans.begin(), plans.end(), [](const RankedPlan& a, const RankedPlan& b) {
@@ -135,8 +161,22 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
   search.search.clock = options.clock;
   search.tiers = options.tiers;
   search.form = options.form;
+  const bool few = job.workload.dlrm() != nullptr &&
+                   job.workload.dlrm()->tables.size() <= kManyTables;
+  const bool others = few && others_may_answer(job, options);
+  planner::check_plannable(job);
+  std::vector<ProposedPlan> proposed;
+  if (others || options.compare) {
+    proposed = proposed_plans(job, model, options);
+  }
+  for (const ProposedPlan& p : proposed) {
+    // Whether all are compared or not, the search starts from the same.
+    if (others && p.plan && p.row.fits && !p.solver) {
+      search.proposed.push_back(*p.plan);
+    }
+  }
   const double begin = now();
-  planner::EmbeddingPlanning found = planner::plan_embeddings(job, model, search);
+  planner::EmbeddingPlanning found = searched(job, model, options, std::move(search));
   report.search_seconds = now() - begin;
   report.bound = found.bound;
   report.bound_with_tiers = found.bound_with_tiers;
@@ -172,10 +212,8 @@ PlanReport plan(const Job& job, const PlanOptions& options) {
     if (options.compare) {
       report.compared.push_back(own_row(report));
     }
-    const bool few = job.workload.dlrm()->tables.size() <= kManyTables;
-    if (report.plans.front().simulated &&
-        (options.compare || (few && others_may_answer(job, options)))) {
-      add_proposed(job, model, options, report);
+    if (report.plans.front().simulated && !proposed.empty()) {
+      add_proposed(job, model, options, std::move(proposed), report);
       sort_by_step(report.plans);
     }
   }

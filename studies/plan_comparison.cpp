@@ -12,7 +12,6 @@ namespace stepcast::studies {
 std::vector<ProposedPlan> proposed_plans(const Job& job, const models::CostModel& model,
                                          const PlanOptions& options) {
   const auto now = [&options] { return options.clock ? options.clock() : 0.0; };
-  const planner::PlanPricer prices(job, model);
   std::vector<ProposedPlan> all;
   const auto add = [&](std::string name, std::optional<EmbeddingPlan> plan, double seconds,
                        std::string remark) {
@@ -27,7 +26,6 @@ std::vector<ProposedPlan> proposed_plans(const Job& job, const models::CostModel
       plan->sync_interval = job.sync_interval > 1 ? job.sync_interval : 0;
       plan->dedup = job.embedding_dedup;
       plan->ledger = planner::ledger_of(job, *plan);
-      row.objective = prices.objective(*plan);
       for (const LedgerLine& line : plan->ledger) {
         row.fullest_bytes =
             line.tier == "hbm" ? std::max(row.fullest_bytes, line.total()) : row.fullest_bytes;
@@ -44,7 +42,18 @@ std::vector<ProposedPlan> proposed_plans(const Job& job, const models::CostModel
       begin = now();
       planner::BaselinePlan made = baseline.make(job, model, options.seed);
       add(std::string(baseline.name), std::move(made.plan), now() - begin, std::move(made.remark));
+      all.back().solver = baseline.solver;
     }
+  }
+  std::vector<const EmbeddingPlan*> plans;
+  for (const ProposedPlan& p : all) {
+    if (p.plan) {
+      plans.push_back(&*p.plan);
+    }
+  }
+  const planner::PlanPricer prices(job, model, std::move(plans));
+  for (ProposedPlan& p : all) {
+    p.row.objective = p.plan ? prices.objective(*p.plan) : std::nullopt;
   }
   return all;
 }

@@ -11,6 +11,7 @@ double simulated_step(const Job& job, const models::CostModel& model, const Embe
 struct ProposedPlan {
   ComparedPlan row;
   std::optional<EmbeddingPlan> plan;  ///< with its ledger; empty where the method found none
+  bool solver = false;                ///< made by solving an integer program
 };
 
 /// Plans of the rule `auto` and of other planners, in the planner's prices; those that solve an

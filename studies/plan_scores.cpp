@@ -41,9 +41,11 @@ using Choose = std::function<std::optional<std::size_t>(const std::vector<PlanRu
 class Tally {
  public:
   explicit Tally(std::string name) { score_.name = std::move(name); }
-  void add(double exact, double tied, double regret, double worst) {
+  void add(const TaskScore& task, double exact, double tied, double regret, double worst) {
     ++score_.n;
     exact_ += exact;
+    agreed_ += task.halves_agree ? exact : 0;
+    halves_agree_ += task.halves_agree ? 1 : 0;
     tied_ += tied;
     score_.mean_regret += regret;
     score_.worst_regret = std::max(score_.worst_regret, worst);
@@ -52,13 +54,14 @@ class Tally {
     const auto n = static_cast<double>(score_.n);
     score_.exact = wilson(exact_, n);
     score_.tied = wilson(tied_, n);
+    score_.agreed = wilson(agreed_, halves_agree_);
     score_.mean_regret = score_.n > 0 ? score_.mean_regret / n : 0;
     return std::move(score_);
   }
 
  private:
   ChoiceScore score_;
-  double exact_ = 0, tied_ = 0;
+  double exact_ = 0, tied_ = 0, agreed_ = 0, halves_agree_ = 0;
 };
 
 bool tied_with_best(const TaskScore& s, std::size_t plan) {
@@ -99,6 +102,21 @@ TaskScore score_of(const std::vector<PlanRun>& plans, const TaskRules& rules) {
   s.tied = tied_with_best(s, s.chosen);
   s.regret = s.measured[s.chosen] / best - 1;
   s.kendall_tau = kendall_tau(predicted, s.measured);
+  const auto best_of_half = [&](std::size_t half) {
+    return least(plans, [half](const PlanRun& p) { return halves_of(p.rounds)[half]; });
+  };
+  s.halves_agree = std::all_of(plans.begin(), plans.end(),
+                               [](const PlanRun& p) { return p.rounds.size() > 1; }) &&
+                   best_of_half(0) == best_of_half(1);
+  std::vector<double> errors;
+  for (std::size_t p = 0; p < plans.size(); ++p) {
+    errors.push_back(plans[p].predicted / s.measured[p] - 1);
+  }
+  s.common_bias = middle_of(errors);
+  for (double& e : errors) {
+    e = std::abs(e - s.common_bias);
+  }
+  s.apart = middle_of(errors);
   if (s.noise > rules.noise) {
     s.skipped = fmt::format("repeats differ by {:.1f} %", s.noise * 100);
   } else if (s.spread < rules.spread) {
@@ -153,13 +171,17 @@ PlanScores scores_of(const std::vector<std::vector<PlanRun>>& tasks,
       continue;
     }
     ++all.counted;
+    all.agreed += s.halves_agree ? 1 : 0;
     all.kendall_tau += s.kendall_tau;
+    all.common_bias += s.common_bias;
+    all.common_error += std::abs(s.common_bias);
+    all.apart += s.apart;
     noises.push_back(s.noise);
     const double best = s.measured[s.best];
     for (std::size_t w = 0; w < tallies.size(); ++w) {
       if (const auto plan = ways[w].second(tasks[t])) {
         const double regret = s.measured[*plan] / best - 1;
-        tallies[w].add(*plan == s.best, tied_with_best(s, *plan), regret, regret);
+        tallies[w].add(s, *plan == s.best, tied_with_best(s, *plan), regret, regret);
       }
     }
     double ties = 0, sum = 0, worst = 0;
@@ -171,13 +193,13 @@ PlanScores scores_of(const std::vector<std::vector<PlanRun>>& tasks,
       rows.push_back(fmt::format("{} {}", t, tasks[t][p].name));
     }
     const auto n = static_cast<double>(s.measured.size());
-    random.add(1 / n, ties / n, sum / n, worst);
+    random.add(s, 1 / n, ties / n, sum / n, worst);
     if (tasks[t][0].rounds.size() > 1) {
       const std::size_t chosen =
           least(tasks[t], [](const PlanRun& p) { return halves_of(p.rounds)[0]; });
       const auto even = [](const PlanRun& p) { return halves_of(p.rounds)[1]; };
       const double regret = even(tasks[t][chosen]) / even(tasks[t][least(tasks[t], even)]) - 1;
-      measured.add(regret == 0 ? 1 : 0, regret <= s.close_noise ? 1 : 0, regret, regret);
+      measured.add(s, regret == 0 ? 1 : 0, regret <= s.close_noise ? 1 : 0, regret, regret);
     }
   }
   for (Tally& t : tallies) {
@@ -186,7 +208,11 @@ PlanScores scores_of(const std::vector<std::vector<PlanRun>>& tasks,
   all.choices.push_back(std::move(random).score());
   all.choices.push_back(std::move(measured).score());
   if (all.counted > 0) {
-    all.kendall_tau /= static_cast<double>(all.counted);
+    const auto counted = static_cast<double>(all.counted);
+    all.kendall_tau /= counted;
+    all.common_bias /= counted;
+    all.common_error /= counted;
+    all.apart /= counted;
     all.noise = middle_of(noises);
     all.errors = statistics_of(errors);
     all.worst_row = rows[all.errors.worst_index];

@@ -40,6 +40,12 @@ struct TaskScore {
   bool exact = false, tied = false;
   double regret = 0;  ///< chosen over best - 1, measured
   double kendall_tau = 0;
+  /// The same plan is the best of the odd rounds and of the even ones: only then does the
+  /// measurement itself know which plan is the fastest.
+  bool halves_agree = false;
+  /// Median over plans of predicted / measured - 1: what the plans have in common moves no choice.
+  /// And the median distance of the plans from it, which does.
+  double common_bias = 0, apart = 0;
   std::vector<double> measured;
   std::vector<std::size_t> close;  ///< plans within TaskRules::close of the best, itself among them
 };
@@ -57,6 +63,7 @@ struct ChoiceScore {
   std::string name;
   std::size_t n = 0;
   Share exact, tied;  ///< strict, and with ties counted as right
+  Share agreed;       ///< strict, of the tasks whose halves agree on the best plan
   double mean_regret = 0, worst_regret = 0;
 };
 
@@ -65,6 +72,9 @@ struct ChoiceScore {
 /// together.
 struct PlanScores {
   std::size_t tasks = 0, counted = 0;
+  std::size_t agreed = 0;  ///< of those that count: both halves have the same best plan
+  /// Means over tasks that count of their common bias, of its size, and of TaskScore::apart.
+  double common_bias = 0, common_error = 0, apart = 0;
   std::vector<ChoiceScore> choices;  ///< "stepcast" first
   double kendall_tau = 0;            ///< mean over tasks that count
   double noise = 0;                  ///< median over tasks that count

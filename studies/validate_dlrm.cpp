@@ -12,6 +12,7 @@
 #include <set>
 #include <utility>
 
+#include "core/config/published_names.h"
 #include "core/device_names.h"
 #include "core/error.h"
 #include "core/statistics.h"
@@ -320,12 +321,21 @@ Job job_of(const DlrmStepTime& row, const config::Library& library) {
   if (!device || device->system.empty()) {
     throw InputError(row.place, fmt::format("gpu: '{}' stands for no system of the zoo", row.gpu));
   }
-  Job job = config::load_job(
-      config::text_source("", "stack HugeCTR"),
-      {fmt::format("workload={}", benchmark->workload), fmt::format("system={}", device->system),
-       fmt::format("devices={}", row.gpus), fmt::format("batch.global={}", row.batch),
-       "stack=HugeCTR", fmt::format("optimizer={}", benchmark->optimizer)},
-      library);
+  const std::string source =
+      fmt::format("MLPerf Training DLRM {} {}", row.round, row.organisation);
+  const config::PublishedNames names = config::load_published_names(library);
+  std::vector<std::string> overrides{
+      fmt::format("workload={}", benchmark->workload), fmt::format("system={}", device->system),
+      fmt::format("devices={}", row.gpus), fmt::format("batch.global={}", row.batch),
+      "stack=HugeCTR", fmt::format("optimizer={}", benchmark->optimizer)};
+  for (const config::PublishedSource& s : names.sources) {
+    if (source.starts_with(s.begins)) {
+      const std::vector<std::string> set = s.settings.of(1, 1);
+      overrides.insert(overrides.end(), set.begin(), set.end());
+      break;
+    }
+  }
+  Job job = config::load_job(config::text_source("", "stack HugeCTR"), overrides, library);
   if (benchmark->multi_hot) {
     for (EmbeddingTable& table : std::get<DlrmWorkload>(job.workload.model).tables) {
       table.access = std::make_shared<const Access>(

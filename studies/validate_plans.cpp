@@ -140,7 +140,7 @@ Job plan_calibration_job(std::int64_t i, std::uint64_t seed, std::int64_t ranks)
 
 std::vector<PlanTask> validate_plans(const System& system, const ValidatePlansOptions& options,
                                      runtime::MpiSession& session) {
-  const std::int64_t most = options.at_most > 0 ? options.at_most : 2 * options.count;
+  const std::int64_t most = options.at_most > 0 ? options.at_most : 3 * options.count;
   const auto told = [&](double done, const std::string& what) {
     if (session.rank() == 0 && options.progress) {
       options.progress(done, what);

@@ -171,12 +171,14 @@ PlacementMilp milp_of(const PlacementProblem& problem) {
           milp.rows.push_back({{{chosen, 1}, {route[f], -1}}, '<', 0});
         }
       }
-      const auto add = [&](std::size_t variable, std::int32_t rank, double pieces,
-                           bool everywhere) {
+      const auto add = [&](std::size_t variable, std::int32_t rank, double pieces, bool everywhere,
+                           std::int32_t piece = 0) {
         const auto r = static_cast<std::size_t>(rank);
         const auto hot =
             std::find_if(option.skew.begin(), option.skew.end(),
-                         [&](const auto& skew) { return skew.position == rank % option.group; });
+                         [&](const auto& skew) {
+                           return skew.position == piece * option.group + rank % option.group;
+                         });
         for (std::size_t i = 0; i < phases.size(); ++i) {
           const std::size_t p = phases[i];
           const Ticks load =
@@ -204,16 +206,26 @@ PlacementMilp milp_of(const PlacementProblem& problem) {
         }
         continue;
       }
-      Milp::Row pieces{{{chosen, -static_cast<double>(option.pieces)}}, '=', 0};
-      for (std::int32_t g = 0; g < problem.ranks / option.group; ++g) {
-        const std::size_t here = milp.variable({0, 0, 1, true});
-        pieces.terms.emplace_back(here, 1);
-        m.entries.push_back({t, static_cast<std::int32_t>(o), g, here});
-        for (std::int32_t r = g * option.group; r < (g + 1) * option.group; ++r) {
-          add(here, r, 1, false);
+      // Pieces that differ have places of their own; else it is their number that counts.
+      const std::int32_t groups = problem.ranks / option.group;
+      const std::int32_t kinds = option.uneven_pieces() ? option.pieces : 1;
+      std::vector<Milp::Row> once(static_cast<std::size_t>(groups), Milp::Row{{}, '<', 1});
+      for (std::int32_t piece = 0; piece < kinds; ++piece) {
+        Milp::Row placed{{{chosen, -static_cast<double>(option.pieces / kinds)}}, '=', 0};
+        for (std::int32_t g = 0; g < groups; ++g) {
+          const std::size_t here = milp.variable({0, 0, 1, true});
+          placed.terms.emplace_back(here, 1);
+          once[static_cast<std::size_t>(g)].terms.emplace_back(here, 1);
+          m.entries.push_back({t, static_cast<std::int32_t>(o), g, here});
+          for (std::int32_t r = g * option.group; r < (g + 1) * option.group; ++r) {
+            add(here, r, 1, false, piece);
+          }
         }
+        milp.rows.push_back(std::move(placed));
       }
-      milp.rows.push_back(std::move(pieces));
+      if (kinds > 1) {
+        std::move(once.begin(), once.end(), std::back_inserter(milp.rows));
+      }
     }
     milp.rows.push_back(std::move(one));
   }

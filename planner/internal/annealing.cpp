@@ -24,10 +24,10 @@ void add(Vector& to, double times, const Vector& load) {
   }
 }
 
-Vector vector_of(const Load& load, std::int32_t times = 1) {
+Vector vector_of(const Load& load) {
   Vector v{};
   for (std::size_t p = 0; p < kPhases; ++p) {
-    v[p] = static_cast<double>(load[p]) * times;
+    v[p] = static_cast<double>(load[p]);
   }
   return v;
 }
@@ -36,7 +36,7 @@ Vector vector_of(const Load& load, std::int32_t times = 1) {
 struct Way {
   Vector piece{};  ///< of one piece, on each member
   Vector all{};    ///< on every rank
-  /// Beyond that, by position in the group.
+  /// Beyond that, by position among the members of all pieces.
   std::vector<std::pair<std::int32_t, Vector>> skew;
   double mean = 0;          ///< all phases, averaged over ranks
   std::int32_t pieces = 0;  ///< that have a place; 0 for options on all ranks
@@ -48,9 +48,8 @@ struct Way {
   Way(const PlacementOption& o, std::int32_t ranks)
       : all(vector_of(o.everywhere)), group(o.group), routes(o.routes) {
     const bool everywhere = o.group == ranks;
-    const std::int32_t copies = everywhere ? o.pieces : 1;
     for (const PlacementOption::Skew& s : o.skew) {
-      skew.emplace_back(s.position, vector_of(o.extra(s), copies));
+      skew.emplace_back(s.position, vector_of(o.extra(s)));
     }
     bytes_all = o.bytes_everywhere;
     if (everywhere) {
@@ -67,7 +66,7 @@ struct Way {
     for (std::size_t p = 0; p < kPhases; ++p) {
       mean += all[p] + share * o.group / ranks * piece[p];
       for (const auto& [position, extra] : skew) {
-        mean += share / ranks * extra[p];
+        mean += extra[p] / ranks;
       }
     }
   }
@@ -168,8 +167,11 @@ class State {
       for (std::int32_t i = 0; i < w.group; ++i) {
         add(load_[index(g * w.group + i)], sign, w.piece);
       }
-      for (const auto& [position, extra] : w.skew) {
-        add(load_[index(g * w.group + position)], sign, extra);
+    }
+    for (const auto& [position, extra] : w.skew) {
+      if (w.pieces > 0) {
+        const std::int32_t g = at_[t].groups[index(position / w.group)];
+        add(load_[index(g * w.group + position % w.group)], sign, extra);
       }
     }
     for (std::size_t tier = 0; tier < free_.size(); ++tier) {

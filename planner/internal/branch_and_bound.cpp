@@ -14,8 +14,7 @@ Ticks summed(const PlacementOption& o, std::int32_t ranks) {
   Ticks sum = 0;
   const Load extras = o.sum_of_extras();
   for (std::size_t p = 0; p < kPhases; ++p) {
-    const Ticks piece = o.load[p] * o.group + extras[p];
-    sum += piece * o.pieces + o.everywhere[p] * ranks;
+    sum += o.load[p] * o.group * o.pieces + extras[p] + o.everywhere[p] * ranks;
   }
   return sum;
 }
@@ -82,7 +81,11 @@ class Tree {
       return place(depth, load, choice);
     }
     std::vector<std::int32_t> tried;
-    for (std::int32_t g = first; g < problem_.ranks / option.group; ++g) {
+    const bool ordered = option.uneven_pieces();
+    for (std::int32_t g = ordered ? 0 : first; g < problem_.ranks / option.group; ++g) {
+      if (ordered && std::find(choice.groups.begin(), choice.groups.end(), g) != choice.groups.end()) {
+        continue;
+      }
       if (std::any_of(tried.begin(), tried.end(),
                       [&](std::int32_t other) { return same(other, g, option.group); })) {
         continue;

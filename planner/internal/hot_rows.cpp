@@ -5,24 +5,41 @@
 namespace stepcast::planner::internal {
 
 HotRows hot_rows(const EmbeddingTable& table, std::span<const workloads::HotRow> hottest,
-                 std::int64_t members, std::optional<Split> split) {
-  const auto over = [&](Split by) {
-    return HotRows{by, workloads::RowShares(table.access.get(),
-                                            {.first_row = 0,
-                                             .rows = table.rows,
-                                             .table_rows = table.rows,
-                                             .split = by,
-                                             .members = members},
-                                            hottest)};
+                 std::int64_t members, std::optional<Split> split, std::int64_t blocks) {
+  struct Way {
+    std::vector<workloads::RowShares> blocks;
+    double most = 0;
   };
-  HotRows best = over(split.value_or(Split::kBlock));
-  if (!split && !hottest.empty()) {
-    HotRows striped = over(Split::kStripe);
-    if (striped.shares.most() < best.shares.most()) {
-      return striped;
+  const auto over = [&](Split by) {
+    Way way;
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      const std::int64_t first = first_row_of(table, b, blocks);
+      way.blocks.emplace_back(table.access.get(),
+                              workloads::RowSplit{.first_row = first,
+                                                  .rows = first_row_of(table, b + 1, blocks) - first,
+                                                  .table_rows = table.rows,
+                                                  .split = by,
+                                                  .members = members},
+                              hottest);
+      way.most = std::max(way.most, way.blocks.back().most());
+    }
+    return way;
+  };
+  Way best = over(split.value_or(Split::kBlock));
+  Split by = split.value_or(Split::kBlock);
+  if (!split && !hottest.empty() && members > 1) {
+    Way striped = over(Split::kStripe);
+    if (striped.most < best.most) {
+      best = std::move(striped);
+      by = Split::kStripe;
     }
   }
-  return best;
+  HotRows rows{by, {}, best.most};
+  for (const workloads::RowShares& block : best.blocks) {
+    const std::vector<double> shares = block.by_member();
+    rows.shares.insert(rows.shares.end(), shares.begin(), shares.end());
+  }
+  return rows;
 }
 
 void spread_by_shares(PlacementOption& o, std::span<const double> shares,

@@ -71,8 +71,9 @@ bool leave_to_rival(const PlacementProblem& problem, const SearchOptions& option
   return result.left;
 }
 
-void search_many(const PlacementProblem& problem, const SearchOptions& options, Budget& budget,
-                 Incumbents& incumbents, LocalSearch& local, SearchResult& result) {
+void search_many(const PlacementProblem& problem, const SearchOptions& options,
+                 const std::vector<Placement>& proposed, Budget& budget, Incumbents& incumbents,
+                 LocalSearch& local, SearchResult& result) {
   const auto in_hand = [&] {
     return options.rival ? std::min(*options.rival, incumbents.best()) : incumbents.best();
   };
@@ -102,6 +103,15 @@ void search_many(const PlacementProblem& problem, const SearchOptions& options, 
       incumbents.offer(objective, found);
       placed.emplace_back(objective, std::move(found));
     }
+  }
+  for (const Placement& start : proposed) {
+    PlacementState state(problem);
+    for (std::size_t t = 0; t < start.size(); ++t) {
+      state.add(t, start[t]);
+    }
+    budget.allow(static_cast<std::uint64_t>(kDescent * options.effort * 64 / (64 + problem.ranks)));
+    local.descend(state);
+    placed.emplace_back(state.objective(), state.placement());
   }
   smooth.fix({});
   result.evaluations += smooth.evaluations();

@@ -16,7 +16,9 @@ bool leave_to_rival(const PlacementProblem& problem, const SearchOptions& option
 /// objective itself ends each. With more `anneals` more relaxations are placed, then the best plan
 /// is made soft again and sharpened, another way each time. What one run does depends on the runs
 /// before it, not on how many follow, so more effort is never worse.
-void search_many(const PlacementProblem& problem, const SearchOptions& options, Budget& budget,
-                 Incumbents& incumbents, LocalSearch& local, SearchResult& result);
+/// Placements of others (`proposed`) are descended from and softened as well.
+void search_many(const PlacementProblem& problem, const SearchOptions& options,
+                 const std::vector<Placement>& proposed, Budget& budget, Incumbents& incumbents,
+                 LocalSearch& local, SearchResult& result);
 
 }  // namespace stepcast::planner::internal

@@ -40,7 +40,7 @@ PhaseItem phase_item(const PlacementOption& o, std::size_t option, std::int32_t 
     const Ticks most = most_extra[p];
     const double sum = load_seconds(extras[p]);
     const double even = everywhere ? copies * load_seconds(o.load[p]) : 0;
-    const double mean = share * (load_seconds(o.load[p]) + sum / o.group);
+    const double mean = share * load_seconds(o.load[p]) + sum / ranks;
     item.even[p] = load_seconds(o.everywhere[p]) + even;
     item.local[p] = std::max(0.0, mean - even);
     item.piece[p] = std::max(0.0, copies * load_seconds(o.load[p] + most) - even);

@@ -23,14 +23,6 @@ constexpr double kLeast = -1 + 1e-12;  // what is left of a sum of exponentials,
 
 double exp_of(double x) { return std::exp(std::min(x, kSteepest)); }
 
-/// Calls `use(member, load)` for the members of a group that hold more than the others.
-template <typename Use>
-void for_uneven(const PlacementOption& o, const Use& use) {
-  for (const PlacementOption::Skew& s : o.skew) {
-    use(index(s.position), o.extra(s));
-  }
-}
-
 /// Tables, those first whose lightest option is heaviest.
 std::vector<std::size_t> heaviest_first(const PlacementProblem& problem) {
   std::vector<Ticks> weight;
@@ -143,16 +135,15 @@ void SmoothDescent::apply(std::size_t table, const Choice& choice, std::int64_t 
   for (const std::size_t p : phases_) {
     even_[p] += sign * (o.everywhere[p] + (everywhere ? o.pieces * o.load[p] : 0));
   }
-  if (everywhere) {
-    for_uneven(o, [&](std::size_t m, const Load& extra) { on_rank(m, extra, sign * o.pieces); });
+  for (const PlacementOption::Skew& s : o.skew) {
+    on_rank(index(o.rank_of(s, choice.groups)), o.extra(s), sign);
   }
   for (const std::int32_t g : choice.groups) {
     const std::size_t first = index(g * o.group);
     for (std::size_t r = first; r < first + index(o.group); ++r) {
       on_rank(r, o.load, sign);
     }
-    for_uneven(o, [&](std::size_t m, const Load& extra) { on_rank(first + m, extra, sign); });
-    if (o.group == 1) {
+    if (o.group == 1 && o.skew.empty()) {
       auto& here = tables_on_[first];
       if (sign > 0) {
         here.push_back(static_cast<std::int32_t>(table));
@@ -185,15 +176,16 @@ void SmoothDescent::factors_of(const PlacementOption& o) {
   for (const std::size_t p : phases_) {
     factors_.member[p] = everywhere ? 0 : exp_of(b_ * load_seconds(o.load[p])) - 1;
   }
-  for_uneven(o, [&](std::size_t m, const Load& extra) {
+  for (const PlacementOption::Skew& s : o.skew) {
+    const Load extra = o.extra(s);
     for (const std::size_t p : phases_) {
       if (extra[p] != 0) {
-        const Ticks load = everywhere ? o.pieces * extra[p] : o.load[p] + extra[p];
+        const Ticks load = everywhere ? extra[p] : o.load[p] + extra[p];
         const double factor = exp_of(b_ * load_seconds(load)) - 1 - factors_.member[p];
-        factors_.uneven.push_back({m, p, factor});
+        factors_.uneven.push_back({index(s.position), p, factor});
       }
     }
-  });
+  }
 }
 
 double SmoothDescent::price_per_byte(std::size_t tier) const {
@@ -231,6 +223,9 @@ void SmoothDescent::price_groups(const PlacementOption& o) {
     price_[g] = std::accumulate(first, first + o.group, 0.0);
   }
   for (const Factors::Uneven& u : factors_.uneven) {
+    if (o.uneven_pieces()) {
+      break;  // which group gets the heavier piece is decided once they are picked
+    }
     const double weight = u.factor / (sum_[u.phase] * b_);
     for (std::size_t g = 0; g < groups; ++g) {
       price_[g] += weight * exp_[u.phase][g * group + u.member];
@@ -260,6 +255,22 @@ void SmoothDescent::pick(const PlacementOption& o) {
   }
 }
 
+/// Of uneven pieces the heaviest goes to the group of least price.
+void SmoothDescent::order_pieces(const PlacementOption& o) {
+  if (!o.uneven_pieces()) {
+    return;
+  }
+  std::sort(chosen_.begin(), chosen_.end());
+  std::vector<std::int32_t> groups;
+  for (const auto& [at, g] : chosen_) {
+    groups.push_back(g);
+  }
+  groups = o.heaviest_first(std::move(groups));
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    chosen_[i] = {price_[index(groups[i])], groups[i]};
+  }
+}
+
 /// About the least that `rise` can be, on any groups.
 double SmoothDescent::least_rise(const PlacementOption& o) const {
   double rise = 0;
@@ -277,7 +288,8 @@ double SmoothDescent::rise(const PlacementOption& o) const {
   std::array<double, kPhases> more{};
   double linear = 0;
   double price = 0;
-  for (const auto& [at, g] : chosen_) {
+  for (std::size_t piece = 0; piece < chosen_.size(); ++piece) {
+    const auto& [at, g] = chosen_[piece];
     price += at;
     const std::size_t first = index(g) * group;
     for (const std::size_t p : phases_) {
@@ -288,7 +300,9 @@ double SmoothDescent::rise(const PlacementOption& o) const {
       more[p] += members * factors_.member[p];
     }
     for (const Factors::Uneven& u : factors_.uneven) {
-      more[u.phase] += exp_[u.phase][first + u.member] * u.factor;
+      if (u.member / group == piece) {
+        more[u.phase] += exp_[u.phase][first + u.member % group] * u.factor;
+      }
     }
   }
   double rise = 0;
@@ -345,6 +359,7 @@ SmoothDescent::Offer SmoothDescent::best_of(std::size_t table, std::size_t first
     } else {
       price_groups(o);
       pick(o);
+      order_pieces(o);
     }
     price += rise(o);
     if (price < best.price) {

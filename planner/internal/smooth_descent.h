@@ -46,7 +46,7 @@ class SmoothDescent {
   /// beyond that on members that hold more or less than others.
   struct Factors {
     struct Uneven {
-      std::size_t member, phase;
+      std::size_t member, phase;  ///< member: its position among those of all pieces
       double factor;
     };
     std::array<double, kPhases> member{};
@@ -80,6 +80,7 @@ class SmoothDescent {
   void move(std::int32_t table, std::size_t from, std::size_t to);
   /// The groups of least price, one for each piece.
   void pick(const PlacementOption& option);
+  void order_pieces(const PlacementOption& option);
   void refresh();
   [[nodiscard]] double least_rise(const PlacementOption& option) const;
   [[nodiscard]] double rise(const PlacementOption& option) const;

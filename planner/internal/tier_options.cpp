@@ -264,6 +264,7 @@ class TierOptions {
     const double forward = prices_.forward({t_, global_, share, table_.dim, unpooled()});
     double arrival = 0;
     double exchange = 0;
+    double synchronised = 0;
     double backward = 0;
     const double update = prices_.backward({t_, global_, share, table_.dim, unpooled()});
     std::vector<RowLevel> levels;
@@ -298,7 +299,7 @@ class TierOptions {
       const std::int64_t held = (rows + g - 1) / g;
       if (copies > 1) {
         const double elements = real(held) * real(table_.dim);
-        exchange += routes_.replica_sync(elements, copies, g) / real(job_.sync_interval);
+        synchronised += routes_.replica_sync(elements, copies, g) / real(job_.sync_interval);
         backward += routes_.replica_update(elements) / real(job_.sync_interval);
         backward += here * update;  // gathering gradients costs as in a fused update
       } else {
@@ -319,7 +320,8 @@ class TierOptions {
     o.label = label;
     o.load[kArrival] = to_load(arrival);
     o.load[unpooled() ? kSequenceLookup : kGroupLookup] = to_load(forward);
-    o.load[unpooled() ? kSequenceExchange : kGroupExchange] = to_load(exchange);
+    o.synchronised = to_load(synchronised);
+    o.load[unpooled() ? kSequenceExchange : kGroupExchange] = to_load(exchange) + o.synchronised;
     o.load[kUpdate] = to_load(backward);
     if (!(unpooled() && job_.embedding_dedup)) {
       std::array<bool, kPhases> grows{};
@@ -383,13 +385,13 @@ class TierOptions {
         slow->bandwidth.base() / real(std::max<std::int64_t>(1, slow->shared_by));
     const double row = workloads::cached_row_bytes(job_, table_, table_.dim);
     const workloads::ListShares distinct = workloads::list_shares(job_, table_);
-    const std::vector<workloads::HotRow> hottest = workloads::hottest_rows(table_.access.get());
+    const auto hottest = prices_.hottest(t_);
     const bool alone = job_.devices == 1;
     for (const std::int64_t members :
          alone ? std::vector<std::int64_t>{1} : std::vector<std::int64_t>{1, job_.devices}) {
       const HotRows hot =
-          members > 1 ? hot_rows(table_, hottest, members, options_.form.row_split) : HotRows{};
-      const double most = hot.shares.most();
+          members > 1 ? hot_rows(table_, *hottest, members, options_.form.row_split) : HotRows{};
+      const double most = hot.most;
       const std::int64_t rows = (table_.rows + members - 1) / members;
       const Access law = members > 1 ? access_.random_subset(rows) : access_;
       for (const double fraction : {0.0, 0.05, 0.2, 0.5}) {
@@ -433,7 +435,7 @@ class TierOptions {
           grows.fill(true);
           grows[kGroupExchange] = false;
           grows[kSequenceExchange] = !once;
-          spread_by_shares(o, hot.shares.by_member(), grows);
+          spread_by_shares(o, hot.shares, grows);
         }
         o.load[looked_up] += to_load(moved.fetched_bytes / bandwidth);
         o.load[kUpdate] += to_load(moved.written_bytes / bandwidth);

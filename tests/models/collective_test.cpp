@@ -105,14 +105,14 @@ TEST_CASE("bytes of one device's port per level", "[models][collective][oracle]"
   for (const auto& [kind, passes] : {std::pair{OpKind::kAllGather, 1.0},
                                      {OpKind::kReduceScatter, 1.0},
                                      {OpKind::kAllReduce, 2.0}}) {
-    const auto ring = port_bytes(kind, Algorithm::kRing, S, g);
+    const auto ring = port_bytes(kind, Algorithm::kRing, S, g, cluster());
     CHECK(ring[0] == Approx(passes * S * (G - 1) * (L - 1) / (G * L)));
     CHECK(ring[1] == Approx(passes * S * (G - 1) / (G * L)));
-    const auto bound = port_bytes(kind, Algorithm::kHierarchical, S, g);
+    const auto bound = port_bytes(kind, Algorithm::kHierarchical, S, g, cluster());
     CHECK(bound[0] == Approx(passes * S * (L - 1) / L));
     CHECK(bound[1] == Approx(passes * S * (G - L) / (G * L)));
   }
-  const auto direct = port_bytes(OpKind::kAllToAll, Algorithm::kDirect, S, g);
+  const auto direct = port_bytes(OpKind::kAllToAll, Algorithm::kDirect, S, g, cluster());
   CHECK(direct[0] == Approx(S * (L - 1) / G));
   CHECK(direct[1] == Approx(S * (G - L) / G));  // no division by L
 }
@@ -122,20 +122,38 @@ TEST_CASE("one member per node saves nothing", "[models][collective][oracle]") {
   const GroupShape g = group_shape(system, strided(4, 8));
   REQUIRE(g.members == std::vector<std::int64_t>{1, 4});
   CHECK(g.siblings[0] == 8);
-  const auto ring = port_bytes(OpKind::kReduceScatter, Algorithm::kRing, 1e9, g);
+  const auto ring = port_bytes(OpKind::kReduceScatter, Algorithm::kRing, 1e9, g, cluster());
   CHECK(ring[0] == 0);
   CHECK(ring[1] == Approx(1e9 * 3 / 4));  // S (G - 1) / G
-  const auto bound = port_bytes(OpKind::kReduceScatter, Algorithm::kHierarchical, 1e9, g);
+  const auto bound = port_bytes(OpKind::kReduceScatter, Algorithm::kHierarchical, 1e9, g, cluster());
   CHECK(bound[1] == Approx(1e9 * 3 / 4));
 }
 
 TEST_CASE("a group inside a node is a plain ring", "[models][collective][oracle]") {
   const GroupShape g = group_shape(cluster(), strided(8, 1));
   for (const Algorithm a : {Algorithm::kRing, Algorithm::kHierarchical}) {
-    const auto bytes = port_bytes(OpKind::kAllReduce, a, 1e9, g);
+    const auto bytes = port_bytes(OpKind::kAllReduce, a, 1e9, g, cluster());
     CHECK(bytes[0] == Approx(2e9 * 7 / 8));
     CHECK(bytes[1] == 0);
   }
+}
+
+TEST_CASE("switches between machines carry what a machine has summed once each way",
+          "[models][collective][oracle]") {
+  // 4 machines of 8: S/8 a port instead of the tree's 2 S (32 - 8) / (32 * 8) = 0.1875 S.
+  const auto time = [](bool reduces) {
+    System system = cluster();
+    system.fabric[1].in_switch_reduction = reduces;
+    const GroupShape g = group_shape(system, strided(32, 1));
+    const auto algorithm = reduces ? Algorithm::kInSwitch : Algorithm::kHierarchical;
+    const auto bytes = port_bytes(OpKind::kAllReduce, algorithm, 1e9, g, system);
+    CHECK(bytes[0] == Approx(2e9 * 7 / 8));
+    CHECK(bytes[1] == Approx(reduces ? 1e9 / 8 : 0.1875e9));
+    return CostModel(system, {}).collective(collective_of(OpKind::kAllReduce, 1e9), g);
+  };
+  const Prediction with = time(true);
+  CHECK(with.algorithm == "reduction in the switch");
+  CHECK(with.time < time(false).time);
 }
 
 TEST_CASE("reduction in the switch beats the ring's bound on large groups",

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 #include <random>
@@ -8,7 +9,9 @@
 #include "planner/baselines/baselines.h"
 #include "planner/embedding_planner.h"
 #include "planner/embedding_prices.h"
+#include "planner/internal/plan_choice.h"
 #include "planner/ledger.h"
+#include "planner/migration.h"
 #include "planner/plan_space.h"
 #include "planner/search.h"
 #include "planner/shard_bytes.h"
@@ -19,6 +22,7 @@
 #include "tests/workloads/dlrm_jobs.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan_hugectr.h"
 #include "workloads/row_shares.h"
 
 using namespace stepcast;
@@ -307,6 +311,52 @@ TEST_CASE("plans that can be built are built, and beat or equal every baseline",
     job.embedding_plan = best->plan;
     CHECK_NOTHROW(workloads::build_graph(job));
   }
+}
+
+TEST_CASE("blocks of rows at any place are options, and so the plans that have them starts",
+          "[planner]") {
+  // Two tables take most lookups; HugeCTR's planner cuts their rows by doubling.
+  Job job = zoo_job("rm2", 8);
+  auto& tables = std::get<DlrmWorkload>(job.workload.model).tables;
+  tables[0].pooling *= 60;
+  tables[1].pooling *= 40;
+  const models::CostModel model(job.system, job.calibration);
+  const EmbeddingPlan cut = workloads::hugectr_plan(job, workloads::hugectr_rule(job));
+  REQUIRE(cut.tables[0].shards.size() > 1);
+  REQUIRE(cut.tables[0].shards[0].rows[1] < tables[0].rows);
+  const auto theirs = objective_of_plan(job, model, cut);
+  REQUIRE(theirs);
+
+  // As the space has them: another way to write the same plan.
+  const EmbeddingPrices prices(job, model);
+  const PlanSpace space(job, prices, {.group_sizes = group_sizes(job), .proposed = {&cut}});
+  const auto placement = internal::placement_of(job, space, cut);
+  REQUIRE(placement);
+  CHECK(load_seconds(objective_of(space.problem(), *placement)) == Approx(*theirs).epsilon(1e-12));
+  const EmbeddingPlan again = space.plan(job, *placement);
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    CHECK(same_placement(again.tables[t], cut.tables[t]));
+  }
+  // Unequal blocks: the loads of all of them together are those of the whole table's lookups.
+  const PlacementOption& o =
+      space.problem().tables[0].options[static_cast<std::size_t>((*placement)[0].option)];
+  CHECK(o.pieces == static_cast<std::int32_t>(cut.tables[0].shards.size()));
+  CHECK(o.uneven_pieces());
+  const auto whole = std::find_if(space.problem().tables[0].options.begin(),
+                                  space.problem().tables[0].options.end(), [](const auto& other) {
+                                    return other.pieces == 1 && other.group == 1;
+                                  });
+  const Ticks blocks = o.pieces * o.load[kLookup] + o.sum_of_extras()[kLookup];
+  CHECK(load_seconds(blocks) == Approx(load_seconds(whole->load[kLookup])).epsilon(0.1));
+
+  PlannerOptions options;
+  options.tiers = false;
+  options.proposed = {cut};
+  const EmbeddingPlanning found = plan_embeddings(job, model, options);
+  REQUIRE(found.best_buildable() != nullptr);
+  CHECK(found.best_buildable()->objective <= *theirs * (1 + 1e-12));
+  job.embedding_plan = found.best_buildable()->plan;
+  CHECK_NOTHROW(workloads::build_graph(job));
 }
 
 TEST_CASE("many tables too are placed for the slowest rank of each phase", "[planner][property]") {

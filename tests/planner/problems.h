@@ -42,6 +42,11 @@ inline PlacementProblem random_problem(std::mt19937& rng, std::int32_t ranks, st
     if (ranks >= 2) {
       option("columns x2", 2, 1, 0.55, 1);
     }
+    if (ranks >= 2 && draw(0, 2) == 0) {  // blocks of rows, one of them with the hot ones
+      option("blocks x2", 2, 1, 0.5, 1);
+      table.options.back().skew = {{static_cast<std::int32_t>(draw(0, 1)), 1}};
+      table.options.back().skewed = {look / 8, 0, look / 4};
+    }
     if (ranks >= 4) {
       option("pair", 1, 2, 0.6, 2);
     }
@@ -76,7 +81,9 @@ inline Ticks brute_force(const PlacementProblem& p) {
         }
       }
       if (static_cast<std::int32_t>(chosen.size()) == o.pieces) {
-        all.push_back(std::move(chosen));
+        do {
+          all.push_back(chosen);
+        } while (o.uneven_pieces() && std::next_permutation(chosen.begin(), chosen.end()));
       }
     }
     return all;

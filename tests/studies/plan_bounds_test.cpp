@@ -1,4 +1,4 @@
-// The bounds that `plan` prints, held to plans drawn at random from the space that docs/planner.md
+// The bounds that `plan` prints, held to plans drawn at random from the space that docs/parallel-planner.md
 // states: uneven layers, every schedule, every framework.
 #include <fmt/format.h>
 

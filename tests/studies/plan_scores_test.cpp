@@ -58,6 +58,9 @@ TEST_CASE("a task's figures follow from its rounds", "[studies][plans]") {
   CHECK(s.tied);
   CHECK(s.regret == Approx(0));
   CHECK(s.kendall_tau == Approx(1));
+  CHECK(s.halves_agree);
+  // Errors 9/100, 10/101, 11/105, 12/108, 13/130, 14/150, less one: in the middle 10/101 and 13/130.
+  CHECK(s.common_bias == Approx((10.0 / 101 + 13.0 / 130) / 2 - 1));
 }
 
 TEST_CASE("a plan that repeats cannot tell from the best is a tie, not exact", "[studies][plans]") {
@@ -109,6 +112,8 @@ TEST_CASE("what half of the rounds choose is judged by the other half", "[studie
   CHECK(half.n == 1);
   CHECK(half.exact.value == 0);
   CHECK(half.mean_regret == Approx(101.0 / 99 - 1));
+  CHECK(all.agreed == 0);
+  CHECK(half.agreed.high == 1);  // no task says anything
 }
 
 TEST_CASE("choices are compared on the tasks that count", "[studies][plans]") {
