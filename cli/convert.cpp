@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <iostream>
 
 #include "cli/command.h"
 #include "cli/output_files.h"
+#include "cli/recordings.h"
 #include "cli/step_range.h"
 #include "core/config/import.h"
 #include "core/error.h"
@@ -25,6 +28,7 @@ using traces::Recording;
 struct ConvertOptions {
   std::string input, output, to, steps;
   bool anonymize = false;
+  bool quiet = false;  ///< the output is not the user's own file
 };
 
 template <typename Record>
@@ -148,7 +152,14 @@ void check_output(const ConvertOptions& options) {
   }
 }
 
+/// A file that is made elsewhere first and then goes to standard output whole.
+int convert_to_standard_output(ConvertOptions options);
+
 int convert(ConvertOptions options) {
+  options.input = trace_file(options.input);
+  if (options.output == "-") {
+    return convert_to_standard_output(std::move(options));
+  }
   if (convert_description(options)) {
     return 0;
   }
@@ -162,7 +173,36 @@ int convert(ConvertOptions options) {
   } else {
     convert_recording(options);
   }
-  tell_written(options.output);
+  if (!options.quiet) {
+    tell_written(options.output);
+  }
+  return 0;
+}
+
+int convert_to_standard_output(ConvertOptions options) {
+  std::string folder = (std::filesystem::temp_directory_path() / "stepcast-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) {
+    throw EnvironmentError(folder + ": cannot be made to write the result in");
+  }
+  const std::filesystem::path file = std::filesystem::path(folder) / "trace";
+  options.output = file.string();
+  options.quiet = true;
+  const auto removed = [&folder](const auto& work) {
+    try {
+      work();
+    } catch (...) {
+      std::filesystem::remove_all(folder);
+      throw;
+    }
+    std::filesystem::remove_all(folder);
+  };
+  removed([&] {
+    convert(options);
+    if (std::filesystem::is_directory(file)) {
+      throw InputError("-", "the result is a folder of several files; name one");
+    }
+    std::cout << std::ifstream(file, std::ios::binary).rdbuf();
+  });
   return 0;
 }
 
@@ -184,11 +224,12 @@ void add_convert(CLI::App& app, Context& context) {
                          "Hugging Face model or arguments of Megatron-LM to a workload or job");
   command
       ->add_option("input", options->input,
-                   "File, folder of ranks or archive (" + format_list() + ")")
+                   "File, folder of ranks, archive, or - for standard input (" + format_list() + ")")
       ->required();
   command
       ->add_option("output", options->output,
-                   "Folder (native; kineto and chakra of several ranks) or file")
+                   "Folder (native; kineto and chakra of several ranks), file, or - for standard "
+                   "output; .gz compresses")
       ->required();
   command->add_option("--to", options->to, "native, kineto, chakra or perfetto (default)")
       ->check(CLI::IsMember({"native", "perfetto", "kineto", "chakra"}));

@@ -44,8 +44,8 @@ class DataTable {
   void as_object() { object_ = true; }
   /// A line under the table, in text only.
   void note(std::string text) { notes_.push_back(std::move(text)); }
-  /// Text shows this many rows and says how many more there are; 0 shows all.
-  void limit(std::size_t rows) { limit_ = rows; }
+  /// Text shows this many rows and says how many more there are; 0 shows all. Facts are all shown.
+  void limit(std::size_t rows) { limit_ = object_ ? 0 : rows; }
 
   [[nodiscard]] const std::string& key() const { return key_; }
   void print_text(std::ostream& out) const;

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 struct FitCommand {
   std::vector<std::string> inputs;
-  std::string device, system, out, stack, date, transfer;
+  std::string device, system, out, stack, date, transfer, mark;
   std::size_t points = 1000;
   bool name_device = false;
   OutputFormat format = OutputFormat::kText;
@@ -165,6 +165,7 @@ int fit_traces(const FitCommand& options, const Context& context) {
   studies::FitTracesOptions fit;
   fit.device = options.device;
   fit.system = options.system;
+  fit.mark = options.mark;
   fit.library = context.library;
   if (!options.system.empty()) {
     fit.facts = base_of(options, context);
@@ -336,6 +337,8 @@ void add_fit(CLI::App& app, Context& context) {
       ->check(output_file());
   command->add_option("--stack", options->stack,
                       "Software stack, where an op kind was measured on several");
+  command->add_option("--mark", options->mark,
+                      "Traces of others: the name of the ranges that are steps");
   command->add_option("--date", options->date, "Date written into the models (default: today)");
   command->add_flag(
       "--name-device", options->name_device,

@@ -9,6 +9,9 @@ namespace stepcast::cli {
 /// Does the path hold a recorded run, ours or others', rather than a job? Told by content: a
 /// folder, a compressed or binary file, JSON that lists events or nodes.
 bool is_recording(const std::string& path);
+/// A trace on standard input, "-", as a file that can be read more than once; any other path as it
+/// is. The file has no name and is gone when the program ends.
+std::string trace_file(const std::string& path);
 /// A recording of any format; ranks that it names and that were not given are told on the error
 /// stream, because whatever is said of it is said of the others only.
 traces::Recording open_recording(const std::string& path);

@@ -27,7 +27,8 @@ struct ShowCommand {
   bool details = false;
   std::optional<std::int32_t> rank;
   std::int32_t skip = 0;
-  std::string timeline, mark;
+  std::string timeline, mark, by;
+  std::size_t top = 0;
   [[nodiscard]] bool sections() const { return graph || flops || bytes || memory; }
 };
 
@@ -99,8 +100,14 @@ Tables show_recording(const ShowCommand& options) {
                      "is a recording of another program: nothing is known of its shapes; show it "
                      "without --graph, --flops, --bytes and --memory");
   }
-  return captured_tables(open_recording(options.job.job), options.job.job, options.skip,
-                         options.mark);
+  const traces::Recording recording = open_recording(options.job.job);
+  if (!recording.ranks.empty() && recording.ranks.front().timing != traces::Timing::kTimeline) {
+    return execution_graph_tables(recording);
+  }
+  if (!options.by.empty()) {
+    return {device_time_table(recording, options.by, options.mark, options.rank)};
+  }
+  return captured_tables(recording, options.job.job, options.skip, options.mark);
 }
 
 Tables show_job(const ShowCommand& options, const Context& context) {
@@ -142,12 +149,19 @@ void add_show(CLI::App& app, Context& context) {
   command->add_flag("--flops", options->flops, "FLOPs by convention, op kind and phase");
   command->add_flag("--bytes", options->bytes, "Memory traffic, communication, embedding lookups");
   command->add_flag("--memory", options->memory, "The memory ledger and the largest tensors");
-  command->add_option("--rank", options->rank, "--graph and --memory: only the class of this rank")
+  command->add_option("--rank", options->rank,
+                      "--graph and --memory: only the class of this rank; --by: only this rank")
       ->check(whole_number(0));
   command->add_option("--skip", options->skip, "Traces: leave out the first steps")
       ->check(whole_number(0));
   command->add_option("--mark", options->mark,
                       "Traces of others: the name of the ranges that are steps");
+  command
+      ->add_option("--by", options->by,
+                   "Traces of others: device time per step by kind of kernel, module or stream")
+      ->check(CLI::IsMember({"kind", "module", "stream"}));
+  command->add_option("--top", options->top, "Rows shown of each table, longest first")
+      ->check(whole_number(1));
   command
       ->add_option("--timeline", options->timeline,
                    "Traces: write the last step as Perfetto JSON, with why streams were idle and "
@@ -158,8 +172,8 @@ void add_show(CLI::App& app, Context& context) {
   command->callback([options, &context] {
     const auto print = [&options](Tables tables) {
       for (DataTable& t : tables) {
-        if (options->details) {
-          t.limit(0);
+        if (options->details || options->top > 0) {
+          t.limit(options->details ? 0 : options->top);
         }
       }
       print_tables(tables, options->job.format, std::cout);

@@ -27,4 +27,10 @@ Tables recorded_tables(const studies::RecordedStep& step);
 Tables captured_tables(const traces::Recording& recording, const std::string& name,
                        std::int32_t skip, const std::string& mark);
 
+/// What an execution graph without times holds: nodes, edges, operators and collectives.
+Tables execution_graph_tables(const traces::Recording& recording);
+/// Of a capture, by "kind", "module" or "stream".
+DataTable device_time_table(const traces::Recording& recording, const std::string& by,
+                            const std::string& mark, std::optional<std::int32_t> rank);
+
 }  // namespace stepcast::cli

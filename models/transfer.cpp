@@ -167,6 +167,10 @@ Device with_transferred(Device to, const Device& from, const TransferRule& rule)
 
 System with_transferred(System to, const System& from, const TransferRule& rule) {
   FittedModels models = transferred(from, to, rule);
+  if (const auto host = from.device.fitted.find("host"); host != from.device.fitted.end()) {
+    to.device.fitted.try_emplace(
+        "host", stripped(host->second, from.name, same_chip(from.device, to.device), true, rule));
+  }
   return completed(std::move(to), std::move(models));
 }
 

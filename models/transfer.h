@@ -46,7 +46,8 @@ FittedModels transferred(const Device& from, const Device& to, const TransferRul
 /// of another chip: networks and hosts differ.
 FittedModels transferred(const System& from, const System& to, const TransferRule& rule = {});
 
-/// `to` with what it has fitted itself (samples > 0), and transferred constants for the rest.
+/// `to` with what it has fitted itself (samples > 0), and transferred constants for the rest. Of
+/// systems the links' and, where `to` has none, the host's: its gaps are the program's.
 Device with_transferred(Device to, const Device& from, const TransferRule& rule = {});
 System with_transferred(System to, const System& from, const TransferRule& rule = {});
 

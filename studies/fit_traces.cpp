@@ -85,7 +85,7 @@ Input read(const fs::path& folder, const FitTracesOptions& options) {
           "holds no trace (it is empty); expected a folder that `stepcast run --trace` "
           "or `stepcast profile` wrote to its end, or Kineto files of all ranks");
     }
-    input.capture = traces::measured_run(traces::open_trace(folder));
+    input.capture = traces::measured_run(traces::open_trace(folder), options.mark);
     input.hash = hash_of(files_of(folder, 0));
     return input;
   }

@@ -1,5 +1,7 @@
 #include "studies/replay_costs.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -118,6 +120,33 @@ void join_launches(const ExecutionGraph& graph, StepCosts& costs) {
   }
 }
 
+/// What to say of a name that no op has which takes time: the nearest, else the groups there are.
+std::string no_match(const std::string& what, const ExecutionGraph& graph,
+                     const StepCosts& costs) {
+  std::set<std::string> groups{std::string(kHost), "all"}, names;
+  for (std::size_t i = 0; i < costs.ops.size(); ++i) {
+    const Program& program =
+        graph.programs[static_cast<std::size_t>(costs.folding.instances[i].program)];
+    for (std::size_t o = 0; o < program.ops.size(); ++o) {
+      const Op& op = program.ops[o];
+      if (costs.ops[i].ticks[o] > 0) {
+        groups.insert({is_collective(op.kind) ? "comm" : "compute", std::string(name_of(op.kind)),
+                       std::string(name_of(class_of(op.kind))),
+                       std::string(name_of(kernel_kind_of(op)))});
+        names.insert(program.name(op));
+      }
+    }
+  }
+  std::vector<std::string> all(groups.begin(), groups.end());
+  all.insert(all.end(), names.begin(), names.end());
+  const std::string near = config::nearest_name(what, all);
+  return fmt::format("matches no op of the trace that takes device time; {}",
+                     near.empty() ? fmt::format("expected one of {}, or the name of a kernel, * "
+                                                "standing for any text",
+                                                fmt::join(groups, ", "))
+                                  : fmt::format("did you mean \"{}\"?", near));
+}
+
 /// Visits the time of every selected op of every simulated rank.
 template <typename Change>
 void for_selected(const std::string& what, const ExecutionGraph& graph, StepCosts& costs,
@@ -144,21 +173,7 @@ void for_selected(const std::string& what, const ExecutionGraph& graph, StepCost
     }
   }
   if (!found) {
-    std::set<std::string> names{std::string(kHost)};
-    for (std::size_t i = 0; i < costs.ops.size(); ++i) {
-      const Program& program =
-          graph.programs[static_cast<std::size_t>(costs.folding.instances[i].program)];
-      for (std::size_t o = 0; o < program.ops.size(); ++o) {
-        const Op& op = program.ops[o];
-        if (costs.ops[i].ticks[o] > 0) {
-          names.insert({"all", is_collective(op.kind) ? "comm" : "compute",
-                        std::string(name_of(op.kind)), std::string(name_of(class_of(op.kind))),
-                        std::string(name_of(kernel_kind_of(op))), program.name(op)});
-        }
-      }
-    }
-    throw InputError(what, "matches no op of the trace that takes device time; " +
-                               config::suggestion(what, {names.begin(), names.end()}));
+    throw InputError(what, no_match(what, graph, costs));
   }
 }
 

@@ -240,6 +240,11 @@ constexpr std::array kKinds{
     Kind{"compare", "by_kind", comparison},
     Kind{"run", "step_time_s", training},
     Kind{"hitcurve", "hit_rate", cache_curve},
+    Kind{"replay --baseline", "verdict", guarded},
+    Kind{"show", "idle", recorded},
+    Kind{"show (recordings of ours)", "stragglers", recorded},
+    Kind{"job", "told", tables},
+    Kind{"compare (traces)", "stepcast", tables},
 };
 
 const Kind* kind_of(const nlohmann::ordered_json& json) {

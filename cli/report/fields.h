@@ -47,6 +47,8 @@ class Field {
     }
     return json_->get<bool>();
   }
+  [[nodiscard]] bool is_list() const { return json_->is_array(); }
+  [[nodiscard]] bool is_number() const { return json_->is_number(); }
   /// A text as it is, other values as JSON.
   [[nodiscard]] std::string shown() const {
     return json_->is_string() ? json_->get<std::string>() : json_->dump();

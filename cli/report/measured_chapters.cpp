@@ -59,6 +59,18 @@ std::string replay(const Field& d) {
                              percent_signed(error))});
     row("kernels take no time", r.at("controls").at("scale_0").number());
     row("kernels take twice as long", r.at("controls").at("scale_2").number());
+    if (r.at("host_bound").flag()) {
+      out += paragraph(name + ": host-bound: says nothing of devices or network");
+    }
+    if (r.has("what_if")) {
+      const Field change = r.at("what_if");
+      bars.rows.push_back({.label = "with the change",
+                           .parts = {change.at("step_s").number()},
+                           .note = fmt::format("{} ({})", shown_seconds(change.at("step_s").number()),
+                                               percent_signed(change.at("ratio").number() - 1))});
+      change.at("doubts").each(
+          [&](const Field& doubt) { out += paragraph("doubtful: " + doubt.string()); });
+    }
     r.at("warnings").each([&](const Field& w) { out += paragraph("warning: " + w.string()); });
   });
   return out + drawn(bars);
@@ -215,6 +227,104 @@ std::string cache_curve(const Field& d) {
     chart.groups.push_back(std::move(group));
   }
   return heading("recorded lookups") + drawn(chart);
+}
+
+std::string guarded(const Field& d) {
+  std::string out = heading("guard: " + d.at("verdict").string());
+  const Field power = d.at("power");
+  for (const auto& [key, what] : std::array<std::pair<const char*, const char*>, 2>{
+           {{"all_ops_together", "all ops together"}, {"step", "the step"}}}) {
+    out += paragraph(power.has(key) ? fmt::format("a slowdown of {} is seen from {} on", what,
+                                                  percent(power.at(key).number()))
+                                    : fmt::format("{} cannot be judged", what));
+  }
+  BarChart bars{.title = "times per step, baseline and now", .parts = {"time"}, .scale = kSeconds};
+  constexpr std::size_t kRows = 60;
+  d.at("times").each([&](const Field& t) {
+    if (bars.rows.size() >= kRows) {
+      return;
+    }
+    bars.rows.push_back({t.at("op").string() + ", baseline", {t.at("before_s").number()}});
+    const double after = t.at("after_s").number();
+    bars.rows.push_back({.label = t.at("regressed").flag() ? "now: regressed" : "now",
+                         .parts = {after},
+                         .note = fmt::format("{} ({})", shown_seconds(after),
+                                             percent_signed(t.at("plain_change").number()))});
+  });
+  std::vector<std::vector<std::string>> structure;
+  d.at("structure").each([&](const Field& s) {
+    structure.push_back(
+        {s.at("op").string(), s.at("what").string(), s.at("before").shown(), s.at("after").shown()});
+  });
+  out += drawn(bars);
+  return structure.empty() ? out : out + table({"op", "structure", "before", "now"}, structure);
+}
+
+namespace {
+
+/// A value of a table as people read it; keys carry units.
+std::string shown_value(const std::string& key, const Field& value) {
+  const std::string text = value.shown();
+  if (text == "null") {
+    return "";
+  }
+  return !value.is_number()    ? text
+         : key.ends_with("_s") ? shown_seconds(value.number())
+                               : fmt::format("{:.4g}", value.number());
+}
+
+std::string rows_of(const std::string& name, const Field& list) {
+  std::vector<std::string> titles;
+  std::vector<std::vector<std::string>> rows;
+  std::size_t more = 0;
+  list.each([&](const Field& row) {
+    constexpr std::size_t kRows = 50;
+    if (rows.size() >= kRows) {
+      ++more;
+      return;
+    }
+    rows.emplace_back();
+    row.each_member([&](const std::string& key, const Field& value) {
+      if (rows.size() == 1) {
+        titles.push_back(key);
+      }
+      rows.back().push_back(shown_value(key, value));
+    });
+  });
+  if (rows.empty()) {
+    return "";
+  }
+  return "<h3>" + studies::svg::escaped(name) + "</h3>\n" + table(titles, rows) +
+         (more > 0 ? paragraph(fmt::format("... and {} more", more)) : "");
+}
+
+}  // namespace
+
+std::string recorded(const Field& d) {
+  const Field step = d.at("step");
+  std::string out = heading("recorded step");
+  out += paragraph(fmt::format("step {}, bound by {} ({})", shown_seconds(step.at("step_s").number()),
+                               step.at("bound").string(), percent(step.at("bound_share").number())));
+  BarChart bars{.title = "where the step goes, per rank",
+                .parts = {"compute", "exposed communication", "bubble", "host", "other"},
+                .scale = kSeconds};
+  d.at("ranks").each([&](const Field& r) {
+    bars.rows.push_back({"rank " + r.at("rank").shown(),
+                         {r.at("compute_s").number(), r.at("exposed_communication_s").number(),
+                          r.at("bubble_s").number(), r.at("host_s").number(),
+                          r.at("other_s").number()}});
+  });
+  return out + drawn(bars) + tables(d);
+}
+
+std::string tables(const Field& d) {
+  std::string out;
+  d.each_member([&](const std::string& key, const Field& value) {
+    if (key != "stepcast" && value.is_list()) {
+      out += rows_of(key, value);
+    }
+  });
+  return out;
 }
 
 }  // namespace stepcast::cli::report

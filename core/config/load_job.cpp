@@ -376,6 +376,18 @@ void read_rest(const Value& job, Job& j) {
   }
 }
 
+/// The host's time per op is the program's as much as the machine's: a job may bring its own, which
+/// stays whatever the system.
+void read_host(const Value& job, Job& j) {
+  if (const auto host = job.find("host")) {
+    host->keys({"issue"});
+    FittedModel& model = j.system.device.fitted["host"];
+    model.form = "host.constant";
+    model.constants["issue"] = host->at("issue", "a time such as \"12 us\"").amount<Seconds>(true).base();
+    model.source = "the job's host.issue";
+  }
+}
+
 }  // namespace
 
 const std::vector<std::pair<std::string, OptimizerKind>>& optimizer_names() {
@@ -473,7 +485,7 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
   }
   v.keys({"stepcast", "workload", "system", "devices", "batch", "parallel", "formats", "embedding",
           "optimizer", "attention", "epilogues", "flows", "calibration", "phase", "cached",
-          "devices_per_machine"});
+          "devices_per_machine", "host"});
   if (const auto version = v.find("stepcast")) {
     (void)version->integer(1, 1);
   }
@@ -484,6 +496,7 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
       resolve(v, "system", FileKind::kSystem, documents.system, library, [&](const Value& s) {
         return system_from(s, library, documents.device ? &*documents.device : nullptr);
       });
+  read_host(v, j);
   const std::int64_t most =
       j.system.fabric.empty() ? 1 : j.system.devices_in_level(j.system.fabric.size() - 1);
   j.devices = std::min(j.system.host.devices, most);

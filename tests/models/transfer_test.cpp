@@ -150,7 +150,9 @@ TEST_CASE("collectives keep link efficiencies and the bytes that their times are
   to.fabric[0].bandwidth = GBps(400);
   to.fabric[0].latency = microseconds(1);
   to.fitted.clear();
+  from.device.fitted["host"].constants["issue"] = 5e-5;
   const System t = with_transferred(to, from);
+  CHECK(t.device.fitted.at("host").constants.at("issue") == 5e-5);  // of the program, not the chip
   const FittedModel& moved = t.fitted.at("all_reduce");
   CHECK(moved.constants.at("start") == Approx(6e-6));  // 8 us * 300 / 400
   CHECK(moved.constants.at("ring") == 0.7);

@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
 """What `stepcast show` says of recorded Kineto traces, computed a second time.
 
-Usage: check_steps.py STEPCAST FOLDER...   (exit 77: no folder is there)
+Usage: check_steps.py STEPCAST PAGE [--write] FOLDER...   (exit 77: no folder is there)
 
-Of every trace of one rank that ProfilerStep# marks: the steps (from the end of the step before to a
-step's own, where that is the end of its host range and of all device work launched in it; the first
-of several is left out), and within them, per rank, time with compute running, with transfers alone,
-and neither; and of the stream that computes most its busy time and its idle time by cause. Nothing
-of stepcast is used, and all must agree to 0.1 %.
+Every Kineto trace of the folders is a run: a folder that holds all ranks of a run is one, any other
+file is one by itself. Steps are the ranges ProfilerStep#, else what lies between the ends of
+Optimizer.step#, else all the host did. A step lasts from the end of the step before to its own, where
+that is the end of its host range and of all device work launched in it; the first of several is left
+out. Of each rank: time with compute running, with transfers alone, and neither. Of its stream that
+computes most: busy time, and idle time by cause. Of the run: how much longer a step gets when
+computing, transfers or the host's own time get longer by a little, which is their part of the
+critical path.
+
+Nothing of stepcast is used but what it prints, and all must agree to 0.1 % of the step. PAGE holds
+the table of both between two comments; it must be the one made here (--write makes it so).
 """
 import gzip
 import json
@@ -17,7 +23,12 @@ import sys
 
 WORK = {"kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
 RUNTIME = {"cuda_runtime", "cuda_driver", "hip_runtime", "Runtime"}
+DEVICE = WORK | {"gpu_user_annotation", "cuda_sync", "cuda_event", "cuda_profiler_range"}
+COMMUNICATES = ("nccl", "multimem_all_reduce", "multimem_all_gather")
 TOLERANCE = 1e-3
+BEGIN, END = "<!-- steps, computed twice: begin -->", "<!-- steps, computed twice: end -->"
+STREAM = ("compute_s", "communication_s", "host_s", "exposed_communication_s", "wait_for_rank_s",
+          "wait_for_stream_s", "gap_s", "drain_s")
 
 
 def union(intervals):
@@ -43,113 +54,221 @@ def minus(left, right):
 
 
 def collective(event):
-    args = event.get("args", {})
     return event["cat"] in ("kernel", "Kernel") and (
-        "Collective name" in args or event["name"].startswith("nccl") or "ncclKernel" in event["name"]
-        or "ncclDevKernel" in event["name"])
+        "Collective name" in event.get("args", {})
+        or any(word in event["name"].split("(")[0] + event["name"][:60] for word in COMMUNICATES)
+        and "fbgemm" not in event["name"])
 
 
-def steps_of(events, launch):
-    marks = sorted((e["ts"], e["ts"] + e["dur"]) for e in events
-                   if e["name"].startswith("ProfilerStep#")
-                   and e["cat"] in ("user_annotation", "cpu_op", "Operator"))
-    if not marks:
-        return None
-    ends = [max([marks[0][0]] + [w["end"] for w in launch if w["issued"] < marks[0][0] <= w["end"]])]
-    begin = marks[0][0]
-    for k, mark in enumerate(marks):
-        stop = min(mark[1], marks[k + 1][0]) if k + 1 < len(marks) else mark[1]
-        done = [w["end"] for w in launch if begin <= w["issued"] < stop]
-        ends.append(max(done + [mark[1], ends[-1]]))
-        begin = stop
-    return ends
+class Rank:
+    """Events of one file, times in microseconds."""
+
+    def __init__(self, path):
+        text = (gzip.open(path) if path.endswith(".gz") else open(path, "rb")).read()
+        whole = json.loads(text)
+        info = whole.get("distributedInfo", {}) if isinstance(whole, dict) else {}
+        self.number, self.world = info.get("rank", 0), info.get("world_size", 1)
+        events = [e for e in whole["traceEvents"]
+                  if e.get("ph") == "X" and e.get("cat") != "Trace" and "dur" in e
+                  and e.get("pid") not in ("Spans", "Traces")]
+        calls = {}
+        for e in events:
+            if e.get("cat") in RUNTIME and "correlation" in e.get("args", {}):
+                calls.setdefault(e["args"]["correlation"], e)
+        self.work = []
+        for e in events:
+            if e.get("cat") in WORK:
+                args = e.get("args", {})
+                call = calls.get(args.get("correlation"))
+                self.work.append({
+                    "begin": e["ts"], "end": e["ts"] + e["dur"], "comm": collective(e),
+                    "ready": e["ts"], "issued": call["ts"] if call else e["ts"],
+                    "launched": min(call["ts"] + call["dur"], e["ts"]) if call else e["ts"],
+                    "stream": (args.get("device", e["pid"]), args.get("stream", e["tid"]))})
+        self.work.sort(key=lambda w: w["begin"])
+        self.marks = self.marks_of(events)
+
+    @staticmethod
+    def marks_of(events):
+        host = ("user_annotation", "cpu_op", "Operator")
+
+        def ranges(start):
+            return sorted((e["ts"], e["ts"] + e["dur"]) for e in events
+                          if e["name"].startswith(start) and e.get("cat") in host)
+
+        marks = ranges("ProfilerStep#")
+        if marks:
+            return marks
+        spans = [(e["ts"], e["ts"] + e["dur"]) for e in events if e.get("cat") not in DEVICE]
+        begin, end = min(s[0] for s in spans), max(s[1] for s in spans)
+        ends = [m[1] for m in ranges("Optimizer.step#")]
+        return list(zip([begin] + ends, ends)) if len(ends) > 1 else [(begin, end)]
+
+    def ends(self):
+        """When the run's first step begins and each is done."""
+        marks, begin = self.marks, self.marks[0][0]
+        ends = [max([begin] + [w["end"] for w in self.work if w["issued"] < begin <= w["end"]])]
+        for k, mark in enumerate(marks):
+            stop = min(mark[1], marks[k + 1][0]) if k + 1 < len(marks) else mark[1]
+            done = [w["end"] for w in self.work if begin <= w["issued"] < stop]
+            ends.append(max(done + [mark[1], ends[-1]]))
+            begin = stop
+        return ends
 
 
-def account(path):
-    text = (gzip.open(path) if path.endswith(".gz") else open(path, "rb")).read()
-    whole = json.loads(text)
-    events = [e for e in whole["traceEvents"] if e.get("ph") == "X" and e.get("cat") != "Trace"]
-    calls = {}
-    for e in events:
-        if e.get("cat") in RUNTIME and "correlation" in e.get("args", {}):
-            calls.setdefault(e["args"]["correlation"], e)
-    work = []
-    for e in events:
-        if e.get("cat") in WORK:
-            call = calls.get(e.get("args", {}).get("correlation"))
-            work.append({"begin": e["ts"], "end": e["ts"] + e["dur"], "comm": collective(e),
-                         "issued": call["ts"] if call else e["ts"],
-                         "stream": (e["args"].get("device"), e["args"].get("stream"))})
-    ends = steps_of(events, work)
-    if ends is None or not work:
-        return None
+def tell_waits(ranks):
+    """A collective waits until the last of its members has come: the i-th of each rank."""
+    lists = [[w for w in r.work if w["comm"]] for r in ranks]
+    if len(ranks) < 2 or len({len(each) for each in lists}) != 1:
+        return
+    for members in zip(*lists):
+        last = max(m["begin"] for m in members)
+        for m in members:
+            m["ready"] = min(max(last, m["begin"]), m["end"])
+
+
+def account(rank):
+    """Of a rank, and of its main stream; seconds per step."""
+    ends = rank.ends()
     first = 1 if len(ends) > 2 else 0
-    n = len(ends) - 1 - first
     begin, end = ends[first], ends[-1]
-    compute = cut([(w["begin"], w["end"]) for w in work if not w["comm"]], begin, end)
-    comm = cut([(w["begin"], w["end"]) for w in work if w["comm"]], begin, end)
-    rank = {"mean_s": end - begin, "compute_s": length(union(compute)),
-            "exposed_communication_s": minus(comm, compute)}
-    rank["idle"] = rank["mean_s"] - rank["compute_s"] - rank["exposed_communication_s"]
-    main = {"compute_s": 0, "communication_s": 0, "host_s": 0, "other_idle": 0, "drain_s": 0}
+    compute = cut([(w["begin"], w["end"]) for w in rank.work if not w["comm"]], begin, end)
+    transfer = cut([(w["ready"], w["end"]) for w in rank.work if w["comm"]], begin, end)
+    whole = {"mean_s": end - begin, "compute_s": length(union(compute)),
+             "exposed_communication_s": minus(transfer, compute)}
+    whole["idle"] = whole["mean_s"] - whole["compute_s"] - whole["exposed_communication_s"]
+    main = dict.fromkeys(STREAM, 0)
     for a, b in zip(ends[first:-1], ends[first + 1:]):
-        busy = {}
-        for w in work:
-            if not w["comm"] and w["end"] > a and w["begin"] < b:
-                busy[w["stream"]] = busy.get(w["stream"], 0) + min(w["end"], b) - max(w["begin"], a)
-        stream = max(busy, key=lambda s: busy[s]) if busy else None
-        at = a
-        for w in sorted((w for w in work if w["stream"] == stream and w["end"] > a and w["begin"] < b),
-                        key=lambda w: w["begin"]):
-            start, stop = max(at, w["begin"]), max(at, min(w["end"], b))
-            launched = min(max(w["issued"], at), start)
-            main["host_s"] += launched - at
-            main["other_idle"] += start - launched
-            main["communication_s" if w["comm"] else "compute_s"] += stop - start
-            at = max(start, stop)
-        main["drain_s"] += b - at
-    scale = 1e-6 / n
-    return ({k: v * scale for k, v in rank.items()}, {k: v * scale for k, v in main.items()})
+        account_stream([w for w in rank.work if w["end"] > a and w["begin"] < b], a, b, main)
+    scale = 1e-6 / (len(ends) - 1 - first)
+    return ({k: v * scale for k, v in whole.items()}, {k: v * scale for k, v in main.items()})
 
 
-def compare(stepcast, path):
-    mine = account(path)
-    if mine is None:
-        return 0, []
-    said = json.loads(subprocess.run([stepcast, "show", path, "--format", "json"], check=True,
-                                     capture_output=True, text=True).stdout)
-    wrong = []
-    rank, idle = said["ranks"][0], said["idle"][0]
-    rank["idle"] = rank["bubble_s"] + rank["host_s"] + rank["other_s"]
-    idle["other_idle"] = (idle["gap_s"] + idle["exposed_communication_s"] + idle["wait_for_rank_s"]
-                          + idle["wait_for_stream_s"])
-    for what, ours, theirs in (("rank", mine[0], rank), ("stream", mine[1], idle)):
-        for key, value in ours.items():
-            if abs(value - theirs[key]) > TOLERANCE * mine[0]["mean_s"]:
-                wrong.append(f"{path}: {what} {key}: {theirs[key]:.6g} s, computed {value:.6g} s")
-    if abs(said["step"]["step_s"] / mine[0]["mean_s"] - 1) > TOLERANCE:
-        wrong.append(f"{path}: step {said['step']['step_s']:.6g} s, "
-                     f"computed {mine[0]['mean_s']:.6g} s")
-    return 1, wrong
+def account_stream(work, a, b, main):
+    busy = {}
+    for w in work:
+        if not w["comm"]:
+            busy[w["stream"]] = busy.get(w["stream"], 0) + min(w["end"], b) - max(w["begin"], a)
+    stream = max(busy, key=lambda s: busy[s]) if busy else None
+    others = [w for w in work if w["stream"] != stream]
+    transfers = union((max(w["ready"], a), min(w["end"], b)) for w in others if w["comm"])
+    waits = union((max(w["begin"], a), min(w["end"], b)) for w in others if w["comm"])
+    anything = union((max(w["begin"], a), min(w["end"], b)) for w in others)
+    at = a
+    for w in (w for w in work if w["stream"] == stream):
+        start = max(at, w["begin"])
+        stop = max(start, min(w["end"], b))
+        launched = min(max(w["launched"], at), start)
+        main["host_s"] += launched - at
+        t, r, s = (length(cut(i, launched, start)) for i in (transfers, waits, anything))
+        main["exposed_communication_s"] += t
+        main["wait_for_rank_s"] += r - t
+        main["wait_for_stream_s"] += s - r
+        main["gap_s"] += start - launched - s
+        if w["comm"]:
+            ready = min(max(w["ready"], start), stop)
+            main["wait_for_rank_s"] += ready - start
+            main["communication_s"] += stop - ready
+        else:
+            main["compute_s"] += stop - start
+        at = stop
+    main["drain_s"] += b - at
+
+
+def said_by(stepcast, *arguments):
+    done = subprocess.run([stepcast, *arguments, "--format", "json"], capture_output=True, text=True)
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def sensitivity(stepcast, path, said):
+    """Parts of the critical path, by making their times a little longer."""
+    wrong, little = [], 1e-4
+    for name, key in (("compute", "compute_s"), ("comm", "transfer_s")):
+        there = said["critical_path"][key]
+        what_if = said_by(stepcast, "replay", path, "--scale", f"{name}={1 + little}")
+        if what_if is None:
+            if there > 0:
+                wrong.append(f"{path}: critical path {key}: {there:.6g} s, and no {name} to scale")
+            continue
+        if what_if["replays"][0]["steps"] > 1:
+            return []  # the paths to the first end and to the last are two
+        what_if = what_if["replays"][0]["what_if"]
+        found = (what_if["step_s"] - what_if["unchanged_step_s"]) / little
+        if abs(found - there) > TOLERANCE * said["step"]["step_s"]:
+            wrong.append(f"{path}: critical path {key}: {there:.6g} s, by change {found:.6g} s")
+    return wrong
+
+
+def compare(stepcast, path, files):
+    ranks = [Rank(f) for f in files]
+    if not any(r.work for r in ranks):
+        return None
+    tell_waits(ranks)
+    said = said_by(stepcast, "show", path)
+    if said is None:
+        return None
+    wrong, rows = [], []
+    for r, rank in sorted(enumerate(ranks), key=lambda i: i[1].number):
+        mine = account(rank)
+        row = len(rows)
+        whole, idle = said["ranks"][row], said["idle"][row]
+        whole["idle"] = whole["bubble_s"] + whole["host_s"] + whole["other_s"]
+        most = 0
+        for what, ours, theirs in (("rank", mine[0], whole), ("stream", mine[1], idle)):
+            for key, value in ours.items():
+                most = max(most, abs(value - theirs[key]) / mine[0]["mean_s"])
+                if abs(value - theirs[key]) > TOLERANCE * mine[0]["mean_s"]:
+                    wrong.append(f"{path}: rank {rank.number}: {what} {key}: {theirs[key]:.6g} s, "
+                                 f"computed {value:.6g} s")
+        values = [f"{1e3 * mine[0][k]:.4g} / {1e3 * whole[k]:.4g}" for k in
+                  ("mean_s", "compute_s", "exposed_communication_s")]
+        values += [f"{1e3 * mine[1][k]:.4g} / {1e3 * idle[k]:.4g}" for k in
+                   ("host_s", "exposed_communication_s", "wait_for_rank_s", "gap_s")]
+        name = os.path.basename(path).split(".")[0][:44]
+        rows.append(f"| {name} | {rank.number} | {' | '.join(values)} | {100 * most:.2f} % |")
+    return rows, wrong + sensitivity(stepcast, path, said)
+
+
+def runs_in(folders):
+    """Paths as given to stepcast, with their files."""
+    for folder in folders:
+        for where, _, names in sorted(os.walk(folder)):
+            files = [os.path.join(where, n) for n in sorted(names)
+                     if n.endswith((".json.gz", ".json")) and "_et" not in n]
+            files = [f for f in files if not os.path.basename(f).startswith("dlrm_eg")]
+            if len(files) > 1 and all("worker" in os.path.basename(f) for f in files):
+                yield where, files
+            else:
+                yield from ((f, [f]) for f in files)
 
 
 def main():
-    stepcast, folders = sys.argv[1], [f for f in sys.argv[2:] if os.path.isdir(f)]
-    checked, wrong = 0, []
-    for folder in folders:
-        for where, _, files in sorted(os.walk(folder)):
-            for name in sorted(files):
-                if name.endswith((".json.gz", ".json")) and not name.startswith("dlrm_eg"):
-                    path = os.path.join(where, name)
-                    try:
-                        count, bad = compare(stepcast, path)
-                    except (KeyError, TypeError):
-                        continue  # not a Kineto trace
-                    checked += count
-                    wrong += bad
-    print("\n".join(wrong))
+    stepcast, page = sys.argv[1:3]
+    write = "--write" in sys.argv
+    folders = [f for f in sys.argv[3:] if os.path.isdir(f)]
+    table, wrong, checked = [], [], 0
+    for path, files in runs_in(folders):
+        found = compare(stepcast, path, files)
+        if found:
+            table += found[0]
+            wrong += found[1]
+            checked += 1
+    if checked == 0:
+        return 77
+    head = ["| trace | rank | step | compute | exposed transfers | main stream idle: host | a transfer "
+            "| a rank | gaps | largest difference |", "|---|---|---|---|---|---|---|---|---|---|"]
+    block = "\n".join([BEGIN] + head + table + [END])
+    with open(page, encoding="utf-8") as f:
+        text = f.read()
+    if write:
+        begin, end = text.index(BEGIN), text.index(END) + len(END)
+        with open(page, "w", encoding="utf-8") as f:
+            f.write(text[:begin] + block + text[end:])
+    elif block not in text:
+        wrong.append(f"{page}: its table is not the one made here; make it with --write")
+    print("\n".join(table + wrong))
     print(f"{checked} traces checked, {len(wrong)} figures differ")
-    return 1 if wrong else 77 if checked == 0 else 0
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -115,6 +115,7 @@ TEST_CASE("lists of texts are read item by item", "[traces][operators]") {
   using Texts = std::vector<std::string>;
   CHECK(items_of(R"(["float","","[1, 2]"])") == Texts{"float", "", "[1, 2]"});
   CHECK(items_of("[1, True]") == Texts{"1", "True"});
+  CHECK(items_of("[\n  \"float\",\n  \"Scalar\"\n]") == Texts{"float", "Scalar"});
   CHECK(items_of("[]").empty());
   CHECK(items_of("").empty());
   CHECK(items_of(R"(["a")").size() <= 1);  // cut short

@@ -354,6 +354,7 @@ TEST_CASE("calls and collectives are known by the names libraries give them", "[
   CHECK(element_bytes_of("c10::BFloat16") == 2);
   CHECK(element_bytes_of("long int") == 8);
   CHECK_FALSE(element_bytes_of("tensor").has_value());
+  CHECK(shapes_of("[\n [\n  640\n ],\n []\n]") == std::vector<std::vector<std::int64_t>>{{640}, {}});
   CHECK(shapes_of("[[1024, 32], [], [[3], [4]]]") ==
         std::vector<std::vector<std::int64_t>>{{1024, 32}, {}, {3}, {4}});
   CHECK(shapes_of("[[1, x]]").empty());

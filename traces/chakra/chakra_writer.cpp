@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <system_error>
 #include <unordered_set>
 
 #include "core/error.h"
-#include "core/whole_file.h"
 #include "traces/chakra/internal/edges.h"
 #include "traces/chakra/internal/node.h"
 #include "traces/chakra/internal/wire.h"
+#include "traces/input/gzip.h"
+#include "traces/input/rank_files.h"
 
 namespace stepcast::traces {
 namespace {
@@ -292,17 +292,15 @@ Losses write_chakra(const std::filesystem::path& out, const Recording& recording
   add_loss(losses, "collectives of unknown size: written with comm_size 0", unsized);
   add_loss(losses, "job", recording.job.empty() ? 0 : 1);
   if (files.size() == 1) {
-    write_whole_file(out, files.front());
+    write_by_extension(out, files.front());
     return losses;
   }
-  std::error_code failure;
-  std::filesystem::create_directories(out, failure);
-  if (failure) {
-    throw InputError(out.string(), "cannot be made: " + failure.message());
+  std::vector<std::int32_t> ranks;
+  for (const RankRecording& rank : recording.ranks) {
+    ranks.push_back(rank.rank);
   }
-  for (std::size_t r = 0; r < files.size(); ++r) {
-    write_whole_file(out / fmt::format("rank.{}.et", recording.ranks[r].rank), files[r]);
-  }
+  write_rank_files(out, "rank.", ".et", ranks,
+                   [&files](std::size_t r) { return std::move(files[r]); });
   return losses;
 }
 

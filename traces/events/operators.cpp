@@ -508,7 +508,7 @@ std::vector<std::string> items_of(std::string_view text) {
         continue;
       }
       depth -= c == ']' ? 1 : 0;
-      if (c == ' ') {
+      if (std::isspace(static_cast<unsigned char>(c)) != 0) {
         continue;
       }
     }

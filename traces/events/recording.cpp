@@ -1,6 +1,7 @@
 #include "traces/events/recording.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 namespace stepcast::traces {
@@ -82,7 +83,7 @@ std::vector<std::vector<std::int64_t>> shapes_of(std::string_view text) {
       }
       shape.push_back(value);
       i = static_cast<std::size_t>(end - text.data()) - 1;
-    } else if (c != ',' && c != ' ') {
+    } else if (c != ',' && std::isspace(static_cast<unsigned char>(c)) == 0) {
       return {};
     }
   }

@@ -128,12 +128,19 @@ class Writer {
       m.spans.push_back({.rank = rank_.rank,
                          .step = 0,
                          .ref = {0, static_cast<std::uint32_t>(i)},
-                         .issued = at(n.issued),
+                         .issued = at(handed_over(n)),
                          .begin = at(e_.begin[n.event]),
                          .ready = at(e_.begin[n.event]),
                          .end = at(e_.end(n.event)),
                          .bytes = bytes_of(n.event)});
     }
+  }
+
+  /// Once the launching call has returned, or its work has begun: a call that loads code first is
+  /// the host's time.
+  [[nodiscard]] Nanoseconds handed_over(const IssuedNode& n) const {
+    const EventId call = e_.link[n.event];
+    return call == kNoEvent ? n.issued : std::max(n.issued, std::min(e_.end(call), e_.begin[n.event]));
   }
 
   /// The op of a kernel whose shape nothing tells; what the name says of its direction counts.

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
-#include "core/error.h"
-#include "core/whole_file.h"
 #include "traces/input/gzip.h"
+#include "traces/input/rank_files.h"
 #include "traces/kineto/internal/chrome_json.h"
 
 namespace stepcast::traces {
@@ -56,6 +54,10 @@ std::string document_of(const Recording& recording, const ArgumentWriter& writer
     return lane.kind == Lane::Kind::kStream ? std::int64_t{lane.device} : lane.process;
   };
   for (const Lane& lane : rank.lanes) {
+    if (lane.name != kNoName) {
+      d.event(R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":{}}}}})",
+              process_of(lane), lane.thread, writer.name(lane.name));
+    }
     for (EventId i = lane.first; i < lane.first + lane.count; ++i) {
       slice(d, writer, rank, i, process_of(lane), lane.thread, e.begin[i] + shift);
       if (e.link[i] != kNoEvent && e.correlation[i] != 0) {
@@ -117,15 +119,13 @@ Losses write_kineto(const std::filesystem::path& out, const Recording& recording
     write_by_extension(out, document_of(recording, writer, recording.ranks.front()));
     return losses_of(recording);
   }
-  std::error_code failure;
-  std::filesystem::create_directories(out, failure);
-  if (failure) {
-    throw InputError(out.string(), "cannot be made: " + failure.message());
-  }
+  std::vector<std::int32_t> ranks;
   for (const RankRecording& rank : recording.ranks) {
-    write_whole_file(out / fmt::format("rank-{}.json", rank.rank),
-                     document_of(recording, writer, rank));
+    ranks.push_back(rank.rank);
   }
+  write_rank_files(out, "rank-", ".json", ranks, [&](std::size_t r) {
+    return document_of(recording, writer, recording.ranks[r]);
+  });
   return losses_of(recording);
 }
 
@@ -165,7 +165,13 @@ Losses write_timeline(const std::filesystem::path& file, const Recording& record
         }
         open[t].push_back(end);
         moved += t > 0 ? 1 : 0;
-        slice(d, writer, rank, i, rank.rank, first_track + static_cast<std::int64_t>(t), begin);
+        const std::int64_t track = first_track + static_cast<std::int64_t>(t);
+        slice(d, writer, rank, i, rank.rank, track, begin);
+        if (rank.events.link[i] != kNoEvent && rank.events.correlation[i] != 0) {
+          constexpr std::int64_t kRank = std::int64_t{1} << 40;  // ids are those of a rank
+          arrow(d, on_device(rank.events.category[i]) ? 'f' : 's',
+                rank.rank * kRank + rank.events.correlation[i] % kRank, rank.rank, track, begin);
+        }
       }
       tracks += std::ssize(open);
     }

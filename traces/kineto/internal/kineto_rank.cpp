@@ -264,7 +264,9 @@ bool KinetoRank::communicates(NameId kernel) {
 void KinetoRank::event(const RawEvent& e, std::uint64_t offset) {
   ++phases_[static_cast<unsigned char>(e.phase) % phases_.size()];
   if (e.phase != 'X') {
-    if (e.phase != 'M' && e.phase != 's' && e.phase != 't' && e.phase != 'f') {
+    if (e.phase == 'M' && e.name == "thread_name" && !e.label.empty()) {
+      threads_[{number_of(e.process), number_of(e.thread)}] = name_of_text(bare(e.label), offset);
+    } else if (e.phase != 'M' && e.phase != 's' && e.phase != 't' && e.phase != 'f') {
       builder_.rank().oddities.add(Oddity::kUnreadRecord, [&] {
         return fmt::format("{}: phase '{}'", place(offset), e.phase);
       });
@@ -411,6 +413,12 @@ RankRecording KinetoRank::finish() && {
   for (std::size_t p = 0; p < phases_.size(); ++p) {
     if (phases_[p] > 0) {
       rank.records[std::string(1, static_cast<char>(p))] = phases_[p];
+    }
+  }
+  for (Lane& lane : rank.lanes) {
+    const auto named = threads_.find({lane.process, lane.thread});
+    if (lane.kind == Lane::Kind::kHostThread && named != threads_.end()) {
+      lane.name = named->second;
     }
   }
   if (own_spans_ > 0) {

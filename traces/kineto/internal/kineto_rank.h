@@ -1,7 +1,9 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "traces/events/rank_builder.h"
@@ -39,6 +41,7 @@ class KinetoRank {
   RankBuilder builder_;
   std::array<std::uint64_t, 128> phases_{};
   std::uint64_t own_spans_ = 0;
+  std::map<std::pair<std::int64_t, std::int64_t>, NameId> threads_;  ///< names, by process and thread
   std::vector<Told> communicates_;  ///< by name
   std::optional<Nanoseconds> first_;
   std::int64_t base_ = 0;

@@ -45,6 +45,9 @@ class Argument {
       case 's':
         known_ = number("stream", e_.stream) || number("shared memory", e_.launch.shared_memory);
         break;
+      case 'n':
+        known_ = text("name", e_.label);
+        break;
       case 'r':
         known_ = number("registers per thread", e_.launch.registers);
         break;

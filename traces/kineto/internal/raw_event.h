@@ -21,6 +21,7 @@ struct RawCollective {
 struct RawEvent {
   char phase = 0;
   std::string_view category, name, process, thread, begin, duration;
+  std::string_view label;  ///< of a thread or process (phase M)
   std::int64_t correlation = 0, external = -1;
   std::optional<std::int64_t> device, stream;
   std::int64_t context = -1;
