@@ -258,10 +258,15 @@ int transfer(const FitCommand& options, const Context& context) {
     models = device.fitted;
     write_output(options.out, config::device_to_json(device));
   } else {
-    // The system's own device, or the one --device names in its place, kernels as they are there.
-    const System system = models::with_transferred(base_of(options, context),
-                                                   config::load_system(options.transfer, library));
+    // The system's own device, or the one --device names in its place. Kernels as they are there; a
+    // device without any takes those of the other's.
+    const System from = config::load_system(options.transfer, library);
+    System system = models::with_transferred(base_of(options, context), from);
     models = system.fitted;
+    if (system.device.fitted.empty()) {
+      system.device = models::with_transferred(system.device, from.device);
+      models.insert(system.device.fitted.begin(), system.device.fitted.end());
+    }
     write_output(options.out, system_text(options, system));
   }
   DataTable table("models", "constants",

@@ -21,6 +21,22 @@ constexpr std::array kDevices{
     DeviceName{"a100-sxm-40gb", "dgx-a100-40gb"},
     DeviceName{"a100-pcie-40gb", ""},
     DeviceName{"l40s", "l40s-8"},
+    DeviceName{"b300-sxm", "dgx-b300"},
+    DeviceName{"gb300", "gb300-nvl72"},
+    DeviceName{"h20", "h20-8"},
+    DeviceName{"h800-sxm", "h800-8"},
+    DeviceName{"a800-sxm", "a800-8"},
+    DeviceName{"gh200", "gh200-1"},
+    DeviceName{"l4", "l4-8"},
+    DeviceName{"a10", "a10-8"},
+    DeviceName{"a6000", "a6000-8"},
+    DeviceName{"rtx-4090", "rtx-4090-8"},
+    DeviceName{"rtx-pro-6000", "rtx-pro-6000-8"},
+    DeviceName{"mi300x", "mi300x-8"},
+    DeviceName{"mi325x", "mi325x-8"},
+    DeviceName{"mi355x", "mi355x-8"},
+    DeviceName{"tpu-v5p", "tpu-v5p-pod"},
+    DeviceName{"tpu-trillium", "tpu-trillium-pod"},
     DeviceName{"v100-sxm2-32gb", "dgx-v100-32gb"},
     DeviceName{"v100-sxm2-16gb", ""},
     DeviceName{"v100-sxm3-32gb", "dgx2h-v100"},
@@ -97,8 +113,13 @@ bool agrees(const Said& written, const Said& zoo) {
   const auto same = [](const std::string& a, const std::string& b) {
     return a.empty() || b.empty() || a == b || (b.starts_with(a) && a == "sxm");
   };
-  return std::find(written.words.begin(), written.words.end(), zoo.words.front()) !=
-             written.words.end() &&
+  const auto says = [&written](const std::string& word) {
+    return std::find(written.words.begin(), written.words.end(), word) != written.words.end();
+  };
+  return std::all_of(zoo.words.begin(), zoo.words.end(),
+                     [&](const std::string& word) {
+                       return word == zoo.memory || !form_of(word, true).empty() || says(word);
+                     }) &&
          same(written.form, zoo.form) && same(written.memory, zoo.memory);
 }
 

@@ -174,7 +174,7 @@ struct CostModel::Impl {
   }
 
   [[nodiscard]] const Kernel& kernel_of(const Op& op) const {
-    for (const std::string& key : fitted_keys(op)) {
+    for (const std::string& key : fitted_keys(op, system.device.peak.contains(op.format))) {
       if (const auto it = fitted_kernels.find(key);
           it != fitted_kernels.end() && it->second.form->covers(op)) {
         return it->second;

@@ -208,6 +208,22 @@ double streamed_bytes(const Program& program, const Op& op) {
   return total;
 }
 
+/// Products in a block format: where the device has a rate for it, as those of the measured format
+/// of like width; elsewhere blocks are widened first.
+void add_formats(std::vector<std::string>& keys, const std::string& kind, const Op& op,
+                 bool own_rate) {
+  keys.push_back(kind + "." + std::string(name_of(op.format)));
+  const FormatInfo& info = format_info(op.format);
+  if (op.kind == OpKind::kGemm && info.block > 1) {
+    const Format like = !own_rate                ? Format::kBf16
+                        : info.element_bits <= 4 ? Format::kNvfp4
+                                                 : Format::kFp8;
+    if (like != op.format) {
+      keys.push_back(kind + "." + std::string(name_of(like)));
+    }
+  }
+}
+
 std::vector<std::unique_ptr<KernelForm>> make_forms() {
   std::vector<std::unique_ptr<KernelForm>> forms;
   forms.push_back(std::make_unique<GemmTileWave>());
@@ -261,7 +277,7 @@ const KernelForm* kernel_form_named(std::string_view name) {
   return nullptr;
 }
 
-std::vector<std::string> fitted_keys(const Op& op) {
+std::vector<std::string> fitted_keys(const Op& op, bool own_rate) {
   const std::string kind(name_of(op.kind));
   const std::string group(name_of(class_of(op.kind)));
   std::vector<std::string> keys;
@@ -281,10 +297,11 @@ std::vector<std::string> fitted_keys(const Op& op) {
           kind + (static_cast<Norm>(op.variant) == Norm::kRmsNorm ? ".rms_norm" : ".layer_norm"));
       break;
     default:
-      keys.push_back(kind + "." + std::string(name_of(op.format)));
-      if (op.kind == OpKind::kGemm && format_info(op.format).block > 1) {
-        keys.push_back(kind + ".bf16");  // blocks are widened first where products have no own rate
+      if (op.kind == OpKind::kGemm && op.routing >= 0) {
+        add_formats(keys, "grouped_gemm", op, own_rate);
+        keys.emplace_back("grouped_gemm");
       }
+      add_formats(keys, kind, op, own_rate);
       break;
   }
   keys.push_back(kind);

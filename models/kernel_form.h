@@ -88,8 +88,10 @@ const std::vector<std::unique_ptr<KernelForm>>& builtin_kernel_forms();
 const KernelForm* kernel_form_named(std::string_view name);
 
 /// Keys of an op in FittedModels, most specific first: "gemm.bf16", "gemm"; "optimizer.adam",
-/// "optimizer", "memory_bound"; ...
-std::vector<std::string> fitted_keys(const Op& op);
+/// "optimizer", "memory_bound"; "grouped_gemm.fp8" before "gemm.fp8" where rows are copies of routed
+/// tokens. `own_rate`: the device has a peak of the op's own format, so that products in blocks are
+/// like those of the format without ("gemm.mxfp8", "gemm.fp8"); without it they are widened.
+std::vector<std::string> fitted_keys(const Op& op, bool own_rate = false);
 
 /// Constants of `model` in the order of the form, ideals where the model has none.
 std::vector<double> constants_of(const KernelForm& form, const Device& device,

@@ -11,7 +11,7 @@ namespace {
 /// The fields a prediction of the op alone may depend on.
 bool same(const Op& a, const Op& b) {
   return a.kind == b.kind && a.format == b.format && a.flags == b.flags && a.variant == b.variant &&
-         a.shape == b.shape && a.flops == b.flops && a.bytes_read == b.bytes_read &&
+         (a.routing < 0) == (b.routing < 0) && a.shape == b.shape && a.flops == b.flops && a.bytes_read == b.bytes_read &&
          a.bytes_written == b.bytes_written;
 }
 

@@ -83,8 +83,10 @@ FittedModel stripped(const FittedModel& model, const std::string& from, bool kee
     t.points.clear();
     std::erase_if(t.constants, [](const auto& c) { return of_residual(c.first); });
   }
-  t.log_sigma = same ? rule.same_chip * model.log_sigma
-                     : std::max(rule.least_sigma, rule.other_chip * model.log_sigma);
+  const bool bytes = model.form == "memory.reserve";  // have no scatter
+  t.log_sigma = bytes  ? 0
+                : same ? rule.same_chip * model.log_sigma
+                       : std::max(rule.least_sigma, rule.other_chip * model.log_sigma);
   t.source = model.source.starts_with(kTransferred)
                  ? model.source
                  : fmt::format("{}{}: {}", kTransferred, from, model.source);

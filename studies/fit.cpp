@@ -88,6 +88,8 @@ void set_source(FittedModel& model, const std::string& placeholder, const std::s
   model.source = source + (marked ? model.source.substr(placeholder.size()) : "");
 }
 
+constexpr double kTakenOverSigma = 0.2;  ///< ln; of constants of another kind or format
+
 class Fit {
  public:
   Fit(const MeasuredTable& table, const FitDataOptions& options)
@@ -152,16 +154,53 @@ class Fit {
       } else {
         rows.push_back(i);
       }
-      for (const std::string& key : models::fitted_keys(op)) {
+      for (const std::string& key : keys_of(op)) {
         note(by_key[key], row.origin, impossible.empty());
       }
     }
     FittedModels fitted = models::fit_kernels(device, models::measured_ops(table_, rows), fit_);
     for (const std::uint32_t i : rows) {
       forget_shadowing(result_.system.device.fitted, fitted,
-                       models::fitted_keys(table_.op(table_.ops[i])));
+                       keys_of(table_.op(table_.ops[i])));
     }
     store(fitted, by_key, result_.system.device.fitted, result_.kernels);
+    for (const char* kind : {"gemm", "attention_forward"}) {
+      const std::string of_format = std::string(kind) + ".bf16";
+      if (fitted.contains(of_format)) {
+        take_over(kind, of_format);  // for formats without rows
+      }
+    }
+    if (fitted.contains("attention_forward") || fitted.contains("attention_forward.bf16")) {
+      take_over("attention_backward", "attention_forward");
+    }
+  }
+
+  [[nodiscard]] std::vector<std::string> keys_of(const Op& op) const {
+    return models::fitted_keys(op, result_.system.device.peak.contains(op.format));
+  }
+
+  /// What nobody measured here takes the constants of what was; a share of forward's rate that the
+  /// device states for backward stays.
+  void take_over(const std::string& to, const std::string& from) {
+    FittedModels& models = result_.system.device.fitted;
+    FittedModel model = models.at(from);
+    FittedModel& stored = models[to];
+    if (stored.samples > 0) {
+      return;
+    }
+    for (const auto& [name, value] : stored.constants) {
+      if (name == "backward_efficiency") {
+        model.constants[name] = value;
+      }
+    }
+    std::erase_if(model.constants, [](const auto& c) { return c.first.starts_with("residual_"); });
+    model.points.clear();
+    model.range.clear();
+    model.samples = 0;
+    model.error = {};
+    model.log_sigma = std::max(model.log_sigma, kTakenOverSigma);
+    model.source = fmt::format("transferred from {}; not measured on this device", from);
+    stored = std::move(model);
   }
 
   void collectives() {

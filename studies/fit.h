@@ -16,7 +16,7 @@ struct FitDataOptions {
   std::string stack;
   std::string date;               ///< written into every model's source
   std::size_t max_points = 1000;  ///< residual points kept per model; 0: constants only
-  std::size_t max_rows = 3000;    ///< rows the search of constants looks at
+  std::size_t max_rows = 1000;    ///< rows the search of constants looks at
   std::int64_t folds = 4;         ///< of the held-out error
 };
 

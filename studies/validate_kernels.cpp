@@ -234,11 +234,19 @@ class KernelValidation {
                  fmt::format("fewer than {} rows are left to fit", models::kMinimumRows));
       return;
     }
-    const Op& op = table_.op(row);
-    const models::OpFacts facts(*table_.program, op);
-    const models::Prediction p = cost.kernel(facts);
-    group.add(id_of(i), row.time.base(), p.time.base() * factor,
-              {p.in_range, naive.kernel(facts).time.base(), size_of(op)});
+    double predicted = 0;
+    double plain = 0;
+    bool in_range = true;
+    for (const Op& op : table_.ops_of(row)) {
+      const models::OpFacts facts(*table_.program, op);
+      const models::Prediction p = cost.kernel(facts);
+      predicted += p.time.base();
+      plain += naive.kernel(facts).time.base();
+      in_range = in_range && p.in_range;
+    }
+    const double apart = row.apart.base();  // as measured: in the time of the whole row
+    group.add(id_of(i), row.time.base() + apart, predicted * factor + apart,
+              {in_range, plain + apart, size_of(table_.op(row))});
   }
 
   /// The device with rows of this kind whose memory bandwidth is nearest.
@@ -285,7 +293,11 @@ class KernelValidation {
     for (std::size_t r = 0; r < rows.size(); ++r) {
       if (fold[r] == 0) {
         const MeasuredTable::OpRow& row = table_.ops[rows[r]];
-        logs.push_back(std::log(row.time / cost.kernel(*table_.program, table_.op(row)).time));
+        double predicted = 0;
+        for (const Op& op : table_.ops_of(row)) {
+          predicted += cost.kernel(*table_.program, op).time.base();
+        }
+        logs.push_back(std::log(row.time.base() / predicted));
       }
     }
     const double scalar = logs.empty() ? 1 : std::exp(median_of(logs));

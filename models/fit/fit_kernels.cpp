@@ -143,6 +143,8 @@ void score(FittedModel& model, const KernelForm& form, const Device& device, con
   };
   const bool hold_out = options.folds >= 2 && rows.size() >= 2 * kMinimumRows &&
                         (distinct.size() > 1 || distinct.contains(-1));
+  // Of many rows a quarter left out moves the constants little: their search starts near its end.
+  const bool many = rows.size() >= kManyRows;
   if (hold_out) {
     const std::vector<std::int64_t> fold = folds_of(configurations, options.folds);
     std::vector<std::pair<KernelRows, std::future<std::vector<double>>>> parts;  // folds side by side
@@ -154,7 +156,8 @@ void score(FittedModel& model, const KernelForm& form, const Device& device, con
       }
       if (!held.empty() && kept.size() >= kMinimumRows) {
         auto times = std::async(std::launch::async, [&, kept = std::move(kept), held] {
-          return predict_rows(form, device, fit_form(form, device, kept, options, points, like),
+          return predict_rows(form, device,
+                              fit_form(form, device, kept, options, points, many ? &model : like),
                               held);
         });
         parts.emplace_back(std::move(held), std::move(times));
@@ -227,6 +230,70 @@ std::size_t places_of(const KernelRows& rows) {
   return places.size();
 }
 
+/// Does the op say something of other memory-bound kinds? The router of experts and casts to narrow
+/// formats do not: they are kernels of their own.
+bool like_its_class(const Op& op, const KernelForm& form) {
+  const bool narrow_cast = op.kind == OpKind::kCast && bits_per_element(op.format, 1024) < 16;
+  return class_of(op.kind) == OpClass::kMemoryBound && form.name() != "routing.draw" &&
+         !narrow_cast;
+}
+
+/// What is left for the ops that carry the key of the first, once the others are priced: no less
+/// than this share, since fused kernels hide what the others would take alone.
+constexpr double kLeastShare = 0.3;
+
+/// Rows of several ops (layers of experts): the fitted ops' share of the time is that of their FLOPs,
+/// which is also that of their weights.
+void add_shares(std::vector<Row>& rows, const MeasuredOp& measured, const CostModel& cost) {
+  const std::span<const Op> ops(measured.op, measured.count);
+  const std::string key = fitted_keys(ops.front()).front();
+  double others = 0;
+  double flops = 0;
+  for (const Op& op : ops) {
+    const bool own = fitted_keys(op).front() == key;
+    flops += own ? op.flops.base() : 0;
+    others += own ? 0 : cost.kernel(OpFacts(*measured.program, op)).time.base();
+  }
+  const double time = measured.time.base();
+  const double left = std::max(time - others, kLeastShare * time);
+  for (const Op& op : ops) {
+    if (fitted_keys(op).front() == key) {
+      rows.push_back({OpFacts(*measured.program, op), left * op.flops.base() / flops,
+                      measured.configuration, {}});
+    }
+  }
+}
+
+/// Models of rows that took several ops, priced with `fitted` in the place of the device's own.
+FittedModels fit_layers(const Device& device, std::span<const MeasuredOp> measured,
+                        const FittedModels& fitted, const FitOptions& options) {
+  System system;
+  system.device = device;
+  for (const auto& [key, model] : fitted) {
+    system.device.fitted[key] = model;
+  }
+  const CostModel cost(system, {});
+  std::vector<Row> rows;
+  std::map<std::string, KernelRows> by_key;
+  for (const MeasuredOp& m : measured) {
+    if (m.count > 1 && m.time > Seconds{}) {
+      add_shares(rows, m, cost);
+    }
+  }
+  FittedModels models;
+  for (Row& row : rows) {
+    row.coordinates = form_for(*row.facts.op, device)->coordinates(row.facts);
+    by_key[fitted_keys(*row.facts.op).front()].push_back(&row);
+  }
+  for (const auto& [key, of_key] : by_key) {
+    const KernelForm& form = *form_for(*of_key.front()->facts.op, device);
+    FittedModel& model = models[key] = fit_form(form, device, of_key, options, true, nullptr);
+    score(model, form, device, of_key, options, true, nullptr);
+    set_ranges(model, form, of_key);
+  }
+  return models;
+}
+
 }  // namespace
 
 FittedModels fit_kernels(const Device& device, std::span<const MeasuredOp> measured,
@@ -241,7 +308,7 @@ FittedModels fit_kernels(const Device& device, std::span<const MeasuredOp> measu
   std::map<std::string, const KernelForm*> form_of;
   KernelRows memory_bound;
   for (const MeasuredOp& m : measured) {
-    if (is_collective(m.op->kind) || m.time <= Seconds{}) {
+    if (is_collective(m.op->kind) || m.time <= Seconds{} || m.count > 1) {
       continue;
     }
     const KernelForm* form = form_for(*m.op, device);
@@ -251,7 +318,7 @@ FittedModels fit_kernels(const Device& device, std::span<const MeasuredOp> measu
     const std::string key = key_of(*m.op, formats[m.op->kind].size() > 1);
     by_key[key].push_back(&row);
     form_of[key] = form;
-    if (class_of(m.op->kind) == OpClass::kMemoryBound && form->name() != "routing.draw") {
+    if (like_its_class(*m.op, *form)) {
       memory_bound.push_back(&row);
       form_of[std::string(name_of(OpClass::kMemoryBound))] = form;
     }
@@ -278,6 +345,7 @@ FittedModels fit_kernels(const Device& device, std::span<const MeasuredOp> measu
       set_ranges(model, form, of_key);
     }
   }
+  models.merge(fit_layers(device, measured, models, options));
   return models;
 }
 

@@ -83,7 +83,7 @@ std::vector<MeasuredOp> measured_ops(const MeasuredTable& table,
   out.reserve(rows.size());
   for (const std::uint32_t i : rows) {
     const MeasuredTable::OpRow& row = table.ops[i];
-    out.push_back({table.program.get(), &table.op(row), row.time, row.configuration});
+    out.push_back({table.program.get(), &table.op(row), row.time, row.configuration, row.count});
   }
   return out;
 }

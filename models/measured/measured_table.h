@@ -42,14 +42,16 @@ struct MeasuredTable {
     std::uint32_t testbed = 0;
   };
   struct OpRow {
-    std::uint32_t op = 0;  ///< index into program->ops
+    std::uint32_t op = 0;     ///< index into program->ops
+    std::uint32_t count = 1;  ///< ops from there on that took `time` together (a layer of experts)
     Seconds time;
     /// Rows that a held-out score leaves out together: GEMMs of one (n, k), attention of one
-    /// (heads, kv_heads, head_dim), row-wise ops of one width, embeddings of one (rows, dim), all
-    /// rows of one calibration job.
+    /// (heads, kv_heads, head_dim), layers of experts of one (hidden, ffn, experts, per token),
+    /// row-wise ops of one width, embeddings of one (rows, dim), all rows of one calibration job.
     std::int64_t configuration = -1;
     std::int64_t samples = 1;
     Origin origin;
+    Seconds apart;  ///< measured with it, known from rows of its own and taken off `time`
   };
   struct CollectiveRow {
     OpKind kind = OpKind::kAllReduce;
@@ -93,6 +95,9 @@ struct MeasuredTable {
   std::vector<Skipped> skipped;
 
   [[nodiscard]] const Op& op(const OpRow& row) const { return program->ops[row.op]; }
+  [[nodiscard]] std::span<const Op> ops_of(const OpRow& row) const {
+    return std::span(program->ops).subspan(row.op, row.count);
+  }
   [[nodiscard]] const Testbed& testbed(const Origin& o) const { return testbeds[o.testbed]; }
   /// "path:line", a place the user can open.
   [[nodiscard]] std::string place(const Origin& o) const;

@@ -150,6 +150,7 @@ MeasuredTable read_measured(std::span<const std::filesystem::path> paths,
   for (const DataFile& file : files_of(paths)) {
     read_file(file, builder);
   }
+  builder.take_off_quantisation();
   return table;
 }
 

@@ -105,8 +105,18 @@ TEST_CASE("a device goes by many names", "[core][devices]") {
   CHECK(device("Tesla V100-SXM3-32GB") == "v100-sxm3-32gb");
   CHECK(device("Tesla P100-PCIE-16GB") == "p100");
   CHECK(device("gemm__local-cpu-core__stepcast") == "local-cpu-core");
-  CHECK(device("H20") == "none");
-  CHECK(device("GH200") == "none");
+  CHECK(device("H20") == "h20");
+  CHECK(device("GH200") == "gh200");
+  CHECK(device("NVIDIA B300 SXM6 AC") == "b300-sxm");
+  CHECK(device("H800") == "h800-sxm");
+  CHECK(device("NVIDIA RTX PRO 6000 Blackwell Server Edition") == "rtx-pro-6000");
+  CHECK(device("NVIDIA GeForce RTX 4090") == "rtx-4090");
+  CHECK(device("NVIDIA RTX A6000") == "a6000");
+  CHECK(device("NVIDIA GeForce RTX 5090") == "none");
+  CHECK(device("AMD Instinct MI300X-NPS1-SPX-192GB-750W") == "mi300x");
+  CHECK(device("TPU v5p") == "tpu-v5p");
+  CHECK(device("TPU v4") == "none");
+  CHECK(device("B100") == "none");
   CHECK(device("") == "none");
   CHECK(device_named("aws_p5_efa__nccl_all_gather")->system == "p5-h100");
 }

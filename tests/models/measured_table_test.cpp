@@ -107,8 +107,106 @@ TEST_CASE("rows of matrix products, plain and gzip", "[models][measured]") {
   // Rows of one (n, k) are one configuration.
   CHECK(table.ops[0].configuration == table.ops[1].configuration);
   CHECK(table.ops[0].configuration != table.ops[2].configuration);
-  CHECK(find_ops(table, {.format = Format::kFp8}).size() == 1);
+  CHECK(find_ops(table, {.variant = "*", .format = Format::kFp8}).size() == 1);
   CHECK(find_ops(table, {.device = "a100-sxm-80gb"}).empty());
+}
+
+TEST_CASE("narrow products are told without their quantisation", "[models][measured]") {
+  const Folder folder;
+  const std::vector<fs::path> files{
+      folder.file("gemm__b200_sxm__s_1.csv",
+                  "gemm_dtype,m,n,k,latency_ms\n"
+                  "fp8,64,512,1024,0.020\n"
+                  "nvfp4,64,512,1024,0.010\n"
+                  "fp8_block,64,512,1024,0.012\n"
+                  "fp8,64,512,2048,0.020\n"
+                  "fp8,32,512,1024,0.007\n"),
+      folder.file("scale_matrix__b200_sxm__s_1.csv",
+                  "quant_dtype,m,k,latency_ms\nfp8,64,1024,0.003\nfp8,32,1024,0.003\n"),
+      folder.file("computescale__b200_sxm__s_1.csv",
+                  "quant_dtype,m,k,latency_ms\nfp8,64,1024,0.005\nfp8,32,1024,0.005\n")};
+  const MeasuredTable table = read_measured(files);
+  REQUIRE(table.ops.size() == 9);
+  const auto variant = [&](std::size_t i) { return table.testbed(table.ops[i].origin).variant; };
+  // One scale a tensor: cast and search; scales of blocks: the cast alone, of 4.5 bits a little
+  // less (2 + 0.5625 bytes an element of the 3 that fp8 moves).
+  CHECK(table.ops[0].time.base() == Approx(20e-6 - 3e-6 - 5e-6));
+  CHECK(table.ops[0].apart.base() == Approx(8e-6));
+  CHECK(variant(0).empty());
+  CHECK(table.ops[1].time.base() == Approx(10e-6 - 3e-6 * 2.5625 / 3));
+  CHECK(variant(1).empty());
+  CHECK(table.ops[2].time.base() == Approx(12e-6 - 3e-6));
+  CHECK(variant(2) == "fp8_block");
+  // No quantisation of this (m, k), or more than the whole time: a product with it.
+  CHECK(table.ops[3].time.base() == Approx(20e-6));
+  CHECK(variant(3) == "with quantisation");
+  CHECK(table.ops[4].time.base() == Approx(7e-6));
+  CHECK(variant(4) == "with quantisation");
+  // Results are written in bf16, whatever the product is done in: 64 * 512 * 2 bytes.
+  CHECK(table.op(table.ops[0]).bytes_written.base() == 64 * 512 * 2);
+  CHECK(table.op(table.ops[0]).bytes_read.base() == 64 * 1024 + 512 * 1024);
+  const Op& cast = table.op(table.ops[5]);
+  CHECK(cast.kind == OpKind::kCast);
+  CHECK(cast.bytes_read.base() == 2 * 64 * 1024);
+  CHECK(cast.bytes_written.base() == 64 * 1024);
+  CHECK(variant(7) == "search of the maximum");
+}
+
+TEST_CASE("a layer of experts is one time of several ops", "[models][measured]") {
+  const Folder folder;
+  const MeasuredTable table = read_measured(folder.file(
+      "moe__b200_sxm__s_1.csv",
+      "moe_dtype,num_tokens,hidden_size,inter_size,topk,num_experts,moe_tp_size,moe_ep_size,"
+      "distribution,kernel_source,latency_ms\n"
+      "bfloat16,1024,4096,1536,8,128,2,4,balanced,moe_torch_flow_cutlass,0.5\n"
+      "bfloat16,2,4096,1536,8,128,1,1,balanced,moe_torch_flow_cutlass,0.5\n"
+      "bfloat16,1024,4096,1536,8,128,1,1,power_law_1.2,moe_torch_flow_cutlass,0.5\n"
+      "bfloat16,1024,4096,2688,8,128,1,1,balanced,moe_torch_flow_nongated,0.5\n"
+      "bfloat16,1024,4096,1536,8,128,1,2,balanced,sglang_fused_moe_triton,0.5\n"));
+  REQUIRE(table.ops.size() == 4);
+  REQUIRE(table.skipped.size() == 1);
+  CHECK_THAT(table.skipped[0].reason, Contains("tokens of other ranks"));
+  // 1,024 tokens, 8 copies each, on 4 ranks: 2,048 copies for 32 experts, 64 each; half of 1,536
+  // columns, two matrices of them in the first product.
+  const auto layer = table.ops_of(table.ops[0]);
+  REQUIRE(layer.size() == 6);
+  using Shape = std::array<std::int64_t, 6>;
+  CHECK(layer[0].shape == Shape{64, 2 * 768, 4096, 32});
+  CHECK(layer[1].shape == Shape{64, 4096, 768, 32});
+  CHECK(layer[0].routing >= 0);
+  CHECK(layer[0].flops.base() == 2.0 * 2048 * 1536 * 4096);
+  CHECK(fitted_keys(layer[0]).front() == "grouped_gemm.bf16");
+  // 2 tokens reach 16 experts: no other weights are read.
+  CHECK(table.ops_of(table.ops[1])[0].shape == Shape{1, 2 * 1536, 4096, 16});
+  CHECK(table.testbed(table.ops[2].origin).variant == "power_law_1.2");
+  CHECK(table.testbed(table.ops[3].origin).variant == "moe_torch_flow_nongated");
+  CHECK(table.ops_of(table.ops[3])[0].shape[1] == 2688);
+  CHECK(table.ops[0].configuration == table.ops[1].configuration);
+}
+
+TEST_CASE("prefill of latent attention, and kernels timed without rotation",
+          "[models][measured]") {
+  const Folder folder;
+  const std::vector<fs::path> files{
+      folder.file("context_mla__b200_sxm__s_1.csv",
+                  "mla_dtype,kv_cache_dtype,num_heads,batch_size,isl,step,latency_ms\n"
+                  "bfloat16,bfloat16,16,2,4096,0,0.5\nbfloat16,fp8,16,2,4096,0,0.5\n"
+                  "bfloat16,bfloat16,16,2,4096,128,0.5\n"),
+      folder.file("context_attention__b200_sxm__s_1.csv",
+                  "batch_size,isl,num_heads,num_key_value_heads,head_dim,window_size,attn_dtype,"
+                  "kv_cache_dtype,step,kernel_source,latency_ms\n"
+                  "4,16384,96,96,512,0,bfloat16,bfloat16,0,torch_flow_flashinfer,18\n"
+                  "4,16384,96,96,64,0,fp8,fp8,0,torch_flow,18\n")};
+  const MeasuredTable table = read_measured(files);
+  REQUIRE(table.ops.size() == 4);
+  CHECK(table.skipped.size() == 1);
+  const Op& latent = table.op(table.ops[0]);
+  CHECK(latent.kind == OpKind::kAttentionForward);
+  CHECK(latent.shape[5] == 160);  // (192 + 128) / 2
+  CHECK(table.testbed(table.ops[1].origin).variant == "narrow cache");
+  CHECK(table.testbed(table.ops[2].origin).variant == "without rotation and cache");
+  CHECK(table.testbed(table.ops[3].origin).variant.empty());
+  CHECK(table.op(table.ops[3]).format == Format::kFp8);
 }
 
 TEST_CASE("bad rows are skipped, each with its line and why", "[models][measured]") {

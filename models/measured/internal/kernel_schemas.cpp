@@ -1,6 +1,7 @@
 // Published single-kernel tables. Units and traps are those of the tables' own descriptions.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -82,6 +83,28 @@ Op embedding_op(OpKind kind, std::int64_t tables, std::int64_t bags, std::int64_
   return op;
 }
 
+bool narrow(Format format) { return bits_per_element(format, 1024) < 16; }
+
+/// C[m,n] = A[m,k] B[k,n], `batch` of them; C of narrow products is written in bf16.
+Op product(Format format, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch) {
+  Op op;
+  op.kind = OpKind::kGemm;
+  op.format = format;
+  op.shape = {m, n, k, batch};
+  fill_work(op);
+  if (narrow(format)) {
+    op.bytes_written = format_bytes(Format::kBf16, m * batch, n);
+  }
+  return op;
+}
+
+/// Experts of two matrices with a squared ReLU in these tables; all others are gated.
+bool two_matrices(std::int64_t hidden, std::int64_t ffn) {
+  constexpr std::array<std::pair<std::int64_t, std::int64_t>, 5> kOf{
+      {{2688, 1856}, {2048, 5120}, {1024, 2688}, {4096, 2688}, {8192, 5120}}};
+  return std::find(kOf.begin(), kOf.end(), std::pair(hidden, ffn)) != kOf.end();
+}
+
 /// Time of a backward kernel that was timed together with its forward: less the forward's, which is
 /// the row before it.
 Seconds without_forward(TableBuilder& to, const Op& backward, OpKind forward, Seconds both) {
@@ -101,15 +124,40 @@ Seconds without_forward(TableBuilder& to, const Op& backward, OpKind forward, Se
 
 }  // namespace
 
-// C[m,n] = A[m,k] B[k,n], forward layout, cold weights, no launch gap.
+// C[m,n] = A[m,k] B[k,n], forward layout, cold weights, no launch gap. Narrow products read and
+// write bf16: the cast of A is in their times, with the search of its largest value where one scale
+// serves the tensor (fp8); C is written wide.
 void read_gemm(const Row& row, TableBuilder& to) {
   const NamedFormat format = format_in(row.text("gemm_dtype"));
+  const Op op =
+      product(format.format, row.count("m"), row.count("n"), row.count("k"), 1);
+  to.op_with_work(op, milliseconds(row.positive("latency_ms")), {op.shape[1], op.shape[2]},
+                  {.variant = format.variant});
+  if (narrow(format.format)) {
+    const bool one_scale = format_info(format.format).block == 1 && format.variant.empty();
+    to.quantises(op.shape[0], op.shape[2], one_scale, bits_per_element(format.format, 1024) / 8);
+  }
+}
+
+// Per-tensor quantisation of [m, k] from bf16 to fp8, in two files: the cast with a given scale,
+// and what the search of the largest value adds.
+void read_quantisation(const Row& row, TableBuilder& to) {
+  const Format format = format_in(row.text("quant_dtype")).format;
+  const std::string& path = to.table().files.back().path;
+  const bool search = path.find("computescale") != std::string::npos;
+  const std::int64_t m = row.count("m");
+  const std::int64_t k = row.count("k");
+  const Seconds time = milliseconds(row.positive("latency_ms"));
+  to.quantisation(m, k, search, time);
   Op op;
-  op.kind = OpKind::kGemm;
-  op.format = format.format;
-  op.shape = {row.count("m"), row.count("n"), row.count("k"), 1};
-  to.op(op, milliseconds(row.positive("latency_ms")), {op.shape[1], op.shape[2]},
-        {.variant = format.variant});
+  op.kind = OpKind::kCast;
+  op.format = format;
+  op.shape = {m * k};
+  const auto n = static_cast<double>(m * k);
+  op.flops = Flops(2 * n);
+  op.bytes_read = Bytes(2 * n);
+  op.bytes_written = Bytes(search ? 0 : n * bits_per_element(format, 1024) / 8);
+  to.op_with_work(op, time, {k}, {.variant = search ? "search of the maximum" : ""});
 }
 
 // Causal prefill: query length = key length = isl.
@@ -117,6 +165,8 @@ void read_attention(const Row& row, TableBuilder& to) {
   if (row.count("step", 0) != 0) {
     throw RowError("step is not 0: only prefill rows without cached tokens are used");
   }
+  // Another kernel, timed without the rotation and the write to the cache.
+  const bool bare = row.text("kernel_source").ends_with("flashinfer");
   Op op;
   op.kind = OpKind::kAttentionForward;
   op.format = format_in(row.text("attn_dtype")).format;
@@ -131,7 +181,88 @@ void read_attention(const Row& row, TableBuilder& to) {
               length,
               length,
               row.count("head_dim")};
-  to.op(op, milliseconds(row.positive("latency_ms")), {op.shape[1], op.shape[2], op.shape[5]});
+  to.op(op, milliseconds(row.positive("latency_ms")), {op.shape[1], op.shape[2], op.shape[5]},
+        {.variant = bare ? "without rotation and cache" : ""});
+}
+
+// Prefill of multi-head latent attention with keys and values projected up: queries and keys of 192,
+// values of 128; the op's width is their mean, as the transformers here count it.
+void read_latent_attention(const Row& row, TableBuilder& to) {
+  constexpr std::int64_t kWidth = (192 + 128) / 2;
+  if (row.count("step", 0) != 0) {
+    throw RowError("step is not 0: only prefill rows without cached tokens are used");
+  }
+  Op op;
+  op.kind = OpKind::kAttentionForward;
+  op.format = format_in(row.text("mla_dtype")).format;
+  op.flags = op_flags::kCausal;
+  const std::int64_t heads = row.count("num_heads");
+  const std::int64_t length = row.count("isl");
+  op.shape = {row.count("batch_size"), heads, heads, length, length, kWidth};
+  const bool same = format_in(row.text("kv_cache_dtype")).format == op.format;
+  to.op(op, milliseconds(row.positive("latency_ms")), {heads, heads, kWidth},
+        {.variant = same ? "" : "narrow cache"});
+}
+
+// One rank of a layer of experts: the choice, the permutation, both grouped products, the
+// activation and the weighted sum. Tokens are those of the whole group.
+void read_experts(const Row& row, TableBuilder& to) {
+  const NamedFormat format = format_in(row.text("moe_dtype"));
+  const std::int64_t tokens = row.count("num_tokens");
+  const std::int64_t hidden = row.count("hidden_size");
+  const std::int64_t ffn = row.count("inter_size");
+  const std::int64_t chosen = row.count("topk");
+  const std::int64_t experts = row.count("num_experts");
+  const std::int64_t split = row.text("moe_tp_size").empty() ? 1 : row.count("moe_tp_size");
+  const std::int64_t ranks = row.count("moe_ep_size");
+  const std::string_view kernel = row.text("kernel_source");
+  if (ranks > 1 && (kernel.find("triton") != std::string_view::npos ||
+                    kernel.find("flatten") != std::string_view::npos)) {
+    throw RowError(
+        "this kernel computes the tokens of other ranks too; use rows with moe_ep_size 1");
+  }
+  // Assignments of the rank and the experts that have any, spread evenly.
+  const std::int64_t assigned = std::max<std::int64_t>(1, tokens * chosen / ranks);
+  const std::int64_t local = std::max<std::int64_t>(1, experts / ranks);
+  const std::int64_t active = std::min(local, assigned);
+  const std::int64_t rows = (assigned + active - 1) / active;
+  const std::int64_t width = std::max<std::int64_t>(1, ffn / split);
+  const bool gated = !two_matrices(hidden, ffn);
+  const auto grouped = [&](std::int64_t n, std::int64_t k) {
+    Op op = product(format.format, rows, n, k, active);
+    op.routing = 0;
+    op.flops = op.flops * (static_cast<double>(assigned) / static_cast<double>(rows * active));
+    return op;
+  };
+  const auto row_wise = [](OpKind kind, Format of, std::array<std::int64_t, 6> shape) {
+    Op op;
+    op.kind = kind;
+    op.format = of;
+    op.shape = shape;
+    op.variant = static_cast<std::uint8_t>(
+        kind == OpKind::kActivationForward ? Activation::kSwiGlu : Activation::kNone);
+    fill_work(op);
+    return op;
+  };
+  const std::array<Op, 6> layer{
+      grouped((gated ? 2 : 1) * width, hidden),
+      grouped(hidden, width),
+      row_wise(OpKind::kRouteForward, Format::kFp32, {tokens, experts, chosen}),
+      row_wise(OpKind::kDispatchForward, Format::kBf16, {assigned, hidden}),
+      row_wise(OpKind::kActivationForward, Format::kBf16, {assigned, width}),
+      row_wise(OpKind::kCombineForward, Format::kBf16, {tokens, hidden, assigned})};
+  std::string variant(format.variant);
+  const auto add = [&variant](std::string_view what) {
+    variant += (variant.empty() ? "" : ", ") + std::string(what);
+  };
+  if (!kernel.ends_with("moe_torch_flow_cutlass") && !kernel.empty()) {
+    add(kernel);
+  }
+  if (row.text("distribution") != "balanced") {
+    add(row.text("distribution"));
+  }
+  to.ops_with_work(layer, milliseconds(row.positive("latency_ms")),
+                   {hidden, ffn, experts, chosen}, {.variant = variant});
 }
 
 // fp32 PyTorch kernels over [B, H].

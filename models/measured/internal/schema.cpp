@@ -121,12 +121,16 @@ MeasuredTable::Origin TableBuilder::origin(const RowTestbed& where) {
   }
   t.variant = where.variant;
   t.stack = where.stack.empty() ? t.stack : where.stack;
+  return {file_, line_, testbed(t)};
+}
+
+std::uint32_t TableBuilder::testbed(const Testbed& t) {
   const auto [it, fresh] =
       testbeds_.try_emplace(t, static_cast<std::uint32_t>(table_.testbeds.size()));
   if (fresh) {
     table_.testbeds.push_back(t);
   }
-  return {file_, line_, it->second};
+  return it->second;
 }
 
 std::int64_t TableBuilder::configuration(std::string_view name) {
@@ -148,27 +152,65 @@ void TableBuilder::op(Op op, Seconds time, std::initializer_list<std::int64_t> k
 
 void TableBuilder::op_with_work(Op op, Seconds time, std::initializer_list<std::int64_t> key,
                                 const RowTestbed& where, std::int64_t samples) {
+  ops_with_work(std::span(&op, 1), time, key, where, samples);
+}
+
+void TableBuilder::ops_with_work(std::span<const Op> ops, Seconds time,
+                                 std::initializer_list<std::int64_t> key, const RowTestbed& where,
+                                 std::int64_t samples) {
   MeasuredTable::OpRow row;
   row.origin = origin(where);
   row.op = static_cast<std::uint32_t>(table_.program->ops.size());
+  row.count = static_cast<std::uint32_t>(ops.size());
   row.time = time;
   row.samples = samples;
   if (key.size() > 0) {
-    std::vector<std::int64_t> whole{static_cast<std::int64_t>(op.kind)};
+    std::vector<std::int64_t> whole{static_cast<std::int64_t>(ops.front().kind)};
     whole.insert(whole.end(), key.begin(), key.end());
     row.configuration =
         configurations_
             .try_emplace(std::move(whole), static_cast<std::int64_t>(configurations_.size()))
             .first->second;
   }
-  table_.program->ops.push_back(op);
+  table_.program->ops.insert(table_.program->ops.end(), ops.begin(), ops.end());
   table_.ops.push_back(row);
+}
+
+void TableBuilder::quantises(std::int64_t m, std::int64_t k, bool search, double bytes) {
+  quantised_.push_back({table_.ops.size() - 1, m, k, search, bytes});
+}
+
+void TableBuilder::quantisation(std::int64_t m, std::int64_t k, bool search, Seconds time) {
+  quantisation_[quantised_shape(file_testbed_, m, k)][search ? 1 : 0] = time;
+}
+
+/// A product whose quantisation no table holds stands in for one without: another variant.
+void TableBuilder::take_off_quantisation() {
+  constexpr double kCastBytes = 3;  // an element of the tables: bf16 read, fp8 written
+  constexpr double kRead = 2;
+  for (const Quantised& q : quantised_) {
+    MeasuredTable::OpRow& row = table_.ops[q.row];
+    Testbed t = table_.testbeds[row.origin.testbed];
+    const auto found = quantisation_.find(quantised_shape(t, q.m, q.k));
+    const bool known = found != quantisation_.end() && found->second[0] > Seconds{} &&
+                       (!q.search || found->second[1] > Seconds{});
+    const Seconds left = known ? row.time - found->second[0] * ((kRead + q.bytes) / kCastBytes) -
+                                     (q.search ? found->second[1] : Seconds{})
+                               : Seconds{};
+    if (left > Seconds{}) {
+      row.apart = row.time - left;
+      row.time = left;
+    } else {
+      t.variant += t.variant.empty() ? "with quantisation" : " with quantisation";
+      row.origin.testbed = testbed(t);
+    }
+  }
 }
 
 void TableBuilder::op_with_reuse(const Op& op, std::string_view operands, Seconds time,
                                  std::int64_t configuration, std::int64_t samples) {
   const std::uint32_t index = add_with_reuse(*table_.program, op, operands);
-  table_.ops.push_back({index, time, configuration, samples, origin({})});
+  table_.ops.push_back({index, 1, time, configuration, samples, origin({}), {}});
 }
 
 void TableBuilder::collective(MeasuredTable::CollectiveRow row, const RowTestbed& where) {

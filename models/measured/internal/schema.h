@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -6,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "core/access.h"
@@ -61,6 +63,16 @@ class TableBuilder {
   /// Likewise with flops and bytes as the row or its builder knows them.
   void op_with_work(Op op, Seconds time, std::initializer_list<std::int64_t> key,
                     const RowTestbed& where = {}, std::int64_t samples = 1);
+  /// Ops that took `time` together, the one that the row is about first; work as the ops say.
+  void ops_with_work(std::span<const Op> ops, Seconds time, std::initializer_list<std::int64_t> key,
+                     const RowTestbed& where = {}, std::int64_t samples = 1);
+  /// The last product added was timed with the quantisation of its left operand [m, k]: `search` of
+  /// the largest value or not, and `bytes` an element written. Taken off when all files are read
+  /// (`take_off_quantisation`).
+  void quantises(std::int64_t m, std::int64_t k, bool search, double bytes);
+  /// What quantising [m, k] to fp8 costs on this testbed: the search of the maximum, or the cast.
+  void quantisation(std::int64_t m, std::int64_t k, bool search, Seconds time);
+  void take_off_quantisation();
   /// Likewise behind ops that touch its operands (models/measured/op_text.h).
   void op_with_reuse(const Op& op, std::string_view operands, Seconds time,
                      std::int64_t configuration, std::int64_t samples);
@@ -77,12 +89,26 @@ class TableBuilder {
   [[nodiscard]] MeasuredTable& table() { return table_; }
 
  private:
+  struct Quantised {
+    std::size_t row;
+    std::int64_t m, k;
+    bool search;
+    double bytes;
+  };
+  using QuantisedShape = std::tuple<std::string, std::string, std::int64_t, std::int64_t>;
+  [[nodiscard]] QuantisedShape quantised_shape(const Testbed& t, std::int64_t m,
+                                               std::int64_t k) const {
+    return {t.device, t.stack, m, k};
+  }
   MeasuredTable::Origin origin(const RowTestbed& where);
+  std::uint32_t testbed(const Testbed& t);
   MeasuredTable& table_;
   ReadOptions options_;
   std::map<Testbed, std::uint32_t> testbeds_;
   std::map<std::vector<std::int64_t>, std::int64_t> configurations_;
   std::map<std::string, std::int64_t, std::less<>> named_configurations_;
+  std::vector<Quantised> quantised_;
+  std::map<QuantisedShape, std::array<Seconds, 2>> quantisation_;  ///< cast, search
   Testbed file_testbed_;
   std::uint32_t file_ = 0, line_ = 0;
 };
@@ -104,6 +130,9 @@ const std::vector<Schema>& measured_schemas();
 // The readers, by source file.
 void read_gemm(const Row& row, TableBuilder& to);
 void read_attention(const Row& row, TableBuilder& to);
+void read_latent_attention(const Row& row, TableBuilder& to);
+void read_quantisation(const Row& row, TableBuilder& to);
+void read_experts(const Row& row, TableBuilder& to);
 void read_row_wise(const Row& row, TableBuilder& to);
 void read_embedding(const Row& row, TableBuilder& to);
 void read_torch_kernel(const Row& row, TableBuilder& to);
