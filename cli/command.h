@@ -52,5 +52,8 @@ void add_job(CLI::App& app, Context& context);
 void add_convert(CLI::App& app, Context& context);
 void add_validate(CLI::App& app, Context& context);
 void add_report(CLI::App& app, Context& context);
+void add_doctor(CLI::App& app, Context& context);
+void add_completion(CLI::App& app, Context& context);
+void add_manual(CLI::App& app, Context& context);
 
 }  // namespace stepcast::cli

@@ -176,7 +176,7 @@ std::string text_of(const std::vector<config::Difference>& changes) {
   return text;
 }
 
-DataTable summary_table(const studies::Explanation& e) {
+DataTable sides_table(const studies::Explanation& e) {
   DataTable t("summary", "where the difference comes from",
               {{"side", "", true}, {"step_s", "step"}, {"rank"}});
   t.row({cell("A: " + e.a.label), cell(e.a.step), cell(std::int64_t{e.a.rank})});
@@ -251,7 +251,7 @@ DataTable rows_table(const studies::Explanation& e) {
 }
 
 std::vector<DataTable> tables_of(const studies::Explanation& e) {
-  std::vector<DataTable> tables{summary_table(e)};
+  std::vector<DataTable> tables{sides_table(e)};
   if (!e.changes.empty()) {
     tables.push_back(changes_table(e));
   }

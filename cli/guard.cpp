@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "cli/bencher.h"
 #include "cli/guard_report.h"
 #include "cli/human.h"
 #include "cli/output_files.h"
@@ -70,9 +71,13 @@ void add_guard_options(CLI::App& command, GuardCommand& options) {
   command.add_option("--markdown", options.markdown, "Write the verdict as Markdown")
       ->needs(baseline)
       ->check(output_file());
+  auto* bencher =
+      command.add_option("--bencher", options.bencher, "Write the times in Bencher's JSON format")
+          ->check(output_file());
   for (const char* other : {"--scale", "--drop", "--network", "--device", "--ranks"}) {
     baseline->excludes(command.get_option(other));
     made->excludes(command.get_option(other));
+    bencher->excludes(command.get_option(other));
   }
 }
 
@@ -81,6 +86,13 @@ int guard(const GuardCommand& options, const std::vector<std::string>& names,
   std::vector<studies::RunSamples> samples;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     samples.push_back(studies::samples_of(runs[i]));
+  }
+  if (!options.bencher.empty()) {
+    write_output(options.bencher,
+                 bencher_json(studies::make_baseline(samples, std::string(kVersionText))));
+    if (options.baseline.empty() && options.update.empty()) {
+      return 0;
+    }
   }
   if (!options.update.empty()) {
     return update(options, samples, format);

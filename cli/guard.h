@@ -11,9 +11,12 @@ namespace stepcast::cli {
 struct GuardCommand {
   std::string baseline, update;  ///< files: compare with, write
   std::string junit, markdown;   ///< files of the verdict
+  std::string bencher;           ///< file of the times
   double tolerance = -1;         ///< percent; below 0: not given
   std::string structure = "fail";
-  [[nodiscard]] bool asked() const { return !baseline.empty() || !update.empty(); }
+  [[nodiscard]] bool asked() const {
+    return !baseline.empty() || !update.empty() || !bencher.empty();
+  }
 };
 void add_guard_options(CLI::App& command, GuardCommand& options);
 

@@ -72,7 +72,8 @@ std::unique_ptr<runtime::MpiSession> join_ranks() {
 std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks, double timeout_seconds,
                                               std::string_view standard_input) {
   runtime::Environment environment = environment_of_process();
-  if (!runtime::under_launcher(environment)) {
+  const bool launched = runtime::under_launcher(environment);
+  if (!launched && ranks > 1) {
     std::optional<KeptText> kept;
     if (!standard_input.empty()) {
       kept.emplace(standard_input);
@@ -91,6 +92,7 @@ std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks, doubl
     return nullptr;
   }
   runtime::MpiOptions options = told_on_stderr();
+  options.alone = !launched;
   options.timeout = std::chrono::duration<double>(timeout_seconds);
   auto session = std::make_unique<runtime::MpiSession>(options);
   if (session->size() != ranks) {

@@ -8,8 +8,9 @@
 
 namespace stepcast::cli {
 
-/// Makes this command run as `ranks` ranks. Under no launcher it runs itself again under mpirun,
-/// waits, sets the exit code and returns nothing; as one of the ranks it returns the session.
+/// Makes this command run as `ranks` ranks. Several under no launcher: it runs itself again under
+/// mpirun, waits, sets the exit code and returns nothing. As one of the ranks, or the only one, it
+/// returns the session.
 /// `standard_input` is what this process has read of its own; the ranks read it again.
 /// Errors: InputError when a launcher started another number of ranks.
 std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks, double timeout_seconds,

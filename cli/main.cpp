@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <sys/auxv.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -6,8 +7,8 @@
 #include <new>
 
 #include "cli/command.h"
+#include "cli/doctor.h"
 #include "cli/terminal_text.h"
-#include "cli/version.h"
 #include "core/config/suggest.h"
 #include "core/error.h"
 
@@ -93,10 +94,14 @@ int main(int argc, char** argv) {
   const stepcast::cli::PrintableStream printable_output(std::cout);
   CLI::App app{"Forecast a training step before you run it", "stepcast"};
   app.require_subcommand(1);
-  app.set_version_flag("--version", std::string(stepcast::cli::kVersionText));
+  app.set_version_flag("--version", stepcast::cli::version_report);
   Context context;
   std::error_code ignored;
   context.executable = fs::read_symlink("/proc/self/exe", ignored);
+  if (context.executable.empty()) {  // a root without /proc
+    context.executable =
+        fs::canonical(reinterpret_cast<const char*>(getauxval(AT_EXECFN)), ignored);
+  }
   context.library = find_library(context.executable);
   context.arguments.assign(argv + 1, argv + argc);
 
@@ -118,6 +123,9 @@ int main(int argc, char** argv) {
   add_convert(app, context);
   add_validate(app, context);
   add_report(app, context);
+  add_doctor(app, context);
+  add_completion(app, context);
+  add_manual(app, context);
 
   return with_exit_code([&] {
     try {

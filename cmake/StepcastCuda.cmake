@@ -60,11 +60,15 @@ else()
   message(STATUS "CUDA modules: none (${missing})")
 endif()
 
-# stepcast_module(NAME SOURCES ... [LINK ...]): lib/libstepcast_NAME.so, which a program in bin/ loads at run time. Only
+# stepcast_module(NAME [COMPONENT C] SOURCES ... [LINK ...]): lib/libstepcast_NAME.so, which a program in bin/ loads at run time.
+# It is packaged with component C: cuda unless named. Only
 # what is marked for export is visible, and every symbol must be found when it is linked. Rooms it links are declared
 # with PIC.
 function(stepcast_module name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "COMPONENT" "SOURCES;LINK" ${ARGN})
+  if(NOT ARG_COMPONENT)
+    set(ARG_COMPONENT cuda)
+  endif()
   set(target stepcast_${name})
   add_library(${target} MODULE ${ARG_SOURCES})
   stepcast_warnings(${target})
@@ -76,5 +80,5 @@ function(stepcast_module name)
     PREFIX "lib" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib
     CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
-  install(TARGETS ${target} LIBRARY DESTINATION lib)
+  install(TARGETS ${target} LIBRARY DESTINATION lib COMPONENT ${ARG_COMPONENT})
 endfunction()

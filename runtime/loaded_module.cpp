@@ -30,6 +30,13 @@ LoadedModule::LoadedModule(const std::filesystem::path& file) : name_(file.filen
   }
 }
 
+LoadedModule::LoadedModule(std::string name, std::string_view remedy)
+    : name_(std::move(name)), handle_(dlopen(name_.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+  if (handle_ == nullptr) {
+    throw EnvironmentError(fmt::format("{}; {}", reason(), remedy));
+  }
+}
+
 void* LoadedModule::symbol(const char* name) const {
   void* address = dlsym(handle_, name);
   if (address == nullptr) {

@@ -97,6 +97,7 @@ CoreProbe probe(Collectives* among) {
 }  // namespace
 
 CoreProbe probe_core(int core, Collectives* among) {
+  kernels::products_library();  // what is missing is told here: the thread could only end the process
   CoreProbe result;
   std::thread on_core([&] {
     if (core >= 0) {

@@ -88,6 +88,7 @@ Executor::Executor(const ExecutionGraph& graph, std::int32_t rank,
       options_(std::move(options)),
       storage_(program_, rank, graph.mesh),
       states_(kFamilies) {
+  kernels::products_library();  // what is missing is told here: a worker could only end the process
   compile(graph);
   if (sched_getaffinity(0, sizeof affinity_before_, &affinity_before_) != 0) {
     options_.core = -1;

@@ -18,45 +18,48 @@ int as_count(std::size_t n, const char* what) {
   return static_cast<int>(n);
 }
 
-MPI_Op operation(Collectives::Reduction reduction) {
-  return reduction == Collectives::Reduction::kMax ? MPI_MAX : MPI_SUM;
+MpiReduction operation(Collectives::Reduction reduction) {
+  return reduction == Collectives::Reduction::kMax ? MpiReduction::kMax : MpiReduction::kSum;
 }
 
 }  // namespace
 
-MpiCollectives::MpiCollectives(MPI_Comm communicator, InFlight& flight, Waiting waiting)
-    : communicator_(communicator), flight_(flight), waiting_(waiting) {
-  check(MPI_Comm_rank(communicator_, &rank_), "MPI_Comm_rank");
-  check(MPI_Comm_size(communicator_, &size_), "MPI_Comm_size");
+MpiCollectives::MpiCollectives(const MpiApi& mpi, MpiHandle communicator, InFlight& flight,
+                               Waiting waiting)
+    : mpi_(mpi), communicator_(communicator), flight_(flight), waiting_(waiting) {
+  check(mpi_.rank(communicator_, &rank_), "rank");
+  check(mpi_.size(communicator_, &size_), "size");
   counts_.resize(4 * static_cast<std::size_t>(size_));
   sends_.reserve(64);
 }
 
 MpiCollectives::~MpiCollectives() {
-  int finalized = 0;
-  MPI_Finalized(&finalized);
-  if (finalized == 0) {
+  if (!mpi_.stopped()) {
     for (auto& [bytes, type] : types_) {
-      MPI_Type_free(&type);
+      mpi_.free_type(type);
     }
-    MPI_Comm_free(&communicator_);
+    mpi_.free_communicator(communicator_);
   }
 }
 
 void MpiCollectives::check(int code, const char* what) const {
-  check_mpi(code, what, flight_.communicator);
+  check_mpi(mpi_, code, what, flight_.communicator);
 }
 
 /// Tests for a few microseconds, then sleeps between tests, longer and longer.
-void MpiCollectives::wait(MPI_Request* request, const char* what) const {
+void MpiCollectives::wait(MpiHandle* request, const char* what) const {
+  if (waiting_ == Waiting::kBlocking) {
+    check(mpi_.wait(request), what);
+    return;
+  }
   constexpr int kQuickTests = 16;
   constexpr std::int64_t kFirstSleep = 10'000;
   constexpr std::int64_t kLongestSleep = 200'000;
   std::int64_t pause = kFirstSleep;
-  int done = 0;
+  bool done = false;
   for (int i = 0;; ++i) {
-    check(MPI_Test(request, &done, MPI_STATUS_IGNORE), what);
-    if (done != 0) {
+    check(mpi_.test(request, &done), what);
+    if (done) {
       return;
     }
     if (i >= kQuickTests) {
@@ -66,15 +69,21 @@ void MpiCollectives::wait(MPI_Request* request, const char* what) const {
   }
 }
 
-MPI_Datatype MpiCollectives::type_of(std::size_t element_bytes) {
-  if (element_bytes == sizeof(float)) {
-    return MPI_FLOAT;
+template <typename Post>
+void MpiCollectives::finish(const Post& post, const char* what) const {
+  if (waiting_ == Waiting::kBlocking) {
+    check(post(nullptr), what);
+    return;
   }
+  MpiHandle request = nullptr;
+  check(post(&request), what);
+  wait(&request, what);
+}
+
+MpiHandle MpiCollectives::type_of(std::size_t element_bytes) {
   const auto [it, fresh] = types_.try_emplace(element_bytes);
   if (fresh) {
-    check(MPI_Type_contiguous(as_count(element_bytes, "an element"), MPI_BYTE, &it->second),
-          "type");
-    check(MPI_Type_commit(&it->second), "type");
+    check(mpi_.make_type(as_count(element_bytes, "an element"), &it->second), "type");
   }
   return it->second;
 }
@@ -82,17 +91,12 @@ MPI_Datatype MpiCollectives::type_of(std::size_t element_bytes) {
 void MpiCollectives::all_reduce(float* data, std::size_t count, Reduction reduction) {
   const Flight flight(flight_, "all_reduce");
   in_pieces(size_ > 1 ? count : 0, [&](std::size_t first, int n) {
-    if (waiting_ == Waiting::kBlocking) {
-      check(MPI_Allreduce(MPI_IN_PLACE, data + first, n, MPI_FLOAT, operation(reduction),
-                          communicator_),
-            "all_reduce");
-    } else {
-      MPI_Request request;
-      check(MPI_Iallreduce(MPI_IN_PLACE, data + first, n, MPI_FLOAT, operation(reduction),
-                           communicator_, &request),
-            "all_reduce");
-      wait(&request, "all_reduce");
-    }
+    finish(
+        [&](MpiHandle* request) {
+          return mpi_.all_reduce(communicator_, data + first, n, MpiType::kFloat,
+                                 operation(reduction), request);
+        },
+        "all_reduce");
   });
 }
 
@@ -106,15 +110,12 @@ void MpiCollectives::all_gather(const float* send, float* receive, std::size_t c
     }
     return;
   }
-  const void* source = placed ? MPI_IN_PLACE : send;
-  if (waiting_ == Waiting::kBlocking) {
-    check(MPI_Allgather(source, n, MPI_FLOAT, receive, n, MPI_FLOAT, communicator_), "all_gather");
-  } else {
-    MPI_Request request;
-    check(MPI_Iallgather(source, n, MPI_FLOAT, receive, n, MPI_FLOAT, communicator_, &request),
-          "all_gather");
-    wait(&request, "all_gather");
-  }
+  finish(
+      [&](MpiHandle* request) {
+        return mpi_.all_gather(communicator_, placed ? nullptr : send, receive, n, MpiType::kFloat,
+                               request);
+      },
+      "all_gather");
 }
 
 void MpiCollectives::reduce_scatter(const float* send, float* receive, std::size_t count_per_rank) {
@@ -129,16 +130,12 @@ void MpiCollectives::reduce_scatter(const float* send, float* receive, std::size
   // In place, MPI leaves the result at the buffer's start; the caller wants it in the own part.
   const bool placed = receive == send + static_cast<std::size_t>(rank_) * count_per_rank;
   float* target = placed ? receive - static_cast<std::size_t>(rank_) * count_per_rank : receive;
-  const void* source = placed ? MPI_IN_PLACE : send;
-  if (waiting_ == Waiting::kBlocking) {
-    check(MPI_Reduce_scatter_block(source, target, n, MPI_FLOAT, MPI_SUM, communicator_),
-          "reduce_scatter");
-  } else {
-    MPI_Request request;
-    check(MPI_Ireduce_scatter_block(source, target, n, MPI_FLOAT, MPI_SUM, communicator_, &request),
-          "reduce_scatter");
-    wait(&request, "reduce_scatter");
-  }
+  finish(
+      [&](MpiHandle* request) {
+        return mpi_.reduce_scatter(communicator_, placed ? nullptr : send, target, n,
+                                   MpiType::kFloat, MpiReduction::kSum, request);
+      },
+      "reduce_scatter");
   if (placed && rank_ > 0) {
     std::copy_n(target, count_per_rank, receive);
   }
@@ -147,13 +144,11 @@ void MpiCollectives::reduce_scatter(const float* send, float* receive, std::size
 void MpiCollectives::broadcast(float* data, std::size_t count, int root) {
   const Flight flight(flight_, "broadcast");
   in_pieces(size_ > 1 ? count : 0, [&](std::size_t first, int n) {
-    if (waiting_ == Waiting::kBlocking) {
-      check(MPI_Bcast(data + first, n, MPI_FLOAT, root, communicator_), "broadcast");
-    } else {
-      MPI_Request request;
-      check(MPI_Ibcast(data + first, n, MPI_FLOAT, root, communicator_, &request), "broadcast");
-      wait(&request, "broadcast");
-    }
+    finish(
+        [&](MpiHandle* request) {
+          return mpi_.broadcast(communicator_, data + first, n, MpiType::kFloat, root, request);
+        },
+        "broadcast");
   });
 }
 
@@ -181,7 +176,7 @@ void MpiCollectives::all_to_all_v(const void* send, std::span<const std::int64_t
     }
   }
   const int* c = counts_.data();
-  const MPI_Datatype type = type_of(element_bytes);
+  MpiHandle type = type_of(element_bytes);
   // A buffer without elements may stand where the other one begins; Open MPI takes equal addresses
   // for an exchange in place.
   char none = 0;
@@ -193,37 +188,30 @@ void MpiCollectives::all_to_all_v(const void* send, std::span<const std::int64_t
       send = &none;
     }
   }
-  if (waiting_ == Waiting::kBlocking) {
-    check(MPI_Alltoallv(send, c, c + size_, type, receive, c + 2 * size_, c + 3 * size_, type,
-                        communicator_),
-          "all_to_all_v");
-  } else {
-    MPI_Request request;
-    check(MPI_Ialltoallv(send, c, c + size_, type, receive, c + 2 * size_, c + 3 * size_, type,
-                         communicator_, &request),
-          "all_to_all_v");
-    wait(&request, "all_to_all_v");
-  }
+  finish(
+      [&](MpiHandle* request) {
+        return mpi_.all_to_all_v(communicator_, send, c, c + size_, receive, c + 2 * size_,
+                                 c + 3 * size_, type, request);
+      },
+      "all_to_all_v");
 }
 
 void MpiCollectives::post_send(const float* data, std::size_t count, int peer, int tag) {
   const Flight flight(flight_, "send");
   sends_.emplace_back();
-  check(
-      MPI_Isend(data, as_count(count, "send"), MPI_FLOAT, peer, tag, communicator_, &sends_.back()),
-      "send");
+  check(mpi_.send(communicator_, data, as_count(count, "send"), MpiType::kFloat, peer, tag,
+                  &sends_.back()),
+        "send");
 }
 
 void MpiCollectives::receive(float* data, std::size_t count, int peer, int tag) {
   const Flight flight(flight_, "receive");
   const int n = as_count(count, "receive");
-  if (waiting_ == Waiting::kBlocking) {
-    check(MPI_Recv(data, n, MPI_FLOAT, peer, tag, communicator_, MPI_STATUS_IGNORE), "receive");
-  } else {
-    MPI_Request request;
-    check(MPI_Irecv(data, n, MPI_FLOAT, peer, tag, communicator_, &request), "receive");
-    wait(&request, "receive");
-  }
+  finish(
+      [&](MpiHandle* request) {
+        return mpi_.receive(communicator_, data, n, MpiType::kFloat, peer, tag, request);
+      },
+      "receive");
 }
 
 void MpiCollectives::finish_sends() {
@@ -231,19 +219,14 @@ void MpiCollectives::finish_sends() {
     return;
   }
   const Flight flight(flight_, "the end of sends");
-  if (waiting_ == Waiting::kBlocking) {
-    check(MPI_Waitall(static_cast<int>(sends_.size()), sends_.data(), MPI_STATUSES_IGNORE), "send");
-  } else {
-    for (MPI_Request& request : sends_) {
-      wait(&request, "send");
-    }
+  for (MpiHandle& request : sends_) {
+    wait(&request, "send");
   }
   sends_.clear();
 }
 
 void MpiCollectives::progress() {
-  int found = 0;
-  check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator_, &found, MPI_STATUS_IGNORE), "probe");
+  check(mpi_.progress(communicator_), "probe");
 }
 
 void MpiCollectives::barrier() {
@@ -251,13 +234,7 @@ void MpiCollectives::barrier() {
   if (size_ == 1) {
     return;
   }
-  if (waiting_ == Waiting::kBlocking) {
-    check(MPI_Barrier(communicator_), "barrier");
-  } else {
-    MPI_Request request;
-    check(MPI_Ibarrier(communicator_, &request), "barrier");
-    wait(&request, "barrier");
-  }
+  finish([&](MpiHandle* request) { return mpi_.barrier(communicator_, request); }, "barrier");
 }
 
 }  // namespace stepcast::runtime

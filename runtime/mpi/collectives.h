@@ -1,10 +1,9 @@
 #pragma once
-#include <mpi.h>
-
 #include <map>
 #include <vector>
 
 #include "runtime/collectives.h"
+#include "runtime/mpi/api.h"
 #include "runtime/mpi/watchdog.h"
 
 namespace stepcast::runtime {
@@ -12,7 +11,8 @@ namespace stepcast::runtime {
 /// The collectives of one MPI communicator, which it owns.
 class MpiCollectives final : public Collectives {
  public:
-  MpiCollectives(MPI_Comm communicator, InFlight& flight, Waiting waiting = Waiting::kBlocking);
+  MpiCollectives(const MpiApi& mpi, MpiHandle communicator, InFlight& flight,
+                 Waiting waiting = Waiting::kBlocking);
   ~MpiCollectives() override;
 
   [[nodiscard]] int rank() const override { return rank_; }
@@ -36,16 +36,20 @@ class MpiCollectives final : public Collectives {
 
  private:
   void check(int code, const char* what) const;
-  void wait(MPI_Request* request, const char* what) const;
-  MPI_Datatype type_of(std::size_t element_bytes);
+  /// `post(MpiHandle* request)`, and the wait for it.
+  template <typename Post>
+  void finish(const Post& post, const char* what) const;
+  void wait(MpiHandle* request, const char* what) const;
+  MpiHandle type_of(std::size_t element_bytes);
 
-  MPI_Comm communicator_;
+  const MpiApi& mpi_;
+  MpiHandle communicator_;
   InFlight& flight_;
   Waiting waiting_;
   int rank_ = 0;
   int size_ = 1;
-  std::vector<MPI_Request> sends_;
-  std::map<std::size_t, MPI_Datatype> types_;
+  std::vector<MpiHandle> sends_;
+  std::map<std::size_t, MpiHandle> types_;
   std::vector<int> counts_;  ///< of all_to_all_v: four runs of `size` ints
 };
 

@@ -1,7 +1,5 @@
 #include "runtime/mpi/session.h"
 
-#include <mpi.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -28,25 +26,8 @@ int exit_code_of(const std::exception& e) {
   return dynamic_cast<const InternalError*>(&e) != nullptr ? 70 : 4;
 }
 
-void check(int code, const char* call) { check_mpi(code, call, "all ranks"); }
-
 constexpr const char* kBetweenSteps = "an exchange between steps";
 constexpr const char* kOfResults = "an exchange of results";
-
-void reduce(std::vector<double>& values, MPI_Op operation, InFlight& all) {
-  const Flight flight(all, kBetweenSteps);
-  in_pieces(values.size(), [&](std::size_t first, int n) {
-    check(MPI_Allreduce(MPI_IN_PLACE, values.data() + first, n, MPI_DOUBLE, operation,
-                        MPI_COMM_WORLD),
-          kBetweenSteps);
-  });
-}
-
-void broadcast_from(int rank, char* data, std::size_t bytes) {
-  in_pieces(bytes, [&](std::size_t first, int n) {
-    check(MPI_Bcast(data + first, n, MPI_BYTE, rank, MPI_COMM_WORLD), "broadcast");
-  });
-}
 
 std::string message_of(const std::exception& e, int rank) {
   const bool memory = dynamic_cast<const std::bad_alloc*>(&e) != nullptr;
@@ -55,18 +36,34 @@ std::string message_of(const std::exception& e, int rank) {
 
 }  // namespace
 
-struct MpiSession::Handles {
-  MPI_Comm machine = MPI_COMM_NULL;
-};
+void MpiSession::check(int code, const char* call) const {
+  check_mpi(mpi_, code, call, "all ranks");
+}
+
+void MpiSession::reduce(std::vector<double>& values, MpiReduction reduction) {
+  const Flight flight(*flight_, kBetweenSteps);
+  in_pieces(values.size(), [&](std::size_t first, int n) {
+    check(
+        mpi_.all_reduce(mpi_.world, values.data() + first, n, MpiType::kDouble, reduction, nullptr),
+        kBetweenSteps);
+  });
+}
+
+void MpiSession::broadcast_from(int rank, char* data, std::size_t bytes) {
+  in_pieces(bytes, [&](std::size_t first, int n) {
+    check(mpi_.broadcast(mpi_.world, data + first, n, MpiType::kByte, rank, nullptr), "broadcast");
+  });
+}
 
 MpiSession::MpiSession(MpiOptions options)
-    : options_(std::move(options)),
-      handles_(std::make_unique<Handles>()),
+    : mpi_(options.alone ? alone() : loaded_mpi()),
+      options_(std::move(options)),
       cores_(available_cores()),
       uncaught_(std::uncaught_exceptions()) {
-  int granted = 0;
+  bool granted = false;
+  int started = 0;
   {
-    // A rank that never gets this far would keep the others in MPI_Init for ever, where nothing but
+    // A rank that never gets this far would keep the others in that call for ever, where nothing but
     // leaving helps.
     Watchdog start(options_.timeout, [this](const std::string& what) {
       if (options_.report) {
@@ -75,30 +72,29 @@ MpiSession::MpiSession(MpiOptions options)
       std::_Exit(4);
     });
     const Flight flight(start.watch("all ranks"), "the start of MPI");
-    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &granted);
+    started = mpi_.start(&granted);
   }
-  if (granted < MPI_THREAD_MULTIPLE) {
-    MPI_Finalize();
+  check(started, "the start of MPI");
+  if (!granted) {
+    mpi_.stop();
     throw EnvironmentError(
-        fmt::format("this MPI grants thread level {}, but streams need MPI_THREAD_MULTIPLE ({})",
-                    granted, MPI_THREAD_MULTIPLE));
+        fmt::format("{}: streams need threads that call MPI at any time (MPI_THREAD_MULTIPLE), "
+                    "which it does not grant",
+                    mpi_.library));
   }
-  check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "error handling");
-  check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "rank");
-  check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "size");
+  check(mpi_.rank(mpi_.world, &rank_), "rank");
+  check(mpi_.size(mpi_.world, &size_), "size");
   watchdog_ = std::make_unique<Watchdog>(options_.timeout, [this](const std::string& what) {
     abort(4, fmt::format("rank {}: {}; a rank is lost or hangs", rank_, what));
   });
   flight_ = &watchdog_->watch("all ranks");
   const Flight flight(*flight_, "the set-up of communicators");
-  check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL,
-                            &handles_->machine),
-        "split by machine");
-  check(MPI_Comm_rank(handles_->machine, &local_rank_), "rank");
-  check(MPI_Comm_size(handles_->machine, &local_size_), "size");
-  MPI_Comm world = MPI_COMM_NULL;
-  check(MPI_Comm_dup(MPI_COMM_WORLD, &world), "duplicate");
-  world_ = std::make_unique<MpiCollectives>(world, watchdog_->watch("all ranks"));
+  check(mpi_.split_by_machine(mpi_.world, rank_, &machine_), "split by machine");
+  check(mpi_.rank(machine_, &local_rank_), "rank");
+  check(mpi_.size(machine_, &local_size_), "size");
+  MpiHandle world = nullptr;
+  check(mpi_.duplicate(mpi_.world, &world), "duplicate");
+  world_ = std::make_unique<MpiCollectives>(mpi_, world, watchdog_->watch("all ranks"));
 }
 
 MpiSession::~MpiSession() {
@@ -113,15 +109,15 @@ MpiSession::~MpiSession() {
   }
   world_.reset();
   watchdog_.reset();
-  MPI_Comm_free(&handles_->machine);
-  MPI_Finalize();
+  mpi_.free_communicator(machine_);
+  mpi_.stop();
 }
 
 void MpiSession::abort(int exit_code, const std::string& message) {
   if (options_.report) {
     options_.report(message);
   }
-  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  mpi_.abort(exit_code);
   std::_Exit(exit_code);
 }
 
@@ -135,35 +131,34 @@ std::vector<std::unique_ptr<Collectives>> MpiSession::communicators(const Execut
   std::vector<std::unique_ptr<Collectives>> all;
   for (std::size_t c = 0; c < graph.communicators.size(); ++c) {
     const auto members = graph.members(static_cast<std::int32_t>(c), rank_);
-    const int color = members.empty() ? MPI_UNDEFINED : members.front();
-    MPI_Comm communicator = MPI_COMM_NULL;
+    const int color = members.empty() ? -1 : members.front();
+    MpiHandle communicator = nullptr;
     // Members are ascending or as listed; the key keeps that order.
     const auto position = std::find(members.begin(), members.end(), rank_) - members.begin();
-    check(MPI_Comm_split(MPI_COMM_WORLD, color, static_cast<int>(position), &communicator),
-          "split");
-    if (communicator == MPI_COMM_NULL) {
+    check(mpi_.split(mpi_.world, color, static_cast<int>(position), &communicator), "split");
+    if (communicator == nullptr) {
       all.push_back(nullptr);
       continue;
     }
     all.push_back(std::make_unique<MpiCollectives>(
-        communicator, watchdog_->watch(graph.communicators[c].name), waiting));
+        mpi_, communicator, watchdog_->watch(graph.communicators[c].name), waiting));
   }
   return all;
 }
 
 std::vector<double> MpiSession::maximum(std::vector<double> values) {
-  reduce(values, MPI_MAX, *flight_);
+  reduce(values, MpiReduction::kMax);
   return values;
 }
 
 std::vector<double> MpiSession::sum(std::vector<double> values) {
-  reduce(values, MPI_SUM, *flight_);
+  reduce(values, MpiReduction::kSum);
   return values;
 }
 
 std::int64_t MpiSession::local_sum(std::int64_t value) {
   const Flight flight(*flight_, kBetweenSteps);
-  check(MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT64_T, MPI_SUM, handles_->machine),
+  check(mpi_.all_reduce(machine_, &value, 1, MpiType::kInt64, MpiReduction::kSum, nullptr),
         kBetweenSteps);
   return value;
 }
@@ -190,8 +185,7 @@ std::vector<std::string> MpiSession::everyones(const std::string& own) {
   const Flight flight(*flight_, kOfResults);
   const auto size = static_cast<std::int64_t>(own.size());
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(size_));
-  check(MPI_Allgather(&size, 1, MPI_INT64_T, sizes.data(), 1, MPI_INT64_T, MPI_COMM_WORLD),
-        kOfResults);
+  check(mpi_.all_gather(mpi_.world, &size, sizes.data(), 1, MpiType::kInt64, nullptr), kOfResults);
   std::vector<std::string> texts;
   for (int r = 0; r < size_; ++r) {  // each of any length
     std::string& text = texts.emplace_back(
@@ -203,37 +197,29 @@ std::vector<std::string> MpiSession::everyones(const std::string& own) {
 }
 
 void MpiSession::meet() {
-  MPI_Request done = MPI_REQUEST_NULL;
-  check(MPI_Ibarrier(MPI_COMM_WORLD, &done), "barrier");
-  for (int finished = 0; finished == 0;) {
-    check(MPI_Test(&done, &finished, MPI_STATUS_IGNORE), "barrier");
-    if (finished == 0) {
+  MpiHandle done = nullptr;
+  check(mpi_.barrier(mpi_.world, &done), "barrier");
+  for (bool finished = false; !finished;) {
+    check(mpi_.test(&done, &finished), "barrier");
+    if (!finished) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }
 }
 
 std::shared_ptr<void> MpiSession::shared_memory(std::size_t bytes) {
-  void* own = nullptr;
-  MPI_Win window = MPI_WIN_NULL;
-  const MPI_Aint size = local_rank_ == 0 ? static_cast<MPI_Aint>(bytes) : 0;
-  if (MPI_Win_allocate_shared(size, 1, MPI_INFO_NULL, handles_->machine, &own, &window) !=
-      MPI_SUCCESS) {
+  MpiHandle window = nullptr;
+  void* base = nullptr;
+  if (mpi_.share(machine_, bytes, &window, &base) != 0) {
     throw RunError(fmt::format("{} bytes of memory shared by ranks are not to be had", bytes));
   }
-  MPI_Aint found = 0;
-  int unit = 0;
-  void* base = nullptr;
-  check(MPI_Win_shared_query(window, 0, &found, &unit, &base), "shared memory");
   if (local_rank_ == 0) {
     std::memset(base, 0, bytes);
   }
-  check(MPI_Barrier(handles_->machine), "barrier");
-  return {base, [window](void*) mutable {
-            int finalized = 0;
-            MPI_Finalized(&finalized);
-            if (finalized == 0) {
-              MPI_Win_free(&window);
+  check(mpi_.barrier(machine_, nullptr), "barrier");
+  return {base, [window, &mpi = mpi_](void*) {
+            if (!mpi.stopped()) {
+              mpi.unshare(window);
             }
           }};
 }

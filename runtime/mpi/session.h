@@ -10,18 +10,20 @@
 
 #include "core/program.h"
 #include "runtime/collectives.h"
+#include "runtime/mpi/api.h"
 #include "runtime/mpi/watchdog.h"
 
 namespace stepcast::runtime {
 
 struct MpiOptions {
+  bool alone = false;  ///< the only rank, started by no launcher: needs no MPI library
   std::chrono::duration<double> timeout{20};  ///< of one collective
   /// Receives the message of a run that is about to be aborted; the process ends right after it.
   std::function<void(const std::string&)> report;
 };
 
 /// This process as one MPI rank, from MPI_Init to MPI_Finalize. One per process.
-/// Errors: EnvironmentError when MPI lacks thread support.
+/// Errors: EnvironmentError when MPI is not there or lacks thread support.
 class MpiSession {
  public:
   explicit MpiSession(MpiOptions options = {});
@@ -70,11 +72,14 @@ class MpiSession {
   [[noreturn]] void abort(const std::exception& error);
 
  private:
+  void check(int code, const char* call) const;
   void meet();  ///< a barrier whose early ranks sleep
+  void reduce(std::vector<double>& values, MpiReduction reduction);
+  void broadcast_from(int rank, char* data, std::size_t bytes);
 
-  struct Handles;
+  const MpiApi& mpi_;
   MpiOptions options_;
-  std::unique_ptr<Handles> handles_;
+  MpiHandle machine_ = nullptr;  ///< the ranks of this machine
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
   std::unique_ptr<Watchdog> watchdog_;
   InFlight* flight_ = nullptr;  ///< of the session's own exchanges

@@ -1,11 +1,8 @@
 #include "runtime/cpu/kernels/gemm.h"
 
-#include <dnnl.h>
-
 #include "core/error.h"
 #include "runtime/cpu/kernels/elementwise.h"
-
-extern "C" void omp_set_num_threads(int);
+#include "runtime/cpu/kernels/internal/one_dnn.h"
 
 namespace stepcast::runtime::kernels {
 namespace {
@@ -38,8 +35,9 @@ void gemm(const Gemm& shape, const float* a, const float* b, float* c) {
                          : shape.transpose_b ? shape.k
                                              : shape.n;
   const dnnl_status_t status =
-      dnnl_sgemm(shape.transpose_a ? 'T' : 'N', shape.transpose_b ? 'T' : 'N', shape.m, shape.n,
-                 shape.k, shape.alpha, a, stride_a, b, stride_b, shape.beta, c, stride_c);
+      one_dnn().sgemm(shape.transpose_a ? 'T' : 'N', shape.transpose_b ? 'T' : 'N', shape.m,
+                      shape.n, shape.k, shape.alpha, a, stride_a, b, stride_b, shape.beta, c,
+                      stride_c);
   STEPCAST_CHECK(status == dnnl_success, "matrix product {}x{}x{}: oneDNN status {}", shape.m,
                  shape.n, shape.k, static_cast<int>(status));
 }
@@ -51,6 +49,11 @@ void batched_gemm(const Gemm& shape, Index batch, const float* a, Index step_a, 
   }
 }
 
-void use_one_thread() { omp_set_num_threads(1); }
+std::string products_library() {
+  const dnnl_version_t& v = *one_dnn().version();
+  return fmt::format("oneDNN {}.{}.{}", v.major, v.minor, v.patch);
+}
+
+void use_one_thread() { one_dnn().set_threads(1); }
 
 }  // namespace stepcast::runtime::kernels

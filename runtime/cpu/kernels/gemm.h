@@ -1,4 +1,6 @@
 #pragma once
+#include <string>
+
 #include "runtime/cpu/kernels/matrix_view.h"
 
 namespace stepcast::runtime::kernels {
@@ -18,6 +20,10 @@ struct Gemm {
   Index stride_b = 0;
   Index stride_c = 0;
 };
+
+/// Name and version of the library that multiplies, which is loaded when first needed.
+/// Errors: EnvironmentError when it is not there.
+std::string products_library();
 
 /// One product through oneDNN. Valid: any size including 0 (k = 0 gives beta * C; beta = 0 never
 /// reads C). The first call of a process generates code, so warm up before timing. oneDNN keeps its

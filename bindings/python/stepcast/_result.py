@@ -1,0 +1,79 @@
+"""What a command answered."""
+
+from __future__ import annotations
+
+import copy
+import html
+import json
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional
+
+
+class Result(Mapping):  # type: ignore[type-arg]
+    """The JSON document of a command (docs/commands.md): its keys are items and attributes."""
+
+    def __init__(self, command: str, document: Any, text: str, notes: str, exit_code: int) -> None:
+        self._document = document
+        self.command = command
+        self.text = text            #: what it printed
+        self.notes = notes          #: what it said beside that: warnings, files written
+        self.exit_code = exit_code  #: 0 done, 1 a check said no, 5 the data allow no verdict
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._document[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._document)
+
+    def __len__(self) -> int:
+        return len(self._document)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and isinstance(self._document, dict) and name in self._document:
+            return self._document[name]
+        raise AttributeError(f"the answer of {self.command} has no '{name}'; it has {', '.join(map(str, self))}")
+
+    def __dir__(self) -> List[str]:
+        return [*super().__dir__(), *(k for k in self if isinstance(k, str))]
+
+    def __repr__(self) -> str:
+        return f"<stepcast {self.command}: {', '.join(map(str, self))}>"
+
+    def to_dict(self) -> Dict[str, Any]:
+        """A copy of the document."""
+        return copy.deepcopy(self._document)
+
+    @property
+    def tables(self) -> Dict[str, List[Dict[str, Any]]]:
+        """The lists of rows in the document, by key."""
+        return {key: value for key, value in self._document.items()
+                if isinstance(value, list) and value and all(isinstance(row, dict) for row in value)}
+
+    def to_pandas(self, table: Optional[str] = None) -> Any:
+        """One of `tables` as a DataFrame, the longest unless named; nested values get dotted columns."""
+        import pandas
+
+        tables = self.tables
+        if table is None and not tables:
+            return pandas.json_normalize(self._document)
+        name = table if table is not None else max(tables, key=lambda key: len(tables[key]))
+        if name not in tables:
+            raise KeyError(f"the answer of {self.command} has no table '{name}'; it has {', '.join(tables) or 'none'}")
+        return pandas.json_normalize(tables[name])
+
+    def _repr_html_(self) -> str:
+        """The pictures that `stepcast report` draws of this answer; of what it does not know, the text."""
+        from ._process import executable
+
+        with tempfile.TemporaryDirectory(prefix="stepcast-") as folder:
+            document, page = Path(folder) / f"{self.command}.json", Path(folder) / "page.html"
+            document.write_text(json.dumps(self._document), encoding="utf-8")
+            drawn = subprocess.run([executable(), "report", str(document), "--html", str(page)], capture_output=True, text=True)
+            if drawn.returncode != 0:
+                return f"<pre>{html.escape(self.text)}</pre>"
+            text = page.read_text(encoding="utf-8")
+        style = text[text.index("<style>"):text.index("</style>") + len("</style>")]
+        return style.replace("body{", ".stepcast{") + '<div class="stepcast">' + text[text.index("<section>"):text.index("</body>")] + "</div>"

@@ -1,0 +1,185 @@
+#include "cli/doctor.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/build_facts.h"
+#include "cli/command.h"
+#include "cli/print_prediction.h"
+#include "cli/run_command.h"
+#include "cli/text_table.h"
+#include "cli/version.h"
+#include "core/config/config.h"
+#include "core/error.h"
+#include "planner/baselines/milp.h"
+#include "runtime/cpu/kernels/gemm.h"
+#include "runtime/cuda/backend.h"
+#include "runtime/loaded_module.h"
+#include "runtime/mpi/mpi_calls.h"
+
+namespace stepcast::cli {
+namespace {
+
+/// Something stepcast works without, and what it gives where it is there.
+struct Part {
+  std::string name, gives, remedy;
+  bool found = false;
+  std::string detail;  ///< version or place; of what is missing, why
+};
+
+/// `look` returns what it found, or throws saying what is missing.
+Part examined(std::string name, std::string gives, std::string remedy,
+              const std::function<std::string()>& look) {
+  Part part{std::move(name), std::move(gives), std::move(remedy), false, ""};
+  try {
+    part.detail = look();
+    part.found = true;
+  } catch (const EnvironmentError& e) {
+    part.detail = e.what();
+  } catch (const InputError& e) {
+    part.detail = e.what();
+  }
+  return part;
+}
+
+std::string data_files(const Context& context) {
+  const config::Library library{context.library};
+  return fmt::format("{}: {} workloads, {} systems, {} devices", context.library.string(),
+                     config::list_workloads(library).size(), config::list_systems(library).size(),
+                     config::list_devices(library).size());
+}
+
+/// A library that other parts load by this name.
+std::string loaded(const char* library) { return runtime::LoadedModule(library, "not installed").name(); }
+
+std::string module_beside(const Context& context, const char* name) {
+  const auto file = runtime::cuda::module_of(context.executable).parent_path() / name;
+  return runtime::LoadedModule(file).name();
+}
+
+std::string devices(const Context& context) {
+  const runtime::cuda::Probe probe =
+      runtime::cuda::loaded_module(runtime::cuda::module_of(context.executable)).probe();
+  if (probe.devices == 0) {
+    throw EnvironmentError(fmt::format("{} ({})", probe.missing, probe.versions));
+  }
+  return fmt::format("{} device{} ({})", probe.devices, probe.devices == 1 ? "" : "s",
+                     probe.versions);
+}
+
+std::vector<Part> all_parts(const Context& context) {
+  const std::string cuda = "a build with -DSTEPCAST_CUDA=ON (docs/gpu.md)";
+  std::vector<Part> parts;
+  parts.push_back(examined("data files", "workloads, systems and devices by name",
+                           "install stepcast whole: share/stepcast belongs beside bin",
+                           [&] { return data_files(context); }));
+  parts.push_back(examined("oneDNN", "run, calibrate and validate on the CPU",
+                           "apt-get install libdnnl2", runtime::kernels::products_library));
+  parts.push_back(examined(
+      "MPI", "several ranks: run --ranks, and plan or sweep under mpirun",
+      "apt-get install libopenmpi3 openmpi-bin; for another MPI, make the module from "
+      "share/stepcast/mpi/module.cpp as its first lines say",
+      [] {
+        const std::string library = runtime::loaded_mpi().library;
+        return library.substr(0, library.find_first_of(",\n"));
+      }));
+  parts.push_back(examined("mpirun", "run --ranks starts its ranks itself",
+                           "apt-get install openmpi-bin, or start ranks with srun",
+                           [] { return find_program("mpirun"); }));
+  parts.push_back(examined("cbc", "plan --compare with exact planners", "apt-get install coinor-cbc",
+                           [] {
+                             if (!planner::has_cbc()) {
+                               throw EnvironmentError("not in PATH");
+                             }
+                             return find_program("cbc");
+                           }));
+  parts.push_back(examined("NVIDIA driver", "CUDA devices", "the driver of the machine's GPUs",
+                           [] { return loaded("libcuda.so.1"); }));
+  parts.push_back(examined("CUDA backend", "run and calibrate on GPUs", cuda,
+                           [&] { return devices(context); }));
+  parts.push_back(examined("CUPTI module", "profile, and exact op times of run --trace on GPUs", cuda,
+                           [&] { return module_beside(context, "libstepcast_cupti.so"); }));
+  parts.push_back(examined("CUPTI", "records of kernels", "the CUDA Toolkit 13 or nvidia-cuda-cupti",
+                           [] { return loaded("libcupti.so.13"); }));
+  parts.push_back(examined("NCCL", "collectives between GPUs", "libnccl2 of NVIDIA's repository",
+                           [] { return loaded("libnccl.so.2"); }));
+  parts.push_back(examined("cuDNN", "its attention kernels; without it stepcast's own",
+                           "cuDNN 9.13 or newer", [] { return loaded("libcudnn.so.9"); }));
+  return parts;
+}
+
+void print_text(const std::vector<Part>& parts, std::ostream& out) {
+  out << version_report() << '\n';
+  TextTable table({"part", "state", "found"});
+  table.left(1);
+  table.left(2);
+  for (const Part& p : parts) {
+    table.row({p.name, p.found ? "found" : "missing", p.found ? p.detail : ""});
+  }
+  table.print(out);
+  for (const Part& p : parts) {
+    if (!p.found) {
+      out << fmt::format("\n{} would give: {}\n  missing: {}\n  remedy: {}\n", p.name, p.gives,
+                         p.detail, p.remedy);
+    }
+  }
+}
+
+nlohmann::ordered_json as_json(const std::vector<Part>& parts) {
+  nlohmann::ordered_json j;
+  j["stepcast"] = provenance_json();
+  j["build"] = {{"compiler", kCompiler},
+                {"type", kBuildType},
+                {"libraries", kLinked},
+                {"modules", kBuiltModules}};
+  j["parts"] = nlohmann::ordered_json::array();
+  for (const Part& p : parts) {
+    j["parts"].push_back({{"name", p.name},
+                          {"found", p.found},
+                          {"detail", p.detail},
+                          {"gives", p.gives},
+                          {"remedy", p.found ? "" : p.remedy}});
+  }
+  return j;
+}
+
+void print_csv(const std::vector<Part>& parts, std::ostream& out) {
+  out << csv_line({"name", "found", "detail", "gives", "remedy"});
+  for (const Part& p : parts) {
+    out << csv_line(
+        {p.name, p.found ? "true" : "false", p.detail, p.gives, p.found ? "" : p.remedy});
+  }
+}
+
+}  // namespace
+
+std::string version_report() {
+  return fmt::format("{}\ncompiler   {}, {}\nlibraries  {}\nmodules    {}\n", kVersionText, kCompiler,
+                     kBuildType, kLinked, kBuiltModules);
+}
+
+void add_doctor(CLI::App& app, Context& context) {
+  auto format = std::make_shared<OutputFormat>(OutputFormat::kText);
+  CLI::App* command = app.add_subcommand(
+      "doctor", "What is installed, found and missing, and what each missing part would give");
+  add_format_option(*command, *format);
+  command->callback([format, &context] {
+    const std::vector<Part> parts = all_parts(context);
+    switch (*format) {
+      case OutputFormat::kText:
+        print_text(parts, std::cout);
+        break;
+      case OutputFormat::kJson:
+        std::cout << as_json(parts).dump(2) << '\n';
+        break;
+      case OutputFormat::kCsv:
+        print_csv(parts, std::cout);
+        break;
+    }
+  });
+}
+
+}  // namespace stepcast::cli

@@ -1,0 +1,123 @@
+"""The Python package against the commands it calls: same numbers, same words."""
+
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import stepcast
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SMALL = {"workload": "rm1", "system": "dgx-h100"}
+
+
+def command(*arguments):
+    """The document the command line prints."""
+    return json.loads(subprocess.run([stepcast.executable(), *arguments, "--format", "json"], check=True, capture_output=True).stdout)
+
+
+class Answers(unittest.TestCase):
+    def test_prediction_is_the_command_s_own(self):
+        expected = command("predict", "--set", "workload=rm1", "--set", "system=dgx-h100")
+        by_settings = stepcast.predict(set=SMALL)
+        self.assertEqual(by_settings.to_dict(), expected)
+        self.assertEqual(stepcast.predict(SMALL)["iteration_time_s"], expected["iteration_time_s"])  # a dict is a job
+        self.assertEqual(by_settings.iteration_time_s, expected["iteration_time_s"])
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "job.json"
+            file.write_text(json.dumps(SMALL))
+            self.assertEqual(stepcast.predict(file).iteration_time_s, expected["iteration_time_s"])
+
+    def test_resolved_job_of_an_answer_is_a_job(self):
+        once = stepcast.predict(SMALL, set={"batch.global": 4096})
+        self.assertEqual(stepcast.predict(once.job).iteration_time_s, once.iteration_time_s)
+
+    def test_lists_are_a_sweep(self):
+        points = stepcast.sweep(SMALL, set={"devices": [8, 16], "formats.all_to_all_forward": ["fp32", "fp16"]})
+        rows = points.tables["points" if "points" in points else next(iter(points.tables))]
+        self.assertEqual(len(rows), 4)
+
+    def test_explain_of_two_dicts_sums(self):
+        answer = stepcast.explain(SMALL, {**SMALL, "devices": 16})
+        a, b, delta = (row["step_s"] for row in answer["summary"])
+        self.assertAlmostEqual(b - a, delta, delta=1e-12)
+        self.assertNotEqual(delta, 0)
+        self.assertEqual(stepcast.explain(SMALL, with_={"devices": 16})["summary"][2]["step_s"], delta)
+
+    def test_plan_show_replay_convert(self):
+        plan = stepcast.plan(SMALL, set={"devices": 8}, top=2)
+        self.assertEqual(len(plan["plans"]), 2)
+        self.assertGreater(plan["plans"][0]["predicted_step_s"], 0)
+        self.assertTrue(stepcast.show(SMALL).tables)
+        trace = ROOT / "traces" / "recorded" / "gpt-2"
+        self.assertEqual(stepcast.replay(trace)["replays"][0]["ranks"], 2)
+        halved = stepcast.replay([trace], scale=["gemm=0.5"])["replays"][0]
+        self.assertLess(halved["what_if"]["step_s"] if "step_s" in halved["what_if"] else halved["what_if"]["changed_step_s"], halved["measured_step_s"])
+        with tempfile.TemporaryDirectory() as folder:
+            out = stepcast.convert(trace, pathlib.Path(folder) / "step.json", to="perfetto")
+            self.assertIn("traceEvents", json.loads(pathlib.Path(out).read_text()))
+
+    def test_pictures(self):
+        html = stepcast.predict(SMALL)._repr_html_()
+        self.assertIn("<svg", html)
+        self.assertNotIn("<html", html)
+        self.assertIn("<pre>", stepcast.show(SMALL)._repr_html_())  # no picture is known of it
+
+    def test_tables_as_frames(self):
+        try:
+            import pandas  # noqa: F401
+        except ImportError:
+            self.skipTest("pandas is not installed")
+        points = stepcast.sweep(SMALL, set={"devices": [8, 16]})
+        self.assertEqual(len(points.to_pandas()), 2)
+        with self.assertRaisesRegex(KeyError, "no table 'nothing'"):
+            points.to_pandas("nothing")
+
+
+class Failures(unittest.TestCase):
+    def test_words_are_the_command_s(self):
+        told = subprocess.run([stepcast.executable(), "predict", "--set", "workload=rm11", "--set", "system=dgx-h100"], capture_output=True, text=True)
+        with self.assertRaises(stepcast.InputError) as caught:
+            stepcast.predict(set={**SMALL, "workload": "rm11"})
+        self.assertEqual(f"stepcast: {caught.exception}", told.stderr.strip())
+        self.assertIsInstance(caught.exception, ValueError)
+        self.assertEqual(caught.exception.code, 2)
+        with self.assertRaisesRegex(stepcast.InputError, "--no-such-option"):
+            stepcast.predict(SMALL, no_such_option=True)
+        with self.assertRaisesRegex(AttributeError, "has no 'itration_time_s'"):
+            stepcast.predict(SMALL).itration_time_s
+
+    def test_a_no_is_an_answer(self):
+        large = {"workload": "gpt3-175b", "system": "dgx-h100"}
+        answer = stepcast.predict(large, strict=True)
+        self.assertEqual((answer.exit_code, answer.fits), (1, False))
+
+    def test_an_interrupt_ends_a_long_call(self):
+        code = ("import stepcast; print('begun', flush=True)\n"
+                "stepcast.plan({'workload': 'gpt3-175b', 'system': 'dgx-a100-80gb', 'devices': 4096}, time_limit=60)")
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        process.stdout.readline()
+        time.sleep(0.2)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        self.assertNotEqual(process.wait(10), 0)
+        self.assertLess(time.monotonic() - begin, 10)
+        process.stdout.close()
+
+    def test_other_threads_go_on(self):
+        counted = 0
+        worker = threading.Thread(target=lambda: stepcast.predict(SMALL))
+        worker.start()
+        while worker.is_alive():
+            counted += 1
+            time.sleep(0.001)
+        self.assertGreater(counted, 5)
+
+
+if __name__ == "__main__":
+    unittest.main()
