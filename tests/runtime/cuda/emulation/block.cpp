@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "tests/runtime/cuda/emulation/launcher.h"
 
 namespace stepcast::emulation {
 namespace {
@@ -30,6 +31,7 @@ constexpr unsigned kMostBlocksYZ = 65535;
 /// exchange while others have not read this one.
 struct Meeting {
   std::uint32_t arrived = 0;
+  bool orders = false;  ///< those who meet next meet at a barrier of the warp
   unsigned turn = 0;
   std::array<std::uint32_t, 2> took_part{};
   std::array<std::array<std::byte, kLanes * kWord>, 2> shown;
@@ -79,7 +81,7 @@ class Block {
   Thread& current() { return *current_; }
   void* shared() { return shared_.data(); }
   void barrier();
-  Shown exchange(std::uint32_t mask, const void* mine, std::size_t bytes);
+  Shown exchange(std::uint32_t mask, const void* mine, std::size_t bytes, bool orders);
 
  private:
   static std::uint32_t bit(const Thread& t) { return 1U << (t.index % kLanes); }
@@ -111,6 +113,9 @@ class Block {
 };
 
 thread_local Block* running = nullptr;
+Observer* observer = nullptr;
+Accessed accessed = nullptr;
+int atomics = 0;  ///< that live
 thread_local context::pooled_fixedsize_stack stacks{kStack};
 
 Block& block() {
@@ -141,6 +146,9 @@ void Block::run(uint3 at) {
     t.open.clear();
     t.groups.clear();
     alive_[t.index / kLanes] |= bit(t);
+  }
+  if (observer != nullptr) {
+    observer->block_begins(threads_.size(), shared_.data(), shared_.size());
   }
   std::rotate(begin_.begin(), begin_.begin() + random_() % begin_.size(), begin_.end());
   fresh_ = begin_;
@@ -227,6 +235,9 @@ void Block::release_barrier() {
     }
   }
   waiting_ = 0;
+  if (observer != nullptr) {
+    observer->barrier_opens();
+  }
   make_ready();
 }
 
@@ -243,6 +254,9 @@ void Block::release(std::uint32_t mask, unsigned warp, Meeting& m) {
   }
   m.took_part[m.turn % 2] = m.arrived;
   ++m.turn;
+  if (std::exchange(m.orders, false) && observer != nullptr) {
+    observer->warp_barrier_opens(warp, m.arrived);
+  }
   m.arrived = 0;
   for (std::size_t i = warp * kLanes; i < threads_.size() && i < (warp + 1) * kLanes; ++i) {
     if (threads_[i].meets == mask) {
@@ -253,7 +267,7 @@ void Block::release(std::uint32_t mask, unsigned warp, Meeting& m) {
   make_ready();
 }
 
-Shown Block::exchange(std::uint32_t mask, const void* mine, std::size_t bytes) {
+Shown Block::exchange(std::uint32_t mask, const void* mine, std::size_t bytes, bool orders) {
   const unsigned warp = current_->index / kLanes;
   if ((mask & bit(*current_)) == 0) {
     throw RunError(fmt::format("CUDA kernel {}: lane {} waits with mask {:#x}, which lacks it",
@@ -265,6 +279,7 @@ Shown Block::exchange(std::uint32_t mask, const void* mine, std::size_t bytes) {
     std::memcpy(m.shown[turn].data() + current_->index % kLanes * kWord, mine, bytes);
   }
   m.arrived |= bit(*current_);
+  m.orders = m.orders || orders;
   current_->meets = mask;
   release(mask, warp, m);
   pause();
@@ -297,7 +312,22 @@ void check_limits(const char* name, dim3 blocks, dim3 threads, std::size_t share
   }
 }
 
+Launcher& launcher() {
+  static Launcher one;
+  return one;
+}
+
 }  // namespace
+
+void set_launcher(Launcher other) { launcher() = std::move(other); }
+
+void run_kernel(const KernelLaunch& launch) {
+  if (launcher()) {
+    launcher()(launch);
+  } else {
+    run_grid(launch.name, launch.blocks, launch.threads, launch.shared, launch.body);
+  }
+}
 
 void run_grid(const char* name, dim3 blocks, dim3 threads, std::size_t shared,
               const std::function<void()>& kernel) {
@@ -308,9 +338,15 @@ void run_grid(const char* name, dim3 blocks, dim3 threads, std::size_t shared,
   Block block(name, threads, blocks, shared, kernel);
   std::minstd_rand random(static_cast<unsigned>(count * 31 + threads.x));
   std::shuffle(order.begin(), order.end(), random);
+  if (observer != nullptr) {
+    observer->launch_begins(name);
+  }
   for (const std::uint64_t b : order) {
     block.run({static_cast<unsigned>(b % blocks.x), static_cast<unsigned>(b / blocks.x % blocks.y),
                static_cast<unsigned>(b / blocks.x / blocks.y)});
+  }
+  if (observer != nullptr) {
+    observer->launch_ends();
   }
 }
 
@@ -321,7 +357,17 @@ void block_barrier() { block().barrier(); }
 
 Shown warp_exchange(std::uint32_t mask, const void* mine, std::size_t bytes) {
   STEPCAST_CHECK(bytes <= kWord, "a lane shows up to {} bytes", kWord);
-  return block().exchange(mask, mine, bytes);
+  return block().exchange(mask, mine, bytes, false);
+}
+void warp_barrier(std::uint32_t mask) { block().exchange(mask, nullptr, 0, true); }
+
+void set_observer(Observer* one) { observer = one; }
+Atomic::Atomic() { ++atomics; }
+Atomic::~Atomic() { --atomics; }
+bool Atomic::any() { return atomics > 0; }
+void set_accessed(Accessed one) { accessed = one; }
+int running_thread() {
+  return running == nullptr ? -1 : static_cast<int>(running->current().index);
 }
 
 const std::byte* Shown::of(int lane) const {
@@ -343,7 +389,13 @@ void wait_for_copies(int pending) {
   Thread& t = block().current();
   while (t.groups.size() > static_cast<std::size_t>(pending)) {
     for (const Copy& c : t.groups.front()) {
+      if (accessed != nullptr) {
+        accessed(c.to, c.bytes, true);
+      }
       if (c.valid) {
+        if (accessed != nullptr) {
+          accessed(c.from, c.bytes, false);
+        }
         std::memcpy(c.to, c.from, c.bytes);
       } else {
         std::memset(c.to, 0, c.bytes);

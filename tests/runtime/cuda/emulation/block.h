@@ -41,12 +41,43 @@ struct Shown {
   std::uint32_t lanes;  ///< that took part
   [[nodiscard]] const std::byte* of(int lane) const;
 };
-/// Waits for all lanes of `mask` that have not returned; each shows `bytes` of `mine`.
+/// Waits for all lanes of `mask` that have not returned; each shows `bytes` of `mine`. Orders no
+/// memory: that is a warp_barrier's.
 Shown warp_exchange(std::uint32_t mask, const void* mine, std::size_t bytes);
+void warp_barrier(std::uint32_t mask);
 
 /// Copies as cp.async does: as late as the device may, when the thread waits for the group.
 void copy_later(void* to, const void* from, std::size_t bytes, bool valid);
 void commit_copies();
 void wait_for_copies(int pending);
+
+/// Sees what orders the accesses to memory of a launch. One thread of the host runs all of it.
+class Observer {
+ public:
+  Observer() = default;
+  Observer(const Observer&) = delete;
+  Observer& operator=(const Observer&) = delete;
+  virtual ~Observer() = default;
+  virtual void launch_begins(const char* kernel) = 0;
+  virtual void launch_ends() = 0;
+  virtual void block_begins(std::size_t threads, const void* shared, std::size_t bytes) = 0;
+  virtual void barrier_opens() = 0;
+  virtual void warp_barrier_opens(unsigned warp, std::uint32_t lanes) = 0;
+};
+void set_observer(Observer* observer);
+/// Index of the running thread in its block; -1 outside of device code.
+int running_thread();
+/// While one lives, what the running thread reads and writes is one atomic operation.
+class Atomic {
+ public:
+  Atomic();
+  ~Atomic();
+  Atomic(const Atomic&) = delete;
+  Atomic& operator=(const Atomic&) = delete;
+  static bool any();
+};
+/// Told of accesses that no compiler has marked: asynchronous copies.
+using Accessed = void (*)(const void* first, std::size_t bytes, bool written);
+void set_accessed(Accessed accessed);
 
 }  // namespace stepcast::emulation

@@ -156,8 +156,9 @@ TEST_CASE("emulation: what no device may do is an error that names the kernel",
                      }),
              Contains("culprit: threads wait for each other in different places"));
   CHECK_THAT(
-      message(one, dim3(32), 0,
-              [] { __shfl_sync(0xFFU << (thread() / 8 * 8), 1, thread() / 8 == 0 ? 9 : thread()); }),
+      message(
+          one, dim3(32), 0,
+          [] { __shfl_sync(0xFFU << (thread() / 8 * 8), 1, thread() / 8 == 0 ? 9 : thread()); }),
       Contains("culprit: reads from lane 9, which takes no part"));
   CHECK_THAT(message(one, dim3(32), 0, [] { __syncwarp(1); }), Contains("which lacks it"));
   CHECK_THAT(message(dim3(1, 70000), dim3(32), 0, [] {}), Contains("no device takes a grid"));

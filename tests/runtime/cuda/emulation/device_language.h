@@ -23,9 +23,7 @@
 #define gridDim (::stepcast::emulation::place().grid_size)
 
 inline void __syncthreads() { stepcast::emulation::block_barrier(); }
-inline void __syncwarp(unsigned mask = 0xFFFFFFFFU) {
-  stepcast::emulation::warp_exchange(mask, nullptr, 0);
-}
+inline void __syncwarp(unsigned mask = 0xFFFFFFFFU) { stepcast::emulation::warp_barrier(mask); }
 
 namespace stepcast::emulation {
 
@@ -83,9 +81,11 @@ void __stcs(T* p, T value) {
 }
 template <class T>
 T atomicAdd(T* p, T value) {
+  const stepcast::emulation::Atomic whole;
   return std::exchange(*p, *p + value);
 }
 template <class T>
 T atomicMin(T* p, T value) {
+  const stepcast::emulation::Atomic whole;
   return std::exchange(*p, std::min(*p, value));
 }

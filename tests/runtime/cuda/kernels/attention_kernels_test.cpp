@@ -126,17 +126,18 @@ void check_attention(bool causal, Index head_dim, const std::vector<Lengths>& al
 
 }  // namespace
 
-TEST_CASE("kernels: causal attention and its gradient", "[cuda][kernels][gpu]") {
+TEST_CASE("kernels: causal attention and its gradient", "[cuda][kernels][gpu][products]") {
   if (has_device()) {
     check_attention(true, GENERATE(as<Index>{}, 8, 40, 64, 128, 200), kWhole);
   }
 }
-TEST_CASE("kernels: attention in a sliding window and its gradient", "[cuda][kernels][gpu]") {
+TEST_CASE("kernels: attention in a sliding window and its gradient",
+          "[cuda][kernels][gpu][products]") {
   if (has_device()) {
     check_attention(true, GENERATE(as<Index>{}, 40, 64), kWindows);
   }
 }
-TEST_CASE("kernels: attention to all keys and its gradient", "[cuda][kernels][gpu]") {
+TEST_CASE("kernels: attention to all keys and its gradient", "[cuda][kernels][gpu][products]") {
   if (has_device()) {
     check_attention(false, GENERATE(as<Index>{}, 8, 64, 200), kWhole);
   }

@@ -131,7 +131,7 @@ TEST_CASE("kernels: rows gathered without pooling", "[cuda][kernels][gpu]") {
 }
 
 TEST_CASE("kernels: embedding backward with its optimizer, rows hit once and thousands of times",
-          "[cuda][kernels][gpu]") {
+          "[cuda][kernels][gpu][thousands]") {
   if (!has_device()) {
     return;
   }
@@ -217,7 +217,7 @@ TEST_CASE("kernels: embedding backward with its optimizer, rows hit once and tho
   }
 }
 
-TEST_CASE("kernels: the same lookups give the same bits", "[cuda][kernels][gpu]") {
+TEST_CASE("kernels: the same lookups give the same bits", "[cuda][kernels][gpu][thousands]") {
   if (!has_device()) {
     return;
   }

@@ -145,4 +145,15 @@ std::size_t device_bytes_in_use() {
 bool on_device(const void* first, std::size_t bytes) { return inside(device, first, bytes); }
 bool pinned(const void* first, std::size_t bytes) { return inside(host, first, bytes); }
 
+std::pair<const void*, std::size_t> piece_around(const void* address) {
+  const auto* at = static_cast<const std::byte*>(address);
+  for (const Pieces* pieces : {&device, &host}) {
+    auto after = pieces->upper_bound(at);
+    if (after != pieces->begin() && (--after, at < after->first + after->second)) {
+      return {after->first, after->second};
+    }
+  }
+  return {nullptr, 0};
+}
+
 }  // namespace stepcast::standin

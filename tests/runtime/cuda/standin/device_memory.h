@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <utility>
 
 // Memory of the stand-in: what cudaMalloc and cudaMallocHost hand out.
 namespace stepcast::standin {
@@ -18,5 +19,7 @@ std::size_t device_bytes_in_use();
 /// Whether so many bytes lie inside one piece of device, or of page-locked, memory.
 bool on_device(const void* first, std::size_t bytes);
 bool pinned(const void* first, std::size_t bytes);
+/// The piece of either kind that an address lies in: its first byte and its size; 0 bytes: none.
+std::pair<const void*, std::size_t> piece_around(const void* address);
 
 }  // namespace stepcast::standin
