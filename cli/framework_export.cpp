@@ -13,27 +13,43 @@
 namespace stepcast::cli {
 namespace {
 
-constexpr std::array<std::pair<const char*, TrainingStack>, 4> kFrameworks{
-    {{"megatron", TrainingStack::kMegatron},
-     {"nemo", TrainingStack::kNemo},
-     {"torchtitan", TrainingStack::kTorchtitan},
-     {"deepspeed", TrainingStack::kDeepspeed}}};
+struct Framework {
+  const char* name;
+  TrainingStack stack;
+  const char* defaults;  ///< the stack of models/stacks whose overlaps, formats and pace it has
+};
+constexpr std::array<Framework, 4> kFrameworks{
+    {{"megatron", TrainingStack::kMegatron, "megatron-core"},
+     {"nemo", TrainingStack::kNemo, "nemo"},
+     {"torchtitan", TrainingStack::kTorchtitan, "torchtitan"},
+     {"deepspeed", TrainingStack::kDeepspeed, "deepspeed"}}};
+
+const Framework& known_framework(std::string_view name) {
+  const auto* const found = std::find_if(kFrameworks.begin(), kFrameworks.end(),
+                                         [&](const auto& f) { return f.name == name; });
+  STEPCAST_CHECK(found != kFrameworks.end(), "no framework is called '{}'", name);
+  return *found;
+}
 
 }  // namespace
 
 std::vector<std::string> framework_names() {
   std::vector<std::string> names;
-  for (const auto& [name, stack] : kFrameworks) {
-    names.emplace_back(name);
+  for (const Framework& framework : kFrameworks) {
+    names.emplace_back(framework.name);
   }
   return names;
 }
 
-TrainingStack framework_named(const std::string& name) {
-  const auto* const found = std::find_if(kFrameworks.begin(), kFrameworks.end(),
-                                         [&](const auto& f) { return f.first == name; });
-  STEPCAST_CHECK(found != kFrameworks.end(), "no framework is called '{}'", name);
-  return found->second;
+TrainingStack framework_named(const std::string& name) { return known_framework(name).stack; }
+
+std::string defaults_of(const std::string& framework, const std::string& exported) {
+  const std::string name =
+      framework.empty() ? exported.substr(0, std::min(exported.find('='), exported.size()))
+                        : framework;
+  const auto names = framework_names();
+  const bool known = std::find(names.begin(), names.end(), name) != names.end();
+  return known ? known_framework(name).defaults : std::string();
 }
 
 FrameworkExport framework_export(const std::string& text) {

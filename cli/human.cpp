@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string_view>
@@ -68,6 +69,21 @@ std::string count(double n) {
     text.pop_back();
   }
   return n < 1000 ? fmt::format("{:g}", n) : text;
+}
+
+std::string grouped(double n, int digits) {
+  const int before = n == 0 ? 1 : static_cast<int>(std::floor(std::log10(std::abs(n)))) + 1;
+  const double unit = std::pow(10.0, before - digits);
+  const bool rounds = digits > 0 && before > digits;
+  const int decimals = digits > 0 && before < digits ? digits - before : 0;
+  std::string text = fmt::format("{:.{}f}", rounds ? std::round(n / unit) * unit : n, decimals);
+  const std::size_t end = std::min(text.find('.'), text.size());
+  const std::size_t first = text.front() == '-' ? 1 : 0;
+  for (std::size_t at = end; at > first + 3;) {
+    at -= 3;
+    text.insert(at, 1, ',');
+  }
+  return text;
 }
 
 std::string today() {

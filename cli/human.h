@@ -15,6 +15,8 @@ std::string human(FlopsPerSecond f);
 std::string percent(double fraction);  ///< "12.3 %"
 std::string percent_signed(double fraction);
 std::string count(double n);  ///< "1.2 M"
+/// Four significant digits, in groups of three: "1,279,000", "41.67"; whole ones with `digits` 0.
+std::string grouped(double n, int digits = 4);
 std::string today();          ///< "2026-11-21", UTC
 
 }  // namespace stepcast::cli

@@ -14,6 +14,7 @@
 #include "cli/remap_file.h"
 #include "cli/replan.h"
 #include "core/config/config.h"
+#include "core/config/usual_stack.h"
 #include "core/config/torchrec_rules.h"
 #include "core/error.h"
 #include "planner/adapt_plan.h"
@@ -208,9 +209,14 @@ int plan_from(const PlanCommand& options, const CLI::App& command, const Job& jo
 
 int plan(const PlanCommand& options, const CLI::App& command, const Context& context) {
   const config::Source source = job_source(options.job);
-  const PlanRequest request =
-      config::load_plan_request(source, overrides_of(options), {context.library});
+  const auto [request, usual_stack, refused] = config::load_plan_request_on_stack(
+      source, overrides_of(options), {context.library},
+      defaults_of(options.stack, options.export_as));
   Job job = request.job;
+  if (!refused.empty()) {
+    fmt::print(stderr, "stepcast: no stack is named, and {}: steps are at the hardware's pace\n",
+               refused);
+  }
   if (const DlrmWorkload* dlrm = job.workload.dlrm(); dlrm != nullptr && dlrm->tables.empty()) {
     throw InputError("job: workload",
                      fmt::format("'{}' has no embedding tables to place, and parallel plans are "
@@ -222,7 +228,7 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
            {"--seed", "--effort", "--compare", "--no-tiers", "--sync-interval", "--dedup", "--from",
             "--max-migrate", "--drift", "--remap-out"},
            "embedding plans, and the workload is a transformer");
-    return plan_parallel(request, options, options.job.format);
+    return plan_parallel(request, options, usual_stack, options.job.format);
   }
   refuse(command, {"--jobs", "--front", "--same-devices", "--for"},
          "parallel plans, and the workload is a recommendation model");
@@ -337,11 +343,14 @@ void add_plan(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 1024));
   command
       ->add_option("--for", options->stack,
-                   "Transformers: only plans that this framework can run; --export implies it")
+                   "Transformers: only plans that this framework can run, with what it overlaps and "
+                   "at its pace where the job does not say; --export implies it")
       ->check(CLI::IsMember(framework_names()));
   command->add_option("--memory-headroom", options->headroom,
                       "Memory of each device that stays free, such as 10% or \"4 GiB\"; of "
                       "transformers 5% unless given");
+  command->add_flag("--details", options->details,
+                    "Transformers: also what became of the space, and closed-form times");
   CLI::Option* front =
       command->add_flag("--front", options->front,
                         "Transformers: also the plans than which none is faster, smaller and on "

@@ -53,11 +53,48 @@ std::vector<std::string> point_cells(const PlanPoint& p, const System& system) {
           planner::zero_text(p, system)};
 }
 
-TextTable table_of(std::vector<std::string> header) {
-  const std::vector<std::string> points = point_header();
-  header.insert(header.end(), points.begin(), points.end());
-  return TextTable(header);
-}
+/// Rows of plans; columns that say nothing in any of them ("1", "none", "-") are left out.
+class PlanTable {
+ public:
+  explicit PlanTable(std::vector<std::string> header) : own_(header.size()) {
+    const std::vector<std::string> points = point_header();
+    header.insert(header.end(), points.begin(), points.end());
+    rows_.push_back(std::move(header));
+  }
+  void row(std::vector<std::string> cells, const PlanPoint& point, const System& system) {
+    const std::vector<std::string> more = point_cells(point, system);
+    cells.insert(cells.end(), more.begin(), more.end());
+    rows_.push_back(std::move(cells));
+  }
+  /// `devices`: whether plans differ in them.
+  void print(bool devices, std::ostream& out) const {
+    std::vector<std::size_t> shown;
+    for (std::size_t c = 0; c < rows_.front().size(); ++c) {
+      const bool says = std::any_of(rows_.begin() + 1, rows_.end(), [c](const auto& row) {
+        return row[c] != "1" && row[c] != "none" && row[c] != "-";
+      });
+      if (c < own_ || (rows_.front()[c] == "devices" ? devices : says)) {
+        shown.push_back(c);
+      }
+    }
+    const auto cells = [&shown](const std::vector<std::string>& row) {
+      std::vector<std::string> some;
+      for (const std::size_t c : shown) {
+        some.push_back(row[c]);
+      }
+      return some;
+    };
+    TextTable table(cells(rows_.front()));
+    for (std::size_t i = 1; i < rows_.size(); ++i) {
+      table.row(cells(rows_[i]));
+    }
+    table.print(out);
+  }
+
+ private:
+  std::size_t own_;
+  std::vector<std::vector<std::string>> rows_;
+};
 
 std::string order_text(const MeshOrder& order) {
   const std::string text = planner::order_text(order);
@@ -68,13 +105,6 @@ std::string order_text(const MeshOrder& order) {
 std::optional<double> gap_of(const ParallelPlanReport& r, const RankedParallelPlan& p) {
   return r.lower_bound > 0 ? std::optional(p.prediction.iteration.base() / r.lower_bound - 1)
                            : std::nullopt;
-}
-
-void row(TextTable& table, std::vector<std::string> cells, const PlanPoint& point,
-         const System& system) {
-  const std::vector<std::string> more = point_cells(point, system);
-  cells.insert(cells.end(), more.begin(), more.end());
-  table.row(cells);
 }
 
 std::vector<std::string> with_order(const ParallelPlanReport& r, std::vector<std::string> header) {
@@ -90,56 +120,22 @@ void print_front(const ParallelPlanReport& r, std::ostream& out) {
   const std::size_t shown = std::min(all, kFrontRows);
   out << fmt::format(
       "\nno plan is faster, smaller and on fewer devices than these ({} of {}, in "
-      "closed form)\n",
+      "closed form and at the hardware's pace)\n",
       shown, all);
-  TextTable table = table_of(with_order(r, {"step", "memory"}));
+  PlanTable table(with_order(r, {"step", "memory"}));
   for (std::size_t i = 0; i < shown; ++i) {
     const ParallelCandidate& c = r.front[shown < 2 ? 0 : i * (all - 1) / (shown - 1)];
     std::vector<std::string> cells{human(Seconds(c.seconds)), human(Bytes(c.bytes))};
     if (r.order_searched) {
       cells.push_back(order_text(c.order));
     }
-    row(table, std::move(cells), c.point, r.job.system);
+    table.row(std::move(cells), c.point, r.job.system);
   }
-  table.print(out);
+  table.print(true, out);
 }
 
-void print_text(const ParallelPlanReport& r, std::ostream& out) {
-  out << fmt::format("{} on {} x {}, global batch {}, sequence {}\n\n", r.job.workload.name,
-                     r.job.devices, r.job.system.device.name, r.job.batch.global,
-                     r.job.batch.sequence);
-  TextTable table = table_of(with_order(r, {"plan", "step", "closed form", "MFU", "memory"}));
-  std::size_t rank = 0;
-  for (const RankedParallelPlan& p : r.plans) {
-    std::vector<std::string> cells{std::to_string(++rank), human(p.prediction.iteration),
-                                   human(Seconds(p.closed_form)), percent(p.prediction.mfu),
-                                   human(Bytes(p.bytes))};
-    if (r.order_searched) {
-      cells.push_back(order_text(p.job.parallel.order));
-    }
-    row(table, std::move(cells), p.point, r.job.system);
-  }
-  table.print(out);
-  if (const auto gap = gap_of(r, r.plans.front())) {
-    out << fmt::format("\nlower bound {}: no plan is faster; gap {}\n",
-                       human(Seconds(r.lower_bound)), percent(*gap));
-  } else {
-    out << "\nno lower bound: the time limit ended the search, so faster plans may be left\n";
-  }
-  out << fmt::format(
-      "not searched: overlaps ({}){}\n", planner::overlaps_text(r.job.parallel.overlap),
-      r.order_searched ? ""
-                       : fmt::format(", order of ranks ({})", order_text(r.job.parallel.order)));
-  if (!pace_of(r.job)) {
-    out << "steps at the hardware's pace; --set stack=NAME plans what a framework overlaps, at its "
-           "pace (`stepcast list stacks`)\n";
-  }
-  if (r.fixed.stack) {
-    out << fmt::format("only plans that {} can run\n", name_of(*r.fixed.stack));
-  }
-  if (const std::string held = planner::fixed_text(r.fixed); !held.empty()) {
-    out << fmt::format("held as the job says: {}; leave these out to search them too\n", held);
-  }
+/// What became of every point of the space, and what the proof rests on.
+void print_search(const ParallelPlanReport& r, std::ostream& out) {
   const planner::SearchCounts& c = r.counts;
   const auto n = [](std::int64_t v) { return count(static_cast<double>(v)); };
   out << fmt::format(
@@ -155,17 +151,79 @@ void print_text(const ParallelPlanReport& r, std::ostream& out) {
   }
   out << fmt::format("simulated: {} plans, with the search for others in reach {}\n", r.simulated,
                      human(Seconds(r.simulation_seconds)));
+}
+
+/// How sure the first plan is the fastest.
+void print_bound(const ParallelPlanReport& r, std::ostream& out) {
+  const auto gap = gap_of(r, r.plans.front());
+  if (!gap) {
+    out << "\nno lower bound: the time limit ended the search, so faster plans may be left\n";
+    return;
+  }
+  out << fmt::format("\nlower bound {}: no plan is faster; gap {}", human(Seconds(r.lower_bound)),
+                     percent(*gap));
   if (r.proven) {
-    out << fmt::format("proven, to {}: every other plan takes at least {}\n",
-                       percent(studies::kLeastTimeError), human(Seconds(r.others_at_least)));
-  } else if (r.cut) {
-    out << "unproven: the time limit ended the search\n";
+    out << fmt::format("; plan 1 is proven the fastest, to {}\n", percent(studies::kLeastTimeError));
   } else {
     out << fmt::format(
-        "unproven: {}{} plans that were not simulated may take less than the last one shown, "
-        "though "
-        "not less than {}\n",
-        r.unproven_more ? "over " : "", n(r.unproven), human(Seconds(r.others_at_least)));
+        "; unproven: {} that {} not simulated may be faster than plan 1, though not faster than {}\n",
+        r.unproven_more ? std::string("plans") : fmt::format("{} plans", r.unproven),
+        r.unproven == 1 && !r.unproven_more ? "was" : "were", human(Seconds(r.others_at_least)));
+  }
+}
+
+std::string title(const ParallelPlanReport& r, const std::string& usual_stack) {
+  const auto pace = pace_of(r.plans.front().job);
+  return fmt::format(
+      "{} on {} x {}, global batch {}, sequence {}; steps {}{}", r.job.workload.name, r.job.devices,
+      r.job.system.device.name, r.job.batch.global, r.job.batch.sequence,
+      pace ? "as expected with " + pace->measured : "at the hardware's pace",
+      usual_stack.empty() || r.fixed.stack
+          ? ""
+          : fmt::format(" (no stack is named: --set stack=NAME or --for NAME for another than {})",
+                        usual_stack));
+}
+
+void print_text(const ParallelPlanReport& r, const std::string& usual_stack, bool details,
+                std::ostream& out) {
+  out << title(r, usual_stack) << "\n\n";
+  const bool tokens = r.plans.front().prediction.tokens_per_second > 0;
+  std::vector<std::string> header{"plan", "step", "MFU", "memory"};
+  if (tokens) {
+    header.insert(header.begin() + 2, "tokens/s each");
+  }
+  if (details) {
+    header.emplace_back("closed form");
+  }
+  PlanTable table(with_order(r, std::move(header)));
+  std::size_t rank = 0;
+  for (const RankedParallelPlan& p : r.plans) {
+    std::vector<std::string> cells{std::to_string(++rank), human(p.prediction.iteration)};
+    if (tokens) {
+      cells.push_back(
+          grouped(p.prediction.tokens_per_second / static_cast<double>(p.point.devices())));
+    }
+    cells.push_back(percent(p.prediction.mfu));
+    cells.push_back(human(Bytes(p.bytes)));
+    if (details) {
+      cells.push_back(human(Seconds(p.closed_form)));
+    }
+    if (r.order_searched) {
+      cells.push_back(order_text(p.job.parallel.order));
+    }
+    table.row(std::move(cells), p.point, r.job.system);
+  }
+  table.print(false, out);
+  print_bound(r, out);
+  const std::string held = planner::fixed_text(r.fixed);
+  out << fmt::format(
+      "not searched: overlaps ({}){}{}{}\n", planner::overlaps_text(r.job.parallel.overlap),
+      r.order_searched ? ""
+                       : fmt::format(", order of ranks ({})", order_text(r.job.parallel.order)),
+      r.fixed.stack ? fmt::format(", plans that {} cannot run", name_of(*r.fixed.stack)) : "",
+      held.empty() ? "" : fmt::format("; held as the job says: {}", held));
+  if (details) {
+    print_search(r, out);
   }
   if (!r.front.empty()) {
     print_front(r, out);
@@ -217,7 +275,8 @@ nlohmann::ordered_json plan_document(const ParallelPlanReport& r, const RankedPa
   return j;
 }
 
-void print_json(const ParallelPlanReport& r, const std::string& exported, std::ostream& out) {
+void print_json(const ParallelPlanReport& r, const std::string& usual_stack,
+                const std::string& exported, std::ostream& out) {
   nlohmann::ordered_json j;
   j["stepcast"] = provenance_json();
   j["plans"] = nlohmann::ordered_json::array();
@@ -232,6 +291,9 @@ void print_json(const ParallelPlanReport& r, const std::string& exported, std::o
                 {"unproven", r.unproven},
                 {"error", studies::kLeastTimeError}};
   j["held"] = planner::fixed_text(r.fixed);
+  if (!usual_stack.empty()) {
+    j["usual_stack"] = usual_stack;
+  }
   j["search"] = {{"seconds", r.search_seconds},
                  {"fewer_devices_seconds", r.fewer_devices_seconds},
                  {"simulation_seconds", r.simulation_seconds},
@@ -299,8 +361,8 @@ int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
   return print_infeasible(why, format);
 }
 
-int search(PlanRequest request, const ParallelPlanCommand& options, OutputFormat format,
-           runtime::MpiSession* session) {
+int search(PlanRequest request, const ParallelPlanCommand& options,
+           const std::string& usual_stack, OutputFormat format, runtime::MpiSession* session) {
   std::optional<FrameworkExport> exported;
   if (!options.export_as.empty()) {
     exported = framework_export(options.export_as);
@@ -363,13 +425,13 @@ int search(PlanRequest request, const ParallelPlanCommand& options, OutputFormat
   const std::string shown = written ? std::string() : text;
   switch (format) {
     case OutputFormat::kText:
-      print_text(report, std::cout);
+      print_text(report, usual_stack, options.details, std::cout);
       if (!shown.empty()) {
         std::cout << fmt::format("\nplan 1 for {}\n{}", name_of(exported->stack), shown);
       }
       break;
     case OutputFormat::kJson:
-      print_json(report, shown, std::cout);
+      print_json(report, usual_stack, shown, std::cout);
       break;
     case OutputFormat::kCsv:
       print_csv(report, std::cout);
@@ -407,13 +469,13 @@ double headroom_of(const std::string& text, Bytes memory) {
 }
 
 int plan_parallel(const PlanRequest& request, const ParallelPlanCommand& options,
-                  OutputFormat format) {
+                  const std::string& usual_stack, OutputFormat format) {
   const auto session = join_ranks();
   if (session == nullptr) {
-    return search(request, options, format, nullptr);
+    return search(request, options, usual_stack, format, nullptr);
   }
   return as_one_rank(*session, [&] {
-    const int code = search(request, options, format, session.get());
+    const int code = search(request, options, usual_stack, format, session.get());
     (void)session->everyones("");  // the others sleep until rank 0 has simulated and printed
     return code;
   });

@@ -15,6 +15,7 @@ struct ParallelPlanCommand {
   int threads = 0;        ///< 0 all cores
   bool front = false;
   bool same_devices = false;
+  bool details = false;
   std::string headroom;  ///< "5%" or "4 GiB"
   std::string stack;     ///< megatron, torchtitan
   std::string out;
@@ -27,7 +28,9 @@ double headroom_of(const std::string& text, Bytes memory);
 
 /// `stepcast plan` on a transformer: searches, prints, writes. Returns the exit code: 1 when no
 /// plan fits.
+/// `usual_stack`: that of the request where the job names none; "" where it names one or none is
+/// known.
 int plan_parallel(const PlanRequest& request, const ParallelPlanCommand& options,
-                  OutputFormat format);
+                  const std::string& usual_stack, OutputFormat format);
 
 }  // namespace stepcast::cli

@@ -10,8 +10,10 @@
 #include "cli/command.h"
 #include "cli/human.h"
 #include "cli/output_files.h"
+#include "cli/print_details.h"
 #include "cli/print_prediction.h"
 #include "cli/text_table.h"
+#include "cli/whole_run.h"
 #include "core/config/quantity.h"
 #include "core/config/usual_stack.h"
 #include "core/error.h"
@@ -22,20 +24,14 @@
 namespace stepcast::cli {
 namespace {
 
-constexpr double kMostTokens = 1e18;
-
 struct PredictCommand {
   JobOptions job;
   std::string timeline;
   std::string measured;
   bool intervals = false;
   bool strict = false;
-  studies::RunLength length;
-  studies::RunTerms terms;
-  std::string mtbf, restart;
-  [[nodiscard]] bool asks_for_run() const {
-    return length.tokens > 0 || length.samples > 0 || length.steps > 0;
-  }
+  bool details = false;
+  WholeRunOptions run;
 };
 
 /// What follows from the step for a whole run: side traffic and how long it takes.
@@ -54,7 +50,7 @@ studies::TrainingRun run_at(const studies::StepPrediction& p, Seconds step,
   at.iteration = step;
   at.samples_per_second = p.samples_per_second * (p.iteration / step);
   at.tokens_per_second = p.tokens_per_second * (p.iteration / step);
-  return studies::training_run(at, studies::flow_costs(p.job, step), options.length, terms);
+  return studies::training_run(at, studies::flow_costs(p.job, step), options.run.length, terms);
 }
 
 /// A checkpoint that stays in the machines: over how many links it leaves the devices, and that it
@@ -81,9 +77,9 @@ void print_host_copies(const Job& job, const std::vector<studies::FlowCost>& flo
 
 void print_failures(const studies::TrainingRun& r, std::ostream& out) {
   out << fmt::format(
-      "failures: one in {} on all devices, {:.4g} expected; each loses {} (half of the {} between "
+      "failures: one in {} on all devices, {} expected; each loses {} (half of the {} between "
       "checkpoints, the last one on its way, the restart), together {:.3g} days or {} of the run\n",
-      human(r.between_failures), r.failures, human(r.lost_each), human(r.checkpoint_every),
+      human(r.between_failures), grouped(r.failures), human(r.lost_each), human(r.checkpoint_every),
       r.lost / seconds(86400), percent(r.lost / r.time));
   if (r.best_checkpoint_every > Seconds{}) {
     out << (r.best_checkpoint_every > r.checkpoint_arrives
@@ -95,7 +91,7 @@ void print_failures(const studies::TrainingRun& r, std::ostream& out) {
   }
 }
 
-void print_run(const Job& job, const WholeRun& whole, std::ostream& out) {
+void print_run(const Job& job, const WholeRun& whole, bool fits, std::ostream& out) {
   if (!whole.flows.empty()) {
     TextTable table({"flow", "moves", "stall", "slowdown", "needs", "has"});
     for (const studies::FlowCost& f : whole.flows) {
@@ -116,22 +112,22 @@ void print_run(const Job& job, const WholeRun& whole, std::ostream& out) {
   if (whole.run) {
     const studies::TrainingRun& r = *whole.run;
     const auto between = [&whole](auto of) {
-      return whole.between ? fmt::format(" ({:.4g} to {:.4g})", of(whole.between->first),
-                                         of(whole.between->second))
+      return whole.between ? fmt::format(" ({} to {})", grouped(of(whole.between->first)),
+                                         grouped(of(whole.between->second)))
                            : std::string();
     };
     using Run = studies::TrainingRun;
     out << fmt::format(
-        "\nwhole run: {} steps, {:.4g} days{}, {:.4g} device-hours{}",
-        r.steps < 1e15 ? fmt::format("{:.0f}", r.steps) : fmt::format("{:.4g}", r.steps),
-        r.time / seconds(86400), between([](const Run& b) { return b.time / seconds(86400); }),
-        r.device_hours, between([](const Run& b) { return b.device_hours; }));
+        "\nwhole run{}: {} steps, {} days{}, {} device-hours{}", fits ? "" : ", if it fitted",
+        grouped(r.steps, 0), grouped(r.time / seconds(86400)),
+        between([](const Run& b) { return b.time / seconds(86400); }), grouped(r.device_hours),
+        between([](const Run& b) { return b.device_hours; }));
     if (r.cost > 0) {
-      out << fmt::format(", {:.4g}{} for the devices", r.cost,
+      out << fmt::format(", {}{} for the devices", grouped(r.cost),
                          between([](const Run& b) { return b.cost; }));
     }
     if (r.megawatt_hours > 0) {
-      out << fmt::format(", {:.4g} MWh at the devices' rated power", r.megawatt_hours);
+      out << fmt::format(", {} MWh at the devices' rated power", grouped(r.megawatt_hours));
     }
     if (!whole.flows.empty()) {
       out << fmt::format("; stalls of the flows are included ({} of the time)",
@@ -230,23 +226,6 @@ void print_csv(const studies::StepPrediction& p, std::ostream& out) {
   out << csv_line(cells);
 }
 
-studies::RunTerms terms_of(const PredictCommand& options) {
-  studies::RunTerms terms = options.terms;
-  if (!options.mtbf.empty()) {
-    terms.device_mtbf = config::parse_quantity<Seconds>(options.mtbf, "--mtbf");
-    if (!(terms.device_mtbf > Seconds{})) {
-      throw InputError("--mtbf", "expected a time above 0, such as \"50000 h\"");
-    }
-  }
-  if (!options.restart.empty()) {
-    if (options.mtbf.empty()) {
-      throw InputError("--restart", "is of failures; say how often they are: --mtbf");
-    }
-    terms.restart = config::parse_quantity<Seconds>(options.restart, "--restart");
-  }
-  return terms;
-}
-
 int predict(const PredictCommand& options, const Context& context) {
   auto [loaded, usual_stack, refused] = config::load_job_on_usual_stack(
       job_source(options.job), options.job.overrides, {context.library});
@@ -264,16 +243,13 @@ int predict(const PredictCommand& options, const Context& context) {
     tell_written(options.timeline);
   }
   WholeRun whole{studies::flow_costs(job, p.iteration), std::nullopt, std::nullopt};
-  if (options.asks_for_run()) {
-    const studies::RunTerms terms = terms_of(options);
-    whole.run = studies::training_run(p, whole.flows, options.length, terms);
+  const studies::RunTerms terms = options.run.terms();
+  if (options.run.asked()) {
+    whole.run = studies::training_run(p, whole.flows, options.run.length, terms);
     if (p.interval) {
       whole.between = {run_at(p, p.interval->p5, options, terms),
                        run_at(p, p.interval->p95, options, terms)};
     }
-  } else if (options.terms.price > 0 || !options.mtbf.empty()) {
-    throw InputError(options.mtbf.empty() ? "--price" : "--mtbf",
-                     "is of a whole run; say how long it is: --tokens, --samples or --steps");
   }
   const auto measured = measured_step(options, p);
   switch (options.job.format) {
@@ -286,7 +262,11 @@ int predict(const PredictCommand& options, const Context& context) {
             "and other jobs of the same software and machine along\n",
             human(measured->step), percent_signed(measured->error), measured->scale);
       }
-      print_run(job, whole, std::cout);
+      print_run(job, whole, p.fits, std::cout);
+      print_warnings(p, std::cout);
+      if (options.details) {
+        print_details(p, std::cout);
+      }
       break;
     case OutputFormat::kJson: {
       nlohmann::ordered_json j = prediction_json(p);
@@ -306,12 +286,7 @@ int predict(const PredictCommand& options, const Context& context) {
       print_csv(p, std::cout);
       break;
   }
-  if (options.length.tokens > kMostTokens) {
-    fmt::print(stderr,
-               "stepcast: warning: --tokens: {:.3g} is far beyond any run (15e12 is a large "
-               "one); is the number meant?\n",
-               options.length.tokens);
-  }
+  doubt_length(options.run);
   return options.strict && !p.fits ? 1 : 0;
 }
 
@@ -331,26 +306,10 @@ void add_predict(CLI::App& app, Context& context) {
       "--measured", options->measured,
       "Time of one measured step of this job, such as 10.4s: says the error, and the "
       "calibration.scale that takes predictions there");
+  command->add_flag("--details", options->details,
+                    "Also the longest ops and why, other ranks, memory by purpose");
   command->add_flag("--strict", options->strict, "Exit 1 if the job does not fit in memory");
-  auto* length = command->add_option_group("length", "How long a whole run takes; one of");
-  length->add_option("--tokens", options->length.tokens, "Tokens to train on, such as 15T or 3e11")
-      ->transform(positive_count());
-  length->add_option("--samples", options->length.samples, "Samples to train on, such as 4B")
-      ->transform(positive_count());
-  length->add_option("--steps", options->length.steps, "Steps to train for")
-      ->transform(positive_count());
-  length->require_option(0, 1);
-  command
-      ->add_option("--price", options->terms.price,
-                   "With one of these: price of a device-hour, in any currency")
-      ->check(positive_number());
-  command->add_option("--mtbf", options->mtbf,
-                      "With one of these: mean time between failures of one device, such as "
-                      "\"50000 h\"; adds the work that failures lose since the last checkpoint (a "
-                      "flow of the state)");
-  command->add_option(
-      "--restart", options->restart,
-      "With --mtbf: time from a failure until training goes on, such as \"10 min\"");
+  add_whole_run_options(*command, options->run);
   command->callback([options, &context] { context.exit_code = predict(*options, context); });
 }
 

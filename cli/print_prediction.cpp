@@ -1,8 +1,10 @@
 #include "cli/print_prediction.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "cli/human.h"
 #include "cli/text_table.h"
@@ -18,79 +20,81 @@ namespace {
 using studies::OpRow;
 using studies::StepPrediction;
 
-void print_split(std::int32_t rank, const studies::TimeSplit& split, Seconds step,
-                 std::ostream& out) {
-  TextTable table({fmt::format("where the step goes (rank {})", rank), "time", "share"});
-  const auto row = [&](const char* name, Seconds t) {
-    table.row({name, human(t), percent(t / step)});
-  };
-  row("compute", split.compute);
-  row("exposed communication", split.exposed_communication);
-  row("bubble", split.bubble);
-  row("host", split.host);
-  row("other", split.other);
-  table.print(out);
-}
-
-/// What the host's models take for granted, in the unit in which a reader knows their own stack.
-void print_issued(const std::vector<OpRow>& rows, Seconds step, std::ostream& out) {
-  std::int64_t ops = 0;
-  for (const OpRow& r : rows) {
-    ops += r.executions;
-  }
-  if (ops > 0) {
-    out << fmt::format(
-        "the host issues {} ops: a stack that takes more than {} for each sets the pace itself\n",
-        ops, human(step / static_cast<double>(ops)));
-  }
-}
-
-std::string outside_note(const OpRow& r) {
-  const std::string share = percent(r.outside / r.time);
-  return r.outside < r.time ? fmt::format(" ({} of it outside calibrated range)", share)
-                            : " (outside calibrated range)";
-}
-
-void print_ops(const std::vector<OpRow>& rows, std::ostream& out) {
-  TextTable table({"op kind", "count", "time", "wait", "bound by", "model"});
-  table.left(4);
-  table.left(5);
-  constexpr std::size_t kShown = 12;
-  for (std::size_t i = 0; i < std::min(rows.size(), kShown); ++i) {
-    const OpRow& r = rows[i];
-    table.row({r.name, std::to_string(r.executions), human(r.time),
-               r.wait > Seconds{} ? human(r.wait) : "", r.bound,
-               r.model + (r.in_range ? "" : outside_note(r))});
-  }
-  table.print(out);
-  if (rows.size() > kShown) {
-    Seconds rest;
-    for (std::size_t i = kShown; i < rows.size(); ++i) {
-      rest += rows[i].time + rows[i].wait;
-    }
-    out << fmt::format("... and {} more kinds, {}; --format json names every op\n",
-                       rows.size() - kShown, human(rest));
-  }
-}
-
-void print_memory(const StepPrediction& p, std::ostream& out) {
-  TextTable table(
-      {"memory of the fullest device (rank " + std::to_string(p.fullest_rank) + ")", "size"});
-  const auto row = [&](std::string_view name, Bytes b) {
-    if (b > Bytes{}) {
-      table.row({std::string(name), human(b)});
-    }
-  };
-  for (const auto& [name, bytes] : p.ledger.lines()) {
-    row(name, bytes);
-  }
-  table.row({"total", human(p.memory.total() + p.reserve)});
-  table.row({"capacity", human(p.capacity)});
-  table.print(out);
-}
-
 bool has_tables(const Job& job) {
   return job.workload.dlrm() != nullptr && !job.workload.dlrm()->tables.empty();
+}
+
+constexpr std::size_t kBarWidth = 30;
+
+/// "#####.....": the share of a whole, at most all of it.
+std::string bar(double share) {
+  const double filled = std::clamp(share, 0.0, 1.0) * static_cast<double>(kBarWidth);
+  const auto full = static_cast<std::size_t>(std::lround(filled));
+  return std::string(full, '#') + std::string(kBarWidth - full, '.');
+}
+
+std::string bar_line(std::string_view name, double share, const std::string& text) {
+  return fmt::format("{:<24}{}  {}\n", name, bar(share), text);
+}
+
+/// Where the critical rank's step goes, parts of less than a thousandth left out.
+void print_parts(const StepPrediction& p, std::ostream& out) {
+  constexpr double kLeast = 0.001;
+  const studies::TimeSplit& s = p.split;
+  for (const auto& [name, time] :
+       {std::pair{"compute", s.compute}, std::pair{"exposed communication", s.exposed_communication},
+        std::pair{"pipeline bubble", s.bubble}, std::pair{"host", s.host},
+        std::pair{"other", s.other}}) {
+    const double share = time / p.iteration;
+    if (share >= kLeast) {
+      out << bar_line(name, share, fmt::format("{:>8}  {:>7}", human(time), percent(share)));
+    }
+  }
+}
+
+/// Memory of the fullest device against its capacity, and what most of it is.
+void print_memory_bar(const StepPrediction& p, std::ostream& out) {
+  constexpr std::size_t kNamed = 4;
+  const Bytes total = p.memory.total() + p.reserve;
+  auto lines = p.ledger.lines();
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::erase_if(lines, [](const auto& line) { return line.second <= Bytes{}; });
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < std::min(lines.size(), kNamed); ++i) {
+    parts.push_back(fmt::format("{} {}", lines[i].first, human(lines[i].second)));
+  }
+  if (p.capacity <= Bytes{}) {
+    out << fmt::format("{:<24}{}: {}\n", fmt::format("memory (rank {})", p.fullest_rank),
+                       human(total), fmt::join(parts, ", "));
+    return;
+  }
+  out << bar_line(fmt::format("memory (rank {})", p.fullest_rank), total / p.capacity,
+                  fmt::format("{} of {}: {}{}", human(total), human(p.capacity),
+                              fmt::join(parts, ", "), lines.size() > kNamed ? ", ..." : ""));
+}
+
+/// Work and tokens of a device in a second, and how near that is to its peak.
+std::string rates_text(const StepPrediction& p) {
+  const auto devices = static_cast<double>(p.job.devices);
+  std::vector<std::string> each;
+  if (p.tokens_per_second > 0) {
+    each.push_back(fmt::format("{} tokens/s", grouped(p.tokens_per_second / devices)));
+  }
+  if (p.flops.model > Flops{}) {
+    each.push_back(human(p.flops.model / p.iteration / devices));
+  }
+  std::string text = fmt::format(
+      "{} samples/s{}", grouped(p.samples_per_second),
+      p.tokens_per_second > 0 ? fmt::format(", {} tokens/s", grouped(p.tokens_per_second)) : "");
+  if (!each.empty()) {
+    text += fmt::format("; a device: {}", fmt::join(each, ", "));
+  }
+  text += fmt::format("; MFU {} of {} peak", percent(p.mfu), name_of(p.peak_format));
+  return p.mfu_causal == p.mfu && p.hfu == p.mfu
+             ? text
+             : text + fmt::format(" (causal {}, hardware {})", percent(p.mfu_causal),
+                                  percent(p.hfu));
 }
 
 /// Which embedding plan the prediction is of: a rule is never silent.
@@ -98,7 +102,7 @@ void print_plan(const Job& job, std::ostream& out) {
   if (has_tables(job)) {
     const EmbeddingPlan plan = workloads::resolved_embedding_plan(job);
     out << fmt::format(
-        "embedding plan {}{}\n\n", workloads::plan_line(job, plan),
+        "embedding plan {}{}\n", workloads::plan_line(job, plan),
         workloads::planned_by_rule(job)
             ? " (a rule, not a search: `stepcast plan` or --set embedding.plan=search finds one "
               "that is faster or as fast)"
@@ -175,44 +179,21 @@ std::string step_text(const StepPrediction& p) {
 }
 
 void print_prediction(const StepPrediction& p, const std::string& usual_stack, std::ostream& out) {
-  out << fmt::format("{} on {} x {}: {}\n", p.job.workload.name, p.job.devices,
-                     p.job.system.device.name, step_text(p));
-  out << fmt::format(
-      "{:.4g} samples/s{}, MFU {} of {} peak (causal {}, hardware {})\n", p.samples_per_second,
-      p.tokens_per_second > 0 ? fmt::format(", {:.4g} tokens/s", p.tokens_per_second) : "",
-      percent(p.mfu), name_of(p.peak_format), percent(p.mfu_causal), percent(p.hfu));
+  out << fmt::format("{} on {} x {}: {}\n{}\n", p.job.workload.name, p.job.devices,
+                     p.job.system.device.name, step_text(p), rates_text(p));
   print_parallel(p.job, out);
   if (!usual_stack.empty()) {
     out << fmt::format(
         "no stack is named: as {} runs it; --set stack=NAME for another (`stepcast list stacks`)\n",
         usual_stack);
   }
-  if (!p.fits) {
-    out << fmt::format(
-        "does not fit: rank {} needs {} of {}{}\n", p.fullest_rank,
-        human(p.memory.total() + p.reserve), human(p.capacity),
-        p.memory.total() + p.reserve > p.capacity ? "" : ", and slower memory (below)");
-  }
-  out << '\n';
   print_plan(p.job, out);
-  print_split(p.critical_rank, p.split, p.iteration, out);
-  print_issued(p.by_kind, p.iteration, out);
   out << '\n';
-  if (p.pace) {
-    out << fmt::format(
-        "ops below are at the hardware's pace; the step takes {:.3f} times as long\n",
-        p.iteration / p.hardware);
-  }
-  print_ops(p.by_kind, out);
-  if (p.busiest) {
-    out << fmt::format("\nrank {} ends last but waits; rank {} waits least:\n\n", p.critical_rank,
-                       p.busiest->rank);
-    print_split(p.busiest->rank, p.busiest->split, p.iteration, out);
-    out << '\n';
-    print_ops(p.busiest->by_kind, out);
-  }
-  out << '\n';
-  print_memory(p, out);
+  print_parts(p, out);
+  print_memory_bar(p, out);
+}
+
+void print_warnings(const StepPrediction& p, std::ostream& out) {
   for (const std::string& w : p.warnings) {
     out << "\nwarning: " << w << '\n';
   }
@@ -293,6 +274,9 @@ nlohmann::ordered_json prediction_json(const StepPrediction& p) {
                          {"op_kinds", ops_json(p.busiest->by_kind)}};
   }
   j["warnings"] = p.warnings;
+  if (!p.out_of_range.empty()) {
+    j["warnings"].push_back(p.out_of_range);
+  }
   return j;
 }
 

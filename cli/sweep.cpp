@@ -17,6 +17,7 @@
 #include "cli/print_prediction.h"
 #include "cli/progress.h"
 #include "cli/text_table.h"
+#include "cli/whole_run.h"
 #include "core/config/usual_stack.h"
 #include "core/error.h"
 
@@ -32,6 +33,7 @@ struct SweepCommand {
   std::vector<std::string> pareto;
   std::string out;
   int threads = 0;
+  WholeRunOptions run;
 };
 
 /// The keys that take several values, by index; the others are the same everywhere.
@@ -47,8 +49,8 @@ std::vector<std::size_t> swept(const std::vector<SweepAxis>& axes) {
 
 class CsvRows {
  public:
-  CsvRows(const std::vector<SweepAxis>& axes, bool pareto, std::ostream& out)
-      : swept_(swept(axes)), pareto_(pareto), out_(out) {
+  CsvRows(const std::vector<SweepAxis>& axes, const SweepCommand& options, std::ostream& out)
+      : swept_(swept(axes)), pareto_(!options.pareto.empty()), run_(options.run.asked()), out_(out) {
     std::vector<std::string> header;
     for (const std::size_t a : swept_) {
       header.push_back(axes[a].key);
@@ -56,6 +58,9 @@ class CsvRows {
     for (const char* name : {"status", "iteration_time_s", "samples_per_s", "tokens_per_s", "mfu",
                              "memory_bytes", "fits", "in_calibrated_range"}) {
       header.emplace_back(name);
+    }
+    if (run_) {
+      header.insert(header.end(), {"days", "device_hours", "cost"});
     }
     if (pareto_) {
       header.emplace_back("pareto");
@@ -78,8 +83,13 @@ class CsvRows {
       cells.push_back(fmt::format("{:.0f}", p.memory.base()));
       cells.push_back(flag(p.status == SweepStatus::kOk));
       cells.push_back(flag(p.in_calibrated_range));
+      for (const double of_run : {p.days, p.device_hours, p.cost}) {
+        if (run_) {
+          cells.push_back(fmt::format("{:.9g}", of_run));
+        }
+      }
     } else {
-      cells.resize(cells.size() + 7);
+      cells.resize(cells.size() + (run_ ? 10 : 7));
     }
     if (pareto_) {
       cells.push_back(flag(p.pareto));
@@ -90,7 +100,7 @@ class CsvRows {
 
  private:
   std::vector<std::size_t> swept_;
-  bool pareto_;
+  bool pareto_, run_;
   std::ostream& out_;
 };
 
@@ -103,11 +113,17 @@ void print_text(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint
   }
   const bool tokens = std::any_of(points.begin(), points.end(),
                                   [](const SweepPoint& p) { return p.tokens_per_second > 0; });
-  for (const char* name : {"step", "samples/s", "tokens/s", "MFU", "memory", "in range"}) {
-    if (tokens || std::string_view(name) != "tokens/s") {
+  const bool run = options.run.asked();
+  const bool priced = run && options.run.price > 0;
+  for (const auto& [name, shown] :
+       {std::pair{"step", true}, {"samples/s", true}, {"tokens/s", tokens}, {"MFU", true},
+        {"days", run}, {"device-hours", run}, {"cost", priced}, {"memory", true},
+        {"in range", !run}}) {
+    if (shown) {
       header.emplace_back(name);
     }
   }
+  const std::size_t results = header.size() - columns.size();
   if (!options.pareto.empty()) {
     header.emplace_back("front");
   }
@@ -121,15 +137,24 @@ void print_text(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint
     }
     if (p.predicted()) {
       cells.push_back(human(p.iteration));
-      cells.push_back(fmt::format("{:.4g}", p.samples_per_second));
+      cells.push_back(grouped(p.samples_per_second));
       if (tokens) {
-        cells.push_back(fmt::format("{:.4g}", p.tokens_per_second));
+        cells.push_back(grouped(p.tokens_per_second));
       }
       cells.push_back(percent(p.mfu));
+      if (run) {
+        cells.push_back(grouped(p.days));
+        cells.push_back(grouped(p.device_hours));
+      }
+      if (priced) {
+        cells.push_back(grouped(p.cost));
+      }
       cells.push_back(human(p.memory));
-      cells.emplace_back(p.in_calibrated_range ? "yes" : "no");
+      if (!run) {
+        cells.emplace_back(p.in_calibrated_range ? "yes" : "no");
+      }
     } else {
-      cells.insert(cells.end(), tokens ? 6 : 5, "-");
+      cells.insert(cells.end(), results, "-");
     }
     if (!options.pareto.empty()) {
       cells.emplace_back(p.pareto ? "*" : "");
@@ -184,8 +209,8 @@ void print_text(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint
     for (const std::size_t a : columns) {
       settings.push_back(axes[a].key + "=" + best->values[a]);
     }
-    out << fmt::format("\nmost {}: {} ({:.4g})", by_tokens ? "tokens/s" : "samples/s",
-                       fmt::join(settings, " "), rate(*best));
+    out << fmt::format("\nmost {}: {} ({})", by_tokens ? "tokens/s" : "samples/s",
+                       fmt::join(settings, " "), grouped(rate(*best)));
   }
   const auto searched = std::count_if(points.begin(), points.end(),
                                       [](const SweepPoint& p) { return p.plan_searched; });
@@ -243,6 +268,12 @@ void print_json(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint
       row["memory_bytes"] = p.memory.base();
       row["fits"] = p.status == SweepStatus::kOk;
       row["in_calibrated_range"] = p.in_calibrated_range;
+      if (options.run.asked()) {
+        row["run"] = {{"days", p.days}, {"device_hours", p.device_hours}};
+        if (p.cost > 0) {
+          row["run"]["cost"] = p.cost;
+        }
+      }
       if (p.planned_by_rule) {
         row["embedding_plan_by_rule"] = true;
       }
@@ -305,12 +336,14 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
                       options.pareto.empty();
   std::optional<CsvRows> rows;
   if (stream) {
-    rows.emplace(axes, false, std::cout);
+    rows.emplace(axes, options, std::cout);
   }
   std::vector<SweepPoint> points;
   {
     Progress progress("sweep");
     studies::SweepOptions work;
+    work.length = options.run.length;
+    work.terms = options.run.terms();
     work.threads = options.threads > 0
                        ? options.threads
                        : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
@@ -345,7 +378,7 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
   } else if (options.job.format == OutputFormat::kJson) {
     print_json(axes, points, options, out);
   } else if (!stream) {
-    const CsvRows all(axes, !options.pareto.empty(), out);
+    const CsvRows all(axes, options, out);
     for (const SweepPoint& p : points) {
       all.print(p);
     }
@@ -353,6 +386,7 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
   if (!options.out.empty()) {
     write_output(options.out, text.str());
   }
+  doubt_length(options.run);
   return exit_code(points);
 }
 
@@ -382,14 +416,15 @@ void add_sweep(CLI::App& app, Context& context) {
   command
       ->add_option("--pareto", options->pareto,
                    "Columns x,y,...: mark the points that no other beats in all of them "
-                   "(iteration_time_s, samples_per_s, tokens_per_s, mfu, memory_bytes, or a swept "
-                   "key)")
+                   "(iteration_time_s, samples_per_s, tokens_per_s, mfu, memory_bytes, days, cost, or a "
+                   "swept key)")
       ->delimiter(',')
       ->allow_extra_args(false);
   command
       ->add_option("--out", options->out,
                    "Write the rows to this file, in --format, instead of printing them")
       ->check(output_file());
+  add_whole_run_options(*command, options->run);
   command->add_option("--jobs", options->threads, "Threads; all cores by default")
       ->check(CLI::Range(1, 1024));
   command->callback([options, &context] { context.exit_code = sweep_shared(*options, context); });

@@ -46,9 +46,13 @@ Broken pipeline(const Job& job, const TransformerWorkload& w) {
     return BrokenRule{
         "parallel.virtual_stages",
         fmt::format("{} on {} pipeline stages leaves some of {} virtual stages empty, "
-                    "as workload.layers = {}; use at most {}",
+                    "as workload.layers = {}; use at most {}{}",
                     p.virtual_stages, p.pipeline, p.pipeline * p.virtual_stages, w.layers,
-                    w.layers / p.pipeline)};
+                    w.layers / p.pipeline,
+                    p.pipeline * p.virtual_stages <= w.layers + 2
+                        ? ", or let the ends count as layers: parallel.pipeline_split = "
+                          "{\"embedding\": 1, \"head\": 1}"
+                        : "")};
   }
   return std::nullopt;
 }

@@ -103,6 +103,20 @@ Broken broken_by_torchtitan(const Job& job, const TransformerWorkload& w) {
     return BrokenRule{"parallel.recompute",
                       "torchtitan recomputes all layers alike; use none, selective or full"};
   }
+  const std::int64_t lent = p.context * (p.expert_split().tensor == 1 ? p.tensor : 1);
+  if (p.expert > 1 && (p.zero != 3 || !p.zero_level.empty() || p.expert % lent != 0)) {
+    return BrokenRule{"parallel.expert",
+                      fmt::format("torchtitan spreads experts over ranks that shard weights, context "
+                                  "ranks first; use zero 3 without a level, and a multiple of {}",
+                                  lent)};
+  }
+  if (job.batch.sequence % (p.tensor * (p.context > 1 ? 2 * p.context : 1)) != 0) {
+    return BrokenRule{"batch.sequence",
+                      fmt::format("torchtitan cuts a sequence into two parts for each context rank "
+                                  "and one for each tensor rank, and {} tokens are no multiple; use "
+                                  "another length",
+                                  job.batch.sequence)};
+  }
   if (p.context > 1 && p.context_algorithm == ContextAlgorithm::kAllToAll) {
     return BrokenRule{"parallel.context_algorithm",
                       "torchtitan gathers keys and values or passes them around; use all_gather or "

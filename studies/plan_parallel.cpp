@@ -22,6 +22,8 @@ constexpr std::size_t kRoughSimulated = 8;
 /// Simulated step over closed form, less one, where nothing runs beside compute
 /// (tests/planner/fast_path_test.cpp).
 constexpr double kClosedFormError = 0.01;
+/// Candidates of a kind: their closed forms may be in another order than their steps.
+constexpr std::size_t kOfAKind = 4;
 /// Simulated at once: the best of them may put the rest out of reach.
 constexpr std::size_t kRound = 8;
 
@@ -129,14 +131,18 @@ class Planning {
     PlanRequest request = request_;
     request.job.devices = devices;
     planner::ParallelSearchOptions o;
-    o.keep = std::max(may_be_rough() ? 2 * kRoughSimulated : kMostSimulated, options_.top + 1) + 1;
-    o.near = std::min(options_.top + 1, o.keep);
+    o.keep = std::max(may_be_rough() ? 2 * kRoughSimulated : kMostSimulated,
+                      kOfAKind * options_.top) +
+             1;
+    o.each = kOfAKind;
+    o.near = std::min(options_.top, o.keep);
     if (!may_be_rough()) {  // a plan further behind cannot be simulated as one of the best
       o.margin = (1 + kClosedFormError) / (1 - kClosedFormError) * most_pace() / least_pace() - 1;
     }
     o.front = options_.front;
     if (below) {
-      o.near = o.keep + kMostSimulated;
+      o.each = std::numeric_limits<std::size_t>::max();
+      o.margin = std::numeric_limits<double>::infinity();
       o.keep += kMostSimulated;  // some of them were simulated
       o.below = *below / (1 - kLeastTimeError);
     }
@@ -231,44 +237,83 @@ class Planning {
     return of ? of->factor : 1;
   }
 
-  /// Simulates `list` in its order, in rounds, until the next one cannot be among the plans to show
-  /// or `most` are done.
-  void simulate(const std::vector<planner::ParallelCandidate>& list, std::size_t most) {
-    std::size_t done = 0;
-    std::size_t reach = std::min(steps_.empty() ? options_.top : kRound, most);
-    most = std::min(most, list.size());
-    reach = std::min(reach, most);
-    while (done < reach && (steps_.empty() || !late())) {
+  /// Simulates those of `list` that are in reach, in its order and in rounds, at most `most`. The
+  /// first round is of the plans likely to be shown, one of a kind.
+  template <class InReach>
+  void simulate(const std::vector<planner::ParallelCandidate>& list, std::size_t most,
+                const InReach& in_reach) {
+    std::vector<char> taken(list.size(), 0);
+    for (std::size_t done = 0; done < most && (steps_.empty() || !late());) {
+      const std::size_t round = std::min(steps_.empty() ? options_.top : kRound, most - done);
+      std::vector<planner::ParallelCandidate> some;
+      const auto other_kind = [&some](const planner::ParallelCandidate& c) {
+        return std::none_of(some.begin(), some.end(), [&c](const planner::ParallelCandidate& o) {
+          return planner::kind_of(o.point) == planner::kind_of(c.point);
+        });
+      };
+      for (std::size_t i = 0; i < list.size() && some.size() < round; ++i) {
+        if (taken[i] == 0 && (steps_.empty() ? other_kind(list[i]) : in_reach(list[i]))) {
+          taken[i] = 1;
+          some.push_back(list[i]);
+        }
+      }
+      if (some.empty()) {
+        break;
+      }
       const std::size_t from = steps_.size();
-      steps_.resize(from + reach - done);
-      planner::parallel_for(reach - done, options_.threads, [&](std::size_t, std::size_t i) {
+      steps_.resize(from + some.size());
+      planner::parallel_for(some.size(), options_.threads, [&](std::size_t, std::size_t i) {
         if (from + i == 0 || !late()) {
-          steps_[from + i] = simulated(list[done + i], from + i);
+          steps_[from + i] = simulated(some[i], from + i);
         }
       });
-      done = reach;
-      while (reach < most && reach < done + kRound && in_reach(list[reach])) {
-        ++reach;
-      }
+      done += some.size();
     }
     std::erase_if(steps_, [](const Simulated& s) { return std::isinf(s.seconds); });
   }
 
-  /// Seconds of the last plan to show, of those simulated; infinite while none fits.
-  [[nodiscard]] double last_shown() const {
-    std::vector<double> sorted;
+  /// The fastest of each kind that was simulated and fits, ascending.
+  [[nodiscard]] std::vector<const Simulated*> best_of_kinds() const {
+    std::vector<const Simulated*> sorted;
     for (const Simulated& s : steps_) {
       if (s.fits) {
-        sorted.push_back(s.seconds);
+        sorted.push_back(&s);
       }
     }
-    std::sort(sorted.begin(), sorted.end());
-    return sorted.empty() ? std::numeric_limits<double>::infinity()
-                          : sorted[std::min(options_.top, sorted.size()) - 1];
+    std::sort(sorted.begin(), sorted.end(), [](const Simulated* a, const Simulated* b) {
+      return std::pair(a->seconds, a->turn) < std::pair(b->seconds, b->turn);
+    });
+    std::vector<planner::PlanKind> kinds;
+    std::erase_if(sorted, [&kinds](const Simulated* s) {
+      const planner::PlanKind kind = planner::kind_of(s->candidate.point);
+      const bool seen = std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+      kinds.push_back(kind);
+      return seen;
+    });
+    return sorted;
   }
-  /// Can a plan be among those to show, that takes at least so long?
-  [[nodiscard]] bool in_reach(const planner::ParallelCandidate& c) const {
-    return c.seconds * pace(c.point) * (1 - kLeastTimeError) <= last_shown();
+  /// Seconds of the fastest plan that was simulated and fits; infinite while none does.
+  [[nodiscard]] double fastest() const {
+    const auto best = best_of_kinds();
+    return best.empty() ? std::numeric_limits<double>::infinity() : best.front()->seconds;
+  }
+  [[nodiscard]] double at_least(const planner::ParallelCandidate& c) const {
+    return c.seconds * pace(c.point) * (1 - kLeastTimeError);
+  }
+  /// Can a plan be the fastest, that takes at least so long?
+  [[nodiscard]] bool may_be_fastest(const planner::ParallelCandidate& c) const {
+    return at_least(c) <= fastest();
+  }
+  /// Can it be among those to show: faster than the one of its kind, or of a kind that is not there?
+  [[nodiscard]] bool may_be_shown(const planner::ParallelCandidate& c) const {
+    const auto best = best_of_kinds();
+    const planner::PlanKind kind = planner::kind_of(c.point);
+    for (std::size_t i = 0; i < std::min(best.size(), options_.top); ++i) {
+      if (planner::kind_of(best[i]->candidate.point) == kind) {
+        return at_least(c) <= best[i]->seconds;
+      }
+    }
+    return best.size() < options_.top || at_least(c) <= best[options_.top - 1]->seconds;
   }
   /// Seconds that no plan of the search can be expected below, as far as its times are bounds.
   [[nodiscard]] double least_of(const planner::ParallelSearchResult& found) const {
@@ -280,26 +325,26 @@ class Planning {
                        [&c](const Simulated& s) { return s.candidate.point == c.point; });
   }
 
-  /// The fastest in closed form, then every plan that its least time does not put behind them.
+  /// The fastest in closed form, then every plan that its least time does not put behind the best.
   void simulate_and_prove(const planner::ParallelSearchResult& found) {
     const bool rough = report_.counts.rough > 0;
+    const auto shown = [this](const auto& c) { return may_be_shown(c); };
     if (options_.shard == 0) {
-      simulate(found.best, std::max(rough ? kRoughSimulated : kMostSimulated, options_.top));
+      simulate(found.best, std::max(rough ? kRoughSimulated : kMostSimulated, options_.top), shown);
     }
     report_.cut = report_.cut || late();
-    // Where the closed form bounds the simulator it has said it all, if the next one is too slow.
-    const std::size_t done = steps_.size();
-    const double unlisted = found.others_at_least * least_pace() * (1 - kLeastTimeError);
-    const bool known_behind = options_.shard == 0 && !rough && !report_.cut &&
-                              unlisted > last_shown() &&
-                              (done == found.best.size() || !in_reach(found.best[done]));
+    // Where the closed form bounds the simulator it has said it all, if all others are too slow.
+    const bool known_behind =
+        options_.shard == 0 && !rough && !report_.cut &&
+        found.others_at_least * least_pace() * (1 - kLeastTimeError) > fastest() &&
+        std::none_of(found.best.begin(), found.best.end(),
+                     [this](const auto& c) { return !was_simulated(c) && may_be_fastest(c); });
     // Where none of the fastest fits after all, the rest of those at hand.
-    const double last =
-        std::isinf(last_shown()) ? found.best.back().seconds : last_shown() / least_pace();
-    const double shown = shared(known_behind || report_.cut || options_.shard != 0 ? 0 : last);
+    const double best = std::isinf(fastest()) ? found.best.back().seconds : fastest() / least_pace();
+    const double reach = shared(known_behind || report_.cut || options_.shard != 0 ? 0 : best);
     planner::ParallelSearchResult below;
-    if (shown > 0) {
-      below = search(request_.job.devices, Stage{0.5, 1}, shown);
+    if (reach > 0) {
+      below = search(request_.job.devices, Stage{0.5, 1}, reach);
       report_.cut = report_.cut || below.cut;
     }
     if (options_.shard != 0) {
@@ -313,23 +358,19 @@ class Planning {
                  [this](const planner::ParallelCandidate& c) { return !was_simulated(c); });
     // Where more are in reach than a search lists, nothing is proven: a few are a second look.
     report_.unproven_more = !std::isinf(below.others_at_least);
-    if (!rest.empty()) {
-      simulate(rest, report_.unproven_more ? kRound : kMostSimulated);
-    }
+    simulate(rest, report_.unproven_more ? kRound : kMostSimulated,
+             [this](const auto& c) { return may_be_fastest(c); });
     report_.cut = report_.cut || late();
-    report_.unproven = std::count_if(
-        rest.begin(), rest.end(),
-        [this](const planner::ParallelCandidate& c) { return !was_simulated(c) && in_reach(c); });
     report_.simulated = steps_.size();
-    report_.proven = report_.unproven == 0 && !report_.unproven_more && !report_.cut;
     report_.others_at_least =
-        std::min(last_shown() / (1 - kLeastTimeError), below.others_at_least * least_pace());
+        std::min(fastest() / (1 - kLeastTimeError), below.others_at_least * least_pace());
     for (const planner::ParallelCandidate& c : rest) {
-      if (!was_simulated(c)) {
+      if (!was_simulated(c) && may_be_fastest(c)) {
+        ++report_.unproven;
         report_.others_at_least = std::min(report_.others_at_least, c.seconds * pace(c.point));
-        break;
       }
     }
+    report_.proven = report_.unproven == 0 && !report_.unproven_more && !report_.cut;
     rank();
   }
 
@@ -347,10 +388,11 @@ class Planning {
     if (late()) {  // the rest of the report of the others would take a simulation each
       std::erase_if(steps_, [](const Simulated& s) { return !s.prediction; });
     }
-    std::erase_if(steps_, [](const Simulated& s) { return !s.fits; });
-    std::sort(steps_.begin(), steps_.end(), [](const Simulated& a, const Simulated& b) {
-      return std::pair(a.seconds, a.turn) < std::pair(b.seconds, b.turn);
-    });
+    std::vector<Simulated> shown;
+    for (const Simulated* s : best_of_kinds()) {
+      shown.push_back(*s);
+    }
+    steps_ = std::move(shown);
     steps_.resize(std::min(steps_.size(), options_.top));
     report_.plans.resize(steps_.size());
     planner::parallel_for(steps_.size(), options_.threads, [&](std::size_t, std::size_t i) {
@@ -376,12 +418,14 @@ class Planning {
   ParallelPlanReport report_;
 };
 
-/// Does the order of ranks decide who exchanges tokens of experts, and is it open?
+/// Does the order of ranks decide who exchanges tokens of experts, and does neither the job nor its
+/// stack say it?
 bool searches_order(const PlanRequest& request) {
   const TransformerWorkload* t = request.job.workload.transformer();
   const System& system = request.job.system;
   return t != nullptr && t->moe && !request.fixed.order && request.fixed.expert != 1 &&
-         request.fixed.pipeline != 1 && system.fabric.size() > 1 &&
+         request.job.parallel.order == kUsualOrder && request.fixed.pipeline != 1 &&
+         system.fabric.size() > 1 &&
          request.job.devices > system.devices_in_level(0);
 }
 
@@ -403,6 +447,13 @@ ParallelPlanReport joined(ParallelPlanReport a, ParallelPlanReport b, std::size_
   std::move(b.plans.begin(), b.plans.end(), std::back_inserter(a.plans));
   std::stable_sort(a.plans.begin(), a.plans.end(), [](const auto& x, const auto& y) {
     return x.prediction.iteration < y.prediction.iteration;
+  });
+  std::vector<planner::PlanKind> kinds;
+  std::erase_if(a.plans, [&kinds](const RankedParallelPlan& plan) {
+    const planner::PlanKind kind = planner::kind_of(plan.point);
+    const bool seen = std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+    kinds.push_back(kind);
+    return seen;
   });
   a.plans.resize(std::min(a.plans.size(), top));
   a.front.insert(a.front.end(), b.front.begin(), b.front.end());

@@ -36,7 +36,7 @@ struct RankedParallelPlan {
 
 struct ParallelPlanReport {
   Job job;
-  std::vector<RankedParallelPlan> plans;  ///< ascending by simulated step
+  std::vector<RankedParallelPlan> plans;  ///< the fastest of each kind, ascending by simulated step
   std::vector<planner::ParallelCandidate>
       front;                     ///< if asked for: no other is faster, smaller and on fewer devices
   planner::SearchCounts counts;  ///< of the job's own number of devices
@@ -46,11 +46,11 @@ struct ParallelPlanReport {
                                ///< none is known, for a time limit ended the search
   std::size_t simulated = 0;   ///< how many of them were
   std::int64_t unproven = 0;   ///< plans that fit, were not simulated, and whose least time does
-                               ///< not put them behind `plans`
+                               ///< not put them behind the first of `plans`
   double others_at_least = 0;  ///< least seconds of every plan that was not simulated
   bool unproven_more = false;  ///< there are more than `unproven`, which were not counted
-  bool proven = false;         ///< `unproven` is 0, and no time limit ended the search: no plan
-                               ///< left out is among the best, to kLeastTimeError
+  bool proven = false;         ///< `unproven` is 0, and no time limit ended the search: no plan is
+                               ///< faster than the first, to kLeastTimeError
   double search_seconds = 0;   ///< of the space that `counts` counts
   double fewer_devices_seconds = 0;  ///< of those on fewer devices
   double simulation_seconds = 0;
@@ -65,10 +65,10 @@ struct ParallelPlanReport {
 /// (tests/planner/least_time_test.cpp).
 constexpr double kLeastTimeError = 0.005;
 
-/// Searches all parallel plans of a transformer by their closed form and simulates the best few;
-/// then searches again for every plan whose least time is below what was found, and simulates those
-/// too, until none is left or as many were simulated as in the first place. Where processes share
-/// the search, shard 0 alone simulates.
+/// Searches all parallel plans of a transformer by their closed form and simulates the best few of
+/// each kind (planner::PlanKind); then searches again for every plan whose least time is below the
+/// fastest, and simulates those too, until none is left or as many were simulated as in the first
+/// place. Where processes share the search, shard 0 alone simulates.
 /// Who exchanges tokens of experts with whom depends on the order of ranks, so of a mixture of
 /// experts both the usual order and Megatron-LM's are searched, one after the other, unless the
 /// request fixes it.

@@ -411,10 +411,10 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
                                      fmt::join(shape->approximated, "; ")));
   }
   if (!p.in_calibrated_range && job.calibration.kind != Calibration::Kind::kNone) {
-    p.warnings.push_back(
+    p.out_of_range =
         fmt::format("outside the calibrated range: of the time of rank {}'s ops {:.3g} % is in "
                     "range, the rest was costed from hardware facts or beyond measurements",
-                    p.critical_rank, 100 * share_within(p.by_kind)));
+                    p.critical_rank, 100 * share_within(p.by_kind));
   }
   return p;
 }

@@ -84,6 +84,7 @@ struct StepPrediction {
   std::uint64_t executed_ops = 0;
   std::vector<OpSpan> timeline;  ///< with PredictOptions::timeline
   std::vector<std::string> warnings;
+  std::string out_of_range;  ///< of the critical rank's ops: what was costed beyond measurements
 };
 
 /// What context and libraries take of the device's memory: a constant of its file, else nothing.

@@ -26,12 +26,14 @@ struct ResultColumn {
   const char* name;
   double (*cost)(const SweepPoint&);
 };
-constexpr std::array<ResultColumn, 5> kResultColumns{{
+constexpr std::array<ResultColumn, 7> kResultColumns{{
     {"iteration_time_s", [](const SweepPoint& p) { return p.iteration.base(); }},
     {"samples_per_s", [](const SweepPoint& p) { return -p.samples_per_second; }},
     {"tokens_per_s", [](const SweepPoint& p) { return -p.tokens_per_second; }},
     {"mfu", [](const SweepPoint& p) { return -p.mfu; }},
     {"memory_bytes", [](const SweepPoint& p) { return p.memory.base(); }},
+    {"days", [](const SweepPoint& p) { return p.days; }},
+    {"cost", [](const SweepPoint& p) { return p.cost; }},
 }};
 
 std::vector<std::string> overrides_of(const std::vector<SweepAxis>& axes,
@@ -60,8 +62,12 @@ Job planned(Job job) {
   return with_searched_plan(std::move(job));
 }
 
-SweepPoint evaluate(const std::vector<SweepAxis>& axes, std::size_t index,
-                    const MakeJob& make_job) {
+bool asks_for_run(const RunLength& length) {
+  return length.tokens > 0 || length.samples > 0 || length.steps > 0;
+}
+
+SweepPoint evaluate(const std::vector<SweepAxis>& axes, std::size_t index, const MakeJob& make_job,
+                    const SweepOptions& options) {
   SweepPoint point;
   point.values = values_at(axes, index);
   try {
@@ -76,6 +82,13 @@ SweepPoint evaluate(const std::vector<SweepAxis>& axes, std::size_t index,
     point.planned_by_rule = workloads::planned_by_rule(p.job);
     point.plan_searched = p.job.embedding_plan && p.job.embedding_choice == "search";
     point.reason = p.fits ? "" : p.warnings.front();
+    if (asks_for_run(options.length)) {
+      const TrainingRun run =
+          training_run(p, flow_costs(p.job, p.iteration), options.length, options.terms);
+      point.days = run.time / seconds(86400);
+      point.device_hours = run.device_hours;
+      point.cost = run.cost;
+    }
   } catch (const InputError& e) {
     point.status = SweepStatus::kInvalid;
     point.reason = e.what();
@@ -103,6 +116,7 @@ struct Work {
 struct PackedPoint {
   SweepStatus status = SweepStatus::kInvalid;
   double iteration = 0, samples = 0, tokens = 0, mfu = 0, memory = 0;
+  double days = 0, device_hours = 0, cost = 0;
   bool in_range = false, by_rule = false, searched = false;
   std::size_t reason = 0;  // characters that follow
 };
@@ -110,8 +124,9 @@ struct PackedPoint {
 std::string packed(const SweepPoint& p) {
   const PackedPoint head{
       p.status,        p.iteration.base(), p.samples_per_second,  p.tokens_per_second,
-      p.mfu,           p.memory.base(),    p.in_calibrated_range, p.planned_by_rule,
-      p.plan_searched, p.reason.size()};
+      p.mfu,           p.memory.base(),    p.days,                p.device_hours,
+      p.cost,          p.in_calibrated_range, p.planned_by_rule,  p.plan_searched,
+      p.reason.size()};
   std::string bytes(sizeof head, '\0');
   std::memcpy(bytes.data(), &head, sizeof head);
   return bytes + p.reason;
@@ -130,6 +145,9 @@ std::size_t unpack(std::string_view bytes, SweepPoint& p) {
   p.tokens_per_second = head.tokens;
   p.mfu = head.mfu;
   p.memory = Bytes(head.memory);
+  p.days = head.days;
+  p.device_hours = head.device_hours;
+  p.cost = head.cost;
   p.in_calibrated_range = head.in_range;
   p.planned_by_rule = head.by_rule;
   p.plan_searched = head.searched;
@@ -278,7 +296,7 @@ std::vector<SweepPoint> sweep(const std::vector<SweepAxis>& axes, const MakeJob&
   work.done.assign(own, 0);
   const auto worker = [&](const std::stop_token& stop) {
     for (std::size_t i = work.next++; i < own && !stop.stop_requested(); i = work.next++) {
-      points[point_of(i)] = evaluate(axes, point_of(i), make_job);
+      points[point_of(i)] = evaluate(axes, point_of(i), make_job, options);
       const std::lock_guard lock(work.mutex);
       work.done[i] = 1;
       ++work.count;

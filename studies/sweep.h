@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/job.h"
+#include "studies/training_run.h"
 
 namespace stepcast::studies {
 
@@ -44,6 +45,7 @@ struct SweepPoint {
   double tokens_per_second = 0;
   double mfu = 0;
   Bytes memory;  ///< of the fullest device, reserve included
+  double days = 0, device_hours = 0, cost = 0;  ///< of the whole run; 0 where none was asked for
   bool in_calibrated_range = false;
   bool planned_by_rule = false;  ///< its embedding plan: of a rule, not of a file
   bool plan_searched = false;    ///< likewise: of the planner's quick search
@@ -56,6 +58,8 @@ struct SweepPoint {
 
 struct SweepOptions {
   int threads = 1;
+  RunLength length;  ///< of a whole run; none above 0: none is asked for
+  RunTerms terms;
   /// Called with every point in order, from the calling thread, as soon as it and all before it
   /// are done.
   std::function<void(const SweepPoint&)> on_point = {};
@@ -82,7 +86,7 @@ const std::vector<std::string>& sweep_columns();
 
 /// Marks the points that no other point dominates: none is at least as good in all `columns` and
 /// better in one. Times, memory and swept keys are better when smaller; samples_per_s,
-/// tokens_per_s and mfu when larger. Only points that fit can be on the front; equal points are all
+/// tokens_per_s and mfu when larger; days and cost, of whole runs, when smaller. Only points that fit can be on the front; equal points are all
 /// on it. Errors: InputError for a column that is not there or a swept value that is no number.
 void mark_pareto(std::vector<SweepPoint>& points, const std::vector<SweepAxis>& axes,
                  const std::vector<std::string>& columns);

@@ -536,7 +536,8 @@ bool is_megatron(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string_view::npos && text[first] != '{' &&
          (text.find("--num-layers") != std::string_view::npos ||
-          text.find("--num_layers") != std::string_view::npos);
+          text.find("--num_layers") != std::string_view::npos ||
+          text.find("--num-attention-heads") != std::string_view::npos);  // of T5, say
 }
 
 Document job_of_megatron(const Source& source, bool needs_vocabulary) {
@@ -550,8 +551,16 @@ Document job_of_megatron(const Source& source, bool needs_vocabulary) {
                        fmt::format("{} trains {}, which stepcast does not model", script, model));
     }
   }
+  a.refuse_other_step();
+  if (a.has("vocab-file") && !a.has("merge-file") && !a.has("tokenizer-type") &&
+      !a.has("vocab-size")) {
+    a.refuse("vocab-file",
+             "found without --merge-file: words in pieces, as a BERT reads them, which stepcast does "
+             "not model; of a GPT name --vocab-size or the tokenizer");
+  }
   Json job = Json::object();
   job["stepcast"] = 1;
+  job["stack"] = "megatron-core";  // whose pace the step has; what it overlaps the arguments say
   Json workload = workload_of(a);
   const auto processes = a.size("nproc-per-node");
   const auto nodes = a.size("nnodes");

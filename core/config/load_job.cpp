@@ -483,9 +483,16 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
       misplaced->refuse(fmt::format("is a key of parallel: parallel.{}", key));
     }
   }
-  v.keys({"stepcast", "workload", "system", "devices", "batch", "parallel", "formats", "embedding",
-          "optimizer", "attention", "epilogues", "flows", "calibration", "phase", "cached",
-          "devices_per_machine", "host"});
+  for (const auto& [key, value] : v.members()) {
+    const std::string_view meant = meant_by_shorthand(key);
+    if (std::find(parallel_keys().begin(), parallel_keys().end(), meant) != parallel_keys().end()) {
+      value.refuse(fmt::format("is a key of parallel: parallel.{}", meant));
+    }
+  }
+  // A stack is read before; it stands here for the list of what there is.
+  v.keys({"stepcast", "workload", "system", "devices", "batch", "parallel", "stack", "formats",
+          "embedding", "optimizer", "attention", "epilogues", "flows", "calibration", "phase",
+          "cached", "devices_per_machine", "host"});
   if (const auto version = v.find("stepcast")) {
     (void)version->integer(1, 1);
   }

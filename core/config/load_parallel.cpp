@@ -175,6 +175,28 @@ MeshOrder order_from(const Value& v) {
   return order;
 }
 
+/// Degrees that divide the devices, beside one that does not: "parallel.tensor = 2 or 4, or devices =
+/// "; "" where no degree alone is at fault.
+std::string divisors_near(const Job& j) {
+  const Parallel& p = j.parallel;
+  for (const auto& [name, n] :
+       {std::pair{"tensor", p.tensor}, {"context", p.context}, {"pipeline", p.pipeline}}) {
+    if (j.devices % n == 0 || n > j.devices) {
+      continue;
+    }
+    std::int64_t less = n;
+    std::int64_t more = n;
+    while (j.devices % less != 0) {
+      --less;
+    }
+    while (j.devices % more != 0) {
+      ++more;
+    }
+    return fmt::format("parallel.{} = {} or {}, or devices = ", name, less, more);
+  }
+  return {};
+}
+
 }  // namespace
 
 void read_data_degree(const Value& job, const std::optional<Value>& parallel, Job& j) {
@@ -183,9 +205,9 @@ void read_data_degree(const Value& job, const std::optional<Value>& parallel, Jo
     throw InputError(
         job.where("devices"),
         fmt::format(
-            "{} is not a multiple of tensor * context * pipeline = {} * {} * {} = {}; use {}",
+            "{} is not a multiple of tensor * context * pipeline = {} * {} * {} = {}; use {}{}",
             j.devices, j.parallel.tensor, j.parallel.context, j.parallel.pipeline, split,
-            j.devices < split ? fmt::format("{}", split)
+            divisors_near(j), j.devices < split ? fmt::format("{}", split)
                               : fmt::format("{} or {}", j.devices / split * split,
                                             (j.devices / split + 1) * split)));
   }

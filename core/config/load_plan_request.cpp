@@ -31,15 +31,16 @@ void drop_auto(Json& root) {
   }
 }
 
+
 }  // namespace
 
-PlanRequest load_plan_request(const Source& source, const std::vector<std::string>& overrides,
-                              const Library& library) {
-  Document document = job_document(source, overrides);
-  const auto named = stack_named_by(document, overrides);
-  JobDocuments documents = apply_overrides(std::move(document), overrides, library);
+JobDocuments open_plan(JobDocuments documents) {
   drop_auto(documents.job.root);
-  PlanRequest request{read_job_on_stack(documents, named, library, true), {}};
+  return documents;
+}
+
+PlanRequest plan_request_of(const JobDocuments& documents, Job read) {
+  PlanRequest request{std::move(read), {}};
   Job& job = request.job;
   if (job.workload.transformer() == nullptr) {
     return request;
@@ -84,6 +85,15 @@ PlanRequest load_plan_request(const Source& source, const std::vector<std::strin
   }
   job.batch.micro = 1;
   return request;
+}
+
+PlanRequest load_plan_request(const Source& source, const std::vector<std::string>& overrides,
+                              const Library& library) {
+  Document document = job_document(source, overrides);
+  const auto named = stack_named_by(document, overrides);
+  const JobDocuments documents =
+      open_plan(apply_overrides(std::move(document), overrides, library));
+  return plan_request_of(documents, read_job_on_stack(documents, named, library, true));
 }
 
 }  // namespace stepcast::config

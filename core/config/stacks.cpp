@@ -18,9 +18,12 @@ std::string measured_text(const PaceGroup& group, const std::string& device,
                      group.framework.empty() ? framework + " on " + device : device);
 }
 
-void attach_paces(Job& job, const std::string& framework, const Library& library) {
+/// `framework_of(family)`: whose pace plans of that family have.
+template <class FrameworkOf>
+void attach_paces(Job& job, const FrameworkOf& framework_of, const Library& library) {
   const PaceTable table = load_paces(library);
   for (const PlanFamily family : kPlanFamilies) {
+    const std::string& framework = framework_of(family);
     const PaceGroup* group =
         nearest_pace(table, job.system.device.name, framework, name_of(family));
     if (group == nullptr) {
@@ -65,7 +68,13 @@ Job read_job_on_stack(JobDocuments documents, const std::optional<NamedStack>& n
     documents = with_stack(std::move(documents), recipe, named->over_file, library);
     Job job = read_job(documents, library, plan_open);
     if (is_transformer(job) && job.phase == JobPhase::kTrain) {
-      attach_paces(job, recipe.stack->framework, library);
+      attach_paces(
+          job,
+          [&](PlanFamily family) -> const std::string& {
+            const Stack* own = named->usual ? names.default_stack(name_of(family)) : nullptr;
+            return (own != nullptr ? own : recipe.stack)->framework;
+          },
+          library);
     }
     return job;
   }

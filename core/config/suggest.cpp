@@ -46,7 +46,7 @@ bool abbreviates(std::string_view shorter, std::string_view found) {
 }
 
 /// What people call the keys of a job.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kShorthands{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kShorthands{
     {{"tp", "tensor"},
      {"pp", "pipeline"},
      {"cp", "context"},
@@ -58,20 +58,28 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kShortha
      {"mbs", "micro"},
      {"gbs", "global"},
      {"seq", "sequence"},
-     {"gpus", "devices"}}};
+     {"gpus", "devices"},
+     {"interleaved", "1f1b"}}};  // with virtual_stages
 
 }  // namespace
+
+std::string_view meant_by_shorthand(std::string_view word) {
+  for (const auto& [shorthand, key] : kShorthands) {
+    if (word == shorthand) {
+      return key;
+    }
+  }
+  return {};
+}
 
 std::string nearest_name(std::string_view found, const std::vector<std::string>& candidates) {
   constexpr std::size_t kLongest = 64;  // nobody mistypes more than this, and the table stays small
   if (found.empty() || found.size() > kLongest) {
     return {};
   }
-  for (const auto& [shorthand, key] : kShorthands) {
-    if (found == shorthand &&
-        std::find(candidates.begin(), candidates.end(), key) != candidates.end()) {
-      return std::string(key);
-    }
+  if (const auto meant = std::find(candidates.begin(), candidates.end(), meant_by_shorthand(found));
+      meant != candidates.end()) {
+    return *meant;
   }
   // The beginning of a name says more than letters that are near: "h100" of "h100-sxm-80gb".
   constexpr std::size_t kTelling = 4;

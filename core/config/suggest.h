@@ -11,6 +11,9 @@ namespace stepcast::config {
 /// ("bf16" for "bfloat16"); empty when none does. Ties go to the first candidate.
 std::string nearest_name(std::string_view found, const std::vector<std::string>& candidates);
 
+/// The key of a job that people call so ("tp": "tensor"); "" for any other word.
+std::string_view meant_by_shorthand(std::string_view word);
+
 /// "a", "a or b", "a, b or c"; at most `limit` names, then "...".
 std::string list_of(const std::vector<std::string>& names, std::size_t limit = 24);
 

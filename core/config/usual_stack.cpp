@@ -21,6 +21,31 @@ bool known_gpu(const Device& device, const Library& library) {
                                            (device.name + ".json"));
 }
 
+/// Puts the job of the documents on `framework`, or on the usual stack of its family of plans,
+/// where it trains a transformer on a known GPU whose pace there is known.
+void take_usual_stack(JobOnStack& on, std::string_view framework, JobDocuments documents,
+                      const Library& library, bool plan_open) {
+  const auto family = plan_family(on.job);
+  if (!family || on.job.phase != JobPhase::kTrain || !known_gpu(on.job.system.device, library)) {
+    return;
+  }
+  const PublishedNames names = load_published_names(library);
+  const Stack* usual =
+      framework.empty() ? names.default_stack(name_of(*family)) : names.stack(framework);
+  if (usual == nullptr) {
+    return;
+  }
+  try {
+    const NamedStack stack{usual->name, "stack", false, framework.empty()};
+    Job job = read_job_on_stack(std::move(documents), stack, library, plan_open);
+    if (pace_of(job)) {
+      on = {std::move(job), usual->name, {}};
+    }
+  } catch (const InputError& error) {  // legal, but not on this stack
+    on.refused = fmt::format("{} cannot run it as it is ({})", usual->name, error.what());
+  }
+}
+
 }  // namespace
 
 JobOnStack load_job_on_usual_stack(const Source& source, const std::vector<std::string>& overrides,
@@ -30,26 +55,25 @@ JobOnStack load_job_on_usual_stack(const Source& source, const std::vector<std::
   JobDocuments documents = apply_overrides(std::move(document), overrides, library);
   const bool open = !named && !says_overlap(documents.job);
   JobOnStack on{read_job_on_stack(documents, named, library, false), {}, {}};
-  const auto family = plan_family(on.job);
-  if (!open || !family || on.job.phase != JobPhase::kTrain ||
-      !known_gpu(on.job.system.device, library)) {
-    return on;
-  }
-  const PublishedNames names = load_published_names(library);
-  const Stack* usual = names.default_stack(name_of(*family));
-  if (usual == nullptr) {
-    return on;
-  }
-  try {
-    Job job = read_job_on_stack(std::move(documents), NamedStack{usual->name, "stack", false},
-                                library, false);
-    if (pace_of(job)) {
-      on = {std::move(job), usual->name, {}};
-    }
-  } catch (const InputError& error) {  // legal, but not on this stack
-    on.refused = fmt::format("{} cannot run it as it is ({})", usual->name, error.what());
+  if (open) {
+    take_usual_stack(on, {}, std::move(documents), library, false);
   }
   return on;
+}
+
+PlanRequestOnStack load_plan_request_on_stack(const Source& source,
+                                              const std::vector<std::string>& overrides,
+                                              const Library& library, std::string_view framework) {
+  Document document = job_document(source, overrides);
+  const auto named = stack_named_by(document, overrides);
+  const JobDocuments documents =
+      open_plan(apply_overrides(std::move(document), overrides, library));
+  const bool open = !named && (!framework.empty() || !says_overlap(documents.job));
+  JobOnStack on{read_job_on_stack(documents, named, library, true), {}, {}};
+  if (open) {
+    take_usual_stack(on, framework, documents, library, true);
+  }
+  return {plan_request_of(documents, std::move(on.job)), on.usual_stack, on.refused};
 }
 
 }  // namespace stepcast::config

@@ -1,8 +1,10 @@
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/config/config.h"
+#include "core/plan_request.h"
 
 namespace stepcast::config {
 
@@ -18,5 +20,18 @@ struct JobOnStack {
 /// stays; where the stack cannot run the job as it is, none is taken.
 JobOnStack load_job_on_usual_stack(const Source& source, const std::vector<std::string>& overrides,
                                    const Library& library);
+
+struct PlanRequestOnStack {
+  PlanRequest request;
+  std::string usual_stack;  ///< as in JobOnStack
+  std::string refused;
+};
+
+/// As load_plan_request, on the stack `framework` where one is given, else on the usual one as
+/// load_job_on_usual_stack takes it. Where neither the job nor the caller names one, each family of
+/// plans is at the pace of its own usual framework.
+PlanRequestOnStack load_plan_request_on_stack(const Source& source,
+                                              const std::vector<std::string>& overrides,
+                                              const Library& library, std::string_view framework);
 
 }  // namespace stepcast::config

@@ -246,17 +246,20 @@ void FastPath::pass_times(const Passes& kept, const Passes& recomputed, const Ho
     const LayerCount n = count_layers(layers, layout_->dense[at], recomputed_[at]);
     const std::size_t before =
         stage == 0 ? static_cast<std::size_t>(layout_->stages) - 1 : stage - 1;
-    passes_.forward[at] = mixed(a.forward, b.forward, n) + (at > 0 ? hops.forward[before] : 0);
+    // Where groups of some stages straddle a unit of the fabric, a line through two of them may run
+    // below nothing at few layers.
+    passes_.forward[at] =
+        std::max(mixed(a.forward, b.forward, n), 0.0) + (at > 0 ? hops.forward[before] : 0);
     // A gradient comes from the next virtual stage over the link its activation went out on.
-    passes_.backward[at] =
-        mixed(a.backward, b.backward, n) + (at + 1 < all ? hops.backward[stage] : 0);
+    passes_.backward[at] = std::max(mixed(a.backward, b.backward, n), 0.0) +
+                           (at + 1 < all ? hops.backward[stage] : 0);
     pass_ops_[stage] +=
         mixed(a.forward_ops, b.forward_ops, n) + mixed(a.backward_ops, b.backward_ops, n);
     if (least) {
       beside_[stage] += mixed(a.beside, b.beside, n);
     }
     if (splits) {
-      passes_.weights[at] = mixed(a.weights, b.weights, n);
+      passes_.weights[at] = std::max(mixed(a.weights, b.weights, n), 0.0);
       pass_ops_[stage] += mixed(a.weights_ops, b.weights_ops, n);
     }
     if (++stage == static_cast<std::size_t>(layout_->stages)) {

@@ -1,6 +1,7 @@
 #include "planner/parallel/framework_configs.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -83,6 +84,9 @@ std::string torchtitan_config(const Job& job) {
         fmt::format("context_parallel_rotate_method = \"{}\"", gathers ? "allgather" : "alltoall"));
   }
   line(fmt::format("expert_parallel_degree = {}", p.expert));
+  if (p.expert > 1) {
+    line(fmt::format("expert_tensor_parallel_degree = {}", p.expert_split().tensor));
+  }
   line(fmt::format("pipeline_parallel_degree = {}", p.pipeline));
   if (p.pipeline > 1) {
     const char* schedule = p.schedule == ScheduleKind::kGpipe ? "GPipe"
@@ -90,13 +94,26 @@ std::string torchtitan_config(const Job& job) {
                                                               : "1F1B";
     line(fmt::format("pipeline_parallel_schedule = \"{}\"", schedule));
     line(fmt::format("pipeline_parallel_microbatch_size = {}", job.batch.micro));
-    std::string points;
+    std::vector<std::string> parts;
     const auto ranges = split_layers(m.layers, p.pipeline * p.virtual_stages, p.pipeline_split);
-    for (std::size_t i = 1; i < ranges.size(); ++i) {
-      points += fmt::format("{}\"layers.{}\"", i == 1 ? "" : ", ", ranges[i].first);
+    for (const LayerRange& range : ranges) {
+      std::vector<std::string> modules;
+      if (parts.empty()) {
+        modules.emplace_back("\"tok_embeddings\"");
+      }
+      for (std::int64_t layer = range.first; layer < range.first + range.count; ++layer) {
+        modules.push_back(fmt::format("\"layers.{}\"", layer));
+      }
+      if (parts.size() + 1 == ranges.size()) {
+        modules.emplace_back("\"norm\", \"output\"");
+      }
+      parts.push_back(fmt::format("[{}]", fmt::join(modules, ", ")));
     }
-    line(fmt::format("pipeline_parallel_split_points = [{}]", points));
+    line(fmt::format("module_fqns_per_model_part = [{}]", fmt::join(parts, ", ")));
   }
+  line("\n[compile]");  // asynchronous tensor parallelism is a pass of the compiler
+  line("enable = true");
+  line("components = [\"model\", \"loss\"]");
   line("\n[activation_checkpoint]");
   const char* mode = p.recompute.kind == RecomputeKind::kNone        ? "none"
                      : p.recompute.kind == RecomputeKind::kSelective ? "selective"
@@ -179,6 +196,10 @@ std::string nemo_config(const Job& job) {
   line(1, "strategy:");
   entry(2, "tensor_model_parallel_size", p.tensor);
   entry(2, "pipeline_model_parallel_size", p.pipeline);
+  if (p.pipeline > 1) {
+    entry(2, "pipeline_dtype",
+          job.formats.compute == Format::kFp32 ? "torch.float32" : "torch.bfloat16");
+  }
   entry(2, "virtual_pipeline_model_parallel_size",
         p.virtual_stages > 1 ? fmt::format("{}", p.virtual_stages) : "null");
   if (p.pipeline_split.embedding + p.pipeline_split.head > 0) {

@@ -76,7 +76,7 @@ class Search {
         options_(options),
         space_(request.job, request.fixed),
         clock_(options.below ? Clock::kLeast : Clock::kUsual),
-        shelf_(options.keep, options.near, options.margin, options.front && !options.below) {
+        shelf_(options) {
     const Overlap& overlap = job_.parallel.overlap;
     may_be_rough_ =
         !options.below && (overlap.data || overlap.tensor || overlap.expert || overlap.pipeline ||
@@ -113,7 +113,7 @@ class Search {
     ParallelSearchResult result;
     result.best = shelf_.best();
     result.front = shelf_.front();
-    result.others_at_least = shelf_.limit();
+    result.others_at_least = shelf_.others_at_least();
     result.counts = counts_;
     result.cut = cut_;
     if (result.best.empty()) {

@@ -40,7 +40,10 @@ struct SearchCounts {
 
 struct ParallelSearchOptions {
   std::size_t keep = 10;  ///< best plans
-  /// Of these, only the first `near` and those that take at most 1 + `margin` times as long.
+  /// Of a kind at most so many.
+  std::size_t each = std::numeric_limits<std::size_t>::max();
+  /// Of these, only those that take at most 1 + `margin` times as long as the best of the `near`-th
+  /// kind.
   std::size_t near = 10;
   double margin = std::numeric_limits<double>::infinity();
   bool front = true;    ///< also the Pareto front of time and memory

@@ -93,7 +93,8 @@ ReducedStep::Placement ReducedStep::placement(const PlanPoint& point) const {
 }
 
 bool ReducedStep::passes_use_order(const PlanPoint& point) const {
-  return job_.parallel.overlap.data && clock_ == Clock::kUsual && passes_use_data(point);
+  return job_.parallel.overlap.data && clock_ == Clock::kUsual && point.replicas() > 1 &&
+         point.zero >= 2;
 }
 
 /// Do buckets hold parameters of several layers?

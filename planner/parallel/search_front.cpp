@@ -1,6 +1,7 @@
 #include "planner/parallel/search_front.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace stepcast::planner {
 
@@ -13,15 +14,26 @@ bool ranks_before(const ParallelCandidate& a, const ParallelCandidate& b) {
   return a.bytes != b.bytes ? a.bytes < b.bytes : a.point < b.point;
 }
 
-double CandidateShelf::limit() const {
-  double seconds = std::numeric_limits<double>::infinity();
-  if (best_.size() >= keep_) {
-    seconds = best_.back().seconds;
+CandidateShelf::CandidateShelf(const ParallelSearchOptions& options)
+    : keep_(options.keep),
+      each_(options.each),
+      near_(options.near),
+      margin_(options.margin),
+      wants_front_(options.front && !options.below) {}
+
+/// Infinite while there are fewer kinds.
+double CandidateShelf::best_of_near_kind() const {
+  std::vector<PlanKind> kinds;
+  for (const ParallelCandidate& c : best_) {
+    const PlanKind kind = kind_of(c.point);
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
+      kinds.push_back(kind);
+      if (kinds.size() == near_) {
+        return c.seconds;
+      }
+    }
   }
-  if (best_.size() >= near_) {
-    seconds = std::min(seconds, best_[near_ - 1].seconds * (1 + margin_));
-  }
-  return seconds;
+  return std::numeric_limits<double>::infinity();
 }
 
 void CandidateShelf::offer(const ParallelCandidate& c) {
@@ -31,8 +43,24 @@ void CandidateShelf::offer(const ParallelCandidate& c) {
       return;  // shelves that began alike bring the same candidates
     }
     best_.insert(place, c);
-    while (best_.size() > keep_ || best_.back().seconds > limit()) {
+    const auto alike = [kind = kind_of(c.point)](const ParallelCandidate& o) {
+      return kind_of(o.point) == kind;
+    };
+    if (static_cast<std::size_t>(std::count_if(best_.begin(), best_.end(), alike)) > each_) {
+      const auto last = std::find_if(best_.rbegin(), best_.rend(), alike);
+      crowded_out_ = std::min(crowded_out_, last->seconds);
+      best_.erase(std::next(last).base());
+    }
+    // The kinds among the best change with what is left out, so that is looked at again.
+    const auto set_limit = [this] {
+      limit_ = std::min(best_.size() >= keep_ ? best_.back().seconds
+                                              : std::numeric_limits<double>::infinity(),
+                        std::isinf(margin_) ? margin_ : best_of_near_kind() * (1 + margin_));
+    };
+    set_limit();
+    while (best_.size() > keep_ || best_.back().seconds > limit_) {
       best_.pop_back();
+      set_limit();
     }
   }
   if (!wants_front_) {
@@ -63,6 +91,7 @@ bool CandidateShelf::beaten(double seconds, double bytes) const {
 }
 
 void CandidateShelf::take(const CandidateShelf& other) {
+  crowded_out_ = std::min(crowded_out_, other.crowded_out_);
   for (const ParallelCandidate& c : other.best_) {
     offer(c);
   }

@@ -64,7 +64,7 @@ ParallelSearchResult unpacked(const std::string& bytes) {
 
 ParallelSearchResult merged(std::vector<ParallelSearchResult> parts,
                             const ParallelSearchOptions& options) {
-  CandidateShelf shelf(options.keep, options.near, options.margin, options.front && !options.below);
+  CandidateShelf shelf(options);
   ParallelSearchResult all;
   for (const ParallelSearchResult& part : parts) {
     for (const auto* list : {&part.best, &part.front}) {
@@ -81,7 +81,7 @@ ParallelSearchResult merged(std::vector<ParallelSearchResult> parts,
   }
   all.best = shelf.best();
   all.front = shelf.front();
-  all.others_at_least = std::min(all.others_at_least, shelf.limit());
+  all.others_at_least = std::min(all.others_at_least, shelf.others_at_least());
   all.least_bytes = all.best.empty() ? all.least_bytes : 0;
   return all;
 }

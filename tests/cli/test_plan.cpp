@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "command_line.h"
@@ -13,12 +14,12 @@ using nlohmann::json;
 
 namespace {
 
-/// A space of some 70,000 plans: a fraction of a second.
+/// A space of some 70,000 plans: a fraction of a second. Nothing overlaps, so that it is proven.
 std::vector<std::string> plan(const std::vector<std::string>& more,
                               const std::string& devices = "8") {
   return with_sets("plan",
                    {"workload=megatron-8.3b", "system=dgx-a100-80gb", "batch.global=16",
-                    "batch.sequence=1024", "devices=" + devices},
+                    "batch.sequence=1024", "parallel.overlap={}", "devices=" + devices},
                    more);
 }
 
@@ -49,7 +50,7 @@ void refused(const std::vector<std::string>& arguments, const std::string& place
 }  // namespace
 
 TEST_CASE("plan on a transformer tells plans, bound, space and front", "[cli][plan]") {
-  const Outcome outcome = call(plan({"--top", "2", "--front", "--export", "megatron"}));
+  const Outcome outcome = call(plan({"--top", "2", "--front", "--details", "--export", "megatron"}));
   INFO(outcome.err);
   REQUIRE(outcome.code == 0);
   CHECK(outcome.err.empty());
@@ -62,7 +63,7 @@ TEST_CASE("plan on a transformer tells plans, bound, space and front", "[cli][pl
 
 TEST_CASE("plan says what the job keeps out of the search", "[cli][plan]") {
   const std::vector<std::string> set{"--set", "parallel.tensor=4", "--set", "parallel.zero=1"};
-  CHECK_THAT(call(plan(set)).out, Contains("held as the job says: tensor=4, zero=1;"));
+  CHECK_THAT(call(plan(set)).out, Contains("held as the job says: tensor=4, zero=1\n"));
   std::vector<std::string> as_json = set;
   as_json.insert(as_json.end(), {"--format", "json"});
   CHECK(document(call(plan(as_json))).at("held") == "tensor=4, zero=1");
@@ -113,7 +114,7 @@ TEST_CASE("where transfers run beside compute, what is proven or not is said", "
   CHECK(bound.at("proven") == (unproven == 0));
   std::vector<std::string> as_text = overlapped;
   CHECK_THAT(call(plan(as_text)).out,
-             Contains(unproven == 0 ? std::string("proven, to 0.5 %")
+             Contains(unproven == 0 ? std::string("proven the fastest, to 0.5 %")
                                     : std::to_string(unproven) + " plans that were not simulated"));
 }
 
@@ -121,7 +122,7 @@ TEST_CASE("plan for a framework finds what it can run, with memory to spare", "[
   const Outcome text = call(plan({"--for", "torchtitan", "--set", "workload.activation=swiglu"}));
   INFO(text.err);
   REQUIRE(text.code == 0);
-  CHECK_THAT(text.out, Contains("only plans that torchtitan can run"));
+  CHECK_THAT(text.out, Contains("plans that torchtitan cannot run"));
   const json j = document(call(
       plan({"--top", "5", "--for", "megatron", "--memory-headroom", "50%", "--format", "json"})));
   for (const json& p : j.at("plans")) {
@@ -135,6 +136,37 @@ TEST_CASE("plan for a framework finds what it can run, with memory to spare", "[
   refused(plan({"--memory-headroom", "120%"}), "--memory-headroom", "a share such as 5%");
   refused(plan({"--memory-headroom", "5"}), "--memory-headroom", "unit");
   refused(plan({"--memory-headroom", "90 GiB"}), "--memory-headroom", "less than");
+}
+
+TEST_CASE("plans that are shown differ in kind, at the pace of a framework", "[cli][plan]") {
+  const auto planned = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--top", "5", "--format", "json"});
+    return document(call(with_sets("plan",
+                                   {"workload=llama2-7b", "system=dgx-h100", "devices=16",
+                                    "batch.global=32", "batch.sequence=4096"},
+                                   more)));
+  };
+  const json usual = planned({});
+  CHECK(usual.at("usual_stack") == "megatron-core");
+  std::set<std::string> kinds;
+  for (const json& p : usual.at("plans")) {
+    const json& plan = p.at("plan");
+    json kind = json::array();
+    for (const char* key : {"tensor", "context", "expert", "pipeline", "zero"}) {
+      kind.push_back(plan.at(key));
+    }
+    kinds.insert(kind.dump());
+    CHECK(p.at("job").at("parallel").at("overlap").at("data") == true);  // as that stack overlaps
+  }
+  CHECK(kinds.size() == usual.at("plans").size());
+  const json titan = planned({"--for", "torchtitan"});
+  CHECK(titan.at("usual_stack") == "torchtitan");
+  CHECK(titan.at("plans").at(0).at("plan").at("zero") == 3);
+  // What the job says goes before what the framework usually does.
+  const json own = planned({"--for", "megatron", "--set", "parallel.overlap.data=false"});
+  const json& overlap = own.at("plans").at(0).at("job").at("parallel").at("overlap");
+  CHECK_FALSE(overlap.value("data", false));
+  CHECK(overlap.at("pipeline") == true);
 }
 
 TEST_CASE("plan --format csv has a row per plan", "[cli][plan]") {

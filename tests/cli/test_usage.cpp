@@ -1,5 +1,6 @@
 // What users type and what they get: exit codes, one document on standard output, whole files or
 // none.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -282,9 +283,48 @@ TEST_CASE("a step longer than the clock is refused, and the op is named", "[cli]
   }
 }
 
+TEST_CASE("a prediction is one screen, and its details are asked for", "[cli]") {
+  const auto lines = [](const std::string& text) {
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  const std::vector<std::string> set{"workload=llama3-8b", "system=dgx-h100", "batch.global=8",
+                                     "batch.micro=1", "parallel.zero=3"};
+  const Outcome screen = call(with_sets("predict", set, {"--tokens", "15T", "--price", "2.5"}));
+  REQUIRE(screen.code == 0);
+  CHECK(lines(screen.out) <= 20);
+  for (const char* said : {"TFLOP/s", "tokens/s", "MFU", "memory (rank 0)", "days", "device-hours",
+                           "nine of ten", "compute"}) {
+    INFO(said);
+    CHECK_THAT(screen.out, Contains(said));
+  }
+  CHECK_THAT(screen.out, !Contains("e+") && !Contains("calibrated range"));
+  const Outcome all = call(with_sets("predict", set, {"--details"}));
+  CHECK(lines(all.out) > 30);
+  CHECK_THAT(all.out, Contains("bound by") && Contains("calibrated range"));
+}
+
+TEST_CASE("a sweep prices whole runs", "[cli][sweep]") {
+  const std::vector<std::string> set{"workload=llama3-8b", "system=dgx-h100", "devices=8,16",
+                                     "batch.global=16", "batch.micro=1", "parallel.zero=3"};
+  const Outcome text = call(with_sets("sweep", set, {"--tokens", "1T", "--price", "2"}));
+  REQUIRE(text.code == 0);
+  CHECK_THAT(text.out, Contains("days") && Contains("cost") && !Contains("e+"));
+  const json j = document(
+      call(with_sets("sweep", set, {"--tokens", "1T", "--price", "2", "--format", "json"})));
+  for (const json& point : j.at("points")) {
+    const json& run = point.at("run");
+    const double tokens = point.at("tokens_per_s");
+    CHECK(run.at("days").get<double>() == Approx(1e12 / tokens / 86400).epsilon(1e-4));
+    CHECK(run.at("cost").get<double>() ==
+          Approx(2 * run.at("device_hours").get<double>()).epsilon(1e-9));
+  }
+  CHECK(call(with_sets("sweep", set, {"--price", "2"})).code == 2);
+}
+
 TEST_CASE("op kinds left out of the table are counted", "[cli]") {
   const Outcome outcome = call(
-      with_sets("predict", {"workload=mixtral-8x7b", "system=dgx-h100", "batch.global=8"}, {}));
+      with_sets("predict", {"workload=mixtral-8x7b", "system=dgx-h100", "batch.global=8"},
+                {"--details"}));
   INFO(outcome.out << outcome.err);
   REQUIRE(outcome.code == 0);
   const json j = document(
@@ -343,6 +383,8 @@ TEST_CASE("errors name what was typed", "[cli]") {
   refused(predict({"--format", "yaml"}), "--format: found 'yaml'", "expected text, json or csv");
   refused(predict({"--hbm", "20 GB"}), "--hbm: is no option of predict", "--help");
   refused(predict({"--set", "tensor=8"}), "--set tensor: is a key of parallel", "parallel.tensor");
+  refused(predict({"--set", "tp=8"}), "--set tp: is a key of parallel", "parallel.tensor");
+  refused(predict({"--set", "foo=1"}), "--set foo: unknown key", "stack");
   refused(predict({"--interval"}), "--interval: is no option", "did you mean --intervals?");
   refused({"hitcurve", "none.bin", "--rows", "-3"}, "--rows: found '-3'", "at least 1");
 }

@@ -98,6 +98,27 @@ TEST_CASE("arguments of Megatron-LM's own jobs are read as they stand", "[config
   WARN(read << " of " << all << " argument files are read as they stand; refused:\n" << refused);
 }
 
+TEST_CASE("jobs of encoders are refused as such", "[config][import][data]") {
+  const fs::path folder = cases();
+  if (folder.empty()) {
+    return;
+  }
+  int refused = 0;
+  for (const auto& entry : fs::directory_iterator(folder / "cases")) {
+    const std::string name = entry.path().filename().string();
+    if (entry.path().extension() != ".args" ||
+        !(name.starts_with("bert__") || name.starts_with("t5__"))) {
+      continue;
+    }
+    CAPTURE(name);
+    CHECK_THROWS_WITH(import_to_json(file_source(entry.path())),
+                      Catch::Contains(name.starts_with("t5__") ? "an encoder and a decoder"
+                                                               : "as a BERT reads them"));
+    ++refused;
+  }
+  CHECK(refused >= 15);
+}
+
 TEST_CASE("what is read of Megatron-LM's own jobs is what others read", "[config][import][data]") {
   const fs::path folder = cases();
   if (folder.empty()) {

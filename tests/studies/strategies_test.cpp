@@ -64,7 +64,7 @@ TEST_CASE("splitting weight gradients off shortens a pipelined step", "[studies]
   CHECK(time("zb-h1") < time("1f1b"));
 }
 
-TEST_CASE("a plan that does not fit names the fastest single change that does", "[studies]") {
+TEST_CASE("a plan that does not fit names the fastest change that does", "[studies]") {
   const auto job = [](std::vector<std::string> more) {
     more.insert(more.end(), {"devices=8", "batch.global=8", "batch.micro=1"});
     return zoo_job("llama3-8b", "dgx-h100", more);
@@ -76,7 +76,7 @@ TEST_CASE("a plan that does not fit names the fastest single change that does", 
   REQUIRE_FALSE(p.warnings.empty());
   CHECK_THAT(p.warnings.front(), Catch::StartsWith("does not fit: rank 0 needs") &&
                                      Catch::Contains("most of it optimizer") &&
-                                     Catch::Contains("s a step), the fastest single change"));
+                                     Catch::Contains("s a step), the fastest change"));
   CHECK(predict(job({"parallel.zero=2"})).fits);
   CHECK_FALSE(predict(job({"parallel.zero=1"})).fits);
   // None of those that fit is faster than the one that is named.
@@ -90,6 +90,9 @@ TEST_CASE("a plan that does not fit names the fastest single change that does", 
       change = tried;
     }
   }
-  CHECK_THAT(p.warnings.front(), Catch::Contains("use " + change + " ("));
-  CHECK_THAT(p.warnings.front(), Catch::Contains(fmt::format("{:.3g} s a step", fastest)));
+  // Or two together are, by more than 3 %.
+  const bool one = p.warnings.front().find("use " + change + " (") != std::string::npos;
+  const std::size_t use = p.warnings.front().find(" GiB, ", p.warnings.front().find("use "));
+  const double said = std::stod(p.warnings.front().substr(use + 6));
+  CHECK(said <= fastest * (one ? 1.01 : 0.98));
 }

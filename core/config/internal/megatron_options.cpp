@@ -119,13 +119,16 @@ std::int64_t Arguments::required(const std::string& name, const char* what) {
   return *n;
 }
 
-void Arguments::refuse_unread() const {
+void Arguments::refuse_other_step() const {
   for (const auto& [name, option] : options_) {
-    const auto known = megatron_option(name, options_.at(name).value);
-    if (seen_.count(name) == 0 && known && known->effect == OptionEffect::kOtherStep) {
+    const auto known = megatron_option(name, option.value);
+    if (known && known->effect == OptionEffect::kOtherStep) {
       refuse(name, fmt::format("trains {}, which stepcast does not model", known->note));
     }
   }
+}
+
+void Arguments::refuse_unread() const {
   const std::vector<std::string> left = unknown();
   if (left.empty()) {
     return;

@@ -69,8 +69,10 @@ class Arguments {
   }
   /// Notes what the options say and the job does not.
   void approximate(std::string phrase) { approximated_.push_back(std::move(phrase)); }
-  /// Refuses another kind of step, and options that nothing knows: all of these at once, each with
-  /// its line and the option it may be meant for.
+  /// Refuses another kind of step.
+  void refuse_other_step() const;
+  /// Refuses options that nothing knows: all of these at once, each with its line and the option it
+  /// may be meant for.
   void refuse_unread() const;
   /// What costs something and the job leaves out, as phrases.
   [[nodiscard]] std::vector<std::string> left_out() const;

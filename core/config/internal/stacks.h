@@ -13,6 +13,8 @@ struct NamedStack {
   std::string name;
   std::string where;       ///< of the name, for errors
   bool over_file = false;  ///< an override: it goes before what the file says
+  /// The usual one, which nobody named: each family of plans is at the pace of its own.
+  bool usual = false;
 };
 std::optional<NamedStack> stack_named_by(const Document& job,
                                          const std::vector<std::string>& overrides);
@@ -25,5 +27,10 @@ JobDocuments with_stack(JobDocuments documents, const StackRecipe& recipe, bool 
 /// framework.
 Job read_job_on_stack(JobDocuments documents, const std::optional<NamedStack>& named,
                       const Library& library, bool plan_open);
+
+/// The documents of a job whose plan is open: searched keys that say "auto" are left out.
+JobDocuments open_plan(JobDocuments documents);
+/// The request of a job as it was read from such documents: what they say of its plan is fixed.
+PlanRequest plan_request_of(const JobDocuments& documents, Job job);
 
 }  // namespace stepcast::config
