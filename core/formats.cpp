@@ -45,6 +45,7 @@ const std::vector<FormatInfo>& all_formats() {
       {Format::kMx4, "mx4", 3, 16, 8, 1, 0},  // sign + 2
       {Format::kInt8Row, "int8_row", 8, 0, 0, 0, 8},
       {Format::kInt4Row, "int4_row", 4, 0, 0, 0, 4},
+      {Format::kNf4, "nf4", 4, 64, 8, 0, 0},
   };
   return formats;
 }

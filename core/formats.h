@@ -32,6 +32,9 @@ enum class Format : std::uint8_t {
   // Embedding rows with a scale and a bias per row.
   kInt8Row,
   kInt4Row,
+  // Normal-distribution quantiles; blocks of 64 share a scale, itself kept in 8 bits (QLoRA,
+  // arXiv 2305.14314, section 3).
+  kNf4,
 };
 
 /// How a format stores numbers. Bits per element = `element_bits + scale_bits / block +

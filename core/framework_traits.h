@@ -8,7 +8,6 @@ namespace stepcast {
 /// "framework.traits"; a constant above 0 says yes. They cost time and bytes; the bundled runtime
 /// has none of them.
 struct FrameworkTraits {
-  bool dropout = false;  ///< GPT-style models: of attention probabilities and both branches
   /// Weight gradients of a micro-batch are added to the sum by a kernel of their own.
   bool separate_accumulation = false;
   /// A tensor rank sends its part of an activation along the pipeline and the receiving ranks
@@ -29,9 +28,6 @@ struct FrameworkTraits {
   bool blocking_launches = false;
   /// A stage keeps what it sent until the backward pass of the micro-batch (DeepSpeed).
   bool keeps_outputs = false;
-  /// The loss is made by kernels of the framework's own: logits are copied to fp32, their
-  /// log-probabilities and two gradients are tensors of their own (PyTorch's cross_entropy).
-  bool eager_loss = false;
   /// Narrow copies of weights are made where they are used, in each pass, and not kept (torchao).
   /// Without it they are made once a step, and kept.
   bool casts_each_pass = false;
@@ -62,20 +58,10 @@ inline FrameworkTraits framework_traits(const System& system) {
   const auto number = [&](const char* trait) {
     return has(trait) ? stack->second.constants.at(trait) : 0.0;
   };
-  return {has("dropout"),
-          has("separate_accumulation"),
-          has("scatter_gather"),
-          has("fused_quantise"),
-          has("synchronous_messages"),
-          has("selective_per_op"),
-          has("blocking_launches"),
-          has("keeps_outputs"),
-          has("eager_loss"),
-          has("casts_each_pass"),
-          has("narrow_ids"),
-          has("fused_optimizer"),
-          number("arranged_rows"),
-          number("distributed_ids")};
+  return {has("separate_accumulation"), has("scatter_gather"),   has("fused_quantise"),
+          has("synchronous_messages"),  has("selective_per_op"), has("blocking_launches"),
+          has("keeps_outputs"),         has("casts_each_pass"),  has("narrow_ids"),
+          has("fused_optimizer"),       number("arranged_rows"), number("distributed_ids")};
 }
 
 }  // namespace stepcast

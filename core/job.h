@@ -18,9 +18,59 @@ namespace stepcast {
 
 enum class ScheduleKind : std::uint8_t { kGpipe, kOneFOneB, kZbH1 };
 enum class RecomputeKind : std::uint8_t { kNone, kSelective, kFull, kFirstLayers };
+/// What "selective" recomputation makes again in the backward pass of a layer. The names are those
+/// of Megatron-LM's --recompute-modules.
+struct RecomputeModules {
+  bool attention_core = true;      ///< core_attn: scores and what is kept of them
+  bool norms = false;              ///< layernorm: the outputs of both norms
+  bool feed_forward = false;       ///< mlp: a dense feed-forward block from its norm on
+  bool expert_activation = false;  ///< moe_act: what the experts' activation made
+  friend bool operator==(const RecomputeModules&, const RecomputeModules&) = default;
+};
 struct Recompute {
   RecomputeKind kind = RecomputeKind::kNone;
-  std::int64_t layers = 0;  ///< kFirstLayers: full recompute of the first k layers of each stage
+  std::int64_t layers = 0;   ///< kFirstLayers: full recompute of the first k layers of each stage
+  RecomputeModules modules;  ///< kSelective
+};
+
+/// How the logits of a head become the loss and their gradient.
+enum class LossKind : std::uint8_t {
+  kInPlace,   ///< in fp32, overwritten by their gradient
+  kCopied,    ///< products write and read them in their own format; the loss works on a copy in
+              ///< fp32 (Megatron-LM)
+  kCompiled,  ///< likewise, with the exponentials in a tensor of their own (Megatron-LM's
+              ///< --cross-entropy-loss-fusion native, PyTorch's compiler)
+  kEager,     ///< PyTorch's cross_entropy: log-probabilities and two gradients are tensors of their
+              ///< own, in fp32
+  kFused,     ///< one kernel overwrites them, in the products' format, with their gradient (Liger,
+              ///< Transformer Engine)
+};
+struct Loss {
+  LossKind kind = LossKind::kInPlace;
+  /// Parts of a micro-batch's tokens: the head's product, the loss and both gradients of one are
+  /// done before the next begins, in the forward pass.
+  std::int64_t chunks = 1;
+};
+
+/// Low-rank adapters beside matrices that are not trained: y = x W + alpha / rank * (x A) B (Hu et
+/// al., arXiv 2106.09685). Weights of the model have no gradient and no optimizer state.
+struct Lora {
+  std::int64_t rank = 0;
+  double alpha = 0;
+  double dropout = 0;                                            ///< of x on its way to A
+  bool qkv = true, projection = true, fc1 = false, fc2 = false;  ///< matrices that have adapters
+};
+
+/// Lengths of the documents that sequences are made of.
+struct SequenceLengths {
+  double mean = 0;
+  double mean_square = 0;  ///< of the lengths
+  /// Documents follow one another until a sequence is full; else each sequence holds one, and the
+  /// rest of its tokens are padding.
+  bool packed = true;
+  bool attend_within = true;  ///< packed: a token attends to its own document only
+  /// Of the document that an average token lies in.
+  [[nodiscard]] double length_of_a_token() const { return mean_square / mean; }
 };
 
 struct Overlap {
@@ -107,6 +157,10 @@ struct RoleFormats {
   /// Of tokens, and of gradients of what was made of them, on their way to experts; none: as they
   /// are stored.
   std::optional<Format> expert_dispatch{};
+  Format moments = Format::kFp32;  ///< of what an optimizer keeps beside a weight
+  Format master = Format::kFp32;   ///< of the copy of a narrow weight that an optimizer updates
+  /// In which weights that are not trained are kept; none: as all others.
+  std::optional<Format> frozen{};
 };
 
 struct Calibration {
@@ -144,6 +198,9 @@ struct Job {
   OptimizerKind embedding_optimizer = OptimizerKind::kRowwiseAdagrad;
   bool flash_attention = true;
   bool fused_epilogues = false;  ///< biases and activations inside products (core/epilogue.h)
+  Loss loss;
+  std::optional<Lora> lora;
+  std::optional<SequenceLengths> sequence_lengths;
   JobPhase phase = JobPhase::kTrain;
   std::int64_t cached = 0;  ///< tokens per sequence whose keys and values exist (not kTrain)
   Calibration calibration;

@@ -83,6 +83,9 @@ std::optional<BrokenRule> broken_rule(const Job& job) {
   if (!broken && w != nullptr) {
     broken = internal::first_of(internal::schedule_rules(), job, *w);
   }
+  if (!broken && w != nullptr) {
+    broken = internal::first_of(internal::training_rules(), job, *w);
+  }
   return broken;
 }
 

@@ -67,6 +67,8 @@ struct TransformerWorkload {
   [[nodiscard]] std::int64_t window_of(std::int64_t layer) const {
     return full_attention_every > 0 && (layer + 1) % full_attention_every == 0 ? 0 : window;
   }
+  /// Attention probabilities, both branches and the embedding lose values in training.
+  bool dropout = false;
   bool parallel_block = false;  ///< attention and feed-forward block read one norm, side by side
   std::optional<LatentAttention> mla;  ///< then kv_heads and head_dim say nothing
   std::optional<MixtureOfExperts> moe;

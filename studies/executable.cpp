@@ -173,6 +173,27 @@ void require_transformer(const Job& job, const TransformerWorkload& m) {
     refuse("formats.expert_dispatch", "tokens that travel in a format of their own",
            "leave it out");
   }
+  if (m.dropout) {
+    refuse("workload.dropout", "dropout", "set it to false");
+  }
+  if (job.loss.kind != LossKind::kInPlace || job.loss.chunks > 1) {
+    refuse("loss", "a loss on copies or in chunks of the logits", "set it to in_place");
+  }
+  if (job.lora) {
+    refuse("lora", "adapters beside frozen weights", "leave it out");
+  }
+  if (job.sequence_lengths) {
+    refuse("sequence_lengths", "sequences of several documents", "leave it out");
+  }
+  if (job.parallel.recompute.kind == RecomputeKind::kSelective &&
+      job.parallel.recompute.modules != RecomputeModules{}) {
+    refuse("parallel.recompute.modules", "recomputed modules other than core_attn",
+           "set parallel.recompute to selective");
+  }
+  if (job.formats.moments != Format::kFp32 || job.formats.master != Format::kFp32) {
+    refuse(job.formats.moments != Format::kFp32 ? "formats.moments" : "formats.master",
+           "an optimizer with states below 32 bits", "set it to fp32");
+  }
   if (m.mla) {
     refuse("workload.mla", "multi-head latent attention", "run a workload without it");
   }

@@ -79,13 +79,18 @@ void check_tiers(StepPrediction& p, const ExecutionGraph& graph) {
   }
 }
 
+/// Without padding.
+double tokens_of_a_sequence(const Job& job) {
+  const auto& lengths = job.sequence_lengths;
+  return lengths && !lengths->packed ? lengths->mean : static_cast<double>(job.batch.sequence);
+}
+
 void fill_rates(StepPrediction& p) {
   const double seconds = p.iteration.base();
   const Job& job = p.job;
   p.samples_per_second = static_cast<double>(job.batch.global) / seconds;
-  p.tokens_per_second = job.workload.transformer() != nullptr
-                            ? p.samples_per_second * static_cast<double>(job.batch.sequence)
-                            : 0;
+  p.tokens_per_second =
+      job.workload.transformer() != nullptr ? p.samples_per_second * tokens_of_a_sequence(job) : 0;
   p.flops = workloads::step_flops(job);
   p.peak_format = job.formats.compute;
   if (const auto peak = job.system.device.peak_of(job.formats.compute)) {

@@ -115,7 +115,8 @@ double rounded(double x) { return std::round(x * 1e4) / 1e4; }
 }  // namespace
 
 bool gives_pace(const PublishedPrediction& p) {
-  return p.skipped.empty() && p.fits() && p.row->hours_of != "run";
+  // Adapters are predicted at the pace of full training, which tells whether their ops are right.
+  return p.skipped.empty() && p.fits() && p.row->hours_of != "run" && p.row->task != "lora";
 }
 
 Predictions pace_rows(const Predictions& from, const PublishedPrediction& of) {

@@ -72,6 +72,7 @@ PublishedRow read_row(const CsvTable& table, const Shapes& shapes) {
   row.model = fields.text("model");
   row.task = lower(fields.text("task"));
   row.hybrid = fields.text("hybrid");
+  row.lora_targets = fields.text("lora_targets");
   row.duplicate_of = fields.text("duplicate_of");
   row.act = fields.text("act");
   row.gpu = fields.text("gpu");
@@ -111,6 +112,8 @@ PublishedRow read_row(const CsvTable& table, const Shapes& shapes) {
   row.virtual_stages = count("vpp");
   row.context = count("cp");
   row.expert = count("ep");
+  row.lora_rank = count("lora_rank");
+  row.lora_alpha = count("lora_alpha");
   if (const std::string sp = fields.text("sp"); sp == "0" || sp == "1") {
     row.sequence_parallel = sp == "1";
   }
@@ -285,6 +288,29 @@ void add_parallel(const PublishedRow& row, bool sequence_parallel, Settings& to)
   }
 }
 
+/// Rank 16 of the attention's matrices where the source does not say (NeMo's usual ones).
+void add_adapters(const PublishedRow& row, Settings& to) {
+  if (row.task != "lora") {
+    return;
+  }
+  constexpr std::int64_t kUsualRank = 16;
+  const std::int64_t rank = stated(row.lora_rank, kUsualRank);
+  std::vector<std::string> targets;
+  for (const auto& [column, target] : {std::pair{"linear_qkv", R"("qkv")"},
+                                       {"linear_proj", R"("projection")"},
+                                       {"linear_fc1", R"("fc1")"},
+                                       {"linear_fc2", R"("fc2")"}}) {
+    if (row.lora_targets.find(column) != std::string::npos) {
+      targets.emplace_back(target);
+    }
+  }
+  if (targets.empty()) {
+    targets = {R"("qkv")", R"("projection")"};
+  }
+  to.push_back(fmt::format(R"(lora={{"rank": {}, "alpha": {}, "targets": [{}]}})", rank,
+                           stated(row.lora_alpha, 2 * rank), fmt::join(targets, ", ")));
+}
+
 /// Splitting a replica's batch pays with a pipeline only; without one it saves memory at best.
 std::int64_t micro_of(const PublishedRow& row) {
   const std::int64_t split =
@@ -433,7 +459,7 @@ std::string not_modelled(const PublishedRow& row) {
     return fmt::format("hybrid layers ({}) are not modelled", row.hybrid);
   }
   // Supervised fine-tuning trains all weights, as pretraining does.
-  if (!row.task.empty() && row.task != "pretrain" && row.task != "sft") {
+  if (!row.task.empty() && row.task != "pretrain" && row.task != "sft" && row.task != "lora") {
     return fmt::format("task {} is not modelled", row.task);
   }
   return {};
@@ -478,6 +504,7 @@ std::vector<std::string> settings_of(const PublishedRow& row, const PublishedRul
   const auto add = [&settings](const std::vector<std::string>& more) {
     settings.insert(settings.end(), more.begin(), more.end());
   };
+  add_adapters(row, settings);
   // Those of the publication go before what `stack` says.
   add(recipe.settings.always);
   if (tensor > 1) {

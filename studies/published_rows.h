@@ -16,8 +16,10 @@ namespace stepcast::studies {
 struct PublishedRow {
   std::string place;  ///< file:line
   std::string id, source, table, document, framework, model;
-  std::string task;    ///< "pretrain", "sft", "lora"
-  std::string hybrid;  ///< kinds of blocks, "mamba2:23;moe:23;attention:6"
+  std::string task;                            ///< "pretrain", "sft", "lora"
+  std::string hybrid;                          ///< kinds of blocks, "mamba2:23;moe:23;attention:6"
+  std::int64_t lora_rank = 0, lora_alpha = 0;  ///< of task lora
+  std::string lora_targets;                    ///< "linear_qkv;linear_proj"
   std::string duplicate_of;
   std::string act, gpu, zero, schedule, recompute, precision, flash_attention;
   std::string hours_of;       ///< "run" or "steps" where the table has that column

@@ -32,7 +32,7 @@ void StageParameters::gather(Bucket& bucket) {
   t.in = {bucket.weight_shard};
   t.out = {bucket.weights};
   t.communicator = replicas(bucket.replicas).inside;
-  t.format = job_.formats.compute;
+  t.format = weight_format(bucket.sum);
   const auto done = writer_.transfer(kDataStream, job_.parallel.overlap.data, t);
   if (!gather_events_.empty()) {
     gather_events_.back().push_back(done);
@@ -115,7 +115,7 @@ void StageParameters::finished(const std::string& name) {
     return;
   }
   Bucket& bucket = buckets_[bucket_of_.at(name)];
-  if (--bucket.open > 0) {
+  if (!bucket.trained || --bucket.open > 0) {
     return;
   }
   if (bucket.scattered || (overlapping_ && bucket.sum == GradientSum::kNone)) {
@@ -125,7 +125,7 @@ void StageParameters::finished(const std::string& name) {
 
 void StageParameters::zero_gradients() {
   for (const Bucket& bucket : buckets_) {
-    if (bucket.scattered && shape_.microbatches == 1) {
+    if (!bucket.trained || (bucket.scattered && shape_.microbatches == 1)) {
       continue;  // written whole by the only reduce-scatter
     }
     writer_
@@ -188,7 +188,7 @@ void StageParameters::sum_replicas(Bucket& bucket) {
 }
 
 void StageParameters::complete_exchange(Bucket& bucket) {
-  if (bucket.exchanged || replicas(bucket.replicas).replicas == 1) {
+  if (!bucket.trained || bucket.exchanged || replicas(bucket.replicas).replicas == 1) {
     return;
   }
   if (bucket.scattered) {
@@ -202,9 +202,14 @@ void StageParameters::optimize() {
   const bool mixed = !full_precision(job_.formats.compute);
   const double gradient = bits_per_element(job_.formats.gradient) / 8;
   const double weight = bits_per_element(job_.formats.compute) / 8;
+  const double state = bits_per_element(job_.formats.moments) / 8;
+  const double master = mixed ? bits_per_element(job_.formats.master) / 8 : weight;
   gather_events_.clear();
   writer_.set_phase(Phase::kOptimizer);
   for (Bucket& bucket : buckets_) {
+    if (!bucket.trained) {
+      continue;
+    }
     std::vector<TensorId> out{bucket.weight_shard};
     out.insert(out.end(), bucket.states.begin(), bucket.states.end());
     writer_.await(bucket.synchronised);
@@ -213,10 +218,10 @@ void StageParameters::optimize() {
         .out(out)
         .format(Format::kFp32)
         .variant(static_cast<std::uint8_t>(job_.dense_optimizer));
-    // Per element: the gradient, fp32 states and (with narrow weights) the fp32 master copy; the
-    // narrow weights are written too.
+    // Per element: the gradient, states and (with narrow weights) the master copy; the narrow
+    // weights are written too.
     const double n = static_cast<double>(bucket.shard);
-    const double kept = 4.0 * static_cast<double>(bucket.states.size() + 1);
+    const double kept = state * static_cast<double>(bucket.states.size()) + master;
     update.work(update.op().flops, Bytes(n * (gradient + kept)),
                 Bytes(n * (kept + (mixed ? weight : 0))));
     if (bucket.shard != bucket.elements && !bucket.gathered && !bucket.gathered_ahead) {

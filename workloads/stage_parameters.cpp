@@ -49,6 +49,10 @@ bool summed_late(GradientSum sum) {
   return sum == GradientSum::kOverTensor || sum == GradientSum::kOverKeyValue;
 }
 
+bool frozen(GradientSum sum) {
+  return sum == GradientSum::kFrozen || sum == GradientSum::kFrozenNarrow;
+}
+
 }  // namespace
 
 std::vector<std::string> StageParameters::names() const {
@@ -62,6 +66,9 @@ std::vector<std::string> StageParameters::names() const {
 
 /// Whether the state that ZeRO stage `stage` shards (1 optimizer, 2 gradients, 3 weights) is.
 bool StageParameters::sharded(Kind kind, int stage) const {
+  if (frozen(kind.second)) {  // without an update there is nothing to gather but shards of weights
+    return replicas(kind.first).shards > 1 && job_.parallel.zero == 3 && job_.parallel.zero_reshard;
+  }
   const int zero = summed_late(kind.second) ? std::min(job_.parallel.zero, 1)
                    : job_.parallel.zero == 3 && !job_.parallel.zero_reshard ? 1
                                                                             : job_.parallel.zero;
@@ -107,7 +114,10 @@ void StageParameters::group(const std::vector<ParameterSpec>& specs,
        {Kind{Replicas::kExperts, GradientSum::kNone}, Kind{Replicas::kData, GradientSum::kNone},
         Kind{Replicas::kData, GradientSum::kOverTensor},
         Kind{Replicas::kData, GradientSum::kOverKeyValue},
-        Kind{Replicas::kData, GradientSum::kOverEnds}}) {
+        Kind{Replicas::kData, GradientSum::kOverEnds},
+        Kind{Replicas::kExperts, GradientSum::kFrozenNarrow},
+        Kind{Replicas::kData, GradientSum::kFrozenNarrow},
+        Kind{Replicas::kData, GradientSum::kFrozen}}) {
     // Without replicas there is nothing to exchange early: one buffer.
     const bool by_unit = sharded(kind, 2) ||
                          (sharded(kind, 1) && job_.parallel.zero == 3 && !summed_late(kind.second));
@@ -162,15 +172,19 @@ void StageParameters::plan_slots(const std::vector<Group>& groups) {
   ProgramBuilder& b = writer_.builder();
   for (auto& [key, slot] : slots_) {
     const auto& [layer, which, kind] = key;
-    const std::string at = fmt::format("{}.{}{}", layer ? "layer" : "ends", which,
-                                       kind.first == Replicas::kExperts ? ".experts" : "");
+    const std::string at = fmt::format("{}.{}{}{}", layer ? "layer" : "ends", which,
+                                       kind.first == Replicas::kExperts ? ".experts" : "",
+                                       frozen(kind.second) ? ".frozen" : "");
     const auto buffer = [&](const char* what, std::int64_t elements, Format format) {
       const TensorId id = b.buffer(fmt::format("unit.{}.{}", what, at), 1, elements, format);
       b.set_purpose(id, TensorPurpose::kGathered);
       return id;
     };
     if (sharded(kind, 3)) {
-      slot.weights = buffer("weights", slot.elements, job_.formats.compute);
+      slot.weights = buffer("weights", slot.elements, weight_format(kind.second));
+    }
+    if (frozen(kind.second)) {
+      continue;
     }
     slot.gradients = buffer("gradients", slot.elements, job_.formats.gradient);
     if (shape_.microbatches > 1) {
@@ -181,30 +195,36 @@ void StageParameters::plan_slots(const std::vector<Group>& groups) {
   }
 }
 
+Format StageParameters::weight_format(GradientSum sum) const {
+  return sum == GradientSum::kFrozenNarrow ? job_.formats.frozen.value_or(job_.formats.compute)
+                                           : job_.formats.compute;
+}
+
 void StageParameters::open_bucket(const Group& specs, const Slot& slot) {
   ProgramBuilder& b = writer_.builder();
-  const Format weight_format = job_.formats.compute;
   const Format gradient_format = job_.formats.gradient;
   const std::size_t number = buckets_.size();
   Bucket bucket;
   const Kind kind = kind_of(specs);
+  const Format stored = weight_format(kind.second);
+  bucket.trained = !frozen(kind.second);
   std::tie(bucket.replicas, bucket.sum) = kind;
   bucket.unit = specs.front()->unit;
   bucket.first_use = specs.back()->unit;  // specs are in the order of the backward pass
   bucket.parameters = static_cast<std::int32_t>(specs.size());
   bucket.elements = padded(specs);
   bucket.shard = sharded(kind, 1) ? bucket.elements / replicas(kind.first).shards : bucket.elements;
-  bucket.scattered = sharded(kind, 2);
+  bucket.scattered = bucket.trained && sharded(kind, 2);
   bucket.gathered = !summed_late(bucket.sum) && job_.parallel.zero == 3 && sharded(kind, 1);
   const auto name = [number](const char* what) {
     return fmt::format("bucket.{}.{}", number, what);
   };
   if (sharded(kind, 3)) {
-    bucket.weights = b.tensor(view(name("weights"), TensorRole::kBuffer, weight_format,
-                                   slot.weights, 0, 1, bucket.elements));
-  } else {
     bucket.weights = b.tensor(
-        flat_tensor(name("weights"), TensorRole::kParameter, weight_format, bucket.elements));
+        view(name("weights"), TensorRole::kBuffer, stored, slot.weights, 0, 1, bucket.elements));
+  } else {
+    bucket.weights =
+        b.tensor(flat_tensor(name("weights"), TensorRole::kParameter, stored, bucket.elements));
   }
   if (bucket.scattered) {
     bucket.gradients = b.tensor(view(name("gradients"), TensorRole::kBuffer, gradient_format,
@@ -214,7 +234,7 @@ void StageParameters::open_bucket(const Group& specs, const Slot& slot) {
       bucket.fresh = b.tensor(view(name("gradients.fresh"), TensorRole::kBuffer, gradient_format,
                                    slot.fresh, 0, 1, bucket.shard));
     }
-  } else {
+  } else if (bucket.trained) {
     // Inference has none: the views below then have nothing behind them.
     bucket.gradients =
         b.tensor(flat_tensor(name("gradients"), TensorRole::kGradient, gradient_format,
@@ -226,13 +246,15 @@ void StageParameters::open_bucket(const Group& specs, const Slot& slot) {
   std::vector<Tensor::Source> sources;
   std::int64_t offset = 0;
   for (const ParameterSpec* spec : specs) {
-    Tensor weight = view(spec->name, TensorRole::kParameter, weight_format, weights, offset,
-                         spec->rows, spec->columns);
+    Tensor weight = view(spec->name, TensorRole::kParameter, stored, weights, offset, spec->rows,
+                         spec->columns);
     weight.pieces = spec->pieces;
     const TensorId weight_id = b.tensor(std::move(weight));
     const TensorId gradient_id =
-        b.tensor(view(spec->name + ".gradient", TensorRole::kGradient, gradient_format, gradients,
-                      offset, spec->rows, spec->columns));
+        !bucket.trained
+            ? kNoGradient
+            : b.tensor(view(spec->name + ".gradient", TensorRole::kGradient, gradient_format,
+                            gradients, offset, spec->rows, spec->columns));
     const bool fresh =
         parameters_.emplace(spec->name, ProgramBuilder::Parameter{weight_id, gradient_id}).second;
     STEPCAST_CHECK(fresh, "parameter '{}' was declared twice", spec->name);
@@ -241,15 +263,14 @@ void StageParameters::open_bucket(const Group& specs, const Slot& slot) {
     offset += spec->rows * spec->columns;
   }
   if (sharded(kind, 3)) {
-    Tensor shard =
-        flat_tensor(name("weights.shard"), TensorRole::kParameter, weight_format, bucket.shard);
+    Tensor shard = flat_tensor(name("weights.shard"), TensorRole::kParameter, stored, bucket.shard);
     shard.sources = std::move(sources);
     shard.data_parts = replicas(kind.first).shards;
     shard.data_ranks = data_ranks(kind.first);
     bucket.weight_shard = b.tensor(std::move(shard));
   }
   add_shards(bucket, number);
-  if (!shape_.inference) {
+  if (!shape_.inference && bucket.trained) {
     add_states(bucket, number);
   }
   buckets_.push_back(std::move(bucket));
@@ -272,7 +293,10 @@ void StageParameters::add_shards(Bucket& bucket, std::size_t number) {
   };
   if (!sharded(kind, 3)) {
     bucket.weight_shard =
-        part("weights", TensorRole::kParameter, job_.formats.compute, bucket.weights);
+        part("weights", TensorRole::kParameter, weight_format(bucket.sum), bucket.weights);
+  }
+  if (!bucket.trained) {
+    return;
   }
   bucket.gradient_shard =
       bucket.scattered
@@ -286,12 +310,12 @@ void StageParameters::add_states(Bucket& bucket, std::size_t number) {
   for (int i = 0; i < state_count(job_.dense_optimizer); ++i) {
     bucket.states.push_back(
         b.tensor(flat_tensor(fmt::format("bucket.{}.state.{}", number, i),
-                             TensorRole::kOptimizerState, Format::kFp32, bucket.shard)));
+                             TensorRole::kOptimizerState, job_.formats.moments, bucket.shard)));
   }
   if (!full_precision(job_.formats.compute)) {  // the weights the optimizer really updates
     const TensorId master =
         b.tensor(flat_tensor(fmt::format("bucket.{}.master", number), TensorRole::kOptimizerState,
-                             Format::kFp32, bucket.shard));
+                             job_.formats.master, bucket.shard));
     b.set_master(bucket.weights, master);
     b.set_master(bucket.weight_shard, master);
   }

@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <tuple>
@@ -21,7 +22,12 @@ enum class GradientSum : std::uint8_t {
   kOverTensor,    ///< tensor ranks hold partial sums (sequence parallelism: each saw its own rows)
   kOverKeyValue,  ///< tensor ranks with the same key and value heads each saw their own queries
   kOverEnds,      ///< first and last stage each hold a copy of the tied embedding
+  kFrozen,        ///< there is none: the parameter is not trained
+  kFrozenNarrow,  ///< likewise, and it is kept in RoleFormats::frozen
 };
+
+/// ProgramBuilder::Parameter::gradient of a parameter that is not trained.
+constexpr TensorId kNoGradient = std::numeric_limits<TensorId>::max();
 
 /// Ranks that hold the same part of a parameter and sum its gradient.
 enum class Replicas : std::uint8_t { kData, kExperts };
@@ -51,6 +57,7 @@ struct Bucket {
   TensorId weights = 0, gradients = 0;
   TensorId weight_shard = 0, gradient_shard = 0;  ///< the whole without ZeRO
   std::vector<TensorId> states;
+  bool trained = true;                 ///< else it has weights alone
   std::int64_t first_use = kHeadUnit;  ///< of its units, the first in a forward pass
   bool gathered = false;               ///< ZeRO 3: weights are gathered before they are used
   bool gathered_ahead = false;  ///< ZeRO 1, 2: before the step's first forward pass needs them
@@ -162,6 +169,7 @@ class StageParameters {
   }
   [[nodiscard]] std::int64_t data_ranks(Replicas r) const;
   [[nodiscard]] bool sharded(Kind kind, int stage) const;
+  [[nodiscard]] Format weight_format(GradientSum sum) const;
   [[nodiscard]] std::int64_t padded(const Group& specs) const;
 
   // Exchanges (stage_exchange.cpp).

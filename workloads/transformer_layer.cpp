@@ -36,20 +36,38 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
       (recompute.kind == RecomputeKind::kFirstLayers && index_in_stage < recompute.layers);
   const bool selective = recompute.kind == RecomputeKind::kSelective && !shape_.inference;
   t.recompute_ops = selective && traits_.selective_per_op;
-  t.recompute_attention = selective && !t.recompute_ops;
+  const RecomputeModules& modules = recompute.modules;
+  t.recompute_attention = selective && !t.recompute_ops && modules.attention_core;
+  const bool experts = shape_.model.has_experts(layer);
+  t.recompute_mlp = selective && !t.recompute_ops && modules.feed_forward && !experts;
+  t.recompute_norms = selective && !t.recompute_ops && modules.norms;
   const bool keep = !t.recompute_layer && !t.recompute_ops && !shape_.inference;
   const std::string at = layer_name(layer);
   const std::int64_t h = shape_.model.hidden;
-  t.norm1 = kept(keep, at + "norm1", shape_.rows, h, compute_);
+  t.norm1 = kept(keep && !t.recompute_norms && keeps_input(&Lora::qkv), at + "norm1", shape_.rows,
+                 h, compute_);
   t.norm1_statistics = kept(keep, at + "norm1_statistics", shape_.rows, 2, Format::kFp32);
   t.qkv = kept(keep, at + "qkv", shape_.tokens, shape_.qkv_width, compute_);
   const std::int64_t score_rows = shape_.samples * shape_.heads;
   const bool keep_core = (keep && !t.recompute_attention) || t.recompute_ops;
+  const auto mask = [&](bool held, const char* name, std::int64_t rows, std::int64_t columns) {
+    return kept(held, at + name, rows, columns, Format::kInt8);
+  };
+  if (dropout()) {
+    t.attention_masks = {mask(keep, "attention.mask", shape_.rows, h)};
+    t.mlp_masks = {mask(keep, "mlp.mask", shape_.rows, h)};
+  }
   if (job_.flash_attention) {
     t.log_sum_exp = kept(keep_core, at + "log_sum_exp", score_rows, shape_.sequence, Format::kFp32);
   } else {
     t.scores =
         kept(keep_core, at + "scores", score_rows * shape_.sequence, shape_.sequence, compute_);
+    if (dropout()) {
+      t.dropped_scores = {
+          mask(keep_core, "scores.mask", score_rows * shape_.sequence, shape_.sequence),
+          kept(keep_core, at + "scores.dropped", score_rows * shape_.sequence, shape_.sequence,
+               compute_)};
+    }
   }
   t.attention =
       kept(keep || t.recompute_ops, at + "attention", shape_.tokens, shape_.query_width, compute_);
@@ -70,18 +88,23 @@ TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t laye
   }
   t.middle = kept(keep || (t.recompute_ops && shape_.sequence_parallel), at + "middle", shape_.rows,
                   h, compute_);
-  t.norm2 = kept(keep, at + "norm2", shape_.rows, h, compute_);
-  t.norm2_statistics = kept(keep, at + "norm2_statistics", shape_.rows, 2, Format::kFp32);
-  if (shape_.model.has_experts(layer)) {
-    t.experts = expert_tensors(layer, at, keep);
+  const bool keep_mlp = keep && !t.recompute_mlp;
+  t.norm2 = kept(keep_mlp && !t.recompute_norms && (experts || keeps_input(&Lora::fc1)),
+                 at + "norm2", shape_.rows, h, compute_);
+  t.norm2_statistics = kept(keep_mlp, at + "norm2_statistics", shape_.rows, 2, Format::kFp32);
+  adapter_tensors(at, keep, t);
+  if (experts) {
+    t.experts = expert_tensors(layer, at, keep,
+                               !selective || t.recompute_ops || !modules.expert_activation);
     return t;
   }
   if (t.recompute_ops) {
     keep_products(at, t);
   }
-  t.fc1 = kept(keep || (t.recompute_ops && !shape_.model.gated()), at + "fc1", shape_.tokens,
+  t.fc1 = kept(keep_mlp || (t.recompute_ops && !shape_.model.gated()), at + "fc1", shape_.tokens,
                shape_.fc1_width, compute_);
-  t.activated = kept(keep, at + "activated", shape_.tokens, shape_.ffn, compute_);
+  t.activated = kept(keep_mlp && keeps_input(&Lora::fc2), at + "activated", shape_.tokens,
+                     shape_.ffn, compute_);
   return t;
 }
 
@@ -91,15 +114,28 @@ void TransformerStage::attention_forward(const LayerTensors& t) {
     return;
   }
   std::vector<TensorId> out{t.attention, job_.flash_attention ? t.log_sum_exp : t.scores};
-  writer_
-      .compute(OpKind::kAttentionForward, "layer.attention.core",
-               {shape_.samples, shape_.heads, shape_.kv_heads, shape_.sequence, shape_.sequence,
-                shape_.core_dim})
-      .in({t.qkv})
-      .out(out)
-      .detail(t.window)
-      .flags(attention_flags(job_))
-      .variant(dropout() ? 1 : 0);
+  out.insert(out.end(), t.dropped_scores.begin(), t.dropped_scores.end());
+  attend_within({OpKind::kAttentionForward,
+                 shape_.attention_batch,
+                 shape_.heads,
+                 shape_.kv_heads,
+                 shape_.attention_length,
+                 shape_.attention_length,
+                 {t.qkv},
+                 out},
+                t.window);
+}
+
+/// Attention among the tokens of a sequence, or of a document in it.
+void TransformerStage::attend_within(const Attend& a, std::int32_t window) {
+  const bool backward = a.kind == OpKind::kAttentionBackward;
+  auto op =
+      writer_.compute(a.kind, backward ? "layer.attention.core_gradient" : "layer.attention.core",
+                      {a.batch, a.heads, a.kv_heads, a.queries, a.keys, shape_.core_dim});
+  op.in(a.in).out(a.out).detail(window).flags(attention_flags(job_)).variant(dropout() ? 1 : 0);
+  if (shape_.attended != 1) {
+    op.work(op.op().flops * shape_.attended, op.op().bytes_read, op.op().bytes_written);
+  }
 }
 
 void TransformerStage::qkv_forward(const std::string& at, const LayerTensors& t) {
@@ -113,6 +149,7 @@ void TransformerStage::qkv_forward(const std::string& at, const LayerTensors& t)
   gemm({"layer.attention.qkv", n, shape_.qkv_width, m.hidden, x.tensor,
         parameter(at + "attention.qkv.weight").weight, t.qkv},
        x);
+  adapter_forward(t.adapters.qkv, x.tensor, t.qkv);
   if (gpt_) {
     writer_.compute(OpKind::kBiasActivationForward, "layer.attention.bias", {n, shape_.qkv_width})
         .in({t.qkv, parameter(at + "attention.qkv.bias").weight})
@@ -153,7 +190,7 @@ void TransformerStage::layer_forward(std::int64_t layer, const LayerTensors& t, 
     mlp_in(f, {y});
     const Gathered sum = mlp_out(f, partial, "layer.reduce");
     writer_.await(sum.ready);
-    add("layer.add", t.input, sum.tensor, at + "attention.projection.bias", output);
+    add("layer.add", t.input, sum.tensor, at + "attention.projection.bias", output, t.mlp_masks);
     if (gpt_) {
       writer_.compute(OpKind::kBiasActivationForward, "layer.mlp.bias", {shape_.rows, h})
           .in({output, parameter(at + "mlp.fc2.bias").weight})
@@ -163,12 +200,15 @@ void TransformerStage::layer_forward(std::int64_t layer, const LayerTensors& t, 
   }
   const Gathered attended = reduced("layer.attention.reduce", projection);
   writer_.await(attended.ready);
-  add("layer.attention.add", t.input, attended.tensor, at + "attention.projection.bias", t.middle);
+  adapter_forward(t.adapters.projection, t.attention, attended.tensor);
+  add("layer.attention.add", t.input, attended.tensor, at + "attention.projection.bias", t.middle,
+      t.attention_masks);
 
   norm_forward("layer.norm2", at + "norm2", t.middle, t.norm2, t.norm2_statistics,
                !m.has_experts(layer));
   if (m.has_experts(layer)) {
     experts_forward(at, t, output);
+    drop("layer.mlp.dropout", output, {}, t.mlp_masks);
   } else {
     feed_forward_forward(at, t, output);
   }
@@ -178,11 +218,13 @@ void TransformerStage::feed_forward_forward(const std::string& at, const LayerTe
                                             TensorId output) {
   const TensorId partial =
       writer_.workspace("partial", shape_.tokens, shape_.model.hidden, compute_);
-  const FeedForward f{"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn, gpt_, 0};
+  const FeedForward f{"layer.mlp", at + "mlp", t.fc1, t.activated,
+                      shape_.ffn,  gpt_,       0,     &t.adapters};
   mlp_in(f, gathered_for_product("layer.mlp.gather", t.norm2, "gathered"));
   const Gathered fed = mlp_out(f, partial, "layer.mlp.reduce");
   writer_.await(fed.ready);
-  add("layer.mlp.add", t.middle, fed.tensor, at + "mlp.fc2.bias", output);
+  adapter_forward(t.adapters.fc2, t.activated, fed.tensor);
+  add("layer.mlp.add", t.middle, fed.tensor, at + "mlp.fc2.bias", output, t.mlp_masks);
 }
 
 void TransformerStage::mlp_in(const FeedForward& f, const Gathered& input) {
@@ -191,6 +233,9 @@ void TransformerStage::mlp_in(const FeedForward& f, const Gathered& input) {
   gemm({(f.name + ".fc1").c_str(), n, f.width * (m.gated() ? 2 : 1), m.hidden, input.tensor,
         parameter(f.parameter + ".fc1.weight").weight, f.fc1},
        input);
+  if (f.adapters != nullptr) {
+    adapter_forward(f.adapters->fc1, input.tensor, f.fc1);
+  }
   std::vector<TensorId> in{f.fc1};
   if (f.biases) {
     in.push_back(parameter(f.parameter + ".fc1.bias").weight);
@@ -235,6 +280,7 @@ void TransformerStage::layer_backward(std::int64_t layer, const LayerTensors& t,
     return;
   }
   if (shape_.model.has_experts(layer)) {
+    drop("layer.mlp.dropout_gradient", output_gradient, t.mlp_masks, {});
     experts_backward(at, t, output_gradient);
   } else {
     feed_forward_backward(at, t, output_gradient);
@@ -252,11 +298,24 @@ void TransformerStage::feed_forward_backward(const std::string& at, const LayerT
       gathered_for_product("layer.mlp.gather_gradient", output_gradient, "gathered.gradient");
   if (gpt_) {
     bias_gradient("layer.mlp.fc2_bias_gradient", at + "mlp.fc2.bias", output_gradient, shape_.rows,
-                  h);
+                  h, t.mlp_masks);
+  } else {
+    drop("layer.mlp.dropout_gradient", output_gradient, t.mlp_masks, {});
   }
-  const Gathered x = gathered("layer.mlp.gather", t.norm2, "gathered");
-  const Gathered d_norm = mlp_backward(
-      {"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn, gpt_, 0}, dy, x, partial);
+  if (t.recompute_mlp) {
+    writer_.set_phase(Phase::kRecompute);
+    norm_forward("layer.norm2", at + "norm2", t.middle, t.norm2, t.norm2_statistics, true);
+    feed_forward_forward(at, t, writer_.workspace("recomputed.output", shape_.rows, h, compute_));
+    writer_.set_phase(Phase::kBackward);
+  }
+  const bool reads = trains(at + "mlp.fc1.weight") || t.adapters.fc1;
+  const Gathered x = reads
+                         ? gathered("layer.mlp.gather",
+                                    norm_again("layer.norm2", at + "norm2", t, t.norm2), "gathered")
+                         : Gathered{t.norm2};
+  const Gathered d_norm = mlp_backward({"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn,
+                                        gpt_, 0, &t.adapters, output_gradient},
+                                       dy, x, partial);
   writer_.await(d_norm.ready);
   norm_backward("layer.norm2_gradient", at + "norm2",
                 {d_norm.tensor, t.middle, t.norm2_statistics, output_gradient,
@@ -267,6 +326,19 @@ TransformerStage::Gathered TransformerStage::mlp_backward(const FeedForward& f, 
                                                           const Gathered& x, TensorId partial) {
   mlp_out_backward(f, dy);
   return mlp_in_backward(f, x, partial);
+}
+
+/// The output of a norm, made again where it was not kept.
+TensorId TransformerStage::norm_again(const char* name, const std::string& parameter_name,
+                                      const LayerTensors& t, TensorId output) {
+  if (t.recompute_norms && !(t.recompute_mlp && output == t.norm2)) {
+    const bool first = output == t.norm1;
+    writer_.set_phase(Phase::kRecompute);
+    norm_forward(name, parameter_name, first ? t.input : t.middle, output,
+                 first ? t.norm1_statistics : t.norm2_statistics, true);
+    writer_.set_phase(Phase::kBackward);
+  }
+  return output;
 }
 
 /// The gradient of the first product's output, in a workspace of the block.
@@ -288,6 +360,9 @@ void TransformerStage::mlp_out_backward(const FeedForward& f, const Gathered& dy
   gemm({(f.name + ".fc2_input_gradient").c_str(), n, f.width, h, dy.tensor, fc2.weight, d_activated,
         kTransposeB},
        dy);
+  if (f.adapters != nullptr) {
+    adapter_backward(f.adapters->fc2, f.activated, f.own_gradient, d_activated);
+  }
   gemm({(f.name + ".fc2_weight_gradient").c_str(), f.width, h, n, f.activated, dy.tensor,
         fc2.gradient, kTransposeA | kAccumulate});
   parameters_.finished(f.parameter + ".fc2.weight");
@@ -295,6 +370,8 @@ void TransformerStage::mlp_out_backward(const FeedForward& f, const Gathered& dy
   std::vector<TensorId> out{d_fc1};
   if (f.biases) {
     in.push_back(parameter(f.parameter + ".fc1.bias").weight);
+  }
+  if (f.biases && trains(f.parameter + ".fc1.bias")) {
     out.push_back(parameter(f.parameter + ".fc1.bias").gradient);
   }
   writer_.compute(OpKind::kActivationBackward, f.name + ".activation_gradient", {n, f.width})
@@ -316,6 +393,9 @@ TransformerStage::Gathered TransformerStage::mlp_in_backward(const FeedForward& 
   const auto& fc1 = parameter(f.parameter + ".fc1.weight");
   gemm({(f.name + ".fc1_input_gradient").c_str(), n, h, fc1_width, d_fc1, fc1.weight, partial,
         static_cast<std::uint8_t>(kTransposeB | f.flags)});
+  if (f.adapters != nullptr) {
+    adapter_backward(f.adapters->fc1, x.tensor, d_fc1, partial);
+  }
   const Gathered d_input = reduced((f.name + ".reduce_gradient").c_str(), partial);
   writer_.await(x.ready);
   gemm({(f.name + ".fc1_weight_gradient").c_str(), h, fc1_width, n, x.tensor, d_fc1, fc1.gradient,
@@ -333,13 +413,15 @@ void TransformerStage::parallel_backward(const std::string& at, const LayerTenso
       gathered_for_product("layer.gather_gradient", output_gradient, "gathered.gradient");
   if (gpt_) {
     bias_gradient("layer.mlp.fc2_bias_gradient", at + "mlp.fc2.bias", output_gradient, shape_.rows,
-                  h);
+                  h, t.mlp_masks);
     bias_gradient("layer.attention.projection_bias_gradient", at + "attention.projection.bias",
                   output_gradient, shape_.rows, h);
+  } else {
+    drop("layer.dropout_gradient", output_gradient, t.mlp_masks, {});
   }
   const Gathered x = gathered("layer.gather", t.norm1, "gathered");
   const TensorId d_qkv = core_backward(at, t, dy);
-  qkv_backward(at, d_qkv, x, partial, false);
+  qkv_backward(at, d_qkv, x, partial, nullptr);
   const Gathered d_norm =
       mlp_backward({"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn, gpt_, kAccumulate},
                    {dy.tensor, -1}, {x.tensor, -1}, partial);
@@ -357,16 +439,22 @@ void TransformerStage::attention_backward(const std::string& at, const LayerTens
       gathered_for_product("layer.attention.gather_gradient", d_middle, "gathered.gradient");
   if (gpt_) {
     bias_gradient("layer.attention.projection_bias_gradient", at + "attention.projection.bias",
-                  d_middle, shape_.rows, h);
+                  d_middle, shape_.rows, h, t.attention_masks);
+  } else {
+    drop("layer.attention.dropout_gradient", d_middle, t.attention_masks, {});
   }
   TensorId d_norm = 0;
   if (shape_.model.mla) {
     d_norm = latent_backward(at, t, core_backward(at, t, dy));
   } else {
-    const Gathered x = gathered("layer.attention.gather", t.norm1, "gathered");
+    const bool reads = trains(at + "attention.qkv.weight") || t.adapters.qkv;
+    const Gathered x =
+        reads ? gathered("layer.attention.gather",
+                         norm_again("layer.norm1", at + "norm1", t, t.norm1), "gathered")
+              : Gathered{t.norm1};
     const TensorId d_qkv = core_backward(at, t, dy);
     const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
-    const Gathered sum = qkv_backward(at, d_qkv, x, partial, true);
+    const Gathered sum = qkv_backward(at, d_qkv, x, partial, &t.adapters);
     writer_.await(sum.ready);
     d_norm = sum.tensor;
   }
@@ -390,6 +478,10 @@ TensorId TransformerStage::core_backward(const std::string& at, const LayerTenso
   gemm({"layer.attention.projection_input_gradient", n, shape_.query_width, h, dy.tensor,
         projection.weight, d_attention, kTransposeB},
        dy);
+  if (t.adapters.projection) {
+    adapter_backward(t.adapters.projection, t.attention, gradient("gradient", shape_.rows, h),
+                     d_attention);
+  }
   gemm({"layer.attention.projection_weight_gradient", shape_.query_width, h, n, t.attention,
         dy.tensor, projection.gradient, kTransposeA | kAccumulate});
   parameters_.finished(at + "attention.projection.weight");
@@ -397,21 +489,24 @@ TensorId TransformerStage::core_backward(const std::string& at, const LayerTenso
     context_backward(t, d_attention, d_qkv);
     return d_qkv;
   }
-  writer_
-      .compute(OpKind::kAttentionBackward, "layer.attention.core_gradient",
-               {shape_.samples, shape_.heads, shape_.kv_heads, shape_.sequence, shape_.sequence,
-                shape_.core_dim})
-      .in({t.qkv, t.attention, job_.flash_attention ? t.log_sum_exp : t.scores, d_attention})
-      .out({d_qkv})
-      .detail(t.window)
-      .flags(attention_flags(job_))
-      .variant(dropout() ? 1 : 0);
+  std::vector<TensorId> in{t.qkv, t.attention, job_.flash_attention ? t.log_sum_exp : t.scores,
+                           d_attention};
+  in.insert(in.end(), t.dropped_scores.begin(), t.dropped_scores.end());
+  attend_within({OpKind::kAttentionBackward,
+                 shape_.attention_batch,
+                 shape_.heads,
+                 shape_.kv_heads,
+                 shape_.attention_length,
+                 shape_.attention_length,
+                 in,
+                 {d_qkv}},
+                t.window);
   return d_qkv;
 }
 
 TransformerStage::Gathered TransformerStage::qkv_backward(const std::string& at, TensorId d_qkv,
                                                           const Gathered& x, TensorId partial,
-                                                          bool reduces) {
+                                                          const Adapters* reduces) {
   const TransformerWorkload& m = shape_.model;
   const std::int64_t h = m.hidden;
   const std::int64_t n = shape_.tokens;
@@ -428,8 +523,11 @@ TransformerStage::Gathered TransformerStage::qkv_backward(const std::string& at,
   }
   gemm({"layer.attention.qkv_input_gradient", n, h, shape_.qkv_width, d_qkv, qkv.weight, partial,
         kTransposeB});
-  const Gathered d_norm =
-      reduces ? reduced("layer.attention.reduce_gradient", partial) : Gathered{partial, -1};
+  if (reduces != nullptr) {
+    adapter_backward(reduces->qkv, x.tensor, d_qkv, partial);
+  }
+  const Gathered d_norm = reduces != nullptr ? reduced("layer.attention.reduce_gradient", partial)
+                                             : Gathered{partial, -1};
   writer_.await(x.ready);
   gemm({"layer.attention.qkv_weight_gradient", h, shape_.qkv_width, n, x.tensor, d_qkv,
         qkv.gradient, kTransposeA | kAccumulate});

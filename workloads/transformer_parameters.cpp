@@ -89,10 +89,15 @@ std::vector<ParameterSpec> TransformerStage::chunk_parameters(std::int64_t chunk
   for (ParameterSpec& spec : specs) {
     spec.unit = head_unit();
   }
+  freeze(specs, 0, false);
   const LayerRange& range = shape_.range(stage_, chunk);
   for (std::int64_t layer = range.first + range.count - 1; layer >= range.first; --layer) {
     const std::size_t first = specs.size();
     add_layer_parameters(layer, specs);
+    freeze(specs, first, true);
+    if (job_.lora) {
+      add_adapter_parameters(fmt::format("layer.{}.", layer), specs);
+    }
     for (std::size_t i = first; i < specs.size(); ++i) {
       specs[i].unit = layer;
     }
@@ -100,6 +105,7 @@ std::vector<ParameterSpec> TransformerStage::chunk_parameters(std::int64_t chunk
   if (has_embedding(chunk)) {
     const std::size_t first = specs.size();
     add_embedding_parameters(specs);
+    freeze(specs, first, false);
     for (std::size_t i = first; i < specs.size(); ++i) {
       specs[i].unit = kEmbeddingUnit;
     }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "workloads/transformer_stage.h"
@@ -42,6 +43,9 @@ void TransformerStage::gemm_and_add(const Product& p) {
 }
 
 void TransformerStage::gemm(const Product& p) {
+  if (p.c == kNoGradient) {
+    return;  // of a matrix that is not trained
+  }
   if (deferrable(p)) {
     deferred_.push_back({p.name, p, parameters_.held()});
     return;
@@ -86,6 +90,9 @@ void TransformerStage::gemm(const Product& p, const Gathered& a) {
 }
 
 void TransformerStage::expert_gemm(const Product& p, std::int64_t part) {
+  if (p.c == kNoGradient) {
+    return;
+  }
   const ExpertShape& e = *shape_.experts;
   const std::int64_t computed = e.part(e.computed, part);
   const std::int64_t rows = (computed + e.local - 1) / e.local;
@@ -123,7 +130,9 @@ void TransformerStage::narrow(OpWriter::OpEdit& op, std::string_view name, doubl
 /// are and transposed.
 void TransformerStage::quantise(const char* name, TensorId values, std::int64_t parts) {
   const Tensor& t = writer_.builder().tensor_at(values);
-  cast(std::string(name) + ".quantise", values, bits_per_element(t.format) / 8, 2, parts);
+  // The transposed copy is for weight gradients.
+  cast(std::string(name) + ".quantise", values, bits_per_element(t.format) / 8, job_.lora ? 1 : 2,
+       parts);
 }
 
 void TransformerStage::cast(const std::string& name, TensorId values, double bytes_read,
@@ -158,12 +167,12 @@ void TransformerStage::quantise_weights() {
       const std::int64_t elements = writer_.builder().tensor_at(weight).elements();
       all += elements;
       of_layer[name.substr(0, name.find('.', name.find('.') + 1))] += elements;
-      if (!traits_.casts_each_pass) {
+      if (!traits_.casts_each_pass && trains(name)) {  // else made once, before all steps
         quantise("weights", weight);
       }
     }
   }
-  if (all == 0) {
+  if (all == 0 || job_.formats.frozen == products_) {  // else they are what is stored
     return;
   }
   std::int64_t most = 0;
@@ -174,15 +183,45 @@ void TransformerStage::quantise_weights() {
 }
 
 void TransformerStage::quantise_layer(std::int64_t layer) {
+  const std::string at = fmt::format("layer.{}.", layer);
+  dequantise_layer(at);
   if (!traits_.casts_each_pass) {
     return;
   }
-  const std::string at = fmt::format("layer.{}.", layer);
   for (const std::string& name : parameters_.names()) {
     if (is_narrow_weight(name) && name.starts_with(at)) {
       quantise("weights", parameter(name).weight);
     }
   }
+}
+
+/// Weights kept in a format that products do not read: each matrix into a temporary that does, in
+/// every pass over it (QLoRA, arXiv 2305.14314, section 3).
+void TransformerStage::dequantise_layer(const std::string& at) {
+  const auto& frozen = job_.formats.frozen;
+  if (!frozen || frozen == products_ || frozen == compute_) {
+    return;
+  }
+  std::vector<TensorId> weights;
+  std::int64_t largest = 0;  // of any layer
+  double all = 0;
+  for (const std::string& name : parameters_.names()) {
+    const TensorId weight = parameter(name).weight;
+    const Tensor& t = writer_.builder().tensor_at(weight);
+    if (t.format != *frozen) {
+      continue;
+    }
+    largest = std::max(largest, t.elements());
+    if (name.starts_with(at)) {
+      weights.push_back(weight);
+      all += static_cast<double>(t.elements());
+    }
+  }
+  const TensorId wide = writer_.workspace("weights.dequantised", 1, largest, compute_);
+  auto op = writer_.compute(OpKind::kCast, "weights.dequantise", {std::llround(all)});
+  op.in(weights).out({wide}).format(*frozen);
+  op.work(Flops(2 * all), Bytes(all * bits_per_element(*frozen, 1 << 20) / 8),
+          Bytes(all * bits_per_element(compute_) / 8));
 }
 
 void TransformerStage::norm_forward(const char* name, const std::string& parameter_name, TensorId x,
@@ -209,11 +248,15 @@ void TransformerStage::norm_backward(const char* name, const std::string& parame
   const bool residual = g.residual != g.branch;
   std::vector<TensorId> in{g.branch, g.input, parameter(parameter_name + ".gamma").weight,
                            g.statistics};
-  std::vector<TensorId> out{g.out, parameter(parameter_name + ".gamma").gradient};
+  const bool trained = trains(parameter_name + ".gamma");
+  std::vector<TensorId> out{g.out};
+  if (trained) {
+    out.push_back(parameter(parameter_name + ".gamma").gradient);
+  }
   if (residual) {
     in.push_back(g.residual);
   }
-  if (gpt_) {
+  if (gpt_ && trained) {
     out.push_back(parameter(parameter_name + ".beta").gradient);
   }
   const Norm norm = gpt_ ? Norm::kLayerNorm : Norm::kRmsNorm;
@@ -230,28 +273,58 @@ void TransformerStage::norm_backward(const char* name, const std::string& parame
 
 /// Column sums only: the gradient itself stays as it is.
 void TransformerStage::bias_gradient(const char* name, const std::string& parameter_name,
-                                     TensorId gradient, std::int64_t rows, std::int64_t columns) {
+                                     TensorId gradient, std::int64_t rows, std::int64_t columns,
+                                     const Masks& masks) {
+  if (!trains(parameter_name)) {
+    drop(name, gradient, masks, {});
+    return;
+  }
+  std::vector<TensorId> in{gradient};
+  in.insert(in.end(), masks.begin(), masks.end());
   auto op = writer_.compute(OpKind::kBiasActivationBackward, name, {rows, columns});
-  op.in({gradient}).out({gradient, parameter(parameter_name).gradient});
+  op.in(in).out({gradient, parameter(parameter_name).gradient});
   op.variant(static_cast<std::uint8_t>(Activation::kNone));
+  const Flops sums = op.op().flops * 0.5;
   const Bytes all = op.op().bytes_written;
-  const Bytes mask = dropout() ? Bytes(static_cast<double>(rows * columns)) : Bytes{};
-  // With dropout the gradient of the branch is masked first, then summed.
-  op.work(op.op().flops * 0.5, dropout() ? all * 2 + mask : all, dropout() ? all : Bytes{});
+  if (masks.empty()) {
+    op.work(sums, all, {});
+  } else {  // the gradient of the branch is masked first, then summed
+    op.work(sums, all * 2 + Bytes(static_cast<double>(rows * columns)), all);
+  }
   parameters_.finished(parameter_name);
 }
 
+/// Dropout by a kernel of its own: a byte of mask for each value. Nothing without masks.
+void TransformerStage::drop(const char* name, TensorId values, const Masks& read,
+                            const Masks& made) {
+  if (read.empty() && made.empty()) {
+    return;
+  }
+  std::vector<TensorId> in{values};
+  in.insert(in.end(), read.begin(), read.end());
+  std::vector<TensorId> out{values};
+  out.insert(out.end(), made.begin(), made.end());
+  const Bytes all = writer_.builder().tensor_at(values).bytes();
+  const Bytes mask(static_cast<double>(shape_.rows * shape_.model.hidden));
+  writer_.compute(OpKind::kAdd, name, {shape_.rows, shape_.model.hidden})
+      .in(in)
+      .out(out)
+      .work({}, read.empty() ? all : all + mask, made.empty() ? all : all + mask);
+}
+
 void TransformerStage::add(const char* name, TensorId residual, TensorId branch,
-                           const std::string& bias, TensorId out) {
+                           const std::string& bias, TensorId out, const Masks& masks) {
   std::vector<TensorId> in{residual, branch};
   if (gpt_) {
     in.push_back(parameter(bias).weight);
   }
+  std::vector<TensorId> made{out};
+  made.insert(made.end(), masks.begin(), masks.end());
   auto op = writer_.compute(OpKind::kAdd, name, {shape_.rows, shape_.model.hidden});
-  op.in(in).out({out});
-  if (dropout()) {  // keeps a byte of mask per element
-    op.work(op.op().flops, op.op().bytes_read,
-            op.op().bytes_written + Bytes(static_cast<double>(shape_.rows * shape_.model.hidden)));
+  op.in(in).out(made);
+  if (!masks.empty()) {  // keeps a byte of mask per element
+    const Bytes mask(static_cast<double>(shape_.rows * shape_.model.hidden));
+    op.work(op.op().flops, op.op().bytes_read, op.op().bytes_written + mask);
   }
 }
 

@@ -56,7 +56,7 @@ void TransformerStage::products_again(std::int64_t layer, const LayerTensors& t)
     attended = reduced("layer.attention.reduce", partial);
     writer_.await(attended.ready);
   }
-  add("layer.attention.add", t.input, attended.tensor, "", t.middle);
+  add("layer.attention.add", t.input, attended.tensor, "", t.middle, t.attention_masks);
   norm_forward("layer.norm2", at + "norm2", t.middle, t.norm2, t.norm2_statistics, true);
   if (m.gated()) {
     const Gathered y = gathered_for_product("layer.mlp.gather", t.norm2, "gathered");

@@ -151,6 +151,16 @@ TransformerShape transformer_shape(const Job& job) {
   s.positions = job.batch.sequence + job.cached;
   s.tokens = s.samples * s.sequence;
   s.rows = s.sequence_parallel ? s.tokens / t : s.tokens;
+  s.attention_batch = s.samples;
+  s.attention_length = s.sequence;
+  if (job.sequence_lengths && job.sequence_lengths->packed && job.sequence_lengths->attend_within) {
+    const double length = job.sequence_lengths->length_of_a_token();
+    const auto tokens = static_cast<double>(s.tokens);
+    s.attention_length = std::max<std::int64_t>(1, std::llround(length));
+    s.attention_batch = std::max<std::int64_t>(1, std::llround(tokens / length));
+    const auto square = static_cast<double>(s.attention_length * s.attention_length);
+    s.attended = tokens * length / (static_cast<double>(s.attention_batch) * square);
+  }
   s.heads = m.heads / t;
   if (m.mla) {  // as many keys and values as queries once projected up
     s.kv_heads = s.heads;

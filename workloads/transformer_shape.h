@@ -68,9 +68,14 @@ struct TransformerShape {
   ContextAlgorithm algorithm = ContextAlgorithm::kPassKv;  ///< chosen, with context > 1
   bool inference = false;                                  ///< forward only, keys and values stay
   bool sequence_parallel = false;                          ///< and tensor > 1
-  std::int64_t samples = 1;         ///< of a micro-batch; decoding, this rank's part of them
-  std::int64_t sequence = 1;        ///< (new) tokens of a sample on this rank
-  std::int64_t positions = 1;       ///< tokens of a sample, cached ones too, on all ranks
+  std::int64_t samples = 1;    ///< of a micro-batch; decoding, this rank's part of them
+  std::int64_t sequence = 1;   ///< (new) tokens of a sample on this rank
+  std::int64_t positions = 1;  ///< tokens of a sample, cached ones too, on all ranks
+  /// What tokens of a micro-batch attend in: so many parts of so many tokens, the sequences or, as
+  /// an average token sees them, the documents packed into them; `attended` of what their product
+  /// says (core/job.h, SequenceLengths).
+  std::int64_t attention_batch = 1, attention_length = 1;
+  double attended = 1;
   std::int64_t cached = 0;          ///< tokens of a sequence whose keys and values this rank holds
   std::int64_t held_sequences = 1;  ///< sequences of a micro-batch that it holds some of
   std::int64_t tokens = 1;          ///< of a micro-batch: rows between a gather and a reduction

@@ -74,11 +74,7 @@ void TransformerStage::plan_tensors() {
       ends_.embedding_mask = b.activation("embedding.mask", shape_.rows, h, Format::kInt8);
     }
     if (has_head(chunk)) {
-      ends_.norm = residual("head.norm");
-      ends_.norm_statistics = b.activation("head.norm_statistics", shape_.rows, 2, Format::kFp32);
-      ends_.logits = b.activation("head.logits", shape_.inference ? shape_.samples : shape_.tokens,
-                                  shape_.vocabulary, Format::kFp32);
-      b.set_purpose(ends_.logits, TensorPurpose::kLogits);
+      plan_head();
     }
     chunks_.push_back(std::move(c));
   }
@@ -314,7 +310,7 @@ void TransformerStage::sum_key_value_gradients() {
 
 /// Everything the backward passes have not exchanged yet.
 void TransformerStage::write_synchronisation() {
-  if (shape_.kv_copies > 1) {
+  if (shape_.kv_copies > 1 && !job_.lora) {
     writer_.set_phase(Phase::kGradientSync);
     sum_key_value_gradients();
   }

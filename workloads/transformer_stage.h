@@ -55,18 +55,34 @@ class TransformerStage {
     TensorId query = 0, query_norm = 0, query_statistics = 0;
     TensorId key = 0, key_norm = 0, key_statistics = 0;
   };
+  /// A low-rank adapter: what the backward pass reads of it.
+  struct Adapter {
+    std::string parameter, op;  ///< "layer.3.attention.qkv", "lora.qkv"
+    std::int64_t inputs = 0, outputs = 0;
+    bool by_rows = false;  ///< tensor ranks hold rows of its first matrix, as of the base's
+    TensorId low = 0;      ///< between its two matrices
+    TensorId dropped = 0, mask = 0;  ///< its input, with dropout
+  };
+  struct Adapters {
+    std::optional<Adapter> qkv, projection, fc1, fc2;
+  };
   /// What the backward pass of a layer reads: per micro-batch when kept, temporaries when
   /// recomputed.
+  using Masks = std::vector<TensorId>;  ///< none without dropout
   struct LayerTensors {
     TensorId input = 0, norm1 = 0, norm1_statistics = 0, qkv = 0, attention = 0;
     TensorId log_sum_exp = 0;  ///< of fused attention
     TensorId scores = 0;       ///< of unfused attention
-    TensorId cache = 0;        ///< inference: keys and values, those of this pass appended
+    /// Of dropout: what it leaves of the scores, and a byte of mask for each value it acts on.
+    Masks dropped_scores, attention_masks, mlp_masks;
+    TensorId cache = 0;  ///< inference: keys and values, those of this pass appended
     TensorId middle = 0, norm2 = 0, norm2_statistics = 0, fc1 = 0, activated = 0;
     LatentTensors latent;
     ExpertTensors experts;
+    Adapters adapters;
     std::vector<TensorId> products;  ///< kept where the rest of the layer is made again op by op
     bool recompute_layer = false, recompute_attention = false, recompute_ops = false;
+    bool recompute_mlp = false, recompute_norms = false;
     std::int32_t window =
         -1;  ///< keys a query sees, as the attention ops have it; -1: all before it
   };
@@ -78,6 +94,7 @@ class TransformerStage {
   };
   struct EndTensors {
     TensorId norm = 0, norm_statistics = 0, logits = 0;
+    TensorId input_gradient = 0, weight_gradient = 0;  ///< of a loss in chunks
     TensorId embedding_mask = 0;  ///< of dropout after the embedding, which nothing recomputes
   };
   /// All rows of a tensor split by rows: itself without sequence parallelism.
@@ -100,6 +117,27 @@ class TransformerStage {
   void layer_forward(std::int64_t layer, const LayerTensors& t, TensorId output);
   void attention_forward(const LayerTensors& t);
 
+  // Low-rank adapters (transformer_lora.cpp).
+  void freeze(std::vector<ParameterSpec>& specs, std::size_t first, bool of_layer) const;
+  void add_adapter_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
+  Adapter adapter(bool keep, const std::string& at, const char* name, std::int64_t inputs,
+                  std::int64_t outputs, bool by_rows);
+  void adapter_tensors(const std::string& at, bool keep, LayerTensors& t);
+  void pass_over(const std::string& name, std::int64_t rows, std::int64_t columns,
+                 const std::vector<TensorId>& in, const std::vector<TensorId>& out, double read,
+                 double written);
+  void adapter_forward(const std::optional<Adapter>& adapter, TensorId in, TensorId out);
+  void adapter_backward(const std::optional<Adapter>& adapter, TensorId in,
+                        TensorId output_gradient, TensorId input_gradient);
+  /// Does anything read the input of this matrix in the backward pass: its own gradient, or an
+  /// adapter's?
+  [[nodiscard]] bool keeps_input(bool Lora::*adapter) const {
+    return !job_.lora || ((*job_.lora).*adapter && job_.lora->dropout == 0);
+  }
+  [[nodiscard]] bool trains(const std::string& name) const {
+    return parameter(name).gradient != kNoGradient;
+  }
+
   // Recomputation per op (transformer_recompute.cpp).
   void keep_products(const std::string& at, LayerTensors& t);
   void products_again(std::int64_t layer, const LayerTensors& t);
@@ -111,6 +149,7 @@ class TransformerStage {
     std::vector<TensorId> in, out;
   };
   void attend(const Attend& a);
+  void attend_within(const Attend& a, std::int32_t window);
   void context_forward(const LayerTensors& t);
   void context_backward(const LayerTensors& t, TensorId d_attention, TensorId d_qkv);
   OpWriter::Event shift(const char* name, std::int64_t elements, TensorId from, TensorId to);
@@ -131,6 +170,8 @@ class TransformerStage {
     std::int64_t width;  ///< of this rank's part
     bool biases;
     std::uint8_t flags;  ///< kAccumulate: adds to what its last product writes
+    const Adapters* adapters = nullptr;
+    TensorId own_gradient = 0;  ///< of the block's output, this rank's rows
   };
   void mlp_in(const FeedForward& f, const Gathered& input);
   /// The second product, and what `sum` names: the sum over tensor ranks.
@@ -143,9 +184,9 @@ class TransformerStage {
   /// From the gradient of the layer's middle to that of the attention's q, k and v.
   TensorId core_backward(const std::string& prefix, const LayerTensors& t, const Gathered& dy);
   /// Through the matrix of q, k and v; the input's gradient is added to or written into `partial`
-  /// and, with `reduces`, summed over tensor ranks.
+  /// and, with `reduces`, the adapters beside it, summed over tensor ranks.
   Gathered qkv_backward(const std::string& prefix, TensorId d_qkv, const Gathered& x,
-                        TensorId partial, bool reduces);
+                        TensorId partial, const Adapters* reduces);
 
   // Multi-head latent attention (transformer_mla.cpp).
   LatentTensors latent_tensors(const std::string& at, bool keep);
@@ -154,7 +195,8 @@ class TransformerStage {
   TensorId latent_backward(const std::string& at, const LayerTensors& t, TensorId d_qkv);
 
   // Experts (transformer_moe.cpp).
-  ExpertTensors expert_tensors(std::int64_t layer, const std::string& at, bool keep);
+  ExpertTensors expert_tensors(std::int64_t layer, const std::string& at, bool keep,
+                               bool keep_activated);
   void add_expert_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
   void experts_forward(const std::string& at, const LayerTensors& t, TensorId output);
   void experts_backward(const std::string& at, const LayerTensors& t, TensorId output_gradient);
@@ -184,10 +226,16 @@ class TransformerStage {
   std::int32_t add_routing(std::int64_t layer);
   [[nodiscard]] FeedForward shared_experts(const std::string& at, const ExpertTensors& t) const;
 
-  // Embedding and head (transformer_ends.cpp).
+  // Embedding (transformer_ends.cpp), head and loss (transformer_head.cpp).
   OpWriter::Event embedding_forward(TensorId output, bool alone);
   void embedding_backward(TensorId gradient);
   void head_forward(TensorId input);
+  void plan_head();
+  TensorId product_logits();
+  void copy_logits(const char* name, TensorId from, TensorId to);
+  void widen_logits(TensorId logits);
+  void narrow_logits();
+  void loss_and_gradient(std::int64_t rows);
   void eager_loss();
   void head_backward(TensorId input, TensorId input_gradient);
 
@@ -226,6 +274,7 @@ class TransformerStage {
   /// layer.
   void quantise_weights();
   void quantise_layer(std::int64_t layer);
+  void dequantise_layer(const std::string& at);
   [[nodiscard]] bool is_narrow(std::string_view name) const;
   [[nodiscard]] bool is_narrow_weight(std::string_view name) const;
   /// One product per expert held here, of the rows of a part together: m rows of each (k of each in
@@ -236,11 +285,14 @@ class TransformerStage {
                     TensorId statistics, bool narrow = false);
   void norm_backward(const char* name, const std::string& parameter_name, const NormGradient& g);
   void bias_gradient(const char* name, const std::string& parameter_name, TensorId gradient,
-                     std::int64_t rows, std::int64_t columns);
+                     std::int64_t rows, std::int64_t columns, const Masks& masks = {});
+  void drop(const char* name, TensorId values, const Masks& read, const Masks& made);
   void add(const char* name, TensorId residual, TensorId branch, const std::string& bias,
-           TensorId out);
+           TensorId out, const Masks& masks);
   Gathered mlp_backward(const FeedForward& f, const Gathered& output_gradient,
                         const Gathered& input, TensorId partial);
+  TensorId norm_again(const char* name, const std::string& parameter_name, const LayerTensors& t,
+                      TensorId output);
   TensorId mlp_middle_gradient(const FeedForward& f);
   void mlp_out_backward(const FeedForward& f, const Gathered& output_gradient);
   Gathered mlp_in_backward(const FeedForward& f, const Gathered& input, TensorId partial);
@@ -290,7 +342,7 @@ class TransformerStage {
   [[nodiscard]] std::int64_t head_unit() const {
     return shape_.model.tied_embeddings && shape_.pipeline == 1 ? kEmbeddingUnit : kHeadUnit;
   }
-  [[nodiscard]] bool dropout() const { return gpt_ && traits_.dropout; }
+  [[nodiscard]] bool dropout() const { return shape_.model.dropout && !shape_.inference; }
   /// Parts of activations along the pipeline, gathered by the receiving tensor ranks.
   [[nodiscard]] bool scatter_gather() const {
     return traits_.scatter_gather && shape_.tensor > 1 && !shape_.sequence_parallel;

@@ -302,13 +302,24 @@ Json recompute_of(Arguments& a) {
     return "none";
   }
   if (granularity == "selective") {
-    const auto core = std::find(modules.begin(), modules.end(), "core_attn");
-    const std::size_t others = modules.size() - (core == modules.end() ? 0 : 1);
-    if (others > 0) {
-      a.approximate(
-          fmt::format("recomputed modules {} (kept in memory here)", fmt::join(modules, ", ")));
+    if (modules.empty()) {
+      return "selective";
     }
-    return modules.empty() || core != modules.end() ? "selective" : "none";
+    Json known = Json::array();
+    std::vector<std::string> others;
+    for (const std::string& module : modules) {
+      const bool experts = module == "moe_act" && a.has("num-experts");
+      if (module == "core_attn" || module == "layernorm" || module == "mlp" || experts) {
+        known.push_back(module);
+      } else if (module != "moe_act") {
+        others.push_back(module);
+      }
+    }
+    if (!others.empty()) {
+      a.approximate(
+          fmt::format("recomputed modules {} (kept in memory here)", fmt::join(others, ", ")));
+    }
+    return known.empty() ? Json("none") : Json{{"modules", known}};
   }
   if (granularity != "full") {
     a.refuse("recompute-granularity",
@@ -356,7 +367,7 @@ bool drops(Arguments& a, const std::string& name) {
 }
 
 /// Which kernels a step is made of, in what numbers, and what updates the weights.
-void read_step(Arguments& a, Json& job) {
+void read_step(Arguments& a, Json& job, Json& workload) {
   const bool fp16 = a.has("fp16");
   job["formats"]["compute"] = compute_format(a, fp16);
   // Beside --bf16, Megatron-LM turns --accumulate-allreduce-grads-in-fp32 on itself.
@@ -367,6 +378,9 @@ void read_step(Arguments& a, Json& job) {
   job["attention"] = a.choice<const char*>(
       "attention-backend",
       {{"auto", "flash"}, {"flash", "flash"}, {"fused", "flash"}, {"unfused", "unfused"}});
+  if (a.text("transformer-impl") == "local" && !a.has("use-flash-attn")) {
+    job["attention"] = "unfused";  // Megatron-LM's own attention
+  }
   job["optimizer"] = a.choice<const char*>(
       "optimizer", {{"adam", "adam"}, {"sgd", "sgd"}, {"muon", "adam"}, {"dist_muon", "adam"}});
   if (a.text("optimizer").ends_with("muon")) {
@@ -380,9 +394,37 @@ void read_step(Arguments& a, Json& job) {
       a.approximate("SGD's momentum (4 B of every parameter)");
     }
   }
+  // One format for both moments: the wider one.
+  const auto format = [&a](const char* option) -> std::string {
+    return a.choice<const char*>(
+        option, {{"fp32", "fp32"}, {"bf16", "bf16"}, {"fp16", "fp16"}, {"fp8", "fp8"}});
+  };
+  const std::string first = format("exp-avg-dtype");
+  const std::string second = format("exp-avg-sq-dtype");
+  const auto width = [](const std::string& f) { return f == "fp32" ? 4 : f == "fp8" ? 1 : 2; };
+  if (first != second) {
+    a.approximate(
+        fmt::format("Adam's moments in {} and {} as both in the wider one", first, second));
+  }
+  const std::string& moments = width(first) >= width(second) ? first : second;
+  if (moments != "fp32") {
+    job["formats"]["moments"] = moments;
+  }
+  const std::string master = format("main-params-dtype");
+  if (master != "fp32") {
+    job["formats"]["master"] = master;
+  }
+  // Its own fusion is the compiler's; Transformer Engine brings a kernel.
+  job["loss"] = !a.has("cross-entropy-loss-fusion")           ? "copied"
+                : a.text("cross-entropy-fusion-impl") == "te" ? "fused"
+                                                              : "compiled";
   const bool hidden = drops(a, "hidden-dropout");
-  if (drops(a, "attention-dropout") || hidden) {
-    a.approximate("dropout (its kernels, and a byte of mask for every value it acts on)");
+  const bool attention = drops(a, "attention-dropout");
+  workload["dropout"] = hidden && attention;
+  if (hidden != attention) {
+    a.approximate(
+        fmt::format("dropout of {} alone (its kernels, and a byte of mask for each value)",
+                    hidden ? "both branches" : "attention probabilities"));
   }
 }
 
@@ -576,7 +618,7 @@ Document job_of_megatron(const Source& source, bool needs_vocabulary) {
   }
   job["batch"] = batch_of(a);
   job["parallel"] = parallel_of(a, workload["layers"].get<std::int64_t>());
-  read_step(a, job);
+  read_step(a, job, workload);
   a.refuse_unread();
   if (const auto phrases = a.left_out(); !phrases.empty()) {
     workload["approximated"] = phrases;

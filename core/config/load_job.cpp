@@ -104,7 +104,7 @@ void read_formats(const Value& job, Job& j) {
                                            : Format::kFp32;
   if (const auto v = job.find("formats")) {
     v->keys({"compute", "gradient", "embedding", "all_to_all_forward", "all_to_all_backward",
-             "expert_dispatch"});
+             "expert_dispatch", "moments", "master", "frozen"});
     const std::vector<Format> wide{Format::kFp32, Format::kBf16, Format::kFp16};
     std::vector<Format> compute = wide;
     compute.insert(compute.end(),
@@ -122,6 +122,24 @@ void read_formats(const Value& job, Job& j) {
     read("embedding", j.formats.embedding, stored);
     read("all_to_all_forward", j.formats.all_to_all_forward, stored);
     read("all_to_all_backward", j.formats.all_to_all_backward, stored);
+    for (const auto& [key, into] :
+         {std::pair{"moments", &j.formats.moments}, {"master", &j.formats.master}}) {
+      const auto kept = v->find(key);
+      if (kept && has_tables(j)) {
+        kept->refuse(
+            "found a format of a transformer's optimizer, but the workload has tables; "
+            "leave it out");
+      }
+      if (kept) {
+        *into = role_format(
+            *kept, {Format::kFp32, Format::kBf16, Format::kFp16, Format::kFp8, Format::kInt8});
+      }
+    }
+    if (const auto frozen = v->find("frozen")) {
+      j.formats.frozen =
+          role_format(*frozen, {Format::kBf16, Format::kFp16, Format::kFp8, Format::kMxfp8,
+                                Format::kNvfp4, Format::kInt8, Format::kNf4});
+    }
     if (const auto dispatch = v->find("expert_dispatch")) {
       if (!is_transformer(j)) {
         dispatch->refuse("found a format of experts' tokens, but a dlrm has none; leave it out");
@@ -492,7 +510,7 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
   // A stack is read before; it stands here for the list of what there is.
   v.keys({"stepcast", "workload", "system", "devices", "batch", "parallel", "stack", "formats",
           "embedding", "optimizer", "attention", "epilogues", "flows", "calibration", "phase",
-          "cached", "devices_per_machine", "host"});
+          "cached", "devices_per_machine", "host", "loss", "lora", "sequence_lengths"});
   if (const auto version = v.find("stepcast")) {
     (void)version->integer(1, 1);
   }
@@ -539,6 +557,7 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
   read_optimizer(v, j);
   read_embedding(v, j);  // bytes of a cached row in a plan follow from formats and optimizer
   read_rest(v, j);
+  read_training(v, j);
   if (!batch_known) {
     miss_batch(v, j);
   }

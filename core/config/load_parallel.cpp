@@ -41,7 +41,15 @@ std::int64_t degree(const Value& v, const char* key, bool dlrm) {
 Recompute recompute_from(const Value& v) {
   Recompute r;
   if (v.is_object()) {
-    v.keys({"layers"});
+    v.keys({"layers", "modules"});
+    if (const auto modules = v.find("modules")) {
+      r.kind = RecomputeKind::kSelective;
+      r.modules = recompute_modules_from(*modules);
+      if (v.find("layers")) {
+        modules->refuse("found beside layers, which are recomputed whole; use one of the two");
+      }
+      return r;
+    }
     r.kind = RecomputeKind::kFirstLayers;
     r.layers = v.at("layers", "how many layers of each stage").integer(0, 10'000);
     return r;
@@ -54,14 +62,14 @@ Recompute recompute_from(const Value& v) {
 
 /// {"embedding": 1, "head": 1}, or the layers of every virtual stage.
 PipelineSplit pipeline_split_from(const Value& v) {
-  constexpr std::int64_t kMostLayers = 10'000;
+  constexpr std::int64_t kMost = 10'000;
   PipelineSplit split;
   if (v.is_object()) {
     v.keys({"embedding", "head"});
     for (const auto& [key, weight] :
          {std::pair{"embedding", &split.embedding}, {"head", &split.head}}) {
       if (const auto given = v.find(key)) {
-        *weight = given->integer(0, kMostLayers);
+        *weight = given->integer(0, kMost);
       }
     }
     return split;
@@ -70,7 +78,7 @@ PipelineSplit pipeline_split_from(const Value& v) {
        v.items("the layers of every virtual stage like [3, 4, 4, 3], or {\"embedding\": 1, "
                "\"head\": 1}",
                1)) {
-    split.layers.push_back(layers.integer(0, kMostLayers));
+    split.layers.push_back(layers.integer(0, kMost));
   }
   return split;
 }

@@ -325,9 +325,26 @@ LatentAttention latent_attention_from(const Value& v) {
 }
 
 TransformerWorkload transformer_from(const Value& v) {
-  v.keys({"kind", "name", "source", "default_batch", "layers", "hidden", "heads", "kv_heads",
-          "head_dim", "ffn_hidden", "activation", "vocabulary", "tied_embeddings", "parallel_block",
-          "window", "full_attention_every", "moe", "mla", "approximated"});
+  v.keys({"kind",
+          "name",
+          "source",
+          "default_batch",
+          "layers",
+          "hidden",
+          "heads",
+          "kv_heads",
+          "head_dim",
+          "ffn_hidden",
+          "activation",
+          "vocabulary",
+          "tied_embeddings",
+          "parallel_block",
+          "dropout",
+          "window",
+          "full_attention_every",
+          "moe",
+          "mla",
+          "approximated"});
   TransformerWorkload w;
   if (const auto list = v.find("approximated")) {
     for (const Value& what : list->items("a list of phrases")) {
@@ -395,6 +412,9 @@ TransformerWorkload transformer_from(const Value& v) {
     if (w.window == 0) {
       every->refuse("found without window: all layers see all keys; remove it, or give window");
     }
+  }
+  if (const auto dropout = v.find("dropout")) {
+    w.dropout = dropout->boolean();
   }
   if (const auto block = v.find("parallel_block")) {
     w.parallel_block = block->boolean();

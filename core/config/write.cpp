@@ -124,6 +124,9 @@ void add_transformer(OrderedJson& j, const TransformerWorkload& w) {
   if (w.full_attention_every > 0) {
     j["full_attention_every"] = w.full_attention_every;
   }
+  if (w.dropout) {
+    j["dropout"] = true;
+  }
   if (w.parallel_block) {
     j["parallel_block"] = true;
   }
@@ -261,6 +264,9 @@ OrderedJson recompute_json(const Recompute& r) {
     case RecomputeKind::kNone:
       return "none";
     case RecomputeKind::kSelective:
+      if (r.modules != RecomputeModules{}) {
+        return {{"modules", recompute_modules_json(r.modules)}};
+      }
       return "selective";
     case RecomputeKind::kFull:
       return "full";
@@ -659,6 +665,15 @@ std::string job_to_json(const Job& job, int indent) {
   if (job.formats.expert_dispatch) {
     j["formats"]["expert_dispatch"] = name_of(*job.formats.expert_dispatch);
   }
+  for (const auto& [key, format] :
+       {std::pair{"moments", job.formats.moments}, {"master", job.formats.master}}) {
+    if (format != Format::kFp32) {
+      j["formats"][key] = name_of(format);
+    }
+  }
+  if (job.formats.frozen) {
+    j["formats"]["frozen"] = name_of(*job.formats.frozen);
+  }
   j["embedding"] = OrderedJson::object();
   if (job.embedding_plan) {
     j["embedding"]["plan"] = plan_json(*job.embedding_plan);
@@ -681,6 +696,7 @@ std::string job_to_json(const Job& job, int indent) {
   if (job.fused_epilogues) {
     j["epilogues"] = "fused";
   }
+  add_training(j, job);
   j["flows"] = flows_json(job.flows);
   if (job.phase != JobPhase::kTrain) {
     j["phase"] = name_in(phase_names(), job.phase);

@@ -14,6 +14,8 @@ using TransformerRule = Broken (*)(const Job&, const TransformerWorkload&);
 std::span<const TransformerRule> split_rules();
 /// In which order, what is kept and where: pipeline, recomputation, ZeRO.
 std::span<const TransformerRule> schedule_rules();
+/// What is trained and how: adapters, loss, lengths of documents, recomputed modules.
+std::span<const TransformerRule> training_rules();
 
 /// "1, 2 or 4".
 std::string listed(const std::vector<std::int64_t>& values);

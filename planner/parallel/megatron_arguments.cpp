@@ -84,7 +84,7 @@ void add_model(const Job& job, std::vector<std::string>& a) {
   if (!m.tied_embeddings) {
     a.emplace_back("--untie-embeddings-and-output-weights");
   }
-  if (!framework_traits(job.system).dropout) {  // its own default: a tenth of each
+  if (!m.dropout) {  // its own default: a tenth of each
     a.emplace_back("--attention-dropout 0.0");
     a.emplace_back("--hidden-dropout 0.0");
   }

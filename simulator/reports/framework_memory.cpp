@@ -25,8 +25,10 @@ FrameworkMemory framework_memory(const Device& device,
   for (const std::size_t ranks : communicators) {
     buffers += any <= 0 ? 0 : ranks == 2 ? pair : any;
   }
-  return {Bytes(constant_of(device, "reserve")), Bytes(buffers),
-          activations * constant_of(device, "fragmentation")};
+  const Bytes workspaces(2 * constant_of(device, "blas_workspace") +
+                         constant_of(device, "engine_workspace"));
+  return {Bytes(constant_of(device, "reserve")) + workspaces, Bytes(buffers),
+          activations * constant_of(device, "fragmentation"), workspaces};
 }
 
 std::vector<std::size_t> communicators_of(

@@ -14,9 +14,13 @@ namespace stepcast::simulator {
 ///   communicator       buffers of one communicator the rank talks on, bytes
 ///   communicator_pair  likewise where it joins two ranks; without it as any other
 ///   fragmentation      share of activations and temporaries that the allocator loses
+///   blas_workspace     scratch of one handle of the library of matrix products; a framework has
+///                      two, for forward and backward passes
+///   engine_workspace   likewise of a library of layers beside it
 /// All who ask whether a step fits a device ask here: predictions, planners and their ledgers.
 struct FrameworkMemory {
   Bytes context, communicators, fragmentation;
+  Bytes workspaces;  ///< the part of the context that a framework's own allocator holds
   [[nodiscard]] Bytes total() const { return context + communicators + fragmentation; }
 };
 

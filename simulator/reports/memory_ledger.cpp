@@ -130,6 +130,7 @@ MemoryLedger memory_ledger(const ExecutionGraph& graph, std::size_t rank_class,
   l.context = framework.context;
   l.communicators = framework.communicators;
   l.fragmentation = framework.fragmentation;
+  l.workspaces = framework.workspaces;
   return l;
 }
 

@@ -23,6 +23,8 @@ namespace stepcast::simulator {
 ///   communicator   buffers of one communicator the rank talks on, bytes
 ///   communicator_pair  likewise where it joins two ranks; without it as any other
 ///   fragmentation  share of activations and temporaries that the allocator loses
+///   blas_workspace, engine_workspace  scratch of libraries, as part of the context
+///                  (framework_memory.h)
 /// Source: Korthikanti et al., arXiv 2205.05198 (activations); Rajbhandari et al., arXiv 1910.02054
 /// (states). Checked by tests/workloads/transformer_memory_test.cpp.
 struct MemoryLedger {
@@ -35,6 +37,7 @@ struct MemoryLedger {
   Bytes cache;           ///< keys and values of inference
   Bytes buffers;         ///< others
   Bytes context, communicators, fragmentation;
+  Bytes workspaces;  ///< the part of the context that a framework's own allocator holds
 
   [[nodiscard]] std::vector<std::pair<std::string_view, Bytes>> lines() const;
   [[nodiscard]] Bytes total() const;

@@ -514,10 +514,11 @@ TEST_CASE("what Megatron-LM's options cost and a job cannot say is named", "[con
   CHECK_THAT(named("--optimizer sgd"), has("SGD's momentum"));
   CHECK(named("--optimizer sgd --sgd-momentum 0.0").empty());
   CHECK_THAT(named("--deterministic-mode"), has("deterministic kernels"));
-  CHECK_THAT(named("--exp-avg-dtype bf16"), has("Adam's momentum"));
+  CHECK_THAT(named("--exp-avg-dtype bf16"), has("Adam's moments in bf16 and fp32"));
+  CHECK(named("--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16").empty());
   CHECK_THAT(named("--mtp-num-layers 1"), has("multi-token prediction"));
-  CHECK_THAT(named("--recompute-granularity selective --recompute-modules moe_act mlp"),
-             has("recomputed modules moe_act, mlp"));
+  CHECK_THAT(named("--recompute-granularity selective --recompute-modules mlp shared_experts"),
+             has("recomputed modules shared_experts"));
   CHECK(named("--recompute-granularity selective --recompute-modules core_attn").empty());
   const std::string experts = "--num-experts 4 --expert-model-parallel-size 4 ";
   CHECK_THAT(named(experts), has("allgather as an all-to-all"));
@@ -530,6 +531,29 @@ TEST_CASE("what Megatron-LM's options cost and a job cannot say is named", "[con
   CHECK_THAT(message(text + "--hybrid-override-pattern M-M*"),
              Contains("--hybrid-override-pattern: trains layers of state-space models"));
   CHECK_THAT(message("pretrain_bert.py " + text), Contains("trains a BERT"));
+}
+
+TEST_CASE("dropout, loss and states of Megatron-LM's arguments", "[config][import]") {
+  const std::string text =
+      "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --micro-batch-size "
+      "1 --global-batch-size 8 --vocab-size 128 --world-size 8 --bf16 ";
+  const auto read = [&](const std::string& more) {
+    return load_job(text_source(text + more, "args.sh"), {"system=dgx-a100-80gb"}, kLibrary);
+  };
+  CHECK(read("").workload.transformer()->dropout);  // a tenth of each unless it is said
+  CHECK_FALSE(read("--hidden-dropout 0 --attention-dropout 0.0").workload.transformer()->dropout);
+  CHECK(read("").loss.kind == LossKind::kCopied);
+  CHECK(read("--cross-entropy-loss-fusion").loss.kind == LossKind::kCompiled);
+  CHECK(read("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te").loss.kind ==
+        LossKind::kFused);
+  CHECK(read("--main-params-dtype fp16").formats.master == Format::kFp16);
+  CHECK(read("--exp-avg-dtype fp8 --exp-avg-sq-dtype fp8").formats.moments == Format::kFp8);
+  CHECK_FALSE(read("--transformer-impl local").flash_attention);
+  const Recompute r = read("--recompute-granularity selective --recompute-modules layernorm mlp")
+                          .parallel.recompute;
+  CHECK(r.kind == RecomputeKind::kSelective);
+  CHECK(r.modules ==
+        RecomputeModules{.attention_core = false, .norms = true, .feed_forward = true});
 }
 
 TEST_CASE("a vocabulary is known by its tokenizer, or set", "[config][import]") {

@@ -199,7 +199,8 @@ TEST_CASE("a stack is a base: what the job file says and what is set after it st
   CHECK(titan.parallel.overlap.data);
   CHECK(titan.parallel.overlap.tensor);
   CHECK(titan.parallel.order == kPipelineOutside);
-  CHECK(titan.system.fitted.at("stack").constants.at("eager_loss") == 1);
+  CHECK(titan.loss.kind == LossKind::kEager);
+  CHECK(titan.system.fitted.at("stack").constants.at("casts_each_pass") == 1);
   CHECK_FALSE(job(job_file).system.fitted.contains("stack"));
   const Job later = job(job_file, {"stack=torchtitan", "parallel.overlap.data=false"});
   CHECK_FALSE(later.parallel.overlap.data);
@@ -333,4 +334,34 @@ TEST_CASE("a list of devices says where their constants come from", "[config]") 
   CHECK_THAT(facts["l40s"], Catch::Contains("transferred"));
   CHECK_THAT(facts["v100-sxm2-32gb"],
              Catch::Contains("fp16") && !Catch::Contains("bf16") && Catch::Contains("transferred"));
+}
+
+TEST_CASE("how a transformer is trained: loss, adapters, documents, formats of states, modules",
+          "[config][training]") {
+  const std::string text = R"({"workload": "llama3-8b", "system": "dgx-h100",
+      "batch": {"global": 8, "micro": 1, "sequence": 4096},
+      "loss": {"kind": "fused", "chunks": 8}, "formats": {"moments": "int8", "frozen": "nf4"},
+      "lora": {"rank": 16, "targets": ["qkv", "fc1"], "dropout": 0.1},
+      "sequence_lengths": {"mean": 300, "deviation": 100, "packed": false},
+      "parallel": {"recompute": {"modules": ["layernorm", "mlp"]}}})";
+  const Job j = job(text);
+  CHECK(j.loss.kind == LossKind::kFused);
+  CHECK(j.loss.chunks == 8);
+  CHECK(j.formats.moments == Format::kInt8);
+  CHECK(j.formats.master == Format::kFp32);
+  CHECK(j.formats.frozen == Format::kNf4);
+  CHECK(j.lora->alpha == 32);  // twice the rank unless it is said
+  CHECK((j.lora->qkv && j.lora->fc1 && !j.lora->projection && !j.lora->fc2));
+  CHECK(j.sequence_lengths->mean_square == 300 * 300 + 100 * 100);
+  CHECK_FALSE(j.sequence_lengths->packed);
+  CHECK(j.parallel.recompute.modules ==
+        RecomputeModules{.attention_core = false, .norms = true, .feed_forward = true});
+  check_round_trip(j);
+  CHECK(job(text, {"loss=copied"}).loss.chunks == 1);
+  CHECK_THROWS_WITH(job(text, {"lora.targets=[\"query\"]"}),
+                    Contains("lora.targets[0]") && Contains("projection"));
+  CHECK_THROWS_WITH(job(text, {"loss.chunks=7"}), Contains("4096 tokens of a micro-batch"));
+  CHECK_THROWS_WITH(job(text, {"sequence_lengths.deviation=3000"}),
+                    Contains("batch.sequence") && Contains("documents are cut there"));
+  CHECK_THROWS_WITH(job(kDlrm, {"loss=fused"}), Contains("belongs to transformers"));
 }

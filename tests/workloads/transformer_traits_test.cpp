@@ -66,7 +66,8 @@ TEST_CASE("dropout after the embedding keeps a mask that nothing recomputes",
   Job job = gpt_job(32, kHidden, 8, kSequence, 256);
   split(job, 1, 4, 1, 16);
   job.parallel.recompute.kind = RecomputeKind::kFull;
-  const Job dropping = with(job, "dropout");
+  Job dropping = job;
+  transformer_of(dropping).dropout = true;
   CHECK((ledger_of(dropping, 0).in_flight - ledger_of(job, 0).in_flight).base() ==
         4 * d(kSequence * kHidden));
   CHECK(ledger_of(dropping, 1).in_flight == ledger_of(job, 1).in_flight);
@@ -76,7 +77,8 @@ TEST_CASE("an eager loss has log-probabilities and their gradient in fp32", "[wo
   const std::int64_t vocabulary = 8192;
   Job job = llama_job(1, kHidden, 8, 4, 352, kSequence, vocabulary);
   split(job, 1, 1, 1, 1);
-  const Job eager = with(job, "eager_loss");
+  Job eager = job;
+  eager.loss.kind = LossKind::kEager;
   const double two = 8 * d(kSequence * vocabulary);
   CHECK(ledger_of(eager, 0).temporaries.base() > two);
   CHECK(ledger_of(job, 0).temporaries.base() < two / 4);

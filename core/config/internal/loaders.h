@@ -62,6 +62,9 @@ inline bool has_tables(const Job& job) {
 /// from the devices.
 void read_parallel(const Value& job, Job& j);
 const std::vector<std::string_view>& parallel_keys();
+/// The keys `loss`, `lora` and `sequence_lengths`, after the batch.
+void read_training(const Value& job, Job& j);
+RecomputeModules recompute_modules_from(const Value& list);
 void read_data_degree(const Value& job, const std::optional<Value>& parallel, Job& j);
 
 /// The job of a document. `plan_open`: a transformer's parallel plan is to be chosen, so its
@@ -76,6 +79,8 @@ OrderedJson device_json(const Device& d);
 OrderedJson system_json(const System& s);
 OrderedJson plan_json(const EmbeddingPlan& p);
 OrderedJson flows_json(const std::vector<Flow>& flows);
+void add_training(OrderedJson& j, const Job& job);
+OrderedJson recompute_modules_json(const RecomputeModules& modules);
 std::string pretty(const OrderedJson& value, int indent);
 /// A number without a needless ".0".
 OrderedJson plain(double v);
