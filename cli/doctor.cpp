@@ -6,7 +6,6 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "cli/build_facts.h"
 #include "cli/command.h"
 #include "cli/print_prediction.h"
 #include "cli/run_command.h"

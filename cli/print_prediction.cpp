@@ -126,6 +126,11 @@ void print_parallel(const Job& job, std::ostream& out) {
   if (p.expert > 1 && p.expert_dispatch == ExpertDispatch::kPerMachine) {
     said += ", a token to each machine once";
   }
+  for (const FabricLevel& level : job.system.fabric) {
+    if (level.used > 0 && level.used < level.size) {
+      said += fmt::format(", {} of {} in each {} domain", level.used, level.size, level.name);
+    }
+  }
   out << fmt::format("{}{}; overlaps: {}\n", said, job.flash_attention ? "" : "; unfused attention",
                      planner::overlaps_text(p.overlap));
 }

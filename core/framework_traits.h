@@ -31,6 +31,17 @@ struct FrameworkTraits {
   /// Narrow copies of weights are made where they are used, in each pass, and not kept (torchao).
   /// Without it they are made once a step, and kept.
   bool casts_each_pass = false;
+  /// Fused attention takes so many times what the kernels take that devices were measured with; on
+  /// devices with fp8 units `attention_fp8_devices`. 0: as long.
+  double attention = 0;
+  double attention_fp8_devices = 0;
+  /// ZeRO 3: gathered weights are copied from the gather's buffer to where products read them
+  /// (FSDP2). Without it they are read where they arrive (FSDP1).
+  bool copies_gathered = false;
+  /// ZeRO 3: passes over the gradients of a unit before they leave: put side by side, divided.
+  double gradient_passes = 0;
+  /// The host waits for each router's counts before it issues the exchange of tokens.
+  bool synchronous_routing = false;
   /// Recommenders: row ids are 32 bits wide, in memory and on links.
   bool narrow_ids = false;
   /// Recommenders: one launch updates all dense parameters, in fp32 copies beside those that
@@ -58,10 +69,23 @@ inline FrameworkTraits framework_traits(const System& system) {
   const auto number = [&](const char* trait) {
     return has(trait) ? stack->second.constants.at(trait) : 0.0;
   };
-  return {has("separate_accumulation"), has("scatter_gather"),   has("fused_quantise"),
-          has("synchronous_messages"),  has("selective_per_op"), has("blocking_launches"),
-          has("keeps_outputs"),         has("casts_each_pass"),  has("narrow_ids"),
-          has("fused_optimizer"),       number("arranged_rows"), number("distributed_ids")};
+  return {has("separate_accumulation"),
+          has("scatter_gather"),
+          has("fused_quantise"),
+          has("synchronous_messages"),
+          has("selective_per_op"),
+          has("blocking_launches"),
+          has("keeps_outputs"),
+          has("casts_each_pass"),
+          number("attention"),
+          number("attention_fp8_devices"),
+          has("copies_gathered"),
+          number("gradient_passes"),
+          has("synchronous_routing"),
+          has("narrow_ids"),
+          has("fused_optimizer"),
+          number("arranged_rows"),
+          number("distributed_ids")};
 }
 
 }  // namespace stepcast

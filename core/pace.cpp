@@ -24,8 +24,8 @@ std::optional<PlanFamily> plan_family(const Job& job) {
 const PaceGroup* nearest_pace(const PaceTable& table, std::string_view device,
                               std::string_view framework, std::string_view family) {
   using Keys = std::array<std::string_view, 3>;
-  const std::array<Keys, 4> chain{Keys{device, framework, family}, Keys{"", framework, family},
-                                  Keys{"", "", family}, Keys{"", "", ""}};
+  const std::array<Keys, 5> chain{Keys{device, framework, family}, Keys{"", framework, family},
+                                  Keys{device, "", family}, Keys{"", "", family}, Keys{"", "", ""}};
   for (const auto& [of_device, of_framework, of_family] : chain) {
     for (const PaceGroup& group : table.groups) {
       if (group.device == of_device && group.framework == of_framework &&

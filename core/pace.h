@@ -36,7 +36,8 @@ struct PaceTable {
 };
 
 /// The group nearest to the keys that was measured: device, framework and family; framework and
-/// family on any device; the family under any framework; all runs. Null for a table without them.
+/// family on any device; device and family under any framework; the family; all runs. Null for a
+/// table without them.
 const PaceGroup* nearest_pace(const PaceTable& table, std::string_view device,
                               std::string_view framework, std::string_view family);
 

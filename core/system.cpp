@@ -43,7 +43,7 @@ std::optional<FlopsPerSecond> Device::peak_of(Format f) const {
 std::int64_t System::devices_in_level(std::size_t i) const {
   std::int64_t n = 1;
   for (std::size_t level = 0; level <= i && level < fabric.size(); ++level) {
-    n *= fabric[level].size;
+    n *= fabric[level].taken();
   }
   return n;
 }

@@ -64,6 +64,10 @@ struct FabricLevel {
   Seconds latency;
   double oversubscription = 1;
   bool in_switch_reduction = false;
+  /// How many of the units a job takes in each domain; 0: all. Schedulers give a job the same share
+  /// of every domain, so that its groups do not straddle two.
+  std::int64_t used = 0;
+  [[nodiscard]] std::int64_t taken() const { return used > 0 ? used : size; }
 };
 
 /// A memory tier; `capacity` and `bandwidth` are totals over `shared_by` devices. The device's own
@@ -93,7 +97,7 @@ struct System {
   std::vector<Tier> tiers;
   Host host;
   FittedModels fitted;  ///< collectives
-  /// Devices inside one unit of level `i`: product of sizes up to it.
+  /// Devices of a job inside one unit of level `i`: product of what it takes up to it.
   [[nodiscard]] std::int64_t devices_in_level(std::size_t i) const;
   /// Devices inside one unit of the level of that name; "node" is a machine. nullopt: no such
   /// level.

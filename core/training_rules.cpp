@@ -4,6 +4,7 @@
 
 #include "core/framework_traits.h"
 #include "core/internal/rules.h"
+#include "core/layer_split.h"
 
 // What is trained and how: adapters, loss, lengths of documents, modules that are recomputed.
 namespace stepcast::internal {
@@ -36,6 +37,13 @@ Broken adapters(const Job& job, const TransformerWorkload& w) {
   }
   if (!l.qkv && !l.projection && !l.fc1 && !l.fc2) {
     return BrokenRule{"lora.targets", "found none; name some of qkv, projection, fc1 and fc2"};
+  }
+  const std::int64_t chunks = job.parallel.pipeline * job.parallel.virtual_stages;
+  if (chunks > 1 &&
+      split_layers(w.layers, chunks, job.parallel.pipeline_split).front().count == 0) {
+    return BrokenRule{"parallel.pipeline_split",
+                      "leaves the embedding alone in its chunk, where nothing is trained beside "
+                      "adapters; give the first chunk a layer"};
   }
   return std::nullopt;
 }

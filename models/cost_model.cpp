@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/framework_traits.h"
 #include "models/collective_curves.h"
 #include "models/collective_form.h"
 #include "models/kernel_form.h"
@@ -111,6 +112,7 @@ Prediction sum_of_parts(const CostModel& model, const Op& op) {
 
 struct CostModel::Impl {
   System system;
+  FrameworkTraits traits;
   double scale = 1;
   std::map<std::string, Kernel> fitted_kernels;                 // by key of FittedModels
   std::vector<Kernel> plain_kernels;                            // one per form, ideal constants
@@ -121,6 +123,7 @@ struct CostModel::Impl {
       system.fitted.clear();
       system.device.fitted.clear();
     }
+    traits = framework_traits(system);
     scale = calibration.kind == Calibration::Kind::kScale ? calibration.scale : 1;
     for (const auto& form : builtin_kernel_forms()) {
       plain_kernels.push_back(
@@ -188,6 +191,17 @@ struct CostModel::Impl {
     throw InternalError(std::string("no kernel form covers ") + std::string(name_of(op.kind)));
   }
 
+  /// Time of the framework's fused attention over that of the kernels the device was measured with.
+  [[nodiscard]] double attention_pace(const Op& op) const {
+    const bool fused =
+        (op.kind == OpKind::kAttentionForward || op.kind == OpKind::kAttentionBackward) &&
+        (op.flags & op_flags::kUnfused) == 0;
+    const double pace = !fused                              ? 0
+                        : system.device.peak.contains(Format::kFp8) ? traits.attention_fp8_devices
+                                                            : traits.attention;
+    return pace > 0 ? pace : 1;
+  }
+
   /// Unfused attention that no fitted model answers for: the sum of the kernels it consists of.
   [[nodiscard]] bool in_parts(const Op& op) const {
     const bool attention =
@@ -247,6 +261,7 @@ Prediction CostModel::kernel(const OpFacts& facts) const {
       p.time = std::max(p.time, k.form->limit(facts, impl_->system.device));
     }
   }
+  p.time *= impl_->attention_pace(op);
   impl_->rescale(p);
   return p;
 }

@@ -67,6 +67,19 @@ bool same_chip(const Device& a, const Device& b) {
          std::abs(tensor_over_vector(a) / tensor_over_vector(b) - 1) < 0.03;
 }
 
+/// What a chip sustains under a lower power limit: dynamic power goes with the cube of the clock,
+/// as the voltage follows it.
+void carry_power(FittedModel& model, const Device& from, const Device& to) {
+  if (!(from.watts > 0) || !(to.watts > 0) || to.watts >= from.watts) {
+    return;
+  }
+  for (const char* name : {"sustained", "compute_efficiency"}) {
+    if (const auto it = model.constants.find(name); it != model.constants.end()) {
+      it->second *= std::cbrt(to.watts / from.watts);
+    }
+  }
+}
+
 /// The links inside a machine are alike; what joins machines never is.
 bool same_links(const System& a, const System& b) {
   return same_chip(a.device, b.device) && !a.fabric.empty() && !b.fabric.empty() &&
@@ -137,6 +150,9 @@ FittedModels transferred(const Device& from, const Device& to, const TransferRul
     FittedModel t = stripped(model, from.name, same, same, rule);
     if (const KernelForm* form = kernel_form_named(model.form)) {
       carry(t, form->constants(from), form->constants(to));
+      if (same) {
+        carry_power(t, from, to);
+      }
     }
     models[key] = std::move(t);
   }

@@ -1,5 +1,7 @@
 #include "runtime/step_executor.h"
 
+#include <utility>
+
 #include "core/error.h"
 
 namespace stepcast::runtime {
@@ -18,19 +20,31 @@ void StepExecutor::fill_pipeline(const HostBatch& first) {
   batch_ = next_batch_ = &first;
   observed_step_ = -1;
   filling_ = true;
+  stage_batches();
   run_ops();
   begin_next_batch();
   filling_ = false;
   filled_ = true;
 }
 
-double StepExecutor::run_step(std::int64_t step, const HostBatch& batch, std::int32_t observed_step,
-                              const HostBatch* next) {
+void StepExecutor::stage(std::int64_t step, const HostBatch& batch, const HostBatch* next) {
   STEPCAST_CHECK(!pipelined() || (filled_ && next != nullptr),
                  "rank {} runs a pipelined step without the next batch", rank_);
   batch_ = &batch;
   next_batch_ = next;
   step_ = step;
+  stage_batches();
+  staged_ = true;
+}
+
+double StepExecutor::run_step(std::int64_t step, const HostBatch& batch, std::int32_t observed_step,
+                              const HostBatch* next) {
+  if (!std::exchange(staged_, false)) {
+    stage(step, batch, next);
+    staged_ = false;
+  }
+  STEPCAST_CHECK(step == step_ && &batch == batch_, "rank {} staged step {} and runs {}", rank_,
+                 step_, step);
   observed_step_ = observed_step;
   const double loss = run_ops();
   if (pipelined()) {

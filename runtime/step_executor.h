@@ -30,6 +30,9 @@ class StepExecutor {
   /// Fills the pipeline: runs the ops that work ahead, for the batch of the first step. All ranks
   /// call it once, before the first step of a pipelined program.
   void fill_pipeline(const HostBatch& first);
+  /// Brings the batch of a step to where its ops read it: outside of the step's time, before
+  /// run_step of the same arguments, which does it itself where this was not called.
+  void stage(std::int64_t step, const HostBatch& batch, const HostBatch* next = nullptr);
   /// Runs one step; returns this rank's share of the loss. `step` counts all steps of the run,
   /// `observed_step` is what the observer is told (negative: this step is not observed). `next`:
   /// the batch of the next step, which a pipelined program needs.
@@ -57,6 +60,8 @@ class StepExecutor {
   StepExecutor(const ExecutionGraph& graph, std::int32_t rank, std::int64_t epoch_ns,
                Observer* observer);
 
+  /// What stage() does, for the step that is set. The batches are not read again.
+  virtual void stage_batches() {}
   /// Runs the ops of one step to their end; returns the loss.
   virtual double run_ops() = 0;
   /// What a pipelined step prepared for the next batch becomes that of the batch under way.
@@ -91,6 +96,7 @@ class StepExecutor {
   const HostBatch* next_batch_ = nullptr;
   bool filling_ = false;
   bool filled_ = false;
+  bool staged_ = false;
 };
 
 }  // namespace stepcast::runtime

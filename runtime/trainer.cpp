@@ -191,12 +191,13 @@ class Rank {
     } else {
       source_->draw(step, batch_);
     }
+    const HostBatch* const next = executor_->pipelined() ? &next_ : nullptr;
+    executor_->stage(step, batch_, next);
     session_.world().barrier();
     const Usage before = usage_now();
     const std::int64_t begin = steady_ns();
     const double loss =
-        executor_->run_step(step, batch_, static_cast<std::int32_t>(step - options_.warmup),
-                            executor_->pipelined() ? &next_ : nullptr);
+        executor_->run_step(step, batch_, static_cast<std::int32_t>(step - options_.warmup), next);
     const std::int64_t end = steady_ns();
     if (executor_->pipelined()) {
       std::swap(batch_, next_);

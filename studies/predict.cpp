@@ -242,7 +242,7 @@ std::size_t expert_units(const Job& job, MeshOrder order, ExpertSplit split) {
   mesh.order = order;
   std::set<std::int64_t> units;
   for (const std::int32_t rank : expert_group(mesh, split, 0)) {
-    units.insert(rank / job.system.fabric.front().size);
+    units.insert(rank / job.system.devices_in_level(0));
   }
   return units.size();
 }
@@ -272,6 +272,27 @@ std::string far_experts(const Job& job) {
                      split.ranks, now, level.name, remedy);
 }
 
+/// Where tensor or context ranks that one unit of the innermost level would hold lie in several.
+std::string straddling_groups(const Job& job) {
+  if (job.workload.transformer() == nullptr || job.system.fabric.size() < 2) {
+    return {};
+  }
+  const Mesh mesh = job.parallel.mesh();
+  const std::int64_t inside = job.system.devices_in_level(0);
+  for (const auto& [axis, name] :
+       {std::pair{Axis::kTensor, "tensor"}, {Axis::kContext, "context"}}) {
+    const std::int64_t span = std::int64_t{mesh.stride(axis)} * mesh.extent(axis);
+    if (mesh.extent(axis) > 1 && span <= inside && inside % span != 0 && job.devices > inside) {
+      return fmt::format(
+          "some groups of {} {} ranks straddle two units of level {} ({} devices each); "
+          "system.fabric[0].used={} keeps each inside one",
+          mesh.extent(axis), name, job.system.fabric.front().name, inside,
+          job.system.fabric.front().taken() / span * span);
+    }
+  }
+  return {};
+}
+
 /// What the models' residuals say, no narrower than steps of software that was not looked at lie
 /// about predictions.
 Interval interval_of(const Job& job, Seconds step, const simulator::StepInterval& ops) {
@@ -297,9 +318,13 @@ constexpr double kMostMfu = 0.9;
 /// ten steps lie.
 void take_pace(StepPrediction& p) {
   p.pace = pace_of(p.job);
-  if (!p.pace) {
+  const auto& peaks = p.job.system.device.peak;  // a CPU has none in 16 bits
+  const bool trains = plan_family(p.job) && p.job.phase == JobPhase::kTrain &&
+                      (peaks.contains(Format::kBf16) || peaks.contains(Format::kFp16));
+  if (!p.pace && (!trains || p.job.calibration.kind != Calibration::Kind::kAuto)) {
     return;
   }
+  const double pace = p.pace ? p.pace->factor : 1;
   Seconds least;
   if (const auto peak = p.job.system.device.peak_of(p.job.formats.compute)) {
     // Of causal attention: what a device computes at least.
@@ -308,14 +333,16 @@ void take_pace(StepPrediction& p) {
                     (devices * peak->base() * kMostMfu)};
   }
   const auto at = [&](double factor) { return std::max(p.hardware * factor, least); };
-  if (p.hardware * p.pace->factor < least) {
+  if (p.hardware * pace < least) {
     p.warnings.push_back(fmt::format(
-        "at the pace of {} the step would run above {:.0f} % of the peak, which no published run "
-        "reaches; it is said to take as long as that share allows",
-        p.pace->measured, 100 * kMostMfu));
+        "at {} the step would run above {:.0f} % of the peak, which no published run reaches; it "
+        "is said to take as long as that share allows",
+        p.pace ? "the pace of " + p.pace->measured : "the hardware's pace", 100 * kMostMfu));
   }
-  p.iteration = at(p.pace->factor);
-  p.interval = Interval{at(p.pace->low), at(p.pace->high)};
+  p.iteration = at(pace);
+  if (p.pace) {
+    p.interval = Interval{at(p.pace->low), at(p.pace->high)};
+  }
   const double slower = p.iteration / p.hardware;
   const auto stretch = [slower](TimeSplit& split) {
     for (Seconds* part :
@@ -405,6 +432,7 @@ StepPrediction predict(const Job& job, const ExecutionGraph& graph, const Predic
                     100 * p.mfu_causal));
   }
   for (const std::string& warning : {other_plan(job), without_constants(job), far_experts(job),
+                                     straddling_groups(job),
                                      tight_memory(p.ledger.total(), p.capacity)}) {
     if (!warning.empty()) {
       p.warnings.push_back(warning);

@@ -15,15 +15,15 @@ namespace {
 
 constexpr double kLevel = 0.9;               // of the steps of a source to come
 constexpr std::size_t kSourcesOfSpread = 3;  // fewer say little of how far sources lie apart
-constexpr std::size_t kWidths = 4;
+constexpr std::size_t kWidths = 5;
 
 /// Device, framework and family of plans; empty: any.
 using Keys = std::array<std::string, 3>;
 
 /// Of a prediction, from its own group to all runs.
 std::array<Keys, kWidths> chain_of(const PublishedPrediction& p) {
-  return {Keys{p.device, p.framework, p.plan}, Keys{"", p.framework, p.plan}, Keys{"", "", p.plan},
-          Keys{"", "", ""}};
+  return {Keys{p.device, p.framework, p.plan}, Keys{"", p.framework, p.plan},
+          Keys{p.device, "", p.plan}, Keys{"", "", p.plan}, Keys{"", "", ""}};
 }
 
 bool in_group(const PublishedPrediction& p, const Keys& keys) {

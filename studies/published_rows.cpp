@@ -428,7 +428,7 @@ config::StackRecipe recipe_of(const PublishedRow& row, const config::PublishedNa
   const PlanFamily family = row.experts > 0       ? PlanFamily::kExperts
                             : zero_of(row) == "3" ? PlanFamily::kSharded
                                                   : PlanFamily::kTensorPipeline;
-  return names.recipe(row.source, row.framework, row.model, name_of(family));
+  return names.recipe(row.source, row.framework, row.model, row.gpu, name_of(family));
 }
 
 std::optional<PublishedDevice> device_of(const PublishedRow& row,
@@ -509,6 +509,9 @@ std::vector<std::string> settings_of(const PublishedRow& row, const PublishedRul
   add(recipe.settings.always);
   if (tensor > 1) {
     add(recipe.settings.tensor);
+  }
+  if (row.expert > 1) {
+    add(recipe.settings.experts);
   }
   if (!row.precision.empty()) {
     const auto* precision = rules.names.precision(row.precision);

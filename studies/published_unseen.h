@@ -15,7 +15,8 @@ namespace stepcast::studies {
 PublishedValidation validate_unseen(const std::vector<PublishedPrediction>& runs,
                                     const std::vector<PublishedPrediction>& others);
 
-/// Of rows beside the steps `predict` says, how many lie in the interval.
+/// Of rows beside the steps `predict` says, how many lie in the interval; hours of whole runs are
+/// no steps.
 struct IntervalCount {
   StepSpread spread;
   std::size_t rows = 0, held = 0;

@@ -70,7 +70,37 @@ void StageParameters::use(std::int64_t unit) {
   for (const OpWriter::Event e : gather_events_[next_]) {
     writer_.await(e);
   }
+  copy_gathered(unit);
   ++next_;
+}
+
+/// From the buffer of the gather to the matrices that products read.
+void StageParameters::copy_gathered(std::int64_t unit) {
+  if (!traits_.copies_gathered || shape_.shards == 1) {
+    return;
+  }
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.gathered && bucket.unit == unit) {
+      const Bytes all = format_bytes(job_.formats.compute, 1, bucket.elements);
+      writer_.compute(OpKind::kCast, "weights.copy", {bucket.elements})
+          .in({bucket.weights})
+          .out({bucket.weights})
+          .work(Flops(0), all, all);
+    }
+  }
+}
+
+/// What a framework does to whole gradients before they leave as shards.
+void StageParameters::pass_over_gradients(const Bucket& bucket) {
+  if (traits_.gradient_passes <= 0 || job_.parallel.zero < 3) {
+    return;
+  }
+  const double passes = traits_.gradient_passes;
+  writer_.compute(OpKind::kCast, "gradients.copy", {bucket.elements})
+      .in({bucket.gradients})
+      .out({bucket.gradients})
+      .work(Flops(0), format_bytes(job_.formats.compute, 1, bucket.elements) * passes,
+            format_bytes(job_.formats.gradient, 1, bucket.elements) * passes);
 }
 
 void StageParameters::begin_backward(bool last_microbatch) {
@@ -154,6 +184,9 @@ void StageParameters::exchange(Bucket& bucket) {
   t.format = job_.formats.gradient;
   t.event = bucket.gradients_free;
   writer_.set_phase(Phase::kGradientSync);
+  if (shards) {
+    pass_over_gradients(bucket);
+  }
   bucket.synchronised = writer_.transfer(kDataStream, overlap, t);
   if (adds) {
     OpWriter::Transfer sum;

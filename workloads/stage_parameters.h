@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/framework_traits.h"
 #include "core/job.h"
 #include "workloads/op_writer.h"
 #include "workloads/transformer_shape.h"
@@ -101,7 +102,11 @@ class StageParameters {
  public:
   StageParameters(OpWriter& writer, const Job& job, const TransformerShape& shape,
                   const ReplicaGroup& data, const ReplicaGroup& experts)
-      : writer_(writer), job_(job), shape_(shape), replicas_{data, experts} {}
+      : writer_(writer),
+        job_(job),
+        shape_(shape),
+        traits_(framework_traits(job.system)),
+        replicas_{data, experts} {}
 
   /// Declares the parameters of each chunk, in the order in which its backward pass finishes their
   /// gradients. Buckets close at parallel.bucket bytes of gradients when there are replicas to
@@ -177,10 +182,13 @@ class StageParameters {
   void gather_unit(std::size_t index);
   void exchange(Bucket& bucket);
   void sum_replicas(Bucket& bucket);
+  void copy_gathered(std::int64_t unit);
+  void pass_over_gradients(const Bucket& bucket);
 
   OpWriter& writer_;
   const Job& job_;
   const TransformerShape& shape_;
+  FrameworkTraits traits_;
   std::array<ReplicaGroup, 2> replicas_;
   std::unordered_map<std::string, ProgramBuilder::Parameter> parameters_;
   std::unordered_map<std::string, std::size_t> bucket_of_;

@@ -120,17 +120,18 @@ void TransformerStage::pass_over(const std::string& name, std::int64_t rows, std
   op.work(op.op().flops, Bytes(bytes * read), Bytes(bytes * written));
 }
 
+TransformerStage::AdapterExtent TransformerStage::extent_of(const Adapter& a) const {
+  return {a, job_.lora->rank, shape_.tokens, a.by_rows ? shape_.rows : shape_.tokens,
+          bits_per_element(compute_) / 8};
+}
+
 /// Adds to `out`: all tokens of a column-split product, this rank's rows of a row-split one.
 void TransformerStage::adapter_forward(const std::optional<Adapter>& adapter, TensorId in,
                                        TensorId out) {
   if (!adapter) {
     return;
   }
-  const Adapter& a = *adapter;
-  const std::int64_t r = job_.lora->rank;
-  const std::int64_t n = shape_.tokens;
-  const std::int64_t rows = a.by_rows ? shape_.rows : n;
-  const double each = bits_per_element(compute_) / 8;
+  const auto& [a, r, n, rows, each] = extent_of(*adapter);
   TensorId x = in;
   if (job_.lora->dropout > 0) {
     pass_over(a.op + ".dropout", n, a.inputs, {in}, {a.dropped, a.mask}, each, each + 1);
@@ -160,11 +161,7 @@ void TransformerStage::adapter_backward(const std::optional<Adapter>& adapter, T
   if (!adapter) {
     return;
   }
-  const Adapter& a = *adapter;
-  const std::int64_t r = job_.lora->rank;
-  const std::int64_t n = shape_.tokens;
-  const std::int64_t rows = a.by_rows ? shape_.rows : n;
-  const double each = bits_per_element(compute_) / 8;
+  const auto& [a, r, n, rows, each] = extent_of(*adapter);
   const auto& pa = parameter(a.parameter + ".lora_a");
   const auto& pb = parameter(a.parameter + ".lora_b");
   const TensorId dy = writer_.workspace(a.op + ".output", rows, a.outputs, compute_);

@@ -275,6 +275,9 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
                             ? x.output
                             : writer_.workspace("moe.rows", e.computed_room, h, compute_);
   const TensorId returned = e.once ? rows_returned() : x.output;
+  if (traits_.synchronous_routing && e.ranks > 1) {
+    writer_.synchronise_host();
+  }
   const auto arrived = send_copies("layer.moe.dispatch", copies, x.input);
   beside.there();
   std::vector<OpWriter::Event> back;

@@ -55,6 +55,7 @@ class TransformerStage {
     TensorId query = 0, query_norm = 0, query_statistics = 0;
     TensorId key = 0, key_norm = 0, key_statistics = 0;
   };
+  using Masks = std::vector<TensorId>;  ///< none without dropout
   /// A low-rank adapter: what the backward pass reads of it.
   struct Adapter {
     std::string parameter, op;  ///< "layer.3.attention.qkv", "lora.qkv"
@@ -68,7 +69,6 @@ class TransformerStage {
   };
   /// What the backward pass of a layer reads: per micro-batch when kept, temporaries when
   /// recomputed.
-  using Masks = std::vector<TensorId>;  ///< none without dropout
   struct LayerTensors {
     TensorId input = 0, norm1 = 0, norm1_statistics = 0, qkv = 0, attention = 0;
     TensorId log_sum_exp = 0;  ///< of fused attention
@@ -113,7 +113,7 @@ class TransformerStage {
   void add_layer_parameters(std::int64_t layer, std::vector<ParameterSpec>& specs) const;
   void add_embedding_parameters(std::vector<ParameterSpec>& specs) const;
 
-  // Layers (transformer_layer.cpp).
+  // Layers (transformer_layer.cpp, transformer_layer_backward.cpp).
   void layer_forward(std::int64_t layer, const LayerTensors& t, TensorId output);
   void attention_forward(const LayerTensors& t);
 
@@ -123,6 +123,14 @@ class TransformerStage {
   Adapter adapter(bool keep, const std::string& at, const char* name, std::int64_t inputs,
                   std::int64_t outputs, bool by_rows);
   void adapter_tensors(const std::string& at, bool keep, LayerTensors& t);
+  /// What its ops work on: columns between its matrices, tokens, rows of its output, bytes of an
+  /// element.
+  struct AdapterExtent {
+    const Adapter& adapter;
+    std::int64_t rank, tokens, rows;
+    double each;
+  };
+  [[nodiscard]] AdapterExtent extent_of(const Adapter& a) const;
   void pass_over(const std::string& name, std::int64_t rows, std::int64_t columns,
                  const std::vector<TensorId>& in, const std::vector<TensorId>& out, double read,
                  double written);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <span>
 
 #include "core/config/internal/foreign.h"
 #include "core/config/internal/loaders.h"
@@ -494,6 +495,29 @@ Document job_document(const Source& source, const std::vector<std::string>& over
   return d;
 }
 
+/// Where a fast domain joins several machines and the devices do not fill a number of them, a job
+/// takes the same share of each: the largest of whole machines, at least half, that divides the
+/// devices (64 of 72 for powers of two).
+void take_aligned_shares(Job& j) {
+  std::int64_t below = 1;
+  for (FabricLevel& level : std::span(j.system.fabric).first(j.system.fabric.empty()
+                                                                 ? 0
+                                                                 : j.system.fabric.size() - 1)) {
+    const std::int64_t all = below * level.size;
+    const bool joins_machines = level.used == 0 && all > j.system.host.devices;
+    if (joins_machines && j.devices > all && j.devices % all != 0) {
+      for (std::int64_t units = level.size; 2 * units >= level.size; --units) {
+        const std::int64_t inside = below * units;
+        if (j.devices % inside == 0 && inside % j.system.host.devices == 0) {
+          level.used = units;
+          break;
+        }
+      }
+    }
+    below *= level.taken();
+  }
+}
+
 Job read_job(const JobDocuments& documents, const Library& library, bool plan_open) {
   const Value v = Value::root_of(documents.job);
   for (const std::string_view key : parallel_keys()) {
@@ -534,6 +558,7 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
                       j.devices, j.system.name, most));
     }
   }
+  take_aligned_shares(j);
   if (const auto machine = v.find("devices_per_machine");
       machine && machine->integer(1, kMostDevices) != j.system.host.devices) {
     machine->refuse(

@@ -100,10 +100,14 @@ std::map<Format, FlopsPerSecond> peaks_from(const Value& v) {
 }
 
 FabricLevel level_from(const Value& v) {
-  v.keys({"name", "size", "bandwidth", "latency", "oversubscription", "in_switch_reduction"});
+  v.keys({"name", "size", "used", "bandwidth", "latency", "oversubscription",
+          "in_switch_reduction"});
   FabricLevel l;
   l.name = v.at("name", "a name in quotes").name();
   l.size = v.at("size", "how many units of the level below it joins").integer(1, kMostConnected);
+  if (const auto used = v.find("used")) {
+    l.used = used->integer(1, l.size);
+  }
   l.bandwidth =
       v.at("bandwidth", "bytes per second, device and direction").amount<BytesPerSecond>();
   l.latency = v.at("latency", "a one-way time").amount<Seconds>(true);

@@ -170,13 +170,15 @@ class Overrider {
   /// What a stack does with a plan of the job's shape. What `--set` says stays; so does what the
   /// job file says, unless `over_file`.
   void apply_stack(const StackRecipe& recipe, bool over_file) {
-    std::vector<std::string> settings = recipe.of(degree("tensor"), degree("pipeline"));
+    std::vector<std::string> settings = 
+        recipe.of(degree("tensor"), degree("pipeline"), degree("expert"));
     if (recipe.host_issue > 0) {
       settings.push_back(fmt::format("system.device.launch=\"{} us\"", recipe.host_issue * 1e6));
     }
+    const Json before = documents_.job.root;  // what the job says, before the stack adds to it
     for (const auto& [path, value] : leaves_of(settings)) {
       const std::vector<Step> steps = steps_of(path, path);
-      if (!overridden(path) && (over_file || !says(documents_.job.root, steps))) {
+      if (!overridden(path) && (over_file || !says(before, steps))) {
         set(steps, value);
       }
     }

@@ -21,7 +21,8 @@ std::vector<std::string> settings_of(const Value& holder, const char* name = "se
 }
 
 ShapedSettings shaped(const Value& holder) {
-  return {settings_of(holder), settings_of(holder, "tensor"), settings_of(holder, "pipelined")};
+  return {settings_of(holder), settings_of(holder, "tensor"), settings_of(holder, "pipelined"),
+          settings_of(holder, "experts")};
 }
 
 std::vector<std::string> texts(const Value& holder, const char* name) {
@@ -51,7 +52,8 @@ std::vector<Stack> stacks_of(const Source& source) {
   std::vector<Stack> stacks;
   for (const Value& item : root.at("stacks", "a list").items("a list of training frameworks")) {
     item.keys(
-        {"name", "framework", "aliases", "default_of", "set", "tensor", "pipelined", "evidence"});
+        {"name", "framework", "aliases", "default_of", "set", "tensor", "pipelined", "experts",
+         "evidence"});
     stacks.push_back({item.at("name", "a short name").name(),
                       item.at("framework", "a short name").name(), texts(item, "aliases"),
                       texts(item, "default_of"), shaped(item),
@@ -82,19 +84,24 @@ StackRecipe recipe_of(const Stack* stack, const PublishedSource* source) {
     append(recipe.settings.always, source->settings.always);
     append(recipe.settings.tensor, source->settings.tensor);
     append(recipe.settings.pipelined, source->settings.pipelined);
+    append(recipe.settings.experts, source->settings.experts);
   }
   return recipe;
 }
 
 }  // namespace
 
-std::vector<std::string> ShapedSettings::of(std::int64_t tensor_ranks, std::int64_t stages) const {
+std::vector<std::string> ShapedSettings::of(std::int64_t tensor_ranks, std::int64_t stages,
+                                            std::int64_t expert_ranks) const {
   std::vector<std::string> all = always;
   if (tensor_ranks > 1) {
     append(all, tensor);
   }
   if (stages > 1) {
     append(all, pipelined);
+  }
+  if (expert_ranks > 1) {
+    append(all, experts);
   }
   return all;
 }
@@ -131,11 +138,15 @@ const Stack* PublishedNames::default_stack(std::string_view family) const {
 }
 
 StackRecipe PublishedNames::recipe(std::string_view source, std::string_view framework,
-                                   std::string_view model, std::string_view family) const {
+                                   std::string_view model, std::string_view gpu,
+                                   std::string_view family) const {
   const auto it = std::find_if(sources.begin(), sources.end(), [&](const PublishedSource& s) {
     return source.starts_with(s.begins) && (s.framework.empty() || s.framework == framework) &&
            (s.models.empty() ||
-            std::find(s.models.begin(), s.models.end(), model) != s.models.end());
+            std::find(s.models.begin(), s.models.end(), model) != s.models.end()) &&
+           (s.gpus.empty() || std::any_of(s.gpus.begin(), s.gpus.end(), [&](const std::string& g) {
+              return lower(gpu).starts_with(lower(g));
+            }));
   });
   if (it != sources.end()) {
     return recipe_of(stack(it->stack), &*it);
@@ -166,7 +177,7 @@ StackRecipe PublishedNames::named(std::string_view name, const std::string& wher
   const PublishedSource* found = nullptr;
   for (const PublishedSource& s : sources) {
     if (lower(s.source) == lower(name) && s.framework.empty() &&
-        (found == nullptr || s.models.empty())) {
+        (found == nullptr || (s.models.empty() && s.gpus.empty()))) {
       found = &s;
     }
   }
@@ -187,8 +198,8 @@ PublishedNames read_published_names(const Source& source, const Source& stacks) 
   names.gpus = aliases_of(root.at("gpus", "a list"));
   names.precisions = aliases_of(root.at("precisions", "a list"));
   for (const Value& item : root.at("sources", "a list").items("a list of publications")) {
-    item.keys({"source", "begins", "framework", "models", "stack", "set", "tensor", "pipelined",
-               "host_issue", "evidence"});
+    item.keys({"source", "begins", "framework", "models", "gpus", "stack", "set", "tensor",
+               "pipelined", "experts", "host_issue", "evidence"});
     PublishedSource published;
     published.source = item.at("source", "a short name").name();
     published.begins = item.at("begins", "what the column source begins with").name();
@@ -196,6 +207,7 @@ PublishedNames read_published_names(const Source& source, const Source& stacks) 
       published.framework = framework->name();
     }
     published.models = texts(item, "models");
+    published.gpus = texts(item, "gpus");
     const Value stack = item.at("stack", "a stack of models/stacks/stacks.json");
     published.stack = stack.name();
     if (names.stack(published.stack) == nullptr) {

@@ -17,9 +17,10 @@ struct NamedSettings {
 
 /// Settings of a job by the shape of its plan.
 struct ShapedSettings {
-  std::vector<std::string> always, tensor, pipelined;
-  /// Those for a plan with that many tensor ranks and stages.
-  [[nodiscard]] std::vector<std::string> of(std::int64_t tensor_ranks, std::int64_t stages) const;
+  std::vector<std::string> always, tensor, pipelined, experts;
+  /// Those for a plan with that many tensor ranks, stages and ranks with different experts.
+  [[nodiscard]] std::vector<std::string> of(std::int64_t tensor_ranks, std::int64_t stages,
+                                            std::int64_t expert_ranks) const;
 };
 
 /// A training framework, or a version of one: what it does with a plan.
@@ -38,6 +39,7 @@ struct PublishedSource {
   std::string begins;               ///< what a row's `source` begins with
   std::string framework;            ///< what a row's `framework` is; empty: any
   std::vector<std::string> models;  ///< which of a row's `model`, where recipes differ; empty: any
+  std::vector<std::string> gpus;    ///< how a row's `gpu` begins, likewise
   std::string stack;
   ShapedSettings settings;  ///< after the stack's
   /// Host seconds to issue one op; 0: what the device says. Where it is given, the scalar that a
@@ -53,8 +55,9 @@ struct StackRecipe {
   ShapedSettings settings;  ///< of the stack, then of the publication
   double host_issue = 0;
   /// Overrides for a plan of that shape, in order.
-  [[nodiscard]] std::vector<std::string> of(std::int64_t tensor_ranks, std::int64_t stages) const {
-    return settings.of(tensor_ranks, stages);
+  [[nodiscard]] std::vector<std::string> of(std::int64_t tensor_ranks, std::int64_t stages,
+                                            std::int64_t expert_ranks) const {
+    return settings.of(tensor_ranks, stages, expert_ranks);
   }
 };
 
@@ -72,7 +75,8 @@ struct PublishedNames {
   /// Of a row: its publication's; else the stack whose longest alias begins `framework`; else the
   /// one that plans of that family run on.
   [[nodiscard]] StackRecipe recipe(std::string_view source, std::string_view framework,
-                                   std::string_view model, std::string_view family) const;
+                                   std::string_view model, std::string_view gpu,
+                                   std::string_view family) const;
   /// A stack by its name, whatever the case, or a publication by its source ("NeMo 24.07"; of
   /// recipes for some models and for all, that for all). Errors: InputError at `where` listing the
   /// stacks.

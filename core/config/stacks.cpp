@@ -8,12 +8,14 @@ namespace {
 
 std::string measured_text(const PaceGroup& group, const std::string& device,
                           const std::string& framework) {
-  if (!group.device.empty()) {
+  if (!group.device.empty() && !group.framework.empty()) {
     return fmt::format("{} on {}", framework, group.device);
   }
-  const std::string whose = !group.framework.empty() ? framework + " on other GPUs"
-                            : !group.family.empty()  ? group.family + " plans of other frameworks"
-                                                     : "other plans and frameworks";
+  const std::string whose =
+      !group.framework.empty() ? framework + " on other GPUs"
+      : !group.device.empty()  ? group.family + " plans of other frameworks on " + group.device
+      : !group.family.empty()  ? group.family + " plans of other frameworks"
+                               : "other plans and frameworks";
   return fmt::format("{} ({} was not measured)", whose,
                      group.framework.empty() ? framework + " on " + device : device);
 }
@@ -34,7 +36,7 @@ void attach_paces(Job& job, const FrameworkOf& framework_of, const Library& libr
                     .high = group->high,
                     .rows = group->rows,
                     .sources = group->sources,
-                    .own = !group->device.empty(),
+                    .own = !group->device.empty() && !group->framework.empty(),
                     .measured = measured_text(*group, job.system.device.name, framework)};
     // A resolved job says its own.
     job.system.fitted.try_emplace(pace_key(family), fitted_pace(pace));

@@ -36,7 +36,7 @@ void take_usual_stack(JobOnStack& on, std::string_view framework, JobDocuments d
     return;
   }
   try {
-    const NamedStack stack{usual->name, "stack", false, framework.empty()};
+    const NamedStack stack{usual->name, "stack", false, plan_open && framework.empty()};
     Job job = read_job_on_stack(std::move(documents), stack, library, plan_open);
     if (pace_of(job)) {
       on = {std::move(job), usual->name, {}};

@@ -577,6 +577,9 @@ OrderedJson system_json(const System& s) {
     OrderedJson level;
     level["name"] = l.name;
     level["size"] = l.size;
+    if (l.used > 0) {
+      level["used"] = l.used;
+    }
     level["bandwidth"] = quantity_text(l.bandwidth);
     level["latency"] = quantity_text(l.latency);
     level["oversubscription"] = plain(l.oversubscription);

@@ -304,8 +304,17 @@ class State {
     std::size_t b = 0;
     std::size_t i = 0;
     std::size_t j = 0;
-    if (!draw_piece(a, i) || !draw_piece(b, j) || a == b || way(a).group != way(b).group) {
+    if (!draw_piece(a, i) || !draw_piece(b, j) || way(a).group != way(b).group) {
       return false;
+    }
+    if (a == b) {  // only pieces that differ
+      if (i == j || way(a).skew.empty()) {
+        return false;
+      }
+      auto& groups = edit(a).groups;
+      std::swap(groups[i], groups[j]);
+      commit();
+      return true;
     }
     const std::int32_t from = at_[a].groups[i];
     const std::int32_t to = at_[b].groups[j];

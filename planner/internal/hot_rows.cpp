@@ -15,7 +15,7 @@ HotRows hot_rows(const EmbeddingTable& table, std::span<const workloads::HotRow>
     for (std::int64_t b = 0; b < blocks; ++b) {
       const std::int64_t first = first_row_of(table, b, blocks);
       way.blocks.emplace_back(table.access.get(),
-                              workloads::RowSplit{.first_row = first,
+                              RowSplit{.first_row = first,
                                                   .rows = first_row_of(table, b + 1, blocks) - first,
                                                   .table_rows = table.rows,
                                                   .split = by,

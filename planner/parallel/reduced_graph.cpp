@@ -25,6 +25,7 @@ void fit_to_mesh(const Job& job, const PlanPoint& point, Job& reduced) {
     system.fabric.resize(2);
     system.fabric[0].size = replicas * p.mesh().stride(Axis::kData);
     system.fabric[1].size = p.data / replicas;
+    system.fabric[0].used = system.fabric[1].used = 0;
     reduced.parallel.zero_level = system.fabric[0].name;
   }
 }

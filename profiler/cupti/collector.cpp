@@ -50,7 +50,9 @@ std::string words(CUptiResult result) {
 }
 
 /// Calls that tell nothing of a step and would be most of the records.
-constexpr std::array<CUpti_CallbackId, 12> kQuietRuntime{
+constexpr std::array<CUpti_CallbackId, 14> kQuietRuntime{
+    CUPTI_RUNTIME_TRACE_CBID_cudaEventQuery_v3020,  // spun on by those who wait
+    CUPTI_RUNTIME_TRACE_CBID_cudaStreamQuery_v3020,
     CUPTI_RUNTIME_TRACE_CBID_cudaGetDevice_v3020,
     CUPTI_RUNTIME_TRACE_CBID_cudaSetDevice_v3020,
     CUPTI_RUNTIME_TRACE_CBID_cudaGetDeviceCount_v3020,
@@ -63,7 +65,9 @@ constexpr std::array<CUpti_CallbackId, 12> kQuietRuntime{
     CUPTI_RUNTIME_TRACE_CBID_cudaFuncGetAttributes_v3020,
     CUPTI_RUNTIME_TRACE_CBID_cudaPointerGetAttributes_v4000,
     CUPTI_RUNTIME_TRACE_CBID_cudaStreamIsCapturing_v10000};
-constexpr std::array<CUpti_CallbackId, 20> kQuietDriver{
+constexpr std::array<CUpti_CallbackId, 22> kQuietDriver{
+    CUPTI_DRIVER_TRACE_CBID_cuEventQuery,
+    CUPTI_DRIVER_TRACE_CBID_cuStreamQuery,
     CUPTI_DRIVER_TRACE_CBID_cuKernelGetAttribute,
     CUPTI_DRIVER_TRACE_CBID_cuKernelGetFunction,
     CUPTI_DRIVER_TRACE_CBID_cuLibraryGetKernel,

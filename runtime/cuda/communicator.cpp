@@ -6,6 +6,8 @@
 
 #include "core/error.h"
 #include "runtime/cuda/check.h"
+#include "runtime/cuda/device_memory.h"
+#include "runtime/cuda/streams.h"
 
 namespace stepcast::runtime::cuda {
 namespace {
@@ -143,6 +145,43 @@ Communicators::Communicators(const ExecutionGraph& graph, const Ranks& ranks,
       ready(*part, ncclSuccess, "ncclCommSplit");
     }
     by_round_.push_back(part);
+  }
+  connect_pairs(ranks.rank);
+}
+
+/// A pair connects with its first message, for which both hosts have to come. Here all pairs do at
+/// once, with a byte each: the order of a step's messages cannot make two ranks wait for each
+/// other, and the first step is no slower for it.
+void Communicators::connect_pairs(std::int32_t rank) {
+  if (plan_.pairs.empty()) {
+    return;
+  }
+  std::vector<const Communicator*> mine;
+  Buffer bytes(Buffer::Kind::kDevice, "first messages");
+  char* const first = static_cast<char*>(bytes.reserve(2));
+  const Stream stream;
+  check(ncclGroupStart(), "ncclGroupStart");
+  ncclResult_t code = ncclSuccess;
+  for (const CommunicatorPlan::Pair& p : plan_.pairs) {
+    if ((p.sender != rank && p.receiver != rank) ||
+        (code != ncclSuccess && code != ncclInProgress)) {
+      continue;
+    }
+    const Communicator& pair = *by_round_.at(p.round);
+    code = p.sender == rank ? ncclSend(first, 1, ncclInt8, 1, pair.handle(), stream.handle())
+                            : ncclRecv(first + 1, 1, ncclInt8, 0, pair.handle(), stream.handle());
+    mine.push_back(&pair);
+  }
+  // The group ends whatever came: NCCL aborts nothing while one is open.
+  const ncclResult_t ended = ncclGroupEnd();
+  if (code != ncclInProgress) {
+    check(code, "ncclSend or ncclRecv of a first message");
+  }
+  for (const Communicator* pair : mine) {
+    pair->complete(ended, "ncclGroupEnd of the first messages");
+  }
+  if (!mine.empty()) {
+    wait_for(stream.handle(), "the first message of a pair of ranks");
   }
 }
 

@@ -67,6 +67,8 @@ class Communicators {
   void abort();
 
  private:
+  void connect_pairs(std::int32_t rank);
+
   const std::chrono::duration<double> timeout_;
   CommunicatorPlan plan_;
   std::vector<std::unique_ptr<Communicator>> all_;  ///< the one of all ranks first

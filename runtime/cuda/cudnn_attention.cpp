@@ -15,8 +15,11 @@ struct Planned {
   AttentionProblem problem;
   CudnnGraph graph;
   CudnnDescriptor configuration, plan;
-  std::size_t workspace = 0;
+  std::size_t of_plan = 0;  ///< bytes of workspace, rounded up: scratch tensors stand behind
+  std::size_t of_scratch = 0;
 };
+
+constexpr std::size_t kAlignment = 256;
 
 /// The first configuration of the graph that compiles.
 std::optional<Planned> planned(const CudnnTarget& target, const AttentionProblem& problem,
@@ -26,8 +29,11 @@ std::optional<Planned> planned(const CudnnTarget& target, const AttentionProblem
     try {
       CudnnDescriptor plan = execution_plan(target, configuration);
       const auto bytes = plan.number(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
-      return Planned{problem, std::move(graph), std::move(configuration), std::move(plan),
-                     static_cast<std::size_t>(bytes)};
+      const std::size_t rounded =
+          (static_cast<std::size_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
+      const std::size_t scratch = scratch_bytes(graph, problem);
+      return Planned{problem,         std::move(graph), std::move(configuration),
+                     std::move(plan), rounded,          scratch};
     } catch (const CudnnRefusal& e) {
       why = e.what();
     }
@@ -107,13 +113,19 @@ std::string CudnnAttention::plan(const AttentionProblem& problem) {
 }
 
 std::size_t CudnnAttention::workspace_bytes(const AttentionProblem& problem) const {
-  return impl_->of(problem).workspace;
+  const Planned& planned = impl_->of(problem);
+  return planned.of_plan + planned.of_scratch;
 }
 
 void CudnnAttention::run(const AttentionProblem& problem, const AttentionTensors& t,
                          kernels::Workspace workspace, cudaStream_t stream) const {
   const Planned& planned = impl_->of(problem);
   float scale = attention_scale(problem.shape);
+  float one = 1;
+  // dQ first: its rows are multiples of 16 bytes.
+  auto* const sums = static_cast<std::byte*>(workspace.data) + planned.of_plan;
+  const auto rows = static_cast<std::size_t>(problem.shape.batch * problem.shape.heads *
+                                             problem.shape.query_length);
   float hidden = std::numeric_limits<float>::lowest();
   const auto address = [&](CudnnOperand operand) -> const void* {
     switch (operand) {
@@ -137,6 +149,12 @@ void CudnnAttention::run(const AttentionProblem& problem, const AttentionTensors
         return t.d_k.data;
       case CudnnOperand::kValueGradient:
         return t.d_v.data;
+      case CudnnOperand::kQuerySums:
+        return sums;
+      case CudnnOperand::kRowSums:
+        return sums + rows * static_cast<std::size_t>(problem.shape.head_dim) * sizeof(float);
+      case CudnnOperand::kOne:
+        return &one;
       case CudnnOperand::kScale:
         return &scale;
       case CudnnOperand::kHidden:

@@ -1,5 +1,7 @@
 #include "runtime/cuda/cudnn_graph.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 // The attributes that name a handle are deprecated in favour of descriptors of device properties,
@@ -47,6 +49,10 @@ class Builder {
   Node statistics() {
     const Dims dims = per_query();
     return bound(CudnnOperand::kStatistics, dims, packed(dims), CUDNN_DATA_FLOAT, false);
+  }
+  /// Stored in fp32, packed.
+  Node scratch(CudnnOperand operand, const Dims& dims) {
+    return bound(operand, dims, packed(dims), CUDNN_DATA_FLOAT, false);
   }
   Node number(CudnnOperand operand) {
     return bound(operand, {1, 1, 1, 1}, {1, 1, 1, 1}, CUDNN_DATA_FLOAT, true);
@@ -241,7 +247,11 @@ CudnnGraph backward(const CudnnTarget& target, const AttentionProblem& p) {
   const Node q = g.query(CudnnOperand::kQuery, p.q);
   const Node out = g.query(CudnnOperand::kOut, p.out);
   const Node d_out = g.query(CudnnOperand::kOutGradient, p.d_out);
-  const Node along = g.reduced(CUDNN_REDUCE_TENSOR_ADD, g.mapped(CUDNN_POINTWISE_MUL, out, &d_out));
+  const Node one = g.number(CudnnOperand::kOne);
+  const Node along = g.scratch(CudnnOperand::kRowSums, g.per_query());
+  g.pointwise(CUDNN_POINTWISE_MUL,
+              g.reduced(CUDNN_REDUCE_TENSOR_ADD, g.mapped(CUDNN_POINTWISE_MUL, d_out, &out)), along,
+              &one);
   const Node s = scores(g, p, q, scale);
   const Node statistics = g.statistics();
   const Node probabilities =
@@ -255,7 +265,8 @@ CudnnGraph backward(const CudnnTarget& target, const AttentionProblem& p) {
       g.multiply(turned, x, gradient);
       return;
     }
-    const Node by_head = g.inner({shape.batch, shape.heads, shape.kv_length, shape.head_dim});
+    const Node by_head =
+        g.inner({shape.batch, shape.heads, shape.kv_length, shape.head_dim}, g.stored());
     g.multiply(turned, x, by_head);
     g.reduce(CUDNN_REDUCE_TENSOR_ADD, by_head, gradient);
   };
@@ -267,8 +278,10 @@ CudnnGraph backward(const CudnnTarget& target, const AttentionProblem& p) {
   const Node d_products = g.inner(g.scores(), g.stored());
   g.pointwise(CUDNN_POINTWISE_MUL, d_scores, d_products, &scale);
   of_key(d_products, q, CudnnOperand::kKeyGradient, p.d_k);
-  g.multiply(d_products, g.key(CudnnOperand::kKey, p.k),
-             g.query(CudnnOperand::kQueryGradient, p.d_q));
+  const Node sums = g.scratch(CudnnOperand::kQuerySums,
+                              {shape.batch, shape.heads, shape.query_length, shape.head_dim});
+  g.multiply(d_products, g.key(CudnnOperand::kKey, p.k), sums);
+  g.pointwise(CUDNN_POINTWISE_IDENTITY, sums, g.query(CudnnOperand::kQueryGradient, p.d_q));
   return g.finish();
 }
 
@@ -315,6 +328,14 @@ CudnnGraph attention_as_one_op(const CudnnTarget& target, const AttentionProblem
 
 CudnnGraph attention_op_by_op(const CudnnTarget& target, const AttentionProblem& problem) {
   return problem.backward ? backward(target, problem) : forward(target, problem);
+}
+
+std::size_t scratch_bytes(const CudnnGraph& graph, const AttentionProblem& p) {
+  const bool stored = std::find(graph.operands.begin(), graph.operands.end(),
+                                CudnnOperand::kQuerySums) != graph.operands.end();
+  const kernels::AttentionShape& s = p.shape;
+  const auto rows = static_cast<std::size_t>(s.batch * s.heads * s.query_length);
+  return stored ? rows * static_cast<std::size_t>(s.head_dim + 1) * sizeof(float) : 0;
 }
 
 std::vector<CudnnDescriptor> engine_configurations(const CudnnTarget& target,

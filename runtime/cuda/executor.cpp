@@ -121,7 +121,9 @@ void Executor::compile(const ExecutionGraph& graph) {
       products_.prepare(product, {scratch.data(), scratch.bytes()});
     }
     if (is_fused_attention(op)) {
-      attention_.prepare(attention_problem(program_, op, *tensors_, issue.microbatch));
+      const AttentionProblem problem = attention_problem(program_, op, *tensors_, issue.microbatch);
+      attention_.prepare(problem);
+      scratch_[op.stream].reserve(attention_.workspace_bytes(problem));
     }
     Task task;
     task.function = entry.function;
@@ -185,7 +187,6 @@ double Executor::run_ops() {
     if (observed()) {
       observer_->on_step_begin(rank_, observed_step_, at(begin));
     }
-    stage_batches();
     if (observed() && times_ops_) {  // one event that both clocks see
       begin_.record(streams_.front());
       begin_.wait();
@@ -226,6 +227,7 @@ double Executor::run_ops() {
 
 /// Page-locked copies of what the step reads of the host.
 void Executor::stage_batches() {
+  check(cudaSetDevice(device_), "cudaSetDevice");  // of the calling thread
   bool staged = false;
   for (const Issue& issue : order_.issues) {
     if (issue.op->kind == OpKind::kLoadBatch && does_work(*issue.op) && !staged) {

@@ -26,7 +26,7 @@ std::size_t FusedAttention::choice(const AttentionProblem& problem) {
   if (known != choices_.end()) {
     return static_cast<std::size_t>(known - choices_.begin());
   }
-  Choice made{problem, false, {}};
+  Choice made{problem, false, {}, false};
   if (wanted_ != AttentionKernels::kOwn) {
     if (cudnn_ == nullptr && missing_.empty()) {
       auto [library, missing] = CudnnAttention::open();
@@ -50,18 +50,29 @@ std::size_t FusedAttention::choice(const AttentionProblem& problem) {
 }
 
 std::size_t FusedAttention::workspace_bytes(const AttentionProblem& problem) {
-  if (choices_[choice(problem)].cudnn) {
-    return cudnn_->workspace_bytes(problem);
-  }
-  return problem.backward ? kernels::attention_backward_workspace(problem.shape) : 0;
+  const std::size_t own =
+      problem.backward ? kernels::attention_backward_workspace(problem.shape) : 0;
+  return choices_[choice(problem)].cudnn ? std::max(own, cudnn_->workspace_bytes(problem)) : own;
 }
 
 void FusedAttention::run(const AttentionProblem& problem, const AttentionTensors& t,
                          kernels::Workspace workspace, cudaStream_t stream) {
   last_ = choice(problem);
-  if (choices_[last_].cudnn) {
-    cudnn_->run(problem, t, workspace, stream);
-  } else if (problem.backward) {
+  Choice& chosen = choices_[last_];
+  if (chosen.cudnn) {
+    try {
+      cudnn_->run(problem, t, workspace, stream);
+      chosen.ran = true;
+      return;
+    } catch (const RunError& e) {
+      if (chosen.ran || wanted_ == AttentionKernels::kCudnn) {
+        throw;
+      }
+      chosen.cudnn = false;
+      chosen.why_not = e.what();
+    }
+  }
+  if (problem.backward) {
     kernels::attention_backward(problem.shape,
                                 {t.q, t.k, t.v, t.out, t.d_out, t.log_sum_exp, t.d_q, t.d_k, t.d_v},
                                 workspace, stream);

@@ -24,7 +24,8 @@ class FusedAttention {
   /// has no plan for the problem.
   void prepare(const AttentionProblem& problem);
   [[nodiscard]] std::size_t workspace_bytes(const AttentionProblem& problem);
-  /// Enqueues the forward or the backward.
+  /// Enqueues the forward or the backward. Where cuDNN's plan fails in its first run the backend's
+  /// own kernels take its place, unless cuDNN is insisted on.
   void run(const AttentionProblem& problem, const AttentionTensors& tensors,
            kernels::Workspace workspace, cudaStream_t stream);
   /// Of the problems so far.
@@ -37,6 +38,7 @@ class FusedAttention {
     AttentionProblem problem;
     bool cudnn = false;
     std::string why_not;  ///< cuDNN, where it was asked
+    bool ran = false;     ///< by cuDNN, once at least
   };
   std::size_t choice(const AttentionProblem& problem);
   [[nodiscard]] KernelUse use_of(std::span<const Choice> choices) const;

@@ -112,8 +112,8 @@ std::size_t FusedProducts::workspace_bytes(const FusedProduct& p) {
                    kernels::activation_backward_workspace(p.product.k, p.product.n)});
 }
 
-const FusedProducts::Choice& FusedProducts::choice(const FusedProduct& p,
-                                                   const kernels::Workspace& workspace) {
+FusedProducts::Choice& FusedProducts::choice(const FusedProduct& p,
+                                             const kernels::Workspace& workspace) {
   const MatmulPlan plan = plan_of(p);
   const bool masked =
       plan.epilogue != Epilogue::kReluBackward || !no_masks_.contains(p.epilogue.aux.data);
@@ -124,7 +124,7 @@ const FusedProducts::Choice& FusedProducts::choice(const FusedProduct& p,
         masked ? multiply_.refusal(plan, p.epilogue, workspace)
                : fmt::format("no mask for a product of {} x {} x {}, epilogue {}", plan.n, plan.m,
                              plan.k, name_of(plan.epilogue));
-    known = choices_.insert(choices_.end(), {plan, masked, refusal});
+    known = choices_.insert(choices_.end(), {plan, masked, refusal, false});
   }
   if (plan.epilogue == Epilogue::kBiasReluMask && !known->refusal.empty()) {
     no_masks_.insert(p.epilogue.aux.data);
@@ -133,13 +133,35 @@ const FusedProducts::Choice& FusedProducts::choice(const FusedProduct& p,
 }
 
 void FusedProducts::run(const FusedProduct& p, kernels::Workspace workspace, cudaStream_t stream) {
-  if (choice(p, workspace).refusal.empty()) {
-    multiply_(p.product, p.a, p.b, p.out.data, workspace, stream, p.epilogue);
-    return;
+  Choice& chosen = choice(p, workspace);
+  if (chosen.refusal.empty()) {
+    try {
+      multiply_(p.product, p.a, p.b, p.out.data, workspace, stream, p.epilogue);
+      chosen.ran = true;
+      return;
+    } catch (const RunError& e) {
+      if (chosen.ran) {
+        throw;
+      }
+      chosen.refusal = e.what();
+      choice(p, workspace);  // a mask that is not written now
+      if (p.product.epilogue == Epilogue::kBiasReluMask) {
+        forget_backward_masks();
+      }
+    }
   }
   const FusedProduct alone = plain(p);
   multiply_(alone.product, alone.a, alone.b, alone.out.data, workspace, stream);
   apply(p, workspace, stream);
+}
+
+/// A mask that was counted on is not written: backward ReLUs that have not run do without theirs.
+void FusedProducts::forget_backward_masks() {
+  for (Choice& c : choices_) {
+    if (c.plan.epilogue == Epilogue::kReluBackward && c.masked && !c.ran && c.refusal.empty()) {
+      c.refusal = "the forward product that was to write its mask failed";
+    }
+  }
 }
 
 KernelUse FusedProducts::used() const {

@@ -27,7 +27,8 @@ FusedProduct fused_product(const Program& program, const Op& op,
 
 /// Products with an epilogue, by cuBLASLt or, where it has no algorithm, as the plain product and
 /// then the backend's own kernels: which of them is decided once for each product, before it first
-/// runs.
+/// runs. An algorithm that is named and then fails in its first run counts as none: the library
+/// does not promise that what its heuristic finds will run.
 ///
 ///   FusedProducts products(multiply);
 ///   products.prepare(product, scratch(products.workspace_bytes(product)));  // at set-up, all
@@ -52,8 +53,11 @@ class FusedProducts {
     MatmulPlan plan;
     bool masked = true;   ///< its mask, if it reads one, is there
     std::string refusal;  ///< why it is not cuBLASLt's; empty: it is
+    bool ran = false;     ///< by cuBLASLt, once at least
   };
-  const Choice& choice(const FusedProduct& product, const kernels::Workspace& workspace);
+  Choice& choice(const FusedProduct& product, const kernels::Workspace& workspace);
+
+  void forget_backward_masks();
 
   Matmul& multiply_;
   std::vector<Choice> choices_;  ///< a program has few

@@ -52,6 +52,33 @@ TEST_CASE("fit writes a device file that commands read, the same bytes twice", "
   CHECK(nlohmann::json::parse(again.out).at("device") == "t4");
 }
 
+TEST_CASE("one transfer makes a device and its system", "[cli][fit]") {
+  const TemporaryFolder folder;
+  const std::string facts = folder.file(
+      "own.json",
+      R"({"name": "own-8", "device": {"name": "own", "memory": "96 GB", "bandwidth": "4 TB/s", "l2": "60 MB",
+          "multiprocessors": 100, "launch": "2 us", "watts": 500,
+          "peak": {"fp32": "50 TFLOP/s", "bf16": "700 TFLOP/s", "fp16": "700 TFLOP/s"},
+          "source": "a data sheet nobody wrote"},
+          "fabric": [{"name": "links", "size": 8, "bandwidth": "400 GB/s", "latency": "2 us"}],
+          "tiers": [{"name": "hbm"}], "host": {"devices": 8, "cores": 64}})");
+  const std::string out = folder / "out.json";
+  const Outcome done = call({"fit", "--transfer", "dgx-h100", "--system", facts, "--out", out});
+  INFO(done.err);
+  REQUIRE(done.code == 0);
+  const auto system = nlohmann::json::parse(text_of(out));
+  CHECK(system.at("fitted").contains("all_reduce"));
+  const auto& kernels = system.at("device").at("fitted");
+  CHECK_THAT(kernels.at("gemm.bf16").at("source").get<std::string>(),
+             Contains("transferred from h100-sxm-80gb"));
+  CHECK_FALSE(kernels.contains("gemm.fp8"));  // the device has no such rate
+  CHECK_THAT(done.out, Contains("all_reduce") && Contains("gemm.bf16"));
+  // What the device has of its own is kept.
+  const std::string again = folder / "again.json";
+  REQUIRE(call({"fit", "--transfer", "dgx-a100-80gb", "--system", out, "--out", again}).code == 0);
+  CHECK(nlohmann::json::parse(text_of(again)).at("device").at("fitted") == kernels);
+}
+
 TEST_CASE("fit refuses what it cannot use", "[cli][fit][malformed]") {
   const TemporaryFolder folder;
   const std::string rows = folder.file("rows.csv", adds());

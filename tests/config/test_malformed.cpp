@@ -88,7 +88,7 @@ TEST_CASE("a job's keys, types and ranges are checked", "[config][malformed]") {
           {R"("workload": "gpt3-175b", "devices": 40000)", "devices", "40000",
            "at most 32768"},  // 8 x 4096
           {R"("workload": "gpt3-175b", "devices": 12, "parallel": {"tensor": 8})", "devices", "12",
-           "use 8 or 16"},
+           "devices = 8 or 16"},
           {R"("workload": "gpt3-175b", "parallel": {"tensr": 8})", "parallel.tensr", "unknown key",
            "did you mean \"tensor\""},
           {R"("workload": "gpt3-175b", "parallel": 8)", "parallel", "8", "an object"},

@@ -50,6 +50,41 @@ TEST_CASE("what a job says of its stack stays as it is", "[config][stack]") {
   CHECK_FALSE(apart.job.parallel.sequence_parallel);
 }
 
+TEST_CASE("what a stack sets for plans with experts goes after what it sets for all",
+          "[config][stack]") {
+  const auto loaded = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"workload=mixtral-8x7b", "system=dgx-h100", "devices=64",
+                               "batch.global=128", "batch.sequence=4096", "batch.micro=1"});
+    return load_job(text_source("{}", "test"), more, Library{STEPCAST_SOURCE_DIR});
+  };
+  const Job job = loaded({"stack=nemo", "parallel.expert=8"});
+  CHECK(job.parallel.overlap.tensor);
+  CHECK_FALSE(job.parallel.overlap.tensor_products);
+  CHECK(job.parallel.expert_tensor == 1);
+  CHECK(job.system.fitted.at("host").constants.at("issue") == 1.8e-4);
+  CHECK(job.system.fitted.at("stack").constants.at("synchronous_routing") == 1);
+  const Job whole = loaded({"stack=nemo"});
+  CHECK(whole.parallel.overlap.tensor_products);
+  CHECK(whole.system.fitted.count("host") == 0);
+}
+
+TEST_CASE("a job takes the same share of every NVLink domain", "[config][stack]") {
+  const auto used = [](const std::string& devices, std::vector<std::string> more = {}) {
+    more.insert(more.begin(),
+                {"workload=llama3-8b", "system=gb200-nvl72", "devices=" + devices,
+                 "batch.global=2304", "batch.sequence=8192", "batch.micro=1"});
+    const Job job = load_job(text_source("{}", "test"), more, Library{STEPCAST_SOURCE_DIR});
+    CHECK(job.system.devices_in_level(0) == job.system.fabric[0].taken());
+    return job.system.fabric[0].used;
+  };
+  CHECK(used("64") == 0);    // one domain holds them
+  CHECK(used("256") == 64);  // 4 domains; 72 to 65 do not divide 256, or split a machine of 4
+  CHECK(used("144") == 0);   // two whole domains
+  CHECK(used("768") == 64);  // 12 of 64; 768 / 72 leaves a rest
+  CHECK(used("256", {"system.fabric[0].used=32"}) == 32);
+  CHECK_THROWS_WITH(used("256", {"system.fabric[0].used=73"}), Catch::Contains("used"));
+}
+
 TEST_CASE("no stack is taken where no framework's pace is known or none could run the job",
           "[config][stack]") {
   CHECK(taken({"phase=prefill"}).usual_stack.empty());

@@ -13,6 +13,7 @@ PaceTable table() {
   PaceTable t;
   t.groups = {{"h100", "megatron-core", "tensor/pipeline", 1.1, 1.0, 1.2, 60, 5},
               {"", "megatron-core", "tensor/pipeline", 1.15, 1.0, 1.3, 90, 6},
+              {"h200", "", "tensor/pipeline", 1.05, 1.0, 1.2, 4, 2},
               {"", "", "tensor/pipeline", 1.2, 1.0, 1.5, 140, 9},
               {"", "", "fsdp", 1.3, 1.0, 1.7, 80, 3},
               {"", "", "", 1.25, 0.9, 1.8, 220, 11}};
@@ -41,6 +42,8 @@ TEST_CASE("a pace is that of the nearest group that was measured", "[core][pace]
   };
   CHECK(factor("h100", "megatron-core", "tensor/pipeline") == 1.1);   // its own
   CHECK(factor("b200", "megatron-core", "tensor/pipeline") == 1.15);  // the framework elsewhere
+  CHECK(factor("h200", "megatron-core", "tensor/pipeline") == 1.15);  // before other frameworks
+  CHECK(factor("h200", "nanotron", "tensor/pipeline") == 1.05);       // the family on that GPU
   CHECK(factor("h100", "nanotron", "tensor/pipeline") == 1.2);        // the family
   CHECK(factor("h100", "megatron-core", "fsdp") == 1.3);
   CHECK(factor("h100", "megatron-core", "experts") == 1.25);  // all runs

@@ -434,6 +434,25 @@ TEST_CASE("a product that runs once per step is colder than one of every layer",
   CHECK(cost.kernel(program, program.ops[3]).time.base() == Approx(warm + 0.5e-6));
 }
 
+TEST_CASE("a framework with older attention kernels takes longer", "[models][attention]") {
+  const Op fused = op_of(OpKind::kAttentionForward, {2, 4, 2, 256, 256, 64});
+  Op unfused = fused;
+  unfused.flags |= op_flags::kUnfused;
+  System system;
+  system.device.bandwidth = BytesPerSecond(1e12);
+  system.device.peak = {{Format::kFp32, FlopsPerSecond(1e13)}};
+  const auto seconds = [&system](const Op& op) {
+    return CostModel(system, {}).kernel(Program{}, op).time.base();
+  };
+  const double plain = seconds(fused);
+  const double apart = seconds(unfused);
+  system.fitted["stack"].constants = {{"attention", 1.8}, {"attention_fp8_devices", 1.7}};
+  CHECK(seconds(fused) == Approx(1.8 * plain));
+  CHECK(seconds(unfused) == apart);
+  system.device.peak[Format::kFp8] = FlopsPerSecond(2e13);
+  CHECK(seconds(fused) == Approx(1.7 * plain));
+}
+
 TEST_CASE("the residual surface meets its points and fades away from them", "[models][residual]") {
   const ResidualSurface surface({{{0, 0}, 0.2}, {{1, 0}, -0.1}}, 1.0, 1e-6);
   CHECK(surface.at(std::vector<double>{0, 0}) == Approx(0.2).margin(1e-4));

@@ -107,6 +107,22 @@ TEST_CASE("the same chip keeps its residual points", "[models][transfer]") {
   CHECK(gemm.samples == 0);
 }
 
+TEST_CASE("the same chip under a lower power limit sustains less", "[models][transfer]") {
+  Device source = source_device();
+  source.watts = 700;
+  Device limited = source_device();
+  const auto sustained = [&](const Device& to) {
+    return transferred(source, to).at("gemm.bf16").constants.at("compute_efficiency");
+  };
+  limited.watts = 500;
+  CHECK(sustained(limited) == Approx(0.8 * std::cbrt(5.0 / 7)));
+  limited.watts = 800;
+  CHECK(sustained(limited) == 0.8);
+  Device other = target_device();
+  other.watts = 500;
+  CHECK(sustained(other) == 0.8);  // another chip draws what it draws
+}
+
 TEST_CASE("chips are told by multiprocessors and rates, not by clocks", "[models][transfer]") {
   const auto points = [](const char* from, const char* to) {
     Device source = config::load_device(from, kLibrary);

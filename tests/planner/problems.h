@@ -9,7 +9,7 @@ namespace stepcast::planner::testing {
 /// A random placement problem small enough for brute force: options on one rank, on several pieces,
 /// on groups of two and on all ranks; memory for most, not for all.
 inline PlacementProblem random_problem(std::mt19937& rng, std::int32_t ranks, std::size_t tables,
-                                       bool tight) {
+                                       bool tight, bool blocks = true) {
   const auto draw = [&rng](std::int64_t low, std::int64_t high) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(rng);
   };
@@ -42,7 +42,8 @@ inline PlacementProblem random_problem(std::mt19937& rng, std::int32_t ranks, st
     if (ranks >= 2) {
       option("columns x2", 2, 1, 0.55, 1);
     }
-    if (ranks >= 2 && draw(0, 2) == 0) {  // blocks of rows, one of them with the hot ones
+    // Blocks of rows, one of them with the hot ones.
+    if (ranks >= 2 && blocks && tables <= 12 && draw(0, 2) == 0) {
       option("blocks x2", 2, 1, 0.5, 1);
       table.options.back().skew = {{static_cast<std::int32_t>(draw(0, 1)), 1}};
       table.options.back().skewed = {look / 8, 0, look / 4};

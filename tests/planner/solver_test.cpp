@@ -258,7 +258,7 @@ TEST_CASE("annealing finds the optimum of small problems and keeps every piece a
   int feasible = 0;
   for (int i = 0; i < 40; ++i) {
     const std::int32_t ranks = i % 2 == 0 ? 4 : 3;
-    PlacementProblem p = random_problem(rng, ranks, ranks == 4 ? 3 : 4, i % 3 == 0);
+    PlacementProblem p = random_problem(rng, ranks, ranks == 4 ? 3 : 4, i % 3 == 0, false);
     if (i % 5 == 0) {  // two ranks draw on one unit
       p.tiers.front().shared_by = 2;
       p.tiers.front().capacity.resize(2);

@@ -174,6 +174,10 @@ TEST_CASE("adapters of tensor ranks sum what each saw of the input", "[workloads
   CHECK(low == 4 * d(kSequence * 2) * 4);
   job.parallel.schedule = ScheduleKind::kZbH1;
   CHECK(broken_rule(job)->key == "lora");
+  job.parallel.schedule = ScheduleKind::kOneFOneB;
+  split(job, 1, 2, 1, 2);
+  job.parallel.pipeline_split.layers = {0, 4};
+  CHECK(broken_rule(job)->key == "parallel.pipeline_split");
 }
 
 TEST_CASE("frozen weights may be kept narrower, and are made wide where they are read",

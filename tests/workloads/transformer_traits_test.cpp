@@ -61,6 +61,29 @@ TEST_CASE("a stage that keeps its outputs has one for each micro-batch in flight
   }
 }
 
+TEST_CASE("FSDP2 copies what it gathers and what it reduces", "[workloads][traits]") {
+  Job job = gpt_job(4, kHidden, 4, kSequence, 256);
+  split(job, 1, 1, 4, 2);
+  job.parallel.zero = 3;
+  Job copying = with(job, "copies_gathered");
+  copying.system.fitted["stack"].constants["gradient_passes"] = 2;
+  const Program program = workloads::build_graph(copying).programs.front();
+  const auto sum = [&program](const char* name, auto amount) {
+    double all = 0;
+    for (const Op& op : program.ops) {
+      all += program.name(op) == name ? amount(op) : 0.0;
+    }
+    return all;
+  };
+  const auto elements = [](const Op& op) { return d(op.shape[0]); };
+  const auto read = [](const Op& op) { return op.bytes_read.base(); };
+  CHECK(sum("weights.gather", elements) > 0);
+  CHECK(sum("weights.copy", elements) == sum("weights.gather", elements));
+  CHECK(sum("weights.copy", read) == 2 * sum("weights.gather", elements));  // bf16
+  CHECK(sum("gradients.copy", elements) == sum("gradients.exchange", elements));
+  CHECK(sum("gradients.copy", read) == 2 * 2 * sum("gradients.exchange", elements));
+}
+
 TEST_CASE("dropout after the embedding keeps a mask that nothing recomputes",
           "[workloads][traits]") {
   Job job = gpt_job(32, kHidden, 8, kSequence, 256);

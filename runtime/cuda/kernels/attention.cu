@@ -48,6 +48,19 @@ bool use_tensor_cores(const AttentionShape& shape, std::initializer_list<ConstMa
   return fits;
 }
 
+constexpr Index kMostSequences = 65535;  // blocks of a grid in z
+
+/// Calls f(shape, first) for [first, first + shape.batch) of the sequences, as many as a launch
+/// takes.
+template <class F>
+void by_launch(AttentionShape shape, F f) {
+  const Index batch = shape.batch;
+  for (Index first = 0; first < batch; first += kMostSequences) {
+    shape.batch = batch - first < kMostSequences ? batch - first : kMostSequences;
+    f(shape, first);
+  }
+}
+
 constexpr int kRowWarps = 8;
 
 /// One warp a row and head: delta[batch, head, query] = sum of dO * O.
@@ -134,11 +147,14 @@ void attention_forward(const AttentionShape& shape, ConstMatrixView q, ConstMatr
   if (q.rows == 0 || q.columns == 0) {
     return;
   }
-  if (use_tensor_cores(s, {q, k, v, out})) {
-    internal::flash_forward(s, q, k, v, out, log_sum_exp, stream);
-  } else {
-    internal::plain_forward(s, q, k, v, out, log_sum_exp, stream);
-  }
+  const auto forward =
+      use_tensor_cores(s, {q, k, v, out}) ? internal::flash_forward : internal::plain_forward;
+  by_launch(s, [&](const AttentionShape& part, Index first) {
+    const Index row = first * s.query_length, rows = part.batch * s.query_length;
+    const Index key = first * s.kv_length, keys = part.batch * s.kv_length;
+    forward(part, q.slice(row, rows), k.slice(key, keys), v.slice(key, keys), out.slice(row, rows),
+            log_sum_exp + row * s.heads, stream);
+  });
 }
 
 std::size_t attention_backward_workspace(const AttentionShape& shape) {
@@ -159,11 +175,18 @@ void attention_backward(const AttentionShape& shape, const AttentionBackward& t,
                    {blocks, dim3(32, kRowWarps)}, stream, internal::operand(t.out),
                    internal::operand(t.d_out), t.q.rows, s.query_length, s.heads, s.head_dim,
                    delta);
-  if (use_tensor_cores(s, {t.q, t.k, t.v, t.d_out, t.d_q, t.d_k, t.d_v})) {
-    internal::flash_backward(s, t, delta, stream);
-  } else {
-    internal::plain_backward(s, t, delta, stream);
-  }
+  const auto backward = use_tensor_cores(s, {t.q, t.k, t.v, t.d_out, t.d_q, t.d_k, t.d_v})
+                            ? internal::flash_backward
+                            : internal::plain_backward;
+  by_launch(s, [&](const AttentionShape& part, Index first) {
+    const Index row = first * s.query_length, rows = part.batch * s.query_length;
+    const Index key = first * s.kv_length, keys = part.batch * s.kv_length;
+    backward(part,
+             {t.q.slice(row, rows), t.k.slice(key, keys), t.v.slice(key, keys),
+              t.out.slice(row, rows), t.d_out.slice(row, rows), t.log_sum_exp + row * s.heads,
+              t.d_q.slice(row, rows), t.d_k.slice(key, keys), t.d_v.slice(key, keys)},
+             delta + row * s.heads, stream);
+  });
 }
 
 void softmax_rows(ConstMatrixView x, float scale, Index query_length, Index diagonal, Index window,

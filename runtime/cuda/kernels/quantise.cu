@@ -16,7 +16,7 @@ constexpr int kTileRows = 8;
 /// At the front of the workspace: what to multiply by before rounding, and after the product.
 struct Scales {
   float down;
-  float up;
+  alignas(16) float up;  // given to cuBLASLt
 };
 constexpr std::size_t kPartials = 256;  // where the blocks' maxima begin
 static_assert(kPartials + kBlocks * sizeof(float) <= kQuantiseWorkspace);

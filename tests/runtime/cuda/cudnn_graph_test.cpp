@@ -103,6 +103,39 @@ TEST_CASE("cuDNN has engines for attention on an H100", "[runtime][cuda]") {
   }
 }
 
+TEST_CASE("cuDNN's backward needs memory linear in the sequence", "[runtime][cuda]") {
+  const Machine machine;
+  if (!machine.cudnn || !machine.has_driver) {
+    std::cout << "skipped: no driver or stub of it" << std::endl;
+    return;
+  }
+  struct Case {
+    std::int64_t batch, heads, kv_heads, length, width;
+  };
+  // The last: 128 k tokens, whose scores alone would take 34 GB a head.
+  for (const Case& c : std::vector<Case>{{8, 16, 16, 1024, 64},
+                                         {2, 16, 16, 2048, 128},
+                                         {1, 32, 32, 4096, 128},
+                                         {8, 32, 8, 2048, 128},
+                                         {1, 32, 8, 8192, 128},
+                                         {1, 32, 8, 131072, 128}}) {
+    AttentionProblem p = problem_of(c.heads, c.kv_heads, c.width, true, true, Format::kBf16);
+    p.shape.batch = c.batch;
+    p.shape.query_length = p.shape.kv_length = c.length;
+    const CudnnGraph graph = attention_op_by_op(machine.target(), p);
+    const auto configurations = engine_configurations(machine.target(), graph.graph);
+    REQUIRE_FALSE(configurations.empty());
+    const CudnnDescriptor plan = execution_plan(machine.target(), configurations.front());
+    const double plan_bytes =
+        static_cast<double>(plan.number(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE));
+    const double all = plan_bytes + static_cast<double>(scratch_bytes(graph, p));
+    const double elements = static_cast<double>(c.batch * c.heads * c.length * c.width);
+    INFO(c.batch << " x " << c.heads << "/" << c.kv_heads << " x " << c.length << " x " << c.width
+                 << ": plan " << plan_bytes / 1e6 << " MB, in all " << all / 1e6 << " MB");
+    CHECK(all <= 8 * elements * (1 + 1.0 / static_cast<double>(c.width)));
+  }
+}
+
 TEST_CASE("cuDNN is asked, and may say no", "[runtime][cuda]") {
   const Machine machine;
   if (!machine.cudnn || !machine.has_driver) {

@@ -438,6 +438,30 @@ TEST_CASE("a step with epilogues learns as one without", "[runtime][cuda][gpu]")
   }
 }
 
+#if defined(STEPCAST_CUDA_STANDIN) && defined(STEPCAST_HAVE_CUDNN)
+TEST_CASE("a plan of cuDNN that fails gives way to own kernels, unless it is insisted on",
+          "[runtime][cuda]") {
+  const cuda::Module& module = *test::device_module();
+  const test::WithCudnn machine;
+  const WithoutEpilogues broken("STANDIN_CUDNN_FAILS", 1);
+  const Job job = test::small_transformer(Activation::kSwiGlu, true, Format::kBf16);
+  const ExecutionGraph graph = workloads::build_graph(job);
+  cuda::Options options;
+  test::BothBackends both(module, job, graph, options);
+  for (std::int64_t step = 0; step < 2; ++step) {
+    const HostBatch batch = both.batch(step);
+    CHECK(both.gpu->run_step(step, batch, -1) ==
+          Approx(both.cpu.run_step(step, batch, -1)).epsilon(2e-2));
+  }
+  CHECK(both.gpu->attention().kernels == "own");
+  CHECK_THAT(both.gpu->attention().reason, Catch::Contains("cudnnBackendExecute"));
+  options.attention = cuda::AttentionKernels::kCudnn;
+  test::BothBackends insisting(module, job, graph, options);
+  CHECK_THROWS_WITH(insisting.gpu->run_step(0, insisting.batch(0), -1),
+                    Catch::Contains("cudnnBackendExecute"));
+}
+#endif
+
 #ifdef STEPCAST_CUDA_STANDIN
 TEST_CASE("products whose epilogue cuBLASLt does not have are products and then the rest",
           "[runtime][cuda]") {
@@ -476,6 +500,12 @@ TEST_CASE("products whose epilogue cuBLASLt does not have are products and then 
       const KernelUse own = learns_as_separate();
       CHECK(own.kernels == "own");
       CHECK_THAT(own.reason, Catch::Contains("no algorithm for a product of"));
+    }
+    {
+      const WithoutEpilogues broken("STANDIN_EPILOGUE_FAILS", 1);  // named, and then fails
+      const KernelUse own = learns_as_separate();
+      CHECK(own.kernels == "own");
+      CHECK_THAT(own.reason, Catch::Contains("cublasLtMatmul"));
     }
     // One kind at a time: a backward does without the mask that its forward could not write.
     std::set<Epilogue> kinds;

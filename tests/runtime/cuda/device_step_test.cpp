@@ -58,6 +58,24 @@ TEST_CASE("a DLRM learns as on the CPU", "[runtime][cuda][gpu]") {
                      1e-4);
 }
 
+TEST_CASE("a staged batch is not read again", "[runtime][cuda][gpu]") {
+  const cuda::Module* module = test::device_module();
+  if (module == nullptr) {
+    return;
+  }
+  const Job job = test::small_dlrm(InteractionKind::kDot, OptimizerKind::kSgd, Format::kFp32);
+  const ExecutionGraph graph = workloads::build_graph(job);
+  test::BothBackends both(*module, job, graph, {});
+  for (int s = 0; s < 3; ++s) {
+    HostBatch batch = both.batch(s);
+    const double expected = both.cpu.run_step(s, batch, -1);
+    both.gpu->stage(s, batch);
+    std::fill(batch.dense.begin(), batch.dense.end(), 1e9F);
+    std::fill(batch.labels.begin(), batch.labels.end(), 1e9F);
+    CHECK(both.gpu->run_step(s, batch, -1) == Approx(expected).epsilon(1e-4));
+  }
+}
+
 TEST_CASE("pooled tables whose lists repeat learn as on the CPU", "[runtime][cuda][gpu]") {
   const cuda::Module* module = test::device_module();
   if (module == nullptr) {

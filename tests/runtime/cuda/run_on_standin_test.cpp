@@ -46,6 +46,7 @@ class Machine {
     fs::create_directories(folder_.path() / "lib");
     fs::create_symlink(STANDIN_MODULE, folder_.path() / "lib" / "libstepcast_cuda.so");
     fs::create_symlink(CUPTI_MODULE, folder_.path() / "lib" / "libstepcast_cupti.so");
+    fs::create_symlink(MPI_MODULE, folder_.path() / "lib" / "libstepcast_mpi.so");
     std::error_code other_device;
     fs::create_hard_link(STEPCAST_EXECUTABLE, folder_.path() / "bin" / "stepcast", other_device);
     if (other_device) {

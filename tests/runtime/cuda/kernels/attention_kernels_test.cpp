@@ -143,6 +143,43 @@ TEST_CASE("kernels: attention to all keys and its gradient", "[cuda][kernels][gp
   }
 }
 
+TEST_CASE("kernels: attention of more sequences than a grid has blocks in a direction",
+          "[cuda][kernels][gpu][products]") {
+  if (!has_device()) {
+    return;
+  }
+  // One query and one key a sequence: out = v, the denominator is exp(q k / sqrt(d)), dv = d_out.
+  constexpr Index kSequences = 65537, kWidth = 4;
+  const AttentionShape s{kSequences, 1, 1, 1, 1, kWidth, true, 0, 0};
+  Draw draw(7);
+  const Numbers q = draw.values(kSequences * kWidth), k = draw.values(kSequences * kWidth),
+                v = draw.values(kSequences * kWidth), d = draw.values(kSequences * kWidth);
+  constexpr Format kF = Format::kFp32;
+  const Matrix q_in(kF, kSequences, kWidth, q), k_in(kF, kSequences, kWidth, k),
+      v_in(kF, kSequences, kWidth, v), d_out(kF, kSequences, kWidth, d),
+      out(kF, kSequences, kWidth), d_q(kF, kSequences, kWidth), d_k(kF, kSequences, kWidth),
+      d_v(kF, kSequences, kWidth);
+  const Array<float> log_sum_exp(kSequences);
+  attention_forward(s, q_in.view(), k_in.view(), v_in.view(), out.view(), log_sum_exp.data(),
+                    nullptr);
+  check_near(out.read(), v, 1e-6);
+  const std::vector<float> logarithms = log_sum_exp.read();
+  const Memory workspace(attention_backward_workspace(s));
+  attention_backward(s,
+                     {q_in.view(), k_in.view(), v_in.view(), out.view(), d_out.view(),
+                      log_sum_exp.data(), d_q.view(), d_k.view(), d_v.view()},
+                     workspace.workspace(), nullptr);
+  const Numbers found = d_v.read();
+  for (const Index i : {Index{0}, Index{65534}, Index{65535}, kSequences - 1}) {
+    double dot = 0;
+    for (Index c = 0; c < kWidth; ++c) {
+      dot += q[at(i, kWidth, c)] * k[at(i, kWidth, c)];
+      CHECK(found[at(i, kWidth, c)] == Approx(d[at(i, kWidth, c)]));
+    }
+    CHECK(logarithms[static_cast<std::size_t>(i)] == Approx(dot / 2).margin(1e-6));
+  }
+}
+
 TEST_CASE("kernels: softmax of rows and its gradient", "[cuda][kernels][gpu]") {
   if (!has_device()) {
     return;

@@ -60,6 +60,7 @@ TEST_CASE("kernels: matrices quantised to fp8 with one scale", "[cuda][kernels][
           const Memory workspace(kQuantiseWorkspace);
           const float* factor = quantise({in.view(), transpose, format, out.data(), pitch},
                                          workspace.workspace(), nullptr);
+          CHECK(reinterpret_cast<std::uintptr_t>(factor) % 16 == 0);  // scales are read so
           float up = 0;
           succeed(cudaDeviceSynchronize());
           succeed(cudaMemcpy(&up, factor, sizeof up, cudaMemcpyDeviceToHost));

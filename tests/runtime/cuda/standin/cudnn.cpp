@@ -230,6 +230,9 @@ class Run {
         case CUDNN_POINTWISE_DIV:
           result = left() / right();
           break;
+        case CUDNN_POINTWISE_IDENTITY:
+          result = left();
+          break;
         case CUDNN_POINTWISE_EXP:
           result = std::exp(left());
           break;
@@ -379,6 +382,9 @@ cudnnStatus_t get_attribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAtt
 }
 
 cudnnStatus_t execute(cudnnHandle_t, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack) {
+  if (stepcast::standin::setting("STANDIN_CUDNN_FAILS", 0) != 0) {
+    return CUDNN_STATUS_EXECUTION_FAILED;
+  }
   const Descriptor& graph = of(plan)
                                 .part(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)
                                 .part(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);

@@ -1,6 +1,7 @@
 #include <mpi.h>
 #include <nccl.h>
 
+#include <cstdlib>
 #include <list>
 #include <vector>
 
@@ -41,10 +42,18 @@ ncclResult_t reduce_check(ncclDataType_t type) {
 }
 MPI_Op operation(ncclRedOp_t op) { return op == ncclMax ? MPI_MAX : MPI_SUM; }
 
-int world_size() {
+bool started() {
   int ready = 0;
   MPI_Initialized(&ready);
-  return ready;
+  return ready != 0;
+}
+
+/// One process that runs alone has started no MPI.
+void start_alone() {
+  if (!started()) {
+    MPI_Init(nullptr, nullptr);
+    std::atexit([] { MPI_Finalize(); });
+  }
 }
 
 }  // namespace
@@ -63,7 +72,7 @@ const char* ncclGetLastError(ncclComm_t) { return ""; }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId, int,
                                     ncclConfig_t* config) {
   *comm = new ncclComm;
-  if (world_size() == 0) {
+  if (!started()) {
     return ranks == 1 ? ncclSuccess : ncclInvalidUsage;  // without a launcher: alone
   }
   MPI_Comm_dup(MPI_COMM_WORLD, &(*comm)->handle);
@@ -73,6 +82,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comm, int devices, const int*) {
   if (devices != 1 || stepcast::standin::setting("STANDIN_NCCL", 1) == 0) {
     return ncclSystemError;
   }
+  start_alone();
   *comm = new ncclComm;
   return MPI_Comm_dup(MPI_COMM_SELF, &(*comm)->handle) == MPI_SUCCESS ? ncclSuccess
                                                                       : ncclInternalError;
