@@ -49,7 +49,8 @@ OptionNode node_of(const CLI::Option& option) {
 }  // namespace
 
 CommandNode command_tree(const CLI::App& app) {
-  CommandNode node{.name = app.get_name(), .help = app.get_description(), .options = {}, .commands = {}};
+  CommandNode node{
+      .name = app.get_name(), .help = app.get_description(), .options = {}, .commands = {}};
   for (const CLI::Option* option : app.get_options()) {
     node.options.push_back(node_of(*option));
   }

@@ -8,8 +8,8 @@ namespace stepcast::cli {
 /// What the command line consists of, read from the parser itself: completion and manual pages are
 /// made of this, so that they name what there is.
 struct OptionNode {
-  std::vector<std::string> names;    ///< "--format", "-f"; empty for what is given by its place
-  std::string place;                 ///< name of what is given by its place
+  std::vector<std::string> names;  ///< "--format", "-f"; empty for what is given by its place
+  std::string place;               ///< name of what is given by its place
   std::string help;
   std::vector<std::string> choices;  ///< all values there are; empty: any text or file
   bool takes_value = false;

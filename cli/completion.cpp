@@ -77,7 +77,8 @@ _{0}() {{
 complete -o default -F _{0} {0}
 )",
       program.name, fmt::join(commands, "|"), cases,
-      quoted(fmt::format("{} {}", fmt::join(commands, " "), fmt::join(names(program.options), " "))));
+      quoted(
+          fmt::format("{} {}", fmt::join(commands, " "), fmt::join(names(program.options), " "))));
 }
 
 // --- zsh: _arguments of each command.
@@ -97,13 +98,14 @@ std::string zsh_arguments(const CommandNode& c) {
   std::string arguments;
   for (const OptionNode& o : c.options) {
     if (o.names.empty()) {
-      arguments += fmt::format(" \\\n        {}", quoted(fmt::format("{}:{}:{}", o.repeats ? "*" : "",
-                                                                     zsh_text(o.place), zsh_action(o))));
+      arguments += fmt::format(
+          " \\\n        {}",
+          quoted(fmt::format("{}:{}:{}", o.repeats ? "*" : "", zsh_text(o.place), zsh_action(o))));
     }
     for (const std::string& name : o.names) {
       const std::string value = o.takes_value ? fmt::format(":value:{}", zsh_action(o)) : "";
-      arguments +=
-          fmt::format(" \\\n        {}", quoted(fmt::format("*{}[{}]{}", name, zsh_text(o.help), value)));
+      arguments += fmt::format(" \\\n        {}",
+                               quoted(fmt::format("*{}[{}]{}", name, zsh_text(o.help), value)));
     }
   }
   return arguments;
@@ -181,7 +183,8 @@ std::string completion_for(const std::string& shell, const CommandNode& program)
 
 void add_completion(CLI::App& app, Context&) {
   auto options = std::make_shared<CompletionOptions>();
-  CLI::App* command = app.add_subcommand("completion", "Completion of commands and options for a shell");
+  CLI::App* command =
+      app.add_subcommand("completion", "Completion of commands and options for a shell");
   command->add_option("shell", options->shell, "The shell")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));

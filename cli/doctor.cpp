@@ -52,7 +52,9 @@ std::string data_files(const Context& context) {
 }
 
 /// A library that other parts load by this name.
-std::string loaded(const char* library) { return runtime::LoadedModule(library, "not installed").name(); }
+std::string loaded(const char* library) {
+  return runtime::LoadedModule(library, "not installed").name();
+}
 
 std::string module_beside(const Context& context, const char* name) {
   const auto file = runtime::cuda::module_of(context.executable).parent_path() / name;
@@ -77,31 +79,32 @@ std::vector<Part> all_parts(const Context& context) {
                            [&] { return data_files(context); }));
   parts.push_back(examined("oneDNN", "run, calibrate and validate on the CPU",
                            "apt-get install libdnnl2", runtime::kernels::products_library));
-  parts.push_back(examined(
-      "MPI", "several ranks: run --ranks, and plan or sweep under mpirun",
-      "apt-get install libopenmpi3 openmpi-bin; for another MPI, make the module from "
-      "share/stepcast/mpi/module.cpp as its first lines say",
-      [] {
-        const std::string library = runtime::loaded_mpi().library;
-        return library.substr(0, library.find_first_of(",\n"));
-      }));
+  parts.push_back(
+      examined("MPI", "several ranks: run --ranks, and plan or sweep under mpirun",
+               "apt-get install libopenmpi3 openmpi-bin; for another MPI, make the module from "
+               "share/stepcast/mpi/module.cpp as its first lines say",
+               [] {
+                 const std::string library = runtime::loaded_mpi().library;
+                 return library.substr(0, library.find_first_of(",\n"));
+               }));
   parts.push_back(examined("mpirun", "run --ranks starts its ranks itself",
                            "apt-get install openmpi-bin, or start ranks with srun",
                            [] { return find_program("mpirun"); }));
-  parts.push_back(examined("cbc", "plan --compare with exact planners", "apt-get install coinor-cbc",
-                           [] {
-                             if (!planner::has_cbc()) {
-                               throw EnvironmentError("not in PATH");
-                             }
-                             return find_program("cbc");
-                           }));
+  parts.push_back(
+      examined("cbc", "plan --compare with exact planners", "apt-get install coinor-cbc", [] {
+        if (!planner::has_cbc()) {
+          throw EnvironmentError("not in PATH");
+        }
+        return find_program("cbc");
+      }));
   parts.push_back(examined("NVIDIA driver", "CUDA devices", "the driver of the machine's GPUs",
                            [] { return loaded("libcuda.so.1"); }));
   parts.push_back(examined("CUDA backend", "run and calibrate on GPUs", cuda,
                            [&] { return devices(context); }));
-  parts.push_back(examined("CUPTI module", "profile, and exact op times of run --trace on GPUs", cuda,
-                           [&] { return module_beside(context, "libstepcast_cupti.so"); }));
-  parts.push_back(examined("CUPTI", "records of kernels", "the CUDA Toolkit 13 or nvidia-cuda-cupti",
+  parts.push_back(examined("CUPTI module", "profile, and exact op times of run --trace on GPUs",
+                           cuda, [&] { return module_beside(context, "libstepcast_cupti.so"); }));
+  parts.push_back(examined("CUPTI", "records of kernels",
+                           "the CUDA Toolkit 13 or nvidia-cuda-cupti",
                            [] { return loaded("libcupti.so.13"); }));
   parts.push_back(examined("NCCL", "collectives between GPUs", "libnccl2 of NVIDIA's repository",
                            [] { return loaded("libnccl.so.2"); }));
@@ -156,8 +159,8 @@ void print_csv(const std::vector<Part>& parts, std::ostream& out) {
 }  // namespace
 
 std::string version_report() {
-  return fmt::format("{}\ncompiler   {}, {}\nlibraries  {}\nmodules    {}\n", kVersionText, kCompiler,
-                     kBuildType, kLinked, kBuiltModules);
+  return fmt::format("{}\ncompiler   {}, {}\nlibraries  {}\nmodules    {}\n", kVersionText,
+                     kCompiler, kBuildType, kLinked, kBuiltModules);
 }
 
 void add_doctor(CLI::App& app, Context& context) {

@@ -34,8 +34,9 @@ std::string value_of(const OptionNode& o) {
   if (!o.takes_value) {
     return "";
   }
-  return o.choices.empty() ? " \\fIVALUE\\fR"
-                           : fmt::format(" \\fI{}\\fR", roff(fmt::format("{}", fmt::join(o.choices, "|"))));
+  return o.choices.empty()
+             ? " \\fIVALUE\\fR"
+             : fmt::format(" \\fI{}\\fR", roff(fmt::format("{}", fmt::join(o.choices, "|"))));
 }
 
 std::string entry_of(const OptionNode& o) {
@@ -46,13 +47,15 @@ std::string entry_of(const OptionNode& o) {
       text += ": " + roff(fmt::format("{}", fmt::join(o.choices, ", ")));
     }
   } else {
-    text += fmt::format("\\fB{}\\fR{}", roff(fmt::format("{}", fmt::join(o.names, ", "))), value_of(o));
+    text +=
+        fmt::format("\\fB{}\\fR{}", roff(fmt::format("{}", fmt::join(o.names, ", "))), value_of(o));
   }
   text += "\n" + roff(o.help);
   if (o.required) {
     text += " (required)";
   }
-  for (const auto& [word, others] : {std::pair{"Needs ", &o.needs}, std::pair{"Not with ", &o.excludes}}) {
+  for (const auto& [word, others] :
+       {std::pair{"Needs ", &o.needs}, std::pair{"Not with ", &o.excludes}}) {
     if (!others->empty()) {
       text += fmt::format(". {}{}", word, roff(fmt::format("{}", fmt::join(*others, ", "))));
     }
@@ -113,9 +116,9 @@ std::string manual_page(const CommandNode& program, const CommandNode& page) {
   const bool whole = page.name == program.name;
   const std::string title = whole ? program.name : program.name + " " + page.name;
   const std::string name = whole ? program.name : program.name + "-" + page.name;
-  std::string text = fmt::format(".TH {} 1 \"\" \"{} {}\" \"{}\"\n.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n{}\n",
-                                 name, program.name, kVersion, program.name,
-                                 roff(name), roff(page.help), synopsis(title, page));
+  std::string text = fmt::format(
+      ".TH {} 1 \"\" \"{} {}\" \"{}\"\n.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n{}\n", name, program.name,
+      kVersion, program.name, roff(name), roff(page.help), synopsis(title, page));
   if (!page.commands.empty()) {
     text += ".SH COMMANDS\n";
     for (const CommandNode& c : page.commands) {
@@ -138,9 +141,11 @@ std::string manual_page(const CommandNode& program, const CommandNode& page) {
 
 void add_manual(CLI::App& app, Context&) {
   auto options = std::make_shared<ManualOptions>();
-  CLI::App* command = app.add_subcommand("man", "The manual page of stepcast or of one of its commands");
+  CLI::App* command =
+      app.add_subcommand("man", "The manual page of stepcast or of one of its commands");
   command->add_option("command", options->command, "A command; without one, the program itself");
-  command->add_option("--out", options->out, "Write all pages to this folder")->check(output_folder());
+  command->add_option("--out", options->out, "Write all pages to this folder")
+      ->check(output_folder());
   command->callback([options, &app] {
     const CommandNode program = command_tree(app);
     std::vector<CommandNode> pages = program.commands;

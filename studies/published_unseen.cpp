@@ -40,7 +40,7 @@ IntervalCount count_held(const std::vector<PublishedPrediction>& runs, const Ste
   IntervalCount count{spread, 0, 0, 0};
   std::map<std::string, std::pair<double, double>> sources;  // held, rows
   for (const PublishedPrediction& p : runs) {
-    if (p.skipped.empty() && p.row->hours_of != "run") {
+    if (p.skipped.empty()) {
       const bool held = spread.holds(std::log(p.measured / p.seconds(1)));
       auto& [inside, rows] = sources[p.source];
       inside += held ? 1 : 0;
@@ -90,7 +90,7 @@ PublishedValidation validate_unseen(const std::vector<PublishedPrediction>& runs
     const IntervalCount count = count_held(runs, published_spread(others, SpreadOf::kPlain, level));
     suite.notes.push_back(fmt::format(
         "intervals of the other table, x{:.3f} .. x{:.3f} of the prediction without a scalar, said "
-        "to hold {:.0f} %, hold {} of {} steps, {:.0f} % on the mean of sources",
+        "to hold {:.0f} %, hold {} of {} rows, {:.0f} % on the mean of sources",
         std::exp(count.spread.low), std::exp(count.spread.high), 100 * level, count.held,
         count.rows, 100 * count.by_source));
   }

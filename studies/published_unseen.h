@@ -15,8 +15,7 @@ namespace stepcast::studies {
 PublishedValidation validate_unseen(const std::vector<PublishedPrediction>& runs,
                                     const std::vector<PublishedPrediction>& others);
 
-/// Of rows beside the steps `predict` says, how many lie in the interval; hours of whole runs are
-/// no steps.
+/// Of rows beside the steps `predict` says, how many lie in the interval.
 struct IntervalCount {
   StepSpread spread;
   std::size_t rows = 0, held = 0;
