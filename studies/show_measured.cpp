@@ -16,16 +16,16 @@
 namespace stepcast::studies {
 namespace {
 
-using Interval = std::pair<std::int64_t, std::int64_t>;
-using Intervals = std::vector<Interval>;
+using TimeSpan = std::pair<std::int64_t, std::int64_t>;
+using TimeSpans = std::vector<TimeSpan>;
 
 Seconds of_ticks(std::int64_t t) { return to_seconds(SimTime{t}); }
 
 /// Sorted and joined.
-Intervals joined(Intervals all) {
+TimeSpans joined(TimeSpans all) {
   std::sort(all.begin(), all.end());
-  Intervals result;
-  for (const Interval& i : all) {
+  TimeSpans result;
+  for (const TimeSpan& i : all) {
     if (!result.empty() && i.first <= result.back().second) {
       result.back().second = std::max(result.back().second, i.second);
     } else {
@@ -35,10 +35,10 @@ Intervals joined(Intervals all) {
   return result;
 }
 
-std::int64_t covered(const Intervals& intervals, std::int64_t begin, std::int64_t end) {
+std::int64_t covered(const TimeSpans& intervals, std::int64_t begin, std::int64_t end) {
   std::int64_t sum = 0;
   auto at = std::lower_bound(intervals.begin(), intervals.end(), begin,
-                             [](const Interval& i, std::int64_t t) { return i.second <= t; });
+                             [](const TimeSpan& i, std::int64_t t) { return i.second <= t; });
   for (; at != intervals.end() && at->first < end; ++at) {
     sum += std::min(end, at->second) - std::max(begin, at->first);
   }
@@ -47,7 +47,7 @@ std::int64_t covered(const Intervals& intervals, std::int64_t begin, std::int64_
 
 /// What the other streams do, the sets one inside the next.
 struct Others {
-  Intervals transfer, or_wait, or_compute;
+  TimeSpans transfer, or_wait, or_compute;
 };
 
 Others others_of(const Program& program, const std::vector<OpSpan>& spans, std::uint8_t main) {

@@ -330,7 +330,7 @@ Job job_of(const DlrmStepTime& row, const config::Library& library) {
       "stack=HugeCTR", fmt::format("optimizer={}", benchmark->optimizer)};
   for (const config::PublishedSource& s : names.sources) {
     if (source.starts_with(s.begins)) {
-      const std::vector<std::string> set = s.settings.of(1, 1);
+      const std::vector<std::string> set = s.settings.of(1, 1, 1);
       overrides.insert(overrides.end(), set.begin(), set.end());
       break;
     }

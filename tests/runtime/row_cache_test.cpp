@@ -31,10 +31,10 @@ RowCache cache_of(int capacity, RowCachePolicy policy) {
 }
 
 /// A batch of random ids, some rows hot, looked up in a cache.
-struct Batch {
+struct Batches {
   std::vector<std::int64_t> ids, slots;
   Moves loads, stores;
-  Batch(RowCache& cache, std::mt19937& random) : slots(kLookups) {
+  Batches(RowCache& cache, std::mt19937& random) : slots(kLookups) {
     for (int i = 0; i < kLookups; ++i) {
       ids.push_back(random() % 3 == 0 ? random() % 5 : random() % static_cast<unsigned>(kRows));
     }
@@ -55,7 +55,7 @@ TEST_CASE("a row cache keeps the rows looked up last, and every slot the row it 
   std::map<std::int64_t, std::int64_t> row_in;  // by slot, as data moves
   for (int b = 0; b < 200; ++b) {
     CAPTURE(capacity, b);
-    Batch batch(cache, random);
+    Batches batch(cache, random);
     const auto& [ids, slots, loads, stores] = batch;
     std::set<std::int64_t> missing(ids.begin(), ids.end());
     const auto distinct = static_cast<std::int64_t>(missing.size());
@@ -141,7 +141,7 @@ TEST_CASE("a cache that counts keeps the rows looked up most often", "[runtime][
   std::set<std::int64_t> held;
   for (int b = 0; b < 200; ++b) {
     CAPTURE(capacity, b);
-    Batch batch(cache, random);
+    Batches batch(cache, random);
     const auto& [ids, slots, loads, stores] = batch;
     for (const auto& [row, slot] : loads) {
       CHECK(held.insert(row).second);

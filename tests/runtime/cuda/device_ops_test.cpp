@@ -447,7 +447,7 @@ TEST_CASE("a plan of cuDNN that fails gives way to own kernels, unless it is ins
   const Job job = test::small_transformer(Activation::kSwiGlu, true, Format::kBf16);
   const ExecutionGraph graph = workloads::build_graph(job);
   cuda::Options options;
-  test::BothBackends both(module, job, graph, options);
+  test::BothBackends both(module, graph, options);
   for (std::int64_t step = 0; step < 2; ++step) {
     const HostBatch batch = both.batch(step);
     CHECK(both.gpu->run_step(step, batch, -1) ==
@@ -456,7 +456,7 @@ TEST_CASE("a plan of cuDNN that fails gives way to own kernels, unless it is ins
   CHECK(both.gpu->attention().kernels == "own");
   CHECK_THAT(both.gpu->attention().reason, Catch::Contains("cudnnBackendExecute"));
   options.attention = cuda::AttentionKernels::kCudnn;
-  test::BothBackends insisting(module, job, graph, options);
+  test::BothBackends insisting(module, graph, options);
   CHECK_THROWS_WITH(insisting.gpu->run_step(0, insisting.batch(0), -1),
                     Catch::Contains("cudnnBackendExecute"));
 }
@@ -527,7 +527,7 @@ TEST_CASE("products whose epilogue cuBLASLt does not have are products and then 
   const WithoutEpilogues narrow("STANDIN_EPILOGUE_WIDTH", 16);
   const Job dlrm = jobs_with_epilogues(Format::kBf16).front();
   const ExecutionGraph graph = fused_graph(dlrm);
-  const KernelUse use = test::BothBackends(module, dlrm, graph).gpu->epilogues();
+  const KernelUse use = test::BothBackends(module, graph).gpu->epilogues();
   CHECK(use.kernels == "cublasLt 13.0.0 and own");
   CHECK_THAT(use.reason, Catch::Contains("64 x 1 x 16 (bf16 operands, bf16 result, epilogue bias"));
   const WithoutEpilogues none("STANDIN_EPILOGUE_WIDTH", 1000);

@@ -65,7 +65,7 @@ TEST_CASE("a staged batch is not read again", "[runtime][cuda][gpu]") {
   }
   const Job job = test::small_dlrm(InteractionKind::kDot, OptimizerKind::kSgd, Format::kFp32);
   const ExecutionGraph graph = workloads::build_graph(job);
-  test::BothBackends both(*module, job, graph, {});
+  test::BothBackends both(*module, graph, {});
   for (int s = 0; s < 3; ++s) {
     HostBatch batch = both.batch(s);
     const double expected = both.cpu.run_step(s, batch, -1);

@@ -83,8 +83,8 @@ TEST_CASE("communicators are split off in rounds of disjoint groups", "[runtime]
   // A rank inside has two neighbours and two directions: four rounds are enough for any chain.
   CHECK(plan.rounds.size() <= 1 + 4);
   for (const CommunicatorPlan::Pair& p : plan.pairs) {
-    const Split sender = split_of(plan.rounds[p.round], p.sender);
-    const Split receiver = split_of(plan.rounds[p.round], p.receiver);
+    const auto sender = split_of(plan.rounds[p.round], p.sender);
+    const auto receiver = split_of(plan.rounds[p.round], p.receiver);
     CHECK(sender.color == receiver.color);
     CHECK(sender.key == 0);
     CHECK(receiver.key == 1);
