@@ -55,9 +55,9 @@ Estimate estimate(const std::vector<double>& rounds) {
 /// One rank with its data; a recorder listens only to the steps it is told about.
 class Trained {
  public:
-  Trained(const Job& job, const ExecutionGraph& graph, Observer& recorder)
+  Trained(const ExecutionGraph& graph, Observer& recorder)
       : source_(runtime::make_batch_source(graph.inputs, graph.mesh, 0, 0)),
-        executor_(job, graph, 0, std::vector<runtime::Collectives*>(graph.communicators.size()),
+        executor_(graph, 0, std::vector<runtime::Collectives*>(graph.communicators.size()),
                   options(), &recorder) {}
 
   /// Median seconds of a block of steps.
@@ -98,7 +98,7 @@ bool measure(const std::string& name, const std::vector<std::string>& overrides,
 
   // How many rounds fit, from a few unrecorded steps.
   profiler::HostRecorder none(0, graph.program_of(0), 0);
-  Trained pilot(job, graph, none);
+  Trained pilot(graph, none);
   pilot.block(false);
   const double step = pilot.block(false);
   const auto rounds = std::clamp<std::int64_t>(
@@ -106,7 +106,7 @@ bool measure(const std::string& name, const std::vector<std::string>& overrides,
 
   profiler::HostRecorder recorder(0, graph.program_of(0),
                                   static_cast<std::int32_t>(rounds * kBlock));
-  Trained trained(job, graph, recorder);
+  Trained trained(graph, recorder);
   trained.block(false);
   std::mt19937_64 random(2);
   std::vector<double> overheads, controls, plain;

@@ -66,7 +66,7 @@ class Answers(unittest.TestCase):
         html = stepcast.predict(SMALL)._repr_html_()
         self.assertIn("<svg", html)
         self.assertNotIn("<html", html)
-        self.assertIn("<pre>", stepcast.show(SMALL)._repr_html_())  # no picture is known of it
+        self.assertIn("<table", stepcast.show(SMALL)._repr_html_())
 
     def test_tables_as_frames(self):
         try:

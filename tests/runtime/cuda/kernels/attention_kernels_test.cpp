@@ -144,7 +144,7 @@ TEST_CASE("kernels: attention to all keys and its gradient", "[cuda][kernels][gp
 }
 
 TEST_CASE("kernels: attention of more sequences than a grid has blocks in a direction",
-          "[cuda][kernels][gpu][products]") {
+          "[.][cuda][kernels][gpu][sequences]") {
   if (!has_device()) {
     return;
   }
