@@ -10,6 +10,7 @@
 #include "cli/step_range.h"
 #include "core/config/import.h"
 #include "core/error.h"
+#include "core/temporary_folder.h"
 #include "core/whole_file.h"
 #include "traces/chakra/chakra_writer.h"
 #include "traces/kineto/kineto_writer.h"
@@ -180,29 +181,15 @@ int convert(ConvertOptions options) {
 }
 
 int convert_to_standard_output(ConvertOptions options) {
-  std::string folder = (std::filesystem::temp_directory_path() / "stepcast-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) {
-    throw EnvironmentError(folder + ": cannot be made to write the result in");
-  }
-  const std::filesystem::path file = std::filesystem::path(folder) / "trace";
+  const TemporaryFolder folder("stepcast");
+  const std::filesystem::path file = folder.path() / "trace";
   options.output = file.string();
   options.quiet = true;
-  const auto removed = [&folder](const auto& work) {
-    try {
-      work();
-    } catch (...) {
-      std::filesystem::remove_all(folder);
-      throw;
-    }
-    std::filesystem::remove_all(folder);
-  };
-  removed([&] {
-    convert(options);
-    if (std::filesystem::is_directory(file)) {
-      throw InputError("-", "the result is a folder of several files; name one");
-    }
-    std::cout << std::ifstream(file, std::ios::binary).rdbuf();
-  });
+  convert(options);
+  if (std::filesystem::is_directory(file)) {
+    throw InputError("-", "the result is a folder of several files; name one");
+  }
+  std::cout << std::ifstream(file, std::ios::binary).rdbuf();
   return 0;
 }
 
