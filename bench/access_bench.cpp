@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/access.h"
+#include "core/access/access.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include "core/config/config.h"
 #include "models/cost_model.h"
 #include "models/fit/fit.h"
-#include "models/kernel_memo.h"
+#include "models/kernels/kernel_memo.h"
 #include "models/measured/measured_table.h"
 
 namespace {

@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 
 #include "core/config/config.h"
-#include "planner/embedding_planner.h"
+#include "planner/embedding/embedding_planner.h"
 #include "tests/planner/many_tables.h"
 
 namespace {

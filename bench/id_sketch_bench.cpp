@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <vector>
 
-#include "core/access.h"
-#include "core/id_sketch.h"
+#include "core/access/access.h"
+#include "core/access/id_sketch.h"
 
 namespace {
 

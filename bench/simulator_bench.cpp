@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/program_builder.h"
+#include "core/graph/program_builder.h"
 #include "simulator/simulate.h"
 
 namespace stepcast::simulator {

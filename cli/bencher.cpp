@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/op.h"
+#include "core/graph/op.h"
 #include "core/statistics.h"
 
 namespace stepcast::cli {

@@ -1,5 +1,5 @@
-#include "studies/calibrate.h"
-#include "studies/core_pace.h"
+#include "studies/fit/calibrate.h"
+#include "studies/run/core_pace.h"
 
 #include <chrono>
 #include <filesystem>

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/config/config.h"
-#include "core/job.h"
+#include "core/job/job.h"
 
 namespace stepcast::cli {
 

@@ -1,4 +1,4 @@
-#include "studies/compare.h"
+#include "studies/traces/compare.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "cli/text_table.h"
 #include "core/config/config.h"
 #include "core/error.h"
-#include "studies/compare_recorded.h"
+#include "studies/traces/compare_recorded.h"
 #include "traces/graph/measured_recording.h"
 #include "traces/native/native_trace.h"
 

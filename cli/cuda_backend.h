@@ -5,7 +5,7 @@
 #include "runtime/calibration/device_sweep.h"
 #include "runtime/cuda/module.h"
 #include "runtime/trainer.h"
-#include "studies/recorded_run.h"
+#include "studies/run/recorded_run.h"
 
 namespace stepcast::cli {
 

@@ -1,6 +1,6 @@
 #pragma once
 #include "cli/command.h"
-#include "studies/drift.h"
+#include "studies/plan/drift.h"
 
 namespace stepcast::cli {
 

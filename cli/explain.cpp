@@ -1,4 +1,4 @@
-#include "studies/explain.h"
+#include "studies/predict/explain.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@
 #include "cli/replan.h"
 #include "core/error.h"
 #include "core/json_text.h"
-#include "studies/searched_plan.h"
+#include "studies/plan/searched_plan.h"
 
 namespace stepcast::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "studies/fit.h"
+#include "studies/fit/fit.h"
 
 #include <fmt/ranges.h>
 
@@ -14,8 +14,8 @@
 #include "cli/print_prediction.h"
 #include "core/config/config.h"
 #include "core/error.h"
-#include "models/transfer.h"
-#include "studies/fit_traces.h"
+#include "models/kernels/transfer.h"
+#include "studies/fit/fit_traces.h"
 #include "traces/native/native_trace.h"
 
 namespace stepcast::cli {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "core/job.h"
-#include "core/stack_rules.h"
+#include "core/job/job.h"
+#include "core/job/stack_rules.h"
 
 namespace stepcast::cli {
 

@@ -3,11 +3,11 @@
 #include <ostream>
 #include <string>
 
-#include "studies/guard.h"
+#include "studies/guard/guard.h"
 
 namespace stepcast::cli {
 
-/// The verdict of a guard (studies/guard.h) for people, machines, CI servers and pull requests.
+/// The verdict of a guard (studies/guard/guard.h) for people, machines, CI servers and pull requests.
 void print_guard(const studies::GuardResult& result, std::ostream& out);
 nlohmann::ordered_json guard_json(const studies::GuardResult& result);
 void print_guard_csv(const studies::GuardResult& result, std::ostream& out);

@@ -11,11 +11,11 @@
 #include "cli/output_files.h"
 #include "cli/print_prediction.h"
 #include "cli/traffic_table.h"
-#include "core/access.h"
+#include "core/access/access.h"
 #include "core/config/access_files.h"
 #include "core/error.h"
-#include "core/id_sketch.h"
-#include "core/stack_distance.h"
+#include "core/access/id_sketch.h"
+#include "core/access/stack_distance.h"
 
 namespace stepcast::cli {
 namespace {

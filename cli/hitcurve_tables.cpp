@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "cli/human.h"
-#include "core/repeated_lists.h"
-#include "core/zipf_fit.h"
+#include "core/access/repeated_lists.h"
+#include "core/access/zipf_fit.h"
 
 namespace stepcast::cli {
 namespace {

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "cli/data_table.h"
-#include "core/access.h"
-#include "core/id_sketch.h"
-#include "core/stack_distance.h"
+#include "core/access/access.h"
+#include "core/access/id_sketch.h"
+#include "core/access/stack_distance.h"
 
 namespace stepcast::cli {
 

@@ -10,7 +10,7 @@
 #include "cli/print_prediction.h"
 #include "cli/recordings.h"
 #include "core/whole_file.h"
-#include "studies/job_from_trace.h"
+#include "studies/traces/job_from_trace.h"
 #include "traces/open_trace.h"
 
 namespace stepcast::cli {

@@ -9,7 +9,7 @@
 #include "cli/launch_ranks.h"
 #include "core/config/config.h"
 #include "core/error.h"
-#include "studies/searched_plan.h"
+#include "studies/plan/searched_plan.h"
 
 namespace stepcast::cli {
 

@@ -9,8 +9,8 @@
 #include "core/config/published_names.h"
 #include "core/error.h"
 #include "core/formats.h"
-#include "models/collective_form.h"
-#include "models/kernel_form.h"
+#include "models/collectives/collective_form.h"
+#include "models/kernels/kernel_form.h"
 
 namespace stepcast::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "studies/plan.h"
+#include "studies/plan/plan.h"
 
 #include <algorithm>
 #include <chrono>
@@ -17,8 +17,8 @@
 #include "core/config/usual_stack.h"
 #include "core/config/torchrec_rules.h"
 #include "core/error.h"
-#include "planner/adapt_plan.h"
-#include "planner/migration.h"
+#include "planner/embedding/adapt_plan.h"
+#include "planner/embedding/migration.h"
 
 namespace stepcast::cli {
 namespace {

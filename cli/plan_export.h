@@ -2,8 +2,8 @@
 #include <string>
 #include <vector>
 
-#include "core/job.h"
-#include "core/plan.h"
+#include "core/job/job.h"
+#include "core/job/plan.h"
 
 namespace stepcast::cli {
 

@@ -19,9 +19,9 @@
 #include "core/config/config.h"
 #include "core/config/quantity.h"
 #include "core/error.h"
-#include "core/pace.h"
+#include "core/job/pace.h"
 #include "core/whole_file.h"
-#include "studies/plan_parallel.h"
+#include "studies/plan/plan_parallel.h"
 
 namespace stepcast::cli {
 namespace {

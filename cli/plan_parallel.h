@@ -3,7 +3,7 @@
 #include <string>
 
 #include "cli/command.h"
-#include "core/plan_request.h"
+#include "core/job/plan_request.h"
 
 namespace stepcast::cli {
 

@@ -1,4 +1,4 @@
-#include "studies/predict.h"
+#include "studies/predict/predict.h"
 
 #include <fmt/format.h>
 
@@ -17,8 +17,8 @@
 #include "core/config/quantity.h"
 #include "core/config/usual_stack.h"
 #include "core/error.h"
-#include "studies/searched_plan.h"
-#include "studies/training_run.h"
+#include "studies/plan/searched_plan.h"
+#include "studies/predict/training_run.h"
 #include "traces/perfetto/perfetto_writer.h"
 
 namespace stepcast::cli {

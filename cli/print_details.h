@@ -1,7 +1,7 @@
 #pragma once
 #include <ostream>
 
-#include "studies/predict.h"
+#include "studies/predict/predict.h"
 
 namespace stepcast::cli {
 

@@ -11,8 +11,8 @@
 #include "cli/print_prediction.h"
 #include "cli/text_table.h"
 #include "core/config/config.h"
-#include "core/tier_units.h"
-#include "studies/memory_remedy.h"
+#include "core/job/tier_units.h"
+#include "studies/predict/memory_remedy.h"
 
 namespace stepcast::cli {
 namespace {

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "cli/command.h"
-#include "studies/plan.h"
+#include "studies/plan/plan.h"
 
 namespace stepcast::cli {
 

@@ -11,8 +11,8 @@
 #include "cli/version.h"
 #include "core/config/config.h"
 #include "planner/parallel/plan_point.h"
-#include "workloads/embedding_plan.h"
-#include "workloads/embedding_plan_summary.h"
+#include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/plan_summary.h"
 
 namespace stepcast::cli {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/data_table.h"
-#include "studies/predict.h"
+#include "studies/predict/predict.h"
 
 namespace stepcast::cli {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "studies/validation.h"
+#include "validation/validation.h"
 
 namespace stepcast::cli {
 

@@ -11,7 +11,7 @@
 
 #include "cli/output_files.h"
 #include "core/error.h"
-#include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan/plan.h"
 
 namespace stepcast::cli {
 namespace {

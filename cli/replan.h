@@ -5,9 +5,9 @@
 
 #include "cli/command.h"
 #include "cli/data_table.h"
-#include "planner/adapt_plan.h"
-#include "studies/plan_difference.h"
-#include "studies/replan.h"
+#include "planner/embedding/adapt_plan.h"
+#include "studies/plan/plan_difference.h"
+#include "studies/plan/replan.h"
 
 namespace stepcast::cli {
 

@@ -1,4 +1,4 @@
-#include "studies/replay.h"
+#include "studies/traces/replay.h"
 
 #include <fmt/format.h>
 

@@ -7,7 +7,7 @@
 #include "cli/report/chapters.h"
 #include "core/error.h"
 #include "core/json_text.h"
-#include "studies/svg.h"
+#include "validation/svg.h"
 
 namespace stepcast::cli {
 namespace {

@@ -1,5 +1,5 @@
 #include "runtime/trainer.h"
-#include "studies/executable.h"
+#include "studies/run/executable.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -18,16 +18,16 @@
 #include "cli/version.h"
 #include "core/config/config.h"
 #include "core/error.h"
-#include "core/step_traffic.h"
-#include "planner/ledger.h"
+#include "core/graph/step_traffic.h"
+#include "planner/embedding/ledger.h"
 #include "runtime/cuda/backend.h"
-#include "studies/error_statistics.h"
-#include "studies/recorded_run.h"
-#include "studies/searched_plan.h"
+#include "studies/fit/error_statistics.h"
+#include "studies/run/recorded_run.h"
+#include "studies/plan/searched_plan.h"
 #include "traces/native/recording_files.h"
 #include "workloads/build_graph.h"
-#include "workloads/embedding_plan.h"
-#include "workloads/embedding_tiers.h"
+#include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/embedding_tiers.h"
 
 namespace stepcast::cli {
 namespace {

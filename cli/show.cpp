@@ -13,7 +13,7 @@
 #include "core/config/config.h"
 #include "core/config/import.h"
 #include "core/error.h"
-#include "studies/show_measured.h"
+#include "studies/traces/show_measured.h"
 #include "traces/native/native_trace.h"
 #include "traces/open_trace.h"
 #include "workloads/build_graph.h"

@@ -7,7 +7,7 @@
 
 #include "cli/show_measured.h"
 #include "cli/show_tables.h"
-#include "studies/show_recording.h"
+#include "studies/traces/show_recording.h"
 #include "traces/graph/device_time.h"
 #include "traces/graph/measured_recording.h"
 

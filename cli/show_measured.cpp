@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "cli/human.h"
-#include "studies/replay.h"
+#include "studies/traces/replay.h"
 
 namespace stepcast::cli {
 

@@ -1,6 +1,6 @@
 #pragma once
 #include "cli/show_tables.h"
-#include "studies/show_measured.h"
+#include "studies/traces/show_measured.h"
 
 namespace stepcast::cli {
 

@@ -10,8 +10,8 @@
 #include "core/config/config.h"
 #include "core/error.h"
 #include "planner/parallel/plan_point.h"
-#include "studies/memory_remedy.h"
-#include "studies/show.h"
+#include "studies/predict/memory_remedy.h"
+#include "studies/predict/show.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::cli {

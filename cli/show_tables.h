@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "cli/data_table.h"
-#include "core/job.h"
-#include "core/program.h"
-#include "studies/show_trace.h"
+#include "core/job/job.h"
+#include "core/graph/program.h"
+#include "studies/traces/show_trace.h"
 #include "traces/events/recording.h"
 
 namespace stepcast::cli {

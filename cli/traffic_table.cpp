@@ -8,7 +8,7 @@
 
 #include "core/config/access_files.h"
 #include "core/error.h"
-#include "planner/traffic_cut.h"
+#include "planner/embedding/traffic_cut.h"
 
 namespace stepcast::cli {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/data_table.h"
-#include "core/access.h"
+#include "core/access/access.h"
 
 namespace stepcast::cli {
 

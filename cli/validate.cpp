@@ -22,10 +22,10 @@
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/whole_file.h"
-#include "studies/validate_dlrm.h"
-#include "studies/validate_memory.h"
-#include "studies/validate_overlap.h"
-#include "studies/validate_runtime.h"
+#include "validation/dlrm.h"
+#include "validation/memory.h"
+#include "validation/overlap.h"
+#include "validation/runtime.h"
 
 namespace stepcast::cli {
 namespace {

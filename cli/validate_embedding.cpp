@@ -4,7 +4,7 @@
 
 #include "cli/output_files.h"
 #include "cli/progress.h"
-#include "studies/validate_embedding.h"
+#include "validation/embedding.h"
 
 namespace stepcast::cli {
 

@@ -14,7 +14,7 @@
 #include "cli/version.h"
 #include "core/temporary_folder.h"
 #include "core/whole_file.h"
-#include "studies/validate_from_traces.h"
+#include "validation/from_traces.h"
 
 namespace stepcast::cli {
 namespace {

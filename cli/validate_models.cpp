@@ -8,8 +8,8 @@
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/whole_file.h"
-#include "studies/pictures.h"
-#include "studies/validate_models.h"
+#include "validation/pictures.h"
+#include "validation/models.h"
 
 namespace stepcast::cli {
 namespace {

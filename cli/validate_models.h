@@ -2,7 +2,7 @@
 #include <string>
 
 #include "cli/command.h"
-#include "studies/validation.h"
+#include "validation/validation.h"
 
 namespace stepcast::cli {
 

@@ -13,8 +13,8 @@
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/whole_file.h"
-#include "studies/paced_calibration.h"
-#include "studies/validate_plans.h"
+#include "studies/fit/paced_calibration.h"
+#include "validation/plans.h"
 
 namespace stepcast::cli {
 namespace {

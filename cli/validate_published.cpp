@@ -13,11 +13,11 @@
 #include "core/config/published_names.h"
 #include "core/error.h"
 #include "core/whole_file.h"
-#include "studies/pictures.h"
-#include "studies/published_paces.h"
-#include "studies/published_select.h"
-#include "studies/published_unseen.h"
-#include "studies/validate_published.h"
+#include "validation/pictures.h"
+#include "validation/published/paces.h"
+#include "validation/published/select.h"
+#include "validation/published/unseen.h"
+#include "validation/published/published.h"
 
 namespace stepcast::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include "cli/print_prediction.h"
 #include "cli/text_table.h"
 #include "core/error.h"
-#include "studies/validate_traces.h"
+#include "validation/traces.h"
 
 namespace stepcast::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include "cli/print_prediction.h"
 #include "core/error.h"
 #include "core/statistics.h"
-#include "studies/validate_traffic.h"
+#include "validation/traffic.h"
 
 namespace stepcast::cli {
 namespace {

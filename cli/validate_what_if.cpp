@@ -16,9 +16,9 @@
 #include "core/statistics.h"
 #include "core/temporary_folder.h"
 #include "core/whole_file.h"
-#include "studies/replay.h"
-#include "studies/runtime_cases.h"
-#include "studies/validation.h"
+#include "studies/traces/replay.h"
+#include "studies/run/runtime_cases.h"
+#include "validation/validation.h"
 #include "traces/native/native_trace.h"
 
 namespace stepcast::cli {

@@ -2,7 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "studies/training_run.h"
+#include "studies/predict/training_run.h"
 
 namespace stepcast::cli {
 

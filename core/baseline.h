@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/kernel_kind.h"
+#include "core/graph/kernel_kind.h"
 
 namespace stepcast {
 
@@ -31,7 +31,7 @@ struct BaselineOp {
   BaselineRange bytes;     ///< sent by collectives, sum over ranks
 };
 
-/// What runs of a program took, op by op: what a later run is held against (studies/guard.h).
+/// What runs of a program took, op by op: what a later run is held against (studies/guard/guard.h).
 struct Baseline {
   std::string version;  ///< of the tool that made it
   std::int64_t ranks = 0;

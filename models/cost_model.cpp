@@ -8,12 +8,12 @@
 #include <set>
 
 #include "core/error.h"
-#include "core/framework_traits.h"
-#include "models/collective_curves.h"
-#include "models/collective_form.h"
-#include "models/kernel_form.h"
+#include "core/job/framework_traits.h"
+#include "models/collectives/collective_curves.h"
+#include "models/collectives/collective_form.h"
+#include "models/kernels/kernel_form.h"
 #include "models/residual.h"
-#include "models/unfused_attention.h"
+#include "models/kernels/unfused_attention.h"
 
 namespace stepcast::models {
 namespace {

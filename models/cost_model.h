@@ -4,9 +4,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/job.h"
-#include "core/program.h"
-#include "core/system.h"
+#include "core/job/job.h"
+#include "core/graph/program.h"
+#include "core/job/system.h"
 
 namespace stepcast::models {
 

@@ -2,7 +2,7 @@
 #include <span>
 #include <vector>
 
-#include "core/system.h"
+#include "core/job/system.h"
 
 namespace stepcast::models {
 

@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "core/formats.h"
-#include "core/program.h"
+#include "core/graph/program.h"
 
 namespace stepcast::runtime {
 

@@ -2,14 +2,14 @@
 #include <memory>
 #include <vector>
 
-#include "core/link_traffic.h"
+#include "core/graph/link_traffic.h"
 #include "runtime/collectives.h"
 
 namespace stepcast::runtime {
 
 /// Counts what this rank sends through other collectives, by level of a fabric: in all-to-alls what
 /// is really handed over for each peer, in reductions and gathers what rings send, level by level
-/// (core/link_traffic.h), which is what the emulated fabric plays.
+/// (core/graph/link_traffic.h), which is what the emulated fabric plays.
 class CountedCollectives final : public Collectives {
  public:
   /// `members`: global ranks of the group. `levels` outlives this.

@@ -44,7 +44,7 @@ RowRemaps row_remaps(const ExecutionGraph& graph) {
   return remaps;
 }
 
-/// Place of a peer's samples in the order of an embedding op (see workloads/dlrm.h).
+/// Place of a peer's samples in the order of an embedding op (see workloads/dlrm/dlrm.h).
 std::int64_t EmbeddingExchange::place_of(std::int32_t peer, EmbeddingRoute route) const {
   if (is_node_reduce(route)) {
     const std::int64_t size = layout.group_of(route);

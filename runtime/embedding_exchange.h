@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 
 namespace stepcast::runtime {
 

@@ -4,11 +4,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 
 namespace stepcast::runtime {
 
-/// The ops on copies of routed tokens (workloads/transformer_moe.cpp), each with the function of a
+/// The ops on copies of routed tokens (workloads/transformer/moe.cpp), each with the function of a
 /// backend that executes it. They work on the rows that the draw of the micro-batch gives, which
 /// tensors have room for. Operands (inputs -> outputs):
 ///   route_forward      logits -> probabilities: softmax over all experts; draws who goes where

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 
 namespace stepcast::runtime {
 

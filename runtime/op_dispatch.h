@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/program.h"
+#include "core/graph/program.h"
 
 namespace stepcast::runtime {
 

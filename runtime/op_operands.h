@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 #include "runtime/optimizer_settings.h"
 
 namespace stepcast::runtime {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "core/op.h"
+#include "core/graph/op.h"
 
 namespace stepcast::runtime {
 

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "core/observer.h"
-#include "core/program.h"
+#include "core/graph/observer.h"
+#include "core/graph/program.h"
 #include "runtime/host_batch.h"
 #include "runtime/issue_order.h"
 
@@ -51,7 +51,7 @@ class StepExecutor {
   [[nodiscard]] virtual std::vector<double> allocated_in_tiers() const { return {}; }
   /// Of fused attention.
   [[nodiscard]] virtual KernelUse attention() const { return {}; }
-  /// Of what products do beside multiplying (core/epilogue.h).
+  /// Of what products do beside multiplying (core/graph/epilogue.h).
   [[nodiscard]] virtual KernelUse epilogues() const { return {}; }
   /// Time compute ops of the last step waited for a core, summed over streams.
   [[nodiscard]] virtual Seconds lease_wait() const { return {}; }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 #include "core/units.h"
 
 namespace stepcast::runtime {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "core/observer.h"
-#include "core/program.h"
-#include "core/step_traffic.h"
-#include "core/system.h"
+#include "core/graph/observer.h"
+#include "core/graph/program.h"
+#include "core/graph/step_traffic.h"
+#include "core/job/system.h"
 #include "runtime/mpi/session.h"
 #include "runtime/step_executor.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "models/since_use.h"
+#include "models/collectives/since_use.h"
 #include "simulator/issue_order.h"
 
 namespace stepcast::simulator {

@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/observer.h"
-#include "core/program.h"
+#include "core/graph/observer.h"
+#include "core/graph/program.h"
 #include "simulator/step_costs.h"
 
 namespace stepcast::simulator {

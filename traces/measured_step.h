@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "core/observer.h"
-#include "core/program.h"
+#include "core/graph/observer.h"
+#include "core/graph/program.h"
 #include "traces/trace.h"
 
 namespace stepcast::traces {
 
 /// What one rank did in one recorded step, waits taken out: what a replay is built from. Times are
-/// in ticks (core/observer.h) from the begin of the step on the rank that began first.
+/// in ticks (core/graph/observer.h) from the begin of the step on the rank that began first.
 struct MeasuredRank {
   /// By op template of its program: mean over its executions; -1 where none was recorded. Device
   /// time of an op; of a collective the transfer, [ready, end).

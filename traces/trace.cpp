@@ -4,7 +4,7 @@
 #include <map>
 #include <tuple>
 
-#include "core/collectives.h"
+#include "core/graph/collectives.h"
 #include "core/statistics.h"
 
 namespace stepcast::traces {

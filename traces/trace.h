@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "core/observer.h"
-#include "core/program.h"
+#include "core/graph/observer.h"
+#include "core/graph/program.h"
 
 namespace stepcast::traces {
 
@@ -51,7 +51,7 @@ struct Trace {
   /// Which kernels computed fused attention, where there was a choice ("own", "cudnn 9.19.0"), and
   /// why not the library's. Times of one say nothing of the other.
   std::string attention, attention_reason;
-  /// Likewise which did what products do beside multiplying (core/epilogue.h).
+  /// Likewise which did what products do beside multiplying (core/graph/epilogue.h).
   std::string epilogues, epilogues_reason;
   ExecutionGraph graph;
   std::vector<RankTrace> ranks;

@@ -1,8 +1,8 @@
 #include "workloads/build_graph.h"
 
-#include "workloads/dlrm.h"
+#include "workloads/dlrm/dlrm.h"
 #include "workloads/fuse_epilogues.h"
-#include "workloads/transformer.h"
+#include "workloads/transformer/transformer.h"
 
 namespace stepcast::workloads {
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "core/epilogue.h"
+#include "core/graph/epilogue.h"
 
 namespace stepcast::workloads {
 namespace {

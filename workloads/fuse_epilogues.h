@@ -1,10 +1,10 @@
 #pragma once
-#include "core/program.h"
+#include "core/graph/program.h"
 
 namespace stepcast::workloads {
 
 /// Makes one op of a product and the bias or activation that stands beside it with nothing between,
-/// where a library has an epilogue for it (core/epilogue.h):
+/// where a library has an epilogue for it (core/graph/epilogue.h):
 ///
 ///   product; y = act(y + bias)                  act none or ReLU
 ///   product; dx = dx * relu'(y), column sums    y made by a product fused as above; it then keeps

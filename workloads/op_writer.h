@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/program_builder.h"
+#include "core/graph/program_builder.h"
 
 namespace stepcast::workloads {
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include "studies/svg.h"
+#include "validation/svg.h"
 
 namespace stepcast::cli::report {
 namespace {

@@ -7,7 +7,7 @@
 #include "cli/human.h"
 #include "cli/report/charts.h"
 #include "cli/report/fields.h"
-#include "studies/svg.h"
+#include "validation/svg.h"
 
 /// What chapters are made of beside charts.
 namespace stepcast::cli::report {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/access.h"
+#include "core/access/access.h"
 
 namespace stepcast::config {
 

@@ -1,5 +1,5 @@
 #include "core/config/internal/loaders.h"
-#include "core/job_rules.h"
+#include "core/job/job_rules.h"
 
 namespace stepcast::config {
 namespace {

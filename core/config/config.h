@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/job.h"
-#include "core/plan_request.h"
+#include "core/job/job.h"
+#include "core/job/plan_request.h"
 
 /// JSON to and from jobs, workloads, devices, systems and embedding plans, as CONTRACT sections 3
 /// and 5 define them: the one place in the toolkit that parses configuration. Strict: unknown or
@@ -63,7 +63,7 @@ Device read_device(const Source& source);
 System read_system(const Source& source, const Library& library);
 EmbeddingPlan read_plan(const Source& source);
 /// The plan file that `--from` names, ours or of another system, whether or not it is for the
-/// tables and devices of the job: planner/adapt_plan.h carries it over.
+/// tables and devices of the job: planner/embedding/adapt_plan.h carries it over.
 EmbeddingPlan load_plan(const std::filesystem::path& file, const Job& job);
 
 /// JSON text; every value explicit, workload, system and device inline, amounts with units.

@@ -3,8 +3,8 @@
 #include "core/config/internal/foreign.h"
 #include "core/config/internal/loaders.h"
 #include "core/device_names.h"
-#include "core/layers.h"
-#include "core/parameter_count.h"
+#include "core/job/layers.h"
+#include "core/job/parameter_count.h"
 
 namespace stepcast::config {
 namespace {

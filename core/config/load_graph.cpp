@@ -3,7 +3,7 @@
 #include <map>
 
 #include "core/config/internal/layer_loaders.h"
-#include "core/layer_builder.h"
+#include "core/job/layer_builder.h"
 
 // Workloads of kind graph: ops of the forward pass listed by hand.
 

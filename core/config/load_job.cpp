@@ -4,8 +4,8 @@
 #include "core/config/internal/foreign.h"
 #include "core/config/internal/loaders.h"
 #include "core/config/internal/stacks.h"
-#include "core/layers.h"
-#include "core/tier_units.h"
+#include "core/job/layers.h"
+#include "core/job/tier_units.h"
 
 namespace stepcast::config {
 namespace {

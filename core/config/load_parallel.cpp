@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "core/config/internal/loaders.h"
-#include "core/layers.h"
+#include "core/job/layers.h"
 
 namespace stepcast::config {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "core/config/access_files.h"
 #include "core/config/internal/loaders.h"
-#include "core/plan_settings.h"
-#include "core/tier_units.h"
+#include "core/job/plan_settings.h"
+#include "core/job/tier_units.h"
 
 namespace stepcast::config {
 namespace {

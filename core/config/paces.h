@@ -3,7 +3,7 @@
 #include <string>
 
 #include "core/config/config.h"
-#include "core/pace.h"
+#include "core/job/pace.h"
 
 namespace stepcast::config {
 

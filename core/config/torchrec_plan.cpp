@@ -8,7 +8,7 @@
 #include "core/config/internal/foreign.h"
 #include "core/config/internal/loaders.h"
 #include "core/config/torchrec_rules.h"
-#include "core/optimizer_state.h"
+#include "core/graph/optimizer_state.h"
 
 // A plan of ours <-> TorchRec's ParameterSharding of every table.
 namespace stepcast::config {

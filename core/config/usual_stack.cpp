@@ -4,7 +4,7 @@
 
 #include "core/config/internal/stacks.h"
 #include "core/error.h"
-#include "core/pace.h"
+#include "core/job/pace.h"
 
 namespace stepcast::config {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/config/config.h"
-#include "core/plan_request.h"
+#include "core/job/plan_request.h"
 
 namespace stepcast::config {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "core/program.h"
-#include "core/system.h"
+#include "core/graph/program.h"
+#include "core/job/system.h"
 #include "models/cost_model.h"
 
 namespace stepcast::models {

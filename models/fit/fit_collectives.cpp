@@ -7,8 +7,8 @@
 #include <tuple>
 
 #include "core/error.h"
-#include "models/collective_curves.h"
-#include "models/collective_form.h"
+#include "models/collectives/collective_curves.h"
+#include "models/collectives/collective_form.h"
 #include "models/fit/fit.h"
 #include "models/fit/least_squares.h"
 #include "models/fit/points.h"

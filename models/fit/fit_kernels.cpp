@@ -7,7 +7,7 @@
 #include "models/fit/fit.h"
 #include "models/fit/least_squares.h"
 #include "models/fit/points.h"
-#include "models/kernel_form.h"
+#include "models/kernels/kernel_form.h"
 #include "models/residual.h"
 
 namespace stepcast::models {

@@ -1,7 +1,7 @@
 #pragma once
 #include <span>
 
-#include "core/system.h"
+#include "core/job/system.h"
 #include "models/fit/fit.h"
 
 namespace stepcast::models {

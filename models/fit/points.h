@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/system.h"
+#include "core/job/system.h"
 
 namespace stepcast::models {
 

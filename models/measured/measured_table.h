@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/program.h"
-#include "core/system.h"
+#include "core/graph/program.h"
+#include "core/job/system.h"
 #include "models/fit/fit.h"
 
 namespace stepcast::models {

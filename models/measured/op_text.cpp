@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "models/kernel_form.h"
+#include "models/kernels/kernel_form.h"
 
 namespace stepcast::models {
 namespace {

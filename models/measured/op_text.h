@@ -3,14 +3,14 @@
 #include <string_view>
 #include <vector>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 
 namespace stepcast::models {
 
 /// The columns of `stepcast calibrate --rows` that carry what a shape does not: enough to fit the
 /// same constants from the rows as from the run itself.
 
-/// Operands of an op as "bytes@distance ..." (models/kernel_form.h: OperandUse), both in bytes,
+/// Operands of an op as "bytes@distance ..." (models/kernels/kernel_form.h: OperandUse), both in bytes,
 /// with an "s" behind those that were sent.
 std::string operands_text(const Program& program, const Op& op);
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/job.h"
-#include "core/plan.h"
+#include "core/job/job.h"
+#include "core/job/plan.h"
 #include "models/cost_model.h"
 
 namespace stepcast::planner {

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "planner/placement.h"
+#include "planner/embedding/placement.h"
 
 namespace stepcast::planner {
 

@@ -6,8 +6,8 @@
 #include "planner/baselines/methods.h"
 #include "planner/baselines/milp.h"
 #include "planner/baselines/table_wise.h"
-#include "planner/capacity.h"
-#include "planner/shard_bytes.h"
+#include "planner/embedding/capacity.h"
+#include "planner/embedding/shard_bytes.h"
 
 #include "core/numbers.h"
 

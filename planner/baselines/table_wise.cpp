@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "planner/capacity.h"
-#include "planner/shard_bytes.h"
+#include "planner/embedding/capacity.h"
+#include "planner/embedding/shard_bytes.h"
 
 namespace stepcast::planner {
 

@@ -3,8 +3,8 @@
 #include <functional>
 #include <vector>
 
-#include "core/job.h"
-#include "core/plan.h"
+#include "core/job/job.h"
+#include "core/job/plan.h"
 
 namespace stepcast::planner {
 

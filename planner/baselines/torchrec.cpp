@@ -10,10 +10,10 @@
 #include "core/numbers.h"
 #include "planner/baselines/methods.h"
 #include "planner/baselines/table_wise.h"
-#include "planner/capacity.h"
-#include "planner/placement_state.h"
-#include "planner/search.h"
-#include "workloads/embedding_plan.h"
+#include "planner/embedding/capacity.h"
+#include "planner/embedding/placement_state.h"
+#include "planner/embedding/search.h"
+#include "workloads/embedding_plan/plan.h"
 
 namespace stepcast::planner::torchrec {
 namespace {

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "core/job.h"
-#include "core/plan.h"
-#include "planner/placement.h"
+#include "core/job/job.h"
+#include "core/job/plan.h"
+#include "planner/embedding/placement.h"
 
 namespace stepcast::planner::torchrec {
 

@@ -2,7 +2,7 @@
 #include <array>
 #include <cstdint>
 
-#include "core/op.h"
+#include "core/graph/op.h"
 
 namespace stepcast::planner {
 

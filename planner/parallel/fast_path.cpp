@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "core/layer_split.h"
+#include "core/job/layer_split.h"
 #include "simulator/reports/framework_memory.h"
 
 namespace stepcast::planner {

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/layer_split.h"
-#include "workloads/transformer_shape.h"
+#include "core/job/layer_split.h"
+#include "workloads/transformer/shape.h"
 
 namespace stepcast::planner {
 namespace {

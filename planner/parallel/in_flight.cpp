@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "workloads/schedule.h"
+#include "workloads/schedule/schedule.h"
 
 namespace stepcast::planner {
 namespace {

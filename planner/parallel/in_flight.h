@@ -4,7 +4,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/job.h"
+#include "core/job/job.h"
 
 namespace stepcast::planner {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/framework_traits.h"
-#include "core/layer_split.h"
-#include "workloads/transformer_shape.h"
+#include "core/job/framework_traits.h"
+#include "core/job/layer_split.h"
+#include "workloads/transformer/shape.h"
 
 namespace stepcast::planner {
 namespace {

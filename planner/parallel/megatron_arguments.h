@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "core/job.h"
+#include "core/job/job.h"
 
 namespace stepcast::planner {
 
@@ -19,7 +19,7 @@ struct MegatronArguments {
 };
 MegatronArguments megatron_arguments(const Job& job);
 
-/// Plans that break no rule of core/stack_rules.h leave remarks about overlaps and formats alone.
+/// Plans that break no rule of core/job/stack_rules.h leave remarks about overlaps and formats alone.
 /// A shell script that starts pretrain_gpt.py, for Slurm too; its own arguments are passed on.
 /// config::job_of_megatron reads it back, the devices included.
 std::string text_of(const MegatronArguments& megatron);

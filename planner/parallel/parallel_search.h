@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan_request.h"
+#include "core/job/plan_request.h"
 #include "models/cost_model.h"
 #include "planner/parallel/plan_point.h"
 

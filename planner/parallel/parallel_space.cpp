@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/job_rules.h"
-#include "core/layer_split.h"
-#include "core/parameter_count.h"
+#include "core/job/job_rules.h"
+#include "core/job/layer_split.h"
+#include "core/job/parameter_count.h"
 
 namespace stepcast::planner {
 namespace {

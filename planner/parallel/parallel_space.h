@@ -3,7 +3,7 @@
 #include <map>
 #include <vector>
 
-#include "core/plan_request.h"
+#include "core/job/plan_request.h"
 #include "planner/parallel/fast_path.h"
 #include "planner/parallel/plan_point.h"
 
@@ -35,7 +35,7 @@ struct ScheduleChoice {
 };
 
 /// The legal parallel plans of a job, one dimension after the other: those that break no rule
-/// (core/job_rules.h) and that the framework asked for can run, without points that are the same
+/// (core/job/job_rules.h) and that the framework asked for can run, without points that are the same
 /// plan under another name (sequence parallelism or ZeRO over one rank, a schedule of one stage,
 /// first-k with k = all layers).
 ///

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "workloads/schedule.h"
+#include "workloads/schedule/schedule.h"
 
 namespace stepcast::planner {
 namespace {

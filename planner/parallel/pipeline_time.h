@@ -4,8 +4,8 @@
 #include <tuple>
 #include <vector>
 
-#include "core/job.h"
-#include "workloads/schedule.h"
+#include "core/job/job.h"
+#include "workloads/schedule/schedule.h"
 
 namespace stepcast::planner {
 
@@ -69,7 +69,7 @@ class PipelineWalk {
   std::vector<std::size_t> next_;
 };
 
-/// Forwards before a stage's first backward, in the schedule of workloads/schedule.h.
+/// Forwards before a stage's first backward, in the schedule of workloads/schedule/schedule.h.
 std::int64_t warm_up_passes(ScheduleKind kind, const PipelinePasses& passes, std::int32_t stage);
 
 }  // namespace stepcast::planner

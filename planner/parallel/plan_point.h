@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "core/job.h"
-#include "core/plan_request.h"
+#include "core/job/job.h"
+#include "core/job/plan_request.h"
 
 namespace stepcast::planner {
 

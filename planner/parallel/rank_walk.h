@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 
 namespace stepcast::planner {
 

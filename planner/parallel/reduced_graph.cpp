@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "core/job_rules.h"
-#include "core/layer_split.h"
+#include "core/job/job_rules.h"
+#include "core/job/layer_split.h"
 #include "workloads/build_graph.h"
-#include "workloads/transformer_shape.h"
+#include "workloads/transformer/shape.h"
 
 namespace stepcast::planner {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/layer_split.h"
+#include "core/job/layer_split.h"
 #include "planner/parallel/internal/role_lines.h"
 
 namespace stepcast::planner {

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "core/job.h"
+#include "core/job/job.h"
 #include "models/cost_model.h"
 #include "planner/parallel/chunk_costs.h"
 #include "planner/parallel/plan_point.h"

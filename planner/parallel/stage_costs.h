@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "models/cost_model.h"
-#include "models/kernel_memo.h"
+#include "models/kernels/kernel_memo.h"
 #include "planner/parallel/chunk_costs.h"
 #include "planner/parallel/rank_walk.h"
 #include "planner/parallel/reduced_graph.h"

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "core/observer.h"
+#include "core/graph/observer.h"
 #include "profiler/capture/device_times.h"
 #include "profiler/cupti/module.h"
 #include "profiler/host/host_recorder.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/observer.h"
+#include "core/graph/observer.h"
 #include "traces/trace.h"
 
 namespace stepcast::profiler {

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <vector>
 
-#include "core/observer.h"
+#include "core/graph/observer.h"
 #include "core/statistics.h"
 
 namespace stepcast::profiler {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/op.h"
+#include "core/graph/op.h"
 #include "core/units.h"
 #include "runtime/calibration/embedding_sweep.h"
 

@@ -11,7 +11,7 @@
 #include <optional>
 #include <random>
 
-#include "core/access.h"
+#include "core/access/access.h"
 #include "core/split_mix.h"
 #include "runtime/cpu/kernels/embedding.h"
 

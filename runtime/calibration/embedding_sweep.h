@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/op.h"
+#include "core/graph/op.h"
 #include "core/units.h"
 
 namespace stepcast::runtime::calibration {

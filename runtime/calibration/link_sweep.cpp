@@ -5,7 +5,7 @@
 #include <numeric>
 #include <optional>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 #include "runtime/emulation/emulated_collectives.h"
 #include "runtime/futex.h"
 

@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/op.h"
-#include "core/system.h"
+#include "core/graph/op.h"
+#include "core/job/system.h"
 #include "core/units.h"
 #include "runtime/mpi/session.h"
 

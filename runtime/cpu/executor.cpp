@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "core/error.h"
-#include "core/step_traffic.h"
+#include "core/graph/step_traffic.h"
 #include "runtime/cpu/kernels/gemm.h"
 #include "runtime/emulation/core_lease.h"
 #include "runtime/futex.h"

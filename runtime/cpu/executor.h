@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/observer.h"
-#include "core/program.h"
+#include "core/graph/observer.h"
+#include "core/graph/program.h"
 #include "runtime/collectives.h"
 #include "runtime/cpu/op_context.h"
 #include "runtime/cpu/tensor_storage.h"

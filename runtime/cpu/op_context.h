@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 #include "runtime/collectives.h"
 #include "runtime/cpu/kernels/matrix_view.h"
 #include "runtime/host_batch.h"

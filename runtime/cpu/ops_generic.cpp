@@ -2,7 +2,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "core/epilogue.h"
+#include "core/graph/epilogue.h"
 #include "core/error.h"
 #include "runtime/cpu/kernels/activation.h"
 #include "runtime/cpu/kernels/data_movement.h"

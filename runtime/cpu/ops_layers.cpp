@@ -3,7 +3,7 @@
 
 #include "runtime/cpu/op_context.h"
 
-// Ops of models given as lists of layers (workloads/dlrm_layers.cpp).
+// Ops of models given as lists of layers (workloads/layers/layers.cpp).
 
 namespace stepcast::runtime::cpu {
 namespace {

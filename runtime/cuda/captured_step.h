@@ -5,7 +5,7 @@
 #include <functional>
 #include <optional>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 #include "runtime/cuda/device_batch.h"
 #include "runtime/cuda/streams.h"
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 #include "runtime/cuda/communicator_plan.h"
 #include "runtime/cuda/module.h"
 

@@ -4,13 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 #include "runtime/cuda/matmul.h"
 #include "runtime/step_executor.h"
 
 namespace stepcast::runtime::cuda {
 
-/// Whether an op is a product with an epilogue (core/epilogue.h).
+/// Whether an op is a product with an epilogue (core/graph/epilogue.h).
 inline bool has_epilogue(const Op& op) { return op.kind == OpKind::kGemm && op.variant != 0; }
 
 /// A product with an epilogue, and its operands.

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <string>
 
-#include "core/epilogue.h"
+#include "core/graph/epilogue.h"
 #include "core/formats.h"
-#include "core/program.h"
+#include "core/graph/program.h"
 
 namespace stepcast::runtime::cuda {
 

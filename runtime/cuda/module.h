@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/observer.h"
-#include "core/program.h"
+#include "core/graph/observer.h"
+#include "core/graph/program.h"
 #include "runtime/step_executor.h"
 
 namespace stepcast::runtime::cuda {

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 #include "runtime/cuda/communicator.h"
 #include "runtime/cuda/device_batch.h"
 #include "runtime/cuda/device_tensors.h"

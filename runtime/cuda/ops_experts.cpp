@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/expert_points.h"
+#include "core/graph/expert_points.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/device_memory.h"
 #include "runtime/cuda/kernels/activation.h"
@@ -23,7 +23,7 @@ namespace {
 
 using kernels::MatrixView;
 
-/// Where each expert's share begins (core/expert_points.h). A draw answers for points: a bound is
+/// Where each expert's share begins (core/graph/expert_points.h). A draw answers for points: a bound is
 /// the first point that belongs to its expert or a later one.
 std::vector<std::uint64_t> bounds_of(const ExpertDraw& draw) {
   const std::uint64_t end = static_cast<std::uint64_t>(draw.per_token()) * expert_points::kUnit;

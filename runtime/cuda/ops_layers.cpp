@@ -2,7 +2,7 @@
 #include "runtime/cuda/kernels/layers.h"
 #include "runtime/cuda/op_context.h"
 
-// Ops of models given as lists of layers (workloads/dlrm_layers.cpp).
+// Ops of models given as lists of layers (workloads/layers/layers.cpp).
 
 namespace stepcast::runtime::cuda {
 namespace {

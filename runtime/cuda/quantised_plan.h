@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 
 namespace stepcast::runtime::cuda {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 #include "runtime/cuda/communicator.h"
 #include "runtime/cuda/streams.h"
 

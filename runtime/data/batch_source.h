@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "core/program.h"
-#include "core/step_inputs.h"
+#include "core/graph/program.h"
+#include "core/graph/step_inputs.h"
 #include "runtime/host_batch.h"
 
 namespace stepcast::runtime {

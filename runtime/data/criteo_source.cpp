@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/program_builder.h"
+#include "core/graph/program_builder.h"
 #include "runtime/data/counter_random.h"
 
 namespace stepcast::runtime {

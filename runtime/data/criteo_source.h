@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "core/step_inputs.h"
+#include "core/graph/step_inputs.h"
 #include "runtime/data/batch_source.h"
 #include "runtime/data/mapped_file.h"
 

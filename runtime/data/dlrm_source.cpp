@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/access.h"
+#include "core/access/access.h"
 #include "core/error.h"
 #include "runtime/data/counter_random.h"
 

@@ -1,8 +1,8 @@
 #pragma once
 #include <vector>
 
-#include "core/access.h"
-#include "core/step_inputs.h"
+#include "core/access/access.h"
+#include "core/graph/step_inputs.h"
 #include "runtime/data/batch_source.h"
 
 namespace stepcast::runtime {

@@ -3,8 +3,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/program.h"
-#include "core/system.h"
+#include "core/graph/program.h"
+#include "core/job/system.h"
 #include "runtime/collectives.h"
 #include "runtime/emulation/core_lease.h"
 #include "runtime/emulation/paced_fabric.h"

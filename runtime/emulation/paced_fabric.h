@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "core/system.h"
+#include "core/job/system.h"
 
 namespace stepcast::runtime {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/link_traffic.h"
+#include "core/graph/link_traffic.h"
 #include "runtime/futex.h"
 
 namespace stepcast::runtime {

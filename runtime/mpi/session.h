@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 #include "runtime/collectives.h"
 #include "runtime/mpi/api.h"
 #include "runtime/mpi/watchdog.h"

@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "core/row_cache_model.h"
+#include "core/access/row_cache_model.h"
 
 namespace stepcast::runtime {
 

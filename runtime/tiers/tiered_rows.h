@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 #include "runtime/tiers/row_cache.h"
 
 namespace stepcast::runtime {

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 #include "simulator/issue_order.h"
 #include "simulator/reports/timeline.h"
 #include "simulator/step_costs.h"

@@ -3,8 +3,8 @@
 #include <functional>
 #include <vector>
 
-#include "core/program.h"
-#include "core/system.h"
+#include "core/graph/program.h"
+#include "core/job/system.h"
 
 namespace stepcast::simulator {
 

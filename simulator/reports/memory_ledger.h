@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/program.h"
-#include "core/system.h"
+#include "core/graph/program.h"
+#include "core/job/system.h"
 
 namespace stepcast::simulator {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 #include "simulator/reports/timeline.h"
 
 namespace stepcast::simulator {

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/observer.h"
+#include "core/graph/observer.h"
 
 namespace stepcast::simulator {
 

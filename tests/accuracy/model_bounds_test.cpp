@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/config/config.h"
-#include "studies/validate_models.h"
+#include "validation/models.h"
 
 using namespace stepcast;
 using namespace stepcast::studies;

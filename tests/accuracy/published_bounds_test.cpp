@@ -10,9 +10,9 @@
 
 #include "core/config/config.h"
 #include "core/config/published_names.h"
-#include "studies/published_spread.h"
-#include "studies/published_unseen.h"
-#include "studies/validate_published.h"
+#include "validation/published/spread.h"
+#include "validation/published/unseen.h"
+#include "validation/published/published.h"
 
 using namespace stepcast;
 using namespace stepcast::studies;

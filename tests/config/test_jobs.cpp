@@ -4,7 +4,7 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
-#include "core/pace.h"
+#include "core/job/pace.h"
 
 using namespace stepcast;
 using namespace stepcast::config;

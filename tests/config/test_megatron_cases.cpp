@@ -12,7 +12,7 @@
 #include "core/config/config.h"
 #include "core/config/import.h"
 #include "core/error.h"
-#include "core/parameter_count.h"
+#include "core/job/parameter_count.h"
 
 namespace stepcast::config {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
-#include "core/plan_settings.h"
+#include "core/job/plan_settings.h"
 #include "core/whole_file.h"
 
 using namespace stepcast;

@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "core/config/usual_stack.h"
-#include "core/pace.h"
+#include "core/job/pace.h"
 
 using namespace stepcast;
 using namespace stepcast::config;

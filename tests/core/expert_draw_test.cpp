@@ -1,4 +1,4 @@
-#include "core/expert_draw.h"
+#include "core/graph/expert_draw.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

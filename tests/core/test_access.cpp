@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "core/access.h"
+#include "core/access/access.h"
 #include "core/error.h"
 
 using namespace stepcast;

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/access.h"
+#include "core/access/access.h"
 
 using namespace stepcast;
 

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "core/access.h"
+#include "core/access/access.h"
 #include "core/error.h"
-#include "core/internal/popularity_curve.h"
+#include "core/access/internal/popularity_curve.h"
 
 using namespace stepcast;
 

@@ -5,9 +5,9 @@
 #include <random>
 #include <unordered_map>
 
-#include "core/access.h"
-#include "core/id_sketch.h"
-#include "core/stack_distance.h"
+#include "core/access/access.h"
+#include "core/access/id_sketch.h"
+#include "core/access/stack_distance.h"
 
 using namespace stepcast;
 

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "core/device_names.h"
-#include "core/pace.h"
+#include "core/job/pace.h"
 
 using namespace stepcast;
 

@@ -2,7 +2,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "core/program_builder.h"
+#include "core/graph/program_builder.h"
 
 using namespace stepcast;
 

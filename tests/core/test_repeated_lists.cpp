@@ -4,7 +4,7 @@
 #include <set>
 #include <vector>
 
-#include "core/repeated_lists.h"
+#include "core/access/repeated_lists.h"
 
 using namespace stepcast;
 

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "core/row_cache_model.h"
+#include "core/access/row_cache_model.h"
 
 using namespace stepcast;
 

@@ -3,7 +3,7 @@
 #include <random>
 
 #include "core/error.h"
-#include "core/row_order.h"
+#include "core/access/row_order.h"
 
 using namespace stepcast;
 

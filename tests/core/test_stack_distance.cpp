@@ -5,7 +5,7 @@
 #include <random>
 
 #include "core/error.h"
-#include "core/stack_distance.h"
+#include "core/access/stack_distance.h"
 
 using namespace stepcast;
 

@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "core/tier_units.h"
+#include "core/job/tier_units.h"
 
 using namespace stepcast;
 

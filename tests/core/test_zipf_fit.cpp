@@ -1,9 +1,9 @@
 #include <catch2/catch.hpp>
 
-#include "core/access.h"
-#include "core/id_sketch.h"
-#include "core/stack_distance.h"
-#include "core/zipf_fit.h"
+#include "core/access/access.h"
+#include "core/access/id_sketch.h"
+#include "core/access/stack_distance.h"
+#include "core/access/zipf_fit.h"
 
 using namespace stepcast;
 

@@ -6,11 +6,11 @@
 #include <functional>
 
 #include "core/config/config.h"
-#include "models/collective_form.h"
+#include "models/collectives/collective_form.h"
 #include "models/fit/fit.h"
 #include "models/fit/points.h"
 #include "models/measured/measured_table.h"
-#include "models/transfer.h"
+#include "models/kernels/transfer.h"
 
 namespace stepcast::models {
 namespace {

@@ -1,4 +1,4 @@
-#include "models/collective_form.h"
+#include "models/collectives/collective_form.h"
 
 #include <array>
 #include <catch2/catch.hpp>
@@ -9,7 +9,7 @@
 #include "core/config/config.h"
 #include "models/cost_model.h"
 #include "models/fit/fit.h"
-#include "models/since_use.h"
+#include "models/collectives/since_use.h"
 
 namespace stepcast::models {
 namespace {

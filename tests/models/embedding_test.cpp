@@ -1,10 +1,10 @@
-#include "models/embedding.h"
+#include "models/kernels/embedding.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 
 #include "models/cost_model.h"
-#include "models/embedding_traffic.h"
+#include "models/kernels/embedding_traffic.h"
 
 namespace stepcast::models {
 namespace {

@@ -5,9 +5,9 @@
 #include <deque>
 #include <random>
 
-#include "models/collective_form.h"
+#include "models/collectives/collective_form.h"
 #include "models/fit/points.h"
-#include "models/kernel_form.h"
+#include "models/kernels/kernel_form.h"
 #include "models/residual.h"
 
 namespace stepcast::models {

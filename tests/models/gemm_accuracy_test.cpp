@@ -7,7 +7,7 @@
 #include "models/cost_model.h"
 #include "models/fit/fit.h"
 #include "models/fit/points.h"
-#include "models/kernel_form.h"
+#include "models/kernels/kernel_form.h"
 #include "tests/models/measured.h"
 
 namespace stepcast::models {

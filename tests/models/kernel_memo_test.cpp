@@ -1,11 +1,11 @@
-#include "models/kernel_memo.h"
+#include "models/kernels/kernel_memo.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <new>
 
-#include "models/kernel_form.h"
+#include "models/kernels/kernel_form.h"
 
 namespace {
 std::atomic<std::size_t> allocations{0};

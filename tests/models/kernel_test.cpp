@@ -2,9 +2,9 @@
 #include <cmath>
 #include <map>
 
-#include "core/program_builder.h"
+#include "core/graph/program_builder.h"
 #include "models/cost_model.h"
-#include "models/kernel_form.h"
+#include "models/kernels/kernel_form.h"
 #include "models/residual.h"
 
 namespace stepcast::models {

@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "core/error.h"
-#include "models/kernel_form.h"
+#include "models/kernels/kernel_form.h"
 #include "models/measured/op_text.h"
 #include "models/measured/sha256.h"
 

@@ -1,4 +1,4 @@
-#include "models/transfer.h"
+#include "models/kernels/transfer.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -7,9 +7,9 @@
 #include <iostream>
 
 #include "core/config/config.h"
-#include "core/program_builder.h"
+#include "core/graph/program_builder.h"
 #include "models/cost_model.h"
-#include "models/kernel_form.h"
+#include "models/kernels/kernel_form.h"
 #include "models/measured/measured_table.h"
 
 using namespace stepcast;

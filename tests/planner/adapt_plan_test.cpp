@@ -1,13 +1,13 @@
-#include "planner/adapt_plan.h"
+#include "planner/embedding/adapt_plan.h"
 
 #include <catch2/catch.hpp>
 
 #include "core/error.h"
-#include "planner/migration.h"
-#include "planner/replan.h"
+#include "planner/embedding/migration.h"
+#include "planner/embedding/replan.h"
 #include "tests/planner/zoo_jobs.h"
 #include "tests/workloads/dlrm_jobs.h"
-#include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan/plan.h"
 
 using namespace stepcast;
 using namespace stepcast::planner;

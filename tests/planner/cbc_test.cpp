@@ -3,7 +3,7 @@
 #include <random>
 
 #include "planner/baselines/milp.h"
-#include "planner/search.h"
+#include "planner/embedding/search.h"
 #include "tests/planner/problems.h"
 
 using namespace stepcast;

@@ -3,13 +3,13 @@
 #include <set>
 
 #include "core/config/config.h"
-#include "planner/embedding_planner.h"
-#include "planner/ledger.h"
+#include "planner/embedding/embedding_planner.h"
+#include "planner/embedding/ledger.h"
 #include "tests/planner/plain_jobs.h"
 #include "tests/planner/problems.h"
 #include "tests/runtime/tiered_plans.h"
 #include "workloads/build_graph.h"
-#include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan/plan.h"
 
 using namespace stepcast;
 using namespace stepcast::planner;

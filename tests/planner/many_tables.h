@@ -2,7 +2,7 @@
 #include <cmath>
 #include <random>
 
-#include "core/job.h"
+#include "core/job/job.h"
 
 namespace stepcast::planner::testing {
 

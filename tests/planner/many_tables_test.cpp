@@ -5,9 +5,9 @@
 #include <random>
 #include <set>
 
-#include "planner/internal/phase_bound.h"
-#include "planner/internal/smooth_descent.h"
-#include "planner/search.h"
+#include "planner/embedding/internal/phase_bound.h"
+#include "planner/embedding/internal/smooth_descent.h"
+#include "planner/embedding/search.h"
 #include "tests/planner/problems.h"
 
 using namespace stepcast;

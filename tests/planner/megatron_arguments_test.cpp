@@ -4,7 +4,7 @@
 
 #include "core/config/config.h"
 #include "tests/planner/parallel_jobs.h"
-#include "workloads/transformer_shape.h"
+#include "workloads/transformer/shape.h"
 
 namespace stepcast::planner {
 namespace {

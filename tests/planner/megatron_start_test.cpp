@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/stack_rules.h"
+#include "core/job/stack_rules.h"
 #include "planner/parallel/megatron_arguments.h"
 #include "tests/planner/parallel_jobs.h"
 

@@ -8,11 +8,11 @@
 #include <set>
 #include <tuple>
 
-#include "core/limits.h"
+#include "core/job/limits.h"
 #include "planner/parallel/fast_path.h"
 #include "planner/parallel/parallel_space.h"
 #include "tests/planner/parallel_jobs.h"
-#include "workloads/transformer_shape.h"
+#include "workloads/transformer/shape.h"
 
 namespace stepcast::planner {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 #include <memory>
 
-#include "core/job.h"
+#include "core/job/job.h"
 #include "tests/workloads/dlrm_jobs.h"
 
 namespace stepcast::planner {

@@ -4,11 +4,11 @@
 
 #include <set>
 
-#include "core/job_rules.h"
-#include "core/layer_split.h"
+#include "core/job/job_rules.h"
+#include "core/job/layer_split.h"
 #include "planner/parallel/parallel_space.h"
 #include "tests/planner/parallel_jobs.h"
-#include "workloads/transformer_shape.h"
+#include "workloads/transformer/shape.h"
 
 namespace stepcast::planner {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <random>
 
-#include "planner/placement.h"
+#include "planner/embedding/placement.h"
 
 namespace stepcast::planner::testing {
 

@@ -1,4 +1,4 @@
-#include "planner/replan.h"
+#include "planner/embedding/replan.h"
 
 #include <catch2/catch.hpp>
 #include <numeric>
@@ -7,12 +7,12 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
-#include "planner/embedding_planner.h"
-#include "planner/ledger.h"
-#include "planner/migration.h"
+#include "planner/embedding/embedding_planner.h"
+#include "planner/embedding/ledger.h"
+#include "planner/embedding/migration.h"
 #include "tests/planner/zoo_jobs.h"
 #include "tests/workloads/dlrm_jobs.h"
-#include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan/plan.h"
 
 using namespace stepcast;
 using namespace stepcast::planner;

@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "planner/row_tiers.h"
+#include "planner/embedding/row_tiers.h"
 
 using namespace stepcast;
 using namespace stepcast::planner;

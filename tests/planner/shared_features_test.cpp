@@ -2,14 +2,14 @@
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "planner/embedding_planner.h"
-#include "planner/embedding_prices.h"
-#include "planner/ledger.h"
-#include "planner/plan_space.h"
+#include "planner/embedding/embedding_planner.h"
+#include "planner/embedding/embedding_prices.h"
+#include "planner/embedding/ledger.h"
+#include "planner/embedding/plan_space.h"
 #include "tests/planner/plain_jobs.h"
 #include "tests/workloads/dlrm_jobs.h"
 #include "workloads/build_graph.h"
-#include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan/plan.h"
 
 using namespace stepcast;
 using namespace stepcast::planner;

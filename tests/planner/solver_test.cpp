@@ -3,13 +3,13 @@
 #include <random>
 #include <set>
 
-#include "planner/bound.h"
-#include "planner/internal/annealing.h"
-#include "planner/internal/pattern_bound.h"
-#include "planner/internal/phase_bound.h"
-#include "planner/internal/rebalance.h"
-#include "planner/placement_state.h"
-#include "planner/search.h"
+#include "planner/embedding/bound.h"
+#include "planner/embedding/internal/annealing.h"
+#include "planner/embedding/internal/pattern_bound.h"
+#include "planner/embedding/internal/phase_bound.h"
+#include "planner/embedding/internal/rebalance.h"
+#include "planner/embedding/placement_state.h"
+#include "planner/embedding/search.h"
 #include "tests/planner/problems.h"
 
 using namespace stepcast;

@@ -6,8 +6,8 @@
 
 #include "core/config/config.h"
 #include "planner/baselines/torchrec.h"
-#include "planner/bound.h"
-#include "planner/search.h"
+#include "planner/embedding/bound.h"
+#include "planner/embedding/search.h"
 
 using namespace stepcast;
 using namespace stepcast::planner;

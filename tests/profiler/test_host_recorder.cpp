@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "core/program_builder.h"
+#include "core/graph/program_builder.h"
 #include "profiler/host/host_recorder.h"
 #include "profiler/host/recording_cost.h"
 

@@ -4,14 +4,14 @@
 #include <string>
 
 #include "core/error.h"
-#include "core/plan.h"
+#include "core/job/plan.h"
 #include "runtime/op_operands.h"
 #include "tests/runtime/small_dlrm.h"
 #include "tests/runtime/thread_ranks.h"
 #include "tests/runtime/tiered_plans.h"
 #include "workloads/build_graph.h"
-#include "workloads/embedding_plan.h"
-#include "workloads/embedding_plan_layout.h"
+#include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/plan_layout.h"
 
 using namespace stepcast;
 using namespace stepcast::runtime::test;

@@ -4,9 +4,9 @@
 #include <map>
 
 #include "core/error.h"
-#include "core/step_traffic.h"
+#include "core/graph/step_traffic.h"
 #include "runtime/expert_plan.h"
-#include "studies/executable.h"
+#include "studies/run/executable.h"
 #include "tests/runtime/small_transformer.h"
 
 using namespace stepcast;

@@ -17,7 +17,7 @@
 
 #include <fmt/format.h>
 
-#include "core/access.h"
+#include "core/access/access.h"
 #include "runtime/launch.h"
 #include "runtime/trainer.h"
 #include "tests/runtime/tiered_plans.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/program_builder.h"
+#include "core/graph/program_builder.h"
 #include "ranks_scenarios.h"
 #include "runtime/emulation/emulated_collectives.h"
 #include "runtime/futex.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/program_builder.h"
+#include "core/graph/program_builder.h"
 #include "runtime/trainer.h"
 
 namespace stepcast::runtime::scenarios {

@@ -2,8 +2,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "core/program.h"
-#include "core/system.h"
+#include "core/graph/program.h"
+#include "core/job/system.h"
 #include "runtime/mpi/session.h"
 
 namespace stepcast::runtime::scenarios {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/job.h"
+#include "core/job/job.h"
 #include "runtime/host_batch.h"
 #include "tests/runtime/thread_ranks.h"
 #include "workloads/build_graph.h"

@@ -6,7 +6,7 @@
 #include "runtime/op_operands.h"
 #include "tests/runtime/small_dlrm.h"
 #include "tests/runtime/tiered_plans.h"
-#include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan/plan.h"
 
 using namespace stepcast;
 using namespace stepcast::runtime::test;

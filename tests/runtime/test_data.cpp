@@ -4,7 +4,7 @@
 #include <fstream>
 #include <set>
 
-#include "core/access.h"
+#include "core/access/access.h"
 #include "core/error.h"
 #include "runtime/data/batch_source.h"
 #include "runtime/data/counter_random.h"

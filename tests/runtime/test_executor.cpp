@@ -4,7 +4,7 @@
 #include <mutex>
 #include <vector>
 
-#include "core/program_builder.h"
+#include "core/graph/program_builder.h"
 #include "runtime/cpu/executor.h"
 #include "runtime/op_operands.h"
 

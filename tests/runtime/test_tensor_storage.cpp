@@ -2,7 +2,7 @@
 #include <cmath>
 #include <vector>
 
-#include "core/program_builder.h"
+#include "core/graph/program_builder.h"
 #include "runtime/cpu/tensor_storage.h"
 
 using namespace stepcast;

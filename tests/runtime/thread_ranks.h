@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 #include "runtime/collectives.h"
 #include "runtime/counted_collectives.h"
 #include "runtime/cpu/executor.h"

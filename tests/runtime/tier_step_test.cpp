@@ -1,12 +1,12 @@
 #include <catch2/catch.hpp>
 
 #include "runtime/data/batch_source.h"
-#include "studies/executable.h"
+#include "studies/run/executable.h"
 #include "tests/runtime/thread_ranks.h"
 #include "tests/runtime/tiered_plans.h"
 #include "workloads/build_graph.h"
-#include "workloads/embedding_plan.h"
-#include "workloads/embedding_tiers.h"
+#include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/embedding_tiers.h"
 
 using namespace stepcast;
 

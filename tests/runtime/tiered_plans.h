@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/job.h"
-#include "core/plan.h"
-#include "core/workload.h"
+#include "core/job/job.h"
+#include "core/job/plan.h"
+#include "core/job/workload.h"
 
 namespace stepcast::runtime::test {
 

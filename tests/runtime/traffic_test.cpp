@@ -1,13 +1,13 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
-#include "core/link_traffic.h"
-#include "core/step_traffic.h"
+#include "core/graph/link_traffic.h"
+#include "core/graph/step_traffic.h"
 #include "runtime/data/batch_source.h"
 #include "tests/runtime/thread_ranks.h"
 #include "tests/runtime/tiered_plans.h"
 #include "workloads/build_graph.h"
-#include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan/plan.h"
 
 using namespace stepcast;
 

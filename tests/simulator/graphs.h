@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/program_builder.h"
+#include "core/graph/program_builder.h"
 #include "simulator/simulate.h"
 
 namespace stepcast::simulator::test {

@@ -1,4 +1,4 @@
-#include "studies/core_pace.h"
+#include "studies/run/core_pace.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

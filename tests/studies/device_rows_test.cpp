@@ -8,8 +8,8 @@
 
 #include "core/whole_file.h"
 #include "models/measured/measured_table.h"
-#include "studies/calibration_rows.h"
-#include "studies/device_rows.h"
+#include "studies/fit/calibration_rows.h"
+#include "studies/fit/device_rows.h"
 
 namespace {
 

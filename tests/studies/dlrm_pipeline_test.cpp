@@ -3,7 +3,7 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
-#include "studies/predict.h"
+#include "studies/predict/predict.h"
 #include "workloads/build_graph.h"
 
 using namespace stepcast;

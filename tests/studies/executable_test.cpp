@@ -1,12 +1,12 @@
 // What a backend cannot execute is refused before ranks start: by its key, in words, with a remedy.
-#include "studies/executable.h"
+#include "studies/run/executable.h"
 
 #include <catch2/catch.hpp>
 #include <functional>
 
 #include "tests/runtime/small_dlrm.h"
 #include "tests/runtime/tiered_plans.h"
-#include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan/plan.h"
 
 using namespace stepcast;
 using Catch::Contains;

@@ -1,4 +1,4 @@
-#include "studies/explain.h"
+#include "studies/predict/explain.h"
 
 #include <catch2/catch.hpp>
 

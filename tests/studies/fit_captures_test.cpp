@@ -8,7 +8,7 @@
 #include "core/config/config.h"
 #include "models/cost_model.h"
 #include "profiler/capture/device_times.h"
-#include "studies/fit_traces.h"
+#include "studies/fit/fit_traces.h"
 #include "tests/studies/known_machine.h"
 #include "traces/events/rank_builder.h"
 #include "workloads/build_graph.h"

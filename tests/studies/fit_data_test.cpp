@@ -6,11 +6,11 @@
 
 #include "core/error.h"
 #include "models/cost_model.h"
-#include "models/kernel_form.h"
+#include "models/kernels/kernel_form.h"
 #include "models/measured/op_text.h"
-#include "studies/calibration_rows.h"
-#include "studies/fit.h"
-#include "studies/shadowed_models.h"
+#include "studies/fit/calibration_rows.h"
+#include "studies/fit/fit.h"
+#include "studies/fit/shadowed_models.h"
 #include "tests/studies/synthetic_rows.h"
 
 using namespace stepcast;

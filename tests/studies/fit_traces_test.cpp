@@ -9,9 +9,9 @@
 #include "core/config/config.h"
 #include "core/error.h"
 #include "models/cost_model.h"
-#include "studies/fit_traces.h"
-#include "studies/predict.h"
-#include "studies/validate_from_traces.h"
+#include "studies/fit/fit_traces.h"
+#include "studies/predict/predict.h"
+#include "validation/from_traces.h"
 #include "tests/studies/known_machine.h"
 #include "workloads/build_graph.h"
 

@@ -1,7 +1,7 @@
 // A guard must neither sleep nor cry wolf. Repeat recordings are drawn here: whole steps of the
 // recordings in traces/recorded, with the noise between runs that repeats of them showed; every
 // alarm is counted.
-#include "studies/guard.h"
+#include "studies/guard/guard.h"
 
 #include <fmt/format.h>
 

@@ -9,7 +9,7 @@
 #include <iostream>
 #include <random>
 
-#include "studies/guard.h"
+#include "studies/guard/guard.h"
 #include "traces/graph/measured_recording.h"
 #include "traces/open_trace.h"
 

@@ -9,8 +9,8 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
-#include "studies/job_from_trace.h"
-#include "studies/predict.h"
+#include "studies/traces/job_from_trace.h"
+#include "studies/predict/predict.h"
 #include "traces/open_trace.h"
 
 using namespace stepcast;

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/job.h"
-#include "studies/fit_traces.h"
+#include "core/job/job.h"
+#include "studies/fit/fit_traces.h"
 #include "traces/native/native_trace.h"
 
 namespace stepcast::studies::test {

@@ -1,10 +1,10 @@
 // What recorded runs with and without overlap say of compute beside transfers.
 #include <catch2/catch.hpp>
 
-#include "core/program_builder.h"
+#include "core/graph/program_builder.h"
 #include "models/cost_model.h"
-#include "studies/overlap_rows.h"
-#include "studies/step_rows.h"
+#include "studies/fit/overlap_rows.h"
+#include "studies/fit/step_rows.h"
 #include "workloads/build_graph.h"
 
 using namespace stepcast;

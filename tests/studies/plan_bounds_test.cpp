@@ -7,9 +7,9 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "core/job_rules.h"
+#include "core/job/job_rules.h"
 #include "planner/parallel/fast_path.h"
-#include "studies/plan_parallel.h"
+#include "studies/plan/plan_parallel.h"
 #include "tests/planner/parallel_jobs.h"
 
 namespace stepcast::studies {

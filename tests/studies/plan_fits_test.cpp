@@ -2,14 +2,14 @@
 #include <map>
 #include <random>
 
-#include "planner/embedding_planner.h"
-#include "planner/ledger.h"
-#include "studies/predict.h"
+#include "planner/embedding/embedding_planner.h"
+#include "planner/embedding/ledger.h"
+#include "studies/predict/predict.h"
 #include "tests/planner/plain_jobs.h"
 #include "tests/runtime/tiered_plans.h"
 #include "tests/workloads/dlrm_jobs.h"
-#include "workloads/embedding_plan.h"
-#include "workloads/plan_communicators.h"
+#include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/plan_communicators.h"
 
 #include "core/numbers.h"
 

@@ -8,7 +8,7 @@
 #include "core/config/config.h"
 #include "planner/parallel/plan_point.h"
 #include "simulator/simulate.h"
-#include "studies/plan_parallel.h"
+#include "studies/plan/plan_parallel.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::studies {

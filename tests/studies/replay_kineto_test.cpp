@@ -11,8 +11,8 @@
 #include "core/error.h"
 #include "simulator/reports/timeline.h"
 #include "simulator/simulate.h"
-#include "studies/replay.h"
-#include "studies/show_measured.h"
+#include "studies/traces/replay.h"
+#include "studies/traces/show_measured.h"
 #include "traces/graph/measured_recording.h"
 #include "traces/open_trace.h"
 

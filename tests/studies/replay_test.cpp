@@ -1,5 +1,5 @@
 // Recorded steps are made by the simulator from known costs, so every answer of a replay is known.
-#include "studies/replay.h"
+#include "studies/traces/replay.h"
 
 #include <array>
 #include <catch2/catch.hpp>

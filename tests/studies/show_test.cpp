@@ -1,12 +1,12 @@
-#include "studies/show.h"
+#include "studies/predict/show.h"
 
 #include <catch2/catch.hpp>
 #include <map>
 
 #include "core/config/config.h"
 #include "core/error.h"
-#include "core/program_builder.h"
-#include "studies/show_trace.h"
+#include "core/graph/program_builder.h"
+#include "studies/traces/show_trace.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::studies {

@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
-#include "studies/error_statistics.h"
-#include "studies/linear_baseline.h"
+#include "studies/fit/error_statistics.h"
+#include "studies/fit/linear_baseline.h"
 
 using namespace stepcast;
 using namespace stepcast::studies;

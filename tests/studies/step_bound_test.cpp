@@ -8,11 +8,11 @@
 #include "core/config/config.h"
 #include "core/error.h"
 #include "models/cost_model.h"
-#include "planner/embedding_planner.h"
-#include "planner/embedding_prices.h"
-#include "planner/plan_space.h"
-#include "studies/plan.h"
-#include "studies/plan_comparison.h"
+#include "planner/embedding/embedding_planner.h"
+#include "planner/embedding/embedding_prices.h"
+#include "planner/embedding/plan_space.h"
+#include "studies/plan/plan.h"
+#include "studies/plan/plan_comparison.h"
 
 using namespace stepcast;
 

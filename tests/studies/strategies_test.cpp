@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "core/config/config.h"
-#include "studies/memory_remedy.h"
-#include "studies/predict.h"
+#include "studies/predict/memory_remedy.h"
+#include "studies/predict/predict.h"
 
 using namespace stepcast;
 using namespace stepcast::studies;

@@ -1,4 +1,4 @@
-#include "studies/sweep.h"
+#include "studies/predict/sweep.h"
 
 #include <catch2/catch.hpp>
 #include <random>

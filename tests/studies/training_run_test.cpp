@@ -1,4 +1,4 @@
-#include "studies/training_run.h"
+#include "studies/predict/training_run.h"
 
 #include <catch2/catch.hpp>
 

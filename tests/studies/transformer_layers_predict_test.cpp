@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "core/config/config.h"
-#include "studies/predict.h"
+#include "studies/predict/predict.h"
 
 using namespace stepcast;
 using namespace stepcast::studies;

@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/input/input.h"
-#include "studies/internal/job_sketch.h"
+#include "studies/traces/internal/job_sketch.h"
 #include "traces/kineto/kineto_reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "core/error.h"
-#include "core/program_builder.h"
+#include "core/graph/program_builder.h"
 #include "traces/native/native_trace.h"
 #include "traces/native/recording_files.h"
 #include "traces/perfetto/perfetto_writer.h"

@@ -1,9 +1,9 @@
 // Tables that serve several features, rows stored in a format of one table, lookups with weights.
 #include <catch2/catch.hpp>
 
-#include "core/step_traffic.h"
+#include "core/graph/step_traffic.h"
 #include "tests/workloads/dlrm_jobs.h"
-#include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan/plan.h"
 
 using namespace stepcast;
 using namespace stepcast::test;

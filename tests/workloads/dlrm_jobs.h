@@ -1,8 +1,8 @@
 #pragma once
 #include <fmt/format.h>
 
-#include "core/job.h"
-#include "workloads/dlrm.h"
+#include "core/job/job.h"
+#include "workloads/dlrm/dlrm.h"
 
 namespace stepcast::test {
 

@@ -3,9 +3,9 @@
 
 #include "core/error.h"
 #include "tests/workloads/dlrm_jobs.h"
-#include "workloads/embedding_plan.h"
-#include "workloads/embedding_plan_layout.h"
-#include "workloads/embedding_plan_summary.h"
+#include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/plan_layout.h"
+#include "workloads/embedding_plan/plan_summary.h"
 
 using namespace stepcast;
 using namespace stepcast::test;

@@ -3,7 +3,7 @@
 #include <set>
 
 #include "tests/workloads/dlrm_jobs.h"
-#include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan/plan.h"
 
 using namespace stepcast;
 using namespace stepcast::test;

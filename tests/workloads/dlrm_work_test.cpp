@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/workloads/dlrm_jobs.h"
-#include "workloads/embedding_plan.h"
+#include "workloads/embedding_plan/plan.h"
 
 using namespace stepcast;
 using namespace stepcast::test;

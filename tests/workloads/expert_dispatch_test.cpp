@@ -6,12 +6,12 @@
 #include <string>
 
 #include "core/error.h"
-#include "core/job_rules.h"
-#include "core/step_traffic.h"
+#include "core/job/job_rules.h"
+#include "core/graph/step_traffic.h"
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"
-#include "workloads/expert_routing.h"
-#include "workloads/transformer_shape.h"
+#include "workloads/transformer/expert_routing.h"
+#include "workloads/transformer/shape.h"
 
 using namespace stepcast;
 using namespace stepcast::test;

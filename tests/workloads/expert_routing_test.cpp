@@ -1,4 +1,4 @@
-#include "workloads/expert_routing.h"
+#include "workloads/transformer/expert_routing.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

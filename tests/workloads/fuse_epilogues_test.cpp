@@ -4,8 +4,8 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "core/epilogue.h"
-#include "core/program_builder.h"
+#include "core/graph/epilogue.h"
+#include "core/graph/program_builder.h"
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"
 

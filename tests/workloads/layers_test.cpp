@@ -4,7 +4,7 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
-#include "core/layers.h"
+#include "core/job/layers.h"
 #include "workloads/build_graph.h"
 
 using namespace stepcast;

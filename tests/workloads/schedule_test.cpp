@@ -1,4 +1,4 @@
-#include "workloads/schedule.h"
+#include "workloads/schedule/schedule.h"
 
 #include <catch2/catch.hpp>
 #include <map>

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "core/job.h"
+#include "core/job/job.h"
 
 namespace stepcast::test {
 

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"
-#include "workloads/transformer_shape.h"
+#include "workloads/transformer/shape.h"
 
 using namespace stepcast;
 using namespace stepcast::test;

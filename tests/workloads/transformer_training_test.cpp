@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "core/job_rules.h"
+#include "core/job/job_rules.h"
 #include "simulator/reports/memory_ledger.h"
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"

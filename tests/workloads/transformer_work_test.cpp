@@ -3,10 +3,10 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "core/layer_split.h"
+#include "core/job/layer_split.h"
 #include "tests/workloads/transformer_jobs.h"
 #include "workloads/build_graph.h"
-#include "workloads/transformer_shape.h"
+#include "workloads/transformer/shape.h"
 
 using namespace stepcast;
 using namespace stepcast::test;

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string_view>
 
-#include "core/op.h"
+#include "core/graph/op.h"
 
 namespace stepcast::traces {
 

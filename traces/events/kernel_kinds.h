@@ -3,7 +3,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/kernel_kind.h"
+#include "core/graph/kernel_kind.h"
 
 namespace stepcast::traces {
 

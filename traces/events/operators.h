@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 
 namespace stepcast::traces {
 

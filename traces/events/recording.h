@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/op.h"
+#include "core/graph/op.h"
 #include "traces/events/names.h"
 #include "traces/events/oddities.h"
 

@@ -11,7 +11,7 @@ namespace stepcast::traces {
 
 /// By what device time is told apart.
 enum class TimeBy : std::uint8_t {
-  kKind,    ///< kinds of kernels (core/kernel_kind.h)
+  kKind,    ///< kinds of kernels (core/graph/kernel_kind.h)
   kModule,  ///< the innermost "nn.Module: ..." around the launch, else the innermost range of the
             ///< program; of the backward pass that of the forward operator of the same sequence number
   kStream

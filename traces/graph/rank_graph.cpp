@@ -5,7 +5,7 @@
 #include <map>
 
 #include "core/error.h"
-#include "core/program_builder.h"
+#include "core/graph/program_builder.h"
 
 namespace stepcast::traces {
 namespace {

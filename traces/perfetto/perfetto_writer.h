@@ -3,8 +3,8 @@
 #include <span>
 #include <string>
 
-#include "core/observer.h"
-#include "core/program.h"
+#include "core/graph/observer.h"
+#include "core/graph/program.h"
 
 namespace stepcast::traces {
 

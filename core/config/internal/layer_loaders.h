@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "core/config/internal/document.h"
-#include "core/layers.h"
+#include "core/job/layers.h"
 
 namespace stepcast::config {
 

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/access.h"
+#include "core/access/access.h"
 #include "models/measured/measured_table.h"
 
 namespace stepcast::models {

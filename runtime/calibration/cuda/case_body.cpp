@@ -4,7 +4,7 @@
 #include <memory>
 #include <random>
 
-#include "core/access.h"
+#include "core/access/access.h"
 #include "core/error.h"
 #include "runtime/calibration/cuda/expert_body.h"
 #include "runtime/cuda/kernels/activation.h"

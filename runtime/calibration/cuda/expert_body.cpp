@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "core/expert_draw.h"
-#include "core/expert_points.h"
+#include "core/graph/expert_draw.h"
+#include "core/graph/expert_points.h"
 #include "runtime/cuda/kernels/experts.h"
 
 namespace stepcast::runtime::calibration {

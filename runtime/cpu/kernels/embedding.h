@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/op.h"
+#include "core/graph/op.h"
 #include "runtime/cpu/kernels/matrix_view.h"
 #include "runtime/cpu/kernels/optimizer.h"
 

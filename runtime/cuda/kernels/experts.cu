@@ -1,6 +1,6 @@
 #include "runtime/cuda/kernels/experts.h"
 
-#include "core/expert_points.h"
+#include "core/graph/expert_points.h"
 #include "runtime/cuda/kernels/internal/element.cuh"
 #include "runtime/cuda/kernels/internal/reduce.cuh"
 

@@ -12,7 +12,7 @@ struct ExpertPlaces {
   Index parts = 1;
   std::uint64_t first_token = 0;
   std::uint64_t phase = 0;
-  const std::uint64_t* bounds = nullptr;  ///< core/expert_points.h
+  const std::uint64_t* bounds = nullptr;  ///< core/graph/expert_points.h
   const std::int64_t* sent = nullptr;     ///< first copy of each [part][expert]
 };
 

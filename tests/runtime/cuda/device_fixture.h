@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/access.h"
-#include "core/job.h"
+#include "core/access/access.h"
+#include "core/job/job.h"
 #include "runtime/cpu/executor.h"
 #include "runtime/cuda/backend.h"
 #include "runtime/data/batch_source.h"

@@ -12,7 +12,7 @@
 #include <set>
 #include <tuple>
 
-#include "core/epilogue.h"
+#include "core/graph/epilogue.h"
 #include "runtime/op_operands.h"
 #include "tests/runtime/cuda/device_fixture.h"
 #include "tests/runtime/listed_models.h"
@@ -112,7 +112,7 @@ void check_equal(test::BothBackends& both, const Program& program, TensorId id, 
   CHECK(worst <= tolerance * largest);
 }
 
-/// Which numbers are positive, a bit each, as core/epilogue.h has it. At most 24 columns: then the
+/// Which numbers are positive, a bit each, as core/graph/epilogue.h has it. At most 24 columns: then the
 /// words are exact as floats.
 std::vector<float> mask_of(const Tensor& of, const std::vector<float>& values) {
   REQUIRE(of.columns <= 24);

@@ -3,7 +3,7 @@
 #include "core/error.h"
 #include "tests/runtime/cuda/device_fixture.h"
 #include "tests/runtime/listed_models.h"
-#include "workloads/embedding_plan_layout.h"
+#include "workloads/embedding_plan/plan_layout.h"
 
 using namespace stepcast;
 using namespace stepcast::runtime;

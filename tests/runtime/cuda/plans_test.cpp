@@ -3,7 +3,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "core/program_builder.h"
+#include "core/graph/program_builder.h"
 #include "runtime/cuda/communicator_plan.h"
 #include "runtime/cuda/kernels/quantise.h"
 #include "runtime/cuda/ledger.h"

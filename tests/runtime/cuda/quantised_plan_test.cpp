@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
-#include "core/program_builder.h"
+#include "core/graph/program_builder.h"
 #include "runtime/cuda/kernels/quantise.h"
 #include "runtime/cuda/matmul_plan.h"
 #include "runtime/issue_order.h"

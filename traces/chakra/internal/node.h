@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/op.h"
+#include "core/graph/op.h"
 #include "traces/events/rank_builder.h"
 
 namespace stepcast::traces::internal {

@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "core/program.h"
+#include "core/graph/program.h"
 
 namespace stepcast::traces::internal {
 

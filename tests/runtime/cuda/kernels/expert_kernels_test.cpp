@@ -1,5 +1,5 @@
 // Routed tokens on the device against loops in double, and their places against the draw itself.
-#include "core/expert_draw.h"
+#include "core/graph/expert_draw.h"
 #include "runtime/cuda/kernels/experts.h"
 #include "tests/runtime/cuda/kernels/kernel_fixture.h"
 

@@ -1,5 +1,5 @@
 // What the PTX of a kernel does, counted, beside what the models of its op say that it does.
-#include "core/op.h"
+#include "core/graph/op.h"
 #include "runtime/cuda/kernels/activation.h"
 #include "runtime/cuda/kernels/attention.h"
 #include "runtime/cuda/kernels/elementwise.h"

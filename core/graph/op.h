@@ -1,0 +1,220 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "core/formats.h"
+#include "core/units.h"
+
+namespace stepcast {
+
+/// What an op does. `shape` is read by kind; [x] marks an optional operand. Matrices are row-major
+/// [rows, columns].
+enum class OpKind : std::uint8_t {
+  // Matrix products and attention.
+  kGemm,  ///< {m, n, k, batch}: C = op(A) op(B) [+ C]; flags transpose_a, transpose_b, accumulate
+  kAttentionForward,   ///< {batch, heads, kv_heads, query_length, kv_length, head_dim}: qkv -> out,
+                       ///< log-sum-exp; `detail`: causal window in tokens, -1 none
+  kAttentionBackward,  ///< same shape: qkv, out, log-sum-exp, d_out -> d_qkv
+  // Embedding bags. `detail` is an EmbeddingGroup of the program.
+  kIndexPack,  ///< {lookups, bags, peers, lookups whose owner depends on the row}: sorts the local
+               ///< batch's ids by owner into the send buffer
+  kIndexUnpack,       ///< {lookups, bags, peers}: received ids -> one bag list per local shard
+  kEmbeddingForward,  ///< {lookups, bags, total_dim}: gather and pool all local shards of the group
+  kEmbeddingBackward,  ///< {lookups, bags, total_dim}: sort, accumulate per unique row, optimizer
+                       ///< fused
+  kEmbeddingGradient,  ///< {lookups, bags, total_dim}: dense gradient of data-parallel tables
+  kTierFetch,  ///< {rows}: rows of a slower tier that the cache lacks, with their state, into the
+               ///< device's memory; variant: index into Program::tiers
+  kTierWriteBack,  ///< {rows}: updated rows that leave the cache, back to their tier; likewise
+  kSequencePoolForward,   ///< {lookups, bags, total_dim}: mean of exchanged rows per bag
+  kSequencePoolBackward,  ///< {lookups, bags, total_dim}
+  // Feature interaction of DLRM.
+  kDotInteractionForward,   ///< {batch, features, dim}: pairwise dots without self-pairs, after the
+                            ///< dense vector
+  kDotInteractionBackward,  ///< same shape
+  kCrossForward,            ///< {rows, width}: x0 * (u + bias) + x
+  kCrossBackward,           ///< {rows, width}
+  // Memory-bound ops.
+  kBiasActivationForward,   ///< {rows, width}: y = act(x + bias); variant = Activation
+  kBiasActivationBackward,  ///< {rows, width}: dx = dy * act'(y), dbias = column sums
+  kActivationForward,   ///< {rows, width of the output}: gelu, swiglu, ...; variant = Activation
+  kActivationBackward,  ///< {rows, width of the output}
+  kNormForward,         ///< {rows, width}: variant = Norm
+  kNormBackward,        ///< {rows, width}
+  kRopeForward,         ///< {tokens, heads, head_dim, rotated width}: rotary positions in place
+  kRopeBackward,        ///< same shape
+  kAdd,                 ///< {rows, width}: y = a + b
+  kCopyColumns,         ///< {rows, width}: assembles or splits column blocks of row-major matrices;
+                        ///< `detail`: Program::column_copies; accumulate adds to the outputs
+  kFill,                ///< {elements}: zeroes gradients
+  kCast,                ///< {elements}: change of number format
+  // Experts. Rows are copies of tokens; `copies` of one token at most. Shapes are what is expected;
+  // how many rows there are follows from `Op::routing`.
+  kRouteForward,      ///< {rows, experts, copies}: router logits (fp32) -> chosen experts and their
+                      ///< weights
+  kRouteBackward,     ///< same shape: gradient of the weights -> gradient of the logits
+  kDispatchForward,   ///< {copies written, width}: rows in the order of their experts; with one
+                      ///< input copies as they came, in that order, or back (variant = CopyWay)
+  kDispatchBackward,  ///< {rows, width, copies read in all}: sums the gradients of each row's
+                      ///< copies
+  kCombineForward,    ///< {rows, width, copies read in all}: weighted sum of each row's copies
+  kCombineBackward,   ///< {copies written, width}: gradients of the copies and of their weights
+  kTokenEmbeddingForward,   ///< {tokens, hidden, local vocabulary rows} (+ learned positions)
+  kTokenEmbeddingBackward,  ///< same shape: scatter-add into the dense gradient
+  kCrossEntropyMax,         ///< {tokens, local vocabulary}: row maxima of the logits
+  kCrossEntropySum,  ///< {tokens, local vocabulary}: sum of exp(logit - max) and the target's logit
+  kCrossEntropyLoss,    ///< {tokens, local vocabulary}: loss and gradient of the logits, in place
+  kBinaryCrossEntropy,  ///< {rows}: loss of logits against labels and its gradient
+  kMeanSquaredError,    ///< {rows, width}: mean of (x - target)^2 and its gradient
+  kConnectionistLoss,   ///< {frames, symbols, labels of a sample}: CTC over all alignments, and the
+                        ///< gradient of the logits
+  // Layers of models given as lists (core/job/layers.h).
+  kTranspose,         ///< {elements / inner, inner, rows, columns}: swaps rows and columns of
+                      ///< matrices of `inner` elements
+  kMultiplyForward,   ///< {rows, width}: y = a * b
+  kMultiplyBackward,  ///< {rows, width}: dy, a, b -> da, db
+  kSoftmaxForward,    ///< {rows, width}: of each row
+  kSoftmaxBackward,   ///< {rows, width}: dy, y -> dx
+  kMeanRowsForward,   ///< {rows read, width, group}: mean of each `group` neighbouring rows
+  kMeanRowsBackward,  ///< same shape
+  kModulateForward,  ///< {rows, width, group}: y = x * (1 + scale) + shift, one pair of vectors for
+                     ///< `group` neighbouring rows
+  kModulateBackward,           ///< same shape: dy, x, scale -> dx, d_shift, d_scale
+  kGateForward,                ///< {rows, width, group}: y = x + gate * branch, gate as in modulate
+  kGateBackward,               ///< same shape: dy, branch, gate -> d_branch, d_gate
+  kConvolutionForward,         ///< {positions out, channels out, channels in * kernel, 1}
+  kConvolutionInputGradient,   ///< {positions out, channels in * kernel, channels out, 1}
+  kConvolutionWeightGradient,  ///< {channels in * kernel, channels out, positions out, 1}
+  kOptimizer,                  ///< {elements}: variant = OptimizerKind
+  kLoadBatch,  ///< {bytes}: the next batch becomes visible to the device (host-to-device copy)
+  // Traces of other programs.
+  kRecorded,  ///< {}: a kernel, copy or host call known by name and time only
+  // Collectives: {elements} per the NCCL convention of each (docs/architecture.md). `detail` of
+  // all-to-all-v is an Exchange.
+  kAllReduce,      ///< elements of the buffer
+  kAllGather,      ///< elements of the gathered output
+  kReduceScatter,  ///< elements of the input
+  kAllToAll,       ///< elements of one rank's send buffer, equal parts
+  kAllToAllV,      ///< elements of this rank's send buffer, parts by the Exchange
+  kBroadcast,      ///< elements of the buffer; peer = root
+  kSend,           ///< {elements, tag}; asynchronous: the stream goes on once the send is posted
+  kRecv,           ///< {elements, tag}; the stream waits for the data
+  kBarrier,
+  kCount
+};
+
+/// What part of the step an op belongs to.
+enum class Phase : std::uint8_t {
+  kInput,
+  kForward,
+  kRecompute,
+  kBackward,
+  kGradientSync,
+  kOptimizer,
+  kCount
+};
+
+enum class Activation : std::uint8_t {
+  kNone,
+  kRelu,
+  kGelu,
+  kSquaredRelu,
+  kSwiGlu,
+  kGeGlu,
+  kSilu,
+  kTanh,
+  kSigmoid
+};
+/// How an op carries it.
+constexpr std::uint8_t as_variant(Activation a) { return static_cast<std::uint8_t>(a); }
+enum class Norm : std::uint8_t { kLayerNorm, kRmsNorm };
+/// Of exchanges and sorts of copies: to their experts, or back to their tokens.
+enum class CopyWay : std::uint8_t { kThere, kBack };
+enum class OptimizerKind : std::uint8_t { kSgd, kAdam, kRowwiseAdagrad, kAdagrad };
+
+/// What the bytes of a collective are for.
+enum class TrafficKind : std::uint8_t {
+  kIds,          ///< lengths and ids of lookups
+  kOutputs,      ///< rows or partial sums of the forward pass
+  kGradients,    ///< their gradients
+  kReplicaSync,  ///< gradients of table rows with several copies
+  kDenseSync,    ///< gradients of the dense model
+  kExperts,      ///< copies of tokens on their way to experts and back
+  kOther,        ///< of a transformer
+  kCount
+};
+
+/// The class of model that costs an op; also the row of a breakdown.
+enum class OpClass : std::uint8_t {
+  kGemm,
+  kAttention,
+  kEmbedding,
+  kMemoryBound,
+  kRecorded,
+  kCollective,
+  kCount
+};
+
+namespace op_flags {
+constexpr std::uint8_t kTransposeA = 1;
+constexpr std::uint8_t kTransposeB = 2;
+constexpr std::uint8_t kAccumulate = 4;
+constexpr std::uint8_t kCausal = 8;
+constexpr std::uint8_t kUnfused = 16;  ///< attention that materialises the score matrix
+constexpr std::uint8_t kHostWaits =
+    32;  ///< the host thread waits for the op's events before it issues it (a synchronising call)
+constexpr std::uint8_t kNextBatch = 64;  ///< works on the batch of the next step, not of this one
+constexpr std::uint8_t kEveryInterval = 128;  ///< done once in Program::interval steps: fills in
+                                              ///< the first of them, all else in the last
+static_assert((kTransposeA | kTransposeB | kAccumulate | kCausal | kUnfused | kHostWaits |
+               kNextBatch | kEveryInterval) == 255,
+              "every flag has a bit of its own");
+}  // namespace op_flags
+
+/// One op template of a program. Operands, waits and details live in the program's contiguous
+/// arrays.
+struct Op {
+  OpKind kind = OpKind::kFill;
+  Phase phase = Phase::kForward;
+  Format format =
+      Format::kFp32;  ///< of the main operand: compute format, or wire format of a collective
+  std::uint8_t flags = 0;
+  std::uint8_t variant = 0;  ///< Activation, Norm or OptimizerKind, by kind
+  std::uint8_t stream = 0;
+  TrafficKind traffic = TrafficKind::kOther;  ///< of a collective
+  std::int32_t communicator = -1;             ///< index into ExecutionGraph::communicators
+  std::int32_t peer = -1;     ///< position in the communicator: root, or partner of a send or recv
+  std::int32_t detail = -1;   ///< index into the side table of the kind
+  std::int32_t routing = -1;  ///< index into Program::routings: rows are copies of routed tokens
+  std::int32_t record = -1;   ///< event recorded when the op ends
+  std::uint32_t name = 0;     ///< index into Program::names, e.g. "layer.attention.qkv"
+  std::uint32_t first_operand = 0;
+  std::uint16_t inputs = 0;
+  std::uint16_t outputs = 0;
+  std::uint32_t first_wait = 0;
+  std::uint32_t waits = 0;
+  std::array<std::int64_t, 6> shape{};
+  Flops flops;
+  Bytes bytes_read;
+  Bytes bytes_written;
+};
+
+std::string_view name_of(OpKind kind);
+std::string_view name_of(Phase phase);
+std::string_view name_of(OpClass op_class);
+std::string_view name_of(OptimizerKind kind);
+std::string_view name_of(Activation activation);
+std::optional<OpKind> op_kind_named(std::string_view name);
+std::optional<Phase> phase_named(std::string_view name);
+OpClass class_of(OpKind kind);
+inline bool is_collective(OpKind kind) { return class_of(kind) == OpClass::kCollective; }
+
+/// Fills flops, bytes_read and bytes_written of an op from kind, shape, format, flags and variant:
+/// the one place that knows them. Embedding kinds are filled by their builder (they depend on the
+/// group's tables). FLOPs count a multiply-add as 2. Attention with the causal flag counts half of
+/// the score matrix (executed work); full-attention conventions are the report's business.
+void fill_work(Op& op);
+
+}  // namespace stepcast

@@ -1,0 +1,197 @@
+#include "core/graph/program.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.h"
+
+namespace stepcast {
+
+std::string_view name_of(TensorRole role) {
+  constexpr std::array<std::string_view, static_cast<std::size_t>(TensorRole::kCount)> names{
+      "parameter", "gradient", "optimizer", "embedding", "activation", "buffer", "input"};
+  return names.at(static_cast<std::size_t>(role));
+}
+
+std::uint64_t Program::executed_ops() const {
+  std::uint64_t n = 0;
+  for (const Call& c : calls) {
+    n += segments[c.segment].op_count;
+  }
+  return n;
+}
+
+std::int32_t ExecutionGraph::class_of(std::int32_t rank) const {
+  for (std::size_t c = 0; c < classes.size(); ++c) {
+    const auto& ranks = classes[c].ranks;
+    if (std::binary_search(ranks.begin(), ranks.end(), rank)) {
+      return static_cast<std::int32_t>(c);
+    }
+  }
+  throw InternalError(fmt::format("rank {} is in no class", rank));
+}
+
+std::vector<std::int32_t> ExecutionGraph::members(std::int32_t communicator,
+                                                  std::int32_t rank) const {
+  const Communicator& c = communicators.at(static_cast<std::size_t>(communicator));
+  if (c.axes.empty()) {
+    for (const auto& group : c.groups) {
+      if (std::find(group.begin(), group.end(), rank) != group.end()) {
+        return group;
+      }
+    }
+    return {};
+  }
+  std::vector<std::int32_t> ranks{rank};
+  for (const Axis axis : c.axes) {
+    const std::int32_t stride = mesh.stride(axis);
+    const std::int32_t here = mesh.coordinate(rank, axis);
+    std::vector<std::int32_t> wider;
+    for (const std::int32_t r : ranks) {
+      for (std::int32_t i = 0; i < mesh.extent(axis); ++i) {
+        wider.push_back(r + (i - here) * stride);
+      }
+    }
+    ranks = std::move(wider);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+namespace {
+
+/// First and last call that touch an instance of a per-microbatch tensor.
+struct Life {
+  std::size_t first = SIZE_MAX;
+  std::size_t last = 0;
+};
+
+/// The tensor whose storage this one is.
+TensorId stored_in(const Program& program, TensorId id) {
+  while (program.tensors[id].per_microbatch && program.tensors[id].is_view()) {
+    id = static_cast<TensorId>(program.tensors[id].view_of);
+  }
+  return id;
+}
+
+/// Peak of live per-microbatch instances over the calls. An instance lives from the first call that
+/// names it to the last.
+Bytes peak_of_instances(const Program& program) {
+  std::vector<std::vector<TensorId>> touched(program.segments.size());
+  for (std::size_t s = 0; s < program.segments.size(); ++s) {
+    auto& ids = touched[s];
+    for (const Op& op : program.ops_of(program.segments[s])) {
+      const auto* first = program.operands.data() + op.first_operand;
+      for (const auto* id = first; id != first + op.inputs + op.outputs; ++id) {
+        const TensorId stored = stored_in(program, *id);
+        if (program.tensors[stored].per_microbatch) {
+          ids.push_back(stored);
+        }
+      }
+    }
+    std::sort(ids.begin(), ids.end());
+    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  }
+  const auto microbatches = static_cast<std::size_t>(std::max(1, program.microbatches));
+  std::vector<Life> lives(program.tensors.size() * microbatches);
+  for (std::size_t c = 0; c < program.calls.size(); ++c) {
+    for (const TensorId id : touched[program.calls[c].segment]) {
+      Life& life = lives[id * microbatches + static_cast<std::size_t>(program.calls[c].microbatch)];
+      life.first = std::min(life.first, c);
+      life.last = std::max(life.last, c);
+    }
+  }
+  std::vector<double> change(program.calls.size() + 1, 0.0);
+  for (std::size_t i = 0; i < lives.size(); ++i) {
+    if (lives[i].first != SIZE_MAX) {
+      const double b = program.tensors[i / microbatches].bytes().base();
+      change[lives[i].first] += b;
+      change[lives[i].last + 1] -= b;
+    }
+  }
+  double live = 0;
+  double peak = 0;
+  for (const double d : change) {
+    live += d;
+    peak = std::max(peak, live);
+  }
+  return Bytes(peak);
+}
+
+/// Bytes of activation tensors that are not per microbatch: temporaries of the segments that name
+/// them.
+Bytes largest_temporaries(const Program& program) {
+  double largest = 0;
+  std::vector<std::int32_t> seen(program.tensors.size(), -1);
+  for (std::size_t s = 0; s < program.segments.size(); ++s) {
+    double sum = 0;
+    for (const Op& op : program.ops_of(program.segments[s])) {
+      const auto* first = program.operands.data() + op.first_operand;
+      for (const auto* id = first; id != first + op.inputs + op.outputs; ++id) {
+        const Tensor& t = program.tensors[*id];
+        if (t.role == TensorRole::kActivation && !t.per_microbatch &&
+            seen[*id] != static_cast<std::int32_t>(s)) {
+          seen[*id] = static_cast<std::int32_t>(s);
+          sum += t.bytes().base();
+        }
+      }
+    }
+    largest = std::max(largest, sum);
+  }
+  return Bytes(largest);
+}
+
+}  // namespace
+
+MemoryUse memory_use(const Program& program) {
+  MemoryUse use;
+  for (const Tensor& t : program.tensors) {
+    if (t.per_microbatch || t.is_view() || t.tier > 0) {
+      continue;
+    }
+    switch (t.role) {
+      case TensorRole::kParameter:
+        use.parameters += t.bytes();
+        break;
+      case TensorRole::kGradient:
+        use.gradients += t.bytes();
+        break;
+      case TensorRole::kOptimizerState:
+        use.optimizer += t.bytes();
+        break;
+      case TensorRole::kEmbedding:
+        use.embeddings += t.bytes();
+        break;
+      case TensorRole::kBuffer:
+      case TensorRole::kInput:
+        use.buffers += t.bytes();
+        break;
+      case TensorRole::kActivation:
+      case TensorRole::kCount:
+        break;
+    }
+  }
+  use.activations = peak_of_instances(program) + largest_temporaries(program);
+  return use;
+}
+
+std::vector<double> Exchange::sent_by(std::size_t position) const {
+  std::vector<double> elements = send_elements;
+  for (const std::vector<double>& unit : unit_elements) {
+    for (std::size_t place = 0; place < unit.size(); ++place) {
+      elements.at(position / unit.size() * unit.size() + place) += unit[place];
+    }
+  }
+  const std::size_t places = forwarded ? elements.size() / forwarded->units : 1;
+  for (std::size_t member = 0; forwarded && member < elements.size(); ++member) {
+    const bool own_unit = member / places == position / places;
+    const bool own_place = member % places == position % places;
+    elements[member] += own_unit && own_place ? forwarded->kept
+                        : own_unit            ? forwarded->inside
+                        : own_place           ? forwarded->across
+                                              : 0;
+  }
+  return elements;
+}
+
+}  // namespace stepcast

@@ -1,0 +1,137 @@
+#pragma once
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/graph/program.h"
+
+namespace stepcast {
+
+/// Writes a Program op by op, in issue order; workloads use nothing else. Work (FLOPs, bytes) is
+/// filled from the shape.
+///
+///   ProgramBuilder b;
+///   b.begin_segment("forward");
+///   b.op(OpKind::kGemm, "mlp.0", {m, n, k, 1}).in({x, w}).out({y});
+///   b.end_segment();
+///   b.call("forward", microbatch);
+///   Program p = std::move(b).finish();
+class ProgramBuilder {
+ public:
+  /// Refers to an op under construction; valid until the next op is added.
+  class OpEdit {
+   public:
+    OpEdit& in(std::initializer_list<TensorId> ids) { return in(std::vector<TensorId>(ids)); }
+    OpEdit& in(const std::vector<TensorId>& ids);
+    OpEdit& out(std::initializer_list<TensorId> ids) { return out(std::vector<TensorId>(ids)); }
+    OpEdit& out(const std::vector<TensorId>& ids);  ///< after in()
+    OpEdit& on(std::string_view stream);
+    OpEdit& phase(Phase p) {
+      op().phase = p;
+      return *this;
+    }
+    OpEdit& format(Format f);
+    OpEdit& flags(std::uint8_t f);
+    OpEdit& variant(std::uint8_t v);
+    OpEdit& communicator(std::int32_t c, std::int32_t peer = -1) {
+      op().communicator = c;
+      op().peer = peer;
+      return *this;
+    }
+    OpEdit& detail(std::int32_t d) {
+      op().detail = d;
+      return *this;
+    }
+    OpEdit& routing(std::int32_t r) {
+      op().routing = r;
+      op().traffic = r >= 0 ? TrafficKind::kExperts : op().traffic;
+      return *this;
+    }
+    OpEdit& traffic(TrafficKind kind) {
+      op().traffic = kind;
+      return *this;
+    }
+    OpEdit& waits(std::int32_t event);
+    OpEdit& records(std::int32_t event) {
+      op().record = event;
+      return *this;
+    }
+    /// Overrides the work of kinds whose work does not follow from the shape (embeddings, copies
+    /// with unusual traffic).
+    OpEdit& work(Flops flops, Bytes read, Bytes written);
+    [[nodiscard]] Op& op() { return builder_.program_.ops.back(); }
+
+   private:
+    friend class ProgramBuilder;
+    explicit OpEdit(ProgramBuilder& builder) : builder_(builder) {}
+    ProgramBuilder& builder_;
+  };
+
+  explicit ProgramBuilder(std::vector<std::string> streams = {"compute"});
+
+  TensorId tensor(Tensor t);
+  /// Tensor::tier of a slower memory tier, by its name.
+  std::uint8_t tier(std::string_view name);
+  [[nodiscard]] const std::string& tier_name(std::uint8_t tier) const {
+    return program_.tiers.at(tier - std::size_t{1});
+  }
+  TensorId activation(std::string name, std::int64_t rows, std::int64_t columns,
+                      Format f);  ///< per microbatch
+  TensorId buffer(std::string name, std::int64_t rows, std::int64_t columns, Format f);
+  /// A parameter with its gradient; both [rows, columns]. `piece` describes the initial values.
+  struct Parameter {
+    TensorId weight;
+    TensorId gradient;
+  };
+  Parameter parameter(const std::string& name, std::int64_t rows, std::int64_t columns,
+                      Format weight_format, Format gradient_format,
+                      std::vector<ParameterPiece> pieces);
+
+  void set_phase(Phase p) { phase_ = p; }  ///< default of the ops that follow
+  void set_format(Format f) { format_ = f; }
+  OpEdit op(OpKind kind, std::string_view name, std::initializer_list<std::int64_t> shape);
+  std::int32_t event() { return program_.events++; }
+  std::int32_t embedding_group(EmbeddingGroup g);
+  std::int32_t exchange(Exchange e);
+  std::int32_t routing(ExpertRouting r) {
+    program_.routings.push_back(std::move(r));
+    return static_cast<std::int32_t>(program_.routings.size() - 1);
+  }
+  std::int32_t column_copy(std::vector<ColumnBlock> blocks) {
+    program_.column_copies.push_back(std::move(blocks));
+    return static_cast<std::int32_t>(program_.column_copies.size() - 1);
+  }
+
+  /// Returns the segment's index.
+  std::uint32_t begin_segment(std::string name, SegmentKind kind = SegmentKind::kOther,
+                              MicrobatchRole microbatches = MicrobatchRole::kAny);
+  void end_segment();
+  void call(std::uint32_t segment, std::int32_t microbatch = 0);
+  void set_microbatches(std::int32_t n) { program_.microbatches = n; }
+  void set_interval(std::int64_t steps) { program_.interval = steps; }
+  [[nodiscard]] const Tensor& tensor_at(TensorId id) const { return program_.tensors[id]; }
+  void set_purpose(TensorId id, TensorPurpose purpose) { program_.tensors[id].purpose = purpose; }
+  /// Tensor::master of a parameter.
+  void set_master(TensorId parameter, TensorId master) {
+    program_.tensors[parameter].master = static_cast<std::int32_t>(master);
+  }
+
+  /// Checks the promises (segments closed, operands declared, waits recorded somewhere) and hands
+  /// over the program.
+  Program finish() &&;
+
+ private:
+  Program program_;
+  std::unordered_map<std::string, std::uint32_t> name_ids_;
+  Phase phase_ = Phase::kForward;
+  Format format_ = Format::kFp32;
+  bool open_ = false;
+};
+
+/// Stable 64-bit hash of a parameter's global name (FNV-1a); the key of ParameterPiece.
+std::uint64_t parameter_key(std::string_view name);
+
+}  // namespace stepcast

@@ -1,0 +1,113 @@
+#include "core/graph/step_traffic.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/formats.h"
+
+namespace stepcast {
+namespace {
+
+double element_bytes(Format f, double real_bytes) {
+  const bool id = f == Format::kInt32 || f == Format::kInt64;
+  return real_bytes > 0 && !id ? real_bytes : bits_per_element(f, 1024) / 8;
+}
+
+void add_op(const Program& program, const Op& op, const LinkLevels& levels,
+            const std::vector<std::int32_t>& members, int position, double real_bytes,
+            std::span<double> sent) {
+  const double element = element_bytes(op.format, real_bytes) * program.share_of_steps(op);
+  const double bytes = static_cast<double>(op.shape[0]) * element;
+  std::vector<double> to(members.size(), 0.0);
+  switch (op.kind) {
+    case OpKind::kAllReduce:
+      return add_ring_bytes(levels, members, position, RingUse::kAllReduce, bytes, sent);
+    case OpKind::kReduceScatter:
+      return add_ring_bytes(levels, members, position, RingUse::kReduceScatter, bytes, sent);
+    case OpKind::kAllGather:
+      return add_ring_bytes(levels, members, position, RingUse::kAllGather, bytes, sent);
+    case OpKind::kAllToAllV: {
+      const std::vector<double> elements = program.exchanges.at(static_cast<std::size_t>(op.detail))
+                                               .sent_by(static_cast<std::size_t>(position));
+      std::transform(elements.begin(), elements.end(), to.begin(),
+                     [&](double n) { return n * element; });
+      return add_pair_bytes(levels, members, position, to, sent);
+    }
+    case OpKind::kAllToAll:
+      to.assign(members.size(), bytes / static_cast<double>(members.size()));
+      return add_pair_bytes(levels, members, position, to, sent);
+    case OpKind::kSend:
+      to.at(static_cast<std::size_t>(op.peer)) = bytes;
+      return add_pair_bytes(levels, members, position, to, sent);
+    case OpKind::kBroadcast: {  // a chain from the root
+      const auto next = (static_cast<std::size_t>(position) + 1) % members.size();
+      to[next] = next == static_cast<std::size_t>(op.peer) ? 0 : bytes;
+      return add_pair_bytes(levels, members, position, to, sent);
+    }
+    default:
+      return;
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(TrafficKind kind) {
+  switch (kind) {
+    case TrafficKind::kIds:
+      return "ids";
+    case TrafficKind::kOutputs:
+      return "outputs";
+    case TrafficKind::kGradients:
+      return "gradients";
+    case TrafficKind::kReplicaSync:
+      return "replica_sync";
+    case TrafficKind::kDenseSync:
+      return "dense_sync";
+    case TrafficKind::kExperts:
+      return "experts";
+    case TrafficKind::kOther:
+    case TrafficKind::kCount:
+      break;
+  }
+  return "other";
+}
+
+StepTraffic::StepTraffic(const LinkLevels& of) : levels(of.names()) {
+  for (auto& of_kind : bytes) {
+    of_kind.assign(of.count(), 0.0);
+  }
+}
+
+double StepTraffic::total(TrafficKind kind) const {
+  const auto& of_kind = bytes[static_cast<std::size_t>(kind)];
+  return std::accumulate(of_kind.begin(), of_kind.end(), 0.0);
+}
+
+double StepTraffic::exchanged(std::size_t level) const {
+  return at(TrafficKind::kIds, level) + at(TrafficKind::kOutputs, level) +
+         at(TrafficKind::kGradients, level);
+}
+
+StepTraffic expected_traffic(const ExecutionGraph& graph, const LinkLevels& levels,
+                             double real_bytes) {
+  StepTraffic traffic(levels);
+  for (std::int32_t rank = 0; rank < graph.ranks(); ++rank) {
+    const Program& program = graph.program_of(rank);
+    for (const Call& call : program.calls) {
+      for (const Op& op : program.ops_of(program.segments[call.segment])) {
+        if (op.communicator < 0) {
+          continue;
+        }
+        const auto members = graph.members(op.communicator, rank);
+        const auto at = std::find(members.begin(), members.end(), rank);
+        if (members.size() > 1 && at != members.end()) {
+          add_op(program, op, levels, members, static_cast<int>(at - members.begin()), real_bytes,
+                 traffic.bytes[static_cast<std::size_t>(op.traffic)]);
+        }
+      }
+    }
+  }
+  return traffic;
+}
+
+}  // namespace stepcast

@@ -1,0 +1,91 @@
+#pragma once
+#include "core/job/system.h"
+
+namespace stepcast {
+
+/// What a training framework does beside the arithmetic of a model: properties of its
+/// version, described as data with a source in the entry "stack" of a system's `fitted`, form
+/// "framework.traits"; a constant above 0 says yes. They cost time and bytes; the bundled runtime
+/// has none of them.
+struct FrameworkTraits {
+  /// Weight gradients of a micro-batch are added to the sum by a kernel of their own.
+  bool separate_accumulation = false;
+  /// A tensor rank sends its part of an activation along the pipeline and the receiving ranks
+  /// gather it (arXiv 2104.04473, section 4.1). Without effect under sequence parallelism.
+  bool scatter_gather = false;
+  /// Where products are narrower than activations: norms write the narrow format, tensor ranks
+  /// quantise their rows before they gather them, and a transposed copy is made of narrow values.
+  /// Without it each product's operand is quantised from wide values by a kernel of its own.
+  bool fused_quantise = false;
+  /// The host waits for all work of its device once a pipeline message has arrived, before it
+  /// issues more.
+  bool synchronous_messages = false;
+  /// "selective" recomputation keeps what attention, every second product and sums over split rows
+  /// made, and makes the rest of a layer again (torchtitan). Without it, it makes attention's core
+  /// again and keeps the rest (Megatron-LM).
+  bool selective_per_op = false;
+  /// The host goes on when an op is done, not when it is issued (CUDA_LAUNCH_BLOCKING=1).
+  bool blocking_launches = false;
+  /// A stage keeps what it sent until the backward pass of the micro-batch (DeepSpeed).
+  bool keeps_outputs = false;
+  /// Narrow copies of weights are made where they are used, in each pass, and not kept (torchao).
+  /// Without it they are made once a step, and kept.
+  bool casts_each_pass = false;
+  /// Fused attention takes so many times what the kernels take that devices were measured with; on
+  /// devices with fp8 units `attention_fp8_devices`. 0: as long.
+  double attention = 0;
+  double attention_fp8_devices = 0;
+  /// ZeRO 3: gathered weights are copied from the gather's buffer to where products read them
+  /// (FSDP2). Without it they are read where they arrive (FSDP1).
+  bool copies_gathered = false;
+  /// ZeRO 3: passes over the gradients of a unit before they leave: put side by side, divided.
+  double gradient_passes = 0;
+  /// The host waits for each router's counts before it issues the exchange of tokens.
+  bool synchronous_routing = false;
+  /// Recommenders: row ids are 32 bits wide, in memory and on links.
+  bool narrow_ids = false;
+  /// Recommenders: one launch updates all dense parameters, in fp32 copies beside those that
+  /// products read, and the rows of replicated tables.
+  bool fused_optimizer = false;
+  /// Recommenders: pooled rows are put in the order of the model on arrival, partial sums added up,
+  /// and their gradients in the order of the exchange, by a kernel of one warp a row: rows that one
+  /// multiprocessor handles in a second; 0: the copies that assemble the features do it.
+  double arranged_rows = 0;
+  /// Recommenders: kernels count the local batch's ids by the ranks they go to and put them in
+  /// order; they share the multiprocessors with the step they run in. Ids that one multiprocessor
+  /// handles in a second; 0: packing them moves their bytes.
+  double distributed_ids = 0;
+};
+
+inline FrameworkTraits framework_traits(const System& system) {
+  const auto stack = system.fitted.find("stack");
+  const auto has = [&](const char* trait) {
+    if (stack == system.fitted.end()) {
+      return false;
+    }
+    const auto at = stack->second.constants.find(trait);
+    return at != stack->second.constants.end() && at->second > 0;
+  };
+  const auto number = [&](const char* trait) {
+    return has(trait) ? stack->second.constants.at(trait) : 0.0;
+  };
+  return {has("separate_accumulation"),
+          has("scatter_gather"),
+          has("fused_quantise"),
+          has("synchronous_messages"),
+          has("selective_per_op"),
+          has("blocking_launches"),
+          has("keeps_outputs"),
+          has("casts_each_pass"),
+          number("attention"),
+          number("attention_fp8_devices"),
+          has("copies_gathered"),
+          number("gradient_passes"),
+          has("synchronous_routing"),
+          has("narrow_ids"),
+          has("fused_optimizer"),
+          number("arranged_rows"),
+          number("distributed_ids")};
+}
+
+}  // namespace stepcast

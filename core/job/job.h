@@ -1,0 +1,217 @@
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/job/flow.h"
+#include "core/formats.h"
+#include "core/job/layer_split.h"
+#include "core/graph/mesh.h"
+#include "core/graph/op.h"
+#include "core/job/plan.h"
+#include "core/job/system.h"
+#include "core/job/workload.h"
+
+namespace stepcast {
+
+enum class ScheduleKind : std::uint8_t { kGpipe, kOneFOneB, kZbH1 };
+enum class RecomputeKind : std::uint8_t { kNone, kSelective, kFull, kFirstLayers };
+/// What "selective" recomputation makes again in the backward pass of a layer. The names are those
+/// of Megatron-LM's --recompute-modules.
+struct RecomputeModules {
+  bool attention_core = true;      ///< core_attn: scores and what is kept of them
+  bool norms = false;              ///< layernorm: the outputs of both norms
+  bool feed_forward = false;       ///< mlp: a dense feed-forward block from its norm on
+  bool expert_activation = false;  ///< moe_act: what the experts' activation made
+  friend bool operator==(const RecomputeModules&, const RecomputeModules&) = default;
+};
+struct Recompute {
+  RecomputeKind kind = RecomputeKind::kNone;
+  std::int64_t layers = 0;   ///< kFirstLayers: full recompute of the first k layers of each stage
+  RecomputeModules modules;  ///< kSelective
+};
+
+/// How the logits of a head become the loss and their gradient.
+enum class LossKind : std::uint8_t {
+  kInPlace,   ///< in fp32, overwritten by their gradient
+  kCopied,    ///< products write and read them in their own format; the loss works on a copy in
+              ///< fp32 (Megatron-LM)
+  kCompiled,  ///< likewise, with the exponentials in a tensor of their own (Megatron-LM's
+              ///< --cross-entropy-loss-fusion native, PyTorch's compiler)
+  kEager,     ///< PyTorch's cross_entropy: log-probabilities and two gradients are tensors of their
+              ///< own, in fp32
+  kFused,     ///< one kernel overwrites them, in the products' format, with their gradient (Liger,
+              ///< Transformer Engine)
+};
+struct Loss {
+  LossKind kind = LossKind::kInPlace;
+  /// Parts of a micro-batch's tokens: the head's product, the loss and both gradients of one are
+  /// done before the next begins, in the forward pass.
+  std::int64_t chunks = 1;
+};
+
+/// Low-rank adapters beside matrices that are not trained: y = x W + alpha / rank * (x A) B (Hu et
+/// al., arXiv 2106.09685). Weights of the model have no gradient and no optimizer state.
+struct Lora {
+  std::int64_t rank = 0;
+  double alpha = 0;
+  double dropout = 0;                                            ///< of x on its way to A
+  bool qkv = true, projection = true, fc1 = false, fc2 = false;  ///< matrices that have adapters
+};
+
+/// Lengths of the documents that sequences are made of.
+struct SequenceLengths {
+  double mean = 0;
+  double mean_square = 0;  ///< of the lengths
+  /// Documents follow one another until a sequence is full; else each sequence holds one, and the
+  /// rest of its tokens are padding.
+  bool packed = true;
+  bool attend_within = true;  ///< packed: a token attends to its own document only
+  /// Of the document that an average token lies in.
+  [[nodiscard]] double length_of_a_token() const { return mean_square / mean; }
+};
+
+struct Overlap {
+  bool data = false, tensor = false, pipeline = false;  // transformer
+  bool input_all_to_all = false, output_all_to_all = false, dense_all_reduce = false;  // DLRM
+  /// ZeRO 1 and 2: updated parameters are gathered beside the next step's first forward pass.
+  bool parameters = false;
+  /// Exchanges of experts' tokens run beside the shared experts, and beside the routed ones where
+  /// Parallel::expert_chunks cuts them.
+  bool expert = false;
+  /// With `tensor` and sequence parallelism: gathers before a product and sums after one are cut
+  /// up, a part of the product at work while the rows of another travel.
+  bool tensor_products = false;
+};
+
+/// How far the sparse half of a DLRM runs ahead of the dense half. During the step of batch i, also
+/// done for batch i + 1: nothing | host input and index exchange | and the embedding lookups | and
+/// the exchange of what was looked up. Lookups follow the update by batch i, so no mode trains on
+/// stale rows.
+enum class DlrmPipeline : std::uint8_t { kNone, kSparseDist, kPrefetch, kFused };
+
+/// How ranks that each hold a part of a sequence attend to all of it: gather keys and values |
+/// pass them around a ring | pass queries around it | exchange sequence parts for head parts |
+/// what moves least and can be hidden.
+enum class ContextAlgorithm : std::uint8_t { kAuto, kAllGather, kPassKv, kPassQ, kAllToAll };
+
+/// How tokens go to the ranks of their experts, and what was made of them back: a copy for each
+/// expert | one to each machine that has some of them, forwarded there to each rank that has, once,
+/// and summed up likewise on the way back (DeepSeek-V3, arXiv 2412.19437, section 3.2.2; DeepEP).
+enum class ExpertDispatch : std::uint8_t { kCopies, kPerMachine };
+
+/// What a step does: forward, backward and update | forward over new tokens, keeping their keys and
+/// values | forward of one new token per sequence.
+enum class JobPhase : std::uint8_t { kTrain, kPrefill, kDecode };
+
+struct Parallel {
+  std::int64_t tensor = 1, context = 1, pipeline = 1, expert = 1, data = 1;
+  /// How ranks are numbered; experts are dealt out over neighbours in it.
+  MeshOrder order = kUsualOrder;
+  [[nodiscard]] Mesh mesh() const {
+    const auto narrow = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
+    return {narrow(tensor), narrow(context), narrow(pipeline), narrow(data), order};
+  }
+  /// Ranks that share one expert by columns: `tensor` or 1; 0: `tensor` where `expert` divides
+  /// data * context, else 1 (tensor ranks then hold different experts).
+  std::int64_t expert_tensor = 0;
+  /// Parts in which tokens go to the experts and back, one under way while another is computed.
+  std::int64_t expert_chunks = 1;
+  ExpertDispatch expert_dispatch = ExpertDispatch::kCopies;
+  /// Machines that ranks with different experts lie in; 0: as their numbers say (core/graph/mesh.h).
+  std::int64_t expert_machines = 0;
+  /// `expert` ranks, and `expert_tensor` resolved.
+  [[nodiscard]] ExpertSplit expert_split() const {
+    const bool by_columns = expert_tensor == 0 && data * context % expert == 0;
+    return {
+        static_cast<std::int32_t>(expert),
+        static_cast<std::int32_t>(by_columns ? tensor : std::max<std::int64_t>(1, expert_tensor))};
+  }
+  std::int64_t virtual_stages = 1;
+  PipelineSplit pipeline_split;
+  ScheduleKind schedule = ScheduleKind::kOneFOneB;
+  bool sequence_parallel = false;
+  /// ZeRO stage (Rajbhandari et al., arXiv 1910.02054): 1 shards optimizer states, 2 gradients
+  /// too, 3 weights too (FSDP).
+  int zero = 0;
+  bool zero_reshard = true;  ///< stage 3: weights are freed after each use, forward and backward
+  /// Level of the fabric, or "node", inside which shards lie; they are replicated across (HSDP).
+  /// Empty: over all replicas.
+  std::string zero_level;
+  Recompute recompute;
+  Bytes bucket = MB(25);
+  Overlap overlap;
+  DlrmPipeline dlrm_pipeline = DlrmPipeline::kNone;
+  ContextAlgorithm context_algorithm = ContextAlgorithm::kAuto;
+};
+
+/// Number formats by role (primitive P2).
+struct RoleFormats {
+  Format compute = Format::kBf16;
+  Format gradient = Format::kFp32;
+  Format embedding = Format::kFp32;
+  Format all_to_all_forward = Format::kFp32;
+  Format all_to_all_backward = Format::kFp32;
+  /// Of tokens, and of gradients of what was made of them, on their way to experts; none: as they
+  /// are stored.
+  std::optional<Format> expert_dispatch{};
+  Format moments = Format::kFp32;  ///< of what an optimizer keeps beside a weight
+  Format master = Format::kFp32;   ///< of the copy of a narrow weight that an optimizer updates
+  /// In which weights that are not trained are kept; none: as all others.
+  std::optional<Format> frozen{};
+};
+
+struct Calibration {
+  enum class Kind : std::uint8_t { kAuto, kNone, kScale };
+  Kind kind = Kind::kAuto;
+  double scale = 1;  ///< multiplies time, one scalar for a software stack
+};
+
+/// A fully resolved job: what is trained, how it is split, on what. Made and checked by
+/// core/config.
+struct Job {
+  Workload workload;
+  System system;
+  std::int64_t devices = 1;
+  Batch batch;
+  Parallel parallel;
+  RoleFormats formats;
+  std::string embedding_choice =
+      "auto";  ///< auto, search, table_wise, ...; of a given plan its file, or "inline"
+  bool embedding_chosen = false;  ///< the job says so itself
+  std::optional<EmbeddingPlan> embedding_plan;
+  /// Pooled rows travel in towers: exchanged inside a node first, then between ranks of equal place
+  /// in their nodes (SPTT, arXiv 2403.00877), `tower_compression` times smaller there.
+  bool sptt = false;
+  double tower_compression = 1;
+  /// Rows of unpooled tables that a rank looks up several times in a batch are asked for and sent
+  /// once (ikjt), and put in their places by the rank that asked.
+  bool embedding_dedup = false;
+  std::vector<TableConstraint> plan_constraints;  ///< on plans that are searched
+  /// Steps between two synchronisations of replicated rows of tables. Each copy adds up the
+  /// gradients of its own lookups; then their sum over copies takes one optimizer step, the same on
+  /// every copy.
+  std::int64_t sync_interval = 1;
+  OptimizerKind dense_optimizer = OptimizerKind::kAdam;
+  OptimizerKind embedding_optimizer = OptimizerKind::kRowwiseAdagrad;
+  bool flash_attention = true;
+  bool fused_epilogues = false;  ///< biases and activations inside products (core/graph/epilogue.h)
+  Loss loss;
+  std::optional<Lora> lora;
+  std::optional<SequenceLengths> sequence_lengths;
+  JobPhase phase = JobPhase::kTrain;
+  std::int64_t cached = 0;  ///< tokens per sequence whose keys and values exist (not kTrain)
+  Calibration calibration;
+  std::vector<Flow> flows;
+  /// Of a table's rows as they are stored.
+  [[nodiscard]] Format row_format(const EmbeddingTable& table) const {
+    return table.format.value_or(formats.embedding);
+  }
+  [[nodiscard]] std::int64_t microbatches() const {
+    return batch.global / (parallel.data * batch.micro);
+  }
+};
+
+}  // namespace stepcast

@@ -1,0 +1,29 @@
+#pragma once
+#include <optional>
+#include <string>
+
+#include "core/job/job.h"
+
+namespace stepcast {
+
+/// Why a job cannot be split as it asks.
+struct BrokenRule {
+  std::string key;   ///< of the job, to blame: "parallel.tensor"
+  std::string what;  ///< what was found, what it has to be, the nearest legal values
+};
+
+/// The first rule that a job breaks, nullopt for a legal one. Transformers: degrees divide what
+/// they split, experts find ranks, context parallelism and inference have what they need,
+/// micro-batches fill an interleaved pipeline, schedules go with recomputation and sharding, shards
+/// lie inside their level of the fabric. All workloads: samples divide over replicas, and so many
+/// micro-batches can be simulated.
+///
+/// The one list of them: the loader of jobs, the graph builder and the search all ask here, so a
+/// plan is found if and only if a job may ask for it (tests/planner/plan_rules_test.cpp).
+std::optional<BrokenRule> broken_rule(const Job& job);
+
+/// Machines (units of the innermost level of the fabric) that each group of ranks with different
+/// experts lies in; nullopt where machines hold unlike parts of groups.
+std::optional<std::int64_t> expert_machines(const Job& job);
+
+}  // namespace stepcast

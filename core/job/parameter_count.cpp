@@ -1,0 +1,55 @@
+#include "core/job/parameter_count.h"
+
+#include <algorithm>
+
+// Parameters of whole models, in closed form; a test holds the graph to them.
+namespace stepcast {
+namespace {
+
+/// Two matrices, or three with a gate; `biases` as in GPT's dense layers.
+std::int64_t feed_forward(const TransformerWorkload& m, std::int64_t width, bool biases) {
+  const std::int64_t fc1 = width * (m.gated() ? 2 : 1);
+  return m.hidden * fc1 + width * m.hidden + (biases ? fc1 + m.hidden : 0);
+}
+
+std::int64_t attention(const TransformerWorkload& m) {
+  if (m.mla) {
+    const LatentAttention& a = *m.mla;
+    const std::int64_t queries = m.heads * a.query_dim();
+    const std::int64_t query =
+        a.q_rank > 0 ? m.hidden * a.q_rank + a.q_rank + a.q_rank * queries : m.hidden * queries;
+    return query + m.hidden * (a.kv_rank + a.rope_dim) + a.kv_rank +
+           a.kv_rank * m.heads * (a.nope_dim + a.v_dim) + m.heads * a.v_dim * m.hidden;
+  }
+  const std::int64_t qkv = m.query_width() + 2 * m.kv_width();
+  return m.hidden * qkv + m.query_width() * m.hidden + (m.llama_style() ? 0 : qkv + m.hidden);
+}
+
+std::int64_t count(const TransformerWorkload& m, std::int64_t sequence, bool active) {
+  const bool gpt = !m.llama_style();
+  const std::int64_t norm = m.hidden * (gpt ? 2 : 1);
+  const std::int64_t norms = m.parallel_block ? norm : 2 * norm;
+  std::int64_t layers = m.layers * (attention(m) + norms);
+  const std::int64_t dense = m.moe ? std::min(m.layers, m.moe->first_dense_layers) : m.layers;
+  layers += dense * feed_forward(m, m.ffn_hidden, gpt);
+  if (m.moe) {
+    const MixtureOfExperts& e = *m.moe;
+    const std::int64_t used = (active ? e.per_token : e.experts) + e.shared;
+    layers +=
+        (m.layers - dense) * (m.hidden * e.experts + used * feed_forward(m, e.ffn_hidden, false));
+  }
+  const std::int64_t vocabulary = m.vocabulary * m.hidden * (m.tied_embeddings ? 1 : 2);
+  return layers + vocabulary + (gpt ? sequence * m.hidden : 0) + norm;
+}
+
+}  // namespace
+
+std::int64_t transformer_parameters(const TransformerWorkload& m, std::int64_t sequence) {
+  return count(m, sequence, false);
+}
+
+std::int64_t transformer_active_parameters(const TransformerWorkload& m, std::int64_t sequence) {
+  return count(m, sequence, true);
+}
+
+}  // namespace stepcast

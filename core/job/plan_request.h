@@ -1,0 +1,29 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+
+#include "core/job/job.h"
+#include "core/job/stack_rules.h"
+
+namespace stepcast {
+
+/// What the user fixed of a parallel plan; the rest is searched.
+struct FixedPlan {
+  std::optional<std::int64_t> tensor, context, expert, pipeline, data, virtual_stages, micro;
+  std::optional<bool> sequence_parallel;
+  std::optional<int> zero;
+  std::optional<ScheduleKind> schedule;
+  std::optional<Recompute> recompute;
+  std::optional<PipelineSplit> pipeline_split;
+  std::optional<MeshOrder> order;
+  std::optional<TrainingStack> stack;  ///< that must be able to run the plan
+};
+
+/// A job whose parallel plan is to be chosen. `job.parallel` holds what is not searched (overlaps,
+/// bucket); its degrees are those of no split.
+struct PlanRequest {
+  Job job;
+  FixedPlan fixed;
+};
+
+}  // namespace stepcast

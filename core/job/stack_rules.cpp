@@ -1,0 +1,192 @@
+#include "core/job/stack_rules.h"
+
+#include <fmt/format.h>
+
+namespace stepcast {
+namespace {
+
+using Broken = std::optional<BrokenRule>;
+
+Broken broken_by_megatron(const Job& job, const TransformerWorkload& w) {
+  const Parallel& p = job.parallel;
+  if (w.activation == Activation::kGeGlu) {
+    return BrokenRule{"workload.activation",
+                      "Megatron-LM has no argument for geglu; use swiglu, gelu or squared_relu"};
+  }
+  if (w.parallel_block) {
+    return BrokenRule{"workload.parallel_block",
+                      "Megatron-LM has no argument for blocks side by side; use false"};
+  }
+  if (job.dense_optimizer != OptimizerKind::kAdam && job.dense_optimizer != OptimizerKind::kSgd) {
+    return BrokenRule{"optimizer", "Megatron-LM has adam and sgd; use one of them"};
+  }
+  if (p.pipeline > 1 && p.schedule != ScheduleKind::kOneFOneB) {
+    return BrokenRule{"parallel.schedule", "Megatron-LM runs 1f1b; use that"};
+  }
+  const std::int64_t chunks = p.pipeline * p.virtual_stages;
+  const PipelineSplit& split = p.pipeline_split;
+  const bool counted = split.embedding <= 1 && split.head <= 1;
+  if (split.layers.empty() && p.pipeline > 1 &&
+      (!counted || (w.layers + split.embedding + split.head) % chunks != 0)) {
+    return BrokenRule{
+        p.virtual_stages > 1 ? "parallel.virtual_stages" : "parallel.pipeline",
+        fmt::format("{} layers over {} chunks are not equal, nor with embedding or "
+                    "head as a layer, as Megatron-LM deals them out; use a divisor of "
+                    "the layers, or list those of each chunk in "
+                    "parallel.pipeline_split",
+                    w.layers, chunks)};
+  }
+  if (p.virtual_stages > 1 && p.pipeline == 2 && !p.overlap.pipeline) {
+    return BrokenRule{"parallel.virtual_stages",
+                      "Megatron-LM interleaves two stages only with messages beside compute; use "
+                      "1, or overlap.pipeline"};
+  }
+  if (p.virtual_stages > 1 && p.recompute.kind == RecomputeKind::kFirstLayers) {
+    return BrokenRule{"parallel.recompute",
+                      "Megatron-LM counts the first layers in every virtual stage, not in a stage; "
+                      "use virtual_stages 1, full or selective"};
+  }
+  if (p.zero > 0 && !p.zero_level.empty()) {
+    return BrokenRule{"parallel.zero.level",
+                      fmt::format("Megatron-LM counts copies of the shards, it has no levels of a "
+                                  "fabric; use zero {} without a level",
+                                  p.zero)};
+  }
+  if (w.moe && job.formats.compute == Format::kFp16) {
+    return BrokenRule{"formats.compute",
+                      "Megatron-LM trains experts in bf16 and fp8, not in fp16; use bf16"};
+  }
+  if (p.context > 1 && job.batch.sequence % (2 * p.context) != 0) {
+    return BrokenRule{
+        "parallel.context",
+        fmt::format("Megatron-LM cuts a sequence into two parts for each of {} context "
+                    "ranks, and {} tokens are no multiple of {}; use another size",
+                    p.context, job.batch.sequence, 2 * p.context)};
+  }
+  if (w.moe && p.expert > 1 && p.tensor > 1 && !p.sequence_parallel) {
+    return BrokenRule{"parallel.sequence_parallel",
+                      "Megatron-LM splits experts over tensor ranks with sequence parallelism "
+                      "only; use true"};
+  }
+  if (p.pipeline > 1 && p.data > 1 && p.order != kUsualOrder && p.order != kPipelineOutside) {
+    return BrokenRule{"parallel.order",
+                      "Megatron-LM numbers ranks tensor, context, data, pipeline or tensor, "
+                      "context, pipeline, data; use one of these"};
+  }
+  return std::nullopt;
+}
+
+Broken broken_by_torchtitan(const Job& job, const TransformerWorkload& w) {
+  const Parallel& p = job.parallel;
+  if (!w.llama_style()) {
+    return BrokenRule{"workload.activation",
+                      "torchtitan trains models of Llama's kind, without biases; use swiglu"};
+  }
+  if (p.tensor > 1 && !p.sequence_parallel) {
+    return BrokenRule{"parallel.sequence_parallel",
+                      "torchtitan's tensor ranks split the sequence between blocks; use true"};
+  }
+  if (p.pipeline > 1 && p.schedule == ScheduleKind::kZbH1) {
+    return BrokenRule{"parallel.schedule", "torchtitan has no zb-h1; use 1f1b or gpipe"};
+  }
+  const bool replicated = p.zero == 0 && p.data * p.context > 1;
+  if (replicated && p.tensor * p.pipeline * p.context > 1) {
+    return BrokenRule{"parallel.zero",
+                      "torchtitan replicates weights where nothing else is split; use 3"};
+  }
+  if ((p.zero == 1 || p.zero == 2) && p.data * p.context > 1) {
+    return BrokenRule{"parallel.zero", fmt::format("found {}: torchtitan shards weights, gradients "
+                                                   "and optimizer, or nothing; use 3 or 0",
+                                                   p.zero)};
+  }
+  if (p.recompute.kind == RecomputeKind::kFirstLayers) {
+    return BrokenRule{"parallel.recompute",
+                      "torchtitan recomputes all layers alike; use none, selective or full"};
+  }
+  const std::int64_t lent = p.context * (p.expert_split().tensor == 1 ? p.tensor : 1);
+  if (p.expert > 1 && (p.zero != 3 || !p.zero_level.empty() || p.expert % lent != 0)) {
+    return BrokenRule{"parallel.expert",
+                      fmt::format("torchtitan spreads experts over ranks that shard weights, context "
+                                  "ranks first; use zero 3 without a level, and a multiple of {}",
+                                  lent)};
+  }
+  if (job.batch.sequence % (p.tensor * (p.context > 1 ? 2 * p.context : 1)) != 0) {
+    return BrokenRule{"batch.sequence",
+                      fmt::format("torchtitan cuts a sequence into two parts for each context rank "
+                                  "and one for each tensor rank, and {} tokens are no multiple; use "
+                                  "another length",
+                                  job.batch.sequence)};
+  }
+  if (p.context > 1 && p.context_algorithm == ContextAlgorithm::kAllToAll) {
+    return BrokenRule{"parallel.context_algorithm",
+                      "torchtitan gathers keys and values or passes them around; use all_gather or "
+                      "ring"};
+  }
+  return std::nullopt;
+}
+
+Broken broken_by_deepspeed(const Job& job) {
+  const Parallel& p = job.parallel;
+  if (p.pipeline > 1 && p.zero > 1) {
+    return BrokenRule{"parallel.zero", fmt::format("found {}: DeepSpeed's pipeline shards the "
+                                                   "optimizer at most; use 0 or 1",
+                                                   p.zero)};
+  }
+  if (p.pipeline > 1 && p.schedule != ScheduleKind::kOneFOneB) {
+    return BrokenRule{"parallel.schedule", "DeepSpeed runs 1f1b; use that"};
+  }
+  if (p.virtual_stages > 1) {
+    return BrokenRule{"parallel.virtual_stages", "DeepSpeed does not interleave stages; use 1"};
+  }
+  if (p.tensor > 1 && p.zero == 3) {
+    return BrokenRule{"parallel.zero", "DeepSpeed's tensor ranks go with ZeRO up to 2; use 2"};
+  }
+  if (p.sequence_parallel) {
+    return BrokenRule{"parallel.sequence_parallel",
+                      "DeepSpeed's tensor ranks hold whole sequences; use false"};
+  }
+  if (p.context > 1 && p.context_algorithm != ContextAlgorithm::kAllToAll) {
+    return BrokenRule{"parallel.context_algorithm",
+                      "DeepSpeed exchanges sequence parts for heads; use all_to_all"};
+  }
+  if (p.recompute.kind == RecomputeKind::kFirstLayers) {
+    return BrokenRule{"parallel.recompute",
+                      "DeepSpeed recomputes all layers alike; use none, selective or full"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+const char* name_of(TrainingStack stack) {
+  switch (stack) {
+    case TrainingStack::kMegatron:
+      return "Megatron-LM";
+    case TrainingStack::kNemo:
+      return "NeMo";
+    case TrainingStack::kTorchtitan:
+      return "torchtitan";
+    case TrainingStack::kDeepspeed:
+      break;
+  }
+  return "DeepSpeed";
+}
+
+std::optional<BrokenRule> broken_rule(const Job& job, TrainingStack stack) {
+  const TransformerWorkload* w = job.workload.transformer();
+  if (w == nullptr) {
+    return BrokenRule{"workload", fmt::format("{} trains transformers", name_of(stack))};
+  }
+  switch (stack) {
+    case TrainingStack::kMegatron:
+    case TrainingStack::kNemo:
+      return broken_by_megatron(job, *w);
+    case TrainingStack::kTorchtitan:
+      return broken_by_torchtitan(job, *w);
+    case TrainingStack::kDeepspeed:
+      break;
+  }
+  return broken_by_deepspeed(job);
+}
+
+}  // namespace stepcast

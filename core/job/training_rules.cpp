@@ -1,0 +1,136 @@
+#include <fmt/format.h>
+
+#include <array>
+
+#include "core/job/framework_traits.h"
+#include "core/job/internal/rules.h"
+#include "core/job/layer_split.h"
+
+// What is trained and how: adapters, loss, lengths of documents, modules that are recomputed.
+namespace stepcast::internal {
+namespace {
+
+Broken adapters(const Job& job, const TransformerWorkload& w) {
+  if (!job.lora) {
+    return !job.formats.frozen
+               ? std::nullopt
+               : Broken(BrokenRule{"formats.frozen",
+                                   "found a format of weights that are not trained, but all are; "
+                                   "leave it out, or give lora"});
+  }
+  const Lora& l = *job.lora;
+  if (job.phase != JobPhase::kTrain) {
+    return BrokenRule{"lora", "found adapters, but nothing is trained; use phase train"};
+  }
+  if (job.parallel.schedule == ScheduleKind::kZbH1) {
+    return BrokenRule{"lora",
+                      "zb-h1 makes the weight gradients of whole layers later, of which "
+                      "adapters leave few; use schedule 1f1b"};
+  }
+  if (w.mla || w.parallel_block) {
+    return BrokenRule{"lora", fmt::format("adapters of {} are not modelled; leave lora out",
+                                          w.mla ? "latent attention" : "parallel blocks")};
+  }
+  if (w.moe && (l.fc1 || l.fc2)) {
+    return BrokenRule{"lora.targets",
+                      "adapters of experts are not modelled; use qkv and projection"};
+  }
+  if (!l.qkv && !l.projection && !l.fc1 && !l.fc2) {
+    return BrokenRule{"lora.targets", "found none; name some of qkv, projection, fc1 and fc2"};
+  }
+  const std::int64_t chunks = job.parallel.pipeline * job.parallel.virtual_stages;
+  if (chunks > 1 &&
+      split_layers(w.layers, chunks, job.parallel.pipeline_split).front().count == 0) {
+    return BrokenRule{"parallel.pipeline_split",
+                      "leaves the embedding alone in its chunk, where nothing is trained beside "
+                      "adapters; give the first chunk a layer"};
+  }
+  return std::nullopt;
+}
+
+Broken loss(const Job& job, const TransformerWorkload&) {
+  const std::int64_t chunks = job.loss.chunks;
+  const std::int64_t tokens = job.batch.micro * job.batch.sequence / job.parallel.context;
+  if (chunks == 1) {
+    return std::nullopt;
+  }
+  if (tokens % chunks != 0) {
+    return BrokenRule{
+        "loss.chunks",
+        fmt::format("{} do not divide the {} tokens of a micro-batch on a rank; use {}", chunks,
+                    tokens, divisors(tokens, chunks))};
+  }
+  if (job.phase != JobPhase::kTrain) {
+    return BrokenRule{"loss.chunks", "inference has no loss; use 1"};
+  }
+  if (job.parallel.schedule == ScheduleKind::kZbH1) {
+    return BrokenRule{"loss.chunks",
+                      "a loss in parts makes the head's weight gradient in the "
+                      "forward pass, zb-h1 later; use 1, or schedule 1f1b"};
+  }
+  if (job.loss.kind == LossKind::kEager) {
+    return BrokenRule{"loss.kind",
+                      "eager kernels work on all logits; use copied, compiled or "
+                      "fused with chunks"};
+  }
+  return std::nullopt;
+}
+
+Broken lengths(const Job& job, const TransformerWorkload& w) {
+  if (!job.sequence_lengths) {
+    return std::nullopt;
+  }
+  const SequenceLengths& s = *job.sequence_lengths;
+  if (job.phase != JobPhase::kTrain) {
+    return BrokenRule{"sequence_lengths", "are of training; use phase train"};
+  }
+  if (!s.packed || !s.attend_within) {
+    return std::nullopt;
+  }
+  if (job.parallel.context > 1) {
+    return BrokenRule{"sequence_lengths.attention",
+                      "documents that context ranks share parts of are not modelled; use "
+                      "\"sequence\", or parallel.context 1"};
+  }
+  if (!job.flash_attention) {
+    return BrokenRule{"sequence_lengths.attention",
+                      "unfused attention makes the scores of whole sequences; use \"sequence\", or "
+                      "attention flash"};
+  }
+  if (w.window > 0) {
+    return BrokenRule{"sequence_lengths.attention",
+                      "windows inside documents are not modelled; use \"sequence\""};
+  }
+  return std::nullopt;
+}
+
+Broken modules(const Job& job, const TransformerWorkload& w) {
+  const Recompute& r = job.parallel.recompute;
+  if (r.kind != RecomputeKind::kSelective || r.modules == RecomputeModules{}) {
+    return std::nullopt;
+  }
+  const char* key = "parallel.recompute.modules";
+  if (r.modules.expert_activation && !w.moe) {
+    return BrokenRule{key, "found moe_act, but there are no experts; leave it out"};
+  }
+  if ((r.modules.norms || r.modules.feed_forward) && w.parallel_block) {
+    return BrokenRule{key, "modules of parallel blocks are not told apart; use core_attn"};
+  }
+  if (job.parallel.schedule == ScheduleKind::kZbH1) {
+    return BrokenRule{key,
+                      "zb-h1 keeps what the weight gradients need until they are made; use "
+                      "core_attn, or schedule 1f1b"};
+  }
+  if (framework_traits(job.system).selective_per_op) {
+    return BrokenRule{key, "the stack recomputes op by op; use selective"};
+  }
+  return std::nullopt;
+}
+
+constexpr std::array<TransformerRule, 4> kTrainingRules{adapters, loss, lengths, modules};
+
+}  // namespace
+
+std::span<const TransformerRule> training_rules() { return kTrainingRules; }
+
+}  // namespace stepcast::internal

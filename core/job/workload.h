@@ -1,0 +1,124 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/access/access.h"
+#include "core/formats.h"
+#include "core/graph/op.h"
+#include "core/graph/step_inputs.h"
+
+namespace stepcast {
+
+/// Feed-forward layers of many experts of which a router picks a few per token (Shazeer et al.,
+/// arXiv 1701.06538; Fedus et al., arXiv 2101.03961). Experts and shared experts have no biases.
+struct MixtureOfExperts {
+  std::int64_t experts = 0;
+  std::int64_t per_token = 0;           ///< experts a token is sent to
+  std::int64_t shared = 0;              ///< experts every token passes, of the same width each
+  std::int64_t ffn_hidden = 0;          ///< width of one expert
+  std::int64_t first_dense_layers = 0;  ///< layers before the first with experts
+  /// Neighbouring experts form `groups` equal groups; all experts of a token lie in at most
+  /// `groups_per_token` of them (DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
+  std::int64_t groups = 1;
+  std::int64_t groups_per_token = 1;
+  /// Most copies an expert takes of one rank's tokens, relative to an even spread; the rest is
+  /// dropped. 0: nothing is dropped.
+  double capacity_factor = 0;
+  std::shared_ptr<const Access> routing;  ///< popularity of the experts; none: all alike
+  std::string routing_file;               ///< the file behind `routing`, if any
+  /// Are all experts, and all that go together, as likely?
+  [[nodiscard]] bool even() const { return !routing || routing->kind() == AccessKind::kUniform; }
+  /// Does the router keep a token out of some groups?
+  [[nodiscard]] bool limits_groups() const { return groups_per_token < groups; }
+};
+
+/// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): queries, keys and
+/// values are projected up from narrow vectors; of a head's query and key `nope_dim` columns carry
+/// no positions and `rope_dim` do, and all heads share those of the key.
+struct LatentAttention {
+  std::int64_t q_rank = 0;  ///< 0: queries come straight from the hidden state
+  std::int64_t kv_rank = 0;
+  std::int64_t rope_dim = 0;
+  std::int64_t nope_dim = 0;
+  std::int64_t v_dim = 0;
+  [[nodiscard]] std::int64_t query_dim() const { return nope_dim + rope_dim; }
+};
+
+/// A decoder-only transformer. Defaults follow CONTRACT section 3.
+struct TransformerWorkload {
+  std::int64_t layers = 0;
+  std::int64_t hidden = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;  ///< = heads for multi-head attention
+  std::int64_t head_dim = 0;  ///< = hidden / heads unless given
+  std::int64_t ffn_hidden = 0;
+  Activation activation = Activation::kGelu;
+  std::int64_t vocabulary = 0;
+  bool tied_embeddings = false;
+  std::int64_t window = 0;  ///< keys a query sees, itself included; 0: all before it
+  /// With `window`: every n-th layer (n, 2n, ..., counted from 1) sees all keys before it; 0: none
+  /// does. Gemma 3 has n = 6, gpt-oss n = 2.
+  std::int64_t full_attention_every = 0;
+  /// Keys a query of this layer, counted from 0, sees; 0: all before it.
+  [[nodiscard]] std::int64_t window_of(std::int64_t layer) const {
+    return full_attention_every > 0 && (layer + 1) % full_attention_every == 0 ? 0 : window;
+  }
+  /// Attention probabilities, both branches and the embedding lose values in training.
+  bool dropout = false;
+  bool parallel_block = false;  ///< attention and feed-forward block read one norm, side by side
+  std::optional<LatentAttention> mla;  ///< then kv_heads and head_dim say nothing
+  std::optional<MixtureOfExperts> moe;
+  /// What the model it was made from has and this description leaves out or simplifies, each as a
+  /// phrase: "multi-token prediction (left out)". Predictions repeat them as warnings.
+  std::vector<std::string> approximated;
+  /// Has this layer experts instead of one feed-forward block?
+  [[nodiscard]] bool has_experts(std::int64_t layer) const {
+    return moe && layer >= moe->first_dense_layers;
+  }
+  /// GPT style (LayerNorm with bias, learned positions, biased projections) when the activation is
+  /// gelu; Llama style (RMSNorm, rotary positions, no biases) otherwise.
+  [[nodiscard]] bool llama_style() const { return activation != Activation::kGelu; }
+  [[nodiscard]] bool gated() const {
+    return activation == Activation::kSwiGlu || activation == Activation::kGeGlu;
+  }
+  [[nodiscard]] std::int64_t query_width() const { return heads * head_dim; }
+  [[nodiscard]] std::int64_t kv_width() const { return kv_heads * head_dim; }
+};
+
+enum class InteractionKind : std::uint8_t { kDot, kCat, kDcnV2 };
+struct Interaction {
+  InteractionKind kind = InteractionKind::kDot;
+  std::int64_t layers = 0;  ///< dcnv2
+  std::int64_t rank = 0;    ///< dcnv2
+};
+
+struct LayerModel;  // core/job/layers.h
+
+/// Embedding tables and a dense half that is data-parallel. A deep-learning recommendation model
+/// (arXiv 1906.00091): MLP lists give output widths. With `layers` the dense half is that list
+/// instead, the other fields of it are empty, and there may be no tables: kinds wukong, dhen, dit,
+/// rnn_ctc and graph.
+struct DlrmWorkload {
+  std::int64_t dense_features = 0;
+  std::vector<std::int64_t> bottom_mlp;
+  std::vector<std::int64_t> top_mlp;
+  Interaction interaction;
+  std::vector<EmbeddingTable> tables;
+  std::shared_ptr<const LayerModel> layers;
+};
+
+struct Workload {
+  std::string name;
+  std::variant<TransformerWorkload, DlrmWorkload> model;
+  std::optional<Batch> default_batch;
+  [[nodiscard]] const TransformerWorkload* transformer() const {
+    return std::get_if<TransformerWorkload>(&model);
+  }
+  [[nodiscard]] const DlrmWorkload* dlrm() const { return std::get_if<DlrmWorkload>(&model); }
+};
+
+}  // namespace stepcast

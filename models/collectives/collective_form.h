@@ -1,0 +1,168 @@
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/graph/op.h"
+#include "core/job/system.h"
+#include "models/cost_model.h"
+#include "models/kernels/kernel_form.h"
+
+namespace stepcast::models {
+
+/// An analytical form of collectives on a group. `bytes` follows the NCCL convention of the op:
+/// all-reduce the buffer, all-gather the gathered output, reduce-scatter the input, all-to-all one
+/// rank's send buffer, broadcast, send and recv the message. Every form is monotone and continuous
+/// in bytes for any constants within their bounds.
+class CollectiveForm {
+ public:
+  virtual ~CollectiveForm() = default;
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  [[nodiscard]] virtual std::vector<Constant> constants(const System& system) const = 0;
+  [[nodiscard]] virtual Prediction predict(OpKind kind, double bytes, const GroupShape& group,
+                                           const System& system,
+                                           std::span<const double> c) const = 0;
+  /// Personalised exchange of one rank: `level_bytes[i]` through its port of level i, `kept` stay
+  /// on the rank.
+  [[nodiscard]] virtual Seconds exchange(std::span<const double> level_bytes, double kept,
+                                         double peers, const GroupShape& group,
+                                         const System& system, std::span<const double> c) const = 0;
+  /// What a collective costs on top when its communicator was not used for a while: buffers and
+  /// code have left the caches. Monotone in both; 0 for a time below 0 (not known).
+  [[nodiscard]] virtual Seconds after_rest(double, Seconds, std::span<const double>) const {
+    return {};
+  }
+  /// Do constants of some kinds say something about the others? Then a fit also writes
+  /// "collective".
+  [[nodiscard]] virtual bool serves_other_kinds() const { return false; }
+  /// What no constants and no residual may undercut; 0 where the fabric is not described.
+  [[nodiscard]] virtual Seconds limit(OpKind, double, const GroupShape&, const System&) const {
+    return {};
+  }
+  [[nodiscard]] virtual Seconds exchange_limit(std::span<const double>, const GroupShape&,
+                                               const System&) const {
+    return {};
+  }
+};
+
+/// From the fabric. A collective of n ranks costs what its messages' latencies add up to, and what
+/// its bytes need at the slowest port; protocols move the first part up in smooth steps.
+///
+///   time = (start + latency * hops + peer * (n-1)) * (1 + wide * s(chunk / wide_bytes))
+///        + bulk * steps * s(chunk / bulk_bytes)
+///        + ramp * chunk / (chunk + ramp_bytes)
+///        + (1 + own / (n-1)) * max over levels of bytes_level / (bandwidth_level * efficiency)
+///   s(x) = x^2 / (1 + x^2),  chunk = bytes / n
+///
+/// - hops: latencies of the links on the path. A ring walks every member; a tree or a switch is a
+///   chain inside the innermost unit and doubles at each hop across units; an exchange pays its
+///   outermost link once. `outer` multiplies the latencies of all levels but the innermost, which
+///   a data sheet rarely gives.
+/// - wide: share by which latency grows once messages are spread over all channels and threads.
+/// - bulk: latencies a step adds when flags in the data (LL, LL128) give way to the bandwidth
+///   (Simple) protocol. Steps: of a ring n - 1 at the pace of its slowest link, of an exchange one
+///   per peer, of a tree as hops.
+/// - own: share of one chunk's transfer that a rank's own part costs (ring, direct).
+/// - ramp: pipeline filling of large messages.
+/// - ring, hierarchical, in_switch: share of the port each algorithm sustains, at most 1.
+///
+/// Bytes through one device's port, with m_i members of the group per unit of level i (L = m_0),
+/// G = size, S = bytes (kernels-and-collectives section 3.3):
+/// - ring: level 0 S (G-1)(L-1)/(G L), or S (G-1)/G when one unit holds the group; level i
+///   S (G-1)/(G m_{i-1}).
+/// - hierarchical: level i S (m_i - m_{i-1}) / (m_{i-1} m_i), the lower bound of any algorithm
+///   without reduction in the switch.
+/// - in-switch, of an all-reduce, at the levels whose switches reduce: level 0 S (L+1)/L (reduce by
+///   load, store by multicast); level i S / m_{i-1}, as what the members of a unit have summed goes
+///   up once and the result comes down once (SHARP). Other levels as hierarchical.
+/// - all-to-all: level 0 S (L-1)/G; level i S (G - m_{i-1})/G, no division by L.
+///
+/// All-reduce is twice the reduce-scatter. The levels are pipelined (maximum); the algorithm of
+/// smallest predicted time answers and is named. Oversubscription: the uplinks of a unit carry
+/// bandwidth / oversubscription per device, shared by members and sibling groups active in it.
+///
+/// Valid:   any size, any group. Ideal values give the bound from hardware facts. Below 32 MB
+///          across nodes there are no data to check against: trust it less there.
+/// Source:  byte counts derived in the reference; ring: Patarasuk & Yuan, JPDC 69(2), 2009;
+///          protocols: the knees of measured NCCL curves; reduction between machines: Graham et
+///          al., "Scalable Hierarchical Aggregation Protocol (SHArP)", COMHPC 2016.
+/// Checked: tests/models/collective_test.cpp, collective_accuracy_test.cpp.
+class FabricCollective final : public CollectiveForm {
+ public:
+  std::string_view name() const override { return "collective.fabric"; }
+  bool serves_other_kinds() const override { return true; }
+  std::vector<Constant> constants(const System& system) const override;
+  Prediction predict(OpKind kind, double bytes, const GroupShape& group, const System& system,
+                     std::span<const double> c) const override;
+  Seconds exchange(std::span<const double> level_bytes, double kept, double peers,
+                   const GroupShape& group, const System& system,
+                   std::span<const double> c) const override;
+  Seconds limit(OpKind kind, double bytes, const GroupShape& group,
+                const System& system) const override;
+  Seconds exchange_limit(std::span<const double> level_bytes, const GroupShape& group,
+                         const System& system) const override;
+};
+
+/// Ranks that exchange through shared memory or sockets of one machine: no ports, but protocol and
+/// cache knees.
+///
+///   time = start + (n-1) member + volume * seconds_per_byte(bytes; near, far, capacity) +
+///   rendezvous * x / (1 + x) + kept * self, x = (bytes / threshold)^2
+///   after a rest of t:  + (cold + cold_byte * bytes / (1 + bytes / capacity)) * t / (t +
+///   cold_after)
+///
+/// volume = bytes moved by one rank: all-reduce 2 (n-1)/n S; all-gather, reduce-scatter, all-to-all
+/// (n-1)/n S; else S. Valid:   groups of the sizes it was fitted on. Source: derived; two knees
+/// (eager -> rendezvous, cache -> memory) of CPU message passing.
+class KneeCollective final : public CollectiveForm {
+ public:
+  std::string_view name() const override { return "collective.knee"; }
+  std::vector<Constant> constants(const System& system) const override;
+  Prediction predict(OpKind kind, double bytes, const GroupShape& group, const System& system,
+                     std::span<const double> c) const override;
+  Seconds exchange(std::span<const double> level_bytes, double kept, double peers,
+                   const GroupShape& group, const System& system,
+                   std::span<const double> c) const override;
+  Seconds after_rest(double bytes, Seconds since_use, std::span<const double> c) const override;
+};
+
+/// The first answers where nothing was fitted.
+const std::vector<std::unique_ptr<CollectiveForm>>& builtin_collective_forms();
+const CollectiveForm* collective_form_named(std::string_view name);
+
+enum class Algorithm : std::uint8_t { kRing, kHierarchical, kInSwitch, kDirect };
+/// Bytes through one device's port at each level of the system's fabric, by the table above.
+std::vector<double> port_bytes(OpKind kind, Algorithm algorithm, double bytes,
+                               const GroupShape& group, const System& system);
+/// Algorithms that may carry out a collective on this group, as NCCL's: all-gather and
+/// reduce-scatter the ring; all-reduce ring, tree ("hierarchical", across units) and the switch;
+/// the rest direct.
+std::vector<Algorithm> algorithms(OpKind kind, const GroupShape& group, const System& system);
+/// Time at the slowest port; `bytes` per level, each port at this share of its bandwidth.
+Seconds slowest_port(std::span<const double> bytes, const GroupShape& group, const System& system,
+                     double efficiency);
+/// The least over algorithms of the time at the slowest port at full bandwidth: no measurement of
+/// this fabric can be faster, no prediction is. Readers of measured rows refuse what lies below.
+Seconds physical_limit(OpKind kind, double bytes, const GroupShape& group, const System& system);
+/// Bytes that one rank's ports carry in an exchange: those of level 0 and those leaving the unit.
+double exchanged_bytes(std::span<const double> level_bytes);
+/// Bytes that one rank moves in a symmetric collective of n ranks: all-reduce 2 (n-1)/n S;
+/// all-gather, reduce-scatter, all-to-all (n-1)/n S; else S.
+double moved_bytes(OpKind kind, double bytes, double n);
+/// What one member's port sustains at a level when the group and its siblings are active.
+double port_bandwidth(const System& system, const GroupShape& group, std::size_t level);
+
+/// End of each rank of a personalised exchange in bytes through its ports: flows of a port share it
+/// equally until each is done, a rank ends with its last flow. Row-major `send`, row = sender.
+/// Returns [rank * levels + level]; a pair without bytes imposes nothing.
+std::vector<double> exchange_port_bytes(std::span<const double> send,
+                                        std::span<const std::int32_t> ranks, const System& system);
+
+/// Keys of a collective in FittedModels, most specific first: "all_to_all_v.int64" (what is
+/// exchanged decides what the receiver does with it), "all_to_all_v", "all_to_all", "collective".
+/// fp32 needs no suffix.
+std::vector<std::string> collective_keys(OpKind kind, Format format);
+
+}  // namespace stepcast::models

@@ -1,0 +1,385 @@
+#include "planner/embedding/embedding_planner.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "core/error.h"
+#include "planner/embedding/capacity.h"
+#include "planner/embedding/embedding_prices.h"
+#include "planner/embedding/internal/plan_choice.h"
+#include "planner/embedding/ledger.h"
+#include "planner/embedding/overlapped_arrival.h"
+#include "planner/embedding/plan_space.h"
+#include "planner/embedding/step_bound.h"
+#include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/plan_layout.h"
+
+namespace stepcast::planner {
+namespace {
+
+constexpr double kScarce = 0.97;     // of a capacity
+constexpr double kScarceGap = 0.03;  // above the bound
+constexpr std::array kLessMemory{0.95, 0.85};
+
+/// Why the graph builder refuses a plan; empty when it does not.
+std::string refusal(const Job& job, const EmbeddingPlan& plan) {
+  Job with = job;
+  with.embedding_plan = plan;
+  try {
+    (void)workloads::embedding_layout(with);
+  } catch (const InputError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+double space_log10(const PlacementProblem& problem) {
+  double sum = 0;
+  for (const PlacementTable& table : problem.tables) {
+    double ways = 0;
+    for (const PlacementOption& o : table.options) {
+      const double groups = problem.ranks / o.group;
+      double choices = 1;
+      for (std::int32_t p = 0; p < o.pieces && groups > 1; ++p) {
+        choices *= std::max(1.0, (groups - p) / (p + 1));
+      }
+      ways += choices;
+    }
+    sum += std::log10(std::max(1.0, ways));
+  }
+  return sum;
+}
+
+/// The largest share of a unit's capacity that is in use.
+double fullness(const PlacementProblem& problem, const Placement& placement) {
+  double most = 0;
+  const auto bytes = bytes_of(problem, placement);
+  for (std::size_t tier = 0; tier < bytes.size(); ++tier) {
+    for (std::size_t u = 0; u < bytes[tier].size(); ++u) {
+      most = std::max(
+          most, static_cast<double>(bytes[tier][u]) / static_cast<double>(std::max<std::int64_t>(
+                                                          1, problem.tiers[tier].capacity[u])));
+    }
+  }
+  return most;
+}
+
+class Planning {
+ public:
+  Planning(const Job& job, const models::CostModel& model, const PlannerOptions& options)
+      : job_(job), options_(options), prices_(job, model) {
+    for (const EmbeddingPlan& plan : options.proposed) {
+      proposed_.push_back(&plan);
+    }
+  }
+
+  EmbeddingPlanning run() {
+    result_.bound = std::numeric_limits<double>::infinity();
+    const std::vector<std::vector<std::int64_t>> spaces = spaces_of_groups();
+    spaces_left_ = static_cast<double>(spaces.size()) * (options_.tiers ? 2 : 1);
+    if (options_.search.time_limit && options_.search.clock) {
+      begin_ = options_.search.clock();
+    }
+    const bool outside = options_.tiers && asks_for_slow_tier(job_);
+    for (const auto& space : spaces) {
+      explore({.group_sizes = space,
+               .slow_tiers = outside,
+               .form = options_.form,
+               .proposed = proposed_},
+              true);
+    }
+    result_.bound_with_tiers = result_.bound;
+    const bool found = result_.best_buildable() != nullptr;
+    const bool ranges = options_.tiers && options_.form.row_ranges && job_.devices > 1;
+    for (std::size_t i = 0; ranges && i < spaces.size(); ++i) {
+      explore({.group_sizes = spaces[i],
+               .row_tiers = true,
+               .slow_tiers = outside,
+               .dedup = job_.embedding_dedup,
+               .form = options_.form,
+               .proposed = proposed_},
+              false);
+    }
+    const bool slower = !options_.form.slow_tiers || !options_.form.slow_tiers->empty();
+    // Where memory is scarce, slower memory may be the faster plan.
+    if (options_.tiers && slower && !outside && (!found || scarce_)) {
+      explore({.group_sizes = spaces.front(),
+               .slow_tiers = true,
+               .dedup = job_.embedding_dedup,
+               .form = options_.form},
+              false);
+    }
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+  /// Sizes of row-split groups of each search. Each by itself is a smaller search; then machines,
+  /// racks, pods in one plan. Very many tables: the machine only.
+  [[nodiscard]] std::vector<std::vector<std::int64_t>> spaces_of_groups() const {
+    const bool few = job_.workload.dlrm()->tables.size() <= kManyTables;
+    std::vector<std::vector<std::int64_t>> spaces;
+    for (const std::int64_t size : group_sizes(job_, options_.form)) {
+      if (few || spaces.empty()) {
+        spaces.push_back({size});
+      }
+    }
+    if (spaces.empty()) {
+      spaces.emplace_back();
+    }
+    const auto nested = workloads::nested_units(job_);
+    if (nested.size() > 1 && !options_.form.machine_groups && few) {
+      spaces.push_back(nested);
+    }
+    return spaces;
+  }
+
+  /// The search does not see which communicators a plan talks on. Where the plans it finds have no
+  /// room for theirs, it looks again with that much of the devices left free.
+  void explore(const PlanSpaceOptions& options, bool buildable) {
+    Job job = job_;
+    Bytes left_free;
+    while (const auto more = explored(job, options, buildable, left_free > Bytes{})) {
+      if (*more <= left_free || *more >= job_.system.device.memory) {
+        break;
+      }
+      left_free = *more;
+      job.system.device.memory = job_.system.device.memory - left_free;
+    }
+    --spaces_left_;
+  }
+
+  /// Bytes that communicators take of plans that were found and have no room, beyond what every
+  /// plan needs; nullopt: all have.
+  std::optional<Bytes> explored(const Job& job, const PlanSpaceOptions& space_options,
+                                bool buildable, bool again) {
+    const PlanSpace space(job, prices_, space_options);
+    if (buildable && !again) {
+      result_.space_log10 = std::max(result_.space_log10, space_log10(space.problem()));
+      // A group size whose bound is above the best plan in hand cannot improve on it.
+      const PlacementProblem& problem = space.problem();
+      const LowerBound bound =
+          lower_bound(problem.arrival_overlaps ? relaxed(problem, 1) : problem);
+      const double seconds = load_seconds(bound.value);
+      if (const PlannedCandidate* best = result_.best_buildable();
+          best != nullptr && seconds >= best->objective) {
+        note_step_bound(space_options, nullptr);
+        return std::nullopt;
+      }
+    }
+    SearchOptions searching = options_.search;
+    if (searching.time_limit && searching.clock) {
+      // What is left of the time is shared by the spaces that are left.
+      const double left = *searching.time_limit - (searching.clock() - begin_);
+      searching.time_limit = std::max(0.0, left) / std::max(1.0, spaces_left_);
+    }
+    if (const PlannedCandidate* best = result_.best_buildable(); best != nullptr) {
+      searching.rival = to_load(best->objective);
+    }
+    for (const EmbeddingPlan* plan : proposed_) {
+      if (auto start = internal::placement_of(job, space, *plan)) {
+        searching.starts.push_back(std::move(*start));
+      }
+    }
+    const SearchResult found = searched(space.problem(), searching, again);
+    if (!again && !found.shortage) {
+      note_step_bound(space_options, found.best.empty() ? nullptr : &found.best.front().second);
+    }
+    result_.evaluations += found.evaluations;
+    result_.cut = result_.cut || found.cut;
+    const double bound = load_seconds(found.bound.value);
+    if (found.best.empty() && !found.left) {
+      // With room left free the capacity is not the device's: what the first search said stands.
+      if (!again && (!result_.shortage || buildable)) {
+        result_.shortage = found.shortage;
+      }
+      return std::nullopt;
+    }
+    // With room left free the bound holds for some plans only: that of the first search stands.
+    if (buildable && !again) {
+      if (bound < result_.bound) {
+        result_.bound = bound;
+        result_.bound_reason = found.bound.reason;
+      }
+    } else if (!again) {
+      result_.bound_with_tiers = std::min(result_.bound_with_tiers, bound);
+      if (bound < result_.bound) {
+        result_.bound = bound;
+        result_.bound_reason = found.bound.reason;
+      }
+    }
+    if (buildable && !found.best.empty()) {
+      scarce_ = scarce_ || (found.gap() > kScarceGap &&
+                            fullness(space.problem(), found.best.front().second) > kScarce);
+    }
+    std::optional<Bytes> lacking;
+    std::vector<std::pair<Ticks, Placement>> all = found.best;
+    if (found.paid) {
+      all.push_back(*found.paid);
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const auto& [objective, placement] = all[i];
+      PlannedCandidate c;
+      c.paid = i == found.best.size();
+      c.plan = space.plan(job_, placement);
+      c.objective = load_seconds(objective);
+      c.plan.ledger = ledger_of(job_, c.plan);
+      if (const auto excess = excess_of(job_, c.plan, c.plan.ledger)) {
+        // The ledger of the finished plan has the last word; what it refuses is no answer.
+        result_.shortage = Shortage{excess->largest_table, excess->line.tier,
+                                    static_cast<std::int64_t>(std::ceil(excess->line.total())),
+                                    static_cast<std::int64_t>(excess->line.capacity)};
+        lacking = std::max(further_communicators(job_, c.plan), lacking.value_or(Bytes{}));
+        continue;
+      }
+      c.buildable_because = buildable ? "" : refusal(job_, c.plan);
+      c.wide = !buildable;
+      std::map<std::string, std::int64_t> mix;
+      for (std::size_t t = 0; t < placement.size(); ++t) {
+        ++mix[space.problem()
+                  .tables[t]
+                  .options[static_cast<std::size_t>(placement[t].option)]
+                  .label];
+      }
+      c.mix.assign(mix.begin(), mix.end());
+      result_.candidates.push_back(std::move(c));
+    }
+    return lacking;
+  }
+
+  /// Where memory is scarce, what is found with less of it may be the better start: a descent that
+  /// leaves no room free cannot move.
+  static SearchResult searched(const PlacementProblem& problem, const SearchOptions& options,
+                               bool again) {
+    SearchResult found = search(problem, options);
+    if (again || found.best.empty() || options.time_limit || found.gap() < kScarceGap ||
+        fullness(problem, found.best.front().second) < kScarce) {
+      return found;
+    }
+    SearchOptions more = options;
+    PlacementProblem less = problem;
+    for (const double share : kLessMemory) {
+      for (std::size_t tier = 0; tier < problem.tiers.size(); ++tier) {
+        for (std::size_t u = 0; u < problem.tiers[tier].capacity.size(); ++u) {
+          less.tiers[tier].capacity[u] = static_cast<std::int64_t>(
+              share * static_cast<double>(problem.tiers[tier].capacity[u]));
+        }
+      }
+      for (auto& [objective, placement] : search(less, options).best) {
+        more.starts.push_back(std::move(placement));
+      }
+    }
+    SearchResult again_found = search(problem, more);
+    again_found.evaluations += found.evaluations;
+    again_found.bound.value = std::max(again_found.bound.value, found.bound.value);
+    return again_found.best.front().first <= found.best.front().first ? again_found : found;
+  }
+
+  /// Shortest step that a space leaves possible, where prices are never above the model's.
+  /// `known`: one of its placements; null for a space that was left unsearched, whose plans the
+  /// bound holds for as well.
+  void note_step_bound(PlanSpaceOptions options, const Placement* known) {
+    options.fit = LineFit::kBelow;
+    const PlanSpace space(job_, prices_, options);
+    step_bound_ = std::min(step_bound_, least_step(job_, space, known));
+  }
+
+  void finish() {
+    result_.step_bound = result_.candidates.empty() ? 0 : step_bound_;
+    auto& all = result_.candidates;
+    std::stable_sort(all.begin(), all.end(),
+                     [](const auto& a, const auto& b) { return a.objective < b.objective; });
+    // What the wider space found and the builder accepts was in the narrower space too.
+    const auto same = [](const auto& a, const auto& b) {
+      return a.objective == b.objective && a.buildable() == b.buildable();
+    };
+    all.erase(std::unique(all.begin(), all.end(), same), all.end());
+    const PlannedCandidate* best = result_.best_buildable();
+    if (best != nullptr) {
+      result_.shortage.reset();
+      result_.gap = best->objective / std::max(result_.bound, 1e-15) - 1;
+    } else if (!all.empty()) {
+      result_.shortage.reset();
+      result_.bound = result_.bound_with_tiers;
+      result_.gap = all.front().objective / std::max(result_.bound_with_tiers, 1e-15) - 1;
+    } else {
+      result_.bound = result_.bound_with_tiers = 0;
+    }
+    std::vector<PlannedCandidate> kept;
+    std::size_t built = 0;
+    std::size_t others = 0;
+    bool plain = false;
+    bool paid = false;
+    for (PlannedCandidate& c : all) {
+      const bool also = (!c.wide && !plain) || (c.paid && !paid);
+      plain = plain || !c.wide;
+      paid = paid || c.paid;
+      if (c.buildable() ? built++ < options_.keep || also : others++ < 1) {
+        kept.push_back(std::move(c));
+      }
+    }
+    all = std::move(kept);
+  }
+
+  const Job& job_;
+  const PlannerOptions& options_;
+  EmbeddingPrices prices_;
+  std::vector<const EmbeddingPlan*> proposed_;
+  double step_bound_ = std::numeric_limits<double>::infinity();
+  EmbeddingPlanning result_;
+  double begin_ = 0;  ///< on the clock, where there is a limit
+  double spaces_left_ = 1;
+  bool scarce_ = false;  ///< memory stands between a plan and its bound
+};
+
+}  // namespace
+
+const PlannedCandidate* EmbeddingPlanning::best_buildable() const {
+  const PlannedCandidate* best = nullptr;
+  for (const PlannedCandidate& c : candidates) {
+    if (c.buildable() && (best == nullptr || c.objective < best->objective)) {
+      best = &c;
+    }
+  }
+  return best;
+}
+
+EmbeddingPlanning plan_embeddings(const Job& job, const models::CostModel& model,
+                                  const PlannerOptions& options) {
+  check_plannable(job);
+  return Planning(job, model, options).run();
+}
+
+namespace {
+
+Job without_constraints(const Job& job) {
+  check_plannable(job);
+  Job free = job;
+  free.plan_constraints.clear();
+  return free;
+}
+
+}  // namespace
+
+PlanPricer::PlanPricer(const Job& job, const models::CostModel& model,
+                       std::vector<const EmbeddingPlan*> proposed)
+    : job_(without_constraints(job)),
+      prices_(job_, model),
+      space_(job_, prices_,
+             {.group_sizes = group_sizes(job_), .proposed = std::move(proposed)}) {}
+
+std::optional<double> PlanPricer::objective(const EmbeddingPlan& plan) const {
+  const auto placement = internal::placement_of(job_, space_, plan);
+  return placement ? std::optional(load_seconds(objective_of(space_.problem(), *placement)))
+                   : std::nullopt;
+}
+
+std::optional<double> objective_of_plan(const Job& job, const models::CostModel& model,
+                                        const EmbeddingPlan& plan) {
+  return PlanPricer(job, model, {&plan}).objective(plan);
+}
+
+}  // namespace stepcast::planner

@@ -1,0 +1,114 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "core/job/job.h"
+#include "models/cost_model.h"
+#include "models/kernels/kernel_form.h"
+#include "workloads/embedding_plan/row_shares.h"
+
+namespace stepcast::planner {
+
+/// A price that is linear in bytes: start + per_byte * bytes.
+struct LinearPrice {
+  double start = 0;
+  double per_byte = 0;
+  [[nodiscard]] double beyond_start(double bytes) const { return per_byte * bytes; }
+};
+
+/// Which line stands for the model's times of all sizes.
+enum class LineFit : std::uint8_t {
+  kNear,   ///< through the size asked for and its half: what a typical plan pays
+  kBelow,  ///< of the lines nowhere above the model the highest at that size: for bounds
+};
+
+/// What pieces of embedding tables cost, in seconds, asked of the measured models through
+/// models::CostModel: the planner has no cost formula of its own. An op on several tables costs its
+/// start once and, per table, what the model says of that table alone beyond the start.
+///
+/// Distinct rows are counted once per table, on a grid of lookups that halve; a shard with a share
+/// s of randomly chosen rows sees s U(n) distinct rows in its s n lookups (Access::random_subset).
+class EmbeddingPrices {
+ public:
+  EmbeddingPrices(const Job& job, const models::CostModel& model);
+  ~EmbeddingPrices();
+
+  /// The lookups of `samples` samples that reach a share of a table's rows, `dim` columns of them.
+  struct Lookups {
+    std::size_t table = 0;
+    double samples = 0;
+    double share = 1;
+    std::int64_t dim = 0;
+    bool unpooled = false;
+  };
+  [[nodiscard]] double forward(const Lookups& l) const;
+  [[nodiscard]] double backward(const Lookups& l) const;  ///< optimizer fused
+  [[nodiscard]] double gradient(const Lookups& l) const;  ///< dense gradient of a replicated table
+  [[nodiscard]] double forward_start() const { return forward_.start; }
+  [[nodiscard]] double backward_start() const { return backward_.start; }
+  [[nodiscard]] double gradient_start() const { return gradient_.start; }
+  /// Expected distinct rows in `lookups` lookups of the whole table.
+  [[nodiscard]] double unique(std::size_t table, double lookups) const;
+  /// workloads::hottest_rows of a table's law.
+  [[nodiscard]] std::shared_ptr<const std::vector<workloads::HotRow>> hottest(
+      std::size_t table) const;
+
+  /// Collective among ranks first, first + step, ..., around `bytes` (NCCL convention).
+  [[nodiscard]] LinearPrice link(OpKind kind, Format format, std::int64_t members,
+                                 std::int64_t step, double bytes, LineFit fit) const;
+  /// Memory-bound kernel around `bytes` read and written.
+  [[nodiscard]] LinearPrice memory_bound(OpKind kind, double bytes, LineFit fit) const;
+  /// Dense optimizer of replicated tables, and zeroing their gradient: price per element.
+  [[nodiscard]] LinearPrice dense_update(double elements, LineFit fit) const;
+  /// Seconds that the kernels of the dense model take in a step, and its gradients' all-reduce;
+  /// the same under every plan.
+  struct DenseStep {
+    double compute = 0;
+    double all_reduce = 0;
+    double gradient_bytes = 0;  ///< that are all-reduced
+    /// Of `compute`: the layers before the tables, forward and backward, while which looked-up rows
+    /// may be exchanged; and the optimizer.
+    double before_tables = 0, optimizer = 0;
+  };
+  [[nodiscard]] const DenseStep& dense_step() const;
+
+ private:
+  struct Kernel {
+    const Op* op = nullptr;
+    double start = 0;
+  };
+  /// Lookups of a kernel that were priced: the spaces of a job ask for the same ones.
+  struct Asked {
+    const Op* op = nullptr;
+    Lookups lookups;
+    bool operator==(const Asked& o) const;
+  };
+  struct AskedHash {
+    std::size_t operator()(const Asked& a) const;
+  };
+  [[nodiscard]] double price(const Kernel& kernel, const Lookups& l) const;
+  [[nodiscard]] double asked_of_model(const Kernel& kernel, const Lookups& l) const;
+  struct Curve {
+    double lookups = 0;  ///< of the first point; each further one has half
+    std::vector<double> unique;
+  };
+  [[nodiscard]] const Curve& curve(std::size_t table) const;
+
+  const Job& job_;
+  const models::CostModel& model_;
+  Program program_;
+  Kernel forward_, backward_, gradient_;
+  mutable std::optional<DenseStep> dense_;
+  mutable std::vector<std::shared_ptr<const Curve>> curves_;
+  using LawKey = std::tuple<int, std::int64_t, double, double, const Access*>;
+  mutable std::map<LawKey, std::shared_ptr<const Curve>> by_law_;
+  mutable std::unordered_map<Asked, double, AskedHash> priced_;
+  mutable std::vector<std::shared_ptr<const std::vector<workloads::HotRow>>> hottest_;
+};
+
+}  // namespace stepcast::planner

@@ -1,0 +1,71 @@
+#include "planner/embedding/internal/hot_rows.h"
+
+#include <algorithm>
+
+namespace stepcast::planner::internal {
+
+HotRows hot_rows(const EmbeddingTable& table, std::span<const workloads::HotRow> hottest,
+                 std::int64_t members, std::optional<Split> split, std::int64_t blocks) {
+  struct Way {
+    std::vector<workloads::RowShares> blocks;
+    double most = 0;
+  };
+  const auto over = [&](Split by) {
+    Way way;
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      const std::int64_t first = first_row_of(table, b, blocks);
+      way.blocks.emplace_back(table.access.get(),
+                              RowSplit{.first_row = first,
+                                                  .rows = first_row_of(table, b + 1, blocks) - first,
+                                                  .table_rows = table.rows,
+                                                  .split = by,
+                                                  .members = members},
+                              hottest);
+      way.most = std::max(way.most, way.blocks.back().most());
+    }
+    return way;
+  };
+  Way best = over(split.value_or(Split::kBlock));
+  Split by = split.value_or(Split::kBlock);
+  if (!split && !hottest.empty() && members > 1) {
+    Way striped = over(Split::kStripe);
+    if (striped.most < best.most) {
+      best = std::move(striped);
+      by = Split::kStripe;
+    }
+  }
+  HotRows rows{by, {}, best.most};
+  for (const workloads::RowShares& block : best.blocks) {
+    const std::vector<double> shares = block.by_member();
+    rows.shares.insert(rows.shares.end(), shares.begin(), shares.end());
+  }
+  return rows;
+}
+
+void spread_by_shares(PlacementOption& o, std::span<const double> shares,
+                      const std::array<bool, kPhases>& grows) {
+  constexpr double kAlike = 1.001;
+  const double alike = kAlike * *std::min_element(shares.begin(), shares.end());
+  double base = 0;
+  double count = 0;
+  for (const double share : shares) {
+    base += share <= alike ? share : 0;
+    count += share <= alike ? 1 : 0;
+  }
+  base /= count;
+  const auto members = static_cast<double>(shares.size());  // priced: one of so many equal shares
+  for (std::size_t m = 0; m < shares.size(); ++m) {
+    if (shares[m] > alike) {
+      o.skew.push_back(
+          {static_cast<std::int32_t>(m), static_cast<float>((shares[m] - base) * members)});
+    }
+  }
+  for (std::size_t p = 0; p < kPhases && !o.skew.empty(); ++p) {
+    if (grows[p]) {
+      o.skewed[p] = o.load[p];
+      o.load[p] = static_cast<Ticks>(static_cast<double>(o.load[p]) * base * members);
+    }
+  }
+}
+
+}  // namespace stepcast::planner::internal

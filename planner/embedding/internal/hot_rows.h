@@ -1,0 +1,37 @@
+#pragma once
+#include <array>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/job/workload.h"
+#include "planner/embedding/placement.h"
+#include "workloads/embedding_plan/row_shares.h"
+
+namespace stepcast::planner::internal {
+
+/// A table split by rows over the members of one group, or first in equal blocks of rows over
+/// several groups, and what falls to each member, block by block.
+struct HotRows {
+  Split split = Split::kBlock;  ///< of blocks and stripes the one whose busiest member has least
+  std::vector<double> shares{1};
+  double most = 1;  ///< of them
+};
+/// `hottest`: hottest_rows of the table's law. `split`: take this one.
+HotRows hot_rows(const EmbeddingTable& table, std::span<const workloads::HotRow> hottest,
+                 std::int64_t members, std::optional<Split> split = std::nullopt,
+                 std::int64_t blocks = 1);
+
+/// First row of a block: rows of equal blocks, cut down to whole ones.
+inline std::int64_t first_row_of(const EmbeddingTable& table, std::int64_t block,
+                                 std::int64_t blocks) {
+  return table.rows * block / blocks;
+}
+
+/// Makes of a load that was priced for an even share of the lookups the loads of members with these
+/// shares; phases that do not grow with a member's lookups (pooled exchanges) stay as they are.
+/// Shares within 0.1 % of the least count as equal: their mean is the option's load.
+void spread_by_shares(PlacementOption& option, std::span<const double> shares,
+                      const std::array<bool, kPhases>& grows);
+
+}  // namespace stepcast::planner::internal

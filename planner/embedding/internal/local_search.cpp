@@ -1,0 +1,398 @@
+#include "planner/embedding/internal/local_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/numbers.h"
+#include "core/split_mix.h"
+#include "planner/embedding/internal/rebalance.h"
+
+namespace stepcast::planner::internal {
+namespace {
+
+constexpr std::size_t kAlsoTried = 12;    // tables tried beside those of the busiest ranks
+constexpr std::uint64_t kClocked = 1000;  // evaluations between looks at the clock
+constexpr std::size_t kLarge = 100;       // tables: beyond, what is good enough is left alone
+constexpr std::size_t kSwapPartners = 3;  // ranks asked for a table in exchange
+
+std::vector<std::int32_t> distinct(std::vector<std::int32_t> v) {
+  std::sort(v.begin(), v.end());
+  v.erase(std::unique(v.begin(), v.end()), v.end());
+  return v;
+}
+
+}  // namespace
+
+Budget::Budget(const SearchOptions& options, std::uint64_t evaluations)
+    : limit_(options.time_limit),
+      clock_(options.clock),
+      effort_(options.effort),
+      allowed_(evaluations) {
+  if (limit_ && clock_) {
+    begin_ = clock_();
+  }
+}
+
+bool Budget::spent(std::uint64_t more) {
+  if (!limit_ || !clock_) {
+    return evaluations_ + more >= allowed_;
+  }
+  if (cut_) {
+    return true;
+  }
+  if (asked_++ % 16 == 0) {
+    cut_ = clock_() - begin_ > *limit_;
+  }
+  return cut_;
+}
+
+std::uint64_t Budget::left(std::uint64_t more) const {
+  return limit_ ? kClocked : evaluations_ + more < allowed_ ? allowed_ - evaluations_ - more : 0;
+}
+
+void Incumbents::offer(const PlacementState& state) {
+  if (state.fits()) {
+    offer(state.objective(), state.placement());
+  }
+}
+
+void Incumbents::offer(Ticks objective, const Placement& placement) {
+  const auto at = std::lower_bound(best_.begin(), best_.end(), objective,
+                                   [](const Entry& e, Ticks value) { return e.objective < value; });
+  // Equal objectives are almost always the same placement up to names of ranks.
+  if (at == best_.end() ? best_.size() == keep_ : at->objective == objective) {
+    return;
+  }
+  best_.insert(at, {objective, placement});
+  if (best_.size() > keep_) {
+    best_.pop_back();
+  }
+}
+
+std::vector<std::pair<Ticks, Placement>> Incumbents::take() {
+  std::vector<std::pair<Ticks, Placement>> all;
+  for (Entry& e : best_) {
+    all.emplace_back(e.objective, std::move(e.placement));
+  }
+  best_.clear();
+  return all;
+}
+
+LocalSearch::LocalSearch(const PlacementProblem& problem, std::uint64_t seed, Ticks enough,
+                         Budget& budget, Incumbents& incumbents)
+    : problem_(problem),
+      random_state_(seed),
+      enough_(enough),
+      budget_(budget),
+      incumbents_(incumbents) {}
+
+std::uint64_t LocalSearch::random() { return next_split_mix(random_state_); }
+
+bool LocalSearch::improve_table(PlacementState& state, std::size_t table, Score& at) {
+  const Choice old = state.placement()[table];
+  state.remove(table);
+  std::optional<Choice> best;
+  Score best_score = at;
+  const auto& options = problem_.tables[table].options;
+  const bool may_return = problem_.moves.has_value();
+  for (std::size_t o = 0; o < options.size() + (may_return ? 1 : 0); ++o) {
+    Choice choice = o < options.size()
+                        ? Choice{static_cast<std::int32_t>(o), state.least_loaded(options[o])}
+                        : problem_.moves->home[table];
+    if (choice.option == old.option && choice.groups == old.groups) {
+      continue;
+    }
+    const auto& option = options[index(choice.option)];
+    const auto [objective, unevenness] = state.with(option, choice.groups);
+    if (!Score{objective, unevenness}.better_than(best_score)) {
+      continue;
+    }
+    state.add(table, choice);
+    if (state.fits()) {
+      best_score = {objective, unevenness};
+      best = std::move(choice);
+    }
+    state.remove(table);
+  }
+  const bool found = best.has_value();
+  state.add(table, found ? std::move(*best) : old);
+  if (found) {
+    at = best_score;
+  }
+  return found;
+}
+
+bool LocalSearch::improve_by_swap(PlacementState& state, std::int32_t rank, Score& at) {
+  // Partners: the ranks that load least now.
+  std::vector<std::int32_t> partners;
+  for (std::size_t k = 0; k < kSwapPartners; ++k) {
+    std::int32_t best = -1;
+    Ticks best_load = 0;
+    for (std::int32_t r = 0; r < problem_.ranks; ++r) {
+      const Ticks load = state.own_load(r, kPhases);
+      if (r != rank && (best < 0 || load < best_load) &&
+          std::find(partners.begin(), partners.end(), r) == partners.end()) {
+        best = r;
+        best_load = load;
+      }
+    }
+    if (best >= 0) {
+      partners.push_back(best);
+    }
+  }
+  const std::vector<std::int32_t> mine = distinct(state.tables_on(rank));
+  for (const std::int32_t partner : partners) {
+    const std::vector<std::int32_t> theirs = distinct(state.tables_on(partner));
+    for (const std::int32_t a : mine) {
+      const Choice old_a = state.placement()[index(a)];
+      const std::int32_t size = problem_.tables[index(a)].options[index(old_a.option)].group;
+      const std::int32_t from = rank / size;
+      const std::int32_t to = partner / size;
+      if (from == to ||
+          std::find(old_a.groups.begin(), old_a.groups.end(), to) != old_a.groups.end()) {
+        continue;
+      }
+      for (const std::int32_t b : theirs) {
+        const Choice old_b = state.placement()[index(b)];
+        if (a == b || problem_.tables[index(b)].options[index(old_b.option)].group != size ||
+            std::find(old_b.groups.begin(), old_b.groups.end(), from) != old_b.groups.end()) {
+          continue;
+        }
+        Choice new_a = old_a;
+        Choice new_b = old_b;
+        std::replace(new_a.groups.begin(), new_a.groups.end(), from, to);
+        std::replace(new_b.groups.begin(), new_b.groups.end(), to, from);
+        state.remove(index(a));
+        state.remove(index(b));
+        state.add(index(a), new_a);
+        state.add(index(b), new_b);
+        const Score now = score(state);
+        if (state.fits() && now.better_than(at)) {
+          at = now;
+          return true;
+        }
+        state.remove(index(a));
+        state.remove(index(b));
+        state.add(index(a), old_a);
+        state.add(index(b), old_b);
+      }
+    }
+  }
+  return false;
+}
+
+bool LocalSearch::without_route(PlacementState& state, Score& at) {
+  for (std::size_t f = 0; f < problem_.fixed.size(); ++f) {
+    std::vector<std::pair<std::size_t, Choice>> moved;
+    bool possible = true;
+    for (std::size_t t = 0; t < problem_.tables.size() && possible; ++t) {
+      const Choice old = state.placement()[t];
+      const auto& options = problem_.tables[t].options;
+      if ((options[index(old.option)].routes >> f & 1U) == 0) {
+        continue;
+      }
+      state.remove(t);
+      moved.emplace_back(t, old);
+      std::optional<Choice> best;
+      Ticks best_objective = 0;
+      for (std::size_t o = 0; o < options.size(); ++o) {
+        if ((options[o].routes >> f & 1U) != 0) {
+          continue;
+        }
+        Choice choice{static_cast<std::int32_t>(o), state.least_loaded(options[o])};
+        state.add(t, choice);
+        if (state.fits() && (!best || state.objective() < best_objective)) {
+          best_objective = state.objective();
+          best = std::move(choice);
+        }
+        state.remove(t);
+      }
+      possible = best.has_value();
+      if (possible) {
+        state.add(t, std::move(*best));
+      }
+    }
+    const Score now = score(state);
+    if (!moved.empty() && possible && now.better_than(at)) {
+      at = now;
+      return true;
+    }
+    for (const auto& [t, old] : moved) {
+      state.remove(t);
+    }
+    for (auto& [t, old] : moved) {
+      state.add(t, std::move(old));
+    }
+  }
+  return false;
+}
+
+void LocalSearch::descend(PlacementState& state) {
+  const std::uint64_t before = state.evaluations();
+  Score at = score(state);
+  const std::size_t tables = problem_.tables.size();
+  std::size_t idle = 0;  // tables tried in a row without success
+  bool swept = false;
+  while (!budget_.spent(state.evaluations() - before)) {
+    if (tables > kLarge && state.fits() && state.objective() <= enough_) {
+      break;
+    }
+    bool improved =
+        Rebalance(state).run(enough_, partners_, budget_.left(state.evaluations() - before));
+    if (improved) {
+      at = score(state);
+    }
+    for (std::size_t m = state.measures().size(); m-- > 0 && !improved;) {
+      const std::int32_t rank = state.busiest(state.measures()[m]);
+      for (const std::int32_t t : distinct(state.tables_on(rank))) {
+        improved = improve_table(state, index(t), at) || improved;
+      }
+      improved = improved || improve_by_swap(state, rank, at);
+    }
+    for (std::size_t i = 0; i < std::min(kAlsoTried, tables); ++i) {
+      const bool found = improve_table(state, cursor_++ % tables, at);
+      idle = found ? 0 : idle + 1;
+      improved = improved || found;
+    }
+    if (improved) {
+      swept = false;
+      continue;
+    }
+    if (!swept && tables <= 2000) {
+      swept = true;
+      if (without_route(state, at)) {
+        idle = 0;
+        continue;
+      }
+    }
+    if (idle >= tables || tables > 2000) {
+      break;
+    }
+  }
+  budget_.add(state.evaluations() - before);
+  incumbents_.offer(state);
+}
+
+void LocalSearch::kick(const Placement& first, double share) {
+  // Effort without a clock: evaluations, fewer kicks where each costs more.
+  const std::size_t tables = problem_.tables.size();
+  const double ranks = problem_.ranks;
+  const auto allowed =
+      static_cast<std::uint64_t>(budget_.effort() * share * 5e3 * 64 / (64 + ranks));
+  const std::uint64_t begin = budget_.evaluations();
+  PlacementState state(problem_);
+  const std::vector<std::size_t>& measures = state.measures();
+  for (std::size_t t = 0; t < tables; ++t) {
+    state.add(t, first[t]);
+  }
+  Score current = score(state);
+  Placement home = state.placement();
+  while (incumbents_.best() > enough_ && !budget_.spent() &&
+         budget_.evaluations() - begin < allowed) {
+    std::vector<std::size_t> chosen;
+    const std::size_t count = 2 + random() % 4;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int32_t rank = i % 2 == 0
+                                    ? state.busiest(measures[random() % measures.size()])
+                                    : static_cast<std::int32_t>(random() % index(problem_.ranks));
+      const auto& here = state.tables_on(rank);
+      chosen.push_back(here.empty() ? random() % tables : index(here[random() % here.size()]));
+    }
+    std::sort(chosen.begin(), chosen.end());
+    chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
+    for (const std::size_t t : chosen) {
+      state.remove(t);
+    }
+    for (std::size_t i = chosen.size(); i-- > 0;) {
+      if (problem_.moves && random() % 2 == 0) {
+        state.add(chosen[i], problem_.moves->home[chosen[i]]);
+        continue;
+      }
+      const auto& options = problem_.tables[chosen[i]].options;
+      const std::size_t o = random() % options.size();
+      state.add(chosen[i], {static_cast<std::int32_t>(o), state.least_loaded(options[o])});
+    }
+    descend(state);
+    const Score now = score(state);
+    if (state.fits() && !current.better_than(now)) {
+      current = now;
+      home = state.placement();
+    } else {
+      for (std::size_t t = 0; t < tables; ++t) {
+        if (home[t].option != state.placement()[t].option ||
+            home[t].groups != state.placement()[t].groups) {
+          state.remove(t);
+        }
+      }
+      for (std::size_t t = 0; t < tables; ++t) {
+        if (state.placement()[t].option < 0) {
+          state.add(t, home[t]);
+        }
+      }
+    }
+  }
+}
+
+void LocalSearch::repair(const std::vector<std::int32_t>& choose) {
+  PlacementState state(problem_);
+  place_greedily(state, choose);
+  const auto overflow = [this](const PlacementState& s, std::optional<Shortage>* worst) {
+    const auto bytes = bytes_of(problem_, s.placement());
+    std::int64_t sum = 0;
+    for (std::size_t tier = 0; tier < bytes.size(); ++tier) {
+      for (std::size_t u = 0; u < bytes[tier].size(); ++u) {
+        const std::int64_t over = bytes[tier][u] - problem_.tiers[tier].capacity[u];
+        sum += std::max<std::int64_t>(0, over);
+        if (over > 0 && (!*worst || over > (*worst)->missing())) {
+          *worst = Shortage{"", problem_.tiers[tier].name, bytes[tier][u],
+                            problem_.tiers[tier].capacity[u]};
+        }
+      }
+    }
+    return sum;
+  };
+  std::optional<Shortage> worst;
+  std::int64_t current = overflow(state, &worst);
+  bool improved = true;
+  while (current > 0 && improved && !budget_.spent()) {
+    improved = false;
+    for (std::size_t t = 0; t < problem_.tables.size() && current > 0; ++t) {
+      const Choice old = state.placement()[t];
+      Choice best = old;
+      for (std::size_t o = 0; o < problem_.tables[t].options.size(); ++o) {
+        state.remove(t);
+        const PlacementOption& option = problem_.tables[t].options[o];
+        state.add(t, {static_cast<std::int32_t>(o), state.least_loaded(option)});
+        std::optional<Shortage> ignored;
+        const std::int64_t now = overflow(state, &ignored);
+        if (now < current) {
+          current = now;
+          best = state.placement()[t];
+          improved = true;
+        }
+      }
+      state.remove(t);
+      state.add(t, best);
+    }
+  }
+  worst.reset();
+  current = overflow(state, &worst);
+  if (current == 0) {
+    incumbents_.offer(state);
+    descend(state);
+  } else if (worst) {
+    std::int64_t largest = 0;
+    for (const PlacementTable& table : problem_.tables) {
+      for (const PlacementOption& o : table.options) {
+        if (o.bytes[0] > largest) {
+          largest = o.bytes[0];
+          worst->table = table.name;
+        }
+      }
+    }
+    closest_ = worst;
+  }
+}
+
+}  // namespace stepcast::planner::internal

@@ -1,0 +1,109 @@
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "planner/embedding/placement_state.h"
+#include "planner/embedding/search.h"
+
+namespace stepcast::planner::internal {
+
+/// Evaluations spent, and the clock where there is a limit.
+class Budget {
+ public:
+  /// `evaluations`: to spend where no clock decides.
+  Budget(const SearchOptions& options, std::uint64_t evaluations);
+  /// So many more from now on, where no clock decides.
+  void allow(std::uint64_t more) { allowed_ = evaluations_ + more; }
+  void add(std::uint64_t evaluations) { evaluations_ += evaluations; }
+  /// The time is over, or the evaluations with `more` under way. Looks at the clock, but not each
+  /// time it is asked.
+  [[nodiscard]] bool spent(std::uint64_t more = 0);
+  /// Evaluations left with `more` under way; some, where a clock decides.
+  [[nodiscard]] std::uint64_t left(std::uint64_t more) const;
+  [[nodiscard]] bool timed() const { return limit_.has_value(); }
+  [[nodiscard]] std::uint64_t evaluations() const { return evaluations_; }
+  [[nodiscard]] bool cut() const { return cut_; }
+  [[nodiscard]] double effort() const { return effort_; }
+
+ private:
+  std::optional<double> limit_;
+  std::function<double()> clock_;
+  double begin_ = 0;
+  double effort_ = 1;
+  std::uint64_t allowed_ = 0;
+  std::uint64_t evaluations_ = 0;
+  std::uint32_t asked_ = 0;
+  bool cut_ = false;
+};
+
+/// The best distinct placements seen.
+class Incumbents {
+ public:
+  explicit Incumbents(std::size_t keep) : keep_(keep) {}
+  void offer(const PlacementState& state);
+  void offer(Ticks objective, const Placement& placement);
+  [[nodiscard]] Ticks best() const {
+    return best_.empty() ? std::numeric_limits<Ticks>::max() : best_.front().objective;
+  }
+  [[nodiscard]] const Placement& front() const { return best_.front().placement; }
+  std::vector<std::pair<Ticks, Placement>> take();
+
+ private:
+  struct Entry {
+    Ticks objective;
+    Placement placement;
+  };
+  std::size_t keep_;
+  std::vector<Entry> best_;
+};
+
+/// Descent from a placement and kicks from the best one known.
+class LocalSearch {
+ public:
+  LocalSearch(const PlacementProblem& problem, std::uint64_t seed, Ticks enough, Budget& budget,
+              Incumbents& incumbents);
+  /// Moves until nothing improves (objective, then unevenness): on the busiest rank of each phase,
+  /// and on a few tables that lie on all ranks.
+  void descend(PlacementState& state);
+  /// Kicks from a local optimum, with a share of the effort.
+  void kick(const Placement& from, double share);
+  /// For problems where memory is tight: from a placement that does not fit, lowers what is too
+  /// much.
+  void repair(const std::vector<std::int32_t>& choose);
+  void settle_for(Ticks enough) { enough_ = enough; }
+  std::uint64_t random();
+  [[nodiscard]] std::optional<Shortage> closest_shortage() const { return closest_; }
+
+ private:
+  /// Lexicographic: the objective, then how evenly ranks are loaded.
+  struct Score {
+    Ticks objective;
+    double unevenness;
+    [[nodiscard]] bool better_than(const Score& o) const {
+      return objective != o.objective ? objective < o.objective
+                                      : unevenness < o.unevenness * (1 - 1e-9);
+    }
+  };
+  [[nodiscard]] static Score score(const PlacementState& s) {
+    return {s.objective(), s.unevenness()};
+  }
+  /// The best other choice of one table; applied when better than `at`.
+  bool improve_table(PlacementState& state, std::size_t table, Score& at);
+  bool improve_by_swap(PlacementState& state, std::int32_t rank, Score& at);
+  bool without_route(PlacementState& state, Score& at);
+
+  const PlacementProblem& problem_;
+  std::uint64_t random_state_;
+  Ticks enough_;
+  Budget& budget_;
+  Incumbents& incumbents_;
+  std::size_t cursor_ = 0;
+  std::uint64_t partners_ = 0;
+  std::optional<Shortage> closest_;
+};
+
+}  // namespace stepcast::planner::internal

@@ -1,0 +1,149 @@
+#include "planner/embedding/internal/many_tables.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "planner/embedding/internal/phase_bound.h"
+#include "planner/embedding/internal/smooth_descent.h"
+
+namespace stepcast::planner::internal {
+namespace {
+
+constexpr std::uint64_t kFirstNodes = 60;   // of the bound that gives the starts
+constexpr std::uint64_t kSecondNodes = 90;  // and of the one that is answered
+constexpr double kDescent = 10'000;         // evaluations of a descent, fewer with many ranks
+constexpr std::size_t kStarts = 8;
+constexpr std::size_t kMany = 2000;  // tables: beyond, one start, as it costs as much as a sweep
+constexpr double kQuickGap = 0.015;  // a plan so near its bound is good enough
+constexpr double kGap = 0.003;
+constexpr double kThoroughGap = 0.0005;
+constexpr double kLittle = 1e-3;
+constexpr std::size_t kThorough = 64;  // runs of annealing asked for
+
+constexpr SmoothDescent::Schedule kPlace{.soft = 200, .sharp = 700, .sweeps = 2};
+constexpr SmoothDescent::Schedule kChoose{.soft = 100, .sharp = 2000, .sweeps = 6};
+
+std::uint32_t routes_of(const PlacementProblem& problem, const std::vector<std::int32_t>& choose) {
+  std::uint32_t routes = 0;
+  for (std::size_t t = 0; t < choose.size(); ++t) {
+    routes |= problem.tables[t].options[static_cast<std::size_t>(choose[t])].routes;
+  }
+  return routes;
+}
+
+std::vector<std::int32_t> options_of(const Placement& placement) {
+  std::vector<std::int32_t> choose;
+  std::transform(placement.begin(), placement.end(), std::back_inserter(choose),
+                 [](const Choice& c) { return c.option; });
+  return choose;
+}
+
+/// Notes the bound of phases; the options of its relaxations of least bound.
+std::vector<std::vector<std::int32_t>> raise(const PlacementProblem& problem, Ticks in_hand,
+                                             std::uint64_t nodes, std::size_t starts,
+                                             SearchResult& result) {
+  auto found = PhaseBound::solve(problem, in_hand, in_hand, nodes, starts);
+  if (found.value > result.bound.value) {
+    result.bound.value = found.value;
+    result.bound.reason = "slowest rank of each phase";
+  }
+  return std::move(found.starts);
+}
+
+/// The gap at which the effort asked for ends.
+double good_gap(const SearchOptions& options) {
+  return options.anneals == 0 ? kQuickGap : options.anneals < kThorough ? kGap : kThoroughGap;
+}
+
+bool near(const SearchOptions& options, const SearchResult& result, Ticks in_hand) {
+  return static_cast<double>(result.bound.value) * (1 + good_gap(options)) >=
+         static_cast<double>(in_hand);
+}
+
+}  // namespace
+
+bool leave_to_rival(const PlacementProblem& problem, const SearchOptions& options,
+                    SearchResult& result) {
+  if (options.rival && !near(options, result, *options.rival)) {
+    raise(problem, *options.rival, kFirstNodes, 0, result);
+  }
+  result.left = options.rival && near(options, result, *options.rival);
+  return result.left;
+}
+
+void search_many(const PlacementProblem& problem, const SearchOptions& options,
+                 const std::vector<Placement>& proposed, Budget& budget, Incumbents& incumbents,
+                 LocalSearch& local, SearchResult& result) {
+  const auto in_hand = [&] {
+    return options.rival ? std::min(*options.rival, incumbents.best()) : incumbents.best();
+  };
+  const auto close = [&] { return near(options, result, in_hand()); };
+  std::vector<std::vector<std::int32_t>> starts =
+      raise(problem, incumbents.best(), kFirstNodes, kStarts, result);
+  if (problem.tables.size() > kMany && starts.size() > 1) {
+    starts.erase(starts.begin(), starts.end() - 1);
+  }
+  if (close()) {
+    return;
+  }
+  // The same whatever the effort, so that more effort goes on from what less has found.
+  local.settle_for(
+      static_cast<Ticks>(static_cast<double>(result.bound.value) * (1 + kThoroughGap)));
+  SmoothDescent smooth(problem, load_seconds(result.bound.value));
+  const auto stop = [&] { return budget.timed() && budget.spent(); };
+  // Relaxations as they are, placed in a hurry, say which of them are worth a run.
+  std::vector<std::pair<Ticks, Placement>> placed;
+  for (const std::vector<std::int32_t>& choose : starts) {
+    if (stop()) {
+      break;
+    }
+    smooth.fix(choose);
+    if (Placement found = smooth.run(kPlace, local.random(), {}, stop); !found.empty()) {
+      const Ticks objective = objective_of(problem, found);
+      incumbents.offer(objective, found);
+      placed.emplace_back(objective, std::move(found));
+    }
+  }
+  for (const Placement& start : proposed) {
+    PlacementState state(problem);
+    for (std::size_t t = 0; t < start.size(); ++t) {
+      state.add(t, start[t]);
+    }
+    budget.allow(static_cast<std::uint64_t>(kDescent * options.effort * 64 / (64 + problem.ranks)));
+    local.descend(state);
+    placed.emplace_back(state.objective(), state.placement());
+  }
+  smooth.fix({});
+  result.evaluations += smooth.evaluations();
+  std::stable_sort(placed.begin(), placed.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  const std::size_t runs = 1 + options.anneals / 2;
+  const std::size_t patience = std::max<std::size_t>(2, runs / 4);
+  std::size_t idle = 0;  // runs in a row that gained little
+  for (std::size_t i = 0; !close() && !stop(); ++i) {
+    if (!budget.timed() && (i >= runs || idle >= patience)) {
+      break;
+    }
+    const auto before_run = static_cast<double>(incumbents.best());
+    const Placement from = i < placed.size() ? placed[i].second : incumbents.front();
+    const std::uint64_t before = smooth.evaluations();
+    smooth.allow(routes_of(problem, options_of(from)));
+    const Placement found = smooth.run(kChoose, local.random(), from, stop);
+    result.evaluations += smooth.evaluations() - before;
+    if (found.empty()) {
+      ++idle;
+      continue;
+    }
+    PlacementState state(problem);
+    for (std::size_t t = 0; t < found.size(); ++t) {
+      state.add(t, found[t]);
+    }
+    incumbents.offer(state);
+    budget.allow(static_cast<std::uint64_t>(kDescent * options.effort * 64 / (64 + problem.ranks)));
+    local.descend(state);
+    idle = static_cast<double>(incumbents.best()) < before_run * (1 - kLittle) ? 0 : idle + 1;
+  }
+  raise(problem, in_hand(), kSecondNodes, 0, result);
+}
+
+}  // namespace stepcast::planner::internal

@@ -1,0 +1,39 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "planner/embedding/placement.h"
+
+namespace stepcast::planner::internal {
+
+/// A lower bound that sees that every phase waits for its own slowest rank.
+///
+/// Once the options of some tables are fixed, phase p lasts at least
+///
+///   e_p + q_p    what lies on every rank, and the largest piece of a fixed table beside it,
+///   e_p + m_p    what lies on every rank, and the mean over ranks of all else,
+///
+/// so with any weights 0 <= w_p <= 1 no placement that goes on from there is below
+///
+///   fixed + sum over p of (1 - w_p) q_p + w_p m_p(fixed)
+///         + sum over free tables of  min over options of  sum over p of  e_p + w_p m_p .
+///
+/// The weights are raised by subgradient steps (the Lagrangian dual of the relaxation); tables
+/// whose pieces do not fit under what the relaxation says are fixed one by one, the least bound
+/// first. Every set of fixed charges is looked at; memory, where groups lie and how pieces fit
+/// together are not. Source: Geoffrion, "Lagrangean relaxation for integer programming", Math.
+/// Prog. Study 2, 1974; Land and Doig, "An automatic method of solving discrete programming
+/// problems", Econometrica 28, 1960. Checked against brute force by tests/planner/solver_test.cpp.
+class PhaseBound {
+ public:
+  struct Result {
+    Ticks value = 0;  ///< at most `in_hand`, the objective of some placement
+    /// Options of all tables in the relaxations of least bound, best first: starts for a search.
+    std::vector<std::vector<std::int32_t>> starts;
+  };
+  /// Spends up to `nodes`; ends where the bound is at least `enough`.
+  static Result solve(const PlacementProblem& problem, Ticks in_hand, Ticks enough,
+                      std::uint64_t nodes, std::size_t starts);
+};
+
+}  // namespace stepcast::planner::internal

@@ -1,0 +1,194 @@
+#include "planner/embedding/internal/route_prices.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/numbers.h"
+
+namespace stepcast::planner::internal {
+namespace {
+
+constexpr double kIdBytes = 8;
+constexpr double kLengthBytes = 4;
+
+double element_bytes(Format f) { return bits_per_element(f, 1024) / 8; }
+
+}  // namespace
+
+RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit fit)
+    : job_(job), prices_(prices), fit_(fit) {
+  const DlrmWorkload& w = *job.workload.dlrm();
+  const std::int64_t devices = job.devices;
+  const double local = real(job.batch.global) / real(devices);
+  double lookups = 0;  // as ids without weights
+  double bags = 0;
+  double columns = 0;
+  double row_elements = 0;
+  double small_elements = 0;  // of tables that would be replicated
+  for (const EmbeddingTable& t : w.tables) {
+    lookups += local * t.pooling * t.id_bytes() / kIdBytes;
+    bags += local * real(t.feature_count());
+    columns += real(t.output_columns());
+    weighted_ = weighted_ || t.weighted;
+    row_elements += local * t.pooling * real(t.dim);
+    if (real(t.rows) <= 2 * local) {
+      small_elements += real(t.rows) * real(t.dim);
+    }
+  }
+  forward_bytes_ = element_bytes(job.formats.all_to_all_forward);
+  backward_bytes_ = element_bytes(job.formats.all_to_all_backward);
+  gradient_bytes_ = element_bytes(job.formats.gradient);
+  typical_ = local * columns;  // what an average rank sends
+  const Format forward = job.formats.all_to_all_forward;
+  const Format backward = job.formats.all_to_all_backward;
+  const auto to_all = [&](OpKind kind, Format format, double bytes) {
+    return prices.link(kind, format, devices, 1, bytes, fit);
+  };
+  ids_ = to_all(OpKind::kAllToAllV, Format::kInt64, lookups * kIdBytes);
+  lengths_ = to_all(OpKind::kAllToAllV, Format::kInt32, bags * kLengthBytes);
+  unpack_ = prices.memory_bound(OpKind::kIndexUnpack, 2 * lookups * kIdBytes, fit);
+  exchange_ = to_all(OpKind::kAllToAllV, forward, typical_ * forward_bytes_);
+  exchange_back_ = to_all(OpKind::kAllToAllV, backward, typical_ * backward_bytes_);
+  const double reduced = typical_ * real(devices) / 2;
+  reduce_ = to_all(OpKind::kReduceScatter, forward, reduced * forward_bytes_);
+  gather_ = to_all(OpKind::kAllGather, backward, reduced * backward_bytes_);
+  sync_ = to_all(OpKind::kAllReduce, job.formats.gradient,
+                 std::max(small_elements, 1e5) * gradient_bytes_);
+  update_ = prices.dense_update(std::max(small_elements, 1e5), fit);
+  pool_forward_ = prices.memory_bound(OpKind::kSequencePoolForward, row_elements * 4, fit);
+  pool_backward_ = prices.memory_bound(OpKind::kSequencePoolBackward, row_elements * 4, fit);
+}
+
+double RoutePrices::ids(const EmbeddingTable& table, double lookups, double bags) const {
+  // Around an even exchange bytes sent equal bytes received.
+  const double moved = lookups * table.id_bytes() + bags * kLengthBytes;
+  return ids_.beyond_start(lookups * table.id_bytes()) +
+         lengths_.beyond_start(bags * kLengthBytes) + unpack_.beyond_start(2 * moved);
+}
+double RoutePrices::exchange_forward(double elements) const {
+  return exchange_.beyond_start(elements * forward_bytes_);
+}
+double RoutePrices::exchange_backward(double elements) const {
+  return exchange_back_.beyond_start(elements * backward_bytes_);
+}
+double RoutePrices::reduce_forward(double elements) const {
+  return reduce_.beyond_start(elements * forward_bytes_);
+}
+double RoutePrices::reduce_backward(double elements) const {
+  return gather_.beyond_start(elements * backward_bytes_);
+}
+
+const RoutePrices::NodePrices& RoutePrices::node(std::int64_t group) const {
+  const auto [it, fresh] = nodes_.try_emplace(group);
+  if (fresh) {
+    NodePrices& p = it->second;
+    p.index = nodes_.size() - 1;
+    // A node holds its share of the tables: every rank of it has their full width.
+    const double inside = typical_ * real(group);
+    const std::int64_t groups = job_.devices / group;
+    p.reduce = prices_.link(OpKind::kReduceScatter, job_.formats.all_to_all_forward, group, 1,
+                            inside * forward_bytes_, fit_);
+    p.gather = prices_.link(OpKind::kAllGather, job_.formats.all_to_all_backward, group, 1,
+                            inside * backward_bytes_, fit_);
+    p.across = prices_.link(OpKind::kAllToAllV, job_.formats.all_to_all_forward, groups, group,
+                            typical_ * forward_bytes_, fit_);
+    p.across_back = prices_.link(OpKind::kAllToAllV, job_.formats.all_to_all_backward, groups,
+                                 group, typical_ * backward_bytes_, fit_);
+  }
+  return it->second;
+}
+
+double RoutePrices::node_forward(std::int64_t group, double elements) const {
+  const NodePrices& p = node(group);
+  return p.reduce.beyond_start(elements * forward_bytes_) +
+         p.across.beyond_start(elements * forward_bytes_ / real(group));
+}
+double RoutePrices::node_backward(std::int64_t group, double elements) const {
+  const NodePrices& p = node(group);
+  return p.gather.beyond_start(elements * backward_bytes_) +
+         p.across_back.beyond_start(elements * backward_bytes_ / real(group));
+}
+
+bool RoutePrices::arrives_ahead() const {
+  return job_.parallel.dlrm_pipeline >= DlrmPipeline::kSparseDist;
+}
+
+const LinearPrice& RoutePrices::link(OpKind kind, Format format, std::int64_t members,
+                                     std::int64_t step) const {
+  const auto [it, fresh] = links_.try_emplace(
+      std::make_tuple(static_cast<int>(kind), static_cast<int>(format), members, step));
+  if (fresh) {
+    it->second = prices_.link(kind, format, members, step, typical_ * 4, fit_);
+  }
+  return it->second;
+}
+
+double RoutePrices::replica_sync(double elements) const {
+  return sync_.beyond_start(elements * gradient_bytes_);
+}
+double RoutePrices::replica_sync(double elements, std::int64_t copies, std::int64_t step) const {
+  return link(OpKind::kAllReduce, job_.formats.gradient, copies, step)
+      .beyond_start(elements * gradient_bytes_);
+}
+double RoutePrices::group_exchange(std::int64_t group, double elements, bool forward) const {
+  const Format f = forward ? job_.formats.all_to_all_forward : job_.formats.all_to_all_backward;
+  return link(OpKind::kAllToAllV, f, group, 1)
+      .beyond_start(elements * (forward ? forward_bytes_ : backward_bytes_));
+}
+double RoutePrices::group_ids(const EmbeddingTable& table, std::int64_t group,
+                              double lookups) const {
+  const double bytes = lookups * table.id_bytes();
+  return link(OpKind::kAllToAllV, Format::kInt64, group, 1).beyond_start(bytes) +
+         unpack_.beyond_start(2 * bytes);
+}
+double RoutePrices::replica_update(double elements) const { return update_.per_byte * elements; }
+
+std::pair<double, double> RoutePrices::pool_rows(double row_elements, double bag_elements) const {
+  const double compute = element_bytes(job_.formats.compute);
+  return {pool_forward_.beyond_start(row_elements * forward_bytes_ + bag_elements * compute),
+          pool_backward_.beyond_start(row_elements * backward_bytes_ + bag_elements * compute)};
+}
+
+std::uint32_t RoutePrices::bits(std::initializer_list<Route> routes, std::size_t group_index) {
+  std::uint32_t set = 0;
+  for (const Route r : routes) {
+    set |= 1U << (static_cast<std::uint32_t>(r) +
+                  (r == Route::kNode ? static_cast<std::uint32_t>(group_index) : 0));
+  }
+  return set;
+}
+
+std::size_t RoutePrices::group_index(std::int64_t group) const {
+  return group <= 1 || group >= job_.devices ? 0 : node(group).index;
+}
+
+std::vector<Ticks> RoutePrices::fixed() const {
+  const double kernels = prices_.forward_start() + prices_.backward_start();
+  std::vector<Ticks> charges;
+  charges.push_back(to_load(job_.devices > 1 && !arrives_ahead()
+                                ? (weighted_ ? 2 : 1) * ids_.start + lengths_.start + unpack_.start
+                                : 0));
+  charges.push_back(to_load(kernels + exchange_.start + exchange_back_.start));
+  charges.push_back(to_load(kernels + reduce_.start + gather_.start));
+  charges.push_back(to_load(kernels + exchange_.start + exchange_back_.start + pool_forward_.start +
+                            pool_backward_.start));
+  // Gradients of replicas join the dense buckets: no all-reduce of their own.
+  charges.push_back(to_load(job_.devices > 1 ? prices_.forward_start() + prices_.gradient_start() +
+                                                   update_.start / real(job_.sync_interval)
+                                             : kernels));
+  std::vector<const NodePrices*> by_index(nodes_.size());
+  for (const auto& [group, p] : nodes_) {
+    by_index[p.index] = &p;
+  }
+  for (const NodePrices* p : by_index) {
+    charges.push_back(to_load(kernels + p->reduce.start + p->across.start + p->gather.start +
+                              p->across_back.start));
+  }
+  return charges;
+}
+
+double RoutePrices::dense_sync(double bytes) const {
+  return job_.devices > 1 ? sync_.start + sync_.beyond_start(bytes) : 0;
+}
+
+}  // namespace stepcast::planner::internal

@@ -1,0 +1,73 @@
+#pragma once
+#include <initializer_list>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "planner/embedding/embedding_prices.h"
+#include "planner/embedding/placement.h"
+
+namespace stepcast::planner::internal {
+
+/// Prices of the ways looked-up rows travel, linear around the size of this job's exchanges, and
+/// the fixed charge of each way: launches and latencies paid once however many tables use it.
+/// Amounts are elements of one rank's buffer.
+class RoutePrices {
+ public:
+  enum class Route : std::uint8_t { kIds, kExchange, kReduce, kSequence, kReplicated, kNode };
+  RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit fit);
+
+  /// Ids arrive while the step before runs (parallel.dlrm_pipeline).
+  [[nodiscard]] bool arrives_ahead() const;
+  /// Ids (with their weights) and lengths that arrive at a rank, and sorting them into bags.
+  [[nodiscard]] double ids(const EmbeddingTable& table, double lookups, double bags) const;
+  /// All-to-all of rows over all ranks: elements a rank sends (forward) or receives (backward).
+  [[nodiscard]] double exchange_forward(double elements) const;
+  [[nodiscard]] double exchange_backward(double elements) const;
+  /// Reduce-scatter and all-gather over all ranks: elements before reduction.
+  [[nodiscard]] double reduce_forward(double elements) const;
+  [[nodiscard]] double reduce_backward(double elements) const;
+  /// The same inside a group, then all-to-all between ranks of equal place in their groups.
+  [[nodiscard]] double node_forward(std::int64_t group, double elements) const;
+  [[nodiscard]] double node_backward(std::int64_t group, double elements) const;
+  /// Gradient all-reduce of replicated rows over `copies` ranks `step` apart, per element.
+  [[nodiscard]] double replica_sync(double elements) const;
+  [[nodiscard]] double replica_sync(double elements, std::int64_t copies, std::int64_t step) const;
+  /// All-to-all of rows inside groups of consecutive ranks.
+  [[nodiscard]] double group_exchange(std::int64_t group, double elements, bool forward) const;
+  [[nodiscard]] double group_ids(const EmbeddingTable& table, std::int64_t group,
+                                 double lookups) const;
+  /// Dense optimizer on replicated rows and zeroing their gradient.
+  [[nodiscard]] double replica_update(double elements) const;
+  /// Mean of arrived sequence rows, forward and backward.
+  [[nodiscard]] std::pair<double, double> pool_rows(double row_elements, double bag_elements) const;
+
+  static std::uint32_t bits(std::initializer_list<Route> routes, std::size_t group_index = 0);
+  [[nodiscard]] std::size_t group_index(std::int64_t group) const;
+  /// Charges by bit; call once all options are made.
+  [[nodiscard]] std::vector<Ticks> fixed() const;
+  /// All-reduce of dense gradients, which those of replicas join.
+  [[nodiscard]] double dense_sync(double bytes) const;
+
+ private:
+  struct NodePrices {
+    std::size_t index = 0;
+    LinearPrice reduce, across, gather, across_back;
+  };
+  const NodePrices& node(std::int64_t group) const;
+  const LinearPrice& link(OpKind kind, Format format, std::int64_t members,
+                          std::int64_t step) const;
+
+  const Job& job_;
+  const EmbeddingPrices& prices_;
+  LineFit fit_;
+  bool weighted_ = false;  ///< some lookups: weights are a collective of their own
+  double typical_ = 0;     ///< elements of pooled rows of half of all tables on one rank
+  double forward_bytes_ = 4, backward_bytes_ = 4, gradient_bytes_ = 4;
+  LinearPrice ids_, lengths_, unpack_, exchange_, exchange_back_, reduce_, gather_, sync_, update_;
+  LinearPrice pool_forward_, pool_backward_;
+  mutable std::map<std::int64_t, NodePrices> nodes_;
+  mutable std::map<std::tuple<int, int, std::int64_t, std::int64_t>, LinearPrice> links_;
+};
+
+}  // namespace stepcast::planner::internal

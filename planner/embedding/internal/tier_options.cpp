@@ -1,0 +1,538 @@
+#include "planner/embedding/internal/tier_options.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "core/error.h"
+#include "core/numbers.h"
+#include "planner/embedding/internal/hot_rows.h"
+#include "planner/embedding/migration.h"
+#include "planner/embedding/shard_bytes.h"
+#include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/plan_layout.h"
+#include "workloads/embedding_plan/embedding_tiers.h"
+
+namespace stepcast::planner::internal {
+namespace {
+
+/// Options of one table; the pricing of levels follows reference/planner.md 1.3 with the measured
+/// price of each link level in the place of byte counts.
+class TierOptions {
+ public:
+  TierOptions(const Job& job, std::size_t t, const EmbeddingPrices& prices,
+              const RoutePrices& routes, const RoutePrices& choice, const PlanSpaceOptions& options,
+              const std::vector<TierCapacity>& tiers)
+      : job_(job),
+        t_(t),
+        table_(job.workload.dlrm()->tables[t]),
+        prices_(prices),
+        routes_(routes),
+        choice_(choice),
+        options_(options),
+        tiers_(tiers),
+        access_(table_.access ? *table_.access : Access::uniform(table_.rows)),
+        global_(real(job.batch.global)),
+        lookups_(global_ * table_.pooling) {}
+
+  std::vector<std::pair<PlacementOption, OptionMeaning>> all() {
+    if (options_.row_tiers) {
+      row_tiers();
+    }
+    if (!options_.in_use.empty() && options_.in_use[t_] != nullptr) {
+      as_it_is(*options_.in_use[t_]);
+    }
+    if (options_.slow_tiers) {
+      for (std::size_t tier = 1; tier < tiers_.size(); ++tier) {
+        slow_tier(tier);
+      }
+    }
+    return std::move(made_);
+  }
+
+ private:
+  [[nodiscard]] bool unpooled() const { return table_.mode == PoolingMode::kSequence; }
+
+  /// Levels by group size: 1, then the groups, then all ranks (one copy).
+  [[nodiscard]] std::vector<std::int64_t> groups() const {
+    std::vector<std::int64_t> sizes{1};
+    for (const std::int64_t g : options_.group_sizes) {
+      if (g > 1 && g < job_.devices) {
+        sizes.push_back(g);
+      }
+    }
+    std::sort(sizes.begin(), sizes.end());
+    sizes.push_back(job_.devices);
+    return sizes;
+  }
+
+  [[nodiscard]] RowLevel level(std::int64_t group) const {
+    RowLevel l;
+    const double devices = real(job_.devices);
+    const double dim = real(table_.dim);
+    const std::int64_t copies = job_.devices / group;
+    if (group > 1) {
+      const double row = unpooled() ? dim : 0;  // pooled partial sums do not grow with accesses
+      l.per_access =
+          (choice_.group_exchange(group, row, true) + choice_.group_exchange(group, row, false) +
+           choice_.group_ids(table_, group, 1)) /
+          devices;
+    }
+    if (copies > 1) {
+      l.per_row =
+          (choice_.replica_sync(dim / real(group), copies, group) / real(job_.sync_interval)) +
+          choice_.replica_update(dim / real(group)) / real(job_.sync_interval);
+    }
+    const BytesByPurpose row =
+        held_bytes(job_, table_, {Holding::kReplicated, 1, table_.dim, 0, 1});
+    l.memory = (row.weights + row.optimizer + (copies > 1 ? row.gradients : 0)) / real(group);
+    l.access_memory = (exchanged_bytes(group, 1) - exchanged_bytes(group, 0)) / lookups_;
+    return l;
+  }
+
+  [[nodiscard]] Holding holding(std::int64_t group) const {
+    return group == 1              ? Holding::kReplicated
+           : unpooled()            ? Holding::kUnpooled
+           : group == job_.devices ? Holding::kReduced
+                                   : Holding::kNodeReduced;
+  }
+
+  /// Buffers of a rank where `share` of all lookups go to one level, evenly over its holders.
+  [[nodiscard]] double exchanged_bytes(std::int64_t group, double share) const {
+    return held_bytes(job_, table_,
+                      {holding(group), 0, table_.dim, share / real(job_.devices), group})
+               .buffers +
+           arriving_bytes(job_, table_, holding(group), table_.dim, share).total();
+  }
+
+  /// What a level costs because it exists, however few rows it has: pooled partial sums.
+  [[nodiscard]] std::pair<double, double> presence(const RoutePrices& routes,
+                                                   std::int64_t group) const {
+    if (unpooled() || group == 1) {
+      return {0, 0};
+    }
+    const double sent = global_ * real(table_.output_columns());
+    if (group == job_.devices) {
+      return {routes.reduce_forward(sent), routes.reduce_backward(sent)};
+    }
+    // Each group reduces the partial sums of its own samples only.
+    const double own = sent * real(group) / real(job_.devices);
+    return {routes.node_forward(group, own), routes.node_backward(group, own)};
+  }
+
+  void row_tiers() {
+    const std::vector<std::int64_t> sizes = groups();
+    // Ids of pooled tables travel with every lookup.
+    const AccessCounting count{options_.dedup && unpooled() ? real(job_.devices) : 0};
+    std::vector<RowLevel> all_levels;
+    double least = 1;
+    for (const std::int64_t g : sizes) {
+      all_levels.push_back(level(g));
+      least = std::min(least, all_levels.back().memory);
+    }
+    // Prices of memory from none to one that leaves a single copy.
+    const double top = all_levels.back().per_access * lookups_ /
+                       std::max(1.0, all_levels.front().memory * real(table_.rows));
+    std::set<std::vector<std::int64_t>> seen;
+    for (const double lambda : {0.0, 0.01 * top, 0.1 * top, top, 10 * top, 1000 * top}) {
+      std::optional<std::pair<double, std::pair<RowTierCut, std::vector<std::int64_t>>>> best;
+      for (unsigned set = 1; set < 1U << sizes.size(); ++set) {
+        std::vector<RowLevel> levels;
+        std::vector<std::int64_t> chosen;
+        double cost = 0;
+        for (std::size_t i = 0; i < sizes.size(); ++i) {
+          if ((set >> i & 1U) != 0) {
+            levels.push_back(all_levels[i]);
+            chosen.push_back(sizes[i]);
+            const auto [f, b] = presence(choice_, sizes[i]);
+            cost += f + b;
+          }
+        }
+        if (unpooled() && chosen.size() < sizes.size()) {
+          continue;  // levels cost nothing by being there: the full set is best
+        }
+        if (chosen.size() < 2 && !unpooled()) {
+          continue;  // whole-table kinds
+        }
+        RowTierCut cut = cut_rows(access_, lookups_, level_thresholds(levels, count, lambda));
+        const RowTierCost c = cost_of(access_, lookups_, cut, levels, count);
+        cost += c.cost + lambda * c.memory;
+        if (!best || cost < best->first) {
+          best.emplace(cost, std::make_pair(std::move(cut), std::move(chosen)));
+        }
+      }
+      if (best && seen.insert(best->second.first.ends).second) {
+        add_cut(best->second.first, best->second.second, count);
+      }
+    }
+  }
+
+  /// What a plan in use makes of the lookups of now.
+  struct InUse {
+    const PlanTable* table = nullptr;
+    std::vector<double> touches;  ///< by level, as RowTierCost
+    std::vector<double> hottest;  ///< by level: share of lookups of its hottest row
+    /// The hottest rows of now, in an order that is not that of their popularity; else empty.
+    std::vector<workloads::HotRow> hot;
+  };
+
+  /// The ranges and groups of rows by popularity that are on all ranks alike: level by level.
+  [[nodiscard]] std::optional<std::pair<RowTierCut, std::vector<std::int64_t>>> levels_of(
+      const PlanTable& used) const {
+    std::vector<const PlanShard*> shards;
+    for (const PlanShard& s : used.shards) {
+      shards.push_back(&s);
+    }
+    std::sort(shards.begin(), shards.end(),
+              [](const auto* a, const auto* b) { return a->rows[0] < b->rows[0]; });
+    RowTierCut cut;
+    std::vector<std::int64_t> sizes;
+    std::int64_t first = 0;
+    for (const PlanShard* s : shards) {
+      const auto size = static_cast<std::int64_t>(s->groups.front().size());
+      const bool everywhere = s->split == Split::kReplicate && size == job_.devices;
+      const bool striped = s->split == Split::kStripe && size > 1;
+      if (s->rows[0] != first || s->columns[1] - s->columns[0] != table_.dim || s->tier != "hbm" ||
+          (!everywhere && !striped) || !in_line(*s, size)) {
+        return std::nullopt;
+      }
+      first = s->rows[1];
+      cut.ends.push_back(first);
+      sizes.push_back(everywhere ? 1 : size);
+    }
+    return std::pair(std::move(cut), std::move(sizes));
+  }
+
+  /// Groups of consecutive ranks that together are all of them.
+  [[nodiscard]] bool in_line(const PlanShard& s, std::int64_t size) const {
+    std::int32_t next = 0;
+    for (const auto& group : s.groups) {
+      for (const std::int32_t rank : group) {
+        if (static_cast<std::int64_t>(group.size()) != size || rank != next++) {
+          return false;
+        }
+      }
+    }
+    return next == job_.devices;
+  }
+
+  /// The row tiers that a plan in use has for the table, whatever order its rows stand in: an
+  /// option, unless the options from the table's law have the same.
+  void as_it_is(const PlanTable& used) {
+    auto levels = used.frequency_order && job_.devices > 1 ? levels_of(used) : std::nullopt;
+    const bool known = std::any_of(made_.begin(), made_.end(), [&](const auto& made) {
+      PlanTable same;
+      if (made.second.row_tiers) {
+        add_row_tiers(job_, table_, made.second, same);
+      }
+      return same_placement(same, used);
+    });
+    if (!levels || known) {
+      return;
+    }
+    auto& [cut, sizes] = *levels;
+    const AccessCounting count{options_.dedup && unpooled() ? real(job_.devices) : 0};
+    const auto order = workloads::own_order(used, table_);
+    std::optional<LookupsInOrder> lookups;
+    if (order) {
+      lookups.emplace(access_, *order, used.hot_rows());
+    }
+    InUse in_use{&used, {}, {}, {}};
+    std::int64_t first = 0;
+    for (const std::int64_t end : cut.ends) {
+      const auto [law, mass] = lookups ? lookups->range(first, end) : access_.ranks(first, end);
+      cut.accesses.push_back(mass);
+      const double here = lookups_ * mass;
+      in_use.touches.push_back(count.dedup_over > 0
+                                   ? count.dedup_over * law.unique(here / count.dedup_over).value
+                                   : here);
+      in_use.hottest.push_back(mass * law.probability(0));
+      first = end;
+    }
+    if (lookups) {
+      in_use.hot = workloads::hot_rows_of(*lookups);
+    }
+    add_cut(cut, sizes, count, &in_use);
+  }
+
+  void add_cut(const RowTierCut& cut, const std::vector<std::int64_t>& groups_used,
+               const AccessCounting& count, const InUse* used = nullptr) {
+    PlacementOption o;
+    o.group = static_cast<std::int32_t>(job_.devices);
+    const double share = 1 / real(job_.devices);
+    const double forward = prices_.forward({t_, global_, share, table_.dim, unpooled()});
+    double arrival = 0;
+    double exchange = 0;
+    double synchronised = 0;
+    double backward = 0;
+    const double update = prices_.backward({t_, global_, share, table_.dim, unpooled()});
+    std::vector<RowLevel> levels;
+    for (const std::int64_t g : groups_used) {
+      levels.push_back(level(g));
+    }
+    const std::vector<double> touches =
+        used != nullptr ? used->touches : cost_of(access_, lookups_, cut, levels, count).touches;
+    double bytes = remap_bytes(table_);
+    std::int64_t first = 0;
+    std::string label = used != nullptr ? "row tiers in use" : "row tiers";
+    for (std::size_t i = 0; i < groups_used.size(); ++i) {
+      const std::int64_t g = groups_used[i];
+      const std::int64_t rows = cut.ends[i] - first;
+      first = cut.ends[i];
+      if (rows == 0) {
+        continue;
+      }
+      label += fmt::format(" {:.3g}/{}", real(rows), g);
+      const double here = cut.accesses[i];
+      const double touched = touches[i] / real(job_.devices);  // rows that move, per rank
+      const std::int64_t copies = job_.devices / g;
+      if (unpooled() && g > 1) {
+        exchange += routes_.group_exchange(g, touched * real(table_.dim), true) +
+                    routes_.group_exchange(g, touched * real(table_.dim), false);
+      }
+      if (g > 1) {
+        arrival += routes_.group_ids(table_, g, touched);
+      }
+      const auto [f, b] = presence(routes_, g);
+      exchange += f + b;
+      const std::int64_t held = (rows + g - 1) / g;
+      if (copies > 1) {
+        const double elements = real(held) * real(table_.dim);
+        synchronised += routes_.replica_sync(elements, copies, g) / real(job_.sync_interval);
+        backward += routes_.replica_update(elements) / real(job_.sync_interval);
+        backward += here * update;  // gathering gradients costs as in a fused update
+      } else {
+        backward += here * update;
+      }
+      // As the ledger: a stripe's first member has at most its hottest row more than the mean.
+      const double hottest =
+          (used != nullptr ? used->hottest[i] : access_.probability(real(cut.ends[i] - rows))) /
+          real(copies);
+      BytesByPurpose held_here = held_bytes(
+          job_, table_, {holding(g), held, table_.dim, here / real(job_.devices) + hottest, g});
+      if (copies > 1 && g > 1) {
+        held_here.gradients = format_bytes(job_.formats.gradient, held, table_.dim).base();
+      }
+      bytes += std::ceil(held_here.total());
+      bytes += std::ceil(arriving_bytes(job_, table_, holding(g), table_.dim, here).total());
+    }
+    o.label = label;
+    o.load[kArrival] = to_load(arrival);
+    o.load[unpooled() ? kSequenceLookup : kGroupLookup] = to_load(forward);
+    o.synchronised = to_load(synchronised);
+    o.load[unpooled() ? kSequenceExchange : kGroupExchange] = to_load(exchange) + o.synchronised;
+    o.load[kUpdate] = to_load(backward);
+    if (!(unpooled() && job_.embedding_dedup)) {
+      std::array<bool, kPhases> grows{};
+      grows.fill(true);
+      grows[kGroupExchange] = false;
+      spread_by_shares(o, shares_of_ranks(cut, groups_used, used), grows);
+    }
+    o.bytes[0] = rounded_up(bytes) + 4096 * static_cast<std::int64_t>(groups_used.size());  // rounding
+    o.routes =
+        RoutePrices::bits({RoutePrices::Route::kIds, unpooled() ? RoutePrices::Route::kSequence
+                                                                : RoutePrices::Route::kReduce});
+    OptionMeaning m;
+    m.kind = ShardingKind::kRowWise;
+    m.group = job_.devices;
+    m.split = Split::kStripe;
+    m.row_tiers = cut;
+    m.level_groups = groups_used;
+    if (used != nullptr) {
+      m.in_use = used->table;
+    }
+    made_.emplace_back(std::move(o), std::move(m));
+  }
+
+  /// Share of all lookups that each rank serves, over its levels: a range in order of popularity
+  /// lies in stripes, so the first member of a group has the hottest row.
+  [[nodiscard]] std::vector<double> shares_of_ranks(const RowTierCut& cut,
+                                                    const std::vector<std::int64_t>& groups_used,
+                                                    const InUse* used) const {
+    const bool stale = used != nullptr && !used->hot.empty();
+    const std::vector<workloads::HotRow> none;
+    std::vector<double> shares(static_cast<std::size_t>(job_.devices));
+    std::int64_t first = 0;
+    for (std::size_t i = 0; i < groups_used.size(); ++i) {
+      const std::vector<double> of_group = workloads::RowShares(&access_,
+                                                                {.first_row = first,
+                                                                 .rows = cut.ends[i] - first,
+                                                                 .table_rows = table_.rows,
+                                                                 .split = Split::kStripe,
+                                                                 .members = groups_used[i],
+                                                                 .frequency_order = !stale,
+                                                                 .own_order = stale},
+                                                                stale ? used->hot : none)
+                                               .by_member();
+      const double copies = real(job_.devices / groups_used[i]);
+      for (std::size_t r = 0; r < shares.size(); ++r) {
+        shares[r] += of_group[r % of_group.size()] / copies;
+      }
+      first = cut.ends[i];
+    }
+    return shares;
+  }
+
+  /// Row-wise over all ranks in a slower tier, with caches of some sizes; whole on one rank too.
+  void slow_tier(std::size_t tier) {
+    const Tier* slow = nullptr;
+    for (const Tier& candidate : job_.system.tiers) {
+      slow = candidate.name == tiers_[tier].name ? &candidate : slow;
+    }
+    STEPCAST_CHECK(slow != nullptr, "tier '{}'", tiers_[tier].name);
+    const double bandwidth =
+        slow->bandwidth.base() / real(std::max<std::int64_t>(1, slow->shared_by));
+    const double row = workloads::cached_row_bytes(job_, table_, table_.dim);
+    const workloads::ListShares distinct = workloads::list_shares(job_, table_);
+    const auto hottest = prices_.hottest(t_);
+    const bool alone = job_.devices == 1;
+    for (const std::int64_t members :
+         alone ? std::vector<std::int64_t>{1} : std::vector<std::int64_t>{1, job_.devices}) {
+      const HotRows hot =
+          members > 1 ? hot_rows(table_, *hottest, members, options_.form.row_split) : HotRows{};
+      const double most = hot.most;
+      const std::int64_t rows = (table_.rows + members - 1) / members;
+      const Access law = members > 1 ? access_.random_subset(rows) : access_;
+      for (const double fraction : {0.0, 0.05, 0.2, 0.5}) {
+        const double share = 1 / real(members);
+        const double cache = std::ceil(fraction * real(rows)) * row;
+        const auto shape = [&](RowCachePolicy policy) {
+          return workloads::cache_shape(job_, table_, law, rows, table_.dim, lookups_ * most, cache,
+                                        policy);
+        };
+        workloads::CacheShape fullest = shape(RowCachePolicy::kLru);
+        RowCachePolicy policy = RowCachePolicy::kLru;
+        if (auto counted = shape(RowCachePolicy::kLfu);
+            cache > 0 && counted.expected.fetched_bytes < fullest.expected.fetched_bytes) {
+          policy = RowCachePolicy::kLfu;
+          fullest = counted;
+        }
+        const RowTraffic& moved = fullest.expected;
+        PlacementOption o;
+        o.group = static_cast<std::int32_t>(members);
+        const bool all = members > 1;
+        const bool once = workloads::pays_to_pool_once(job_, distinct, members, job_.devices);
+        const workloads::ListShares lists = once ? distinct : workloads::ListShares{};
+        const bool listed = unpooled() || once;
+        const bool reduced = all && !listed;
+        const double sent = unpooled() ? lookups_ * share * real(table_.dim)
+                                       : global_ * lists.lists * real(table_.output_columns());
+        const EmbeddingPrices::Lookups lookups{t_, global_ * lists.ids, share, table_.dim,
+                                               unpooled()};
+        o.load[kArrival] = to_load(routes_.ids(table_, lookups_ * lists.ids * share,
+                                               global_ * real(table_.feature_count())));
+        const LoadPhase looked_up = listed ? kSequenceLookup : all ? kGroupLookup : kLookup;
+        o.load[looked_up] = to_load(prices_.forward(lookups));
+        o.load[listed ? kSequenceExchange
+               : all  ? kGroupExchange
+                      : kExchange] =
+            to_load(reduced ? routes_.reduce_forward(sent) + routes_.reduce_backward(sent)
+                            : routes_.exchange_forward(sent) + routes_.exchange_backward(sent));
+        o.load[kUpdate] = to_load(prices_.backward(lookups));
+        if (all && !(unpooled() && job_.embedding_dedup)) {
+          std::array<bool, kPhases> grows{};
+          grows.fill(true);
+          grows[kGroupExchange] = false;
+          grows[kSequenceExchange] = !once;
+          spread_by_shares(o, hot.shares, grows);
+        }
+        o.load[looked_up] += to_load(moved.fetched_bytes / bandwidth);
+        o.load[kUpdate] += to_load(moved.written_bytes / bandwidth);
+        const Holding holding = alone        ? Holding::kLocal
+                                : unpooled() ? Holding::kUnpooled
+                                : once       ? Holding::kListed
+                                : all        ? Holding::kReduced
+                                             : Holding::kExchanged;
+        const BytesByPurpose held =
+            held_bytes(job_, table_, {holding, rows, table_.dim, most, members});
+        // A few rows more than the ledger counts, whose members are not all the fullest.
+        o.bytes[0] =
+            rounded_up(held.buffers + cache + (real(fullest.slots - fullest.capacity) + 64) * row);
+        o.bytes[tier] = rounded_up(held.weights + held.optimizer);
+        for (std::size_t host = 1; policy == RowCachePolicy::kLfu && host < tiers_.size(); ++host) {
+          o.bytes[host] += tiers_[host].name == kHostTier ? rounded_up(real(rows) * kCounterBytes) : 0;
+        }
+        const double rows_back = lists.lists * real(members);
+        o.bytes_everywhere[0] =
+            rounded_up(arriving_bytes(job_, table_, holding, table_.dim, 1, rows_back).total());
+        if (once) {
+          const double local = global_ / real(job_.devices) * real(table_.dim);
+          const auto [there, back] = routes_.pool_rows(local * real(members), local);
+          o.everywhere[kSequenceExchange] += to_load(there + back);
+        }
+        o.routes = alone ? RoutePrices::bits({RoutePrices::Route::kReplicated})
+                         : RoutePrices::bits(
+                               {RoutePrices::Route::kIds, listed ? RoutePrices::Route::kSequence
+                                                          : all  ? RoutePrices::Route::kReduce
+                                                                 : RoutePrices::Route::kExchange});
+        o.label = fmt::format("{} in {}{}", all ? "row_wise" : "table_wise", slow->name,
+                              fraction > 0 ? fmt::format(", cache {:.0f} %", 100 * fraction) : "");
+        OptionMeaning m;
+        m.kind = all ? ShardingKind::kRowWise : ShardingKind::kTableWise;
+        m.group = members;
+        m.split = hot.split;
+        m.tier = slow->name;
+        m.cache_bytes = std::ceil(cache);
+        m.cache_policy = policy;
+        made_.emplace_back(std::move(o), std::move(m));
+      }
+    }
+  }
+
+  const Job& job_;
+  std::size_t t_;
+  const EmbeddingTable& table_;
+  const EmbeddingPrices& prices_;
+  const RoutePrices& routes_;
+  const RoutePrices& choice_;  ///< what decides where rows are cut
+  const PlanSpaceOptions& options_;
+  const std::vector<TierCapacity>& tiers_;
+  Access access_;
+  double global_;
+  double lookups_;
+  std::vector<std::pair<PlacementOption, OptionMeaning>> made_;
+};
+
+}  // namespace
+
+std::vector<std::pair<PlacementOption, OptionMeaning>> tier_options(
+    const Job& job, std::size_t table, const EmbeddingPrices& prices, const RoutePrices& routes,
+    const RoutePrices& choice, const PlanSpaceOptions& options,
+    const std::vector<TierCapacity>& tiers) {
+  return TierOptions(job, table, prices, routes, choice, options, tiers).all();
+}
+
+void add_row_tiers(const Job& job, const EmbeddingTable& table, const OptionMeaning& m,
+                   PlanTable& to) {
+  to.frequency_order = true;
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < m.level_groups.size(); ++i) {
+    const std::int64_t end = m.row_tiers->ends[i];
+    if (end == first) {
+      continue;
+    }
+    const std::int64_t group = m.level_groups[i];
+    PlanShard s;
+    s.rows = {first, end};
+    s.columns = {0, table.dim};
+    s.sharding = group == 1 ? ShardingKind::kDataParallel : ShardingKind::kRowWise;
+    s.split = group == 1 ? Split::kReplicate : Split::kStripe;
+    const std::int64_t size = group == 1 ? job.devices : group;
+    for (std::int64_t begin = 0; begin < job.devices; begin += size) {
+      std::vector<std::int32_t> ranks(static_cast<std::size_t>(size));
+      std::iota(ranks.begin(), ranks.end(), static_cast<std::int32_t>(begin));
+      s.groups.push_back(std::move(ranks));
+    }
+    to.shards.push_back(std::move(s));
+    first = end;
+  }
+  if (m.in_use != nullptr) {
+    to.order = m.in_use->order;
+    to.order_file = m.in_use->order_file;
+  } else {
+    workloads::name_hot_rows(table, to);
+  }
+}
+
+}  // namespace stepcast::planner::internal

@@ -1,0 +1,26 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/job/job.h"
+#include "core/job/plan.h"
+
+namespace stepcast::planner {
+
+/// The byte ledger of a plan: one line per rank and tier in use, computed from the plan itself
+/// (never from what a search believed). Weights, optimizer state, gradients of replicas, caches,
+/// remap tables of frequency order (4 bytes a row, 8 beyond 2^32 rows, on each rank), and buffers
+/// of inputs, outputs and synchronisation; `dense` is the dense model and all libraries take.
+/// Lines of a shared tier hold each rank's own part; `capacity` is that of the ranks' unit.
+std::vector<LedgerLine> ledger_of(const Job& job, const EmbeddingPlan& plan);
+
+/// The unit of a tier that lacks most: the sum of its ranks' lines; nullopt where all fit.
+struct LedgerExcess {
+  LedgerLine line;
+  std::string largest_table;  ///< with most bytes there
+};
+std::optional<LedgerExcess> excess_of(const Job& job, const EmbeddingPlan& plan,
+                                      const std::vector<LedgerLine>& ledger);
+
+}  // namespace stepcast::planner

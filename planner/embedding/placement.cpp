@@ -1,0 +1,184 @@
+#include "planner/embedding/placement.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace stepcast::planner {
+
+Ticks to_load(double seconds) {
+  STEPCAST_CHECK(seconds >= 0 && seconds < 4e3, "load of {} s", seconds);
+  return std::llround(seconds * 1e15);
+}
+
+Ticks total(const Load& load) { return std::accumulate(load.begin(), load.end(), Ticks{0}); }
+
+Load PlacementOption::extra(const Skew& s) const {
+  Load more{};
+  for (std::size_t p = 0; p < kPhases; ++p) {
+    more[p] = extra(s, p);
+  }
+  return more;
+}
+
+Load PlacementOption::most_extra() const {
+  const auto most = std::max_element(
+      skew.begin(), skew.end(), [](const Skew& a, const Skew& b) { return a.times < b.times; });
+  return most == skew.end() ? Load{} : extra(*most);
+}
+
+std::vector<std::int32_t> PlacementOption::heaviest_first(std::vector<std::int32_t> groups) const {
+  if (!uneven_pieces() || groups.empty()) {
+    return groups;
+  }
+  std::vector<float> most(static_cast<std::size_t>(pieces), 0);
+  for (const Skew& s : skew) {
+    float& here = most[static_cast<std::size_t>(s.position / group)];
+    here = std::max(here, s.times);
+  }
+  std::vector<std::size_t> order(most.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&most](std::size_t a, std::size_t b) { return most[a] > most[b]; });
+  std::vector<std::int32_t> placed(groups.size());
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    placed[order[i]] = groups[i];
+  }
+  return placed;
+}
+
+Load PlacementOption::sum_of_extras() const {
+  Load sum{};
+  for (const Skew& s : skew) {
+    for (std::size_t p = 0; p < kPhases; ++p) {
+      sum[p] += extra(s, p);
+    }
+  }
+  return sum;
+}
+
+Ticks PlacementOption::piece_total() const {
+  return total(load) + total(everywhere) + total(most_extra());
+}
+
+std::vector<std::size_t> PlacementProblem::phases() const {
+  std::array<bool, kPhases> used{};
+  for (const PlacementTable& table : tables) {
+    for (const PlacementOption& o : table.options) {
+      for (std::size_t p = 0; p < kPhases; ++p) {
+        used[p] = used[p] || o.load[p] != 0 || o.everywhere[p] != 0 ||
+                  (!o.skew.empty() && o.skewed[p] != 0);
+      }
+    }
+  }
+  std::vector<std::size_t> all;
+  for (std::size_t p = 0; p < kPhases; ++p) {
+    if (used[p]) {
+      all.push_back(p);
+    }
+  }
+  return all;
+}
+
+namespace {
+
+std::vector<Load> loads_of(const PlacementProblem& problem, const Placement& placement) {
+  std::vector<Load> load(static_cast<std::size_t>(problem.ranks));
+  for (std::size_t t = 0; t < placement.size(); ++t) {
+    const Choice& c = placement[t];
+    const PlacementOption& o = problem.tables[t].options[static_cast<std::size_t>(c.option)];
+    for (std::int32_t r = 0; r < problem.ranks; ++r) {
+      Load& at = load[static_cast<std::size_t>(r)];
+      const auto held = o.group == problem.ranks
+                            ? static_cast<std::ptrdiff_t>(o.pieces)
+                            : std::count(c.groups.begin(), c.groups.end(), r / o.group);
+      for (std::size_t p = 0; p < kPhases; ++p) {
+        at[p] += o.everywhere[p] + held * o.load[p];
+      }
+    }
+    for (const PlacementOption::Skew& s : o.skew) {
+      const Load extra = o.extra(s);
+      for (std::size_t p = 0; p < kPhases; ++p) {
+        load[static_cast<std::size_t>(o.rank_of(s, c.groups))][p] += extra[p];
+      }
+    }
+  }
+  return load;
+}
+
+Ticks charges_of(const PlacementProblem& problem, const Placement& placement) {
+  std::uint32_t routes = 0;
+  for (std::size_t t = 0; t < placement.size(); ++t) {
+    routes |= problem.tables[t].options[static_cast<std::size_t>(placement[t].option)].routes;
+  }
+  Ticks total = problem.constant;
+  for (std::size_t f = 0; f < problem.fixed.size(); ++f) {
+    total += (routes >> f & 1U) != 0 ? problem.fixed[f] : 0;
+  }
+  return total;
+}
+
+}  // namespace
+
+Ticks objective_of(const PlacementProblem& problem, const Placement& placement) {
+  Load most{};
+  for (const Load& at : loads_of(problem, placement)) {
+    for (std::size_t p = 0; p < kPhases; ++p) {
+      most[p] = std::max(most[p], at[p]);
+    }
+  }
+  const Ticks charges = charges_of(problem, placement);
+  if (!problem.arrival_overlaps) {
+    return charges + total(most);
+  }
+  const Ticks links = most[kArrival] + most[kExchange] + most[kGroupExchange] +
+                      most[kSequenceExchange] - *problem.arrival_overlaps;
+  return std::max(charges + total(most) - most[kArrival], links);
+}
+
+std::vector<std::vector<std::int64_t>> bytes_of(const PlacementProblem& problem,
+                                                const Placement& placement) {
+  std::vector<std::vector<std::int64_t>> bytes;
+  for (std::size_t tier = 0; tier < problem.tiers.size(); ++tier) {
+    const std::int32_t shared = problem.tiers[tier].shared_by;
+    auto& units = bytes.emplace_back(problem.tiers[tier].capacity.size(), 0);
+    for (std::size_t t = 0; t < placement.size(); ++t) {
+      const Choice& c = placement[t];
+      const PlacementOption& o = problem.tables[t].options[static_cast<std::size_t>(c.option)];
+      for (std::int32_t r = 0; r < problem.ranks; ++r) {
+        const auto held = o.group == problem.ranks
+                              ? static_cast<std::ptrdiff_t>(o.pieces)
+                              : std::count(c.groups.begin(), c.groups.end(), r / o.group);
+        units[static_cast<std::size_t>(r / shared)] +=
+            o.bytes_everywhere[tier] + held * o.bytes[tier];
+      }
+    }
+  }
+  return bytes;
+}
+
+bool fits(const PlacementProblem& problem, const Placement& placement) {
+  if (problem.moves) {
+    std::int64_t moved = 0;
+    for (std::size_t t = 0; t < placement.size(); ++t) {
+      moved += problem.moves->bytes(t, placement[t]);
+    }
+    if (moved > problem.moves->allowed) {
+      return false;
+    }
+  }
+  const auto bytes = bytes_of(problem, placement);
+  for (std::size_t tier = 0; tier < bytes.size(); ++tier) {
+    for (std::size_t u = 0; u < bytes[tier].size(); ++u) {
+      if (bytes[tier][u] > problem.tiers[tier].capacity[u]) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace stepcast::planner

@@ -1,0 +1,566 @@
+#include "planner/embedding/plan_space.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "core/error.h"
+#include "core/numbers.h"
+#include "planner/embedding/capacity.h"
+#include "planner/embedding/embedding_prices.h"
+#include "planner/embedding/internal/hot_rows.h"
+#include "planner/embedding/internal/plan_choice.h"
+#include "planner/embedding/internal/route_prices.h"
+#include "planner/embedding/internal/tier_options.h"
+#include "planner/embedding/shard_bytes.h"
+#include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/plan_layout.h"
+#include "workloads/embedding_plan/plan_communicators.h"
+
+namespace stepcast::planner {
+namespace {
+
+constexpr std::int64_t kNarrowest = 4;  // columns of a column-wise part: one vector of fp32
+constexpr std::int64_t kMostParts = 64;
+constexpr double kHeavy = 0.5;  // of an average rank's lookups: worth cutting into blocks of rows
+
+/// Numbers of equal column parts that are offered: parts of at least `narrowest` columns, a
+/// multiple of `multiple`.
+std::vector<std::int64_t> column_parts(const EmbeddingTable& t, std::int64_t devices,
+                                       std::int64_t narrowest, std::int64_t multiple) {
+  std::vector<std::int64_t> parts;
+  narrowest = std::max(narrowest, kNarrowest);
+  for (std::int64_t k = 2; k <= std::min({devices, t.dim / narrowest, kMostParts}); ++k) {
+    if (t.dim % k == 0 && t.dim / k % multiple == 0 && (k <= 4 || (k & (k - 1)) == 0)) {
+      parts.push_back(k);
+    }
+  }
+  return parts;
+}
+
+/// May a table be placed so where another system carries the plan out?
+bool in_form(const PlanForm& form, const EmbeddingTable& table, const OptionMeaning& m) {
+  const bool unpooled = table.mode == PoolingMode::kSequence;
+  if (m.kind == ShardingKind::kTableRowWise && unpooled && !form.unpooled_groups) {
+    return false;
+  }
+  if (unpooled && form.unpooled_parts > 0 && m.column_parts != 1 &&
+      m.column_parts != form.unpooled_parts) {
+    return false;
+  }
+  return m.tier == "hbm" || !form.slow_tiers ||
+         std::find(form.slow_tiers->begin(), form.slow_tiers->end(), m.tier) !=
+             form.slow_tiers->end();
+}
+
+/// And by what the job asks of its plan.
+bool meets(const TableConstraint& c, const OptionMeaning& m, bool alone) {
+  if (!c.shardings.empty() && !alone &&
+      (m.row_tiers || m.row_blocks > 1 ||
+       std::find(c.shardings.begin(), c.shardings.end(), m.kind) == c.shardings.end())) {
+    return false;
+  }
+  if (!c.tiers.empty() && std::find(c.tiers.begin(), c.tiers.end(), m.tier) == c.tiers.end()) {
+    return false;
+  }
+  return m.tier == "hbm" || !c.cached || *c.cached == (m.cache_bytes > 0);
+}
+
+}  // namespace
+
+/// Writes the options of a job's tables.
+class PlanSpaceBuilder {
+ public:
+  PlanSpaceBuilder(const Job& job, const EmbeddingPrices& prices, const PlanSpaceOptions& options,
+                   PlanSpace& to)
+      : job_(job),
+        options_(options),
+        to_(to),
+        prices_(prices),
+        routes_(job, prices_, options.fit),
+        choice_(job, prices_, LineFit::kNear) {}
+
+  void run() {
+    const DlrmWorkload& w = *job_.workload.dlrm();
+    to_.problem_.ranks = static_cast<std::int32_t>(job_.devices);
+    to_.problem_.tiers = capacities_of(job_, options_.slow_tiers);
+    for (std::size_t t = 0; t < w.tables.size(); ++t) {
+      table(t, w.tables[t]);
+    }
+    if (options_.form.row_blocks && job_.devices > 1) {
+      blocks_of_rows();
+    }
+    to_.problem_.fixed = routes_.fixed();
+    const EmbeddingPrices::DenseStep dense = prices_.dense_step();
+    const bool hidden = job_.parallel.overlap.dense_all_reduce;
+    to_.dense_step_ = dense.compute + (hidden ? 0 : routes_.dense_sync(dense.gradient_bytes));
+    // An exchange ahead of the next step is overlapped with the optimizer.
+    const bool fused = job_.parallel.dlrm_pipeline == DlrmPipeline::kFused;
+    to_.dense_alone_ = std::max(
+        0.0, dense.compute - dense.before_tables - (fused ? dense.optimizer : 0));
+    if (routes_.arrives_ahead()) {
+      const double busy = hidden ? dense.all_reduce : 0;  // the links, meanwhile
+      to_.problem_.arrival_overlaps = to_load(std::max(0.0, dense.compute - busy));
+    }
+    if (options_.one_phase) {
+      merge_phases();
+    }
+  }
+
+ private:
+  using Route = internal::RoutePrices::Route;
+
+  void merge_phases() {
+    const bool ahead = to_.problem_.arrival_overlaps.has_value();
+    to_.problem_.arrival_overlaps.reset();
+    const auto merged = [ahead](const Load& load) {
+      Load one{};
+      one[kUpdate] = total(load) - (ahead ? load[kArrival] : 0);
+      return one;
+    };
+    for (PlacementTable& table : to_.problem_.tables) {
+      for (PlacementOption& o : table.options) {
+        o.load = merged(o.load);
+        o.everywhere = merged(o.everywhere);
+        o.skewed = merged(o.skewed);
+      }
+    }
+  }
+
+  /// What the options of a table are made from.
+  void look_at(std::size_t t, const EmbeddingTable& table) {
+    const auto bound = std::find_if(job_.plan_constraints.begin(), job_.plan_constraints.end(),
+                                    [&](const auto& c) { return c.table == table.name; });
+    constraint_ = bound == job_.plan_constraints.end() ? nullptr : &*bound;
+    lists_ = workloads::list_shares(job_, table);
+    hottest_ = prices_.hottest(t);
+  }
+
+  /// With at least one option, or an InputError.
+  void table(std::size_t t, const EmbeddingTable& table) {
+    look_at(t, table);
+    offer(t, table);
+    if (to_.problem_.tables.back().options.empty()) {
+      throw InputError(fmt::format("job: embedding.constraints.{}", table.name),
+                       fmt::format("leaves no placement of the table's {} columns on {} devices; "
+                                   "allow another sharding or memory",
+                                   table.dim, job_.devices));
+    }
+  }
+
+  void offer(std::size_t t, const EmbeddingTable& table) {
+    to_.problem_.tables.push_back({table.name, {}});
+    to_.meanings_.emplace_back();
+    const bool alone = job_.devices == 1;
+    add(t, replicated(t, table),
+        {.kind = alone ? ShardingKind::kTableWise : ShardingKind::kDataParallel,
+         .group = job_.devices,
+         .split = alone ? Split::kBlock : Split::kReplicate});
+    if (alone) {
+      if (options_.slow_tiers) {
+        tier_options(t);
+      }
+      return;
+    }
+    // The option first: it is what decides between blocks and stripes.
+    PlacementOption rows = split_rows(t, table, job_.devices);
+    add(t, std::move(rows),
+        {.kind = ShardingKind::kRowWise, .group = job_.devices, .split = split_});
+    for (const std::int64_t g : options_.group_sizes) {
+      if (g > 1 && g < job_.devices) {
+        PlacementOption grouped = split_rows(t, table, g);
+        add(t, std::move(grouped),
+            {.kind = ShardingKind::kTableRowWise, .group = g, .split = split_});
+      }
+    }
+    add(t, columns(t, table, 1), {.kind = ShardingKind::kTableWise});
+    const std::int64_t narrowest = constraint_ != nullptr ? constraint_->narrowest : 0;
+    for (const std::int64_t parts :
+         options_.form.column_parts
+             ? column_parts(table, job_.devices, narrowest, options_.form.column_multiple)
+             : std::vector<std::int64_t>{}) {
+      add(t, columns(t, table, parts), {.kind = ShardingKind::kColumnWise, .column_parts = parts});
+    }
+    const bool used = !options_.in_use.empty() && options_.in_use[t] != nullptr &&
+                      options_.in_use[t]->frequency_order;
+    if (options_.row_tiers || options_.slow_tiers || used) {
+      tier_options(t);
+    }
+  }
+
+  /// Lookups of a whole table on one rank: what arrives, is looked up, is updated.
+  [[nodiscard]] Ticks lookups_of(std::size_t t) const {
+    const auto& options = to_.problem_.tables[t].options;
+    for (std::size_t o = 0; o < options.size(); ++o) {
+      const OptionMeaning& m = to_.meanings_[t][o];
+      if (m.kind == ShardingKind::kTableWise && m.tier == "hbm") {
+        const Load& load = options[o].load;
+        return load[kArrival] + load[kLookup] + load[kSequenceLookup] + load[kUpdate];
+      }
+    }
+    return 0;  // the job's constraints leave no whole tables
+  }
+
+  void blocks_of_rows() {
+    const std::size_t tables = to_.problem_.tables.size();
+    std::vector<Ticks> lookups(tables);
+    double sum = 0;
+    for (std::size_t t = 0; t < tables; ++t) {
+      lookups[t] = lookups_of(t);
+      sum += static_cast<double>(lookups[t]);
+    }
+    const double average = sum / real(job_.devices);
+    for (std::size_t t = 0; t < tables; ++t) {
+      const EmbeddingTable& table = job_.workload.dlrm()->tables[t];
+      std::set<internal::RowBlocks> cuts;
+      const auto heavy = [&](std::int64_t ranks) {
+        return static_cast<double>(lookups[t]) >= kHeavy * average * real(ranks);
+      };
+      const auto cut_over = [&](std::int64_t group) {
+        const std::int64_t most = std::min(job_.devices / group, table.rows);
+        for (std::int64_t blocks = 2; blocks <= most && heavy(blocks * group); blocks *= 2) {
+          cuts.insert({blocks, group});
+        }
+      };
+      cut_over(1);
+      for (const std::int64_t g : options_.group_sizes) {
+        if (g > 1 && g < job_.devices) {
+          cut_over(g);
+        }
+      }
+      for (const EmbeddingPlan* plan : options_.proposed) {
+        const auto cut = internal::row_blocks_of(table, plan->tables[t]);
+        if (cut && offers_group(cut->group)) {
+          cuts.insert(*cut);
+        }
+      }
+      if (cuts.empty()) {
+        continue;
+      }
+      look_at(t, table);
+      for (const internal::RowBlocks& cut : cuts) {
+        PlacementOption option = split_rows(t, table, cut.group, cut.blocks);
+        const bool one = cut.group == 1;
+        add(t, std::move(option),
+            {.kind = one ? ShardingKind::kTableWise : ShardingKind::kTableRowWise,
+             .row_blocks = cut.blocks,
+             .group = cut.group,
+             .split = one ? Split::kBlock : split_});
+      }
+    }
+  }
+
+  [[nodiscard]] bool offers_group(std::int64_t group) const {
+    return group == 1 || std::find(options_.group_sizes.begin(), options_.group_sizes.end(),
+                                   group) != options_.group_sizes.end();
+  }
+
+  void tier_options(std::size_t t) {
+    for (auto& [option, meaning] :
+         internal::tier_options(job_, t, prices_, routes_, choice_, options_, to_.problem_.tiers)) {
+      add(t, std::move(option), std::move(meaning));
+    }
+  }
+
+  void add(std::size_t t, PlacementOption option, OptionMeaning meaning) {
+    const EmbeddingTable& table = job_.workload.dlrm()->tables[t];
+    if (!in_form(options_.form, table, meaning) ||
+        (constraint_ != nullptr && !meets(*constraint_, meaning, job_.devices == 1))) {
+      return;
+    }
+    option.form = static_cast<std::int32_t>(to_.meanings_[t].size());
+    if (option.label.empty()) {
+      option.label = std::string(name_of(meaning.kind));
+    }
+    to_.problem_.tables[t].options.push_back(std::move(option));
+    to_.meanings_[t].push_back(std::move(meaning));
+  }
+
+  /// Share of a table's lookups that travel, and are looked up by their holder: with deduplicated
+  /// ids a rank asks once for each distinct row of its batch.
+  [[nodiscard]] double travelling(const EmbeddingTable& table) const {
+    if (table.mode != PoolingMode::kSequence || !job_.embedding_dedup) {
+      return 1;
+    }
+    const double lookups = real(job_.batch.global) / real(job_.devices) * table.pooling;
+    const double repeats =
+        table.session ? dedup_factor(table.session->samples, table.session->keep) : 1;
+    const Access law = table.access ? *table.access : Access::uniform(table.rows);
+    return std::min(1.0, law.unique(lookups / repeats).value / lookups);
+  }
+
+  /// What is left of the table's lists where distinct ones are pooled once, split over `members`
+  /// ranks; all of them where that does not pay.
+  [[nodiscard]] workloads::ListShares lists_over(std::int64_t members) const {
+    return workloads::pays_to_pool_once(job_, lists_, members, job_.devices)
+               ? lists_
+               : workloads::ListShares{};
+  }
+
+  /// `share` of the lookups go to each piece: all to a part of the columns, which sends ids of its
+  /// own.
+  void set_bytes(PlacementOption& o, const EmbeddingTable& table, const HeldPiece& piece,
+                 double share = 1) const {
+    o.bytes[0] = rounded_up(held_bytes(job_, table, piece).total());
+    const double listed = lists_.lists * real(piece.group);
+    o.bytes_everywhere[0] =
+        o.pieces *
+        rounded_up(arriving_bytes(job_, table, piece.holding, piece.columns, share, listed).total());
+  }
+
+  PlacementOption replicated(std::size_t t, const EmbeddingTable& table) const {
+    const double local = real(job_.batch.global) / real(job_.devices);
+    PlacementOption o;
+    o.group = to_.problem_.ranks;
+    const double looked_up =
+        local * (workloads::pays_to_pool_locally(lists_, table) ? lists_.ids : 1);
+    const EmbeddingPrices::Lookups lookups{t, looked_up, 1, table.dim, false};
+    o.load[kLookup] = to_load(prices_.forward(lookups));
+    if (job_.devices == 1) {
+      o.load[kUpdate] = to_load(prices_.backward(lookups));
+    } else {
+      const double elements = real(table.rows) * real(table.dim);
+      o.load[kUpdate] = to_load(prices_.gradient(lookups) +
+                                routes_.replica_update(elements) / real(job_.sync_interval));
+      o.synchronised = to_load(routes_.replica_sync(elements) / real(job_.sync_interval));
+      o.load[kExchange] = o.synchronised;
+    }
+    o.routes = internal::RoutePrices::bits({Route::kReplicated});
+    const Holding holding = job_.devices == 1 ? Holding::kLocal : Holding::kReplicated;
+    set_bytes(o, table, {holding, table.rows, table.dim, 1, 1});
+    return o;
+  }
+
+  PlacementOption columns(std::size_t t, const EmbeddingTable& table, std::int64_t parts) const {
+    const double global = real(job_.batch.global);
+    const bool unpooled = table.mode == PoolingMode::kSequence;
+    const std::int64_t width = table.dim / parts;
+    const workloads::ListShares lists = lists_over(1);
+    const bool once = lists.lists < 1;
+    const bool listed = unpooled || once;
+    PlacementOption o;
+    o.pieces = static_cast<std::int32_t>(parts);
+    o.label = parts > 1 ? fmt::format("column_wise x{}", parts) : "";
+    const double asked = travelling(table);
+    const EmbeddingPrices::Lookups lookups{t, global * lists.ids, asked, width, unpooled};
+    const double ids = global * table.pooling * asked * lists.ids;
+    const double bags = global * real(table.feature_count());
+    const double sent = (unpooled ? ids : bags * lists.lists) * real(width);
+    o.load[kArrival] = to_load(routes_.ids(table, ids, bags));
+    o.load[listed ? kSequenceLookup : kLookup] = to_load(prices_.forward(lookups));
+    o.load[listed ? kSequenceExchange : kExchange] =
+        to_load(routes_.exchange_forward(sent) + routes_.exchange_backward(sent));
+    o.load[kUpdate] = to_load(prices_.backward(lookups));
+    finish_route(o, table, once, Route::kExchange);
+    set_bytes(o, table,
+              {unpooled ? Holding::kUnpooled
+               : once   ? Holding::kListed
+                        : Holding::kExchanged,
+               table.rows, width, 1, 1});
+    return o;
+  }
+
+  /// Rows in equal blocks, each on one group, or all of them over one.
+  PlacementOption split_rows(std::size_t t, const EmbeddingTable& table, std::int64_t group,
+                             std::int64_t blocks = 1) {
+    const double global = real(job_.batch.global);
+    const bool unpooled = table.mode == PoolingMode::kSequence;
+    const bool all = group == job_.devices;
+    const double share = 1 / real(group * blocks);
+    PlacementOption o;
+    o.group = static_cast<std::int32_t>(group);
+    o.pieces = static_cast<std::int32_t>(blocks);
+    if (blocks > 1) {
+      o.label = group > 1 ? fmt::format("row_blocks x{} over {}", blocks, group)
+                          : fmt::format("row_blocks x{}", blocks);
+    } else if (!all) {
+      o.label = fmt::format("table_row_wise over {}", group);
+    }
+    const internal::HotRows hot =
+        internal::hot_rows(table, *hottest_, group, options_.form.row_split, blocks);
+    split_ = hot.split;
+    const workloads::ListShares lists = blocks > 1 ? workloads::ListShares{} : lists_over(group);
+    const bool once = lists.lists < 1;
+    const bool listed = unpooled || once;
+    const double asked = share * travelling(table);
+    const EmbeddingPrices::Lookups lookups{t, global * lists.ids, asked, table.dim, unpooled};
+    const double arriving = global * table.pooling * asked * lists.ids;
+    const double bags = global * real(table.feature_count());
+    const double sent = (unpooled ? arriving : bags * lists.lists) * real(table.dim);
+    const double exchange =
+        listed || group == 1 ? routes_.exchange_forward(sent) + routes_.exchange_backward(sent)
+        : all  ? routes_.reduce_forward(sent) + routes_.reduce_backward(sent)
+               : routes_.node_forward(group, sent) + routes_.node_backward(group, sent);
+    o.load[kArrival] = to_load(routes_.ids(table, arriving, bags));
+    const bool pooled_alone = !listed && group == 1;
+    o.load[listed         ? kSequenceLookup
+           : pooled_alone ? kLookup
+                          : kGroupLookup] = to_load(prices_.forward(lookups));
+    o.load[listed         ? kSequenceExchange
+           : pooled_alone ? kExchange
+                          : kGroupExchange] = to_load(exchange);
+    o.load[kUpdate] = to_load(prices_.backward(lookups));
+    const bool distinct = unpooled && job_.embedding_dedup;  // a hot row travels once a rank
+    if (!distinct) {
+      std::array<bool, kPhases> grows{};
+      grows.fill(true);
+      grows[kGroupExchange] = grows[kExchange] = false;
+      grows[kSequenceExchange] = !once;
+      internal::spread_by_shares(o, hot.shares, grows);
+    }
+    finish_route(o, table, once,
+                 all          ? Route::kReduce
+                 : group == 1 ? Route::kExchange
+                              : Route::kNode,
+                 group);
+    const std::int64_t block = (table.rows + blocks - 1) / blocks;
+    const std::int64_t rows = (block + group - 1) / group;
+    set_bytes(o, table,
+              {unpooled ? Holding::kUnpooled
+               : once   ? Holding::kListed
+               : all        ? Holding::kReduced
+               : group == 1 ? Holding::kExchanged
+                            : Holding::kNodeReduced,
+               rows, table.dim, std::max(share, hot.most), group},
+              1 / real(blocks));
+    return o;
+  }
+
+  /// `once`: distinct lists of a pooled table; each holder sends its sum of them.
+  void finish_route(PlacementOption& o, const EmbeddingTable& table, bool once, Route route,
+                    std::int64_t group = 1) const {
+    if (once || table.mode == PoolingMode::kSequence) {
+      const double local = real(job_.batch.global) / real(job_.devices);
+      const double rows = once ? real(group) : table.pooling;
+      const auto [forward, backward] =
+          routes_.pool_rows(local * rows * real(table.dim), local * real(table.output_columns()));
+      o.everywhere[kSequenceExchange] += to_load(forward + backward);
+      o.routes = internal::RoutePrices::bits({Route::kIds, Route::kSequence});
+    } else {
+      o.routes = internal::RoutePrices::bits({Route::kIds, route}, routes_.group_index(group));
+    }
+  }
+
+  const Job& job_;
+  const PlanSpaceOptions& options_;
+  PlanSpace& to_;
+  const EmbeddingPrices& prices_;
+  internal::RoutePrices routes_;
+  internal::RoutePrices choice_;            ///< what cuts rows: the same in every space of a job
+  workloads::ListShares lists_;             ///< of the table at hand
+  std::shared_ptr<const std::vector<workloads::HotRow>> hottest_;  ///< likewise
+  const TableConstraint* constraint_ = nullptr;  ///< on it
+  Split split_ = Split::kBlock;
+};
+
+void check_plannable(const Job& job) {
+  const DlrmWorkload* w = job.workload.dlrm();
+  if (w == nullptr || w->tables.empty()) {
+    throw InputError("job: workload",
+                     fmt::format("'{}' has no embedding tables to place; use a dlrm workload",
+                                 job.workload.name));
+  }
+  if (job.batch.global < job.devices || job.batch.global % job.devices != 0) {
+    throw InputError("job: batch.global",
+                     fmt::format("{} samples do not divide over {} devices; use a multiple",
+                                 job.batch.global, job.devices));
+  }
+}
+
+std::array<std::int64_t, 2> OptionMeaning::rows(const EmbeddingTable& table,
+                                                std::int64_t piece) const {
+  if (row_blocks == 1) {
+    return {0, table.rows};
+  }
+  return {internal::first_row_of(table, piece, row_blocks),
+          internal::first_row_of(table, piece + 1, row_blocks)};
+}
+
+std::array<std::int64_t, 2> OptionMeaning::columns(const EmbeddingTable& table,
+                                                   std::int64_t piece) const {
+  const std::int64_t width = table.dim / column_parts;
+  const std::int64_t first = column_parts > 1 ? piece * width : 0;
+  return {first, first + width};
+}
+
+PlanSpace::PlanSpace(const Job& job, const EmbeddingPrices& prices,
+                     const PlanSpaceOptions& options) {
+  check_plannable(job);
+  PlanSpaceBuilder(job, prices, options, *this).run();
+}
+
+EmbeddingPlan PlanSpace::plan(const Job& job, const Placement& placement) const {
+  EmbeddingPlan plan;
+  plan.workload = job.workload.name;
+  plan.system = job.system.name;
+  plan.devices = job.devices;
+  plan.sync_interval = job.sync_interval > 1 ? job.sync_interval : 0;
+  plan.dedup = job.embedding_dedup;
+  const DlrmWorkload& w = *job.workload.dlrm();
+  std::vector<std::int32_t> all(static_cast<std::size_t>(job.devices));
+  std::iota(all.begin(), all.end(), 0);
+  for (std::size_t t = 0; t < w.tables.size(); ++t) {
+    const EmbeddingTable& table = w.tables[t];
+    const OptionMeaning& m = meaning(t, placement[t].option);
+    PlanTable& to = plan.tables.emplace_back();
+    to.name = table.name;
+    if (m.row_tiers) {
+      internal::add_row_tiers(job, table, m, to);
+      continue;
+    }
+    for (std::int64_t p = 0; p < m.pieces(); ++p) {
+      PlanShard s;
+      s.rows = m.rows(table, p);
+      s.columns = m.columns(table, p);
+      s.sharding = m.kind;
+      s.split = m.split;
+      s.tier = m.tier;
+      s.cache_bytes = m.cache_bytes;
+      s.cache_policy = m.cache_policy;
+      if (m.group == job.devices) {
+        s.groups = {all};
+      } else {
+        const std::int32_t g = placement[t].groups[static_cast<std::size_t>(p)];
+        const auto first = all.begin() + static_cast<std::ptrdiff_t>(g * m.group);
+        s.groups = {{first, first + static_cast<std::ptrdiff_t>(m.group)}};
+      }
+      to.shards.push_back(std::move(s));
+    }
+  }
+  return plan;
+}
+
+bool asks_for_slow_tier(const Job& job) {
+  return std::any_of(job.plan_constraints.begin(), job.plan_constraints.end(),
+                     [](const TableConstraint& c) {
+                       return !c.tiers.empty() &&
+                              std::find(c.tiers.begin(), c.tiers.end(), "hbm") == c.tiers.end();
+                     });
+}
+
+std::vector<std::int64_t> group_sizes(const Job& job, const PlanForm& form) {
+  std::vector<std::int64_t> sizes;
+  const auto offer = [&](std::int64_t size) {
+    if (size > 1 && size < job.devices && job.devices % size == 0 &&
+        std::find(sizes.begin(), sizes.end(), size) == sizes.end()) {
+      sizes.push_back(size);
+    }
+  };
+  offer(workloads::node_size(job));
+  if (form.machine_groups) {
+    return sizes;
+  }
+  for (const std::int64_t unit : workloads::nested_units(job)) {
+    offer(unit);
+  }
+  const std::vector<std::int64_t> units = sizes;
+  for (const std::int64_t unit : units) {
+    for (const std::int64_t times : {2, 4}) {
+      offer(unit * times);
+    }
+  }
+  return sizes;
+}
+
+}  // namespace stepcast::planner

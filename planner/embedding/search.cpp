@@ -1,0 +1,492 @@
+#include "planner/embedding/search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include "core/error.h"
+#include "core/split_mix.h"
+#include "planner/embedding/internal/annealing.h"
+#include "planner/embedding/internal/branch_and_bound.h"
+#include "planner/embedding/internal/local_search.h"
+#include "planner/embedding/internal/many_tables.h"
+#include "planner/embedding/internal/pattern_bound.h"
+#include "planner/embedding/internal/phase_bound.h"
+#include "planner/embedding/overlapped_arrival.h"
+#include "planner/embedding/placement_state.h"
+
+namespace stepcast::planner {
+namespace {
+
+/// Placements of a table tried in the hope of a proof.
+constexpr std::uint64_t kProofSteps = 200'000;
+constexpr std::uint64_t kCertainSteps = 4'000'000;  // for spaces that this surely exhausts
+constexpr double kCertainSpace = 1e9;               // placements, before any are cut off
+constexpr double kProofTables = 12;
+constexpr double kFewTables = 6;           // times the effort, where an evaluation costs little
+constexpr std::size_t kDescents = 3;
+constexpr std::size_t kMixStarts = 12;
+constexpr std::uint64_t kKnapsacks = 800;
+constexpr std::uint64_t kNodes = 1500;
+constexpr std::uint64_t kTableNodes = 20'000;  // nodes times tables, where there are many
+constexpr std::size_t kNodeStarts = 8;
+constexpr std::uint64_t kAnnealed = 2000;  // moves a table in a run of annealing
+constexpr double kWellAbove = 1.05;        // a rival: not annealed; with many tables, no descent
+constexpr std::size_t kHomes = 3;          // local optima that kicks start from
+constexpr std::size_t kProposed = 3;       // placements of others that descents start from
+
+/// Load of an option averaged over ranks, all phases, and its bytes as a share of all memory.
+struct Price {
+  double mean = 0;
+  double memory = 0;
+  double piece = 0;
+};
+
+std::vector<std::vector<Price>> prices_of(const PlacementProblem& problem) {
+  std::vector<double> capacity;
+  for (const TierCapacity& tier : problem.tiers) {
+    capacity.push_back(std::accumulate(tier.capacity.begin(), tier.capacity.end(), 1.0));
+  }
+  std::vector<std::vector<Price>> prices;
+  for (const PlacementTable& table : problem.tables) {
+    auto& row = prices.emplace_back();
+    for (const PlacementOption& o : table.options) {
+      Price p;
+      const double share = static_cast<double>(o.pieces) * o.group / problem.ranks;
+      const Load extras = o.sum_of_extras();
+      for (std::size_t phase = 0; phase < kPhases; ++phase) {
+        p.mean += share * load_seconds(o.load[phase]) +
+                  load_seconds(extras[phase]) / problem.ranks + load_seconds(o.everywhere[phase]);
+      }
+      for (std::size_t t = 0; t < problem.tiers.size(); ++t) {
+        p.memory = std::max(p.memory, problem.ranks *
+                                          (share * static_cast<double>(o.bytes[t]) +
+                                           static_cast<double>(o.bytes_everywhere[t])) /
+                                          capacity[t]);
+      }
+      p.piece = load_seconds(o.piece_total());
+      row.push_back(p);
+    }
+  }
+  return prices;
+}
+
+/// The cheapest option of each table whose piece stays under a threshold; the smallest piece where
+/// none does.
+std::vector<std::int32_t> cheapest(const std::vector<std::vector<Price>>& prices, double threshold,
+                                   double memory_price) {
+  std::vector<std::int32_t> choose;
+  for (const auto& row : prices) {
+    std::size_t best = 0;
+    for (std::size_t o = 1; o < row.size(); ++o) {
+      const bool under = row[o].piece <= threshold;
+      const bool best_under = row[best].piece <= threshold;
+      const double cost = row[o].mean + memory_price * row[o].memory;
+      const double best_cost = row[best].mean + memory_price * row[best].memory;
+      if (under != best_under ? under : under ? cost < best_cost : row[o].piece < row[best].piece) {
+        best = o;
+      }
+    }
+    choose.push_back(static_cast<std::int32_t>(best));
+  }
+  return choose;
+}
+
+}  // namespace
+
+double SearchResult::gap() const {
+  return best.empty() ? std::numeric_limits<double>::infinity()
+                      : static_cast<double>(best.front().first) /
+                                static_cast<double>(std::max<Ticks>(bound.value, 1)) -
+                            1;
+}
+
+bool place_greedily(PlacementState& state, const std::vector<std::int32_t>& choose) {
+  const PlacementProblem& problem = state.problem();
+  std::vector<std::size_t> order(problem.tables.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto option = [&](std::size_t t) -> const PlacementOption& {
+    return problem.tables[t].options[static_cast<std::size_t>(choose[t])];
+  };
+  // What lies on all ranks first: it takes room everywhere.
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const bool all_a = option(a).group == problem.ranks;
+    const bool all_b = option(b).group == problem.ranks;
+    return all_a != all_b ? all_a : option(a).piece_total() > option(b).piece_total();
+  });
+  for (const std::size_t t : order) {
+    state.add(t, {choose[t], state.least_loaded(option(t))});
+  }
+  return state.fits();
+}
+
+std::optional<Shortage> shortage_of(const PlacementProblem& problem) {
+  const auto capacity_of = [&](std::size_t tier) {
+    const auto& c = problem.tiers[tier].capacity;
+    return *std::max_element(c.begin(), c.end());
+  };
+  // With one tier the needs of tables add up; with several each table may use another.
+  std::vector<std::int64_t> least(problem.tiers.size(), 0);
+  for (const PlacementTable& table : problem.tables) {
+    std::optional<Shortage> closest;
+    bool possible = table.options.empty();
+    std::vector<std::int64_t> smallest(problem.tiers.size(),
+                                       std::numeric_limits<std::int64_t>::max());
+    for (const PlacementOption& o : table.options) {
+      std::optional<Shortage> lacks;
+      for (std::size_t t = 0; t < problem.tiers.size(); ++t) {
+        const std::int32_t shared = problem.tiers[t].shared_by;
+        const bool all = o.group == problem.ranks;
+        const std::int64_t members = std::min({shared, o.group, problem.ranks});
+        const std::int64_t need = members * o.bytes[t] * (all ? o.pieces : 1) +
+                                  std::min(shared, problem.ranks) * o.bytes_everywhere[t];
+        if (need > capacity_of(t) && (!lacks || need - capacity_of(t) > lacks->missing())) {
+          lacks = Shortage{table.name, problem.tiers[t].name, need, capacity_of(t)};
+        }
+        const std::int64_t whole = static_cast<std::int64_t>(o.pieces) * o.group * o.bytes[t] +
+                                   problem.ranks * o.bytes_everywhere[t];
+        smallest[t] = std::min(smallest[t], whole);
+      }
+      possible = possible || !lacks;
+      if (lacks && (!closest || lacks->missing() < closest->missing())) {
+        closest = lacks;
+      }
+    }
+    if (!possible) {
+      return closest;
+    }
+    for (std::size_t t = 0; t < least.size(); ++t) {
+      least[t] += smallest[t];
+    }
+  }
+  for (std::size_t t = 0; t < least.size(); ++t) {
+    const auto& c = problem.tiers[t].capacity;
+    const std::int64_t sum = std::accumulate(c.begin(), c.end(), std::int64_t{0});
+    if (least[t] > sum) {
+      return Shortage{"", problem.tiers[t].name, least[t], sum};
+    }
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+/// Number of placements.
+double space_of(const PlacementProblem& problem) {
+  double space = 1;
+  for (const PlacementTable& table : problem.tables) {
+    double ways = 0;
+    for (const PlacementOption& o : table.options) {
+      double choices = 1;
+      const std::int32_t groups = problem.ranks / o.group;
+      for (std::int32_t p = 0; p < o.pieces && groups > 1; ++p) {
+        choices *= static_cast<double>(groups - p) / (p + 1);
+      }
+      ways += choices;
+    }
+    space *= ways;
+  }
+  return space;
+}
+
+struct Start {
+  Ticks objective;
+  std::vector<std::int32_t> choose;
+};
+
+/// Greedy starts: thresholds from pieces of the whole bound down to a hundredth; a price on memory
+/// where what is cheapest does not fit.
+std::vector<Start> greedy_starts(const PlacementProblem& problem, double scale,
+                                 internal::Budget& budget, internal::Incumbents& incumbents) {
+  const auto prices = prices_of(problem);
+  std::vector<Start> starts;
+  std::set<std::vector<std::int32_t>> seen;
+  const std::size_t tables = problem.tables.size();
+  const double step = problem.moves || tables <= kLargeTables ? 0.62
+                      : tables <= kManyTables                 ? 0.4
+                                                              : 0.25;
+  for (double memory_price = 0; memory_price < 1e6 * scale && starts.empty();
+       memory_price = memory_price == 0 ? 0.01 * scale : memory_price * 8) {
+    for (double threshold = scale; threshold > 0.005 * scale; threshold *= step) {
+      std::vector<std::int32_t> choose = cheapest(prices, threshold, memory_price);
+      if (!seen.insert(choose).second || (budget.spent() && !starts.empty())) {
+        continue;
+      }
+      PlacementState state(problem);
+      if (place_greedily(state, choose)) {
+        starts.push_back({state.objective(), std::move(choose)});
+        incumbents.offer(state);
+      }
+      budget.add(state.evaluations());
+    }
+  }
+  std::stable_sort(starts.begin(), starts.end(),
+                   [](const Start& x, const Start& y) { return x.objective < y.objective; });
+  return starts;
+}
+
+using Homes = std::vector<std::pair<Ticks, Placement>>;
+
+/// Whether an objective is so far from a plan in hand that its space is not worth more effort.
+bool well_above_rival(const SearchOptions& options, Ticks objective) {
+  return options.rival &&
+         static_cast<double>(objective) >= kWellAbove * static_cast<double>(*options.rival);
+}
+
+/// The best placements of others that fit, all of them offered.
+std::vector<Placement> proposed_starts(const PlacementProblem& problem,
+                                       const SearchOptions& options,
+                                       internal::Incumbents& incumbents) {
+  Homes all;
+  for (const Placement& p : options.starts) {
+    if (fits(problem, p)) {
+      all.emplace_back(objective_of(problem, p), p);
+      incumbents.offer(all.back().first, p);
+    }
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& x, const auto& y) { return x.first < y.first; });
+  std::vector<Placement> best;
+  for (std::size_t i = 0; i < std::min(all.size(), kProposed); ++i) {
+    best.push_back(std::move(all[i].second));
+  }
+  return best;
+}
+
+/// Descends from the best of the greedy starts and of those proposed; local optima, best first. With many tables starts
+/// well above a rival stay as they are.
+Homes descend_from_starts(const PlacementProblem& problem, double scale,
+                          const SearchOptions& options, internal::LocalSearch& local,
+                          internal::Budget& budget, internal::Incumbents& incumbents) {
+  const bool large = problem.tables.size() > kLargeTables;
+  std::vector<Start> starts = greedy_starts(problem, scale, budget, incumbents);
+  const std::vector<Placement> proposed = proposed_starts(problem, options, incumbents);
+  if (starts.empty() && proposed.empty()) {
+    local.repair(cheapest(prices_of(problem), std::numeric_limits<double>::infinity(), 1e9));
+    return {};
+  }
+  starts.resize(std::min(starts.size(), large ? 2 : kDescents));
+  Homes homes;
+  for (const Start& start : starts) {
+    if (budget.spent()) {
+      break;
+    }
+    PlacementState state(problem);
+    place_greedily(state, start.choose);
+    if (!large || !well_above_rival(options, start.objective)) {
+      local.descend(state);
+    }
+    homes.emplace_back(state.objective(), state.placement());
+  }
+  for (const Placement& start : proposed) {
+    if (budget.spent()) {
+      break;
+    }
+    PlacementState state(problem);
+    for (std::size_t t = 0; t < start.size(); ++t) {
+      state.add(t, start[t]);
+    }
+    local.descend(state);
+    homes.emplace_back(state.objective(), state.placement());
+  }
+  return homes;
+}
+
+/// Starts with options drawn from the mix of the pattern program, the likeliest of each table
+/// first.
+void descend_from_mix(const PlacementProblem& problem, const internal::Mix& mix, std::size_t starts,
+                      Ticks enough, internal::LocalSearch& local, internal::Budget& budget,
+                      internal::Incumbents& incumbents, Homes& homes) {
+  starts = mix.empty() ? 0 : starts;
+  for (std::size_t i = 0; i < starts && incumbents.best() > enough && !budget.spent(); ++i) {
+    std::vector<std::int32_t> choose;
+    for (const std::vector<double>& of : mix) {
+      std::size_t option =
+          static_cast<std::size_t>(std::max_element(of.begin(), of.end()) - of.begin());
+      if (i > 0) {
+        double left = unit_interval(local.random()) * std::accumulate(of.begin(), of.end(), 0.0);
+        for (std::size_t o = 0; o < of.size(); ++o) {
+          if (of[o] > 0 && left >= 0) {
+            option = o;
+          }
+          left -= of[o];
+        }
+      }
+      choose.push_back(static_cast<std::int32_t>(option));
+    }
+    PlacementState state(problem);
+    if (place_greedily(state, choose)) {
+      local.descend(state);
+      homes.emplace_back(state.objective(), state.placement());
+    }
+  }
+}
+
+/// Runs of annealing from the best placement in hand, each with a descent at its end; moves made.
+std::uint64_t anneal(const PlacementProblem& problem, const SearchOptions& options, Ticks enough,
+                     internal::LocalSearch& local, internal::Budget& budget,
+                     internal::Incumbents& incumbents) {
+  internal::Annealing run;
+  run.moves =
+      kAnnealed * problem.tables.size() * 64 / (56 + static_cast<std::size_t>(problem.ranks));
+  if (budget.timed()) {
+    run.stop = [&budget] { return budget.spent(); };
+  }
+  const std::size_t runs =
+      budget.timed() ? std::max<std::size_t>(1, options.anneals) : options.anneals;
+  const Placement from = runs > 0 && incumbents.best() > enough ? incumbents.front() : Placement{};
+  std::uint64_t moves = 0;
+  for (std::size_t i = 0; i < runs && incumbents.best() > enough && !budget.cut(); ++i) {
+    const Placement found = run.run(problem, from, local.random());
+    moves += run.moves;
+    PlacementState state(problem);
+    for (std::size_t t = 0; t < found.size(); ++t) {
+      state.add(t, found[t]);
+    }
+    local.descend(state);
+  }
+  return moves;
+}
+
+/// What the search found; where nothing fits, what a repair of the smallest options finds.
+void finish(const PlacementProblem& problem, const internal::Budget& budget, std::uint64_t moves,
+            internal::LocalSearch& local, internal::Incumbents& incumbents, SearchResult& result) {
+  result.best = incumbents.take();
+  result.evaluations += budget.evaluations() + moves;
+  result.cut = budget.cut();
+  if (result.best.empty()) {
+    local.repair(cheapest(prices_of(problem), std::numeric_limits<double>::infinity(), 1e9));
+    result.best = incumbents.take();
+    result.shortage = local.closest_shortage();
+  }
+}
+
+}  // namespace
+
+SearchResult search(const PlacementProblem& problem, const SearchOptions& options) {
+  if (problem.arrival_overlaps) {
+    return search_overlapped(problem, options);
+  }
+  SearchResult result;
+  if ((result.shortage = shortage_of(problem))) {
+    return result;
+  }
+  result.bound = lower_bound(problem);
+  const std::size_t tables = problem.tables.size();
+  const bool large = tables > kLargeTables;
+  // An evaluation costs more with more ranks to choose from.
+  const bool few = static_cast<double>(tables) <= kProofTables;
+  const double by_ranks =
+      (80'000 + 25 * static_cast<double>(tables)) * 64 / (64 + static_cast<double>(problem.ranks));
+  const double evaluations =
+      options.effort *
+      (large ? by_ranks / 2 + 15 * static_cast<double>(tables) : (few ? kFewTables : 1) * by_ranks);
+  internal::Budget budget(options, static_cast<std::uint64_t>(evaluations));
+  const double tolerance =
+      large && options.good_enough > 0 ? std::max(options.good_enough, 0.01) : options.good_enough;
+  const auto enough_of = [tolerance](Ticks bound) {
+    return static_cast<Ticks>(static_cast<double>(bound) * (1 + tolerance));
+  };
+  Ticks enough = enough_of(result.bound.value);
+  internal::Incumbents incumbents(options.keep);
+  internal::LocalSearch local(problem, options.seed, enough, budget, incumbents);
+  const double scale = std::max(load_seconds(result.bound.value), 1e-12);
+  if (large && !problem.moves && options.effort > 0) {
+    if (internal::leave_to_rival(problem, options, result)) {
+      return result;
+    }
+    greedy_starts(problem, scale, budget, incumbents);
+    const std::vector<Placement> proposed = proposed_starts(problem, options, incumbents);
+    if (incumbents.best() == std::numeric_limits<Ticks>::max()) {
+      local.repair(cheapest(prices_of(problem), std::numeric_limits<double>::infinity(), 1e9));
+    }
+    if (incumbents.best() < std::numeric_limits<Ticks>::max()) {
+      internal::search_many(problem, options, proposed, budget, incumbents, local, result);
+    }
+    finish(problem, budget, 0, local, incumbents, result);
+    return result;
+  }
+  Homes homes = descend_from_starts(problem, scale, options, local, budget, incumbents);
+  const auto raise = [&](Ticks bound, const char* reason) {
+    if (bound > result.bound.value) {
+      result.bound.value = bound;
+      result.bound.reason = reason;
+      enough = enough_of(bound);
+      local.settle_for(enough);
+    }
+  };
+  const auto unfinished = [&] {
+    return !homes.empty() && options.effort > 0 && incumbents.best() > enough;
+  };
+  bool by_phases = false;
+  if (unfinished() && problem.phases().size() > 1) {
+    const Ticks plain = result.bound.value;
+    const auto close = static_cast<Ticks>(static_cast<double>(incumbents.best()) / (1 + tolerance));
+    const auto found =
+        internal::PhaseBound::solve(problem, incumbents.best(), close,
+                                    large ? kTableNodes / tables : kNodes, large ? 0 : kNodeStarts);
+    raise(found.value, "slowest rank of each phase");
+    by_phases = static_cast<double>(result.bound.value) > 1.01 * static_cast<double>(plain);
+    for (const auto& choose : found.starts) {
+      if (!unfinished() || budget.spent()) {
+        break;
+      }
+      PlacementState state(problem);
+      if (place_greedily(state, choose)) {
+        local.descend(state);
+        homes.emplace_back(state.objective(), state.placement());
+      }
+    }
+  }
+  if (unfinished() && !large && !by_phases) {
+    internal::PatternBound patterns(problem);
+    const internal::Mix mix = patterns.mix(result.bound.value, incumbents.best(), kKnapsacks);
+    raise(patterns.value(result.bound.value, incumbents.best(), kKnapsacks), "rank patterns");
+    descend_from_mix(problem, mix, kMixStarts, enough, local, budget, incumbents, homes);
+  }
+  std::stable_sort(homes.begin(), homes.end(),
+                   [](const auto& x, const auto& y) { return x.first < y.first; });
+  homes.resize(std::min(homes.size(), kHomes));
+  if (large && well_above_rival(options, incumbents.best())) {
+    homes.clear();
+  }
+  const bool annealed = incumbents.best() < std::numeric_limits<Ticks>::max() && !large && !few &&
+                        problem.phases().size() > 1 && !homes.empty() && options.effort > 0;
+  std::uint64_t moves = 0;
+  do {
+    for (const auto& [objective, home] : homes) {
+      local.kick(home, (few ? kFewTables : 1) / static_cast<double>(homes.size()));
+    }
+    if (annealed && !well_above_rival(options, incumbents.best())) {
+      moves += anneal(problem, options, enough, local, budget, incumbents);
+    }
+  } while (budget.timed() && !budget.spent() && !homes.empty() && incumbents.best() > enough);
+  const bool small = static_cast<double>(problem.tables.size()) <= kProofTables;
+  if (small && options.effort > 0 && incumbents.best() > enough && !budget.cut()) {
+    const Ticks in_hand = incumbents.best();
+    const auto steps = static_cast<std::uint64_t>(
+        options.effort *
+        static_cast<double>(space_of(problem) <= kCertainSpace ? kCertainSteps : kProofSteps));
+    if (auto proof = internal::branch_and_bound(problem, in_hand, steps)) {
+      if (proof->better) {
+        incumbents.offer(proof->better->first, proof->better->second);
+      }
+      if (incumbents.best() < std::numeric_limits<Ticks>::max()) {
+        if (static_cast<double>(incumbents.best()) >
+            static_cast<double>(result.bound.value) * (1 + 1e-6)) {
+          result.bound.reason = "proven optimal";
+        }
+        result.bound.value = std::max(result.bound.value, incumbents.best());
+      }
+      budget.add(proof->steps);
+    } else {
+      budget.add(steps);
+    }
+  }
+  finish(problem, budget, moves, local, incumbents, result);
+  return result;
+}
+
+}  // namespace stepcast::planner

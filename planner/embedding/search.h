@@ -1,0 +1,72 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/embedding/bound.h"
+#include "planner/embedding/placement.h"
+
+namespace stepcast::planner {
+
+struct SearchOptions {
+  std::uint64_t seed = 1;
+  /// Seconds of wall clock; without a limit the effort is fixed by the size of the problem and the
+  /// result depends on the seed alone.
+  std::optional<double> time_limit = std::nullopt;
+  /// A placement this close to the bound, as a fraction, is not improved any more. At least 1 %
+  /// with more than 100 tables.
+  double good_enough = 4e-3;
+  double effort = 1;  ///< multiplies the evaluations spent after the first local optimum
+  /// Runs of simulated annealing after the descents, on up to 100 tables with several phases; at
+  /// least one in turn with them where the clock decides. A run makes 2,000 moves a table, fewer
+  /// where there are many ranks.
+  std::size_t anneals = 0;
+  /// Placements that others propose; those that do not fit are left out.
+  std::vector<Placement> starts = {};
+  /// The objective of a plan in hand: a search whose descents end well above it is not annealed.
+  std::optional<Ticks> rival = std::nullopt;
+  std::size_t keep = 4;                     ///< distinct placements handed back
+  std::function<double()> clock = nullptr;  ///< seconds; only asked with a time limit
+};
+
+/// What is missing where a placement cannot be found: the shortest explanation.
+struct Shortage {
+  std::string table;  ///< empty: all tables together
+  std::string tier;
+  std::int64_t needed = 0;
+  std::int64_t capacity = 0;
+  [[nodiscard]] std::int64_t missing() const { return needed - capacity; }
+};
+
+struct SearchResult {
+  std::vector<std::pair<Ticks, Placement>> best;  ///< ascending; empty when infeasible
+  /// Where ids arrive ahead: the best of a search that pays for their arrival in full. While ids
+  /// and rows share the links, a plan that has few ids to send may take the shorter step.
+  std::optional<std::pair<Ticks, Placement>> paid;
+  LowerBound bound;
+  std::uint64_t evaluations = 0;
+  bool cut = false;  ///< by the time limit
+  /// The bound is so near the rival's objective, or above, that nothing was searched for.
+  bool left = false;
+  std::optional<Shortage> shortage;
+  [[nodiscard]] double gap() const;  ///< best / bound - 1
+};
+
+/// Minimises a placement problem: several greedy starts (cheapest options whose pieces stay under a
+/// threshold, longest piece first onto the least loaded group), local search with exact deltas on
+/// the ranks that are busiest in each phase (move, change of option, swap, doing without a route),
+/// seeded kicks from local optima, and simulated annealing where it is asked for. Never returns a
+/// placement that exceeds a capacity.
+SearchResult search(const PlacementProblem& problem, const SearchOptions& options = {});
+
+/// Why nothing fits, if a relaxation can tell: a table whose smallest option is larger than a unit,
+/// or all tables together larger than all units.
+std::optional<Shortage> shortage_of(const PlacementProblem& problem);
+
+/// Puts tables, largest piece first, where they fit and load least; false when one did not fit.
+/// `choose` names the option of each table.
+bool place_greedily(class PlacementState& state, const std::vector<std::int32_t>& choose);
+
+}  // namespace stepcast::planner

@@ -1,0 +1,125 @@
+#include "planner/embedding/step_bound.h"
+
+#include <algorithm>
+
+#include "planner/embedding/bound.h"
+#include "planner/embedding/internal/phase_bound.h"
+#include "planner/embedding/overlapped_arrival.h"
+
+namespace stepcast::planner {
+namespace {
+
+constexpr std::uint64_t kBoundNodes = 300;
+
+/// Of a plain problem's objective.
+Ticks bound_of(const PlacementProblem& problem, const Placement* known) {
+  const Ticks plain = lower_bound(problem).value;
+  if (known == nullptr || problem.tables.size() > kLargeTables || problem.phases().size() < 2) {
+    return plain;
+  }
+  const Ticks best = objective_of(problem, *known);
+  return std::max(plain, internal::PhaseBound::solve(problem, best, best, kBoundNodes, 0).value);
+}
+
+
+/// Without the all-reduces of copies' gradients that are overlapped with compute.
+PlacementProblem without_hidden_sums(const PlacementProblem& problem, const Overlap& overlap) {
+  PlacementProblem left = problem;
+  if (overlap.dense_all_reduce) {
+    for (PlacementTable& table : left.tables) {
+      for (PlacementOption& o : table.options) {
+        for (const LoadPhase p : {kExchange, kGroupExchange, kSequenceExchange}) {
+          o.load[p] -= std::min(o.load[p], o.synchronised);
+        }
+        o.synchronised = 0;
+      }
+    }
+  }
+  return left;
+}
+
+/// The mean of a rank's kernels and of the exchanges, which weigh `exchanges`; the lookups of all
+/// routes are one phase, as a rank need not wait between them.
+PlacementProblem mean_of_overlapped(const PlacementProblem& problem, const Job& job,
+                                    double exchanges) {
+  const double kernels = 1 - exchanges;
+  // Where the ids are there when the step begins: nothing of them. Looked up ahead: after the
+  // exchanges, by ranks that need not have waited for all of them.
+  const double arrival = job.parallel.dlrm_pipeline >= DlrmPipeline::kSparseDist ? 0
+                         : job.parallel.overlap.input_all_to_all                 ? exchanges
+                                                                                 : 1;
+  const double first = job.parallel.dlrm_pipeline >= DlrmPipeline::kPrefetch ? kernels : 1;
+  const auto times = [](double weight, Ticks load) {
+    return static_cast<Ticks>(weight * static_cast<double>(load));
+  };
+  PlacementProblem mean = problem;
+  mean.arrival_overlaps.reset();
+  const auto weigh = [&](Load& load, Ticks by_kernels) {
+    const Load was = load;
+    load = {};
+    load[kArrival] = times(arrival, was[kArrival]);
+    load[kLookup] = times(first, was[kLookup]) +
+                    times(kernels, was[kGroupLookup] + was[kSequenceLookup]);
+    for (const LoadPhase p : {kExchange, kGroupExchange, kSequenceExchange}) {
+      const Ticks sums = std::min(by_kernels, was[p]);
+      load[p] = times(exchanges, was[p] - sums) + times(kernels, sums);
+    }
+    load[kUpdate] = times(kernels, was[kUpdate]);
+  };
+  for (PlacementTable& table : mean.tables) {
+    for (PlacementOption& o : table.options) {
+      weigh(o.load, o.synchronised);
+      weigh(o.everywhere, total(o.everywhere));  // kernels that pool rows
+      weigh(o.skewed, 0);
+    }
+  }
+  // Starts of kernels and of exchanges.
+  for (Ticks& charge : mean.fixed) {
+    charge = times(std::min(exchanges, kernels), charge);
+  }
+  mean.constant = times(std::min(exchanges, kernels), problem.constant);
+  return mean;
+}
+
+/// Where rows are exchanged overlapped with compute.
+double least_overlapped(const Job& job, const PlanSpace& space, const PlacementProblem& problem,
+                        const Placement* known) {
+  const auto dense = [&space](double exchanges) {
+    return exchanges * space.dense_alone() + (1 - exchanges) * space.dense_step();
+  };
+  double best = space.dense_step();
+  double best_weight = 0;
+  for (const double exchanges : {0.0, 0.25, 0.5, 0.65, 0.8, 0.9, 1.0}) {
+    const PlacementProblem mean = mean_of_overlapped(problem, job, exchanges);
+    const double bound = dense(exchanges) + load_seconds(lower_bound(mean).value);
+    if (bound > best) {
+      best = bound;
+      best_weight = exchanges;
+    }
+  }
+  const PlacementProblem mean = mean_of_overlapped(problem, job, best_weight);
+  return std::max(best, dense(best_weight) + load_seconds(bound_of(mean, known)));
+}
+
+}  // namespace
+
+double least_step(const Job& job, const PlanSpace& space, const Placement* known) {
+  const Overlap& overlap = job.parallel.overlap;
+  const PlacementProblem problem = without_hidden_sums(space.problem(), overlap);
+  const double dense = space.dense_step();
+  const auto hidden = problem.arrival_overlaps;
+  if (overlap.input_all_to_all || overlap.output_all_to_all) {
+    return least_overlapped(job, space, problem, known);
+  }
+  const double objective =
+      load_seconds(bound_of(hidden ? relaxed(problem, 1) : problem, known));
+  if (!hidden) {
+    return dense + objective;
+  }
+  // The chain alone; and the mean of chain and links, which leave `hidden` to compute.
+  const double mean =
+      load_seconds(bound_of(relaxed(problem, 0.5), known) + relaxed_constant(problem, 0.5));
+  return std::max(dense + objective, std::min(dense, load_seconds(*hidden)) + mean);
+}
+
+}  // namespace stepcast::planner

@@ -1,0 +1,355 @@
+#include "studies/fit/step_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "core/config/config.h"
+#include "models/cost_model.h"
+#include "models/collectives/since_use.h"
+#include "studies/fit/error_statistics.h"
+#include "studies/run/internal/quiet_steps.h"
+#include "studies/run/internal/trace_paces.h"
+
+namespace stepcast::studies {
+namespace {
+
+using internal::keep_quiet_steps;
+using internal::Paces;
+using internal::paces_of;
+using internal::seconds_between;
+using internal::Unused;
+using internal::without;
+
+/// Bytes that stand for a collective in the fits: the NCCL convention, an unequal exchange by the
+/// equal one that moves as much.
+double collective_bytes(const Program& program, const Op& op, std::size_t self, double size) {
+  if (op.kind != OpKind::kAllToAllV) {
+    return format_bytes(op.format, 1, op.shape[0]).base();
+  }
+  double moved = 0;
+  const std::vector<double> send =
+      program.exchanges[static_cast<std::size_t>(op.detail)].sent_by(self);
+  for (std::size_t p = 0; p < send.size(); ++p) {
+    moved += p == self ? 0 : send[p];
+  }
+  return moved * bits_per_element(op.format, 1) / 8 * size / (size - 1);
+}
+
+/// Why an op's duration says nothing to a fit; empty where it does.
+std::string_view refusal(const Program& program, const Op& op) {
+  switch (op.kind) {
+    case OpKind::kEmbeddingForward:
+    case OpKind::kEmbeddingBackward:
+    case OpKind::kEmbeddingGradient:
+      return op.detail < 0 || static_cast<std::size_t>(op.detail) >= program.embeddings.size()
+                 ? "no tables: the trace's job does not give them"
+                 : "";
+    case OpKind::kAllToAllV:
+      return op.detail < 0 || static_cast<std::size_t>(op.detail) >= program.exchanges.size()
+                 ? "no exchange: the trace's job does not give it"
+                 : "";
+    case OpKind::kBarrier:
+      return "";
+    default:
+      return op.shape[0] <= 0 ? "no shape" : "";
+  }
+}
+
+/// Time of each op template: the mean over its calls of their medians.
+std::vector<Seconds> op_times(const Program& program,
+                              const std::vector<traces::OpSamples>& samples) {
+  std::vector<Seconds> total(program.ops.size());
+  std::vector<double> calls(program.ops.size(), 0);
+  for (const traces::OpSamples& s : samples) {
+    if (!s.seconds.empty()) {
+      total[s.ref.op] += seconds(median_of(s.seconds));
+      ++calls[s.ref.op];
+    }
+  }
+  for (std::size_t o = 0; o < total.size(); ++o) {
+    total[o] = calls[o] > 0 ? total[o] / calls[o] : Seconds{};
+  }
+  return total;
+}
+
+/// A job without the machine it ran on. One that is not known is told by its name alone.
+std::string program_of(Job job) {
+  job.system = {};
+  job.calibration = {};
+  return config::job_to_json(job, -1);
+}
+
+void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const traces::Trace& trace,
+             const Paces& paces, Unused& unused) {
+  const std::string program_id = program_of(job);
+  struct Rendezvous {
+    models::MeasuredCollective row;
+    double seconds;
+    std::optional<double> exchange;  ///< its pace
+  };
+  // By executed op and first member of its group: ranks of one class meet at equal ids.
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::int32_t>, Rendezvous> least;
+  const auto index = static_cast<std::int64_t>(all.graphs.size()) - 1;
+  for (const traces::RankTrace& rank : trace.ranks) {
+    const Program& program = graph.program_of(rank.rank);
+    const double pace = paces.of_rank[static_cast<std::size_t>(&rank - trace.ranks.data())];
+    std::map<std::uint32_t, std::vector<double>> by_template;
+    const std::vector<traces::OpSamples> samples = traces::samples_of(trace, rank.rank, 0);
+    const std::vector<Seconds> since_use =
+        models::since_last_use(program, op_times(program, samples));
+    for (const traces::OpSamples& s : samples) {
+      if (s.seconds.empty()) {
+        continue;
+      }
+      const Op& op = program.ops[s.ref.op];
+      const double time = std::accumulate(s.seconds.begin(), s.seconds.end(), 0.0);
+      all.seconds += time;
+      if (const std::string_view reason = refusal(program, op); !reason.empty()) {
+        unused.add(std::string(reason), program.name(op),
+                   static_cast<std::int64_t>(s.seconds.size()), time);
+        continue;
+      }
+      const double measured = without(median_of(s.seconds), trace.clock_cost);
+      if (!is_collective(op.kind)) {
+        by_template[s.ref.op].push_back(measured / pace);
+        continue;
+      }
+      if (op.communicator < 0) {
+        continue;
+      }
+      if (measured <= 0) {  // of one rank: nothing to do on a device
+        unused.add("shorter than the clock's tick", program.name(op),
+                   static_cast<std::int64_t>(s.seconds.size()));
+        continue;
+      }
+      const auto members = graph.members(op.communicator, rank.rank);
+      const auto self = static_cast<std::size_t>(
+          std::find(members.begin(), members.end(), rank.rank) - members.begin());
+      const models::GroupShape group = models::group_shape(job.system, members);
+      const double bytes = collective_bytes(program, op, self, static_cast<double>(members.size()));
+      const auto exchange =
+          from_core_to_core(Bytes(bytes), job.system) ? paces.exchange : std::nullopt;
+      const double typical = measured / (exchange ? 1 : pace);
+      Rendezvous r{{op.kind, bytes, group, seconds(typical), op.format, since_use[s.ref.op]},
+                   typical,
+                   exchange};
+      if (op.kind == OpKind::kAllToAllV || op.kind == OpKind::kSend || op.kind == OpKind::kRecv) {
+        all.collectives.push_back(r.row);  // each rank ends for itself
+        all.collective_origins.push_back({program_id, rank.rank, s.ref.call, s.ref.op});
+        all.exchanged.push_back({exchange, all.rows.size()});
+        all.rows.push_back({job.workload.name, std::string(name_of(op.kind)), program.name(op),
+                            op.shape, 0, r.row.bytes, typical, 1});
+        continue;
+      }
+      const auto [it, fresh] = least.try_emplace({s.ref.call, s.ref.op, members.front()}, r);
+      if (!fresh && typical < it->second.seconds) {
+        it->second = r;
+      }
+    }
+    for (const auto& [o, typical] : by_template) {
+      const Op& op = program.ops[o];
+      const double t = median_of(typical);
+      if (t <= 0) {
+        unused.add("shorter than the clock's tick", program.name(op),
+                   static_cast<std::int64_t>(typical.size()));
+        continue;
+      }
+      all.ops.push_back({&program, &op, seconds(t), index});
+      all.op_origins.push_back({program_id, rank.rank, 0, o});
+      all.rows.push_back({job.workload.name, std::string(name_of(op.kind)), program.name(op),
+                          op.shape, op.flops.base(), (op.bytes_read + op.bytes_written).base(), t,
+                          static_cast<std::int64_t>(typical.size())});
+    }
+  }
+  for (const auto& [id, r] : least) {
+    all.collectives.push_back(r.row);
+    const auto [call, op, first_member] = id;
+    all.collective_origins.push_back({program_id, first_member, call, op});
+    all.exchanged.push_back({r.exchange, all.rows.size()});
+    all.rows.push_back({job.workload.name,
+                        std::string(name_of(r.row.kind)),
+                        "",
+                        {},
+                        0,
+                        r.row.bytes,
+                        r.seconds,
+                        1});
+  }
+}
+
+std::vector<const OpSpan*> compute_spans(const Program& program, const traces::RankTrace& rank,
+                                         std::int32_t step) {
+  std::vector<const OpSpan*> spans;
+  for (const OpSpan& s : rank.ops) {
+    if (s.step == step && program.ops[s.ref.op].stream == 0) {
+      spans.push_back(&s);
+    }
+  }
+  std::sort(spans.begin(), spans.end(),
+            [](const OpSpan* a, const OpSpan* b) { return a->begin < b->begin; });
+  return spans;
+}
+
+/// The host's part of every step of one rank: issuing per op, gaps of the stream between ops, and
+/// what is left of the step.
+void add_host(StepRows::HostOfJob& host, const Program& program, const traces::RankTrace& rank,
+              const traces::Trace& trace) {
+  const double recording = (trace.clock_cost + trace.store_cost).base();
+  const auto executed = static_cast<double>(program.executed_ops());
+  models::MeasuredHost steps;
+  for (const traces::StepMark& mark : rank.steps) {
+    std::int64_t issue = 0, busy = 0, gaps = 0, last_end = -1;
+    double gap_count = 0;
+    for (const OpSpan* s : compute_spans(program, rank, mark.step)) {
+      busy += ticks(s->end) - ticks(s->begin);
+      if (last_end >= 0 && ticks(s->issued) <= last_end) {
+        gaps += ticks(s->begin) - last_end;
+        ++gap_count;
+        host.all.dispatch.push_back(
+            std::max(0.0, seconds_between(SimTime{last_end}, s->begin) - recording));
+      }
+      last_end = ticks(s->end);
+    }
+    for (const HostSpan& s : rank.host) {
+      issue += s.step == mark.step && s.kind == HostSpan::Kind::kIssue
+                   ? ticks(s.end) - ticks(s.begin)
+                   : 0;
+    }
+    const auto in_seconds = [](std::int64_t t) { return static_cast<double>(t) * 1e-12; };
+    steps.issue.push_back(std::max(0.0, in_seconds(issue) / executed - trace.clock_cost.base()));
+    if (gap_count > 0) {
+      steps.dispatch.push_back(std::max(0.0, in_seconds(gaps) / gap_count - recording));
+    }
+    const double rest = in_seconds(ticks(mark.end) - ticks(mark.begin) - issue - busy - gaps);
+    steps.step.push_back(std::max(0.0, rest));
+  }
+  const auto add_median = [](std::vector<double>& to, const std::vector<double>& from) {
+    if (!from.empty()) {
+      to.push_back(median_of(from));
+    }
+  };
+  add_median(host.medians.issue, steps.issue);
+  add_median(host.medians.dispatch, steps.dispatch);
+  add_median(host.medians.step, steps.step);
+  host.all.issue.insert(host.all.issue.end(), steps.issue.begin(), steps.issue.end());
+  host.all.step.insert(host.all.step.end(), steps.step.begin(), steps.step.end());
+}
+
+/// Compute time of one rank's step between its rendezvous.
+std::vector<double> segments_of(const ExecutionGraph& graph, const Program& program,
+                                const traces::RankTrace& rank, std::int32_t step) {
+  std::vector<double> segments{0};
+  for (const OpSpan* s : compute_spans(program, rank, step)) {
+    const Op& op = program.ops[s->ref.op];
+    if (!is_collective(op.kind)) {
+      segments.back() += seconds_between(s->begin, s->end);
+    } else if (op.communicator >= 0 && graph.members(op.communicator, rank.rank).size() > 1) {
+      segments.push_back(0);
+    }
+  }
+  return segments;
+}
+
+/// Segments that are a twentieth of the rank's compute at least: shorter ones show the clock.
+void add_segments(StepRows& all, const ExecutionGraph& graph, const traces::Trace& trace) {
+  constexpr double kShortest = 0.05;
+  for (const RankClass& c : graph.classes) {
+    if (c.ranks.size() < 2) {
+      continue;
+    }
+    const Program& program = graph.programs[static_cast<std::size_t>(c.program)];
+    std::map<std::int32_t, std::vector<std::vector<double>>> by_step;  // [rank][segment]
+    for (const traces::RankTrace& rank : trace.ranks) {
+      if (std::find(c.ranks.begin(), c.ranks.end(), rank.rank) != c.ranks.end()) {
+        for (const traces::StepMark& m : rank.steps) {
+          by_step[m.step].push_back(segments_of(graph, program, rank, m.step));
+        }
+      }
+    }
+    std::vector<double> mean;
+    for (const auto& [step, ranks] : by_step) {
+      for (const std::vector<double>& segments : ranks) {
+        mean.resize(std::max(mean.size(), segments.size()), 0.0);
+        for (std::size_t k = 0; k < segments.size(); ++k) {
+          mean[k] += segments[k] / static_cast<double>(by_step.size() * c.ranks.size());
+        }
+      }
+    }
+    double whole = 0;
+    for (const double m : mean) {
+      whole += m;
+    }
+    for (const auto& [step, ranks] : by_step) {
+      for (std::size_t k = 0; k < mean.size() && ranks.size() == c.ranks.size(); ++k) {
+        std::vector<double> times;
+        for (const std::vector<double>& segments : ranks) {
+          if (k < segments.size() && segments[k] > 0 && mean[k] >= kShortest * whole) {
+            times.push_back(segments[k] / mean[k]);
+          }
+        }
+        if (times.size() == ranks.size()) {
+          all.segments.push_back(std::move(times));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void StepRows::HostOfJob::scale(double factor) {
+  for (models::MeasuredHost* samples : {&medians, &all}) {
+    for (std::vector<double>* values : {&samples->issue, &samples->dispatch, &samples->step}) {
+      for (double& v : *values) {
+        v *= factor;
+      }
+    }
+  }
+}
+
+std::int64_t add_steps(StepRows& all, const Job& job, ExecutionGraph graph, traces::Trace trace) {
+  Unused unused;
+  std::vector<double> steps = keep_quiet_steps(trace, unused);
+  std::int64_t used = 0;
+  if (!steps.empty()) {
+    const ExecutionGraph& kept = all.graphs.emplace_back(std::move(graph));
+    const Paces paces = paces_of(all, kept, trace);
+    for (double& s : steps) {
+      s /= paces.slowest;
+    }
+    add_ops(all, job, kept, trace, paces, unused);
+    all.hosts.push_back({program_of(job), median_of(steps), {}, {}});
+    for (const traces::RankTrace& rank : trace.ranks) {
+      add_host(all.hosts.back(), kept.program_of(rank.rank), rank, trace);
+    }
+    all.hosts.back().scale(1 / paces.slowest);
+    add_segments(all, kept, trace);
+    all.steps.push_back(step_sample(kept, seconds(median_of(steps))));
+    all.rows.push_back({job.workload.name,
+                        "step",
+                        "",
+                        {},
+                        all.steps.back().flops,
+                        all.steps.back().bytes,
+                        median_of(steps),
+                        static_cast<std::int64_t>(steps.size())});
+    used = static_cast<std::int64_t>(trace.ranks.front().steps.size());
+  }
+  unused.move_to(all.unexplained);
+  return used;
+}
+
+std::uint64_t dropped_records(const StepRows& rows) {
+  std::uint64_t all = 0;
+  for (const Unexplained& u : rows.unexplained) {
+    all += u.reason == internal::kDropped ? static_cast<std::uint64_t>(u.count) : 0;
+  }
+  return all;
+}
+
+}  // namespace stepcast::studies

@@ -1,0 +1,115 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/job/job.h"
+#include "models/fit/fit.h"
+#include "studies/run/core_pace.h"
+#include "studies/fit/linear_baseline.h"
+#include "traces/trace.h"
+
+namespace stepcast::studies {
+
+/// One row of what was measured: an op of a real step, or a whole step.
+struct MeasuredRow {
+  std::string configuration, kind, name;
+  std::array<std::int64_t, 6> shape{};
+  double flops = 0, bytes = 0, seconds = 0;
+  std::int64_t samples = 0;
+};
+
+/// Records of a trace that no fit can use.
+struct Unexplained {
+  std::string reason;  ///< "outside every step", "no tables", ...
+  std::string name;    ///< of the op, or the kind of record
+  std::int64_t count = 0;
+  double seconds = 0;  ///< that they took
+};
+
+/// What recorded steps say about costs, ready for every fit. `ops` point into `graphs`, whose
+/// elements never move.
+struct StepRows {
+  struct HostOfJob {
+    std::string program = {};  ///< as Origin has it
+    double step_seconds = 0;
+    models::MeasuredHost medians;  ///< one per rank
+    models::MeasuredHost all;      ///< every gap, and issue and rest of every step
+    void scale(double factor);     ///< the samples
+  };
+  StepRows() = default;
+  StepRows(StepRows&&) = default;
+  StepRows& operator=(StepRows&&) = default;
+  StepRows(const StepRows&) = delete;
+  StepRows& operator=(const StepRows&) = delete;
+  ~StepRows() = default;
+
+  std::deque<ExecutionGraph> graphs;  ///< one per job
+  std::vector<models::MeasuredOp> ops;
+  std::vector<models::MeasuredCollective> collectives;
+  std::vector<HostOfJob> hosts;
+  /// Compute between two rendezvous, [repeat][rank] over ranks with equal programs, each relative
+  /// to the mean of its segment.
+  std::vector<std::vector<double>> segments;
+  std::vector<StepSample> steps;
+  ProbeTimes reference{};     ///< of the first job's cores: all times are as these would take them
+  std::vector<double> paces;  ///< of each job whose trace has probes, its slowest rank's
+  /// Of each of `collectives`: the exchange's pace while it was taken, where that was probed (the
+  /// core's pace has nothing to say then), and its place in `rows`.
+  struct Exchanged {
+    std::optional<double> pace;
+    std::size_t row = 0;
+  };
+  std::vector<Exchanged> exchanged;
+  std::vector<double> exchange_paces;  ///< of each job that probed it
+  double exchange_power = 1;           ///< collectives take pace^power; found by `at_common_pace`
+  /// What a row was recorded of: recordings of one program have equal origins.
+  struct Origin {
+    std::string program;  ///< the job that ran, whatever it ran on
+    std::int32_t rank = 0;
+    std::uint32_t call = 0, op = 0;
+    auto operator<=>(const Origin&) const = default;
+  };
+  std::vector<Origin> op_origins, collective_origins;  ///< of each of `ops`, of `collectives`
+  std::vector<MeasuredRow> rows;
+  std::vector<Unexplained> unexplained;
+  double seconds = 0;  ///< of all recorded ops, used or not
+};
+
+/// Adds the quieter half of a trace's steps: kernels from op durations (median per op and rank),
+/// collectives from transfer times (last arrival to end; the least over ranks, except where each
+/// ends for itself), the host from the gaps between ops. Where the trace holds probes of its cores,
+/// times are as cores of the reference pace would take them (core_pace.h). `graph` is the one the
+/// trace ran, with tables and exchanges as far as they are known. A step that is not whole on every
+/// rank is not used but listed. Returns the number of steps used.
+std::int64_t add_steps(StepRows& rows, const Job& job, ExecutionGraph graph, traces::Trace trace);
+
+/// Records that the recorders of these traces lost: gaps and issue times beside them are wrong.
+std::uint64_t dropped_records(const StepRows& rows);
+
+/// Brings all times from the pace of the first job's cores to the median pace of all jobs, which
+/// becomes the reference; collectives to the median pace of the exchange, by the power of it that
+/// collectives of like bytes follow. Without probes nothing changes.
+void at_common_pace(StepRows& rows);
+
+/// Recordings of one program become one: the median of each op, collective, host cost and step over
+/// them. A recording more makes the program's rows surer, and does not outweigh other programs or
+/// what few rows leave open. `rows.rows` keeps every recording. After `at_common_pace`, of rows
+/// that `add_steps` added.
+void merge_repeats(StepRows& rows);
+
+/// Sets the rates of a device and its innermost fabric level to the best and the typical that the
+/// rows show: facts for people and for forms without constants; fitted forms do not depend on them.
+void set_measured_rates(System& system, const StepRows& rows);
+
+/// The innermost fabric level alone.
+void set_measured_links(System& system, const StepRows& rows);
+
+/// Fits every model to the rows: kernels, collectives among ranks of one machine, host, linear
+/// baseline.
+void fit_steps(System& system, const StepRows& rows, const models::FitOptions& options);
+
+}  // namespace stepcast::studies

@@ -1,0 +1,124 @@
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/baseline.h"
+#include "core/graph/kernel_kind.h"
+#include "core/units.h"
+#include "traces/measured_step.h"
+
+namespace stepcast::studies {
+
+/// What the steps of one run took and did; every list is by step.
+struct RunSamples {
+  struct Op {
+    std::string name;
+    OpKind kind = OpKind::kRecorded;
+    Phase phase = Phase::kForward;
+    KernelKind kernel = KernelKind::kOther;
+    std::vector<double> seconds, launches, bytes;  ///< as BaselineOp counts them
+  };
+  std::int64_t ranks = 0;
+  std::vector<Op> ops;
+  std::vector<double> step, host, exposed;  ///< seconds
+};
+RunSamples samples_of(const traces::MeasuredRun& run);
+
+/// Medians and their standard errors of runs of one program, which must agree on ranks. A single
+/// run stands for several: blocks of its steps. `like`: the baseline it will be held against, which
+/// decides the ops that are judged alone; else those of at least 1 % of the step are.
+/// Errors: InputError when the runs are of different programs or hold no step.
+Baseline make_baseline(std::span<const RunSamples> runs, std::string version,
+                       const Baseline* like = nullptr);
+
+struct GuardOptions {
+  double tolerance = 0.02;  ///< slowdowns up to this share of an op are nobody's concern
+  /// Judge by the tolerance alone where the baseline has no spread to judge by (a single step).
+  bool without_spread = false;
+  /// Changes of structure are told and fail nothing: libraries choose other kernels by the day.
+  bool structure_warns = false;
+};
+
+/// One guarded time: an op, or a total.
+struct GuardedTime {
+  /// Kind "total" for those that are no op, "group" for all ops of a kernel kind together.
+  std::string name, kind, phase;
+  Seconds before, after;  ///< per step
+  /// after / before - 1 with the change that all ops have in common taken out of ops, run by run:
+  /// what is judged. Of totals the plain change.
+  double change = 0;
+  double noise = 0;    ///< standard error of that change
+  double detects = 0;  ///< the slowdown that is caught in 95 % of cases
+  double share = 0;    ///< of the time lost by all ops that regressed
+  bool regressed = false, improved = false;
+};
+
+/// One guarded fact that no noise excuses: a count that left the range of the baseline.
+struct StructureChange {
+  std::string what;  ///< "new op", "op is gone", "launches", "collective bytes", "ranks"
+  std::string name, kind, phase;
+  std::string before, after;
+  std::string runs;  ///< the runs it is in, where others of the check are as before
+};
+
+/// The change that is caught in 95 % of cases; infinite where no spread is known.
+struct GuardPower {
+  double one_op = 0;    ///< half of the ops are seen from this on
+  double worst_op = 0;  ///< all are
+  std::string worst;
+  double all_ops = 0;  ///< all ops together
+  double step = 0;
+};
+
+struct GuardResult {
+  enum class Verdict : std::uint8_t {
+    kPass,
+    kRegressed,
+    kCannotJudge  ///< nothing regressed that could be seen, and 5 % of all ops together could not
+  };
+  std::vector<GuardedTime> times;  ///< regressed first, by time lost; then the longest
+  std::vector<StructureChange> structure;
+  double common_change = 0;  ///< of all ops together: the machine, or a global cause
+  GuardPower power;
+  double must_see = 0;  ///< a change of all ops together that must be seen for a verdict
+  bool structure_warns = false;
+  /// Why the baseline should be made again; empty: it still describes the program.
+  std::vector<std::string> stale;
+  double disturbance = 1;   ///< how much wider all ops scatter than the baseline explains
+  double false_alarms = 0;  ///< probability of any regression on a repeat recording, by design
+  bool by_tolerance_alone = false;  ///< no spread is known and a tolerance was asked for
+  bool judged_times = true;         ///< false: the baseline has no spread
+  std::vector<std::string> warnings;
+  [[nodiscard]] Verdict verdict() const;
+  [[nodiscard]] bool pass() const { return verdict() == Verdict::kPass; }
+};
+
+/// Holds runs against a baseline: does any op take longer than repeat recordings explain?
+///
+/// Of each op the median over steps is compared, on a logarithmic scale, d = log(after / before).
+/// What all ops have in common (the median d: clock rate, a neighbour) is taken out of ops and of
+/// groups (all ops of a kernel kind, whatever their names) and is judged by itself ("all ops
+/// together"), beside the device time of all ops, host time, exposed communication and the step.
+/// Where 5 % of all ops together would not be seen in 95 % of cases the verdict is that the runs
+/// cannot be judged. The variance of d comes from the baseline: each run's own, from order
+/// statistics of its steps, times how much more runs differ than their steps explain; that factor
+/// is per op, drawn toward the other ops' as far as they agree (moderated t: G. K. Smyth, Linear
+/// models and empirical Bayes methods, Stat. Appl. Genet. Mol. Biol. 3(1), 2004). An op regressed
+/// when d is above the tolerance and above the one-sided t quantile at false_alarms / (number of
+/// times judged) (Bonferroni), so repeat recordings raise an alarm in fewer than false_alarms of
+/// cases.
+///
+/// Structure is compared exactly. Accuracy: tests/studies/guard_test.cpp.
+GuardResult guard(const Baseline& before, const Baseline& after, const GuardOptions& options = {});
+
+/// Likewise for several runs at once. Times are judged of all together, structure of each run by
+/// itself: one run of another program among good ones is not as before. `names` is by run. Runs of
+/// another number of ranks differ in nothing else worth saying. Errors: InputError when the runs
+/// differ in ranks among themselves, or hold no step.
+GuardResult guard(const Baseline& before, std::span<const RunSamples> runs,
+                  std::span<const std::string> names, const std::string& version,
+                  const GuardOptions& options = {});
+
+}  // namespace stepcast::studies

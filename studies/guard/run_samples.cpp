@@ -1,0 +1,104 @@
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "core/graph/collectives.h"
+#include "simulator/reports/breakdown.h"
+#include "studies/guard/guard.h"
+
+namespace stepcast::studies {
+namespace {
+
+using Key = std::tuple<std::string, OpKind, Phase>;
+
+/// One op in one step.
+struct Tally {
+  std::map<std::int32_t, double> seconds;  ///< by rank
+  double launches = 0, bytes = 0;
+  KernelKind kernel = KernelKind::kOther;
+};
+
+std::map<Key, Tally> tally_of(const traces::MeasuredStep& step) {
+  std::map<Key, Tally> tallies;
+  for (std::size_t r = 0; r < step.ranks.size(); ++r) {
+    const auto rank = static_cast<std::int32_t>(r);
+    const Program& program = step.graph->program_of(rank);
+    for (const OpSpan& s : step.ranks[r].spans) {
+      const Op& op = program.ops[s.ref.op];
+      Tally& t = tallies[{program.name(op), op.kind, op.phase}];
+      t.seconds[rank] += static_cast<double>(step.ranks[r].duration[s.ref.op]) * 1e-12;
+      t.launches += 1;
+      t.kernel = kernel_kind_of(op);
+      t.bytes += is_collective(op.kind) ? s.bytes : 0;
+    }
+  }
+  return tallies;
+}
+
+/// A collective that ends together takes what it takes on the rank that waited least.
+double seconds_of(const Tally& tally, OpKind kind) {
+  double sum = 0, least = tally.seconds.begin()->second;
+  for (const auto& [rank, s] : tally.seconds) {
+    sum += s;
+    least = std::min(least, s);
+  }
+  return ends_together(kind) ? least : sum / static_cast<double>(tally.seconds.size());
+}
+
+double exposed_of(const traces::MeasuredRun& run, const traces::MeasuredStep& step, std::size_t r) {
+  simulator::Timeline timeline;
+  SimTime end{};
+  for (const OpSpan& s : step.ranks[r].spans) {
+    timeline.on_op(s);
+    end = std::max(end, s.end);
+  }
+  const auto rank = static_cast<std::int32_t>(r);
+  const simulator::Breakdown parts = simulator::breakdown(
+      step.graph->program_of(rank), timeline, rank,
+      {.begin = {}, .end = end, .rank_end = end, .shares_core = run.shares_core});
+  return to_seconds(parts.exposed_communication).base();
+}
+
+}  // namespace
+
+RunSamples samples_of(const traces::MeasuredRun& run) {
+  RunSamples samples;
+  samples.ranks = run.steps.empty() ? 0 : run.steps.front().graph->ranks();
+  std::map<Key, RunSamples::Op> ops;
+  for (std::size_t s = 0; s < run.steps.size(); ++s) {
+    const traces::MeasuredStep& step = run.steps[s];
+    samples.step.push_back(static_cast<double>(step.wall) * 1e-12);
+    for (const auto& [key, tally] : tally_of(step)) {
+      RunSamples::Op& op = ops[key];
+      if (op.seconds.empty()) {
+        std::tie(op.name, op.kind, op.phase) = key;
+        op.kernel = tally.kernel;
+        for (auto* v : {&op.seconds, &op.launches, &op.bytes}) {
+          v->assign(run.steps.size(), 0);
+        }
+      }
+      op.seconds[s] = seconds_of(tally, op.kind);
+      op.launches[s] = tally.launches;
+      op.bytes[s] = tally.bytes;
+    }
+    double host = 0, exposed = 0;
+    for (std::size_t r = 0; r < step.ranks.size(); ++r) {
+      const Program& program = step.graph->program_of(static_cast<std::int32_t>(r));
+      for (const Call& call : program.calls) {
+        const Segment& segment = program.segments[call.segment];
+        for (std::size_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+          host += static_cast<double>(step.ranks[r].issue[o]) * 1e-12;
+        }
+      }
+      exposed += exposed_of(run, step, r);
+    }
+    samples.host.push_back(host / static_cast<double>(step.ranks.size()));
+    samples.exposed.push_back(exposed / static_cast<double>(step.ranks.size()));
+  }
+  for (auto& [key, op] : ops) {
+    samples.ops.push_back(std::move(op));
+  }
+  return samples;
+}
+
+}  // namespace stepcast::studies

@@ -1,0 +1,238 @@
+#include "studies/plan/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+#include "core/job/plan_settings.h"
+#include "models/cost_model.h"
+#include "planner/embedding/ledger.h"
+#include "simulator/simulate.h"
+#include "simulator/step_costs.h"
+#include "studies/plan/plan_comparison.h"
+#include "workloads/build_graph.h"
+#include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/plan_summary.h"
+
+namespace stepcast::studies {
+
+double simulated_step(const Job& job, const models::CostModel& model, const EmbeddingPlan& plan) {
+  Job with = job;
+  with.embedding_plan = plan;
+  const ExecutionGraph graph = workloads::build_graph(with);
+  const simulator::StepCosts costs = simulator::price(
+      graph, model,
+      {.unfold = false, .collectives_hold_core = job.system.host.collectives_hold_core});
+  return to_seconds(simulator::simulate(graph, costs).makespan).base();
+}
+
+namespace {
+
+std::size_t anneals(PlanEffort effort) {
+  return effort == PlanEffort::kQuick ? 0 : effort == PlanEffort::kNormal ? 8 : 64;
+}
+
+constexpr std::size_t kManyTables = 2000;  // beyond, a plan's price costs as much as the search
+constexpr double kClose = 1.25;            // of the best objective: worth a simulation
+constexpr std::size_t kSimulated = 2;      // plans of others, unless all are compared
+
+/// Whether plans of others may answer: not where another system has to carry the plan out or the
+/// job constrains tables, which they know nothing of.
+bool others_may_answer(const Job& job, const PlanOptions& options) {
+  return options.form.any() && job.plan_constraints.empty();
+}
+
+RankedPlan ranked_plan(planner::PlannedCandidate candidate) {
+  RankedPlan ranked;
+  ranked.objective = candidate.objective;
+  ranked.simulated = candidate.buildable();
+  ranked.not_built_because = std::move(candidate.buildable_because);
+  ranked.mix = std::move(candidate.mix);
+  ranked.plan = std::move(candidate.plan);
+  return ranked;
+}
+
+/// Simulates the plans of others that come close to the best objective, or all; what fits and can
+/// be built joins the answer.
+void add_proposed(const Job& job, const models::CostModel& model, const PlanOptions& options,
+                  std::vector<ProposedPlan> proposed, PlanReport& report) {
+  std::stable_sort(proposed.begin(), proposed.end(), [](const auto& a, const auto& b) {
+    return a.row.objective.value_or(0) < b.row.objective.value_or(0);
+  });
+  std::size_t simulated = 0;
+  for (ProposedPlan& p : proposed) {
+    const auto is_known = [&](const RankedPlan& ours) {
+      return p.row.objective &&
+             std::abs(ours.objective - *p.row.objective) <= 1e-9 * *p.row.objective;
+    };
+    const bool known = std::any_of(report.plans.begin(), report.plans.end(), is_known);
+    const bool joins = p.row.fits && !known && others_may_answer(job, options);
+    const bool close =
+        joins && simulated < kSimulated && p.row.objective.value_or(0) <= kClose * report.objective;
+    if (p.plan && (options.compare || close)) {
+      try {
+        p.row.step = simulated_step(job, model, *p.plan);
+        simulated += close ? 1 : 0;
+      } catch (const InputError& e) {
+        p.row.remark = e.what();
+      }
+    }
+    if (p.row.step && joins) {
+      RankedPlan ranked;
+      ranked.planner = p.row.name;
+      ranked.plan = std::move(*p.plan);
+      ranked.plan.predicted_step = *p.row.step;
+      ranked.objective = p.row.objective.value_or(0);
+      ranked.simulated = true;
+      for (const workloads::PlanPart& part : workloads::plan_parts(ranked.plan)) {
+        ranked.mix.emplace_back(part.placed, part.tables);
+      }
+      report.plans.push_back(std::move(ranked));
+    }
+    if (options.compare) {
+      report.compared.push_back(std::move(p.row));
+    }
+  }
+}
+
+/// The search's own best plan as a row of the comparison.
+ComparedPlan own_row(const PlanReport& report) {
+  ComparedPlan row;
+  row.name = "stepcast";
+  row.seconds = report.search_seconds;
+  const RankedPlan& own = report.plans.front();
+  row.objective = own.objective;
+  row.step = own.plan.predicted_step;
+  for (const LedgerLine& line : own.plan.ledger) {
+    row.fullest_bytes =
+        line.tier == "hbm" ? std::max(row.fullest_bytes, line.total()) : row.fullest_bytes;
+  }
+  return row;
+}
+
+/// A thorough search goes on from what a normal one finds, and answers with no less.
+planner::EmbeddingPlanning searched(const Job& job, const models::CostModel& model,
+                                    const PlanOptions& options, planner::PlannerOptions search) {
+  if (options.effort != PlanEffort::kThorough || options.time_limit) {
+    return planner::plan_embeddings(job, model, search);
+  }
+  planner::PlannerOptions less = search;
+  less.search.anneals = anneals(PlanEffort::kNormal);
+  planner::EmbeddingPlanning normal = planner::plan_embeddings(job, model, less);
+  for (const planner::PlannedCandidate& c : normal.candidates) {
+    search.proposed.push_back(c.plan);
+  }
+  planner::EmbeddingPlanning found = planner::plan_embeddings(job, model, search);
+  found.evaluations += normal.evaluations;
+  found.step_bound = std::max(found.step_bound, normal.step_bound);
+  for (planner::PlannedCandidate& c : normal.candidates) {
+    const bool known = std::any_of(
+        found.candidates.begin(), found.candidates.end(), [&c](const auto& other) {
+          return other.objective == c.objective && other.buildable() == c.buildable();
+        });
+    if (!known) {
+      found.candidates.push_back(std::move(c));
+    }
+  }
+  return found;
+}
+
+/// Plans that can be built come first: the others are an outlook.
+void sort_by_step(std::vector<RankedPlan>& plans) {
+  std::stable_sort(plans.begin(), plans.end(), [](const RankedPlan& a, const RankedPlan& b) {
+    return a.simulated != b.simulated ? a.simulated : a.plan.predicted_step < b.plan.predicted_step;
+  });
+}
+
+}  // namespace
+
+PlanReport plan(const Job& job, const PlanOptions& options) {
+  const auto now = [&options] { return options.clock ? options.clock() : 0.0; };
+  PlanReport report;
+  report.job = job;
+  const models::CostModel model(job.system, job.calibration);
+  planner::PlannerOptions search;
+  search.keep = std::max<std::size_t>(options.top, 4);
+  search.search.keep = search.keep;
+  search.search.seed = options.seed;
+  search.search.anneals = anneals(options.effort);
+  search.search.time_limit = options.time_limit;
+  search.search.clock = options.clock;
+  search.tiers = options.tiers;
+  search.form = options.form;
+  const bool few = job.workload.dlrm() != nullptr &&
+                   job.workload.dlrm()->tables.size() <= kManyTables;
+  const bool others = few && others_may_answer(job, options);
+  planner::check_plannable(job);
+  std::vector<ProposedPlan> proposed;
+  if (others || options.compare) {
+    proposed = proposed_plans(job, model, options);
+  }
+  for (const ProposedPlan& p : proposed) {
+    // Whether all are compared or not, the search starts from the same.
+    if (others && p.plan && p.row.fits && !p.solver) {
+      search.proposed.push_back(*p.plan);
+    }
+  }
+  const double begin = now();
+  planner::EmbeddingPlanning found = searched(job, model, options, std::move(search));
+  report.search_seconds = now() - begin;
+  report.bound = found.bound;
+  report.bound_with_tiers = found.bound_with_tiers;
+  report.bound_reason = found.bound_reason;
+  report.gap = found.gap;
+  report.evaluations = found.evaluations;
+  report.space_log10 = found.space_log10;
+  report.cut = found.cut;
+  report.shortage = found.shortage;
+
+  const double simulating = now();
+  double rest_of_step = std::numeric_limits<double>::infinity();  // in addition to the objective
+  for (planner::PlannedCandidate& c : found.candidates) {
+    if (c.buildable()) {
+      c.plan.predicted_step = simulated_step(job, model, c.plan);
+      rest_of_step = std::min(rest_of_step, c.plan.predicted_step - c.objective);
+    }
+  }
+  for (planner::PlannedCandidate& c : found.candidates) {
+    if (!c.buildable()) {
+      c.plan.predicted_step = rest_of_step + c.objective;
+    }
+    report.plans.push_back(ranked_plan(std::move(c)));
+  }
+  sort_by_step(report.plans);
+  if (!report.plans.empty()) {
+    report.objective = std::min_element(report.plans.begin(), report.plans.end(),
+                                        [](const RankedPlan& a, const RankedPlan& b) {
+                                          return std::pair(!a.simulated, a.objective) <
+                                                 std::pair(!b.simulated, b.objective);
+                                        })
+                           ->objective;
+    if (options.compare) {
+      report.compared.push_back(own_row(report));
+    }
+    if (report.plans.front().simulated && !proposed.empty()) {
+      add_proposed(job, model, options, std::move(proposed), report);
+      sort_by_step(report.plans);
+    }
+  }
+  for (RankedPlan& p : report.plans) {
+    p.plan.lower_bound = found.step_bound;
+    p.plan.gap =
+        found.step_bound > 0 ? std::max(0.0, p.plan.predicted_step / found.step_bound - 1) : 0;
+    p.plan.made_for = plan_settings(job);
+    for (std::size_t t = 0; t < p.plan.tables.size(); ++t) {
+      if (p.plan.tables[t].order == nullptr) {  // of other planners
+        workloads::name_hot_rows(job.workload.dlrm()->tables[t], p.plan.tables[t]);
+      }
+    }
+  }
+  std::size_t built = 0;
+  std::erase_if(report.plans,
+                [&](const RankedPlan& p) { return p.simulated && built++ >= options.top; });
+  report.simulation_seconds = now() - simulating;
+  return report;
+}
+
+}  // namespace stepcast::studies

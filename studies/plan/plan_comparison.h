@@ -1,0 +1,22 @@
+#pragma once
+#include "models/cost_model.h"
+#include "studies/plan/plan.h"
+
+namespace stepcast::studies {
+
+/// The simulated step of a job under a plan. Errors: InputError for plans that workloads refuse.
+double simulated_step(const Job& job, const models::CostModel& model, const EmbeddingPlan& plan);
+
+/// A plan that the search did not make.
+struct ProposedPlan {
+  ComparedPlan row;
+  std::optional<EmbeddingPlan> plan;  ///< with its ledger; empty where the method found none
+  bool solver = false;                ///< made by solving an integer program
+};
+
+/// Plans of the rule `auto` and of other planners, in the planner's prices; those that solve an
+/// integer program only for `--compare`.
+std::vector<ProposedPlan> proposed_plans(const Job& job, const models::CostModel& model,
+                                         const PlanOptions& options);
+
+}  // namespace stepcast::studies

@@ -1,0 +1,509 @@
+#include "studies/plan/plan_parallel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+#include "models/cost_model.h"
+#include "planner/parallel/fast_path.h"
+#include "planner/parallel/parallel_for.h"
+#include "simulator/reports/memory_ledger.h"
+#include "studies/predict/simulated_step.h"
+#include "workloads/build_graph.h"
+
+namespace stepcast::studies {
+namespace {
+
+/// In the order of the closed form, and again of those that may be faster than their closed form.
+constexpr std::size_t kMostSimulated = 48;
+/// Of the former, where that order is rough.
+constexpr std::size_t kRoughSimulated = 8;
+/// Simulated step over closed form, less one, where nothing runs beside compute
+/// (tests/planner/fast_path_test.cpp).
+constexpr double kClosedFormError = 0.01;
+/// Candidates of a kind: their closed forms may be in another order than their steps.
+constexpr std::size_t kOfAKind = 4;
+/// Simulated at once: the best of them may put the rest out of reach.
+constexpr std::size_t kRound = 8;
+
+/// Without those that another one on no more devices equals in time and memory, or beats.
+std::vector<planner::ParallelCandidate> without_dominated(
+    const std::vector<planner::ParallelCandidate>& all) {
+  std::vector<planner::ParallelCandidate> front;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto& c = all[i];
+    const auto beats = [&c](const planner::ParallelCandidate& o, bool earlier) {
+      const auto of = o.point.devices(), than = c.point.devices();
+      const bool no_worse = of <= than && o.seconds <= c.seconds && o.bytes <= c.bytes;
+      return no_worse && (earlier || of < than || o.seconds < c.seconds || o.bytes < c.bytes);
+    };
+    bool dominated = false;
+    for (std::size_t j = 0; j < all.size() && !dominated; ++j) {
+      dominated = j != i && beats(all[j], j < i);
+    }
+    if (!dominated) {
+      front.push_back(c);
+    }
+  }
+  return front;
+}
+
+class Planning {
+ public:
+  Planning(const PlanRequest& request, const ParallelPlanOptions& options)
+      : request_(request), options_(options), model_(request.job.system, request.job.calibration) {}
+
+  ParallelPlanReport run() {
+    begin_ = now();
+    const double begin = begin_;
+    report_.job = request_.job;
+    report_.fixed = request_.fixed;
+    report_.capacity = request_.job.system.device.memory.base() - options_.headroom;
+    const planner::ParallelSearchResult found = search(request_.job.devices, Stage{0, 0.5});
+    if (found.counts.space == 0) {
+      refuse_model();
+      const std::string fixed = planner::fixed_text(request_.fixed);
+      throw InputError(
+          "parallel",
+          fmt::format(
+              "no legal plan of {} on {} devices with a global batch of {}{}{}; fix fewer keys, "
+              "or change devices or batch.global",
+              request_.job.workload.name, request_.job.devices, request_.job.batch.global,
+              fixed.empty() ? ""
+                            : fmt::format(" where {} {} fixed", fixed,
+                                          fixed.find(',') == std::string::npos ? "is" : "are"),
+              request_.fixed.stack ? fmt::format(" that {} can run", name_of(*request_.fixed.stack))
+                                   : ""));
+    }
+    report_.counts = found.counts;
+    report_.cut = found.cut;
+    report_.least_bytes = found.least_bytes;
+    report_.front = found.front;
+    report_.search_seconds = now() - begin;
+    const double searched = now();
+    if (!found.best.empty()) {
+      report_.lower_bound = least_of(found);
+      simulate_and_prove(found);
+      if (report_.cut) {
+        report_.lower_bound = 0;
+      }
+    }
+    const double proved = now();
+    report_.simulation_seconds = proved - searched;
+    if (options_.front && options_.fewer_devices) {
+      add_fewer_devices();
+      report_.fewer_devices_seconds = now() - proved;
+    }
+    return std::move(report_);
+  }
+
+ private:
+  /// What a framework cannot say of the model, no plan mends.
+  void refuse_model() const {
+    if (const auto& stack = request_.fixed.stack) {
+      if (const auto broken = broken_rule(request_.job, *stack);
+          broken && !broken->key.starts_with("parallel.")) {
+        throw InputError(broken->key, broken->what);
+      }
+    }
+  }
+
+  /// May transfers run beside compute, or layers differ? The order of closed forms is rough then.
+  [[nodiscard]] bool may_be_rough() const {
+    const Overlap& o = request_.job.parallel.overlap;
+    return o.data || o.tensor || o.expert || o.pipeline ||
+           request_.job.workload.transformer()->full_attention_every > 0;
+  }
+
+  [[nodiscard]] double now() const { return options_.clock ? options_.clock() : 0; }
+  [[nodiscard]] bool late() const {
+    return options_.time_limit && now() - begin_ > *options_.time_limit;
+  }
+
+  /// Where a search begins and ends, as shares of all work.
+  struct Stage {
+    double from = 0, to = 1;
+  };
+
+  planner::ParallelSearchResult search(std::int64_t devices, Stage stage,
+                                       std::optional<double> below = {}) {
+    PlanRequest request = request_;
+    request.job.devices = devices;
+    planner::ParallelSearchOptions o;
+    o.keep = std::max(may_be_rough() ? 2 * kRoughSimulated : kMostSimulated,
+                      kOfAKind * options_.top) +
+             1;
+    o.each = kOfAKind;
+    o.near = std::min(options_.top, o.keep);
+    if (!may_be_rough()) {  // a plan further behind cannot be simulated as one of the best
+      o.margin = (1 + kClosedFormError) / (1 - kClosedFormError) * most_pace() / least_pace() - 1;
+    }
+    o.front = options_.front;
+    if (below) {
+      o.each = std::numeric_limits<std::size_t>::max();
+      o.margin = std::numeric_limits<double>::infinity();
+      o.keep += kMostSimulated;  // some of them were simulated
+      o.below = *below / (1 - kLeastTimeError);
+    }
+    o.capacity = report_.capacity;
+    o.reserve = reserve_of(request.job.system.device).base();
+    o.threads = options_.threads;
+    o.shard = options_.shard;
+    o.shards = options_.shards;
+    if (options_.time_limit) {
+      o.time_limit = std::max(0.0, *options_.time_limit - (now() - begin_));
+    }
+    o.clock = options_.clock;
+    if (options_.on_progress) {
+      o.on_progress = [this, stage](double share) {
+        options_.on_progress(stage.from + share * (stage.to - stage.from));
+      };
+    }
+    planner::ParallelSearchResult found = planner::search_parallel(request, model_, o);
+    if (options_.gather) {
+      found = planner::merged(options_.gather(found), o);
+    }
+    for (auto* list : {&found.best, &found.front}) {
+      for (planner::ParallelCandidate& c : *list) {
+        c.order = request_.job.parallel.order;
+      }
+    }
+    std::stable_sort(
+        found.best.begin(), found.best.end(),
+        [this](const planner::ParallelCandidate& a, const planner::ParallelCandidate& b) {
+          return a.seconds * pace(a.point) < b.seconds * pace(b.point);
+        });
+    return found;
+  }
+
+  /// Plans on fewer devices join the front where they need less memory than any that is faster;
+  /// they always need fewer devices.
+  void add_fewer_devices() {
+    for (std::int64_t devices = request_.job.devices; devices % 2 == 0;) {
+      devices /= 2;
+      if (shared(late() ? 1 : 0) > 0) {  // all processes stop together
+        report_.front_cut = true;
+        break;
+      }
+      const planner::ParallelSearchResult found = search(devices, Stage{1, 1});
+      report_.front_cut = report_.front_cut || found.cut;
+      if (found.best.empty()) {
+        break;
+      }
+      report_.front.insert(report_.front.end(), found.front.begin(), found.front.end());
+    }
+    report_.front = without_dominated(report_.front);
+  }
+
+  struct Simulated {
+    double seconds = std::numeric_limits<double>::infinity();  ///< for want of time
+    std::size_t turn = 0;
+    planner::ParallelCandidate candidate;
+    std::optional<StepPrediction> prediction;  ///< of those likely to be shown
+    bool fits = true;  ///< by the ledger; the closed form's memory may be a few percent short of it
+  };
+
+  [[nodiscard]] bool holds(const simulator::MemoryLedger& ledger) const {
+    return report_.capacity <= 0 || ledger.total().base() <= report_.capacity;
+  }
+
+  Simulated simulated(const planner::ParallelCandidate& c, std::size_t turn) const {
+    const Job job = planner::applied(request_.job, c.point);
+    if (turn < options_.top) {
+      StepPrediction prediction = predict(job);
+      const double seconds = prediction.iteration.base();
+      const bool fits = holds(prediction.ledger);
+      return {seconds, turn, c, std::move(prediction), fits};
+    }
+    const ExecutionGraph graph = workloads::build_graph(job);
+    const bool fits = holds(simulator::fullest_ledger(graph, job.system.device));
+    const SimulatedStep step = simulate_step(graph, model_);
+    return {to_seconds(step.result.makespan).base() * pace(c.point), turn, c, std::nullopt, fits};
+  }
+
+  /// Expected over simulated step of such a plan: families of plans have paces of their own.
+  [[nodiscard]] double pace(const planner::PlanPoint& point) const {
+    const auto of = pace_of(planner::applied(request_.job, point));
+    return of ? of->factor : 1;
+  }
+  /// The least and the most of any plan.
+  [[nodiscard]] double least_pace() const { return std::min(pace_of_zero(0), pace_of_zero(3)); }
+  [[nodiscard]] double most_pace() const { return std::max(pace_of_zero(0), pace_of_zero(3)); }
+  [[nodiscard]] double pace_of_zero(std::int32_t zero) const {
+    Job job = request_.job;
+    job.parallel.zero = zero;
+    const auto of = pace_of(job);
+    return of ? of->factor : 1;
+  }
+
+  /// Simulates those of `list` that are in reach, in its order and in rounds, at most `most`. The
+  /// first round is of the plans likely to be shown, one of a kind.
+  template <class InReach>
+  void simulate(const std::vector<planner::ParallelCandidate>& list, std::size_t most,
+                const InReach& in_reach) {
+    std::vector<char> taken(list.size(), 0);
+    for (std::size_t done = 0; done < most && (steps_.empty() || !late());) {
+      const std::size_t round = std::min(steps_.empty() ? options_.top : kRound, most - done);
+      std::vector<planner::ParallelCandidate> some;
+      const auto other_kind = [&some](const planner::ParallelCandidate& c) {
+        return std::none_of(some.begin(), some.end(), [&c](const planner::ParallelCandidate& o) {
+          return planner::kind_of(o.point) == planner::kind_of(c.point);
+        });
+      };
+      for (std::size_t i = 0; i < list.size() && some.size() < round; ++i) {
+        if (taken[i] == 0 && (steps_.empty() ? other_kind(list[i]) : in_reach(list[i]))) {
+          taken[i] = 1;
+          some.push_back(list[i]);
+        }
+      }
+      if (some.empty()) {
+        break;
+      }
+      const std::size_t from = steps_.size();
+      steps_.resize(from + some.size());
+      planner::parallel_for(some.size(), options_.threads, [&](std::size_t, std::size_t i) {
+        if (from + i == 0 || !late()) {
+          steps_[from + i] = simulated(some[i], from + i);
+        }
+      });
+      done += some.size();
+    }
+    std::erase_if(steps_, [](const Simulated& s) { return std::isinf(s.seconds); });
+  }
+
+  /// The fastest of each kind that was simulated and fits, ascending.
+  [[nodiscard]] std::vector<const Simulated*> best_of_kinds() const {
+    std::vector<const Simulated*> sorted;
+    for (const Simulated& s : steps_) {
+      if (s.fits) {
+        sorted.push_back(&s);
+      }
+    }
+    std::sort(sorted.begin(), sorted.end(), [](const Simulated* a, const Simulated* b) {
+      return std::pair(a->seconds, a->turn) < std::pair(b->seconds, b->turn);
+    });
+    std::vector<planner::PlanKind> kinds;
+    std::erase_if(sorted, [&kinds](const Simulated* s) {
+      const planner::PlanKind kind = planner::kind_of(s->candidate.point);
+      const bool seen = std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+      kinds.push_back(kind);
+      return seen;
+    });
+    return sorted;
+  }
+  /// Seconds of the fastest plan that was simulated and fits; infinite while none does.
+  [[nodiscard]] double fastest() const {
+    const auto best = best_of_kinds();
+    return best.empty() ? std::numeric_limits<double>::infinity() : best.front()->seconds;
+  }
+  [[nodiscard]] double at_least(const planner::ParallelCandidate& c) const {
+    return c.seconds * pace(c.point) * (1 - kLeastTimeError);
+  }
+  /// Can a plan be the fastest, that takes at least so long?
+  [[nodiscard]] bool may_be_fastest(const planner::ParallelCandidate& c) const {
+    return at_least(c) <= fastest();
+  }
+  /// Can it be among those to show: faster than the one of its kind, or of a kind that is not there?
+  [[nodiscard]] bool may_be_shown(const planner::ParallelCandidate& c) const {
+    const auto best = best_of_kinds();
+    const planner::PlanKind kind = planner::kind_of(c.point);
+    for (std::size_t i = 0; i < std::min(best.size(), options_.top); ++i) {
+      if (planner::kind_of(best[i]->candidate.point) == kind) {
+        return at_least(c) <= best[i]->seconds;
+      }
+    }
+    return best.size() < options_.top || at_least(c) <= best[options_.top - 1]->seconds;
+  }
+  /// Seconds that no plan of the search can be expected below, as far as its times are bounds.
+  [[nodiscard]] double least_of(const planner::ParallelSearchResult& found) const {
+    const planner::ParallelCandidate& first = found.best.front();
+    return std::min(first.seconds * pace(first.point), found.others_at_least * least_pace());
+  }
+  [[nodiscard]] bool was_simulated(const planner::ParallelCandidate& c) const {
+    return std::any_of(steps_.begin(), steps_.end(),
+                       [&c](const Simulated& s) { return s.candidate.point == c.point; });
+  }
+
+  /// The fastest in closed form, then every plan that its least time does not put behind the best.
+  void simulate_and_prove(const planner::ParallelSearchResult& found) {
+    const bool rough = report_.counts.rough > 0;
+    const auto shown = [this](const auto& c) { return may_be_shown(c); };
+    if (options_.shard == 0) {
+      simulate(found.best, std::max(rough ? kRoughSimulated : kMostSimulated, options_.top), shown);
+    }
+    report_.cut = report_.cut || late();
+    // Where the closed form bounds the simulator it has said it all, if all others are too slow.
+    const bool known_behind =
+        options_.shard == 0 && !rough && !report_.cut &&
+        found.others_at_least * least_pace() * (1 - kLeastTimeError) > fastest() &&
+        std::none_of(found.best.begin(), found.best.end(),
+                     [this](const auto& c) { return !was_simulated(c) && may_be_fastest(c); });
+    // Where none of the fastest fits after all, the rest of those at hand.
+    const double best = std::isinf(fastest()) ? found.best.back().seconds : fastest() / least_pace();
+    const double reach = shared(known_behind || report_.cut || options_.shard != 0 ? 0 : best);
+    planner::ParallelSearchResult below;
+    if (reach > 0) {
+      below = search(request_.job.devices, Stage{0.5, 1}, reach);
+      report_.cut = report_.cut || below.cut;
+    }
+    if (options_.shard != 0) {
+      return;
+    }
+    if (rough && !below.best.empty()) {
+      report_.lower_bound = std::min(report_.lower_bound, least_of(below));
+    }
+    std::vector<planner::ParallelCandidate> rest;
+    std::copy_if(below.best.begin(), below.best.end(), std::back_inserter(rest),
+                 [this](const planner::ParallelCandidate& c) { return !was_simulated(c); });
+    // Where more are in reach than a search lists, nothing is proven: a few are a second look.
+    report_.unproven_more = !std::isinf(below.others_at_least);
+    simulate(rest, report_.unproven_more ? kRound : kMostSimulated,
+             [this](const auto& c) { return may_be_fastest(c); });
+    report_.cut = report_.cut || late();
+    report_.simulated = steps_.size();
+    report_.others_at_least =
+        std::min(fastest() / (1 - kLeastTimeError), below.others_at_least * least_pace());
+    for (const planner::ParallelCandidate& c : rest) {
+      if (!was_simulated(c) && may_be_fastest(c)) {
+        ++report_.unproven;
+        report_.others_at_least = std::min(report_.others_at_least, c.seconds * pace(c.point));
+      }
+    }
+    report_.proven = report_.unproven == 0 && !report_.unproven_more && !report_.cut;
+    rank();
+  }
+
+  /// One number for all processes: that of the first.
+  [[nodiscard]] double shared(double seconds) const {
+    if (!options_.gather) {
+      return seconds;
+    }
+    planner::ParallelSearchResult own;
+    own.best.push_back({{}, seconds});
+    return options_.gather(own).front().best.front().seconds;
+  }
+
+  void rank() {
+    if (late()) {  // the rest of the report of the others would take a simulation each
+      std::erase_if(steps_, [](const Simulated& s) { return !s.prediction; });
+    }
+    std::vector<Simulated> shown;
+    for (const Simulated* s : best_of_kinds()) {
+      shown.push_back(*s);
+    }
+    steps_ = std::move(shown);
+    steps_.resize(std::min(steps_.size(), options_.top));
+    report_.plans.resize(steps_.size());
+    planner::parallel_for(steps_.size(), options_.threads, [&](std::size_t, std::size_t i) {
+      const planner::ParallelCandidate& c = steps_[i].candidate;
+      RankedParallelPlan& plan = report_.plans[i];
+      plan.job = planner::applied(request_.job, c.point);
+      plan.point = c.point;
+      plan.closed_form = planner::FastPath(request_.job, model_).forecast(c.point).seconds;
+      plan.bytes = c.bytes;
+      plan.prediction = steps_[i].prediction ? std::move(*steps_[i].prediction) : predict(plan.job);
+    });
+    if (!report_.plans.empty()) {
+      report_.lower_bound =
+          std::min(report_.lower_bound, report_.plans.front().prediction.iteration.base());
+    }
+  }
+
+  const PlanRequest& request_;
+  const ParallelPlanOptions& options_;
+  models::CostModel model_;
+  double begin_ = 0;
+  std::vector<Simulated> steps_;
+  ParallelPlanReport report_;
+};
+
+/// Does the order of ranks decide who exchanges tokens of experts, and does neither the job nor its
+/// stack say it?
+bool searches_order(const PlanRequest& request) {
+  const TransformerWorkload* t = request.job.workload.transformer();
+  const System& system = request.job.system;
+  return t != nullptr && t->moe && !request.fixed.order && request.fixed.expert != 1 &&
+         request.job.parallel.order == kUsualOrder && request.fixed.pipeline != 1 &&
+         system.fabric.size() > 1 &&
+         request.job.devices > system.devices_in_level(0);
+}
+
+ParallelPlanReport joined(ParallelPlanReport a, ParallelPlanReport b, std::size_t top) {
+  const auto least = [](double x, double y) { return x > 0 && y > 0 ? std::min(x, y) : 0.0; };
+  if (a.plans.empty() || b.plans.empty()) {  // one bound says all, unless its search was cut
+    a.lower_bound = a.cut || b.cut ? 0 : a.lower_bound + b.lower_bound;
+    a.others_at_least = a.others_at_least + b.others_at_least;
+  } else {
+    a.lower_bound = least(a.lower_bound, b.lower_bound);
+    a.others_at_least = least(a.others_at_least, b.others_at_least);
+  }
+  // Without a pipeline, or without replicas, both orders are one.
+  std::erase_if(b.plans, [&a](const RankedParallelPlan& plan) {
+    return (plan.point.pipeline == 1 || plan.point.data == 1) &&
+           std::any_of(a.plans.begin(), a.plans.end(),
+                       [&plan](const RankedParallelPlan& p) { return p.point == plan.point; });
+  });
+  std::move(b.plans.begin(), b.plans.end(), std::back_inserter(a.plans));
+  std::stable_sort(a.plans.begin(), a.plans.end(), [](const auto& x, const auto& y) {
+    return x.prediction.iteration < y.prediction.iteration;
+  });
+  std::vector<planner::PlanKind> kinds;
+  std::erase_if(a.plans, [&kinds](const RankedParallelPlan& plan) {
+    const planner::PlanKind kind = planner::kind_of(plan.point);
+    const bool seen = std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+    kinds.push_back(kind);
+    return seen;
+  });
+  a.plans.resize(std::min(a.plans.size(), top));
+  a.front.insert(a.front.end(), b.front.begin(), b.front.end());
+  std::stable_sort(a.front.begin(), a.front.end(), [](const auto& x, const auto& y) {
+    return std::pair(-x.point.devices(), x.seconds) < std::pair(-y.point.devices(), y.seconds);
+  });
+  a.front = without_dominated(a.front);
+  a.counts += b.counts;
+  a.order_searched = true;
+  a.simulated += b.simulated;
+  a.unproven += b.unproven;
+  a.cut = a.cut || b.cut;
+  a.front_cut = a.front_cut || b.front_cut;
+  a.unproven_more = a.unproven_more || b.unproven_more;
+  a.proven = a.unproven == 0 && !a.unproven_more && !a.cut;
+  a.search_seconds += b.search_seconds;
+  a.fewer_devices_seconds += b.fewer_devices_seconds;
+  a.simulation_seconds += b.simulation_seconds;
+  a.least_bytes =
+      a.least_bytes > 0 && b.least_bytes > 0 ? std::min(a.least_bytes, b.least_bytes) : 0;
+  return a;
+}
+
+}  // namespace
+
+ParallelPlanReport plan_parallel(const PlanRequest& request, const ParallelPlanOptions& options) {
+  if (!searches_order(request)) {
+    return Planning(request, options).run();
+  }
+  PlanRequest turned = request;
+  turned.job.parallel.order = kPipelineOutside;
+  const auto now = [&options] { return options.clock ? options.clock() : 0; };
+  const double begin = now();
+  const auto progress = [&options](ParallelPlanOptions& of, double from) {
+    if (options.on_progress) {
+      of.on_progress = [&options, from](double share) { options.on_progress(from + share / 2); };
+    }
+  };
+  ParallelPlanOptions first = options;
+  if (first.time_limit) {
+    *first.time_limit /= 2;
+  }
+  progress(first, 0);
+  ParallelPlanReport usual = Planning(request, first).run();
+  ParallelPlanOptions second = options;
+  if (second.time_limit) {
+    *second.time_limit = std::max(0.0, *second.time_limit - (now() - begin));
+  }
+  progress(second, 0.5);
+  return joined(std::move(usual), Planning(turned, second).run(), options.top);
+}
+
+}  // namespace stepcast::studies

@@ -1,0 +1,90 @@
+#include "studies/plan/replan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/error.h"
+#include "core/job/plan_settings.h"
+#include "models/cost_model.h"
+#include "planner/embedding/ledger.h"
+#include "planner/embedding/replan.h"
+#include "studies/plan/plan_comparison.h"
+
+namespace stepcast::studies {
+namespace {
+
+// A simulation of that many tables x devices takes seconds.
+constexpr std::int64_t kLargeTask = 20'000;
+constexpr std::size_t kFewPoints = 10;
+
+}  // namespace
+
+double ReplanReport::steps_to_pay() const {
+  const double saved = from_step - plan.predicted_step;
+  return migration.bytes == 0 ? 0
+         : saved > 0          ? migration.seconds / saved
+                              : std::numeric_limits<double>::infinity();
+}
+
+ReplanReport replan(const Job& job, const ReplanRequest& request) {
+  if (!job.embedding_plan) {
+    throw InputError("job: embedding.plan",
+                     fmt::format("found \"{}\", expected the plan that is in use; name a plan file",
+                                 job.embedding_choice));
+  }
+  const EmbeddingPlan& from = *job.embedding_plan;
+  const models::CostModel model(job.system, job.calibration);
+  planner::ReplanOptions options;
+  options.search.seed = request.seed;
+  options.tiers = request.tiers;
+  options.form = request.form;
+  if (const DlrmWorkload* w = job.workload.dlrm();
+      w != nullptr && static_cast<std::int64_t>(w->tables.size()) * job.devices > kLargeTask) {
+    options.points = kFewPoints;
+  }
+  options.held = request.in_use ? &*request.in_use : nullptr;
+  planner::ReplanFront front = planner::replan_front(job, model, from, options);
+
+  ReplanReport report;
+  report.job = job;
+  report.kept = front.kept;
+  report.in_use = request.in_use.value_or(from);
+  // A change that moves nothing, such as another place for a new table, counts as a byte.
+  const auto counted = static_cast<std::int64_t>(request.in_use ? job.workload.dlrm()->tables.size()
+                                                                : std::size_t{0});
+  const planner::ReplanPoint* best = nullptr;
+  for (planner::ReplanPoint& p : front.points) {
+    const bool home = &p == &front.points.front();
+    if (!home && request.max_bytes && p.bytes - counted > *request.max_bytes) {
+      break;
+    }
+    try {
+      p.plan.predicted_step = simulated_step(job, model, p.plan);
+    } catch (const InputError&) {
+      if (home) {
+        throw;
+      }
+      continue;  // no graph can be built of this mixture of tables that stay and tables that move
+    }
+    const bool fits = !home || !planner::excess_of(job, p.plan, p.plan.ledger);
+    if (home) {
+      report.from_step = p.plan.predicted_step;
+      report.from_objective = p.objective;
+      report.from_fits = fits;
+    }
+    report.reachable.push_back({p.bytes, p.plan.predicted_step});
+    const bool rescue = best == &front.points.front() && !report.from_fits;
+    if (best == nullptr || rescue || p.plan.predicted_step < best->plan.predicted_step) {
+      best = &p;
+    }
+  }
+  report.plan = best->plan;
+  report.plan.workload = job.workload.name;
+  report.plan.system = job.system.name;
+  report.plan.made_for = plan_settings(job);
+  report.objective = best->objective;
+  report.migration = planner::migration_between(job, report.in_use, report.plan);
+  return report;
+}
+
+}  // namespace stepcast::studies

@@ -1,0 +1,188 @@
+#include "studies/predict/explain.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "core/error.h"
+#include "models/cost_model.h"
+#include "simulator/reports/breakdown.h"
+#include "studies/predict/simulated_step.h"
+
+namespace stepcast::studies {
+namespace {
+
+/// Rows of one rank's step under construction, by name.
+using Rows = std::map<std::string, AccountRow>;
+
+AccountRow& row_of(Rows& rows, const std::string& name, std::string_view kind) {
+  AccountRow& row = rows[name];
+  row.name = name;
+  row.kind = kind;
+  return row;
+}
+
+void add(Rows& rows, const Program& program, const simulator::Breakdown& parts, double weight) {
+  for (std::size_t o = 0; o < parts.by_op.size(); ++o) {
+    const simulator::OpShare& share = parts.by_op[o];
+    if (share.executions == 0) {
+      continue;
+    }
+    const Op& op = program.ops[o];
+    AccountRow& row = row_of(rows, row_name(program, op, true), name_of(op.kind));
+    row.executions += weight * static_cast<double>(share.executions);
+    row.compute += to_seconds(share.compute) * weight;
+    row.exposed_communication += to_seconds(share.exposed_communication) * weight;
+    row.bubble += to_seconds(share.bubble) * weight;
+  }
+  const auto rest = [&](const char* name, SimTime t, Seconds AccountRow::*part) {
+    if (ticks(t) > 0) {
+      row_of(rows, name, "").*part += to_seconds(t) * weight;
+    }
+  };
+  rest("done before the others", parts.done, &AccountRow::bubble);
+  rest("host", parts.host, &AccountRow::host);
+  rest("gaps", parts.other, &AccountRow::other);
+}
+
+StepAccount finished(StepAccount account, Rows rows) {
+  for (auto& [name, row] : rows) {
+    account.step += row.total();
+    account.rows.push_back(std::move(row));
+  }
+  return account;
+}
+
+simulator::Breakdown parts_of(const traces::MeasuredStep& step, const traces::MeasuredRank& rank,
+                              std::int32_t number, bool shares_core) {
+  simulator::Timeline timeline;
+  for (const OpSpan& span : rank.spans) {
+    timeline.on_op(span);
+  }
+  return simulator::breakdown(step.graph->program_of(number), timeline, number,
+                              {.begin = SimTime{rank.begin},
+                               .end = SimTime{rank.end},
+                               .rank_end = SimTime{rank.end},
+                               .shares_core = shares_core});
+}
+
+/// The rank whose streams work longest, by medians over the steps.
+std::int32_t busiest_rank(const traces::MeasuredRun& run) {
+  std::map<std::int32_t, std::int64_t> busy;
+  for (const traces::MeasuredStep& step : run.steps) {
+    for (std::size_t r = 0; r < step.ranks.size(); ++r) {
+      const auto number = static_cast<std::int32_t>(r);
+      const simulator::Breakdown parts = parts_of(step, step.ranks[r], number, run.shares_core);
+      busy[number] += ticks(parts.compute) + ticks(parts.exposed_communication);
+    }
+  }
+  return std::max_element(busy.begin(), busy.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
+}
+
+/// Share of the step that rows found in `other` account for.
+double matched(const StepAccount& account, const StepAccount& other) {
+  Seconds sum;
+  for (const AccountRow& row : account.rows) {
+    const bool found = std::any_of(other.rows.begin(), other.rows.end(), [&](const AccountRow& o) {
+      return o.name == row.name && o.kind == row.kind;
+    });
+    sum += found ? row.total() : Seconds{};
+  }
+  return account.step > Seconds{} ? sum / account.step : 1;
+}
+
+constexpr double kMostOfAStep = 0.5;  // below it names say little, and kinds are compared
+
+}  // namespace
+
+StepAccount account_of(const Job& job) {
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const models::CostModel model(job.system, job.calibration);
+  const SimulatedStep simulated = simulate_step(graph, model);
+  const simulator::RankSummary& critical = simulated.critical();
+  simulator::Timeline timeline(critical.rank);
+  simulator::simulate(graph, simulated.costs, {}, &timeline);
+  Rows rows;
+  const Program& program = graph.program_of(critical.rank);
+  add(rows, program,
+      simulator::breakdown(program, timeline, critical.rank,
+                           {.begin = SimTime{},
+                            .end = simulated.result.makespan,
+                            .rank_end = critical.end,
+                            .shares_core = simulated.costs.shares_core}),
+      1);
+  return finished({.label = {}, .rank = critical.rank, .step = {}, .rows = {}}, std::move(rows));
+}
+
+StepAccount account_of(const traces::MeasuredRun& run) {
+  const std::int32_t rank = busiest_rank(run);
+  Rows rows;
+  for (const traces::MeasuredStep& step : run.steps) {
+    add(rows, step.graph->program_of(rank),
+        parts_of(step, step.ranks.at(static_cast<std::size_t>(rank)), rank, run.shares_core),
+        1 / static_cast<double>(run.steps.size()));
+  }
+  return finished({.label = {}, .rank = rank, .step = {}, .rows = {}}, std::move(rows));
+}
+
+Explanation explain(StepAccount a, StepAccount b) {
+  Explanation e;
+  e.by_name = std::min(matched(a, b), matched(b, a)) >= kMostOfAStep;
+  std::map<std::string, WaterfallRow> rows;
+  const auto collect = [&](const StepAccount& account, double sign, Seconds WaterfallRow::*side,
+                           double WaterfallRow::*executions) {
+    for (const AccountRow& row : account.rows) {
+      const std::string& key = e.by_name || row.kind.empty() ? row.name : row.kind;
+      WaterfallRow& w = rows[key];
+      w.name = key;
+      w.kind = row.kind;
+      w.*executions += row.executions;
+      w.*side += row.total();
+      w.compute += row.compute * sign;
+      w.exposed_communication += row.exposed_communication * sign;
+      w.bubble += row.bubble * sign;
+      w.host += row.host * sign;
+      w.other += row.other * sign;
+    }
+  };
+  collect(a, -1, &WaterfallRow::a, &WaterfallRow::executions_a);
+  collect(b, 1, &WaterfallRow::b, &WaterfallRow::executions_b);
+  for (auto& [name, row] : rows) {
+    e.rows.push_back(std::move(row));
+  }
+  const auto size = [](const WaterfallRow& r) { return std::max(r.delta(), -r.delta()); };
+  std::stable_sort(e.rows.begin(), e.rows.end(),
+                   [&](const WaterfallRow& x, const WaterfallRow& y) { return size(x) > size(y); });
+  e.a = std::move(a);
+  e.b = std::move(b);
+  return e;
+}
+
+Explanation explain(const Job& a, const Job& b, const ChangeJob& change) {
+  Explanation e = explain(account_of(a), account_of(b));
+  std::vector<config::Difference> applied;
+  ChangeRow row;
+  Seconds before = e.a.step;
+  const std::vector<config::Difference> all = config::differences(a, b);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    applied.push_back(all[i]);
+    row.changes.push_back(all[i]);
+    if (i + 1 == all.size()) {
+      row.step = e.b.step;
+    } else {
+      try {
+        row.step = account_of(change(a, applied)).step;
+      } catch (const InputError&) {
+        continue;  // no job by itself: together with the next
+      }
+    }
+    row.delta = row.step - before;
+    before = row.step;
+    e.changes.push_back(std::exchange(row, {}));
+  }
+  return e;
+}
+
+}  // namespace stepcast::studies

@@ -1,0 +1,190 @@
+#include "studies/predict/memory_remedy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/job/job_rules.h"
+#include "core/job/pace.h"
+#include "models/cost_model.h"
+#include "planner/parallel/fast_path.h"
+#include "simulator/reports/framework_memory.h"
+#include "studies/predict/simulated_step.h"
+#include "workloads/build_graph.h"
+
+namespace stepcast::studies {
+namespace {
+
+/// One change is taken before two unless these are faster by more than this.
+constexpr double kSimpler = 0.97;
+
+struct Change {
+  std::string text;
+  std::function<void(Job&)> make;
+};
+
+/// Each alone; the same devices throughout.
+std::vector<Change> changes(const Job& job) {
+  std::vector<Change> all;
+  const Parallel& p = job.parallel;
+  const bool trains = job.phase == JobPhase::kTrain;
+  if (p.tensor > 1 && !p.sequence_parallel) {
+    all.push_back({"parallel.sequence_parallel=true",
+                   [](Job& j) { j.parallel.sequence_parallel = true; }});
+  }
+  if (trains && p.data * p.context > 1) {
+    for (int zero = p.zero + 1; zero <= 3; ++zero) {
+      all.push_back(
+          {fmt::format("parallel.zero={}", zero), [zero](Job& j) { j.parallel.zero = zero; }});
+    }
+  }
+  if (trains && p.recompute.kind == RecomputeKind::kNone && !job.flash_attention) {
+    all.push_back({"parallel.recompute=selective",
+                   [](Job& j) { j.parallel.recompute.kind = RecomputeKind::kSelective; }});
+  }
+  if (trains && p.recompute.kind != RecomputeKind::kFull) {
+    all.push_back({"parallel.recompute=full",
+                   [](Job& j) { j.parallel.recompute = {RecomputeKind::kFull, 0}; }});
+  }
+  for (std::int64_t micro = job.batch.micro / 2; micro >= 1; micro /= 2) {
+    if (job.batch.micro % micro == 0) {
+      all.push_back(
+          {fmt::format("batch.micro={}", micro), [micro](Job& j) { j.batch.micro = micro; }});
+    }
+  }
+  for (const auto& [name, degree] : {std::pair{"tensor", &Parallel::tensor},
+                                     {"pipeline", &Parallel::pipeline},
+                                     {"context", &Parallel::context}}) {
+    if (p.data % 2 == 0) {
+      all.push_back({fmt::format("parallel.{}={}", name, 2 * p.*degree), [degree = degree](Job& j) {
+                       j.parallel.*degree *= 2;
+                       j.parallel.data /= 2;
+                     }});
+    }
+  }
+  return all;
+}
+
+std::string gib(Bytes b) { return fmt::format("{:.3g} GiB", b.base() / 0x1p30); }
+
+/// In full: bytes of the fullest device, and seconds.
+std::pair<Bytes, Seconds> simulated(const Job& job, const models::CostModel& model) {
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const auto pace = pace_of(job);
+  return {simulator::fullest_ledger(graph, job.system.device).total(),
+          to_seconds(simulate_step(graph, model).result.makespan) * (pace ? pace->factor : 1)};
+}
+
+/// One change or two that make a legal plan, in closed form.
+struct Tried {
+  std::string text;
+  Job job;
+  Bytes total;      ///< of the fullest device
+  Seconds seconds;  ///< of a step
+};
+
+std::optional<Tried> tried(Job job, std::string text, planner::FastPath& path,
+                           const models::CostModel& model) {
+  if (broken_rule(job)) {
+    return std::nullopt;
+  }
+  try {
+    if (job.phase != JobPhase::kTrain) {  // the closed form is of training steps
+      const auto [total, seconds] = simulated(job, model);
+      return Tried{std::move(text), std::move(job), total, seconds};
+    }
+    const planner::StepForecast f = path.forecast(planner::point_of(job));
+    const auto pace = pace_of(job);
+    const Bytes context = simulator::framework_memory(job.system.device, {}, {}).context;
+    return Tried{std::move(text), std::move(job), Bytes(f.bytes) + context,
+                 Seconds(f.seconds * (pace ? pace->factor : 1))};
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
+/// Every change, and every two that are not of one key.
+std::vector<Tried> all_tried(const Job& job, const models::CostModel& model) {
+  planner::FastPath path(job, model);
+  std::vector<Tried> all;
+  const std::vector<Change> singles = changes(job);
+  const auto key = [](const Change& c) { return c.text.substr(0, c.text.find('=')); };
+  for (std::size_t i = 0; i < singles.size(); ++i) {
+    Job one = job;
+    singles[i].make(one);
+    for (std::size_t k = i + 1; k < singles.size(); ++k) {
+      Job two = one;
+      singles[k].make(two);
+      const bool odd = two.parallel.mesh().size() != job.devices;
+      if (key(singles[i]) == key(singles[k]) || odd) {
+        continue;
+      }
+      if (auto t = tried(std::move(two), singles[i].text + " and " + singles[k].text, path, model)) {
+        all.push_back(std::move(*t));
+      }
+    }
+    if (auto t = tried(std::move(one), singles[i].text, path, model)) {
+      t->seconds = t->seconds * kSimpler;
+      all.push_back(std::move(*t));
+    }
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Tried& a, const Tried& b) { return a.seconds < b.seconds; });
+  return all;
+}
+
+}  // namespace
+
+std::string memory_reason(const simulator::MemoryLedger& ledger, const Device& device) {
+  auto lines = ledger.lines();
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return fmt::format(
+      "does not fit: rank {} needs {}, the device has {}; most of it {} ({}) and {} ({})",
+      ledger.rank, gib(ledger.total()), gib(device.memory), lines[0].first, gib(lines[0].second),
+      lines[1].first, gib(lines[1].second));
+}
+
+std::string memory_remedy(const Job& job) {
+  if (job.workload.transformer() == nullptr) {
+    return "use another embedding.plan, or more devices";
+  }
+  const models::CostModel model(job.system, job.calibration);
+  const Bytes memory = job.system.device.memory;
+  const std::vector<Tried> all = all_tried(job, model);
+  for (const Tried& t : all) {
+    if (t.total > memory) {
+      continue;
+    }
+    const auto [total, seconds] = simulated(t.job, model);
+    if (total <= memory) {
+      return fmt::format("use {} ({}, {:.3g} s a step), the fastest change that fits", t.text,
+                         gib(total), seconds.base());
+    }
+  }
+  const auto smallest = std::min_element(
+      all.begin(), all.end(), [](const Tried& a, const Tried& b) { return a.total < b.total; });
+  return smallest == all.end()
+             ? "use more devices, or ones with more memory"
+             : fmt::format(
+                   "no two changes of the plan are enough; {} comes nearest with {}: use more devices",
+                   smallest->text, gib(smallest->total));
+}
+
+std::string tight_memory(Bytes used, Bytes capacity) {
+  constexpr double kRoom = 0.05;
+  if (capacity <= Bytes{} || used > capacity || used < (1 - kRoom) * capacity) {
+    return {};
+  }
+  return fmt::format(
+      "{:.2g} % of the fullest device's memory is left, while published runs took 4 % more or less "
+      "than predicted on average (docs/accuracy.md): leave more where it has to fit",
+      100 * (1 - used / capacity));
+}
+
+}  // namespace stepcast::studies

@@ -1,0 +1,455 @@
+#include "studies/predict/predict.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "core/job/plan_settings.h"
+#include "core/job/tier_units.h"
+#include "models/cost_model.h"
+#include "simulator/intervals.h"
+#include "simulator/reports/breakdown.h"
+#include "simulator/reports/framework_memory.h"
+#include "simulator/reports/op_table.h"
+#include "studies/predict/memory_remedy.h"
+#include "studies/predict/simulated_step.h"
+#include "workloads/transformer/shape.h"
+
+namespace stepcast::studies {
+namespace {
+
+/// The same job with every table's rows equally likely: what a predictor knows that has not seen
+/// the data.
+Job without_distribution(Job job) {
+  if (auto* dlrm = std::get_if<DlrmWorkload>(&job.workload.model)) {
+    for (EmbeddingTable& table : dlrm->tables) {
+      table.access = std::make_shared<Access>(Access::uniform(table.rows));
+    }
+  }
+  return job;
+}
+
+/// The reasons why a step does not fit are its first warnings.
+void refuse(StepPrediction& p, std::string reason) {
+  p.fits = false;
+  p.warnings.push_back(std::move(reason));
+}
+
+void fill_memory(StepPrediction& p, const ExecutionGraph& graph, bool remedies) {
+  const Device& device = p.job.system.device;
+  p.capacity = device.memory;
+  p.ledger = simulator::fullest_ledger(graph, device);
+  p.fullest_rank = p.ledger.rank;
+  p.memory = memory_use(graph.program_of(p.fullest_rank));
+  p.reserve = p.ledger.context + p.ledger.communicators + p.ledger.fragmentation;
+  p.fits = p.capacity.base() <= 0 || p.ledger.total() <= p.capacity;
+  if (!p.fits) {
+    const std::string reason = memory_reason(p.ledger, device);
+    refuse(p, remedies ? reason + "; " + memory_remedy(p.job) : reason);
+  }
+}
+
+/// Rows of embedding tables in slower memory: each unit of a tier has room for its ranks'.
+void check_tiers(StepPrediction& p, const ExecutionGraph& graph) {
+  std::map<std::string, std::vector<Bytes>> held;
+  for (std::int32_t rank = 0; rank < graph.ranks(); ++rank) {
+    const Program& program = graph.program_of(rank);
+    if (program.tiers.empty()) {
+      continue;
+    }
+    for (const Tensor& t : program.tensors) {
+      if (t.tier > 0) {
+        auto& ranks = held[program.tiers.at(t.tier - std::size_t{1})];
+        ranks.resize(static_cast<std::size_t>(graph.ranks()));
+        ranks[static_cast<std::size_t>(rank)] += t.bytes();
+      }
+    }
+  }
+  for (const auto& [name, ranks] : held) {
+    const auto tier = tier_named(p.job.system, name);
+    const auto excess = tier ? tier_excess(*tier, ranks) : std::nullopt;
+    if (excess) {
+      refuse(p, fmt::format("tier {}: rows and state take {:.3g} GB of {:.3g} GB", name,
+                            excess->held.base() * 1e-9, excess->capacity.base() * 1e-9));
+    }
+  }
+}
+
+/// Without padding.
+double tokens_of_a_sequence(const Job& job) {
+  const auto& lengths = job.sequence_lengths;
+  return lengths && !lengths->packed ? lengths->mean : static_cast<double>(job.batch.sequence);
+}
+
+void fill_rates(StepPrediction& p) {
+  const double seconds = p.iteration.base();
+  const Job& job = p.job;
+  p.samples_per_second = static_cast<double>(job.batch.global) / seconds;
+  p.tokens_per_second =
+      job.workload.transformer() != nullptr ? p.samples_per_second * tokens_of_a_sequence(job) : 0;
+  p.flops = workloads::step_flops(job);
+  p.peak_format = job.formats.compute;
+  if (const auto peak = job.system.device.peak_of(job.formats.compute)) {
+    const Flops available = p.iteration * *peak * static_cast<double>(job.devices);
+    p.mfu = p.flops.model / available;
+    p.mfu_causal = p.flops.model_causal / available;
+    p.hfu = p.flops.hardware / available;
+  }
+}
+
+/// Ops outside the calibrated range that take no more of a row's time leave it in range.
+constexpr double kSlightShare = 0.01;
+
+/// Rows of the critical rank, with the reason of the longest op template behind each.
+std::vector<OpRow> rows_of(const simulator::Timeline& timeline, const ExecutionGraph& graph,
+                           const simulator::StepCosts& costs, std::int32_t rank, bool by_name) {
+  const Program& program = graph.program_of(rank);
+  const auto instance = costs.folding.instance_of.at(static_cast<std::size_t>(rank));
+  const simulator::OpCosts& costed = costs.ops[static_cast<std::size_t>(instance)];
+  const std::vector<TemplateTime> templates = template_times(timeline, program, rank);
+  std::map<std::string, std::pair<OpRow, Seconds>> rows;
+  for (std::size_t o = 0; o < templates.size(); ++o) {
+    const TemplateTime& s = templates[o];
+    if (s.executions == 0) {
+      continue;
+    }
+    const Op& op = program.ops[o];
+    auto& [row, longest] = rows[row_name(program, op, by_name)];
+    row.kind = name_of(op.kind);
+    row.executions += s.executions;
+    row.time += s.time;
+    row.wait += s.wait;
+    const simulator::OpReason& reason = costed.reason[o];
+    row.overhead += std::min(Seconds(reason.overhead) * static_cast<double>(s.executions), s.time);
+    if (s.time >= longest) {
+      longest = s.time;
+      row.bound = reason.bound;
+      row.model = costed.model[o] < 0 ? std::string()
+                                      : costs.models[static_cast<std::size_t>(costed.model[o])];
+    }
+    row.outside += reason.in_range ? Seconds{} : s.time;
+  }
+  std::vector<OpRow> sorted;
+  for (auto& [name, entry] : rows) {
+    entry.first.name = name;
+    entry.first.in_range = entry.first.outside <= kSlightShare * entry.first.time;
+    sorted.push_back(std::move(entry.first));
+  }
+  std::stable_sort(sorted.begin(), sorted.end(), [](const OpRow& a, const OpRow& b) {
+    return a.time + a.wait > b.time + b.wait;
+  });
+  return sorted;
+}
+
+/// Of the time of a rank's ops: from models that say nothing of their error.
+double share_without_error(const simulator::Timeline& timeline, const simulator::StepCosts& costs,
+                           std::int32_t rank) {
+  const auto instance = costs.folding.instance_of.at(static_cast<std::size_t>(rank));
+  const std::vector<float>& sigma = costs.ops[static_cast<std::size_t>(instance)].log_sigma;
+  std::int64_t all = 0, without = 0;
+  for (const OpSpan& s : timeline.ops()) {
+    if (s.rank == rank) {
+      const std::int64_t time = ticks(s.end) - ticks(s.ready);
+      all += time;
+      without += sigma[s.ref.op] > 0 ? 0 : time;
+    }
+  }
+  return all > 0 ? static_cast<double>(without) / static_cast<double>(all) : 0;
+}
+
+/// Of the time of all ops; they may overlap.
+double share_within(const std::vector<OpRow>& rows) {
+  Seconds all, outside;
+  for (const OpRow& row : rows) {
+    all += row.time;
+    outside += row.outside;
+  }
+  return all > Seconds{} ? 1 - outside / all : 1;
+}
+
+SimTime busy(const simulator::RankSummary& r) { return SimTime{ticks(r.end) - ticks(r.wait)}; }
+
+/// The slowest rank if nobody waited for anybody.
+SimTime without_waits(const simulator::SimulationResult& result) {
+  std::int64_t longest = 0;
+  for (const simulator::RankSummary& r : result.ranks) {
+    longest = std::max(longest, ticks(busy(r)));
+  }
+  return SimTime{longest};
+}
+
+/// The rank that waits least, if it is busy a tenth longer than the critical one.
+const simulator::RankSummary* busier_rank(const simulator::SimulationResult& result) {
+  const auto busiest =
+      std::max_element(result.ranks.begin(), result.ranks.end(),
+                       [](const auto& a, const auto& b) { return busy(a) < busy(b); });
+  const auto tenth_more = ticks(busy(result.ranks.at(result.critical))) * 11 / 10;
+  return ticks(busy(*busiest)) > tenth_more ? &*busiest : nullptr;
+}
+
+TimeSplit split_of(const simulator::Breakdown& parts) {
+  return {to_seconds(parts.compute), to_seconds(parts.exposed_communication),
+          to_seconds(parts.bubble), to_seconds(parts.host), to_seconds(parts.other)};
+}
+
+/// What of the system nothing was ever fitted for: there times are those of the hardware's limits,
+/// which nothing reaches.
+std::string without_constants(const Job& job) {
+  if (job.calibration.kind == Calibration::Kind::kNone) {
+    return "calibration none: kernels and collectives run at the limits of the hardware, so steps "
+           "come out too short";
+  }
+  const System& s = job.system;
+  const auto& fitted = s.device.fitted;
+  const bool kernels =
+      std::any_of(fitted.begin(), fitted.end(), [](const auto& m) { return m.first != "memory"; });
+  const bool collectives = std::any_of(s.fitted.begin(), s.fitted.end(), [](const auto& m) {
+    return m.first != "stack" && !m.first.starts_with("transformer_step");
+  });
+  const bool links = collectives || job.devices == 1 || s.fabric.empty();
+  if (kernels && links) {
+    return {};
+  }
+  const std::string what = !kernels && !links ? "kernels and collectives run"
+                           : kernels          ? "collectives run"
+                                              : "kernels run";
+  const std::string whose = kernels ? "system " + s.name : "device " + s.device.name;
+  return fmt::format(
+      "{} at the limits of the hardware, for {} has no fitted constants of them, so steps come out "
+      "too short; `stepcast fit --transfer` takes those of a measured {} (docs/models.md)",
+      what, whose, kernels ? "system" : "device");
+}
+
+/// Where the job is not the one that its embedding plan was made for.
+std::string other_plan(const Job& job) {
+  const auto changed =
+      job.embedding_plan ? changed_settings(job, *job.embedding_plan) : std::vector<std::string>{};
+  return changed.empty()
+             ? std::string()
+             : fmt::format(
+                   "the embedding plan was made for another job: {}; its predicted step and "
+                   "bound are of that one, and `stepcast plan --from` may find a faster one",
+                   fmt::join(changed, ", "));
+}
+
+/// Units of the innermost level of the fabric that a group of experts lies in.
+std::size_t expert_units(const Job& job, MeshOrder order, ExpertSplit split) {
+  Mesh mesh = job.parallel.mesh();
+  mesh.order = order;
+  std::set<std::int64_t> units;
+  for (const std::int32_t rank : expert_group(mesh, split, 0)) {
+    units.insert(rank / job.system.devices_in_level(0));
+  }
+  return units.size();
+}
+
+/// Where ranks that exchange tokens of experts lie in several units of the innermost level: what
+/// that is, and what keeps the exchange inside one.
+std::string far_experts(const Job& job) {
+  const Parallel& p = job.parallel;
+  if (job.workload.transformer() == nullptr || p.expert == 1 || job.system.fabric.empty()) {
+    return {};
+  }
+  const workloads::TransformerShape shape = workloads::transformer_shape(job);
+  const ExpertSplit split = shape.experts->split();
+  const std::size_t now = expert_units(job, p.order, split);
+  if (now == 1) {
+    return {};
+  }
+  const FabricLevel& level = job.system.fabric.front();
+  const std::size_t then =
+      p.order == kPipelineOutside ? now : expert_units(job, kPipelineOutside, split);
+  const std::string remedy =
+      then < now
+          ? fmt::format("parallel.order=tensor-context-data-pipeline puts them into {}", then)
+          : fmt::format("a smaller parallel.expert keeps them inside one (of {} devices)",
+                        level.size);
+  return fmt::format("{} ranks that exchange tokens of experts lie in {} units of level {}; {}",
+                     split.ranks, now, level.name, remedy);
+}
+
+/// Where tensor or context ranks that one unit of the innermost level would hold lie in several.
+std::string straddling_groups(const Job& job) {
+  if (job.workload.transformer() == nullptr || job.system.fabric.size() < 2) {
+    return {};
+  }
+  const Mesh mesh = job.parallel.mesh();
+  const std::int64_t inside = job.system.devices_in_level(0);
+  for (const auto& [axis, name] :
+       {std::pair{Axis::kTensor, "tensor"}, {Axis::kContext, "context"}}) {
+    const std::int64_t span = std::int64_t{mesh.stride(axis)} * mesh.extent(axis);
+    if (mesh.extent(axis) > 1 && span <= inside && inside % span != 0 && job.devices > inside) {
+      return fmt::format(
+          "some groups of {} {} ranks straddle two units of level {} ({} devices each); "
+          "system.fabric[0].used={} keeps each inside one",
+          mesh.extent(axis), name, job.system.fabric.front().name, inside,
+          job.system.fabric.front().taken() / span * span);
+    }
+  }
+  return {};
+}
+
+/// What the models' residuals say, no narrower than steps of software that was not looked at lie
+/// about predictions.
+Interval interval_of(const Job& job, Seconds step, const simulator::StepInterval& ops) {
+  Interval interval{ops.p5, ops.p95};
+  const auto spread = job.system.fitted.find("transformer_step");
+  if (spread == job.system.fitted.end() || job.workload.transformer() == nullptr ||
+      job.phase != JobPhase::kTrain || job.calibration.kind == Calibration::Kind::kNone) {
+    return interval;
+  }
+  const bool scaled = job.calibration.kind == Calibration::Kind::kScale;
+  const auto factor = [&](const char* plain, const char* after_one_row) {
+    return std::exp(spread->second.constants.at(scaled ? after_one_row : plain));
+  };
+  interval.p5 = std::min(interval.p5, step * factor("low", "low_scaled"));
+  interval.p95 = std::max(interval.p95, step * factor("high", "high_scaled"));
+  return interval;
+}
+
+/// No step is faster than this share of the peak allows: no published run comes near it.
+constexpr double kMostMfu = 0.9;
+
+/// The simulated step brought to the pace of such runs, its split with it, and between what nine of
+/// ten steps lie.
+void take_pace(StepPrediction& p) {
+  p.pace = pace_of(p.job);
+  const auto& peaks = p.job.system.device.peak;  // a CPU has none in 16 bits
+  const bool trains = plan_family(p.job) && p.job.phase == JobPhase::kTrain &&
+                      (peaks.contains(Format::kBf16) || peaks.contains(Format::kFp16));
+  if (!p.pace && (!trains || p.job.calibration.kind != Calibration::Kind::kAuto)) {
+    return;
+  }
+  const double pace = p.pace ? p.pace->factor : 1;
+  Seconds least;
+  if (const auto peak = p.job.system.device.peak_of(p.job.formats.compute)) {
+    // Of causal attention: what a device computes at least.
+    const double devices = static_cast<double>(p.job.devices);
+    least = Seconds{workloads::step_flops(p.job).model_causal.base() /
+                    (devices * peak->base() * kMostMfu)};
+  }
+  const auto at = [&](double factor) { return std::max(p.hardware * factor, least); };
+  if (p.hardware * pace < least) {
+    p.warnings.push_back(fmt::format(
+        "at {} the step would run above {:.0f} % of the peak, which no published run reaches; it "
+        "is said to take as long as that share allows",
+        p.pace ? "the pace of " + p.pace->measured : "the hardware's pace", 100 * kMostMfu));
+  }
+  p.iteration = at(pace);
+  if (p.pace) {
+    p.interval = Interval{at(p.pace->low), at(p.pace->high)};
+  }
+  const double slower = p.iteration / p.hardware;
+  const auto stretch = [slower](TimeSplit& split) {
+    for (Seconds* part :
+         {&split.compute, &split.exposed_communication, &split.bubble, &split.host, &split.other}) {
+      *part = *part * slower;
+    }
+  };
+  stretch(p.split);
+  if (p.busiest) {
+    stretch(p.busiest->split);
+  }
+}
+
+}  // namespace
+
+Bytes reserve_of(const Device& device) {
+  return simulator::framework_memory(device, {}, {}).context;
+}
+
+StepPrediction predict(const Job& job, const PredictOptions& options) {
+  const Job seen = options.data_distribution ? job : without_distribution(job);
+  return predict(seen, workloads::build_graph(seen), options);
+}
+
+StepPrediction predict(const Job& job, const ExecutionGraph& graph, const PredictOptions& options) {
+  StepPrediction p;
+  p.job = job;
+  const models::CostModel model(job.system, job.calibration);
+  const auto [costs, result] = simulate_step(graph, model, nullptr, options.host_cost);
+  const SimTime makespan = options.rendezvous ? result.makespan : without_waits(result);
+  p.hardware = to_seconds(makespan);
+  p.iteration = p.hardware;
+  p.in_calibrated_range = costs.in_range;
+  p.executed_ops = result.ops;
+  const simulator::RankSummary& critical = result.ranks.at(result.critical);
+  p.critical_rank = critical.rank;
+
+  // The critical rank once more, op by op, and who kept it waiting.
+  const simulator::RankSummary* busiest = busier_rank(result);
+  std::vector<std::int32_t> followed;
+  if (!options.timeline) {
+    followed.push_back(critical.rank);
+    if (busiest != nullptr) {
+      followed.push_back(busiest->rank);
+    }
+  }
+  simulator::Timeline timeline(followed);
+  simulator::simulate(graph, costs, {}, &timeline);
+  const simulator::Timeline apart =
+      options.timeline ? timeline.of(critical.rank) : simulator::Timeline();
+  const simulator::Timeline& own = options.timeline ? apart : timeline;
+  const auto split = [&](const simulator::RankSummary& rank, const simulator::Timeline& spans) {
+    return split_of(simulator::breakdown(graph.program_of(rank.rank), spans, rank.rank,
+                                         {.begin = SimTime{},
+                                          .end = result.makespan,
+                                          .rank_end = rank.end,
+                                          .shares_core = costs.shares_core}));
+  };
+  p.split = split(critical, own);
+  if (options.timeline) {
+    p.timeline = timeline.ops();
+  }
+  if (options.intervals && !pace_of(job)) {
+    if (const double guessed = share_without_error(own, costs, critical.rank); guessed > 0.5) {
+      p.warnings.push_back(fmt::format(
+          "no interval: {:.0f} % of the time of rank {}'s ops comes from models whose error nobody "
+          "measured",
+          100 * guessed, critical.rank));
+    } else {
+      p.interval = interval_of(job, p.iteration, simulator::step_interval(graph, costs));
+    }
+  }
+  p.by_kind = rows_of(own, graph, costs, critical.rank, false);
+  p.by_name = rows_of(own, graph, costs, critical.rank, true);
+  if (busiest != nullptr) {
+    p.busiest = RankAccount{busiest->rank, split(*busiest, timeline),
+                            rows_of(timeline, graph, costs, busiest->rank, false)};
+  }
+  take_pace(p);
+  fill_memory(p, graph, options.remedies);
+  check_tiers(p, graph);
+  fill_rates(p);
+  if (p.mfu > 1 || p.hfu > 1) {
+    p.warnings.push_back(
+        fmt::format("MFU above 100 %: by its convention it counts all of the attention scores, of "
+                    "which causal kernels skip half; without those {:.1f} %",
+                    100 * p.mfu_causal));
+  }
+  for (const std::string& warning : {other_plan(job), without_constants(job), far_experts(job),
+                                     straddling_groups(job),
+                                     tight_memory(p.ledger.total(), p.capacity)}) {
+    if (!warning.empty()) {
+      p.warnings.push_back(warning);
+    }
+  }
+  if (const auto* shape = job.workload.transformer();
+      shape != nullptr && !shape->approximated.empty()) {
+    p.warnings.push_back(fmt::format("approximated in {}: {}", job.workload.name,
+                                     fmt::join(shape->approximated, "; ")));
+  }
+  if (!p.in_calibrated_range && job.calibration.kind != Calibration::Kind::kNone) {
+    p.out_of_range =
+        fmt::format("outside the calibrated range: of the time of rank {}'s ops {:.3g} % is in "
+                    "range, the rest was costed from hardware facts or beyond measurements",
+                    p.critical_rank, 100 * share_within(p.by_kind));
+  }
+  return p;
+}
+
+}  // namespace stepcast::studies

@@ -1,0 +1,46 @@
+#include "studies/predict/simulated_step.h"
+
+#include <fmt/format.h>
+
+namespace stepcast::studies {
+
+SimulatedStep simulate_step(const ExecutionGraph& graph, const models::CostModel& model,
+                            Observer* observer, bool host_cost) {
+  SimulatedStep step;
+  step.costs = simulator::price(
+      graph, model,
+      {.unfold = false, .collectives_hold_core = model.system().host.collectives_hold_core});
+  if (!host_cost) {
+    step.costs.issue = step.costs.dispatch = step.costs.step = 0;
+  }
+  step.result = simulator::simulate(graph, step.costs, {}, observer);
+  return step;
+}
+
+std::vector<TemplateTime> template_times(const simulator::Timeline& timeline,
+                                         const Program& program, std::int32_t rank) {
+  struct Ticks {
+    std::int64_t executions = 0, time = 0, wait = 0;
+  };
+  std::vector<Ticks> sums(program.ops.size());
+  for (const OpSpan& span : timeline.ops()) {
+    if (span.rank == rank) {
+      Ticks& s = sums[span.ref.op];
+      ++s.executions;
+      s.time += ticks(span.end) - ticks(span.ready);
+      s.wait += ticks(span.ready) - ticks(span.begin);
+    }
+  }
+  std::vector<TemplateTime> times;
+  for (const Ticks& s : sums) {
+    times.push_back({s.executions, to_seconds(SimTime{s.time}), to_seconds(SimTime{s.wait})});
+  }
+  return times;
+}
+
+std::string row_name(const Program& program, const Op& op, bool by_name) {
+  return by_name ? fmt::format("{} [{}]", program.name(op), name_of(op.phase))
+                 : std::string(name_of(op.kind));
+}
+
+}  // namespace stepcast::studies

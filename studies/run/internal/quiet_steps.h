@@ -1,0 +1,51 @@
+#pragma once
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "studies/fit/step_rows.h"
+#include "traces/trace.h"
+
+namespace stepcast::studies::internal {
+
+constexpr const char* kDropped = "dropped by the recorder";
+
+double seconds_between(SimTime begin, SimTime end);
+
+/// A duration without what reading the clock added; never less than a quarter of it.
+double without(double duration, Seconds clock);
+
+/// Counts by reason and name, in order of both.
+class Unused {
+ public:
+  void add(const std::string& reason, const std::string& name, std::int64_t count = 1,
+           double time = 0) {
+    Unexplained& u = counts_[{reason, name}];
+    u.count += count;
+    u.seconds += time;
+  }
+  void move_to(std::vector<Unexplained>& list) const {
+    for (const auto& [key, found] : counts_) {
+      const auto known = std::find_if(list.begin(), list.end(), [&](const Unexplained& u) {
+        return u.reason == key.first && u.name == key.second;
+      });
+      if (known != list.end()) {
+        known->count += found.count;
+        known->seconds += found.seconds;
+      } else {
+        list.push_back({key.first, key.second, found.count, found.seconds});
+      }
+    }
+  }
+
+ private:
+  std::map<std::pair<std::string, std::string>, Unexplained> counts_;
+};
+
+/// Leaves the steps that are whole on every rank, and of those the faster half: whatever else the
+/// machine did meanwhile is in the slower one. Returns the duration of each step that was whole.
+std::vector<double> keep_quiet_steps(traces::Trace& trace, Unused& unused);
+
+}  // namespace stepcast::studies::internal

@@ -1,0 +1,181 @@
+#include "studies/run/recorded_run.h"
+
+#include <numeric>
+#include <type_traits>
+
+#include "core/config/config.h"
+#include "core/error.h"
+#include "profiler/capture/device_recorder.h"
+#include "profiler/host/host_recorder.h"
+#include "profiler/host/recording_cost.h"
+#include "runtime/loaded_module.h"
+#include "studies/run/core_pace.h"
+#include "traces/native/native_trace.h"
+
+namespace stepcast::studies {
+namespace {
+
+/// Appends rank 0's view of what every rank holds: one all-to-all in which only rank 0 receives.
+template <typename Record>
+std::vector<std::vector<Record>> gather(const std::vector<Record>& own,
+                                        runtime::MpiSession& session) {
+  static_assert(std::is_trivially_copyable_v<Record>);
+  const auto n = static_cast<std::size_t>(session.size());
+  std::vector<double> counts(n, 0);
+  counts[static_cast<std::size_t>(session.rank())] = static_cast<double>(own.size());
+  counts = session.sum(counts);
+  std::vector<std::int64_t> send(n, 0), receive(n, 0), offsets(n, 0), none(n, 0);
+  send[0] = static_cast<std::int64_t>(own.size());
+  std::vector<Record> all;
+  if (session.rank() == 0) {
+    for (std::size_t r = 0; r < n; ++r) {
+      receive[r] = static_cast<std::int64_t>(counts[r]);
+    }
+    std::exclusive_scan(receive.begin(), receive.end(), offsets.begin(), std::int64_t{0});
+    all.resize(static_cast<std::size_t>(offsets.back() + receive.back()));
+  }
+  session.world().all_to_all_v(own.data(), send, none, all.data(), receive, offsets,
+                               sizeof(Record));
+  std::vector<std::vector<Record>> parts(n);
+  for (std::size_t r = 0; session.rank() == 0 && r < n; ++r) {
+    parts[r].assign(all.begin() + offsets[r], all.begin() + offsets[r] + receive[r]);
+  }
+  return parts;
+}
+
+/// Probes of the cores around a run; empty where ops run on devices.
+class Probes {
+ public:
+  Probes(const runtime::RunOptions& options, runtime::MpiSession& session)
+      : on_cores_(!options.executor), session_(session), before_(now()) {}
+  [[nodiscard]] std::vector<ProbeTimes> around() { return mean_of(before_, now()); }
+
+ private:
+  std::vector<ProbeTimes> now() {
+    return on_cores_ ? probe_cores(session_) : std::vector<ProbeTimes>{};
+  }
+
+  bool on_cores_;
+  runtime::MpiSession& session_;
+  std::vector<ProbeTimes> before_;
+};
+
+void describe_recording(traces::Trace& trace, const runtime::RunOptions& options) {
+  if (options.executor) {  // times come from the device's own clock, recording costs it nothing
+    trace.shares_core = trace.collectives_hold_core = false;
+    return;
+  }
+  trace.collectives_hold_core = options.emulate == nullptr;
+  const profiler::RecordingCost cost = profiler::recording_cost();
+  trace.clock_cost = cost.clock;
+  trace.store_cost = cost.store;
+}
+
+}  // namespace
+
+RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
+                         const runtime::RunOptions& options, runtime::MpiSession& session) {
+  profiler::HostRecorder recorder(session.rank(), graph.program_of(session.rank()),
+                                  static_cast<std::int32_t>(options.steps));
+  RecordedRun run;
+  Probes probes(options, session);
+  run.result = runtime::run_training(graph, job.system, options, session, &recorder);
+  run.trace.core_probes = probes.around();
+  const traces::RankTrace own = recorder.finish();
+  auto ops = gather(own.ops, session);
+  auto host = gather(own.host, session);
+  auto steps = gather(own.steps, session);
+  const auto dropped = gather(std::vector<std::uint64_t>{own.dropped}, session);
+  if (session.rank() == 0) {
+    run.trace.graph = graph;
+    describe_recording(run.trace, options);
+    for (std::size_t r = 0; r < ops.size(); ++r) {
+      traces::RankTrace rank;
+      rank.rank = static_cast<std::int32_t>(r);
+      rank.ops = std::move(ops[r]);
+      rank.host = std::move(host[r]);
+      rank.steps = std::move(steps[r]);
+      rank.dropped = dropped[r].front();
+      run.trace.ranks.push_back(std::move(rank));
+    }
+    traces::align_clocks(run.trace);
+  }
+  return run;
+}
+
+void write_recorded(const std::filesystem::path& folder, const Job& job, traces::Trace trace) {
+  trace.job = config::job_to_json(job);
+  traces::begin_trace(folder);
+  for (const traces::RankTrace& rank : trace.ranks) {
+    traces::write_rank(folder, rank);
+  }
+  traces::write_manifest(folder, trace, static_cast<int>(trace.ranks.size()));
+}
+
+OpClock start_cupti(const std::filesystem::path& file) {
+  try {
+    auto* entry = runtime::LoadedModule(file).function<profiler::CuptiModuleEntry>(
+        profiler::kCuptiModuleEntry);
+    profiler::CuptiModule* cupti = entry();
+    std::string refused = cupti->start({});
+    return {refused.empty() ? cupti : nullptr, std::move(refused)};
+  } catch (const EnvironmentError& e) {
+    return {nullptr, e.what()};
+  }
+}
+
+OpClock same_on_all_ranks(OpClock own, runtime::MpiSession& session) {
+  const double without = session.sum({own.cupti == nullptr ? 1.0 : 0.0})[0];
+  if (without > 0 && own.cupti != nullptr) {
+    own.cupti->stop({session.rank(), session.size()});
+    own = {nullptr,
+           fmt::format("{:.0f} of {} ranks could not have CUPTI", without, session.size())};
+  }
+  return own;
+}
+
+runtime::RunResult run_traced(const Job& job, const ExecutionGraph& graph,
+                              const runtime::RunOptions& options, runtime::MpiSession& session,
+                              const TraceOptions& traced) {
+  const auto steps = static_cast<std::int32_t>(options.steps);
+  const Program& program = graph.program_of(session.rank());
+  runtime::RunResult result;
+  traces::RankTrace own;
+  Probes probes(options, session);
+  if (traced.clock.cupti != nullptr) {
+    profiler::DeviceRecorder recorder(session.rank(), session.size(), program, steps,
+                                      *traced.clock.cupti);
+    result = runtime::run_training(graph, job.system, options, session, &recorder);
+    own = recorder.finish(result.epoch_ns);
+  } else {
+    profiler::HostRecorder recorder(session.rank(), program, steps);
+    result = runtime::run_training(graph, job.system, options, session, &recorder);
+    own = recorder.finish();
+  }
+  if (session.rank() == 0) {
+    traces::begin_trace(traced.folder);
+  }
+  session.world().barrier();  // an older trace is gone before the first rank writes
+  traces::write_rank(traced.folder, own);
+  session.world().barrier();
+  traces::Trace trace;
+  trace.core_probes = probes.around();
+  if (session.rank() == 0) {
+    trace.graph = graph;
+    trace.job = traced.job;
+    trace.producer = traced.producer;
+    describe_recording(trace, options);
+    if (options.executor) {
+      trace.op_clock = traced.clock.cupti != nullptr ? "cupti" : "events";
+      trace.op_clock_reason = traced.clock.reason;
+      trace.attention = result.attention.kernels;
+      trace.attention_reason = result.attention.reason;
+      trace.epilogues = result.epilogues.kernels;
+      trace.epilogues_reason = result.epilogues.reason;
+    }
+    traces::write_manifest(traced.folder, trace, session.size());
+  }
+  return result;
+}
+
+}  // namespace stepcast::studies

@@ -1,0 +1,263 @@
+#include "studies/traces/recorded_work.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <tuple>
+
+#include "studies/fit/error_statistics.h"
+
+namespace stepcast::studies {
+namespace {
+
+double in_seconds(std::int64_t ticks) { return static_cast<double>(ticks) * 1e-12; }
+
+class Gathering {
+ public:
+  Gathering(const traces::MeasuredRun& run, const System& system) : run_(run), system_(system) {}
+
+  RecordedWork gather() {
+    for (const traces::MeasuredStep& step : run_.steps) {
+      for (std::size_t r = 0; r < step.ranks.size(); ++r) {
+        add_rank(step, r);
+      }
+      close_meetings();
+    }
+    work_.program.names = {"recorded"};
+    for (auto& [key, u] : unexplained_) {
+      work_.unexplained.push_back(u);
+    }
+    std::stable_sort(
+        work_.unexplained.begin(), work_.unexplained.end(),
+        [](const Unexplained& a, const Unexplained& b) { return a.seconds > b.seconds; });
+    return std::move(work_);
+  }
+
+ private:
+  void add_rank(const traces::MeasuredStep& step, std::size_t r) {
+    const traces::MeasuredRank& rank = step.ranks[r];
+    const auto id = static_cast<std::int32_t>(r);
+    const Program& program = step.graph->program_of(id);
+    std::map<std::int32_t, double> calls;  // by the first op of an operator's call
+    std::map<std::int32_t, std::size_t> met;
+    for (const OpSpan& span : rank.spans) {
+      const auto o = static_cast<std::int32_t>(span.ref.op);
+      const Op& op = program.ops[span.ref.op];
+      const double time = in_seconds(std::max<std::int64_t>(0, rank.duration[span.ref.op]));
+      const std::int32_t part = rank.part_of.empty() ? -1 : rank.part_of[span.ref.op];
+      work_.seconds += time;
+      if (part >= 0) {
+        calls[part] += time;
+      } else if (is_collective(op.kind)) {
+        meet(*step.graph, program, op, span, id, met[op.communicator]++, time);
+      } else {
+        const auto named = rank.unexplained.find(o);
+        refuse("no op kind, or no shape recorded",
+               named != rank.unexplained.end() ? named->second : program.name(op), time);
+      }
+    }
+    for (const auto& [part, time] : calls) {
+      add_kernel(program, program.ops[static_cast<std::size_t>(part)], time);
+    }
+  }
+
+  /// Kernels are named without what their templates were made for.
+  void refuse(const char* reason, std::string name, double time) {
+    name.resize(std::min(name.size(), name.find_first_of("<(", 1)));
+    Unexplained& u = unexplained_[{reason, name}];
+    u.reason = reason;
+    u.name = name;
+    ++u.count;
+    u.seconds += time;
+  }
+
+  void add_kernel(const Program& program, const Op& op, double time) {
+    if (time <= 0) {
+      refuse("shorter than the clock's tick", program.name(op), 0);
+      return;
+    }
+    std::int64_t rows = 0;
+    if (op.detail >= 0 && class_of(op.kind) == OpClass::kEmbedding) {
+      rows = program.embeddings[static_cast<std::size_t>(op.detail)].shards.front().rows;
+    }
+    const Key key{op.kind,
+                  op.format,
+                  op.flags & ~op_flags::kHostWaits,
+                  op.variant,
+                  op.shape,
+                  rows,
+                  op.bytes_read.base(),
+                  op.bytes_written.base()};
+    const auto [at, fresh] = distinct_.try_emplace(key, work_.kernels.size());
+    if (fresh) {
+      Op own = op;
+      own.flags &= static_cast<std::uint8_t>(~op_flags::kHostWaits);
+      own.communicator = own.record = -1;
+      own.name = own.first_operand = own.first_wait = own.waits = 0;
+      own.inputs = own.outputs = 0;
+      own.stream = 0;
+      if (rows > 0) {
+        own.detail = static_cast<std::int32_t>(work_.program.embeddings.size());
+        work_.program.embeddings.push_back(program.embeddings[static_cast<std::size_t>(op.detail)]);
+      } else {
+        own.detail = -1;
+      }
+      work_.kernels.push_back({static_cast<std::uint32_t>(work_.program.ops.size()), {}});
+      work_.program.ops.push_back(own);
+    }
+    work_.kernels[at->second].seconds.push_back(time);
+  }
+
+  void meet(const ExecutionGraph& graph, const Program& program, const Op& op, const OpSpan& span,
+            std::int32_t rank, std::size_t number, double time) {
+    if (op.communicator < 0) {
+      refuse("not all members in the trace: wait and transfer cannot be told apart",
+             program.name(op), time);
+      return;
+    }
+    if (op.shape[0] <= 0 && op.kind != OpKind::kBarrier) {
+      refuse("collective of unknown size", program.name(op), time);
+      return;
+    }
+    const auto members = graph.members(op.communicator, rank);
+    Meeting& m = meetings_[{op.communicator, number}];
+    if (m.members == 0) {
+      m.transfer.op = op;
+      m.transfer.op.kind = op.kind == OpKind::kAllToAllV ? OpKind::kAllToAll : op.kind;
+      m.transfer.group = models::group_shape(system_, members);
+      m.transfer.seconds = time;
+    }
+    ++m.members;
+    m.transfer.seconds = std::min(m.transfer.seconds, time);
+    m.transfer.wait += in_seconds(ticks(span.ready) - ticks(span.begin));
+    m.transfer.bytes += format_bytes(op.format, 1, op.shape[0]).base();
+  }
+
+  void close_meetings() {
+    for (auto& [key, m] : meetings_) {
+      m.transfer.wait /= m.members;
+      m.transfer.bytes /= m.members;
+      work_.transfers.push_back(m.transfer);
+    }
+    meetings_.clear();
+  }
+
+  using Key = std::tuple<OpKind, Format, int, std::uint8_t, std::array<std::int64_t, 6>,
+                         std::int64_t, double, double>;
+  struct Meeting {
+    double members = 0;
+    RecordedWork::Transfer transfer;
+  };
+  const traces::MeasuredRun& run_;
+  const System& system_;
+  RecordedWork work_;
+  std::map<Key, std::size_t> distinct_;
+  std::map<std::pair<std::int32_t, std::size_t>, Meeting> meetings_;
+  std::map<std::pair<std::string, std::string>, Unexplained> unexplained_;
+};
+
+/// Every gap between two issues of a rank's step; of all gaps the mean, and what the step has after
+/// its last op.
+void add_gaps(StepRows::HostOfJob& host, const traces::MeasuredRank& rank) {
+  std::vector<double> gaps;
+  for (const std::int64_t gap : rank.issue) {
+    gaps.push_back(in_seconds(std::max<std::int64_t>(0, gap)));
+  }
+  if (gaps.empty()) {
+    return;
+  }
+  const double mean =
+      std::accumulate(gaps.begin(), gaps.end(), 0.0) / static_cast<double>(gaps.size());
+  host.all.issue.insert(host.all.issue.end(), gaps.begin(), gaps.end());
+  host.medians.issue.push_back(mean);
+  for (models::MeasuredHost* h : {&host.all, &host.medians}) {
+    h->dispatch.push_back(in_seconds(rank.dispatch));
+    h->step.push_back(in_seconds(std::max<std::int64_t>(0, rank.finish)));
+  }
+}
+
+bool same_work(const Op& a, const Op& b) {
+  return a.kind == b.kind && a.format == b.format && a.flags == b.flags && a.variant == b.variant &&
+         a.shape == b.shape && a.bytes_read == b.bytes_read && a.bytes_written == b.bytes_written;
+}
+
+/// Equal ops of several captures are one configuration: none may be held out while another is seen.
+std::int64_t configuration_of(const Op& op, const std::vector<models::MeasuredOp>& rows) {
+  const auto known = std::find_if(rows.begin(), rows.end(), [&](const models::MeasuredOp& row) {
+    return same_work(*row.op, op);
+  });
+  return known == rows.end() ? static_cast<std::int64_t>(rows.size()) : known->configuration;
+}
+
+void merge(std::vector<Unexplained>& to, const std::vector<Unexplained>& from) {
+  for (const Unexplained& u : from) {
+    const auto known = std::find_if(to.begin(), to.end(), [&u](const Unexplained& t) {
+      return t.reason == u.reason && t.name == u.name;
+    });
+    if (known == to.end()) {
+      to.push_back(u);
+    } else {
+      known->count += u.count;
+      known->seconds += u.seconds;
+    }
+  }
+  std::stable_sort(to.begin(), to.end(), [](const Unexplained& a, const Unexplained& b) {
+    return a.seconds > b.seconds;
+  });
+}
+
+}  // namespace
+
+RecordedWork recorded_work(const traces::MeasuredRun& run, const System& system) {
+  return Gathering(run, system).gather();
+}
+
+void add_recorded(StepRows& rows, const traces::MeasuredRun& run, const std::string& name,
+                  const System& system) {
+  RecordedWork work = recorded_work(run, system);
+  ExecutionGraph& graph = rows.graphs.emplace_back();
+  graph.programs.push_back(std::move(work.program));
+  const Program& program = graph.programs.front();
+  rows.seconds += work.seconds;
+  StepSample step;
+  for (const RecordedWork::Kernel& k : work.kernels) {
+    const Op& op = program.ops[k.op];
+    const double typical = median_of(k.seconds);
+    const auto samples = static_cast<std::int64_t>(k.seconds.size());
+    const double bytes = (op.bytes_read + op.bytes_written).base();
+    step.flops += op.flops.base() * static_cast<double>(samples);
+    step.bytes += bytes * static_cast<double>(samples);
+    rows.ops.push_back({&program, &op, seconds(typical), configuration_of(op, rows.ops)});
+    rows.rows.push_back({name, std::string(name_of(op.kind)), "", op.shape, op.flops.base(), bytes,
+                         typical, samples});
+  }
+  for (const RecordedWork::Transfer& t : work.transfers) {
+    rows.collectives.push_back({t.op.kind, t.bytes, t.group, seconds(t.seconds), t.op.format});
+    rows.rows.push_back(
+        {name, std::string(name_of(t.op.kind)), "", t.op.shape, 0, t.bytes, t.seconds, 1});
+  }
+  std::vector<double> walls;
+  StepRows::HostOfJob& host = rows.hosts.emplace_back();
+  for (const traces::MeasuredStep& s : run.steps) {
+    walls.push_back(in_seconds(s.wall));
+    for (const traces::MeasuredRank& rank : s.ranks) {
+      add_gaps(host, rank);
+    }
+  }
+  host.step_seconds = step.seconds = median_of(walls);
+  const auto parts = static_cast<double>(run.steps.size() * run.steps.front().ranks.size());
+  step.flops /= parts;
+  step.bytes /= parts;
+  rows.steps.push_back(step);
+  rows.rows.push_back({name,
+                       "step",
+                       "",
+                       {},
+                       step.flops,
+                       step.bytes,
+                       step.seconds,
+                       static_cast<std::int64_t>(walls.size())});
+  merge(rows.unexplained, work.unexplained);
+}
+
+}  // namespace stepcast::studies

@@ -1,0 +1,418 @@
+#include "studies/traces/replay_costs.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "core/graph/collectives.h"
+#include "core/config/suggest.h"
+#include "core/error.h"
+#include "core/graph/kernel_kind.h"
+#include "models/cost_model.h"
+#include "studies/fit/error_statistics.h"
+
+namespace stepcast::studies {
+namespace {
+
+using simulator::OpCosts;
+using simulator::StepCosts;
+
+constexpr std::string_view kHost = "host";
+
+std::int64_t median_ticks(const std::vector<std::int64_t>& values) {
+  std::vector<double> v;
+  for (const std::int64_t t : values) {
+    if (t >= 0) {
+      v.push_back(static_cast<double>(t));
+    }
+  }
+  return v.empty() ? 0 : std::llround(median_of(std::move(v)));
+}
+
+/// The n-th symmetric collective of a communicator meets the n-th of every member: all get the
+/// least of their durations. Templates are compared in issue order of their first execution.
+void share_collectives(const ExecutionGraph& graph, StepCosts& costs) {
+  std::map<std::tuple<std::int32_t, std::int32_t, std::size_t>, std::int64_t> least;
+  for (int pass = 0; pass < 2; ++pass) {
+    for (std::size_t i = 0; i < costs.ops.size(); ++i) {
+      const Program& program =
+          graph.programs[static_cast<std::size_t>(costs.folding.instances[i].program)];
+      std::map<std::int32_t, std::size_t> count;
+      for (std::size_t o = 0; o < program.ops.size(); ++o) {
+        const Op& op = program.ops[o];
+        const std::int32_t group =
+            costs.folding.group(static_cast<std::int32_t>(i), op.communicator);
+        if (!ends_together(op.kind) || group < 0) {
+          continue;
+        }
+        const std::tuple key{op.communicator, group, count[op.communicator]++};
+        if (pass == 0) {
+          const auto [it, fresh] = least.try_emplace(key, costs.ops[i].ticks[o]);
+          it->second = std::min(it->second, costs.ops[i].ticks[o]);
+        } else {
+          costs.ops[i].ticks[o] = least.at(key);
+        }
+      }
+    }
+  }
+}
+
+/// '*' stands for any text.
+bool matches(std::string_view pattern, std::string_view name) {
+  const std::size_t star = pattern.find('*');
+  if (star == std::string_view::npos) {
+    return pattern == name;
+  }
+  if (name.substr(0, star) != pattern.substr(0, star)) {
+    return false;
+  }
+  const std::string_view rest = pattern.substr(star + 1);
+  for (std::size_t i = star; i <= name.size(); ++i) {
+    if (matches(rest, name.substr(i))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool selects(std::string_view what, const Program& program, const Op& op) {
+  return what == "all" || what == name_of(op.kind) || what == name_of(class_of(op.kind)) ||
+         what == name_of(kernel_kind_of(op)) || (what == "comm" && is_collective(op.kind)) ||
+         (what == "compute" && !is_collective(op.kind)) || matches(what, program.name(op));
+}
+
+/// Host time between launches: of every op, and around the step.
+template <typename Change>
+void for_host(StepCosts& costs, Change change) {
+  for (OpCosts& row : costs.ops) {
+    for (std::int64_t& issue : row.issue) {
+      change(issue);
+    }
+  }
+  change(costs.step);
+  change(costs.finish);
+}
+
+/// Launches with no synchronising call between them become one.
+void join_launches(const ExecutionGraph& graph, StepCosts& costs) {
+  for (std::size_t i = 0; i < costs.ops.size(); ++i) {
+    const Program& program =
+        graph.programs[static_cast<std::size_t>(costs.folding.instances[i].program)];
+    OpCosts& row = costs.ops[i];
+    for (const Segment& segment : program.segments) {
+      bool first = true;
+      for (std::size_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+        // What takes no device time is a call of the host's own, and ends a graph.
+        const bool call = row.ticks[o] == 0 || (program.ops[o].flags & op_flags::kHostWaits) != 0;
+        if (!call && !first) {
+          row.issue[o] = 0;
+          if (!row.latency.empty()) {
+            row.latency[o] = 0;
+          }
+        }
+        first = call;
+      }
+    }
+  }
+}
+
+/// What to say of a name that no op has which takes time: the nearest, else the groups there are.
+std::string no_match(const std::string& what, const ExecutionGraph& graph,
+                     const StepCosts& costs) {
+  std::set<std::string> groups{std::string(kHost), "all"}, names;
+  for (std::size_t i = 0; i < costs.ops.size(); ++i) {
+    const Program& program =
+        graph.programs[static_cast<std::size_t>(costs.folding.instances[i].program)];
+    for (std::size_t o = 0; o < program.ops.size(); ++o) {
+      const Op& op = program.ops[o];
+      if (costs.ops[i].ticks[o] > 0) {
+        groups.insert({is_collective(op.kind) ? "comm" : "compute", std::string(name_of(op.kind)),
+                       std::string(name_of(class_of(op.kind))),
+                       std::string(name_of(kernel_kind_of(op)))});
+        names.insert(program.name(op));
+      }
+    }
+  }
+  std::vector<std::string> all(groups.begin(), groups.end());
+  all.insert(all.end(), names.begin(), names.end());
+  const std::string near = config::nearest_name(what, all);
+  return fmt::format("matches no op of the trace that takes device time; {}",
+                     near.empty() ? fmt::format("expected one of {}, or the name of a kernel, * "
+                                                "standing for any text",
+                                                fmt::join(groups, ", "))
+                                  : fmt::format("did you mean \"{}\"?", near));
+}
+
+/// Visits the time of every selected op of every simulated rank.
+template <typename Change>
+void for_selected(const std::string& what, const ExecutionGraph& graph, StepCosts& costs,
+                  Change change) {
+  bool found = false;
+  if (what == kHost) {
+    for_host(costs, [&](std::int64_t& ticks) {
+      found = found || ticks > 0;
+      change(ticks);
+    });
+    if (!found) {
+      throw InputError(what, "takes no time in this trace");
+    }
+    return;
+  }
+  for (std::size_t i = 0; i < costs.ops.size(); ++i) {
+    const Program& program =
+        graph.programs[static_cast<std::size_t>(costs.folding.instances[i].program)];
+    for (std::size_t o = 0; o < program.ops.size(); ++o) {
+      if (costs.ops[i].ticks[o] > 0 && selects(what, program, program.ops[o])) {
+        found = true;
+        change(costs.ops[i].ticks[o]);
+      }
+    }
+  }
+  if (!found) {
+    throw InputError(what, no_match(what, graph, costs));
+  }
+}
+
+/// A recorded graph as models can price it: what has no shape, or a collective whose members the
+/// trace does not hold, is recorded work; unequal exchanges without their matrix are equal ones.
+ExecutionGraph priceable(ExecutionGraph graph) {
+  for (Program& program : graph.programs) {
+    for (Op& op : program.ops) {
+      const bool collective = is_collective(op.kind);
+      const bool shaped = op.shape[0] > 0 || op.kind == OpKind::kBarrier;
+      if (!shaped || (collective && op.communicator < 0)) {
+        op.kind = OpKind::kRecorded;
+      } else if (op.kind == OpKind::kAllToAllV && op.detail < 0) {
+        op.kind = OpKind::kAllToAll;
+      }
+    }
+  }
+  return graph;
+}
+
+/// Costs of collectives as the models of another system see them; everything else stays.
+void replace_network(const System& system, const ExecutionGraph& recorded, StepCosts& costs) {
+  const ExecutionGraph graph = priceable(recorded);
+  const models::CostModel model(system, {});
+  bool found = false;
+  const StepCosts priced = simulator::price(
+      graph, model, {.unfold = true, .collectives_hold_core = system.host.collectives_hold_core});
+  for (std::size_t i = 0; i < costs.ops.size(); ++i) {
+    const Program& program =
+        graph.programs[static_cast<std::size_t>(costs.folding.instances[i].program)];
+    for (std::size_t o = 0; o < program.ops.size(); ++o) {
+      if (is_collective(program.ops[o].kind)) {
+        found = true;
+        costs.ops[i].ticks[o] = priced.ops[i].ticks[o];
+        costs.ops[i].path[o] = priced.ops[i].path[o];
+        costs.ops[i].link_share[o] = priced.ops[i].link_share[o];
+        costs.ops[i].needs[o] = priced.ops[i].needs[o];
+      }
+    }
+  }
+  if (!found) {
+    throw InputError("--network",
+                     "has nothing to change: the trace holds no collective whose size and members "
+                     "are known (give all ranks of the run, recorded with their metadata)");
+  }
+  costs.needs = priced.needs;
+  costs.paths = priced.paths;
+  costs.level_capacity = priced.level_capacity;
+  costs.collectives_hold_core = costs.shares_core && system.host.collectives_hold_core;
+}
+
+}  // namespace
+
+StepCosts measured_costs(const traces::MeasuredRun& run,
+                         std::span<const traces::MeasuredStep> steps) {
+  STEPCAST_CHECK(!steps.empty(), "costs of no step");
+  const ExecutionGraph& graph = *steps.front().graph;
+  StepCosts costs = simulator::blank_costs(graph, true);
+  costs.shares_core = run.shares_core;
+  costs.collectives_hold_core = run.shares_core && run.collectives_hold_core;
+  costs.models = {"recorded"};
+  std::vector<std::int64_t> dispatch, finish;
+  for (std::size_t r = 0; r < costs.ops.size(); ++r) {
+    OpCosts& row = costs.ops[r];
+    const auto rank = static_cast<std::size_t>(costs.folding.instances[r].rank);
+    row.issue.assign(row.ticks.size(), 0);
+    if (!steps.front().ranks[rank].latency.empty()) {
+      row.latency.assign(row.ticks.size(), 0);
+    }
+    std::fill(row.model.begin(), row.model.end(), 0);
+    std::fill(row.path.begin(), row.path.end(), -1);  // sharing is in the recorded times
+    std::fill(row.link_share.begin(), row.link_share.end(), 0.0F);
+    for (std::size_t o = 0; o < row.ticks.size(); ++o) {
+      std::vector<std::int64_t> device, host, latency;
+      for (const traces::MeasuredStep& step : steps) {
+        STEPCAST_CHECK(step.graph == steps.front().graph, "steps of different graphs");
+        device.push_back(step.ranks[rank].duration[o]);
+        host.push_back(step.ranks[rank].issue[o]);
+        if (!row.latency.empty()) {
+          latency.push_back(step.ranks[rank].latency[o]);
+        }
+      }
+      row.ticks[o] = median_ticks(device);
+      row.issue[o] = median_ticks(host);
+      if (!row.latency.empty()) {
+        row.latency[o] = median_ticks(latency);
+      }
+    }
+    for (const traces::MeasuredStep& step : steps) {
+      dispatch.push_back(step.ranks[rank].dispatch);
+      finish.push_back(step.ranks[rank].finish);
+    }
+  }
+  costs.dispatch = median_ticks(dispatch);
+  costs.finish = median_ticks(finish);
+  share_collectives(graph, costs);
+  return costs;
+}
+
+void apply(const ReplayChange& change, const ExecutionGraph& graph, StepCosts& costs) {
+  if (change.network != nullptr) {
+    replace_network(*change.network, graph, costs);
+  }
+  if (change.graphs) {
+    join_launches(graph, costs);
+  }
+  for (const auto& [what, factor] : change.scales) {
+    for_selected(what, graph, costs, [factor = factor](std::int64_t& ticks) {
+      ticks = std::llround(static_cast<double>(ticks) * factor);
+    });
+  }
+  for (const std::string& what : change.drops) {
+    for_selected(what, graph, costs, [](std::int64_t& ticks) { ticks = 0; });
+  }
+}
+
+ChangedShare changed_share(const ExecutionGraph& graph, const StepCosts& before,
+                           const StepCosts& after) {
+  ChangedShare share;
+  double device = 0, host = 0, device_changed = 0, host_changed = 0;
+  std::map<std::string, double> stayed;
+  for (std::size_t i = 0; i < before.ops.size(); ++i) {
+    const Program& program =
+        graph.programs[static_cast<std::size_t>(before.folding.instances[i].program)];
+    for (const Call& call : program.calls) {
+      const Segment& segment = program.segments[call.segment];
+      for (std::size_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
+        const auto ticks = static_cast<double>(before.ops[i].ticks[o]);
+        const auto issue = static_cast<double>(before.ops[i].issue[o]);
+        device += ticks;
+        host += issue;
+        host_changed += before.ops[i].issue[o] != after.ops[i].issue[o] ? issue : 0;
+        if (before.ops[i].ticks[o] != after.ops[i].ticks[o]) {
+          device_changed += ticks;
+        } else if (ticks > 0) {
+          stayed[program.name(program.ops[o])] += ticks;
+        }
+      }
+    }
+  }
+  share.device = device > 0 ? device_changed / device : 0;
+  share.host = host > 0 ? host_changed / host : 0;
+  for (const auto& [name, ticks] : stayed) {
+    share.stayed.emplace_back(name, ticks / device);
+  }
+  std::stable_sort(share.stayed.begin(), share.stayed.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return share;
+}
+
+void scale_device_times(StepCosts& costs, double factor) {
+  for (OpCosts& row : costs.ops) {
+    for (std::int64_t& ticks : row.ticks) {
+      ticks = std::llround(static_cast<double>(ticks) * factor);
+    }
+  }
+}
+
+StepCosts carried_costs(const ExecutionGraph& recorded, const StepCosts& recorded_costs,
+                        const ExecutionGraph& graph, const System& system,
+                        const Calibration& calibration) {
+  const models::CostModel model(system, calibration);
+  const simulator::PricingOptions pricing{
+      .unfold = true, .collectives_hold_core = recorded_costs.collectives_hold_core};
+  const StepCosts before = simulator::price(recorded, model, pricing);
+  StepCosts after = simulator::price(graph, model, pricing);
+  // What the record says over what the models say, by named op and by class.
+  struct Correction {
+    std::vector<double> ratio, issue;
+  };
+  std::map<std::tuple<std::string, OpKind, Phase>, Correction> by_name;
+  std::map<OpClass, std::vector<double>> by_class;
+  for (std::size_t i = 0; i < before.ops.size(); ++i) {
+    const Program& program =
+        recorded.programs[static_cast<std::size_t>(before.folding.instances[i].program)];
+    for (std::size_t o = 0; o < program.ops.size(); ++o) {
+      const Op& op = program.ops[o];
+      Correction& c = by_name[{program.name(op), op.kind, op.phase}];
+      c.issue.push_back(static_cast<double>(recorded_costs.ops[i].issue[o]));
+      if (before.ops[i].ticks[o] > 0) {
+        const double ratio = static_cast<double>(recorded_costs.ops[i].ticks[o]) /
+                             static_cast<double>(before.ops[i].ticks[o]);
+        c.ratio.push_back(ratio);
+        by_class[class_of(op.kind)].push_back(ratio);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < after.ops.size(); ++i) {
+    OpCosts& row = after.ops[i];
+    const Program& program =
+        graph.programs[static_cast<std::size_t>(after.folding.instances[i].program)];
+    row.issue.assign(row.ticks.size(), after.issue);
+    for (std::size_t o = 0; o < program.ops.size(); ++o) {
+      const Op& op = program.ops[o];
+      const auto found = by_name.find({program.name(op), op.kind, op.phase});
+      const std::vector<double>* ratios = &by_class[class_of(op.kind)];
+      if (found != by_name.end()) {
+        row.issue[o] = std::llround(median_of(found->second.issue));
+        ratios = found->second.ratio.empty() ? ratios : &found->second.ratio;
+      }
+      const double ratio = ratios->empty() ? 1 : median_of(*ratios);
+      row.ticks[o] = std::llround(static_cast<double>(row.ticks[o]) * ratio);
+    }
+  }
+  after.dispatch = recorded_costs.dispatch;
+  after.finish = recorded_costs.finish;
+  after.step = 0;
+  after.shares_core = recorded_costs.shares_core;
+  after.collectives_hold_core = recorded_costs.collectives_hold_core;
+  after.straggler = {};
+  after.slowdown = 1;
+  return after;
+}
+
+std::int64_t move_kernels(const ExecutionGraph& recorded, const System& from, const Device& to,
+                          const Calibration& calibration, StepCosts& costs) {
+  const ExecutionGraph graph = priceable(recorded);
+  std::int64_t moved_kernels = 0;
+  System moved = from;
+  moved.device = to;
+  const simulator::PricingOptions pricing{.unfold = true,
+                                          .collectives_hold_core = costs.collectives_hold_core};
+  const StepCosts before = simulator::price(graph, models::CostModel(from, calibration), pricing);
+  const StepCosts after = simulator::price(graph, models::CostModel(moved, calibration), pricing);
+  for (std::size_t i = 0; i < costs.ops.size(); ++i) {
+    const Program& program =
+        graph.programs[static_cast<std::size_t>(before.folding.instances[i].program)];
+    for (std::size_t o = 0; o < program.ops.size(); ++o) {
+      const OpKind kind = program.ops[o].kind;
+      if (!is_collective(kind) && kind != OpKind::kRecorded && before.ops[i].ticks[o] > 0) {
+        ++moved_kernels;
+        const double ratio = static_cast<double>(after.ops[i].ticks[o]) /
+                             static_cast<double>(before.ops[i].ticks[o]);
+        std::int64_t& ticks = costs.ops[i].ticks[o];
+        ticks = std::llround(static_cast<double>(ticks) * ratio);
+      }
+    }
+  }
+  return moved_kernels;
+}
+
+}  // namespace stepcast::studies

@@ -1,0 +1,72 @@
+#pragma once
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/job/job.h"
+#include "core/job/system.h"
+#include "simulator/step_costs.h"
+#include "traces/measured_step.h"
+
+namespace stepcast::studies {
+
+/// What is changed before a recorded step is simulated again.
+struct ReplayChange {
+  /// Factors on times, applied in order. "host" is the host's own time between launches; all other
+  /// names are of device times. The name is an op kind ("gemm", "all_reduce"), a
+  /// class ("embedding", "memory_bound", "comm" = collectives, "compute" = everything else, "all"),
+  /// or the name of an op, "*" standing for any text.
+  std::vector<std::pair<std::string, double>> scales;
+  std::vector<std::string> drops;   ///< what has these names (as above) costs nothing
+  /// CUDA graphs: the launches between two synchronising calls, or up to the end of a step, are one
+  /// launch; the host's time between them and their launch latencies are gone.
+  bool graphs = false;
+  const System* network = nullptr;  ///< collectives cost what its models say
+  const Device* device = nullptr;   ///< kernels as on this device (move_kernels)
+  [[nodiscard]] bool empty() const {
+    return scales.empty() && drops.empty() && network == nullptr && device == nullptr &&
+           !graphs;
+  }
+};
+
+/// Costs of a graph as recorded: by op template the median over `steps` (which ran this graph) of
+/// device time and host gap; symmetric collectives the least over the members, as each rank's own
+/// record still holds some wait (reference: profiling-and-traces, section 2). Every rank is
+/// simulated.
+simulator::StepCosts measured_costs(const traces::MeasuredRun& run,
+                                    std::span<const traces::MeasuredStep> steps);
+
+/// Errors: InputError naming a scale or drop that matches nothing that takes time, with the nearest
+/// name that does; a network where no collective's size and members are known.
+void apply(const ReplayChange& change, const ExecutionGraph& graph, simulator::StepCosts& costs);
+
+/// What a change changed of the recorded times of a graph.
+struct ChangedShare {
+  double device = 0, host = 0;  ///< shares of device time, and of host time between launches
+  /// Device work that stayed as recorded, with its share of all device time; longest first.
+  std::vector<std::pair<std::string, double>> stayed;
+};
+ChangedShare changed_share(const ExecutionGraph& graph, const simulator::StepCosts& before,
+                           const simulator::StepCosts& after);
+
+/// Multiplies every device time, collectives included: the controls of rule R1.
+void scale_device_times(simulator::StepCosts& costs, double factor);
+
+/// Carries recorded costs over to the same job on another number of ranks: an op of the new graph
+/// takes the time of the recorded op of its name and kind, times the ratio of what the models of
+/// `system` say of both; an op without a counterpart takes what they say times the median of those
+/// ratios' corrections. Collectives likewise, each with its own group.
+simulator::StepCosts carried_costs(const ExecutionGraph& recorded,
+                                   const simulator::StepCosts& recorded_costs,
+                                   const ExecutionGraph& graph, const System& system,
+                                   const Calibration& calibration);
+
+/// Kernels as on another device: the recorded time of each, times what the models say of it on `to`
+/// over what they say of it on `from`, where it was recorded. Needs the shapes of `graph`: the
+/// job's own, or those a capture recorded. What has none, collectives, and the host, stay as
+/// recorded. Returns how many kernels moved.
+std::int64_t move_kernels(const ExecutionGraph& graph, const System& from, const Device& to,
+                          const Calibration& calibration, simulator::StepCosts& costs);
+
+}  // namespace stepcast::studies

@@ -1,0 +1,381 @@
+#include "studies/traces/show_measured.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "simulator/reports/critical_path.h"
+#include "simulator/simulate.h"
+#include "studies/traces/replay_costs.h"
+#include "studies/traces/step_times.h"
+
+namespace stepcast::studies {
+namespace {
+
+using TimeSpan = std::pair<std::int64_t, std::int64_t>;
+using TimeSpans = std::vector<TimeSpan>;
+
+Seconds of_ticks(std::int64_t t) { return to_seconds(SimTime{t}); }
+
+/// Sorted and joined.
+TimeSpans joined(TimeSpans all) {
+  std::sort(all.begin(), all.end());
+  TimeSpans result;
+  for (const TimeSpan& i : all) {
+    if (!result.empty() && i.first <= result.back().second) {
+      result.back().second = std::max(result.back().second, i.second);
+    } else {
+      result.push_back(i);
+    }
+  }
+  return result;
+}
+
+std::int64_t covered(const TimeSpans& intervals, std::int64_t begin, std::int64_t end) {
+  std::int64_t sum = 0;
+  auto at = std::lower_bound(intervals.begin(), intervals.end(), begin,
+                             [](const TimeSpan& i, std::int64_t t) { return i.second <= t; });
+  for (; at != intervals.end() && at->first < end; ++at) {
+    sum += std::min(end, at->second) - std::max(begin, at->first);
+  }
+  return sum;
+}
+
+/// What the other streams do, the sets one inside the next.
+struct Others {
+  TimeSpans transfer, or_wait, or_compute;
+};
+
+Others others_of(const Program& program, const std::vector<OpSpan>& spans, std::uint8_t main) {
+  Others o;
+  for (const OpSpan& s : spans) {
+    const Op& op = program.ops[s.ref.op];
+    if (op.stream == main) {
+      continue;
+    }
+    if (is_collective(op.kind)) {
+      o.transfer.emplace_back(ticks(s.ready), ticks(s.end));
+      o.or_wait.emplace_back(ticks(s.begin), ticks(s.end));
+    }
+    o.or_compute.emplace_back(ticks(s.begin), ticks(s.end));
+  }
+  o.transfer = joined(std::move(o.transfer));
+  o.or_wait = joined(std::move(o.or_wait));
+  o.or_compute = joined(std::move(o.or_compute));
+  return o;
+}
+
+std::uint8_t main_stream(const Program& program, const std::vector<OpSpan>& spans) {
+  std::vector<std::int64_t> busy(program.streams.size(), 0);
+  for (const OpSpan& s : spans) {
+    const Op& op = program.ops[s.ref.op];
+    busy[op.stream] += is_collective(op.kind) ? 0 : ticks(s.end) - ticks(s.begin);
+  }
+  return static_cast<std::uint8_t>(std::max_element(busy.begin(), busy.end()) - busy.begin());
+}
+
+void add_queue(const std::vector<OpSpan>& spans, StreamUse& use, double weight) {
+  std::vector<std::int64_t> issued, ended;
+  for (const OpSpan& s : spans) {
+    issued.push_back(ticks(s.issued));
+    ended.push_back(ticks(s.end));
+  }
+  std::sort(issued.begin(), issued.end());
+  std::sort(ended.begin(), ended.end());
+  std::size_t done = 0;
+  double sum = 0;
+  for (std::size_t i = 0; i < issued.size(); ++i) {
+    while (done < ended.size() && ended[done] <= issued[i]) {
+      ++done;
+    }
+    const auto depth = static_cast<std::int64_t>(i + 1) - static_cast<std::int64_t>(done);
+    use.queue_most = std::max(use.queue_most, depth);
+    sum += static_cast<double>(std::max<std::int64_t>(0, depth));
+  }
+  use.queue_mean += spans.empty() ? 0 : weight * sum / static_cast<double>(spans.size());
+}
+
+/// A stretch of a rank's main stream: from the end of one op to the begin of the next, in ticks.
+struct Idle {
+  std::int64_t from = 0, launched = 0, to = 0;
+  std::int64_t transfer = 0, rank = 0, stream = 0;  ///< parts of [launched, to)
+  [[nodiscard]] std::int64_t gap() const { return to - launched - transfer - rank - stream; }
+};
+
+struct MainStream {
+  std::uint8_t stream = 0;
+  std::vector<const OpSpan*> ops;  ///< by begin
+  std::vector<Idle> before;        ///< each op
+  std::int64_t end = 0;            ///< of the step
+};
+
+/// What a rank did from a time to another.
+struct Window {
+  const Program& program;
+  std::vector<OpSpan> spans;  ///< cut to it
+  std::int64_t begin = 0, end = 0;
+};
+
+Window window_of(const traces::MeasuredStep& step, std::size_t r, std::int64_t begin,
+                 std::int64_t end) {
+  Window w{step.graph->program_of(static_cast<std::int32_t>(r)), {}, begin, end};
+  for (OpSpan s : step.ranks[r].spans) {
+    if (ticks(s.end) > begin && ticks(s.begin) < end) {
+      for (SimTime* t : {&s.begin, &s.ready, &s.end}) {
+        *t = SimTime{std::clamp(ticks(*t), begin, end)};
+      }
+      w.spans.push_back(s);
+    }
+  }
+  return w;
+}
+
+MainStream main_stream_of(const Window& rank) {
+  const Program& program = rank.program;
+  MainStream main;
+  main.stream = main_stream(program, rank.spans);
+  main.end = rank.end;
+  const Others others = others_of(program, rank.spans, main.stream);
+  for (const OpSpan& s : rank.spans) {
+    if (program.ops[s.ref.op].stream == main.stream) {
+      main.ops.push_back(&s);
+    }
+  }
+  std::stable_sort(main.ops.begin(), main.ops.end(),
+                   [](const OpSpan* a, const OpSpan* b) { return a->begin < b->begin; });
+  std::int64_t at = rank.begin;
+  for (const OpSpan* s : main.ops) {
+    Idle idle;
+    idle.from = at;
+    idle.to = std::max(at, ticks(s->begin));
+    idle.launched = std::clamp(ticks(s->issued), at, idle.to);
+    idle.transfer = covered(others.transfer, idle.launched, idle.to);
+    idle.rank = covered(others.or_wait, idle.launched, idle.to) - idle.transfer;
+    idle.stream = covered(others.or_compute, idle.launched, idle.to) - idle.transfer - idle.rank;
+    main.before.push_back(idle);
+    at = std::max(idle.to, ticks(s->end));
+  }
+  return main;
+}
+
+void add_step(const Window& rank, StreamUse& use, double weight) {
+  const Program& program = rank.program;
+  const MainStream main = main_stream_of(rank);
+  use.stream = program.streams[main.stream];
+  const auto add = [weight](Seconds& sum, std::int64_t t) { sum += of_ticks(t) * weight; };
+  std::int64_t at = rank.begin;
+  for (std::size_t i = 0; i < main.ops.size(); ++i) {
+    const OpSpan& s = *main.ops[i];
+    const Idle& idle = main.before[i];
+    add(use.host, idle.launched - idle.from);
+    add(use.for_communication, idle.transfer);
+    add(use.for_rank, idle.rank);
+    add(use.for_stream, idle.stream);
+    add(use.gap, idle.gap());
+    const std::int64_t stop = std::max(idle.to, ticks(s.end));
+    if (is_collective(program.ops[s.ref.op].kind)) {
+      const std::int64_t ready = std::clamp(ticks(s.ready), idle.to, stop);
+      add(use.for_rank, ready - idle.to);
+      add(use.communication, stop - ready);
+    } else {
+      add(use.compute, stop - idle.to);
+    }
+    at = stop;
+  }
+  add(use.drain, std::max<std::int64_t>(0, main.end - at));
+  add(use.step, main.end - rank.begin);
+  add_queue(rank.spans, use, weight);
+}
+
+void annotate_idle(const traces::MeasuredStep& step, std::size_t r,
+                   std::vector<traces::Annotation>& out) {
+  const auto slice = [&](const char* cause, std::int64_t begin, std::int64_t end) {
+    if (end > begin) {
+      out.push_back(
+          {static_cast<std::int32_t>(r), "idle, by cause", cause, SimTime{begin}, SimTime{end}});
+    }
+  };
+  std::int64_t end = step.ranks[r].end;
+  for (const OpSpan& s : step.ranks[r].spans) {
+    end = std::max(end, ticks(s.end));
+  }
+  for (const Idle& idle :
+       main_stream_of(window_of(step, r, step.ranks[r].begin, end)).before) {
+    slice("host: not launched", idle.from, idle.launched);
+    const std::array<std::pair<std::int64_t, const char*>, 4> causes{{{idle.transfer, "a transfer"},
+                                                                      {idle.rank, "a rank"},
+                                                                      {idle.stream, "a stream"},
+                                                                      {idle.gap(), "gap"}}};
+    const auto most =
+        std::max_element(causes.begin(), causes.end(),
+                         [](const auto& a, const auto& b) { return a.first < b.first; });
+    slice(most->second, idle.launched, idle.to);
+  }
+}
+
+using NamedKind = std::pair<std::string, OpKind>;
+
+void add_kernels(const traces::MeasuredStep& step, std::map<NamedKind, MeasuredKernel>& kernels,
+                 std::size_t first, double weight) {
+  for (std::size_t r = 0; r < step.ranks.size(); ++r) {
+    const Program& program = step.graph->program_of(static_cast<std::int32_t>(r));
+    for (const OpSpan& s : step.ranks[r].spans) {
+      if (traces::step_of(step.ranks[r], s.ref.op) <= first) {
+        continue;
+      }
+      const Op& op = program.ops[s.ref.op];
+      MeasuredKernel& k = kernels[{program.name(op), op.kind}];
+      k.name = program.name(op);
+      k.kind = op.kind;
+      k.kernel = kernel_kind_of(op);
+      k.launches += weight;
+      k.time += of_ticks(ticks(s.end) - ticks(s.ready)) * weight;
+    }
+  }
+}
+
+/// The last step, replayed from its own times.
+struct ReplayedStep {
+  simulator::Timeline timeline;
+  simulator::CriticalPath path;
+};
+
+ReplayedStep replayed_last(const traces::MeasuredRun& run) {
+  const traces::MeasuredStep& last = run.steps.back();
+  const simulator::StepCosts costs = measured_costs(run, {&last, 1});
+  ReplayedStep step;
+  simulator::simulate(*last.graph, costs, {}, &step.timeline);
+  step.path = simulator::critical_path(*last.graph, costs, step.timeline);
+  return step;
+}
+
+bool is_op(const simulator::CriticalPath::Piece& piece) {
+  using Part = simulator::CriticalPath::Part;
+  return piece.part == Part::kCompute || piece.part == Part::kTransfer;
+}
+
+/// Of all steps back to back: the part of the path that lies in those that count.
+void add_critical_path(const traces::MeasuredRun& run, std::size_t first,
+                       std::map<NamedKind, MeasuredKernel>& kernels, MeasuredShow& show) {
+  const traces::MeasuredStep& last = *run.chain;
+  simulator::Timeline timeline;
+  const simulator::StepCosts costs = measured_costs(run, {&last, 1});
+  simulator::simulate(*last.graph, costs, {}, &timeline);
+  const simulator::CriticalPath path = simulator::critical_path(*last.graph, costs, timeline);
+  const StepTimes recorded(last), replayed(last, timeline);
+  show.replay_error = replayed.step() / recorded.step() - 1;
+  const double share = 1.0 / static_cast<double>(replayed.steps() - first);
+  const std::int64_t from = replayed.of_run()[first], to = replayed.of_run().back();
+  const auto within = [&](const simulator::CriticalPath::Piece& p) {
+    return of_ticks(std::max<std::int64_t>(
+               0, std::min(to, ticks(p.end)) - std::max(from, ticks(p.begin)))) *
+           share;
+  };
+  for (const simulator::CriticalPath::Piece& p : path.pieces) {
+    using Part = simulator::CriticalPath::Part;
+    Seconds& part = p.part == Part::kHost       ? show.path_host
+                    : p.part == Part::kCompute  ? show.path_compute
+                    : p.part == Part::kTransfer ? show.path_transfer
+                                                : show.path_gap;
+    part += within(p);
+  }
+  const auto kernel_of = [&](std::int32_t rank, OpRef ref) {
+    const Program& program = last.graph->program_of(rank);
+    const Op& op = program.ops[ref.op];
+    const auto found = kernels.find({program.name(op), op.kind});
+    return found == kernels.end() ? nullptr : &found->second;
+  };
+  for (const simulator::CriticalPath::Piece& p : path.pieces) {
+    MeasuredKernel* k = is_op(p) ? kernel_of(p.rank, p.ref) : nullptr;
+    if (k != nullptr) {
+      k->on_critical_path += within(p);
+    }
+  }
+  std::map<const MeasuredKernel*, bool> seen;
+  for (std::size_t i = 0; i < timeline.ops().size(); ++i) {
+    const OpSpan& span = timeline.ops()[i];
+    const auto& rank = last.ranks[static_cast<std::size_t>(span.rank)];
+    MeasuredKernel* k = traces::step_of(rank, span.ref.op) > first ? kernel_of(span.rank, span.ref)
+                                                                   : nullptr;
+    if (k != nullptr) {
+      const Seconds slack = to_seconds(path.slack[i]);
+      k->slack = seen[k] ? std::min(k->slack, slack) : slack;
+      seen[k] = true;
+    }
+  }
+}
+
+}  // namespace
+
+MeasuredShow show_measured(const traces::MeasuredRun& run, std::int32_t skip) {
+  MeasuredShow show;
+  if (run.chain == nullptr) {
+    throw InputError("trace", "its steps overlap on the host; were several runs joined?");
+  }
+  const StepTimes times(*run.chain);
+  const std::size_t first =
+      std::max(times.first_counted(), static_cast<std::size_t>(std::max(0, skip)));
+  if (first >= times.steps()) {
+    throw InputError("--skip", fmt::format("{} leaves none of {} steps", skip, times.steps()));
+  }
+  const double weight = 1.0 / static_cast<double>(times.steps() - first);
+  std::map<NamedKind, MeasuredKernel> kernels;
+  for (std::size_t r = 0; r < run.chain->ranks.size(); ++r) {
+    StreamUse& use = show.ranks.emplace_back();
+    use.rank = static_cast<std::int32_t>(r);
+    const std::vector<std::int64_t>& ends = times.of_rank(r);
+    for (std::size_t s = first; s < times.steps(); ++s) {
+      add_step(window_of(*run.chain, r, ends[s], ends[s + 1]), use, weight);
+    }
+  }
+  add_kernels(*run.chain, kernels, first, weight);
+  add_critical_path(run, first, kernels, show);
+  for (auto& [key, kernel] : kernels) {
+    show.kernels.push_back(std::move(kernel));
+  }
+  std::stable_sort(
+      show.kernels.begin(), show.kernels.end(),
+      [](const MeasuredKernel& a, const MeasuredKernel& b) { return a.time > b.time; });
+  return show;
+}
+
+AnnotatedStep annotated_step(const traces::MeasuredRun& run) {
+  const traces::MeasuredStep& last = run.steps.back();
+  AnnotatedStep step{last.graph, {}, {}};
+  std::set<std::pair<std::int32_t, OpRef>> critical;
+  for (const simulator::CriticalPath::Piece& p : replayed_last(run).path.pieces) {
+    if (is_op(p)) {
+      critical.emplace(p.rank, p.ref);
+    }
+  }
+  for (std::size_t r = 0; r < last.ranks.size(); ++r) {
+    annotate_idle(last, r, step.annotations);
+    const auto rank = static_cast<std::int32_t>(r);
+    std::vector<const OpSpan*> on_path;
+    for (const OpSpan& s : last.ranks[r].spans) {
+      step.spans.push_back(s);
+      if (critical.contains({rank, s.ref})) {
+        on_path.push_back(&s);
+      }
+    }
+    std::stable_sort(on_path.begin(), on_path.end(),
+                     [](const OpSpan* a, const OpSpan* b) { return a->begin < b->begin; });
+    const Program& program = last.graph->program_of(rank);
+    SimTime at{};
+    for (const OpSpan* s : on_path) {  // ops of several streams may overlap as recorded
+      const SimTime begin = std::max(at, std::max(s->begin, s->ready));
+      if (s->end > begin) {
+        step.annotations.push_back(
+            {rank, "critical path", program.name(program.ops[s->ref.op]), begin, s->end});
+        at = s->end;
+      }
+    }
+  }
+  return step;
+}
+
+}  // namespace stepcast::studies

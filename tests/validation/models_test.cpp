@@ -1,0 +1,169 @@
+#include "validation/models.h"
+
+#include <unistd.h>
+
+#include <string>
+
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "core/error.h"
+#include "validation/pictures.h"
+#include "validation/scored_group.h"
+#include "tests/studies/synthetic_rows.h"
+
+using namespace stepcast;
+using namespace stepcast::studies;
+using Catch::Matchers::Contains;
+
+namespace {
+
+ModelFacts t4_facts() {
+  ModelFacts facts;
+  facts.devices["t4"] = test::t4();
+  return facts;
+}
+
+std::size_t count_of(const std::string& text, const std::string& word) {
+  std::size_t n = 0;
+  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
+    ++n;
+  }
+  return n;
+}
+
+}  // namespace
+
+TEST_CASE("rows that follow a law are predicted unseen", "[studies][validate]") {
+  const auto table = test::adds(
+      "validated", 150, [](double bytes, int) { return test::typical_milliseconds(bytes); });
+  const auto holdout = GENERATE(Holdout::kPairs, Holdout::kSizes, Holdout::kRows);
+  ValidateModelsOptions options;
+  options.holdout = holdout;
+  options.max_points = 50;
+  const ModelValidation result = validate_kernels(table, t4_facts(), options);
+  REQUIRE(result.suite.groups.size() == 1);
+  CHECK(result.suite.groups[0].errors.n == 150);  // every row is held out of one fold
+  CHECK(result.suite.groups[0].errors.mean < 0.01);
+  CHECK(result.suite.pass);
+  std::set<std::string> ids;
+  for (const ValidationRow& row : result.suite.rows) {
+    ids.insert(row.id);
+  }
+  CHECK(ids.size() == 150);
+}
+
+// Whole widths that take twice as long as the others: a fit that saw them would know, so the error
+// on held-out widths is about 1/2 for them whatever the points.
+TEST_CASE("what is held out was not fitted", "[studies][validate]") {
+  const auto table = test::adds("odd", 150, [](double bytes, int row) {
+    return test::typical_milliseconds(bytes) * ((row / 3) % 10 == 4 ? 2 : 1);
+  });
+  ValidateModelsOptions options;
+  options.max_points = 150;
+  const ModelValidation result = validate_kernels(table, t4_facts(), options);
+  const auto& errors = result.suite.groups.at(0).errors;
+  CHECK(errors.worst > 0.4);
+  CHECK(errors.mean > 0.04);
+  CHECK_FALSE(result.suite.pass);  // elementwise: mean <= 1.5 %
+  CHECK(result.suite.groups[0].bound == "mean <= 1.5 %");
+}
+
+TEST_CASE("rows that cannot be scored are listed with the reason", "[studies][validate]") {
+  const auto table = test::adds("listed", 40, [](double bytes, int row) {
+    return test::typical_milliseconds(bytes) / (row == 7 ? 100 : 1);
+  });
+  const ModelValidation result = validate_kernels(table, t4_facts(), {});
+  CHECK(result.suite.groups.at(0).errors.n == 39);
+  CHECK(result.suite.groups[0].skipped == 1);
+  const auto skipped = std::find_if(result.suite.rows.begin(), result.suite.rows.end(),
+                                    [](const ValidationRow& r) { return r.skipped.has_value(); });
+  REQUIRE(skipped != result.suite.rows.end());
+  CHECK_THAT(skipped->id, Contains("listed.csv:9"));
+  CHECK_THAT(*skipped->skipped, Contains("above the memory bandwidth"));
+  // A device nobody knows: all rows are listed.
+  const ModelValidation unknown = validate_kernels(table, {}, {});
+  CHECK(unknown.suite.groups.at(0).errors.n == 0);
+  CHECK(unknown.suite.groups[0].skipped == 40);
+}
+
+TEST_CASE("holdouts of the other suite are refused", "[studies][validate]") {
+  const auto table = test::adds("refused", 10, [](double bytes, int) { return bytes; });
+  ValidateModelsOptions options;
+  options.holdout = Holdout::kRanks;
+  CHECK_THROWS_AS(validate_kernels(table, t4_facts(), options), InputError);
+  options.holdout = Holdout::kPairs;
+  CHECK_THROWS_AS(validate_collectives(table, t4_facts(), options), InputError);
+  CHECK(holdout_named("device") == Holdout::kDevice);
+  CHECK_FALSE(holdout_named("devices").has_value());
+}
+
+TEST_CASE("a rank count between two measured ones is predicted", "[studies][validate]") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("stepcast-nccl-" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  std::string text = "op_name,nccl_dtype,num_gpus,message_size,latency_ms\n";
+  for (const int ranks : {2, 4, 8}) {
+    for (int power = 8; power < 28; ++power) {
+      // 10 us and a ring at 200 GB/s.
+      const double bytes = 2 * std::ldexp(1.0, power);
+      const double seconds = 1e-5 + (ranks - 1.0) / ranks * bytes / 200e9;
+      text += fmt::format("all_gather,half,{},{},{:.8g}\n", ranks, 1 << power, 1e3 * seconds);
+    }
+  }
+  write_whole_file(folder / "nccl__a100_sxm__2.27.csv", text);
+  const auto table = models::read_measured(folder / "nccl__a100_sxm__2.27.csv");
+  ModelFacts facts;
+  facts.systems["dgx-a100-80gb"] = config::load_system("dgx-a100-80gb", {STEPCAST_SOURCE_DIR});
+  ValidateModelsOptions options;
+  options.holdout = Holdout::kRanks;
+  const ModelValidation ranks = validate_collectives(table, facts, options);
+  REQUIRE(ranks.suite.groups.size() == 2);  // the machine as a whole, and the kind
+  CHECK(ranks.suite.groups[0].errors.n == 20);
+  CHECK(ranks.suite.groups[0].errors.median < 0.08);
+  options.holdout = Holdout::kSizes;
+  const ModelValidation sizes = validate_collectives(table, facts, options);
+  CHECK(sizes.suite.groups[0].errors.n == 60);
+  CHECK(sizes.suite.groups[0].errors.median < 0.035);
+}
+
+TEST_CASE("bars ask only for what they name", "[studies][validate]") {
+  ErrorStatistics e;
+  e.n = 10;
+  e.median = 0.02;
+  e.p90 = 0.2;
+  CHECK(Bar{.median = 0.03, .mean = {}, .p90 = {}, .worst = {}}.met(e));
+  CHECK_FALSE(Bar{.median = 0.03, .mean = {}, .p90 = 0.1, .worst = {}}.met(e));
+  e.n = 0;  // nothing scored is no pass
+  CHECK_FALSE(Bar{.median = 0.03, .mean = {}, .p90 = {}, .worst = {}}.met(e));
+  const GroupKey gemm{OpKind::kGemm, Format::kBf16, "gemm.bf16", "h100-sxm-80gb", "s", "", false};
+  CHECK(gemm.name() == "gemm bf16 / h100-sxm-80gb / s");
+  CHECK(bar_of(gemm, {})->text() == "median <= 3 %, p90 <= 10 %");
+  ValidateModelsOptions form;
+  form.form_only = true;
+  CHECK(bar_of(gemm, form)->text() == "median <= 5 %, p90 <= 15 %");
+}
+
+TEST_CASE("a picture shows every group and the same points give the same bytes",
+          "[studies][pictures]") {
+  ScoredCurve a{"gemm", "gemm <a> & b", {}};
+  for (int i = 1; i <= 100; ++i) {
+    a.points.push_back({1e6 * i, 1e-6 * i, 1.1e-6 * i});
+  }
+  const ScoredCurve* const curves[] = {&a};
+  const std::string svg = accuracy_picture("gemm", curves);
+  CHECK(svg == accuracy_picture("gemm", curves));
+  // Both axes span 2 decades of time: cells of 2 of 360 pixels are 1 % of time wide or more, so the
+  // ends stand alone and neighbours at the top fall together; a cell is one stroke of no length.
+  const std::size_t cells = count_of(svg, "h0");
+  CHECK(cells > 100);
+  CHECK(cells < 200);
+  CHECK(count_of(svg, "<circle") == 1);  // the legend
+  CHECK_THAT(svg, Contains("gemm &lt;a&gt; &amp; b (100 rows)") && Contains("size (FLOP)"));
+  const ScoredCurve::Point first = a.points.front();
+  a.points.assign(500, first);  // one place, one darkest dot per panel
+  const std::string one = accuracy_picture("gemm", curves);
+  CHECK(count_of(one, "h0") == 2);
+  CHECK(count_of(one, "stroke-opacity=\"1\"") == 2);
+  CHECK(count_of(svg, "<g ") == count_of(svg, "</g>"));
+}

@@ -1,0 +1,136 @@
+// Paces that published runs show: groups, factors and intervals from numbers derived here.
+#include "validation/published/paces.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/config/paces.h"
+#include "core/config/published_names.h"
+#include "core/error.h"
+#include "validation/published/select.h"
+
+namespace stepcast::studies {
+namespace {
+
+/// Runs simulated in 1 s on plans that fit.
+struct Runs {
+  std::vector<PublishedRow> rows = std::vector<PublishedRow>(16);
+  std::vector<PublishedPrediction> predictions;
+
+  void add(const std::string& source, const std::string& device, const std::string& framework,
+           const std::string& plan, double measured) {
+    PublishedPrediction p;
+    p.row = &rows.at(predictions.size());
+    p.source = source;
+    p.device = device;
+    p.framework = framework;
+    p.plan = plan;
+    p.measured = measured;
+    p.at_peak = 0.5;
+    p.curve = {1};
+    p.capacity = 1;
+    predictions.push_back(p);
+  }
+};
+
+const PaceGroup& group(const PaceTable& table, const std::string& device,
+                       const std::string& framework, const std::string& family) {
+  const auto found =
+      std::find_if(table.groups.begin(), table.groups.end(), [&](const PaceGroup& g) {
+        return g.device == device && g.framework == framework && g.family == family;
+      });
+  REQUIRE(found != table.groups.end());
+  return *found;
+}
+
+TEST_CASE("a source counts once in a pace, however many rows it has", "[studies][published]") {
+  Runs runs;
+  for (int i = 0; i < 5; ++i) {
+    runs.add("many", "h100", "core", "fsdp", 2);
+  }
+  runs.add("one", "h100", "core", "fsdp", 1.2);
+  runs.add("other", "h100", "core", "fsdp", 1.5);
+  const auto rows = pointers(runs.predictions);
+  // A third of the weight each at 1.2, 1.5 and 2.
+  CHECK(pace_factor(rows) == Approx(1.5));
+  CHECK(pace_factor({}) == 1);
+}
+
+TEST_CASE("rows of plans that do not fit, and of whole runs, give no pace",
+          "[studies][published]") {
+  Runs runs;
+  runs.add("a", "h100", "core", "fsdp", 1.5);
+  runs.add("a", "h100", "core", "fsdp", 3);
+  runs.add("a", "h100", "core", "fsdp", 3);
+  runs.add("a", "h100", "core", "fsdp", 3);
+  runs.predictions[1].memory = 2;  // of 1
+  runs.rows[2].hours_of = "run";
+  runs.predictions[3].skipped = "why";
+  const PaceTable table = fit_paces(pointers(runs.predictions));
+  CHECK(group(table, "h100", "core", "fsdp").rows == 1);
+  CHECK(group(table, "", "", "").factor == Approx(1.5));
+}
+
+TEST_CASE("intervals are those of sources left out in turn, and wider where the group is",
+          "[studies][published]") {
+  Runs runs;
+  runs.add("a", "h100", "core", "tensor/pipeline", 1);
+  runs.add("b", "h100", "core", "tensor/pipeline", 1.1);
+  runs.add("c", "h100", "core", "tensor/pipeline", 1.21);
+  runs.add("d", "a100", "light", "fsdp", 2);
+  const PaceTable table = fit_paces(pointers(runs.predictions));
+  // Three sources measure the group: a lies ln 1.1 below the others' lower middle 1.1, b ln 1.1
+  // above 1, c ln 1.21 above 1. 0.9 * 4 / 3 of them is more than all: the largest.
+  const PaceGroup& own = group(table, "h100", "core", "tensor/pipeline");
+  CHECK(own.factor == Approx(1.1));
+  CHECK(own.high == Approx(1.1 * 1.21).margin(1e-4));
+  CHECK(own.low == Approx(1.1 / 1.21).margin(1e-4));
+  CHECK(own.sources == 3);
+  // d has no other of its kind, so all runs say 1.1 of it: ln(2 / 1.1) off.
+  const PaceGroup& all = group(table, "", "", "");
+  CHECK(all.factor == Approx(1.1));
+  CHECK(all.high == Approx(2).margin(1e-4));
+  // Nothing of its family was left out and predicted by its like: as wide as the widest of all.
+  const PaceGroup& alone = group(table, "a100", "light", "fsdp");
+  CHECK(alone.factor == Approx(2));
+  CHECK(alone.high == Approx(2 * 2 / 1.1).margin(1e-4));
+}
+
+TEST_CASE("the rows of the nearest group predict a source that is left out",
+          "[studies][published]") {
+  Runs runs;
+  runs.add("a", "h100", "core", "tensor/pipeline", 1);
+  runs.add("b", "a100", "core", "tensor/pipeline", 1.2);
+  runs.add("c", "a100", "light", "tensor/pipeline", 1.4);
+  runs.add("d", "a100", "light", "fsdp", 1.6);
+  const auto all = pointers(runs.predictions);
+  const auto nearest = [&](std::size_t of) {
+    const auto others =
+        where(all, [&](const PublishedPrediction& p) { return p.source != all[of]->source; });
+    return pace_factor(pace_rows(others, *all[of]));
+  };
+  CHECK(nearest(0) == Approx(1.2));  // the framework elsewhere
+  CHECK(nearest(2) == Approx(1.2));  // its family on its GPU
+  CHECK(nearest(3) == Approx(1.2));  // all
+}
+
+TEST_CASE("paces survive their file", "[studies][published]") {
+  Runs runs;
+  runs.add("a", "h100", "core", "tensor/pipeline", 1.25);
+  runs.add("b", "h100", "core", "fsdp", 1.5);
+  PaceTable table = fit_paces(pointers(runs.predictions));
+  table.source = "a test";
+  const std::string text = config::paces_to_json(table);
+  const PaceTable again = config::read_paces(config::text_source(text.c_str(), "paces.json"));
+  CHECK(config::paces_to_json(again) == text);
+  CHECK(group(again, "h100", "core", "fsdp").factor == Approx(1.5));
+  CHECK_THROWS_AS(config::read_paces(config::text_source(R"({"groups": [{}]})", "paces.json")),
+                  InputError);
+}
+
+}  // namespace
+}  // namespace stepcast::studies

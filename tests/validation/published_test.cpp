@@ -1,0 +1,204 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "core/config/published_names.h"
+#include "core/error.h"
+#include "studies/fit/error_statistics.h"
+#include "validation/published/published.h"
+
+using namespace stepcast;
+using namespace stepcast::studies;
+
+namespace {
+
+config::Library library() { return {STEPCAST_SOURCE_DIR}; }
+
+/// Two publications of one GPU, made up: rows differ in batch only, the second is measured 10 %
+/// slower than the first.
+constexpr const char* kNames = R"({
+  "gpus": [{"name": "a100", "aliases": ["A100"], "set": {"system": "dgx-a100-80gb"}}],
+  "precisions": [{"name": "bf16", "aliases": ["bf16"], "set": {"formats.compute": "bf16"}}],
+  "sources": [{"source": "first", "begins": "First", "stack": "no-overlap", "evidence": "test"},
+              {"source": "second", "begins": "Second", "framework": "x", "stack": "no-overlap",
+               "set": {"attention": "unfused"}, "evidence": "test"}]})";
+constexpr const char* kStacks = R"({
+  "stacks": [{"name": "no-overlap", "framework": "f", "default_of": ["tensor/pipeline"], "set": {},
+              "evidence": "test"}]})";
+
+config::PublishedNames names_of(const std::string& names) {
+  return config::read_published_names(config::text_source(names.c_str(), "names"),
+                                      config::text_source(kStacks, "stacks"));
+}
+
+constexpr const char* kHeader =
+    "id,source,table,retrieved_from,framework,model,hidden,layers,heads,kv_heads,ffn,act,n_experts,"
+    "topk,seq,vocab,gpus,gpu,gpus_per_node,inter_gbps_GBps_per_gpu,gbs,mbs,tp,pp,vpp,cp,ep,sp,"
+    "zero_stage,schedule,recompute,precision,flash_attn,iter_time_s,iter_time_derived,"
+    "tokens_per_s_per_gpu,mfu_pct,mem_GiB\n";
+
+/// A table in a file of its own; gone when the test ends.
+class Table {
+ public:
+  explicit Table(const std::string& text)
+      : path_(std::filesystem::temp_directory_path() /
+              ("stepcast-published-" + std::to_string(::getpid()) + ".csv")) {
+    std::ofstream(path_) << kHeader << text;
+  }
+  ~Table() { std::filesystem::remove(path_); }
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string line(const std::string& id, const std::string& source, int batch, double seconds,
+                 const std::string& memory = "") {
+  return id + "," + source + ",t,file,x,GPT,1024,4,16,,,GELU2,,,1024,50000,8,A100,8,," +
+         std::to_string(batch) + ",1,2,1,,1,1,0,0,1F1B,none,bf16,," + std::to_string(seconds) +
+         ",0,,," + memory + "\n";
+}
+
+std::vector<PublishedPrediction> predict(const std::vector<PublishedRow>& rows,
+                                         const config::PublishedNames& names) {
+  return predict_published(rows, names, library(), {});
+}
+
+}  // namespace
+
+TEST_CASE("a published row becomes a job by one rule", "[studies][published]") {
+  const auto names = names_of(kNames);
+  const Table table(line("a", "First (2020)", 32, 1) + line("b", "Second", 32, 1));
+  const auto rows = read_published(table.path());
+  REQUIRE(rows.size() == 2);
+  const Job job = job_of(rows[0], names, library());
+  const TransformerWorkload& w = *job.workload.transformer();
+  CHECK(w.kv_heads == 16);
+  CHECK(w.ffn_hidden == 4096);
+  CHECK(w.tied_embeddings);
+  // 50,000 rows up to a multiple of 128 * 2 tensor ranks: 196 * 256.
+  CHECK(w.vocabulary == 50176);
+  CHECK(job.parallel.data == 4);
+  CHECK(job.flash_attention);
+  CHECK_FALSE(job_of(rows[1], names, library()).flash_attention);  // says its stack
+}
+
+TEST_CASE("a source's recipe for some models stands before its others", "[studies][published]") {
+  std::string text = kNames;
+  text.insert(text.find(R"({"source": "first")"),
+              R"({"source": "first", "begins": "First", "models": ["GPT"], "stack": "no-overlap",
+                  "set": {"attention": "unfused"}, "evidence": "test"}, )");
+  const auto names = names_of(text);
+  std::string other = line("b", "First", 32, 1);
+  other.replace(other.find(",GPT,"), 5, ",GPT-2,");
+  const Table table(line("a", "First", 32, 1) + other);
+  const auto rows = read_published(table.path());
+  CHECK_FALSE(job_of(rows[0], names, library()).flash_attention);
+  CHECK(job_of(rows[1], names, library()).flash_attention);
+}
+
+TEST_CASE("scalars come from other sources, or from the first row", "[studies][published]") {
+  const auto names = names_of(kNames);
+  // The measurements follow from the predictions: the first source 1.2 times as long, the second
+  // 1.5 times.
+  const Table draft(line("a", "First", 32, 1) + line("b", "First", 64, 1) +
+                    line("c", "Second", 32, 1) + line("d", "Second", 64, 1));
+  auto rows = read_published(draft.path());
+  const auto plain = predict(rows, names);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].seconds = plain[i].seconds(1) * (i < 2 ? 1.2 : 1.5);
+  }
+  const auto predictions = predict(rows, names);
+  const auto check = [&](PublishedRegime regime, const char* group, double bias, std::size_t n) {
+    const auto suite = validate_published(predictions, regime).suite;
+    const auto found = std::find_if(suite.groups.begin(), suite.groups.end(),
+                                    [&](const auto& g) { return g.name == group; });
+    REQUIRE(found != suite.groups.end());
+    CHECK(found->errors.bias == Approx(bias).margin(1e-9));
+    CHECK(found->errors.n == n);
+  };
+  check(PublishedRegime::kLoso, "first / a100", 1.5 / 1.2 - 1, 2);
+  check(PublishedRegime::kLoso, "second / a100", 1.2 / 1.5 - 1, 2);
+  check(PublishedRegime::kOneRow, "first / a100", 0, 1);
+}
+
+TEST_CASE("rows that cannot be predicted say why and are counted", "[studies][published]") {
+  const auto names = names_of(kNames);
+  std::string unknown_gpu = line("gpu", "First", 32, 1);
+  unknown_gpu.replace(unknown_gpu.find("A100"), 4, "TPU4");
+  std::string no_heads = line("heads", "First", 32, 1);
+  no_heads.replace(no_heads.find(",16,"), 4, ",,");
+  const Table table(line("a", "First", 32, 1) + line("again", "First", 32, 1) +
+                    line("batch", "First", 33, 1) + line("negative", "First", 32, -1) +
+                    line("source", "Third", 32, 1) + unknown_gpu + no_heads);
+  const auto rows = read_published(table.path());
+  const auto suite = validate_published(predict(rows, names), PublishedRegime::kLoso).suite;
+  REQUIRE(suite.rows.size() == 7);
+  const auto says = [&](std::size_t i, const char* text) {
+    REQUIRE(suite.rows[i].skipped);
+    CHECK_THAT(*suite.rows[i].skipped, Catch::Contains(text));
+  };
+  CHECK_FALSE(suite.rows[0].skipped);
+  says(1, "again");
+  says(2, "33 is not divisible by data * micro");
+  says(3, "iter_time_s: found '-1");
+  CHECK_FALSE(suite.rows[4].skipped);  // an unknown publication: the stack of its kind of plan
+  says(5, "TPU4");
+  says(6, "heads: the source does not state it");
+  std::size_t skipped = 0;
+  for (const auto& g : suite.groups) {
+    skipped += g.name.find(" / ") != std::string::npos ? g.skipped : 0;
+  }
+  CHECK(skipped == 4);  // the one listed again is left out, not refused
+}
+
+TEST_CASE("a table without a column, and an alias file with an unknown key, are refused",
+          "[studies][published]") {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("stepcast-published-" + std::to_string(::getpid()) + ".csv");
+  std::ofstream(path) << "id,source\na,b\n";
+  CHECK_THROWS_WITH(read_published(path), Catch::Contains("has no column"));
+  std::filesystem::remove(path);
+  CHECK_THROWS_WITH(names_of(R"({"gpus": [], "cpus": []})"),
+                    Catch::Contains("names: ") && Catch::Contains("cpus"));
+}
+
+TEST_CASE("a scalar of the host moves the step where the host is the limit",
+          "[studies][published]") {
+  PublishedPrediction p;
+  p.measured = 3;
+  p.curve = {1, 1, 1, 1, 1.5, 2, 4};
+  CHECK(p.seconds(0.25) == Approx(1));
+  CHECK(p.seconds(3) == Approx(3));  // halfway from 2 at x2 to 4 at x4
+  CHECK(published_scalar({&p}) == Approx(3).epsilon(0.03));
+}
+
+TEST_CASE("Kendall's tau and regret of small orders", "[studies]") {
+  const std::vector<double> measured{1, 2, 3, 4};
+  CHECK(kendall_tau(measured, measured) == Approx(1));
+  // One of six pairs is the other way round: (5 - 1) / 6.
+  const std::vector<double> swapped{1, 3, 2, 4};
+  CHECK(kendall_tau(swapped, measured) == Approx(4.0 / 6));
+  const std::vector<double> reversed{4, 3, 2, 1};
+  CHECK(kendall_tau(reversed, measured) == Approx(-1));
+  CHECK(regret_of(measured, measured) == Approx(0));
+  CHECK(regret_of(reversed, measured) == Approx(3));  // picks 4 where 1 was there
+}
+
+TEST_CASE("the installed alias file is read whole", "[studies][published]") {
+  const auto names = config::load_published_names(library());
+  CHECK(names.sources.size() >= 30);
+  for (const char* family : {"tensor/pipeline", "fsdp", "experts"}) {
+    CHECK(names.default_stack(family) != nullptr);
+  }
+  for (const auto& stack : names.stacks) {
+    CAPTURE(stack.name);
+    CHECK_FALSE(stack.evidence.empty());
+  }
+}

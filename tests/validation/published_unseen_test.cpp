@@ -1,0 +1,141 @@
+// Tables of runs whose scalars another table gives.
+#include "validation/published/unseen.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/config/published_names.h"
+#include "validation/csv_table.h"
+
+namespace stepcast::studies {
+namespace {
+
+/// Runs predicted 1 s without a scalar.
+struct Runs {
+  std::vector<PublishedRow> rows;
+  std::vector<PublishedPrediction> predictions;
+
+  explicit Runs(std::size_t n) : rows(n) {}
+  void add(const std::string& source, const std::string& family, double measured,
+           const std::string& hours_of = "", const std::string& device = "a100") {
+    PublishedRow& row = rows.at(predictions.size());
+    row.id = source;
+    row.hours_of = hours_of;
+    PublishedPrediction p;
+    p.row = &row;
+    p.source = source;
+    p.framework = family;
+    p.device = device;
+    p.measured = measured;
+    p.at_peak = 0.5;
+    p.curve = {1};
+    predictions.push_back(p);
+  }
+};
+
+const ValidationGroup& group(const PublishedValidation& of, const std::string& name) {
+  const auto& groups = of.suite.groups;
+  const auto found = std::find_if(groups.begin(), groups.end(),
+                                  [&](const ValidationGroup& g) { return g.name == name; });
+  REQUIRE(found != groups.end());
+  return *found;
+}
+
+TEST_CASE("scalars come from the other table alone", "[studies][published]") {
+  Runs others(4);
+  others.add("x", "near", 1.2);
+  others.add("y", "far", 2);
+  others.add("y", "far", 2);
+  others.add("z", "near", 3, "", "h100");
+  Runs runs(4);
+  runs.add("m", "near", 1.5, "steps");  // its family on its GPU: x1.2
+  runs.add("n", "none", 2, "run");      // its family on its GPU: sources at 1.2 and 2, the lower
+  runs.add("n", "none", 4, "run");
+  runs.add("o", "near", 1, "steps", "v100");  // nothing ran that GPU: its family on others, x1.2
+  const PublishedValidation out = validate_unseen(runs.predictions, others.predictions);
+  CHECK(group(out, "m / a100").errors.bias == Approx(1.2 / 1.5 - 1));
+  CHECK(group(out, "n / a100").errors.worst == Approx(1 - 1.2 / 4));
+  CHECK(group(out, "n / a100").errors.mean == Approx((0.4 + 0.7) / 2));
+  CHECK(group(out, "o / v100").errors.mean == Approx(0.2));
+  CHECK(group(out, "runs: steps").errors.n == 2);
+  CHECK(group(out, "runs: whole runs").errors.mean == Approx((0.4 + 0.7) / 2));
+  // 1 / 1.5, 1 / 2, 1 / 4 and 1 of what was measured.
+  CHECK(group(out, "runs: all, no scalar").errors.mean == Approx((1.0 / 3 + 0.5 + 0.75 + 0) / 4));
+  // 20 %, 55 % and 20 %: each source once.
+  CHECK(group(out, "runs: mean of each source, sources alike").errors.mean == Approx(0.95 / 3));
+  CHECK(out.suite.pass);
+}
+
+TEST_CASE("a row that is not predicted is counted and fails the suite", "[studies][published]") {
+  Runs others(1);
+  others.add("x", "f", 1);
+  Runs runs(2);
+  runs.add("m", "f", 1);
+  runs.add("m", "f", 1);
+  runs.predictions[1].skipped = "runs.csv:3: heads";
+  const PublishedValidation out = validate_unseen(runs.predictions, others.predictions);
+  CHECK_FALSE(out.suite.pass);
+  CHECK(out.suite.rows[1].skipped == "runs.csv:3: heads");
+  CHECK(group(out, "runs: all").skipped == 1);
+}
+
+TEST_CASE("rows inside an interval, of all and by source", "[studies][published]") {
+  Runs runs(4);
+  runs.add("m", "f", 1.1);
+  runs.add("m", "f", 1.2);
+  runs.add("m", "f", 3);
+  runs.add("n", "f", 0.9);
+  StepSpread spread;
+  spread.low = std::log(0.8);
+  spread.high = std::log(1.25);
+  const IntervalCount count = count_held(runs.predictions, spread);
+  CHECK(count.rows == 4);
+  CHECK(count.held == 3);
+  CHECK(count.by_source == Approx((2.0 / 3 + 1) / 2));
+}
+
+const std::filesystem::path kRuns =
+    std::filesystem::path(STEPCAST_SOURCE_DIR) / "workloads" / "published" / "pretraining.csv";
+
+TEST_CASE("the pretraining runs agree with themselves", "[studies][published]") {
+  CsvTable table(kRuns, "data/llm/published.csv");
+  std::set<std::string> ids;
+  while (table.next()) {
+    INFO(table.place());
+    std::string unusable;
+    const auto number = [&](const char* column) { return table.positive_or(column, 1, unusable); };
+    CHECK(ids.insert(table.text("id")).second);
+    CHECK_FALSE(table.text("retrieved_from").empty());
+    const std::string of = table.text("hours_of");
+    CHECK((of == "run" || of == "steps"));
+    // Hours of a run are hours of its tokens; a rate is stated or follows from them.
+    if (of == "run" || !table.text("device_hours").empty()) {
+      const double rate = number("tokens") / (number("device_hours") * 3600);
+      CHECK(number("tokens_per_s_per_gpu") == Approx(rate).epsilon(1e-4));
+    }
+    if (!table.text("dp").empty()) {
+      CHECK(number("tp") * number("pp") * number("cp") * number("dp") == number("gpus"));
+    }
+    CHECK(unusable == "");
+  }
+  CHECK(ids.size() == 57);
+}
+
+TEST_CASE("every pretraining run becomes a job", "[studies][published]") {
+  const config::Library library{STEPCAST_SOURCE_DIR};
+  const auto names = config::load_published_names(library);
+  for (const PublishedRow& row : read_published(kRuns)) {
+    INFO(row.place);
+    const Job job = job_of(row, names, library);
+    CHECK(job.devices == row.devices);
+    CHECK(job.batch.global == row.global);
+  }
+}
+
+}  // namespace
+}  // namespace stepcast::studies

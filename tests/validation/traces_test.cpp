@@ -1,0 +1,48 @@
+// What `stepcast validate traces` says of recordings whose content is known.
+#include "validation/traces.h"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <iostream>
+
+#include "core/error.h"
+
+using namespace stepcast;
+
+TEST_CASE("a native recording is one set, replayed and scored", "[studies][validate]") {
+  const auto sets =
+      studies::replay_sets(std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/dlrm-2");
+  REQUIRE(sets.size() == 1);
+  CHECK(sets[0].ranks == 2);
+  CHECK(sets[0].steps == 8);
+  CHECK(sets[0].scored());
+  CHECK(std::abs(sets[0].replay->error) < 0.05);
+  CHECK_THROWS_AS(studies::replay_sets("no such folder"), InputError);
+}
+
+TEST_CASE("folders of ranks are one run, files of other runs are not; host-bound sets say so",
+          "[studies][validate][kineto]") {
+  const std::filesystem::path folder = std::filesystem::path(STEPCAST_SHARED_DATA) / "traces";
+  if (!std::filesystem::exists(folder)) {
+    std::cout << "skipped: no " << folder << '\n';
+    return;
+  }
+  // Alike but for digits, a day apart: two runs.
+  const auto apart = studies::replay_sets(folder / "kineto-tb");
+  REQUIRE(apart.size() == 2);
+  for (const studies::TraceSet& set : apart) {
+    CHECK(set.steps == 6);
+    CHECK(set.scored());
+  }
+  const auto ranks = studies::replay_sets(folder / "dlrm8-kineto");
+  REQUIRE(ranks.size() == 1);
+  const studies::TraceSet& dlrm = ranks.front();
+  CHECK(dlrm.ranks == 8);
+  CHECK(dlrm.collectives == 64);  // 8 on each rank
+  REQUIRE(dlrm.replay.has_value());
+  CHECK(dlrm.replay->host_bound);
+  CHECK(dlrm.skipped == std::optional<std::string>("host-bound"));
+  CHECK(dlrm.replay->kernel_start_p50 <= microseconds(10));
+  CHECK(dlrm.replay->kernel_start_p95 <= microseconds(500));
+  CHECK(dlrm.replay->stripped_wait > microseconds(1000));
+}

@@ -1,0 +1,451 @@
+#include "validation/dlrm.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "core/config/published_names.h"
+#include "core/device_names.h"
+#include "core/error.h"
+#include "core/statistics.h"
+#include "validation/csv_table.h"
+#include "validation/multi_hot_access.h"
+#include "studies/predict/predict.h"
+#include "workloads/embedding_plan/plan_hugectr.h"
+
+namespace stepcast::studies {
+namespace {
+
+constexpr double kBound = 0.10;                                ///< of rounds: mean |error|
+constexpr double kMedian = 0.08, kWorst = 0.20, kBias = 0.04;  ///< of generations left out
+constexpr double kTrainingSamples = 4'195'197'692;             ///< Criteo, 23 days
+constexpr const char* kConstantRate = "constant samples/s";
+constexpr const char* kPerBandwidth = "samples per byte/s of memory";
+
+void read_file(const std::filesystem::path& file, std::vector<DlrmStepTime>& rows) {
+  CsvTable table(file, "data/dlrm/mlperf_step_times.csv");
+  const bool per_run = table.has("run");
+  while (table.next()) {
+    DlrmStepTime row;
+    row.place = table.place();
+    row.round = table.text("round");
+    row.organisation = table.text("org");
+    row.system = table.text("system");
+    row.benchmark = table.text("benchmark");
+    row.gpu = table.text("gpu");
+    const auto count = [&](std::string_view column) {
+      return static_cast<std::int64_t>(table.positive(column, row.unusable));
+    };
+    row.gpus = count("gpus");
+    row.nodes = count("nodes");
+    row.batch = count("global_batch");
+    row.seconds =
+        table.positive(per_run ? "median_step_ms" : "step_ms_median", row.unusable) * 1e-3;
+    if (per_run) {
+      const std::string run = table.text("run");
+      std::from_chars(run.data(), run.data() + run.size(), row.run);
+    } else if (row.seconds > 0) {
+      row.spread = (table.positive("step_ms_max_run", row.unusable) -
+                    table.positive("step_ms_min_run", row.unusable)) *
+                   1e-3 / row.seconds;
+    }
+    rows.push_back(std::move(row));
+  }
+}
+
+struct Benchmark {
+  std::string_view name, workload, optimizer;
+  bool multi_hot = false;
+};
+constexpr std::array kBenchmarks{
+    Benchmark{"dlrm", "mlperf-dlrm-v1", "sgd"},
+    Benchmark{"dlrm_dcnv2", "mlperf-dlrm-v2", "adagrad", true},
+};
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kGenerations{
+    {{"a100", "A100"},
+     {"h100", "H100"},
+     {"h200", "H200"},
+     {"b200", "Blackwell"},
+     {"gb200", "Blackwell"}}};
+
+struct Predicted {
+  double facts = 0, models = 0;
+  double bandwidth = 0;  ///< of a device's memory, bytes/s
+  bool in_range = false;
+  std::string parts;  ///< where the step predicted from the models goes
+};
+
+std::string parts_of(const StepPrediction& p) {
+  constexpr std::size_t kLongest = 5;
+  std::string text =
+      fmt::format("compute {:.2f} ms, exposed communication {:.2f} ms; longest kinds",
+                  p.split.compute.base() * 1e3, p.split.exposed_communication.base() * 1e3);
+  for (std::size_t i = 0; i < std::min(kLongest, p.by_kind.size()); ++i) {
+    text += fmt::format("{} {} {:.2f} ms", i > 0 ? "," : "", p.by_kind[i].name,
+                        p.by_kind[i].time.base() * 1e3);
+  }
+  return text;
+}
+
+/// Rows of one system differ only in what was measured: each job is predicted once.
+class Predictions {
+ public:
+  explicit Predictions(const config::Library& library) : library_(library) {}
+  const Predicted& of(const DlrmStepTime& row) {
+    const std::string key = fmt::format("{}|{}|{}|{}", row.benchmark, row.gpu, row.gpus, row.batch);
+    if (const auto known = all_.find(key); known != all_.end()) {
+      return known->second;
+    }
+    Job job = job_of(row, library_);
+    const StepPrediction with_models = predict(job);
+    job.calibration.kind = Calibration::Kind::kNone;
+    const StepPrediction from_facts = predict(job);
+    return all_
+        .emplace(key, Predicted{from_facts.iteration.base(), with_models.iteration.base(),
+                                job.system.device.bandwidth.base(), with_models.in_calibrated_range,
+                                parts_of(with_models)})
+        .first->second;
+  }
+
+ private:
+  const config::Library& library_;
+  std::map<std::string, Predicted> all_;
+};
+
+/// The row each round's scalar comes from.
+std::map<std::string, const DlrmStepTime*> reference_rows(const std::vector<DlrmStepTime>& rows) {
+  std::map<std::string, const DlrmStepTime*> chosen;
+  for (const DlrmStepTime& row : rows) {
+    if (!row.unusable.empty()) {
+      continue;
+    }
+    const DlrmStepTime*& now = chosen[row.round];
+    const auto rank = [](const DlrmStepTime* r) {
+      return r == nullptr ? 0 : (r->run < 0 ? 2 : 1) + (r->organisation == "NVIDIA" ? 4 : 0);
+    };
+    if (rank(&row) > rank(now)) {
+      now = &row;
+    }
+  }
+  return chosen;
+}
+
+bool same_system(const DlrmStepTime& a, const DlrmStepTime& b) {
+  return a.round == b.round && a.organisation == b.organisation && a.system == b.system;
+}
+
+/// A usable row under every regime.
+struct Scored {
+  const DlrmStepTime* row = nullptr;
+  const DlrmStepTime* reference = nullptr;  ///< of its round
+  Predicted predicted;
+  double of_round = 0;   ///< the models' times the scalar of the round
+  double of_others = 0;  ///< times that of the other generations; 0 where there are none
+  double naive_others = 0;
+  [[nodiscard]] bool is_reference() const { return same_system(*row, *reference); }
+  [[nodiscard]] bool is_median() const { return row->run < 0; }
+  /// Samples per byte of device memory: what the naive predictor holds constant.
+  [[nodiscard]] double work() const {
+    return static_cast<double>(row->batch) / static_cast<double>(row->gpus) / predicted.bandwidth;
+  }
+};
+
+using Rows = std::vector<Scored>;
+
+/// A row of a round of one GPU has the scalar of its round.
+bool crosses_generations(const Scored& s) {
+  return s.row->benchmark == "dlrm_dcnv2" && s.of_round == 0;
+}
+
+/// Of the rows of other generations: how much longer they take than `predicted` says.
+template <typename Value>
+double scalar_of_others(const Rows& all, const std::string& generation, Value predicted) {
+  std::vector<double> ratios;
+  for (const Scored& s : all) {
+    if (crosses_generations(s) && s.is_median() && s.row->generation() != generation) {
+      ratios.push_back(s.row->seconds / predicted(s));
+    }
+  }
+  return ratios.empty() ? 0 : middle_of(std::move(ratios));
+}
+
+void scale_by_others(Rows& all) {
+  for (Scored& s : all) {
+    if (crosses_generations(s)) {
+      const std::string generation = s.row->generation();
+      s.of_others = s.predicted.models * scalar_of_others(all, generation, [](const Scored& other) {
+                      return other.predicted.models;
+                    });
+      s.naive_others = s.work() * scalar_of_others(all, generation, [](const Scored& other) {
+                         return other.work();
+                       });
+    }
+  }
+}
+
+double at_constant_rate(const Scored& s) {
+  return static_cast<double>(s.row->batch) / static_cast<double>(s.reference->batch) *
+         s.reference->seconds;
+}
+
+struct Naive {
+  const char* name = kConstantRate;
+  double (*of)(const Scored&) = at_constant_rate;
+};
+
+template <typename Wanted, typename Value>
+ValidationGroup group(const std::string& name, const Rows& all, Wanted wanted, Value value,
+                      Naive naive = {}) {
+  std::vector<ValidationRow> rows;
+  double in_range = 0;
+  double spread = 0;
+  double naive_errors = 0;
+  for (const Scored& s : all) {
+    if (wanted(s)) {
+      rows.push_back({s.row->id(), s.row->seconds, value(s), {}});
+      in_range += s.predicted.in_range ? 1 : 0;
+      spread += s.row->spread;
+      naive_errors += std::abs(naive.of(s) / s.row->seconds - 1);
+    }
+  }
+  ValidationGroup g = group_of(name, rows);
+  const double n = std::max<double>(1, static_cast<double>(rows.size()));
+  g.in_range_share = in_range / n;
+  g.baseline = naive.name;
+  g.baseline_mean = naive_errors / n;
+  if (spread > 0) {
+    g.repeat_noise = spread / n;
+  }
+  return g;
+}
+
+/// Each generation predicted with the scalar of the others, and all of them.
+void add_generations(const Rows& all, ValidationSuite& suite) {
+  const auto value = [](const Scored& s) { return s.of_others; };
+  const Naive naive{kPerBandwidth, [](const Scored& s) { return s.naive_others; }};
+  const auto wanted = [](const Scored& s) { return s.is_median() && s.of_others > 0; };
+  ValidationGroup together = group("generations left out", all, wanted, value, naive);
+  if (together.errors.n == 0) {
+    return;
+  }
+  together.bound = fmt::format("median <= {:g} %, worst <= {:g} %, bias within {:g} %",
+                               100 * kMedian, 100 * kWorst, 100 * kBias);
+  together.pass = together.errors.median <= kMedian && together.errors.worst <= kWorst &&
+                  std::abs(together.errors.bias) <= kBias;
+  suite.groups.push_back(std::move(together));
+  std::set<std::string> generations;
+  for (const Scored& s : all) {
+    if (wanted(s)) {
+      generations.insert(s.row->generation());
+    }
+  }
+  for (const std::string& generation : generations) {
+    suite.groups.push_back(group(
+        "left out: " + generation, all,
+        [&](const Scored& s) { return wanted(s) && s.row->generation() == generation; }, value,
+        naive));
+    suite.notes.push_back(fmt::format(
+        "scalar of all generations but {}: x{:.4g}", generation,
+        scalar_of_others(all, generation, [](const Scored& s) { return s.predicted.models; })));
+  }
+}
+
+/// Rounds whose rows are all of one generation: one row can stand for the round.
+std::set<std::string> rounds_of_one_gpu(const Rows& all) {
+  std::map<std::string, std::set<std::string>> gpus;
+  for (const Scored& s : all) {
+    gpus[s.row->round].insert(s.row->generation());
+  }
+  std::set<std::string> rounds;
+  for (const auto& [round, named] : gpus) {
+    if (named.size() == 1) {
+      rounds.insert(round);
+    }
+  }
+  return rounds;
+}
+
+}  // namespace
+
+std::string DlrmStepTime::id() const {
+  const std::string name =
+      fmt::format("{} {} {} x{} batch {}", round, organisation, system, gpus, batch);
+  return run < 0 ? name : fmt::format("{} run {}", name, run);
+}
+
+std::string DlrmStepTime::generation() const {
+  const auto device = device_named(gpu);
+  for (const auto& [begins, name] : kGenerations) {
+    if (device && device->device.starts_with(begins)) {
+      return std::string(name);
+    }
+  }
+  return gpu;
+}
+
+std::vector<DlrmStepTime> read_dlrm_step_times(const std::filesystem::path& path) {
+  std::vector<DlrmStepTime> rows;
+  if (std::filesystem::is_directory(path)) {
+    read_file(path / "mlperf_step_times.csv", rows);
+    for (const char* more : {"mlperf_step_times_v4.1_v5.0.csv", "mlperf_step_times_per_run.csv"}) {
+      if (std::filesystem::exists(path / more)) {
+        read_file(path / more, rows);
+      }
+    }
+  } else {
+    read_file(path, rows);
+  }
+  if (rows.empty()) {
+    throw InputError(path.string(), "has no rows; expected those of data/dlrm");
+  }
+  return rows;
+}
+
+Job job_of(const DlrmStepTime& row, const config::Library& library) {
+  const auto benchmark = std::find_if(kBenchmarks.begin(), kBenchmarks.end(),
+                                      [&](const Benchmark& b) { return b.name == row.benchmark; });
+  if (benchmark == kBenchmarks.end()) {
+    throw InputError(row.place, fmt::format("benchmark: found '{}', expected dlrm or dlrm_dcnv2",
+                                            row.benchmark));
+  }
+  const auto device = device_named(row.gpu);
+  if (!device || device->system.empty()) {
+    throw InputError(row.place, fmt::format("gpu: '{}' stands for no system of the zoo", row.gpu));
+  }
+  const std::string source =
+      fmt::format("MLPerf Training DLRM {} {}", row.round, row.organisation);
+  const config::PublishedNames names = config::load_published_names(library);
+  std::vector<std::string> overrides{
+      fmt::format("workload={}", benchmark->workload), fmt::format("system={}", device->system),
+      fmt::format("devices={}", row.gpus), fmt::format("batch.global={}", row.batch),
+      "stack=HugeCTR", fmt::format("optimizer={}", benchmark->optimizer)};
+  for (const config::PublishedSource& s : names.sources) {
+    if (source.starts_with(s.begins)) {
+      const std::vector<std::string> set = s.settings.of(1, 1, 1);
+      overrides.insert(overrides.end(), set.begin(), set.end());
+      break;
+    }
+  }
+  Job job = config::load_job(config::text_source("", "stack HugeCTR"), overrides, library);
+  if (benchmark->multi_hot) {
+    for (EmbeddingTable& table : std::get<DlrmWorkload>(job.workload.model).tables) {
+      table.access = std::make_shared<const Access>(
+          multi_hot_access(*table.access, table.pooling, kTrainingSamples));
+    }
+  }
+  job.embedding_plan = workloads::hugectr_plan(job, workloads::hugectr_rule(job));
+  return job;
+}
+
+ValidationSuite validate_dlrm(const std::vector<DlrmStepTime>& rows, const config::Library& library,
+                              DlrmRegime regime) {
+  ValidationSuite suite;
+  suite.name = "dlrm";
+  const auto references = reference_rows(rows);
+  Predictions predictions(library);
+  Rows scored;
+  std::vector<std::string> refused(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const DlrmStepTime& row = rows[i];
+    if (!row.unusable.empty()) {
+      refused[i] = fmt::format("{}: {}", row.place, row.unusable);
+      continue;
+    }
+    try {
+      Scored s;
+      s.row = &row;
+      s.reference = references.at(row.round);
+      s.predicted = predictions.of(row);
+      scored.push_back(std::move(s));
+    } catch (const InputError& e) {
+      refused[i] = e.what();
+    }
+  }
+  const auto one_gpu = rounds_of_one_gpu(scored);
+  for (Scored& s : scored) {
+    s.of_round = one_gpu.contains(s.row->round) ? s.predicted.models * s.reference->seconds /
+                                                      predictions.of(*s.reference).models
+                                                : 0;
+  }
+  scale_by_others(scored);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    ValidationRow shown{rows[i].id(), rows[i].seconds, 0, {}};
+    if (!refused[i].empty()) {
+      shown.skipped = refused[i];
+      suite.rows.push_back(std::move(shown));
+      continue;
+    }
+    const Scored& s = scored[next++];
+    const double scaled = s.of_round > 0 ? s.of_round : s.of_others;
+    shown.predicted = regime == DlrmRegime::kFacts    ? s.predicted.facts
+                      : regime == DlrmRegime::kModels ? s.predicted.models
+                                                      : scaled;
+    const double scale = s.reference->seconds / predictions.of(*s.reference).models;
+    if (regime == DlrmRegime::kOneRow && s.of_round > 0 && s.is_reference()) {
+      shown.skipped = fmt::format("{} the scalar of {}, x{:.4g}",
+                                  s.row == s.reference ? "gives" : "of the system that gives",
+                                  s.row->round, scale);
+    } else if (regime == DlrmRegime::kOneRow && scaled == 0) {
+      shown.skipped = "no row of another generation or round gives a scalar";
+    }
+    if (s.row == s.reference) {
+      suite.notes.push_back(
+          s.of_round > 0
+              ? fmt::format("scalar of {} from {} {}: x{:.4g}", s.row->round, s.row->organisation,
+                            s.row->system, scale)
+              : fmt::format("{} {} {}", s.row->round, s.row->organisation, s.row->system));
+      suite.notes.push_back(fmt::format("  without a scalar {:.2f} ms: {}",
+                                        s.predicted.models * 1e3, s.predicted.parts));
+    }
+    suite.rows.push_back(std::move(shown));
+  }
+  const auto facts = [](const Scored& s) { return s.predicted.facts; };
+  const auto models = [](const Scored& s) { return s.predicted.models; };
+  const auto scaled = [](const Scored& s) { return s.of_round; };
+  const auto median_row = [](const Scored& s) { return s.is_median(); };
+  const auto held_out = [](const Scored& s) { return s.of_round > 0 && !s.is_reference(); };
+  const bool runs_only = std::none_of(scored.begin(), scored.end(), median_row);
+  const auto gate = [&](const Scored& s) { return held_out(s) && (runs_only || s.is_median()); };
+  add_generations(scored, suite);
+  ValidationGroup rounds = group("one scalar per round", scored, gate, scaled);
+  rounds.skipped = rows.size() - scored.size();
+  rounds.bound = fmt::format("mean <= {:g} %", 100 * kBound);
+  rounds.pass = rounds.errors.mean <= kBound;
+  suite.groups.push_back(std::move(rounds));
+  for (const std::string& round : one_gpu) {
+    suite.groups.push_back(group(
+        "one scalar, " + round, scored,
+        [&](const Scored& s) { return gate(s) && s.row->round == round; }, scaled));
+  }
+  if (!runs_only) {
+    suite.groups.push_back(group("models without a scalar", scored, median_row, models));
+    suite.groups.push_back(group("hardware facts only", scored, median_row, facts));
+    suite.groups.push_back(group(
+        "one scalar, run by run", scored,
+        [&](const Scored& s) { return held_out(s) && !s.is_median(); }, scaled));
+  }
+  std::erase_if(suite.groups, [](const ValidationGroup& g) { return g.errors.n == 0; });
+  std::vector<std::string> bounds;
+  for (const ValidationGroup& g : suite.groups) {
+    if (!g.bound.empty()) {
+      bounds.push_back(g.name + ": " + g.bound);
+    }
+  }
+  suite.bound = fmt::format("{}", fmt::join(bounds, "; "));
+  suite.pass =
+      !suite.groups.empty() && std::all_of(suite.groups.begin(), suite.groups.end(),
+                                           [](const ValidationGroup& g) { return g.pass; });
+  return suite;
+}
+
+}  // namespace stepcast::studies

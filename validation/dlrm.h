@@ -1,0 +1,58 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+#include "core/job/job.h"
+#include "validation/validation.h"
+
+namespace stepcast::studies {
+
+/// One line of a table of MLPerf DLRM step times: a system's median, or one of its runs.
+struct DlrmStepTime {
+  std::string place;  ///< file:line
+  std::string round, organisation, system, benchmark, gpu;
+  std::int64_t gpus = 0, nodes = 0, batch = 0;
+  int run = -1;          ///< -1: the median over runs
+  double seconds = 0;    ///< per step
+  double spread = 0;     ///< (slowest run - fastest run) / median; 0 where unknown
+  std::string unusable;  ///< why the line does not count, with what was expected
+  [[nodiscard]] std::string id() const;
+  /// "H100", "H200", "Blackwell" (B200 and GB200), "A100"; the GPU as written where it is no other.
+  [[nodiscard]] std::string generation() const;
+};
+
+/// Reads the tables with the columns of data/dlrm: `path` is a file, or a folder with
+/// mlperf_step_times.csv and, where they are there, mlperf_step_times_v4.1_v5.0.csv and
+/// mlperf_step_times_per_run.csv. Numbers that make no sense mark the
+/// line unusable. Errors: InputError for a missing file or column.
+std::vector<DlrmStepTime> read_dlrm_step_times(const std::filesystem::path& path);
+
+/// The job a submission ran: zoo workload and system by name, the stack HugeCTR
+/// (workloads/published/names.json), its own automatic plan with the settings of its submissions
+/// (workloads::hugectr_rule), and for dlrm_dcnv2 lookups as its multi-hot data have them
+/// (multi_hot_access). Errors: InputError naming the line for a benchmark or GPU that is not known.
+Job job_of(const DlrmStepTime& row, const config::Library& library);
+
+/// Which calibration the rows of the suite show.
+enum class DlrmRegime : std::uint8_t {
+  kFacts,   ///< hardware facts only
+  kModels,  ///< what device and system files carry, no scalar
+  kOneRow   ///< and a scalar: of dlrm_dcnv2 from the other generations of GPUs, else per round from
+            ///< one row of it, which is not scored
+};
+
+/// Step times of MLPerf DLRM submissions, predicted.
+/// Where dlrm_dcnv2 rows of several generations of GPUs are there, each generation is predicted
+/// with one scalar: the median of measured / predicted over the rows of the others. Naive
+/// predictor: one rate of samples per byte/s of device memory, their median likewise. Gate:
+/// recorded bounds of the median and worst |error| and the bias over all generations. Rounds of one
+/// GPU: the scalar is measured / predicted of the first NVIDIA row (the authors of the stack), else
+/// of the first row. Naive predictor: that row's samples/s. Gate: mean |error| <= 0.10 over those
+/// rounds. The runs one by one, and every regime, are further groups.
+ValidationSuite validate_dlrm(const std::vector<DlrmStepTime>& rows, const config::Library& library,
+                              DlrmRegime regime = DlrmRegime::kOneRow);
+
+}  // namespace stepcast::studies

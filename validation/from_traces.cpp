@@ -1,0 +1,341 @@
+#include "validation/from_traces.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "core/config/config.h"
+#include "core/error.h"
+#include "models/collectives/collective_form.h"
+#include "models/kernels/kernel_form.h"
+#include "studies/fit/calibrate.h"
+#include "studies/fit/linear_baseline.h"
+#include "studies/predict/predict.h"
+#include "studies/run/recorded_run.h"
+#include "workloads/build_graph.h"
+
+namespace stepcast::studies {
+namespace {
+
+/// An op as `traces_for` sees it.
+struct OpPoint {
+  std::vector<double> at;  ///< coordinates of its model, reuse distance; of a collective the bytes
+  double share = 0;        ///< of its job
+};
+using JobPoints = std::map<std::string, std::vector<OpPoint>>;  // by model key
+
+/// By rule of thumb: how long a core takes, to a factor of some.
+double rough_seconds(const Op& op) {
+  return 1e-6 + op.flops.base() / 5e10 + (op.bytes_read + op.bytes_written).base() / 5e9;
+}
+
+double rough_step(const ExecutionGraph& graph) {
+  const StepSample work = step_sample(graph, Seconds{});
+  return 5e-5 + work.flops / 5e10 + work.bytes / 5e9;
+}
+
+/// The form an op is fitted with on a core: the last that covers it, the generic ones only where no
+/// other does.
+const models::KernelForm& form_of(const Op& op) {
+  const models::KernelForm* chosen = nullptr;
+  for (const auto& form : models::builtin_kernel_forms()) {
+    if (form->covers(op) && (chosen == nullptr || form->name() != "memory.levels" ||
+                             chosen->name() == "memory.roofline")) {
+      chosen = form.get();
+    }
+  }
+  return *chosen;
+}
+
+JobPoints points_of(const ExecutionGraph& graph) {
+  JobPoints points;
+  std::map<const Op*, std::vector<double>> at;
+  double whole = 0;
+  for (const Program& program : graph.programs) {
+    for (const Call& call : program.calls) {
+      for (const Op& op : program.ops_of(program.segments[call.segment])) {
+        const std::string key = is_collective(op.kind)
+                                    ? models::collective_keys(op.kind, op.format).front()
+                                    : models::fitted_keys(op).front();
+        OpPoint point;
+        point.share = rough_seconds(op);
+        if (is_collective(op.kind)) {
+          point.at = {std::log1p((op.bytes_read + op.bytes_written).base())};
+        } else {
+          auto known = at.find(&op);
+          if (known == at.end()) {
+            const models::OpFacts facts(program, op);
+            known = at.emplace(&op, form_of(op).coordinates(facts)).first;
+            double distance = 1;
+            for (const models::OperandUse& use : facts.operands) {
+              distance = std::max(distance, use.distance);
+            }
+            known->second.push_back(std::log(distance));
+          }
+          point.at = known->second;
+        }
+        whole += point.share;
+        points[key].push_back(point);
+      }
+    }
+  }
+  for (auto& [key, of_key] : points) {
+    for (OpPoint& p : of_key) {
+      p.share /= whole;
+    }
+  }
+  return points;
+}
+
+/// For every op of `job` in order: distance to the nearest op of its key in `other`, weighted.
+std::vector<double> distances(const JobPoints& job, const JobPoints& other) {
+  constexpr double kNeverSeen = 8;
+  std::vector<double> out;
+  for (const auto& [key, points] : job) {
+    const auto seen = other.find(key);
+    for (const OpPoint& p : points) {
+      double nearest = kNeverSeen;
+      if (seen != other.end()) {
+        for (const OpPoint& q : seen->second) {
+          double distance = 0;
+          for (std::size_t k = 0; k < p.at.size(); ++k) {
+            distance += std::abs(p.at[k] - q.at[k]);
+          }
+          nearest = std::min(nearest, distance);
+        }
+      }
+      out.push_back(nearest * p.share);
+    }
+  }
+  return out;
+}
+
+/// Draws jobs of one family with all bounds in turn, none shorter than 0.2 ms or longer than 0.4 s
+/// a step by rule of thumb, which stands in for the prediction at first.
+std::vector<RuntimeCase> draw_jobs(CaseKind kind, std::size_t count, const System& system,
+                                   std::int64_t ranks, Draw& draw,
+                                   std::vector<ExecutionGraph>& graphs) {
+  const std::size_t bounds = 4;
+  std::vector<RuntimeCase> cases;
+  for (std::size_t turn = 0; cases.size() < count; ++turn) {
+    if (turn > 8 * (count + bounds)) {
+      throw InputError("--ranks", fmt::format("{}: hardly any drawn job splits over them", ranks));
+    }
+    const auto bound = static_cast<Bound>(turn % bounds);
+    if (kind == CaseKind::kTransformer && bound == Bound::kEmbedding) {
+      continue;  // transformers never are
+    }
+    for (int tries = 0; tries < 60; ++tries) {
+      RuntimeCase c;
+      c.kind = kind;
+      c.bound = bound;
+      try {
+        c.job = draw_case(kind, bound, system, ranks, draw);
+        ExecutionGraph graph = workloads::build_graph(c.job);
+        const double guess = rough_step(graph);
+        if (guess < 2e-4 || guess > 0.4) {
+          continue;
+        }
+        c.predicted = guess;
+        graphs.push_back(std::move(graph));
+        cases.push_back(std::move(c));
+        break;
+      } catch (const InputError&) {
+        continue;  // does not split over these ranks
+      }
+    }
+  }
+  return cases;
+}
+
+void trace_job(const RuntimeCase& c, const ExecutionGraph& graph,
+               const std::filesystem::path& folder, const FromTracesOptions& options,
+               runtime::MpiSession& session) {
+  runtime::RunOptions run;
+  run.warmup = std::clamp<std::int64_t>(std::llround(0.05 / c.predicted), 4, 20);
+  run.steps = std::clamp<std::int64_t>(std::llround(0.5 / c.predicted), 15, 60);
+  run.seed = options.seed;
+  run.real_time = true;
+  run_traced(c.job, graph, run, session,
+             {.folder = folder, .job = config::job_to_json(c.job), .producer = options.producer});
+}
+
+}  // namespace
+
+std::vector<std::size_t> traces_for(const std::vector<ExecutionGraph>& jobs,
+                                    const std::vector<ExecutionGraph>& candidates,
+                                    std::size_t wanted) {
+  const std::size_t n = candidates.size();
+  STEPCAST_CHECK(wanted >= 1 && wanted <= n, "{} of {} candidates", wanted, n);
+  std::vector<std::vector<std::vector<double>>> unseen(jobs.size());  // [job][candidate][op]
+  std::vector<JobPoints> points;
+  for (const ExecutionGraph& graph : candidates) {
+    points.push_back(points_of(graph));
+  }
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const JobPoints job = points_of(jobs[i]);
+    for (const JobPoints& candidate : points) {
+      unseen[i].push_back(distances(job, candidate));
+    }
+  }
+  const auto cost = [&](const std::vector<std::size_t>& chosen) {
+    double sum = 0;
+    for (const auto& job : unseen) {
+      for (std::size_t op = 0; op < job.front().size(); ++op) {
+        double nearest = std::numeric_limits<double>::infinity();
+        for (const std::size_t j : chosen) {
+          nearest = std::min(nearest, job[j][op]);
+        }
+        sum += nearest;
+      }
+    }
+    return sum;
+  };
+  // One from each range of step lengths: the middle one first, then exchanges while any leaves less
+  // unseen.
+  std::vector<std::size_t> by_length(n);
+  std::iota(by_length.begin(), by_length.end(), std::size_t{0});
+  std::stable_sort(by_length.begin(), by_length.end(), [&](std::size_t a, std::size_t b) {
+    return rough_step(candidates[a]) < rough_step(candidates[b]);
+  });
+  std::vector<std::size_t> chosen;
+  for (std::size_t range = 0; range < wanted; ++range) {
+    chosen.push_back(by_length[(2 * range + 1) * n / (2 * wanted)]);
+  }
+  double least = cost(chosen);
+  for (bool better = true; better;) {
+    better = false;
+    for (std::size_t range = 0; range < wanted; ++range) {
+      for (std::size_t at = range * n / wanted; at < (range + 1) * n / wanted; ++at) {
+        std::vector<std::size_t> next = chosen;
+        next[range] = by_length[at];
+        if (const double c = cost(next); c < least) {
+          least = c;
+          chosen = next;
+          better = true;
+        }
+      }
+    }
+  }
+  return chosen;
+}
+
+FromTracesResult validate_from_traces(const FromTracesOptions& options,
+                                      runtime::MpiSession& session) {
+  FromTracesResult result;
+  const System machine = local_machine(session);
+  Draw draw(Draw(options.seed).bits() ^ 0x7ace);
+  const double jobs = static_cast<double>(2 * (options.traces + options.cases));
+  double done = 0;
+  const auto progress = [&](const std::string& what) {
+    if (session.rank() == 0 && options.progress) {
+      options.progress(done++ / jobs, what);
+    }
+  };
+  std::vector<double> told;
+  for (const CaseKind kind : {CaseKind::kDlrm, CaseKind::kTransformer}) {
+    FromTracesFamily family;
+    family.kind = kind;
+    std::vector<ExecutionGraph> graphs;
+    std::vector<RuntimeCase> drawn =
+        draw_jobs(kind, options.cases, machine, session.size(), draw, graphs);
+    std::vector<ExecutionGraph> candidate_graphs;
+    const std::vector<RuntimeCase> candidates =
+        draw_jobs(kind, options.candidates, machine, session.size(), draw, candidate_graphs);
+    const std::vector<std::size_t> chosen = traces_for(graphs, candidate_graphs, options.traces);
+    std::vector<std::filesystem::path> folders;
+    for (const std::size_t i : chosen) {
+      const RuntimeCase& c = candidates[i];
+      progress("tracing " + c.job.workload.name);
+      folders.push_back(options.folder /
+                        fmt::format("{}-{}", kind == CaseKind::kDlrm ? "dlrm" : "transformer", i));
+      family.traced.push_back(c.job.workload.name);
+      trace_job(c, candidate_graphs[i], folders.back(), options, session);
+    }
+    session.rank_zero_does([&] {
+      family.fit = fit_traces(
+          folders, {.device = "local-cpu-core", .system = "local-cpu", .library = options.library});
+    });
+    for (std::size_t i = 0; i < drawn.size(); ++i) {
+      RuntimeCase& c = drawn[i];
+      c.predicted = c.linear = 0;
+      if (session.rank() == 0) {
+        Job job = c.job;  // runs as drawn: its ranks must agree on the system, and this one is ours
+        job.system = family.fit.system;
+        const StepPrediction p = predict(job, graphs[i]);
+        c.predicted = p.iteration.base();
+        c.in_range = p.in_calibrated_range;
+        c.linear = linear_baseline(family.fit.system.device.fitted.at("baseline"),
+                                   step_sample(graphs[i], seconds(1)))
+                       .base();
+      }
+      told.push_back(c.predicted);
+      result.cases.push_back(std::move(c));
+    }
+    result.families.push_back(std::move(family));
+  }
+  if (session.rank() == 0 && options.predicted) {
+    options.predicted(result.cases);
+  }
+  told = session.maximum(told);  // how often a case runs follows from its prediction
+  ValidateRuntimeOptions run;
+  run.seed = options.seed;
+  for (std::size_t i = 0; i < result.cases.size(); ++i) {
+    RuntimeCase& c = result.cases[i];
+    c.predicted = told[i];
+    progress(c.job.workload.name);
+    measure_case(c, run, session);
+  }
+  return result;
+}
+
+ValidationSuite from_traces_suite(const FromTracesResult& result) {
+  constexpr double kBar = 0.10;
+  ValidationSuite suite;
+  suite.name = "runtime from traces";
+  suite.bound = "mean <= 0.10";
+  suite.pass = true;
+  for (const FromTracesFamily& family : result.families) {
+    const std::string name(family.kind == CaseKind::kDlrm ? "dlrm" : "transformer");
+    std::vector<ValidationRow> rows;
+    std::vector<double> linear, noise;
+    double in_range = 0;
+    std::size_t skipped = 0;
+    for (const RuntimeCase& c : result.cases) {
+      if (c.kind != family.kind) {
+        continue;
+      }
+      suite.rows.push_back({c.job.workload.name, c.measured, c.predicted, c.skipped});
+      if (c.skipped) {
+        ++skipped;
+        continue;
+      }
+      rows.push_back(suite.rows.back());
+      linear.push_back(c.linear / c.measured - 1);
+      noise.push_back(c.noise);
+      in_range += c.in_range ? 1 : 0;
+    }
+    ValidationGroup group = group_of(name, rows);
+    group.skipped = skipped;
+    group.bound = suite.bound;
+    group.pass = !rows.empty() && group.errors.mean <= kBar;
+    group.baseline = "linear regression on FLOPs and bytes of the same traces";
+    group.baseline_mean = statistics_of(linear).mean;
+    if (!rows.empty()) {
+      group.in_range_share = in_range / static_cast<double>(rows.size());
+      group.repeat_noise = median_of(noise);
+    }
+    suite.pass = suite.pass && group.pass;
+    suite.groups.push_back(std::move(group));
+    suite.notes.push_back(
+        fmt::format("{} fitted on traces of: {}", name, fmt::join(family.traced, "; ")));
+  }
+  return suite;
+}
+
+}  // namespace stepcast::studies

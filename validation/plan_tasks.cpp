@@ -1,0 +1,337 @@
+#include "validation/plan_tasks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "core/error.h"
+#include "planner/baselines/baselines.h"
+#include "planner/baselines/table_wise.h"
+#include "studies/plan/plan.h"
+#include "workloads/embedding_plan/plan.h"
+
+namespace stepcast::studies {
+namespace {
+
+const std::vector<EmbeddingTable>& tables_of(const Job& job) { return job.workload.dlrm()->tables; }
+
+/// Lists every shard with its ranks renamed; equal texts are equal plans.
+std::string text_of(const EmbeddingPlan& plan,
+                    const std::function<std::int32_t(std::int32_t)>& as) {
+  std::string text;
+  for (const PlanTable& table : plan.tables) {
+    std::vector<std::string> shards;
+    for (const PlanShard& s : table.shards) {
+      std::vector<std::vector<std::int32_t>> groups;
+      for (const auto& group : s.groups) {
+        groups.emplace_back();
+        for (const std::int32_t r : group) {
+          groups.back().push_back(as(r));
+        }
+        std::sort(groups.back().begin(), groups.back().end());
+      }
+      std::sort(groups.begin(), groups.end());
+      shards.push_back(fmt::format("{}:{}:{}:{}:{}", static_cast<int>(s.sharding), s.rows[0],
+                                   s.columns[1] - s.columns[0], s.tier,
+                                   fmt::join(
+                                       [&] {
+                                         std::vector<std::string> t;
+                                         for (const auto& g : groups) {
+                                           t.push_back(fmt::format("{}", fmt::join(g, ",")));
+                                         }
+                                         return t;
+                                       }(),
+                                       "|")));
+    }
+    std::sort(shards.begin(), shards.end());
+    text += fmt::format("{};", fmt::join(shards, " "));
+  }
+  return text;
+}
+
+/// The least text over the renamings that leave the machine as it is.
+std::string canonical(const Job& job, const EmbeddingPlan& plan) {
+  const auto ranks = static_cast<std::int32_t>(job.devices);
+  const auto node = static_cast<std::int32_t>(workloads::node_size(job));
+  std::string least;
+  for (std::int32_t turn = 0; turn < ranks / node; ++turn) {
+    for (std::int32_t place = 0; place < node; ++place) {
+      const std::string text = text_of(plan, [&](std::int32_t r) {
+        return (r / node + turn) % (ranks / node) * node + (r % node + place) % node;
+      });
+      least = least.empty() || text < least ? text : least;
+    }
+  }
+  return least;
+}
+
+PlanTable table_as(const Job& job, const EmbeddingTable& table, ShardingKind kind,
+                   std::int64_t place) {
+  const auto ranks = job.devices;
+  const std::int64_t node = workloads::node_size(job);
+  PlanTable out;
+  out.name = table.name;
+  const std::array<std::int64_t, 2> all{0, table.dim};
+  switch (kind) {
+    case ShardingKind::kTableWise:
+      out.shards.push_back(planner::shard_on(table, kind, place, 1, all));
+      break;
+    case ShardingKind::kTableRowWise:
+      out.shards.push_back(planner::shard_on(table, kind, place / node * node, node, all));
+      break;
+    case ShardingKind::kColumnWise: {
+      const std::int64_t parts = table.dim % ranks == 0 ? ranks : 2;
+      for (std::int64_t p = 0; p < parts; ++p) {
+        out.shards.push_back(
+            planner::shard_on(table, kind, (place + p) % ranks, 1,
+                              {table.dim / parts * p, table.dim / parts * (p + 1)}));
+      }
+      break;
+    }
+    default:
+      out.shards.push_back(planner::shard_on(table, kind, 0, ranks, all));
+  }
+  return out;
+}
+
+/// Tables of at most `replicated` rows on every rank; those wider than `whole` columns by `wide`;
+/// the others whole, most costly first, to the rank with least.
+EmbeddingPlan mix(const Job& job, std::int64_t replicated, std::int64_t whole, ShardingKind wide,
+                  double (*cost)(const EmbeddingTable&)) {
+  const auto& tables = tables_of(job);
+  EmbeddingPlan plan = planner::empty_plan(job);
+  std::vector<std::size_t> order(tables.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return cost(tables[a]) > cost(tables[b]); });
+  std::vector<double> load(static_cast<std::size_t>(job.devices), 0);
+  for (const std::size_t t : order) {
+    const EmbeddingTable& table = tables[t];
+    const bool copies = table.rows <= replicated;
+    const bool cut = !copies && table.dim > whole;
+    const auto least = std::min_element(load.begin(), load.end()) - load.begin();
+    if (!copies && !cut) {
+      load[static_cast<std::size_t>(least)] += cost(table);
+    }
+    plan.tables[t] = table_as(job, table,
+                              copies ? ShardingKind::kDataParallel
+                              : cut  ? wide
+                                     : ShardingKind::kTableWise,
+                              least);
+  }
+  return plan;
+}
+
+EmbeddingPlan random_mix(const Job& job, Draw& draw, bool calibration) {
+  EmbeddingPlan plan = planner::empty_plan(job);
+  const auto& tables = tables_of(job);
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    const std::int64_t place = draw.integer(0, job.devices - 1);
+    const std::int64_t choice = draw.integer(0, 9);
+    ShardingKind kind = ShardingKind::kTableWise;
+    if (choice == 5 || choice == 6) {
+      kind = ShardingKind::kRowWise;
+    } else if (choice == 7 || (choice == 8 && calibration)) {
+      kind = tables[t].rows <= 4000 ? ShardingKind::kDataParallel : ShardingKind::kTableWise;
+    } else if (choice == 8) {
+      kind = ShardingKind::kTableRowWise;
+    } else if (choice == 9 && !calibration) {
+      kind = ShardingKind::kColumnWise;
+    }
+    plan.tables[t] = table_as(job, tables[t], kind, place);
+  }
+  return plan;
+}
+
+double dim_cost(const EmbeddingTable& t) { return static_cast<double>(t.dim); }
+double lookup_cost(const EmbeddingTable& t) { return static_cast<double>(t.dim) * t.pooling; }
+/// What is exchanged, and a little of what is looked up.
+double mostly_dim_cost(const EmbeddingTable& t) {
+  return static_cast<double>(t.dim) * (20 + t.pooling);
+}
+
+EmbeddingPlan every_table(const Job& job, ShardingKind kind) {
+  EmbeddingPlan plan = planner::empty_plan(job);
+  const auto& tables = tables_of(job);
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    plan.tables[t] = table_as(job, tables[t], kind, static_cast<std::int64_t>(t) % job.devices);
+  }
+  return plan;
+}
+
+}  // namespace
+
+bool PlanCandidate::called(std::string_view way) const {
+  return name == way || std::find(also.begin(), also.end(), way) != also.end();
+}
+
+System two_rank_nodes(std::int64_t ranks) {
+  System s;
+  s.name = "two-rank-nodes";
+  s.fabric.push_back({"inside", 2, GBps(0.4), microseconds(100), 1, false});
+  s.fabric.push_back(
+      {"across", std::max<std::int64_t>(ranks / 2, 1), GBps(0.08), microseconds(200), 1, false});
+  s.host.devices = 2;
+  return s;
+}
+
+Job draw_plan_task(const System& system, std::int64_t ranks, Draw& draw) {
+  Job job;
+  job.system = system;
+  job.devices = ranks;
+  job.parallel.data = ranks;
+  job.formats = {Format::kFp32, Format::kFp32, Format::kFp32, Format::kFp32, Format::kFp32};
+  job.dense_optimizer = OptimizerKind::kSgd;
+  job.embedding_optimizer = OptimizerKind::kRowwiseAdagrad;
+  const std::int64_t locals[] = {192, 256, 384, 512};
+  job.batch.global = ranks * draw.one_of(locals);
+  DlrmWorkload dlrm;
+  dlrm.dense_features = 13;
+  dlrm.bottom_mlp = {32, 16};
+  dlrm.top_mlp = {draw.integer(2, 6) * 8, 1};
+  dlrm.interaction.kind = InteractionKind::kCat;
+  const std::int64_t count = draw.integer(6, 14);
+  const double exponent = draw.uniform(0, 1.1);
+  for (std::int64_t t = 0; t < count; ++t) {
+    EmbeddingTable table;
+    table.name = fmt::format("t{}", t);
+    table.rows = draw.log_integer(200, 60000);
+    table.dim = 8 * std::max<std::int64_t>(1, std::llround(draw.log_uniform(8, 96) / 8));
+    table.pooling = static_cast<double>(draw.log_integer(1, 24));
+    const double a = std::clamp(exponent + draw.uniform(-0.2, 0.2), 0.0, 1.1);
+    table.access = std::make_shared<Access>(
+        a < 0.05 ? Access::uniform(table.rows) : Access::zipf(table.rows, a, draw.bits() >> 1));
+    dlrm.tables.push_back(std::move(table));
+  }
+  job.workload.model = std::move(dlrm);
+  job.workload.name = fmt::format("dlrm {} tables batch {}", count, job.batch.global);
+  return job;
+}
+
+std::vector<PlanCandidate> candidate_plans(const Job& job, const models::CostModel& model,
+                                           std::uint64_t seed) {
+  std::vector<PlanCandidate> all;
+  std::map<std::string, std::size_t> known;
+  const auto add = [&](std::string name, EmbeddingPlan plan) {
+    const auto [it, fresh] = known.try_emplace(canonical(job, plan), all.size());
+    if (fresh) {
+      all.push_back({std::move(name), {}, std::move(plan)});
+    } else {
+      all[it->second].also.push_back(std::move(name));
+    }
+  };
+  PlanOptions search;
+  search.top = 1;
+  search.tiers = false;
+  search.seed = seed;
+  if (const PlanReport report = plan(job, search);
+      !report.plans.empty() && report.plans.front().simulated) {
+    add("planner", report.plans.front().plan);
+  }
+  for (const planner::Baseline& baseline : planner::baselines()) {
+    for (const std::string_view wanted : {"lookup_greedy", "dim_greedy", "size_lookup_greedy",
+                                          "bytes_only", "round_robin", "flat_row_wise"}) {
+      if (baseline.name == wanted) {
+        if (planner::BaselinePlan made = baseline.make(job, model, seed); made.plan) {
+          add(std::string(wanted), *made.plan);
+        }
+      }
+    }
+  }
+  add("column_wise", every_table(job, ShardingKind::kColumnWise));
+  add("table_row_wise", every_table(job, ShardingKind::kTableRowWise));
+  const std::int64_t local = job.batch.global / job.devices;
+  constexpr std::int64_t kNone = std::int64_t{1} << 30;  // columns: no table is that wide
+  const auto add_mix = [&](std::string name, std::int64_t replicated, std::int64_t whole,
+                           ShardingKind wide, double (*cost)(const EmbeddingTable&)) {
+    add(std::move(name), mix(job, replicated, whole, wide, cost));
+  };
+  add_mix("mostly by dims", 0, kNone, ShardingKind::kTableWise, mostly_dim_cost);
+  add_mix("few replicated, by dims", local / 2, kNone, ShardingKind::kTableWise, dim_cost);
+  add_mix("small replicated, by dims", local, kNone, ShardingKind::kTableWise, dim_cost);
+  add_mix("small replicated, mostly by dims", local, kNone, ShardingKind::kTableWise,
+          mostly_dim_cost);
+  add_mix("more replicated, by dims", 2 * local, kNone, ShardingKind::kTableWise, dim_cost);
+  add_mix("small replicated, by lookups", local, kNone, ShardingKind::kTableWise, lookup_cost);
+  add_mix("wide by columns, by dims", 0, 48, ShardingKind::kColumnWise, dim_cost);
+  add_mix("wide by columns, small replicated, by dims", local, 48, ShardingKind::kColumnWise,
+          dim_cost);
+  add_mix("widest by columns, small replicated, mostly by dims", local, 64,
+          ShardingKind::kColumnWise, mostly_dim_cost);
+  add_mix("widest by node rows, small replicated, by dims", local, 64, ShardingKind::kTableRowWise,
+          dim_cost);
+  Draw draw(seed);
+  for (int i = 0; i < 2; ++i) {
+    planner::BaselinePlan made = planner::baselines().front().make(job, model, draw.bits());
+    if (i == 0) {
+      add("random", *made.plan);
+    }
+    add(fmt::format("random mix {}", i + 1), random_mix(job, draw, false));
+  }
+  return all;
+}
+
+EmbeddingPlan calibration_plan(const Job& job, std::int64_t i, Draw& draw) {
+  switch (i % 4) {
+    case 0:
+      return mix(job, 0, 1 << 30, ShardingKind::kTableWise, mostly_dim_cost);
+    case 1:
+      return every_table(job, ShardingKind::kRowWise);
+    case 2:
+      return mix(job, 2000, 1 << 30, ShardingKind::kTableWise, dim_cost);
+    default:
+      return random_mix(job, draw, true);
+  }
+}
+
+double bytes_of_plan(const Job& job, const EmbeddingPlan& plan) {
+  const auto& tables = tables_of(job);
+  const auto ranks = static_cast<std::size_t>(job.devices);
+  const auto batch = static_cast<double>(job.batch.global);
+  const double others = static_cast<double>(job.devices - 1) / static_cast<double>(job.devices);
+  std::vector<double> bytes(ranks, 0);
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    for (const PlanShard& s : plan.tables[t].shards) {
+      const double row = 4 * static_cast<double>(s.columns[1] - s.columns[0]);
+      const double lookups = batch * tables[t].pooling *
+                             static_cast<double>(s.rows[1] - s.rows[0]) /
+                             static_cast<double>(tables[t].rows);
+      for (const auto& group : s.groups) {
+        const auto n = static_cast<double>(group.size());
+        const auto copies = static_cast<double>(s.groups.size());
+        for (const std::int32_t r : group) {
+          double& b = bytes[static_cast<std::size_t>(r)];
+          if (s.sharding == ShardingKind::kDataParallel) {
+            b += 3 * lookups / static_cast<double>(ranks) * row +
+                 2 * others * static_cast<double>(tables[t].rows) * row;
+          } else {
+            b += 3 * lookups / (n * copies) * row + 2 * others * batch / copies * row +
+                 8 * others * lookups / (n * copies);
+          }
+        }
+      }
+    }
+  }
+  return *std::max_element(bytes.begin(), bytes.end());
+}
+
+std::string kinds_of(const EmbeddingPlan& plan) {
+  std::set<ShardingKind> kinds;
+  for (const PlanTable& t : plan.tables) {
+    for (const PlanShard& s : t.shards) {
+      kinds.insert(s.sharding);
+    }
+  }
+  std::vector<std::string> names;
+  for (const ShardingKind k : kinds) {
+    names.emplace_back(name_of(k));
+  }
+  return fmt::format("{}", fmt::join(names, " "));
+}
+
+}  // namespace stepcast::studies

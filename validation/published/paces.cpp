@@ -1,0 +1,175 @@
+#include "validation/published/paces.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "core/statistics.h"
+#include "validation/published/select.h"
+
+namespace stepcast::studies {
+namespace {
+
+constexpr double kLevel = 0.9;               // of the steps of a source to come
+constexpr std::size_t kSourcesOfSpread = 3;  // fewer say little of how far sources lie apart
+constexpr std::size_t kWidths = 5;
+
+/// Device, framework and family of plans; empty: any.
+using Keys = std::array<std::string, 3>;
+
+/// Of a prediction, from its own group to all runs.
+std::array<Keys, kWidths> chain_of(const PublishedPrediction& p) {
+  return {Keys{p.device, p.framework, p.plan}, Keys{"", p.framework, p.plan},
+          Keys{p.device, "", p.plan}, Keys{"", "", p.plan}, Keys{"", "", ""}};
+}
+
+bool in_group(const PublishedPrediction& p, const Keys& keys) {
+  const auto fits = [](const std::string& key, const std::string& of) {
+    return key.empty() || key == of;
+  };
+  return fits(keys[0], p.device) && fits(keys[1], p.framework) && fits(keys[2], p.plan);
+}
+
+/// The rows of the nearest group, and how wide it is.
+std::pair<Predictions, std::size_t> nearest(const Predictions& from,
+                                            const PublishedPrediction& of) {
+  const std::array<Keys, kWidths> chain = chain_of(of);
+  for (std::size_t width = 0; width < kWidths; ++width) {
+    Predictions rows = where(from, [&](const PublishedPrediction& p) {
+      return gives_pace(p) && in_group(p, chain[width]);
+    });
+    if (!rows.empty()) {
+      return {std::move(rows), width};
+    }
+  }
+  return {{}, kWidths};
+}
+
+double log_ratio(const PublishedPrediction& p) { return std::log(p.measured / p.seconds(1)); }
+
+/// The value below which a share `q` of the weight lies.
+using BySource = std::map<std::string, std::vector<double>>;
+
+/// Half of the interval that holds kLevel of a source to come.
+double half_width(const BySource& residuals) {
+  std::vector<std::pair<double, double>> all;
+  for (const auto& [source, of] : residuals) {
+    for (const double r : of) {
+      all.emplace_back(std::abs(r), 1 / static_cast<double>(of.size()));
+    }
+  }
+  const auto sources = static_cast<double>(residuals.size());
+  return weighted_quantile(std::move(all), std::min(1.0, kLevel * (sources + 1) / sources));
+}
+
+/// How far the rows of each source lie from the paces of the others.
+struct LeftOut {
+  std::map<Keys, BySource> of_group;  // rows that their own group predicts
+  /// All rows by family of plans (empty: all of them) and how wide their group was.
+  std::map<std::string, std::array<BySource, kWidths>> of_width;
+
+  /// Of a family at groups so wide, never less than at narrower ones; 0 where nothing is known.
+  [[nodiscard]] double half(const std::string& family, std::size_t width) const {
+    const auto at = of_width.find(family);
+    double most = 0;
+    for (std::size_t w = 0; at != of_width.end() && w <= width; ++w) {
+      most = std::max(most, at->second[w].empty() ? 0 : half_width(at->second[w]));
+    }
+    // What no source of the family was predicted by, sources of others were.
+    return most > 0 || family.empty() ? most : half("", kWidths - 1);
+  }
+};
+
+LeftOut left_out_in_turn(const Predictions& from) {
+  LeftOut out;
+  std::map<std::pair<std::string, Keys>, std::pair<double, std::size_t>> known;
+  for (const PublishedPrediction* p : from) {
+    const Keys own = chain_of(*p)[0];
+    auto at = known.find({p->source, own});
+    if (at == known.end()) {
+      const Predictions others =
+          where(from, [p](const PublishedPrediction& o) { return o.source != p->source; });
+      const auto [rows, width] = nearest(others, *p);
+      at = known.emplace(std::pair{p->source, own}, std::pair{pace_factor(rows), width}).first;
+    }
+    const auto [factor, width] = at->second;
+    if (width == kWidths) {
+      continue;  // no other source at all
+    }
+    const double residual = log_ratio(*p) - std::log(factor);
+    out.of_width[p->plan][width][p->source].push_back(residual);
+    out.of_width[""][width][p->source].push_back(residual);
+    if (width == 0) {
+      out.of_group[own][p->source].push_back(residual);
+    }
+  }
+  return out;
+}
+
+/// Figures are data with four digits.
+double rounded(double x) { return std::round(x * 1e4) / 1e4; }
+
+}  // namespace
+
+bool gives_pace(const PublishedPrediction& p) {
+  // Adapters are predicted at the pace of full training, which tells whether their ops are right.
+  return p.skipped.empty() && p.fits() && p.row->hours_of != "run" && p.row->task != "lora";
+}
+
+Predictions pace_rows(const Predictions& from, const PublishedPrediction& of) {
+  return nearest(from, of).first;
+}
+
+double pace_factor(const Predictions& rows) {
+  std::map<std::string, std::size_t> count;
+  for (const PublishedPrediction* p : rows) {
+    ++count[p->source];
+  }
+  std::vector<std::pair<double, double>> logs;
+  for (const PublishedPrediction* p : rows) {
+    logs.emplace_back(log_ratio(*p), 1 / static_cast<double>(count.at(p->source)));
+  }
+  return logs.empty() ? 1 : std::exp(weighted_quantile(std::move(logs), 0.5));
+}
+
+PaceTable fit_paces(const Predictions& all) {
+  const Predictions from = where(all, gives_pace);
+  const LeftOut left_out = left_out_in_turn(from);
+  std::array<std::set<Keys>, kWidths> groups;
+  for (const PublishedPrediction* p : from) {
+    const auto chain = chain_of(*p);
+    for (std::size_t width = 0; width < kWidths; ++width) {
+      groups[width].insert(chain[width]);
+    }
+  }
+  PaceTable table;
+  for (std::size_t width = 0; width < kWidths; ++width) {
+    for (const Keys& keys : groups[width]) {
+      const Predictions rows =
+          where(from, [&keys](const PublishedPrediction& p) { return in_group(p, keys); });
+      std::set<std::string> sources;
+      for (const PublishedPrediction* p : rows) {
+        sources.insert(p->source);
+      }
+      const auto own = left_out.of_group.find(keys);
+      const bool of_its_own =
+          own != left_out.of_group.end() && own->second.size() >= kSourcesOfSpread;
+      const double half = of_its_own ? half_width(own->second) : left_out.half(keys[2], width);
+      const double factor = pace_factor(rows);
+      table.groups.push_back({.device = keys[0],
+                              .framework = keys[1],
+                              .family = keys[2],
+                              .factor = rounded(factor),
+                              .low = rounded(factor * std::exp(-half)),
+                              .high = rounded(factor * std::exp(half)),
+                              .rows = static_cast<std::int64_t>(rows.size()),
+                              .sources = static_cast<std::int64_t>(sources.size())});
+    }
+  }
+  return table;
+}
+
+}  // namespace stepcast::studies

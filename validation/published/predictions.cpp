@@ -1,0 +1,253 @@
+#include "validation/published/predictions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "core/error.h"
+#include "core/job/pace.h"
+#include "models/cost_model.h"
+#include "simulator/reports/memory_ledger.h"
+#include "studies/fit/error_statistics.h"
+#include "studies/predict/predict.h"
+#include "studies/predict/simulated_step.h"
+#include "workloads/build_graph.h"
+
+namespace stepcast::studies {
+namespace {
+
+/// What does not depend on the measurement: rows with equal settings share it.
+struct JobPrediction {
+  std::string skipped;
+  Job job;
+  double flops = 0, facts = 0, memory = 0;
+  bool in_range = false;
+  std::vector<double> curve;
+};
+
+double simulated(const ExecutionGraph& graph, simulator::StepCosts costs, double issue) {
+  if (issue > 0) {
+    costs.issue = static_cast<std::int64_t>(std::llround(issue * 1e12));
+  }
+  return to_seconds(simulator::simulate(graph, costs, {}).makespan).base();
+}
+
+JobPrediction predict_job(Job job, double host_issue, bool facts) {
+  JobPrediction p;
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const models::CostModel model(job.system, job.calibration);
+  const simulator::StepCosts costs = simulator::price(graph, model);
+  p.in_range = costs.in_range;
+  if (host_issue > 0) {
+    for (const double scale : PublishedPrediction::kHostScales) {
+      p.curve.push_back(simulated(graph, costs, scale * host_issue));
+    }
+  } else {
+    p.curve = {simulated(graph, costs, 0)};
+  }
+  if (facts) {
+    const models::CostModel plain(job.system, {Calibration::Kind::kNone, 1});
+    p.facts = simulated(graph, simulator::price(graph, plain), 0);
+  }
+  p.flops = workloads::step_flops(job).model.base();
+  p.memory = simulator::fullest_ledger(graph, job.system.device).total().base();
+  p.job = std::move(job);
+  return p;
+}
+
+struct Context {
+  const config::PublishedNames& names;
+  const config::Library& library;
+  std::vector<Workload> shapes;
+  bool facts = false;
+};
+
+JobPrediction predict_row(const PublishedRow& row, const Context& context) {
+  try {
+    return predict_job(job_of(row, context.names, context.library, context.shapes),
+                       recipe_of(row, context.names).host_issue, context.facts);
+  } catch (const InputError& e) {
+    JobPrediction p;
+    p.skipped = e.what();
+    return p;
+  }
+}
+
+/// The key under which a row's job is predicted; rows that cannot become a job stand alone.
+std::string key_of(const PublishedRow& row, const Context& context) {
+  std::string key;
+  try {
+    if (row.unusable.empty()) {
+      for (const std::string& setting : settings_of(row, {context.names, context.shapes})) {
+        key += setting + "\n";
+      }
+      key += row.sequence_parallel ? "said" : "";
+    }
+  } catch (const InputError&) {
+    key.clear();
+  }
+  return key.empty() ? row.place : key;
+}
+
+const PublishedRow* first_of_same(const std::vector<PublishedRow>& rows, std::size_t at) {
+  for (std::size_t i = 0; i < at; ++i) {
+    if (rows[i].seconds > 0 && rows[i].seconds == rows[at].seconds &&
+        rows[i].same_configuration(rows[at])) {
+      return &rows[i];
+    }
+  }
+  return nullptr;
+}
+
+PublishedPrediction joined(const PublishedRow& row, const JobPrediction& job,
+                           const config::PublishedNames& names) {
+  PublishedPrediction p;
+  p.row = &row;
+  p.skipped = job.skipped;
+  const config::StackRecipe recipe = recipe_of(row, names);
+  p.source = recipe.source;
+  p.framework = recipe.stack != nullptr ? recipe.stack->framework : "";
+  const auto device = device_of(row, names);
+  p.device = device ? device->device : row.gpu;
+  if (!p.skipped.empty()) {
+    return p;
+  }
+  const auto measured = measured_seconds(row, job.job, job.flops);
+  if (!measured) {
+    p.skipped = fmt::format("{}: neither a time nor a rate is published", row.place);
+    return p;
+  }
+  const double devices = static_cast<double>(row.devices);
+  p.format = name_of(job.job.formats.compute);
+  p.plan = name_of(*plan_family(job.job));
+  p.measured = *measured;
+  p.facts = job.facts;
+  p.curve = job.curve;
+  p.memory = job.memory;
+  p.capacity = job.job.system.device.memory.base();
+  p.in_range = job.in_range;
+  p.device_seconds = p.measured * devices / job.flops;
+  if (const auto peak = job.job.system.device.peak_of(job.job.formats.compute)) {
+    p.at_peak = job.flops / (devices * peak->base());
+  }
+  return p;
+}
+
+}  // namespace
+
+double PublishedPrediction::seconds(double scalar) const {
+  if (!scales_host()) {
+    return curve.front() * scalar;
+  }
+  std::size_t i = 1;
+  while (i + 1 < curve.size() && kHostScales[i] < scalar) {
+    ++i;
+  }
+  const double share = (scalar - kHostScales[i - 1]) / (kHostScales[i] - kHostScales[i - 1]);
+  return std::max(curve[i - 1] + share * (curve[i] - curve[i - 1]), curve.front() * 0.5);
+}
+
+std::vector<PublishedPrediction> predict_published(const std::vector<PublishedRow>& rows,
+                                                   const config::PublishedNames& names,
+                                                   const config::Library& library,
+                                                   const PublishedPredictOptions& options) {
+  const Context context{names, library, published_shapes(library), options.facts};
+  std::map<std::string, std::size_t> index;
+  std::vector<std::size_t> job_of_row;
+  std::vector<const PublishedRow*> first;
+  for (const PublishedRow& row : rows) {
+    const auto [at, fresh] = index.emplace(
+        not_modelled(row).empty() ? key_of(row, context) : not_modelled(row), first.size());
+    if (fresh) {
+      first.push_back(&row);
+    }
+    job_of_row.push_back(at->second);
+  }
+  std::vector<JobPrediction> jobs(first.size());
+  std::atomic<std::size_t> next{0};
+  std::mutex reporting;
+  std::exception_ptr broken;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < jobs.size(); i = next++) {
+      try {
+        jobs[i].skipped = not_modelled(*first[i]);
+        if (jobs[i].skipped.empty()) {
+          jobs[i] = predict_row(*first[i], context);
+        }
+      } catch (...) {
+        const std::scoped_lock lock(reporting);
+        broken = std::current_exception();
+        return;
+      }
+      if (options.progress) {
+        const std::scoped_lock lock(reporting);
+        options.progress(static_cast<double>(i + 1) / static_cast<double>(jobs.size()));
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> workers;
+    for (int t = 1; t < options.threads; ++t) {
+      workers.emplace_back(work);
+    }
+    work();
+  }
+  if (broken) {
+    std::rethrow_exception(broken);
+  }
+  std::set<std::string> ids;
+  for (const PublishedRow& row : rows) {
+    ids.insert(row.id);
+  }
+  std::vector<PublishedPrediction> predictions;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    predictions.push_back(joined(rows[i], jobs[job_of_row[i]], names));
+    PublishedPrediction& p = predictions.back();
+    const std::string reason = not_modelled(rows[i]);
+    const PublishedRow* same = first_of_same(rows, i);
+    const bool again = same != nullptr || ids.contains(rows[i].duplicate_of);
+    if (!reason.empty()) {
+      p.left_out = reason;
+      p.skipped = fmt::format("{}: {}", rows[i].place, reason);
+    } else if (again) {
+      p.left_out = "measurement listed twice";
+      p.skipped = fmt::format("{}: lists the measurement of {} again", rows[i].place,
+                              same != nullptr ? same->id : rows[i].duplicate_of);
+    }
+  }
+  return predictions;
+}
+
+double published_scalar(const std::vector<const PublishedPrediction*>& of) {
+  if (of.empty()) {
+    return 1;
+  }
+  if (!of.front()->scales_host()) {
+    std::vector<double> ratios;
+    for (const PublishedPrediction* p : of) {
+      ratios.push_back(std::log(p->measured / p->seconds(1)));
+    }
+    return std::exp(median_of(std::move(ratios)));
+  }
+  const auto distance = [&of](double scalar) {
+    double sum = 0;
+    for (const PublishedPrediction* p : of) {
+      sum += std::abs(std::log(p->seconds(scalar) / p->measured));
+    }
+    return sum;
+  };
+  double best = 1;
+  for (double scalar = 0.25; scalar <= 4; scalar *= 1.02) {
+    best = distance(scalar) < distance(best) ? scalar : best;
+  }
+  return best;
+}
+
+}  // namespace stepcast::studies

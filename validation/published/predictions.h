@@ -1,0 +1,56 @@
+#pragma once
+#include <array>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "validation/published/rows.h"
+
+namespace stepcast::studies {
+
+/// A row beside what the models say of it, before any scalar.
+struct PublishedPrediction {
+  const PublishedRow* row = nullptr;
+  std::string skipped;  ///< why it cannot be predicted; then the rest is not filled
+  /// Kind of that reason where it is the row's, not the prediction's: "task lora is not modelled",
+  /// "listed twice"; empty: refused.
+  std::string left_out;
+  std::string source, framework, plan, device, format;  ///< plan: family of plans (core/job/pace.h)
+  double measured = 0;                                  ///< seconds
+  double facts = 0;           ///< seconds from hardware facts only; 0 where not asked for
+  double at_peak = 0;         ///< seconds of the model FLOPs at peak: a constant MFU divides it
+  double device_seconds = 0;  ///< measured, per model FLOP: how good a plan is
+  double memory = 0, capacity = 0;  ///< bytes of the fullest device, its memory
+  /// It ran, so it did fit: where our ledger says otherwise the job was another one, and no
+  /// headline rests on the row.
+  [[nodiscard]] bool fits() const { return memory <= capacity; }
+  bool in_range = false;
+
+  /// Times of the host's issue cost that `curve` holds a step time for.
+  static constexpr std::array<double, 7> kHostScales{0.25, 0.5, 0.7071, 1, 1.4142, 2, 4};
+  /// Seconds by kHostScales where the scalar of the stack is the host's; else one entry.
+  std::vector<double> curve;
+  /// Seconds with the scalar of its stack: of the step, or of the host's issue cost (linear between
+  /// the points of the curve: a step is piecewise linear in it).
+  [[nodiscard]] double seconds(double scalar) const;
+  [[nodiscard]] bool scales_host() const { return curve.size() > 1; }
+};
+
+struct PublishedPredictOptions {
+  bool facts = false;  ///< also from hardware facts only
+  int threads = 1;
+  std::function<void(double)> progress;  ///< share done, from the calling thread's workers
+};
+
+/// Predicts every row; equal jobs once. The result does not depend on the number of threads. Later
+/// lines that list the measurement of an earlier one again are skipped.
+std::vector<PublishedPrediction> predict_published(const std::vector<PublishedRow>& rows,
+                                                   const config::PublishedNames& names,
+                                                   const config::Library& library,
+                                                   const PublishedPredictOptions& options);
+
+/// The scalar that centres the predictions of `of` on their measurements: exp(median ln(measured /
+/// predicted)) of steps; of host costs the one of least mean |ln|. 1 for no rows.
+double published_scalar(const std::vector<const PublishedPrediction*>& of);
+
+}  // namespace stepcast::studies

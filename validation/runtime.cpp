@@ -1,0 +1,292 @@
+#include "validation/runtime.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/error.h"
+#include "runtime/trainer.h"
+#include "studies/run/core_pace.h"
+#include "studies/fit/linear_baseline.h"
+#include "studies/predict/predict.h"
+#include "studies/run/recorded_run.h"
+#include "workloads/build_graph.h"
+
+namespace stepcast::studies {
+namespace {
+
+/// Predicted seconds of the parts a step can be bound by, in the order of Bound. The host's part is
+/// everything that does not depend on sizes: issuing ops and starting kernels. (Issuing alone never
+/// binds: this runtime spends some ten nanoseconds on it.)
+std::array<double, 4> parts_of(const StepPrediction& p) {
+  std::array<double, 4> parts{(p.split.host + p.split.other).base(), 0, 0, 0};
+  for (const OpRow& row : p.by_kind) {
+    const OpClass op_class = class_of(op_kind_named(row.kind).value());
+    const Seconds sized = row.time - (op_class == OpClass::kCollective ? Seconds{} : row.overhead);
+    parts[0] += (row.time - sized).base();
+    switch (op_class) {
+      case OpClass::kEmbedding:
+        parts[1] += sized.base();
+        break;
+      case OpClass::kGemm:
+      case OpClass::kAttention:
+        parts[2] += sized.base();
+        break;
+      case OpClass::kCollective:
+        parts[3] += (row.time + row.wait).base();
+        break;
+      default:
+        break;
+    }
+  }
+  return parts;
+}
+
+Bound bound_of(const std::array<double, 4>& parts) {
+  return static_cast<Bound>(std::max_element(parts.begin(), parts.end()) - parts.begin());
+}
+
+/// The share of transfers from core to core in the predicted step.
+double transfer_share(const Job& job) {
+  const ExecutionGraph graph = workloads::build_graph(job);
+  const StepPrediction p = predict(job, graph, {.timeline = true});
+  return transfers_from_core_to_core(p.timeline, graph.program_of(p.critical_rank), p.critical_rank,
+                                     job.system) /
+         p.iteration;
+}
+
+struct Candidate {
+  RuntimeCase c;
+  double share = -1;  ///< of the wanted part
+};
+
+/// Draws until the predicted step is bound as wanted; otherwise the candidate that comes closest.
+RuntimeCase draw_bound(CaseKind kind, Bound wanted, const System& system, std::int64_t ranks,
+                       Draw& draw, CaseSize size) {
+  const Seconds shortest = seconds(size == CaseSize::kDevice ? 5e-5 : 2e-4);
+  Candidate best;
+  for (int tries = 0; tries < 60; ++tries) {
+    Candidate candidate;
+    RuntimeCase& c = candidate.c;
+    try {
+      c.job = draw_case(kind, wanted, system, ranks, draw, size);
+      const ExecutionGraph graph = workloads::build_graph(c.job);
+      const StepPrediction p = predict(c.job, graph);
+      if (p.iteration > seconds(0.4) || p.iteration < shortest ||
+          (size == CaseSize::kDevice && !p.fits)) {
+        continue;
+      }
+      const auto parts = parts_of(p);
+      c.kind = kind;
+      c.bound = bound_of(parts);
+      c.predicted = p.iteration.base();
+      c.in_range = p.in_calibrated_range;
+      c.linear =
+          linear_baseline(system.device.fitted.at("baseline"), step_sample(graph, seconds(1)))
+              .base();
+      candidate.share = parts[static_cast<std::size_t>(wanted)] / c.predicted;
+    } catch (const InputError&) {
+      continue;  // does not split over these ranks
+    }
+    if (candidate.share > best.share) {
+      best = std::move(candidate);
+    }
+    if (best.c.bound == wanted) {
+      break;
+    }
+  }
+  STEPCAST_CHECK(best.share >= 0, "no {} job could be drawn", name_of(wanted));
+  return best.c;
+}
+
+std::array<double, kAblations.size()> ablations_of(const Job& job) {
+  return {predict(job, {.data_distribution = false}).iteration.base(),
+          predict(job, {.host_cost = false}).iteration.base(),
+          predict(job, {.rendezvous = false}).iteration.base()};
+}
+
+runtime::RunOptions run_options(const RuntimeCase& c, const ValidateRuntimeOptions& options) {
+  runtime::RunOptions run;
+  run.seed = options.seed + 17;
+  run.warmup = 4;
+  // On a device the host's draw of a batch takes longer than the step.
+  run.steps = std::clamp<std::int64_t>(static_cast<std::int64_t>(1.2 / c.predicted), 12,
+                                       options.executor ? 40 : 80);
+  run.real_time = !options.executor;
+  run.executor = options.executor;
+  return run;
+}
+
+void run_case(RuntimeCase& c, const ValidateRuntimeOptions& options, runtime::MpiSession& session) {
+  const ExecutionGraph graph = workloads::build_graph(c.job);
+  const runtime::RunOptions run = run_options(c, options);
+  const bool probed = !options.executor;
+  const auto before = probed ? probe_cores(session) : std::vector<ProbeTimes>(1);
+  const runtime::RunResult result = runtime::run_training(graph, c.job.system, run, session);
+  const auto after = probed ? probe_cores(session) : std::vector<ProbeTimes>(1);
+  std::vector<double> all, first, second;
+  for (std::size_t i = 0; i < result.steps.size(); ++i) {
+    const double t = result.steps[i].time.base();
+    all.push_back(t);
+    (i < result.steps.size() / 2 ? first : second).push_back(t);
+  }
+  const double noise = std::abs(median_of(first) / median_of(second) - 1);
+  ++c.runs;
+  if (c.runs == 1 || noise < c.noise) {  // of several runs the quietest counts
+    c.noise = noise;
+    c.measured = median_of(all);
+    c.pace = step_pace(mean_of(before, after), c.job.system, c.pace.transfers);
+  }
+}
+
+void keep_trace(const RuntimeCase& c, std::size_t index, const ValidateRuntimeOptions& options,
+                runtime::MpiSession& session) {
+  const ExecutionGraph graph = workloads::build_graph(c.job);
+  RecordedRun recorded = run_recorded(c.job, graph, run_options(c, options), session);
+  if (session.rank() == 0) {
+    write_recorded(options.traces / fmt::format("case-{:02}", index), c.job,
+                   std::move(recorded.trace));
+  }
+}
+
+RuntimeGroup group_of(const std::string& name, const std::vector<const RuntimeCase*>& cases) {
+  RuntimeGroup g;
+  g.name = name;
+  std::vector<double> ours, linear, paced, linear_paced, paces, predicted, measured, noise;
+  std::array<std::vector<double>, kAblations.size()> ablated;
+  std::vector<const RuntimeCase*> counted;
+  for (const RuntimeCase* c : cases) {
+    if (c->skipped) {
+      ++g.skipped;
+      continue;
+    }
+    counted.push_back(c);
+    ours.push_back(c->error());
+    linear.push_back(c->linear / c->measured - 1);
+    paced.push_back(c->paced_error());
+    linear_paced.push_back(c->linear * c->pace.of_step() / c->measured - 1);
+    paces.push_back(c->pace.of_step());
+    predicted.push_back(c->predicted);
+    measured.push_back(c->measured);
+    noise.push_back(c->noise);
+    g.in_range_share += c->in_range ? 1 : 0;
+    for (std::size_t a = 0; a < ablated.size(); ++a) {
+      ablated[a].push_back(c->ablated[a] / c->measured - 1);
+    }
+  }
+  g.ours = statistics_of(ours);
+  g.linear = statistics_of(linear);
+  g.paced = statistics_of(paced);
+  g.linear_paced = statistics_of(linear_paced);
+  g.permuted = permuted_error(predicted, measured);
+  for (std::size_t a = 0; a < ablated.size(); ++a) {
+    g.ablated[a] = statistics_of(ablated[a]);
+  }
+  if (!counted.empty()) {
+    g.noise = median_of(noise);
+    const auto [low, high] = std::minmax_element(paces.begin(), paces.end());
+    g.pace_low = *low;
+    g.pace_high = *high;
+    g.in_range_share /= static_cast<double>(counted.size());
+    g.worst_case = counted[g.ours.worst_index]->job.workload.name;
+  }
+  return g;
+}
+
+}  // namespace
+
+std::vector<RuntimeCase> validate_runtime(const System& system,
+                                          const ValidateRuntimeOptions& options,
+                                          runtime::MpiSession& session) {
+  if (system.device.fitted.count("baseline") == 0 || system.device.fitted.count("host") == 0) {
+    throw InputError(
+        "--system",
+        fmt::format(
+            "{} is not calibrated; write one with `stepcast calibrate --backend cpu --out FILE`",
+            system.name));
+  }
+  // Every rank draws and predicts the same; only rank 0 tells.
+  std::vector<RuntimeCase> cases;
+  Draw draw(Draw(options.seed).bits() ^
+            0x5eed);  // far from what calibration drew, and from other seeds
+  Draw experts(Draw(options.seed).bits() ^ 0xe59e275);
+  const auto add = [&](CaseKind kind, Bound bound) {
+    Draw& source = kind == CaseKind::kExperts ? experts : draw;
+    cases.push_back(draw_bound(kind, bound, system, session.size(), source,
+                               options.executor ? CaseSize::kDevice : CaseSize::kCore));
+    cases.back().ablated = ablations_of(cases.back().job);
+    cases.back().pace.transfers = transfer_share(cases.back().job);
+  };
+  for (std::int64_t i = 0; i < options.dlrm; ++i) {
+    // Transformers are never bound by embedding bags: DLRMs make up for it, so that over both
+    // families each bound has a quarter.
+    constexpr std::array<Bound, 8> kTurns{
+        Bound::kEmbedding, Bound::kHost,      Bound::kMatrix, Bound::kCommunication,
+        Bound::kEmbedding, Bound::kEmbedding, Bound::kMatrix, Bound::kCommunication};
+    add(CaseKind::kDlrm, kTurns[static_cast<std::size_t>(i) % kTurns.size()]);
+  }
+  for (std::int64_t i = 0; i < options.transformers; ++i) {
+    constexpr std::array<Bound, 3> kTurns{Bound::kMatrix, Bound::kHost, Bound::kCommunication};
+    add(CaseKind::kTransformer, kTurns[static_cast<std::size_t>(i) % kTurns.size()]);
+  }
+  for (std::int64_t i = 0; i < options.experts; ++i) {
+    add(CaseKind::kExperts, i % 3 == 2 ? Bound::kCommunication : Bound::kMatrix);
+  }
+  if (session.rank() == 0 && options.predicted) {
+    options.predicted(cases);
+  }
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    RuntimeCase& c = cases[i];
+    if (session.rank() == 0 && options.progress) {
+      options.progress(static_cast<double>(i) / static_cast<double>(cases.size()),
+                       c.job.workload.name);
+    }
+    measure_case(c, options, session);
+    if (!options.traces.empty()) {
+      keep_trace(c, i, options, session);
+    }
+  }
+  return cases;
+}
+
+void measure_case(RuntimeCase& c, const ValidateRuntimeOptions& options,
+                  runtime::MpiSession& session) {
+  do {
+    run_case(c, options, session);
+  } while (c.noise > options.noise_limit && c.runs < 3);
+  if (c.noise > options.noise_limit) {
+    c.skipped =
+        fmt::format("void: repeats differ by {:.1f} % in each of {} runs", c.noise * 100, c.runs);
+  }
+}
+
+std::vector<RuntimeGroup> runtime_groups(const std::vector<RuntimeCase>& cases) {
+  const auto select = [&cases](auto&& wanted) {
+    std::vector<const RuntimeCase*> chosen;
+    for (const RuntimeCase& c : cases) {
+      if (wanted(c)) {
+        chosen.push_back(&c);
+      }
+    }
+    return chosen;
+  };
+  std::vector<RuntimeGroup> groups;
+  const auto family = [&](CaseKind kind) {
+    return group_of(std::string(name_of(kind)),
+                    select([kind](const RuntimeCase& c) { return c.kind == kind; }));
+  };
+  groups.push_back(family(CaseKind::kDlrm));
+  groups.push_back(family(CaseKind::kTransformer));
+  for (const Bound b : {Bound::kHost, Bound::kEmbedding, Bound::kMatrix, Bound::kCommunication}) {
+    groups.push_back(group_of(std::string(name_of(b)) + "-bound", select([b](const RuntimeCase& c) {
+                                return c.bound == b && c.kind != CaseKind::kExperts;
+                              })));
+  }
+  if (std::any_of(cases.begin(), cases.end(),
+                  [](const RuntimeCase& c) { return c.kind == CaseKind::kExperts; })) {
+    groups.push_back(family(CaseKind::kExperts));
+  }
+  return groups;
+}
+
+}  // namespace stepcast::studies

@@ -1,0 +1,89 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/job/system.h"
+#include "runtime/mpi/session.h"
+#include "runtime/trainer.h"
+#include "studies/run/core_pace.h"
+#include "studies/fit/error_statistics.h"
+#include "studies/run/runtime_cases.h"
+
+namespace stepcast::studies {
+
+/// Parts of the prediction that the ablation leaves out, one at a time.
+inline constexpr std::array<const char*, 3> kAblations{"no data distribution", "no host cost",
+                                                       "no rendezvous"};
+
+/// One training job that calibration never saw: what was predicted before it ran, and what it took.
+struct RuntimeCase {
+  CaseKind kind = CaseKind::kDlrm;
+  Bound bound = Bound::kMatrix;  ///< largest part of the predicted step
+  Job job;
+  double predicted = 0;  ///< seconds, as are all that follow
+  double linear = 0;     ///< regression on FLOPs and bytes, same calibration
+  std::array<double, kAblations.size()> ablated{};
+  bool in_range = false;
+  double measured = 0;  ///< median step
+  double noise = 0;     ///< |median of the first half / median of the second half - 1|
+  StepPace pace = {};   ///< of the run's cores against those the prediction is for
+  int runs = 0;         ///< runs it took to get below the limit of noise
+  std::optional<std::string> skipped;  ///< why the case does not count
+  [[nodiscard]] double error() const { return predicted / measured - 1; }
+  /// Of the prediction for cores as fast as they were around the run.
+  [[nodiscard]] double paced_error() const { return predicted * pace.of_step() / measured - 1; }
+};
+
+struct ValidateRuntimeOptions {
+  std::uint64_t seed = 1;
+  std::int64_t dlrm = 24, transformers = 12;
+  std::int64_t experts = 0;  ///< transformers with experts besides; they change no other case
+  runtime::ExecutorFactory executor;  ///< of the backend the cases run on; empty: CPU
+  double noise_limit =
+      0.05;  ///< noisier cases run again, at most twice more, then are listed as void
+  /// Every case runs once more, recorded, and its trace stays here; empty: it does not.
+  std::filesystem::path traces;
+  /// On rank 0, after all predictions and before the first run: write them down.
+  std::function<void(const std::vector<RuntimeCase>&)> predicted;
+  std::function<void(double done, const std::string& what)> progress;
+};
+
+/// One family's table row: ours, and the predictors it must beat.
+struct RuntimeGroup {
+  std::string name;
+  ErrorStatistics ours, linear;
+  ErrorStatistics paced, linear_paced;  ///< of predictions for cores as fast as they were then
+  double pace_low = 1, pace_high = 1;
+  double permuted = 0;
+  std::array<ErrorStatistics, kAblations.size()> ablated;
+  double noise = 0;  ///< median repeat noise
+  double in_range_share = 0;
+  std::string worst_case;
+  std::size_t skipped = 0;
+  [[nodiscard]] bool pass() const {
+    return ours.n > 0 && ours.mean <= 0.10 && ours.p90 <= 0.20 && ours.mean <= 0.5 * linear.mean;
+  }
+};
+
+/// Draws jobs (a quarter each bound by host, embedding, matrix products, communication), predicts
+/// them all, then really runs them and compares medians. All ranks call it together and return the
+/// same cases.
+std::vector<RuntimeCase> validate_runtime(const System& system,
+                                          const ValidateRuntimeOptions& options,
+                                          runtime::MpiSession& session);
+
+/// Really runs a case and fills what it took. A noisy case runs again, at most twice more; of
+/// several runs the quietest counts, and one that never came below the limit is marked as skipped.
+/// All ranks call it together, with the same prediction.
+void measure_case(RuntimeCase& c, const ValidateRuntimeOptions& options,
+                  runtime::MpiSession& session);
+
+/// Families "dlrm", "transformer", each bound over both, and "experts" where there are any.
+std::vector<RuntimeGroup> runtime_groups(const std::vector<RuntimeCase>& cases);
+
+}  // namespace stepcast::studies

@@ -1,0 +1,69 @@
+#include "validation/svg.h"
+
+#include <fmt/format.h>
+
+namespace stepcast::studies::svg {
+namespace {
+
+std::string titled(std::string_view title) {
+  return title.empty() ? "" : fmt::format("<title>{}</title>", escaped(title));
+}
+
+}  // namespace
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string text(double x, double y, std::string_view what, const char* anchor) {
+  return fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor,
+                     escaped(what));
+}
+
+std::string line(double x1, double y1, double x2, double y2, const char* colour) {
+  return fmt::format(
+      "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\"/>\n", x1, y1, x2,
+      y2, colour);
+}
+
+std::string bar(double x, double y, double width, double height, const char* colour,
+                std::string_view title) {
+  return fmt::format(
+      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\">{}</rect>\n",
+      x, y, width, height, colour, titled(title));
+}
+
+std::string dot(double x, double y, double radius, const char* colour, bool filled,
+                std::string_view title) {
+  return fmt::format(
+      "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\" fill=\"{}\" stroke=\"{}\">{}</circle>\n", x,
+      y, radius, filled ? colour : "none", colour, titled(title));
+}
+
+std::string frame(double x, double y, double width, double height) {
+  return fmt::format(
+      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"none\" "
+      "stroke=\"#888\"/>\n",
+      x, y, width, height);
+}
+
+}  // namespace stepcast::studies::svg

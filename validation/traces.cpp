@@ -1,0 +1,138 @@
+#include "validation/traces.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.h"
+#include "traces/graph/measured_recording.h"
+#include "traces/native/native_trace.h"
+#include "traces/open_trace.h"
+
+namespace stepcast::studies {
+namespace {
+
+namespace fs = std::filesystem;
+using traces::Nanoseconds;
+
+std::string without_digits(std::string name) {
+  std::erase_if(name, [](unsigned char c) { return std::isdigit(c) != 0; });
+  return name;
+}
+
+bool overlap(const traces::Recording& recording) {
+  Nanoseconds first_end = Nanoseconds::max(), last_begin = Nanoseconds::min();
+  for (const traces::RankRecording& rank : recording.ranks) {
+    Nanoseconds begin = Nanoseconds::max(), end = Nanoseconds::min();
+    for (traces::EventId e = 0; e < rank.events.size(); ++e) {
+      begin = std::min(begin, rank.events.begin[e]);
+      end = std::max(end, rank.events.end(e));
+    }
+    first_end = std::min(first_end, end);
+    last_begin = std::max(last_begin, begin);
+  }
+  return last_begin < first_end || recording.ranks.front().timing != traces::Timing::kTimeline;
+}
+
+/// The files of a folder as one run, if they are.
+std::optional<traces::Recording> as_ranks(const fs::path& folder,
+                                          const std::vector<fs::path>& files) {
+  std::set<std::string> names;
+  for (const fs::path& f : files) {
+    names.insert(without_digits(f.filename().string()));
+  }
+  if (files.size() < 2 || names.size() != 1) {
+    return std::nullopt;
+  }
+  try {
+    traces::Recording recording = traces::open_trace(folder);
+    return overlap(recording) ? std::optional(std::move(recording)) : std::nullopt;
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
+TraceSet set_of(const fs::path& path, const std::string& name, const traces::Recording& recording) {
+  TraceSet set;
+  set.name = name;
+  set.ranks = static_cast<std::int64_t>(recording.ranks.size());
+  for (const traces::RankRecording& rank : recording.ranks) {
+    const auto complete = rank.records.find("X");
+    set.events += complete != rank.records.end() ? complete->second : rank.events.size();
+    set.kernels +=
+        rank.count(traces::EventCategory::kKernel) + rank.count(traces::EventCategory::kCollective);
+    set.collectives += rank.count(traces::EventCategory::kCollective);
+    set.steps = std::max(set.steps, static_cast<std::int64_t>(rank.steps.size()));
+  }
+  if (recording.ranks.front().timing != traces::Timing::kTimeline) {
+    set.skipped = "an execution graph, without times";
+    return set;
+  }
+  if (set.ranks < 2 && set.steps < 2) {
+    set.skipped = "one step of one rank predicts nothing";
+    return set;
+  }
+  try {
+    set.replay = replay(traces::is_native(path) ? traces::measured_run(traces::read_native(path))
+                                                : traces::measured_run(recording));
+    if (set.replay->host_bound) {
+      set.skipped = "host-bound";
+    }
+  } catch (const InputError& e) {
+    set.skipped = e.what();
+  }
+  return set;
+}
+
+void add_sets(const fs::path& path, const fs::path& root, std::vector<TraceSet>& sets) {
+  const std::string name =
+      path == root ? path.filename().string() : fs::relative(path, root).generic_string();
+  const auto add_opened = [&] {
+    try {
+      sets.push_back(set_of(path, name, traces::open_trace(path)));
+    } catch (const InputError& e) {
+      TraceSet set;
+      set.name = name;
+      set.opens = false;
+      set.skipped = e.what();
+      sets.push_back(std::move(set));
+    }
+  };
+  if (!fs::is_directory(path) || traces::is_native(path) || fs::exists(path / "recording.json")) {
+    add_opened();
+    return;
+  }
+  std::vector<fs::path> files, folders;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+    if (entry.path().extension() != ".md") {
+      (entry.is_directory() ? folders : files).push_back(entry.path());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  std::sort(folders.begin(), folders.end());
+  if (const auto recording = as_ranks(path, files)) {
+    sets.push_back(set_of(path, name, *recording));
+  } else {
+    for (const fs::path& f : files) {
+      add_sets(f, root, sets);
+    }
+  }
+  for (const fs::path& f : folders) {
+    add_sets(f, root, sets);
+  }
+}
+
+}  // namespace
+
+std::vector<TraceSet> replay_sets(const fs::path& data) {
+  if (!fs::exists(data)) {
+    throw InputError(data.string(), "does not exist; expected a folder of traces, or a trace");
+  }
+  std::vector<TraceSet> sets;
+  add_sets(data, data, sets);
+  if (sets.empty()) {
+    throw InputError(data.string(), "holds no trace");
+  }
+  return sets;
+}
+
+}  // namespace stepcast::studies

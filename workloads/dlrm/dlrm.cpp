@@ -1,0 +1,188 @@
+#include "workloads/dlrm/dlrm.h"
+
+#include <array>
+#include <map>
+#include <string>
+
+#include "core/error.h"
+#include "workloads/dlrm/rank_classes.h"
+#include "workloads/dlrm/step.h"
+
+namespace stepcast::workloads {
+namespace {
+
+std::string place_of(const Job& job) { return fmt::format("workload '{}'", job.workload.name); }
+
+void check_shapes(const Job& job, const DlrmWorkload& w, const LayerList& list) {
+  const std::int64_t shared = list.ranks_per_sample();
+  if (job.devices < 1 || job.devices % shared != 0) {
+    throw InputError("job: devices", fmt::format("{} devices do not divide into groups of {} ranks "
+                                                 "that share a sample; use a multiple",
+                                                 job.devices, shared));
+  }
+  const std::int64_t replicas = job.devices / shared;
+  if (job.batch.global % replicas != 0 || job.batch.global < replicas) {
+    throw InputError("job: batch.global",
+                     fmt::format("{} samples do not divide over {} devices; use a multiple",
+                                 job.batch.global, replicas));
+  }
+  if (shared > 1 && !w.tables.empty()) {
+    throw InputError(place_of(job) + ": groups",
+                     "a model with embedding tables whose samples are shared by ranks is not "
+                     "implemented in this version; remove the groups or the tables");
+  }
+}
+
+/// What the builders of layers take for granted.
+void check_model(const Job& job, const DlrmWorkload& w) {
+  if (w.layers != nullptr) {
+    return;
+  }
+  if (w.bottom_mlp.empty() || w.top_mlp.empty() || w.dense_features < 1) {
+    throw InputError(place_of(job), "bottom_mlp, top_mlp and dense_features must not be empty");
+  }
+  if (w.top_mlp.back() != 1) {
+    throw InputError(place_of(job) + ": top_mlp",
+                     fmt::format("ends in width {}; the logit needs 1", w.top_mlp.back()));
+  }
+  if (w.interaction.kind == InteractionKind::kDot) {
+    for (const EmbeddingTable& t : w.tables) {
+      if (t.dim != w.bottom_mlp.back()) {
+        throw InputError(place_of(job) + ": interaction",
+                         fmt::format("dot needs equal widths, but table '{}' has dim {} and "
+                                     "bottom_mlp ends in {}; use cat or "
+                                     "dcnv2, or equal widths",
+                                     t.name, t.dim, w.bottom_mlp.back()));
+      }
+    }
+  }
+  if (w.interaction.kind == InteractionKind::kDcnV2 &&
+      (w.interaction.layers < 1 || w.interaction.rank < 1)) {
+    throw InputError(place_of(job) + ": interaction", "dcnv2 needs layers >= 1 and rank >= 1");
+  }
+}
+
+/// Ranks in units of `size`, and ranks of equal place in their units.
+void add_grid(std::vector<Communicator>& all, std::string inside, std::string across,
+              std::int64_t devices, std::int64_t size) {
+  std::vector<std::vector<std::int32_t>> units(static_cast<std::size_t>(devices / size));
+  std::vector<std::vector<std::int32_t>> places(static_cast<std::size_t>(size));
+  for (std::int64_t r = 0; r < devices; ++r) {
+    units[static_cast<std::size_t>(r / size)].push_back(static_cast<std::int32_t>(r));
+    places[static_cast<std::size_t>(r % size)].push_back(static_cast<std::int32_t>(r));
+  }
+  all.push_back({.name = std::move(inside), .axes = {}, .groups = std::move(units)});
+  all.push_back({.name = std::move(across), .axes = {}, .groups = std::move(places)});
+}
+
+/// Mesh axes that the groups of a list lie along, the innermost first.
+constexpr std::array kGroupAxes{Axis::kTensor, Axis::kContext, Axis::kPipeline};
+
+std::vector<Communicator> communicators_of(const EmbeddingPlacement& layout, const LayerList& list,
+                                           bool towers) {
+  std::vector<Communicator> all;
+  for (const char* name : {"input", "exchange", "data"}) {
+    all.push_back({.name = name, .axes = {Axis::kData}, .groups = {}});
+  }
+  const DlrmCommunicators index(layout, list, towers);
+  const auto add = [&](const DlrmCommunicators::Grid& grid, const char* inside, const char* across,
+                       std::int64_t size, std::size_t level) {
+    if (grid.inside >= 0) {
+      const std::string suffix = level > 0 ? fmt::format("_{}", level + 1) : "";
+      add_grid(all, inside + suffix, across + suffix, layout.devices, size);
+    }
+  };
+  add(index.tower, "tower", "across_towers", layout.node, 0);
+  for (std::size_t level = 0; level < layout.group_sizes.size(); ++level) {
+    add(index.node[level], "node", "across", layout.group_sizes[level], level);
+  }
+  for (std::size_t level = 0; level < layout.group_sizes.size(); ++level) {
+    add(index.group[level], "group", "copies", layout.group_sizes[level], level);
+  }
+  for (std::size_t i = 0; i < list.groups.size(); ++i) {
+    all.push_back({.name = list.groups[i].name, .axes = {kGroupAxes.at(i)}, .groups = {}});
+  }
+  return all;
+}
+
+/// Without tables no rank holds a shard.
+EmbeddingPlacement layout_of(const Job& job) {
+  if (!job.workload.dlrm()->tables.empty()) {
+    EmbeddingPlacement layout = embedding_layout(job);
+    if (job.sptt) {
+      layout.node = job.system.host.devices;
+    }
+    return layout;
+  }
+  EmbeddingPlacement layout;
+  layout.devices = job.devices;
+  layout.held.resize(static_cast<std::size_t>(job.devices));
+  return layout;
+}
+
+LayerList layers_of(const Job& job) {
+  check_model(job, *job.workload.dlrm());
+  return stepcast::layers_of(*job.workload.dlrm(), job.parallel.tensor, place_of(job),
+                             compression_of(job));
+}
+
+}  // namespace
+
+DlrmSampleFlops dlrm_forward_flops(const DlrmWorkload& w) {
+  const LayerList list = stepcast::layers_of(w);
+  DlrmSampleFlops flops;
+  for (const Layer& l : list.layers) {
+    (l.kind == LayerKind::kLinear ? flops.mlp : flops.interaction) += Flops(forward_flops(list, l));
+  }
+  return flops;
+}
+
+StepFlops dlrm_flops(const Job& job) {
+  const LayerList list = layers_of(job);
+  double of_sample = training_flops(list) * static_cast<double>(list.ranks_per_sample());
+  if (compression_of(job) > 1) {  // every sample passes every tower
+    const EmbeddingPlacement layout = layout_of(job);
+    for (std::int64_t h = 0; h < job.devices / layout.node; ++h) {
+      double width = 0;
+      for (std::int64_t i = h * layout.node; i < (h + 1) * layout.node; ++i) {
+        width += static_cast<double>(
+            layout.width(static_cast<std::int32_t>(i), EmbeddingRoute::kExchange));
+      }
+      of_sample += 6 * width * width / job.tower_compression;
+    }
+  }
+  const Flops total = Flops(static_cast<double>(job.batch.global) * of_sample);
+  return {total, total, total};
+}
+
+ExecutionGraph build_dlrm(const Job& job) {
+  const DlrmWorkload* w = job.workload.dlrm();
+  STEPCAST_CHECK(w != nullptr, "build_dlrm of '{}'", job.workload.name);
+  const LayerList list = layers_of(job);
+  check_shapes(job, *w, list);
+  const auto placement = std::make_shared<const EmbeddingPlacement>(layout_of(job));
+  const EmbeddingPlacement& layout = *placement;
+  ShardLaws laws(job, layout);
+  ExecutionGraph graph;
+  graph.inputs = {.batch = job.batch,
+                  .dense_features = w->dense_features,
+                  .tables = w->tables,
+                  .distinct_ids = job.embedding_dedup};
+  graph.placement = placement;
+  const auto extent = [&](std::size_t i) {
+    return i < list.groups.size() ? static_cast<std::int32_t>(list.groups[i].size) : 1;
+  };
+  graph.mesh.tensor = extent(0);
+  graph.mesh.context = extent(1);
+  graph.mesh.pipeline = extent(2);
+  graph.mesh.data = static_cast<std::int32_t>(job.devices / list.ranks_per_sample());
+  graph.communicators = communicators_of(layout, list, job.sptt);
+  graph.classes = rank_classes(job, layout, laws);
+  for (const RankClass& c : graph.classes) {
+    graph.programs.push_back(
+        DlrmStep(job, list, layout, laws, c.ranks.front(), c.ranks.size() > 1).build());
+  }
+  return graph;
+}
+
+}  // namespace stepcast::workloads

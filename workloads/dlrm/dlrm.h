@@ -1,0 +1,71 @@
+#pragma once
+#include "core/job/job.h"
+#include "core/graph/program.h"
+#include "workloads/build_graph.h"
+
+namespace stepcast::workloads {
+
+/// One training step of a DLRM (arXiv 1906.00091) under the job's embedding plan, per rank:
+///
+///   load batch -> index pack, lengths and ids all-to-all-v, index unpack -> embedding forward, one
+///   table-batched op per route
+///   -> output exchange | bottom MLP -> columns assembled [bottom | tables] -> interaction -> top
+///   MLP -> binary cross-entropy
+///   -> the same backwards, dense gradients all-reduced in buckets -> embedding backward with its
+///   optimizer fused -> dense optimizer.
+///
+/// The dense half (bottom MLP, interaction, top MLP) is a list of layers (core/job/layers.h), of a DLRM
+/// as of every kind that is not a transformer; lists without tables have no sparse half.
+///
+/// Routes (EmbeddingRoute): pooled rows of whole tables travel by all-to-all-v; row-wise partial
+/// sums by reduce-scatter (gradients back by all-gather); table-row-wise by reduce-scatter in the
+/// node, then all-to-all-v between ranks of equal place in their nodes; sequence tables by
+/// all-to-all-v of unpooled rows, mean-pooled on arrival. The loss is the mean over the global
+/// batch.
+///
+/// With parallel.dlrm_pipeline the program is one steady-state step of a pipeline over batches: ops
+/// of op_flags::kNextBatch work on batch i + 1 beside or after those of batch i, and fill tensors
+/// that trade places with this step's between steps (Tensor::next_of).
+///
+///   sparse_dist   load_batch and the index exchange of i + 1, on the stream "input", beside all of
+///                 i (TorchRec TrainPipelineSparseDist, HugeCTR)
+///   prefetch      and the lookups of i + 1, right after the update by i, while the last gradients
+///                 of i are reduced; not of replicated tables, which the dense optimizer updates
+///   fused         and their exchange, beside the dense optimizer of i
+///   (TrainPipelineFusedSparseDist,
+///                 but never on rows older than the update)
+///
+/// Every mode trains on the same numbers as `none`. The first batch is loaded before the first step
+/// (Executor::fill_pipeline), outside what a program describes.
+///
+/// Conventions of operands, beyond core/graph/op.h:
+///   weights are [in, out]; bias and activation work in place; load_batch -> {dense, labels};
+///   cross_forward {x0, u, bias, x} -> {y};
+///   cross_backward {x0, u, bias, dy} -> {du in place of u, dx0 (added to with kAccumulate),
+///   dbias}, dy goes on as the elementwise part of dx; binary_cross_entropy {logits, labels} ->
+///   {d_logits}; embedding_forward {} -> {pooled}, embedding_backward {d_pooled} -> {}: weights and
+///   state through the group; shape[3] is the order of the rows: 0 the local batch, 1 the global
+///   batch by rank, n > 1 the global batch with ranks ordered by (rank mod n, rank / n), as a
+///   reduce-scatter inside nodes of n ranks wants it; shape[4] is the EmbeddingRoute (also of
+///   embedding_gradient); all_to_all_v of rows {elements, elements of a row, EmbeddingRoute}, its
+///   way told by the phase. Gradients of biases and replicated tables are added to and zeroed by a
+///   fill op first. A communicator is used by one stream only.
+///
+/// Ranks whose programs differ only in which rows of a table they hold share a program
+/// (ParameterPiece::row_per_rank; the group's first_row is then that of the lowest rank of the
+/// class). Errors: InputError for plans and shapes that do not fit (batch over devices, dot
+/// interaction of unequal widths, ...).
+ExecutionGraph build_dlrm(const Job& job);
+
+/// FLOPs of a step over all devices: matrix products and pairwise dots, forward and backward; the
+/// first layer needs no gradient of its input. Nothing is recomputed, so all conventions agree.
+StepFlops dlrm_flops(const Job& job);
+
+/// FLOPs of the forward pass per sample: both MLPs; and the interaction (dots, or cross layers).
+struct DlrmSampleFlops {
+  Flops mlp;
+  Flops interaction;
+};
+DlrmSampleFlops dlrm_forward_flops(const DlrmWorkload& workload);
+
+}  // namespace stepcast::workloads

@@ -1,0 +1,286 @@
+#include <algorithm>
+#include <cmath>
+
+#include "workloads/dlrm/step.h"
+
+#include "core/numbers.h"
+
+// Host input and index exchange of a DLRM step: of its own batch or, in a pipeline, of the next.
+
+namespace stepcast::workloads {
+namespace {
+
+constexpr double kLengthBytes = 4;  // int32
+constexpr double kWeightBytes = 4;  // fp32
+
+double total(const Exchange& e) {
+  double sum = 0;
+  for (const double elements : e.sent_by(0)) {
+    sum += elements;
+  }
+  return sum;
+}
+
+/// Lengths a rank sends per sample and slice: of each feature the part's own, and the whole bag's
+/// where a mean is split by rows.
+std::int64_t lengths_per_sample(const EmbeddingSlice& s, const EmbeddingTable& t) {
+  return s.features * (s.splits_bags() && t.mode == PoolingMode::kMean ? 2 : 1);
+}
+
+}  // namespace
+
+void DlrmStep::load_batch() {
+  double bytes_in = real(batch_) * real(list_.input_width() + label_width(list_)) * 4;
+  for (const EmbeddingTable& t : workload_.tables) {
+    bytes_in += real(batch_) * (t.pooling * id_bytes(t) + real(t.feature_count()) * kLengthBytes);
+  }
+  const auto input = [this](std::string name, TensorPurpose purpose, std::int64_t rows,
+                            std::int64_t columns, Format f) {
+    return b_.tensor({.name = std::move(name),
+                      .role = TensorRole::kInput,
+                      .purpose = purpose,
+                      .format = f,
+                      .rows = rows,
+                      .columns = columns,
+                      .per_microbatch = false,
+                      .pieces = {}});
+  };
+  std::vector<TensorId> loaded;
+  for (const std::int32_t t : list_.inputs) {
+    const LayerTensor& x = list_.tensor(t);
+    value(t) = input(list_.inputs.size() == 1 ? "dense" : x.name, TensorPurpose::kDense,
+                     batch_ * x.rows, x.columns, compute_);
+    loaded.push_back(value(t));
+  }
+  for (std::size_t i = 0; i < list_.layers.size(); ++i) {
+    const Layer& l = list_.layers[i];
+    if (is_loss(l.kind)) {
+      const auto [rows, columns] = label_shape(list_, l);
+      labels_[i] = input(labels_.empty() ? "labels" : l.name + ".labels", TensorPurpose::kLabels,
+                         batch_ * rows, columns, Format::kFp32);
+      loaded.push_back(labels_[i]);
+    }
+  }
+  const bool next = ahead(DlrmPipeline::kSparseDist);
+  if (next) {
+    for (TensorId& id : loaded) {
+      Tensor t = b_.tensor_at(id);
+      t.name = "next." + t.name;
+      t.next_of = static_cast<std::int32_t>(id);
+      id = b_.tensor(std::move(t));
+    }
+  }
+  auto load =
+      b_.op(OpKind::kLoadBatch, "load_batch", {rounded(bytes_in)}).out(loaded).on(input_stream_);
+  mark(load, next);
+  if (!next) {
+    loaded_ = indexed_ = handover(input_stream_, kComputeStream);
+  } else if (ahead(DlrmPipeline::kPrefetch)) {
+    indexed_ = handover(input_stream_, kComputeStream);
+  }
+  load.records(next ? indexed_ : loaded_);
+}
+
+DlrmStep::Indices DlrmStep::declare_indices(const std::string& prefix, const Exchange& lengths,
+                                            const Indices* now) {
+  const auto list = [&](const char* name, double elements, Format f, const TensorId* replaced) {
+    Tensor t{
+        .name = prefix + name,
+        .role = ahead(DlrmPipeline::kSparseDist) ? TensorRole::kBuffer : TensorRole::kActivation,
+        .format = f,
+        .rows = rounded(elements),
+        .columns = 1,
+        .per_microbatch = !ahead(DlrmPipeline::kSparseDist),
+        .pieces = {}};
+    t.next_of = replaced != nullptr ? static_cast<std::int32_t>(*replaced) : -1;
+    return b_.tensor(std::move(t));
+  };
+  Indices all;
+  all.sent_lengths = list("lengths.sent", total(lengths), Format::kInt32,
+                          now != nullptr ? &now->sent_lengths : nullptr);
+  all.lengths =
+      list("lengths", arriving_lengths(), Format::kInt32, now != nullptr ? &now->lengths : nullptr);
+  all.ids = list("ids", arriving_ids(), id_format(), now != nullptr ? &now->ids : nullptr);
+  if (weighted()) {
+    all.weights = list("weights", arriving_weights(), Format::kFp32,
+                       now != nullptr ? &*now->weights : nullptr);
+  }
+  return all;
+}
+
+std::vector<TensorId> DlrmStep::Indices::read(std::optional<TensorId> first) const {
+  std::vector<TensorId> all;
+  if (first) {
+    all.push_back(*first);
+  }
+  all.insert(all.end(), {lengths, ids});
+  if (weights) {
+    all.push_back(*weights);
+  }
+  return all;
+}
+
+bool DlrmStep::weighted() const {
+  return std::any_of(layout_.slices.begin(), layout_.slices.end(), [this](const EmbeddingSlice& s) {
+    return !is_local(s.route) && table(s).weighted;
+  });
+}
+
+double DlrmStep::arriving_lengths() const {
+  double sum = 0;
+  for (const std::int32_t id : layout_.held[static_cast<std::size_t>(rank_)]) {
+    const EmbeddingSlice& s = slice(id);
+    sum += is_local(s.route) ? 0 : samples_of(s.route) * real(lengths_per_sample(s, table(s)));
+  }
+  return sum;
+}
+
+double DlrmStep::arriving_ids() const {
+  double sum = 0;
+  for (const EmbeddingRoute r : kAllRoutes) {
+    sum += is_local(r) ? 0 : routes_.at(static_cast<std::size_t>(r)).lookups;
+  }
+  return sum;
+}
+
+double DlrmStep::arriving_weights() {
+  double sum = 0;
+  for (const std::int32_t id : layout_.held[static_cast<std::size_t>(rank_)]) {
+    const EmbeddingSlice& s = slice(id);
+    if (!is_local(s.route) && table(s).weighted) {
+      sum += travelling(id, rank_, samples_of(s.route));
+    }
+  }
+  return sum;
+}
+
+void DlrmStep::exchange_indices() {
+  if (!layout_.exchanges_ids()) {
+    return;
+  }
+  Exchange lengths{std::vector<double>(static_cast<std::size_t>(devices()))};
+  Exchange ids = lengths;
+  Exchange weights = lengths;
+  double by_row = 0;
+  for (const std::int64_t size : layout_.group_sizes) {
+    lengths.unit_elements.emplace_back(static_cast<std::size_t>(size));
+  }
+  ids.unit_elements = weights.unit_elements = lengths.unit_elements;
+  for (std::int32_t peer = 0; peer < static_cast<std::int32_t>(devices()); ++peer) {
+    for (const std::int32_t id : layout_.held[static_cast<std::size_t>(peer)]) {
+      const EmbeddingSlice& s = slice(id);
+      if (is_local(s.route) || !s.serves(peer, rank_)) {
+        continue;
+      }
+      const auto add = [&](Exchange& e, double elements) {
+        if (has_copies(s.route)) {
+          e.unit_elements.at(level_of(s.route)).at(static_cast<std::size_t>(s.position(peer))) +=
+              elements;
+        } else {
+          e.send_elements[static_cast<std::size_t>(peer)] += elements;
+        }
+      };
+      add(lengths, real(batch_ * lengths_per_sample(s, table(s))));
+      const double travel = travelling(id, peer, real(batch_));
+      add(ids, travel);
+      add(weights, table(s).weighted ? travel : 0);
+      by_row += s.splits_bags() ? travel : 0;
+      if (s.pools_lists_once()) {  // all lists are looked at to find the distinct ones
+        by_row += real(batch_) * table(s).pooling / real(s.members());
+      }
+    }
+  }
+  const double sent_ids = total(ids);
+  const double sent_lengths = total(lengths);
+  const double lengths_here = arriving_lengths();
+  const double ids_here = arriving_ids();
+  const double sent_weights = total(weights);
+  const double weights_here = arriving_weights();
+  const bool next = ahead(DlrmPipeline::kSparseDist);
+  indices_ = declare_indices("", lengths, nullptr);
+  next_indices_ = next ? declare_indices("next.", lengths, &indices_) : indices_;
+  const TensorId ids_sent = b_.activation("ids.sent", rounded(sent_ids), 1, id_format());
+  std::vector<TensorId> packed{next_indices_.sent_lengths, ids_sent};
+  if (weighted()) {
+    packed.push_back(b_.activation("weights.sent", rounded(sent_weights), 1, Format::kFp32));
+  }
+  const double id = bits_per_element(id_format(), 1024) / 8;
+  const auto traffic = [id](double id_count, double length_count, double weight_count) {
+    return Bytes(id_count * id + length_count * kLengthBytes + weight_count * kWeightBytes);
+  };
+  auto pack = b_.op(OpKind::kIndexPack, "index_pack",
+                    {rounded(sent_ids), rounded(sent_lengths), devices(), rounded(by_row)})
+                  .format(id_format())
+                  .out(packed)
+                  .on(input_stream_)
+                  .work(Flops{}, traffic(sent_ids, sent_lengths, sent_weights),
+                        traffic(sent_ids, sent_lengths, sent_weights));
+  mark(pack, next);
+  auto exchange_lengths = b_.op(OpKind::kAllToAllV, "lengths.all_to_all", {rounded(sent_lengths)})
+                              .format(Format::kInt32)
+                              .communicator(comm_.input)
+                              .detail(b_.exchange(std::move(lengths)))
+                              .traffic(TrafficKind::kIds)
+                              .in({next_indices_.sent_lengths})
+                              .out({next_indices_.lengths})
+                              .on(input_stream_);
+  mark(exchange_lengths, next);
+  auto exchange_ids = b_.op(OpKind::kAllToAllV, "ids.all_to_all", {rounded(sent_ids)})
+                          .format(id_format())
+                          .communicator(comm_.input)
+                          .detail(b_.exchange(std::move(ids)))
+                          .traffic(TrafficKind::kIds)
+                          .in({ids_sent})
+                          .out({next_indices_.ids})
+                          .on(input_stream_);
+  mark(exchange_ids, next);
+  std::vector<TensorId> arrived{next_indices_.lengths, next_indices_.ids};
+  if (weighted()) {  // a collective of its own, as TorchRec's KJTAllToAll sends each tensor
+    auto exchange_weights = b_.op(OpKind::kAllToAllV, "weights.all_to_all", {rounded(sent_weights)})
+                                .format(Format::kFp32)
+                                .communicator(comm_.input)
+                                .detail(b_.exchange(std::move(weights)))
+                                .traffic(TrafficKind::kIds)
+                                .in({packed.back()})
+                                .out({*next_indices_.weights})
+                                .on(input_stream_);
+    mark(exchange_weights, next);
+    arrived.push_back(*next_indices_.weights);
+  }
+  // Both streams wait: an exchange starts from here where this rank holds none of its slices.
+  const bool looked_up = !next || ahead(DlrmPipeline::kPrefetch);  // in this step
+  const bool exchanged = !next || ahead(DlrmPipeline::kFused);
+  unpacked_ = exchanged ? handover(input_stream_, exchange_stream_) : -1;
+  indexed_ = !looked_up || input_stream_ == kComputeStream ? -1
+             : unpacked_ >= 0                              ? unpacked_
+                                                           : b_.event();
+  auto unpack = b_.op(OpKind::kIndexUnpack, "index_unpack",
+                      {rounded(ids_here), rounded(lengths_here), devices()})
+                    .format(id_format())
+                    .in(arrived)
+                    .on(input_stream_)
+                    .work(Flops{}, traffic(ids_here, lengths_here, weights_here),
+                          traffic(ids_here, 2 * lengths_here, weights_here))
+                    .records(unpacked_ >= 0 ? unpacked_ : indexed_);
+  mark(unpack, next);
+}
+
+/// As many bytes as memory moves while the kernels work.
+void DlrmStep::distribute_ids() {
+  if (traits_.distributed_ids <= 0 || !layout_.exchanges_ids()) {
+    return;
+  }
+  double ids = 0;
+  for (const EmbeddingTable& t : workload_.tables) {
+    ids += real(batch_) * t.pooling;
+  }
+  const Device& device = job_.system.device;
+  const double seconds = ids / (real(device.multiprocessors) * traits_.distributed_ids);
+  const Bytes moved(seconds * device.bandwidth.base() / 2);
+  auto op = b_.op(OpKind::kIndexPack, "ids.distribute", {rounded(ids), 0, devices(), 0})
+                .format(id_format())
+                .work(Flops{}, moved, moved);
+  mark(op, ahead(DlrmPipeline::kSparseDist));
+}
+
+}  // namespace stepcast::workloads

@@ -1,0 +1,140 @@
+#include "workloads/dlrm/step.h"
+
+namespace stepcast::workloads {
+
+DlrmCommunicators::DlrmCommunicators(const EmbeddingPlacement& layout, const LayerList& list,
+                                     bool towers) {
+  std::int32_t next = data + 1;
+  const auto grid = [&next](bool used) {
+    Grid g;
+    if (used) {
+      g.inside = next++;
+      g.across = next++;
+    }
+    return g;
+  };
+  tower = grid(towers);
+  for (std::size_t level = 0; level < layout.group_sizes.size(); ++level) {
+    node.push_back(grid(layout.uses(at_level(EmbeddingRoute::kNodeReduce, level))));
+  }
+  for (std::size_t level = 0; level < layout.group_sizes.size(); ++level) {
+    group.push_back(grid(layout.uses(at_level(EmbeddingRoute::kGroupReduce, level)) ||
+                         layout.uses(at_level(EmbeddingRoute::kGroupSequence, level))));
+  }
+  first_group = list.groups.empty() ? -1 : next;
+}
+
+DlrmStep::DlrmStep(const Job& job, const LayerList& list, const EmbeddingPlacement& layout,
+                   ShardLaws& laws, std::int32_t rank, bool shared)
+    : job_(job),
+      workload_(*job.workload.dlrm()),
+      list_(list),
+      layout_(layout),
+      laws_(laws),
+      rank_(rank),
+      shared_(shared),
+      replicas_(job.devices / list.ranks_per_sample()),
+      batch_(job.batch.global / replicas_),
+      global_batch_(job.batch.global),
+      interval_(job.devices > 1 ? job.sync_interval : 1),
+      compute_(job.formats.compute),
+      comm_(layout, list, job.sptt),
+      compression_(compression_of(job)),
+      layer_states_(list.layers.size()),
+      values_(list.tensors.size(), kNoTensor),
+      gradients_(list.tensors.size()) {
+  for (const Layer& l : list.layers) {
+    if (l.kind == LayerKind::kTables) {
+      stack_width_ = list.output(l).columns;
+      before_tables_ = stack_width_ - layout.columns / compression_;
+    }
+  }
+  const Overlap& overlap = job.parallel.overlap;
+  const bool several = job.devices > 1;
+  if ((several && overlap.input_all_to_all) || ahead(DlrmPipeline::kSparseDist)) {
+    input_stream_ = "input";
+  }
+  if (fetched_ahead()) {
+    tier_stream_ = "tier";
+  }
+  if (several && overlap.output_all_to_all) {
+    exchange_stream_ = "exchange";
+  }
+  if (several && overlap.dense_all_reduce) {
+    reduce_stream_ = "all_reduce";
+  }
+}
+
+Program DlrmStep::build() && {
+  b_.set_format(compute_);
+  b_.set_interval(interval_);
+  declare_routes();
+  declare_parameters();
+  std::vector<std::uint32_t> segments;
+  b_.set_phase(Phase::kInput);
+  segments.push_back(b_.begin_segment("input"));
+  load_batch();
+  exchange_indices();
+  distribute_ids();
+  for (const EmbeddingRoute r : kAllRoutes) {
+    if (fetched_ahead()) {
+      fetch_rows(r, true);
+    }
+  }
+  b_.end_segment();
+
+  b_.set_phase(Phase::kForward);
+  segments.push_back(b_.begin_segment("forward"));
+  // What of the layers before the tables hides the input exchange, and what the output exchange.
+  const std::size_t layers = list_.layers.size();
+  std::size_t bottom = 0;
+  while (bottom < layers && list_.layers[bottom].kind != LayerKind::kTables) {
+    ++bottom;
+  }
+  bottom = bottom == layers ? 0 : bottom;
+  const bool waits_for_input = input_stream_ != kComputeStream && !ahead(DlrmPipeline::kSparseDist);
+  const std::size_t early = !waits_for_input                     ? 0
+                            : exchange_stream_ == kComputeStream ? bottom
+                                                                 : (bottom + 1) / 2;
+  for (std::size_t i = 0; i < early; ++i) {
+    layer_forward(i);
+  }
+  embedding_forward(false);
+  for (std::size_t i = early; i < bottom; ++i) {
+    layer_forward(i);
+  }
+  pool_sequences();
+  for (std::size_t i = bottom; i < layers; ++i) {
+    layer_forward(i);
+  }
+  b_.end_segment();
+
+  b_.set_phase(Phase::kBackward);
+  segments.push_back(b_.begin_segment("backward"));
+  zero_gradients();
+  for (std::size_t i = layers; i-- > 0;) {
+    layer_backward(i);
+  }
+  embedding_backward();
+  b_.end_segment();
+
+  // On the compute stream: lookups fill the device, so beside other kernels they would gain
+  // nothing. They run while the last gradients are reduced.
+  if (ahead(DlrmPipeline::kPrefetch)) {
+    b_.set_phase(Phase::kForward);
+    segments.push_back(b_.begin_segment("lookup_ahead"));
+    embedding_forward(true);
+    b_.end_segment();
+  }
+
+  b_.set_phase(Phase::kOptimizer);
+  segments.push_back(b_.begin_segment("optimizer"));
+  optimizers();
+  b_.end_segment();
+  for (const std::uint32_t s : segments) {
+    b_.call(s);
+  }
+  return std::move(b_).finish();
+}
+
+}  // namespace stepcast::workloads

@@ -1,0 +1,294 @@
+#include "workloads/embedding_plan/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+#include <string>
+
+#include "core/error.h"
+#include "workloads/embedding_plan/plan_layout.h"
+#include "workloads/embedding_plan/plan_tiered.h"
+
+namespace stepcast::workloads {
+namespace {
+
+constexpr std::int64_t kNarrowest = 4;  // columns of a column-wise part: one 16-byte vector of fp32
+
+const DlrmWorkload& dlrm_of(const Job& job) {
+  const DlrmWorkload* w = job.workload.dlrm();
+  STEPCAST_CHECK(w != nullptr, "embedding plan of '{}', which is not a DLRM", job.workload.name);
+  return *w;
+}
+
+double cost_of(const EmbeddingTable& t) {
+  return static_cast<double>(t.dim) * std::max(t.pooling, 1e-3) *
+         std::log10(static_cast<double>(std::max<std::int64_t>(t.rows, 10)));
+}
+
+/// Bytes of one column of a table with its optimizer state.
+double bytes_of(const EmbeddingTable& t, const Job& job) {
+  const double weights = format_bytes(job.row_format(t), t.rows, t.dim).base();
+  const double elements = static_cast<double>(t.rows) * static_cast<double>(t.dim);
+  switch (job.embedding_optimizer) {
+    case OptimizerKind::kSgd:
+      return weights;
+    case OptimizerKind::kAdam:
+      return weights + 8 * elements;
+    case OptimizerKind::kAdagrad:
+      return weights + 4 * elements;
+    case OptimizerKind::kRowwiseAdagrad:
+      return weights + 4 * static_cast<double>(t.rows);
+  }
+  return weights;
+}
+
+std::vector<std::int32_t> rank_range(std::int64_t first, std::int64_t count) {
+  std::vector<std::int32_t> ranks(static_cast<std::size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), static_cast<std::int32_t>(first));
+  return ranks;
+}
+
+PlanShard whole_table(const EmbeddingTable& t, ShardingKind kind, std::vector<std::int32_t> ranks) {
+  PlanShard shard;
+  shard.rows = {0, t.rows};
+  shard.columns = {0, t.dim};
+  shard.sharding = kind;
+  shard.groups = {std::move(ranks)};
+  shard.split = kind == ShardingKind::kDataParallel ? Split::kReplicate : Split::kBlock;
+  return shard;
+}
+
+/// Loads of equal places (ranks or nodes) while tables are put on them.
+class Balance {
+ public:
+  Balance(std::int64_t places, double capacity)
+      : load_(static_cast<std::size_t>(places)), free_(load_.size(), capacity) {}
+
+  /// The least loaded place with room; without room anywhere, the one with most room. Skips
+  /// `taken`.
+  std::int64_t put(double cost, double bytes, const std::vector<std::int64_t>& taken = {}) {
+    std::ptrdiff_t best = -1;
+    for (std::size_t i = 0; i < load_.size(); ++i) {
+      if (std::find(taken.begin(), taken.end(), static_cast<std::int64_t>(i)) != taken.end()) {
+        continue;
+      }
+      if (best < 0 || better(i, static_cast<std::size_t>(best), bytes)) {
+        best = static_cast<std::ptrdiff_t>(i);
+      }
+    }
+    load_[static_cast<std::size_t>(best)] += cost;
+    free_[static_cast<std::size_t>(best)] -= bytes;
+    return best;
+  }
+  void put_everywhere(double cost, double bytes) {
+    for (std::size_t i = 0; i < load_.size(); ++i) {
+      load_[i] += cost;
+      free_[i] -= bytes;
+    }
+  }
+
+ private:
+  [[nodiscard]] bool better(std::size_t a, std::size_t b, double bytes) const {
+    const bool fits_a = free_[a] >= bytes;
+    const bool fits_b = free_[b] >= bytes;
+    if (fits_a != fits_b) {
+      return fits_a;
+    }
+    return fits_a ? load_[a] < load_[b] : free_[a] > free_[b];
+  }
+  std::vector<double> load_;
+  std::vector<double> free_;
+};
+
+/// Table indices, most costly first; equal costs in the workload's order.
+std::vector<std::size_t> by_cost(const DlrmWorkload& w) {
+  std::vector<std::size_t> order(w.tables.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&w](std::size_t a, std::size_t b) {
+    return cost_of(w.tables[a]) > cost_of(w.tables[b]);
+  });
+  return order;
+}
+
+double total_cost(const DlrmWorkload& w) {
+  double sum = 0;
+  for (const EmbeddingTable& t : w.tables) {
+    sum += cost_of(t);
+  }
+  return sum;
+}
+
+double capacity_of(const Job& job) {
+  const double memory = job.system.device.memory.base();
+  return memory > 0 ? kUsableMemory * memory : INFINITY;
+}
+
+/// Fewest equal parts of `dim` columns, at most `devices`, whose cost is within a rank's fair
+/// share; at least two where possible.
+std::int64_t parts_of(const EmbeddingTable& t, std::int64_t devices, double fair_share) {
+  std::int64_t parts = 1;
+  for (std::int64_t k = 2; k <= std::min(devices, t.dim / kNarrowest); ++k) {
+    if (t.dim % k != 0) {
+      continue;
+    }
+    if (parts > 1 && cost_of(t) / static_cast<double>(parts) <= fair_share) {
+      break;
+    }
+    parts = k;
+  }
+  return parts;
+}
+
+std::vector<PlanShard> column_shards(const EmbeddingTable& t, const Job& job, double fair_share,
+                                     Balance& balance) {
+  const std::int64_t parts = parts_of(t, job.devices, fair_share);
+  const std::int64_t width = t.dim / parts;
+  std::vector<PlanShard> shards;
+  std::vector<std::int64_t> taken;
+  for (std::int64_t p = 0; p < parts; ++p) {
+    const double share = static_cast<double>(parts);
+    const std::int64_t rank = balance.put(cost_of(t) / share, bytes_of(t, job) / share, taken);
+    taken.push_back(rank);
+    shards.push_back(whole_table(t, ShardingKind::kColumnWise, {static_cast<std::int32_t>(rank)}));
+    shards.back().columns = {p * width, (p + 1) * width};
+  }
+  return shards;
+}
+
+EmbeddingPlan named_tables(const Job& job) {
+  EmbeddingPlan plan;
+  plan.workload = job.workload.name;
+  plan.system = job.system.name;
+  plan.devices = job.devices;
+  for (const EmbeddingTable& t : dlrm_of(job).tables) {
+    plan.tables.push_back({.name = t.name, .frequency_order = false, .shards = {}});
+  }
+  return plan;
+}
+
+EmbeddingPlan automatic_plan(const Job& job) {
+  const DlrmWorkload& w = dlrm_of(job);
+  EmbeddingPlan plan = named_tables(job);
+  const double fair_share = total_cost(w) / static_cast<double>(job.devices);
+  const double capacity = capacity_of(job);
+  const std::vector<std::int32_t> all = rank_range(0, job.devices);
+  Balance balance(job.devices, capacity);
+  std::vector<std::size_t> rest;
+  for (const std::size_t i : by_cost(w)) {
+    const EmbeddingTable& t = w.tables[i];
+    const double bytes = bytes_of(t, job);
+    const bool tiny = t.rows <= job.batch.global / job.devices;
+    const bool large = bytes > capacity / 2 || cost_of(t) > 2 * fair_share;
+    if (job.devices == 1 || (!tiny && !large)) {
+      rest.push_back(i);
+    } else if (tiny) {
+      plan.tables[i].shards = {whole_table(t, ShardingKind::kDataParallel, all)};
+      balance.put_everywhere(0, 2 * bytes);  // with its dense gradient
+    } else {
+      plan.tables[i].shards = {whole_table(t, ShardingKind::kRowWise, all)};
+      const double share = static_cast<double>(job.devices);
+      balance.put_everywhere(cost_of(t) / share, bytes / share);
+    }
+  }
+  for (const std::size_t i : rest) {
+    const EmbeddingTable& t = w.tables[i];
+    const std::int64_t rank = balance.put(cost_of(t), bytes_of(t, job));
+    plan.tables[i].shards = {
+        whole_table(t, ShardingKind::kTableWise, {static_cast<std::int32_t>(rank)})};
+  }
+  return plan;
+}
+
+}  // namespace
+
+std::int64_t node_size(const Job& job) {
+  const std::int64_t machine =
+      std::max<std::int64_t>(1, std::min(job.system.host.devices, job.devices));
+  return std::gcd(machine, job.devices);
+}
+
+std::vector<std::int64_t> nested_units(const Job& job) {
+  std::set<std::int64_t> sizes{node_size(job)};
+  for (std::size_t level = 0; level + 1 < job.system.fabric.size(); ++level) {
+    sizes.insert(job.system.devices_in_level(level));
+  }
+  std::vector<std::int64_t> units;
+  std::copy_if(sizes.begin(), sizes.end(), std::back_inserter(units), [&](std::int64_t size) {
+    return size > 1 && size < job.devices && job.devices % size == 0;
+  });
+  units.resize(std::min(units.size(), kMostGroupSizes));
+  return units;
+}
+
+EmbeddingPlan make_embedding_plan(const Job& job, ShardingKind kind) {
+  const DlrmWorkload& w = dlrm_of(job);
+  EmbeddingPlan plan = named_tables(job);
+  const double fair_share = total_cost(w) / static_cast<double>(job.devices);
+  const std::int64_t node = node_size(job);
+  const bool by_node = kind == ShardingKind::kTableRowWise;
+  const double places = by_node ? static_cast<double>(node) : 1;
+  Balance balance(by_node ? job.devices / node : job.devices, capacity_of(job) * places);
+  for (const std::size_t i : by_cost(w)) {
+    const EmbeddingTable& t = w.tables[i];
+    std::vector<PlanShard>& shards = plan.tables[i].shards;
+    switch (kind) {
+      case ShardingKind::kTableWise:
+        shards = {whole_table(
+            t, kind, {static_cast<std::int32_t>(balance.put(cost_of(t), bytes_of(t, job)))})};
+        break;
+      case ShardingKind::kColumnWise:
+        shards = column_shards(t, job, fair_share, balance);
+        break;
+      case ShardingKind::kTableRowWise:
+        shards = {whole_table(t, kind,
+                              rank_range(balance.put(cost_of(t), bytes_of(t, job)) * node, node))};
+        break;
+      case ShardingKind::kRowWise:
+      case ShardingKind::kDataParallel:
+        shards = {whole_table(t, kind, rank_range(0, job.devices))};
+        break;
+    }
+  }
+  return plan;
+}
+
+EmbeddingPlan make_embedding_plan(const Job& job, std::string_view choice) {
+  if (choice == "auto") {
+    return automatic_plan(job);
+  }
+  if (choice == "tiered") {
+    return make_tiered_plan(job);
+  }
+  const std::optional<ShardingKind> kind = sharding_named(choice);
+  if (!kind) {
+    throw InputError(
+        "job: embedding.plan",
+        fmt::format("'{}' is no plan; use auto, table_wise, row_wise, column_wise, table_row_wise, "
+                    "data_parallel, tiered or the path of a plan file",
+                    choice));
+  }
+  return make_embedding_plan(job, *kind);
+}
+
+void name_hot_rows(const EmbeddingTable& table, PlanTable& plan) {
+  if (!plan.frequency_order || table.access == nullptr) {
+    return;
+  }
+  if (auto order = RowOrder::of(*table.access, plan.hot_rows())) {
+    plan.order = std::make_shared<const RowOrder>(std::move(*order));
+    const bool recorded = table.access->kind() == AccessKind::kIndices && !table.remapped;
+    plan.order_file = recorded ? table.access_file : "";
+  }
+}
+
+EmbeddingPlan resolved_embedding_plan(const Job& job) {
+  if (!job.embedding_plan) {
+    return make_embedding_plan(job, job.embedding_choice);
+  }
+  check_embedding_plan(job, *job.embedding_plan,
+                       job.embedding_choice.ends_with(".json") ? job.embedding_choice : "plan");
+  return *job.embedding_plan;
+}
+
+}  // namespace stepcast::workloads

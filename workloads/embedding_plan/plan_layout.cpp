@@ -1,0 +1,385 @@
+#include "workloads/embedding_plan/plan_layout.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "core/error.h"
+#include "core/access/repeated_lists.h"
+#include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/plan_communicators.h"
+
+namespace stepcast::workloads {
+namespace {
+
+bool overlap(const std::array<std::int64_t, 2>& a, const std::array<std::int64_t, 2>& b) {
+  return a[0] < b[1] && b[0] < a[1];
+}
+
+/// Every shard lies inside the table, no two overlap, and together they have its area: so they tile
+/// it.
+void check_tiling(const PlanTable& plan, const EmbeddingTable& table, const std::string& where) {
+  if (plan.shards.empty()) {
+    throw InputError(where + ".shards",
+                     "empty; a table needs shards that tile its rows and columns");
+  }
+  double area = 0;
+  for (std::size_t i = 0; i < plan.shards.size(); ++i) {
+    const PlanShard& s = plan.shards[i];
+    const std::string at = fmt::format("{}.shards[{}]", where, i);
+    if (s.rows[0] < 0 || s.rows[1] > table.rows || s.rows[0] >= s.rows[1]) {
+      throw InputError(at + ".rows", fmt::format("[{}, {}) is not a range of the {} rows of '{}'",
+                                                 s.rows[0], s.rows[1], table.rows, table.name));
+    }
+    if (s.columns[0] < 0 || s.columns[1] > table.dim || s.columns[0] >= s.columns[1]) {
+      throw InputError(at + ".columns",
+                       fmt::format("[{}, {}) is not a range of the {} columns of '{}'",
+                                   s.columns[0], s.columns[1], table.dim, table.name));
+    }
+    for (std::size_t j = 0; j < i; ++j) {
+      if (overlap(s.rows, plan.shards[j].rows) && overlap(s.columns, plan.shards[j].columns)) {
+        throw InputError(
+            where + ".shards",
+            fmt::format(
+                "shards {} and {} overlap; every row and column belongs to exactly one shard", j,
+                i));
+      }
+    }
+    area += static_cast<double>(s.rows[1] - s.rows[0]) *
+            static_cast<double>(s.columns[1] - s.columns[0]);
+  }
+  const double whole = static_cast<double>(table.rows) * static_cast<double>(table.dim);
+  if (area != whole) {
+    throw InputError(where + ".shards",
+                     fmt::format("the shards cover {:.6g} of the {:.6g} elements of '{}'; they "
+                                 "must tile rows x columns exactly once",
+                                 area, whole, table.name));
+  }
+}
+
+void check_ranks(const PlanShard& s, std::int64_t devices, const std::string& at) {
+  if (s.groups.empty()) {
+    throw InputError(at + ".groups", "empty; name the ranks that hold the shard");
+  }
+  std::vector<bool> seen(static_cast<std::size_t>(devices), false);
+  for (const auto& group : s.groups) {
+    if (group.empty()) {
+      throw InputError(at + ".groups", "a group is empty; name the ranks that hold the shard");
+    }
+    for (const std::int32_t r : group) {
+      if (r < 0 || r >= devices) {
+        throw InputError(at + ".groups",
+                         fmt::format("rank {} is not one of the {} devices of the job (0 to {})", r,
+                                     devices, devices - 1));
+      }
+      if (seen[static_cast<std::size_t>(r)]) {
+        throw InputError(at + ".groups", fmt::format("rank {} is named twice", r));
+      }
+      seen[static_cast<std::size_t>(r)] = true;
+    }
+  }
+}
+
+/// Every rank in one group, groups of equal size, ranks in order.
+bool partitions(const std::vector<std::vector<std::int32_t>>& groups, std::int64_t devices) {
+  std::int32_t next = 0;
+  for (const auto& group : groups) {
+    if (group.size() != groups.front().size()) {
+      return false;
+    }
+    for (const std::int32_t r : group) {
+      if (r != next++) {
+        return false;
+      }
+    }
+  }
+  return next == devices;
+}
+
+bool contiguous(const std::vector<std::int32_t>& ranks) {
+  for (std::size_t i = 1; i < ranks.size(); ++i) {
+    if (ranks[i] != ranks[i - 1] + 1) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// The group of a shard suits its kind of sharding.
+void check_kind(const PlanShard& s, std::int64_t devices, const std::string& at) {
+  const auto size = static_cast<std::int64_t>(s.groups.front().size());
+  const bool single = s.groups.size() == 1;
+  const auto require = [&at, &s](bool good, std::string_view what) {
+    if (!good) {
+      throw InputError(at + ".groups", fmt::format("{} needs {}", name_of(s.sharding), what));
+    }
+  };
+  if (s.tier != "hbm" && (s.groups.size() > 1 || s.sharding == ShardingKind::kDataParallel)) {
+    throw InputError(at + ".tier",
+                     fmt::format("'{}', but rows with several copies are updated from dense "
+                                 "gradients and stay in device memory; use hbm, or one copy",
+                                 s.tier));
+  }
+  switch (s.sharding) {
+    case ShardingKind::kTableWise:
+    case ShardingKind::kColumnWise:
+      require(single && size == 1, "one group with one rank");
+      break;
+    case ShardingKind::kRowWise:
+      require(partitions(s.groups, devices),
+              "one group with all ranks in order, or groups of equal size that together are all "
+              "ranks in order, a copy in each");
+      break;
+    case ShardingKind::kTableRowWise:
+      require(single && contiguous(s.groups.front()) && devices % size == 0 &&
+                  s.groups.front().front() % size == 0,
+              "one group of consecutive ranks, a whole node (or equal part of one)");
+      break;
+    case ShardingKind::kDataParallel:
+      require(partitions(s.groups, devices), "all ranks in order, as one group or several");
+      break;
+  }
+  const bool replicated = s.sharding == ShardingKind::kDataParallel;
+  if (size > 1 && replicated != (s.split == Split::kReplicate)) {
+    throw InputError(at + ".split", fmt::format("{} needs split {}", name_of(s.sharding),
+                                                replicated ? "replicate" : "block or stripe"));
+  }
+}
+
+}  // namespace
+
+namespace {
+
+/// Of what is done without, at most so much is worth the trouble.
+constexpr double kMost = 0.9;
+
+/// Whether sessions leave few enough of the lists of all pooled tables, by their columns. One
+/// decision for them: tables that pool lists once and tables that do not would exchange one after
+/// the other, and each exchange waits for its slowest rank.
+bool sessions_repeat_lists(const DlrmWorkload& w) {
+  double all = 0;
+  double left = 0;
+  for (const EmbeddingTable& t : w.tables) {
+    if (t.mode != PoolingMode::kSequence) {
+      const auto columns = static_cast<double>(t.dim);
+      all += columns;
+      left += columns / (t.session ? dedup_factor(t.session->samples, t.session->keep) : 1);
+    }
+  }
+  return left < kMost * all;
+}
+
+}  // namespace
+
+ListShares list_shares(const Job& job, const EmbeddingTable& table) {
+  // Lists of ids with weights differ, and so do those of several features.
+  if (!job.embedding_dedup || job.sptt || table.mode == PoolingMode::kSequence || table.weighted ||
+      table.feature_count() > 1 || !sessions_repeat_lists(*job.workload.dlrm())) {
+    return {};
+  }
+  constexpr double kAlmostAll = 1 - 1e-9;  // 1 says that lists are not pooled once
+  const double samples = static_cast<double>(job.batch.global) / static_cast<double>(job.devices);
+  const DistinctLists distinct = distinct_lists(table, samples);
+  return {std::min(kAlmostAll, distinct.lists / samples),
+          std::min(1.0, distinct.ids / (samples * table.pooling))};
+}
+
+bool pays_to_pool_locally(const ListShares& shares, const EmbeddingTable& table) {
+  return shares.ids * table.pooling + 1 < kMost * table.pooling;
+}
+
+bool pays_to_pool_once(const Job& job, const ListShares& shares, std::int64_t members,
+                       std::int64_t span) {
+  if (members == 1) {
+    return shares.lists < 1;
+  }
+  const std::int64_t machine = node_size(job);
+  const std::int64_t senders = span > machine ? std::min(members, machine) : 1;
+  return shares.lists * static_cast<double>(senders) < kMost;
+}
+
+namespace {
+
+/// Ranges of rows, cut by popularity, are exchanged list by list.
+bool pools_once(const PlanShard& s, const EmbeddingTable& t, const Job& job,
+                const ListShares& shares) {
+  if (shares.lists >= 1 || s.rows[1] - s.rows[0] < t.rows) {
+    return false;
+  }
+  const auto members = static_cast<std::int64_t>(s.groups.front().size());
+  const bool copies = s.groups.size() > 1;
+  if (s.sharding == ShardingKind::kDataParallel || (copies && members == 1) || job.devices == 1) {
+    return pays_to_pool_locally(shares, t);
+  }
+  return pays_to_pool_once(job, shares, members, copies ? members : job.devices);
+}
+
+}  // namespace
+
+EmbeddingRoute route_of(const PlanShard& s, const EmbeddingTable& t, const Job& job,
+                        const ListShares& shares) {
+  const auto members = static_cast<std::int64_t>(s.groups.front().size());
+  const bool copies = s.groups.size() > 1;
+  if (s.sharding == ShardingKind::kDataParallel || (copies && members == 1)) {
+    return EmbeddingRoute::kReplicated;
+  }
+  if (job.devices == 1) {
+    return EmbeddingRoute::kLocal;
+  }
+  if (t.mode == PoolingMode::kSequence || pools_once(s, t, job, shares)) {
+    return copies ? EmbeddingRoute::kGroupSequence : EmbeddingRoute::kSequence;
+  }
+  if (copies) {
+    return EmbeddingRoute::kGroupReduce;
+  }
+  if (members == 1) {
+    return EmbeddingRoute::kExchange;
+  }
+  return members == job.devices ? EmbeddingRoute::kReduce : EmbeddingRoute::kNodeReduce;
+}
+
+namespace {
+
+/// Sizes of the groups in which routes of a plan's shards exchange.
+std::vector<std::int64_t> group_sizes_of(const EmbeddingPlan& plan, const Job& job,
+                                         const std::vector<ListShares>& shares) {
+  const DlrmWorkload& w = *job.workload.dlrm();
+  std::set<std::int64_t> sizes;
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    for (std::size_t i = 0; i < plan.tables[t].shards.size(); ++i) {
+      const PlanShard& s = plan.tables[t].shards[i];
+      const EmbeddingRoute route = route_of(s, w.tables[t], job, shares[t]);
+      if (is_node_reduce(route) || has_copies(route)) {
+        sizes.insert(static_cast<std::int64_t>(s.groups.front().size()));
+      }
+      if (sizes.size() > kMostGroupSizes) {
+        throw InputError(
+            fmt::format("plan: tables[{}].shards[{}].groups", t, i),
+            fmt::format("{} ranks in a group make more than {} sizes of groups in the plan ({}); "
+                        "use fewer",
+                        s.groups.front().size(), kMostGroupSizes, fmt::join(sizes, ", ")));
+      }
+    }
+  }
+  return {sizes.begin(), sizes.end()};
+}
+
+}  // namespace
+
+void check_embedding_plan(const Job& job, const EmbeddingPlan& plan, std::string_view where) {
+  const DlrmWorkload* w = job.workload.dlrm();
+  STEPCAST_CHECK(w != nullptr, "embedding plan of '{}', which is not a DLRM", job.workload.name);
+  if (plan.devices != job.devices) {
+    throw InputError(
+        fmt::format("{}: devices", where),
+        fmt::format("the plan is for {} devices, the job has {}", plan.devices, job.devices));
+  }
+  if (plan.tables.size() != w->tables.size()) {
+    throw InputError(fmt::format("{}: tables", where),
+                     fmt::format("{} tables, but '{}' has {}", plan.tables.size(),
+                                 job.workload.name, w->tables.size()));
+  }
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    const std::string at = fmt::format("{}: tables[{}]", where, t);
+    if (plan.tables[t].name != w->tables[t].name) {
+      throw InputError(at + ".name",
+                       fmt::format("'{}', but table {} of '{}' is '{}'; keep the workload's order",
+                                   plan.tables[t].name, t, job.workload.name, w->tables[t].name));
+    }
+    check_tiling(plan.tables[t], w->tables[t], at);
+    for (std::size_t s = 0; s < plan.tables[t].shards.size(); ++s) {
+      const std::string shard = fmt::format("{}.shards[{}]", at, s);
+      check_ranks(plan.tables[t].shards[s], job.devices, shard);
+      check_kind(plan.tables[t].shards[s], job.devices, shard);
+    }
+  }
+}
+
+std::shared_ptr<const RowOrder> own_order(const PlanTable& plan, const EmbeddingTable& table) {
+  const bool own = plan.frequency_order && plan.order != nullptr && table.access != nullptr &&
+                   table.access->kind() != AccessKind::kUniform &&
+                   LookupsInOrder::can_follow(*table.access) && !plan.order->follows(*table.access);
+  return own ? plan.order : nullptr;
+}
+
+EmbeddingPlacement embedding_layout(const Job& job) {
+  const EmbeddingPlan plan = resolved_embedding_plan(job);
+  const DlrmWorkload& w = *job.workload.dlrm();
+  EmbeddingPlacement layout;
+  layout.devices = job.devices;
+  std::vector<ListShares> shares;
+  for (const EmbeddingTable& t : w.tables) {
+    shares.push_back(list_shares(job, t));
+  }
+  layout.group_sizes = group_sizes_of(plan, job, shares);
+  for (std::size_t t = 0; t < w.tables.size(); ++t) {
+    const std::shared_ptr<const RowOrder> order = own_order(plan.tables[t], w.tables[t]);
+    std::vector<EmbeddingSlice> slices;
+    for (std::size_t i = 0; i < plan.tables[t].shards.size(); ++i) {
+      const PlanShard& s = plan.tables[t].shards[i];
+      EmbeddingSlice slice;
+      slice.table = static_cast<std::int32_t>(t);
+      slice.first_column = s.columns[0];
+      slice.dim = s.columns[1] - s.columns[0];
+      slice.features = w.tables[t].feature_count();
+      slice.feature_column = layout.columns + s.columns[0];
+      slice.feature_pitch = w.tables[t].dim;
+      slice.route = route_of(s, w.tables[t], job, shares[t]);
+      if (pools_once(s, w.tables[t], job, shares[t])) {
+        slice.list_share = shares[t].lists;
+        slice.id_share = shares[t].ids;
+      }
+      slice.split = s.split;
+      slice.frequency_order = plan.tables[t].frequency_order;
+      slice.order = order;
+      slice.hot_rows = order != nullptr ? plan.tables[t].hot_rows() : 0;
+      for (const auto& group : s.groups) {
+        slice.ranks.insert(slice.ranks.end(), group.begin(), group.end());
+      }
+      slice.copies = has_copies(slice.route) ? static_cast<std::int64_t>(s.groups.size()) : 1;
+      if (slice.route == EmbeddingRoute::kReplicated) {
+        slice.split = Split::kReplicate;
+      }
+      slice.first_row = s.rows[0];
+      slice.rows = s.rows[1] - s.rows[0];
+      slice.table_rows = w.tables[t].rows;
+      slice.tier = s.tier;
+      slice.cache_bytes = s.cache_bytes;
+      slice.cache_policy = s.cache_policy;
+      if (is_node_reduce(slice.route) || has_copies(slice.route)) {
+        const auto level =
+            std::find(layout.group_sizes.begin(), layout.group_sizes.end(), slice.members()) -
+            layout.group_sizes.begin();
+        slice.route = at_level(slice.route, static_cast<std::size_t>(level));
+      }
+      slices.push_back(std::move(slice));
+    }
+    std::sort(slices.begin(), slices.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.first_column, a.first_row) < std::pair(b.first_column, b.first_row);
+    });
+    std::move(slices.begin(), slices.end(), std::back_inserter(layout.slices));
+    layout.columns += w.tables[t].output_columns();
+  }
+  for (const EmbeddingSlice& s : layout.slices) {
+    layout.used.set(static_cast<std::size_t>(s.route));
+  }
+  layout.held.resize(static_cast<std::size_t>(job.devices));
+  for (std::size_t route = 0; route < kRoutes; ++route) {
+    if (!layout.used[route]) {
+      continue;
+    }
+    for (std::size_t s = 0; s < layout.slices.size(); ++s) {
+      if (layout.slices[s].route != static_cast<EmbeddingRoute>(route)) {
+        continue;
+      }
+      for (const std::int32_t r : layout.slices[s].ranks) {
+        layout.held[static_cast<std::size_t>(r)].push_back(static_cast<std::int32_t>(s));
+      }
+    }
+  }
+  return layout;
+}
+
+}  // namespace stepcast::workloads

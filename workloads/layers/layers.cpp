@@ -1,0 +1,443 @@
+#include <algorithm>
+
+#include "core/error.h"
+#include "workloads/dlrm/step.h"
+
+// The forward pass of the dense half, layer by layer (core/job/layers.h).
+
+namespace stepcast::workloads {
+namespace {
+
+}  // namespace
+
+/// Causal kernels skip the masked half; unfused ones keep the whole score matrix.
+std::uint8_t DlrmStep::attention_flags(const Layer& l) const {
+  return static_cast<std::uint8_t>((l.causal ? op_flags::kCausal : 0) |
+                                   (job_.flash_attention ? 0 : op_flags::kUnfused));
+}
+
+DlrmStep::OpEdit DlrmStep::layer_op(OpKind kind, const std::string& name,
+                                    std::initializer_list<std::int64_t> shape) {
+  auto op = b_.op(kind, name, shape);
+  if (reads_input_) {
+    wait(op, loaded_);
+    reads_input_ = false;
+  }
+  return op;
+}
+
+/// The values of a list's tensor for the local batch.
+TensorId DlrmStep::make_value(std::int32_t t, const std::string& name) {
+  const LayerTensor& shape = list_.tensor(t);
+  value(t) = b_.activation(name, batch_ * shape.rows, shape.columns, compute_);
+  return value(t);
+}
+
+/// Rows [first, first + rows) of a tensor, with `columns` columns.
+TensorId DlrmStep::rows_of(TensorId whole, const std::string& name, std::int64_t first,
+                           std::int64_t rows, std::int64_t columns) {
+  return b_.tensor({.name = name,
+                    .role = TensorRole::kActivation,
+                    .format = b_.tensor_at(whole).format,
+                    .rows = rows,
+                    .columns = columns,
+                    .per_microbatch = true,
+                    .pieces = {},
+                    .view_of = static_cast<std::int32_t>(whole),
+                    .view_offset = first * columns});
+}
+
+/// The rows of each sample of a layer's input side by side.
+TensorId DlrmStep::as_row(const Layer& l, TensorId x) {
+  const LayerTensor& shape = list_.input(l);
+  return shape.rows == 1 ? x : rows_of(x, l.name + ".row", 0, batch_, shape.elements());
+}
+
+void DlrmStep::copy_block(const std::string& name, TensorId from, TensorId to, ColumnBlock block,
+                          std::int64_t rows, bool accumulate) {
+  const Bytes moved = format_bytes(compute_, rows, block.columns);
+  const std::int64_t columns = block.columns;
+  layer_op(OpKind::kCopyColumns, name, {rows, columns})
+      .flags(accumulate ? op_flags::kAccumulate : std::uint8_t{0})
+      .detail(b_.column_copy({block}))
+      .in({from})
+      .out({to})
+      .work(Flops{}, accumulate ? moved * 2 : moved, moved);
+}
+
+void DlrmStep::layer_forward(std::size_t index) {
+  const Layer& l = list_.layers[index];
+  LayerState& s = layer_states_[index];
+  reads_input_ = std::any_of(l.in.begin(), l.in.end(), [this](std::int32_t t) {
+    return std::find(list_.inputs.begin(), list_.inputs.end(), t) != list_.inputs.end();
+  });
+  if (is_loss(l.kind)) {
+    reads_input_ = list_.inputs.empty();
+    loss(index);
+    return;
+  }
+  const LayerTensor& y_shape = list_.output(l);
+  const std::int64_t rows = batch_ * y_shape.rows;
+  const std::int64_t width = y_shape.columns;
+  const auto x = [&](std::size_t i) { return value(l.in[i]); };
+  switch (l.kind) {
+    case LayerKind::kTables:
+      tables_forward(l);
+      return;
+    case LayerKind::kLinear: {
+      const TensorId y = make_value(l.out, l.name);
+      layer_op(OpKind::kGemm, l.name + ".gemm", {rows, width, list_.input(l).columns, 1})
+          .in({x(0), weight(s.parameters.back())})
+          .out({y});
+      if (l.bias) {
+        layer_op(OpKind::kBiasActivationForward,
+                 l.name + (l.activation == Activation::kRelu ? ".relu" : ".bias"), {rows, width})
+            .variant(as_variant(l.activation))
+            .in({y, weight(s.parameters.front())})
+            .out({y});
+      }
+      return;
+    }
+    case LayerKind::kActivation:
+      layer_op(OpKind::kActivationForward, l.name, {rows, width})
+          .variant(as_variant(l.activation))
+          .in({x(0)})
+          .out({make_value(l.out, l.name)});
+      return;
+    case LayerKind::kNorm: {
+      s.saved = b_.activation(l.name + ".statistics", rows, 2, Format::kFp32);
+      std::vector<TensorId> in{x(0)};
+      for (const std::size_t p : s.parameters) {
+        in.push_back(weight(p));
+      }
+      layer_op(OpKind::kNormForward, l.name, {rows, width})
+          .variant(static_cast<std::uint8_t>(l.norm))
+          .in(in)
+          .out({make_value(l.out, l.name), s.saved});
+      return;
+    }
+    case LayerKind::kAdd:
+    case LayerKind::kMultiply:
+      layer_op(l.kind == LayerKind::kAdd ? OpKind::kAdd : OpKind::kMultiplyForward, l.name,
+               {rows, width})
+          .in({x(0), x(1)})
+          .out({make_value(l.out, l.name)});
+      return;
+    case LayerKind::kConcatenate:
+      concatenate(l);
+      return;
+    case LayerKind::kColumns: {
+      const std::int64_t from = list_.input(l).columns;
+      copy_block(l.name, x(0), make_value(l.out, l.name),
+                 {.from_offset = l.first, .from_pitch = from, .to_pitch = width, .columns = width},
+                 rows, false);
+      return;
+    }
+    case LayerKind::kReshape:
+      value(l.out) = rows_of(x(0), l.name, 0, rows, width);
+      return;
+    case LayerKind::kTranspose:
+    case LayerKind::kTimeMajor:
+    case LayerKind::kSampleMajor:
+      transpose(l, l.name, x(0), make_value(l.out, l.name), false);
+      return;
+    case LayerKind::kMatmul: {
+      const LayerTensor& a = list_.input(l);
+      layer_op(OpKind::kGemm, l.name,
+               {y_shape.rows, width, l.transpose_a ? a.rows : a.columns, batch_})
+          .flags(static_cast<std::uint8_t>((l.transpose_a ? op_flags::kTransposeA : 0) |
+                                           (l.transpose_b ? op_flags::kTransposeB : 0)))
+          .in({x(0), x(1)})
+          .out({make_value(l.out, l.name)});
+      return;
+    }
+    case LayerKind::kDot:
+      layer_op(OpKind::kDotInteractionForward, l.name,
+               {batch_, list_.input(l).elements() / l.head_dim, l.head_dim})
+          .in({as_row(l, x(0))})
+          .out({make_value(l.out, l.name)});
+      return;
+    case LayerKind::kCross:
+      cross_forward(l, s);
+      return;
+    case LayerKind::kAttention: {
+      const std::int64_t length = y_shape.rows;
+      s.saved =
+          job_.flash_attention
+              ? b_.activation(l.name + ".log_sum_exp", batch_ * l.heads, length, Format::kFp32)
+              : b_.activation(l.name + ".scores", batch_ * l.heads * length, length, compute_);
+      layer_op(OpKind::kAttentionForward, l.name,
+               {batch_, l.heads, l.kv_heads, length, length, l.head_dim})
+          .in({x(0)})
+          .out({make_value(l.out, l.name), s.saved})
+          .detail(l.window > 0 && l.window < length ? static_cast<std::int32_t>(l.window) : -1)
+          .flags(attention_flags(l));
+      return;
+    }
+    case LayerKind::kRope:
+      rope_forward(l);
+      return;
+    case LayerKind::kTokenEmbedding:
+      layer_op(OpKind::kTokenEmbeddingForward, l.name, {rows, width, l.vocabulary})
+          .in({weight(s.parameters.front()), x(0)})
+          .out({make_value(l.out, l.name)});
+      return;
+    case LayerKind::kSoftmax:
+      layer_op(OpKind::kSoftmaxForward, l.name, {rows, width})
+          .in({x(0)})
+          .out({make_value(l.out, l.name)});
+      return;
+    case LayerKind::kMeanRows:
+      layer_op(OpKind::kMeanRowsForward, l.name,
+               {batch_ * list_.input(l).rows, width, list_.input(l).rows / y_shape.rows})
+          .in({x(0)})
+          .out({make_value(l.out, l.name)});
+      return;
+    case LayerKind::kModulate:
+      layer_op(OpKind::kModulateForward, l.name,
+               {rows, width, y_shape.rows, l.first, list_.input(l, 1).columns})
+          .in({x(0), x(1)})
+          .out({make_value(l.out, l.name)});
+      return;
+    case LayerKind::kGate:
+      layer_op(OpKind::kGateForward, l.name,
+               {rows, width, y_shape.rows, l.first, list_.input(l, 2).columns})
+          .in({x(0), x(1), x(2)})
+          .out({make_value(l.out, l.name)});
+      return;
+    case LayerKind::kPositions: {  // a bias as wide as a sample
+      const std::int64_t wide = y_shape.elements();
+      const TensorId y = make_value(l.out, l.name);
+      layer_op(OpKind::kBiasActivationForward, l.name, {batch_, wide})
+          .variant(as_variant(Activation::kNone))
+          .in({rows_of(x(0), l.name + ".wide_input", 0, batch_, wide),
+               weight(s.parameters.front())})
+          .out({rows_of(y, l.name + ".wide", 0, batch_, wide)});
+      return;
+    }
+    case LayerKind::kConvolution:
+      convolution(l, OpKind::kConvolutionForward, l.name, {x(0), weight(s.parameters.back())},
+                  make_value(l.out, l.name));
+      if (l.bias) {
+        layer_op(OpKind::kBiasActivationForward, l.name + ".bias", {rows, width})
+            .in({value(l.out), weight(s.parameters.front())})
+            .out({value(l.out)});
+      }
+      return;
+    case LayerKind::kRecurrent:
+      recurrent_forward(l, s);
+      return;
+    case LayerKind::kAllReduce:
+    case LayerKind::kCopyToGroup:
+    case LayerKind::kAllGather:
+    case LayerKind::kReduceScatter:
+    case LayerKind::kAllToAll:
+      group_forward(l);
+      return;
+    default:
+      STEPCAST_FAIL("layer '{}' of kind {}", l.name, name_of(l.kind));
+  }
+}
+
+/// In place where nothing else needs what was there.
+void DlrmStep::rope_forward(const Layer& l) {
+  const std::int64_t rows = batch_ * list_.output(l).rows;
+  const std::int64_t width = list_.output(l).columns;
+  const std::int32_t x = l.in.front();
+  int readers = 0;
+  bool spare = false;
+  for (const Layer& other : list_.layers) {
+    readers += static_cast<int>(std::count(other.in.begin(), other.in.end(), x));
+    spare = spare || (other.out == x && other.kind == LayerKind::kLinear &&
+                      other.activation == Activation::kNone);
+  }
+  if (spare && readers == 1) {
+    value(l.out) = value(x);
+  } else {
+    copy_block(l.name + ".copy", value(x), make_value(l.out, l.name),
+               {.from_pitch = width, .to_pitch = width, .columns = width}, rows, false);
+  }
+  layer_op(OpKind::kRopeForward, l.name, {rows, l.heads + l.kv_heads, l.head_dim, l.head_dim})
+      .in({value(l.out)})
+      .out({value(l.out)});
+}
+
+void DlrmStep::tables_forward(const Layer& l) {
+  const TensorId before = l.in.empty() ? kNoTensor : value(l.in.front());
+  value(l.out) = assemble(before);
+}
+
+void DlrmStep::concatenate(const Layer& l) {
+  const LayerTensor& shape = list_.output(l);
+  const std::int64_t rows = batch_ * shape.rows;
+  std::vector<TensorId> in;
+  std::vector<ColumnBlock> blocks;
+  std::int64_t column = 0;
+  for (const std::int32_t t : l.in) {
+    const std::int64_t columns = list_.tensor(t).columns;
+    blocks.push_back({.input = static_cast<std::int32_t>(in.size()),
+                      .from_pitch = columns,
+                      .to_offset = column,
+                      .to_pitch = shape.columns,
+                      .columns = columns});
+    in.push_back(value(t));
+    column += columns;
+  }
+  layer_op(OpKind::kCopyColumns, l.name, {rows, shape.columns})
+      .detail(b_.column_copy(std::move(blocks)))
+      .in(in)
+      .out({make_value(l.out, l.name)});
+}
+
+/// Rows and columns of every sample, or samples and frames of the batch.
+void DlrmStep::transpose(const Layer& l, const std::string& name, TensorId from, TensorId to,
+                         bool back) {
+  const LayerTensor& x = list_.input(l);
+  std::int64_t rows = x.rows;
+  std::int64_t columns = x.columns;
+  std::int64_t inner = 1;
+  if (l.kind != LayerKind::kTranspose) {
+    rows = l.kind == LayerKind::kTimeMajor ? batch_ : x.rows;
+    columns = l.kind == LayerKind::kTimeMajor ? x.rows : batch_;
+    inner = x.columns;
+  }
+  if (back) {
+    std::swap(rows, columns);
+  }
+  layer_op(OpKind::kTranspose, name, {batch_ * x.elements() / inner, inner, rows, columns})
+      .in({from})
+      .out({to});
+}
+
+/// x_{l+1} = x_0 * (x_l V U + bias) + x_l.
+void DlrmStep::cross_forward(const Layer& l, LayerState& s) {
+  const std::int64_t rows = batch_ * list_.output(l).rows;
+  const std::int64_t width = list_.output(l).columns;
+  const TensorId first = value(l.in[0]);
+  const TensorId x = value(l.in[1]);
+  s.projected = b_.activation(l.name + ".projected", rows, l.rank, compute_);
+  s.saved = b_.activation(l.name + ".u", rows, width, compute_);
+  const TensorId y = make_value(l.out, l.name);
+  layer_op(OpKind::kGemm, l.name + ".down", {rows, l.rank, width, 1})
+      .in({x, weight(s.parameters[2])})
+      .out({s.projected});
+  layer_op(OpKind::kGemm, l.name + ".up", {rows, width, l.rank, 1})
+      .in({s.projected, weight(s.parameters[1])})
+      .out({s.saved});
+  layer_op(OpKind::kCrossForward, l.name + ".cross", {rows, width})
+      .in({first, s.saved, weight(s.parameters[0]), x})
+      .out({y});
+}
+
+/// A product whose left matrix is gathered from the grid as it is read: each input element once
+/// from memory.
+DlrmStep::OpEdit DlrmStep::convolution(const Layer& l, OpKind kind, const std::string& name,
+                                       const std::vector<TensorId>& in, TensorId out) {
+  const LayerTensor& x = list_.input(l);
+  const LayerTensor& y = list_.output(l);
+  const std::int64_t positions = batch_ * y.rows;
+  const std::int64_t gathered = x.columns * l.kernel[0] * l.kernel[1];
+  const std::int64_t m = kind == OpKind::kConvolutionWeightGradient ? gathered : positions;
+  const std::int64_t n = kind == OpKind::kConvolutionInputGradient ? gathered : y.columns;
+  const std::int64_t k = kind == OpKind::kConvolutionForward         ? gathered
+                         : kind == OpKind::kConvolutionInputGradient ? y.columns
+                                                                     : positions;
+  Bytes read;
+  for (const TensorId t : in) {
+    read += b_.tensor_at(t).bytes();
+  }
+  auto op = layer_op(kind, name, {m, n, k, 1}).in(in).out({out});
+  op.work(op.op().flops, read, b_.tensor_at(out).bytes());
+  return op;
+}
+
+/// Frame by frame: h_t = act(x_t + h_(t-1) U + bias); frames are rows of the whole batch.
+void DlrmStep::recurrent_forward(const Layer& l, LayerState& s) {
+  const std::int64_t frames = list_.output(l).rows;
+  const std::int64_t width = list_.output(l).columns;
+  const TensorId y = make_value(l.out, l.name);
+  copy_block(l.name + ".start", value(l.in[0]), y,
+             {.from_pitch = width, .to_pitch = width, .columns = width}, frames * batch_, false);
+  for (std::int64_t t = 0; t < frames; ++t) {
+    const std::int64_t frame = l.reverse ? frames - 1 - t : t;
+    const TensorId h = rows_of(y, l.name + ".frame", frame * batch_, batch_, width);
+    if (t > 0) {
+      layer_op(OpKind::kGemm, l.name + ".step", {batch_, width, width, 1})
+          .flags(op_flags::kAccumulate)
+          .in({s.frames.back(), weight(s.parameters[1])})
+          .out({h});
+    }
+    layer_op(OpKind::kBiasActivationForward, l.name + ".activation", {batch_, width})
+        .variant(as_variant(l.activation))
+        .in({h, weight(s.parameters[0])})
+        .out({h});
+    s.frames.push_back(h);
+  }
+}
+
+DlrmStep::OpEdit DlrmStep::collective(OpKind kind, const std::string& name, const Layer& l,
+                                      TensorId from, TensorId to) {
+  const std::int64_t elements =
+      std::max(b_.tensor_at(from).elements(), b_.tensor_at(to).elements());
+  return layer_op(kind, name, {elements})
+      .communicator(comm_.first_group + l.group)
+      .in({from})
+      .out({to});
+}
+
+void DlrmStep::group_forward(const Layer& l) {
+  const TensorId x = value(l.in[0]);
+  if (l.kind == LayerKind::kCopyToGroup) {
+    value(l.out) = x;
+    return;
+  }
+  const OpKind kind = l.kind == LayerKind::kAllReduce       ? OpKind::kAllReduce
+                      : l.kind == LayerKind::kAllGather     ? OpKind::kAllGather
+                      : l.kind == LayerKind::kReduceScatter ? OpKind::kReduceScatter
+                                                            : OpKind::kAllToAll;
+  collective(kind, l.name, l, x, make_value(l.out, l.name));
+}
+
+/// Losses are means over the global batch; each leaves the gradient of what it reads.
+void DlrmStep::loss(std::size_t index) {
+  const Layer& l = list_.layers[index];
+  const LayerTensor& shape = list_.input(l);
+  const std::int64_t rows = batch_ * shape.rows;
+  const std::int64_t width = shape.columns;
+  const TensorId logits = value(l.in.front());
+  const TensorId labels = labels_[index];
+  if (l.kind == LayerKind::kCrossEntropy) {
+    const TensorId maxima = b_.activation(l.name + ".maxima", rows, 1, Format::kFp32);
+    const TensorId sums = b_.activation(l.name + ".sums", 2, rows, Format::kFp32);
+    layer_op(OpKind::kCrossEntropyMax, l.name + ".max", {rows, width})
+        .in({logits})
+        .out({maxima})
+        .format(Format::kFp32);
+    layer_op(OpKind::kCrossEntropySum, l.name + ".sum", {rows, width})
+        .in({logits, maxima, labels})
+        .out({sums})
+        .format(Format::kFp32);
+    layer_op(OpKind::kCrossEntropyLoss, l.name + ".gradient", {rows, width})
+        .in({logits, maxima, sums, labels})
+        .out({logits})
+        .format(Format::kFp32);
+    give_gradient(l.in.front(), logits);
+    return;
+  }
+  const TensorId gradient =
+      b_.activation(list_.tensor(l.in.front()).name + ".loss_gradient", rows, width, compute_);
+  if (l.kind == LayerKind::kBinaryCrossEntropy) {
+    layer_op(OpKind::kBinaryCrossEntropy, l.name, {rows, width})
+        .in({logits, labels})
+        .out({gradient});
+  } else if (l.kind == LayerKind::kMeanSquaredError) {
+    layer_op(OpKind::kMeanSquaredError, l.name, {rows, width}).in({logits, labels}).out({gradient});
+  } else {
+    layer_op(OpKind::kConnectionistLoss, l.name, {rows, width, l.labels})
+        .in({logits, labels})
+        .out({gradient});
+  }
+  give_gradient(l.in.front(), gradient);
+}
+
+}  // namespace stepcast::workloads

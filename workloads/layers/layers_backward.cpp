@@ -1,0 +1,314 @@
+#include "core/error.h"
+#include "workloads/dlrm/step.h"
+
+// The backward pass of the dense half. A tensor that several layers read has the sum of their
+// gradients; where two tensors share one gradient, nobody may work on it in place.
+
+namespace stepcast::workloads {
+namespace {
+
+}  // namespace
+
+/// `id` holds (a part of) the gradient of tensor t.
+void DlrmStep::give_gradient(std::int32_t t, TensorId id) {
+  if (!list_.tensor(t).needs_gradient) {
+    return;
+  }
+  std::optional<TensorId>& held = gradient_of(t);
+  if (!held) {
+    held = id;
+    ++holders_[id];
+    return;
+  }
+  const std::int64_t rows = b_.tensor_at(id).rows;
+  const std::int64_t columns = b_.tensor_at(id).columns;
+  const std::string name = list_.tensor(t).name + ".gradient";
+  const bool in_place = holders_[id] == 0;
+  const TensorId sum = in_place ? id : b_.activation(name, rows, columns, compute_);
+  b_.op(OpKind::kAdd, name, {rows, columns}).in({*held, id}).out({sum});
+  --holders_[*held];
+  held = sum;
+  ++holders_[sum];
+}
+
+/// Where a product writes the gradient of t, and whether it adds to what is there.
+DlrmStep::Target DlrmStep::gradient_target(std::int32_t t, const std::string& name) {
+  std::optional<TensorId>& held = gradient_of(t);
+  if (held && holders_[*held] == 1) {
+    return {*held, true};
+  }
+  const LayerTensor& shape = list_.tensor(t);
+  return {b_.activation(name, batch_ * shape.rows, shape.columns, compute_), false};
+}
+
+/// A gradient of t that ops add single columns to, zeroed when it is made.
+TensorId DlrmStep::gradient_columns(std::int32_t t) {
+  std::optional<TensorId>& held = gradient_of(t);
+  const LayerTensor& shape = list_.tensor(t);
+  if (held) {
+    held = own(*held, list_.tensor(t).name);
+    return *held;
+  }
+  const TensorId made =
+      b_.activation(shape.name + ".gradient", batch_ * shape.rows, shape.columns, compute_);
+  b_.op(OpKind::kFill, shape.name + ".zero_gradient", {batch_ * shape.elements()}).out({made});
+  held = made;
+  ++holders_[made];
+  return made;
+}
+
+/// The same values in a tensor nobody else reads.
+TensorId DlrmStep::own(TensorId id, const std::string& name) {
+  if (holders_[id] <= 1) {
+    return id;
+  }
+  const Tensor& t = b_.tensor_at(id);
+  const std::int64_t rows = t.rows;
+  const std::int64_t columns = t.columns;
+  const TensorId copy = b_.activation(name + ".own_gradient", rows, columns, compute_);
+  copy_block(name + ".copy_gradient", id, copy,
+             {.from_pitch = columns, .to_pitch = columns, .columns = columns}, rows, false);
+  --holders_[id];
+  ++holders_[copy];
+  return copy;
+}
+
+/// d_a = d_y b^T and the like, where x has to have a gradient.
+void DlrmStep::product_gradient(std::int32_t t, const std::string& name,
+                                std::array<std::int64_t, 4> shape, std::uint8_t flags, TensorId a,
+                                TensorId b) {
+  if (!list_.tensor(t).needs_gradient) {
+    return;
+  }
+  const Target target = gradient_target(t, name);
+  b_.op(OpKind::kGemm, name, {shape[0], shape[1], shape[2], shape[3]})
+      .flags(static_cast<std::uint8_t>(flags | (target.accumulate ? op_flags::kAccumulate : 0)))
+      .in({a, b})
+      .out({target.tensor});
+  if (!target.accumulate) {
+    give_gradient(t, target.tensor);
+  }
+}
+
+void DlrmStep::layer_backward(std::size_t index) {
+  const Layer& l = list_.layers[index];
+  const LayerState& s = layer_states_[index];
+  if (is_loss(l.kind) || !list_.output(l).needs_gradient) {
+    return;
+  }
+  const std::optional<TensorId> arrived = gradient_of(l.out);
+  STEPCAST_CHECK(arrived.has_value(), "layer '{}' has no gradient", l.name);
+  TensorId dy = *arrived;
+  const LayerTensor& shape = list_.output(l);
+  const std::int64_t rows = batch_ * shape.rows;
+  const std::int64_t width = shape.columns;
+  const auto fresh = [&](const char* what, std::int32_t t) {
+    const LayerTensor& x = list_.tensor(t);
+    return b_.activation(l.name + what, batch_ * x.rows, x.columns, compute_);
+  };
+  switch (l.kind) {
+    case LayerKind::kTables: {
+      const TensorId before = split(dy);
+      exchange_gradients();
+      dense_gradient(EmbeddingRoute::kReplicated);
+      --holders_[dy];
+      if (!l.in.empty()) {
+        give_gradient(l.in.front(), before);
+      }
+      return;
+    }
+    case LayerKind::kLinear:
+      linear_backward(l, s, dy);
+      return;
+    case LayerKind::kActivation: {
+      const TensorId dx = fresh(".d_input", l.in[0]);
+      b_.op(OpKind::kActivationBackward, l.name + ".backward", {rows, width})
+          .variant(as_variant(l.activation))
+          .in({dy, value(l.in[0])})
+          .out({dx});
+      --holders_[dy];
+      give_gradient(l.in[0], dx);
+      return;
+    }
+    case LayerKind::kNorm:
+      norm_backward(l, s, dy);
+      return;
+    case LayerKind::kAdd:
+      give_gradient(l.in[0], dy);
+      --holders_[dy];
+      give_gradient(l.in[1], dy);
+      return;
+    case LayerKind::kMultiply: {
+      const TensorId da = fresh(".d_first", l.in[0]);
+      const TensorId db = fresh(".d_second", l.in[1]);
+      b_.op(OpKind::kMultiplyBackward, l.name + ".backward", {rows, width})
+          .in({dy, value(l.in[0]), value(l.in[1])})
+          .out({da, db});
+      --holders_[dy];
+      give_gradient(l.in[0], da);
+      give_gradient(l.in[1], db);
+      return;
+    }
+    case LayerKind::kConcatenate: {
+      std::int64_t column = 0;
+      for (const std::int32_t t : l.in) {
+        const std::int64_t columns = list_.tensor(t).columns;
+        if (list_.tensor(t).needs_gradient) {
+          const TensorId part = fresh(".part_gradient", t);
+          copy_block(
+              l.name + ".part", dy, part,
+              {.from_offset = column, .from_pitch = width, .to_pitch = columns, .columns = columns},
+              rows, false);
+          give_gradient(t, part);
+        }
+        column += columns;
+      }
+      --holders_[dy];
+      return;
+    }
+    case LayerKind::kColumns:
+      if (list_.input(l).needs_gradient) {
+        copy_block(l.name + ".backward", dy, gradient_columns(l.in[0]),
+                   {.from_pitch = width,
+                    .to_offset = l.first,
+                    .to_pitch = list_.input(l).columns,
+                    .columns = width},
+                   rows, true);
+      }
+      --holders_[dy];
+      return;
+    case LayerKind::kReshape: {
+      const LayerTensor& x = list_.input(l);
+      // Its own tensor, so that nobody works in place on what another name still needs.
+      const TensorId whole = own(dy, l.name);
+      give_gradient(l.in[0], rows_of(whole, l.name + ".gradient", 0, batch_ * x.rows, x.columns));
+      return;
+    }
+    case LayerKind::kTranspose:
+    case LayerKind::kTimeMajor:
+    case LayerKind::kSampleMajor: {
+      const TensorId dx = fresh(".d_input", l.in[0]);
+      transpose(l, l.name + ".backward", dy, dx, true);
+      --holders_[dy];
+      give_gradient(l.in[0], dx);
+      return;
+    }
+    case LayerKind::kMatmul:
+      matmul_backward(l, dy);
+      return;
+    case LayerKind::kDot: {
+      const TensorId dx = fresh(".d_input", l.in[0]);
+      b_.op(OpKind::kDotInteractionBackward, l.name + "_backward",
+            {batch_, list_.input(l).elements() / l.head_dim, l.head_dim})
+          .in({as_row(l, value(l.in[0])), dy})
+          .out({as_row(l, dx)});
+      --holders_[dy];
+      give_gradient(l.in[0], dx);
+      return;
+    }
+    case LayerKind::kCross:
+      cross_backward(l, s, dy);
+      return;
+    case LayerKind::kAttention: {
+      const TensorId dx = fresh(".d_input", l.in[0]);
+      b_.op(OpKind::kAttentionBackward, l.name + ".backward",
+            {batch_, l.heads, l.kv_heads, shape.rows, shape.rows, l.head_dim})
+          .in({value(l.in[0]), value(l.out), s.saved, dy})
+          .out({dx})
+          .detail(l.window > 0 && l.window < shape.rows ? static_cast<std::int32_t>(l.window) : -1)
+          .flags(attention_flags(l));
+      --holders_[dy];
+      give_gradient(l.in[0], dx);
+      return;
+    }
+    case LayerKind::kRope:
+      dy = own(dy, l.name);
+      b_.op(OpKind::kRopeBackward, l.name + ".backward",
+            {rows, l.heads + l.kv_heads, l.head_dim, l.head_dim})
+          .in({dy})
+          .out({dy});
+      --holders_[dy];
+      give_gradient(l.in[0], dy);
+      return;
+    case LayerKind::kTokenEmbedding: {
+      auto op =
+          b_.op(OpKind::kTokenEmbeddingBackward, l.name + ".gradient", {rows, width, l.vocabulary})
+              .in({dy, value(l.in[0])})
+              .out({gradient(s.parameters.front())});
+      --holders_[dy];
+      gradients_done(op, s.parameters);
+      return;
+    }
+    case LayerKind::kSoftmax: {
+      const TensorId dx = fresh(".d_input", l.in[0]);
+      b_.op(OpKind::kSoftmaxBackward, l.name + ".backward", {rows, width})
+          .in({dy, value(l.out)})
+          .out({dx});
+      --holders_[dy];
+      give_gradient(l.in[0], dx);
+      return;
+    }
+    case LayerKind::kMeanRows: {
+      const TensorId dx = fresh(".d_input", l.in[0]);
+      b_.op(OpKind::kMeanRowsBackward, l.name + ".backward",
+            {batch_ * list_.input(l).rows, width, list_.input(l).rows / shape.rows})
+          .in({dy})
+          .out({dx});
+      --holders_[dy];
+      give_gradient(l.in[0], dx);
+      return;
+    }
+    case LayerKind::kModulate: {
+      const TensorId dx = fresh(".d_input", l.in[0]);
+      const TensorId dc = gradient_columns(l.in[1]);
+      b_.op(OpKind::kModulateBackward, l.name + ".backward",
+            {rows, width, shape.rows, l.first, list_.input(l, 1).columns})
+          .in({dy, value(l.in[0]), value(l.in[1])})
+          .out({dx, dc});
+      --holders_[dy];
+      give_gradient(l.in[0], dx);
+      return;
+    }
+    case LayerKind::kGate: {
+      const TensorId branch = fresh(".d_branch", l.in[1]);
+      const TensorId dc = gradient_columns(l.in[2]);
+      b_.op(OpKind::kGateBackward, l.name + ".backward",
+            {rows, width, shape.rows, l.first, list_.input(l, 2).columns})
+          .in({dy, value(l.in[1]), value(l.in[2])})
+          .out({branch, dc});
+      --holders_[dy];
+      give_gradient(l.in[0], dy);
+      give_gradient(l.in[1], branch);
+      return;
+    }
+    case LayerKind::kPositions: {
+      const TensorId wide = rows_of(dy, l.name + ".wide_gradient", 0, batch_, shape.elements());
+      auto op =
+          b_.op(OpKind::kBiasActivationBackward, l.name + ".backward", {batch_, shape.elements()})
+              .variant(as_variant(Activation::kNone))
+              .in({wide})
+              .out({wide, gradient(s.parameters.front())});
+      --holders_[dy];
+      gradients_done(op, s.parameters);
+      give_gradient(l.in[0], dy);
+      return;
+    }
+    case LayerKind::kConvolution:
+      convolution_backward(l, s, dy);
+      return;
+    case LayerKind::kRecurrent:
+      recurrent_backward(l, s, dy);
+      return;
+    case LayerKind::kAllReduce:
+    case LayerKind::kCopyToGroup:
+    case LayerKind::kAllGather:
+    case LayerKind::kReduceScatter:
+    case LayerKind::kAllToAll:
+      group_backward(l, dy);
+      return;
+    default:
+      STEPCAST_FAIL("layer '{}' of kind {}", l.name, name_of(l.kind));
+  }
+}
+
+}  // namespace stepcast::workloads

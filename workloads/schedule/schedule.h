@@ -1,0 +1,50 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "core/job/job.h"
+
+namespace stepcast::workloads {
+
+/// kWeights: the weight gradients, where a schedule splits them from the backward pass.
+enum class Pass : std::uint8_t { kForward, kBackward, kWeights };
+
+/// One unit of work of a pipeline stage: a pass of one micro-batch through one of its chunks.
+struct ScheduleStep {
+  Pass pass = Pass::kForward;
+  std::int32_t chunk = 0;
+  std::int32_t microbatch = 0;
+  auto operator<=>(const ScheduleStep&) const = default;
+};
+
+/// How micro-batches go through a pipeline. Chunk c of stage i is virtual stage c * stages + i.
+struct PipelineShape {
+  std::int32_t stages = 1;
+  std::int32_t chunks = 1;  ///< virtual stages per stage; > 1 is interleaved
+  std::int32_t microbatches = 1;
+};
+
+/// The order in which stage `stage` works: the one place that expands micro-batches.
+///
+/// A stage runs `w` warm-up forwards, then forward and backward in turn, then the remaining
+/// backwards:
+///   GPipe         w = all;
+///   1F1B          w = min(m, p - 1 - i);
+///   interleaved   w = min(m v, 2 (p - 1 - i) + (v - 1) p), forwards in groups of p micro-batches
+///   per chunk, backwards alike from
+///                 the last chunk on; needs m to be a multiple of p.
+///   ZB-H1         1F1B with weight gradients apart: those of micro-batch k follow backward k + i,
+///   so every stage has min(m, p) micro-batches in flight and the bubble is (p - 1) (F + B - W) for
+///   W <= B and m >= p, where 1F1B's is (p - 1) (F + B + W). Qi et al., arXiv 2401.10241,
+///   section 3.
+/// Forwards of a chunk go in the order of micro-batches, and backwards too, so messages match
+/// first-in first-out. Errors: InputError for an interleaved pipeline with m mod p != 0. Source:
+/// Narayanan et al., arXiv 2104.04473, section 2.2; Huang et al., arXiv 1811.06965.
+std::vector<ScheduleStep> pipeline_schedule(ScheduleKind kind, const PipelineShape& shape,
+                                            std::int32_t stage);
+
+/// Most (chunk, micro-batch) pairs of a stage that are past their forward and not past their
+/// backward (and weight gradients, where apart) at one time.
+std::int64_t most_in_flight(const std::vector<ScheduleStep>& schedule);
+
+}  // namespace stepcast::workloads

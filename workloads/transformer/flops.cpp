@@ -1,0 +1,113 @@
+#include "workloads/transformer/transformer.h"
+
+#include <algorithm>
+#include <string>
+
+#include "workloads/transformer/shape.h"
+
+namespace stepcast::workloads {
+namespace {
+
+/// Matrix products and attention cores of one stage's step on one rank.
+struct StageFlops {
+  double products = 0;          ///< of the model, forward and backward
+  double executed = 0;          ///< those that run once
+  double attention = 0;         ///< full score matrix, four products in the backward pass
+  double attention_causal = 0;  ///< what the causal mask leaves of it
+  double recomputed =
+      0;  ///< products of recompute ops and scores repeated by the fused backward pass
+};
+
+/// Which part of an op's FLOPs a convention counts.
+struct Share {
+  double model = 1, hardware = 1;
+};
+
+/// Products of experts are written for the most loaded rank: hardware counts a rank's mean, the
+/// model all tokens, dropped ones too. A router that all tensor ranks run on the same tokens counts
+/// once.
+Share share_of(const std::string& name, const TransformerShape& shape) {
+  if (name.starts_with("layer.moe.fc")) {
+    return {shape.experts->nominal, shape.experts->average};
+  }
+  if (shape.kv_copies > 1 && name.starts_with("layer.attention.qkv")) {
+    const auto heads = static_cast<double>(shape.heads);
+    const auto held = static_cast<double>(2 * shape.kv_heads);
+    return {(heads + held / static_cast<double>(shape.kv_copies)) / (heads + held), 1};
+  }
+  const bool whole_on_each = name.starts_with("layer.moe.router") ||
+                             name.starts_with("layer.attention.query_down") ||
+                             name.starts_with("layer.attention.latent_down");
+  if (whole_on_each && !shape.sequence_parallel) {
+    const double once = 1 / static_cast<double>(shape.tensor);
+    return {once, once};
+  }
+  return {};
+}
+
+/// The part of the keys that a query sees at most.
+double window_of(const Op& op) {
+  return op.detail > 0 ? std::min(1.0, op.detail / static_cast<double>(op.shape[4])) : 1;
+}
+
+void add_attention(const Op& op, double flops, StageFlops& sum) {
+  // A fused kernel leaves w - w^2 / 2 of the scores; without its causal mask they would be w.
+  const double window = window_of(op);
+  const bool fused = (op.flags & op_flags::kUnfused) == 0;
+  const bool masked = (op.flags & op_flags::kCausal) != 0;
+  const double full = flops * (masked ? 1 / (1 - window / 2) : window);
+  const bool backward = op.kind == OpKind::kAttentionBackward;
+  if (!backward && op.phase == Phase::kRecompute) {
+    sum.recomputed += full;
+    return;
+  }
+  // The backward pass is twice the forward's two products; a fused kernel executes a fifth.
+  const double own = backward && fused ? 0.8 : 1.0;
+  sum.attention += full * own;
+  sum.attention_causal += full * own * (1 - window / 2);
+  sum.recomputed += full * (1 - own);
+}
+
+void add_op(const Op& op, double calls, const Share& share, StageFlops& sum) {
+  const double flops = op.flops.base() * calls;
+  if (op.kind == OpKind::kGemm) {
+    const bool again = op.phase == Phase::kRecompute;
+    sum.products += again ? 0 : flops * share.model;
+    sum.executed += again ? 0 : flops * share.hardware;
+    sum.recomputed += again ? flops * share.hardware : 0;
+  } else if (op.kind == OpKind::kAttentionForward || op.kind == OpKind::kAttentionBackward) {
+    add_attention(op, flops, sum);
+  }
+}
+
+StageFlops stage_flops(const Program& program, const TransformerShape& shape) {
+  std::vector<double> calls(program.segments.size(), 0.0);
+  for (const Call& c : program.calls) {
+    calls[c.segment] += 1;
+  }
+  StageFlops sum;
+  for (std::size_t s = 0; s < program.segments.size(); ++s) {
+    for (const Op& op : program.ops_of(program.segments[s])) {
+      add_op(op, calls[s], share_of(program.name(op), shape), sum);
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+StepFlops transformer_flops(const Job& job) {
+  const ExecutionGraph graph = build_transformer(job);
+  const TransformerShape shape = transformer_shape(job);
+  StepFlops total;
+  for (const RankClass& c : graph.classes) {
+    const StageFlops s = stage_flops(graph.programs[static_cast<std::size_t>(c.program)], shape);
+    const double ranks = static_cast<double>(c.ranks.size());
+    total.model += Flops(ranks * (s.products + s.attention));
+    total.model_causal += Flops(ranks * (s.products + s.attention_causal));
+    total.hardware += Flops(ranks * (s.executed + s.attention + s.recomputed));
+  }
+  return total;
+}
+
+}  // namespace stepcast::workloads

@@ -1,0 +1,260 @@
+#include <fmt/format.h>
+
+#include "workloads/transformer/stage.h"
+
+// One decoder layer forward. y = x + attention(norm1(x)); out = y + mlp(norm2(y)).
+namespace stepcast::workloads {
+
+using op_flags::kAccumulate;
+
+namespace {
+
+std::string layer_name(std::int64_t layer) { return fmt::format("layer.{}.", layer); }
+
+/// A fused kernel skips the masked half of the score matrix; the unfused one masks the whole
+/// matrix.
+std::uint8_t attention_flags(const Job& job) {
+  return job.flash_attention ? op_flags::kCausal : op_flags::kUnfused;
+}
+
+std::int32_t window_of(const TransformerShape& shape, std::int64_t layer) {
+  const std::int64_t window = shape.model.window_of(layer);
+  return window > 0 && window < shape.sequence ? static_cast<std::int32_t>(window) : -1;
+}
+
+}  // namespace
+
+TransformerStage::LayerTensors TransformerStage::layer_tensors(std::int64_t layer,
+                                                               std::int64_t index_in_stage) {
+  const Recompute& recompute = job_.parallel.recompute;
+  LayerTensors t;
+  t.window = window_of(shape_, layer);
+  t.recompute_layer =
+      recompute.kind == RecomputeKind::kFull ||
+      (recompute.kind == RecomputeKind::kFirstLayers && index_in_stage < recompute.layers);
+  const bool selective = recompute.kind == RecomputeKind::kSelective && !shape_.inference;
+  t.recompute_ops = selective && traits_.selective_per_op;
+  const RecomputeModules& modules = recompute.modules;
+  t.recompute_attention = selective && !t.recompute_ops && modules.attention_core;
+  const bool experts = shape_.model.has_experts(layer);
+  t.recompute_mlp = selective && !t.recompute_ops && modules.feed_forward && !experts;
+  t.recompute_norms = selective && !t.recompute_ops && modules.norms;
+  const bool keep = !t.recompute_layer && !t.recompute_ops && !shape_.inference;
+  const std::string at = layer_name(layer);
+  const std::int64_t h = shape_.model.hidden;
+  t.norm1 = kept(keep && !t.recompute_norms && keeps_input(&Lora::qkv), at + "norm1", shape_.rows,
+                 h, compute_);
+  t.norm1_statistics = kept(keep, at + "norm1_statistics", shape_.rows, 2, Format::kFp32);
+  t.qkv = kept(keep, at + "qkv", shape_.tokens, shape_.qkv_width, compute_);
+  const std::int64_t score_rows = shape_.samples * shape_.heads;
+  const bool keep_core = (keep && !t.recompute_attention) || t.recompute_ops;
+  const auto mask = [&](bool held, const char* name, std::int64_t rows, std::int64_t columns) {
+    return kept(held, at + name, rows, columns, Format::kInt8);
+  };
+  if (dropout()) {
+    t.attention_masks = {mask(keep, "attention.mask", shape_.rows, h)};
+    t.mlp_masks = {mask(keep, "mlp.mask", shape_.rows, h)};
+  }
+  if (job_.flash_attention) {
+    t.log_sum_exp = kept(keep_core, at + "log_sum_exp", score_rows, shape_.sequence, Format::kFp32);
+  } else {
+    t.scores =
+        kept(keep_core, at + "scores", score_rows * shape_.sequence, shape_.sequence, compute_);
+    if (dropout()) {
+      t.dropped_scores = {
+          mask(keep_core, "scores.mask", score_rows * shape_.sequence, shape_.sequence),
+          kept(keep_core, at + "scores.dropped", score_rows * shape_.sequence, shape_.sequence,
+               compute_)};
+    }
+  }
+  t.attention =
+      kept(keep || t.recompute_ops, at + "attention", shape_.tokens, shape_.query_width, compute_);
+  if (shape_.inference) {
+    t.cache = writer_.builder().buffer(
+        at + "cache",
+        shape_.microbatches * shape_.held_sequences * (shape_.sequence + shape_.cached),
+        2 * shape_.kv_heads * shape_.core_dim, compute_);
+    writer_.builder().set_purpose(t.cache, TensorPurpose::kKeyValueCache);
+  }
+  if (shape_.model.mla) {
+    t.latent = latent_tensors(at, keep);
+  }
+  if (shape_.model.parallel_block) {
+    t.fc1 = kept(keep, at + "fc1", shape_.tokens, shape_.fc1_width, compute_);
+    t.activated = kept(keep, at + "activated", shape_.tokens, shape_.ffn, compute_);
+    return t;
+  }
+  t.middle = kept(keep || (t.recompute_ops && shape_.sequence_parallel), at + "middle", shape_.rows,
+                  h, compute_);
+  const bool keep_mlp = keep && !t.recompute_mlp;
+  t.norm2 = kept(keep_mlp && !t.recompute_norms && (experts || keeps_input(&Lora::fc1)),
+                 at + "norm2", shape_.rows, h, compute_);
+  t.norm2_statistics = kept(keep_mlp, at + "norm2_statistics", shape_.rows, 2, Format::kFp32);
+  adapter_tensors(at, keep, t);
+  if (experts) {
+    t.experts = expert_tensors(layer, at, keep,
+                               !selective || t.recompute_ops || !modules.expert_activation);
+    return t;
+  }
+  if (t.recompute_ops) {
+    keep_products(at, t);
+  }
+  t.fc1 = kept(keep_mlp || (t.recompute_ops && !shape_.model.gated()), at + "fc1", shape_.tokens,
+               shape_.fc1_width, compute_);
+  t.activated = kept(keep_mlp && keeps_input(&Lora::fc2), at + "activated", shape_.tokens,
+                     shape_.ffn, compute_);
+  return t;
+}
+
+void TransformerStage::attention_forward(const LayerTensors& t) {
+  if (shape_.context > 1 || shape_.inference) {
+    context_forward(t);
+    return;
+  }
+  std::vector<TensorId> out{t.attention, job_.flash_attention ? t.log_sum_exp : t.scores};
+  out.insert(out.end(), t.dropped_scores.begin(), t.dropped_scores.end());
+  attend_within({OpKind::kAttentionForward,
+                 shape_.attention_batch,
+                 shape_.heads,
+                 shape_.kv_heads,
+                 shape_.attention_length,
+                 shape_.attention_length,
+                 {t.qkv},
+                 out},
+                t.window);
+}
+
+/// Attention among the tokens of a sequence, or of a document in it.
+void TransformerStage::attend_within(const Attend& a, std::int32_t window) {
+  const bool backward = a.kind == OpKind::kAttentionBackward;
+  auto op =
+      writer_.compute(a.kind, backward ? "layer.attention.core_gradient" : "layer.attention.core",
+                      {a.batch, a.heads, a.kv_heads, a.queries, a.keys, shape_.core_dim});
+  op.in(a.in).out(a.out).detail(window).flags(attention_flags(job_)).variant(dropout() ? 1 : 0);
+  if (shape_.attended != 1) {
+    op.work(op.op().flops * shape_.attended, op.op().bytes_read, op.op().bytes_written);
+  }
+}
+
+void TransformerStage::qkv_forward(const std::string& at, const LayerTensors& t) {
+  const TransformerWorkload& m = shape_.model;
+  const std::int64_t n = shape_.tokens;
+  if (m.mla) {
+    latent_forward(at, t);
+    return;
+  }
+  const Gathered x = gathered_for_product("layer.attention.gather", t.norm1, "gathered");
+  gemm({"layer.attention.qkv", n, shape_.qkv_width, m.hidden, x.tensor,
+        parameter(at + "attention.qkv.weight").weight, t.qkv},
+       x);
+  adapter_forward(t.adapters.qkv, x.tensor, t.qkv);
+  if (gpt_) {
+    writer_.compute(OpKind::kBiasActivationForward, "layer.attention.bias", {n, shape_.qkv_width})
+        .in({t.qkv, parameter(at + "attention.qkv.bias").weight})
+        .out({t.qkv});
+  } else {
+    std::vector<TensorId> out{t.qkv};
+    out.insert(out.end(), t.products.begin(), t.products.end());
+    writer_
+        .compute(OpKind::kRopeForward, "layer.attention.rope",
+                 {n, shape_.heads + shape_.kv_heads, m.head_dim, m.head_dim})
+        .in({t.qkv})
+        .out(out);
+  }
+}
+
+void TransformerStage::layer_forward(std::int64_t layer, const LayerTensors& t, TensorId output) {
+  const TransformerWorkload& m = shape_.model;
+  const std::string at = layer_name(layer);
+  const std::int64_t h = m.hidden;
+  const std::int64_t n = shape_.tokens;
+  const TensorId partial = writer_.workspace("partial", n, h, compute_);
+
+  norm_forward("layer.norm1", at + "norm1", t.input, t.norm1, t.norm1_statistics, true);
+  qkv_forward(at, t);
+  attention_forward(t);
+  const Product projection{"layer.attention.projection",
+                           n,
+                           h,
+                           shape_.query_width,
+                           t.attention,
+                           parameter(at + "attention.projection.weight").weight,
+                           partial};
+  if (m.parallel_block) {  // both blocks add to one sum over tensor ranks
+    gemm(projection);
+    const TensorId y =
+        shape_.sequence_parallel ? writer_.workspace("gathered", n, h, compute_) : t.norm1;
+    const FeedForward f{"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn, gpt_, kAccumulate};
+    mlp_in(f, {y});
+    const Gathered sum = mlp_out(f, partial, "layer.reduce");
+    writer_.await(sum.ready);
+    add("layer.add", t.input, sum.tensor, at + "attention.projection.bias", output, t.mlp_masks);
+    if (gpt_) {
+      writer_.compute(OpKind::kBiasActivationForward, "layer.mlp.bias", {shape_.rows, h})
+          .in({output, parameter(at + "mlp.fc2.bias").weight})
+          .out({output});
+    }
+    return;
+  }
+  const Gathered attended = reduced("layer.attention.reduce", projection);
+  writer_.await(attended.ready);
+  adapter_forward(t.adapters.projection, t.attention, attended.tensor);
+  add("layer.attention.add", t.input, attended.tensor, at + "attention.projection.bias", t.middle,
+      t.attention_masks);
+
+  norm_forward("layer.norm2", at + "norm2", t.middle, t.norm2, t.norm2_statistics,
+               !m.has_experts(layer));
+  if (m.has_experts(layer)) {
+    experts_forward(at, t, output);
+    drop("layer.mlp.dropout", output, {}, t.mlp_masks);
+  } else {
+    feed_forward_forward(at, t, output);
+  }
+}
+
+void TransformerStage::feed_forward_forward(const std::string& at, const LayerTensors& t,
+                                            TensorId output) {
+  const TensorId partial =
+      writer_.workspace("partial", shape_.tokens, shape_.model.hidden, compute_);
+  const FeedForward f{"layer.mlp", at + "mlp", t.fc1, t.activated,
+                      shape_.ffn,  gpt_,       0,     &t.adapters};
+  mlp_in(f, gathered_for_product("layer.mlp.gather", t.norm2, "gathered"));
+  const Gathered fed = mlp_out(f, partial, "layer.mlp.reduce");
+  writer_.await(fed.ready);
+  adapter_forward(t.adapters.fc2, t.activated, fed.tensor);
+  add("layer.mlp.add", t.middle, fed.tensor, at + "mlp.fc2.bias", output, t.mlp_masks);
+}
+
+void TransformerStage::mlp_in(const FeedForward& f, const Gathered& input) {
+  const TransformerWorkload& m = shape_.model;
+  const std::int64_t n = shape_.tokens;
+  gemm({(f.name + ".fc1").c_str(), n, f.width * (m.gated() ? 2 : 1), m.hidden, input.tensor,
+        parameter(f.parameter + ".fc1.weight").weight, f.fc1},
+       input);
+  if (f.adapters != nullptr) {
+    adapter_forward(f.adapters->fc1, input.tensor, f.fc1);
+  }
+  std::vector<TensorId> in{f.fc1};
+  if (f.biases) {
+    in.push_back(parameter(f.parameter + ".fc1.bias").weight);
+  }
+  writer_.compute(OpKind::kActivationForward, f.name + ".activation", {n, f.width})
+      .in(in)
+      .out({f.activated})
+      .variant(static_cast<std::uint8_t>(m.activation));
+}
+
+TransformerStage::Gathered TransformerStage::mlp_out(const FeedForward& f, TensorId partial,
+                                                     const char* sum) {
+  const std::string name = f.name + ".fc2";
+  const Product fc2{name.c_str(), shape_.tokens, shape_.model.hidden,
+                    f.width,      f.activated,   parameter(f.parameter + ".fc2.weight").weight,
+                    partial,      f.flags};
+  if (sum != nullptr) {
+    return reduced(sum, fc2);
+  }
+  gemm(fc2);
+  return {partial};
+}
+
+}  // namespace stepcast::workloads

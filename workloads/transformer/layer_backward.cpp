@@ -1,0 +1,288 @@
+#include <fmt/format.h>
+
+#include "workloads/transformer/stage.h"
+
+// One decoder layer backward, in the order in which gradients are known.
+namespace stepcast::workloads {
+
+using op_flags::kAccumulate;
+using op_flags::kTransposeA;
+using op_flags::kTransposeB;
+
+void TransformerStage::layer_backward(std::int64_t layer, const LayerTensors& t,
+                                      TensorId output_gradient, TensorId input_gradient) {
+  const std::string at = fmt::format("layer.{}.", layer);
+  if (t.recompute_layer) {
+    writer_.set_phase(Phase::kRecompute);
+    layer_forward(
+        layer, t,
+        writer_.workspace("recomputed.output", shape_.rows, shape_.model.hidden, compute_));
+    writer_.set_phase(Phase::kBackward);
+  } else if (t.recompute_ops) {
+    writer_.set_phase(Phase::kRecompute);
+    products_again(layer, t);
+    writer_.set_phase(Phase::kBackward);
+  }
+  scope_ = at;
+  if (shape_.model.parallel_block) {
+    parallel_backward(at, t, output_gradient, input_gradient);
+    scope_.clear();
+    return;
+  }
+  if (shape_.model.has_experts(layer)) {
+    drop("layer.mlp.dropout_gradient", output_gradient, t.mlp_masks, {});
+    experts_backward(at, t, output_gradient);
+  } else {
+    feed_forward_backward(at, t, output_gradient);
+  }
+  attention_backward(at, t, input_gradient);
+  scope_.clear();
+}
+
+/// From the gradient of the layer's output to that of its middle, in the workspace "gradient".
+void TransformerStage::feed_forward_backward(const std::string& at, const LayerTensors& t,
+                                             TensorId output_gradient) {
+  const std::int64_t h = shape_.model.hidden;
+  const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
+  const Gathered dy =
+      gathered_for_product("layer.mlp.gather_gradient", output_gradient, "gathered.gradient");
+  if (gpt_) {
+    bias_gradient("layer.mlp.fc2_bias_gradient", at + "mlp.fc2.bias", output_gradient, shape_.rows,
+                  h, t.mlp_masks);
+  } else {
+    drop("layer.mlp.dropout_gradient", output_gradient, t.mlp_masks, {});
+  }
+  if (t.recompute_mlp) {
+    writer_.set_phase(Phase::kRecompute);
+    norm_forward("layer.norm2", at + "norm2", t.middle, t.norm2, t.norm2_statistics, true);
+    feed_forward_forward(at, t, writer_.workspace("recomputed.output", shape_.rows, h, compute_));
+    writer_.set_phase(Phase::kBackward);
+  }
+  const bool reads = trains(at + "mlp.fc1.weight") || t.adapters.fc1;
+  const Gathered x = reads
+                         ? gathered("layer.mlp.gather",
+                                    norm_again("layer.norm2", at + "norm2", t, t.norm2), "gathered")
+                         : Gathered{t.norm2};
+  const Gathered d_norm = mlp_backward({"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn,
+                                        gpt_, 0, &t.adapters, output_gradient},
+                                       dy, x, partial);
+  writer_.await(d_norm.ready);
+  norm_backward("layer.norm2_gradient", at + "norm2",
+                {d_norm.tensor, t.middle, t.norm2_statistics, output_gradient,
+                 gradient("gradient", shape_.rows, h)});
+}
+
+TransformerStage::Gathered TransformerStage::mlp_backward(const FeedForward& f, const Gathered& dy,
+                                                          const Gathered& x, TensorId partial) {
+  mlp_out_backward(f, dy);
+  return mlp_in_backward(f, x, partial);
+}
+
+/// The output of a norm, made again where it was not kept.
+TensorId TransformerStage::norm_again(const char* name, const std::string& parameter_name,
+                                      const LayerTensors& t, TensorId output) {
+  if (t.recompute_norms && !(t.recompute_mlp && output == t.norm2)) {
+    const bool first = output == t.norm1;
+    writer_.set_phase(Phase::kRecompute);
+    norm_forward(name, parameter_name, first ? t.input : t.middle, output,
+                 first ? t.norm1_statistics : t.norm2_statistics, true);
+    writer_.set_phase(Phase::kBackward);
+  }
+  return output;
+}
+
+/// The gradient of the first product's output, in a workspace of the block.
+TensorId TransformerStage::mlp_middle_gradient(const FeedForward& f) {
+  const std::string suffix = f.name.substr(f.name.rfind('.'));
+  return gradient("gradient" + suffix + ".fc1", shape_.tokens,
+                  f.width * (shape_.model.gated() ? 2 : 1));
+}
+
+void TransformerStage::mlp_out_backward(const FeedForward& f, const Gathered& dy) {
+  const TransformerWorkload& m = shape_.model;
+  const std::int64_t n = shape_.tokens;
+  const std::int64_t h = m.hidden;
+  const std::string suffix = f.name.substr(f.name.rfind('.'));
+  const TensorId d_activated =
+      writer_.workspace("gradient" + suffix + ".activated", n, f.width, compute_);
+  const TensorId d_fc1 = mlp_middle_gradient(f);
+  const auto& fc2 = parameter(f.parameter + ".fc2.weight");
+  gemm({(f.name + ".fc2_input_gradient").c_str(), n, f.width, h, dy.tensor, fc2.weight, d_activated,
+        kTransposeB},
+       dy);
+  if (f.adapters != nullptr) {
+    adapter_backward(f.adapters->fc2, f.activated, f.own_gradient, d_activated);
+  }
+  gemm({(f.name + ".fc2_weight_gradient").c_str(), f.width, h, n, f.activated, dy.tensor,
+        fc2.gradient, kTransposeA | kAccumulate});
+  parameters_.finished(f.parameter + ".fc2.weight");
+  std::vector<TensorId> in{d_activated, f.fc1};
+  std::vector<TensorId> out{d_fc1};
+  if (f.biases) {
+    in.push_back(parameter(f.parameter + ".fc1.bias").weight);
+  }
+  if (f.biases && trains(f.parameter + ".fc1.bias")) {
+    out.push_back(parameter(f.parameter + ".fc1.bias").gradient);
+  }
+  writer_.compute(OpKind::kActivationBackward, f.name + ".activation_gradient", {n, f.width})
+      .in(in)
+      .out(out)
+      .variant(static_cast<std::uint8_t>(m.activation));
+  if (f.biases) {
+    parameters_.finished(f.parameter + ".fc1.bias");
+  }
+}
+
+/// Sums the gradient of its input over tensor ranks while the last weight gradient is made.
+TransformerStage::Gathered TransformerStage::mlp_in_backward(const FeedForward& f,
+                                                             const Gathered& x, TensorId partial) {
+  const std::int64_t n = shape_.tokens;
+  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t fc1_width = f.width * (shape_.model.gated() ? 2 : 1);
+  const TensorId d_fc1 = mlp_middle_gradient(f);
+  const auto& fc1 = parameter(f.parameter + ".fc1.weight");
+  gemm({(f.name + ".fc1_input_gradient").c_str(), n, h, fc1_width, d_fc1, fc1.weight, partial,
+        static_cast<std::uint8_t>(kTransposeB | f.flags)});
+  if (f.adapters != nullptr) {
+    adapter_backward(f.adapters->fc1, x.tensor, d_fc1, partial);
+  }
+  const Gathered d_input = reduced((f.name + ".reduce_gradient").c_str(), partial);
+  writer_.await(x.ready);
+  gemm({(f.name + ".fc1_weight_gradient").c_str(), h, fc1_width, n, x.tensor, d_fc1, fc1.gradient,
+        kTransposeA | kAccumulate});
+  parameters_.finished(f.parameter + ".fc1.weight");
+  return d_input;
+}
+
+/// Both blocks read one norm: their gradients of it are one sum.
+void TransformerStage::parallel_backward(const std::string& at, const LayerTensors& t,
+                                         TensorId output_gradient, TensorId input_gradient) {
+  const std::int64_t h = shape_.model.hidden;
+  const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
+  const Gathered dy =
+      gathered_for_product("layer.gather_gradient", output_gradient, "gathered.gradient");
+  if (gpt_) {
+    bias_gradient("layer.mlp.fc2_bias_gradient", at + "mlp.fc2.bias", output_gradient, shape_.rows,
+                  h, t.mlp_masks);
+    bias_gradient("layer.attention.projection_bias_gradient", at + "attention.projection.bias",
+                  output_gradient, shape_.rows, h);
+  } else {
+    drop("layer.dropout_gradient", output_gradient, t.mlp_masks, {});
+  }
+  const Gathered x = gathered("layer.gather", t.norm1, "gathered");
+  const TensorId d_qkv = core_backward(at, t, dy);
+  qkv_backward(at, d_qkv, x, partial, nullptr);
+  const Gathered d_norm =
+      mlp_backward({"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn, gpt_, kAccumulate},
+                   {dy.tensor, -1}, {x.tensor, -1}, partial);
+  writer_.await(d_norm.ready);
+  norm_backward("layer.norm1_gradient", at + "norm1",
+                {d_norm.tensor, t.input, t.norm1_statistics, output_gradient, input_gradient});
+}
+
+/// From the gradient of the layer's middle to that of its input.
+void TransformerStage::attention_backward(const std::string& at, const LayerTensors& t,
+                                          TensorId input_gradient) {
+  const std::int64_t h = shape_.model.hidden;
+  const TensorId d_middle = gradient("gradient", shape_.rows, h);
+  const Gathered dy =
+      gathered_for_product("layer.attention.gather_gradient", d_middle, "gathered.gradient");
+  if (gpt_) {
+    bias_gradient("layer.attention.projection_bias_gradient", at + "attention.projection.bias",
+                  d_middle, shape_.rows, h, t.attention_masks);
+  } else {
+    drop("layer.attention.dropout_gradient", d_middle, t.attention_masks, {});
+  }
+  TensorId d_norm = 0;
+  if (shape_.model.mla) {
+    d_norm = latent_backward(at, t, core_backward(at, t, dy));
+  } else {
+    const bool reads = trains(at + "attention.qkv.weight") || t.adapters.qkv;
+    const Gathered x =
+        reads ? gathered("layer.attention.gather",
+                         norm_again("layer.norm1", at + "norm1", t, t.norm1), "gathered")
+              : Gathered{t.norm1};
+    const TensorId d_qkv = core_backward(at, t, dy);
+    const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
+    const Gathered sum = qkv_backward(at, d_qkv, x, partial, &t.adapters);
+    writer_.await(sum.ready);
+    d_norm = sum.tensor;
+  }
+  norm_backward("layer.norm1_gradient", at + "norm1",
+                {d_norm, t.input, t.norm1_statistics, d_middle, input_gradient});
+}
+
+TensorId TransformerStage::core_backward(const std::string& at, const LayerTensors& t,
+                                         const Gathered& dy) {
+  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t n = shape_.tokens;
+  const TensorId d_attention =
+      writer_.workspace("gradient.attention", n, shape_.query_width, compute_);
+  const TensorId d_qkv = gradient("gradient.qkv", n, shape_.qkv_width);
+  const auto& projection = parameter(at + "attention.projection.weight");
+  if (t.recompute_attention) {
+    writer_.set_phase(Phase::kRecompute);
+    attention_forward(t);
+    writer_.set_phase(Phase::kBackward);
+  }
+  gemm({"layer.attention.projection_input_gradient", n, shape_.query_width, h, dy.tensor,
+        projection.weight, d_attention, kTransposeB},
+       dy);
+  if (t.adapters.projection) {
+    adapter_backward(t.adapters.projection, t.attention, gradient("gradient", shape_.rows, h),
+                     d_attention);
+  }
+  gemm({"layer.attention.projection_weight_gradient", shape_.query_width, h, n, t.attention,
+        dy.tensor, projection.gradient, kTransposeA | kAccumulate});
+  parameters_.finished(at + "attention.projection.weight");
+  if (shape_.context > 1) {
+    context_backward(t, d_attention, d_qkv);
+    return d_qkv;
+  }
+  std::vector<TensorId> in{t.qkv, t.attention, job_.flash_attention ? t.log_sum_exp : t.scores,
+                           d_attention};
+  in.insert(in.end(), t.dropped_scores.begin(), t.dropped_scores.end());
+  attend_within({OpKind::kAttentionBackward,
+                 shape_.attention_batch,
+                 shape_.heads,
+                 shape_.kv_heads,
+                 shape_.attention_length,
+                 shape_.attention_length,
+                 in,
+                 {d_qkv}},
+                t.window);
+  return d_qkv;
+}
+
+TransformerStage::Gathered TransformerStage::qkv_backward(const std::string& at, TensorId d_qkv,
+                                                          const Gathered& x, TensorId partial,
+                                                          const Adapters* reduces) {
+  const TransformerWorkload& m = shape_.model;
+  const std::int64_t h = m.hidden;
+  const std::int64_t n = shape_.tokens;
+  const auto& qkv = parameter(at + "attention.qkv.weight");
+  if (gpt_) {
+    bias_gradient("layer.attention.qkv_bias_gradient", at + "attention.qkv.bias", d_qkv, n,
+                  shape_.qkv_width);
+  } else {
+    writer_
+        .compute(OpKind::kRopeBackward, "layer.attention.rope_gradient",
+                 {n, shape_.heads + shape_.kv_heads, m.head_dim, m.head_dim})
+        .in({d_qkv})
+        .out({d_qkv});
+  }
+  gemm({"layer.attention.qkv_input_gradient", n, h, shape_.qkv_width, d_qkv, qkv.weight, partial,
+        kTransposeB});
+  if (reduces != nullptr) {
+    adapter_backward(reduces->qkv, x.tensor, d_qkv, partial);
+  }
+  const Gathered d_norm = reduces != nullptr ? reduced("layer.attention.reduce_gradient", partial)
+                                             : Gathered{partial, -1};
+  writer_.await(x.ready);
+  gemm({"layer.attention.qkv_weight_gradient", h, shape_.qkv_width, n, x.tensor, d_qkv,
+        qkv.gradient, kTransposeA | kAccumulate});
+  parameters_.finished(at + "attention.qkv.weight");
+  return d_norm;
+}
+
+}  // namespace stepcast::workloads

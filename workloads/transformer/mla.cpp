@@ -1,0 +1,163 @@
+#include <cmath>
+
+#include "workloads/transformer/stage.h"
+
+// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1.2; the down projections
+// are whole on every tensor rank, as Megatron-LM has them). Queries, keys and values of all heads
+// are then formed like those of multi-head attention:
+//
+//   norm1 -> query_down -> norm -> [gather] -> query_up ----------------> rope -+-> q | k | v
+//   norm1 -> latent_down -> norm of kv_rank columns -> [gather] -> latent_up ---+
+//
+// The core is costed at the mean width of its two products, (query_dim + v_dim) / 2: the same FLOPs
+// and bytes.
+namespace stepcast::workloads {
+
+using op_flags::kAccumulate;
+using op_flags::kTransposeA;
+using op_flags::kTransposeB;
+
+TransformerStage::LatentTensors TransformerStage::latent_tensors(const std::string& at, bool keep) {
+  const LatentAttention& a = *shape_.model.mla;
+  const std::int64_t n = shape_.rows;
+  LatentTensors t;
+  if (a.q_rank > 0) {
+    t.query = kept(keep, at + "latent.query", n, a.q_rank, compute_);
+    t.query_norm = kept(keep, at + "latent.query_norm", n, a.q_rank, compute_);
+    t.query_statistics = kept(keep, at + "latent.query_statistics", n, 2, Format::kFp32);
+  }
+  t.key = kept(keep, at + "latent.key", n, a.kv_rank + a.rope_dim, compute_);
+  t.key_norm = kept(keep, at + "latent.key_norm", n, a.kv_rank + a.rope_dim, compute_);
+  t.key_statistics = kept(keep, at + "latent.key_statistics", n, 2, Format::kFp32);
+  return t;
+}
+
+void TransformerStage::latent_forward(const std::string& at, const LayerTensors& t) {
+  const LatentAttention& a = *shape_.model.mla;
+  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t n = shape_.tokens;
+  const std::int64_t queries = shape_.heads * a.query_dim();
+  const std::int64_t keys = shape_.heads * (a.nope_dim + a.v_dim);
+  const std::int64_t latent = a.kv_rank + a.rope_dim;
+  const TensorId query = writer_.workspace("latent.queries", n, queries, compute_);
+  const TensorId key_value = writer_.workspace("latent.keys_values", n, keys, compute_);
+  Gathered from{t.norm1, -1};
+  std::int64_t inputs = h;
+  if (a.q_rank > 0) {
+    gemm({"layer.attention.query_down", shape_.rows, a.q_rank, h, t.norm1,
+          parameter(at + "attention.query_down.weight").weight, t.latent.query});
+    norm_forward("layer.attention.query_norm", at + "attention.query_norm", t.latent.query,
+                 t.latent.query_norm, t.latent.query_statistics);
+    from = gathered("layer.attention.gather_query", t.latent.query_norm, "gathered.query");
+    inputs = a.q_rank;
+  } else {
+    from = gathered("layer.attention.gather", t.norm1, "gathered");
+  }
+  writer_.await(from.ready);
+  gemm({"layer.attention.query_up", n, queries, inputs, from.tensor,
+        parameter(at + "attention.query_up.weight").weight, query});
+  gemm({"layer.attention.latent_down", shape_.rows, latent, h, t.norm1,
+        parameter(at + "attention.latent_down.weight").weight, t.latent.key});
+  norm_forward("layer.attention.latent_norm", at + "attention.latent_norm", t.latent.key,
+               t.latent.key_norm, t.latent.key_statistics);
+  const Gathered key =
+      gathered("layer.attention.gather_latent", t.latent.key_norm, "gathered.latent");
+  writer_.await(key.ready);
+  gemm({"layer.attention.latent_up", n, keys, a.kv_rank, key.tensor,
+        parameter(at + "attention.latent_up.weight").weight, key_value});
+  writer_
+      .compute(OpKind::kRopeForward, "layer.attention.rope",
+               {n, shape_.heads + 1, a.rope_dim, a.rope_dim})
+      .in({query, key.tensor})
+      .out({query, key.tensor});
+  // Keys get the rotary columns that all heads share; queries stay where they are.
+  writer_.compute(OpKind::kCopyColumns, "layer.attention.assemble", {n, shape_.qkv_width - queries})
+      .in({query, key_value, key.tensor})
+      .out({t.qkv});
+}
+
+/// From the gradient of q, k and v to that of the norm's output, this rank's rows of it.
+TensorId TransformerStage::latent_backward(const std::string& at, const LayerTensors& t,
+                                           TensorId d_qkv) {
+  const LatentAttention& a = *shape_.model.mla;
+  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t n = shape_.tokens;
+  const std::int64_t queries = shape_.heads * a.query_dim();
+  const std::int64_t keys = shape_.heads * (a.nope_dim + a.v_dim);
+  const std::int64_t latent = a.kv_rank + a.rope_dim;
+  const TensorId d_query = writer_.workspace("latent.queries", n, queries, compute_);
+  const TensorId d_key_value = writer_.workspace("latent.keys_values", n, keys, compute_);
+  const TensorId d_latent = writer_.workspace("latent.gradient.key", n, latent, compute_);
+  const auto& query_up = parameter(at + "attention.query_up.weight");
+  const auto& latent_up = parameter(at + "attention.latent_up.weight");
+  const auto& latent_down = parameter(at + "attention.latent_down.weight");
+  writer_
+      .compute(OpKind::kCopyColumns, "layer.attention.assemble_gradient",
+               {n, shape_.qkv_width - queries})
+      .in({d_qkv})
+      .out({d_query, d_key_value, d_latent});
+  writer_
+      .compute(OpKind::kRopeBackward, "layer.attention.rope_gradient",
+               {n, shape_.heads + 1, a.rope_dim, a.rope_dim})
+      .in({d_query, d_latent})
+      .out({d_query, d_latent});
+
+  TensorId d_norm = 0;
+  if (a.q_rank > 0) {
+    const auto& query_down = parameter(at + "attention.query_down.weight");
+    const TensorId d_narrow = writer_.workspace("latent.gradient.query", n, a.q_rank, compute_);
+    const Gathered x =
+        gathered("layer.attention.gather_query", t.latent.query_norm, "gathered.query");
+    gemm({"layer.attention.query_up_input_gradient", n, a.q_rank, queries, d_query, query_up.weight,
+          d_narrow, kTransposeB});
+    const Gathered sum =
+        reduced("layer.attention.reduce_query_gradient", d_narrow, "reduced.query");
+    writer_.await(x.ready);
+    gemm({"layer.attention.query_up_weight_gradient", a.q_rank, queries, n, x.tensor, d_query,
+          query_up.gradient, kTransposeA | kAccumulate});
+    parameters_.finished(at + "attention.query_up.weight");
+    writer_.await(sum.ready);
+    norm_backward("layer.attention.query_norm_gradient", at + "attention.query_norm",
+                  {sum.tensor, t.latent.query, t.latent.query_statistics, sum.tensor, sum.tensor});
+    d_norm = writer_.workspace("latent.gradient.hidden", shape_.rows, h, compute_);
+    gemm({"layer.attention.query_down_input_gradient", shape_.rows, h, a.q_rank, sum.tensor,
+          query_down.weight, d_norm, kTransposeB});
+    gemm({"layer.attention.query_down_weight_gradient", h, a.q_rank, shape_.rows, t.norm1,
+          sum.tensor, query_down.gradient, kTransposeA | kAccumulate});
+    parameters_.finished(at + "attention.query_down.weight");
+  } else {
+    const TensorId partial = writer_.workspace("partial", n, h, compute_);
+    const Gathered x = gathered("layer.attention.gather", t.norm1, "gathered");
+    gemm({"layer.attention.query_up_input_gradient", n, h, queries, d_query, query_up.weight,
+          partial, kTransposeB});
+    const Gathered sum = reduced("layer.attention.reduce_gradient", partial);
+    writer_.await(x.ready);
+    gemm({"layer.attention.query_up_weight_gradient", h, queries, n, x.tensor, d_query,
+          query_up.gradient, kTransposeA | kAccumulate});
+    parameters_.finished(at + "attention.query_up.weight");
+    writer_.await(sum.ready);
+    d_norm = sum.tensor;
+  }
+
+  const Gathered x =
+      gathered("layer.attention.gather_latent", t.latent.key_norm, "gathered.latent");
+  gemm({"layer.attention.latent_up_input_gradient", n, a.kv_rank, keys, d_key_value,
+        latent_up.weight, d_latent, kTransposeB});
+  const Gathered sum =
+      reduced("layer.attention.reduce_latent_gradient", d_latent, "reduced.latent");
+  writer_.await(x.ready);
+  gemm({"layer.attention.latent_up_weight_gradient", a.kv_rank, keys, n, x.tensor, d_key_value,
+        latent_up.gradient, kTransposeA | kAccumulate});
+  parameters_.finished(at + "attention.latent_up.weight");
+  writer_.await(sum.ready);
+  norm_backward("layer.attention.latent_norm_gradient", at + "attention.latent_norm",
+                {sum.tensor, t.latent.key, t.latent.key_statistics, sum.tensor, sum.tensor});
+  gemm({"layer.attention.latent_down_input_gradient", shape_.rows, h, latent, sum.tensor,
+        latent_down.weight, d_norm, kTransposeB | kAccumulate});
+  gemm({"layer.attention.latent_down_weight_gradient", h, latent, shape_.rows, t.norm1, sum.tensor,
+        latent_down.gradient, kTransposeA | kAccumulate});
+  parameters_.finished(at + "attention.latent_down.weight");
+  return d_norm;
+}
+
+}  // namespace stepcast::workloads

@@ -1,0 +1,524 @@
+#include <cmath>
+#include <numeric>
+
+#include "workloads/transformer/stage.h"
+
+// The second half of a layer with experts. Tokens are routed where their rows are; copies go to the
+// ranks of their experts and come back:
+//
+//   norm -> router -> route -> dispatch -> [all-to-all] -> [gather over tensor ranks] -> [sort]
+//        -> fc1 -> activation -> fc2
+//        -> [sort] -> [reduce-scatter] -> [all-to-all] -> combine (+ shared experts) + residual
+//
+// With sequence parallelism the sum over tensor ranks happens among the copies; without it the
+// combined rows are partial sums, to which the shared experts add before the usual reduction.
+// With overlap.expert the exchanges have a stream of their own: the shared experts' first half runs
+// beside the way to the routed experts and their second half beside the way back
+// (Megatron-LM's --moe-shared-expert-overlap), and with expert_chunks the copies travel in parts,
+// so that experts work on one while the next is under way (Tutel, arXiv 2206.03382, section 3.2).
+// Where a token goes to each machine once (ExpertDispatch::kPerMachine) rows leave as they are and
+// are copied for their experts where they arrive; what those made of a row is summed up there:
+//
+//   norm -> router -> route -> [exchange] -> dispatch -> experts -> combine -> [exchange] ->
+//   combine
+namespace stepcast::workloads {
+
+using op_flags::kAccumulate;
+using op_flags::kTransposeA;
+using op_flags::kTransposeB;
+
+TransformerStage::ExpertTensors TransformerStage::expert_tensors(std::int64_t layer,
+                                                                 const std::string& at, bool keep,
+                                                                 bool keep_activated) {
+  const ExpertShape& e = *shape_.experts;
+  const std::int64_t h = shape_.model.hidden;
+  const std::int64_t experts = shape_.model.moe->experts;
+  ExpertTensors t;
+  t.routing = add_routing(layer);
+  t.logits = kept(keep, at + "moe.logits", shape_.rows, experts, Format::kFp32);
+  t.probabilities = kept(keep, at + "moe.probabilities", shape_.rows, experts, Format::kFp32);
+  t.input = kept(keep && !job_.lora, at + "moe.input", e.computed_room, h, compute_);
+  t.fc1 = kept(keep, at + "moe.fc1", e.computed_room, e.fc1_width, compute_);
+  t.activated = kept(keep && keep_activated && !job_.lora, at + "moe.activated", e.computed_room,
+                     e.ffn, compute_);
+  t.output = kept(keep, at + "moe.output", e.once ? e.computed_room : e.sent_room, h, compute_);
+  if (e.shared_ffn > 0) {
+    const std::int64_t width = e.shared_ffn * (shape_.model.gated() ? 2 : 1);
+    t.shared_fc1 = kept(keep, at + "moe.shared.fc1", shape_.tokens, width, compute_);
+    t.shared_activated =
+        kept(keep, at + "moe.shared.activated", shape_.tokens, e.shared_ffn, compute_);
+  }
+  return t;
+}
+
+/// Where the tokens of a layer go: its first part, the others follow.
+std::int32_t TransformerStage::add_routing(std::int64_t layer) {
+  const ExpertShape& e = *shape_.experts;
+  ExpertRouting routing;
+  routing.layer = layer;
+  routing.parts = e.chunks;
+  routing.rows = shape_.rows;
+  routing.capacity = e.capacity;
+  routing.split = e.split();
+  routing.gathers = e.gathers;
+  routing.draw = e.draw;
+  const std::int32_t first = writer_.builder().routing(routing);
+  while (++routing.part < e.chunks) {
+    writer_.builder().routing(routing);
+  }
+  return first;
+}
+
+TransformerStage::FeedForward TransformerStage::shared_experts(const std::string& at,
+                                                               const ExpertTensors& t) const {
+  return {"layer.moe.shared",
+          at + "moe.shared",
+          t.shared_fc1,
+          t.shared_activated,
+          shape_.experts->shared_ffn,
+          false,
+          experts_apart() ? std::uint8_t{0} : kAccumulate};
+}
+
+/// Have routed rows a tensor of their own, whole on their rank?
+bool TransformerStage::experts_apart() const {
+  return shape_.sequence_parallel || (job_.parallel.overlap.expert && shape_.tensor == 1);
+}
+
+/// The transpose of an exchange keeps every port as busy, so the way back has the sizes of the way
+/// there.
+OpWriter::Event TransformerStage::exchange_copies(const std::string& name, TensorId from,
+                                                  TensorId to, CopyWay way, std::int64_t part) {
+  const ExpertShape& e = *shape_.experts;
+  const std::int64_t h = shape_.model.hidden;
+  OpWriter::Transfer t;
+  t.kind = e.to.empty() && !e.once ? OpKind::kAllToAll : OpKind::kAllToAllV;
+  t.name = name;
+  t.elements = e.part(e.sent, part) * h;
+  t.in = {from};
+  t.out = {to};
+  t.communicator = communicators_.expert;
+  t.format = way == CopyWay::kThere ? job_.formats.expert_dispatch.value_or(compute_) : compute_;
+  t.variant = static_cast<std::uint8_t>(way);
+  t.routing = routing_ + static_cast<std::int32_t>(part);
+  if (!e.to.empty()) {
+    Exchange exchange;
+    for (const double copies : e.to) {
+      exchange.send_elements.push_back(copies * static_cast<double>(h) /
+                                       static_cast<double>(e.chunks));
+    }
+    t.detail = writer_.builder().exchange(std::move(exchange));
+  }
+  if (e.once) {
+    Exchange exchange;
+    exchange.send_elements.assign(static_cast<std::size_t>(e.ranks), 0.0);
+    const ExpertMachines& m = *e.once;
+    const double width = static_cast<double>(h) / static_cast<double>(e.chunks);
+    exchange.forwarded = {static_cast<std::size_t>(m.machines), m.to_machine * width,
+                          static_cast<double>(m.machines) * m.to_rank * width, m.to_rank * width};
+    const std::vector<double> elements = exchange.sent_by(0);
+    t.elements = std::llround(std::accumulate(elements.begin(), elements.end(), 0.0));
+    t.detail = writer_.builder().exchange(std::move(exchange));
+  }
+  return writer_.transfer("expert", job_.parallel.overlap.expert, t);
+}
+
+void TransformerStage::move_rows(OpKind kind, const char* name, TensorId from, TensorId to,
+                                 std::int64_t part) {
+  OpWriter::Transfer t;
+  t.kind = kind;
+  t.name = name;
+  t.elements = shape_.experts->part(shape_.experts->computed, part) * shape_.model.hidden;
+  t.in = {from};
+  t.out = {to};
+  t.communicator = communicators_.tensor;
+  t.format = compute_;
+  t.routing = routing_ + static_cast<std::int32_t>(part);
+  writer_.transfer("tensor", false, t);
+}
+
+bool TransformerStage::sorts_copies() const {
+  const ExpertShape& e = *shape_.experts;
+  return !e.once && e.local > 1 && (e.ranks > 1 || e.gathers);
+}
+
+/// Copies leave for the ranks of their experts, in the order of those ranks, or rows for their
+/// machines; when each part has arrived.
+std::vector<OpWriter::Event> TransformerStage::send_copies(const std::string& name, TensorId copies,
+                                                           TensorId rows) {
+  const ExpertShape& e = *shape_.experts;
+  if (e.ranks > 1 && bits_per_element(job_.formats.expert_dispatch.value_or(compute_), 1024) <
+                         bits_per_element(compute_)) {
+    narrow_copies(name + ".quantise", copies);
+  }
+  std::vector<OpWriter::Event> arrived;
+  for (std::int64_t part = 0; e.ranks > 1 && part < e.chunks; ++part) {
+    arrived.push_back(
+        exchange_copies(name + ".exchange", copies, received(rows), CopyWay::kThere, part));
+  }
+  return arrived;
+}
+
+/// What leaves in a narrow format is written in it first.
+void TransformerStage::narrow_copies(const std::string& name, TensorId copies) {
+  const ExpertShape& e = *shape_.experts;
+  const Format format = *job_.formats.expert_dispatch;
+  const std::int64_t elements = (e.once ? shape_.rows : e.sent) * shape_.model.hidden;
+  auto op = writer_.compute(OpKind::kCast, name, {elements});
+  op.in({copies}).out({copies}).format(format);
+  const auto n = static_cast<double>(elements);
+  op.work(Flops(2 * n), Bytes(n * bits_per_element(compute_) / 8),
+          Bytes(n * bits_per_element(format, 1024) / 8));
+}
+
+/// Where copies arrive: where the experts read them, if nothing is done to them first.
+TensorId TransformerStage::received(TensorId rows) {
+  const ExpertShape& e = *shape_.experts;
+  if (e.once) {
+    return writer_.workspace("moe.received", e.once->received, shape_.model.hidden, compute_);
+  }
+  return e.gathers || sorts_copies()
+             ? writer_.workspace("moe.received", e.received_room, shape_.model.hidden, compute_)
+             : rows;
+}
+
+/// Between the order in which a part of the copies comes and goes and that of this rank's experts.
+void TransformerStage::sort_copies(const std::string& name, CopyWay way, TensorId from, TensorId to,
+                                   std::int64_t part) {
+  const ExpertShape& e = *shape_.experts;
+  writer_.compute(OpKind::kDispatchForward, name, {e.part(e.computed, part), shape_.model.hidden})
+      .in({from})
+      .out({to})
+      .variant(static_cast<std::uint8_t>(way))
+      .routing(routing_ + static_cast<std::int32_t>(part));
+}
+
+/// From a part of the copies as they arrived to `rows` of this rank's experts, expert by expert.
+/// Where rows arrive once, what copies them depends on the pass.
+void TransformerStage::to_experts(const std::string& name, TensorId copies, TensorId rows,
+                                  std::int64_t part) {
+  const ExpertShape& e = *shape_.experts;
+  const std::int64_t h = shape_.model.hidden;
+  TensorId at = e.ranks > 1 ? received(rows) : copies;
+  if (e.gathers) {
+    const TensorId gathered =
+        sorts_copies() ? writer_.workspace("moe.unsorted", e.computed_room, h, compute_) : rows;
+    move_rows(OpKind::kAllGather, (name + ".gather").c_str(), at, gathered, part);
+    at = gathered;
+  }
+  if (sorts_copies()) {
+    sort_copies(name + ".sort", CopyWay::kThere, at, rows, part);
+  }
+}
+
+/// The way back: what the experts made of each copy of a part, on the rank of its token. When they
+/// are there.
+OpWriter::Event TransformerStage::from_experts(const std::string& name, TensorId rows,
+                                               TensorId copies, std::int64_t part) {
+  const ExpertShape& e = *shape_.experts;
+  const std::int64_t h = shape_.model.hidden;
+  if (e.once) {
+    return exchange_copies(name + ".exchange", received(rows), copies, CopyWay::kBack, part);
+  }
+  TensorId at = rows;
+  if (sorts_copies()) {
+    const TensorId unsorted = writer_.workspace("moe.unsorted", e.computed_room, h, compute_);
+    sort_copies(name + ".unsort", CopyWay::kBack, at, unsorted, part);
+    at = unsorted;
+  }
+  if (e.gathers) {
+    const TensorId own =
+        e.ranks > 1 ? writer_.workspace("moe.received", e.received_room, h, compute_) : copies;
+    move_rows(OpKind::kReduceScatter, (name + ".reduce").c_str(), at, own, part);
+    at = own;
+  }
+  return e.ranks > 1 ? exchange_copies(name + ".exchange", at, copies, CopyWay::kBack, part) : -1;
+}
+
+/// Sums of this rank's tokens as they come back, where several experts made one.
+TensorId TransformerStage::rows_returned() {
+  return writer_.workspace("moe.returned", shape_.experts->once->returned, shape_.model.hidden,
+                           compute_);
+}
+
+/// Do rows go through anything on their way to the experts?
+bool TransformerStage::experts_are_near() const {
+  return shape_.experts->ranks == 1 && !shape_.experts->gathers;
+}
+
+void TransformerStage::routed_forward(const std::string& at, const LayerTensors& t, TensorId output,
+                                      const BesideExchanges& beside) {
+  const TransformerWorkload& m = shape_.model;
+  const ExpertShape& e = *shape_.experts;
+  const ExpertTensors& x = t.experts;
+  const std::int64_t h = m.hidden;
+  const std::int64_t n = shape_.rows;
+  routing_ = x.routing;
+  gemm({"layer.moe.router", n, m.moe->experts, h, t.norm2,
+        parameter(at + "moe.router.weight").weight, x.logits});
+  writer_.compute(OpKind::kRouteForward, "layer.moe.route", {n, m.moe->experts, m.moe->per_token})
+      .in({x.logits})
+      .out({x.probabilities})
+      .format(Format::kFp32)
+      .routing(routing_);
+  const TensorId copies = e.once ? t.norm2
+                          : experts_are_near()
+                              ? x.input
+                              : writer_.workspace("moe.copies", e.sent_room, h, compute_);
+  if (!e.once) {
+    writer_.compute(OpKind::kDispatchForward, "layer.moe.dispatch", {e.sent, h})
+        .in({t.norm2, x.probabilities})
+        .out({copies})
+        .routing(routing_);
+  }
+  const TensorId made = experts_are_near() || e.once
+                            ? x.output
+                            : writer_.workspace("moe.rows", e.computed_room, h, compute_);
+  const TensorId returned = e.once ? rows_returned() : x.output;
+  if (traits_.synchronous_routing && e.ranks > 1) {
+    writer_.synchronise_host();
+  }
+  const auto arrived = send_copies("layer.moe.dispatch", copies, x.input);
+  beside.there();
+  std::vector<OpWriter::Event> back;
+  for (std::int64_t part = 0; part < e.chunks; ++part) {
+    const std::int64_t rows = e.part(e.computed, part);
+    writer_.await(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
+    if (e.once) {
+      writer_.compute(OpKind::kDispatchForward, "layer.moe.dispatch", {rows, h})
+          .in({received(x.input), x.probabilities})
+          .out({x.input})
+          .routing(routing_ + static_cast<std::int32_t>(part));
+    } else {
+      to_experts("layer.moe.dispatch", copies, x.input, part);
+    }
+    expert_gemm({"layer.moe.fc1", 0, e.fc1_width, h, x.input,
+                 parameter(at + "moe.fc1.weight").weight, x.fc1},
+                part);
+    writer_.compute(OpKind::kActivationForward, "layer.moe.activation", {rows, e.ffn})
+        .in({x.fc1})
+        .out({x.activated})
+        .variant(static_cast<std::uint8_t>(m.activation))
+        .routing(routing_ + static_cast<std::int32_t>(part));
+    expert_gemm(
+        {"layer.moe.fc2", 0, h, e.ffn, x.activated, parameter(at + "moe.fc2.weight").weight, made},
+        part);
+    if (e.once) {
+      writer_
+          .compute(OpKind::kCombineForward, "layer.moe.combine_here",
+                   {e.part(e.once->received, part), h, rows})
+          .in({made, x.probabilities})
+          .out({received(x.input)})
+          .routing(routing_ + static_cast<std::int32_t>(part));
+    }
+    back.push_back(from_experts("layer.moe.combine", made, returned, part));
+  }
+  beside.back();
+  writer_.await(back.back());  // parts arrive in order
+  writer_
+      .compute(OpKind::kCombineForward, "layer.moe.combine",
+               {n, h, e.once ? e.once->returned : e.sent})
+      .in({returned, x.probabilities})
+      .out({output})
+      .routing(routing_);
+}
+
+void TransformerStage::experts_forward(const std::string& at, const LayerTensors& t,
+                                       TensorId output) {
+  const ExpertShape& e = *shape_.experts;
+  const std::int64_t h = shape_.model.hidden;
+  const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
+  const bool apart = experts_apart();
+  const TensorId routed =
+      apart ? writer_.workspace("moe.routed", shape_.rows, h, compute_) : partial;
+  const auto add_rows = [&](const char* name, TensorId a, TensorId b) {
+    writer_.compute(OpKind::kAdd, name, {shape_.rows, h}).in({a, b}).out({output});
+  };
+  const bool shares = e.shared_ffn > 0;
+  const auto shared_in = [&] {
+    mlp_in(shared_experts(at, t.experts), gathered("layer.moe.shared.gather", t.norm2, "gathered"));
+  };
+  const auto shared_out = [&] { mlp_out(shared_experts(at, t.experts), partial); };
+  if (shares && job_.parallel.overlap.expert) {
+    routed_forward(at, t, routed, {shared_in, shared_out});
+  } else {
+    routed_forward(at, t, routed, {});
+    if (shares) {
+      shared_in();
+      shared_out();
+    }
+  }
+  if (!apart || e.shared_ffn > 0) {
+    const Gathered sum = reduced("layer.moe.reduce", partial);
+    writer_.await(sum.ready);
+    add_rows("layer.moe.add", t.middle, sum.tensor);
+  }
+  if (apart) {
+    add_rows("layer.moe.add_routed", e.shared_ffn > 0 ? output : t.middle, routed);
+  }
+}
+
+/// From the gradient of what the experts of this rank's tokens made to that of the norm's output,
+/// as far as it comes through the routed experts and the router.
+void TransformerStage::routed_backward(const std::string& at, const LayerTensors& t,
+                                       TensorId output_gradient, TensorId input_gradient,
+                                       const BesideExchanges& beside) {
+  const TransformerWorkload& m = shape_.model;
+  const ExpertShape& e = *shape_.experts;
+  const ExpertTensors& x = t.experts;
+  const std::int64_t h = m.hidden;
+  const std::int64_t n = shape_.rows;
+  const std::int64_t experts = m.moe->experts;
+  routing_ = x.routing;
+  const auto& fc1 = parameter(at + "moe.fc1.weight");
+  const auto& fc2 = parameter(at + "moe.fc2.weight");
+  const auto& router = parameter(at + "moe.router.weight");
+  const TensorId copies =
+      e.once ? rows_returned() : writer_.workspace("moe.copies", e.sent_room, h, compute_);
+  const TensorId rows =
+      experts_are_near() ? copies : writer_.workspace("moe.rows", e.computed_room, h, compute_);
+  const TensorId weights = writer_.workspace("moe.gradient.logits", n, experts, Format::kFp32);
+  const TensorId d_activated =
+      writer_.workspace("moe.gradient.activated", e.computed_room, e.ffn, compute_);
+  const TensorId d_fc1 =
+      writer_.workspace("moe.gradient.fc1", e.computed_room, e.fc1_width, compute_);
+
+  if (!e.once) {
+    writer_.compute(OpKind::kCombineBackward, "layer.moe.combine_gradient", {e.sent, h})
+        .in({output_gradient, x.output, x.probabilities})
+        .out({copies, weights})
+        .routing(routing_);
+  }
+  const auto arrived =
+      send_copies("layer.moe.combine_gradient", e.once ? output_gradient : copies, rows);
+  beside.there();
+  std::vector<OpWriter::Event> back;
+  for (std::int64_t part = 0; part < e.chunks; ++part) {
+    const std::int64_t own = e.part(e.computed, part);
+    const bool last = part + 1 == e.chunks;
+    writer_.await(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
+    if (e.once) {
+      writer_.compute(OpKind::kCombineBackward, "layer.moe.combine_gradient", {own, h})
+          .in({received(rows), x.output, x.probabilities})
+          .out({rows, weights})
+          .routing(routing_ + static_cast<std::int32_t>(part));
+    } else {
+      to_experts("layer.moe.combine_gradient", copies, rows, part);
+    }
+    expert_gemm(
+        {"layer.moe.fc2_input_gradient", 0, e.ffn, h, rows, fc2.weight, d_activated, kTransposeB},
+        part);
+    if (job_.parallel.recompute.kind == RecomputeKind::kSelective &&
+        job_.parallel.recompute.modules.expert_activation && !t.recompute_ops) {
+      writer_.set_phase(Phase::kRecompute);
+      writer_
+          .compute(OpKind::kActivationForward, "layer.moe.activation",
+                   {e.part(e.computed, part), e.ffn})
+          .in({x.fc1})
+          .out({x.activated})
+          .variant(static_cast<std::uint8_t>(shape_.model.activation))
+          .routing(routing_ + static_cast<std::int32_t>(part));
+      writer_.set_phase(Phase::kBackward);
+    }
+    expert_gemm({"layer.moe.fc2_weight_gradient", e.ffn, h, 0, x.activated, rows, fc2.gradient,
+                 kTransposeA | kAccumulate},
+                part);
+    if (last) {
+      parameters_.finished(at + "moe.fc2.weight");
+    }
+    writer_.compute(OpKind::kActivationBackward, "layer.moe.activation_gradient", {own, e.ffn})
+        .in({d_activated, x.fc1})
+        .out({d_fc1})
+        .variant(static_cast<std::uint8_t>(m.activation))
+        .routing(routing_ + static_cast<std::int32_t>(part));
+    expert_gemm(
+        {"layer.moe.fc1_input_gradient", 0, h, e.fc1_width, d_fc1, fc1.weight, rows, kTransposeB},
+        part);
+    expert_gemm({"layer.moe.fc1_weight_gradient", h, e.fc1_width, 0, x.input, d_fc1, fc1.gradient,
+                 kTransposeA | kAccumulate},
+                part);
+    if (last) {
+      parameters_.finished(at + "moe.fc1.weight");
+    }
+    if (e.once) {
+      writer_
+          .compute(OpKind::kDispatchBackward, "layer.moe.dispatch_gradient_here",
+                   {e.part(e.once->received, part), h, own})
+          .in({rows, x.probabilities})
+          .out({received(rows)})
+          .routing(routing_ + static_cast<std::int32_t>(part));
+    }
+    back.push_back(from_experts("layer.moe.dispatch_gradient", rows, copies, part));
+  }
+  beside.back();
+  writer_.await(back.back());  // parts arrive in order
+  writer_
+      .compute(OpKind::kDispatchBackward, "layer.moe.dispatch_gradient",
+               {n, h, e.once ? e.once->returned : e.sent})
+      .in({copies, x.probabilities})
+      .out({input_gradient})
+      .routing(routing_);
+  writer_
+      .compute(OpKind::kRouteBackward, "layer.moe.route_gradient", {n, experts, m.moe->per_token})
+      .in({x.logits, x.probabilities, weights})
+      .out({weights})
+      .format(Format::kFp32)
+      .routing(routing_);
+  gemm({"layer.moe.router_input_gradient", n, h, experts, weights, router.weight, input_gradient,
+        kTransposeB | kAccumulate});
+  gemm({"layer.moe.router_weight_gradient", h, experts, n, t.norm2, weights, router.gradient,
+        kTransposeA | kAccumulate});
+  parameters_.finished(at + "moe.router.weight");
+}
+
+/// From the gradient of the layer's output to that of its middle, in the workspace "gradient".
+void TransformerStage::experts_backward(const std::string& at, const LayerTensors& t,
+                                        TensorId output_gradient) {
+  const ExpertShape& e = *shape_.experts;
+  const std::int64_t h = shape_.model.hidden;
+  const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
+  const bool apart = experts_apart();
+  const TensorId routed =
+      apart ? writer_.workspace("moe.routed", shape_.rows, h, compute_) : partial;
+  norm_again("layer.norm2", at + "norm2", t, t.norm2);
+  Gathered d_norm{routed, -1};
+  Gathered shared;
+  Gathered y;
+  const auto shared_out = [&] {
+    const Gathered dy =
+        gathered("layer.moe.shared.gather_gradient", output_gradient, "gathered.gradient");
+    y = gathered("layer.moe.shared.gather", t.norm2, "gathered");
+    mlp_out_backward(shared_experts(at, t.experts), dy);
+  };
+  const auto shared_in = [&] {
+    shared = mlp_in_backward(shared_experts(at, t.experts), y, partial);
+  };
+  if (e.shared_ffn > 0) {
+    if (job_.parallel.overlap.expert) {
+      routed_backward(at, t, output_gradient, routed, {shared_out, shared_in});
+    } else {
+      routed_backward(at, t, output_gradient, routed, {});
+      shared_out();
+      shared_in();
+    }
+    d_norm = shared;
+    writer_.await(d_norm.ready);
+    if (apart) {
+      writer_.compute(OpKind::kAdd, "layer.moe.add_gradient", {shape_.rows, h})
+          .in({d_norm.tensor, routed})
+          .out({routed});
+      d_norm.tensor = routed;
+    }
+  } else {
+    routed_backward(at, t, output_gradient, routed, {});
+    if (!apart) {
+      d_norm = reduced("layer.moe.reduce_gradient", partial);
+      writer_.await(d_norm.ready);
+    }
+  }
+  norm_backward("layer.norm2_gradient", at + "norm2",
+                {d_norm.tensor, t.middle, t.norm2_statistics, output_gradient,
+                 gradient("gradient", shape_.rows, h)});
+}
+
+}  // namespace stepcast::workloads

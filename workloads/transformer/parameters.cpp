@@ -1,0 +1,269 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "workloads/transformer/stage.h"
+
+// Which parameters a stage has, how they are split over tensor ranks and what they start from.
+// Weights are stored [in, out].
+namespace stepcast::workloads {
+namespace {
+
+/// Standard deviation of a uniform distribution in [-a, a] is a / sqrt(3).
+double uniform_bound(double deviation) { return std::sqrt(3.0) * deviation; }
+
+constexpr double kEmbeddingDeviation = 0.02;  // Radford et al. 2019
+
+ParameterPiece piece(const std::string& key, std::int64_t columns, double scale,
+                     double constant = 0) {
+  ParameterPiece p;
+  p.key = parameter_key(key);
+  p.columns = columns;
+  p.scale = scale;
+  p.constant = constant;
+  return p;
+}
+
+ParameterSpec constant(const std::string& name, std::int64_t columns, double value,
+                       GradientSum sum) {
+  return {name, 1, columns, {piece(name, columns, 0, value)}, sum, Replicas::kData, kHeadUnit};
+}
+
+/// Columns split over tensor ranks.
+ParameterSpec column_parallel(const std::string& name, std::int64_t rows, std::int64_t columns,
+                              double scale) {
+  ParameterPiece p = piece(name, columns, scale);
+  p.tensor_column_step = columns;
+  return {name, rows, columns, {p}, GradientSum::kNone, Replicas::kData, kHeadUnit};
+}
+
+ParameterSpec row_parallel(const std::string& name, std::int64_t rows, std::int64_t columns,
+                           double scale) {
+  ParameterPiece p = piece(name, columns, scale);
+  p.tensor_row_step = rows;
+  return {name, rows, columns, {p}, GradientSum::kNone, Replicas::kData, kHeadUnit};
+}
+
+/// Several column-parallel matrices side by side in one: each rank holds a part of each.
+ParameterSpec fused_columns(const std::string& name, std::int64_t rows,
+                            const std::vector<std::pair<const char*, std::int64_t>>& blocks,
+                            double scale) {
+  ParameterSpec spec{name, rows, 0, {}, GradientSum::kNone, Replicas::kData, kHeadUnit};
+  for (const auto& [part, columns] : blocks) {
+    ParameterPiece p = piece(name + "." + part, columns, scale);
+    p.local_column = spec.columns;
+    p.tensor_column_step = columns;
+    spec.pieces.push_back(p);
+    spec.columns += columns;
+  }
+  return spec;
+}
+
+}  // namespace
+
+void TransformerStage::declare_parameters() {
+  std::vector<std::vector<ParameterSpec>> chunks;
+  for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
+    chunks.push_back(chunk_parameters(chunk));
+  }
+  parameters_.declare(chunks);
+}
+
+std::vector<ParameterSpec> TransformerStage::chunk_parameters(std::int64_t chunk) const {
+  const std::int64_t h = shape_.model.hidden;
+  const GradientSum replicated =
+      shape_.sequence_parallel ? GradientSum::kOverTensor : GradientSum::kNone;
+  const bool tied = shape_.model.tied_embeddings;
+  std::vector<ParameterSpec> specs;
+  if (has_head(chunk)) {
+    if (!tied || shape_.pipeline > 1) {
+      specs.push_back(
+          row_parallel(head_weight(), shape_.vocabulary, h, uniform_bound(kEmbeddingDeviation)));
+      specs.back().sum = tied ? GradientSum::kOverEnds : GradientSum::kNone;
+    }
+    specs.push_back(constant("head.norm.gamma", h, 1, replicated));
+    if (gpt_) {
+      specs.push_back(constant("head.norm.beta", h, 0, replicated));
+    }
+  }
+  for (ParameterSpec& spec : specs) {
+    spec.unit = head_unit();
+  }
+  freeze(specs, 0, false);
+  const LayerRange& range = shape_.range(stage_, chunk);
+  for (std::int64_t layer = range.first + range.count - 1; layer >= range.first; --layer) {
+    const std::size_t first = specs.size();
+    add_layer_parameters(layer, specs);
+    freeze(specs, first, true);
+    if (job_.lora) {
+      add_adapter_parameters(fmt::format("layer.{}.", layer), specs);
+    }
+    for (std::size_t i = first; i < specs.size(); ++i) {
+      specs[i].unit = layer;
+    }
+  }
+  if (has_embedding(chunk)) {
+    const std::size_t first = specs.size();
+    add_embedding_parameters(specs);
+    freeze(specs, first, false);
+    for (std::size_t i = first; i < specs.size(); ++i) {
+      specs[i].unit = kEmbeddingUnit;
+    }
+  }
+  return specs;
+}
+
+void TransformerStage::add_layer_parameters(std::int64_t layer,
+                                            std::vector<ParameterSpec>& specs) const {
+  const TransformerWorkload& m = shape_.model;
+  const std::int64_t h = m.hidden;
+  const GradientSum replicated =
+      shape_.sequence_parallel ? GradientSum::kOverTensor : GradientSum::kNone;
+  const std::string at = fmt::format("layer.{}.", layer);
+  // Variance 1 / inputs; the products that end on the residual stream start smaller by sqrt(2
+  // layers), one share each.
+  const double in = uniform_bound(1 / std::sqrt(static_cast<double>(h)));
+  const double share = 1 / std::sqrt(2.0 * static_cast<double>(m.layers));
+  const double from_heads =
+      share * uniform_bound(1 / std::sqrt(static_cast<double>(m.query_width())));
+  const double from_ffn = share * uniform_bound(1 / std::sqrt(static_cast<double>(m.ffn_hidden)));
+  const std::int64_t kv = shape_.kv_heads * m.head_dim;
+  std::vector<std::pair<const char*, std::int64_t>> fc1{{"up", shape_.ffn}};
+  if (m.gated()) {
+    fc1.insert(fc1.begin(), {"gate", shape_.ffn});
+  }
+  const std::vector<std::pair<const char*, std::int64_t>> qkv{
+      {"query", shape_.query_width}, {"key", kv}, {"value", kv}};
+
+  // Tensor ranks that share a key and value head hold its columns alike and sum their gradients.
+  const auto share_key_value = [&](ParameterSpec& spec) {
+    if (shape_.kv_copies > 1) {
+      spec.sum = GradientSum::kOverKeyValue;
+      for (std::size_t part = 1; part < spec.pieces.size(); ++part) {
+        spec.pieces[part].tensor_column_ranks = shape_.kv_copies;
+      }
+    }
+  };
+  const bool experts = m.has_experts(layer);
+  if (experts) {
+    add_expert_parameters(at, specs);
+  } else {
+    specs.push_back(row_parallel(at + "mlp.fc2.weight", shape_.ffn, h, from_ffn));
+    specs.push_back(fused_columns(at + "mlp.fc1.weight", h, fc1, in));
+  }
+  if (!m.parallel_block) {
+    specs.push_back(constant(at + "norm2.gamma", h, 1, replicated));
+  }
+  specs.push_back(
+      row_parallel(at + "attention.projection.weight", shape_.query_width, h, from_heads));
+  if (m.mla) {
+    add_latent_parameters(at, specs);
+  } else {
+    specs.push_back(fused_columns(at + "attention.qkv.weight", h, qkv, in));
+    share_key_value(specs.back());
+  }
+  specs.push_back(constant(at + "norm1.gamma", h, 1, replicated));
+  if (gpt_) {
+    if (!experts) {
+      specs.push_back(constant(at + "mlp.fc2.bias", h, 0, replicated));
+      specs.push_back(fused_columns(at + "mlp.fc1.bias", 1, fc1, 0));
+    }
+    if (!m.parallel_block) {
+      specs.push_back(constant(at + "norm2.beta", h, 0, replicated));
+    }
+    specs.push_back(constant(at + "attention.projection.bias", h, 0, replicated));
+    specs.push_back(fused_columns(at + "attention.qkv.bias", 1, qkv, 0));
+    share_key_value(specs.back());
+    specs.push_back(constant(at + "norm1.beta", h, 0, replicated));
+  }
+}
+
+void TransformerStage::add_latent_parameters(const std::string& at,
+                                             std::vector<ParameterSpec>& specs) const {
+  const LatentAttention& a = *shape_.model.mla;
+  const std::int64_t h = shape_.model.hidden;
+  const GradientSum replicated =
+      shape_.sequence_parallel ? GradientSum::kOverTensor : GradientSum::kNone;
+  const auto scale = [](std::int64_t inputs) {
+    return uniform_bound(1 / std::sqrt(static_cast<double>(inputs)));
+  };
+  const auto whole = [&](const std::string& name, std::int64_t columns) {
+    specs.push_back({name, h, columns, {piece(name, columns, scale(h))}, replicated});
+  };
+  const std::int64_t queries = shape_.heads * a.query_dim();
+  const std::string query = at + "attention.query_";
+  if (a.q_rank > 0) {
+    specs.push_back(column_parallel(query + "up.weight", a.q_rank, queries, scale(a.q_rank)));
+    specs.push_back(constant(query + "norm.gamma", a.q_rank, 1, replicated));
+    whole(query + "down.weight", a.q_rank);
+  } else {
+    specs.push_back(column_parallel(query + "up.weight", h, queries, scale(h)));
+  }
+  const std::string latent = at + "attention.latent_";
+  specs.push_back(column_parallel(latent + "up.weight", a.kv_rank,
+                                  shape_.heads * (a.nope_dim + a.v_dim), scale(a.kv_rank)));
+  specs.push_back(constant(latent + "norm.gamma", a.kv_rank, 1, replicated));
+  whole(latent + "down.weight", a.kv_rank + a.rope_dim);
+}
+
+/// The experts held here lie one below the other; a router is whole on every rank, which sees only
+/// part of what its gradient sums.
+void TransformerStage::add_expert_parameters(const std::string& at,
+                                             std::vector<ParameterSpec>& specs) const {
+  const TransformerWorkload& m = shape_.model;
+  const ExpertShape& e = *shape_.experts;
+  const std::int64_t h = m.hidden;
+  const double in = uniform_bound(1 / std::sqrt(static_cast<double>(h)));
+  const double share = 1 / std::sqrt(2.0 * static_cast<double>(m.layers));
+  const auto out = [&](std::int64_t width) {
+    return share * uniform_bound(1 / std::sqrt(static_cast<double>(width)));
+  };
+  const auto fc1 = [&](std::int64_t width) {
+    std::vector<std::pair<const char*, std::int64_t>> blocks{{"up", width}};
+    if (m.gated()) {
+      blocks.insert(blocks.begin(), {"gate", width});
+    }
+    return blocks;
+  };
+  const GradientSum partial = shape_.tensor > 1 ? GradientSum::kOverTensor : GradientSum::kNone;
+  // Each expert's matrix is split over tensor ranks, or whole on one of them.
+  const std::int64_t columns_step = e.tensor > 1 ? 1 : 0;
+  specs.push_back(row_parallel(at + "moe.fc2.weight", e.local * e.ffn, h, out(m.moe->ffn_hidden)));
+  specs.back().replicas = Replicas::kExperts;
+  for (ParameterPiece& p : specs.back().pieces) {
+    p.tensor_row_step = columns_step * e.ffn;
+    p.row_group = e.ffn;
+    p.row_group_step = m.moe->ffn_hidden;
+    p.expert_row_step = e.local * m.moe->ffn_hidden;
+  }
+  specs.push_back(fused_columns(at + "moe.fc1.weight", e.local * h, fc1(e.ffn), in));
+  specs.back().replicas = Replicas::kExperts;
+  for (ParameterPiece& p : specs.back().pieces) {
+    p.tensor_column_step *= columns_step;
+    p.expert_row_step = e.local * h;
+  }
+  specs.push_back({at + "moe.router.weight",
+                   h,
+                   m.moe->experts,
+                   {piece(at + "moe.router.weight", m.moe->experts, in)},
+                   partial});
+  if (e.shared_ffn > 0) {
+    specs.push_back(row_parallel(at + "moe.shared.fc2.weight", e.shared_ffn, h,
+                                 out(m.moe->shared * m.moe->ffn_hidden)));
+    specs.push_back(fused_columns(at + "moe.shared.fc1.weight", h, fc1(e.shared_ffn), in));
+  }
+}
+
+void TransformerStage::add_embedding_parameters(std::vector<ParameterSpec>& specs) const {
+  const std::int64_t h = shape_.model.hidden;
+  const double scale = uniform_bound(kEmbeddingDeviation);
+  if (gpt_) {  // each tensor rank adds its columns before the sum over ranks
+    specs.push_back(
+        column_parallel("embedding.positions", shape_.positions, h / shape_.tensor, scale));
+  }
+  specs.push_back(row_parallel("embedding.weight", shape_.vocabulary, h, scale));
+  const bool copied = shape_.model.tied_embeddings && shape_.pipeline > 1;
+  specs.back().sum = copied ? GradientSum::kOverEnds : GradientSum::kNone;
+}
+
+}  // namespace stepcast::workloads

@@ -1,0 +1,445 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "workloads/transformer/stage.h"
+
+// Pieces shared by layers, embedding and head.
+namespace stepcast::workloads {
+
+bool TransformerStage::deferrable(const Product& p) {
+  const ProgramBuilder& b = writer_.builder();
+  return deferring() && p.flags == (op_flags::kTransposeA | op_flags::kAccumulate) &&
+         b.tensor_at(p.a).per_microbatch && b.tensor_at(p.b).per_microbatch;
+}
+
+TensorId TransformerStage::gradient(const std::string& name, std::int64_t rows,
+                                    std::int64_t columns) {
+  if (!deferring()) {
+    return writer_.workspace(name, rows, columns, compute_);
+  }
+  const auto [it, fresh] = gradients_.try_emplace(scope_ + name, 0);
+  if (fresh) {
+    it->second = writer_.builder().activation(scope_ + name, rows, columns, compute_);
+  }
+  return it->second;
+}
+
+/// The product into a temporary, then a kernel that adds it to the sum over micro-batches.
+void TransformerStage::gemm_and_add(const Product& p) {
+  const bool head = p.m == shape_.vocabulary;
+  const std::int64_t widest = std::max(shape_.fc1_width, shape_.qkv_width);
+  Product fresh = p;
+  fresh.c = writer_.workspace(head ? "head.gradient.fresh" : "gradient.fresh", 1,
+                              shape_.model.hidden * (head ? shape_.vocabulary : widest), compute_);
+  fresh.flags = static_cast<std::uint8_t>(p.flags & ~op_flags::kAccumulate);
+  gemm(fresh);
+  auto sum = writer_.compute(OpKind::kAdd, "gradient.accumulate", {p.m, p.n});
+  sum.in({fresh.c, p.c}).out({p.c});
+  const Bytes kept = format_bytes(job_.formats.gradient, p.m, p.n);
+  sum.work(sum.op().flops, format_bytes(compute_, p.m, p.n) + kept, kept);
+}
+
+void TransformerStage::gemm(const Product& p) {
+  if (p.c == kNoGradient) {
+    return;  // of a matrix that is not trained
+  }
+  if (deferrable(p)) {
+    deferred_.push_back({p.name, p, parameters_.held()});
+    return;
+  }
+  if (traits_.separate_accumulation && (p.flags & op_flags::kAccumulate) != 0) {
+    gemm_and_add(p);
+    return;
+  }
+  const bool weights = (p.flags & op_flags::kTransposeA) != 0;
+  if (is_narrow(p.name) && !weights && !holds_narrow(p.a)) {
+    quantise(p.name, p.a);
+  }
+  for (const TensorId values : {p.a, p.b}) {
+    if (weights && holds_narrow(values)) {
+      cast(std::string(p.name) + ".transpose", values, bits_per_element(products_, 1024) / 8, 1);
+    }
+  }
+  gemm_rows(p, p.m);
+}
+
+void TransformerStage::gemm_rows(const Product& p, std::int64_t rows) {
+  auto op = writer_.compute(OpKind::kGemm, p.name, {rows, p.n, p.k, 1});
+  op.in({p.a, p.b}).out({p.c}).flags(p.flags);
+  narrow(op, p.name, static_cast<double>(rows * p.n));
+}
+
+/// Of rows that were gathered: as they arrive, this rank's own first.
+void TransformerStage::gemm(const Product& p, const Gathered& a) {
+  if (a.pieces.empty()) {
+    writer_.await(a.ready);
+    gemm(p);
+    return;
+  }
+  const bool quantises = is_narrow(p.name) && !holds_narrow(p.a);
+  for (std::int64_t part = 0; part < shape_.tensor; ++part) {
+    writer_.await(part == 0 ? -1 : a.pieces[static_cast<std::size_t>(part - 1)]);
+    if (quantises) {
+      quantise(p.name, p.a, shape_.tensor);
+    }
+    gemm_rows(p, p.m / shape_.tensor);
+  }
+}
+
+void TransformerStage::expert_gemm(const Product& p, std::int64_t part) {
+  if (p.c == kNoGradient) {
+    return;
+  }
+  const ExpertShape& e = *shape_.experts;
+  const std::int64_t computed = e.part(e.computed, part);
+  const std::int64_t rows = (computed + e.local - 1) / e.local;
+  const bool weights = (p.flags & op_flags::kTransposeA) != 0;
+  if (is_narrow(p.name) && !weights) {
+    quantise(p.name, p.a);
+  }
+  auto op = writer_.compute(OpKind::kGemm, p.name,
+                            {weights ? p.m : rows, p.n, weights ? rows : p.k, e.local});
+  op.in({p.a, p.b}).out({p.c}).flags(p.flags);
+  op.routing(routing_ + static_cast<std::int32_t>(part));
+  narrow(op, p.name, static_cast<double>((weights ? p.m * e.local : computed) * p.n));
+  const double real = static_cast<double>(computed) / static_cast<double>(rows * e.local);
+  op.work(op.op().flops * real, op.op().bytes_read, op.op().bytes_written);
+}
+
+/// The products of the layers; the head's and a router's stay wide.
+bool TransformerStage::is_narrow(std::string_view name) const {
+  return products_ != compute_ && name.starts_with("layer.") &&
+         !name.starts_with("layer.moe.router");
+}
+
+void TransformerStage::narrow(OpWriter::OpEdit& op, std::string_view name, double written) {
+  if (!is_narrow(name)) {
+    return;
+  }
+  op.format(products_);
+  const double wide = written * bits_per_element(compute_) / 8;
+  const bool adds = (op.op().flags & op_flags::kAccumulate) != 0;
+  const double added = adds ? wide - op.op().bytes_written.base() : 0;
+  op.work(op.op().flops, Bytes(op.op().bytes_read.base() + added), Bytes(wide));
+}
+
+/// Reads the values, finds their largest for the next step's scale, and writes them twice: as they
+/// are and transposed.
+void TransformerStage::quantise(const char* name, TensorId values, std::int64_t parts) {
+  const Tensor& t = writer_.builder().tensor_at(values);
+  // The transposed copy is for weight gradients.
+  cast(std::string(name) + ".quantise", values, bits_per_element(t.format) / 8, job_.lora ? 1 : 2,
+       parts);
+}
+
+void TransformerStage::cast(const std::string& name, TensorId values, double bytes_read,
+                            double copies, std::int64_t parts) {
+  const std::int64_t elements = writer_.builder().tensor_at(values).elements() / parts;
+  const auto n = static_cast<double>(elements);
+  auto op = writer_.compute(OpKind::kCast, name, {elements});
+  op.in({values}).out({values}).format(products_);
+  op.work(Flops(2 * n), Bytes(n * bytes_read),
+          Bytes(copies * n * bits_per_element(products_, 1024) / 8));
+}
+
+void TransformerStage::set_narrow(TensorId values, bool narrow) {
+  if (narrow) {
+    narrowed_.insert(values);
+  } else {
+    narrowed_.erase(values);
+  }
+}
+
+bool TransformerStage::is_narrow_weight(std::string_view name) const {
+  return products_ != compute_ && name.starts_with("layer.") && name.ends_with(".weight") &&
+         name.find("router") == std::string_view::npos;
+}
+
+void TransformerStage::quantise_weights() {
+  std::int64_t all = 0;
+  std::map<std::string, std::int64_t> of_layer;
+  for (const std::string& name : parameters_.names()) {
+    if (is_narrow_weight(name)) {
+      const TensorId weight = parameter(name).weight;
+      const std::int64_t elements = writer_.builder().tensor_at(weight).elements();
+      all += elements;
+      of_layer[name.substr(0, name.find('.', name.find('.') + 1))] += elements;
+      if (!traits_.casts_each_pass && trains(name)) {  // else made once, before all steps
+        quantise("weights", weight);
+      }
+    }
+  }
+  if (all == 0 || job_.formats.frozen == products_) {  // else they are what is stored
+    return;
+  }
+  std::int64_t most = 0;
+  for (const auto& [layer, elements] : of_layer) {
+    most = std::max(most, elements);
+  }
+  writer_.builder().buffer("weights.quantised", 2, traits_.casts_each_pass ? most : all, products_);
+}
+
+void TransformerStage::quantise_layer(std::int64_t layer) {
+  const std::string at = fmt::format("layer.{}.", layer);
+  dequantise_layer(at);
+  if (!traits_.casts_each_pass) {
+    return;
+  }
+  for (const std::string& name : parameters_.names()) {
+    if (is_narrow_weight(name) && name.starts_with(at)) {
+      quantise("weights", parameter(name).weight);
+    }
+  }
+}
+
+/// Weights kept in a format that products do not read: each matrix into a temporary that does, in
+/// every pass over it (QLoRA, arXiv 2305.14314, section 3).
+void TransformerStage::dequantise_layer(const std::string& at) {
+  const auto& frozen = job_.formats.frozen;
+  if (!frozen || frozen == products_ || frozen == compute_) {
+    return;
+  }
+  std::vector<TensorId> weights;
+  std::int64_t largest = 0;  // of any layer
+  double all = 0;
+  for (const std::string& name : parameters_.names()) {
+    const TensorId weight = parameter(name).weight;
+    const Tensor& t = writer_.builder().tensor_at(weight);
+    if (t.format != *frozen) {
+      continue;
+    }
+    largest = std::max(largest, t.elements());
+    if (name.starts_with(at)) {
+      weights.push_back(weight);
+      all += static_cast<double>(t.elements());
+    }
+  }
+  const TensorId wide = writer_.workspace("weights.dequantised", 1, largest, compute_);
+  auto op = writer_.compute(OpKind::kCast, "weights.dequantise", {std::llround(all)});
+  op.in(weights).out({wide}).format(*frozen);
+  op.work(Flops(2 * all), Bytes(all * bits_per_element(*frozen, 1 << 20) / 8),
+          Bytes(all * bits_per_element(compute_) / 8));
+}
+
+void TransformerStage::norm_forward(const char* name, const std::string& parameter_name, TensorId x,
+                                    TensorId y, TensorId statistics, bool narrow) {
+  std::vector<TensorId> in{x, parameter(parameter_name + ".gamma").weight};
+  if (gpt_) {
+    in.push_back(parameter(parameter_name + ".beta").weight);
+  }
+  const Norm norm = gpt_ ? Norm::kLayerNorm : Norm::kRmsNorm;
+  const std::int64_t columns = columns_of(in[1]);
+  auto op = writer_.compute(OpKind::kNormForward, name, {shape_.rows, columns});
+  op.in(in).out({y, statistics}).variant(static_cast<std::uint8_t>(norm));
+  set_narrow(y, narrow && fuses_quantise());
+  if (holds_narrow(y)) {
+    const double saved = (bits_per_element(compute_) - bits_per_element(products_, 1024)) / 8;
+    op.work(op.op().flops, op.op().bytes_read,
+            op.op().bytes_written - Bytes(static_cast<double>(shape_.rows * columns) * saved));
+  }
+}
+
+/// Adds the residual branch's gradient in the same pass; uses the branch's gradient up.
+void TransformerStage::norm_backward(const char* name, const std::string& parameter_name,
+                                     const NormGradient& g) {
+  const bool residual = g.residual != g.branch;
+  std::vector<TensorId> in{g.branch, g.input, parameter(parameter_name + ".gamma").weight,
+                           g.statistics};
+  const bool trained = trains(parameter_name + ".gamma");
+  std::vector<TensorId> out{g.out};
+  if (trained) {
+    out.push_back(parameter(parameter_name + ".gamma").gradient);
+  }
+  if (residual) {
+    in.push_back(g.residual);
+  }
+  if (gpt_ && trained) {
+    out.push_back(parameter(parameter_name + ".beta").gradient);
+  }
+  const Norm norm = gpt_ ? Norm::kLayerNorm : Norm::kRmsNorm;
+  auto op = writer_.compute(OpKind::kNormBackward, name, {shape_.rows, columns_of(in[2])});
+  op.in(in).out(out).variant(static_cast<std::uint8_t>(norm));
+  if (residual) {
+    op.work(op.op().flops, op.op().bytes_read * 1.5, op.op().bytes_written);
+  }
+  parameters_.finished(parameter_name + ".gamma");
+  if (gpt_) {
+    parameters_.finished(parameter_name + ".beta");
+  }
+}
+
+/// Column sums only: the gradient itself stays as it is.
+void TransformerStage::bias_gradient(const char* name, const std::string& parameter_name,
+                                     TensorId gradient, std::int64_t rows, std::int64_t columns,
+                                     const Masks& masks) {
+  if (!trains(parameter_name)) {
+    drop(name, gradient, masks, {});
+    return;
+  }
+  std::vector<TensorId> in{gradient};
+  in.insert(in.end(), masks.begin(), masks.end());
+  auto op = writer_.compute(OpKind::kBiasActivationBackward, name, {rows, columns});
+  op.in(in).out({gradient, parameter(parameter_name).gradient});
+  op.variant(static_cast<std::uint8_t>(Activation::kNone));
+  const Flops sums = op.op().flops * 0.5;
+  const Bytes all = op.op().bytes_written;
+  if (masks.empty()) {
+    op.work(sums, all, {});
+  } else {  // the gradient of the branch is masked first, then summed
+    op.work(sums, all * 2 + Bytes(static_cast<double>(rows * columns)), all);
+  }
+  parameters_.finished(parameter_name);
+}
+
+/// Dropout by a kernel of its own: a byte of mask for each value. Nothing without masks.
+void TransformerStage::drop(const char* name, TensorId values, const Masks& read,
+                            const Masks& made) {
+  if (read.empty() && made.empty()) {
+    return;
+  }
+  std::vector<TensorId> in{values};
+  in.insert(in.end(), read.begin(), read.end());
+  std::vector<TensorId> out{values};
+  out.insert(out.end(), made.begin(), made.end());
+  const Bytes all = writer_.builder().tensor_at(values).bytes();
+  const Bytes mask(static_cast<double>(shape_.rows * shape_.model.hidden));
+  writer_.compute(OpKind::kAdd, name, {shape_.rows, shape_.model.hidden})
+      .in(in)
+      .out(out)
+      .work({}, read.empty() ? all : all + mask, made.empty() ? all : all + mask);
+}
+
+void TransformerStage::add(const char* name, TensorId residual, TensorId branch,
+                           const std::string& bias, TensorId out, const Masks& masks) {
+  std::vector<TensorId> in{residual, branch};
+  if (gpt_) {
+    in.push_back(parameter(bias).weight);
+  }
+  std::vector<TensorId> made{out};
+  made.insert(made.end(), masks.begin(), masks.end());
+  auto op = writer_.compute(OpKind::kAdd, name, {shape_.rows, shape_.model.hidden});
+  op.in(in).out(made);
+  if (!masks.empty()) {  // keeps a byte of mask per element
+    const Bytes mask(static_cast<double>(shape_.rows * shape_.model.hidden));
+    op.work(op.op().flops, op.op().bytes_read, op.op().bytes_written + mask);
+  }
+}
+
+TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId part,
+                                                      const char* workspace, bool cut) {
+  if (!shape_.sequence_parallel) {
+    return {part, -1};
+  }
+  const bool is_gradient = std::string_view(workspace) != "gathered";
+  if (deferring() && !is_gradient && !shape_.model.mla && !shape_.model.moe) {
+    return {part, -1};  // gathered when its weight gradient is made
+  }
+  const TensorId whole =
+      deferring() && is_gradient
+          ? gradient(std::string(name).substr(6), shape_.tokens, columns_of(part))
+          : writer_.workspace(workspace, shape_.tokens, columns_of(part), compute_);
+  if (is_gradient && fuses_quantise() && is_narrow(name)) {
+    cast(std::string(name) + ".quantise", part, bits_per_element(compute_) / 8, 1);
+    set_narrow(whole, true);
+  } else {
+    set_narrow(whole, holds_narrow(part));
+  }
+  OpWriter::Transfer t;
+  t.kind = OpKind::kAllGather;
+  t.name = name;
+  t.elements = shape_.tokens * columns_of(part);
+  t.in = {part};
+  t.out = {whole};
+  t.communicator = communicators_.tensor;
+  t.format = holds_narrow(whole) ? products_ : compute_;
+  if (!cut || !cuts_transfers()) {
+    return {whole, writer_.transfer("tensor", job_.parallel.overlap.tensor, t)};
+  }
+  // A step around a ring moves what each of tensor - 1 equal parts of the gather moves.
+  const std::int64_t steps = shape_.tensor - 1;
+  t.elements = (t.elements + steps - 1) / steps;
+  Gathered g{whole};
+  for (std::int64_t step = 0; step < steps; ++step) {
+    g.pieces.push_back(writer_.transfer("tensor", true, t));
+  }
+  g.ready = g.pieces.back();
+  return g;
+}
+
+TransformerStage::Gathered TransformerStage::gathered_for_product(const char* name, TensorId part,
+                                                                  const char* workspace) {
+  return gathered(name, part, workspace, true);
+}
+
+TransformerStage::Gathered TransformerStage::reduced(const char* name, TensorId partial,
+                                                     const char* workspace) {
+  if (shape_.tensor == 1) {
+    return {partial, -1};
+  }
+  const std::int64_t columns = columns_of(partial);
+  const std::int64_t elements = shape_.tokens * columns;
+  if (!shape_.sequence_parallel) {
+    return {partial, reduce_in_place(name, partial, elements, 0)};
+  }
+  OpWriter::Transfer t;
+  t.kind = OpKind::kReduceScatter;
+  t.name = name;
+  t.elements = elements;
+  t.in = {partial};
+  t.out = {writer_.workspace(workspace, shape_.rows, columns, compute_)};
+  t.communicator = communicators_.tensor;
+  t.format = compute_;
+  return {t.out.front(), writer_.transfer("tensor", job_.parallel.overlap.tensor, t)};
+}
+
+TransformerStage::Gathered TransformerStage::reduced(const char* name, const Product& p) {
+  if (!cuts_transfers()) {
+    gemm(p);
+    return reduced(name, p.c);
+  }
+  if (is_narrow(p.name) && !holds_narrow(p.a)) {
+    quantise(p.name, p.a);
+  }
+  // Rows of the other ranks first: they leave while the next are made, the own stay.
+  const std::int64_t steps = shape_.tensor - 1;
+  OpWriter::Transfer t;
+  t.kind = OpKind::kReduceScatter;
+  t.name = name;
+  t.elements = (p.m * p.n + steps - 1) / steps;
+  t.in = {p.c};
+  t.out = {writer_.workspace("reduced", shape_.rows, p.n, compute_)};
+  t.communicator = communicators_.tensor;
+  t.format = compute_;
+  OpWriter::Event last = -1;
+  for (std::int64_t part = 0; part < shape_.tensor; ++part) {
+    gemm_rows(p, p.m / shape_.tensor);
+    last = part < steps ? writer_.transfer("tensor", true, t) : last;
+  }
+  return {t.out.front(), last};
+}
+
+OpWriter::Event TransformerStage::reduce_in_place(const char* name, TensorId values,
+                                                  std::int64_t elements, std::uint8_t variant) {
+  OpWriter::Transfer t;
+  t.name = name;
+  t.elements = elements;
+  t.in = t.out = {values};
+  t.communicator = communicators_.tensor;
+  t.format = writer_.builder().tensor_at(values).format;
+  t.variant = variant;
+  return writer_.transfer("tensor", job_.parallel.overlap.tensor, t);
+}
+
+TensorId TransformerStage::kept(bool keep, const std::string& name, std::int64_t rows,
+                                std::int64_t columns, Format format) {
+  if (keep) {
+    return writer_.builder().activation(name, rows, columns, format);
+  }
+  return writer_.workspace("recomputed" + name.substr(name.find('.', name.find('.') + 1)), rows,
+                           columns, format);
+}
+
+}  // namespace stepcast::workloads

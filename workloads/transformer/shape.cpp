@@ -1,0 +1,188 @@
+#include "workloads/transformer/shape.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/job/job_rules.h"
+#include "workloads/transformer/expert_routing.h"
+
+namespace stepcast::workloads {
+namespace {
+
+/// In expectation: all experts are alike, so are all machines and ranks.
+ExpertMachines expert_machines_of(const Job& job, const TransformerShape& s, std::int64_t ranks) {
+  const MixtureOfExperts& moe = *s.model.moe;
+  ExpertMachines m;
+  m.machines = *expert_machines(job);
+  m.places = ranks / m.machines;
+  const auto tokens = static_cast<double>(s.rows);
+  m.to_machine = tokens * expert_reach(moe, 0, moe.experts / m.machines);
+  m.to_rank = tokens * expert_reach(moe, 0, moe.experts / ranks);
+  const auto rows = [](double expected) {
+    return std::max<std::int64_t>(1, std::llround(expected));
+  };
+  m.received = rows(static_cast<double>(ranks) * m.to_rank);
+  m.returned = rows(static_cast<double>(m.machines - 1) * m.to_machine +
+                    static_cast<double>(m.places) * m.to_rank);
+  return m;
+}
+
+ExpertShape expert_shape(const Job& job, const TransformerShape& s) {
+  const Parallel& p = job.parallel;
+  const MixtureOfExperts& moe = *s.model.moe;
+  ExpertShape e;
+  e.ranks = p.expert;
+  e.tensor = p.expert_split().tensor;
+  e.replicas = p.tensor * p.data * p.context / (e.ranks * e.tensor);
+  e.local = moe.experts / e.ranks;
+  e.ffn = moe.ffn_hidden / e.tensor;
+  e.fc1_width = e.ffn * (s.model.gated() ? 2 : 1);
+  e.shared_ffn = moe.shared * moe.ffn_hidden / p.tensor;
+  e.gathers = s.sequence_parallel && e.tensor > 1;
+  const std::vector<double> shares = expert_shares(moe);
+  const ExpertLoad load = expert_load(moe, shares, s.rows, e.ranks);
+  e.capacity = expert_capacity(moe, s.rows);
+  e.draw = std::make_shared<const ExpertDraw>(shares, moe.per_token);
+  const std::int64_t sources = e.gathers ? e.tensor : 1;
+  e.sent = std::max<std::int64_t>(1, std::llround(load.sent));
+  e.received = std::max<std::int64_t>(1, std::llround(load.most));
+  e.computed = e.received * sources;
+  const ExpertRoom room = expert_room(*e.draw, s.rows, e.capacity, e.ranks);
+  e.sent_room = std::max(e.sent, room.sent);
+  e.received_room = std::max(e.received, room.received);
+  e.computed_room = e.received_room * sources;
+  if (!load.even()) {
+    e.to = load.to;
+  }
+  if (p.expert_dispatch == ExpertDispatch::kPerMachine && e.ranks > 1) {
+    e.once = expert_machines_of(job, s, e.ranks);
+  }
+  // Without an exchange there is nothing to cut; a chunk has a row at least.
+  e.chunks =
+      e.ranks > 1
+          ? std::min({p.expert_chunks, e.sent, e.received, e.once ? e.once->received : e.received})
+          : 1;
+  const auto part = [&](double rows) {
+    return rows * static_cast<double>(sources) / static_cast<double>(e.computed);
+  };
+  e.average = part(load.sent);
+  e.nominal = part(static_cast<double>(s.rows * moe.per_token));
+  return e;
+}
+
+/// Bandwidth of the widest hop between the ranks of a context group.
+double context_bandwidth(const Job& job) {
+  const System& system = job.system;
+  const std::int64_t span = job.parallel.mesh().stride(Axis::kContext) * job.parallel.context;
+  std::size_t level = 0;
+  while (level + 1 < system.fabric.size() && system.devices_in_level(level) < span) {
+    ++level;
+  }
+  return system.fabric.empty() ? 0 : system.fabric[level].bandwidth.base();
+}
+
+}  // namespace
+
+std::int64_t shard_ranks(const Job& job) {
+  const Parallel& p = job.parallel;
+  if (p.zero == 0) {
+    return 1;
+  }
+  if (p.zero_level.empty()) {
+    return p.data * p.context;
+  }
+  const std::int64_t inside = job.system.devices_in(p.zero_level).value_or(1);
+  const std::int64_t split = p.mesh().stride(Axis::kData);
+  return inside / split * p.context;
+}
+
+ContextAlgorithm context_algorithm(const Job& job) {
+  const Parallel& p = job.parallel;
+  if (p.context_algorithm != ContextAlgorithm::kAuto) {
+    return p.context_algorithm;
+  }
+  if (job.phase == JobPhase::kDecode) {
+    return ContextAlgorithm::kPassQ;
+  }
+  const TransformerWorkload& m = *job.workload.transformer();
+  const auto peak = job.system.device.peak_of(job.formats.compute);
+  const double bandwidth = context_bandwidth(job);
+  const auto tokens = static_cast<double>(job.batch.sequence);
+  const double heads = static_cast<double>(m.kv_heads) / static_cast<double>(m.heads);
+  const double bytes = bits_per_element(job.formats.compute) / 8;
+  const bool hidden =
+      peak && bandwidth > 0 &&
+      tokens >= static_cast<double>(p.context) * peak->base() * heads * bytes / (2 * bandwidth);
+  if (job.phase == JobPhase::kTrain) {
+    return hidden ? ContextAlgorithm::kPassKv : ContextAlgorithm::kAllGather;
+  }
+  const bool smaller = tokens / (tokens + static_cast<double>(job.cached)) >= 2 * heads;
+  return hidden || smaller ? ContextAlgorithm::kPassKv : ContextAlgorithm::kPassQ;
+}
+
+TransformerShape transformer_shape(const Job& job) {
+  STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",
+                 job.workload.name);
+  if (const auto broken = broken_rule(job)) {
+    throw InputError(broken->key, broken->what);
+  }
+  const Parallel& p = job.parallel;
+  TransformerShape s;
+  const TransformerWorkload& m = s.model = *job.workload.transformer();
+  const std::int64_t t = s.tensor = p.tensor;
+  s.pipeline = p.pipeline;
+  s.data = p.data;
+  s.replicas = p.data * p.context;
+  s.shards = shard_ranks(job);
+  s.chunks = p.virtual_stages;
+  s.sequence_parallel = p.sequence_parallel && t > 1;
+  s.samples = job.batch.micro;
+  s.context = p.context;
+  s.inference = job.phase != JobPhase::kTrain;
+  s.algorithm = context_algorithm(job);
+  s.sequence = job.batch.sequence / p.context;
+  s.held_sequences = s.samples;
+  if (job.phase == JobPhase::kDecode) {  // sequences are split, not their one token
+    s.samples /= p.context;
+    s.sequence = 1;
+  }
+  s.cached = (job.cached + p.context - 1) / p.context;
+  s.positions = job.batch.sequence + job.cached;
+  s.tokens = s.samples * s.sequence;
+  s.rows = s.sequence_parallel ? s.tokens / t : s.tokens;
+  s.attention_batch = s.samples;
+  s.attention_length = s.sequence;
+  if (job.sequence_lengths && job.sequence_lengths->packed && job.sequence_lengths->attend_within) {
+    const double length = job.sequence_lengths->length_of_a_token();
+    const auto tokens = static_cast<double>(s.tokens);
+    s.attention_length = std::max<std::int64_t>(1, std::llround(length));
+    s.attention_batch = std::max<std::int64_t>(1, std::llround(tokens / length));
+    const auto square = static_cast<double>(s.attention_length * s.attention_length);
+    s.attended = tokens * length / (static_cast<double>(s.attention_batch) * square);
+  }
+  s.heads = m.heads / t;
+  if (m.mla) {  // as many keys and values as queries once projected up
+    s.kv_heads = s.heads;
+    s.core_dim = (m.mla->query_dim() + m.mla->v_dim + 1) / 2;
+    s.query_width = s.heads * m.mla->v_dim;
+    s.qkv_width = s.heads * (2 * m.mla->query_dim() + m.mla->v_dim);
+  } else {
+    s.kv_copies = std::max<std::int64_t>(1, t / m.kv_heads);
+    s.kv_heads = m.kv_heads * s.kv_copies / t;
+    s.core_dim = m.head_dim;
+    s.query_width = s.heads * m.head_dim;
+    s.qkv_width = (s.heads + 2 * s.kv_heads) * m.head_dim;
+  }
+  s.ffn = m.ffn_hidden / t;
+  s.fc1_width = s.ffn * (m.gated() ? 2 : 1);
+  s.vocabulary = m.vocabulary / t;
+  s.microbatches = job.microbatches();
+  if (m.moe) {
+    s.experts = expert_shape(job, s);
+  }
+  s.ranges = split_layers(m.layers, s.pipeline * s.chunks, p.pipeline_split);
+  return s;
+}
+
+}  // namespace stepcast::workloads

@@ -1,0 +1,118 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/graph/expert_draw.h"
+#include "core/job/job.h"
+#include "core/job/layer_split.h"
+#include "core/graph/mesh.h"
+#include "core/job/parameter_count.h"
+
+namespace stepcast::workloads {
+
+using ::stepcast::LayerRange;
+
+/// Where a token goes to each machine once: to the rank there that has its sender's place, which
+/// forwards it to the ranks with some of its experts, itself included (ExpertDispatch).
+struct ExpertMachines {
+  std::int64_t machines = 1;  ///< that ranks with different experts lie in
+  std::int64_t places = 1;    ///< such ranks in one of them
+  /// Rows of one rank's tokens that a machine, and that a rank, gets: expected.
+  double to_machine = 0, to_rank = 0;
+  std::int64_t received = 0;  ///< rows that come to a rank, its own included
+  /// Sums of several experts that come back: from each other machine, and of the own one from each
+  /// rank.
+  std::int64_t returned = 0;
+};
+
+/// What one rank does in a layer of experts: the most loaded one, which the others wait for.
+struct ExpertShape {
+  std::int64_t ranks = 1;     ///< that hold different experts and exchange tokens
+  std::int64_t tensor = 1;    ///< that share each expert by columns
+  std::int64_t replicas = 1;  ///< ranks of a stage with the same part of the same experts
+  std::int64_t local = 1;     ///< experts held here
+  std::int64_t ffn = 1, fc1_width = 1;
+  std::int64_t shared_ffn = 0;  ///< of all shared experts; split over tensor ranks
+  std::int64_t sent = 0;        ///< copies of its tokens that a rank sends, itself included
+  std::int64_t received = 0;    ///< copies that come to the rank
+  std::int64_t computed = 0;    ///< rows of its products: those of all `tensor` ranks that gather
+  /// Likewise at most, as their draw may fall: room for them. Without capacity all are sent.
+  std::int64_t sent_room = 0, received_room = 0, computed_room = 0;
+  std::int64_t chunks = 1;    ///< in which copies travel and are computed
+  std::int64_t capacity = 0;  ///< copies of one rank's tokens that an expert takes
+  std::shared_ptr<const ExpertDraw> draw;
+  /// Rows of a chunk, of so many.
+  [[nodiscard]] std::int64_t part(std::int64_t rows, std::int64_t chunk) const {
+    return rows * (chunk + 1) / chunks - rows * chunk / chunks;
+  }
+  [[nodiscard]] ExpertSplit split() const {
+    return {static_cast<std::int32_t>(ranks), static_cast<std::int32_t>(tensor)};
+  }
+  bool gathers = false;    ///< tensor ranks route tokens of their own and compute them together
+  std::vector<double> to;  ///< copies to each rank; empty where all get as many
+  std::optional<ExpertMachines> once;  ///< instead: each token once to each machine
+  /// Relative to `computed`: rows of an average rank, and of one without dropped copies.
+  double average = 1, nominal = 1;
+};
+
+/// What one rank of a split transformer holds and works on. Widths are per rank.
+struct TransformerShape {
+  TransformerWorkload model;
+  std::int64_t tensor = 1, pipeline = 1, data = 1, chunks = 1;
+  /// Ranks that hold the same parameters; ZeRO shards over `shards` of them, and replicas / shards
+  /// ranks hold equal shards.
+  std::int64_t replicas = 1, shards = 1;
+  std::int64_t context = 1;
+  ContextAlgorithm algorithm = ContextAlgorithm::kPassKv;  ///< chosen, with context > 1
+  bool inference = false;                                  ///< forward only, keys and values stay
+  bool sequence_parallel = false;                          ///< and tensor > 1
+  std::int64_t samples = 1;    ///< of a micro-batch; decoding, this rank's part of them
+  std::int64_t sequence = 1;   ///< (new) tokens of a sample on this rank
+  std::int64_t positions = 1;  ///< tokens of a sample, cached ones too, on all ranks
+  /// What tokens of a micro-batch attend in: so many parts of so many tokens, the sequences or, as
+  /// an average token sees them, the documents packed into them; `attended` of what their product
+  /// says (core/job/job.h, SequenceLengths).
+  std::int64_t attention_batch = 1, attention_length = 1;
+  double attended = 1;
+  std::int64_t cached = 0;          ///< tokens of a sequence whose keys and values this rank holds
+  std::int64_t held_sequences = 1;  ///< sequences of a micro-batch that it holds some of
+  std::int64_t tokens = 1;          ///< of a micro-batch: rows between a gather and a reduction
+  std::int64_t rows = 1;  ///< rows elsewhere: tokens, or tokens / tensor under sequence parallelism
+  std::int64_t heads = 1, kv_heads = 1;
+  std::int64_t kv_copies = 1;  ///< tensor ranks that hold the same key and value heads
+  std::int64_t core_dim = 1;   ///< head width of the attention core
+  std::int64_t query_width = 1, qkv_width = 1;
+  std::int64_t ffn = 1;        ///< width of the second matrix's input
+  std::int64_t fc1_width = 1;  ///< ffn, or 2 ffn with a gate
+  std::int64_t vocabulary = 1;
+  std::int64_t microbatches = 1;
+  std::optional<ExpertShape> experts;
+  std::vector<LayerRange> ranges;  ///< by virtual stage, chunk * pipeline + stage
+
+  [[nodiscard]] const LayerRange& range(std::int64_t stage, std::int64_t chunk) const {
+    return ranges[static_cast<std::size_t>(chunk * pipeline + stage)];
+  }
+};
+
+/// Splits a job's transformer, layers as split_layers. Errors: InputError naming the job's key,
+/// when a rule of core/job/job_rules.h is broken.
+TransformerShape transformer_shape(const Job& job);
+
+/// Ranks over which ZeRO shards: all replicas, or those inside one unit of a level of the fabric.
+std::int64_t shard_ranks(const Job& job);
+
+/// The algorithm of context-parallel attention, `auto` resolved. With T new and P cached tokens on
+/// N ranks, passing keys and values is hidden under compute when
+///   T >= N C N_KV e / (2 N_H BW)
+/// (C peak FLOP/s and BW bandwidth per rank, e bytes); it also moves less than passing queries when
+/// T / (T + P) >= 2 N_KV / N_H. Training: pass_kv where hidden, else all_gather (as many bytes, one
+/// start). Prefill: pass_kv where either holds, else pass_q. Decode: pass_q.
+/// Source: Yang et al., arXiv 2411.01783.
+ContextAlgorithm context_algorithm(const Job& job);
+
+using ::stepcast::transformer_active_parameters;
+using ::stepcast::transformer_parameters;
+
+}  // namespace stepcast::workloads

@@ -1,0 +1,391 @@
+#include "workloads/transformer/stage.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <utility>
+
+#include "core/error.h"
+#include "workloads/schedule/schedule.h"
+
+// The step of one stage: which segments there are and in which order they are called.
+namespace stepcast::workloads {
+
+TransformerStage::TransformerStage(const Job& job, const TransformerShape& shape,
+                                   const TransformerCommunicators& communicators,
+                                   std::int32_t stage, Format products)
+    : job_(job),
+      shape_(shape),
+      communicators_(communicators),
+      stage_(stage),
+      writer_(job.formats.compute, job.parallel.overlap.data || job.parallel.overlap.tensor ||
+                                       job.parallel.overlap.pipeline ||
+                                       job.parallel.overlap.expert),
+      parameters_(writer_, job, shape, communicators.data, communicators.expert_data),
+      compute_(job.formats.compute),
+      products_(products),
+      gpt_(!shape.model.llama_style()),
+      splits_(job.parallel.schedule == ScheduleKind::kZbH1) {
+  if (traits_.blocking_launches) {
+    writer_.block_launches();
+  }
+}
+
+Program TransformerStage::write() && {
+  writer_.builder().set_microbatches(static_cast<std::int32_t>(shape_.microbatches));
+  declare_parameters();
+  plan_tensors();
+  call_in_order();
+  return std::move(writer_).finish();
+}
+
+void TransformerStage::plan_tensors() {
+  ProgramBuilder& b = writer_.builder();
+  const std::int64_t h = shape_.model.hidden;
+  std::int64_t index = 0;
+  for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
+    const LayerRange& range = shape_.range(stage_, chunk);
+    const auto residual = [&](const std::string& name) {
+      return b.activation(name, shape_.rows, h, compute_);
+    };
+    ChunkTensors c;
+    TensorId next = c.input = residual(fmt::format("chunk.{}.input", chunk));
+    for (std::int64_t i = 0; i < range.count; ++i) {
+      LayerTensors layer = layer_tensors(range.first + i, index++);
+      layer.input = next;
+      next = shape_.inference && i + 1 < range.count
+                 ? writer_.workspace(i % 2 == 0 ? "residual.0" : "residual.1", shape_.rows, h,
+                                     compute_)
+                 : residual(fmt::format("layer.{}.output", range.first + i));
+      c.layers.push_back(layer);
+    }
+    c.output = next;
+    const auto message = [&](const char* which) {
+      return residual(fmt::format("chunk.{}.{}_gradient", chunk, which));
+    };
+    if (range.count == 0) {  // what the head makes is sent, what comes is the embedding's
+      c.output_gradient = c.input_gradient = message(has_head(chunk) ? "input" : "output");
+    } else {
+      const TensorId gradient = writer_.workspace("gradient", shape_.rows, h, compute_);
+      c.output_gradient = has_head(chunk) && !splits_ ? gradient : message("output");
+      c.input_gradient = has_embedding(chunk) ? gradient : message("input");
+    }
+    if (has_embedding(chunk) && dropout()) {
+      ends_.embedding_mask = b.activation("embedding.mask", shape_.rows, h, Format::kInt8);
+    }
+    if (has_head(chunk)) {
+      plan_head();
+    }
+    chunks_.push_back(std::move(c));
+  }
+}
+
+/// Messages between two stages are told apart by the receiving chunk and the direction; within
+/// those, micro-batches go in order.
+void TransformerStage::send(const char* name, TensorId tensor, std::int64_t to, bool forward,
+                            OpWriter::Event after) {
+  OpWriter::Transfer t;
+  t.kind = OpKind::kSend;
+  t.name = name;
+  t.elements = shape_.rows * shape_.model.hidden / (scatter_gather() ? shape_.tensor : 1);
+  t.tag = 2 * (to / shape_.pipeline) + (forward ? 0 : 1);
+  t.in = {tensor};
+  t.communicator = forward ? communicators_.forward : communicators_.backward;
+  t.peer = static_cast<std::int32_t>(to % shape_.pipeline);
+  t.format = compute_;
+  t.after = after;
+  writer_.transfer(forward ? "forward" : "backward", job_.parallel.overlap.pipeline, t);
+}
+
+void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t to, bool forward,
+                               std::optional<TensorId> kept) {
+  const std::int64_t from = forward ? to - 1 : to + 1;
+  OpWriter::Transfer t;
+  t.kind = OpKind::kRecv;
+  t.name = name;
+  t.elements = shape_.rows * shape_.model.hidden / (scatter_gather() ? shape_.tensor : 1);
+  t.tag = 2 * (to / shape_.pipeline) + (forward ? 0 : 1);
+  t.out = {tensor};
+  if (kept) {
+    t.in = {*kept};
+  }
+  t.communicator = forward ? communicators_.forward : communicators_.backward;
+  t.peer = static_cast<std::int32_t>(from % shape_.pipeline);
+  t.format = compute_;
+  t.after_compute = false;
+  writer_.await(
+      writer_.transfer(forward ? "forward" : "backward", job_.parallel.overlap.pipeline, t));
+  if (traits_.synchronous_messages && !job_.parallel.overlap.pipeline) {
+    writer_.synchronise_host();
+  }
+  if (scatter_gather()) {
+    OpWriter::Transfer gather;
+    gather.kind = OpKind::kAllGather;
+    gather.name = "pipeline.gather";
+    gather.elements = shape_.rows * shape_.model.hidden;
+    gather.in = gather.out = {tensor};
+    gather.communicator = communicators_.tensor;
+    gather.format = compute_;
+    writer_.await(writer_.transfer("tensor", job_.parallel.overlap.tensor, gather));
+  }
+}
+
+void TransformerStage::write_begin() {
+  const bool reads_tokens = stage_ == 0 || stage_ == shape_.pipeline - 1;
+  writer_.set_phase(Phase::kInput);
+  if (reads_tokens) {
+    const std::int64_t tokens = shape_.microbatches * shape_.samples * (shape_.sequence + 1);
+    writer_.compute(OpKind::kLoadBatch, "batch.load", {4 * tokens}).format(Format::kInt32);
+  }
+  quantise_weights();
+  if (shape_.inference) {
+    return;
+  }
+  writer_.set_phase(Phase::kBackward);
+  parameters_.zero_gradients();
+}
+
+std::uint32_t TransformerStage::write_forward(std::int64_t chunk, bool first_microbatch) {
+  const ChunkTensors& c = chunks_[static_cast<std::size_t>(chunk)];
+  const LayerRange& range = shape_.range(stage_, chunk);
+  const std::uint32_t segment = writer_.begin_segment(
+      fmt::format("{}.{}", first_microbatch ? "forward_first" : "forward", chunk),
+      SegmentKind::kForward, first_microbatch ? MicrobatchRole::kFirst : MicrobatchRole::kAny);
+  writer_.set_phase(Phase::kForward);
+  std::vector<std::int64_t> units(static_cast<std::size_t>(range.count));
+  std::iota(units.begin(), units.end(), range.first);
+  if (has_embedding(chunk)) {
+    units.insert(units.begin(), kEmbeddingUnit);
+  }
+  if (has_head(chunk) && head_unit() == kHeadUnit) {
+    units.push_back(kHeadUnit);
+  }
+  parameters_.begin_pass(units, parameters_.gathers_each_pass() || first_microbatch);
+  OpWriter::Event looked_up = -1;
+  if (has_embedding(chunk)) {
+    parameters_.use(kEmbeddingUnit);
+    looked_up = embedding_forward(c.input, range.count == 0);
+  } else {
+    receive("pipeline.receive", c.input, virtual_stage(chunk), true);
+  }
+  for (std::int64_t i = 0; i < range.count; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const TensorId output = at + 1 < c.layers.size() ? c.layers[at + 1].input : c.output;
+    parameters_.use(range.first + i);
+    quantise_layer(range.first + i);
+    layer_forward(range.first + i, c.layers[at], output);
+  }
+  if (has_head(chunk)) {
+    parameters_.use(head_unit());
+    head_forward(c.output);
+  } else {
+    send("pipeline.send", c.output, virtual_stage(chunk) + 1, true, looked_up);
+  }
+  writer_.end_segment();
+  return segment;
+}
+
+std::uint32_t TransformerStage::write_backward(std::int64_t chunk, bool last_microbatch) {
+  const ChunkTensors& c = chunks_[static_cast<std::size_t>(chunk)];
+  const LayerRange& range = shape_.range(stage_, chunk);
+  const std::uint32_t segment = writer_.begin_segment(
+      fmt::format("{}.{}", last_microbatch ? "backward_last" : "backward", chunk),
+      SegmentKind::kBackward, last_microbatch ? MicrobatchRole::kLast : MicrobatchRole::kAny);
+  writer_.set_phase(Phase::kBackward);
+  std::vector<std::int64_t> units(static_cast<std::size_t>(range.count));
+  std::iota(units.rbegin(), units.rend(), range.first);
+  parameters_.begin_pass(units, parameters_.gathers_each_pass());
+  parameters_.begin_backward(last_microbatch);
+  parameters_.hold(splits_);
+  if (has_head(chunk)) {
+    parameters_.open_gradients(head_unit());
+    head_backward(c.output, c.output_gradient);
+  } else {
+    receive("pipeline.receive_gradient", c.output_gradient, virtual_stage(chunk), false,
+            traits_.keeps_outputs ? std::optional(c.output) : std::nullopt);
+  }
+  TensorId from = c.output_gradient;
+  for (std::int64_t i = range.count - 1; i >= 0; --i) {
+    parameters_.use(range.first + i);
+    quantise_layer(range.first + i);
+    parameters_.open_gradients(range.first + i);
+    scope_ = fmt::format("layer.{}.input_", range.first + i);
+    const TensorId to =
+        i == 0 ? c.input_gradient : gradient("gradient", shape_.rows, shape_.model.hidden);
+    scope_.clear();
+    layer_backward(range.first + i, c.layers[static_cast<std::size_t>(i)], from, to);
+    from = to;
+  }
+  if (has_embedding(chunk)) {
+    if (!has_head(chunk) || head_unit() != kEmbeddingUnit) {
+      parameters_.open_gradients(kEmbeddingUnit);
+    }
+    embedding_backward(c.input_gradient);
+  } else {
+    send("pipeline.send_gradient", c.input_gradient, virtual_stage(chunk) - 1, false);
+  }
+  parameters_.end_backward();
+  writer_.end_segment();
+  return segment;
+}
+
+/// The weight gradients that the backward pass left, in its order.
+std::uint32_t TransformerStage::write_weights(std::int64_t chunk, bool last_microbatch) {
+  const std::uint32_t segment = writer_.begin_segment(
+      fmt::format("{}.{}", last_microbatch ? "weights_last" : "weights", chunk),
+      SegmentKind::kWeights, last_microbatch ? MicrobatchRole::kLast : MicrobatchRole::kAny);
+  writer_.set_phase(Phase::kBackward);
+  parameters_.hold(false);
+  parameters_.begin_backward(last_microbatch);
+  for (const Deferred& d : deferred_) {
+    parameters_.release(d.finished_before);
+    Product p = d.product;
+    p.name = d.name.c_str();
+    if (writer_.builder().tensor_at(p.a).rows < p.k) {  // a part of the rows
+      const Gathered x = gathered("layer.weight_gradient.gather", p.a, "gathered");
+      writer_.await(x.ready);
+      p.a = x.tensor;
+    }
+    gemm(p);
+  }
+  parameters_.release(parameters_.held());
+  parameters_.end_backward();
+  writer_.end_segment();
+  return segment;
+}
+
+/// Adds up the key and value columns of what tensor ranks with the same heads found, through one
+/// packed buffer.
+void TransformerStage::sum_key_value_gradients() {
+  const Format format = job_.formats.gradient;
+  const std::int64_t keys = 2 * shape_.kv_heads * shape_.model.head_dim;
+  std::vector<std::string> names;
+  for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
+    const LayerRange& range = shape_.range(stage_, chunk);
+    for (std::int64_t layer = range.first; layer < range.first + range.count; ++layer) {
+      names.push_back(fmt::format("layer.{}.attention.qkv.weight", layer));
+      if (gpt_) {
+        names.push_back(fmt::format("layer.{}.attention.qkv.bias", layer));
+      }
+    }
+  }
+  if (names.empty()) {
+    return;
+  }
+  std::int64_t rows = 0;
+  for (const std::string& name : names) {
+    rows += writer_.builder().tensor_at(parameter(name).gradient).rows;
+  }
+  const TensorId packed = writer_.workspace("key_value.gradients", rows, keys, format);
+  const auto copy = [&](const char* op, bool pack) {
+    std::int64_t row = 0;
+    for (const std::string& name : names) {
+      const TensorId gradient = parameter(name).gradient;
+      const std::int64_t count = writer_.builder().tensor_at(gradient).rows;
+      ColumnBlock block;
+      block.columns = keys;
+      (pack ? block.from_offset : block.to_offset) = shape_.query_width;
+      (pack ? block.from_pitch : block.to_pitch) = shape_.qkv_width;
+      (pack ? block.to_offset : block.from_offset) = row * keys;
+      (pack ? block.to_pitch : block.from_pitch) = keys;
+      row += count;
+      const std::int32_t blocks = writer_.builder().column_copy({block});
+      writer_.compute(OpKind::kCopyColumns, op, {count, keys})
+          .in({pack ? gradient : packed})
+          .out({pack ? packed : gradient})
+          .detail(blocks)
+          .format(format);
+    }
+  };
+  copy("gradients.key_value_pack", true);
+  OpWriter::Transfer t;
+  t.name = "gradients.key_value_sum";
+  t.elements = rows * keys;
+  t.in = t.out = {packed};
+  t.communicator = communicators_.key_value;
+  t.format = format;
+  writer_.transfer("compute", false, t);
+  copy("gradients.key_value_unpack", false);
+}
+
+/// Everything the backward passes have not exchanged yet.
+void TransformerStage::write_synchronisation() {
+  if (shape_.kv_copies > 1 && !job_.lora) {
+    writer_.set_phase(Phase::kGradientSync);
+    sum_key_value_gradients();
+  }
+  for (Bucket& bucket : parameters_.buckets()) {
+    writer_.set_phase(Phase::kGradientSync);
+    if (bucket.sum == GradientSum::kOverTensor) {
+      writer_.await(reduce_in_place("gradients.tensor_sum", bucket.gradients, bucket.elements, 0));
+    } else if (bucket.sum == GradientSum::kOverEnds) {
+      OpWriter::Transfer t;
+      writer_.await(bucket.synchronised);
+      t.name = "gradients.ends_sum";
+      t.elements = bucket.scattered ? bucket.shard : bucket.elements;
+      t.in = t.out = {bucket.scattered ? bucket.gradient_shard : bucket.gradients};
+      t.communicator = communicators_.ends;
+      t.format = job_.formats.gradient;
+      writer_.transfer("compute", false, t);
+    }
+    parameters_.complete_exchange(bucket);
+  }
+}
+
+void TransformerStage::call_in_order() {
+  ProgramBuilder& b = writer_.builder();
+  const bool exchanged = shape_.replicas > 1 || (shape_.experts && shape_.experts->replicas > 1);
+  const bool overlapped = job_.parallel.overlap.data && exchanged;
+  const std::uint32_t begin = writer_.begin_segment("begin", SegmentKind::kBegin);
+  write_begin();
+  writer_.end_segment();
+  const bool gathers_once = parameters_.gathers_first_pass() && !parameters_.gathers_each_pass();
+  std::vector<std::uint32_t> forward;
+  std::vector<std::uint32_t> forward_first;
+  std::vector<std::uint32_t> backward;
+  std::vector<std::uint32_t> backward_last;
+  std::vector<std::uint32_t> weights;
+  std::vector<std::uint32_t> weights_last;
+  for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
+    forward.push_back(write_forward(chunk, false));
+    forward_first.push_back(gathers_once ? write_forward(chunk, true) : forward.back());
+    if (shape_.inference) {
+      continue;
+    }
+    backward.push_back(write_backward(chunk, false));
+    const bool early = overlapped && !splits_;
+    backward_last.push_back(early ? write_backward(chunk, true) : backward.back());
+    if (splits_) {
+      weights.push_back(write_weights(chunk, false));
+      weights_last.push_back(overlapped ? write_weights(chunk, true) : weights.back());
+    }
+  }
+  const std::uint32_t finish = writer_.begin_segment("optimizer", SegmentKind::kFinish);
+  if (!shape_.inference) {
+    write_synchronisation();
+    parameters_.optimize();
+  }
+  writer_.end_segment();
+
+  const PipelineShape pipeline{static_cast<std::int32_t>(shape_.pipeline),
+                               static_cast<std::int32_t>(shape_.chunks),
+                               static_cast<std::int32_t>(shape_.microbatches)};
+  b.call(begin, 0);
+  for (const ScheduleStep& s :
+       pipeline_schedule(job_.parallel.schedule, pipeline, static_cast<std::int32_t>(stage_))) {
+    const auto chunk = static_cast<std::size_t>(s.chunk);
+    const bool last = s.microbatch + 1 == pipeline.microbatches;
+    if (s.pass == Pass::kForward) {
+      b.call(s.microbatch == 0 ? forward_first[chunk] : forward[chunk], s.microbatch);
+    } else if (shape_.inference) {
+      continue;
+    } else if (s.pass == Pass::kBackward) {
+      b.call(last ? backward_last[chunk] : backward[chunk], s.microbatch);
+    } else {
+      b.call(last ? weights_last[chunk] : weights[chunk], s.microbatch);
+    }
+  }
+  b.call(finish, 0);
+}
+
+}  // namespace stepcast::workloads

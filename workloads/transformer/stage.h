@@ -1,0 +1,390 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "core/job/framework_traits.h"
+#include "core/job/job.h"
+#include "workloads/op_writer.h"
+#include "workloads/transformer/stage_parameters.h"
+#include "workloads/transformer/shape.h"
+
+namespace stepcast::workloads {
+
+/// Indices into ExecutionGraph::communicators; -1 where the job needs none.
+struct TransformerCommunicators {
+  std::int32_t tensor = -1;
+  ReplicaGroup data;
+  std::int32_t forward = -1,
+               backward = -1;  ///< along the pipeline; two when they have streams of their own
+  std::int32_t context = -1;
+  std::int32_t ring = -1;       ///< what stands for neighbours of the context ring
+  std::int32_t ends = -1;       ///< first and last stage, for tied embeddings
+  std::int32_t expert = -1;     ///< ranks with different experts
+  std::int32_t key_value = -1;  ///< tensor ranks with the same key and value heads
+  ReplicaGroup expert_data;     ///< ranks with the same experts
+};
+
+/// Writes the program of one pipeline stage (all tensor and data ranks of a stage have equal
+/// programs). Row-major activations [tokens, width]; the residual stream has `rows` rows: all
+/// tokens, or this rank's part under sequence parallelism, where gathers and reduce-scatters stand
+/// in the place of all-reduces.
+class TransformerStage {
+ public:
+  TransformerStage(const Job& job, const TransformerShape& shape,
+                   const TransformerCommunicators& communicators, std::int32_t stage,
+                   Format products);
+  Program write() &&;
+
+ private:
+  /// What the backward pass of a layer's experts reads.
+  struct ExpertTensors {
+    TensorId logits = 0, probabilities = 0;  ///< of all experts, by token
+    TensorId input = 0, fc1 = 0, activated = 0;
+    TensorId output = 0;  ///< copies back on the rank of their tokens
+    TensorId shared_fc1 = 0, shared_activated = 0;
+    std::int32_t routing = -1;
+  };
+  /// What the backward pass of latent attention reads: narrow vectors before and after their norms,
+  /// those of the key with its rotary columns.
+  struct LatentTensors {
+    TensorId query = 0, query_norm = 0, query_statistics = 0;
+    TensorId key = 0, key_norm = 0, key_statistics = 0;
+  };
+  using Masks = std::vector<TensorId>;  ///< none without dropout
+  /// A low-rank adapter: what the backward pass reads of it.
+  struct Adapter {
+    std::string parameter, op;  ///< "layer.3.attention.qkv", "lora.qkv"
+    std::int64_t inputs = 0, outputs = 0;
+    bool by_rows = false;  ///< tensor ranks hold rows of its first matrix, as of the base's
+    TensorId low = 0;      ///< between its two matrices
+    TensorId dropped = 0, mask = 0;  ///< its input, with dropout
+  };
+  struct Adapters {
+    std::optional<Adapter> qkv, projection, fc1, fc2;
+  };
+  /// What the backward pass of a layer reads: per micro-batch when kept, temporaries when
+  /// recomputed.
+  struct LayerTensors {
+    TensorId input = 0, norm1 = 0, norm1_statistics = 0, qkv = 0, attention = 0;
+    TensorId log_sum_exp = 0;  ///< of fused attention
+    TensorId scores = 0;       ///< of unfused attention
+    /// Of dropout: what it leaves of the scores, and a byte of mask for each value it acts on.
+    Masks dropped_scores, attention_masks, mlp_masks;
+    TensorId cache = 0;  ///< inference: keys and values, those of this pass appended
+    TensorId middle = 0, norm2 = 0, norm2_statistics = 0, fc1 = 0, activated = 0;
+    LatentTensors latent;
+    ExpertTensors experts;
+    Adapters adapters;
+    std::vector<TensorId> products;  ///< kept where the rest of the layer is made again op by op
+    bool recompute_layer = false, recompute_attention = false, recompute_ops = false;
+    bool recompute_mlp = false, recompute_norms = false;
+    std::int32_t window =
+        -1;  ///< keys a query sees, as the attention ops have it; -1: all before it
+  };
+  /// Residual stream into and out of a chunk, and its gradients; sent and received instances are
+  /// per micro-batch.
+  struct ChunkTensors {
+    TensorId input = 0, output = 0, output_gradient = 0, input_gradient = 0;
+    std::vector<LayerTensors> layers;
+  };
+  struct EndTensors {
+    TensorId norm = 0, norm_statistics = 0, logits = 0;
+    TensorId input_gradient = 0, weight_gradient = 0;  ///< of a loss in chunks
+    TensorId embedding_mask = 0;  ///< of dropout after the embedding, which nothing recomputes
+  };
+  /// All rows of a tensor split by rows: itself without sequence parallelism.
+  struct Gathered {
+    TensorId tensor;
+    OpWriter::Event ready = -1;
+    std::vector<OpWriter::Event> pieces = {};  ///< of the other ranks' rows, where they are cut up
+  };
+  struct NormGradient {
+    TensorId branch, input, statistics, residual, out;
+  };
+
+  // Parameters (transformer_parameters.cpp).
+  void declare_parameters();
+  std::vector<ParameterSpec> chunk_parameters(std::int64_t chunk) const;
+  void add_layer_parameters(std::int64_t layer, std::vector<ParameterSpec>& specs) const;
+  void add_embedding_parameters(std::vector<ParameterSpec>& specs) const;
+
+  // Layers (transformer_layer.cpp, transformer_layer_backward.cpp).
+  void layer_forward(std::int64_t layer, const LayerTensors& t, TensorId output);
+  void attention_forward(const LayerTensors& t);
+
+  // Low-rank adapters (transformer_lora.cpp).
+  void freeze(std::vector<ParameterSpec>& specs, std::size_t first, bool of_layer) const;
+  void add_adapter_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
+  Adapter adapter(bool keep, const std::string& at, const char* name, std::int64_t inputs,
+                  std::int64_t outputs, bool by_rows);
+  void adapter_tensors(const std::string& at, bool keep, LayerTensors& t);
+  /// What its ops work on: columns between its matrices, tokens, rows of its output, bytes of an
+  /// element.
+  struct AdapterExtent {
+    const Adapter& adapter;
+    std::int64_t rank, tokens, rows;
+    double each;
+  };
+  [[nodiscard]] AdapterExtent extent_of(const Adapter& a) const;
+  void pass_over(const std::string& name, std::int64_t rows, std::int64_t columns,
+                 const std::vector<TensorId>& in, const std::vector<TensorId>& out, double read,
+                 double written);
+  void adapter_forward(const std::optional<Adapter>& adapter, TensorId in, TensorId out);
+  void adapter_backward(const std::optional<Adapter>& adapter, TensorId in,
+                        TensorId output_gradient, TensorId input_gradient);
+  /// Does anything read the input of this matrix in the backward pass: its own gradient, or an
+  /// adapter's?
+  [[nodiscard]] bool keeps_input(bool Lora::*adapter) const {
+    return !job_.lora || ((*job_.lora).*adapter && job_.lora->dropout == 0);
+  }
+  [[nodiscard]] bool trains(const std::string& name) const {
+    return parameter(name).gradient != kNoGradient;
+  }
+
+  // Recomputation per op (transformer_recompute.cpp).
+  void keep_products(const std::string& at, LayerTensors& t);
+  void products_again(std::int64_t layer, const LayerTensors& t);
+
+  // Context parallelism and cached tokens (transformer_context.cpp).
+  struct Attend {
+    OpKind kind;
+    std::int64_t batch, heads, kv_heads, queries, keys;
+    std::vector<TensorId> in, out;
+  };
+  void attend(const Attend& a);
+  void attend_within(const Attend& a, std::int32_t window);
+  void context_forward(const LayerTensors& t);
+  void context_backward(const LayerTensors& t, TensorId d_attention, TensorId d_qkv);
+  OpWriter::Event shift(const char* name, std::int64_t elements, TensorId from, TensorId to);
+  void exchange_context(OpKind kind, const char* name, std::int64_t elements, TensorId from,
+                        TensorId to);
+  void merge_partial(TensorId partial, TensorId into, std::int64_t parts);
+  TensorId ring_block(std::int64_t step, std::int64_t elements);
+  void layer_backward(std::int64_t layer, const LayerTensors& t, TensorId output_gradient,
+                      TensorId input_gradient);
+  void feed_forward_forward(const std::string& prefix, const LayerTensors& t, TensorId output);
+  void feed_forward_backward(const std::string& prefix, const LayerTensors& t,
+                             TensorId output_gradient);
+  /// The matrices of one feed-forward block, on all tokens.
+  struct FeedForward {
+    std::string name;       ///< of its ops: "layer.mlp"
+    std::string parameter;  ///< of its parameters: "layer.3.mlp"
+    TensorId fc1, activated;
+    std::int64_t width;  ///< of this rank's part
+    bool biases;
+    std::uint8_t flags;  ///< kAccumulate: adds to what its last product writes
+    const Adapters* adapters = nullptr;
+    TensorId own_gradient = 0;  ///< of the block's output, this rank's rows
+  };
+  void mlp_in(const FeedForward& f, const Gathered& input);
+  /// The second product, and what `sum` names: the sum over tensor ranks.
+  Gathered mlp_out(const FeedForward& f, TensorId partial, const char* sum = nullptr);
+  void attention_backward(const std::string& prefix, const LayerTensors& t,
+                          TensorId input_gradient);
+  void parallel_backward(const std::string& prefix, const LayerTensors& t, TensorId output_gradient,
+                         TensorId input_gradient);
+  void qkv_forward(const std::string& prefix, const LayerTensors& t);
+  /// From the gradient of the layer's middle to that of the attention's q, k and v.
+  TensorId core_backward(const std::string& prefix, const LayerTensors& t, const Gathered& dy);
+  /// Through the matrix of q, k and v; the input's gradient is added to or written into `partial`
+  /// and, with `reduces`, the adapters beside it, summed over tensor ranks.
+  Gathered qkv_backward(const std::string& prefix, TensorId d_qkv, const Gathered& x,
+                        TensorId partial, const Adapters* reduces);
+
+  // Multi-head latent attention (transformer_mla.cpp).
+  LatentTensors latent_tensors(const std::string& at, bool keep);
+  void add_latent_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
+  void latent_forward(const std::string& at, const LayerTensors& t);
+  TensorId latent_backward(const std::string& at, const LayerTensors& t, TensorId d_qkv);
+
+  // Experts (transformer_moe.cpp).
+  ExpertTensors expert_tensors(std::int64_t layer, const std::string& at, bool keep,
+                               bool keep_activated);
+  void add_expert_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
+  void experts_forward(const std::string& at, const LayerTensors& t, TensorId output);
+  void experts_backward(const std::string& at, const LayerTensors& t, TensorId output_gradient);
+  /// Work of the shared experts beside the exchanges of the routed ones; nothing where in order.
+  struct BesideExchanges {
+    std::function<void()> there = [] {}, back = [] {};
+  };
+  void routed_forward(const std::string& at, const LayerTensors& t, TensorId output,
+                      const BesideExchanges& beside);
+  void routed_backward(const std::string& at, const LayerTensors& t, TensorId output_gradient,
+                       TensorId input_gradient, const BesideExchanges& beside);
+  std::vector<OpWriter::Event> send_copies(const std::string& name, TensorId copies, TensorId rows);
+  TensorId received(TensorId rows);
+  void to_experts(const std::string& name, TensorId copies, TensorId rows, std::int64_t part);
+  OpWriter::Event from_experts(const std::string& name, TensorId rows, TensorId copies,
+                               std::int64_t part);
+  void narrow_copies(const std::string& name, TensorId copies);
+  TensorId rows_returned();
+  [[nodiscard]] bool experts_are_near() const;
+  [[nodiscard]] bool experts_apart() const;
+  [[nodiscard]] bool sorts_copies() const;
+  OpWriter::Event exchange_copies(const std::string& name, TensorId from, TensorId to, CopyWay way,
+                                  std::int64_t part);
+  void move_rows(OpKind kind, const char* name, TensorId from, TensorId to, std::int64_t part);
+  void sort_copies(const std::string& name, CopyWay way, TensorId from, TensorId to,
+                   std::int64_t part);
+  std::int32_t add_routing(std::int64_t layer);
+  [[nodiscard]] FeedForward shared_experts(const std::string& at, const ExpertTensors& t) const;
+
+  // Embedding (transformer_ends.cpp), head and loss (transformer_head.cpp).
+  OpWriter::Event embedding_forward(TensorId output, bool alone);
+  void embedding_backward(TensorId gradient);
+  void head_forward(TensorId input);
+  void plan_head();
+  TensorId product_logits();
+  void copy_logits(const char* name, TensorId from, TensorId to);
+  void widen_logits(TensorId logits);
+  void narrow_logits();
+  void loss_and_gradient(std::int64_t rows);
+  void eager_loss();
+  void head_backward(TensorId input, TensorId input_gradient);
+
+  // Shared pieces (transformer_pieces.cpp).
+  [[nodiscard]] const ProgramBuilder::Parameter& parameter(const std::string& name) const {
+    return parameters_.at(name);
+  }
+  struct Product {
+    const char* name;
+    std::int64_t m, n, k;
+    TensorId a, b, c;
+    std::uint8_t flags = 0;
+  };
+  void gemm(const Product& p);
+  void gemm(const Product& p, const Gathered& a);
+  void gemm_rows(const Product& p, std::int64_t rows);
+  void gemm_and_add(const Product& p);
+  [[nodiscard]] std::int64_t columns_of(TensorId id) {
+    return writer_.builder().tensor_at(id).columns;
+  }
+  /// Products of layers in a narrow format read quantised copies: of weights made once a step, of
+  /// activations and their gradients where they are first used, the transposed copy for the weight
+  /// gradient with them; what they write stays wide.
+  void narrow(OpWriter::OpEdit& op, std::string_view name, double written);
+  void quantise(const char* name, TensorId values, std::int64_t parts = 1);
+  /// A pass that reads values and writes narrow ones.
+  void cast(const std::string& name, TensorId values, double bytes_read, double copies,
+            std::int64_t parts = 1);
+  /// Products find these values in their format (FrameworkTraits::fused_quantise).
+  void set_narrow(TensorId values, bool narrow);
+  [[nodiscard]] bool holds_narrow(TensorId values) const { return narrowed_.contains(values); }
+  [[nodiscard]] bool fuses_quantise() const {
+    return traits_.fused_quantise && products_ != compute_ && !splits_;
+  }
+  /// Copies for both passes, plain and transposed: of all weights, kept, or in a buffer for a
+  /// layer.
+  void quantise_weights();
+  void quantise_layer(std::int64_t layer);
+  void dequantise_layer(const std::string& at);
+  [[nodiscard]] bool is_narrow(std::string_view name) const;
+  [[nodiscard]] bool is_narrow_weight(std::string_view name) const;
+  /// One product per expert held here, of the rows of a part together: m rows of each (k of each in
+  /// a weight gradient).
+  void expert_gemm(const Product& p, std::int64_t part);
+  /// `narrow`: only products of layers read it, so it may be written in their format.
+  void norm_forward(const char* name, const std::string& parameter_name, TensorId x, TensorId y,
+                    TensorId statistics, bool narrow = false);
+  void norm_backward(const char* name, const std::string& parameter_name, const NormGradient& g);
+  void bias_gradient(const char* name, const std::string& parameter_name, TensorId gradient,
+                     std::int64_t rows, std::int64_t columns, const Masks& masks = {});
+  void drop(const char* name, TensorId values, const Masks& read, const Masks& made);
+  void add(const char* name, TensorId residual, TensorId branch, const std::string& bias,
+           TensorId out, const Masks& masks);
+  Gathered mlp_backward(const FeedForward& f, const Gathered& output_gradient,
+                        const Gathered& input, TensorId partial);
+  TensorId norm_again(const char* name, const std::string& parameter_name, const LayerTensors& t,
+                      TensorId output);
+  TensorId mlp_middle_gradient(const FeedForward& f);
+  void mlp_out_backward(const FeedForward& f, const Gathered& output_gradient);
+  Gathered mlp_in_backward(const FeedForward& f, const Gathered& input, TensorId partial);
+  Gathered gathered(const char* name, TensorId part, const char* workspace, bool cut = false);
+  /// For a product that comes next: rank by rank where transfers are cut up.
+  Gathered gathered_for_product(const char* name, TensorId part, const char* workspace);
+  [[nodiscard]] bool cuts_transfers() const {
+    return job_.parallel.overlap.tensor_products && shape_.sequence_parallel && shape_.tensor > 1;
+  }
+  /// A gradient that a weight gradient needs: a workspace, or one per layer and micro-batch where
+  /// weight gradients wait.
+  TensorId gradient(const std::string& name, std::int64_t rows, std::int64_t columns);
+  [[nodiscard]] bool deferrable(const Product& p);
+  [[nodiscard]] bool deferring() const { return splits_ && !scope_.empty(); }
+  /// Sum of partial products [tokens, hidden] over the tensor ranks; this rank's rows of it.
+  Gathered reduced(const char* name, TensorId partial, const char* workspace = "reduced");
+  /// The sum of what the product makes.
+  Gathered reduced(const char* name, const Product& p);
+  OpWriter::Event reduce_in_place(const char* name, TensorId values, std::int64_t elements,
+                                  std::uint8_t variant);
+  TensorId kept(bool keep, const std::string& name, std::int64_t rows, std::int64_t columns,
+                Format format);
+
+  // The stage's step (transformer_stage.cpp).
+  void plan_tensors();
+  LayerTensors layer_tensors(std::int64_t layer, std::int64_t index_in_stage);
+  void write_begin();
+  std::uint32_t write_forward(std::int64_t chunk, bool first_microbatch);
+  std::uint32_t write_backward(std::int64_t chunk, bool last_microbatch);
+  std::uint32_t write_weights(std::int64_t chunk, bool last_microbatch);
+  void write_synchronisation();
+  void sum_key_value_gradients();
+  void call_in_order();
+  void send(const char* name, TensorId tensor, std::int64_t virtual_stage, bool forward,
+            OpWriter::Event after = -1);
+  /// `kept`: a tensor whose life ends with the message.
+  void receive(const char* name, TensorId tensor, std::int64_t virtual_stage, bool forward,
+               std::optional<TensorId> kept = {});
+  [[nodiscard]] std::int64_t virtual_stage(std::int64_t chunk) const {
+    return chunk * shape_.pipeline + stage_;
+  }
+  [[nodiscard]] bool has_embedding(std::int64_t chunk) const { return virtual_stage(chunk) == 0; }
+  [[nodiscard]] bool has_head(std::int64_t chunk) const {
+    return virtual_stage(chunk) == shape_.pipeline * shape_.chunks - 1;
+  }
+  /// Without a pipeline tied embeddings are one parameter, used at both ends.
+  [[nodiscard]] std::int64_t head_unit() const {
+    return shape_.model.tied_embeddings && shape_.pipeline == 1 ? kEmbeddingUnit : kHeadUnit;
+  }
+  [[nodiscard]] bool dropout() const { return shape_.model.dropout && !shape_.inference; }
+  /// Parts of activations along the pipeline, gathered by the receiving tensor ranks.
+  [[nodiscard]] bool scatter_gather() const {
+    return traits_.scatter_gather && shape_.tensor > 1 && !shape_.sequence_parallel;
+  }
+  [[nodiscard]] const char* head_weight() const {
+    return shape_.model.tied_embeddings ? "embedding.weight" : "head.weight";
+  }
+
+  const Job& job_;
+  const TransformerShape& shape_;
+  TransformerCommunicators communicators_;
+  std::int64_t stage_;
+  OpWriter writer_;
+  StageParameters parameters_;
+  std::vector<ChunkTensors> chunks_;
+  EndTensors ends_;
+  FrameworkTraits traits_ = framework_traits(job_.system);
+  Format compute_;   ///< of activations and weights
+  Format products_;  ///< of the layers' matrix products: `compute_` or narrower
+  bool gpt_;
+  std::unordered_set<TensorId> narrowed_;
+  std::int32_t routing_ = -1;  ///< of the layer whose experts are being written
+
+  // A schedule that splits weight gradients from the backward pass: products left to a pass of
+  // their own, whose operands are per micro-batch then. (MoE and latent products stay.)
+  struct Deferred {
+    std::string name;
+    Product product;
+    std::size_t finished_before = 0;  ///< parameters whose gradients were finished before it
+  };
+  bool splits_;
+  std::string scope_;  ///< layer whose backward pass is being written
+  std::vector<Deferred> deferred_;
+  std::unordered_map<std::string, TensorId> gradients_;
+};
+
+}  // namespace stepcast::workloads

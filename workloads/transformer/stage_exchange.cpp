@@ -1,0 +1,266 @@
+#include <algorithm>
+#include <utility>
+
+#include "workloads/transformer/stage_parameters.h"
+
+// How gradients are summed over the replicas, sharded weights gathered, and weights updated.
+namespace stepcast::workloads {
+namespace {
+
+constexpr const char* kDataStream = "data";
+
+}  // namespace
+
+bool StageParameters::gathers_each_pass() const {
+  return job_.parallel.zero == 3 && job_.parallel.zero_reshard;
+}
+
+bool StageParameters::gathers_ahead() const {
+  const Parallel& p = job_.parallel;
+  return p.overlap.parameters && (p.zero == 1 || p.zero == 2);
+}
+
+bool StageParameters::gathers_first_pass() const {
+  return job_.parallel.zero == 3 || gathers_ahead();
+}
+
+void StageParameters::gather(Bucket& bucket) {
+  OpWriter::Transfer t;
+  t.kind = OpKind::kAllGather;
+  t.name = "weights.gather";
+  t.elements = bucket.elements;
+  t.in = {bucket.weight_shard};
+  t.out = {bucket.weights};
+  t.communicator = replicas(bucket.replicas).inside;
+  t.format = weight_format(bucket.sum);
+  const auto done = writer_.transfer(kDataStream, job_.parallel.overlap.data, t);
+  if (!gather_events_.empty()) {
+    gather_events_.back().push_back(done);
+  }
+}
+
+void StageParameters::gather_unit(std::size_t index) {
+  if (index >= pass_.size()) {
+    return;
+  }
+  gather_events_.emplace_back();
+  for (Bucket& bucket : buckets_) {
+    const bool ahead = gathers_ahead() && bucket.shard != bucket.elements;
+    if (bucket.gathered ? bucket.unit == pass_[index] : ahead && bucket.first_use == pass_[index]) {
+      gather(bucket);
+      bucket.gathered_ahead = ahead;
+    }
+  }
+}
+
+void StageParameters::begin_pass(std::vector<std::int64_t> units, bool gather) {
+  pass_ = gather ? std::move(units) : std::vector<std::int64_t>{};
+  gather_events_.clear();
+  next_ = 0;
+  if (job_.parallel.overlap.data) {
+    gather_unit(0);
+  }
+}
+
+void StageParameters::use(std::int64_t unit) {
+  if (next_ >= pass_.size() || pass_[next_] != unit) {
+    return;  // still there
+  }
+  gather_unit(job_.parallel.overlap.data ? next_ + 1 : next_);
+  for (const OpWriter::Event e : gather_events_[next_]) {
+    writer_.await(e);
+  }
+  copy_gathered(unit);
+  ++next_;
+}
+
+/// From the buffer of the gather to the matrices that products read.
+void StageParameters::copy_gathered(std::int64_t unit) {
+  if (!traits_.copies_gathered || shape_.shards == 1) {
+    return;
+  }
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.gathered && bucket.unit == unit) {
+      const Bytes all = format_bytes(job_.formats.compute, 1, bucket.elements);
+      writer_.compute(OpKind::kCast, "weights.copy", {bucket.elements})
+          .in({bucket.weights})
+          .out({bucket.weights})
+          .work(Flops(0), all, all);
+    }
+  }
+}
+
+/// What a framework does to whole gradients before they leave as shards.
+void StageParameters::pass_over_gradients(const Bucket& bucket) {
+  if (traits_.gradient_passes <= 0 || job_.parallel.zero < 3) {
+    return;
+  }
+  const double passes = traits_.gradient_passes;
+  writer_.compute(OpKind::kCast, "gradients.copy", {bucket.elements})
+      .in({bucket.gradients})
+      .out({bucket.gradients})
+      .work(Flops(0), format_bytes(job_.formats.compute, 1, bucket.elements) * passes,
+            format_bytes(job_.formats.gradient, 1, bucket.elements) * passes);
+}
+
+void StageParameters::begin_backward(bool last_microbatch) {
+  in_backward_ = true;
+  overlapping_ = last_microbatch && job_.parallel.overlap.data;
+  for (Bucket& bucket : buckets_) {
+    bucket.open = bucket.parameters;
+  }
+}
+
+void StageParameters::open_gradients(std::int64_t unit) {
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.scattered && bucket.unit == unit) {
+      writer_.await(bucket.gradients_free);
+      writer_.compute(OpKind::kFill, "gradients.zero", {bucket.elements})
+          .out({bucket.gradients})
+          .format(job_.formats.gradient);
+    }
+  }
+}
+
+void StageParameters::hold(bool held) {
+  holding_ = held;
+  if (held) {
+    held_.clear();
+  }
+  released_ = 0;
+}
+
+void StageParameters::release(std::size_t count) {
+  while (released_ < count) {
+    finished(held_[released_++]);
+  }
+}
+
+void StageParameters::finished(const std::string& name) {
+  if (holding_) {
+    held_.push_back(name);
+    return;
+  }
+  if (!in_backward_) {
+    return;
+  }
+  Bucket& bucket = buckets_[bucket_of_.at(name)];
+  if (!bucket.trained || --bucket.open > 0) {
+    return;
+  }
+  if (bucket.scattered || (overlapping_ && bucket.sum == GradientSum::kNone)) {
+    exchange(bucket);
+  }
+}
+
+void StageParameters::zero_gradients() {
+  for (const Bucket& bucket : buckets_) {
+    if (!bucket.trained || (bucket.scattered && shape_.microbatches == 1)) {
+      continue;  // written whole by the only reduce-scatter
+    }
+    writer_
+        .compute(OpKind::kFill, "gradients.zero",
+                 {bucket.scattered ? bucket.shard : bucket.elements})
+        .out({bucket.scattered ? bucket.gradient_shard : bucket.gradients})
+        .format(job_.formats.gradient);
+  }
+}
+
+void StageParameters::exchange(Bucket& bucket) {
+  const ReplicaGroup& group = replicas(bucket.replicas);
+  if (group.replicas == 1) {
+    return;
+  }
+  const bool overlap = job_.parallel.overlap.data;
+  const bool shards = bucket.shard != bucket.elements;
+  const bool adds = bucket.scattered && shape_.microbatches > 1;
+  OpWriter::Transfer t;
+  t.kind = shards ? OpKind::kReduceScatter : OpKind::kAllReduce;
+  t.name = "gradients.exchange";
+  t.elements = bucket.elements;
+  t.in = {bucket.gradients};
+  t.out = {adds ? bucket.fresh : bucket.gradient_shard};
+  t.communicator = shards ? group.inside : group.all;
+  t.format = job_.formats.gradient;
+  t.event = bucket.gradients_free;
+  writer_.set_phase(Phase::kGradientSync);
+  if (shards) {
+    pass_over_gradients(bucket);
+  }
+  bucket.synchronised = writer_.transfer(kDataStream, overlap, t);
+  if (adds) {
+    OpWriter::Transfer sum;
+    sum.kind = OpKind::kAdd;
+    sum.name = "gradients.accumulate";
+    sum.elements = bucket.shard;
+    sum.in = {bucket.gradient_shard, bucket.fresh};
+    sum.out = {bucket.gradient_shard};
+    sum.format = job_.formats.gradient;
+    sum.after_compute = false;
+    bucket.synchronised = writer_.transfer(kDataStream, overlap, sum);
+  }
+  bucket.exchanged = true;
+  if (shards && group.across >= 0) {
+    bucket.exchanged = overlapping_ || !bucket.scattered;
+    if (bucket.exchanged) {
+      sum_replicas(bucket);
+    }
+  }
+  writer_.set_phase(Phase::kBackward);
+}
+
+/// HSDP: the same shard on every replica.
+void StageParameters::sum_replicas(Bucket& bucket) {
+  OpWriter::Transfer t;
+  t.name = "gradients.replicas";
+  t.elements = bucket.shard;
+  t.in = t.out = {bucket.gradient_shard};
+  t.communicator = replicas(bucket.replicas).across;
+  t.format = job_.formats.gradient;
+  bucket.synchronised = writer_.transfer(kDataStream, job_.parallel.overlap.data, t);
+}
+
+void StageParameters::complete_exchange(Bucket& bucket) {
+  if (!bucket.trained || bucket.exchanged || replicas(bucket.replicas).replicas == 1) {
+    return;
+  }
+  if (bucket.scattered) {
+    sum_replicas(bucket);
+  } else {
+    exchange(bucket);
+  }
+}
+
+void StageParameters::optimize() {
+  const bool mixed = !full_precision(job_.formats.compute);
+  const double gradient = bits_per_element(job_.formats.gradient) / 8;
+  const double weight = bits_per_element(job_.formats.compute) / 8;
+  const double state = bits_per_element(job_.formats.moments) / 8;
+  const double master = mixed ? bits_per_element(job_.formats.master) / 8 : weight;
+  gather_events_.clear();
+  writer_.set_phase(Phase::kOptimizer);
+  for (Bucket& bucket : buckets_) {
+    if (!bucket.trained) {
+      continue;
+    }
+    std::vector<TensorId> out{bucket.weight_shard};
+    out.insert(out.end(), bucket.states.begin(), bucket.states.end());
+    writer_.await(bucket.synchronised);
+    auto update = writer_.compute(OpKind::kOptimizer, "optimizer", {bucket.shard});
+    update.in({bucket.gradient_shard})
+        .out(out)
+        .format(Format::kFp32)
+        .variant(static_cast<std::uint8_t>(job_.dense_optimizer));
+    // Per element: the gradient, states and (with narrow weights) the master copy; the narrow
+    // weights are written too.
+    const double n = static_cast<double>(bucket.shard);
+    const double kept = state * static_cast<double>(bucket.states.size()) + master;
+    update.work(update.op().flops, Bytes(n * (gradient + kept)),
+                Bytes(n * (kept + (mixed ? weight : 0))));
+    if (bucket.shard != bucket.elements && !bucket.gathered && !bucket.gathered_ahead) {
+      gather(bucket);
+    }
+  }
+}
+
+}  // namespace stepcast::workloads
