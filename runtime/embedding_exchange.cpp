@@ -93,7 +93,7 @@ EmbeddingExchange::EmbeddingExchange(const ExecutionGraph& graph, std::int32_t i
     const EmbeddingSlice& of = layout.slices[s];
     if (of.row_split() && of.split == Split::kBlock) {
       for (std::int64_t i = 0; i <= of.members(); ++i) {
-        boundaries[s].push_back(std::min(i * of.block(), of.rows));
+        boundaries[s].push_back(of.row_rule().part(i).first - of.first_row);
       }
     }
   }

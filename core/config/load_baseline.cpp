@@ -6,13 +6,13 @@
 namespace stepcast::config {
 namespace {
 
-constexpr double kMostSeconds = 1e9;
-constexpr double kMost = 1e18;
+constexpr double kLargestTimeSeconds = 1e9;
+constexpr double kLargestNumber = 1e18;
 
 std::vector<double> numbers_from(const Value& v, std::size_t count) {
   std::vector<double> numbers;
   for (const Value& item : v.items("a list of seconds, one per run", 1)) {
-    numbers.push_back(item.number(0, kMostSeconds));
+    numbers.push_back(item.number(0, kLargestTimeSeconds));
   }
   if (numbers.size() != count) {
     v.refuse(fmt::format("found {} values; expected one per run, {}", numbers.size(), count));
@@ -36,7 +36,7 @@ BaselineRange range_from(const Value& v) {
   if (ends.size() != 2) {
     v.fail("[least, most] over all steps");
   }
-  const BaselineRange range{ends[0].number(0, kMost), ends[1].number(0, kMost)};
+  const BaselineRange range{ends[0].number(0, kLargestNumber), ends[1].number(0, kLargestNumber)};
   if (range.high < range.low) {
     v.fail("[least, most] in this order");
   }

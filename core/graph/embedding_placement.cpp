@@ -37,31 +37,27 @@ std::string name_of(EmbeddingRoute r) {
   return level_of(r) == 0 ? std::string(kind) : fmt::format("{}_{}", kind, level_of(r) + 1);
 }
 
-std::int64_t RowSplit::held(std::int64_t position) const {
-  if (members <= 1 || split == Split::kReplicate) {
-    return rows;
+HeldRows RowSplit::part(std::int64_t position) const {
+  if (!splits()) {
+    return {first_row, rows, 1};
   }
   if (split == Split::kStripe) {
-    return std::max<std::int64_t>(0, (rows - position + members - 1) / members);
+    const std::int64_t held = std::max<std::int64_t>(0, (rows - position + members - 1) / members);
+    return {first_row + std::min(position, rows), held, members};
   }
-  const std::int64_t block = (rows + members - 1) / members;
-  return std::clamp<std::int64_t>(rows - position * block, 0, block);
+  const std::int64_t before = std::min(position * block(), rows);
+  return {first_row + before, std::min(block(), rows - before), 1};
 }
 
-std::int64_t EmbeddingSlice::block() const { return (rows + members() - 1) / members(); }
+RowSplit row_split(const PlanShard& shard, std::int64_t members) {
+  return {.first_row = shard.rows[0],
+          .rows = shard.rows[1] - shard.rows[0],
+          .split = shard.split,
+          .members = members};
+}
 
 HeldRows held_rows(const EmbeddingSlice& slice, std::int32_t rank) {
-  if (!slice.row_split()) {
-    return {slice.first_row, slice.rows, 1};
-  }
-  const std::int64_t members = slice.members();
-  const std::int64_t position = slice.position(rank);
-  const RowSplit split{.rows = slice.rows, .split = slice.split, .members = members};
-  const std::int64_t held = split.held(position);
-  if (slice.split == Split::kStripe) {
-    return {slice.first_row + position, held, members};
-  }
-  return {slice.first_row + std::min(position * slice.block(), slice.rows), held, 1};
+  return slice.row_rule().part(slice.position(rank));
 }
 
 std::vector<std::int32_t> EmbeddingPlacement::held_by(std::int32_t rank,

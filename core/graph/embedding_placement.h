@@ -10,7 +10,16 @@
 
 namespace stepcast {
 
-/// Rows [first_row, first_row + rows) of a table, split over the members of a group.
+/// The rows that one member of a group holds: first, first + stride, ...
+struct HeldRows {
+  std::int64_t first = 0;
+  std::int64_t rows = 0;
+  std::int64_t stride = 1;
+};
+
+/// Rows [first_row, first_row + rows) of a table, split over the members of a group: the one place
+/// that knows the rule. Block: member i holds the i-th block of ceil(rows / members) rows; the last
+/// members may hold fewer or none. Stripe: rows i, i + members, ... Replicate: all rows.
 struct RowSplit {
   std::int64_t first_row = 0;
   std::int64_t rows = 0;
@@ -19,9 +28,21 @@ struct RowSplit {
   std::int64_t members = 1;
   bool frequency_order = false;  ///< rows stand in order of popularity
   bool own_order = false;        ///< in one that a plan brings; the hottest are known by position
-  /// Rows that one member holds.
-  [[nodiscard]] std::int64_t held(std::int64_t position) const;
+  /// Ids go to the member that owns their row.
+  [[nodiscard]] bool splits() const { return members > 1 && split != Split::kReplicate; }
+  /// Rows per member of a block split: ceil(rows / members).
+  [[nodiscard]] std::int64_t block() const { return (rows + members - 1) / members; }
+  /// Rows that one member holds, numbered as the table's.
+  [[nodiscard]] HeldRows part(std::int64_t position) const;
+  [[nodiscard]] std::int64_t held(std::int64_t position) const { return part(position).rows; }
+  /// The member that holds row `first_row + offset`.
+  [[nodiscard]] std::int64_t owner(std::int64_t offset) const {
+    return !splits() ? 0 : split == Split::kStripe ? offset % members : offset / block();
+  }
 };
+
+/// A shard of a plan over a group of `members` ranks.
+RowSplit row_split(const PlanShard& shard, std::int64_t members);
 
 /// How looked-up values reach the ranks whose samples need them. Routes inside groups of ranks
 /// exist once for each size of groups in a plan (EmbeddingPlacement::group_sizes): `at_level`.
@@ -123,6 +144,14 @@ struct EmbeddingSlice {
   }
   /// Ids whose owner depends on the row.
   [[nodiscard]] bool row_split() const { return members() > 1 && split != Split::kReplicate; }
+  /// How its rows are split over the members of one group.
+  [[nodiscard]] RowSplit row_rule() const {
+    return {.first_row = first_row,
+            .rows = rows,
+            .table_rows = table_rows,
+            .split = split,
+            .members = members()};
+  }
   /// Holds part of the table's rows only.
   [[nodiscard]] bool row_range() const { return rows < table_rows; }
   /// A bag's rows may lie in several places.
@@ -137,16 +166,9 @@ struct EmbeddingSlice {
   [[nodiscard]] bool serves(std::int32_t holder, std::int32_t rank) const {
     return copies == 1 || holder / members() == rank / members();
   }
-  /// Rows per member of a block split: ceil(rows / members).
-  [[nodiscard]] std::int64_t block() const;
 };
 
-/// The rows of a slice that one rank holds: first, first + stride, ...
-struct HeldRows {
-  std::int64_t first = 0;
-  std::int64_t rows = 0;
-  std::int64_t stride = 1;
-};
+/// The rows of a slice that one rank holds.
 HeldRows held_rows(const EmbeddingSlice& slice, std::int32_t rank);
 
 /// Which rows and columns of which table are held where, in which tier, in how many copies, and how

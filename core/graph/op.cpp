@@ -94,12 +94,10 @@ struct PerElement {
   double read, written, flops;
 };
 
-bool gated(Activation a) { return a == Activation::kSwiGlu || a == Activation::kGeGlu; }
-
 /// FLOPs per element are nominal (a transcendental counts 1): these ops are bound by memory.
 PerElement elementwise_work(const Op& op) {
   const bool two = op.variant <= static_cast<std::uint8_t>(Activation::kGeGlu) &&
-                   gated(static_cast<Activation>(op.variant));
+                   is_gated(static_cast<Activation>(op.variant));
   switch (op.kind) {
     case OpKind::kCrossForward:
       return {3, 1, 3};

@@ -127,6 +127,10 @@ enum class Activation : std::uint8_t {
   kTanh,
   kSigmoid
 };
+/// Halves the width: the product of one half of the columns and a function of the other.
+constexpr bool is_gated(Activation a) {
+  return a == Activation::kSwiGlu || a == Activation::kGeGlu;
+}
 /// How an op carries it.
 constexpr std::uint8_t as_variant(Activation a) { return static_cast<std::uint8_t>(a); }
 enum class Norm : std::uint8_t { kLayerNorm, kRmsNorm };

@@ -13,7 +13,6 @@ constexpr std::int64_t kMostElements = std::int64_t{1} << 40;
 std::string text(const LayerTensor& t) {
   return fmt::format("'{}' [{}, {}]", t.name, t.rows, t.columns);
 }
-bool gated(Activation a) { return a == Activation::kSwiGlu || a == Activation::kGeGlu; }
 
 }  // namespace
 
@@ -96,7 +95,7 @@ void LayerBuilder::one_row(const std::string& name, int x) const {
 }
 
 int LayerBuilder::linear(const std::string& name, int x, const Linear& l) {
-  if (gated(l.activation) && l.width % 2 != 0) {
+  if (is_gated(l.activation) && l.width % 2 != 0) {
     refuse(fmt::format("'{}' has an odd width {}, and a gated activation halves it; use {}", name,
                        l.width, l.width + 1));
   }
@@ -112,12 +111,12 @@ int LayerBuilder::linear(const std::string& name, int x, const Linear& l) {
 
 int LayerBuilder::activation(const std::string& name, int x, Activation a) {
   const std::int64_t columns = shape(x).columns;
-  if (gated(a) && columns % 2 != 0) {
+  if (is_gated(a) && columns % 2 != 0) {
     refuse(fmt::format("'{}' halves the columns of {}, which are odd", name, text(shape(x))));
   }
   Layer& layer = add_layer(LayerKind::kActivation, name, {x});
   layer.activation = a;
-  return out(layer, shape(x).rows, gated(a) ? columns / 2 : columns);
+  return out(layer, shape(x).rows, is_gated(a) ? columns / 2 : columns);
 }
 
 int LayerBuilder::norm(const std::string& name, int x, Norm kind, bool affine) {
@@ -358,7 +357,7 @@ int LayerBuilder::recurrent(const std::string& name, int x, Activation a, bool r
                     "time_major before it",
                     name, text(shape(x))));
   }
-  if (gated(a) || (a != Activation::kRelu && a != Activation::kNone)) {
+  if (is_gated(a) || (a != Activation::kRelu && a != Activation::kNone)) {
     refuse(
         fmt::format("'{}' has activation {}; a recurrence takes relu or none", name, name_of(a)));
   }

@@ -82,9 +82,7 @@ struct TransformerWorkload {
   /// GPT style (LayerNorm with bias, learned positions, biased projections) when the activation is
   /// gelu; Llama style (RMSNorm, rotary positions, no biases) otherwise.
   [[nodiscard]] bool llama_style() const { return activation != Activation::kGelu; }
-  [[nodiscard]] bool gated() const {
-    return activation == Activation::kSwiGlu || activation == Activation::kGeGlu;
-  }
+  [[nodiscard]] bool gated() const { return is_gated(activation); }
   [[nodiscard]] std::int64_t query_width() const { return heads * head_dim; }
   [[nodiscard]] std::int64_t kv_width() const { return kv_heads * head_dim; }
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/graph/embedding_placement.h"
+
 namespace stepcast::planner {
 namespace {
 
@@ -33,19 +35,13 @@ std::int64_t common_rows(const HeldPart& a, const HeldPart& b) {
 
 HeldPart held_part(const PlanShard& shard, std::int64_t members, std::int64_t i) {
   HeldPart p;
-  p.first = shard.rows[0];
-  p.end = shard.rows[1];
   p.first_column = shard.columns[0];
   p.end_column = shard.columns[1];
   p.tier = shard.tier;
-  if (members > 1 && shard.split == Split::kBlock) {
-    const std::int64_t block = (p.end - p.first + members - 1) / members;
-    p.first = std::min(p.end, shard.rows[0] + i * block);
-    p.end = std::min(p.end, p.first + block);
-  } else if (members > 1 && shard.split == Split::kStripe) {
-    p.stride = members;
-    p.first = std::min(p.end, p.first + i);
-  }
+  const HeldRows held = row_split(shard, members).part(i);
+  p.first = held.first;
+  p.stride = held.stride;
+  p.end = held.stride == 1 ? held.first + held.rows : shard.rows[1];
   return p;
 }
 

@@ -38,12 +38,6 @@ Holding holding_of(const PlanShard& s, const EmbeddingTable& t, const Job& job,
                               : Holding::kNodeReduced;
 }
 
-/// Rows of the member at `position` of a group of `members`.
-std::int64_t rows_held(const PlanShard& s, std::int64_t members, std::int64_t position) {
-  const RowSplit split{.rows = s.rows[1] - s.rows[0], .split = s.split, .members = members};
-  return split.held(position);
-}
-
 class Ledger {
  public:
   Ledger(const Job& job, const EmbeddingPlan& plan) : job_(job), plan_(plan) {
@@ -101,7 +95,7 @@ class Ledger {
       const auto members = static_cast<std::int64_t>(group.size());
       const std::vector<double> mass = masses(plan, table, s, members);
       for (std::int64_t i = 0; i < members; ++i) {
-        const std::int64_t rows = rows_held(s, members, i);
+        const std::int64_t rows = row_split(s, members).held(i);
         const double arrives = mass[static_cast<std::size_t>(i)] / real(groups_of(s));
         const BytesByPurpose b =
             held_bytes(job_, table, {holding, rows, columns, arrives, members});
@@ -183,15 +177,14 @@ class Ledger {
                                     workloads::hot_rows_of(*stale))
             .by_member();
       }
-      const std::int64_t block = (s.rows[1] - s.rows[0] + members - 1) / members;
+      RowSplit blocks = row_split(s, members);
+      blocks.split = Split::kBlock;
       for (std::int64_t i = 0; split && i < members; ++i) {
-        const auto edge = [&](std::int64_t k) {
-          return upto(std::min(s.rows[0] + k * block, s.rows[1]));
-        };
+        const HeldRows held = blocks.part(i);
         // Of a stripe the first member has most, but at most its hottest row more than the mean.
         mass[static_cast<std::size_t>(i)] =
             s.split == Split::kBlock
-                ? edge(i + 1) - edge(i)
+                ? upto(held.first + held.rows) - upto(held.first)
                 : range / real(members) + (table.access ? table.access->probability(real(s.rows[0]))
                                                         : 1 / real(table.rows));
       }
@@ -277,11 +270,9 @@ std::string largest_table(const Job& job, const EmbeddingPlan& plan, const Tier&
       for (const auto& group : s.groups) {
         for (std::size_t i = 0; s.tier == tier.name && i < group.size(); ++i) {
           if (unit_of(group[i], tier.shared_by) == unit) {
-            bytes += format_bytes(format,
-                                  rows_held(s, static_cast<std::int64_t>(group.size()),
-                                            static_cast<std::int64_t>(i)),
-                                  s.columns[1] - s.columns[0])
-                         .base();
+            const std::int64_t rows = row_split(s, static_cast<std::int64_t>(group.size()))
+                                          .held(static_cast<std::int64_t>(i));
+            bytes += format_bytes(format, rows, s.columns[1] - s.columns[0]).base();
           }
         }
       }

@@ -110,7 +110,7 @@ void DlrmState::find_distinct(const OpContext& c, std::int32_t id) {
   const kernels::Bags bags = looked_up_bags(c, id);
   Selection& chosen = selections[index(id)];
   const auto most = index(bags.lookups);
-  kernels::distinct_rows(bags, row_split(id), s.row_split() ? s.block() : s.rows,
+  kernels::distinct_rows(bags, row_split(id), s.row_split() ? s.row_rule().block() : s.rows,
                          {chosen.distinct.reserve_of<std::int64_t>(most),
                           chosen.distinct_offsets.reserve_of<std::int64_t>(index(batch) + 1),
                           chosen.inverse.reserve_of<std::int64_t>(most)},

@@ -56,7 +56,7 @@ EmbeddingShard DlrmStep::shard_of(std::int32_t id, double samples) {
   }
   const std::int64_t step = !shared_ || !s.row_split()  ? 0
                             : s.split == Split::kStripe ? 1
-                                                        : s.block();
+                                                        : s.row_rule().block();
   const std::string name =
       s.first_row > 0 ? fmt::format("embedding.{}.{}.from_{}", t.name, s.first_column, s.first_row)
                       : fmt::format("embedding.{}.{}", t.name, s.first_column);

@@ -17,11 +17,6 @@ double mass_of_ranks(const Access* law, const RowSplit& s, std::int64_t first, s
   return std::max(0.0, law->cdf(real(last)).value - law->cdf(real(first)).value);
 }
 
-std::int64_t member_of(const RowSplit& s, std::int64_t offset) {
-  const std::int64_t block = (s.rows + s.members - 1) / s.members;
-  return s.split == Split::kStripe ? offset % s.members : offset / block;
-}
-
 }  // namespace
 
 bool is_skewed(const Access* law) {
@@ -67,7 +62,7 @@ RowShares::RowShares(const Access* law, const RowSplit& split, std::span<const H
     ++count;
     const std::int64_t offset = row - split.first_row;
     if (offset >= 0 && offset < split.rows) {
-      Hot& member = hot[index(members == 1 ? 0 : member_of(split, offset))];
+      Hot& member = hot[index(members == 1 ? 0 : split.owner(offset))];
       member.popularity += popularity;
       ++member.rows;
     }
