@@ -241,7 +241,7 @@ nlohmann::ordered_json point_json(const PlanPoint& p, const System& system) {
       {"data", p.data},
       {"micro", p.micro},
       {"virtual_stages", p.virtual_stages},
-      {"schedule", planner::schedule_name(p.schedule)},
+      {"schedule", name_of(p.schedule)},
       {"recompute", p.recompute == RecomputeKind::kFirstLayers
                         ? nlohmann::ordered_json{{"layers", p.recompute_layers}}
                         : nlohmann::ordered_json(planner::recompute_text(p))},

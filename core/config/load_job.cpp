@@ -421,10 +421,13 @@ const std::vector<std::pair<std::string, OptimizerKind>>& optimizer_names() {
   return names;
 }
 const std::vector<std::pair<std::string, ScheduleKind>>& schedule_names() {
-  static const std::vector<std::pair<std::string, ScheduleKind>> names{
-      {"gpipe", ScheduleKind::kGpipe},
-      {"1f1b", ScheduleKind::kOneFOneB},
-      {"zb-h1", ScheduleKind::kZbH1}};
+  static const std::vector<std::pair<std::string, ScheduleKind>> names = [] {
+    std::vector<std::pair<std::string, ScheduleKind>> all;
+    for (const ScheduleTraits& s : kSchedules) {
+      all.emplace_back(s.name, s.kind);
+    }
+    return all;
+  }();
   return names;
 }
 

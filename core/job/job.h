@@ -11,12 +11,12 @@
 #include "core/graph/mesh.h"
 #include "core/graph/op.h"
 #include "core/job/plan.h"
+#include "core/job/schedule.h"
 #include "core/job/system.h"
 #include "core/job/workload.h"
 
 namespace stepcast {
 
-enum class ScheduleKind : std::uint8_t { kGpipe, kOneFOneB, kZbH1 };
 enum class RecomputeKind : std::uint8_t { kNone, kSelective, kFull, kFirstLayers };
 /// What "selective" recomputation makes again in the backward pass of a layer. The names are those
 /// of Megatron-LM's --recompute-modules.
@@ -130,6 +130,9 @@ struct Parallel {
         static_cast<std::int32_t>(by_columns ? tensor : std::max<std::int64_t>(1, expert_tensor))};
   }
   std::int64_t virtual_stages = 1;
+  [[nodiscard]] VirtualStages stages() const {
+    return {pipeline, virtual_stages, traits_of(schedule).placement};
+  }
   PipelineSplit pipeline_split;
   ScheduleKind schedule = ScheduleKind::kOneFOneB;
   bool sequence_parallel = false;

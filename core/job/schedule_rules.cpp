@@ -28,7 +28,8 @@ Broken pipeline(const Job& job, const TransformerWorkload& w) {
         "parallel.virtual_stages",
         fmt::format("{} needs a pipeline, but parallel.pipeline = 1; use 1", p.virtual_stages)};
   }
-  if (p.schedule != ScheduleKind::kOneFOneB) {
+  const std::int64_t most = traits_of(p.schedule).most_chunks;
+  if (most != 0 && p.virtual_stages > most) {
     return BrokenRule{"parallel.schedule",
                       fmt::format("virtual_stages = {} interleaves the 1f1b schedule; use 1f1b or "
                                   "virtual_stages 1",
@@ -116,11 +117,13 @@ Broken recompute(const Job& job, const TransformerWorkload& w) {
                                     p.recompute.layers, most, w.layers, most)};
     }
   }
-  if (p.schedule == ScheduleKind::kZbH1 &&
+  if (splits_weights(p.schedule) &&
       (kind == RecomputeKind::kFull || kind == RecomputeKind::kFirstLayers)) {
     return BrokenRule{"parallel.recompute",
-                      "zb-h1 keeps what the weight gradients need until they are made, so whole "
-                      "layers cannot be recomputed; use selective or none, or schedule 1f1b"};
+                      fmt::format("{} keeps what the weight gradients need until they are made, so "
+                                  "whole layers cannot be recomputed; use selective or none, or "
+                                  "schedule 1f1b",
+                                  name_of(p.schedule))};
   }
   if (kind != RecomputeKind::kSelective || !framework_traits(job.system).selective_per_op) {
     return std::nullopt;
@@ -129,7 +132,7 @@ Broken recompute(const Job& job, const TransformerWorkload& w) {
                      : w.moe                           ? "layers with experts"
                      : w.mla                           ? "latent attention"
                      : w.parallel_block                ? "parallel blocks"
-                     : p.schedule == ScheduleKind::kZbH1
+                     : splits_weights(p.schedule)
                          ? "a schedule that makes weight gradients later"
                          : nullptr;
   if (what == nullptr) {
@@ -143,13 +146,13 @@ Broken recompute(const Job& job, const TransformerWorkload& w) {
 
 Broken zero(const Job& job, const TransformerWorkload&) {
   const Parallel& p = job.parallel;
-  if (p.schedule == ScheduleKind::kZbH1 && p.data * p.context > 1 &&
+  if (splits_weights(p.schedule) && p.data * p.context > 1 &&
       (p.zero == 2 || (p.zero == 3 && p.zero_reshard))) {
     return BrokenRule{"parallel.zero",
-                      fmt::format("zero {} frees gradients after each backward pass, but zb-h1 "
+                      fmt::format("zero {} frees gradients after each backward pass, but {} "
                                   "makes them later; use zero 1, {{\"stage\": 3, \"reshard\": "
                                   "false}}, or schedule 1f1b",
-                                  p.zero)};
+                                  p.zero, name_of(p.schedule))};
   }
   return std::nullopt;
 }

@@ -89,7 +89,7 @@ Broken context(const Job& job, const TransformerWorkload& w) {
         fmt::format("{} of {} is not implemented yet; use {}", what,
                     w.mla ? "latent attention" : "a sliding window", inference ? "train" : "1")};
   }
-  if (inference && (p.zero > 0 || p.schedule == ScheduleKind::kZbH1)) {
+  if (inference && (p.zero > 0 || splits_weights(p.schedule))) {
     return BrokenRule{p.zero > 0 ? "parallel.zero" : "parallel.schedule",
                       "inference has no gradients and no optimizer; use zero 0 and 1f1b"};
   }

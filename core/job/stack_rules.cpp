@@ -86,8 +86,10 @@ Broken broken_by_torchtitan(const Job& job, const TransformerWorkload& w) {
     return BrokenRule{"parallel.sequence_parallel",
                       "torchtitan's tensor ranks split the sequence between blocks; use true"};
   }
-  if (p.pipeline > 1 && p.schedule == ScheduleKind::kZbH1) {
-    return BrokenRule{"parallel.schedule", "torchtitan has no zb-h1; use 1f1b or gpipe"};
+  if (p.pipeline > 1 && splits_weights(p.schedule)) {
+    return BrokenRule{
+        "parallel.schedule",
+        fmt::format("torchtitan has no {}; use 1f1b or gpipe", name_of(p.schedule))};
   }
   const bool replicated = p.zero == 0 && p.data * p.context > 1;
   if (replicated && p.tensor * p.pipeline * p.context > 1) {

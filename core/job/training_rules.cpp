@@ -22,10 +22,10 @@ Broken adapters(const Job& job, const TransformerWorkload& w) {
   if (job.phase != JobPhase::kTrain) {
     return BrokenRule{"lora", "found adapters, but nothing is trained; use phase train"};
   }
-  if (job.parallel.schedule == ScheduleKind::kZbH1) {
-    return BrokenRule{"lora",
-                      "zb-h1 makes the weight gradients of whole layers later, of which "
-                      "adapters leave few; use schedule 1f1b"};
+  if (splits_weights(job.parallel.schedule)) {
+    return BrokenRule{"lora", fmt::format("{} makes the weight gradients of whole layers later, of "
+                                          "which adapters leave few; use schedule 1f1b",
+                                          name_of(job.parallel.schedule))};
   }
   if (w.mla || w.parallel_block) {
     return BrokenRule{"lora", fmt::format("adapters of {} are not modelled; leave lora out",
@@ -63,10 +63,11 @@ Broken loss(const Job& job, const TransformerWorkload&) {
   if (job.phase != JobPhase::kTrain) {
     return BrokenRule{"loss.chunks", "inference has no loss; use 1"};
   }
-  if (job.parallel.schedule == ScheduleKind::kZbH1) {
+  if (splits_weights(job.parallel.schedule)) {
     return BrokenRule{"loss.chunks",
-                      "a loss in parts makes the head's weight gradient in the "
-                      "forward pass, zb-h1 later; use 1, or schedule 1f1b"};
+                      fmt::format("a loss in parts makes the head's weight gradient in the "
+                                  "forward pass, {} later; use 1, or schedule 1f1b",
+                                  name_of(job.parallel.schedule))};
   }
   if (job.loss.kind == LossKind::kEager) {
     return BrokenRule{"loss.kind",
@@ -116,10 +117,10 @@ Broken modules(const Job& job, const TransformerWorkload& w) {
   if ((r.modules.norms || r.modules.feed_forward) && w.parallel_block) {
     return BrokenRule{key, "modules of parallel blocks are not told apart; use core_attn"};
   }
-  if (job.parallel.schedule == ScheduleKind::kZbH1) {
-    return BrokenRule{key,
-                      "zb-h1 keeps what the weight gradients need until they are made; use "
-                      "core_attn, or schedule 1f1b"};
+  if (splits_weights(job.parallel.schedule)) {
+    return BrokenRule{key, fmt::format("{} keeps what the weight gradients need until they are "
+                                       "made; use core_attn, or schedule 1f1b",
+                                       name_of(job.parallel.schedule))};
   }
   if (framework_traits(job.system).selective_per_op) {
     return BrokenRule{key, "the stack recomputes op by op; use selective"};

@@ -232,7 +232,7 @@ void FastPath::pass_times(const Passes& kept, const Passes& recomputed, const Ho
   const std::size_t all = layout_->layers.size();
   passes_.forward.resize(all);
   passes_.backward.resize(all);
-  const bool splits = point_.schedule == ScheduleKind::kZbH1;
+  const bool splits = splits_weights(point_.schedule);
   passes_.weights.resize(splits ? all : 0);
   pass_ops_.assign(static_cast<std::size_t>(layout_->stages), 0.0);
   const bool least = clock_ == Clock::kLeast;
@@ -301,7 +301,7 @@ void FastPath::activations() {
   const Passes& recomputed = *again_;
   activations_.clear();
   const auto chunks = static_cast<std::size_t>(layout_->chunks);
-  const bool splits = point_.schedule == ScheduleKind::kZbH1;
+  const bool splits = splits_weights(point_.schedule);
   keeps_.resize(splits ? 3 : chunks);
   during_.resize(splits ? 3 : 2 * chunks);
   for (const std::int32_t s : layout_->fullest) {
@@ -490,7 +490,7 @@ StepForecast FastPath::forecast(const PlanPoint& point) {
 double FastPath::split_bound(const PlanPoint& point, const Passes& passes) const {
   const TransformerWorkload& model = *job_.workload.transformer();
   const std::int64_t dense = model.moe ? model.moe->first_dense_layers : 0;
-  const bool splits = point.schedule == ScheduleKind::kZbH1;
+  const bool splits = splits_weights(point.schedule);
   const auto whole = [&](std::int64_t chunks) {  // of a micro-batch, all stages together
     double seconds = 0;
     const auto add = [&](ChunkRole role, double share, std::int64_t layers, std::int64_t of_dense) {

@@ -39,7 +39,7 @@ FlightChange change_of(const workloads::ScheduleStep& step, bool splits) {
 
 std::vector<FlightMoment> moments_of(ScheduleKind kind, const workloads::PipelineShape& shape,
                                      std::int32_t stage) {
-  const bool splits = kind == ScheduleKind::kZbH1;
+  const bool splits = splits_weights(kind);
   std::set<FlightMoment> all;
   FlightMoment now;
   now.in_flight.assign(splits ? 3 : static_cast<std::size_t>(shape.chunks), 0);

@@ -208,9 +208,9 @@ void add_parallel(const Job& job, MegatronArguments& out) {
     out.remarks.emplace_back(
         "schedule: Megatron-LM has no gpipe; it runs 1f1b, which is no slower");
   }
-  if (p.pipeline > 1 && p.schedule == ScheduleKind::kZbH1) {
-    out.remarks.emplace_back(
-        "schedule: Megatron-LM has no zb-h1; it runs 1f1b, whose bubble is longer");
+  if (p.pipeline > 1 && splits_weights(p.schedule)) {
+    out.remarks.push_back(fmt::format(
+        "schedule: Megatron-LM has no {}; it runs 1f1b, whose bubble is longer", name_of(p.schedule)));
   }
   if (p.expert > 1 && p.expert_dispatch == ExpertDispatch::kPerMachine) {
     a.emplace_back("--moe-token-dispatcher-type flex");

@@ -32,7 +32,7 @@ struct Split {
   std::vector<char> splits;    ///< zb-h1 is legal
   /// Is the z-th sharding legal with the schedule?
   [[nodiscard]] bool has(std::size_t z, ScheduleKind schedule) const {
-    return schedule != ScheduleKind::kZbH1 || splits[z] != 0;
+    return !splits_weights(schedule) || splits[z] != 0;
   }
   [[nodiscard]] std::int64_t count(ScheduleKind schedule) const {
     std::int64_t n = 0;
@@ -347,7 +347,7 @@ class Search {
       const double seconds = path.split_bound(point, costs.passes(point, RecomputeKind::kNone));
       return beaten(shelf, seconds, 0);
     };
-    const auto apart = [](const ScheduleChoice& s) { return s.kind == ScheduleKind::kZbH1; };
+    const auto apart = [](const ScheduleChoice& s) { return splits_weights(s.kind); };
     return is_behind(ScheduleKind::kOneFOneB) &&
            (std::none_of(schedules.begin(), schedules.end(), apart) ||
             is_behind(ScheduleKind::kZbH1));

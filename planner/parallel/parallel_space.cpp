@@ -12,7 +12,7 @@
 namespace stepcast::planner {
 namespace {
 
-constexpr std::array kSchedules{ScheduleKind::kOneFOneB, ScheduleKind::kGpipe, ScheduleKind::kZbH1};
+constexpr std::array kSearchedSchedules{ScheduleKind::kOneFOneB, ScheduleKind::kGpipe, ScheduleKind::kZbH1};
 constexpr std::int32_t kLargestZero = 3;
 
 template <class T, class V>
@@ -85,7 +85,7 @@ ParallelSpace::ParallelSpace(const Job& job, const FixedPlan& fixed)
     alone.recompute_layers = kind == RecomputeKind::kFirstLayers ? 1 : 0;
     for (const ScheduleKind schedule : {ScheduleKind::kOneFOneB, ScheduleKind::kZbH1}) {
       alone.schedule = schedule;
-      recomputed_[static_cast<std::size_t>(kind)][schedule == ScheduleKind::kZbH1 ? 1 : 0] =
+      recomputed_[static_cast<std::size_t>(kind)][splits_weights(schedule) ? 1 : 0] =
           possible(alone);
     }
   }
@@ -334,7 +334,7 @@ std::vector<ScheduleChoice> ParallelSpace::schedules(const PlanPoint& point) con
   }
   std::vector<ScheduleChoice> schedules;
   const std::vector<DealChoice>& all = deals(point.pipeline);
-  std::vector<std::array<bool, kSchedules.size()>> taken(all.size());  // of those alike, by kind
+  std::vector<std::array<bool, kSearchedSchedules.size()>> taken(all.size());  // of those alike, by kind
   Job job = applied(job_, point);
   for (const DealChoice& deal : all) {
     if (!allowed(fixed_.virtual_stages, deal.virtual_stages)) {
@@ -342,12 +342,12 @@ std::vector<ScheduleChoice> ParallelSpace::schedules(const PlanPoint& point) con
     }
     job.parallel.virtual_stages = deal.virtual_stages;
     job.parallel.pipeline_split = {deal.embedding_layers, deal.head_layers, listed_};
-    for (std::size_t kind = 0; kind < kSchedules.size(); ++kind) {
+    for (std::size_t kind = 0; kind < kSearchedSchedules.size(); ++kind) {
       bool& is_taken = taken[deal.alike][kind];
-      job.parallel.schedule = kSchedules[kind];
-      if (!is_taken && allowed(fixed_.schedule, kSchedules[kind]) && legal_somehow(job)) {
+      job.parallel.schedule = kSearchedSchedules[kind];
+      if (!is_taken && allowed(fixed_.schedule, kSearchedSchedules[kind]) && legal_somehow(job)) {
         is_taken = true;
-        schedules.push_back({deal, kSchedules[kind]});
+        schedules.push_back({deal, kSearchedSchedules[kind]});
       }
     }
   }
@@ -369,7 +369,7 @@ std::vector<RecomputeChoice> ParallelSpace::recomputes(const PipelineLayout& lay
         return false;
       }
     }
-    return recomputed_[static_cast<std::size_t>(kind)][schedule == ScheduleKind::kZbH1 ? 1 : 0];
+    return recomputed_[static_cast<std::size_t>(kind)][splits_weights(schedule) ? 1 : 0];
   };
   const std::int32_t most = layout.most_layers();
   std::vector<RecomputeChoice> choices;

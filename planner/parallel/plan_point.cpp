@@ -96,23 +96,11 @@ std::string recompute_text(const PlanPoint& point) {
   return "";
 }
 
-const char* schedule_name(ScheduleKind kind) {
-  switch (kind) {
-    case ScheduleKind::kGpipe:
-      return "gpipe";
-    case ScheduleKind::kOneFOneB:
-      return "1f1b";
-    case ScheduleKind::kZbH1:
-      return "zb-h1";
-  }
-  return "";
-}
-
 std::string schedule_text(const PlanPoint& point) {
   if (point.pipeline == 1) {
     return "-";
   }
-  const char* name = schedule_name(point.schedule);
+  const std::string_view name = name_of(point.schedule);
   const bool weighed = point.embedding_layers > 0 || point.head_layers > 0;
   return fmt::format(
       "{}{}{}", name, point.virtual_stages > 1 ? fmt::format(" x {}", point.virtual_stages) : "",
@@ -166,7 +154,7 @@ std::string fixed_text(const FixedPlan& fixed) {
   add("sequence_parallel", fixed.sequence_parallel);
   add("zero", fixed.zero);
   if (fixed.schedule) {
-    add("schedule", std::optional(schedule_name(*fixed.schedule)));
+    add("schedule", std::optional(name_of(*fixed.schedule)));
   }
   if (fixed.recompute) {
     PlanPoint point;

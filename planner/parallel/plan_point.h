@@ -73,7 +73,5 @@ std::string order_text(const MeshOrder& order);
 std::string fixed_text(const FixedPlan& fixed);
 /// "data, tensor", or "none".
 std::string overlaps_text(const Overlap& overlap);
-/// As a job writes it: "1f1b".
-const char* schedule_name(ScheduleKind kind);
 
 }  // namespace stepcast::planner

@@ -59,7 +59,7 @@ std::vector<ReducedStage> reduced_stages(const Job& job, const PlanPoint& point,
   PlanPoint split = point;
   split.pipeline = stages;
   split.virtual_stages = 1;
-  if (split.schedule != ScheduleKind::kZbH1) {
+  if (!splits_weights(split.schedule)) {
     split.schedule = ScheduleKind::kOneFOneB;
   }
   Job reduced = applied(job, split);

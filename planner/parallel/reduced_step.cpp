@@ -188,7 +188,7 @@ ReducedStep::PassKey ReducedStep::pass_key(const PlanPoint& point) const {
   PlanPoint& p = key.point;
   p.virtual_stages = 1;
   p.embedding_layers = p.head_layers = p.recompute_layers = 0;
-  if (p.schedule != ScheduleKind::kZbH1 && !order) {
+  if (!splits_weights(p.schedule) && !order) {
     p.schedule = ScheduleKind::kOneFOneB;
   }
   if (!passes_use_data(point) || point.zero < 2) {

@@ -181,6 +181,7 @@ TransformerShape transformer_shape(const Job& job) {
   if (m.moe) {
     s.experts = expert_shape(job, s);
   }
+  s.stages = p.stages();
   s.ranges = split_layers(m.layers, s.pipeline * s.chunks, p.pipeline_split);
   return s;
 }

@@ -89,10 +89,11 @@ struct TransformerShape {
   std::int64_t vocabulary = 1;
   std::int64_t microbatches = 1;
   std::optional<ExpertShape> experts;
-  std::vector<LayerRange> ranges;  ///< by virtual stage, chunk * pipeline + stage
+  VirtualStages stages;
+  std::vector<LayerRange> ranges;  ///< by virtual stage
 
   [[nodiscard]] const LayerRange& range(std::int64_t stage, std::int64_t chunk) const {
-    return ranges[static_cast<std::size_t>(chunk * pipeline + stage)];
+    return ranges[static_cast<std::size_t>(stages.at(stage, chunk))];
   }
 };
 

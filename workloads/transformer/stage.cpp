@@ -25,7 +25,7 @@ TransformerStage::TransformerStage(const Job& job, const TransformerShape& shape
       compute_(job.formats.compute),
       products_(products),
       gpt_(!shape.model.llama_style()),
-      splits_(job.parallel.schedule == ScheduleKind::kZbH1) {
+      splits_(splits_weights(job.parallel.schedule)) {
   if (traits_.blocking_launches) {
     writer_.block_launches();
   }
@@ -88,10 +88,10 @@ void TransformerStage::send(const char* name, TensorId tensor, std::int64_t to, 
   t.kind = OpKind::kSend;
   t.name = name;
   t.elements = shape_.rows * shape_.model.hidden / (scatter_gather() ? shape_.tensor : 1);
-  t.tag = 2 * (to / shape_.pipeline) + (forward ? 0 : 1);
+  t.tag = 2 * shape_.stages.chunk_of(to) + (forward ? 0 : 1);
   t.in = {tensor};
   t.communicator = forward ? communicators_.forward : communicators_.backward;
-  t.peer = static_cast<std::int32_t>(to % shape_.pipeline);
+  t.peer = static_cast<std::int32_t>(shape_.stages.stage_of(to));
   t.format = compute_;
   t.after = after;
   writer_.transfer(forward ? "forward" : "backward", job_.parallel.overlap.pipeline, t);
@@ -104,13 +104,13 @@ void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t t
   t.kind = OpKind::kRecv;
   t.name = name;
   t.elements = shape_.rows * shape_.model.hidden / (scatter_gather() ? shape_.tensor : 1);
-  t.tag = 2 * (to / shape_.pipeline) + (forward ? 0 : 1);
+  t.tag = 2 * shape_.stages.chunk_of(to) + (forward ? 0 : 1);
   t.out = {tensor};
   if (kept) {
     t.in = {*kept};
   }
   t.communicator = forward ? communicators_.forward : communicators_.backward;
-  t.peer = static_cast<std::int32_t>(from % shape_.pipeline);
+  t.peer = static_cast<std::int32_t>(shape_.stages.stage_of(from));
   t.format = compute_;
   t.after_compute = false;
   writer_.await(

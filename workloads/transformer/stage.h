@@ -340,7 +340,7 @@ class TransformerStage {
   void receive(const char* name, TensorId tensor, std::int64_t virtual_stage, bool forward,
                std::optional<TensorId> kept = {});
   [[nodiscard]] std::int64_t virtual_stage(std::int64_t chunk) const {
-    return chunk * shape_.pipeline + stage_;
+    return shape_.stages.at(stage_, chunk);
   }
   [[nodiscard]] bool has_embedding(std::int64_t chunk) const { return virtual_stage(chunk) == 0; }
   [[nodiscard]] bool has_head(std::int64_t chunk) const {
