@@ -15,13 +15,12 @@ struct LayerRange {
 struct PipelineSplit {
   /// The embedding and the head count as so many layers: their chunks get as many fewer.
   std::int64_t embedding = 0, head = 0;
-  /// Layers of each virtual stage, by chunk * pipeline + stage; empty: by the weights above.
+  /// Layers of each virtual stage, in the order of layers; empty: by the weights above.
   std::vector<std::int64_t> layers;
   bool operator==(const PipelineSplit&) const = default;
 };
 
-/// How so many layers are dealt out to the virtual stages of a pipeline, by chunk * pipeline +
-/// stage. Weights w of the ends join the layers, (layers + w) is dealt out evenly, and the ends'
+/// How so many layers are partitioned over the virtual stages of a pipeline, in order. Weights w of the ends join the layers, (layers + w) is dealt out evenly, and the ends'
 /// chunks give theirs back. Where it does not divide evenly, the outermost chunks are one short.
 /// Valid: virtual_stages >= 1. Counts may come out negative: core/job/job_rules.h refuses those.
 std::vector<LayerRange> split_layers(std::int64_t layers, std::int64_t virtual_stages,

@@ -6,7 +6,7 @@
 
 namespace stepcast {
 
-enum class ScheduleKind : std::uint8_t { kGpipe, kOneFOneB, kZbH1 };
+enum class ScheduleKind : std::uint8_t { kGpipe, kOneFOneB, kZbH1, kZbV };
 
 /// Where the virtual stages of a pipeline are, one after the other as layers go.
 enum class ChunkPlacement : std::uint8_t {
@@ -27,6 +27,7 @@ inline constexpr std::array kSchedules{
     ScheduleTraits{ScheduleKind::kGpipe, "gpipe", false, ChunkPlacement::kRound, 1, 1},
     ScheduleTraits{ScheduleKind::kOneFOneB, "1f1b", false, ChunkPlacement::kRound, 1, 0},
     ScheduleTraits{ScheduleKind::kZbH1, "zb-h1", true, ChunkPlacement::kRound, 1, 1},
+    ScheduleTraits{ScheduleKind::kZbV, "zb-v", true, ChunkPlacement::kV, 2, 2},
 };
 constexpr const ScheduleTraits& traits_of(ScheduleKind kind) {
   return kSchedules[static_cast<std::size_t>(kind)];

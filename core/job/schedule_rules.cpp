@@ -20,6 +20,13 @@ Broken pipeline(const Job& job, const TransformerWorkload& w) {
                                   "stages",
                                   p.pipeline, w.layers, w.layers)};
   }
+  const ScheduleTraits& schedule = traits_of(p.schedule);
+  if (p.pipeline > 1 && p.virtual_stages < schedule.least_chunks) {
+    return BrokenRule{
+        "parallel.virtual_stages",
+        fmt::format("found {}, but {} gives each stage {} chunks; use {}", p.virtual_stages,
+                    schedule.name, schedule.least_chunks, schedule.least_chunks)};
+  }
   if (p.virtual_stages == 1) {
     return std::nullopt;
   }
@@ -28,14 +35,13 @@ Broken pipeline(const Job& job, const TransformerWorkload& w) {
         "parallel.virtual_stages",
         fmt::format("{} needs a pipeline, but parallel.pipeline = 1; use 1", p.virtual_stages)};
   }
-  const std::int64_t most = traits_of(p.schedule).most_chunks;
-  if (most != 0 && p.virtual_stages > most) {
+  if (schedule.most_chunks != 0 && p.virtual_stages > schedule.most_chunks) {
     return BrokenRule{"parallel.schedule",
                       fmt::format("virtual_stages = {} interleaves the 1f1b schedule; use 1f1b or "
-                                  "virtual_stages 1",
-                                  p.virtual_stages)};
+                                  "virtual_stages {}",
+                                  p.virtual_stages, schedule.most_chunks)};
   }
-  if (job.microbatches() % p.pipeline != 0) {
+  if (schedule.placement == ChunkPlacement::kRound && job.microbatches() % p.pipeline != 0) {
     const std::int64_t unit = p.data * job.batch.micro * p.pipeline;
     return BrokenRule{"batch.global",
                       fmt::format("{} makes {} micro-batches, but virtual_stages = {} needs a "
@@ -100,7 +106,7 @@ Broken pipeline_split(const Job& job, const TransformerWorkload& w) {
             : fmt::format("leaves chunk {} of stage {} without layers, but only the first and the "
                           "last of all, which have embedding and head, can do without; use 1 or "
                           "more",
-                          i / p.pipeline, i % p.pipeline)};
+                          p.stages().chunk_of(i), p.stages().stage_of(i))};
   }
   return std::nullopt;
 }
@@ -132,9 +138,8 @@ Broken recompute(const Job& job, const TransformerWorkload& w) {
                      : w.moe                           ? "layers with experts"
                      : w.mla                           ? "latent attention"
                      : w.parallel_block                ? "parallel blocks"
-                     : splits_weights(p.schedule)
-                         ? "a schedule that makes weight gradients later"
-                         : nullptr;
+                     : splits_weights(p.schedule) ? "a schedule that makes weight gradients later"
+                                                  : nullptr;
   if (what == nullptr) {
     return std::nullopt;
   }
@@ -193,7 +198,7 @@ Broken zero_level(const Job& job, const TransformerWorkload&) {
 }
 
 constexpr std::array<TransformerRule, 5> kScheduleRules{pipeline, pipeline_split, recompute, zero,
-                                                zero_level};
+                                                        zero_level};
 
 }  // namespace
 

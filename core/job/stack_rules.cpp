@@ -87,9 +87,8 @@ Broken broken_by_torchtitan(const Job& job, const TransformerWorkload& w) {
                       "torchtitan's tensor ranks split the sequence between blocks; use true"};
   }
   if (p.pipeline > 1 && splits_weights(p.schedule)) {
-    return BrokenRule{
-        "parallel.schedule",
-        fmt::format("torchtitan has no {}; use 1f1b or gpipe", name_of(p.schedule))};
+    return BrokenRule{"parallel.schedule",
+                      fmt::format("torchtitan has no {}; use 1f1b or gpipe", name_of(p.schedule))};
   }
   const bool replicated = p.zero == 0 && p.data * p.context > 1;
   if (replicated && p.tensor * p.pipeline * p.context > 1) {
@@ -107,17 +106,19 @@ Broken broken_by_torchtitan(const Job& job, const TransformerWorkload& w) {
   }
   const std::int64_t lent = p.context * (p.expert_split().tensor == 1 ? p.tensor : 1);
   if (p.expert > 1 && (p.zero != 3 || !p.zero_level.empty() || p.expert % lent != 0)) {
-    return BrokenRule{"parallel.expert",
-                      fmt::format("torchtitan spreads experts over ranks that shard weights, context "
-                                  "ranks first; use zero 3 without a level, and a multiple of {}",
-                                  lent)};
+    return BrokenRule{
+        "parallel.expert",
+        fmt::format("torchtitan spreads experts over ranks that shard weights, context "
+                    "ranks first; use zero 3 without a level, and a multiple of {}",
+                    lent)};
   }
   if (job.batch.sequence % (p.tensor * (p.context > 1 ? 2 * p.context : 1)) != 0) {
-    return BrokenRule{"batch.sequence",
-                      fmt::format("torchtitan cuts a sequence into two parts for each context rank "
-                                  "and one for each tensor rank, and {} tokens are no multiple; use "
-                                  "another length",
-                                  job.batch.sequence)};
+    return BrokenRule{
+        "batch.sequence",
+        fmt::format("torchtitan cuts a sequence into two parts for each context rank "
+                    "and one for each tensor rank, and {} tokens are no multiple; use "
+                    "another length",
+                    job.batch.sequence)};
   }
   if (p.context > 1 && p.context_algorithm == ContextAlgorithm::kAllToAll) {
     return BrokenRule{"parallel.context_algorithm",

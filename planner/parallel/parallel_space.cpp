@@ -12,7 +12,8 @@
 namespace stepcast::planner {
 namespace {
 
-constexpr std::array kSearchedSchedules{ScheduleKind::kOneFOneB, ScheduleKind::kGpipe, ScheduleKind::kZbH1};
+constexpr std::array kSearchedSchedules{ScheduleKind::kOneFOneB, ScheduleKind::kGpipe,
+                                        ScheduleKind::kZbH1};
 constexpr std::int32_t kLargestZero = 3;
 
 template <class T, class V>
@@ -71,6 +72,13 @@ ParallelSpace::ParallelSpace(const Job& job, const FixedPlan& fixed)
     throw InputError("parallel.zero.level",
                      fmt::format("found \"{}\", expected \"node\" or a level of the fabric of {}",
                                  p.zero_level, job.system.name));
+  }
+  if (fixed.schedule && std::find(kSearchedSchedules.begin(), kSearchedSchedules.end(),
+                                  *fixed.schedule) == kSearchedSchedules.end()) {
+    throw InputError("parallel.schedule",
+                     fmt::format("found {}, which is not searched; leave it out, or predict and "
+                                 "sweep jobs that have it",
+                                 name_of(*fixed.schedule)));
   }
   fixed_level_ = point_of(job).shard_level;
   most_head_ = head_in_layers(*job.workload.transformer());
@@ -334,7 +342,8 @@ std::vector<ScheduleChoice> ParallelSpace::schedules(const PlanPoint& point) con
   }
   std::vector<ScheduleChoice> schedules;
   const std::vector<DealChoice>& all = deals(point.pipeline);
-  std::vector<std::array<bool, kSearchedSchedules.size()>> taken(all.size());  // of those alike, by kind
+  std::vector<std::array<bool, kSearchedSchedules.size()>> taken(
+      all.size());  // of those alike, by kind
   Job job = applied(job_, point);
   for (const DealChoice& deal : all) {
     if (!allowed(fixed_.virtual_stages, deal.virtual_stages)) {

@@ -278,6 +278,10 @@ std::vector<Plan> plans(const std::string& family, int ranks) {
     add("interleaved", 1, 2, [](Parallel& p) { p.virtual_stages = 2; });
     add("zero", 1, 1, [](Parallel& p) { p.zero = 1; });
     add("zb-h1", 1, 2, [](Parallel& p) { p.schedule = ScheduleKind::kZbH1; });
+    add("zb-v", 1, 2, [](Parallel& p) {
+      p.schedule = ScheduleKind::kZbV;
+      p.virtual_stages = 2;
+    });
     add("zero 2", 1, 1, [](Parallel& p) { p.zero = 2; });
     add("zero 3", 1, 1, [](Parallel& p) { p.zero = 3; });
     add("zero 3, overlap", 1, 1, [](Parallel& p) {
@@ -288,7 +292,7 @@ std::vector<Plan> plans(const std::string& family, int ranks) {
     add("overlap", 1, 1, [](Parallel& p) { p.overlap.data = true; });
   }
   for (const char* plan :
-       {"data", "sequence", "interleaved", "zb-h1", "zero 3, overlap", "recompute", "overlap"}) {
+       {"data", "sequence", "interleaved", "zb-h1", "zb-v", "zero 3, overlap", "recompute", "overlap"}) {
     const auto separate = all.find(fmt::format("{} x {}", plan, ranks));
     if (separate != all.end()) {
       Job fused = separate->second;

@@ -106,6 +106,23 @@ std::vector<Plan> plans() {
       p.parallel.zero_reshard = false;
     });
   }
+  for (const bool overlapped : {false, true}) {
+    const std::string how = overlapped ? ", overlapped" : "";
+    const auto zb = [&](Plan& p) {
+      p.parallel.schedule = ScheduleKind::kZbV;
+      p.parallel.virtual_stages = 2;
+      if (overlapped) {
+        overlap(p);
+      }
+    };
+    add(plan("zb-v" + how, 1, 2, 1), zb);
+    add(plan("zb-v, all" + how, 2, 2, 2), [&](Plan& p) {
+      zb(p);
+      p.parallel.sequence_parallel = true;
+      p.parallel.zero = 1;
+      p.parallel.recompute.kind = RecomputeKind::kSelective;
+    });
+  }
   add(plan("gpipe", 1, 2, 1), [](Plan& p) { p.parallel.schedule = ScheduleKind::kGpipe; });
   add(plan("interleaved", 1, 2, 1), [](Plan& p) { p.parallel.virtual_stages = 2; });
   // Four layers as [0, 2, 2, 0], as [0, 1, 1, 1, 1, 0] and as [3, 1].

@@ -25,6 +25,8 @@ const std::vector<std::vector<std::string>> kStrategies{
     {"parallel.zero=2", "batch.global=64"},
     {"parallel.zero.level=node", "parallel.overlap.data=true", "batch.global=32"},
     {"parallel.tensor=2", "parallel.pipeline=4", "parallel.schedule=zb-h1", "batch.global=32"},
+    {"parallel.pipeline=4", "parallel.schedule=zb-v", "parallel.virtual_stages=2",
+     "batch.global=32"},
     {"parallel.context=4", "parallel.context_algorithm=ring", "batch.global=8"},
     {"parallel.context=4", "parallel.context_algorithm=all_to_all", "batch.global=8"},
     {"parallel.context=4", "parallel.context_algorithm=pass_q", "phase=prefill", "cached=65536",
@@ -55,13 +57,15 @@ TEST_CASE("more bandwidth never slows a plan, whatever its strategy", "[studies]
 }
 
 TEST_CASE("splitting weight gradients off shortens a pipelined step", "[studies]") {
-  const auto time = [](const char* schedule) {
+  const auto time = [](const char* schedule, const char* chunks = "1") {
     return predict(zoo_job("llama3-8b", "dgx-h100",
                            {"devices=8", "parallel.pipeline=8", "batch.global=8", "batch.micro=1",
+                            std::string("parallel.virtual_stages=") + chunks,
                             std::string("parallel.schedule=") + schedule}))
         .iteration;
   };
   CHECK(time("zb-h1") < time("1f1b"));
+  CHECK(time("zb-v", "2") < time("zb-h1"));
 }
 
 TEST_CASE("a plan that does not fit names the fastest change that does", "[studies]") {

@@ -1,5 +1,6 @@
 #include "workloads/schedule/schedule.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
@@ -191,6 +192,74 @@ std::int64_t zero_bubble_makespan(const PipelineShape& shape, std::int64_t forwa
 }
 
 }  // namespace
+
+namespace {
+
+/// When each stage of a V of two chunks ends, its passes taking one slot each; every pass waits for
+/// the one before it along the layers.
+std::vector<std::int64_t> v_ends(const PipelineShape& shape) {
+  const VirtualStages v{shape.stages, 2, ChunkPlacement::kV};
+  std::vector<std::vector<ScheduleStep>> lists;
+  for (std::int32_t i = 0; i < shape.stages; ++i) {
+    lists.push_back(pipeline_schedule(ScheduleKind::kZbV, shape, i));
+  }
+  std::map<std::tuple<Pass, std::int64_t, std::int32_t>, std::int64_t> end;
+  std::vector<std::size_t> at(lists.size(), 0);
+  std::vector<std::int64_t> free_at(lists.size(), 0);
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t i = 0; i < lists.size(); ++i) {
+      for (; at[i] < lists[i].size(); ++at[i], moved = true) {
+        const ScheduleStep s = lists[i][at[i]];
+        const std::int64_t own = v.at(static_cast<std::int64_t>(i), s.chunk);
+        std::int64_t ready = free_at[i];
+        const bool waits = s.pass == Pass::kForward    ? own > 0
+                           : s.pass == Pass::kBackward ? own + 1 < v.count()
+                                                       : false;
+        if (waits) {
+          const auto needs =
+              end.find({s.pass, s.pass == Pass::kForward ? own - 1 : own + 1, s.microbatch});
+          if (needs == end.end()) {
+            break;
+          }
+          ready = std::max(ready, needs->second);
+        }
+        end[{s.pass, own, s.microbatch}] = free_at[i] = ready + 1;
+      }
+    }
+  }
+  CHECK(end.size() == static_cast<std::size_t>(3 * v.count() * shape.microbatches));
+  return free_at;
+}
+
+}  // namespace
+
+TEST_CASE("ZB-V idles for one chunk's pass a stage and keeps what 1F1B keeps",
+          "[workloads][schedule]") {
+  for (const std::int32_t p : {2, 4, 8, 16}) {
+    for (const std::int32_t m : {1, p, 2 * p, 4 * p + 1}) {
+      CAPTURE(p, m);
+      const PipelineShape shape{p, 2, m};
+      const std::vector<std::int64_t> ends = v_ends(shape);
+      const std::int64_t longest = *std::max_element(ends.begin(), ends.end());
+      // The last stage begins p - 1 slots late and has 6 m passes; 1F1B would idle 6 (p - 1) slots.
+      CHECK(longest >= 6 * m + p - 1);
+      if (m == p) {
+        CHECK(longest == 6 * m + p - 1);
+      } else if (m > p) {
+        CHECK(longest <= 6 * m + p - 1 + p / 2);
+      }
+      for (std::int32_t i = 0; i < p; ++i) {
+        const auto steps = pipeline_schedule(ScheduleKind::kZbV, shape, i);
+        CHECK(most_in_flight(steps) <= 2 * p);
+        std::map<std::pair<Pass, std::int32_t>, std::int32_t> next;
+        for (const ScheduleStep& s : steps) {
+          CHECK(s.microbatch == next[{s.pass, s.chunk}]++);
+        }
+      }
+    }
+  }
+}
 
 TEST_CASE("ZB-H1 has the bubble of its paper and the memory of 1F1B's first stage",
           "[workloads][schedule]") {

@@ -76,7 +76,7 @@ std::vector<ParameterSpec> TransformerStage::chunk_parameters(std::int64_t chunk
   const bool tied = shape_.model.tied_embeddings;
   std::vector<ParameterSpec> specs;
   if (has_head(chunk)) {
-    if (!tied || shape_.pipeline > 1) {
+    if (!tied || shape_.ends_apart()) {
       specs.push_back(
           row_parallel(head_weight(), shape_.vocabulary, h, uniform_bound(kEmbeddingDeviation)));
       specs.back().sum = tied ? GradientSum::kOverEnds : GradientSum::kNone;
@@ -262,7 +262,7 @@ void TransformerStage::add_embedding_parameters(std::vector<ParameterSpec>& spec
         column_parallel("embedding.positions", shape_.positions, h / shape_.tensor, scale));
   }
   specs.push_back(row_parallel("embedding.weight", shape_.vocabulary, h, scale));
-  const bool copied = shape_.model.tied_embeddings && shape_.pipeline > 1;
+  const bool copied = shape_.model.tied_embeddings && shape_.ends_apart();
   specs.back().sum = copied ? GradientSum::kOverEnds : GradientSum::kNone;
 }
 

@@ -90,6 +90,8 @@ struct TransformerShape {
   std::int64_t microbatches = 1;
   std::optional<ExpertShape> experts;
   VirtualStages stages;
+  /// Embedding and head are on different ranks, so tied weights have two copies.
+  [[nodiscard]] bool ends_apart() const { return stages.stage_of(stages.count() - 1) != 0; }
   std::vector<LayerRange> ranges;  ///< by virtual stage
 
   [[nodiscard]] const LayerRange& range(std::int64_t stage, std::int64_t chunk) const {

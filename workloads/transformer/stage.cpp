@@ -49,7 +49,8 @@ void TransformerStage::plan_tensors() {
       return b.activation(name, shape_.rows, h, compute_);
     };
     ChunkTensors c;
-    TensorId next = c.input = residual(fmt::format("chunk.{}.input", chunk));
+    TensorId next = c.input =
+        follows_own(chunk) ? chunks_.back().output : residual(fmt::format("chunk.{}.input", chunk));
     for (std::int64_t i = 0; i < range.count; ++i) {
       LayerTensors layer = layer_tensors(range.first + i, index++);
       layer.input = next;
@@ -68,7 +69,9 @@ void TransformerStage::plan_tensors() {
     } else {
       const TensorId gradient = writer_.workspace("gradient", shape_.rows, h, compute_);
       c.output_gradient = has_head(chunk) && !splits_ ? gradient : message("output");
-      c.input_gradient = has_embedding(chunk) ? gradient : message("input");
+      c.input_gradient = has_embedding(chunk) ? gradient
+                         : follows_own(chunk) ? chunks_.back().output_gradient
+                                              : message("input");
     }
     if (has_embedding(chunk) && dropout()) {
       ends_.embedding_mask = b.activation("embedding.mask", shape_.rows, h, Format::kInt8);
@@ -131,7 +134,8 @@ void TransformerStage::receive(const char* name, TensorId tensor, std::int64_t t
 }
 
 void TransformerStage::write_begin() {
-  const bool reads_tokens = stage_ == 0 || stage_ == shape_.pipeline - 1;
+  const std::int64_t last = shape_.stages.stage_of(shape_.stages.count() - 1);
+  const bool reads_tokens = stage_ == 0 || stage_ == last;
   writer_.set_phase(Phase::kInput);
   if (reads_tokens) {
     const std::int64_t tokens = shape_.microbatches * shape_.samples * (shape_.sequence + 1);
@@ -165,7 +169,7 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk, bool first_mic
   if (has_embedding(chunk)) {
     parameters_.use(kEmbeddingUnit);
     looked_up = embedding_forward(c.input, range.count == 0);
-  } else {
+  } else if (!follows_own(chunk)) {
     receive("pipeline.receive", c.input, virtual_stage(chunk), true);
   }
   for (std::int64_t i = 0; i < range.count; ++i) {
@@ -178,7 +182,7 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk, bool first_mic
   if (has_head(chunk)) {
     parameters_.use(head_unit());
     head_forward(c.output);
-  } else {
+  } else if (!precedes_own(chunk)) {
     send("pipeline.send", c.output, virtual_stage(chunk) + 1, true, looked_up);
   }
   writer_.end_segment();
@@ -200,7 +204,7 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk, bool last_mic
   if (has_head(chunk)) {
     parameters_.open_gradients(head_unit());
     head_backward(c.output, c.output_gradient);
-  } else {
+  } else if (!precedes_own(chunk)) {
     receive("pipeline.receive_gradient", c.output_gradient, virtual_stage(chunk), false,
             traits_.keeps_outputs ? std::optional(c.output) : std::nullopt);
   }
@@ -221,7 +225,7 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk, bool last_mic
       parameters_.open_gradients(kEmbeddingUnit);
     }
     embedding_backward(c.input_gradient);
-  } else {
+  } else if (!follows_own(chunk)) {
     send("pipeline.send_gradient", c.input_gradient, virtual_stage(chunk) - 1, false);
   }
   parameters_.end_backward();

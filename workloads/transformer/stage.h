@@ -10,8 +10,8 @@
 #include "core/job/framework_traits.h"
 #include "core/job/job.h"
 #include "workloads/op_writer.h"
-#include "workloads/transformer/stage_parameters.h"
 #include "workloads/transformer/shape.h"
+#include "workloads/transformer/stage_parameters.h"
 
 namespace stepcast::workloads {
 
@@ -342,13 +342,20 @@ class TransformerStage {
   [[nodiscard]] std::int64_t virtual_stage(std::int64_t chunk) const {
     return shape_.stages.at(stage_, chunk);
   }
+  /// The virtual stage before or after a chunk's is on this rank too: nothing is sent.
+  [[nodiscard]] bool follows_own(std::int64_t chunk) const {
+    return !has_embedding(chunk) && shape_.stages.stage_of(virtual_stage(chunk) - 1) == stage_;
+  }
+  [[nodiscard]] bool precedes_own(std::int64_t chunk) const {
+    return !has_head(chunk) && shape_.stages.stage_of(virtual_stage(chunk) + 1) == stage_;
+  }
   [[nodiscard]] bool has_embedding(std::int64_t chunk) const { return virtual_stage(chunk) == 0; }
   [[nodiscard]] bool has_head(std::int64_t chunk) const {
     return virtual_stage(chunk) == shape_.pipeline * shape_.chunks - 1;
   }
-  /// Without a pipeline tied embeddings are one parameter, used at both ends.
+  /// Tied embeddings of ends on one rank are one parameter, used at both.
   [[nodiscard]] std::int64_t head_unit() const {
-    return shape_.model.tied_embeddings && shape_.pipeline == 1 ? kEmbeddingUnit : kHeadUnit;
+    return shape_.model.tied_embeddings && !shape_.ends_apart() ? kEmbeddingUnit : kHeadUnit;
   }
   [[nodiscard]] bool dropout() const { return shape_.model.dropout && !shape_.inference; }
   /// Parts of activations along the pipeline, gathered by the receiving tensor ranks.

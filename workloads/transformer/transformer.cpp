@@ -166,7 +166,7 @@ ExecutionGraph build_transformer(const Job& job) {
   if (shape.shards > 1 && shape.shards < shape.replicas) {
     add_shard_groups(graph, job, communicators.data);
   }
-  if (shape.model.tied_embeddings && shape.pipeline > 1) {
+  if (shape.model.tied_embeddings && shape.ends_apart()) {
     communicators.ends = add_ends(graph);
   }
   communicators.data.replicas = shape.replicas;
