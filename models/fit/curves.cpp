@@ -149,7 +149,7 @@ Points spread(const Points& curves, std::size_t limit, std::size_t coordinates) 
   return chosen;
 }
 
-double error_of(const ResidualSurface* surface, const Points& rows) {
+double surface_error(const ResidualSurface* surface, const Points& rows) {
   double sum = 0;
   for (const FittedModel::Point& p : rows) {
     const double left = p.log_ratio - (surface != nullptr ? surface->at(p.features) : 0);
@@ -204,12 +204,12 @@ bool add_curves(FittedModel& model, const Points& rows,
   }
   const std::size_t places = rows.front().features.size() - 1;
   const Points tried = spread(kept, limit, places);
-  double best = 0.95 * error_of(nullptr, held);
+  double best = 0.95 * surface_error(nullptr, held);
   double scale = 0;
   double noise = 0;
   const auto attempt = [&](double s, double n) {
     const ResidualSurface surface(tried, s, n, knots);
-    if (const double error = error_of(&surface, held); error < best) {
+    if (const double error = surface_error(&surface, held); error < best) {
       best = error;
       scale = s;
       noise = n;

@@ -8,10 +8,6 @@
 namespace stepcast::models {
 namespace {
 
-double extent(const Op& op, std::size_t axis) {
-  return static_cast<double>(std::max<std::int64_t>(op.shape[axis], 1));
-}
-
 /// A layout costs a category step in the coordinates, so that residuals of one layout do not leak
 /// into another.
 double layout_coordinate(const Op& op) {

@@ -48,10 +48,6 @@ enum TileWaveConstant {
 
 constexpr std::int64_t kLongRow = 1024;  // whole blocks of any format
 
-double extent(const Op& op, std::size_t axis) {
-  return static_cast<double>(std::max<std::int64_t>(op.shape[axis], 1));
-}
-
 double smooth_maximum(double a, double b, double blend) {
   const double high = std::max(a, b);
   const double low = std::min(a, b);

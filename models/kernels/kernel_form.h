@@ -1,5 +1,7 @@
 #pragma once
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,6 +15,11 @@
 #include "models/kernels/embedding_traffic.h"
 
 namespace stepcast::models {
+
+/// One of the sizes of an op, at least 1.
+inline double extent(const Op& op, std::size_t axis) {
+  return static_cast<double>(std::max<std::int64_t>(op.shape[axis], 1));
+}
 
 /// One operand of an op and how long ago the step touched it: `distance` = bytes all ops moved
 /// since, this op's own included. It decides which level of a cache the operand comes from (reuse

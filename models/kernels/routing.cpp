@@ -9,9 +9,6 @@ namespace {
 struct Extents {
   explicit Extents(const Op& op)
       : tokens(extent(op, 0)), experts(extent(op, 1)), choices(extent(op, 2)) {}
-  static double extent(const Op& op, std::size_t axis) {
-    return static_cast<double>(std::max<std::int64_t>(op.shape[axis], 1));
-  }
   double tokens, experts, choices;
 };
 

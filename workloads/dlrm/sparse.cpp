@@ -9,8 +9,6 @@
 namespace stepcast::workloads {
 namespace {
 
-constexpr double kLengthBytes = 4;  // int32
-
 double element_bytes(Format f) { return bits_per_element(f, 1024) / 8; }
 
 }  // namespace

@@ -40,6 +40,7 @@ struct DlrmCommunicators {
 };
 
 constexpr std::string_view kComputeStream = "compute";
+constexpr double kLengthBytes = 4;  ///< of a bag, int32
 
 /// Writes the program of one class of ranks. The dense half is a list of layers: its parameters in
 /// dlrm_dense.cpp, its ops in dlrm_layers.cpp and dlrm_layers_backward.cpp. The sparse half is in

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <utility>
 
 #include "core/error.h"
@@ -44,93 +43,78 @@ std::vector<ScheduleStep> zero_bubble(const PipelineShape& shape, std::int32_t s
   return steps;
 }
 
-/// All stages of a V in slots of equal length, one pass a slot.
-class VSchedule {
+/// The passes of one stage of a V of two chunks, micro-batches in order within a pass and chunk.
+class VOrder {
  public:
-  explicit VSchedule(const PipelineShape& shape)
-      : stages_{shape.stages, shape.chunks, ChunkPlacement::kV},
-        microbatches_(shape.microbatches),
-        orders_(static_cast<std::size_t>(shape.stages)),
-        done_(static_cast<std::size_t>(stages_.count())) {}
-
-  std::vector<std::vector<ScheduleStep>> orders() && {
-    const auto all = static_cast<std::size_t>(3 * stages_.chunks * microbatches_);
-    for (bool open = true; open;) {
-      std::vector<std::optional<ScheduleStep>> slot;  // chosen of what was done before it
-      open = false;
-      for (std::int64_t stage = 0; stage < stages_.stages; ++stage) {
-        slot.push_back(next(stage));
-      }
-      for (std::size_t stage = 0; stage < slot.size(); ++stage) {
-        if (slot[stage]) {
-          const ScheduleStep& s = *slot[stage];
-          ++done_[at(static_cast<std::int64_t>(stage), s.chunk)][static_cast<std::size_t>(s.pass)];
-          orders_[stage].push_back(s);
-        }
-        open = open || orders_[stage].size() < all;
-      }
-    }
-    return std::move(orders_);
+  explicit VOrder(std::int32_t microbatches) : microbatches_(microbatches) {}
+  void forward(std::int32_t chunk) { add(Pass::kForward, chunk, microbatches_); }
+  void backward(std::int32_t chunk) { add(Pass::kBackward, chunk, microbatches_); }
+  void weights(std::int32_t chunk) { add(Pass::kWeights, chunk, done(Pass::kBackward, chunk)); }
+  [[nodiscard]] std::int32_t done(Pass pass, std::int32_t chunk) const {
+    return done_[static_cast<std::size_t>(pass)][static_cast<std::size_t>(chunk)];
   }
+  std::vector<ScheduleStep> take() && { return std::move(steps_); }
 
  private:
-  [[nodiscard]] std::size_t at(std::int64_t stage, std::int64_t chunk) const {
-    return static_cast<std::size_t>(stages_.at(stage, chunk));
-  }
-  [[nodiscard]] std::int32_t done(std::size_t virtual_stage, Pass pass) const {
-    return done_[virtual_stage][static_cast<std::size_t>(pass)];
-  }
-  [[nodiscard]] bool ready(std::size_t v, Pass pass) const {
-    const std::int32_t k = done(v, pass);
-    if (k == microbatches_) {
-      return false;
+  void add(Pass pass, std::int32_t chunk, std::int32_t at_most) {
+    std::int32_t& count = done_[static_cast<std::size_t>(pass)][static_cast<std::size_t>(chunk)];
+    if (count < at_most) {
+      steps_.push_back({pass, chunk, count++});
     }
-    switch (pass) {
-      case Pass::kForward:
-        return v == 0 || done(v - 1, Pass::kForward) > k;
-      case Pass::kBackward:
-        return done(v, Pass::kForward) > k &&
-               (v + 1 == done_.size() || done(v + 1, Pass::kBackward) > k);
-      case Pass::kWeights:
-        break;
-    }
-    return done(v, Pass::kBackward) > k;
   }
-  /// A forward leaves room for those that its micro-batch, and all before it, still need here.
-  [[nodiscard]] bool has_room(std::int64_t stage, std::int64_t chunk) const {
-    std::int64_t in_flight = 0;
-    const std::int64_t begun = done(at(stage, chunk), Pass::kForward) + 1;
-    for (std::int64_t c = 0; c < stages_.chunks; ++c) {
-      const std::int64_t forwards = done(at(stage, c), Pass::kForward);
-      in_flight += (c < chunk ? forwards : begun) - done(at(stage, c), Pass::kWeights);
-    }
-    return in_flight <= stages_.count();
-  }
-  [[nodiscard]] std::optional<ScheduleStep> next(std::int64_t stage) const {
-    for (const Pass pass : {Pass::kBackward, Pass::kForward, Pass::kWeights}) {
-      for (std::int64_t chunk = stages_.chunks; chunk-- > 0;) {
-        const std::size_t v = at(stage, chunk);
-        if (ready(v, pass) && (pass != Pass::kForward || has_room(stage, chunk))) {
-          return ScheduleStep{pass, static_cast<std::int32_t>(chunk), done(v, pass)};
-        }
-      }
-    }
-    return std::nullopt;
-  }
-
-  VirtualStages stages_;
   std::int32_t microbatches_;
-  std::vector<std::vector<ScheduleStep>> orders_;  ///< by stage
-  std::vector<std::array<std::int32_t, 3>> done_;  ///< passes of each kind, by virtual stage
+  std::array<std::array<std::int32_t, 2>, 3> done_{};
+  std::vector<ScheduleStep> steps_;
 };
+
+std::vector<ScheduleStep> zero_bubble_v(const PipelineShape& shape, std::int32_t stage) {
+  const std::int32_t m = shape.microbatches;
+  const std::int32_t behind = shape.stages - stage;
+  VOrder order(m);
+  const auto times = [](std::int32_t count, const auto& passes) {
+    for (std::int32_t i = 0; i < count; ++i) {
+      passes();
+    }
+  };
+  const auto whole = [&order](std::int32_t chunk) {
+    order.forward(chunk);
+    order.backward(chunk);
+    order.weights(chunk);
+  };
+  // Until the first micro-batch is back on the first stage; until its gradient is.
+  times(2 * behind - 1, [&] { order.forward(0); });
+  times(stage, [&] {
+    order.forward(1);
+    order.forward(0);
+  });
+  times(behind, [&] { whole(1); });
+  while (order.done(Pass::kForward, 1) < m) {
+    whole(0);
+    whole(1);
+  }
+  times(stage, [&] {
+    order.backward(0);
+    order.backward(1);
+  });
+  times(behind, [&] {
+    order.backward(0);
+    order.weights(0);
+  });
+  for (const std::int32_t chunk : {1, 0}) {
+    times(m, [&] { order.backward(chunk); });
+    times(m, [&] { order.weights(chunk); });
+  }
+  return std::move(order).take();
+}
 
 }  // namespace
 
 std::vector<ScheduleStep> pipeline_schedule(ScheduleKind kind, const PipelineShape& shape,
                                             std::int32_t stage) {
   STEPCAST_CHECK(stage >= 0 && stage < shape.stages, "stage {} of {}", stage, shape.stages);
-  if (traits_of(kind).placement == ChunkPlacement::kV) {
-    return VSchedule(shape).orders()[static_cast<std::size_t>(stage)];
+  if (kind == ScheduleKind::kZbV) {
+    STEPCAST_CHECK(shape.chunks == 2, "zb-v with {} chunks", shape.chunks);
+    return zero_bubble_v(shape, stage);
   }
   if (shape.chunks > 1 && shape.microbatches % shape.stages != 0) {
     throw InputError("parallel.virtual_stages",

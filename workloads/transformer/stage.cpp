@@ -201,6 +201,7 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk, bool last_mic
   parameters_.begin_pass(units, parameters_.gathers_each_pass());
   parameters_.begin_backward(last_microbatch);
   parameters_.hold(splits_);
+  deferred_.clear();
   if (has_head(chunk)) {
     parameters_.open_gradients(head_unit());
     head_backward(c.output, c.output_gradient);
