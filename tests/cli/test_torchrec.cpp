@@ -1,5 +1,5 @@
 // What plan --export torchrec writes obeys what TorchRec accepts (core/config/torchrec_rules.h),
-// and the commands that docs/embedding-inputs.md shows for it run.
+// and the commands that docs/how-to/torchrec.md shows for it run.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -339,7 +339,7 @@ TEST_CASE("embedding.constraints bound every plan that is searched", "[cli][plan
 
 TEST_CASE("the commands from a TorchRec job to a plan that TorchRec loads run",
           "[cli][docs][torchrec]") {
-  const std::string page = text_of(std::string(STEPCAST_SOURCE_DIR) + "/docs/embedding-inputs.md");
+  const std::string page = text_of(std::string(STEPCAST_SOURCE_DIR) + "/docs/how-to/torchrec.md");
   const std::size_t begin = page.find("# From a TorchRec job to a plan that TorchRec loads");
   REQUIRE(begin != std::string::npos);
   const std::string section = page.substr(begin, page.find("\n# ", begin + 1) - begin);
@@ -350,8 +350,8 @@ TEST_CASE("the commands from a TorchRec job to a plan that TorchRec loads run",
                           section.find("```", at + fence.size()) - at - fence.size());
   };
   const TemporaryFolder folder;
-  (void)folder.file("ranker.json", block("```json\n"));
-  std::istringstream lines(block("```\nstepcast"));
+  (void)folder.file("ranker.json", block("```json ranker.json\n"));
+  std::istringstream lines(block("```sh\nstepcast"));
   std::string script = "set -e\ncd '" + folder.path().string() + "'\n";
   std::size_t commands = 0;
   for (std::string line; std::getline(lines, line);) {
