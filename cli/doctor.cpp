@@ -72,7 +72,7 @@ std::string devices(const Context& context) {
 }
 
 std::vector<Part> all_parts(const Context& context) {
-  const std::string cuda = "a build with -DSTEPCAST_CUDA=ON (docs/gpu.md)";
+  const std::string cuda = "a build with -DSTEPCAST_CUDA=ON (docs/how-to/run-on-gpus.md)";
   std::vector<Part> parts;
   parts.push_back(examined("data files", "workloads, systems and devices by name",
                            "install stepcast whole: share/stepcast belongs beside bin",

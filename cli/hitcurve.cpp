@@ -169,7 +169,7 @@ void add_hitcurve(CLI::App& app, Context& context) {
       ->add_option(
           "indices", options->indices,
           "Row ids: int64, text, .npy, .npz, .pt or a Criteo log, FILE:PART for one table of "
-          "several (docs/embedding-inputs.md); or a histogram")
+          "several (docs/reference/table-files.md); or a histogram")
       ->required();
   command->add_option("--sample", options->sample,
                       "Follow only rows whose hash falls below this rate: an estimate, faster");

@@ -32,7 +32,7 @@ using studies::ParallelPlanReport;
 using studies::RankedParallelPlan;
 
 constexpr std::size_t kFrontRows = 12;
-/// Predicted memory is off by about as much in published runs (docs/accuracy.md).
+/// Predicted memory is off by about as much in published runs (docs/explanation/accuracy.md).
 constexpr const char* kUsualHeadroom = "5%";
 
 std::vector<std::string> point_header() {

@@ -37,8 +37,8 @@ bool is_histogram(const std::filesystem::path& file, std::string_view where);
 // - .npz, and what torch.save wrote of tensors: FILE:name; or arrays indices (values) with offsets,
 //   lengths or both, as FBGEMM has them, of one or several tables: FILE:3, FILE:3of26
 //
-// docs/embedding-inputs.md shows each. All throw InputErrors that name the file and the first bad
-// position; `where` names the place that asked.
+// docs/reference/table-files.md shows each. All throw InputErrors that name the file and the first
+// bad position; `where` names the place that asked.
 
 using TakeIds = std::function<void(std::span<const std::int64_t>)>;
 

@@ -3,7 +3,7 @@
 
 #include "core/config/config.h"
 
-/// Embedding plans as other systems write them. docs/embedding-inputs.md shows the files.
+/// Embedding plans as other systems write them. docs/reference/table-files.md shows the files.
 namespace stepcast::config {
 
 /// TorchRec's plan as JSON: module path -> table -> sharding_type, compute_kernel, ranks and

@@ -7,7 +7,7 @@
 #include "core/lower.h"
 
 // Embedding tables as other systems describe them -> workload, and what the file says of its job.
-// HugeCTR's tables, and what all of these files share; docs/embedding-inputs.md shows them.
+// HugeCTR's tables, and what all of these files share; docs/reference/table-files.md shows them.
 namespace stepcast::config {
 
 std::optional<Value> given(const Value& v, const char* key) {

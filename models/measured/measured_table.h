@@ -109,12 +109,12 @@ struct ReadOptions {
   std::string device = {}, system = {};
 };
 
-/// Reads CSV files, plain or gzip, whose header line is one of the known schemas (docs/models.md
-/// lists them); a folder stands for every .csv and .csv.gz below it, in order of name. A row that
-/// cannot be used (time not positive, unknown number format, not a number, a shape below 1) is
-/// listed in `skipped`.
-/// Errors: InputError naming the file when it cannot be read, has no rows, or its header is not a
-/// known one (with the nearest schema and the column that is missing).
+/// Reads CSV files, plain or gzip, whose header line is one of the known schemas
+/// (docs/reference/measurement-tables.md lists them); a folder stands for every .csv and .csv.gz
+/// below it, in order of name. A row that cannot be used (time not positive, unknown number format,
+/// not a number, a shape below 1) is listed in `skipped`. Errors: InputError naming the file when
+/// it cannot be read, has no rows, or its header is not a known one (with the nearest schema and
+/// the column that is missing).
 MeasuredTable read_measured(std::span<const std::filesystem::path> paths,
                             const ReadOptions& options = {});
 inline MeasuredTable read_measured(const std::filesystem::path& path,

@@ -79,7 +79,7 @@ const Schema& schema_of(const Fields& header, const std::string& path) {
     }
     throw InputError(path + ":1",
                      fmt::format("found the columns \"{}\", expected those of one of: {} "
-                                 "(docs/models.md lists them)",
+                                 "(docs/reference/measurement-tables.md lists them)",
                                  fmt::join(header, ","), names));
   }
   for (const std::string_view c : nearest->columns) {

@@ -9,8 +9,9 @@
 namespace stepcast::profiler {
 
 /// What libstepcast_cupti.so offers a program that loads it to record itself, as `stepcast run
-/// --backend cuda --trace` does. (Other programs are recorded by injection, see docs/profiling.md.)
-/// One capture per process; not thread-safe but for push_op and pop_op.
+/// --backend cuda --trace` does. (Other programs are recorded by injection, see
+/// docs/how-to/profile-cuda.md.) One capture per process; not thread-safe but for push_op and
+/// pop_op.
 ///
 ///   auto* entry = LoadedModule(file).function<CuptiModuleEntry>(kCuptiModuleEntry);
 ///   CuptiModule& cupti = *entry();

@@ -27,8 +27,8 @@ void add_overlap(OverlapRows& rows, const traces::Trace& alone, const traces::Tr
 
 /// "slowdown" (models/fit/interference.h) with the constants `compute` and `transfer`: the factor
 /// by which each takes longer while the other runs. Simulations use `compute` alone: applied to
-/// whole collectives, `transfer` made predictions worse (docs/accuracy.md). Error and residuals are
-/// those of compute. Empty where too few ops overlapped.
+/// whole collectives, `transfer` made predictions worse (docs/accuracy/steps.md). Error and
+/// residuals are those of compute. Empty where too few ops overlapped.
 FittedModels fit_interference(const OverlapRows& rows, const models::FitOptions& options);
 
 }  // namespace stepcast::studies

@@ -183,7 +183,7 @@ std::string tight_memory(Bytes used, Bytes capacity) {
   }
   return fmt::format(
       "{:.2g} % of the fullest device's memory is left, while published runs took 4 % more or less "
-      "than predicted on average (docs/accuracy.md): leave more where it has to fit",
+      "than predicted on average (docs/explanation/accuracy.md): leave more where it has to fit",
       100 * (1 - used / capacity));
 }
 

@@ -220,7 +220,8 @@ std::string without_constants(const Job& job) {
   const std::string whose = kernels ? "system " + s.name : "device " + s.device.name;
   return fmt::format(
       "{} at the limits of the hardware, for {} has no fitted constants of them, so steps come out "
-      "too short; `stepcast fit --transfer` takes those of a measured {} (docs/models.md)",
+      "too short; `stepcast fit --transfer` takes those of a measured {} "
+      "(docs/how-to/describe-hardware.md)",
       what, whose, kernels ? "system" : "device");
 }
 

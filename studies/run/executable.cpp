@@ -16,7 +16,8 @@ namespace {
                                     what, remedy));
 }
 
-/// What the kernels of a device hold in registers or shared memory (docs/gpu.md, Kernels).
+/// What the kernels of a device hold in registers or shared memory (docs/developers/cuda.md,
+/// Kernels).
 constexpr std::int64_t kWidestRow = 1024;
 constexpr std::int64_t kWidestUnpackedRow = 256;
 constexpr std::int64_t kWidestHead = 256;

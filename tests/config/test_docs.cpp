@@ -106,23 +106,3 @@ TEST_CASE("the job reference names every key that can be written", "[config][doc
   }
   CHECK(keys > 100);
 }
-TEST_CASE("links between pages lead to files", "[docs]") {
-  std::vector<std::filesystem::path> pages{kRoot / "README.md", kRoot / "CHANGELOG.md"};
-  for (const char* folder : {"docs", "workloads", "models", "traces"}) {
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(kRoot / folder)) {
-      if (entry.path().extension() == ".md") {
-        pages.push_back(entry.path());
-      }
-    }
-  }
-  const std::regex link(R"(\]\(([^)#: ]+)(#[^)]*)?\))");  // no colon: of this tree, not of the web
-  std::size_t links = 0;
-  for (const auto& page : pages) {
-    const std::string text = read(page);
-    for (std::sregex_iterator it(text.begin(), text.end(), link), end; it != end; ++it, ++links) {
-      INFO(page << ": " << (*it)[1].str());
-      CHECK(std::filesystem::exists(page.parent_path() / (*it)[1].str()));
-    }
-  }
-  CHECK(links > 40);
-}

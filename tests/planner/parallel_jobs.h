@@ -149,7 +149,8 @@ inline std::optional<PlanPoint> with_ends(const Job& job, PlanPoint p, std::mt19
   return std::nullopt;
 }
 
-/// Does a search try the point's weights of the ends? As docs/parallel-planner.md says it.
+/// Does a search try the point's weights of the ends? As docs/explanation/parallel-planner.md says
+/// it.
 inline bool searched_ends(const Job& job, const PlanPoint& p,
                           std::optional<TrainingStack> stack = {}) {
   const TransformerWorkload& model = *job.workload.transformer();

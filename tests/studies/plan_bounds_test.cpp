@@ -1,5 +1,5 @@
-// The bounds that `plan` prints, held to plans drawn at random from the space that docs/parallel-planner.md
-// states: uneven layers, every schedule, every framework.
+// The bounds that `plan` prints, held to plans drawn at random from the space that
+// docs/explanation/parallel-planner.md states: uneven layers, every schedule, every framework.
 #include <fmt/format.h>
 
 #include <algorithm>

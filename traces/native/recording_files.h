@@ -7,9 +7,9 @@ namespace stepcast::traces {
 
 constexpr int kRecordingSchema = 1;
 
-/// A recording in our own format, a folder (schema: docs/trace-format.md): `recording.json` with
-/// names, lanes and tables, one `rank-R.csv` per rank with its events. Holds everything the model
-/// holds, to the nanosecond; text, so that a diff can be read.
+/// A recording in our own format, a folder (schema: docs/reference/trace-format.md):
+/// `recording.json` with names, lanes and tables, one `rank-R.csv` per rank with its events. Holds
+/// everything the model holds, to the nanosecond; text, so that a diff can be read.
 ///
 /// Files appear under a temporary name and are renamed; recording.json comes last, so a folder that
 /// has it is whole. An older recording in the folder is removed first.

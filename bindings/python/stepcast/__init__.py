@@ -5,7 +5,7 @@
     step["iteration_time_s"], step.memory_bytes["total"]
     stepcast.sweep(set={"workload": "llama3-8b", "system": "dgx-h100", "devices": [8, 16, 32]}).to_pandas()
 
-Every function is the command of that name (docs/commands.md): a job is a dict or a file, an option `--time-limit 5` is
+Every function is the command of that name (docs/reference/commands.md): a job is a dict or a file, an option `--time-limit 5` is
 `time_limit=5`. The commands run in processes of their own, so other Python threads go on meanwhile and an interrupt ends
 them.
 """

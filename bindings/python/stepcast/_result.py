@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, Optional
 
 
 class Result(Mapping):  # type: ignore[type-arg]
-    """The JSON document of a command (docs/commands.md): its keys are items and attributes."""
+    """The JSON document of a command (docs/reference/outputs.md): its keys are items and attributes."""
 
     def __init__(self, command: str, document: Any, text: str, notes: str, exit_code: int) -> None:
         self._document = document

@@ -235,7 +235,7 @@ Document parse_document(const Source& source) {
         "TorchRec and HugeCTR use) and optionally "
         "pooling,mode,zipf,histogram,indices; else describe the workload as JSON "
         "(docs/jobs.md), or give tables of TorchRec or HugeCTR "
-        "(docs/embedding-inputs.md)");
+        "(docs/reference/table-files.md)");
   }
   d.root = is_blank(source.text) ? Json::object() : parse_json(source.text, source.label);
   if (!d.root.is_object()) {

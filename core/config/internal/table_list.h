@@ -20,9 +20,9 @@ struct TableList {
 };
 /// A list of embedding tables, read on by import_embedding_tables.cpp. Columns: name, rows, dim,
 /// and optionally pooling, mode, zipf, histogram, indices (the last three are the table's access;
-/// a cell may be empty), in any case and under the names of docs/embedding-inputs.md. A byte order
-/// mark, blank lines and lines that begin with # are skipped. Errors: InputError naming line, table
-/// and column.
+/// a cell may be empty), in any case and under the names of docs/reference/table-files.md. A byte
+/// order mark, blank lines and lines that begin with # are skipped. Errors: InputError naming line,
+/// table and column.
 TableList table_list(const Source& source);
 
 }  // namespace stepcast::config

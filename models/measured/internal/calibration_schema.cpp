@@ -80,7 +80,7 @@ void read_calibration(const Row& row, TableBuilder& to) {
   if (!kind) {
     throw RowError(
         fmt::format("unknown op kind \"{}\"; `stepcast list formats` and "
-                    "docs/models.md name what there is",
+                    "docs/reference/measurement-tables.md name what there is",
                     name));
   }
   const Format format = format_in(row.text("format")).format;
