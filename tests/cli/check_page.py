@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs the commands of a documentation page and compares what they print with what the page shows.
+"""Runs the commands of documentation pages and compares what they print with what the pages show.
 
-Usage: check_page.py [--write] [--recorded TRACE] STEPCAST PAGE   (exit 77: TRACE is not there)
+Usage: check_page.py [--write] [--recorded TRACE] STEPCAST PAGE...   (exit 77: TRACE is not there)
 
-All blocks run in the order of the page, in one empty folder that holds `docs`, a link to the project's.
+The blocks of a page run in its order, in one empty folder that holds `docs`, a link to the project's.
 
   ```sh             commands, one a line (a backslash continues it); each must exit with 0
   ```console        commands after `$ ` and their standard output, word for word; a line `...` stands for any number
@@ -102,30 +102,39 @@ class Page:
         return match.group(0)
 
 
+def check(name, links, options):
+    """Whether all that the page shows is so; prints what is not."""
+    with open(name, encoding="utf-8") as f:
+        text = f.read()
+    with tempfile.TemporaryDirectory() as folder:
+        for link in links:
+            os.symlink(link, os.path.join(folder, os.path.basename(link)))
+        page = Page(options.stepcast, folder, options.write)
+        now = BLOCK.sub(page.block, text)
+    if options.write and now != text:
+        with open(name, "w", encoding="utf-8") as f:
+            f.write(now)
+    print("\n\n".join([f"{name}: {page.commands} commands run", *page.failures]))
+    return bool(page.commands) and not page.failures
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--recorded")
     parser.add_argument("stepcast")
-    parser.add_argument("page")
+    parser.add_argument("pages", nargs="+", metavar="page")
     options = parser.parse_args()
     if options.recorded and not os.path.isfile(options.recorded):
         print(f"skipped: no {options.recorded}")
         return 77
-    with open(options.page, encoding="utf-8") as f:
-        text = f.read()
-    with tempfile.TemporaryDirectory() as folder:
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        os.symlink(os.path.join(root, "docs"), os.path.join(folder, "docs"))
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    with tempfile.TemporaryDirectory() as runs:
         if options.recorded:
-            record_runs(options.recorded, folder)
-        page = Page(options.stepcast, folder, options.write)
-        now = BLOCK.sub(page.block, text)
-    if options.write and now != text:
-        with open(options.page, "w", encoding="utf-8") as f:
-            f.write(now)
-    print("\n\n".join(page.failures) or f"{page.commands} commands run")
-    return 1 if page.failures or not page.commands else 0
+            record_runs(options.recorded, runs)
+        links = [os.path.join(root, "docs")] + [os.path.join(runs, name) for name in os.listdir(runs)]
+        good = [check(name, links, options) for name in options.pages]
+    return 0 if all(good) else 1
 
 
 if __name__ == "__main__":
