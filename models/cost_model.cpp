@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/job/framework_traits.h"
+#include "core/graph/op_traits.h"
 #include "models/collectives/collective_curves.h"
 #include "models/collectives/collective_form.h"
 #include "models/kernels/kernel_form.h"
@@ -82,20 +83,11 @@ struct Collective {
   }
 };
 
-bool moves_between_tiers(const Op& op) {
-  return op.kind == OpKind::kTierFetch || op.kind == OpKind::kTierWriteBack;
-}
-
-double moved_bytes(const Op& op) {
-  return (op.kind == OpKind::kTierFetch ? op.bytes_read : op.bytes_written).base();
-}
-
 Prediction sum_of_parts(const CostModel& model, const Op& op) {
-  const Program none;
   Prediction sum;
   sum.in_range = true;
   for (const Op& part : unfused_attention_ops(op)) {
-    const Prediction p = model.kernel(none, part);
+    const Prediction p = model.kernel(part);
     sum.time += p.time;
     sum.compute += p.compute;
     sum.memory += p.memory;
@@ -194,8 +186,7 @@ struct CostModel::Impl {
   /// Time of the framework's fused attention over that of the kernels the device was measured with.
   [[nodiscard]] double attention_pace(const Op& op) const {
     const bool fused =
-        (op.kind == OpKind::kAttentionForward || op.kind == OpKind::kAttentionBackward) &&
-        (op.flags & op_flags::kUnfused) == 0;
+        class_of(op.kind) == OpClass::kAttention && (op.flags & op_flags::kUnfused) == 0;
     const double pace = !fused                              ? 0
                         : system.device.peak.contains(Format::kFp8) ? traits.attention_fp8_devices
                                                             : traits.attention;
@@ -204,15 +195,14 @@ struct CostModel::Impl {
 
   /// Unfused attention that no fitted model answers for: the sum of the kernels it consists of.
   [[nodiscard]] bool in_parts(const Op& op) const {
-    const bool attention =
-        op.kind == OpKind::kAttentionForward || op.kind == OpKind::kAttentionBackward;
-    return attention && (op.flags & op_flags::kUnfused) != 0 && kernel_of(op).fitted == nullptr;
+    return class_of(op.kind) == OpClass::kAttention && (op.flags & op_flags::kUnfused) != 0 && kernel_of(op).fitted == nullptr;
   }
 
   /// The slower memory tier an op fetches from or writes to; null where the system has none such.
   [[nodiscard]] const Tier* tier_of(const Program& program, const Op& op) const {
+    const std::size_t tier = op.as<TierAttributes>().tier;
     const auto at = std::find_if(system.tiers.begin(), system.tiers.end(), [&](const Tier& t) {
-      return op.variant < program.tiers.size() && t.name == program.tiers[op.variant];
+      return tier < program.tiers.size() && t.name == program.tiers[tier];
     });
     return at == system.tiers.end() ? nullptr : &*at;
   }
@@ -237,13 +227,21 @@ Prediction CostModel::kernel(const Program& program, const Op& op) const {
   return kernel(OpFacts(program, op));
 }
 
+Prediction CostModel::kernel(const Op& op) const {
+  STEPCAST_CHECK(!is_collective(op.kind), "{} is not a kernel", name_of(op.kind));
+  return kernel(OpFacts(op));
+}
+
 Prediction CostModel::kernel(const OpFacts& facts) const {
   const Op& op = *facts.op;
-  if (moves_between_tiers(op)) {
+  if (moves_between_tiers(op.kind)) {
+    if (facts.program == nullptr) {
+      return {};  // no tier known
+    }
     const Tier* tier = impl_->tier_of(*facts.program, op);
     const auto sharers =
         static_cast<std::size_t>(tier != nullptr ? std::max<std::int64_t>(1, tier->shared_by) : 1);
-    return tier_move(*facts.program, op, std::vector<double>(sharers, moved_bytes(op)));
+    return tier_move(*facts.program, op, std::vector<double>(sharers, tier_bytes(op).base()));
   }
   if (impl_->in_parts(op)) {
     return sum_of_parts(*this, op);
@@ -277,7 +275,7 @@ Prediction CostModel::tier_move(const Program& program, const Op& op,
   }
   double ahead = 0;
   for (const double bytes : together) {
-    ahead += std::min(bytes, moved_bytes(op));
+    ahead += std::min(bytes, tier_bytes(op).base());
   }
   p.memory = Bytes(ahead) / tier->bandwidth;
   p.time = p.memory;
@@ -287,7 +285,7 @@ Prediction CostModel::tier_move(const Program& program, const Op& op,
 }
 
 bool CostModel::of_op_alone(const Op& op) const {
-  return !moves_between_tiers(op) && impl_->kernel_of(op).form->of_op_alone();
+  return !moves_between_tiers(op.kind) && impl_->kernel_of(op).form->of_op_alone();
 }
 
 Prediction CostModel::collective(const Op& op, const GroupShape& group, Seconds since_use) const {

@@ -89,6 +89,8 @@ class CostModel {
 
   /// Device time of a computing op. Every op kind is covered by at least the plain analytical form.
   [[nodiscard]] Prediction kernel(const Program& program, const Op& op) const;
+  /// The same of an op alone (OpFacts).
+  [[nodiscard]] Prediction kernel(const Op& op) const;
   /// The same of an op whose facts are at hand: a search that asks for many shards of one table
   /// counts its distinct rows once.
   [[nodiscard]] Prediction kernel(const OpFacts& facts) const;

@@ -4,6 +4,8 @@
 #include <memory>
 #include <span>
 
+#include "core/graph/op_attributes.h"
+
 namespace stepcast::runtime {
 
 struct InFlight;
@@ -17,7 +19,7 @@ enum class Waiting : std::uint8_t { kBlocking, kYield };
 /// unless a function says bytes.
 class Collectives {
  public:
-  enum class Reduction : std::uint8_t { kSum, kMax };
+  using Reduction = stepcast::Reduction;
   virtual ~Collectives() = default;
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;

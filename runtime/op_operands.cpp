@@ -53,8 +53,8 @@ std::vector<ParameterUpdate> parameter_updates(const Program& program, const Op&
 }
 
 std::vector<ColumnBlock> column_blocks(const Program& program, const Op& op) {
-  if (op.detail >= 0) {
-    return program.column_copies.at(static_cast<std::size_t>(op.detail));
+  if (const std::int32_t blocks = op.as<ColumnAttributes>().blocks; blocks >= 0) {
+    return program.column_copies.at(static_cast<std::size_t>(blocks));
   }
   const auto inputs = program.inputs(op);
   const auto outputs = program.outputs(op);
@@ -114,7 +114,7 @@ OptimizerSettings optimizer_settings(OptimizerKind kind, std::int64_t done) {
 }
 
 OptimizerSettings optimizer_settings(const Program& program, const Op& op, std::int64_t step) {
-  return optimizer_settings(static_cast<OptimizerKind>(op.variant),
+  return optimizer_settings(op.as<OptimizerAttributes>().kind,
                             times_done(program, op.flags, step));
 }
 

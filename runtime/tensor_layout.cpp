@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/graph/op_traits.h"
 #include "core/split_mix.h"
 
 namespace stepcast::runtime {
@@ -79,8 +80,9 @@ std::int64_t part_of(const Tensor& tensor, std::int32_t data_coordinate) {
 }
 
 bool is_buffer_collective(OpKind kind) {
-  return kind == OpKind::kAllReduce || kind == OpKind::kReduceScatter ||
-         kind == OpKind::kAllGather || kind == OpKind::kBroadcast;
+  const CollectiveTraits* c = traits_of(kind).collective;
+  return c != nullptr &&
+         (c->pattern == CollectivePattern::kRing || c->pattern == CollectivePattern::kRooted);
 }
 
 std::size_t rounded(std::size_t bytes, std::size_t alignment) {

@@ -6,24 +6,6 @@
 
 namespace stepcast::simulator {
 
-Role role_of(OpKind kind) {
-  if (!is_collective(kind)) {
-    return Role::kCompute;
-  }
-  switch (kind) {
-    case OpKind::kAllToAllV:
-      return Role::kRankwise;
-    case OpKind::kBroadcast:
-      return Role::kBroadcast;
-    case OpKind::kSend:
-      return Role::kSend;
-    case OpKind::kRecv:
-      return Role::kReceive;
-    default:
-      return Role::kSymmetric;
-  }
-}
-
 namespace {
 
 bool meets_in_sequence(Role role) {
@@ -107,7 +89,7 @@ IssueOrder::IssueOrder(const Program& source, std::size_t communicator_count)
                    "op '{}' names communicator {} of {}", source.name(op), op.communicator,
                    communicator_count);
     stream[o] = op.stream;
-    role[o] = op.communicator < 0 ? Role::kCompute : role_of(op.kind);
+    role[o] = op.communicator < 0 ? Role::kCompute : traits_of(op.kind).role;
     host_waits = host_waits || (op.flags & op_flags::kHostWaits) != 0;
   }
   std::vector<SegmentEdges> edges;

@@ -2,20 +2,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/graph/op_traits.h"
 #include "core/graph/program.h"
 
 namespace stepcast::simulator {
 
-/// How the engine treats an op.
-enum class Role : std::uint8_t {
-  kCompute,    ///< also a collective without partners
-  kSymmetric,  ///< all members end together
-  kRankwise,   ///< each member ends when its own partners are served (all-to-all-v)
-  kBroadcast,  ///< members wait for the root only
-  kSend,
-  kReceive
-};
-Role role_of(OpKind kind);
+/// How the engine treats an op; a collective without partners computes.
+using Role = OpRole;
 
 /// The static part of executing a Program: what each stream runs, in order; which record each wait
 /// refers to; which collectives of different ranks meet. Computed once per program, in

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/graph/op_traits.h"
 #include "models/collectives/since_use.h"
 #include "simulator/issue_order.h"
 
@@ -82,7 +83,7 @@ class Pricer {
              .reason = std::vector<OpReason>(n)};
       for (std::size_t o = 0; o < n; ++o) {
         const Op& op = program.ops[o];
-        if (op.kind == OpKind::kTierFetch || op.kind == OpKind::kTierWriteBack) {
+        if (moves_between_tiers(op.kind)) {
           answer(row, program, o, tier_move(p, op));
         } else if (!is_collective(op.kind)) {
           answer(row, program, o, model_.kernel(program, op));
@@ -100,12 +101,12 @@ class Pricer {
   }
 
   /// The slowest of the ranks that run this program, beside what the ranks that share its tier move
-  /// in the op of the same name.
+  /// in the same op.
   models::Prediction tier_move(std::size_t p, const Op& op) {
     const Program& program = graph_.programs[p];
     const auto& tiers = model_.system().tiers;
     const auto tier = std::find_if(tiers.begin(), tiers.end(), [&](const Tier& t) {
-      return t.name == program.tiers.at(op.variant);
+      return t.name == program.tiers.at(op.as<TierAttributes>().tier);
     });
     const std::int64_t sharers =
         tier == tiers.end() ? 1 : std::max<std::int64_t>(1, tier->shared_by);
@@ -120,8 +121,8 @@ class Pricer {
         const std::int64_t first = rank / sharers * sharers;
         for (std::int64_t other = first;
              other < std::min<std::int64_t>(first + sharers, graph_.ranks()); ++other) {
-          together.push_back(moved_by(graph_.program_of(static_cast<std::int32_t>(other)), op.kind,
-                                      program.name(op)));
+          together.push_back(
+              moved_by(graph_.program_of(static_cast<std::int32_t>(other)), program, op));
         }
         if (seen.insert(together).second) {
           const models::Prediction own = model_.tier_move(program, op, together);
@@ -132,11 +133,16 @@ class Pricer {
     return slowest;
   }
 
-  /// Bytes of the op of that kind and name, 0 where the program has none.
-  static double moved_by(const Program& program, OpKind kind, const std::string& name) {
+  /// Bytes of the op that does in `program` what `like` does in `other`: rows of one route between
+  /// the device and one tier, for the same batch. 0 where the program has none.
+  static double moved_by(const Program& program, const Program& other, const Op& like) {
+    const auto wanted = like.as<TierAttributes>();
     for (const Op& op : program.ops) {
-      if (op.kind == kind && program.name(op) == name) {
-        return (kind == OpKind::kTierFetch ? op.bytes_read : op.bytes_written).base();
+      const auto has = op.as<TierAttributes>();
+      if (op.kind == like.kind && has.route == wanted.route &&
+          program.tiers[has.tier] == other.tiers[wanted.tier] &&
+          ((op.flags ^ like.flags) & op_flags::kNextBatch) == 0) {
+        return tier_bytes(op).base();
       }
     }
     return 0;
@@ -158,7 +164,7 @@ class Pricer {
       return {own};
     }
     const Group& group = costs_.folding.groups[static_cast<std::size_t>(g)];
-    if (op.kind != OpKind::kSend && op.kind != OpKind::kRecv) {
+    if (!is_point_to_point(op.kind)) {
       return group.ranks;
     }
     const auto peer = static_cast<std::size_t>(op.peer);
@@ -236,11 +242,11 @@ class Pricer {
                      "collective {} of communicator '{}' is no all_to_all_v on rank {}", s,
                      graph_.communicators[c].name, group.ranks[i]);
       const Op& op = program.ops[own[s]];
-      STEPCAST_CHECK(op.detail >= 0, "all_to_all_v '{}' has no exchange", program.name(op));
+      const Exchange* parts = program.exchange_of(op);
+      STEPCAST_CHECK(parts != nullptr, "all_to_all_v '{}' has no exchange", program.name(op));
       format = op.format;
       rest = std::max(rest, since_use(member, own[s]));
-      const std::vector<double> elements =
-          program.exchanges.at(static_cast<std::size_t>(op.detail)).sent_by(i);
+      const std::vector<double> elements = parts->sent_by(i);
       STEPCAST_CHECK(elements.size() == n, "exchange of '{}' has {} entries for {} ranks",
                      program.name(op), elements.size(), n);
       for (std::size_t j = 0; j < n; ++j) {

@@ -4,7 +4,7 @@
 #include <map>
 #include <tuple>
 
-#include "core/graph/collectives.h"
+#include "core/graph/op_traits.h"
 #include "core/statistics.h"
 
 namespace stepcast::traces {
@@ -24,7 +24,7 @@ struct Member {
 /// communicator.
 std::int64_t pair_key(const ExecutionGraph& graph, const Op& op, const Call& call,
                       std::int32_t rank) {
-  if (op.kind != OpKind::kSend && op.kind != OpKind::kRecv) {
+  if (!is_point_to_point(op.kind)) {
     return 0;
   }
   const auto members = graph.members(op.communicator, rank);

@@ -9,6 +9,7 @@
 #include <functional>
 #include <set>
 
+#include "core/graph/op_codes.h"
 #include "models/cost_model.h"
 #include "models/fit/fit.h"
 #include "models/measured/op_text.h"
@@ -55,8 +56,8 @@ Program program_of(const EmbeddingCase& c, bool uniform) {
   for (const OpKind kind : {OpKind::kEmbeddingForward, OpKind::kEmbeddingBackward}) {
     Op op;
     op.kind = kind;
-    op.detail = 0;
-    op.shape = {c.lookups(), c.batch * c.tables, c.dim * c.tables, 1, 0, 0};
+    op.attributes = EmbeddingAttributes{.group = 0, .order = 1};
+    op.shape = {c.lookups(), c.batch * c.tables, c.dim * c.tables};
     op.flops = Flops(lookups * dim);
     op.bytes_read = Bytes(lookups * (4 * dim + 8));
     op.bytes_written = Bytes(kind == OpKind::kEmbeddingForward ? pooled : 4 * lookups * dim);
@@ -257,7 +258,7 @@ std::string embedding_rows(std::span<const EmbeddingSample> samples) {
       const models::MeasuredOp m = table.op(samples, i, pass);
       const Op& op = *m.op;
       text += fmt::format("embedding-{},{},,{},{:.9g},{:.9g},{:.6g},{},fp32,0,0,1,1,{},{}\n",
-                          table.sample[i], stepcast::name_of(op.kind), fmt::join(op.shape, ","),
+                          table.sample[i], stepcast::name_of(op.kind), fmt::join(codes_of(op).sizes, ","),
                           op.flops.base(), (op.bytes_read + op.bytes_written).base(), m.time.base(),
                           samples[table.sample[i]].repeats, models::operands_text(*m.program, op),
                           models::embedding_text(*m.program, op));

@@ -39,19 +39,6 @@ double rough_step(const ExecutionGraph& graph) {
   return 5e-5 + work.flops / 5e10 + work.bytes / 5e9;
 }
 
-/// The form an op is fitted with on a core: the last that covers it, the generic ones only where no
-/// other does.
-const models::KernelForm& form_of(const Op& op) {
-  const models::KernelForm* chosen = nullptr;
-  for (const auto& form : models::builtin_kernel_forms()) {
-    if (form->covers(op) && (chosen == nullptr || form->name() != "memory.levels" ||
-                             chosen->name() == "memory.roofline")) {
-      chosen = form.get();
-    }
-  }
-  return *chosen;
-}
-
 JobPoints points_of(const ExecutionGraph& graph) {
   JobPoints points;
   std::map<const Op*, std::vector<double>> at;
@@ -70,7 +57,7 @@ JobPoints points_of(const ExecutionGraph& graph) {
           auto known = at.find(&op);
           if (known == at.end()) {
             const models::OpFacts facts(program, op);
-            known = at.emplace(&op, form_of(op).coordinates(facts)).first;
+            known = at.emplace(&op, models::form_for(op, true).coordinates(facts)).first;
             double distance = 1;
             for (const models::OperandUse& use : facts.operands) {
               distance = std::max(distance, use.distance);

@@ -131,8 +131,9 @@ class KernelValidation {
   [[nodiscard]] std::string id_of(std::uint32_t i) const {
     const MeasuredTable::OpRow& row = table_.ops[i];
     const Op& op = table_.op(row);
-    const std::string detail = class_of(op.kind) == OpClass::kAttention && op.detail > 0
-                                   ? fmt::format("{}{}", kWindow, op.detail)
+    const std::int32_t window = op.as<AttentionAttributes>().window;
+    const std::string detail = window > 0
+                                   ? fmt::format("{}{}", kWindow, window)
                                    : "";
     return fmt::format("{} {}{} @ {}", name_of(op.kind), shape_text(op), detail,
                        table_.place(row.origin));

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
+#include <utility>
 
 namespace stepcast::studies {
 namespace {
@@ -32,9 +34,18 @@ std::optional<double> repeat_noise(const std::vector<ValidationRow>& rows) {
 
 Bar median_bar(double median) { return {.median = median, .mean = {}, .p90 = {}, .worst = {}}; }
 
-bool row_wise(OpKind kind) {
-  return kind == OpKind::kNormForward || kind == OpKind::kCrossEntropyLoss;
-}
+constexpr Bar kElementwiseBar{.median = {}, .mean = 0.015, .p90 = {}, .worst = {}};
+constexpr Bar kLookupBar{.median = {}, .mean = {}, .p90 = {}, .worst = 0.15};
+constexpr Bar kRowWiseBar{.median = 0.06, .mean = {}, .p90 = {}, .worst = {}};
+/// Of kernels that were not seen, against others of their kind.
+constexpr std::array<std::pair<OpKind, Bar>, 7> kBars{
+    {{OpKind::kAttentionForward, {.median = 0.04, .mean = {}, .p90 = 0.10, .worst = {}}},
+     {OpKind::kAdd, kElementwiseBar},
+     {OpKind::kActivationForward, kElementwiseBar},
+     {OpKind::kEmbeddingForward, kLookupBar},
+     {OpKind::kEmbeddingBackward, kLookupBar},
+     {OpKind::kNormForward, kRowWiseBar},
+     {OpKind::kCrossEntropyLoss, kRowWiseBar}}};
 
 ValidationGroup statistics(const std::string& name, const std::vector<const ScoredGroup*>& groups,
                            const std::optional<Bar>& bar) {
@@ -125,20 +136,9 @@ std::optional<Bar> bar_of(const GroupKey& key, const ValidateModelsOptions& opti
   if (!pairs || options.form_only) {
     return std::nullopt;
   }
-  switch (key.kind) {
-    case OpKind::kAttentionForward:
-      return Bar{.median = 0.04, .mean = {}, .p90 = 0.10, .worst = {}};
-    case OpKind::kAdd:
-    case OpKind::kActivationForward:
-      return Bar{.median = {}, .mean = 0.015, .p90 = {}, .worst = {}};
-    case OpKind::kEmbeddingForward:
-    case OpKind::kEmbeddingBackward:
-      return Bar{.median = {}, .mean = {}, .p90 = {}, .worst = 0.15};
-    default:
-      return row_wise(key.kind)
-                 ? std::optional(Bar{.median = 0.06, .mean = {}, .p90 = {}, .worst = {}})
-                 : std::nullopt;
-  }
+  const auto bar = std::find_if(kBars.begin(), kBars.end(),
+                                [&key](const auto& b) { return b.first == key.kind; });
+  return bar == kBars.end() ? std::nullopt : std::optional(bar->second);
 }
 
 std::optional<Bar> bar_of_machine(const std::string& stack, const ValidateModelsOptions& options) {

@@ -76,13 +76,13 @@ class Fusion {
 
   /// With a bias already, or as it was built.
   static bool is_product(const Op& op) {
-    const auto epilogue = static_cast<Epilogue>(op.variant);
+    const Epilogue epilogue = op.as<GemmAttributes>().epilogue;
     return op.kind == OpKind::kGemm && op.shape[3] <= 1 && format_info(op.format).block <= 1 &&
            op.format != Format::kFp8 && op.outputs == 1 &&
            ((epilogue == Epilogue::kNone && op.inputs == 2) ||
             (epilogue == Epilogue::kBias && op.inputs == 3));
   }
-  static bool is_plain_product(const Op& op) { return is_product(op) && op.variant == 0; }
+  static bool is_plain_product(const Op& op) { return is_product(op) && op.as<GemmAttributes>().epilogue == Epilogue::kNone; }
   static bool may_pair(const Op& first, const Op& second) {
     constexpr auto kWhen = op_flags::kNextBatch | op_flags::kEveryInterval;
     return first.stream == second.stream && first.phase == second.phase && first.record < 0 &&
@@ -90,7 +90,7 @@ class Fusion {
            ((first.flags ^ second.flags) & kWhen) == 0 &&
            (second.flags & op_flags::kHostWaits) == 0;
   }
-  static Activation activation_of(const Op& op) { return static_cast<Activation>(op.variant); }
+  static Activation activation_of(const Op& op) { return op.as<ActivationAttributes>().activation; }
 
   /// What a product and an op that goes over its result become.
   [[nodiscard]] Epilogue after_product(const Op& first, const Op& second) const {
@@ -103,33 +103,25 @@ class Fusion {
     }
     const Activation activation = activation_of(second);
     const bool plain = is_plain_product(first);
-    switch (second.kind) {
-      case OpKind::kBiasActivationForward:
-        if (!plain || in.size() != 2 || out != Operands{c}) {
-          return Epilogue::kNone;
-        }
-        return activation == Activation::kNone   ? Epilogue::kBias
-               : activation == Activation::kRelu ? Epilogue::kBiasRelu
-                                                 : Epilogue::kNone;
-      case OpKind::kBiasActivationBackward:
-        return plain && in.size() == 2 && out.size() == 2 && out[0] == c &&
-                       activation == Activation::kRelu
-                   ? Epilogue::kReluBackward
-                   : Epilogue::kNone;
-      case OpKind::kActivationForward:
-        if (activation != Activation::kGelu || !replaces(c, out[0]) ||
-            in.size() > (plain ? 2U : 1U)) {
-          return Epilogue::kNone;
-        }
-        return plain && in.size() == 1 ? Epilogue::kGelu : Epilogue::kBiasGelu;
-      case OpKind::kActivationBackward:
-        if (activation != Activation::kGelu || !plain || !replaces(c, out[0])) {
-          return Epilogue::kNone;
-        }
-        return out.size() == 2 ? Epilogue::kGeluBackwardSums : Epilogue::kGeluBackward;
-      default:
-        return Epilogue::kNone;
+    const bool relu = activation == Activation::kRelu;
+    const bool gelu = activation == Activation::kGelu && replaces(c, out[0]);
+    if (second.kind == OpKind::kBiasActivationForward && plain && in.size() == 2 &&
+        out == Operands{c}) {
+      return activation == Activation::kNone ? Epilogue::kBias
+             : relu                          ? Epilogue::kBiasRelu
+                                             : Epilogue::kNone;
     }
+    if (second.kind == OpKind::kBiasActivationBackward && plain && relu && in.size() == 2 &&
+        out.size() == 2 && out[0] == c) {
+      return Epilogue::kReluBackward;
+    }
+    if (second.kind == OpKind::kActivationForward && gelu && in.size() <= (plain ? 2U : 1U)) {
+      return plain && in.size() == 1 ? Epilogue::kGelu : Epilogue::kBiasGelu;
+    }
+    if (second.kind == OpKind::kActivationBackward && gelu && plain) {
+      return out.size() == 2 ? Epilogue::kGeluBackwardSums : Epilogue::kGeluBackward;
+    }
+    return Epilogue::kNone;
   }
   /// Whether a product may write `y` in the place of its result `c`.
   [[nodiscard]] bool replaces(TensorId c, TensorId y) const {
@@ -396,7 +388,9 @@ class Fusion {
       out.push_back(outputs(other)[1]);
     }
     Op op = product;
-    op.variant = static_cast<std::uint8_t>(pair.epilogue);
+    auto attributes = product.as<GemmAttributes>();
+    attributes.epilogue = pair.epilogue;
+    op.attributes = attributes;
     op.first_wait = first.first_wait;
     op.waits = first.waits;
     op.record = second.record;

@@ -43,8 +43,11 @@ OpWriter::Event OpWriter::transfer(std::string_view stream, bool own_stream, con
   }
   OpEdit edit = own_stream ? builder_.op(t.kind, t.name, {t.elements, t.tag})
                            : compute(t.kind, t.name, {t.elements, t.tag});
-  edit.in(t.in).out(t.out).variant(t.variant).format(t.format).communicator(t.communicator, t.peer);
-  edit.detail(t.detail).routing(t.routing);
+  edit.in(t.in).out(t.out).format(t.format);
+  if (is_collective(t.kind)) {
+    edit.attributes(t.attributes);
+  }
+  edit.communicator(t.communicator, t.peer).routing(t.routing);
   if (t.after >= 0) {
     edit.waits(t.after);
   }

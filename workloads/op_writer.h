@@ -41,8 +41,7 @@ class OpWriter {
     std::int32_t communicator = -1;
     std::int32_t peer = -1;
     Format format = Format::kFp32;
-    std::uint8_t variant = 0;   ///< all-reduce: 0 sum, 1 maximum
-    std::int32_t detail = -1;   ///< all-to-all-v: its Exchange
+    CollectiveAttributes attributes{};  ///< of a collective
     std::int32_t routing = -1;  ///< of copies of tokens
     bool after_compute = true;  ///< false: needs nothing of this rank (a receive)
     Event event = -1;           ///< recorded at the end; -1: one of its own

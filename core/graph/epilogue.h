@@ -4,8 +4,7 @@
 
 namespace stepcast {
 
-/// What a product does with its numbers before they leave the chip: the `variant` of OpKind::kGemm,
-/// C = op(A) op(B) [+ C]. Operands beside A, B and C in brackets. GELU is the tanh form; its input
+/// What a product, C = op(A) op(B) [+ C], does with its numbers before they leave the chip. Operands beside A, B and C in brackets. GELU is the tanh form; its input
 /// is what it was applied to, the bias included, kept for the backward.
 enum class Epilogue : std::uint8_t {
   kNone,

@@ -32,11 +32,10 @@ std::optional<KernelKind> kernel_kind_named(std::string_view name);
 
 /// The kind of our own ops.
 KernelKind kernel_kind_of(OpKind kind);
-/// The same; of recorded work `variant` says it.
+/// The same; recorded work says it itself.
 inline KernelKind kernel_kind_of(const Op& op) {
-  return op.kind == OpKind::kRecorded && op.variant < static_cast<std::uint8_t>(KernelKind::kCount)
-             ? static_cast<KernelKind>(op.variant)
-             : kernel_kind_of(op.kind);
+  return op.kind == OpKind::kRecorded ? op.as<RecordedAttributes>().kernel
+                                      : kernel_kind_of(op.kind);
 }
 /// What people read as the kind of an op: the op kind, of recorded work the kernel kind.
 std::string_view shown_kind(OpKind kind, KernelKind kernel);

@@ -3,21 +3,23 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 
 #include "core/formats.h"
+#include "core/graph/op_attributes.h"
 #include "core/units.h"
 
 namespace stepcast {
 
 /// What an op does. `shape` is read by kind; [x] marks an optional operand. Matrices are row-major
-/// [rows, columns].
+/// [rows, columns]. All else that depends on the kind is its row of traits (core/graph/op_traits.h).
 enum class OpKind : std::uint8_t {
   // Matrix products and attention.
   kGemm,  ///< {m, n, k, batch}: C = op(A) op(B) [+ C]; flags transpose_a, transpose_b, accumulate
   kAttentionForward,   ///< {batch, heads, kv_heads, query_length, kv_length, head_dim}: qkv -> out,
-                       ///< log-sum-exp; `detail`: causal window in tokens, -1 none
+                       ///< log-sum-exp
   kAttentionBackward,  ///< same shape: qkv, out, log-sum-exp, d_out -> d_qkv
-  // Embedding bags. `detail` is an EmbeddingGroup of the program.
+  // Embedding bags.
   kIndexPack,  ///< {lookups, bags, peers, lookups whose owner depends on the row}: sorts the local
                ///< batch's ids by owner into the send buffer
   kIndexUnpack,       ///< {lookups, bags, peers}: received ids -> one bag list per local shard
@@ -25,9 +27,9 @@ enum class OpKind : std::uint8_t {
   kEmbeddingBackward,  ///< {lookups, bags, total_dim}: sort, accumulate per unique row, optimizer
                        ///< fused
   kEmbeddingGradient,  ///< {lookups, bags, total_dim}: dense gradient of data-parallel tables
-  kTierFetch,  ///< {rows}: rows of a slower tier that the cache lacks, with their state, into the
-               ///< device's memory; variant: index into Program::tiers
-  kTierWriteBack,  ///< {rows}: updated rows that leave the cache, back to their tier; likewise
+  kTierFetch,  ///< {rows, distinct rows, lookups}: rows of a slower tier that the cache lacks, with
+               ///< their state, into the device's memory
+  kTierWriteBack,  ///< {rows}: updated rows that leave the cache, back to their tier
   kSequencePoolForward,   ///< {lookups, bags, total_dim}: mean of exchanged rows per bag
   kSequencePoolBackward,  ///< {lookups, bags, total_dim}
   // Feature interaction of DLRM.
@@ -37,17 +39,17 @@ enum class OpKind : std::uint8_t {
   kCrossForward,            ///< {rows, width}: x0 * (u + bias) + x
   kCrossBackward,           ///< {rows, width}
   // Memory-bound ops.
-  kBiasActivationForward,   ///< {rows, width}: y = act(x + bias); variant = Activation
+  kBiasActivationForward,   ///< {rows, width}: y = act(x + bias)
   kBiasActivationBackward,  ///< {rows, width}: dx = dy * act'(y), dbias = column sums
-  kActivationForward,   ///< {rows, width of the output}: gelu, swiglu, ...; variant = Activation
+  kActivationForward,   ///< {rows, width of the output}: gelu, swiglu, ...
   kActivationBackward,  ///< {rows, width of the output}
-  kNormForward,         ///< {rows, width}: variant = Norm
+  kNormForward,         ///< {rows, width}
   kNormBackward,        ///< {rows, width}
   kRopeForward,         ///< {tokens, heads, head_dim, rotated width}: rotary positions in place
   kRopeBackward,        ///< same shape
   kAdd,                 ///< {rows, width}: y = a + b
   kCopyColumns,         ///< {rows, width}: assembles or splits column blocks of row-major matrices;
-                        ///< `detail`: Program::column_copies; accumulate adds to the outputs
+                        ///< accumulate adds to the outputs
   kFill,                ///< {elements}: zeroes gradients
   kCast,                ///< {elements}: change of number format
   // Experts. Rows are copies of tokens; `copies` of one token at most. Shapes are what is expected;
@@ -56,7 +58,7 @@ enum class OpKind : std::uint8_t {
                       ///< weights
   kRouteBackward,     ///< same shape: gradient of the weights -> gradient of the logits
   kDispatchForward,   ///< {copies written, width}: rows in the order of their experts; with one
-                      ///< input copies as they came, in that order, or back (variant = CopyWay)
+                      ///< input copies as they came, in that order, or back
   kDispatchBackward,  ///< {rows, width, copies read in all}: sums the gradients of each row's
                       ///< copies
   kCombineForward,    ///< {rows, width, copies read in all}: weighted sum of each row's copies
@@ -87,17 +89,16 @@ enum class OpKind : std::uint8_t {
   kConvolutionForward,         ///< {positions out, channels out, channels in * kernel, 1}
   kConvolutionInputGradient,   ///< {positions out, channels in * kernel, channels out, 1}
   kConvolutionWeightGradient,  ///< {channels in * kernel, channels out, positions out, 1}
-  kOptimizer,                  ///< {elements}: variant = OptimizerKind
+  kOptimizer,                  ///< {elements}
   kLoadBatch,  ///< {bytes}: the next batch becomes visible to the device (host-to-device copy)
   // Traces of other programs.
   kRecorded,  ///< {}: a kernel, copy or host call known by name and time only
-  // Collectives: {elements} per the NCCL convention of each (docs/architecture.md). `detail` of
-  // all-to-all-v is an Exchange.
+  // Collectives: {elements} per the NCCL convention of each (docs/architecture.md).
   kAllReduce,      ///< elements of the buffer
   kAllGather,      ///< elements of the gathered output
   kReduceScatter,  ///< elements of the input
   kAllToAll,       ///< elements of one rank's send buffer, equal parts
-  kAllToAllV,      ///< elements of this rank's send buffer, parts by the Exchange
+  kAllToAllV,      ///< {elements of this rank's send buffer, elements of a row}, parts by the Exchange
   kBroadcast,      ///< elements of the buffer; peer = root
   kSend,           ///< {elements, tag}; asynchronous: the stream goes on once the send is posted
   kRecv,           ///< {elements, tag}; the stream waits for the data
@@ -115,28 +116,6 @@ enum class Phase : std::uint8_t {
   kOptimizer,
   kCount
 };
-
-enum class Activation : std::uint8_t {
-  kNone,
-  kRelu,
-  kGelu,
-  kSquaredRelu,
-  kSwiGlu,
-  kGeGlu,
-  kSilu,
-  kTanh,
-  kSigmoid
-};
-/// Halves the width: the product of one half of the columns and a function of the other.
-constexpr bool is_gated(Activation a) {
-  return a == Activation::kSwiGlu || a == Activation::kGeGlu;
-}
-/// How an op carries it.
-constexpr std::uint8_t as_variant(Activation a) { return static_cast<std::uint8_t>(a); }
-enum class Norm : std::uint8_t { kLayerNorm, kRmsNorm };
-/// Of exchanges and sorts of copies: to their experts, or back to their tokens.
-enum class CopyWay : std::uint8_t { kThere, kBack };
-enum class OptimizerKind : std::uint8_t { kSgd, kAdam, kRowwiseAdagrad, kAdagrad };
 
 /// What the bytes of a collective are for.
 enum class TrafficKind : std::uint8_t {
@@ -177,7 +156,7 @@ static_assert((kTransposeA | kTransposeB | kAccumulate | kCausal | kUnfused | kH
               "every flag has a bit of its own");
 }  // namespace op_flags
 
-/// One op template of a program. Operands, waits and details live in the program's contiguous
+/// One op template of a program. Operands, waits and side tables live in the program's contiguous
 /// arrays.
 struct Op {
   OpKind kind = OpKind::kFill;
@@ -185,39 +164,44 @@ struct Op {
   Format format =
       Format::kFp32;  ///< of the main operand: compute format, or wire format of a collective
   std::uint8_t flags = 0;
-  std::uint8_t variant = 0;  ///< Activation, Norm or OptimizerKind, by kind
   std::uint8_t stream = 0;
   TrafficKind traffic = TrafficKind::kOther;  ///< of a collective
+  std::uint16_t inputs = 0;
+  std::uint16_t outputs = 0;
   std::int32_t communicator = -1;             ///< index into ExecutionGraph::communicators
   std::int32_t peer = -1;     ///< position in the communicator: root, or partner of a send or recv
-  std::int32_t detail = -1;   ///< index into the side table of the kind
   std::int32_t routing = -1;  ///< index into Program::routings: rows are copies of routed tokens
   std::int32_t record = -1;   ///< event recorded when the op ends
   std::uint32_t name = 0;     ///< index into Program::names, e.g. "layer.attention.qkv"
   std::uint32_t first_operand = 0;
-  std::uint16_t inputs = 0;
-  std::uint16_t outputs = 0;
   std::uint32_t first_wait = 0;
   std::uint32_t waits = 0;
+  OpAttributes attributes{};
   std::array<std::int64_t, 6> shape{};
   Flops flops;
   Bytes bytes_read;
   Bytes bytes_written;
+
+  /// The attributes of its kind, or their defaults where none were set.
+  template <class Attributes>
+  [[nodiscard]] Attributes as() const {
+    const auto* set = std::get_if<Attributes>(&attributes);
+    return set != nullptr ? *set : Attributes{};
+  }
 };
+static_assert(std::is_trivially_copyable_v<Op> && sizeof(Op) <= 136);
 
 std::string_view name_of(OpKind kind);
 std::string_view name_of(Phase phase);
 std::string_view name_of(OpClass op_class);
-std::string_view name_of(OptimizerKind kind);
-std::string_view name_of(Activation activation);
 std::optional<OpKind> op_kind_named(std::string_view name);
 std::optional<Phase> phase_named(std::string_view name);
 OpClass class_of(OpKind kind);
 inline bool is_collective(OpKind kind) { return class_of(kind) == OpClass::kCollective; }
 
-/// Fills flops, bytes_read and bytes_written of an op from kind, shape, format, flags and variant:
-/// the one place that knows them. Embedding kinds are filled by their builder (they depend on the
-/// group's tables). FLOPs count a multiply-add as 2. Attention with the causal flag counts half of
+/// Fills flops, bytes_read and bytes_written of an op from kind, shape, format, flags and
+/// attributes, as OpTraits::work says. Embedding kinds are filled by their builder (they depend on
+/// the group's tables). FLOPs count a multiply-add as 2. Attention with the causal flag counts half of
 /// the score matrix (executed work); full-attention conventions are the report's business.
 void fill_work(Op& op);
 

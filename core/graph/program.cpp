@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "core/error.h"
 
@@ -11,6 +12,28 @@ std::string_view name_of(TensorRole role) {
   constexpr std::array<std::string_view, static_cast<std::size_t>(TensorRole::kCount)> names{
       "parameter", "gradient", "optimizer", "embedding", "activation", "buffer", "input"};
   return names.at(static_cast<std::size_t>(role));
+}
+
+const EmbeddingGroup* Program::group_of(const Op& o) const {
+  const std::int32_t lookup = o.as<EmbeddingAttributes>().group;
+  const std::int32_t group = lookup >= 0 ? lookup : o.as<TierAttributes>().group;
+  return group < 0 || static_cast<std::size_t>(group) >= embeddings.size()
+             ? nullptr
+             : &embeddings[static_cast<std::size_t>(group)];
+}
+
+const Exchange* Program::exchange_of(const Op& o) const {
+  const std::int32_t exchange = o.as<CollectiveAttributes>().exchange;
+  return exchange < 0 || static_cast<std::size_t>(exchange) >= exchanges.size()
+             ? nullptr
+             : &exchanges[static_cast<std::size_t>(exchange)];
+}
+
+std::optional<std::uint32_t> Program::index_of(const Op& o) const {
+  const Op* first = ops.data();
+  const Op* end = first + ops.size();
+  const bool inside = !std::less<>{}(&o, first) && std::less<>{}(&o, end);
+  return inside ? std::optional(static_cast<std::uint32_t>(&o - first)) : std::nullopt;
 }
 
 std::uint64_t Program::executed_ops() const {

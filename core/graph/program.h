@@ -195,8 +195,8 @@ struct ExpertRouting {
   std::shared_ptr<const ExpertDraw> draw;
 };
 
-/// One strided block that a kCopyColumns op with a `detail` moves: `columns` elements in each of
-/// the op's shape[0] rows; row i starts at offset + i * pitch of the operand, in elements. Blocks
+/// One strided block that a kCopyColumns op moves: `columns` elements in each of the op's shape[0]
+/// rows; row i starts at offset + i * pitch of the operand, in elements. Blocks
 /// of one op are disjoint; the op converts between the operands' formats.
 struct ColumnBlock {
   std::int32_t input = 0;   ///< position among the op's inputs
@@ -258,7 +258,7 @@ struct Program {
   std::vector<Exchange> exchanges;
   std::vector<ExpertRouting> routings;
   std::vector<std::vector<ColumnBlock>>
-      column_copies;  ///< detail of kCopyColumns (-1: inputs side by side = outputs side by side)
+      column_copies;  ///< of ops of kind kCopyColumns (ColumnAttributes)
   std::vector<Segment> segments;
   std::vector<Call> calls;  ///< issue order
   std::int32_t microbatches = 1;
@@ -286,6 +286,12 @@ struct Program {
     return {waits.data() + o.first_wait, o.waits};
   }
   [[nodiscard]] const std::string& name(const Op& o) const { return names[o.name]; }
+  /// The tables an op works on; null: none, or not known (recorded graphs).
+  [[nodiscard]] const EmbeddingGroup* group_of(const Op& o) const;
+  /// The parts of an all-to-all-v; likewise.
+  [[nodiscard]] const Exchange* exchange_of(const Op& o) const;
+  /// Position among `ops`; nothing for an op that does not stand there.
+  [[nodiscard]] std::optional<std::uint32_t> index_of(const Op& o) const;
   /// Number of executed ops of a step: sum over calls.
   [[nodiscard]] std::uint64_t executed_ops() const;
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/graph/op_traits.h"
 
 namespace stepcast {
 
@@ -56,8 +57,10 @@ OpEdit& OpEdit::flags(std::uint8_t f) {
   return *this;
 }
 
-OpEdit& OpEdit::variant(std::uint8_t v) {
-  op().variant = v;
+OpEdit& OpEdit::attributes(const OpAttributes& a) {
+  STEPCAST_CHECK(a.index() == traits_of(op().kind).attributes.index(),
+                 "attributes of another kind for '{}'", name_of(op().kind));
+  op().attributes = a;
   fill_work(op());
   return *this;
 }
@@ -149,6 +152,7 @@ OpEdit ProgramBuilder::op(OpKind kind, std::string_view name,
   }
   Op op;
   op.kind = kind;
+  op.attributes = traits_of(kind).attributes;
   op.phase = phase_;
   op.format = format_;
   op.name = it->second;

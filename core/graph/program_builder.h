@@ -35,14 +35,11 @@ class ProgramBuilder {
     }
     OpEdit& format(Format f);
     OpEdit& flags(std::uint8_t f);
-    OpEdit& variant(std::uint8_t v);
+    /// Errors: InternalError for those of another kind.
+    OpEdit& attributes(const OpAttributes& a);
     OpEdit& communicator(std::int32_t c, std::int32_t peer = -1) {
       op().communicator = c;
       op().peer = peer;
-      return *this;
-    }
-    OpEdit& detail(std::int32_t d) {
-      op().detail = d;
       return *this;
     }
     OpEdit& routing(std::int32_t r) {

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/error.h"
 #include "core/formats.h"
+#include "core/graph/op_traits.h"
 
 namespace stepcast {
 namespace {
@@ -19,32 +21,38 @@ void add_op(const Program& program, const Op& op, const LinkLevels& levels,
   const double element = element_bytes(op.format, real_bytes) * program.share_of_steps(op);
   const double bytes = static_cast<double>(op.shape[0]) * element;
   std::vector<double> to(members.size(), 0.0);
-  switch (op.kind) {
-    case OpKind::kAllReduce:
-      return add_ring_bytes(levels, members, position, RingUse::kAllReduce, bytes, sent);
-    case OpKind::kReduceScatter:
-      return add_ring_bytes(levels, members, position, RingUse::kReduceScatter, bytes, sent);
-    case OpKind::kAllGather:
-      return add_ring_bytes(levels, members, position, RingUse::kAllGather, bytes, sent);
-    case OpKind::kAllToAllV: {
-      const std::vector<double> elements = program.exchanges.at(static_cast<std::size_t>(op.detail))
-                                               .sent_by(static_cast<std::size_t>(position));
+  const OpTraits& traits = traits_of(op.kind);
+  if (traits.collective == nullptr) {
+    return;
+  }
+  if (traits.collective->ring) {
+    return add_ring_bytes(levels, members, position, *traits.collective->ring, bytes, sent);
+  }
+  switch (traits.role) {
+    case OpRole::kRankwise: {
+      const Exchange* exchange = program.exchange_of(op);
+      STEPCAST_CHECK(exchange != nullptr, "'{}' has no exchange", program.name(op));
+      const std::vector<double> elements = exchange->sent_by(static_cast<std::size_t>(position));
       std::transform(elements.begin(), elements.end(), to.begin(),
                      [&](double n) { return n * element; });
       return add_pair_bytes(levels, members, position, to, sent);
     }
-    case OpKind::kAllToAll:
+    case OpRole::kSymmetric:
+      if (traits.collective->pattern != CollectivePattern::kExchange) {
+        return;
+      }
       to.assign(members.size(), bytes / static_cast<double>(members.size()));
       return add_pair_bytes(levels, members, position, to, sent);
-    case OpKind::kSend:
+    case OpRole::kSend:
       to.at(static_cast<std::size_t>(op.peer)) = bytes;
       return add_pair_bytes(levels, members, position, to, sent);
-    case OpKind::kBroadcast: {  // a chain from the root
+    case OpRole::kBroadcast: {  // a chain from the root
       const auto next = (static_cast<std::size_t>(position) + 1) % members.size();
       to[next] = next == static_cast<std::size_t>(op.peer) ? 0 : bytes;
       return add_pair_bytes(levels, members, position, to, sent);
     }
-    default:
+    case OpRole::kReceive:
+    case OpRole::kCompute:
       return;
   }
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/graph/op_traits.h"
+
 namespace stepcast::models {
 namespace {
 
@@ -20,11 +22,12 @@ std::vector<std::unique_ptr<CollectiveForm>> make_forms() {
 }  // namespace
 
 std::vector<Algorithm> algorithms(OpKind kind, const GroupShape& group, const System& system) {
-  if (kind == OpKind::kAllGather || kind == OpKind::kReduceScatter) {
-    return {Algorithm::kRing};
-  }
-  if (kind != OpKind::kAllReduce && kind != OpKind::kBarrier) {
+  const CollectiveTraits& traits = collective_traits(kind);
+  if (!traits.ends_together) {
     return {Algorithm::kDirect};
+  }
+  if (traits.ring && *traits.ring != RingUse::kAllReduce) {
+    return {Algorithm::kRing};
   }
   std::vector<Algorithm> out{Algorithm::kRing};
   if (!group.members.empty() && group.members[0] < group.size) {
@@ -40,17 +43,8 @@ std::vector<Algorithm> algorithms(OpKind kind, const GroupShape& group, const Sy
 }
 
 double moved_bytes(OpKind kind, double bytes, double n) {
-  switch (kind) {
-    case OpKind::kAllReduce:
-      return 2 * (n - 1) / n * bytes;
-    case OpKind::kAllGather:
-    case OpKind::kReduceScatter:
-    case OpKind::kAllToAll:
-    case OpKind::kAllToAllV:
-      return (n - 1) / n * bytes;
-    default:
-      return bytes;
-  }
+  const BufferShare moved = collective_traits(kind).moved;
+  return (moved.others * (n - 1) / n + moved.whole) * bytes;
 }
 
 std::vector<double> port_bytes(OpKind kind, Algorithm algorithm, double bytes,
@@ -60,7 +54,7 @@ std::vector<double> port_bytes(OpKind kind, Algorithm algorithm, double bytes,
   if (size <= 1) {
     return out;
   }
-  const double passes = kind == OpKind::kAllReduce ? 2 : 1;
+  const CollectiveTraits& traits = collective_traits(kind);
   std::size_t outermost = 0;
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (members_at(group, i) > group.members_below(i)) {
@@ -73,31 +67,27 @@ std::vector<double> port_bytes(OpKind kind, Algorithm algorithm, double bytes,
     if (below >= size) {
       break;  // the group lies inside one unit of the level below
     }
-    switch (kind) {
-      case OpKind::kAllReduce:
-      case OpKind::kAllGather:
-      case OpKind::kReduceScatter:
+    switch (traits.pattern) {
+      case CollectivePattern::kRing:
         if (algorithm == Algorithm::kRing) {
           const double inner = at >= size ? 1.0 : (at - 1) / at;
-          out[i] = passes * bytes * (size - 1) / size * (i == 0 ? inner : 1 / below);
+          out[i] = traits.moved.others * bytes * (size - 1) / size * (i == 0 ? inner : 1 / below);
         } else if (algorithm == Algorithm::kInSwitch && system.fabric[i].in_switch_reduction) {
           out[i] = i == 0 ? bytes * (at + 1) / at : bytes / below;
         } else {
-          out[i] = passes * bytes * (at - below) / (below * at);
+          out[i] = traits.moved.others * bytes * (at - below) / (below * at);
         }
         break;
-      case OpKind::kAllToAll:
-      case OpKind::kAllToAllV:
+      case CollectivePattern::kExchange:
         out[i] = i == 0 ? bytes * (at - 1) / size : bytes * (size - below) / size;
         break;
-      case OpKind::kBroadcast:
+      case CollectivePattern::kRooted:
         out[i] = bytes / below;  // one channel per member of the unit below
         break;
-      case OpKind::kSend:
-      case OpKind::kRecv:
+      case CollectivePattern::kPair:
         out[i] = i == outermost ? bytes : 0;
         break;
-      default:
+      case CollectivePattern::kNoBytes:
         break;
     }
   }
@@ -173,10 +163,8 @@ std::vector<std::string> collective_keys(OpKind kind, Format format) {
     keys.push_back(std::string(name_of(kind)) + "." + std::string(name_of(format)));
   }
   keys.emplace_back(name_of(kind));
-  if (kind == OpKind::kRecv) {
-    keys.emplace_back("send");
-  } else if (kind == OpKind::kAllToAllV) {
-    keys.emplace_back("all_to_all");
+  if (const std::string_view other = collective_traits(kind).fitted_as; !other.empty()) {
+    keys.emplace_back(other);
   }
   keys.emplace_back("collective");
   return keys;

@@ -37,6 +37,8 @@ class CollectiveForm {
   /// Do constants of some kinds say something about the others? Then a fit also writes
   /// "collective".
   [[nodiscard]] virtual bool serves_other_kinds() const { return false; }
+  /// Is what its constants say of links a share of what those can do?
+  [[nodiscard]] virtual bool of_links() const { return false; }
   /// What no constants and no residual may undercut; 0 where the fabric is not described.
   [[nodiscard]] virtual Seconds limit(OpKind, double, const GroupShape&, const System&) const {
     return {};
@@ -93,6 +95,7 @@ class FabricCollective final : public CollectiveForm {
  public:
   std::string_view name() const override { return "collective.fabric"; }
   bool serves_other_kinds() const override { return true; }
+  bool of_links() const override { return true; }
   std::vector<Constant> constants(const System& system) const override;
   Prediction predict(OpKind kind, double bytes, const GroupShape& group, const System& system,
                      std::span<const double> c) const override;

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/graph/op_traits.h"
 #include "models/collectives/collective_form.h"
 
 namespace stepcast::models {
@@ -23,9 +24,6 @@ enum FabricConstant {
   kRamp,
   kRampBytes
 };
-
-bool personalised(OpKind kind) { return kind == OpKind::kAllToAll || kind == OpKind::kAllToAllV; }
-bool point_to_point(OpKind kind) { return kind == OpKind::kSend || kind == OpKind::kRecv; }
 
 std::string_view algorithm_name(Algorithm a) {
   switch (a) {
@@ -130,7 +128,7 @@ Prediction FabricCollective::predict(OpKind kind, double bytes, const GroupShape
   }
   const double peers = static_cast<double>(group.size - 1);
   const bool whole =
-      point_to_point(kind) || kind == OpKind::kBroadcast;  // one message, not n chunks
+      is_point_to_point(kind) || kind == OpKind::kBroadcast;  // one message, not n chunks
   const double chunk = kind == OpKind::kBarrier ? 0
                        : whole                  ? bytes
                                                 : bytes / static_cast<double>(group.size);
@@ -139,10 +137,10 @@ Prediction FabricCollective::predict(OpKind kind, double bytes, const GroupShape
     const bool in_turn = a == Algorithm::kRing || a == Algorithm::kDirect;
     double first = 0;
     double steps = 0;
-    if (personalised(kind) || point_to_point(kind)) {
+    if (is_exchange(kind) || is_point_to_point(kind)) {
       const PeerLatency latency = peer_latency(system, group, c[kOuter]);
-      first = latency.outermost * c[kLatency] + (personalised(kind) ? peers * c[kPeer] : 0);
-      steps = personalised(kind) ? latency.all : latency.outermost;
+      first = latency.outermost * c[kLatency] + (is_exchange(kind) ? peers * c[kPeer] : 0);
+      steps = is_exchange(kind) ? latency.all : latency.outermost;
     } else {
       const double passes = kind == OpKind::kAllReduce || kind == OpKind::kBarrier ? 2 : 1;
       const PathLatency path = path_latency(system, group, a == Algorithm::kRing, c[kOuter]);

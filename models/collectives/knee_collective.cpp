@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/graph/op_traits.h"
 #include "models/collectives/collective_form.h"
 #include "models/kernels/memory_bound.h"
 
@@ -51,8 +52,7 @@ Prediction KneeCollective::predict(OpKind kind, double bytes, const GroupShape& 
   if (kind != OpKind::kBarrier) {
     const double x = (bytes / c[kThreshold]) * (bytes / c[kThreshold]);
     const double kept = bytes - moved_bytes(OpKind::kAllToAll, bytes, n);
-    const bool copies_own =
-        kind == OpKind::kAllToAll || kind == OpKind::kAllToAllV || kind == OpKind::kAllGather;
+    const bool copies_own = is_exchange(kind) || kind == OpKind::kAllGather;
     p.memory = Seconds(moved_bytes(kind, bytes, n) *
                            seconds_per_byte(bytes, c[kNear], c[kFar], c[kCapacity]) +
                        c[kRendezvous] * x / (1 + x) + (copies_own ? kept * c[kSelf] : 0));

@@ -193,25 +193,6 @@ void set_ranges(FittedModel& model, const KernelForm& form, const KernelRows& ro
   model.samples = static_cast<std::int64_t>(rows.size());
 }
 
-/// The form an op's rows are fitted with: on a device with many multiprocessors the first that
-/// covers it, on a core the last.
-const KernelForm* form_for(const Op& op, const Device& device) {
-  const KernelForm* chosen = nullptr;
-  for (const auto& form : builtin_kernel_forms()) {
-    if (form->covers(op)) {
-      if (device.multiprocessors > 1) {
-        return form.get();
-      }
-      const bool generic = form->name() == "memory.levels" || form->name() == "memory.roofline";
-      if (chosen == nullptr || !generic || chosen->name() == "memory.roofline" ||
-          chosen->name() == "memory.rowwise" || chosen->name() == "gemm.tile_wave") {
-        chosen = form.get();
-      }
-    }
-  }
-  return chosen;
-}
-
 /// Key of an op's rows: by variant for kinds that have one, by format only when the rows hold
 /// several.
 std::string key_of(const Op& op, bool several_formats) {
@@ -234,8 +215,7 @@ std::size_t places_of(const KernelRows& rows) {
 /// formats do not: they are kernels of their own.
 bool like_its_class(const Op& op, const KernelForm& form) {
   const bool narrow_cast = op.kind == OpKind::kCast && bits_per_element(op.format, 1024) < 16;
-  return class_of(op.kind) == OpClass::kMemoryBound && form.name() != "routing.draw" &&
-         !narrow_cast;
+  return class_of(op.kind) == OpClass::kMemoryBound && form.like_its_class() && !narrow_cast;
 }
 
 /// What is left for the ops that carry the key of the first, once the others are priced: no less
@@ -273,6 +253,7 @@ FittedModels fit_layers(const Device& device, std::span<const MeasuredOp> measur
     system.device.fitted[key] = model;
   }
   const CostModel cost(system, {});
+  const bool on_core = device.multiprocessors <= 1;
   std::vector<Row> rows;
   std::map<std::string, KernelRows> by_key;
   for (const MeasuredOp& m : measured) {
@@ -282,11 +263,11 @@ FittedModels fit_layers(const Device& device, std::span<const MeasuredOp> measur
   }
   FittedModels models;
   for (Row& row : rows) {
-    row.coordinates = form_for(*row.facts.op, device)->coordinates(row.facts);
+    row.coordinates = form_for(*row.facts.op, on_core).coordinates(row.facts);
     by_key[fitted_keys(*row.facts.op).front()].push_back(&row);
   }
   for (const auto& [key, of_key] : by_key) {
-    const KernelForm& form = *form_for(*of_key.front()->facts.op, device);
+    const KernelForm& form = form_for(*of_key.front()->facts.op, on_core);
     FittedModel& model = models[key] = fit_form(form, device, of_key, options, true, nullptr);
     score(model, form, device, of_key, options, true, nullptr);
     set_ranges(model, form, of_key);
@@ -298,6 +279,7 @@ FittedModels fit_layers(const Device& device, std::span<const MeasuredOp> measur
 
 FittedModels fit_kernels(const Device& device, std::span<const MeasuredOp> measured,
                          const FitOptions& options) {
+  const bool on_core = device.multiprocessors <= 1;
   std::map<OpKind, std::set<Format>> formats;
   for (const MeasuredOp& m : measured) {
     formats[m.op->kind].insert(m.op->format);
@@ -311,7 +293,7 @@ FittedModels fit_kernels(const Device& device, std::span<const MeasuredOp> measu
     if (is_collective(m.op->kind) || m.time <= Seconds{} || m.count > 1) {
       continue;
     }
-    const KernelForm* form = form_for(*m.op, device);
+    const KernelForm* form = &form_for(*m.op, on_core);
     rows.push_back({OpFacts(*m.program, *m.op), m.time.base(), m.configuration, {}});
     Row& row = rows.back();
     row.coordinates = form->coordinates(row.facts);

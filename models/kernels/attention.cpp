@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/graph/op_traits.h"
+
 namespace stepcast::models {
 namespace {
 
@@ -17,12 +19,16 @@ struct Shape {
         queries(size(op, 3)),
         keys(size(op, 4)),
         dim(size(op, 5)),
-        window(op.detail > 0 ? std::min(static_cast<double>(op.detail), keys) : keys),
+        window(window_of(op, keys)),
         causal((op.flags & op_flags::kCausal) != 0),
         unfused((op.flags & op_flags::kUnfused) != 0),
-        backward(op.kind == OpKind::kAttentionBackward) {}
+        backward(is_backward(op.kind)) {}
   static double size(const Op& op, std::size_t axis) {
     return static_cast<double>(std::max<std::int64_t>(op.shape[axis], 1));
+  }
+  static double window_of(const Op& op, double keys) {
+    const std::int32_t window = op.as<AttentionAttributes>().window;
+    return window > 0 ? std::min(static_cast<double>(window), keys) : keys;
   }
   [[nodiscard]] double scores() const {
     return batch * heads * queries * keys * (causal ? 0.5 : 1.0);
@@ -63,12 +69,12 @@ struct Blocks {
 
 /// The tiles of a fused kernel; products and softmax one by one: models/kernels/unfused_attention.h.
 bool fused(const Op& op) {
-  return (op.kind == OpKind::kAttentionForward || op.kind == OpKind::kAttentionBackward) &&
+  return class_of(op.kind) == OpClass::kAttention &&
          (op.flags & op_flags::kUnfused) == 0;
 }
 
 bool attention(const Op& op) {
-  return op.kind == OpKind::kAttentionForward || op.kind == OpKind::kAttentionBackward;
+  return class_of(op.kind) == OpClass::kAttention;
 }
 
 std::vector<double> attention_coordinates(const OpFacts& facts) {

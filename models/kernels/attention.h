@@ -21,7 +21,7 @@ namespace stepcast::models {
 /// matrix. Backward: the op's products (5 instead of 2 when fused) divided by
 /// `backward_efficiency`; no rows were measured, so its constants are transferred and marked so.
 ///
-/// In:      {batch, heads, kv_heads, queries, keys, head_dim}; detail = window in tokens, -1 none.
+/// In:      {batch, heads, kv_heads, queries, keys, head_dim}; AttentionAttributes.
 /// Valid:   sizes >= 1. One software stack per set of constants: stacks differ by 24 % median.
 /// Source:  Dao, "FlashAttention-2", arXiv 2307.08691 (partition of work); derived. Checked by
 ///          tests/models/kernel_accuracy_test.cpp.
@@ -48,6 +48,7 @@ class AttentionTiles final : public KernelForm {
 class AttentionParts final : public KernelForm {
  public:
   std::string_view name() const override { return "attention.parts"; }
+  bool on_core() const override { return true; }
   bool covers(const Op& op) const override;
   std::vector<Constant> constants(const Device& device) const override;
   Prediction predict(const OpFacts& facts, const Device& device,

@@ -50,8 +50,11 @@ double list_bytes(const std::vector<ShardTraffic>& shards) {
 /// Share of data used a distance of x capacities ago that has left the cache.
 double outside(double x) { return x * x / (1 + x * x); }
 
+/// That a pass fuses; a gradient alone updates nothing.
 OptimizerKind optimizer_of(const OpFacts& facts) {
-  return facts.program->embeddings[static_cast<std::size_t>(facts.op->detail)].optimizer;
+  return facts.group == nullptr || facts.op->kind == OpKind::kEmbeddingGradient
+             ? OptimizerKind::kSgd
+             : facts.group->optimizer;
 }
 
 /// Geometric-mean view of a group: enough to place it among calibrated ones.
@@ -94,9 +97,7 @@ double optimizer_row_bytes(OptimizerKind kind, double dim) {
 }
 
 bool EmbeddingSharedCache::covers(const Op& op) const {
-  return op.detail >= 0 &&
-         (op.kind == OpKind::kEmbeddingForward || op.kind == OpKind::kEmbeddingBackward ||
-          op.kind == OpKind::kEmbeddingGradient);
+  return op.as<EmbeddingAttributes>().group >= 0;
 }
 
 std::vector<Constant> EmbeddingSharedCache::constants(const Device& device) const {
@@ -116,7 +117,7 @@ Prediction EmbeddingSharedCache::predict(const OpFacts& facts, const Device& dev
   const double window = shared_window(facts.shards, capacity, kSector);
   const double across =
       window_across(facts.shards, facts.streamed + list_bytes(facts.shards), capacity, kSector);
-  const bool forward = facts.op->kind == OpKind::kEmbeddingForward;
+  const bool forward = !is_backward(facts.op->kind);
   double missed = 0;   // bytes from device memory
   double total = 0;    // bytes through the cache
   double updated = 0;  // read-modify-write traffic
@@ -135,9 +136,7 @@ Prediction EmbeddingSharedCache::predict(const OpFacts& facts, const Device& dev
     missed += gradient_bytes + (1 - resident) * again * c[kSorted];
     total += s.lookups * gradient_row;
     missed += lists + s.lookups * digits(s) * kSortBytes * c[kSorted];
-    const double state = facts.op->kind == OpKind::kEmbeddingGradient
-                             ? 0
-                             : optimizer_row_bytes(optimizer_of(facts), dim_of(s));
+    const double state = optimizer_row_bytes(optimizer_of(facts), dim_of(s));
     const double updates = c[kSorted] * s.unique_rows() + (1 - c[kSorted]) * s.misses(window);
     updated += updates * 2 * (row + (state > 0 ? sector_bytes(state, kSector) : 0));
   }
@@ -273,8 +272,7 @@ Prediction EmbeddingBackwardLevels::predict(const OpFacts& facts, const Device&,
   double compute = 0;
   double memory = 0;
   double touched = 0;
-  const OptimizerKind optimizer =
-      facts.op->kind == OpKind::kEmbeddingGradient ? OptimizerKind::kSgd : optimizer_of(facts);
+  const OptimizerKind optimizer = optimizer_of(facts);
   const auto state_lines = [&](const ShardTraffic& s) {
     return sector_bytes(optimizer_row_bytes(optimizer, dim_of(s)), kLine) / kLine;
   };

@@ -1,4 +1,5 @@
 #pragma once
+#include "core/graph/op_traits.h"
 #include "models/kernels/kernel_form.h"
 
 namespace stepcast::models {
@@ -50,6 +51,7 @@ class EmbeddingSharedCache final : public KernelForm {
 class EmbeddingForwardLevels final : public KernelForm {
  public:
   std::string_view name() const override { return "embedding_forward.levels"; }
+  bool on_core() const override { return true; }
   bool covers(const Op& op) const override { return op.kind == OpKind::kEmbeddingForward; }
   std::vector<Constant> constants(const Device& device) const override;
   Prediction predict(const OpFacts& facts, const Device& device,
@@ -73,8 +75,9 @@ class EmbeddingForwardLevels final : public KernelForm {
 class EmbeddingBackwardLevels final : public KernelForm {
  public:
   std::string_view name() const override { return "embedding_backward.levels"; }
+  bool on_core() const override { return true; }
   bool covers(const Op& op) const override {
-    return op.kind == OpKind::kEmbeddingBackward || op.kind == OpKind::kEmbeddingGradient;
+    return looks_up(op.kind) && is_backward(op.kind);
   }
   std::vector<Constant> constants(const Device& device) const override;
   Prediction predict(const OpFacts& facts, const Device& device,

@@ -1,4 +1,5 @@
 #pragma once
+#include "core/graph/op_traits.h"
 #include "models/kernels/kernel_form.h"
 
 namespace stepcast::models {
@@ -64,6 +65,7 @@ class GemmTileWave final : public KernelForm {
 class GemmShapeRate final : public KernelForm {
  public:
   std::string_view name() const override { return "gemm.shape_rate"; }
+  bool on_core() const override { return true; }
   bool covers(const Op& op) const override;
   std::vector<Constant> constants(const Device& device) const override;
   Prediction predict(const OpFacts& facts, const Device& device,
@@ -83,8 +85,9 @@ class GemmShapeRate final : public KernelForm {
 class DotInteractionParts final : public KernelForm {
  public:
   std::string_view name() const override { return "interaction.parts"; }
+  bool on_core() const override { return true; }
   bool covers(const Op& op) const override {
-    return op.kind == OpKind::kDotInteractionForward || op.kind == OpKind::kDotInteractionBackward;
+    return traits_of(op.kind).family == OpFamily::kDotInteraction;
   }
   std::vector<Constant> constants(const Device& device) const override;
   Prediction predict(const OpFacts& facts, const Device& device,

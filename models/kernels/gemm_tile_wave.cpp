@@ -124,8 +124,7 @@ void consider(const Product& p, double rows, double columns, double rate, bool l
 }  // namespace
 
 bool GemmTileWave::covers(const Op& op) const {
-  return op.kind == OpKind::kGemm || op.kind == OpKind::kDotInteractionForward ||
-         op.kind == OpKind::kDotInteractionBackward;
+  return op.kind == OpKind::kGemm || traits_of(op.kind).family == OpFamily::kDotInteraction;
 }
 
 std::vector<Constant> GemmTileWave::constants(const Device& device) const {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/error.h"
+#include "core/graph/op_traits.h"
 #include "models/kernels/attention.h"
 #include "models/kernels/embedding.h"
 #include "models/kernels/gemm.h"
@@ -12,54 +14,25 @@
 namespace stepcast::models {
 namespace {
 
-double product_of(const Op& op, std::initializer_list<std::size_t> axes) {
+double elements_of(const Op& op) {
   double product = 1;
-  for (const std::size_t i : axes) {
-    product *= static_cast<double>(std::max<std::int64_t>(op.shape[i], 1));
+  for (const std::int8_t axis : traits_of(op.kind).main) {
+    product *= axis < 0 ? 1
+                        : static_cast<double>(
+                              std::max<std::int64_t>(op.shape[static_cast<std::size_t>(axis)], 1));
   }
   return product;
 }
 
-double elements_of(const Op& op) {
-  switch (op.kind) {
-    case OpKind::kGemm:
-      return product_of(op, {0, 1, 3});
-    case OpKind::kAttentionForward:
-    case OpKind::kAttentionBackward:
-      return product_of(op, {0, 1, 3, 5});
-    case OpKind::kDotInteractionForward:
-    case OpKind::kDotInteractionBackward:
-    case OpKind::kRopeForward:
-    case OpKind::kRopeBackward:
-      return product_of(op, {0, 1, 2});
-    case OpKind::kIndexPack:
-    case OpKind::kIndexUnpack:
-      return product_of(op, {0});
-    case OpKind::kEmbeddingForward:
-    case OpKind::kEmbeddingBackward:
-    case OpKind::kEmbeddingGradient:
-    case OpKind::kTierFetch:
-    case OpKind::kTierWriteBack:
-    case OpKind::kSequencePoolForward:
-    case OpKind::kSequencePoolBackward:
-      return product_of(op, {0});
-    case OpKind::kFill:
-    case OpKind::kCast:
-    case OpKind::kOptimizer:
-    case OpKind::kLoadBatch:
-      return product_of(op, {0});
-    default:
-      return product_of(op, {0, 1});
-  }
-}
+Epilogue epilogue_of(const Op& op) { return op.as<GemmAttributes>().epilogue; }
 
 /// Walks back through the ops of the step, wrapping around once, from one executed instance of
 /// `op`.
 class ReuseWalk {
  public:
-  ReuseWalk(const Program& program, const Op& op)
-      : program_(program), own_((op.bytes_read + op.bytes_written).base()) {
-    const auto position = static_cast<std::uint32_t>(&op - program.ops.data());
+  ReuseWalk(const Program& program, std::uint32_t position)
+      : program_(program),
+        own_((program.ops[position].bytes_read + program.ops[position].bytes_written).base()) {
     for (std::size_t c = program.calls.size();
          c-- > 0;) {  // the last call of its segment: steady state
       const Segment& segment = program.segments[program.calls[c].segment];
@@ -81,7 +54,7 @@ class ReuseWalk {
     while (step_back()) {
       const Op& other = program_.ops[op_];
       if (other.kind == op.kind && other.shape == op.shape && other.flags == op.flags &&
-          other.format == op.format && other.variant == op.variant) {
+          other.format == op.format && epilogue_of(other) == epilogue_of(op)) {
         return between;
       }
       ++between;
@@ -145,22 +118,15 @@ class ReuseWalk {
   bool found_ = false;
 };
 
-bool stands_in(const Program& program, const Op& op) {
-  return !program.ops.empty() && &op >= program.ops.data() &&
-         &op < program.ops.data() + program.ops.size();
+double idle_ops_of(const Program& program, std::uint32_t position) {
+  ReuseWalk walk(program, position);
+  return walk.found() ? walk.ops_since_like(program.ops[position]) : 0;
 }
 
-double idle_ops_of(const Program& program, const Op& op) {
-  if (!stands_in(program, op)) {
-    return 0;
-  }
-  ReuseWalk walk(program, op);
-  return walk.found() ? walk.ops_since_like(op) : 0;
-}
-
-std::vector<OperandUse> operand_uses(const Program& program, const Op& op, double bytes) {
+std::vector<OperandUse> operand_uses(const Program& program, std::uint32_t position, double bytes) {
+  const Op& op = program.ops[position];
   const std::size_t count = op.inputs + op.outputs;
-  if (!stands_in(program, op) || count == 0 || program.operands.size() < op.first_operand + count) {
+  if (count == 0 || program.operands.size() < op.first_operand + count) {
     return {{bytes, bytes}};
   }
   const std::span<const TensorId> ids(program.operands.data() + op.first_operand, count);
@@ -173,25 +139,20 @@ std::vector<OperandUse> operand_uses(const Program& program, const Op& op, doubl
   for (OperandUse& use : uses) {  // the op's own account of its traffic counts; operands share it
     use.bytes *= total > 0 ? bytes / total : 0;
   }
-  ReuseWalk walk(program, op);
+  ReuseWalk walk(program, position);
   if (walk.found()) {
     walk.fill(uses, ids);
   }
   return uses;
 }
 
-bool looks_up(OpKind kind) {
-  return kind == OpKind::kEmbeddingForward || kind == OpKind::kEmbeddingBackward ||
-         kind == OpKind::kEmbeddingGradient;
-}
-
 /// Bytes the ops of one step move, lookups apart. A program without streams is a table of measured
 /// rows, not a step: there each row's segment holds what its own step streamed.
-double streamed_bytes(const Program& program, const Op& op) {
-  const auto position = static_cast<std::size_t>(&op - program.ops.data());
+double streamed_bytes(const Program& program, std::optional<std::uint32_t> position) {
   std::vector<double> of_segment;
   for (const Segment& segment : program.segments) {
-    const bool own = position >= segment.first_op && position < segment.first_op + segment.op_count;
+    const bool own = position && *position >= segment.first_op &&
+                     *position < segment.first_op + segment.op_count;
     of_segment.push_back(0);
     if (program.streams.empty() && !own) {
       continue;
@@ -243,29 +204,48 @@ std::vector<std::unique_ptr<KernelForm>> make_forms() {
 
 }  // namespace
 
-OpFacts::OpFacts(const Program& of_program, const Op& of_op) : program(&of_program), op(&of_op) {
+OpFacts::OpFacts(const Op& of_op)
+    : op(&of_op), bytes((of_op.bytes_read + of_op.bytes_written).base()) {
   rows = static_cast<double>(std::max<std::int64_t>(of_op.shape[0], 1));
   elements = elements_of(of_op);
-  bytes = (of_op.bytes_read + of_op.bytes_written).base();
-  if (looks_up(of_op.kind) && of_op.detail >= 0 &&
-      static_cast<std::size_t>(of_op.detail) < of_program.embeddings.size()) {
-    const EmbeddingGroup& group = of_program.embeddings[static_cast<std::size_t>(of_op.detail)];
-    for (const EmbeddingShard& s : group.shards) {
-      shards.push_back(shard_traffic(s, s.format.value_or(group.format)));
+  operands = {{bytes, bytes}};
+}
+
+OpFacts::OpFacts(const Program& of_program, const Op& of_op) : OpFacts(of_op) {
+  program = &of_program;
+  const std::optional<std::uint32_t> position = of_program.index_of(of_op);
+  group = looks_up(of_op.kind) ? of_program.group_of(of_op) : nullptr;
+  if (group != nullptr) {
+    for (const EmbeddingShard& s : group->shards) {
+      shards.push_back(shard_traffic(s, s.format.value_or(group->format)));
     }
-    streamed = streamed_bytes(of_program, of_op);
+    streamed = streamed_bytes(of_program, position);
     operands = {{0, streamed + bytes}};
-  } else {
-    operands = operand_uses(of_program, of_op, bytes);
+  } else if (position) {
+    operands = operand_uses(of_program, *position, bytes);
   }
-  if (of_op.kind == OpKind::kGemm) {
-    idle_ops = idle_ops_of(of_program, of_op);
+  if (position && of_op.kind == OpKind::kGemm) {
+    idle_ops = idle_ops_of(of_program, *position);
   }
 }
 
 const std::vector<std::unique_ptr<KernelForm>>& builtin_kernel_forms() {
   static const auto forms = make_forms();
   return forms;
+}
+
+const KernelForm& form_for(const Op& op, bool on_core) {
+  const KernelForm* chosen = nullptr;
+  for (const auto& form : builtin_kernel_forms()) {
+    if (form->covers(op)) {
+      if (form->on_core() == on_core) {
+        return *form;
+      }
+      chosen = chosen == nullptr ? form.get() : chosen;
+    }
+  }
+  STEPCAST_CHECK(chosen != nullptr, "no kernel form covers {}", name_of(op.kind));
+  return *chosen;
 }
 
 const KernelForm* kernel_form_named(std::string_view name) {
@@ -278,31 +258,19 @@ const KernelForm* kernel_form_named(std::string_view name) {
 }
 
 std::vector<std::string> fitted_keys(const Op& op, bool own_rate) {
-  const std::string kind(name_of(op.kind));
-  const std::string group(name_of(class_of(op.kind)));
+  const OpTraits& traits = traits_of(op.kind);
+  const std::string kind(traits.name);
+  const std::string group(name_of(traits.op_class));
   std::vector<std::string> keys;
-  switch (op.kind) {
-    case OpKind::kOptimizer:
-      keys.push_back(kind + "." + std::string(name_of(static_cast<OptimizerKind>(op.variant))));
-      break;
-    case OpKind::kBiasActivationForward:
-    case OpKind::kBiasActivationBackward:
-    case OpKind::kActivationForward:
-    case OpKind::kActivationBackward:
-      keys.push_back(kind + "." + std::string(name_of(static_cast<Activation>(op.variant))));
-      break;
-    case OpKind::kNormForward:
-    case OpKind::kNormBackward:
-      keys.push_back(
-          kind + (static_cast<Norm>(op.variant) == Norm::kRmsNorm ? ".rms_norm" : ".layer_norm"));
-      break;
-    default:
-      if (op.kind == OpKind::kGemm && op.routing >= 0) {
-        add_formats(keys, "grouped_gemm", op, own_rate);
-        keys.emplace_back("grouped_gemm");
-      }
-      add_formats(keys, kind, op, own_rate);
-      break;
+  if (traits.fitted_by != nullptr) {
+    keys.push_back(kind + "." + std::string(traits.fitted_by(op)));
+  } else {
+    if (op.routing >= 0 && !traits.fitted_routed.empty()) {
+      const std::string routed(traits.fitted_routed);
+      add_formats(keys, routed, op, own_rate);
+      keys.push_back(routed);
+    }
+    add_formats(keys, kind, op, own_rate);
   }
   keys.push_back(kind);
   if (group != kind) {

@@ -35,9 +35,13 @@ struct OperandUse {
 /// What a form may look at: one op, and what follows from its program. Built once per op; a fit
 /// evaluates it many times.
 struct OpFacts {
+  /// An op among those of the program; another one is taken as alone, on the program's tables.
   OpFacts(const Program& of_program, const Op& of_op);
-  const Program* program;
+  /// An op alone: all its operands come from memory, and it has no tables.
+  explicit OpFacts(const Op& of_op);
   const Op* op;
+  const Program* program = nullptr;
+  const EmbeddingGroup* group = nullptr;  ///< of lookups
   std::vector<ShardTraffic> shards;  ///< embedding kinds only
   std::vector<OperandUse>
       operands;     ///< inputs, then outputs; one with the op's bytes where a program names none
@@ -79,6 +83,10 @@ class KernelForm {
   [[nodiscard]] virtual Seconds limit(const OpFacts&, const Device&) const { return {}; }
   /// Does `predict` look at the op's own fields only? Then its answers may be kept (KernelMemo).
   [[nodiscard]] virtual bool of_op_alone() const { return false; }
+  /// Describes a single core, with its caches, rather than many multiprocessors.
+  [[nodiscard]] virtual bool on_core() const { return false; }
+  /// Do ops of the form say something of other kinds of their class?
+  [[nodiscard]] virtual bool like_its_class() const { return true; }
   /// May an op be among those the form was fitted to? What is not is never in range, and residual
   /// points say nothing of it.
   [[nodiscard]] virtual bool like_measured(const Op&) const { return true; }
@@ -93,6 +101,9 @@ class KernelForm {
 /// the form its constants name.
 const std::vector<std::unique_ptr<KernelForm>>& builtin_kernel_forms();
 const KernelForm* kernel_form_named(std::string_view name);
+/// The form an op's rows are fitted with: the first that covers it, on a core the first made for
+/// one.
+const KernelForm& form_for(const Op& op, bool on_core);
 
 /// Keys of an op in FittedModels, most specific first: "gemm.bf16", "gemm"; "optimizer.adam",
 /// "optimizer", "memory_bound"; "grouped_gemm.fp8" before "gemm.fp8" where rows are copies of routed

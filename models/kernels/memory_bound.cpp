@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/graph/op_traits.h"
+
 namespace stepcast::models {
 namespace {
 
@@ -12,21 +14,16 @@ std::vector<double> size_coordinates(const OpFacts& facts) {
 std::vector<std::string_view> size_coordinate_names() { return {"log_rows", "log_width"}; }
 
 bool is_norm(const Op& op) {
-  return op.kind == OpKind::kNormForward || op.kind == OpKind::kNormBackward;
+  return kernel_kind_of(op.kind) == KernelKind::kNorm;
 }
 bool is_softmax(const Op& op) {
-  return op.kind == OpKind::kCrossEntropyMax || op.kind == OpKind::kCrossEntropySum ||
-         op.kind == OpKind::kCrossEntropyLoss;
+  return traits_of(op.kind).family == OpFamily::kCrossEntropy;
 }
 
-/// Rows that start something: a copy of column blocks starts one run of bytes per row and block;
-/// ids that are packed are looked at one by one where each has an owner of its own, else copied.
+/// Runs of bytes that it starts.
 double started_rows(const OpFacts& facts) {
-  if (facts.op->kind == OpKind::kIndexPack) {
-    return static_cast<double>(facts.op->shape[3]);
-  }
-  const double blocks = std::max<double>(1, facts.op->inputs + facts.op->outputs - 1);
-  return facts.rows * (facts.op->kind == OpKind::kCopyColumns ? blocks : 1);
+  const auto runs = traits_of(facts.op->kind).runs;
+  return runs != nullptr ? runs(*facts.op) : facts.rows;
 }
 
 }  // namespace

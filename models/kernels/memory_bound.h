@@ -60,6 +60,7 @@ class MemoryRowwise final : public KernelForm {
 class MemoryLevels final : public KernelForm {
  public:
   std::string_view name() const override { return "memory.levels"; }
+  bool on_core() const override { return true; }
   bool covers(const Op& op) const override { return !is_collective(op.kind); }
   std::vector<Constant> constants(const Device& device) const override;
   Prediction predict(const OpFacts& facts, const Device& device,

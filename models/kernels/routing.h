@@ -17,6 +17,8 @@ namespace stepcast::models {
 class RoutingDraw final : public KernelForm {
  public:
   std::string_view name() const override { return "routing.draw"; }
+  bool on_core() const override { return true; }
+  bool like_its_class() const override { return false; }
   bool covers(const Op& op) const override { return op.kind == OpKind::kRouteForward; }
   std::vector<Constant> constants(const Device& device) const override;
   Prediction predict(const OpFacts& facts, const Device& device,

@@ -168,10 +168,9 @@ FittedModels transferred(const System& from, const System& to, const TransferRul
   FittedModels models;
   for (const auto& [key, model] : from.fitted) {
     FittedModel t = stripped(model, from.name, same_links(from, to), false, rule);
-    if (model.form == "collective.fabric") {
-      carry_links(t, from, to);
-    } else if (const CollectiveForm* form = collective_form_named(model.form)) {
-      carry(t, form->constants(from), form->constants(to));
+    if (const CollectiveForm* form = collective_form_named(model.form)) {
+      form->of_links() ? carry_links(t, from, to)
+                       : carry(t, form->constants(from), form->constants(to));
     }
     models[key] = std::move(t);
   }

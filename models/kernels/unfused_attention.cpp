@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/graph/op_traits.h"
+
 namespace stepcast::models {
 namespace {
 
@@ -60,9 +62,9 @@ Op reorder(const Op& of, const Score& s, double matrices) {
 std::vector<Op> unfused_attention_ops(const Op& op) {
   const auto [batch, heads, kv_heads, queries, keys, dim] = op.shape;
   const Score s{batch * heads, queries, keys, dim, bits_per_element(op.format) / 8};
-  const bool dropout = op.variant != 0;
+  const bool dropout = op.as<AttentionAttributes>().dropout;
   std::vector<Op> ops;
-  if (op.kind == OpKind::kAttentionForward) {
+  if (!is_backward(op.kind)) {
     ops.push_back(product(op, s, queries, keys, dim, op_flags::kTransposeB));
     ops.push_back(stream(op, s, OpKind::kCrossEntropyLoss, 1, 1, false));
     if (dropout) {

@@ -11,7 +11,7 @@ namespace stepcast::models {
 ///   backward  P^T dO; dO V^T; [dropout]; softmax; dS K; dS^T Q; the three gradients in order
 ///
 /// Products are batched over samples and heads. Softmax and dropout stream the score matrix E =
-/// batch heads queries keys once per operand, dropout (variant 1) a mask of a byte as well. A
+/// batch heads queries keys once per operand, dropout a mask of a byte as well. A
 /// device without tensor units for rows that are no multiple of 16 bytes (head_dim 150 in fp16)
 /// runs such products on its vector units: their format is fp32, their bytes those of the op.
 ///

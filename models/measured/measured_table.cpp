@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "core/graph/op_traits.h"
+
 namespace stepcast::models {
 namespace {
 
@@ -23,19 +25,8 @@ bool moves_its_bytes(OpKind kind) {
 /// Bytes through one port of the innermost level that no algorithm can avoid.
 double least_port_bytes(const MeasuredCollective& row) {
   const auto n = static_cast<double>(row.group.size);
-  switch (row.kind) {
-    case OpKind::kAllGather:
-    case OpKind::kReduceScatter:
-    case OpKind::kAllToAll:
-      return row.bytes * (n - 1) / n;
-    case OpKind::kAllReduce:
-    case OpKind::kBroadcast:
-    case OpKind::kSend:
-    case OpKind::kRecv:
-      return row.bytes;
-    default:
-      return 0;
-  }
+  const BufferShare least = collective_traits(row.kind).least;
+  return least.others * row.bytes * (n - 1) / n + least.whole * row.bytes;
 }
 
 std::set<std::string> jobs_of_short_steps(const MeasuredTable& table, std::string_view device) {

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/graph/op_traits.h"
 #include "models/kernels/kernel_form.h"
 
 namespace stepcast::models {
@@ -96,15 +97,12 @@ std::string operands_text(const Program& program, const Op& op) {
 }
 
 std::string embedding_text(const Program& program, const Op& op) {
-  const bool lookups = op.kind == OpKind::kEmbeddingForward ||
-                       op.kind == OpKind::kEmbeddingBackward ||
-                       op.kind == OpKind::kEmbeddingGradient;
-  if (!lookups || op.detail < 0) {
+  const EmbeddingGroup* group = looks_up(op.kind) ? program.group_of(op) : nullptr;
+  if (group == nullptr) {
     return {};
   }
-  const EmbeddingGroup& group = program.embeddings[static_cast<std::size_t>(op.detail)];
-  std::string text(name_of(group.optimizer));
-  for (const EmbeddingShard& s : group.shards) {
+  std::string text(name_of(group->optimizer));
+  for (const EmbeddingShard& s : group->shards) {
     if (s.access->kind() != AccessKind::kUniform && s.access->kind() != AccessKind::kZipf) {
       return {};
     }

@@ -80,8 +80,7 @@ EmbeddingPrices::EmbeddingPrices(const Job& job, const models::CostModel& model)
        {OpKind::kEmbeddingForward, OpKind::kEmbeddingBackward, OpKind::kEmbeddingGradient}) {
     b.op(kind, std::string(name_of(kind)), {0, 0, 0})
         .format(job.formats.embedding)
-        .variant(static_cast<std::uint8_t>(job.embedding_optimizer))
-        .detail(group)
+        .attributes(EmbeddingAttributes{.group = group, .optimizer = job.embedding_optimizer})
         .work(Flops{}, Bytes{}, Bytes{});
   }
   b.end_segment();
@@ -245,7 +244,6 @@ LinearPrice EmbeddingPrices::link(OpKind kind, Format format, std::int64_t membe
 }
 
 LinearPrice EmbeddingPrices::memory_bound(OpKind kind, double bytes, LineFit fit) const {
-  const Program none;
   const auto time = [&](double size) {
     Op op;
     op.kind = kind;
@@ -253,24 +251,24 @@ LinearPrice EmbeddingPrices::memory_bound(OpKind kind, double bytes, LineFit fit
     op.shape[0] = std::llround(std::max(1.0, size / 8));
     op.shape[1] = op.shape[2] = 1;
     op.bytes_read = op.bytes_written = Bytes(size / 2);
-    return model_.kernel(none, op).time.base();
+    return model_.kernel(op).time.base();
   };
   return line_of(fit, time, std::max(bytes, 4096.0));
 }
 
 LinearPrice EmbeddingPrices::dense_update(double elements, LineFit fit) const {
-  const Program none;
   const auto time = [&](double n) {
     double sum = 0;
     for (const OpKind kind : {OpKind::kOptimizer, OpKind::kFill}) {
       Op op;
       op.kind = kind;
       op.format = job_.formats.gradient;
-      op.variant = kind == OpKind::kOptimizer ? static_cast<std::uint8_t>(job_.embedding_optimizer)
-                                              : std::uint8_t{0};
+      if (kind == OpKind::kOptimizer) {
+        op.attributes = OptimizerAttributes{job_.embedding_optimizer};
+      }
       op.shape[0] = std::llround(std::max(1.0, n));
       fill_work(op);
-      sum += model_.kernel(none, op).time.base();
+      sum += model_.kernel(op).time.base();
     }
     return sum;
   };
@@ -307,9 +305,7 @@ const EmbeddingPrices::DenseStep& EmbeddingPrices::dense_step() const {
         dense.all_reduce += model_.collective(op, everyone).time.base();
         dense.gradient_bytes += format_bytes(op.format, 1, op.shape[0]).base();
       }
-      const bool sparse = op.phase == Phase::kInput || class_of(op.kind) == OpClass::kEmbedding ||
-                          op.kind == OpKind::kSequencePoolForward ||
-                          op.kind == OpKind::kSequencePoolBackward;
+      const bool sparse = op.phase == Phase::kInput || class_of(op.kind) == OpClass::kEmbedding;
       const bool rows = is_collective(op.kind) && op.kind != OpKind::kAllReduce &&
                         op.phase != Phase::kInput;
       const bool waits = !is_collective(op.kind) && op.waits > 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/graph/op_traits.h"
+
 namespace stepcast::planner {
 
 RankWalk::RankWalk(const Program& program, std::span<const double> op_seconds, double dispatch,
@@ -31,12 +33,13 @@ void RankWalk::run(const Segment& segment) {
       follows = std::max(follows, recorded_[static_cast<std::size_t>(w)]);
     }
     const bool earlier = least_ && follows == 0;
+    const OpRole role = traits_of(op.kind).role;
     begin += earlier ? 0 : dispatch_;
     if (earlier) {
       clock = begin;
-    } else if (!is_collective(op.kind)) {
+    } else if (role == OpRole::kCompute) {
       clock = computed(begin, seconds_[o]);
-    } else if (op.kind == OpKind::kSend || op.kind == OpKind::kRecv) {
+    } else if (role == OpRole::kSend || role == OpRole::kReceive) {
       clock = begin;
     } else {
       clock = begin + seconds_[o];

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/graph/op_traits.h"
 #include "simulator/reports/memory_ledger.h"
 
 namespace stepcast::planner {
@@ -50,7 +51,7 @@ Line& lifetime(PassCosts& costs, std::uint8_t touched) {
 }
 
 bool symmetric(const Op& op) {
-  return is_collective(op.kind) && op.kind != OpKind::kSend && op.kind != OpKind::kRecv;
+  return is_collective(op.kind) && !is_point_to_point(op.kind);
 }
 
 /// Bytes of the tensors that live within the segment alone.
@@ -103,7 +104,9 @@ StageCosts::StageCosts(const models::CostModel& model, Clock clock, bool beside)
 /// Ranks of a stage have equal programs, so they send alike.
 double StageCosts::exchange(const ReducedStage& stage, const Mesh& mesh, const Op& op) const {
   const std::vector<std::int32_t> ranks = real_ranks(stage, mesh, op.communicator);
-  const Exchange& exchange = stage.program().exchanges.at(static_cast<std::size_t>(op.detail));
+  const Exchange* found = stage.program().exchange_of(op);
+  STEPCAST_CHECK(found != nullptr, "'{}' has no exchange", stage.program().name(op));
+  const Exchange& exchange = *found;
   STEPCAST_CHECK(exchange.send_elements.size() == ranks.size(),
                  "an exchange of {} parts for {} ranks", exchange.send_elements.size(),
                  ranks.size());

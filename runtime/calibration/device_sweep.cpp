@@ -12,14 +12,14 @@ namespace {
 constexpr double kIdBytes = 8;
 
 DeviceCase op_case(SweepPart part, OpKind kind, std::array<std::int64_t, 6> shape, Format format,
-                   std::uint8_t flags = 0, std::uint8_t variant = 0) {
+                   std::uint8_t flags = 0, const OpAttributes& attributes = {}) {
   DeviceCase c;
   c.part = part;
   c.op.kind = kind;
   c.op.shape = shape;
   c.op.format = format;
   c.op.flags = flags;
-  c.op.variant = variant;
+  c.op.attributes = attributes;
   fill_work(c.op);
   return c;
 }
@@ -160,11 +160,10 @@ void add_attention(std::vector<DeviceCase>& cases) {
 }
 
 void add_memory_bound(std::vector<DeviceCase>& cases) {
-  const auto variant = [](auto v) { return static_cast<std::uint8_t>(v); };
   const auto add = [&](OpKind kind, std::array<std::int64_t, 6> shape, Format format,
-                       std::uint8_t v = 0) {
+                       const OpAttributes& attributes = {}) {
     for (const bool cold : {true, false}) {
-      DeviceCase c = op_case(SweepPart::kMemoryBound, kind, shape, format, 0, v);
+      DeviceCase c = op_case(SweepPart::kMemoryBound, kind, shape, format, 0, attributes);
       c.cold = cold;
       if (c.op.bytes_read.base() + c.op.bytes_written.base() < 4e9) {
         cases.push_back(c);
@@ -186,15 +185,15 @@ void add_memory_bound(std::vector<DeviceCase>& cases) {
         }
         for (const OpKind kind :
              {OpKind::kBiasActivationForward, OpKind::kBiasActivationBackward}) {
-          add(kind, {rows, width}, format, variant(Activation::kRelu));
+          add(kind, {rows, width}, format, ActivationAttributes{Activation::kRelu});
         }
         for (const OpKind kind : {OpKind::kActivationForward, OpKind::kActivationBackward}) {
-          add(kind, {rows, width}, format, variant(Activation::kGelu));
-          add(kind, {rows, width}, format, variant(Activation::kSwiGlu));
+          add(kind, {rows, width}, format, ActivationAttributes{Activation::kGelu});
+          add(kind, {rows, width}, format, ActivationAttributes{Activation::kSwiGlu});
         }
         for (const OpKind kind : {OpKind::kNormForward, OpKind::kNormBackward}) {
-          add(kind, {rows, width}, format, variant(Norm::kLayerNorm));
-          add(kind, {rows, width}, format, variant(Norm::kRmsNorm));
+          add(kind, {rows, width}, format, NormAttributes{Norm::kLayerNorm});
+          add(kind, {rows, width}, format, NormAttributes{Norm::kRmsNorm});
         }
         for (const OpKind kind :
              {OpKind::kTokenEmbeddingForward, OpKind::kTokenEmbeddingBackward}) {
@@ -210,7 +209,7 @@ void add_memory_bound(std::vector<DeviceCase>& cases) {
         add(kind, {std::min<std::int64_t>(rows, 8192), 8 * width}, Format::kFp32);
       }
       for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdam}) {
-        add(OpKind::kOptimizer, {rows * width}, Format::kFp32, variant(kind));
+        add(OpKind::kOptimizer, {rows * width}, Format::kFp32, OptimizerAttributes{kind});
       }
       add(OpKind::kFill, {rows * width}, Format::kFp32);
       add(OpKind::kCast, {rows * width}, Format::kBf16);

@@ -22,7 +22,7 @@ double share_of(SweepPart part);
 /// run before left them (warm).
 struct DeviceCase {
   SweepPart part = SweepPart::kGemm;
-  Op op;                    ///< kind, shape, format, flags, variant and work
+  Op op;                    ///< kind, shape, format, flags, attributes and work
   EmbeddingCase embedding;  ///< of embedding kinds: one table
   bool cold = true;
 };

@@ -65,21 +65,16 @@ class Stopwatch {
       sample.send.assign(n * n, static_cast<double>(4 * each));
     }
     return timed(std::move(sample), [&] {
-      switch (kind) {
-        case OpKind::kAllReduce:
-          c.all_reduce(send_.data(), each * n);
-          break;
-        case OpKind::kAllGather:
-          c.all_gather(send_.data(), receive_.data(), each);
-          break;
-        case OpKind::kReduceScatter:
-          c.reduce_scatter(send_.data(), receive_.data(), each);
-          break;
-        case OpKind::kBarrier:
-          c.barrier();
-          break;
-        default:
-          exchange(c, std::vector<double>(n * n, static_cast<double>(4 * each)));
+      if (kind == OpKind::kAllReduce) {
+        c.all_reduce(send_.data(), each * n);
+      } else if (kind == OpKind::kAllGather) {
+        c.all_gather(send_.data(), receive_.data(), each);
+      } else if (kind == OpKind::kReduceScatter) {
+        c.reduce_scatter(send_.data(), receive_.data(), each);
+      } else if (kind == OpKind::kBarrier) {
+        c.barrier();
+      } else {
+        exchange(c, std::vector<double>(n * n, static_cast<double>(4 * each)));
       }
     });
   }

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/graph/op_traits.h"
 #include "core/graph/step_traffic.h"
 #include "runtime/cpu/kernels/gemm.h"
 #include "runtime/emulation/core_lease.h"
@@ -38,7 +39,7 @@ void prepare_thread(const ExecutorOptions& options) {
 constexpr std::uint64_t kHostWaits = std::uint64_t{1} << 32;
 
 bool needs_core(OpKind kind) {
-  return !is_collective(kind) && kind != OpKind::kTierFetch && kind != OpKind::kTierWriteBack;
+  return !is_collective(kind) && !moves_between_tiers(kind);
 }
 
 bool reached(std::uint32_t counter, std::uint32_t target) {

@@ -41,7 +41,7 @@ void all_reduce(OpContext& c) {
   if (b.in.data() != b.out.data()) {
     std::copy_n(floats(b.in), n, floats(b.out));
   }
-  const auto reduction = static_cast<Collectives::Reduction>(c.op.variant);
+  const auto reduction = c.op.as<CollectiveAttributes>().reduction;
   c.collectives->all_reduce(floats(b.out), n, reduction);
   b.out.unpack();
   c.bytes_sent = sent(c, n, 2);

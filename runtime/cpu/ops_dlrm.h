@@ -88,7 +88,7 @@ inline DlrmState& dlrm_state(OpContext& c) {
 
 void index_pack(OpContext& c);
 void index_unpack(OpContext& c);
-/// Lengths (int32), ids (int64), or rows of the route in shape[2].
+/// Lengths (int32), ids (int64), or rows of the op's route.
 void all_to_all_v(OpContext& c);
 void embedding_forward(OpContext& c);
 void embedding_backward(OpContext& c);

@@ -15,7 +15,7 @@ namespace {
 using Part = EmbeddingExchange::Part;
 
 const EmbeddingGroup& group_of(const OpContext& c) {
-  return c.program.embeddings.at(index(c.op.detail));
+  return c.program.embeddings.at(index(c.op.as<EmbeddingAttributes>().group));
 }
 
 /// The rows that lookups and updates work on: of a shard in a slower tier those of its cache.
@@ -50,7 +50,7 @@ template <class Visit>
 void for_each_shard(OpContext& c, Visit visit) {
   DlrmState& state = dlrm_state(c);
   const EmbeddingGroup& group = group_of(c);
-  const auto route = static_cast<EmbeddingRoute>(c.op.shape[4]);
+  const auto route = c.op.as<EmbeddingAttributes>().route;
   const auto& arrived = state.shards_of(route);
   auto& lists = state.lists[static_cast<std::size_t>(route)];
   STEPCAST_CHECK(lists.size() == group.shards.size(), "'{}' has {} shards, the plan {}",
@@ -172,7 +172,7 @@ void clear(kernels::MatrixView m) {
 template <class Visit>
 void for_each_slice(OpContext& c, const Matrix& pooled, Visit visit) {
   DlrmState& state = dlrm_state(c);
-  const auto route = static_cast<EmbeddingRoute>(c.op.shape[3]);
+  const auto route = c.op.as<PoolAttributes>().route;
   std::int64_t column = 0;
   for (std::size_t i = 0; i < state.layout.slices.size(); ++i) {
     const EmbeddingSlice& s = state.layout.slices[i];
@@ -311,7 +311,7 @@ kernels::Bags gradient_bags(const Work& work, const kernels::MatrixView& gradien
 }  // namespace
 
 void embedding_forward(OpContext& c) {
-  const auto route = static_cast<EmbeddingRoute>(c.op.shape[4]);
+  const auto route = c.op.as<EmbeddingAttributes>().route;
   if (is_local(route)) {
     DlrmState& state = dlrm_state(c);
     for (const auto& shard : state.shards_of(route)) {

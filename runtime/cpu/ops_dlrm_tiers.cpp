@@ -57,10 +57,10 @@ struct RowParts {
 template <class Visit>
 void for_each_tiered_shard(OpContext& c, Visit visit) {
   TieredRows& tiers = *dlrm_state(c).tiers;
-  const EmbeddingGroup& group = c.program.embeddings.at(index(c.op.detail));
-  auto& caches = tiers.caches.at(index(c.op.detail));
+  const EmbeddingGroup& group = *c.program.group_of(c.op);
+  auto& caches = tiers.caches.at(index(c.op.as<TierAttributes>().group));
   for (std::size_t i = 0; i < group.shards.size(); ++i) {
-    if (caches[i] && c.program.tensors[group.shards[i].weights].tier == c.op.variant + 1) {
+    if (caches[i] && c.program.tensors[group.shards[i].weights].tier == c.op.as<TierAttributes>().tier + 1) {
       visit(tiers, group.shards[i], *caches[i], i);
     }
   }
@@ -81,7 +81,7 @@ kernels::Bags looked_up(OpContext& c, DlrmState& state, EmbeddingRoute route, st
 /// The bytes take what the tier's link takes, where one is described.
 void pass(const OpContext& c, double bytes, std::int64_t start) {
   if (c.tiers != nullptr && bytes > 0) {
-    c.tiers->move(c.op.variant, bytes, start);
+    c.tiers->move(c.op.as<TierAttributes>().tier, bytes, start);
   }
 }
 
@@ -90,7 +90,7 @@ void pass(const OpContext& c, double bytes, std::int64_t start) {
 void tier_fetch(OpContext& c) {
   const std::int64_t start = steady_ns();
   DlrmState& state = dlrm_state(c);
-  const auto route = static_cast<EmbeddingRoute>(c.op.shape[4]);
+  const auto route = c.op.as<TierAttributes>().route;
   double bytes = 0;
   for_each_tiered_shard(
       c, [&](TieredRows& tiers, const EmbeddingShard& shard, RowCache& cache, std::size_t i) {
@@ -114,7 +114,7 @@ void tier_fetch(OpContext& c) {
         for (const RowCache::Move& m : tiers.loads) {
           parts.load(m);
         }
-        bytes += tiers.count(c.op.variant, static_cast<double>(count),
+        bytes += tiers.count(c.op.as<TierAttributes>().tier, static_cast<double>(count),
                              static_cast<double>(cache.touched()), parts.row_bytes());
       });
   pass(c, bytes, start);
@@ -133,7 +133,7 @@ void tier_write_back(OpContext& c) {
           parts.store(m);
         }
         const auto written = static_cast<double>(tiers.stores.size());
-        RowTraffic& sum = tiers.traffic.at(c.op.variant);
+        RowTraffic& sum = tiers.traffic.at(c.op.as<TierAttributes>().tier);
         sum.written += written;
         sum.written_bytes += written * parts.row_bytes();
         bytes += written * parts.row_bytes();

@@ -74,7 +74,7 @@ void sort_copies(OpContext& c) {
   const ExpertPlan& plan = plan_of(c);
   const Matrix from = c.input(0);
   const Matrix to = c.output(0);
-  const bool there = static_cast<CopyWay>(c.op.variant) == CopyWay::kThere;
+  const bool there = c.op.as<DispatchAttributes>().way == CopyWay::kThere;
   const std::int64_t part = part_of(c);
   for (std::int64_t s = 0; s < plan.sources; ++s) {
     for (std::int64_t l = 0; l < plan.local; ++l) {
@@ -190,19 +190,19 @@ MatrixView computed(const OpContext& c, const Matrix& m) {
 }
 
 void activation_forward(OpContext& c) {
-  kernels::activation_forward(static_cast<Activation>(c.op.variant), computed(c, c.input(0)),
+  kernels::activation_forward(c.op.as<ActivationAttributes>().activation, computed(c, c.input(0)),
                               computed(c, c.output(0)));
 }
 
 void activation_backward(OpContext& c) {
-  kernels::activation_backward(static_cast<Activation>(c.op.variant), computed(c, c.input(1)),
+  kernels::activation_backward(c.op.as<ActivationAttributes>().activation, computed(c, c.input(1)),
                                computed(c, c.input(0)), computed(c, c.output(0)));
 }
 
 // Ranks.
 
 void exchange(OpContext& c) {
-  const auto copies = plan_of(c).exchange(part_of(c), static_cast<CopyWay>(c.op.variant));
+  const auto copies = plan_of(c).exchange(part_of(c), c.op.as<CollectiveAttributes>().way);
   const Matrix from = c.input(0);
   const Matrix to = c.output(0);
   struct Side {

@@ -18,7 +18,7 @@ namespace {
 /// After a product, whose result is in `product`: the first output, or the input of a GELU that is
 /// kept. Masks are for libraries that cannot look at y: not written here.
 void epilogue(OpContext& c, const kernels::MatrixView& product) {
-  const auto wanted = static_cast<Epilogue>(c.op.variant);
+  const auto wanted = c.op.as<GemmAttributes>().epilogue;
   const kernels::MatrixView out{c.output(0).data, product.rows, product.columns};
   switch (wanted) {
     case Epilogue::kNone:
@@ -79,7 +79,7 @@ void gemm(OpContext& c) {
                  "operands of '{}' are smaller than {} x [{}, {}, {}]", c.program.name(c.op), batch,
                  m, n, k);
   kernels::MatrixView product{out.data, m, n};
-  if (keeps_gelu_input(static_cast<Epilogue>(c.op.variant))) {
+  if (keeps_gelu_input(c.op.as<GemmAttributes>().epilogue)) {
     product = {c.output(1).data, m, n, c.output(1).columns};
   }
   if (batch == 1) {
@@ -93,12 +93,12 @@ void gemm(OpContext& c) {
 
 void bias_activation_forward(OpContext& c) {
   const float* bias = c.op.inputs > 1 ? c.input(1).data : nullptr;
-  kernels::bias_activation_forward(view(c.input(0)), bias, static_cast<Activation>(c.op.variant),
+  kernels::bias_activation_forward(view(c.input(0)), bias, c.op.as<ActivationAttributes>().activation,
                                    view(c.output(0)));
 }
 
 void bias_activation_backward(OpContext& c) {
-  const auto activation = static_cast<Activation>(c.op.variant);
+  const auto activation = c.op.as<ActivationAttributes>().activation;
   const Matrix dy = c.input(0);
   const Matrix y = c.op.inputs > 1 ? c.input(1) : dy;
   STEPCAST_CHECK(c.op.inputs > 1 || activation == Activation::kNone,
@@ -184,7 +184,7 @@ void copy_columns(OpContext& c) {
   if (blocks.empty()) {
     blocks = column_blocks(c.program, c.op);
   }
-  const std::int64_t rows = c.op.detail >= 0 ? c.op.shape[0] : c.output(0).rows;
+  const std::int64_t rows = c.op.as<ColumnAttributes>().blocks >= 0 ? c.op.shape[0] : c.output(0).rows;
   for (const ColumnBlock& b : blocks) {
     const Matrix from = c.input(static_cast<std::size_t>(b.input));
     const Matrix to = c.output(static_cast<std::size_t>(b.output));

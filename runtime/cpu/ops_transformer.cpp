@@ -72,7 +72,7 @@ kernels::AttentionShape attention_shape(const Op& op) {
   s.query_length = op.shape[3];
   s.kv_length = op.shape[4];
   s.head_dim = op.shape[5];
-  s.window = std::max<std::int64_t>(0, op.detail);
+  s.window = op.as<AttentionAttributes>().window;
   s.causal = (op.flags & op_flags::kCausal) != 0;
   return s;
 }
@@ -210,7 +210,7 @@ void attention_backward(OpContext& c) {
 // Activations and norms: blocks of rows, so that each op is one pass over memory.
 
 void activation_forward(OpContext& c) {
-  const auto activation = static_cast<Activation>(c.op.variant);
+  const auto activation = c.op.as<ActivationAttributes>().activation;
   const MatrixView x = view(c.input(0));
   const MatrixView y = view(c.output(0));
   if (c.op.inputs == 1) {
@@ -229,7 +229,7 @@ void activation_forward(OpContext& c) {
 }
 
 void activation_backward(OpContext& c) {
-  const auto activation = static_cast<Activation>(c.op.variant);
+  const auto activation = c.op.as<ActivationAttributes>().activation;
   const MatrixView dy = view(c.input(0));
   const MatrixView x = view(c.input(1));
   const MatrixView dx = view(c.output(0));
@@ -252,12 +252,12 @@ void activation_backward(OpContext& c) {
 
 void norm_forward(OpContext& c) {
   const float* beta = c.op.inputs > 2 ? c.input(2).data : nullptr;
-  kernels::norm_forward(static_cast<Norm>(c.op.variant), view(c.input(0)), c.input(1).data, beta,
+  kernels::norm_forward(c.op.as<NormAttributes>().norm, view(c.input(0)), c.input(1).data, beta,
                         kEpsilon, view(c.output(0)), c.output(1).data);
 }
 
 void norm_backward(OpContext& c) {
-  const auto norm = static_cast<Norm>(c.op.variant);
+  const auto norm = c.op.as<NormAttributes>().norm;
   const MatrixView dy = view(c.input(0));
   const MatrixView x = view(c.input(1));
   const float* gamma = c.input(2).data;

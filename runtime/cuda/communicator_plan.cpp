@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/graph/op_traits.h"
 
 namespace stepcast::runtime::cuda {
 namespace {
@@ -60,7 +61,7 @@ CommunicatorPlan communicator_plan(const ExecutionGraph& graph) {
       if (op.communicator < 0) {
         continue;
       }
-      if (op.kind == OpKind::kSend || op.kind == OpKind::kRecv) {
+      if (is_point_to_point(op.kind)) {
         for (const std::int32_t rank : c.ranks) {
           collect_pairs(graph, rank, op, pairs);
         }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/graph/op_traits.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/host_clock.h"
 #include "runtime/cuda/ops_attention.h"
@@ -128,7 +129,7 @@ void Executor::compile(const ExecutionGraph& graph) {
     Task task;
     task.function = entry.function;
     task.family = entry.family;
-    if (op.kind == OpKind::kSend || op.kind == OpKind::kRecv) {
+    if (is_point_to_point(op.kind)) {
       const std::int32_t peer =
           graph.members(op.communicator, rank_).at(static_cast<std::size_t>(op.peer));
       const bool sends = op.kind == OpKind::kSend;

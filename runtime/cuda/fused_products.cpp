@@ -75,7 +75,7 @@ FusedProduct fused_product(const Program& program, const Op& op,
                            const std::function<MatrixView(TensorId)>& view) {
   const auto in = program.inputs(op);
   const auto out = program.outputs(op);
-  const auto epilogue = static_cast<Epilogue>(op.variant);
+  const auto epilogue = op.as<GemmAttributes>().epilogue;
   FusedProduct p;
   p.product = product_of(program, op);
   p.a = view(in[0]).data;

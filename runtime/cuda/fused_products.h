@@ -11,7 +11,7 @@
 namespace stepcast::runtime::cuda {
 
 /// Whether an op is a product with an epilogue (core/graph/epilogue.h).
-inline bool has_epilogue(const Op& op) { return op.kind == OpKind::kGemm && op.variant != 0; }
+inline bool has_epilogue(const Op& op) { return op.as<GemmAttributes>().epilogue != Epilogue::kNone; }
 
 /// A product with an epilogue, and its operands.
 struct FusedProduct {

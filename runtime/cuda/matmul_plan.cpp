@@ -138,7 +138,7 @@ Product product_of(const Program& program, const Op& op) {
   p.b = b.format;
   p.c = c.format;
   p.compute = op.format;
-  p.epilogue = static_cast<Epilogue>(op.variant);
+  p.epilogue = op.as<GemmAttributes>().epilogue;
   // Backward products have a gradient on one side: the left one but for those of weights, where
   // the input stands left, transposed.
   const bool backward = op.phase == Phase::kBackward;

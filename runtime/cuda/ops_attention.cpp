@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/graph/op_traits.h"
 #include "runtime/cuda/kernels/attention.h"
 
 namespace stepcast::runtime::cuda {
@@ -20,7 +21,7 @@ kernels::AttentionShape shape_of(const Op& op) {
   s.kv_length = op.shape[4];
   s.head_dim = op.shape[5];
   s.causal = (op.flags & op_flags::kCausal) != 0;
-  s.window = op.detail > 0 ? op.detail : 0;
+  s.window = op.as<AttentionAttributes>().window;
   return s;
 }
 
@@ -183,7 +184,7 @@ AttentionTensors tensors_of(const Program& program, const Op& op, const View& vi
   t.q = x.query;
   t.k = x.key;
   t.v = x.value;
-  const bool backward = op.kind == OpKind::kAttentionBackward;
+  const bool backward = is_backward(op.kind);
   t.out = view(backward ? inputs[1] : outputs[0]);
   const MatrixView log_sum_exp = view(backward ? inputs[2] : outputs[1]);
   STEPCAST_CHECK(log_sum_exp.format == Format::kFp32, "log-sum-exp of '{}' is not fp32",
@@ -202,14 +203,14 @@ AttentionTensors tensors_of(const Program& program, const Op& op, const View& vi
 void fused(OpContext& c) {
   const AttentionTensors t = tensors_of(c.program, c.op, [&](TensorId id) { return c.tensor(id); });
   const AttentionProblem problem =
-      attention_problem(shape_of(c.op), t, c.op.kind == OpKind::kAttentionBackward);
+      attention_problem(shape_of(c.op), t, is_backward(c.op.kind));
   c.attention.run(problem, t, c.workspace(c.attention.workspace_bytes(problem)), c.stream);
 }
 
 }  // namespace
 
 bool is_fused_attention(const Op& op) {
-  return (op.kind == OpKind::kAttentionForward || op.kind == OpKind::kAttentionBackward) &&
+  return class_of(op.kind) == OpClass::kAttention &&
          (op.flags & op_flags::kUnfused) == 0;
 }
 
@@ -217,7 +218,7 @@ AttentionProblem attention_problem(const Program& program, const Op& op,
                                    const DeviceTensors& tensors, std::int32_t microbatch) {
   const AttentionTensors t =
       tensors_of(program, op, [&](TensorId id) { return tensors.view(id, microbatch); });
-  return attention_problem(shape_of(op), t, op.kind == OpKind::kAttentionBackward);
+  return attention_problem(shape_of(op), t, is_backward(op.kind));
 }
 
 void attention_forward(OpContext& c) { c.has(op_flags::kUnfused) ? unfused_forward(c) : fused(c); }

@@ -33,9 +33,10 @@ using Buffers = CollectiveBuffers<OpContext>;
 void all_reduce(OpContext& c) {
   const Buffers b(c);
   const std::size_t n = elements_of(c, std::min(b.in.count(), b.out.count()));
+  const bool largest = c.op.as<CollectiveAttributes>().reduction == Reduction::kMax;
   c.communicator->complete(
       ncclAllReduce(b.in.data(), b.out.data(), n, nccl_type(b.in.format()),
-                    c.op.variant == 1 ? ncclMax : ncclSum, c.communicator->handle(), c.stream),
+                    largest ? ncclMax : ncclSum, c.communicator->handle(), c.stream),
       "ncclAllReduce");
   b.out.unpack();
   c.bytes_sent = bytes_sent(c, n, b.in.element_bytes(), 2);

@@ -18,10 +18,10 @@ using kernels::MatrixView;
 using Part = EmbeddingExchange::Part;
 
 const EmbeddingGroup& group_of(const OpContext& c) {
-  return c.program.embeddings.at(index(c.op.detail));
+  return c.program.embeddings.at(index(c.op.as<EmbeddingAttributes>().group));
 }
 
-EmbeddingRoute route_of(const OpContext& c) { return static_cast<EmbeddingRoute>(c.op.shape[4]); }
+EmbeddingRoute route_of(const OpContext& c) { return c.op.as<EmbeddingAttributes>().route; }
 
 /// The rows that lookups and updates work on: of a shard in a slower tier those of its cache.
 MatrixView weights_of(const OpContext& c, const EmbeddingShard& shard) {
@@ -227,7 +227,7 @@ void for_each_slice(const OpContext& c, DlrmState& state, const MatrixView& pool
   kernels::Index column = 0;
   for (std::size_t i = 0; i < state.layout.slices.size(); ++i) {
     const EmbeddingSlice& s = state.layout.slices[i];
-    if (s.route == static_cast<EmbeddingRoute>(c.op.shape[3])) {
+    if (s.route == c.op.as<PoolAttributes>().route) {
       visit(i, pooled.block(column, s.dim));
       column += s.dim;
     }
@@ -312,7 +312,7 @@ void copy_distinct(OpContext& c, DlrmState& state, Format format, bool packing) 
   std::vector<kernels::BlockCopy> copies;
   for (std::size_t i = 0; i < state.layout.slices.size(); ++i) {
     const EmbeddingSlice& s = state.layout.slices[i];
-    if (s.route != static_cast<EmbeddingRoute>(c.op.shape[3]) || !state.deduplicates(s)) {
+    if (s.route != c.op.as<PoolAttributes>().route || !state.deduplicates(s)) {
       continue;
     }
     auto* next = state.selections[i].packed.as<char>();

@@ -172,7 +172,7 @@ void exchange_ids(OpContext& c, DlrmState& state) {
 }
 
 void exchange_rows(OpContext& c, DlrmState& state) {
-  const auto route = static_cast<EmbeddingRoute>(c.op.shape[2]);
+  const auto route = c.op.as<CollectiveAttributes>().route;
   const bool forward = c.op.phase == Phase::kForward;
   EmbeddingExchange::Counts& n = state.row_counts;
   const Format format = c.input(0).format;

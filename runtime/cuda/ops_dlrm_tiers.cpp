@@ -48,10 +48,10 @@ double row_bytes(const kernels::RowParts& parts) {
 template <class Visit>
 void for_each_tiered_shard(OpContext& c, Visit visit) {
   TieredCaches& tiers = *dlrm_state(c).tiers;
-  const EmbeddingGroup& group = c.program.embeddings.at(index(c.op.detail));
-  auto& caches = tiers.rows.caches.at(index(c.op.detail));
+  const EmbeddingGroup& group = *c.program.group_of(c.op);
+  auto& caches = tiers.rows.caches.at(index(c.op.as<TierAttributes>().group));
   for (std::size_t i = 0; i < group.shards.size(); ++i) {
-    if (caches[i] && c.program.tensors[group.shards[i].weights].tier == c.op.variant + 1) {
+    if (caches[i] && c.program.tensors[group.shards[i].weights].tier == c.op.as<TierAttributes>().tier + 1) {
       auto& staging = tiers.staging.try_emplace({&c.op, i}, &c.ledger).first->second;
       visit(tiers.rows, group.shards[i], *caches[i], staging, i);
     }
@@ -93,7 +93,7 @@ void move(const OpContext& c, const kernels::RowParts& parts,
 
 void tier_fetch(OpContext& c) {
   DlrmState& state = dlrm_state(c);
-  const auto route = static_cast<EmbeddingRoute>(c.op.shape[4]);
+  const auto route = c.op.as<TierAttributes>().route;
   // The host has to see the ids: as many as there may be, and behind them how many there are.
   for_each_tiered_shard(c, [&](TieredRows&, const EmbeddingShard&, RowCache&,
                                TieredCaches::Staging& staging, std::size_t i) {
@@ -131,7 +131,7 @@ void tier_fetch(OpContext& c) {
     }
     const kernels::RowParts parts = parts_of(c, shard);
     move(c, parts, tiers.stores, tiers.loads, staging);
-    bytes += tiers.count(c.op.variant, static_cast<double>(count),
+    bytes += tiers.count(c.op.as<TierAttributes>().tier, static_cast<double>(count),
                          static_cast<double>(cache.touched()), row_bytes(parts));
   });
   c.bytes_sent = bytes;
@@ -146,7 +146,7 @@ void tier_write_back(OpContext& c) {
     const kernels::RowParts parts = parts_of(c, shard);
     move(c, parts, tiers.stores, {}, staging);
     const auto written = static_cast<double>(tiers.stores.size());
-    RowTraffic& sum = tiers.traffic.at(c.op.variant);
+    RowTraffic& sum = tiers.traffic.at(c.op.as<TierAttributes>().tier);
     sum.written += written;
     sum.written_bytes += written * row_bytes(parts);
     bytes += written * row_bytes(parts);

@@ -177,7 +177,7 @@ void sort_copies(OpContext& c) {
                         .local = plan.local,
                         .first_come = unsorted + first,
                         .first_sorted = unsorted + plan.unsorted.size() + first,
-                        .there = static_cast<CopyWay>(c.op.variant) == CopyWay::kThere,
+                        .there = c.op.as<DispatchAttributes>().way == CopyWay::kThere,
                         .first = rows.first,
                         .rows = rows.count},
                        c.input(0), c.output(0), c.stream);
@@ -278,19 +278,19 @@ MatrixView computed(const OpContext& c, const MatrixView& m) {
 }
 
 void activation_forward(OpContext& c) {
-  kernels::activation_forward(static_cast<Activation>(c.op.variant), computed(c, c.input(0)), {},
+  kernels::activation_forward(c.op.as<ActivationAttributes>().activation, computed(c, c.input(0)), {},
                               computed(c, c.output(0)), c.stream);
 }
 
 void activation_backward(OpContext& c) {
-  kernels::activation_backward(static_cast<Activation>(c.op.variant), computed(c, c.input(1)), {},
+  kernels::activation_backward(c.op.as<ActivationAttributes>().activation, computed(c, c.input(1)), {},
                                computed(c, c.input(0)), computed(c, c.output(0)), {}, {}, c.stream);
 }
 
 // Ranks.
 
 void exchange(OpContext& c) {
-  const auto copies = plan_of(c).exchange(part_of(c), static_cast<CopyWay>(c.op.variant));
+  const auto copies = plan_of(c).exchange(part_of(c), c.op.as<CollectiveAttributes>().way);
   const MatrixView from = c.input(0);
   const MatrixView to = c.output(0);
   struct Side {

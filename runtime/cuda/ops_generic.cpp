@@ -47,12 +47,12 @@ void gemm(OpContext& c) {
 
 void bias_activation_forward(OpContext& c) {
   const ConstVector bias = c.op.inputs > 1 ? ConstVector(c.vector(c.input(1))) : ConstVector();
-  kernels::activation_forward(static_cast<Activation>(c.op.variant), c.input(0), bias, c.output(0),
+  kernels::activation_forward(c.op.as<ActivationAttributes>().activation, c.input(0), bias, c.output(0),
                               c.stream);
 }
 
 void bias_activation_backward(OpContext& c) {
-  const auto activation = static_cast<Activation>(c.op.variant);
+  const auto activation = c.op.as<ActivationAttributes>().activation;
   const MatrixView dy = c.input(0);
   const MatrixView y = c.op.inputs > 1 ? c.input(1) : dy;
   STEPCAST_CHECK(c.op.inputs > 1 || activation == Activation::kNone,
@@ -94,7 +94,7 @@ void add(OpContext& c) {
 }
 
 void copy_columns(OpContext& c) {
-  const kernels::Index rows = c.op.detail >= 0 ? c.op.shape[0] : c.output(0).rows;
+  const kernels::Index rows = c.op.as<ColumnAttributes>().blocks >= 0 ? c.op.shape[0] : c.output(0).rows;
   auto& columns = static_cast<GenericState&>(*c.state).copies[index_of(c)];
   if (columns.empty()) {
     columns = column_blocks(c.program, c.op);

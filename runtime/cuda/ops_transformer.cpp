@@ -47,7 +47,7 @@ const float* rotary_table(OpContext& c, std::int64_t head_dim) {
 
 void activation_forward(OpContext& c) {
   const ConstVector bias = c.op.inputs > 1 ? ConstVector(c.vector(c.input(1))) : ConstVector();
-  kernels::activation_forward(static_cast<Activation>(c.op.variant), c.input(0), bias, c.output(0),
+  kernels::activation_forward(c.op.as<ActivationAttributes>().activation, c.input(0), bias, c.output(0),
                               c.stream);
 }
 
@@ -57,13 +57,13 @@ void activation_backward(OpContext& c) {
   const MatrixView dx = c.output(0);
   const std::size_t bytes =
       d_bias.data != nullptr ? kernels::activation_backward_workspace(dx.rows, dx.columns) : 0;
-  kernels::activation_backward(static_cast<Activation>(c.op.variant), c.input(1), bias, c.input(0),
+  kernels::activation_backward(c.op.as<ActivationAttributes>().activation, c.input(1), bias, c.input(0),
                                dx, d_bias, c.workspace(bytes), c.stream);
 }
 
 void norm_forward(OpContext& c) {
   const ConstVector beta = c.op.inputs > 2 ? ConstVector(c.vector(c.input(2))) : ConstVector();
-  kernels::norm_forward(static_cast<Norm>(c.op.variant), c.input(0), c.vector(c.input(1)), beta,
+  kernels::norm_forward(c.op.as<NormAttributes>().norm, c.input(0), c.vector(c.input(1)), beta,
                         kEpsilon, c.output(0), c.floats(c.output(1)), c.stream);
 }
 
@@ -73,7 +73,7 @@ void norm_backward(OpContext& c) {
       c.op.inputs > 4 ? ConstMatrixView(c.input(4)) : ConstMatrixView();
   const Vector d_beta = c.op.outputs > 2 ? c.vector(c.output(2)) : Vector{};
   kernels::norm_backward(
-      static_cast<Norm>(c.op.variant), c.input(0), c.input(1), c.vector(c.input(2)),
+      c.op.as<NormAttributes>().norm, c.input(0), c.input(1), c.vector(c.input(2)),
       c.floats(c.input(3)), residual, dx, c.vector(c.output(1)), d_beta,
       c.workspace(kernels::norm_backward_workspace(dx.rows, dx.columns)), c.stream);
 }

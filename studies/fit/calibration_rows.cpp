@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/graph/op_codes.h"
 #include "models/measured/op_text.h"
 
 namespace stepcast::studies {
@@ -47,16 +48,17 @@ std::string calibration_csv(const StepRows& rows) {
       "ranks,ranks_per_machine,since_use,operands,embedding\n";
   for (const models::MeasuredOp& m : rows.ops) {
     const Op& op = *m.op;
+    const OpCodes codes = codes_of(op);
     Line line{.configuration = job_name(m.configuration),
               .kind = std::string(name_of(op.kind)),
               .name = plain(m.program->name(op)),
-              .shape = op.shape,
+              .shape = codes.sizes,
               .flops = op.flops.base(),
               .bytes = (op.bytes_read + op.bytes_written).base(),
               .seconds = m.time.base(),
               .format = op.format,
               .flags = op.flags,
-              .variant = op.variant};
+              .variant = codes.variant};
     line.operands = models::operands_text(*m.program, op);
     line.embedding = models::embedding_text(*m.program, op);
     text += line.text();

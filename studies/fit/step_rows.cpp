@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "core/config/config.h"
+#include "core/graph/op_codes.h"
+#include "core/graph/op_traits.h"
 #include "models/cost_model.h"
 #include "models/collectives/since_use.h"
 #include "studies/fit/error_statistics.h"
@@ -32,8 +34,7 @@ double collective_bytes(const Program& program, const Op& op, std::size_t self, 
     return format_bytes(op.format, 1, op.shape[0]).base();
   }
   double moved = 0;
-  const std::vector<double> send =
-      program.exchanges[static_cast<std::size_t>(op.detail)].sent_by(self);
+  const std::vector<double> send = program.exchange_of(op)->sent_by(self);
   for (std::size_t p = 0; p < send.size(); ++p) {
     moved += p == self ? 0 : send[p];
   }
@@ -42,22 +43,17 @@ double collective_bytes(const Program& program, const Op& op, std::size_t self, 
 
 /// Why an op's duration says nothing to a fit; empty where it does.
 std::string_view refusal(const Program& program, const Op& op) {
-  switch (op.kind) {
-    case OpKind::kEmbeddingForward:
-    case OpKind::kEmbeddingBackward:
-    case OpKind::kEmbeddingGradient:
-      return op.detail < 0 || static_cast<std::size_t>(op.detail) >= program.embeddings.size()
-                 ? "no tables: the trace's job does not give them"
-                 : "";
-    case OpKind::kAllToAllV:
-      return op.detail < 0 || static_cast<std::size_t>(op.detail) >= program.exchanges.size()
-                 ? "no exchange: the trace's job does not give it"
-                 : "";
-    case OpKind::kBarrier:
-      return "";
-    default:
-      return op.shape[0] <= 0 ? "no shape" : "";
+  const OpTraits& traits = traits_of(op.kind);
+  if (traits.family == OpFamily::kLookup) {
+    return program.group_of(op) == nullptr ? "no tables: the trace's job does not give them" : "";
   }
+  if (traits.role == OpRole::kRankwise) {
+    return program.exchange_of(op) == nullptr ? "no exchange: the trace's job does not give it"
+                                              : "";
+  }
+  const bool sizeless = traits.collective != nullptr &&
+                        traits.collective->pattern == CollectivePattern::kNoBytes;
+  return !sizeless && op.shape[0] <= 0 ? "no shape" : "";
 }
 
 /// Time of each op template: the mean over its calls of their medians.
@@ -138,12 +134,13 @@ void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const t
       Rendezvous r{{op.kind, bytes, group, seconds(typical), op.format, since_use[s.ref.op]},
                    typical,
                    exchange};
-      if (op.kind == OpKind::kAllToAllV || op.kind == OpKind::kSend || op.kind == OpKind::kRecv) {
+      if (traits_of(op.kind).role != OpRole::kSymmetric &&
+          traits_of(op.kind).role != OpRole::kBroadcast) {
         all.collectives.push_back(r.row);  // each rank ends for itself
         all.collective_origins.push_back({program_id, rank.rank, s.ref.call, s.ref.op});
         all.exchanged.push_back({exchange, all.rows.size()});
         all.rows.push_back({job.workload.name, std::string(name_of(op.kind)), program.name(op),
-                            op.shape, 0, r.row.bytes, typical, 1});
+                            codes_of(op).sizes, 0, r.row.bytes, typical, 1});
         continue;
       }
       const auto [it, fresh] = least.try_emplace({s.ref.call, s.ref.op, members.front()}, r);
@@ -162,7 +159,7 @@ void add_ops(StepRows& all, const Job& job, const ExecutionGraph& graph, const t
       all.ops.push_back({&program, &op, seconds(t), index});
       all.op_origins.push_back({program_id, rank.rank, 0, o});
       all.rows.push_back({job.workload.name, std::string(name_of(op.kind)), program.name(op),
-                          op.shape, op.flops.base(), (op.bytes_read + op.bytes_written).base(), t,
+                          codes_of(op).sizes, op.flops.base(), (op.bytes_read + op.bytes_written).base(), t,
                           static_cast<std::int64_t>(typical.size())});
     }
   }

@@ -2,7 +2,7 @@
 #include <map>
 #include <tuple>
 
-#include "core/graph/collectives.h"
+#include "core/graph/op_traits.h"
 #include "simulator/reports/breakdown.h"
 #include "studies/guard/guard.h"
 

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/formats.h"
+#include "core/graph/op_traits.h"
 
 namespace stepcast::studies {
 namespace {
@@ -169,31 +170,17 @@ Bytes sent_bytes(const Program& program, const Op& op, std::size_t members, std:
   const Bytes buffer = bytes_of(static_cast<double>(op.shape[0]));
   const double others =
       members > 0 ? static_cast<double>(members - 1) / static_cast<double>(members) : 0;
-  switch (op.kind) {
-    case OpKind::kAllReduce:
-      return 2 * others * buffer;
-    case OpKind::kAllGather:
-    case OpKind::kReduceScatter:
-    case OpKind::kAllToAll:
-    case OpKind::kBroadcast:
-      return others * buffer;
-    case OpKind::kSend:
-      return buffer;
-    case OpKind::kAllToAllV: {
-      if (op.detail < 0 || static_cast<std::size_t>(op.detail) >= program.exchanges.size()) {
-        return others * buffer;  // a recorded graph keeps no exchanges
-      }
-      const std::vector<double> parts =
-          program.exchanges[static_cast<std::size_t>(op.detail)].sent_by(position);
-      double elements = 0;
-      for (std::size_t i = 0; i < parts.size(); ++i) {
-        elements += i == position ? 0 : parts[i];
-      }
-      return bytes_of(elements);
+  if (const Exchange* exchange = program.exchange_of(op)) {  // a recorded graph keeps none
+    const std::vector<double> parts = exchange->sent_by(position);
+    double elements = 0;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      elements += i == position ? 0 : parts[i];
     }
-    default:
-      return {};
+    return bytes_of(elements);
   }
+  const CollectiveTraits* traits = traits_of(op.kind).collective;
+  const BufferShare sent = traits == nullptr ? BufferShare{} : traits->sent;
+  return (sent.others * others + sent.whole) * buffer;
 }
 
 std::vector<TrafficRow> traffic(const ExecutionGraph& graph) {

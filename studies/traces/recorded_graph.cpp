@@ -1,17 +1,19 @@
 #include "studies/traces/recorded_graph.h"
 
 #include "core/error.h"
+#include "core/graph/op_codes.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::studies {
 namespace {
 
 /// What traces recorded before packed ids were told apart hold of them is the rest of the shape.
-bool same_shape(const Op& ran, Op predicted) {
+bool same_shape(const Op& ran, const Op& predicted) {
+  OpCodes expected = codes_of(predicted);
   if (ran.kind == OpKind::kIndexPack && ran.shape[3] == 0) {
-    predicted.shape[3] = 0;
+    expected.sizes[3] = 0;
   }
-  return ran.shape == predicted.shape;
+  return codes_of(ran).sizes == expected.sizes;
 }
 
 void require_same_graph(const ExecutionGraph& ran, const ExecutionGraph& predicted) {

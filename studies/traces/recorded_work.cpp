@@ -5,6 +5,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "core/graph/op_codes.h"
 #include "studies/fit/error_statistics.h"
 
 namespace stepcast::studies {
@@ -77,14 +78,16 @@ class Gathering {
       return;
     }
     std::int64_t rows = 0;
-    if (op.detail >= 0 && class_of(op.kind) == OpClass::kEmbedding) {
-      rows = program.embeddings[static_cast<std::size_t>(op.detail)].shards.front().rows;
+    const EmbeddingGroup* group = program.group_of(op);
+    if (group != nullptr) {
+      rows = group->shards.front().rows;
     }
+    const OpCodes codes = codes_of(op);
     const Key key{op.kind,
                   op.format,
                   op.flags & ~op_flags::kHostWaits,
-                  op.variant,
-                  op.shape,
+                  codes.variant,
+                  codes.sizes,
                   rows,
                   op.bytes_read.base(),
                   op.bytes_written.base()};
@@ -96,11 +99,12 @@ class Gathering {
       own.name = own.first_operand = own.first_wait = own.waits = 0;
       own.inputs = own.outputs = 0;
       own.stream = 0;
+      if (auto* lookup = std::get_if<EmbeddingAttributes>(&own.attributes)) {
+        lookup->group =
+            rows > 0 ? static_cast<std::int32_t>(work_.program.embeddings.size()) : -1;
+      }
       if (rows > 0) {
-        own.detail = static_cast<std::int32_t>(work_.program.embeddings.size());
-        work_.program.embeddings.push_back(program.embeddings[static_cast<std::size_t>(op.detail)]);
-      } else {
-        own.detail = -1;
+        work_.program.embeddings.push_back(*group);
       }
       work_.kernels.push_back({static_cast<std::uint32_t>(work_.program.ops.size()), {}});
       work_.program.ops.push_back(own);
@@ -177,8 +181,8 @@ void add_gaps(StepRows::HostOfJob& host, const traces::MeasuredRank& rank) {
 }
 
 bool same_work(const Op& a, const Op& b) {
-  return a.kind == b.kind && a.format == b.format && a.flags == b.flags && a.variant == b.variant &&
-         a.shape == b.shape && a.bytes_read == b.bytes_read && a.bytes_written == b.bytes_written;
+  return a.kind == b.kind && a.format == b.format && a.flags == b.flags && a.shape == b.shape &&
+         codes_of(a).variant == codes_of(b).variant && a.bytes_read == b.bytes_read && a.bytes_written == b.bytes_written;
 }
 
 /// Equal ops of several captures are one configuration: none may be held out while another is seen.
@@ -228,13 +232,13 @@ void add_recorded(StepRows& rows, const traces::MeasuredRun& run, const std::str
     step.flops += op.flops.base() * static_cast<double>(samples);
     step.bytes += bytes * static_cast<double>(samples);
     rows.ops.push_back({&program, &op, seconds(typical), configuration_of(op, rows.ops)});
-    rows.rows.push_back({name, std::string(name_of(op.kind)), "", op.shape, op.flops.base(), bytes,
+    rows.rows.push_back({name, std::string(name_of(op.kind)), "", codes_of(op).sizes, op.flops.base(), bytes,
                          typical, samples});
   }
   for (const RecordedWork::Transfer& t : work.transfers) {
     rows.collectives.push_back({t.op.kind, t.bytes, t.group, seconds(t.seconds), t.op.format});
     rows.rows.push_back(
-        {name, std::string(name_of(t.op.kind)), "", t.op.shape, 0, t.bytes, t.seconds, 1});
+        {name, std::string(name_of(t.op.kind)), "", codes_of(t.op).sizes, 0, t.bytes, t.seconds, 1});
   }
   std::vector<double> walls;
   StepRows::HostOfJob& host = rows.hosts.emplace_back();

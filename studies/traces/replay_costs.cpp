@@ -8,7 +8,7 @@
 #include <set>
 #include <tuple>
 
-#include "core/graph/collectives.h"
+#include "core/graph/op_traits.h"
 #include "core/config/suggest.h"
 #include "core/error.h"
 #include "core/graph/kernel_kind.h"
@@ -186,7 +186,7 @@ ExecutionGraph priceable(ExecutionGraph graph) {
       const bool shaped = op.shape[0] > 0 || op.kind == OpKind::kBarrier;
       if (!shaped || (collective && op.communicator < 0)) {
         op.kind = OpKind::kRecorded;
-      } else if (op.kind == OpKind::kAllToAllV && op.detail < 0) {
+      } else if (op.kind == OpKind::kAllToAllV && op.as<CollectiveAttributes>().exchange < 0) {
         op.kind = OpKind::kAllToAll;
       }
     }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/graph/op_traits.h"
 #include "core/statistics.h"
 
 namespace stepcast::studies {
@@ -93,8 +94,8 @@ using Meeting = std::tuple<std::int32_t /*communicator*/, std::int32_t /*first m
                            std::int32_t /*step*/, std::int64_t /*sequence*/>;
 
 bool all_members_meet(const Op& op) {
-  return is_collective(op.kind) && op.communicator >= 0 && op.kind != OpKind::kSend &&
-         op.kind != OpKind::kRecv && op.kind != OpKind::kBroadcast;
+  return is_collective(op.kind) && op.communicator >= 0 && !is_point_to_point(op.kind) &&
+         op.kind != OpKind::kBroadcast;
 }
 
 /// Who came last to each collective, and what the others waited for it.

@@ -62,7 +62,7 @@ TEST_CASE("work of an op follows from its shape", "[core][op]") {
 
   op = Op{};
   op.kind = OpKind::kOptimizer;
-  op.variant = static_cast<std::uint8_t>(OptimizerKind::kAdam);
+  op.attributes = OptimizerAttributes{OptimizerKind::kAdam};
   op.shape = {1000};
   fill_work(op);
   CHECK(op.bytes_read == Bytes(4 * 4000.0));                      // weight, gradient, two moments

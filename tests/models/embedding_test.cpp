@@ -33,7 +33,7 @@ Program lookup_program(std::vector<EmbeddingShard> shards, OpKind kind) {
   p.embeddings.push_back({std::move(shards), Format::kFp32, OptimizerKind::kRowwiseAdagrad});
   Op op;
   op.kind = kind;
-  op.detail = 0;
+  op.attributes = EmbeddingAttributes{.group = 0};
   op.shape = {1, 1, 1, 0, 0, 0};
   p.ops.push_back(op);
   return p;

@@ -94,7 +94,7 @@ Program embedding_program(OpKind kind, std::int64_t tables, std::int64_t rows, s
   p.embeddings.push_back(group);
   Op op;
   op.kind = kind;
-  op.detail = 0;
+  op.attributes = EmbeddingAttributes{.group = 0};
   op.shape = {static_cast<std::int64_t>(lookups) * tables, 256 * tables, dim * tables, 0, 0, 0};
   p.ops.push_back(op);
   return p;

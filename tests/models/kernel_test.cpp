@@ -228,7 +228,7 @@ TEST_CASE("a causal mask halves attention that is bound by compute", "[models][a
   const double both = predict(toy(), full).time.base();
   CHECK(predict(toy(), causal).time.base() == Approx(both * 528 / 1024));
   // A window of 512 leaves blocks 1, 2, 3, 4, then 28 times 5 of them: 10 + 140 of 1024.
-  causal.detail = 512;
+  causal.attributes = AttentionAttributes{.window = 512};
   fill_work(causal);
   CHECK(predict(toy(), causal).time.base() == Approx(both * 150 / 1024));
   // Needed work: 512 keys for all queries but the first 512, which see half of it.
@@ -338,9 +338,9 @@ TEST_CASE("the most specific constants win", "[models]") {
   adam.constants["start"] = 2.0;
   system.device.fitted = {{"memory_bound", all}, {"optimizer.adam", adam}};
   Op op = op_of(OpKind::kOptimizer, {10});
-  op.variant = static_cast<std::uint8_t>(OptimizerKind::kAdam);
+  op.attributes = OptimizerAttributes{OptimizerKind::kAdam};
   CHECK(predict(system, op).overhead.base() == 2.0);
-  op.variant = static_cast<std::uint8_t>(OptimizerKind::kSgd);
+  op.attributes = OptimizerAttributes{OptimizerKind::kSgd};
   CHECK(predict(system, op).overhead.base() == 1.0);
 }
 
@@ -352,7 +352,7 @@ TEST_CASE("what a collective sent is called back when it is written", "[models][
   const std::uint32_t step = b.begin_segment("step");
   b.op(OpKind::kFill, "zero", {1000}).out({gradient});
   b.op(OpKind::kOptimizer, "update", {1000})
-      .variant(static_cast<std::uint8_t>(OptimizerKind::kSgd))
+      .attributes(OptimizerAttributes{OptimizerKind::kSgd})
       .in({gradient, shard})
       .out({shard});
   b.op(OpKind::kAllGather, "gather", {2000}).communicator(0).in({shard}).out({weights});

@@ -378,7 +378,7 @@ TEST_CASE("an embedding group survives its text", "[models][measured]") {
   program.embeddings.push_back(embedding_from(text, Format::kFp32));
   Op op;
   op.kind = OpKind::kEmbeddingBackward;
-  op.detail = 0;
+  op.attributes = EmbeddingAttributes{.group = 0};
   CHECK(embedding_text(program, op) == text);
   CHECK(program.embeddings[0].shards[0].access->rows() == 500);
   for (const char* bad : {"", "adamw; 1 1 1 1 1 uniform", "sgd; 2 1 1 1 1 uniform",

@@ -120,7 +120,7 @@ TEST_CASE("each optimizer finds its gradient, weight and states", "[runtime][exe
   b.op(OpKind::kOptimizer, "sgd", {14})
       .in({p.gradient, q.gradient})
       .out({p.weight, q.weight})
-      .variant(static_cast<std::uint8_t>(OptimizerKind::kSgd));
+      .attributes(OptimizerAttributes{OptimizerKind::kSgd});
   b.end_segment();
   b.call(s);
   const ExecutionGraph graph = one_rank(std::move(b));

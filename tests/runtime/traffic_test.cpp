@@ -277,8 +277,7 @@ runtime::test::PairTraffic expected_of_rank(const ExecutionGraph& graph, std::in
           return static_cast<std::size_t>(std::find(members.begin(), members.end(), r) -
                                           members.begin());
         };
-        bytes += from.exchanges[static_cast<std::size_t>(op.detail)].sent_by(
-                     position(sender))[position(receiver)] *
+        bytes += from.exchange_of(op)->sent_by(position(sender))[position(receiver)] *
                  bits_per_element(op.format, 1) / 8;
       }
     }

@@ -33,7 +33,9 @@ Program rank_program(int rank) {
   b.op(OpKind::kGemm, "gemm", {512, 512, 512, 1});                                   // 0
   b.op(OpKind::kAllReduce, "wide", {1 << 20}).communicator(0);                       // 1
   b.op(OpKind::kAllReduce, "near", {1 << 20}).communicator(1);                       // 2
-  b.op(OpKind::kAllToAllV, "exchange", {2 << 20}).communicator(0).detail(exchange);  // 3
+  b.op(OpKind::kAllToAllV, "exchange", {2 << 20})  // 3
+      .communicator(0)
+      .attributes(CollectiveAttributes{.exchange = exchange});
   if (rank % 2 == 0) {
     b.op(OpKind::kSend, "send", {1 << 20, 0}).communicator(1, 1);  // 4
   } else {

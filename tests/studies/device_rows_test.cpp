@@ -88,8 +88,7 @@ TEST_CASE("rows of a sweep are read back by fit with their times, tables and reu
     CHECK(op.shape == sweep.samples[i].what.op.shape);
     CHECK(table.ops[i].time.base() == Approx(sweep.samples[i].median.base()));
     if (sweep.samples[i].what.part == SweepPart::kEmbedding) {
-      const EmbeddingGroup& group =
-          table.program->embeddings.at(static_cast<std::size_t>(op.detail));
+      const EmbeddingGroup& group = *table.program->group_of(op);
       CHECK(group.shards.at(0).rows == sweep.samples[i].what.embedding.rows);
       CHECK(group.optimizer == sweep.samples[i].what.embedding.optimizer);
     }

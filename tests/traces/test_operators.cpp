@@ -91,7 +91,7 @@ TEST_CASE("attention, norms, embeddings and bags are told by their inputs", "[tr
                              {"", "", "", "48", "16", "", "7", "", ""}});
   REQUIRE(bags);
   CHECK(bags->op.kind == OpKind::kEmbeddingForward);
-  CHECK(bags->op.shape == Shape{32, 48, 48, 1});
+  CHECK(bags->op.shape == Shape{32, 48, 48});
   REQUIRE(bags->tables);
   CHECK(bags->tables->shards.size() == 3);
   CHECK(bags->tables->shards[0].rows == 2);

@@ -16,8 +16,7 @@ const std::vector<std::string> kEveryPlan{
 /// Bytes an op of this rank sends to others in an all-to-all-v of all ranks.
 double sent_to_others(const Program& program, const Op& op, std::int32_t rank) {
   double elements = 0;
-  const auto to = program.exchanges[static_cast<std::size_t>(op.detail)].sent_by(
-      static_cast<std::size_t>(rank));
+  const auto to = program.exchange_of(op)->sent_by(static_cast<std::size_t>(rank));
   for (std::size_t peer = 0; peer < to.size(); ++peer) {
     elements += peer == static_cast<std::size_t>(rank) ? 0 : to[peer];
   }
@@ -79,10 +78,8 @@ TEST_CASE("column-wise sends as many bytes as table-wise", "[workloads][dlrm]") 
   // Ids go to every holder of columns: two parts each.
   double ids = 0;
   for (std::int32_t r = 0; r < 4; ++r) {
-    for (const double e : columns.program_of(r)
-                              .exchanges[static_cast<std::size_t>(
-                                  op_named(columns.program_of(r), "ids.all_to_all").detail)]
-                              .send_elements) {
+    const Program& program = columns.program_of(r);
+    for (const double e : program.exchange_of(op_named(program, "ids.all_to_all"))->send_elements) {
       ids += e;
     }
   }
@@ -133,15 +130,14 @@ TEST_CASE("exchanges conserve bytes: what is sent is what arrives", "[workloads]
       const auto members = graph.members(op.communicator, r);
       const auto own =
           static_cast<std::size_t>(std::find(members.begin(), members.end(), r) - members.begin());
-      const auto sent = program.exchanges[static_cast<std::size_t>(op.detail)].sent_by(own);
+      const auto sent = program.exchange_of(op)->sent_by(own);
       REQUIRE(sent.size() == members.size());
       double row = 0;
       double column = 0;
       for (std::size_t p = 0; p < members.size(); ++p) {
         row += sent[p];
         const Program& peer = graph.program_of(members[p]);
-        column +=
-            peer.exchanges[static_cast<std::size_t>(op_named(peer, name).detail)].sent_by(p)[own];
+        column += peer.exchange_of(op_named(peer, name))->sent_by(p)[own];
       }
       // Expected sizes are rounded to whole elements once.
       CHECK(row == Approx(static_cast<double>(op.shape[0])).margin(0.51));

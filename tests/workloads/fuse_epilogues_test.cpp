@@ -53,14 +53,14 @@ struct Layers {
       product.records(event);
     }
     auto relu = b.op(OpKind::kBiasActivationForward, "relu", {kRows, kOut});
-    relu.variant(static_cast<std::uint8_t>(Activation::kRelu)).in({y, bias}).out({y});
+    relu.attributes(ActivationAttributes{Activation::kRelu}).in({y, bias}).out({y});
     if (recorded) {
       relu.waits(event);
     }
   }
   void backward() {
     b.op(OpKind::kBiasActivationBackward, "sums", {kRows, kIn})
-        .variant(static_cast<std::uint8_t>(Activation::kNone))
+        .attributes(ActivationAttributes{Activation::kNone})
         .in({dz})
         .out({dz, d_bias2});
     b.op(OpKind::kGemm, "weight_gradient", {kOut, kIn, kRows, 1})
@@ -72,7 +72,7 @@ struct Layers {
         .in({dz, w2})
         .out({dy});
     b.op(OpKind::kBiasActivationBackward, "relu_backward", {kRows, kOut})
-        .variant(static_cast<std::uint8_t>(Activation::kRelu))
+        .attributes(ActivationAttributes{Activation::kRelu})
         .in({dy, y})
         .out({dy, d_bias});
   }
@@ -82,7 +82,7 @@ struct Layers {
   }
 };
 
-Epilogue epilogue_of(const Op& op) { return static_cast<Epilogue>(op.variant); }
+Epilogue epilogue_of(const Op& op) { return op.as<GemmAttributes>().epilogue; }
 
 std::vector<TensorId> ids(std::span<const TensorId> list) { return {list.begin(), list.end()}; }
 
@@ -180,7 +180,7 @@ struct GeluLayer {
   void forward() {
     b.op(OpKind::kGemm, "fc1", {kRows, width, kIn, 1}).in({x, w}).out({input});
     b.op(OpKind::kActivationForward, "gelu", {kRows, width})
-        .variant(static_cast<std::uint8_t>(Activation::kGelu))
+        .attributes(ActivationAttributes{Activation::kGelu})
         .in({input, bias})
         .out({y});
   }
@@ -198,7 +198,7 @@ struct GeluLayer {
   }
   ProgramBuilder::OpEdit gelu_gradient() {
     return b.op(OpKind::kActivationBackward, "gelu_backward", {kRows, width})
-        .variant(static_cast<std::uint8_t>(Activation::kGelu))
+        .attributes(ActivationAttributes{Activation::kGelu})
         .in({dy, input, bias})
         .out({d_input, d_bias});
   }

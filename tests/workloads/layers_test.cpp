@@ -35,7 +35,7 @@ void check_same_ops(const Program& a, const Program& b) {
     CHECK(x.shape == y.shape);
     CHECK(x.phase == y.phase);
     CHECK(x.flags == y.flags);
-    CHECK(x.variant == y.variant);
+    CHECK(x.attributes == y.attributes);
     CHECK(x.format == y.format);
     CHECK(x.stream == y.stream);
     CHECK(x.flops.base() == y.flops.base());
@@ -368,7 +368,7 @@ TEST_CASE(
       if (op.kind != OpKind::kAllToAllV || p.name(op).find("embedding") == std::string::npos) {
         continue;
       }
-      const auto& parts = p.exchanges[static_cast<std::size_t>(op.detail)].send_elements;
+      const auto& parts = p.exchange_of(op)->send_elements;
       const auto ranks = g.members(op.communicator, 0);
       const std::string& name = g.communicators[static_cast<std::size_t>(op.communicator)].name;
       REQUIRE(parts.size() == ranks.size());

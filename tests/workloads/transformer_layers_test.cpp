@@ -151,7 +151,7 @@ TEST_CASE("a window limits what attention computes", "[workloads][layers]") {
         Approx(per_key * (kSequence / 2.0 - 8 * (1 - 8.0 / 64))));
   for (const Op& op : workloads::build_graph(job).programs[0].ops) {
     if (op.kind == OpKind::kAttentionForward || op.kind == OpKind::kAttentionBackward) {
-      CHECK(op.detail == 8);
+      CHECK(op.as<AttentionAttributes>().window == 8);
     }
   }
 }
@@ -164,13 +164,13 @@ TEST_CASE("layers with a window and layers that see all keys take turns", "[work
   std::vector<std::int32_t> backward;
   for (const Op& op : workloads::build_graph(job).programs[0].ops) {
     if (op.kind == OpKind::kAttentionForward) {
-      forward.push_back(op.detail);
+      forward.push_back(op.as<AttentionAttributes>().window);
     } else if (op.kind == OpKind::kAttentionBackward) {
-      backward.push_back(op.detail);
+      backward.push_back(op.as<AttentionAttributes>().window);
     }
   }
-  CHECK(forward == std::vector<std::int32_t>{8, 8, -1, 8});
-  CHECK(backward == std::vector<std::int32_t>{8, -1, 8, 8});
+  CHECK(forward == std::vector<std::int32_t>{8, 8, 0, 8});
+  CHECK(backward == std::vector<std::int32_t>{8, 0, 8, 8});
   // Causal scores, forward and backward: 3 * 4 h a token over s / 2 keys, or w (1 - w / 2 s).
   Job none = job;
   transformer_of(none).window = 0;

@@ -151,7 +151,7 @@ TEST_CASE("an uneven routing sends what drawn tokens would, the most loaded rank
   const auto ops = ops_by_name(program, 1);
   const Op& exchange = ops.at("layer.moe.dispatch.exchange").front();
   REQUIRE(exchange.kind == OpKind::kAllToAllV);
-  const auto& sent = program.exchanges[static_cast<std::size_t>(exchange.detail)].send_elements;
+  const auto& sent = program.exchange_of(exchange)->send_elements;
   for (std::size_t r = 0; r < 4; ++r) {
     CHECK(sent[r] == Approx(load.to[r] * kHidden));
   }

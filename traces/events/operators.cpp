@@ -99,11 +99,11 @@ class Reading {
 };
 
 OperatorWork plain(OpKind kind, Format format, std::initializer_list<std::int64_t> shape,
-                   std::uint8_t variant = 0) {
+                   const OpAttributes& attributes = {}) {
   OperatorWork w;
   w.op.kind = kind;
   w.op.format = format;
-  w.op.variant = variant;
+  w.op.attributes = attributes;
   std::copy(shape.begin(), shape.end(), w.op.shape.begin());
   fill_work(w.op);
   return w;
@@ -179,7 +179,8 @@ Work flash_backward(const Reading& r) {
 
 /// An elementwise kernel that reads the first `operands` tensors among the inputs (what follows is
 /// the place of the result).
-Work elementwise(const Reading& r, OpKind kind, std::uint8_t variant, std::int64_t operands) {
+Work elementwise(const Reading& r, OpKind kind, const OpAttributes& attributes,
+                 std::int64_t operands) {
   const Element e = r.main_element();
   std::int64_t largest = 0;
   std::size_t widest = 0;
@@ -202,7 +203,8 @@ Work elementwise(const Reading& r, OpKind kind, std::uint8_t variant, std::int64
   const std::int64_t width = r.shape(widest).empty() ? 1 : r.shape(widest).back();
   const bool one = kind == OpKind::kAdd && tensors < 2;  // the other operand is a number
   OperatorWork w =
-      plain(one ? OpKind::kActivationForward : kind, e.format, {largest / width, width}, variant);
+      plain(one ? OpKind::kActivationForward : kind, e.format, {largest / width, width},
+            one ? OpAttributes{ActivationAttributes{}} : attributes);
   w.op.bytes_read = Bytes(read);
   w.op.bytes_written = Bytes(static_cast<double>(largest) * e.bytes);
   return w;
@@ -210,7 +212,7 @@ Work elementwise(const Reading& r, OpKind kind, std::uint8_t variant, std::int64
 
 template <std::int64_t operands>
 Work add(const Reading& r) {
-  return elementwise(r, OpKind::kAdd, 0, operands);
+  return elementwise(r, OpKind::kAdd, {}, operands);
 }
 /// One kernel over two lists of tensors, end to end, or over one list and a number.
 Work lists(const Reading& r) {
@@ -222,11 +224,11 @@ Work lists(const Reading& r) {
 }
 template <Activation kind>
 Work activation(const Reading& r) {
-  return elementwise(r, OpKind::kActivationForward, static_cast<std::uint8_t>(kind), 1);
+  return elementwise(r, OpKind::kActivationForward, ActivationAttributes{kind}, 1);
 }
 template <Activation kind>
 Work activation_backward(const Reading& r) {
-  return elementwise(r, OpKind::kActivationBackward, static_cast<std::uint8_t>(kind), 2);
+  return elementwise(r, OpKind::kActivationBackward, ActivationAttributes{kind}, 2);
 }
 
 /// copy_(to, from): a copy, or a change of format.
@@ -271,22 +273,22 @@ Work concatenate(const Reading& r) {
              : Work(plain(OpKind::kCopyColumns, r.main_element().format, {rows, n / rows}));
 }
 
-Work row_wise(const Reading& r, OpKind kind, Norm norm, std::size_t input) {
+Work row_wise(const Reading& r, OpKind kind, const OpAttributes& attributes, std::size_t input) {
   const Shape& x = r.shape(input);
   if (x.empty() || r.elements(input) == 0) {
     return std::nullopt;
   }
   return plain(kind, r.element(input).value_or(Element{}).format,
-               {r.elements(input) / x.back(), x.back()}, static_cast<std::uint8_t>(norm));
+               {r.elements(input) / x.back(), x.back()}, attributes);
 }
 
-Work layer_norm(const Reading& r) { return row_wise(r, OpKind::kNormForward, Norm::kLayerNorm, 0); }
-Work rms_norm(const Reading& r) { return row_wise(r, OpKind::kNormForward, Norm::kRmsNorm, 0); }
+Work layer_norm(const Reading& r) { return row_wise(r, OpKind::kNormForward, NormAttributes{Norm::kLayerNorm}, 0); }
+Work rms_norm(const Reading& r) { return row_wise(r, OpKind::kNormForward, NormAttributes{Norm::kRmsNorm}, 0); }
 Work layer_norm_backward(const Reading& r) {
-  return row_wise(r, OpKind::kNormBackward, Norm::kLayerNorm, 1);
+  return row_wise(r, OpKind::kNormBackward, NormAttributes{Norm::kLayerNorm}, 1);
 }
 Work softmax(const Reading& r) {
-  return row_wise(r, OpKind::kCrossEntropyLoss, Norm::kLayerNorm, 0);
+  return row_wise(r, OpKind::kCrossEntropyLoss, {}, 0);
 }
 
 /// One kernel over a list of parameters, counted once for each of its lists of tensors.
@@ -298,7 +300,7 @@ Work optimizer(const Reading& r) {
   }
   return n < lists ? std::nullopt
                    : Work(plain(OpKind::kOptimizer, r.main_element().format, {n / lists},
-                                static_cast<std::uint8_t>(kind)));
+                                OptimizerAttributes{kind}));
 }
 
 /// weight[rows, dim] and ids, in either order.
@@ -342,8 +344,8 @@ Work bags(const Reading& r, OpKind kind, std::int64_t tables, std::int64_t rows,
   OperatorWork w;
   w.op.kind = kind;
   w.op.format = e.format;
-  w.op.variant = static_cast<std::uint8_t>(optimizer);
-  w.op.shape = {lookups, tables * bags, tables * dim, 1};
+  w.op.attributes = EmbeddingAttributes{.order = 1, .optimizer = optimizer};
+  w.op.shape = {lookups, tables * bags, tables * dim};
   w.op.flops = Flops(real(lookups) * real(dim));
   const double ids = 8 * real(lookups) + 4 * real(tables * bags);
   const double gathered = real(lookups) * real(dim) * e.bytes;

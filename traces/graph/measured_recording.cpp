@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "core/graph/collectives.h"
+#include "core/graph/op_traits.h"
 #include "core/error.h"
 #include "core/statistics.h"
 #include "traces/graph/step_graph.h"

@@ -98,7 +98,7 @@ class Writer {
       op.phase(order_.phases().of(n.event));
     }
     if (kind == OpKind::kRecorded) {
-      op.variant(static_cast<std::uint8_t>(told.kind));
+      op.attributes(RecordedAttributes{told.kind});
     }
     if (n.host_waits) {
       op.flags(op_flags::kHostWaits);
@@ -166,9 +166,11 @@ class Writer {
     op.kind = from.kind;
     op.format = from.format;
     op.flags |= from.flags;
-    op.variant = from.variant;
+    op.attributes = from.attributes;
+    if (auto* lookup = std::get_if<EmbeddingAttributes>(&op.attributes)) {
+      lookup->group = tables;
+    }
     op.shape = from.shape;
-    op.detail = tables;
     op.flops = from.flops;
     op.bytes_read = from.bytes_read;
     op.bytes_written = from.bytes_written;

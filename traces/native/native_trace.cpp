@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/graph/op_codes.h"
 #include "core/json_text.h"
 #include "core/whole_file.h"
 #include "traces/native/internal/check_graph.h"
@@ -30,8 +31,10 @@ json op_to_json(const Program& p, const Op& op) {
   for (const std::int32_t w : p.waits_of(op)) {
     waits.push_back(w);
   }
-  return json::array({name_of(op.kind), name_of(op.phase), name_of(op.format), op.flags, op.variant,
-                      op.stream, op.communicator, op.peer, op.record, op.name, op.shape,
+  const OpCodes codes = codes_of(op);
+  return json::array({name_of(op.kind), name_of(op.phase), name_of(op.format), op.flags,
+                      codes.variant, op.stream, op.communicator, op.peer, op.record, op.name,
+                      codes.sizes,
                       op.flops.base(), op.bytes_read.base(), op.bytes_written.base(), waits});
 }
 
@@ -296,16 +299,22 @@ class ManifestReader {
     }
     op.kind = *kind, op.phase = *phase, op.format = *format;
     op.flags = as<std::uint8_t>(j[3], path + "[3]");
-    op.variant = as<std::uint8_t>(j[4], path + "[4]");
+    OpCodes codes;
+    codes.variant = as<std::uint8_t>(j[4], path + "[4]");
     op.stream = as<std::uint8_t>(j[5], path + "[5]");
     op.communicator = as<std::int32_t>(j[6], path + "[6]");
     op.peer = as<std::int32_t>(j[7], path + "[7]");
     op.record = as<std::int32_t>(j[8], path + "[8]");
     op.name = as<std::uint32_t>(j[9], path + "[9]");
-    op.shape = as<std::array<std::int64_t, 6>>(j[10], path + "[10]");
-    if (std::any_of(op.shape.begin(), op.shape.end(),
+    codes.sizes = as<std::array<std::int64_t, 6>>(j[10], path + "[10]");
+    if (std::any_of(codes.sizes.begin(), codes.sizes.end(),
                     [](std::int64_t n) { return n < -kLargest || n > kLargest; })) {
       fail(path + "[10]", "a size beyond 2^53");
+    }
+    try {
+      set_codes(op, codes);
+    } catch (const InputError& e) {
+      fail(path, e.what());
     }
     op.flops = Flops(as<double>(j[11], path + "[11]"));
     op.bytes_read = Bytes(as<double>(j[12], path + "[12]"));

@@ -44,11 +44,8 @@ namespace stepcast::workloads {
 ///   cross_backward {x0, u, bias, dy} -> {du in place of u, dx0 (added to with kAccumulate),
 ///   dbias}, dy goes on as the elementwise part of dx; binary_cross_entropy {logits, labels} ->
 ///   {d_logits}; embedding_forward {} -> {pooled}, embedding_backward {d_pooled} -> {}: weights and
-///   state through the group; shape[3] is the order of the rows: 0 the local batch, 1 the global
-///   batch by rank, n > 1 the global batch with ranks ordered by (rank mod n, rank / n), as a
-///   reduce-scatter inside nodes of n ranks wants it; shape[4] is the EmbeddingRoute (also of
-///   embedding_gradient); all_to_all_v of rows {elements, elements of a row, EmbeddingRoute}, its
-///   way told by the phase. Gradients of biases and replicated tables are added to and zeroed by a
+///   state through the group; all_to_all_v of rows {elements, elements of a row}, its way told by
+///   the phase. Gradients of biases and replicated tables are added to and zeroed by a
 ///   fill op first. A communicator is used by one stream only.
 ///
 /// Ranks whose programs differ only in which rows of a table they hold share a program

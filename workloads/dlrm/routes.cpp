@@ -106,10 +106,10 @@ double DlrmStep::samples_of(EmbeddingRoute r) const {
   return real(batch_ * (end - first));
 }
 
-std::int64_t DlrmStep::order_of(EmbeddingRoute r) const {
+std::int32_t DlrmStep::order_of(EmbeddingRoute r) const {
   return is_local(r)         ? 0
-         : is_node_reduce(r) ? layout_.group_of(r)
-         : in_towers(r)      ? layout_.node
+         : is_node_reduce(r) ? static_cast<std::int32_t>(layout_.group_of(r))
+         : in_towers(r)      ? static_cast<std::int32_t>(layout_.node)
                              : 1;
 }
 

@@ -55,10 +55,9 @@ void DlrmStep::lookup(EmbeddingRoute r, bool next) {
   const Indices& from = next ? next_indices_ : indices_;
   auto op =
       b_.op(OpKind::kEmbeddingForward, fmt::format("embedding.{}.forward", name_of(r)),
-            {rounded(to.lookups), rounded(to.bags), to.width, order_of(r),
-             static_cast<std::int64_t>(r)})
+            {rounded(to.lookups), rounded(to.bags), to.width})
           .format(to.format)
-          .detail(to.group)
+          .attributes(EmbeddingAttributes{.group = to.group, .order = order_of(r), .route = r})
           .in(is_local(r) ? std::vector<TensorId>{} : from.read())
           .out({to.output})
           .work(Flops(additions), Bytes(rows + ids + to.bags * kLengthBytes + copied_bytes),
@@ -89,9 +88,11 @@ void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
   const std::int32_t start = of.ready;
   of.ready = next ? -1 : handover(exchange_stream_, kComputeStream);
   const auto collective = [&](OpKind kind, const char* name, std::int64_t elements,
-                              std::int32_t communicator, TensorId in, TensorId out) {
+                              std::int32_t communicator, TensorId in, TensorId out,
+                              std::int32_t exchange = -1) {
     auto op = b_.op(kind, fmt::format("embedding.{}.{}", name_of(r), name),
-                    {elements, row_elements(r), static_cast<std::int64_t>(r)})
+                    {elements, row_elements(r)})
+                  .attributes(CollectiveAttributes{.exchange = exchange, .route = r})
                   .format(job_.formats.all_to_all_forward)
                   .traffic(TrafficKind::kOutputs)
                   .communicator(communicator)
@@ -112,8 +113,7 @@ void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
       Exchange e{.send_elements = std::vector<double>(static_cast<std::size_t>(devices()),
                                                       real(batch_ * of.width))};
       collective(OpKind::kAllToAllV, "all_to_all", global_batch_ * of.width, comm_.exchange,
-                 of.output, of.arrived)
-          .detail(b_.exchange(std::move(e)))
+                 of.output, of.arrived, b_.exchange(std::move(e)))
           .records(of.ready);
       return;
     }
@@ -133,8 +133,7 @@ void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
       const auto nodes = static_cast<std::size_t>(devices() / size);
       Exchange e{.send_elements = std::vector<double>(nodes, real(batch_ * of.width))};
       collective(OpKind::kAllToAllV, "all_to_all", global_batch_ / size * of.width, grid.across,
-                 of.between, of.arrived)
-          .detail(b_.exchange(std::move(e)))
+                 of.between, of.arrived, b_.exchange(std::move(e)))
           .records(of.ready);
       return;
     }
@@ -148,8 +147,8 @@ void DlrmStep::exchange_output(EmbeddingRoute r, bool next) {
       const std::int64_t peers = has_copies(r) ? layout_.group_of(r) : devices();
       Exchange e{.send_elements = std::vector<double>(static_cast<std::size_t>(peers), elements)};
       collective(OpKind::kAllToAllV, "all_to_all", rounded(elements * real(peers)),
-                 has_copies(r) ? group_of(r) : comm_.exchange, of.output, of.between)
-          .detail(b_.exchange(std::move(e)))
+                 has_copies(r) ? group_of(r) : comm_.exchange, of.output, of.between,
+                 b_.exchange(std::move(e)))
           .records(of.ready);
       return;
     }
@@ -172,8 +171,8 @@ void DlrmStep::pool_sequences(EmbeddingRoute r) {
   const SequenceSizes n = sequence_sizes(r);
   const double wire = element_bytes(job_.formats.all_to_all_forward);
   auto op = b_.op(OpKind::kSequencePoolForward, fmt::format("embedding.{}.pool", name_of(r)),
-                  {rounded(n.lookups), rounded(n.bags), rounded(n.bag_elements / real(batch_)),
-                   static_cast<std::int64_t>(r)})
+                  {rounded(n.lookups), rounded(n.bags), rounded(n.bag_elements / real(batch_))})
+                .attributes(PoolAttributes{r})
                 .in({of.between, indices_.sent_lengths})
                 .out({of.arrived})
                 .work(Flops(n.looked_up_elements),
@@ -242,7 +241,7 @@ TensorId DlrmStep::assemble(TensorId bottom) {
     take(false, added, additions, more);
   }
   auto op = b_.op(OpKind::kCopyColumns, "features.assemble", {batch_, stack_width_})
-                .detail(b_.column_copy(std::move(blocks)))
+                .attributes(ColumnAttributes{b_.column_copy(std::move(blocks))})
                 .in(in)
                 .out({stack})
                 .work(Flops{}, Bytes(read), b_.tensor_at(stack).bytes());
@@ -257,7 +256,7 @@ TensorId DlrmStep::assemble(TensorId bottom) {
     const double stack_bytes = real(batch_) * columns * element_bytes(compute_);
     b_.op(OpKind::kCopyColumns, "features.add_ranges", {batch_, rounded(columns)})
         .flags(op_flags::kAccumulate)
-        .detail(b_.column_copy(std::move(additions)))
+        .attributes(ColumnAttributes{b_.column_copy(std::move(additions))})
         .in(added)
         .out({stack})
         .work(Flops{}, Bytes(more + stack_bytes), Bytes(stack_bytes));
@@ -289,7 +288,7 @@ TensorId DlrmStep::split(TensorId d_stack) {
   const auto rearranged = std::count_if(kAllRoutes.begin(), kAllRoutes.end(),
                                         [this](EmbeddingRoute r) { return arranges(r); });
   b_.op(OpKind::kCopyColumns, "features.split", {batch_, stack_width_})
-      .detail(b_.column_copy(std::move(blocks)))
+      .attributes(ColumnAttributes{b_.column_copy(std::move(blocks))})
       .in({d_stack})
       .out(out)
       .work(Flops{}, b_.tensor_at(d_stack).bytes(), Bytes(written))
@@ -319,8 +318,8 @@ void DlrmStep::exchange_gradient(EmbeddingRoute r) {
     const double wire = element_bytes(job_.formats.all_to_all_backward);
     start = handover(kComputeStream, exchange_stream_);
     b_.op(OpKind::kSequencePoolBackward, fmt::format("embedding.{}.pool_backward", name_of(r)),
-          {rounded(n.lookups), rounded(n.bags), rounded(n.bag_elements / real(batch_)),
-           static_cast<std::int64_t>(r)})
+          {rounded(n.lookups), rounded(n.bags), rounded(n.bag_elements / real(batch_))})
+        .attributes(PoolAttributes{r})
         .in({of.d_arrived, indices_.sent_lengths})
         .out({of.d_between})
         .work(Flops(n.looked_up_elements),
@@ -334,9 +333,11 @@ void DlrmStep::exchange_gradient(EmbeddingRoute r) {
   }
   of.d_ready = handover(exchange_stream_, kComputeStream);
   const auto collective = [&](OpKind kind, const char* name, std::int64_t elements,
-                              std::int32_t communicator, TensorId in, TensorId out) {
+                              std::int32_t communicator, TensorId in, TensorId out,
+                              std::int32_t exchange = -1) {
     auto op = b_.op(kind, fmt::format("embedding.{}.{}", name_of(r), name),
-                    {elements, row_elements(r), static_cast<std::int64_t>(r)})
+                    {elements, row_elements(r)})
+                  .attributes(CollectiveAttributes{.exchange = exchange, .route = r})
                   .format(job_.formats.all_to_all_backward)
                   .traffic(TrafficKind::kGradients)
                   .communicator(communicator)
@@ -376,8 +377,7 @@ void DlrmStep::exchange_gradient(EmbeddingRoute r) {
                        by_node  ? comm_.node.at(level_of(r)).across
                        : copies ? group_of(r)
                                 : comm_.exchange,
-                       in, by_node ? of.d_between : of.d_output)
-                .detail(b_.exchange(std::move(e)));
+                       in, by_node ? of.d_between : of.d_output, b_.exchange(std::move(e)));
   if (by_node && of.width > 0) {
     collective(OpKind::kAllGather, "gradient.all_gather", global_batch_ * of.width,
                comm_.node.at(level_of(r)).inside, of.d_between, of.d_output)
@@ -413,10 +413,9 @@ void DlrmStep::dense_gradient(EmbeddingRoute r) {
   const double arrived = elements * element_bytes(b_.tensor_at(of.d_output).format);
   auto op =
       b_.op(OpKind::kEmbeddingGradient, fmt::format("embedding.{}.gradient", name_of(r)),
-            {rounded(of.lookups), rounded(of.bags), of.width, order_of(r),
-             static_cast<std::int64_t>(r)})
+            {rounded(of.lookups), rounded(of.bags), of.width})
           .format(of.format)
-          .detail(of.group)
+          .attributes(EmbeddingAttributes{.group = of.group, .order = order_of(r), .route = r})
           .in(is_local(r) ? std::vector<TensorId>{of.d_arrived} : indices_.read(of.d_output))
           .out(gradients)
           .work(Flops(elements), Bytes(arrived + ids + gradient_bytes), Bytes(gradient_bytes));
@@ -450,11 +449,12 @@ void DlrmStep::embedding_backward() {
       ids += lookups * id_bytes(table(s));
     }
     auto op = b_.op(OpKind::kEmbeddingBackward, fmt::format("embedding.{}.backward", name_of(r)),
-                    {rounded(of.lookups), rounded(of.bags), of.width, order_of(r),
-                     static_cast<std::int64_t>(r)})
+                    {rounded(of.lookups), rounded(of.bags), of.width})
                   .format(of.format)
-                  .variant(static_cast<std::uint8_t>(job_.embedding_optimizer))
-                  .detail(of.group)
+                  .attributes(EmbeddingAttributes{.group = of.group,
+                                                  .order = order_of(r),
+                                                  .route = r,
+                                                  .optimizer = job_.embedding_optimizer})
                   .in(is_local(r) ? std::vector<TensorId>{of.d_output} : indices_.read(of.d_output))
                   .work(Flops(elements), Bytes(gathered + ids + updated), Bytes(updated));
     wait(op, of.d_ready);

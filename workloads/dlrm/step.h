@@ -297,7 +297,7 @@ class DlrmStep {
   /// Samples whose lookups reach the shards of a route on this rank.
   [[nodiscard]] double samples_of(EmbeddingRoute r) const;
   /// Order of the bags of an embedding op (workloads/dlrm/dlrm.h).
-  [[nodiscard]] std::int64_t order_of(EmbeddingRoute r) const;
+  [[nodiscard]] std::int32_t order_of(EmbeddingRoute r) const;
   /// Lengths and ids that reach this rank.
   double arriving_lengths() const;
   double arriving_ids() const;

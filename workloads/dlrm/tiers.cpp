@@ -54,10 +54,10 @@ void DlrmStep::fetch_rows(EmbeddingRoute r, bool next) {
     auto op = b_.op(OpKind::kTierFetch,
                     fmt::format("embedding.{}.{}.fetch", name_of(r), b_.tier_name(f.tier)),
                     {std::llround(f.expected.fetched), std::llround(f.expected.touched),
-                     std::llround(f.expected.lookups), 0, static_cast<std::int64_t>(r)})
+                     std::llround(f.expected.lookups)})
                   .format(of.format)
-                  .variant(static_cast<std::uint8_t>(f.tier - 1))
-                  .detail(of.group)
+                  .attributes(TierAttributes{
+                      .group = of.group, .route = r, .tier = static_cast<std::uint8_t>(f.tier - 1)})
                   .in(is_local(r) ? std::vector<TensorId>{}
                                   : std::vector<TensorId>{from.lengths, from.ids})
                   .on(tier_stream_)
@@ -80,10 +80,10 @@ void DlrmStep::write_rows_back(EmbeddingRoute r, std::int32_t updated) {
   for (const Fetch& f : of.fetches) {
     auto op = b_.op(OpKind::kTierWriteBack,
                     fmt::format("embedding.{}.{}.write_back", name_of(r), b_.tier_name(f.tier)),
-                    {std::llround(f.expected.written), 0, 0, 0, static_cast<std::int64_t>(r)})
+                    {std::llround(f.expected.written)})
                   .format(of.format)
-                  .variant(static_cast<std::uint8_t>(f.tier - 1))
-                  .detail(of.group)
+                  .attributes(TierAttributes{
+                      .group = of.group, .route = r, .tier = static_cast<std::uint8_t>(f.tier - 1)})
                   .on(tier_stream_)
                   .work(Flops{}, Bytes(f.expected.written_bytes), Bytes(f.expected.written_bytes));
     wait(op, updated);

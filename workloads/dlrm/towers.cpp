@@ -59,12 +59,12 @@ DlrmStep::OpEdit DlrmStep::tower_exchange(const char* name, bool backward,
   }
   return b_
       .op(OpKind::kAllToAllV, fmt::format("embedding.exchange.{}", name),
-          {static_cast<std::int64_t>(elements), row_elements(EmbeddingRoute::kExchange),
-           static_cast<std::int64_t>(EmbeddingRoute::kExchange)})
+          {static_cast<std::int64_t>(elements), row_elements(EmbeddingRoute::kExchange)})
       .format(backward ? job_.formats.all_to_all_backward : job_.formats.all_to_all_forward)
       .traffic(backward ? TrafficKind::kGradients : TrafficKind::kOutputs)
       .communicator(communicator)
-      .detail(b_.exchange({.send_elements = sent}))
+      .attributes(CollectiveAttributes{.exchange = b_.exchange({.send_elements = sent}),
+                                       .route = EmbeddingRoute::kExchange})
       .in({in})
       .out({out})
       .on(exchange_stream_);

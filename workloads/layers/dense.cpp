@@ -5,7 +5,6 @@
 namespace stepcast::workloads {
 namespace {
 
-std::uint8_t as_variant(OptimizerKind k) { return static_cast<std::uint8_t>(k); }
 
 }  // namespace
 
@@ -233,7 +232,7 @@ void DlrmStep::optimizer(const std::string& name, OptimizerKind kind, TensorId w
   const std::int64_t elements = b_.tensor_at(weights).elements();
   auto op = b_.op(OpKind::kOptimizer, name + ".optimizer", {elements, row_width})
                 .format(job_.formats.gradient)
-                .variant(as_variant(kind))
+                .attributes(OptimizerAttributes{kind})
                 .flags(flags)
                 .in(in)
                 .out(out);
@@ -285,7 +284,7 @@ void DlrmStep::fused_optimizer(OptimizerKind dense) {
   const auto n = static_cast<double>(elements);
   auto op = b_.op(OpKind::kOptimizer, "optimizer", {elements, 0})
                 .format(job_.formats.gradient)
-                .variant(as_variant(dense))
+                .attributes(OptimizerAttributes{dense})
                 .in(in)
                 .out(out)
                 .work(Flops(n * (2 + 2 * states)), Bytes(n * (gradient + kWide * (1 + states))),

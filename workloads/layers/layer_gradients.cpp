@@ -14,7 +14,7 @@ void DlrmStep::linear_backward(const Layer& l, const LayerState& s, TensorId dy)
   if (l.bias) {
     dy = l.activation == Activation::kNone ? dy : own(dy, l.name);
     auto bias = b_.op(OpKind::kBiasActivationBackward, l.name + ".bias_backward", {rows, out})
-                    .variant(static_cast<std::uint8_t>(l.activation))
+                    .attributes(ActivationAttributes{l.activation})
                     .in({dy, value(l.out)})
                     .out({dy, gradient(s.parameters.front())});
     gradients_done(bias, {s.parameters.front()});
@@ -49,7 +49,7 @@ void DlrmStep::norm_backward(const Layer& l, const LayerState& s, TensorId dy) {
     in.front() = dy = own(dy, l.name);  // it is used up
   }
   auto op = b_.op(OpKind::kNormBackward, l.name + ".backward", {rows, width})
-                .variant(static_cast<std::uint8_t>(l.norm))
+                .attributes(NormAttributes{l.norm})
                 .in(in)
                 .out(out);
   if (other) {
@@ -139,7 +139,7 @@ void DlrmStep::convolution_backward(const Layer& l, const LayerState& s, TensorI
   const std::size_t matrix = s.parameters.back();
   if (l.bias) {
     auto op = b_.op(OpKind::kBiasActivationBackward, l.name + ".bias_backward", {rows, width})
-                  .variant(static_cast<std::uint8_t>(Activation::kNone))
+                  .attributes(ActivationAttributes{Activation::kNone})
                   .in({dy})
                   .out({dy, gradient(s.parameters.front())});
     gradients_done(op, {s.parameters.front()});
@@ -171,7 +171,7 @@ void DlrmStep::recurrent_backward(const Layer& l, const LayerState& s, TensorId 
   for (std::int64_t t = frames - 1; t >= 0; --t) {
     auto op =
         b_.op(OpKind::kBiasActivationBackward, l.name + ".activation_backward", {batch_, width})
-            .variant(static_cast<std::uint8_t>(l.activation))
+            .attributes(ActivationAttributes{l.activation})
             .in({now, s.frames[static_cast<std::size_t>(t)]})
             .out({now, gradient(bias)});
     if (t == 0) {

@@ -59,7 +59,7 @@ void DlrmStep::copy_block(const std::string& name, TensorId from, TensorId to, C
   const std::int64_t columns = block.columns;
   layer_op(OpKind::kCopyColumns, name, {rows, columns})
       .flags(accumulate ? op_flags::kAccumulate : std::uint8_t{0})
-      .detail(b_.column_copy({block}))
+      .attributes(ColumnAttributes{b_.column_copy({block})})
       .in({from})
       .out({to})
       .work(Flops{}, accumulate ? moved * 2 : moved, moved);
@@ -92,7 +92,7 @@ void DlrmStep::layer_forward(std::size_t index) {
       if (l.bias) {
         layer_op(OpKind::kBiasActivationForward,
                  l.name + (l.activation == Activation::kRelu ? ".relu" : ".bias"), {rows, width})
-            .variant(as_variant(l.activation))
+            .attributes(ActivationAttributes{l.activation})
             .in({y, weight(s.parameters.front())})
             .out({y});
       }
@@ -100,7 +100,7 @@ void DlrmStep::layer_forward(std::size_t index) {
     }
     case LayerKind::kActivation:
       layer_op(OpKind::kActivationForward, l.name, {rows, width})
-          .variant(as_variant(l.activation))
+          .attributes(ActivationAttributes{l.activation})
           .in({x(0)})
           .out({make_value(l.out, l.name)});
       return;
@@ -111,7 +111,7 @@ void DlrmStep::layer_forward(std::size_t index) {
         in.push_back(weight(p));
       }
       layer_op(OpKind::kNormForward, l.name, {rows, width})
-          .variant(static_cast<std::uint8_t>(l.norm))
+          .attributes(NormAttributes{l.norm})
           .in(in)
           .out({make_value(l.out, l.name), s.saved});
       return;
@@ -170,7 +170,7 @@ void DlrmStep::layer_forward(std::size_t index) {
                {batch_, l.heads, l.kv_heads, length, length, l.head_dim})
           .in({x(0)})
           .out({make_value(l.out, l.name), s.saved})
-          .detail(l.window > 0 && l.window < length ? static_cast<std::int32_t>(l.window) : -1)
+          .attributes(AttentionAttributes{.window = l.window > 0 && l.window < length ? static_cast<std::int32_t>(l.window) : 0})
           .flags(attention_flags(l));
       return;
     }
@@ -209,7 +209,7 @@ void DlrmStep::layer_forward(std::size_t index) {
       const std::int64_t wide = y_shape.elements();
       const TensorId y = make_value(l.out, l.name);
       layer_op(OpKind::kBiasActivationForward, l.name, {batch_, wide})
-          .variant(as_variant(Activation::kNone))
+          .attributes(ActivationAttributes{Activation::kNone})
           .in({rows_of(x(0), l.name + ".wide_input", 0, batch_, wide),
                weight(s.parameters.front())})
           .out({rows_of(y, l.name + ".wide", 0, batch_, wide)});
@@ -284,7 +284,7 @@ void DlrmStep::concatenate(const Layer& l) {
     column += columns;
   }
   layer_op(OpKind::kCopyColumns, l.name, {rows, shape.columns})
-      .detail(b_.column_copy(std::move(blocks)))
+      .attributes(ColumnAttributes{b_.column_copy(std::move(blocks))})
       .in(in)
       .out({make_value(l.out, l.name)});
 }
@@ -368,7 +368,7 @@ void DlrmStep::recurrent_forward(const Layer& l, LayerState& s) {
           .out({h});
     }
     layer_op(OpKind::kBiasActivationForward, l.name + ".activation", {batch_, width})
-        .variant(as_variant(l.activation))
+        .attributes(ActivationAttributes{l.activation})
         .in({h, weight(s.parameters[0])})
         .out({h});
     s.frames.push_back(h);

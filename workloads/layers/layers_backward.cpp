@@ -123,7 +123,7 @@ void DlrmStep::layer_backward(std::size_t index) {
     case LayerKind::kActivation: {
       const TensorId dx = fresh(".d_input", l.in[0]);
       b_.op(OpKind::kActivationBackward, l.name + ".backward", {rows, width})
-          .variant(as_variant(l.activation))
+          .attributes(ActivationAttributes{l.activation})
           .in({dy, value(l.in[0])})
           .out({dx});
       --holders_[dy];
@@ -215,7 +215,7 @@ void DlrmStep::layer_backward(std::size_t index) {
             {batch_, l.heads, l.kv_heads, shape.rows, shape.rows, l.head_dim})
           .in({value(l.in[0]), value(l.out), s.saved, dy})
           .out({dx})
-          .detail(l.window > 0 && l.window < shape.rows ? static_cast<std::int32_t>(l.window) : -1)
+          .attributes(AttentionAttributes{.window = l.window > 0 && l.window < shape.rows ? static_cast<std::int32_t>(l.window) : 0})
           .flags(attention_flags(l));
       --holders_[dy];
       give_gradient(l.in[0], dx);
@@ -285,7 +285,7 @@ void DlrmStep::layer_backward(std::size_t index) {
       const TensorId wide = rows_of(dy, l.name + ".wide_gradient", 0, batch_, shape.elements());
       auto op =
           b_.op(OpKind::kBiasActivationBackward, l.name + ".backward", {batch_, shape.elements()})
-              .variant(as_variant(Activation::kNone))
+              .attributes(ActivationAttributes{Activation::kNone})
               .in({wide})
               .out({wide, gradient(s.parameters.front())});
       --holders_[dy];

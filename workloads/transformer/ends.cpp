@@ -48,7 +48,7 @@ void TransformerStage::embedding_backward(TensorId gradient) {
   if (!trains("embedding.weight")) {
     return;
   }
-  const Gathered dy = gathered("embedding.gather_gradient", gradient, "gathered.gradient");
+  const Gathered dy = gathered("embedding.gather_gradient", gradient, Rows::kEmbedding);
   writer_.await(dy.ready);
   std::vector<TensorId> out{parameter("embedding.weight").gradient};
   if (gpt_) {

@@ -1,8 +1,8 @@
 #include "workloads/transformer/transformer.h"
 
 #include <algorithm>
-#include <string>
 
+#include "core/graph/op_traits.h"
 #include "workloads/transformer/shape.h"
 
 namespace stepcast::workloads {
@@ -26,28 +26,30 @@ struct Share {
 /// Products of experts are written for the most loaded rank: hardware counts a rank's mean, the
 /// model all tokens, dropped ones too. A router that all tensor ranks run on the same tokens counts
 /// once.
-Share share_of(const std::string& name, const TransformerShape& shape) {
-  if (name.starts_with("layer.moe.fc")) {
+Share share_of(const Op& op, const TransformerShape& shape) {
+  if (op.routing >= 0) {
     return {shape.experts->nominal, shape.experts->average};
   }
-  if (shape.kv_copies > 1 && name.starts_with("layer.attention.qkv")) {
-    const auto heads = static_cast<double>(shape.heads);
-    const auto held = static_cast<double>(2 * shape.kv_heads);
-    return {(heads + held / static_cast<double>(shape.kv_copies)) / (heads + held), 1};
-  }
-  const bool whole_on_each = name.starts_with("layer.moe.router") ||
-                             name.starts_with("layer.attention.query_down") ||
-                             name.starts_with("layer.attention.latent_down");
-  if (whole_on_each && !shape.sequence_parallel) {
-    const double once = 1 / static_cast<double>(shape.tensor);
-    return {once, once};
+  switch (op.as<GemmAttributes>().repeated) {
+    case Repeated::kKeysAndValues: {
+      const auto heads = static_cast<double>(shape.heads);
+      const auto held = static_cast<double>(2 * shape.kv_heads);
+      return {(heads + held / static_cast<double>(shape.kv_copies)) / (heads + held), 1};
+    }
+    case Repeated::kAll: {
+      const double once = 1 / static_cast<double>(shape.tensor);
+      return {once, once};
+    }
+    case Repeated::kNothing:
+      break;
   }
   return {};
 }
 
 /// The part of the keys that a query sees at most.
 double window_of(const Op& op) {
-  return op.detail > 0 ? std::min(1.0, op.detail / static_cast<double>(op.shape[4])) : 1;
+  const std::int32_t window = op.as<AttentionAttributes>().window;
+  return window > 0 ? std::min(1.0, window / static_cast<double>(op.shape[4])) : 1;
 }
 
 void add_attention(const Op& op, double flops, StageFlops& sum) {
@@ -56,7 +58,7 @@ void add_attention(const Op& op, double flops, StageFlops& sum) {
   const bool fused = (op.flags & op_flags::kUnfused) == 0;
   const bool masked = (op.flags & op_flags::kCausal) != 0;
   const double full = flops * (masked ? 1 / (1 - window / 2) : window);
-  const bool backward = op.kind == OpKind::kAttentionBackward;
+  const bool backward = is_backward(op.kind);
   if (!backward && op.phase == Phase::kRecompute) {
     sum.recomputed += full;
     return;
@@ -75,7 +77,7 @@ void add_op(const Op& op, double calls, const Share& share, StageFlops& sum) {
     sum.products += again ? 0 : flops * share.model;
     sum.executed += again ? 0 : flops * share.hardware;
     sum.recomputed += again ? flops * share.hardware : 0;
-  } else if (op.kind == OpKind::kAttentionForward || op.kind == OpKind::kAttentionBackward) {
+  } else if (class_of(op.kind) == OpClass::kAttention) {
     add_attention(op, flops, sum);
   }
 }
@@ -88,7 +90,7 @@ StageFlops stage_flops(const Program& program, const TransformerShape& shape) {
   StageFlops sum;
   for (std::size_t s = 0; s < program.segments.size(); ++s) {
     for (const Op& op : program.ops_of(program.segments[s])) {
-      add_op(op, calls[s], share_of(program.name(op), shape), sum);
+      add_op(op, calls[s], share_of(op, shape), sum);
     }
   }
   return sum;

@@ -48,16 +48,17 @@ void TransformerStage::head_forward(TensorId input) {
   const TensorId head = parameter(head_weight()).weight;
   if (shape_.inference) {  // only the last token of each sequence has a successor to choose
     gemm({"head.logits", shape_.samples, v, h, ends_.norm, head, ends_.logits,
-          op_flags::kTransposeB});
+          op_flags::kTransposeB, ProductPlace::kWide});
     return;
   }
-  const Gathered x = gathered("head.gather", ends_.norm, "gathered");
+  const Gathered x = gathered("head.gather", ends_.norm, Rows::kInput);
   writer_.await(x.ready);
   const std::int64_t chunks = job_.loss.chunks;
   const std::int64_t n = shape_.tokens / chunks;
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
     const TensorId logits = product_logits();
-    gemm({"head.logits", n, v, h, x.tensor, head, logits, op_flags::kTransposeB});
+    gemm({"head.logits", n, v, h, x.tensor, head, logits, op_flags::kTransposeB,
+          ProductPlace::kWide});
     if (logits != ends_.logits) {
       widen_logits(logits);
     }
@@ -68,13 +69,14 @@ void TransformerStage::head_forward(TensorId input) {
     }
     if (chunks > 1) {
       narrow_logits();
-      gemm({"head.input_gradient", n, h, v, product_logits(), head, ends_.input_gradient, 0});
+      gemm({"head.input_gradient", n, h, v, product_logits(), head, ends_.input_gradient, 0,
+            ProductPlace::kWide});
       if (!trains(head_weight())) {
         continue;
       }
       const std::uint8_t sum = chunk > 0 ? op_flags::kAccumulate : 0;
       gemm({"head.weight_gradient", v, h, n, product_logits(), x.tensor, ends_.weight_gradient,
-            static_cast<std::uint8_t>(op_flags::kTransposeA | sum)});
+            static_cast<std::uint8_t>(op_flags::kTransposeA | sum), ProductPlace::kWide});
     }
   }
 }
@@ -127,7 +129,7 @@ void TransformerStage::loss_and_gradient(std::int64_t n) {
         .out({maxima})
         .format(format);
     if (shape_.tensor > 1) {
-      writer_.await(reduce_in_place("loss.reduce_max", maxima, n, 1));
+      writer_.await(reduce_in_place("loss.reduce_max", maxima, n, Reduction::kMax));
     }
   }
   writer_.compute(OpKind::kCrossEntropySum, "loss.sum", {n, v})
@@ -135,7 +137,7 @@ void TransformerStage::loss_and_gradient(std::int64_t n) {
       .out({sums})
       .format(format);
   if (shape_.tensor > 1) {
-    writer_.await(reduce_in_place("loss.reduce_sum", sums, 2 * n, 0));
+    writer_.await(reduce_in_place("loss.reduce_sum", sums, 2 * n, Reduction::kSum));
   }
   writer_.compute(OpKind::kCrossEntropyLoss, "loss.gradient", {n, v})
       .in({ends_.logits, maxima, sums})
@@ -162,8 +164,8 @@ void TransformerStage::eager_loss() {
   pass("loss.log_softmax", ends_.logits, probabilities, 2 * wide, wide);
   if (shape_.tensor > 1) {
     const TensorId sums = writer_.workspace("loss.sums", 2, n, Format::kFp32);
-    writer_.await(reduce_in_place("loss.reduce_max", sums, n, 1));
-    writer_.await(reduce_in_place("loss.reduce_sum", sums, 2 * n, 0));
+    writer_.await(reduce_in_place("loss.reduce_max", sums, n, Reduction::kMax));
+    writer_.await(reduce_in_place("loss.reduce_sum", sums, 2 * n, Reduction::kSum));
   }
   pass("loss.pick_gradient", probabilities, gradient, 0, wide);
   pass("loss.log_softmax_gradient", gradient, ends_.logits, 2 * wide, wide);
@@ -185,14 +187,15 @@ void TransformerStage::head_backward(TensorId input, TensorId input_gradient) {
         .out({head.gradient});
   } else if (job_.loss.chunks == 1) {
     const TensorId partial = writer_.workspace("partial", n, h, compute_);
-    const Gathered x = trains(head_weight()) ? gathered("head.gather", ends_.norm, "gathered")
+    const Gathered x = trains(head_weight()) ? gathered("head.gather", ends_.norm, Rows::kInput)
                                              : Gathered{ends_.norm};
     narrow_logits();
-    gemm({"head.input_gradient", n, h, v, product_logits(), head.weight, partial, 0});
+    gemm({"head.input_gradient", n, h, v, product_logits(), head.weight, partial, 0,
+          ProductPlace::kWide});
     d_norm = reduced("head.reduce_gradient", partial);
     writer_.await(x.ready);
     gemm({"head.weight_gradient", v, h, n, product_logits(), x.tensor, head.gradient,
-          op_flags::kTransposeA | op_flags::kAccumulate});
+          op_flags::kTransposeA | op_flags::kAccumulate, ProductPlace::kWide});
   }
   if (!shape_.model.tied_embeddings || shape_.ends_apart()) {
     parameters_.finished(head_weight());  // else the embedding's backward pass adds to it

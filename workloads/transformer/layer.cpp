@@ -19,7 +19,7 @@ std::uint8_t attention_flags(const Job& job) {
 
 std::int32_t window_of(const TransformerShape& shape, std::int64_t layer) {
   const std::int64_t window = shape.model.window_of(layer);
-  return window > 0 && window < shape.sequence ? static_cast<std::int32_t>(window) : -1;
+  return window > 0 && window < shape.sequence ? static_cast<std::int32_t>(window) : 0;
 }
 
 }  // namespace
@@ -130,7 +130,8 @@ void TransformerStage::attend_within(const Attend& a, std::int32_t window) {
   auto op =
       writer_.compute(a.kind, backward ? "layer.attention.core_gradient" : "layer.attention.core",
                       {a.batch, a.heads, a.kv_heads, a.queries, a.keys, shape_.core_dim});
-  op.in(a.in).out(a.out).detail(window).flags(attention_flags(job_)).variant(dropout() ? 1 : 0);
+  op.in(a.in).out(a.out).flags(attention_flags(job_)).attributes(
+      AttentionAttributes{.window = window, .dropout = dropout()});
   if (shape_.attended != 1) {
     op.work(op.op().flops * shape_.attended, op.op().bytes_read, op.op().bytes_written);
   }
@@ -143,9 +144,9 @@ void TransformerStage::qkv_forward(const std::string& at, const LayerTensors& t)
     latent_forward(at, t);
     return;
   }
-  const Gathered x = gathered_for_product("layer.attention.gather", t.norm1, "gathered");
+  const Gathered x = gathered_for_product("layer.attention.gather", t.norm1, Rows::kInput);
   gemm({"layer.attention.qkv", n, shape_.qkv_width, m.hidden, x.tensor,
-        parameter(at + "attention.qkv.weight").weight, t.qkv},
+        parameter(at + "attention.qkv.weight").weight, t.qkv, 0, ProductPlace::kQueryKeyValue},
        x);
   adapter_forward(t.adapters.qkv, x.tensor, t.qkv);
   if (gpt_) {
@@ -218,7 +219,7 @@ void TransformerStage::feed_forward_forward(const std::string& at, const LayerTe
       writer_.workspace("partial", shape_.tokens, shape_.model.hidden, compute_);
   const FeedForward f{"layer.mlp", at + "mlp", t.fc1, t.activated,
                       shape_.ffn,  gpt_,       0,     &t.adapters};
-  mlp_in(f, gathered_for_product("layer.mlp.gather", t.norm2, "gathered"));
+  mlp_in(f, gathered_for_product("layer.mlp.gather", t.norm2, Rows::kInput));
   const Gathered fed = mlp_out(f, partial, "layer.mlp.reduce");
   writer_.await(fed.ready);
   adapter_forward(t.adapters.fc2, t.activated, fed.tensor);
@@ -241,7 +242,7 @@ void TransformerStage::mlp_in(const FeedForward& f, const Gathered& input) {
   writer_.compute(OpKind::kActivationForward, f.name + ".activation", {n, f.width})
       .in(in)
       .out({f.activated})
-      .variant(static_cast<std::uint8_t>(m.activation));
+      .attributes(ActivationAttributes{m.activation});
 }
 
 TransformerStage::Gathered TransformerStage::mlp_out(const FeedForward& f, TensorId partial,

@@ -45,7 +45,7 @@ void TransformerStage::feed_forward_backward(const std::string& at, const LayerT
   const std::int64_t h = shape_.model.hidden;
   const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
   const Gathered dy =
-      gathered_for_product("layer.mlp.gather_gradient", output_gradient, "gathered.gradient");
+      gathered_for_product("layer.mlp.gather_gradient", output_gradient, Rows::kGradient);
   if (gpt_) {
     bias_gradient("layer.mlp.fc2_bias_gradient", at + "mlp.fc2.bias", output_gradient, shape_.rows,
                   h, t.mlp_masks);
@@ -61,7 +61,7 @@ void TransformerStage::feed_forward_backward(const std::string& at, const LayerT
   const bool reads = trains(at + "mlp.fc1.weight") || t.adapters.fc1;
   const Gathered x = reads
                          ? gathered("layer.mlp.gather",
-                                    norm_again("layer.norm2", at + "norm2", t, t.norm2), "gathered")
+                                    norm_again("layer.norm2", at + "norm2", t, t.norm2), Rows::kInput)
                          : Gathered{t.norm2};
   const Gathered d_norm = mlp_backward({"layer.mlp", at + "mlp", t.fc1, t.activated, shape_.ffn,
                                         gpt_, 0, &t.adapters, output_gradient},
@@ -127,7 +127,7 @@ void TransformerStage::mlp_out_backward(const FeedForward& f, const Gathered& dy
   writer_.compute(OpKind::kActivationBackward, f.name + ".activation_gradient", {n, f.width})
       .in(in)
       .out(out)
-      .variant(static_cast<std::uint8_t>(m.activation));
+      .attributes(ActivationAttributes{m.activation});
   if (f.biases) {
     parameters_.finished(f.parameter + ".fc1.bias");
   }
@@ -160,7 +160,7 @@ void TransformerStage::parallel_backward(const std::string& at, const LayerTenso
   const std::int64_t h = shape_.model.hidden;
   const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
   const Gathered dy =
-      gathered_for_product("layer.gather_gradient", output_gradient, "gathered.gradient");
+      gathered_for_product("layer.gather_gradient", output_gradient, Rows::kGradient);
   if (gpt_) {
     bias_gradient("layer.mlp.fc2_bias_gradient", at + "mlp.fc2.bias", output_gradient, shape_.rows,
                   h, t.mlp_masks);
@@ -169,7 +169,7 @@ void TransformerStage::parallel_backward(const std::string& at, const LayerTenso
   } else {
     drop("layer.dropout_gradient", output_gradient, t.mlp_masks, {});
   }
-  const Gathered x = gathered("layer.gather", t.norm1, "gathered");
+  const Gathered x = gathered("layer.gather", t.norm1, Rows::kInput);
   const TensorId d_qkv = core_backward(at, t, dy);
   qkv_backward(at, d_qkv, x, partial, nullptr);
   const Gathered d_norm =
@@ -186,7 +186,7 @@ void TransformerStage::attention_backward(const std::string& at, const LayerTens
   const std::int64_t h = shape_.model.hidden;
   const TensorId d_middle = gradient("gradient", shape_.rows, h);
   const Gathered dy =
-      gathered_for_product("layer.attention.gather_gradient", d_middle, "gathered.gradient");
+      gathered_for_product("layer.attention.gather_gradient", d_middle, Rows::kGradient);
   if (gpt_) {
     bias_gradient("layer.attention.projection_bias_gradient", at + "attention.projection.bias",
                   d_middle, shape_.rows, h, t.attention_masks);
@@ -200,7 +200,7 @@ void TransformerStage::attention_backward(const std::string& at, const LayerTens
     const bool reads = trains(at + "attention.qkv.weight") || t.adapters.qkv;
     const Gathered x =
         reads ? gathered("layer.attention.gather",
-                         norm_again("layer.norm1", at + "norm1", t, t.norm1), "gathered")
+                         norm_again("layer.norm1", at + "norm1", t, t.norm1), Rows::kInput)
               : Gathered{t.norm1};
     const TensorId d_qkv = core_backward(at, t, dy);
     const TensorId partial = writer_.workspace("partial", shape_.tokens, h, compute_);
@@ -272,7 +272,7 @@ TransformerStage::Gathered TransformerStage::qkv_backward(const std::string& at,
         .out({d_qkv});
   }
   gemm({"layer.attention.qkv_input_gradient", n, h, shape_.qkv_width, d_qkv, qkv.weight, partial,
-        kTransposeB});
+        kTransposeB, ProductPlace::kQueryKeyValue});
   if (reduces != nullptr) {
     adapter_backward(reduces->qkv, x.tensor, d_qkv, partial);
   }
@@ -280,7 +280,7 @@ TransformerStage::Gathered TransformerStage::qkv_backward(const std::string& at,
                                              : Gathered{partial, -1};
   writer_.await(x.ready);
   gemm({"layer.attention.qkv_weight_gradient", h, shape_.qkv_width, n, x.tensor, d_qkv,
-        qkv.gradient, kTransposeA | kAccumulate});
+        qkv.gradient, kTransposeA | kAccumulate, ProductPlace::kQueryKeyValue});
   parameters_.finished(at + "attention.qkv.weight");
   return d_norm;
 }

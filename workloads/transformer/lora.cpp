@@ -140,7 +140,7 @@ void TransformerStage::adapter_forward(const std::optional<Adapter>& adapter, Te
   const bool summed = a.by_rows && shape_.tensor > 1;
   const TensorId narrow = summed ? writer_.workspace("lora.partial", n, r, compute_) : a.low;
   gemm({(a.op + ".a").c_str(), n, r, a.inputs, x, parameter(a.parameter + ".lora_a").weight,
-        narrow});
+        narrow, 0, ProductPlace::kWide});
   TensorId low = narrow;
   if (summed) {
     const Gathered sum = reduced((a.op + ".reduce").c_str(), narrow, "lora.reduced");
@@ -149,7 +149,7 @@ void TransformerStage::adapter_forward(const std::optional<Adapter>& adapter, Te
   }
   const TensorId made = writer_.workspace(a.op + ".output", rows, a.outputs, compute_);
   gemm({(a.op + ".b").c_str(), rows, a.outputs, r, low, parameter(a.parameter + ".lora_b").weight,
-        made});
+        made, 0, ProductPlace::kWide});
   // Scaled by a kernel of its own, then added.
   pass_over(a.op + ".scale", rows, a.outputs, {made}, {made}, each, each);
   pass_over(a.op + ".add", rows, a.outputs, {made, out, a.low}, {out, a.low}, 2 * each, each);
@@ -169,21 +169,21 @@ void TransformerStage::adapter_backward(const std::optional<Adapter>& adapter, T
   const TensorId d_low =
       writer_.workspace(a.by_rows ? "lora.row_gradient" : "lora.gradient", rows, r, compute_);
   gemm({(a.op + ".b_input_gradient").c_str(), rows, r, a.outputs, dy, pb.weight, d_low,
-        kTransposeB});
+        kTransposeB, ProductPlace::kWide});
   gemm({(a.op + ".b_weight_gradient").c_str(), r, a.outputs, rows, a.low, dy, pb.gradient,
-        kTransposeA | kAccumulate});
+        kTransposeA | kAccumulate, ProductPlace::kWide});
   parameters_.finished(a.parameter + ".lora_b");
   Gathered low{d_low};
   if (a.by_rows) {
-    low = gathered((a.op + ".gather_gradient").c_str(), d_low, "lora.gathered");
+    low = gathered((a.op + ".gather_gradient").c_str(), d_low, Rows::kAdapter);
     writer_.await(low.ready);
   }
   const TensorId dx = writer_.workspace(a.op + ".input_gradient", n, a.inputs, compute_);
   gemm({(a.op + ".a_input_gradient").c_str(), n, a.inputs, r, low.tensor, pa.weight, dx,
-        kTransposeB});
+        kTransposeB, ProductPlace::kWide});
   gemm({(a.op + ".a_weight_gradient").c_str(), a.inputs, r, n,
         job_.lora->dropout > 0 ? a.dropped : in, low.tensor, pa.gradient,
-        kTransposeA | kAccumulate});
+        kTransposeA | kAccumulate, ProductPlace::kWide});
   parameters_.finished(a.parameter + ".lora_a");
   if (job_.lora->dropout > 0) {
     pass_over(a.op + ".dropout_gradient", n, a.inputs, {dx, a.mask}, {dx}, each + 1, each);

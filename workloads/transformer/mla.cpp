@@ -45,23 +45,25 @@ void TransformerStage::latent_forward(const std::string& at, const LayerTensors&
   std::int64_t inputs = h;
   if (a.q_rank > 0) {
     gemm({"layer.attention.query_down", shape_.rows, a.q_rank, h, t.norm1,
-          parameter(at + "attention.query_down.weight").weight, t.latent.query});
+          parameter(at + "attention.query_down.weight").weight, t.latent.query, 0,
+          ProductPlace::kWholeOnEach});
     norm_forward("layer.attention.query_norm", at + "attention.query_norm", t.latent.query,
                  t.latent.query_norm, t.latent.query_statistics);
-    from = gathered("layer.attention.gather_query", t.latent.query_norm, "gathered.query");
+    from = gathered("layer.attention.gather_query", t.latent.query_norm, Rows::kQuery);
     inputs = a.q_rank;
   } else {
-    from = gathered("layer.attention.gather", t.norm1, "gathered");
+    from = gathered("layer.attention.gather", t.norm1, Rows::kInput);
   }
   writer_.await(from.ready);
   gemm({"layer.attention.query_up", n, queries, inputs, from.tensor,
         parameter(at + "attention.query_up.weight").weight, query});
   gemm({"layer.attention.latent_down", shape_.rows, latent, h, t.norm1,
-        parameter(at + "attention.latent_down.weight").weight, t.latent.key});
+        parameter(at + "attention.latent_down.weight").weight, t.latent.key, 0,
+        ProductPlace::kWholeOnEach});
   norm_forward("layer.attention.latent_norm", at + "attention.latent_norm", t.latent.key,
                t.latent.key_norm, t.latent.key_statistics);
   const Gathered key =
-      gathered("layer.attention.gather_latent", t.latent.key_norm, "gathered.latent");
+      gathered("layer.attention.gather_latent", t.latent.key_norm, Rows::kLatent);
   writer_.await(key.ready);
   gemm({"layer.attention.latent_up", n, keys, a.kv_rank, key.tensor,
         parameter(at + "attention.latent_up.weight").weight, key_value});
@@ -107,7 +109,7 @@ TensorId TransformerStage::latent_backward(const std::string& at, const LayerTen
     const auto& query_down = parameter(at + "attention.query_down.weight");
     const TensorId d_narrow = writer_.workspace("latent.gradient.query", n, a.q_rank, compute_);
     const Gathered x =
-        gathered("layer.attention.gather_query", t.latent.query_norm, "gathered.query");
+        gathered("layer.attention.gather_query", t.latent.query_norm, Rows::kQuery);
     gemm({"layer.attention.query_up_input_gradient", n, a.q_rank, queries, d_query, query_up.weight,
           d_narrow, kTransposeB});
     const Gathered sum =
@@ -121,13 +123,14 @@ TensorId TransformerStage::latent_backward(const std::string& at, const LayerTen
                   {sum.tensor, t.latent.query, t.latent.query_statistics, sum.tensor, sum.tensor});
     d_norm = writer_.workspace("latent.gradient.hidden", shape_.rows, h, compute_);
     gemm({"layer.attention.query_down_input_gradient", shape_.rows, h, a.q_rank, sum.tensor,
-          query_down.weight, d_norm, kTransposeB});
+          query_down.weight, d_norm, kTransposeB, ProductPlace::kWholeOnEach});
     gemm({"layer.attention.query_down_weight_gradient", h, a.q_rank, shape_.rows, t.norm1,
-          sum.tensor, query_down.gradient, kTransposeA | kAccumulate});
+          sum.tensor, query_down.gradient, kTransposeA | kAccumulate,
+          ProductPlace::kWholeOnEach});
     parameters_.finished(at + "attention.query_down.weight");
   } else {
     const TensorId partial = writer_.workspace("partial", n, h, compute_);
-    const Gathered x = gathered("layer.attention.gather", t.norm1, "gathered");
+    const Gathered x = gathered("layer.attention.gather", t.norm1, Rows::kInput);
     gemm({"layer.attention.query_up_input_gradient", n, h, queries, d_query, query_up.weight,
           partial, kTransposeB});
     const Gathered sum = reduced("layer.attention.reduce_gradient", partial);
@@ -140,7 +143,7 @@ TensorId TransformerStage::latent_backward(const std::string& at, const LayerTen
   }
 
   const Gathered x =
-      gathered("layer.attention.gather_latent", t.latent.key_norm, "gathered.latent");
+      gathered("layer.attention.gather_latent", t.latent.key_norm, Rows::kLatent);
   gemm({"layer.attention.latent_up_input_gradient", n, a.kv_rank, keys, d_key_value,
         latent_up.weight, d_latent, kTransposeB});
   const Gathered sum =
@@ -153,9 +156,9 @@ TensorId TransformerStage::latent_backward(const std::string& at, const LayerTen
   norm_backward("layer.attention.latent_norm_gradient", at + "attention.latent_norm",
                 {sum.tensor, t.latent.key, t.latent.key_statistics, sum.tensor, sum.tensor});
   gemm({"layer.attention.latent_down_input_gradient", shape_.rows, h, latent, sum.tensor,
-        latent_down.weight, d_norm, kTransposeB | kAccumulate});
+        latent_down.weight, d_norm, kTransposeB | kAccumulate, ProductPlace::kWholeOnEach});
   gemm({"layer.attention.latent_down_weight_gradient", h, latent, shape_.rows, t.norm1, sum.tensor,
-        latent_down.gradient, kTransposeA | kAccumulate});
+        latent_down.gradient, kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
   parameters_.finished(at + "attention.latent_down.weight");
   return d_norm;
 }

@@ -99,7 +99,7 @@ OpWriter::Event TransformerStage::exchange_copies(const std::string& name, Tenso
   t.out = {to};
   t.communicator = communicators_.expert;
   t.format = way == CopyWay::kThere ? job_.formats.expert_dispatch.value_or(compute_) : compute_;
-  t.variant = static_cast<std::uint8_t>(way);
+  t.attributes.way = way;
   t.routing = routing_ + static_cast<std::int32_t>(part);
   if (!e.to.empty()) {
     Exchange exchange;
@@ -107,7 +107,7 @@ OpWriter::Event TransformerStage::exchange_copies(const std::string& name, Tenso
       exchange.send_elements.push_back(copies * static_cast<double>(h) /
                                        static_cast<double>(e.chunks));
     }
-    t.detail = writer_.builder().exchange(std::move(exchange));
+    t.attributes.exchange = writer_.builder().exchange(std::move(exchange));
   }
   if (e.once) {
     Exchange exchange;
@@ -118,7 +118,7 @@ OpWriter::Event TransformerStage::exchange_copies(const std::string& name, Tenso
                           static_cast<double>(m.machines) * m.to_rank * width, m.to_rank * width};
     const std::vector<double> elements = exchange.sent_by(0);
     t.elements = std::llround(std::accumulate(elements.begin(), elements.end(), 0.0));
-    t.detail = writer_.builder().exchange(std::move(exchange));
+    t.attributes.exchange = writer_.builder().exchange(std::move(exchange));
   }
   return writer_.transfer("expert", job_.parallel.overlap.expert, t);
 }
@@ -189,7 +189,7 @@ void TransformerStage::sort_copies(const std::string& name, CopyWay way, TensorI
   writer_.compute(OpKind::kDispatchForward, name, {e.part(e.computed, part), shape_.model.hidden})
       .in({from})
       .out({to})
-      .variant(static_cast<std::uint8_t>(way))
+      .attributes(DispatchAttributes{way})
       .routing(routing_ + static_cast<std::int32_t>(part));
 }
 
@@ -255,7 +255,7 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
   const std::int64_t n = shape_.rows;
   routing_ = x.routing;
   gemm({"layer.moe.router", n, m.moe->experts, h, t.norm2,
-        parameter(at + "moe.router.weight").weight, x.logits});
+        parameter(at + "moe.router.weight").weight, x.logits, 0, ProductPlace::kRouter});
   writer_.compute(OpKind::kRouteForward, "layer.moe.route", {n, m.moe->experts, m.moe->per_token})
       .in({x.logits})
       .out({x.probabilities})
@@ -298,7 +298,7 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
     writer_.compute(OpKind::kActivationForward, "layer.moe.activation", {rows, e.ffn})
         .in({x.fc1})
         .out({x.activated})
-        .variant(static_cast<std::uint8_t>(m.activation))
+        .attributes(ActivationAttributes{m.activation})
         .routing(routing_ + static_cast<std::int32_t>(part));
     expert_gemm(
         {"layer.moe.fc2", 0, h, e.ffn, x.activated, parameter(at + "moe.fc2.weight").weight, made},
@@ -336,7 +336,7 @@ void TransformerStage::experts_forward(const std::string& at, const LayerTensors
   };
   const bool shares = e.shared_ffn > 0;
   const auto shared_in = [&] {
-    mlp_in(shared_experts(at, t.experts), gathered("layer.moe.shared.gather", t.norm2, "gathered"));
+    mlp_in(shared_experts(at, t.experts), gathered("layer.moe.shared.gather", t.norm2, Rows::kInput));
   };
   const auto shared_out = [&] { mlp_out(shared_experts(at, t.experts), partial); };
   if (shares && job_.parallel.overlap.expert) {
@@ -416,7 +416,7 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
                    {e.part(e.computed, part), e.ffn})
           .in({x.fc1})
           .out({x.activated})
-          .variant(static_cast<std::uint8_t>(shape_.model.activation))
+          .attributes(ActivationAttributes{shape_.model.activation})
           .routing(routing_ + static_cast<std::int32_t>(part));
       writer_.set_phase(Phase::kBackward);
     }
@@ -429,7 +429,7 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
     writer_.compute(OpKind::kActivationBackward, "layer.moe.activation_gradient", {own, e.ffn})
         .in({d_activated, x.fc1})
         .out({d_fc1})
-        .variant(static_cast<std::uint8_t>(m.activation))
+        .attributes(ActivationAttributes{m.activation})
         .routing(routing_ + static_cast<std::int32_t>(part));
     expert_gemm(
         {"layer.moe.fc1_input_gradient", 0, h, e.fc1_width, d_fc1, fc1.weight, rows, kTransposeB},
@@ -465,9 +465,9 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
       .format(Format::kFp32)
       .routing(routing_);
   gemm({"layer.moe.router_input_gradient", n, h, experts, weights, router.weight, input_gradient,
-        kTransposeB | kAccumulate});
+        kTransposeB | kAccumulate, ProductPlace::kRouter});
   gemm({"layer.moe.router_weight_gradient", h, experts, n, t.norm2, weights, router.gradient,
-        kTransposeA | kAccumulate});
+        kTransposeA | kAccumulate, ProductPlace::kRouter});
   parameters_.finished(at + "moe.router.weight");
 }
 
@@ -486,8 +486,8 @@ void TransformerStage::experts_backward(const std::string& at, const LayerTensor
   Gathered y;
   const auto shared_out = [&] {
     const Gathered dy =
-        gathered("layer.moe.shared.gather_gradient", output_gradient, "gathered.gradient");
-    y = gathered("layer.moe.shared.gather", t.norm2, "gathered");
+        gathered("layer.moe.shared.gather_gradient", output_gradient, Rows::kGradient);
+    y = gathered("layer.moe.shared.gather", t.norm2, Rows::kInput);
     mlp_out_backward(shared_experts(at, t.experts), dy);
   };
   const auto shared_in = [&] {

@@ -34,21 +34,21 @@ ParameterSpec column_parallel(const std::string& name, std::int64_t rows, std::i
                               double scale) {
   ParameterPiece p = piece(name, columns, scale);
   p.tensor_column_step = columns;
-  return {name, rows, columns, {p}, GradientSum::kNone, Replicas::kData, kHeadUnit};
+  return {name, rows, columns, {p}, GradientSum::kNone, Replicas::kData, kHeadUnit, true};
 }
 
 ParameterSpec row_parallel(const std::string& name, std::int64_t rows, std::int64_t columns,
                            double scale) {
   ParameterPiece p = piece(name, columns, scale);
   p.tensor_row_step = rows;
-  return {name, rows, columns, {p}, GradientSum::kNone, Replicas::kData, kHeadUnit};
+  return {name, rows, columns, {p}, GradientSum::kNone, Replicas::kData, kHeadUnit, true};
 }
 
 /// Several column-parallel matrices side by side in one: each rank holds a part of each.
 ParameterSpec fused_columns(const std::string& name, std::int64_t rows,
                             const std::vector<std::pair<const char*, std::int64_t>>& blocks,
                             double scale) {
-  ParameterSpec spec{name, rows, 0, {}, GradientSum::kNone, Replicas::kData, kHeadUnit};
+  ParameterSpec spec{name, rows, 0, {}, GradientSum::kNone, Replicas::kData, kHeadUnit, true};
   for (const auto& [part, columns] : blocks) {
     ParameterPiece p = piece(name + "." + part, columns, scale);
     p.local_column = spec.columns;
@@ -189,6 +189,7 @@ void TransformerStage::add_latent_parameters(const std::string& at,
   };
   const auto whole = [&](const std::string& name, std::int64_t columns) {
     specs.push_back({name, h, columns, {piece(name, columns, scale(h))}, replicated});
+    specs.back().of_product = true;
   };
   const std::int64_t queries = shape_.heads * a.query_dim();
   const std::string query = at + "attention.query_";

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -55,7 +56,7 @@ void TransformerStage::gemm(const Product& p) {
     return;
   }
   const bool weights = (p.flags & op_flags::kTransposeA) != 0;
-  if (is_narrow(p.name) && !weights && !holds_narrow(p.a)) {
+  if (is_narrow(p.place) && !weights && !holds_narrow(p.a)) {
     quantise(p.name, p.a);
   }
   for (const TensorId values : {p.a, p.b}) {
@@ -69,7 +70,8 @@ void TransformerStage::gemm(const Product& p) {
 void TransformerStage::gemm_rows(const Product& p, std::int64_t rows) {
   auto op = writer_.compute(OpKind::kGemm, p.name, {rows, p.n, p.k, 1});
   op.in({p.a, p.b}).out({p.c}).flags(p.flags);
-  narrow(op, p.name, static_cast<double>(rows * p.n));
+  op.attributes(GemmAttributes{.repeated = repeated_in(p.place)});
+  narrow(op, p, static_cast<double>(rows * p.n));
 }
 
 /// Of rows that were gathered: as they arrive, this rank's own first.
@@ -79,7 +81,7 @@ void TransformerStage::gemm(const Product& p, const Gathered& a) {
     gemm(p);
     return;
   }
-  const bool quantises = is_narrow(p.name) && !holds_narrow(p.a);
+  const bool quantises = is_narrow(p.place) && !holds_narrow(p.a);
   for (std::int64_t part = 0; part < shape_.tensor; ++part) {
     writer_.await(part == 0 ? -1 : a.pieces[static_cast<std::size_t>(part - 1)]);
     if (quantises) {
@@ -97,26 +99,38 @@ void TransformerStage::expert_gemm(const Product& p, std::int64_t part) {
   const std::int64_t computed = e.part(e.computed, part);
   const std::int64_t rows = (computed + e.local - 1) / e.local;
   const bool weights = (p.flags & op_flags::kTransposeA) != 0;
-  if (is_narrow(p.name) && !weights) {
+  if (is_narrow(p.place) && !weights) {
     quantise(p.name, p.a);
   }
   auto op = writer_.compute(OpKind::kGemm, p.name,
                             {weights ? p.m : rows, p.n, weights ? rows : p.k, e.local});
   op.in({p.a, p.b}).out({p.c}).flags(p.flags);
   op.routing(routing_ + static_cast<std::int32_t>(part));
-  narrow(op, p.name, static_cast<double>((weights ? p.m * e.local : computed) * p.n));
+  narrow(op, p, static_cast<double>((weights ? p.m * e.local : computed) * p.n));
   const double real = static_cast<double>(computed) / static_cast<double>(rows * e.local);
   op.work(op.op().flops * real, op.op().bytes_read, op.op().bytes_written);
 }
 
-/// The products of the layers; the head's and a router's stay wide.
-bool TransformerStage::is_narrow(std::string_view name) const {
-  return products_ != compute_ && name.starts_with("layer.") &&
-         !name.starts_with("layer.moe.router");
+bool TransformerStage::is_narrow(ProductPlace place) const {
+  return products_ != compute_ && place != ProductPlace::kRouter && place != ProductPlace::kWide;
 }
 
-void TransformerStage::narrow(OpWriter::OpEdit& op, std::string_view name, double written) {
-  if (!is_narrow(name)) {
+Repeated TransformerStage::repeated_in(ProductPlace place) const {
+  switch (place) {
+    case ProductPlace::kQueryKeyValue:
+      return shape_.kv_copies > 1 ? Repeated::kKeysAndValues : Repeated::kNothing;
+    case ProductPlace::kWholeOnEach:
+    case ProductPlace::kRouter:
+      return shape_.sequence_parallel ? Repeated::kNothing : Repeated::kAll;
+    case ProductPlace::kLayer:
+    case ProductPlace::kWide:
+      break;
+  }
+  return Repeated::kNothing;
+}
+
+void TransformerStage::narrow(OpWriter::OpEdit& op, const Product& p, double written) {
+  if (!is_narrow(p.place)) {
     return;
   }
   op.format(products_);
@@ -153,20 +167,19 @@ void TransformerStage::set_narrow(TensorId values, bool narrow) {
   }
 }
 
-bool TransformerStage::is_narrow_weight(std::string_view name) const {
-  return products_ != compute_ && name.starts_with("layer.") && name.ends_with(".weight") &&
-         name.find("router") == std::string_view::npos;
+bool TransformerStage::is_narrow(const ParameterUse& use) const {
+  return products_ != compute_ && use.in_layer() && use.of_product;
 }
 
 void TransformerStage::quantise_weights() {
   std::int64_t all = 0;
-  std::map<std::string, std::int64_t> of_layer;
-  for (const std::string& name : parameters_.names()) {
-    if (is_narrow_weight(name)) {
+  std::map<std::int64_t, std::int64_t> of_layer;
+  for (const auto& [name, use] : parameters_.uses()) {
+    if (is_narrow(use)) {
       const TensorId weight = parameter(name).weight;
       const std::int64_t elements = writer_.builder().tensor_at(weight).elements();
       all += elements;
-      of_layer[name.substr(0, name.find('.', name.find('.') + 1))] += elements;
+      of_layer[use.unit] += elements;
       if (!traits_.casts_each_pass && trains(name)) {  // else made once, before all steps
         quantise("weights", weight);
       }
@@ -183,13 +196,12 @@ void TransformerStage::quantise_weights() {
 }
 
 void TransformerStage::quantise_layer(std::int64_t layer) {
-  const std::string at = fmt::format("layer.{}.", layer);
-  dequantise_layer(at);
+  dequantise_layer(layer);
   if (!traits_.casts_each_pass) {
     return;
   }
-  for (const std::string& name : parameters_.names()) {
-    if (is_narrow_weight(name) && name.starts_with(at)) {
+  for (const auto& [name, use] : parameters_.uses()) {
+    if (is_narrow(use) && use.unit == layer) {
       quantise("weights", parameter(name).weight);
     }
   }
@@ -197,7 +209,7 @@ void TransformerStage::quantise_layer(std::int64_t layer) {
 
 /// Weights kept in a format that products do not read: each matrix into a temporary that does, in
 /// every pass over it (QLoRA, arXiv 2305.14314, section 3).
-void TransformerStage::dequantise_layer(const std::string& at) {
+void TransformerStage::dequantise_layer(std::int64_t layer) {
   const auto& frozen = job_.formats.frozen;
   if (!frozen || frozen == products_ || frozen == compute_) {
     return;
@@ -205,14 +217,14 @@ void TransformerStage::dequantise_layer(const std::string& at) {
   std::vector<TensorId> weights;
   std::int64_t largest = 0;  // of any layer
   double all = 0;
-  for (const std::string& name : parameters_.names()) {
+  for (const auto& [name, use] : parameters_.uses()) {
     const TensorId weight = parameter(name).weight;
     const Tensor& t = writer_.builder().tensor_at(weight);
     if (t.format != *frozen) {
       continue;
     }
     largest = std::max(largest, t.elements());
-    if (name.starts_with(at)) {
+    if (use.unit == layer) {
       weights.push_back(weight);
       all += static_cast<double>(t.elements());
     }
@@ -233,7 +245,7 @@ void TransformerStage::norm_forward(const char* name, const std::string& paramet
   const Norm norm = gpt_ ? Norm::kLayerNorm : Norm::kRmsNorm;
   const std::int64_t columns = columns_of(in[1]);
   auto op = writer_.compute(OpKind::kNormForward, name, {shape_.rows, columns});
-  op.in(in).out({y, statistics}).variant(static_cast<std::uint8_t>(norm));
+  op.in(in).out({y, statistics}).attributes(NormAttributes{norm});
   set_narrow(y, narrow && fuses_quantise());
   if (holds_narrow(y)) {
     const double saved = (bits_per_element(compute_) - bits_per_element(products_, 1024)) / 8;
@@ -261,7 +273,7 @@ void TransformerStage::norm_backward(const char* name, const std::string& parame
   }
   const Norm norm = gpt_ ? Norm::kLayerNorm : Norm::kRmsNorm;
   auto op = writer_.compute(OpKind::kNormBackward, name, {shape_.rows, columns_of(in[2])});
-  op.in(in).out(out).variant(static_cast<std::uint8_t>(norm));
+  op.in(in).out(out).attributes(NormAttributes{norm});
   if (residual) {
     op.work(op.op().flops, op.op().bytes_read * 1.5, op.op().bytes_written);
   }
@@ -283,7 +295,7 @@ void TransformerStage::bias_gradient(const char* name, const std::string& parame
   in.insert(in.end(), masks.begin(), masks.end());
   auto op = writer_.compute(OpKind::kBiasActivationBackward, name, {rows, columns});
   op.in(in).out({gradient, parameter(parameter_name).gradient});
-  op.variant(static_cast<std::uint8_t>(Activation::kNone));
+  op.attributes(ActivationAttributes{Activation::kNone});
   const Flops sums = op.op().flops * 0.5;
   const Bytes all = op.op().bytes_written;
   if (masks.empty()) {
@@ -329,19 +341,24 @@ void TransformerStage::add(const char* name, TensorId residual, TensorId branch,
 }
 
 TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId part,
-                                                      const char* workspace, bool cut) {
+                                                      Rows rows, bool cut) {
   if (!shape_.sequence_parallel) {
     return {part, -1};
   }
-  const bool is_gradient = std::string_view(workspace) != "gathered";
+  static const std::array<std::string, 6> kWorkspaces{  // by Rows
+      "gathered",        "gathered.gradient", "gathered.query",
+      "gathered.latent", "lora.gathered",     "gathered.gradient"};
+  const bool is_gradient = rows != Rows::kInput;
+  const bool of_layer = rows != Rows::kAdapter && rows != Rows::kEmbedding;
   if (deferring() && !is_gradient && !shape_.model.mla && !shape_.model.moe) {
     return {part, -1};  // gathered when its weight gradient is made
   }
   const TensorId whole =
       deferring() && is_gradient
           ? gradient(std::string(name).substr(6), shape_.tokens, columns_of(part))
-          : writer_.workspace(workspace, shape_.tokens, columns_of(part), compute_);
-  if (is_gradient && fuses_quantise() && is_narrow(name)) {
+          : writer_.workspace(kWorkspaces.at(static_cast<std::size_t>(rows)), shape_.tokens,
+                              columns_of(part), compute_);
+  if (is_gradient && of_layer && fuses_quantise()) {
     cast(std::string(name) + ".quantise", part, bits_per_element(compute_) / 8, 1);
     set_narrow(whole, true);
   } else {
@@ -370,8 +387,8 @@ TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId
 }
 
 TransformerStage::Gathered TransformerStage::gathered_for_product(const char* name, TensorId part,
-                                                                  const char* workspace) {
-  return gathered(name, part, workspace, true);
+                                                                  Rows rows) {
+  return gathered(name, part, rows, true);
 }
 
 TransformerStage::Gathered TransformerStage::reduced(const char* name, TensorId partial,
@@ -382,7 +399,7 @@ TransformerStage::Gathered TransformerStage::reduced(const char* name, TensorId 
   const std::int64_t columns = columns_of(partial);
   const std::int64_t elements = shape_.tokens * columns;
   if (!shape_.sequence_parallel) {
-    return {partial, reduce_in_place(name, partial, elements, 0)};
+    return {partial, reduce_in_place(name, partial, elements, Reduction::kSum)};
   }
   OpWriter::Transfer t;
   t.kind = OpKind::kReduceScatter;
@@ -400,7 +417,7 @@ TransformerStage::Gathered TransformerStage::reduced(const char* name, const Pro
     gemm(p);
     return reduced(name, p.c);
   }
-  if (is_narrow(p.name) && !holds_narrow(p.a)) {
+  if (is_narrow(p.place) && !holds_narrow(p.a)) {
     quantise(p.name, p.a);
   }
   // Rows of the other ranks first: they leave while the next are made, the own stay.
@@ -422,14 +439,14 @@ TransformerStage::Gathered TransformerStage::reduced(const char* name, const Pro
 }
 
 OpWriter::Event TransformerStage::reduce_in_place(const char* name, TensorId values,
-                                                  std::int64_t elements, std::uint8_t variant) {
+                                                  std::int64_t elements, Reduction reduction) {
   OpWriter::Transfer t;
   t.name = name;
   t.elements = elements;
   t.in = t.out = {values};
   t.communicator = communicators_.tensor;
   t.format = writer_.builder().tensor_at(values).format;
-  t.variant = variant;
+  t.attributes.reduction = reduction;
   return writer_.transfer("tensor", job_.parallel.overlap.tensor, t);
 }
 

@@ -38,7 +38,7 @@ void TransformerStage::products_again(std::int64_t layer, const LayerTensors& t)
   const std::int64_t h = m.hidden;
   const TensorId partial = writer_.workspace("partial", n, h, compute_);
   norm_forward("layer.norm1", at + "norm1", t.input, t.norm1, t.norm1_statistics, true);
-  const Gathered x = gathered_for_product("layer.attention.gather", t.norm1, "gathered");
+  const Gathered x = gathered_for_product("layer.attention.gather", t.norm1, Rows::kInput);
   gemm({"layer.attention.key", n, shape_.kv_heads * shape_.core_dim, h, x.tensor,
         parameter(at + "attention.qkv.weight").weight, t.qkv},
        x);
@@ -59,7 +59,7 @@ void TransformerStage::products_again(std::int64_t layer, const LayerTensors& t)
   add("layer.attention.add", t.input, attended.tensor, "", t.middle, t.attention_masks);
   norm_forward("layer.norm2", at + "norm2", t.middle, t.norm2, t.norm2_statistics, true);
   if (m.gated()) {
-    const Gathered y = gathered_for_product("layer.mlp.gather", t.norm2, "gathered");
+    const Gathered y = gathered_for_product("layer.mlp.gather", t.norm2, Rows::kInput);
     gemm({"layer.mlp.fc1", n, shape_.ffn, h, y.tensor, parameter(at + "mlp.fc1.weight").weight,
           t.fc1},
          y);
@@ -67,7 +67,7 @@ void TransformerStage::products_again(std::int64_t layer, const LayerTensors& t)
   writer_.compute(OpKind::kActivationForward, "layer.mlp.activation", {n, shape_.ffn})
       .in({t.fc1})
       .out({t.activated})
-      .variant(static_cast<std::uint8_t>(m.activation));
+      .attributes(ActivationAttributes{m.activation});
 }
 
 }  // namespace stepcast::workloads

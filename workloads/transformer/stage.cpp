@@ -247,7 +247,7 @@ std::uint32_t TransformerStage::write_weights(std::int64_t chunk, bool last_micr
     Product p = d.product;
     p.name = d.name.c_str();
     if (writer_.builder().tensor_at(p.a).rows < p.k) {  // a part of the rows
-      const Gathered x = gathered("layer.weight_gradient.gather", p.a, "gathered");
+      const Gathered x = gathered("layer.weight_gradient.gather", p.a, Rows::kInput);
       writer_.await(x.ready);
       p.a = x.tensor;
     }
@@ -298,7 +298,7 @@ void TransformerStage::sum_key_value_gradients() {
       writer_.compute(OpKind::kCopyColumns, op, {count, keys})
           .in({pack ? gradient : packed})
           .out({pack ? packed : gradient})
-          .detail(blocks)
+          .attributes(ColumnAttributes{blocks})
           .format(format);
     }
   };
@@ -322,7 +322,7 @@ void TransformerStage::write_synchronisation() {
   for (Bucket& bucket : parameters_.buckets()) {
     writer_.set_phase(Phase::kGradientSync);
     if (bucket.sum == GradientSum::kOverTensor) {
-      writer_.await(reduce_in_place("gradients.tensor_sum", bucket.gradients, bucket.elements, 0));
+      writer_.await(reduce_in_place("gradients.tensor_sum", bucket.gradients, bucket.elements, Reduction::kSum));
     } else if (bucket.sum == GradientSum::kOverEnds) {
       OpWriter::Transfer t;
       writer_.await(bucket.synchronised);

@@ -83,8 +83,7 @@ class TransformerStage {
     std::vector<TensorId> products;  ///< kept where the rest of the layer is made again op by op
     bool recompute_layer = false, recompute_attention = false, recompute_ops = false;
     bool recompute_mlp = false, recompute_norms = false;
-    std::int32_t window =
-        -1;  ///< keys a query sees, as the attention ops have it; -1: all before it
+    std::int32_t window = 0;  ///< keys a query sees; 0: all before it
   };
   /// Residual stream into and out of a chunk, and its gradients; sent and received instances are
   /// per micro-batch.
@@ -251,12 +250,22 @@ class TransformerStage {
   [[nodiscard]] const ProgramBuilder::Parameter& parameter(const std::string& name) const {
     return parameters_.at(name);
   }
+  /// Which formats a product's operands have, and which part of it tensor ranks repeat.
+  enum class ProductPlace : std::uint8_t {
+    kLayer,          ///< in the format of products
+    kQueryKeyValue,  ///< likewise; some tensor ranks hold the same keys and values
+    kWholeOnEach,    ///< likewise, and not split over tensor ranks
+    kRouter,         ///< as wide as activations, and not split
+    kWide            ///< as wide as activations: head and adapters
+  };
   struct Product {
     const char* name;
     std::int64_t m, n, k;
     TensorId a, b, c;
     std::uint8_t flags = 0;
+    ProductPlace place = ProductPlace::kLayer;
   };
+  [[nodiscard]] Repeated repeated_in(ProductPlace place) const;
   void gemm(const Product& p);
   void gemm(const Product& p, const Gathered& a);
   void gemm_rows(const Product& p, std::int64_t rows);
@@ -267,7 +276,7 @@ class TransformerStage {
   /// Products of layers in a narrow format read quantised copies: of weights made once a step, of
   /// activations and their gradients where they are first used, the transposed copy for the weight
   /// gradient with them; what they write stays wide.
-  void narrow(OpWriter::OpEdit& op, std::string_view name, double written);
+  void narrow(OpWriter::OpEdit& op, const Product& p, double written);
   void quantise(const char* name, TensorId values, std::int64_t parts = 1);
   /// A pass that reads values and writes narrow ones.
   void cast(const std::string& name, TensorId values, double bytes_read, double copies,
@@ -282,9 +291,9 @@ class TransformerStage {
   /// layer.
   void quantise_weights();
   void quantise_layer(std::int64_t layer);
-  void dequantise_layer(const std::string& at);
-  [[nodiscard]] bool is_narrow(std::string_view name) const;
-  [[nodiscard]] bool is_narrow_weight(std::string_view name) const;
+  void dequantise_layer(std::int64_t layer);
+  [[nodiscard]] bool is_narrow(ProductPlace place) const;
+  [[nodiscard]] bool is_narrow(const ParameterUse& use) const;
   /// One product per expert held here, of the rows of a part together: m rows of each (k of each in
   /// a weight gradient).
   void expert_gemm(const Product& p, std::int64_t part);
@@ -304,9 +313,18 @@ class TransformerStage {
   TensorId mlp_middle_gradient(const FeedForward& f);
   void mlp_out_backward(const FeedForward& f, const Gathered& output_gradient);
   Gathered mlp_in_backward(const FeedForward& f, const Gathered& input, TensorId partial);
-  Gathered gathered(const char* name, TensorId part, const char* workspace, bool cut = false);
+  /// What is gathered; each has a workspace of its own.
+  enum class Rows : std::uint8_t {
+    kInput,      ///< of a product
+    kGradient,   ///< of a layer's output
+    kQuery,      ///< compressed; and its gradient
+    kLatent,     ///< compressed keys and values; and their gradient
+    kAdapter,    ///< gradient inside an adapter
+    kEmbedding,  ///< gradient of the embedding's output
+  };
+  Gathered gathered(const char* name, TensorId part, Rows rows, bool cut = false);
   /// For a product that comes next: rank by rank where transfers are cut up.
-  Gathered gathered_for_product(const char* name, TensorId part, const char* workspace);
+  Gathered gathered_for_product(const char* name, TensorId part, Rows rows);
   [[nodiscard]] bool cuts_transfers() const {
     return job_.parallel.overlap.tensor_products && shape_.sequence_parallel && shape_.tensor > 1;
   }
@@ -320,7 +338,7 @@ class TransformerStage {
   /// The sum of what the product makes.
   Gathered reduced(const char* name, const Product& p);
   OpWriter::Event reduce_in_place(const char* name, TensorId values, std::int64_t elements,
-                                  std::uint8_t variant);
+                                  Reduction reduction);
   TensorId kept(bool keep, const std::string& name, std::int64_t rows, std::int64_t columns,
                 Format format);
 

@@ -250,7 +250,7 @@ void StageParameters::optimize() {
     update.in({bucket.gradient_shard})
         .out(out)
         .format(Format::kFp32)
-        .variant(static_cast<std::uint8_t>(job_.dense_optimizer));
+        .attributes(OptimizerAttributes{job_.dense_optimizer});
     // Per element: the gradient, states and (with narrow weights) the master copy; the narrow
     // weights are written too.
     const double n = static_cast<double>(bucket.shard);

@@ -55,15 +55,6 @@ bool frozen(GradientSum sum) {
 
 }  // namespace
 
-std::vector<std::string> StageParameters::names() const {
-  std::vector<std::string> all;
-  for (const auto& [name, parameter] : parameters_) {
-    all.push_back(name);
-  }
-  std::sort(all.begin(), all.end());
-  return all;
-}
-
 /// Whether the state that ZeRO stage `stage` shards (1 optimizer, 2 gradients, 3 weights) is.
 bool StageParameters::sharded(Kind kind, int stage) const {
   if (frozen(kind.second)) {  // without an update there is nothing to gather but shards of weights
@@ -259,6 +250,7 @@ void StageParameters::open_bucket(const Group& specs, const Slot& slot) {
         parameters_.emplace(spec->name, ProgramBuilder::Parameter{weight_id, gradient_id}).second;
     STEPCAST_CHECK(fresh, "parameter '{}' was declared twice", spec->name);
     bucket_of_.emplace(spec->name, number);
+    uses_.emplace(spec->name, ParameterUse{spec->unit, spec->of_product});
     sources.push_back({weight_id, offset});
     offset += spec->rows * spec->columns;
   }

@@ -45,6 +45,14 @@ struct ParameterSpec {
   GradientSum sum = GradientSum::kNone;
   Replicas replicas = Replicas::kData;
   std::int64_t unit = kHeadUnit;  ///< used together: the unit that ZeRO 2 and 3 hold at a time
+  bool of_product = false;        ///< read by products in their format
+};
+
+/// Where a parameter is used.
+struct ParameterUse {
+  std::int64_t unit = kHeadUnit;
+  bool of_product = false;
+  [[nodiscard]] bool in_layer() const { return unit >= 0; }
 };
 
 /// Parameters whose gradients are complete at about the same time, one buffer for weights and one
@@ -115,7 +123,7 @@ class StageParameters {
   [[nodiscard]] const ProgramBuilder::Parameter& at(const std::string& name) const {
     return parameters_.at(name);
   }
-  [[nodiscard]] std::vector<std::string> names() const;  ///< in alphabetical order
+  [[nodiscard]] const std::map<std::string, ParameterUse>& uses() const { return uses_; }
 
   /// A pass over `units`, in that order, begins; the first gather starts. Without `gather` their
   /// weights are there already.
@@ -191,6 +199,7 @@ class StageParameters {
   FrameworkTraits traits_;
   std::array<ReplicaGroup, 2> replicas_;
   std::unordered_map<std::string, ProgramBuilder::Parameter> parameters_;
+  std::map<std::string, ParameterUse> uses_;
   std::unordered_map<std::string, std::size_t> bucket_of_;
   std::vector<Bucket> buckets_;
   std::map<SlotKey, Slot> slots_;

@@ -5,6 +5,8 @@
 #include <array>
 
 #include "core/error.h"
+#include "core/graph/op_codes.h"
+#include "core/graph/op_traits.h"
 #include "models/measured/internal/schema.h"
 #include "models/measured/op_text.h"
 
@@ -21,10 +23,16 @@ void read_op(const Row& row, TableBuilder& to, OpKind kind, Format format, Secon
   op.kind = kind;
   op.format = format;
   op.flags = static_cast<std::uint8_t>(row.count("flags", 0));
-  op.variant = static_cast<std::uint8_t>(row.count("variant", 0));
+  OpCodes codes;
+  codes.variant = static_cast<std::uint8_t>(row.count("variant", 0));
   constexpr std::array<std::string_view, 6> kShape{"s0", "s1", "s2", "s3", "s4", "s5"};
   for (std::size_t i = 0; i < kShape.size(); ++i) {
-    op.shape[i] = row.count(kShape[i], 0);
+    codes.sizes[i] = row.count(kShape[i], 0);
+  }
+  try {
+    set_codes(op, codes);
+  } catch (const InputError& e) {
+    throw RowError(e.what());
   }
   fill_work(op);
   op.flops = Flops(row.number("flops"));
@@ -33,15 +41,15 @@ void read_op(const Row& row, TableBuilder& to, OpKind kind, Format format, Secon
     op.bytes_read = Bytes(bytes);  // what the step's builder counted; forms look at the sum
     op.bytes_written = Bytes{};
   }
-  const bool looks_up = kind == OpKind::kEmbeddingForward || kind == OpKind::kEmbeddingBackward ||
-                        kind == OpKind::kEmbeddingGradient;
-  if (looks_up && row.text("embedding").empty()) {
+  if (looks_up(kind) && row.text("embedding").empty()) {
     throw RowError(
         "no embedding tables: only uniform and zipf laws have a text; measure one of them");
   }
   try {
     if (const std::string_view tables = row.text("embedding"); !tables.empty()) {
-      op.detail = static_cast<std::int32_t>(to.program().embeddings.size());
+      auto lookup = op.as<EmbeddingAttributes>();
+      lookup.group = static_cast<std::int32_t>(to.program().embeddings.size());
+      op.attributes = lookup;
       to.program().embeddings.push_back(embedding_from(tables, format));
     }
     to.op_with_reuse(op, row.text("operands"), time, to.configuration(row.text("configuration")),

@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 
+#include "core/graph/op_traits.h"
 #include "models/measured/internal/schema.h"
 
 namespace stepcast::models {
@@ -15,18 +16,18 @@ namespace {
 struct RowWise {
   std::string_view written;
   OpKind kind;
-  std::uint8_t variant = 0;
+  OpAttributes attributes{};
   bool stands_in = false;
 };
-constexpr auto kPlain = static_cast<std::uint8_t>(Activation::kNone);
-constexpr auto kRelu = static_cast<std::uint8_t>(Activation::kRelu);
-constexpr auto kGelu = static_cast<std::uint8_t>(Activation::kGelu);
-constexpr auto kLayerNorm = static_cast<std::uint8_t>(Norm::kLayerNorm);
+constexpr ActivationAttributes kPlain{Activation::kNone};
+constexpr ActivationAttributes kRelu{Activation::kRelu};
+constexpr ActivationAttributes kGelu{Activation::kGelu};
+constexpr NormAttributes kLayerNorm{Norm::kLayerNorm};
 constexpr std::array kRowWise{
     RowWise{"add", OpKind::kAdd},
-    RowWise{"mul", OpKind::kAdd, 0, true},
-    RowWise{"div", OpKind::kAdd, 0, true},
-    RowWise{"pow", OpKind::kAdd, 0, true},
+    RowWise{"mul", OpKind::kAdd, {}, true},
+    RowWise{"div", OpKind::kAdd, {}, true},
+    RowWise{"pow", OpKind::kAdd, {}, true},
     RowWise{"relu", OpKind::kActivationForward, kRelu},
     RowWise{"gelu", OpKind::kActivationForward, kGelu},
     RowWise{"tanh", OpKind::kActivationForward, kPlain, true},
@@ -36,7 +37,7 @@ constexpr std::array kRowWise{
     RowWise{"powu", OpKind::kActivationForward, kPlain, true},
     RowWise{"ln", OpKind::kNormForward, kLayerNorm},
     RowWise{"layernorm", OpKind::kNormForward, kLayerNorm},
-    RowWise{"softmax", OpKind::kCrossEntropyLoss, 0, true},
+    RowWise{"softmax", OpKind::kCrossEntropyLoss, {}, true},
     RowWise{"copy", OpKind::kCopyColumns},
     RowWise{"cat", OpKind::kCopyColumns},
 };
@@ -54,7 +55,7 @@ Op row_wise_op(const RowWise& of, Format format, std::int64_t rows, std::int64_t
   Op op;
   op.kind = of.kind;
   op.format = format;
-  op.variant = of.variant;
+  op.attributes = of.attributes;
   op.shape = {rows, width};
   return op;
 }
@@ -63,13 +64,14 @@ Op row_wise_op(const RowWise& of, Format format, std::int64_t rows, std::int64_t
 /// count it: rows read, one id per lookup, one length per bag, pooled rows written; backward also
 /// the unique rows read and written back.
 Op embedding_op(OpKind kind, std::int64_t tables, std::int64_t bags, std::int64_t pooling,
-                std::int64_t dim, Format format, double unique_rows) {
+                std::int64_t dim, Format format, double unique_rows, std::int32_t group) {
   const auto real = [](std::int64_t v) { return static_cast<double>(v); };
   Op op;
   op.kind = kind;
   op.format = format;
   const std::int64_t lookups = tables * bags * pooling;
-  op.shape = {lookups, tables * bags, tables * dim, 1};
+  op.shape = {lookups, tables * bags, tables * dim};
+  op.attributes = EmbeddingAttributes{.group = group, .order = 1};
   const double element = bits_per_element(format, dim) / 8;
   const double ids = 8 * real(lookups) + 4 * real(tables * bags);
   op.flops = Flops(real(lookups) * real(dim));
@@ -172,7 +174,8 @@ void read_attention(const Row& row, TableBuilder& to) {
   op.format = format_in(row.text("attn_dtype")).format;
   op.flags = op_flags::kCausal;
   if (!row.text("window_size").empty() && row.count("window_size", 0) != 0) {
-    op.detail = static_cast<std::int32_t>(row.count("window_size", 0));
+    op.attributes =
+        AttentionAttributes{.window = static_cast<std::int32_t>(row.count("window_size", 0))};
   }
   const std::int64_t length = row.count("isl");
   op.shape = {row.count("batch_size"),
@@ -234,13 +237,13 @@ void read_experts(const Row& row, TableBuilder& to) {
     op.flops = op.flops * (static_cast<double>(assigned) / static_cast<double>(rows * active));
     return op;
   };
-  const auto row_wise = [](OpKind kind, Format of, std::array<std::int64_t, 6> shape) {
+  const auto row_wise = [](OpKind kind, Format of, std::array<std::int64_t, 6> shape,
+                           const OpAttributes& attributes = {}) {
     Op op;
     op.kind = kind;
     op.format = of;
     op.shape = shape;
-    op.variant = static_cast<std::uint8_t>(
-        kind == OpKind::kActivationForward ? Activation::kSwiGlu : Activation::kNone);
+    op.attributes = attributes;
     fill_work(op);
     return op;
   };
@@ -249,7 +252,8 @@ void read_experts(const Row& row, TableBuilder& to) {
       grouped(hidden, width),
       row_wise(OpKind::kRouteForward, Format::kFp32, {tokens, experts, chosen}),
       row_wise(OpKind::kDispatchForward, Format::kBf16, {assigned, hidden}),
-      row_wise(OpKind::kActivationForward, Format::kBf16, {assigned, width}),
+      row_wise(OpKind::kActivationForward, Format::kBf16, {assigned, width},
+               ActivationAttributes{Activation::kSwiGlu}),
       row_wise(OpKind::kCombineForward, Format::kBf16, {tokens, hidden, assigned})};
   std::string variant(format.variant);
   const auto add = [&variant](std::string_view what) {
@@ -291,12 +295,11 @@ void read_embedding(const Row& row, TableBuilder& to) {
   const Seconds time = microseconds(row.positive("kernel_runtime"));
   const Access law = Access::uniform(rows);
   const auto lookups = static_cast<double>(bags * pooling);
-  Op op = embedding_op(backward ? OpKind::kEmbeddingBackward : OpKind::kEmbeddingForward, tables,
-                       bags, pooling, dim, Format::kFp32,
-                       static_cast<double>(tables) * law.unique(lookups).value);
-  op.detail = to.embedding_group(tables, rows, dim, static_cast<double>(bags), lookups,
-                                 Format::kFp32, OptimizerKind::kSgd, law);
-  op.variant = static_cast<std::uint8_t>(OptimizerKind::kSgd);
+  const Op op = embedding_op(
+      backward ? OpKind::kEmbeddingBackward : OpKind::kEmbeddingForward, tables, bags, pooling, dim,
+      Format::kFp32, static_cast<double>(tables) * law.unique(lookups).value,
+      to.embedding_group(tables, rows, dim, static_cast<double>(bags), lookups, Format::kFp32,
+                         OptimizerKind::kSgd, law));
   const std::string& path = to.table().files.back().path;
   const bool shared = path.find("noshmem") == std::string::npos;
   to.op_with_work(op, time, {rows, dim},
@@ -342,21 +345,18 @@ void read_torch_kernel(const Row& row, TableBuilder& to) {
     const std::int64_t pooling = row.count("pooling");
     const double exponent = row.number("zipf");
     const Access law = exponent > 0 ? Access::zipf(rows, exponent) : Access::uniform(rows);
-    op = embedding_op(OpKind::kEmbeddingForward, 1, bags, pooling, dim, format, 0);
-    op.detail =
+    op = embedding_op(
+        OpKind::kEmbeddingForward, 1, bags, pooling, dim, format, 0,
         to.embedding_group(1, rows, dim, static_cast<double>(bags),
-                           static_cast<double>(bags * pooling), format, OptimizerKind::kSgd, law);
+                           static_cast<double>(bags * pooling), format, OptimizerKind::kSgd, law));
     to.op_with_work(op, time, {rows, dim}, where, samples);
   } else if (const auto known = row_wise(name)) {
     op = row_wise_op(*known, format, row.count("m"), row.count("n") * (name == "cat" ? 2 : 1));
     where.variant = known->stands_in ? name : where.variant;
     if (pass == "forward+backward") {
       const OpKind forward = op.kind;
-      if (forward == OpKind::kNormForward) {
-        op.kind = OpKind::kNormBackward;
-      } else if (forward == OpKind::kActivationForward) {
-        op.kind = OpKind::kActivationBackward;
-      } else {
+      op.kind = traits_of(forward).backward;
+      if (op.kind == OpKind::kCount) {
         throw RowError(fmt::format("the backward of {} has no op here", name));
       }
       to.op(op, without_forward(to, op, forward, time), {op.shape[1]}, where, samples);

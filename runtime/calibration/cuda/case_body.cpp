@@ -3,6 +3,7 @@
 #include <array>
 #include <memory>
 #include <random>
+#include <utility>
 
 #include "core/access/access.h"
 #include "core/error.h"
@@ -205,7 +206,7 @@ kernels::TokenRows tokens_of(std::int64_t rows, std::int64_t vocabulary, Arena& 
 
 CaseBody activation_body(const DeviceCase& c, Arena& arena) {
   Operands o(c, arena);
-  const auto activation = static_cast<Activation>(c.op.variant);
+  const auto activation = c.op.as<ActivationAttributes>().activation;
   const bool gated = activation == Activation::kSwiGlu || activation == Activation::kGeGlu;
   const MatrixView x = o.wide(gated ? 2 : 1);
   const MatrixView y = o.matrix();
@@ -222,7 +223,7 @@ CaseBody activation_body(const DeviceCase& c, Arena& arena) {
 
 CaseBody bias_body(const DeviceCase& c, Arena& arena) {
   Operands o(c, arena);
-  const auto activation = static_cast<Activation>(c.op.variant);
+  const auto activation = c.op.as<ActivationAttributes>().activation;
   const MatrixView x = o.matrix();
   const MatrixView y = o.matrix();
   const Vector bias = o.vector();
@@ -239,7 +240,7 @@ CaseBody bias_body(const DeviceCase& c, Arena& arena) {
 
 CaseBody norm_body(const DeviceCase& c, Arena& arena) {
   Operands o(c, arena);
-  const auto norm = static_cast<Norm>(c.op.variant);
+  const auto norm = c.op.as<NormAttributes>().norm;
   const MatrixView x = o.matrix();
   const MatrixView y = o.matrix();
   const Vector weight = o.vector();
@@ -383,7 +384,7 @@ CaseBody flat_body(const DeviceCase& c, Arena& arena) {
     return [=](std::int64_t, cudaStream_t s) { kernels::copy_block(x, y, s); };
   }
   OptimizerSettings settings;
-  settings.kind = static_cast<OptimizerKind>(c.op.variant);
+  settings.kind = c.op.as<OptimizerAttributes>().kind;
   settings.learning_rate = 1e-6F;
   kernels::Parameter p;
   p.gradient = flat(Format::kFp32);
@@ -411,62 +412,75 @@ CaseBody copy_or_add_body(const DeviceCase& c, Arena& arena) {
   return [=](std::int64_t, cudaStream_t s) { kernels::add(a, b, out, s); };
 }
 
+/// What bodies take their operands and kernels from.
+struct Bench {
+  Arena& arena;
+  cuda::Matmul& matmul;
+  cuda::FusedAttention& attention;
+  std::uint64_t seed;
+};
+
+using MakeBody = CaseBody (*)(const DeviceCase& c, const Bench& b);
+template <CaseBody (*make)(const DeviceCase&, Arena&)>
+CaseBody of_operands(const DeviceCase& c, const Bench& b) {
+  return make(c, b.arena);
+}
+template <CaseBody (*make)(const DeviceCase&, Arena&, std::uint64_t)>
+CaseBody of_random_operands(const DeviceCase& c, const Bench& b) {
+  return make(c, b.arena, b.seed);
+}
+CaseBody of_matmul(const DeviceCase& c, const Bench& b) { return gemm_body(c, b.arena, b.matmul); }
+CaseBody of_attention(const DeviceCase& c, const Bench& b) {
+  return attention_body(c, b.arena, b.attention);
+}
+
+constexpr std::pair<OpKind, MakeBody> kBodies[]{
+    {OpKind::kEmbeddingForward, of_random_operands<embedding_body>},
+    {OpKind::kEmbeddingBackward, of_random_operands<embedding_body>},
+    {OpKind::kGemm, of_matmul},
+    {OpKind::kAttentionForward, of_attention},
+    {OpKind::kAttentionBackward, of_attention},
+    {OpKind::kActivationForward, of_operands<activation_body>},
+    {OpKind::kActivationBackward, of_operands<activation_body>},
+    {OpKind::kBiasActivationForward, of_operands<bias_body>},
+    {OpKind::kBiasActivationBackward, of_operands<bias_body>},
+    {OpKind::kNormForward, of_operands<norm_body>},
+    {OpKind::kNormBackward, of_operands<norm_body>},
+    {OpKind::kBinaryCrossEntropy, of_random_operands<loss_body>},
+    {OpKind::kCrossEntropyMax, of_random_operands<loss_body>},
+    {OpKind::kCrossEntropySum, of_random_operands<loss_body>},
+    {OpKind::kCrossEntropyLoss, of_random_operands<loss_body>},
+    {OpKind::kTokenEmbeddingForward, of_random_operands<token_body>},
+    {OpKind::kTokenEmbeddingBackward, of_random_operands<token_body>},
+    {OpKind::kRopeForward, of_operands<rope_body>},
+    {OpKind::kRopeBackward, of_operands<rope_body>},
+    {OpKind::kDotInteractionForward, of_operands<interaction_body>},
+    {OpKind::kDotInteractionBackward, of_operands<interaction_body>},
+    {OpKind::kCrossForward, of_operands<interaction_body>},
+    {OpKind::kCrossBackward, of_operands<interaction_body>},
+    {OpKind::kFill, of_operands<flat_body>},
+    {OpKind::kCast, of_operands<flat_body>},
+    {OpKind::kOptimizer, of_operands<flat_body>},
+    {OpKind::kAdd, of_operands<copy_or_add_body>},
+    {OpKind::kCopyColumns, of_operands<copy_or_add_body>},
+    {OpKind::kRouteForward, of_operands<expert_body>},
+    {OpKind::kRouteBackward, of_operands<expert_body>},
+    {OpKind::kDispatchForward, of_operands<expert_body>},
+    {OpKind::kDispatchBackward, of_operands<expert_body>},
+    {OpKind::kCombineForward, of_operands<expert_body>},
+    {OpKind::kCombineBackward, of_operands<expert_body>}};
+
 }  // namespace
 
 CaseBody case_body(const DeviceCase& c, Arena& arena, cuda::Matmul& matmul,
                    cuda::FusedAttention& attention, std::uint64_t seed) {
   arena.reset();
-  switch (c.op.kind) {
-    case OpKind::kEmbeddingForward:
-    case OpKind::kEmbeddingBackward:
-      return embedding_body(c, arena, seed);
-    case OpKind::kGemm:
-      return gemm_body(c, arena, matmul);
-    case OpKind::kAttentionForward:
-    case OpKind::kAttentionBackward:
-      return attention_body(c, arena, attention);
-    case OpKind::kActivationForward:
-    case OpKind::kActivationBackward:
-      return activation_body(c, arena);
-    case OpKind::kBiasActivationForward:
-    case OpKind::kBiasActivationBackward:
-      return bias_body(c, arena);
-    case OpKind::kNormForward:
-    case OpKind::kNormBackward:
-      return norm_body(c, arena);
-    case OpKind::kBinaryCrossEntropy:
-    case OpKind::kCrossEntropyMax:
-    case OpKind::kCrossEntropySum:
-    case OpKind::kCrossEntropyLoss:
-      return loss_body(c, arena, seed);
-    case OpKind::kTokenEmbeddingForward:
-    case OpKind::kTokenEmbeddingBackward:
-      return token_body(c, arena, seed);
-    case OpKind::kRopeForward:
-    case OpKind::kRopeBackward:
-      return rope_body(c, arena);
-    case OpKind::kDotInteractionForward:
-    case OpKind::kDotInteractionBackward:
-    case OpKind::kCrossForward:
-    case OpKind::kCrossBackward:
-      return interaction_body(c, arena);
-    case OpKind::kFill:
-    case OpKind::kCast:
-    case OpKind::kOptimizer:
-      return flat_body(c, arena);
-    case OpKind::kAdd:
-    case OpKind::kCopyColumns:
-      return copy_or_add_body(c, arena);
-    case OpKind::kRouteForward:
-    case OpKind::kRouteBackward:
-    case OpKind::kDispatchForward:
-    case OpKind::kDispatchBackward:
-    case OpKind::kCombineForward:
-    case OpKind::kCombineBackward:
-      return expert_body(c, arena);
-    default:
-      throw InputError("", fmt::format("{} has no case of its own", stepcast::name_of(c.op.kind)));
+  for (const auto& [kind, make] : kBodies) {
+    if (kind == c.op.kind) {
+      return make(c, {arena, matmul, attention, seed});
+    }
   }
+  throw InputError("", fmt::format("{} has no case of its own", stepcast::name_of(c.op.kind)));
 }
 
 }  // namespace stepcast::runtime::calibration

@@ -69,17 +69,15 @@ CaseBody expert_body(const DeviceCase& c, Arena& arena) {
   const Drawn drawn(rows, kSweptExperts, kPerToken, arena);
   const MatrixView tokens = arena.matrix(c.op.format, rows, width);
   const MatrixView copies = arena.matrix(c.op.format, rows * kPerToken, width);
-  switch (c.op.kind) {
-    case OpKind::kDispatchForward:
-      return [=](std::int64_t, cudaStream_t s) {
-        kernels::dispatch_copies(tokens, drawn.copies, copies, s);
-      };
-    case OpKind::kDispatchBackward:
-      return [=](std::int64_t, cudaStream_t s) {
-        kernels::combine_copies(copies, drawn.copies, {}, tokens, s);
-      };
-    default:
-      break;
+  if (c.op.kind == OpKind::kDispatchForward) {
+    return [=](std::int64_t, cudaStream_t s) {
+      kernels::dispatch_copies(tokens, drawn.copies, copies, s);
+    };
+  }
+  if (c.op.kind == OpKind::kDispatchBackward) {
+    return [=](std::int64_t, cudaStream_t s) {
+      kernels::combine_copies(copies, drawn.copies, {}, tokens, s);
+    };
   }
   const MatrixView weights = arena.matrix(Format::kFp32, rows, kSweptExperts);
   if (c.op.kind == OpKind::kCombineForward) {

@@ -208,7 +208,7 @@ void sketch_ffn(const Layer& layer, const SeenRank& rank, std::int64_t tensor,
   const bool gated = layer.into_ffn >= 2 * layer.ffn;
   const bool gelu = std::any_of(rank.ops.begin(), rank.ops.end(), [](const SeenOp& o) {
     return o.op.kind == OpKind::kActivationForward &&
-           o.op.variant == as_variant(Activation::kGelu);
+           o.op.as<ActivationAttributes>().activation == Activation::kGelu;
   });
   sketch.tell("workload.ffn_hidden", layer.ffn * (layer.experts > 0 ? 1 : tensor),
               "input of the product back to the hidden size");

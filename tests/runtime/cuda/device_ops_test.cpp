@@ -154,8 +154,7 @@ void check_op(const cuda::Module& module, const Job& job, const ExecutionGraph& 
   }
   std::vector<TensorId> tables;  // an embedding's backward names them by its group
   if (op.kind == OpKind::kEmbeddingBackward) {
-    for (const EmbeddingShard& shard :
-         program.embeddings.at(static_cast<std::size_t>(op.detail)).shards) {
+    for (const EmbeddingShard& shard : program.group_of(op)->shards) {
       tables.push_back(shard.weights);
       if (shard.has_state) {
         tables.push_back(shard.state);
@@ -168,7 +167,7 @@ void check_op(const cuda::Module& module, const Job& job, const ExecutionGraph& 
     write_both(both, program, id, random_values(program, id, random));
   }
   const bool reads_mask =
-      op.kind == OpKind::kGemm && static_cast<Epilogue>(op.variant) == Epilogue::kReluBackward;
+      op.as<GemmAttributes>().epilogue == Epilogue::kReluBackward;
   if (reads_mask) {
     const TensorId y = program.inputs(op)[2];
     both.gpu->write(program.inputs(op)[3], 0, mask_of(program.tensors[y], both.gpu->read(y, 0)));
@@ -186,7 +185,7 @@ void check_op(const cuda::Module& module, const Job& job, const ExecutionGraph& 
     }
     // Between the rows of a GELU's input nothing is written.
     const bool gaps = op.kind == OpKind::kGemm && id == program.outputs(op).back() &&
-                      keeps_gelu_input(static_cast<Epilogue>(op.variant));
+                      keeps_gelu_input(op.as<GemmAttributes>().epilogue);
     check_equal(both, program, id, tolerance, op.routing >= 0 || gaps);
   }
   for (const TensorId id : tables) {
@@ -366,7 +365,9 @@ class WithoutEpilogues {
   const char* what_;
 };
 
-bool is_fused_product(const Op& op) { return op.kind == OpKind::kGemm && op.variant != 0; }
+bool is_fused_product(const Op& op) {
+  return op.as<GemmAttributes>().epilogue != Epilogue::kNone;
+}
 
 }  // namespace
 
@@ -383,7 +384,7 @@ TEST_CASE("every product with an epilogue equals the CPU's", "[runtime][cuda][gp
     for (std::uint32_t i = 0; i < program.ops.size(); ++i) {
       const Op& op = program.ops[i];
       if (is_fused_product(op)) {
-        seen.insert(static_cast<Epilogue>(op.variant));
+        seen.insert(op.as<GemmAttributes>().epilogue);
         check_op(*module, job, graph, i);
       }
     }
@@ -410,7 +411,7 @@ TEST_CASE("a forward with a GELU in its products equals the CPU's", "[runtime][c
     }
     workloads::fuse_epilogues(graph);
     for (std::uint32_t i = 0; i < program.ops.size(); ++i) {
-      const auto epilogue = static_cast<Epilogue>(program.ops[i].variant);
+      const auto epilogue = program.ops[i].as<GemmAttributes>().epilogue;
       if (is_fused_product(program.ops[i]) &&
           (epilogue == Epilogue::kGelu || epilogue == Epilogue::kBiasGelu)) {
         check_op(*module, job, graph, i);
@@ -511,7 +512,7 @@ TEST_CASE("products whose epilogue cuBLASLt does not have are products and then 
     std::set<Epilogue> kinds;
     for (const Op& op : graph.programs.front().ops) {
       if (is_fused_product(op)) {
-        kinds.insert(static_cast<Epilogue>(op.variant));
+        kinds.insert(op.as<GemmAttributes>().epilogue);
       }
     }
     for (const auto& [kind, name] : in_library) {
@@ -536,7 +537,7 @@ TEST_CASE("products whose epilogue cuBLASLt does not have are products and then 
     const Program& program = fused.programs.front();
     for (std::uint32_t i = 0; i < program.ops.size(); ++i) {
       if (is_fused_product(program.ops[i]) &&
-          static_cast<Epilogue>(program.ops[i].variant) != Epilogue::kBiasReluMask) {
+          program.ops[i].as<GemmAttributes>().epilogue != Epilogue::kBiasReluMask) {
         check_op(module, job, fused, i);
       }
     }
