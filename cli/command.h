@@ -12,7 +12,7 @@ namespace stepcast::cli {
 /// What every subcommand gets from main: where the data files are, how the program was called, and
 /// where its exit code goes.
 struct Context {
-  std::filesystem::path library;  ///< folder with workloads/zoo, models/devices, models/systems
+  config::Library library;
   std::filesystem::path executable;
   std::vector<std::string> arguments;  ///< argv[1..], to start ranks with the same command
   int exit_code = 0;

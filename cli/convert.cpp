@@ -8,10 +8,10 @@
 #include "cli/output_files.h"
 #include "cli/recordings.h"
 #include "cli/step_range.h"
-#include "core/config/import.h"
 #include "core/error.h"
 #include "core/temporary_folder.h"
 #include "core/whole_file.h"
+#include "interop/import.h"
 #include "traces/chakra/chakra_writer.h"
 #include "traces/kineto/kineto_writer.h"
 #include "traces/native/native_trace.h"
@@ -122,7 +122,7 @@ bool convert_description(const ConvertOptions& options) {
     return false;
   }
   const config::Source source = config::file_source(options.input);
-  if (config::foreign_kind(source.text) == config::Foreign::kNone) {
+  if (!interop::describes_model(source)) {
     return false;
   }
   if (!options.steps.empty() || options.anonymize) {
@@ -135,7 +135,7 @@ bool convert_description(const ConvertOptions& options) {
                                          options.to, options.input));
   }
   expect_writable(options.output);
-  write_output(options.output, config::import_to_json(source));
+  write_output(options.output, interop::import_to_json(source));
   return true;
 }
 

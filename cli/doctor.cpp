@@ -46,7 +46,7 @@ Part examined(std::string name, std::string gives, std::string remedy,
 
 std::string data_files(const Context& context) {
   const config::Library library{context.library};
-  return fmt::format("{}: {} workloads, {} systems, {} devices", context.library.string(),
+  return fmt::format("{}: {} workloads, {} systems, {} devices", context.library.root.string(),
                      config::list_workloads(library).size(), config::list_systems(library).size(),
                      config::list_devices(library).size());
 }

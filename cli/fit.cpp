@@ -166,7 +166,7 @@ int fit_traces(const FitCommand& options, const Context& context) {
   fit.device = options.device;
   fit.system = options.system;
   fit.mark = options.mark;
-  fit.library = context.library;
+  fit.library = context.library.root;
   if (!options.system.empty()) {
     fit.facts = base_of(options, context);
     fit.system = fit.facts->name;

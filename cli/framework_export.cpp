@@ -7,8 +7,8 @@
 #include <array>
 
 #include "core/error.h"
-#include "planner/parallel/framework_configs.h"
-#include "planner/parallel/megatron_arguments.h"
+#include "interop/frameworks/configs.h"
+#include "interop/megatron/arguments.h"
 
 namespace stepcast::cli {
 namespace {
@@ -68,15 +68,15 @@ FrameworkExport framework_export(const std::string& text) {
 std::string text_for(TrainingStack stack, const Job& job) {
   switch (stack) {
     case TrainingStack::kMegatron:
-      return planner::text_of(planner::megatron_arguments(job));
+      return interop::text_of(interop::megatron_arguments(job));
     case TrainingStack::kNemo:
-      return planner::nemo_config(job);
+      return interop::nemo_config(job);
     case TrainingStack::kTorchtitan:
-      return planner::torchtitan_config(job);
+      return interop::torchtitan_config(job);
     case TrainingStack::kDeepspeed:
       break;
   }
-  return planner::deepspeed_config(job);
+  return interop::deepspeed_config(job);
 }
 
 }  // namespace stepcast::cli

@@ -11,6 +11,7 @@
 #include "cli/terminal_text.h"
 #include "core/config/suggest.h"
 #include "core/error.h"
+#include "interop/import.h"
 
 namespace {
 
@@ -102,7 +103,7 @@ int main(int argc, char** argv) {
     context.executable =
         fs::canonical(reinterpret_cast<const char*>(getauxval(AT_EXECFN)), ignored);
   }
-  context.library = find_library(context.executable);
+  context.library = stepcast::interop::library(find_library(context.executable));
   context.arguments.assign(argv + 1, argv + argc);
 
   using namespace stepcast::cli;

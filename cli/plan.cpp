@@ -15,8 +15,8 @@
 #include "cli/replan.h"
 #include "core/config/config.h"
 #include "core/config/usual_stack.h"
-#include "core/config/torchrec_rules.h"
 #include "core/error.h"
+#include "interop/torchrec/rules.h"
 #include "planner/embedding/adapt_plan.h"
 #include "planner/embedding/migration.h"
 
@@ -120,11 +120,11 @@ planner::PlanForm form_of(const PlanCommand& options, const Job& job) {
     form.row_ranges = form.row_blocks = false;
     form.slow_tiers.emplace();
     if (torchrec) {
-      form.column_multiple = config::kTorchRecColumnMultiple;
+      form.column_multiple = interop::kTorchRecColumnMultiple;
       form.unpooled_parts = kUnpooledParts;
-      form.unpooled_groups = config::torchrec_sharding("table_row_wise")->unpooled;
+      form.unpooled_groups = interop::torchrec_sharding("table_row_wise")->unpooled;
       if (!job.system.host.shares_core) {  // kernels on the CPU have no other memory
-        form.slow_tiers->emplace_back(config::kTorchRecHostTier);
+        form.slow_tiers->emplace_back(interop::kTorchRecHostTier);
       }
     }
   }
@@ -142,7 +142,7 @@ struct PlanInUse {
 PlanInUse plan_in_use(const PlanCommand& options, const Job& job, const config::Source& source,
                       const Context& context) {
   PlanInUse use;
-  EmbeddingPlan held = config::load_plan(options.from, job);
+  EmbeddingPlan held = config::load_plan(options.from, job, context.library);
   const auto& tables = job.workload.dlrm()->tables;
   const auto same = [&](const EmbeddingTable& t) {
     return planner::placed_table(held, t) != nullptr;

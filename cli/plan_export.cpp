@@ -4,9 +4,10 @@
 
 #include <filesystem>
 
-#include "core/config/foreign_plans.h"
 #include "core/error.h"
 #include "core/whole_file.h"
+#include "interop/hugectr/plan.h"
+#include "interop/torchrec/plan.h"
 
 namespace stepcast::cli {
 
@@ -48,7 +49,7 @@ void expect_exportable(const std::string& option, const Job& job) {
     expect_writable(e.plan);
     expect_writable(e.script);
     if (e.torchrec) {
-      config::expect_torchrec_tables(job);
+      interop::expect_torchrec_tables(job);
     }
   }
 }
@@ -61,9 +62,9 @@ std::vector<ExportedFile> exported_plan(const std::string& option, const Job& jo
   const Export e = export_of(option);
   const std::string name = e.plan.filename().string();
   return {{e.plan.string(),
-           e.torchrec ? config::plan_to_torchrec(job, plan) : config::plan_to_hugectr(job, plan)},
+           e.torchrec ? interop::plan_to_torchrec(job, plan) : interop::plan_to_hugectr(job, plan)},
           {e.script.string(),
-           e.torchrec ? config::torchrec_loader(name) : config::hugectr_loader(name)}};
+           e.torchrec ? interop::torchrec_loader(name) : interop::hugectr_loader(name)}};
 }
 
 }  // namespace stepcast::cli

@@ -11,8 +11,8 @@
 #include "cli/show_file.h"
 #include "cli/show_tables.h"
 #include "core/config/config.h"
-#include "core/config/import.h"
 #include "core/error.h"
+#include "interop/import.h"
 #include "studies/traces/show_measured.h"
 #include "traces/native/native_trace.h"
 #include "traces/open_trace.h"
@@ -132,7 +132,7 @@ bool shows_foreign(const ShowCommand& options) {
   const std::string& file = options.job.job;
   return !options.sections() && options.job.overrides.empty() && !file.empty() && file != "-" &&
          std::filesystem::is_regular_file(file) &&
-         config::foreign_kind(config::file_source(file).text) != config::Foreign::kNone;
+         interop::describes_model(config::file_source(file));
 }
 
 }  // namespace
@@ -179,7 +179,7 @@ void add_show(CLI::App& app, Context& context) {
       print_tables(tables, options->job.format, std::cout);
     };
     if (shows_foreign(*options)) {
-      std::cout << config::import_to_json(config::file_source(options->job.job));
+      std::cout << interop::import_to_json(config::file_source(options->job.job));
       return;
     }
     if (!options->sections() && options->job.overrides.empty()) {

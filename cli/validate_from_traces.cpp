@@ -52,7 +52,7 @@ int validate_from_traces(const ValidateFromTracesCommand& options, const FromTra
   study.seed = run.seed;
   study.traces = options.traces;
   study.cases = static_cast<std::size_t>(std::max<std::int64_t>(1, run.count / 2));
-  study.library = context.library;
+  study.library = context.library.root;
   study.producer = std::string(kVersionText);
   std::optional<TemporaryFolder> temporary;
   study.folder = options.keep;

@@ -9,8 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "core/config/internal/document.h"
-#include "core/config/internal/table_list.h"
+#include "core/config/document.h"
 #include "core/config/lookups/lookup_name.h"
 #include "core/error.h"
 #include "core/input/input.h"

@@ -20,10 +20,13 @@
 ///   std::string resolved = job_to_json(job);   // loads back to an equal job
 namespace stepcast::config {
 
+struct ForeignFormat;  // core/config/foreign.h
+
 /// Where the built-in data lies: `root`/workloads/zoo, `root`/models/devices,
-/// `root`/models/systems.
+/// `root`/models/systems; and which files of other tools may stand where ours do.
 struct Library {
   std::filesystem::path root;
+  const std::vector<ForeignFormat>* foreign = nullptr;  ///< null: none
 };
 
 /// A JSON text, the name errors give it, and the folder that files named inside it are relative to.
@@ -64,7 +67,7 @@ System read_system(const Source& source, const Library& library);
 EmbeddingPlan read_plan(const Source& source);
 /// The plan file that `--from` names, ours or of another system, whether or not it is for the
 /// tables and devices of the job: planner/embedding/adapt_plan.h carries it over.
-EmbeddingPlan load_plan(const std::filesystem::path& file, const Job& job);
+EmbeddingPlan load_plan(const std::filesystem::path& file, const Job& job, const Library& library);
 
 /// JSON text; every value explicit, workload, system and device inline, amounts with units.
 /// `indent` < 0 gives one line. Files of access distributions are written as absolute paths.

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "core/config/internal/foreign.h"
 #include "core/config/internal/loaders.h"
 #include "core/device_names.h"
 #include "core/job/layers.h"
@@ -34,9 +33,11 @@ std::vector<std::string> built_in_names(FileKind kind, const Library& library) {
   return names;
 }
 
+Source read_source(const std::filesystem::path& file, const std::string& where) {
+  return {file.string(), read_whole_file(file, where, kLargestJson), file.parent_path()};
+}
 Document read_document(const std::filesystem::path& file, const std::string& where) {
-  return parse_document(
-      {file.string(), read_whole_file(file, where, kLargestJson), file.parent_path()});
+  return parse_document(read_source(file, where));
 }
 
 Document open_top(std::string_view name, FileKind kind, const Library& library) {
@@ -111,13 +112,14 @@ Document open_named(const std::string& text, FileKind kind, const std::filesyste
                     (text.size() > 5 && text.ends_with(".json")) ||
                     (kind == FileKind::kWorkload && text.ends_with(".csv"));
   if (path) {
-    Document d = read_document((folder / text).lexically_normal(), where);
+    const std::filesystem::path file = (folder / text).lexically_normal();
     if (kind != FileKind::kWorkload) {
-      return d;
+      return read_document(file, where);
     }
-    return is_hugging_face(d.root)       ? workload_of_hugging_face(std::move(d))
-           : is_embedding_tables(d.root) ? workload_of_embedding_tables(std::move(d))
-                                         : d;
+    OpenedSource opened = open_source(read_source(file, where), Expected::kModel, library);
+    const bool told = opened.format != nullptr && opened.format->workload_of != nullptr;
+    return told ? opened.format->workload_of(std::move(opened.document))
+                : std::move(opened.document);
   }
   const std::vector<std::string> names = built_in_names(kind, library);
   if (names.empty()) {

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <span>
 
-#include "core/config/internal/foreign.h"
 #include "core/config/internal/loaders.h"
 #include "core/config/internal/stacks.h"
 #include "core/job/layers.h"
@@ -170,19 +169,17 @@ void read_formats(const Value& job, Job& j) {
   }
 }
 
-/// Ours, TorchRec's or HugeCTR's. `where`: the place that names the file.
+/// Ours or another tool's. `where`: the place that names the file.
 EmbeddingPlan plan_of_file(const std::filesystem::path& file, const std::string& where,
-                           const Job& j) {
-  const Document d = parse_document(
-      {file.string(), read_whole_file(file, where, 256U << 20U), file.parent_path()});
-  const Value root = Value::root_of(d);
-  const DlrmWorkload& w = *j.workload.dlrm();
-  return is_torchrec_plan(d.root)  ? plan_of_torchrec(root, j)
-         : is_hugectr_plan(d.root) ? plan_of_hugectr(root, w, j.devices)
-                                   : plan_from(root);
+                           const Job& j, const Library& library) {
+  const OpenedSource opened =
+      open_source({file.string(), read_whole_file(file, where, kLargestJson), file.parent_path()},
+                  Expected::kPlan, library);
+  const Value root = Value::root_of(opened.document);
+  return opened.format != nullptr ? opened.format->plan_of(root, j) : plan_from(root);
 }
 
-void read_plan(const Value& v, Job& j) {
+void read_plan(const Value& v, Job& j, const Library& library) {
   if (v.is_string()) {
     const std::string text = v.text("");
     if (text == "auto" || text == "search" || text == "tiered" || sharding_named(text)) {
@@ -198,7 +195,7 @@ void read_plan(const Value& v, Job& j) {
                            suggestion(text, names)));
     }
     const std::filesystem::path file = (v.folder() / text).lexically_normal();
-    j.embedding_plan = plan_of_file(file, v.where(), j);
+    j.embedding_plan = plan_of_file(file, v.where(), j, library);
     j.embedding_choice = file.string();
     check_plan(*j.embedding_plan, *j.workload.dlrm(), j.system, j.devices, file.string() + ": ");
   } else {
@@ -268,7 +265,7 @@ void read_constraints(const Value& v, Job& j) {
   }
 }
 
-void read_embedding(const Value& job, Job& j) {
+void read_embedding(const Value& job, Job& j, const Library& library) {
   const auto v = job.find("embedding");
   if (!v) {
     return;
@@ -280,7 +277,7 @@ void read_embedding(const Value& job, Job& j) {
                                shown(plan->json()),
                                is_transformer(j) ? "a transformer" : "the workload"));
     }
-    read_plan(*plan, j);
+    read_plan(*plan, j, library);
     j.embedding_chosen = true;
   }
   j.embedding_dedup = j.embedding_plan && j.embedding_plan->dedup;  // unless the job says otherwise
@@ -475,25 +472,22 @@ bool is_parallel_plan(const Json& root) {
 
 /// A job of ours, of a parallel plan, or what a foreign file says of one; `overrides` are applied
 /// later.
-Document job_document(const Source& source, const std::vector<std::string>& overrides) {
-  if (is_megatron(source.text)) {
-    return job_of_megatron(
-        source, std::none_of(overrides.begin(), overrides.end(), [](const std::string& o) {
-          return o.starts_with("workload=") || o.starts_with("workload.vocabulary=");
-        }));
-  }
-  Document d = parse_document(source);
-  if (is_parallel_plan(d.root)) {
-    Json job = std::move(d.root["job"]);
-    d.root = std::move(job);
-    d.label += ": job";
-  } else if (is_hugging_face(d.root)) {
-    d = workload_of_hugging_face(std::move(d));
+Document job_document(const Source& source, const std::vector<std::string>& overrides,
+                      const Library& library) {
+  OpenedSource opened = open_source(source, Expected::kModel, library);
+  Document d = std::move(opened.document);
+  if (opened.format != nullptr) {
+    if (opened.format->job_of != nullptr) {
+      return opened.format->job_of(std::move(d), overrides);
+    }
+    d = opened.format->workload_of(std::move(d));
     Json job = Json::object();
     job["workload"] = std::move(d.root);
     d.root = std::move(job);
-  } else if (is_embedding_tables(d.root)) {
-    d = job_of_embedding_tables(std::move(d));
+  } else if (is_parallel_plan(d.root)) {
+    Json job = std::move(d.root["job"]);
+    d.root = std::move(job);
+    d.label += ": job";
   }
   return d;
 }
@@ -583,7 +577,7 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
   }
   read_formats(v, j);
   read_optimizer(v, j);
-  read_embedding(v, j);  // bytes of a cached row in a plan follow from formats and optimizer
+  read_embedding(v, j, library);  // bytes of a cached row follow from formats and optimizer
   read_rest(v, j);
   read_training(v, j);
   if (!batch_known) {
@@ -595,13 +589,14 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
   return j;
 }
 
-EmbeddingPlan load_plan(const std::filesystem::path& file, const Job& job) {
-  return plan_of_file(file.lexically_normal(), "--from", job);
+EmbeddingPlan load_plan(const std::filesystem::path& file, const Job& job,
+                        const Library& library) {
+  return plan_of_file(file.lexically_normal(), "--from", job, library);
 }
 
 Job load_job(const Source& source, const std::vector<std::string>& overrides,
              const Library& library) {
-  Document document = job_document(source, overrides);
+  Document document = job_document(source, overrides, library);
   const auto named = stack_named_by(document, overrides);
   return read_job_on_stack(apply_overrides(std::move(document), overrides, library), named, library,
                            false);

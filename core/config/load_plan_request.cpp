@@ -89,7 +89,7 @@ PlanRequest plan_request_of(const JobDocuments& documents, Job read) {
 
 PlanRequest load_plan_request(const Source& source, const std::vector<std::string>& overrides,
                               const Library& library) {
-  Document document = job_document(source, overrides);
+  Document document = job_document(source, overrides, library);
   const auto named = stack_named_by(document, overrides);
   const JobDocuments documents =
       open_plan(apply_overrides(std::move(document), overrides, library));

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "core/config/internal/document.h"
+#include "core/config/document.h"
 #include "core/config/suggest.h"
 #include "core/lower.h"
 

@@ -50,7 +50,7 @@ void take_usual_stack(JobOnStack& on, std::string_view framework, JobDocuments d
 
 JobOnStack load_job_on_usual_stack(const Source& source, const std::vector<std::string>& overrides,
                                    const Library& library) {
-  Document document = job_document(source, overrides);
+  Document document = job_document(source, overrides, library);
   const auto named = stack_named_by(document, overrides);
   JobDocuments documents = apply_overrides(std::move(document), overrides, library);
   const bool open = !named && !says_overlap(documents.job);
@@ -64,7 +64,7 @@ JobOnStack load_job_on_usual_stack(const Source& source, const std::vector<std::
 PlanRequestOnStack load_plan_request_on_stack(const Source& source,
                                               const std::vector<std::string>& overrides,
                                               const Library& library, std::string_view framework) {
-  Document document = job_document(source, overrides);
+  Document document = job_document(source, overrides, library);
   const auto named = stack_named_by(document, overrides);
   const JobDocuments documents =
       open_plan(apply_overrides(std::move(document), overrides, library));

@@ -1,4 +1,4 @@
-// What plan --export torchrec writes obeys what TorchRec accepts (core/config/torchrec_rules.h),
+// What plan --export torchrec writes obeys what TorchRec accepts (interop/torchrec/rules.h),
 // and the commands that docs/how-to/torchrec.md shows for it run.
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "command_line.h"
-#include "core/config/torchrec_rules.h"
+#include "interop/torchrec/rules.h"
 
 using namespace stepcast::cli_test;
 using Catch::Matchers::Contains;
@@ -54,7 +54,7 @@ class RuleChecker {
   void check(const std::string& name, const json& table, bool unpooled) {
     const std::string type = table.at("sharding_type");
     const std::string kernel = table.at("compute_kernel");
-    const config::TorchRecSharding* rule = config::torchrec_sharding(type);
+    const interop::TorchRecSharding* rule = interop::torchrec_sharding(type);
     expect(rule != nullptr, name, "a sharding type of TorchRec");
     if (rule == nullptr) {
       return;
@@ -69,7 +69,7 @@ class RuleChecker {
       expect(load_factor > 0 && load_factor <= 1, name, "a load factor is a share of the rows");
     }
     const auto [rows, columns] = shapes_.at(name);
-    expect(columns % config::kTorchRecColumnMultiple == 0, name, "columns of the table");
+    expect(columns % interop::kTorchRecColumnMultiple == 0, name, "columns of the table");
     if (type == "data_parallel") {
       expect(table.at("sharding_spec").is_null(), name, "no shards of copies");
       return;
@@ -106,7 +106,7 @@ class RuleChecker {
       const std::int64_t width = s.at("shard_sizes")[1];
       const std::int64_t row = s.at("shard_offsets")[0];
       area += held * width;
-      expect(width % config::kTorchRecColumnMultiple == 0, name, "columns of a shard");
+      expect(width % interop::kTorchRecColumnMultiple == 0, name, "columns of a shard");
       expect(row + held <= rows && s.at("shard_offsets")[1].get<std::int64_t>() + width <= columns,
              name, "shards lie in the table");
       std::ostringstream placement;

@@ -6,6 +6,7 @@
 
 #include "core/graph/expert_draw.h"
 #include "core/job/job.h"
+#include "core/job_split.h"
 #include "core/job/layer_split.h"
 #include "core/graph/mesh.h"
 #include "core/job/parameter_count.h"
@@ -103,18 +104,8 @@ struct TransformerShape {
 /// when a rule of core/job/job_rules.h is broken.
 TransformerShape transformer_shape(const Job& job);
 
-/// Ranks over which ZeRO shards: all replicas, or those inside one unit of a level of the fabric.
-std::int64_t shard_ranks(const Job& job);
-
-/// The algorithm of context-parallel attention, `auto` resolved. With T new and P cached tokens on
-/// N ranks, passing keys and values is hidden under compute when
-///   T >= N C N_KV e / (2 N_H BW)
-/// (C peak FLOP/s and BW bandwidth per rank, e bytes); it also moves less than passing queries when
-/// T / (T + P) >= 2 N_KV / N_H. Training: pass_kv where hidden, else all_gather (as many bytes, one
-/// start). Prefill: pass_kv where either holds, else pass_q. Decode: pass_q.
-/// Source: Yang et al., arXiv 2411.01783.
-ContextAlgorithm context_algorithm(const Job& job);
-
+using ::stepcast::context_algorithm;
+using ::stepcast::shard_ranks;
 using ::stepcast::transformer_active_parameters;
 using ::stepcast::transformer_parameters;
 

@@ -1,15 +1,10 @@
 #pragma once
 #include <vector>
 
-#include "core/config/internal/document.h"
+#include "core/config/document.h"
 #include "core/job/layers.h"
 
 namespace stepcast::config {
-
-// Bounds far beyond anything built, so that later products stay exact in 64 bits and in doubles.
-constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
-constexpr std::int64_t kWidestTable = 1 << 16;
-constexpr std::int64_t kWidest = 1 << 20;  ///< of a layer
 
 /// Embedding tables of a workload: a list of at least `least`, with names that differ.
 std::vector<EmbeddingTable> tables_from(const Value& v, std::size_t least);

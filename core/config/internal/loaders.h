@@ -1,12 +1,12 @@
 #pragma once
 #include <span>
-#include "core/config/internal/document.h"
+
+#include "core/config/foreign.h"
 
 namespace stepcast::config {
 
 // Structs from values, and back. One source file per struct family.
 
-Workload workload_from(const Value& v);
 Device device_from(const Value& v);
 /// `device` replaces what the key "device" names, when an override reached inside it.
 System system_from(const Value& v, const Library& library, const Document* device = nullptr);
@@ -43,9 +43,8 @@ JobDocuments apply_overrides(Document job, const std::vector<std::string>& overr
                              const Library& library);
 
 /// A job of ours, or what a foreign file says of one.
-Document job_document(const Source& source, const std::vector<std::string>& overrides);
-
-constexpr std::int64_t kMostDevices = 1 << 20;
+Document job_document(const Source& source, const std::vector<std::string>& overrides,
+                      const Library& library);
 
 // What a job's workload is, for parts of the job that depend on it.
 inline bool is_transformer(const Job& job) { return job.workload.transformer() != nullptr; }
@@ -71,9 +70,7 @@ void read_data_degree(const Value& job, const std::optional<Value>& parallel, Jo
 /// degrees are read one by one but not checked against each other, nor against devices and batch.
 Job read_job(const JobDocuments& documents, const Library& library, bool plan_open);
 
-// Writers build ordered JSON; `pretty` prints it with short objects and lists of numbers on one
-// line.
-using OrderedJson = nlohmann::ordered_json;
+// Writers build ordered JSON.
 OrderedJson workload_json(const Workload& w);
 OrderedJson device_json(const Device& d);
 OrderedJson system_json(const System& s);
@@ -81,7 +78,6 @@ OrderedJson plan_json(const EmbeddingPlan& p);
 OrderedJson flows_json(const std::vector<Flow>& flows);
 void add_training(OrderedJson& j, const Job& job);
 OrderedJson recompute_modules_json(const RecomputeModules& modules);
-std::string pretty(const OrderedJson& value, int indent);
 /// A number without a needless ".0".
 OrderedJson plain(double v);
 /// 64 bits in hex that name a list of ids.

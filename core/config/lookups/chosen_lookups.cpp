@@ -1,6 +1,6 @@
 #include "core/config/lookups/chosen_lookups.h"
 
-#include "core/config/internal/document.h"
+#include "core/config/document.h"
 #include "core/config/lookups/id_sink.h"
 #include "core/config/lookups/text_ids.h"
 #include "core/error.h"

@@ -1,0 +1,43 @@
+#pragma once
+#include <vector>
+
+#include "core/config/foreign.h"
+
+namespace stepcast::interop {
+
+using config::Document;
+using config::ForeignFormat;
+using config::join_path;
+using config::Json;
+using config::kByteOrderMark;
+using config::list_of;
+using config::nearest_name;
+using config::OrderedJson;
+using config::parse_json;
+using config::pretty;
+using config::read_whole_file;
+using config::shown;
+using config::Source;
+using config::suggestion;
+using config::Value;
+
+// The files of other tools that are read: one line here and one in formats.cpp each.
+
+/// Arguments of Megatron-LM's pretrain_gpt.py, one per line or in a launch script -> job.
+ForeignFormat megatron_launch_script();
+/// config.json of a Hugging Face model -> workload.
+ForeignFormat hugging_face_config();
+/// Embedding tables one a line -> job or workload.
+ForeignFormat table_list_format();
+/// Configurations of DeepRecSys -> workload.
+ForeignFormat deeprecsys_config();
+/// Table configs, planner constraints and topology of TorchRec -> job or workload.
+ForeignFormat torchrec_tables();
+/// Tables and solver of HugeCTR -> job or workload.
+ForeignFormat hugectr_tables();
+/// A ShardingPlan of TorchRec -> embedding plan.
+ForeignFormat torchrec_sharding_plan();
+/// shard_matrix and shard_strategy of HugeCTR -> embedding plan.
+ForeignFormat hugectr_sharding_plan();
+
+}  // namespace stepcast::interop

@@ -1,0 +1,265 @@
+#include "interop/frameworks/configs.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/job_split.h"
+#include "core/job/layer_split.h"
+
+namespace stepcast::interop {
+namespace {
+
+const TransformerWorkload& model_of(const Job& job) {
+  STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",
+                 job.workload.name);
+  return *job.workload.transformer();
+}
+
+struct Machines {
+  std::int64_t count, devices;
+};
+Machines machines_of(const Job& job) {
+  const std::int64_t each = std::min(job.devices, job.system.host.devices);
+  return {(job.devices + each - 1) / each, each};
+}
+
+/// Replicas that share one set of shards; context ranks, which share it too, are counted apart.
+std::int64_t sharded_over(const Job& job) {
+  return job.parallel.zero == 0 ? 1 : shard_ranks(job) / job.parallel.context;
+}
+
+const char* yes(bool flag) { return flag ? "true" : "false"; }
+
+}  // namespace
+
+std::string torchtitan_config(const Job& job) {
+  const TransformerWorkload& m = model_of(job);
+  const Parallel& p = job.parallel;
+  const Machines machines = machines_of(job);
+  const std::int64_t shards = sharded_over(job);
+  std::string t;
+  const auto line = [&t](const std::string& text) { t += text + "\n"; };
+  line(
+      fmt::format("# torchrun --nnodes {} --nproc-per-node {} -m torchtitan.train "
+                  "--job.config_file=FILE",
+                  machines.count, machines.devices));
+  line(
+      fmt::format("# flavor: dim {}, n_layers {}, n_heads {}, n_kv_heads {}, feed-forward {}, "
+                  "vocab_size {}",
+                  m.hidden, m.layers, m.heads, m.kv_heads, m.ffn_hidden, m.vocabulary));
+  if (job.formats.gradient != Format::kFp32) {
+    line("# formats.gradient: torchtitan reduces gradients in float32");
+  }
+  line("[model]");
+  line(fmt::format("name = \"{}\"", m.moe ? "deepseek_v3" : "llama3"));
+  line(fmt::format("flavor = \"{}\"", job.workload.name));
+  if (job.formats.compute == Format::kFp8) {
+    line("converters = [\"float8\"]");
+  } else if (job.formats.compute == Format::kMxfp8) {
+    line("converters = [\"mx\"]");
+  }
+  line("\n[training]");
+  // A pipeline cuts the local batch into micro-batches; otherwise gradients are accumulated.
+  const std::int64_t local =
+      p.pipeline > 1 ? job.batch.micro * job.microbatches() : job.batch.micro;
+  line(fmt::format("local_batch_size = {}", local));
+  line(fmt::format("global_batch_size = {}", job.batch.global));
+  line(fmt::format("seq_len = {}", job.batch.sequence));
+  line(fmt::format("mixed_precision_param = \"{}\"",
+                   job.formats.compute == Format::kFp32 ? "float32" : "bfloat16"));
+  line("\n[parallelism]");
+  line(fmt::format("data_parallel_replicate_degree = {}", p.data / shards));
+  line(fmt::format("data_parallel_shard_degree = {}", shards));
+  line(fmt::format("fsdp_reshard_after_forward = \"{}\"", p.zero_reshard ? "always" : "never"));
+  line(fmt::format("tensor_parallel_degree = {}", p.tensor));
+  line(fmt::format("enable_async_tensor_parallel = {}",
+                   yes(p.overlap.tensor && p.overlap.tensor_products)));
+  line(fmt::format("context_parallel_degree = {}", p.context));
+  if (p.context > 1) {
+    const bool gathers = context_algorithm(job) == ContextAlgorithm::kAllGather;
+    line(
+        fmt::format("context_parallel_rotate_method = \"{}\"", gathers ? "allgather" : "alltoall"));
+  }
+  line(fmt::format("expert_parallel_degree = {}", p.expert));
+  if (p.expert > 1) {
+    line(fmt::format("expert_tensor_parallel_degree = {}", p.expert_split().tensor));
+  }
+  line(fmt::format("pipeline_parallel_degree = {}", p.pipeline));
+  if (p.pipeline > 1) {
+    const char* schedule = p.schedule == ScheduleKind::kGpipe ? "GPipe"
+                           : p.virtual_stages > 1             ? "Interleaved1F1B"
+                                                              : "1F1B";
+    line(fmt::format("pipeline_parallel_schedule = \"{}\"", schedule));
+    line(fmt::format("pipeline_parallel_microbatch_size = {}", job.batch.micro));
+    std::vector<std::string> parts;
+    const auto ranges = split_layers(m.layers, p.pipeline * p.virtual_stages, p.pipeline_split);
+    for (const LayerRange& range : ranges) {
+      std::vector<std::string> modules;
+      if (parts.empty()) {
+        modules.emplace_back("\"tok_embeddings\"");
+      }
+      for (std::int64_t layer = range.first; layer < range.first + range.count; ++layer) {
+        modules.push_back(fmt::format("\"layers.{}\"", layer));
+      }
+      if (parts.size() + 1 == ranges.size()) {
+        modules.emplace_back("\"norm\", \"output\"");
+      }
+      parts.push_back(fmt::format("[{}]", fmt::join(modules, ", ")));
+    }
+    line(fmt::format("module_fqns_per_model_part = [{}]", fmt::join(parts, ", ")));
+  }
+  line("\n[compile]");  // asynchronous tensor parallelism is a pass of the compiler
+  line("enable = true");
+  line("components = [\"model\", \"loss\"]");
+  line("\n[activation_checkpoint]");
+  const char* mode = p.recompute.kind == RecomputeKind::kNone        ? "none"
+                     : p.recompute.kind == RecomputeKind::kSelective ? "selective"
+                                                                     : "full";
+  line(fmt::format("mode = \"{}\"", mode));
+  if (p.recompute.kind == RecomputeKind::kSelective) {
+    line("selective_ac_option = \"op\"");
+  }
+  return t;
+}
+
+std::string deepspeed_config(const Job& job) {
+  (void)model_of(job);
+  const Parallel& p = job.parallel;
+  const Machines machines = machines_of(job);
+  std::vector<std::string> keys;
+  const auto entry = [&keys](const char* key, const auto& value) {
+    keys.push_back(fmt::format("  \"{}\": {}", key, value));
+  };
+  std::vector<std::string> left;
+  entry("train_batch_size", job.batch.global);
+  entry("train_micro_batch_size_per_gpu", job.batch.micro);
+  entry("gradient_accumulation_steps", job.microbatches());
+  const Format compute = job.formats.compute;
+  entry("bf16", fmt::format("{{\"enabled\": {}}}", yes(compute == Format::kBf16)));
+  entry("fp16", fmt::format("{{\"enabled\": {}}}", yes(compute == Format::kFp16)));
+  const double bytes = bits_per_element(job.formats.gradient) / 8;
+  std::string zero = fmt::format(
+      "\"stage\": {}, \"overlap_comm\": {}, \"reduce_bucket_size\": {}", p.zero,
+      yes(p.overlap.data), static_cast<std::int64_t>(p.bucket.base() / bytes));  // in elements
+  if (p.zero == 3 && !p.zero_level.empty()) {
+    // ZeRO++ keeps a second copy of weights inside; gradients and optimizer stay sharded over all.
+    zero += fmt::format(", \"zero_hpz_partition_size\": {}", sharded_over(job));
+    left.emplace_back("shards inside a level: of weights alone (zero_hpz_partition_size)");
+  }
+  entry("zero_optimization", "{" + zero + "}");
+  entry("communication_data_type", fmt::format("\"{}\"", name_of(job.formats.gradient)));
+  if (p.tensor > 1) {
+    entry("tensor_parallel", fmt::format("{{\"autotp_size\": {}}}", p.tensor));
+  }
+  if (p.context > 1) {
+    entry("sequence_parallel_size", p.context);
+  }
+  if (p.zero == 3 && !p.zero_reshard) {
+    left.emplace_back("weights stay gathered between the passes: DeepSpeed frees them");
+  }
+  if (p.pipeline > 1) {
+    left.push_back(fmt::format("pipeline: PipelineModule(num_stages={})", p.pipeline));
+  }
+  if (p.expert > 1) {
+    left.push_back(fmt::format("experts: MoE(ep_size={})", p.expert));
+  }
+  if (p.recompute.kind != RecomputeKind::kNone) {
+    left.emplace_back("recomputation: gradient checkpointing of the model");
+  }
+  for (std::string& text : left) {
+    text = "\"" + text + "\"";
+  }
+  entry("stepcast", fmt::format("{{\"launch\": \"deepspeed --num_nodes {} --num_gpus {} TRAIN.py "
+                                "--deepspeed_config FILE\", \"in_the_program\": [{}]}}",
+                                machines.count, machines.devices, fmt::join(left, ", ")));
+  return fmt::format("{{\n{}\n}}\n", fmt::join(keys, ",\n"));
+}
+
+std::string nemo_config(const Job& job) {
+  const TransformerWorkload& m = model_of(job);
+  const Parallel& p = job.parallel;
+  const Machines machines = machines_of(job);
+  std::string y;
+  const auto line = [&y](int depth, const std::string& text) {
+    y += std::string(static_cast<std::size_t>(2 * depth), ' ') + text + "\n";
+  };
+  const auto entry = [&](int depth, const char* key, const auto& value) {
+    line(depth, fmt::format("{}: {}", key, value));
+  };
+  line(0, "# nemo llm pretrain --factory RECIPE --yaml FILE");
+  line(0, "trainer:");
+  entry(1, "num_nodes", machines.count);
+  entry(1, "devices", machines.devices);
+  line(1, "strategy:");
+  entry(2, "tensor_model_parallel_size", p.tensor);
+  entry(2, "pipeline_model_parallel_size", p.pipeline);
+  if (p.pipeline > 1) {
+    entry(2, "pipeline_dtype",
+          job.formats.compute == Format::kFp32 ? "torch.float32" : "torch.bfloat16");
+  }
+  entry(2, "virtual_pipeline_model_parallel_size",
+        p.virtual_stages > 1 ? fmt::format("{}", p.virtual_stages) : "null");
+  if (p.pipeline_split.embedding + p.pipeline_split.head > 0) {
+    entry(2, "account_for_embedding_in_pipeline_split", yes(p.pipeline_split.embedding > 0));
+    entry(2, "account_for_loss_in_pipeline_split", yes(p.pipeline_split.head > 0));
+  }
+  entry(2, "context_parallel_size", p.context);
+  entry(2, "expert_model_parallel_size", p.expert);
+  entry(2, "expert_tensor_parallel_size", p.expert_split().tensor);
+  entry(2, "sequence_parallel", yes(p.sequence_parallel && p.tensor > 1));
+  line(2, "ddp:");
+  entry(3, "use_distributed_optimizer", yes(p.zero > 0));
+  if (p.zero >= 2) {
+    entry(3, "use_megatron_fsdp", "true");
+    entry(3, "data_parallel_sharding_strategy", p.zero == 2 ? "optim_grads" : "optim_grads_params");
+  }
+  entry(3, "overlap_grad_reduce", yes(p.overlap.data));
+  entry(3, "overlap_param_gather",
+        yes(p.zero > 0 && p.overlap.data && (p.overlap.parameters || p.zero == 3)));
+  entry(3, "grad_reduce_in_fp32", yes(job.formats.gradient == Format::kFp32));
+  entry(3, "bucket_size", static_cast<std::int64_t>(p.bucket.base() / 4));
+  line(1, "plugins:");
+  entry(2, "precision", job.formats.compute == Format::kFp32 ? "32" : "bf16-mixed");
+  if (job.formats.compute == Format::kFp8) {
+    entry(2, "fp8", "hybrid");
+  }
+  line(0, "data:");
+  entry(1, "micro_batch_size", job.batch.micro);
+  entry(1, "global_batch_size", job.batch.global);
+  entry(1, "seq_length", job.batch.sequence);
+  line(0, "model:");
+  line(1, "config:");
+  entry(2, "num_layers", m.layers);
+  entry(2, "hidden_size", m.hidden);
+  entry(2, "ffn_hidden_size", m.ffn_hidden);
+  entry(2, "num_attention_heads", m.heads);
+  if (!m.mla) {
+    entry(2, "num_query_groups", m.kv_heads);
+    entry(2, "kv_channels", m.head_dim);
+  }
+  if (m.moe) {
+    entry(2, "num_moe_experts", m.moe->experts);
+    entry(2, "moe_router_topk", m.moe->per_token);
+    entry(2, "moe_ffn_hidden_size", m.moe->ffn_hidden);
+    entry(2, "moe_grouped_gemm", "true");
+    entry(2, "moe_token_dispatcher_type",
+          p.expert_dispatch == ExpertDispatch::kPerMachine ? "flex" : "alltoall");
+  }
+  entry(2, "tp_comm_overlap", yes(p.overlap.tensor && p.sequence_parallel));
+  const Recompute& r = p.recompute;
+  entry(2, "recompute_granularity",
+        r.kind == RecomputeKind::kNone        ? "null"
+        : r.kind == RecomputeKind::kSelective ? "selective"
+                                              : "full");
+  if (r.kind == RecomputeKind::kFull || r.kind == RecomputeKind::kFirstLayers) {
+    const bool all = r.kind == RecomputeKind::kFull;
+    entry(2, "recompute_method", all ? "uniform" : "block");
+    entry(2, "recompute_num_layers", all ? 1 : r.layers);
+  }
+  return y;
+}
+
+}  // namespace stepcast::interop

@@ -1,0 +1,360 @@
+#include "interop/megatron/arguments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/job/framework_traits.h"
+#include "core/job_split.h"
+#include "core/job/layer_split.h"
+
+namespace stepcast::interop {
+namespace {
+
+void add_model(const Job& job, std::vector<std::string>& a) {
+  const TransformerWorkload& m = *job.workload.transformer();
+  const auto number = [&a](const char* name, std::int64_t v) {
+    a.push_back(fmt::format("--{} {}", name, v));
+  };
+  number("num-layers", m.layers);
+  number("hidden-size", m.hidden);
+  number("ffn-hidden-size", m.ffn_hidden);
+  number("num-attention-heads", m.heads);
+  if (m.mla) {
+    a.emplace_back("--multi-latent-attention");
+    if (m.mla->q_rank > 0) {
+      number("q-lora-rank", m.mla->q_rank);
+    }
+    number("kv-lora-rank", m.mla->kv_rank);
+    number("qk-pos-emb-head-dim", m.mla->rope_dim);
+    number("qk-head-dim", m.mla->nope_dim);
+    number("v-head-dim", m.mla->v_dim);
+  } else if (m.kv_heads != m.heads) {
+    a.emplace_back("--group-query-attention");
+    number("num-query-groups", m.kv_heads);
+  }
+  if (!m.mla && m.head_dim * m.heads != m.hidden) {
+    number("kv-channels", m.head_dim);
+  }
+  if (m.moe) {
+    number("num-experts", m.moe->experts);
+    number("moe-router-topk", m.moe->per_token);
+    number("moe-ffn-hidden-size", m.moe->ffn_hidden);
+    if (m.moe->groups > 1) {
+      number("moe-router-num-groups", m.moe->groups);
+      number("moe-router-group-topk", m.moe->groups_per_token);
+    }
+    if (m.moe->shared > 0) {
+      number("moe-shared-expert-intermediate-size", m.moe->shared * m.moe->ffn_hidden);
+    }
+    if (m.moe->first_dense_layers > 0) {
+      a.push_back(fmt::format("--moe-layer-freq \"([0]*{}+[1]*{})\"", m.moe->first_dense_layers,
+                              m.layers - m.moe->first_dense_layers));
+    }
+    if (job.formats.compute != Format::kFp32 && job.formats.compute != Format::kTf32) {
+      a.emplace_back("--moe-grouped-gemm");  // its own default: one expert after another
+    }
+    if (m.moe->capacity_factor > 0) {
+      a.push_back(fmt::format("--moe-expert-capacity-factor {}", m.moe->capacity_factor));
+    }
+  }
+  number("vocab-size", m.vocabulary);
+  if (m.vocabulary % (128 * job.parallel.tensor) != 0) {  // Megatron-LM would pad to that
+    number("make-vocab-size-divisible-by", 1);
+  }
+  number("seq-length", job.batch.sequence);
+  number("max-position-embeddings", job.batch.sequence);
+  if (m.window > 0) {
+    a.push_back(fmt::format("--window-size {},0", m.window - 1));
+    if (m.full_attention_every > 0) {
+      number("window-attn-skip-freq", m.full_attention_every);
+    }
+  }
+  if (m.activation == Activation::kSwiGlu) {
+    a.emplace_back("--swiglu");
+  } else if (m.activation == Activation::kSquaredRelu) {
+    a.emplace_back("--squared-relu");
+  }
+  if (m.llama_style()) {
+    a.emplace_back("--normalization RMSNorm");
+    a.emplace_back("--position-embedding-type rope");
+    a.emplace_back("--disable-bias-linear");
+  }
+  if (!m.tied_embeddings) {
+    a.emplace_back("--untie-embeddings-and-output-weights");
+  }
+  if (!m.dropout) {  // its own default: a tenth of each
+    a.emplace_back("--attention-dropout 0.0");
+    a.emplace_back("--hidden-dropout 0.0");
+  }
+}
+
+void add_recompute(const Job& job, MegatronArguments& out) {
+  auto& a = out.arguments;
+  const Recompute& r = job.parallel.recompute;
+  switch (r.kind) {
+    case RecomputeKind::kNone:
+      break;
+    case RecomputeKind::kSelective:
+      a.emplace_back("--recompute-granularity selective");
+      break;
+    case RecomputeKind::kFull:
+      a.emplace_back("--recompute-granularity full");
+      a.emplace_back("--recompute-method uniform");
+      a.emplace_back("--recompute-num-layers 1");
+      break;
+    case RecomputeKind::kFirstLayers:
+      a.emplace_back("--recompute-granularity full");
+      a.emplace_back("--recompute-method block");
+      a.push_back(fmt::format("--recompute-num-layers {}", r.layers));
+      if (job.parallel.virtual_stages > 1) {
+        out.remarks.push_back(fmt::format(
+            "recompute: the first {} layers of a whole stage; Megatron-LM counts them in every "
+            "virtual stage",
+            r.layers));
+      }
+      break;
+  }
+}
+
+/// Streams that Megatron-LM runs kernels on start in the order of their launches with one
+/// connection, which its tensor and context parallelism rely on; FSDP's gathers need several.
+/// Blackwell and later take either. validate_args, megatron/training/arguments.py.
+void add_environment(const Job& job, MegatronArguments& out) {
+  const Parallel& p = job.parallel;
+  if (p.zero >= 2) {
+    out.environment.emplace_back("unset CUDA_DEVICE_MAX_CONNECTIONS");
+  } else if (p.tensor > 1 || p.context > 1) {
+    out.environment.emplace_back("export CUDA_DEVICE_MAX_CONNECTIONS=1");
+  }
+}
+
+/// How layers that are not dealt out equally are said: the ends count as a layer each, or the
+/// layers of every chunk are drawn, "Et|t*2|tL", which also says how many chunks a stage has.
+void add_pipeline_split(const Job& job, MegatronArguments& out) {
+  const Parallel& p = job.parallel;
+  const std::int64_t layers = job.workload.transformer()->layers;
+  const std::int64_t chunks = p.pipeline * p.virtual_stages;
+  const std::vector<LayerRange> ranges = split_layers(layers, chunks, p.pipeline_split);
+  const auto dealt_as = [&](const PipelineSplit& other) {
+    const std::vector<LayerRange> theirs = split_layers(layers, chunks, other);
+    return (layers + other.embedding + other.head) % chunks == 0 &&
+           std::equal(ranges.begin(), ranges.end(), theirs.begin(),
+                      [](const LayerRange& a, const LayerRange& b) { return a.count == b.count; });
+  };
+  for (const auto& [embedding, head] : {std::pair{0, 0}, {1, 0}, {0, 1}, {1, 1}}) {
+    if (!dealt_as({embedding, head, {}})) {
+      continue;
+    }
+    if (p.virtual_stages > 1) {
+      out.arguments.push_back(
+          fmt::format("--num-virtual-stages-per-pipeline-rank {}", p.virtual_stages));
+    }
+    if (embedding > 0) {
+      out.arguments.emplace_back("--account-for-embedding-in-pipeline-split");
+    }
+    if (head > 0) {
+      out.arguments.emplace_back("--account-for-loss-in-pipeline-split");
+    }
+    return;
+  }
+  std::string layout = "E";
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    layout += i == 0 ? "" : "|";
+    layout += ranges[i].count > 1   ? fmt::format("t*{}", ranges[i].count)
+              : ranges[i].count > 0 ? "t"
+                                    : "";
+  }
+  out.arguments.push_back(fmt::format("--pipeline-model-parallel-layout \"{}L\"", layout));
+}
+
+void add_parallel(const Job& job, MegatronArguments& out) {
+  auto& a = out.arguments;
+  const Parallel& p = job.parallel;
+  const auto degree = [&a](const char* name, std::int64_t v) {
+    a.push_back(fmt::format("--{} {}", name, v));
+  };
+  degree("tensor-model-parallel-size", p.tensor);
+  degree("pipeline-model-parallel-size", p.pipeline);
+  if (p.context > 1) {
+    degree("context-parallel-size", p.context);
+    const ContextAlgorithm algorithm = context_algorithm(job);
+    a.push_back(
+        fmt::format("--cp-comm-type {}", algorithm == ContextAlgorithm::kAllGather  ? "all_gather"
+                                         : algorithm == ContextAlgorithm::kAllToAll ? "a2a"
+                                                                                    : "p2p"));
+  }
+  if (p.expert > 1) {
+    degree("expert-model-parallel-size", p.expert);
+  }
+  if (p.pipeline > 1 && p.data > 1 && p.order != kPipelineOutside) {
+    if (p.order == kUsualOrder) {
+      a.emplace_back("--use-tp-pp-dp-mapping");
+    } else {
+      out.remarks.emplace_back("order: Megatron-LM numbers ranks tensor, context, data, pipeline");
+    }
+  }
+  if (p.sequence_parallel && p.tensor > 1) {
+    a.emplace_back("--sequence-parallel");
+  }
+  if (p.pipeline > 1) {
+    add_pipeline_split(job, out);
+  }
+  if (p.virtual_stages > 1 && !p.overlap.pipeline) {
+    a.emplace_back("--no-overlap-p2p-communication");
+  }
+  if (p.pipeline > 1 && p.schedule == ScheduleKind::kGpipe) {
+    out.remarks.emplace_back(
+        "schedule: Megatron-LM has no gpipe; it runs 1f1b, which is no slower");
+  }
+  if (p.pipeline > 1 && splits_weights(p.schedule)) {
+    out.remarks.push_back(fmt::format(
+        "schedule: Megatron-LM has no {}; it runs 1f1b, whose bubble is longer", name_of(p.schedule)));
+  }
+  if (p.expert > 1 && p.expert_dispatch == ExpertDispatch::kPerMachine) {
+    a.emplace_back("--moe-token-dispatcher-type flex");
+    a.emplace_back("--moe-flex-dispatcher-backend deepep");
+  } else if (job.workload.transformer()->moe) {  // its own default: allgather
+    a.emplace_back("--moe-token-dispatcher-type alltoall");
+  }
+  if (p.expert > 1 && job.formats.expert_dispatch) {
+    out.remarks.push_back(fmt::format("formats.expert_dispatch: no argument for tokens sent in {}",
+                                      name_of(*job.formats.expert_dispatch)));
+  }
+  if (p.expert > 1 && p.expert_tensor > 0) {
+    degree("expert-tensor-parallel-size", p.expert_tensor);
+  }
+  if (p.zero > 0 && !p.zero_level.empty()) {
+    out.remarks.push_back(fmt::format(
+        "zero: shards lie inside {}; in Megatron-LM --num-distributed-optimizer-instances says "
+        "how many copies of them there are",
+        p.zero_level));
+  }
+  if (p.zero == 1) {
+    a.emplace_back("--use-distributed-optimizer");
+  } else if (p.zero >= 2) {
+    a.emplace_back("--use-distributed-optimizer");
+    a.emplace_back("--use-megatron-fsdp");
+    a.push_back(fmt::format("--data-parallel-sharding-strategy {}",
+                            p.zero == 2 ? "optim_grads" : "optim_grads_params"));
+    a.emplace_back("--ckpt-format fsdp_dtensor");
+  }
+  if (p.bucket != Parallel{}.bucket) {
+    degree("ddp-bucket-size", static_cast<std::int64_t>(p.bucket.base() / 4));  // fp32 elements
+  }
+  if (p.overlap.data) {
+    a.emplace_back("--overlap-grad-reduce");
+    if (p.zero > 0 && (p.overlap.parameters || p.zero == 3)) {
+      a.emplace_back("--overlap-param-gather");
+    }
+  }
+  if (p.overlap.expert && p.expert > 1) {
+    const bool shares = job.workload.transformer()->moe->shared > 0;
+    if (p.expert_chunks > 1) {
+      a.emplace_back("--overlap-moe-expert-parallel-comm");
+      out.remarks.emplace_back(
+          "expert_chunks: Megatron-LM overlaps exchanges with another micro-batch, not in parts");
+    } else if (shares) {
+      a.emplace_back("--moe-shared-expert-overlap");
+    }
+  }
+  if (p.overlap.tensor && p.sequence_parallel) {
+    a.emplace_back("--tp-comm-overlap");
+    if (!p.overlap.tensor_products) {
+      a.emplace_back("--disable-tp-comm-overlap-ag");
+      a.emplace_back("--disable-tp-comm-overlap-rs");
+    }
+  }
+}
+
+void add_formats(const Job& job, MegatronArguments& out) {
+  auto& a = out.arguments;
+  switch (job.formats.compute) {
+    case Format::kBf16:
+      a.emplace_back("--bf16");
+      break;
+    case Format::kFp16:
+      a.emplace_back("--fp16");
+      break;
+    case Format::kFp8:
+      a.emplace_back("--bf16");
+      a.emplace_back("--fp8-format hybrid");
+      break;
+    case Format::kFp32:
+    case Format::kTf32:
+      break;
+    default:
+      out.remarks.push_back(
+          fmt::format("formats.compute: no argument for {}", name_of(job.formats.compute)));
+  }
+  if (job.formats.gradient == Format::kFp32 && job.formats.compute != Format::kFp32) {
+    a.emplace_back("--accumulate-allreduce-grads-in-fp32");
+  }
+  if (job.formats.gradient == Format::kBf16) {
+    a.emplace_back("--grad-reduce-in-bf16");
+  }
+  if (job.dense_optimizer == OptimizerKind::kSgd) {
+    a.emplace_back("--optimizer sgd");
+    a.emplace_back("--sgd-momentum 0");
+  } else if (job.dense_optimizer != OptimizerKind::kAdam) {
+    out.remarks.push_back(
+        fmt::format("optimizer: Megatron-LM has no {}", name_of(job.dense_optimizer)));
+  }
+  a.emplace_back(job.flash_attention ? "--attention-backend flash" : "--attention-backend unfused");
+}
+
+}  // namespace
+
+MegatronArguments megatron_arguments(const Job& job) {
+  STEPCAST_CHECK(job.workload.transformer() != nullptr, "'{}' is no transformer",
+                 job.workload.name);
+  MegatronArguments out;
+  const std::int64_t each = std::min(job.devices, job.system.host.devices);
+  if (job.devices % each == 0) {
+    out.nodes = job.devices / each;
+    out.devices_per_node = each;
+  }
+  add_environment(job, out);
+  add_parallel(job, out);
+  out.arguments.push_back(fmt::format("--micro-batch-size {}", job.batch.micro));
+  out.arguments.push_back(fmt::format("--global-batch-size {}", job.batch.global));
+  add_recompute(job, out);
+  add_model(job, out.arguments);
+  add_formats(job, out);
+  return out;
+}
+
+std::string text_of(const MegatronArguments& megatron) {
+  std::string text = "#!/usr/bin/env bash\n";
+  if (megatron.nodes > 0) {
+    text += fmt::format("#SBATCH --nodes={} --ntasks-per-node=1 --gpus-per-node={}\n",
+                        megatron.nodes, megatron.devices_per_node);
+  }
+  text += "# Data, tokenizer, learning rate and checkpoints follow as arguments of this script.\n";
+  for (const std::string& remark : megatron.remarks) {
+    text += "# " + remark + "\n";
+  }
+  for (const std::string& command : megatron.environment) {
+    text += command + "\n";
+  }
+  text += "arguments=(\n";
+  for (const std::string& argument : megatron.arguments) {
+    text += "  " + argument + "\n";
+  }
+  text += ")\n";
+  if (megatron.nodes > 0) {
+    // Under Slurm one launcher on each machine, which meet at the first.
+    text +=
+        "if [[ -n \"${SLURM_JOB_NODELIST:-}\" ]]; then\n"
+        "  export MASTER_ADDR=\"$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\"\n"
+        "fi\n";
+    text += fmt::format(
+        "${{SLURM_JOB_ID:+srun}} torchrun --nnodes {} --nproc-per-node {} --rdzv-backend c10d "
+        "--rdzv-endpoint \"${{MASTER_ADDR:-localhost}}:29500\" ",
+        megatron.nodes, megatron.devices_per_node);
+  }
+  return text + "pretrain_gpt.py \"${arguments[@]}\" \"$@\"\n";
+}
+
+}  // namespace stepcast::interop

@@ -1,0 +1,27 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "core/job/job.h"
+
+namespace stepcast::interop {
+
+/// A transformer job as arguments of Megatron-LM's pretrain_gpt.py: "--tensor-model-parallel-size
+/// 8".
+struct MegatronArguments {
+  /// Machines, and processes on each, one a device; 0 where machines are not full.
+  std::int64_t nodes = 0, devices_per_node = 0;
+  /// Of the shell that starts it: "export CUDA_DEVICE_MAX_CONNECTIONS=1".
+  std::vector<std::string> environment;
+  std::vector<std::string> arguments;
+  std::vector<std::string>
+      remarks;  ///< what Megatron-LM has no argument for, and what comes nearest
+};
+MegatronArguments megatron_arguments(const Job& job);
+
+/// Plans that break no rule of core/job/stack_rules.h leave remarks about overlaps and formats alone.
+/// A shell script that starts pretrain_gpt.py, for Slurm too; its own arguments are passed on.
+/// job_of_megatron reads it back, the devices included.
+std::string text_of(const MegatronArguments& megatron);
+
+}  // namespace stepcast::interop

@@ -1,0 +1,113 @@
+#include "interop/megatron/arguments.h"
+
+#include <catch2/catch.hpp>
+
+#include "core/config/config.h"
+#include "interop/import.h"
+#include "tests/planner/parallel_jobs.h"
+#include "workloads/transformer/shape.h"
+
+namespace stepcast::interop {
+namespace {
+
+const config::Library kOfArguments = library(STEPCAST_SOURCE_DIR);
+
+TEST_CASE("a job written as Megatron-LM's arguments is read back as it was",
+          "[interop][megatron]") {
+  const std::string more =
+      GENERATE("attention=unfused", "optimizer=sgd", "formats.gradient=bf16",
+               "formats.compute=fp16", "formats.compute=fp8", "parallel.zero=1", "parallel.zero=2",
+               "parallel.zero=3", "parallel.recompute=full", "parallel.context=2",
+               R"(parallel={"tensor": 2, "context": 2, "context_algorithm": "all_to_all"})");
+  CAPTURE(more);
+  const std::string system = "system=dgx-h100";
+  const Job job =
+      config::load_job(config::text_source("{}", "test"),
+                       {"workload=megatron-8.3b", system, "batch.global=16", "batch.micro=1",
+                        "batch.sequence=1024", "devices=8", "parallel.tensor=2", more},
+                       kOfArguments);
+  const Job again = config::load_job(
+      config::text_source(text_of(megatron_arguments(job)), "arguments"), {system}, kOfArguments);
+  CHECK(again.flash_attention == job.flash_attention);
+  CHECK(again.dense_optimizer == job.dense_optimizer);
+  CHECK(again.formats.compute == job.formats.compute);
+  CHECK(again.formats.gradient == job.formats.gradient);
+  CHECK(again.parallel.zero == job.parallel.zero);
+  CHECK(again.parallel.recompute.kind == job.parallel.recompute.kind);
+  CHECK(again.parallel.tensor == job.parallel.tensor);
+  CHECK(again.parallel.context == job.parallel.context);
+  if (job.parallel.context > 1) {
+    CHECK(again.parallel.context_algorithm == workloads::context_algorithm(job));
+  }
+}
+
+TEST_CASE("groups of experts and dispatch by machines are written for Megatron-LM",
+          "[interop][megatron]") {
+  const std::string system = "system=dgx-h100";
+  const Job job = config::load_job(
+      config::text_source("{}", "test"),
+      {"workload=mixtral-8x7b", system, "workload.moe.groups=4", "workload.moe.groups_per_token=2",
+       "batch.global=16", "batch.micro=1", "batch.sequence=1024", "devices=8", "parallel.expert=4",
+       "parallel.expert_dispatch=per_machine"},
+      kOfArguments);
+  const Job again = config::load_job(
+      config::text_source(text_of(megatron_arguments(job)), "arguments"), {system}, kOfArguments);
+  CHECK(again.parallel.expert_dispatch == ExpertDispatch::kPerMachine);
+  CHECK(again.workload.transformer()->moe->groups == 4);
+  CHECK(again.workload.transformer()->moe->groups_per_token == 2);
+}
+
+TEST_CASE("layers that stages do not share equally are written for Megatron-LM and read back",
+          "[interop][megatron]") {
+  struct Case {
+    const char* layers;
+    const char* split;
+    std::vector<std::string> said;  ///< beside the model and the degrees
+  };
+  const Case c = GENERATE(
+      Case{"30",
+           R"({"embedding": 1, "head": 1})",
+           {"--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split",
+            "--num-virtual-stages-per-pipeline-rank 2"}},
+      Case{"31", R"({"head": 1})", {"--account-for-loss-in-pipeline-split"}},
+      Case{"14", R"({"embedding": 1, "head": 1})", {"--account-for-embedding-in-pipeline-split"}},
+      // Uneven, or a heavier head: drawn, whatever was said in the job.
+      Case{"29",
+           R"({"embedding": 0, "head": 0})",
+           {"--pipeline-model-parallel-layout \"Et*3|t*4|t*4|t*4|t*4|t*4|t*3|t*3L\""}},
+      Case{"30",
+           R"({"embedding": 0, "head": 2})",
+           {"--pipeline-model-parallel-layout \"Et*4|t*4|t*4|t*4|t*4|t*4|t*4|t*2L\""}},
+      Case{"6",
+           "[0, 1, 1, 1, 1, 1, 1, 0]",
+           {"--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"}},
+      Case{"9",
+           "[0, 2, 1, 1, 1, 1, 3, 0]",
+           {"--pipeline-model-parallel-layout \"E|t*2|t|t|t|t|t*3|L\""}});
+  CAPTURE(c.layers, c.split);
+  const std::string system = "system=dgx-h100";
+  const Job job = config::load_job(
+      config::text_source("{}", "test"),
+      {"workload=megatron-8.3b", system, std::string("workload.layers=") + c.layers,
+       "batch.global=16", "batch.micro=1", "batch.sequence=1024", "devices=4",
+       "parallel.pipeline=4", "parallel.virtual_stages=2",
+       std::string("parallel.pipeline_split=") + c.split},
+      kOfArguments);
+  const std::string text = text_of(megatron_arguments(job));
+  CAPTURE(text);
+  for (const std::string& said : c.said) {
+    CHECK_THAT(text, Catch::Contains(said));
+  }
+  const Job again = config::load_job(config::text_source(text, "arguments"), {system}, kOfArguments);
+  const auto counts = [](const Job& of) {
+    std::vector<std::int64_t> all{of.parallel.virtual_stages};
+    for (const LayerRange& range : workloads::transformer_shape(of).ranges) {
+      all.push_back(range.count);
+    }
+    return all;
+  };
+  CHECK(counts(again) == counts(job));
+}
+
+}  // namespace
+}  // namespace stepcast::interop
