@@ -3,17 +3,16 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/cuda_backend.h"
 #include "cli/human.h"
 #include "cli/launch_ranks.h"
 #include "cli/output_files.h"
-#include "cli/print_prediction.h"
+#include "cli/print/report.h"
 #include "cli/progress.h"
-#include "cli/text_table.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "runtime/launch.h"
@@ -31,21 +30,32 @@ struct CalibrateCommand {
 };
 
 void print_fits(const studies::CalibrationResult& result, std::ostream& out) {
-  TextTable table({"model", "form", "rows", "median", "mean", "p90", "bias"});
-  table.left(1);
-  const auto add = [&](const FittedModels& models) {
-    for (const auto& [key, m] : models) {
-      const bool has_error = m.error.median > 0 || m.error.mean > 0;
-      table.row({key, m.form, std::to_string(m.samples), has_error ? percent(m.error.median) : "",
-                 has_error ? percent(m.error.mean) : "", has_error ? percent(m.error.p90) : "",
-                 has_error ? percent_signed(m.error.bias) : ""});
-    }
+  using Entry = std::pair<std::string, FittedModels::mapped_type>;
+  std::vector<Entry> models(result.system.device.fitted.begin(), result.system.device.fitted.end());
+  models.insert(models.end(), result.system.fitted.begin(), result.system.fitted.end());
+  const auto error = [](double FitError::*of) {
+    return [of](auto& m) {
+      const FitError& e = m.second.error;
+      return e.median > 0 || e.mean > 0 ? share(e.*of) : empty_cell();
+    };
   };
-  add(result.system.device.fitted);
-  add(result.system.fitted);
   out << fmt::format("{} training jobs measured; errors are those of jobs held out of each fit\n\n",
                      result.configurations);
-  table.print(out);
+  table_of("models", "",
+           Columns<Entry>{{"model", "", &Entry::first},
+                          {"form", "", [](auto& m) { return m.second.form; }, kLeft},
+                          {"rows", "", [](auto& m) { return m.second.samples; }},
+                          {"median", "", error(&FitError::median)},
+                          {"mean", "", error(&FitError::mean)},
+                          {"p90", "", error(&FitError::p90)},
+                          {"bias", "",
+                           [](auto& m) {
+                             const FitError& e = m.second.error;
+                             return e.median > 0 || e.mean > 0 ? signed_share(e.bias)
+                                                               : empty_cell();
+                           }}},
+           models)
+      .print_text(out);
   const auto [core, exchange] = studies::paces_met(result.system);
   if (core.high > 1 || exchange.high > 1) {
     out << fmt::format(
@@ -58,31 +68,29 @@ void print_fits(const studies::CalibrationResult& result, std::ostream& out) {
 /// What no op shows: copies, launches, collectives of one device.
 std::string facts_json(const runtime::calibration::DeviceSweep& sweep) {
   const auto& f = sweep.facts;
-  nlohmann::ordered_json json{{"device", f.name},
-                              {"versions", f.versions},
-                              {"memory_bytes", f.memory.base()},
-                              {"l2_bytes", f.l2.base()},
-                              {"multiprocessors", f.multiprocessors},
-                              {"copy_bytes_per_s", f.copy.base()},
-                              {"launch_s", f.launch},
-                              {"kernel_gap_s", f.kernel_gap},
-                              {"graph_node_s", f.graph_node.base()},
-                              {"ops", sweep.samples.size()},
-                              {"left_out", sweep.left_out},
-                              {"transfers", nlohmann::ordered_json::array()},
-                              {"attention", nlohmann::ordered_json::array()},
-                              {"refused", nlohmann::ordered_json::array()}};
+  Json json{{"device", f.name},
+            {"versions", f.versions},
+            {"memory_bytes", f.memory.base()},
+            {"l2_bytes", f.l2.base()},
+            {"multiprocessors", f.multiprocessors},
+            {"copy_bytes_per_s", f.copy.base()},
+            {"launch_s", f.launch},
+            {"kernel_gap_s", f.kernel_gap},
+            {"graph_node_s", f.graph_node.base()},
+            {"ops", sweep.samples.size()},
+            {"left_out", sweep.left_out},
+            {"transfers", Json::array()},
+            {"attention", Json::array()},
+            {"refused", Json::array()}};
   for (const auto& t : f.transfers) {
     json["transfers"].push_back(
         {{"path", t.path}, {"bytes", t.bytes}, {"median_s", t.median.base()}});
   }
   for (const auto& a : sweep.attention) {
-    json["attention"].push_back(
-        {{"case", a.what},
-         {"own_s", a.own.base()},
-         {"cudnn_s",
-          a.why_not.empty() ? nlohmann::ordered_json(a.cudnn.base()) : nlohmann::ordered_json()},
-         {"reason", a.why_not}});
+    json["attention"].push_back({{"case", a.what},
+                                 {"own_s", a.own.base()},
+                                 {"cudnn_s", a.why_not.empty() ? Json(a.cudnn.base()) : Json()},
+                                 {"reason", a.why_not}});
   }
   for (const auto& [what, why] : sweep.refused) {
     json["refused"].push_back({{"case", what}, {"reason", why}});
@@ -127,9 +135,7 @@ int measure(const CalibrateCommand& options, const System& emulated, const Conte
   calibrate_options.emulate = options.emulate.empty() ? nullptr : &emulated;
   calibrate_options.traces = options.traces;
   calibrate_options.date = today();
-  calibrate_options.progress = [&](double done, const std::string& what) {
-    progress.update(done, 1, what);
-  };
+  calibrate_options.progress = std::ref(progress);
   const studies::CalibrationResult result =
       options.backend == "cuda" ? measure_cuda(options, calibrate_options, context, session)
                                 : studies::calibrate_cpu(calibrate_options, session);

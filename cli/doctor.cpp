@@ -4,12 +4,10 @@
 
 #include <functional>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "cli/print_prediction.h"
+#include "cli/print/report.h"
 #include "cli/run_command.h"
-#include "cli/text_table.h"
 #include "cli/version.h"
 #include "core/config/config.h"
 #include "core/error.h"
@@ -113,47 +111,36 @@ std::vector<Part> all_parts(const Context& context) {
   return parts;
 }
 
-void print_text(const std::vector<Part>& parts, std::ostream& out) {
-  out << version_report() << '\n';
-  TextTable table({"part", "state", "found"});
-  table.left(1);
-  table.left(2);
-  for (const Part& p : parts) {
-    table.row({p.name, p.found ? "found" : "missing", p.found ? p.detail : ""});
-  }
-  table.print(out);
+Report report_of(const std::vector<Part>& parts, OutputFormat format) {
+  Report report(format);
+  report.line(version_report());
+  report.fact("build", {{"compiler", kCompiler},
+                        {"type", kBuildType},
+                        {"libraries", kLinked},
+                        {"modules", kBuiltModules}});
+  report.add(table_of("parts", "",
+                      Columns<Part>{{"name", "part", &Part::name},
+                                    {"found", "state",
+                                     [](auto& p) {
+                                       return Cell{p.found ? "found" : "missing", p.found};
+                                     },
+                                     kLeft},
+                                    {"detail", "found",
+                                     [](auto& p) {
+                                       return Cell{p.found ? p.detail : "", p.detail};
+                                     },
+                                     kLeft},
+                                    {"gives", "", &Part::gives, kInJson | kInCsv},
+                                    {"remedy", "", [](auto& p) { return p.found ? "" : p.remedy; },
+                                     kInJson | kInCsv}},
+                      parts));
   for (const Part& p : parts) {
     if (!p.found) {
-      out << fmt::format("\n{} would give: {}\n  missing: {}\n  remedy: {}\n", p.name, p.gives,
-                         p.detail, p.remedy);
+      report.line(fmt::format("\n{} would give: {}\n  missing: {}\n  remedy: {}", p.name, p.gives,
+                              p.detail, p.remedy));
     }
   }
-}
-
-nlohmann::ordered_json as_json(const std::vector<Part>& parts) {
-  nlohmann::ordered_json j;
-  j["stepcast"] = provenance_json();
-  j["build"] = {{"compiler", kCompiler},
-                {"type", kBuildType},
-                {"libraries", kLinked},
-                {"modules", kBuiltModules}};
-  j["parts"] = nlohmann::ordered_json::array();
-  for (const Part& p : parts) {
-    j["parts"].push_back({{"name", p.name},
-                          {"found", p.found},
-                          {"detail", p.detail},
-                          {"gives", p.gives},
-                          {"remedy", p.found ? "" : p.remedy}});
-  }
-  return j;
-}
-
-void print_csv(const std::vector<Part>& parts, std::ostream& out) {
-  out << csv_line({"name", "found", "detail", "gives", "remedy"});
-  for (const Part& p : parts) {
-    out << csv_line(
-        {p.name, p.found ? "true" : "false", p.detail, p.gives, p.found ? "" : p.remedy});
-  }
+  return report;
 }
 
 }  // namespace
@@ -168,20 +155,8 @@ void add_doctor(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "doctor", "What is installed, found and missing, and what each missing part would give");
   add_format_option(*command, *format);
-  command->callback([format, &context] {
-    const std::vector<Part> parts = all_parts(context);
-    switch (*format) {
-      case OutputFormat::kText:
-        print_text(parts, std::cout);
-        break;
-      case OutputFormat::kJson:
-        std::cout << as_json(parts).dump(2) << '\n';
-        break;
-      case OutputFormat::kCsv:
-        print_csv(parts, std::cout);
-        break;
-    }
-  });
+  command->callback(
+      [format, &context] { report_of(all_parts(context), *format).print(std::cout); });
 }
 
 }  // namespace stepcast::cli

@@ -8,7 +8,7 @@
 
 #include "cli/data_table.h"
 #include "cli/human.h"
-#include "cli/print_prediction.h"
+#include "cli/print/report.h"
 
 namespace stepcast::cli {
 namespace {
@@ -38,28 +38,21 @@ std::string verdict(const DriftReport& r, bool pays) {
 }
 
 DataTable summary(const DriftReport& r) {
-  DataTable t("drift", "the plan under the access it was made for, and under that of now",
-              {{"fact", "", true}, {"value"}});
-  t.as_object();
+  Facts t("drift", "the plan under the access it was made for, and under that of now");
   const studies::ReplanReport& next = r.replan;
-  t.row({name_cell("step_then_s", "step then"), cell(Seconds(r.step_then))});
-  t.row({name_cell("step_now_s", "step now"), cell(Seconds(r.step_now))});
-  t.row({name_cell("change", "change"), share(r.step_now / r.step_then - 1)});
-  t.row({name_cell("replanned_step_s", "step now with a new plan"),
-         cell(Seconds(next.plan.predicted_step))});
-  t.row({name_cell("saved_s", "saved per step"), cell(Seconds(r.saved()))});
-  t.row({name_cell("searched_then_step_s", "step then with a new plan"),
-         cell(Seconds(r.searched_then))});
-  t.row({name_cell("saved_by_searching_s", "saved per step without drift, by searching again"),
-         cell(Seconds(r.saved_by_searching()))});
-  const auto bytes = static_cast<double>(next.migration.bytes);
-  t.row(
-      {name_cell("migrated_bytes", "to move for it"), {human(Bytes(bytes)), next.migration.bytes}});
-  t.row({name_cell("migration_s", "time to move, nothing else running"),
-         cell(Seconds(next.migration.seconds))});
+  t.add("step_then_s", "step then", Seconds(r.step_then));
+  t.add("step_now_s", "step now", Seconds(r.step_now));
+  t.add("change", "change", share(r.step_now / r.step_then - 1));
+  t.add("replanned_step_s", "step now with a new plan", Seconds(next.plan.predicted_step));
+  t.add("saved_s", "saved per step", Seconds(r.saved()));
+  t.add("searched_then_step_s", "step then with a new plan", Seconds(r.searched_then));
+  t.add("saved_by_searching_s", "saved per step without drift, by searching again",
+        Seconds(r.saved_by_searching()));
+  t.add("migrated_bytes", "to move for it", bytes_cell(next.migration.bytes));
+  t.add("migration_s", "time to move, nothing else running", Seconds(next.migration.seconds));
   const bool pays = next.migration.bytes > 0 && std::isfinite(next.steps_to_pay());
-  t.row({name_cell("steps_to_pay", "steps until that is earned back"),
-         pays ? cell(next.steps_to_pay()) : empty_cell()});
+  t.add("steps_to_pay", "steps until that is earned back",
+        pays ? cell(next.steps_to_pay()) : empty_cell());
   t.note(verdict(r, pays));
   return t;
 }

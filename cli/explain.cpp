@@ -11,7 +11,7 @@
 #include "cli/command.h"
 #include "cli/data_table.h"
 #include "cli/human.h"
-#include "cli/print_prediction.h"
+#include "cli/print/report.h"
 #include "cli/recordings.h"
 #include "cli/replan.h"
 #include "core/error.h"

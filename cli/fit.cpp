@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/command.h"
-#include "cli/data_table.h"
 #include "cli/human.h"
 #include "cli/output_files.h"
-#include "cli/print_prediction.h"
+#include "cli/print/report.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "models/kernels/transfer.h"
@@ -69,78 +68,73 @@ System base_of(const FitCommand& options, const Context& context) {
   return base;
 }
 
-DataTable models_table(const studies::FitDataResult& result) {
-  DataTable table("models", "held-out errors",
-                  {{"model", "", true},
-                   {"form", "", true},
-                   {"rows"},
-                   {"skipped"},
-                   {"points"},
-                   {"median"},
-                   {"mean"},
-                   {"p90"},
-                   {"worst"},
-                   {"bias"},
-                   {"stack", "", true}});
-  for (const auto* lines : {&result.kernels, &result.collectives}) {
-    for (const studies::FittedLine& l : *lines) {
-      const FitError& e = l.model.error;
-      table.row({cell(l.key), cell(l.model.form), cell(l.used), cell(l.skipped),
-                 cell(static_cast<std::int64_t>(l.model.points.size())), share(e.median),
-                 share(e.mean), share(e.p90), share(e.worst), share(e.bias), cell(l.stack)});
-    }
+/// Errors of rows that a fit has not seen, of the `fit` of a row.
+template <class Row, class Fit>
+void add_errors(Columns<Row>& columns, Fit fit) {
+  using E = FitError;
+  for (const auto& [name, of] :
+       {std::pair("median", &E::median), std::pair("mean", &E::mean), std::pair("p90", &E::p90),
+        std::pair("worst", &E::worst), std::pair("bias", &E::bias)}) {
+    columns.emplace_back(name, "", [=, of = of](const Row& r) {
+      const std::optional<E> error = fit(r);
+      return error ? share((*error).*of) : empty_cell();
+    });
   }
-  return table;
+}
+
+DataTable models_table(const studies::FitDataResult& result) {
+  using L = studies::FittedLine;
+  Columns<L> columns{{"model", "", &L::key, kLeft},
+                     {"form", "", [](auto& l) { return l.model.form; }, kLeft},
+                     {"rows", "", &L::used},
+                     {"skipped", "", &L::skipped},
+                     {"points", "", [](auto& l) { return l.model.points.size(); }}};
+  add_errors(columns, [](const L& l) { return std::optional(l.model.error); });
+  columns.emplace_back("stack", "", &L::stack, kLeft);
+  std::vector<L> lines = result.kernels;
+  lines.insert(lines.end(), result.collectives.begin(), result.collectives.end());
+  return table_of("models", "held-out errors", columns, lines);
 }
 
 DataTable skipped_table(const std::vector<studies::SkippedRow>& rows) {
-  DataTable table("skipped", "rows not used", {{"place", "", true}, {"reason", "", true}});
-  for (const studies::SkippedRow& r : rows) {
-    table.row({cell(r.place), cell(r.reason)});
-  }
+  using R = studies::SkippedRow;
+  DataTable table =
+      table_of("skipped", "rows not used",
+               Columns<R>{{"place", "", &R::place}, {"reason", "", &R::reason, kLeft}}, rows,
+               kInText | kInJson);
   table.limit(10);
   return table;
 }
 
 void print(const FitCommand& options, const studies::FitDataResult& result) {
-  const DataTable models = models_table(result);
-  const DataTable skipped = skipped_table(result.skipped);
-  if (options.format == OutputFormat::kCsv) {
-    models.print_csv(std::cout);
-    return;
+  Report report(options.format);
+  report.facts({{"device", result.system.device.name},
+                {"system", result.system.name},
+                {"out", options.out}});
+  report.add(models_table(result));
+  report.list("files");
+  for (const auto& f : result.files) {
+    report.item("files", {{"path", f.path}, {"sha256", f.sha256}, {"rows", f.rows}});
   }
-  if (options.format == OutputFormat::kJson) {
-    nlohmann::ordered_json files = nlohmann::ordered_json::array();
-    for (const auto& f : result.files) {
-      files.push_back({{"path", f.path}, {"sha256", f.sha256}, {"rows", f.rows}});
-    }
-    const nlohmann::ordered_json document = {{"stepcast", provenance_json()},
-                                             {"device", result.system.device.name},
-                                             {"system", result.system.name},
-                                             {"out", options.out},
-                                             {"models", models.json()},
-                                             {"files", files},
-                                             {"other_devices", result.other_devices},
-                                             {"other_stacks", result.other_stacks},
-                                             {"stand_ins", result.stand_ins},
-                                             {"skipped", skipped.json()}};
-    std::cout << document.dump(2) << '\n';
-    return;
-  }
-  models.print_text(std::cout);
+  report.facts({{"other_devices", result.other_devices},
+                {"other_stacks", result.other_stacks},
+                {"stand_ins", result.stand_ins}});
   if (!result.skipped.empty()) {
-    std::cout << '\n';
-    skipped.print_text(std::cout);
+    report.line();
   }
-  const auto left_out = [](std::int64_t rows, const char* why) {
+  if (!result.skipped.empty() || options.format == OutputFormat::kJson) {
+    report.add(skipped_table(result.skipped));
+  }
+  report.line();
+  for (const auto& [rows, why] :
+       {std::pair(result.other_devices, "were taken on other devices"),
+        std::pair(result.other_stacks, "are of another stack than --stack"),
+        std::pair(result.stand_ins, "are of kernels that only stand in for an op kind")}) {
     if (rows > 0) {
-      std::cout << fmt::format("{} rows {}\n", rows, why);
+      report.line(fmt::format("{} rows {}", rows, why));
     }
-  };
-  std::cout << '\n';
-  left_out(result.other_devices, "were taken on other devices");
-  left_out(result.other_stacks, "are of another stack than --stack");
-  left_out(result.stand_ins, "are of kernels that only stand in for an op kind");
+  }
+  report.print(std::cout);
 }
 
 int fit_data(const FitCommand& options, const Context& context) {
@@ -161,6 +155,58 @@ int fit_data(const FitCommand& options, const Context& context) {
   return 0;
 }
 
+/// What was fitted; what the base had and kept is told apart.
+DataTable models_table(const studies::FitTracesResult& result) {
+  using Entry = std::pair<std::string, FittedModels::mapped_type>;
+  std::vector<Entry> fitted;
+  for (const auto* models : {&result.system.device.fitted, &result.system.fitted}) {
+    std::copy_if(models->begin(), models->end(), std::back_inserter(fitted), [&](const auto& m) {
+      return std::find(result.kept.begin(), result.kept.end(), m.first) == result.kept.end();
+    });
+  }
+  Columns<Entry> columns{{"model", "", &Entry::first},
+                         {"form", "", [](auto& m) { return m.second.form; }, kLeft},
+                         {"rows", "", [](auto& m) { return m.second.samples; }}};
+  add_errors(columns, [](const Entry& m) {  // nothing is left to hold out of a single row
+    return m.second.samples > 1 ? std::optional(m.second.error) : std::nullopt;
+  });
+  return table_of("models", "held-out errors", columns, fitted);
+}
+
+DataTable traces_table(const studies::FitTracesResult& result) {
+  using T = studies::FittedTrace;
+  DataTable traces = table_of("traces", "traces",
+                              Columns<T>{{"trace", "", &T::folder},
+                                         {"workload", "", &T::workload, kLeft},
+                                         {"ranks", "", &T::ranks},
+                                         {"steps", "", &T::steps},
+                                         {"used", "", &T::used_steps},
+                                         {"hash", "", &T::hash}},
+                              result.traces, kInText | kInJson);
+  if (std::any_of(result.traces.begin(), result.traces.end(),
+                  [](const T& t) { return t.used_steps < t.steps; })) {
+    traces.note(
+        "Used is the quieter half of the steps: those no longer than their median. `compare` takes "
+        "medians over all steps, at the pace each core had then; rows here are all at one pace.");
+  }
+  return traces;
+}
+
+DataTable unexplained_table(const studies::FitTracesResult& result) {
+  using U = studies::Unexplained;
+  DataTable table = table_of(
+      "unexplained", "records not used",
+      Columns<U>{
+          {"reason", "", &U::reason},
+          {"name", "", [](auto& u) { return short_name(u.name); }, kLeft},
+          {"count", "", &U::count},
+          {"share", "share of time",
+           [&](auto& u) { return share(result.seconds > 0 ? u.seconds / result.seconds : 0); }}},
+      result.unexplained, kInText | kInJson);
+  table.limit(20);
+  return table;
+}
+
 int fit_traces(const FitCommand& options, const Context& context) {
   studies::FitTracesOptions fit;
   fit.device = options.device;
@@ -174,72 +220,33 @@ int fit_traces(const FitCommand& options, const Context& context) {
   const std::vector<fs::path> folders(options.inputs.begin(), options.inputs.end());
   const studies::FitTracesResult result = studies::fit_traces(folders, fit);
   write_output(options.out, config::system_to_json(result.system));
-  DataTable table("models", "held-out errors",
-                  {{"model", "", true},
-                   {"form", "", true},
-                   {"rows"},
-                   {"median"},
-                   {"mean"},
-                   {"p90"},
-                   {"worst"},
-                   {"bias"}});
-  for (const auto* models : {&result.system.device.fitted, &result.system.fitted}) {
-    for (const auto& [key, m] : *models) {
-      if (std::find(result.kept.begin(), result.kept.end(), key) != result.kept.end()) {
-        continue;
-      }
-      const bool held_out = m.samples > 1;  // nothing is left to hold out of a single row
-      const auto error = [held_out](double e) { return held_out ? share(e) : empty_cell(); };
-      table.row({cell(key), cell(m.form), cell(m.samples), error(m.error.median),
-                 error(m.error.mean), error(m.error.p90), error(m.error.worst),
-                 error(m.error.bias)});
-    }
+  Report report(options.format);
+  report.facts({{"device", result.system.device.name},
+                {"system", result.system.name},
+                {"out", options.out}});
+  const bool json = options.format == OutputFormat::kJson;
+  if (json) {  // programs get the models first
+    report.add(models_table(result));
   }
-  DataTable traces(
-      "traces", "traces",
-      {{"trace", "", true}, {"workload", "", true}, {"ranks"}, {"steps"}, {"used"}, {"hash"}});
-  for (const studies::FittedTrace& t : result.traces) {
-    traces.row({cell(t.folder), cell(t.workload), cell(t.ranks), cell(t.steps), cell(t.used_steps),
-                cell(t.hash)});
+  report.add(traces_table(result));
+  report.line();
+  if (!json) {
+    report.add(models_table(result));
+    report.line();
   }
-  DataTable unexplained(
-      "unexplained", "records not used",
-      {{"reason", "", true}, {"name", "", true}, {"count"}, {"share", "share of time"}});
-  for (const studies::Unexplained& u : result.unexplained) {
-    unexplained.row({cell(u.reason), short_name(u.name), cell(u.count),
-                     share(result.seconds > 0 ? u.seconds / result.seconds : 0)});
+  report.fact("kept", result.kept);
+  if (json || !result.unexplained.empty()) {
+    report.add(unexplained_table(result));
+    report.line();
   }
-  unexplained.limit(20);
-  if (std::any_of(result.traces.begin(), result.traces.end(),
-                  [](const studies::FittedTrace& t) { return t.used_steps < t.steps; })) {
-    traces.note(
-        "Used is the quieter half of the steps: those no longer than their median. `compare` takes "
-        "medians over all steps, at the pace each core had then; rows here are all at one pace.");
+  if (!result.kept.empty()) {
+    report.line(fmt::format("kept as the base has them: {}", fmt::join(result.kept, ", ")));
   }
-  if (options.format == OutputFormat::kJson) {
-    const nlohmann::ordered_json document = {
-        {"stepcast", provenance_json()}, {"device", result.system.device.name},
-        {"system", result.system.name},  {"out", options.out},
-        {"models", table.json()},        {"traces", traces.json()},
-        {"kept", result.kept},           {"unexplained", unexplained.json()},
-        {"warnings", result.warnings}};
-    std::cout << document.dump(2) << '\n';
-  } else if (options.format == OutputFormat::kCsv) {
-    table.print_csv(std::cout);
-  } else {
-    for (const DataTable* t : {&traces, &table, &unexplained}) {
-      if (t != &unexplained || !result.unexplained.empty()) {
-        t->print_text(std::cout);
-        std::cout << '\n';
-      }
-    }
-    if (!result.kept.empty()) {
-      std::cout << fmt::format("kept as the base has them: {}\n", fmt::join(result.kept, ", "));
-    }
-    for (const std::string& w : result.warnings) {
-      std::cout << fmt::format("warning: {}\n", w);
-    }
+  report.fact("warnings", result.warnings);
+  for (const std::string& w : result.warnings) {
+    report.line("warning: " + w);
   }
+  report.print(std::cout);
   return 0;
 }
 
@@ -269,22 +276,17 @@ int transfer(const FitCommand& options, const Context& context) {
     }
     write_output(options.out, system_text(options, system));
   }
-  DataTable table("models", "constants",
-                  {{"model", "", true}, {"form", "", true}, {"log sigma"}, {"source", "", true}});
-  for (const auto& [key, m] : models) {
-    table.row({cell(key), cell(m.form), share(m.log_sigma), cell(m.source)});
-  }
-  if (options.format == OutputFormat::kJson) {
-    const nlohmann::ordered_json document = {{"stepcast", provenance_json()},
-                                             {"from", options.transfer},
-                                             {"out", options.out},
-                                             {"models", table.json()}};
-    std::cout << document.dump(2) << '\n';
-  } else if (options.format == OutputFormat::kCsv) {
-    table.print_csv(std::cout);
-  } else {
-    table.print_text(std::cout);
-  }
+  using Entry = std::pair<std::string, FittedModels::mapped_type>;
+  Report report(options.format);
+  report.facts({{"from", options.transfer}, {"out", options.out}});
+  report.add(
+      table_of("models", "constants",
+               Columns<Entry>{{"model", "", &Entry::first},
+                              {"form", "", [](auto& m) { return m.second.form; }, kLeft},
+                              {"log sigma", "", [](auto& m) { return share(m.second.log_sigma); }},
+                              {"source", "", [](auto& m) { return m.second.source; }, kLeft}},
+               std::vector<Entry>(models.begin(), models.end())));
+  report.print(std::cout);
   return 0;
 }
 

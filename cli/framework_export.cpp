@@ -44,9 +44,9 @@ std::vector<std::string> framework_names() {
 TrainingStack framework_named(const std::string& name) { return known_framework(name).stack; }
 
 std::string defaults_of(const std::string& framework, const std::string& exported) {
-  const std::string name =
-      framework.empty() ? exported.substr(0, std::min(exported.find('='), exported.size()))
-                        : framework;
+  const std::string name = framework.empty()
+                               ? exported.substr(0, std::min(exported.find('='), exported.size()))
+                               : framework;
   const auto names = framework_names();
   const bool known = std::find(names.begin(), names.end(), name) != names.end();
   return known ? known_framework(name).defaults : std::string();

@@ -19,7 +19,8 @@ FrameworkExport framework_export(const std::string& text);
 /// Names that `--for` and `--export` take.
 std::vector<std::string> framework_names();
 TrainingStack framework_named(const std::string& name);
-/// The stack whose defaults plans have `--for` a framework, or to be `--export`ed to it; "" of none.
+/// The stack whose defaults plans have `--for` a framework, or to be `--export`ed to it; "" of
+/// none.
 std::string defaults_of(const std::string& framework, const std::string& exported);
 
 /// The plan as a file of the framework.

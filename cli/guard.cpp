@@ -6,7 +6,7 @@
 #include "cli/guard_report.h"
 #include "cli/human.h"
 #include "cli/output_files.h"
-#include "cli/print_prediction.h"
+#include "cli/print/report.h"
 #include "cli/version.h"
 #include "core/config/baseline.h"
 #include "core/error.h"
@@ -23,22 +23,13 @@ int update(const GuardCommand& options, const std::vector<studies::RunSamples>& 
   // What a single repeat of the first run would be told.
   const studies::GuardResult self =
       studies::guard(baseline, studies::make_baseline({samples.data(), 1}, version, &baseline));
-  if (format == OutputFormat::kJson) {
-    std::cout << nlohmann::ordered_json{{"stepcast", provenance_json()},
-                                        {"baseline", options.update},
-                                        {"runs", samples.size()},
-                                        {"steps", baseline.steps},
-                                        {"guard", guard_json(self)}}
-                     .dump(2)
-              << '\n';
-    return 0;
-  }
-  std::cout << fmt::format("baseline of {} runs, {} ops, written to {}\n", samples.size(),
-                           baseline.ops.size(), options.update);
-  if (format == OutputFormat::kText) {
-    std::cout << "the first run against it: ";
-    print_guard(self, std::cout);
-  }
+  Report report(format);
+  report.facts({{"baseline", options.update}, {"runs", samples.size()}, {"steps", baseline.steps}});
+  report.line(fmt::format("baseline of {} runs, {} ops, written to {}", samples.size(),
+                          baseline.ops.size(), options.update));
+  report.text("the first run against it: ");
+  add_guard(self, report.section("guard"));
+  report.print(std::cout);
   return 0;
 }
 
@@ -119,21 +110,10 @@ int guard(const GuardCommand& options, const std::vector<std::string>& names,
   if (!options.markdown.empty()) {
     write_output(options.markdown, guard_markdown(result));
   }
-  switch (format) {
-    case OutputFormat::kText:
-      print_guard(result, std::cout);
-      break;
-    case OutputFormat::kJson:
-      std::cout << nlohmann::ordered_json{{"stepcast", provenance_json()},
-                                          {"baseline", options.baseline},
-                                          {"guard", guard_json(result)}}
-                       .dump(2)
-                << '\n';
-      break;
-    case OutputFormat::kCsv:
-      print_guard_csv(result, std::cout);
-      break;
-  }
+  Report report(format);
+  report.fact("baseline", options.baseline);
+  add_guard(result, report.section("guard"));
+  report.print(std::cout);
   switch (result.verdict()) {
     case studies::GuardResult::Verdict::kPass:
       return 0;

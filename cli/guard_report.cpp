@@ -8,7 +8,6 @@
 
 #include "cli/human.h"
 #include "cli/terminal_text.h"
-#include "cli/text_table.h"
 
 namespace stepcast::cli {
 namespace {
@@ -162,119 +161,120 @@ std::string message(const GuardedTime& t) {
       percent(t.noise), percent(t.share));
 }
 
+/// Times people read: those that moved; programs get all.
+DataTable times_table(const GuardResult& r, const char* heading, bool GuardedTime::*chosen) {
+  std::vector<GuardedTime> times = r.times;
+  if (chosen != nullptr) {
+    std::erase_if(times, [chosen](const GuardedTime& t) { return !(t.*chosen); });
+  }
+  using T = GuardedTime;
+  return table_of(
+      "times", heading,
+      Columns<T>{
+          {"op", "", [](auto& t) { return short_name(t.name); }},
+          {"kind", "", &T::kind, kLeft},
+          {"phase", "", &T::phase, kLeft},
+          {"before_s", "before", &T::before},
+          {"after_s", "after", &T::after},
+          {"plain_change", "change", [](auto& t) { return signed_share(plain_change(t)); }},
+          {"change", "beyond the common change", [](auto& t) { return signed_share(t.change); }},
+          {"noise", "", [](auto& t) { return share(t.noise); }},
+          {"detects", "", &T::detects, kInJson},
+          {"share_of_regression", "share of the regression",
+           [](auto& t) {
+             return Cell{share_of(t), t.share};
+           }},
+          {"regressed", "", &T::regressed, kInJson},
+          {"improved", "", &T::improved, kInJson}},
+      times, chosen == nullptr ? kInJson : kInText);
+}
+
+DataTable structure_table(const GuardResult& r) {
+  using S = StructureChange;
+  return table_of("structure", "\nstructure",
+                  Columns<S>{{"what", "", &S::what},
+                             {"op", "", [](auto& s) { return short_name(s.name); }, kLeft},
+                             {"kind", "", &S::kind, kInJson},
+                             {"phase", "", &S::phase},
+                             {"before", "", &S::before},
+                             {"after", "", &S::after},
+                             {"runs", "in",
+                              [](auto& s) {
+                                return Cell{s.runs.empty() ? "all" : s.runs, s.runs};
+                              },
+                              some_runs_only(r) ? kInText | kInJson : kInJson}},
+                  r.structure, kInText | kInJson);
+}
+
+/// Structure and times in one table.
+DataTable changes_table(const GuardResult& r) {
+  DataTable table("guard", "",
+                  {{"what"},
+                   {"op"},
+                   {"kind"},
+                   {"phase"},
+                   {"before"},
+                   {"after"},
+                   {"change"},
+                   {"noise"},
+                   {"detects"},
+                   {"share_of_regression"},
+                   {"regressed"},
+                   {"plain_change"},
+                   {"runs"}},
+                  kInCsv);
+  const Cell none = empty_cell();
+  for (const StructureChange& s : r.structure) {
+    table.row({code(s.what), code(s.name), code(s.kind), code(s.phase), code(s.before),
+               code(s.after), none, none, none, none, code(true), none, code(s.runs)});
+  }
+  for (const GuardedTime& t : r.times) {
+    table.row({code("time"), code(t.name), code(t.kind), code(t.phase), cell(t.before),
+               cell(t.after), code(t.change), code(t.noise), code(t.detects), code(t.share),
+               code(t.regressed), code(plain_change(t)), none});
+  }
+  return table;
+}
+
 }  // namespace
 
-void print_guard(const GuardResult& r, std::ostream& out) {
-  out << verdict(r) << '\n';
-  if (!r.structure.empty()) {
-    out << "\nstructure\n";
-    std::vector<std::string> heading{"what", "op", "phase", "before", "after"};
-    if (some_runs_only(r)) {
-      heading.emplace_back("in");
-    }
-    TextTable table(heading);
-    table.left(1);
-    for (const StructureChange& s : r.structure) {
-      std::vector<std::string> row{s.what, short_text(s.name), s.phase, s.before, s.after};
-      if (heading.size() > row.size()) {
-        row.push_back(s.runs.empty() ? "all" : s.runs);
-      }
-      table.row(row);
-    }
-    table.print(out);
+void add_guard(const GuardResult& r, Report& report) {
+  report.line(verdict(r));
+  report.facts({{"pass", r.pass()},
+                {"verdict", word_of(r.verdict())},
+                {"judged_times", r.judged_times},
+                {"common_change", r.common_change},
+                {"false_alarms", r.false_alarms}});
+  const auto power = [](double v) { return v < kNever ? Json(v) : Json(); };
+  report.fact("power", {{"share_of_cases", 0.95},
+                        {"one_op", power(r.power.one_op)},
+                        {"bluntest_op", power(r.power.worst_op)},
+                        {"all_ops_together", power(r.power.all_ops)},
+                        {"step", power(r.power.step)}});
+  report.add(times_table(r, "", nullptr));
+  if (!r.structure.empty() || report.format() == OutputFormat::kJson) {
+    report.add(structure_table(r));
   }
-  const auto times = [&](const char* heading, auto chosen) {
-    if (std::none_of(r.times.begin(), r.times.end(), chosen)) {
-      return;
+  for (const auto& [heading, chosen] : {std::pair("\nslower", &GuardedTime::regressed),
+                                        std::pair("\nfaster", &GuardedTime::improved)}) {
+    if (DataTable times = times_table(r, heading, chosen); !times.empty()) {
+      report.add(std::move(times));
     }
-    out << '\n' << heading << '\n';
-    TextTable table({"op", "kind", "phase", "before", "after", "change", "beyond the common change",
-                     "noise", "share of the regression"});
-    table.left(1);
-    table.left(2);
-    for (const GuardedTime& t : r.times) {
-      if (chosen(t)) {
-        table.row({short_text(t.name), t.kind, t.phase, human(t.before), human(t.after),
-                   percent_signed(plain_change(t)), percent_signed(t.change), percent(t.noise),
-                   share_of(t)});
-      }
-    }
-    table.print(out);
-  };
-  times("slower", [](const GuardedTime& t) { return t.regressed; });
-  times("faster", [](const GuardedTime& t) { return t.improved; });
+  }
+  report.add(changes_table(r));
+  report.facts(
+      {{"structure_fails", !r.structure_warns}, {"stale", r.stale}, {"warnings", r.warnings}});
   if (!r.times.empty()) {
-    out << '\n' << common_note(r) << '\n';
+    report.line('\n' + common_note(r));
   }
   if (const std::string seen = sensitivity(r); !seen.empty()) {
-    out << seen << '\n';
+    report.line(seen);
   }
   for (const std::string& w : r.stale) {
-    out << "stale baseline, make it again: " << w << '\n';
+    report.line("stale baseline, make it again: " + w);
   }
   for (const std::string& w : r.warnings) {
-    out << "warning: " << w << '\n';
-  }
-}
-
-nlohmann::ordered_json guard_json(const GuardResult& r) {
-  nlohmann::ordered_json j;
-  j["pass"] = r.pass();
-  j["verdict"] = word_of(r.verdict());
-  j["judged_times"] = r.judged_times;
-  j["common_change"] = r.common_change;
-  j["false_alarms"] = r.false_alarms;
-  const auto power = [](double v) {
-    return v < kNever ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr);
-  };
-  j["power"] = {{"share_of_cases", 0.95},
-                {"one_op", power(r.power.one_op)},
-                {"bluntest_op", power(r.power.worst_op)},
-                {"all_ops_together", power(r.power.all_ops)},
-                {"step", power(r.power.step)}};
-  j["times"] = nlohmann::ordered_json::array();
-  for (const GuardedTime& t : r.times) {
-    j["times"].push_back({{"op", t.name},
-                          {"kind", t.kind},
-                          {"phase", t.phase},
-                          {"before_s", t.before.base()},
-                          {"after_s", t.after.base()},
-                          {"plain_change", plain_change(t)},
-                          {"change", t.change},
-                          {"noise", t.noise},
-                          {"detects", t.detects},
-                          {"share_of_regression", t.share},
-                          {"regressed", t.regressed},
-                          {"improved", t.improved}});
-  }
-  j["structure"] = nlohmann::ordered_json::array();
-  for (const StructureChange& s : r.structure) {
-    j["structure"].push_back({{"what", s.what},
-                              {"op", s.name},
-                              {"kind", s.kind},
-                              {"phase", s.phase},
-                              {"before", s.before},
-                              {"after", s.after},
-                              {"runs", s.runs}});
-  }
-  j["structure_fails"] = !r.structure_warns;
-  j["stale"] = r.stale;
-  j["warnings"] = r.warnings;
-  return j;
-}
-
-void print_guard_csv(const GuardResult& r, std::ostream& out) {
-  out << csv_line({"what", "op", "kind", "phase", "before", "after", "change", "noise", "detects",
-                   "share_of_regression", "regressed", "plain_change", "runs"});
-  const auto number = [](double v) { return fmt::format("{:.6g}", v); };
-  for (const StructureChange& s : r.structure) {
-    out << csv_line(
-        {s.what, s.name, s.kind, s.phase, s.before, s.after, "", "", "", "", "true", "", s.runs});
-  }
-  for (const GuardedTime& t : r.times) {
-    out << csv_line({"time", t.name, t.kind, t.phase, number(t.before.base()),
-                     number(t.after.base()), number(t.change), number(t.noise), number(t.detects),
-                     number(t.share), t.regressed ? "true" : "false", number(plain_change(t)), ""});
+    report.line("warning: " + w);
   }
 }
 

@@ -9,7 +9,7 @@
 #include "cli/data_table.h"
 #include "cli/hitcurve_tables.h"
 #include "cli/output_files.h"
-#include "cli/print_prediction.h"
+#include "cli/print/report.h"
 #include "cli/traffic_table.h"
 #include "core/access/access.h"
 #include "core/config/access_files.h"

@@ -29,12 +29,11 @@ std::vector<double> capacities(double distinct) {
 /// Beyond this the law is another.
 constexpr double kPoorFit = 0.05;
 
-void add_zipf(DataTable& t, const Access& access, const std::vector<ReuseBin>& bins,
-              double lookups) {
+void add_zipf(Facts& t, const Access& access, const std::vector<ReuseBin>& bins, double lookups) {
   const ZipfFit fit = fit_zipf(access.rows(), bins, lookups);
   t.row({name_cell("zipf", "zipf exponent that fits best"),
          {fmt::format("{:.3f}", fit.exponent), std::round(fit.exponent * 1000) / 1000}});
-  t.row({name_cell("zipf_error", "largest error of its shares of lookups"), share(fit.error)});
+  t.add("zipf_error", "largest error of its shares of lookups", share(fit.error));
   t.note(fmt::format("As a law: \"access\": {{\"zipf\": {:.3f}}}{}", fit.exponent,
                      fit.error > kPoorFit ? ", but these lookups follow no zipf law: give the "
                                             "recording or its histogram (--histogram) instead"
@@ -42,7 +41,7 @@ void add_zipf(DataTable& t, const Access& access, const std::vector<ReuseBin>& b
 }
 
 /// Of the rows that were looked up.
-void add_hottest(DataTable& t, const Access& access, double distinct) {
+void add_hottest(Facts& t, const Access& access, double distinct) {
   for (const double top : {0.001, 0.01, 0.1}) {
     t.row({name_cell(fmt::format("top_{:g}", top),
                      fmt::format("lookups to the hottest {} of those", percent(top))),
@@ -54,18 +53,16 @@ void add_hottest(DataTable& t, const Access& access, double distinct) {
 
 DataTable summary_table(const std::vector<std::int64_t>& ids, const Access& access,
                         const std::vector<ReuseBin>& bins, const StackDistances& distances) {
-  DataTable t("lookups", "recorded lookups", {{"fact", "", true}, {"value"}});
-  t.as_object();
+  Facts t("lookups", "recorded lookups");
   const auto n = static_cast<double>(ids.size());
   const double distinct = access.unique(n).value;
-  t.row({name_cell("lookups", "lookups"), cell(static_cast<std::int64_t>(ids.size()))});
-  t.row({name_cell("rows", "rows of the table"), cell(access.rows())});
-  t.row({name_cell("distinct_rows", "distinct rows"), cell(static_cast<std::int64_t>(distinct))});
-  t.row({name_cell("seen_once", "rows seen once"),
-         cell(static_cast<std::int64_t>(access.seen_once(n).value))});
+  t.add("lookups", "lookups", ids.size());
+  t.add("rows", "rows of the table", access.rows());
+  t.add("distinct_rows", "distinct rows", static_cast<std::int64_t>(distinct));
+  t.add("seen_once", "rows seen once", static_cast<std::int64_t>(access.seen_once(n).value));
   add_hottest(t, access, distinct);
   if (distances.followed() < static_cast<std::int64_t>(ids.size())) {
-    t.row({name_cell("followed", "lookups followed (--sample)"), cell(distances.followed())});
+    t.add("followed", "lookups followed (--sample)", distances.followed());
   }
   add_zipf(t, access, bins, n);
   return t;
@@ -132,13 +129,12 @@ std::vector<DataTable> lists_tables(const std::vector<std::int64_t>& ids,
 }
 
 DataTable histogram_summary(const Access& access, const std::vector<ReuseBin>& bins) {
-  DataTable t("lookups", "a histogram of lookups", {{"fact", "", true}, {"value"}});
-  t.as_object();
+  Facts t("lookups", "a histogram of lookups");
   const double n = access.sample_lookups();
   const double distinct = access.unique(n).value;
-  t.row({name_cell("lookups", "lookups"), cell(static_cast<std::int64_t>(n))});
-  t.row({name_cell("rows", "rows of the table"), cell(access.rows())});
-  t.row({name_cell("distinct_rows", "distinct rows"), cell(static_cast<std::int64_t>(distinct))});
+  t.add("lookups", "lookups", static_cast<std::int64_t>(n));
+  t.add("rows", "rows of the table", access.rows());
+  t.add("distinct_rows", "distinct rows", static_cast<std::int64_t>(distinct));
   add_hottest(t, access, distinct);
   add_zipf(t, access, bins, n);
   return t;
@@ -146,16 +142,13 @@ DataTable histogram_summary(const Access& access, const std::vector<ReuseBin>& b
 
 DataTable sketch_summary(const IdSketch& sketch, const Access& access,
                          const std::vector<ReuseBin>& bins) {
-  DataTable t("lookups", "recorded lookups, sketched in one pass", {{"fact", "", true}, {"value"}});
-  t.as_object();
-  t.row({name_cell("lookups", "lookups"), cell(static_cast<std::int64_t>(sketch.lookups()))});
-  t.row({name_cell("rows", "rows of the table"), cell(access.rows())});
-  t.row({name_cell("distinct_rows", "distinct rows"), cell(sketch.distinct())});
-  t.row({name_cell("distinct_error", "standard error of that"), share(sketch.distinct_error())});
-  t.row({name_cell("floor", "rows looked up more often are all counted apart"),
-         cell(sketch.floor())});
-  t.row({name_cell("sketch_bytes", "memory of the sketch"),
-         cell(Bytes(static_cast<double>(sketch.memory_bytes())))});
+  Facts t("lookups", "recorded lookups, sketched in one pass");
+  t.add("lookups", "lookups", static_cast<std::int64_t>(sketch.lookups()));
+  t.add("rows", "rows of the table", access.rows());
+  t.add("distinct_rows", "distinct rows", sketch.distinct());
+  t.add("distinct_error", "standard error of that", share(sketch.distinct_error()));
+  t.add("floor", "rows looked up more often are all counted apart", sketch.floor());
+  t.add("sketch_bytes", "memory of the sketch", Bytes(static_cast<double>(sketch.memory_bytes())));
   if (sketch.exact()) {
     t.note("Few enough rows: everything here is exact.");
   }

@@ -17,6 +17,6 @@ std::string percent_signed(double fraction);
 std::string count(double n);  ///< "1.2 M"
 /// Four significant digits, in groups of three: "1,279,000", "41.67"; whole ones with `digits` 0.
 std::string grouped(double n, int digits = 4);
-std::string today();          ///< "2026-11-21", UTC
+std::string today();  ///< "2026-11-21", UTC
 
 }  // namespace stepcast::cli

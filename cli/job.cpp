@@ -7,7 +7,7 @@
 #include "cli/data_table.h"
 #include "cli/human.h"
 #include "cli/output_files.h"
-#include "cli/print_prediction.h"
+#include "cli/print/report.h"
 #include "cli/recordings.h"
 #include "core/whole_file.h"
 #include "studies/traces/job_from_trace.h"
@@ -33,13 +33,12 @@ DataTable keys_table(const char* name, const char* title, const char* reason,
 
 DataTable beside_table(const studies::RecordedAndPredicted& b) {
   DataTable table("beside", "the recorded step beside what is predicted of the job",
-                  {{"part"}, {"recorded_s", "recorded"}, {"predicted_s", "predicted"},
-                   {"error"}});
+                  {{"part"}, {"recorded_s", "recorded"}, {"predicted_s", "predicted"}, {"error"}});
   const auto row = [&table](const char* part, Seconds recorded, Seconds predicted) {
     table.row({cell(std::string(part)), cell(recorded), cell(predicted),
-               recorded > Seconds{} ? Cell{percent_signed(predicted / recorded - 1),
-                                           predicted / recorded - 1}
-                                    : empty_cell()});
+               recorded > Seconds{}
+                   ? Cell{percent_signed(predicted / recorded - 1), predicted / recorded - 1}
+                   : empty_cell()});
   };
   row("step", b.recorded, b.predicted);
   row("compute", b.recorded_compute, b.predicted_compute);
@@ -77,9 +76,7 @@ void add_job(CLI::App& app, Context& context) {
       "job", "The job that a recorded run of PyTorch was, by shapes and process groups");
   command->add_option("trace", options->traces, "A recording, or the files of its ranks")
       ->required();
-  command->add_option("--out", options->out, "Job file to write")
-      ->required()
-      ->check(output_file());
+  command->add_option("--out", options->out, "Job file to write")->required()->check(output_file());
   command->add_option("--system", options->system,
                       "What it was recorded on (default: the usual machine of its device)");
   command->add_option("--mark", options->mark, "The name of the ranges that are steps");

@@ -8,7 +8,7 @@
 #include "cli/checks.h"
 #include "cli/command.h"
 #include "cli/data_table.h"
-#include "cli/print_prediction.h"
+#include "cli/print/report.h"
 #include "core/config/suggest.h"
 #include "core/error.h"
 #include "core/json_text.h"
@@ -60,30 +60,25 @@ std::array<std::uint32_t, 3> sizes(const std::vector<std::uint32_t>& given) {
 }
 
 DataTable counts_table(const ptx::Counts& c, std::uint64_t blocks) {
-  DataTable t("counts", fmt::format("counts of {} of {} blocks", c.blocks, blocks),
-              {{"count", "", true}, {"value"}});
-  t.as_object();
-  const auto row = [&t](const char* key, const char* title, std::uint64_t value) {
-    t.row({name_cell(key, title), cell(static_cast<std::int64_t>(value))});
-  };
-  row("instructions", "instructions of warps", c.instructions);
-  row("branches", "conditional branches", c.branches);
-  row("divergent_branches", "of which divergent", c.divergent);
-  row("barriers", "barriers", c.barriers);
-  row("load_bytes", "global bytes loaded", c.loads.bytes);
-  row("load_sectors", "sectors loaded", c.loads.sectors);
-  row("distinct_load_bytes", "different bytes loaded, in sectors", c.loads.distinct);
-  row("store_bytes", "global bytes stored", c.stores.bytes);
-  row("store_sectors", "sectors stored", c.stores.sectors);
-  row("distinct_store_bytes", "different bytes stored, in sectors", c.stores.distinct);
-  row("atomics", "global atomics", c.atomics);
-  row("shared_passes", "passes of shared memory", c.shared_passes);
-  row("shared_conflicts", "of which by bank conflicts", c.shared_conflicts);
-  row("local_bytes", "local bytes", c.local_bytes);
-  row("flops", "floating-point operations", c.flops);
-  row("special_operations", "special functions", c.special);
-  row("matrix_products", "mma instructions", c.tensor_products);
-  row("tensor_flops", "their operations", c.tensor_flops);
+  Facts t("counts", fmt::format("counts of {} of {} blocks", c.blocks, blocks), 0, "count");
+  t.add("instructions", "instructions of warps", c.instructions);
+  t.add("branches", "conditional branches", c.branches);
+  t.add("divergent_branches", "of which divergent", c.divergent);
+  t.add("barriers", "barriers", c.barriers);
+  t.add("load_bytes", "global bytes loaded", c.loads.bytes);
+  t.add("load_sectors", "sectors loaded", c.loads.sectors);
+  t.add("distinct_load_bytes", "different bytes loaded, in sectors", c.loads.distinct);
+  t.add("store_bytes", "global bytes stored", c.stores.bytes);
+  t.add("store_sectors", "sectors stored", c.stores.sectors);
+  t.add("distinct_store_bytes", "different bytes stored, in sectors", c.stores.distinct);
+  t.add("atomics", "global atomics", c.atomics);
+  t.add("shared_passes", "passes of shared memory", c.shared_passes);
+  t.add("shared_conflicts", "of which by bank conflicts", c.shared_conflicts);
+  t.add("local_bytes", "local bytes", c.local_bytes);
+  t.add("flops", "floating-point operations", c.flops);
+  t.add("special_operations", "special functions", c.special);
+  t.add("matrix_products", "mma instructions", c.tensor_products);
+  t.add("tensor_flops", "their operations", c.tensor_flops);
   return t;
 }
 

@@ -1,10 +1,9 @@
 #include <fmt/format.h>
 
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "cli/text_table.h"
+#include "cli/data_table.h"
 #include "core/config/config.h"
 #include "core/config/published_names.h"
 #include "core/error.h"
@@ -73,28 +72,25 @@ std::vector<config::Entry> entries_of(const std::string& what, const config::Lib
   return what == "formats" ? formats() : model_forms();
 }
 
+/// A document that is a list, without what made it.
 void print(const std::vector<config::Entry>& entries, OutputFormat format) {
-  if (format == OutputFormat::kJson) {
-    nlohmann::json json = nlohmann::json::array();
-    for (const auto& e : entries) {
-      json.push_back({{"name", e.name}, {"facts", e.facts}});
-    }
-    std::cout << json.dump(2) << '\n';
-    return;
+  const DataTable table = table_of(
+      "entries", "",
+      Columns<config::Entry>{{"facts", "", &config::Entry::facts, kInJson},
+                             {"name", "", &config::Entry::name},
+                             {"facts", "", &config::Entry::facts, kInText | kInCsv | kLeft}},
+      entries);
+  switch (format) {
+    case OutputFormat::kText:
+      table.print_text(std::cout);
+      break;
+    case OutputFormat::kJson:
+      std::cout << table.json().dump(2) << '\n';
+      break;
+    case OutputFormat::kCsv:
+      table.print_csv(std::cout);
+      break;
   }
-  if (format == OutputFormat::kCsv) {
-    std::cout << csv_line({"name", "facts"});
-    for (const auto& e : entries) {
-      std::cout << csv_line({e.name, e.facts});
-    }
-    return;
-  }
-  TextTable table({"name", "facts"});
-  table.left(1);
-  for (const auto& e : entries) {
-    table.row({e.name, e.facts});
-  }
-  table.print(std::cout);
 }
 
 }  // namespace

@@ -209,9 +209,9 @@ int plan_from(const PlanCommand& options, const CLI::App& command, const Job& jo
 
 int plan(const PlanCommand& options, const CLI::App& command, const Context& context) {
   const config::Source source = job_source(options.job);
-  const auto [request, usual_stack, refused] = config::load_plan_request_on_stack(
-      source, overrides_of(options), {context.library},
-      defaults_of(options.stack, options.export_as));
+  const auto [request, usual_stack, refused] =
+      config::load_plan_request_on_stack(source, overrides_of(options), {context.library},
+                                         defaults_of(options.stack, options.export_as));
   Job job = request.job;
   if (!refused.empty()) {
     fmt::print(stderr, "stepcast: no stack is named, and {}: steps are at the hardware's pace\n",
@@ -342,9 +342,10 @@ void add_plan(CLI::App& app, Context& context) {
   command->add_option("--jobs", options->threads, "Transformers: threads; all cores by default")
       ->check(CLI::Range(1, 1024));
   command
-      ->add_option("--for", options->stack,
-                   "Transformers: only plans that this framework can run, with what it overlaps and "
-                   "at its pace where the job does not say; --export implies it")
+      ->add_option(
+          "--for", options->stack,
+          "Transformers: only plans that this framework can run, with what it overlaps and "
+          "at its pace where the job does not say; --export implies it")
       ->check(CLI::IsMember(framework_names()));
   command->add_option("--memory-headroom", options->headroom,
                       "Memory of each device that stays free, such as 10% or \"4 GiB\"; of "

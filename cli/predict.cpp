@@ -12,7 +12,6 @@
 #include "cli/output_files.h"
 #include "cli/print_details.h"
 #include "cli/print_prediction.h"
-#include "cli/text_table.h"
 #include "cli/whole_run.h"
 #include "core/config/quantity.h"
 #include "core/config/usual_stack.h"
@@ -55,8 +54,7 @@ studies::TrainingRun run_at(const studies::StepPrediction& p, Seconds step,
 
 /// A checkpoint that stays in the machines: over how many links it leaves the devices, and that it
 /// has not reached a store.
-void print_host_copies(const Job& job, const std::vector<studies::FlowCost>& flows,
-                       std::ostream& out) {
+void add_host_copies(const Job& job, const std::vector<studies::FlowCost>& flows, Report& report) {
   for (std::size_t i = 0; i < flows.size(); ++i) {
     const Flow& f = job.flows[i];
     const bool saves = f.what == Flow::What::kState || f.what == Flow::What::kParameters;
@@ -66,117 +64,115 @@ void print_host_copies(const Job& job, const std::vector<studies::FlowCost>& flo
       continue;
     }
     const auto devices = static_cast<double>(job.devices);
-    out << fmt::format(
+    report.line(fmt::format(
         "\n{} goes to {} of the machines, not to a store: {} from each of {} devices (replicas "
         "share it) at {}; a store has a rate of its own: \"via\": \"storage\", \"bandwidth\": "
-        "\"200 GB/s\"\n",
+        "\"200 GB/s\"",
         f.name, f.via, human(flows[i].moved / devices), job.devices,
-        human(flows[i].available / devices));
+        human(flows[i].available / devices)));
   }
 }
 
-void print_failures(const studies::TrainingRun& r, std::ostream& out) {
-  out << fmt::format(
+void add_flows(const Job& job, const std::vector<studies::FlowCost>& flows, Report& report) {
+  using F = studies::FlowCost;
+  const auto rate_of = [](BytesPerSecond F::*of) {
+    return [of](auto& f) { return Cell{human(f.*of), (f.*of).base()}; };
+  };
+  report.line();
+  report.add(table_of(
+      "flows", "",
+      Columns<F>{{"name", "flow",
+                  [](auto& f) {
+                    return Cell{
+                        f.name + (f.modified < 1 ? " (" + percent(f.modified) + " of rows)" : ""),
+                        f.name};
+                  }},
+                 {"moved_bytes", "moves", &F::moved},
+                 {"modified", "", &F::modified, kInJson},
+                 {"stall_s", "stall", &F::stall},
+                 {"slowdown", "", [](auto& f) { return share(f.slowdown); }},
+                 {"needed_bytes_per_s", "needs", rate_of(&F::needed)},
+                 {"available_bytes_per_s", "has", rate_of(&F::available)},
+                 {"sustainable", "", [](auto& f) { return f.sustainable(); }, kInJson}},
+      flows, kInText | kInJson));
+  for (const F& f : flows) {
+    if (!f.sustainable()) {
+      report.line(fmt::format("\nwarning: flow {} does not keep up: it needs {} and has {}", f.name,
+                              human(f.needed), human(f.available)));
+    }
+  }
+  add_host_copies(job, flows, report);
+}
+
+void add_failures(const studies::TrainingRun& r, Report& run) {
+  run.facts({{"failures", r.failures},
+             {"lost_s", r.lost.base()},
+             {"best_checkpoint_every_s", r.best_checkpoint_every.base()}});
+  run.line(fmt::format(
       "failures: one in {} on all devices, {} expected; each loses {} (half of the {} between "
-      "checkpoints, the last one on its way, the restart), together {:.3g} days or {} of the run\n",
+      "checkpoints, the last one on its way, the restart), together {:.3g} days or {} of the run",
       human(r.between_failures), grouped(r.failures), human(r.lost_each), human(r.checkpoint_every),
-      r.lost / seconds(86400), percent(r.lost / r.time));
+      r.lost / seconds(86400), percent(r.lost / r.time)));
   if (r.best_checkpoint_every > Seconds{}) {
-    out << (r.best_checkpoint_every > r.checkpoint_arrives
-                ? fmt::format("with this stall a checkpoint every {} loses least (Young 1974)\n",
-                              human(r.best_checkpoint_every))
-                : fmt::format("a checkpoint loses least as often as it can: every {}, which one "
-                              "takes to arrive\n",
-                              human(r.best_checkpoint_every)));
+    run.line(r.best_checkpoint_every > r.checkpoint_arrives
+                 ? fmt::format("with this stall a checkpoint every {} loses least (Young 1974)",
+                               human(r.best_checkpoint_every))
+                 : fmt::format("a checkpoint loses least as often as it can: every {}, which one "
+                               "takes to arrive",
+                               human(r.best_checkpoint_every)));
   }
 }
 
-void print_run(const Job& job, const WholeRun& whole, bool fits, std::ostream& out) {
-  if (!whole.flows.empty()) {
-    TextTable table({"flow", "moves", "stall", "slowdown", "needs", "has"});
-    for (const studies::FlowCost& f : whole.flows) {
-      table.row({f.name + (f.modified < 1 ? " (" + percent(f.modified) + " of rows)" : ""),
-                 human(f.moved), human(f.stall), percent(f.slowdown), human(f.needed),
-                 human(f.available)});
-    }
-    out << '\n';
-    table.print(out);
-    for (const studies::FlowCost& f : whole.flows) {
-      if (!f.sustainable()) {
-        out << fmt::format("\nwarning: flow {} does not keep up: it needs {} and has {}\n", f.name,
-                           human(f.needed), human(f.available));
-      }
-    }
-    print_host_copies(job, whole.flows, out);
-  }
-  if (whole.run) {
-    const studies::TrainingRun& r = *whole.run;
-    const auto between = [&whole](auto of) {
-      return whole.between ? fmt::format(" ({} to {})", grouped(of(whole.between->first)),
-                                         grouped(of(whole.between->second)))
-                           : std::string();
-    };
-    using Run = studies::TrainingRun;
-    out << fmt::format(
-        "\nwhole run{}: {} steps, {} days{}, {} device-hours{}", fits ? "" : ", if it fitted",
-        grouped(r.steps, 0), grouped(r.time / seconds(86400)),
-        between([](const Run& b) { return b.time / seconds(86400); }), grouped(r.device_hours),
-        between([](const Run& b) { return b.device_hours; }));
-    if (r.cost > 0) {
-      out << fmt::format(", {}{} for the devices", grouped(r.cost),
-                         between([](const Run& b) { return b.cost; }));
-    }
-    if (r.megawatt_hours > 0) {
-      out << fmt::format(", {} MWh at the devices' rated power", grouped(r.megawatt_hours));
-    }
-    if (!whole.flows.empty()) {
-      out << fmt::format("; stalls of the flows are included ({} of the time)",
-                         percent(r.stall / r.time));
-    }
-    out << '\n';
-    if (r.failures > 0) {
-      print_failures(r, out);
-    }
-  }
-}
+/// An amount of a run, and between which amounts it lies.
+struct RunAmount {
+  const char* key;
+  double unit;  ///< of the text
+  double (*of)(const studies::TrainingRun&);
+};
 
-void add_run_json(const WholeRun& whole, nlohmann::ordered_json& j) {
-  if (!whole.flows.empty()) {
-    j["flows"] = nlohmann::ordered_json::array();
-    for (const studies::FlowCost& f : whole.flows) {
-      j["flows"].push_back({{"name", f.name},
-                            {"moved_bytes", f.moved.base()},
-                            {"modified", f.modified},
-                            {"stall_s", f.stall.base()},
-                            {"slowdown", f.slowdown},
-                            {"needed_bytes_per_s", f.needed.base()},
-                            {"available_bytes_per_s", f.available.base()},
-                            {"sustainable", f.sustainable()}});
-    }
-  }
-  if (whole.run) {
-    j["run"] = {{"steps", whole.run->steps},
-                {"time_s", whole.run->time.base()},
-                {"device_hours", whole.run->device_hours},
-                {"megawatt_hours", whole.run->megawatt_hours},
-                {"stall_s", whole.run->stall.base()}};
-    if (whole.run->cost > 0) {
-      j["run"]["cost"] = whole.run->cost;
-    }
+void add_whole_run(const WholeRun& whole, bool fits, Report& report) {
+  using Run = studies::TrainingRun;
+  const Run& r = *whole.run;
+  const RunAmount time{"time_s", 86400, [](const Run& b) { return b.time.base(); }};
+  const RunAmount hours{"device_hours", 1, [](const Run& b) { return b.device_hours; }};
+  const RunAmount cost{"cost", 1, [](const Run& b) { return b.cost; }};
+  Report& run = report.section("run");
+  Json interval;
+  const auto shown = [&](const RunAmount& a, const char* what) {
+    std::string text = fmt::format("{}{}", grouped(a.of(r) / a.unit), what);
     if (whole.between) {
       const auto& [low, high] = *whole.between;
-      j["run"]["interval"] = {
-          {"time_s", {{"p5", low.time.base()}, {"p95", high.time.base()}}},
-          {"device_hours", {{"p5", low.device_hours}, {"p95", high.device_hours}}}};
-      if (whole.run->cost > 0) {
-        j["run"]["interval"]["cost"] = {{"p5", low.cost}, {"p95", high.cost}};
-      }
+      interval[a.key] = {{"p5", a.of(low)}, {"p95", a.of(high)}};
+      text += fmt::format(" ({} to {})", grouped(a.of(low) / a.unit), grouped(a.of(high) / a.unit));
     }
-    if (whole.run->failures > 0) {
-      j["run"]["failures"] = whole.run->failures;
-      j["run"]["lost_s"] = whole.run->lost.base();
-      j["run"]["best_checkpoint_every_s"] = whole.run->best_checkpoint_every.base();
-    }
+    return text;
+  };
+  std::string text =
+      fmt::format("\nwhole run{}: {} steps, ", fits ? "" : ", if it fitted", grouped(r.steps, 0));
+  text += shown(time, " days") + ", ";
+  text += shown(hours, " device-hours");
+  run.facts({{"steps", r.steps},
+             {"time_s", r.time.base()},
+             {"device_hours", r.device_hours},
+             {"megawatt_hours", r.megawatt_hours},
+             {"stall_s", r.stall.base()}});
+  if (r.cost > 0) {
+    run.fact("cost", r.cost);
+    text += fmt::format(", {} for the devices", shown(cost, ""));
+  }
+  if (whole.between) {
+    run.fact("interval", interval);
+  }
+  if (r.megawatt_hours > 0) {
+    text += fmt::format(", {} MWh at the devices' rated power", grouped(r.megawatt_hours));
+  }
+  if (!whole.flows.empty()) {
+    text += fmt::format("; stalls of the flows are included ({} of the time)",
+                        percent(r.stall / r.time));
+  }
+  run.line(text);
+  if (r.failures > 0) {
+    add_failures(r, run);
   }
 }
 
@@ -200,30 +196,13 @@ std::optional<MeasuredStep> measured_step(const PredictCommand& options,
   return MeasuredStep{step, p.iteration / step - 1, p.job.calibration.scale * (step / p.iteration)};
 }
 
-void print_csv(const studies::StepPrediction& p, std::ostream& out) {
-  const nlohmann::ordered_json j = prediction_json(p);
-  std::vector<std::string> header{
-      "workload", "system",       "devices", "iteration_time_s",    "samples_per_s",
-      "mfu",      "memory_bytes", "fits",    "in_calibrated_range", "tokens_per_s"};
-  std::vector<std::string> parts;
-  for (const auto& [part, time] : j.at("time_s").items()) {
-    header.push_back(part + "_s");
-    parts.push_back(fmt::format("{:.9g}", time.get<double>()));
-  }
-  out << csv_line(header);
-  std::vector<std::string> cells{
-      p.job.workload.name,
-      p.job.system.name,
-      std::to_string(p.job.devices),
-      fmt::format("{:.9g}", p.iteration.base()),
-      fmt::format("{:.9g}", p.samples_per_second),
-      fmt::format("{:.6g}", p.mfu),
-      fmt::format("{:.0f}", (p.memory.total() + p.reserve).base()),
-      p.fits ? "true" : "false",
-      p.in_calibrated_range ? "true" : "false",
-      p.tokens_per_second > 0 ? fmt::format("{:.9g}", p.tokens_per_second) : ""};
-  cells.insert(cells.end(), parts.begin(), parts.end());
-  out << csv_line(cells);
+void add_measured(const MeasuredStep& m, Report& report) {
+  report.fact("measured",
+              {{"step_s", m.step.base()}, {"error", m.error}, {"calibration_scale", m.scale}});
+  report.line(fmt::format(
+      "\nmeasured {}: the prediction is {} off; --set calibration.scale={:.4g} takes it there, and "
+      "other jobs of the same software and machine along",
+      human(m.step), percent_signed(m.error), m.scale));
 }
 
 int predict(const PredictCommand& options, const Context& context) {
@@ -252,40 +231,24 @@ int predict(const PredictCommand& options, const Context& context) {
     }
   }
   const auto measured = measured_step(options, p);
-  switch (options.job.format) {
-    case OutputFormat::kText:
-      print_prediction(p, usual_stack, std::cout);
-      if (measured) {
-        std::cout << fmt::format(
-            "\nmeasured {}: the prediction is {} off; --set calibration.scale={:.4g} takes it "
-            "there, "
-            "and other jobs of the same software and machine along\n",
-            human(measured->step), percent_signed(measured->error), measured->scale);
-      }
-      print_run(job, whole, p.fits, std::cout);
-      print_warnings(p, std::cout);
-      if (options.details) {
-        print_details(p, std::cout);
-      }
-      break;
-    case OutputFormat::kJson: {
-      nlohmann::ordered_json j = prediction_json(p);
-      if (!usual_stack.empty()) {
-        j["usual_stack"] = usual_stack;
-      }
-      if (measured) {
-        j["measured"] = {{"step_s", measured->step.base()},
-                         {"error", measured->error},
-                         {"calibration_scale", measured->scale}};
-      }
-      add_run_json(whole, j);
-      std::cout << j.dump(2) << '\n';
-      break;
-    }
-    case OutputFormat::kCsv:
-      print_csv(p, std::cout);
-      break;
+  Report report(options.job.format);
+  add_prediction(p, usual_stack, report);
+  if (measured) {
+    add_measured(*measured, report);
   }
+  if (!whole.flows.empty()) {
+    add_flows(job, whole.flows, report);
+  }
+  if (whole.run) {
+    add_whole_run(whole, p.fits, report);
+  }
+  for (const std::string& w : p.warnings) {
+    report.line("\nwarning: " + w);
+  }
+  if (options.details) {
+    add_details(p, report);
+  }
+  report.print(std::cout);
   doubt_length(options.run);
   return options.strict && !p.fits ? 1 : 0;
 }

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "cli/human.h"
-#include "cli/text_table.h"
+#include "cli/step_parts.h"
 
 namespace stepcast::cli {
 namespace {
@@ -13,101 +13,112 @@ namespace {
 using studies::OpRow;
 using studies::StepPrediction;
 
-void print_split(std::int32_t rank, const studies::TimeSplit& split, Seconds step,
-                 std::ostream& out) {
-  TextTable table({fmt::format("where the step goes (rank {})", rank), "time", "share"});
-  const auto row = [&](const char* name, Seconds t) {
-    table.row({name, human(t), percent(t / step)});
-  };
-  row("compute", split.compute);
-  row("exposed communication", split.exposed_communication);
-  row("bubble", split.bubble);
-  row("host", split.host);
-  row("other", split.other);
-  table.print(out);
+DataTable split_table(std::int32_t rank, const studies::TimeSplit& split, Seconds step) {
+  return table_of(
+      "time", "",
+      Columns<StepPart>{
+          {"part", fmt::format("where the step goes (rank {})", rank), &StepPart::title},
+          {"time_s", "time", [&](auto& part) { return split.*part.of; }},
+          {"share", "", [&](auto& part) { return share(split.*part.of / step); }}},
+      kStepParts, kInText);
 }
 
 /// What the host's models take for granted, in the unit in which a reader knows their own stack.
-void print_issued(const std::vector<OpRow>& rows, Seconds step, std::ostream& out) {
+void add_issued(const std::vector<OpRow>& rows, Seconds step, Report& report) {
   std::int64_t ops = 0;
   for (const OpRow& r : rows) {
     ops += r.executions;
   }
   if (ops > 0) {
-    out << fmt::format(
-        "the host issues {} ops: a stack that takes more than {} for each sets the pace itself\n",
-        ops, human(step / static_cast<double>(ops)));
+    report.line(fmt::format(
+        "the host issues {} ops: a stack that takes more than {} for each sets the pace itself",
+        ops, human(step / static_cast<double>(ops))));
   }
 }
 
 std::string outside_note(const OpRow& r) {
+  if (r.in_range) {
+    return "";
+  }
   const std::string share = percent(r.outside / r.time);
   return r.outside < r.time ? fmt::format(" ({} of it outside calibrated range)", share)
                             : " (outside calibrated range)";
 }
 
-void print_ops(const std::vector<OpRow>& rows, std::ostream& out) {
-  TextTable table({"op kind", "count", "time", "wait", "bound by", "model"});
-  table.left(4);
-  table.left(5);
+void add_ops(const std::vector<OpRow>& rows, Report& report) {
   constexpr std::size_t kShown = 12;
-  for (std::size_t i = 0; i < std::min(rows.size(), kShown); ++i) {
-    const OpRow& r = rows[i];
-    table.row({r.name, std::to_string(r.executions), human(r.time),
-               r.wait > Seconds{} ? human(r.wait) : "", r.bound,
-               r.model + (r.in_range ? "" : outside_note(r))});
-  }
-  table.print(out);
-  if (rows.size() > kShown) {
+  const auto end = rows.begin() + static_cast<std::ptrdiff_t>(std::min(rows.size(), kShown));
+  report.add(ops_table("op_kinds", {rows.begin(), end}, kInText));
+  if (end != rows.end()) {
     Seconds rest;
-    for (std::size_t i = kShown; i < rows.size(); ++i) {
-      rest += rows[i].time + rows[i].wait;
+    for (auto r = end; r != rows.end(); ++r) {
+      rest += r->time + r->wait;
     }
-    out << fmt::format("... and {} more kinds, {}; --format json names every op\n",
-                       rows.size() - kShown, human(rest));
+    report.line(fmt::format("... and {} more kinds, {}; --format json names every op",
+                            rows.size() - kShown, human(rest)));
   }
 }
 
-void print_memory(const StepPrediction& p, std::ostream& out) {
-  TextTable table(
-      {"memory of the fullest device (rank " + std::to_string(p.fullest_rank) + ")", "size"});
-  const auto row = [&](std::string_view name, Bytes b) {
-    if (b > Bytes{}) {
-      table.row({std::string(name), human(b)});
-    }
-  };
+DataTable memory_table(const StepPrediction& p) {
+  DataTable table(
+      "memory", "",
+      {{"memory of the fullest device (rank " + std::to_string(p.fullest_rank) + ")"}, {"size"}},
+      kInText);
   for (const auto& [name, bytes] : p.ledger.lines()) {
-    row(name, bytes);
+    if (bytes > Bytes{}) {
+      table.row({cell(name), cell(bytes)});
+    }
   }
-  table.row({"total", human(p.memory.total() + p.reserve)});
-  table.row({"capacity", human(p.capacity)});
-  table.print(out);
+  table.row({cell("total"), cell(p.memory.total() + p.reserve)});
+  table.row({cell("capacity"), cell(p.capacity)});
+  return table;
 }
 
 }  // namespace
 
-void print_details(const StepPrediction& p, std::ostream& out) {
-  out << '\n';
-  print_split(p.critical_rank, p.split, p.iteration, out);
-  print_issued(p.by_kind, p.iteration, out);
-  out << '\n';
+DataTable ops_table(const std::string& key, const std::vector<OpRow>& rows, Look look) {
+  return table_of(
+      key, "",
+      Columns<OpRow>{{"name", "op kind", &OpRow::name},
+                     {"kind", "", &OpRow::kind, kInJson},
+                     {"executions", "count", &OpRow::executions},
+                     {"time_s", "time", &OpRow::time},
+                     {"wait_s", "wait",
+                      [](auto& r) {
+                        return Cell{r.wait > Seconds{} ? human(r.wait) : "", r.wait.base()};
+                      }},
+                     {"bound", "bound by", &OpRow::bound, kLeft},
+                     {"model", "",
+                      [](auto& r) {
+                        return Cell{r.model + outside_note(r), r.model};
+                      },
+                      kLeft},
+                     {"in_calibrated_range", "", &OpRow::in_range, kInJson}},
+      rows, look);
+}
+
+void add_details(const StepPrediction& p, Report& report) {
+  report.line();
+  report.add(split_table(p.critical_rank, p.split, p.iteration));
+  add_issued(p.by_kind, p.iteration, report);
+  report.line();
   if (p.pace) {
-    out << fmt::format(
-        "ops below are at the hardware's pace; the step takes {:.3f} times as long\n",
-        p.iteration / p.hardware);
+    report.line(
+        fmt::format("ops below are at the hardware's pace; the step takes {:.3f} times as long",
+                    p.iteration / p.hardware));
   }
-  print_ops(p.by_kind, out);
+  add_ops(p.by_kind, report);
   if (p.busiest) {
-    out << fmt::format("\nrank {} ends last but waits; rank {} waits least:\n\n", p.critical_rank,
-                       p.busiest->rank);
-    print_split(p.busiest->rank, p.busiest->split, p.iteration, out);
-    out << '\n';
-    print_ops(p.busiest->by_kind, out);
+    report.line(fmt::format("\nrank {} ends last but waits; rank {} waits least:\n",
+                            p.critical_rank, p.busiest->rank));
+    report.add(split_table(p.busiest->rank, p.busiest->split, p.iteration));
+    report.line();
+    add_ops(p.busiest->by_kind, report);
   }
-  out << '\n';
-  print_memory(p, out);
+  report.line();
+  report.add(memory_table(p));
   if (!p.out_of_range.empty()) {
-    out << '\n' << p.out_of_range << '\n';
+    report.line('\n' + p.out_of_range);
   }
 }
 

@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "cli/human.h"
-#include "cli/text_table.h"
-#include "cli/version.h"
+#include "cli/print_details.h"
+#include "cli/step_parts.h"
 #include "core/config/config.h"
 #include "planner/parallel/plan_point.h"
 #include "workloads/embedding_plan/plan.h"
@@ -17,7 +17,6 @@
 namespace stepcast::cli {
 namespace {
 
-using studies::OpRow;
 using studies::StepPrediction;
 
 bool has_tables(const Job& job) {
@@ -38,22 +37,20 @@ std::string bar_line(std::string_view name, double share, const std::string& tex
 }
 
 /// Where the critical rank's step goes, parts of less than a thousandth left out.
-void print_parts(const StepPrediction& p, std::ostream& out) {
+void add_parts(const StepPrediction& p, Report& report) {
   constexpr double kLeast = 0.001;
-  const studies::TimeSplit& s = p.split;
-  for (const auto& [name, time] :
-       {std::pair{"compute", s.compute}, std::pair{"exposed communication", s.exposed_communication},
-        std::pair{"pipeline bubble", s.bubble}, std::pair{"host", s.host},
-        std::pair{"other", s.other}}) {
+  for (const StepPart& part : kStepParts) {
+    const Seconds time = p.split.*part.of;
     const double share = time / p.iteration;
     if (share >= kLeast) {
-      out << bar_line(name, share, fmt::format("{:>8}  {:>7}", human(time), percent(share)));
+      report.text(bar_line(part.whole_title, share,
+                           fmt::format("{:>8}  {:>7}", human(time), percent(share))));
     }
   }
 }
 
 /// Memory of the fullest device against its capacity, and what most of it is.
-void print_memory_bar(const StepPrediction& p, std::ostream& out) {
+std::string memory_bar(const StepPrediction& p) {
   constexpr std::size_t kNamed = 4;
   const Bytes total = p.memory.total() + p.reserve;
   auto lines = p.ledger.lines();
@@ -65,11 +62,10 @@ void print_memory_bar(const StepPrediction& p, std::ostream& out) {
     parts.push_back(fmt::format("{} {}", lines[i].first, human(lines[i].second)));
   }
   if (p.capacity <= Bytes{}) {
-    out << fmt::format("{:<24}{}: {}\n", fmt::format("memory (rank {})", p.fullest_rank),
+    return fmt::format("{:<24}{}: {}\n", fmt::format("memory (rank {})", p.fullest_rank),
                        human(total), fmt::join(parts, ", "));
-    return;
   }
-  out << bar_line(fmt::format("memory (rank {})", p.fullest_rank), total / p.capacity,
+  return bar_line(fmt::format("memory (rank {})", p.fullest_rank), total / p.capacity,
                   fmt::format("{} of {}: {}{}", human(total), human(p.capacity),
                               fmt::join(parts, ", "), lines.size() > kNamed ? ", ..." : ""));
 }
@@ -93,30 +89,24 @@ std::string rates_text(const StepPrediction& p) {
   text += fmt::format("; MFU {} of {} peak", percent(p.mfu), name_of(p.peak_format));
   return p.mfu_causal == p.mfu && p.hfu == p.mfu
              ? text
-             : text + fmt::format(" (causal {}, hardware {})", percent(p.mfu_causal),
-                                  percent(p.hfu));
+             : text +
+                   fmt::format(" (causal {}, hardware {})", percent(p.mfu_causal), percent(p.hfu));
 }
 
 /// Which embedding plan the prediction is of: a rule is never silent.
-void print_plan(const Job& job, std::ostream& out) {
-  if (has_tables(job)) {
-    const EmbeddingPlan plan = workloads::resolved_embedding_plan(job);
-    out << fmt::format(
-        "embedding plan {}{}\n", workloads::plan_line(job, plan),
-        workloads::planned_by_rule(job)
-            ? " (a rule, not a search: `stepcast plan` or --set embedding.plan=search finds one "
-              "that is faster or as fast)"
-        : job.embedding_choice == "search"
-            ? " (a quick search; `stepcast plan` searches longer and writes the plan)"
-            : "");
-  }
+std::string plan_text(const Job& job) {
+  return fmt::format(
+      "embedding plan {}{}", workloads::plan_line(job, workloads::resolved_embedding_plan(job)),
+      workloads::planned_by_rule(job)
+          ? " (a rule, not a search: `stepcast plan` or --set embedding.plan=search finds one "
+            "that is faster or as fast)"
+      : job.embedding_choice == "search"
+          ? " (a quick search; `stepcast plan` searches longer and writes the plan)"
+          : "");
 }
 
 /// How a transformer is split, defaults included, and what of its traffic is hidden.
-void print_parallel(const Job& job, std::ostream& out) {
-  if (job.workload.transformer() == nullptr) {
-    return;
-  }
+std::string parallel_text(const Job& job) {
   const Parallel& p = job.parallel;
   std::string said = planner::describe(job);
   if (p.pipeline > 1 && p.data > 1 && (p.expert > 1 || p.order != kUsualOrder)) {
@@ -131,12 +121,12 @@ void print_parallel(const Job& job, std::ostream& out) {
       said += fmt::format(", {} of {} in each {} domain", level.used, level.size, level.name);
     }
   }
-  out << fmt::format("{}{}; overlaps: {}\n", said, job.flash_attention ? "" : "; unfused attention",
+  return fmt::format("{}{}; overlaps: {}", said, job.flash_attention ? "" : "; unfused attention",
                      planner::overlaps_text(p.overlap));
 }
 
-nlohmann::ordered_json plan_json(const Job& job) {
-  nlohmann::ordered_json parts = nlohmann::ordered_json::array();
+Json plan_json(const Job& job) {
+  Json parts = Json::array();
   for (const workloads::PlanPart& p :
        workloads::plan_parts(workloads::resolved_embedding_plan(job))) {
     parts.push_back({{"tables", p.tables}, {"placed", p.placed}});
@@ -145,31 +135,6 @@ nlohmann::ordered_json plan_json(const Job& job) {
           {"by_rule", workloads::planned_by_rule(job)},
           {"parts", std::move(parts)}};
 }
-
-nlohmann::ordered_json split_json(const studies::TimeSplit& split) {
-  return {{"compute", split.compute.base()},
-          {"exposed_communication", split.exposed_communication.base()},
-          {"bubble", split.bubble.base()},
-          {"host", split.host.base()},
-          {"other", split.other.base()}};
-}
-
-nlohmann::ordered_json ops_json(const std::vector<OpRow>& rows) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const OpRow& r : rows) {
-    list.push_back({{"name", r.name},
-                    {"kind", r.kind},
-                    {"executions", r.executions},
-                    {"time_s", r.time.base()},
-                    {"wait_s", r.wait.base()},
-                    {"bound", r.bound},
-                    {"model", r.model},
-                    {"in_calibrated_range", r.in_range}});
-  }
-  return list;
-}
-
-}  // namespace
 
 /// The step: at the hardware's pace, and what such runs make of it.
 std::string step_text(const StepPrediction& p) {
@@ -183,106 +148,130 @@ std::string step_text(const StepPrediction& p) {
                      human(p.hardware), human(p.iteration), p.pace->measured, between);
 }
 
-void print_prediction(const StepPrediction& p, const std::string& usual_stack, std::ostream& out) {
-  out << fmt::format("{} on {} x {}: {}\n{}\n", p.job.workload.name, p.job.devices,
-                     p.job.system.device.name, step_text(p), rates_text(p));
-  print_parallel(p.job, out);
+/// The people's account of the step.
+void add_screen(const StepPrediction& p, const std::string& usual_stack, Report& report) {
+  report.line(fmt::format("{} on {} x {}: {}\n{}", p.job.workload.name, p.job.devices,
+                          p.job.system.device.name, step_text(p), rates_text(p)));
+  if (p.job.workload.transformer() != nullptr) {
+    report.line(parallel_text(p.job));
+  }
   if (!usual_stack.empty()) {
-    out << fmt::format(
-        "no stack is named: as {} runs it; --set stack=NAME for another (`stepcast list stacks`)\n",
-        usual_stack);
+    report.line(fmt::format(
+        "no stack is named: as {} runs it; --set stack=NAME for another (`stepcast list stacks`)",
+        usual_stack));
   }
-  print_plan(p.job, out);
-  out << '\n';
-  print_parts(p, out);
-  print_memory_bar(p, out);
-}
-
-void print_warnings(const StepPrediction& p, std::ostream& out) {
-  for (const std::string& w : p.warnings) {
-    out << "\nwarning: " << w << '\n';
-  }
-}
-
-nlohmann::ordered_json provenance_json() {
-  return {{"version", kVersion}, {"git", kGit}, {"schema", 1}};
-}
-
-void print_tables(const std::vector<DataTable>& tables, OutputFormat format, std::ostream& out) {
-  if (format == OutputFormat::kJson) {
-    nlohmann::ordered_json j;
-    j["stepcast"] = provenance_json();
-    for (const DataTable& t : tables) {
-      j[t.key()] = t.json();
-    }
-    out << j.dump(2) << '\n';
-    return;
-  }
-  for (std::size_t i = 0; i < tables.size(); ++i) {
-    out << (i > 0 ? "\n" : "");
-    if (format == OutputFormat::kText) {
-      tables[i].print_text(out);
-    } else {
-      tables[i].print_csv(out);
-    }
-  }
-}
-
-nlohmann::ordered_json prediction_json(const StepPrediction& p) {
-  nlohmann::ordered_json j;
-  j["stepcast"] = provenance_json();
-  j["job"] = nlohmann::ordered_json::parse(config::job_to_json(p.job));
   if (has_tables(p.job)) {
-    j["embedding_plan"] = plan_json(p.job);
+    report.line(plan_text(p.job));
   }
-  j["iteration_time_s"] = p.iteration.base();
+  report.line();
+  add_parts(p, report);
+  report.text(memory_bar(p));
+}
+
+void add_step(const StepPrediction& p, Report& report) {
+  report.fact("iteration_time_s", p.iteration.base());
   if (p.pace) {
-    j["hardware_pace_s"] = p.hardware.base();
-    j["pace"] = {{"factor", p.pace->factor},    {"low", p.pace->low},
-                 {"high", p.pace->high},        {"rows", p.pace->rows},
-                 {"sources", p.pace->sources},  {"own", p.pace->own},
-                 {"measured", p.pace->measured}};
+    report.fact("hardware_pace_s", p.hardware.base());
+    report.fact("pace", {{"factor", p.pace->factor},
+                         {"low", p.pace->low},
+                         {"high", p.pace->high},
+                         {"rows", p.pace->rows},
+                         {"sources", p.pace->sources},
+                         {"own", p.pace->own},
+                         {"measured", p.pace->measured}});
   }
   if (p.interval) {
-    j["interval_s"] = {{"p5", p.interval->p5.base()}, {"p95", p.interval->p95.base()}};
+    report.fact("interval_s", {{"p5", p.interval->p5.base()}, {"p95", p.interval->p95.base()}});
   }
-  j["in_calibrated_range"] = p.in_calibrated_range;
-  j["throughput"] = {{"samples_per_s", p.samples_per_second},
-                     {"tokens_per_s", p.tokens_per_second}};
-  j["flops"] = {{"model_per_iteration", p.flops.model.base()},
-                {"hardware_per_iteration", p.flops.hardware.base()},
-                {"peak_format", name_of(p.peak_format)}};
-  j["mfu"] = p.mfu;
-  j["mfu_causal"] = p.mfu_causal;
-  j["hfu"] = p.hfu;
-  j["time_s"] = split_json(p.split);
-  const MemoryUse& m = p.memory;
-  j["fullest_rank"] = p.fullest_rank;
-  j["memory_bytes"] = {
-      {"parameters", m.parameters.base()}, {"gradients", m.gradients.base()},
-      {"optimizer", m.optimizer.base()},   {"activations", m.activations.base()},
-      {"embeddings", m.embeddings.base()}, {"buffers", m.buffers.base()},
-      {"reserve", p.reserve.base()},       {"total", (m.total() + p.reserve).base()},
-      {"capacity", p.capacity.base()}};
-  j["memory_ledger"] = nlohmann::ordered_json::object();
+  report.fact("in_calibrated_range", p.in_calibrated_range);
+  report.fact("throughput",
+              {{"samples_per_s", p.samples_per_second}, {"tokens_per_s", p.tokens_per_second}});
+  report.fact("flops", {{"model_per_iteration", p.flops.model.base()},
+                        {"hardware_per_iteration", p.flops.hardware.base()},
+                        {"peak_format", name_of(p.peak_format)}});
+  report.facts({{"mfu", p.mfu}, {"mfu_causal", p.mfu_causal}, {"hfu", p.hfu}});
+  report.fact("time_s", split_json(p.split));
+}
+
+void add_memory(const StepPrediction& p, Report& report) {
+  report.fact("fullest_rank", p.fullest_rank);
+  report.fact("memory_bytes", memory_json(p));
+  Json ledger = Json::object();
   for (const auto& [name, bytes] : p.ledger.lines()) {
     std::string key(name);
     std::replace(key.begin(), key.end(), ' ', '_');
-    j["memory_ledger"][key] = bytes.base();
+    ledger[key] = bytes.base();
   }
-  j["fits"] = p.fits;
-  j["critical_rank"] = p.critical_rank;
-  j["ops"] = ops_json(p.by_name);
-  if (p.busiest) {
-    j["busiest_rank"] = {{"rank", p.busiest->rank},
-                         {"time_s", split_json(p.busiest->split)},
-                         {"op_kinds", ops_json(p.busiest->by_kind)}};
+  report.fact("memory_ledger", std::move(ledger));
+  report.fact("fits", p.fits);
+}
+
+/// One row of the figures people compare.
+DataTable csv_table(const StepPrediction& p) {
+  using P = StepPrediction;
+  Columns<P> columns{
+      {"workload", "", [](auto& q) { return q.job.workload.name; }},
+      {"system", "", [](auto& q) { return q.job.system.name; }},
+      {"devices", "", [](auto& q) { return q.job.devices; }},
+      {"iteration_time_s", "", &P::iteration},
+      {"samples_per_s", "", &P::samples_per_second},
+      {"mfu", "", [](auto& q) { return fmt::format("{:.6g}", q.mfu); }},
+      {"memory_bytes", "",
+       [](auto& q) { return code(std::llround((q.memory.total() + q.reserve).base())); }},
+      {"fits", "", &P::fits},
+      {"in_calibrated_range", "", &P::in_calibrated_range},
+      {"tokens_per_s", "",
+       [](auto& q) { return q.tokens_per_second > 0 ? code(q.tokens_per_second) : empty_cell(); }}};
+  for (const StepPart& part : kStepParts) {
+    columns.emplace_back(part.key + std::string("_s"), "",
+                         [of = part.of](const P& q) { return q.split.*of; });
   }
-  j["warnings"] = p.warnings;
-  if (!p.out_of_range.empty()) {
-    j["warnings"].push_back(p.out_of_range);
+  return table_of("prediction", "", columns, std::vector{p}, kInCsv);
+}
+
+}  // namespace
+
+Json split_json(const studies::TimeSplit& split) {
+  Json j;
+  for (const StepPart& part : kStepParts) {
+    j[part.key] = (split.*part.of).base();
   }
   return j;
+}
+
+Json memory_json(const StepPrediction& p) {
+  const MemoryUse& m = p.memory;
+  return {{"parameters", m.parameters.base()}, {"gradients", m.gradients.base()},
+          {"optimizer", m.optimizer.base()},   {"activations", m.activations.base()},
+          {"embeddings", m.embeddings.base()}, {"buffers", m.buffers.base()},
+          {"reserve", p.reserve.base()},       {"total", (m.total() + p.reserve).base()},
+          {"capacity", p.capacity.base()}};
+}
+
+void add_prediction(const StepPrediction& p, const std::string& usual_stack, Report& report) {
+  add_screen(p, usual_stack, report);
+  report.fact("job", [&] { return Json::parse(config::job_to_json(p.job)); });
+  if (has_tables(p.job)) {
+    report.fact("embedding_plan", [&] { return plan_json(p.job); });
+  }
+  add_step(p, report);
+  add_memory(p, report);
+  report.fact("critical_rank", p.critical_rank);
+  report.add(ops_table("ops", p.by_name, kInJson));
+  if (p.busiest) {
+    Report& busiest = report.section("busiest_rank");
+    busiest.facts({{"rank", p.busiest->rank}, {"time_s", split_json(p.busiest->split)}});
+    busiest.add(ops_table("op_kinds", p.busiest->by_kind, kInJson));
+  }
+  std::vector<std::string> warnings = p.warnings;
+  if (!p.out_of_range.empty()) {
+    warnings.push_back(p.out_of_range);
+  }
+  report.fact("warnings", warnings);
+  if (!usual_stack.empty()) {
+    report.fact("usual_stack", usual_stack);
+  }
+  report.add(csv_table(p));
 }
 
 }  // namespace stepcast::cli

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "cli/human.h"
-#include "cli/print_prediction.h"
-#include "cli/text_table.h"
+#include "core/whole_file.h"
 
 namespace stepcast::cli {
 namespace {
@@ -15,182 +14,173 @@ namespace {
 using studies::ValidationGroup;
 using studies::ValidationRow;
 using studies::ValidationSuite;
-using Json = nlohmann::ordered_json;
 
-void print_text(const ValidationSuite& suite, std::ostream& out) {
-  // Every row while they can be read; of more, those that were not scored.
+Json run_json(const ValidationRow::Run& run) {
+  return {{"source", run.source}, {"gpu", run.device},    {"framework", run.framework},
+          {"plan", run.plan},     {"format", run.format}, {"hardware_pace_s", run.hardware},
+          {"fits", run.fits}};
+}
+
+Columns<ValidationRow> row_columns(const std::string& suite) {
+  using R = ValidationRow;
+  const auto memory = [](double R::*bytes) {
+    return [bytes](auto& r) { return r.measured_memory > 0 ? code(r.*bytes) : absent_cell(); };
+  };
+  return {
+      {"suite", "", [suite](auto&) { return code(suite); }, kInCsv},
+      {"id", suite, &R::id},
+      {"measured", "", [](auto& r) { return seconds(r.measured); }, 0, "measured_s"},
+      {"predicted", "",
+       [](auto& r) { return r.predicted > 0 ? cell(seconds(r.predicted)) : empty_cell("-"); }, 0,
+       "predicted_s"},
+      {"error", "",
+       [](auto& r) { return r.predicted > 0 ? signed_share(r.error()) : empty_cell("-"); }},
+      {"skipped", "not scored", [](auto& r) { return r.skipped ? cell(*r.skipped) : empty_cell(); },
+       kLeft},
+      {"run", "", [](auto& r) { return r.run ? code(run_json(*r.run)) : absent_cell(); }, kInJson},
+      {"measured_memory_bytes", "", memory(&R::measured_memory), kInJson},
+      {"predicted_memory_bytes", "", memory(&R::predicted_memory), kInJson}};
+}
+
+/// Every row while they can be read; of more, those that were not scored.
+void add_rows(const ValidationSuite& suite, Report& report) {
   constexpr std::size_t kReadable = 200;
   constexpr std::size_t kSkipped = 20;
-  std::size_t skipped = 0;
-  TextTable rows({suite.name, "measured", "predicted", "error", "not scored"});
-  rows.left(4);
-  for (const ValidationRow& r : suite.rows) {
-    const bool predicted = r.predicted > 0;
-    if (suite.rows.size() > kReadable && (predicted || ++skipped > kSkipped)) {
-      continue;
-    }
-    rows.row({r.id, human(seconds(r.measured)), predicted ? human(seconds(r.predicted)) : "-",
-              predicted ? percent_signed(r.error()) : "-", r.skipped.value_or("")});
+  std::vector<ValidationRow> shown = suite.rows;
+  std::size_t more = 0;
+  if (shown.size() > kReadable) {
+    std::erase_if(shown, [](const ValidationRow& r) { return r.predicted > 0; });
+    more = shown.size() - std::min(shown.size(), kSkipped);
+    shown.resize(shown.size() - more);
   }
-  if (suite.rows.size() <= kReadable || skipped > 0) {
-    rows.print(out);
+  if (!shown.empty() || suite.rows.empty()) {
+    report.add(table_of("rows", "", row_columns(suite.name), shown, kInText));
   }
-  if (skipped > kSkipped) {
-    out << fmt::format("... and {} more that were not scored\n", skipped - kSkipped);
+  if (more > 0) {
+    report.line(fmt::format("... and {} more that were not scored", more));
   }
-  out << "\nerrors\n";
-  const bool ranked = std::any_of(suite.groups.begin(), suite.groups.end(), [](const auto& g) {
-    return g.kendall_tau.has_value() || g.memory.has_value();
-  });
-  const bool covered = std::any_of(suite.groups.begin(), suite.groups.end(),
-                                   [](const auto& g) { return g.covered.has_value(); });
-  std::vector<std::string> columns{"group", "n",     "median", "mean",  "geomean",
-                                   "p90",   "worst", "bias",   "noise", "naive mean"};
-  if (ranked) {
-    columns.insert(columns.end(), {"tau", "regret", "memory mean"});
-  }
-  if (covered) {
-    columns.emplace_back("in 80 %");
-  }
-  columns.insert(columns.end(), {"in range", "bar", "worst row"});
-  TextTable groups(columns);
-  groups.left(columns.size() - 2);
-  groups.left(columns.size() - 1);
-  for (const ValidationGroup& g : suite.groups) {
-    const auto& e = g.errors;
-    const auto figure = [&e](double f) { return e.n > 0 ? percent(f) : "-"; };
-    std::vector<std::string> cells{g.name,
-                                   std::to_string(e.n),
-                                   figure(e.median),
-                                   figure(e.mean),
-                                   figure(e.geomean),
-                                   figure(e.p90),
-                                   figure(e.worst),
-                                   e.n > 0 ? percent_signed(e.bias) : "-",
-                                   g.repeat_noise ? percent(*g.repeat_noise) : "-",
-                                   g.baseline.empty() ? "-" : percent(g.baseline_mean)};
-    if (ranked) {
-      cells.push_back(g.kendall_tau ? fmt::format("{:.2f}", *g.kendall_tau) : "-");
-      cells.push_back(g.regret ? percent(*g.regret) : "-");
-      cells.push_back(g.memory ? percent(g.memory->mean) : "-");
-    }
-    if (covered) {
-      cells.push_back(g.covered ? percent(*g.covered) : "-");
-    }
-    cells.insert(cells.end(),
-                 {percent(g.in_range_share),
-                  g.bound.empty() ? "-" : fmt::format("{} ({})", g.pass ? "pass" : "FAIL", g.bound),
-                  g.worst_row});
-    groups.row(cells);
-  }
-  groups.print(out);
+}
+
+template <class Value>
+bool any_has(const std::vector<ValidationGroup>& groups, Value value) {
+  return std::any_of(groups.begin(), groups.end(),
+                     [&](const ValidationGroup& g) { return std::invoke(value, g).has_value(); });
+}
+
+Columns<ValidationGroup> group_columns(const std::vector<ValidationGroup>& groups) {
+  using G = ValidationGroup;
+  using E = studies::ErrorStatistics;
+  const auto figure = [](double E::*of) {
+    return [of](auto& g) { return g.errors.n > 0 ? share(g.errors.*of) : Cell{"-", g.errors.*of}; };
+  };
+  const auto dash = [](const std::optional<double>& of) {
+    return of ? share(*of) : empty_cell("-");
+  };
+  const bool ordered = any_has(groups, &G::kendall_tau) || any_has(groups, &G::memory);
+  const Look ranked = ordered ? kInText : kNowhere;
+  const Look covered = any_has(groups, &G::covered) ? kInText : kNowhere;
+  const auto noise = [dash](auto& g) { return dash(g.repeat_noise); };
+  const auto regret = [dash](auto& g) { return dash(g.regret); };
+  const auto tau = [](auto& g) {
+    return g.kendall_tau ? decimal(*g.kendall_tau, 2) : empty_cell("-");
+  };
+  return {
+      {"name", "group", &G::name},
+      {"n", "", [](auto& g) { return g.errors.n; }},
+      {"median", "", figure(&E::median)},
+      {"mean", "", figure(&E::mean)},
+      {"geomean", "", figure(&E::geomean)},
+      {"p90", "", figure(&E::p90)},
+      {"worst", "", figure(&E::worst)},
+      {"worst_row", "", &G::worst_row, kInJson},
+      {"bias", "",
+       [](auto& g) {
+         return g.errors.n > 0 ? signed_share(g.errors.bias) : Cell{"-", g.errors.bias};
+       }},
+      {"", "noise", noise, kInText},
+      {"baseline_mean", "naive mean",
+       [](auto& g) { return g.baseline.empty() ? empty_cell("-") : share(g.baseline_mean); }},
+      {"baseline", "", [](auto& g) { return g.baseline.empty() ? empty_cell() : cell(g.baseline); },
+       kInJson},
+      {"", "tau", tau, ranked},
+      {"", "regret", regret, ranked},
+      {"", "memory mean",
+       [](auto& g) { return g.memory ? share(g.memory->mean) : empty_cell("-"); }, ranked},
+      {"", "in 80 %", [dash](auto& g) { return dash(g.covered); }, covered},
+      {"in_range_share", "in range", [](auto& g) { return share(g.in_range_share); }},
+      {"kendall_tau", "", tau, kInJson},
+      {"regret", "", regret, kInJson},
+      {"repeat_noise", "", noise, kInJson},
+      {"memory", "",
+       [](auto& g) {
+         return g.memory ? code({{"n", g.memory->n},
+                                 {"mean", g.memory->mean},
+                                 {"worst", g.memory->worst},
+                                 {"bias", g.memory->bias}})
+                         : absent_cell();
+       },
+       kInJson},
+      {"covered_by_80", "", [](auto& g) { return code_or_absent(g.covered); }, kInJson},
+      {"bound", "bar",
+       [](auto& g) {
+         return g.bound.empty()
+                    ? absent_cell("-")
+                    : Cell{fmt::format("{} ({})", g.pass ? "pass" : "FAIL", g.bound), g.bound};
+       },
+       kLeft},
+      {"pass", "", [](auto& g) { return g.bound.empty() ? absent_cell() : code(g.pass); }, kInJson},
+      {"skipped", "", [](auto& g) { return g.skipped > 0 ? code(g.skipped) : absent_cell(); },
+       kInJson},
+      {"", "worst row", &G::worst_row, kInText | kLeft}};
+}
+
+void add_suite(const ValidationSuite& suite, Report& report) {
+  begin_suite(report, suite.name, suite.bound, suite.pass);
+  add_rows(suite, report);
+  report.line("\nerrors");
+  report.add(table_of("groups", "", group_columns(suite.groups), suite.groups, kInText | kInJson));
+  report.add(table_of("rows", "", row_columns(suite.name), suite.rows, kInJson | kInCsv));
+  report.fact("notes", suite.notes);
   for (const std::string& note : suite.notes) {
-    out << note << '\n';
+    report.line(note);
   }
-  out << fmt::format("\n{}: {} ({})\n", suite.name, suite.pass ? "pass" : "FAIL", suite.bound);
-}
-
-Json json_of(const ValidationGroup& g) {
-  const auto& e = g.errors;
-  Json j = {{"name", g.name},         {"n", e.n},
-            {"median", e.median},     {"mean", e.mean},
-            {"geomean", e.geomean},   {"p90", e.p90},
-            {"worst", e.worst},       {"worst_row", g.worst_row},
-            {"bias", e.bias},         {"baseline_mean", nullptr},
-            {"baseline", nullptr},    {"in_range_share", g.in_range_share},
-            {"kendall_tau", nullptr}, {"regret", nullptr},
-            {"repeat_noise", nullptr}};
-  if (!g.baseline.empty()) {
-    j["baseline_mean"] = g.baseline_mean;
-    j["baseline"] = g.baseline;
-  }
-  if (g.kendall_tau) {
-    j["kendall_tau"] = *g.kendall_tau;
-    j["regret"] = *g.regret;
-  }
-  if (g.memory) {
-    j["memory"] = {{"n", g.memory->n},
-                   {"mean", g.memory->mean},
-                   {"worst", g.memory->worst},
-                   {"bias", g.memory->bias}};
-  }
-  if (g.covered) {
-    j["covered_by_80"] = *g.covered;
-  }
-  if (g.repeat_noise) {
-    j["repeat_noise"] = *g.repeat_noise;
-  }
-  if (!g.bound.empty()) {
-    j["bound"] = g.bound;
-    j["pass"] = g.pass;
-  }
-  if (g.skipped > 0) {
-    j["skipped"] = g.skipped;
-  }
-  return j;
-}
-
-Json json_of(const ValidationSuite& suite) {
-  Json j = {{"name", suite.name},      {"bound", suite.bound},  {"pass", suite.pass},
-            {"groups", Json::array()}, {"rows", Json::array()}, {"notes", suite.notes}};
-  for (const ValidationGroup& g : suite.groups) {
-    j["groups"].push_back(json_of(g));
-  }
-  for (const ValidationRow& r : suite.rows) {
-    const bool predicted = r.predicted > 0;
-    j["rows"].push_back({{"id", r.id},
-                         {"measured", r.measured},
-                         {"predicted", predicted ? Json(r.predicted) : Json()},
-                         {"error", predicted ? Json(r.error()) : Json()},
-                         {"skipped", r.skipped ? Json(*r.skipped) : Json()}});
-    if (r.run) {
-      j["rows"].back()["run"] = {{"source", r.run->source},
-                                 {"gpu", r.run->device},
-                                 {"framework", r.run->framework},
-                                 {"plan", r.run->plan},
-                                 {"format", r.run->format},
-                                 {"hardware_pace_s", r.run->hardware},
-                                 {"fits", r.run->fits}};
-    }
-    if (r.measured_memory > 0) {
-      j["rows"].back()["measured_memory_bytes"] = r.measured_memory;
-      j["rows"].back()["predicted_memory_bytes"] = r.predicted_memory;
-    }
-  }
-  return j;
-}
-
-void print_csv(const ValidationSuite& suite, std::ostream& out) {
-  for (const ValidationRow& r : suite.rows) {
-    const bool predicted = r.predicted > 0;
-    out << csv_line({suite.name, r.id, fmt::format("{:.6g}", r.measured),
-                     predicted ? fmt::format("{:.6g}", r.predicted) : "",
-                     predicted ? fmt::format("{:.4f}", r.error()) : "", r.skipped.value_or("")});
-  }
+  report.line(fmt::format("\n{}: {} ({})", suite.name, suite.pass ? "pass" : "FAIL", suite.bound));
 }
 
 }  // namespace
 
+void begin_suite(Report& report, std::string_view name, std::string_view bound, bool pass) {
+  report.facts({{"name", name}, {"bound", bound}, {"pass", pass}});
+}
+
 void print_validation(const std::vector<ValidationSuite>& suites, OutputFormat format,
                       std::ostream& out) {
-  if (format == OutputFormat::kJson) {
-    Json all = {{"stepcast", provenance_json()}, {"suites", Json::array()}};
-    for (const ValidationSuite& suite : suites) {
-      all["suites"].push_back(json_of(suite));
-    }
-    out << all.dump(2) << '\n';
-    return;
-  }
-  if (format == OutputFormat::kCsv) {
-    out << csv_line({"suite", "id", "measured_s", "predicted_s", "error", "skipped"});
-  }
+  Report report(format);
   for (const ValidationSuite& suite : suites) {
-    if (format == OutputFormat::kCsv) {
-      print_csv(suite, out);
-    } else {
-      print_text(suite, out);
-    }
+    add_suite(suite, report.item("suites"));
   }
+  report.print(out);
+}
+
+DataTable case_predictions(const std::vector<studies::RuntimeCase>& cases, bool bounds) {
+  using Row = Numbered<studies::RuntimeCase>;
+  return table_of("predictions", "",
+                  Columns<Row>{{"case", "", [](auto& r) { return r.number; }},
+                               {"job", "", [](auto& r) { return r.of.job.workload.name; }},
+                               {"bound", "", [](auto& r) { return name_of(r.of.bound); },
+                                bounds ? kInCsv : kNowhere},
+                               {"predicted_s", "", [](auto& r) { return r.of.predicted; }},
+                               {"linear_s", "", [](auto& r) { return r.of.linear; }},
+                               {"in_calibrated_range", "", [](auto& r) { return r.of.in_range; }}},
+                  numbered(cases));
+}
+
+void write_predictions(const std::string& file, const DataTable& predictions,
+                       const std::string& what) {
+  std::ostringstream text;
+  predictions.print_csv(text);
+  write_whole_file(file, text.str());
+  fmt::print(stderr, "stepcast: {} written to {} before the first run\n", what, file);
 }
 
 }  // namespace stepcast::cli

@@ -14,6 +14,8 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   /// `done` of `total` units of work are finished; `note` names the one in hand.
   void update(double done, double total, const std::string& note = "");
+  /// The share that is finished, as studies tell it: `study.progress = std::ref(progress)`.
+  void operator()(double done, const std::string& note = "") { update(done, 1, note); }
 
  private:
   std::string what_;

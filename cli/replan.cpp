@@ -7,7 +7,7 @@
 #include <iostream>
 
 #include "cli/human.h"
-#include "cli/print_prediction.h"
+#include "cli/print/report.h"
 #include "core/config/quantity.h"
 #include "core/error.h"
 
@@ -15,8 +15,6 @@ namespace stepcast::cli {
 namespace {
 
 using studies::ReplanReport;
-
-Cell bytes_cell(std::int64_t bytes) { return {human(Bytes(static_cast<double>(bytes))), bytes}; }
 
 /// "3 tables (a, b, c)", with as many names as fit a line.
 std::string names_text(const std::vector<std::string>& names) {
@@ -47,21 +45,18 @@ void note_adapted(const ReplanReport& r, const planner::AdaptedPlan& adapted, Da
 }
 
 DataTable summary(const ReplanReport& r, const planner::AdaptedPlan& adapted) {
-  DataTable t("replan", "plan in use and plan reached", {{"fact", "", true}, {"value"}});
-  t.as_object();
+  Facts t("replan", "plan in use and plan reached");
   const double saved = r.from_step - r.plan.predicted_step;
-  t.row({name_cell("from_step_s", "step with the plan in use"), cell(Seconds(r.from_step))});
-  t.row({name_cell("step_s", "step with the plan reached"), cell(Seconds(r.plan.predicted_step))});
-  t.row({name_cell("saved_s", "saved per step"), cell(Seconds(saved))});
-  t.row({name_cell("from_objective_s", "objective before"), cell(Seconds(r.from_objective))});
-  t.row({name_cell("objective_s", "objective after"), cell(Seconds(r.objective))});
-  t.row({name_cell("migrated_bytes", "to move"), bytes_cell(r.migration.bytes)});
-  t.row({name_cell("migrated_tables", "tables that move"),
-         cell(static_cast<std::int64_t>(r.migration.tables.size()))});
-  t.row({name_cell("migration_s", "time to move, nothing else running"),
-         cell(Seconds(r.migration.seconds))});
-  t.row({name_cell("steps_to_pay", "steps until that is earned back"),
-         std::isfinite(r.steps_to_pay()) ? cell(r.steps_to_pay()) : empty_cell()});
+  t.add("from_step_s", "step with the plan in use", Seconds(r.from_step));
+  t.add("step_s", "step with the plan reached", Seconds(r.plan.predicted_step));
+  t.add("saved_s", "saved per step", Seconds(saved));
+  t.add("from_objective_s", "objective before", Seconds(r.from_objective));
+  t.add("objective_s", "objective after", Seconds(r.objective));
+  t.add("migrated_bytes", "to move", bytes_cell(r.migration.bytes));
+  t.add("migrated_tables", "tables that move", r.migration.tables.size());
+  t.add("migration_s", "time to move, nothing else running", Seconds(r.migration.seconds));
+  t.add("steps_to_pay", "steps until that is earned back",
+        std::isfinite(r.steps_to_pay()) ? cell(r.steps_to_pay()) : empty_cell());
   note_adapted(r, adapted, t);
   if (!r.from_fits) {
     t.note("The plan in use does not fit the memory of the devices.");

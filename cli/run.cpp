@@ -12,9 +12,8 @@
 #include "cli/human.h"
 #include "cli/launch_ranks.h"
 #include "cli/output_files.h"
-#include "cli/print_prediction.h"
+#include "cli/print/report.h"
 #include "cli/progress.h"
-#include "cli/text_table.h"
 #include "cli/version.h"
 #include "core/config/config.h"
 #include "core/error.h"
@@ -94,154 +93,138 @@ std::vector<TrafficKind> kinds_of(const StepTraffic& counted, const StepTraffic&
   return kinds;
 }
 
-/// Bytes of one step over all ranks, as counted and as the graph expects them.
-void print_traffic(const StepTraffic& counted, const StepTraffic& predicted, std::ostream& out) {
-  const auto kinds = kinds_of(counted, predicted);
-  if (kinds.empty()) {
-    return;
-  }
-  std::vector<std::string> head{"sent per step"};
-  for (const std::string& level : counted.levels) {
-    head.push_back(level);
-    head.push_back("predicted");
-  }
-  TextTable table(head);
-  for (const TrafficKind kind : kinds) {
-    std::vector<std::string> row{std::string(name_of(kind))};
-    for (std::size_t level = 0; level < counted.levels.size(); ++level) {
-      row.push_back(human(Bytes(counted.at(kind, level))));
-      row.push_back(human(Bytes(predicted.at(kind, level))));
-    }
-    table.row(row);
-  }
-  out << '\n';
-  table.print(out);
-}
-
 /// What a run moves between memory tiers and what is expected of it.
 struct Expected {
   StepTraffic sent;
   std::map<std::string, RowTraffic> tiers;
 };
 
-/// Rows of slower tiers in one step over all ranks, as counted and as expected of these steps.
-void print_tiers(const runtime::RunResult& r, const Expected& expected, std::ostream& out) {
+/// Bytes of one step over all ranks, as counted and as the graph expects them.
+void add_traffic(const StepTraffic& counted, const StepTraffic& predicted, Report& report) {
+  const auto kinds = kinds_of(counted, predicted);
+  report.list("traffic");
+  Columns<TrafficKind> columns{{"kind", "sent per step", [](auto& kind) { return name_of(kind); }}};
+  for (std::size_t level = 0; level < counted.levels.size(); ++level) {
+    for (const auto& [name, traffic] : {std::pair(counted.levels[level], &counted),
+                                        std::pair(std::string("predicted"), &predicted)}) {
+      columns.emplace_back("bytes", name, [level, of = traffic](const TrafficKind& kind) {
+        return Bytes(of->at(kind, level));
+      });
+    }
+  }
+  if (!kinds.empty()) {
+    report.line();
+    report.add(table_of("traffic", "", columns, kinds, kInText));
+  }
+  for (const TrafficKind kind : kinds) {
+    for (std::size_t level = 0; level < counted.levels.size(); ++level) {
+      report.item("traffic", {{"kind", name_of(kind)},
+                              {"level", counted.levels[level]},
+                              {"counted_bytes", counted.at(kind, level)},
+                              {"predicted_bytes", predicted.at(kind, level)}});
+    }
+  }
+}
+
+/// Rows of a slower tier in one step over all ranks.
+struct TierRow {
+  std::string title;
+  RowTraffic of;
+};
+
+Columns<TierRow> tier_columns() {
+  using R = TierRow;
+  const auto counted = [](double n) { return Cell{count(n), n}; };
+  return {{"", "tier, per step", &R::title, kInText},
+          {"lookups", "", [counted](auto& r) { return counted(r.of.lookups); }},
+          {"distinct_rows", "distinct rows", [counted](auto& r) { return counted(r.of.touched); }},
+          {"fetched_rows", "fetched", [counted](auto& r) { return counted(r.of.fetched); }},
+          {"written_rows", "", [](auto& r) { return code(r.of.written); }, kInJson},
+          {"", "hit rate",
+           [](auto& r) { return percent(r.of.lookups > 0 ? 1 - r.of.fetched / r.of.lookups : 0); },
+           kInText},
+          {"fetched_bytes", "read", [](auto& r) { return Bytes(r.of.fetched_bytes); }},
+          {"written_bytes", "written", [](auto& r) { return Bytes(r.of.written_bytes); }}};
+}
+
+/// As counted and as expected of these steps.
+void add_tiers(const runtime::RunResult& r, const Expected& expected, Report& report) {
   if (r.tiers.empty()) {
     return;
   }
-  TextTable table(
-      {"tier, per step", "lookups", "distinct rows", "fetched", "hit rate", "read", "written"});
-  const auto line = [&](const std::string& name, const RowTraffic& t) {
-    table.row({name, count(t.lookups), count(t.touched), count(t.fetched),
-               percent(t.lookups > 0 ? 1 - t.fetched / t.lookups : 0),
-               human(Bytes(t.fetched_bytes)), human(Bytes(t.written_bytes))});
+  const Columns<TierRow> columns = tier_columns();
+  const auto json = [&](const TierRow& row) {
+    return table_of("", "", columns, std::vector{row}).json().front();
   };
+  std::vector<TierRow> rows;
   for (const auto& [tier, use] : r.tiers) {
-    line(tier, use.step);
     const auto at = expected.tiers.find(tier);
-    line("  predicted", at == expected.tiers.end() ? RowTraffic{} : at->second);
+    rows.push_back({tier, use.step});
+    rows.push_back({"  predicted", at == expected.tiers.end() ? RowTraffic{} : at->second});
+    report.item("tiers", {{"tier", tier},
+                          {"allocated_bytes", use.allocated.base()},
+                          {"counted", json(*(rows.end() - 2))},
+                          {"predicted", json(rows.back())}});
   }
-  out << '\n';
-  table.print(out);
+  report.line();
+  report.add(table_of("tiers", "", columns, rows, kInText));
 }
 
-nlohmann::ordered_json tier_json(const RowTraffic& t) {
-  return {{"lookups", t.lookups},
-          {"distinct_rows", t.touched},
-          {"fetched_rows", t.fetched},
-          {"written_rows", t.written},
-          {"fetched_bytes", t.fetched_bytes},
-          {"written_bytes", t.written_bytes}};
+DataTable steps_table(const std::vector<runtime::StepRecord>& steps, Look look) {
+  using S = runtime::StepRecord;
+  return table_of(
+      "steps", "",
+      Columns<S>{{"step", "", &S::step},
+                 {"loss", "", [](auto& s) { return decimal(s.loss, 5); }},
+                 {"time_s", "time", &S::time},
+                 {"involuntary_switches", "", &S::involuntary_switches, kInJson | kInCsv}},
+      steps, look);
 }
 
-nlohmann::ordered_json traffic_json(const StepTraffic& counted, const StepTraffic& predicted) {
-  nlohmann::ordered_json j = nlohmann::ordered_json::array();
-  for (const TrafficKind kind : kinds_of(counted, predicted)) {
-    for (std::size_t level = 0; level < counted.levels.size(); ++level) {
-      j.push_back({{"kind", name_of(kind)},
-                   {"level", counted.levels[level]},
-                   {"counted_bytes", counted.at(kind, level)},
-                   {"predicted_bytes", predicted.at(kind, level)}});
+/// The steps people read: about ten of them, and the last.
+std::vector<runtime::StepRecord> some_of(const std::vector<runtime::StepRecord>& steps) {
+  std::vector<runtime::StepRecord> some;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (i % std::max<std::size_t>(1, steps.size() / 10) == 0 || i + 1 == steps.size()) {
+      some.push_back(steps[i]);
     }
   }
-  return j;
+  return some;
 }
 
-void print_text(const Job& job, const runtime::RunResult& r, const Expected& predicted,
-                std::ostream& out) {
+Report report_of(const Job& job, const runtime::RunResult& r, const Expected& predicted,
+                 OutputFormat format) {
   const std::vector<double> t = seconds_of(r);
-  TextTable table({"step", "loss", "time"});
-  for (std::size_t i = 0; i < r.steps.size(); ++i) {
-    if (i % std::max<std::size_t>(1, r.steps.size() / 10) == 0 || i + 1 == r.steps.size()) {
-      table.row({std::to_string(r.steps[i].step), fmt::format("{:.5f}", r.steps[i].loss),
-                 human(r.steps[i].time)});
-    }
-  }
-  table.print(out);
-  out << fmt::format(
-      "\n{} on {} ranks: median {} per step (p5 {}, p95 {}), {} steps after {} of warm-up\n",
-      job.workload.name, r.ranks, human(seconds(quantile_of(t, 0.5))),
-      human(seconds(quantile_of(t, 0.05))), human(seconds(quantile_of(t, 0.95))), r.steps.size(),
-      r.warmup.size());
+  const double median = quantile_of(t, 0.5), p5 = quantile_of(t, 0.05), p95 = quantile_of(t, 0.95);
+  Report report(format);
+  report.add(steps_table(some_of(r.steps), kInText));
+  report.fact("job", [&] { return Json::parse(config::job_to_json(job)); }).fact("ranks", r.ranks);
+  report.fact("step_time_s",
+              {{"median", median}, {"p5", p5}, {"p95", p95}, {"mean", mean_step(t)}});
+  report.line(fmt::format(
+      "\n{} on {} ranks: median {} per step (p5 {}, p95 {}), {} steps after {} of warm-up",
+      job.workload.name, r.ranks, human(seconds(median)), human(seconds(p5)), human(seconds(p95)),
+      r.steps.size(), r.warmup.size()));
   if (job.sync_interval > 1) {
-    out << fmt::format("mean {} per step: replicas are synchronised every {} steps\n",
-                       human(seconds(mean_step(t))), job.sync_interval);
+    report.line(fmt::format("mean {} per step: replicas are synchronised every {} steps",
+                            human(seconds(mean_step(t))), job.sync_interval));
   }
-  out << fmt::format("tensors {} on the fullest rank, process {}\n", human(r.allocated),
-                     human(r.peak_resident));
+  report.facts(
+      {{"allocated_bytes", r.allocated.base()}, {"peak_resident_bytes", r.peak_resident.base()}});
+  report.line(fmt::format("tensors {} on the fullest rank, process {}", human(r.allocated),
+                          human(r.peak_resident)));
   if (r.traffic) {
-    print_traffic(*r.traffic, predicted.sent, out);
+    add_traffic(*r.traffic, predicted.sent, report);
   }
-  print_tiers(r, predicted, out);
-}
-
-nlohmann::ordered_json result_json(const Job& job, const runtime::RunResult& r,
-                                   const Expected& predicted) {
-  const std::vector<double> t = seconds_of(r);
-  nlohmann::ordered_json j;
-  j["stepcast"] = provenance_json();
-  j["job"] = nlohmann::ordered_json::parse(config::job_to_json(job));
-  j["ranks"] = r.ranks;
-  j["step_time_s"] = {{"median", quantile_of(t, 0.5)},
-                      {"p5", quantile_of(t, 0.05)},
-                      {"p95", quantile_of(t, 0.95)},
-                      {"mean", mean_step(t)}};
-  j["allocated_bytes"] = r.allocated.base();
-  j["peak_resident_bytes"] = r.peak_resident.base();
-  if (r.traffic) {
-    j["traffic"] = traffic_json(*r.traffic, predicted.sent);
+  add_tiers(r, predicted, report);
+  for (const auto& [what, use] :
+       {std::pair("attention", r.attention), std::pair("epilogues", r.epilogues)}) {
+    if (!use.kernels.empty()) {
+      report.fact(what, {{"kernels", use.kernels}, {"reason", use.reason}});
+    }
   }
-  for (const auto& [tier, use] : r.tiers) {
-    const auto at = predicted.tiers.find(tier);
-    j["tiers"].push_back(
-        {{"tier", tier},
-         {"allocated_bytes", use.allocated.base()},
-         {"counted", tier_json(use.step)},
-         {"predicted", tier_json(at == predicted.tiers.end() ? RowTraffic{} : at->second)}});
-  }
-  if (!r.attention.kernels.empty()) {
-    j["attention"] = {{"kernels", r.attention.kernels}, {"reason", r.attention.reason}};
-  }
-  if (!r.epilogues.kernels.empty()) {
-    j["epilogues"] = {{"kernels", r.epilogues.kernels}, {"reason", r.epilogues.reason}};
-  }
-  j["steps"] = nlohmann::ordered_json::array();
-  for (const runtime::StepRecord& s : r.steps) {
-    j["steps"].push_back({{"step", s.step},
-                          {"loss", s.loss},
-                          {"time_s", s.time.base()},
-                          {"involuntary_switches", s.involuntary_switches}});
-  }
-  return j;
-}
-
-void print_csv(const runtime::RunResult& r, std::ostream& out) {
-  out << csv_line({"step", "loss", "time_s", "involuntary_switches"});
-  for (const runtime::StepRecord& s : r.steps) {
-    out << csv_line({std::to_string(s.step), fmt::format("{:.9g}", s.loss),
-                     fmt::format("{:.9g}", s.time.base()),
-                     fmt::format("{:.0f}", s.involuntary_switches)});
-  }
+  report.add(steps_table(r.steps, kInJson | kInCsv));
+  return report;
 }
 
 /// The CUDA backend on this rank's device. Ranks that share one are told so: their times mean
@@ -348,17 +331,7 @@ int train(const Job& job, const ExecutionGraph& graph, const RunCommand& options
                    use.reason.empty() ? "" : " (" + use.reason + ")");
       }
     }
-    switch (options.job.format) {
-      case OutputFormat::kText:
-        print_text(job, result, predicted, std::cout);
-        break;
-      case OutputFormat::kJson:
-        std::cout << result_json(job, result, predicted).dump(2) << '\n';
-        break;
-      case OutputFormat::kCsv:
-        print_csv(result, std::cout);
-        break;
-    }
+    report_of(job, result, predicted, options.job.format).print(std::cout);
   }
   return 0;
 }

@@ -6,7 +6,7 @@
 #include "cli/checks.h"
 #include "cli/command.h"
 #include "cli/output_files.h"
-#include "cli/print_prediction.h"
+#include "cli/print/report.h"
 #include "cli/recordings.h"
 #include "cli/show_file.h"
 #include "cli/show_tables.h"
@@ -121,7 +121,8 @@ void write_timeline(const ShowCommand& options, bool recorded) {
   if (!recorded) {
     throw InputError("--timeline", "a job has no recorded step; use predict --timeline");
   }
-  const studies::AnnotatedStep step = studies::annotated_step(read_run(options.job.job, options.mark));
+  const studies::AnnotatedStep step =
+      studies::annotated_step(read_run(options.job.job, options.mark));
   traces::write_perfetto(options.timeline, *step.graph, step.spans, {}, "stepcast show",
                          step.annotations);
   tell_written(options.timeline);
@@ -149,8 +150,9 @@ void add_show(CLI::App& app, Context& context) {
   command->add_flag("--flops", options->flops, "FLOPs by convention, op kind and phase");
   command->add_flag("--bytes", options->bytes, "Memory traffic, communication, embedding lookups");
   command->add_flag("--memory", options->memory, "The memory ledger and the largest tensors");
-  command->add_option("--rank", options->rank,
-                      "--graph and --memory: only the class of this rank; --by: only this rank")
+  command
+      ->add_option("--rank", options->rank,
+                   "--graph and --memory: only the class of this rank; --by: only this rank")
       ->check(whole_number(0));
   command->add_option("--skip", options->skip, "Traces: leave out the first steps")
       ->check(whole_number(0));

@@ -19,22 +19,6 @@ namespace {
 
 std::int64_t signed_size(std::size_t n) { return static_cast<std::int64_t>(n); }
 
-/// A list of facts about one thing.
-class Facts {
- public:
-  Facts(std::string key, std::string title)
-      : table_(std::move(key), std::move(title), {{"fact"}, {"value", "", true}}) {
-    table_.as_object();
-  }
-  void add(const char* key, const char* title, Cell value) {
-    table_.row({name_cell(key, title), std::move(value)});
-  }
-  [[nodiscard]] const DataTable& table() const { return table_; }
-
- private:
-  DataTable table_;
-};
-
 std::string plan_text(const Job& job) {
   if (const DlrmWorkload* dlrm = job.workload.dlrm()) {
     const Parallel& p = job.parallel;
@@ -192,34 +176,34 @@ std::string rank_list(const std::vector<std::int32_t>& ranks, int most) {
 }
 
 Tables summary_tables(const Job& job, const ExecutionGraph& graph) {
-  Facts facts("step", "one training step of " + job.workload.name);
-  facts.add("workload", "workload", cell(job.workload.name));
-  facts.add("system", "system", cell(job.system.name));
-  facts.add("devices", "devices", cell(job.devices));
-  facts.add("parallel", "parallel", cell(plan_text(job)));
-  facts.add("batch_global", "batch.global", cell(job.batch.global));
+  Facts facts("step", "one training step of " + job.workload.name, kLeft);
+  facts.add("workload", "workload", job.workload.name);
+  facts.add("system", "system", job.system.name);
+  facts.add("devices", "devices", job.devices);
+  facts.add("parallel", "parallel", plan_text(job));
+  facts.add("batch_global", "batch.global", job.batch.global);
   if (job.workload.transformer() != nullptr) {
-    facts.add("batch_micro", "batch.micro", cell(job.batch.micro));
-    facts.add("batch_sequence", "batch.sequence", cell(job.batch.sequence));
-    facts.add("microbatches", "microbatches", cell(job.microbatches()));
+    facts.add("batch_micro", "batch.micro", job.batch.micro);
+    facts.add("batch_sequence", "batch.sequence", job.batch.sequence);
+    facts.add("microbatches", "microbatches", job.microbatches());
   }
-  facts.add("compute_format", "compute format", cell(name_of(job.formats.compute)));
-  facts.add("parameters", "parameters", cell(config::parameter_count(job.workload)));
+  facts.add("compute_format", "compute format", name_of(job.formats.compute));
+  facts.add("parameters", "parameters", config::parameter_count(job.workload));
   const workloads::StepFlops flops = workloads::step_flops(job);
-  facts.add("model_flops", "model FLOPs", cell(flops.model));
-  facts.add("hardware_flops", "hardware FLOPs", cell(flops.hardware));
+  facts.add("model_flops", "model FLOPs", flops.model);
+  facts.add("hardware_flops", "hardware FLOPs", flops.hardware);
   facts.add("model_flops_per_sample", "model FLOPs per sample",
-            cell(flops.model / static_cast<double>(job.batch.global)));
+            flops.model / static_cast<double>(job.batch.global));
   Bytes looked_up;
   for (const studies::LookupRow& r : studies::lookups(job)) {
     looked_up += r.looked_up;
   }
   if (looked_up > Bytes{}) {
-    facts.add("embedding_lookup_bytes", "embedding bytes looked up", cell(looked_up));
+    facts.add("embedding_lookup_bytes", "embedding bytes looked up", looked_up);
   }
-  facts.add("rank_classes", "rank classes", cell(signed_size(graph.classes.size())));
-  facts.add("communicators", "communicators", cell(signed_size(graph.communicators.size())));
-  return {facts.table(), class_table(graph), phase_table(graph), traffic_table(graph)};
+  facts.add("rank_classes", "rank classes", graph.classes.size());
+  facts.add("communicators", "communicators", graph.communicators.size());
+  return {facts, class_table(graph), phase_table(graph), traffic_table(graph)};
 }
 
 Tables graph_tables(const ExecutionGraph& graph, std::optional<std::int32_t> rank) {
@@ -402,17 +386,18 @@ Tables recorded_tables(const studies::RecordedStep& s) {
                           s.first_counted > 0
                               ? fmt::format("; the first {} fill the pipeline and do not count",
                                             s.first_counted)
-                              : ""));
-  facts.add("step_s", capture ? "step, from end to end" : "step", cell(s.step));
+                              : ""),
+              kLeft);
+  facts.add("step_s", capture ? "step, from end to end" : "step", s.step);
   if (!s.marked_by.empty()) {
     facts.add("marked_by", "steps marked by", short_name(s.marked_by));
   }
-  facts.add("median_s", "median step", cell(s.median));
-  facts.add("p5_s", "p5", cell(s.p5));
-  facts.add("p95_s", "p95", cell(s.p95));
-  facts.add("bound", "bound by", cell(s.bound));
+  facts.add("median_s", "median step", s.median);
+  facts.add("p5_s", "p5", s.p5);
+  facts.add("p95_s", "p95", s.p95);
+  facts.add("bound", "bound by", s.bound);
   facts.add("bound_share", "its share of the step", share(s.bound_share));
-  facts.add("critical_rank", "busiest rank", cell(std::int64_t{s.critical_rank}));
+  facts.add("critical_rank", "busiest rank", std::int64_t{s.critical_rank});
   facts.add("compute_imbalance", "compute imbalance", share(s.imbalance));
   if (!s.ops.empty()) {
     const studies::RecordedOp& longest = s.ops.front();
@@ -420,7 +405,7 @@ Tables recorded_tables(const studies::RecordedStep& s) {
     facts.add("longest_op_share", "its share of the step",
               share(s.step > Seconds{} ? (longest.time + longest.wait) / s.step : 0));
   }
-  facts.add("dropped_records", "dropped records", cell(static_cast<std::int64_t>(s.dropped)));
+  facts.add("dropped_records", "dropped records", static_cast<std::int64_t>(s.dropped));
   DataTable ranks("ranks", "where the step goes, per rank (means; the parts sum to the step)",
                   {{"rank"},
                    {"median_s", "median step"},
@@ -483,7 +468,7 @@ Tables recorded_tables(const studies::RecordedStep& s) {
              rate(o.flops_per_second, human(FlopsPerSecond(o.flops_per_second))),
              rate(o.bytes_per_second, human(BytesPerSecond(o.bytes_per_second)))});
   }
-  return {facts.table(), ranks, meetings, ops};
+  return {facts, ranks, meetings, ops};
 }
 
 }  // namespace stepcast::cli

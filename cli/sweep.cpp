@@ -5,7 +5,6 @@
 
 #include <iostream>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -14,9 +13,8 @@
 #include "cli/human.h"
 #include "cli/launch_ranks.h"
 #include "cli/output_files.h"
-#include "cli/print_prediction.h"
+#include "cli/print/report.h"
 #include "cli/progress.h"
-#include "cli/text_table.h"
 #include "cli/whole_run.h"
 #include "core/config/usual_stack.h"
 #include "core/error.h"
@@ -47,249 +45,193 @@ std::vector<std::size_t> swept(const std::vector<SweepAxis>& axes) {
   return indices;
 }
 
-class CsvRows {
- public:
-  CsvRows(const std::vector<SweepAxis>& axes, const SweepCommand& options, std::ostream& out)
-      : swept_(swept(axes)), pareto_(!options.pareto.empty()), run_(options.run.asked()), out_(out) {
-    std::vector<std::string> header;
-    for (const std::size_t a : swept_) {
-      header.push_back(axes[a].key);
-    }
-    for (const char* name : {"status", "iteration_time_s", "samples_per_s", "tokens_per_s", "mfu",
-                             "memory_bytes", "fits", "in_calibrated_range"}) {
-      header.emplace_back(name);
-    }
-    if (run_) {
-      header.insert(header.end(), {"days", "device_hours", "cost"});
-    }
-    if (pareto_) {
-      header.emplace_back("pareto");
-    }
-    header.emplace_back("reason");
-    out_ << csv_line(header);
-  }
-  void print(const SweepPoint& p) const {
-    const auto flag = [](bool b) { return std::string(b ? "true" : "false"); };
-    std::vector<std::string> cells;
-    for (const std::size_t a : swept_) {
-      cells.push_back(p.values[a]);
-    }
-    cells.emplace_back(name_of(p.status));
-    if (p.predicted()) {
-      cells.push_back(fmt::format("{:.9g}", p.iteration.base()));
-      cells.push_back(fmt::format("{:.9g}", p.samples_per_second));
-      cells.push_back(fmt::format("{:.9g}", p.tokens_per_second));
-      cells.push_back(fmt::format("{:.6g}", p.mfu));
-      cells.push_back(fmt::format("{:.0f}", p.memory.base()));
-      cells.push_back(flag(p.status == SweepStatus::kOk));
-      cells.push_back(flag(p.in_calibrated_range));
-      for (const double of_run : {p.days, p.device_hours, p.cost}) {
-        if (run_) {
-          cells.push_back(fmt::format("{:.9g}", of_run));
-        }
-      }
-    } else {
-      cells.resize(cells.size() + (run_ ? 10 : 7));
-    }
-    if (pareto_) {
-      cells.push_back(flag(p.pareto));
-    }
-    cells.push_back(p.reason);
-    out_ << csv_line(cells) << std::flush;
-  }
+Json json_value(const std::string& text) {
+  Json value = Json::parse(text, nullptr, false);
+  return value.is_discarded() ? Json(text) : value;
+}
 
- private:
-  std::vector<std::size_t> swept_;
-  bool pareto_, run_;
-  std::ostream& out_;
-};
+/// A cell of points that are predicted; the others have none.
+template <class Value>
+auto predicted(Value value) {
+  return [value](const SweepPoint& p) {
+    return p.predicted() ? cell(std::invoke(value, p)) : absent_cell("-");
+  };
+}
 
-void print_text(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint>& points,
-                const SweepCommand& options, std::ostream& out) {
-  std::vector<std::string> header;
-  const std::vector<std::size_t> columns = swept(axes);
-  for (const std::size_t a : columns) {
-    header.push_back(axes[a].key);
-  }
-  const bool tokens = std::any_of(points.begin(), points.end(),
-                                  [](const SweepPoint& p) { return p.tokens_per_second > 0; });
+bool has_tokens(const std::vector<SweepPoint>& points) {
+  return std::any_of(points.begin(), points.end(),
+                     [](const SweepPoint& p) { return p.tokens_per_second > 0; });
+}
+
+/// A row of every format.
+Columns<SweepPoint> columns_of(const std::vector<SweepAxis>& axes, const SweepCommand& options,
+                               bool tokens) {
+  using P = SweepPoint;
   const bool run = options.run.asked();
-  const bool priced = run && options.run.price > 0;
-  for (const auto& [name, shown] :
-       {std::pair{"step", true}, {"samples/s", true}, {"tokens/s", tokens}, {"MFU", true},
-        {"days", run}, {"device-hours", run}, {"cost", priced}, {"memory", true},
-        {"in range", !run}}) {
-    if (shown) {
-      header.emplace_back(name);
-    }
+  const auto shown = [](bool shows, Look look) { return shows ? look : kNowhere; };
+  const auto flag = [](bool P::*of) {  // JSON names it where it is set
+    return [of](const P& p) { return p.predicted() && p.*of ? code(true) : absent_cell(); };
+  };
+  Columns<P> columns{{"set", "", [](auto&) { return code(Json::object()); }, kInJson}};
+  for (const std::size_t a : swept(axes)) {
+    const std::string& key = axes[a].key;
+    columns.emplace_back(
+        "set/" + key, key,
+        [a](const P& p) {
+          return Cell{p.values[a], json_value(p.values[a])};
+        },
+        kInText | kInJson);
+    columns.emplace_back(
+        key, "", [a](const P& p) { return code(p.values[a]); }, kInCsv);
   }
-  const std::size_t results = header.size() - columns.size();
-  if (!options.pareto.empty()) {
-    header.emplace_back("front");
-  }
-  header.emplace_back("reason");
-  TextTable table(header);
-  table.left(header.size() - 1);
-  for (const SweepPoint& p : points) {
-    std::vector<std::string> cells;
-    for (const std::size_t a : columns) {
-      cells.push_back(p.values[a]);
-    }
-    if (p.predicted()) {
-      cells.push_back(human(p.iteration));
-      cells.push_back(grouped(p.samples_per_second));
-      if (tokens) {
-        cells.push_back(grouped(p.tokens_per_second));
-      }
-      cells.push_back(percent(p.mfu));
-      if (run) {
-        cells.push_back(grouped(p.days));
-        cells.push_back(grouped(p.device_hours));
-      }
-      if (priced) {
-        cells.push_back(grouped(p.cost));
-      }
-      cells.push_back(human(p.memory));
-      if (!run) {
-        cells.emplace_back(p.in_calibrated_range ? "yes" : "no");
-      }
-    } else {
-      cells.insert(cells.end(), results, "-");
-    }
-    if (!options.pareto.empty()) {
-      cells.emplace_back(p.pareto ? "*" : "");
-    }
-    // Of what does not fit the memory prediction says so itself.
-    const std::string status(name_of(p.status));
-    cells.push_back(p.reason.empty() || p.reason.starts_with(status)
-                        ? p.reason
-                        : fmt::format("{}: {}", status, p.reason));
-    table.row(cells);
-  }
+  const auto add = [&](std::initializer_list<ColumnOf<P>> more) {
+    columns.insert(columns.end(), more);
+  };
+  const auto add_run = [&](Look look) {
+    add({{"run/days", "days", predicted([](auto& p) { return rate(p.days); }), shown(run, look)},
+         {"run/device_hours", "device-hours",
+          predicted([](auto& p) { return rate(p.device_hours); }), shown(run, look)}});
+  };
+  add({{"status", "", [](auto& p) { return code(name_of(p.status)); }, kInJson | kInCsv},
+       {"iteration_time_s", "step", predicted(&P::iteration)},
+       {"samples_per_s", "samples/s",
+        predicted([](auto& p) { return rate(p.samples_per_second); })},
+       {"tokens_per_s", "tokens/s", predicted([](auto& p) { return rate(p.tokens_per_second); }),
+        shown(tokens, kInText) | kInJson | kInCsv},
+       {"mfu", "MFU", predicted([](auto& p) { return share(p.mfu); })}});
+  add_run(kInText);
+  add({{"cost", "", predicted([](auto& p) { return rate(p.cost); }),
+        shown(run && options.run.price > 0, kInText)},
+       {"memory_bytes", "memory", predicted(&P::memory)},
+       {"fits", "", predicted([](auto& p) { return p.status == SweepStatus::kOk; }),
+        kInJson | kInCsv},
+       {"in_calibrated_range", "in range", predicted(&P::in_calibrated_range),
+        shown(!run, kInText) | kInJson | kInCsv}});
+  add_run(kInJson | kInCsv);
+  add({{"run/cost", "", [](auto& p) { return p.cost > 0 ? code(p.cost) : absent_cell(); },
+        shown(run, kInJson)},
+       {"cost", "", predicted(&P::cost), shown(run, kInCsv)},
+       {"embedding_plan_by_rule", "", flag(&P::planned_by_rule), kInJson},
+       {"embedding_plan_searched", "", flag(&P::plan_searched), kInJson},
+       {"pareto", "front",
+        [](auto& p) {
+          return Cell{p.pareto ? "*" : "", p.pareto};
+        },
+        shown(!options.pareto.empty(), kInText | kInJson | kInCsv)},
+       {"reason", "",
+        [](auto& p) {
+          // The prediction of what does not fit the memory says so itself.
+          const std::string status(name_of(p.status));
+          const bool said = p.reason.empty() || p.reason.starts_with(status);
+          return Cell{said ? p.reason : fmt::format("{}: {}", status, p.reason),
+                      p.reason.empty() ? Json(Json::value_t::discarded) : Json(p.reason)};
+        },
+        kLeft}});
+  return columns;
+}
+
+/// The file of the job and the keys that have one value.
+std::string fixed_text(const std::vector<SweepAxis>& axes, const SweepCommand& options) {
   std::vector<std::string> fixed;
+  if (!options.job.job.empty() && options.job.job != "-") {
+    fixed.push_back(options.job.job);
+  }
   for (const SweepAxis& axis : axes) {
     if (axis.values.size() == 1) {
       fixed.push_back(axis.key + "=" + axis.values.front());
     }
   }
-  if (!options.job.job.empty() && options.job.job != "-") {
-    fixed.insert(fixed.begin(), options.job.job);
-  }
-  if (!fixed.empty()) {
-    out << fmt::format("{}\n\n", fmt::join(fixed, " "));
-  }
-  table.print(out);
+  return fmt::format("{}", fmt::join(fixed, " "));
+}
+
+std::string counts_text(const std::vector<SweepPoint>& points) {
   const auto count = [&points](SweepStatus s) {
     return std::count_if(points.begin(), points.end(),
                          [s](const SweepPoint& p) { return p.status == s; });
   };
-  out << fmt::format("\n{} point{}: {} fit, {} do not fit, {} invalid", points.size(),
+  const auto failed = count(SweepStatus::kFailed);
+  return fmt::format("{} point{}: {} fit, {} do not fit, {} invalid{}", points.size(),
                      points.size() == 1 ? "" : "s", count(SweepStatus::kOk),
-                     count(SweepStatus::kDoesNotFit), count(SweepStatus::kInvalid));
-  if (count(SweepStatus::kFailed) > 0) {
-    out << fmt::format(", {} failed", count(SweepStatus::kFailed));
-  }
+                     count(SweepStatus::kDoesNotFit), count(SweepStatus::kInvalid),
+                     failed > 0 ? fmt::format(", {} failed", failed) : "");
+}
+
+/// The point of most samples or tokens a second; empty where none fits or there is one only.
+std::string best_text(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint>& points) {
   // Samples of different lengths are not alike: then tokens are what is compared.
   const bool by_tokens =
-      tokens && std::any_of(axes.begin(), axes.end(), [](const SweepAxis& axis) {
+      has_tokens(points) && std::any_of(axes.begin(), axes.end(), [](const SweepAxis& axis) {
         return axis.values.size() > 1 &&
                (axis.key == "batch.sequence" || axis.key == "batch" || axis.key == "workload");
       });
-  const auto rate = [by_tokens](const SweepPoint& p) {
+  const auto rate_of = [by_tokens](const SweepPoint& p) {
     return by_tokens ? p.tokens_per_second : p.samples_per_second;
   };
   const auto best =
       std::min_element(points.begin(), points.end(), [&](const SweepPoint& a, const SweepPoint& b) {
         const bool fits_a = a.status == SweepStatus::kOk;
         const bool fits_b = b.status == SweepStatus::kOk;
-        return fits_a != fits_b ? fits_a : fits_a && rate(a) > rate(b);
+        return fits_a != fits_b ? fits_a : fits_a && rate_of(a) > rate_of(b);
       });
-  if (best->status == SweepStatus::kOk && points.size() > 1) {
-    std::vector<std::string> settings;
-    for (const std::size_t a : columns) {
-      settings.push_back(axes[a].key + "=" + best->values[a]);
+  if (best->status != SweepStatus::kOk || points.size() < 2) {
+    return "";
+  }
+  std::vector<std::string> settings;
+  for (const std::size_t a : swept(axes)) {
+    settings.push_back(axes[a].key + "=" + best->values[a]);
+  }
+  return fmt::format("most {}: {} ({})", by_tokens ? "tokens/s" : "samples/s",
+                     fmt::join(settings, " "), grouped(rate_of(*best)));
+}
+
+/// How the points came by their embedding plans.
+void add_plan_lines(const std::vector<SweepPoint>& points, Report& report) {
+  for (const auto& [of, how] :
+       {std::pair(&SweepPoint::plan_searched, "a quick search (embedding.plan=search)"),
+        std::pair(&SweepPoint::planned_by_rule,
+                  "a rule: embedding.plan=search or `stepcast plan` finds faster ones")}) {
+    const auto n = std::count_if(points.begin(), points.end(),
+                                 [of = of](const SweepPoint& p) { return p.*of; });
+    if (n > 0) {
+      report.line(
+          fmt::format("{} point{} placed the embedding tables by {}", n, n == 1 ? "" : "s", how));
     }
-    out << fmt::format("\nmost {}: {} ({})", by_tokens ? "tokens/s" : "samples/s",
-                       fmt::join(settings, " "), grouped(rate(*best)));
   }
-  const auto searched = std::count_if(points.begin(), points.end(),
-                                      [](const SweepPoint& p) { return p.plan_searched; });
-  if (searched > 0) {
-    out << fmt::format(
-        "\n{} point{} placed the embedding tables by a quick search (embedding.plan=search)",
-        searched, searched == 1 ? "" : "s");
-  }
-  const auto by_rule = std::count_if(points.begin(), points.end(),
-                                     [](const SweepPoint& p) { return p.planned_by_rule; });
-  if (by_rule > 0) {
-    out << fmt::format(
-        "\n{} point{} placed the embedding tables by a rule: embedding.plan=search or `stepcast "
-        "plan` finds faster ones",
-        by_rule, by_rule == 1 ? "" : "s");
-  }
-  if (!options.pareto.empty()) {
-    out << fmt::format("\n* no other point that fits is better in {}",
-                       fmt::join(options.pareto, ", "));
-  }
-  out << '\n';
 }
 
-nlohmann::ordered_json json_value(const std::string& text) {
-  nlohmann::ordered_json value = nlohmann::ordered_json::parse(text, nullptr, false);
-  return value.is_discarded() ? nlohmann::ordered_json(text) : value;
-}
-
-void print_json(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint>& points,
-                const SweepCommand& options, std::ostream& out) {
-  nlohmann::ordered_json j;
-  j["stepcast"] = provenance_json();
-  j["fixed"] = nlohmann::ordered_json::object();
+Report report_of(const std::vector<SweepAxis>& axes, const std::vector<SweepPoint>& points,
+                 const SweepCommand& options, const std::set<std::string>& usual_stacks) {
+  Report report(options.job.format);
+  Json fixed = Json::object();
   for (const SweepAxis& axis : axes) {
     if (axis.values.size() == 1) {
-      j["fixed"][axis.key] = json_value(axis.values.front());
+      fixed[axis.key] = json_value(axis.values.front());
     }
   }
+  report.fact("fixed", fixed);
   if (!options.pareto.empty()) {
-    j["pareto"] = options.pareto;
+    report.fact("pareto", options.pareto);
   }
-  j["points"] = nlohmann::ordered_json::array();
-  for (const SweepPoint& p : points) {
-    nlohmann::ordered_json row;
-    row["set"] = nlohmann::ordered_json::object();
-    for (const std::size_t a : swept(axes)) {
-      row["set"][axes[a].key] = json_value(p.values[a]);
-    }
-    row["status"] = name_of(p.status);
-    if (p.predicted()) {
-      row["iteration_time_s"] = p.iteration.base();
-      row["samples_per_s"] = p.samples_per_second;
-      row["tokens_per_s"] = p.tokens_per_second;
-      row["mfu"] = p.mfu;
-      row["memory_bytes"] = p.memory.base();
-      row["fits"] = p.status == SweepStatus::kOk;
-      row["in_calibrated_range"] = p.in_calibrated_range;
-      if (options.run.asked()) {
-        row["run"] = {{"days", p.days}, {"device_hours", p.device_hours}};
-        if (p.cost > 0) {
-          row["run"]["cost"] = p.cost;
-        }
-      }
-      if (p.planned_by_rule) {
-        row["embedding_plan_by_rule"] = true;
-      }
-      if (p.plan_searched) {
-        row["embedding_plan_searched"] = true;
-      }
-    }
-    if (!options.pareto.empty()) {
-      row["pareto"] = p.pareto;
-    }
-    if (!p.reason.empty()) {
-      row["reason"] = p.reason;
-    }
-    j["points"].push_back(std::move(row));
+  if (const std::string text = fixed_text(axes, options); !text.empty()) {
+    report.line(text + '\n');
   }
-  out << j.dump(2) << '\n';
+  report.add(table_of("points", "", columns_of(axes, options, has_tokens(points)), points));
+  report.line('\n' + counts_text(points));
+  if (const std::string best = best_text(axes, points); !best.empty()) {
+    report.line(best);
+  }
+  add_plan_lines(points, report);
+  if (!options.pareto.empty()) {
+    report.line(
+        fmt::format("* no other point that fits is better in {}", fmt::join(options.pareto, ", ")));
+  }
+  if (!usual_stacks.empty()) {
+    report.line(fmt::format(
+        "\nno stack is named: steps are those expected with {}; --set stack=NAME for another "
+        "(`stepcast list stacks`)",
+        fmt::join(usual_stacks, ", ")));
+  }
+  return report;
 }
 
 /// 2 when not a single point is a job, 70 when a prediction broke: the rows say why.
@@ -334,9 +276,9 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
   const bool tells = session == nullptr || session->rank() == 0;
   const bool stream = tells && options.out.empty() && options.job.format == OutputFormat::kCsv &&
                       options.pareto.empty();
-  std::optional<CsvRows> rows;
+  const Columns<SweepPoint> columns = columns_of(axes, options, false);
   if (stream) {
-    rows.emplace(axes, options, std::cout);
+    table_of("points", "", columns, std::vector<SweepPoint>{}).print_csv(std::cout);
   }
   std::vector<SweepPoint> points;
   {
@@ -357,7 +299,10 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
       work.gather = [session](const std::string& own) { return session->everyones(own); };
     }
     if (stream) {
-      work.on_point = [&](const SweepPoint& p) { rows->print(p); };
+      work.on_point = [&](const SweepPoint& p) {
+        table_of("points", "", columns, std::vector{p}).print_csv(std::cout, false);
+        std::cout << std::flush;
+      };
     }
     points = studies::sweep(axes, make_job, work);
   }
@@ -365,26 +310,13 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
     return 0;
   }
   studies::mark_pareto(points, axes, options.pareto);
-  std::ostringstream text;
-  std::ostream& out = options.out.empty() ? std::cout : text;
-  if (options.job.format == OutputFormat::kText) {
-    print_text(axes, points, options, out);
-    if (!usual_stacks.empty()) {
-      out << fmt::format(
-          "\nno stack is named: steps are those expected with {}; --set stack=NAME for another "
-          "(`stepcast list stacks`)\n",
-          fmt::join(usual_stacks, ", "));
+  if (!stream) {
+    std::ostringstream text;
+    report_of(axes, points, options, usual_stacks)
+        .print(options.out.empty() ? static_cast<std::ostream&>(std::cout) : text);
+    if (!options.out.empty()) {
+      write_output(options.out, text.str());
     }
-  } else if (options.job.format == OutputFormat::kJson) {
-    print_json(axes, points, options, out);
-  } else if (!stream) {
-    const CsvRows all(axes, options, out);
-    for (const SweepPoint& p : points) {
-      all.print(p);
-    }
-  }
-  if (!options.out.empty()) {
-    write_output(options.out, text.str());
   }
   doubt_length(options.run);
   return exit_code(points);
@@ -414,10 +346,11 @@ void add_sweep(CLI::App& app, Context& context) {
       "key=value,value,...: every combination is one row; commas inside [], {} and \"\" belong to "
       "the value; repeatable");
   command
-      ->add_option("--pareto", options->pareto,
-                   "Columns x,y,...: mark the points that no other beats in all of them "
-                   "(iteration_time_s, samples_per_s, tokens_per_s, mfu, memory_bytes, days, cost, or a "
-                   "swept key)")
+      ->add_option(
+          "--pareto", options->pareto,
+          "Columns x,y,...: mark the points that no other beats in all of them "
+          "(iteration_time_s, samples_per_s, tokens_per_s, mfu, memory_bytes, days, cost, or a "
+          "swept key)")
       ->delimiter(',')
       ->allow_extra_args(false);
   command

@@ -3,36 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <string>
 
 #include "cli/print_validation.h"
 #include "cli/progress.h"
-#include "cli/text_table.h"
 #include "cli/version.h"
 #include "core/temporary_folder.h"
-#include "core/whole_file.h"
 #include "validation/from_traces.h"
 
 namespace stepcast::cli {
-namespace {
-
-namespace fs = std::filesystem;
-
-std::string from_traces_csv(const std::vector<studies::RuntimeCase>& cases) {
-  std::string text = csv_line({"case", "job", "predicted_s", "linear_s", "in_calibrated_range"});
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    text += csv_line(
-        {std::to_string(i), cases[i].job.workload.name, fmt::format("{:.6g}", cases[i].predicted),
-         fmt::format("{:.6g}", cases[i].linear), cases[i].in_range ? "true" : "false"});
-  }
-  return text;
-}
-
-}  // namespace
-
 void add_from_traces_options(CLI::App& command, ValidateFromTracesCommand& options) {
   command
       .add_option("--from-traces", options.traces,
@@ -68,16 +49,12 @@ int validate_from_traces(const ValidateFromTracesCommand& options, const FromTra
     study.folder = name;
   }
   study.predicted = [&run](const std::vector<studies::RuntimeCase>& cases) {
-    const std::string file = run.predictions.empty()
-                                 ? fmt::format("from-traces-predictions-{}.csv", run.seed)
-                                 : run.predictions;
-    write_whole_file(file, from_traces_csv(cases));
-    fmt::print(stderr, "stepcast: {} predictions written to {} before the first run\n",
-               cases.size(), file);
+    write_predictions(run.predictions.empty()
+                          ? fmt::format("from-traces-predictions-{}.csv", run.seed)
+                          : run.predictions,
+                      case_predictions(cases, false), fmt::format("{} predictions", cases.size()));
   };
-  study.progress = [&progress](double done, const std::string& what) {
-    progress.update(done, 1, what);
-  };
+  study.progress = std::ref(progress);
   const studies::FromTracesResult result = studies::validate_from_traces(study, session);
   const studies::ValidationSuite suite = studies::from_traces_suite(result);
   if (session.rank() == 0) {

@@ -2,14 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <iostream>
 
 #include "cli/human.h"
 #include "cli/launch_ranks.h"
 #include "cli/output_files.h"
-#include "cli/print_prediction.h"
+#include "cli/print_validation.h"
 #include "cli/progress.h"
-#include "cli/text_table.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/whole_file.h"
@@ -27,156 +27,164 @@ using studies::PlanTask;
 constexpr std::string_view kPlansBound =
     "exact top-1 >= 0.90 (strict), mean regret <= 0.02, interval above bytes-only";
 
-std::string plan_predictions_csv(const std::vector<PlanTask>& tasks) {
-  std::string text = csv_line({"task", "job", "plan", "kinds", "predicted_s", "bytes"});
-  for (std::size_t t = 0; t < tasks.size(); ++t) {
-    for (const PlanRun& r : tasks[t].runs) {
-      text += csv_line({std::to_string(t), tasks[t].job.workload.name, r.name, r.kinds,
-                        fmt::format("{:.6g}", r.predicted), fmt::format("{:.6g}", r.bytes)});
-    }
-  }
-  return text;
-}
+/// A plan of a task.
+struct TaskPlan {
+  std::size_t task, plan;
+  const PlanTask& of;
+  [[nodiscard]] const PlanRun& run() const { return of.runs[plan]; }
+  [[nodiscard]] double measured() const { return of.score.measured[plan]; }
+};
 
-std::string share_text(const studies::Share& s) {
-  return fmt::format("{} [{}, {}]", percent(s.value), percent(s.low), percent(s.high));
-}
-
-void print_text(const std::vector<PlanTask>& tasks, const PlanScores& scores, std::ostream& out) {
-  TextTable rows({"task", "job", "chosen", "best", "predicted", "measured", "best time", "regret",
-                  "tau", "noise", "spread", "rivals", "verdict"});
-  rows.left(1);
-  rows.left(2);
-  rows.left(3);
-  rows.left(12);
-  for (std::size_t t = 0; t < tasks.size(); ++t) {
-    const auto& [job, candidates, runs, s] = tasks[t];
-    rows.row({std::to_string(t), job.workload.name, runs[s.chosen].name, runs[s.best].name,
-              human(seconds(runs[s.chosen].predicted)), human(seconds(s.measured[s.chosen])),
-              human(seconds(s.measured[s.best])), percent(s.regret),
-              fmt::format("{:.2f}", s.kendall_tau), percent(s.noise), percent(s.spread),
-              std::to_string(s.rivals),
-              s.skipped ? "does not count: " + *s.skipped
-              : s.exact ? "right"
-              : s.tied  ? "tie"
-                        : "wrong"});
-  }
-  rows.print(out);
-  out << fmt::format("\n{} tasks ran, {} count; repeat noise {}, Kendall tau {:.2f}\n",
-                     scores.tasks, scores.counted, percent(scores.noise), scores.kendall_tau);
-  out << fmt::format("step times of all their plans: median error {}, mean {}, p90 {}, bias {}\n",
-                     percent(scores.errors.median), percent(scores.errors.mean),
-                     percent(scores.errors.p90), percent_signed(scores.errors.bias));
-  out << fmt::format(
-      "common to the plans of a task, so that it moves no choice: bias {}, size {}; apart from it "
-      "plans err by {}\n",
-      percent_signed(scores.common_bias), percent(scores.common_error), percent(scores.apart));
-  out << fmt::format("both halves of the rounds have the same best plan in {} of {} tasks\n\n",
-                     scores.agreed, scores.counted);
-  TextTable table({"choice by", "n", "exact top-1 [95 %]", "where halves agree", "with ties [95 %]",
-                   "mean regret", "worst regret"});
-  for (const ChoiceScore& c : scores.choices) {
-    table.row({c.name, std::to_string(c.n), share_text(c.exact), share_text(c.agreed),
-               share_text(c.tied),
-               percent(c.mean_regret), percent(c.worst_regret)});
-  }
-  table.print(out);
-  out << "\na tie: measured above the best by no more than the repeat noise of the plans close to "
-         "it\n";
-  out << fmt::format("plans: {} ({})\n", scores.pass() ? "pass" : "FAIL", kPlansBound);
-}
-
-nlohmann::ordered_json share_json(const studies::Share& s) {
-  return {{"value", s.value}, {"low", s.low}, {"high", s.high}};
-}
-
-nlohmann::ordered_json validation_json(const std::vector<PlanTask>& tasks,
-                                       const PlanScores& scores) {
-  const ChoiceScore& own = scores.choices.front();
-  const ChoiceScore& bytes = scores.choices[1];
-  const auto& e = scores.errors;
-  nlohmann::ordered_json group = {{"name", "plans"},
-                                  {"n", e.n},
-                                  {"median", e.median},
-                                  {"mean", e.mean},
-                                  {"geomean", e.geomean},
-                                  {"p90", e.p90},
-                                  {"worst", e.worst},
-                                  {"worst_row", scores.worst_row},
-                                  {"bias", e.bias},
-                                  {"baseline_mean", nullptr},
-                                  {"baseline", bytes.name},
-                                  {"in_range_share", nullptr},
-                                  {"kendall_tau", scores.kendall_tau},
-                                  {"regret", own.mean_regret},
-                                  {"repeat_noise", scores.noise},
-                                  {"tasks", scores.tasks},
-                                  {"counted", scores.counted},
-                                  {"halves_agree", scores.agreed},
-                                  {"common_bias", scores.common_bias},
-                                  {"common_error", scores.common_error},
-                                  {"apart", scores.apart}};
-  for (const ChoiceScore& c : scores.choices) {
-    group["choices"].push_back({{"name", c.name},
-                                {"n", c.n},
-                                {"exact_top_1", share_json(c.exact)},
-                                {"exact_where_halves_agree", share_json(c.agreed)},
-                                {"top_1_with_ties", share_json(c.tied)},
-                                {"mean_regret", c.mean_regret},
-                                {"worst_regret", c.worst_regret}});
-  }
-  nlohmann::ordered_json suite = {
-      {"name", "plans"}, {"bound", kPlansBound}, {"pass", scores.pass()}, {"groups", {group}}};
-  suite["rows"] = nlohmann::ordered_json::array();
-  suite["tasks"] = nlohmann::ordered_json::array();
-  for (std::size_t t = 0; t < tasks.size(); ++t) {
-    const PlanTask& task = tasks[t];
-    const auto skipped =
-        task.score.skipped ? nlohmann::ordered_json(*task.score.skipped) : nlohmann::ordered_json();
-    for (std::size_t p = 0; p < task.runs.size(); ++p) {
-      const PlanRun& r = task.runs[p];
-      suite["rows"].push_back({{"id", fmt::format("{} {}", t, r.name)},
-                               {"kinds", r.kinds},
-                               {"measured", task.score.measured[p]},
-                               {"predicted", r.predicted},
-                               {"error", r.predicted / task.score.measured[p] - 1},
-                               {"bytes", r.bytes},
-                               {"rounds", r.rounds},
-                               {"skipped", skipped}});
-    }
-    suite["tasks"].push_back({{"id", t},
-                              {"job", task.job.workload.name},
-                              {"chosen", task.runs[task.score.chosen].name},
-                              {"best", task.runs[task.score.best].name},
-                              {"exact", task.score.exact},
-                              {"tied", task.score.tied},
-                              {"halves_agree", task.score.halves_agree},
-                              {"common_bias", task.score.common_bias},
-                              {"regret", task.score.regret},
-                              {"kendall_tau", task.score.kendall_tau},
-                              {"repeat_noise", task.score.noise},
-                              {"close_noise", task.score.close_noise},
-                              {"spread", task.score.spread},
-                              {"rivals", task.score.rivals},
-                              {"skipped", skipped}});
-  }
-  return {{"stepcast", provenance_json()}, {"suites", {suite}}};
-}
-
-void print_csv(const std::vector<PlanTask>& tasks, std::ostream& out) {
-  out << csv_line({"task", "plan", "kinds", "predicted_s", "measured_s", "error", "bytes",
-                   "repeat_noise", "skipped"});
+std::vector<TaskPlan> plans_of(const std::vector<PlanTask>& tasks) {
+  std::vector<TaskPlan> all;
   for (std::size_t t = 0; t < tasks.size(); ++t) {
     for (std::size_t p = 0; p < tasks[t].runs.size(); ++p) {
-      const PlanRun& r = tasks[t].runs[p];
-      const double measured = tasks[t].score.measured[p];
-      out << csv_line({std::to_string(t), r.name, r.kinds, fmt::format("{:.6g}", r.predicted),
-                       fmt::format("{:.6g}", measured),
-                       fmt::format("{:.4f}", r.predicted / measured - 1),
-                       fmt::format("{:.6g}", r.bytes), fmt::format("{:.4f}", tasks[t].score.noise),
-                       tasks[t].score.skipped.value_or("")});
+      all.push_back({t, p, tasks[t]});
     }
   }
+  return all;
+}
+
+/// Predictions, before the first run.
+DataTable predictions_table(const std::vector<PlanTask>& tasks) {
+  return table_of("predictions", "",
+                  Columns<TaskPlan>{{"task", "", [](auto& r) { return r.task; }},
+                                    {"job", "", [](auto& r) { return r.of.job.workload.name; }},
+                                    {"plan", "", [](auto& r) { return r.run().name; }},
+                                    {"kinds", "", [](auto& r) { return r.run().kinds; }},
+                                    {"predicted_s", "", [](auto& r) { return r.run().predicted; }},
+                                    {"bytes", "", [](auto& r) { return r.run().bytes; }}},
+                  plans_of(tasks));
+}
+
+DataTable plans_table(const std::vector<PlanTask>& tasks) {
+  return table_of(
+      "rows", "",
+      Columns<TaskPlan>{
+          {"id", "", [](auto& r) { return fmt::format("{} {}", r.task, r.run().name); }, kInJson},
+          {"task", "", [](auto& r) { return r.task; }, kInCsv},
+          {"plan", "", [](auto& r) { return r.run().name; }, kInCsv},
+          {"kinds", "", [](auto& r) { return r.run().kinds; }},
+          {"predicted_s", "", [](auto& r) { return r.run().predicted; }, kInCsv},
+          {"measured", "", [](auto& r) { return r.measured(); }, 0, "measured_s"},
+          {"predicted", "", [](auto& r) { return r.run().predicted; }, kInJson},
+          {"error", "", [](auto& r) { return r.run().predicted / r.measured() - 1; }},
+          {"bytes", "", [](auto& r) { return r.run().bytes; }},
+          {"rounds", "", [](auto& r) { return code(r.run().rounds); }, kInJson},
+          {"repeat_noise", "", [](auto& r) { return r.of.score.noise; }, kInCsv},
+          {"skipped", "", [](auto& r) { return code(or_null(r.of.score.skipped)); }}},
+      plans_of(tasks), kInJson | kInCsv);
+}
+
+std::string verdict_of(const studies::TaskScore& s) {
+  return s.skipped ? "does not count: " + *s.skipped : s.exact ? "right" : s.tied ? "tie" : "wrong";
+}
+
+DataTable tasks_table(const std::vector<PlanTask>& tasks, Look look) {
+  using Row = Numbered<PlanTask>;
+  return table_of(
+      "tasks", "",
+      Columns<Row>{
+          {"id", "task", [](auto& r) { return r.number; }},
+          {"job", "", [](auto& r) { return r.of.job.workload.name; }, kLeft},
+          {"chosen", "", [](auto& r) { return r.of.runs[r.of.score.chosen].name; }, kLeft},
+          {"best", "", [](auto& r) { return r.of.runs[r.of.score.best].name; }, kLeft},
+          {"exact", "", [](auto& r) { return r.of.score.exact; }, kInJson},
+          {"tied", "", [](auto& r) { return r.of.score.tied; }, kInJson},
+          {"halves_agree", "", [](auto& r) { return r.of.score.halves_agree; }, kInJson},
+          {"common_bias", "", [](auto& r) { return r.of.score.common_bias; }, kInJson},
+          {"", "predicted", [](auto& r) { return seconds(r.of.runs[r.of.score.chosen].predicted); },
+           kInText},
+          {"", "measured", [](auto& r) { return seconds(r.of.score.measured[r.of.score.chosen]); },
+           kInText},
+          {"", "best time", [](auto& r) { return seconds(r.of.score.measured[r.of.score.best]); },
+           kInText},
+          {"regret", "", [](auto& r) { return share(r.of.score.regret); }},
+          {"kendall_tau", "tau", [](auto& r) { return decimal(r.of.score.kendall_tau, 2); }},
+          {"repeat_noise", "noise", [](auto& r) { return share(r.of.score.noise); }},
+          {"close_noise", "", [](auto& r) { return r.of.score.close_noise; }, kInJson},
+          {"spread", "", [](auto& r) { return share(r.of.score.spread); }},
+          {"rivals", "", [](auto& r) { return r.of.score.rivals; }},
+          {"skipped", "verdict",
+           [](auto& r) {
+             return Cell{verdict_of(r.of.score), or_null(r.of.score.skipped)};
+           },
+           kLeft}},
+      numbered(tasks), look);
+}
+
+Cell share_cell(const studies::Share& s) {
+  return {fmt::format("{} [{}, {}]", percent(s.value), percent(s.low), percent(s.high)),
+          {{"value", s.value}, {"low", s.low}, {"high", s.high}}};
+}
+
+DataTable choices_table(const PlanScores& scores) {
+  using C = ChoiceScore;
+  return table_of(
+      "choices", "",
+      Columns<C>{
+          {"name", "choice by", &C::name},
+          {"n", "", &C::n},
+          {"exact_top_1", "exact top-1 [95 %]", [](auto& c) { return share_cell(c.exact); }},
+          {"exact_where_halves_agree", "where halves agree",
+           [](auto& c) { return share_cell(c.agreed); }},
+          {"top_1_with_ties", "with ties [95 %]", [](auto& c) { return share_cell(c.tied); }},
+          {"mean_regret", "mean regret", [](auto& c) { return share(c.mean_regret); }},
+          {"worst_regret", "worst regret", [](auto& c) { return share(c.worst_regret); }}},
+      scores.choices, kInText | kInJson);
+}
+
+void add_scores(const PlanScores& scores, Report& group) {
+  const auto& e = scores.errors;
+  group.facts({{"name", "plans"},
+               {"n", e.n},
+               {"median", e.median},
+               {"mean", e.mean},
+               {"geomean", e.geomean},
+               {"p90", e.p90},
+               {"worst", e.worst},
+               {"worst_row", scores.worst_row},
+               {"bias", e.bias},
+               {"baseline_mean", nullptr},
+               {"baseline", scores.choices[1].name},
+               {"in_range_share", nullptr},
+               {"kendall_tau", scores.kendall_tau},
+               {"regret", scores.choices.front().mean_regret},
+               {"repeat_noise", scores.noise},
+               {"tasks", scores.tasks},
+               {"counted", scores.counted},
+               {"halves_agree", scores.agreed},
+               {"common_bias", scores.common_bias},
+               {"common_error", scores.common_error},
+               {"apart", scores.apart}});
+  group.line(fmt::format("\n{} tasks ran, {} count; repeat noise {}, Kendall tau {:.2f}",
+                         scores.tasks, scores.counted, percent(scores.noise), scores.kendall_tau));
+  group.line(fmt::format("step times of all their plans: median error {}, mean {}, p90 {}, bias {}",
+                         percent(e.median), percent(e.mean), percent(e.p90),
+                         percent_signed(e.bias)));
+  group.line(fmt::format(
+      "common to the plans of a task, so that it moves no choice: bias {}, size {}; apart from it "
+      "plans err by {}",
+      percent_signed(scores.common_bias), percent(scores.common_error), percent(scores.apart)));
+  group.line(fmt::format("both halves of the rounds have the same best plan in {} of {} tasks\n",
+                         scores.agreed, scores.counted));
+  group.add(choices_table(scores));
+}
+
+Report report_of(const std::vector<PlanTask>& tasks, const PlanScores& scores,
+                 OutputFormat format) {
+  Report report(format);
+  Report& suite = report.item("suites");
+  begin_suite(suite, "plans", kPlansBound, scores.pass());
+  suite.add(tasks_table(tasks, kInText));
+  add_scores(scores, suite.item("groups"));
+  suite.add(plans_table(tasks));
+  suite.add(tasks_table(tasks, kInJson));
+  suite.line(
+      "\na tie: measured above the best by no more than the repeat noise of the plans close to "
+      "it");
+  suite.line(fmt::format("plans: {} ({})", scores.pass() ? "pass" : "FAIL", kPlansBound));
+  return report;
 }
 
 /// The calibrated system, on every rank.
@@ -194,9 +202,7 @@ System calibrated(const ValidatePlansCommand& options, const ValidatePlansRun& r
   calibrate.job = [&](std::int64_t i) {
     return studies::plan_calibration_job(i, run.seed, session.size());
   };
-  calibrate.progress = [&](double done, const std::string& what) {
-    progress.update(done, 1, what);
-  };
+  calibrate.progress = std::ref(progress);
   System system = studies::calibrate_paced(calibrate, session);
   if (session.rank() == 0 && !options.save_system.empty()) {
     write_whole_file(options.save_system, config::system_to_json(system) + "\n");
@@ -214,16 +220,12 @@ int run_suite(const ValidatePlansCommand& options, const ValidatePlansRun& run,
   study.budget = options.budget;
   study.emulate = &fabric;
   study.predicted = [&run](const std::vector<PlanTask>& tasks) {
-    const std::string file = run.predictions.empty()
-                                 ? fmt::format("plans-predictions-{}.csv", run.seed)
-                                 : run.predictions;
-    write_whole_file(file, plan_predictions_csv(tasks));
-    fmt::print(stderr, "stepcast: predictions of {} tasks written to {} before the first run\n",
-               tasks.size(), file);
+    write_predictions(run.predictions.empty() ? fmt::format("plans-predictions-{}.csv", run.seed)
+                                              : run.predictions,
+                      predictions_table(tasks),
+                      fmt::format("predictions of {} tasks", tasks.size()));
   };
-  study.progress = [&progress](double done, const std::string& what) {
-    progress.update(done, 1, what);
-  };
+  study.progress = std::ref(progress);
   const std::vector<PlanTask> tasks = studies::validate_plans(system, study, session);
   if (session.rank() != 0) {
     return 0;
@@ -235,17 +237,7 @@ int run_suite(const ValidatePlansCommand& options, const ValidatePlansRun& run,
     verdicts.push_back(t.score);
   }
   const PlanScores scores = studies::scores_of(runs, verdicts);
-  switch (run.format) {
-    case OutputFormat::kText:
-      print_text(tasks, scores, std::cout);
-      break;
-    case OutputFormat::kJson:
-      std::cout << validation_json(tasks, scores).dump(2) << '\n';
-      break;
-    case OutputFormat::kCsv:
-      print_csv(tasks, std::cout);
-      break;
-  }
+  report_of(tasks, scores, run.format).print(std::cout);
   return scores.pass() ? 0 : 1;
 }
 

@@ -7,8 +7,7 @@
 #include <iostream>
 
 #include "cli/human.h"
-#include "cli/print_prediction.h"
-#include "cli/text_table.h"
+#include "cli/print_validation.h"
 #include "core/error.h"
 #include "validation/traces.h"
 
@@ -25,56 +24,81 @@ bool within_bound(const TraceSet& s) {
   return s.opens && (!s.scored() || std::abs(s.replay->error) <= kTracesBound);
 }
 
-void print_text(const std::vector<TraceSet>& sets, std::ostream& out) {
-  TextTable counts({"trace", "ranks", "steps", "events", "kernels", "collectives", "not scored"});
-  counts.left(6);
-  for (const TraceSet& s : sets) {
-    counts.row({s.name, std::to_string(s.ranks), std::to_string(s.steps), std::to_string(s.events),
-                std::to_string(s.kernels), std::to_string(s.collectives), s.skipped.value_or("")});
-  }
-  counts.print(out);
-  out << '\n';
-  TextTable table({"replayed", "measured step", "error", "x 0", "x 2", "begins p50", "p95",
-                   "last end", "next step", "as the last", "as the median"});
-  for (const TraceSet& s : sets) {
-    if (!s.replay) {
-      continue;
-    }
-    const studies::Replay& r = *s.replay;
-    const auto against = [&r](Seconds t) { return percent_signed(t / r.measured_step - 1); };
-    const auto next = [&r](double e) { return r.next_step_error < 0 ? "-" : percent(e); };
-    table.row({s.name + (r.host_bound ? " (host-bound)" : ""), human(r.measured_step),
-               percent_signed(r.error), against(r.scale_0), against(r.scale_2),
-               human(r.kernel_start_p50), human(r.kernel_start_p95),
-               percent_signed(r.last_end_error), next(r.next_step_error), next(r.last_step_error),
-               next(r.median_step_error)});
-  }
-  table.print(out);
+/// A value of the replay; programs find nothing where there is none, CSV an empty cell.
+template <class Value>
+auto replayed(Value value) {
+  return [value](const TraceSet& s) {
+    return s.replay ? cell(std::invoke(value, *s.replay)) : absent_cell();
+  };
 }
 
-nlohmann::ordered_json to_json(const TraceSet& s) {
-  nlohmann::ordered_json j = {{"id", s.name},         {"ranks", s.ranks},
-                              {"steps", s.steps},     {"events", s.events},
-                              {"kernels", s.kernels}, {"collectives", s.collectives}};
-  if (s.replay) {
-    const studies::Replay& r = *s.replay;
-    j["measured"] = r.measured_step.base();
-    j["predicted"] = r.replayed_step.base();
-    j["error"] = r.error;
-    j["host_bound"] = r.host_bound;
-    j["controls"] = {{"scale_0", r.scale_0.base()}, {"scale_2", r.scale_2.base()}};
-    j["kernel_start_error_s"] = {{"p50", r.kernel_start_p50.base()},
-                                 {"p95", r.kernel_start_p95.base()}};
-    j["last_end_error"] = r.last_end_error;
-    j["next_step"] = nullptr;
-    if (r.next_step_error >= 0) {
-      j["next_step"] = {{"error", r.next_step_error},
-                        {"naive_error", r.last_step_error},
-                        {"naive_median_error", r.median_step_error}};
-    }
-  }
-  j["skipped"] = s.skipped ? nlohmann::ordered_json(*s.skipped) : nlohmann::ordered_json();
-  return j;
+/// An error that runs of a single step do not have.
+auto next_step(double studies::Replay::*error) {
+  return replayed([error](const studies::Replay& r) {
+    return r.next_step_error < 0 ? absent_cell("-") : share(r.*error);
+  });
+}
+
+Columns<TraceSet> counts_columns() {
+  using S = TraceSet;
+  return {{"id", "trace", &S::name},    {"ranks", "", &S::ranks},
+          {"steps", "", &S::steps},     {"events", "", &S::events},
+          {"kernels", "", &S::kernels}, {"collectives", "", &S::collectives}};
+}
+
+Columns<TraceSet> replay_columns() {
+  using R = studies::Replay;
+  const auto against = [](Seconds R::*time) {
+    return replayed([time](auto& r) {
+      return Cell{percent_signed(r.*time / r.measured_step - 1), (r.*time).base()};
+    });
+  };
+  return {
+      {"", "replayed",
+       [](auto& s) { return s.name + (s.replay->host_bound ? " (host-bound)" : ""); }, kInText},
+      {"measured", "measured step", replayed(&R::measured_step), 0, "measured_s"},
+      {"predicted", "", replayed(&R::replayed_step), kInJson | kInCsv, "replayed_s"},
+      {"error", "", replayed([](auto& r) { return signed_share(r.error); })},
+      {"host_bound", "", replayed(&R::host_bound), kInJson},
+      {"controls/scale_0", "x 0", against(&R::scale_0), 0, "scale_0_s"},
+      {"controls/scale_2", "x 2", against(&R::scale_2), 0, "scale_2_s"},
+      {"kernel_start_error_s/p50", "begins p50", replayed(&R::kernel_start_p50), 0,
+       "kernel_start_p50_s"},
+      {"kernel_start_error_s/p95", "p95", replayed(&R::kernel_start_p95), 0, "kernel_start_p95_s"},
+      {"last_end_error", "last end",
+       replayed([](auto& r) { return signed_share(r.last_end_error); }), kInText | kInJson},
+      {"next_step", "", replayed([](auto&) { return empty_cell(); }), kInJson},
+      {"next_step/error", "next step", next_step(&R::next_step_error), 0, "next_step_error"},
+      {"next_step/naive_error", "as the last", next_step(&R::last_step_error), 0,
+       "last_step_error"},
+      {"next_step/naive_median_error", "as the median", next_step(&R::median_step_error), 0,
+       "median_step_error"}};
+}
+
+Report report_of(const std::vector<TraceSet>& sets, bool pass, OutputFormat format) {
+  Report report(format);
+  Report& suite = report.item("suites");
+  begin_suite(suite, "traces", kTracesBoundText, pass);
+  suite.list("groups");
+  const Columns<TraceSet> skipped{{"skipped", "not scored",
+                                   [](auto& s) {
+                                     return Cell{s.skipped.value_or(""), or_null(s.skipped)};
+                                   },
+                                   kLeft}};
+  Columns<TraceSet> counts = counts_columns();
+  Columns<TraceSet> all = counts;
+  const Columns<TraceSet> replays = replay_columns();
+  all.insert(all.end(), replays.begin(), replays.end());
+  all.insert(all.end(), skipped.begin(), skipped.end());
+  counts.insert(counts.end(), skipped.begin(), skipped.end());
+  suite.add(table_of("rows", "", counts, sets, kInText));
+  suite.line();
+  std::vector<TraceSet> with_replay = sets;
+  std::erase_if(with_replay, [](const TraceSet& s) { return !s.replay; });
+  suite.add(table_of("rows", "", replays, with_replay, kInText));
+  suite.add(table_of("rows", "", all, sets, kInJson | kInCsv));
+  suite.line(fmt::format("\ntraces: {} ({})", pass ? "pass" : "FAIL", kTracesBoundText));
+  return report;
 }
 
 }  // namespace
@@ -86,47 +110,7 @@ int validate_traces(const std::string& data, OutputFormat format) {
   }
   const std::vector<TraceSet> sets = studies::replay_sets(data);
   const bool pass = std::all_of(sets.begin(), sets.end(), within_bound);
-  switch (format) {
-    case OutputFormat::kText:
-      print_text(sets, std::cout);
-      std::cout << fmt::format("\ntraces: {} ({})\n", pass ? "pass" : "FAIL", kTracesBoundText);
-      break;
-    case OutputFormat::kJson: {
-      nlohmann::ordered_json suite = {{"name", "traces"},
-                                      {"bound", kTracesBoundText},
-                                      {"pass", pass},
-                                      {"groups", nlohmann::ordered_json::array()},
-                                      {"rows", nlohmann::ordered_json::array()}};
-      for (const TraceSet& s : sets) {
-        suite["rows"].push_back(to_json(s));
-      }
-      std::cout
-          << nlohmann::ordered_json{{"stepcast", provenance_json()}, {"suites", {suite}}}.dump(2)
-          << '\n';
-      break;
-    }
-    case OutputFormat::kCsv:
-      std::cout << csv_line({"id", "ranks", "steps", "events", "kernels", "collectives",
-                             "measured_s", "replayed_s", "error", "scale_0_s", "scale_2_s",
-                             "kernel_start_p50_s", "kernel_start_p95_s", "next_step_error",
-                             "last_step_error", "median_step_error", "skipped"});
-      for (const TraceSet& s : sets) {
-        const auto n = [&s](double studies::Replay::*field) {
-          return s.replay ? fmt::format("{:.6g}", *s.replay.*field) : std::string();
-        };
-        const auto t = [&s](Seconds studies::Replay::*field) {
-          return s.replay ? fmt::format("{:.9g}", (*s.replay.*field).base()) : std::string();
-        };
-        using R = studies::Replay;
-        std::cout << csv_line(
-            {s.name, std::to_string(s.ranks), std::to_string(s.steps), std::to_string(s.events),
-             std::to_string(s.kernels), std::to_string(s.collectives), t(&R::measured_step),
-             t(&R::replayed_step), n(&R::error), t(&R::scale_0), t(&R::scale_2),
-             t(&R::kernel_start_p50), t(&R::kernel_start_p95), n(&R::next_step_error),
-             n(&R::last_step_error), n(&R::median_step_error), s.skipped.value_or("")});
-      }
-      break;
-  }
+  report_of(sets, pass, format).print(std::cout);
   return pass ? 0 : 1;
 }
 

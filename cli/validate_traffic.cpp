@@ -10,7 +10,7 @@
 
 #include "cli/data_table.h"
 #include "cli/human.h"
-#include "cli/print_prediction.h"
+#include "cli/print/report.h"
 #include "core/error.h"
 #include "core/statistics.h"
 #include "validation/traffic.h"
@@ -72,13 +72,14 @@ DataTable planned_table(const std::vector<studies::ReuseHistogram>& histograms,
     }
   }
   for (const bool dedup : {false, true}) {
-    const auto [least, most] = std::minmax_element(removed[dedup ? 1 : 0].begin(),
-                                                   removed[dedup ? 1 : 0].end());
+    const auto [least, most] =
+        std::minmax_element(removed[dedup ? 1 : 0].begin(), removed[dedup ? 1 : 0].end());
     if (!removed[dedup ? 1 : 0].empty()) {
-      t.note(fmt::format("Traffic between machines removed, net of sync, {} deduplicated ids: {} "
-                         "to {}, median {}.",
-                         dedup ? "with" : "without", percent(*least), percent(*most),
-                         percent(middle_of(removed[dedup ? 1 : 0]))));
+      t.note(
+          fmt::format("Traffic between machines removed, net of sync, {} deduplicated ids: {} "
+                      "to {}, median {}.",
+                      dedup ? "with" : "without", percent(*least), percent(*most),
+                      percent(middle_of(removed[dedup ? 1 : 0]))));
     }
   }
   t.note(

@@ -52,9 +52,8 @@ void add_whole_run_options(CLI::App& command, WholeRunOptions& options) {
                      "With one of these: mean time between failures of one device, such as "
                      "\"50000 h\"; adds the work that failures lose since the last checkpoint (a "
                      "flow of the state)");
-  command.add_option(
-      "--restart", options.restart,
-      "With --mtbf: time from a failure until training goes on, such as \"10 min\"");
+  command.add_option("--restart", options.restart,
+                     "With --mtbf: time from a failure until training goes on, such as \"10 min\"");
 }
 
 void doubt_length(const WholeRunOptions& options) {

@@ -5,34 +5,12 @@
 #include <algorithm>
 #include <array>
 
+#include "cli/print_embedding_plans.h"
 #include "cli/report/measured_chapters.h"
 #include "cli/report/pieces.h"
 
 namespace stepcast::cli::report {
 namespace {
-
-constexpr std::array<std::pair<const char*, const char*>, 5> kStepParts{
-    {{"compute", "compute"},
-     {"exposed_communication", "exposed communication"},
-     {"bubble", "bubble"},
-     {"host", "host"},
-     {"other", "other"}}};
-
-BarChart step_chart(const std::string& title) {
-  BarChart chart{.title = title, .scale = kSeconds};
-  for (const auto& [key, name] : kStepParts) {
-    chart.parts.emplace_back(name);
-  }
-  return chart;
-}
-
-std::vector<double> step_parts(const Field& time) {
-  std::vector<double> parts;
-  for (const auto& [key, name] : kStepParts) {
-    parts.push_back(time.at(key).number());
-  }
-  return parts;
-}
 
 std::string prediction(const Field& d) {
   const double step = d.at("iteration_time_s").number();
@@ -41,34 +19,31 @@ std::string prediction(const Field& d) {
       fmt::format("{} per step, {} samples/s, MFU {}{}", shown_seconds(step),
                   fmt::format("{:.4g}", d.at("throughput").at("samples_per_s").number()),
                   percent(d.at("mfu").number()), d.at("fits").flag() ? "" : "; does not fit"));
-  BarChart step_bar = step_chart("where the step goes, critical rank");
-  step_bar.rows.push_back({"step", step_parts(d.at("time_s"))});
-  out += drawn(step_bar);
+  RowBars whole("where the step goes, critical rank", step_parts("time_s/"));
+  whole.add("step", d);
+  out += drawn(whole.chart);
 
-  BarChart ops{
-      .title = "longest ops, critical rank", .parts = {"running", "waiting"}, .scale = kSeconds};
-  d.at("ops").each([&](const Field& op) {
-    ops.rows.push_back({.label = op.at("name").string(),
-                        .parts = {op.at("time_s").number(), op.at("wait_s").number()}});
-  });
+  RowBars ops("longest ops, critical rank", {{"time_s", "running"}, {"wait_s", "waiting"}});
+  d.at("ops").each([&](const Field& op) { ops.add(op.at("name").string(), op); });
+  std::vector<BarChart::Row>& rows = ops.chart.rows;
   const auto total = [](const BarChart::Row& r) { return r.parts[0] + r.parts[1]; };
-  std::stable_sort(ops.rows.begin(), ops.rows.end(),
+  std::stable_sort(rows.begin(), rows.end(),
                    [&](const auto& a, const auto& b) { return total(a) > total(b); });
   constexpr std::size_t kOps = 20;
-  ops.rows.resize(std::min(ops.rows.size(), kOps));
-  out += drawn(ops);
+  rows.resize(std::min(rows.size(), kOps));
+  out += drawn(ops.chart);
 
   const Field memory = d.at("memory_bytes");
-  BarChart ledger{.title = "memory of the fullest device", .mark = "capacity", .scale = kBytes};
-  BarChart::Row row{.label = "memory", .mark = memory.at("capacity").number()};
+  std::vector<BarPart> used;
   memory.each_member([&](const std::string& key, const Field& value) {
     if (key != "total" && key != "capacity" && value.number() > 0) {
-      ledger.parts.push_back(key);
-      row.parts.push_back(value.number());
+      used.push_back({key, key});
     }
   });
-  ledger.rows.push_back(row);
-  out += drawn(ledger);
+  RowBars ledger("memory of the fullest device", used, kBytes);
+  ledger.chart.mark = "capacity";
+  ledger.add("memory", memory).mark = memory.at("capacity").number();
+  out += drawn(ledger.chart);
   d.at("warnings").each([&](const Field& w) { out += paragraph("warning: " + w.string()); });
   return out;
 }
@@ -116,53 +91,50 @@ std::string sweep(const Field& d) {
   return without.empty() ? out : out + table({"not predicted", "reason"}, without);
 }
 
+/// What fills the memory of each rank.
+std::string plan_ledger(const Field& plan) {
+  std::vector<BarPart> counted;
+  for (const auto& [key, of] : kLedgerParts) {
+    counted.push_back({key, key});
+  }
+  RowBars ledger("bytes by rank and tier, best plan", counted, kBytes);
+  ledger.chart.mark = "capacity";
+  plan.at("ledger").each([&](const Field& line) {
+    ledger.add(fmt::format("rank {}, {}", line.at("rank").shown(), line.at("tier").string()), line)
+        .mark = line.at("capacity").number();
+  });
+  constexpr std::size_t kRanks = 64;
+  BarChart& chart = ledger.chart;
+  if (chart.rows.size() > kRanks) {
+    chart.title += fmt::format(", the first {} of {} lines", kRanks, chart.rows.size());
+    chart.rows.resize(kRanks);
+  }
+  return drawn(chart);
+}
+
 std::string embedding_plans(const Field& d) {
   std::string out;
-  bool first = true;
   d.at("plans").each([&](const Field& plan) {
-    if (first) {
-      out += heading(fmt::format("plans of {} on {} devices of {}", plan.at("workload").string(),
-                                 plan.at("devices").shown(), plan.at("system").string()));
-      const Field bound = d.at("bound");
-      out += paragraph(fmt::format("{} per step, {} above the bound of {} in the planner's prices",
-                                   shown_seconds(plan.at("predicted_step_s").number()),
-                                   percent(bound.at("gap").number()),
-                                   shown_seconds(plan.at("lower_bound_s").number())));
-      BarChart ledger{
-          .title = "bytes by rank and tier, best plan",
-          .parts = {"weights", "optimizer", "gradients", "cache", "remap", "buffers", "dense"},
-          .mark = "capacity",
-          .scale = kBytes};
-      plan.at("ledger").each([&](const Field& line) {
-        BarChart::Row row{
-            .label = fmt::format("rank {}, {}", line.at("rank").shown(), line.at("tier").string()),
-            .mark = line.at("capacity").number()};
-        for (const std::string& part : ledger.parts) {
-          row.parts.push_back(line.number_or(part, 0));
-        }
-        ledger.rows.push_back(row);
-      });
-      constexpr std::size_t kRanks = 64;
-      if (ledger.rows.size() > kRanks) {
-        ledger.title += fmt::format(", the first {} of {} lines", kRanks, ledger.rows.size());
-        ledger.rows.resize(kRanks);
-      }
-      out += drawn(ledger);
+    if (!out.empty()) {
+      return;
     }
-    first = false;
+    out = heading(fmt::format("plans of {} on {} devices of {}", plan.at("workload").string(),
+                              plan.at("devices").shown(), plan.at("system").string()));
+    out += paragraph(fmt::format("{} per step, {} above the bound of {} in the planner's prices",
+                                 shown_seconds(plan.at("predicted_step_s").number()),
+                                 percent(d.at("bound").at("gap").number()),
+                                 shown_seconds(plan.at("lower_bound_s").number())));
+    out += plan_ledger(plan);
   });
   if (d.has("compare")) {
-    BarChart compare{.title = "planners on the same prices and simulation (grey: does not fit)",
-                     .parts = {"step"},
-                     .scale = kSeconds};
+    RowBars compare("planners on the same prices and simulation (grey: does not fit)",
+                    {{"step_s", "step"}});
     d.at("compare").each([&](const Field& line) {
       if (line.has("step_s")) {
-        compare.rows.push_back({.label = line.at("planner").string(),
-                                .parts = {line.at("step_s").number()},
-                                .faint = !line.at("fits").flag()});
+        compare.add(line.at("planner").string(), line).faint = !line.at("fits").flag();
       }
     });
-    out += drawn(compare);
+    out += drawn(compare.chart);
   }
   return out;
 }
@@ -190,19 +162,19 @@ std::string split_of(const Field& plan) {
 
 std::string parallel_plans(const Field& d) {
   std::string out;
-  BarChart best = step_chart("best plans, critical rank");
+  RowBars best("best plans, critical rank", step_parts("time_s/"));
   d.at("plans").each([&](const Field& plan) {
     if (out.empty()) {
       out = heading("plans of " + job_name(plan.at("job")));
     }
-    best.rows.push_back({split_of(plan.at("plan")), step_parts(plan.at("time_s"))});
+    best.add(split_of(plan.at("plan")), plan);
   });
   const Field bound = d.at("bound");
   out += paragraph(fmt::format("no plan of the space is below {}; gap {}{}",
                                shown_seconds(bound.at("lower_bound_s").number()),
                                percent(bound.at("gap").number()),
                                bound.at("proven").flag() ? ", proven" : ""));
-  out += drawn(best);
+  out += drawn(best.chart);
   ScatterChart front{.title = "front of step time, memory and devices (closed form)",
                      .x_title = "memory of the fullest device",
                      .y_title = "step",
@@ -281,18 +253,17 @@ std::string chapter_of(const Document& document) {
 }
 
 std::string chapters_of(std::span<const Document> documents) {
-  BarChart together = step_chart("predicted steps side by side, critical rank");
+  RowBars together("predicted steps side by side, critical rank", step_parts("time_s/"));
   std::string out;
   for (const Document& document : documents) {
     const Kind* kind = kind_of(document.json);
     if (kind != nullptr && kind->chapter == prediction) {
-      const Field d(document.json, document.label + ": ");
-      together.rows.push_back({document.label, step_parts(d.at("time_s"))});
+      together.add(document.label, Field(document.json, document.label + ": "));
     }
     out += chapter_of(document);
   }
-  const bool side_by_side = together.rows.size() > 1;
-  return (side_by_side ? "<section>\n" + drawn(together) + "</section>\n" : "") + out;
+  const bool side_by_side = together.chart.rows.size() > 1;
+  return (side_by_side ? "<section>\n" + drawn(together.chart) + "</section>\n" : "") + out;
 }
 
 }  // namespace stepcast::cli::report

@@ -23,6 +23,12 @@ class Field {
     }
     return {(*json_)[key], place_ + key + "."};
   }
+  /// A member of a member: "time_s/compute".
+  [[nodiscard]] Field find(const std::string& path) const {
+    const std::size_t slash = path.find('/');
+    return slash == std::string::npos ? at(path)
+                                      : at(path.substr(0, slash)).find(path.substr(slash + 1));
+  }
   [[nodiscard]] bool has(const std::string& key) const {
     return json_->is_object() && json_->contains(key) && !(*json_)[key].is_null();
   }
@@ -31,9 +37,6 @@ class Field {
       refuse("a number");
     }
     return json_->get<double>();
-  }
-  [[nodiscard]] double number_or(const std::string& key, double otherwise) const {
-    return has(key) ? at(key).number() : otherwise;
   }
   [[nodiscard]] std::string string() const {
     if (!json_->is_string()) {

@@ -64,10 +64,11 @@ std::string replay(const Field& d) {
     }
     if (r.has("what_if")) {
       const Field change = r.at("what_if");
-      bars.rows.push_back({.label = "with the change",
-                           .parts = {change.at("step_s").number()},
-                           .note = fmt::format("{} ({})", shown_seconds(change.at("step_s").number()),
-                                               percent_signed(change.at("ratio").number() - 1))});
+      bars.rows.push_back(
+          {.label = "with the change",
+           .parts = {change.at("step_s").number()},
+           .note = fmt::format("{} ({})", shown_seconds(change.at("step_s").number()),
+                               percent_signed(change.at("ratio").number() - 1))});
       change.at("doubts").each(
           [&](const Field& doubt) { out += paragraph("doubtful: " + doubt.string()); });
     }
@@ -169,14 +170,15 @@ std::string comparison(const Field& d) {
                                shown_seconds(d.at("measured_step_s").number()),
                                percent_signed(d.at("error").number()),
                                percent(d.at("spread").number())));
-  BarChart bars{.title = "op kinds", .parts = {"running", "waiting"}, .scale = kSeconds};
+  RowBars bars("op kinds", {{"predicted_s", "running"}, {"predicted_wait_s", "waiting"}});
+  const std::vector<BarPart> predicted = bars.parts;
   d.at("by_kind").each([&](const Field& row) {
-    bars.rows.push_back({row.at("name").string() + ", predicted",
-                         {row.at("predicted_s").number(), row.at("predicted_wait_s").number()}});
-    bars.rows.push_back(
-        {"measured", {row.at("measured_s").number(), row.at("measured_wait_s").number()}});
+    bars.parts = predicted;
+    bars.add(row.at("name").string() + ", predicted", row);
+    bars.parts = {{"measured_s", ""}, {"measured_wait_s", ""}};
+    bars.add("measured", row);
   });
-  return out + drawn(bars);
+  return out + drawn(bars.chart);
 }
 
 std::string training(const Field& d) {
@@ -253,8 +255,8 @@ std::string guarded(const Field& d) {
   });
   std::vector<std::vector<std::string>> structure;
   d.at("structure").each([&](const Field& s) {
-    structure.push_back(
-        {s.at("op").string(), s.at("what").string(), s.at("before").shown(), s.at("after").shown()});
+    structure.push_back({s.at("op").string(), s.at("what").string(), s.at("before").shown(),
+                         s.at("after").shown()});
   });
   out += drawn(bars);
   return structure.empty() ? out : out + table({"op", "structure", "before", "now"}, structure);
@@ -303,18 +305,12 @@ std::string rows_of(const std::string& name, const Field& list) {
 std::string recorded(const Field& d) {
   const Field step = d.at("step");
   std::string out = heading("recorded step");
-  out += paragraph(fmt::format("step {}, bound by {} ({})", shown_seconds(step.at("step_s").number()),
-                               step.at("bound").string(), percent(step.at("bound_share").number())));
-  BarChart bars{.title = "where the step goes, per rank",
-                .parts = {"compute", "exposed communication", "bubble", "host", "other"},
-                .scale = kSeconds};
-  d.at("ranks").each([&](const Field& r) {
-    bars.rows.push_back({"rank " + r.at("rank").shown(),
-                         {r.at("compute_s").number(), r.at("exposed_communication_s").number(),
-                          r.at("bubble_s").number(), r.at("host_s").number(),
-                          r.at("other_s").number()}});
-  });
-  return out + drawn(bars) + tables(d);
+  out +=
+      paragraph(fmt::format("step {}, bound by {} ({})", shown_seconds(step.at("step_s").number()),
+                            step.at("bound").string(), percent(step.at("bound_share").number())));
+  RowBars bars("where the step goes, per rank", step_parts("", "_s"));
+  d.at("ranks").each([&](const Field& r) { bars.add("rank " + r.at("rank").shown(), r); });
+  return out + drawn(bars.chart) + tables(d);
 }
 
 std::string tables(const Field& d) {

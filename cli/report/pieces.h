@@ -7,6 +7,7 @@
 #include "cli/human.h"
 #include "cli/report/charts.h"
 #include "cli/report/fields.h"
+#include "cli/step_parts.h"
 #include "validation/svg.h"
 
 /// What chapters are made of beside charts.
@@ -43,6 +44,38 @@ inline std::string table(const std::vector<std::string>& titles,
   }
   return out + "</table>\n";
 }
+
+/// A part of a bar: the key of its value in a row, such as "time_s/compute", and its name.
+struct BarPart {
+  std::string key, title;
+};
+/// The parts of a step; `before` and `after` are what their keys have around them.
+inline std::vector<BarPart> step_parts(const std::string& before, const std::string& after = "") {
+  std::vector<BarPart> parts;
+  for (const StepPart& part : kStepParts) {
+    parts.push_back({before + part.key + after, part.title});
+  }
+  return parts;
+}
+
+/// Bars that are the rows of a document's list, each of the parts named.
+struct RowBars {
+  RowBars(std::string title, std::vector<BarPart> of, const Scale& scale = kSeconds)
+      : chart{.title = std::move(title), .scale = scale}, parts(std::move(of)) {
+    for (const BarPart& part : parts) {
+      chart.parts.push_back(part.title);
+    }
+  }
+  BarChart::Row& add(std::string label, const Field& row) {
+    chart.rows.push_back({.label = std::move(label)});
+    for (const BarPart& part : parts) {
+      chart.rows.back().parts.push_back(row.find(part.key).number());
+    }
+    return chart.rows.back();
+  }
+  BarChart chart;
+  std::vector<BarPart> parts;
+};
 
 inline std::string job_name(const Field& job) {
   const auto name = [&](const char* key) {

@@ -1,0 +1,129 @@
+#include "cli/print/report.h"
+
+#include <algorithm>
+
+#include "cli/version.h"
+
+namespace stepcast::cli {
+
+Json provenance_json() { return {{"version", kVersion}, {"git", kGit}, {"schema", 1}}; }
+
+Report::Report(OutputFormat format) : format_(format) { fact("stepcast", provenance_json); }
+
+void Report::put(const std::string& key, Json value) {
+  parts_.emplace_back(Fact{key, std::move(value)});
+}
+
+void Report::facts(const Json& members) {
+  for (const auto& [key, value] : members.items()) {
+    fact(key, value);
+  }
+}
+
+void Report::line(std::string_view line) { text(std::string(line) + '\n'); }
+
+void Report::text(std::string_view text) {
+  if (format_ == OutputFormat::kText) {
+    parts_.emplace_back(std::string(text));
+  }
+}
+
+void Report::add(DataTable table) {
+  const Look place = format_ == OutputFormat::kText   ? kInText
+                     : format_ == OutputFormat::kJson ? kInJson
+                                                      : kInCsv;
+  if (table.in(place)) {
+    parts_.emplace_back(std::move(table));
+  }
+}
+
+void Report::add(const std::vector<DataTable>& tables) {
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    if (i > 0) {
+      line();
+    }
+    add(tables[i]);
+  }
+}
+
+Report& Report::nested(const std::string& key, bool item) {
+  parts_.emplace_back(Section{key, item, std::shared_ptr<Report>(new Report(format_, Nested{}))});
+  return *std::get<Section>(parts_.back()).report;
+}
+
+Report& Report::section(const std::string& key) { return nested(key, false); }
+Report& Report::item(const std::string& key) { return nested(key, true); }
+void Report::list(const std::string& key) { fact(key, Json::array()); }
+
+void Report::print_text(std::ostream& out) const {
+  for (const auto& part : parts_) {
+    if (const auto* text = std::get_if<std::string>(&part)) {
+      out << *text;
+    } else if (const auto* table = std::get_if<DataTable>(&part)) {
+      table->print_text(out);
+    } else if (const auto* section = std::get_if<Section>(&part)) {
+      section->report->print_text(out);
+    }
+  }
+}
+
+/// A table with the key and columns of the one before continues it; before others is an empty line.
+void Report::print_csv(std::ostream& out, std::string& table_before) const {
+  for (const auto& part : parts_) {
+    if (const auto* table = std::get_if<DataTable>(&part)) {
+      const std::string own = table->key() + '\n' + table->csv_header();
+      if (own != table_before && !table_before.empty()) {
+        out << '\n';
+      }
+      table->print_csv(out, own != table_before);
+      table_before = own;
+    } else if (const auto* section = std::get_if<Section>(&part)) {
+      section->report->print_csv(out, table_before);
+    }
+  }
+}
+
+Json Report::json() const {
+  Json j = Json::object();
+  for (const auto& part : parts_) {
+    if (const auto* fact = std::get_if<Fact>(&part)) {
+      j[fact->key] = fact->value;
+    } else if (const auto* item = std::get_if<Item>(&part)) {
+      j[item->key].push_back(item->value);
+    } else if (const auto* table = std::get_if<DataTable>(&part)) {
+      j[table->key()] = table->json();
+    } else if (const auto* section = std::get_if<Section>(&part)) {
+      Json whole = section->report->json();
+      if (section->item) {
+        j[section->key].push_back(std::move(whole));
+      } else {
+        j[section->key].update(whole);
+      }
+    }
+  }
+  return j;
+}
+
+void Report::print(std::ostream& out) const {
+  switch (format_) {
+    case OutputFormat::kText:
+      print_text(out);
+      break;
+    case OutputFormat::kJson:
+      out << json().dump(2) << '\n';
+      break;
+    case OutputFormat::kCsv: {
+      std::string table_before;
+      print_csv(out, table_before);
+      break;
+    }
+  }
+}
+
+void print_tables(const std::vector<DataTable>& tables, OutputFormat format, std::ostream& out) {
+  Report report(format);
+  report.add(tables);
+  report.print(out);
+}
+
+}  // namespace stepcast::cli

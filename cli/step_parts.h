@@ -1,0 +1,23 @@
+#pragma once
+#include <array>
+
+#include "studies/predict/predict.h"
+
+namespace stepcast::cli {
+
+/// A part that a step's time falls into: its key in documents and its name for people.
+struct StepPart {
+  const char* key;
+  const char* title;
+  Seconds studies::TimeSplit::*of;
+  const char* whole_title;  ///< where nothing around it says what it is of
+};
+inline constexpr std::array<StepPart, 5> kStepParts{
+    {{"compute", "compute", &studies::TimeSplit::compute, "compute"},
+     {"exposed_communication", "exposed communication", &studies::TimeSplit::exposed_communication,
+      "exposed communication"},
+     {"bubble", "bubble", &studies::TimeSplit::bubble, "pipeline bubble"},
+     {"host", "host", &studies::TimeSplit::host, "host"},
+     {"other", "other", &studies::TimeSplit::other, "other"}}};
+
+}  // namespace stepcast::cli
