@@ -8,6 +8,7 @@
 
 #include "cli/human.h"
 #include "cli/print/report.h"
+#include "cli/step_parts.h"
 #include "core/config/config.h"
 #include "core/job/tier_units.h"
 #include "studies/predict/memory_remedy.h"

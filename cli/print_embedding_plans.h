@@ -1,22 +1,10 @@
 #pragma once
-#include <array>
 #include <string>
-#include <utility>
 
 #include "cli/command.h"
 #include "studies/plan/plan.h"
 
 namespace stepcast::cli {
-
-/// What a ledger counts, by its key in plans.
-inline constexpr std::array<std::pair<const char*, double LedgerLine::*>, 7> kLedgerParts{
-    {{"weights", &LedgerLine::weights},
-     {"optimizer", &LedgerLine::optimizer},
-     {"gradients", &LedgerLine::gradients},
-     {"cache", &LedgerLine::cache},
-     {"remap", &LedgerLine::remap},
-     {"buffers", &LedgerLine::buffers},
-     {"dense", &LedgerLine::dense}}};
 
 /// The ranked plans of embedding tables, their bound, the search, the bytes of plan 1 and what
 /// other planners found. `headroom`: room was asked for, so how little there is needs no warning.

@@ -94,7 +94,7 @@ std::string rates_text(const StepPrediction& p) {
 }
 
 /// Which embedding plan the prediction is of: a rule is never silent.
-std::string plan_text(const Job& job) {
+std::string embedding_plan_text(const Job& job) {
   return fmt::format(
       "embedding plan {}{}", workloads::plan_line(job, workloads::resolved_embedding_plan(job)),
       workloads::planned_by_rule(job)
@@ -161,7 +161,7 @@ void add_screen(const StepPrediction& p, const std::string& usual_stack, Report&
         usual_stack));
   }
   if (has_tables(p.job)) {
-    report.line(plan_text(p.job));
+    report.line(embedding_plan_text(p.job));
   }
   report.line();
   add_parts(p, report);

@@ -10,10 +10,8 @@
 #include "cli/command.h"
 #include "cli/guard.h"
 #include "cli/human.h"
-#include "cli/print_prediction.h"
-#include "cli/data_table.h"
+#include "cli/print/report.h"
 #include "cli/recordings.h"
-#include "cli/text_table.h"
 #include "core/error.h"
 #include "traces/graph/measured_recording.h"
 #include "traces/native/native_trace.h"
@@ -48,130 +46,165 @@ std::pair<std::string, double> scale_of(const std::string& text) {
   return {text.substr(0, equals), factor};
 }
 
-void print_text(const std::string& name, const studies::Replay& r, std::ostream& out) {
-  out << fmt::format("{}: {} ranks, {} steps{}\n\n", name, r.ranks, r.steps,
-                     r.host_bound ? ", host-bound: says nothing of devices or network" : "");
-  TextTable table({"", "step", "against measured"});
-  const auto row = [&](const char* what, Seconds t) {
-    table.row({what, human(t), percent_signed(t / r.measured_step - 1)});
+/// A step of the run, replayed or not, against the measured one.
+struct StepRow {
+  std::string title;
+  Seconds step;
+  std::string against;
+};
+
+DataTable steps_table(const studies::Replay& r) {
+  const auto row = [&](const char* title, Seconds t) {
+    return StepRow{title, t, percent_signed(t / r.measured_step - 1)};
   };
-  table.row({r.steady ? "measured (from step end to step end)" : "measured (median)",
-             human(r.measured_step), ""});
-  row("replayed", r.replayed_step);
-  row("  control: device times x 0", r.scale_0);
-  row("  control: device times x 2", r.scale_2);
+  std::vector<StepRow> rows{
+      {r.steady ? "measured (from step end to step end)" : "measured (median)", r.measured_step, ""},
+      row("replayed", r.replayed_step), row("  control: device times x 0", r.scale_0),
+      row("  control: device times x 2", r.scale_2)};
   if (r.changed_step) {
-    table.row({"with the change", human(*r.changed_step),
-               percent_signed(r.change - 1) + " of " + human(*r.unchanged_step) + " without it"});
+    rows.push_back(
+        {"with the change", *r.changed_step,
+         percent_signed(r.change - 1) + " of " + human(*r.unchanged_step) + " without it"});
   }
-  table.print(out);
-  if (r.changed_share) {
-    const studies::ChangedShare& c = *r.changed_share;
-    out << fmt::format("\nchanged: {} of device time, {} of host time; replay without the change: {} off\n",
-                       percent(c.device), percent(c.host), percent_signed(r.error));
-    for (std::size_t i = 0; i < std::min<std::size_t>(3, c.stayed.size()); ++i) {
-      out << fmt::format("  as recorded: {} {}\n", percent(c.stayed[i].second),
-                         short_name(c.stayed[i].first).text);
+  return table_of("steps", "",
+                  Columns<StepRow>{{"", "", &StepRow::title},
+                                   {"", "step", &StepRow::step},
+                                   {"", "against measured", &StepRow::against}},
+                  rows, kInText);
+}
+
+/// The figures of all replays, a row each.
+DataTable figures_table(const std::string& name, const studies::Replay& r) {
+  using R = studies::Replay;
+  const auto next = [](double R::*of) {
+    return [of](auto& x) { return x.next_step_error >= 0 ? code(x.*of) : empty_cell(); };
+  };
+  return table_of(
+      "replays", "",
+      Columns<R>{{"trace", "", [&](auto&) { return name; }},
+                 {"ranks", "", &R::ranks},
+                 {"steps", "", &R::steps},
+                 {"measured_step_s", "", &R::measured_step},
+                 {"replayed_step_s", "", &R::replayed_step},
+                 {"error", "", &R::error},
+                 {"host_bound", "", &R::host_bound},
+                 {"scale_0_s", "", &R::scale_0},
+                 {"scale_2_s", "", &R::scale_2},
+                 {"next_step_error", "", next(&R::next_step_error)},
+                 {"last_step_error", "", next(&R::last_step_error)},
+                 {"median_step_error", "", next(&R::median_step_error)},
+                 {"kernel_start_p50_s", "", &R::kernel_start_p50},
+                 {"kernel_start_p95_s", "", &R::kernel_start_p95},
+                 {"last_end_error", "", &R::last_end_error},
+                 {"changed_step_s", "",
+                  [](auto& x) { return x.changed_step ? cell(*x.changed_step) : empty_cell(); }},
+                 {"dropped_records", "", &R::dropped_records}},
+      std::vector{r}, kInCsv);
+}
+
+/// How much of the step the change reaches, and what stayed as it was recorded.
+void add_changed_share(const studies::Replay& r, Report& report) {
+  const studies::ChangedShare& c = *r.changed_share;
+  report.line(fmt::format(
+      "\nchanged: {} of device time, {} of host time; replay without the change: {} off",
+      percent(c.device), percent(c.host), percent_signed(r.error)));
+  for (std::size_t i = 0; i < std::min<std::size_t>(3, c.stayed.size()); ++i) {
+    report.line(fmt::format("  as recorded: {} {}", percent(c.stayed[i].second),
+                            short_name(c.stayed[i].first).text));
+  }
+}
+
+void add_errors(const studies::Replay& r, Report& report) {
+  if (r.next_step_error >= 0) {
+    report.fact("next_step", {{"error", r.next_step_error},
+                              {"naive_error", r.last_step_error},
+                              {"naive_median_error", r.median_step_error}});
+    report.line(fmt::format(
+        "\nnext step, from those before it: {} median error (same as the last step: {}; median of "
+        "all before: {})",
+        percent(r.next_step_error), percent(r.last_step_error), percent(r.median_step_error)));
+  } else {
+    report.fact("next_step", nullptr);
+  }
+  report.fact("kernel_start_error_s",
+              {{"p50", r.kernel_start_p50.base()}, {"p95", r.kernel_start_p95.base()}});
+  report.fact("last_end_error", r.last_end_error);
+  report.line(fmt::format("op begins of the last step: {} off at p50, {} at p95; last end {} off",
+                          human(r.kernel_start_p50), human(r.kernel_start_p95),
+                          percent_signed(r.last_end_error)));
+}
+
+/// Values of the ranks, one list of JSON for each column.
+void add_ranks(const Columns<studies::ReplayedRank>& columns,
+               const std::vector<studies::ReplayedRank>& ranks, Report& report) {
+  report.add(table_of("by_rank", "", columns, ranks, kInText));
+  for (const auto& c : columns) {
+    for (const studies::ReplayedRank& rank : ranks) {
+      if (!c.column.key.empty()) {
+        report.item(c.column.key, [&] { return c.of(rank).value; });
+      }
     }
+  }
+}
+
+void add_what_if(const studies::Replay& r, Report& report) {
+  using R = studies::ReplayedRank;
+  report.facts({{"step_s", r.changed_step->base()},
+                {"unchanged_step_s", r.unchanged_step->base()},
+                {"ratio", r.change},
+                {"replay_error", r.error},
+                {"doubtful", !r.doubts.empty()},
+                {"doubts", r.doubts}});
+  if (r.changed_share) {
+    report.facts({{"device_time_changed", r.changed_share->device},
+                  {"host_time_changed", r.changed_share->host}});
+  }
+  report.line();
+  add_ranks({{"", "rank", &R::rank},
+             {"busy_s", "busy with the change", &R::busy},
+             {"exposed_communication_s", "exposed communication with the change",
+              &R::exposed_communication}},
+            r.changed_by_rank, report);
+}
+
+void add_replay(const std::string& name, const studies::Replay& r, Report& report) {
+  using R = studies::ReplayedRank;
+  report.line(fmt::format("{}: {} ranks, {} steps{}\n", name, r.ranks, r.steps,
+                          r.host_bound ? ", host-bound: says nothing of devices or network" : ""));
+  report.add(steps_table(r));
+  report.facts({{"trace", name},
+                {"ranks", r.ranks},
+                {"steps", r.steps},
+                {"marked_by", r.marked_by},
+                {"measured_step_s", r.measured_step.base()},
+                {"replayed_step_s", r.replayed_step.base()},
+                {"error", r.error},
+                {"host_bound", r.host_bound}});
+  report.fact("controls", {{"scale_0", r.scale_0.base()}, {"scale_2", r.scale_2.base()}});
+  if (r.changed_share) {
+    add_changed_share(r, report);
   }
   for (const std::string& d : r.doubts) {
-    out << "doubtful: " << d << '\n';
+    report.line("doubtful: " + d);
   }
-  if (r.next_step_error >= 0) {
-    out << fmt::format(
-        "\nnext step, from those before it: {} median error (same as the last step: {}; median of "
-        "all before: {})\n",
-        percent(r.next_step_error), percent(r.last_step_error), percent(r.median_step_error));
-  }
-  out << fmt::format("op begins of the last step: {} off at p50, {} at p95; last end {} off\n",
-                     human(r.kernel_start_p50), human(r.kernel_start_p95),
-                     percent_signed(r.last_end_error));
-  out << fmt::format("host time stripped as waiting: {} a step\n\n", human(r.stripped_wait));
-  TextTable ranks({"rank", "busy", "recorded", "exposed communication", "recorded"});
-  for (const studies::ReplayedRank& k : r.by_rank) {
-    ranks.row({std::to_string(k.rank), human(k.busy), human(k.measured_busy),
-               human(k.exposed_communication), human(k.measured_exposed_communication)});
-  }
-  ranks.print(out);
+  add_errors(r, report);
+  report.line(fmt::format("host time stripped as waiting: {} a step\n", human(r.stripped_wait)));
+  add_ranks({{"", "rank", &R::rank},
+             {"busy_s", "busy", &R::busy},
+             {"measured_busy_s", "recorded", &R::measured_busy},
+             {"exposed_communication_s", "exposed communication", &R::exposed_communication},
+             {"measured_exposed_communication_s", "recorded", &R::measured_exposed_communication}},
+            r.by_rank, report);
+  report.fact("stripped_wait_s", r.stripped_wait.base());
   if (r.changed_step) {
-    out << '\n';
-    TextTable with({"rank", "busy with the change", "exposed communication with the change"});
-    for (const studies::ReplayedRank& k : r.changed_by_rank) {
-      with.row({std::to_string(k.rank), human(k.busy), human(k.exposed_communication)});
-    }
-    with.print(out);
+    add_what_if(r, report.section("what_if"));
   }
+  report.fact("dropped_records", r.dropped_records);
+  report.fact("warnings", r.warnings);
   for (const std::string& w : r.warnings) {
-    out << "warning: " << w << '\n';
+    report.line("warning: " + w);
   }
-}
-
-nlohmann::ordered_json to_json(const std::string& name, const studies::Replay& r) {
-  nlohmann::ordered_json j;
-  j["trace"] = name;
-  j["ranks"] = r.ranks;
-  j["steps"] = r.steps;
-  j["marked_by"] = r.marked_by;
-  j["measured_step_s"] = r.measured_step.base();
-  j["replayed_step_s"] = r.replayed_step.base();
-  j["error"] = r.error;
-  j["host_bound"] = r.host_bound;
-  j["controls"] = {{"scale_0", r.scale_0.base()}, {"scale_2", r.scale_2.base()}};
-  if (r.next_step_error >= 0) {
-    j["next_step"] = {{"error", r.next_step_error},
-                      {"naive_error", r.last_step_error},
-                      {"naive_median_error", r.median_step_error}};
-  } else {
-    j["next_step"] = nullptr;
-  }
-  j["kernel_start_error_s"] = {{"p50", r.kernel_start_p50.base()},
-                               {"p95", r.kernel_start_p95.base()}};
-  j["last_end_error"] = r.last_end_error;
-  for (const studies::ReplayedRank& k : r.by_rank) {
-    j["busy_s"].push_back(k.busy.base());
-    j["measured_busy_s"].push_back(k.measured_busy.base());
-    j["exposed_communication_s"].push_back(k.exposed_communication.base());
-    j["measured_exposed_communication_s"].push_back(k.measured_exposed_communication.base());
-  }
-  j["stripped_wait_s"] = r.stripped_wait.base();
-  if (r.changed_step) {
-    j["what_if"] = {{"step_s", r.changed_step->base()},
-                    {"unchanged_step_s", r.unchanged_step->base()},
-                    {"ratio", r.change},
-                    {"replay_error", r.error},
-                    {"doubtful", !r.doubts.empty()},
-                    {"doubts", r.doubts}};
-    if (r.changed_share) {
-      j["what_if"]["device_time_changed"] = r.changed_share->device;
-      j["what_if"]["host_time_changed"] = r.changed_share->host;
-    }
-    for (const studies::ReplayedRank& k : r.changed_by_rank) {
-      j["what_if"]["busy_s"].push_back(k.busy.base());
-      j["what_if"]["exposed_communication_s"].push_back(k.exposed_communication.base());
-    }
-  }
-  j["dropped_records"] = r.dropped_records;
-  j["warnings"] = r.warnings;
-  return j;
-}
-
-void print_csv(const std::vector<std::pair<std::string, studies::Replay>>& all, std::ostream& out) {
-  out << csv_line({"trace", "ranks", "steps", "measured_step_s", "replayed_step_s", "error",
-                   "host_bound", "scale_0_s", "scale_2_s", "next_step_error", "last_step_error",
-                   "median_step_error", "kernel_start_p50_s", "kernel_start_p95_s",
-                   "last_end_error", "changed_step_s", "dropped_records"});
-  const auto number = [](double v) { return fmt::format("{:.9g}", v); };
-  for (const auto& [name, r] : all) {
-    const bool next = r.next_step_error >= 0;
-    out << csv_line({name, std::to_string(r.ranks), std::to_string(r.steps),
-                     number(r.measured_step.base()), number(r.replayed_step.base()),
-                     number(r.error), r.host_bound ? "true" : "false", number(r.scale_0.base()),
-                     number(r.scale_2.base()), next ? number(r.next_step_error) : "",
-                     next ? number(r.last_step_error) : "", next ? number(r.median_step_error) : "",
-                     number(r.kernel_start_p50.base()), number(r.kernel_start_p95.base()),
-                     number(r.last_end_error), r.changed_step ? number(r.changed_step->base()) : "",
-                     std::to_string(r.dropped_records)});
-  }
+  report.add(figures_table(name, r));
 }
 
 int replay(const ReplayCommand& options, const Context& context) {
@@ -205,27 +238,14 @@ int replay(const ReplayCommand& options, const Context& context) {
     all.emplace_back(path,
                      told_as("--ranks", [&] { return studies::replay(read_run(path, options.mark), study); }));
   }
-  switch (options.format) {
-    case OutputFormat::kText:
-      for (std::size_t i = 0; i < all.size(); ++i) {
-        std::cout << (i > 0 ? "\n" : "");
-        print_text(all[i].first, all[i].second, std::cout);
-      }
-      break;
-    case OutputFormat::kJson: {
-      nlohmann::ordered_json j;
-      j["stepcast"] = provenance_json();
-      j["replays"] = nlohmann::ordered_json::array();
-      for (const auto& [name, r] : all) {
-        j["replays"].push_back(to_json(name, r));
-      }
-      std::cout << j.dump(2) << '\n';
-      break;
+  Report report(options.format);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i > 0) {
+      report.line();
     }
-    case OutputFormat::kCsv:
-      print_csv(all, std::cout);
-      break;
+    add_replay(all[i].first, all[i].second, report.item("replays"));
   }
+  report.print(std::cout);
   const bool doubtful = std::any_of(all.begin(), all.end(),
                                     [](const auto& r) { return !r.second.doubts.empty(); });
   return options.strict && doubtful ? 1 : 0;

@@ -379,6 +379,39 @@ Tables memory_tables(const Job& job, const ExecutionGraph& graph,
   return {ledger, largest};
 }
 
+namespace {
+
+DataTable recorded_ops(const studies::RecordedStep& s) {
+  DataTable ops("ops", "longest ops, per rank and step",
+                {{"op"},
+                 {"kind", "", true},
+                 {"phase", "", true},
+                 {"executions"},
+                 {"time_s", "time"},
+                 {"share"},
+                 {"wait_s", "wait"},
+                 {"fastest_rank_s", "fastest rank"},
+                 {"slowest_rank_s", "slowest rank"},
+                 {"slowest", "which"},
+                 {"flops_per_s", "FLOP/s"},
+                 {"bytes_per_s", "B/s"}});
+  ops.limit(20);
+  for (const studies::RecordedOp& o : s.ops) {
+    const auto rate = [](double v, std::string text) {
+      return v > 0 ? Cell{std::move(text), v} : empty_cell();
+    };
+    ops.row({short_name(o.name), cell(shown_kind(o.kind, o.kernel)), cell(name_of(o.phase)),
+             cell(o.executions), cell(o.time), share(s.step > Seconds{} ? o.time / s.step : 0),
+             is_collective(o.kind) ? cell(o.wait) : empty_cell(), cell(o.fastest_rank),
+             cell(o.slowest_rank), cell(std::int64_t{o.slowest}),
+             rate(o.flops_per_second, human(FlopsPerSecond(o.flops_per_second))),
+             rate(o.bytes_per_second, human(BytesPerSecond(o.bytes_per_second)))});
+  }
+  return ops;
+}
+
+}  // namespace
+
 Tables recorded_tables(const studies::RecordedStep& s) {
   const bool capture = !s.marked_by.empty() || s.first_counted > 0;
   Facts facts("step",
@@ -443,32 +476,7 @@ Tables recorded_tables(const studies::RecordedStep& s) {
   meetings.note(
       "waits: in collectives, for members that came later; last to arrive: at how many "
       "collectives of a step");
-  DataTable ops("ops", "longest ops, per rank and step",
-                {{"op"},
-                 {"kind", "", true},
-                 {"phase", "", true},
-                 {"executions"},
-                 {"time_s", "time"},
-                 {"share"},
-                 {"wait_s", "wait"},
-                 {"fastest_rank_s", "fastest rank"},
-                 {"slowest_rank_s", "slowest rank"},
-                 {"slowest", "which"},
-                 {"flops_per_s", "FLOP/s"},
-                 {"bytes_per_s", "B/s"}});
-  ops.limit(20);
-  for (const studies::RecordedOp& o : s.ops) {
-    const auto rate = [](double v, std::string text) {
-      return v > 0 ? Cell{std::move(text), v} : empty_cell();
-    };
-    ops.row({short_name(o.name), cell(shown_kind(o.kind, o.kernel)), cell(name_of(o.phase)),
-             cell(o.executions), cell(o.time), share(s.step > Seconds{} ? o.time / s.step : 0),
-             is_collective(o.kind) ? cell(o.wait) : empty_cell(), cell(o.fastest_rank),
-             cell(o.slowest_rank), cell(std::int64_t{o.slowest}),
-             rate(o.flops_per_second, human(FlopsPerSecond(o.flops_per_second))),
-             rate(o.bytes_per_second, human(BytesPerSecond(o.bytes_per_second)))});
-  }
-  return {facts, ranks, meetings, ops};
+  return {facts, ranks, meetings, recorded_ops(s)};
 }
 
 }  // namespace stepcast::cli

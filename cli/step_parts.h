@@ -1,6 +1,8 @@
 #pragma once
 #include <array>
+#include <utility>
 
+#include "core/job/plan.h"
 #include "studies/predict/predict.h"
 
 namespace stepcast::cli {
@@ -19,5 +21,15 @@ inline constexpr std::array<StepPart, 5> kStepParts{
      {"bubble", "bubble", &studies::TimeSplit::bubble, "pipeline bubble"},
      {"host", "host", &studies::TimeSplit::host, "host"},
      {"other", "other", &studies::TimeSplit::other, "other"}}};
+
+/// What a ledger counts, by its key in plans.
+inline constexpr std::array<std::pair<const char*, double LedgerLine::*>, 7> kLedgerParts{
+    {{"weights", &LedgerLine::weights},
+     {"optimizer", &LedgerLine::optimizer},
+     {"gradients", &LedgerLine::gradients},
+     {"cache", &LedgerLine::cache},
+     {"remap", &LedgerLine::remap},
+     {"buffers", &LedgerLine::buffers},
+     {"dense", &LedgerLine::dense}}};
 
 }  // namespace stepcast::cli

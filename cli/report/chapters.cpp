@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 
-#include "cli/print_embedding_plans.h"
 #include "cli/report/measured_chapters.h"
 #include "cli/report/pieces.h"
 
