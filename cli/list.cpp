@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/data_table.h"
 #include "core/config/config.h"
+#include "core/config/job_keys.h"
 #include "core/config/published_names.h"
 #include "core/error.h"
 #include "core/formats.h"
@@ -56,6 +57,17 @@ struct ListOptions {
   OutputFormat format = OutputFormat::kText;
 };
 
+/// What a job may say.
+std::vector<config::Entry> keys() {
+  std::vector<config::Entry> entries;
+  for (const config::JobKey& key : config::job_keys()) {
+    entries.push_back({key.path, fmt::format("{}; default {}{}; {}", key.type, key.usual,
+                                             key.applies.empty() ? "" : "; of " + key.applies,
+                                             key.help)});
+  }
+  return entries;
+}
+
 std::vector<config::Entry> entries_of(const std::string& what, const config::Library& library) {
   if (what == "workloads") {
     return config::list_workloads(library);
@@ -68,6 +80,9 @@ std::vector<config::Entry> entries_of(const std::string& what, const config::Lib
   }
   if (what == "stacks") {
     return stacks(library);
+  }
+  if (what == "keys") {
+    return keys();
   }
   return what == "formats" ? formats() : model_forms();
 }
@@ -99,14 +114,23 @@ void add_list(CLI::App& app, Context& context) {
   auto options = std::make_shared<ListOptions>();
   CLI::App* command = app.add_subcommand("list", "What is built in");
   command
-      ->add_option("what", options->what, "workloads, systems, devices, stacks, formats or models")
-      ->check(CLI::IsMember({"workloads", "systems", "devices", "stacks", "formats", "models"}));
+      ->add_option("what", options->what, "workloads, systems, devices, stacks, formats, models, keys of a job or its schema")
+      ->check(CLI::IsMember(
+          {"workloads", "systems", "devices", "stacks", "formats", "models", "keys", "schema"}));
   add_format_option(*command, options->format);
   command->callback([options, &context] {
     if (options->what.empty()) {
       throw InputError("list",
-                       "say what: workloads, systems, devices, stacks, formats or models, such as "
-                       "`stepcast list workloads`");
+                       "say what: workloads, systems, devices, stacks, formats, models, keys or schema, "
+                       "such as `stepcast list workloads`");
+    }
+    if (options->what == "schema") {
+      std::cout << config::job_schema();
+      return;
+    }
+    if (options->what == "keys" && options->format == OutputFormat::kText) {
+      std::cout << config::job_keys_page();
+      return;
     }
     print(entries_of(options->what, {context.library}), options->format);
   });

@@ -11,25 +11,6 @@ bool same_keys(const Json& a, const Json& b) {
                      [&](const auto& item) { return b.contains(item.key()); });
 }
 
-/// Keys of `parallel` that are written only where they differ from these.
-void add_defaults(Json& parallel) {
-  const auto add = [](Json& object, const char* key, const Json& value) {
-    if (!object.contains(key)) {
-      object[key] = value;
-    }
-  };
-  add(parallel, "order", "tensor-context-pipeline-data");
-  add(parallel, "expert_tensor", "auto");
-  add(parallel, "expert_chunks", 1);
-  add(parallel, "expert_dispatch", "all_to_all");
-  add(parallel, "pipeline_split", {{"embedding", 0}, {"head", 0}});
-  if (Json& overlap = parallel["overlap"]; overlap.contains("data")) {  // a transformer's
-    for (const char* key : {"parameters", "tensor_products", "expert"}) {
-      add(overlap, key, false);
-    }
-  }
-}
-
 bool same_name(const Json& a, const Json& b) {
   return !a.contains("name") || a["name"] == b.value("name", Json());
 }
@@ -47,16 +28,22 @@ void compare(const std::string& path, const Json& a, const Json& b, std::vector<
   out.push_back({path, a.dump(), b.dump()});
 }
 
+/// The job with every key of `parallel`.
+OrderedJson whole(const Job& job) {
+  OrderedJson j = job_json(job);
+  j["parallel"] = parallel_json(job, true);
+  return j;
+}
+
 }  // namespace
 
 std::vector<Difference> differences(const Job& a, const Job& b) {
   // Keys of a job in the order of CONTRACT section 3.
-  const OrderedJson ordered = OrderedJson::parse(job_to_json(a, -1));
-  Json before = Json::parse(job_to_json(a, -1));
-  Json after = Json::parse(job_to_json(b, -1));
+  const OrderedJson ordered = whole(a);
+  Json before(ordered);
+  Json after(whole(b));
   for (Json* job : {&before, &after}) {
     (*job)["parallel"]["data"] = "auto";
-    add_defaults((*job)["parallel"]);
     // What a plan says of itself follows from its tables.
     if (Json& plan = (*job)["embedding"]["plan"]; plan.is_object()) {
       for (const char* derived :

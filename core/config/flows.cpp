@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/config/internal/job_tables.h"
 #include "core/config/internal/loaders.h"
 
 namespace stepcast::config {
@@ -59,7 +60,7 @@ std::vector<std::string> carriers(const System& system) {
 }
 
 Flow flow_from(const Value& v, const Job& job) {
-  v.keys({"name", "every", "bytes", "bits", "via", "bandwidth", "stall"});
+  expect_keys(v, flow_table());
   Flow flow;
   flow.name = v.at("name", "a name for the flow").name();
   flow.every = v.at("every", "a period such as \"30 min\"").amount<Seconds>();
@@ -110,6 +111,22 @@ Flow flow_from(const Value& v, const Job& job) {
 }
 
 }  // namespace
+
+const KeyTable& flow_table() {
+  static const KeyTable table{
+      needed_fact("name", text_form("a name"), "of the flow", "a name"),
+      needed_fact("every", amount_form("30 min"), "its period", "a period"),
+      needed_fact("bytes", any_form({choice_form(what_names()), amount_form("2 TB")}),
+                  "an amount, or what of the model", "an amount"),
+      open_fact("bits", integer_form(1, 8), "of a value of a difference", "as stored"),
+      needed_fact("via",
+                  text_form("a tier or fabric level of the system, or any name with a bandwidth"),
+                  "what carries it", "a tier or fabric level"),
+      open_fact("bandwidth", amount_form("200 GB/s"),
+                "of all devices together, where via is no part of the system", "of via"),
+      usual_fact("stall", choice_form(stall_names()), "what of it holds up the step", "none")};
+  return table;
+}
 
 std::vector<Flow> flows_from(const Value& v, const Job& job) {
   std::vector<Flow> flows;

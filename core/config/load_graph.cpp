@@ -8,10 +8,22 @@
 // Workloads of kind graph: ops of the forward pass listed by hand.
 
 namespace stepcast::config {
+
 namespace {
 
 constexpr std::int64_t kLongestAxis = 1 << 24;
 constexpr std::size_t kMostOps = 100'000;
+
+KeyTable group_table() {
+  return {needed_fact("name", text_form("a name"), "of the group"),
+          needed_fact("size", integer_form(1, 1 << 20), "ranks that share a sample")};
+}
+
+/// Keys of an op are those of its kind.
+OrderedJson ops_form() {
+  OrderedJson op{{"type", "object"}, {"required", {"op"}}};
+  return list_form(any_form({op, named_form("repeat")}), 1);
+}
 
 /// Ops as they are read: names in scope, the latest output, the list so far.
 class GraphReader {
@@ -30,7 +42,7 @@ class GraphReader {
 
   void groups(const Value& v) {
     for (const Value& g : v.items("a list of groups {\"name\": .., \"size\": ..}")) {
-      g.keys({"name", "size"});
+      expect_keys(g, group_table());
       if (groups_.size() == 3) {
         g.refuse("is the fourth group, and ranks have three ways to share a sample; use fewer");
       }
@@ -88,7 +100,7 @@ class GraphReader {
   }
 
   void repeat(const Value& v, const std::string& prefix, std::size_t index) {
-    v.keys({"repeat", "name", "ops"});
+    expect_keys(v, repeat_table());
     const std::int64_t times = v.at("repeat", "").integer(1, 10'000);
     const auto given = v.find("name");
     const std::string name = prefix + (given ? given->name() : fmt::format("repeat{}", index));
@@ -388,8 +400,26 @@ const std::vector<std::pair<std::string, Activation>>& layer_activation_names() 
   return names;
 }
 
+KeyTable repeat_table() {
+  return {needed_fact("repeat", integer_form(1, 10'000), "times"),
+          open_fact("name", text_form("a name"), "of the block"),
+          needed_fact("ops", ops_form(), "the ops to repeat")};
+}
+
+KeyTable graph_table() {
+  KeyTable table = kind_table("graph");
+  table.push_back(open_fact("inputs", map_form(list_form(integer_form(1, kLongestAxis), 1, 2)),
+                            "by name: [columns] or [rows, columns] of a sample"));
+  table.push_back(open_fact("groups", list_form(object_form(group_table()), 0, 3),
+                            "ranks that share a sample"));
+  table.push_back(open_fact("tables", tables_form(0), "embedding tables"));
+  table.push_back(
+      needed_fact("ops", ops_form(), "of the forward pass, each reading what stands before it"));
+  return table;
+}
+
 DlrmWorkload graph_from(const Value& v) {
-  v.keys({"kind", "name", "source", "default_batch", "inputs", "groups", "tables", "ops"});
+  expect_keys(v, graph_table());
   DlrmWorkload w;
   GraphReader reader(v);
   Json text = Json::object();

@@ -1,15 +1,16 @@
 #include <algorithm>
 #include <span>
 
+#include "core/config/internal/job_tables.h"
 #include "core/config/internal/loaders.h"
 #include "core/config/internal/stacks.h"
 #include "core/job/layers.h"
-#include "core/job/tier_units.h"
 
 namespace stepcast::config {
 namespace {
 
-constexpr std::int64_t kLargestBatch = std::int64_t{1} << 32;
+constexpr std::int64_t kLongestSequence = 1 << 26;
+constexpr std::int64_t kMostCached = 1 << 26;
 
 /// Ranks that work on one sample together.
 std::int64_t ranks_per_sample(const Job& j) {
@@ -51,7 +52,7 @@ void read_batch(const Value& job, Job& j) {
   const std::optional<Batch>& usual = j.workload.default_batch;
   j.batch = usual.value_or(Batch{});
   if (v) {
-    v->keys({"global", "micro", "sequence"});
+    expect_keys(*v, batch_table());
     const auto read = [&](const char* key, std::int64_t& into, std::int64_t high) {
       if (const auto n = v->find(key)) {
         into = n->integer(1, high);
@@ -62,7 +63,7 @@ void read_batch(const Value& job, Job& j) {
     read("global", j.batch.global, kLargestBatch);
     if (transformer) {
       read("micro", j.batch.micro, kLargestBatch);
-      read("sequence", j.batch.sequence, 1 << 26);
+      read("sequence", j.batch.sequence, kLongestSequence);
     } else if (const auto s = v->find("sequence")) {
       s->refuse(fmt::format("found {}: a dlrm has no sequences; remove it", shown(s->json())));
     }
@@ -89,226 +90,11 @@ void read_batch(const Value& job, Job& j) {
   }
 }
 
-Format role_format(const Value& v, const std::vector<Format>& allowed) {
-  std::vector<std::pair<std::string, Format>> names;
-  for (const Format f : allowed) {
-    names.emplace_back(name_of(f), f);
-  }
-  return v.choice(names);
-}
-
-void read_formats(const Value& job, Job& j) {
-  const auto has = [&](Format f) { return j.system.device.peak.count(f) != 0; };
-  j.formats.compute = has(Format::kBf16)   ? Format::kBf16
-                      : has(Format::kFp16) ? Format::kFp16
-                                           : Format::kFp32;
-  if (const auto v = job.find("formats")) {
-    v->keys({"compute", "gradient", "embedding", "all_to_all_forward", "all_to_all_backward",
-             "expert_dispatch", "moments", "master", "frozen"});
-    const std::vector<Format> wide{Format::kFp32, Format::kBf16, Format::kFp16};
-    std::vector<Format> compute = wide;
-    compute.insert(compute.end(),
-                   {Format::kTf32, Format::kFp8, Format::kMxfp8, Format::kMxint8, Format::kMxfp6,
-                    Format::kMxfp4, Format::kNvfp4, Format::kMx9, Format::kMx6, Format::kMx4});
-    std::vector<Format> stored = wide;
-    stored.insert(stored.end(), {Format::kFp8, Format::kInt8Row, Format::kInt4Row});
-    const auto read = [&](const char* key, Format& into, const std::vector<Format>& allowed) {
-      if (const auto f = v->find(key)) {
-        into = role_format(*f, allowed);
-      }
-    };
-    read("compute", j.formats.compute, compute);
-    read("gradient", j.formats.gradient, wide);
-    read("embedding", j.formats.embedding, stored);
-    read("all_to_all_forward", j.formats.all_to_all_forward, stored);
-    read("all_to_all_backward", j.formats.all_to_all_backward, stored);
-    for (const auto& [key, into] :
-         {std::pair{"moments", &j.formats.moments}, {"master", &j.formats.master}}) {
-      const auto kept = v->find(key);
-      if (kept && has_tables(j)) {
-        kept->refuse(
-            "found a format of a transformer's optimizer, but the workload has tables; "
-            "leave it out");
-      }
-      if (kept) {
-        *into = role_format(
-            *kept, {Format::kFp32, Format::kBf16, Format::kFp16, Format::kFp8, Format::kInt8});
-      }
-    }
-    if (const auto frozen = v->find("frozen")) {
-      j.formats.frozen =
-          role_format(*frozen, {Format::kBf16, Format::kFp16, Format::kFp8, Format::kMxfp8,
-                                Format::kNvfp4, Format::kInt8, Format::kNf4});
-    }
-    if (const auto dispatch = v->find("expert_dispatch")) {
-      if (!is_transformer(j)) {
-        dispatch->refuse("found a format of experts' tokens, but a dlrm has none; leave it out");
-      }
-      j.formats.expert_dispatch =
-          role_format(*dispatch, {Format::kBf16, Format::kFp16, Format::kFp8, Format::kMxfp8});
-    }
-  }
-  const Format compute = j.formats.compute;
-  if ((compute == Format::kFp8 || compute == Format::kBf16) && !has(compute)) {
-    std::vector<std::string> native;
-    for (const Format f : {Format::kBf16, Format::kFp16, Format::kTf32, Format::kFp32}) {
-      if (has(f)) {
-        native.emplace_back(name_of(f));
-      }
-    }
-    throw InputError(job.where("formats.compute"),
-                     fmt::format("found \"{0}\", but device {1} has no {0} peak; use {2}, or add "
-                                 "system.device.peak.{0}",
-                                 name_of(compute), j.system.device.name, list_of(native)));
-  }
-  if (!j.system.device.peak_of(j.formats.compute)) {
-    throw InputError(
-        job.where("formats.compute"),
-        fmt::format("device {} has no peak for {} or a wider format; use another or add the peak",
-                    j.system.device.name, name_of(j.formats.compute)));
-  }
-}
-
-/// Ours or another tool's. `where`: the place that names the file.
-EmbeddingPlan plan_of_file(const std::filesystem::path& file, const std::string& where,
-                           const Job& j, const Library& library) {
-  const OpenedSource opened =
-      open_source({file.string(), read_whole_file(file, where, kLargestJson), file.parent_path()},
-                  Expected::kPlan, library);
-  const Value root = Value::root_of(opened.document);
-  return opened.format != nullptr ? opened.format->plan_of(root, j) : plan_from(root);
-}
-
-void read_plan(const Value& v, Job& j, const Library& library) {
-  if (v.is_string()) {
-    const std::string text = v.text("");
-    if (text == "auto" || text == "search" || text == "tiered" || sharding_named(text)) {
-      j.embedding_choice = text;
-      return;
-    }
-    if (text.find('/') == std::string::npos && text.find(".json") == std::string::npos) {
-      std::vector<std::string> names{"auto", "search", "tiered"};
-      for (const auto& [name, kind] : sharding_names()) {
-        names.push_back(name);
-      }
-      v.refuse(fmt::format("found \"{}\"; {}, or the path of a plan file", text,
-                           suggestion(text, names)));
-    }
-    const std::filesystem::path file = (v.folder() / text).lexically_normal();
-    j.embedding_plan = plan_of_file(file, v.where(), j, library);
-    j.embedding_choice = file.string();
-    check_plan(*j.embedding_plan, *j.workload.dlrm(), j.system, j.devices, file.string() + ": ");
-  } else {
-    j.embedding_plan = plan_from(v);
-    j.embedding_choice = "inline";
-    check_plan(*j.embedding_plan, *j.workload.dlrm(), j.system, j.devices, v.where() + ".");
-  }
-}
-
-/// The job's own, or the one its plan was made for.
-void read_sync_interval(const Value& embedding, Job& j) {
-  const std::int64_t planned = j.embedding_plan ? j.embedding_plan->sync_interval : 0;
-  j.sync_interval = std::max<std::int64_t>(1, planned);
-  if (const auto v = embedding.find("sync_interval")) {
-    j.sync_interval = v->integer(1, kLongestInterval);
-    if (planned > 0 && planned != j.sync_interval) {
-      v->refuse(
-          fmt::format("found {}, but the plan was made for {} steps between synchronisations; "
-                      "leave the key out, or plan again",
-                      j.sync_interval, planned));
-    }
-    if (j.sync_interval > 1 && !has_tables(j)) {
-      v->refuse(
-          fmt::format("found {}: there are no embedding tables whose replicas could wait; "
-                      "remove it",
-                      j.sync_interval));
-    }
-  }
-}
-
-/// What plans that are searched may do with single tables.
-void read_constraints(const Value& v, Job& j) {
-  std::vector<std::string> tables;
-  if (has_tables(j)) {
-    for (const EmbeddingTable& t : j.workload.dlrm()->tables) {
-      tables.push_back(t.name);
-    }
-  }
-  for (const auto& [table, of_table] : v.members()) {
-    if (std::find(tables.begin(), tables.end(), table) == tables.end()) {
-      of_table.refuse(
-          fmt::format("the workload has no table \"{}\"; {}", table, suggestion(table, tables)));
-    }
-    of_table.keys({"sharding", "memory", "cache", "narrowest_columns"});
-    TableConstraint& c = j.plan_constraints.emplace_back();
-    c.table = table;
-    if (const auto kinds = of_table.find("sharding")) {
-      for (const Value& kind : kinds->items("a list of shardings that the table may have", 1)) {
-        c.shardings.push_back(kind.choice(sharding_names()));
-      }
-    }
-    if (const auto memory = of_table.find("memory")) {
-      for (const Value& tier : memory->items("a list of tiers that the table may be in", 1)) {
-        c.tiers.push_back(tier.text("the name of a tier of system.tiers"));
-        if (!tier_named(j.system, c.tiers.back()) && c.tiers.back() != "hbm") {
-          tier.refuse(fmt::format("system {} has no tier \"{}\"; name one of system.tiers",
-                                  j.system.name, c.tiers.back()));
-        }
-      }
-    }
-    if (const auto cache = of_table.find("cache")) {
-      c.cached = cache->boolean();
-    }
-    if (const auto narrowest = of_table.find("narrowest_columns")) {
-      c.narrowest = narrowest->integer(1, 1 << 20);
-    }
-  }
-}
-
-void read_embedding(const Value& job, Job& j, const Library& library) {
-  const auto v = job.find("embedding");
-  if (!v) {
-    return;
-  }
-  v->keys({"plan", "dedup", "sync_interval", "transform", "tower_compression", "constraints"});
-  if (const auto plan = v->find("plan")) {
-    if (!has_tables(j) && !plan->is("auto")) {
-      plan->refuse(fmt::format("found {}: {} has no embedding tables to place; remove it",
-                               shown(plan->json()),
-                               is_transformer(j) ? "a transformer" : "the workload"));
-    }
-    read_plan(*plan, j, library);
-    j.embedding_chosen = true;
-  }
-  j.embedding_dedup = j.embedding_plan && j.embedding_plan->dedup;  // unless the job says otherwise
-  if (const auto d = v->find("dedup")) {
-    j.embedding_dedup = d->choice<bool>({{"off", false}, {"ikjt", true}});
-    if (j.embedding_dedup && is_transformer(j)) {
-      d->refuse("found \"ikjt\": a transformer has no embedding tables; use off");
-    }
-  }
-  read_sync_interval(*v, j);
-  if (const auto constraints = v->find("constraints")) {
-    read_constraints(*constraints, j);
-  }
-  if (const auto t = v->find("transform")) {
-    j.sptt = t->choice<bool>({{"none", false}, {"sptt", true}});
-    const std::int64_t node = j.system.host.devices;
-    if (j.sptt && (!has_tables(j) || j.devices % node != 0 || j.devices == node)) {
-      t->refuse(
-          fmt::format("found \"sptt\": towers are machines of {} devices with tables; use "
-                      "tables and several whole machines, or none",
-                      node));
-    }
-  }
-  if (const auto c = v->find("tower_compression")) {
-    const std::int64_t times = c->integer(1, 1 << 16);
-    j.tower_compression = static_cast<double>(times);
-    if (times > 1 && !j.sptt) {
-      c->refuse(
-          fmt::format("found {}: only towers compress; use \"transform\": \"sptt\", or 1", times));
-    }
-  }
+KeyTable optimizer_table() {
+  std::vector<std::pair<std::string, OptimizerKind>> dense = optimizer_names();
+  std::erase_if(dense, [](const auto& o) { return o.second == OptimizerKind::kRowwiseAdagrad; });
+  return {usual_fact("dense", choice_form(dense), "of all but tables", "sgd"),
+          usual_fact("embedding", choice_form(optimizer_names()), "of tables", "rowwise_adagrad")};
 }
 
 void read_optimizer(const Value& job, Job& j) {
@@ -332,7 +118,7 @@ void read_optimizer(const Value& job, Job& j) {
     j.embedding_optimizer = j.dense_optimizer;
     return;
   }
-  v->keys({"dense", "embedding"});
+  expect_keys(*v, optimizer_table());
   if (const auto o = v->find("dense")) {
     j.dense_optimizer = dense(*o);
   }
@@ -348,122 +134,211 @@ void read_optimizer(const Value& job, Job& j) {
   }
 }
 
-void read_rest(const Value& job, Job& j) {
-  if (const auto a = job.find("attention")) {
-    j.flash_attention = a->choice<bool>({{"flash", true}, {"unfused", false}});
-    if (!j.flash_attention && !is_transformer(j) && layers_in(j) == nullptr) {
-      a->refuse("found \"unfused\": a dlrm has no attention; remove it");
-    }
-  }
-  if (const auto e = job.find("epilogues")) {
-    j.fused_epilogues = e->choice<bool>({{"separate", false}, {"fused", true}});
-  }
-  if (const auto f = job.find("flows")) {
-    j.flows = flows_from(*f, j);
-  }
-  if (const auto p = job.find("phase")) {
-    j.phase = p->choice(phase_names());
-    if (j.phase != JobPhase::kTrain && !is_transformer(j)) {
-      p->refuse("found inference, but only transformers have it; use train");
-    }
-    if (j.phase == JobPhase::kDecode && j.batch.sequence != 1) {
-      throw InputError(
-          job.where("batch.sequence"),
-          fmt::format("found {}: decoding makes one new token per sequence; use 1, and "
-                      "\"cached\" for those there are",
-                      j.batch.sequence));
-    }
-  }
-  if (const auto c = job.find("cached")) {
-    j.cached = c->integer(0, 1 << 26);
-    if (j.cached > 0 && j.phase == JobPhase::kTrain) {
-      c->refuse(fmt::format("found {}: training has no cached tokens; use phase prefill or decode",
-                            j.cached));
-    }
-  }
-  if (const auto c = job.find("calibration")) {
-    using Kind = Calibration::Kind;
-    if (c->is_object()) {
-      c->keys({"scale"});
-      j.calibration = {Kind::kScale, c->at("scale", "a factor on times").number(1e-3, 1e3)};
-    } else {
-      j.calibration.kind = c->choice<Kind>({{"auto", Kind::kAuto}, {"none", Kind::kNone}});
-    }
-  }
+KeyTable host_table() {
+  return {needed_fact("issue", amount_form("12 us"), "the host's time for each op",
+                      "a time such as \"12 us\"")};
 }
 
 /// The host's time per op is the program's as much as the machine's: a job may bring its own, which
 /// stays whatever the system.
 void read_host(const Value& job, Job& j) {
   if (const auto host = job.find("host")) {
-    host->keys({"issue"});
+    expect_keys(*host, host_table());
     FittedModel& model = j.system.device.fitted["host"];
     model.form = "host.constant";
-    model.constants["issue"] = host->at("issue", "a time such as \"12 us\"").amount<Seconds>(true).base();
+    model.constants["issue"] =
+        host->at("issue", "a time such as \"12 us\"").amount<Seconds>(true).base();
     model.source = "the job's host.issue";
   }
 }
 
+// Keys that depend on the workload alone, read by the table.
+
+void read_attention(const Value& v, Job& j, const Reading&) {
+  j.flash_attention = v.choice<bool>({{"flash", true}, {"unfused", false}});
+  if (!j.flash_attention && !is_transformer(j) && layers_in(j) == nullptr) {
+    v.refuse("found \"unfused\": a dlrm has no attention; remove it");
+  }
+}
+
+void read_phase(const Value& v, Job& j, const Reading&) {
+  j.phase = v.choice(phase_names());
+  if (j.phase != JobPhase::kTrain && !is_transformer(j)) {
+    v.refuse("found inference, but only transformers have it; use train");
+  }
+}
+
+void read_cached(const Value& v, Job& j, const Reading&) {
+  j.cached = v.integer(0, kMostCached);
+  if (j.cached > 0 && j.phase == JobPhase::kTrain) {
+    v.refuse(fmt::format("found {}: training has no cached tokens; use phase prefill or decode",
+                         j.cached));
+  }
+}
+
+using CalibrationKind = Calibration::Kind;
+
+void read_calibration(const Value& v, Job& j, const Reading&) {
+  if (v.is_object()) {
+    v.keys({"scale"});
+    j.calibration = {CalibrationKind::kScale, v.at("scale", "a factor on times").number(1e-3, 1e3)};
+  } else {
+    j.calibration.kind = v.choice<CalibrationKind>(
+        {{"auto", CalibrationKind::kAuto}, {"none", CalibrationKind::kNone}});
+  }
+}
+
+OrderedJson calibration_json(const Job& job, const Writing&) {
+  switch (job.calibration.kind) {
+    case CalibrationKind::kAuto:
+      return "auto";
+    case CalibrationKind::kNone:
+      return "none";
+    case CalibrationKind::kScale:
+      return {{"scale", plain(job.calibration.scale)}};
+  }
+  STEPCAST_FAIL("unknown calibration");
+}
+
+OrderedJson optimizer_json(const Job& job, const Writing&) {
+  const std::string dense = name_in(optimizer_names(), job.dense_optimizer);
+  if (is_transformer(job)) {
+    return dense;
+  }
+  return {{"dense", dense}, {"embedding", name_in(optimizer_names(), job.embedding_optimizer)}};
+}
+
+const Keys<Batch>& batch_keys() {
+  static const Keys<Batch> keys{
+      integer_key("global", &Batch::global, 1, kLargestBatch,
+                  "samples, sequences for transformers, of an optimizer step")
+          .otherwise("the workload's default_batch"),
+      integer_key("micro", &Batch::micro, 1, kLargestBatch,
+                  "sequences of a micro-batch of a replica")
+          .otherwise("the workload's default_batch")
+          .of(kTransformers)
+          .searched(),
+      integer_key("sequence", &Batch::sequence, 1, kLongestSequence, "tokens of a sequence")
+          .otherwise("the workload's default_batch")
+          .of(kTransformers)};
+  return keys;
+}
+
+/// Objects, and what decides of them: read_job reads these keys in the order of their dependence.
+Keys<Job> objects_of_jobs() {
+  const auto optimizer = any_form({choice_form(optimizer_names()), object_form(optimizer_table())});
+  using W = const Writing&;
+  return {
+      known_key<Job>("stepcast", integer_form(1, 1), "the version of the format",
+                     [](const Job&, W) { return OrderedJson(1); })
+          .usual(1),
+      known_key<Job>("workload", any_form({text_form("a name or a path"), named_form("workload")}),
+                     "what is trained",
+                     [](const Job& job, W) { return workload_json(job.workload); })
+          .otherwise("required"),
+      known_key<Job>("system", any_form({text_form("a name or a path"), named_form("system")}),
+                     "on what", [](const Job& job, W) { return system_json(job.system); })
+          .otherwise("required"),
+      known_key<Job>("devices", integer_form(1, kMostDevices), "accelerators, or ranks on CPUs",
+                     [](const Job& job, W) { return OrderedJson(job.devices); })
+          .otherwise("one machine"),
+      known_key<Job>("batch", object_form(batch_table()), "samples of a step",
+                     [](const Job& job, W) { return batch_json(job.batch, is_transformer(job)); })
+          .otherwise("the workload's default_batch"),
+      known_key<Job>("parallel", object_form(parallel_table()), "how the step is split",
+                     [](const Job& job, W w) { return parallel_json(job, w.every); })
+          .otherwise("all degrees 1"),
+      known_key<Job>("stack", text_form("a name of `stepcast list stacks`"),
+                     "the training framework, with a version where its behaviour changed")
+          .otherwise("of the plan's family"),
+      known_key<Job>("formats", object_form(formats_table()), "number formats",
+                     [](const Job& job, W) { return formats_json(job); })
+          .otherwise("those of its keys"),
+      known_key<Job>("embedding", object_form(embedding_table()), "how tables are placed",
+                     [](const Job& job, W) { return embedding_json(job); })
+          .otherwise("those of its keys"),
+      known_key<Job>("optimizer", optimizer, "what updates the weights", optimizer_json)
+          .otherwise("adam; with tables sgd, and rowwise_adagrad of tables")};
+}
+
+/// The table of a job.
+const Keys<Job>& job_keys() {
+  static const Keys<Job> keys = [] {
+    Keys<Job> all = objects_of_jobs();
+    const auto add = [&all](Key<Job> key) { all.push_back(std::move(key)); };
+    add(custom_key<Job>("attention", choice_form({"flash", "unfused"}), "how attention is computed",
+                        read_attention,
+                        [](const Job& job, const Writing&) {
+                          return OrderedJson(job.flash_attention ? "flash" : "unfused");
+                        })
+            .usual("flash"));
+    add(choice_key<Job, bool>("epilogues", &Job::fused_epilogues,
+                              {{"separate", false}, {"fused", true}},
+                              "fused: products with their bias and activation are one op")
+            .terse_usual("separate"));
+    add(custom_key<Job>(
+        "flows", list_form(object_form(flow_table())), "transfers beside the step",
+        [](const Value& v, Job& j, const Reading&) { j.flows = flows_from(v, j); },
+        [](const Job& job, const Writing&) { return flows_json(job.flows); }));
+    add(custom_key<Job>(
+            "calibration",
+            any_form({choice_form({"auto", "none"}),
+                      object_form({needed_fact("scale", number_form(1e-3, 1e3),
+                                               "multiplies all times", "a factor on times")})}),
+            "auto: what the system carries; none: hardware facts only", read_calibration,
+            calibration_json)
+            .usual("auto")
+            .written_after("cached"));
+    add(custom_key<Job>("phase", choice_form(phase_names()), "what a step does", read_phase,
+                        [](const Job& job, const Writing&) {
+                          return OrderedJson(name_in(phase_names(), job.phase));
+                        })
+            .terse_usual("train")
+            .of(kTransformers));
+    add(custom_key<Job>(
+            "cached", integer_form(0, kMostCached),
+            "of prefill and decode: tokens of a sequence that are there already", read_cached,
+            [](const Job& job, const Writing&) {
+              return job.phase == JobPhase::kTrain ? OrderedJson() : OrderedJson(job.cached);
+            })
+            .usual(0)
+            .of(kTransformers));
+    add(known_key<Job>("devices_per_machine", integer_form(1, kMostDevices),
+                       "what the job was written for; refused on other machines")
+            .otherwise("that of the system"));
+    add(known_key<Job>("host", object_form(host_table()), "the host's share of a step")
+            .otherwise("as was fitted"));
+    add(loss_key().written_after("epilogues"));
+    add(lora_key().written_after("loss"));
+    add(sequence_lengths_key().written_after("lora"));
+    return all;
+  }();
+  return keys;
+}
+
 }  // namespace
 
-const std::vector<std::pair<std::string, OptimizerKind>>& optimizer_names() {
-  static const std::vector<std::pair<std::string, OptimizerKind>> names = [] {
-    std::vector<std::pair<std::string, OptimizerKind>> all;
-    for (const OptimizerKind k : {OptimizerKind::kSgd, OptimizerKind::kAdam,
-                                  OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdagrad}) {
-      all.emplace_back(name_of(k), k);
+OrderedJson batch_json(const Batch& batch, bool transformer) {
+  OrderedJson j;
+  for (const Key<Batch>& key : batch_keys()) {
+    if (transformer || key.facts.scope == nullptr) {
+      j[std::string(key.facts.name)] = key.write(batch, {});
     }
-    return all;
-  }();
-  return names;
+  }
+  return j;
 }
-const std::vector<std::pair<std::string, ScheduleKind>>& schedule_names() {
-  static const std::vector<std::pair<std::string, ScheduleKind>> names = [] {
-    std::vector<std::pair<std::string, ScheduleKind>> all;
-    for (const ScheduleTraits& s : kSchedules) {
-      all.emplace_back(s.name, s.kind);
-    }
-    return all;
-  }();
-  return names;
+const KeyTable& batch_table() {
+  static const KeyTable table = facts_of(batch_keys());
+  return table;
 }
 
-const std::vector<std::pair<std::string, Axis>>& axis_names() {
-  static const std::vector<std::pair<std::string, Axis>> names{{"tensor", Axis::kTensor},
-                                                               {"context", Axis::kContext},
-                                                               {"pipeline", Axis::kPipeline},
-                                                               {"data", Axis::kData}};
-  return names;
+OrderedJson job_json(const Job& job) { return write_keys(job_keys(), job, {&job}); }
+const KeyTable& job_table() {
+  static const KeyTable table = facts_of(job_keys());
+  return table;
 }
 
-const std::vector<std::pair<std::string, ExpertDispatch>>& expert_dispatch_names() {
-  static const std::vector<std::pair<std::string, ExpertDispatch>> names{
-      {"all_to_all", ExpertDispatch::kCopies}, {"per_machine", ExpertDispatch::kPerMachine}};
-  return names;
-}
-
-const std::vector<std::pair<std::string, ContextAlgorithm>>& context_algorithm_names() {
-  static const std::vector<std::pair<std::string, ContextAlgorithm>> names{
-      {"auto", ContextAlgorithm::kAuto},      {"all_gather", ContextAlgorithm::kAllGather},
-      {"pass_kv", ContextAlgorithm::kPassKv}, {"ring", ContextAlgorithm::kPassKv},
-      {"pass_q", ContextAlgorithm::kPassQ},   {"all_to_all", ContextAlgorithm::kAllToAll}};
-  return names;
-}
-
-const std::vector<std::pair<std::string, JobPhase>>& phase_names() {
-  static const std::vector<std::pair<std::string, JobPhase>> names{
-      {"train", JobPhase::kTrain}, {"prefill", JobPhase::kPrefill}, {"decode", JobPhase::kDecode}};
-  return names;
-}
-
-const std::vector<std::pair<std::string, DlrmPipeline>>& dlrm_pipeline_names() {
-  static const std::vector<std::pair<std::string, DlrmPipeline>> names{
-      {"none", DlrmPipeline::kNone},
-      {"sparse_dist", DlrmPipeline::kSparseDist},
-      {"prefetch", DlrmPipeline::kPrefetch},
-      {"fused", DlrmPipeline::kFused}};
-  return names;
-}
+std::string job_to_json(const Job& job, int indent) { return pretty(job_json(job), indent); }
 
 /// A plan of a transformer carries the job it is the plan of.
 bool is_parallel_plan(const Json& root) {
@@ -497,9 +372,8 @@ Document job_document(const Source& source, const std::vector<std::string>& over
 /// devices (64 of 72 for powers of two).
 void take_aligned_shares(Job& j) {
   std::int64_t below = 1;
-  for (FabricLevel& level : std::span(j.system.fabric).first(j.system.fabric.empty()
-                                                                 ? 0
-                                                                 : j.system.fabric.size() - 1)) {
+  for (FabricLevel& level :
+       std::span(j.system.fabric).first(j.system.fabric.empty() ? 0 : j.system.fabric.size() - 1)) {
     const std::int64_t all = below * level.size;
     const bool joins_machines = level.used == 0 && all > j.system.host.devices;
     if (joins_machines && j.devices > all && j.devices % all != 0) {
@@ -517,21 +391,23 @@ void take_aligned_shares(Job& j) {
 
 Job read_job(const JobDocuments& documents, const Library& library, bool plan_open) {
   const Value v = Value::root_of(documents.job);
-  for (const std::string_view key : parallel_keys()) {
-    if (const auto misplaced = v.find(key)) {
-      misplaced->refuse(fmt::format("is a key of parallel: parallel.{}", key));
+  const KeyTable of_parallel = parallel_table();
+  const auto refuse_misplaced = [&of_parallel](const Value& value, std::string_view name) {
+    for (const KeyFacts& key : of_parallel) {
+      if (key.name == name) {
+        value.refuse(fmt::format("is a key of parallel: parallel.{}", name));
+      }
+    }
+  };
+  for (const KeyFacts& key : of_parallel) {
+    if (const auto misplaced = v.find(key.name)) {
+      refuse_misplaced(*misplaced, key.name);
     }
   }
   for (const auto& [key, value] : v.members()) {
-    const std::string_view meant = meant_by_shorthand(key);
-    if (std::find(parallel_keys().begin(), parallel_keys().end(), meant) != parallel_keys().end()) {
-      value.refuse(fmt::format("is a key of parallel: parallel.{}", meant));
-    }
+    refuse_misplaced(value, meant_by_shorthand(key));
   }
-  // A stack is read before; it stands here for the list of what there is.
-  v.keys({"stepcast", "workload", "system", "devices", "batch", "parallel", "stack", "formats",
-          "embedding", "optimizer", "attention", "epilogues", "flows", "calibration", "phase",
-          "cached", "devices_per_machine", "host", "loss", "lora", "sequence_lengths"});
+  expect_keys(v, job_table());
   if (const auto version = v.find("stepcast")) {
     (void)version->integer(1, 1);
   }
@@ -577,9 +453,14 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
   }
   read_formats(v, j);
   read_optimizer(v, j);
-  read_embedding(v, j, library);  // bytes of a cached row follow from formats and optimizer
-  read_rest(v, j);
-  read_training(v, j);
+  read_embedding(v, j, library);
+  read_keys(v, job_keys(), j, {&j, &library});
+  if (j.phase == JobPhase::kDecode && j.batch.sequence != 1) {
+    throw InputError(v.where("batch.sequence"),
+                     fmt::format("found {}: decoding makes one new token per sequence; use 1, and "
+                                 "\"cached\" for those there are",
+                                 j.batch.sequence));
+  }
   if (!batch_known) {
     miss_batch(v, j);
   }
@@ -587,11 +468,6 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
     check_job(j, v);
   }
   return j;
-}
-
-EmbeddingPlan load_plan(const std::filesystem::path& file, const Job& job,
-                        const Library& library) {
-  return plan_of_file(file.lexically_normal(), "--from", job, library);
 }
 
 Job load_job(const Source& source, const std::vector<std::string>& overrides,

@@ -1,11 +1,28 @@
 #include "core/config/internal/layer_loaders.h"
+#include "core/config/internal/loaders.h"
 
 // Workloads of kinds wukong, dhen, dit and rnn_ctc.
 
 namespace stepcast::config {
 namespace {
 
-constexpr std::int64_t kMostLayers = 10'000;
+KeyFacts sized(std::string_view name, std::string_view help, std::int64_t most = kWidest) {
+  return needed_fact(name, integer_form(1, most), help);
+}
+/// A number of sizes.
+OrderedJson sizes_form(std::size_t count) {
+  return list_form(integer_form(1, kWidest), count, count);
+}
+KeyTable joined(KeyTable first, const KeyTable& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+KeyTable convolution_table() {
+  return {sized("channels", "output channels"),
+          needed_fact("kernel", sizes_form(2), "[time, frequency]"),
+          open_fact("stride", sizes_form(2), "[time, frequency]", "[1, 1]")};
+}
 
 /// What all recommendation models share: dense features, both MLPs and tables.
 DlrmWorkload recommendation_from(const Value& v) {
@@ -58,9 +75,58 @@ const std::vector<std::pair<std::string, DhenModel::Module>>& dhen_module_names(
   return names;
 }
 
+KeyTable wukong_table() {
+  return joined(joined(kind_table("wukong"), recommendation_table()),
+                {sized("layers", "interaction layers", kMostLayers),
+                 sized("fmb", "embeddings a factorization machine block puts out"),
+                 sized("lcb", "embeddings a linear compress block puts out"),
+                 sized("rank", "rank of the factorization machine's projection"),
+                 needed_fact("mlp", widths_form(), "hidden widths of the block's MLP")});
+}
+
+KeyTable dhen_table() {
+  return joined(
+      joined(kind_table("dhen"), recommendation_table()),
+      {sized("layers", "layers", kMostLayers), sized("features", "embeddings a layer puts out"),
+       needed_fact("modules", list_form(choice_form(dhen_module_names()), 1),
+                   "interaction modules side by side"),
+       open_fact("heads", integer_form(1, kWidest), "of the module attention", "required by it"),
+       open_fact("rank", integer_form(1, kWidest), "of the module cross", "required by it")});
+}
+
+KeyTable dit_table() {
+  return joined(kind_table("dit"),
+                {sized("layers", "blocks", kMostLayers), sized("hidden", "width"),
+                 sized("heads", "attention heads", 1 << 16),
+                 open_fact("ffn_hidden", integer_form(1, kWidest),
+                           "width of the feed-forward block", "4 hidden"),
+                 needed_fact("latent", sizes_form(3), "[frames, height, width]"),
+                 sized("channels", "channels of the latent"),
+                 open_fact("patch", sizes_form(3), "[frames, height, width]", "[1, 2, 2]"),
+                 usual_fact("classes", integer_form(0, 1 << 26),
+                            "classes a sample may be of; 0: none", DitModel{}.classes),
+                 usual_fact("frequencies", integer_form(1, kWidest), "of the embedding of time",
+                            DitModel{}.frequencies),
+                 usual_fact("learned_variance", boolean_form(), "the model puts out a variance too",
+                            DitModel{}.learned_variance)});
+}
+
+KeyTable rnn_ctc_table() {
+  return joined(
+      kind_table("rnn_ctc"),
+      {sized("frames", "spectrogram frames of a sample"),
+       sized("frequencies", "frequency bins of a frame"),
+       needed_fact("convolutions", list_form(object_form(convolution_table())),
+                   "over time and frequency"),
+       sized("layers", "recurrent layers", 1000), sized("hidden", "width of a recurrent layer"),
+       usual_fact("bidirectional", boolean_form(), "layers run both ways",
+                  RecurrentCtcModel{}.bidirectional),
+       sized("symbols", "symbols of the alphabet, the blank included"),
+       sized("labels", "labels of a sample")});
+}
+
 DlrmWorkload wukong_from(const Value& v) {
-  v.keys({"kind", "name", "source", "default_batch", "dense_features", "bottom_mlp", "top_mlp",
-          "tables", "layers", "fmb", "lcb", "rank", "mlp"});
+  expect_keys(v, wukong_table());
   WukongModel m;
   m.layers = positive(v, "layers", "the number of interaction layers", kMostLayers);
   m.fmb = positive(v, "fmb", "embeddings a factorization machine block puts out");
@@ -71,8 +137,7 @@ DlrmWorkload wukong_from(const Value& v) {
 }
 
 DlrmWorkload dhen_from(const Value& v) {
-  v.keys({"kind", "name", "source", "default_batch", "dense_features", "bottom_mlp", "top_mlp",
-          "tables", "layers", "features", "modules", "heads", "rank"});
+  expect_keys(v, dhen_table());
   DhenModel m;
   m.layers = positive(v, "layers", "the number of layers", kMostLayers);
   m.features = positive(v, "features", "embeddings a layer puts out");
@@ -98,8 +163,7 @@ DlrmWorkload dhen_from(const Value& v) {
 }
 
 DlrmWorkload dit_from(const Value& v) {
-  v.keys({"kind", "name", "source", "default_batch", "layers", "hidden", "heads", "ffn_hidden",
-          "latent", "channels", "patch", "classes", "frequencies", "learned_variance"});
+  expect_keys(v, dit_table());
   DitModel m;
   m.layers = positive(v, "layers", "the number of blocks", kMostLayers);
   m.hidden = positive(v, "hidden", "the hidden width");
@@ -138,14 +202,13 @@ DlrmWorkload dit_from(const Value& v) {
 }
 
 DlrmWorkload rnn_ctc_from(const Value& v) {
-  v.keys({"kind", "name", "source", "default_batch", "frames", "frequencies", "convolutions",
-          "layers", "hidden", "bidirectional", "symbols", "labels"});
+  expect_keys(v, rnn_ctc_table());
   RecurrentCtcModel m;
   m.frames = positive(v, "frames", "spectrogram frames of a sample");
   m.frequencies = positive(v, "frequencies", "frequency bins of a frame");
   for (const Value& c : v.at("convolutions", "a list of convolutions over (time, frequency)")
                             .items("a list of convolutions")) {
-    c.keys({"channels", "kernel", "stride"});
+    expect_keys(c, convolution_table());
     RecurrentCtcModel::Convolution layer;
     layer.channels = positive(c, "channels", "output channels");
     layer.kernel = sizes<2>(c.at("kernel", "[time, frequency]"), "[time, frequency]");
@@ -162,6 +225,57 @@ DlrmWorkload rnn_ctc_from(const Value& v) {
   m.symbols = positive(v, "symbols", "symbols of the alphabet, the blank included");
   m.labels = positive(v, "labels", "labels of a sample");
   return checked({}, std::move(m), v);
+}
+
+void add_layer_model(OrderedJson& j, const LayerModel& model) {
+  if (const auto* m = model.as<WukongModel>()) {
+    j["layers"] = m->layers;
+    j["fmb"] = m->fmb;
+    j["lcb"] = m->lcb;
+    j["rank"] = m->rank;
+    j["mlp"] = m->mlp;
+  } else if (const auto* d = model.as<DhenModel>()) {
+    j["layers"] = d->layers;
+    j["features"] = d->features;
+    j["modules"] = OrderedJson::array();
+    for (const DhenModel::Module module : d->modules) {
+      j["modules"].push_back(name_in(dhen_module_names(), module));
+      if (module == DhenModel::Module::kAttention) {
+        j["heads"] = d->heads;
+      } else if (module == DhenModel::Module::kCross) {
+        j["rank"] = d->rank;
+      }
+    }
+  } else if (const auto* t = model.as<DitModel>()) {
+    j["layers"] = t->layers;
+    j["hidden"] = t->hidden;
+    j["heads"] = t->heads;
+    j["ffn_hidden"] = t->ffn_hidden;
+    j["latent"] = t->latent;
+    j["channels"] = t->channels;
+    j["patch"] = t->patch;
+    j["classes"] = t->classes;
+    j["frequencies"] = t->frequencies;
+    j["learned_variance"] = t->learned_variance;
+  } else if (const auto* r = model.as<RecurrentCtcModel>()) {
+    j["frames"] = r->frames;
+    j["frequencies"] = r->frequencies;
+    j["convolutions"] = OrderedJson::array();
+    for (const auto& c : r->convolutions) {
+      j["convolutions"].push_back(
+          {{"channels", c.channels}, {"kernel", c.kernel}, {"stride", c.stride}});
+    }
+    j["layers"] = r->layers;
+    j["hidden"] = r->hidden;
+    j["bidirectional"] = r->bidirectional;
+    j["symbols"] = r->symbols;
+    j["labels"] = r->labels;
+  } else {
+    const auto listed = OrderedJson::parse(model.as<ListedModel>()->text);
+    for (const auto& [key, value] : listed.items()) {
+      j[key] = value;
+    }
+  }
 }
 
 }  // namespace stepcast::config

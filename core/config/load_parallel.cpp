@@ -1,11 +1,29 @@
 // How a job is split over devices: its `parallel`.
 #include <algorithm>
 
+#include "core/config/internal/job_tables.h"
+#include "core/config/internal/keys.h"
 #include "core/config/internal/loaders.h"
 #include "core/job/layers.h"
 
 namespace stepcast::config {
 namespace {
+
+// The forms that are neither a number nor a word.
+
+const KeyTable kZeroKeys{
+    usual_fact("stage", integer_form(0, 3), "as without the object", 3),
+    open_fact("level", text_form("\"node\" or the name of a fabric level"),
+              "shards lie inside one such unit and are replicated across (HSDP)"),
+    usual_fact("reshard", boolean_form(), "stage 3: weights are freed after the forward pass",
+               true)};
+const KeyTable kRecomputeKeys{
+    open_fact("layers", integer_form(0, 10'000), "the first of every stage"),
+    open_fact("modules", list_form(choice_form(recompute_module_names()), 1),
+              "parts of a layer, as Megatron-LM names them")};
+const KeyTable kSplitKeys{
+    usual_fact("embedding", integer_form(0, 10'000), "as how many layers it counts", 0),
+    usual_fact("head", integer_form(0, 10'000), "as how many layers it counts", 0)};
 
 /// The groups of a listed model are its degrees.
 void read_groups(const std::optional<Value>& parallel, const ListedModel& model, Parallel& p) {
@@ -24,24 +42,10 @@ void read_groups(const std::optional<Value>& parallel, const ListedModel& model,
   }
 }
 
-std::int64_t degree(const Value& v, const char* key, bool dlrm) {
-  const auto d = v.find(key);
-  if (!d) {
-    return 1;
-  }
-  const std::int64_t n = d->integer(1, kMostDevices);
-  if (n > 1 && dlrm) {
-    d->refuse(fmt::format(
-        "found {}: a dlrm is only data-parallel, its tables are split by embedding.plan; use 1",
-        n));
-  }
-  return n;
-}
-
 Recompute recompute_from(const Value& v) {
   Recompute r;
   if (v.is_object()) {
-    v.keys({"layers", "modules"});
+    expect_keys(v, kRecomputeKeys);
     if (const auto modules = v.find("modules")) {
       r.kind = RecomputeKind::kSelective;
       r.modules = recompute_modules_from(*modules);
@@ -62,14 +66,14 @@ Recompute recompute_from(const Value& v) {
 
 /// {"embedding": 1, "head": 1}, or the layers of every virtual stage.
 PipelineSplit pipeline_split_from(const Value& v) {
-  constexpr std::int64_t kMost = 10'000;
+  constexpr std::int64_t kMostLayersOfStage = 10'000;
   PipelineSplit split;
   if (v.is_object()) {
-    v.keys({"embedding", "head"});
+    expect_keys(v, kSplitKeys);
     for (const auto& [key, weight] :
          {std::pair{"embedding", &split.embedding}, {"head", &split.head}}) {
       if (const auto given = v.find(key)) {
-        *weight = given->integer(0, kMost);
+        *weight = given->integer(0, kMostLayersOfStage);
       }
     }
     return split;
@@ -78,51 +82,15 @@ PipelineSplit pipeline_split_from(const Value& v) {
        v.items("the layers of every virtual stage like [3, 4, 4, 3], or {\"embedding\": 1, "
                "\"head\": 1}",
                1)) {
-    split.layers.push_back(layers.integer(0, kMost));
+    split.layers.push_back(layers.integer(0, kMostLayersOfStage));
   }
   return split;
-}
-
-Overlap overlap_from(const Value& v, bool dlrm) {
-  v.keys({"data", "tensor", "tensor_products", "pipeline", "parameters", "expert",
-          "input_all_to_all", "output_all_to_all", "dense_all_reduce"});
-  const auto flag = [&](const char* key, bool for_dlrm) {
-    const auto f = v.find(key);
-    const bool on = f && f->boolean();
-    if (on && for_dlrm != dlrm) {
-      f->refuse(fmt::format(
-          "found true: {} belongs to {} jobs; use {}", key, for_dlrm ? "dlrm" : "transformer",
-          dlrm ? "input_all_to_all, output_all_to_all or dense_all_reduce"
-               : "data, tensor, tensor_products, pipeline, parameters or expert"));
-    }
-    return on;
-  };
-  if (flag("parameters", false) && !flag("data", false)) {
-    v.at("parameters", "")
-        .refuse(
-            "found true without data: both are gathers and sums over replicas; use data true too");
-  }
-  if (flag("tensor_products", false) && !flag("tensor", false)) {
-    v.at("tensor_products", "")
-        .refuse(
-            "found true without tensor, which gives these transfers a stream; use tensor true "
-            "too");
-  }
-  return {flag("data", false),
-          flag("tensor", false),
-          flag("pipeline", false),
-          flag("input_all_to_all", true),
-          flag("output_all_to_all", true),
-          flag("dense_all_reduce", true),
-          flag("parameters", false),
-          flag("expert", false),
-          flag("tensor_products", false)};
 }
 
 void read_zero(const Value& v, bool dlrm, Parallel& p) {
   std::int64_t zero = 3;
   if (v.is_object()) {
-    v.keys({"stage", "level", "reshard"});
+    expect_keys(v, kZeroKeys);
     if (const auto stage = v.find("stage")) {
       zero = stage->integer(0, 3);
     }
@@ -183,7 +151,210 @@ MeshOrder order_from(const Value& v) {
   return order;
 }
 
-/// Degrees that divide the devices, beside one that does not: "parallel.tensor = 2 or 4, or devices =
+// Degrees.
+
+const Scope kSplitByTensor{"transformers, dit, graph", [](const Job& job) {
+                             const LayerModel* layers = layers_in(job);
+                             return is_transformer(job) ||
+                                    (layers != nullptr && (layers->as<DitModel>() != nullptr ||
+                                                           layers->as<ListedModel>() != nullptr));
+                           }};
+const Scope kSplit{"transformers, graph", [](const Job& job) {
+                     const LayerModel* layers = layers_in(job);
+                     return is_transformer(job) ||
+                            (layers != nullptr && layers->as<ListedModel>() != nullptr);
+                   }};
+
+Key<Parallel> degree_key(std::string_view name, std::int64_t Parallel::*member, const Scope& scope,
+                         std::string_view help) {
+  Key<Parallel> key = integer_key(name, member, 1, kMostDevices, help).usual(1).of(scope);
+  key.read = [member, &scope](const Value& v, Parallel& p, const Reading& reading) {
+    const std::int64_t n = v.integer(1, kMostDevices);
+    if (n > 1 && !scope.holds(*reading.job)) {
+      v.refuse(fmt::format(
+          "found {}: a dlrm is only data-parallel, its tables are split by embedding.plan; use 1",
+          n));
+    }
+    p.*member = n;
+  };
+  return key;
+}
+
+/// Axes of the ranks: their numbers follow from them.
+std::string order_text(const MeshOrder& order) {
+  std::string text;
+  for (const Axis axis : order) {
+    text += (text.empty() ? "" : "-") + name_in(axis_names(), axis);
+  }
+  return text;
+}
+
+OrderedJson recompute_json(const Recompute& r) {
+  switch (r.kind) {
+    case RecomputeKind::kNone:
+      return "none";
+    case RecomputeKind::kSelective:
+      if (r.modules != RecomputeModules{}) {
+        return {{"modules", recompute_modules_json(r.modules)}};
+      }
+      return "selective";
+    case RecomputeKind::kFull:
+      return "full";
+    case RecomputeKind::kFirstLayers:
+      return {{"layers", r.layers}};
+  }
+  STEPCAST_FAIL("unknown recompute");
+}
+
+OrderedJson zero_json(const Parallel& p) {
+  const bool kept = p.zero == 3 && !p.zero_reshard;  // else nothing is to say
+  if (p.zero_level.empty() && !kept) {
+    return p.zero;
+  }
+  OrderedJson j;
+  j["stage"] = p.zero;
+  if (!p.zero_level.empty()) {
+    j["level"] = p.zero_level;
+  }
+  if (kept) {
+    j["reshard"] = false;
+  }
+  return j;
+}
+
+OrderedJson pipeline_split_json(const PipelineSplit& split) {
+  if (!split.layers.empty()) {
+    return split.layers;
+  }
+  return {{"embedding", split.embedding}, {"head", split.head}};
+}
+
+Keys<Parallel> degrees() {
+  using P = Parallel;
+  Key<P> columns = degree_key("expert_tensor", &P::expert_tensor, kTransformers,
+                              "ranks that share one expert's matrices")
+                       .terse_usual("auto");
+  columns.facts.form = any_form({choice_form({"auto"}), columns.facts.form});
+  columns.read = [number = columns.read](const Value& v, P& p, const Reading& reading) {
+    if (!v.is("auto")) {
+      number(v, p, reading);
+    }
+  };
+  columns.write = [](const P& p, const Writing&) {
+    return p.expert_tensor > 0 ? OrderedJson(p.expert_tensor) : OrderedJson("auto");
+  };
+  return {degree_key("tensor", &P::tensor, kSplitByTensor, "ranks that share a layer's matrices")
+              .searched(),
+          degree_key("context", &P::context, kSplit, "ranks that share a sequence").searched(),
+          degree_key("pipeline", &P::pipeline, kSplit, "ranks that share the layers").searched(),
+          degree_key("expert", &P::expert, kTransformers,
+                     "ranks with different experts; divides context data tensor")
+              .searched(),
+          std::move(columns),
+          degree_key("expert_chunks", &P::expert_chunks, kTransformers,
+                     "with overlap.expert: parts in which tokens travel to the experts and back")
+              .terse_usual(1),
+          choice_key("expert_dispatch", &P::expert_dispatch, expert_dispatch_names(),
+                     "how tokens reach the ranks of their experts")
+              .terse_usual("all_to_all")
+              .changed_only(
+                  kTransformers,
+                  "found a way for tokens to reach experts, but a dlrm has none; use all_to_all"),
+          known_key<P>("data", any_form({choice_form({"auto"}), integer_form(1, kMostDevices)}),
+                       "replicas", [](const P& p, const Writing&) { return OrderedJson(p.data); })
+              .otherwise("devices / (tensor context pipeline)")
+              .searched(),
+          degree_key("virtual_stages", &P::virtual_stages, kTransformers,
+                     "chunks of layers of a stage; more than 1 is interleaved")
+              .searched()};
+}
+
+Key<Parallel> dlrm_pipeline_key() {
+  Key<Parallel> key = choice_key("dlrm_pipeline", &Parallel::dlrm_pipeline, dlrm_pipeline_names(),
+                                 "how far lookups of the next batch run ahead")
+                          .usual("none")
+                          .of(kWithTables);
+  key.read = [read = key.read](const Value& v, Parallel& p, const Reading& reading) {
+    read(v, p, reading);
+    if (p.dlrm_pipeline != DlrmPipeline::kNone && !has_tables(*reading.job)) {
+      v.refuse(fmt::format("found a pipeline of embedding stages, but the workload {}; use none",
+                           is_transformer(*reading.job) ? "is a transformer" : "has no tables"));
+    }
+  };
+  return key;
+}
+
+/// The table of `parallel`.
+const Keys<Parallel>& parallel_keys() {
+  static const Keys<Parallel> keys = [] {
+    using P = Parallel;
+    Keys<P> all = degrees();
+    const auto add = [&all](Key<P> key) { all.push_back(std::move(key)); };
+    add(choice_key("schedule", &P::schedule, schedule_names(), "the order of a stage's passes")
+            .usual("1f1b")
+            .searched());
+    add(boolean_key("sequence_parallel", &P::sequence_parallel,
+                    "norms and residuals are split over the tensor ranks")
+            .usual(false)
+            .changed_only(kTransformers, "found true: a dlrm has no sequences to split; use false")
+            .searched());
+    add(custom_key<P>(
+            "zero", any_form({integer_form(0, 3), object_form(kZeroKeys)}),
+            "ZeRO: 1 shards optimizer states, 2 gradients too, 3 weights too",
+            [](const Value& v, P& p, const Reading& reading) {
+              read_zero(v, !is_transformer(*reading.job), p);
+            },
+            [](const P& p, const Writing&) { return zero_json(p); })
+            .usual(0)
+            .of(kTransformers)
+            .searched());
+    add(custom_key<P>(
+            "recompute",
+            any_form({choice_form({"none", "selective", "full"}), object_form(kRecomputeKeys)}),
+            "what the backward pass computes again instead of keeping it",
+            [](const Value& v, P& p, const Reading&) { p.recompute = recompute_from(v); },
+            [](const P& p, const Writing&) { return recompute_json(p.recompute); })
+            .usual("none")
+            .changed_only(kTransformers, "found {}: a dlrm keeps its activations; use \"none\"")
+            .searched());
+    Key<P> bucket = amount_key("bucket", &P::bucket, "gradients exchanged together");
+    bucket.facts.form = amount_form("25 MB");
+    add(std::move(bucket).usual(quantity_text(P{}.bucket)));
+    Key<P> overlap = custom_key<P>(
+        "overlap", object_form(facts_of(overlap_keys())), "which exchanges run beside compute",
+        [](const Value& v, P& p, const Reading& reading) { p.overlap = overlap_from(v, reading); },
+        [](const P& p, const Writing& w) { return write_keys(overlap_keys(), p.overlap, w); });
+    add(std::move(overlap).otherwise("of the stack; none without one"));
+    add(choice_key("context_algorithm", &P::context_algorithm, context_algorithm_names(),
+                   "how ranks that share a sequence attend to all of it")
+            .usual("auto"));
+    add(dlrm_pipeline_key());
+    add(custom_key<P>(
+            "order", text_form("axes of the ranks, innermost first"),
+            "how ranks are numbered: axes, innermost first",
+            [](const Value& v, P& p, const Reading&) { p.order = order_from(v); },
+            [](const P& p, const Writing&) { return OrderedJson(order_text(p.order)); })
+            .terse_usual(order_text(kUsualOrder))
+            .searched()
+            .written_after("context_algorithm"));
+    add(custom_key<P>(
+            "pipeline_split",
+            any_form({object_form(kSplitKeys), list_form(integer_form(0, 10'000), 1)}),
+            "how layers are dealt out: weights of the ends, or the layers of every chunk",
+            [](const Value& v, P& p, const Reading&) { p.pipeline_split = pipeline_split_from(v); },
+            [](const P& p, const Writing&) { return pipeline_split_json(p.pipeline_split); })
+            .terse_usual(pipeline_split_json({}))
+            .changed_only(kTransformers,
+                          "found layers of stages, but a dlrm has no pipeline; leave it out")
+            .searched()
+            .written_after("virtual_stages"));
+    return all;
+  }();
+  return keys;
+}
+
+/// Degrees that divide the devices, beside one that does not: "parallel.tensor = 2 or 4, or devices
+/// =
 /// "; "" where no degree alone is at fault.
 std::string divisors_near(const Job& j) {
   const Parallel& p = j.parallel;
@@ -215,7 +386,8 @@ void read_data_degree(const Value& job, const std::optional<Value>& parallel, Jo
         fmt::format(
             "{} is not a multiple of tensor * context * pipeline = {} * {} * {} = {}; use {}{}",
             j.devices, j.parallel.tensor, j.parallel.context, j.parallel.pipeline, split,
-            divisors_near(j), j.devices < split ? fmt::format("{}", split)
+            divisors_near(j),
+            j.devices < split ? fmt::format("{}", split)
                               : fmt::format("{} or {}", j.devices / split * split,
                                             (j.devices / split + 1) * split)));
   }
@@ -235,89 +407,18 @@ void read_data_degree(const Value& job, const std::optional<Value>& parallel, Jo
   }
 }
 
-const std::vector<std::string_view>& parallel_keys() {
-  static const std::vector<std::string_view> keys{
-      "tensor",         "context",       "pipeline",          "expert",
-      "expert_tensor",  "expert_chunks", "expert_dispatch",   "data",
-      "virtual_stages", "schedule",      "sequence_parallel", "zero",
-      "recompute",      "bucket",        "overlap",           "context_algorithm",
-      "dlrm_pipeline",  "order",         "pipeline_split"};
-  return keys;
+OrderedJson parallel_json(const Job& job, bool every) {
+  return write_keys(parallel_keys(), job.parallel, {&job, every});
+}
+const KeyTable& parallel_table() {
+  static const KeyTable table = facts_of(parallel_keys());
+  return table;
 }
 
 void read_parallel(const Value& job, Job& j) {
   const auto v = job.find("parallel");
-  const bool dlrm = !is_transformer(j);
   if (v) {
-    v->keys(parallel_keys());
-    Parallel& p = j.parallel;
-    const LayerModel* layers = layers_in(j);
-    const bool listed = layers != nullptr && layers->as<ListedModel>() != nullptr;
-    const bool splits = layers != nullptr && layers->as<DitModel>() != nullptr;
-    if (!listed) {
-      p.tensor = degree(*v, "tensor", dlrm && !splits);
-      p.context = degree(*v, "context", dlrm);
-      p.pipeline = degree(*v, "pipeline", dlrm);
-    }
-    p.expert = degree(*v, "expert", dlrm);
-    p.virtual_stages = degree(*v, "virtual_stages", dlrm);
-    if (const auto e = v->find("expert_tensor"); e && !e->is("auto")) {
-      p.expert_tensor = degree(*v, "expert_tensor", dlrm);
-    }
-    if (const auto s = v->find("pipeline_split")) {
-      p.pipeline_split = pipeline_split_from(*s);
-      if (p.pipeline_split != PipelineSplit{} && dlrm) {
-        s->refuse("found layers of stages, but a dlrm has no pipeline; leave it out");
-      }
-    }
-    if (const auto s = v->find("schedule")) {
-      p.schedule = s->choice(schedule_names());
-    }
-    if (const auto s = v->find("sequence_parallel")) {
-      p.sequence_parallel = s->boolean();
-      if (p.sequence_parallel && dlrm) {
-        s->refuse("found true: a dlrm has no sequences to split; use false");
-      }
-    }
-    if (const auto z = v->find("zero")) {
-      read_zero(*z, dlrm, p);
-    }
-    if (const auto r = v->find("recompute")) {
-      p.recompute = recompute_from(*r);
-      if (p.recompute.kind != RecomputeKind::kNone && dlrm) {
-        r->refuse(
-            fmt::format("found {}: a dlrm keeps its activations; use \"none\"", shown(r->json())));
-      }
-    }
-    if (const auto b = v->find("bucket")) {
-      p.bucket = b->amount<Bytes>();
-    }
-    if (const auto o = v->find("overlap")) {
-      p.overlap = overlap_from(*o, dlrm);
-    }
-    p.expert_chunks = degree(*v, "expert_chunks", dlrm);
-    if (const auto d = v->find("expert_dispatch")) {
-      p.expert_dispatch = d->choice(expert_dispatch_names());
-      if (p.expert_dispatch != ExpertDispatch::kCopies && dlrm) {
-        d->refuse("found a way for tokens to reach experts, but a dlrm has none; use all_to_all");
-      }
-    }
-    if (const auto o = v->find("order")) {
-      p.order = order_from(*o);
-    }
-    if (const auto a = v->find("context_algorithm"); a && !a->is("auto")) {
-      p.context_algorithm = a->choice(context_algorithm_names());
-    }
-    if (const auto d = v->find("dlrm_pipeline")) {
-      p.dlrm_pipeline = d->choice(dlrm_pipeline_names());
-      if (p.dlrm_pipeline != DlrmPipeline::kNone && !dlrm) {
-        d->refuse(
-            "found a pipeline of embedding stages, but the workload is a transformer; use none");
-      }
-      if (p.dlrm_pipeline != DlrmPipeline::kNone && !has_tables(j)) {
-        d->refuse("found a pipeline of embedding stages, but the workload has no tables; use none");
-      }
-    }
+    read_keys(*v, parallel_keys(), j.parallel, {.job = &j});
   }
   if (const LayerModel* layers = layers_in(j)) {
     if (const auto* model = layers->as<ListedModel>()) {

@@ -1,36 +1,27 @@
-#include <array>
-
+#include "core/config/internal/job_tables.h"
 #include "core/config/internal/stacks.h"
 
 namespace stepcast::config {
 namespace {
 
-constexpr std::array kSearched{"tensor", "context",        "expert",   "pipeline",
-                               "data",   "virtual_stages", "schedule", "sequence_parallel",
-                               "zero",   "recompute",      "order",    "pipeline_split"};
-
 bool is_auto(const Json& value) { return value.is_string() && value == "auto"; }
 
 /// Leaves out every searched key that says "auto": the same as not giving it.
 void drop_auto(Json& root) {
-  if (!root.is_object()) {
-    return;
-  }
-  if (const auto parallel = root.find("parallel");
-      parallel != root.end() && parallel->is_object()) {
-    for (const char* key : kSearched) {
-      if (const auto value = parallel->find(key); value != parallel->end() && is_auto(*value)) {
-        parallel->erase(value);
+  for (const auto& [name, table] :
+       {std::pair{"parallel", parallel_table()}, {"batch", batch_table()}}) {
+    const auto object = root.is_object() ? root.find(name) : root.end();
+    if (object == root.end() || !object->is_object()) {
+      continue;
+    }
+    for (const KeyFacts& key : table) {
+      const auto value = object->find(key.name);
+      if (key.searched && value != object->end() && is_auto(*value)) {
+        object->erase(value);
       }
     }
   }
-  if (const auto batch = root.find("batch"); batch != root.end() && batch->is_object()) {
-    if (const auto micro = batch->find("micro"); micro != batch->end() && is_auto(*micro)) {
-      batch->erase(micro);
-    }
-  }
 }
-
 
 }  // namespace
 

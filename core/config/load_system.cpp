@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/config/internal/job_tables.h"
 #include "core/config/internal/loaders.h"
 
 namespace stepcast::config {
@@ -9,10 +10,33 @@ namespace {
 constexpr double kLargest = 1e300;
 constexpr std::int64_t kMostConnected = 1 << 24;
 
+KeyTable error_table() {
+  const OrderedJson share = number_form(0, kLargest);
+  return {usual_fact("median", share, "of the rows", 0),
+          usual_fact("mean", share, "of the rows", 0), usual_fact("p90", share, "of the rows", 0),
+          usual_fact("worst", share, "of the rows", 0),
+          usual_fact("bias", number_form(-kLargest, kLargest), "mean signed error", 0)};
+}
+
+KeyTable fitted_table() {
+  const OrderedJson number = number_form(-kLargest, kLargest);
+  return {needed_fact("form", text_form("the name of the analytical form"),
+                      "the formula whose constants these are", "the name of the analytical form"),
+          open_fact("constants", map_form(number), "in SI units"),
+          open_fact("range", map_form(list_form(number, 2, 2)),
+                    "by feature: between which values rows were measured"),
+          usual_fact("samples", integer_form(0, INT64_MAX), "rows", 0),
+          open_fact("error", object_form(error_table()), "of the fit, as fractions"),
+          usual_fact("log_sigma", number_form(0, 1e3), "spread of ln(measured / predicted)", 0),
+          open_fact("source", text_form("where the rows come from"), "of the rows"),
+          open_fact("points", list_form(list_form(number, 2)),
+                    "[feature, ..., ln(measured / analytical)], all of one length")};
+}
+
 /// Fitted constants are plain numbers in SI base units: they belong to a formula, whose header says
 /// what they are.
 FittedModel fitted_from(const Value& v) {
-  v.keys({"form", "constants", "range", "samples", "error", "log_sigma", "source", "points"});
+  expect_keys(v, fitted_table());
   FittedModel m;
   m.form = v.at("form", "the name of the analytical form").name();
   if (const auto constants = v.find("constants")) {
@@ -34,7 +58,7 @@ FittedModel fitted_from(const Value& v) {
     m.samples = samples->integer(0, INT64_MAX);
   }
   if (const auto error = v.find("error")) {
-    error->keys({"median", "mean", "p90", "worst", "bias"});
+    expect_keys(*error, error_table());
     const auto part = [&](const char* key, double low) {
       const auto e = error->find(key);
       return e ? e->number(low, kLargest) : 0.0;
@@ -71,12 +95,54 @@ FittedModel fitted_from(const Value& v) {
 
 FittedModels fitted_models_from(const Value& v) {
   FittedModels models;
-  if (const auto fitted = v.find("fitted")) {
-    for (const auto& [name, m] : fitted->members()) {
-      models[name] = fitted_from(m);
-    }
+  for (const auto& [name, m] : v.members()) {
+    models[name] = fitted_from(m);
   }
   return models;
+}
+
+OrderedJson fitted_json(const FittedModels& models) {
+  OrderedJson all = OrderedJson::object();
+  for (const auto& [name, m] : models) {
+    OrderedJson j;
+    j["form"] = m.form;
+    j["constants"] = OrderedJson::object();
+    for (const auto& [constant, value] : m.constants) {
+      j["constants"][constant] = plain(value);
+    }
+    j["range"] = OrderedJson::object();
+    for (const auto& [feature, r] : m.range) {
+      j["range"][feature] = {plain(r.first), plain(r.second)};
+    }
+    j["samples"] = m.samples;
+    j["error"] = {{"median", plain(m.error.median)},
+                  {"mean", plain(m.error.mean)},
+                  {"p90", plain(m.error.p90)},
+                  {"worst", plain(m.error.worst)},
+                  {"bias", plain(m.error.bias)}};
+    j["log_sigma"] = plain(m.log_sigma);
+    j["source"] = m.source;
+    j["points"] = OrderedJson::array();
+    for (const auto& p : m.points) {
+      OrderedJson point = OrderedJson::array();
+      for (const double f : p.features) {
+        point.push_back(plain(f));
+      }
+      point.push_back(plain(p.log_ratio));
+      j["points"].push_back(std::move(point));
+    }
+    all[name] = std::move(j);
+  }
+  return all;
+}
+
+/// `fitted` of a device or a system.
+template <class S>
+Key<S> fitted_key(std::string_view help) {
+  return custom_key<S>(
+      "fitted", map_form(object_form(fitted_table())), help,
+      [](const Value& v, S& into, const Reading&) { into.fitted = fitted_models_from(v); },
+      [](const S& of, const Writing&) { return fitted_json(of.fitted); });
 }
 
 std::map<Format, FlopsPerSecond> peaks_from(const Value& v) {
@@ -99,49 +165,76 @@ std::map<Format, FlopsPerSecond> peaks_from(const Value& v) {
   return peaks;
 }
 
+const Keys<FabricLevel>& level_keys() {
+  using L = FabricLevel;
+  static const Keys<L> keys{
+      name_key("name", &L::name, "of the level").needed("a name in quotes"),
+      integer_key("size", &L::size, 1, kMostConnected, "units of the level below it that it joins")
+          .needed("how many units of the level below it joins"),
+      custom_key<L>(
+          "used", integer_form(1, kMostConnected), "of these, how many a job takes",
+          [](const Value& v, L& l, const Reading&) { l.used = v.integer(1, l.size); },
+          [](const L& l, const Writing&) {
+            return l.used > 0 ? OrderedJson(l.used) : OrderedJson();
+          })
+          .otherwise("all"),
+      amount_key("bandwidth", &L::bandwidth, "of a device, in each direction")
+          .needed("bytes per second, device and direction"),
+      amount_key("latency", &L::latency, "one way", true).needed("a one-way time"),
+      number_key("oversubscription", &L::oversubscription, 1, 1e3,
+                 "bandwidth below over bandwidth above")
+          .usual(1),
+      boolean_key("in_switch_reduction", &L::in_switch_reduction, "switches add up what passes")
+          .usual(false)};
+  return keys;
+}
+
 FabricLevel level_from(const Value& v) {
-  v.keys({"name", "size", "used", "bandwidth", "latency", "oversubscription",
-          "in_switch_reduction"});
   FabricLevel l;
-  l.name = v.at("name", "a name in quotes").name();
-  l.size = v.at("size", "how many units of the level below it joins").integer(1, kMostConnected);
-  if (const auto used = v.find("used")) {
-    l.used = used->integer(1, l.size);
-  }
-  l.bandwidth =
-      v.at("bandwidth", "bytes per second, device and direction").amount<BytesPerSecond>();
-  l.latency = v.at("latency", "a one-way time").amount<Seconds>(true);
-  if (const auto o = v.find("oversubscription")) {
-    l.oversubscription = o->number(1, 1e3);
-  }
-  if (const auto r = v.find("in_switch_reduction")) {
-    l.in_switch_reduction = r->boolean();
-  }
+  read_keys(v, level_keys(), l, {});
   return l;
 }
 
+/// hbm is the device's own memory: the device says what it is.
+Key<Tier> slow_tier_key(Key<Tier> key) {
+  key.write = [write = key.write](const Tier& t, const Writing& w) {
+    return t.name == "hbm" ? OrderedJson() : write(t, w);
+  };
+  return key;
+}
+
+const Keys<Tier>& tier_keys() {
+  static const Keys<Tier> keys{
+      name_key("name", &Tier::name, "of the tier; hbm is the device's own memory")
+          .needed("a name in quotes"),
+      slow_tier_key(amount_key("capacity", &Tier::capacity, "of all sharers")),
+      slow_tier_key(amount_key("bandwidth", &Tier::bandwidth, "of all sharers")),
+      slow_tier_key(
+          integer_key("shared_by", &Tier::shared_by, 1, kMostConnected, "devices that share it")
+              .usual(1))};
+  return keys;
+}
+
 Tier tier_from(const Value& v, const Device& device) {
-  v.keys({"name", "capacity", "bandwidth", "shared_by"});
+  static const KeyTable known = facts_of(tier_keys());
+  expect_keys(v, known);
   Tier t;
-  t.name = v.at("name", "a name in quotes").name();
-  if (t.name == "hbm") {
-    for (const char* key : {"capacity", "bandwidth", "shared_by"}) {
-      if (const auto k = v.find(key)) {
-        k->refuse(
+  if (v.at("name", "a name in quotes").is("hbm")) {
+    for (const auto& [key, value] : v.members()) {
+      if (key != "name") {
+        value.refuse(
             fmt::format("found {}: the tier hbm is the device's own memory; remove it and set "
                         "device.memory or device.bandwidth",
-                        shown(k->json())));
+                        shown(value.json())));
       }
     }
     t.capacity = device.memory;
     t.bandwidth = device.bandwidth;
-    return t;
+  } else {
+    (void)v.at("capacity", "an amount of memory");
+    (void)v.at("bandwidth", "bytes per second");
   }
-  t.capacity = v.at("capacity", "an amount of memory").amount<Bytes>();
-  t.bandwidth = v.at("bandwidth", "bytes per second").amount<BytesPerSecond>();
-  if (const auto s = v.find("shared_by")) {
-    t.shared_by = s->integer(1, kMostConnected);
-  }
+  read_keys(v, tier_keys(), t, {});
   return t;
 }
 
@@ -163,23 +256,25 @@ std::vector<Tier> tiers_from(const Value& v, const Device& device) {
   return tiers;
 }
 
+const Keys<Host>& host_keys() {
+  static const Keys<Host> keys{
+      integer_key("devices", &Host::devices, 1, kMostConnected, "devices of a machine")
+          .otherwise("the size of the first fabric level"),
+      integer_key("cores", &Host::cores, 1, 1 << 20, "cores of a machine"),
+      boolean_key("shares_core", &Host::shares_core,
+                  "host thread and streams of a rank run on one core")
+          .usual(false),
+      boolean_key("collectives_hold_core", &Host::collectives_hold_core,
+                  "transfers need the core of a rank too")
+          .usual(true)};
+  return keys;
+}
+
 Host host_from(const Value& v, const System& system) {
   Host h;
   h.devices = system.fabric.empty() ? 1 : system.fabric.front().size;
   if (const auto host = v.find("host")) {
-    host->keys({"devices", "cores", "shares_core", "collectives_hold_core"});
-    if (const auto d = host->find("devices")) {
-      h.devices = d->integer(1, kMostConnected);
-    }
-    if (const auto c = host->find("cores")) {
-      h.cores = c->integer(1, 1 << 20);
-    }
-    if (const auto s = host->find("shares_core")) {
-      h.shares_core = s->boolean();
-    }
-    if (const auto c = host->find("collectives_hold_core")) {
-      h.collectives_hold_core = c->boolean();
-    }
+    read_keys(*host, host_keys(), h, {});
   }
   return h;
 }
@@ -197,43 +292,99 @@ Device device_of(const Value& v, const Library& library, const Document* overrid
   return device_from(Value::root_of(d));
 }
 
+const Keys<Device>& device_keys() {
+  using D = Device;
+  static const Keys<D> keys{
+      name_key("name", &D::name, "of the device").needed("a name in quotes"),
+      amount_key("memory", &D::memory, "device memory").needed("an amount such as \"80 GB\""),
+      amount_key("bandwidth", &D::bandwidth, "of device memory")
+          .needed("an amount such as \"3.35 TB/s\""),
+      amount_key("l2", &D::l2, "last-level cache", true),
+      integer_key("multiprocessors", &D::multiprocessors, 1, 1 << 20, "multiprocessors, or cores"),
+      amount_key("launch", &D::launch, "the host's time to issue an op", true),
+      number_key("watts", &D::watts, 0, 1e6, "power"),
+      custom_key<D>(
+          "peak", map_form(amount_form(example_of<FlopsPerSecond>())),
+          "dense rate of products by number format",
+          [](const Value& v, D& d, const Reading&) { d.peak = peaks_from(v); },
+          [](const D& d, const Writing&) {
+            OrderedJson peak = OrderedJson::object();
+            for (const auto& [format, rate] : d.peak) {
+              peak[std::string(name_of(format))] = quantity_text(rate);
+            }
+            return peak;
+          })
+          .needed("an object of formats and rates"),
+      custom_key<D>(
+          "source", text_form("where the facts come from"), "of the facts",
+          [](const Value& v, D& d, const Reading&) {
+            d.source = v.text("where the facts come from");
+          },
+          [](const D& d, const Writing&) { return OrderedJson(d.source); }),
+      fitted_key<D>("constants of kernels")};
+  return keys;
+}
+
+/// Lists of structs.
+template <class S>
+OrderedJson list_json(const Keys<S>& keys, const std::vector<S>& all) {
+  OrderedJson list = OrderedJson::array();
+  for (const S& one : all) {
+    list.push_back(write_keys(keys, one, {}));
+  }
+  return list;
+}
+
+const Keys<System>& system_keys() {
+  using S = System;
+  static const Keys<S> keys{
+      name_key("name", &S::name, "of the system").needed("a name in quotes"),
+      known_key<S>("device", any_form({text_form("a name or a path"), named_form("device")}),
+                   "what computes",
+                   [](const S& s, const Writing&) { return device_json(s.device); })
+          .needed("a device name, path or object"),
+      known_key<S>("fabric", list_form(object_form(facts_of(level_keys()))),
+                   "levels that join devices, innermost first",
+                   [](const S& s, const Writing&) { return list_json(level_keys(), s.fabric); })
+          .needed("a list of levels, innermost first"),
+      known_key<S>("tiers", list_form(object_form(facts_of(tier_keys()))),
+                   "memories that rows of tables may be in",
+                   [](const S& s, const Writing&) { return list_json(tier_keys(), s.tiers); })
+          .otherwise("hbm"),
+      known_key<S>("host", object_form(facts_of(host_keys())), "a machine",
+                   [](const S& s, const Writing&) { return write_keys(host_keys(), s.host, {}); }),
+      fitted_key<S>("constants of collectives and of steps"),
+      known_key<S>("source", text_form("where the facts come from"), "of the facts")};
+  return keys;
+}
+
 }  // namespace
 
 Device device_from(const Value& v) {
   if (!v.is_object()) {
     v.fail("a device: a name, a path or an object {...}");
   }
-  v.keys({"name", "memory", "bandwidth", "l2", "multiprocessors", "launch", "watts", "peak",
-          "source", "fitted"});
   Device d;
-  d.name = v.at("name", "a name in quotes").name();
-  d.memory = v.at("memory", "an amount such as \"80 GB\"").amount<Bytes>();
-  d.bandwidth = v.at("bandwidth", "an amount such as \"3.35 TB/s\"").amount<BytesPerSecond>();
-  d.peak = peaks_from(v.at("peak", "an object of formats and rates"));
-  if (const auto l2 = v.find("l2")) {
-    d.l2 = l2->amount<Bytes>(true);
-  }
-  if (const auto m = v.find("multiprocessors")) {
-    d.multiprocessors = m->integer(1, 1 << 20);
-  }
-  if (const auto l = v.find("launch")) {
-    d.launch = l->amount<Seconds>(true);
-  }
-  if (const auto w = v.find("watts")) {
-    d.watts = w->number(0, 1e6);
-  }
-  if (const auto s = v.find("source")) {
-    d.source = s->text("where the facts come from");
-  }
-  d.fitted = fitted_models_from(v);
+  read_keys(v, device_keys(), d, {});
   return d;
+}
+
+OrderedJson device_json(const Device& d) { return write_keys(device_keys(), d, {}); }
+OrderedJson system_json(const System& s) { return write_keys(system_keys(), s, {}); }
+const KeyTable& device_table() {
+  static const KeyTable table = facts_of(device_keys());
+  return table;
+}
+const KeyTable& system_table() {
+  static const KeyTable table = facts_of(system_keys());
+  return table;
 }
 
 System system_from(const Value& v, const Library& library, const Document* device) {
   if (!v.is_object()) {
     v.fail("a system: a name, a path or an object {...}");
   }
-  v.keys({"name", "device", "fabric", "tiers", "host", "fitted", "source"});
+  expect_keys(v, system_table());
   System s;
   s.name = v.at("name", "a name in quotes").name();
   s.device = device_of(v, library, device);
@@ -252,7 +403,9 @@ System system_from(const Value& v, const Library& library, const Document* devic
   if (const auto source = v.find("source")) {
     (void)source->text("where the facts come from");
   }
-  s.fitted = fitted_models_from(v);
+  if (const auto fitted = v.find("fitted")) {
+    s.fitted = fitted_models_from(*fitted);
+  }
   return s;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/config/internal/job_tables.h"
 #include "core/config/internal/loaders.h"
 
 namespace stepcast::config {
@@ -20,19 +21,13 @@ const std::vector<std::pair<std::string, LossKind>>& loss_names() {
   return names;
 }
 
-Loss loss_from(const Value& v) {
-  if (!v.is_object()) {
-    return {v.choice(loss_names()), 1};
-  }
-  v.keys({"kind", "chunks"});
-  Loss loss;
-  if (const auto kind = v.find("kind")) {
-    loss.kind = kind->choice(loss_names());
-  }
-  if (const auto chunks = v.find("chunks")) {
-    loss.chunks = chunks->integer(1, kMostChunks);
-  }
-  return loss;
+const Keys<Loss>& loss_keys() {
+  static const Keys<Loss> keys{
+      choice_key("kind", &Loss::kind, loss_names(), "what becomes of the logits").usual("in_place"),
+      integer_key("chunks", &Loss::chunks, 1, kMostChunks,
+                  "parts of the tokens whose head, loss and gradients are done before the next")
+          .usual(1)};
+  return keys;
 }
 
 using Target = bool Lora::*;
@@ -44,53 +39,90 @@ const std::vector<std::pair<std::string, Target>>& target_names() {
   return names;
 }
 
-Lora lora_from(const Value& v) {
-  constexpr std::int64_t kHighestRank = 1 << 16;
-  v.keys({"rank", "alpha", "targets", "dropout"});
-  Lora lora;
-  lora.rank =
-      v.at("rank", "the columns between an adapter's two matrices").integer(1, kHighestRank);
-  lora.alpha = 2.0 * static_cast<double>(lora.rank);
-  if (const auto alpha = v.find("alpha")) {
-    lora.alpha = alpha->number(0, 1e6);
+void read_targets(const Value& v, Lora& lora, const Reading&) {
+  for (const auto& [name, target] : target_names()) {
+    lora.*target = false;
   }
-  if (const auto dropout = v.find("dropout")) {
-    lora.dropout = dropout->number(0, 0.999);
+  for (const Value& t :
+       v.items("the matrices that have adapters, like [\"qkv\", \"projection\"]", 1)) {
+    lora.*t.choice(target_names()) = true;
   }
-  if (const auto targets = v.find("targets")) {
-    for (const auto& [name, target] : target_names()) {
-      lora.*target = false;
-    }
-    for (const Value& t :
-         targets->items("the matrices that have adapters, like [\"qkv\", \"projection\"]", 1)) {
-      lora.*t.choice(target_names()) = true;
-    }
-  }
-  return lora;
 }
 
-SequenceLengths lengths_from(const Value& v, const Job& j) {
-  v.keys({"mean", "deviation", "packed", "attention"});
-  SequenceLengths lengths;
-  const auto longest = static_cast<double>(j.batch.sequence);
-  lengths.mean = v.at("mean", "the mean length of a document in tokens").number(1, longest);
-  double deviation = 0;
-  if (const auto given = v.find("deviation")) {
-    deviation = given->number(0, longest);
+OrderedJson targets_json(const Lora& lora, const Writing&) {
+  OrderedJson targets = OrderedJson::array();
+  for (const auto& [name, target] : target_names()) {
+    if (lora.*target) {
+      targets.push_back(name);
+    }
   }
-  lengths.mean_square = lengths.mean * lengths.mean + deviation * deviation;
-  if (lengths.length_of_a_token() > longest) {
+  return targets;
+}
+
+const Keys<Lora>& lora_keys() {
+  static const Keys<Lora> keys = [] {
+    constexpr std::int64_t kHighestRank = 1 << 16;
+    Key<Lora> rank = integer_key("rank", &Lora::rank, 1, kHighestRank,
+                                 "columns between an adapter's two matrices")
+                         .needed("the columns between an adapter's two matrices");
+    rank.read = [read = rank.read](const Value& v, Lora& lora, const Reading& reading) {
+      read(v, lora, reading);
+      lora.alpha = 2.0 * static_cast<double>(lora.rank);
+    };
+    return Keys<Lora>{
+        std::move(rank),
+        number_key("alpha", &Lora::alpha, 0, 1e6, "alpha / rank scales what an adapter adds")
+            .otherwise("2 rank"),
+        custom_key<Lora>("targets", list_form(choice_form(target_names()), 1),
+                         "matrices that have adapters", read_targets, targets_json)
+            .usual({"qkv", "projection"}),
+        number_key("dropout", &Lora::dropout, 0, 0.999, "of what goes into an adapter").usual(0)};
+  }();
+  return keys;
+}
+
+double deviation_of(const SequenceLengths& s) {
+  return std::sqrt(std::max(0.0, s.mean_square - s.mean * s.mean));
+}
+
+const Keys<SequenceLengths>& lengths_keys() {
+  using S = SequenceLengths;
+  constexpr auto kLongest = static_cast<double>(1 << 26);
+  static const Keys<S> keys{
+      custom_key<S>(
+          "mean", number_form(1, kLongest), "mean length of a document in tokens",
+          [](const Value& v, S& s, const Reading& reading) {
+            s.mean = v.number(1, static_cast<double>(reading.job->batch.sequence));
+            s.mean_square = s.mean * s.mean;
+          },
+          [](const S& s, const Writing&) { return plain(s.mean); })
+          .needed("the mean length of a document in tokens"),
+      custom_key<S>(
+          "deviation", number_form(0, kLongest), "standard deviation of the lengths",
+          [](const Value& v, S& s, const Reading& reading) {
+            const double deviation = v.number(0, static_cast<double>(reading.job->batch.sequence));
+            s.mean_square = s.mean * s.mean + deviation * deviation;
+          },
+          [](const S& s, const Writing&) { return plain(deviation_of(s)); })
+          .usual(0),
+      boolean_key("packed", &S::packed, "documents follow one another until a sequence is full")
+          .usual(true),
+      choice_key<S, bool>("attention", &S::attend_within, {{"document", true}, {"sequence", false}},
+                          "what a token of a packed sequence attends to")
+          .usual("document")};
+  return keys;
+}
+
+SequenceLengths lengths_from(const Value& v, const Reading& reading) {
+  SequenceLengths lengths;
+  read_keys(v, lengths_keys(), lengths, reading);
+  const std::int64_t longest = reading.job->batch.sequence;
+  if (lengths.length_of_a_token() > static_cast<double>(longest)) {
     v.refuse(fmt::format(
         "a mean of {:g} and a deviation of {:g} tokens put an average token into a document of "
         "{:.0f}, but a sequence has {} (batch.sequence): documents are cut there; give the moments "
         "of what is left of them",
-        lengths.mean, deviation, lengths.length_of_a_token(), j.batch.sequence));
-  }
-  if (const auto packed = v.find("packed")) {
-    lengths.packed = packed->boolean();
-  }
-  if (const auto attention = v.find("attention")) {
-    lengths.attend_within = attention->choice<bool>({{"document", true}, {"sequence", false}});
+        lengths.mean, deviation_of(lengths), lengths.length_of_a_token(), longest));
   }
   return lengths;
 }
@@ -103,13 +135,6 @@ const std::vector<std::pair<std::string, Module>>& module_names() {
       {"mlp", &RecomputeModules::feed_forward},
       {"moe_act", &RecomputeModules::expert_activation}};
   return names;
-}
-
-void only_transformers(const std::optional<Value>& v, const Job& j, std::string_view what) {
-  if (v && !is_transformer(j)) {
-    v->refuse(
-        fmt::format("found {}: {} belongs to transformers; leave it out", shown(v->json()), what));
-  }
 }
 
 }  // namespace
@@ -133,51 +158,60 @@ OrderedJson recompute_modules_json(const RecomputeModules& modules) {
   return list;
 }
 
-void read_training(const Value& job, Job& j) {
-  const auto loss = job.find("loss");
-  const auto lora = job.find("lora");
-  const auto lengths = job.find("sequence_lengths");
-  only_transformers(loss, j, "a way to make the loss");
-  only_transformers(lora, j, "an adapter");
-  only_transformers(lengths, j, "a law of lengths");
-  if (loss) {
-    j.loss = loss_from(*loss);
+std::vector<std::string> recompute_module_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, module] : module_names()) {
+    names.push_back(name);
   }
-  if (lora) {
-    j.lora = lora_from(*lora);
-  }
-  if (lengths) {
-    j.sequence_lengths = lengths_from(*lengths, j);
-  }
+  return names;
 }
 
-void add_training(OrderedJson& j, const Job& job) {
-  if (job.loss.chunks > 1) {
-    j["loss"] = {{"kind", name_in(loss_names(), job.loss.kind)}, {"chunks", job.loss.chunks}};
-  } else if (job.loss.kind != LossKind::kInPlace) {
-    j["loss"] = name_in(loss_names(), job.loss.kind);
-  }
-  if (job.lora) {
-    const Lora& l = *job.lora;
-    OrderedJson targets = OrderedJson::array();
-    for (const auto& [name, target] : target_names()) {
-      if (l.*target) {
-        targets.push_back(name);
-      }
-    }
-    j["lora"] = {{"rank", l.rank},
-                 {"alpha", plain(l.alpha)},
-                 {"targets", std::move(targets)},
-                 {"dropout", plain(l.dropout)}};
-  }
-  if (job.sequence_lengths) {
-    const SequenceLengths& s = *job.sequence_lengths;
-    const double variance = std::max(0.0, s.mean_square - s.mean * s.mean);
-    j["sequence_lengths"] = {{"mean", plain(s.mean)},
-                             {"deviation", plain(std::sqrt(variance))},
-                             {"packed", s.packed},
-                             {"attention", s.attend_within ? "document" : "sequence"}};
-  }
+Key<Job> loss_key() {
+  return custom_key<Job>(
+             "loss", any_form({choice_form(loss_names()), object_form(facts_of(loss_keys()))}),
+             "how logits become the loss and their gradient",
+             [](const Value& v, Job& j, const Reading& reading) {
+               if (v.is_object()) {
+                 read_keys(v, loss_keys(), j.loss, reading);
+               } else {
+                 j.loss = {v.choice(loss_names()), 1};
+               }
+             },
+             [](const Job& job, const Writing& w) {
+               return job.loss.chunks > 1 ? write_keys(loss_keys(), job.loss, w)
+                                          : OrderedJson(name_in(loss_names(), job.loss.kind));
+             })
+      .terse_usual("in_place")
+      .only(kTransformers,
+            "found {}: a way to make the loss belongs to transformers; leave it out");
+}
+
+Key<Job> lora_key() {
+  return custom_key<Job>(
+             "lora", object_form(facts_of(lora_keys())),
+             "adapters are trained beside weights that are not",
+             [](const Value& v, Job& j, const Reading& reading) {
+               read_keys(v, lora_keys(), j.lora.emplace(), reading);
+             },
+             [](const Job& job, const Writing& w) {
+               return job.lora ? write_keys(lora_keys(), *job.lora, w) : OrderedJson();
+             })
+      .only(kTransformers, "found {}: an adapter belongs to transformers; leave it out");
+}
+
+Key<Job> sequence_lengths_key() {
+  return custom_key<Job>(
+             "sequence_lengths", object_form(facts_of(lengths_keys())),
+             "documents that sequences are made of",
+             [](const Value& v, Job& j, const Reading& reading) {
+               j.sequence_lengths = lengths_from(v, reading);
+             },
+             [](const Job& job, const Writing& w) {
+               return job.sequence_lengths ? write_keys(lengths_keys(), *job.sequence_lengths, w)
+                                           : OrderedJson();
+             })
+      .otherwise("all full")
+      .only(kTransformers, "found {}: a law of lengths belongs to transformers; leave it out");
 }
 
 }  // namespace stepcast::config

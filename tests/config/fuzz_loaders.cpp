@@ -7,12 +7,13 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
+#include "interop/import.h"
 
 namespace config = stepcast::config;
 
 namespace {
 
-const config::Library kLibrary{STEPCAST_SOURCE_DIR};
+const config::Library kLibrary = stepcast::interop::library(STEPCAST_SOURCE_DIR);
 
 void expect(bool condition) {
   if (!condition) {

@@ -11,6 +11,7 @@
 #include "core/config/config.h"
 #include "core/error.h"
 #include "folder.h"
+#include "interop/import.h"
 
 using namespace stepcast;
 using namespace stepcast::config;
@@ -215,7 +216,7 @@ TEST_CASE("categories of Criteo click logs are ids by column", "[config][lookups
 }
 
 TEST_CASE("a job names lookups inside a file, and keeps the name", "[config][lookups]") {
-  const Library library{STEPCAST_SOURCE_DIR};
+  const Library library = interop::library(STEPCAST_SOURCE_DIR);
   const std::string csv = "name,rows,dim,indices\nu,10,4," + recorded("fbgemm.pt") + ":0\ni,10,4," +
                           recorded("keyed.pt") + ":1\n";
   const Job job =

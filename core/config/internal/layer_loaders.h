@@ -1,22 +1,48 @@
 #pragma once
 #include <vector>
 
-#include "core/config/document.h"
+#include "core/config/internal/key_forms.h"
 #include "core/job/layers.h"
 
 namespace stepcast::config {
+
+constexpr std::int64_t kMostLayers = 10'000;  ///< far beyond anything built
 
 /// Embedding tables of a workload: a list of at least `least`, with names that differ.
 std::vector<EmbeddingTable> tables_from(const Value& v, std::size_t least);
 /// A list of at least one output width.
 std::vector<std::int64_t> widths_from(const Value& v);
 
-/// Workloads whose dense half is a list of layers, checked shape by shape.
+// Parts of tables of keys.
+/// Keys of every workload.
+KeyTable kind_table(std::string_view kind);
+/// Of recommendation models: dense_features, bottom_mlp, top_mlp, tables.
+KeyTable recommendation_table();
+OrderedJson tables_form(std::size_t least);
+OrderedJson widths_form();
+KeyTable transformer_table();
+KeyTable dlrm_table();
+KeyTable wukong_table();
+KeyTable dhen_table();
+KeyTable dit_table();
+KeyTable rnn_ctc_table();
+KeyTable graph_table();
+KeyTable repeat_table();
+
+/// Workloads by kind; those whose dense half is a list of layers are checked shape by shape.
+TransformerWorkload transformer_from(const Value& v);
+DlrmWorkload dlrm_from(const Value& v);
 DlrmWorkload wukong_from(const Value& v);
 DlrmWorkload dhen_from(const Value& v);
 DlrmWorkload dit_from(const Value& v);
 DlrmWorkload rnn_ctc_from(const Value& v);
 DlrmWorkload graph_from(const Value& v);
+
+// Keys of a workload, in order.
+void add_transformer(OrderedJson& j, const TransformerWorkload& w);
+void add_dlrm(OrderedJson& j, const DlrmWorkload& w);
+void add_tables(OrderedJson& j, const DlrmWorkload& w);
+void add_layer_model(OrderedJson& j, const LayerModel& model);
 
 const std::vector<std::pair<std::string, DhenModel::Module>>& dhen_module_names();
 /// All activations; those of transformers are fewer.

@@ -26,6 +26,8 @@ void check_plan(const EmbeddingPlan& plan, const DlrmWorkload& workload, const S
 /// for places.
 void check_job(const Job& job, const Value& v);
 
+constexpr std::int64_t kLargestBatch = std::int64_t{1} << 32;
+
 enum class FileKind { kWorkload, kDevice, kSystem };
 /// Folder of the built-in files of a kind.
 std::filesystem::path built_in_folder(FileKind kind, const Library& library);
@@ -60,10 +62,11 @@ inline bool has_tables(const Job& job) {
 /// `parallel` of a job whose workload is read, but for the degree of data parallelism; that follows
 /// from the devices.
 void read_parallel(const Value& job, Job& j);
-const std::vector<std::string_view>& parallel_keys();
-/// The keys `loss`, `lora` and `sequence_lengths`, after the batch.
-void read_training(const Value& job, Job& j);
 RecomputeModules recompute_modules_from(const Value& list);
+/// `formats`, for a job whose system is read.
+void read_formats(const Value& job, Job& j);
+/// `embedding`: bytes of a cached row in a plan follow from formats and optimizer.
+void read_embedding(const Value& job, Job& j, const Library& library);
 void read_data_degree(const Value& job, const std::optional<Value>& parallel, Job& j);
 
 /// The job of a document. `plan_open`: a transformer's parallel plan is to be chosen, so its
@@ -76,7 +79,13 @@ OrderedJson device_json(const Device& d);
 OrderedJson system_json(const System& s);
 OrderedJson plan_json(const EmbeddingPlan& p);
 OrderedJson flows_json(const std::vector<Flow>& flows);
-void add_training(OrderedJson& j, const Job& job);
+/// `every`: with keys that have their usual values.
+OrderedJson parallel_json(const Job& job, bool every);
+OrderedJson formats_json(const Job& job);
+OrderedJson embedding_json(const Job& job);
+OrderedJson job_json(const Job& job);
+OrderedJson batch_json(const Batch& batch, bool transformer);
+std::vector<std::string> recompute_module_names();
 OrderedJson recompute_modules_json(const RecomputeModules& modules);
 /// A number without a needless ".0".
 OrderedJson plain(double v);

@@ -1,0 +1,75 @@
+// Which exchanges of a job run beside compute: its `parallel.overlap`.
+#include "core/config/internal/job_tables.h"
+
+namespace stepcast::config {
+namespace {
+
+const Scope kTables{"dlrm", [](const Job& job) { return !is_transformer(job); }};
+
+Key<Overlap> overlap_key(std::string_view name, bool Overlap::*member, const Scope& scope,
+                         std::string_view help) {
+  const bool for_dlrm = &scope == &kTables;
+  Key<Overlap> key = boolean_key(name, member, help).usual(false).of(scope).in_scope();
+  key.read = [=](const Value& v, Overlap& into, const Reading& reading) {
+    into.*member = v.boolean();
+    const bool dlrm = !is_transformer(*reading.job);
+    if (into.*member && for_dlrm != dlrm) {
+      v.refuse(fmt::format("found true: {} belongs to {} jobs; use {}", name,
+                           for_dlrm ? "dlrm" : "transformer",
+                           dlrm ? "input_all_to_all, output_all_to_all or dense_all_reduce"
+                                : "data, tensor, tensor_products, pipeline, parameters or expert"));
+    }
+  };
+  return key;
+}
+
+}  // namespace
+
+const Keys<Overlap>& overlap_keys() {
+  static const Keys<Overlap> keys = [] {
+    using O = Overlap;
+    const Scope& t = kTransformers;
+    Keys<Overlap> all{
+        overlap_key("data", &O::data, t, "gradients are summed beside the backward pass"),
+        overlap_key("tensor", &O::tensor, t,
+                    "exchanges of tensor ranks run on a stream of their own"),
+        overlap_key("tensor_products", &O::tensor_products, t,
+                    "with tensor: gathers and sums are cut up beside products")
+            .terse_usual(false)
+            .written_after("parameters"),
+        overlap_key("pipeline", &O::pipeline, t, "stages send and receive beside compute"),
+        overlap_key("parameters", &O::parameters, t,
+                    "with data: updated weights are gathered beside the next forward pass")
+            .terse_usual(false)
+            .written_after("pipeline"),
+        overlap_key("expert", &O::expert, t, "exchanges of experts' tokens run beside experts")
+            .terse_usual(false)
+            .written_after("tensor_products"),
+        overlap_key("input_all_to_all", &O::input_all_to_all, kTables, "ids travel beside compute"),
+        overlap_key("output_all_to_all", &O::output_all_to_all, kTables,
+                    "looked-up rows travel beside compute"),
+        overlap_key("dense_all_reduce", &O::dense_all_reduce, kTables,
+                    "dense gradients are summed beside the backward pass")};
+    return all;
+  }();
+  return keys;
+}
+
+Overlap overlap_from(const Value& v, const Reading& reading) {
+  Overlap overlap;
+  read_keys(v, overlap_keys(), overlap, reading);
+  if (overlap.parameters && !overlap.data) {
+    v.at("parameters", "")
+        .refuse(
+            "found true without data: both are gathers and sums over replicas; use data true too");
+  }
+  if (overlap.tensor_products && !overlap.tensor) {
+    v.at("tensor_products", "")
+        .refuse(
+            "found true without tensor, which gives these transfers a stream; use tensor true "
+            "too");
+  }
+  return overlap;
+}
+
+}  // namespace stepcast::config

@@ -1,0 +1,274 @@
+// Workloads of kind transformer.
+#include "core/config/internal/access_reader.h"
+#include "core/config/internal/job_tables.h"
+#include "core/config/internal/layer_loaders.h"
+
+namespace stepcast::config {
+namespace {
+
+/// A number that is written where it is above `least`.
+template <class S>
+Key<S> written_above(std::int64_t least, Key<S> key) {
+  key.write = [least, write = key.write](const S& of, const Writing& w) {
+    OrderedJson value = write(of, w);
+    return value > OrderedJson(least) ? value : OrderedJson();
+  };
+  return key;
+}
+
+const Keys<MixtureOfExperts>& experts_keys() {
+  using M = MixtureOfExperts;
+  static const Keys<M> keys{
+      integer_key("experts", &M::experts, 1, 1 << 16, "experts of a layer")
+          .needed("the number of experts of a layer"),
+      custom_key<M>(
+          "per_token", integer_form(1, 1 << 16), "experts a token is sent to",
+          [](const Value& v, M& m, const Reading&) { m.per_token = v.integer(1, m.experts); },
+          [](const M& m, const Writing&) { return OrderedJson(m.per_token); })
+          .needed("the number of experts a token is sent to"),
+      integer_key("shared", &M::shared, 0, 1 << 10, "experts that every token is sent to").usual(0),
+      integer_key("ffn_hidden", &M::ffn_hidden, 1, kWidest, "width of an expert")
+          .needed("the width of one expert"),
+      integer_key("first_dense_layers", &M::first_dense_layers, 0, kMostLayers,
+                  "layers without experts")
+          .usual(0),
+      written_above(0,
+                    number_key("capacity_factor", &M::capacity_factor, 1e-3, 1e3,
+                               "room of an expert over its even share; tokens beyond are dropped"))
+          .otherwise("no token is dropped")
+          .written_after("groups_per_token"),
+      written_above(
+          1, custom_key<M>(
+                 "groups", integer_form(1, 1 << 16), "groups of neighbouring experts",
+                 [](const Value& v, M& m, const Reading&) { m.groups = v.integer(1, m.experts); },
+                 [](const M& m, const Writing&) { return OrderedJson(m.groups); }))
+          .usual(1),
+      known_key<M>("groups_per_token", integer_form(1, 1 << 16),
+                   "with groups: in how many of them a token's experts lie at most",
+                   [](const M& m, const Writing&) {
+                     return m.groups > 1 ? OrderedJson(m.groups_per_token) : OrderedJson();
+                   }),
+      custom_key<M>(
+          "routing", named_form("access"), "which experts are chosen how often",
+          [](const Value& v, M& m, const Reading&) {
+            for (const char* key : {"session", "remap"}) {
+              if (const auto k = v.find(key)) {
+                k->refuse(fmt::format("{} is for embedding tables; remove it", key));
+              }
+            }
+            EmbeddingTable popularity;
+            popularity.rows = m.experts;
+            AccessReader().read(v, popularity);
+            m.routing = popularity.access;
+            m.routing_file = popularity.access_file;
+          },
+          [](const M& m, const Writing&) {
+            EmbeddingTable popularity;
+            popularity.access = m.routing;
+            popularity.access_file = m.routing_file;
+            return m.routing ? access_json(popularity) : OrderedJson();
+          })
+          .otherwise("all alike")};
+  return keys;
+}
+
+MixtureOfExperts experts_from(const Value& v, std::int64_t layers) {
+  MixtureOfExperts m;
+  read_keys(v, experts_keys(), m, {});
+  if (const auto dense = v.find("first_dense_layers")) {
+    (void)dense->integer(0, layers - 1);
+  }
+  if (v.find("groups")) {
+    m.groups_per_token =
+        v.at("groups_per_token", "groups that a token's experts may lie in").integer(1, m.groups);
+  } else if (const auto limit = v.find("groups_per_token")) {
+    limit->refuse("found without groups, of which it limits the number; use groups too");
+  }
+  return m;
+}
+
+const Keys<LatentAttention>& latent_keys() {
+  using A = LatentAttention;
+  static const Keys<A> keys = [] {
+    Key<A> rope = integer_key("rope_dim", &A::rope_dim, 0, 1 << 16, "rotary columns of a head")
+                      .needed("the rotary columns of a head");
+    rope.read = [read = rope.read](const Value& v, A& a, const Reading& reading) {
+      read(v, a, reading);
+      if (a.rope_dim % 2 != 0) {
+        v.fail("an even width: rotary positions turn pairs");
+      }
+    };
+    return Keys<A>{
+        integer_key("q_rank", &A::q_rank, 0, kWidest,
+                    "width of compressed queries; 0: they are not compressed")
+            .usual(0),
+        integer_key("kv_rank", &A::kv_rank, 1, kWidest, "width of compressed keys and values")
+            .needed("the width of the compressed keys and values"),
+        std::move(rope),
+        integer_key("nope_dim", &A::nope_dim, 1, 1 << 16, "other columns of a head's query")
+            .needed("the other columns of a head's query"),
+        integer_key("v_dim", &A::v_dim, 1, 1 << 16, "width of a head's value")
+            .needed("the width of a head's value")};
+  }();
+  return keys;
+}
+
+/// The table of a transformer; of keys that depend on one another the reader follows.
+const Keys<TransformerWorkload>& transformer_keys() {
+  using T = TransformerWorkload;
+  using W = const Writing&;
+  static const Keys<T> keys{
+      integer_key("layers", &T::layers, 1, kMostLayers, "layers").needed("the number of layers"),
+      integer_key("hidden", &T::hidden, 1, kWidest, "width").needed("the hidden width"),
+      integer_key("heads", &T::heads, 1, 1 << 16, "attention heads")
+          .needed("the number of attention heads"),
+      known_key<T>("kv_heads", integer_form(1, 1 << 16), "heads of keys and values",
+                   [](const T& t, W) { return t.mla ? OrderedJson() : OrderedJson(t.kv_heads); })
+          .otherwise("heads"),
+      known_key<T>("head_dim", integer_form(1, 1 << 16), "width of a head",
+                   [](const T& t, W) { return t.mla ? OrderedJson() : OrderedJson(t.head_dim); })
+          .otherwise("hidden / heads"),
+      known_key<T>("ffn_hidden", integer_form(1, kWidest),
+                   "width of the feed-forward block of layers without experts",
+                   [](const T& t, W) { return OrderedJson(t.ffn_hidden); })
+          .otherwise("required where a layer has it"),
+      choice_key("activation", &T::activation, activation_names(),
+                 "gelu: LayerNorm, biases, learned positions; others: RMSNorm, rotary positions")
+          .needed("gelu, squared_relu, swiglu or geglu"),
+      integer_key("vocabulary", &T::vocabulary, 2, std::int64_t{1} << 32, "tokens that there are")
+          .needed("the vocabulary size"),
+      boolean_key("tied_embeddings", &T::tied_embeddings, "the head is the embedding").usual(false),
+      boolean_key("parallel_block", &T::parallel_block,
+                  "attention and feed-forward block read the same input")
+          .terse_usual(false)
+          .written_after("dropout"),
+      boolean_key("dropout", &T::dropout,
+                  "probabilities, both branches and the embedding lose values in training")
+          .terse_usual(false)
+          .written_after("full_attention_every"),
+      written_above(0, integer_key("window", &T::window, 1, 1 << 26, "keys a query sees"))
+          .otherwise("all"),
+      written_above(0, integer_key("full_attention_every", &T::full_attention_every, 1, kMostLayers,
+                                   "with window: every n-th layer sees all keys")),
+      known_key<T>("moe", object_form(facts_of(experts_keys())), "experts",
+                   [](const T& t, W) {
+                     return t.moe ? write_keys(experts_keys(), *t.moe, {}) : OrderedJson();
+                   })
+          .written_after("mla"),
+      known_key<T>("mla", object_form(facts_of(latent_keys())), "latent attention",
+                   [](const T& t, W) {
+                     return t.mla ? write_keys(latent_keys(), *t.mla, {}) : OrderedJson();
+                   }),
+      custom_key<T>(
+          "approximated", list_form(text_form("a phrase")),
+          "what the description leaves out; predictions repeat it",
+          [](const Value& v, T& t, const Reading&) {
+            for (const Value& what : v.items("a list of phrases")) {
+              t.approximated.push_back(what.text("what the description leaves out"));
+            }
+          },
+          [](const T& t, W) {
+            return t.approximated.empty() ? OrderedJson() : OrderedJson(t.approximated);
+          })};
+  return keys;
+}
+
+/// Heads of keys and values, and the width of a head.
+void read_heads(const Value& v, TransformerWorkload& w) {
+  w.kv_heads = w.heads;
+  if (const auto mla = v.find("mla")) {
+    read_keys(*mla, latent_keys(), w.mla.emplace(), {});
+    for (const char* key : {"kv_heads", "head_dim"}) {
+      if (const auto k = v.find(key)) {
+        k->refuse(fmt::format("found {}: latent attention has widths of its own in mla; remove it",
+                              shown(k->json())));
+      }
+    }
+  }
+  if (const auto kv = v.find("kv_heads")) {
+    w.kv_heads = kv->integer(1, w.heads);
+    if (w.heads % w.kv_heads != 0) {
+      std::int64_t down = w.kv_heads;
+      std::int64_t up = w.kv_heads;
+      while (w.heads % down != 0) {
+        --down;
+      }
+      while (w.heads % up != 0) {
+        ++up;
+      }
+      kv->fail(fmt::format("a divisor of heads = {}, such as {} or {}", w.heads, down, up));
+    }
+  }
+  if (const auto dim = v.find("head_dim")) {
+    w.head_dim = dim->integer(1, 1 << 16);
+  } else if (w.mla) {
+    w.head_dim = w.mla->query_dim();
+  } else if (w.hidden % w.heads != 0) {
+    v.at("heads", "")
+        .fail(fmt::format("a divisor of hidden = {}, or head_dim beside it", w.hidden));
+  } else {
+    w.head_dim = w.hidden / w.heads;
+  }
+}
+
+}  // namespace
+
+const std::vector<std::pair<std::string, Activation>>& activation_names() {
+  static const std::vector<std::pair<std::string, Activation>> names{
+      {"gelu", Activation::kGelu},
+      {"squared_relu", Activation::kSquaredRelu},
+      {"swiglu", Activation::kSwiGlu},
+      {"geglu", Activation::kGeGlu}};
+  return names;
+}
+
+KeyTable transformer_table() {
+  KeyTable table = kind_table("transformer");
+  const KeyTable own = facts_of(transformer_keys());
+  table.insert(table.end(), own.begin(), own.end());
+  return table;
+}
+
+TransformerWorkload transformer_from(const Value& v) {
+  static const KeyTable known = transformer_table();
+  expect_keys(v, known);
+  TransformerWorkload w;
+  read_values(v, transformer_keys(), w, {});
+  read_heads(v, w);
+  if (const auto moe = v.find("moe")) {
+    w.moe = experts_from(*moe, w.layers);
+  }
+  if (const auto width = v.find("ffn_hidden"); width || !w.moe || w.moe->first_dense_layers > 0) {
+    w.ffn_hidden = v.at("ffn_hidden", "the width of the feed-forward layer").integer(1, kWidest);
+  } else {
+    w.ffn_hidden = w.moe->ffn_hidden;  // no layer has it
+  }
+  if (w.mla && !w.llama_style()) {
+    throw InputError(v.where("mla"),
+                     "latent attention has rotary positions and no biases, a gelu model the "
+                     "opposite; use activation swiglu, geglu or squared_relu");
+  }
+  if (w.full_attention_every > 0 && w.window == 0) {
+    v.at("full_attention_every", "")
+        .refuse("found without window: all layers see all keys; remove it, or give window");
+  }
+  if (w.parallel_block && (w.moe || w.mla)) {
+    v.at("parallel_block", "")
+        .refuse(
+            "found true: a parallel block has one dense feed-forward block and multi-head or "
+            "grouped "
+            "attention; use false, or remove moe and mla");
+  }
+  if (w.llama_style() && !w.mla && w.head_dim % 2 != 0) {
+    throw InputError(v.where("head_dim"),
+                     fmt::format("{} is odd, and rotary positions turn pairs; use {}", w.head_dim,
+                                 w.head_dim + 1));
+  }
+  return w;
+}
+
+void add_transformer(OrderedJson& j, const TransformerWorkload& w) {
+  j.update(write_keys(transformer_keys(), w, {}));
+}
+
+}  // namespace stepcast::config

@@ -1,0 +1,85 @@
+// The table of job keys against what is made of it: the schema, the reference page, and jobs.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "core/config/config.h"
+#include "core/config/job_keys.h"
+#include "core/error.h"
+
+namespace stepcast::config {
+namespace {
+
+const std::filesystem::path kSource = STEPCAST_SOURCE_DIR;
+const Library kZoo{kSource};
+
+std::string text_of(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  REQUIRE(in);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+Job transformer_job(std::vector<std::string> more) {
+  more.insert(more.begin(), {"workload=llama3-8b", "system=dgx-h100", "batch.global=8"});
+  return load_job(text_source("{}", "test"), more, kZoo);
+}
+
+}  // namespace
+
+TEST_CASE("docs/job.schema.json is what `list schema` prints", "[config][docs]") {
+  CHECK(text_of(kSource / "docs/job.schema.json") == job_schema());
+}
+
+TEST_CASE("docs/reference/job-keys.md is what `list keys` prints", "[config][docs]") {
+  CHECK(text_of(kSource / "docs/reference/job-keys.md") == job_keys_page());
+}
+
+TEST_CASE("every key of a job has its facts", "[config][docs]") {
+  std::set<std::string> paths;
+  for (const JobKey& key : job_keys()) {
+    INFO(key.path);
+    CHECK(!key.type.empty());
+    CHECK(!key.usual.empty());
+    CHECK(!key.help.empty());
+    CHECK(key.help.find('|') == std::string::npos);
+    paths.insert(key.path);
+  }
+  // One of every object.
+  for (const char* path :
+       {"devices", "batch.micro", "parallel.tensor", "parallel.overlap.data", "parallel.zero.level",
+        "formats.compute", "embedding.constraints.*.sharding", "optimizer.dense", "loss.chunks",
+        "lora.rank", "sequence_lengths.mean", "flows[].every", "calibration.scale", "host.issue",
+        "workload.heads", "workload.moe.experts", "workload.mla.kv_rank", "workload.tables[].rows",
+        "workload.interaction.rank", "workload.convolutions[].kernel", "access.zipf",
+        "system.fabric[].bandwidth", "system.tiers[].capacity", "system.device.memory",
+        "system.device.fitted.*.constants"}) {
+    CHECK(paths.count(path) == 1);
+  }
+}
+
+TEST_CASE("a default that the table names is what a job without the key has", "[config]") {
+  const std::string plain = job_to_json(transformer_job({}));
+  std::size_t checked = 0;
+  for (const JobKey& key : job_keys()) {
+    // Numbers and words that stand in the table as they are written in a job.
+    const bool of_split = key.path.starts_with("parallel.") || key.path.starts_with("formats.") ||
+                          key.path == "attention" || key.path == "epilogues" ||
+                          key.path == "phase" || key.path == "loss" || key.path == "calibration";
+    const bool nested = std::count(key.path.begin(), key.path.end(), '.') > 1;
+    const bool applies = key.applies.empty() || key.applies.find("transformers") == 0;
+    const bool fixed = key.type.find(key.usual) != std::string::npos || key.usual == "true" ||
+                       key.usual == "false" || key.usual == "1" || key.usual == "0";
+    if (!of_split || nested || !applies || !fixed) {
+      continue;
+    }
+    INFO(key.path << " = " << key.usual);
+    CHECK(job_to_json(transformer_job({key.path + "=" + key.usual})) == plain);
+    ++checked;
+  }
+  CHECK(checked >= 20);
+}
+
+}  // namespace stepcast::config
