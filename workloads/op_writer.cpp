@@ -44,7 +44,7 @@ OpWriter::Event OpWriter::transfer(std::string_view stream, bool own_stream, con
   OpEdit edit = own_stream ? builder_.op(t.kind, t.name, {t.elements, t.tag})
                            : compute(t.kind, t.name, {t.elements, t.tag});
   edit.in(t.in).out(t.out).format(t.format);
-  if (is_collective(t.kind)) {
+  if (t.attributes != CollectiveAttributes{}) {
     edit.attributes(t.attributes);
   }
   edit.communicator(t.communicator, t.peer).routing(t.routing);

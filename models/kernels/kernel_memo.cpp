@@ -10,9 +10,9 @@ namespace {
 
 /// The fields a prediction of the op alone may depend on.
 bool same(const Op& a, const Op& b) {
-  return a.kind == b.kind && a.format == b.format && a.flags == b.flags && a.attributes == b.attributes &&
+  return a.kind == b.kind && a.format == b.format && a.flags == b.flags &&
          (a.routing < 0) == (b.routing < 0) && a.shape == b.shape && a.flops == b.flops && a.bytes_read == b.bytes_read &&
-         a.bytes_written == b.bytes_written;
+         a.bytes_written == b.bytes_written && a.attributes == b.attributes;
 }
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {

@@ -84,7 +84,7 @@ TEST_CASE("what is sent is received, and each machine gets a token once", "[work
   const double to_machine = kSequence * workloads::expert_reach(moe, 0, 64 / machines) * row;
   const double to_rank = kSequence * workloads::expert_reach(moe, 0, 64 / ranks) * row;
   for (const Op* op : of_step) {
-    const Exchange& e = program.exchanges[static_cast<std::size_t>(op->detail)];
+    const Exchange& e = *program.exchange_of(*op);
     std::vector<double> received(static_cast<std::size_t>(ranks), 0.0);
     double all = 0;
     for (std::int64_t from = 0; from < ranks; ++from) {

@@ -70,7 +70,9 @@ void TransformerStage::gemm(const Product& p) {
 void TransformerStage::gemm_rows(const Product& p, std::int64_t rows) {
   auto op = writer_.compute(OpKind::kGemm, p.name, {rows, p.n, p.k, 1});
   op.in({p.a, p.b}).out({p.c}).flags(p.flags);
-  op.attributes(GemmAttributes{.repeated = repeated_in(p.place)});
+  if (const Repeated repeated = repeated_in(p.place); repeated != Repeated::kNothing) {
+    op.attributes(GemmAttributes{.repeated = repeated});
+  }
   narrow(op, p, static_cast<double>(rows * p.n));
 }
 
