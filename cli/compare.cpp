@@ -13,9 +13,8 @@
 #include "cli/text_table.h"
 #include "core/config/config.h"
 #include "core/error.h"
-#include "studies/traces/compare_recorded.h"
-#include "traces/graph/measured_recording.h"
-#include "traces/native/native_trace.h"
+#include "traces/measured_step.h"
+#include "workloads/build_graph.h"
 
 namespace stepcast::cli {
 namespace {
@@ -27,7 +26,10 @@ struct CompareCommand {
   bool by_name = false;
 };
 
-Job job_of(const CompareCommand& options, const traces::Trace& trace, const Context& context) {
+/// The job of a run: the one named after it, else that of its trace; of a capture the system alone
+/// will do.
+Job job_of(const CompareCommand& options, const traces::Recording& recording,
+           const Context& context) {
   JobOptions job = options.job;
   if (!options.system.empty()) {
     job.overrides.push_back("system=" + options.system);
@@ -35,12 +37,22 @@ Job job_of(const CompareCommand& options, const traces::Trace& trace, const Cont
   if (!job.job.empty()) {
     return load_job(job, context);
   }
-  if (trace.job.empty()) {
+  if (!recording.job.empty()) {
+    return config::load_job(config::text_source(recording.job, options.trace + "/trace.json: job"),
+                            job.overrides, {context.library});
+  }
+  if (recording.own != nullptr) {
     throw InputError(options.trace,
                      "carries no job; name the job file it was recorded from after it");
   }
-  return config::load_job(config::text_source(trace.job, options.trace + "/trace.json: job"),
-                          job.overrides, {context.library});
+  if (options.system.empty()) {
+    throw InputError(options.trace,
+                     "was not recorded by `stepcast run`: name the job it ran after it, or the "
+                     "system it ran on (--system)");
+  }
+  Job of_system;
+  of_system.system = config::load_system(options.system, {context.library});
+  return of_system;
 }
 
 std::string signed_error(const studies::ComparisonRow& r) {
@@ -49,10 +61,11 @@ std::string signed_error(const studies::ComparisonRow& r) {
   return measured > Seconds{} ? percent_signed(predicted / measured - 1) : "";
 }
 
-void print_text(const studies::Comparison& c, bool by_name, std::ostream& out) {
+void print_text(const studies::Comparison& c, const studies::Comparison::ByOp& by, bool by_name,
+                std::ostream& out) {
   TextTable table(
       {by_name ? "op" : "op kind", "count", "predicted", "measured", "error", "of the step"});
-  for (const studies::ComparisonRow& r : by_name ? c.by_name : c.by_kind) {
+  for (const studies::ComparisonRow& r : by_name ? by.by_name : by.by_kind) {
     const auto both = [](Seconds t, Seconds wait) {
       return wait > microseconds(0.05) ? human(t) + " + " + human(wait) + " wait" : human(t);
     };
@@ -60,28 +73,28 @@ void print_text(const studies::Comparison& c, bool by_name, std::ostream& out) {
                both(r.predicted, r.predicted_wait), both(r.measured, r.measured_wait),
                signed_error(r), percent_signed(r.contribution)});
   }
-  table.row({"step", "", human(c.predicted), human(c.measured), percent_signed(c.error),
-             percent_signed(c.error)});
+  table.row({"step", "", human(*c.predicted), human(c.measured), percent_signed(by.error),
+             percent_signed(by.error)});
   out << fmt::format(
       "{} on {}: predicted beside measured, rank {}, median of {} steps (spread {})\n\n",
-      c.workload, c.system, c.rank, c.steps, percent(c.spread));
+      c.workload, c.system, by.rank, c.steps, percent(by.spread));
   table.print(out);
-  if (!c.traffic.empty()) {
+  if (!by.traffic.empty()) {
     TextTable sent({"sent per step, all ranks", "predicted", "counted", "error"});
-    for (const studies::ComparedTraffic& t : c.traffic) {
+    for (const studies::ComparedTraffic& t : by.traffic) {
       sent.row({t.kind, human(Bytes(t.predicted)), human(Bytes(t.counted)),
                 t.counted > 0 ? percent_signed(t.predicted / t.counted - 1) : ""});
     }
     out << '\n';
     sent.print(out);
   }
-  if (c.pace) {
-    const Seconds paced = c.predicted * c.pace->of_step();
+  if (by.pace) {
+    const Seconds paced = *c.predicted * by.pace->of_step();
     out << fmt::format(
         "\nprobes of the cores took {:.2f} times, exchanges {:.2f} times as long as when the "
         "system "
         "was calibrated: at that pace {}, {}\n",
-        c.pace->core, c.pace->exchange, human(paced), percent_signed(paced / c.measured - 1));
+        by.pace->core, by.pace->exchange, human(paced), percent_signed(paced / c.measured - 1));
   }
   if (c.dropped_records > 0) {
     out << fmt::format("\nwarning: the recorder dropped {} records; measured sums are too low\n",
@@ -104,34 +117,8 @@ nlohmann::ordered_json rows_json(const std::vector<studies::ComparisonRow>& rows
   return j;
 }
 
-void print_json(const studies::Comparison& c, std::ostream& out) {
-  nlohmann::ordered_json j;
-  j["stepcast"] = provenance_json();
-  j["workload"] = c.workload;
-  j["system"] = c.system;
-  j["rank"] = c.rank;
-  j["steps"] = c.steps;
-  j["predicted_step_s"] = c.predicted.base();
-  j["measured_step_s"] = c.measured.base();
-  j["error"] = c.error;
-  j["spread"] = c.spread;
-  j["dropped_records"] = c.dropped_records;
-  if (c.pace) {
-    j["pace"] = {{"cores", c.pace->core},
-                 {"exchange", c.pace->exchange},
-                 {"step_s", (c.predicted * c.pace->of_step()).base()}};
-  }
-  j["by_kind"] = rows_json(c.by_kind);
-  j["by_name"] = rows_json(c.by_name);
-  j["traffic"] = nlohmann::ordered_json::array();
-  for (const studies::ComparedTraffic& t : c.traffic) {
-    j["traffic"].push_back(
-        {{"kind", t.kind}, {"predicted_bytes", t.predicted}, {"counted_bytes", t.counted}});
-  }
-  out << j.dump(2) << '\n';
-}
-
-void print_csv(const studies::Comparison& c, bool by_name, std::ostream& out) {
+void print_csv(const studies::Comparison& c, const studies::Comparison::ByOp& by, bool by_name,
+               std::ostream& out) {
   out << csv_line({"name", "kind", "executions", "predicted_s", "measured_s", "predicted_wait_s",
                    "measured_wait_s", "contribution"});
   const auto row = [&out](const studies::ComparisonRow& r) {
@@ -140,15 +127,15 @@ void print_csv(const studies::Comparison& c, bool by_name, std::ostream& out) {
          fmt::format("{:.9g}", r.measured.base()), fmt::format("{:.9g}", r.predicted_wait.base()),
          fmt::format("{:.9g}", r.measured_wait.base()), fmt::format("{:.6g}", r.contribution)});
   };
-  for (const studies::ComparisonRow& r : by_name ? c.by_name : c.by_kind) {
+  for (const studies::ComparisonRow& r : by_name ? by.by_name : by.by_kind) {
     row(r);
   }
   studies::ComparisonRow step;
   step.name = "step";
   step.executions = 1;
-  step.predicted = c.predicted;
+  step.predicted = *c.predicted;
   step.measured = c.measured;
-  step.contribution = c.error;
+  step.contribution = by.error;
   row(step);
 }
 
@@ -168,25 +155,7 @@ void check_ranks(const traces::Recording& recording, const Job& job, const std::
   }
 }
 
-/// A capture of another program: of the job named after it, or of a system alone.
-int compare_capture(const CompareCommand& options, const Context& context) {
-  Job job;
-  if (!options.job.job.empty()) {
-    job = job_of(options, {}, context);
-  } else if (!options.system.empty()) {
-    job.system = config::load_system(options.system, {context.library});
-  } else {
-    throw InputError(options.trace,
-                     "was not recorded by `stepcast run`: name the job it ran after it, or the "
-                     "system it ran on (--system)");
-  }
-  const traces::Recording recording = open_recording(options.trace);
-  if (!options.job.job.empty()) {
-    check_ranks(recording, job, options.trace);
-  }
-  const traces::MeasuredRun run = traces::measured_run(recording);
-  const studies::RecordedComparison c =
-      studies::compare_recorded(run, job, !options.job.job.empty());
+DataTable kinds_table(const studies::Comparison::ByShape& by) {
   DataTable kinds("kinds", "kernels and collectives, per step and rank",
                   {{"kind", "op kind", true},
                    {"distinct"},
@@ -199,71 +168,103 @@ int compare_capture(const CompareCommand& options, const Context& context) {
                    {"p90_error", "p90"},
                    {"in_range", "in range"},
                    {"job_s", "of the job"}});
-  for (const studies::RecordedKind& k : c.kinds) {
+  for (const studies::ComparedKind& k : by.kinds) {
     kinds.row({cell(k.kind), cell(k.distinct), cell(k.calls), cell(k.predicted), cell(k.measured),
                k.measured > Seconds{} ? of_sum(k.predicted / k.measured - 1) : empty_cell(),
                share(k.median), share(k.mean), share(k.p90), share(k.in_range),
                k.job ? cell(*k.job) : empty_cell()});
   }
+  return kinds;
+}
+
+DataTable unexplained_table(const studies::Comparison::ByShape& by) {
   DataTable unexplained(
       "unexplained", "device work without a shape",
       {{"reason", "", true}, {"name", "", true}, {"count"}, {"share", "share of time"}});
-  for (const studies::Unexplained& u : c.unexplained) {
+  for (const studies::Unexplained& u : by.unexplained) {
     unexplained.row(
-        {cell(u.reason), short_name(u.name), cell(u.count), share(u.seconds / c.seconds)});
+        {cell(u.reason), short_name(u.name), cell(u.count), share(u.seconds / by.seconds)});
   }
   unexplained.limit(10);
-  if (options.job.format == OutputFormat::kJson) {
-    nlohmann::ordered_json j = {{"stepcast", provenance_json()},
-                                {"system", c.system},
-                                {"workload", c.workload},
-                                {"ranks", c.ranks},
-                                {"steps", c.steps},
-                                {"measured_step_s", c.measured_step.base()},
-                                {"wait_s", c.wait.base()},
-                                {"kinds", kinds.json()},
-                                {"unexplained", unexplained.json()},
-                                {"warnings", c.warnings}};
-    if (c.predicted_step) {
-      j["predicted_step_s"] = c.predicted_step->base();
+  return unexplained;
+}
+
+void print_text(const studies::Comparison& c, const studies::Comparison::ByShape& by,
+                std::ostream& out) {
+  out << fmt::format("{} ranks, {} steps of {} (median); models of {}\n", c.ranks, c.steps,
+                     human(c.measured), c.system);
+  if (c.predicted) {
+    out << fmt::format("the job's step is predicted at {} ({})\n", human(*c.predicted),
+                       percent_signed(*c.predicted / c.measured - 1));
+  }
+  out << '\n';
+  kinds_table(by).print_text(out);
+  out << fmt::format("\nwaits in collectives: {} per step and rank\n\n", human(by.wait));
+  unexplained_table(by).print_text(out);
+  for (const std::string& w : c.warnings) {
+    out << fmt::format("warning: {}\n", w);
+  }
+}
+
+void print_json(const studies::Comparison& c, std::ostream& out) {
+  nlohmann::ordered_json j = {{"stepcast", provenance_json()}, {"workload", c.workload},
+                              {"system", c.system},            {"ranks", c.ranks},
+                              {"steps", c.steps},              {"measured_step_s", c.measured.base()},
+                              {"dropped_records", c.dropped_records}, {"warnings", c.warnings}};
+  if (c.predicted) {
+    j["predicted_step_s"] = c.predicted->base();
+  }
+  if (c.by_op) {
+    const studies::Comparison::ByOp& by = *c.by_op;
+    j["rank"] = by.rank;
+    j["error"] = by.error;
+    j["spread"] = by.spread;
+    if (by.pace) {
+      j["pace"] = {{"cores", by.pace->core},
+                   {"exchange", by.pace->exchange},
+                   {"step_s", (*c.predicted * by.pace->of_step()).base()}};
     }
-    std::cout << j.dump(2) << '\n';
-  } else if (options.job.format == OutputFormat::kCsv) {
-    kinds.print_csv(std::cout);
-  } else {
-    std::cout << fmt::format("{} ranks, {} steps of {} (median); models of {}\n", c.ranks, c.steps,
-                             human(c.measured_step), c.system);
-    if (c.predicted_step) {
-      std::cout << fmt::format("the job's step is predicted at {} ({})\n", human(*c.predicted_step),
-                               percent_signed(*c.predicted_step / c.measured_step - 1));
-    }
-    std::cout << '\n';
-    kinds.print_text(std::cout);
-    std::cout << fmt::format("\nwaits in collectives: {} per step and rank\n\n", human(c.wait));
-    unexplained.print_text(std::cout);
-    for (const std::string& w : c.warnings) {
-      std::cout << fmt::format("warning: {}\n", w);
+    j["by_kind"] = rows_json(by.by_kind);
+    j["by_name"] = rows_json(by.by_name);
+    j["traffic"] = nlohmann::ordered_json::array();
+    for (const studies::ComparedTraffic& t : by.traffic) {
+      j["traffic"].push_back(
+          {{"kind", t.kind}, {"predicted_bytes", t.predicted}, {"counted_bytes", t.counted}});
     }
   }
-  return 0;
+  if (c.by_shape) {
+    j["wait_s"] = c.by_shape->wait.base();
+    j["kinds"] = kinds_table(*c.by_shape).json();
+    j["unexplained"] = unexplained_table(*c.by_shape).json();
+  }
+  out << j.dump(2) << '\n';
 }
 
 int compare(const CompareCommand& options, const Context& context) {
-  if (!traces::is_native(options.trace)) {
-    return compare_capture(options, context);
+  const traces::Recording recording = open_recording(options.trace, context);
+  const Job job = job_of(options, recording, context);
+  const bool given = !options.job.job.empty();
+  if (given && recording.own == nullptr) {
+    check_ranks(recording, job, options.trace);
   }
-  const traces::Trace trace = traces::read_native(options.trace);
-  const studies::Comparison c = studies::compare(trace, job_of(options, trace, context));
-  switch (options.job.format) {
-    case OutputFormat::kText:
-      print_text(c, options.by_name, std::cout);
-      break;
-    case OutputFormat::kJson:
-      print_json(c, std::cout);
-      break;
-    case OutputFormat::kCsv:
-      print_csv(c, options.by_name, std::cout);
-      break;
+  // What ran is predicted as it ran, another job as it would.
+  std::optional<ExecutionGraph> predicted;
+  if (given || (recording.own != nullptr &&
+                (!options.system.empty() || !options.job.overrides.empty()))) {
+    predicted = workloads::build_graph(job);
+  }
+  const studies::Comparison c = studies::compare(traces::measured_run(recording), job,
+                                                 predicted ? &*predicted : nullptr);
+  const bool csv = options.job.format == OutputFormat::kCsv;
+  if (options.job.format == OutputFormat::kJson) {
+    print_json(c, std::cout);
+  } else if (c.by_op) {
+    csv ? print_csv(c, *c.by_op, options.by_name, std::cout)
+        : print_text(c, *c.by_op, options.by_name, std::cout);
+  } else if (csv) {
+    kinds_table(*c.by_shape).print_csv(std::cout);
+  } else {
+    print_text(c, *c.by_shape, std::cout);
   }
   return 0;
 }

@@ -1,5 +1,6 @@
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -12,19 +13,14 @@
 #include "core/temporary_folder.h"
 #include "core/whole_file.h"
 #include "interop/import.h"
-#include "traces/chakra/chakra_writer.h"
-#include "traces/kineto/kineto_writer.h"
-#include "traces/native/native_trace.h"
-#include "traces/native/recording_files.h"
-#include "traces/open_trace.h"
-#include "traces/perfetto/perfetto_writer.h"
+#include "studies/traces/open_recording.h"
+#include "traces/events/open_native.h"
+#include "traces/formats.h"
 
 namespace stepcast::cli {
 namespace {
 
-using traces::Losses;
 using traces::Oddity;
-using traces::Recording;
 
 struct ConvertOptions {
   std::string input, output, to, steps;
@@ -32,66 +28,15 @@ struct ConvertOptions {
   bool quiet = false;  ///< the output is not the user's own file
 };
 
-template <typename Record>
-void keep_steps(std::vector<Record>& records, StepRange range) {
-  std::erase_if(records,
-                [range](const Record& r) { return r.step < range.first || r.step >= range.last; });
+const traces::TraceFormat& format_named(const std::string& name) {
+  const auto formats = traces::formats();
+  return *std::find_if(formats.begin(), formats.end(),
+                       [&name](const traces::TraceFormat& f) { return f.name == name; });
 }
 
-/// A trace of our own runtime stays one: with its graph, and waits told from transfers.
-void convert_own(const ConvertOptions& options) {
-  traces::Trace trace = traces::read_native(options.input);
-  const StepRange range =
-      options.steps.empty() ? StepRange{0, INT32_MAX} : step_range(options.steps);
-  std::uint64_t dropped = 0;
-  for (traces::RankTrace& rank : trace.ranks) {
-    keep_steps(rank.ops, range);
-    keep_steps(rank.host, range);
-    keep_steps(rank.steps, range);
-    dropped += rank.dropped;
-    if (rank.ops.empty()) {
-      throw InputError("--steps",
-                       fmt::format("'{}' keeps nothing of rank {}", options.steps, rank.rank));
-    }
-  }
-  if (options.to == "native") {
-    traces::begin_trace(options.output);
-    for (const traces::RankTrace& rank : trace.ranks) {
-      traces::write_rank(options.output, rank);
-    }
-    traces::write_manifest(options.output, trace, static_cast<int>(trace.ranks.size()));
-  } else {
-    std::vector<OpSpan> ops;
-    std::vector<HostSpan> host;
-    for (const traces::RankTrace& rank : trace.ranks) {
-      ops.insert(ops.end(), rank.ops.begin(), rank.ops.end());
-      host.insert(host.end(), rank.host.begin(), rank.host.end());
-    }
-    traces::write_perfetto(options.output, trace.graph, ops, host, trace.producer);
-  }
-  if (dropped > 0) {
-    fmt::print(stderr,
-               "stepcast: {}: the recorder dropped {} records; they are missing from {} too\n",
-               options.input, dropped, options.output);
-  }
-}
-
-Losses write(const ConvertOptions& options, const Recording& recording) {
-  if (options.to == "native") {
-    traces::write_recording(options.output, recording);
-    return {};
-  }
-  if (options.to == "kineto") {
-    return traces::write_kineto(options.output, recording);
-  }
-  if (options.to == "chakra") {
-    return traces::write_chakra(options.output, recording);
-  }
-  return traces::write_timeline(options.output, recording);
-}
-
-void convert_recording(const ConvertOptions& options) {
-  Recording recording = traces::open_trace(options.input);
+void convert_recording(const ConvertOptions& options, const Context& context) {
+  const traces::TraceFormat& format = format_named(options.to);
+  traces::Recording recording = studies::open_recording(options.input, {context.library});
   const traces::Oddities oddities = recording.all_oddities();
   for (std::size_t k = 0; k < static_cast<std::size_t>(Oddity::kCount); ++k) {
     const auto kind = static_cast<Oddity>(k);
@@ -100,6 +45,9 @@ void convert_recording(const ConvertOptions& options) {
                  name_of(kind), meaning_of(kind), oddities[kind].example);
     }
   }
+  if (!format.keeps_own || options.anonymize) {
+    recording = traces::events_of(std::move(recording));
+  }
   if (!options.steps.empty()) {
     const auto [first, last] = step_range(options.steps);
     traces::cut_steps(recording, first, last);
@@ -107,7 +55,7 @@ void convert_recording(const ConvertOptions& options) {
   if (options.anonymize) {
     traces::anonymize(recording);
   }
-  for (const traces::Loss& loss : write(options, recording)) {
+  for (const traces::Loss& loss : format.write(options.output, recording)) {
     fmt::print(stderr, "stepcast: {}: {} cannot hold and leaves out: {} {}\n", options.output,
                options.to, loss.count, loss.what);
   }
@@ -146,7 +94,7 @@ void check_output(const ConvertOptions& options) {
   if (std::filesystem::equivalent(options.input, options.output, error)) {
     throw InputError(options.output, "is the trace that is converted; write to another place");
   }
-  if (options.to == "perfetto") {
+  if (format_named(options.to).one_file) {
     expect_writable(options.output);
   } else {
     expect_writable_folder(options.output);  // one file where there is one rank
@@ -154,12 +102,12 @@ void check_output(const ConvertOptions& options) {
 }
 
 /// A file that is made elsewhere first and then goes to standard output whole.
-int convert_to_standard_output(ConvertOptions options);
+int convert_to_standard_output(ConvertOptions options, const Context& context);
 
-int convert(ConvertOptions options) {
+int convert(ConvertOptions options, const Context& context) {
   options.input = trace_file(options.input);
   if (options.output == "-") {
-    return convert_to_standard_output(std::move(options));
+    return convert_to_standard_output(std::move(options), context);
   }
   if (convert_description(options)) {
     return 0;
@@ -168,24 +116,19 @@ int convert(ConvertOptions options) {
     options.to = "perfetto";
   }
   check_output(options);
-  const bool keeps_graph = options.to == "native" || options.to == "perfetto";
-  if (traces::is_native(options.input) && keeps_graph && !options.anonymize) {
-    convert_own(options);
-  } else {
-    convert_recording(options);
-  }
+  convert_recording(options, context);
   if (!options.quiet) {
     tell_written(options.output);
   }
   return 0;
 }
 
-int convert_to_standard_output(ConvertOptions options) {
+int convert_to_standard_output(ConvertOptions options, const Context& context) {
   const TemporaryFolder folder("stepcast");
   const std::filesystem::path file = folder.path() / "trace";
   options.output = file.string();
   options.quiet = true;
-  convert(options);
+  convert(options, context);
   if (std::filesystem::is_directory(file)) {
     throw InputError("-", "the result is a folder of several files; name one");
   }
@@ -193,12 +136,15 @@ int convert_to_standard_output(ConvertOptions options) {
   return 0;
 }
 
-std::string format_list() {
-  std::string list;
-  for (const traces::FormatName& f : traces::readable_formats()) {
-    list += fmt::format("{}{}", list.empty() ? "" : ", ", f.name);
+/// The formats that can be read, or written.
+std::vector<std::string> names_of_formats(bool written) {
+  std::vector<std::string> names;
+  for (const traces::TraceFormat& f : traces::formats()) {
+    if (written ? f.write != nullptr : f.read_rank != nullptr || f.read_folder != nullptr) {
+      names.emplace_back(f.name);
+    }
   }
-  return list;
+  return names;
 }
 
 }  // namespace
@@ -211,18 +157,21 @@ void add_convert(CLI::App& app, Context& context) {
                          "Hugging Face model or arguments of Megatron-LM to a workload or job");
   command
       ->add_option("input", options->input,
-                   "File, folder of ranks, archive, or - for standard input (" + format_list() + ")")
+                   fmt::format("File, folder of ranks, archive, or - for standard input ({})",
+                               fmt::join(names_of_formats(false), ", ")))
       ->required();
   command
       ->add_option("output", options->output,
                    "Folder (native; kineto and chakra of several ranks), file, or - for standard "
                    "output; .gz compresses")
       ->required();
-  command->add_option("--to", options->to, "native, kineto, chakra or perfetto (default)")
-      ->check(CLI::IsMember({"native", "perfetto", "kineto", "chakra"}));
+  command
+      ->add_option("--to", options->to,
+                   fmt::format("{} (default: perfetto)", fmt::join(names_of_formats(true), ", ")))
+      ->check(CLI::IsMember(names_of_formats(true)));
   command->add_option("--steps", options->steps, "Keep steps A:B");
   command->add_flag("--anonymize", options->anonymize, "Remove names and shapes that identify");
-  command->callback([options, &context] { context.exit_code = convert(*options); });
+  command->callback([options, &context] { context.exit_code = convert(*options, context); });
 }
 
 }  // namespace stepcast::cli

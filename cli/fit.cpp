@@ -15,7 +15,7 @@
 #include "core/error.h"
 #include "models/kernels/transfer.h"
 #include "studies/fit/fit_traces.h"
-#include "traces/native/native_trace.h"
+#include "traces/formats.h"
 
 namespace stepcast::cli {
 namespace {
@@ -42,7 +42,7 @@ bool is_table(const fs::path& p) {
 /// A folder with a CSV file anywhere below it holds measurements; any other folder, or a file that
 /// is no CSV, is a captured trace.
 bool is_data(const fs::path& path) {
-  if (traces::is_native(path)) {
+  if (traces::is_run_folder(path)) {
     return false;  // although its ranks are CSV files too
   }
   std::error_code error;

@@ -15,7 +15,7 @@
 namespace stepcast::cli {
 namespace {
 
-int update(const GuardCommand& options, const std::vector<studies::RunSamples>& samples,
+int update(const GuardCommand& options, const std::vector<studies::GuardSamples>& samples,
            OutputFormat format) {
   const std::string version(kVersionText);
   const Baseline baseline = studies::make_baseline(samples, version);
@@ -74,7 +74,7 @@ void add_guard_options(CLI::App& command, GuardCommand& options) {
 
 int guard(const GuardCommand& options, const std::vector<std::string>& names,
           const std::vector<traces::MeasuredRun>& runs, OutputFormat format) {
-  std::vector<studies::RunSamples> samples;
+  std::vector<studies::GuardSamples> samples;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     samples.push_back(studies::samples_of(runs[i]));
   }

@@ -179,7 +179,7 @@ void print_summary(const traces::Recording& recording, const std::string& out) {
   if (work == 0) {
     return;
   }
-  for (const DataTable& table : captured_tables(recording, out, 0, {})) {
+  for (const DataTable& table : run_tables(recording, out, 0, {})) {
     table.print_text(std::cout);
     std::cout << '\n';
   }

@@ -7,38 +7,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <string_view>
 #include <vector>
 
 #include "core/error.h"
-#include "traces/graph/measured_recording.h"
-#include "traces/native/native_trace.h"
-#include "traces/open_trace.h"
+#include "studies/traces/open_recording.h"
+#include "traces/formats.h"
 
 namespace stepcast::cli {
 
 bool is_recording(const std::string& path) {
-  if (path.empty() || path == "-") {
-    return false;
-  }
-  if (!std::filesystem::is_regular_file(path)) {
-    return std::filesystem::is_directory(path);
-  }
-  std::string head(1 << 20U, '\0');
-  std::ifstream file(path, std::ios::binary);
-  file.read(head.data(), static_cast<std::streamsize>(head.size()));
-  head.resize(static_cast<std::size_t>(file.gcount()));
-  if (head.find('\0') != std::string::npos || head.starts_with("\x1f\x8b")) {
-    return true;
-  }
-  const std::size_t first = head.find_first_not_of(" \t\r\n");
-  if (first == std::string::npos || (head[first] != '{' && head[first] != '[')) {
-    return false;
-  }
-  return head[first] == '[' || head.find("\"traceEvents\"") != std::string::npos ||
-         head.find("\"nodes\"") != std::string::npos;
+  return !path.empty() && path != "-" && traces::is_trace(path);
 }
 
 std::string trace_file(const std::string& path) {
@@ -72,8 +51,8 @@ std::string trace_file(const std::string& path) {
   return fmt::format("/proc/self/fd/{}", file);
 }
 
-traces::Recording open_recording(const std::string& path) {
-  traces::Recording recording = traces::open_trace(trace_file(path));
+traces::Recording open_recording(const std::string& path, const Context& context) {
+  traces::Recording recording = studies::open_recording(trace_file(path), {context.library});
   const traces::Oddities oddities = recording.all_oddities();
   const traces::Oddities::Entry& missing = oddities[traces::Oddity::kMissingRank];
   if (missing.count > 0) {
@@ -84,15 +63,9 @@ traces::Recording open_recording(const std::string& path) {
   return recording;
 }
 
-traces::MeasuredRun read_run(const std::string& given, const std::string& mark) {
-  const std::string path = trace_file(given);
-  if (!traces::is_native(path)) {
-    return traces::measured_run(open_recording(path), mark);
-  }
-  if (!mark.empty()) {
-    throw InputError("--mark", path + " is a trace of our own, whose steps are marked");
-  }
-  return traces::measured_run(traces::read_native(path));
+traces::MeasuredRun read_run(const std::string& path, const Context& context,
+                             const std::string& mark) {
+  return traces::measured_run(open_recording(path, context), mark);
 }
 
 }  // namespace stepcast::cli

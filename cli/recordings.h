@@ -1,22 +1,23 @@
 #pragma once
 #include <string>
 
+#include "cli/command.h"
 #include "traces/events/recording.h"
 #include "traces/measured_step.h"
 
 namespace stepcast::cli {
 
-/// Does the path hold a recorded run, ours or others', rather than a job? Told by content: a
-/// folder, a compressed or binary file, JSON that lists events or nodes.
+/// Does the path hold a recorded run, ours or others', rather than a job?
 bool is_recording(const std::string& path);
 /// A trace on standard input, "-", as a file that can be read more than once; any other path as it
 /// is. The file has no name and is gone when the program ends.
 std::string trace_file(const std::string& path);
 /// A recording of any format; ranks that it names and that were not given are told on the error
 /// stream, because whatever is said of it is said of the others only.
-traces::Recording open_recording(const std::string& path);
-/// The recorded run as replay, show and explain read it, whatever its format.
-/// A mark names the ranges that are steps; our own traces have their own.
-traces::MeasuredRun read_run(const std::string& path, const std::string& mark = {});
+traces::Recording open_recording(const std::string& path, const Context& context);
+/// The recorded run as replay, show, compare and explain read it, whatever its format. A mark names
+/// the ranges that are steps; our own traces have their own.
+traces::MeasuredRun read_run(const std::string& path, const Context& context,
+                             const std::string& mark = {});
 
 }  // namespace stepcast::cli

@@ -13,9 +13,6 @@
 #include "cli/print/report.h"
 #include "cli/recordings.h"
 #include "core/error.h"
-#include "traces/graph/measured_recording.h"
-#include "traces/native/native_trace.h"
-#include "traces/open_trace.h"
 
 namespace stepcast::cli {
 namespace {
@@ -211,7 +208,7 @@ int replay(const ReplayCommand& options, const Context& context) {
   if (options.guard.asked()) {
     std::vector<traces::MeasuredRun> runs;
     for (const std::string& path : options.traces) {
-      runs.push_back(read_run(path, options.mark));
+      runs.push_back(read_run(path, context, options.mark));
     }
     return guard(options.guard, options.traces, runs, options.format);
   }
@@ -236,7 +233,7 @@ int replay(const ReplayCommand& options, const Context& context) {
   std::vector<std::pair<std::string, studies::Replay>> all;
   for (const std::string& path : options.traces) {
     all.emplace_back(path,
-                     told_as("--ranks", [&] { return studies::replay(read_run(path, options.mark), study); }));
+                     told_as("--ranks", [&] { return studies::replay(read_run(path, context, options.mark), study); }));
   }
   Report report(options.format);
   for (std::size_t i = 0; i < all.size(); ++i) {

@@ -14,8 +14,8 @@
 #include "core/error.h"
 #include "interop/import.h"
 #include "studies/traces/show_measured.h"
-#include "traces/native/native_trace.h"
-#include "traces/open_trace.h"
+#include "traces/events/open_native.h"
+#include "traces/perfetto/perfetto_writer.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::cli {
@@ -43,7 +43,7 @@ void append(Tables& all, Tables more) {
   std::move(more.begin(), more.end(), std::back_inserter(all));
 }
 
-/// The sections asked for. A recorded graph has no tensors: its memory is that of its job's graph.
+/// The sections asked for.
 Tables sections(const ShowCommand& options, const Job* job, const ExecutionGraph& graph,
                 const std::string& what) {
   check_rank(options, graph);
@@ -68,46 +68,43 @@ Tables sections(const ShowCommand& options, const Job* job, const ExecutionGraph
   return tables;
 }
 
-Tables show_trace(const ShowCommand& options, const Context& context) {
-  if (!options.job.overrides.empty()) {
-    throw InputError("--set", "a recorded trace cannot be changed; give its job instead");
-  }
-  const traces::Trace trace = traces::read_native(options.job.job);
-  if (!options.sections()) {
-    const studies::RecordedStep step = studies::recorded_step(trace, options.skip);
-    for (const std::string& w : step.warnings) {
-      fmt::print(stderr, "stepcast: {}: {}\n", options.job.job, w);
-    }
-    return recorded_tables(step);
-  }
-  std::optional<Job> job;
-  if (!trace.job.empty()) {
-    job = config::load_job(config::text_source(trace.job, options.job.job + "/trace.json: job"), {},
-                           {context.library});
-  }
-  // The job's graph knows exchanges and tensors that the trace leaves out; it has the same ops.
-  return job ? sections(options, &*job, workloads::build_graph(*job), options.job.job)
-             : sections(options, nullptr, trace.graph, options.job.job);
-}
-
-/// A capture of any program, or what other profilers recorded.
-Tables show_recording(const ShowCommand& options) {
-  if (!options.job.overrides.empty()) {
-    throw InputError("--set", "a recorded trace cannot be changed; give its job instead");
-  }
-  if (options.sections()) {
+/// The graph of a run of our own runtime, whose job may not be known.
+Tables sections_of(const ShowCommand& options, const traces::Recording& recording,
+                   const Context& context) {
+  if (recording.own == nullptr) {
     throw InputError(options.job.job,
                      "is a recording of another program: nothing is known of its shapes; show it "
                      "without --graph, --flops, --bytes and --memory");
   }
-  const traces::Recording recording = open_recording(options.job.job);
+  const traces::Trace& run = *recording.own;
+  std::optional<Job> job;
+  if (!run.job.empty()) {
+    job = config::load_job(config::text_source(run.job, options.job.job + "/trace.json: job"), {},
+                           {context.library});
+  }
+  if (job && !run.lacks.empty()) {
+    throw InputError(options.job.job, run.lacks);
+  }
+  return sections(options, job ? &*job : nullptr, run.graph, options.job.job);
+}
+
+/// A recorded run, ours or of any program.
+Tables show_recorded(const ShowCommand& options, const Context& context) {
+  if (!options.job.overrides.empty()) {
+    throw InputError("--set", "a recorded trace cannot be changed; give its job instead");
+  }
+  traces::Recording recording = open_recording(options.job.job, context);
+  if (options.sections()) {
+    return sections_of(options, recording, context);
+  }
   if (!recording.ranks.empty() && recording.ranks.front().timing != traces::Timing::kTimeline) {
     return execution_graph_tables(recording);
   }
   if (!options.by.empty()) {
-    return {device_time_table(recording, options.by, options.mark, options.rank)};
+    return {device_time_table(traces::events_of(std::move(recording)), options.by, options.mark,
+                              options.rank)};
   }
-  return captured_tables(recording, options.job.job, options.skip, options.mark);
+  return run_tables(recording, options.job.job, options.skip, options.mark);
 }
 
 Tables show_job(const ShowCommand& options, const Context& context) {
@@ -117,12 +114,11 @@ Tables show_job(const ShowCommand& options, const Context& context) {
                             : summary_tables(job, graph);
 }
 
-void write_timeline(const ShowCommand& options, bool recorded) {
+void write_timeline(const ShowCommand& options, bool recorded, const Context& context) {
   if (!recorded) {
     throw InputError("--timeline", "a job has no recorded step; use predict --timeline");
   }
-  const studies::AnnotatedStep step =
-      studies::annotated_step(read_run(options.job.job, options.mark));
+  const studies::AnnotatedStep step = studies::annotated_step(read_run(options.job.job, context, options.mark));
   traces::write_perfetto(options.timeline, *step.graph, step.spans, {}, "stepcast show",
                          step.annotations);
   tell_written(options.timeline);
@@ -191,13 +187,10 @@ void add_show(CLI::App& app, Context& context) {
       }
     }
     const bool recorded = is_recording(options->job.job);
-    const bool ours = recorded && traces::is_native(options->job.job);
     if (!options->timeline.empty()) {
-      write_timeline(*options, recorded);
+      write_timeline(*options, recorded, context);
     }
-    print(ours       ? show_trace(*options, context)
-          : recorded ? show_recording(*options)
-                     : show_job(*options, context));
+    print(recorded ? show_recorded(*options, context) : show_job(*options, context));
   });
 }
 

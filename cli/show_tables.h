@@ -6,7 +6,7 @@
 #include "cli/data_table.h"
 #include "core/job/job.h"
 #include "core/graph/program.h"
-#include "studies/traces/show_trace.h"
+#include "studies/traces/recorded_step.h"
 #include "traces/events/recording.h"
 
 namespace stepcast::cli {
@@ -23,9 +23,10 @@ Tables flops_tables(const Job* job, const ExecutionGraph& graph);
 Tables bytes_tables(const Job* job, const ExecutionGraph& graph);
 Tables memory_tables(const Job& job, const ExecutionGraph& graph, std::optional<std::int32_t> rank);
 Tables recorded_tables(const studies::RecordedStep& step);
-/// Of a capture of any program; warnings go to stderr. `name` stands for the trace there.
-Tables captured_tables(const traces::Recording& recording, const std::string& name,
-                       std::int32_t skip, const std::string& mark);
+/// Of a recorded run, ours or of any program; warnings go to stderr. `name` stands for the trace
+/// there.
+Tables run_tables(const traces::Recording& recording, const std::string& name, std::int32_t skip,
+                  const std::string& mark);
 
 /// What an execution graph without times holds: nodes, edges, operators and collectives.
 Tables execution_graph_tables(const traces::Recording& recording);

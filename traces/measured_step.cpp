@@ -52,12 +52,11 @@ std::int64_t covered(const std::vector<std::pair<std::int64_t, std::int64_t>>& i
   return sum;
 }
 
-void measure_host(MeasuredRank& rank, const Program& program, const std::vector<HostSpan>& host,
-                  std::int64_t origin) {
+void measure_host(MeasuredRank& rank, const Program& program) {
   std::vector<std::pair<std::int64_t, std::int64_t>> blocked;
-  for (const HostSpan& h : host) {
+  for (const HostSpan& h : rank.host) {
     if (h.kind == HostSpan::Kind::kQueueFull) {
-      blocked.emplace_back(ticks(h.begin) - origin, ticks(h.end) - origin);
+      blocked.emplace_back(ticks(h.begin), ticks(h.end));
     }
   }
   std::sort(blocked.begin(), blocked.end());
@@ -177,6 +176,10 @@ MeasuredRun measured_run(const Trace& trace) {
   run.job = trace.job;
   run.shares_core = trace.shares_core;
   run.collectives_hold_core = trace.collectives_hold_core;
+  run.lacks = trace.lacks;
+  run.op_clock = trace.op_clock;
+  run.op_clock_reason = trace.op_clock_reason;
+  run.core_probes = trace.core_probes;
   const auto graph = std::make_shared<const ExecutionGraph>(trace.graph);
   struct Parts {
     std::map<std::int32_t, std::vector<OpSpan>> spans;  // by rank
@@ -186,8 +189,13 @@ MeasuredRun measured_run(const Trace& trace) {
   std::map<std::int32_t, Parts> by_step;
   for (const RankTrace& rank : trace.ranks) {
     run.dropped += rank.dropped;
+    run.clocks.push_back({rank.dropped, rank.clock_offset, rank.clock_residual});
+    std::vector<OpSpan>* spans = nullptr;  // of the step that the span before was of
     for (const OpSpan& s : rank.ops) {
-      by_step[s.step].spans[rank.rank].push_back(s);
+      if (spans == nullptr || spans->back().step != s.step) {
+        spans = &by_step[s.step].spans[rank.rank];
+      }
+      spans->push_back(s);
     }
     for (const HostSpan& h : rank.host) {
       by_step[h.step].host[rank.rank].push_back(h);
@@ -226,7 +234,12 @@ MeasuredRun measured_run(const Trace& trace) {
         shift(s.issued), shift(s.begin), shift(s.ready), shift(s.end);
       }
       rank.spans = std::move(spans);
-      measure_host(rank, program, parts.host[number_of_rank], origin);
+      rank.host = std::move(parts.host[number_of_rank]);
+      for (HostSpan& h : rank.host) {
+        h.begin = SimTime{ticks(h.begin) - origin};
+        h.end = SimTime{ticks(h.end) - origin};
+      }
+      measure_host(rank, program);
       measure_device(rank, program, trace.shares_core && trace.collectives_hold_core);
       step.ranks.push_back(std::move(rank));
     }

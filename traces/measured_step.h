@@ -1,13 +1,16 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/graph/observer.h"
 #include "core/graph/program.h"
+#include "traces/events/recording.h"
 #include "traces/trace.h"
 
 namespace stepcast::traces {
@@ -35,6 +38,7 @@ struct MeasuredRank {
   std::int64_t begin = 0, end = 0;  ///< step marks
   std::int64_t stripped = 0;        ///< host time removed: full queues and synchronising calls
   std::vector<OpSpan> spans;        ///< in issue order; for scoring, never an input
+  std::vector<HostSpan> host;       ///< likewise; of our own runtime
   /// Captures: the op at which the host ends each step, and when it did. Ops up to it, and after
   /// the mark before, are the step's; the first `carried` stand for work launched before the first.
   struct StepEnd {
@@ -77,15 +81,40 @@ struct MeasuredRun {
   std::string marked_by;
   std::string job;                  ///< JSON text of the job, if the trace carries one
   std::string device;               ///< as the profiler calls it; empty where not said
+  /// Of a run of our own runtime: as Trace has them.
+  std::string lacks, op_clock, op_clock_reason;
+  std::vector<std::array<Seconds, 3>> core_probes;
+  struct RankClock {
+    std::uint64_t dropped = 0;
+    SimTime offset{};
+    Seconds residual;
+  };
+  std::vector<RankClock> clocks;    ///< by rank
+  /// The graph of the steps is the one that ran, not one that was told from events.
+  [[nodiscard]] bool of_our_own() const { return !clocks.empty(); }
   bool shares_core = false;         ///< host thread and compute of a rank took turns on one core
   bool collectives_hold_core = false;
   std::uint64_t dropped = 0;
   std::vector<std::string> warnings;
 };
 
-/// Of an aligned native trace. Host gaps are those between issues, minus full queues (reference:
-/// profiling-and-traces, rule R2). Steps that lack a rank or any record are left out, with a
-/// warning. Errors: InputError when no step remains.
+/// Of a captured trace of any program (traces/graph/step_graph.h says how a rank's step is
+/// rebuilt), steps are what traces/graph/step_marks.h finds; all of them together are the run's
+/// `chain`, what a replay runs.
+///
+/// Collectives meet across ranks by communicator and order. Clocks of ranks are aligned by the ends
+/// of symmetric collectives (all-reduce, all-gather, reduce-scatter, barrier), when a rank has at
+/// least ten of them; transfer is what is left of a collective after its last member came. Where
+/// the trace lacks some members of a communicator, or members disagree on what they ran, a
+/// collective is an op of its own rank, its wait included, and a warning says so.
+///
+/// Of a run of our own runtime, whose clocks are aligned: host gaps are those between issues, minus
+/// full queues (reference: profiling-and-traces, rule R2). Steps that lack a rank or any record are
+/// left out, with a warning.
+///
+/// Errors: InputError for execution graphs without times, when no step remains or has device work,
+/// and for a `mark` where steps are known without.
+MeasuredRun measured_run(const Recording& recording, std::string_view mark = {});
 MeasuredRun measured_run(const Trace& trace);
 
 }  // namespace stepcast::traces

@@ -1,7 +1,6 @@
 #include "traces/open_trace.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <charconv>
 #include <map>
@@ -9,81 +8,30 @@
 
 #include "core/error.h"
 #include "core/lower.h"
-#include "traces/chakra/chakra_reader.h"
-#include "traces/events/open_native.h"
+#include "traces/formats.h"
 #include "traces/input/archive.h"
-#include "traces/kineto/kineto_reader.h"
-#include "traces/native/native_trace.h"
-#include "traces/native/recording_files.h"
-#include "traces/pytorch_et/pytorch_et_reader.h"
 
 namespace stepcast::traces {
 namespace {
 
 namespace fs = std::filesystem;
 
-bool is_json(std::string_view head) {
-  const std::size_t first = head.find_first_not_of(" \t\r\n");
-  return first != std::string_view::npos && (head[first] == '{' || head[first] == '[');
-}
-bool has(std::string_view head, std::string_view key) {
-  return head.find(key) != std::string_view::npos;
-}
-
-/// A length, then a message that opens with a version ("0.0.4") or an attribute, or is empty.
-bool is_chakra(std::string_view head) {
-  const auto byte = [head](std::size_t i) {
-    return i < head.size() ? static_cast<unsigned char>(head[i]) : 0U;
-  };
-  std::size_t i = 0;
-  while (i < 4 && (byte(i) & 0x80U) != 0) {
-    ++i;
-  }
-  const std::size_t message = i == 0 ? byte(0) : SIZE_MAX;  // only short ones are told here
-  ++i;
-  if (message == 0) {
-    return byte(i + 1) == 0x08 || byte(i + 1) == 0x12;  // a length and the id or name of a node
-  }
-  if (byte(i + 1) + 2 > message) {
-    return false;
-  }
-  const unsigned first = byte(i + 2);
-  return byte(i) == 0x0a ? first >= '0' && first <= '9' : byte(i) == 0x12 && first == 0x0a;
-}
-
-struct Format {
-  FormatName name;
-  bool (*recognises)(std::string_view head);
-  RankRecording (*read)(Input& input, Names& names);
-};
-
-/// The one place that lists formats; the first that recognises a file's first bytes reads it.
-constexpr std::array<Format, 4> kFormats{{
-    {{"chakra", "Chakra execution trace (protobuf)"}, is_chakra, read_chakra},
-    {{"chakra-json", "Chakra nodes as JSON (workload_graph)"},
-     [](std::string_view head) { return is_json(head) && has(head, "\"workload_graph\""); },
-     read_chakra_json},
-    {{"pytorch-et", "PyTorch execution trace 1.0.1 to 1.1.1 (JSON)"},
-     [](std::string_view head) {
-       return is_json(head) && has(head, "\"schema\"") && !has(head, "\"traceEvents\"");
-     },
-     read_pytorch_et},
-    {{"kineto", "Kineto and other Chrome trace JSON"}, is_json, read_kineto},
-}};
-
-constexpr auto kNames = [] {
-  std::array<FormatName, kFormats.size() + 1> names{};
-  for (std::size_t i = 0; i < kFormats.size(); ++i) {
-    names[i] = kFormats[i].name;
-  }
-  names[kFormats.size()] = {"native", "our own folder: of a run, or of a recording"};
-  return names;
-}();
-
 struct Part {
   std::string_view format;
   RankRecording rank;
 };
+
+/// The format that is certain of a file, else the first that it may be of.
+const TraceFormat* format_of(std::string_view head) {
+  for (const auto asked : {&TraceFormat::is_file, &TraceFormat::may_be_file}) {
+    for (const TraceFormat& f : formats()) {
+      if (f.*asked != nullptr && (f.*asked)(head)) {
+        return &f;
+      }
+    }
+  }
+  return nullptr;
+}
 
 Part read_part(Input& input, Names& names) {
   constexpr std::size_t kHead = 4096;
@@ -91,14 +39,14 @@ Part read_part(Input& input, Names& names) {
   if (head.empty()) {
     input.fail(0, "the file is empty; expected a trace");
   }
-  for (const Format& f : kFormats) {
-    if (f.recognises(head)) {
-      return {f.name.name, f.read(input, names)};
-    }
+  if (const TraceFormat* format = format_of(head)) {
+    return {format->name, format->read_rank(input, names)};
   }
   std::string known;
-  for (const FormatName& f : kNames) {
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", f.name);
+  for (const TraceFormat& f : formats()) {
+    if (f.read_rank != nullptr || f.read_folder != nullptr) {
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", f.name);
+    }
   }
   input.fail(0, fmt::format("is in no format known here; expected one of {}", known));
 }
@@ -344,11 +292,10 @@ Recording open_trace(const fs::path& path) {
   expect_file_or_folder(path);
   Opener opener;
   if (fs::is_directory(path)) {
-    if (is_native(path)) {
-      return recording_of(read_native(path), path.string());
-    }
-    if (is_recording(path)) {
-      return read_recording(path);
+    for (const TraceFormat& f : formats()) {
+      if (f.is_folder != nullptr && f.is_folder(path)) {
+        return f.read_folder(path);
+      }
     }
     opener.add_folder(path);
   } else if (fs::exists(path)) {
@@ -373,7 +320,5 @@ Recording open_traces(std::span<const fs::path> paths) {
   }
   return std::move(opener).finish(false);
 }
-
-std::span<const FormatName> readable_formats() { return kNames; }
 
 }  // namespace stepcast::traces

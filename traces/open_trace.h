@@ -1,7 +1,6 @@
 #pragma once
 #include <filesystem>
 #include <span>
-#include <string_view>
 
 #include "traces/events/recording.h"
 
@@ -9,7 +8,7 @@ namespace stepcast::traces {
 
 /// Opens what others record: Kineto and other Chrome JSON (2021 on), PyTorch execution traces,
 /// Chakra protobuf, our native folders; plain, gzip or zstd. The format is told by content, never
-/// by name.
+/// by name (traces/formats.h lists them).
 ///
 /// `path` is a file (one rank), a folder whose files are the ranks of one run, a tar archive of
 /// such files, or a native trace. Of a folder all ranks must be there; to look at some of many
@@ -21,13 +20,5 @@ namespace stepcast::traces {
 Recording open_trace(const std::filesystem::path& path);
 /// The same for files of one run given one by one; missing ranks are counted, not refused.
 Recording open_traces(std::span<const std::filesystem::path> paths);
-
-/// The formats that can be opened, for lists and help: {"kineto", "Kineto / Chrome trace JSON"},
-/// ...
-struct FormatName {
-  std::string_view name;
-  std::string_view description;
-};
-std::span<const FormatName> readable_formats();
 
 }  // namespace stepcast::traces

@@ -30,8 +30,7 @@ struct RankTrace {
 };
 
 /// A recorded run: the graph that was executed and when each of its ops ran on each rank. The graph
-/// carries the op ids of the prediction, so that both are compared op by op; tensors and embedding
-/// tables are not part of it (the job rebuilds them).
+/// carries the op ids of the prediction, so that both are compared op by op.
 struct Trace {
   std::string job;       ///< the resolved job, JSON text; may be empty
   std::string producer;  ///< tool and version
@@ -54,6 +53,9 @@ struct Trace {
   /// Likewise which did what products do beside multiplying (core/graph/epilogue.h).
   std::string epilogues, epilogues_reason;
   ExecutionGraph graph;
+  /// Why the graph holds ops, segments and communicators alone: format 1 kept no more, and their
+  /// job has not built them again (studies/traces/open_recording.h). Empty: the graph is whole.
+  std::string lacks;
   std::vector<RankTrace> ranks;
 };
 

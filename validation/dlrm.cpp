@@ -97,9 +97,9 @@ std::string parts_of(const StepPrediction& p) {
 }
 
 /// Rows of one system differ only in what was measured: each job is predicted once.
-class Predictions {
+class PlanPredictions {
  public:
-  explicit Predictions(const config::Library& library) : library_(library) {}
+  explicit PlanPredictions(const config::Library& library) : library_(library) {}
   const Predicted& of(const DlrmStepTime& row) {
     const std::string key = fmt::format("{}|{}|{}|{}", row.benchmark, row.gpu, row.gpus, row.batch);
     if (const auto known = all_.find(key); known != all_.end()) {
@@ -351,7 +351,7 @@ ValidationSuite validate_dlrm(const std::vector<DlrmStepTime>& rows, const confi
   ValidationSuite suite;
   suite.name = "dlrm";
   const auto references = reference_rows(rows);
-  Predictions predictions(library);
+  PlanPredictions predictions(library);
   Rows scored;
   std::vector<std::string> refused(rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -4,8 +4,9 @@
 #include <set>
 
 #include "core/error.h"
-#include "traces/graph/measured_recording.h"
-#include "traces/native/native_trace.h"
+#include "traces/events/open_native.h"
+#include "traces/formats.h"
+#include "traces/measured_step.h"
 #include "traces/open_trace.h"
 
 namespace stepcast::studies {
@@ -51,9 +52,11 @@ std::optional<traces::Recording> as_ranks(const fs::path& folder,
   }
 }
 
-TraceSet set_of(const fs::path& path, const std::string& name, const traces::Recording& recording) {
+TraceSet set_of(const std::string& name, traces::Recording opened) {
   TraceSet set;
   set.name = name;
+  const std::shared_ptr<const traces::Trace> own = opened.own;
+  const traces::Recording recording = traces::events_of(std::move(opened));
   set.ranks = static_cast<std::int64_t>(recording.ranks.size());
   for (const traces::RankRecording& rank : recording.ranks) {
     const auto complete = rank.records.find("X");
@@ -72,8 +75,7 @@ TraceSet set_of(const fs::path& path, const std::string& name, const traces::Rec
     return set;
   }
   try {
-    set.replay = replay(traces::is_native(path) ? traces::measured_run(traces::read_native(path))
-                                                : traces::measured_run(recording));
+    set.replay = replay(own != nullptr ? traces::measured_run(*own) : traces::measured_run(recording));
     if (set.replay->host_bound) {
       set.skipped = "host-bound";
     }
@@ -88,7 +90,7 @@ void add_sets(const fs::path& path, const fs::path& root, std::vector<TraceSet>&
       path == root ? path.filename().string() : fs::relative(path, root).generic_string();
   const auto add_opened = [&] {
     try {
-      sets.push_back(set_of(path, name, traces::open_trace(path)));
+      sets.push_back(set_of(name, traces::open_trace(path)));
     } catch (const InputError& e) {
       TraceSet set;
       set.name = name;
@@ -97,7 +99,7 @@ void add_sets(const fs::path& path, const fs::path& root, std::vector<TraceSet>&
       sets.push_back(std::move(set));
     }
   };
-  if (!fs::is_directory(path) || traces::is_native(path) || fs::exists(path / "recording.json")) {
+  if (!fs::is_directory(path) || traces::is_run_folder(path)) {
     add_opened();
     return;
   }
@@ -109,8 +111,8 @@ void add_sets(const fs::path& path, const fs::path& root, std::vector<TraceSet>&
   }
   std::sort(files.begin(), files.end());
   std::sort(folders.begin(), folders.end());
-  if (const auto recording = as_ranks(path, files)) {
-    sets.push_back(set_of(path, name, *recording));
+  if (auto recording = as_ranks(path, files)) {
+    sets.push_back(set_of(name, std::move(*recording)));
   } else {
     for (const fs::path& f : files) {
       add_sets(f, root, sets);

@@ -292,7 +292,8 @@ Access Access::random_subset(std::int64_t rows) const {
   const double share = static_cast<double>(rows) / static_cast<double>(this->rows());
   return derived(
       {.rows = rows,
-       .curve = PopularityCurve(data_->curve.thinned(share), data_->curve.share() * share)});
+       .curve = PopularityCurve(data_->curve.thinned(share), data_->curve.share() * share),
+       .subset_of = data_});
 }
 
 std::pair<Access, double> Access::chosen(std::span<const std::int64_t> ranks, std::int64_t followed,

@@ -107,6 +107,7 @@ class Access {
 
  private:
   friend class AccessSampler;
+  friend struct StoredAccess;  ///< core/stored_access.h: a law as a file holds it
   struct Data;
   explicit Access(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
   [[nodiscard]] Access derived(Data data) const;

@@ -12,12 +12,10 @@
 #include "core/error.h"
 #include "models/collectives/collective_form.h"
 #include "models/kernels/kernel_form.h"
-#include "studies/traces/recorded_graph.h"
-#include "studies/traces/recorded_work.h"
+#include "studies/traces/open_recording.h"
+#include "studies/traces/shaped_work.h"
 #include "studies/fit/shadowed_models.h"
-#include "traces/graph/measured_recording.h"
-#include "traces/native/native_trace.h"
-#include "traces/open_trace.h"
+#include "traces/measured_step.h"
 
 namespace stepcast::studies {
 namespace {
@@ -77,19 +75,19 @@ struct Input {
 };
 
 Input read(const fs::path& folder, const FitTracesOptions& options) {
+  if (fs::is_directory(folder) && fs::is_empty(folder)) {
+    throw InputError(folder.string(),
+                     "holds no trace (it is empty); expected a folder that `stepcast run --trace` "
+                     "or `stepcast profile` wrote to its end, or Kineto files of all ranks");
+  }
   Input input{folder, {}, {}, {}, {}};
-  if (!traces::is_native(folder)) {
-    if (fs::is_directory(folder) && fs::is_empty(folder)) {
-      throw InputError(
-          folder.string(),
-          "holds no trace (it is empty); expected a folder that `stepcast run --trace` "
-          "or `stepcast profile` wrote to its end, or Kineto files of all ranks");
-    }
-    input.capture = traces::measured_run(traces::open_trace(folder), options.mark);
+  const traces::Recording recording = open_recording(folder, {options.library});
+  if (recording.own == nullptr) {
+    input.capture = traces::measured_run(recording, options.mark);
     input.hash = hash_of(files_of(folder, 0));
     return input;
   }
-  input.trace = traces::read_native(folder);
+  input.trace = *recording.own;
   input.hash = hash_of(files_of(folder, input.ranks()));
   if (!input.trace.job.empty()) {
     input.job = config::load_job(
@@ -296,7 +294,7 @@ FittedTrace add_capture(StepRows& rows, const Input& input, const System& system
                      .ranks = input.ranks(),
                      .steps = steps,
                      .used_steps = steps};
-  add_recorded(rows, *input.capture, fitted.workload, system);
+  add_shaped_work(rows, *input.capture, fitted.workload, system);
   return fitted;
 }
 
@@ -306,19 +304,17 @@ FittedTrace add_own(StepRows& rows, Input& input, const System& system) {
                      .hash = input.hash,
                      .ranks = input.ranks(),
                      .steps = static_cast<std::int64_t>(input.trace.ranks.front().steps.size())};
-  ExecutionGraph graph = input.trace.graph;
   Job job;
   if (input.job) {
     job = std::move(*input.job);
     fitted.workload = job.workload.name;
-    try {
-      graph = rebuilt_graph(input.trace, job);
-    } catch (const InputError& e) {
-      rows.unexplained.push_back({e.what(), fitted.workload, 1});
+    if (!input.trace.lacks.empty()) {
+      rows.unexplained.push_back({input.trace.lacks, fitted.workload, 1});
     }
   }
   job.workload.name = fitted.workload;
   job.system = system;
+  ExecutionGraph graph = input.trace.graph;
   fitted.used_steps = add_steps(rows, job, std::move(graph), std::move(input.trace));
   if (fitted.used_steps == 0) {
     throw InputError(input.folder.string(),

@@ -32,21 +32,21 @@ std::vector<double> part(const std::vector<double>& values, std::size_t first, s
           values.begin() + static_cast<std::ptrdiff_t>(end)};
 }
 
-RunSamples part(const RunSamples& run, std::size_t first, std::size_t end) {
-  RunSamples block{.ranks = run.ranks,
+GuardSamples part(const GuardSamples& run, std::size_t first, std::size_t end) {
+  GuardSamples block{.ranks = run.ranks,
                    .ops = {},
                    .step = part(run.step, first, end),
                    .host = part(run.host, first, end),
                    .exposed = part(run.exposed, first, end)};
-  for (const RunSamples::Op& op : run.ops) {
+  for (const GuardSamples::Op& op : run.ops) {
     block.ops.push_back({op.name, op.kind, op.phase, op.kernel, part(op.seconds, first, end),
                          part(op.launches, first, end), part(op.bytes, first, end)});
   }
   return block;
 }
 
-std::vector<RunSamples> blocks_of(const RunSamples& run) {
-  std::vector<RunSamples> blocks;
+std::vector<GuardSamples> blocks_of(const GuardSamples& run) {
+  std::vector<GuardSamples> blocks;
   for (std::size_t b = 0; b < kBlocks; ++b) {
     blocks.push_back(part(run, b * run.step.size() / kBlocks, (b + 1) * run.step.size() / kBlocks));
   }
@@ -61,10 +61,10 @@ void widen(BaselineRange& range, const std::vector<double>& values, bool fresh) 
 
 using Key = std::tuple<std::string, OpKind, Phase>;
 
-std::vector<BaselineOp> ops_of(std::span<const RunSamples> runs) {
+std::vector<BaselineOp> ops_of(std::span<const GuardSamples> runs) {
   std::map<Key, BaselineOp> ops;
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    for (const RunSamples::Op& op : runs[r].ops) {
+    for (const GuardSamples::Op& op : runs[r].ops) {
       BaselineOp& row = ops[{op.name, op.kind, op.phase}];
       const bool fresh = row.time.median.empty();
       if (fresh) {
@@ -98,12 +98,12 @@ double typical(const BaselineTimes& times) { return median_of(times.median); }
 
 }  // namespace
 
-Baseline make_baseline(std::span<const RunSamples> runs, std::string version,
+Baseline make_baseline(std::span<const GuardSamples> runs, std::string version,
                        const Baseline* like) {
   if (runs.empty() || runs.front().step.empty()) {
     throw InputError("baseline", "holds no step; record at least one");
   }
-  for (const RunSamples& run : runs) {
+  for (const GuardSamples& run : runs) {
     if (run.ranks != runs.front().ranks || run.step.empty()) {
       throw InputError("baseline",
                        fmt::format("run 1 has {} ranks, another has {} ranks and {} steps; a "
@@ -112,7 +112,7 @@ Baseline make_baseline(std::span<const RunSamples> runs, std::string version,
     }
   }
   if (like == nullptr && runs.size() == 1 && runs.front().step.size() >= kStepsToDivide) {
-    const std::vector<RunSamples> blocks = blocks_of(runs.front());
+    const std::vector<GuardSamples> blocks = blocks_of(runs.front());
     Baseline baseline = make_baseline(blocks, std::move(version));
     baseline.blocks = true;
     return baseline;
@@ -121,7 +121,7 @@ Baseline make_baseline(std::span<const RunSamples> runs, std::string version,
   b.version = std::move(version);
   b.ranks = runs.front().ranks;
   b.ops = ops_of(runs);
-  for (const RunSamples& run : runs) {
+  for (const GuardSamples& run : runs) {
     b.steps.push_back(static_cast<std::int64_t>(run.step.size()));
     add(b.step, run.step);
     add(b.host, run.host);
@@ -142,9 +142,9 @@ Baseline make_baseline(std::span<const RunSamples> runs, std::string version,
   std::stable_sort(b.ops.begin(), b.ops.end(), [](const BaselineOp& x, const BaselineOp& y) {
     return typical(x.time) > typical(y.time);
   });
-  for (const RunSamples& run : runs) {
+  for (const GuardSamples& run : runs) {
     std::vector<double> sum(run.step.size(), 0);
-    for (const RunSamples::Op& op : run.ops) {
+    for (const GuardSamples::Op& op : run.ops) {
       for (std::size_t s = 0; s < sum.size(); ++s) {
         sum[s] += small.at({op.name, op.kind, op.phase}) ? op.seconds[s] : 0;
       }

@@ -568,7 +568,7 @@ GuardResult guard(const Baseline& before, const Baseline& after, const GuardOpti
   return result;
 }
 
-GuardResult guard(const Baseline& before, std::span<const RunSamples> runs,
+GuardResult guard(const Baseline& before, std::span<const GuardSamples> runs,
                   std::span<const std::string> names, const std::string& version,
                   const GuardOptions& options) {
   STEPCAST_CHECK(names.size() == runs.size(), "{} names of {} runs", names.size(), runs.size());

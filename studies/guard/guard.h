@@ -12,7 +12,7 @@
 namespace stepcast::studies {
 
 /// What the steps of one run took and did; every list is by step.
-struct RunSamples {
+struct GuardSamples {
   struct Op {
     std::string name;
     OpKind kind = OpKind::kRecorded;
@@ -24,13 +24,13 @@ struct RunSamples {
   std::vector<Op> ops;
   std::vector<double> step, host, exposed;  ///< seconds
 };
-RunSamples samples_of(const traces::MeasuredRun& run);
+GuardSamples samples_of(const traces::MeasuredRun& run);
 
 /// Medians and their standard errors of runs of one program, which must agree on ranks. A single
 /// run stands for several: blocks of its steps. `like`: the baseline it will be held against, which
 /// decides the ops that are judged alone; else those of at least 1 % of the step are.
 /// Errors: InputError when the runs are of different programs or hold no step.
-Baseline make_baseline(std::span<const RunSamples> runs, std::string version,
+Baseline make_baseline(std::span<const GuardSamples> runs, std::string version,
                        const Baseline* like = nullptr);
 
 struct GuardOptions {
@@ -117,7 +117,7 @@ GuardResult guard(const Baseline& before, const Baseline& after, const GuardOpti
 /// itself: one run of another program among good ones is not as before. `names` is by run. Runs of
 /// another number of ranks differ in nothing else worth saying. Errors: InputError when the runs
 /// differ in ranks among themselves, or hold no step.
-GuardResult guard(const Baseline& before, std::span<const RunSamples> runs,
+GuardResult guard(const Baseline& before, std::span<const GuardSamples> runs,
                   std::span<const std::string> names, const std::string& version,
                   const GuardOptions& options = {});
 

@@ -60,35 +60,66 @@ class Probes {
   std::vector<ProbeTimes> before_;
 };
 
-void describe_recording(traces::Trace& trace, const runtime::RunOptions& options) {
-  if (options.executor) {  // times come from the device's own clock, recording costs it nothing
-    trace.shares_core = trace.collectives_hold_core = false;
+/// A run on this rank: what it recorded, and, on rank 0, what is known of all ranks' recordings.
+struct RankRun {
+  runtime::RunResult result;
+  traces::RankTrace own;
+  traces::Trace of_all;
+};
+
+void describe(traces::Trace& trace, const runtime::RunOptions& options, const OpClock& clock,
+              const runtime::RunResult& result) {
+  if (!options.executor) {
+    trace.collectives_hold_core = options.emulate == nullptr;
+    const profiler::RecordingCost cost = profiler::recording_cost();
+    trace.clock_cost = cost.clock;
+    trace.store_cost = cost.store;
     return;
   }
-  trace.collectives_hold_core = options.emulate == nullptr;
-  const profiler::RecordingCost cost = profiler::recording_cost();
-  trace.clock_cost = cost.clock;
-  trace.store_cost = cost.store;
+  // Times come from the device's own clock, recording costs it nothing.
+  trace.shares_core = trace.collectives_hold_core = false;
+  trace.op_clock = clock.cupti != nullptr ? "cupti" : "events";
+  trace.op_clock_reason = clock.reason;
+  trace.attention = result.attention.kernels;
+  trace.attention_reason = result.attention.reason;
+  trace.epilogues = result.epilogues.kernels;
+  trace.epilogues_reason = result.epilogues.reason;
+}
+
+RankRun record(const Job& job, const ExecutionGraph& graph, const runtime::RunOptions& options,
+               runtime::MpiSession& session, const OpClock& clock) {
+  const auto steps = static_cast<std::int32_t>(options.steps);
+  const Program& program = graph.program_of(session.rank());
+  RankRun run;
+  Probes probes(options, session);
+  if (clock.cupti != nullptr) {
+    profiler::DeviceRecorder recorder(session.rank(), session.size(), program, steps, *clock.cupti);
+    run.result = runtime::run_training(graph, job.system, options, session, &recorder);
+    run.of_all.core_probes = probes.around();
+    run.own = recorder.finish(run.result.epoch_ns);
+  } else {
+    profiler::HostRecorder recorder(session.rank(), program, steps);
+    run.result = runtime::run_training(graph, job.system, options, session, &recorder);
+    run.of_all.core_probes = probes.around();
+    run.own = recorder.finish();
+  }
+  if (session.rank() == 0) {
+    run.of_all.graph = graph;
+    describe(run.of_all, options, clock, run.result);
+  }
+  return run;
 }
 
 }  // namespace
 
 RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
                          const runtime::RunOptions& options, runtime::MpiSession& session) {
-  profiler::HostRecorder recorder(session.rank(), graph.program_of(session.rank()),
-                                  static_cast<std::int32_t>(options.steps));
-  RecordedRun run;
-  Probes probes(options, session);
-  run.result = runtime::run_training(graph, job.system, options, session, &recorder);
-  run.trace.core_probes = probes.around();
-  const traces::RankTrace own = recorder.finish();
-  auto ops = gather(own.ops, session);
-  auto host = gather(own.host, session);
-  auto steps = gather(own.steps, session);
-  const auto dropped = gather(std::vector<std::uint64_t>{own.dropped}, session);
+  RankRun run = record(job, graph, options, session, {});
+  auto ops = gather(run.own.ops, session);
+  auto host = gather(run.own.host, session);
+  auto steps = gather(run.own.steps, session);
+  const auto dropped = gather(std::vector<std::uint64_t>{run.own.dropped}, session);
   if (session.rank() == 0) {
-    run.trace.graph = graph;
-    describe_recording(run.trace, options);
     for (std::size_t r = 0; r < ops.size(); ++r) {
       traces::RankTrace rank;
       rank.rank = static_cast<std::int32_t>(r);
@@ -96,11 +127,11 @@ RecordedRun run_recorded(const Job& job, const ExecutionGraph& graph,
       rank.host = std::move(host[r]);
       rank.steps = std::move(steps[r]);
       rank.dropped = dropped[r].front();
-      run.trace.ranks.push_back(std::move(rank));
+      run.of_all.ranks.push_back(std::move(rank));
     }
-    traces::align_clocks(run.trace);
+    traces::align_clocks(run.of_all);
   }
-  return run;
+  return {std::move(run.result), std::move(run.of_all)};
 }
 
 void write_recorded(const std::filesystem::path& folder, const Job& job, traces::Trace trace) {
@@ -137,45 +168,19 @@ OpClock same_on_all_ranks(OpClock own, runtime::MpiSession& session) {
 runtime::RunResult run_traced(const Job& job, const ExecutionGraph& graph,
                               const runtime::RunOptions& options, runtime::MpiSession& session,
                               const TraceOptions& traced) {
-  const auto steps = static_cast<std::int32_t>(options.steps);
-  const Program& program = graph.program_of(session.rank());
-  runtime::RunResult result;
-  traces::RankTrace own;
-  Probes probes(options, session);
-  if (traced.clock.cupti != nullptr) {
-    profiler::DeviceRecorder recorder(session.rank(), session.size(), program, steps,
-                                      *traced.clock.cupti);
-    result = runtime::run_training(graph, job.system, options, session, &recorder);
-    own = recorder.finish(result.epoch_ns);
-  } else {
-    profiler::HostRecorder recorder(session.rank(), program, steps);
-    result = runtime::run_training(graph, job.system, options, session, &recorder);
-    own = recorder.finish();
-  }
+  RankRun run = record(job, graph, options, session, traced.clock);
   if (session.rank() == 0) {
     traces::begin_trace(traced.folder);
   }
   session.world().barrier();  // an older trace is gone before the first rank writes
-  traces::write_rank(traced.folder, own);
+  traces::write_rank(traced.folder, run.own);
   session.world().barrier();
-  traces::Trace trace;
-  trace.core_probes = probes.around();
   if (session.rank() == 0) {
-    trace.graph = graph;
-    trace.job = traced.job;
-    trace.producer = traced.producer;
-    describe_recording(trace, options);
-    if (options.executor) {
-      trace.op_clock = traced.clock.cupti != nullptr ? "cupti" : "events";
-      trace.op_clock_reason = traced.clock.reason;
-      trace.attention = result.attention.kernels;
-      trace.attention_reason = result.attention.reason;
-      trace.epilogues = result.epilogues.kernels;
-      trace.epilogues_reason = result.epilogues.reason;
-    }
-    traces::write_manifest(traced.folder, trace, session.size());
+    run.of_all.job = traced.job;
+    run.of_all.producer = traced.producer;
+    traces::write_manifest(traced.folder, run.of_all, session.size());
   }
-  return result;
+  return std::move(run.result);
 }
 
 }  // namespace stepcast::studies

@@ -1,13 +1,15 @@
 #include "studies/traces/compare.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "core/error.h"
 #include "core/graph/step_traffic.h"
 #include "models/cost_model.h"
 #include "studies/fit/error_statistics.h"
-#include "studies/traces/recorded_graph.h"
+#include "studies/traces/open_recording.h"
+#include "studies/traces/shaped_work.h"
 #include "studies/predict/simulated_step.h"
 
 namespace stepcast::studies {
@@ -20,42 +22,69 @@ struct Measured {
 };
 
 /// Of each step of a rank what no op of its compute stream took; their median.
-Seconds gaps_of(const traces::Trace& trace, const Program& program, std::int32_t rank) {
-  std::map<std::int32_t, double> left;
-  const auto found = std::find_if(trace.ranks.begin(), trace.ranks.end(),
-                                  [rank](const traces::RankTrace& r) { return r.rank == rank; });
-  if (found == trace.ranks.end()) {
-    return {};
+Seconds gaps_of(const traces::MeasuredRun& run, const Program& program, std::size_t rank) {
+  std::vector<double> gaps;
+  for (const traces::MeasuredStep& step : run.steps) {
+    const traces::MeasuredRank& r = step.ranks[rank];
+    auto left = static_cast<double>(r.end - r.begin);
+    for (const OpSpan& s : r.spans) {
+      if (program.ops[s.ref.op].stream == 0) {
+        left -= static_cast<double>(ticks(s.end) - ticks(s.begin));
+      }
+    }
+    gaps.push_back(left * 1e-12);
   }
-  for (const traces::StepMark& m : found->steps) {
-    left[m.step] = static_cast<double>(ticks(m.end) - ticks(m.begin));
+  return seconds(std::max(0.0, quantile_of(gaps, 0.5)));
+}
+
+/// Medians of each executed op of a rank, summed by op template.
+std::vector<Measured> measured_ops(const traces::MeasuredRun& run, const Program& program,
+                                   std::size_t rank) {
+  struct Samples {
+    std::vector<double> time, wait;
+  };
+  std::vector<std::size_t> first{0};  // executed ops before each call
+  for (const Call& c : program.calls) {
+    first.push_back(first.back() + program.segments[c.segment].op_count);
   }
-  for (const OpSpan& s : found->ops) {
-    if (const auto step = left.find(s.step);
-        step != left.end() && program.ops[s.ref.op].stream == 0) {
-      step->second -= static_cast<double>(ticks(s.end) - ticks(s.begin));
+  std::vector<Samples> executed(first.back());
+  for (const traces::MeasuredStep& step : run.steps) {
+    for (const OpSpan& s : step.ranks[rank].spans) {
+      const Segment& segment = program.segments[program.calls[s.ref.call].segment];
+      Samples& of = executed[first[s.ref.call] + s.ref.op - segment.first_op];
+      of.time.push_back(to_seconds(SimTime{ticks(s.end) - ticks(s.ready)}).base());
+      of.wait.push_back(to_seconds(SimTime{ticks(s.ready) - ticks(s.begin)}).base());
     }
   }
-  std::vector<double> gaps;
-  for (const auto& [step, ticks_left] : left) {
-    gaps.push_back(ticks_left * 1e-12);
+  std::vector<Measured> measured(program.ops.size());
+  std::size_t i = 0;
+  for (const Call& c : program.calls) {
+    const Segment& segment = program.segments[c.segment];
+    for (std::uint32_t o = 0; o < segment.op_count; ++o, ++i) {
+      if (!executed[i].time.empty()) {
+        Measured& sums = measured[segment.first_op + o];
+        ++sums.executions;
+        sums.time += quantile_of(std::move(executed[i].time), 0.5);
+        sums.wait += quantile_of(std::move(executed[i].wait), 0.5);
+      }
+    }
   }
-  return gaps.empty() ? Seconds{} : seconds(std::max(0.0, quantile_of(gaps, 0.5)));
+  return measured;
 }
 
 std::vector<ComparisonRow> rows_of(const Program& program,
                                    const std::vector<TemplateTime>& predicted,
                                    const std::vector<Measured>& measured, bool by_name,
-                                   const Comparison& step, Seconds gaps) {
+                                   Seconds predicted_step, Seconds measured_step, Seconds gaps) {
   std::map<std::string, ComparisonRow> rows;
   ComparisonRow rest;
   rest.name = "host and gaps";
-  rest.predicted = step.predicted;
+  rest.predicted = predicted_step;
   rest.measured = gaps;
   // What single steps took longer than their ops' medians; a wait for the others to begin is there.
   ComparisonRow beyond;
   beyond.name = "beyond the medians";
-  beyond.measured = step.measured - gaps;
+  beyond.measured = measured_step - gaps;
   for (std::size_t o = 0; o < program.ops.size(); ++o) {
     const TemplateTime& p = predicted[o];
     const Measured& m = measured[o];
@@ -87,23 +116,25 @@ std::vector<ComparisonRow> rows_of(const Program& program,
   sorted.push_back(beyond);
   for (ComparisonRow& row : sorted) {
     row.contribution =
-        (row.predicted + row.predicted_wait - row.measured - row.measured_wait) / step.measured;
+        (row.predicted + row.predicted_wait - row.measured - row.measured_wait) / measured_step;
   }
   return sorted;
 }
 
-std::vector<ComparedTraffic> traffic_of(const traces::Trace& trace, const ExecutionGraph& graph,
+std::vector<ComparedTraffic> traffic_of(const traces::MeasuredRun& run, const ExecutionGraph& graph,
                                         const Job& job) {
   // What the host executed moved four bytes of every number.
-  const double real_bytes = trace.op_clock.empty() ? 4 : 0;
+  const double real_bytes = run.op_clock.empty() ? 4 : 0;
   const StepTraffic predicted = expected_traffic(graph, LinkLevels(job.system), real_bytes);
   std::vector<double> counted(kTrafficKinds, 0.0);
-  for (const traces::RankTrace& r : trace.ranks) {
-    const Program& program = graph.program_of(r.rank);
-    for (const OpSpan& span : r.ops) {
-      const Op& op = program.ops.at(span.ref.op);
-      counted[static_cast<std::size_t>(op.traffic)] +=
-          span.bytes / static_cast<double>(std::max<std::size_t>(1, r.steps.size()));
+  for (std::size_t r = 0; r < run.steps.front().ranks.size(); ++r) {
+    const Program& program = graph.program_of(static_cast<std::int32_t>(r));
+    for (const traces::MeasuredStep& step : run.steps) {
+      for (const OpSpan& span : step.ranks[r].spans) {
+        const Op& op = program.ops.at(span.ref.op);
+        counted[static_cast<std::size_t>(op.traffic)] +=
+            span.bytes / static_cast<double>(run.steps.size());
+      }
     }
   }
   std::vector<ComparedTraffic> all;
@@ -116,50 +147,155 @@ std::vector<ComparedTraffic> traffic_of(const traces::Trace& trace, const Execut
   return all;
 }
 
-}  // namespace
-
-Comparison compare(const traces::Trace& trace, const Job& job) {
-  const ExecutionGraph graph = rebuilt_graph(trace, job);
-  Comparison c;
-  c.workload = job.workload.name;
-  c.system = job.system.name;
-  const std::vector<double> steps = traces::step_seconds(trace, 0);
-  if (steps.empty()) {
-    throw InputError("trace", "holds no complete step; record at least one step after the warm-up");
-  }
-  c.steps = static_cast<std::int64_t>(steps.size());
-  c.measured = seconds(quantile_of(steps, 0.5));
-  c.spread = (quantile_of(steps, 0.95) - quantile_of(steps, 0.05)) / c.measured.base();
-
-  const models::CostModel model(job.system, job.calibration);
+Comparison::ByOp by_op(const traces::MeasuredRun& run, const Job& job, const ExecutionGraph& graph,
+                       const models::CostModel& model, Comparison& c) {
+  require_same_ops(*run.steps.front().graph, graph);
   simulator::Timeline timeline;
   const SimulatedStep step = simulate_step(graph, model, &timeline);
   c.predicted = to_seconds(step.result.makespan);
-  c.error = c.predicted / c.measured - 1;
-  c.rank = step.critical().rank;
+  Comparison::ByOp by;
+  by.error = *c.predicted / c.measured - 1;
+  by.rank = step.critical().rank;
+  std::vector<double> walls;
+  for (const traces::MeasuredStep& s : run.steps) {
+    walls.push_back(to_seconds(SimTime{s.wall}).base());
+  }
+  by.spread = (quantile_of(walls, 0.95) - quantile_of(walls, 0.05)) / c.measured.base();
+  const Program& program = graph.program_of(by.rank);
+  const auto rank = static_cast<std::size_t>(by.rank);
+  const std::vector<Measured> measured = measured_ops(run, program, rank);
+  const std::vector<TemplateTime> predicted = template_times(timeline, program, by.rank);
+  const Seconds gaps = gaps_of(run, program, rank);
+  by.by_kind = rows_of(program, predicted, measured, false, *c.predicted, c.measured, gaps);
+  by.by_name = rows_of(program, predicted, measured, true, *c.predicted, c.measured, gaps);
+  by.traffic = traffic_of(run, graph, job);
+  if (!run.core_probes.empty() && reference_probe(job.system)[0] > Seconds{}) {
+    by.pace = step_pace(
+        run.core_probes, job.system,
+        transfers_from_core_to_core(timeline.ops(), program, by.rank, job.system) / *c.predicted);
+  }
+  return by;
+}
 
-  const Program& program = graph.program_of(c.rank);
-  std::vector<Measured> measured(program.ops.size());
-  for (const traces::OpSamples& s : traces::samples_of(trace, c.rank, 0)) {
-    if (!s.seconds.empty()) {
-      Measured& sums = measured[s.ref.op];
-      ++sums.executions;
-      sums.time += quantile_of(s.seconds, 0.5);
-      sums.wait += quantile_of(s.wait_seconds, 0.5);
+/// Collects the ops of one kind.
+struct KindSums {
+  ComparedKind row;
+  std::vector<double> errors;
+  std::int64_t inside = 0;
+
+  void add(const models::Prediction& p, const std::vector<double>& measured) {
+    const double typical = median_of(measured);
+    const auto calls = static_cast<double>(measured.size());
+    ++row.distinct;
+    row.calls += static_cast<std::int64_t>(measured.size());
+    row.predicted += p.time * calls;
+    row.measured += seconds(typical * calls);
+    if (typical > 0) {
+      errors.push_back(std::abs(p.time.base() / typical - 1));
+    }
+    inside += p.in_range ? 1 : 0;
+  }
+  ComparedKind finish(double parts) {
+    const ErrorStatistics e = statistics_of(errors);
+    row.predicted = row.predicted / parts;
+    row.measured = row.measured / parts;
+    row.median = e.median;
+    row.mean = e.mean;
+    row.p90 = e.p90;
+    row.in_range = static_cast<double>(inside) / static_cast<double>(row.distinct);
+    return row;
+  }
+};
+
+/// Time of each kind on the critical rank of a predicted step.
+std::map<std::string, Seconds> kinds_of(const ExecutionGraph& graph, const models::CostModel& model,
+                                        Comparison& c) {
+  std::map<std::string, Seconds> kinds;
+  simulator::Timeline timeline;
+  const SimulatedStep step = simulate_step(graph, model, &timeline);
+  c.predicted = to_seconds(step.result.makespan);
+  const std::int32_t rank = step.critical().rank;
+  const Program& program = graph.program_of(rank);
+  const std::vector<TemplateTime> times = template_times(timeline, program, rank);
+  for (std::size_t o = 0; o < program.ops.size(); ++o) {
+    kinds[std::string(name_of(program.ops[o].kind))] += times[o].time;
+  }
+  return kinds;
+}
+
+Comparison::ByShape by_shape(const traces::MeasuredRun& run, const Job& job,
+                             const ExecutionGraph* predicted, const models::CostModel& model,
+                             Comparison& c) {
+  const ShapedWork work = shaped_work(run, job.system);
+  if (work.kernels.empty() && work.transfers.empty()) {
+    throw InputError("trace",
+                     "tells no kernel's shape, so no model can be asked; record it with shapes "
+                     "(PyTorch profiler: record_shapes=True)");
+  }
+  Comparison::ByShape by;
+  by.seconds = work.seconds;
+  by.unexplained = work.unexplained;
+  std::map<std::string, KindSums> kinds;
+  for (const ShapedWork::Kernel& k : work.kernels) {
+    const Op& op = work.program.ops[k.op];
+    kinds[std::string(name_of(op.kind))].add(model.kernel(work.program, op), k.seconds);
+  }
+  const auto parts = static_cast<double>(c.steps * c.ranks);
+  for (const ShapedWork::Transfer& t : work.transfers) {
+    const auto members = static_cast<std::size_t>(std::max<std::int64_t>(1, t.group.size));
+    kinds[std::string(name_of(t.op.kind))].add(model.collective(t.op, t.group),
+                                               std::vector<double>(members, t.seconds));
+    by.wait += seconds(t.wait * static_cast<double>(members) / parts);
+  }
+  std::map<std::string, Seconds> planned;
+  if (predicted != nullptr) {
+    planned = kinds_of(*predicted, model, c);
+  }
+  for (auto& [kind, sums] : kinds) {
+    sums.row.kind = kind;
+    by.kinds.push_back(sums.finish(parts));
+    if (const auto found = planned.find(kind); found != planned.end()) {
+      by.kinds.back().job = found->second;
+      planned.erase(found);
     }
   }
-  const std::vector<TemplateTime> predicted = template_times(timeline, program, c.rank);
-  const Seconds gaps = gaps_of(trace, program, c.rank);
-  c.by_kind = rows_of(program, predicted, measured, false, c, gaps);
-  c.by_name = rows_of(program, predicted, measured, true, c, gaps);
-  c.traffic = traffic_of(trace, graph, job);
-  for (const traces::RankTrace& r : trace.ranks) {
-    c.dropped_records += r.dropped;
+  for (const auto& [kind, time] : planned) {  // what the record has nothing of
+    if (time > Seconds{}) {
+      ComparedKind& missing = by.kinds.emplace_back();
+      missing.kind = kind;
+      missing.job = time;
+    }
   }
-  if (!trace.core_probes.empty() && reference_probe(job.system)[0] > Seconds{}) {
-    c.pace = step_pace(
-        trace.core_probes, job.system,
-        transfers_from_core_to_core(timeline.ops(), program, c.rank, job.system) / c.predicted);
+  std::stable_sort(
+      by.kinds.begin(), by.kinds.end(),
+      [](const ComparedKind& a, const ComparedKind& b) { return a.measured > b.measured; });
+  return by;
+}
+
+}  // namespace
+
+Comparison compare(const traces::MeasuredRun& run, const Job& job,
+                   const ExecutionGraph* predicted) {
+  Comparison c;
+  c.workload = job.workload.name;
+  c.system = job.system.name;
+  c.ranks = static_cast<std::int64_t>(run.steps.front().ranks.size());
+  c.steps = static_cast<std::int64_t>(run.steps.size());
+  c.dropped_records = run.dropped;
+  c.warnings = run.warnings;
+  std::vector<double> walls;
+  for (const traces::MeasuredStep& s : run.steps) {
+    walls.push_back(static_cast<double>(s.wall) * 1e-12);
+  }
+  c.measured = seconds(median_of(walls));
+  const models::CostModel model(job.system, job.calibration);
+  if (run.of_our_own()) {
+    if (predicted == nullptr && !run.lacks.empty()) {
+      throw InputError("trace", run.lacks);
+    }
+    c.by_op = by_op(run, job, predicted != nullptr ? *predicted : *run.steps.front().graph, model, c);
+  } else {
+    c.by_shape = by_shape(run, job, predicted, model, c);
   }
   return c;
 }

@@ -5,7 +5,8 @@
 
 #include "core/job/job.h"
 #include "studies/run/core_pace.h"
-#include "traces/trace.h"
+#include "studies/fit/step_rows.h"
+#include "traces/measured_step.h"
 
 namespace stepcast::studies {
 
@@ -28,26 +29,57 @@ struct ComparedTraffic {
   double counted = 0;  ///< by the ranks, mean of the steps
 };
 
-struct Comparison {
-  std::string workload, system;
-  std::int32_t rank = 0;  ///< the predicted critical rank
-  std::int64_t steps = 0;
-  Seconds predicted, measured;         ///< of the whole step; measured is the median
-  double error = 0;                    ///< predicted / measured - 1
-  double spread = 0;                   ///< (p95 - p5) / median of the measured steps
-  std::vector<ComparisonRow> by_kind;  ///< closing rows: "host and gaps", what no op of a step
-                                       ///< took; "beyond the medians", what steps took longer
-                                       ///< than the medians of their parts
-  std::vector<ComparisonRow> by_name;
-  std::vector<ComparedTraffic> traffic;
-  std::uint64_t dropped_records = 0;
-  /// How fast the run's cores were against those the system was calibrated on, where both were
-  /// probed.
-  std::optional<StepPace> pace;
+/// One op kind of a recorded run: its distinct ops priced by the models, beside what they took.
+struct ComparedKind {
+  std::string kind;
+  std::int64_t distinct = 0, calls = 0;
+  Seconds predicted, measured;  ///< sums over calls, per step and rank; collectives: transfer only
+  double median = 0, mean = 0, p90 = 0;  ///< |predicted / measured - 1| over distinct ops
+  double in_range = 0;                   ///< share of the distinct ops inside what was fitted
+  std::optional<Seconds> job;            ///< what the job's own graph has of this kind
 };
 
-/// Predicts the job that a trace was recorded from and sets it beside the recording, op by op: both
-/// carry the same op ids. Errors: InputError when the job's graph is not the one the trace ran.
-Comparison compare(const traces::Trace& trace, const Job& job);
+/// What was recorded beside what is predicted of it.
+struct Comparison {
+  std::string workload, system;
+  std::int64_t ranks = 0, steps = 0;
+  Seconds measured;                  ///< of the whole step: the median
+  std::optional<Seconds> predicted;  ///< of the job
+  std::uint64_t dropped_records = 0;
+  std::vector<std::string> warnings;
+
+  /// Op by op, on the predicted critical rank: where the graph that ran is known.
+  struct ByOp {
+    std::int32_t rank = 0;
+    double error = 0;                    ///< predicted / measured - 1, of the step
+    double spread = 0;                   ///< (p95 - p5) / median of the measured steps
+    std::vector<ComparisonRow> by_kind;  ///< closing rows: "host and gaps", what no op of a step
+                                         ///< took; "beyond the medians", what steps took longer
+                                         ///< than the medians of their parts
+    std::vector<ComparisonRow> by_name;
+    std::vector<ComparedTraffic> traffic;
+    /// How fast the run's cores were against those the system was calibrated on, where both were
+    /// probed.
+    std::optional<StepPace> pace;
+  };
+  std::optional<ByOp> by_op;
+
+  /// By shape: what the models say of each distinct op that a capture of another program tells the
+  /// shape of (shaped_work.h), beside its median time.
+  struct ByShape {
+    std::vector<ComparedKind> kinds;  ///< by time
+    Seconds wait;  ///< in collectives, for the last member; per step and rank
+    std::vector<Unexplained> unexplained;
+    double seconds = 0;  ///< of device work over all ranks and steps, waits left out
+  };
+  std::optional<ByShape> by_shape;
+};
+
+/// Sets a recorded run beside what is predicted on the job's system: of a run of our own runtime
+/// `predicted`, whose ops carry the ids of those that ran; of a capture of any program its kernels
+/// and collectives, and `predicted`, where the job is known: its kinds on the critical rank, and its
+/// step. Errors: InputError when the ops of `predicted` are not those that ran, when a run's graph is
+/// not whole, and when a capture tells no shape.
+Comparison compare(const traces::MeasuredRun& run, const Job& job, const ExecutionGraph* predicted);
 
 }  // namespace stepcast::studies

@@ -9,8 +9,8 @@
 #include "core/error.h"
 #include "studies/traces/internal/job_sketch.h"
 #include "studies/predict/predict.h"
-#include "studies/traces/show_recording.h"
-#include "traces/graph/measured_recording.h"
+#include "studies/traces/recorded_step.h"
+#include "traces/measured_step.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::studies {

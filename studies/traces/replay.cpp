@@ -289,9 +289,10 @@ std::pair<ExecutionGraph, simulator::StepCosts> changed(const traces::MeasuredRu
     }
   } else if (options.change.network != nullptr || options.change.device != nullptr ||
              options.ranks > 0) {
-    // The trace has no embedding tables and send counts: the job's own graph has, op for op.
     const Job job = job_of(run, options, {});
-    graph = workloads::build_graph(job);
+    if (!run.lacks.empty()) {
+      throw InputError("trace", run.lacks);
+    }
     if (options.change.device != nullptr) {
       move_kernels(graph, job.system, *options.change.device, job.calibration, costs);
     }

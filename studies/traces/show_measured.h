@@ -40,7 +40,7 @@ struct MeasuredKernel {
 };
 
 /// Why a recorded run of any program was idle, from its spans, step by step (StepTimes); critical
-/// path and slack from all its steps, replayed back to back with their own times. Beside studies/traces/show_recording.h.
+/// path and slack from all its steps, replayed back to back with their own times. Beside studies/traces/recorded_step.h.
 struct MeasuredShow {
   std::vector<StreamUse> ranks;
   std::vector<MeasuredKernel> kernels;  ///< longest first

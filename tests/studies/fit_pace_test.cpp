@@ -93,7 +93,7 @@ TEST_CASE("compare tells the gaps between ops from slow moments of single ops",
   for (traces::StepMark& m : trace.ranks[1].steps) {
     back(m.begin), back(m.end);
   }
-  const Comparison before = compare(trace, job);
+  const Comparison before = compare(traces::measured_run(trace), job, nullptr);
   const std::int64_t longer = 20'000'000;
   for (traces::RankTrace& rank : trace.ranks) {
     std::map<std::int32_t, SimTime> since;
@@ -114,11 +114,11 @@ TEST_CASE("compare tells the gaps between ops from slow moments of single ops",
       m.end = SimTime{ticks(m.end) + longer};
     }
   }
-  const Comparison after = compare(trace, job);
+  const Comparison after = compare(traces::measured_run(trace), job, nullptr);
   const auto row = [](const Comparison& c, const std::string& name) {
-    const auto found = std::find_if(c.by_kind.begin(), c.by_kind.end(),
+    const auto found = std::find_if(c.by_op->by_kind.begin(), c.by_op->by_kind.end(),
                                     [&](const ComparisonRow& r) { return r.name == name; });
-    REQUIRE(found != c.by_kind.end());
+    REQUIRE(found != c.by_op->by_kind.end());
     return *found;
   };
   CHECK((after.measured - before.measured) / microseconds(20) == Approx(1).margin(0.01));
@@ -128,10 +128,10 @@ TEST_CASE("compare tells the gaps between ops from slow moments of single ops",
   CHECK(std::abs(row(before, "beyond the medians").measured / before.measured) < 1e-3);
   CHECK(row(after, "beyond the medians").measured / microseconds(20) == Approx(1).margin(0.02));
   double sum = 0;
-  for (const ComparisonRow& r : after.by_kind) {
+  for (const ComparisonRow& r : after.by_op->by_kind) {
     sum += r.contribution;
   }
-  CHECK(sum == Approx(after.error).margin(1e-9));
+  CHECK(sum == Approx(after.by_op->error).margin(1e-9));
 }
 
 TEST_CASE("collectives are fitted as an exchange at the common pace would have taken them",

@@ -17,11 +17,11 @@
 #include "traces/native/native_trace.h"
 
 using namespace stepcast;
-using studies::RunSamples;
+using studies::GuardSamples;
 
 namespace {
 
-RunSamples recorded(const std::string& name) {
+GuardSamples recorded(const std::string& name) {
   return studies::samples_of(traces::measured_run(
       traces::read_native(std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/" + name)));
 }
@@ -45,16 +45,16 @@ double bandwidth_of(const std::vector<double>& values) {
 }
 
 /// One recording of `steps` steps, drawn from those of `source`.
-RunSamples repeat(const RunSamples& source, std::size_t steps, const Noise& noise,
+GuardSamples repeat(const GuardSamples& source, std::size_t steps, const Noise& noise,
                   std::mt19937_64& random) {
   std::normal_distribution<double> normal;
-  RunSamples run{.ranks = source.ranks, .ops = source.ops, .step = {}, .host = {}, .exposed = {}};
+  GuardSamples run{.ranks = source.ranks, .ops = source.ops, .step = {}, .host = {}, .exposed = {}};
   const double common = std::exp(noise.common * normal(random));
   std::vector<double> of_op, smear;
-  for (const RunSamples::Op& op : source.ops) {
+  for (const GuardSamples::Op& op : source.ops) {
     smear.push_back(bandwidth_of(op.seconds));
   }
-  for (RunSamples::Op& op : run.ops) {
+  for (GuardSamples::Op& op : run.ops) {
     op.seconds.clear(), op.launches.clear(), op.bytes.clear();
     of_op.push_back(common * std::exp(noise.op * normal(random)));
   }
@@ -73,9 +73,9 @@ RunSamples repeat(const RunSamples& source, std::size_t steps, const Noise& nois
   return run;
 }
 
-std::vector<RunSamples> repeats(std::size_t runs, const RunSamples& source, std::size_t steps,
+std::vector<GuardSamples> repeats(std::size_t runs, const GuardSamples& source, std::size_t steps,
                                 const Noise& noise, std::mt19937_64& random) {
-  std::vector<RunSamples> all;
+  std::vector<GuardSamples> all;
   for (std::size_t r = 0; r < runs; ++r) {
     all.push_back(repeat(source, steps, noise, random));
   }
@@ -83,8 +83,8 @@ std::vector<RunSamples> repeats(std::size_t runs, const RunSamples& source, std:
 }
 
 /// One op takes `factor` times as long; the step is longer by as much.
-void slow_down(RunSamples& run, const std::string& name, Phase phase, double factor) {
-  for (RunSamples::Op& op : run.ops) {
+void slow_down(GuardSamples& run, const std::string& name, Phase phase, double factor) {
+  for (GuardSamples::Op& op : run.ops) {
     if (op.name == name && op.phase == phase) {
       for (std::size_t s = 0; s < op.seconds.size(); ++s) {
         run.step[s] += op.seconds[s] * (factor - 1);
@@ -94,7 +94,7 @@ void slow_down(RunSamples& run, const std::string& name, Phase phase, double fac
   }
 }
 
-studies::GuardResult judged(const Baseline& before, const std::vector<RunSamples>& runs) {
+studies::GuardResult judged(const Baseline& before, const std::vector<GuardSamples>& runs) {
   return studies::guard(before, studies::make_baseline(runs, before.version, &before));
 }
 
@@ -107,15 +107,15 @@ bool same_op(const studies::GuardedTime& t, const BaselineOp& op) {
 }
 
 /// Ops alike, with steps that scatter by `spread`.
-RunSamples alike(std::size_t ops, std::size_t steps, double spread, std::mt19937_64& random) {
+GuardSamples alike(std::size_t ops, std::size_t steps, double spread, std::mt19937_64& random) {
   std::normal_distribution<double> normal;
-  RunSamples run;
+  GuardSamples run;
   run.ranks = 1;
   run.step.assign(steps, 0);
   run.host.assign(steps, 0);
   run.exposed.assign(steps, 0);
   for (std::size_t o = 0; o < ops; ++o) {
-    RunSamples::Op op;
+    GuardSamples::Op op;
     op.name = fmt::format("op{}", o);
     op.kind = OpKind::kGemm;
     op.kernel = KernelKind::kGemm;
@@ -148,7 +148,7 @@ TEST_CASE("the guard finds every 5 % slowdown and takes repeats for repeats", "[
   std::mt19937_64 random(20261121);
   int compared = 0, alarms = 0, mutations = 0, caught = 0, first = 0;
   for (const auto& [name, steps, rounds] : kSets) {
-    const RunSamples source = recorded(name);
+    const GuardSamples source = recorded(name);
     int here = 0, found = 0, out_of_reach = 0;
     for (int round = 0; round < rounds; ++round) {
       const Baseline before =
@@ -157,7 +157,7 @@ TEST_CASE("the guard finds every 5 % slowdown and takes repeats for repeats", "[
         ++compared;
         alarms += regressed(judged(before, repeats(kNew, source, steps, {}, random))) ? 1 : 0;
       }
-      const std::vector<RunSamples> now = repeats(kNew, source, steps, {}, random);
+      const std::vector<GuardSamples> now = repeats(kNew, source, steps, {}, random);
       const studies::GuardResult quiet = judged(before, now);
       for (const BaselineOp& op : before.ops) {
         if (op.small) {
@@ -169,8 +169,8 @@ TEST_CASE("the guard finds every 5 % slowdown and takes repeats for repeats", "[
           ++out_of_reach;
           continue;
         }
-        std::vector<RunSamples> slower = now;
-        for (RunSamples& run : slower) {
+        std::vector<GuardSamples> slower = now;
+        for (GuardSamples& run : slower) {
           slow_down(run, op.name, op.phase, 1.05);
         }
         const studies::GuardResult result = judged(before, slower);
@@ -206,7 +206,7 @@ TEST_CASE("the slowdown that a guard promises to see is seen", "[studies][guard]
   double before_that = 0;
   for (const double spread : {0.01, 0.03, 0.1, 0.3}) {
     const auto runs = [&](std::size_t n) {
-      std::vector<RunSamples> all;
+      std::vector<GuardSamples> all;
       for (std::size_t r = 0; r < n; ++r) {
         all.push_back(alike(20, 100, spread, random));
       }
@@ -217,7 +217,7 @@ TEST_CASE("the slowdown that a guard promises to see is seen", "[studies][guard]
     constexpr int kRounds = 60;
     for (int i = 0; i < kRounds; ++i) {
       const Baseline before = studies::make_baseline(runs(10), "test");
-      std::vector<RunSamples> now = runs(3);
+      std::vector<GuardSamples> now = runs(3);
       const studies::GuardResult quiet = judged(before, now);
       alarms += regressed(quiet) ? 1 : 0;
       double detects = 0;
@@ -225,7 +225,7 @@ TEST_CASE("the slowdown that a guard promises to see is seen", "[studies][guard]
         detects = t.name == "op3" ? t.detects : detects;
       }
       promised += detects / kRounds;
-      for (RunSamples& run : now) {
+      for (GuardSamples& run : now) {
         slow_down(run, "op3", Phase::kForward, 1 + detects);
       }
       const studies::GuardResult slow = judged(before, now);
@@ -241,11 +241,11 @@ TEST_CASE("the slowdown that a guard promises to see is seen", "[studies][guard]
 }
 
 TEST_CASE("structure is guarded apart from time", "[studies][guard]") {
-  const RunSamples source = recorded("dlrm-2");
+  const GuardSamples source = recorded("dlrm-2");
   std::mt19937_64 random(3);
   const Baseline before = studies::make_baseline(repeats(5, source, 40, {}, random), "test");
   const auto changes = [&](auto&& change) {
-    std::vector<RunSamples> now{repeat(source, 40, {}, random)};
+    std::vector<GuardSamples> now{repeat(source, 40, {}, random)};
     change(now.front());
     const studies::GuardResult result = judged(before, now);
     std::vector<std::string> what;
@@ -256,39 +256,39 @@ TEST_CASE("structure is guarded apart from time", "[studies][guard]") {
     return what;
   };
   using Names = std::vector<std::string>;
-  CHECK(changes([](RunSamples&) {}).empty());
+  CHECK(changes([](GuardSamples&) {}).empty());
   const std::string op = source.ops.front().name;
-  CHECK(changes([](RunSamples& r) { r.ops.erase(r.ops.begin()); }) == Names{"op is gone " + op});
-  CHECK(changes([](RunSamples& r) {
+  CHECK(changes([](GuardSamples& r) { r.ops.erase(r.ops.begin()); }) == Names{"op is gone " + op});
+  CHECK(changes([](GuardSamples& r) {
           r.ops.push_back(r.ops.front());
           r.ops.back().name = "fresh";
           for (double& s : r.ops.back().seconds) {
             s = 1e-9;
           }
         }) == Names{"new op fresh"});
-  CHECK(changes([](RunSamples& r) {
+  CHECK(changes([](GuardSamples& r) {
           for (double& n : r.ops.front().launches) {
             n += 1;
           }
         }) == Names{"launches " + op});
-  CHECK(changes([](RunSamples& r) {
-          for (RunSamples::Op& o : r.ops) {
+  CHECK(changes([](GuardSamples& r) {
+          for (GuardSamples::Op& o : r.ops) {
             for (double& b : o.bytes) {
               b *= o.kind == OpKind::kAllReduce ? 2 : 1;
             }
           }
         }) == Names{"collective bytes bucket.0.all_reduce"});
-  CHECK(changes([](RunSamples& r) { r.ranks = 4; }) == Names{"ranks "});
+  CHECK(changes([](GuardSamples& r) { r.ranks = 4; }) == Names{"ranks "});
 }
 
 TEST_CASE("where structure only warns, kinds of kernels are still judged", "[studies][guard]") {
-  const RunSamples source = recorded("dlrm-2");
+  const GuardSamples source = recorded("dlrm-2");
   std::mt19937_64 random(8);
   const Noise quiet{.common = 0.002, .op = 0.002};
   const Baseline before = studies::make_baseline(repeats(8, source, 60, quiet, random), "test");
-  std::vector<RunSamples> now = repeats(3, source, 60, quiet, random);
-  for (RunSamples& run : now) {
-    for (RunSamples::Op& op : run.ops) {
+  std::vector<GuardSamples> now = repeats(3, source, 60, quiet, random);
+  for (GuardSamples& run : now) {
+    for (GuardSamples::Op& op : run.ops) {
       op.name += op.kernel == KernelKind::kGemm ? " tuned anew" : "";
     }
   }
@@ -301,8 +301,8 @@ TEST_CASE("where structure only warns, kinds of kernels are still judged", "[stu
   CHECK_FALSE(renamed.structure.empty());
   CHECK_FALSE(regressed(renamed));
   CHECK_FALSE(renamed.stale.empty());
-  for (RunSamples& run : now) {
-    for (RunSamples::Op& op : run.ops) {
+  for (GuardSamples& run : now) {
+    for (GuardSamples::Op& op : run.ops) {
       for (double& s : op.seconds) {
         s *= op.kernel == KernelKind::kGemm ? 1.3 : 1;
       }
@@ -317,17 +317,17 @@ TEST_CASE("where structure only warns, kinds of kernels are still judged", "[stu
 
 TEST_CASE("a run of another structure is reported, whatever runs stand beside it",
           "[studies][guard]") {
-  const RunSamples source = recorded("dlrm-2");
+  const GuardSamples source = recorded("dlrm-2");
   std::mt19937_64 random(4);
   const Baseline before = studies::make_baseline(repeats(5, source, 40, {}, random), "test");
-  const RunSamples good = repeat(source, 40, {}, random);
-  RunSamples pooled = repeat(source, 40, {}, random);
-  for (RunSamples::Op& op : pooled.ops) {
+  const GuardSamples good = repeat(source, 40, {}, random);
+  GuardSamples pooled = repeat(source, 40, {}, random);
+  for (GuardSamples::Op& op : pooled.ops) {
     for (double& b : op.bytes) {
       b *= op.kind == OpKind::kAllReduce ? 2 : 1;
     }
   }
-  const auto structure = [&](const std::vector<RunSamples>& runs,
+  const auto structure = [&](const std::vector<GuardSamples>& runs,
                              const std::vector<std::string>& names) {
     const studies::GuardResult result = studies::guard(before, runs, names, before.version);
     CHECK(regressed(result) == !result.structure.empty());
@@ -344,12 +344,12 @@ TEST_CASE("a run of another structure is reported, whatever runs stand beside it
   CHECK(structure({pooled, good}, {"b", "a"}) == Lines{bytes + "b"});
   CHECK(structure({pooled, pooled}, {"b", "c"}) == Lines{bytes});
   CHECK(structure({pooled}, {"b"}) == Lines{bytes});
-  RunSamples lacking = good;
+  GuardSamples lacking = good;
   const std::string first = lacking.ops.front().name;
   lacking.ops.erase(lacking.ops.begin());
   CHECK(structure({lacking, good}, {"b", "a"}) == Lines{"op is gone " + first + ": b"});
   // Another number of ranks explains every other difference.
-  RunSamples alone = good;
+  GuardSamples alone = good;
   alone.ranks = 1;
   alone.ops.resize(2);
   const studies::GuardResult ranks =
@@ -362,12 +362,12 @@ TEST_CASE("a run of another structure is reported, whatever runs stand beside it
 
 TEST_CASE("what slows everything is the step's regression, not an op's", "[studies][guard]") {
   std::mt19937_64 random(5);
-  const RunSamples source = recorded("gpt-2");
+  const GuardSamples source = recorded("gpt-2");
   const Noise quiet{.common = 0.002, .op = 0.002};
   const Baseline before = studies::make_baseline(repeats(8, source, 60, quiet, random), "test");
-  std::vector<RunSamples> now = repeats(2, source, 60, quiet, random);
-  for (RunSamples& run : now) {
-    for (RunSamples::Op& op : run.ops) {
+  std::vector<GuardSamples> now = repeats(2, source, 60, quiet, random);
+  for (GuardSamples& run : now) {
+    for (GuardSamples::Op& op : run.ops) {
       for (double& s : op.seconds) {
         s *= 1.2;
       }
@@ -388,22 +388,22 @@ TEST_CASE("what slows everything is the step's regression, not an op's", "[studi
 
 TEST_CASE("one recording is a baseline of blocks; a single step is none for times",
           "[studies][guard]") {
-  const std::vector<RunSamples> run{recorded("gpt-2")};
+  const std::vector<GuardSamples> run{recorded("gpt-2")};
   const Baseline before = studies::make_baseline(run, "test");
   CHECK(before.blocks);
   CHECK(before.steps == std::vector<std::int64_t>{2, 2, 2, 2});
   CHECK_FALSE(regressed(judged(before, run)));
-  std::vector<RunSamples> slow = run;
+  std::vector<GuardSamples> slow = run;
   const BaselineOp& longest = before.ops.front();
   slow_down(slow.front(), longest.name, longest.phase, 2);
   CHECK(same_op(judged(before, slow).times.front(), longest));
   CHECK(regressed(judged(before, slow)));
 
-  std::vector<RunSamples> alone = run;
+  std::vector<GuardSamples> alone = run;
   for (auto* v : {&alone.front().step, &alone.front().host, &alone.front().exposed}) {
     v->resize(1);
   }
-  for (RunSamples::Op& op : alone.front().ops) {
+  for (GuardSamples::Op& op : alone.front().ops) {
     op.seconds.resize(1), op.launches.resize(1), op.bytes.resize(1);
   }
   const Baseline point = studies::make_baseline(alone, "test");
@@ -415,7 +415,7 @@ TEST_CASE("one recording is a baseline of blocks; a single step is none for time
 }
 
 TEST_CASE("a baseline file says what the baseline is", "[studies][guard]") {
-  const std::vector<RunSamples> run{recorded("dlrm-4")};
+  const std::vector<GuardSamples> run{recorded("dlrm-4")};
   const Baseline made = studies::make_baseline(run, "test 1");
   const std::string text = config::baseline_to_json(made);
   const Baseline read = config::read_baseline(config::text_source(text, "b.json"));
@@ -433,6 +433,6 @@ TEST_CASE("a baseline file says what the baseline is", "[studies][guard]") {
   CHECK_THROWS_WITH(broken("[2, 2, 2, 2]", "[2, 2, 2]"), Catch::Contains("one per run, 3"));
   CHECK_THROWS_AS(studies::make_baseline({}, "x"), InputError);
   CHECK_THROWS_AS(
-      studies::make_baseline(std::vector<RunSamples>{run.front(), recorded("dlrm-2")}, "x"),
+      studies::make_baseline(std::vector<GuardSamples>{run.front(), recorded("dlrm-2")}, "x"),
       InputError);
 }

@@ -10,12 +10,12 @@
 #include <random>
 
 #include "studies/guard/guard.h"
-#include "traces/graph/measured_recording.h"
+#include "traces/measured_step.h"
 #include "traces/open_trace.h"
 
 using namespace stepcast;
 using studies::GuardResult;
-using studies::RunSamples;
+using studies::GuardSamples;
 using traces::Nanoseconds;
 using traces::Recording;
 
@@ -29,7 +29,7 @@ struct Perturbed {
 /// A copy whose kernels took `kernels` times as long each, with jitter; later work of a stream is
 /// pushed back, as a queue would. `everything`: all times, the host's too. The recording stays as
 /// it was.
-RunSamples run_of(Recording& recording, const Perturbed& how, std::uint64_t seed) {
+GuardSamples run_of(Recording& recording, const Perturbed& how, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<double> normal(1, how.jitter);
   traces::RankRecording& rank = recording.ranks.front();
@@ -63,7 +63,7 @@ RunSamples run_of(Recording& recording, const Perturbed& how, std::uint64_t seed
     step.begin = times(step.begin, how.everything);
     step.end = times(step.end, how.everything);
   }
-  RunSamples samples = studies::samples_of(traces::measured_run(recording));
+  GuardSamples samples = studies::samples_of(traces::measured_run(recording));
   e.begin = begin;
   e.duration = duration;
   rank.steps = steps;
@@ -80,16 +80,16 @@ Recording resnet() {
   return traces::open_trace(file);
 }
 
-std::vector<RunSamples> runs_of(Recording& recording, std::size_t runs, const Perturbed& how,
+std::vector<GuardSamples> runs_of(Recording& recording, std::size_t runs, const Perturbed& how,
                                 std::uint64_t seed) {
-  std::vector<RunSamples> all;
+  std::vector<GuardSamples> all;
   for (std::size_t r = 0; r < runs; ++r) {
     all.push_back(run_of(recording, how, seed + r));
   }
   return all;
 }
 
-GuardResult judged(const Baseline& before, const std::vector<RunSamples>& runs) {
+GuardResult judged(const Baseline& before, const std::vector<GuardSamples>& runs) {
   return studies::guard(before, studies::make_baseline(runs, before.version, &before));
 }
 
@@ -103,7 +103,7 @@ TEST_CASE("a slowdown of everything in a real trace is no repeat", "[studies][gu
   using Verdict = GuardResult::Verdict;
   const Baseline before = studies::make_baseline(runs_of(recording, 6, {}, 100), "test");
   // 24 repeats, three by three and each as several threes: every run is drawn on its own.
-  const std::vector<RunSamples> repeats = runs_of(recording, 24, {}, 500);
+  const std::vector<GuardSamples> repeats = runs_of(recording, 24, {}, 500);
   int alarms = 0;
   double power = 0;
   for (std::size_t i = 0; i < repeats.size(); ++i) {
@@ -147,7 +147,7 @@ TEST_CASE("where repeats differ too much the guard says so, not \"no regression\
   }
   using Verdict = GuardResult::Verdict;
   // Clocks that differ by a fifth from run to run hide five percent.
-  std::vector<RunSamples> runs;
+  std::vector<GuardSamples> runs;
   for (const double pace : {0.8, 1.0, 1.2, 0.9, 1.15, 1.05}) {
     runs.push_back(run_of(recording, {.kernels = pace}, runs.size()));
   }
@@ -171,7 +171,7 @@ TEST_CASE("curves of power and false alarms on a real trace", "[.][curves]") {
        {std::pair(0.01, 0.0), {0.03, 0.0}, {0.01, 0.005}, {0.01, 0.01}, {0.01, 0.03}}) {
     std::uint64_t seed = 7000;
     const auto runs = [&, jitter = jitter, clock = clock](std::size_t count, double slower) {
-      std::vector<RunSamples> all;
+      std::vector<GuardSamples> all;
       for (std::size_t r = 0; r < count; ++r) {
         std::normal_distribution<double> pace(1, clock);
         all.push_back(run_of(recording,
@@ -181,7 +181,7 @@ TEST_CASE("curves of power and false alarms on a real trace", "[.][curves]") {
       return all;
     };
     const Baseline before = studies::make_baseline(runs(6, 1), "test");
-    const std::vector<RunSamples> repeats = runs(24, 1);
+    const std::vector<GuardSamples> repeats = runs(24, 1);
     int alarms = 0, threes = 0;
     double promised = 0;
     for (std::size_t i = 0; i + 3 <= repeats.size(); i += 3) {
@@ -193,7 +193,7 @@ TEST_CASE("curves of power and false alarms on a real trace", "[.][curves]") {
     std::string row = fmt::format("| {:.0f} % | {:.1f} % | {} of {} | {:.1f} % |", 100 * jitter,
                                   100 * clock, alarms, threes, 100 * promised / threes);
     for (const double slower : {1.01, 1.02, 1.03, 1.05, 1.10}) {
-      const std::vector<RunSamples> now = runs(12, slower);
+      const std::vector<GuardSamples> now = runs(12, slower);
       int caught = 0, unable = 0;
       for (std::size_t i = 0; i + 3 <= now.size(); i += 3) {
         const auto verdict = judged(before, {now[i], now[i + 1], now[i + 2]}).verdict();

@@ -13,7 +13,7 @@
 #include "simulator/simulate.h"
 #include "studies/traces/replay.h"
 #include "studies/traces/show_measured.h"
-#include "traces/graph/measured_recording.h"
+#include "traces/measured_step.h"
 #include "traces/open_trace.h"
 
 using namespace stepcast;

@@ -6,7 +6,8 @@
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/graph/program_builder.h"
-#include "studies/traces/show_trace.h"
+#include "studies/traces/recorded_step.h"
+#include "traces/measured_step.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::studies {
@@ -193,7 +194,7 @@ traces::Trace two_rank_trace() {
 }
 
 TEST_CASE("a recorded step says where each rank's time went", "[studies][show]") {
-  const RecordedStep s = recorded_step(two_rank_trace());
+  const RecordedStep s = recorded_step(traces::measured_run(two_rank_trace()));
   const auto us = [](Seconds t) { return t / microseconds(1); };
   REQUIRE(s.by_rank.size() == 2);
   CHECK(s.steps == 2);
@@ -219,7 +220,7 @@ TEST_CASE("a recorded step says where each rank's time went", "[studies][show]")
 }
 
 TEST_CASE("recorded ops carry rates and the slowest rank", "[studies][show]") {
-  const RecordedStep s = recorded_step(two_rank_trace());
+  const RecordedStep s = recorded_step(traces::measured_run(two_rank_trace()));
   REQUIRE(s.ops.size() == 2);
   const RecordedOp& gemm = s.ops[0];
   CHECK(gemm.name == "layer");
@@ -235,16 +236,16 @@ TEST_CASE("recorded ops carry rates and the slowest rank", "[studies][show]") {
 
 TEST_CASE("drops and unsure clocks are told; too much skipping is an error", "[studies][show]") {
   traces::Trace t = two_rank_trace();
-  CHECK(recorded_step(t).warnings.empty());
+  CHECK(recorded_step(traces::measured_run(t)).warnings.empty());
   t.ranks[1].dropped = 7;
   t.ranks[1].clock_residual = microseconds(3);  // of a step of 100 us
-  const RecordedStep s = recorded_step(t, 1);
+  const RecordedStep s = recorded_step(traces::measured_run(t), 1);
   CHECK(s.steps == 1);
   CHECK(s.dropped == 7);
   REQUIRE(s.warnings.size() == 2);
   CHECK_THAT(s.warnings[0], Catch::Contains("dropped 7 records"));
   CHECK_THAT(s.warnings[1], Catch::Contains("rank 1: clocks agree only within 3 us"));
-  CHECK_THROWS_AS(recorded_step(t, 2), InputError);
+  CHECK_THROWS_AS(recorded_step(traces::measured_run(t), 2), InputError);
 }
 
 }  // namespace

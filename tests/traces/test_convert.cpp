@@ -9,6 +9,7 @@
 #include "traces/events/rank_builder.h"
 #include "traces/kineto/kineto_writer.h"
 #include "traces/native/recording_files.h"
+#include "traces/formats.h"
 #include "traces/open_trace.h"
 
 using namespace stepcast;
@@ -403,4 +404,30 @@ TEST_CASE("a damaged native recording is refused with file and line", "[traces][
   unreadable("\"all_reduce\"", "\"gemm\"", "collectives[0][0]");
   t.put("recording.json", manifest.substr(0, manifest.size() / 2));
   CHECK_THROWS_WITH(read_recording(t.path), Contains("not JSON"));
+}
+
+TEST_CASE("a trace is told from a job and from a report, and every format that can be written is read",
+          "[traces]") {
+  const TemporaryFolder t;
+  const auto put = [&t](const char* name, const std::string& text) {
+    std::ofstream(t.path / name) << text;
+    return t.path / name;
+  };
+  CHECK_FALSE(is_trace(std::string(STEPCAST_SOURCE_DIR) + "/docs/examples/dlrm.json"));
+  CHECK_FALSE(is_trace(put("report.json", R"({"stepcast": {"schema": 1}, "replays": []})")));
+  CHECK_FALSE(is_trace(put("rows.csv", "kernel,seconds\n")));
+  CHECK_FALSE(is_trace(t.path / "nothing"));
+  CHECK(is_trace(t.path));
+  CHECK(is_trace(put("list.json", "[]")));
+  CHECK(is_trace(put("et.json", R"({"schema": "1.1.1-chakra.0.0.4", "nodes": []})")));
+  for (const TraceFormat& format : formats()) {
+    CAPTURE(format.name);
+    if (format.write == nullptr) {
+      continue;
+    }
+    const std::filesystem::path out = t.path / format.name;
+    format.write(out, small_recording());
+    CHECK(is_trace(out));
+    CHECK_FALSE(open_trace(out).ranks.empty());
+  }
 }

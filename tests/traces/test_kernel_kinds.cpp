@@ -11,7 +11,7 @@
 
 #include "core/error.h"
 #include "shared_traces.h"
-#include "traces/graph/measured_recording.h"
+#include "traces/measured_step.h"
 #include "traces/graph/operator_join.h"
 #include "traces/open_trace.h"
 

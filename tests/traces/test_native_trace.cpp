@@ -208,7 +208,7 @@ TEST_CASE("a damaged native trace is refused with file and line", "[traces][malf
   put(folder.path / "rank-1.csv", good);
   CHECK_NOTHROW(read_native(folder.path));
   const std::string manifest = text_of(folder.path / "trace.json");
-  // The mesh [1, 1, 1, 2] and the ranks of the class, replaced by what does not fit.
+  // The mesh of two ranks and the ranks of the class, replaced by what does not fit.
   const auto unreadable = [&](const std::string& from, const std::string& to,
                               const std::string& place) {
     std::string text = manifest;
@@ -219,15 +219,15 @@ TEST_CASE("a damaged native trace is refused with file and line", "[traces][malf
     CHECK_THROWS_WITH(read_native(folder.path),
                       Catch::Contains("trace.json") && Catch::Contains(place));
   };
-  unreadable("\"mesh\":[1,1,1,2]", "\"mesh\":[1,1,1,2000000000]", "mesh");
-  unreadable("\"mesh\":[1,1,1,2]", "\"mesh\":[1,1,1,4294967298]", "mesh");
-  unreadable("\"mesh\":[1,1,1,2]", "\"mesh\":[1,1,1,5e25]", "mesh");
+  unreadable("\"mesh\":{\"data\":2}", "\"mesh\":{\"data\":2000000000}", "mesh");
+  unreadable("\"mesh\":{\"data\":2}", "\"mesh\":{\"data\":4294967298}", "mesh");
+  unreadable("\"mesh\":{\"data\":2}", "\"mesh\":{\"data\":5e25}", "mesh");
   unreadable("\"ranks\":[0,1]", "\"ranks\":[0]", "classes");
   unreadable("\"ranks\":[0,1]", "\"ranks\":[1,0]", "ascending");
   unreadable("\"ranks\":[0,1]", "\"ranks\":[0,7]", "none of 2");
-  unreadable("\"axes\":[3]", "\"axes\":[3,3]", "twice");
-  unreadable("\"axes\":[3]", "\"axes\":[]", "not in");
-  unreadable("\"schema\":1", "\"schema\":2", "schema");
+  unreadable("\"axes\":[\"data\"]", "\"axes\":[\"data\",\"data\"]", "twice");
+  unreadable("\"axes\":[\"data\"]", "\"axes\":[]", "not in");
+  unreadable("\"schema\":2", "\"schema\":3", "schema");
   unreadable("[4,5,6,1,", "[-9223372036854775808,5,6,1,", "a size beyond 2^53");
   unreadable("[4,5,6,1,", "[9007199254740993,5,6,1,", "a size beyond 2^53");
   unreadable("\"clock_ns\":0.0", "\"clock_ns\":-5", "host.clock_ns");

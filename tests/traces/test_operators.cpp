@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "traces/events/operators.h"
-#include "traces/graph/measured_recording.h"
+#include "traces/measured_step.h"
 #include "traces/open_trace.h"
 
 using namespace stepcast;

@@ -175,7 +175,32 @@ void add_loss(Losses& losses, std::string what, std::uint64_t count) {
   }
 }
 
+namespace {
+
+/// Of our own runtime, whose records name their steps.
+Trace cut_own(Trace trace, std::int64_t first, std::int64_t last) {
+  const auto beyond = [&](const auto& record) {
+    return record.step < first || record.step >= last;
+  };
+  for (RankTrace& rank : trace.ranks) {
+    std::erase_if(rank.ops, beyond);
+    std::erase_if(rank.host, beyond);
+    std::erase_if(rank.steps, beyond);
+    if (rank.ops.empty()) {
+      throw InputError("--steps", fmt::format("found {}:{}; rank {} has nothing of them", first,
+                                              last, rank.rank));
+    }
+  }
+  return trace;
+}
+
+}  // namespace
+
 void cut_steps(Recording& recording, std::int64_t first, std::int64_t last) {
+  if (recording.own != nullptr) {
+    recording.own = std::make_shared<const Trace>(cut_own(*recording.own, first, last));
+    return;
+  }
   for (RankRecording& rank : recording.ranks) {
     const auto steps = static_cast<std::int64_t>(rank.steps.size());
     if (first >= steps) {

@@ -32,19 +32,13 @@ class NativeRank {
         rank_(rank),
         program_(trace.graph.program_of(rank.rank)),
         names_(names),
-        builder_(names, fmt::format("{}/rank-{}.csv", source, rank.rank)),
+        builder_(names, source),
         host_(builder_.host_lane(rank.rank, 0, "host")) {}
 
   RankRecording read() && {
     RankRecording& out = builder_.rank();
     out.rank = rank_.rank;
     out.world_size = trace_.graph.ranks();
-    if (rank_.dropped > 0) {
-      out.oddities.add(
-          Oddity::kDropped,
-          [&] { return fmt::format("{}: records beyond the recorder's buffers", out.source); },
-          rank_.dropped);
-    }
     for (const Communicator& c : trace_.graph.communicators) {
       Group& g = out.groups[static_cast<std::size_t>(builder_.group(c.name))];
       const auto index = static_cast<std::int32_t>(&c - trace_.graph.communicators.data());
@@ -71,9 +65,6 @@ class NativeRank {
     for (const OpSpan* s : spans) {
       op(*s);
     }
-    out.records["op"] = rank_.ops.size();
-    out.records["host"] = rank_.host.size();
-    out.records["step"] = rank_.steps.size();
     return std::move(builder_).finish();
   }
 
@@ -175,13 +166,41 @@ class NativeRank {
 
 }  // namespace
 
-Recording recording_of(const Trace& trace, const std::string& source) {
+Recording recording_of(Trace trace, const std::string& source) {
   Recording recording;
   recording.format = "native";
   recording.producer = trace.producer;
   recording.job = trace.job;
   for (const RankTrace& rank : trace.ranks) {
-    recording.ranks.push_back(NativeRank(trace, rank, recording.names, source).read());
+    RankRecording& to = recording.ranks.emplace_back();
+    to.rank = rank.rank;
+    to.world_size = trace.graph.ranks();
+    to.source = fmt::format("{}/rank-{}.csv", source, rank.rank);
+    to.records = {
+        {"op", rank.ops.size()}, {"host", rank.host.size()}, {"step", rank.steps.size()}};
+    if (rank.dropped > 0) {
+      to.oddities.add(
+          Oddity::kDropped,
+          [&] { return fmt::format("{}: records beyond the recorder's buffers", to.source); },
+          rank.dropped);
+    }
+  }
+  recording.own = std::make_shared<const Trace>(std::move(trace));
+  return recording;
+}
+
+Recording events_of(Recording recording) {
+  if (recording.own == nullptr) {
+    return recording;
+  }
+  const std::shared_ptr<const Trace> own = std::move(recording.own);
+  recording.own = nullptr;
+  for (std::size_t r = 0; r < own->ranks.size(); ++r) {
+    RankRecording told =
+        NativeRank(*own, own->ranks[r], recording.names, recording.ranks[r].source).read();
+    told.oddities = std::move(recording.ranks[r].oddities);
+    told.records = std::move(recording.ranks[r].records);
+    recording.ranks[r] = std::move(told);
   }
   return recording;
 }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "core/graph/op.h"
 #include "traces/events/names.h"
 #include "traces/events/oddities.h"
+#include "traces/trace.h"
 
 namespace stepcast::traces {
 
@@ -219,8 +221,10 @@ struct RankRecording {
   [[nodiscard]] std::uint64_t count(EventCategory category) const;
 };
 
-/// A captured trace, whatever recorded it: `open_trace` (traces/open_trace.h) makes it from any
-/// format, the writers make any format from it.
+/// What a trace holds, whatever recorded it: `open_trace` (traces/open_trace.h) makes it from any
+/// format, the writers make any format from it. Either the graph that our own runtime ran with the
+/// times of its ops (`own`), or the events of any program (`ranks`); `events_of`
+/// (traces/events/open_native.h) tells the first as the second.
 struct Recording {
   std::string format;    ///< of the source: "native", "kineto", "pytorch-et", "chakra"
   std::string producer;  ///< tool and version, where known
@@ -230,6 +234,7 @@ struct Recording {
   Nanoseconds origin{};
   bool absolute = false;
   Names names;
+  std::shared_ptr<const Trace> own;  ///< then `ranks` have no events; else null
   std::vector<RankRecording> ranks;  ///< by rank, each once
   Oddities oddities;                 ///< of the set; the ranks' own are theirs
 

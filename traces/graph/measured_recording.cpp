@@ -1,4 +1,4 @@
-#include "traces/graph/measured_recording.h"
+#include "traces/measured_step.h"
 
 #include <fmt/ranges.h>
 
@@ -259,6 +259,13 @@ RawStep chain_of(const Recording& recording, const std::vector<HostOrder>& order
 }  // namespace
 
 MeasuredRun measured_run(const Recording& recording, std::string_view mark) {
+  if (recording.own != nullptr && !mark.empty()) {
+    throw InputError("--mark",
+                     recording.ranks.front().source + " is of our own runtime, whose steps are marked");
+  }
+  if (recording.own != nullptr) {
+    return measured_run(*recording.own);
+  }
   MeasuredRun run;
   run.job = recording.job;
   if (recording.ranks.empty() || recording.ranks.front().timing != Timing::kTimeline) {

@@ -152,8 +152,8 @@ error_code set_attributes(value& v, RawNode& node) {
   return SUCCESS;
 }
 
-error_code parse_node(object& json, RawNode& node) {
-  return for_each_field(json, [&node](std::string_view key, value& v) {
+error_code parse_node(object& fields, RawNode& node) {
+  return for_each_field(fields, [&node](std::string_view key, value& v) {
     if (key == "inputs") {
       return set_operands(v, node.inputs, &node.shapes, &node.types);
     }

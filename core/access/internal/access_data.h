@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "core/access/access.h"
@@ -84,6 +85,8 @@ struct Access::Data {
   std::vector<std::int64_t> rank_of = {};      ///< the rank of each,
   std::vector<std::int64_t> rows_seen = {};    ///< the distinct ids by rank
   std::vector<std::int64_t> rows_sorted = {};  ///< and by id
+  /// Of a random subset: the law it is of.
+  std::shared_ptr<const Data> subset_of = nullptr;
 
   [[nodiscard]] bool sampled() const { return sample_lookups > 0; }
 };

@@ -99,13 +99,27 @@ PopularityCurve::PopularityCurve(std::vector<Atom> atoms, double share, std::opt
   if (law_) {
     law_->scale /= total;
   }
+  for (Atom& atom : atoms_) {
+    atom.p /= total;
+  }
+  sum_up();
+}
+
+PopularityCurve PopularityCurve::again(std::vector<Atom> atoms, double share) {
+  PopularityCurve curve;
+  curve.atoms_ = std::move(atoms);
+  curve.share_ = share;
+  curve.sum_up();
+  return curve;
+}
+
+void PopularityCurve::sum_up() {
   decay_.reserve(atoms_.size());
   rows_before_.reserve(atoms_.size() + 1);
   mass_before_.reserve(atoms_.size() + 1);
   rows_before_.push_back(0);
   mass_before_.push_back(0);
-  for (Atom& atom : atoms_) {
-    atom.p /= total;
+  for (const Atom& atom : atoms_) {
     decay_.push_back(minus_log1p(atom.p * share_) / share_);
     rows_before_.push_back(rows_before_.back() + atom.rows);
     mass_before_.push_back(mass_before_.back() + atom.rows * atom.p);

@@ -39,6 +39,8 @@ class PopularityCurve {
   explicit PopularityCurve(std::vector<Atom> atoms, double share = 1,
                            std::optional<PowerLaw> law = std::nullopt);
   static PopularityCurve zipf(double rows, double exponent, double offset);
+  /// From what another curve says of itself, which is normalised: the same to the last bit.
+  static PopularityCurve again(std::vector<Atom> atoms, double share);
 
   [[nodiscard]] const std::vector<Atom>& atoms() const { return atoms_; }
   [[nodiscard]] const std::optional<PowerLaw>& law() const { return law_; }
@@ -64,6 +66,8 @@ class PopularityCurve {
   [[nodiscard]] std::vector<Atom> folded(double buckets) const;
 
  private:
+  PopularityCurve() = default;
+  void sum_up();  ///< what is kept beside the atoms
   struct Answers {
     std::mutex mutex;
     std::unordered_map<double, double> unique;

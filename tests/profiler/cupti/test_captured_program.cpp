@@ -3,7 +3,7 @@
 
 #include "made_records.h"
 #include "profiler/capture/captured_parts.h"
-#include "traces/graph/measured_recording.h"
+#include "traces/measured_step.h"
 
 namespace stepcast::profiler::cupti {
 namespace {

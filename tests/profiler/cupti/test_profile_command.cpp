@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "traces/graph/measured_recording.h"
+#include "traces/measured_step.h"
 #include "traces/open_trace.h"
 
 namespace stepcast {

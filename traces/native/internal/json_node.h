@@ -21,11 +21,14 @@ class JsonNode {
   [[noreturn]] void fail(std::string_view what) const {
     throw InputError(file_ + ": " + path_, what);
   }
+  [[nodiscard]] bool has(const char* key) const {
+    return value_.is_object() && value_.contains(key);
+  }
   [[nodiscard]] JsonNode operator[](std::string_view key) const {
     const std::string name(key);
     const std::string path = path_.empty() ? name : path_ + "." + name;
     if (!value_.is_object() || !value_.contains(name)) {
-      throw InputError(file_ + ": " + path, "is missing; is this a stepcast recording, whole?");
+      throw InputError(file_ + ": " + path, "is missing; is this a stepcast trace, whole?");
     }
     return {file_, value_[name], path};
   }
@@ -50,6 +53,12 @@ class JsonNode {
       fail(fmt::format("found {}; expected a whole number in range", value_.dump().substr(0, 40)));
     }
     return static_cast<T>(v);
+  }
+  [[nodiscard]] double number() const {
+    if (!value_.is_number()) {
+      fail(fmt::format("found {}; expected a number", value_.dump().substr(0, 40)));
+    }
+    return value_.get<double>();
   }
   [[nodiscard]] std::string text() const {
     if (!value_.is_string()) {

@@ -15,7 +15,7 @@ namespace stepcast::studies {
 
 /// What the ranks of a recorded run computed and moved, told by shape: a run of any program whose
 /// profiler recorded operators with their shapes (traces/graph/operator_join.h).
-struct RecordedWork {
+struct ShapedWork {
   /// A distinct op and every time it took: all kernels of one operator's call together.
   struct Kernel {
     std::uint32_t op = 0;  ///< in `program`
@@ -37,11 +37,11 @@ struct RecordedWork {
 };
 
 /// Errors: none; work without a shape is listed in `unexplained`.
-RecordedWork recorded_work(const traces::MeasuredRun& run, const System& system);
+ShapedWork shaped_work(const traces::MeasuredRun& run, const System& system);
 
 /// Adds the work of a recorded run to what the fits are made from: the median of each distinct op,
 /// each of them a configuration of its own; transfers; host gaps of every rank and step.
-void add_recorded(StepRows& rows, const traces::MeasuredRun& run, const std::string& name,
+void add_shaped_work(StepRows& rows, const traces::MeasuredRun& run, const std::string& name,
                   const System& system);
 
 }  // namespace stepcast::studies

@@ -61,15 +61,15 @@ double exposed_of(const traces::MeasuredRun& run, const traces::MeasuredStep& st
 
 }  // namespace
 
-RunSamples samples_of(const traces::MeasuredRun& run) {
-  RunSamples samples;
+GuardSamples samples_of(const traces::MeasuredRun& run) {
+  GuardSamples samples;
   samples.ranks = run.steps.empty() ? 0 : run.steps.front().graph->ranks();
-  std::map<Key, RunSamples::Op> ops;
+  std::map<Key, GuardSamples::Op> ops;
   for (std::size_t s = 0; s < run.steps.size(); ++s) {
     const traces::MeasuredStep& step = run.steps[s];
     samples.step.push_back(static_cast<double>(step.wall) * 1e-12);
     for (const auto& [key, tally] : tally_of(step)) {
-      RunSamples::Op& op = ops[key];
+      GuardSamples::Op& op = ops[key];
       if (op.seconds.empty()) {
         std::tie(op.name, op.kind, op.phase) = key;
         op.kernel = tally.kernel;

@@ -1,4 +1,4 @@
-#include "studies/traces/recorded_work.h"
+#include "studies/traces/shaped_work.h"
 
 #include <algorithm>
 #include <array>
@@ -17,7 +17,7 @@ class Gathering {
  public:
   Gathering(const traces::MeasuredRun& run, const System& system) : run_(run), system_(system) {}
 
-  RecordedWork gather() {
+  ShapedWork gather() {
     for (const traces::MeasuredStep& step : run_.steps) {
       for (std::size_t r = 0; r < step.ranks.size(); ++r) {
         add_rank(step, r);
@@ -150,11 +150,11 @@ class Gathering {
                          std::int64_t, double, double>;
   struct Meeting {
     double members = 0;
-    RecordedWork::Transfer transfer;
+    ShapedWork::Transfer transfer;
   };
   const traces::MeasuredRun& run_;
   const System& system_;
-  RecordedWork work_;
+  ShapedWork work_;
   std::map<Key, std::size_t> distinct_;
   std::map<std::pair<std::int32_t, std::size_t>, Meeting> meetings_;
   std::map<std::pair<std::string, std::string>, Unexplained> unexplained_;
@@ -212,19 +212,19 @@ void merge(std::vector<Unexplained>& to, const std::vector<Unexplained>& from) {
 
 }  // namespace
 
-RecordedWork recorded_work(const traces::MeasuredRun& run, const System& system) {
+ShapedWork shaped_work(const traces::MeasuredRun& run, const System& system) {
   return Gathering(run, system).gather();
 }
 
-void add_recorded(StepRows& rows, const traces::MeasuredRun& run, const std::string& name,
+void add_shaped_work(StepRows& rows, const traces::MeasuredRun& run, const std::string& name,
                   const System& system) {
-  RecordedWork work = recorded_work(run, system);
+  ShapedWork work = shaped_work(run, system);
   ExecutionGraph& graph = rows.graphs.emplace_back();
   graph.programs.push_back(std::move(work.program));
   const Program& program = graph.programs.front();
   rows.seconds += work.seconds;
   StepSample step;
-  for (const RecordedWork::Kernel& k : work.kernels) {
+  for (const ShapedWork::Kernel& k : work.kernels) {
     const Op& op = program.ops[k.op];
     const double typical = median_of(k.seconds);
     const auto samples = static_cast<std::int64_t>(k.seconds.size());
@@ -235,7 +235,7 @@ void add_recorded(StepRows& rows, const traces::MeasuredRun& run, const std::str
     rows.rows.push_back({name, std::string(name_of(op.kind)), "", codes_of(op).sizes, op.flops.base(), bytes,
                          typical, samples});
   }
-  for (const RecordedWork::Transfer& t : work.transfers) {
+  for (const ShapedWork::Transfer& t : work.transfers) {
     rows.collectives.push_back({t.op.kind, t.bytes, t.group, seconds(t.seconds), t.op.format});
     rows.rows.push_back(
         {name, std::string(name_of(t.op.kind)), "", codes_of(t.op).sizes, 0, t.bytes, t.seconds, 1});

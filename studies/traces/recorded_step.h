@@ -5,7 +5,7 @@
 
 #include "core/graph/kernel_kind.h"
 #include "simulator/reports/breakdown.h"
-#include "traces/trace.h"
+#include "traces/measured_step.h"
 
 namespace stepcast::studies {
 
@@ -61,10 +61,15 @@ struct RecordedStep {
   std::vector<std::string> warnings;
 };
 
-/// Fills what `by_rank` says of the whole: the critical rank, what bounds it, the imbalance.
-void fill_bound(RecordedStep& step);
-
-/// Steps before `skip` are left out. Errors: InputError when no step remains.
-RecordedStep recorded_step(const traces::Trace& trace, std::int32_t skip = 0);
+/// What bounds a recorded run. Steps of our own runtime are apart: each is what its rank's marks
+/// hold. Steps of a capture run into each other and are those of StepTimes: each counts what runs
+/// from the end of the one before to its own, whoever launched it; ops, and who came last to a
+/// collective, count for the step that launched them. What was idle though nothing kept it is `host`
+/// where the host worked or the next op was not launched yet, `other` where it was (launch latency,
+/// waits between streams), `bubble` where a collective waited for other ranks.
+///
+/// Steps before `skip` are left out: by their number, of a capture counted from 0.
+/// Errors: InputError when no step remains, or when the steps of a capture overlap on the host.
+RecordedStep recorded_step(const traces::MeasuredRun& run, std::int32_t skip = 0);
 
 }  // namespace stepcast::studies

@@ -1,0 +1,162 @@
+#include "traces/formats.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <string>
+
+#include "traces/chakra/chakra_reader.h"
+#include "traces/chakra/chakra_writer.h"
+#include "traces/events/open_native.h"
+#include "traces/kineto/kineto_reader.h"
+#include "traces/kineto/kineto_writer.h"
+#include "traces/native/native_trace.h"
+#include "traces/native/recording_files.h"
+#include "traces/perfetto/perfetto_writer.h"
+#include "traces/pytorch_et/pytorch_et_reader.h"
+
+namespace stepcast::traces {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_json(std::string_view head) {
+  const std::size_t first = head.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && (head[first] == '{' || head[first] == '[');
+}
+bool has(std::string_view head, std::string_view key) {
+  return head.find(key) != std::string_view::npos;
+}
+
+/// A length, then a message that opens with a version ("0.0.4") or an attribute, or is empty.
+bool is_chakra(std::string_view head) {
+  const auto byte = [head](std::size_t i) {
+    return i < head.size() ? static_cast<unsigned char>(head[i]) : 0U;
+  };
+  std::size_t i = 0;
+  while (i < 4 && (byte(i) & 0x80U) != 0) {
+    ++i;
+  }
+  const std::size_t message = i == 0 ? byte(0) : SIZE_MAX;  // only short ones are told here
+  ++i;
+  if (message == 0) {
+    return byte(i + 1) == 0x08 || byte(i + 1) == 0x12;  // a length and the id or name of a node
+  }
+  if (byte(i + 1) + 2 > message) {
+    return false;
+  }
+  const unsigned first = byte(i + 2);
+  return byte(i) == 0x0a ? first >= '0' && first <= '9' : byte(i) == 0x12 && first == 0x0a;
+}
+
+bool is_chakra_json(std::string_view head) {
+  return is_json(head) && has(head, "\"workload_graph\"");
+}
+bool may_be_pytorch_et(std::string_view head) {
+  return is_json(head) && has(head, "\"schema\"") && !has(head, "\"traceEvents\"");
+}
+bool is_pytorch_et(std::string_view head) {
+  return may_be_pytorch_et(head) && has(head, "\"nodes\"");
+}
+bool is_kineto(std::string_view head) {
+  return is_json(head) && (has(head, "\"traceEvents\"") ||
+                           head[head.find_first_not_of(" \t\r\n")] == '[');
+}
+
+bool is_native_folder(const fs::path& folder) { return is_native(folder) || is_recording(folder); }
+
+Recording read_native_folder(const fs::path& folder) {
+  return is_native(folder) ? recording_of(read_native(folder), folder.string())
+                           : read_recording(folder);
+}
+
+Losses write_native_folder(const fs::path& folder, const Recording& recording) {
+  if (recording.own == nullptr) {
+    write_recording(folder, recording);
+    return {};
+  }
+  begin_trace(folder);
+  for (const RankTrace& rank : recording.own->ranks) {
+    write_rank(folder, rank);
+  }
+  write_manifest(folder, *recording.own, static_cast<int>(recording.own->ranks.size()));
+  return {};
+}
+
+/// With waits told from transfers where they are known.
+Losses write_viewed(const fs::path& file, const Recording& recording) {
+  if (recording.own == nullptr) {
+    return write_timeline(file, recording);
+  }
+  std::vector<OpSpan> ops;
+  std::vector<HostSpan> host;
+  for (const RankTrace& rank : recording.own->ranks) {
+    ops.insert(ops.end(), rank.ops.begin(), rank.ops.end());
+    host.insert(host.end(), rank.host.begin(), rank.host.end());
+  }
+  write_perfetto(file, recording.own->graph, ops, host, recording.producer);
+  return {};
+}
+
+constexpr std::array<TraceFormat, 6> kFormats{{
+    {.name = "chakra",
+     .description = "Chakra execution trace (protobuf)",
+     .is_file = is_chakra,
+     .read_rank = read_chakra,
+     .write = write_chakra},
+    {.name = "chakra-json",
+     .description = "Chakra nodes as JSON (workload_graph)",
+     .is_file = is_chakra_json,
+     .read_rank = read_chakra_json},
+    {.name = "pytorch-et",
+     .description = "PyTorch execution trace 1.0.1 to 1.1.1 (JSON)",
+     .is_file = is_pytorch_et,
+     .may_be_file = may_be_pytorch_et,
+     .read_rank = read_pytorch_et},
+    {.name = "kineto",
+     .description = "Kineto and other Chrome trace JSON",
+     .is_file = is_kineto,
+     .may_be_file = is_json,
+     .read_rank = read_kineto,
+     .write = write_kineto},
+    {.name = "native",
+     .description = "our own folder: of a run, or of a recording",
+     .is_folder = is_native_folder,
+     .read_folder = read_native_folder,
+     .write = write_native_folder,
+     .keeps_own = true},
+    {.name = "perfetto",
+     .description = "one Chrome trace JSON of all ranks, for viewers",
+     .write = write_viewed,
+     .one_file = true,
+     .keeps_own = true},
+}};
+
+}  // namespace
+
+std::span<const TraceFormat> formats() { return kFormats; }
+
+bool is_trace(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) {
+    return fs::is_directory(path, error);
+  }
+  std::string head(std::size_t{1} << 20U, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<std::size_t>(file.gcount()));
+  if (has(head, std::string_view("\0", 1)) || head.starts_with("\x1f\x8b")) {
+    return true;
+  }
+  return std::any_of(kFormats.begin(), kFormats.end(), [&head](const TraceFormat& f) {
+    return f.is_file != nullptr && f.is_file(head);
+  });
+}
+
+bool is_run_folder(const fs::path& folder) {
+  return std::any_of(kFormats.begin(), kFormats.end(), [&folder](const TraceFormat& f) {
+    return f.is_folder != nullptr && f.is_folder(folder);
+  });
+}
+
+}  // namespace stepcast::traces
