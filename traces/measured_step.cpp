@@ -23,6 +23,14 @@ std::int64_t trimmed_mean(std::vector<std::int64_t> values) {
   return std::accumulate(first, last, std::int64_t{0}) / (last - first);
 }
 
+/// Records are in order where one thread wrote them.
+template <typename T, typename Before>
+void sort_unless_sorted(std::vector<T>& values, const Before& before) {
+  if (!std::is_sorted(values.begin(), values.end(), before)) {
+    std::stable_sort(values.begin(), values.end(), before);
+  }
+}
+
 /// Sum and count by op template.
 struct Means {
   explicit Means(std::size_t templates) : sum(templates, 0), count(templates, 0) {}
@@ -95,11 +103,12 @@ void measure_device(MeasuredRank& rank, const Program& program, bool one_core) {
   std::vector<std::int64_t> gaps, free(program.streams.size(), -1);
   std::int64_t last = 0;
   std::vector<const OpSpan*> order;
+  order.reserve(rank.spans.size());
   for (const OpSpan& s : rank.spans) {
     order.push_back(&s);
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [](const OpSpan* a, const OpSpan* b) { return a->begin < b->begin; });
+  sort_unless_sorted(order,
+                     [](const OpSpan* a, const OpSpan* b) { return a->begin < b->begin; });
   const auto busy = computing(order, program);
   for (const OpSpan* s : order) {
     const Op& op = program.ops[s->ref.op];
@@ -193,7 +202,9 @@ MeasuredRun measured_run(const Trace& trace) {
     std::vector<OpSpan>* spans = nullptr;  // of the step that the span before was of
     for (const OpSpan& s : rank.ops) {
       if (spans == nullptr || spans->back().step != s.step) {
+        const std::size_t before = spans == nullptr ? 0 : spans->size();
         spans = &by_step[s.step].spans[rank.rank];
+        spans->reserve(before);
       }
       spans->push_back(s);
     }
@@ -227,8 +238,7 @@ MeasuredRun measured_run(const Trace& trace) {
       MeasuredRank rank;
       rank.begin = ticks(parts.marks[number_of_rank]->begin) - origin;
       rank.end = ticks(parts.marks[number_of_rank]->end) - origin;
-      std::stable_sort(spans.begin(), spans.end(),
-                       [](const OpSpan& a, const OpSpan& b) { return a.ref < b.ref; });
+      sort_unless_sorted(spans, [](const OpSpan& a, const OpSpan& b) { return a.ref < b.ref; });
       for (OpSpan& s : spans) {
         const auto shift = [origin](SimTime& t) { t = SimTime{ticks(t) - origin}; };
         shift(s.issued), shift(s.begin), shift(s.ready), shift(s.end);

@@ -26,9 +26,10 @@ Seconds between(SimTime begin, SimTime end) {
 /// One rank in one step.
 struct RankView {
   std::int64_t begin = 0, end = 0;
-  simulator::Timeline ran;       ///< between the two, whoever launched it
+  std::span<const OpSpan> ran;       ///< between the two, whoever launched it
   std::span<const OpSpan> launched;  ///< by the step, wherever it ran
-  std::vector<OpSpan> of_chain;      ///< holds them where the run has them among those of others
+  std::span<const HostSpan> host;
+  std::vector<OpSpan> cut, chosen;  ///< hold the ops that a chain has among those of other steps
   std::optional<Seconds> issuing;  ///< of the host of a capture: its own time between calls
 };
 
@@ -48,13 +49,8 @@ std::vector<StepView> steps_apart(const traces::MeasuredRun& run) {
       RankView& of_rank = view.ranks.emplace_back();
       of_rank.begin = rank.begin;
       of_rank.end = rank.end;
-      for (const OpSpan& span : rank.spans) {
-        of_rank.ran.on_op(span);
-      }
-      for (const HostSpan& span : rank.host) {
-        of_rank.ran.on_host(span);
-      }
-      of_rank.launched = rank.spans;
+      of_rank.ran = of_rank.launched = rank.spans;
+      of_rank.host = rank.host;
     }
     views.push_back(std::move(view));
   }
@@ -74,16 +70,17 @@ std::vector<StepView> steps_of_chain(const traces::MeasuredRun& run, const StepT
       of_rank.end = times.of_rank(r)[s + 1];
       for (OpSpan span : rank.spans) {
         if (traces::step_of(rank, span.ref.op) == s + 1) {
-          of_rank.of_chain.push_back(span);
+          of_rank.chosen.push_back(span);
         }
         if (ticks(span.end) > of_rank.begin && ticks(span.begin) < of_rank.end) {
           for (SimTime* t : {&span.begin, &span.ready, &span.end}) {
             *t = SimTime{std::clamp(ticks(*t), of_rank.begin, of_rank.end)};
           }
-          of_rank.ran.on_op(span);
+          of_rank.cut.push_back(span);
         }
       }
-      of_rank.launched = of_rank.of_chain;
+      of_rank.ran = of_rank.cut;
+      of_rank.launched = of_rank.chosen;
       const traces::MeasuredRank& apart = run.steps[s].ranks[r];
       of_rank.issuing = to_seconds(
           SimTime{std::accumulate(apart.issue.begin(), apart.issue.end(), apart.finish)});
@@ -101,10 +98,17 @@ RankStep rank_step(const std::vector<StepView>& steps, std::size_t r) {
   for (const StepView& step : steps) {
     const Program& program = step.graph->program_of(row.rank);
     const RankView& rank = step.ranks[r];
+    simulator::Timeline timeline;
+    for (const OpSpan& span : rank.ran) {
+      timeline.on_op(span);
+    }
+    for (const HostSpan& span : rank.host) {
+      timeline.on_host(span);
+    }
     // The recorded host thread issues on the rank's own core: whatever it does while nothing else
     // runs is host time.
     const simulator::Breakdown parts =
-        simulator::breakdown(program, rank.ran, row.rank,
+        simulator::breakdown(program, timeline, row.rank,
                              {.begin = SimTime{rank.begin},
                               .end = SimTime{rank.end},
                               .rank_end = SimTime{rank.end},
@@ -116,13 +120,13 @@ RankStep rank_step(const std::vector<StepView>& steps, std::size_t r) {
     row.host += to_seconds(parts.host);
     row.other += to_seconds(parts.other);
     row.issuing += rank.issuing.value_or(Seconds{});
-    for (const OpSpan& span : rank.ran.ops()) {
+    for (const OpSpan& span : rank.ran) {
       if (is_collective(program.ops.at(span.ref.op).kind)) {
         row.communication += between(span.ready, span.end);
         row.wait += between(span.begin, span.ready);
       }
     }
-    for (const HostSpan& span : rank.ran.hosts()) {
+    for (const HostSpan& span : rank.host) {
       if (span.kind == HostSpan::Kind::kIssue) {
         row.issuing += between(span.begin, span.end);
       } else if (span.kind == HostSpan::Kind::kQueueFull) {
