@@ -7,12 +7,12 @@
 #include <iostream>
 
 #include "cli/command.h"
-#include "cli/cuda_backend.h"
-#include "cli/human.h"
-#include "cli/launch_ranks.h"
-#include "cli/output_files.h"
+#include "cli/print/human.h"
 #include "cli/print/report.h"
-#include "cli/progress.h"
+#include "cli/support/cuda_backend.h"
+#include "cli/support/launch_ranks.h"
+#include "cli/support/output_files.h"
+#include "cli/support/progress.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "runtime/launch.h"

@@ -6,11 +6,11 @@
 #include <iostream>
 
 #include "cli/command.h"
-#include "cli/data_table.h"
-#include "cli/human.h"
-#include "cli/print_prediction.h"
-#include "cli/recordings.h"
-#include "cli/text_table.h"
+#include "cli/print/data_table.h"
+#include "cli/print/human.h"
+#include "cli/print/print_prediction.h"
+#include "cli/print/text_table.h"
+#include "cli/support/recordings.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "traces/measured_step.h"

@@ -6,9 +6,9 @@
 #include <iostream>
 
 #include "cli/command.h"
-#include "cli/output_files.h"
-#include "cli/recordings.h"
-#include "cli/step_range.h"
+#include "cli/support/output_files.h"
+#include "cli/support/recordings.h"
+#include "cli/support/step_range.h"
 #include "core/error.h"
 #include "core/temporary_folder.h"
 #include "core/whole_file.h"

@@ -7,7 +7,7 @@
 
 #include "cli/command.h"
 #include "cli/print/report.h"
-#include "cli/run_command.h"
+#include "cli/support/run_command.h"
 #include "cli/version.h"
 #include "core/config/config.h"
 #include "core/error.h"

@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "cli/command.h"
-#include "cli/data_table.h"
-#include "cli/human.h"
+#include "cli/print/data_table.h"
+#include "cli/print/human.h"
+#include "cli/print/replan.h"
 #include "cli/print/report.h"
-#include "cli/recordings.h"
-#include "cli/replan.h"
+#include "cli/support/recordings.h"
 #include "core/error.h"
 #include "core/json_text.h"
 #include "studies/plan/searched_plan.h"

@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "cli/command.h"
-#include "cli/human.h"
-#include "cli/output_files.h"
+#include "cli/print/human.h"
 #include "cli/print/report.h"
+#include "cli/support/output_files.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "models/kernels/transfer.h"

@@ -2,11 +2,11 @@
 
 #include <iostream>
 
-#include "cli/bencher.h"
-#include "cli/guard_report.h"
-#include "cli/human.h"
-#include "cli/output_files.h"
+#include "cli/print/bencher.h"
+#include "cli/print/guard_report.h"
+#include "cli/print/human.h"
 #include "cli/print/report.h"
+#include "cli/support/output_files.h"
 #include "cli/version.h"
 #include "core/config/baseline.h"
 #include "core/error.h"

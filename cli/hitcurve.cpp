@@ -4,18 +4,18 @@
 #include <cmath>
 #include <iostream>
 
-#include "cli/checks.h"
 #include "cli/command.h"
-#include "cli/data_table.h"
-#include "cli/hitcurve_tables.h"
-#include "cli/output_files.h"
+#include "cli/print/data_table.h"
+#include "cli/print/hitcurve_tables.h"
 #include "cli/print/report.h"
-#include "cli/traffic_table.h"
+#include "cli/print/traffic_table.h"
+#include "cli/support/checks.h"
+#include "cli/support/output_files.h"
 #include "core/access/access.h"
-#include "core/config/access_files.h"
-#include "core/error.h"
 #include "core/access/id_sketch.h"
 #include "core/access/stack_distance.h"
+#include "core/config/access_files.h"
+#include "core/error.h"
 
 namespace stepcast::cli {
 namespace {

@@ -4,11 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "cli/data_table.h"
-#include "cli/human.h"
-#include "cli/output_files.h"
+#include "cli/print/data_table.h"
+#include "cli/print/human.h"
 #include "cli/print/report.h"
-#include "cli/recordings.h"
+#include "cli/support/output_files.h"
+#include "cli/support/recordings.h"
 #include "core/whole_file.h"
 #include "studies/traces/job_from_trace.h"
 #include "traces/open_trace.h"

@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <iostream>
 
-#include "cli/checks.h"
 #include "cli/command.h"
-#include "cli/data_table.h"
+#include "cli/print/data_table.h"
 #include "cli/print/report.h"
+#include "cli/support/checks.h"
 #include "core/config/suggest.h"
 #include "core/error.h"
 #include "core/json_text.h"

@@ -3,7 +3,7 @@
 #include <iostream>
 
 #include "cli/command.h"
-#include "cli/data_table.h"
+#include "cli/print/data_table.h"
 #include "core/config/config.h"
 #include "core/config/job_keys.h"
 #include "core/config/published_names.h"

@@ -8,7 +8,7 @@
 
 #include "cli/command.h"
 #include "cli/doctor.h"
-#include "cli/terminal_text.h"
+#include "cli/print/terminal_text.h"
 #include "core/config/suggest.h"
 #include "core/error.h"
 #include "interop/import.h"

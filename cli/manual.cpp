@@ -5,8 +5,8 @@
 #include <iostream>
 
 #include "cli/command.h"
-#include "cli/command_tree.h"
-#include "cli/output_files.h"
+#include "cli/support/command_tree.h"
+#include "cli/support/output_files.h"
 #include "cli/version.h"
 #include "core/error.h"
 #include "core/whole_file.h"

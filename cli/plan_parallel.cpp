@@ -8,13 +8,13 @@
 #include <optional>
 #include <thread>
 
-#include "cli/framework_export.h"
-#include "cli/human.h"
-#include "cli/launch_ranks.h"
-#include "cli/output_files.h"
-#include "cli/print_embedding_plans.h"
-#include "cli/print_prediction.h"
-#include "cli/progress.h"
+#include "cli/print/human.h"
+#include "cli/print/print_embedding_plans.h"
+#include "cli/print/print_prediction.h"
+#include "cli/support/framework_export.h"
+#include "cli/support/launch_ranks.h"
+#include "cli/support/output_files.h"
+#include "cli/support/progress.h"
 #include "core/config/config.h"
 #include "core/config/quantity.h"
 #include "core/error.h"

@@ -6,13 +6,13 @@
 #include <iostream>
 #include <optional>
 
-#include "cli/checks.h"
 #include "cli/command.h"
-#include "cli/human.h"
-#include "cli/output_files.h"
-#include "cli/print_details.h"
-#include "cli/print_prediction.h"
-#include "cli/whole_run.h"
+#include "cli/print/human.h"
+#include "cli/print/print_details.h"
+#include "cli/print/print_prediction.h"
+#include "cli/support/checks.h"
+#include "cli/support/output_files.h"
+#include "cli/support/whole_run.h"
 #include "core/config/quantity.h"
 #include "core/config/usual_stack.h"
 #include "core/error.h"

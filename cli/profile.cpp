@@ -8,10 +8,10 @@
 #include <iostream>
 
 #include "cli/command.h"
-#include "cli/output_files.h"
-#include "cli/run_command.h"
-#include "cli/show_tables.h"
-#include "cli/step_range.h"
+#include "cli/print/show_tables.h"
+#include "cli/support/output_files.h"
+#include "cli/support/run_command.h"
+#include "cli/support/step_range.h"
 #include "cli/version.h"
 #include "core/error.h"
 #include "profiler/capture/capture_settings.h"

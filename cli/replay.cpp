@@ -6,12 +6,12 @@
 #include <charconv>
 #include <iostream>
 
-#include "cli/checks.h"
 #include "cli/command.h"
 #include "cli/guard.h"
-#include "cli/human.h"
+#include "cli/print/human.h"
 #include "cli/print/report.h"
-#include "cli/recordings.h"
+#include "cli/support/checks.h"
+#include "cli/support/recordings.h"
 #include "core/error.h"
 
 namespace stepcast::cli {

@@ -3,8 +3,8 @@
 #include <iostream>
 
 #include "cli/command.h"
-#include "cli/output_files.h"
 #include "cli/report/chapters.h"
+#include "cli/support/output_files.h"
 #include "core/error.h"
 #include "core/json_text.h"
 #include "validation/svg.h"

@@ -6,14 +6,14 @@
 #include <iostream>
 #include <numeric>
 
-#include "cli/checks.h"
 #include "cli/command.h"
-#include "cli/cuda_backend.h"
-#include "cli/human.h"
-#include "cli/launch_ranks.h"
-#include "cli/output_files.h"
+#include "cli/print/human.h"
 #include "cli/print/report.h"
-#include "cli/progress.h"
+#include "cli/support/checks.h"
+#include "cli/support/cuda_backend.h"
+#include "cli/support/launch_ranks.h"
+#include "cli/support/output_files.h"
+#include "cli/support/progress.h"
 #include "cli/version.h"
 #include "core/config/config.h"
 #include "core/error.h"
@@ -21,12 +21,12 @@
 #include "planner/embedding/ledger.h"
 #include "runtime/cuda/backend.h"
 #include "studies/fit/error_statistics.h"
-#include "studies/run/recorded_run.h"
 #include "studies/plan/searched_plan.h"
+#include "studies/run/recorded_run.h"
 #include "traces/native/recording_files.h"
 #include "workloads/build_graph.h"
-#include "workloads/embedding_plan/plan.h"
 #include "workloads/embedding_plan/embedding_tiers.h"
+#include "workloads/embedding_plan/plan.h"
 
 namespace stepcast::cli {
 namespace {

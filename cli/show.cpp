@@ -3,13 +3,13 @@
 #include <iostream>
 #include <optional>
 
-#include "cli/checks.h"
 #include "cli/command.h"
-#include "cli/output_files.h"
 #include "cli/print/report.h"
-#include "cli/recordings.h"
-#include "cli/show_file.h"
-#include "cli/show_tables.h"
+#include "cli/print/show_file.h"
+#include "cli/print/show_tables.h"
+#include "cli/support/checks.h"
+#include "cli/support/output_files.h"
+#include "cli/support/recordings.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "interop/import.h"

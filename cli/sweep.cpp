@@ -10,12 +10,12 @@
 #include <thread>
 
 #include "cli/command.h"
-#include "cli/human.h"
-#include "cli/launch_ranks.h"
-#include "cli/output_files.h"
+#include "cli/print/human.h"
 #include "cli/print/report.h"
-#include "cli/progress.h"
-#include "cli/whole_run.h"
+#include "cli/support/launch_ranks.h"
+#include "cli/support/output_files.h"
+#include "cli/support/progress.h"
+#include "cli/support/whole_run.h"
 #include "core/config/usual_stack.h"
 #include "core/error.h"
 

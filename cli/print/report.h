@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "cli/data_table.h"
+#include "cli/print/data_table.h"
 
 namespace stepcast::cli {
 

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "cli/human.h"
+#include "cli/print/human.h"
+#include "cli/print/step_parts.h"
 #include "cli/report/charts.h"
 #include "cli/report/fields.h"
-#include "cli/step_parts.h"
 #include "validation/svg.h"
 
 /// What chapters are made of beside charts.

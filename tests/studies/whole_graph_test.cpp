@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/graph/step_traffic.h"
 #include "core/temporary_folder.h"
+#include "interop/library.h"
 #include "models/cost_model.h"
 #include "studies/traces/open_recording.h"
 #include "studies/predict/simulated_step.h"
@@ -23,7 +24,7 @@ namespace fs = std::filesystem;
 namespace {
 
 const fs::path kSource = STEPCAST_SOURCE_DIR;
-const config::Library kLibrary{STEPCAST_SOURCE_DIR};
+const config::Library kLibrary = interop::library(STEPCAST_SOURCE_DIR);
 
 struct GoldenJob {
   std::string file;  ///< empty: told by the settings alone

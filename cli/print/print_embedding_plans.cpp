@@ -1,0 +1,261 @@
+#include "cli/print/print_embedding_plans.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+#include "cli/print/human.h"
+#include "cli/print/report.h"
+#include "cli/print/step_parts.h"
+#include "core/config/config.h"
+#include "core/job/tier_units.h"
+#include "studies/predict/memory_remedy.h"
+
+namespace stepcast::cli {
+namespace {
+
+using studies::PlanReport;
+using studies::RankedPlan;
+
+std::string mix_text(const RankedPlan& p) {
+  constexpr std::size_t kWidth = 100;
+  std::string text;
+  std::int64_t left = 0;
+  for (const auto& [kind, tables] : p.mix) {
+    if (text.size() > kWidth) {
+      left += tables;
+    } else {
+      text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", tables, kind);
+    }
+  }
+  return left == 0 ? text : text + fmt::format(", {} others", left);
+}
+
+/// A row of the ledger of a plan, and which of its tier it is.
+struct LedgerRow {
+  const LedgerLine* line;
+  const char* which;
+  [[nodiscard]] const LedgerLine& of() const { return *line; }
+};
+
+/// Fullest and emptiest rank of every tier.
+std::vector<LedgerRow> extremes(const EmbeddingPlan& plan) {
+  std::vector<std::string> tiers;
+  for (const LedgerLine& l : plan.ledger) {
+    if (std::find(tiers.begin(), tiers.end(), l.tier) == tiers.end()) {
+      tiers.push_back(l.tier);
+    }
+  }
+  std::vector<LedgerRow> rows;
+  for (const std::string& tier : tiers) {
+    const LedgerLine* most = nullptr;
+    const LedgerLine* least = nullptr;
+    for (const LedgerLine& l : plan.ledger) {
+      if (l.tier == tier) {
+        most = most == nullptr || l.total() > most->total() ? &l : most;
+        least = least == nullptr || l.total() < least->total() ? &l : least;
+      }
+    }
+    rows.push_back({most, "fullest"});
+    if (least->rank != most->rank) {
+      rows.push_back({least, "emptiest"});
+    }
+  }
+  return rows;
+}
+
+/// What fills them.
+DataTable ledger_table(const EmbeddingPlan& plan, const System& system) {
+  using R = LedgerRow;
+  Columns<R> columns{
+      {"tier", "", [](auto& r) { return r.of().tier; }},
+      {"rank", "", [](auto& r) { return fmt::format("{} ({})", r.of().rank, r.which); }}};
+  for (const auto& [name, bytes] : kLedgerParts) {
+    columns.emplace_back(name, "", [bytes = bytes](const R& r) { return Bytes(r.of().*bytes); });
+  }
+  columns.emplace_back("total", "", [](const R& r) { return Bytes(r.of().total()); });
+  columns.emplace_back("capacity", "", [&system](const R& r) {
+    const auto has = tier_named(system, r.of().tier);
+    const std::int64_t sharers = has ? has->shared_by : 1;
+    return human(Bytes(r.of().capacity)) + (sharers > 1 ? fmt::format(" for {}", sharers) : "");
+  });
+  return table_of("ledger", "\nbytes per rank of plan 1", columns, extremes(plan), kInText);
+}
+
+/// Rows of text and of CSV; JSON has whole plans.
+DataTable plans_table(const PlanReport& r) {
+  using Row = Numbered<RankedPlan>;
+  return table_of(
+      "plans", "",
+      Columns<Row>{
+          {"plan", "", [](auto& p) { return p.number; }},
+          {"predicted_step_s", "step", [](auto& p) { return Seconds(p.of.plan.predicted_step); }},
+          {"lower_bound_s", "lower bound", [](auto& p) { return Seconds(p.of.plan.lower_bound); }},
+          {"gap", "", [](auto& p) { return share(p.of.plan.gap); }},
+          {"objective_s", "objective",
+           [](auto& p) {
+             return p.of.objective > 0 ? cell(Seconds(p.of.objective)) : Cell{"-", p.of.objective};
+           }},
+          {"planner", "",
+           [](auto& p) {
+             return Cell{p.of.simulated ? p.of.planner : "not built", p.of.planner};
+           },
+           kLeft},
+          {"buildable", "", [](auto& p) { return code(p.of.simulated); }, kInCsv},
+          {"tables", "", [](auto& p) { return mix_text(p.of); }, kLeft}},
+      numbered(r.plans, 1), r.compared.empty() ? kInText | kInCsv : kInText);
+}
+
+DataTable compared_table(const PlanReport& r) {
+  using C = studies::ComparedPlan;
+  const double best = r.plans.front().plan.predicted_step;
+  const auto time = [](const std::optional<double>& t) {
+    return t ? cell(Seconds(*t)) : empty_cell("-");
+  };
+  const auto made = [](auto value) {
+    return [value](const C& c) { return c.made ? cell(value(c)) : empty_cell("-"); };
+  };
+  return table_of(
+      "compare", "",
+      Columns<C>{
+          {"planner", "", &C::name},
+          {"step_s", "step", [time](auto& c) { return time(c.step); }},
+          {"", "to plan 1",
+           [best](auto& c) { return c.step ? percent_signed(*c.step / best - 1) : "-"; }, kInText},
+          {"objective_s", "objective", [time](auto& c) { return time(c.objective); }},
+          {"objective_bound_s", "", [&r](auto&) { return code(r.bound); }, kInCsv},
+          {"fullest_bytes", "fullest rank", made([](auto& c) { return Bytes(c.fullest_bytes); })},
+          {"fits", "", made([](auto& c) { return c.fits; })},
+          {"seconds", "time to plan", made([](auto& c) { return Seconds(c.seconds); })},
+          {"remark", "", &C::remark, kLeft}},
+      r.compared);
+}
+
+void add_bound(const PlanReport& r, Report& report) {
+  const EmbeddingPlan& best = r.plans.front().plan;
+  report.fact("bound", {{"lower_bound_s", best.lower_bound},
+                        {"gap", best.gap},
+                        {"objective_s", r.objective},
+                        {"objective_bound_s", r.bound},
+                        {"objective_bound_with_tiers_s", r.bound_with_tiers},
+                        {"objective_gap", r.gap},
+                        {"reason", r.bound_reason}});
+  report.line(fmt::format(
+      "\nno plan of the searched space takes a step of less than the lower bound. Objective, what "
+      "a plan decides of a step: best found {}, none below {} ({})",
+      human(Seconds(r.objective)), human(Seconds(r.bound)), r.bound_reason));
+  report.fact("search", {{"seconds", r.search_seconds},
+                         {"simulation_seconds", r.simulation_seconds},
+                         {"evaluations", r.evaluations},
+                         {"space", r.space_log10 < 300 ? std::pow(10.0, r.space_log10) : 1e300},
+                         {"space_log10", r.space_log10},
+                         {"cut", r.cut}});
+  report.line(fmt::format(
+      "search: {} evaluations in a space of 10^{:.0f} plans, {}{}; simulation {}",
+      count(static_cast<double>(r.evaluations)), r.space_log10, human(Seconds(r.search_seconds)),
+      r.cut ? " (cut by the time limit)" : "", human(Seconds(r.simulation_seconds))));
+}
+
+Json plan_document(const RankedPlan& p) {
+  Json j = Json::parse(config::plan_to_json(p.plan, -1));
+  j["planner"] = p.planner;
+  j["objective_s"] = p.objective > 0 ? Json(p.objective) : Json();
+  j["buildable"] = p.simulated;
+  if (!p.simulated) {
+    j["not_built_because"] = p.not_built_because;
+  }
+  j["mix"] = Json::object();
+  for (const auto& [kind, tables] : p.mix) {
+    j["mix"][kind] = tables;
+  }
+  return j;
+}
+
+/// Where nobody asked for room that stays free: how little there is.
+void warn_of_full_devices(const PlanReport& r, Report& report) {
+  Bytes fullest;
+  for (const LedgerLine& l : r.plans.front().plan.ledger) {
+    fullest = l.tier == "hbm" ? std::max(fullest, Bytes(l.total())) : fullest;
+  }
+  if (const std::string tight = studies::tight_memory(fullest, r.job.system.device.memory);
+      !tight.empty()) {
+    report.line(fmt::format("\nwarning: {} (--memory-headroom 5%)", tight));
+  }
+}
+
+/// What would make room: slower memory only where the system has none or the search left it out.
+std::string remedy_text(const System& system, bool tiers) {
+  const bool slower = system.tiers.size() > 1;
+  return fmt::format("use more devices, narrower rows (formats.embedding) or {}",
+                     !slower  ? "a slower tier of memory (system.tiers)"
+                     : !tiers ? fmt::format("slower memory: leave out --no-tiers ({} was not used)",
+                                            system.tiers.back().name)
+                              : fmt::format("more of {}", system.tiers.back().name));
+}
+
+std::string shortage_text(const planner::Shortage& s, const std::string& remedy) {
+  const auto bytes = [](std::int64_t b) { return human(Bytes(static_cast<double>(b))); };
+  if (s.capacity < 0) {
+    return fmt::format(
+        "no plan fits: before any table the dense model and the libraries take {} more of {} than "
+        "a device has",
+        bytes(-s.capacity), s.tier);
+  }
+  return fmt::format("no plan fits: {} need{} {} of {} {}, which has {}: {} ({} bytes) short; {}",
+                     s.table.empty() ? "the tables together" : fmt::format("table '{}'", s.table),
+                     s.table.empty() ? "" : "s", bytes(s.needed), s.tier,
+                     s.table.empty() ? "in all" : "at least on one unit", bytes(s.capacity),
+                     bytes(s.missing()), s.missing(), remedy);
+}
+
+}  // namespace
+
+void print_embedding_plans(const PlanReport& r, bool headroom, OutputFormat format) {
+  Report report(format);
+  report.line(fmt::format("{} on {} x {}, {} tables\n", r.job.workload.name, r.job.devices,
+                          r.job.system.device.name, r.job.workload.dlrm()->tables.size()));
+  report.add(plans_table(r));
+  report.list("plans");
+  for (const RankedPlan& p : r.plans) {
+    report.item("plans", [&p] { return plan_document(p); });
+  }
+  add_bound(r, report);
+  for (const RankedPlan& p : r.plans) {
+    if (!p.simulated) {
+      report.line(fmt::format("not built: {}", p.not_built_because));
+    }
+  }
+  report.add(ledger_table(r.plans.front().plan, r.job.system));
+  if (!r.compared.empty()) {
+    report.line();
+    report.add(compared_table(r));
+  }
+  if (!headroom) {
+    warn_of_full_devices(r, report);
+  }
+  report.print(std::cout);
+}
+
+int print_infeasible(const std::string& why, OutputFormat format) {
+  if (format == OutputFormat::kJson) {
+    Report report(format);
+    report.list("plans");
+    report.fact("infeasible", why);
+    report.print(std::cout);
+  }
+  fmt::print(stderr, "stepcast: {}\n", why);
+  return 1;
+}
+
+int print_shortage(const PlanReport& report, const std::string& headroom, bool tiers,
+                   OutputFormat format) {
+  return print_infeasible(
+      (report.shortage ? shortage_text(*report.shortage, remedy_text(report.job.system, tiers))
+                       : std::string("no plan fits the memory of the devices")) +
+          (headroom.empty() ? "" : "; of that, --memory-headroom keeps " + headroom),
+      format);
+}
+
+}  // namespace stepcast::cli

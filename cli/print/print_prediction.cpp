@@ -1,0 +1,277 @@
+#include "cli/print/print_prediction.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cli/print/human.h"
+#include "cli/print/print_details.h"
+#include "cli/print/step_parts.h"
+#include "core/config/config.h"
+#include "planner/parallel/plan_point.h"
+#include "workloads/embedding_plan/plan.h"
+#include "workloads/embedding_plan/plan_summary.h"
+
+namespace stepcast::cli {
+namespace {
+
+using studies::StepPrediction;
+
+bool has_tables(const Job& job) {
+  return job.workload.dlrm() != nullptr && !job.workload.dlrm()->tables.empty();
+}
+
+constexpr std::size_t kBarWidth = 30;
+
+/// "#####.....": the share of a whole, at most all of it.
+std::string bar(double share) {
+  const double filled = std::clamp(share, 0.0, 1.0) * static_cast<double>(kBarWidth);
+  const auto full = static_cast<std::size_t>(std::lround(filled));
+  return std::string(full, '#') + std::string(kBarWidth - full, '.');
+}
+
+std::string bar_line(std::string_view name, double share, const std::string& text) {
+  return fmt::format("{:<24}{}  {}\n", name, bar(share), text);
+}
+
+/// Where the critical rank's step goes, parts of less than a thousandth left out.
+void add_parts(const StepPrediction& p, Report& report) {
+  constexpr double kLeast = 0.001;
+  for (const StepPart& part : kStepParts) {
+    const Seconds time = p.split.*part.of;
+    const double share = time / p.iteration;
+    if (share >= kLeast) {
+      report.text(bar_line(part.whole_title, share,
+                           fmt::format("{:>8}  {:>7}", human(time), percent(share))));
+    }
+  }
+}
+
+/// Memory of the fullest device against its capacity, and what most of it is.
+std::string memory_bar(const StepPrediction& p) {
+  constexpr std::size_t kNamed = 4;
+  const Bytes total = p.memory.total() + p.reserve;
+  auto lines = p.ledger.lines();
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::erase_if(lines, [](const auto& line) { return line.second <= Bytes{}; });
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < std::min(lines.size(), kNamed); ++i) {
+    parts.push_back(fmt::format("{} {}", lines[i].first, human(lines[i].second)));
+  }
+  if (p.capacity <= Bytes{}) {
+    return fmt::format("{:<24}{}: {}\n", fmt::format("memory (rank {})", p.fullest_rank),
+                       human(total), fmt::join(parts, ", "));
+  }
+  return bar_line(fmt::format("memory (rank {})", p.fullest_rank), total / p.capacity,
+                  fmt::format("{} of {}: {}{}", human(total), human(p.capacity),
+                              fmt::join(parts, ", "), lines.size() > kNamed ? ", ..." : ""));
+}
+
+/// Work and tokens of a device in a second, and how near that is to its peak.
+std::string rates_text(const StepPrediction& p) {
+  const auto devices = static_cast<double>(p.job.devices);
+  std::vector<std::string> each;
+  if (p.tokens_per_second > 0) {
+    each.push_back(fmt::format("{} tokens/s", grouped(p.tokens_per_second / devices)));
+  }
+  if (p.flops.model > Flops{}) {
+    each.push_back(human(p.flops.model / p.iteration / devices));
+  }
+  std::string text = fmt::format(
+      "{} samples/s{}", grouped(p.samples_per_second),
+      p.tokens_per_second > 0 ? fmt::format(", {} tokens/s", grouped(p.tokens_per_second)) : "");
+  if (!each.empty()) {
+    text += fmt::format("; a device: {}", fmt::join(each, ", "));
+  }
+  text += fmt::format("; MFU {} of {} peak", percent(p.mfu), name_of(p.peak_format));
+  return p.mfu_causal == p.mfu && p.hfu == p.mfu
+             ? text
+             : text +
+                   fmt::format(" (causal {}, hardware {})", percent(p.mfu_causal), percent(p.hfu));
+}
+
+/// Which embedding plan the prediction is of: a rule is never silent.
+std::string embedding_plan_text(const Job& job) {
+  return fmt::format(
+      "embedding plan {}{}", workloads::plan_line(job, workloads::resolved_embedding_plan(job)),
+      workloads::planned_by_rule(job)
+          ? " (a rule, not a search: `stepcast plan` or --set embedding.plan=search finds one "
+            "that is faster or as fast)"
+      : job.embedding_choice == "search"
+          ? " (a quick search; `stepcast plan` searches longer and writes the plan)"
+          : "");
+}
+
+/// How a transformer is split, defaults included, and what of its traffic is hidden.
+std::string parallel_text(const Job& job) {
+  const Parallel& p = job.parallel;
+  std::string said = planner::describe(job);
+  if (p.pipeline > 1 && p.data > 1 && (p.expert > 1 || p.order != kUsualOrder)) {
+    const std::string order = planner::order_text(p.order);
+    said += order.empty() ? ", ranks in an order of their own" : ", " + order;
+  }
+  if (p.expert > 1 && p.expert_dispatch == ExpertDispatch::kPerMachine) {
+    said += ", a token to each machine once";
+  }
+  for (const FabricLevel& level : job.system.fabric) {
+    if (level.used > 0 && level.used < level.size) {
+      said += fmt::format(", {} of {} in each {} domain", level.used, level.size, level.name);
+    }
+  }
+  return fmt::format("{}{}; overlaps: {}", said, job.flash_attention ? "" : "; unfused attention",
+                     planner::overlaps_text(p.overlap));
+}
+
+Json plan_json(const Job& job) {
+  Json parts = Json::array();
+  for (const workloads::PlanPart& p :
+       workloads::plan_parts(workloads::resolved_embedding_plan(job))) {
+    parts.push_back({{"tables", p.tables}, {"placed", p.placed}});
+  }
+  return {{"choice", job.embedding_choice},
+          {"by_rule", workloads::planned_by_rule(job)},
+          {"parts", std::move(parts)}};
+}
+
+/// The step: at the hardware's pace, and what such runs make of it.
+std::string step_text(const StepPrediction& p) {
+  const std::string between =
+      p.interval ? fmt::format("{} to {}", human(p.interval->p5), human(p.interval->p95)) : "";
+  if (!p.pace) {
+    return fmt::format("{} per step{}", human(p.iteration),
+                       p.interval ? fmt::format(" (nine of ten: {})", between) : "");
+  }
+  return fmt::format("{} at the hardware's pace; {} per step expected with {} (nine of ten: {})",
+                     human(p.hardware), human(p.iteration), p.pace->measured, between);
+}
+
+/// The people's account of the step.
+void add_screen(const StepPrediction& p, const std::string& usual_stack, Report& report) {
+  report.line(fmt::format("{} on {} x {}: {}\n{}", p.job.workload.name, p.job.devices,
+                          p.job.system.device.name, step_text(p), rates_text(p)));
+  if (p.job.workload.transformer() != nullptr) {
+    report.line(parallel_text(p.job));
+  }
+  if (!usual_stack.empty()) {
+    report.line(fmt::format(
+        "no stack is named: as {} runs it; --set stack=NAME for another (`stepcast list stacks`)",
+        usual_stack));
+  }
+  if (has_tables(p.job)) {
+    report.line(embedding_plan_text(p.job));
+  }
+  report.line();
+  add_parts(p, report);
+  report.text(memory_bar(p));
+}
+
+void add_step(const StepPrediction& p, Report& report) {
+  report.fact("iteration_time_s", p.iteration.base());
+  if (p.pace) {
+    report.fact("hardware_pace_s", p.hardware.base());
+    report.fact("pace", {{"factor", p.pace->factor},
+                         {"low", p.pace->low},
+                         {"high", p.pace->high},
+                         {"rows", p.pace->rows},
+                         {"sources", p.pace->sources},
+                         {"own", p.pace->own},
+                         {"measured", p.pace->measured}});
+  }
+  if (p.interval) {
+    report.fact("interval_s", {{"p5", p.interval->p5.base()}, {"p95", p.interval->p95.base()}});
+  }
+  report.fact("in_calibrated_range", p.in_calibrated_range);
+  report.fact("throughput",
+              {{"samples_per_s", p.samples_per_second}, {"tokens_per_s", p.tokens_per_second}});
+  report.fact("flops", {{"model_per_iteration", p.flops.model.base()},
+                        {"hardware_per_iteration", p.flops.hardware.base()},
+                        {"peak_format", name_of(p.peak_format)}});
+  report.facts({{"mfu", p.mfu}, {"mfu_causal", p.mfu_causal}, {"hfu", p.hfu}});
+  report.fact("time_s", split_json(p.split));
+}
+
+void add_memory(const StepPrediction& p, Report& report) {
+  report.fact("fullest_rank", p.fullest_rank);
+  report.fact("memory_bytes", memory_json(p));
+  Json ledger = Json::object();
+  for (const auto& [name, bytes] : p.ledger.lines()) {
+    std::string key(name);
+    std::replace(key.begin(), key.end(), ' ', '_');
+    ledger[key] = bytes.base();
+  }
+  report.fact("memory_ledger", std::move(ledger));
+  report.fact("fits", p.fits);
+}
+
+/// One row of the figures people compare.
+DataTable csv_table(const StepPrediction& p) {
+  using P = StepPrediction;
+  Columns<P> columns{
+      {"workload", "", [](auto& q) { return q.job.workload.name; }},
+      {"system", "", [](auto& q) { return q.job.system.name; }},
+      {"devices", "", [](auto& q) { return q.job.devices; }},
+      {"iteration_time_s", "", &P::iteration},
+      {"samples_per_s", "", &P::samples_per_second},
+      {"mfu", "", [](auto& q) { return fmt::format("{:.6g}", q.mfu); }},
+      {"memory_bytes", "",
+       [](auto& q) { return code(std::llround((q.memory.total() + q.reserve).base())); }},
+      {"fits", "", &P::fits},
+      {"in_calibrated_range", "", &P::in_calibrated_range},
+      {"tokens_per_s", "",
+       [](auto& q) { return q.tokens_per_second > 0 ? code(q.tokens_per_second) : empty_cell(); }}};
+  for (const StepPart& part : kStepParts) {
+    columns.emplace_back(part.key + std::string("_s"), "",
+                         [of = part.of](const P& q) { return q.split.*of; });
+  }
+  return table_of("prediction", "", columns, std::vector{p}, kInCsv);
+}
+
+}  // namespace
+
+Json split_json(const studies::TimeSplit& split) {
+  Json j;
+  for (const StepPart& part : kStepParts) {
+    j[part.key] = (split.*part.of).base();
+  }
+  return j;
+}
+
+Json memory_json(const StepPrediction& p) {
+  const MemoryUse& m = p.memory;
+  return {{"parameters", m.parameters.base()}, {"gradients", m.gradients.base()},
+          {"optimizer", m.optimizer.base()},   {"activations", m.activations.base()},
+          {"embeddings", m.embeddings.base()}, {"buffers", m.buffers.base()},
+          {"reserve", p.reserve.base()},       {"total", (m.total() + p.reserve).base()},
+          {"capacity", p.capacity.base()}};
+}
+
+void add_prediction(const StepPrediction& p, const std::string& usual_stack, Report& report) {
+  add_screen(p, usual_stack, report);
+  report.fact("job", [&] { return Json::parse(config::job_to_json(p.job)); });
+  if (has_tables(p.job)) {
+    report.fact("embedding_plan", [&] { return plan_json(p.job); });
+  }
+  add_step(p, report);
+  add_memory(p, report);
+  report.fact("critical_rank", p.critical_rank);
+  report.add(ops_table("ops", p.by_name, kInJson));
+  if (p.busiest) {
+    Report& busiest = report.section("busiest_rank");
+    busiest.facts({{"rank", p.busiest->rank}, {"time_s", split_json(p.busiest->split)}});
+    busiest.add(ops_table("op_kinds", p.busiest->by_kind, kInJson));
+  }
+  std::vector<std::string> warnings = p.warnings;
+  if (!p.out_of_range.empty()) {
+    warnings.push_back(p.out_of_range);
+  }
+  report.fact("warnings", warnings);
+  if (!usual_stack.empty()) {
+    report.fact("usual_stack", usual_stack);
+  }
+  report.add(csv_table(p));
+}
+
+}  // namespace stepcast::cli

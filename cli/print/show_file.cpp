@@ -1,0 +1,238 @@
+#include "cli/print/show_file.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "cli/print/human.h"
+#include "core/config/config.h"
+#include "core/error.h"
+#include "core/json_text.h"
+
+namespace stepcast::cli {
+namespace {
+
+using nlohmann::json;
+
+DataTable facts_table(const char* key, const std::string& title) {
+  DataTable t(key, title, {{"fact", "", true}, {"value", "", true}});
+  t.as_object();
+  return t;
+}
+
+DataTable device_facts(const Device& d) {
+  DataTable t = facts_table("device", "device " + d.name);
+  t.row({name_cell("memory", "memory"), cell(d.memory)});
+  t.row({name_cell("bandwidth_bytes_per_s", "memory bandwidth"),
+         {human(d.bandwidth), d.bandwidth.base()}});
+  for (const auto& [format, peak] : d.peak) {
+    const std::string name(name_of(format));
+    t.row({name_cell("peak_" + name, "peak " + name), {human(peak), peak.base()}});
+  }
+  t.row({name_cell("source", "source of these"), cell(d.source)});
+  return t;
+}
+
+DataTable system_facts(const System& s) {
+  DataTable t = facts_table("system", "system " + s.name);
+  t.row({name_cell("device", "device"), cell(s.device.name)});
+  t.row({name_cell("devices_per_machine", "devices of a machine"), cell(s.host.devices)});
+  for (const FabricLevel& l : s.fabric) {
+    t.row({name_cell("fabric_" + l.name, l.name),
+           cell(fmt::format("joins {}, {} per device, latency {}", l.size, human(l.bandwidth),
+                            human(l.latency)))});
+  }
+  for (const Tier& tier : s.tiers) {
+    t.row({name_cell("tier_" + tier.name, "memory " + tier.name),
+           cell(fmt::format(
+               "{}, {}{}", human(tier.capacity), human(tier.bandwidth),
+               tier.shared_by > 1 ? fmt::format(" for {} devices", tier.shared_by) : ""))});
+  }
+  return t;
+}
+
+/// What is measured, by whom, and what is not.
+DataTable constants(const char* key, const std::string& title, const FittedModels& models) {
+  DataTable t(key, title,
+              {{"model", "", true},
+               {"form", "", true},
+               {"rows"},
+               {"median_error", "median"},
+               {"p90_error", "p90"},
+               {"source", "", true}});
+  for (const auto& [name, m] : models) {
+    t.row({cell(name), cell(m.form), m.samples > 0 ? cell(m.samples) : empty_cell(),
+           m.samples > 0 ? share(m.error.median) : empty_cell(),
+           m.samples > 0 ? share(m.error.p90) : empty_cell(), cell(m.source)});
+  }
+  t.note(models.empty() ? "Nothing is measured: everything is costed from hardware facts."
+                        : "Without rows: not measured here, see the source. Kinds not listed are "
+                          "costed from hardware facts.");
+  return t;
+}
+
+DataTable plan_facts(const EmbeddingPlan& p) {
+  DataTable t = facts_table("plan", "embedding plan");
+  t.row({name_cell("workload", "of workload"), cell(p.workload)});
+  t.row({name_cell("system", "on system"), cell(p.system)});
+  t.row({name_cell("devices", "devices"), cell(std::int64_t{p.devices})});
+  t.row({name_cell("tables", "tables"), cell(static_cast<std::int64_t>(p.tables.size()))});
+  for (const PlanSetting& s : p.made_for) {
+    t.row({name_cell(s.key, "made for " + s.key), cell(s.value)});
+  }
+  if (p.predicted_step > 0) {
+    t.row({name_cell("predicted_step_s", "step, as predicted"), cell(Seconds(p.predicted_step))});
+    t.row({name_cell("lower_bound_s", "lower bound"), cell(Seconds(p.lower_bound))});
+    t.row({name_cell("gap", "gap"), share(p.gap)});
+  }
+  t.note(
+      "`stepcast predict --set embedding.plan=FILE` costs it, `stepcast explain A B` compares "
+      "two.");
+  return t;
+}
+
+/// Who holds a shard: of several copies the ranks of each.
+Cell ranks_cell(const PlanShard& s) {
+  constexpr std::size_t kGroups = 3;
+  std::string text;
+  for (std::size_t g = 0; g < s.groups.size() && g < kGroups; ++g) {
+    text += (g > 0 ? " | " : "") + rank_list(s.groups[g]);
+  }
+  if (s.groups.size() > kGroups) {
+    text += fmt::format(" | ... ({} copies)", s.groups.size());
+  }
+  return {text, s.groups};
+}
+
+std::string kind_text(const PlanShard& s) {
+  const std::string split =
+      s.split == Split::kStripe && s.groups.front().size() > 1 ? ", striped" : "";
+  const std::string cache =
+      s.cache_bytes > 0 ? fmt::format(", cache {}", human(Bytes(s.cache_bytes))) : "";
+  return fmt::format("{}{}{}", name_of(s.sharding), split, cache);
+}
+
+/// Which ids are hot, in words.
+std::string order_text(const PlanTable& t) {
+  return !t.frequency_order      ? "workload"
+         : t.order == nullptr    ? "frequency, by the job's access"
+         : t.order->seed()       ? fmt::format("frequency, zipf seed {}", *t.order->seed())
+         : !t.order_file.empty() ? "frequency, ids of " + t.order_file
+                                 : fmt::format("frequency, {} ids", t.order->ids().size());
+}
+
+DataTable plan_tables(const EmbeddingPlan& p) {
+  DataTable t("shards", "shards of tables",
+              {{"table", "", true},
+               {"rows", "", true},
+               {"columns", "", true},
+               {"sharding", "", true},
+               {"tier", "", true},
+               {"ranks", "", true},
+               {"order", "order of rows", true}});
+  const auto range = [](const std::array<std::int64_t, 2>& r) {
+    return Cell{fmt::format("{}-{}", r[0], r[1] - 1), r};
+  };
+  for (const PlanTable& table : p.tables) {
+    for (const PlanShard& s : table.shards) {
+      t.row({cell(table.name), range(s.rows), range(s.columns), cell(kind_text(s)), cell(s.tier),
+             ranks_cell(s), cell(order_text(table))});
+    }
+  }
+  t.limit(40);
+  return t;
+}
+
+Tables tables_of(const System& s) {
+  return {system_facts(s), device_facts(s.device),
+          constants("kernels", "constants of kernels", s.device.fitted),
+          constants("collectives", "constants of collectives", s.fitted)};
+}
+
+Tables tables_of(const Device& d) {
+  return {device_facts(d), constants("kernels", "constants of kernels", d.fitted)};
+}
+
+/// JSON of ours that is no input of show: what another command reads.
+void refuse_output(const json& j, const std::string& file) {
+  struct Kind {
+    const char* key;
+    const char* what;
+  };
+  const auto refuse = [&file](const char* what, const char* reader) {
+    throw InputError(file, fmt::format("is {}, which `stepcast {}` reads; show takes jobs, plans, "
+                                       "systems, devices and traces",
+                                       what, reader));
+  };
+  if (const auto kind = j.find("kind"); kind != j.end() && *kind == "baseline") {
+    refuse("a baseline", "replay TRACE --baseline");
+  }
+  for (const Kind& k :
+       {Kind{"iteration_time_s", "a prediction"}, Kind{"plans", "what plan printed"},
+        Kind{"points", "what sweep printed"}, Kind{"replays", "what replay printed"},
+        Kind{"suites", "what validate printed"}}) {
+    if (j.contains(k.key) && !j.contains("workload")) {
+      refuse(k.what, "report");
+    }
+  }
+}
+
+/// Of a name that `list systems` or `list devices` prints.
+std::optional<Tables> built_in_tables(const std::string& name, const Context& context) {
+  const config::Library library{context.library};
+  const auto among = [&name](const std::vector<config::Entry>& entries) {
+    return std::any_of(entries.begin(), entries.end(),
+                       [&name](const config::Entry& e) { return e.name == name; });
+  };
+  if (among(config::list_systems(library))) {
+    return tables_of(config::load_system(name, library));
+  }
+  if (among(config::list_devices(library))) {
+    return tables_of(config::load_device(name, library));
+  }
+  if (among(config::list_workloads(library))) {
+    throw InputError(name, fmt::format("is a built-in workload; a job says on what: show --set "
+                                       "workload={} --set system=... --set devices=...",
+                                       name));
+  }
+  if (name.find_first_of("/.") == std::string::npos) {
+    throw InputError(name,
+                     "no file, and no built-in system or device; see `stepcast list systems` "
+                     "and `list devices`");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Tables> file_tables(const std::string& file, const Context& context) {
+  std::error_code error;
+  if (file.empty() || file == "-") {
+    return std::nullopt;
+  }
+  if (!std::filesystem::is_regular_file(file, error)) {
+    return std::filesystem::exists(file, error) ? std::nullopt : built_in_tables(file, context);
+  }
+  const config::Source source = config::file_source(file);
+  expect_shallow_json(source.text, source.label);
+  const json j = json::parse(source.text, nullptr, false, true);
+  if (!j.is_object()) {
+    return std::nullopt;
+  }
+  if (j.contains("fabric") && j.contains("device") && !j.contains("workload")) {
+    return tables_of(config::read_system(source, {context.library}));
+  }
+  if (j.contains("memory") && j.contains("bandwidth") && j.contains("peak")) {
+    return tables_of(config::read_device(source));
+  }
+  const auto kind = j.find("kind");
+  if (kind != j.end() && *kind == "embedding" && j.contains("tables")) {
+    const EmbeddingPlan p = config::read_plan(source);
+    return Tables{plan_facts(p), plan_tables(p)};
+  }
+  refuse_output(j, file);
+  return std::nullopt;
+}
+
+}  // namespace stepcast::cli

@@ -1,0 +1,76 @@
+#include "cli/print/show_measured.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "cli/print/human.h"
+#include "studies/traces/replay.h"
+
+namespace stepcast::cli {
+
+Tables measured_tables(const studies::MeasuredShow& s) {
+  DataTable facts("critical_path", "critical path of a step, from all steps replayed with their own times",
+                  {{"fact"}, {"value"}});
+  facts.as_object();
+  const auto fact = [&facts](const char* key, const char* title, Cell value) {
+    facts.row({name_cell(key, title), std::move(value)});
+  };
+  fact("compute_s", "compute", cell(s.path_compute));
+  fact("transfer_s", "transfers", cell(s.path_transfer));
+  fact("host_s", "host", cell(s.path_host));
+  fact("gap_s", "gaps", cell(s.path_gap));
+  const bool off = std::abs(s.replay_error) > studies::kDoubtfulReplay;
+  const std::string doubt =
+      fmt::format("the replay this comes from is {} off the recorded step",
+                  percent_signed(s.replay_error));
+  facts.row({name_cell("replay_error", "error of that replay"),
+             {percent_signed(s.replay_error), s.replay_error}});
+  if (off) {
+    facts.note(doubt);
+  }
+  DataTable ranks("idle", "where the main stream's step goes, per rank (means; parts sum to step)",
+                  {{"rank"},
+                   {"stream", "", true},
+                   {"step_s", "step"},
+                   {"compute_s", "compute"},
+                   {"communication_s", "transfers"},
+                   {"host_s", "idle: host"},
+                   {"exposed_communication_s", "idle: transfer"},
+                   {"wait_for_rank_s", "idle: a rank"},
+                   {"wait_for_stream_s", "idle: a stream"},
+                   {"gap_s", "idle: gaps"},
+                   {"drain_s", "after its last"}});
+  DataTable queues("queues", "launch queue, per rank: ops launched and not ended",
+                   {{"rank"}, {"mean"}, {"most"}});
+  for (const studies::StreamUse& r : s.ranks) {
+    const Cell rank = cell(std::int64_t{r.rank});
+    ranks.row({rank, cell(r.stream), cell(r.step), cell(r.compute), cell(r.communication),
+               cell(r.host), cell(r.for_communication), cell(r.for_rank), cell(r.for_stream),
+               cell(r.gap), cell(r.drain)});
+    queues.row({rank, cell(r.queue_mean), cell(r.queue_most)});
+  }
+  ranks.note(
+      "idle: host: the next op was not launched; a rank, a stream: launched, but a collective "
+      "waits for its last member, or another stream computes");
+  DataTable kernels(
+      "slack",
+      "longest kernels, all ranks: on the critical path, and how much later they could end",
+      {{"kernel"},
+       {"kind", "", true},
+       {"launches"},
+       {"time_s", "time"},
+       {"critical_path_s", "on critical path"},
+       {"slack_s", "least slack"}});
+  for (const studies::MeasuredKernel& k : s.kernels) {
+    kernels.row({short_name(k.name), cell(shown_kind(k.kind, k.kernel)), cell(k.launches),
+                 cell(k.time), cell(k.on_critical_path), cell(k.slack)});
+  }
+  if (off) {
+    kernels.note(doubt);
+  }
+  kernels.limit(20);
+  return {facts, ranks, queues, kernels};
+}
+
+}  // namespace stepcast::cli

@@ -1,0 +1,37 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/print/data_table.h"
+#include "core/graph/program.h"
+#include "core/job/job.h"
+#include "studies/traces/recorded_step.h"
+#include "traces/events/recording.h"
+
+namespace stepcast::cli {
+
+/// "0-3, 8, 16-31", at most so many pieces.
+std::string rank_list(const std::vector<std::int32_t>& ranks, int most = 3);
+
+/// The sections of `stepcast show`, as tables. `job` is absent for a recorded graph whose job is
+/// not known; `rank` picks the class of one rank.
+using Tables = std::vector<DataTable>;
+Tables summary_tables(const Job& job, const ExecutionGraph& graph);
+Tables graph_tables(const ExecutionGraph& graph, std::optional<std::int32_t> rank);
+Tables flops_tables(const Job* job, const ExecutionGraph& graph);
+Tables bytes_tables(const Job* job, const ExecutionGraph& graph);
+Tables memory_tables(const Job& job, const ExecutionGraph& graph, std::optional<std::int32_t> rank);
+Tables recorded_tables(const studies::RecordedStep& step);
+/// Of a recorded run, ours or of any program; warnings go to stderr. `name` stands for the trace
+/// there.
+Tables run_tables(const traces::Recording& recording, const std::string& name, std::int32_t skip,
+                  const std::string& mark);
+
+/// What an execution graph without times holds: nodes, edges, operators and collectives.
+Tables execution_graph_tables(const traces::Recording& recording);
+/// Of a capture, by "kind", "module" or "stream".
+DataTable device_time_table(const traces::Recording& recording, const std::string& by,
+                            const std::string& mark, std::optional<std::int32_t> rank);
+
+}  // namespace stepcast::cli

@@ -1,0 +1,82 @@
+#include "cli/support/framework_export.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.h"
+#include "interop/frameworks/configs.h"
+#include "interop/megatron/arguments.h"
+
+namespace stepcast::cli {
+namespace {
+
+struct Framework {
+  const char* name;
+  TrainingStack stack;
+  const char* defaults;  ///< the stack of models/stacks whose overlaps, formats and pace it has
+};
+constexpr std::array<Framework, 4> kFrameworks{
+    {{"megatron", TrainingStack::kMegatron, "megatron-core"},
+     {"nemo", TrainingStack::kNemo, "nemo"},
+     {"torchtitan", TrainingStack::kTorchtitan, "torchtitan"},
+     {"deepspeed", TrainingStack::kDeepspeed, "deepspeed"}}};
+
+const Framework& known_framework(std::string_view name) {
+  const auto* const found = std::find_if(kFrameworks.begin(), kFrameworks.end(),
+                                         [&](const auto& f) { return f.name == name; });
+  STEPCAST_CHECK(found != kFrameworks.end(), "no framework is called '{}'", name);
+  return *found;
+}
+
+}  // namespace
+
+std::vector<std::string> framework_names() {
+  std::vector<std::string> names;
+  for (const Framework& framework : kFrameworks) {
+    names.emplace_back(framework.name);
+  }
+  return names;
+}
+
+TrainingStack framework_named(const std::string& name) { return known_framework(name).stack; }
+
+std::string defaults_of(const std::string& framework, const std::string& exported) {
+  const std::string name = framework.empty()
+                               ? exported.substr(0, std::min(exported.find('='), exported.size()))
+                               : framework;
+  const auto names = framework_names();
+  const bool known = std::find(names.begin(), names.end(), name) != names.end();
+  return known ? known_framework(name).defaults : std::string();
+}
+
+FrameworkExport framework_export(const std::string& text) {
+  const std::size_t equals = std::min(text.find('='), text.size());
+  const std::string name = text.substr(0, equals);
+  const std::vector<std::string> names = framework_names();
+  const bool named = std::find(names.begin(), names.end(), name) != names.end();
+  if (!named || equals + 1 == text.size()) {
+    throw InputError("--export", fmt::format("found '{}', expected NAME or NAME=FILE for a "
+                                             "transformer, with {} as NAME",
+                                             text, fmt::join(names, ", ")));
+  }
+  return {framework_named(name), equals < text.size() ? text.substr(equals + 1) : std::string()};
+}
+
+std::string text_for(TrainingStack stack, const Job& job) {
+  switch (stack) {
+    case TrainingStack::kMegatron:
+      return interop::text_of(interop::megatron_arguments(job));
+    case TrainingStack::kNemo:
+      return interop::nemo_config(job);
+    case TrainingStack::kTorchtitan:
+      return interop::torchtitan_config(job);
+    case TrainingStack::kDeepspeed:
+      break;
+  }
+  return interop::deepspeed_config(job);
+}
+
+}  // namespace stepcast::cli

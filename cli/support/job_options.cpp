@@ -1,0 +1,81 @@
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "cli/command.h"
+#include "cli/support/launch_ranks.h"
+#include "core/config/config.h"
+#include "core/error.h"
+#include "studies/plan/searched_plan.h"
+
+namespace stepcast::cli {
+
+namespace {
+
+std::string standard_input() {
+  if (const char* kept = std::getenv(kStandardInputVariable)) {
+    std::ifstream file(kept, std::ios::binary);
+    if (!file) {
+      throw InputError("standard input", "does not reach this machine; name a file");
+    }
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::string text(std::istreambuf_iterator<char>(std::cin), {});
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+    throw InputError("standard input",
+                     "is empty, expected a job; of several ranks only the first has it: name a "
+                     "file there");
+  }
+  return text;
+}
+
+}  // namespace
+
+void add_format_option(CLI::App& command, OutputFormat& format) {
+  const auto known = [](std::string& text) {
+    const std::vector<std::pair<std::string, OutputFormat>> names{
+        {"text", OutputFormat::kText}, {"json", OutputFormat::kJson}, {"csv", OutputFormat::kCsv}};
+    const std::string lower = CLI::detail::to_lower(text);
+    for (const auto& [name, value] : names) {
+      if (lower == name) {
+        text = std::to_string(static_cast<int>(value));
+        return std::string();
+      }
+    }
+    return fmt::format("found '{}', expected text, json or csv", text);
+  };
+  command.add_option("--format", format, "How to print; text by default")
+      ->transform(CLI::Validator(known, ""))
+      ->type_name("text|json|csv");
+}
+
+void add_job_options(CLI::App& command, JobOptions& options) {
+  command.add_option("job", options.job,
+                     "Job file, or - for standard input; may be left out with --set workload=... "
+                     "--set system=...");
+  command
+      .add_option("--set", options.overrides,
+                  "key=value, with the dotted path that errors print; repeatable")
+      ->allow_extra_args(false);
+  add_format_option(command, options.format);
+}
+
+config::Source job_source(const JobOptions& options) {
+  if (options.job.empty()) {
+    return config::text_source("", "--set");
+  }
+  if (options.job == "-") {
+    return config::text_source(standard_input(), "standard input");
+  }
+  return config::file_source(options.job);
+}
+
+Job load_job(const JobOptions& options, const Context& context) {
+  return studies::with_searched_plan(
+      config::load_job(job_source(options), options.overrides, {context.library}));
+}
+
+}  // namespace stepcast::cli

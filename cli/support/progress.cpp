@@ -1,0 +1,47 @@
+#include "cli/support/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace stepcast::cli {
+
+Progress::Progress(std::string what)
+    : what_(std::move(what)),
+      start_(std::chrono::steady_clock::now()),
+      last_(start_),
+      terminal_(isatty(STDERR_FILENO) == 1) {}
+
+Progress::~Progress() {
+  if (shown_) {
+    fmt::print(stderr, "\r\033[K");
+    std::fflush(stderr);
+  }
+}
+
+void Progress::update(double done, double total, const std::string& note) {
+  using namespace std::chrono_literals;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_ < (terminal_ ? 100ms : 30000ms) || now - start_ < 1s) {
+    return;
+  }
+  last_ = now;
+  const double share = total > 0 ? std::clamp(done / total, 0.0, 1.0) : 0;
+  if (!terminal_) {
+    fmt::print(stderr, "stepcast: {} {:.0f} % after {:.0f} s\n", what_, share * 100,
+               std::chrono::duration<double>(now - start_).count());
+    return;
+  }
+  shown_ = true;
+  constexpr int kWidth = 30;
+  const int filled = static_cast<int>(share * kWidth);
+  fmt::print(stderr, "\r\033[K{} [{}{}] {:3.0f} % {}", what_,
+             std::string(static_cast<std::size_t>(filled), '#'),
+             std::string(static_cast<std::size_t>(kWidth - filled), '.'), share * 100,
+             note.substr(0, 30));
+  std::fflush(stderr);
+}
+
+}  // namespace stepcast::cli

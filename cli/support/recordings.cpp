@@ -1,0 +1,71 @@
+#include "cli/support/recordings.h"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <vector>
+
+#include "core/error.h"
+#include "studies/traces/open_recording.h"
+#include "traces/formats.h"
+
+namespace stepcast::cli {
+
+bool is_recording(const std::string& path) {
+  return !path.empty() && path != "-" && traces::is_trace(path);
+}
+
+std::string trace_file(const std::string& path) {
+  if (path != "-") {
+    return path;
+  }
+  std::string name = (std::filesystem::temp_directory_path() / "stepcast-XXXXXX").string();
+  const int file = mkstemp(name.data());
+  if (file < 0) {
+    throw EnvironmentError(name + ": cannot be made to keep standard input in");
+  }
+  unlink(name.c_str());
+  constexpr std::uint64_t kMost = std::uint64_t{8} << 30U;
+  std::vector<char> part(1 << 20U);
+  std::uint64_t size = 0;
+  while (std::cin.read(part.data(), static_cast<std::streamsize>(part.size())) ||
+         std::cin.gcount() > 0) {
+    const auto got = static_cast<std::size_t>(std::cin.gcount());
+    size += got;
+    if (size > kMost) {
+      throw InputError("-", "standard input is more than 8 GiB; give the trace as a file");
+    }
+    for (std::size_t done = 0; done < got;) {
+      const ssize_t written = write(file, part.data() + done, got - done);
+      if (written <= 0) {
+        throw RunError("-: standard input does not fit into the folder for temporary files");
+      }
+      done += static_cast<std::size_t>(written);
+    }
+  }
+  return fmt::format("/proc/self/fd/{}", file);
+}
+
+traces::Recording open_recording(const std::string& path, const Context& context) {
+  traces::Recording recording = studies::open_recording(trace_file(path), {context.library});
+  const traces::Oddities oddities = recording.all_oddities();
+  const traces::Oddities::Entry& missing = oddities[traces::Oddity::kMissingRank];
+  if (missing.count > 0) {
+    fmt::print(stderr, "stepcast: {}: {} {} ({}), e.g. {}\n", path, missing.count,
+               traces::name_of(traces::Oddity::kMissingRank),
+               traces::meaning_of(traces::Oddity::kMissingRank), missing.example);
+  }
+  return recording;
+}
+
+traces::MeasuredRun read_run(const std::string& path, const Context& context,
+                             const std::string& mark) {
+  return traces::measured_run(open_recording(path, context), mark);
+}
+
+}  // namespace stepcast::cli

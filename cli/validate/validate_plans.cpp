@@ -1,0 +1,275 @@
+#include "cli/validate/validate_plans.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <iostream>
+
+#include "cli/print/human.h"
+#include "cli/support/launch_ranks.h"
+#include "cli/support/output_files.h"
+#include "cli/support/progress.h"
+#include "cli/validate/print_validation.h"
+#include "core/config/config.h"
+#include "core/error.h"
+#include "core/whole_file.h"
+#include "studies/fit/paced_calibration.h"
+#include "validation/plans.h"
+
+namespace stepcast::cli {
+namespace {
+
+using studies::ChoiceScore;
+using studies::PlanRun;
+using studies::PlanScores;
+using studies::PlanTask;
+
+constexpr std::string_view kPlansBound =
+    "exact top-1 >= 0.90 (strict), mean regret <= 0.02, interval above bytes-only";
+
+/// A plan of a task.
+struct TaskPlan {
+  std::size_t task, plan;
+  const PlanTask& of;
+  [[nodiscard]] const PlanRun& run() const { return of.runs[plan]; }
+  [[nodiscard]] double measured() const { return of.score.measured[plan]; }
+};
+
+std::vector<TaskPlan> plans_of(const std::vector<PlanTask>& tasks) {
+  std::vector<TaskPlan> all;
+  for (std::size_t t = 0; t < tasks.size(); ++t) {
+    for (std::size_t p = 0; p < tasks[t].runs.size(); ++p) {
+      all.push_back({t, p, tasks[t]});
+    }
+  }
+  return all;
+}
+
+/// Predictions, before the first run.
+DataTable predictions_table(const std::vector<PlanTask>& tasks) {
+  return table_of("predictions", "",
+                  Columns<TaskPlan>{{"task", "", [](auto& r) { return r.task; }},
+                                    {"job", "", [](auto& r) { return r.of.job.workload.name; }},
+                                    {"plan", "", [](auto& r) { return r.run().name; }},
+                                    {"kinds", "", [](auto& r) { return r.run().kinds; }},
+                                    {"predicted_s", "", [](auto& r) { return r.run().predicted; }},
+                                    {"bytes", "", [](auto& r) { return r.run().bytes; }}},
+                  plans_of(tasks));
+}
+
+DataTable plans_table(const std::vector<PlanTask>& tasks) {
+  return table_of(
+      "rows", "",
+      Columns<TaskPlan>{
+          {"id", "", [](auto& r) { return fmt::format("{} {}", r.task, r.run().name); }, kInJson},
+          {"task", "", [](auto& r) { return r.task; }, kInCsv},
+          {"plan", "", [](auto& r) { return r.run().name; }, kInCsv},
+          {"kinds", "", [](auto& r) { return r.run().kinds; }},
+          {"predicted_s", "", [](auto& r) { return r.run().predicted; }, kInCsv},
+          {"measured", "", [](auto& r) { return r.measured(); }, 0, "measured_s"},
+          {"predicted", "", [](auto& r) { return r.run().predicted; }, kInJson},
+          {"error", "", [](auto& r) { return r.run().predicted / r.measured() - 1; }},
+          {"bytes", "", [](auto& r) { return r.run().bytes; }},
+          {"rounds", "", [](auto& r) { return code(r.run().rounds); }, kInJson},
+          {"repeat_noise", "", [](auto& r) { return r.of.score.noise; }, kInCsv},
+          {"skipped", "", [](auto& r) { return code(or_null(r.of.score.skipped)); }}},
+      plans_of(tasks), kInJson | kInCsv);
+}
+
+std::string verdict_of(const studies::TaskScore& s) {
+  return s.skipped ? "does not count: " + *s.skipped : s.exact ? "right" : s.tied ? "tie" : "wrong";
+}
+
+DataTable tasks_table(const std::vector<PlanTask>& tasks, Look look) {
+  using Row = Numbered<PlanTask>;
+  return table_of(
+      "tasks", "",
+      Columns<Row>{
+          {"id", "task", [](auto& r) { return r.number; }},
+          {"job", "", [](auto& r) { return r.of.job.workload.name; }, kLeft},
+          {"chosen", "", [](auto& r) { return r.of.runs[r.of.score.chosen].name; }, kLeft},
+          {"best", "", [](auto& r) { return r.of.runs[r.of.score.best].name; }, kLeft},
+          {"exact", "", [](auto& r) { return r.of.score.exact; }, kInJson},
+          {"tied", "", [](auto& r) { return r.of.score.tied; }, kInJson},
+          {"halves_agree", "", [](auto& r) { return r.of.score.halves_agree; }, kInJson},
+          {"common_bias", "", [](auto& r) { return r.of.score.common_bias; }, kInJson},
+          {"", "predicted", [](auto& r) { return seconds(r.of.runs[r.of.score.chosen].predicted); },
+           kInText},
+          {"", "measured", [](auto& r) { return seconds(r.of.score.measured[r.of.score.chosen]); },
+           kInText},
+          {"", "best time", [](auto& r) { return seconds(r.of.score.measured[r.of.score.best]); },
+           kInText},
+          {"regret", "", [](auto& r) { return share(r.of.score.regret); }},
+          {"kendall_tau", "tau", [](auto& r) { return decimal(r.of.score.kendall_tau, 2); }},
+          {"repeat_noise", "noise", [](auto& r) { return share(r.of.score.noise); }},
+          {"close_noise", "", [](auto& r) { return r.of.score.close_noise; }, kInJson},
+          {"spread", "", [](auto& r) { return share(r.of.score.spread); }},
+          {"rivals", "", [](auto& r) { return r.of.score.rivals; }},
+          {"skipped", "verdict",
+           [](auto& r) {
+             return Cell{verdict_of(r.of.score), or_null(r.of.score.skipped)};
+           },
+           kLeft}},
+      numbered(tasks), look);
+}
+
+Cell share_cell(const studies::Share& s) {
+  return {fmt::format("{} [{}, {}]", percent(s.value), percent(s.low), percent(s.high)),
+          {{"value", s.value}, {"low", s.low}, {"high", s.high}}};
+}
+
+DataTable choices_table(const PlanScores& scores) {
+  using C = ChoiceScore;
+  return table_of(
+      "choices", "",
+      Columns<C>{
+          {"name", "choice by", &C::name},
+          {"n", "", &C::n},
+          {"exact_top_1", "exact top-1 [95 %]", [](auto& c) { return share_cell(c.exact); }},
+          {"exact_where_halves_agree", "where halves agree",
+           [](auto& c) { return share_cell(c.agreed); }},
+          {"top_1_with_ties", "with ties [95 %]", [](auto& c) { return share_cell(c.tied); }},
+          {"mean_regret", "mean regret", [](auto& c) { return share(c.mean_regret); }},
+          {"worst_regret", "worst regret", [](auto& c) { return share(c.worst_regret); }}},
+      scores.choices, kInText | kInJson);
+}
+
+void add_scores(const PlanScores& scores, Report& group) {
+  const auto& e = scores.errors;
+  group.facts({{"name", "plans"},
+               {"n", e.n},
+               {"median", e.median},
+               {"mean", e.mean},
+               {"geomean", e.geomean},
+               {"p90", e.p90},
+               {"worst", e.worst},
+               {"worst_row", scores.worst_row},
+               {"bias", e.bias},
+               {"baseline_mean", nullptr},
+               {"baseline", scores.choices[1].name},
+               {"in_range_share", nullptr},
+               {"kendall_tau", scores.kendall_tau},
+               {"regret", scores.choices.front().mean_regret},
+               {"repeat_noise", scores.noise},
+               {"tasks", scores.tasks},
+               {"counted", scores.counted},
+               {"halves_agree", scores.agreed},
+               {"common_bias", scores.common_bias},
+               {"common_error", scores.common_error},
+               {"apart", scores.apart}});
+  group.line(fmt::format("\n{} tasks ran, {} count; repeat noise {}, Kendall tau {:.2f}",
+                         scores.tasks, scores.counted, percent(scores.noise), scores.kendall_tau));
+  group.line(fmt::format("step times of all their plans: median error {}, mean {}, p90 {}, bias {}",
+                         percent(e.median), percent(e.mean), percent(e.p90),
+                         percent_signed(e.bias)));
+  group.line(fmt::format(
+      "common to the plans of a task, so that it moves no choice: bias {}, size {}; apart from it "
+      "plans err by {}",
+      percent_signed(scores.common_bias), percent(scores.common_error), percent(scores.apart)));
+  group.line(fmt::format("both halves of the rounds have the same best plan in {} of {} tasks\n",
+                         scores.agreed, scores.counted));
+  group.add(choices_table(scores));
+}
+
+Report report_of(const std::vector<PlanTask>& tasks, const PlanScores& scores,
+                 OutputFormat format) {
+  Report report(format);
+  Report& suite = report.item("suites");
+  begin_suite(suite, "plans", kPlansBound, scores.pass());
+  suite.add(tasks_table(tasks, kInText));
+  add_scores(scores, suite.item("groups"));
+  suite.add(plans_table(tasks));
+  suite.add(tasks_table(tasks, kInJson));
+  suite.line(
+      "\na tie: measured above the best by no more than the repeat noise of the plans close to "
+      "it");
+  suite.line(fmt::format("plans: {} ({})", scores.pass() ? "pass" : "FAIL", kPlansBound));
+  return report;
+}
+
+/// The calibrated system, on every rank.
+System calibrated(const ValidatePlansCommand& options, const ValidatePlansRun& run,
+                  const System& fabric, const Context& context, runtime::MpiSession& session) {
+  if (!run.system.empty()) {
+    return config::load_system(run.system, {context.library});
+  }
+  Progress progress("calibrating");
+  studies::PacedCalibrationOptions calibrate;
+  calibrate.emulate = &fabric;
+  calibrate.seconds = options.calibrate_seconds;
+  calibrate.seed = run.seed;
+  calibrate.date = today();
+  calibrate.job = [&](std::int64_t i) {
+    return studies::plan_calibration_job(i, run.seed, session.size());
+  };
+  calibrate.progress = std::ref(progress);
+  System system = studies::calibrate_paced(calibrate, session);
+  if (session.rank() == 0 && !options.save_system.empty()) {
+    write_whole_file(options.save_system, config::system_to_json(system) + "\n");
+  }
+  return system;
+}
+
+int run_suite(const ValidatePlansCommand& options, const ValidatePlansRun& run,
+              const System& fabric, const Context& context, runtime::MpiSession& session) {
+  const System system = calibrated(options, run, fabric, context, session);
+  Progress progress("validating");
+  studies::ValidatePlansOptions study;
+  study.seed = run.seed;
+  study.count = run.count;
+  study.budget = options.budget;
+  study.emulate = &fabric;
+  study.predicted = [&run](const std::vector<PlanTask>& tasks) {
+    write_predictions(run.predictions.empty() ? fmt::format("plans-predictions-{}.csv", run.seed)
+                                              : run.predictions,
+                      predictions_table(tasks),
+                      fmt::format("predictions of {} tasks", tasks.size()));
+  };
+  study.progress = std::ref(progress);
+  const std::vector<PlanTask> tasks = studies::validate_plans(system, study, session);
+  if (session.rank() != 0) {
+    return 0;
+  }
+  std::vector<std::vector<PlanRun>> runs;
+  std::vector<studies::TaskScore> verdicts;
+  for (const PlanTask& t : tasks) {
+    runs.push_back(t.runs);
+    verdicts.push_back(t.score);
+  }
+  const PlanScores scores = studies::scores_of(runs, verdicts);
+  report_of(tasks, scores, run.format).print(std::cout);
+  return scores.pass() ? 0 : 1;
+}
+
+}  // namespace
+
+void add_plans_options(CLI::App& command, ValidatePlansCommand& options) {
+  command
+      .add_option("--budget", options.budget,
+                  "plans: seconds of runs after which no further task begins (default: none)")
+      ->check(CLI::Range(1.0, 86400.0));
+  command
+      .add_option("--calibrate-seconds", options.calibrate_seconds,
+                  "plans: time to train for calibration (default: 90), without --system")
+      ->check(CLI::Range(1.0, 3600.0));
+  command
+      .add_option("--save-system", options.save_system,
+                  "plans: where the calibrated system is written, for --system")
+      ->check(output_file());
+}
+
+int validate_plans(const ValidatePlansCommand& options, const ValidatePlansRun& run,
+                   Context& context) {
+  const System fabric = run.emulate.empty() ? studies::two_rank_nodes(run.ranks)
+                                            : config::load_system(run.emulate, {context.library});
+  if (run.ranks < 2) {
+    throw InputError("--ranks", "a plan needs at least 2 ranks to choose between");
+  }
+  const auto session = as_ranks(context, run.ranks, 60);
+  if (session == nullptr) {
+    return context.exit_code;
+  }
+  return as_one_rank(*session, [&] { return run_suite(options, run, fabric, context, *session); });
+}
+
+}  // namespace stepcast::cli

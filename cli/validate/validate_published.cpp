@@ -1,0 +1,97 @@
+#include "cli/validate/validate_published.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+#include "cli/support/output_files.h"
+#include "cli/support/progress.h"
+#include "core/config/paces.h"
+#include "core/config/published_names.h"
+#include "core/error.h"
+#include "core/whole_file.h"
+#include "validation/pictures.h"
+#include "validation/published/paces.h"
+#include "validation/published/select.h"
+#include "validation/published/unseen.h"
+#include "validation/published/published.h"
+
+namespace stepcast::cli {
+namespace {
+
+/// "SC21", "NeMo 24.07" as part of a file name.
+std::string file_name(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(),
+      [](unsigned char c) { return std::isalnum(c) == 0 && c != '.' && c != '-'; }, '-');
+  return "published-" + text + ".svg";
+}
+
+}  // namespace
+
+studies::ValidationSuite validate_published(const ValidatePublishedCommand& command,
+                                            const Context& context) {
+  if (command.data.empty()) {
+    throw InputError("--data", "is needed: a table with the columns of data/llm/published.csv");
+  }
+  const auto regime = studies::regime_named(command.calibrate);
+  if (!regime) {
+    throw InputError("--calibrate",
+                     "found " + command.calibrate + ", expected shipped, facts, loso or one-row");
+  }
+  const bool unseen = !command.scalars.empty();
+  if (unseen && regime != studies::PublishedRegime::kLoso) {
+    throw InputError("--scalars",
+                     "takes the scalars of the other table's sources; found "
+                     "--calibrate " +
+                         command.calibrate + ", expected loso");
+  }
+  const config::Library library{context.library};
+  const auto names = config::load_published_names(library);
+  const auto predicted = [&](const std::vector<studies::PublishedRow>& rows) {
+    Progress progress("predicting");
+    studies::PublishedPredictOptions options;
+    options.facts = *regime == studies::PublishedRegime::kFacts;
+    options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    options.progress = [&progress](double done) { progress.update(done, 1, ""); };
+    return studies::predict_published(rows, names, library, options);
+  };
+  studies::PublishedTables tables = studies::read_published_tables(command.data);
+  const auto& rows = tables.rows;
+  const auto others =
+      unseen ? studies::read_published(command.scalars) : std::vector<studies::PublishedRow>{};
+  const auto predictions = predicted(rows);
+  studies::PublishedValidation result =
+      unseen ? studies::validate_unseen(predictions, predicted(others))
+             : studies::validate_published(predictions, *regime,
+                                           regime == studies::PublishedRegime::kShipped
+                                               ? config::load_paces(library)
+                                               : PaceTable{});
+  if (!command.paces.empty()) {
+    PaceTable table = studies::fit_paces(studies::pointers(predictions));
+    table.source = fmt::format("stepcast validate published --out-pace: {} steps of {}",
+                               table.groups.back().rows,
+                               std::filesystem::path(command.data).filename().string());
+    write_whole_file(command.paces, config::paces_to_json(table));
+    tell_written(command.paces);
+  }
+  if (!command.pictures.empty()) {
+    std::filesystem::create_directories(command.pictures);
+    for (const studies::ScoredCurve& curve : result.curves) {
+      if (!curve.points.empty()) {
+        const std::vector<const studies::ScoredCurve*> one{&curve};
+        write_whole_file(std::filesystem::path(command.pictures) / file_name(curve.kind),
+                         studies::accuracy_picture(curve.kind + ", seconds per step", one));
+      }
+    }
+  }
+  for (std::string& file : tables.left_out) {
+    result.suite.notes.push_back(std::move(file));
+  }
+  return std::move(result.suite);
+}
+
+}  // namespace stepcast::cli
